@@ -1,0 +1,121 @@
+# specrt. `make help` lists the targets. Everything is built under build/.
+
+VERSION  := 0.1.0
+CC       ?= cc
+CXX      ?= c++
+CLANG    ?= clang
+PREFIX   ?= /usr/local
+BUILD    ?= build
+WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(WERROR)
+OPT      ?= -O2 -g
+PKGS     := libzstd zlib json-c libpcre2-8 libutf8proc
+APT      := gcc g++ make pkg-config libzstd-dev zlib1g-dev libjson-c-dev libpcre2-dev libutf8proc-dev zstd
+
+ifneq ($(MAKECMDGOALS),help)
+ifneq ($(shell pkg-config --exists $(PKGS) 2>/dev/null && echo ok),ok)
+$(error missing libraries; run: apt-get install -y $(APT))
+endif
+endif
+
+ifdef MPI
+BUILD   := $(BUILD)/mpi
+CC      := mpicc
+MPIFLAG := -DSPECRT_MPI
+endif
+CFLAGS   := -std=c99 -D_GNU_SOURCE $(OPT) $(WARN) $(SAN) $(MPIFLAG) -Iinclude -Itools/common $(shell pkg-config --cflags $(PKGS))
+LDLIBS   := $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
+
+TOOLS    := $(notdir $(patsubst %/,%,$(dir $(wildcard tools/*/main.c))))
+COMMON   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c))
+TESTS    := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
+EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
+BENCHES  := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
+FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_SECONDS ?= 60
+LIB      := $(BUILD)/libcommon.a
+
+.PHONY: all tools cuda test test-cli asan ubsan tsan fuzz bench lint format install calibrate clean help
+.SECONDARY:
+
+all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
+
+tools: $(TOOLS:%=$(BUILD)/bin/%) ## the command-line tools, in build/bin
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+
+$(LIB): $(COMMON)
+	@rm -f $@
+	ar rcs $@ $^
+
+# A tool is every .c file of its folder and the common library.
+define TOOL
+$(BUILD)/bin/$(1): $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/$(1)/*.c)) $(LIB)
+	@mkdir -p $$(@D)
+	$(CC) $$^ $(LDLIBS) -o $$@
+endef
+$(foreach t,$(TOOLS),$(eval $(call TOOL,$(t))))
+
+$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(LIB)
+	$(CC) $^ $(LDLIBS) -o $@
+
+# Examples need the header and libzstd only, as their users do.
+$(BUILD)/bin/%: examples/%.c include/specrt.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(OPT) $(WARN) $(SAN) -Iinclude $< $(shell pkg-config --cflags --libs libzstd) -lm -o $@
+
+$(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(LIB)
+	$(CC) $^ $(LDLIBS) $(BENCH_LIBS) -o $@
+
+test: all $(TESTS:%=$(BUILD)/tests/%) ## unit tests, compile tests, examples, command-line tests
+	@tests/run.sh $(BUILD)
+
+test-cli: tools ## the command-line tests alone
+	@tests/cli/run.sh $(BUILD)/bin
+
+cuda: ## compile the CUDA file for the architectures nvcc lists
+	@if [ ! -e cuda/specrt_kernels.cu ]; then echo "cuda/specrt_kernels.cu does not exist yet"; fi
+
+SANITIZE = $(MAKE) BUILD=build/$(1) OPT="-O1 -g" SAN="-fsanitize=$(2) -fno-sanitize-recover=all -fno-omit-frame-pointer" test
+asan: ## tests under AddressSanitizer
+	$(call SANITIZE,asan,address)
+ubsan: ## tests under UndefinedBehaviorSanitizer
+	$(call SANITIZE,ubsan,undefined)
+tsan: ## tests under ThreadSanitizer
+	$(call SANITIZE,tsan,thread)
+
+# Fuzzers: clang's libFuzzer, one per reader of untrusted bytes, seeded from tests/fuzz/corpus.
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard tools/common/*.[ch]) include/specrt.h
+	@mkdir -p $(@D)
+	$(CLANG) -g -O1 -std=c99 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+	    -Iinclude -Itools/common $< $(wildcard tools/common/*.c) $(shell pkg-config --cflags --libs $(PKGS)) -lm -lpthread -o $@
+fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%) ## every fuzzer for FUZZ_SECONDS (60) each
+	@tests/fuzz/run.sh $(BUILD)/fuzz $(FUZZ_SECONDS)
+
+bench: all $(BENCHES:%=$(BUILD)/bench/%) ## benchmarks; results belong in docs/BENCHMARKS.md
+	@bench/run.sh $(BUILD)
+
+LINTED := $(wildcard include/*.h tools/*/*.[ch] tests/*.[ch] tests/*/*.c examples/*.c bench/*.c)
+lint: ## format, section order, line length, white space
+	@clang-format --dry-run -Werror $(LINTED)
+	@awk -f tests/check_sections.awk include/specrt.h
+	@awk 'length > 110 { printf "%s:%d: line over 110 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(LINTED)
+	@! grep -nE '[[:space:]]+$$' $(LINTED) Makefile README.md
+
+format: ## clang-format everything in place
+	clang-format -i $(LINTED)
+
+install: tools ## header, specrt.pc, CMake file and tools under PREFIX
+	@tests/install.sh "$(DESTDIR)" "$(PREFIX)" "$(BUILD)/bin" "$(VERSION)"
+
+calibrate: all ## the main job: CORPUS= TOKENIZER= [MODEL=] [OUT=]; with none, the sample in data/
+	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(MODEL)" "$(or $(OUT),$(BUILD)/sample.specb)"
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,27 @@
+# check_sections.awk : sections of specrt.h only reach into those they list, all of which stand above.
+# A section starts with:  // >>hnsw (uses: base bundle)
+/^\/\/ >>/ {
+    section = $2; sub(/^>>/, "", section)
+    if (section in seen) bad("section repeated: " section)
+    if (start && FNR - start > 900) bad("section over 900 lines: " name)
+    seen[section] = 1; start = FNR; name = section
+    split("", allowed); allowed[section] = 1
+    if (match($0, /\(uses:[^)]*\)/)) {
+        n = split(substr($0, RSTART + 6, RLENGTH - 7), list, " ")
+        for (i = 1; i <= n; i++) {
+            allowed[list[i]] = 1
+            if (!(list[i] in seen)) bad(section " uses " list[i] ", which stands below it")
+        }
+    }
+    next
+}
+section {
+    line = $0
+    while (match(line, /specrt__[a-z0-9]+_/)) {
+        target = substr(line, RSTART + 8, RLENGTH - 9)
+        if (!(target in allowed)) bad(section " reaches into " target)
+        line = substr(line, RSTART + RLENGTH)
+    }
+}
+function bad(message) { printf "%s:%d: %s\n", FILENAME, FNR, message; failed = 1 }
+END { exit failed }

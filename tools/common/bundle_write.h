@@ -1,0 +1,32 @@
+/* bundle_write.h : create a bundle or replace sections of one, atomically, under a lock. */
+#ifndef BUNDLE_WRITE_H
+#define BUNDLE_WRITE_H
+
+#include <stdbool.h>
+#include "specrt.h"
+
+typedef struct bundle_part {
+    const char *tag;
+    uint32_t version;
+    uint32_t depends; /* SPECRT_SECTION_DEPENDS_*, SPECRT_SECTION_OPTIONAL */
+    const void *data; /* borrowed */
+    size_t n_bytes;
+} bundle_part;
+
+typedef struct bundle_update {
+    const bundle_part *parts;  /* [n_parts] sections to add or replace */
+    int n_parts;
+    const char *const *drop;   /* [n_drop] tags to leave out */
+    int n_drop;
+    const specrt_ident *ident; /* merged into the bundle's: a tokenizer or head that differs is an error */
+    const char *provenance_key;  /* the tag whose provenance entry is set; NULL: none */
+    const char *provenance_json; /* JSON object text: inputs with digests, parameters, figures; no times, paths or thread counts */
+    bool raw;                  /* store raw instead of zstd */
+    bool force;                /* replace a section, or a file that is no bundle */
+} bundle_update;
+
+/* bundle_write() : create `path` or rewrite it with the update applied (temp file, fsync, rename).
+ * Waits for another tool that holds the bundle's lock. Same inputs, same bytes. */
+specrt_status bundle_write(const char *path, const bundle_update *update, specrt_error *err);
+
+#endif

@@ -1,0 +1,74 @@
+/* cli.h : flags, help, messages and exit codes, the same in every tool. */
+#ifndef CLI_H
+#define CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "specrt.h"
+
+enum { /* exit codes (design section 8) */
+    CLI_OK = 0,
+    CLI_IO = 1,      /* I/O or memory */
+    CLI_USAGE = 2,
+    CLI_INVALID = 3, /* invalid input */
+    CLI_BELOW = 4,   /* built, but under a --min-... gate */
+    CLI_INTERRUPTED = 130
+};
+
+/* A growable list of borrowed strings (flags that repeat, positional arguments). */
+typedef struct cli_list {
+    const char **items;
+    int n;
+} cli_list;
+void cli_list_free(cli_list *list);
+
+typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_STRINGS, CLI_INT, CLI_REAL } cli_kind;
+
+/* One flag. `target` is bool*, const char**, cli_list*, int64_t* or double* by kind; its value before
+ * parsing is the default. A value may be given as "--name V" or "--name=V". */
+typedef struct cli_option {
+    const char *name;  /* without dashes: "holdout" */
+    char letter;       /* short form, 0: none */
+    const char *value; /* "FILE" in the help; NULL for a flag */
+    cli_kind kind;
+    void *target;
+    double min, max;   /* inclusive bounds of numbers; both 0: none */
+    const char *help;  /* one line; a name of NULL makes it a heading */
+} cli_option;
+
+/* What every tool takes. */
+typedef struct cli_common {
+    const char *output; /* -o; NULL: none */
+    bool force;         /* -f */
+    int64_t threads;    /* --threads; resolved: never 0 after cli_parse */
+    int64_t seed;
+    bool json, quiet, verbose;
+    int progress;       /* -1: on a terminal only; 0 never; 1 always */
+} cli_common;
+
+typedef struct cli_tool {
+    const char *name;    /* "vocabtrim-calibrate" */
+    const char *example; /* one command line, first in the help */
+    const char *summary; /* what it reads and writes, one or two lines */
+    const char *usage;   /* "vocabtrim-calibrate --tokenizer T --corpus PATH... -o FILE" */
+    const cli_option *options; /* the tool's own, ended by an all-zero entry */
+} cli_tool;
+
+/* cli_parse() : parse argv; handles -h and --version itself, installs the interrupt handler.
+ *   rest : positional arguments; a tool that takes none passes NULL and they are a usage error
+ * @return -1 to go on, else the exit code to return from main. */
+int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest);
+
+/* Messages on stderr, each one line behind "tool: ". cli_info is silent under -q. */
+void cli_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* cli_fail() : print the error and give the exit code of its status. */
+int cli_fail(const specrt_error *err);
+/* cli_usage() : print "tool: ..." and the hint to -h. @return CLI_USAGE. */
+int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+double cli_seconds(void);      /* monotonic */
+int64_t cli_peak_bytes(void);  /* peak resident set of this process */
+
+#endif

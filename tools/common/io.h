@@ -1,0 +1,42 @@
+/* io.h : whole files in and out. Output appears under its final name complete or not at all. */
+#ifndef IO_H
+#define IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "specrt.h"
+
+/* A file mapped read-only (an empty file has bytes = NULL, n = 0). Pipes are read into memory. */
+typedef struct file_view {
+    const uint8_t *bytes;
+    size_t n;
+    bool mapped;
+} file_view;
+
+specrt_status file_map(const char *path, file_view *out, specrt_error *err);
+void file_unmap(file_view *view);
+
+/* An output being written: PATH.tmp-XXXXXX beside it, renamed by out_commit after fsync. A path that
+ * exists and is no regular file (/dev/stdout, a pipe) is written straight through; "-" is stdout. An interrupt
+ * or out_abort removes the temporary file. */
+typedef struct out_file {
+    FILE *f;
+    char *path, *temp; /* temp NULL: written through */
+} out_file;
+
+/* out_open() : @return IO naming the file; BAD_ARG "exists; use -f" unless force. */
+specrt_status out_open(out_file *out, const char *path, bool force, specrt_error *err);
+specrt_status out_write(out_file *out, const void *data, size_t n, specrt_error *err);
+specrt_status out_commit(out_file *out, specrt_error *err); /* on failure the file is aborted */
+void out_abort(out_file *out);                              /* a no-op after commit */
+
+/* out_bytes() : the three calls above for one buffer. */
+specrt_status out_bytes(const char *path, bool force, const void *data, size_t n,
+                        specrt_error *err);
+
+/* io_cleanup_on_signals() : on SIGINT, SIGTERM, SIGHUP remove temporary files and exit 130. */
+void io_cleanup_on_signals(void);
+
+#endif

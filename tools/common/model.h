@@ -1,0 +1,31 @@
+/* model.h : the one thing tools want of a model file, whatever its kind: named matrices of rows. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include "gguf.h"
+#include "safetensors.h"
+#include "specrt.h"
+
+typedef struct model {
+    char *path;
+    gguf *g; /* one of the two */
+    st *s;
+} model;
+
+/* model_open() : GGUF or safetensors by content; a folder means the model inside it. */
+specrt_status model_open(const char *path, model *out, specrt_error *err);
+void model_close(model *m);
+
+/* model_matrix() : a 2-D tensor as rows. */
+specrt_status model_matrix(const model *m, const char *name, specrt_head_desc *out,
+                           specrt_error *err);
+
+/* model_head() : the LM head: `tensor` if given, else output.weight / lm_head.weight, else the tied
+ * embedding. *name (may be NULL) is what was taken, static or owned by the model. */
+specrt_status model_head(const model *m, const char *tensor, specrt_head_desc *out,
+                         const char **name, specrt_error *err);
+
+/* model_n_params() : elements of all tensors, a tied embedding counted once. */
+uint64_t model_n_params(const model *m);
+
+#endif
