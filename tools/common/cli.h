@@ -7,12 +7,12 @@
 #include "specrt.h"
 
 enum { /* exit codes (design section 8) */
-    CLI_OK = 0,
-    CLI_IO = 1,      /* I/O or memory */
-    CLI_USAGE = 2,
-    CLI_INVALID = 3, /* invalid input */
-    CLI_BELOW = 4,   /* built, but under a --min-... gate */
-    CLI_INTERRUPTED = 130
+       CLI_OK = 0,
+       CLI_IO = 1, /* I/O or memory */
+       CLI_USAGE = 2,
+       CLI_INVALID = 3, /* invalid input */
+       CLI_BELOW = 4,   /* built, but under a --min-... gate */
+       CLI_INTERRUPTED = 130
 };
 
 /* A growable list of borrowed strings (flags that repeat, positional arguments). */
@@ -32,8 +32,8 @@ typedef struct cli_option {
     const char *value; /* "FILE" in the help; NULL for a flag */
     cli_kind kind;
     void *target;
-    double min, max;   /* inclusive bounds of numbers; both 0: none */
-    const char *help;  /* one line; a name of NULL makes it a heading */
+    double min, max;  /* inclusive bounds of numbers; both 0: none */
+    const char *help; /* one line; a name of NULL makes it a heading */
 } cli_option;
 
 /* What every tool takes. */
@@ -43,14 +43,14 @@ typedef struct cli_common {
     int64_t threads;    /* --threads; resolved: never 0 after cli_parse */
     int64_t seed;
     bool json, quiet, verbose;
-    int progress;       /* -1: on a terminal only; 0 never; 1 always */
+    int progress; /* -1: on a terminal only; 0 never; 1 always */
 } cli_common;
 
 typedef struct cli_tool {
-    const char *name;    /* "vocabtrim-calibrate" */
-    const char *example; /* one command line, first in the help */
-    const char *summary; /* what it reads and writes, one or two lines */
-    const char *usage;   /* "vocabtrim-calibrate --tokenizer T --corpus PATH... -o FILE" */
+    const char *name;          /* "vocabtrim-calibrate" */
+    const char *example;       /* one command line, first in the help */
+    const char *summary;       /* what it reads and writes, one or two lines */
+    const char *usage;         /* "vocabtrim-calibrate --tokenizer T --corpus PATH... -o FILE" */
     const cli_option *options; /* the tool's own, ended by an all-zero entry */
 } cli_tool;
 
@@ -68,7 +68,7 @@ int cli_fail(const specrt_error *err);
 /* cli_usage() : print "tool: ..." and the hint to -h. @return CLI_USAGE. */
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-double cli_seconds(void);      /* monotonic */
-int64_t cli_peak_bytes(void);  /* peak resident set of this process */
+double cli_seconds(void);     /* monotonic */
+int64_t cli_peak_bytes(void); /* peak resident set of this process */
 
 #endif

@@ -1,0 +1,225 @@
+/* cli.c : see cli.h. Options are tables; this file walks them for parsing and for the help. */
+#include "cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include "io.h"
+#include "parallel.h"
+
+/* One process runs one tool; these serve the message functions. */
+static const char *tool_name = "specrt";
+static bool tool_quiet;
+
+static void say(const char *prefix, const char *format, va_list args) {
+    fprintf(stderr, "%s: %s", tool_name, prefix);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+}
+
+void cli_info(const char *format, ...) {
+    if (tool_quiet) return;
+    va_list args;
+    va_start(args, format);
+    say("", format, args);
+    va_end(args);
+}
+
+void cli_warn(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say("warning: ", format, args);
+    va_end(args);
+}
+
+int cli_usage(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say("", format, args);
+    va_end(args);
+    fprintf(stderr, "%s: -h shows the options\n", tool_name);
+    return CLI_USAGE;
+}
+
+int cli_fail(const specrt_error *err) {
+    fprintf(stderr, "%s: %s\n", tool_name, err->msg);
+    switch (err->status) {
+    case SPECRT_STATUS_IO:
+    case SPECRT_STATUS_NO_MEMORY: return CLI_IO;
+    case SPECRT_STATUS_BAD_ARG: return CLI_USAGE;
+    default: return CLI_INVALID;
+    }
+}
+
+void cli_list_free(cli_list *list) {
+    free(list->items);
+    *list = (cli_list){0};
+}
+
+static int list_add(cli_list *list, const char *item) {
+    const char **grown =
+        (const char **)realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *grown);
+    if (!grown) return cli_usage("out of memory"), CLI_IO;
+    list->items = grown;
+    list->items[list->n++] = item;
+    return -1;
+}
+
+/* ---- the help -------------------------------------------------------------------------------- */
+
+static void help_option(const cli_option *o) {
+    char left[64];
+    if (!o->name) {
+        printf("\n%s\n", o->help);
+        return;
+    }
+    snprintf(left, sizeof left, "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
+             o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name, o->value ? " " : "",
+             o->value ? o->value : "");
+    printf("  %-28s %s%s\n", left, strlen(left) > 28 ? "\n                               " : "",
+           o->help);
+}
+
+static bool option_ends(const cli_option *o) {
+    return !o->name && !o->help;
+}
+
+static void help(const cli_tool *tool, const cli_option *common) {
+    printf("Example:\n  %s\n\n%s\n\nUsage: %s\n", tool->example, tool->summary, tool->usage);
+    for (const cli_option *o = tool->options; o && !option_ends(o); o++) help_option(o);
+    for (const cli_option *o = common; !option_ends(o); o++) help_option(o);
+    printf(
+        "\nExit codes: 0 ok, 1 I/O or memory, 2 usage, 3 invalid input, 4 below a quality gate,\n"
+        "130 interrupted.\n");
+}
+
+/* ---- parsing --------------------------------------------------------------------------------- */
+
+static const cli_option *find(const cli_option *table, const char *name, size_t n, char letter) {
+    for (const cli_option *o = table; o && !option_ends(o); o++) {
+        if (!o->name) continue;
+        if (letter ? o->letter == letter : strlen(o->name) == n && memcmp(o->name, name, n) == 0)
+            return o;
+    }
+    return NULL;
+}
+
+static bool out_of_bounds(const cli_option *o, double x) {
+    return (o->min != 0 || o->max != 0) && !(x >= o->min && x <= o->max);
+}
+
+static int store_number(const cli_option *o, const char *value) {
+    char *end;
+    errno = 0;
+    if (o->kind == CLI_INT) {
+        long long x = strtoll(value, &end, 10);
+        if (end == value || *end || errno || out_of_bounds(o, (double)x)) goto bad;
+        *(int64_t *)o->target = x;
+    } else {
+        double x = strtod(value, &end);
+        if (end == value || *end || !isfinite(x) || out_of_bounds(o, x)) goto bad;
+        *(double *)o->target = x;
+    }
+    return -1;
+bad:
+    if (o->min == 0 && o->max == 0)
+        return cli_usage("--%s: expected %s, found '%s'", o->name,
+                         o->kind == CLI_INT ? "a whole number" : "a number", value);
+    return cli_usage("--%s: expected %s from %.15g to %.15g, found '%s'", o->name,
+                     o->kind == CLI_INT ? "a whole number" : "a number", o->min, o->max, value);
+}
+
+static int store(const cli_option *o, const char *value) {
+    switch (o->kind) {
+    case CLI_FLAG: *(bool *)o->target = true; return -1;
+    case CLI_STRING: *(const char **)o->target = value; return -1;
+    case CLI_STRINGS: return list_add((cli_list *)o->target, value);
+    case CLI_INT:
+    case CLI_REAL: return store_number(o, value);
+    }
+    return -1;
+}
+
+/* One argument that starts with '-': "--name", "--name=V", "--name V", "-x", "-x V", "-xV". */
+static int parse_option(const cli_option *const tables[2], char **argv, int *i) {
+    const char *arg = argv[*i], *value = NULL;
+    bool is_long = arg[1] == '-';
+    const char *name = arg + 2, *equals = is_long ? strchr(name, '=') : NULL;
+    size_t n = equals ? (size_t)(equals - name) : strlen(name);
+    const cli_option *o = NULL;
+    for (int t = 0; t < 2 && !o; t++) o = find(tables[t], name, n, is_long ? '\0' : arg[1]);
+    if (!o) return cli_usage("unknown option '%s'", arg);
+    if (equals)
+        value = equals + 1;
+    else if (!is_long && arg[2])
+        value = arg + 2;
+    if (o->kind == CLI_FLAG)
+        return value ? cli_usage("--%s takes no value, found '%s'", o->name, value)
+                     : store(o, NULL);
+    if (!value) value = argv[*i + 1] ? argv[++*i] : NULL;
+    if (!value) return cli_usage("--%s: expected %s", o->name, o->value);
+    int code = store(o, value);
+    /* A list takes every word up to the next option: --corpus a b c. */
+    while (code < 0 && o->kind == CLI_STRINGS && argv[*i + 1] &&
+           (argv[*i + 1][0] != '-' || argv[*i + 1][1] == '\0'))
+        code = store(o, argv[++*i]);
+    return code;
+}
+
+int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest) {
+    bool progress = false, no_progress = false, want_help = false, want_version = false;
+    *common = (cli_common){.seed = 1};
+    const cli_option common_options[] = {
+        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Common options"},
+        {"output", 'o', "FILE", CLI_STRING, (void *)&common->output, 0, 0, "write FILE"},
+        {"force", 'f', NULL, CLI_FLAG, &common->force, 0, 0, "replace what exists"},
+        {"threads", 0, "N", CLI_INT, &common->threads, 0, 1024, "threads; 0 (default): all cores"},
+        {"seed", 0, "N", CLI_INT, &common->seed, 0, 9e15, "random seed (default 1)"},
+        {"json", 0, NULL, CLI_FLAG, &common->json, 0, 0, "one JSON object on stdout"},
+        {"quiet", 'q', NULL, CLI_FLAG, &common->quiet, 0, 0, "errors and warnings only"},
+        {"verbose", 'v', NULL, CLI_FLAG, &common->verbose, 0, 0, "more detail"},
+        {"progress", 0, NULL, CLI_FLAG, &progress, 0, 0, "show progress (default: on a terminal)"},
+        {"no-progress", 0, NULL, CLI_FLAG, &no_progress, 0, 0, "never show progress"},
+        {"help", 'h', NULL, CLI_FLAG, &want_help, 0, 0, "this text"},
+        {"version", 0, NULL, CLI_FLAG, &want_version, 0, 0, "the version"},
+        {0}};
+    const cli_option *tables[2] = {tool->options, common_options};
+    tool_name = tool->name;
+    int code = -1;
+    bool only_names = false; /* after "--" */
+    for (int i = 1; i < argc && code < 0; i++) {
+        if (!only_names && strcmp(argv[i], "--") == 0)
+            only_names = true;
+        else if (!only_names && argv[i][0] == '-' && argv[i][1])
+            code = parse_option(tables, argv, &i);
+        else if (rest)
+            code = list_add(rest, argv[i]);
+        else
+            code = cli_usage("unexpected argument '%s'", argv[i]);
+    }
+    if (want_help) return help(tool, common_options), CLI_OK;
+    if (want_version) return printf("%s %s\n", tool->name, SPECRT_VERSION_STRING), CLI_OK;
+    if (code >= 0) return code;
+    tool_quiet = common->quiet;
+    common->progress = no_progress || common->quiet ? 0 : progress ? 1 : -1;
+    if (common->threads == 0) common->threads = parallel_cores();
+    io_cleanup_on_signals();
+    return -1;
+}
+
+double cli_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int64_t cli_peak_bytes(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (int64_t)usage.ru_maxrss * 1024;
+}
