@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# install.sh DESTDIR PREFIX BIN VERSION : what `make install` does. Tools whose names are generic get
+# the prefix "specrt-".
+set -eu
+destdir=$1 prefix=$2 bin=$3 version=$4
+to="$destdir$prefix"
+install -d "$to/include" "$to/bin" "$to/lib/pkgconfig" "$to/lib/cmake/specrt"
+install -m 644 include/specrt.h "$to/include/"
+for folder in tools/*/; do
+    tool=$(basename "$folder")
+    [ -x "$bin/$tool" ] || continue
+    case $tool in specrt-*) name=$tool ;; *) name=specrt-$tool ;; esac
+    install -m 755 "$bin/$tool" "$to/bin/$name"
+done
+cat >"$to/lib/pkgconfig/specrt.pc" <<PC
+prefix=$prefix
+includedir=\${prefix}/include
+
+Name: specrt
+Description: Vocabulary-pruned speculative decoding, a single-header runtime
+Version: $version
+Requires: libzstd
+Libs: -lm
+Cflags: -I\${includedir}
+PC
+cat >"$to/lib/cmake/specrt/specrt-config.cmake" <<CMAKE
+get_filename_component(specrt_prefix "\${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+add_library(specrt::specrt INTERFACE IMPORTED)
+set_target_properties(specrt::specrt PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "\${specrt_prefix}/include"
+    INTERFACE_LINK_LIBRARIES "zstd;m")
+CMAKE
