@@ -1,0 +1,160 @@
+/* tokenizer_impl.h : the inside of a tokenizer, for tokenizer.c and tok_*.c only.
+ *
+ * A loader fills a tokenizer through the tok_set_ and tok_add_ calls and plain fields, then
+ * tokenizer_open() calls tokenizer_finish(), which compiles the lookup tables. After that nothing
+ * changes, so workers on any number of threads read it freely.
+ *
+ *     text -> segments between raw tokens -> normalise -> pieces (splitter) -> symbols -> merges -> ids
+ *
+ * Token bytes are raw: the byte-level alphabet is undone, U+2581 is a space, a byte token is its byte. */
+#ifndef TOKENIZER_IMPL_H
+#define TOKENIZER_IMPL_H
+
+#include "io.h"
+#include "tokenizer.h"
+
+#define TOK_MAX_VOCAB      (1 << 21) /* ids a loader may use; the largest known vocabulary has 262,144 */
+#define TOK_MAX_POOL_BYTES (1u << 30)
+#define TOK_NONE           (-1)
+
+/* What a loader says of a token besides its type. */
+#define TOK_FLAG_BYTE 1u /* byte fallback (<0x0A>): found through byte_ids only, never merged */
+#define TOK_FLAG_RAW                                                                               \
+    2u /* matched in raw text before all else, longest first (user-defined tokens) */
+
+typedef struct tok_token {
+    uint32_t offset, n; /* bytes in the pool */
+    uint8_t type;       /* token_type; TOKEN_RESERVED with n = 0 is a hole */
+    uint8_t flags;
+} tok_token;
+
+/* Which adjacent symbols merge, and in what order. The lowest rank goes first, the leftmost of equals. */
+typedef enum tok_merge_order {
+    TOK_MERGE_LISTED, /* the pairs of tok_add_merge(), in that order (tokenizer.json, GGUF gpt2) */
+    TOK_MERGE_BY_ID,  /* any pair whose concatenation is a token, by that token's id (tiktoken) */
+    TOK_MERGE_BY_SCORE, /* the same by falling score (SentencePiece) */
+} tok_merge_order;
+
+typedef struct tok_merge {
+    int32_t left, right, merged;
+} tok_merge;
+
+/* Cuts text into pieces that tokens never cross. A kind is named after the tokenizer it was made for. */
+typedef enum tok_split_kind {
+    TOK_SPLIT_NONE,   /* the whole segment is one piece */
+    TOK_SPLIT_SPACES, /* before a space that follows another character (SentencePiece words) */
+    TOK_SPLIT_SPACE,  /* before every space (Metaspace with split) */
+    TOK_SPLIT_GPT2,
+    TOK_SPLIT_LLAMA3, /* llama-bpe and cl100k */
+    TOK_SPLIT_QWEN2,
+    TOK_SPLIT_QWEN35,
+    TOK_SPLIT_O200K,
+    TOK_SPLIT_DEEPSEEK_LLM,
+    TOK_SPLIT_FALCON,
+    TOK_SPLIT_CUSTOM, /* tokenizer.custom */
+} tok_split_kind;
+
+/* A loader's own splitter (regexes of unknown tokenizers). */
+typedef struct tok_custom_split {
+    /* Writes the ends of the next 1..max pieces of text [n] from offset `from` < n; pieces tile it.
+     * @return how many. */
+    size_t (*next)(const void *state, void *scratch, const uint8_t *text, size_t n, size_t from,
+                   size_t *ends, size_t max);
+    void *(*scratch_new)(
+        const void *state); /* one per worker; may be NULL. @return NULL: no memory */
+    void (*scratch_free)(void *scratch);
+    void (*free)(void *state);
+    void *state; /* owned, immutable */
+} tok_custom_split;
+
+/* The space put before text by SentencePiece ("dummy prefix") and its descendants. */
+typedef enum tok_prefix {
+    TOK_PREFIX_NONE,
+    TOK_PREFIX_ALWAYS,     /* before any text that is not empty */
+    TOK_PREFIX_IF_MISSING, /* unless it begins with a space */
+} tok_prefix;
+
+/* (left, right) -> (rank, merged), open addressing; merged is TOK_NONE in an empty slot. */
+typedef struct tok_pair {
+    uint32_t left, right, rank;
+    int32_t merged;
+} tok_pair;
+
+typedef struct tok_unicode tok_unicode; /* tok_unicode.h */
+
+struct tokenizer {
+    /* Filled by the loader. */
+    char name[64];
+    tok_token *tokens; /* [n_vocab] by id */
+    int32_t n_vocab;
+    float *scores; /* [n_vocab], with TOK_MERGE_BY_SCORE only */
+    uint8_t *pool;
+    int32_t *terminators;
+    int32_t n_terminators;
+    tok_merge_order merge_order;
+    tok_merge *merges; /* [n_merges] */
+    size_t n_merges;
+    bool chars;         /* symbols start as code points, else as bytes */
+    bool ignore_merges; /* a piece that is a token is that token, unmerged */
+    bool byte_fallback; /* a code point without a symbol becomes its byte tokens */
+    bool fuse_unknown;  /* neighbouring unknown code points give one unknown_id */
+    int32_t unknown_id; /* TOK_NONE: unknown symbols vanish */
+    bool nfc;           /* normalise to NFC */
+    bool spm_spaces;    /* U+2581 in text means a space */
+    tok_prefix prefix;
+    bool prefix_every_segment; /* else only at the start of the document */
+    tok_split_kind split;
+    tok_custom_split custom;
+
+    /* Compiled by tokenizer_finish(). */
+    size_t pool_n, pool_capacity;
+    int32_t tokens_capacity, terminators_capacity;
+    size_t merges_capacity;
+    int32_t n_normal;
+    int32_t n_symbols;        /* n_vocab, then code points that occur in tokens without being one */
+    tok_token *extra_symbols; /* [n_symbols - n_vocab] */
+    int32_t byte_ids[256];    /* the symbol of a byte (bytes), or its byte token (chars) */
+    int32_t *id_slots;        /* bytes -> id, open addressing */
+    uint32_t id_mask;
+    tok_pair *pairs;
+    uint32_t pair_mask;
+    int32_t *raw_ids;       /* TOK_FLAG_RAW, by first byte, longest first */
+    int32_t raw_begin[257]; /* range of raw_ids by first byte */
+    tok_unicode *unicode;
+    uint8_t sha256[32];
+};
+
+/* ---- filling ------------------------------------------------------------------------------------ */
+
+/* tok_set_token() : define an id, once; ids may come in any order and leave holes.
+ * @return BAD_INPUT for an id out of range or defined twice, NO_MEMORY. */
+specrt_status tok_set_token(tokenizer *tok, int32_t id, const void *bytes, size_t n,
+                            token_type type, unsigned flags, specrt_error *err);
+
+/* tok_set_score() : after tok_set_token of the same id. */
+specrt_status tok_set_score(tokenizer *tok, int32_t id, float score, specrt_error *err);
+
+/* tok_add_merge() : the next merge in rank order, ids in range. */
+specrt_status tok_add_merge(tokenizer *tok, int32_t left, int32_t right, int32_t merged,
+                            specrt_error *err);
+
+/* tok_add_terminator() : an id that ends a generation; repeats are dropped. */
+specrt_status tok_add_terminator(tokenizer *tok, int32_t id, specrt_error *err);
+
+/* tok_reserve_ids() : make [n_vocab, n) holes. */
+specrt_status tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err);
+
+/* tok_index() : make tokenizer_find() work, for loaders that look tokens up (after their last
+ * tok_set_token). Of tokens with equal bytes it finds a normal one before a byte token before a special,
+ * then the lowest id. */
+specrt_status tok_index(tokenizer *tok, specrt_error *err);
+
+/* tokenizer_finish() : check and compile, after the loader; `path` for messages. */
+specrt_status tokenizer_finish(tokenizer *tok, const char *path, specrt_error *err);
+
+/* ---- loaders: fill a zeroed tokenizer from a file's bytes (`path` for messages) ------------------- */
+
+specrt_status tok_load_tiktoken(tokenizer *tok, const char *path, const file_view *file,
+                                specrt_error *err);
+
+#endif
