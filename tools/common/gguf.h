@@ -22,7 +22,7 @@ typedef struct gguf_string {
 typedef struct gguf_kv {
     gguf_string key;
     gguf_type type;
-    gguf_type elem;       /* of an array */
+    gguf_type elem;       /* of an array; else the same as type */
     uint64_t count;       /* elements; 1 for scalars */
     const uint8_t *value; /* little-endian bytes in the mapping, unaligned; checked to its end */
     size_t value_bytes;
@@ -33,8 +33,9 @@ typedef struct gguf_tensor {
     int32_t n_dims;
     int64_t dims[4];   /* dims[0] is the row length; unused ones are 1 */
     uint32_t type;     /* ggml type: specrt_dtype where that lists it */
+    uint64_t offset;   /* in the data section of its file */
     const uint8_t *data;
-    size_t bytes;      /* 0 when the type's size is not known */
+    size_t bytes;      /* of an unknown type: up to the next tensor */
 } gguf_tensor;
 
 typedef struct gguf gguf;
@@ -58,6 +59,7 @@ gguf_string *gguf_get_strings(const gguf *g, const char *key, int64_t *n);
 
 const gguf_tensor *gguf_tensors(const gguf *g, int64_t *n);
 const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name);
+const char *gguf_type_name(uint32_t type); /* of a tensor: "iq4_xs"; "unknown" */
 
 /* gguf_rewrite() : write `g` to `out` with tensors replaced, dropped or added and everything else
  * (metadata, order, alignment) untouched.
