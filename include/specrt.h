@@ -18,7 +18,7 @@
  *     if (specrt_bundle_open("llama3.specb", NULL, &bundle, &err)) { puts(err.msg); exit(1); }
  *     specrt_head_desc hd = {.rows = weights, .dtype = SPECRT_DTYPE_F16,
  *                            .n_rows = 128256, .n_cols = 4096};
- *     specrt_head_bind(bundle, &hd, &head, &err);
+ *     specrt_head_bind(bundle, &hd, NULL, &head, &err);
  *     specrt_static_create(bundle, head, 32768, &list, &err);   // 0: the calibrated size
  *     const specrt_active *active = specrt_static_active(list);
  *     specrt_active_logits(active, hidden, 1, logits);          // hidden f32 [1, 4096]
@@ -38,58 +38,66 @@
  *          calls take a specrt_error* (may be NULL) that names file, section, expected and found.
  * DOES NOT: tokenise text, run your model, write bundles, print, exit, abort.
  */
+/* The implementation maps files, which strict C hides; it can ask for that only when it comes first. */
+#if defined(SPECRT_IMPLEMENTATION) && defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) &&     \
+    !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
+    #define _DEFAULT_SOURCE 1
+#endif
+
 #ifndef SPECRT_H
-#define SPECRT_H
+    #define SPECRT_H
 
 /* Contents: api | base os bundle rows head active ranks */
 
 // >>api (uses:)
 // Everything public. All multi-byte on-disk values are little-endian; so must the host be.
 
-#include <stddef.h>
-#include <stdint.h>
+    #include <stddef.h>
+    #include <stdint.h>
 
-#define SPECRT_VERSION_MAJOR 0
-#define SPECRT_VERSION_MINOR 1
-#define SPECRT_VERSION_PATCH 0
-#define SPECRT_VERSION_STRING "0.1.0"
+    #define SPECRT_VERSION_MAJOR  0
+    #define SPECRT_VERSION_MINOR  1
+    #define SPECRT_VERSION_PATCH  0
+    #define SPECRT_VERSION_STRING "0.1.0"
 
-#ifdef SPECRT_STATIC
-    #define SPECRT_API static
-#else
-    #define SPECRT_API extern
-#endif
+    #if !defined(SPECRT_STATIC)
+        #define SPECRT_API extern
+    #elif defined(__GNUC__)
+        #define SPECRT_API static __attribute__((unused))
+    #else
+        #define SPECRT_API static
+    #endif
 
-#ifdef __cplusplus
+    #ifdef __cplusplus
 extern "C" {
-#endif
+    #endif
 
-/* ---- status and errors ------------------------------------------------------------------------ */
+    /* ---- status and errors ------------------------------------------------------------------------ */
 
-/* One list makes the enum and specrt_status_name(). Numbers are blocked by section for additions. */
-#define SPECRT_STATUS_LIST(X)                                                                      \
-    X(OK, 0, "ok")                                                                                 \
-    X(NO_MEMORY, 1, "out of memory")                                                               \
-    X(IO, 2, "input/output error")                                                                 \
-    X(BAD_ARG, 3, "bad argument")                                                                  \
-    X(UNSUPPORTED, 4, "unsupported")                                                               \
-    X(BAD_INPUT, 5, "invalid input")                                                               \
-    X(BUNDLE_MAGIC, 20, "not a specrt bundle")                                                     \
-    X(BUNDLE_VERSION, 21, "unknown bundle version")                                                \
-    X(BUNDLE_TRUNCATED, 22, "bundle is truncated")                                                 \
-    X(BUNDLE_TABLE, 23, "bundle section table is invalid")                                         \
-    X(BUNDLE_CHECKSUM, 24, "bundle checksum mismatch")                                             \
-    X(BUNDLE_ZSTD, 25, "bundle section does not decompress")                                       \
-    X(BUNDLE_LIMIT, 26, "bundle section exceeds a size limit")                                     \
-    X(BUNDLE_SECTION_MISSING, 27, "bundle lacks a section")                                        \
-    X(BUNDLE_MISMATCH, 28, "bundle belongs to something else")                                     \
-    X(BUNDLE_CONTENT, 29, "bundle section content is invalid")
+    /* One list makes the enum and specrt_status_name(). Numbers are blocked by section for additions. */
+    #define SPECRT_STATUS_LIST(X)                                                                  \
+        X(OK, 0, "ok")                                                                             \
+        X(NO_MEMORY, 1, "out of memory")                                                           \
+        X(IO, 2, "input/output error")                                                             \
+        X(BAD_ARG, 3, "bad argument")                                                              \
+        X(UNSUPPORTED, 4, "unsupported")                                                           \
+        X(BAD_INPUT, 5, "invalid input")                                                           \
+        X(BUNDLE_MAGIC, 20, "not a specrt bundle")                                                 \
+        X(BUNDLE_VERSION, 21, "unknown bundle version")                                            \
+        X(BUNDLE_TRUNCATED, 22, "bundle is truncated")                                             \
+        X(BUNDLE_TABLE, 23, "bundle section table is invalid")                                     \
+        X(BUNDLE_CHECKSUM, 24, "bundle checksum mismatch")                                         \
+        X(BUNDLE_ZSTD, 25, "bundle section does not decompress")                                   \
+        X(BUNDLE_LIMIT, 26, "bundle section exceeds a size limit")                                 \
+        X(BUNDLE_SECTION_MISSING, 27, "bundle lacks a section")                                    \
+        X(BUNDLE_MISMATCH, 28, "bundle belongs to something else")                                 \
+        X(BUNDLE_CONTENT, 29, "bundle section content is invalid")
 
 typedef enum specrt_status {
-#define SPECRT_STATUS_ENUM(name, number, text) SPECRT_STATUS_##name = number,
+    #define SPECRT_STATUS_ENUM(name, number, text) SPECRT_STATUS_##name = number,
     SPECRT_STATUS_LIST(SPECRT_STATUS_ENUM)
-#undef SPECRT_STATUS_ENUM
-    SPECRT_STATUS_FORCE_INT = 0x7fffffff
+    #undef SPECRT_STATUS_ENUM
+        SPECRT_STATUS_FORCE_INT = 0x7fffffff
 } specrt_status;
 
 /* One line for a person: file, section or field, expected, found, fix. Caller-owned, thread-safe. */
@@ -101,11 +109,11 @@ typedef struct specrt_error {
 /* specrt_status_name() : static text of a status, never NULL. */
 SPECRT_API const char *specrt_status_name(specrt_status status);
 
-/* specrt_error_set() : fill *err (may be NULL) with a printf-style line, cut at its capacity.
+    /* specrt_error_set() : fill *err (may be NULL) with a printf-style line, cut at its capacity.
  * @return status, so that callers write `return specrt_error_set(err, ...)`. */
-#if defined(__GNUC__)
+    #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
-#endif
+    #endif
 SPECRT_API specrt_status
 specrt_error_set(specrt_error *err, specrt_status status, const char *format, ...);
 
@@ -142,30 +150,30 @@ SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]);
 SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, const void *bytes,
                                             size_t n);
 
-/* ---- rows: the formats a weight row can be stored in -------------------------------------------- */
+    /* ---- rows: the formats a weight row can be stored in -------------------------------------------- */
 
-/* Values are ggml's, so a GGUF tensor type is a specrt_dtype. X(name, ggml_type, block_elems,
+    /* Values are ggml's, so a GGUF tensor type is a specrt_dtype. X(name, ggml_type, block_elems,
  * block_bytes, text) */
-#define SPECRT_DTYPE_LIST(X)                                                                       \
-    X(F32, 0, 1, 4, "f32")                                                                         \
-    X(F16, 1, 1, 2, "f16")                                                                         \
-    X(Q4_0, 2, 32, 18, "q4_0")                                                                     \
-    X(Q4_1, 3, 32, 20, "q4_1")                                                                     \
-    X(Q5_0, 6, 32, 22, "q5_0")                                                                     \
-    X(Q5_1, 7, 32, 24, "q5_1")                                                                     \
-    X(Q8_0, 8, 32, 34, "q8_0")                                                                     \
-    X(Q4_K, 12, 256, 144, "q4_k")                                                                  \
-    X(Q5_K, 13, 256, 176, "q5_k")                                                                  \
-    X(Q6_K, 14, 256, 210, "q6_k")                                                                  \
-    X(I32, 26, 1, 4, "i32")                                                                        \
-    X(I64, 27, 1, 8, "i64")                                                                        \
-    X(BF16, 30, 1, 2, "bf16")
+    #define SPECRT_DTYPE_LIST(X)                                                                   \
+        X(F32, 0, 1, 4, "f32")                                                                     \
+        X(F16, 1, 1, 2, "f16")                                                                     \
+        X(Q4_0, 2, 32, 18, "q4_0")                                                                 \
+        X(Q4_1, 3, 32, 20, "q4_1")                                                                 \
+        X(Q5_0, 6, 32, 22, "q5_0")                                                                 \
+        X(Q5_1, 7, 32, 24, "q5_1")                                                                 \
+        X(Q8_0, 8, 32, 34, "q8_0")                                                                 \
+        X(Q4_K, 12, 256, 144, "q4_k")                                                              \
+        X(Q5_K, 13, 256, 176, "q5_k")                                                              \
+        X(Q6_K, 14, 256, 210, "q6_k")                                                              \
+        X(I32, 26, 1, 4, "i32")                                                                    \
+        X(I64, 27, 1, 8, "i64")                                                                    \
+        X(BF16, 30, 1, 2, "bf16")
 
 typedef enum specrt_dtype {
-#define SPECRT_DTYPE_ENUM(name, number, elems, bytes, text) SPECRT_DTYPE_##name = number,
+    #define SPECRT_DTYPE_ENUM(name, number, elems, bytes, text) SPECRT_DTYPE_##name = number,
     SPECRT_DTYPE_LIST(SPECRT_DTYPE_ENUM)
-#undef SPECRT_DTYPE_ENUM
-    SPECRT_DTYPE_FORCE_INT = 0x7fffffff
+    #undef SPECRT_DTYPE_ENUM
+        SPECRT_DTYPE_FORCE_INT = 0x7fffffff
 } specrt_dtype;
 
 /* specrt_dtype_name() : "q6_k"; NULL if the number is not in the list. */
@@ -184,11 +192,11 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
 /* ---- bundle: the file ----------------------------------------------------------------------------
  * docs/FORMAT.md describes every byte; these structs are the single definition of the layout. */
 
-#define SPECRT_BUNDLE_MAGIC         "\x89SPECB\r\n"
-#define SPECRT_BUNDLE_VERSION_MAJOR 1
-#define SPECRT_BUNDLE_VERSION_MINOR 0
-#define SPECRT_BUNDLE_ALIGN         64
-#define SPECRT_BUNDLE_MAX_SECTIONS  256
+    #define SPECRT_BUNDLE_MAGIC         "\x89SPECB\r\n"
+    #define SPECRT_BUNDLE_VERSION_MAJOR 1
+    #define SPECRT_BUNDLE_VERSION_MINOR 0
+    #define SPECRT_BUNDLE_ALIGN         64
+    #define SPECRT_BUNDLE_MAX_SECTIONS  256
 
 typedef struct specrt_bundle_header { /* 64 bytes at offset 0 */
     char magic[8];
@@ -202,11 +210,11 @@ typedef struct specrt_bundle_header { /* 64 bytes at offset 0 */
     uint64_t header_checksum; /* XXH64 of the 56 bytes before it */
 } specrt_bundle_header;
 
-#define SPECRT_SECTION_ZSTD              1u  /* stored as one zstd frame, else raw */
-#define SPECRT_SECTION_OPTIONAL          2u  /* readers that do not know the tag may skip it */
-#define SPECRT_SECTION_DEPENDS_TOKENIZER 16u /* valid only for the fingerprint's tokenizer */
-#define SPECRT_SECTION_DEPENDS_HEAD      32u
-#define SPECRT_SECTION_DEPENDS_DRAFTER   64u
+    #define SPECRT_SECTION_ZSTD              1u  /* stored as one zstd frame, else raw */
+    #define SPECRT_SECTION_OPTIONAL          2u  /* readers that do not know the tag may skip it */
+    #define SPECRT_SECTION_DEPENDS_TOKENIZER 16u /* valid only for the fingerprint's tokenizer */
+    #define SPECRT_SECTION_DEPENDS_HEAD      32u
+    #define SPECRT_SECTION_DEPENDS_DRAFTER   64u
 
 typedef struct specrt_bundle_section { /* 64 bytes each, sorted by tag, after the header */
     char tag[8];                       /* "ranks", NUL-padded */
@@ -219,9 +227,9 @@ typedef struct specrt_bundle_section { /* 64 bytes each, sorted by tag, after th
     uint64_t reserved[2];
 } specrt_bundle_section;
 
-/* Section "ident": what the bundle was built for. Names are information, digests are identity. */
-#define SPECRT_SKETCH_ROWS        64 /* sampled head rows */
-#define SPECRT_SKETCH_PROJECTIONS 4  /* random +-1 projections of each */
+    /* Section "ident": what the bundle was built for. Names are information, digests are identity. */
+    #define SPECRT_SKETCH_ROWS        64 /* sampled head rows */
+    #define SPECRT_SKETCH_PROJECTIONS 4  /* random +-1 projections of each */
 typedef struct specrt_ident {
     uint8_t tokenizer_sha256[32]; /* specrt_tokenizer_hash_token() over normal tokens; 0: unknown */
     int32_t n_vocab;              /* ids the tokenizer can produce, specials included */
@@ -231,18 +239,19 @@ typedef struct specrt_ident {
     char tokenizer_name[64], head_name[64]; /* NUL-terminated UTF-8 */
 } specrt_ident;
 
-/* Section "ranks" (FR-Spec, VocabTrim): a permutation of the vocabulary whose every prefix is a
- * draft vocabulary. Then come: int32 ids[n_ranked], forced ids first (terminators, then other
- * specials, each ascending), then by count descending, ties by lower id, then reserved placeholders;
- * uint64 counts[n_ranked], in the same order. */
+/* Section "ranks" (FR-Spec, VocabTrim): distinct ids whose every prefix from n_forced to n_valid is a
+ * draft vocabulary. Then come uint64 counts[n_ranked] and int32 ids[n_ranked], both by rank: forced
+ * ids first (terminators, then other specials, each ascending), then by count descending, ties by
+ * lower id, then reserved placeholders.
+ * 0 <= n_terminators <= n_forced <= n_default <= n_valid <= n_ranked <= n_vocab, n_default >= 1. */
 typedef struct specrt_ranks_header {
-    int32_t n_ranked;      /* entries */
+    int32_t n_vocab;       /* ids are in [0, n_vocab) */
+    int32_t n_ranked;      /* entries; n_vocab when the whole vocabulary was ranked */
     int32_t n_forced;      /* leading entries that are members of every list */
     int32_t n_terminators; /* leading forced entries that end a generation */
-    int32_t n_valid;       /* entries that are not reserved placeholders */
+    int32_t n_valid;       /* leading entries that are not reserved placeholders */
     int32_t n_default;     /* the calibrated size */
-    int32_t reserved;
-    uint64_t n_tokens; /* counted tokens; n_terminator tokens excluded */
+    uint64_t n_tokens;     /* tokens counted; terminators excluded */
 } specrt_ranks_header;
 
 typedef struct specrt_bundle specrt_bundle;
@@ -254,7 +263,7 @@ typedef struct specrt_bundle specrt_bundle;
 SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_desc *desc,
                                             specrt_bundle **out, specrt_error *err);
 
-/* specrt_bundle_open_memory() : the same over bytes u8 [n_bytes], borrowed, 8-byte aligned;
+/* specrt_bundle_open_memory() : the same over bytes u8 [n_bytes], borrowed, 16-byte aligned;
  * `name` stands for the path in messages. */
 SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_bytes,
                                                    const char *name, const specrt_desc *desc,
@@ -277,8 +286,7 @@ SPECRT_API const specrt_ident *specrt_bundle_ident(const specrt_bundle *bundle);
  *   sha256 : the application's digest (specrt_tokenizer_hash_token)
  * @return OK, also when the bundle records none; BUNDLE_MISMATCH naming both sides. */
 SPECRT_API specrt_status specrt_bundle_check_tokenizer(const specrt_bundle *bundle,
-                                                       const uint8_t sha256[32],
-                                                       specrt_error *err);
+                                                       const uint8_t sha256[32], specrt_error *err);
 
 /* specrt_ranks : view of section "ranks", borrowed from the bundle. */
 typedef struct specrt_ranks {
@@ -287,7 +295,7 @@ typedef struct specrt_ranks {
     const uint64_t *counts; /* [n_ranked] by rank */
 } specrt_ranks;
 
-/* specrt_bundle_ranks() : validated at open (a permutation in range).
+/* specrt_bundle_ranks() : validated at open (sizes in order, ids distinct and in range).
  * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it. */
 SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
                                              specrt_error *err);
@@ -297,42 +305,59 @@ SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt
 typedef struct specrt_head specrt_head;
 
 typedef struct specrt_head_desc {
-    const void *rows;   /* [n_rows, n_cols] of dtype, borrowed for the life of the head */
-    specrt_dtype dtype; /* computed as stored for f32, f16, bf16, q8_0; others decoded to f16 when packed */
-    int64_t n_rows;     /* at least the tokenizer's vocabulary; more is padding, never proposed */
-    int64_t n_cols;     /* d_draft */
-    size_t row_stride;  /* bytes between rows; 0: specrt_row_bytes(dtype, n_cols) */
-    const float *bias;  /* f32 [n_rows], borrowed; NULL: none */
+    const void *rows; /* [n_rows, n_cols] of dtype, borrowed for the life of the head */
+    specrt_dtype
+        dtype; /* computed as stored for f32, f16, bf16, q8_0; others decoded to f16 when packed */
+    int64_t n_rows;    /* at least the tokenizer's vocabulary; more is padding, never proposed */
+    int64_t n_cols;    /* d_draft */
+    size_t row_stride; /* bytes between rows; 0: specrt_row_bytes(dtype, n_cols) */
+    const float *bias; /* f32 [n_rows], borrowed; NULL: none */
 } specrt_head_desc;
 
 /* specrt_head_sketch() : the comparable digest of a head: SPECRT_SKETCH_ROWS rows spread over
  * [0, n_rows), each projected on SPECRT_SKETCH_PROJECTIONS fixed random +-1 vectors and divided by
  * sqrt(n_cols). Two quantisations of one head agree within a tolerance, different heads do not.
  *   out : f32 [SPECRT_SKETCH_ROWS, SPECRT_SKETCH_PROJECTIONS] */
-SPECRT_API specrt_status specrt_head_sketch(const specrt_head_desc *desc,
-                                            float out[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS],
-                                            specrt_error *err);
+SPECRT_API specrt_status
+specrt_head_sketch(const specrt_head_desc *desc,
+                   float out[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS], specrt_error *err);
 
-/* specrt_head_bind() : check the head against the bundle (dimensions, sketch where recorded).
- *   bundle : borrowed, may be NULL for policies that need none
+    /* specrt_head_sketch_distance() : 0 for one head, about 0.1 for its 4-bit quantisation, above 1 for
+ * another head or another row order; a constant added to every row does not count, since no softmax
+ * sees it. specrt_head_bind() refuses what is above SPECRT_SKETCH_TOLERANCE. */
+    #define SPECRT_SKETCH_TOLERANCE 0.5f
+SPECRT_API float
+specrt_head_sketch_distance(const float a[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS],
+                            const float b[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS]);
+
+/* specrt_head_bind() : check the head against the bundle (dimensions, sketch where recorded) and
+ * choose the kernels for this CPU.
+ *   bundle : borrowed until the call returns; NULL: nothing to check against
+ *   env    : copied; lists made from this head allocate and run through it; NULL: all defaults
  * @return OK, BAD_ARG, NO_MEMORY, UNSUPPORTED dtype, BUNDLE_MISMATCH naming both sides. */
 SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc,
-                                          specrt_head **out, specrt_error *err);
+                                          const specrt_desc *env, specrt_head **out,
+                                          specrt_error *err);
 SPECRT_API void specrt_head_close(specrt_head *head);
 
 /* ---- active vocabulary: contiguous segments of rows --------------------------------------------- */
 
 typedef struct specrt_segment {
-    const void *rows;   /* [n_rows, n_cols] of dtype, contiguous */
+    const void *rows;   /* [n_rows, n_cols] of dtype */
+    size_t row_stride;  /* bytes between rows */
     const int32_t *ids; /* [n_rows] target id of each row */
     const float *bias;  /* [n_rows], or NULL */
     specrt_dtype dtype; /* f32, f16, bf16 or q8_0 */
     int32_t n_rows;
 } specrt_segment;
 
+/* How products run: the kernels of this CPU and specrt_desc.parallel_for; lives in the head. */
+typedef struct specrt_compute specrt_compute;
+
 /* The tokens the drafter may propose now. Column i of its logits is the i-th row, segments in order.
  * Each token is scored once. */
 typedef struct specrt_active {
+    const specrt_compute *compute;
     const specrt_segment *segments; /* [n_segments] */
     int32_t n_segments;
     int32_t n_rows; /* sum over segments */
@@ -366,12 +391,299 @@ SPECRT_API void specrt_static_close(specrt_static *list);
 /* specrt_static_active() : its active vocabulary, borrowed; the same at every step, free to ask. */
 SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
 
-#ifdef __cplusplus
+    #ifdef __cplusplus
 }
-#endif
+    #endif
 
 #endif /* SPECRT_H */
 
 /* =================================================================================================
  * Stop here if you only want the API.
  * ============================================================================================== */
+#if defined(SPECRT_IMPLEMENTATION) && !defined(SPECRT_IMPLEMENTED)
+    #define SPECRT_IMPLEMENTED
+
+// >>base (uses:)
+// Owns status texts, errors, allocation through specrt_desc, overflow-checked sizes, unaligned
+// little-endian loads, half and bfloat16 conversion, XXH64 and SHA-256.
+// Refuses big-endian hosts. Nothing here knows of files, bundles or heads.
+
+    #include <float.h>
+    #include <limits.h>
+    #include <math.h>
+    #include <stdarg.h>
+    #include <stdbool.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+        #error "specrt.h: bundles and weights are little-endian; so must the host be"
+    #endif
+
+    /* Forward any status that is not OK to the caller. */
+    #define SPECRT__TRY(expression)                                                                \
+        do {                                                                                       \
+            specrt_status specrt__try = (expression);                                              \
+            if (specrt__try != SPECRT_STATUS_OK) return specrt__try;                               \
+        } while (0)
+
+SPECRT_API const char *specrt_status_name(specrt_status status) {
+    switch (status) {
+    #define SPECRT_STATUS_CASE(name, number, text)                                                 \
+    case SPECRT_STATUS_##name: return text;
+        SPECRT_STATUS_LIST(SPECRT_STATUS_CASE)
+    #undef SPECRT_STATUS_CASE
+    default: return "unknown status";
+    }
+}
+
+SPECRT_API specrt_status specrt_error_set(specrt_error *err, specrt_status status,
+                                          const char *format, ...) {
+    if (err) {
+        va_list args;
+        va_start(args, format);
+        err->status = status;
+        vsnprintf(err->msg, sizeof err->msg, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+/* ---- memory and sizes ------------------------------------------------------------------------- */
+
+static inline void *specrt__base_alloc(const specrt_desc *desc, size_t bytes) {
+    if (desc->alloc) return desc->alloc(desc->user, bytes);
+    return malloc(bytes ? bytes : 1);
+}
+
+static inline void specrt__base_free(const specrt_desc *desc, void *ptr) {
+    if (!ptr) return;
+    if (desc->free)
+        desc->free(desc->user, ptr);
+    else
+        free(ptr);
+}
+
+/* What callers gave, or all defaults. */
+static inline specrt_desc specrt__base_desc(const specrt_desc *desc) {
+    specrt_desc none;
+    memset(&none, 0, sizeof none);
+    return desc ? *desc : none;
+}
+
+/* *out = a * b, a + b; false when that overflows. */
+static inline bool specrt__base_mul(uint64_t a, uint64_t b, uint64_t *out) {
+    *out = a * b;
+    return b == 0 || a <= UINT64_MAX / b;
+}
+
+static inline bool specrt__base_add(uint64_t a, uint64_t b, uint64_t *out) {
+    *out = a + b;
+    return a <= UINT64_MAX - b;
+}
+
+/* a rounded up to a multiple of a power of two; a is far from the end of its range. */
+static inline uint64_t specrt__base_align(uint64_t a, uint64_t alignment) {
+    return (a + alignment - 1) & ~(alignment - 1);
+}
+
+static inline uint16_t specrt__base_load16(const void *p) {
+    uint16_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+static inline uint32_t specrt__base_load32(const void *p) {
+    uint32_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+static inline uint64_t specrt__base_load64(const void *p) {
+    uint64_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+/* ---- half and bfloat16 ------------------------------------------------------------------------ */
+
+static inline float specrt__base_float(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t specrt__base_bits(float x) {
+    return specrt__base_load32(&x);
+}
+
+static inline float specrt__base_bf16(uint16_t bits) {
+    return specrt__base_float((uint32_t)bits << 16);
+}
+
+/* Exact for every half, subnormals, infinities and NaNs included. */
+static inline float specrt__base_f16(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, magnitude = half & 0x7fffu;
+    if (magnitude >= 0x7c00u) return specrt__base_float(sign | 0x70000000u | magnitude << 13);
+    if (magnitude >= 0x0400u) return specrt__base_float(sign | ((magnitude << 13) + 0x38000000u));
+    float tiny = (float)magnitude * (1.0f / 16777216.0f); /* subnormal: units of 2^-24 */
+    return sign ? -tiny : tiny;
+}
+
+/* Nearest half, ties to even; beyond 65504 infinity, as the hardware rounds. */
+static inline uint16_t specrt__base_to_f16(float x) {
+    uint32_t bits = specrt__base_bits(x), sign = bits >> 16 & 0x8000u,
+             magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) { /* subnormal: adding 0.5 leaves units of 2^-24 in the low bits */
+        float shifted = specrt__base_float(magnitude) + 0.5f;
+        return (uint16_t)(sign | (specrt__base_bits(shifted) - 0x3f000000u));
+    }
+    uint32_t odd = magnitude >> 13 & 1u;
+    return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
+}
+
+/* ---- hashes ----------------------------------------------------------------------------------- */
+
+    #define SPECRT__BASE_P1 0x9E3779B185EBCA87u
+    #define SPECRT__BASE_P2 0xC2B2AE3D27D4EB4Fu
+    #define SPECRT__BASE_P3 0x165667B19E3779F9u
+    #define SPECRT__BASE_P4 0x85EBCA77C2B2AE63u
+    #define SPECRT__BASE_P5 0x27D4EB2F165667C5u
+
+static uint64_t specrt__base_rotl64(uint64_t x, int n) {
+    return x << n | x >> (64 - n);
+}
+
+static uint64_t specrt__base_hash_round(uint64_t lane, uint64_t input) {
+    return specrt__base_rotl64(lane + input * SPECRT__BASE_P2, 31) * SPECRT__BASE_P1;
+}
+
+/* XXH64: four lanes over blocks of 32 bytes, merged, then the tail, then the avalanche. */
+SPECRT_API uint64_t specrt_hash64(const void *data, size_t bytes, uint64_t seed) {
+    const uint8_t *p = (const uint8_t *)data;
+    size_t left = bytes;
+    uint64_t hash = seed + SPECRT__BASE_P5;
+    if (bytes >= 32) {
+        uint64_t lane[4] = {seed + SPECRT__BASE_P1 + SPECRT__BASE_P2, seed + SPECRT__BASE_P2, seed,
+                            seed - SPECRT__BASE_P1};
+        for (; left >= 32; p += 32, left -= 32)
+            for (int i = 0; i < 4; i++)
+                lane[i] = specrt__base_hash_round(lane[i], specrt__base_load64(p + 8 * i));
+        hash = specrt__base_rotl64(lane[0], 1) + specrt__base_rotl64(lane[1], 7) +
+               specrt__base_rotl64(lane[2], 12) + specrt__base_rotl64(lane[3], 18);
+        for (int i = 0; i < 4; i++) {
+            hash ^= specrt__base_hash_round(0, lane[i]);
+            hash = hash * SPECRT__BASE_P1 + SPECRT__BASE_P4;
+        }
+    }
+    hash += bytes;
+    for (; left >= 8; p += 8, left -= 8) {
+        hash ^= specrt__base_hash_round(0, specrt__base_load64(p));
+        hash = specrt__base_rotl64(hash, 27) * SPECRT__BASE_P1 + SPECRT__BASE_P4;
+    }
+    for (; left >= 4; p += 4, left -= 4) {
+        hash ^= specrt__base_load32(p) * SPECRT__BASE_P1;
+        hash = specrt__base_rotl64(hash, 23) * SPECRT__BASE_P2 + SPECRT__BASE_P3;
+    }
+    for (; left > 0; p++, left--) {
+        hash ^= *p * SPECRT__BASE_P5;
+        hash = specrt__base_rotl64(hash, 11) * SPECRT__BASE_P1;
+    }
+    hash = (hash ^ hash >> 33) * SPECRT__BASE_P2;
+    hash = (hash ^ hash >> 29) * SPECRT__BASE_P3;
+    return hash ^ hash >> 32;
+}
+
+static uint32_t specrt__base_rotr32(uint32_t x, int n) {
+    return x >> n | x << (32 - n);
+}
+
+static uint32_t specrt__base_load_be32(const uint8_t *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static void specrt__base_sha_block(uint32_t state[8], const uint8_t *block) {
+    static const uint32_t k[64] = {
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
+        0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
+        0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
+        0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
+        0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc,
+        0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
+        0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116,
+        0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
+        0xc67178f2};
+    uint32_t w[64], s[8];
+    for (int i = 0; i < 16; i++) w[i] = specrt__base_load_be32(block + 4 * i);
+    for (int i = 16; i < 64; i++) {
+        uint32_t a = w[i - 15], b = w[i - 2];
+        a = specrt__base_rotr32(a, 7) ^ specrt__base_rotr32(a, 18) ^ a >> 3;
+        b = specrt__base_rotr32(b, 17) ^ specrt__base_rotr32(b, 19) ^ b >> 10;
+        w[i] = w[i - 16] + a + w[i - 7] + b;
+    }
+    memcpy(s, state, sizeof s);
+    for (int i = 0; i < 64; i++) {
+        uint32_t e = specrt__base_rotr32(s[4], 6) ^ specrt__base_rotr32(s[4], 11) ^
+                     specrt__base_rotr32(s[4], 25);
+        uint32_t a = specrt__base_rotr32(s[0], 2) ^ specrt__base_rotr32(s[0], 13) ^
+                     specrt__base_rotr32(s[0], 22);
+        uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
+        uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
+        uint32_t t = s[7] + e + choice + k[i] + w[i];
+        memmove(s + 1, s, 7 * sizeof s[0]);
+        s[4] += t;
+        s[0] = t + a + majority;
+    }
+    for (int i = 0; i < 8; i++) state[i] += s[i];
+}
+
+SPECRT_API void specrt_sha256_init(specrt_sha256 *sha) {
+    static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    memset(sha, 0, sizeof *sha);
+    memcpy(sha->state, start, sizeof start);
+}
+
+SPECRT_API void specrt_sha256_update(specrt_sha256 *sha, const void *data, size_t bytes) {
+    const uint8_t *p = (const uint8_t *)data;
+    size_t held = (size_t)(sha->n_bytes % 64);
+    sha->n_bytes += bytes;
+    if (held + bytes >= 64 && held > 0) {
+        memcpy(sha->block + held, p, 64 - held);
+        specrt__base_sha_block(sha->state, sha->block);
+        p += 64 - held, bytes -= 64 - held, held = 0;
+    }
+    for (; bytes >= 64; p += 64, bytes -= 64) specrt__base_sha_block(sha->state, p);
+    if (bytes > 0) memcpy(sha->block + held, p, bytes);
+}
+
+SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]) {
+    uint8_t tail[72] = {0x80};
+    uint64_t n_bits = sha->n_bytes * 8;
+    size_t n_pad = 64 - (size_t)((sha->n_bytes + 8) % 64);
+    for (int i = 0; i < 8; i++) tail[n_pad + (size_t)i] = (uint8_t)(n_bits >> (56 - 8 * i));
+    specrt_sha256_update(sha, tail, n_pad + 8);
+    for (int i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+/* id and length before the bytes, so that no two vocabularies give one byte stream. */
+SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, const void *bytes,
+                                            size_t n) {
+    uint8_t head[8];
+    for (int i = 0; i < 4; i++) {
+        head[i] = (uint8_t)((uint32_t)id >> (8 * i));
+        head[4 + i] = (uint8_t)((uint32_t)n >> (8 * i));
+    }
+    specrt_sha256_update(sha, head, sizeof head);
+    specrt_sha256_update(sha, bytes, n);
+}
+
+// >>rows (uses: base)
+// Owns the formats a weight row can be stored in: names, sizes, decoding to f32.
+// Refuses integer and unknown types. Rows may have any alignment.
+
+#endif /* SPECRT_IMPLEMENTATION */

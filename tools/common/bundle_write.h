@@ -11,19 +11,25 @@ typedef struct bundle_part {
     uint32_t depends; /* SPECRT_SECTION_DEPENDS_*, SPECRT_SECTION_OPTIONAL */
     const void *data; /* borrowed */
     size_t n_bytes;
+    const char *provenance; /* JSON object text: inputs with digests, parameters, figures; no times,
+                             * absolute paths or thread counts; NULL: none */
 } bundle_part;
 
 typedef struct bundle_update {
-    const bundle_part *parts;  /* [n_parts] sections to add or replace */
+    const bundle_part *parts; /* [n_parts] sections to add or replace */
     int n_parts;
-    const char *const *drop;   /* [n_drop] tags to leave out */
+    const char *const *drop; /* [n_drop] tags to leave out */
     int n_drop;
-    const specrt_ident *ident; /* merged into the bundle's: a tokenizer or head that differs is an error */
-    const char *provenance_key;  /* the tag whose provenance entry is set; NULL: none */
-    const char *provenance_json; /* JSON object text: inputs with digests, parameters, figures; no times, paths or thread counts */
-    bool raw;                  /* store raw instead of zstd */
-    bool force;                /* replace a section, or a file that is no bundle */
+    const specrt_ident
+        *ident; /* merged into the bundle's: a tokenizer or head that differs is an error */
+    bool raw;   /* store raw instead of zstd */
+    bool force; /* replace a section, or a file that is no bundle */
 } bundle_update;
+
+/* bundle_ranks() : the bytes of a "ranks" section, owned (free them); part->data points to them.
+ *   ids, counts : [header->n_ranked] by rank */
+specrt_status bundle_ranks(const specrt_ranks_header *header, const int32_t *ids,
+                           const uint64_t *counts, bundle_part *part, specrt_error *err);
 
 /* bundle_write() : create `path` or rewrite it with the update applied (temp file, fsync, rename).
  * Waits for another tool that holds the bundle's lock. Same inputs, same bytes. */
