@@ -4,31 +4,32 @@
  * tokenizer_open() calls tokenizer_finish(), which compiles the lookup tables. After that nothing
  * changes, so workers on any number of threads read it freely.
  *
- *     text -> segments between raw tokens -> normalise -> pieces (splitter) -> symbols -> merges -> ids
+ *     text -> segments between raw tokens -> normalise -> pieces (splitter) -> symbols -> ids
  *
- * Token bytes are raw: the byte-level alphabet is undone, U+2581 is a space, a byte token is its byte. */
+ * Token bytes are raw: the byte-level alphabet is undone, U+2581 is a space, a byte token is its
+ * byte. */
 #ifndef TOKENIZER_IMPL_H
 #define TOKENIZER_IMPL_H
 
 #include "io.h"
 #include "tokenizer.h"
 
-#define TOK_MAX_VOCAB      (1 << 21) /* ids a loader may use; the largest known vocabulary has 262,144 */
-#define TOK_MAX_POOL_BYTES (1u << 30)
-#define TOK_NONE           (-1)
+#define TOK_MAX_VOCAB       (1 << 21) /* ids; the largest known vocabulary has 262,144 */
+#define TOK_MAX_MERGES      (1 << 22)
+#define TOK_MAX_TOKEN_BYTES 1024 /* of one token; the longest known has 256 */
+#define TOK_NONE            (-1)
 
 /* What a loader says of a token besides its type. */
 #define TOK_FLAG_BYTE 1u /* byte fallback (<0x0A>): found through byte_ids only, never merged */
-#define TOK_FLAG_RAW                                                                               \
-    2u /* matched in raw text before all else, longest first (user-defined tokens) */
+#define TOK_FLAG_RAW  2u /* matched in raw text before all else, longest first (user-defined) */
 
 typedef struct tok_token {
-    uint32_t offset, n; /* bytes in the pool */
-    uint8_t type;       /* token_type; TOKEN_RESERVED with n = 0 is a hole */
+    uint32_t offset, n; /* bytes in the pool; n = 0 is a hole */
+    uint8_t type;       /* token_type */
     uint8_t flags;
 } tok_token;
 
-/* Which adjacent symbols merge, and in what order. The lowest rank goes first, the leftmost of equals. */
+/* Which adjacent symbols merge, and in what order: lowest rank first, the leftmost of equals. */
 typedef enum tok_merge_order {
     TOK_MERGE_LISTED, /* the pairs of tok_add_merge(), in that order (tokenizer.json, GGUF gpt2) */
     TOK_MERGE_BY_ID,  /* any pair whose concatenation is a token, by that token's id (tiktoken) */
@@ -39,7 +40,7 @@ typedef struct tok_merge {
     int32_t left, right, merged;
 } tok_merge;
 
-/* Cuts text into pieces that tokens never cross. A kind is named after the tokenizer it was made for. */
+/* Cuts text into pieces that tokens never cross. A kind is named after its first tokenizer. */
 typedef enum tok_split_kind {
     TOK_SPLIT_NONE,   /* the whole segment is one piece */
     TOK_SPLIT_SPACES, /* before a space that follows another character (SentencePiece words) */
@@ -60,10 +61,9 @@ typedef struct tok_custom_split {
      * @return how many. */
     size_t (*next)(const void *state, void *scratch, const uint8_t *text, size_t n, size_t from,
                    size_t *ends, size_t max);
-    void *(*scratch_new)(
-        const void *state); /* one per worker; may be NULL. @return NULL: no memory */
+    void *(*scratch_new)(const void *state); /* one per worker; may be absent. NULL: no memory */
     void (*scratch_free)(void *scratch);
-    void (*free)(void *state);
+    void (*state_free)(void *state);
     void *state; /* owned, immutable */
 } tok_custom_split;
 
@@ -74,25 +74,21 @@ typedef enum tok_prefix {
     TOK_PREFIX_IF_MISSING, /* unless it begins with a space */
 } tok_prefix;
 
-/* (left, right) -> (rank, merged), open addressing; merged is TOK_NONE in an empty slot. */
-typedef struct tok_pair {
-    uint32_t left, right, rank;
-    int32_t merged;
-} tok_pair;
-
 typedef struct tok_unicode tok_unicode; /* tok_unicode.h */
 
 struct tokenizer {
+    const char *path; /* of the file being loaded, for messages; borrowed, NULL afterwards */
+
     /* Filled by the loader. */
     char name[64];
-    tok_token *tokens; /* [n_vocab] by id */
+    tok_token *tokens; /* [n_symbols] by id */
     int32_t n_vocab;
     float *scores; /* [n_vocab], with TOK_MERGE_BY_SCORE only */
     uint8_t *pool;
     int32_t *terminators;
     int32_t n_terminators;
     tok_merge_order merge_order;
-    tok_merge *merges; /* [n_merges] */
+    tok_merge *merges; /* [n_merges] by rank; those not listed are found by tokenizer_finish() */
     size_t n_merges;
     bool chars;         /* symbols start as code points, else as bytes */
     bool ignore_merges; /* a piece that is a token is that token, unmerged */
@@ -107,24 +103,24 @@ struct tokenizer {
     tok_custom_split custom;
 
     /* Compiled by tokenizer_finish(). */
-    size_t pool_n, pool_capacity;
+    size_t pool_n, pool_capacity, merges_capacity;
     int32_t tokens_capacity, terminators_capacity;
-    size_t merges_capacity;
     int32_t n_normal;
-    int32_t n_symbols;        /* n_vocab, then code points that occur in tokens without being one */
-    tok_token *extra_symbols; /* [n_symbols - n_vocab] */
-    int32_t byte_ids[256];    /* the symbol of a byte (bytes), or its byte token (chars) */
-    int32_t *id_slots;        /* bytes -> id, open addressing */
-    uint32_t id_mask;
-    tok_pair *pairs;
-    uint32_t pair_mask;
+    int32_t n_symbols;     /* n_vocab, then code points that occur in tokens without being one */
+    int32_t byte_ids[256]; /* the symbol of a byte (bytes), or its byte token (chars) */
+    int32_t *index;        /* bytes -> id, open addressing */
+    size_t index_mask;
+    uint64_t *pairs;        /* left 21 bits, right 21, merge 22; all ones: empty */
+    int pair_shift;         /* 64 - log2 of slots */
+    int32_t *merge_ids;     /* [n_merges] the symbol a merge makes */
+    uint32_t *merge_ranks;  /* [n_merges] equal for equal scores; NULL: all distinct */
     int32_t *raw_ids;       /* TOK_FLAG_RAW, by first byte, longest first */
     int32_t raw_begin[257]; /* range of raw_ids by first byte */
     tok_unicode *unicode;
     uint8_t sha256[32];
 };
 
-/* ---- filling ------------------------------------------------------------------------------------ */
+/* Filling. Messages name tok->path. */
 
 /* tok_set_token() : define an id, once; ids may come in any order and leave holes.
  * @return BAD_INPUT for an id out of range or defined twice, NO_MEMORY. */
@@ -134,7 +130,7 @@ specrt_status tok_set_token(tokenizer *tok, int32_t id, const void *bytes, size_
 /* tok_set_score() : after tok_set_token of the same id. */
 specrt_status tok_set_score(tokenizer *tok, int32_t id, float score, specrt_error *err);
 
-/* tok_add_merge() : the next merge in rank order, ids in range. */
+/* tok_add_merge() : the next merge in rank order (TOK_MERGE_LISTED). */
 specrt_status tok_add_merge(tokenizer *tok, int32_t left, int32_t right, int32_t merged,
                             specrt_error *err);
 
@@ -145,16 +141,14 @@ specrt_status tok_add_terminator(tokenizer *tok, int32_t id, specrt_error *err);
 specrt_status tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err);
 
 /* tok_index() : make tokenizer_find() work, for loaders that look tokens up (after their last
- * tok_set_token). Of tokens with equal bytes it finds a normal one before a byte token before a special,
- * then the lowest id. */
+ * tok_set_token). Of tokens with equal bytes it finds a normal one before a byte token before a
+ * special, then the lowest id. */
 specrt_status tok_index(tokenizer *tok, specrt_error *err);
 
-/* tokenizer_finish() : check and compile, after the loader; `path` for messages. */
-specrt_status tokenizer_finish(tokenizer *tok, const char *path, specrt_error *err);
+/* tokenizer_finish() : check and compile, after the loader. */
+specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err);
 
-/* ---- loaders: fill a zeroed tokenizer from a file's bytes (`path` for messages) ------------------- */
-
-specrt_status tok_load_tiktoken(tokenizer *tok, const char *path, const file_view *file,
-                                specrt_error *err);
+/* Loaders: fill a tokenizer (zeroed but for path and unknown_id = TOK_NONE) from a file's bytes. */
+specrt_status tok_load_tiktoken(tokenizer *tok, const file_view *file, specrt_error *err);
 
 #endif
