@@ -61,6 +61,11 @@ static inline const char *test_data(const char *relative) {
     return path;
 }
 
+/* Apart from test_main, whose variables a longjmp must not clobber. */
+static __attribute__((noinline)) void test_run(void (*fn)(void)) {
+    if (setjmp(test_escape) == 0) fn();
+}
+
 static inline int test_main(int argc, char **argv, const test_case *cases, int n) {
     const char *filter = NULL;
     int passed = 0, failed = 0, skipped = 0;
@@ -72,11 +77,11 @@ static inline int test_main(int argc, char **argv, const test_case *cases, int n
         if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc) filter = argv[++i];
         else return fprintf(stderr, "usage: %s [--list] [--filter TEXT]\n", argv[0]), 2;
     }
-    for (volatile int j = 0; j < n; j++) {
+    for (int j = 0; j < n; j++) {
         if (filter && !strstr(cases[j].name, filter)) continue;
         test_failures = 0;
         test_skipped = NULL;
-        if (setjmp(test_escape) == 0) cases[j].fn();
+        test_run(cases[j].fn);
         if (test_failures) failed++, printf("FAIL %s: %s\n", cases[j].name, cases[j].what);
         else if (test_skipped) skipped++, printf("skipped %s: %s\n", cases[j].name, test_skipped);
         else passed++;
