@@ -8,12 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        specrt_status try_status = (call);                                                         \
-        if (try_status) return try_status;                                                         \
-    } while (0)
-
 /* ggml refuses more, and so do we. */
 #define MAX_STRING  ((uint64_t)1 << 30)
 #define MAX_ELEMS   ((uint64_t)1 << 30)
