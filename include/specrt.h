@@ -1,10 +1,11 @@
 /* specrt.h : vocabulary-pruned speculative decoding, a single-header runtime (MIT).
  *
- * WHAT. In speculative decoding a drafter proposes tokens and the target verifies them with its full
- * vocabulary. The drafter may therefore score only a few thousand likely rows of its LM head and the
- * output stays exactly the target's. specrt answers, at every draft step, "which rows, and what are
- * their logits". This file opens a bundle (.specb) of offline artifacts, binds your draft head to it
- * and scores the active vocabulary. docs/METHODS.md says which published method is which source.
+ * WHAT. In speculative decoding a drafter proposes tokens and the target verifies them with its
+ * full vocabulary. The drafter may therefore score only a few thousand likely rows of its LM head
+ * and the output stays exactly the target's. specrt answers, at every draft step, "which rows, and
+ * what are their logits". This file opens a bundle (.specb) of offline artifacts, binds your draft
+ * head to it and scores the active vocabulary. docs/METHODS.md says which published method is
+ * which source.
  *
  * USE. In exactly one source file:
  *
@@ -29,78 +30,79 @@
  *     SPECRT_NO_ZSTD        no libzstd: bundles must be stored raw (specrt-bundle unpack)
  *     SPECRT_NO_SIMD        scalar code only
  *
- * MEMORY.  "borrowed": yours, must outlive the object. "owned": the object frees it. "scratch": yours,
- *          contents meaningless after the call. Everything is allocated in open/bind/create through
- *          specrt_desc.alloc; step functions never allocate. Closing NULL is a no-op.
- * THREADS. Bundles, heads and static lists are immutable once made: share them freely. No globals, no
- *          threads are started.
+ * MEMORY.  "borrowed": yours, must outlive the object. "owned": the object frees it. "scratch":
+ *          yours, contents meaningless after the call. Everything is allocated in open/bind/create
+ *          through specrt_desc.alloc (but for what libzstd needs while a bundle opens); step
+ *          functions never allocate. Closing NULL is a no-op.
+ * THREADS. Bundles, heads and static lists are immutable once made: share them freely. No globals,
+ *          no threads are started.
  * ERRORS.  Fallible calls return specrt_status (0 is OK) and leave outputs zeroed on failure. Cold
  *          calls take a specrt_error* (may be NULL) that names file, section, expected and found.
  * DOES NOT: tokenise text, run your model, write bundles, print, exit, abort.
  */
-/* The implementation maps files, which strict C hides; it can ask for that only when it comes first. */
+/* The implementation maps files, which strict C hides until asked, and asking must come first. */
 #if defined(SPECRT_IMPLEMENTATION) && defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) &&     \
     !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
-    #define _DEFAULT_SOURCE 1
+#define _DEFAULT_SOURCE 1
 #endif
 
 #ifndef SPECRT_H
-    #define SPECRT_H
+#define SPECRT_H
 
 /* Contents: api | base os bundle rows head active ranks */
 
 // >>api (uses:)
 // Everything public. All multi-byte on-disk values are little-endian; so must the host be.
 
-    #include <stddef.h>
-    #include <stdint.h>
+#include <stddef.h>
+#include <stdint.h>
 
-    #define SPECRT_VERSION_MAJOR  0
-    #define SPECRT_VERSION_MINOR  1
-    #define SPECRT_VERSION_PATCH  0
-    #define SPECRT_VERSION_STRING "0.1.0"
+#define SPECRT_VERSION_MAJOR  0
+#define SPECRT_VERSION_MINOR  1
+#define SPECRT_VERSION_PATCH  0
+#define SPECRT_VERSION_STRING "0.1.0"
 
-    #if !defined(SPECRT_STATIC)
-        #define SPECRT_API extern
-    #elif defined(__GNUC__)
-        #define SPECRT_API static __attribute__((unused))
-    #else
-        #define SPECRT_API static
-    #endif
+#if !defined(SPECRT_STATIC)
+#define SPECRT_API extern
+#elif defined(__GNUC__)
+#define SPECRT_API static __attribute__((unused))
+#else
+#define SPECRT_API static
+#endif
 
-    #ifdef __cplusplus
+#ifdef __cplusplus
 extern "C" {
-    #endif
+#endif
 
-    /* ---- status and errors ------------------------------------------------------------------------ */
+/* --- status and errors --- */
 
-    /* One list makes the enum and specrt_status_name(). Numbers are blocked by section for additions. */
-    #define SPECRT_STATUS_LIST(X)                                                                  \
-        X(OK, 0, "ok")                                                                             \
-        X(NO_MEMORY, 1, "out of memory")                                                           \
-        X(IO, 2, "input/output error")                                                             \
-        X(BAD_ARG, 3, "bad argument")                                                              \
-        X(UNSUPPORTED, 4, "unsupported")                                                           \
-        X(BAD_INPUT, 5, "invalid input")                                                           \
-        X(BUNDLE_MAGIC, 20, "not a specrt bundle")                                                 \
-        X(BUNDLE_VERSION, 21, "unknown bundle version")                                            \
-        X(BUNDLE_TRUNCATED, 22, "bundle is truncated")                                             \
-        X(BUNDLE_TABLE, 23, "bundle section table is invalid")                                     \
-        X(BUNDLE_CHECKSUM, 24, "bundle checksum mismatch")                                         \
-        X(BUNDLE_ZSTD, 25, "bundle section does not decompress")                                   \
-        X(BUNDLE_LIMIT, 26, "bundle section exceeds a size limit")                                 \
-        X(BUNDLE_SECTION_MISSING, 27, "bundle lacks a section")                                    \
-        X(BUNDLE_MISMATCH, 28, "bundle belongs to something else")                                 \
-        X(BUNDLE_CONTENT, 29, "bundle section content is invalid")
+/* One list makes the enum and specrt_status_name(). Numbers come in blocks, a block per section. */
+#define SPECRT_STATUS_LIST(X)                                                                      \
+    X(OK, 0, "ok")                                                                                 \
+    X(NO_MEMORY, 1, "out of memory")                                                               \
+    X(IO, 2, "input/output error")                                                                 \
+    X(BAD_ARG, 3, "bad argument")                                                                  \
+    X(UNSUPPORTED, 4, "unsupported")                                                               \
+    X(BAD_INPUT, 5, "invalid input")                                                               \
+    X(BUNDLE_MAGIC, 20, "not a specrt bundle")                                                     \
+    X(BUNDLE_VERSION, 21, "unknown bundle version")                                                \
+    X(BUNDLE_TRUNCATED, 22, "bundle is truncated")                                                 \
+    X(BUNDLE_TABLE, 23, "bundle section table is invalid")                                         \
+    X(BUNDLE_CHECKSUM, 24, "bundle checksum mismatch")                                             \
+    X(BUNDLE_ZSTD, 25, "bundle section does not decompress")                                       \
+    X(BUNDLE_LIMIT, 26, "bundle section exceeds a size limit")                                     \
+    X(BUNDLE_SECTION_MISSING, 27, "bundle lacks a section")                                        \
+    X(BUNDLE_MISMATCH, 28, "bundle belongs to something else")                                     \
+    X(BUNDLE_CONTENT, 29, "bundle section content is invalid")
 
 typedef enum specrt_status {
-    #define SPECRT_STATUS_ENUM(name, number, text) SPECRT_STATUS_##name = number,
+#define SPECRT_STATUS_ENUM(name, number, text) SPECRT_STATUS_##name = number,
     SPECRT_STATUS_LIST(SPECRT_STATUS_ENUM)
-    #undef SPECRT_STATUS_ENUM
+#undef SPECRT_STATUS_ENUM
         SPECRT_STATUS_FORCE_INT = 0x7fffffff
 } specrt_status;
 
-/* One line for a person: file, section or field, expected, found, fix. Caller-owned, thread-safe. */
+/* One line for a person: file, section or field, expected, found, fix. Owned by the caller. */
 typedef struct specrt_error {
     specrt_status status;
     char msg[512];
@@ -109,27 +111,30 @@ typedef struct specrt_error {
 /* specrt_status_name() : static text of a status, never NULL. */
 SPECRT_API const char *specrt_status_name(specrt_status status);
 
-    /* specrt_error_set() : fill *err (may be NULL) with a printf-style line, cut at its capacity.
+/* specrt_error_set() : fill *err (may be NULL) with a printf-style line, cut at its capacity.
  * @return status, so that callers write `return specrt_error_set(err, ...)`. */
-    #if defined(__GNUC__)
+#if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
-    #endif
+#endif
 SPECRT_API specrt_status
 specrt_error_set(specrt_error *err, specrt_status status, const char *format, ...);
 
-/* ---- environment ------------------------------------------------------------------------------ */
+/* --- environment --- */
+
+#define SPECRT_LOG_INFO 2
 
 /* Zero-initialise it; NULL in place of a desc means all defaults. */
 typedef struct specrt_desc {
     void *(*alloc)(void *user, size_t bytes); /* NULL: malloc. Must align to 16 bytes. */
     void (*free)(void *user, void *ptr);      /* NULL: free */
     void *user;                               /* passed to alloc, free and log */
-    void (*log)(void *user, int level, const char *section, const char *msg); /* NULL: silent */
-    /* Runs task(arg, i) for i in [0, n), in any order, returning when all are done. NULL: inline. */
+    /* One line of news, from inside a cold call; level SPECRT_LOG_INFO. NULL: silent */
+    void (*log)(void *user, int level, const char *section, const char *msg);
+    /* Runs task(arg, i) for i in [0, n) in any order and returns when all are done. NULL: inline */
     void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 } specrt_desc;
 
-/* ---- hashes: of file contents and of vocabularies ---------------------------------------------- */
+/* --- hashes: of file contents and of vocabularies --- */
 
 /* specrt_hash64() : XXH64 of a byte range (the checksum of every bundle section). */
 SPECRT_API uint64_t specrt_hash64(const void *data, size_t bytes, uint64_t seed);
@@ -150,29 +155,29 @@ SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]);
 SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, const void *bytes,
                                             size_t n);
 
-    /* ---- rows: the formats a weight row can be stored in -------------------------------------------- */
+/* --- rows: the formats a weight row can be stored in --- */
 
-    /* Values are ggml's, so a GGUF tensor type is a specrt_dtype. X(name, ggml_type, block_elems,
+/* Values are ggml's, so a GGUF tensor type is a specrt_dtype. X(name, ggml_type, block_elems,
  * block_bytes, text) */
-    #define SPECRT_DTYPE_LIST(X)                                                                   \
-        X(F32, 0, 1, 4, "f32")                                                                     \
-        X(F16, 1, 1, 2, "f16")                                                                     \
-        X(Q4_0, 2, 32, 18, "q4_0")                                                                 \
-        X(Q4_1, 3, 32, 20, "q4_1")                                                                 \
-        X(Q5_0, 6, 32, 22, "q5_0")                                                                 \
-        X(Q5_1, 7, 32, 24, "q5_1")                                                                 \
-        X(Q8_0, 8, 32, 34, "q8_0")                                                                 \
-        X(Q4_K, 12, 256, 144, "q4_k")                                                              \
-        X(Q5_K, 13, 256, 176, "q5_k")                                                              \
-        X(Q6_K, 14, 256, 210, "q6_k")                                                              \
-        X(I32, 26, 1, 4, "i32")                                                                    \
-        X(I64, 27, 1, 8, "i64")                                                                    \
-        X(BF16, 30, 1, 2, "bf16")
+#define SPECRT_DTYPE_LIST(X)                                                                       \
+    X(F32, 0, 1, 4, "f32")                                                                         \
+    X(F16, 1, 1, 2, "f16")                                                                         \
+    X(Q4_0, 2, 32, 18, "q4_0")                                                                     \
+    X(Q4_1, 3, 32, 20, "q4_1")                                                                     \
+    X(Q5_0, 6, 32, 22, "q5_0")                                                                     \
+    X(Q5_1, 7, 32, 24, "q5_1")                                                                     \
+    X(Q8_0, 8, 32, 34, "q8_0")                                                                     \
+    X(Q4_K, 12, 256, 144, "q4_k")                                                                  \
+    X(Q5_K, 13, 256, 176, "q5_k")                                                                  \
+    X(Q6_K, 14, 256, 210, "q6_k")                                                                  \
+    X(I32, 26, 1, 4, "i32")                                                                        \
+    X(I64, 27, 1, 8, "i64")                                                                        \
+    X(BF16, 30, 1, 2, "bf16")
 
 typedef enum specrt_dtype {
-    #define SPECRT_DTYPE_ENUM(name, number, elems, bytes, text) SPECRT_DTYPE_##name = number,
+#define SPECRT_DTYPE_ENUM(name, number, elems, bytes, text) SPECRT_DTYPE_##name = number,
     SPECRT_DTYPE_LIST(SPECRT_DTYPE_ENUM)
-    #undef SPECRT_DTYPE_ENUM
+#undef SPECRT_DTYPE_ENUM
         SPECRT_DTYPE_FORCE_INT = 0x7fffffff
 } specrt_dtype;
 
@@ -185,18 +190,19 @@ SPECRT_API size_t specrt_row_bytes(specrt_dtype dtype, int64_t n_cols);
 
 /* specrt_row_decode() : one row of any float format to f32 [n_cols].
  *   row : specrt_row_bytes() bytes, borrowed, any alignment
- * @return OK; UNSUPPORTED for integer and unknown types; BAD_ARG when n_cols does not fit blocks. */
+ * @return OK; UNSUPPORTED for integer and unknown types; BAD_ARG when n_cols fits no blocks. */
 SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, int64_t n_cols,
                                            float *out);
 
-/* ---- bundle: the file ----------------------------------------------------------------------------
+/* --- bundle: the file ---
  * docs/FORMAT.md describes every byte; these structs are the single definition of the layout. */
 
-    #define SPECRT_BUNDLE_MAGIC         "\x89SPECB\r\n"
-    #define SPECRT_BUNDLE_VERSION_MAJOR 1
-    #define SPECRT_BUNDLE_VERSION_MINOR 0
-    #define SPECRT_BUNDLE_ALIGN         64
-    #define SPECRT_BUNDLE_MAX_SECTIONS  256
+#define SPECRT_BUNDLE_MAGIC         "\x89SPECB\r\n"
+#define SPECRT_BUNDLE_VERSION_MAJOR 1
+#define SPECRT_BUNDLE_VERSION_MINOR 0
+#define SPECRT_BUNDLE_ALIGN         64
+#define SPECRT_BUNDLE_MAX_SECTIONS  256
+#define SPECRT_MAX_VOCAB            16777216
 
 typedef struct specrt_bundle_header { /* 64 bytes at offset 0 */
     char magic[8];
@@ -210,11 +216,12 @@ typedef struct specrt_bundle_header { /* 64 bytes at offset 0 */
     uint64_t header_checksum; /* XXH64 of the 56 bytes before it */
 } specrt_bundle_header;
 
-    #define SPECRT_SECTION_ZSTD              1u  /* stored as one zstd frame, else raw */
-    #define SPECRT_SECTION_OPTIONAL          2u  /* readers that do not know the tag may skip it */
-    #define SPECRT_SECTION_DEPENDS_TOKENIZER 16u /* valid only for the fingerprint's tokenizer */
-    #define SPECRT_SECTION_DEPENDS_HEAD      32u
-    #define SPECRT_SECTION_DEPENDS_DRAFTER   64u
+/* A section with a flag, version or tag that a reader does not know is unknown to it. */
+#define SPECRT_SECTION_ZSTD              1u  /* stored as one zstd frame, else raw */
+#define SPECRT_SECTION_OPTIONAL          2u  /* readers that do not know the tag may skip it */
+#define SPECRT_SECTION_DEPENDS_TOKENIZER 16u /* valid only for the fingerprint's tokenizer */
+#define SPECRT_SECTION_DEPENDS_HEAD      32u
+#define SPECRT_SECTION_DEPENDS_DRAFTER   64u
 
 typedef struct specrt_bundle_section { /* 64 bytes each, sorted by tag, after the header */
     char tag[8];                       /* "ranks", NUL-padded */
@@ -227,22 +234,23 @@ typedef struct specrt_bundle_section { /* 64 bytes each, sorted by tag, after th
     uint64_t reserved[2];
 } specrt_bundle_section;
 
-    /* Section "ident": what the bundle was built for. Names are information, digests are identity. */
-    #define SPECRT_SKETCH_ROWS        64 /* sampled head rows */
-    #define SPECRT_SKETCH_PROJECTIONS 4  /* random +-1 projections of each */
+/* Section "ident": what the bundle was built for. Names inform, digests identify. */
+#define SPECRT_SKETCH_ROWS        64 /* sampled head rows */
+#define SPECRT_SKETCH_PROJECTIONS 4  /* random +-1 projections of each */
+typedef float specrt_sketch[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS];
 typedef struct specrt_ident {
     uint8_t tokenizer_sha256[32]; /* specrt_tokenizer_hash_token() over normal tokens; 0: unknown */
     int32_t n_vocab;              /* ids the tokenizer can produce, specials included */
     int32_t n_normal;             /* tokens under the digest */
     int32_t head_rows, head_cols; /* 0, 0: no head recorded */
-    float head_sketch[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS];
+    specrt_sketch head_sketch;    /* specrt_head_sketch() */
     char tokenizer_name[64], head_name[64]; /* NUL-terminated UTF-8 */
 } specrt_ident;
 
-/* Section "ranks" (FR-Spec, VocabTrim): distinct ids whose every prefix from n_forced to n_valid is a
- * draft vocabulary. Then come uint64 counts[n_ranked] and int32 ids[n_ranked], both by rank: forced
- * ids first (terminators, then other specials, each ascending), then by count descending, ties by
- * lower id, then reserved placeholders.
+/* Section "ranks" (FR-Spec, VocabTrim): distinct ids whose every prefix from n_forced to n_valid is
+ * a draft vocabulary. Then come uint64 counts[n_ranked] and int32 ids[n_ranked], both by rank:
+ * forced ids first (terminators, then other specials, each ascending), then by count descending,
+ * ties by lower id, then reserved placeholders.
  * 0 <= n_terminators <= n_forced <= n_default <= n_valid <= n_ranked <= n_vocab, n_default >= 1. */
 typedef struct specrt_ranks_header {
     int32_t n_vocab;       /* ids are in [0, n_vocab) */
@@ -300,7 +308,7 @@ typedef struct specrt_ranks {
 SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
                                              specrt_error *err);
 
-/* ---- head: the matrix the drafter's logits come from -------------------------------------------- */
+/* --- head: the matrix the drafter's logits come from --- */
 
 typedef struct specrt_head specrt_head;
 
@@ -316,19 +324,15 @@ typedef struct specrt_head_desc {
 
 /* specrt_head_sketch() : the comparable digest of a head: SPECRT_SKETCH_ROWS rows spread over
  * [0, n_rows), each projected on SPECRT_SKETCH_PROJECTIONS fixed random +-1 vectors and divided by
- * sqrt(n_cols). Two quantisations of one head agree within a tolerance, different heads do not.
- *   out : f32 [SPECRT_SKETCH_ROWS, SPECRT_SKETCH_PROJECTIONS] */
-SPECRT_API specrt_status
-specrt_head_sketch(const specrt_head_desc *desc,
-                   float out[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS], specrt_error *err);
+ * sqrt(n_cols). */
+SPECRT_API specrt_status specrt_head_sketch(const specrt_head_desc *desc, specrt_sketch out,
+                                            specrt_error *err);
 
-    /* specrt_head_sketch_distance() : 0 for one head, about 0.1 for its 4-bit quantisation, above 1 for
- * another head or another row order; a constant added to every row does not count, since no softmax
- * sees it. specrt_head_bind() refuses what is above SPECRT_SKETCH_TOLERANCE. */
-    #define SPECRT_SKETCH_TOLERANCE 0.5f
-SPECRT_API float
-specrt_head_sketch_distance(const float a[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS],
-                            const float b[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS]);
+/* specrt_sketch_distance() : 0 for one head, about 0.1 for its 4-bit quantisation, about 1.4 for
+ * another head or another row order. A constant added to every row does not count, since no softmax
+ * sees it. What is above SPECRT_SKETCH_TOLERANCE is taken for another head. */
+#define SPECRT_SKETCH_TOLERANCE 0.5f
+SPECRT_API float specrt_sketch_distance(const specrt_sketch a, const specrt_sketch b);
 
 /* specrt_head_bind() : check the head against the bundle (dimensions, sketch where recorded) and
  * choose the kernels for this CPU.
@@ -340,7 +344,7 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
                                           specrt_error *err);
 SPECRT_API void specrt_head_close(specrt_head *head);
 
-/* ---- active vocabulary: contiguous segments of rows --------------------------------------------- */
+/* --- active vocabulary: contiguous segments of rows --- */
 
 typedef struct specrt_segment {
     const void *rows;   /* [n_rows, n_cols] of dtype */
@@ -354,8 +358,8 @@ typedef struct specrt_segment {
 /* How products run: the kernels of this CPU and specrt_desc.parallel_for; lives in the head. */
 typedef struct specrt_compute specrt_compute;
 
-/* The tokens the drafter may propose now. Column i of its logits is the i-th row, segments in order.
- * Each token is scored once. */
+/* The tokens the drafter may propose now. Column i of its logits is the i-th row, segments in
+ * order. Each token is scored once. */
 typedef struct specrt_active {
     const specrt_compute *compute;
     const specrt_segment *segments; /* [n_segments] */
@@ -377,7 +381,7 @@ SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const
 SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const float *logits,
                                             int32_t n, int32_t k, int32_t *ids, float *logprobs);
 
-/* ---- static source: FR-Spec, VocabTrim ---------------------------------------------------------- */
+/* --- static source: FR-Spec, VocabTrim --- */
 
 typedef struct specrt_static specrt_static;
 
@@ -391,9 +395,9 @@ SPECRT_API void specrt_static_close(specrt_static *list);
 /* specrt_static_active() : its active vocabulary, borrowed; the same at every step, free to ask. */
 SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
 
-    #ifdef __cplusplus
+#ifdef __cplusplus
 }
-    #endif
+#endif
 
 #endif /* SPECRT_H */
 
@@ -401,39 +405,39 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  * Stop here if you only want the API.
  * ============================================================================================== */
 #if defined(SPECRT_IMPLEMENTATION) && !defined(SPECRT_IMPLEMENTED)
-    #define SPECRT_IMPLEMENTED
+#define SPECRT_IMPLEMENTED
 
 // >>base (uses:)
 // Owns status texts, errors, allocation through specrt_desc, overflow-checked sizes, unaligned
 // little-endian loads, half and bfloat16 conversion, XXH64 and SHA-256.
 // Refuses big-endian hosts. Nothing here knows of files, bundles or heads.
 
-    #include <float.h>
-    #include <limits.h>
-    #include <math.h>
-    #include <stdarg.h>
-    #include <stdbool.h>
-    #include <stdio.h>
-    #include <stdlib.h>
-    #include <string.h>
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-        #error "specrt.h: bundles and weights are little-endian; so must the host be"
-    #endif
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "specrt.h: bundles and weights are little-endian; so must the host be"
+#endif
 
-    /* Forward any status that is not OK to the caller. */
-    #define SPECRT__TRY(expression)                                                                \
-        do {                                                                                       \
-            specrt_status specrt__try = (expression);                                              \
-            if (specrt__try != SPECRT_STATUS_OK) return specrt__try;                               \
-        } while (0)
+/* Forward any status that is not OK to the caller. */
+#define SPECRT__TRY(expression)                                                                    \
+    do {                                                                                           \
+        specrt_status specrt__try = (expression);                                                  \
+        if (specrt__try != SPECRT_STATUS_OK) return specrt__try;                                   \
+    } while (0)
 
 SPECRT_API const char *specrt_status_name(specrt_status status) {
     switch (status) {
-    #define SPECRT_STATUS_CASE(name, number, text)                                                 \
+#define SPECRT_STATUS_CASE(name, number, text)                                                     \
     case SPECRT_STATUS_##name: return text;
         SPECRT_STATUS_LIST(SPECRT_STATUS_CASE)
-    #undef SPECRT_STATUS_CASE
+#undef SPECRT_STATUS_CASE
     default: return "unknown status";
     }
 }
@@ -450,7 +454,7 @@ SPECRT_API specrt_status specrt_error_set(specrt_error *err, specrt_status statu
     return status;
 }
 
-/* ---- memory and sizes ------------------------------------------------------------------------- */
+/* --- memory and sizes --- */
 
 static inline void *specrt__base_alloc(const specrt_desc *desc, size_t bytes) {
     if (desc->alloc) return desc->alloc(desc->user, bytes);
@@ -506,7 +510,7 @@ static inline uint64_t specrt__base_load64(const void *p) {
     return x;
 }
 
-/* ---- half and bfloat16 ------------------------------------------------------------------------ */
+/* --- half and bfloat16 --- */
 
 static inline float specrt__base_float(uint32_t bits) {
     float x;
@@ -545,13 +549,13 @@ static inline uint16_t specrt__base_to_f16(float x) {
     return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
-/* ---- hashes ----------------------------------------------------------------------------------- */
+/* --- hashes --- */
 
-    #define SPECRT__BASE_P1 0x9E3779B185EBCA87u
-    #define SPECRT__BASE_P2 0xC2B2AE3D27D4EB4Fu
-    #define SPECRT__BASE_P3 0x165667B19E3779F9u
-    #define SPECRT__BASE_P4 0x85EBCA77C2B2AE63u
-    #define SPECRT__BASE_P5 0x27D4EB2F165667C5u
+#define SPECRT__BASE_P1 0x9E3779B185EBCA87u
+#define SPECRT__BASE_P2 0xC2B2AE3D27D4EB4Fu
+#define SPECRT__BASE_P3 0x165667B19E3779F9u
+#define SPECRT__BASE_P4 0x85EBCA77C2B2AE63u
+#define SPECRT__BASE_P5 0x27D4EB2F165667C5u
 
 static uint64_t specrt__base_rotl64(uint64_t x, int n) {
     return x << n | x >> (64 - n);
@@ -680,6 +684,553 @@ SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, cons
     }
     specrt_sha256_update(sha, head, sizeof head);
     specrt_sha256_update(sha, bytes, n);
+}
+
+// >>os (uses: base)
+// Owns what is asked of the operating system: read-only mappings of regular files.
+// Refuses folders, pipes and devices; elsewhere than on POSIX it refuses paths altogether, and
+// bundles are opened from memory.
+
+typedef struct specrt__os_map {
+    const void *bytes; /* NULL: nothing mapped */
+    size_t n;
+} specrt__os_map;
+
+#if defined(_WIN32)
+
+static specrt_status specrt__os_map_open(const char *path, specrt__os_map *out, specrt_error *err) {
+    memset(out, 0, sizeof *out);
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                            "%s: files are not mapped on this system; read it and use "
+                            "specrt_bundle_open_memory()",
+                            path);
+}
+
+static void specrt__os_map_close(specrt__os_map *map) {
+    (void)map;
+}
+
+#else
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#if !defined(O_CLOEXEC)
+#error "specrt.h: include its implementation before other headers, or add -D_DEFAULT_SOURCE"
+#endif
+
+/* An empty file gives OK with bytes NULL and n 0. */
+static specrt_status specrt__os_map_fd(int fd, const char *path, specrt__os_map *out,
+                                       specrt_error *err) {
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: expected a regular file, found a folder, pipe or device",
+                                path);
+    if (info.st_size == 0) return SPECRT_STATUS_OK;
+    if ((uint64_t)info.st_size > SIZE_MAX)
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: larger than the address space", path);
+    void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (bytes == MAP_FAILED)
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s", path, strerror(errno));
+    out->bytes = bytes;
+    out->n = (size_t)info.st_size;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__os_map_open(const char *path, specrt__os_map *out, specrt_error *err) {
+    memset(out, 0, sizeof *out);
+    /* Without O_NONBLOCK the open of a named pipe would wait for a writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s", path, strerror(errno));
+    specrt_status status = specrt__os_map_fd(fd, path, out, err);
+    close(fd); /* the mapping stays */
+    return status;
+}
+
+static void specrt__os_map_close(specrt__os_map *map) {
+    /* The mapping was made read-only; munmap wants a plain pointer. */
+    if (map->bytes) munmap((void *)(uintptr_t)map->bytes, map->n);
+    memset(map, 0, sizeof *map);
+}
+
+#endif
+
+// >>bundle (uses: base os)
+// Owns the container: header, section table, checksums, decompression, and views of the sections
+// "ident" and "ranks", whose content is checked once at open so that users of the views need not.
+// Refuses whatever it would have to trust: every size, offset and count is checked before use, a
+// section is never larger than the cap of its kind, a frame's own idea of its size is not asked.
+// Invariants of an open bundle: immutable; sections[i] has data[i], NULL when it was skipped.
+
+#if !defined(SPECRT_NO_ZSTD)
+#include <zstd.h>
+#endif
+
+struct specrt_bundle {
+    specrt_desc desc;
+    specrt__os_map map; /* of a bundle opened by path */
+    const uint8_t *bytes;
+    uint64_t n_bytes;
+    const specrt_bundle_section *sections; /* [n_sections], in bytes */
+    int32_t n_sections;
+    const void *data[SPECRT_BUNDLE_MAX_SECTIONS]; /* in bytes or in decoded */
+    uint8_t *decoded;                             /* all zstd sections, owned */
+    char name[256];                               /* path, for messages */
+};
+
+/* The sections this runtime knows; the caps bound what a hostile file can make it allocate. */
+typedef struct specrt__bundle_kind {
+    char tag[8];
+    uint32_t version;   /* the one it reads */
+    uint64_t max_bytes; /* decompressed */
+    const char *tool;   /* that builds it */
+} specrt__bundle_kind;
+
+#define SPECRT__BUNDLE_FLAGS                                                                       \
+    (SPECRT_SECTION_ZSTD | SPECRT_SECTION_OPTIONAL | SPECRT_SECTION_DEPENDS_TOKENIZER |            \
+     SPECRT_SECTION_DEPENDS_HEAD | SPECRT_SECTION_DEPENDS_DRAFTER)
+
+static const specrt__bundle_kind specrt__bundle_kinds[] = {
+    {"ident", 1, sizeof(specrt_ident), "any builder"},
+    {"prov", 1, 16u << 20, "any builder"},
+    {"ranks", 1, sizeof(specrt_ranks_header) + 12ull * SPECRT_MAX_VOCAB, "vocabtrim-calibrate"},
+};
+
+static const specrt__bundle_kind *specrt__bundle_kind_of(const char tag[8]) {
+    size_t n = sizeof specrt__bundle_kinds / sizeof specrt__bundle_kinds[0];
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(specrt__bundle_kinds[i].tag, tag, 8) == 0) return &specrt__bundle_kinds[i];
+    return NULL;
+}
+
+/* --- the container --- */
+
+static bool specrt__bundle_all_zero(const uint8_t *p, uint64_t n) {
+    while (n > 0 && *p == 0) p++, n--;
+    return n == 0;
+}
+
+static specrt_status specrt__bundle_check_magic(const specrt_bundle *b, specrt_error *err) {
+    size_t n = b->n_bytes < 8 ? (size_t)b->n_bytes : 8;
+    if (n == 0 || memcmp(b->bytes, SPECRT_BUNDLE_MAGIC, n) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MAGIC,
+                                "%s: not a specrt bundle; expected the magic \\x89SPECB, found %s",
+                                b->name, n ? "other bytes" : "an empty file");
+    if (b->n_bytes < sizeof(specrt_bundle_header))
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_TRUNCATED,
+                                "%s: truncated; expected a header of 64 bytes, found %d", b->name,
+                                (int)b->n_bytes);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__bundle_check_header(const specrt_bundle *b, specrt_error *err) {
+    specrt_bundle_header h;
+    memcpy(&h, b->bytes, sizeof h);
+    if (h.version_major != SPECRT_BUNDLE_VERSION_MAJOR)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_VERSION,
+                                "%s: format version: expected %d.x, found %u.%u; update specrt or "
+                                "rebuild the bundle",
+                                b->name, SPECRT_BUNDLE_VERSION_MAJOR, (unsigned)h.version_major,
+                                (unsigned)h.version_minor);
+    uint64_t sum = specrt_hash64(&h, offsetof(specrt_bundle_header, header_checksum), 0);
+    if (sum != h.header_checksum)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_CHECKSUM,
+                                "%s: header: checksum expected %016llx, found %016llx; the file is "
+                                "damaged",
+                                b->name, (unsigned long long)h.header_checksum,
+                                (unsigned long long)sum);
+    if (h.flags != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_VERSION,
+                                "%s: header: flags %#x are unknown to specrt %s; update specrt",
+                                b->name, (unsigned)h.flags, SPECRT_VERSION_STRING);
+    if (h.file_bytes != b->n_bytes)
+        return specrt_error_set(
+            err,
+            h.file_bytes > b->n_bytes ? SPECRT_STATUS_BUNDLE_TRUNCATED : SPECRT_STATUS_BUNDLE_TABLE,
+            "%s: header: expected a file of %llu bytes, found %llu; copy it again", b->name,
+            (unsigned long long)h.file_bytes, (unsigned long long)b->n_bytes);
+    return SPECRT_STATUS_OK;
+}
+
+/* Finds the table and checks its bounds and its checksum. */
+static specrt_status specrt__bundle_check_table(specrt_bundle *b, specrt_error *err) {
+    specrt_bundle_header h;
+    memcpy(&h, b->bytes, sizeof h);
+    if (h.n_sections > SPECRT_BUNDLE_MAX_SECTIONS)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_LIMIT,
+                                "%s: header: expected at most %d sections, found %u", b->name,
+                                SPECRT_BUNDLE_MAX_SECTIONS, (unsigned)h.n_sections);
+    size_t bytes = h.n_sections * sizeof(specrt_bundle_section);
+    if (h.table_offset != sizeof h || bytes > b->n_bytes - sizeof h)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_TABLE,
+                                "%s: header: a table of %u sections at offset %llu does not fit in "
+                                "%llu bytes",
+                                b->name, (unsigned)h.n_sections, (unsigned long long)h.table_offset,
+                                (unsigned long long)b->n_bytes);
+    b->sections = (const specrt_bundle_section *)(const void *)(b->bytes + sizeof h);
+    b->n_sections = (int32_t)h.n_sections;
+    if (specrt_hash64(b->sections, bytes, 0) != h.table_checksum)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_CHECKSUM,
+                                "%s: section table: checksum mismatch; the file is damaged",
+                                b->name);
+    return SPECRT_STATUS_OK;
+}
+
+/* One to eight of [a-z0-9_-], padded with NULs. */
+static bool specrt__bundle_tag_ok(const char tag[8]) {
+    int n = 0;
+    while (n < 8 && ((tag[n] >= 'a' && tag[n] <= 'z') || (tag[n] >= '0' && tag[n] <= '9') ||
+                     tag[n] == '_' || tag[n] == '-'))
+        n++;
+    return n > 0 && specrt__bundle_all_zero((const uint8_t *)tag + n, (uint64_t)(8 - n));
+}
+
+/* NULL, or what is wrong with section i, whose bytes may not start before *end; moves *end on. */
+static const char *specrt__bundle_check_section(const specrt_bundle *b, int32_t i, uint64_t *end) {
+    const specrt_bundle_section *s = &b->sections[i];
+    if (!specrt__bundle_tag_ok(s->tag)) return "its tag is no name";
+    if (i > 0 && memcmp(s[-1].tag, s->tag, 8) >= 0) return "tags are not ascending and distinct";
+    if (s->offset % SPECRT_BUNDLE_ALIGN != 0) return "its offset is not a multiple of 64";
+    if (s->offset < *end) return "it overlaps what stands before it";
+    if (s->offset > b->n_bytes || s->stored_bytes > b->n_bytes - s->offset)
+        return "it reaches beyond the end of the file";
+    if (!(s->flags & SPECRT_SECTION_ZSTD) && s->raw_bytes != s->stored_bytes)
+        return "it is stored raw, yet its raw and stored sizes differ";
+    if (!specrt__bundle_all_zero(b->bytes + *end, s->offset - *end))
+        return "the padding before it is not zero";
+    *end = s->offset + s->stored_bytes;
+    return NULL;
+}
+
+static specrt_status specrt__bundle_check_sections(const specrt_bundle *b, specrt_error *err) {
+    uint64_t end =
+        sizeof(specrt_bundle_header) + (uint64_t)b->n_sections * sizeof(specrt_bundle_section);
+    for (int32_t i = 0; i < b->n_sections; i++) {
+        const char *wrong = specrt__bundle_check_section(b, i, &end);
+        if (wrong)
+            return specrt_error_set(err, SPECRT_STATUS_BUNDLE_TABLE, "%s: section %d: %s", b->name,
+                                    (int)i, wrong);
+    }
+    if (end != b->n_bytes)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_TABLE,
+                                "%s: expected the last section to end the file at %llu, found %llu",
+                                b->name, (unsigned long long)b->n_bytes, (unsigned long long)end);
+    return SPECRT_STATUS_OK;
+}
+
+/* --- section contents --- */
+
+/* Whether section i is one to read: sets *known, or refuses it unless it is marked optional. */
+static specrt_status specrt__bundle_know(const specrt_bundle *b, int32_t i, bool *known,
+                                         specrt_error *err) {
+    const specrt_bundle_section *s = &b->sections[i];
+    const specrt__bundle_kind *kind = specrt__bundle_kind_of(s->tag);
+    *known = kind && kind->version == s->version && (s->flags & ~SPECRT__BUNDLE_FLAGS) == 0;
+    if (!*known && !(s->flags & SPECRT_SECTION_OPTIONAL))
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_VERSION,
+                                "%s: section '%.8s' version %u is unknown to specrt %s and not "
+                                "optional; update specrt",
+                                b->name, s->tag, (unsigned)s->version, SPECRT_VERSION_STRING);
+    if (!*known && b->desc.log) {
+        char line[96];
+        snprintf(line, sizeof line, "skipping the unknown optional section '%.8s'", s->tag);
+        b->desc.log(b->desc.user, SPECRT_LOG_INFO, "bundle", line);
+    }
+    if (*known && s->raw_bytes > kind->max_bytes)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_LIMIT,
+                                "%s: section '%.8s': expected at most %llu bytes, found %llu",
+                                b->name, s->tag, (unsigned long long)kind->max_bytes,
+                                (unsigned long long)s->raw_bytes);
+    return SPECRT_STATUS_OK;
+}
+
+#if defined(SPECRT_NO_ZSTD)
+
+static specrt_status specrt__bundle_unzstd(const specrt_bundle *b, const specrt_bundle_section *s,
+                                           uint8_t *out, specrt_error *err) {
+    (void)out;
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                            "%s: section '%.8s' is compressed and this program was built without "
+                            "zstd; run specrt-bundle unpack",
+                            b->name, s->tag);
+}
+
+#else
+
+/* Exactly one frame that gives exactly raw_bytes. */
+static specrt_status specrt__bundle_unzstd(const specrt_bundle *b, const specrt_bundle_section *s,
+                                           uint8_t *out, specrt_error *err) {
+    const uint8_t *stored = b->bytes + s->offset;
+    size_t n_stored = (size_t)s->stored_bytes, n = ZSTD_findFrameCompressedSize(stored, n_stored);
+    if (!ZSTD_isError(n) && n != n_stored)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_ZSTD,
+                                "%s: section '%.8s': bytes follow its zstd frame", b->name, s->tag);
+    if (!ZSTD_isError(n)) n = ZSTD_decompress(out, (size_t)s->raw_bytes, stored, n_stored);
+    if (ZSTD_isError(n))
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_ZSTD, "%s: section '%.8s': zstd: %s",
+                                b->name, s->tag, ZSTD_getErrorName(n));
+    if (n != s->raw_bytes)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_ZSTD,
+                                "%s: section '%.8s': expected %llu bytes, found %llu", b->name,
+                                s->tag, (unsigned long long)s->raw_bytes, (unsigned long long)n);
+    return SPECRT_STATUS_OK;
+}
+
+#endif
+
+/* Checks section i's stored bytes and points data[i] at its content, unpacked at *decoded. */
+static specrt_status specrt__bundle_load(specrt_bundle *b, int32_t i, uint8_t **decoded,
+                                         specrt_error *err) {
+    const specrt_bundle_section *s = &b->sections[i];
+    uint64_t sum = specrt_hash64(b->bytes + s->offset, (size_t)s->stored_bytes, 0);
+    if (sum != s->checksum)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_CHECKSUM,
+                                "%s: section '%.8s': checksum expected %016llx, found %016llx; the "
+                                "file is damaged",
+                                b->name, s->tag, (unsigned long long)s->checksum,
+                                (unsigned long long)sum);
+    if (!(s->flags & SPECRT_SECTION_ZSTD)) {
+        b->data[i] = b->bytes + s->offset;
+        return SPECRT_STATUS_OK;
+    }
+    SPECRT__TRY(specrt__bundle_unzstd(b, s, *decoded, err));
+    b->data[i] = *decoded;
+    *decoded += specrt__base_align(s->raw_bytes, SPECRT_BUNDLE_ALIGN);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__bundle_load_all(specrt_bundle *b, specrt_error *err) {
+    bool known[SPECRT_BUNDLE_MAX_SECTIONS];
+    uint64_t total = 0;
+    for (int32_t i = 0; i < b->n_sections; i++) {
+        const specrt_bundle_section *s = &b->sections[i];
+        SPECRT__TRY(specrt__bundle_know(b, i, &known[i], err));
+        if (known[i] && s->flags & SPECRT_SECTION_ZSTD)
+            total += specrt__base_align(s->raw_bytes, SPECRT_BUNDLE_ALIGN);
+    }
+    if (total > 0) {
+        b->decoded = (uint8_t *)specrt__base_alloc(&b->desc, (size_t)total);
+        if (!b->decoded)
+            return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                    "%s: out of memory for %llu bytes of sections", b->name,
+                                    (unsigned long long)total);
+    }
+    uint8_t *decoded = b->decoded;
+    for (int32_t i = 0; i < b->n_sections; i++)
+        if (known[i]) SPECRT__TRY(specrt__bundle_load(b, i, &decoded, err));
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__bundle_bad(const specrt_bundle *b, const char *tag, const char *wrong,
+                                        specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_CONTENT, "%s: section '%s': %s", b->name, tag,
+                            wrong);
+}
+
+static specrt_status specrt__bundle_check_ident(const specrt_bundle *b, specrt_error *err) {
+    size_t n;
+    const specrt_ident *d = (const specrt_ident *)specrt_bundle_data(b, "ident", &n);
+    if (!d) return SPECRT_STATUS_OK;
+    if (n != sizeof *d) return specrt__bundle_bad(b, "ident", "its size is not 1200 bytes", err);
+    if (!memchr(d->tokenizer_name, 0, sizeof d->tokenizer_name) ||
+        !memchr(d->head_name, 0, sizeof d->head_name))
+        return specrt__bundle_bad(b, "ident", "a name does not end", err);
+    if (d->n_vocab < 0 || d->n_vocab > SPECRT_MAX_VOCAB || d->n_normal < 0 ||
+        d->n_normal > d->n_vocab)
+        return specrt__bundle_bad(b, "ident", "n_vocab or n_normal is out of range", err);
+    if (d->head_rows < 0 || d->head_cols < 0 || (d->head_rows > 0) != (d->head_cols > 0))
+        return specrt__bundle_bad(b, "ident", "head_rows or head_cols is out of range", err);
+    for (int i = 0; i < SPECRT_SKETCH_ROWS * SPECRT_SKETCH_PROJECTIONS; i++)
+        if (!(fabsf(d->head_sketch[i / SPECRT_SKETCH_PROJECTIONS][i % SPECRT_SKETCH_PROJECTIONS]) <=
+              FLT_MAX))
+            return specrt__bundle_bad(b, "ident", "head_sketch is not finite", err);
+    return SPECRT_STATUS_OK;
+}
+
+/* The view of the section's bytes, which hold at least its header. */
+static specrt_ranks specrt__bundle_ranks_view(const void *data) {
+    specrt_ranks view;
+    view.header = (const specrt_ranks_header *)data;
+    view.counts = (const uint64_t *)(const void *)(view.header + 1);
+    view.ids = (const int32_t *)(const void *)(view.counts + view.header->n_ranked);
+    return view;
+}
+
+static bool specrt__bundle_ranks_sizes_ok(const specrt_ranks_header *h) {
+    return 0 <= h->n_terminators && h->n_terminators <= h->n_forced &&
+           h->n_forced <= h->n_default && 1 <= h->n_default && h->n_default <= h->n_valid &&
+           h->n_valid <= h->n_ranked && h->n_ranked <= h->n_vocab && h->n_vocab <= SPECRT_MAX_VOCAB;
+}
+
+/* NULL, or what is wrong with the ids; seen: scratch, zeroed, one bit per id of the vocabulary. */
+static const char *specrt__bundle_check_ids(const specrt_ranks *r, uint8_t *seen) {
+    for (int32_t i = 0; i < r->header->n_ranked; i++) {
+        int32_t id = r->ids[i];
+        if (id < 0 || id >= r->header->n_vocab) return "an id is outside the vocabulary";
+        if (seen[id >> 3] >> (id & 7) & 1) return "an id stands twice";
+        seen[id >> 3] = (uint8_t)(seen[id >> 3] | 1 << (id & 7));
+    }
+    return NULL;
+}
+
+static specrt_status specrt__bundle_check_ranks(const specrt_bundle *b, specrt_error *err) {
+    size_t n;
+    const void *data = specrt_bundle_data(b, "ranks", &n);
+    if (!data) return SPECRT_STATUS_OK;
+    if (n < sizeof(specrt_ranks_header))
+        return specrt__bundle_bad(b, "ranks", "it is shorter than its header", err);
+    const specrt_ranks_header *h = (const specrt_ranks_header *)data;
+    if (!specrt__bundle_ranks_sizes_ok(h))
+        return specrt__bundle_bad(b, "ranks",
+                                  "expected 0 <= n_terminators <= n_forced <= n_default <= n_valid "
+                                  "<= n_ranked <= n_vocab <= 16777216",
+                                  err);
+    if (n - sizeof *h != (uint64_t)h->n_ranked * 12)
+        return specrt__bundle_bad(b, "ranks", "its size does not fit n_ranked", err);
+    size_t n_seen = ((size_t)h->n_vocab + 7) / 8;
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(&b->desc, n_seen);
+    if (!seen) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", b->name);
+    memset(seen, 0, n_seen);
+    specrt_ranks view = specrt__bundle_ranks_view(data);
+    const char *wrong = specrt__bundle_check_ids(&view, seen);
+    specrt__base_free(&b->desc, seen);
+    return wrong ? specrt__bundle_bad(b, "ranks", wrong, err) : SPECRT_STATUS_OK;
+}
+
+/* --- opening --- */
+
+static specrt_status specrt__bundle_read(specrt_bundle *b, specrt_error *err) {
+    SPECRT__TRY(specrt__bundle_check_magic(b, err));
+    SPECRT__TRY(specrt__bundle_check_header(b, err));
+    SPECRT__TRY(specrt__bundle_check_table(b, err));
+    SPECRT__TRY(specrt__bundle_check_sections(b, err));
+    SPECRT__TRY(specrt__bundle_load_all(b, err));
+    SPECRT__TRY(specrt__bundle_check_ident(b, err));
+    return specrt__bundle_check_ranks(b, err);
+}
+
+/* Takes over the mapping, also on failure. */
+static specrt_status specrt__bundle_open(specrt__os_map map, const void *bytes, size_t n_bytes,
+                                         const char *name, const specrt_desc *desc,
+                                         specrt_bundle **out, specrt_error *err) {
+    specrt_desc env = specrt__base_desc(desc);
+    specrt_bundle *b = (specrt_bundle *)specrt__base_alloc(&env, sizeof *b);
+    *out = NULL;
+    if (!b) {
+        specrt__os_map_close(&map);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", name);
+    }
+    memset(b, 0, sizeof *b);
+    b->desc = env;
+    b->map = map;
+    b->bytes = (const uint8_t *)bytes;
+    b->n_bytes = n_bytes;
+    snprintf(b->name, sizeof b->name, "%s", name);
+    specrt_status status = specrt__bundle_read(b, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = b;
+    else
+        specrt_bundle_close(b);
+    return status;
+}
+
+SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_desc *desc,
+                                            specrt_bundle **out, specrt_error *err) {
+    specrt__os_map map;
+    *out = NULL;
+    SPECRT__TRY(specrt__os_map_open(path, &map, err));
+    return specrt__bundle_open(map, map.bytes, map.n, path, desc, out, err);
+}
+
+SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_bytes,
+                                                   const char *name, const specrt_desc *desc,
+                                                   specrt_bundle **out, specrt_error *err) {
+    specrt__os_map none;
+    memset(&none, 0, sizeof none);
+    *out = NULL;
+    if ((uintptr_t)bytes % 16 != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: expected bytes aligned to 16, found an address that is not",
+                                name);
+    return specrt__bundle_open(none, bytes, n_bytes, name, desc, out, err);
+}
+
+SPECRT_API void specrt_bundle_close(specrt_bundle *bundle) {
+    if (!bundle) return;
+    specrt_desc env = bundle->desc;
+    specrt__base_free(&env, bundle->decoded);
+    specrt__os_map_close(&bundle->map);
+    specrt__base_free(&env, bundle);
+}
+
+/* --- views --- */
+
+SPECRT_API const specrt_bundle_section *specrt_bundle_sections(const specrt_bundle *bundle,
+                                                               int32_t *n_sections) {
+    *n_sections = bundle->n_sections;
+    return bundle->sections;
+}
+
+SPECRT_API const void *specrt_bundle_data(const specrt_bundle *bundle, const char *tag,
+                                          size_t *n_bytes) {
+    *n_bytes = 0;
+    for (int32_t i = 0; i < bundle->n_sections; i++) {
+        if (strncmp(bundle->sections[i].tag, tag, 8) != 0 || strlen(tag) > 8) continue;
+        if (bundle->data[i]) *n_bytes = (size_t)bundle->sections[i].raw_bytes;
+        return bundle->data[i];
+    }
+    return NULL;
+}
+
+SPECRT_API const specrt_ident *specrt_bundle_ident(const specrt_bundle *bundle) {
+    size_t n;
+    return (const specrt_ident *)specrt_bundle_data(bundle, "ident", &n);
+}
+
+/* The first eight bytes of a digest in hex tell two of them apart. */
+static const char *specrt__bundle_hex(const uint8_t *digest, char out[20]) {
+    for (int i = 0; i < 8; i++) snprintf(out + 2 * i, 3, "%02x", digest[i]);
+    return out;
+}
+
+SPECRT_API specrt_status specrt_bundle_check_tokenizer(const specrt_bundle *bundle,
+                                                       const uint8_t sha256[32],
+                                                       specrt_error *err) {
+    const specrt_ident *ident = specrt_bundle_ident(bundle);
+    char ours[20], theirs[20];
+    if (!ident || specrt__bundle_all_zero(ident->tokenizer_sha256, 32) ||
+        memcmp(ident->tokenizer_sha256, sha256, 32) == 0)
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                            "%s: tokenizer: expected '%s' (sha256 %s...), found another (sha256 "
+                            "%s...); use the bundle made for this model",
+                            bundle->name, ident->tokenizer_name,
+                            specrt__bundle_hex(ident->tokenizer_sha256, ours),
+                            specrt__bundle_hex(sha256, theirs));
+}
+
+/* The error for a section a caller needs, with the name of the tool that builds it. */
+static specrt_status specrt__bundle_missing(const specrt_bundle *bundle, const char *tag,
+                                            specrt_error *err) {
+    const specrt__bundle_kind *kind = specrt__bundle_kinds;
+    while (strncmp(kind->tag, tag, 8) != 0) kind++;
+    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                            "%s: has no section '%s'; %s builds it", bundle->name, tag, kind->tool);
+}
+
+SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
+                                             specrt_error *err) {
+    size_t n;
+    const void *data = specrt_bundle_data(bundle, "ranks", &n);
+    memset(out, 0, sizeof *out);
+    if (!data) return specrt__bundle_missing(bundle, "ranks", err);
+    *out = specrt__bundle_ranks_view(data);
+    return SPECRT_STATUS_OK;
 }
 
 // >>rows (uses: base)
