@@ -130,7 +130,7 @@ static void test_merge_is_exact(void) {
     counts_free(&whole);
 }
 
-/* Every cut of a file is refused, and so is every changed digit of a count. */
+/* Every cut of a file is refused, and so is every changed digit. */
 static void test_damage(void) {
     counts c = {0};
     size_t n;
@@ -148,8 +148,7 @@ static void test_damage(void) {
         char old = *p;
         counts in = {0};
         *p = old == '9' ? '1' : (char)(old + 1);
-        bool is_id = p[-1] == '\n' || strchr("\t\n", p[-1]) == NULL;
-        CHECK(counts_read_memory(&in, text, n, "flip", NULL) != SPECRT_STATUS_OK || is_id);
+        CHECK(counts_read_memory(&in, text, n, "flip", NULL) == SPECRT_STATUS_BAD_INPUT);
         counts_free(&in);
         *p = old;
     }
@@ -234,7 +233,7 @@ static void test_overflow(void) {
 static const test_case cases[] = {
     {"counts_add", "sums equal a dense oracle", test_add},
     {"counts_merge", "shards in any order give the bytes of one run", test_merge_is_exact},
-    {"counts_damage", "cut files and changed counts are refused", test_damage},
+    {"counts_damage", "cut files and changed numbers are refused", test_damage},
     {"counts_mismatch", "other tokenizers and options are refused by name", test_mismatch},
     {"counts_names", "the kept name does not depend on the order", test_names},
     {"counts_overflow", "sums beyond 64 bits are an error", test_overflow},

@@ -107,6 +107,11 @@ specrt_status counts_add(counts *c, const counts_domain *delta, specrt_error *er
     return rows_merge(d, delta->rows, delta->n_rows) ? SPECRT_STATUS_OK : no_memory(err);
 }
 
+/* What #end sums: every number of a row, so that a changed one shows. */
+static uint64_t row_sum(const counts_row *r) {
+    return (uint64_t)r->id + r->n[COUNTS_CALIBRATION] + r->n[COUNTS_HOLDOUT];
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Ids of one type as "1,5-9". */
@@ -157,7 +162,7 @@ static specrt_status write_domain(const counts_domain *d, out_file *out, uint64_
         n = snprintf(text, sizeof text, "%" PRId32 "\t%" PRIu64 "\t%" PRIu64 "\n", r->id,
                      r->n[COUNTS_CALIBRATION], r->n[COUNTS_HOLDOUT]);
         status = out_write(out, text, (size_t)n, err);
-        *sum += r->n[COUNTS_CALIBRATION] + r->n[COUNTS_HOLDOUT];
+        *sum += row_sum(r);
     }
     return status;
 }
@@ -442,7 +447,7 @@ static specrt_status read_domain(reader *r, counts *c, uint64_t *n_rows, uint64_
     status = read_rows(r, &d, c->vocab.n_vocab);
     if (status == SPECRT_STATUS_OK) status = add_domain(r, c, &d);
     *n_rows += (uint64_t)d.n_rows;
-    *sum += d.n_tokens[COUNTS_CALIBRATION] + d.n_tokens[COUNTS_HOLDOUT];
+    for (int32_t i = 0; i < d.n_rows; i++) *sum += row_sum(&d.rows[i]);
     free(d.name);
     free(d.rows);
     return status;

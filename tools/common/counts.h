@@ -12,7 +12,7 @@
  *     #options        messages=assistant holdout=0.05 seed=1
  *     #domain         PROVENANCE  N_DOCS  N_BYTES  COMPLETIONS  COMPLETIONS_HOLDOUT  DIGEST  NAME
  *     ID              CALIBRATION  HOLDOUT                 ascending ids of the domain above
- *     #end            N_ROWS  SUM                          of all rows; tells a cut file
+ *     #end            N_ROWS  SUM                          SUM of all numbers of all rows
  *
  * Domains are sorted by name. Files may be concatenated, and be .gz or .zst. */
 #ifndef COUNTS_H
