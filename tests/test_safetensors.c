@@ -116,8 +116,13 @@ static void test_prefix(void) {
     st *s;
     specrt_error err;
     size_t n = build("{\"a\":" F32_2 "}", 8);
-    for (size_t cut = 0; cut < n; cut++)
-        CHECK_INT(st_open_memory(file, cut, "x", &s, &err), SPECRT_STATUS_BAD_INPUT);
+    for (size_t cut = 0; cut < n; cut++) {
+        uint8_t *exact = malloc(cut + 1); /* so that a sanitizer sees reads beyond the end */
+        REQUIRE(exact);
+        memcpy(exact + 1, file, cut);
+        CHECK_INT(st_open_memory(exact + 1, cut, "x", &s, &err), SPECRT_STATUS_BAD_INPUT);
+        free(exact);
+    }
     CHECK_INT(st_open_memory(NULL, 0, "x", &s, &err), SPECRT_STATUS_BAD_INPUT);
     memset(file, 0xff, 8);
     CHECK_INT(st_open_memory(file, n, "x", &s, &err), SPECRT_STATUS_BAD_INPUT);

@@ -7,23 +7,28 @@
 #include "specrt.h"
 
 typedef struct model {
-    char *path;
-    gguf *g; /* one of the two */
+    char *path; /* of the file opened; in a folder, the one chosen */
+    gguf *g;    /* one of the two */
     st *s;
+    int tied;    /* config.json's tie_word_embeddings: 0, 1; -1: not said */
+    float *bias; /* the head's, once asked for */
 } model;
 
 /* model_open() : GGUF or safetensors by content; a folder means the model inside it. */
 specrt_status model_open(const char *path, model *out, specrt_error *err);
 void model_close(model *m);
 
-/* model_matrix() : a 2-D tensor as rows. */
+/* model_matrix() : a 2-D tensor as rows, borrowed from the model.
+ * @return OK; BAD_ARG when there is none of that name or shape, naming those there are;
+ * UNSUPPORTED type, naming those that are. */
 specrt_status model_matrix(const model *m, const char *name, specrt_head_desc *out,
                            specrt_error *err);
 
 /* model_head() : the LM head: `tensor` if given, else output.weight / lm_head.weight, else the tied
- * embedding. *name (may be NULL) is what was taken, static or owned by the model. */
-specrt_status model_head(const model *m, const char *tensor, specrt_head_desc *out,
-                         const char **name, specrt_error *err);
+ * embedding. Its bias is owned by the model and lives until the next call. *name (may be NULL) is
+ * what was taken, static or `tensor` itself. */
+specrt_status model_head(model *m, const char *tensor, specrt_head_desc *out, const char **name,
+                         specrt_error *err);
 
 /* model_n_params() : elements of all tensors, a tied embedding counted once. */
 uint64_t model_n_params(const model *m);

@@ -530,17 +530,24 @@ static specrt_status open_index(st *s, const char *path, const file_view *view, 
 /* ---- opening ---- */
 
 /* JSON text, whose first eight bytes would be far too long a header. */
-static bool is_index(const file_view *v) {
-    uint64_t n = UINT64_MAX;
-    if (v->n >= sizeof n) memcpy(&n, v->bytes, sizeof n);
+static bool is_index(const uint8_t *bytes, size_t n) {
+    uint64_t header_bytes = UINT64_MAX;
     size_t i = 0;
-    while (i < v->n && memchr(" \t\r\n", v->bytes[i], 4)) i++;
-    return n > MAX_HEADER && i < v->n && v->bytes[i] == '{';
+    if (n >= sizeof header_bytes) memcpy(&header_bytes, bytes, sizeof header_bytes);
+    while (i < n && memchr(" \t\r\n", bytes[i], 4)) i++;
+    return header_bytes > MAX_HEADER && i < n && bytes[i] == '{';
+}
+
+bool st_probe(const void *bytes, size_t n) {
+    uint64_t header_bytes;
+    if (n < 9 || is_index(bytes, n)) return is_index(bytes, n);
+    memcpy(&header_bytes, bytes, sizeof header_bytes);
+    return header_bytes <= MAX_HEADER && ((const char *)bytes)[8] == '{';
 }
 
 static specrt_status open_view(st *s, const char *path, file_view *view, bool owned,
                                specrt_error *err) {
-    if (owned && is_index(view)) {
+    if (owned && is_index(view->bytes, view->n)) {
         specrt_status status = open_index(s, path, view, err);
         file_unmap(view);
         return status;

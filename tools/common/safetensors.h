@@ -27,6 +27,8 @@ specrt_status st_open_memory(const void *bytes, size_t n, const char *name, st *
                              specrt_error *err);
 void st_close(st *s);
 
+bool st_probe(const void *bytes, size_t n); /* starts like a safetensors file or an index */
+
 const st_tensor *st_tensors(const st *s, int64_t *n); /* sorted by name */
 const st_tensor *st_find(const st *s, const char *name);
 
