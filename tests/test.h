@@ -22,6 +22,7 @@ static jmp_buf test_escape;
 #define REQUIRE(cond) ((cond) ? (void)0 : (test_fail(__FILE__, __LINE__, #cond), longjmp(test_escape, 1)))
 #define CHECK_INT(a, b) test_check_int(__FILE__, __LINE__, #a " == " #b, (long long)(a), (long long)(b))
 #define CHECK_STR(a, b) test_check_str(__FILE__, __LINE__, #a " == " #b, (a), (b))
+#define CHECK_HAS(text, part) test_check_has(__FILE__, __LINE__, #text " holds " #part, (text), (part))
 #define CHECK_NEAR(a, b, tolerance) test_check_near(__FILE__, __LINE__, #a " ~ " #b, (a), (b), (tolerance))
 #define SKIP(reason) (test_skipped = (reason), longjmp(test_escape, 1))
 
@@ -38,6 +39,12 @@ static inline void test_check_str(const char *file, int line, const char *what, 
     if (a && b && strcmp(a, b) == 0) return;
     if (test_failures++ < 10)
         fprintf(stderr, "%s:%d: %s: \"%s\", \"%s\"\n", file, line, what, a ? a : "(null)", b ? b : "(null)");
+}
+
+static inline void test_check_has(const char *file, int line, const char *what, const char *text, const char *part) {
+    if (text && strstr(text, part)) return;
+    if (test_failures++ < 10)
+        fprintf(stderr, "%s:%d: %s: \"%s\", \"%s\"\n", file, line, what, text ? text : "(null)", part);
 }
 
 static inline void test_check_near(const char *file, int line, const char *what, double a, double b,
