@@ -163,13 +163,18 @@ specrt_status out_write(out_file *out, const void *data, size_t n, specrt_error 
     return io_error(err, out->path, "cannot write");
 }
 
-/* The rename is durable once the folder that holds the name is synced too. */
-static void sync_folder(const char *path) {
+int folder_open(const char *path) {
     char *folder = strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
     if (slash) slash[slash == folder] = '\0';
     int fd = folder ? open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) fsync(fd), close(fd);
     free(folder);
+    return fd;
+}
+
+/* The rename is durable once the folder that holds the name is synced too. */
+static void sync_folder(const char *path) {
+    int fd = folder_open(path);
+    if (fd >= 0) fsync(fd), close(fd);
 }
 
 specrt_status out_commit(out_file *out, specrt_error *err) {

@@ -43,6 +43,9 @@ void out_abort(out_file *out);                              /* a no-op after com
 specrt_status out_bytes(const char *path, bool force, const void *data, size_t n,
                         specrt_error *err);
 
+/* folder_open() : a descriptor of the folder that holds `path`, or -1. */
+int folder_open(const char *path);
+
 /* io_cleanup_on_signals() : on SIGINT, SIGTERM, SIGHUP remove temporary files and exit 130. */
 void io_cleanup_on_signals(void);
 
