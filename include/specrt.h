@@ -237,7 +237,10 @@ typedef struct specrt_bundle_section { /* 64 bytes each, sorted by tag, after th
 /* Section "ident": what the bundle was built for. Names inform, digests identify. */
 #define SPECRT_SKETCH_ROWS        64 /* sampled head rows */
 #define SPECRT_SKETCH_PROJECTIONS 4  /* random +-1 projections of each */
-typedef float specrt_sketch[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS];
+typedef struct specrt_sketch {
+    float values[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS];
+} specrt_sketch;
+
 typedef struct specrt_ident {
     uint8_t tokenizer_sha256[32]; /* specrt_tokenizer_hash_token() over normal tokens; 0: unknown */
     int32_t n_vocab;              /* ids the tokenizer can produce, specials included */
@@ -325,14 +328,14 @@ typedef struct specrt_head_desc {
 /* specrt_head_sketch() : the comparable digest of a head: SPECRT_SKETCH_ROWS rows spread over
  * [0, n_rows), each projected on SPECRT_SKETCH_PROJECTIONS fixed random +-1 vectors and divided by
  * sqrt(n_cols). */
-SPECRT_API specrt_status specrt_head_sketch(const specrt_head_desc *desc, specrt_sketch out,
+SPECRT_API specrt_status specrt_head_sketch(const specrt_head_desc *desc, specrt_sketch *out,
                                             specrt_error *err);
 
 /* specrt_sketch_distance() : 0 for one head, about 0.1 for its 4-bit quantisation, about 1.4 for
  * another head or another row order. A constant added to every row does not count, since no softmax
  * sees it. What is above SPECRT_SKETCH_TOLERANCE is taken for another head. */
 #define SPECRT_SKETCH_TOLERANCE 0.5f
-SPECRT_API float specrt_sketch_distance(const specrt_sketch a, const specrt_sketch b);
+SPECRT_API float specrt_sketch_distance(const specrt_sketch *a, const specrt_sketch *b);
 
 /* specrt_head_bind() : check the head against the bundle (dimensions, sketch where recorded) and
  * choose the kernels for this CPU.
@@ -1045,10 +1048,10 @@ static specrt_status specrt__bundle_check_ident(const specrt_bundle *b, specrt_e
         return specrt__bundle_bad(b, "ident", "n_vocab or n_normal is out of range", err);
     if (d->head_rows < 0 || d->head_cols < 0 || (d->head_rows > 0) != (d->head_cols > 0))
         return specrt__bundle_bad(b, "ident", "head_rows or head_cols is out of range", err);
-    for (int i = 0; i < SPECRT_SKETCH_ROWS * SPECRT_SKETCH_PROJECTIONS; i++)
-        if (!(fabsf(d->head_sketch[i / SPECRT_SKETCH_PROJECTIONS][i % SPECRT_SKETCH_PROJECTIONS]) <=
-              FLT_MAX))
-            return specrt__bundle_bad(b, "ident", "head_sketch is not finite", err);
+    for (int i = 0; i < SPECRT_SKETCH_ROWS; i++)
+        for (int k = 0; k < SPECRT_SKETCH_PROJECTIONS; k++)
+            if (!(fabsf(d->head_sketch.values[i][k]) <= FLT_MAX))
+                return specrt__bundle_bad(b, "ident", "head_sketch is not finite", err);
     return SPECRT_STATUS_OK;
 }
 
@@ -1239,10 +1242,10 @@ SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt
 
 SPECRT_API const char *specrt_dtype_name(specrt_dtype dtype) {
     switch (dtype) {
-    #define SPECRT_DTYPE_CASE(name, number, elems, bytes, text)                                    \
+#define SPECRT_DTYPE_CASE(name, number, elems, bytes, text)                                        \
     case SPECRT_DTYPE_##name: return text;
         SPECRT_DTYPE_LIST(SPECRT_DTYPE_CASE)
-    #undef SPECRT_DTYPE_CASE
+#undef SPECRT_DTYPE_CASE
     default: return NULL;
     }
 }
@@ -1250,10 +1253,10 @@ SPECRT_API const char *specrt_dtype_name(specrt_dtype dtype) {
 /* Elements and bytes of a block; false for types not in the list. */
 static bool specrt__rows_block(specrt_dtype dtype, int64_t *n_elems, int64_t *n_bytes) {
     switch (dtype) {
-    #define SPECRT_DTYPE_CASE(name, number, elems, bytes, text)                                    \
+#define SPECRT_DTYPE_CASE(name, number, elems, bytes, text)                                        \
     case SPECRT_DTYPE_##name: *n_elems = elems, *n_bytes = bytes; return true;
         SPECRT_DTYPE_LIST(SPECRT_DTYPE_CASE)
-    #undef SPECRT_DTYPE_CASE
+#undef SPECRT_DTYPE_CASE
     default: return false;
     }
 }
