@@ -49,7 +49,7 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api | base os bundle rows head active ranks */
+/* Contents: api | base os bundle rows simd head active ranks */
 
 // >>api (uses:)
 // Everything public. All multi-byte on-disk values are little-endian; so must the host be.
@@ -1403,6 +1403,1044 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
         for (int64_t i = 0; i < n_cols; i++)
             out[i] = specrt__base_bf16(specrt__base_load16(p + 2 * i));
     return SPECRT_STATUS_OK;
+}
+
+// >>simd (uses: base)
+// Owns the kernels: tiles of dot products and the sum of exponentials, for every instruction set.
+// Refuses nothing; its callers checked. Rows and vectors may have any alignment.
+// The arithmetic is one definition for all formats, batches and instruction sets: a column is
+// decoded to f32 (exactly, for f32, f16, bf16 and q8_0), column j is fused into lane j % 16, and the
+// lanes are added as a tree. So a logit has the same bits whatever it is batched with. (Without a
+// fused instruction about one operation in 2^29 rounds differently.)
+
+#if defined(__FAST_MATH__)
+#error                                                                                             \
+    "specrt.h: compile the implementation without -ffast-math; it tells NaN and rounds on purpose"
+#endif
+
+/* A tile is four rows, streamed side by side, against one or four hidden rows.
+ * out: f32 [4, 1] or [4, 4] */
+typedef void specrt__simd_tile(const uint8_t *const *rows, const float *const *hidden,
+                               int64_t n_cols, float *out);
+
+enum {
+    SPECRT__SIMD_F32,
+    SPECRT__SIMD_F16,
+    SPECRT__SIMD_BF16,
+    SPECRT__SIMD_Q8_0,
+    SPECRT__SIMD_FORMATS
+};
+
+typedef struct specrt__simd_kernels {
+    const char *name;
+    specrt__simd_tile *tile1[SPECRT__SIMD_FORMATS];
+    specrt__simd_tile *tile4[SPECRT__SIMD_FORMATS];          /* NULL: too few registers for it */
+    double (*sum_exp)(const float *x, int64_t n, float max); /* of exp(x - max); NaN counts 0 */
+} specrt__simd_kernels;
+
+/* The kernels of a type; -1 for those that are decoded when packed. */
+static int specrt__simd_format(specrt_dtype dtype) {
+    switch (dtype) {
+    case SPECRT_DTYPE_F32: return SPECRT__SIMD_F32;
+    case SPECRT_DTYPE_F16: return SPECRT__SIMD_F16;
+    case SPECRT_DTYPE_BF16: return SPECRT__SIMD_BF16;
+    case SPECRT_DTYPE_Q8_0: return SPECRT__SIMD_Q8_0;
+    default: return -1;
+    }
+}
+
+/* --- kernels: written once, over vectors of 16 lanes and blocks of 32 columns --- */
+
+/* Columns beyond the last whole block, padded with zeros. */
+typedef struct specrt__simd_tail {
+    uint8_t bytes[4][128];
+    float values[4][32];
+    const uint8_t *rows[4];
+    const float *hidden[4];
+} specrt__simd_tail;
+
+static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
+                             const float *const *hidden, int n_hidden, int64_t n_cols,
+                             size_t elem_bytes) {
+    size_t n_left = (size_t)(n_cols % 32), n_done = (size_t)n_cols - n_left;
+    memset(t, 0, sizeof *t);
+    for (int r = 0; r < 4; r++) {
+        memcpy(t->bytes[r], rows[r] + n_done * elem_bytes, n_left * elem_bytes);
+        t->rows[r] = t->bytes[r];
+    }
+    for (int h = 0; h < n_hidden; h++) {
+        memcpy(t->values[h], hidden[h] + n_done, n_left * sizeof(float));
+        t->hidden[h] = t->values[h];
+    }
+}
+
+#if defined(__clang__)
+#define SPECRT__SIMD_UNROLL _Pragma("unroll")
+#elif defined(__GNUC__)
+#define SPECRT__SIMD_UNROLL _Pragma("GCC unroll 4")
+#else
+#define SPECRT__SIMD_UNROLL
+#endif
+
+/* The operations of an instruction set are named after it. */
+#define SPECRT__SIMD_OP(isa, op) specrt__simd_##op##_##isa
+
+/* Block i of four rows against N hidden rows. */
+#define SPECRT__SIMD_BLOCK(isa, V, format, N, rows, hidden, i)                                     \
+    SPECRT__SIMD_UNROLL for (int half = 0; half < 2; half++) {                                     \
+        V x[N];                                                                                    \
+        SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) x[h] =                                     \
+            SPECRT__SIMD_OP(isa, load)((hidden)[h] + 32 * (i) + 16 * half);                        \
+        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {                                          \
+            V w = SPECRT__SIMD_OP(isa, format)((rows)[r], i, half);                                \
+            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[r][h] =                           \
+                SPECRT__SIMD_OP(isa, fma)(w, x[h], sums[r][h]);                                    \
+        }                                                                                          \
+    }
+
+/* The tile of one format: tile N is named specrt__simd_<format>x<N>_<isa>. */
+#define SPECRT__SIMD_TILE(isa, target, V, format, elem_bytes, N)                                   \
+    target static void specrt__simd_##format##x##N##_##isa(                                        \
+        const uint8_t *const *rows, const float *const *hidden, int64_t n_cols, float *out) {      \
+        V sums[4][N];                                                                              \
+        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                            \
+            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[r][h] =                           \
+                SPECRT__SIMD_OP(isa, splat)(0);                                                    \
+        for (int64_t i = 0; i < n_cols / 32; i++)                                                  \
+            SPECRT__SIMD_BLOCK(isa, V, format, N, rows, hidden, i)                                 \
+        if (n_cols % 32 != 0) {                                                                    \
+            specrt__simd_tail tail;                                                                \
+            specrt__simd_pad(&tail, rows, hidden, N, n_cols, elem_bytes);                          \
+            SPECRT__SIMD_BLOCK(isa, V, format, N, tail.rows, tail.hidden, 0)                       \
+        }                                                                                          \
+        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                            \
+            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) out[N * r + h] =                       \
+                SPECRT__SIMD_OP(isa, sum)(sums[r][h]);                                             \
+    }
+
+#define SPECRT__SIMD_TILES(isa, target, V, N)                                                      \
+    SPECRT__SIMD_TILE(isa, target, V, f32, 4, N)                                                   \
+    SPECRT__SIMD_TILE(isa, target, V, f16, 2, N)                                                   \
+    SPECRT__SIMD_TILE(isa, target, V, bf16, 2, N)                                                  \
+    SPECRT__SIMD_TILE(isa, target, V, q8_0, 1, N)
+
+/* exp(x) for -87 <= x <= 0 : 2^n e^r, n = round(x / ln 2), Taylor to r^7 (5e-9 of the value).
+ * Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits, for pow2 to take. */
+#define SPECRT__SIMD_EXP(isa, target, V)                                                           \
+    target static inline V specrt__simd_exp_##isa(V x) {                                           \
+        static const float taylor[6] = {1 / 720.0f, 1 / 120.0f, 1 / 24.0f, 1 / 6.0f, 0.5f, 1.0f};  \
+        V magic = SPECRT__SIMD_OP(isa, splat)(12582912.0f);                                        \
+        V z = SPECRT__SIMD_OP(isa, fma)(x, SPECRT__SIMD_OP(isa, splat)(1.44269504f), magic);       \
+        V n = SPECRT__SIMD_OP(isa, sub)(z, magic);                                                 \
+        V r = SPECRT__SIMD_OP(isa, fma)(n, SPECRT__SIMD_OP(isa, splat)(-0.693359375f), x);         \
+        r = SPECRT__SIMD_OP(isa, fma)(n, SPECRT__SIMD_OP(isa, splat)(2.12194440e-4f), r);          \
+        V y = SPECRT__SIMD_OP(isa, splat)(1 / 5040.0f);                                            \
+        SPECRT__SIMD_UNROLL for (int k = 0; k < 6; k++) y =                                        \
+            SPECRT__SIMD_OP(isa, fma)(y, r, SPECRT__SIMD_OP(isa, splat)(taylor[k]));               \
+        y = SPECRT__SIMD_OP(isa, fma)(y, r, SPECRT__SIMD_OP(isa, splat)(1.0f));                    \
+        return SPECRT__SIMD_OP(isa, mul)(y, SPECRT__SIMD_OP(isa, pow2)(z));                        \
+    }
+
+/* Terms below e^-87 of the largest count as that: they cannot change a sum that is at least 1. */
+#define SPECRT__SIMD_SUM_EXP(isa, target, V, D)                                                    \
+    target static double specrt__simd_sum_exp_##isa(const float *x, int64_t n, float max) {        \
+        V shift = SPECRT__SIMD_OP(isa, splat)(max), floor = SPECRT__SIMD_OP(isa, splat)(-87.0f);   \
+        D sums = SPECRT__SIMD_OP(isa, zeros)();                                                    \
+        float tail[16];                                                                            \
+        for (int64_t i = 0; i < n; i += 16) {                                                      \
+            const float *p = x + i;                                                                \
+            if (n - i < 16) {                                                                      \
+                for (int k = 0; k < 16; k++) tail[k] = i + k < n ? p[k] : -INFINITY;               \
+                p = tail;                                                                          \
+            }                                                                                      \
+            V t = SPECRT__SIMD_OP(isa, sub)(SPECRT__SIMD_OP(isa, load)(p), shift);                 \
+            t = SPECRT__SIMD_OP(isa, exp)(SPECRT__SIMD_OP(isa, max)(t, floor));                    \
+            sums = SPECRT__SIMD_OP(isa, add)(sums, t);                                             \
+        }                                                                                          \
+        return SPECRT__SIMD_OP(isa, total)(sums);                                                  \
+    }
+
+/* --- the scalar instruction set, which the others must equal bit for bit --- */
+
+typedef struct specrt__simd_v16 {
+    float lane[16];
+} specrt__simd_v16;
+
+typedef struct specrt__simd_d16 {
+    double lane[16];
+} specrt__simd_d16;
+
+static inline specrt__simd_v16 specrt__simd_splat_scalar(float x) {
+    specrt__simd_v16 v;
+    for (int i = 0; i < 16; i++) v.lane[i] = x;
+    return v;
+}
+
+static inline specrt__simd_v16 specrt__simd_load_scalar(const float *p) {
+    specrt__simd_v16 v;
+    memcpy(v.lane, p, sizeof v.lane);
+    return v;
+}
+
+static inline specrt__simd_v16 specrt__simd_f32_scalar(const uint8_t *row, int64_t i, int half) {
+    specrt__simd_v16 v;
+    memcpy(v.lane, row + 128 * i + 64 * half, sizeof v.lane);
+    return v;
+}
+
+static inline specrt__simd_v16 specrt__simd_f16_scalar(const uint8_t *row, int64_t i, int half) {
+    specrt__simd_v16 v;
+    row += 64 * i + 32 * half;
+    for (int k = 0; k < 16; k++) v.lane[k] = specrt__base_f16(specrt__base_load16(row + 2 * k));
+    return v;
+}
+
+static inline specrt__simd_v16 specrt__simd_bf16_scalar(const uint8_t *row, int64_t i, int half) {
+    specrt__simd_v16 v;
+    row += 64 * i + 32 * half;
+    for (int k = 0; k < 16; k++) v.lane[k] = specrt__base_bf16(specrt__base_load16(row + 2 * k));
+    return v;
+}
+
+/* A half times an 8-bit number fits in 24 bits, so the decoded value is exact here too. */
+static inline specrt__simd_v16 specrt__simd_q8_0_scalar(const uint8_t *row, int64_t i, int half) {
+    specrt__simd_v16 v;
+    float d = specrt__base_f16(specrt__base_load16(row + 34 * i));
+    row += 34 * i + 2 + 16 * half;
+    for (int k = 0; k < 16; k++) v.lane[k] = d * (float)(int8_t)row[k];
+    return v;
+}
+
+static inline specrt__simd_v16 specrt__simd_fma_scalar(specrt__simd_v16 a, specrt__simd_v16 b,
+                                                       specrt__simd_v16 c) {
+    for (int i = 0; i < 16; i++) {
+#if defined(FP_FAST_FMAF)
+        c.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
+#else
+        c.lane[i] = (float)((double)a.lane[i] * b.lane[i] + c.lane[i]);
+#endif
+    }
+    return c;
+}
+
+static inline specrt__simd_v16 specrt__simd_sub_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
+    for (int i = 0; i < 16; i++) a.lane[i] -= b.lane[i];
+    return a;
+}
+
+static inline specrt__simd_v16 specrt__simd_mul_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
+    for (int i = 0; i < 16; i++) a.lane[i] *= b.lane[i];
+    return a;
+}
+
+/* NaN gives b. */
+static inline specrt__simd_v16 specrt__simd_max_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
+    for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+    return a;
+}
+
+static inline specrt__simd_v16 specrt__simd_pow2_scalar(specrt__simd_v16 z) {
+    for (int i = 0; i < 16; i++)
+        z.lane[i] = specrt__base_float((specrt__base_bits(z.lane[i]) + 127) << 23);
+    return z;
+}
+
+static inline float specrt__simd_sum_scalar(specrt__simd_v16 v) {
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) v.lane[i] += v.lane[i + n];
+    return v.lane[0];
+}
+
+static inline specrt__simd_d16 specrt__simd_zeros_scalar(void) {
+    specrt__simd_d16 d;
+    memset(&d, 0, sizeof d);
+    return d;
+}
+
+static inline specrt__simd_d16 specrt__simd_add_scalar(specrt__simd_d16 d, specrt__simd_v16 v) {
+    for (int i = 0; i < 16; i++) d.lane[i] += v.lane[i];
+    return d;
+}
+
+static inline double specrt__simd_total_scalar(specrt__simd_d16 d) {
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) d.lane[i] += d.lane[i + n];
+    return d.lane[0];
+}
+
+SPECRT__SIMD_TILES(scalar, , specrt__simd_v16, 1)
+SPECRT__SIMD_EXP(scalar, , specrt__simd_v16)
+SPECRT__SIMD_SUM_EXP(scalar, , specrt__simd_v16, specrt__simd_d16)
+
+static const specrt__simd_kernels specrt__simd_kernels_scalar = {
+    "scalar",
+    {specrt__simd_f32x1_scalar, specrt__simd_f16x1_scalar, specrt__simd_bf16x1_scalar,
+     specrt__simd_q8_0x1_scalar},
+    {NULL, NULL, NULL, NULL},
+    specrt__simd_sum_exp_scalar};
+
+#if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
+#define SPECRT__SIMD_X86
+#include <immintrin.h>
+
+/* --- AVX2, FMA and F16C: 16 lanes are two registers --- */
+
+#define SPECRT__SIMD_AVX2 __attribute__((target("avx2,fma,f16c")))
+
+typedef struct specrt__simd_v8x2 {
+    __m256 lo, hi;
+} specrt__simd_v8x2;
+
+typedef struct specrt__simd_d4x4 {
+    __m256d part[4];
+} specrt__simd_d4x4;
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_pair_avx2(__m256 lo, __m256 hi) {
+    specrt__simd_v8x2 v;
+    v.lo = lo, v.hi = hi;
+    return v;
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_splat_avx2(float x) {
+    return specrt__simd_pair_avx2(_mm256_set1_ps(x), _mm256_set1_ps(x));
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_load_avx2(const float *p) {
+    return specrt__simd_pair_avx2(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
+}
+
+SPECRT__SIMD_AVX2 static inline __m128i specrt__simd_16_avx2(const uint8_t *p) {
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_f32_avx2(const uint8_t *row,
+                                                                        int64_t i, int half) {
+    return specrt__simd_load_avx2((const float *)(const void *)(row + 128 * i + 64 * half));
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_f16_avx2(const uint8_t *row,
+                                                                        int64_t i, int half) {
+    row += 64 * i + 32 * half;
+    return specrt__simd_pair_avx2(_mm256_cvtph_ps(specrt__simd_16_avx2(row)),
+                                  _mm256_cvtph_ps(specrt__simd_16_avx2(row + 16)));
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_widen_avx2(const uint8_t *p) {
+    __m256i bits = _mm256_cvtepu16_epi32(specrt__simd_16_avx2(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_bf16_avx2(const uint8_t *row,
+                                                                         int64_t i, int half) {
+    row += 64 * i + 32 * half;
+    return specrt__simd_pair_avx2(specrt__simd_widen_avx2(row), specrt__simd_widen_avx2(row + 16));
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_q8_0_avx2(const uint8_t *row,
+                                                                         int64_t i, int half) {
+    const uint8_t *block = row + 34 * i;
+    __m128i q = specrt__simd_16_avx2(block + 2 + 16 * half);
+    __m256 d = _mm256_cvtph_ps(_mm_set1_epi16((short)specrt__base_load16(block)));
+    __m256 lo = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q));
+    __m256 hi = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)));
+    return specrt__simd_pair_avx2(_mm256_mul_ps(d, lo), _mm256_mul_ps(d, hi));
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2
+specrt__simd_fma_avx2(specrt__simd_v8x2 a, specrt__simd_v8x2 b, specrt__simd_v8x2 c) {
+    return specrt__simd_pair_avx2(_mm256_fmadd_ps(a.lo, b.lo, c.lo),
+                                  _mm256_fmadd_ps(a.hi, b.hi, c.hi));
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_sub_avx2(specrt__simd_v8x2 a,
+                                                                        specrt__simd_v8x2 b) {
+    return specrt__simd_pair_avx2(_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi));
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_mul_avx2(specrt__simd_v8x2 a,
+                                                                        specrt__simd_v8x2 b) {
+    return specrt__simd_pair_avx2(_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi));
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_max_avx2(specrt__simd_v8x2 a,
+                                                                        specrt__simd_v8x2 b) {
+    return specrt__simd_pair_avx2(_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi));
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_exponent_avx2(__m256 z) {
+    __m256i n = _mm256_add_epi32(_mm256_castps_si256(z), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_pow2_avx2(specrt__simd_v8x2 z) {
+    return specrt__simd_pair_avx2(specrt__simd_exponent_avx2(z.lo),
+                                  specrt__simd_exponent_avx2(z.hi));
+}
+
+SPECRT__SIMD_AVX2 static inline float specrt__simd_sum8_avx2(__m256 v) {
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+
+SPECRT__SIMD_AVX2 static inline float specrt__simd_sum_avx2(specrt__simd_v8x2 v) {
+    return specrt__simd_sum8_avx2(_mm256_add_ps(v.lo, v.hi));
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_d4x4 specrt__simd_zeros_avx2(void) {
+    specrt__simd_d4x4 d;
+    for (int i = 0; i < 4; i++) d.part[i] = _mm256_setzero_pd();
+    return d;
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_d4x4 specrt__simd_add_avx2(specrt__simd_d4x4 d,
+                                                                        specrt__simd_v8x2 v) {
+    __m128 quarter[4] = {_mm256_castps256_ps128(v.lo), _mm256_extractf128_ps(v.lo, 1),
+                         _mm256_castps256_ps128(v.hi), _mm256_extractf128_ps(v.hi, 1)};
+    for (int i = 0; i < 4; i++) d.part[i] = _mm256_add_pd(d.part[i], _mm256_cvtps_pd(quarter[i]));
+    return d;
+}
+
+SPECRT__SIMD_AVX2 static inline double specrt__simd_total_avx2(specrt__simd_d4x4 d) {
+    specrt__simd_d16 lanes;
+    for (int i = 0; i < 4; i++) _mm256_storeu_pd(lanes.lane + 4 * i, d.part[i]);
+    return specrt__simd_total_scalar(lanes);
+}
+
+SPECRT__SIMD_TILES(avx2, SPECRT__SIMD_AVX2, specrt__simd_v8x2, 1)
+SPECRT__SIMD_EXP(avx2, SPECRT__SIMD_AVX2, specrt__simd_v8x2)
+SPECRT__SIMD_SUM_EXP(avx2, SPECRT__SIMD_AVX2, specrt__simd_v8x2, specrt__simd_d4x4)
+
+static const specrt__simd_kernels specrt__simd_kernels_avx2 = {
+    "avx2",
+    {specrt__simd_f32x1_avx2, specrt__simd_f16x1_avx2, specrt__simd_bf16x1_avx2,
+     specrt__simd_q8_0x1_avx2},
+    {NULL, NULL, NULL, NULL},
+    specrt__simd_sum_exp_avx2};
+
+/* --- AVX-512 F: one register, and enough of them for tiles of 4 by 4 --- */
+
+#define SPECRT__SIMD_AVX512 __attribute__((target("avx512f,fma,f16c")))
+
+typedef struct specrt__simd_d8x2 {
+    __m512d lo, hi;
+} specrt__simd_d8x2;
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_splat_avx512(float x) {
+    return _mm512_set1_ps(x);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_load_avx512(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_f32_avx512(const uint8_t *row, int64_t i,
+                                                                 int half) {
+    return _mm512_loadu_ps(row + 128 * i + 64 * half);
+}
+
+SPECRT__SIMD_AVX512 static inline __m256i specrt__simd_32_avx512(const uint8_t *p) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_f16_avx512(const uint8_t *row, int64_t i,
+                                                                 int half) {
+    return _mm512_cvtph_ps(specrt__simd_32_avx512(row + 64 * i + 32 * half));
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_bf16_avx512(const uint8_t *row, int64_t i,
+                                                                  int half) {
+    __m512i bits = _mm512_cvtepu16_epi32(specrt__simd_32_avx512(row + 64 * i + 32 * half));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_q8_0_avx512(const uint8_t *row, int64_t i,
+                                                                  int half) {
+    const uint8_t *block = row + 34 * i;
+    __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(block + 2 + 16 * half));
+    __m512 d = _mm512_cvtph_ps(_mm256_set1_epi16((short)specrt__base_load16(block)));
+    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_fma_avx512(__m512 a, __m512 b, __m512 c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_sub_avx512(__m512 a, __m512 b) {
+    return _mm512_sub_ps(a, b);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_mul_avx512(__m512 a, __m512 b) {
+    return _mm512_mul_ps(a, b);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_max_avx512(__m512 a, __m512 b) {
+    return _mm512_maskz_max_ps(0xffff, a, b); /* g++ 12 warns of the plain one */
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_pow2_avx512(__m512 z) {
+    __m512i n = _mm512_add_epi32(_mm512_castps_si512(z), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(n, 23));
+}
+
+SPECRT__SIMD_AVX512 static inline __m256 specrt__simd_upper_avx512(__m512 v) {
+    return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
+}
+
+SPECRT__SIMD_AVX512 static inline float specrt__simd_sum_avx512(__m512 v) {
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), specrt__simd_upper_avx512(v));
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+
+SPECRT__SIMD_AVX512 static inline specrt__simd_d8x2 specrt__simd_zeros_avx512(void) {
+    specrt__simd_d8x2 d;
+    d.lo = d.hi = _mm512_setzero_pd();
+    return d;
+}
+
+SPECRT__SIMD_AVX512 static inline specrt__simd_d8x2 specrt__simd_add_avx512(specrt__simd_d8x2 d,
+                                                                            __m512 v) {
+    d.lo = _mm512_add_pd(d.lo, _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
+    d.hi = _mm512_add_pd(d.hi, _mm512_cvtps_pd(specrt__simd_upper_avx512(v)));
+    return d;
+}
+
+SPECRT__SIMD_AVX512 static inline double specrt__simd_total_avx512(specrt__simd_d8x2 d) {
+    specrt__simd_d16 lanes;
+    _mm512_storeu_pd(lanes.lane, d.lo);
+    _mm512_storeu_pd(lanes.lane + 8, d.hi);
+    return specrt__simd_total_scalar(lanes);
+}
+
+SPECRT__SIMD_TILES(avx512, SPECRT__SIMD_AVX512, __m512, 1)
+SPECRT__SIMD_TILES(avx512, SPECRT__SIMD_AVX512, __m512, 4)
+SPECRT__SIMD_EXP(avx512, SPECRT__SIMD_AVX512, __m512)
+SPECRT__SIMD_SUM_EXP(avx512, SPECRT__SIMD_AVX512, __m512, specrt__simd_d8x2)
+
+static const specrt__simd_kernels specrt__simd_kernels_avx512 = {
+    "avx512",
+    {specrt__simd_f32x1_avx512, specrt__simd_f16x1_avx512, specrt__simd_bf16x1_avx512,
+     specrt__simd_q8_0x1_avx512},
+    {specrt__simd_f32x4_avx512, specrt__simd_f16x4_avx512, specrt__simd_bf16x4_avx512,
+     specrt__simd_q8_0x4_avx512},
+    specrt__simd_sum_exp_avx512};
+
+#endif
+
+static const specrt__simd_kernels *specrt__simd_choose(void) {
+#if defined(SPECRT__SIMD_X86)
+    if (__builtin_cpu_supports("avx512f")) return &specrt__simd_kernels_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &specrt__simd_kernels_avx2; /* no CPU has AVX2 without F16C */
+#endif
+    return &specrt__simd_kernels_scalar;
+}
+
+// >>head (uses: base bundle rows simd)
+// Owns the bound head, its check against a bundle, and every product with its rows.
+// Refuses integer types, strides that overlap and sizes that overflow.
+
+struct specrt_compute {
+    const specrt__simd_kernels *kernels;
+    specrt_desc desc;
+};
+
+struct specrt_head {
+    specrt_compute compute;
+    specrt_head_desc desc; /* row_stride filled in */
+};
+
+/* --- products --- */
+
+/* Logits of rows [0, n_rows) for n hidden rows. Four rows at a time, each read from memory once and
+ * from the cache for the rest of the batch; the last tile repeats its last row.
+ *   logits : f32, n rows of logits_stride */
+static void specrt__head_products(const specrt__simd_kernels *kernels, const specrt_segment *s,
+                                  int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
+                                  int32_t n, float *logits, size_t logits_stride) {
+    int format = specrt__simd_format(s->dtype);
+    float tile[16];
+    for (int32_t r0 = begin; r0 < end; r0 += 4) {
+        int n_rows = end - r0 < 4 ? (int)(end - r0) : 4;
+        const uint8_t *rows[4];
+        for (int r = 0; r < 4; r++)
+            rows[r] = (const uint8_t *)s->rows +
+                      (size_t)(r0 + (r < n_rows ? r : n_rows - 1)) * s->row_stride;
+        for (int32_t h0 = 0; h0 < n;) {
+            int n_hidden = n - h0 >= 4 && kernels->tile4[format] ? 4 : 1;
+            const float *hiddens[4];
+            for (int h = 0; h < n_hidden; h++) hiddens[h] = hidden + (h0 + h) * n_cols;
+            (n_hidden == 4 ? kernels->tile4 : kernels->tile1)[format](rows, hiddens, n_cols, tile);
+            for (int r = 0; r < n_rows; r++)
+                for (int h = 0; h < n_hidden; h++)
+                    logits[(size_t)(h0 + h) * logits_stride + (size_t)(r0 + r)] =
+                        tile[n_hidden * r + h] + (s->bias ? s->bias[r0 + r] : 0.0f);
+            h0 += n_hidden;
+        }
+    }
+}
+
+/* --- binding --- */
+
+static const uint8_t *specrt__head_row(const specrt_head_desc *desc, int64_t row) {
+    return (const uint8_t *)desc->rows + (size_t)row * desc->row_stride;
+}
+
+/* What *in says, with its stride filled in, or why not. */
+static specrt_status specrt__head_resolve(const specrt_head_desc *in, specrt_head_desc *out,
+                                          specrt_error *err) {
+    const char *type = specrt_dtype_name(in->dtype);
+    uint64_t bytes;
+    if (!type || in->dtype == SPECRT_DTYPE_I32 || in->dtype == SPECRT_DTYPE_I64)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "head: type %d: expected a float row format, found %s",
+                                (int)in->dtype, type ? type : "an unknown one");
+    if (!in->rows || in->n_rows < 1 || in->n_rows > SPECRT_MAX_VOCAB)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: expected 1 to %d rows in memory, found %lld",
+                                SPECRT_MAX_VOCAB, (long long)in->n_rows);
+    size_t row_bytes = specrt_row_bytes(in->dtype, in->n_cols);
+    if (row_bytes == 0 || in->n_cols > INT32_MAX)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: expected a positive number of columns in whole blocks of "
+                                "%s, found %lld",
+                                type, (long long)in->n_cols);
+    *out = *in;
+    if (out->row_stride == 0) out->row_stride = row_bytes;
+    if (out->row_stride < row_bytes ||
+        !specrt__base_mul(out->row_stride, (uint64_t)in->n_rows, &bytes) || bytes > PTRDIFF_MAX)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: row_stride: expected at least %llu bytes, found %llu",
+                                (unsigned long long)row_bytes, (unsigned long long)in->row_stride);
+    return SPECRT_STATUS_OK;
+}
+
+/* SplitMix64 at step `column`: bit p is the sign of that column in projection p. */
+static uint64_t specrt__head_signs(int64_t column) {
+    uint64_t z = ((uint64_t)column + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+/* One row, decoded 256 columns at a time: every block format divides that. */
+static void specrt__head_project(const specrt_head_desc *desc, int64_t row, float *out) {
+    const uint8_t *p = specrt__head_row(desc, row);
+    size_t chunk_bytes = specrt_row_bytes(desc->dtype, 256);
+    double sums[SPECRT_SKETCH_PROJECTIONS] = {0, 0, 0, 0};
+    float values[256];
+    for (int64_t done = 0; done < desc->n_cols; done += 256, p += chunk_bytes) {
+        int64_t n = desc->n_cols - done < 256 ? desc->n_cols - done : 256;
+        specrt_row_decode(desc->dtype, p, n, values);
+        for (int64_t j = 0; j < n; j++) {
+            uint64_t signs = specrt__head_signs(done + j);
+            for (int k = 0; k < SPECRT_SKETCH_PROJECTIONS; k++)
+                sums[k] += signs >> k & 1 ? -(double)values[j] : (double)values[j];
+        }
+    }
+    for (int k = 0; k < SPECRT_SKETCH_PROJECTIONS; k++)
+        out[k] = (float)(sums[k] / sqrt((double)desc->n_cols));
+}
+
+SPECRT_API specrt_status specrt_head_sketch(const specrt_head_desc *desc, specrt_sketch *out,
+                                            specrt_error *err) {
+    specrt_head_desc head;
+    memset(out, 0, sizeof *out);
+    SPECRT__TRY(specrt__head_resolve(desc, &head, err));
+    for (int i = 0; i < SPECRT_SKETCH_ROWS; i++) {
+        int64_t row = (2 * i + 1) * head.n_rows / (2 * SPECRT_SKETCH_ROWS);
+        specrt__head_project(&head, row, out->values[i]);
+        for (int k = 0; k < SPECRT_SKETCH_PROJECTIONS; k++) {
+            if (fabsf(out->values[i][k]) <= FLT_MAX) continue;
+            memset(out, 0, sizeof *out);
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "head: row %lld: expected finite weights, found NaN or "
+                                    "infinity",
+                                    (long long)row);
+        }
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* Projection k of every row less its mean, so that a constant added to all rows drops out. */
+static void specrt__head_center(const specrt_sketch *sketch, int k, double *out) {
+    double mean = 0;
+    for (int i = 0; i < SPECRT_SKETCH_ROWS; i++) mean += sketch->values[i][k];
+    mean /= SPECRT_SKETCH_ROWS;
+    for (int i = 0; i < SPECRT_SKETCH_ROWS; i++) out[i] = sketch->values[i][k] - mean;
+}
+
+/* |a - b| / sqrt(|a| |b|) of the centred sketches. */
+SPECRT_API float specrt_sketch_distance(const specrt_sketch *a, const specrt_sketch *b) {
+    double aa = 0, bb = 0, difference = 0;
+    for (int k = 0; k < SPECRT_SKETCH_PROJECTIONS; k++) {
+        double x[SPECRT_SKETCH_ROWS], y[SPECRT_SKETCH_ROWS];
+        specrt__head_center(a, k, x);
+        specrt__head_center(b, k, y);
+        for (int i = 0; i < SPECRT_SKETCH_ROWS; i++) {
+            aa += x[i] * x[i];
+            bb += y[i] * y[i];
+            difference += (x[i] - y[i]) * (x[i] - y[i]);
+        }
+    }
+    if (difference == 0) return 0;
+    return aa > 0 && bb > 0 ? (float)sqrt(difference / sqrt(aa * bb)) : INFINITY;
+}
+
+static specrt_status specrt__head_check(const specrt_bundle *bundle, const specrt_head_desc *desc,
+                                        specrt_error *err) {
+    const specrt_ident *ident = specrt_bundle_ident(bundle);
+    specrt_sketch sketch;
+    if (!ident) return SPECRT_STATUS_OK;
+    if (ident->n_vocab > desc->n_rows)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: head: expected at least the %d rows of tokenizer '%s', found "
+                                "%lld",
+                                bundle->name, (int)ident->n_vocab, ident->tokenizer_name,
+                                (long long)desc->n_rows);
+    if (ident->head_rows == 0) return SPECRT_STATUS_OK;
+    if (ident->head_rows != desc->n_rows || ident->head_cols != desc->n_cols)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: head: expected '%s' [%d, %d], found [%lld, %lld]; use the "
+                                "bundle made for this model",
+                                bundle->name, ident->head_name, (int)ident->head_rows,
+                                (int)ident->head_cols, (long long)desc->n_rows,
+                                (long long)desc->n_cols);
+    SPECRT__TRY(specrt_head_sketch(desc, &sketch, err));
+    float distance = specrt_sketch_distance(&ident->head_sketch, &sketch);
+    if (distance > SPECRT_SKETCH_TOLERANCE)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: head: expected the weights of '%s', found others (distance "
+                                "%.2f, at most %.2f); use the bundle made for this model",
+                                bundle->name, ident->head_name, (double)distance,
+                                (double)SPECRT_SKETCH_TOLERANCE);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc,
+                                          const specrt_desc *env, specrt_head **out,
+                                          specrt_error *err) {
+    specrt_head_desc resolved;
+    specrt_desc allocator = specrt__base_desc(env);
+    *out = NULL;
+    SPECRT__TRY(specrt__head_resolve(desc, &resolved, err));
+    if (bundle) SPECRT__TRY(specrt__head_check(bundle, &resolved, err));
+    specrt_head *head = (specrt_head *)specrt__base_alloc(&allocator, sizeof *head);
+    if (!head) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "head: out of memory");
+    head->compute.kernels = specrt__simd_choose();
+    head->compute.desc = allocator;
+    head->desc = resolved;
+    *out = head;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_head_close(specrt_head *head) {
+    if (!head) return;
+    specrt_desc allocator = head->compute.desc;
+    specrt__base_free(&allocator, head);
+}
+
+/* The type a row has once packed: its own where there are kernels for it, else f16. */
+static specrt_dtype specrt__head_packed_dtype(const specrt_head *head) {
+    return specrt__simd_format(head->desc.dtype) >= 0 ? head->desc.dtype : SPECRT_DTYPE_F16;
+}
+
+/* One row, packed: copied, or decoded and rounded to f16. */
+static void specrt__head_pack(const specrt_head *head, int64_t row, uint8_t *out) {
+    const specrt_head_desc *desc = &head->desc;
+    const uint8_t *p = specrt__head_row(desc, row);
+    if (specrt__simd_format(desc->dtype) >= 0) {
+        memcpy(out, p, specrt_row_bytes(desc->dtype, desc->n_cols));
+        return;
+    }
+    size_t chunk_bytes = specrt_row_bytes(desc->dtype, 256);
+    float values[256];
+    for (int64_t done = 0; done < desc->n_cols; done += 256, p += chunk_bytes) {
+        int64_t n = desc->n_cols - done < 256 ? desc->n_cols - done : 256;
+        specrt_row_decode(desc->dtype, p, n, values);
+        for (int64_t j = 0; j < n; j++, out += 2) {
+            uint16_t half = specrt__base_to_f16(values[j]);
+            memcpy(out, &half, sizeof half);
+        }
+    }
+}
+
+// >>active (uses: base simd head)
+// Owns the products and the ranking over a list of segments, and the packing of rows into one.
+// Refuses nothing of the world: its inputs were checked when they were made.
+// Work is cut into blocks that do not depend on who runs them.
+
+enum { SPECRT__ACTIVE_BLOCK = 128 }; /* rows of one task, a multiple of a tile's four */
+
+/* task(arg, i) for every i in [0, n), on the application's threads if it lends any. */
+static void specrt__active_run(const specrt_compute *compute, int64_t n,
+                               void (*task)(void *arg, int64_t i), void *arg) {
+    const specrt_desc *desc = &compute->desc;
+    if (desc->parallel_for && n > 1) {
+        desc->parallel_for(desc->user, n, task, arg);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) task(arg, i);
+}
+
+static int64_t specrt__active_blocks(int32_t n_rows) {
+    return ((int64_t)n_rows + SPECRT__ACTIVE_BLOCK - 1) / SPECRT__ACTIVE_BLOCK;
+}
+
+/* --- logits --- */
+
+typedef struct specrt__active_product {
+    const specrt_active *active;
+    const float *hidden;
+    int32_t n;
+    float *logits;
+} specrt__active_product;
+
+/* Block i, counted through all segments. */
+static void specrt__active_product_task(void *arg, int64_t i) {
+    const specrt__active_product *p = (const specrt__active_product *)arg;
+    const specrt_active *active = p->active;
+    const specrt_segment *s = active->segments;
+    float *logits = p->logits;
+    for (; i >= specrt__active_blocks(s->n_rows); s++) {
+        i -= specrt__active_blocks(s->n_rows);
+        logits += s->n_rows;
+    }
+    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = s->n_rows - begin;
+    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    specrt__head_products(active->compute->kernels, s, begin, end, active->n_cols, p->hidden, p->n,
+                          logits, (size_t)active->n_rows);
+}
+
+SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const float *hidden,
+                                              int32_t n, float *logits) {
+    specrt__active_product p = {active, hidden, n, logits};
+    int64_t n_blocks = 0;
+    if (!active || !hidden || !logits || n < 1) return SPECRT_STATUS_BAD_ARG;
+    for (int32_t i = 0; i < active->n_segments; i++)
+        n_blocks += specrt__active_blocks(active->segments[i].n_rows);
+    specrt__active_run(active->compute, n_blocks, specrt__active_product_task, &p);
+    return SPECRT_STATUS_OK;
+}
+
+/* --- the best k --- */
+
+enum { SPECRT__ACTIVE_MAX_K = 256 };
+
+/* Orders candidates as one number: by logit, NaN below all, -0 as 0; then by lower id. */
+static uint64_t specrt__active_key(float logit, int32_t id) {
+    uint32_t bits = specrt__base_bits(logit + 0.0f);
+    uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (uint64_t)(logit != logit ? 0 : order) << 32 | (uint32_t)~id;
+}
+
+static int32_t specrt__active_key_id(uint64_t key) {
+    return (int32_t) ~(uint32_t)key;
+}
+
+static float specrt__active_key_logit(uint64_t key) {
+    uint32_t order = (uint32_t)(key >> 32);
+    return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
+}
+
+/* The k greatest keys of a row, descending. */
+static void specrt__active_best(const specrt_active *active, const float *logits, int32_t k,
+                                uint64_t *best) {
+    int32_t n_best = 0;
+    float worst = -INFINITY; /* logit of best[k - 1] once there are k */
+    for (int32_t i = 0; i < active->n_segments; i++) {
+        const specrt_segment *s = &active->segments[i];
+        for (int32_t r = 0; r < s->n_rows; r++) {
+            if (logits[r] < worst) continue;
+            uint64_t key = specrt__active_key(logits[r], s->ids[r]);
+            if (n_best == k && key < best[k - 1]) continue;
+            int32_t at = n_best < k ? n_best++ : k - 1;
+            for (; at > 0 && best[at - 1] < key; at--) best[at] = best[at - 1];
+            best[at] = key;
+            if (n_best == k) worst = specrt__active_key_logit(best[k - 1]);
+        }
+        logits += s->n_rows;
+    }
+}
+
+typedef struct specrt__active_ranking {
+    const specrt_active *active;
+    const float *logits;
+    int32_t k;
+    int32_t *ids;
+    float *logprobs;
+} specrt__active_ranking;
+
+/* How many of n are equal to x: what the sum of exponentials comes to when x is infinite. */
+static double specrt__active_count(const float *logits, int32_t n, float x) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++) count += logits[i] == x;
+    return count;
+}
+
+static void specrt__active_ranking_task(void *arg, int64_t i) {
+    const specrt__active_ranking *r = (const specrt__active_ranking *)arg;
+    int32_t n = r->active->n_rows;
+    const float *logits = r->logits + i * n;
+    uint64_t best[SPECRT__ACTIVE_MAX_K];
+    specrt__active_best(r->active, logits, r->k, best);
+    float max = specrt__active_key_logit(best[0]);
+    double total = fabsf(max) <= FLT_MAX ? r->active->compute->kernels->sum_exp(logits, n, max)
+                                         : specrt__active_count(logits, n, max);
+    double log_total = log(total);
+    for (int32_t j = 0; j < r->k; j++) {
+        float logit = specrt__active_key_logit(best[j]);
+        double logprob = (logit == max ? 0.0 : (double)logit - max) - log_total;
+        r->ids[i * r->k + j] = specrt__active_key_id(best[j]);
+        r->logprobs[i * r->k + j] = logit != logit ? -INFINITY : (float)logprob;
+    }
+}
+
+SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const float *logits,
+                                            int32_t n, int32_t k, int32_t *ids, float *logprobs) {
+    specrt__active_ranking r = {active, logits, k, ids, logprobs};
+    if (!active || !logits || !ids || !logprobs || n < 1) return SPECRT_STATUS_BAD_ARG;
+    if (k < 1 || k > active->n_rows || k > SPECRT__ACTIVE_MAX_K) return SPECRT_STATUS_BAD_ARG;
+    specrt__active_run(active->compute, n, specrt__active_ranking_task, &r);
+    return SPECRT_STATUS_OK;
+}
+
+/* --- packing --- */
+
+typedef struct specrt__active_packing {
+    const specrt_head *head;
+    const int32_t *ids; /* [n] */
+    int32_t n;
+    uint8_t *rows;
+    size_t row_stride;
+    float *bias; /* NULL when the head has none */
+} specrt__active_packing;
+
+static void specrt__active_packing_task(void *arg, int64_t i) {
+    const specrt__active_packing *p = (const specrt__active_packing *)arg;
+    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = p->n - begin;
+    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    for (int32_t r = begin; r < end; r++) {
+        specrt__head_pack(p->head, p->ids[r], p->rows + (size_t)r * p->row_stride);
+        if (p->bias) p->bias[r] = p->head->desc.bias[p->ids[r]];
+    }
+}
+
+/* Rows ids[0, n) of the head, in that order. */
+static void specrt__active_pack(specrt__active_packing *packing) {
+    specrt__active_run(&packing->head->compute, specrt__active_blocks(packing->n),
+                       specrt__active_packing_task, packing);
+}
+
+// >>ranks (uses: base bundle head active)
+// Owns the static source: a prefix of the ranks, packed once and shared by all sessions.
+// Refuses sizes outside [n_forced, n_valid] and ids beyond the head. Ids are distinct, since ranks
+// were checked when the bundle was opened.
+
+struct specrt_static {
+    specrt_desc desc;
+    specrt_active active;
+    specrt_segment segment; /* rows, ids and bias stand behind this struct, in one block */
+};
+
+/* Where the arrays of a list of n rows lie in its block. */
+typedef struct specrt__ranks_layout {
+    size_t row_stride, rows, ids, bias, end;
+} specrt__ranks_layout;
+
+static bool specrt__ranks_lay_out(const specrt_head *head, int32_t n, specrt__ranks_layout *out) {
+    size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    uint64_t bytes, n_extra = (uint64_t)n * (sizeof(int32_t) + sizeof(float)) + 256;
+    if (!specrt__base_mul(stride, (uint64_t)n, &bytes)) return false;
+    if (!specrt__base_add(bytes, n_extra, &bytes) || bytes > PTRDIFF_MAX) return false;
+    out->row_stride = stride;
+    out->ids = (size_t)specrt__base_align(sizeof(specrt_static), 64);
+    out->bias = out->ids + (size_t)n * sizeof(int32_t);
+    out->rows = (size_t)specrt__base_align(out->bias + (size_t)n * sizeof(float), 64);
+    out->end = out->rows + stride * (size_t)n;
+    return true;
+}
+
+/* The size asked for, or the calibrated one. */
+static specrt_status specrt__ranks_size(const specrt_bundle *bundle, const specrt_ranks *ranks,
+                                        int32_t size, int32_t *out, specrt_error *err) {
+    const specrt_ranks_header *h = ranks->header;
+    int32_t least = h->n_forced > 1 ? h->n_forced : 1;
+    *out = size == 0 ? h->n_default : size;
+    if (*out >= least && *out <= h->n_valid) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: static: size: expected %d (%d forced tokens) to %d, or 0 for the "
+                            "calibrated %d, found %d",
+                            bundle->name, (int)least, (int)h->n_forced, (int)h->n_valid,
+                            (int)h->n_default, (int)size);
+}
+
+static specrt_status specrt__ranks_check_rows(const specrt_bundle *bundle,
+                                              const specrt_ranks *ranks, int32_t n, int64_t n_rows,
+                                              specrt_error *err) {
+    for (int32_t i = 0; i < n; i++)
+        if (ranks->ids[i] >= n_rows)
+            return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                    "%s: static: token %d: expected an id below the head's %lld "
+                                    "rows; use the bundle made for this model",
+                                    bundle->name, (int)ranks->ids[i], (long long)n_rows);
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, const int32_t *ids,
+                               int32_t n, const specrt__ranks_layout *at) {
+    uint8_t *block = (uint8_t *)list;
+    int32_t *own_ids = (int32_t *)(void *)(block + at->ids);
+    float *bias = head->desc.bias ? (float *)(void *)(block + at->bias) : NULL;
+    memset(list, 0, sizeof *list);
+    memcpy(own_ids, ids, (size_t)n * sizeof *ids);
+    specrt__active_packing packing = {head, own_ids, n, block + at->rows, at->row_stride, bias};
+    specrt__active_pack(&packing);
+    list->desc = head->compute.desc;
+    list->segment.rows = packing.rows;
+    list->segment.row_stride = at->row_stride;
+    list->segment.ids = own_ids;
+    list->segment.bias = bias;
+    list->segment.dtype = specrt__head_packed_dtype(head);
+    list->segment.n_rows = n;
+    list->active.compute = &head->compute;
+    list->active.segments = &list->segment;
+    list->active.n_segments = 1;
+    list->active.n_rows = n;
+    list->active.n_cols = head->desc.n_cols;
+}
+
+SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const specrt_head *head,
+                                              int32_t size, specrt_static **out,
+                                              specrt_error *err) {
+    specrt_ranks ranks;
+    specrt__ranks_layout at;
+    int32_t n;
+    *out = NULL;
+    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
+    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, size, &n, err));
+    SPECRT__TRY(specrt__ranks_check_rows(bundle, &ranks, n, head->desc.n_rows, err));
+    specrt_static *list = NULL;
+    if (specrt__ranks_lay_out(head, n, &at))
+        list = (specrt_static *)specrt__base_alloc(&head->compute.desc, at.end);
+    if (!list)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "%s: static: out of memory for %d rows", bundle->name, (int)n);
+    specrt__ranks_fill(list, head, ranks.ids, n, &at);
+    *out = list;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_static_close(specrt_static *list) {
+    if (!list) return;
+    specrt_desc desc = list->desc;
+    specrt__base_free(&desc, list);
+}
+
+SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list) {
+    return &list->active;
 }
 
 #endif /* SPECRT_IMPLEMENTATION */
