@@ -594,9 +594,9 @@ static void put_list(FILE *f, const int32_t *ids, int64_t n) {
     fputc(0, f);
     for (int64_t start = 0; start < n; start += PICKLE_BATCH) {
         int64_t end = n - start < PICKLE_BATCH ? n : start + PICKLE_BATCH;
-        if (end - start > 1) fputc('(', f);
+        if (n > 1) fputc('(', f);
         for (int64_t i = start; i < end; i++) put_int(f, ids[i]);
-        fputc(end - start > 1 ? 'e' : 'a', f);
+        fputc(n > 1 ? 'e' : 'a', f);
     }
     fputc('.', f);
 }
