@@ -1,0 +1,83 @@
+/* engine.h : a small CPU engine for Llama-family and Qwen targets from GGUF files.
+ *
+ * Two nouns: a model (weights, immutable, shared by threads) and a cache (one sequence's keys and
+ * values, one thread at a time). A forward pass takes a batch of tokens after the cached ones, a
+ * chain or a tree; engine_keep() then decides which of them stay.
+ *
+ * A token's hidden state and logits are bitwise the same whether it is computed alone, in a chain or
+ * in a tree, with any number of threads: products have one reduction order per row, and attention
+ * sums over keys in order of position, wherever they lie in memory. */
+#ifndef ENGINE_H
+#define ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "specrt.h"
+
+typedef enum engine_arch { ENGINE_LLAMA, ENGINE_QWEN2, ENGINE_QWEN3 } engine_arch;
+
+typedef struct engine_config {
+    engine_arch arch;
+    int32_t n_layers, d_model, n_heads, n_kv_heads, d_head, d_ffn, n_vocab;
+    int32_t n_context; /* positions the model was made for */
+    float rms_epsilon, rope_base;
+    bool tied; /* the head is the embedding */
+} engine_config;
+
+typedef struct engine_model engine_model;
+
+/* engine_open() : load a GGUF target. f32, f16, bf16 and q8_0 matrices are used where they lie in the
+ * mapped file; others are decoded to f32 here.
+ *   threads : of every later forward pass
+ * @return IO, NO_MEMORY, BAD_INPUT naming tensor and expected shape, UNSUPPORTED architecture. */
+specrt_status engine_open(const char *path, int threads, engine_model **out, specrt_error *err);
+void engine_close(engine_model *m);
+
+const engine_config *engine_get_config(const engine_model *m);
+
+/* engine_head(), engine_embedding() : [n_vocab, d_model], borrowed from the model. */
+void engine_head(const engine_model *m, specrt_head_desc *out);
+void engine_embedding(const engine_model *m, specrt_head_desc *out);
+
+typedef struct engine_cache engine_cache;
+
+#define ENGINE_MAX_BATCH 64 /* tokens of one pass: the width of an ancestor mask */
+
+/* engine_cache_create() : room for n_context positions (0: the model's) and a batch beyond them. */
+specrt_status engine_cache_create(const engine_model *m, int32_t n_context, engine_cache **out,
+                                  specrt_error *err);
+void engine_cache_close(engine_cache *c);
+
+int32_t engine_cache_length(const engine_cache *c);            /* committed tokens */
+void engine_cache_truncate(engine_cache *c, int32_t n_tokens); /* forget all after the first n */
+
+/* engine_forward() : run tokens [n] after the committed ones; commits nothing.
+ *   masks  : u64 [n], bit j of masks[i]: node j is an ancestor of i or i itself; parents come before
+ *            children. NULL: a chain. A node's position is length + depth.
+ *   hidden : f32 [n, d_model] after the final norm; may be NULL
+ *   logits : f32 [n, n_vocab]; may be NULL
+ * @return OK; BAD_ARG for n outside [1, ENGINE_MAX_BATCH], a token outside the vocabulary, or a batch
+ * beyond the context. Never allocates. */
+specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
+                             const uint64_t *masks, float *hidden, float *logits);
+
+/* engine_tap() : also keep the residual stream before the given layers (EAGLE-3's features).
+ *   layers : [n_layers <= 3] ascending; out : f32 [ENGINE_MAX_BATCH, n_layers * d_model], borrowed by
+ *            the cache until the next engine_tap; NULL ends it */
+void engine_tap(engine_cache *c, const int32_t *layers, int32_t n_layers, float *out);
+
+/* engine_score() : the target head on hidden states, f32 [n, d_model] -> [n, n_vocab]. */
+void engine_score(const engine_model *m, const float *hidden, int32_t n, float *logits);
+
+/* engine_keep() : commit nodes of the last batch, in path order (ascending, each an ancestor of the
+ * next). */
+void engine_keep(engine_cache *c, const int32_t *nodes, int32_t n);
+
+/* engine_prefill() : run and commit tokens [n] in chunks.
+ *   hidden, logits : of the last token, [d_model], [n_vocab]; may be NULL
+ *   each : called after every chunk with the hidden states of its rows [k, d_model]; may be NULL */
+specrt_status engine_prefill(engine_cache *c, const int32_t *tokens, int32_t n, float *hidden,
+                             float *logits, void (*each)(void *user, const float *rows, int32_t k),
+                             void *user);
+
+#endif

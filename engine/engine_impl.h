@@ -1,0 +1,51 @@
+/* engine_impl.h : the inside of a model and a cache, for engine/ only. */
+#ifndef ENGINE_IMPL_H
+#define ENGINE_IMPL_H
+
+#include "engine.h"
+#include "gguf.h"
+#include "parallel.h"
+
+/* A weight matrix y = W x, rows of any computed format. */
+typedef struct engine_matrix {
+    specrt_segment segment; /* rows, dtype, n_rows */
+    int32_t n_cols;
+    void *owned; /* decoded rows; NULL: borrowed from the mapping */
+} engine_matrix;
+
+typedef struct engine_layer {
+    const float *attn_norm, *ffn_norm; /* [d_model] */
+    const float *q_norm, *k_norm;      /* [d_head], Qwen3; else NULL */
+    engine_matrix q, k, v, o;          /* [heads * d_head, d_model]; o: [d_model, heads * d_head] */
+    engine_matrix gate, up, down;      /* [d_ffn, d_model]; down: [d_model, d_ffn] */
+} engine_layer;
+
+struct engine_model {
+    engine_config config;
+    gguf *file;
+    parallel_pool *pool;
+    specrt_head *compute_owner; /* whose specrt_compute every product uses */
+    engine_matrix embedding, head;
+    const float *output_norm; /* [d_model] */
+    float *rope_frequency;    /* [d_head / 2] radians per position, owned */
+    engine_layer *layers;     /* [n_layers] */
+};
+
+struct engine_cache {
+    const engine_model *m;
+    int32_t n_context, length, n_slots; /* slots: n_context + ENGINE_MAX_BATCH */
+    float *keys, *values;               /* [n_layers, n_kv_heads, n_slots, d_head] */
+    int32_t n_batch;
+    int32_t depth[ENGINE_MAX_BATCH];
+    int32_t path[ENGINE_MAX_BATCH][ENGINE_MAX_BATCH]; /* ancestors of a node, itself last */
+    /* Scratch, rows of the batch. */
+    float *x, *normed, *q, *k, *v, *attended, *gate, *up;
+    float *rope;   /* [ENGINE_MAX_BATCH, d_head] cos and sin interleaved */
+    float *scores; /* [n_score_rows, n_slots] one row per attention task */
+    int32_t n_score_rows;
+    const int32_t *tap_layers;
+    int32_t n_tap;
+    float *tap;
+};
+
+#endif

@@ -1,0 +1,231 @@
+/* forward.c : the forward pass. Every function here treats the rows of a batch independently and sums
+ * in an order that depends on nothing but the row, which makes results independent of batching. */
+#include "engine_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- arithmetic of one row ---------------------------------------------------------------------- */
+
+/* Eight partial sums, so that compilers may use vectors without changing the order. */
+static float dot(const float *a, const float *b, int32_t n) {
+    float s[8] = {0};
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int32_t j = 0; j < 8; j++) s[j] += a[i + j] * b[i + j];
+    float tail = 0;
+    for (; i < n; i++) tail += a[i] * b[i];
+    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7])) + tail;
+}
+
+/* RMSNorm (Zhang & Sennrich 2019): out = x / rms(x) * weight. In place is fine. */
+static void rms_norm(const float *x, const float *weight, int32_t n, float epsilon, float *out) {
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
+    float scale = (float)(1.0 / sqrt(sum / n + epsilon));
+    for (int32_t i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
+}
+
+/* Rotate one head [d]. GGUF's llama stores adjacent pairs, the others half rotation. */
+static void rope_head(float *head, const float *cos_sin, int32_t d, bool adjacent) {
+    for (int32_t i = 0; i < d / 2; i++) {
+        float *a = adjacent ? &head[2 * i] : &head[i];
+        float *b = adjacent ? &head[2 * i + 1] : &head[i + d / 2];
+        float c = cos_sin[2 * i], s = cos_sin[2 * i + 1], x = *a, y = *b;
+        *a = x * c - y * s;
+        *b = x * s + y * c;
+    }
+}
+
+static void product(const engine_model *m, const engine_matrix *w, const float *x, int32_t n,
+                    float *out) {
+    specrt_active one = {specrt_head_compute(m->compute_owner), &w->segment, 1, w->segment.n_rows,
+                         w->n_cols};
+    specrt_active_logits(&one, x, n, out);
+}
+
+/* ---- the batch: depths, paths, positions --------------------------------------------------------- */
+
+/* @return false unless masks describe a forest whose parents come first. */
+static bool lay_out(engine_cache *c, const uint64_t *masks, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        uint64_t below = (UINT64_C(1) << i) - 1, mask = masks ? masks[i] : below | UINT64_C(1) << i;
+        if ((mask & ~below) != UINT64_C(1) << i) return false;
+        int32_t depth = 0;
+        for (int32_t j = 0; j < i; j++)
+            if (mask >> j & 1) c->path[i][depth++] = j;
+        c->path[i][depth] = i;
+        c->depth[i] = depth;
+        /* The ancestors of my parent are my ancestors. */
+        if (depth &&
+            memcmp(c->path[i], c->path[c->path[i][depth - 1]], sizeof(int32_t) * (size_t)depth))
+            return false;
+    }
+    c->n_batch = n;
+    return true;
+}
+
+static void prepare_rope(engine_cache *c) {
+    int32_t d = c->m->config.d_head;
+    for (int32_t i = 0; i < c->n_batch; i++)
+        for (int32_t j = 0; j < d / 2; j++) {
+            double angle = (double)(c->length + c->depth[i]) * (double)c->m->rope_frequency[j];
+            c->rope[(int64_t)i * d + 2 * j] = (float)cos(angle);
+            c->rope[(int64_t)i * d + 2 * j + 1] = (float)sin(angle);
+        }
+}
+
+/* ---- attention ------------------------------------------------------------------------------------ */
+
+static float *cache_row(const engine_cache *c, float *base, int32_t layer, int32_t kv_head,
+                        int32_t slot) {
+    const engine_config *k = &c->m->config;
+    return base + (((int64_t)layer * k->n_kv_heads + kv_head) * c->n_slots + slot) * k->d_head;
+}
+
+/* Norm and rotate queries and keys of the batch, and put keys and values into its slots. */
+static void place_keys(engine_cache *c, const engine_layer *layer, int32_t index) {
+    const engine_config *k = &c->m->config;
+    bool adjacent = k->arch == ENGINE_LLAMA;
+    for (int32_t i = 0; i < c->n_batch; i++) {
+        const float *cos_sin = c->rope + (int64_t)i * k->d_head;
+        for (int32_t h = 0; h < k->n_heads; h++) {
+            float *q = c->q + ((int64_t)i * k->n_heads + h) * k->d_head;
+            if (layer->q_norm) rms_norm(q, layer->q_norm, k->d_head, k->rms_epsilon, q);
+            rope_head(q, cos_sin, k->d_head, adjacent);
+        }
+        for (int32_t h = 0; h < k->n_kv_heads; h++) {
+            float *key = c->k + ((int64_t)i * k->n_kv_heads + h) * k->d_head;
+            const float *value = c->v + ((int64_t)i * k->n_kv_heads + h) * k->d_head;
+            size_t bytes = sizeof(float) * (size_t)k->d_head;
+            if (layer->k_norm) rms_norm(key, layer->k_norm, k->d_head, k->rms_epsilon, key);
+            rope_head(key, cos_sin, k->d_head, adjacent);
+            memcpy(cache_row(c, c->keys, index, h, c->length + i), key, bytes);
+            memcpy(cache_row(c, c->values, index, h, c->length + i), value, bytes);
+        }
+    }
+}
+
+/* One query head over its keys in order of position: committed ones, then ancestors in the batch. */
+static void attend(const engine_cache *c, int32_t layer, int32_t row, int32_t head, float *scores) {
+    const engine_config *k = &c->m->config;
+    int32_t d = k->d_head, kv = head / (k->n_heads / k->n_kv_heads);
+    int32_t n_keys = c->length + c->depth[row] + 1;
+    const float *q = c->q + ((int64_t)row * k->n_heads + head) * d;
+    const float *keys = cache_row(c, c->keys, layer, kv, 0);
+    const float *values = cache_row(c, c->values, layer, kv, 0);
+    float *out = c->attended + ((int64_t)row * k->n_heads + head) * d;
+    float scale = 1.0f / sqrtf((float)d), best = -INFINITY;
+#define SLOT(j) ((j) < c->length ? (j) : c->length + c->path[row][(j)-c->length])
+    for (int32_t j = 0; j < n_keys; j++) {
+        scores[j] = scale * dot(q, keys + (int64_t)SLOT(j) * d, d);
+        if (scores[j] > best) best = scores[j];
+    }
+    float sum = 0;
+    for (int32_t j = 0; j < n_keys; j++) sum += scores[j] = expf(scores[j] - best);
+    memset(out, 0, sizeof(float) * (size_t)d);
+    for (int32_t j = 0; j < n_keys; j++) {
+        const float *value = values + (int64_t)SLOT(j) * d;
+        float weight = scores[j] / sum;
+        for (int32_t i = 0; i < d; i++) out[i] += weight * value[i];
+    }
+#undef SLOT
+}
+
+typedef struct attention {
+    engine_cache *c;
+    int32_t layer;
+} attention;
+
+/* Task t of n_score_rows takes every n_score_rows-th (row, head), with scores of its own. */
+static void attend_task(void *arg, int64_t task) {
+    const attention *a = (const attention *)arg;
+    int32_t n_heads = a->c->m->config.n_heads, n = a->c->n_batch * n_heads;
+    float *scores = a->c->scores + task * a->c->n_slots;
+    for (int32_t i = (int32_t)task; i < n; i += a->c->n_score_rows)
+        attend(a->c, a->layer, i / n_heads, i % n_heads, scores);
+}
+
+/* ---- layers ----------------------------------------------------------------------------------------- */
+
+static void norm_rows(const engine_cache *c, const float *weight, float *out) {
+    const engine_config *k = &c->m->config;
+    for (int32_t i = 0; i < c->n_batch; i++)
+        rms_norm(c->x + (int64_t)i * k->d_model, weight, k->d_model, k->rms_epsilon,
+                 out + (int64_t)i * k->d_model);
+}
+
+static void add_rows(engine_cache *c, const float *delta) {
+    int64_t n = (int64_t)c->n_batch * c->m->config.d_model;
+    for (int64_t i = 0; i < n; i++) c->x[i] += delta[i];
+}
+
+static void attention_block(engine_cache *c, int32_t index) {
+    const engine_model *m = c->m;
+    const engine_layer *layer = &m->layers[index];
+    norm_rows(c, layer->attn_norm, c->normed);
+    product(m, &layer->q, c->normed, c->n_batch, c->q);
+    product(m, &layer->k, c->normed, c->n_batch, c->k);
+    product(m, &layer->v, c->normed, c->n_batch, c->v);
+    place_keys(c, layer, index);
+    attention a = {c, index};
+    parallel_pool_for(m->pool, c->n_score_rows, attend_task, &a);
+    product(m, &layer->o, c->attended, c->n_batch, c->normed);
+    add_rows(c, c->normed);
+}
+
+/* SwiGLU (Shazeer 2020): down(silu(gate x) * up x). */
+static void ffn_block(engine_cache *c, int32_t index) {
+    const engine_model *m = c->m;
+    const engine_layer *layer = &m->layers[index];
+    norm_rows(c, layer->ffn_norm, c->normed);
+    product(m, &layer->gate, c->normed, c->n_batch, c->gate);
+    product(m, &layer->up, c->normed, c->n_batch, c->up);
+    int64_t n = (int64_t)c->n_batch * m->config.d_ffn;
+    for (int64_t i = 0; i < n; i++) c->gate[i] = c->gate[i] / (1.0f + expf(-c->gate[i])) * c->up[i];
+    product(m, &layer->down, c->gate, c->n_batch, c->normed);
+    add_rows(c, c->normed);
+}
+
+static void embed(engine_cache *c, const int32_t *tokens) {
+    const engine_matrix *e = &c->m->embedding;
+    int32_t d = c->m->config.d_model;
+    for (int32_t i = 0; i < c->n_batch; i++)
+        specrt_row_decode(e->segment.dtype,
+                          (const char *)e->segment.rows + (size_t)tokens[i] * e->segment.row_stride,
+                          d, c->x + (int64_t)i * d);
+}
+
+/* EAGLE-3's features: row i of the tap is the residual before each tapped layer, side by side. */
+static void tap_layer(engine_cache *c, int32_t layer) {
+    size_t d = (size_t)c->m->config.d_model, n_tap = (size_t)c->n_tap;
+    for (size_t t = 0; t < n_tap; t++)
+        for (size_t i = 0; c->tap_layers[t] == layer && i < (size_t)c->n_batch; i++)
+            memcpy(c->tap + (i * n_tap + t) * d, c->x + i * d, d * sizeof(float));
+}
+
+specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
+                             const uint64_t *masks, float *hidden, float *logits) {
+    const engine_config *k = &c->m->config;
+    if (n < 1 || n > ENGINE_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
+    for (int32_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= k->n_vocab) return SPECRT_STATUS_BAD_ARG;
+    if (!lay_out(c, masks, n)) return SPECRT_STATUS_BAD_ARG;
+    for (int32_t i = 0; i < n; i++)
+        if (c->length + c->depth[i] >= c->n_context) return SPECRT_STATUS_BAD_ARG;
+    prepare_rope(c);
+    embed(c, tokens);
+    for (int32_t layer = 0; layer < k->n_layers; layer++) {
+        tap_layer(c, layer);
+        attention_block(c, layer);
+        ffn_block(c, layer);
+    }
+    norm_rows(c, c->m->output_norm, c->normed);
+    if (hidden) memcpy(hidden, c->normed, sizeof(float) * (size_t)n * (size_t)k->d_model);
+    if (logits) engine_score(c->m, c->normed, n, logits);
+    return SPECRT_STATUS_OK;
+}
+
+void engine_score(const engine_model *m, const float *hidden, int32_t n, float *logits) {
+    product(m, &m->head, hidden, n, logits);
+}
