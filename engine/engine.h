@@ -66,6 +66,10 @@ specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
  *            the cache until the next engine_tap; NULL ends it */
 void engine_tap(engine_cache *c, const int32_t *layers, int32_t n_layers, float *out);
 
+/* engine_embed() : rows of the input embedding, i32 [n] -> f32 [n, d_model].
+ * @return BAD_ARG for a token outside the vocabulary. */
+specrt_status engine_embed(const engine_model *m, const int32_t *tokens, int32_t n, float *out);
+
 /* engine_score() : the target head on hidden states, f32 [n, d_model] -> [n, n_vocab]. */
 void engine_score(const engine_model *m, const float *hidden, int32_t n, float *logits);
 
@@ -79,5 +83,39 @@ void engine_keep(engine_cache *c, const int32_t *nodes, int32_t n);
 specrt_status engine_prefill(engine_cache *c, const int32_t *tokens, int32_t n, float *hidden,
                              float *logits, void (*each)(void *user, const float *rows, int32_t k),
                              void *user);
+
+/* ---- EAGLE drafters ------------------------------------------------------------------------------
+ * One decoder layer that extrapolates the target's hidden states (EAGLE-1/2: Li et al. 2024;
+ * EAGLE-3: Li et al. 2025). Its input at position i is the pair (embedding of token i + 1, feature of
+ * position i); the feature is the target's where it is known, else the drafter's own output. */
+
+typedef struct engine_drafter engine_drafter;
+
+/* engine_drafter_open() : a safetensors file with config.json beside it, in Hugging Face names.
+ *   target : borrowed; gives embedding, head and threads
+ * @return BAD_INPUT naming what does not fit the target. */
+specrt_status engine_drafter_open(const char *path, const engine_model *target,
+                                  engine_drafter **out, specrt_error *err);
+void engine_drafter_close(engine_drafter *d);
+
+/* engine_drafter_features() : the layers to tap for features (EAGLE-3: three; EAGLE-1/2: none, the
+ * feature is the hidden state). @return how many. */
+int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[3]);
+
+/* engine_drafter_head() : what its logits come from: its own head or the target's.
+ *   d2t : target id of each row, i32 [n_rows], borrowed; NULL: the row's own number */
+void engine_drafter_head(const engine_drafter *d, specrt_head_desc *out, const int32_t **d2t);
+
+specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, engine_cache **out,
+                                   specrt_error *err);
+
+/* engine_draft() : one drafter pass over a batch; commits nothing (engine_keep does).
+ *   tokens   : i32 [n], masks as in engine_forward
+ *   features : f32 [n, width], width d_model, or 3 d_model for EAGLE-3's tapped features
+ *   hidden   : f32 [n, d_model], the features of the next level
+ *   query    : f32 [n, d_model], what the head multiplies; equals hidden for EAGLE-1/2 */
+specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
+                           const float *features, int32_t width, int32_t n, const uint64_t *masks,
+                           float *hidden, float *query);
 
 #endif

@@ -25,6 +25,8 @@ struct engine_model {
     gguf *file;
     parallel_pool *pool;
     specrt_head *compute_owner; /* whose specrt_compute every product uses */
+    bool rope_adjacent;         /* rotate (x0, x1) as GGUF's llama, else (x_i, x_{i + d/2}) */
+    int32_t d_input;            /* width of a drafter's layer input; 0 for targets */
     engine_matrix embedding, head;
     const float *output_norm; /* [d_model] */
     float *rope_frequency;    /* [d_head / 2] radians per position, owned */
@@ -40,6 +42,7 @@ struct engine_cache {
     int32_t path[ENGINE_MAX_BATCH][ENGINE_MAX_BATCH]; /* ancestors of a node, itself last */
     /* Scratch, rows of the batch. */
     float *x, *normed, *q, *k, *v, *attended, *gate, *up;
+    float *input;  /* [ENGINE_MAX_BATCH, m->d_input] of drafters */
     float *rope;   /* [ENGINE_MAX_BATCH, d_head] cos and sin interleaved */
     float *scores; /* [n_score_rows, n_slots] one row per attention task */
     int32_t n_score_rows;
@@ -47,5 +50,20 @@ struct engine_cache {
     int32_t n_tap;
     float *tap;
 };
+
+/* y = W x for rows of a batch: f32 [n, n_cols] -> [n, n_rows]. */
+void engine_product(const engine_model *m, const engine_matrix *w, const float *x, int32_t n,
+                    float *out);
+
+/* RMSNorm of rows [n, width]; in place is fine. */
+void engine_norm(const float *x, const float *weight, int32_t n, int32_t width, float epsilon,
+                 float *out);
+
+/* Lay out a batch (engine_forward's n and masks): depths, paths, rotations. */
+specrt_status engine_begin(engine_cache *c, int32_t n, const uint64_t *masks);
+
+/* One decoder layer on c->x. `input` is what attention reads, [n, n_cols of q]; NULL: the layer's own
+ * norm of c->x. */
+void engine_layer_forward(engine_cache *c, int32_t layer, const float *input);
 
 #endif

@@ -37,7 +37,7 @@ static void rope_head(float *head, const float *cos_sin, int32_t d, bool adjacen
     }
 }
 
-static void product(const engine_model *m, const engine_matrix *w, const float *x, int32_t n,
+void engine_product(const engine_model *m, const engine_matrix *w, const float *x, int32_t n,
                     float *out) {
     specrt_active one = {specrt_head_compute(m->compute_owner), &w->segment, 1, w->segment.n_rows,
                          w->n_cols};
@@ -86,7 +86,7 @@ static float *cache_row(const engine_cache *c, float *base, int32_t layer, int32
 /* Norm and rotate queries and keys of the batch, and put keys and values into its slots. */
 static void place_keys(engine_cache *c, const engine_layer *layer, int32_t index) {
     const engine_config *k = &c->m->config;
-    bool adjacent = k->arch == ENGINE_LLAMA;
+    bool adjacent = c->m->rope_adjacent;
     for (int32_t i = 0; i < c->n_batch; i++) {
         const float *cos_sin = c->rope + (int64_t)i * k->d_head;
         for (int32_t h = 0; h < k->n_heads; h++) {
@@ -148,11 +148,14 @@ static void attend_task(void *arg, int64_t task) {
 
 /* ---- layers ----------------------------------------------------------------------------------------- */
 
+void engine_norm(const float *x, const float *weight, int32_t n, int32_t width, float epsilon,
+                 float *out) {
+    for (int64_t i = 0; i < n; i++)
+        rms_norm(x + i * width, weight, width, epsilon, out + i * width);
+}
+
 static void norm_rows(const engine_cache *c, const float *weight, float *out) {
-    const engine_config *k = &c->m->config;
-    for (int32_t i = 0; i < c->n_batch; i++)
-        rms_norm(c->x + (int64_t)i * k->d_model, weight, k->d_model, k->rms_epsilon,
-                 out + (int64_t)i * k->d_model);
+    engine_norm(c->x, weight, c->n_batch, c->m->config.d_model, c->m->config.rms_epsilon, out);
 }
 
 static void add_rows(engine_cache *c, const float *delta) {
@@ -160,17 +163,17 @@ static void add_rows(engine_cache *c, const float *delta) {
     for (int64_t i = 0; i < n; i++) c->x[i] += delta[i];
 }
 
-static void attention_block(engine_cache *c, int32_t index) {
+static void attention_block(engine_cache *c, int32_t index, const float *input) {
     const engine_model *m = c->m;
     const engine_layer *layer = &m->layers[index];
-    norm_rows(c, layer->attn_norm, c->normed);
-    product(m, &layer->q, c->normed, c->n_batch, c->q);
-    product(m, &layer->k, c->normed, c->n_batch, c->k);
-    product(m, &layer->v, c->normed, c->n_batch, c->v);
+    if (!input) norm_rows(c, layer->attn_norm, c->normed), input = c->normed;
+    engine_product(m, &layer->q, input, c->n_batch, c->q);
+    engine_product(m, &layer->k, input, c->n_batch, c->k);
+    engine_product(m, &layer->v, input, c->n_batch, c->v);
     place_keys(c, layer, index);
     attention a = {c, index};
     parallel_pool_for(m->pool, c->n_score_rows, attend_task, &a);
-    product(m, &layer->o, c->attended, c->n_batch, c->normed);
+    engine_product(m, &layer->o, c->attended, c->n_batch, c->normed);
     add_rows(c, c->normed);
 }
 
@@ -179,21 +182,28 @@ static void ffn_block(engine_cache *c, int32_t index) {
     const engine_model *m = c->m;
     const engine_layer *layer = &m->layers[index];
     norm_rows(c, layer->ffn_norm, c->normed);
-    product(m, &layer->gate, c->normed, c->n_batch, c->gate);
-    product(m, &layer->up, c->normed, c->n_batch, c->up);
+    engine_product(m, &layer->gate, c->normed, c->n_batch, c->gate);
+    engine_product(m, &layer->up, c->normed, c->n_batch, c->up);
     int64_t n = (int64_t)c->n_batch * m->config.d_ffn;
     for (int64_t i = 0; i < n; i++) c->gate[i] = c->gate[i] / (1.0f + expf(-c->gate[i])) * c->up[i];
-    product(m, &layer->down, c->gate, c->n_batch, c->normed);
+    engine_product(m, &layer->down, c->gate, c->n_batch, c->normed);
     add_rows(c, c->normed);
 }
 
-static void embed(engine_cache *c, const int32_t *tokens) {
-    const engine_matrix *e = &c->m->embedding;
-    int32_t d = c->m->config.d_model;
-    for (int32_t i = 0; i < c->n_batch; i++)
-        specrt_row_decode(e->segment.dtype,
-                          (const char *)e->segment.rows + (size_t)tokens[i] * e->segment.row_stride,
-                          d, c->x + (int64_t)i * d);
+void engine_layer_forward(engine_cache *c, int32_t layer, const float *input) {
+    attention_block(c, layer, input);
+    ffn_block(c, layer);
+}
+
+specrt_status engine_embed(const engine_model *m, const int32_t *tokens, int32_t n, float *out) {
+    const specrt_segment *e = &m->embedding.segment;
+    int32_t d = m->config.d_model;
+    for (int32_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= m->config.n_vocab) return SPECRT_STATUS_BAD_ARG;
+        specrt_row_decode(e->dtype, (const char *)e->rows + (size_t)tokens[i] * e->row_stride, d,
+                          out + (int64_t)i * d);
+    }
+    return SPECRT_STATUS_OK;
 }
 
 /* EAGLE-3's features: row i of the tap is the residual before each tapped layer, side by side. */
@@ -204,21 +214,23 @@ static void tap_layer(engine_cache *c, int32_t layer) {
             memcpy(c->tap + (i * n_tap + t) * d, c->x + i * d, d * sizeof(float));
 }
 
-specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
-                             const uint64_t *masks, float *hidden, float *logits) {
-    const engine_config *k = &c->m->config;
-    if (n < 1 || n > ENGINE_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
-    for (int32_t i = 0; i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= k->n_vocab) return SPECRT_STATUS_BAD_ARG;
-    if (!lay_out(c, masks, n)) return SPECRT_STATUS_BAD_ARG;
+specrt_status engine_begin(engine_cache *c, int32_t n, const uint64_t *masks) {
+    if (n < 1 || n > ENGINE_MAX_BATCH || !lay_out(c, masks, n)) return SPECRT_STATUS_BAD_ARG;
     for (int32_t i = 0; i < n; i++)
         if (c->length + c->depth[i] >= c->n_context) return SPECRT_STATUS_BAD_ARG;
     prepare_rope(c);
-    embed(c, tokens);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
+                             const uint64_t *masks, float *hidden, float *logits) {
+    const engine_config *k = &c->m->config;
+    specrt_status status = engine_begin(c, n, masks);
+    if (status == SPECRT_STATUS_OK) status = engine_embed(c->m, tokens, n, c->x);
+    if (status != SPECRT_STATUS_OK) return status;
     for (int32_t layer = 0; layer < k->n_layers; layer++) {
         tap_layer(c, layer);
-        attention_block(c, layer);
-        ffn_block(c, layer);
+        engine_layer_forward(c, layer, NULL);
     }
     norm_rows(c, c->m->output_norm, c->normed);
     if (hidden) memcpy(hidden, c->normed, sizeof(float) * (size_t)n * (size_t)k->d_model);
@@ -227,5 +239,5 @@ specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
 }
 
 void engine_score(const engine_model *m, const float *hidden, int32_t n, float *logits) {
-    product(m, &m->head, hidden, n, logits);
+    engine_product(m, &m->head, hidden, n, logits);
 }

@@ -55,6 +55,7 @@ static specrt_status read_arch(loader *l) {
     for (int i = 0; i < 3; i++)
         if (name.n == strlen(names[i]) && memcmp(name.s, names[i], name.n) == 0) {
             l->m->config.arch = (engine_arch)i;
+            l->m->rope_adjacent = i == ENGINE_LLAMA;
             strcpy(l->arch, names[i]);
             return SPECRT_STATUS_OK;
         }

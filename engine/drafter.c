@@ -1,0 +1,336 @@
+/* drafter.c : EAGLE heads from safetensors. A drafter is a model of one layer whose input is fused from
+ * an embedding and a feature, so that the forward pass serves it unchanged. */
+#include "engine_impl.h"
+
+#include <json-c/json.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "safetensors.h"
+
+struct engine_drafter {
+    engine_model body; /* one layer; pool and compute are the target's */
+    const engine_model *target;
+    st *file;
+    bool eagle3;
+    engine_matrix fc; /* EAGLE-1/2 [d, 2d]; EAGLE-3 [d, 3d] */
+    const float *embedding_norm, *feature_norm, *final_norm; /* EAGLE-3, [d] */
+    int32_t *d2t;       /* owned; NULL: the head is the whole vocabulary's */
+    float *vectors[16]; /* norms and biases decoded to f32, owned */
+    int n_vectors;
+};
+
+typedef struct loader {
+    engine_drafter *d;
+    const char *path, *prefix; /* of the layer's tensors */
+    specrt_error *err;
+} loader;
+
+static specrt_status bad(const loader *l, const char *what, const char *detail) {
+    return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT, "%s: %s: %s", l->path, what, detail);
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------ */
+
+/* The tensor of that name and shape, n_rows = 0 meaning a vector of n_cols. */
+static specrt_status get_tensor(const loader *l, const char *name, int64_t n_rows, int64_t n_cols,
+                                const st_tensor **out, specrt_dtype *dtype) {
+    char detail[160];
+    const st_tensor *t = *out = st_find(l->d->file, name);
+    if (!t) return bad(l, name, "missing");
+    int dims = n_rows ? 2 : 1;
+    if (t->n_dims != dims || t->shape[dims - 1] != n_cols || (n_rows && t->shape[0] != n_rows)) {
+        snprintf(detail, sizeof detail,
+                 "expected [%lld, %lld] to fit the target, found [%lld, %lld]", (long long)n_rows,
+                 (long long)n_cols, t->n_dims > 1 ? (long long)t->shape[0] : 0LL,
+                 t->n_dims ? (long long)t->shape[t->n_dims - 1] : 0LL);
+        return bad(l, name, detail);
+    }
+    if (!st_dtype(t->dtype, dtype) || specrt_row_bytes(*dtype, n_cols) == 0)
+        return bad(l, name, "expected F32, F16 or BF16");
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status get_vector(const loader *l, const char *name, int64_t n, const float **out) {
+    const st_tensor *t;
+    specrt_dtype dtype;
+    specrt_status status = get_tensor(l, name, 0, n, &t, &dtype);
+    if (status) return status;
+    float *v = (float *)malloc((size_t)n * sizeof *v);
+    if (!v) return specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
+    l->d->vectors[l->d->n_vectors++] = v;
+    status = specrt_row_decode(dtype, t->data, n, v);
+    for (int64_t i = 0; i < n && !status; i++)
+        if (!isfinite(v[i])) return bad(l, name, "holds a NaN or infinity");
+    *out = v;
+    return status;
+}
+
+static specrt_status get_matrix(const loader *l, const char *name, int64_t n_rows, int64_t n_cols,
+                                engine_matrix *w) {
+    const st_tensor *t;
+    specrt_dtype dtype;
+    specrt_status status = get_tensor(l, name, n_rows, n_cols, &t, &dtype);
+    if (status) return status;
+    w->n_cols = (int32_t)n_cols;
+    w->segment.rows = t->data;
+    w->segment.n_rows = (int32_t)n_rows;
+    w->segment.dtype = dtype;
+    w->segment.row_stride = specrt_row_bytes(dtype, n_cols);
+    return SPECRT_STATUS_OK;
+}
+
+static const char *layer_name(const loader *l, const char *name, char out[96]) {
+    snprintf(out, 96, "%s.%s", l->prefix, name);
+    return out;
+}
+
+static specrt_status get_layer_matrix(const loader *l, const char *name, int64_t n_rows,
+                                      int64_t n_cols, engine_matrix *w) {
+    char full[96];
+    return get_matrix(l, layer_name(l, name, full), n_rows, n_cols, w);
+}
+
+/* ---- config.json -------------------------------------------------------------------------------- */
+
+static int32_t json_int(json_object *config, const char *key, int32_t fallback) {
+    json_object *value;
+    return config && json_object_object_get_ex(config, key, &value) ? json_object_get_int(value)
+                                                                    : fallback;
+}
+
+static float json_real(json_object *config, const char *key, float fallback) {
+    json_object *value;
+    return config && json_object_object_get_ex(config, key, &value)
+               ? (float)json_object_get_double(value)
+               : fallback;
+}
+
+/* What config.json does not say is as in the target. */
+static specrt_status read_config(const loader *l) {
+    char path[4096];
+    const char *slash = strrchr(l->path, '/');
+    engine_config *k = &l->d->body.config;
+    const engine_config *target = &l->d->target->config;
+    snprintf(path, sizeof path, "%.*sconfig.json", slash ? (int)(slash - l->path + 1) : 0, l->path);
+    json_object *config = json_object_from_file(path);
+    *k = *target;
+    k->n_layers = 1;
+    k->d_model = json_int(config, "hidden_size", target->d_model);
+    k->n_heads = json_int(config, "num_attention_heads", target->n_heads);
+    k->n_kv_heads = json_int(config, "num_key_value_heads", k->n_heads);
+    k->d_ffn = json_int(config, "intermediate_size", target->d_ffn);
+    k->d_head = json_int(config, "head_dim", k->n_heads > 0 ? k->d_model / k->n_heads : 0);
+    k->rms_epsilon = json_real(config, "rms_norm_eps", target->rms_epsilon);
+    k->rope_base = json_real(config, "rope_theta", target->rope_base);
+    json_object_put(config);
+    if (k->d_model != target->d_model)
+        return bad(l, "config.json: hidden_size", "is not the target's");
+    if (k->n_heads < 1 || k->n_kv_heads < 1 || k->n_heads % k->n_kv_heads || k->d_head < 2 ||
+        k->d_head % 2 || k->d_ffn < 1)
+        return bad(l, "config.json", "attention heads or widths do not fit each other");
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- loading ------------------------------------------------------------------------------------ */
+
+static specrt_status load_layer(loader *l) {
+    engine_drafter *d = l->d;
+    const engine_config *k = &d->body.config;
+    engine_layer *w = d->body.layers;
+    int64_t in = d->eagle3 ? 2 * (int64_t)k->d_model : k->d_model;
+    int64_t q = (int64_t)k->n_heads * k->d_head, kv = (int64_t)k->n_kv_heads * k->d_head;
+    char name[96];
+    specrt_status s = get_layer_matrix(l, "self_attn.q_proj.weight", q, in, &w->q);
+    if (!s) s = get_layer_matrix(l, "self_attn.k_proj.weight", kv, in, &w->k);
+    if (!s) s = get_layer_matrix(l, "self_attn.v_proj.weight", kv, in, &w->v);
+    if (!s) s = get_layer_matrix(l, "self_attn.o_proj.weight", k->d_model, q, &w->o);
+    if (!s) s = get_layer_matrix(l, "mlp.gate_proj.weight", k->d_ffn, k->d_model, &w->gate);
+    if (!s) s = get_layer_matrix(l, "mlp.up_proj.weight", k->d_ffn, k->d_model, &w->up);
+    if (!s) s = get_layer_matrix(l, "mlp.down_proj.weight", k->d_model, k->d_ffn, &w->down);
+    if (!s)
+        s = get_vector(l, layer_name(l, "post_attention_layernorm.weight", name), k->d_model,
+                       &w->ffn_norm);
+    return s;
+}
+
+/* d2t holds offsets: target id = i + d2t[i]. */
+static specrt_status load_d2t(const loader *l, int64_t n) {
+    const st_tensor *t = st_find(l->d->file, "d2t");
+    if (!t) return n == l->d->target->config.n_vocab ? SPECRT_STATUS_OK : bad(l, "d2t", "missing");
+    if (strcmp(t->dtype, "I64") != 0 || t->n_dims != 1 || t->shape[0] != n)
+        return bad(l, "d2t", "expected I64, one offset a row of lm_head.weight");
+    l->d->d2t = (int32_t *)malloc((size_t)n * sizeof(int32_t));
+    if (!l->d->d2t)
+        return specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t offset;
+        memcpy(&offset, t->data + 8 * i, 8);
+        if (offset < -i || offset >= l->d->target->config.n_vocab - i)
+            return bad(l, "d2t", "an entry leads outside the target's vocabulary");
+        l->d->d2t[i] = (int32_t)(i + offset);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status load_eagle3(loader *l) {
+    engine_drafter *d = l->d;
+    int64_t width = d->body.config.d_model;
+    char name[96];
+    const st_tensor *head = st_find(d->file, "lm_head.weight");
+    if (!head || head->n_dims != 2 || head->shape[0] < 1 ||
+        head->shape[0] > d->target->config.n_vocab)
+        return bad(l, "lm_head.weight", "missing, or larger than the target's vocabulary");
+    specrt_status s = get_matrix(l, "fc.weight", width, 3 * width, &d->fc);
+    if (!s)
+        s = get_vector(l, layer_name(l, "input_layernorm.weight", name), width, &d->embedding_norm);
+    if (!s) s = get_vector(l, layer_name(l, "hidden_norm.weight", name), width, &d->feature_norm);
+    if (!s) s = get_vector(l, "norm.weight", width, &d->final_norm);
+    if (!s) s = get_matrix(l, "lm_head.weight", head->shape[0], width, &d->body.head);
+    return s ? s : load_d2t(l, head->shape[0]);
+}
+
+static specrt_status load_eagle2(loader *l) {
+    engine_drafter *d = l->d;
+    int64_t width = d->body.config.d_model;
+    specrt_status s = get_matrix(l, "fc.weight", width, 2 * width, &d->fc);
+    if (!s && st_find(d->file, "fc.bias")) s = get_vector(l, "fc.bias", width, &d->fc.segment.bias);
+    d->body.head = d->target->head;
+    return s;
+}
+
+static specrt_status load_rope(const loader *l) {
+    const engine_config *k = &l->d->body.config;
+    float *f = l->d->body.rope_frequency = (float *)malloc((size_t)(k->d_head / 2) * sizeof *f);
+    if (!f) return specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
+    for (int32_t i = 0; i < k->d_head / 2; i++)
+        f[i] = (float)pow((double)k->rope_base, -2.0 * i / k->d_head);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status load(loader *l) {
+    engine_drafter *d = l->d;
+    specrt_status s = st_open(l->path, &d->file, l->err);
+    if (s) return s;
+    /* EAGLE-3 checkpoints name their layer "midlayer" or carry d2t. */
+    bool midlayer = st_find(d->file, "midlayer.self_attn.q_proj.weight") != NULL;
+    d->eagle3 = midlayer || st_find(d->file, "layers.0.hidden_norm.weight") != NULL;
+    l->prefix = midlayer ? "midlayer" : "layers.0";
+    s = read_config(l);
+    d->body.d_input = 2 * d->body.config.d_model;
+    if (!s) s = d->eagle3 ? load_eagle3(l) : load_eagle2(l);
+    if (!s) s = load_layer(l);
+    return s ? s : load_rope(l);
+}
+
+specrt_status engine_drafter_open(const char *path, const engine_model *target,
+                                  engine_drafter **out, specrt_error *err) {
+    engine_drafter *d = (engine_drafter *)calloc(1, sizeof *d);
+    engine_layer *layer = (engine_layer *)calloc(1, sizeof *layer);
+    loader l = {d, path, "", err};
+    *out = NULL;
+    if (!d || !layer) {
+        free(d);
+        free(layer);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
+    }
+    d->target = target;
+    d->body.pool = target->pool;
+    d->body.compute_owner = target->compute_owner;
+    d->body.layers = layer;
+    specrt_status status = load(&l);
+    if (status == SPECRT_STATUS_OK)
+        *out = d;
+    else
+        engine_drafter_close(d);
+    return status;
+}
+
+void engine_drafter_close(engine_drafter *d) {
+    if (!d) return;
+    for (int i = 0; i < d->n_vectors; i++) free(d->vectors[i]);
+    free(d->d2t);
+    free(d->body.rope_frequency);
+    free(d->body.layers);
+    st_close(d->file);
+    free(d);
+}
+
+/* ---- drafting ----------------------------------------------------------------------------------- */
+
+int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[3]) {
+    int32_t n = d->target->config.n_layers;
+    if (!d->eagle3) return 0;
+    layers[0] = 2;
+    layers[1] = n / 2;
+    layers[2] = n - 3;
+    return 3;
+}
+
+void engine_drafter_head(const engine_drafter *d, specrt_head_desc *out, const int32_t **d2t) {
+    engine_head(&d->body, out);
+    *d2t = d->d2t;
+}
+
+specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, engine_cache **out,
+                                   specrt_error *err) {
+    return engine_cache_create(&d->body, n_context, out, err);
+}
+
+/* [a; b] side by side, rows of a batch. */
+static void join(const float *a, const float *b, int32_t n, int32_t width, float *out) {
+    size_t bytes = sizeof(float) * (size_t)width;
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(out + 2 * i * width, a + i * width, bytes);
+        memcpy(out + (2 * i + 1) * width, b + i * width, bytes);
+    }
+}
+
+/* EAGLE-1/2: x = fc([embedding; feature]); the layer reads x itself. */
+static void fuse_eagle2(const engine_drafter *d, engine_cache *c, const float *features) {
+    join(c->normed, features, c->n_batch, c->m->config.d_model, c->input);
+    engine_product(c->m, &d->fc, c->input, c->n_batch, c->x);
+}
+
+/* EAGLE-3: x = the feature, fused where it is the target's; the layer reads
+ * [norm(embedding); norm'(x)]. */
+static void fuse_eagle3(const engine_drafter *d, engine_cache *c, const float *features,
+                        int32_t width) {
+    const engine_config *k = &c->m->config;
+    int32_t n = c->n_batch;
+    if (width != k->d_model)
+        engine_product(c->m, &d->fc, features, n, c->x);
+    else
+        memcpy(c->x, features, sizeof(float) * (size_t)n * (size_t)width);
+    for (int64_t i = 0; i < n; i++) {
+        float *pair = c->input + 2 * i * k->d_model;
+        engine_norm(c->normed + i * k->d_model, d->embedding_norm, 1, k->d_model, k->rms_epsilon,
+                    pair);
+        engine_norm(c->x + i * k->d_model, d->feature_norm, 1, k->d_model, k->rms_epsilon,
+                    pair + k->d_model);
+    }
+}
+
+specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
+                           const float *features, int32_t width, int32_t n, const uint64_t *masks,
+                           float *hidden, float *query) {
+    const engine_config *k = &c->m->config;
+    size_t bytes = sizeof(float) * (size_t)n * (size_t)k->d_model;
+    if (width != k->d_model && !(d->eagle3 && width == 3 * k->d_model))
+        return SPECRT_STATUS_BAD_ARG;
+    specrt_status status = engine_begin(c, n, masks);
+    if (status == SPECRT_STATUS_OK) status = engine_embed(d->target, tokens, n, c->normed);
+    if (status != SPECRT_STATUS_OK) return status;
+    if (d->eagle3)
+        fuse_eagle3(d, c, features, width);
+    else
+        fuse_eagle2(d, c, features);
+    engine_layer_forward(c, 0, d->eagle3 ? c->input : c->x);
+    memcpy(hidden, c->x, bytes);
+    if (d->eagle3)
+        engine_norm(c->x, d->final_norm, n, k->d_model, k->rms_epsilon, query);
+    else
+        memcpy(query, c->x, bytes);
+    return SPECRT_STATUS_OK;
+}
