@@ -22,11 +22,11 @@ BUILD   := $(BUILD)/mpi
 CC      := mpicc
 MPIFLAG := -DSPECRT_MPI
 endif
-CFLAGS   := -std=c99 -D_GNU_SOURCE $(OPT) $(WARN) $(SAN) $(MPIFLAG) -Iinclude -Itools/common $(shell pkg-config --cflags $(PKGS))
+CFLAGS   := -std=c99 -D_GNU_SOURCE $(OPT) $(WARN) $(SAN) $(MPIFLAG) -Iinclude -Itools/common -Iengine $(shell pkg-config --cflags $(PKGS))
 LDLIBS   := $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 
 TOOLS    := $(notdir $(patsubst %/,%,$(dir $(wildcard tools/*/main.c))))
-COMMON   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c))
+COMMON   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c engine/*.c))
 TESTS    := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 BENCHES  := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
@@ -96,7 +96,7 @@ fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%) ## every fuzzer for FUZZ_SECONDS (60) each
 bench: all $(BENCHES:%=$(BUILD)/bench/%) ## benchmarks; results belong in docs/BENCHMARKS.md
 	@bench/run.sh $(BUILD)
 
-LINTED := $(wildcard include/*.h tools/*/*.[ch] tests/*.[ch] tests/*/*.c examples/*.c bench/*.c)
+LINTED := $(wildcard include/*.h tools/*/*.[ch] engine/*.[ch] tests/*.[ch] tests/*/*.c examples/*.c bench/*.c)
 lint: ## format, section order, line length, white space
 	@clang-format --dry-run -Werror $(LINTED)
 	@awk -f tests/check_sections.awk include/specrt.h

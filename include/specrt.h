@@ -315,6 +315,9 @@ SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt
 
 typedef struct specrt_head specrt_head;
 
+/* How products run: the kernels of this CPU and specrt_desc.parallel_for; lives in the head. */
+typedef struct specrt_compute specrt_compute;
+
 typedef struct specrt_head_desc {
     const void *rows; /* [n_rows, n_cols] of dtype, borrowed for the life of the head */
     specrt_dtype
@@ -347,6 +350,10 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
                                           specrt_error *err);
 SPECRT_API void specrt_head_close(specrt_head *head);
 
+/* specrt_head_compute() : how its products run, borrowed, for actives of the application's own (any
+ * weight matrix is a segment). */
+SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head);
+
 /* --- active vocabulary: contiguous segments of rows --- */
 
 typedef struct specrt_segment {
@@ -357,9 +364,6 @@ typedef struct specrt_segment {
     specrt_dtype dtype; /* f32, f16, bf16 or q8_0 */
     int32_t n_rows;
 } specrt_segment;
-
-/* How products run: the kernels of this CPU and specrt_desc.parallel_for; lives in the head. */
-typedef struct specrt_compute specrt_compute;
 
 /* The tokens the drafter may propose now. Column i of its logits is the i-th row, segments in
  * order. Each token is scored once. */
@@ -2140,6 +2144,10 @@ SPECRT_API void specrt_head_close(specrt_head *head) {
     if (!head) return;
     specrt_desc allocator = head->compute.desc;
     specrt__base_free(&allocator, head);
+}
+
+SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head) {
+    return &head->compute;
 }
 
 /* The type a row has once packed: its own where there are kernels for it, else f16. */
