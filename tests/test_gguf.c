@@ -305,8 +305,12 @@ static void test_hostile_tensors(void) {
     put_tensor("t", SPECRT_DTYPE_F32, 1, 1, UINT64_MAX - 31), put_data(40);
     refuse("tensor \"t\": 4 bytes at offset");
     start(3, 2, 0);
-    put_tensor("t", SPECRT_DTYPE_F32, 1, 1, 0), put_tensor("t", SPECRT_DTYPE_F32, 1, 1, 0);
+    put_tensor("t", SPECRT_DTYPE_F32, 1, 1, 0), put_tensor("u", SPECRT_DTYPE_F32, 1, 1, 0);
     put_data(4);
+    refuse("tensor \"u\": offset 0; expected at least 4");
+    start(3, 2, 0);
+    put_tensor("t", SPECRT_DTYPE_F32, 1, 1, 0), put_tensor("t", SPECRT_DTYPE_F32, 1, 1, 32);
+    put_data(36);
     refuse("tensor \"t\": occurs twice");
 }
 

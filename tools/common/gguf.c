@@ -307,15 +307,16 @@ static specrt_status take_tensor(reader *r, gguf_tensor *t) {
     return SPECRT_STATUS_OK;
 }
 
-/* A tensor of an unknown type reaches to the next one, since writers store them in order. */
+/* A tensor of an unknown type reaches to the next one. */
 static uint64_t extent(const gguf_tensor *t, bool last, uint64_t data_bytes) {
     uint64_t next = last ? data_bytes : t[1].offset;
     return next > t->offset ? next - t->offset : 0;
 }
 
-/* Turns offsets into pointers. `tensors` are one part's. */
+/* Turns offsets into pointers. `tensors` are one part's; ggml stores them in order, and refuses
+ * other files, so no tensor may start before the end of the one before it. */
 static specrt_status place_tensors(reader *r, uint32_t alignment, gguf_tensor *tensors, int64_t n) {
-    uint64_t size = (uint64_t)(r->end - r->base), mask = (uint64_t)alignment - 1;
+    uint64_t size = (uint64_t)(r->end - r->base), mask = (uint64_t)alignment - 1, taken = 0;
     uint64_t start = ((uint64_t)(r->at - r->base) + mask) & ~mask;
     if (start > size) start = size;
     for (int64_t i = 0; i < n; i++) {
@@ -325,12 +326,18 @@ static specrt_status place_tensors(reader *r, uint32_t alignment, gguf_tensor *t
         if (t->offset & mask)
             return bad(r, "offset %" PRIu64 "; expected a multiple of %" PRIu32, t->offset,
                        alignment);
+        if (t->offset < taken)
+            return bad(r,
+                       "offset %" PRIu64 "; expected at least %" PRIu64
+                       ", the end of the tensor before it",
+                       t->offset, taken);
         if (t->offset > size - start || t->bytes > size - start - t->offset)
             return bad(r,
                        "%zu bytes at offset %" PRIu64 " of the data, which has %" PRIu64
                        " (is the download complete?)",
                        t->bytes, t->offset, size - start);
         t->data = r->base + start + t->offset;
+        taken = t->offset + t->bytes;
     }
     return SPECRT_STATUS_OK;
 }
