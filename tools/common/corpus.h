@@ -1,13 +1,21 @@
 /* corpus.h : documents from files, folders and pipes, in bounded memory.
  *
- * .txt .md and source code: plain text, cut into units of about 64 KiB at safe places (a newline
- * before an ASCII letter, so no tokenizer's result changes). .jsonl .json: one record per line or per
- * element of a top-level array, in ShareGPT, OpenAI-messages, Alpaca and plain-text shapes; told by
- * content. .gz and .zst are unpacked on the way; .bin (u16/u32) and .npy hold token ids; "-" is
- * stdin. Folders are walked in name order.
+ * What a file holds is told by its content and its name; gzip and zstd are told by content and unpacked
+ * on the way.
+ *   text   .txt .md, source code and all else: cut into units of about 64 KiB, at the first safe place
+ *          at or after each multiple of 64 KiB. Safe is a space between two ASCII letters, and a line
+ *          feed between visible text and a letter: there every splitter begins a new piece and no piece
+ *          changes, so the units give the very tokens the whole gives, provided a unit that `continues`
+ *          another gets no dummy prefix. NULs and CRLF are kept; a UTF-8 byte-order mark is dropped.
+ *   JSON   .jsonl and .json: values one per line or one after another, or the elements of top-level
+ *          arrays, as ShareGPT "conversations", OpenAI "messages", a prompt and its "output",
+ *          "response", "completion" or "answer", API "choices", plain "text" or "content", bare strings.
+ *   ids    .bin (u16, u32) and .npy (1-dimensional, or a document per row)
+ * Records over 64 MiB are bad records; text without a safe place for 64 MiB is cut there all the same.
+ * Folders are walked in name order without hidden files; what is no text in them is skipped and counted.
  *
- * One corpus is shared by all threads: corpus_next hands the next batch to whoever asks (reading is
- * serialised inside; parsing and UTF-8 repair run in the caller's thread). */
+ * One corpus is shared by all threads: corpus_next hands the next batch to whoever asks. Documents,
+ * unit hashes, digests and which shard a batch belongs to depend on the content alone. */
 #ifndef CORPUS_H
 #define CORPUS_H
 
@@ -17,14 +25,15 @@
 #include "specrt.h"
 
 typedef struct corpus_options {
-    bool all_messages;      /* false: only what the target would generate (assistant, output) */
-    const char *field;      /* take this field of each record instead of the known shapes; NULL */
-    bool strict;            /* a bad record is fatal */
-    bool token_ids;         /* --tokenizer none: accept .bin/.npy only */
-    int id_bytes;           /* width of .bin ids: 2 or 4; 0 is an error naming --id-bytes */
-    int32_t n_vocab;        /* ids must be below it; 0: unknown */
-    int64_t shard, n_shards; /* take batches i with i % n_shards == shard; 0, 0: all */
-    uint64_t seed;          /* of corpus_doc.unit_hash */
+    bool all_messages; /* false: only what the target would generate (assistant, output) */
+    const char *field; /* take this field of each record instead of the known shapes; NULL */
+    bool strict;       /* a bad record is fatal */
+    bool token_ids;    /* --tokenizer none: accept .bin/.npy only */
+    int id_bytes;      /* width of .bin ids: 2 or 4; 0 is an error naming --id-bytes */
+    int32_t n_vocab;   /* ids must be below it; 0: unknown */
+    int64_t shard,
+        n_shards;  /* this one's part: n_shards together take all, none twice; 0, 0: all */
+    uint64_t seed; /* of corpus_doc.unit_hash */
 } corpus_options;
 
 /* One document: a message, a completion, or a unit of a text file. Tokens never span documents. */
@@ -35,6 +44,7 @@ typedef struct corpus_doc {
     size_t n_ids;
     int32_t domain;     /* index of the --corpus argument it came from */
     bool completion;    /* the target would end it with a terminator */
+    bool continues;     /* a later unit of a text: nothing goes between it and the one before */
     uint64_t unit_hash; /* same for all documents of one record: decides hold-out */
 } corpus_doc;
 
@@ -46,32 +56,43 @@ typedef struct corpus_batch {
 
 #define CORPUS_EXAMPLES 5
 typedef struct corpus_stats {
-    uint64_t bytes_read;     /* before decompression */
-    uint64_t bytes_total;    /* sum of file sizes; 0 when a pipe is among them */
-    uint64_t n_files, n_records, n_docs, n_text_bytes;
-    uint64_t n_bad_records, n_replaced, n_forced_cuts; /* n_replaced: U+FFFD put in */
-    char bad_examples[CORPUS_EXAMPLES][256]; /* "file.jsonl:17: ..." the first few, in file order */
+    uint64_t bytes_read;      /* before unpacking; parts left to other shards count as read */
+    uint64_t bytes_total;     /* sum of file sizes; 0 when a pipe is among them */
+    uint64_t n_files;         /* read, or being read */
+    uint64_t n_skipped_files; /* in folders: no text, or JSON without a known field */
+    uint64_t n_records;       /* JSON records, text units, rows; bad ones too */
+    uint64_t n_docs, n_text_bytes;
+    uint64_t n_bad_records;
+    uint64_t n_replaced;    /* U+FFFD put in for invalid UTF-8 and lone surrogate escapes */
+    uint64_t n_forced_cuts; /* of text, at places that may change tokens */
+    char bad_examples[CORPUS_EXAMPLES][256]; /* "file.jsonl:17: ...", the first few in file order */
+    char skipped_examples[CORPUS_EXAMPLES][256];
 } corpus_stats;
 
 typedef struct corpus corpus;
 
-/* corpus_open() : list the files (missing or unreadable ones are an error here, before any work).
- *   paths : [n_paths] borrowed; each is a domain */
+/* corpus_open() : list the files. Missing and unreadable ones are an error here, before any work, and so
+ * are files named on their own that hold no text or only JSON without a known field.
+ *   paths : [n_paths] files, folders, "-"; each is a domain */
 specrt_status corpus_open(const char *const *paths, int n_paths, const corpus_options *options,
                           corpus **out, specrt_error *err);
 void corpus_close(corpus *c);
 
+/* corpus_open_memory() : one input in memory, borrowed; `name` tells what it holds as a path would. */
+specrt_status corpus_open_memory(const char *name, const void *bytes, size_t n,
+                                 const corpus_options *options, corpus **out, specrt_error *err);
+
 /* corpus_next() : fill the batch (zero-initialised before first use). n_docs == 0 with OK and
- * *end == true is the end; an empty batch may come earlier. Thread-safe. After an error every later
- * call returns the same error. */
+ * *end == true is the end. Thread-safe. After an error every later call returns it; of several errors
+ * at a time the one earliest in the files wins. */
 specrt_status corpus_next(corpus *c, corpus_batch *batch, bool *end, specrt_error *err);
 void corpus_batch_free(corpus_batch *batch);
 
 /* corpus_get_stats() : thread-safe snapshot. */
 void corpus_get_stats(corpus *c, corpus_stats *out);
 
-/* corpus_digest() : XXH64 over all bytes read, file by file, after the end; for provenance. Order of
- * threads does not matter. n_paths digests, one a domain. */
+/* corpus_digest() : of all content of a domain after the end, for provenance: XXH64 of each batch, seeded
+ * with its place and added up, so that packing and threads do not matter and shards' digests add up. */
 uint64_t corpus_digest(corpus *c, int domain);
 
 #endif

@@ -17,10 +17,9 @@ size_t utf8_repair(const char *text, size_t n, char *out, uint64_t *n_replaced);
 static inline uint32_t utf8_next(const uint8_t *p, int *len) {
     if (p[0] < 0x80) return *len = 1, p[0];
     if (p[0] < 0xE0) return *len = 2, (p[0] & 0x1Fu) << 6 | (p[1] & 0x3Fu);
-    if (p[0] < 0xF0)
-        return *len = 3, (p[0] & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
-    return *len = 4, (p[0] & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 |
-                     (p[3] & 0x3Fu);
+    if (p[0] < 0xF0) return *len = 3, (p[0] & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
+    return *len = 4,
+           (p[0] & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
 }
 
 /* utf8_put() : encode a code point (not a surrogate, <= 0x10FFFF). @return bytes written, 1..4. */
