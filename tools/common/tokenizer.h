@@ -15,8 +15,8 @@
 typedef struct tokenizer tokenizer;
 
 typedef enum token_type {
-    TOKEN_NORMAL,   /* produced from text; byte tokens too */
-    TOKEN_SPECIAL,  /* control and added tokens: BOS, EOS, chat delimiters, tool calls */
+    TOKEN_NORMAL,  /* produced from text; byte tokens too */
+    TOKEN_SPECIAL, /* control and added tokens: BOS, EOS, chat delimiters, tool calls */
     TOKEN_RESERVED, /* placeholders: <|reserved_special_token_7|>, <unused12>, holes in the id space */
 } token_type;
 
@@ -27,8 +27,8 @@ typedef enum token_type {
 specrt_status tokenizer_open(const char *path, tokenizer **out, specrt_error *err);
 void tokenizer_close(tokenizer *tok);
 
-const char *tokenizer_name(const tokenizer *tok);  /* "llama3 (tiktoken)" */
-int32_t tokenizer_n_vocab(const tokenizer *tok);   /* ids are [0, n_vocab), specials included */
+const char *tokenizer_name(const tokenizer *tok); /* "llama3 (tiktoken)" */
+int32_t tokenizer_n_vocab(const tokenizer *tok);  /* ids are [0, n_vocab), specials included */
 int32_t tokenizer_n_normal(const tokenizer *tok);
 token_type tokenizer_type(const tokenizer *tok, int32_t id);
 

@@ -12,6 +12,7 @@
 #define TOKENIZER_IMPL_H
 
 #include "io.h"
+#include "tok_unicode.h"
 #include "tokenizer.h"
 
 #define TOK_MAX_VOCAB       (1 << 21) /* ids; the largest known vocabulary has 262,144 */
@@ -46,7 +47,8 @@ typedef enum tok_split_kind {
     TOK_SPLIT_SPACES, /* before a space that follows another character (SentencePiece words) */
     TOK_SPLIT_SPACE,  /* before every space (Metaspace with split) */
     TOK_SPLIT_GPT2,
-    TOK_SPLIT_LLAMA3, /* llama-bpe and cl100k */
+    TOK_SPLIT_LLAMA3, /* llama-bpe */
+    TOK_SPLIT_CL100K,
     TOK_SPLIT_QWEN2,
     TOK_SPLIT_QWEN35,
     TOK_SPLIT_O200K,
@@ -73,8 +75,6 @@ typedef enum tok_prefix {
     TOK_PREFIX_ALWAYS,     /* before any text that is not empty */
     TOK_PREFIX_IF_MISSING, /* unless it begins with a space */
 } tok_prefix;
-
-typedef struct tok_unicode tok_unicode; /* tok_unicode.h */
 
 struct tokenizer {
     const char *path; /* of the file being loaded, for messages; borrowed, NULL afterwards */
@@ -103,12 +103,12 @@ struct tokenizer {
     tok_custom_split custom;
 
     /* Compiled by tokenizer_finish(). */
-    size_t pool_n, pool_capacity, merges_capacity;
-    int32_t tokens_capacity, terminators_capacity;
+    size_t pool_n, pool_capacity, tokens_capacity, terminators_capacity;
+    size_t merges_capacity, n_scores, scores_capacity;
     int32_t n_normal;
     int32_t n_symbols;     /* n_vocab, then code points that occur in tokens without being one */
     int32_t byte_ids[256]; /* the symbol of a byte (bytes), or its byte token (chars) */
-    int32_t *index;        /* bytes -> id, open addressing */
+    int32_t *index;        /* bytes -> symbol, open addressing */
     size_t index_mask;
     uint64_t *pairs;        /* left 21 bits, right 21, merge 22; all ones: empty */
     int pair_shift;         /* 64 - log2 of slots */
@@ -119,6 +119,23 @@ struct tokenizer {
     tok_unicode *unicode;
     uint8_t sha256[32];
 };
+
+/* A slot of the pair table. */
+#define TOK_ID_BITS    21
+#define TOK_MERGE_BITS 22
+#define TOK_PAIR_EMPTY UINT64_MAX
+
+static inline uint64_t tok_pair_key(int32_t left, int32_t right) {
+    return (uint64_t)left << TOK_ID_BITS | (uint64_t)right;
+}
+
+static inline uint64_t tok_pair_make(int32_t left, int32_t right, uint32_t merge) {
+    return tok_pair_key(left, right) << TOK_MERGE_BITS | merge;
+}
+
+static inline size_t tok_pair_slot(const tokenizer *tok, uint64_t key) {
+    return (size_t)(key * 0x9E3779B97F4A7C15u >> tok->pair_shift);
+}
 
 /* Filling. Messages name tok->path. */
 
@@ -140,10 +157,13 @@ specrt_status tok_add_terminator(tokenizer *tok, int32_t id, specrt_error *err);
 /* tok_reserve_ids() : make [n_vocab, n) holes. */
 specrt_status tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err);
 
-/* tok_index() : make tokenizer_find() work, for loaders that look tokens up (after their last
- * tok_set_token). Of tokens with equal bytes it finds a normal one before a byte token before a
- * special, then the lowest id. */
+/* tok_index() : make tok_find_symbol() work, for loaders that look tokens up after their last
+ * tok_set_token(). */
 specrt_status tok_index(tokenizer *tok, specrt_error *err);
+
+/* tok_find_symbol() : what merging can see: a normal token that is no byte token, the lowest id of
+ * equals, or an extra symbol (id >= n_vocab); TOK_NONE if there is none. */
+int32_t tok_find_symbol(const tokenizer *tok, const void *bytes, size_t n);
 
 /* tokenizer_finish() : check and compile, after the loader. */
 specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err);

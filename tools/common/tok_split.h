@@ -1,0 +1,16 @@
+/* tok_split.h : cutting text into the pieces of a known tokenizer's regular expression. */
+#ifndef TOK_SPLIT_H
+#define TOK_SPLIT_H
+
+#include "tokenizer_impl.h"
+
+/* tok_split() : the ends of the next 1..max pieces of text [n] from offset `from` < n, which is 0 or
+ * the end of a piece. Pieces tile the text. Not for TOK_SPLIT_CUSTOM.
+ * @return how many. */
+size_t tok_split(const tok_unicode *unicode, tok_split_kind kind, const uint8_t *text, size_t n,
+                 size_t from, size_t *ends, size_t max);
+
+/* tok_split_kind_name() : as in GGUF's tokenizer.ggml.pre: "llama-bpe". */
+const char *tok_split_kind_name(tok_split_kind kind);
+
+#endif

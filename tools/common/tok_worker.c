@@ -1,0 +1,217 @@
+/* tok_worker.c : encoding and counting documents. Pieces go through in batches: split, then hash and
+ * prefetch, then look up, so that the misses of a batch overlap. */
+#include <stdlib.h>
+#include "tok_bpe.h"
+#include "tok_cache.h"
+#include "tok_normalise.h"
+#include "tok_split.h"
+
+#define BATCH 256
+
+struct tok_worker {
+    const tokenizer *tok;
+    tok_cache cache;
+    tok_bpe_scratch bpe;
+    tok_normaliser normaliser;
+    void *custom;
+    id_list ids; /* of one batch, when counting */
+    size_t ends[BATCH];
+    tok_key keys[BATCH];
+    uint32_t sets[BATCH];
+};
+
+/* Where ids go: appended to a list, or counted. */
+typedef struct sink {
+    id_list *list;
+    uint64_t *counts, *n_tokens;
+} sink;
+
+specrt_status tok_worker_create(const tokenizer *tok, tok_worker **out, specrt_error *err) {
+    tok_worker *w = calloc(1, sizeof *w);
+    bool ok = w && tok_cache_init(&w->cache);
+    if (ok) w->tok = tok;
+    if (ok && tok->custom.scratch_new)
+        ok = (w->custom = tok->custom.scratch_new(tok->custom.state)) != NULL;
+    *out = ok ? w : NULL;
+    if (ok) return SPECRT_STATUS_OK;
+    tok_worker_free(w);
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "tokenizer: out of memory");
+}
+
+void tok_worker_free(tok_worker *w) {
+    if (!w) return;
+    if (w->custom && w->tok->custom.scratch_free) w->tok->custom.scratch_free(w->custom);
+    tok_cache_free(&w->cache);
+    tok_bpe_scratch_free(&w->bpe);
+    tok_normaliser_free(&w->normaliser);
+    free(w->ids.ids);
+    free(w);
+}
+
+/* Room for `more` ids. */
+static bool reserve(id_list *list, size_t more) {
+    if (list->n + more <= list->capacity) return true;
+    size_t capacity = list->n + more + list->capacity / 2;
+    int32_t *bigger = realloc(list->ids, capacity * sizeof *bigger);
+    if (!bigger) return false;
+    list->ids = bigger;
+    list->capacity = capacity;
+    return true;
+}
+
+/* ---- one piece ---- */
+
+/* A piece the cache does not know: a token as it stands, or merged. @return ids; SIZE_MAX: no memory */
+static size_t encode_new(tok_worker *w, tok_key key, const uint8_t *piece, size_t n, int32_t *out) {
+    const tokenizer *tok = w->tok;
+    size_t count = 0;
+    if (tok->ignore_merges) {
+        int32_t id = tok_find_symbol(tok, piece, n);
+        if (id != TOK_NONE && id < tok->n_vocab) out[count++] = id;
+    }
+    if (!count) count = tok_bpe(tok, &w->bpe, piece, n, out);
+    if (n <= TOK_CACHE_MAX_BYTES && count != SIZE_MAX)
+        tok_cache_put(&w->cache, key, piece, n, out, count);
+    return count;
+}
+
+/* A piece that is no inline slot: in a record of the cache, or new. */
+static size_t encode_slow(tok_worker *w, tok_key key, size_t set, const uint8_t *piece, size_t n,
+                          int32_t *out) {
+    const tok_slot *slot = n <= TOK_CACHE_MAX_BYTES ? tok_cache_find(&w->cache, key, set) : NULL;
+    size_t count;
+    const int32_t *ids = slot ? tok_cache_ids(&w->cache, slot, piece, n, &count) : NULL;
+    if (!ids) return encode_new(w, key, piece, n, out);
+    memcpy(out, ids, count * sizeof *out);
+    return count;
+}
+
+/* ---- one batch ---- */
+
+static inline tok_key make_key(const uint8_t *text, size_t n_text, size_t begin, size_t n) {
+    if (n > TOK_CACHE_INLINE_BYTES)
+        return n <= TOK_CACHE_MAX_BYTES ? tok_key_long(text + begin, n) : TOK_KEY_NONE;
+    if (begin + 16 <= n_text) return tok_key_short(text + begin, n);
+    uint8_t padded[16] = {0};
+    memcpy(padded, text + begin, n);
+    return tok_key_short(padded, n);
+}
+
+static void prepare_batch(tok_worker *w, const uint8_t *text, size_t n, size_t from,
+                          size_t n_pieces) {
+    for (size_t i = 0; i < n_pieces; i++) {
+        tok_key key = make_key(text, n, from, w->ends[i] - from);
+        size_t set = tok_cache_set(key);
+        w->keys[i] = key;
+        w->sets[i] = (uint32_t)set;
+        __builtin_prefetch(w->cache.sets[set]);
+        from = w->ends[i];
+    }
+}
+
+/* @return the ids written at `out`, which has room for one per byte and three more; SIZE_MAX: no
+ * memory. */
+static size_t encode_batch(tok_worker *w, const uint8_t *text, size_t n, size_t from,
+                           size_t n_pieces, int32_t *out) {
+    prepare_batch(w, text, n, from, n_pieces);
+    int32_t *begin = out;
+    for (size_t i = 0; i < n_pieces; i++) {
+        size_t end = w->ends[i];
+        const tok_slot *slot = tok_cache_find(&w->cache, w->keys[i], w->sets[i]);
+        if (slot && slot->n_ids <= TOK_CACHE_INLINE_IDS) {
+            memcpy(out, slot->ids, sizeof slot->ids);
+            out += slot->n_ids;
+        } else {
+            size_t count = encode_slow(w, w->keys[i], w->sets[i], text + from, end - from, out);
+            if (count == SIZE_MAX) return SIZE_MAX;
+            out += count;
+        }
+        from = end;
+    }
+    return (size_t)(out - begin);
+}
+
+static bool put_batch(tok_worker *w, const sink *to, const uint8_t *text, size_t n, size_t from,
+                      size_t n_pieces) {
+    id_list *list = to->list ? to->list : &w->ids;
+    if (!to->list) list->n = 0;
+    if (!reserve(list, w->ends[n_pieces - 1] - from + TOK_CACHE_INLINE_IDS)) return false;
+    int32_t *ids = list->ids + list->n;
+    size_t count = encode_batch(w, text, n, from, n_pieces, ids);
+    if (count == SIZE_MAX) return false;
+    list->n += count;
+    if (to->list) return true;
+    for (size_t i = 0; i < count; i++) to->counts[ids[i]]++;
+    *to->n_tokens += count;
+    return true;
+}
+
+/* ---- documents ---- */
+
+static size_t split(tok_worker *w, const uint8_t *text, size_t n, size_t from) {
+    const tokenizer *tok = w->tok;
+    if (tok->split == TOK_SPLIT_CUSTOM)
+        return tok->custom.next(tok->custom.state, w->custom, text, n, from, w->ends, BATCH);
+    return tok_split(tok->unicode, tok->split, text, n, from, w->ends, BATCH);
+}
+
+static bool put_segment(tok_worker *w, const sink *to, bool first, const uint8_t *text, size_t n) {
+    if (!tok_normalise(w->tok, &w->normaliser, first, &text, &n)) return false;
+    for (size_t from = 0; from < n;) {
+        size_t n_pieces = split(w, text, n, from);
+        if (!put_batch(w, to, text, n, from, n_pieces)) return false;
+        from = w->ends[n_pieces - 1];
+    }
+    return true;
+}
+
+/* The longest raw token at p, or TOK_NONE. */
+static int32_t raw_at(const tokenizer *tok, const uint8_t *text, size_t n, size_t p) {
+    for (int32_t i = tok->raw_begin[text[p]]; i < tok->raw_begin[text[p] + 1]; i++) {
+        const tok_token *token = &tok->tokens[tok->raw_ids[i]];
+        if (token->n <= n - p && memcmp(tok->pool + token->offset, text + p, token->n) == 0)
+            return tok->raw_ids[i];
+    }
+    return TOK_NONE;
+}
+
+static bool put_id(const sink *to, int32_t id) {
+    if (to->list) {
+        if (!reserve(to->list, 1)) return false;
+        to->list->ids[to->list->n++] = id;
+    } else {
+        to->counts[id]++;
+        ++*to->n_tokens;
+    }
+    return true;
+}
+
+static bool put_document(tok_worker *w, const sink *to, const uint8_t *text, size_t n) {
+    const tokenizer *tok = w->tok;
+    size_t begin = 0;
+    for (size_t p = 0; tok->raw_begin[256] && p < n;) {
+        int32_t id = raw_at(tok, text, n, p);
+        if (id == TOK_NONE) {
+            p++;
+            continue;
+        }
+        if (!put_segment(w, to, begin == 0, text + begin, p - begin) || !put_id(to, id))
+            return false;
+        begin = p += tok->tokens[id].n;
+    }
+    return put_segment(w, to, begin == 0, text + begin, n - begin);
+}
+
+static specrt_status run(tok_worker *w, const sink *to, const char *text, size_t n) {
+    bool ok = put_document(w, to, (const uint8_t *)text, n);
+    return ok ? SPECRT_STATUS_OK : SPECRT_STATUS_NO_MEMORY;
+}
+
+specrt_status tok_encode(tok_worker *w, const char *text, size_t n, id_list *out) {
+    return run(w, &(sink){.list = out}, text, n);
+}
+
+specrt_status tok_count(tok_worker *w, const char *text, size_t n, uint64_t *counts,
+                        uint64_t *n_tokens) {
+    return run(w, &(sink){.counts = counts, .n_tokens = n_tokens}, text, n);
+}

@@ -1,0 +1,163 @@
+/* tokenizer.c : opening a tokenizer of any kind, and what can be asked of it. */
+#include "tokenizer_impl.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- which loader ---- */
+
+static bool is_base64_line(const file_view *file) {
+    size_t i = 0;
+    while (i < file->n && i < 2 * TOK_MAX_TOKEN_BYTES && file->bytes[i] > ' ') i++;
+    return i > 0 && i + 1 < file->n && file->bytes[i] == ' ' && file->bytes[i + 1] >= '0' &&
+           file->bytes[i + 1] <= '9';
+}
+
+static bool is_tiktoken(const file_view *file) {
+    bool gzip = file->n > 2 && file->bytes[0] == 0x1F && file->bytes[1] == 0x8B;
+    return gzip || is_base64_line(file);
+}
+
+typedef struct tok_loader {
+    bool (*recognise)(const file_view *file);
+    specrt_status (*load)(tokenizer *tok, const file_view *file, specrt_error *err);
+} tok_loader;
+
+static const tok_loader loaders[] = {
+    {is_tiktoken, tok_load_tiktoken},
+};
+
+static specrt_status load(tokenizer *tok, const file_view *file, specrt_error *err) {
+    for (size_t i = 0; i < sizeof loaders / sizeof loaders[0]; i++)
+        if (loaders[i].recognise(file)) return loaders[i].load(tok, file, err);
+    /* A SentencePiece model is a protobuf whose first field is a piece. */
+    if (file->n > 2 && file->bytes[0] == 0x0A)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: looks like a SentencePiece model; give the model's "
+                                "tokenizer.json or a GGUF of it",
+                                tok->path);
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                            "%s: not a tokenizer; expected a tiktoken rank file, a tokenizer.json "
+                            "or a GGUF",
+                            tok->path);
+}
+
+/* ---- folders ---- */
+
+/* How likely a file of a model folder is the tokenizer to take; 0: not one. */
+static int folder_rank(const char *name) {
+    size_t n = strlen(name);
+    if (strcmp(name, "tokenizer.json") == 0) return 4;
+    if (strcmp(name, "tokenizer.model") == 0) return 3;
+    if (n > 9 && strcmp(name + n - 9, ".tiktoken") == 0) return 2;
+    if (n > 5 && strcmp(name + n - 5, ".gguf") == 0) return 1;
+    return 0;
+}
+
+/* The best file of a folder, the first in name order of equals; NULL if there is none. */
+static char *folder_pick(const char *folder) {
+    DIR *dir = opendir(folder);
+    if (!dir) return NULL;
+    char best[256] = "";
+    for (struct dirent *e; (e = readdir(dir));) {
+        int better = folder_rank(e->d_name) - folder_rank(best);
+        if (better > 0 || (better == 0 && best[0] && strcmp(e->d_name, best) < 0))
+            snprintf(best, sizeof best, "%s", e->d_name);
+    }
+    closedir(dir);
+    char *path = NULL;
+    if (folder_rank(best) == 0 || asprintf(&path, "%s/%s", folder, best) < 0) return NULL;
+    return path;
+}
+
+static specrt_status open_file(const char *path, tokenizer *tok, specrt_error *err) {
+    file_view file;
+    specrt_status status = file_map(path, &file, err);
+    if (status) return status;
+    tok->path = path;
+    tok->unknown_id = TOK_NONE;
+    status = load(tok, &file, err);
+    if (!status) status = tokenizer_finish(tok, err);
+    tok->path = NULL;
+    file_unmap(&file);
+    return status;
+}
+
+specrt_status tokenizer_open(const char *path, tokenizer **out, specrt_error *err) {
+    *out = NULL;
+    struct stat st;
+    char *inside = NULL;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && !(inside = folder_pick(path)))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: no tokenizer in this folder; expected tokenizer.json, "
+                                "tokenizer.model, *.tiktoken or *.gguf",
+                                path);
+    tokenizer *tok = calloc(1, sizeof *tok);
+    specrt_status status =
+        tok ? open_file(inside ? inside : path, tok, err)
+            : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
+    free(inside);
+    if (status)
+        tokenizer_close(tok);
+    else
+        *out = tok;
+    return status;
+}
+
+void tokenizer_close(tokenizer *tok) {
+    if (!tok) return;
+    if (tok->custom.state_free) tok->custom.state_free(tok->custom.state);
+    tok_unicode_free(tok->unicode);
+    void *owned[] = {tok->tokens, tok->scores, tok->pool,      tok->terminators, tok->merges,
+                     tok->index,  tok->pairs,  tok->merge_ids, tok->merge_ranks, tok->raw_ids};
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) free(owned[i]);
+    free(tok);
+}
+
+/* ---- accessors ---- */
+
+const char *tokenizer_name(const tokenizer *tok) {
+    return tok->name;
+}
+
+int32_t tokenizer_n_vocab(const tokenizer *tok) {
+    return tok->n_vocab;
+}
+
+int32_t tokenizer_n_normal(const tokenizer *tok) {
+    return tok->n_normal;
+}
+
+token_type tokenizer_type(const tokenizer *tok, int32_t id) {
+    if (id < 0 || id >= tok->n_vocab) return TOKEN_RESERVED;
+    return (token_type)tok->tokens[id].type;
+}
+
+const uint8_t *tokenizer_bytes(const tokenizer *tok, int32_t id, size_t *n) {
+    bool hole = id < 0 || id >= tok->n_vocab || tok->tokens[id].n == 0;
+    *n = hole ? 0 : tok->tokens[id].n;
+    return hole ? NULL : tok->pool + tok->tokens[id].offset;
+}
+
+int32_t tokenizer_find(const tokenizer *tok, const void *bytes, size_t n) {
+    int32_t found = tok_find_symbol(tok, bytes, n);
+    if (found >= 0 && found < tok->n_vocab) return found;
+    if (tok->chars && n == 1 && tok->byte_ids[*(const uint8_t *)bytes] != TOK_NONE)
+        return tok->byte_ids[*(const uint8_t *)bytes];
+    for (int32_t id = 0; id < tok->n_vocab; id++) {
+        const tok_token *token = &tok->tokens[id];
+        if (n && token->n == n && memcmp(tok->pool + token->offset, bytes, n) == 0) return id;
+    }
+    return TOK_NONE;
+}
+
+const int32_t *tokenizer_terminators(const tokenizer *tok, int32_t *n) {
+    *n = tok->n_terminators;
+    return tok->terminators;
+}
+
+void tokenizer_fingerprint(const tokenizer *tok, uint8_t sha256[32]) {
+    memcpy(sha256, tok->sha256, 32);
+}
