@@ -45,7 +45,7 @@ specrt_status engine_cache_create(const engine_model *m, int32_t n_context, engi
     if (c) {
         c->m = m;
         c->n_context = n_context;
-        c->n_slots = n_context + ENGINE_MAX_BATCH;
+        c->n_slots = n_context + ENGINE_MAX_OPEN;
         c->n_score_rows = 4 * parallel_pool_threads(m->pool);
         size_t floats = lay_arrays(c, NULL);
         float *block = (float *)malloc(floats * sizeof *block);
@@ -72,6 +72,7 @@ int32_t engine_cache_length(const engine_cache *c) {
 
 void engine_cache_truncate(engine_cache *c, int32_t n_tokens) {
     if (n_tokens < c->length) c->length = n_tokens;
+    c->n_open = 0;
 }
 
 void engine_tap(engine_cache *c, const int32_t *layers, int32_t n_layers, float *out) {
@@ -96,6 +97,7 @@ void engine_keep(engine_cache *c, const int32_t *nodes, int32_t n) {
         }
     }
     c->length += n;
+    c->n_open = 0;
 }
 
 specrt_status engine_prefill(engine_cache *c, const int32_t *tokens, int32_t n, float *hidden,
@@ -104,6 +106,7 @@ specrt_status engine_prefill(engine_cache *c, const int32_t *tokens, int32_t n, 
     int32_t nodes[ENGINE_MAX_BATCH];
     int32_t d = c->m->config.d_model;
     for (int32_t i = 0; i < ENGINE_MAX_BATCH; i++) nodes[i] = i;
+    c->n_open = 0;
     if (n < 1 || n > c->n_context - c->length) return SPECRT_STATUS_BAD_ARG;
     for (int32_t done = 0; done < n;) {
         int32_t k = n - done < ENGINE_MAX_BATCH ? n - done : ENGINE_MAX_BATCH;

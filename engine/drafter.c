@@ -313,15 +313,16 @@ static void fuse_eagle3(const engine_drafter *d, engine_cache *c, const float *f
 }
 
 specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
-                           const float *features, int32_t width, int32_t n, const uint64_t *masks,
+                           const float *features, int32_t width, int32_t n, const int32_t *parents,
                            float *hidden, float *query) {
     const engine_config *k = &c->m->config;
     size_t bytes = sizeof(float) * (size_t)n * (size_t)k->d_model;
     if (width != k->d_model && !(d->eagle3 && width == 3 * k->d_model))
         return SPECRT_STATUS_BAD_ARG;
-    specrt_status status = engine_begin(c, n, masks);
-    if (status == SPECRT_STATUS_OK) status = engine_embed(d->target, tokens, n, c->normed);
+    if (!engine_tokens_valid(d->target, tokens, n)) return SPECRT_STATUS_BAD_ARG;
+    specrt_status status = engine_begin(c, n, parents);
     if (status != SPECRT_STATUS_OK) return status;
+    engine_embed(d->target, tokens, n, c->normed);
     if (d->eagle3)
         fuse_eagle3(d, c, features, width);
     else

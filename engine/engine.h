@@ -41,40 +41,40 @@ void engine_embedding(const engine_model *m, specrt_head_desc *out);
 
 typedef struct engine_cache engine_cache;
 
-#define ENGINE_MAX_BATCH 64 /* tokens of one pass: the width of an ancestor mask */
+#define ENGINE_MAX_BATCH 64  /* tokens of one pass */
+#define ENGINE_MAX_OPEN  256 /* nodes computed but not committed */
 
-/* engine_cache_create() : room for n_context positions (0: the model's) and a batch beyond them. */
+/* engine_cache_create() : room for n_context positions (0: the model's) and the open nodes. */
 specrt_status engine_cache_create(const engine_model *m, int32_t n_context, engine_cache **out,
                                   specrt_error *err);
 void engine_cache_close(engine_cache *c);
 
-int32_t engine_cache_length(const engine_cache *c);            /* committed tokens */
-void engine_cache_truncate(engine_cache *c, int32_t n_tokens); /* forget all after the first n */
+int32_t engine_cache_length(const engine_cache *c); /* committed tokens */
 
-/* engine_forward() : run tokens [n] after the committed ones; commits nothing.
- *   masks  : u64 [n], bit j of masks[i]: node j is an ancestor of i or i itself; parents come before
- *            children. NULL: a chain. A node's position is length + depth.
- *   hidden : f32 [n, d_model] after the final norm; may be NULL
- *   logits : f32 [n, n_vocab]; may be NULL
- * @return OK; BAD_ARG for n outside [1, ENGINE_MAX_BATCH], a token outside the vocabulary, or a batch
- * beyond the context. Never allocates. */
+/* engine_cache_truncate() : forget open nodes and all committed tokens after the first n. */
+void engine_cache_truncate(engine_cache *c, int32_t n_tokens);
+
+/* engine_forward() : run tokens [n] as new open nodes; commits nothing. Open nodes are numbered from
+ * 0 since the last engine_keep or engine_cache_truncate.
+ *   parents : i32 [n], the open node each follows, -1: the committed tokens. NULL: each follows the
+ *             one before it. A node's position is length + depth.
+ *   hidden  : f32 [n, d_model] after the final norm; may be NULL
+ *   logits  : f32 [n, n_vocab]; may be NULL
+ * @return OK; BAD_ARG for n outside [1, ENGINE_MAX_BATCH], a token outside the vocabulary, a parent that is not
+ * an earlier node, or nodes beyond the context or ENGINE_MAX_OPEN. Never allocates. */
 specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
-                             const uint64_t *masks, float *hidden, float *logits);
+                             const int32_t *parents, float *hidden, float *logits);
 
 /* engine_tap() : also keep the residual stream before the given layers (EAGLE-3's features).
  *   layers : [n_layers <= 3] ascending; out : f32 [ENGINE_MAX_BATCH, n_layers * d_model], borrowed by
  *            the cache until the next engine_tap; NULL ends it */
 void engine_tap(engine_cache *c, const int32_t *layers, int32_t n_layers, float *out);
 
-/* engine_embed() : rows of the input embedding, i32 [n] -> f32 [n, d_model].
- * @return BAD_ARG for a token outside the vocabulary. */
-specrt_status engine_embed(const engine_model *m, const int32_t *tokens, int32_t n, float *out);
-
 /* engine_score() : the target head on hidden states, f32 [n, d_model] -> [n, n_vocab]. */
 void engine_score(const engine_model *m, const float *hidden, int32_t n, float *logits);
 
-/* engine_keep() : commit nodes of the last batch, in path order (ascending, each an ancestor of the
- * next). */
+/* engine_keep() : commit open nodes [n], a path in order (each the parent of the next, the first
+ * following the committed tokens), and forget the others. */
 void engine_keep(engine_cache *c, const int32_t *nodes, int32_t n);
 
 /* engine_prefill() : run and commit tokens [n] in chunks.
@@ -110,12 +110,12 @@ specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, e
                                    specrt_error *err);
 
 /* engine_draft() : one drafter pass over a batch; commits nothing (engine_keep does).
- *   tokens   : i32 [n], masks as in engine_forward
+ *   tokens   : i32 [n], parents as in engine_forward
  *   features : f32 [n, width], width d_model, or 3 d_model for EAGLE-3's tapped features
  *   hidden   : f32 [n, d_model], the features of the next level
  *   query    : f32 [n, d_model], what the head multiplies; equals hidden for EAGLE-1/2 */
 specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
-                           const float *features, int32_t width, int32_t n, const uint64_t *masks,
+                           const float *features, int32_t width, int32_t n, const int32_t *parents,
                            float *hidden, float *query);
 
 #endif

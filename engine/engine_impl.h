@@ -35,11 +35,11 @@ struct engine_model {
 
 struct engine_cache {
     const engine_model *m;
-    int32_t n_context, length, n_slots; /* slots: n_context + ENGINE_MAX_BATCH */
+    int32_t n_context, length, n_slots; /* slots: n_context + ENGINE_MAX_OPEN */
     float *keys, *values;               /* [n_layers, n_kv_heads, n_slots, d_head] */
-    int32_t n_batch;
-    int32_t depth[ENGINE_MAX_BATCH];
-    int32_t path[ENGINE_MAX_BATCH][ENGINE_MAX_BATCH]; /* ancestors of a node, itself last */
+    int32_t n_open, n_batch;            /* the batch is the last n_batch of the open nodes */
+    int32_t depth[ENGINE_MAX_OPEN];
+    uint8_t path[ENGINE_MAX_OPEN][ENGINE_MAX_OPEN]; /* ancestors of a node, itself last */
     /* Scratch, rows of the batch. */
     float *x, *normed, *q, *k, *v, *attended, *gate, *up;
     float *input;  /* [ENGINE_MAX_BATCH, m->d_input] of drafters */
@@ -55,12 +55,17 @@ struct engine_cache {
 void engine_product(const engine_model *m, const engine_matrix *w, const float *x, int32_t n,
                     float *out);
 
+bool engine_tokens_valid(const engine_model *m, const int32_t *tokens, int32_t n);
+
+/* Rows of the input embedding, i32 [n] -> f32 [n, d_model]. */
+void engine_embed(const engine_model *m, const int32_t *tokens, int32_t n, float *out);
+
 /* RMSNorm of rows [n, width]; in place is fine. */
 void engine_norm(const float *x, const float *weight, int32_t n, int32_t width, float epsilon,
                  float *out);
 
-/* Lay out a batch (engine_forward's n and masks): depths, paths, rotations. */
-specrt_status engine_begin(engine_cache *c, int32_t n, const uint64_t *masks);
+/* Open a batch (engine_forward's n and parents): depths, paths, rotations. */
+specrt_status engine_begin(engine_cache *c, int32_t n, const int32_t *parents);
 
 /* One decoder layer on c->x. `input` is what attention reads, [n, n_cols of q]; NULL: the layer's own
  * norm of c->x. */

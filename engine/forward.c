@@ -46,30 +46,35 @@ void engine_product(const engine_model *m, const engine_matrix *w, const float *
 
 /* ---- the batch: depths, paths, positions --------------------------------------------------------- */
 
-/* @return false unless masks describe a forest whose parents come first. */
-static bool lay_out(engine_cache *c, const uint64_t *masks, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        uint64_t below = (UINT64_C(1) << i) - 1, mask = masks ? masks[i] : below | UINT64_C(1) << i;
-        if ((mask & ~below) != UINT64_C(1) << i) return false;
-        int32_t depth = 0;
-        for (int32_t j = 0; j < i; j++)
-            if (mask >> j & 1) c->path[i][depth++] = j;
-        c->path[i][depth] = i;
-        c->depth[i] = depth;
-        /* The ancestors of my parent are my ancestors. */
-        if (depth &&
-            memcmp(c->path[i], c->path[c->path[i][depth - 1]], sizeof(int32_t) * (size_t)depth))
-            return false;
+/* Number the batch after the nodes already open. @return false if that is not a forest that fits. */
+static bool lay_out(engine_cache *c, const int32_t *parents, int32_t n) {
+    int32_t first = c->n_open;
+    if (first + n > ENGINE_MAX_OPEN) return false;
+    for (int32_t node = first; node < first + n; node++) {
+        int32_t parent = parents ? parents[node - first] : node - 1;
+        if (parent < -1 || parent >= node) return false;
+        int32_t depth = parent < 0 ? 0 : c->depth[parent] + 1;
+        if (c->length + depth >= c->n_context) return false;
+        if (depth) memcpy(c->path[node], c->path[parent], (size_t)depth);
+        c->path[node][depth] = (uint8_t)node;
+        c->depth[node] = depth;
     }
+    c->n_open += n;
     c->n_batch = n;
     return true;
+}
+
+/* The open node of a row of the batch. */
+static int32_t node_of(const engine_cache *c, int32_t row) {
+    return c->n_open - c->n_batch + row;
 }
 
 static void prepare_rope(engine_cache *c) {
     int32_t d = c->m->config.d_head;
     for (int32_t i = 0; i < c->n_batch; i++)
         for (int32_t j = 0; j < d / 2; j++) {
-            double angle = (double)(c->length + c->depth[i]) * (double)c->m->rope_frequency[j];
+            double angle =
+                (double)(c->length + c->depth[node_of(c, i)]) * (double)c->m->rope_frequency[j];
             c->rope[(int64_t)i * d + 2 * j] = (float)cos(angle);
             c->rope[(int64_t)i * d + 2 * j + 1] = (float)sin(angle);
         }
@@ -89,6 +94,7 @@ static void place_keys(engine_cache *c, const engine_layer *layer, int32_t index
     bool adjacent = c->m->rope_adjacent;
     for (int32_t i = 0; i < c->n_batch; i++) {
         const float *cos_sin = c->rope + (int64_t)i * k->d_head;
+        int32_t slot = c->length + node_of(c, i);
         for (int32_t h = 0; h < k->n_heads; h++) {
             float *q = c->q + ((int64_t)i * k->n_heads + h) * k->d_head;
             if (layer->q_norm) rms_norm(q, layer->q_norm, k->d_head, k->rms_epsilon, q);
@@ -100,36 +106,40 @@ static void place_keys(engine_cache *c, const engine_layer *layer, int32_t index
             size_t bytes = sizeof(float) * (size_t)k->d_head;
             if (layer->k_norm) rms_norm(key, layer->k_norm, k->d_head, k->rms_epsilon, key);
             rope_head(key, cos_sin, k->d_head, adjacent);
-            memcpy(cache_row(c, c->keys, index, h, c->length + i), key, bytes);
-            memcpy(cache_row(c, c->values, index, h, c->length + i), value, bytes);
+            memcpy(cache_row(c, c->keys, index, h, slot), key, bytes);
+            memcpy(cache_row(c, c->values, index, h, slot), value, bytes);
         }
     }
+}
+
+/* Where the key of position j lies: committed ones first, then ancestors along the path. */
+static int64_t slot_of(const engine_cache *c, const uint8_t *path, int32_t j) {
+    return j < c->length ? j : c->length + path[j - c->length];
 }
 
 /* One query head over its keys in order of position: committed ones, then ancestors in the batch. */
 static void attend(const engine_cache *c, int32_t layer, int32_t row, int32_t head, float *scores) {
     const engine_config *k = &c->m->config;
     int32_t d = k->d_head, kv = head / (k->n_heads / k->n_kv_heads);
-    int32_t n_keys = c->length + c->depth[row] + 1;
+    const uint8_t *path = c->path[node_of(c, row)];
+    int32_t n_keys = c->length + c->depth[node_of(c, row)] + 1;
     const float *q = c->q + ((int64_t)row * k->n_heads + head) * d;
     const float *keys = cache_row(c, c->keys, layer, kv, 0);
     const float *values = cache_row(c, c->values, layer, kv, 0);
     float *out = c->attended + ((int64_t)row * k->n_heads + head) * d;
     float scale = 1.0f / sqrtf((float)d), best = -INFINITY;
-#define SLOT(j) ((j) < c->length ? (j) : c->length + c->path[row][(j)-c->length])
     for (int32_t j = 0; j < n_keys; j++) {
-        scores[j] = scale * dot(q, keys + (int64_t)SLOT(j) * d, d);
+        scores[j] = scale * dot(q, keys + slot_of(c, path, j) * d, d);
         if (scores[j] > best) best = scores[j];
     }
     float sum = 0;
     for (int32_t j = 0; j < n_keys; j++) sum += scores[j] = expf(scores[j] - best);
     memset(out, 0, sizeof(float) * (size_t)d);
     for (int32_t j = 0; j < n_keys; j++) {
-        const float *value = values + (int64_t)SLOT(j) * d;
+        const float *value = values + slot_of(c, path, j) * d;
         float weight = scores[j] / sum;
         for (int32_t i = 0; i < d; i++) out[i] += weight * value[i];
     }
-#undef SLOT
 }
 
 typedef struct attention {
@@ -195,15 +205,18 @@ void engine_layer_forward(engine_cache *c, int32_t layer, const float *input) {
     ffn_block(c, layer);
 }
 
-specrt_status engine_embed(const engine_model *m, const int32_t *tokens, int32_t n, float *out) {
+bool engine_tokens_valid(const engine_model *m, const int32_t *tokens, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= m->config.n_vocab) return false;
+    return true;
+}
+
+void engine_embed(const engine_model *m, const int32_t *tokens, int32_t n, float *out) {
     const specrt_segment *e = &m->embedding.segment;
     int32_t d = m->config.d_model;
-    for (int32_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || tokens[i] >= m->config.n_vocab) return SPECRT_STATUS_BAD_ARG;
+    for (int32_t i = 0; i < n; i++)
         specrt_row_decode(e->dtype, (const char *)e->rows + (size_t)tokens[i] * e->row_stride, d,
                           out + (int64_t)i * d);
-    }
-    return SPECRT_STATUS_OK;
 }
 
 /* EAGLE-3's features: row i of the tap is the residual before each tapped layer, side by side. */
@@ -214,20 +227,19 @@ static void tap_layer(engine_cache *c, int32_t layer) {
             memcpy(c->tap + (i * n_tap + t) * d, c->x + i * d, d * sizeof(float));
 }
 
-specrt_status engine_begin(engine_cache *c, int32_t n, const uint64_t *masks) {
-    if (n < 1 || n > ENGINE_MAX_BATCH || !lay_out(c, masks, n)) return SPECRT_STATUS_BAD_ARG;
-    for (int32_t i = 0; i < n; i++)
-        if (c->length + c->depth[i] >= c->n_context) return SPECRT_STATUS_BAD_ARG;
+specrt_status engine_begin(engine_cache *c, int32_t n, const int32_t *parents) {
+    if (n < 1 || n > ENGINE_MAX_BATCH || !lay_out(c, parents, n)) return SPECRT_STATUS_BAD_ARG;
     prepare_rope(c);
     return SPECRT_STATUS_OK;
 }
 
 specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
-                             const uint64_t *masks, float *hidden, float *logits) {
+                             const int32_t *parents, float *hidden, float *logits) {
     const engine_config *k = &c->m->config;
-    specrt_status status = engine_begin(c, n, masks);
-    if (status == SPECRT_STATUS_OK) status = engine_embed(c->m, tokens, n, c->x);
+    if (!engine_tokens_valid(c->m, tokens, n)) return SPECRT_STATUS_BAD_ARG;
+    specrt_status status = engine_begin(c, n, parents);
     if (status != SPECRT_STATUS_OK) return status;
+    engine_embed(c->m, tokens, n, c->x);
     for (int32_t layer = 0; layer < k->n_layers; layer++) {
         tap_layer(c, layer);
         engine_layer_forward(c, layer, NULL);
