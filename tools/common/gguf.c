@@ -350,9 +350,9 @@ static specrt_status take_tensors(reader *r, gguf *g, const part *p, uint64_t n)
     if (!grown) return no_memory(r);
     g->tensors = grown;
     gguf_tensor *mine = grown + g->n_tensors;
-    memset(mine, 0, (n + 1) * sizeof *mine);
     for (uint64_t i = 0; i < n; i++) {
         snprintf(r->where, sizeof r->where, "tensor %" PRIu64 " of %" PRIu64, i + 1, n);
+        memset(&mine[i], 0, sizeof mine[i]);
         TRY(take_tensor(r, &mine[i]));
     }
     g->n_tensors = (int64_t)total;
