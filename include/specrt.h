@@ -457,6 +457,8 @@ SPECRT_API specrt_status specrt_error_set(specrt_error *err, specrt_status statu
         err->status = status;
         vsnprintf(err->msg, sizeof err->msg, format, args);
         va_end(args);
+        for (char *p = err->msg; *p; p++) /* names from hostile files stay on one line */
+            if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
     }
     return status;
 }

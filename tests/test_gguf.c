@@ -244,8 +244,8 @@ static void test_truncated(void) {
 
 static void test_hostile_kvs(void) {
     start(3, 0, 1);
-    put_key("k", 13), put_u64(0);
-    refuse("key \"k\": value type 13");
+    put_key("k\n\033[31m", 13), put_u64(0);
+    refuse("key \"k??[31m\": value type 13");
     start(3, 0, 1);
     put_key("k", GGUF_STRING), put_u64(UINT64_MAX), put_u64(0);
     refuse("key \"k\": a string of 18446744073709551615 bytes");
