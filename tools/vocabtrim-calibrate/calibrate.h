@@ -1,0 +1,118 @@
+/* calibrate.h : what the files of vocabtrim-calibrate share: the parsed command line, the state of a
+ * run, and one prototype group per file. */
+#ifndef CALIBRATE_H
+#define CALIBRATE_H
+
+#include "cli.h"
+#include "corpus.h"
+#include "counts.h"
+#include "model.h"
+#include "select.h"
+#include "sweep.h"
+#include "tokenizer.h"
+
+enum { MAX_RATES = 64, MAX_DOMAINS = 64, DEFAULT_SIZE = 32768 };
+
+/* ---- options.c : the command line ---------------------------------------------------------------- */
+
+typedef struct calibrate_options {
+    cli_common common;
+
+    /* input */
+    const char *tokenizer; /* NULL with --merge alone; "none": the corpus holds ids */
+    cli_list corpus, merge;
+    const char *messages, *field, *provenance, *domain;
+    bool strict;
+    int64_t id_bytes, n_vocab;
+    const char *shard; /* "I/N"; NULL: from the scheduler */
+    int64_t shard_index, n_shards;
+
+    /* selection */
+    int64_t size, min_count; /* INT64_MIN: not given */
+    double mass, budget_mib; /* NaN: not given */
+    double holdout;          /* NaN: not given, the default */
+    const char *keep;
+    cli_list weights;
+    select_rule rule;
+    double rule_value;
+    bool rule_given;
+
+    /* speed and gate */
+    const char *model, *tensor, *accept_rate;
+    double target_params, draft_params, d_draft; /* 0: from the model */
+    double min_coverage;                         /* NaN: no gate */
+    bool allow_below;
+
+    /* output */
+    const char *counts_out, *report;
+    cli_list exports;
+} calibrate_options;
+
+/* options_parse() : @return -1 to go on, else the exit code. */
+int options_parse(calibrate_options *o, int argc, char **argv);
+void options_free(calibrate_options *o);
+
+/* options_counts_only() : a map task, which writes counts and nothing else. */
+bool options_counts_only(const calibrate_options *o);
+
+/* options_domain_names() : names of the --corpus arguments: as many trailing path components as tell
+ * them apart; "stdin" for "-"; --domain, or "corpus" beyond MAX_DOMAINS.
+ *   out : [o->corpus.n] owned strings */
+specrt_status options_domain_names(const calibrate_options *o, char ***out, specrt_error *err);
+
+/* options_keep() : ids of --keep (a list such as 5,7-9, or a file of them), ascending and distinct. */
+specrt_status options_keep(const calibrate_options *o, int32_t n_vocab, int32_t **ids, int32_t *n,
+                           specrt_error *err);
+
+/* options_weights() : f64 [c->n_domains], owned; NULL: none were given.
+ *   names : [o->corpus.n] domain of each --corpus argument */
+specrt_status options_weights(const calibrate_options *o, const counts *c, char *const *names,
+                              double **out, specrt_error *err);
+
+/* options_rates() : --accept-rate into m->rates. */
+specrt_status options_rates(const calibrate_options *o, speed_model *m, specrt_error *err);
+
+/* ---- count.c : corpus to counts, on all threads --------------------------------------------------- */
+
+/* count_corpus() : add what the corpus holds to `c`, whose vocabulary is set.
+ *   tok   : NULL: the corpus holds ids
+ *   names : [o->corpus.n] domain of each --corpus argument
+ *   stats : of the reading */
+specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, char *const *names,
+                           counts *c, corpus_stats *stats, specrt_error *err);
+
+/* ---- what a run found, for the reports ------------------------------------------------------------ */
+
+typedef struct calibration {
+    const calibrate_options *options;
+    const tokenizer *tok; /* NULL: ids, or counts alone */
+    counts counts;
+    double *weights; /* [counts.n_domains], or NULL */
+    int32_t *keep;
+    int32_t n_keep;
+    ranking ranking;
+    speed_model speed;
+    sweep sweep;
+    int32_t size;       /* chosen */
+    corpus_stats stats; /* zero with --merge alone */
+    double seconds;
+    bool has_head;
+    specrt_head_desc head;
+    const char *head_name;
+} calibration;
+
+/* calibration_coverage() : of the chosen size; split COUNTS_HOLDOUT may be NaN. */
+double calibration_coverage(const calibration *run, int split);
+
+/* ---- report.c, report_json.c, report_html.c ------------------------------------------------------- */
+
+void report_table(const calibration *run, FILE *out);
+
+/* report_json() : the --json object as one line; report_provenance() : what goes into the bundle.
+ * Both owned; NULL: no memory. */
+char *report_json(const calibration *run);
+char *report_provenance(const calibration *run);
+
+specrt_status report_html(const calibration *run, out_file *out, specrt_error *err);
+
+#endif

@@ -1,0 +1,197 @@
+/* count.c : corpus to counts. Every thread pulls batches and counts into dense arrays of its own, one
+ * for each split of the domain at hand, and adds them to the shared sparse counts when the domain
+ * changes. So memory does not grow with the number of domains times threads, and sums, being exact, do
+ * not depend on who counted what. */
+#include "calibrate.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "parallel.h"
+#include "progress.h"
+
+typedef struct job {
+    const calibrate_options *options;
+    const tokenizer *tok;
+    char *const *names; /* by --corpus argument */
+    corpus *corpus;
+    counts *total;
+    uint64_t holdout_limit; /* unit hashes below it are held out */
+    pthread_mutex_t lock;   /* over total, status and error */
+    specrt_status status;
+    specrt_error error;
+    progress bar; /* drawn by worker 0 */
+} job;
+
+typedef struct counter {
+    job *job;
+    tok_worker *worker;
+    corpus_batch batch;
+    int32_t domain;                 /* of the tallies below; -1: none yet */
+    uint64_t *dense[COUNTS_SPLITS]; /* [n_vocab] */
+    counts_domain tally;            /* without name and rows */
+} counter;
+
+static void fail(job *j, specrt_status status, const specrt_error *err) {
+    pthread_mutex_lock(&j->lock);
+    if (j->status == SPECRT_STATUS_OK) {
+        j->status = status;
+        j->error = *err;
+    }
+    pthread_mutex_unlock(&j->lock);
+}
+
+static bool has_failed(job *j) {
+    pthread_mutex_lock(&j->lock);
+    bool failed = j->status != SPECRT_STATUS_OK;
+    pthread_mutex_unlock(&j->lock);
+    return failed;
+}
+
+/* Move the dense counts into rows and clear them; false: no memory. */
+static bool take_rows(counter *w, int32_t n_vocab) {
+    int32_t n = 0;
+    for (int32_t id = 0; id < n_vocab; id++)
+        n += w->dense[COUNTS_CALIBRATION][id] || w->dense[COUNTS_HOLDOUT][id];
+    w->tally.rows = (counts_row *)malloc((size_t)(n ? n : 1) * sizeof *w->tally.rows);
+    if (!w->tally.rows) return false;
+    for (int32_t id = 0; id < n_vocab; id++) {
+        counts_row row = {.id = id};
+        for (int s = 0; s < COUNTS_SPLITS; s++) row.n[s] = w->dense[s][id];
+        if (row.n[COUNTS_CALIBRATION] || row.n[COUNTS_HOLDOUT])
+            w->tally.rows[w->tally.n_rows++] = row;
+    }
+    for (int s = 0; s < COUNTS_SPLITS; s++)
+        memset(w->dense[s], 0, (size_t)n_vocab * sizeof *w->dense[s]);
+    return true;
+}
+
+/* Add what was counted of the domain at hand to the total. */
+static specrt_status flush(counter *w, specrt_error *err) {
+    job *j = w->job;
+    if (w->domain < 0) return SPECRT_STATUS_OK;
+    if (!take_rows(w, j->total->vocab.n_vocab))
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    w->tally.name = j->names[w->domain];
+    snprintf(w->tally.provenance, sizeof w->tally.provenance, "%s", j->options->provenance);
+    pthread_mutex_lock(&j->lock);
+    specrt_status status = counts_add(j->total, &w->tally, err);
+    pthread_mutex_unlock(&j->lock);
+    free(w->tally.rows);
+    w->tally = (counts_domain){0};
+    w->domain = -1;
+    return status;
+}
+
+/* A file of ids holds BOS and terminators as the tokenizer wrote them: terminators end completions, other
+ * specials are never drafted and not counted. */
+static void count_ids(counter *w, const corpus_doc *doc, int split) {
+    const uint8_t *types = w->job->total->vocab.types;
+    for (size_t i = 0; i < doc->n_ids; i++) {
+        int32_t id = doc->ids[i];
+        if (types[id] == COUNTS_NORMAL)
+            w->dense[split][id]++, w->tally.n_tokens[split]++;
+        else if (types[id] == COUNTS_TERMINATOR)
+            w->tally.n_completions[split]++;
+    }
+}
+
+static specrt_status count_doc(counter *w, const corpus_doc *doc, specrt_error *err) {
+    const void *bytes = doc->text ? (const void *)doc->text : (const void *)doc->ids;
+    size_t n_bytes = doc->text ? doc->n_bytes : doc->n_ids * sizeof *doc->ids;
+    int split = doc->unit_hash < w->job->holdout_limit ? COUNTS_HOLDOUT : COUNTS_CALIBRATION;
+    if (doc->domain != w->domain) TRY(flush(w, err));
+    w->domain = doc->domain;
+    w->tally.n_docs++;
+    w->tally.n_bytes += n_bytes;
+    w->tally.n_completions[split] += doc->completion;
+    w->tally.digest += specrt_hash64(bytes, n_bytes, doc->completion);
+    if (!doc->text) return count_ids(w, doc, split), SPECRT_STATUS_OK;
+    if (tok_count(w->worker, doc->text, doc->n_bytes, w->dense[split], &w->tally.n_tokens[split]))
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status count_batches(counter *w, bool draws, specrt_error *err) {
+    job *j = w->job;
+    for (;;) {
+        bool end = false;
+        TRY(corpus_next(j->corpus, &w->batch, &end, err));
+        for (int64_t i = 0; i < w->batch.n_docs; i++) TRY(count_doc(w, &w->batch.docs[i], err));
+        if (end && w->batch.n_docs == 0) return flush(w, err);
+        if (has_failed(j)) return SPECRT_STATUS_OK;
+        if (draws && j->bar.on) {
+            corpus_stats stats;
+            corpus_get_stats(j->corpus, &stats);
+            progress_update(&j->bar, stats.bytes_read);
+        }
+    }
+}
+
+static specrt_status counter_open(counter *w, job *j, specrt_error *err) {
+    size_t n = (size_t)j->total->vocab.n_vocab;
+    *w = (counter){.job = j, .domain = -1};
+    for (int s = 0; s < COUNTS_SPLITS; s++) {
+        w->dense[s] = (uint64_t *)calloc(n, sizeof *w->dense[s]);
+        if (!w->dense[s]) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    }
+    return j->tok ? tok_worker_create(j->tok, &w->worker, err) : SPECRT_STATUS_OK;
+}
+
+static void counter_close(counter *w) {
+    for (int s = 0; s < COUNTS_SPLITS; s++) free(w->dense[s]);
+    tok_worker_free(w->worker);
+    corpus_batch_free(&w->batch);
+}
+
+static void run_counter(void *arg, int worker) {
+    job *j = (job *)arg;
+    counter w;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_status status = counter_open(&w, j, &err);
+    if (status == SPECRT_STATUS_OK) status = count_batches(&w, worker == 0, &err);
+    if (status != SPECRT_STATUS_OK) fail(j, status, &err);
+    counter_close(&w);
+}
+
+/* Every --corpus argument is a domain, also one that turns out empty. */
+static specrt_status add_empty_domains(const calibrate_options *o, char *const *names, counts *c,
+                                       specrt_error *err) {
+    for (int i = 0; i < o->corpus.n; i++) {
+        counts_domain d = {.name = names[i]};
+        snprintf(d.provenance, sizeof d.provenance, "%s", o->provenance);
+        TRY(counts_add(c, &d, err));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, char *const *names,
+                           counts *c, corpus_stats *stats, specrt_error *err) {
+    corpus_options reading = {.all_messages = strcmp(o->messages, "all") == 0,
+                              .field = o->field,
+                              .strict = o->strict,
+                              .token_ids = tok == NULL,
+                              .id_bytes = (int)o->id_bytes,
+                              .n_vocab = c->vocab.n_vocab,
+                              .shard = o->shard_index,
+                              .n_shards = o->n_shards,
+                              .seed = (uint64_t)o->common.seed};
+    job j = {.options = o,
+             .tok = tok,
+             .names = names,
+             .total = c,
+             .holdout_limit = (uint64_t)ldexp(o->holdout, 64)};
+    TRY(add_empty_domains(o, names, c, err));
+    TRY(corpus_open(o->corpus.items, o->corpus.n, &reading, &j.corpus, err));
+    corpus_get_stats(j.corpus, stats);
+    pthread_mutex_init(&j.lock, NULL);
+    progress_begin(&j.bar, o->common.progress, "counting", "B", stats->bytes_total);
+    parallel_run((int)o->common.threads, run_counter, &j);
+    progress_end(&j.bar);
+    pthread_mutex_destroy(&j.lock);
+    corpus_get_stats(j.corpus, stats);
+    corpus_close(j.corpus);
+    if (j.status != SPECRT_STATUS_OK && err) *err = j.error;
+    return j.status;
+}

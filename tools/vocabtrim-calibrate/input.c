@@ -1,0 +1,203 @@
+/* input.c : tokenizer, count files and model, opened and checked against each other before any
+ * counting starts. */
+#include "input.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "mpi.h"
+
+/* ---- the vocabulary ---------------------------------------------------------------------------- */
+
+static specrt_status vocab_allocate(counts_vocab *v, int32_t n_vocab, const char *name,
+                                    specrt_error *err) {
+    v->n_vocab = n_vocab;
+    snprintf(v->name, sizeof v->name, "%s", name);
+    v->types = (uint8_t *)calloc((size_t)n_vocab, 1);
+    return v->types ? SPECRT_STATUS_OK
+                    : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+}
+
+static specrt_status vocab_from_tokenizer(const tokenizer *tok, counts_vocab *v,
+                                          specrt_error *err) {
+    int32_t n_terminators;
+    const int32_t *terminators = tokenizer_terminators(tok, &n_terminators);
+    TRY(vocab_allocate(v, tokenizer_n_vocab(tok), tokenizer_name(tok), err));
+    v->n_normal = tokenizer_n_normal(tok);
+    tokenizer_fingerprint(tok, v->sha256);
+    for (int32_t id = 0; id < v->n_vocab; id++) {
+        token_type type = tokenizer_type(tok, id);
+        if (type == TOKEN_SPECIAL) v->types[id] = COUNTS_SPECIAL;
+        if (type == TOKEN_RESERVED) v->types[id] = COUNTS_RESERVED;
+    }
+    for (int32_t i = 0; i < n_terminators; i++) v->types[terminators[i]] = COUNTS_TERMINATOR;
+    return SPECRT_STATUS_OK;
+}
+
+/* Without a tokenizer nobody but --keep says what ends a text. */
+static specrt_status vocab_from_ids(const calibrate_options *o, counts_vocab *v,
+                                    specrt_error *err) {
+    int32_t *keep, n_keep;
+    TRY(vocab_allocate(v, (int32_t)o->n_vocab, "ids", err));
+    v->n_normal = v->n_vocab;
+    TRY(options_keep(o, v->n_vocab, &keep, &n_keep, err));
+    for (int32_t i = 0; i < n_keep; i++) v->types[keep[i]] = COUNTS_TERMINATOR;
+    free(keep);
+    if (n_keep == 0)
+        cli_warn("no terminators are known, so the drafter may be unable to end a text; name "
+                 "them with --keep");
+    return SPECRT_STATUS_OK;
+}
+
+/* Everything that must be equal for counts to be added up, as the count file's #options. */
+static void options_text(const calibrate_options *o, char out[256]) {
+    char holdout[32];
+    /* The shortest decimal that reads back as the same number. */
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(holdout, sizeof holdout, "%.*g", digits, o->holdout);
+        if (strtod(holdout, NULL) == o->holdout) break;
+    }
+    snprintf(out, 256, "messages=%s holdout=%s seed=%" PRId64 "%s%s", o->messages, holdout,
+             o->common.seed, o->field ? " field=" : "", o->field ? o->field : "");
+}
+
+/* Merged counts must be of the tokenizer that was given. */
+static specrt_status check_counts_vocab(const calibrate_options *o, const counts_vocab *given,
+                                        const counts_vocab *merged, specrt_error *err) {
+    if (memcmp(given->sha256, merged->sha256, 32) == 0 && given->n_vocab == merged->n_vocab)
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(
+        err, SPECRT_STATUS_BAD_INPUT,
+        "%s: counts of another tokenizer; expected %s with %" PRId32 " ids, found %s with %" PRId32,
+        o->merge.items[0], given->name, given->n_vocab, merged->name, merged->n_vocab);
+}
+
+static specrt_status read_merged(const calibrate_options *o, counts *c, specrt_error *err) {
+    /* Under MPI the ranks' counts are added up, so one of them brings in the files. */
+    if (mpi_rank() > 0 && o->corpus.n) return SPECRT_STATUS_OK;
+    for (int i = 0; i < o->merge.n; i++) TRY(counts_read(c, o->merge.items[i], err));
+    return SPECRT_STATUS_OK;
+}
+
+/* Fill c->vocab from the tokenizer (c must be freed either way). */
+static specrt_status open_vocab(const calibrate_options *o, tokenizer **tok, counts *c,
+                                specrt_error *err) {
+    if (!o->tokenizer) return SPECRT_STATUS_OK;
+    if (strcmp(o->tokenizer, "none") == 0)
+        return o->n_vocab ? vocab_from_ids(o, &c->vocab, err) : SPECRT_STATUS_OK;
+    TRY(tokenizer_open(o->tokenizer, tok, err));
+    return vocab_from_tokenizer(*tok, &c->vocab, err);
+}
+
+specrt_status input_open_counts(const calibrate_options *o, tokenizer **tok, counts *c,
+                                specrt_error *err) {
+    counts given = {0};
+    *tok = NULL;
+    *c = (counts){0};
+    specrt_status status = open_vocab(o, tok, &given, err);
+    if (status == SPECRT_STATUS_OK && o->corpus.n) {
+        options_text(o, given.options);
+        *c = given;
+        return read_merged(o, c, err);
+    }
+    if (status == SPECRT_STATUS_OK) status = read_merged(o, c, err);
+    if (status == SPECRT_STATUS_OK && given.vocab.types)
+        status = check_counts_vocab(o, &given.vocab, &c->vocab, err);
+    counts_free(&given);
+    return status;
+}
+
+/* ---- the model --------------------------------------------------------------------------------- */
+
+/* A GGUF brings its own tokenizer: compare, where it can be read. */
+static specrt_status check_model_tokenizer(const char *path, const counts_vocab *v,
+                                           specrt_error *err) {
+    static const uint8_t unknown[32];
+    tokenizer *tok;
+    uint8_t sha256[32];
+    if (memcmp(v->sha256, unknown, 32) == 0) return SPECRT_STATUS_OK;
+    if (tokenizer_open(path, &tok, NULL) != SPECRT_STATUS_OK) return SPECRT_STATUS_OK;
+    tokenizer_fingerprint(tok, sha256);
+    specrt_status status = SPECRT_STATUS_OK;
+    if (memcmp(sha256, v->sha256, 32) != 0)
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s: the model's own tokenizer is %s; expected %s", path,
+                                  tokenizer_name(tok), v->name);
+    tokenizer_close(tok);
+    return status;
+}
+
+specrt_status input_open_model(const calibrate_options *o, const counts_vocab *v, model *m,
+                               specrt_head_desc *head, const char **name, specrt_error *err) {
+    TRY(model_open(o->model, m, err));
+    TRY(model_head(m, o->tensor, head, name, err));
+    if (head->n_rows < v->n_vocab)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: %s has %" PRId64 " rows; expected at least %" PRId32
+                                ", the vocabulary of %s",
+                                o->model, *name, head->n_rows, v->n_vocab, v->name);
+    return m->g ? check_model_tokenizer(o->model, v, err) : SPECRT_STATUS_OK;
+}
+
+size_t input_row_bytes(const specrt_head_desc *head) {
+    switch (head->dtype) {
+    case SPECRT_DTYPE_F32:
+    case SPECRT_DTYPE_F16:
+    case SPECRT_DTYPE_BF16:
+    case SPECRT_DTYPE_Q8_0: return specrt_row_bytes(head->dtype, head->n_cols);
+    default: return specrt_row_bytes(SPECRT_DTYPE_F16, head->n_cols);
+    }
+}
+
+/* ---- parameters for the estimate of speed -------------------------------------------------------- */
+
+static bool in_first_layer(const char *name) {
+    static const char *const prefixes[] = {"blk.0.", "model.layers.0.", "layers.0."};
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) return true;
+    return false;
+}
+
+static double layer_params(const model *m) {
+    double sum = 0;
+    int64_t n = 0;
+    if (m->g) {
+        const gguf_tensor *t = gguf_tensors(m->g, &n);
+        for (int64_t i = 0; i < n; i++)
+            if (in_first_layer(t[i].name))
+                sum += (double)t[i].dims[0] * (double)t[i].dims[1] * (double)t[i].dims[2] *
+                       (double)t[i].dims[3];
+        return sum;
+    }
+    const st_tensor *t = st_tensors(m->s, &n);
+    for (int64_t i = 0; i < n; i++) {
+        double elements = in_first_layer(t[i].name);
+        for (int32_t j = 0; j < t[i].n_dims; j++) elements *= (double)t[i].shape[j];
+        sum += elements;
+    }
+    return sum;
+}
+
+specrt_status input_speed(const calibrate_options *o, const model *m, const specrt_head_desc *head,
+                          int32_t n_vocab, speed_model *out, specrt_error *err) {
+    TRY(options_rates(o, out, err));
+    out->target_params = o->target_params;
+    out->draft_params = o->draft_params;
+    out->d_draft = o->d_draft;
+    out->n_rows = head ? (int32_t)head->n_rows : n_vocab;
+    out->source = "as given";
+    if (!head || !out->n_rates) return SPECRT_STATUS_OK;
+    double d = (double)head->n_cols, layer = layer_params(m);
+    if (!out->target_params) out->target_params = (double)model_n_params(m);
+    if (!out->d_draft) out->d_draft = d;
+    if (out->draft_params) return SPECRT_STATUS_OK;
+    if (layer == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: has no first layer to size an EAGLE drafter by; give "
+                                "--draft-params",
+                                o->model);
+    out->draft_params = 2 * (double)out->n_rows * out->d_draft + layer + 2 * d * d;
+    out->source = "an EAGLE drafter for this model: embedding, head, one layer, 2d x d projection";
+    return SPECRT_STATUS_OK;
+}

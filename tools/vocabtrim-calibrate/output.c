@@ -1,0 +1,203 @@
+/* output.c : see output.h. Every file is complete before the first appears under its name. */
+#include "output.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "bundle_write.h"
+#include "token_map.h"
+
+/* ---- before counting --------------------------------------------------------------------------- */
+
+/* The format is what stands before the first '='. */
+static const char *export_path(const char *item, char format[32]) {
+    const char *equals = strchr(item, '=');
+    snprintf(format, 32, "%.*s", (int)(equals - item), item);
+    return equals + 1;
+}
+
+static specrt_status check_export(const calibrate_options *o, const char *item, specrt_error *err) {
+    char format[32], unused[256];
+    const char *path = export_path(item, format);
+    TRY(token_map_default_name(format, 1, unused, sizeof unused, err));
+    if (strcmp(format, "gguf") == 0 && !o->model)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--export gguf needs --model, the drafter to rewrite");
+    return out_check(path, o->common.force || strcmp(format, "npy") == 0, err);
+}
+
+/* An existing bundle gains the section; replacing one, or a file that is no bundle, needs force. */
+static specrt_status check_bundle(const calibrate_options *o, specrt_error *err) {
+    const char *path = o->common.output;
+    struct stat info;
+    if (!path || o->common.force) return path ? out_check(path, true, err) : SPECRT_STATUS_OK;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return out_check(path, false, err);
+    specrt_bundle *bundle;
+    size_t n;
+    TRY(specrt_bundle_open(path, NULL, &bundle, err));
+    bool has_ranks = specrt_bundle_data(bundle, "ranks", &n) != NULL;
+    specrt_bundle_close(bundle);
+    return has_ranks ? specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                        "%s: holds section ranks; use -f to replace it", path)
+                     : SPECRT_STATUS_OK;
+}
+
+specrt_status output_check(const calibrate_options *o, specrt_error *err) {
+    TRY(check_bundle(o, err));
+    if (o->counts_out) TRY(out_check(o->counts_out, o->common.force, err));
+    if (o->report) TRY(out_check(o->report, o->common.force, err));
+    for (int i = 0; i < o->exports.n; i++) TRY(check_export(o, o->exports.items[i], err));
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- files that are written aside and renamed at the end ------------------------------------------ */
+
+typedef specrt_status (*write_fn)(const calibration *run, out_file *out, specrt_error *err);
+
+static specrt_status write_counts(const calibration *run, out_file *out, specrt_error *err) {
+    return counts_write(&run->counts, out, err);
+}
+
+/* Write everything; what goes through a pipe or device is over with here, a file waits for its
+ * commit. */
+static specrt_status stage(const calibration *run, const char *path, write_fn write, out_file *out,
+                           specrt_error *err) {
+    *out = (out_file){0};
+    if (!path) return SPECRT_STATUS_OK;
+    TRY(out_open(out, path, run->options->common.force, err));
+    specrt_status status = write(run, out, err);
+    if (status != SPECRT_STATUS_OK) return out_abort(out), status;
+    return out->temp ? SPECRT_STATUS_OK : out_commit(out, err);
+}
+
+static specrt_status commit(out_file *out, specrt_error *err) {
+    return out->f ? out_commit(out, err) : SPECRT_STATUS_OK;
+}
+
+specrt_status output_counts(const calibration *run, specrt_error *err) {
+    out_file out;
+    TRY(stage(run, run->options->counts_out, write_counts, &out, err));
+    return commit(&out, err);
+}
+
+/* ---- the bundle and the token maps ------------------------------------------------------------------ */
+
+static specrt_status write_bundle(const calibration *run, const char *provenance,
+                                  specrt_error *err) {
+    const counts_vocab *v = &run->counts.vocab;
+    bundle_part part;
+    specrt_ident ident = {.n_vocab = v->n_vocab, .n_normal = v->n_normal};
+    memcpy(ident.tokenizer_sha256, v->sha256, sizeof ident.tokenizer_sha256);
+    memcpy(ident.tokenizer_name, v->name, sizeof ident.tokenizer_name);
+    if (run->has_head) {
+        ident.head_rows = (int32_t)run->head.n_rows;
+        ident.head_cols = (int32_t)run->head.n_cols;
+        snprintf(ident.head_name, sizeof ident.head_name, "%s", run->head_name);
+        TRY(specrt_head_sketch(&run->head, ident.head_sketch, err));
+    }
+    TRY(bundle_ranks(&run->ranking.header, run->ranking.ids, run->ranking.counts, &part, err));
+    part.provenance = provenance;
+    bundle_update update = {
+        .parts = &part, .n_parts = 1, .ident = &ident, .force = run->options->common.force};
+    specrt_status status = bundle_write(run->options->common.output, &update, err);
+    free((void *)(uintptr_t)part.data);
+    return status;
+}
+
+static specrt_status write_exports(const calibration *run, specrt_error *err) {
+    const calibrate_options *o = run->options;
+    const specrt_ranks ranks = {&run->ranking.header, run->ranking.ids, run->ranking.counts};
+    token_map map;
+    char format[32];
+    if (!o->exports.n) return SPECRT_STATUS_OK;
+    TRY(token_map_from_ranks(&ranks, run->size, &map, err));
+    /* t2d has an entry for every row of the head, padding included. */
+    if (run->has_head) map.n_vocab = (int32_t)run->head.n_rows;
+    specrt_status status = SPECRT_STATUS_OK;
+    for (int i = 0; i < o->exports.n && status == SPECRT_STATUS_OK; i++) {
+        const char *path = export_path(o->exports.items[i], format);
+        status = token_map_write(&map, format, path, o->model, o->common.force, err);
+    }
+    token_map_free(&map);
+    return status;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------- */
+
+/* Which of the outputs did not exist before, so that they may be removed after a failure. */
+typedef struct created {
+    const char **paths; /* [n] borrowed */
+    int n;
+} created;
+
+static specrt_status list_new(const calibrate_options *o, created *list, specrt_error *err) {
+    const char *const paths[] = {o->common.output, o->counts_out, o->report};
+    char format[32];
+    list->n = 0;
+    list->paths = (const char **)calloc((size_t)o->exports.n + 3, sizeof *list->paths);
+    if (!list->paths) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    for (int i = 0; i < 3 + o->exports.n; i++) {
+        const char *path = i < 3 ? paths[i] : export_path(o->exports.items[i - 3], format);
+        if (path && access(path, F_OK) != 0) list->paths[list->n++] = path;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static bool is_stdout(const char *path) {
+    return path && (strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0);
+}
+
+/* The table goes to stdout unless a file does. */
+static specrt_status print_result(const calibration *run, specrt_error *err) {
+    const calibrate_options *o = run->options;
+    bool taken = is_stdout(o->common.output) || is_stdout(o->counts_out) || is_stdout(o->report);
+    char format[32];
+    for (int i = 0; i < o->exports.n; i++)
+        taken = taken || is_stdout(export_path(o->exports.items[i], format));
+    if (o->common.json) {
+        char *json = report_json(run);
+        if (!json) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+        puts(json);
+        free(json);
+    } else if (!o->common.quiet) {
+        report_table(run, taken ? stderr : stdout);
+    }
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return specrt_error_set(err, SPECRT_STATUS_IO, "stdout: cannot write: %s", strerror(errno));
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status write_files(const calibration *run, const char *provenance,
+                                 specrt_error *err) {
+    const calibrate_options *o = run->options;
+    out_file counts_file, report_file = {0};
+    specrt_status status = stage(run, o->counts_out, write_counts, &counts_file, err);
+    if (!status) status = stage(run, o->report, report_html, &report_file, err);
+    if (!status) status = print_result(run, err);
+    if (!status && o->common.output) status = write_bundle(run, provenance, err);
+    if (!status) status = write_exports(run, err);
+    if (!status) status = commit(&counts_file, err);
+    if (!status) status = commit(&report_file, err);
+    out_abort(&counts_file);
+    out_abort(&report_file);
+    return status;
+}
+
+specrt_status output_all(const calibration *run, bool files, specrt_error *err) {
+    created list = {0};
+    if (!files) return print_result(run, err);
+    char *provenance = report_provenance(run);
+    specrt_status status = provenance
+                               ? list_new(run->options, &list, err)
+                               : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    if (status == SPECRT_STATUS_OK) {
+        status = write_files(run, provenance, err);
+        for (int i = 0; status && i < list.n; i++) unlink(list.paths[i]);
+        free((void *)list.paths);
+    }
+    free(provenance);
+    return status;
+}

@@ -1,0 +1,106 @@
+/* report.c : the table on the terminal. */
+#include "calibrate.h"
+
+#include <inttypes.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <math.h>
+#include <string.h>
+#include "text.h"
+
+enum { BAR_CELLS = 24 };
+
+/* A bar of eighths of cells, or of whole '#' where the terminal is not UTF-8. */
+static void print_bar(double share, bool utf8, FILE *out) {
+    static const char *const eighths[] = {"",       "\u258f", "\u258e", "\u258d",
+                                          "\u258c", "\u258b", "\u258a", "\u2589"};
+    int n = (int)lround(fmin(fmax(share, 0), 1) * BAR_CELLS * 8);
+    if (!utf8) n = (n + 4) / 8 * 8;
+    for (int i = 0; i < n / 8; i++) fputs(utf8 ? "\u2588" : "#", out);
+    fputs(eighths[n % 8], out);
+}
+
+static void print_share(double share, int width, FILE *out) {
+    if (isnan(share))
+        fprintf(out, "%*s", width, "-");
+    else
+        fprintf(out, "%*.3f%%", width - 1, 100 * share);
+}
+
+static void print_head(const calibration *run, FILE *out) {
+    const specrt_ranks_header *h = &run->ranking.header;
+    uint64_t n_docs = 0;
+    for (int i = 0; i < run->counts.n_domains; i++) n_docs += run->counts.domains[i].n_docs;
+    fprintf(out, "%s: %s tokens in %s documents; %s ids, %s of them forced\n\n",
+            run->counts.vocab.name, text_count(counts_n_tokens(&run->counts)), text_count(n_docs),
+            text_count((uint64_t)h->n_valid), text_count((uint64_t)h->n_forced));
+}
+
+/* Bars begin at the round share under the smallest row, where the differences can be seen. */
+static void print_sweep(const calibration *run, bool utf8, FILE *out) {
+    const sweep *s = &run->sweep;
+    bool has_holdout = !isnan(calibration_coverage(run, COUNTS_HOLDOUT));
+    int curve = has_holdout ? COUNTS_HOLDOUT : COUNTS_CALIBRATION;
+    double floor_share = fmin(floor(s->rows[0].coverage[curve] * 10) / 10, 0.9);
+    bool has_tau = run->speed.n_rates > 0, has_mbsu = s->best >= 0;
+    fprintf(out, "      size  calibration   hold-out%s%s  %.0f%%%*s\n", has_tau ? "     tau" : "",
+            has_mbsu ? "    MBSU" : "", 100 * floor_share, BAR_CELLS - (floor_share >= 0.1 ? 3 : 2),
+            "100%");
+    for (int i = 0; i < s->n_rows; i++) {
+        const sweep_row *row = &s->rows[i];
+        fprintf(out, "%c %8s ", i == s->chosen ? '>' : ' ', text_count((uint64_t)row->size));
+        print_share(row->coverage[COUNTS_CALIBRATION], 12, out);
+        print_share(row->coverage[COUNTS_HOLDOUT], 11, out);
+        if (has_tau) fprintf(out, "%8.3f", row->tau);
+        if (has_mbsu) fprintf(out, "%8.3f", row->mbsu);
+        fputs("  ", out);
+        print_bar((row->coverage[curve] - floor_share) / (1 - floor_share), utf8, out);
+        fputs(i == s->best ? "  best\n" : "\n", out);
+    }
+    fputc('\n', out);
+}
+
+static void print_speed(const calibration *run, FILE *out) {
+    const speed_model *m = &run->speed;
+    if (run->sweep.best < 0) return;
+    const sweep_row *row = &run->sweep.rows[run->sweep.chosen];
+    fprintf(out,
+            "MBSU = tau / (c x gamma + 1), an estimate that ignores all but reading weights:\n"
+            "  gamma = %d drafter passes; c = %.5f at %s ids, from a drafter of %.1fM and a target "
+            "of %.1fM\n  parameters (%s)\n\n",
+            m->n_rates, row->c, text_count((uint64_t)row->size), m->draft_params / 1e6,
+            m->target_params / 1e6, m->source);
+}
+
+static void print_domains(const calibration *run, FILE *out) {
+    const counts *c = &run->counts;
+    int width = 10;
+    if (c->n_domains < 2) return;
+    for (int i = 0; i < c->n_domains; i++)
+        if ((int)strlen(c->domains[i].name) > width) width = (int)strlen(c->domains[i].name);
+    if (width > 48) width = 48;
+    fprintf(out, "At %s ids, by domain:\n  %-*s          tokens  weight  calibration   hold-out\n",
+            text_count((uint64_t)run->size), width, "");
+    for (int i = 0; i < c->n_domains; i++) {
+        const counts_domain *d = &c->domains[i];
+        double coverage[COUNTS_SPLITS];
+        for (int s = 0; s < COUNTS_SPLITS; s++)
+            ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
+        fprintf(out, "  %-*.*s %15s  %6g ", width, width, d->name,
+                text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
+                run->weights ? run->weights[i] : 1);
+        print_share(coverage[COUNTS_CALIBRATION], 12, out);
+        print_share(coverage[COUNTS_HOLDOUT], 11, out);
+        fputc('\n', out);
+    }
+    fputc('\n', out);
+}
+
+void report_table(const calibration *run, FILE *out) {
+    setlocale(LC_CTYPE, "");
+    bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    print_head(run, out);
+    print_sweep(run, utf8, out);
+    print_speed(run, out);
+    print_domains(run, out);
+}

@@ -1,0 +1,57 @@
+/* select.h : from counts to a ranked vocabulary and a size. Pure: no files, no output. */
+#ifndef SELECT_H
+#define SELECT_H
+
+#include "counts.h"
+
+/* A ranking of the whole vocabulary, as section "ranks" stores it. */
+typedef struct ranking {
+    specrt_ranks_header header; /* n_default is set by whoever chooses the size */
+    int32_t *ids;               /* [n_ranked] by rank, owned */
+    uint64_t *counts;           /* [n_ranked] by rank, calibration part, weighted, owned */
+    int32_t *position;          /* [n_vocab] rank of an id, owned */
+    /* [n_ranked + 1] tokens covered by the first k ranks, weighted, owned; terminators excluded. */
+    uint64_t *covered[COUNTS_SPLITS];
+} ranking;
+
+/* How many ids every list must hold, and how many it may. */
+typedef struct select_limits {
+    int32_t n_terminators, n_forced, n_valid;
+} select_limits;
+
+/* select_limits_of() : terminators and other specials are forced, and `keep`; reserved placeholders
+ * are not valid unless kept.
+ *   keep : [n_keep] ids, ascending, distinct, in range */
+select_limits select_limits_of(const counts_vocab *v, const int32_t *keep, int32_t n_keep);
+
+/* ranking_create() : forced ids first (terminators, other specials, kept ones, each ascending), then
+ * by weighted count descending, ties by lower id, then reserved placeholders. The terminators of
+ * completions are counted at the highest terminator id, where chat formats add theirs.
+ *   weights : [c->n_domains], not all 0; scaled so that the smallest positive one is 1; NULL: all 1
+ * @return OK or NO_MEMORY. */
+specrt_status ranking_create(const counts *c, const double *weights, const int32_t *keep,
+                             int32_t n_keep, ranking *out, specrt_error *err);
+void ranking_free(ranking *r);
+
+/* ranking_coverage() : share of a split's tokens inside the first `size` ranks; NaN: it has none. */
+double ranking_coverage(const ranking *r, int split, int32_t size);
+
+/* ranking_coverage_domain() : the same for one domain at several ascending sizes.
+ *   out : f64 [n_sizes] */
+void ranking_coverage_domain(const ranking *r, const counts_domain *d, int split,
+                             const int32_t *sizes, int n_sizes, double *out);
+
+typedef enum select_rule { SELECT_SIZE, SELECT_MASS, SELECT_MIN_COUNT, SELECT_BUDGET } select_rule;
+
+/* select_size_check() : the range of --size, before anything is counted.
+ * @return OK, or BAD_ARG naming the range. */
+specrt_status select_size_check(const select_limits *limits, double size, specrt_error *err);
+
+/* select_size() : the size a rule asks for, forced ids included.
+ *   value     : size; share of calibration tokens; lowest count; MiB
+ *   row_bytes : of one packed row, for SELECT_BUDGET
+ * @return OK, or BAD_ARG naming the range. */
+specrt_status select_size(const ranking *r, select_rule rule, double value, size_t row_bytes,
+                          int32_t *size, specrt_error *err);
+
+#endif

@@ -1,0 +1,75 @@
+/* sweep.c : see sweep.h. */
+#include "sweep.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { MAX_ROWS = 40 };
+
+double speed_tau(const double *rates, int n_rates, double coverage) {
+    double tau = 1, reached = 1;
+    for (int i = 0; i < n_rates; i++) {
+        reached *= rates[i] * coverage;
+        tau += reached;
+    }
+    return tau;
+}
+
+double speed_c(const speed_model *m, int32_t size) {
+    return (m->draft_params - (double)(m->n_rows - size) * m->d_draft) / m->target_params;
+}
+
+double speed_mbsu(double tau, double c, int gamma) {
+    return tau / (c * gamma + 1);
+}
+
+/* The sizes, ascending and distinct. */
+static int sizes_of(const specrt_ranks_header *h, int32_t chosen, int32_t sizes[MAX_ROWS]) {
+    int n = 0;
+    bool placed = false;
+    for (int32_t size = 1024;; size = size <= h->n_valid / 2 ? size * 2 : h->n_valid) {
+        if (size > h->n_valid) size = h->n_valid;
+        if (!placed && chosen <= size) {
+            if (chosen < size) sizes[n++] = chosen;
+            placed = true;
+        }
+        if (size >= h->n_forced) sizes[n++] = size;
+        if (size == h->n_valid) return n;
+    }
+}
+
+static sweep_row row_of(const ranking *r, const speed_model *m, int32_t size) {
+    sweep_row row = {.size = size, .tau = NAN, .c = NAN, .mbsu = NAN};
+    for (int s = 0; s < COUNTS_SPLITS; s++) row.coverage[s] = ranking_coverage(r, s, size);
+    double coverage = row.coverage[COUNTS_HOLDOUT];
+    if (isnan(coverage)) coverage = row.coverage[COUNTS_CALIBRATION];
+    if (m->n_rates) row.tau = speed_tau(m->rates, m->n_rates, coverage);
+    if (m->n_rates && m->target_params > 0) {
+        row.c = speed_c(m, size);
+        row.mbsu = speed_mbsu(row.tau, row.c, m->n_rates);
+    }
+    return row;
+}
+
+specrt_status sweep_create(const ranking *r, const speed_model *m, int32_t chosen, sweep *out,
+                           specrt_error *err) {
+    int32_t sizes[MAX_ROWS];
+    int n = sizes_of(&r->header, chosen, sizes);
+    *out = (sweep){.n_rows = n, .best = -1};
+    out->rows = (sweep_row *)malloc((size_t)n * sizeof *out->rows);
+    if (!out->rows) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    for (int i = 0; i < n; i++) {
+        const sweep_row *row = &out->rows[i];
+        out->rows[i] = row_of(r, m, sizes[i]);
+        if (sizes[i] == chosen) out->chosen = i;
+        /* Of equals the smaller size. */
+        if (!isnan(row->mbsu) && (out->best < 0 || row->mbsu > out->rows[out->best].mbsu))
+            out->best = i;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+void sweep_free(sweep *s) {
+    free(s->rows);
+    *s = (sweep){0};
+}
