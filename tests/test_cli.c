@@ -93,6 +93,9 @@ static void test_out_file(void) {
     CHECK(view.n == 5 && memcmp(view.bytes, "hello", 5) == 0);
     file_unmap(&view);
     CHECK(out_open(&out, path, false, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(out_check(path, false, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(out_check(path, true, &err) == SPECRT_STATUS_OK);
+    CHECK(out_check("/nonexistent/x", true, &err) == SPECRT_STATUS_IO);
     REQUIRE(out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
     out_abort(&out); /* the old content stays */
     REQUIRE(file_map(path, &view, &err) == SPECRT_STATUS_OK);

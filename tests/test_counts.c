@@ -3,6 +3,8 @@
 #include "test.h"
 
 #include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
 
 enum { N_VOCAB = 300 };
 
@@ -215,6 +217,40 @@ static void test_names(void) {
     counts_free(&b);
 }
 
+/* Packed files read like plain ones, and a cut one is refused. */
+static void test_packed(void) {
+    counts c = {0};
+    size_t n;
+    vocab_fill(&c);
+    random_state = 5;
+    for (int i = 0; i < 30; i++) add_document(&c, "news", NULL);
+    char *text = to_text(&c, &n);
+    size_t bound = ZSTD_compressBound(n) + 64;
+    uint8_t *packed[2] = {(uint8_t *)malloc(bound), (uint8_t *)malloc(bound)};
+    size_t sizes[2] = {ZSTD_compress(packed[0], bound, text, n, 3), 0};
+    z_stream z;
+    memset(&z, 0, sizeof z);
+    REQUIRE(deflateInit2(&z, 6, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+    z.next_in = (Bytef *)text;
+    z.avail_in = (uInt)n;
+    z.next_out = packed[1];
+    z.avail_out = (uInt)bound;
+    REQUIRE(deflate(&z, Z_FINISH) == Z_STREAM_END);
+    sizes[1] = z.total_out;
+    deflateEnd(&z);
+    for (int i = 0; i < 2; i++) {
+        counts in = {0}, cut = {0};
+        CHECK_INT(counts_read_memory(&in, packed[i], sizes[i], "packed", NULL), SPECRT_STATUS_OK);
+        CHECK_INT(counts_n_tokens(&in), counts_n_tokens(&c));
+        CHECK(counts_read_memory(&cut, packed[i], sizes[i] / 2, "cut", NULL) != SPECRT_STATUS_OK);
+        counts_free(&in);
+        counts_free(&cut);
+        free(packed[i]);
+    }
+    free(text);
+    counts_free(&c);
+}
+
 static void test_overflow(void) {
     counts c = {0};
     counts_row row = {.id = 1, .n = {UINT64_MAX - 5, 0}};
@@ -236,6 +272,7 @@ static const test_case cases[] = {
     {"counts_damage", "cut files and changed numbers are refused", test_damage},
     {"counts_mismatch", "other tokenizers and options are refused by name", test_mismatch},
     {"counts_names", "the kept name does not depend on the order", test_names},
+    {"counts_packed", ".gz and .zst count files", test_packed},
     {"counts_overflow", "sums beyond 64 bits are an error", test_overflow},
 };
 TEST_MAIN(cases)

@@ -2,12 +2,15 @@
  * the sum and one domain of what is being read. */
 #include "counts.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "corpus_stream.h"
 
-enum { MAX_LINE = 1 << 24 }; /* an id list of the largest vocabulary in the worst order */
+enum {
+    READ_AHEAD = 1 << 16,
+    MAX_LINE = 1 << 27, /* an id list of the largest vocabulary in the worst order */
+};
 
 static const char *const type_tags[] = {"", "#terminators", "#special", "#reserved"};
 
@@ -183,10 +186,10 @@ specrt_status counts_write(const counts *c, out_file *out, specrt_error *err) {
 
 /* A source of lines with the position for messages. */
 typedef struct reader {
-    const char *path;
-    FILE *f;              /* or bytes: */
-    const uint8_t *bytes; /* [n] */
-    size_t n, at;
+    corpus_stream stream;
+    uint8_t *ahead; /* [READ_AHEAD] content at [offset - n, offset) */
+    size_t at, n;
+    uint64_t offset;
     char *line; /* without its newline; NUL-terminated */
     size_t capacity, length;
     uint64_t number; /* of the line, from 1 */
@@ -194,40 +197,48 @@ typedef struct reader {
 } reader;
 
 static specrt_status bad(const reader *r, const char *what) {
-    return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT, "%s:%" PRIu64 ": %s", r->path,
+    return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT, "%s:%" PRIu64 ": %s", r->stream.name,
                             r->number, what);
 }
 
-static int next_byte(reader *r) {
-    if (r->f) return getc_unlocked(r->f);
-    return r->at < r->n ? r->bytes[r->at++] : EOF;
+static specrt_status read_ahead(reader *r) {
+    TRY(stream_read(&r->stream, r->offset, r->ahead, READ_AHEAD, &r->n, r->err));
+    r->offset += r->n;
+    r->at = 0;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status append(reader *r, const uint8_t *bytes, size_t n) {
+    size_t capacity = r->capacity ? r->capacity : 256;
+    while (capacity < r->length + n + 1) capacity *= 2;
+    if (capacity > MAX_LINE) return bad(r, "line too long for a count file");
+    if (memchr(bytes, '\0', n)) return bad(r, "a NUL byte; expected text");
+    char *grown = capacity > r->capacity ? (char *)realloc(r->line, capacity) : r->line;
+    if (!grown) return no_memory(r->err);
+    r->line = grown;
+    r->capacity = capacity;
+    memcpy(r->line + r->length, bytes, n);
+    r->length += n;
+    r->line[r->length] = '\0';
+    return SPECRT_STATUS_OK;
 }
 
 /* *end is set when there is no further line. A last line without its newline is a cut file. */
 static specrt_status next_line(reader *r, bool *end) {
-    int byte = next_byte(r);
     r->length = 0;
     r->number++;
-    *end = byte == EOF;
-    for (; byte != EOF && byte != '\n'; byte = next_byte(r)) {
-        if (r->length + 1 >= r->capacity) {
-            size_t capacity = r->capacity ? 2 * r->capacity : 256;
-            if (capacity > MAX_LINE) return bad(r, "line too long for a count file");
-            char *grown = (char *)realloc(r->line, capacity);
-            if (!grown) return no_memory(r->err);
-            r->line = grown;
-            r->capacity = capacity;
-        }
-        if (byte == '\0') return bad(r, "a NUL byte; expected text");
-        r->line[r->length++] = (char)byte;
+    for (*end = false;;) {
+        if (r->at == r->n) TRY(read_ahead(r));
+        if (r->n == 0) break;
+        const uint8_t *from = r->ahead + r->at;
+        const uint8_t *newline = (const uint8_t *)memchr(from, '\n', r->n - r->at);
+        size_t n = newline ? (size_t)(newline - from) : r->n - r->at;
+        TRY(append(r, from, n));
+        r->at += n + (newline != NULL);
+        if (newline) return SPECRT_STATUS_OK;
     }
-    if (r->f && ferror(r->f))
-        return specrt_error_set(r->err, SPECRT_STATUS_IO, "%s: cannot read: %s", r->path,
-                                strerror(errno));
-    if (*end) return SPECRT_STATUS_OK;
-    if (byte == EOF) return bad(r, "the file is cut in the middle of a line");
-    if (r->line) r->line[r->length] = '\0';
-    return SPECRT_STATUS_OK;
+    *end = r->length == 0;
+    return *end ? SPECRT_STATUS_OK : bad(r, "the file is cut in the middle of a line");
 }
 
 /* ---- reading: fields ------------------------------------------------------------------------- */
@@ -301,8 +312,7 @@ static bool has_tag(const reader *r, const char *tag) {
 static specrt_status expect_tag(reader *r, const char *tag, char **rest) {
     char what[96];
     bool end;
-    specrt_status status = next_line(r, &end);
-    if (status != SPECRT_STATUS_OK) return status;
+    TRY(next_line(r, &end));
     snprintf(what, sizeof what, "expected %s%s", tag, end ? ", found the end: a cut file" : "");
     if (end || !has_tag(r, tag)) return bad(r, what);
     *rest = r->line + strlen(tag);
@@ -312,8 +322,7 @@ static specrt_status expect_tag(reader *r, const char *tag, char **rest) {
 
 static specrt_status read_tokenizer(reader *r, counts_vocab *v) {
     char *rest;
-    specrt_status status = expect_tag(r, "#tokenizer", &rest);
-    if (status != SPECRT_STATUS_OK) return status;
+    TRY(expect_tag(r, "#tokenizer", &rest));
     bool ok = parse_hex(field(&rest), 32, v->sha256) &&
               field_i32(&rest, COUNTS_MAX_VOCAB, &v->n_vocab) && v->n_vocab > 0 &&
               field_i32(&rest, v->n_vocab, &v->n_normal) && rest;
@@ -325,15 +334,15 @@ static specrt_status read_tokenizer(reader *r, counts_vocab *v) {
 
 static specrt_status read_header(reader *r, counts *c) {
     char *rest;
-    specrt_status status = read_tokenizer(r, &c->vocab);
-    for (int type = COUNTS_TERMINATOR; type <= COUNTS_RESERVED && !status; type++) {
-        status = expect_tag(r, type_tags[type], &rest);
-        if (!status && !parse_types(rest, type, &c->vocab))
-            status = bad(r, "expected ids of the vocabulary as in 1,5-9");
+    TRY(read_tokenizer(r, &c->vocab));
+    for (int type = COUNTS_TERMINATOR; type <= COUNTS_RESERVED; type++) {
+        TRY(expect_tag(r, type_tags[type], &rest));
+        if (!parse_types(rest, type, &c->vocab))
+            return bad(r, "expected ids of the vocabulary as in 1,5-9");
     }
-    if (!status) status = expect_tag(r, "#options", &rest);
-    if (!status) snprintf(c->options, sizeof c->options, "%s", rest);
-    return status;
+    TRY(expect_tag(r, "#options", &rest));
+    snprintf(c->options, sizeof c->options, "%s", rest);
+    return SPECRT_STATUS_OK;
 }
 
 /* What both sides call themselves, for the message of a mismatch. */
@@ -355,17 +364,17 @@ static specrt_status adopt_header(counts *c, counts *head, const reader *r) {
     }
     if (memcmp(a->sha256, b->sha256, 32) != 0 || a->n_vocab != b->n_vocab)
         return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: counts of another tokenizer; expected %s, found %s", r->path,
-                                vocab_label(a, a_text), vocab_label(b, b_text));
+                                "%s: counts of another tokenizer; expected %s, found %s",
+                                r->stream.name, vocab_label(a, a_text), vocab_label(b, b_text));
     if (a->n_normal != b->n_normal || memcmp(a->types, b->types, (size_t)a->n_vocab) != 0)
         return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: its tokenizer file names other special tokens than that of "
                                 "the counts before; count all with one file",
-                                r->path);
+                                r->stream.name);
     if (strcmp(c->options, head->options) != 0)
         return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: counted with other options; expected '%s', found '%s'",
-                                r->path, c->options, head->options);
+                                r->stream.name, c->options, head->options);
     /* One digest may have several names (GGUF, tiktoken); the choice must not depend on the order. */
     if (strcmp(b->name, a->name) < 0) memcpy(a->name, b->name, sizeof a->name);
     return SPECRT_STATUS_OK;
@@ -419,13 +428,11 @@ static specrt_status read_rows(reader *r, counts_domain *d, int32_t n_vocab) {
     int32_t capacity = 0;
     for (;;) {
         bool end;
-        specrt_status status = next_line(r, &end);
-        if (status != SPECRT_STATUS_OK) return status;
+        TRY(next_line(r, &end));
         if (end) return bad(r, "expected #end, found the end: a cut file");
         if (r->length && r->line[0] == '#') return SPECRT_STATUS_OK;
         if (!r->length) return bad(r, "empty line");
-        status = parse_row(r, d, n_vocab, &capacity);
-        if (status != SPECRT_STATUS_OK) return status;
+        TRY(parse_row(r, d, n_vocab, &capacity));
     }
 }
 
@@ -434,7 +441,7 @@ static specrt_status add_domain(reader *r, counts *c, const counts_domain *d) {
     specrt_error inner = {SPECRT_STATUS_OK, ""};
     specrt_status status = counts_add(c, d, &inner);
     if (status == SPECRT_STATUS_OK) return status;
-    return specrt_error_set(r->err, status, "%s: %s", r->path, inner.msg);
+    return specrt_error_set(r->err, status, "%s: %s", r->stream.name, inner.msg);
 }
 
 static specrt_status read_domain(reader *r, counts *c, uint64_t *n_rows, uint64_t *sum) {
@@ -475,15 +482,14 @@ static specrt_status read_all(reader *r, counts *c) {
     for (bool first = true;; first = false) {
         counts head = {0};
         bool end;
-        specrt_status status = next_line(r, &end);
-        if (status != SPECRT_STATUS_OK) return status;
+        TRY(next_line(r, &end));
         if (end && first)
             return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
-                                    "%s: empty; expected a count file", r->path);
+                                    "%s: empty; expected a count file", r->stream.name);
         if (end) return SPECRT_STATUS_OK;
         if (!r->line || strcmp(r->line, "#specrt-counts\t1") != 0)
             return bad(r, "not a count file; expected '#specrt-counts 1'");
-        status = read_header(r, &head);
+        specrt_status status = read_header(r, &head);
         if (status == SPECRT_STATUS_OK) status = adopt_header(c, &head, r);
         counts_free(&head);
         if (status == SPECRT_STATUS_OK) status = read_body(r, c);
@@ -491,23 +497,23 @@ static specrt_status read_all(reader *r, counts *c) {
     }
 }
 
-specrt_status counts_read_memory(counts *c, const void *bytes, size_t n, const char *name,
-                                 specrt_error *err) {
-    reader r = {.path = name, .bytes = (const uint8_t *)bytes, .n = n, .err = err};
-    specrt_status status = read_all(&r, c);
+static specrt_status read_input(counts *c, const char *path, const void *bytes, size_t n,
+                                specrt_error *err) {
+    reader r = {.err = err};
+    TRY(stream_open(&r.stream, path, (const uint8_t *)bytes, n, err));
+    r.ahead = (uint8_t *)malloc(READ_AHEAD);
+    specrt_status status = r.ahead ? read_all(&r, c) : no_memory(err);
+    stream_close(&r.stream);
+    free(r.ahead);
     free(r.line);
     return status;
 }
 
+specrt_status counts_read_memory(counts *c, const void *bytes, size_t n, const char *name,
+                                 specrt_error *err) {
+    return read_input(c, name, bytes ? bytes : "", n, err);
+}
+
 specrt_status counts_read(counts *c, const char *path, specrt_error *err) {
-    bool standard = strcmp(path, "-") == 0;
-    reader r = {.path = standard ? "stdin" : path, .err = err};
-    r.f = standard ? stdin : fopen(path, "rb");
-    if (!r.f)
-        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot open: %s", path,
-                                strerror(errno));
-    specrt_status status = read_all(&r, c);
-    if (!standard) fclose(r.f);
-    free(r.line);
-    return status;
+    return read_input(c, path, NULL, 0, err);
 }

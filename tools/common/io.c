@@ -139,17 +139,38 @@ static specrt_status open_through(out_file *out, const char *path, specrt_error 
     return out->f ? SPECRT_STATUS_OK : io_error(err, path, "cannot open for writing");
 }
 
-specrt_status out_open(out_file *out, const char *path, bool force, specrt_error *err) {
-    *out = (out_file){0};
+/* What stands at `path`; *through: it is no regular file, so it cannot be replaced by a rename. */
+static specrt_status look_at(const char *path, bool force, bool *through, specrt_error *err) {
     struct stat st;
-    bool exists = stat(path, &st) == 0, through = strcmp(path, "-") == 0;
+    bool exists = stat(path, &st) == 0;
+    *through = strcmp(path, "-") == 0 || (exists && !S_ISREG(st.st_mode));
     if (exists && S_ISDIR(st.st_mode))
         return specrt_error_set(err, SPECRT_STATUS_IO, "%s: is a folder; expected a file name",
                                 path);
-    if (exists && !S_ISREG(st.st_mode)) through = true;
-    if (exists && !through && !force)
+    if (exists && !*through && !force)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: exists; use -f to replace it",
                                 path);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status out_check(const char *path, bool force, specrt_error *err) {
+    bool through;
+    TRY(look_at(path, force, &through, err));
+    if (through) return SPECRT_STATUS_OK;
+    int folder = folder_open(path);
+    if (folder < 0 || faccessat(folder, ".", W_OK, AT_EACCESS) != 0) {
+        specrt_status status = io_error(err, path, "cannot create");
+        if (folder >= 0) close(folder);
+        return status;
+    }
+    close(folder);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status out_open(out_file *out, const char *path, bool force, specrt_error *err) {
+    bool through;
+    *out = (out_file){0};
+    TRY(look_at(path, force, &through, err));
     out->path = strdup(path);
     if (!out->path)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);

@@ -33,6 +33,9 @@ typedef struct out_file {
     char *path, *temp; /* temp NULL: written through */
 } out_file;
 
+/* out_check() : what out_open() would refuse, before the work that makes the output. */
+specrt_status out_check(const char *path, bool force, specrt_error *err);
+
 /* out_open() : @return IO naming the file; BAD_ARG "exists; use -f" unless force. */
 specrt_status out_open(out_file *out, const char *path, bool force, specrt_error *err);
 specrt_status out_write(out_file *out, const void *data, size_t n, specrt_error *err);
