@@ -1,11 +1,11 @@
 /* corpus_ids.c : token ids in .bin and .npy files. */
 #include "corpus_impl.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include "npy.h"
 
-/* ---- .npy header: magic, version, length, then a Python dict in ASCII ------------------------------- */
+/* ---- the layout of a .npy -------------------------------------------------------------------------- */
 
 static specrt_status bad_npy(const char *name, const char *what, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -14,83 +14,37 @@ static specrt_status bad_npy(const char *name, const char *what, specrt_error *e
                             name, what);
 }
 
-/* npy_value() : what follows 'key': in the dict, NULL if it is not there. */
-static const char *npy_value(const char *dict, const char *key) {
-    const char *p = strstr(dict, key);
-    p = p ? strchr(p + strlen(key), ':') : NULL;
-    while (p && isspace((unsigned char)*++p)) continue;
-    return p;
-}
-
-static bool npy_type(corpus_format *f, const char *dict) {
-    static const char *const names[] = {"'<u2'", "'<u4'", "'<u8'", "'<i2'", "'<i4'", "'<i8'"};
-    const char *value = npy_value(dict, "'descr'");
-    for (int i = 0; value && i < 6; i++)
-        if (strncmp(value, names[i], 5) == 0) {
-            f->id = (id_type)i;
-            f->id_bytes = 2u << i % 3;
-            return true;
-        }
-    return false;
-}
-
-static bool npy_shape(const char *dict, uint64_t shape[2], int *n_dims) {
-    const char *p = npy_value(dict, "'shape'");
-    *n_dims = 0;
-    if (!p || *p++ != '(') return false;
-    while (*p && *p != ')') {
-        if (isspace((unsigned char)*p) || *p == ',') {
-            p++;
-            continue;
-        }
-        char *end;
-        if (!isdigit((unsigned char)*p) || *n_dims == 2) return false;
-        shape[*n_dims] = strtoull(p, &end, 10);
-        if (shape[(*n_dims)++] > INT64_MAX / 16) return false;
-        p = end;
-    }
-    return *p == ')' && *n_dims > 0;
-}
-
 /* A row of a 2-dimensional array is a document; a batch is as many of them as fit. */
-static specrt_status npy_layout(corpus_format *f, const char *name, const uint64_t shape[2],
-                                int n_dims, specrt_error *err) {
-    uint64_t n_ids = shape[0];
+static specrt_status lay_out(corpus_format *f, const char *name, const npy_array *array,
+                             specrt_error *err) {
     f->unit_bytes = CORPUS_UNIT_BYTES;
-    if (n_dims == 2) {
-        if (shape[1] > CORPUS_CAP_BYTES / f->id_bytes)
+    if (array->n_dims == 2) {
+        uint64_t row = (uint64_t)array->shape[1];
+        if (row > CORPUS_CAP_BYTES / f->id_bytes)
             return bad_npy(name, "rows are longer than 64 MiB", err);
-        if (__builtin_mul_overflow(shape[0], shape[1], &n_ids) || n_ids > INT64_MAX / 16)
-            return bad_npy(name, "shape is too large", err);
-        if (shape[1] > 0) f->unit_bytes = shape[1] * f->id_bytes;
+        if (row > 0) f->unit_bytes = row * f->id_bytes;
     }
+    if (array->n > INT64_MAX / 16) return bad_npy(name, "shape is too large", err);
     f->group_bytes = f->unit_bytes < CORPUS_BATCH_BYTES
                          ? CORPUS_BATCH_BYTES / f->unit_bytes * f->unit_bytes
                          : f->unit_bytes;
-    f->end = f->first + n_ids * f->id_bytes;
+    f->end = f->first + (uint64_t)array->n * f->id_bytes;
     return SPECRT_STATUS_OK;
 }
 
-specrt_status npy_header(corpus_format *f, const char *name, const char *head, size_t n,
-                         specrt_error *err) {
-    const uint8_t *u = (const uint8_t *)head;
-    char dict[1024];
-    if (n < 12 || memcmp(head, "\x93NUMPY", 6) != 0 || u[6] < 1 || u[6] > 3)
-        return bad_npy(name, "header is missing or of an unknown version", err);
-    size_t at = u[6] == 1 ? 10 : 12, length = (size_t)u[8] | (size_t)u[9] << 8;
-    if (u[6] > 1) length |= (size_t)u[10] << 16 | (size_t)u[11] << 24;
-    if (length >= sizeof dict || length > n - at) return bad_npy(name, "header is cut short", err);
-    memcpy(dict, head + at, length);
-    dict[length] = '\0';
-    f->first = at + length;
-    uint64_t shape[2] = {0};
-    int n_dims;
-    const char *fortran = npy_value(dict, "'fortran_order'");
-    if (!npy_type(f, dict)) return bad_npy(name, "holds another type", err);
-    if (!npy_shape(dict, shape, &n_dims)) return bad_npy(name, "has another shape", err);
-    if (n_dims == 2 && (!fortran || strncmp(fortran, "False", 5) != 0))
-        return bad_npy(name, "is in Fortran order", err);
-    return npy_layout(f, name, shape, n_dims, err);
+specrt_status ids_npy(corpus_format *f, const char *name, const char *head, size_t n,
+                      specrt_error *err) {
+    npy_array array;
+    specrt_status status = npy_header(head, n, name, &array, err);
+    if (status != SPECRT_STATUS_OK) return status;
+    if ((array.kind != 'i' && array.kind != 'u') || array.item_bytes < 2)
+        return bad_npy(name, "holds another type", err);
+    if (array.n_dims < 1 || array.n_dims > 2) return bad_npy(name, "has another shape", err);
+    if (array.n_dims == 2 && array.fortran) return bad_npy(name, "is in Fortran order", err);
+    f->is_signed = array.kind == 'i';
+    f->id_bytes = (unsigned)array.item_bytes;
+    f->first = array.header_bytes;
+    return lay_out(f, name, &array, err);
 }
 
 /* ---- ids ------------------------------------------------------------------------------------------- */
@@ -99,7 +53,7 @@ specrt_status npy_header(corpus_format *f, const char *name, const char *head, s
 static uint64_t load_id(const corpus_format *f, const uint8_t *p) {
     uint64_t value = 0, sign = UINT64_C(1) << (8 * f->id_bytes - 1);
     memcpy(&value, p, f->id_bytes);
-    return f->id >= ID_I16 && (value & sign) ? value | ~(2 * sign - 1) : value;
+    return f->is_signed && (value & sign) ? value | ~(2 * sign - 1) : value;
 }
 
 static specrt_status decode(const corpus_format *f, const char *name, const uint8_t *bytes,

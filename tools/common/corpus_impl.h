@@ -49,13 +49,11 @@ typedef enum corpus_kind {
     KIND_IDS     /* .bin, .npy */
 } corpus_kind;
 
-typedef enum id_type { ID_U16, ID_U32, ID_U64, ID_I16, ID_I32, ID_I64 } id_type;
-
 typedef struct corpus_format {
     corpus_kind kind;
     const char *refusal; /* why the content cannot be counted; NULL: it can */
     uint64_t first;      /* offset of the data: after a byte-order mark or a .npy header */
-    id_type id;
+    bool is_signed;      /* ids */
     uint32_t id_bytes;
     uint64_t end;         /* .npy: offset of the end of the data; 0: of the content */
     uint64_t group_bytes; /* ids of one batch */
@@ -66,9 +64,9 @@ typedef struct corpus_format {
 specrt_status format_tell(corpus_format *f, const char *name, const char *head, size_t n,
                           const corpus_options *options, specrt_error *err);
 
-/* npy_header() : fills f but for kind. @return BAD_INPUT naming what is wrong or unsupported. */
-specrt_status npy_header(corpus_format *f, const char *name, const char *head, size_t n,
-                         specrt_error *err);
+/* ids_npy() : fills f but for kind. @return BAD_INPUT naming what is wrong or unsupported. */
+specrt_status ids_npy(corpus_format *f, const char *name, const char *head, size_t n,
+                      specrt_error *err);
 
 /* ---- corpus_list.c : paths to files --------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "npy.h"
 
 static const struct {
     const char *magic;
@@ -110,7 +111,6 @@ static specrt_status tell_bin(corpus_format *f, const char *name, const corpus_o
                                 "%s: a .bin file does not say how wide its ids are; give "
                                 "--id-bytes 2 or --id-bytes 4",
                                 name);
-    f->id = options->id_bytes == 2 ? ID_U16 : ID_U32;
     f->id_bytes = (uint32_t)options->id_bytes;
     f->unit_bytes = CORPUS_UNIT_BYTES;
     f->group_bytes = CORPUS_BATCH_BYTES;
@@ -122,7 +122,7 @@ specrt_status format_tell(corpus_format *f, const char *name, const char *head, 
     char ext[16];
     memset(f, 0, sizeof *f);
     extension(name, ext);
-    bool npy = n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0;
+    bool npy = npy_probe(head, n);
     bool ids = npy || strcasecmp(ext, "npy") == 0 || strcasecmp(ext, "bin") == 0 ||
                (options->token_ids && ext[0] == '\0');
     if (!ids) tell_text(f, ext, head, n);
@@ -131,6 +131,6 @@ specrt_status format_tell(corpus_format *f, const char *name, const char *head, 
         f->refusal = "token ids, not text; they are counted with --tokenizer none";
     if (!ids && options->token_ids) f->refusal = "no token ids (.bin or .npy)";
     if (f->refusal || !ids) return SPECRT_STATUS_OK;
-    if (npy || strcasecmp(ext, "npy") == 0) return npy_header(f, name, head, n, err);
+    if (npy || strcasecmp(ext, "npy") == 0) return ids_npy(f, name, head, n, err);
     return tell_bin(f, name, options, err);
 }
