@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-/* ---- a builder ---- */
+/* --- a builder --- */
 
 static uint8_t file[1 << 16];
 static size_t n_file;
@@ -82,7 +82,7 @@ static void refuse(const char *say) {
     CHECK_HAS(err.msg, say);
 }
 
-/* ---- reading ---- */
+/* --- reading --- */
 
 /* One key of every type, and an array of strings, of numbers and of arrays. */
 static void build_kvs(uint32_t version) {
@@ -203,7 +203,7 @@ static void test_alignment(void) {
     refuse("\"general.alignment\": value type 10; expected 4 (u32)");
 }
 
-/* ---- hostile files ---- */
+/* --- hostile files --- */
 
 static void test_headers(void) {
     static const struct {
@@ -314,7 +314,7 @@ static void test_hostile_tensors(void) {
     refuse("tensor \"t\": occurs twice");
 }
 
-/* ---- files ---- */
+/* --- files --- */
 
 static char folder[] = "/tmp/test_gguf-XXXXXX";
 
@@ -464,7 +464,7 @@ static void test_rewrite_refusals(void) {
     gguf_close(g);
 }
 
-/* ---- real files ---- */
+/* --- real files --- */
 
 static void check_vocabulary(const char *name, const char *model, int64_t n_tokens,
                              const char *last) {

@@ -72,7 +72,7 @@ static void put_text(const char *name, const char *text) {
     REQUIRE(out_bytes(in_folder(name), true, text, strlen(text), &err) == SPECRT_STATUS_OK);
 }
 
-/* The head of a model in the folder is the tensor `expected`; NULL: there is none, as `say` says. */
+/* The head of the model is the tensor `expected`; NULL: it has none, as `say` says. */
 static void check_head(const char *file, const char *expected, const char *say) {
     model m;
     specrt_error err = {SPECRT_STATUS_OK, ""};

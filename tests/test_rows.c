@@ -17,7 +17,7 @@ static uint32_t random_bits(uint32_t *state) {
     return *state >> 8;
 }
 
-/* ---- the oracle: one element at a time ---- */
+/* --- the oracle: one element at a time --- */
 
 static double half_value(unsigned bits) {
     int exponent = (int)(bits >> 10 & 31), fraction = (int)(bits & 1023);
@@ -80,7 +80,7 @@ static int block_elems(specrt_dtype dtype) {
     return dtype >= SPECRT_DTYPE_Q4_K ? 256 : 32;
 }
 
-/* ---- cases ---- */
+/* --- cases --- */
 
 static void test_golden(void) {
     for (int k = 0; k < N_BLOCK_TYPES; k++) {

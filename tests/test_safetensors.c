@@ -128,7 +128,7 @@ static void test_prefix(void) {
     CHECK_HAS(err.msg, "header length");
 }
 
-/* ---- files ---- */
+/* --- files --- */
 
 static char folder[] = "/tmp/test_safetensors-XXXXXX";
 

@@ -1,4 +1,4 @@
-/* fuzz_safetensors.c : any bytes either fail to open, or hold tensors that can be read and found. */
+/* fuzz_safetensors.c : any bytes either fail to open, or hold tensors that can be read. */
 #include "safetensors.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Model files between us and PyPI's gguf and safetensors, both ways. Opt-in: run from the project's
-root after `make`; needs the packages gguf, safetensors and numpy, and says so when they are missing."""
+root; needs the packages gguf, safetensors and numpy, and says so when they are missing."""
 import json
 import pathlib
 import subprocess
@@ -19,7 +19,8 @@ except ImportError as missing:
     print("0 passed, 0 failed, 1 skipped")
     sys.exit(0)
 
-QUANTISED = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0, Type.Q4_K, Type.Q5_K, Type.Q6_K]
+QUANTISED = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0,
+             Type.Q4_K, Type.Q5_K, Type.Q6_K]
 HALVES = {Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}
 rng = np.random.default_rng(2)
 PEER = "build/tests/interop/models_peer"
@@ -29,8 +30,8 @@ work = pathlib.Path(folder.name)
 
 def build_peer():
     subprocess.run(["make", "-s", f"{PEER}.o", "build/libcommon.a"], check=True)
-    libs = subprocess.run(["pkg-config", "--libs", "libzstd", "zlib", "json-c", "libpcre2-8",
-                           "libutf8proc"], check=True, capture_output=True, text=True).stdout.split()
+    packages = ["libzstd", "zlib", "json-c", "libpcre2-8", "libutf8proc"]
+    libs = subprocess.check_output(["pkg-config", "--libs", *packages], text=True).split()
     subprocess.run(["cc", f"{PEER}.o", "build/libcommon.a", *libs, "-lm", "-lpthread", "-o", PEER],
                    check=True)
 
@@ -88,8 +89,8 @@ def write_gguf(path, tensors, **options):
 
 def check_kvs(found):
     expected = {"u8": 200, "i8": -100, "u16": 60000, "i16": -30000, "u32": 4000000000,
-                "i32": -2000000000, "u64": 2**62, "i64": -2**62, "f32": 0.5, "f64": 1e-300, "bool": 1,
-                "text": "h\u00e9llo \U0001f600", "general.architecture": "llama",
+                "i32": -2000000000, "u64": 2**62, "i64": -2**62, "f32": 0.5, "f64": 1e-300,
+                "bool": 1, "text": "h\u00e9llo \U0001f600", "general.architecture": "llama",
                 "tokenizer.ggml.tokens": ["a", "", "\u0120b", "<|end|>"],
                 "tokenizer.ggml.token_type": [1, 1, 1, 3]}
     for key, value in expected.items():
@@ -143,7 +144,8 @@ def test_gguf_split():
 def st_tensors():
     kinds = [np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8, np.uint8,
              np.uint16, np.uint32, np.uint64, np.bool_]
-    tensors = {f"{np.dtype(k).name} / \"\u00e9\"": rng.integers(0, 2, (3, 5)).astype(k) for k in kinds}
+    tensors = {f"{np.dtype(kind).name} / \"\u00e9\"": rng.integers(0, 2, (3, 5)).astype(kind)
+               for kind in kinds}
     tensors["scalar"] = np.array(7, np.int64)
     tensors["empty"] = np.zeros((0, 4), np.float32)
     return tensors

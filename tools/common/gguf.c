@@ -1,4 +1,4 @@
-/* gguf.c : GGUF v2 and v3. A part is one mapped file; a model is one part, or all parts of a split.
+/* gguf.c : GGUF v2 and v3. A part is one mapped file; a model is one part, or all of a split.
  * Opening walks every byte of the metadata once, so the accessors trust what it recorded. */
 #include "gguf.h"
 
@@ -40,27 +40,16 @@ typedef struct type_info {
 } type_info;
 
 static const type_info type_infos[] = {
+    {10, 256, 84, "q2_k"},       {11, 256, 110, "q3_k"},   {16, 256, 66, "iq2_xxs"},
+    {17, 256, 74, "iq2_xs"},     {18, 256, 98, "iq3_xxs"}, {19, 256, 50, "iq1_s"},
+    {20, 32, 18, "iq4_nl"},      {21, 256, 110, "iq3_s"},  {22, 256, 82, "iq2_s"},
+    {23, 256, 136, "iq4_xs"},    {24, 1, 1, "i8"},         {25, 1, 2, "i16"},
+    {28, 1, 8, "f64"},           {29, 256, 56, "iq1_m"},   {34, 256, 54, "tq1_0"},
+    {35, 256, 66, "tq2_0"},      {39, 32, 17, "mxfp4"},    {40, 64, 36, "nvfp4"},
+    {41, 128, 18, "q1_0"},
 #define TYPE_INFO(name, number, elems, bytes, text) {number, elems, bytes, text},
     SPECRT_DTYPE_LIST(TYPE_INFO)
 #undef TYPE_INFO
-        {10, 256, 84, "q2_k"},
-    {11, 256, 110, "q3_k"},
-    {16, 256, 66, "iq2_xxs"},
-    {17, 256, 74, "iq2_xs"},
-    {18, 256, 98, "iq3_xxs"},
-    {19, 256, 50, "iq1_s"},
-    {20, 32, 18, "iq4_nl"},
-    {21, 256, 110, "iq3_s"},
-    {22, 256, 82, "iq2_s"},
-    {23, 256, 136, "iq4_xs"},
-    {24, 1, 1, "i8"},
-    {25, 1, 2, "i16"},
-    {28, 1, 8, "f64"},
-    {29, 256, 56, "iq1_m"},
-    {34, 256, 54, "tq1_0"},
-    {35, 256, 66, "tq2_0"},
-    {39, 32, 17, "mxfp4"},
-    {40, 64, 36, "nvfp4"},
 };
 
 static const type_info *find_type(uint32_t type) {
@@ -74,7 +63,7 @@ const char *gguf_type_name(uint32_t type) {
     return info ? info->name : "unknown";
 }
 
-/* ---- reading ---- */
+/* --- reading --- */
 
 typedef struct reader {
     const uint8_t *base, *at, *end;
@@ -158,7 +147,7 @@ static specrt_status skip_scalars(reader *r, gguf_type type, uint64_t count) {
     return SPECRT_STATUS_OK;
 }
 
-/* Walks `count` values of one type. Arrays may nest, which nobody uses, so they are only stepped over. */
+/* Walks `count` values of one type. Nested arrays, which nobody uses, are only stepped over. */
 static specrt_status skip_values(reader *r, gguf_type type, uint64_t count, int depth) {
     if (count > MAX_ELEMS) return bad(r, "an array of %" PRIu64 " elements; at most 2^30", count);
     if (scalar_bytes[type]) return skip_scalars(r, type, count);
@@ -406,7 +395,7 @@ static specrt_status open_part(gguf *g, const char *path, specrt_error *err) {
     return read_part(g, p, err);
 }
 
-/* ---- split models ---- */
+/* --- split models --- */
 
 static bool kv_int(const gguf_kv *kv, int64_t *out) {
     uint64_t bits = 0;
@@ -495,7 +484,7 @@ static specrt_status open_split(gguf *g, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-/* ---- opening ---- */
+/* --- opening --- */
 
 static int tensor_order(const void *a, const void *b) {
     return strcmp((*(const gguf_tensor *const *)a)->name, (*(const gguf_tensor *const *)b)->name);
@@ -565,7 +554,7 @@ bool gguf_probe(const void *bytes, size_t n) {
     return n >= 4 && memcmp(bytes, "GGUF", 4) == 0;
 }
 
-/* ---- access ---- */
+/* --- access --- */
 
 const gguf_kv *gguf_find(const gguf *g, const char *key) {
     return part_find(&g->parts[0], key);
@@ -642,7 +631,7 @@ const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name) {
     return NULL;
 }
 
-/* ---- writing ---- */
+/* --- writing --- */
 
 typedef struct writer {
     out_file *out;

@@ -1,5 +1,5 @@
-/* gguf.h : read GGUF v2/v3 models (split ones too), memory-mapped, and write them. Every size, offset
- * and count of the file is checked before use. */
+/* gguf.h : read GGUF v2/v3 models (split ones too), memory-mapped, and write them. Every size,
+ * offset and count of the file is checked before use. */
 #ifndef GGUF_H
 #define GGUF_H
 
@@ -10,8 +10,19 @@
 #include "specrt.h"
 
 typedef enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING,
-    GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64
 } gguf_type;
 
 typedef struct gguf_string {
@@ -31,11 +42,11 @@ typedef struct gguf_kv {
 typedef struct gguf_tensor {
     char name[64];
     int32_t n_dims;
-    int64_t dims[4];   /* dims[0] is the row length; unused ones are 1 */
-    uint32_t type;     /* ggml type: specrt_dtype where that lists it */
-    uint64_t offset;   /* in the data section of its file */
+    int64_t dims[4]; /* dims[0] is the row length; unused ones are 1 */
+    uint32_t type;   /* ggml type: specrt_dtype where that lists it */
+    uint64_t offset; /* in the data section of its file */
     const uint8_t *data;
-    size_t bytes;      /* of an unknown type: up to the next tensor */
+    size_t bytes; /* of an unknown type: up to the next tensor */
 } gguf_tensor;
 
 typedef struct gguf gguf;
@@ -62,8 +73,10 @@ const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name);
 const char *gguf_type_name(uint32_t type); /* of a tensor: "iq4_xs"; "unknown" */
 
 /* gguf_rewrite() : write `g` to `out` with tensors replaced, dropped or added and everything else
- * (metadata, order, alignment) untouched.
- *   edits : [n_edits]; a name that exists is replaced, one that does not is appended; data NULL drops it */
+ * (metadata, order, alignment) untouched, except that a split model becomes one file.
+ *   edits : [n_edits]; a name that exists is replaced, one that does not is appended; data NULL
+ *           drops it
+ * @return BAD_ARG for an edit that contradicts itself; a failed `out` is the caller's to abort. */
 specrt_status gguf_rewrite(const gguf *g, const gguf_tensor *edits, int n_edits, out_file *out,
                            specrt_error *err);
 

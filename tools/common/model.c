@@ -22,7 +22,7 @@ static specrt_status no_memory(const char *path, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
 }
 
-/* ---- finding the file ---- */
+/* --- finding the file --- */
 
 static bool ends_with(const char *text, const char *ending) {
     size_t n = strlen(text), m = strlen(ending);
@@ -94,7 +94,7 @@ static specrt_status resolve(const char *path, char **out, specrt_error *err) {
     return status;
 }
 
-/* ---- config.json ---- */
+/* --- config.json --- */
 
 static int read_tied(json_object *config) {
     json_object *text, *tied;
@@ -143,7 +143,7 @@ static specrt_status read_config(model *m, specrt_error *err) {
     return status;
 }
 
-/* ---- opening ---- */
+/* --- opening --- */
 
 static specrt_status open_file(model *m, specrt_error *err) {
     file_view view;
@@ -176,7 +176,7 @@ void model_close(model *m) {
     *m = (model){.tied = -1};
 }
 
-/* ---- tensors ---- */
+/* --- tensors --- */
 
 /* A tensor of either kind, as rows. */
 typedef struct matrix {
@@ -281,7 +281,7 @@ specrt_status model_matrix(const model *m, const char *name, specrt_head_desc *o
     return SPECRT_STATUS_OK;
 }
 
-/* ---- the head ---- */
+/* --- the head --- */
 
 static const char *first_of(const model *m, const char *const *names) {
     matrix found;
@@ -341,7 +341,7 @@ specrt_status model_head(model *m, const char *tensor, specrt_head_desc *out, co
     return read_bias(m, taken, out, err);
 }
 
-/* ---- size ---- */
+/* --- size --- */
 
 static uint64_t elements(const int64_t *dims, int32_t n) {
     uint64_t product = 1;

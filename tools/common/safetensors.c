@@ -1,6 +1,6 @@
-/* safetensors.c : headers are walked member by member, and json-c sees one string or short array at a
- * time: it would keep only the last of two equal keys, and a hostile header would make it build a
- * tree of a hundred times its size. */
+/* safetensors.c : headers are walked member by member, and json-c sees one string or short array at
+ * a time: it would keep only the last of two equal keys, and a hostile header would make it build
+ * a tree of a hundred times its size. */
 #include "safetensors.h"
 
 #include <inttypes.h>
@@ -84,7 +84,7 @@ static void *grow(void *array, int64_t n, size_t item_bytes) {
     return realloc(array, (size_t)(n ? 2 * n : 1) * item_bytes);
 }
 
-/* ---- walking JSON ---- */
+/* --- walking JSON --- */
 
 typedef struct walker {
     const char *base, *at, *end;
@@ -184,7 +184,7 @@ static specrt_status walk_init(walker *w, const char *path, const char *text, si
     return SPECRT_STATUS_OK;
 }
 
-/* ---- one file ---- */
+/* --- one file --- */
 
 /* A tensor and where its bytes are in the data section. */
 typedef struct entry {
@@ -421,7 +421,7 @@ static specrt_status adopt_shard(st *s, const shard *from, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-/* ---- sharded models ---- */
+/* --- sharded models --- */
 
 static const st_tensor *find_in(const st_tensor *tensors, int64_t n, const char *name) {
     st_tensor key = {.name = name};
@@ -527,7 +527,7 @@ static specrt_status open_index(st *s, const char *path, const file_view *view, 
     return status;
 }
 
-/* ---- opening ---- */
+/* --- opening --- */
 
 /* JSON text, whose first eight bytes would be far too long a header. */
 static bool is_index(const uint8_t *bytes, size_t n) {
@@ -609,7 +609,7 @@ const st_tensor *st_find(const st *s, const char *name) {
     return find_in(s->tensors, s->n_tensors, name);
 }
 
-/* ---- writing ---- */
+/* --- writing --- */
 
 static specrt_status check_tensors(const st_tensor *tensors, int n, const out_file *out,
                                    specrt_error *err) {

@@ -1,4 +1,4 @@
-/* safetensors.h : read safetensors models (sharded ones too), memory-mapped, and write small ones. */
+/* safetensors.h : read safetensors models (sharded too), memory-mapped, and write small ones. */
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
 
