@@ -113,8 +113,8 @@ static specrt_status take_pt_list(raw_map *raw, const pt_object *list, specrt_er
     for (int64_t i = 0; i < list->n; i++) {
         if (list->items[i].kind != PT_INT)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                    "%s: entry %" PRId64 " of the list is a %s; expected an int",
-                                    raw->path, i, pt_kind_name(list->items[i].kind));
+                                    "%s: entry %" PRId64 " of the list is no int but %s", raw->path,
+                                    i, pt_kind_name(list->items[i].kind));
         raw->values[i] = list->items[i].i;
     }
     return SPECRT_STATUS_OK;
@@ -143,7 +143,7 @@ static specrt_status take_pt_tensor(raw_map *raw, const char *kind, const pt *p,
                                     const pt_value *value, bool mask, specrt_error *err) {
     pt_tensor t;
     if (value->kind != PT_TENSOR)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s is a %s; expected a tensor",
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s is no tensor but %s",
                                 raw->path, mask ? "t2d" : "d2t", pt_kind_name(value->kind));
     TRY(pt_tensor_get(p, value, &t, err));
     npy_array type = {.kind = t.kind, .item_bytes = t.item_bytes, .n = t.n};
@@ -157,7 +157,7 @@ static specrt_status take_pt_root(raw_map *raw, const pt *p, specrt_error *err) 
     if (root->kind == PT_TENSOR) return take_pt_tensor(raw, "torch tensor", p, root, false, err);
     if (root->kind != PT_DICT)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: holds a %s; expected a list, a tensor or a dict", raw->path,
+                                "%s: holds no list, tensor or dict but %s", raw->path,
                                 pt_kind_name(root->kind));
     if (!d2t && !t2d) return take_pt_counts(raw, root->object, err);
     if (d2t) TRY(take_pt_tensor(raw, "torch d2t", p, d2t, false, err));
