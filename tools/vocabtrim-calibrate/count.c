@@ -98,15 +98,12 @@ static void count_ids(counter *w, const corpus_doc *doc, int split) {
 }
 
 static specrt_status count_doc(counter *w, const corpus_doc *doc, specrt_error *err) {
-    const void *bytes = doc->text ? (const void *)doc->text : (const void *)doc->ids;
-    size_t n_bytes = doc->text ? doc->n_bytes : doc->n_ids * sizeof *doc->ids;
     int split = doc->unit_hash < w->job->holdout_limit ? COUNTS_HOLDOUT : COUNTS_CALIBRATION;
     if (doc->domain != w->domain) TRY(flush(w, err));
     w->domain = doc->domain;
     w->tally.n_docs++;
-    w->tally.n_bytes += n_bytes;
+    w->tally.n_bytes += doc->text ? doc->n_bytes : doc->n_ids * sizeof *doc->ids;
     w->tally.n_completions[split] += doc->completion;
-    w->tally.digest += specrt_hash64(bytes, n_bytes, doc->completion);
     if (!doc->text) return count_ids(w, doc, split), SPECRT_STATUS_OK;
     if (tok_count(w->worker, doc->text, doc->n_bytes, w->dense[split], &w->tally.n_tokens[split]))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
@@ -155,15 +152,26 @@ static void run_counter(void *arg, int worker) {
     counter_close(&w);
 }
 
-/* Every --corpus argument is a domain, also one that turns out empty. */
-static specrt_status add_empty_domains(const calibrate_options *o, char *const *names, counts *c,
-                                       specrt_error *err) {
+/* The digests of what was read; this also makes a domain of an argument that turned out empty. */
+static specrt_status add_digests(const job *j, specrt_error *err) {
+    const calibrate_options *o = j->options;
     for (int i = 0; i < o->corpus.n; i++) {
-        counts_domain d = {.name = names[i]};
+        counts_domain d = {.name = j->names[i], .digest = corpus_digest(j->corpus, i)};
         snprintf(d.provenance, sizeof d.provenance, "%s", o->provenance);
-        TRY(counts_add(c, &d, err));
+        TRY(counts_add(j->total, &d, err));
     }
     return SPECRT_STATUS_OK;
+}
+
+static void count_all(job *j, corpus_stats *stats) {
+    const cli_common *common = &j->options->common;
+    corpus_get_stats(j->corpus, stats);
+    pthread_mutex_init(&j->lock, NULL);
+    progress_begin(&j->bar, common->progress, "counting", "B", stats->bytes_total);
+    parallel_run((int)common->threads, run_counter, j);
+    progress_end(&j->bar);
+    pthread_mutex_destroy(&j->lock);
+    corpus_get_stats(j->corpus, stats);
 }
 
 specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, char *const *names,
@@ -182,16 +190,10 @@ specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, cha
              .names = names,
              .total = c,
              .holdout_limit = (uint64_t)ldexp(o->holdout, 64)};
-    TRY(add_empty_domains(o, names, c, err));
     TRY(corpus_open(o->corpus.items, o->corpus.n, &reading, &j.corpus, err));
-    corpus_get_stats(j.corpus, stats);
-    pthread_mutex_init(&j.lock, NULL);
-    progress_begin(&j.bar, o->common.progress, "counting", "B", stats->bytes_total);
-    parallel_run((int)o->common.threads, run_counter, &j);
-    progress_end(&j.bar);
-    pthread_mutex_destroy(&j.lock);
-    corpus_get_stats(j.corpus, stats);
+    count_all(&j, stats);
+    if (j.status == SPECRT_STATUS_OK) j.status = add_digests(&j, &j.error);
     corpus_close(j.corpus);
-    if (j.status != SPECRT_STATUS_OK && err) *err = j.error;
+    if (j.status != SPECRT_STATUS_OK) *err = j.error;
     return j.status;
 }
