@@ -96,7 +96,7 @@ static specrt_status write_bundle(const calibration *run, const char *provenance
         ident.head_rows = (int32_t)run->head.n_rows;
         ident.head_cols = (int32_t)run->head.n_cols;
         snprintf(ident.head_name, sizeof ident.head_name, "%s", run->head_name);
-        TRY(specrt_head_sketch(&run->head, ident.head_sketch, err));
+        TRY(specrt_head_sketch(&run->head, &ident.head_sketch, err));
     }
     TRY(bundle_ranks(&run->ranking.header, run->ranking.ids, run->ranking.counts, &part, err));
     part.provenance = provenance;

@@ -1,0 +1,169 @@
+/* vocabtrim-calibrate : from a corpus, or the target's own generations, to a ranked draft vocabulary.
+ *
+ *     corpus ─► count.c ─► counts ◄─ --merge        options.c  the command line
+ *                             │                     input.c    tokenizer, count files, model
+ *                         select.c ─► ranking       mpi.c      ranks under mpirun
+ *                             │
+ *                          sweep.c ─► output.c ─► bundle, token maps, counts, report*.c
+ */
+#include "calibrate.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "input.h"
+#include "mpi.h"
+#include "output.h"
+
+double calibration_coverage(const calibration *run, int split) {
+    return ranking_coverage(&run->ranking, split, run->size);
+}
+
+/* ---- steps of a run ---------------------------------------------------------------------------- */
+
+/* What can be refused before the corpus is read. */
+static specrt_status check_early(calibration *run, const model *m, specrt_error *err) {
+    const calibrate_options *o = run->options;
+    TRY(options_keep(o, run->counts.vocab.n_vocab, &run->keep, &run->n_keep, err));
+    select_limits limits = select_limits_of(&run->counts.vocab, run->keep, run->n_keep);
+    if (o->rule == SELECT_SIZE && o->rule_given)
+        TRY(select_size_check(&limits, o->rule_value, err));
+    return input_speed(o, m, run->has_head ? &run->head : NULL, run->counts.vocab.n_vocab,
+                       &run->speed, err);
+}
+
+static void warn_of_input(const corpus_stats *stats) {
+    if (stats->n_bad_records) {
+        cli_warn("%" PRIu64 " bad records were skipped, such as:", stats->n_bad_records);
+        for (int i = 0; i < CORPUS_EXAMPLES && stats->bad_examples[i][0]; i++)
+            cli_warn("  %s", stats->bad_examples[i]);
+    }
+    if (stats->n_replaced)
+        cli_warn("%" PRIu64 " ill-formed byte sequences were counted as U+FFFD", stats->n_replaced);
+}
+
+/* Where the corpus is smaller than the reader's steps, a split may be empty. */
+static specrt_status check_counted(const calibration *run, specrt_error *err) {
+    uint64_t n[COUNTS_SPLITS] = {0};
+    for (int i = 0; i < run->counts.n_domains; i++)
+        for (int s = 0; s < COUNTS_SPLITS; s++) n[s] += run->counts.domains[i].n_tokens[s];
+    if (n[COUNTS_CALIBRATION]) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            n[COUNTS_HOLDOUT]
+                                ? "all text fell into the hold-out part; give more, or --holdout 0"
+                                : "no tokens were counted: the corpus holds no text to count "
+                                  "(--messages all counts prompts too)");
+}
+
+static specrt_status choose_size(calibration *run, specrt_error *err) {
+    const calibrate_options *o = run->options;
+    int32_t n_valid = run->ranking.header.n_valid, n_forced = run->ranking.header.n_forced;
+    double value = o->rule_value;
+    if (!o->rule_given) {
+        if (value > n_valid) value = n_valid;
+        if (value < n_forced) value = n_forced;
+        if (value != DEFAULT_SIZE)
+            cli_info("size %.0f instead of the default %d: the vocabulary has %" PRId32
+                     " valid ids, %" PRId32 " of them forced",
+                     value, DEFAULT_SIZE, n_valid, n_forced);
+    }
+    TRY(select_size(&run->ranking, o->rule, value, run->has_head ? input_row_bytes(&run->head) : 0,
+                    &run->size, err));
+    run->ranking.header.n_default = run->size;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status select_and_sweep(calibration *run, char *const *names, specrt_error *err) {
+    TRY(check_counted(run, err));
+    TRY(options_weights(run->options, &run->counts, names, &run->weights, err));
+    TRY(ranking_create(&run->counts, run->weights, run->keep, run->n_keep, &run->ranking, err));
+    TRY(choose_size(run, err));
+    return sweep_create(&run->ranking, &run->speed, run->size, &run->sweep, err);
+}
+
+/* ---- the run ------------------------------------------------------------------------------------- */
+
+static specrt_status count(calibration *run, char *const *names, specrt_error *err) {
+    const calibrate_options *o = run->options;
+    if (!o->corpus.n) return SPECRT_STATUS_OK;
+    specrt_status status = count_corpus(o, run->tok, names, &run->counts, &run->stats, err);
+    return mpi_reduce(&run->counts, status, err);
+}
+
+/* The quality gate: hold-out coverage, or calibration coverage where there is none. */
+static bool is_below(const calibration *run) {
+    double coverage = calibration_coverage(run, COUNTS_HOLDOUT), least = run->options->min_coverage;
+    if (isnan(coverage)) coverage = calibration_coverage(run, COUNTS_CALIBRATION);
+    if (isnan(least) || coverage >= least) return false;
+    cli_warn("%" PRId32 " ids cover %.4f%% of the tokens, less than --min-coverage %g%%%s",
+             run->size, 100 * coverage, 100 * least,
+             run->options->allow_below ? "" : "; nothing is written (--allow-below writes)");
+    return true;
+}
+
+static int finish(calibration *run, char *const *names, double started, specrt_error *err) {
+    const calibrate_options *o = run->options;
+    warn_of_input(&run->stats);
+    if (options_counts_only(o)) {
+        cli_info("%" PRIu64 " tokens in %d domains", counts_n_tokens(&run->counts),
+                 run->counts.n_domains);
+        return output_counts(run, err) ? cli_fail(err) : CLI_OK;
+    }
+    if (select_and_sweep(run, names, err)) return cli_fail(err);
+    run->seconds = cli_seconds() - started;
+    bool below = is_below(run);
+    specrt_status status = output_all(run, !below || o->allow_below, err);
+    if (status != SPECRT_STATUS_OK) return cli_fail(err);
+    return below ? CLI_BELOW : CLI_OK;
+}
+
+static int run_with(calibration *run, tokenizer **tok, model *m, char ***names) {
+    const calibrate_options *o = run->options;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    double started = cli_seconds();
+    specrt_status status = mpi_rank() == 0 ? output_check(o, &err) : SPECRT_STATUS_OK;
+    if (!status) status = options_domain_names(o, names, &err);
+    if (!status) status = input_open_counts(o, tok, &run->counts, &err);
+    run->tok = *tok;
+    if (!status && o->model) {
+        status = input_open_model(o, &run->counts.vocab, m, &run->head, &run->head_name, &err);
+        run->has_head = status == SPECRT_STATUS_OK;
+    }
+    if (!status) status = check_early(run, m, &err);
+    status = mpi_agree(status, &err);
+    if (!status) status = count(run, *names, &err);
+    if (status) return cli_fail(&err);
+    return mpi_rank() == 0 ? finish(run, *names, started, &err) : CLI_OK;
+}
+
+static void free_names(const calibrate_options *o, char **names) {
+    for (int i = 0; names && i < o->corpus.n; i++) free(names[i]);
+    free(names);
+}
+
+static int calibrate(int argc, char **argv) {
+    calibrate_options options;
+    calibration run = {.options = &options};
+    tokenizer *tok = NULL;
+    model m = {0};
+    char **names = NULL;
+    int code = options_parse(&options, argc, argv);
+    if (code < 0) code = run_with(&run, &tok, &m, &names);
+    free_names(&options, names);
+    sweep_free(&run.sweep);
+    ranking_free(&run.ranking);
+    counts_free(&run.counts);
+    free(run.weights);
+    free(run.keep);
+    free(run.speed.rates);
+    tokenizer_close(tok);
+    model_close(&m);
+    options_free(&options);
+    return code;
+}
+
+int main(int argc, char **argv) {
+    mpi_begin(&argc, &argv);
+    return mpi_end(calibrate(argc, argv));
+}
