@@ -49,7 +49,7 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api | base os bundle rows simd head active ranks */
+/* Contents: api | base os bundle rows simd head active ranks tree verify */
 
 // >>api (uses:)
 // Everything public. All multi-byte on-disk values are little-endian; so must the host be.
@@ -401,6 +401,113 @@ SPECRT_API void specrt_static_close(specrt_static *list);
 
 /* specrt_static_active() : its active vocabulary, borrowed; the same at every step, free to ask. */
 SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
+
+/* ---- draft trees: chains and EAGLE-2 (Li et al. 2024) --------------------------------------------
+ * A level is one drafter pass. expand() takes the best tokens of every row of the level and gives the
+ * beam of the next; finish() keeps the best nodes over all levels. A chain is topk = 1. */
+
+#define SPECRT_TREE_MAX_NODES 64 /* of a finished tree: the width of an ancestor mask */
+#define SPECRT_TREE_MAX_STEPS 32
+#define SPECRT_TREE_MAX_TOPK  64
+
+typedef struct specrt_tree_params { /* 0 takes the default, EAGLE-2's */
+    int32_t num_steps;              /* levels, that is drafter passes: 6 (EAGLE's depth + 1) */
+    int32_t topk;                   /* tokens a row proposes, and the width of the beam: 10 */
+    int32_t num_draft_tokens;       /* nodes to verify, root included: 60 */
+} specrt_tree_params;
+
+/* The rows of the next drafter pass, best first. Row i feeds tokens[i] with the hidden state that row
+ * parents[i] of the previous pass gave. */
+typedef struct specrt_beam {
+    int32_t n;
+    const int32_t *tokens;  /* [n] target ids */
+    const int32_t *parents; /* [n] rows of the previous pass; at the first level all 0 */
+    const float *logprobs;  /* [n] cumulative: of the path, not of the token */
+} specrt_beam;
+
+/* The tree to verify. Nodes are ordered so that parents come first; node 0 is the root, the last
+ * token emitted and not yet run through the target. */
+typedef struct specrt_draft {
+    int32_t n;
+    const int32_t *tokens;  /* [n] target ids */
+    const int32_t *parents; /* [n] nodes; -1 for the root */
+    const int32_t *depths;  /* [n] 0 for the root: position = that of the root + depth */
+    const uint64_t *masks;  /* [n] bit j: node j is an ancestor, or the node itself */
+    const float *logprobs;  /* [n] cumulative; 0 for the root */
+} specrt_draft;
+
+typedef struct specrt_tree specrt_tree; /* scratch and results of one sequence */
+
+/* specrt_tree_create() : params and env may be NULL.
+ * @return OK, NO_MEMORY, BAD_ARG naming the limit. */
+SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
+                                            const specrt_desc *env, specrt_tree **out,
+                                            specrt_error *err);
+SPECRT_API void specrt_tree_free(specrt_tree *tree);
+
+/* specrt_tree_get_params() : with the defaults filled in, borrowed. */
+SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree);
+
+/* specrt_tree_begin() : a new tree from its root. Its first pass has one row. */
+SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root);
+
+/* specrt_tree_expand() : the proposals of a pass.
+ *   ids, logprobs : i32, f32 [n, k], as specrt_active_topk() gives them; n is 1 at the first level, then
+ *                   the beam's; k <= topk
+ *   beam : the rows of the next pass, borrowed until the next call; n = 0 after the last level, and
+ *          where no proposal has a probability above 0
+ * @return OK or BAD_ARG. Never allocates. */
+SPECRT_API specrt_status specrt_tree_expand(specrt_tree *tree, const int32_t *ids,
+                                            const float *logprobs, int32_t n, int32_t k,
+                                            specrt_beam *beam);
+
+/* specrt_tree_finish() : the num_draft_tokens best nodes over all levels, borrowed until the next
+ * begin. Ties go to the earlier proposal, so a kept node's parent is always kept. */
+SPECRT_API void specrt_tree_finish(specrt_tree *tree, specrt_draft *draft);
+
+/* ---- lossless verification ------------------------------------------------------------------------ */
+
+/* How the target samples. Zero-initialised is greedy. The filters apply in this order, each to what
+ * the one before left: temperature, top_k, top_p, min_p. */
+typedef struct specrt_sampling {
+    float temperature;       /* 0: greedy, ties to the lower id */
+    int32_t top_k;           /* 0: off */
+    float top_p;             /* in (0, 1]; 0: off */
+    float min_p;             /* relative to the best token, in [0, 1) */
+    uint64_t seed, sequence; /* draws are keyed by (seed, sequence, position) */
+} specrt_sampling;
+
+/* What a cycle emits. */
+typedef struct specrt_verdict {
+    int32_t n; /* tokens emitted: accepted drafts, then the bonus token; at least 1 */
+    int32_t tokens[SPECRT_TREE_MAX_NODES];
+    int32_t nodes[SPECRT_TREE_MAX_NODES]; /* [n] to commit: the root, then the accepted nodes */
+} specrt_verdict;
+
+typedef struct specrt_verifier specrt_verifier; /* scratch of one sequence */
+
+/* specrt_verifier_create() : n_vocab is the target's, sampling is copied.
+ * @return OK, NO_MEMORY, BAD_ARG naming the field. */
+SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
+                                                const specrt_desc *env, specrt_verifier **out,
+                                                specrt_error *err);
+SPECRT_API void specrt_verifier_free(specrt_verifier *verifier);
+
+/* specrt_verifier_draw() : the token that plain decoding emits after a position, whatever drafted.
+ *   logits : f32 [n_vocab] of the target; NaN counts as -inf
+ *   position : of the token to emit, from 0 at the start of the sequence */
+SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *verifier, const float *logits,
+                                        int64_t position);
+
+/* specrt_verify_tree() : draw-and-descend. At each node the target's own token is drawn; if a child has
+ * it, descend, else emit it and stop. Since draws are keyed by position the run equals plain decoding
+ * with the same seed token for token, for any draft. Children must not be sampled by chance that
+ * their own probability then decides on (docs/METHODS.md): use it with top-k trees and greedy chains.
+ *   logits : f32 [draft->n, n_vocab], borrowed
+ *   position : of the token after the root */
+SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *verifier, const specrt_draft *draft,
+                                            const float *logits, int64_t position,
+                                            specrt_verdict *out);
 
 #ifdef __cplusplus
 }
@@ -2451,6 +2558,363 @@ SPECRT_API void specrt_static_close(specrt_static *list) {
 
 SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list) {
     return &list->active;
+}
+
+// >>tree (uses: base)
+// Owns the candidates of one draft: expansion level by level and the choice of nodes to verify.
+// Refuses trees beyond the limits. Cumulative log-probabilities never rise along a path, and ties go
+// to the lower candidate index, so a chosen node's parent is chosen too (methods of EAGLE-2, where
+// ties could orphan a node).
+
+typedef struct specrt__tree_candidate {
+    int32_t token;
+    int32_t parent; /* candidate index; -1: the root */
+    float logprob;  /* cumulative */
+} specrt__tree_candidate;
+
+struct specrt_tree {
+    specrt_desc desc;
+    specrt_tree_params params;
+    int32_t root, level, n_candidates, n_beam;
+    specrt__tree_candidate *candidates; /* [topk + (num_steps - 1) * topk^2] */
+    int32_t *beam;                      /* [topk] candidate indices */
+    int32_t *beam_tokens, *beam_parents;
+    float *beam_logprobs;
+    int32_t chosen[SPECRT_TREE_MAX_NODES]; /* candidate of each node but the root */
+    int32_t tokens[SPECRT_TREE_MAX_NODES], parents[SPECRT_TREE_MAX_NODES];
+    int32_t depths[SPECRT_TREE_MAX_NODES];
+    uint64_t masks[SPECRT_TREE_MAX_NODES];
+    float logprobs[SPECRT_TREE_MAX_NODES];
+};
+
+static specrt_status specrt__tree_resolve(const specrt_tree_params *in, specrt_tree_params *out,
+                                          specrt_error *err) {
+    memset(out, 0, sizeof *out);
+    if (in) *out = *in;
+    if (out->num_steps == 0) out->num_steps = 6;
+    if (out->topk == 0) out->topk = 10;
+    if (out->num_draft_tokens == 0) out->num_draft_tokens = 60;
+    if (out->num_steps < 1 || out->num_steps > SPECRT_TREE_MAX_STEPS)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "tree: num_steps: expected 1 to %d, found %d",
+                                SPECRT_TREE_MAX_STEPS, (int)out->num_steps);
+    if (out->topk < 1 || out->topk > SPECRT_TREE_MAX_TOPK)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "tree: topk: expected 1 to %d, found %d", SPECRT_TREE_MAX_TOPK,
+                                (int)out->topk);
+    if (out->num_draft_tokens < 2 || out->num_draft_tokens > SPECRT_TREE_MAX_NODES)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "tree: num_draft_tokens: expected 2 to %d, found %d",
+                                SPECRT_TREE_MAX_NODES, (int)out->num_draft_tokens);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
+                                            const specrt_desc *env, specrt_tree **out,
+                                            specrt_error *err) {
+    specrt_tree_params p;
+    specrt_desc desc = specrt__base_desc(env);
+    *out = NULL;
+    SPECRT__TRY(specrt__tree_resolve(params, &p, err));
+    size_t k = (size_t)p.topk, n = k + (size_t)(p.num_steps - 1) * k * k;
+    size_t bytes = sizeof(specrt_tree) + n * sizeof(specrt__tree_candidate) +
+                   k * (3 * sizeof(int32_t) + sizeof(float));
+    specrt_tree *t = (specrt_tree *)specrt__base_alloc(&desc, bytes);
+    if (!t) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "tree: out of memory");
+    memset(t, 0, sizeof *t);
+    t->desc = desc;
+    t->params = p;
+    t->candidates = (specrt__tree_candidate *)(void *)(t + 1);
+    t->beam = (int32_t *)(void *)(t->candidates + n);
+    t->beam_tokens = t->beam + k;
+    t->beam_parents = t->beam_tokens + k;
+    t->beam_logprobs = (float *)(void *)(t->beam_parents + k);
+    *out = t;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_tree_free(specrt_tree *tree) {
+    if (!tree) return;
+    specrt_desc desc = tree->desc;
+    specrt__base_free(&desc, tree);
+}
+
+SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree) {
+    return &tree->params;
+}
+
+SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root) {
+    tree->root = root;
+    tree->level = tree->n_candidates = 0;
+    tree->n_beam = 1; /* the root */
+}
+
+/* The m best of candidates [first, n), by (logprob descending, index ascending), none at -inf.
+ * @return how many. */
+static int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m, int32_t *out) {
+    int32_t n = 0;
+    for (int32_t i = first; i < t->n_candidates; i++) {
+        float x = t->candidates[i].logprob;
+        if (!(x > -INFINITY) || (n == m && x <= t->candidates[out[m - 1]].logprob)) continue;
+        int32_t at = n < m ? n++ : m - 1;
+        for (; at > 0 && t->candidates[out[at - 1]].logprob < x; at--) out[at] = out[at - 1];
+        out[at] = i;
+    }
+    return n;
+}
+
+/* Rounding may lift a probability above 1; a child must not pass its parent. NaN never wins. */
+static float specrt__tree_add(float path, float logprob) {
+    return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
+}
+
+SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
+                                            const float *logprobs, int32_t n, int32_t k,
+                                            specrt_beam *beam) {
+    memset(beam, 0, sizeof *beam);
+    if (n != t->n_beam || k < 1 || k > t->params.topk || t->level == t->params.num_steps)
+        return SPECRT_STATUS_BAD_ARG;
+    int32_t first = t->n_candidates;
+    for (int32_t r = 0; r < n; r++) {
+        int32_t parent = t->level == 0 ? -1 : t->beam[r];
+        float path = parent < 0 ? 0 : t->candidates[parent].logprob;
+        for (int32_t j = 0; j < k; j++) {
+            specrt__tree_candidate *c = &t->candidates[t->n_candidates++];
+            c->token = ids[r * k + j];
+            c->parent = parent;
+            c->logprob = specrt__tree_add(path, logprobs[r * k + j]);
+        }
+    }
+    t->n_beam =
+        ++t->level < t->params.num_steps ? specrt__tree_best(t, first, t->params.topk, t->beam) : 0;
+    for (int32_t i = 0; i < t->n_beam; i++) {
+        t->beam_tokens[i] = t->candidates[t->beam[i]].token;
+        t->beam_parents[i] = (t->beam[i] - first) / k;
+        t->beam_logprobs[i] = t->candidates[t->beam[i]].logprob;
+    }
+    beam->n = t->n_beam;
+    beam->tokens = t->beam_tokens;
+    beam->parents = t->beam_parents;
+    beam->logprobs = t->beam_logprobs;
+    return SPECRT_STATUS_OK;
+}
+
+/* The node of a candidate among chosen [n], which ascends; node 0 for the root's -1. */
+static int32_t specrt__tree_node(const specrt_tree *t, int32_t candidate, int32_t n) {
+    int32_t node = n;
+    while (node > 0 && t->chosen[node - 1] != candidate) node--;
+    return node;
+}
+
+SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
+    int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, t->chosen);
+    for (int32_t i = 1; i < n; i++) { /* into candidate order: parents first, levels together */
+        int32_t x = t->chosen[i], at = i;
+        for (; at > 0 && t->chosen[at - 1] > x; at--) t->chosen[at] = t->chosen[at - 1];
+        t->chosen[at] = x;
+    }
+    t->tokens[0] = t->root;
+    t->parents[0] = -1;
+    t->depths[0] = 0;
+    t->masks[0] = 1;
+    t->logprobs[0] = 0;
+    for (int32_t i = 1; i <= n; i++) {
+        const specrt__tree_candidate *c = &t->candidates[t->chosen[i - 1]];
+        int32_t parent = specrt__tree_node(t, c->parent, i - 1);
+        t->tokens[i] = c->token;
+        t->parents[i] = parent;
+        t->depths[i] = t->depths[parent] + 1;
+        t->masks[i] = t->masks[parent] | (uint64_t)1 << i;
+        t->logprobs[i] = c->logprob;
+    }
+    draft->n = n + 1;
+    draft->tokens = t->tokens;
+    draft->parents = t->parents;
+    draft->depths = t->depths;
+    draft->masks = t->masks;
+    draft->logprobs = t->logprobs;
+}
+
+// >>verify (uses: base)
+// Owns the decision what to emit: the target's own token at every node, greedy or drawn.
+// Refuses settings that are no sampling law. A draw depends on (seed, sequence, position) and the
+// target's logits alone, never on the draft: that is what makes the output lossless.
+
+struct specrt_verifier {
+    specrt_desc desc;
+    specrt_sampling sampling;
+    int32_t n_vocab;
+    float *weights; /* [n_vocab] unnormalised probabilities, 0 for what a filter removed */
+    int32_t *heap;  /* [n_vocab] ids, for the filters that need an order */
+};
+
+SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
+                                                const specrt_desc *env, specrt_verifier **out,
+                                                specrt_error *err) {
+    specrt_desc desc = specrt__base_desc(env);
+    specrt_sampling s;
+    *out = NULL;
+    memset(&s, 0, sizeof s);
+    if (sampling) s = *sampling;
+    if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: n_vocab: expected 1 to %d, found %d", SPECRT_MAX_VOCAB,
+                                (int)n_vocab);
+    if (!(s.temperature >= 0 && s.temperature <= 100))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: temperature: expected 0 to 100, found %g",
+                                (double)s.temperature);
+    if (s.top_k < 0 || !(s.top_p >= 0 && s.top_p <= 1) || !(s.min_p >= 0 && s.min_p < 1))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: expected top_k >= 0, top_p in [0, 1] and min_p in [0, "
+                                "1), found %d, %g and %g",
+                                (int)s.top_k, (double)s.top_p, (double)s.min_p);
+    size_t rows = (size_t)n_vocab * (sizeof(float) + sizeof(int32_t));
+    specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&desc, sizeof *v + rows);
+    if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "verifier: out of memory");
+    v->desc = desc;
+    v->sampling = s;
+    v->n_vocab = n_vocab;
+    v->weights = (float *)(void *)(v + 1);
+    v->heap = (int32_t *)(void *)(v->weights + n_vocab);
+    *out = v;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_verifier_free(specrt_verifier *verifier) {
+    if (!verifier) return;
+    specrt_desc desc = verifier->desc;
+    specrt__base_free(&desc, verifier);
+}
+
+/* The best token, ties to the lower id; NaN never wins. */
+static int32_t specrt__verify_argmax(const float *logits, int32_t n) {
+    int32_t best = 0;
+    float max = -INFINITY;
+    for (int32_t i = 0; i < n; i++)
+        if (logits[i] > max) {
+            max = logits[i];
+            best = i;
+        }
+    return best;
+}
+
+/* --- filters --- */
+
+/* Heap order: greater weight first, then lower id. */
+static bool specrt__verify_before(const float *w, int32_t a, int32_t b) {
+    return w[a] > w[b] || (w[a] == w[b] && a < b);
+}
+
+static void specrt__verify_sift(const float *w, int32_t *heap, int32_t n, int32_t at) {
+    int32_t id = heap[at];
+    for (;;) {
+        int32_t child = 2 * at + 1;
+        if (child >= n) break;
+        if (child + 1 < n && specrt__verify_before(w, heap[child + 1], heap[child])) child++;
+        if (!specrt__verify_before(w, heap[child], id)) break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = id;
+}
+
+/* The best token left leaves the heap; those that left stand behind it, best last. */
+static int32_t specrt__verify_pop(specrt_verifier *v, int32_t *left) {
+    int32_t best = v->heap[0];
+    v->heap[0] = v->heap[--*left];
+    specrt__verify_sift(v->weights, v->heap, *left, 0);
+    return v->heap[*left] = best;
+}
+
+/* Keep the best tokens only: at most top_k, and of those the fewest whose share reaches top_p. */
+static void specrt__verify_filter(specrt_verifier *v) {
+    const specrt_sampling *s = &v->sampling;
+    int32_t n = v->n_vocab, left = n, n_kept = n;
+    double total = 0, kept = 0;
+    for (int32_t i = 0; i < n; i++) v->heap[i] = i;
+    for (int32_t i = n / 2 - 1; i >= 0; i--) specrt__verify_sift(v->weights, v->heap, n, i);
+    if (s->top_k > 0 && s->top_k < n) {
+        n_kept = s->top_k;
+        while (n - left < n_kept) total += (double)v->weights[specrt__verify_pop(v, &left)];
+    } else {
+        for (int32_t i = 0; i < n; i++) total += (double)v->weights[i];
+    }
+    if (s->top_p > 0 && s->top_p < 1) {
+        int32_t limit = n_kept;
+        for (n_kept = 0; n_kept < limit && kept < (double)s->top_p * total; n_kept++) {
+            if (n_kept == n - left) specrt__verify_pop(v, &left);
+            kept += (double)v->weights[v->heap[n - 1 - n_kept]];
+        }
+    }
+    for (int32_t i = 0; i < n - n_kept; i++) v->weights[v->heap[i]] = 0;
+}
+
+/* --- the draw --- */
+
+/* Uniform in [0, 1) from a counter: three rounds of SplitMix64's finaliser over the key. */
+static double specrt__verify_uniform(uint64_t seed, uint64_t sequence, uint64_t position) {
+    uint64_t keys[3], z = 0;
+    keys[0] = seed;
+    keys[1] = sequence;
+    keys[2] = position;
+    for (int i = 0; i < 3; i++) {
+        z += keys[i] + 0x9E3779B97F4A7C15u;
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+        z ^= z >> 31;
+    }
+    return (double)(z >> 11) * (1.0 / 9007199254740992.0);
+}
+
+/* The id at which the running sum of weights passes u times the total. */
+static int32_t specrt__verify_pick(const float *weights, int32_t n, double u) {
+    double total = 0, sum = 0;
+    int32_t last = 0;
+    for (int32_t i = 0; i < n; i++) total += (double)weights[i];
+    for (int32_t i = 0; i < n; i++) {
+        if (!(weights[i] > 0)) continue;
+        sum += (double)weights[i];
+        last = i;
+        if (sum > u * total) break;
+    }
+    return last;
+}
+
+SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits, int64_t position) {
+    const specrt_sampling *s = &v->sampling;
+    int32_t best = specrt__verify_argmax(logits, v->n_vocab);
+    float max = logits[best];
+    if (s->temperature == 0 || !(max > -INFINITY) || max == INFINITY) return best;
+    for (int32_t i = 0; i < v->n_vocab; i++)
+        v->weights[i] = logits[i] > -INFINITY ? expf((logits[i] - max) / s->temperature) : 0.0f;
+    if ((s->top_k > 0 && s->top_k < v->n_vocab) || (s->top_p > 0 && s->top_p < 1))
+        specrt__verify_filter(v);
+    for (int32_t i = 0; i < v->n_vocab && s->min_p > 0; i++)
+        if (v->weights[i] < s->min_p) v->weights[i] = 0; /* the best weighs 1 */
+    return specrt__verify_pick(v->weights, v->n_vocab,
+                               specrt__verify_uniform(s->seed, s->sequence, (uint64_t)position));
+}
+
+static int32_t specrt__verify_child(const specrt_draft *draft, int32_t parent, int32_t token) {
+    for (int32_t i = parent + 1; i < draft->n; i++)
+        if (draft->parents[i] == parent && draft->tokens[i] == token) return i;
+    return -1;
+}
+
+SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *v, const specrt_draft *draft,
+                                            const float *logits, int64_t position,
+                                            specrt_verdict *out) {
+    memset(out, 0, sizeof *out);
+    if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || position < 0)
+        return SPECRT_STATUS_BAD_ARG;
+    for (int32_t node = 0; node >= 0;) {
+        int32_t token = specrt_verifier_draw(v, logits + (int64_t)node * v->n_vocab, position++);
+        out->nodes[out->n] = node;
+        out->tokens[out->n++] = token;
+        node = specrt__verify_child(draft, node, token);
+    }
+    return SPECRT_STATUS_OK;
 }
 
 #endif /* SPECRT_IMPLEMENTATION */
