@@ -1935,6 +1935,13 @@ static const specrt__simd_kernels specrt__simd_kernels_avx2 = {
 
 #define SPECRT__SIMD_AVX512 __attribute__((target("avx512f,fma,f16c")))
 
+/* g++ 12 takes the undefined vectors inside its own intrinsics for ours (its bug 105593). */
+#if defined(__cplusplus) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
 typedef struct specrt__simd_d8x2 {
     __m512d lo, hi;
 } specrt__simd_d8x2;
@@ -1988,7 +1995,7 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_mul_avx512(__m512 a, __m51
 }
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_max_avx512(__m512 a, __m512 b) {
-    return _mm512_maskz_max_ps(0xffff, a, b); /* g++ 12 warns of the plain one */
+    return _mm512_max_ps(a, b);
 }
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_pow2_avx512(__m512 z) {
@@ -2039,6 +2046,10 @@ static const specrt__simd_kernels specrt__simd_kernels_avx512 = {
     {specrt__simd_f32x4_avx512, specrt__simd_f16x4_avx512, specrt__simd_bf16x4_avx512,
      specrt__simd_q8_0x4_avx512},
     specrt__simd_sum_exp_avx512};
+
+#if defined(__cplusplus) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 #endif
 
