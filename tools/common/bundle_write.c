@@ -50,6 +50,7 @@ static bool tag_is(const char stored[8], const char *tag) {
 static specrt_status open_old(job *j, specrt_error *err) {
     struct stat st;
     if (stat(j->path, &st) != 0 || !S_ISREG(st.st_mode)) return SPECRT_STATUS_OK;
+    if (j->update->whole) return out_check(j->path, j->update->force, err);
     TRY(file_map(j->path, &j->old_file, err));
     specrt_status status =
         specrt_bundle_open_memory(j->old_file.bytes, j->old_file.n, j->path, NULL, &j->old, err);
@@ -115,12 +116,17 @@ static specrt_status merge_head(const char *path, specrt_ident *into, const spec
     return SPECRT_STATUS_OK;
 }
 
+specrt_status bundle_ident_merge(const char *path, specrt_ident *into, const specrt_ident *from,
+                                 specrt_error *err) {
+    TRY(merge_tokenizer(path, into, from, err));
+    return merge_head(path, into, from, err);
+}
+
 static specrt_status merge_ident(job *j, specrt_error *err) {
     const specrt_ident *old = j->old ? specrt_bundle_ident(j->old) : NULL;
     if (old) j->ident = *old;
     if (!j->update->ident) return SPECRT_STATUS_OK;
-    TRY(merge_tokenizer(j->path, &j->ident, j->update->ident, err));
-    return merge_head(j->path, &j->ident, j->update->ident, err);
+    return bundle_ident_merge(j->path, &j->ident, j->update->ident, err);
 }
 
 /* --- provenance --- */

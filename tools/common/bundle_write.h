@@ -23,6 +23,7 @@ typedef struct bundle_update {
     const specrt_ident
         *ident; /* merged into the bundle's: a tokenizer or head that differs is an error */
     bool raw;   /* store raw instead of zstd */
+    bool whole; /* nothing of a file that is there stays; replacing it needs force */
     bool force; /* replace a section, or a file that is no bundle */
 } bundle_update;
 
@@ -30,6 +31,12 @@ typedef struct bundle_update {
  *   ids, counts : [header->n_ranked] by rank */
 specrt_status bundle_ranks(const specrt_ranks_header *header, const int32_t *ids,
                            const uint64_t *counts, bundle_part *part, specrt_error *err);
+
+/* bundle_ident_merge() : what `into` does not know yet is taken from `from`.
+ *   path : of the bundle, for messages
+ * @return BUNDLE_MISMATCH naming both sides when tokenizers or heads differ. */
+specrt_status bundle_ident_merge(const char *path, specrt_ident *into, const specrt_ident *from,
+                                 specrt_error *err);
 
 /* bundle_write() : create `path` or rewrite it with the update applied (temp file, fsync, rename).
  * Waits for another tool that holds the bundle's lock. Same inputs, same bytes. */

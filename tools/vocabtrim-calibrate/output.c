@@ -119,7 +119,8 @@ static specrt_status write_exports(const calibration *run, specrt_error *err) {
     specrt_status status = SPECRT_STATUS_OK;
     for (int i = 0; i < o->exports.n && status == SPECRT_STATUS_OK; i++) {
         const char *path = export_path(o->exports.items[i], format);
-        status = token_map_write(&map, format, path, o->model, o->common.force, err);
+        const char *drafter = strcmp(format, "gguf") == 0 ? o->model : NULL;
+        status = token_map_write(&map, format, path, drafter, o->common.force, err);
     }
     token_map_free(&map);
     return status;
