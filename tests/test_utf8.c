@@ -17,8 +17,8 @@ static uint32_t draw(uint32_t n) {
 
 /* ---- the definition: which byte strings begin a well-formed sequence -------------------------------- */
 
-static uint8_t
-    *prefix[5]; /* bitmaps over the big-endian value of 1..4 bytes; 4 of 2^22 slots, hashed */
+/* Bitmaps over 1..4 bytes, the fourth by its low six bits. */
+static uint8_t *prefix[5];
 
 static size_t slot(const uint8_t *p, int n) {
     size_t value = 0;

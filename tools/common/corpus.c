@@ -162,7 +162,8 @@ static void skip_file(corpus *c, const char *why) {
 }
 
 static void end_file(corpus *c) {
-    c->bytes_done += c->list.files[c->current->index].n_bytes;
+    const open_file *file = c->current;
+    c->bytes_done += file->stream.sized ? file->stream.n_raw : file_position(file);
     file_release(c->current);
     c->current = NULL;
 }

@@ -163,6 +163,14 @@ static specrt_status probe(open_file *file, const corpus_options *options, char 
     return status;
 }
 
+static specrt_status check_size(const open_file *file, specrt_error *err) {
+    uint64_t end = file->format.end, found = file->stream.n_raw;
+    if (!file->stream.any_offset || found >= end) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: the file is cut short; expected %llu bytes, found %llu",
+                            file->stream.name, (unsigned long long)end, (unsigned long long)found);
+}
+
 specrt_status file_open(const char *path, const uint8_t *bytes, size_t n,
                         const corpus_options *options, open_file **out, char refusal[512],
                         specrt_error *err) {
@@ -177,11 +185,12 @@ specrt_status file_open(const char *path, const uint8_t *bytes, size_t n,
     if (status == SPECRT_STATUS_OK)
         status = format_tell(&file->format, path, file->window.bytes, file->window.n, options, err);
     if (status == SPECRT_STATUS_OK) {
-        plan_blocks(file);
+        status = check_size(file, err);
+        if (!file->format.refusal) plan_blocks(file);
         corpus_kind kind = file->format.kind;
         if (file->format.refusal)
             snprintf(refusal, 512, "%s: %s", file->stream.name, file->format.refusal);
-        else if (kind == KIND_LINES || kind == KIND_VALUES)
+        else if (status == SPECRT_STATUS_OK && (kind == KIND_LINES || kind == KIND_VALUES))
             status = probe(file, options, refusal, err);
     }
     if (file->parallel) window_free(&file->window);
