@@ -22,10 +22,22 @@ double calibration_coverage(const calibration *run, int split) {
 
 /* ---- steps of a run ---------------------------------------------------------------------------- */
 
+/* Of --keep only what is no special token anyway: those are members without it. */
+static void drop_specials(calibration *run) {
+    const uint8_t *types = run->counts.vocab.types;
+    int32_t n = 0;
+    for (int32_t i = 0; i < run->n_keep; i++) {
+        uint8_t type = types[run->keep[i]];
+        if (type == COUNTS_NORMAL || type == COUNTS_RESERVED) run->keep[n++] = run->keep[i];
+    }
+    run->n_keep = n;
+}
+
 /* What can be refused before the corpus is read. */
 static specrt_status check_early(calibration *run, const model *m, specrt_error *err) {
     const calibrate_options *o = run->options;
     TRY(options_keep(o, run->counts.vocab.n_vocab, &run->keep, &run->n_keep, err));
+    drop_specials(run);
     select_limits limits = select_limits_of(&run->counts.vocab, run->keep, run->n_keep);
     if (o->rule == SELECT_SIZE && o->rule_given)
         TRY(select_size_check(&limits, o->rule_value, err));

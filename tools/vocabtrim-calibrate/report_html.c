@@ -1,6 +1,7 @@
 /* report_html.c : --report, one page: figures, tables, and the tokens on both sides of the cut. */
 #include "calibrate.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -293,5 +294,6 @@ specrt_status report_html(const calibration *run, out_file *out, specrt_error *e
     list_tokens(run, "The first left out", run->size, f);
     html_end(f);
     if (fflush(f) == 0 && !ferror(f)) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot write", out->path);
+    return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot write: %s", out->path,
+                            strerror(errno));
 }

@@ -1,0 +1,16 @@
+# Ctrl-C in the middle of reading leaves nothing behind.
+. "$CLI_TESTS/lib.bash"
+mkfifo pipe.bin
+ids ../part 5 5 3 9
+# A shell's background job ignores SIGINT; the tool asks for it all the same.
+vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus pipe.bin \
+    -o x.specb --counts-out c --report r.html >../out 2>../err &
+tool=$!
+exec 3>pipe.bin # waits until the tool reads
+cat ../part >&3
+kill -INT $tool
+wait $tool
+code=$?
+exec 3>&-
+[ $code = 130 ] || fail "exit $code, expected 130"
+[ "$(ls)" = pipe.bin ] || fail "files were left: $(ls)"

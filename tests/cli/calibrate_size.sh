@@ -1,0 +1,13 @@
+# Sizes out of range name the range, before the corpus is read.
+. "$CLI_TESTS/lib.bash"
+ids a.bin 5 5 5 3 3 9
+run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --corpus a.bin --keep 1-4 "$@" -o x.specb; }
+for size in 0 -3 3 13 99999999999; do
+    refuses 2 "vocabtrim-calibrate: --size $size; expected 4 (*) to 12 (*)" run --size "$size"
+done
+refuses 2 "*--size: expected a whole number, found 'many'" run --size many
+refuses 2 "*give one of --size, --mass, --min-count and --budget-mib" run --size 4 --mass 0.5
+refuses 2 "*--mass: expected a number from 1e-09 to 1, found '1.5'" run --mass 1.5
+refuses 2 "*--mass: expected a number*" run --mass nan
+refuses 2 "*--min-count: expected a whole number from 1 to*" run --min-count 0
+refuses 2 "*--budget-mib needs --model*" run --budget-mib 3

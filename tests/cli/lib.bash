@@ -1,0 +1,56 @@
+# lib.bash : what command-line tests share. Source it; the first failed check ends the test.
+set -u
+
+TOKENIZER=$CLI_TESTS/../../data/tokenizer.json
+
+fail() { echo "failed: $*"; exit 1; }
+skip() { echo "$*"; exit 77; }
+require() { command -v "$1" >/dev/null || skip "$1 is not installed"; }
+
+# data PATH : a file of the optional shared data, else the test is skipped.
+data() {
+    [ -e "$SPECRT_DATA/$1" ] || skip "the shared data is missing"
+    echo "$SPECRT_DATA/$1"
+}
+
+# accepts COMMAND... : exit code 0.
+accepts() {
+    local code
+    "$@" >../out 2>../err
+    code=$?
+    [ $code = 0 ] || { cat ../err; fail "exit $code from: $*"; }
+}
+
+# prints PATTERN : what the last `accepts` put on stdout matches; warns PATTERN : on stderr.
+prints() { case $(cat ../out) in $1) ;; *) cat ../out; fail "stdout does not match $1" ;; esac; }
+warns() { case $(cat ../err) in $1) ;; *) cat ../err; fail "stderr does not match $1" ;; esac; }
+
+# refuses CODE PATTERN COMMAND... : that exit code, one line on stderr that matches PATTERN (a usage
+# error adds the hint to -h, warnings may come before), nothing on stdout, and no file made or changed.
+refuses() {
+    local code=$1 pattern=$2 before after found lines
+    shift 2
+    before=$(snapshot)
+    "$@" >../out 2>../err # beside the test's folder, so that they are not among its files
+    found=$?
+    after=$(snapshot)
+    local out err
+    out=$(cat ../out) err=$(cat ../err)
+    [ $found = "$code" ] || fail "exit $found, expected $code, from: $*: $err"
+    lines=$(grep -vE ': (-h shows the options|warning: .*)$' <<<"$err")
+    [ "$(wc -l <<<"$lines")" = 1 ] || fail "more than one line from: $*: $err"
+    case $lines in $pattern) ;; *) fail "expected '$pattern', found: $err" ;; esac
+    [ -z "$out" ] || fail "output on stdout from: $*: $out"
+    [ "$before" = "$after" ] || fail "files changed by: $*: $after"
+}
+
+# snapshot : every file here with its size and content.
+snapshot() { find . -type f -exec cksum {} + | sort; }
+
+same() { cmp "$1" "$2" || fail "$1 and $2 differ"; }
+
+# ids FILE N... : token ids as u16.
+ids() {
+    local file=$1 id; shift
+    for id; do printf "\\x$(printf %02x $((id & 255)))\\x$(printf %02x $((id >> 8)))"; done >"$file"
+}

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# run.sh BIN [NAME...] : every command-line test, or those whose name holds one of the NAMEs; closes with
+# "N passed, N failed, N skipped".
+#
+# A test is NAME.sh. It runs in an empty folder with the tools first on PATH and $CLI_TESTS naming this
+# folder, and fails by its exit code. Beside it may stand
+#     NAME.sh.exit          the exit code to expect instead of 0
+#     NAME.sh.stdout.exact  what it must print; .stderr.exact likewise
+#     NAME.sh.stdout.glob   a pattern that all of it must match; .stderr.glob likewise
+# Exit code 77 means skipped; the last line on stdout says why.
+set -u
+export CLI_TESTS; CLI_TESTS=$(cd "$(dirname "$0")" && pwd)
+CLI_BIN=$(cd "$1" && pwd) || exit 1
+export CLI_BIN PATH="$CLI_BIN:$PATH" LC_ALL=C
+[ -z "${SPECRT_DATA:-}" ] || export SPECRT_DATA="$(cd "$SPECRT_DATA" 2>/dev/null && pwd)"
+export SPECRT_DATA="${SPECRT_DATA:-$CLI_TESTS/../../../shared/data}"
+shift
+unset MAKEFLAGS MAKELEVEL MFLAGS
+unset SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE
+passed=0 failed=0 skipped=0
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+
+# matches TEST STREAM : compare what was printed with what stands beside the test.
+matches() {
+    local expected=$CLI_TESTS/$1.$2.exact pattern=$CLI_TESTS/$1.$2.glob printed=$scratch/$2
+    if [ -e "$expected" ] && ! diff -u "$expected" "$printed"; then return 1; fi
+    [ -e "$pattern" ] || return 0
+    # The pattern file is one glob: unquoted on purpose.
+    case "$(cat "$printed")" in $(cat "$pattern")) return 0 ;; esac
+    echo "$2 does not match $1.$2.glob:"; cat "$printed"
+    return 1
+}
+
+wanted() { # NAME PATTERN...
+    local name=$1 pattern; shift
+    [ $# = 0 ] && return 0
+    for pattern; do case $name in *"$pattern"*) return 0 ;; esac; done
+    return 1
+}
+
+for script in "$CLI_TESTS"/*.sh; do
+    name=$(basename "$script")
+    [ "$name" != run.sh ] && wanted "$name" "$@" || continue
+    rm -rf "$scratch/work"; mkdir "$scratch/work"
+    (cd "$scratch/work" && exec bash "$script") >"$scratch/stdout" 2>"$scratch/stderr" </dev/null
+    code=$?
+    expected_code=$(cat "$script.exit" 2>/dev/null || echo 0)
+    if [ $code = 77 ]; then
+        skipped=$((skipped + 1)); echo "skipped $name: $(tail -n 1 "$scratch/stdout")"
+    elif [ $code != "$expected_code" ]; then
+        failed=$((failed + 1)); echo "FAIL $name: exit $code, expected $expected_code"
+        tail -n 20 "$scratch/stdout" "$scratch/stderr"
+    elif ! why=$(matches "$name" stdout && matches "$name" stderr); then
+        failed=$((failed + 1)); echo "FAIL $name: $why"
+    else
+        passed=$((passed + 1))
+    fi
+done
+echo "command line: $passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
