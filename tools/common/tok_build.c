@@ -9,8 +9,7 @@ static specrt_status no_memory(const tokenizer *tok, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", tok->path);
 }
 
-/* Room for `need` elements, at least doubling. The caller has bounded `need`. */
-static bool grow(void *array, size_t *capacity, size_t need, size_t element) {
+bool tok_grow(void *array, size_t *capacity, size_t need, size_t element) {
     if (need <= *capacity) return true;
     size_t wanted = need > 2 * *capacity ? need : 2 * *capacity;
     void **pointer = array;
@@ -29,7 +28,7 @@ specrt_status tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err) {
                                 "%s: token id %d; expected ids below %d", tok->path, n - 1,
                                 TOK_MAX_VOCAB);
     if (n <= tok->n_vocab) return SPECRT_STATUS_OK;
-    if (!grow(&tok->tokens, &tok->tokens_capacity, (size_t)n, sizeof *tok->tokens))
+    if (!tok_grow(&tok->tokens, &tok->tokens_capacity, (size_t)n, sizeof *tok->tokens))
         return no_memory(tok, err);
     for (int32_t id = tok->n_vocab; id < n; id++)
         tok->tokens[id] = (tok_token){.type = TOKEN_RESERVED};
@@ -37,12 +36,15 @@ specrt_status tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status pool_append(tokenizer *tok, tok_token *token, const void *bytes, size_t n,
-                                 specrt_error *err) {
-    if (!grow(&tok->pool, &tok->pool_capacity, tok->pool_n + n, 1)) return no_memory(tok, err);
-    memcpy(tok->pool + tok->pool_n, bytes, n);
-    token->offset = (uint32_t)tok->pool_n;
-    token->n = (uint32_t)n;
+specrt_status tok_pool_append(tokenizer *tok, const void *bytes, size_t n, uint32_t *offset,
+                              specrt_error *err) {
+    if (n > UINT32_MAX - tok->pool_n)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: more than 4 GiB of token text; expected less", tok->path);
+    if (!tok_grow(&tok->pool, &tok->pool_capacity, tok->pool_n + n + 1, 1))
+        return no_memory(tok, err);
+    if (n) memcpy(tok->pool + tok->pool_n, bytes, n);
+    *offset = (uint32_t)tok->pool_n;
     tok->pool_n += n;
     return SPECRT_STATUS_OK;
 }
@@ -64,7 +66,8 @@ specrt_status tok_set_token(tokenizer *tok, int32_t id, const void *bytes, size_
                                 tok->path, id);
     token->type = (uint8_t)type;
     token->flags = (uint8_t)flags;
-    return pool_append(tok, token, bytes, n, err);
+    token->n = (uint32_t)n;
+    return tok_pool_append(tok, bytes, n, &token->offset, err);
 }
 
 specrt_status tok_set_score(tokenizer *tok, int32_t id, float score, specrt_error *err) {
@@ -72,11 +75,24 @@ specrt_status tok_set_score(tokenizer *tok, int32_t id, float score, specrt_erro
     if (score != score)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: score of token %d is not a number", tok->path, id);
-    if (!grow(&tok->scores, &tok->scores_capacity, need, sizeof *tok->scores))
+    if (!tok_grow(&tok->scores, &tok->scores_capacity, need, sizeof *tok->scores))
         return no_memory(tok, err);
     for (; tok->n_scores < need; tok->n_scores++) tok->scores[tok->n_scores] = 0;
     tok->scores[id] = score;
     return SPECRT_STATUS_OK;
+}
+
+specrt_status tok_add_normal(tokenizer *tok, tok_normal_kind kind, const char *from, size_t n_from,
+                             const char *to, size_t n_to, specrt_error *err) {
+    if (tok->n_normals == TOK_MAX_NORMALS || n_from > TOK_MAX_TOKEN_BYTES ||
+        n_to > TOK_MAX_TOKEN_BYTES)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: normalizer has more than %d steps or a text of over %d bytes",
+                                tok->path, TOK_MAX_NORMALS, TOK_MAX_TOKEN_BYTES);
+    tok_normal *step = &tok->normals[tok->n_normals++];
+    *step = (tok_normal){.kind = kind, .n_from = (uint32_t)n_from, .n_to = (uint32_t)n_to};
+    TRY(tok_pool_append(tok, from, n_from, &step->from, err));
+    return tok_pool_append(tok, to, n_to, &step->to, err);
 }
 
 specrt_status tok_add_merge(tokenizer *tok, int32_t left, int32_t right, int32_t merged,
@@ -84,7 +100,7 @@ specrt_status tok_add_merge(tokenizer *tok, int32_t left, int32_t right, int32_t
     if (tok->n_merges == TOK_MAX_MERGES)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: more than %d merges", tok->path,
                                 TOK_MAX_MERGES);
-    if (!grow(&tok->merges, &tok->merges_capacity, tok->n_merges + 1, sizeof *tok->merges))
+    if (!tok_grow(&tok->merges, &tok->merges_capacity, tok->n_merges + 1, sizeof *tok->merges))
         return no_memory(tok, err);
     tok->merges[tok->n_merges++] = (tok_merge){left, right, merged};
     return SPECRT_STATUS_OK;
@@ -94,7 +110,7 @@ specrt_status tok_add_terminator(tokenizer *tok, int32_t id, specrt_error *err) 
     int32_t i = 0, n = tok->n_terminators;
     while (i < n && tok->terminators[i] < id) i++;
     if (i < n && tok->terminators[i] == id) return SPECRT_STATUS_OK;
-    if (!grow(&tok->terminators, &tok->terminators_capacity, (size_t)n + 1, sizeof(int32_t)))
+    if (!tok_grow(&tok->terminators, &tok->terminators_capacity, (size_t)n + 1, sizeof(int32_t)))
         return no_memory(tok, err);
     memmove(tok->terminators + i + 1, tok->terminators + i, (size_t)(n - i) * sizeof(int32_t));
     tok->terminators[i] = id;
@@ -121,8 +137,8 @@ int32_t tok_find_symbol(const tokenizer *tok, const void *bytes, size_t n) {
 
 static bool is_symbol(const tokenizer *tok, int32_t id) {
     const tok_token *token = &tok->tokens[id];
-    return token->n &&
-           (id >= tok->n_vocab || (token->type == TOKEN_NORMAL && !(token->flags & TOK_FLAG_BYTE)));
+    return token->n && (id >= tok->n_vocab || token->flags & TOK_FLAG_MERGED ||
+                        (token->type == TOKEN_NORMAL && !(token->flags & TOK_FLAG_BYTE)));
 }
 
 specrt_status tok_index(tokenizer *tok, specrt_error *err) {
@@ -145,7 +161,7 @@ specrt_status tok_index(tokenizer *tok, specrt_error *err) {
 static specrt_status add_extra_symbol(tokenizer *tok, uint32_t offset, int n, specrt_error *err) {
     size_t need = (size_t)tok->n_symbols + 1;
     if (tok->n_symbols == TOK_MAX_VOCAB ||
-        !grow(&tok->tokens, &tok->tokens_capacity, need, sizeof *tok->tokens))
+        !tok_grow(&tok->tokens, &tok->tokens_capacity, need, sizeof *tok->tokens))
         return no_memory(tok, err);
     tok->tokens[tok->n_symbols++] =
         (tok_token){.offset = offset, .n = (uint32_t)n, .type = TOKEN_RESERVED};
@@ -181,7 +197,7 @@ typedef struct pair_list {
 } pair_list;
 
 static bool pair_append(pair_list *list, int32_t left, int32_t right, size_t merge) {
-    if (!grow(&list->pairs, &list->capacity, list->n + 1, sizeof *list->pairs)) return false;
+    if (!tok_grow(&list->pairs, &list->capacity, list->n + 1, sizeof *list->pairs)) return false;
     list->pairs[list->n++] = tok_pair_make(left, right, (uint32_t)merge);
     return true;
 }
@@ -304,35 +320,6 @@ static void find_byte_ids(tokenizer *tok) {
             tok->byte_ids[tok->pool[tok->tokens[id].offset]] = id;
 }
 
-static int compare_raw(const void *a, const void *b, void *user) {
-    const tokenizer *tok = user;
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    const tok_token *s = &tok->tokens[x], *t = &tok->tokens[y];
-    if (tok->pool[s->offset] != tok->pool[t->offset])
-        return tok->pool[s->offset] < tok->pool[t->offset] ? -1 : 1;
-    if (s->n != t->n) return s->n > t->n ? -1 : 1;
-    return x < y ? -1 : 1;
-}
-
-/* By first byte, the longest first, so that the first match is the longest. */
-static specrt_status list_raw_tokens(tokenizer *tok, specrt_error *err) {
-    size_t n = 0;
-    for (int32_t id = 0; id < tok->n_vocab; id++) n += (tok->tokens[id].flags & TOK_FLAG_RAW) != 0;
-    tok->raw_ids = malloc((n + 1) * sizeof *tok->raw_ids);
-    if (!tok->raw_ids) return no_memory(tok, err);
-    n = 0;
-    for (int32_t id = 0; id < tok->n_vocab; id++)
-        if (tok->tokens[id].flags & TOK_FLAG_RAW) tok->raw_ids[n++] = id;
-    qsort_r(tok->raw_ids, n, sizeof *tok->raw_ids, compare_raw, tok);
-    size_t i = 0;
-    for (int b = 0; b < 256; b++) {
-        tok->raw_begin[b] = (int32_t)i;
-        while (i < n && tok->pool[tok->tokens[tok->raw_ids[i]].offset] == b) i++;
-    }
-    tok->raw_begin[256] = (int32_t)n;
-    return SPECRT_STATUS_OK;
-}
-
 static void fingerprint(tokenizer *tok) {
     specrt_sha256 sha;
     specrt_sha256_init(&sha);
@@ -365,10 +352,10 @@ specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err) {
                                 tok->terminators[tok->n_terminators - 1], tok->n_vocab - 1);
     specrt_status status = tok_index(tok, err);
     if (!status) status = build_pairs(tok, err);
-    if (!status) status = list_raw_tokens(tok, err);
     if (status) return status;
     tok->unicode = tok_unicode_new();
     if (!tok->unicode) return no_memory(tok, err);
+    TRY(tok_raw_finish(tok, err));
     find_byte_ids(tok);
     fingerprint(tok);
     if (tok->n_normal == 0)

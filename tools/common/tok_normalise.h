@@ -11,17 +11,22 @@ typedef struct tok_text {
 
 /* Work space of one worker; zero-initialise. */
 typedef struct tok_normaliser {
-    tok_text spaced, composed;
-    int32_t *points; /* of one run under NFC: decomposed, then sorted */
+    tok_text buffers[2], prefixed;
+    int32_t *points; /* of one run in a Unicode form: decomposed, then sorted */
     size_t points_capacity;
 } tok_normaliser;
 
-/* tok_normalise() : NFC, U+2581 as a space, a space in front, as the tokenizer asks.
- *   text, n : in: the segment; out: the same, or a view of the work space when anything changed
- *   first   : the segment begins the document
+/* tok_normalise() : the tokenizer's normalisation steps, its prefix if that is always put, U+2581 as
+ * a space.
+ *   text, n : in: a segment; out: the same, or a view of the work space when anything changed
  * @return false when memory ran out. */
-bool tok_normalise(const tokenizer *tok, tok_normaliser *work, bool first, const uint8_t **text,
-                   size_t *n);
+bool tok_normalise(const tokenizer *tok, tok_normaliser *work, const uint8_t **text, size_t *n);
+
+/* tok_prefix_missing() : a space in front of normalised text, where the tokenizer asks for one that
+ * is missing.
+ *   first : the text begins the document */
+bool tok_prefix_missing(const tokenizer *tok, tok_normaliser *work, bool first,
+                        const uint8_t **text, size_t *n);
 
 void tok_normaliser_free(tok_normaliser *work);
 

@@ -283,7 +283,7 @@ static specrt_status load_ranks(tokenizer *tok, const uint8_t *bytes, size_t n, 
     tok->merge_order = TOK_MERGE_BY_ID;
     tok->ignore_merges = true;
     tok->split = f->split;
-    tok->nfc = f->nfc;
+    if (f->nfc) TRY(tok_add_normal(tok, TOK_NORMAL_NFC, "", 0, "", 0, err));
     return add_specials(tok, f, err);
 }
 

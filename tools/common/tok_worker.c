@@ -100,12 +100,13 @@ static inline tok_key make_key(const uint8_t *text, size_t n_text, size_t begin,
 static void prepare_batch(tok_worker *w, const uint8_t *text, size_t n, size_t from,
                           size_t n_pieces) {
     for (size_t i = 0; i < n_pieces; i++) {
-        tok_key key = make_key(text, n, from, w->ends[i] - from);
+        size_t end = w->ends[i] & ~TOK_PIECE_DROPPED;
+        tok_key key = make_key(text, n, from, end - from);
         size_t set = tok_cache_set(key);
         w->keys[i] = key;
         w->sets[i] = (uint32_t)set;
         __builtin_prefetch(w->cache.sets[set]);
-        from = w->ends[i];
+        from = end;
     }
 }
 
@@ -116,8 +117,12 @@ static size_t encode_batch(tok_worker *w, const uint8_t *text, size_t n, size_t 
     prepare_batch(w, text, n, from, n_pieces);
     int32_t *begin = out;
     for (size_t i = 0; i < n_pieces; i++) {
-        size_t end = w->ends[i];
+        size_t end = w->ends[i] & ~TOK_PIECE_DROPPED;
         const tok_slot *slot = tok_cache_find(&w->cache, w->keys[i], w->sets[i]);
+        if (w->ends[i] & TOK_PIECE_DROPPED) {
+            from = end;
+            continue;
+        }
         if (slot && slot->n_ids <= TOK_CACHE_INLINE_IDS) {
             memcpy(out, slot->ids, sizeof slot->ids);
             out += slot->n_ids;
@@ -135,7 +140,8 @@ static bool put_batch(tok_worker *w, const sink *to, const uint8_t *text, size_t
                       size_t n_pieces) {
     id_list *list = to->list ? to->list : &w->ids;
     if (!to->list) list->n = 0;
-    if (!reserve(list, w->ends[n_pieces - 1] - from + TOK_CACHE_INLINE_IDS)) return false;
+    size_t end = w->ends[n_pieces - 1] & ~TOK_PIECE_DROPPED;
+    if (!reserve(list, end - from + TOK_CACHE_INLINE_IDS)) return false;
     int32_t *ids = list->ids + list->n;
     size_t count = encode_batch(w, text, n, from, n_pieces, ids);
     if (count == SIZE_MAX) return false;
@@ -155,26 +161,6 @@ static size_t split(tok_worker *w, const uint8_t *text, size_t n, size_t from) {
     return tok_split(tok->unicode, tok->split, text, n, from, w->ends, BATCH);
 }
 
-static bool put_segment(tok_worker *w, const sink *to, bool first, const uint8_t *text, size_t n) {
-    if (!tok_normalise(w->tok, &w->normaliser, first, &text, &n)) return false;
-    for (size_t from = 0; from < n;) {
-        size_t n_pieces = split(w, text, n, from);
-        if (!put_batch(w, to, text, n, from, n_pieces)) return false;
-        from = w->ends[n_pieces - 1];
-    }
-    return true;
-}
-
-/* The longest raw token at p, or TOK_NONE. */
-static int32_t raw_at(const tokenizer *tok, const uint8_t *text, size_t n, size_t p) {
-    for (int32_t i = tok->raw_begin[text[p]]; i < tok->raw_begin[text[p] + 1]; i++) {
-        const tok_token *token = &tok->tokens[tok->raw_ids[i]];
-        if (token->n <= n - p && memcmp(tok->pool + token->offset, text + p, token->n) == 0)
-            return tok->raw_ids[i];
-    }
-    return TOK_NONE;
-}
-
 static bool put_id(const sink *to, int32_t id) {
     if (to->list) {
         if (!reserve(to->list, 1)) return false;
@@ -186,24 +172,44 @@ static bool put_id(const sink *to, int32_t id) {
     return true;
 }
 
-static bool put_document(tok_worker *w, const sink *to, const uint8_t *text, size_t n) {
-    const tokenizer *tok = w->tok;
-    size_t begin = 0;
-    for (size_t p = 0; tok->raw_begin[256] && p < n;) {
-        int32_t id = raw_at(tok, text, n, p);
-        if (id == TOK_NONE) {
-            p++;
-            continue;
-        }
-        if (!put_segment(w, to, begin == 0, text + begin, p - begin) || !put_id(to, id))
-            return false;
-        begin = p += tok->tokens[id].n;
+/* Text between raw tokens, normalised. */
+static bool put_text(tok_worker *w, const sink *to, bool first, const uint8_t *text, size_t n) {
+    if (!tok_prefix_missing(w->tok, &w->normaliser, first, &text, &n)) return false;
+    for (size_t from = 0; from < n;) {
+        size_t n_pieces = split(w, text, n, from);
+        if (n_pieces == 0 || !put_batch(w, to, text, n, from, n_pieces)) return false;
+        from = w->ends[n_pieces - 1] & ~TOK_PIECE_DROPPED;
     }
-    return put_segment(w, to, begin == 0, text + begin, n - begin);
+    return true;
+}
+
+static bool put_segment(tok_worker *w, const sink *to, bool first, const uint8_t *text, size_t n);
+
+/* The raw tokens of one set and what lies between them: segments to normalise, or text that is. */
+static bool put_between(tok_worker *w, const sink *to, int set, bool first, const uint8_t *text,
+                        size_t n) {
+    tok_raw_scan scan = {.tok = w->tok, .set = &w->tok->raw[set], .text = text, .n = n};
+    size_t done = 0, begin, end;
+    for (int32_t id = 0; id >= 0 && done < n;) {
+        id = tok_raw_next(&scan, &begin, &end);
+        if (id < 0) begin = end = n;
+        bool ok = true;
+        if (begin > done && set == 0) ok = put_segment(w, to, done == 0, text + done, begin - done);
+        if (begin > done && set == 1)
+            ok = put_text(w, to, first && done == 0, text + done, begin - done);
+        if (!ok || (id >= 0 && !put_id(to, id))) return false;
+        done = end;
+    }
+    return true;
+}
+
+static bool put_segment(tok_worker *w, const sink *to, bool first, const uint8_t *text, size_t n) {
+    return tok_normalise(w->tok, &w->normaliser, &text, &n) &&
+           put_between(w, to, 1, first, text, n);
 }
 
 static specrt_status run(tok_worker *w, const sink *to, const char *text, size_t n) {
-    bool ok = put_document(w, to, (const uint8_t *)text, n);
+    bool ok = put_between(w, to, 0, true, (const uint8_t *)text, n);
     return ok ? SPECRT_STATUS_OK : SPECRT_STATUS_NO_MEMORY;
 }
 

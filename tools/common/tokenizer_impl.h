@@ -12,6 +12,7 @@
 #define TOKENIZER_IMPL_H
 
 #include "io.h"
+#include "tok_raw.h"
 #include "tok_unicode.h"
 #include "tokenizer.h"
 
@@ -21,8 +22,8 @@
 #define TOK_NONE            (-1)
 
 /* What a loader says of a token besides its type. */
-#define TOK_FLAG_BYTE 1u /* byte fallback (<0x0A>): found through byte_ids only, never merged */
-#define TOK_FLAG_RAW  2u /* matched in raw text before all else, longest first (user-defined) */
+#define TOK_FLAG_BYTE   1u /* byte fallback (<0x0A>): found through byte_ids only, never merged */
+#define TOK_FLAG_MERGED 2u /* an added token that merges make too, like a normal one */
 
 typedef struct tok_token {
     uint32_t offset, n; /* bytes in the pool; n = 0 is a hole */
@@ -57,10 +58,14 @@ typedef enum tok_split_kind {
     TOK_SPLIT_CUSTOM, /* tokenizer.custom */
 } tok_split_kind;
 
+/* Flag of a piece's end. */
+#define TOK_PIECE_DROPPED (~(SIZE_MAX >> 1))
+
 /* A loader's own splitter (regexes of unknown tokenizers). */
 typedef struct tok_custom_split {
-    /* Writes the ends of the next 1..max pieces of text [n] from offset `from` < n; pieces tile it.
-     * @return how many. */
+    /* Writes the ends of the next 1..max pieces of text [n] from offset `from` < n, 0 at first, then
+     * the last end; pieces tile the text, and those marked TOK_PIECE_DROPPED yield nothing.
+     * @return how many; 0 when memory or a regex's limits ran out. */
     size_t (*next)(const void *state, void *scratch, const uint8_t *text, size_t n, size_t from,
                    size_t *ends, size_t max);
     void *(*scratch_new)(const void *state); /* one per worker; may be absent. NULL: no memory */
@@ -72,9 +77,25 @@ typedef struct tok_custom_split {
 /* The space put before text by SentencePiece ("dummy prefix") and its descendants. */
 typedef enum tok_prefix {
     TOK_PREFIX_NONE,
-    TOK_PREFIX_ALWAYS,     /* before any text that is not empty */
-    TOK_PREFIX_IF_MISSING, /* unless it begins with a space */
+    TOK_PREFIX_ALWAYS,     /* before any text that is not empty; a normaliser's */
+    TOK_PREFIX_IF_MISSING, /* unless it begins with a space; a pre-tokenizer's */
 } tok_prefix;
+
+/* What is done to text, in order, before it is split. */
+typedef enum tok_normal_kind {
+    TOK_NORMAL_NFC,
+    TOK_NORMAL_NFD,
+    TOK_NORMAL_NFKC,
+    TOK_NORMAL_NFKD,
+    TOK_NORMAL_PREPEND, /* `to` before any text that is not empty */
+    TOK_NORMAL_REPLACE, /* `from` by `to` */
+} tok_normal_kind;
+
+typedef struct tok_normal {
+    tok_normal_kind kind;
+    uint32_t from, n_from, to, n_to; /* bytes in the pool */
+} tok_normal;
+#define TOK_MAX_NORMALS 16
 
 struct tokenizer {
     const char *path; /* of the file being loaded, for messages; borrowed, NULL afterwards */
@@ -95,8 +116,9 @@ struct tokenizer {
     bool byte_fallback; /* a code point without a symbol becomes its byte tokens */
     bool fuse_unknown;  /* neighbouring unknown code points give one unknown_id */
     int32_t unknown_id; /* TOK_NONE: unknown symbols vanish */
-    bool nfc;           /* normalise to NFC */
-    bool spm_spaces;    /* U+2581 in text means a space */
+    tok_normal normals[TOK_MAX_NORMALS];
+    int n_normals;
+    bool spm_spaces; /* U+2581 in text means a space */
     tok_prefix prefix;
     bool prefix_every_segment; /* else only at the start of the document */
     tok_split_kind split;
@@ -110,12 +132,11 @@ struct tokenizer {
     int32_t byte_ids[256]; /* the symbol of a byte (bytes), or its byte token (chars) */
     int32_t *index;        /* bytes -> symbol, open addressing */
     size_t index_mask;
-    uint64_t *pairs;        /* left 21 bits, right 21, merge 22; all ones: empty */
-    int pair_shift;         /* 64 - log2 of slots */
-    int32_t *merge_ids;     /* [n_merges] the symbol a merge makes */
-    uint32_t *merge_ranks;  /* [n_merges] equal for equal scores; NULL: all distinct */
-    int32_t *raw_ids;       /* TOK_FLAG_RAW, by first byte, longest first */
-    int32_t raw_begin[257]; /* range of raw_ids by first byte */
+    uint64_t *pairs;       /* left 21 bits, right 21, merge 22; all ones: empty */
+    int pair_shift;        /* 64 - log2 of slots */
+    int32_t *merge_ids;    /* [n_merges] the symbol a merge makes */
+    uint32_t *merge_ranks; /* [n_merges] equal for equal scores; NULL: all distinct */
+    tok_raw_set raw[2];    /* looked for in text as it is, and in normalised text */
     tok_unicode *unicode;
     uint8_t sha256[32];
 };
@@ -147,12 +168,24 @@ specrt_status tok_set_token(tokenizer *tok, int32_t id, const void *bytes, size_
 /* tok_set_score() : after tok_set_token of the same id. */
 specrt_status tok_set_score(tokenizer *tok, int32_t id, float score, specrt_error *err);
 
+/* tok_add_normal() : the next step of normalisation; strings where the kind has them. */
+specrt_status tok_add_normal(tokenizer *tok, tok_normal_kind kind, const char *from, size_t n_from,
+                             const char *to, size_t n_to, specrt_error *err);
+
 /* tok_add_merge() : the next merge in rank order (TOK_MERGE_LISTED). */
 specrt_status tok_add_merge(tokenizer *tok, int32_t left, int32_t right, int32_t merged,
                             specrt_error *err);
 
 /* tok_add_terminator() : an id that ends a generation; repeats are dropped. */
 specrt_status tok_add_terminator(tokenizer *tok, int32_t id, specrt_error *err);
+
+/* tok_pool_append() : keep bytes for the tokenizer's life. */
+specrt_status tok_pool_append(tokenizer *tok, const void *bytes, size_t n, uint32_t *offset,
+                              specrt_error *err);
+
+/* tok_grow() : room for `need` elements of a malloc'ed array, at least doubling; the caller has
+ * bounded `need`. */
+bool tok_grow(void *array, size_t *capacity, size_t need, size_t element);
 
 /* tok_reserve_ids() : make [n_vocab, n) holes. */
 specrt_status tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err);
@@ -170,5 +203,7 @@ specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err);
 
 /* Loaders: fill a tokenizer (zeroed but for path and unknown_id = TOK_NONE) from a file's bytes. */
 specrt_status tok_load_tiktoken(tokenizer *tok, const file_view *file, specrt_error *err);
+specrt_status tok_load_json(tokenizer *tok, const file_view *file, specrt_error *err);
+specrt_status tok_load_gguf(tokenizer *tok, const file_view *file, specrt_error *err);
 
 #endif
