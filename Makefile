@@ -60,6 +60,10 @@ $(foreach t,$(TOOLS),$(eval $(call TOOL,$(t))))
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(LIB)
 	$(CC) $^ $(LDLIBS) -o $@
 
+# Programs that interoperability tests drive.
+$(BUILD)/tests/%: $(BUILD)/tests/tools/%.o $(LIB)
+	$(CC) $^ $(LDLIBS) -o $@
+
 # Examples need the header and libzstd only, as their users do.
 $(BUILD)/bin/%: examples/%.c include/specrt.h
 	@mkdir -p $(@D)

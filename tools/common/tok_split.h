@@ -10,7 +10,4 @@
 size_t tok_split(const tok_unicode *unicode, tok_split_kind kind, const uint8_t *text, size_t n,
                  size_t from, size_t *ends, size_t max);
 
-/* tok_split_kind_name() : as in GGUF's tokenizer.ggml.pre: "llama-bpe". */
-const char *tok_split_kind_name(tok_split_kind kind);
-
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "gguf.h"
 
 /* ---- which loader ---- */
 
@@ -25,7 +26,20 @@ typedef struct tok_loader {
     specrt_status (*load)(tokenizer *tok, const file_view *file, specrt_error *err);
 } tok_loader;
 
+/* JSON begins with an object, perhaps behind white space. */
+static bool is_json(const file_view *file) {
+    size_t i = 0;
+    while (i < file->n && i < 64 && strchr(" \t\r\n", file->bytes[i]) && file->bytes[i]) i++;
+    return i < file->n && file->bytes[i] == '{';
+}
+
+static bool is_gguf(const file_view *file) {
+    return gguf_probe(file->bytes, file->n);
+}
+
 static const tok_loader loaders[] = {
+    {is_gguf, tok_load_gguf},
+    {is_json, tok_load_json},
     {is_tiktoken, tok_load_tiktoken},
 };
 
@@ -110,8 +124,9 @@ void tokenizer_close(tokenizer *tok) {
     if (!tok) return;
     if (tok->custom.state_free) tok->custom.state_free(tok->custom.state);
     tok_unicode_free(tok->unicode);
-    void *owned[] = {tok->tokens, tok->scores, tok->pool,      tok->terminators, tok->merges,
-                     tok->index,  tok->pairs,  tok->merge_ids, tok->merge_ranks, tok->raw_ids};
+    void *owned[] = {tok->tokens,      tok->scores,       tok->pool,        tok->terminators,
+                     tok->merges,      tok->index,        tok->pairs,       tok->merge_ids,
+                     tok->merge_ranks, tok->raw[0].items, tok->raw[1].items};
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) free(owned[i]);
     free(tok);
 }
