@@ -32,7 +32,8 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
          "vocabulary of --tokenizer none"},
 
         {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Size of the draft vocabulary, one of"},
-        {"size", 0, "N", CLI_INT, &o->size, 0, 0, "exactly N ids (default 32768)"},
+        {"size", 0, "N", CLI_INT, &o->size, 0, 0,
+         "exactly N ids (default 32768; a quarter of a vocabulary below 65536)"},
         {"mass", 0, "P", CLI_REAL, &o->mass, 1e-9, 1, "the fewest that cover share P of the text"},
         {"min-count", 0, "N", CLI_INT, &o->min_count, 1, 9e15, "those seen at least N times"},
         {"budget-mib", 0, "M", CLI_REAL, &o->budget_mib, 1e-6, 1e9,
