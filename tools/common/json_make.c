@@ -1,0 +1,53 @@
+/* json_make.c : see json_make.h. */
+#include "json_make.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void json_put(json_object *to, const char *key, json_object *value) {
+    json_object_object_add(to, key, value);
+}
+
+json_object *json_text(const char *text) {
+    return text ? json_object_new_string(text) : NULL;
+}
+
+json_object *json_whole(uint64_t n) {
+    return json_object_new_uint64(n);
+}
+
+json_object *json_hex(const uint8_t *bytes, int n) {
+    char text[65];
+    for (int i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return json_object_new_string_len(text, 2 * n);
+}
+
+json_object *json_hex64(uint64_t x) {
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(x >> (56 - 8 * i));
+    return json_hex(bytes, 8);
+}
+
+json_object *json_base_name(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t start = n;
+    while (start > 0 && path[start - 1] != '/') start--;
+    return json_object_new_string_len(path + start, (int)(n - start));
+}
+
+char *json_to_text(json_object *o) {
+    const char *text =
+        json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    char *copy = text ? strdup(text) : NULL;
+    json_object_put(o);
+    return copy;
+}
+
+bool json_print(json_object *o) {
+    char *text = json_to_text(o);
+    if (text) puts(text);
+    free(text);
+    return text != NULL;
+}

@@ -1,0 +1,66 @@
+/* extract.c : specrt-bundle extract. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "io.h"
+#include "json_make.h"
+#include "verbs.h"
+
+static specrt_status section_missing(const char *path, const specrt_bundle *bundle, const char *tag,
+                                     specrt_error *err) {
+    char tags[256] = "";
+    int32_t n;
+    const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
+    for (int32_t i = 0; i < n && strlen(tags) < sizeof tags - 12; i++) {
+        if (i > 0) strcat(tags, ", ");
+        strcat(tags, verb_tag(&s[i]));
+    }
+    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                            "%s: has no section '%.20s'; it holds %s", path, tag, tags);
+}
+
+static specrt_status extract(const char *path, const char *tag, const char *output, bool force,
+                             size_t *n_bytes, specrt_error *err) {
+    specrt_bundle *bundle;
+    TRY(specrt_bundle_open(path, NULL, &bundle, err));
+    const void *data = specrt_bundle_data(bundle, tag, n_bytes);
+    specrt_status status = data ? out_bytes(output, force, data, *n_bytes, err)
+                                : section_missing(path, bundle, tag, err);
+    specrt_bundle_close(bundle);
+    return status;
+}
+
+int extract_main(int argc, char **argv) {
+    static const cli_tool tool = {
+        "specrt-bundle", "specrt-bundle extract model.specb ranks -o ranks.bin",
+        "Writes the decompressed bytes of one section to a file, or to stdout.",
+        "specrt-bundle extract BUNDLE SECTION [-o FILE]", NULL};
+    cli_common common;
+    cli_list rest;
+    specrt_error err;
+    size_t n_bytes = 0;
+    int code = verb_start(&tool, argc, argv, &common, &rest, 2, 2, "a bundle and a section");
+    if (code >= 0) return code;
+    const char *output = common.output ? common.output : "-";
+    bool to_stdout = strcmp(output, "-") == 0 || strcmp(output, "/dev/stdout") == 0;
+    if (to_stdout && common.json)
+        code = cli_usage("--json and the section cannot both go to stdout; give -o FILE");
+    else if (!common.output && isatty(STDOUT_FILENO))
+        code = cli_usage("will not write bytes to a terminal; give -o FILE, or -o - to insist");
+    else if (extract(rest.items[0], rest.items[1], output, common.force, &n_bytes, &err))
+        code = cli_fail(&err);
+    else
+        code = CLI_OK;
+    if (code == CLI_OK && common.json) {
+        json_object *o = json_object_new_object();
+        json_put(o, "file", json_text(output));
+        json_put(o, "section", json_text(rest.items[1]));
+        json_put(o, "bytes", json_whole(n_bytes));
+        json_print(o);
+    } else if (code == CLI_OK) {
+        cli_info("%s: %zu bytes of section %s", to_stdout ? "stdout" : output, n_bytes,
+                 rest.items[1]);
+    }
+    cli_list_free(&rest);
+    return code;
+}

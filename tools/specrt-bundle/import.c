@@ -1,0 +1,271 @@
+/* import.c : specrt-bundle import. The list keeps its order behind the forced ids; its size is kept, so
+ * forced ids that it lacks take the place of its last ones. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "bundle_write.h"
+#include "io.h"
+#include "json_make.h"
+#include "model.h"
+#include "token_map.h"
+#include "tokenizer.h"
+#include "verbs.h"
+
+typedef struct request {
+    const char *map, *tokenizer, *model, *tensor, *values;
+    int64_t size; /* 0: as many as the map has */
+    bool dedupe;
+    const cli_common *common;
+} request;
+
+/* The ranking being made, and how it differs from the file. */
+typedef struct ranking {
+    specrt_ranks_header header;
+    int32_t *ids;       /* [n_vocab] by rank */
+    uint64_t *counts;   /* [n_vocab] by rank */
+    uint64_t *by_id;    /* [n_vocab] counts of the file */
+    uint8_t *taken;     /* [n_vocab] already ranked */
+    int32_t n_added;    /* forced ids that the file lacks */
+    int32_t n_reserved; /* placeholders in the file */
+} ranking;
+
+static void ranking_free(ranking *r) {
+    free(r->ids);
+    free(r->counts);
+    free(r->by_id);
+    free(r->taken);
+}
+
+static specrt_status ranking_alloc(ranking *r, int32_t n_vocab, specrt_error *err) {
+    size_t n = (size_t)n_vocab;
+    *r = (ranking){.header = {.n_vocab = n_vocab},
+                   .ids = (int32_t *)malloc(n * sizeof *r->ids),
+                   .counts = (uint64_t *)malloc(n * sizeof *r->counts),
+                   .by_id = (uint64_t *)calloc(n, sizeof *r->by_id),
+                   .taken = (uint8_t *)calloc(n, 1)};
+    if (r->ids && r->counts && r->by_id && r->taken) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+}
+
+static void rank(ranking *r, int32_t id) {
+    if (r->taken[id]) return;
+    r->taken[id] = 1;
+    r->counts[r->header.n_ranked] = r->by_id[id];
+    r->ids[r->header.n_ranked++] = id;
+}
+
+/* Terminators, other specials, the list, and its reserved placeholders last. */
+static void fill(ranking *r, const tokenizer *tok, const token_map *map) {
+    specrt_ranks_header *h = &r->header;
+    const int32_t *terminators = tokenizer_terminators(tok, &h->n_terminators);
+    for (int32_t i = 0; map->counts && i < map->n; i++) r->by_id[map->ids[i]] = map->counts[i];
+    for (int32_t i = 0; i < h->n_terminators; i++) rank(r, terminators[i]);
+    for (int32_t id = 0; id < h->n_vocab; id++)
+        if (tokenizer_type(tok, id) == TOKEN_SPECIAL) rank(r, id);
+    r->n_added = h->n_forced = h->n_ranked;
+    for (int32_t i = 0; i < map->n; i++) {
+        int32_t id = map->ids[i];
+        bool reserved = tokenizer_type(tok, id) == TOKEN_RESERVED && !r->taken[id];
+        r->n_added -= r->taken[id];
+        r->n_reserved += reserved;
+        if (!reserved) rank(r, id);
+    }
+    h->n_valid = h->n_ranked;
+    for (int32_t i = 0; i < map->n; i++) rank(r, map->ids[i]);
+    for (int32_t i = h->n_terminators; i < h->n_ranked; i++) h->n_tokens += r->counts[i];
+}
+
+/* The size of the file, unless --size says otherwise or reserved ids make it smaller. */
+static specrt_status set_size(const request *q, ranking *r, const token_map *map,
+                              specrt_error *err) {
+    specrt_ranks_header *h = &r->header;
+    h->n_default = map->n < h->n_valid ? map->n : h->n_valid;
+    if (q->size) h->n_default = (int32_t)q->size;
+    if (h->n_default >= h->n_forced && h->n_default <= h->n_valid) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, q->size ? SPECRT_STATUS_BAD_ARG : SPECRT_STATUS_BAD_INPUT,
+                            "%s: size %" PRId32 ": expected at least %" PRId32
+                            " (the forced ids) and at most %" PRId32
+                            " (the valid ids); give --size",
+                            q->map, h->n_default, h->n_forced, h->n_valid);
+}
+
+/* ---- what goes into the bundle ---------------------------------------------------------------- */
+
+static json_object *digest(const char *path) {
+    file_view view;
+    if (file_map(path, &view, NULL) != SPECRT_STATUS_OK) return NULL; /* a folder */
+    json_object *o = json_hex64(specrt_hash64(view.bytes, view.n, 0));
+    file_unmap(&view);
+    return o;
+}
+
+static void put_figures(json_object *o, const ranking *r, const token_map *map) {
+    json_put(o, "read_as", json_text(map->kind));
+    json_put(o, "n_imported", json_object_new_int(map->n));
+    json_put(o, "n_dropped", json_object_new_int(map->n_dropped));
+    json_put(o, "n_forced_added", json_object_new_int(r->n_added));
+    json_put(o, "n_reserved", json_object_new_int(r->n_reserved));
+    json_put(o, "n_selected", json_object_new_int(r->header.n_default));
+    json_put(o, "n_forced", json_object_new_int(r->header.n_forced));
+    json_put(o, "n_valid", json_object_new_int(r->header.n_valid));
+}
+
+static char *provenance(const request *q, const ranking *r, const token_map *map) {
+    json_object *o = json_object_new_object(), *input = json_object_new_object();
+    json_put(input, "file", json_base_name(q->map));
+    json_put(input, "xxh64", digest(q->map));
+    json_put(o, "tool", json_text("specrt-bundle import " SPECRT_VERSION_STRING));
+    json_put(o, "input", input);
+    json_put(o, "values", json_text(q->values));
+    json_put(o, "counted", json_object_new_boolean(map->counts != NULL));
+    put_figures(o, r, map);
+    return json_to_text(o);
+}
+
+static specrt_status set_head(const request *q, specrt_ident *ident, specrt_error *err) {
+    model m;
+    specrt_head_desc head;
+    const char *name;
+    TRY(model_open(q->model, &m, err));
+    specrt_status status = model_head(&m, q->tensor, &head, &name, err);
+    if (status == SPECRT_STATUS_OK && head.n_rows < ident->n_vocab)
+        status = specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                  "%s: its head has %lld rows, the tokenizer %" PRId32
+                                  " ids; they belong to different models",
+                                  q->model, (long long)head.n_rows, ident->n_vocab);
+    if (status == SPECRT_STATUS_OK) {
+        ident->head_rows = (int32_t)head.n_rows;
+        ident->head_cols = (int32_t)head.n_cols;
+        snprintf(ident->head_name, sizeof ident->head_name, "%s", name);
+        status = specrt_head_sketch(&head, &ident->head_sketch, err);
+    }
+    model_close(&m);
+    return status;
+}
+
+static specrt_status write(const request *q, const tokenizer *tok, const ranking *r,
+                           const token_map *map, specrt_error *err) {
+    specrt_ident ident = {.n_vocab = r->header.n_vocab, .n_normal = tokenizer_n_normal(tok)};
+    bundle_part part;
+    tokenizer_fingerprint(tok, ident.tokenizer_sha256);
+    snprintf(ident.tokenizer_name, sizeof ident.tokenizer_name, "%s", tokenizer_name(tok));
+    if (q->model) TRY(set_head(q, &ident, err));
+    TRY(bundle_ranks(&r->header, r->ids, r->counts, &part, err));
+    char *text = provenance(q, r, map);
+    part.provenance = text;
+    bundle_update update = {
+        .parts = &part, .n_parts = 1, .ident = &ident, .force = q->common->force};
+    specrt_status status = text ? bundle_write(q->common->output, &update, err)
+                                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    free(text);
+    free((void *)(uintptr_t)part.data);
+    return status;
+}
+
+/* ---- the verb --------------------------------------------------------------------------------- */
+
+static bool is_ascending(const token_map *map) {
+    for (int32_t i = 1; i < map->n; i++)
+        if (map->ids[i] < map->ids[i - 1]) return false;
+    return map->n > 1;
+}
+
+static void report(const request *q, const ranking *r, const token_map *map) {
+    const specrt_ranks_header *h = &r->header;
+    if (q->common->json) {
+        json_object *o = json_object_new_object();
+        json_put(o, "file", json_text(q->common->output));
+        put_figures(o, r, map);
+        json_print(o);
+        return;
+    }
+    int32_t n_lost = h->n_valid - h->n_default;
+    cli_info("%s: %s, %" PRId32 " ids; size %" PRId32, q->map, map->kind, map->n, h->n_default);
+    if (map->n_dropped) cli_info("%" PRId32 " repeated entries left out", map->n_dropped);
+    if (r->n_reserved)
+        cli_info("%" PRId32 " reserved placeholders left out of every list", r->n_reserved);
+    if (r->n_added)
+        cli_info("%" PRId32 " forced ids that the file lacks (terminators and other specials) come "
+                 "first",
+                 r->n_added);
+    if (n_lost > 0)
+        cli_info("its last %" PRId32 " ids are beyond that size; --size %" PRId32 " takes all",
+                 n_lost, h->n_valid);
+    if (is_ascending(map) && !map->counts)
+        cli_info("the ids ascend, so the file tells no frequency; a smaller size keeps low ids");
+}
+
+static specrt_status run(const request *q, const tokenizer *tok, specrt_error *err) {
+    const token_map_options o = {.values = !q->values                         ? TOKEN_MAP_AUTO
+                                           : strcmp(q->values, "offset") == 0 ? TOKEN_MAP_OFFSET
+                                                                              : TOKEN_MAP_ABSOLUTE,
+                                 .n_vocab = tokenizer_n_vocab(tok),
+                                 .dedupe = q->dedupe};
+    token_map map;
+    ranking r;
+    TRY(token_map_read(q->map, &o, &map, err));
+    specrt_status status = ranking_alloc(&r, o.n_vocab, err);
+    if (status == SPECRT_STATUS_OK) {
+        fill(&r, tok, &map);
+        status = set_size(q, &r, &map, err);
+    }
+    if (status == SPECRT_STATUS_OK) status = write(q, tok, &r, &map, err);
+    if (status == SPECRT_STATUS_OK) report(q, &r, &map);
+    ranking_free(&r);
+    token_map_free(&map);
+    return status;
+}
+
+static int check(const request *q) {
+    if (!q->tokenizer)
+        return cli_usage("expected --tokenizer, which tells terminators and specials");
+    if (!q->common->output) return cli_usage("expected -o FILE");
+    if (q->tensor && !q->model) return cli_usage("--tensor goes with --model");
+    if (q->values && strcmp(q->values, "absolute") != 0 && strcmp(q->values, "offset") != 0)
+        return cli_usage("--values: expected absolute or offset, found '%s'", q->values);
+    return -1;
+}
+
+static int start(const request *q) {
+    specrt_error err;
+    tokenizer *tok = NULL;
+    specrt_status status = tokenizer_open(q->tokenizer, &tok, &err);
+    if (status == SPECRT_STATUS_OK) status = run(q, tok, &err);
+    tokenizer_close(tok);
+    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+}
+
+int import_main(int argc, char **argv) {
+    cli_common common;
+    request q = {.common = &common};
+    const cli_option options[] = {
+        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "What it belongs to"},
+        {"tokenizer", 0, "FILE", CLI_STRING, (void *)&q.tokenizer, 0, 0,
+         "GGUF, tokenizer.json or tiktoken ranks; required"},
+        {"model", 0, "FILE", CLI_STRING, (void *)&q.model, 0, 0,
+         "GGUF or safetensors whose head to record"},
+        {"tensor", 0, "NAME", CLI_STRING, (void *)&q.tensor, 0, 0, "its head's name, if unusual"},
+        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "How to read the map"},
+        {"values", 0, "KIND", CLI_STRING, (void *)&q.values, 0, 0,
+         "absolute (ids) or offset (id minus place); default: whichever fits"},
+        {"dedupe", 0, NULL, CLI_FLAG, &q.dedupe, 0, 0, "keep the first of repeated ids"},
+        {"size", 0, "N", CLI_INT, &q.size, 1, INT32_MAX,
+         "size of the list by default (default: as many as the map has)"},
+        {0}};
+    const cli_tool tool = {
+        "specrt-bundle",
+        "specrt-bundle import freq_32768.pt --tokenizer tokenizer.json -o model.specb",
+        "Makes a bundle from a token map: torch .pt, .npy, safetensors, GGUF, JSON or text, or a\n"
+        "folder with d2t.npy or an EAGLE-3 checkpoint. Its order is kept behind the forced ids.",
+        "specrt-bundle import MAP --tokenizer FILE -o BUNDLE [options]", options};
+    cli_list rest;
+    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one token map");
+    if (code >= 0) return code;
+    q.map = rest.items[0];
+    code = check(&q);
+    if (code < 0) code = start(&q);
+    cli_list_free(&rest);
+    return code;
+}

@@ -1,0 +1,208 @@
+/* info.c : specrt-bundle info. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include "json_make.h"
+#include "text.h"
+#include "verbs.h"
+
+enum { N_TOP = 16 }; /* ids shown */
+
+/* Of section "ranks"; NULL: not recorded. */
+static json_object *coverage(json_object *provenance, const char *key) {
+    json_object *ranks = json_object_object_get(provenance, "ranks");
+    json_object *value = json_object_object_get(ranks, key);
+    bool number =
+        json_object_is_type(value, json_type_double) || json_object_is_type(value, json_type_int);
+    return number ? value : NULL;
+}
+
+/* ---- for people ------------------------------------------------------------------------------- */
+
+static void print_sections(const specrt_bundle *bundle) {
+    int32_t n;
+    const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
+    printf("\n  %-8s %7s %14s %14s %6s  %-16s  %s\n", "section", "version", "raw bytes",
+           "stored bytes", "ratio", "checksum", "depends on");
+    for (int32_t i = 0; i < n; i++) {
+        uint32_t f = s[i].flags;
+        printf("  %-8s %7" PRIu32 " %14s %14s %6.2f  %016" PRIx64 " %s%s%s%s\n", verb_tag(&s[i]),
+               s[i].version, text_count(s[i].raw_bytes), text_count(s[i].stored_bytes),
+               s[i].stored_bytes ? (double)s[i].raw_bytes / (double)s[i].stored_bytes : 1.0,
+               s[i].checksum, f & SPECRT_SECTION_DEPENDS_TOKENIZER ? " tokenizer" : "",
+               f & SPECRT_SECTION_DEPENDS_HEAD ? " head" : "",
+               f & SPECRT_SECTION_DEPENDS_DRAFTER ? " drafter" : "",
+               f & SPECRT_SECTION_ZSTD ? "" : " (raw)");
+    }
+}
+
+static void print_ident(const specrt_ident *d) {
+    if (!d) return;
+    printf("\ntokenizer  %s: %s ids, %s normal\n           sha256 ", d->tokenizer_name,
+           text_count((uint64_t)d->n_vocab), text_count((uint64_t)d->n_normal));
+    for (int i = 0; i < 32; i++) printf("%02x", d->tokenizer_sha256[i]);
+    if (d->head_rows)
+        printf("\nhead       %s [%" PRId32 ", %" PRId32 "]\n", d->head_name, d->head_rows,
+               d->head_cols);
+    else
+        printf("\nhead       not recorded\n");
+}
+
+static void print_ranks(const specrt_ranks *r) {
+    const specrt_ranks_header *h = r->header;
+    printf("\nranks      %s of %s valid ids by default; %" PRId32 " forced, %" PRId32
+           " of them terminators; %s ranked\n",
+           text_count((uint64_t)h->n_default), text_count((uint64_t)h->n_valid), h->n_forced,
+           h->n_terminators, text_count((uint64_t)h->n_ranked));
+    printf("           %s tokens counted\n", text_count(h->n_tokens));
+    printf("forced    ");
+    for (int32_t i = 0; i < h->n_forced && i < N_TOP; i++) printf(" %" PRId32, r->ids[i]);
+    printf("%s\ntop       ", h->n_forced > N_TOP ? " ..." : "");
+    for (int32_t i = h->n_forced; i < h->n_valid && i < h->n_forced + N_TOP; i++)
+        printf(" %" PRId32, r->ids[i]);
+    printf("\n");
+}
+
+static void print_provenance(json_object *provenance) {
+    json_object *calibration = coverage(provenance, "coverage_calibration");
+    json_object *holdout = coverage(provenance, "coverage_holdout");
+    if (calibration)
+        printf("coverage   %.4f of the calibration text", json_object_get_double(calibration));
+    if (holdout) printf(", %.4f of held-out text", json_object_get_double(holdout));
+    if (calibration) printf("\n");
+    if (provenance)
+        printf("\nprovenance %s\n",
+               json_object_to_json_string_ext(provenance, JSON_C_TO_STRING_PRETTY |
+                                                              JSON_C_TO_STRING_SPACED |
+                                                              JSON_C_TO_STRING_NOSLASHESCAPE));
+}
+
+static void print_all(const char *path, const specrt_bundle *bundle, uint64_t bytes) {
+    int32_t n;
+    specrt_ranks ranks;
+    json_object *provenance = verb_provenance(bundle);
+    specrt_bundle_sections(bundle, &n);
+    printf("%s: bundle, %" PRId32 " sections, %s bytes\n", path, n, text_count(bytes));
+    print_sections(bundle);
+    print_ident(specrt_bundle_ident(bundle));
+    if (specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) print_ranks(&ranks);
+    print_provenance(provenance);
+    json_object_put(provenance);
+}
+
+/* ---- for programs ----------------------------------------------------------------------------- */
+
+static json_object *depends_json(uint32_t flags) {
+    json_object *list = json_object_new_array();
+    if (flags & SPECRT_SECTION_DEPENDS_TOKENIZER)
+        json_object_array_add(list, json_text("tokenizer"));
+    if (flags & SPECRT_SECTION_DEPENDS_HEAD) json_object_array_add(list, json_text("head"));
+    if (flags & SPECRT_SECTION_DEPENDS_DRAFTER) json_object_array_add(list, json_text("drafter"));
+    return list;
+}
+
+static json_object *sections_json(const specrt_bundle *bundle) {
+    int32_t n;
+    const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
+    json_object *list = json_object_new_array();
+    for (int32_t i = 0; i < n; i++) {
+        json_object *o = json_object_new_object();
+        json_put(o, "tag", json_text(verb_tag(&s[i])));
+        json_put(o, "version", json_whole(s[i].version));
+        json_put(o, "offset", json_whole(s[i].offset));
+        json_put(o, "raw_bytes", json_whole(s[i].raw_bytes));
+        json_put(o, "stored_bytes", json_whole(s[i].stored_bytes));
+        json_put(o, "zstd", json_object_new_boolean((s[i].flags & SPECRT_SECTION_ZSTD) != 0));
+        json_put(o, "optional",
+                 json_object_new_boolean((s[i].flags & SPECRT_SECTION_OPTIONAL) != 0));
+        json_put(o, "depends", depends_json(s[i].flags));
+        json_put(o, "checksum", json_hex64(s[i].checksum));
+        json_object_array_add(list, o);
+    }
+    return list;
+}
+
+static json_object *tokenizer_json(const specrt_ident *d) {
+    json_object *o = json_object_new_object();
+    json_put(o, "name", json_text(d->tokenizer_name));
+    json_put(o, "sha256", json_hex(d->tokenizer_sha256, 32));
+    json_put(o, "n_vocab", json_whole((uint64_t)d->n_vocab));
+    json_put(o, "n_normal", json_whole((uint64_t)d->n_normal));
+    return o;
+}
+
+static json_object *head_json(const specrt_ident *d) {
+    json_object *o = json_object_new_object();
+    json_put(o, "name", json_text(d->head_name));
+    json_put(o, "rows", json_whole((uint64_t)d->head_rows));
+    json_put(o, "cols", json_whole((uint64_t)d->head_cols));
+    return o;
+}
+
+static json_object *ids_json(const int32_t *ids, int32_t n) {
+    json_object *list = json_object_new_array();
+    for (int32_t i = 0; i < n; i++) json_object_array_add(list, json_object_new_int(ids[i]));
+    return list;
+}
+
+static json_object *ranks_json(const specrt_ranks *r, json_object *provenance) {
+    const specrt_ranks_header *h = r->header;
+    int32_t n_top = h->n_valid - h->n_forced < N_TOP ? h->n_valid - h->n_forced : N_TOP;
+    json_object *o = json_object_new_object();
+    json_put(o, "n_default", json_object_new_int(h->n_default));
+    json_put(o, "n_forced", json_object_new_int(h->n_forced));
+    json_put(o, "n_terminators", json_object_new_int(h->n_terminators));
+    json_put(o, "n_valid", json_object_new_int(h->n_valid));
+    json_put(o, "n_ranked", json_object_new_int(h->n_ranked));
+    json_put(o, "n_vocab", json_object_new_int(h->n_vocab));
+    json_put(o, "n_tokens", json_whole(h->n_tokens));
+    json_put(o, "forced", ids_json(r->ids, h->n_forced));
+    json_put(o, "top", ids_json(r->ids + h->n_forced, n_top));
+    json_put(o, "coverage_calibration",
+             json_object_get(coverage(provenance, "coverage_calibration")));
+    json_put(o, "coverage_holdout", json_object_get(coverage(provenance, "coverage_holdout")));
+    return o;
+}
+
+static bool print_json(const char *path, const specrt_bundle *bundle, uint64_t bytes) {
+    const specrt_ident *d = specrt_bundle_ident(bundle);
+    json_object *provenance = verb_provenance(bundle), *o = json_object_new_object();
+    specrt_ranks ranks;
+    bool ranked = specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK;
+    json_put(o, "file", json_text(path));
+    json_put(o, "bytes", json_whole(bytes));
+    json_put(o, "sections", sections_json(bundle));
+    json_put(o, "tokenizer", d ? tokenizer_json(d) : NULL);
+    json_put(o, "head", d && d->head_rows ? head_json(d) : NULL);
+    json_put(o, "ranks", ranked ? ranks_json(&ranks, provenance) : NULL);
+    json_put(o, "provenance", provenance);
+    return json_print(o);
+}
+
+/* ---- the verb --------------------------------------------------------------------------------- */
+
+int info_main(int argc, char **argv) {
+    const cli_tool tool = {"specrt-bundle", "specrt-bundle info model.specb",
+                           "Shows what a bundle holds and what it was made from.",
+                           "specrt-bundle info BUNDLE [--json]", NULL};
+    cli_common common;
+    cli_list rest;
+    specrt_bundle *bundle;
+    specrt_error err;
+    struct stat file = {0};
+    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one bundle");
+    if (code >= 0) return code;
+    if (specrt_bundle_open(rest.items[0], NULL, &bundle, &err) == SPECRT_STATUS_OK) {
+        stat(rest.items[0], &file);
+        if (common.json)
+            print_json(rest.items[0], bundle, (uint64_t)file.st_size);
+        else
+            print_all(rest.items[0], bundle, (uint64_t)file.st_size);
+        specrt_bundle_close(bundle);
+        code = CLI_OK;
+    } else {
+        code = cli_fail(&err);
+    }
+    cli_list_free(&rest);
+    return code;
+}

@@ -1,0 +1,27 @@
+/* verbs.h : the verbs of specrt-bundle, and what several of them share. */
+#ifndef VERBS_H
+#define VERBS_H
+
+#include <json-c/json.h>
+#include "cli.h"
+#include "specrt.h"
+
+/* A verb gets its own argv, its name first, and returns the exit code. */
+typedef int verb_main(int argc, char **argv);
+verb_main info_main, verify_main, merge_main, extract_main, unpack_main, pack_main, export_main,
+    import_main;
+
+/* verb_start() : parse the verb's flags.
+ *   rest : what is no flag; its number must be from `least` to `most`, else a usage error saying `what`
+ * @return -1 to go on, else the exit code; `rest` is freed then. */
+int verb_start(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest,
+               int least, int most, const char *what);
+
+/* verb_provenance() : the bundle's provenance by section, owned; NULL when there is none or it is no
+ * JSON object. */
+json_object *verb_provenance(const specrt_bundle *bundle);
+
+/* verb_tag() : the section's tag with an end, in one of several static buffers by turns. */
+const char *verb_tag(const specrt_bundle_section *section);
+
+#endif
