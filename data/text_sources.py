@@ -23,8 +23,9 @@ WHEELS = (  # the Python code of these, tests left out
     ("sqlalchemy==2.1.9", "MIT"), ("networkx==3.6.1", "BSD-3-Clause"),
     ("sympy==1.14.0", "BSD-3-Clause"), ("requests==2.34.2", "Apache-2.0"),
     ("rich==15.0.0", "MIT"), ("fastapi==0.165.0", "MIT"), ("click==8.5.1", "BSD-3-Clause"),
-    ("attrs==26.1.0", "MIT"), ("tornado==6.6.1", "Apache-2.0"), ("aiohttp==3.14.5", "Apache-2.0 AND MIT"),
-    ("jinja2==3.1.6", "BSD-3-Clause"), ("black==26.10.1", "MIT"), ("pytest==9.2.0", "MIT"),
+    ("attrs==26.1.0", "MIT"), ("tornado==6.6.1", "Apache-2.0"),
+    ("aiohttp==3.14.5", "Apache-2.0 AND MIT"), ("jinja2==3.1.6", "BSD-3-Clause"),
+    ("black==26.10.1", "MIT"), ("pytest==9.2.0", "MIT"),
     ("marshmallow==4.4.0", "MIT"), ("httpx==0.28.1", "BSD-3-Clause"), ("trio==0.35.0", "MIT"),
     ("werkzeug==3.1.9", "BSD-3-Clause"), ("scikit-learn==1.9.1", "BSD-3-Clause"),
     ("pandas==3.1.1", "BSD-3-Clause"), ("pydantic==2.14.3", "MIT"),
@@ -59,14 +60,15 @@ SOURCES = [
     Source("code", "python-library", "deb:libpython3.11-stdlib", "PSF-2.0", 8,
            files("**/*.py", skip=NO_TESTS)),
     Source("code", "python-help", "deb:libpython3.11-stdlib", "PSF-2.0", 2, python_help),
-    Source("code", "humaneval", "shared:prompts/humaneval/HumanEval.jsonl.gz", "MIT", 1, humaneval),
+    Source("code", "humaneval", "shared:prompts/humaneval/HumanEval.jsonl.gz",
+           "MIT; HumanEval, OpenAI", 1, humaneval),
     Source("code", "go", "deb:golang-1.19-src", "BSD-3-Clause", 5,
            files("usr/share/go-1.19/src/*/**/*.go", skip=NO_TESTS + r"|/(cmd|vendor)/|tables\.go")),
     Source("code", "rust", "deb:rust-src", "MIT OR Apache-2.0", 5,
            files("**/library/[a-su-z]*/**/*.rs", skip=NO_TESTS + "|stdarch")),
     Source("code", "stb", "deb:libstb-dev", "MIT OR public domain", 2, files("usr/include/**/*.h")),
     Source("code", "c-extensions", "sdist:psutil==7.2.2", "BSD-3-Clause", 1, files("**/*.[ch]")),
-    Source("code", "zstd", "sdist:zstandard==0.25.0", "BSD-3-Clause", 3, files("**/*.[ch]")),
+    Source("code", "zstandard", "sdist:zstandard==0.25.0", "BSD-3-Clause", 3, files("**/*.[ch]")),
     Source("code", "brotli", BROTLI, "MIT", 1,
            files("*/c/**/*.[ch]", "*/js/*.ts", "*/java/**/*.java", skip="dictionary|lut")),
     Source("code", "libuv", "sdist:uvloop==0.23.0", "MIT", 2,
@@ -88,14 +90,16 @@ SOURCES = [
     *(Source("code", "help-" + wheel.split("==")[0], "wheel:" + wheel, licence, 1, python_help)
       for wheel, licence in WHEELS if wheel.split("==")[0] in HELPFUL),
 
-    Source("legal", "licences", SCANCODE, "CC-BY-4.0 (collection); verbatim copying (texts)", 8,
+    Source("legal", "licences", SCANCODE, "CC-BY-4.0 (the collection), verbatim copying (texts)", 8,
            licences),
     Source("legal", "legalbench", "shared:domains/legal/legalbench_tasks.tar.gz",
-           "CC-BY-4.0 and MIT tasks", 3, legal_tasks),
+           "CC-BY-4.0, some MIT; LegalBench (CUAD and MAUD by The Atticus Project, ContractNLI by "
+           "Y. Koreeda and C. Manning, and others)", 3, legal_tasks),
     Source("legal", "us-founding", "deb:miscfiles", PD, 1,
            files("usr/share/state/*.gz", unwrap=True)),
 
-    Source("medical", "medquad", "shared:domains/medical/medquad.tar.gz", "CC-BY-4.0", 20, medquad),
+    Source("medical", "medquad", "shared:domains/medical/medquad.tar.gz",
+           "CC-BY-4.0; MedQuAD, A. Ben Abacha and D. Demner-Fushman", 20, medquad),
     Source("medical", "manual-of-surgery", SCANCODE, PD, 2, gutenberg(BIG, "MANUAL OF SURGERY")),
 
     Source("technical", "python", "deb:python3.11-doc", "PSF-2.0", 8,
@@ -153,5 +157,6 @@ SOURCES = [
     Source("qa", "llvm-faq", "deb:llvm-14-doc", "Apache-2.0 WITH LLVM-exception", 1,
            pages("**/html/*.html", question=True, **SPHINX)),
 
-    Source("math", "gsm8k", "shared:prompts/gsm8k/train.jsonl", "MIT", 8, gsm8k),
+    Source("math", "gsm8k", "shared:prompts/gsm8k/train.jsonl", "MIT; GSM8K, OpenAI", 8,
+           gsm8k),
 ]
