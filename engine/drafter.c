@@ -1,24 +1,21 @@
 /* drafter.c : EAGLE heads from safetensors. A drafter is a model of one layer whose input is fused from
  * an embedding and a feature, so that the forward pass serves it unchanged. */
 #include "engine_impl.h"
+#include "weights.h"
 
 #include <json-c/json.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "safetensors.h"
 
 struct engine_drafter {
     engine_model body; /* one layer; pool and compute are the target's */
     const engine_model *target;
-    st *file;
+    weights file;
     bool eagle3;
     engine_matrix fc; /* EAGLE-1/2 [d, 2d]; EAGLE-3 [d, 3d] */
     const float *embedding_norm, *feature_norm, *final_norm; /* EAGLE-3, [d] */
-    int32_t *d2t;       /* owned; NULL: the head is the whole vocabulary's */
-    float *vectors[16]; /* norms and biases decoded to f32, owned */
-    int n_vectors;
+    int32_t *d2t; /* owned; NULL: the head is the whole vocabulary's */
 };
 
 typedef struct loader {
@@ -31,54 +28,13 @@ static specrt_status bad(const loader *l, const char *what, const char *detail) 
     return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT, "%s: %s: %s", l->path, what, detail);
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------ */
-
-/* The tensor of that name and shape, n_rows = 0 meaning a vector of n_cols. */
-static specrt_status get_tensor(const loader *l, const char *name, int64_t n_rows, int64_t n_cols,
-                                const st_tensor **out, specrt_dtype *dtype) {
-    char detail[160];
-    const st_tensor *t = *out = st_find(l->d->file, name);
-    if (!t) return bad(l, name, "missing");
-    int dims = n_rows ? 2 : 1;
-    if (t->n_dims != dims || t->shape[dims - 1] != n_cols || (n_rows && t->shape[0] != n_rows)) {
-        snprintf(detail, sizeof detail,
-                 "expected [%lld, %lld] to fit the target, found [%lld, %lld]", (long long)n_rows,
-                 (long long)n_cols, t->n_dims > 1 ? (long long)t->shape[0] : 0LL,
-                 t->n_dims ? (long long)t->shape[t->n_dims - 1] : 0LL);
-        return bad(l, name, detail);
-    }
-    if (!st_dtype(t->dtype, dtype) || specrt_row_bytes(*dtype, n_cols) == 0)
-        return bad(l, name, "expected F32, F16 or BF16");
-    return SPECRT_STATUS_OK;
+static specrt_status get_matrix(const loader *l, const char *name, int64_t n_rows, int64_t n_cols,
+                                engine_matrix *out) {
+    return weights_matrix(&l->d->file, name, n_rows, n_cols, out, l->err);
 }
 
 static specrt_status get_vector(const loader *l, const char *name, int64_t n, const float **out) {
-    const st_tensor *t;
-    specrt_dtype dtype;
-    specrt_status status = get_tensor(l, name, 0, n, &t, &dtype);
-    if (status) return status;
-    float *v = (float *)malloc((size_t)n * sizeof *v);
-    if (!v) return specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
-    l->d->vectors[l->d->n_vectors++] = v;
-    status = specrt_row_decode(dtype, t->data, n, v);
-    for (int64_t i = 0; i < n && !status; i++)
-        if (!isfinite(v[i])) return bad(l, name, "holds a NaN or infinity");
-    *out = v;
-    return status;
-}
-
-static specrt_status get_matrix(const loader *l, const char *name, int64_t n_rows, int64_t n_cols,
-                                engine_matrix *w) {
-    const st_tensor *t;
-    specrt_dtype dtype;
-    specrt_status status = get_tensor(l, name, n_rows, n_cols, &t, &dtype);
-    if (status) return status;
-    w->n_cols = (int32_t)n_cols;
-    w->segment.rows = t->data;
-    w->segment.n_rows = (int32_t)n_rows;
-    w->segment.dtype = dtype;
-    w->segment.row_stride = specrt_row_bytes(dtype, n_cols);
-    return SPECRT_STATUS_OK;
+    return weights_vector(&l->d->file, name, n, false, out, l->err);
 }
 
 static const char *layer_name(const loader *l, const char *name, char out[96]) {
@@ -119,9 +75,11 @@ static specrt_status read_config(const loader *l) {
     k->n_layers = 1;
     k->d_model = json_int(config, "hidden_size", target->d_model);
     k->n_heads = json_int(config, "num_attention_heads", target->n_heads);
-    k->n_kv_heads = json_int(config, "num_key_value_heads", k->n_heads);
+    k->n_kv_heads =
+        json_int(config, "num_key_value_heads", config ? k->n_heads : target->n_kv_heads);
     k->d_ffn = json_int(config, "intermediate_size", target->d_ffn);
-    k->d_head = json_int(config, "head_dim", k->n_heads > 0 ? k->d_model / k->n_heads : 0);
+    k->d_head = json_int(config, "head_dim",
+                         config && k->n_heads > 0 ? k->d_model / k->n_heads : target->d_head);
     k->rms_epsilon = json_real(config, "rms_norm_eps", target->rms_epsilon);
     k->rope_base = json_real(config, "rope_theta", target->rope_base);
     json_object_put(config);
@@ -142,22 +100,20 @@ static specrt_status load_layer(loader *l) {
     int64_t in = d->eagle3 ? 2 * (int64_t)k->d_model : k->d_model;
     int64_t q = (int64_t)k->n_heads * k->d_head, kv = (int64_t)k->n_kv_heads * k->d_head;
     char name[96];
-    specrt_status s = get_layer_matrix(l, "self_attn.q_proj.weight", q, in, &w->q);
-    if (!s) s = get_layer_matrix(l, "self_attn.k_proj.weight", kv, in, &w->k);
-    if (!s) s = get_layer_matrix(l, "self_attn.v_proj.weight", kv, in, &w->v);
-    if (!s) s = get_layer_matrix(l, "self_attn.o_proj.weight", k->d_model, q, &w->o);
-    if (!s) s = get_layer_matrix(l, "mlp.gate_proj.weight", k->d_ffn, k->d_model, &w->gate);
-    if (!s) s = get_layer_matrix(l, "mlp.up_proj.weight", k->d_ffn, k->d_model, &w->up);
-    if (!s) s = get_layer_matrix(l, "mlp.down_proj.weight", k->d_model, k->d_ffn, &w->down);
-    if (!s)
-        s = get_vector(l, layer_name(l, "post_attention_layernorm.weight", name), k->d_model,
-                       &w->ffn_norm);
-    return s;
+    TRY(get_layer_matrix(l, "self_attn.q_proj.weight", q, in, &w->q));
+    TRY(get_layer_matrix(l, "self_attn.k_proj.weight", kv, in, &w->k));
+    TRY(get_layer_matrix(l, "self_attn.v_proj.weight", kv, in, &w->v));
+    TRY(get_layer_matrix(l, "self_attn.o_proj.weight", k->d_model, q, &w->o));
+    TRY(get_layer_matrix(l, "mlp.gate_proj.weight", k->d_ffn, k->d_model, &w->gate));
+    TRY(get_layer_matrix(l, "mlp.up_proj.weight", k->d_ffn, k->d_model, &w->up));
+    TRY(get_layer_matrix(l, "mlp.down_proj.weight", k->d_model, k->d_ffn, &w->down));
+    return get_vector(l, layer_name(l, "post_attention_layernorm.weight", name), k->d_model,
+                      &w->ffn_norm);
 }
 
 /* d2t holds offsets: target id = i + d2t[i]. */
 static specrt_status load_d2t(const loader *l, int64_t n) {
-    const st_tensor *t = st_find(l->d->file, "d2t");
+    const st_tensor *t = st_find(l->d->file.file.s, "d2t");
     if (!t) return n == l->d->target->config.n_vocab ? SPECRT_STATUS_OK : bad(l, "d2t", "missing");
     if (strcmp(t->dtype, "I64") != 0 || t->n_dims != 1 || t->shape[0] != n)
         return bad(l, "d2t", "expected I64, one offset a row of lm_head.weight");
@@ -178,50 +134,44 @@ static specrt_status load_eagle3(loader *l) {
     engine_drafter *d = l->d;
     int64_t width = d->body.config.d_model;
     char name[96];
-    const st_tensor *head = st_find(d->file, "lm_head.weight");
+    const st_tensor *head = st_find(d->file.file.s, "lm_head.weight");
     if (!head || head->n_dims != 2 || head->shape[0] < 1 ||
         head->shape[0] > d->target->config.n_vocab)
         return bad(l, "lm_head.weight", "missing, or larger than the target's vocabulary");
-    specrt_status s = get_matrix(l, "fc.weight", width, 3 * width, &d->fc);
-    if (!s)
-        s = get_vector(l, layer_name(l, "input_layernorm.weight", name), width, &d->embedding_norm);
-    if (!s) s = get_vector(l, layer_name(l, "hidden_norm.weight", name), width, &d->feature_norm);
-    if (!s) s = get_vector(l, "norm.weight", width, &d->final_norm);
-    if (!s) s = get_matrix(l, "lm_head.weight", head->shape[0], width, &d->body.head);
-    return s ? s : load_d2t(l, head->shape[0]);
+    if (d->target->config.n_layers < 5)
+        return bad(l, "target", "EAGLE-3 reads layers 2, L / 2 and L - 3; expected at least 5");
+    TRY(get_matrix(l, "fc.weight", width, 3 * width, &d->fc));
+    TRY(get_vector(l, layer_name(l, "input_layernorm.weight", name), width, &d->embedding_norm));
+    TRY(get_vector(l, layer_name(l, "hidden_norm.weight", name), width, &d->feature_norm));
+    TRY(get_vector(l, "norm.weight", width, &d->final_norm));
+    TRY(get_matrix(l, "lm_head.weight", head->shape[0], width, &d->body.head));
+    return load_d2t(l, head->shape[0]);
 }
 
 static specrt_status load_eagle2(loader *l) {
     engine_drafter *d = l->d;
     int64_t width = d->body.config.d_model;
-    specrt_status s = get_matrix(l, "fc.weight", width, 2 * width, &d->fc);
-    if (!s && st_find(d->file, "fc.bias")) s = get_vector(l, "fc.bias", width, &d->fc.segment.bias);
     d->body.head = d->target->head;
-    return s;
-}
-
-static specrt_status load_rope(const loader *l) {
-    const engine_config *k = &l->d->body.config;
-    float *f = l->d->body.rope_frequency = (float *)malloc((size_t)(k->d_head / 2) * sizeof *f);
-    if (!f) return specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
-    for (int32_t i = 0; i < k->d_head / 2; i++)
-        f[i] = (float)pow((double)k->rope_base, -2.0 * i / k->d_head);
-    return SPECRT_STATUS_OK;
+    TRY(weights_vector(&d->file, "fc.bias", width, true, &d->fc.segment.bias, l->err));
+    return get_matrix(l, "fc.weight", width, 2 * width, &d->fc);
 }
 
 static specrt_status load(loader *l) {
     engine_drafter *d = l->d;
-    specrt_status s = st_open(l->path, &d->file, l->err);
-    if (s) return s;
-    /* EAGLE-3 checkpoints name their layer "midlayer" or carry d2t. */
-    bool midlayer = st_find(d->file, "midlayer.self_attn.q_proj.weight") != NULL;
-    d->eagle3 = midlayer || st_find(d->file, "layers.0.hidden_norm.weight") != NULL;
+    TRY(weights_open(&d->file, l->path, l->err));
+    if (!d->file.file.s) return bad(l, "file", "expected safetensors");
+    /* EAGLE-3 checkpoints name their layer "midlayer", or norm the feature. */
+    bool midlayer = weights_has(&d->file, "midlayer.self_attn.q_proj.weight");
+    d->eagle3 = midlayer || weights_has(&d->file, "layers.0.hidden_norm.weight");
     l->prefix = midlayer ? "midlayer" : "layers.0";
-    s = read_config(l);
+    TRY(read_config(l));
     d->body.d_input = 2 * d->body.config.d_model;
-    if (!s) s = d->eagle3 ? load_eagle3(l) : load_eagle2(l);
-    if (!s) s = load_layer(l);
-    return s ? s : load_rope(l);
+    TRY(d->eagle3 ? load_eagle3(l) : load_eagle2(l));
+    TRY(load_layer(l));
+    d->body.rope_frequency = engine_rope_frequencies(&d->body.config, NULL);
+    return d->body.rope_frequency
+               ? SPECRT_STATUS_OK
+               : specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
 }
 
 specrt_status engine_drafter_open(const char *path, const engine_model *target,
@@ -249,11 +199,10 @@ specrt_status engine_drafter_open(const char *path, const engine_model *target,
 
 void engine_drafter_close(engine_drafter *d) {
     if (!d) return;
-    for (int i = 0; i < d->n_vectors; i++) free(d->vectors[i]);
     free(d->d2t);
     free(d->body.rope_frequency);
     free(d->body.layers);
-    st_close(d->file);
+    weights_close(&d->file);
     free(d);
 }
 

@@ -3,7 +3,6 @@
 #define ENGINE_IMPL_H
 
 #include "engine.h"
-#include "gguf.h"
 #include "parallel.h"
 
 /* A weight matrix y = W x, rows of any computed format. */
@@ -22,7 +21,7 @@ typedef struct engine_layer {
 
 struct engine_model {
     engine_config config;
-    gguf *file;
+    struct weights *file; /* owned */
     parallel_pool *pool;
     specrt_head *compute_owner; /* whose specrt_compute every product uses */
     bool rope_adjacent;         /* rotate (x0, x1) as GGUF's llama, else (x_i, x_{i + d/2}) */
@@ -50,6 +49,10 @@ struct engine_cache {
     int32_t n_tap;
     float *tap;
 };
+
+/* cos and sin of every position follow from these: base^(-2 i / d_head), divided by factors where the
+ * model has them (Llama-3). @return [d_head / 2], owned; NULL: no memory. */
+float *engine_rope_frequencies(const engine_config *k, const float *factors);
 
 /* y = W x for rows of a batch: f32 [n, n_cols] -> [n, n_rows]. */
 void engine_product(const engine_model *m, const engine_matrix *w, const float *x, int32_t n,

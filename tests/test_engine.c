@@ -2,6 +2,7 @@
  * results do not depend on batching. */
 #include "engine.h"
 #include "io.h"
+#include "safetensors.h"
 #include "test.h"
 
 #include <json-c/json.h>
@@ -36,7 +37,7 @@ typedef struct tiny {
     bool tied, biased, normed, scaled;
 } tiny;
 
-enum { MAX_TENSORS = 64 };
+enum { MAX_TENSORS = 96 };
 typedef struct tensor {
     char name[64];
     int rows, cols;
@@ -59,6 +60,7 @@ static double random_real(void) { /* uniform in (-1, 1), xorshift64* */
 
 static void add_tensor(tiny_model *m, const char *name, int rows, int cols, double mean,
                        double spread) {
+    REQUIRE(m->n_tensors < MAX_TENSORS);
     tensor *t = &m->tensors[m->n_tensors++];
     snprintf(t->name, sizeof t->name, "%s", name);
     t->rows = rows;
@@ -215,20 +217,20 @@ static void rotate(const tiny *k, const float *factors, double *head, int positi
 
 enum { MAX_N = 48, MAX_WIDTH = 256 };
 
-static void oracle_attention(const tiny_model *m, int layer, int n, double x[MAX_N][MAX_WIDTH]) {
+/* x += attention over in [n][width], what queries, keys and values are made of. */
+static void oracle_attention(const tiny_model *m, int layer, int n, double in[MAX_N][MAX_WIDTH],
+                             int width, double x[MAX_N][MAX_WIDTH]) {
     static double q[MAX_N][MAX_WIDTH], key[MAX_N][MAX_WIDTH], value[MAX_N][MAX_WIDTH];
     const tiny *k = &m->k;
     const float *factors = weights(m, -1, "rope_freqs.weight");
-    const float *qn = weights(m, layer, "attn_q_norm.weight"),
-                *kn = weights(m, layer, "attn_k_norm.weight");
+    const float *qn = weights(m, layer, "attn_q_norm.weight");
+    const float *kn = weights(m, layer, "attn_k_norm.weight");
     for (int t = 0; t < n; t++) {
-        double h[MAX_WIDTH];
-        norm(x[t], weights(m, layer, "attn_norm.weight"), k->d, h);
-        mat_vec(weights(m, layer, "attn_q.weight"), h, k->heads * k->d_head, k->d,
+        mat_vec(weights(m, layer, "attn_q.weight"), in[t], k->heads * k->d_head, width,
                 weights(m, layer, "attn_q.bias"), q[t]);
-        mat_vec(weights(m, layer, "attn_k.weight"), h, k->kv_heads * k->d_head, k->d,
+        mat_vec(weights(m, layer, "attn_k.weight"), in[t], k->kv_heads * k->d_head, width,
                 weights(m, layer, "attn_k.bias"), key[t]);
-        mat_vec(weights(m, layer, "attn_v.weight"), h, k->kv_heads * k->d_head, k->d,
+        mat_vec(weights(m, layer, "attn_v.weight"), in[t], k->kv_heads * k->d_head, width,
                 weights(m, layer, "attn_v.bias"), value[t]);
         for (int i = 0; i < k->heads; i++) {
             if (qn) norm(q[t] + i * k->d_head, qn, k->d_head, q[t] + i * k->d_head);
@@ -281,7 +283,9 @@ static void oracle(const tiny_model *m, const int32_t *tokens, int n, double *lo
     for (int t = 0; t < n; t++)
         for (int i = 0; i < k->d; i++) x[t][i] = (double)embedding[tokens[t] * k->d + i];
     for (int layer = 0; layer < k->layers; layer++) {
-        oracle_attention(m, layer, n, x);
+        static double in[MAX_N][MAX_WIDTH];
+        for (int t = 0; t < n; t++) norm(x[t], weights(m, layer, "attn_norm.weight"), k->d, in[t]);
+        oracle_attention(m, layer, n, in, k->d, x);
         oracle_ffn(m, layer, n, x);
     }
     for (int t = 0; t < n; t++) {
@@ -498,6 +502,153 @@ static void test_real_pair(void) {
     engine_close(e);
 }
 
+/* ---- EAGLE heads ------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *ours, *theirs; /* names in tiny_model and in a checkpoint */
+} eagle_names[] = {
+    {"blk.0.attn_q.weight", "midlayer.self_attn.q_proj.weight"},
+    {"blk.0.attn_k.weight", "midlayer.self_attn.k_proj.weight"},
+    {"blk.0.attn_v.weight", "midlayer.self_attn.v_proj.weight"},
+    {"blk.0.attn_output.weight", "midlayer.self_attn.o_proj.weight"},
+    {"blk.0.ffn_gate.weight", "midlayer.mlp.gate_proj.weight"},
+    {"blk.0.ffn_up.weight", "midlayer.mlp.up_proj.weight"},
+    {"blk.0.ffn_down.weight", "midlayer.mlp.down_proj.weight"},
+    {"blk.0.ffn_norm.weight", "midlayer.post_attention_layernorm.weight"},
+    {"embedding_norm", "midlayer.input_layernorm.weight"},
+    {"feature_norm", "midlayer.hidden_norm.weight"},
+    {"final_norm", "norm.weight"},
+    {"fc", "fc.weight"},
+    {"head", "lm_head.weight"},
+};
+enum { N_EAGLE_NAMES = sizeof eagle_names / sizeof eagle_names[0], DRAFT_VOCAB = 9 };
+
+/* The heads and widths of its target, so that no config.json is needed. */
+static void make_eagle3(tiny_model *m, tiny k) {
+    int q = k.heads * k.d_head, kv = k.kv_heads * k.d_head;
+    *m = (tiny_model){.k = k};
+    m->k.arch = "eagle3"; /* half rotation */
+    add_tensor(m, "blk.0.attn_q.weight", q, 2 * k.d, 0, 0.3);
+    add_tensor(m, "blk.0.attn_k.weight", kv, 2 * k.d, 0, 0.3);
+    add_tensor(m, "blk.0.attn_v.weight", kv, 2 * k.d, 0, 0.3);
+    add_tensor(m, "blk.0.attn_output.weight", k.d, q, 0, 0.4);
+    add_tensor(m, "blk.0.ffn_gate.weight", k.ffn, k.d, 0, 0.4);
+    add_tensor(m, "blk.0.ffn_up.weight", k.ffn, k.d, 0, 0.4);
+    add_tensor(m, "blk.0.ffn_down.weight", k.d, k.ffn, 0, 0.4);
+    add_tensor(m, "blk.0.ffn_norm.weight", 1, k.d, 1, 0.3);
+    add_tensor(m, "embedding_norm", 1, k.d, 1, 0.3);
+    add_tensor(m, "feature_norm", 1, k.d, 1, 0.3);
+    add_tensor(m, "final_norm", 1, k.d, 1, 0.3);
+    add_tensor(m, "fc", k.d, 3 * k.d, 0, 0.3);
+    add_tensor(m, "head", DRAFT_VOCAB, k.d, 0, 0.4);
+}
+
+static const char *write_eagle3(const tiny_model *m, const int64_t *d2t) {
+    static char path[64];
+    st_tensor tensors[N_EAGLE_NAMES + 1];
+    out_file out;
+    specrt_error err;
+    for (int i = 0; i < N_EAGLE_NAMES; i++) {
+        const tensor *t = &m->tensors[i];
+        CHECK_STR(t->name, eagle_names[i].ours);
+        tensors[i] = (st_tensor){.name = eagle_names[i].theirs,
+                                 .dtype = "F32",
+                                 .n_dims = t->rows > 1 ? 2 : 1,
+                                 .shape = {t->rows > 1 ? t->rows : t->cols, t->cols},
+                                 .data = (const uint8_t *)t->data,
+                                 .bytes = (size_t)t->rows * (size_t)t->cols * 4};
+    }
+    tensors[N_EAGLE_NAMES] = (st_tensor){.name = "d2t",
+                                         .dtype = "I64",
+                                         .n_dims = 1,
+                                         .shape = {DRAFT_VOCAB},
+                                         .data = (const uint8_t *)d2t,
+                                         .bytes = 8 * DRAFT_VOCAB};
+    snprintf(path, sizeof path, "/tmp/specrt-eagle3-%d.safetensors", (int)getpid());
+    REQUIRE(out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(st_write(tensors, N_EAGLE_NAMES + 1, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
+    return path;
+}
+
+/* Features g [n][d] in; hidden and query out, by the definition (methods of EAGLE-3). */
+static void oracle_eagle3(const tiny_model *m, const tiny_model *target, const int32_t *tokens,
+                          int n, double x[MAX_N][MAX_WIDTH], double query[MAX_N][MAX_WIDTH]) {
+    static double in[MAX_N][MAX_WIDTH];
+    const float *embedding = weights(target, -1, "token_embd.weight");
+    int d = m->k.d;
+    for (int t = 0; t < n; t++) {
+        double e[MAX_WIDTH];
+        for (int i = 0; i < d; i++) e[i] = (double)embedding[tokens[t] * d + i];
+        norm(e, weights(m, -1, "embedding_norm"), d, in[t]);
+        norm(x[t], weights(m, -1, "feature_norm"), d, in[t] + d);
+    }
+    oracle_attention(m, 0, n, in, 2 * d, x);
+    oracle_ffn(m, 0, n, x);
+    for (int t = 0; t < n; t++) norm(x[t], weights(m, -1, "final_norm"), d, query[t]);
+}
+
+static void test_eagle3(void) {
+    enum { N = 9, D = 24 };
+    static const tiny shape = {"qwen3", 6, D, 3, 1, 16, 40, 29, true, false, true, false};
+    static float taps[ENGINE_MAX_BATCH][3 * D], hidden[N][D], query[N][D];
+    static double x[MAX_N][MAX_WIDTH], expected[MAX_N][MAX_WIDTH];
+    int64_t d2t[DRAFT_VOCAB];
+    int32_t tokens[N + 1], layers[3];
+    tiny_model target, eagle;
+    specrt_error err = {0};
+    engine_cache *c, *draft;
+    engine_drafter *d;
+    for (int i = 0; i < DRAFT_VOCAB; i++) d2t[i] = 2 * i; /* row i stands for token 3 i */
+    make_tiny(&target, shape, 99);
+    make_eagle3(&eagle, shape);
+    engine_model *e = open_tiny(&target, 2);
+    const char *path = write_eagle3(&eagle, d2t);
+    specrt_status status = engine_drafter_open(path, e, &d, &err);
+    unlink(path);
+    if (status) fprintf(stderr, "%s\n", err.msg);
+    REQUIRE(status == SPECRT_STATUS_OK);
+    REQUIRE(engine_cache_create(e, 0, &c, &err) == SPECRT_STATUS_OK);
+    REQUIRE(engine_drafter_cache(d, 0, &draft, &err) == SPECRT_STATUS_OK);
+    for (int i = 0; i <= N; i++) tokens[i] = (int32_t)((random_real() + 1) / 2 * shape.vocab);
+    CHECK_INT(engine_drafter_features(d, layers), 3);
+    CHECK(layers[0] == 2 && layers[1] == 3 && layers[2] == 3);
+    engine_tap(c, layers, 3, taps[0]);
+    REQUIRE(engine_forward(c, tokens, N, NULL, NULL, NULL) == SPECRT_STATUS_OK);
+    for (int t = 0; t < N; t++) {
+        double in[3 * D];
+        for (int i = 0; i < 3 * D; i++) in[i] = (double)taps[t][i];
+        CHECK(memcmp(taps[t] + D, taps[t] + 2 * D, sizeof(float) * D) == 0); /* both layer 3 */
+        mat_vec(weights(&eagle, -1, "fc"), in, D, 3 * D, NULL, x[t]);
+    }
+    oracle_eagle3(&eagle, &target, tokens + 1, N, x, expected);
+    REQUIRE(engine_draft(d, draft, tokens + 1, taps[0], 3 * D, N, NULL, hidden[0], query[0]) ==
+            SPECRT_STATUS_OK);
+    for (int t = 0; t < N; t++)
+        for (int i = 0; i < D; i++) {
+            CHECK_NEAR((double)hidden[t][i], x[t][i], 1e-4);
+            CHECK_NEAR((double)query[t][i], expected[t][i], 1e-4);
+        }
+    specrt_head_desc head;
+    const int32_t *ids;
+    engine_drafter_head(d, &head, &ids);
+    CHECK_INT(head.n_rows, DRAFT_VOCAB);
+    for (int i = 0; i < DRAFT_VOCAB; i++) CHECK_INT(ids[i], 3 * i);
+    CHECK(engine_draft(d, draft, tokens, taps[0], 2 * D, 1, NULL, hidden[0], query[0]) ==
+          SPECRT_STATUS_BAD_ARG);
+    engine_cache_close(draft);
+    engine_cache_close(c);
+    engine_drafter_close(d);
+    d2t[DRAFT_VOCAB - 1] = 21; /* token 29 of 29 */
+    path = write_eagle3(&eagle, d2t);
+    CHECK(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "d2t");
+    unlink(path);
+    engine_close(e);
+    free_tiny(&target);
+    free_tiny(&eagle);
+}
+
 /* One-token greedy choices of the target and first guesses of the drafter, over one document. */
 static void count_first_guesses(engine_model *e, engine_drafter *d, json_object *doc, int *hits,
                                 int *n_seen) {
@@ -567,6 +718,7 @@ static const test_case cases[] = {
     {"tree", "tree nodes equal chains; a kept path equals its chain", test_tree},
     {"limits", "bad batches are refused", test_limits},
     {"bad_models", "bad files are refused by name", test_bad_models},
+    {"eagle3", "an EAGLE-3 head equals its definition in double", test_eagle3},
     {"real_pair", "a trained model assigns held-out text a low loss", test_real_pair},
     {"real_drafter", "a trained EAGLE head guesses the target's choices", test_real_drafter},
 };

@@ -1,0 +1,133 @@
+/* weights.c : see weights.h. */
+#include "weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+specrt_status weights_open(weights *w, const char *path, specrt_error *err) {
+    return model_open(path, &w->file, err);
+}
+
+void weights_close(weights *w) {
+    for (int i = 0; i < w->n_decoded; i++) free(w->decoded[i]);
+    free(w->decoded);
+    model_close(&w->file);
+}
+
+/* What both kinds of file say of a tensor. */
+typedef struct tensor {
+    const uint8_t *data;
+    int32_t n_dims;
+    int64_t n_rows, n_cols; /* n_rows is 1 for vectors */
+    specrt_dtype dtype;
+    bool known; /* the type can be decoded */
+} tensor;
+
+static bool find_gguf(const gguf *g, const char *name, tensor *out) {
+    const gguf_tensor *t = gguf_find_tensor(g, name);
+    if (!t) return false;
+    *out = (tensor){t->data, t->n_dims, t->dims[1], t->dims[0], (specrt_dtype)t->type, false};
+    out->known = specrt_row_bytes(out->dtype, out->n_cols) > 0;
+    return true;
+}
+
+static bool find_safetensors(const st *s, const char *name, tensor *out) {
+    const st_tensor *t = st_find(s, name);
+    if (!t) return false;
+    *out = (tensor){.data = t->data, .n_dims = t->n_dims, .n_rows = 1};
+    if (t->n_dims > 0) out->n_cols = t->shape[t->n_dims - 1];
+    if (t->n_dims > 1) out->n_rows = t->shape[t->n_dims - 2];
+    out->known = st_dtype(t->dtype, &out->dtype) && specrt_row_bytes(out->dtype, out->n_cols) > 0;
+    return true;
+}
+
+static bool find(const weights *w, const char *name, tensor *out) {
+    return w->file.g ? find_gguf(w->file.g, name, out) : find_safetensors(w->file.s, name, out);
+}
+
+bool weights_has(const weights *w, const char *name) {
+    tensor t;
+    return find(w, name, &t);
+}
+
+static specrt_status check(const weights *w, const char *name, int n_dims, int64_t n_rows,
+                           int64_t n_cols, tensor *t, specrt_error *err) {
+    char shape[64];
+    snprintf(shape, sizeof shape, n_dims == 2 ? "[%lld, %lld]" : "[%lld]",
+             (long long)(n_dims == 2 ? n_rows : n_cols), (long long)n_cols);
+    if (!find(w, name, t))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s: missing; expected %s",
+                                w->file.path, name, shape);
+    if (t->n_dims != n_dims || t->n_rows != n_rows || t->n_cols != n_cols)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: %s: expected %s, found [%lld, %lld] of %d dimensions",
+                                w->file.path, name, shape, (long long)t->n_rows,
+                                (long long)t->n_cols, t->n_dims);
+    if (!t->known)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: %s: its type cannot be decoded; expected f32, f16, bf16 or a "
+                                "block format of specrt",
+                                w->file.path, name);
+    return SPECRT_STATUS_OK;
+}
+
+/* Rows decoded to f32, owned by the weights. */
+static float *decode(weights *w, const tensor *t) {
+    size_t stride = specrt_row_bytes(t->dtype, t->n_cols);
+    void **grown = (void **)realloc(w->decoded, (size_t)(w->n_decoded + 1) * sizeof *grown);
+    if (grown) w->decoded = grown;
+    float *rows =
+        grown ? (float *)malloc((size_t)t->n_rows * (size_t)t->n_cols * sizeof *rows) : NULL;
+    if (!rows) return NULL;
+    w->decoded[w->n_decoded++] = rows;
+    for (int64_t i = 0; i < t->n_rows; i++)
+        if (specrt_row_decode(t->dtype, t->data + (size_t)i * stride, t->n_cols,
+                              rows + i * t->n_cols))
+            return NULL;
+    return rows;
+}
+
+static specrt_status no_memory(const weights *w, const char *name, specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: %s: no memory to decode it",
+                            w->file.path, name);
+}
+
+static bool computed_as_stored(specrt_dtype dtype) {
+    return dtype == SPECRT_DTYPE_F32 || dtype == SPECRT_DTYPE_F16 || dtype == SPECRT_DTYPE_BF16 ||
+           dtype == SPECRT_DTYPE_Q8_0;
+}
+
+specrt_status weights_matrix(weights *w, const char *name, int64_t n_rows, int64_t n_cols,
+                             engine_matrix *out, specrt_error *err) {
+    tensor t;
+    TRY(check(w, name, 2, n_rows, n_cols, &t, err));
+    out->n_cols = (int32_t)n_cols;
+    out->segment.n_rows = (int32_t)n_rows;
+    out->segment.rows = t.data;
+    out->segment.dtype = t.dtype;
+    if (!computed_as_stored(t.dtype)) {
+        out->segment.rows = decode(w, &t);
+        out->segment.dtype = SPECRT_DTYPE_F32;
+        if (!out->segment.rows) return no_memory(w, name, err);
+    }
+    out->segment.row_stride = specrt_row_bytes(out->segment.dtype, n_cols);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status weights_vector(weights *w, const char *name, int64_t n, bool optional,
+                             const float **out, specrt_error *err) {
+    tensor t;
+    *out = NULL;
+    if (optional && !weights_has(w, name)) return SPECRT_STATUS_OK;
+    TRY(check(w, name, 1, 1, n, &t, err));
+    const float *v = decode(w, &t);
+    if (!v) return no_memory(w, name, err);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(v[i]))
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: %s: element %lld is not finite", w->file.path, name,
+                                    (long long)i);
+    *out = v;
+    return SPECRT_STATUS_OK;
+}
