@@ -35,11 +35,17 @@ static bool is_safe_cut(const char *p) {
     return p[-1] == '\n' && (is_letter(p[0]) || begins_script(u)) && ends_visible(u - 1);
 }
 
+static const char *scan_cut(const char *p, const char *end) {
+    for (; p < end; p++)
+        if ((p[0] == ' ' || p[-1] == '\n') && is_safe_cut(p)) return p;
+    return NULL;
+}
+
 /* find_cut() : the first cut of text in [from, limit), extending the window as needed. */
 static specrt_status find_cut(corpus_window *w, corpus_stream *s, uint64_t from, uint64_t limit,
                               uint64_t *cut, bool *found, specrt_error *err) {
     *found = false;
-    for (uint64_t at = from; at < limit && !*found;) {
+    for (uint64_t at = from; at < limit;) {
         uint64_t step = (at - from) / 2 + CORPUS_UNIT_BYTES;
         uint64_t end = limit - at < step ? limit : at + step;
         specrt_status status = window_fill(w, s, end + LOOK_AHEAD, err);
@@ -47,11 +53,12 @@ static specrt_status find_cut(corpus_window *w, corpus_stream *s, uint64_t from,
         uint64_t have = w->base + w->n;
         bool last = end + 1 > have;
         if (last) end = have > 0 ? have - 1 : 0;
-        for (; at < end && !*found; at++) {
-            *found = is_safe_cut(w->bytes + (at - w->base));
-            *cut = at;
-        }
-        if (last) break;
+        const char *p =
+            at < end ? scan_cut(w->bytes + (at - w->base), w->bytes + (end - w->base)) : NULL;
+        *found = p != NULL;
+        if (p) *cut = w->base + (uint64_t)(p - w->bytes);
+        if (p || last) break;
+        at = end;
     }
     return SPECRT_STATUS_OK;
 }
