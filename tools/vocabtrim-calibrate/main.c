@@ -51,6 +51,11 @@ static void warn_of_input(const corpus_stats *stats) {
         for (int i = 0; i < CORPUS_EXAMPLES && stats->bad_examples[i][0]; i++)
             cli_warn("  %s", stats->bad_examples[i]);
     }
+    if (stats->n_skipped_files) {
+        cli_warn("%" PRIu64 " files in folders were skipped, such as:", stats->n_skipped_files);
+        for (int i = 0; i < CORPUS_EXAMPLES && stats->skipped_examples[i][0]; i++)
+            cli_warn("  %s", stats->skipped_examples[i]);
+    }
     if (stats->n_replaced)
         cli_warn("%" PRIu64 " ill-formed byte sequences were counted as U+FFFD", stats->n_replaced);
 }

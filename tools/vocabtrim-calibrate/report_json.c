@@ -184,6 +184,7 @@ static void put_reading(const calibration *run, json_object *o) {
         json_object_array_add(examples, json_object_new_string(s->bad_examples[i]));
     put(o, "bytes_read", whole(s->bytes_read));
     put(o, "n_files", whole(s->n_files));
+    put(o, "n_skipped_files", whole(s->n_skipped_files));
     put(o, "n_records", whole(s->n_records));
     put(o, "n_bad_records", whole(s->n_bad_records));
     put(o, "bad_examples", examples);
