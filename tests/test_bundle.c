@@ -871,7 +871,7 @@ static void test_concurrent(void) {
         if (fork() != 0) continue;
         int failed = 0;
         for (int i = 0; i < SECTIONS; i++) {
-            char tag[8];
+            char tag[32];
             snprintf(tag, sizeof tag, "w%d-s%d", w, i);
             failed += write_tag(in_folder("c.specb"), tag, false, NULL) != SPECRT_STATUS_OK;
         }
@@ -885,7 +885,7 @@ static void test_concurrent(void) {
     const char *tags = tags_of(in_folder("c.specb"));
     for (int w = 0; w < WRITERS; w++)
         for (int i = 0; i < SECTIONS; i++) {
-            char tag[16];
+            char tag[32];
             snprintf(tag, sizeof tag, "w%d-s%d ", w, i);
             CHECK_HAS(tags, tag);
         }
