@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "mpi.h"
 
 #define NOT_GIVEN INT64_MIN
 
@@ -212,10 +213,7 @@ static int shard_from_scheduler(calibrate_options *o) {
     return -1;
 }
 
-static int choose_shard(calibrate_options *o) {
-    o->n_shards = 1;
-    /* A task that writes a bundle means the whole corpus; one that writes counts means its share. */
-    if (!o->shard) return options_counts_only(o) && o->corpus.n ? shard_from_scheduler(o) : -1;
+static int shard_from_flag(calibrate_options *o) {
     int read = 0;
     if (sscanf(o->shard, "%" SCNd64 "/%" SCNd64 "%n", &o->shard_index, &o->n_shards, &read) != 2 ||
         o->shard[read] || o->n_shards < 1 || o->shard_index < 0 || o->shard_index >= o->n_shards)
@@ -225,6 +223,20 @@ static int choose_shard(calibrate_options *o) {
                  "put shards together",
                  o->shard);
     return -1;
+}
+
+static int choose_shard(calibrate_options *o) {
+    int code = -1;
+    o->n_shards = 1;
+    /* A task that writes a bundle means the whole corpus; one that writes counts means its share. */
+    if (o->shard)
+        code = shard_from_flag(o);
+    else if (mpi_n_ranks() == 1 && options_counts_only(o) && o->corpus.n)
+        code = shard_from_scheduler(o);
+    /* Ranks share what is left to this run. */
+    o->shard_index += o->n_shards * mpi_rank();
+    o->n_shards *= mpi_n_ranks();
+    return code;
 }
 
 bool options_counts_only(const calibrate_options *o) {
