@@ -10,10 +10,11 @@ enum { WIDTH = 620, HEIGHT = 360, LEFT = 62, RIGHT = 604, TOP = 18, BOTTOM = 308
 static const char style[] =
     ":root{--bg:#fbfbfa;--card:#fff;--ink:#1c1e21;--soft:#667;--line:#dfe1e5;--grid:#eceef1;"
     "--c0:#2563c9;--c1:#d9720f;--c2:#1c8a5a;--c3:#8a4fcf;--c4:#c73e54;--c5:#0e8c9c;--c6:#8a6a2c;"
-    "--c7:#c0488f;--gray:#a9adb5}\n"
+    "--c7:#c0488f;--gray:#a9adb5;--pick:#eaf1fc}\n"
     "@media(prefers-color-scheme:dark){:root{--bg:#14161a;--card:#1c1f25;--ink:#e8e9ec;"
     "--soft:#9aa0ab;--line:#343943;--grid:#272b33;--c0:#6ea0f5;--c1:#f2a254;--c2:#58c492;"
-    "--c3:#b98cf0;--c4:#f07f90;--c5:#55c3d1;--c6:#cfae6b;--c7:#ea8cc2;--gray:#6b717d}}\n"
+    "--c3:#b98cf0;--c4:#f07f90;--c5:#55c3d1;--c6:#cfae6b;--c7:#ea8cc2;--gray:#6b717d;--pick:#"
+    "22304a}}\n"
     "*{box-sizing:border-box}\n"
     "body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"
     "'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}\n"
@@ -46,7 +47,9 @@ static const char style[] =
     "th{color:var(--soft);font-weight:500;font-size:13px}\n"
     "td:first-child,th:first-child{text-align:left}\n"
     "tr:last-child td{border-bottom:0}\n"
-    "tr.chosen td{font-weight:650;background:color-mix(in srgb,var(--c0) 9%,transparent)}\n"
+    "tr.chosen td{font-weight:650;background:var(--pick)}\n"
+    ".badge{margin-left:8px;padding:1px 7px;border-radius:9px;font-size:11.5px;font-weight:600;"
+    "background:var(--c0);color:var(--card)}.badge.best{background:var(--c2)}\n"
     "code,.token{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',"
     "monospace;font-size:13px}\n"
     ".tokens{display:flex;flex-wrap:wrap;gap:6px;margin:0;padding:0;list-style:none}\n"
@@ -267,6 +270,7 @@ static void draw_marks(FILE *f, const plot *p) {
 
 static void write_legend(FILE *f, const plot *p) {
     char color[24];
+    if (p->n_series < 2) return; /* the title says what the one curve is */
     fputs("<ul class=\"legend\">", f);
     for (int i = 0; i < p->n_series; i++) {
         const plot_series *s = &p->series[i];

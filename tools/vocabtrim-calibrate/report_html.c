@@ -31,12 +31,17 @@ static void to_double(const int32_t *from, int n, double *to) {
     for (int i = 0; i < n; i++) to[i] = from[i];
 }
 
+static const char *mark_text(const char *what, int32_t size, char out[40]) {
+    snprintf(out, 40, "%s: %s", what, text_count((uint64_t)size));
+    return out;
+}
+
 /* Counts by rank over the ids that were ranked by count, thinned to one point per small step. */
 static void plot_frequency(const calibration *run, FILE *f) {
     const specrt_ranks_header *h = &run->ranking.header;
-    double x[512], y[512];
+    double x[640], y[640];
     int n = 0;
-    for (double at = 1; n < 512 && at <= h->n_valid - h->n_forced; at = fmax(at + 1, at * 1.03)) {
+    for (double at = 1; n < 640 && at <= h->n_valid - h->n_forced; at = fmax(at + 1, at * 1.03)) {
         int32_t rank = (int32_t)at;
         uint64_t count = run->ranking.counts[h->n_forced + rank - 1];
         if (count == 0) break;
@@ -44,7 +49,9 @@ static void plot_frequency(const calibration *run, FILE *f) {
         y[n++] = (double)count;
     }
     const plot_series series = {"count", x, y, n, 0, false, false};
-    const plot_mark mark = {fmax(run->size - h->n_forced, 1), "the chosen size"};
+    char chosen[40];
+    const plot_mark mark = {fmax(run->size - h->n_forced, 1),
+                            mark_text("chosen", run->size, chosen)};
     const plot p = {.title = "Count by rank",
                     .caption = "Forced tokens aside; both axes logarithmic.",
                     .x = {"rank", PLOT_LOG10, false, 1, fmax(h->n_valid - h->n_forced, 2)},
@@ -77,7 +84,8 @@ static void plot_coverage(const calibration *run, FILE *f) {
         {"calibration", x, y[COUNTS_CALIBRATION], n, 0, false, false},
         {"hold-out", x, y[COUNTS_HOLDOUT], n, 1, true, false},
     };
-    const plot_mark mark = {run->size, "the chosen size"};
+    char chosen[40];
+    const plot_mark mark = {run->size, mark_text("chosen", run->size, chosen)};
     const plot p = {.title = "Coverage by size",
                     .caption = "Share of the text's tokens that are members of the draft "
                                "vocabulary.",
@@ -122,7 +130,8 @@ static void plot_domains(const calibration *run, FILE *f) {
                                   false,
                                   false};
     }
-    const plot_mark mark = {run->size, "the chosen size"};
+    char chosen[40];
+    const plot_mark mark = {run->size, mark_text("chosen", run->size, chosen)};
     const plot p = {.title = "Coverage by size and domain",
                     .caption = n_domains > HTML_COLORS
                                    ? "Hold-out; the largest domains have colors."
@@ -151,8 +160,11 @@ static void plot_speed(const calibration *run, FILE *f) {
     const plot_series series[] = {
         {"expected accept length (tau)", x, tau, s->n_rows, 1, false, true},
         {"MBSU", x, mbsu, s->n_rows, 0, false, true}};
-    plot_mark marks[2] = {{run->size, "the chosen size"}};
-    if (s->best >= 0) marks[1] = (plot_mark){s->rows[s->best].size, "the best MBSU"};
+    char chosen[40], best[40];
+    plot_mark marks[2] = {{run->size, mark_text("chosen", run->size, chosen)}};
+    if (s->best >= 0)
+        marks[1] =
+            (plot_mark){s->rows[s->best].size, mark_text("best MBSU", s->rows[s->best].size, best)};
     plot p = {.title = "Accept length by size",
               .caption = "From the acceptance rates given and the coverage of each size.",
               .x = {"ids in the draft vocabulary", PLOT_LOG2, false, 0, 0},
@@ -190,8 +202,9 @@ static void table_sweep(const calibration *run, FILE *f) {
     for (int i = 0; i < s->n_rows; i++) {
         const sweep_row *row = &s->rows[i];
         fprintf(f, "<tr%s><td>%s%s%s</td>", i == s->chosen ? " class=\"chosen\"" : "",
-                text_count((uint64_t)row->size), i == s->chosen ? " chosen" : "",
-                i == s->best ? " best" : "");
+                text_count((uint64_t)row->size),
+                i == s->chosen ? "<span class=\"badge\">chosen</span>" : "",
+                i == s->best ? "<span class=\"badge best\">best MBSU</span>" : "");
         for (int k = 0; k < COUNTS_SPLITS; k++) cell_share(row->coverage[k], f);
         if (has_tau) fprintf(f, "<td>%.3f</td>", row->tau);
         if (has_mbsu) fprintf(f, "<td>%.5f</td><td>%.3f</td>", row->c, row->mbsu);
