@@ -28,6 +28,6 @@ accepts run --keep 9,7-8 --size 5 --export text=k2.txt
 same k1.txt k2.txt
 [ "$(tr '\n' ' ' <k1.txt)" = "7 8 9 5 3 " ] || fail "keep: $(cat k1.txt)"
 
-# The default size gives way to a small vocabulary, and says so.
+# The default size gives way to a quarter of a small vocabulary, and says so.
 accepts run --keep 7 -o default.specb
-warns "*size 12 instead of the default 32768*"
+warns "*size 3 instead of the default 32768*"

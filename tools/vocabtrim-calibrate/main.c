@@ -79,7 +79,7 @@ static specrt_status choose_size(calibration *run, specrt_error *err) {
     int32_t n_valid = run->ranking.header.n_valid, n_forced = run->ranking.header.n_forced;
     double value = o->rule_value;
     if (!o->rule_given) {
-        if (n_valid < 2 * DEFAULT_SIZE) value = n_valid / 4;
+        if (n_valid < 2 * DEFAULT_SIZE) value = (n_valid + 3) / 4;
         if (value < n_forced) value = n_forced;
         if (value != DEFAULT_SIZE)
             cli_info("size %.0f instead of the default %d: the vocabulary has %" PRId32
