@@ -447,6 +447,7 @@ static specrt_status keep(const raw_map *raw, const reading *r, token_map *out, 
         out->n++;
     }
     out->n_dropped = (int32_t)(raw->n - out->n);
+    out->was_offset = r->offset;
     free(drop);
     return SPECRT_STATUS_OK;
 }

@@ -13,7 +13,8 @@ typedef struct token_map {
     int32_t n;
     int32_t n_vocab;   /* rows of the target's vocabulary: the length of t2d; 0: unknown */
     uint64_t *counts;  /* [n] owned, from a frequency file; NULL: none */
-    const char *kind;  /* what was read, static: "torch list of ids"; NULL */
+    const char *kind;  /* what was read, static: "torch list"; NULL */
+    bool was_offset;   /* its entries were offsets */
     int32_t n_dropped; /* repeated entries left out on reading */
 } token_map;
 
@@ -33,7 +34,7 @@ typedef struct token_map_options {
 const char *token_map_formats(void);
 
 /* token_map_default_name() : the file a format is written to when none is given ("freq_32768.pt").
- * @return UNSUPPORTED listing the formats. */
+ * @return BAD_ARG listing the formats. */
 specrt_status token_map_default_name(const char *format, int32_t n, char *out, size_t bytes,
                                      specrt_error *err);
 

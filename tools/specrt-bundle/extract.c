@@ -1,8 +1,9 @@
 /* extract.c : specrt-bundle extract. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "io.h"
+#include "bundle_file.h"
 #include "json_make.h"
 #include "verbs.h"
 
@@ -19,14 +20,27 @@ static specrt_status section_missing(const char *path, const specrt_bundle *bund
                             "%s: has no section '%.20s'; it holds %s", path, tag, tags);
 }
 
+static specrt_status write_section(const bundle_file *b, const char *tag, const char *output,
+                                   bool force, size_t *n_bytes, specrt_error *err) {
+    int32_t n, at = 0;
+    const specrt_bundle_section *s = specrt_bundle_sections(b->bundle, &n);
+    const void *data;
+    void *owned;
+    while (at < n && strcmp(verb_tag(&s[at]), tag) != 0) at++;
+    if (at == n) return section_missing(b->path, b->bundle, tag, err);
+    TRY(bundle_file_section(b, &s[at], &data, &owned, err));
+    *n_bytes = (size_t)s[at].raw_bytes;
+    specrt_status status = out_bytes(output, force, data, *n_bytes, err);
+    free(owned);
+    return status;
+}
+
 static specrt_status extract(const char *path, const char *tag, const char *output, bool force,
                              size_t *n_bytes, specrt_error *err) {
-    specrt_bundle *bundle;
-    TRY(specrt_bundle_open(path, NULL, &bundle, err));
-    const void *data = specrt_bundle_data(bundle, tag, n_bytes);
-    specrt_status status = data ? out_bytes(output, force, data, *n_bytes, err)
-                                : section_missing(path, bundle, tag, err);
-    specrt_bundle_close(bundle);
+    bundle_file b;
+    TRY(bundle_file_open(path, &b, err));
+    specrt_status status = write_section(&b, tag, output, force, n_bytes, err);
+    bundle_file_close(&b);
     return status;
 }
 

@@ -102,7 +102,8 @@ static json_object *digest(const char *path) {
 }
 
 static void put_figures(json_object *o, const ranking *r, const token_map *map) {
-    json_put(o, "read_as", json_text(map->kind));
+    json_put(o, "kind", json_text(map->kind));
+    json_put(o, "values", json_text(map->was_offset ? "offset" : "absolute"));
     json_put(o, "n_imported", json_object_new_int(map->n));
     json_put(o, "n_dropped", json_object_new_int(map->n_dropped));
     json_put(o, "n_forced_added", json_object_new_int(r->n_added));
@@ -118,7 +119,6 @@ static char *provenance(const request *q, const ranking *r, const token_map *map
     json_put(input, "xxh64", digest(q->map));
     json_put(o, "tool", json_text("specrt-bundle import " SPECRT_VERSION_STRING));
     json_put(o, "input", input);
-    json_put(o, "values", json_text(q->values));
     json_put(o, "counted", json_object_new_boolean(map->counts != NULL));
     put_figures(o, r, map);
     return json_to_text(o);
@@ -182,7 +182,8 @@ static void report(const request *q, const ranking *r, const token_map *map) {
         return;
     }
     int32_t n_lost = h->n_valid - h->n_default;
-    cli_info("%s: %s, %" PRId32 " ids; size %" PRId32, q->map, map->kind, map->n, h->n_default);
+    cli_info("%s: %s%s, %" PRId32 " ids; size %" PRId32, q->map, map->kind,
+             map->was_offset ? " of offsets" : "", map->n, h->n_default);
     if (map->n_dropped) cli_info("%" PRId32 " repeated entries left out", map->n_dropped);
     if (r->n_reserved)
         cli_info("%" PRId32 " reserved placeholders left out of every list", r->n_reserved);

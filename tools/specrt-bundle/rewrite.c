@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "bundle_file.h"
 #include "bundle_write.h"
-#include "io.h"
 #include "json_make.h"
 #include "text.h"
 #include "verbs.h"
@@ -12,7 +12,7 @@
 /* One input. */
 typedef struct source {
     const char *path;
-    specrt_bundle *bundle;
+    bundle_file file;
     json_object *provenance;
 } source;
 
@@ -23,6 +23,7 @@ typedef struct collection {
     bundle_part parts[SPECRT_BUNDLE_MAX_SECTIONS];
     char tags[SPECRT_BUNDLE_MAX_SECTIONS][9];
     const source *origins[SPECRT_BUNDLE_MAX_SECTIONS];
+    void *owned[SPECRT_BUNDLE_MAX_SECTIONS]; /* data of the part, where it was decompressed */
     int n_parts;
     specrt_ident ident;
     bool force;
@@ -33,13 +34,14 @@ static bool same_part(const bundle_part *a, const bundle_part *b) {
            (a->n_bytes == 0 || memcmp(a->data, b->data, a->n_bytes) == 0);
 }
 
-/* A later bundle's section replaces an earlier one's only by force, unless they are the same. */
-static specrt_status add_part(collection *c, const char *tag, const bundle_part *part,
+/* A later bundle's section replaces an earlier one's only by force, unless they are the same. Takes
+ * over `owned` when it returns OK. */
+static specrt_status add_part(collection *c, const char *tag, const bundle_part *part, void *owned,
                               const source *from, specrt_error *err) {
     int at = 0;
     while (at < c->n_parts && strcmp(c->tags[at], tag) != 0) at++;
-    if (at < c->n_parts && same_part(&c->parts[at], part)) return SPECRT_STATUS_OK;
-    if (at < c->n_parts && !c->force)
+    bool there = at < c->n_parts;
+    if (there && !same_part(&c->parts[at], part) && !c->force)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: section '%s' differs from that of %s; use -f to take the "
                                 "later one",
@@ -47,39 +49,53 @@ static specrt_status add_part(collection *c, const char *tag, const bundle_part 
     if (at == SPECRT_BUNDLE_MAX_SECTIONS)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_LIMIT, "%s: more than %d sections",
                                 from->path, SPECRT_BUNDLE_MAX_SECTIONS);
+    bool same = there && same_part(&c->parts[at], part);
+    if (same && !part->provenance) return free(owned), SPECRT_STATUS_OK;
     strcpy(c->tags[at], tag);
+    free(c->owned[at]);
     c->parts[at] = *part;
     c->parts[at].tag = c->tags[at];
     c->origins[at] = from;
-    if (at == c->n_parts) c->n_parts++;
+    c->owned[at] = owned;
+    if (!there) c->n_parts++;
     return SPECRT_STATUS_OK;
+}
+
+static specrt_status add_section(collection *c, const source *from, const specrt_bundle_section *s,
+                                 specrt_error *err) {
+    char tag[9];
+    json_object *entry;
+    void *owned;
+    snprintf(tag, sizeof tag, "%s", verb_tag(s));
+    bundle_part part = {.version = s->version,
+                        .depends = s->flags & ~SPECRT_SECTION_ZSTD,
+                        .n_bytes = (size_t)s->raw_bytes};
+    TRY(bundle_file_section(&from->file, s, &part.data, &owned, err));
+    if (json_object_object_get_ex(from->provenance, tag, &entry))
+        part.provenance = json_object_to_json_string_ext(entry, JSON_C_TO_STRING_PLAIN |
+                                                                    JSON_C_TO_STRING_NOSLASHESCAPE);
+    specrt_status status = add_part(c, tag, &part, owned, from, err);
+    if (status != SPECRT_STATUS_OK) free(owned);
+    return status;
 }
 
 /* "ident" and "prov" are put together by bundle_write(). */
 static specrt_status add_source(collection *c, const source *from, specrt_error *err) {
     int32_t n;
-    const specrt_bundle_section *s = specrt_bundle_sections(from->bundle, &n);
-    const specrt_ident *ident = specrt_bundle_ident(from->bundle);
+    const specrt_bundle_section *s = specrt_bundle_sections(from->file.bundle, &n);
+    const specrt_ident *ident = specrt_bundle_ident(from->file.bundle);
     if (ident) TRY(bundle_ident_merge(from->path, &c->ident, ident, err));
-    for (int32_t i = 0; i < n; i++) {
-        const char *tag = verb_tag(&s[i]);
-        json_object *entry;
-        bundle_part part = {.version = s[i].version, .depends = s[i].flags & ~SPECRT_SECTION_ZSTD};
-        if (strcmp(tag, "ident") == 0 || strcmp(tag, "prov") == 0) continue;
-        part.data = specrt_bundle_data(from->bundle, tag, &part.n_bytes);
-        if (json_object_object_get_ex(from->provenance, tag, &entry))
-            part.provenance = json_object_to_json_string_ext(
-                entry, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
-        TRY(add_part(c, tag, &part, from, err));
-    }
+    for (int32_t i = 0; i < n; i++)
+        if (strcmp(verb_tag(&s[i]), "ident") != 0 && strcmp(verb_tag(&s[i]), "prov") != 0)
+            TRY(add_section(c, from, &s[i], err));
     return SPECRT_STATUS_OK;
 }
 
 static specrt_status collect(collection *c, specrt_error *err) {
     for (int i = 0; i < c->n_sources; i++) {
         source *from = &c->sources[i];
-        TRY(specrt_bundle_open(from->path, NULL, &from->bundle, err));
-        from->provenance = verb_provenance(from->bundle);
+        TRY(bundle_file_open(from->path, &from->file, err));
+        from->provenance = verb_provenance(from->file.bundle);
         TRY(add_source(c, from, err));
     }
     return SPECRT_STATUS_OK;
@@ -140,8 +156,9 @@ static int run(const cli_tool *tool, int argc, char **argv, int most, const char
     }
     for (int i = 0; sources && i < rest.n; i++) {
         json_object_put(sources[i].provenance);
-        specrt_bundle_close(sources[i].bundle);
+        bundle_file_close(&sources[i].file);
     }
+    for (int i = 0; c && i < c->n_parts; i++) free(c->owned[i]);
     free(sources);
     free(c);
     cli_list_free(&rest);

@@ -1,8 +1,9 @@
 /* verify.c : specrt-bundle verify. Opening checks header, table, checksums and the content of every
- * section the runtime knows; this adds the provenance, the tokenizer and the model. */
+ * section the runtime knows; this adds the others, the provenance, the tokenizer and the model. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "bundle_file.h"
 #include "json_make.h"
 #include "model.h"
 #include "tokenizer.h"
@@ -21,6 +22,18 @@ static specrt_status check_provenance(const checks *c, const specrt_bundle *bund
     if (!broken) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BUNDLE_CONTENT,
                             "%s: section 'prov': expected one JSON object", c->bundle);
+}
+
+static specrt_status check_sections(const bundle_file *b, specrt_error *err) {
+    int32_t n;
+    const specrt_bundle_section *s = specrt_bundle_sections(b->bundle, &n);
+    for (int32_t i = 0; i < n; i++) {
+        const void *data;
+        void *owned;
+        TRY(bundle_file_section(b, &s[i], &data, &owned, err));
+        free(owned);
+    }
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status check_tokenizer(const checks *c, const specrt_bundle *bundle,
@@ -57,13 +70,14 @@ static specrt_status check_model(const checks *c, const specrt_bundle *bundle, s
 }
 
 static specrt_status check_all(const checks *c, int32_t *n_sections, specrt_error *err) {
-    specrt_bundle *bundle;
-    TRY(specrt_bundle_open(c->bundle, NULL, &bundle, err));
-    specrt_bundle_sections(bundle, n_sections);
-    specrt_status status = check_provenance(c, bundle, err);
-    if (status == SPECRT_STATUS_OK && c->tokenizer) status = check_tokenizer(c, bundle, err);
-    if (status == SPECRT_STATUS_OK && c->model) status = check_model(c, bundle, err);
-    specrt_bundle_close(bundle);
+    bundle_file b;
+    TRY(bundle_file_open(c->bundle, &b, err));
+    specrt_bundle_sections(b.bundle, n_sections);
+    specrt_status status = check_sections(&b, err);
+    if (status == SPECRT_STATUS_OK) status = check_provenance(c, b.bundle, err);
+    if (status == SPECRT_STATUS_OK && c->tokenizer) status = check_tokenizer(c, b.bundle, err);
+    if (status == SPECRT_STATUS_OK && c->model) status = check_model(c, b.bundle, err);
+    bundle_file_close(&b);
     return status;
 }
 

@@ -1,0 +1,42 @@
+# Every format that needs no model, default names, and requests that cannot be met.
+. "$CLI_TESTS/lib.bash"
+golden=$CLI_TESTS/../golden/bundles/v1.0-raw.specb
+cp "$golden" a.specb
+for pair in sglang-pt:freq_8.pt vllm-json:draft_token_map_8.json text:draft_vocab_8.txt \
+    npy:vocab_mapping_8 eagle3-pt:vocab_mapping_8.pt safetensors:d2t_8.safetensors; do
+    accepts specrt-bundle export a.specb --format "${pair%%:*}"
+    prints "${pair##*:}"
+    [ -e "${pair##*:}" ] || fail "no ${pair##*:}"
+    refuses 2 "*exists; use -f to replace it" specrt-bundle export a.specb --format "${pair%%:*}"
+done
+head -c 2 freq_8.pt | grep -q PK || fail "freq_8.pt is no zip archive"
+[ "$(wc -l <draft_vocab_8.txt)" = 8 ] || fail "not 8 ids"
+[ "$(head -n 2 draft_vocab_8.txt | tr '\n' ' ')" = "3 10 " ] || fail "forced ids do not come first"
+[ "$(tr -d '[] ' <draft_token_map_8.json | tr , '\n')" = "$(sort -n draft_vocab_8.txt)" ] ||
+    fail "vllm-json is not the same ids, ascending"
+cmp -s <(head -c 100 vocab_mapping_8/t2d.npy | tr -d '\0') /dev/null && fail "empty t2d.npy"
+
+accepts specrt-bundle export a.specb --format text --size 19 -o - --quiet
+[ "$(wc -l <../out)" = 19 ] || fail "--size 19 gave $(wc -l <../out) ids"
+accepts specrt-bundle export a.specb --format text --size 5 -o five.txt --json
+prints '{"file":"five.txt","format":"text","n_ids":5,"n_vocab":20}'
+accepts specrt-bundle export a.specb --format npy --n-vocab 64 -o wide
+[ "$(wc -c <wide/t2d.npy)" = 192 ] || fail "t2d of --n-vocab 64 has $(wc -c <wide/t2d.npy) bytes"
+
+refuses 2 "*expected --format, one of sglang-pt, vllm-json, *" specrt-bundle export a.specb
+refuses 2 "*unknown format 'onnx'; expected one of sglang-pt, *gguf" specrt-bundle export a.specb --format onnx -o x
+refuses 2 "*size 1: expected at least 2 (the forced ids) and at most 19*" \
+    specrt-bundle export a.specb --format text --size 1 -o x
+refuses 2 "*size 20: *" specrt-bundle export a.specb --format text --size 20 -o x
+refuses 2 "*--size: expected a whole number*" specrt-bundle export a.specb --format text --size 0 -o x
+refuses 2 "*expected the drafter to rewrite (--drafter*" specrt-bundle export a.specb --format gguf -o x
+refuses 2 "*--drafter goes with --format gguf" specrt-bundle export a.specb --format text --drafter d.gguf -o x
+refuses 2 "*--head goes with --format safetensors" specrt-bundle export a.specb --format text --head d.gguf -o x
+refuses 1 "*none.gguf*" specrt-bundle export a.specb --format gguf --drafter none.gguf -o x
+refuses 3 "*five.txt*" specrt-bundle export a.specb --format gguf --drafter five.txt -o x
+refuses 3 "*id 19 is out of range; expected [[]0, 19)" specrt-bundle export a.specb --format text --size 19 --n-vocab 19 -o x
+refuses 3 "*has no section 'ranks'; vocabtrim-calibrate builds it" specrt-bundle export "$CLI_TESTS/extra.specb" --format text -o x
+for format in sglang-pt vllm-json text eagle3-pt safetensors; do
+    refuses 1 "*/dev/full: cannot write*" specrt-bundle export a.specb --format $format -o /dev/full
+done
+refuses 2 "*five.txt: is a file; npy writes*" specrt-bundle export a.specb --format npy -o five.txt -f

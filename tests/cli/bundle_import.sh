@@ -1,0 +1,71 @@
+# Token maps in, bundles out: forced ids first, the order kept, the size exact; bad maps are named.
+. "$CLI_TESTS/lib.bash"
+tokenizer=$CLI_TESTS/../../data/tokenizer.json golden=$CLI_TESTS/../golden/maps
+import() { specrt-bundle import "$@" --tokenizer "$tokenizer" -o x.specb; }
+list() { specrt-bundle export x.specb --format text -q -o - "$@" | tr '\n' ' '; }
+
+# The sample's tokenizer forces 6 ids: 2 terminators, then 4 other specials.
+forced=$(echo 5 >one.txt; import one.txt --size 6 -q; list)
+set -- $forced
+[ $# = 6 ] || fail "forced: $forced"
+rm x.specb
+
+printf '9\n700\n5 31000,2\n# a comment\n8 300 4 3 1\n' >map.txt # as offsets 9 and 3 collide with others
+accepts import map.txt
+warns "*map.txt: text list, 10 ids; size 10*6 forced ids that the file lacks*last 6 ids are beyond*"
+[ "$(list)" = "${forced}9 700 5 31000 " ] || fail "list: $(list)"
+[ "$(list --size 16)" = "${forced}9 700 5 31000 2 8 300 4 3 1 " ] || fail "all: $(list --size 16)"
+refuses 2 "*size 17*at most 16*" specrt-bundle export x.specb --format text --size 17 -o y
+refuses 2 "*x.specb: *use -f*" import map.txt
+accepts import map.txt -f --size 16 --json
+prints '{"file":"x.specb","kind":"text list","values":"absolute","n_imported":10,*"n_forced_added":6,*"n_selected":16,*'
+
+# Forced ids in the file take their place at the front and add nothing.
+{ echo 9 5 700; echo "$forced"; } >whole.txt
+accepts import whole.txt -f
+[ "$(list)" = "${forced}9 5 700 " ] || fail "whole: $(list)"
+
+# What was exported comes back the same.
+specrt-bundle export x.specb --format sglang-pt -o a.pt -q
+specrt-bundle export x.specb --format safetensors -o a.safetensors -q
+specrt-bundle export x.specb --format npy -o npy -q
+accepts import a.pt -f
+[ "$(list)" = "${forced}9 5 700 " ] || fail "sglang-pt: $(list)"
+for map in a.safetensors npy npy/t2d.npy; do
+    accepts import $map -f
+    warns "*the ids ascend, so the file tells no frequency*"
+    [ "$(list)" = "${forced}5 9 700 " ] || fail "$map: $(list)"
+done
+
+# Counts decide the order of a frequency file.
+accepts import "$golden/vocab_mapping.pt" --size 6 -f
+refuses 3 "*token_freq.pt: torch dict of counts*entry * is 70000; expected an id in [[]0, 32768)" \
+    import "$golden/token_freq.pt" -f
+
+echo 30000 1 29998 30000 >twice.txt
+refuses 3 "*twice.txt: *id 30000 stands at entries 0 and 3*--dedupe*" import twice.txt -f
+accepts import twice.txt -f --dedupe --size 8
+warns "*1 repeated entries left out*"
+echo 3 5 9 >both.txt
+refuses 3 "*both.txt: *reads both as absolute ids (last 9) and as offsets (last id 11)*--values absolute or --values offset" \
+    import both.txt -f
+accepts import both.txt -f --size 9 --values offset
+warns "*both.txt: text list of offsets, 3 ids; size 9*"
+[ "$(list)" = "${forced}3 6 11 " ] || fail "offset: $(list)"
+accepts import both.txt -f --size 9 --values absolute
+[ "$(list)" = "${forced}3 5 9 " ] || fail "absolute: $(list)"
+refuses 2 "*--values: expected absolute or offset, found 'both'" import both.txt -f --values both
+refuses 3 "*both.txt: size 3: expected at least 6 (the forced ids)*" import both.txt -f --values absolute
+echo 1 40000 >high.txt
+refuses 3 "*high.txt: *entry 1 is 40000; expected an id in [[]0, 32768)" import high.txt -f
+refuses 3 "*legacy.pt: torch's format from before version 1.6*" import "$golden/legacy.pt" -f
+refuses 3 "*float.pt: *BINFLOAT*" import "$golden/float.pt" -f
+: >empty; refuses 3 "*empty: *of 0 entries*" import empty -f
+echo hello >words; refuses 3 "*words: no token map; expected *" import words -f
+head -c 300 a.pt >cut.pt; refuses 3 "*cut.pt: *cut off" import cut.pt -f
+refuses 1 "*none.pt: cannot open*" import none.pt -f
+mkdir folder; refuses 3 "*folder: folder without d2t.npy*" import folder -f
+refuses 2 "*expected --tokenizer*" specrt-bundle import map.txt -o y.specb
+refuses 2 "*expected -o FILE" specrt-bundle import map.txt --tokenizer "$tokenizer"
+refuses 3 "*words*" specrt-bundle import map.txt --tokenizer words -o y.specb
+refuses 1 "*/dev/full: cannot write*" specrt-bundle import whole.txt --tokenizer "$tokenizer" -o /dev/full

@@ -1,0 +1,23 @@
+# Checksums, content, and whether a bundle belongs to a tokenizer and a model.
+. "$CLI_TESTS/lib.bash"
+golden=$CLI_TESTS/../golden/bundles tokenizer=$CLI_TESTS/../../data/tokenizer.json
+for f in v1.0-raw v1.0-zstd; do
+    accepts specrt-bundle verify "$golden/$f.specb"
+    prints "*$f.specb: ok, 3 sections"
+done
+echo "5 6 7" >map.txt
+accepts specrt-bundle import map.txt --tokenizer "$tokenizer" --size 6 --values absolute -o own.specb
+accepts specrt-bundle verify own.specb --tokenizer "$tokenizer" --json
+prints '{"file":"own.specb","ok":true,"n_sections":3,"tokenizer":"matches","model":null}'
+refuses 3 "*v1.0-raw.specb: *tokenizer*" specrt-bundle verify "$golden/v1.0-raw.specb" --tokenizer "$tokenizer"
+refuses 3 "*own.specb: records no head, so model.gguf cannot be compared with it" \
+    specrt-bundle verify own.specb --model model.gguf
+refuses 1 "*none.json*" specrt-bundle verify own.specb --tokenizer none.json
+refuses 3 "*map.txt*" specrt-bundle verify own.specb --tokenizer map.txt
+ids a.bin 5 5 5
+accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --corpus a.bin --keep 7 -o ids.specb
+refuses 3 "*ids.specb: records no tokenizer, so *" specrt-bundle verify ids.specb --tokenizer "$tokenizer"
+for n in 0 8 63 64 200 700; do
+    head -c $n "$golden/v1.0-zstd.specb" >cut.specb
+    refuses 3 "specrt-bundle: cut.specb: *" specrt-bundle verify cut.specb
+done
