@@ -403,6 +403,8 @@ static void case_shapes(void) {
          "", "u"},
         {"{\"text\":\"t\",\"meta\":{\"text\":\"no\"}}", "t", "t"},
         {"{\"content\":\"c\",\"id\":3}", "c", "c"},
+        {"{\"text\":\"t\",\"from\":\"usr/share/doc/x.html\"}", "t", "t"},
+        {"{\"from\":\"human\",\"text\":\"h\"}", "", "h"},
         {"\"bare\"", "bare", "bare"},
         {"[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"a\"}]", "a!",
          "u|a!"},

@@ -113,11 +113,14 @@ static void mark_completion(struct corpus_arena *a, size_t first) {
     if (a->n_docs > first) a->docs[a->n_docs - 1].completion = true;
 }
 
+/* Beside a text, "from" may as well say where the text was found. */
 static struct json_object *role_of(struct json_object *message) {
-    static const char *const keys[] = {"role", "from", NULL};
-    struct json_object *role =
-        json_object_is_type(message, json_type_object) ? first_of(message, keys) : NULL;
-    return json_object_is_type(role, json_type_string) ? role : NULL;
+    struct json_object *role = get(message, "role"), *from = get(message, "from");
+    if (json_object_is_type(role, json_type_string)) return role;
+    if (!json_object_is_type(from, json_type_string)) return NULL;
+    const char *name = json_object_get_string(from);
+    bool speaks = get(message, "value") || listed(target_roles, name) || listed(other_roles, name);
+    return speaks ? from : NULL;
 }
 
 static specrt_status add_message(record_sink *sink, struct json_object *message) {
