@@ -77,9 +77,11 @@ static specrt_status check_counted(const calibration *run, specrt_error *err) {
 static specrt_status choose_size(calibration *run, specrt_error *err) {
     const calibrate_options *o = run->options;
     int32_t n_valid = run->ranking.header.n_valid, n_forced = run->ranking.header.n_forced;
+    int32_t n_vocab = run->counts.vocab.n_vocab;
     double value = o->rule_value;
     if (!o->rule_given) {
-        if (n_valid < 2 * DEFAULT_SIZE) value = (n_valid + 3) / 4;
+        if (n_vocab < 2 * DEFAULT_SIZE) value = (n_vocab + 3) / 4;
+        if (value > n_valid) value = n_valid;
         if (value < n_forced) value = n_forced;
         if (value != DEFAULT_SIZE)
             cli_info("size %.0f instead of the default %d: the vocabulary has %" PRId32
