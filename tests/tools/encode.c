@@ -1,5 +1,5 @@
 /* encode.c : drives the encoder for interoperability tests.
- *     encode TOKENIZER < documents > ids
+ *     encode TOKENIZER < documents > ids        encode TOKENIZER --fingerprint
  * A document is a little-endian u32 byte count and so many bytes of UTF-8, repaired first. Its answer
  * is an i32 count and so many i32 ids. */
 #include <stdio.h>
@@ -40,16 +40,28 @@ static int answer_all(tok_worker *w) {
     return fflush(stdout) ? fail("output") : 0;
 }
 
+static void print_fingerprint(const tokenizer *tok) {
+    uint8_t sha256[32];
+    tokenizer_fingerprint(tok, sha256);
+    for (int i = 0; i < 32; i++) printf("%02x", sha256[i]);
+    printf(" %d normal tokens\n", tokenizer_n_normal(tok));
+}
+
 int main(int argc, char **argv) {
     specrt_error err = {0};
     tokenizer *tok = NULL;
     tok_worker *w = NULL;
-    if (argc != 2) return fail("usage: encode TOKENIZER < documents > ids");
+    bool fingerprint = argc == 3 && strcmp(argv[2], "--fingerprint") == 0;
+    if (argc != 2 && !fingerprint) return fail("usage: encode TOKENIZER [--fingerprint]");
     if (tokenizer_open(argv[1], &tok, &err) || tok_worker_create(tok, &w, &err)) {
         tokenizer_close(tok);
         return fail(err.msg);
     }
-    int code = answer_all(w);
+    int code = 0;
+    if (fingerprint)
+        print_fingerprint(tok);
+    else
+        code = answer_all(w);
     tok_worker_free(w);
     tokenizer_close(tok);
     return code;

@@ -24,18 +24,22 @@ static inline uint32_t find_rank(const tokenizer *tok, int32_t left, int32_t rig
     return merge != NO_RANK && tok->merge_ranks ? tok->merge_ranks[merge] : merge;
 }
 
-/* Writes the symbols merging starts from. @return how many. */
+/* Writes the symbols merging starts from. What has none, and nothing to stand for it, is gone before
+ * merging, so its neighbours meet: as in `tokenizers`. @return how many. */
 static size_t first_symbols(const tokenizer *tok, const uint8_t *piece, size_t n,
                             int32_t *symbols) {
-    if (!tok->chars) {
-        for (size_t i = 0; i < n; i++) symbols[i] = tok->byte_ids[piece[i]];
-        return n;
-    }
+    bool vanish = tok->unknown_id == TOK_NONE && !tok->byte_fallback;
     size_t count = 0;
     for (size_t i = 0; i < n;) {
-        int len;
-        tok_decode(piece + i, piece + n, &len);
-        symbols[count++] = tok_find_symbol(tok, piece + i, (size_t)len);
+        int len = 1;
+        int32_t symbol;
+        if (tok->chars) {
+            tok_decode(piece + i, piece + n, &len);
+            symbol = tok_find_symbol(tok, piece + i, (size_t)len);
+        } else {
+            symbol = tok->byte_ids[piece[i]];
+        }
+        if (symbol != TOK_NONE || !vanish) symbols[count++] = symbol;
         i += (size_t)len;
     }
     return count;

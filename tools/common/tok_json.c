@@ -248,29 +248,28 @@ static specrt_status add_token(loader *l, const char *text, int32_t id) {
     return set_plain(l, id, text, n, TOKEN_RESERVED);
 }
 
-/* After the added tokens, which say what some of these are. */
+/* After the added tokens, which say what some of these are. The unknown token is none of them where a
+ * file forgets it, and special all the same. */
 static specrt_status add_vocabulary(loader *l) {
+    const char *unknown = "";
+    size_t n = 0;
+    TRY(tok_json_string(l->tok, l->model, "model", "unk_token", false, &unknown, &n, l->err));
     json_object_object_foreach(l->vocab, text, value) {
         int32_t id;
         TRY(read_id(l->tok, value, "model.vocab", text, &id, l->err));
-        if (!l->in_model[id]) TRY(add_token(l, text, id));
+        bool is_unknown = n && strcmp(text, unknown) == 0;
+        if (is_unknown) l->tok->unknown_id = id;
+        if (is_unknown && !l->in_model[id])
+            TRY(set_plain(l, id, text, n, TOKEN_SPECIAL));
+        else if (!l->in_model[id])
+            TRY(add_token(l, text, id));
         l->in_model[id] = false;
     }
-    return tok_index(l->tok, l->err);
-}
-
-static specrt_status find_unknown(loader *l) {
-    const char *text = "";
-    size_t n = 0;
-    json_object *value = NULL;
-    specrt_status status =
-        tok_json_string(l->tok, l->model, "model", "unk_token", false, &text, &n, l->err);
-    if (status || n == 0) return status;
-    if (!json_object_object_get_ex(l->vocab, text, &value))
+    if (n && l->tok->unknown_id == TOK_NONE)
         return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: model.unk_token is \"%.40s\"; expected a token of model.vocab",
-                                l->tok->path, text);
-    return read_id(l->tok, value, "model.vocab", text, &l->tok->unknown_id, l->err);
+                                l->tok->path, unknown);
+    return tok_index(l->tok, l->err);
 }
 
 /* ---- merges ---- */
@@ -383,7 +382,6 @@ static specrt_status load(loader *l) {
     if (!status) status = add_added_tokens(l);
     if (!status) status = add_vocabulary(l);
     if (!status) status = add_merges(l);
-    if (!status) status = find_unknown(l);
     if (!status) status = tok_add_named_terminators(l->tok, l->err);
     if (!status) status = tok_json_side_files(l->tok, l->err);
     return status;

@@ -258,7 +258,7 @@ static specrt_status read_digits(builder *b, json_object *spec) {
 }
 
 static specrt_status read_punctuation(builder *b, json_object *spec) {
-    tok_step step = {.kind = TOK_STEP_CLASS, .classes = UC_PUNCT, .ascii_punctuation = true};
+    tok_step step = {.kind = TOK_STEP_CLASS, .classes = UC_MARKS};
     specrt_status status =
         read_behavior(b, spec, "pre_tokenizer.Punctuation", false, &step.behavior);
     return status ? status : add_step(b, step);

@@ -160,27 +160,17 @@ static size_t next_o200k(const view *v, size_t p) {
     return q;
 }
 
-/* ---- falcon: three splits, each inside the pieces of the one before ----
- *     [\p{P}$+<=>^~|`]+     then gpt-2's     then [0-9][0-9][0-9] */
+/* ---- falcon: four splits, each inside the pieces of the one before ----
+ *     runs of punctuation as `tokenizers` has it; gpt-2's; runs of digits; [0-9][0-9][0-9]
+ * The last two come after the byte-level alphabet, where six bytes inside characters look like
+ * numbers too, so that a piece may begin inside a character. */
 
 static bool is_falcon_mark(const view *v, size_t p, size_t *len) {
-    unsigned c = class_at(v, p, len);
-    if (c & UC_PUNCT) return true;
-    return *len && v->text[p] && strchr("$+<=>^~|`", v->text[p]);
+    return class_at(v, p, len) & UC_MARKS;
 }
 
-/* Numbers of [q, ...) behind a piece that begins at p: the first three ASCII digits stand alone. */
-static size_t falcon_numbers(const view *v, size_t p, size_t q) {
-    size_t len;
-    int digits = 0;
-    for (; class_at(v, q, &len) & UC_NUMBER; q += len) {
-        digits = len == 1 ? digits + 1 : 0;
-        if (digits == 3) return q - 2 > p ? q - 2 : q + 1;
-    }
-    return q;
-}
-
-static size_t next_falcon(const view *v, size_t p) {
+/* The piece of the first two splits that begins at a code point. */
+static size_t falcon_piece(const view *v, size_t p) {
     const unsigned word = UC_SPACE | UC_LETTER | UC_NUMBER;
     size_t len, e = p;
     while (is_falcon_mark(v, e, &len)) e += len;
@@ -188,12 +178,34 @@ static size_t next_falcon(const view *v, size_t p) {
     size_t q = p + (v->text[p] == ' ');
     unsigned c = class_at(v, q, &len);
     if (c & UC_LETTER) return skip_any(v, q, UC_LETTER);
-    if (c & UC_NUMBER) return falcon_numbers(v, p, q);
+    if (c & UC_NUMBER) return skip_any(v, q, UC_NUMBER);
     for (e = q; e < v->n && !is_falcon_mark(v, e, &len) && !(class_at(v, e, &len) & word);)
         e += len;
     if (e > q) return e;
     e = skip_any(v, p, UC_SPACE);
     return is_falcon_mark(v, e, &len) ? e : spaces_but_last(v, p, e);
+}
+
+static bool is_digit(uint8_t byte) {
+    return byte >= '0' && byte <= '9';
+}
+
+/* Bytes that byte-level text shows as digits, superscripts and fractions. */
+static bool looks_numeric(uint8_t byte) {
+    return is_digit(byte) || byte == 0xB2 || byte == 0xB3 || byte == 0xB9 ||
+           (byte >= 0xBC && byte <= 0xBE);
+}
+
+static size_t next_falcon(const view *v, size_t p) {
+    const uint8_t *text = v->text;
+    size_t begin = p, end = p;
+    while (begin > 0 && (text[begin] & 0xC0) == 0x80) begin--;
+    size_t limit = falcon_piece(v, begin);
+    while (end < limit && looks_numeric(text[end]) == looks_numeric(text[p])) end++;
+    for (size_t k = p; k + 3 <= end; k++)
+        if (is_digit(text[k]) && is_digit(text[k + 1]) && is_digit(text[k + 2]))
+            return k > p ? k : k + 3;
+    return end;
 }
 
 /* ---- deepseek-llm: six splits, each inside the pieces of the one before ----

@@ -101,18 +101,11 @@ static size_t to_text(const scratch *s, level *l, tok_spelling spelling, size_t 
 
 /* ---- items: matches and the gaps between them ---- */
 
-static bool in_class(const tok_steps *steps, const tok_step *step, uint32_t cp) {
-    bool mark = cp > ' ' && cp < 0x7F && !(cp >= '0' && cp <= '9') && !(cp >= 'A' && cp <= 'Z') &&
-                !(cp >= 'a' && cp <= 'z');
-    return (step->ascii_punctuation && mark) ||
-           (tok_class(steps->tok->unicode, cp) & step->classes);
-}
-
 static bool find_class(const tok_steps *steps, const tok_step *step, level *l, span *out) {
     for (size_t p = l->search; p < l->n;) {
         int len;
         uint32_t cp = tok_decode(l->view + p, l->view + l->n, &len);
-        if (in_class(steps, step, cp)) {
+        if (tok_class(steps->tok->unicode, cp) & step->classes) {
             *out = (span){p, p + (size_t)len, true};
             return true;
         }

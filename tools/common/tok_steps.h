@@ -9,7 +9,7 @@
 typedef enum tok_step_kind {
     TOK_STEP_REGEX,
     TOK_STEP_LITERAL,
-    TOK_STEP_CLASS, /* single code points that are ASCII punctuation or have a class of `classes` */
+    TOK_STEP_CLASS,    /* single code points with a class of `classes` */
     TOK_STEP_SPLITTER, /* a hand-written splitter, whose every piece is a match */
 } tok_step_kind;
 
@@ -31,7 +31,6 @@ typedef struct tok_step {
     char *literal;         /* owned [n_literal] */
     size_t n_literal;
     unsigned classes; /* UC_ flags of tok_unicode.h */
-    bool ascii_punctuation;
     tok_split_kind splitter;
 } tok_step;
 

@@ -61,11 +61,34 @@ static void mark_unstable(uint32_t cp, uint16_t *classes) {
         classes[cp] |= UC_UNSTABLE;
 }
 
+/* `tokenizers` takes punctuation from a table of Unicode 8 and stays there, as tokenizers trained
+ * with it must. */
+static bool is_mark(uint32_t cp, unsigned class) {
+    static const uint32_t newer[][2] = {
+        {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},
+        {0xC84, 0xC84},     {0x1B4E, 0x1B4F},   {0x1B7D, 0x1B7F},   {0x2E43, 0x2E4F},
+        {0x2E52, 0x2E5D},   {0x10D6E, 0x10D6E}, {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59},
+        {0x10F86, 0x10F89}, {0x113D4, 0x113D5}, {0x113D7, 0x113D8}, {0x1144B, 0x1144F},
+        {0x1145A, 0x1145B}, {0x1145D, 0x1145D}, {0x11660, 0x1166C}, {0x116B9, 0x116B9},
+        {0x1183B, 0x1183B}, {0x11944, 0x11946}, {0x119E2, 0x119E2}, {0x11A3F, 0x11A46},
+        {0x11A9A, 0x11A9C}, {0x11A9E, 0x11AA2}, {0x11B00, 0x11B09}, {0x11BE1, 0x11BE1},
+        {0x11C41, 0x11C45}, {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F},
+        {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16D6D, 0x16D6F}, {0x16E97, 0x16E9A},
+        {0x16FE2, 0x16FE2}, {0x1E5FF, 0x1E5FF}, {0x1E95E, 0x1E95F},
+    };
+    if (cp < 0x80) return cp > ' ' && cp < 0x7F && !(class & (UC_LETTER | UC_NUMBER));
+    if (cp == 0x166D || cp == 0x111C9) return true; /* symbols since */
+    for (size_t i = 0; class & UC_PUNCT && i < sizeof newer / sizeof newer[0]; i++)
+        if (cp >= newer[i][0] && cp <= newer[i][1]) return false;
+    return class & UC_PUNCT;
+}
+
 static void fill_range(uint16_t *classes, uint32_t begin, uint32_t end) {
     for (uint32_t cp = begin; cp < end; cp++) {
         unsigned c = category_class(utf8proc_category((utf8proc_int32_t)cp));
         if (is_white_space(cp)) c |= UC_SPACE;
         if (cp == '\n' || cp == '\r') c |= UC_NEWLINE;
+        if (is_mark(cp, c)) c |= UC_MARKS;
         classes[cp] |= (uint16_t)c;
         mark_unstable(cp, classes);
     }

@@ -16,6 +16,7 @@ enum {
     UC_LOWER = 64,  /* \p{Ll} \p{Lm} \p{Lo} \p{M} */
     UC_PUNCT = 128, /* \p{P} */
     UC_UNSTABLE = 256, /* may change under NFC, alone or after what precedes it */
+    UC_MARKS = 512,    /* punctuation as `tokenizers` has it: ASCII's, and \p{P} of Unicode 8 */
 };
 
 #define UC_BLOCK 256
