@@ -484,6 +484,60 @@ static void case_framing(void) {
     check_good("x.json", "", "", 0);
 }
 
+static size_t put_blanks(char *out, bool lines) {
+    size_t n = draw(4);
+    for (size_t i = 0; i < n; i++) out[i] = lines && draw(3) == 0 ? '\n' : " \t"[draw(2)];
+    return n;
+}
+
+/* Strings of quotes, brackets and backslashes in objects of any layout, and some long ones. */
+static size_t put_record(char *out, bool lines, gathered *want) {
+    static const char *const parts[][2] = {{"\\\"", "\""},    {"\\\\", "\\"}, {"{", "{"},
+                                           {"]", "]"},        {"\\n", "\n"},  {",", ","},
+                                           {"word ", "word "}};
+    static char text[600000];
+    size_t at = 0, n = 0, n_parts = draw(40) == 0 ? 60000 : 1 + draw(12);
+    at += (size_t)sprintf(out, "{\"n\":[1,{\"x\":null}],");
+    at += put_blanks(out + at, lines);
+    at += (size_t)sprintf(out + at, "\"text\":\"");
+    for (size_t i = 0; i < n_parts; i++) {
+        const char *const *part = parts[draw(7)];
+        at += (size_t)sprintf(out + at, "%s", part[0]);
+        n += (size_t)sprintf(text + n, "%s", part[1]);
+    }
+    at += (size_t)sprintf(out + at, "\"");
+    at += put_blanks(out + at, lines);
+    out[at++] = '}';
+    gather_text(want, &(corpus_doc){.text = text, .n_bytes = n});
+    return at;
+}
+
+static void case_any_layout(void) {
+    char *file = (char *)malloc(32u << 20);
+    draw_state = 21;
+    for (int round = 0; round < 30; round++) {
+        gathered want = {0};
+        size_t at = 0, n = 1 + draw(400);
+        int layout = (int)draw(3); /* lines, one after another, an array */
+        if (layout == 2) file[at++] = '[';
+        for (size_t i = 0; i < n; i++) {
+            if (layout > 0) at += put_blanks(file + at, true);
+            at += put_record(file + at, layout > 0, &want);
+            if (layout == 2 && i + 1 < n) file[at++] = ',';
+            if (layout == 0) file[at++] = '\n';
+        }
+        if (layout == 2) file[at++] = ']';
+        gathered g = gather_memory(layout ? "x.json" : "x.jsonl", file, at, NULL);
+        CHECK_INT(g.status, SPECRT_STATUS_OK);
+        CHECK_INT(g.n_docs, want.n_docs);
+        CHECK_INT(g.stats.n_bad_records, 0);
+        CHECK(g.n_docs == want.n_docs && memcmp(g.ends, want.ends, n * sizeof *g.ends) == 0);
+        CHECK(g.n_text == want.n_text && memcmp(g.text, want.text, g.n_text + 1) == 0);
+        gather_free(&g), gather_free(&want);
+    }
+    free(file);
+}
+
 static void case_bad_lines(void) {
     static const char lines[] =
         "{\"text\":\"a\"}\n{\"text\": oops}\n{\"text\":\"b\"}\n{\"text\":\"b\n"
@@ -578,6 +632,20 @@ static void case_too_long(void) {
         CHECK_HAS(g.stats.bad_examples[0], ":2: a record longer than 64 MiB");
         gather_free(&g);
     }
+    free(text);
+}
+
+/* Three bytes of an empty array cost json-c hundreds. */
+static void case_crowded(void) {
+    size_t at = 0;
+    char *text = (char *)malloc(4u << 20);
+    at += (size_t)sprintf(text, "{\"text\":\"a\"}\n{\"text\":[");
+    for (int i = 0; i < 1000000; i++, at += 3) memcpy(text + at, "[],", 3);
+    at += (size_t)sprintf(text + at, "0]}\n{\"text\":\"b\"}\n");
+    gathered g = gather_memory("x.jsonl", text, at, NULL);
+    CHECK_STR(show(&g), "a|b");
+    CHECK_HAS(g.stats.bad_examples[0], "x.jsonl:2: a record of too many values");
+    gather_free(&g);
     free(text);
 }
 
@@ -818,6 +886,23 @@ static void case_bad_order(void) {
     free(lines);
 }
 
+/* Of the bad records of many batches, strict names the first one. */
+static void case_strict_order(void) {
+    size_t room = 5u << 20, at = 0;
+    char *lines = (char *)malloc(room);
+    for (unsigned line = 1; at + 2000 < room; line++)
+        at += (size_t)sprintf(
+            lines + at, line % 700 == 0 ? "{\"text\" %0900u\n" : "{\"text\":\"%0900u\"}\n", line);
+    const char *path = put_file("strict.jsonl", lines, at);
+    corpus_options options = {.strict = true};
+    for (int threads = 1; threads <= 8; threads++) {
+        gathered g = gather(path, &options, threads);
+        CHECK_HAS(g.err.msg, "strict.jsonl:700: malformed JSON");
+        gather_free(&g);
+    }
+    free(lines);
+}
+
 /* A child writes into our standard input. */
 static gathered gather_pipe(const void *bytes, size_t n, const char *path) {
     int ends[2], saved = dup(STDIN_FILENO);
@@ -981,17 +1066,20 @@ static const test_case cases[] = {
     {"field", "--field with dots, lists and records without it", case_field},
     {"escapes", "NULs, surrogates and bad bytes in JSON strings", case_escapes},
     {"framing", "lines, concatenated values, arrays", case_framing},
+    {"any-layout", "random records in random layouts come out whole", case_any_layout},
     {"bad-lines", "bad lines are counted, located, fatal if strict", case_bad_lines},
     {"bad-elements", "broken elements of arrays are passed over", case_bad_elements},
     {"bad-files", "what cannot be read at all says why", case_bad_files},
     {"nuls", "text with NULs is text, binary data is not", case_nuls},
     {"too-long", "a record over the cap is a bad record", case_too_long},
+    {"crowded", "a record of a million arrays is a bad record", case_crowded},
     {"damaged", "packed data cut, damaged, followed by something", case_damaged},
     {"ids", ".bin and .npy", case_ids},
     {"folder", "walks in name order, once, without hidden files", case_folder},
     {"threads", "threads and shards give the same documents", case_threads},
     {"many-files", "shards of many files", case_many_files},
     {"bad-order", "examples come in file order", case_bad_order},
+    {"strict-order", "strict names the first bad record", case_strict_order},
     {"pipe", "standard input, packed too", case_pipe},
     {"safe-places", "cuts at safe places change no token", case_safe_places},
     {"real", "real files hold what Python finds in them", case_real},

@@ -15,7 +15,7 @@ typedef struct batch_job {
     uint64_t n_records, n_bad;
 } batch_job;
 
-/* Where something is, for order: file, then content offset. */
+/* Where something is, for order: file, then content offset (of a record) or batch (of a failure). */
 typedef struct place {
     size_t file;
     uint64_t offset;
@@ -28,6 +28,8 @@ struct corpus {
     size_t n_memory;
     int n_domains;
     pthread_mutex_t lock; /* over all below */
+    pthread_cond_t idle;  /* n_parsing fell to 0 */
+    int n_parsing;        /* batches in work */
     size_t next_file;
     open_file *current;
     uint64_t bytes_done; /* raw, of files before the current one */
@@ -185,6 +187,12 @@ static specrt_status start_file(corpus *c, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+static void give_batch(corpus *c, batch_job *job) {
+    job->file = c->current;
+    job->file->refs++;
+    c->n_parsing++;
+}
+
 /* take_block() : the next of our blocks of the current file, if one is left. */
 static void take_block(corpus *c, batch_job *job) {
     open_file *file = c->current;
@@ -195,22 +203,19 @@ static void take_block(corpus *c, batch_job *job) {
         return;
     }
     job->block = file->next_block++;
-    job->file = file;
-    file->refs++;
+    give_batch(c, job);
 }
 
 static specrt_status take_in_order(corpus *c, struct corpus_arena *a, batch_job *job,
                                    specrt_error *err) {
     open_file *file = c->current;
-    uint64_t block = file->next_block++;
-    specrt_status status = file_frame(file, block, a, &job->range, err);
+    job->block = file->next_block++;
+    specrt_status status = file_frame(file, job->block, a, &job->range, err);
     if (status != SPECRT_STATUS_OK) return status;
     if (file_ended(file, &job->range))
         end_file(c);
-    else if (job->range.start < job->range.end && is_ours(c, file, block)) {
-        job->file = file;
-        file->refs++;
-    }
+    else if (job->range.start < job->range.end && is_ours(c, file, job->block))
+        give_batch(c, job);
     return status;
 }
 
@@ -266,9 +271,9 @@ static specrt_status next_batch(corpus *c, struct corpus_arena *a, bool *end, sp
     specrt_status status = c->failure.status;
     if (status == SPECRT_STATUS_OK) {
         status = take_batch(c, a, &job, err);
-        uint64_t offset = c->current ? c->current->scanner.at + c->current->window.base : 0;
-        size_t index = c->current ? c->current->index : c->next_file;
-        if (status != SPECRT_STATUS_OK) note_failure(c, (place){index, offset}, err);
+        place at = {c->next_file, 0};
+        if (c->current) at = (place){c->current->index, c->current->next_block};
+        if (status != SPECRT_STATUS_OK) note_failure(c, at, err);
     }
     pthread_mutex_unlock(&c->lock);
     *end = status == SPECRT_STATUS_OK && !job.file;
@@ -280,8 +285,9 @@ static specrt_status next_batch(corpus *c, struct corpus_arena *a, bool *end, sp
     if (status == SPECRT_STATUS_OK)
         note_batch(c, a, &job, digest);
     else
-        note_failure(c, (place){job.file->index, job.range.start}, err);
+        note_failure(c, (place){job.file->index, job.block}, err);
     file_release(job.file);
+    if (--c->n_parsing == 0) pthread_cond_broadcast(&c->idle);
     pthread_mutex_unlock(&c->lock);
     return status;
 }
@@ -301,7 +307,9 @@ specrt_status corpus_next(corpus *c, corpus_batch *batch, bool *end, specrt_erro
         batch->n_docs = (int64_t)(*end ? 0 : batch->arena->n_docs);
         return status;
     }
+    /* Batches are handed out in order, so a failure before this one shows once those in work are done. */
     pthread_mutex_lock(&c->lock);
+    while (c->n_parsing > 0) pthread_cond_wait(&c->idle, &c->lock);
     if (err) *err = c->failure;
     status = c->failure.status;
     pthread_mutex_unlock(&c->lock);
@@ -319,7 +327,10 @@ static corpus *corpus_create(int n_domains, const corpus_options *options) {
     c->options = *options;
     c->n_domains = n_domains;
     c->digests = (uint64_t *)calloc((size_t)n_domains + 1, sizeof *c->digests);
-    if (c->digests && pthread_mutex_init(&c->lock, NULL) == 0) return c;
+    if (c->digests && pthread_mutex_init(&c->lock, NULL) == 0) {
+        pthread_cond_init(&c->idle, NULL); /* cannot fail without attributes */
+        return c;
+    }
     free(c->digests);
     free(c);
     return NULL;
@@ -385,6 +396,7 @@ void corpus_close(corpus *c) {
     file_release(c->current);
     list_free(&c->list);
     pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->idle);
     free(c->digests);
     free(c);
 }

@@ -83,8 +83,8 @@ specrt_status corpus_open_memory(const char *name, const void *bytes, size_t n,
                                  const corpus_options *options, corpus **out, specrt_error *err);
 
 /* corpus_next() : fill the batch (zero-initialised before first use). n_docs == 0 with OK and
- * *end == true is the end. Thread-safe. After an error every later call returns it; of several errors
- * at a time the one earliest in the files wins. */
+ * *end == true is the end. Thread-safe. After an error every later call returns it: the earliest in the
+ * files, whatever the threads. */
 specrt_status corpus_next(corpus *c, corpus_batch *batch, bool *end, specrt_error *err);
 void corpus_batch_free(corpus_batch *batch);
 

@@ -153,8 +153,15 @@ static specrt_status probe(open_file *file, const corpus_options *options, char 
     corpus_range range;
     struct corpus_arena *a = (struct corpus_arena *)calloc(1, sizeof *a);
     if (!a) return no_memory(file, err);
-    specrt_status status = frame_in_order(file, &scanner, 0, a, &range, err);
-    if (status == SPECRT_STATUS_OK) {
+    specrt_error broken = {0};
+    specrt_status status = frame_in_order(file, &scanner, 0, a, &range, &broken);
+    if (status == SPECRT_STATUS_BAD_INPUT && file->stream.codec == CODEC_NONE) {
+        snprintf(refusal, 512, "%s",
+                 broken.msg); /* a broken array; in a folder it is passed over */
+        status = SPECRT_STATUS_OK;
+    } else if (status != SPECRT_STATUS_OK) {
+        if (err) *err = broken;
+    } else {
         if (file->format.kind == KIND_LINES) status = split_lines(a, &range);
         if (status == SPECRT_STATUS_OK) status = try_records(file, a, &range, options, refusal);
         if (status != SPECRT_STATUS_OK) no_memory(file, err);

@@ -137,6 +137,9 @@ specrt_status values_frame(value_scanner *v, corpus_window *w, corpus_stream *s,
 
 specrt_status values_add(value_list *list, value_span span);
 
+/* record_is_crowded() : so many values that parsing them would take memory out of proportion. */
+bool record_is_crowded(const char *text, size_t n);
+
 /* lines_are_values() : false if the first line of a .jsonl head leaves a value open. */
 bool lines_are_values(const char *head, size_t n);
 

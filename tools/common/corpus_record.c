@@ -9,6 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { LONG_RECORD = 256 << 10 };
+
 /* Whose words they are: the target's (counted), another's (counted with all_messages), or of a text
  * that nobody says (counted). */
 typedef enum speaker { SPEAKER_TARGET, SPEAKER_OTHER, SPEAKER_NONE } speaker;
@@ -335,6 +337,10 @@ specrt_status record_parse(struct corpus_arena *a, char *text, size_t n,
                            const corpus_options *options, const corpus_doc *base, char why[256]) {
     record_sink sink = {a, options, base, why};
     struct json_object *record;
+    if (n > LONG_RECORD && record_is_crowded(text, n)) {
+        snprintf(why, 256, "a record of too many values (over a million, or 100000 nested)");
+        return SPECRT_STATUS_BAD_INPUT;
+    }
     specrt_status status = parse_json(a, text, n, &record, why);
     if (status != SPECRT_STATUS_OK) return status;
     size_t n_docs = a->n_docs;

@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AHEAD = 1 << 18, MAX_INDENT = 4096 };
+enum {
+    AHEAD = 1 << 18,
+    MAX_INDENT = 4096,
+    MAX_BRACKETS = 100000, /* of a long record: parsed, they take up to 800 bytes each */
+    MAX_COMMAS = 1000000,
+};
 
 #define ONES  UINT64_C(0x0101010101010101)
 #define HIGHS UINT64_C(0x8080808080808080)
@@ -114,6 +119,23 @@ static size_t scan_value(value_scanner *v, const char *p, size_t n, bool *done,
         i++;
     }
     return i;
+}
+
+bool record_is_crowded(const char *text, size_t n) {
+    value_scanner v = {0};
+    const char *fault = NULL;
+    size_t n_brackets = 0, n_commas = 0;
+    for (size_t i = 0; i < n && !fault;) {
+        if (v.in_string) {
+            i += scan_string(&v, text + i, n - i, &fault);
+            continue;
+        }
+        char c = text[i++];
+        v.in_string = c == '"';
+        n_brackets += c == '{' || c == '[';
+        n_commas += c == ',';
+    }
+    return n_brackets > MAX_BRACKETS || n_commas > MAX_COMMAS;
 }
 
 bool lines_are_values(const char *head, size_t n) {
