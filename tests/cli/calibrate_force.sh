@@ -14,3 +14,9 @@ accepts run -o a.specb --counts-out c --report r.html --export text=t --size 4 -
 [ "$(wc -l <t)" = 4 ] || fail "the list was not replaced"
 accepts run -o a.bin.specb --size 4
 same a.specb a.bin.specb
+
+# A bundle for another tokenizer is refused.
+echo "Hello world." >a.txt
+accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus a.txt --holdout 0 --counts-out c -o t.specb -f
+sed 's/^#tokenizer\t....../#tokenizer\t000000/' c >other
+refuses 3 "*t.specb: tokenizer: *write to another file" vocabtrim-calibrate --merge other -o t.specb -f

@@ -151,6 +151,7 @@ static int run_with(calibration *run, tokenizer **tok, model *m, char ***names) 
         run->has_head = status == SPECRT_STATUS_OK;
     }
     if (!status) status = check_early(run, m, &err);
+    if (!status && mpi_rank() == 0) status = output_check_ident(run, &err);
     status = mpi_agree(status, &err);
     if (!status) status = count(run, *names, &err);
     if (status) return cli_fail(&err);

@@ -53,6 +53,37 @@ specrt_status output_check(const calibrate_options *o, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+/* What the bundle is for. */
+static specrt_status make_ident(const calibration *run, specrt_ident *ident, specrt_error *err) {
+    const counts_vocab *v = &run->counts.vocab;
+    *ident = (specrt_ident){.n_vocab = v->n_vocab, .n_normal = v->n_normal};
+    memcpy(ident->tokenizer_sha256, v->sha256, sizeof ident->tokenizer_sha256);
+    memcpy(ident->tokenizer_name, v->name, sizeof ident->tokenizer_name);
+    if (!run->has_head) return SPECRT_STATUS_OK;
+    ident->head_rows = (int32_t)run->head.n_rows;
+    ident->head_cols = (int32_t)run->head.n_cols;
+    snprintf(ident->head_name, sizeof ident->head_name, "%s", run->head_name);
+    return specrt_head_sketch(&run->head, &ident->head_sketch, err);
+}
+
+specrt_status output_check_ident(const calibration *run, specrt_error *err) {
+    const char *path = run->options->common.output;
+    struct stat info;
+    specrt_bundle *bundle;
+    specrt_ident ours;
+    if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return SPECRT_STATUS_OK;
+    /* What is no bundle was refused before, or is to be replaced whole. */
+    if (specrt_bundle_open(path, NULL, &bundle, NULL)) return SPECRT_STATUS_OK;
+    specrt_status status = make_ident(run, &ours, err);
+    const specrt_ident *there = specrt_bundle_ident(bundle);
+    if (status == SPECRT_STATUS_OK && there) {
+        specrt_ident merged = *there;
+        status = bundle_ident_merge(path, &merged, &ours, err);
+    }
+    specrt_bundle_close(bundle);
+    return status;
+}
+
 /* ---- files that are written aside and renamed at the end ------------------------------------------ */
 
 typedef specrt_status (*write_fn)(const calibration *run, out_file *out, specrt_error *err);
@@ -87,17 +118,9 @@ specrt_status output_counts(const calibration *run, specrt_error *err) {
 
 static specrt_status write_bundle(const calibration *run, const char *provenance,
                                   specrt_error *err) {
-    const counts_vocab *v = &run->counts.vocab;
     bundle_part part;
-    specrt_ident ident = {.n_vocab = v->n_vocab, .n_normal = v->n_normal};
-    memcpy(ident.tokenizer_sha256, v->sha256, sizeof ident.tokenizer_sha256);
-    memcpy(ident.tokenizer_name, v->name, sizeof ident.tokenizer_name);
-    if (run->has_head) {
-        ident.head_rows = (int32_t)run->head.n_rows;
-        ident.head_cols = (int32_t)run->head.n_cols;
-        snprintf(ident.head_name, sizeof ident.head_name, "%s", run->head_name);
-        TRY(specrt_head_sketch(&run->head, &ident.head_sketch, err));
-    }
+    specrt_ident ident;
+    TRY(make_ident(run, &ident, err));
     TRY(bundle_ranks(&run->ranking.header, run->ranking.ids, run->ranking.counts, &part, err));
     part.provenance = provenance;
     bundle_update update = {

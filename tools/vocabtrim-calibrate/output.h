@@ -7,6 +7,9 @@
 /* output_check() : refuse outputs that cannot be written before hours are spent on counting. */
 specrt_status output_check(const calibrate_options *o, specrt_error *err);
 
+/* output_check_ident() : the same of a bundle that is there and is for another tokenizer or head. */
+specrt_status output_check_ident(const calibration *run, specrt_error *err);
+
 /* output_counts() : --counts-out alone. */
 specrt_status output_counts(const calibration *run, specrt_error *err);
 
