@@ -252,8 +252,8 @@ typedef struct specrt_ident {
 
 /* Section "ranks" (FR-Spec, VocabTrim): distinct ids whose every prefix from n_forced to n_valid is
  * a draft vocabulary. Then come uint64 counts[n_ranked] and int32 ids[n_ranked], both by rank:
- * forced ids first (terminators, then other specials, each ascending), then by count descending,
- * ties by lower id, then reserved placeholders.
+ * forced ids first (terminators, other specials, ids kept on request, each ascending), then by count
+ * descending, ties by lower id, then reserved placeholders.
  * 0 <= n_terminators <= n_forced <= n_default <= n_valid <= n_ranked <= n_vocab, n_default >= 1. */
 typedef struct specrt_ranks_header {
     int32_t n_vocab;       /* ids are in [0, n_vocab) */
