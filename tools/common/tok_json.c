@@ -387,7 +387,7 @@ static specrt_status load(loader *l) {
     return status;
 }
 
-/* A known splitter tells the family; paths are no names. */
+/* A known splitter tells the kind, though not the model; paths are no names. */
 static const char *family(const tokenizer *tok) {
     switch (tok->split) {
     case TOK_SPLIT_GPT2: return "gpt2";
@@ -398,7 +398,7 @@ static const char *family(const tokenizer *tok) {
     case TOK_SPLIT_O200K: return "o200k";
     case TOK_SPLIT_DEEPSEEK_LLM: return "deepseek-llm";
     case TOK_SPLIT_FALCON: return "falcon";
-    default: return tok->chars ? "SentencePiece" : "BPE";
+    default: return tok->chars ? "SentencePiece" : "byte-level";
     }
 }
 
@@ -412,6 +412,6 @@ specrt_status tok_load_json(tokenizer *tok, const file_view *file, specrt_error 
         status = tok_json_bad(tok, "the file", "", l.root, "an object", err);
     json_object_put(l.root);
     free(l.in_model);
-    snprintf(tok->name, sizeof tok->name, "%s (tokenizer.json)", family(tok));
+    snprintf(tok->name, sizeof tok->name, "%s-style BPE (tokenizer.json)", family(tok));
     return status;
 }
