@@ -7,6 +7,6 @@ make -s install DESTDIR="$root" PREFIX=/usr
 export PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR=
 flags=$(pkg-config --define-variable=prefix="$root/usr" --cflags --libs specrt)
 cc -std=c99 examples/minimal.c $flags -o "$root/minimal"
-"$root/minimal" tests/golden/tiny.specb
+"$root/minimal" tests/golden/bundles/v1.0-zstd.specb
 "$root/usr/bin/specrt-vocabtrim-calibrate" --version
 "$root/usr/bin/specrt-bundle" --version

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# run.sh BIN_DIR : the header under every compiler, standard and option; closes with
+# "N passed, N failed, N skipped".
+set -u
+here=$(dirname "$0") passed=0 failed=0 skipped=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+warn="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -Iinclude"
+golden=tests/golden/bundles
+
+check() { # name, command...
+    local name=$1 out; shift
+    if out=$("$@" 2>&1); then passed=$((passed + 1)); else
+        failed=$((failed + 1)); echo "FAIL $name: $(head -n 5 <<<"$out")"
+    fi
+}
+
+# The implementation beside two users of the declarations; twice in one program, each to itself; and
+# bare, without libzstd or vector instructions.
+language() { # name, compiler with language and standard
+    local name=$1 cc=$2
+    check "$name two users" $cc $warn -O0 "$here"/{program,other,implementation}.c -lzstd -lm -o "$work/two"
+    check "$name zstd" "$work/two" $golden/v1.0-zstd.specb 0 17
+    check "$name raw" "$work/two" $golden/v1.0-raw.specb 0 17
+    check "$name damaged" "$work/two" tests/golden-errors/bundles/overlap.23.specb 23 -1
+    check "$name static" $cc $warn -O0 "$here"/static_{program,other}.c -lzstd -lm -o "$work/static"
+    check "$name static runs" "$work/static" $golden/v1.0-zstd.specb 0 17
+    check "$name bare" $cc $warn -O0 -DSPECRT_NO_ZSTD -DSPECRT_NO_SIMD \
+        "$here"/{program,implementation}.c -lm -o "$work/bare"
+    check "$name bare raw" "$work/bare" $golden/v1.0-raw.specb 0 17
+    check "$name bare refuses" "$work/bare" $golden/v1.0-zstd.specb 4 -1
+}
+
+# Strict C that included something else first is told what to do.
+late() { # compiler
+    local out
+    out=$($1 -std=c99 -Iinclude -c "$here/late.c" -o "$work/late.o" 2>&1) && return 1
+    grep -q 'before other headers, or add -D_DEFAULT_SOURCE' <<<"$out" &&
+        $1 -std=c99 -D_DEFAULT_SOURCE -Iinclude -c "$here/late.c" -o "$work/late.o"
+}
+
+# All names are ours; nothing prints or exits; no variables (position-dependent code, since otherwise
+# constant tables of pointers are relocated and count as variables).
+symbols() { # compiler
+    $1 -std=c99 $warn -O2 -fno-pic -c "$here/implementation.c" -o "$work/names.o" || return 1
+    ! nm -g --defined-only "$work/names.o" | awk '{ print $3 }' | grep -v '^specrt_' &&
+        ! nm -u "$work/names.o" | grep -wE 'printf|puts|putchar|fprintf|fwrite|stdout|stderr|exit|abort|pthread_create' &&
+        ! nm "$work/names.o" | grep -E ' [BbCDdGgSs] '
+}
+
+for family in "gcc g++" "clang clang++"; do
+    set -- $family
+    if ! command -v "$1" >/dev/null || ! command -v "$2" >/dev/null; then
+        echo "skipped: $1 is not installed"; skipped=$((skipped + 1)); continue
+    fi
+    language "$1" "$1 -std=c99"
+    language "$2" "$2 -x c++ -std=c++11"
+    check "$1 gnu17" $1 -std=gnu17 $warn -fsyntax-only "$here/implementation.c"
+    check "$2 -O2" $2 -x c++ -std=c++11 $warn -O2 -c "$here/implementation.c" -o "$work/impl.o"
+    check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"
+    check "$1 late" late "$1"
+    check "$1 symbols" symbols "$1"
+done
+echo "compile: $passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
