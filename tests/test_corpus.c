@@ -1,4 +1,4 @@
-/* test_corpus.c : corpora made at run time in a folder of their own: units, shapes, damage, threads. */
+/* test_corpus.c : corpora made at run time, in a folder of their own. */
 #include "corpus.h"
 #include "parallel.h"
 #include "test.h"
@@ -14,7 +14,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ---- */
 
 static char folder[64];
 
@@ -94,7 +94,7 @@ static uint32_t draw(uint32_t n) {
     return (draw_state >> 8) % n;
 }
 
-/* ---- collecting ------------------------------------------------------------------------------------- */
+/* ---- collecting ---- */
 
 typedef struct gathered {
     char *text; /* all documents, one after another */
@@ -207,7 +207,7 @@ static gathered gather_string(const char *name, const char *text, const corpus_o
     return gather_memory(name, text, strlen(text), options);
 }
 
-/* ---- text units ------------------------------------------------------------------------------------- */
+/* ---- text units ---- */
 
 /* Words, lines, paragraphs, CRLF, scripts, and stretches without a safe place. */
 static char *make_text(size_t n) {
@@ -336,7 +336,7 @@ static void case_forced(void) {
     free(text);
 }
 
-/* ---- records ---------------------------------------------------------------------------------------- */
+/* ---- records ---- */
 
 /* Documents as "text|text!": an exclamation mark for a completion. */
 static const char *show(const gathered *g) {
@@ -457,7 +457,7 @@ static void case_escapes(void) {
     }
 }
 
-/* ---- how records stand in files --------------------------------------------------------------------- */
+/* ---- how records stand in files ---- */
 
 static void check_good(const char *name, const char *text, const char *want, uint64_t n_bad) {
     gathered g = gather_string(name, text, NULL);
@@ -649,7 +649,7 @@ static void case_crowded(void) {
     free(text);
 }
 
-/* ---- packed files ----------------------------------------------------------------------------------- */
+/* ---- packed files ---- */
 
 static void case_damaged(void) {
     draw_state = 3;
@@ -685,7 +685,7 @@ static void case_damaged(void) {
     gather_free(&g);
 }
 
-/* ---- token ids -------------------------------------------------------------------------------------- */
+/* ---- token ids ---- */
 
 static size_t make_npy(uint8_t *out, int version, const char *descr, const char *shape,
                        const void *data, size_t n) {
@@ -755,7 +755,7 @@ static void case_ids(void) {
     check_ids("x.npy", file, 20, 0, 0, "x.npy: .npy header is cut off");
 }
 
-/* ---- folders, threads, shards, pipes ---------------------------------------------------------------- */
+/* ---- folders, threads, shards, pipes ---- */
 
 static void case_folder(void) {
     const char *top = make_folder("walk");
@@ -948,7 +948,7 @@ static void case_pipe(void) {
     gather_free(&g);
 }
 
-/* ---- real files, when they are there ---------------------------------------------------------------- */
+/* ---- real files, when they are there ---- */
 
 static void check_real(const char *relative, uint64_t n_records, uint64_t n_docs) {
     corpus_options all = {.all_messages = true};
@@ -1024,10 +1024,10 @@ static void case_safe_places(void) {
     gather_free(&g);
 }
 
-/* ---- slow ------------------------------------------------------------------------------------------- */
+/* ---- slow ---- */
 
-/* With SPECRT_SLOW=1: an array of 200 MB on one line streams; a child's peak memory stays small. First in
- * the table, for a child starts with its parent's. */
+/* With SPECRT_SLOW=1: an array of 200 MB on one line streams; a child's peak memory stays small.
+ * First in the table, for a child starts with its parent's. */
 static void case_big_array(void) {
     const char *slow = getenv("SPECRT_SLOW");
     if (!slow || !*slow) SKIP("set SPECRT_SLOW=1");

@@ -1,4 +1,4 @@
-/* test_utf8.c : validity and repair against Python's decoder and against the standard's definition. */
+/* test_utf8.c : validity and repair, against Python's decoder and the standard's definition. */
 #include "test.h"
 #include "utf8.h"
 #include <stdbool.h>
@@ -15,7 +15,7 @@ static uint32_t draw(uint32_t n) {
     return (draw_state >> 8) % n;
 }
 
-/* ---- the definition: which byte strings begin a well-formed sequence -------------------------------- */
+/* ---- the definition: which byte strings begin a well-formed sequence ---- */
 
 /* Bitmaps over 1..4 bytes, the fourth by its low six bits. */
 static uint8_t *prefix[5];
@@ -78,7 +78,7 @@ static size_t repair_by_definition(const uint8_t *p, size_t n, char *out, size_t
     return at;
 }
 
-/* ---- cases ------------------------------------------------------------------------------------------ */
+/* ---- cases ---- */
 
 static uint64_t repaired_hash(uint64_t h, const uint8_t *bytes, size_t n) {
     char out[16];
@@ -101,8 +101,9 @@ static uint64_t hash_tails(uint64_t h, uint8_t bytes[4], size_t n, size_t length
     return h;
 }
 
-/* Made by Python 3: for each lead byte FNV-1a over bytes(s).decode("utf-8", errors="replace").encode() +
- * b"\n" for all s of 1 to 4 edge bytes that begin with it, shorter ones first, in order of the table. */
+/* Made by Python 3: for each lead byte FNV-1a over s.decode("utf-8", errors="replace").encode() +
+ * b"\n" for all s of 1 to 4 edge bytes that begin with it, shorter ones first, in order of the
+ * table. */
 static void case_python(void) {
     static const struct {
         uint8_t lead;

@@ -1,5 +1,5 @@
-/* fuzz_corpus.c : any bytes either are refused or come out as valid UTF-8. The first byte says what the
- * rest is called and how it is read. */
+/* fuzz_corpus.c : any bytes either are refused or come out as valid UTF-8. The first byte says what
+ * the rest is called and how it is read. */
 #include "corpus.h"
 #include "utf8.h"
 

@@ -1,5 +1,5 @@
-/* corpus.c : one corpus shared by threads. Under the lock the next batch is chosen (and framed, where a
- * file can only be read in order); outside it is framed where it was not, and parsed. */
+/* corpus.c : one corpus shared by threads. Under the lock the next batch is chosen (and framed,
+ * where a file can only be read in order); outside it is framed where it was not, and parsed. */
 #include "corpus_impl.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@ typedef struct batch_job {
     uint64_t n_records, n_bad;
 } batch_job;
 
-/* Where something is, for order: file, then content offset (of a record) or batch (of a failure). */
+/* Where something is: file, then content offset (of a record) or batch (of a failure). */
 typedef struct place {
     size_t file;
     uint64_t offset;
@@ -48,7 +48,7 @@ static specrt_status no_memory(specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "corpus: out of memory");
 }
 
-/* ---- bad records ----------------------------------------------------------------------------------- */
+/* ---- bad records ---- */
 
 /* Slot an example would take, CORPUS_EXAMPLES if it comes too late in the files. */
 static int example_slot(const corpus *c, place at) {
@@ -90,7 +90,7 @@ static specrt_status bad_record(corpus *c, const struct corpus_arena *a, batch_j
     return SPECRT_STATUS_OK;
 }
 
-/* ---- parsing a batch, in the caller's thread ------------------------------------------------------- */
+/* ---- parsing a batch, in the caller's thread ---- */
 
 static specrt_status parse_text(const corpus *c, struct corpus_arena *a, batch_job *job,
                                 corpus_doc *base) {
@@ -146,10 +146,10 @@ static specrt_status parse_batch(corpus *c, struct corpus_arena *a, batch_job *j
     return status == SPECRT_STATUS_NO_MEMORY ? no_memory(err) : status;
 }
 
-/* ---- choosing a batch, under the lock -------------------------------------------------------------- */
+/* ---- choosing a batch, under the lock ---- */
 
-/* With few files the batches of each are dealt to the shards. With many, a file that has to be read from
- * its beginning goes to one shard whole, or every shard would unpack everything. */
+/* With few files the batches of each are dealt to the shards. With many, a file that has to be read
+ * from its beginning goes to one shard whole, or every shard would unpack everything. */
 static bool is_ours(const corpus *c, const open_file *file, uint64_t batch) {
     uint64_t n = (uint64_t)c->options.n_shards, shard = (uint64_t)c->options.shard;
     if (n <= 1) return true;
@@ -261,7 +261,7 @@ static uint64_t digest_batch(const corpus *c, const struct corpus_arena *a, cons
                                   ordinal << 44 ^ range->start);
 }
 
-/* ---- the public face ------------------------------------------------------------------------------- */
+/* ---- the public face ---- */
 
 /* next_batch() : into the arena; *end when there is none. */
 static specrt_status next_batch(corpus *c, struct corpus_arena *a, bool *end, specrt_error *err) {
@@ -307,7 +307,8 @@ specrt_status corpus_next(corpus *c, corpus_batch *batch, bool *end, specrt_erro
         batch->n_docs = (int64_t)(*end ? 0 : batch->arena->n_docs);
         return status;
     }
-    /* Batches are handed out in order, so a failure before this one shows once those in work are done. */
+    /* Batches are handed out in order, so a failure before this one shows once those in work are
+     * done. */
     pthread_mutex_lock(&c->lock);
     while (c->n_parsing > 0) pthread_cond_wait(&c->idle, &c->lock);
     if (err) *err = c->failure;
@@ -336,7 +337,8 @@ static corpus *corpus_create(int n_domains, const corpus_options *options) {
     return NULL;
 }
 
-/* check_named() : the content of a file that stands on its own, before any work. A pipe has to wait. */
+/* check_named() : the content of a file that stands on its own, before any work. A pipe has to
+ * wait. */
 static specrt_status check_named(const corpus *c, const corpus_file *listed, specrt_error *err) {
     open_file *file;
     char refusal[512];

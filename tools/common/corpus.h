@@ -1,18 +1,24 @@
 /* corpus.h : documents from files, folders and pipes, in bounded memory.
  *
- * What a file holds is told by its content and its name; gzip and zstd are told by content and unpacked
- * on the way.
- *   text   .txt .md, source code and all else: cut into units of about 64 KiB, at the first safe place
- *          at or after each multiple of 64 KiB. Safe is a space between two ASCII letters, and a line
- *          feed between visible text and a letter: there every splitter begins a new piece and no piece
- *          changes, so the units give the very tokens the whole gives, provided a unit that `continues`
- *          another gets no dummy prefix. NULs and CRLF are kept; a UTF-8 byte-order mark is dropped.
- *   JSON   .jsonl and .json: values one per line or one after another, or the elements of top-level
- *          arrays, as ShareGPT "conversations", OpenAI "messages", a prompt and its "output",
- *          "response", "completion" or "answer", API "choices", plain "text" or "content", bare strings.
+ * What a file holds is told by its content and its name; gzip and zstd are told by content and
+ * unpacked on the way.
+ *
+ *   text   .txt .md, source code and all else: cut into units of about 64 KiB, at the first safe
+ *          place at or after each multiple of 64 KiB. Safe is a space between two ASCII letters,
+ *          and a line feed between visible text and a letter: there every splitter begins a new
+ *          piece and no piece changes, so the units give the very tokens the whole gives, provided
+ *          a unit that `continues` another gets no dummy prefix. NULs and CRLF are kept; a UTF-8
+ *          byte-order mark is dropped.
+ *   JSON   .jsonl and .json: values one per line or one after another, or the elements of
+ *          top-level arrays, as ShareGPT "conversations", OpenAI "messages", a prompt and its
+ *          "output", "response", "completion" or "answer", API "choices", plain "text" or
+ *          "content", bare strings.
  *   ids    .bin (u16, u32) and .npy (1-dimensional, or a document per row)
- * Records over 64 MiB are bad records; text without a safe place for 64 MiB is cut there all the same.
- * Folders are walked in name order without hidden files; what is no text in them is skipped and counted.
+ *
+ * Invalid UTF-8 becomes U+FFFD as in Python, and so does each lone surrogate escape of JSON; both
+ * are counted. Records over 64 MiB, or of over a million values, are bad records; text without a
+ * safe place for 64 MiB is cut there all the same. Folders are walked in name order without hidden
+ * files; what is no text in them is skipped and counted.
  *
  * One corpus is shared by all threads: corpus_next hands the next batch to whoever asks. Documents,
  * unit hashes, digests and which shard a batch belongs to depend on the content alone. */
@@ -71,28 +77,29 @@ typedef struct corpus_stats {
 
 typedef struct corpus corpus;
 
-/* corpus_open() : list the files. Missing and unreadable ones are an error here, before any work, and so
- * are files named on their own that hold no text or only JSON without a known field.
+/* corpus_open() : list the files. Missing and unreadable ones are an error here, before any work,
+ * and so are files named on their own that hold no text or only JSON without a known field.
  *   paths : [n_paths] files, folders, "-"; each is a domain */
 specrt_status corpus_open(const char *const *paths, int n_paths, const corpus_options *options,
                           corpus **out, specrt_error *err);
 void corpus_close(corpus *c);
 
-/* corpus_open_memory() : one input in memory, borrowed; `name` tells what it holds as a path would. */
+/* corpus_open_memory() : one input in memory, borrowed; `name` serves as its path would. */
 specrt_status corpus_open_memory(const char *name, const void *bytes, size_t n,
                                  const corpus_options *options, corpus **out, specrt_error *err);
 
 /* corpus_next() : fill the batch (zero-initialised before first use). n_docs == 0 with OK and
- * *end == true is the end. Thread-safe. After an error every later call returns it: the earliest in the
- * files, whatever the threads. */
+ * *end == true is the end. Thread-safe. After an error every later call returns it: the earliest in
+ * the files, whatever the threads. */
 specrt_status corpus_next(corpus *c, corpus_batch *batch, bool *end, specrt_error *err);
 void corpus_batch_free(corpus_batch *batch);
 
 /* corpus_get_stats() : thread-safe snapshot. */
 void corpus_get_stats(corpus *c, corpus_stats *out);
 
-/* corpus_digest() : of all content of a domain after the end, for provenance: XXH64 of each batch, seeded
- * with its place and added up, so that packing and threads do not matter and shards' digests add up. */
+/* corpus_digest() : of all content of a domain after the end, for provenance: XXH64 of each batch,
+ * seeded with its place and added up, so that packing and threads do not matter and shards' digests
+ * add up. */
 uint64_t corpus_digest(corpus *c, int domain);
 
 #endif

@@ -104,8 +104,8 @@ uint64_t file_position(const open_file *file) {
     return at < file->stream.n_raw ? at : file->stream.n_raw;
 }
 
-/* A batch of a file that is read in blocks does not know how many lines came before: they are counted
- * again. Only the few records that are shown ask. */
+/* A batch of a file that is read in blocks does not know how many lines came before: they are
+ * counted again. Only the few records that are shown ask. */
 uint64_t file_line(open_file *file, const struct corpus_arena *a, uint64_t offset) {
     const corpus_window *w = &a->window;
     if (!file->parallel)

@@ -1,9 +1,11 @@
-/* corpus_frame.c : what belongs to block k of a file, from absolute offsets and the content around them.
+/* corpus_frame.c : what belongs to block k of a file, from absolute offsets and the content around
+ * them.
  *
  * A line belongs to the block it begins in. Text is cut at the first safe place at or after each
- * multiple of CORPUS_UNIT_BYTES: a place where every splitter begins a new piece and sees the pieces on
- * both sides as it would in the whole text. Where CORPUS_UNIT_BYTES after a multiple of CORPUS_CAP_BYTES
- * hold no safe place, the cut is forced at that multiple, so no unit is longer than the two together. */
+ * multiple of CORPUS_UNIT_BYTES: a place where every splitter begins a new piece and sees the
+ * pieces on both sides as it would in the whole text. Where CORPUS_UNIT_BYTES after a multiple of
+ * CORPUS_CAP_BYTES hold no safe place, the cut is forced at that multiple, so no unit is longer
+ * than the two together. */
 #include "corpus_impl.h"
 
 #include <string.h>
@@ -14,14 +16,15 @@ static bool is_letter(char c) {
     return (c | 32) >= 'a' && (c | 32) <= 'z';
 }
 
-/* Lead bytes of U+00C0..07FF, U+0800..0FFF, U+3040..D7FF: letters, marks and symbols, no white space. */
+/* Lead bytes of U+00C0..07FF, U+0800..0FFF, U+3040..D7FF: letters, marks and symbols, no white
+ * space. */
 static bool begins_script(const uint8_t *p) {
     return (p[0] >= 0xC3 && p[0] <= 0xE0) || (p[0] >= 0xE4 && p[0] <= 0xED) ||
            (p[0] == 0xE3 && p[1] != 0x80);
 }
 
-/* The character that ends before p is not white space; U+0085, U+00A0, U+1680 and most of U+2000..2FFF
- * are taken as such. */
+/* The character that ends before p is not white space; U+0085, U+00A0, U+1680 and most of
+ * U+2000..2FFF are taken as such. */
 static bool ends_visible(const uint8_t *p) {
     if (p[-1] < 0x80) return p[-1] > ' ' && p[-1] != 0x7F;
     bool ideographic_space = p[-3] == 0xE3 && p[-2] == 0x80 && p[-1] == 0x80;
@@ -96,8 +99,8 @@ static specrt_status frame_text(const corpus_format *f, corpus_window *w, corpus
     return status;
 }
 
-/* find_line() : where the first line that begins in [from, limit) begins, else the limit or the end of
- * the content. */
+/* find_line() : where the first line that begins in [from, limit) begins, else the limit or the end
+ * of the content. */
 static specrt_status find_line(corpus_window *w, corpus_stream *s, uint64_t from, uint64_t limit,
                                uint64_t *line, specrt_error *err) {
     for (uint64_t at = from - 1; at < limit - 1;) {

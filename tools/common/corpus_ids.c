@@ -5,7 +5,7 @@
 #include <string.h>
 #include "npy.h"
 
-/* ---- the layout of a .npy -------------------------------------------------------------------------- */
+/* ---- the layout of a .npy ---- */
 
 static specrt_status bad_npy(const char *name, const char *what, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -47,7 +47,7 @@ specrt_status ids_npy(corpus_format *f, const char *name, const char *head, size
     return lay_out(f, name, &array, err);
 }
 
-/* ---- ids ------------------------------------------------------------------------------------------- */
+/* ---- ids ---- */
 
 /* Negative ids are sign-extended, hence huge, so that one test refuses them. */
 static uint64_t load_id(const corpus_format *f, const uint8_t *p) {

@@ -1,12 +1,13 @@
 /* corpus_impl.h : the inside of a corpus, for corpus.c and corpus_*.c only.
  *
- *     paths -> list -> stream (raw bytes, unpacked) -> window -> frame (a batch) -> parse -> documents
+ *     paths -> list -> stream (unpacked) -> window -> frame (a batch) -> parse -> documents
  *
- * A batch is a range of one file's content of about CORPUS_BATCH_BYTES. Framing is a function of the
- * content and of absolute offsets alone, so batches, and with them documents, hold-out and digests, do
- * not depend on threads, shards or read sizes. Framing happens under the lock of the corpus for what can
- * only be read in order; plain text, JSON Lines and ids in regular files are framed by the caller's
- * thread, block by block, in any order. Parsing always happens in the caller's thread. */
+ * A batch is a range of one file's content of about CORPUS_BATCH_BYTES. Framing is a function of
+ * the content and of absolute offsets alone, so batches, and with them documents, hold-out and
+ * digests, do not depend on threads, shards or read sizes. Framing happens under the lock of the
+ * corpus for what can only be read in order; plain text, JSON Lines and ids in regular files are
+ * framed by the caller's thread, block by block, in any order. Parsing always happens in the
+ * caller's thread. */
 #ifndef CORPUS_IMPL_H
 #define CORPUS_IMPL_H
 
@@ -23,7 +24,7 @@ struct json_tokener;
 #define CORPUS_CAP_BYTES (64u << 20)
 #define CORPUS_MAX_DEPTH 256 /* of nested JSON */
 
-/* ---- corpus_stream.c : windows over the content of one input -------------------------------------- */
+/* ---- corpus_stream.c : windows over the content of one input ---- */
 
 /* The content [base, base + n) of a stream. Four bytes of slack follow. */
 typedef struct corpus_window {
@@ -40,7 +41,7 @@ void window_drop(corpus_window *w, uint64_t offset); /* forget what is before it
 void window_free(corpus_window *w);
 uint64_t count_lines(const char *text, size_t n);
 
-/* ---- corpus_kind.c : what a file holds ------------------------------------------------------------ */
+/* ---- corpus_kind.c : what a file holds ---- */
 
 typedef enum corpus_kind {
     KIND_TEXT,
@@ -68,7 +69,7 @@ specrt_status format_tell(corpus_format *f, const char *name, const char *head, 
 specrt_status ids_npy(corpus_format *f, const char *name, const char *head, size_t n,
                       specrt_error *err);
 
-/* ---- corpus_list.c : paths to files --------------------------------------------------------------- */
+/* ---- corpus_list.c : paths to files ---- */
 
 typedef struct corpus_file {
     char *path; /* owned */
@@ -89,7 +90,7 @@ specrt_status list_add(corpus_list *list, const char *path, int32_t domain, bool
                        uint64_t n_bytes, specrt_error *err);
 void list_free(corpus_list *list);
 
-/* ---- corpus_values.c : where JSON values begin and end -------------------------------------------- */
+/* ---- corpus_values.c : where JSON values begin and end ---- */
 
 typedef struct value_span {
     size_t at, n;      /* within the batch */
@@ -129,8 +130,8 @@ typedef struct value_scanner {
 
 void values_begin(value_scanner *v, uint64_t at);
 
-/* values_frame() : gather the spans of the next batch, [the old v->at, the new v->at); nothing moves at
- * the end of the content.
+/* values_frame() : gather the spans of the next batch, [the old v->at, the new v->at); nothing
+ * moves at the end of the content.
  * @return BAD_INPUT where a top-level array cannot be followed further. */
 specrt_status values_frame(value_scanner *v, corpus_window *w, corpus_stream *s, value_list *out,
                            specrt_error *err);
@@ -143,7 +144,7 @@ bool record_is_crowded(const char *text, size_t n);
 /* lines_are_values() : false if the first line of a .jsonl head leaves a value open. */
 bool lines_are_values(const char *head, size_t n);
 
-/* ---- corpus_frame.c : batches by absolute offsets -------------------------------------------------- */
+/* ---- corpus_frame.c : batches by absolute offsets ---- */
 
 /* Content offsets; start == end when nothing begins in the block. */
 typedef struct corpus_range {
@@ -152,12 +153,12 @@ typedef struct corpus_range {
     int n_cuts, n_forced;
 } corpus_range;
 
-/* frame_block() : what begins in block `block`, with the window over all of it. Streams that must be
- * read in order are asked for ascending blocks, none left out. */
+/* frame_block() : what begins in block `block`, with the window over all of it. Streams that must
+ * be read in order are asked for ascending blocks, none left out. */
 specrt_status frame_block(const corpus_format *f, corpus_window *w, corpus_stream *s,
                           uint64_t block, corpus_range *out, specrt_error *err);
 
-/* ---- corpus_docs.c, corpus_record.c, corpus_ids.c : documents ------------------------------------- */
+/* ---- corpus_docs.c, corpus_record.c, corpus_ids.c : documents ---- */
 
 struct corpus_arena {
     corpus_window window; /* the batch's content */
@@ -179,7 +180,8 @@ char *arena_alloc(struct corpus_arena *a, size_t n); /* NULL: out of memory */
  *   keep : text stays as long as the batch (else it is copied) */
 specrt_status arena_add_doc(struct corpus_arena *a, const corpus_doc *doc, bool keep);
 
-/* record_parse() : the documents of one JSON record, text [n]; text[n] may be written, and is restored.
+/* record_parse() : the documents of one JSON record, text [n]; text[n] may be written, and is
+ * restored.
  *   base : domain and unit_hash of the documents
  *   why : what is wrong with it, when BAD_INPUT is returned; then no document was added
  * @return OK, BAD_INPUT, NO_MEMORY. */
@@ -196,7 +198,7 @@ specrt_status ids_add(struct corpus_arena *a, const corpus_format *f, const char
     "conversations, messages, output, response, completion, answer, text or content, or --field "  \
     "NAME"
 
-/* ---- corpus_file.c : a file being read ------------------------------------------------------------- */
+/* ---- corpus_file.c : a file being read ---- */
 
 typedef struct open_file {
     corpus_stream stream;
@@ -217,8 +219,8 @@ specrt_status file_open(const char *path, const uint8_t *bytes, size_t n,
                         specrt_error *err);
 void file_release(open_file *file); /* frees it with the last reference */
 
-/* file_frame() : batch `block` into the arena: its content, and its records if it has any. Batches of
- * files that are not parallel come in order; `block` is then file->next_block - 1. */
+/* file_frame() : batch `block` into the arena: its content, and its records if it has any. Batches
+ * of files that are not parallel come in order; `block` is then file->next_block - 1. */
 specrt_status file_frame(open_file *file, uint64_t block, struct corpus_arena *a,
                          corpus_range *range, specrt_error *err);
 

@@ -1,5 +1,5 @@
-/* corpus_kind.c : what a file holds, told by its first bytes and, where those leave a choice, by its
- * name without .gz or .zst. */
+/* corpus_kind.c : what a file holds, told by its first bytes and, where those leave a choice, by
+ * its name without .gz or .zst. */
 #include "corpus_impl.h"
 
 #include <stdlib.h>

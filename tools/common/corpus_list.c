@@ -1,5 +1,6 @@
-/* corpus_list.c : paths to files. Folders are walked in byte order of names; hidden entries are passed
- * over, links are followed, and nothing is listed twice for one path, so links may form loops. */
+/* corpus_list.c : paths to files. Folders are walked in byte order of names; hidden entries are
+ * passed over, links are followed, and nothing is listed twice for one path, so links may form
+ * loops. */
 #include "corpus_impl.h"
 
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /* corpus_record.c : one JSON record to documents. Knows the shapes corpora come in: conversations
- * (ShareGPT, OpenAI messages), an answer beside its prompt (Alpaca and kin), completions by an API, and
- * plain text. json-c puts one U+FFFD for each lone surrogate escape, as Python's json does once its
- * result is encoded through UTF-16 with errors="replace"; a repeated key takes its last value. */
+ * (ShareGPT, OpenAI messages), an answer beside its prompt (Alpaca and kin), completions by an API,
+ * and plain text. json-c puts one U+FFFD for each lone surrogate escape, as Python's json does once
+ * its result is passed through UTF-16 with errors="replace"; a repeated key takes its last value. */
 #include "corpus_impl.h"
 
 #include <json-c/json.h>
@@ -71,8 +71,8 @@ static specrt_status add_text(record_sink *sink, const char *text, size_t n, spe
     return arena_add_doc(sink->arena, &doc, false);
 }
 
-/* add_content() : a string, null, or a list of strings and {"type": "text", "text": ...} parts; parts of
- * other types (images) hold no text. */
+/* add_content() : a string, null, or a list of strings and {"type": "text", "text": ...} parts;
+ * parts of other types (images) hold no text. */
 static specrt_status add_content(record_sink *sink, struct json_object *content, speaker who) {
     specrt_status status = SPECRT_STATUS_OK;
     switch (json_object_get_type(content)) {

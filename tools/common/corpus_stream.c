@@ -1,5 +1,4 @@
-/* corpus_stream.c : files, pipes and memory as one stream of content, gzip and zstd unpacked on the way,
- * and the window that slides over it. Packed data that is cut or damaged is an error, never an end. */
+/* corpus_stream.c : see corpus_stream.h; and the window that slides over a stream. */
 #include "corpus_impl.h"
 
 #include <errno.h>
@@ -242,7 +241,7 @@ specrt_status stream_read(corpus_stream *s, uint64_t offset, void *out, size_t n
     return status;
 }
 
-/* ---- window --------------------------------------------------------------------------------------- */
+/* ---- window ---- */
 
 specrt_status window_fill(corpus_window *w, corpus_stream *s, uint64_t end, specrt_error *err) {
     uint64_t have = w->base + w->n;

@@ -1,5 +1,5 @@
-/* corpus_stream.h : the content of one input, a file, a pipe or memory, gzip and zstd unpacked on the
- * way. Packed data that is cut or damaged is an error, never an end. */
+/* corpus_stream.h : the content of one input, a file, a pipe or memory, gzip and zstd unpacked on
+ * the way. Packed data that is cut or damaged is an error, never an end. */
 #ifndef CORPUS_STREAM_H
 #define CORPUS_STREAM_H
 

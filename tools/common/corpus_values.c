@@ -1,8 +1,8 @@
-/* corpus_values.c : finds where JSON values begin and end, in one pass and bounded memory, so that an
- * array of any size streams. It follows strings and brackets only; whether a value is right is for
- * json-c to say. Where brackets do not match, or a line breaks inside a string, the value is given up
- * and reading goes on at the next line that looks like the one the value began on: same indentation,
- * same first byte. */
+/* corpus_values.c : finds where JSON values begin and end, in one pass and bounded memory, so that
+ * an array of any size streams. It follows strings and brackets only; whether a value is right is
+ * for json-c to say. Where brackets do not match, or a line breaks inside a string, the value is
+ * given up and reading goes on at the next line that looks like the one the value began on: same
+ * indentation, same first byte. */
 #include "corpus_impl.h"
 
 #include <stdlib.h>
@@ -197,8 +197,8 @@ static void begin_value(value_scanner *v, char opener) {
     v->line_blank = false;
 }
 
-/* give_up() : note a broken value. Reading resumes at the line of the fault, if that is a later one, for
- * it may itself begin the next value. */
+/* give_up() : note a broken value. Reading resumes at the line of the fault, if that is a later
+ * one, for it may itself begin the next value. */
 static specrt_status give_up(value_scanner *v, const corpus_window *w, const char *fault,
                              value_list *out) {
     specrt_status status = SPECRT_STATUS_OK;

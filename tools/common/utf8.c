@@ -37,8 +37,8 @@ static bool second_fits(uint8_t lead, uint8_t byte) {
     }
 }
 
-/* sequence() : bytes of the sequence at p[0..n), n > 0; *whole tells a well-formed one from a maximal
- * ill-formed subpart. */
+/* sequence() : bytes of the sequence at p[0..n), n > 0; *whole tells a well-formed one from a
+ * maximal ill-formed subpart. */
 static size_t sequence(const uint8_t *p, size_t n, bool *whole) {
     size_t need = p[0] < 0x80   ? 1
                   : p[0] < 0xC2 ? 0
