@@ -16,28 +16,31 @@ import subprocess
 import sys
 from collections import namedtuple
 
+import text_shapes as shape
+
 KB = 1 << 10
+PASSAGE = 1500  # characters
 
 # One file of the corpus: kilobytes of each source's text, and a pattern its documents' "from" has.
 Part = namedtuple("Part", "path sources wanted", defaults=("",))
 
 PARTS = [
     Part("prose/sherlock-holmes.txt", {"prose/sherlock-holmes": 160}),
-    Part("prose/novels.txt.gz",
+    Part("prose/novels.jsonl.gz",
          {"prose/austen": 120, "prose/moby-dick": 80, "prose/canterbury": 60}),
     Part("prose/history.md", {"prose/us-history": 80}),
     Part("code/python.txt", {"code/python-library": 120}, "^(?!.*turtle)"),
-    Part("code/go.txt", {"code/go": 80}),
+    Part("code/go.jsonl", {"code/go": 80}),
     Part("code/c.txt", {"code/zstandard": 50, "code/libuv": 50}),
     Part("code/javascript.txt", {"code/lodash": 40}),
     Part("code/tasks.jsonl", {"code/humaneval": 90, "code/python-help": 60}),
-    Part("legal/contracts.txt", {"legal/legalbench": 220}, r"/(cuad|maud|contract_nli)_"),
+    Part("legal/contracts.jsonl", {"legal/legalbench": 220}, r"/(cuad|maud|contract_nli)_"),
     Part("legal/licences.txt", {"legal/licences": 170}, "/cc[0-]"),
     Part("legal/constitution.txt", {"legal/us-founding": 60}),
     Part("medical/medquad.jsonl", {"medical/medquad": 330}),
     Part("medical/surgery.txt", {"medical/manual-of-surgery": 80}),
     Part("technical/sqlite.md", {"technical/sqlite": 100}),
-    Part("technical/postgresql.md", {"technical/postgresql": 100}),
+    Part("technical/postgresql.jsonl", {"technical/postgresql": 100}),
     Part("technical/python.md", {"technical/python": 120}),
     Part("technical/nodejs.md", {"technical/nodejs": 80}),
     Part("qa/dictionary.json", {"qa/wordnet": 240}),
@@ -71,11 +74,19 @@ def share_gpt(row):
     return {"id": row["from"], "conversations": [{"from": r, "value": c} for r, c in turns]}
 
 
+def passages(row):
+    """A text in records of a few paragraphs, so that some of it can be held out."""
+    if "text" not in row:
+        return [row]
+    return [{"text": text, "from": row["from"]} for text in shape.pieces(row["text"], PASSAGE)]
+
+
 def render(path, rows):
     """The rows in the format that the file's name tells; qa/ holds shapes other than messages."""
     if ".jsonl" in path:
-        shaped = map(share_gpt, rows) if path.startswith("qa/") else rows
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in shaped)
+        records = [share_gpt(row) for row in rows] if path.startswith("qa/") else \
+            [record for row in rows for record in passages(row)]
+        return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     if path.endswith(".json"):
         return alpaca(rows)
     return "\n\n".join(row["text"] for row in rows) + "\n"

@@ -136,12 +136,11 @@ def unwrap(text):
     return "\n\n".join(join(p) for p in re.split(r"\n{2,}", tidy(text)) if p)
 
 
-def pieces(text):
-    """Cuts a long text into documents of about MAX_CHARS at most, at paragraphs or else lines."""
+def pieces(text, limit=MAX_CHARS):
+    """Cuts a long text into documents of about `limit` at most, at paragraphs or else lines."""
     piece = ""
     for part in re.findall(r".*\n+|.+$", text):
-        if len(piece) + len(part) > MAX_CHARS and piece.endswith("\n\n") or \
-           len(piece) > 1.5 * MAX_CHARS:
+        if len(piece) + len(part) > limit and piece.endswith("\n\n") or len(piece) > 1.5 * limit:
             yield piece.strip("\n")
             piece = ""
         piece += part
