@@ -116,6 +116,14 @@ static specrt_status merge_head(const char *path, specrt_ident *into, const spec
     return SPECRT_STATUS_OK;
 }
 
+specrt_status bundle_ident_head(specrt_ident *ident, const specrt_head_desc *head, const char *name,
+                                specrt_error *err) {
+    ident->head_rows = (int32_t)head->n_rows;
+    ident->head_cols = (int32_t)head->n_cols;
+    snprintf(ident->head_name, sizeof ident->head_name, "%s", name);
+    return specrt_head_sketch(head, &ident->head_sketch, err);
+}
+
 specrt_status bundle_ident_merge(const char *path, specrt_ident *into, const specrt_ident *from,
                                  specrt_error *err) {
     TRY(merge_tokenizer(path, into, from, err));

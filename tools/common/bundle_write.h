@@ -32,6 +32,10 @@ typedef struct bundle_update {
 specrt_status bundle_ranks(const specrt_ranks_header *header, const int32_t *ids,
                            const uint64_t *counts, bundle_part *part, specrt_error *err);
 
+/* bundle_ident_head() : record a head, named by its tensor, with its sketch. */
+specrt_status bundle_ident_head(specrt_ident *ident, const specrt_head_desc *head, const char *name,
+                                specrt_error *err);
+
 /* bundle_ident_merge() : what `into` does not know yet is taken from `from`.
  *   path : of the bundle, for messages
  * @return BUNDLE_MISMATCH naming both sides when tokenizers or heads differ. */

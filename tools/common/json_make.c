@@ -1,6 +1,7 @@
 /* json_make.c : see json_make.h. */
 #include "json_make.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,13 @@ json_object *json_text(const char *text) {
 
 json_object *json_whole(uint64_t n) {
     return json_object_new_uint64(n);
+}
+
+json_object *json_real(double x) {
+    char text[32];
+    if (isnan(x)) return NULL;
+    snprintf(text, sizeof text, "%.9g", x);
+    return json_object_new_double_s(x, text);
 }
 
 json_object *json_hex(const uint8_t *bytes, int n) {

@@ -9,6 +9,7 @@
 void json_put(json_object *to, const char *key, json_object *value);
 json_object *json_text(const char *text); /* NULL is null */
 json_object *json_whole(uint64_t n);
+json_object *json_real(double x); /* NaN is null; nine digits read better than seventeen */
 json_object *json_hex(const uint8_t *bytes, int n); /* at most 32 */
 json_object *json_hex64(uint64_t x);                /* 16 digits, the highest first */
 

@@ -135,12 +135,7 @@ static specrt_status set_head(const request *q, specrt_ident *ident, specrt_erro
                                   "%s: its head has %lld rows, the tokenizer %" PRId32
                                   " ids; they belong to different models",
                                   q->model, (long long)head.n_rows, ident->n_vocab);
-    if (status == SPECRT_STATUS_OK) {
-        ident->head_rows = (int32_t)head.n_rows;
-        ident->head_cols = (int32_t)head.n_cols;
-        snprintf(ident->head_name, sizeof ident->head_name, "%s", name);
-        status = specrt_head_sketch(&head, &ident->head_sketch, err);
-    }
+    if (status == SPECRT_STATUS_OK) status = bundle_ident_head(ident, &head, name, err);
     model_close(&m);
     return status;
 }

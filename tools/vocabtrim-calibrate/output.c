@@ -60,10 +60,7 @@ static specrt_status make_ident(const calibration *run, specrt_ident *ident, spe
     memcpy(ident->tokenizer_sha256, v->sha256, sizeof ident->tokenizer_sha256);
     memcpy(ident->tokenizer_name, v->name, sizeof ident->tokenizer_name);
     if (!run->has_head) return SPECRT_STATUS_OK;
-    ident->head_rows = (int32_t)run->head.n_rows;
-    ident->head_cols = (int32_t)run->head.n_cols;
-    snprintf(ident->head_name, sizeof ident->head_name, "%s", run->head_name);
-    return specrt_head_sketch(&run->head, &ident->head_sketch, err);
+    return bundle_ident_head(ident, &run->head, run->head_name, err);
 }
 
 specrt_status output_check_ident(const calibration *run, specrt_error *err) {

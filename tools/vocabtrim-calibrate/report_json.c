@@ -2,55 +2,18 @@
  * provenance leaves out what differs from run to run: seconds, memory, threads, shards. */
 #include "calibrate.h"
 
-#include <json-c/json.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- small pieces ------------------------------------------------------------------------------ */
-
-/* NaN is null; nine digits are more than a share needs and read better than seventeen. */
-static json_object *real(double x) {
-    char text[32];
-    if (isnan(x)) return NULL;
-    snprintf(text, sizeof text, "%.9g", x);
-    return json_object_new_double_s(x, text);
-}
-
-static json_object *whole(uint64_t n) {
-    return json_object_new_uint64(n);
-}
-
-static void put(json_object *to, const char *key, json_object *value) {
-    json_object_object_add(to, key, value);
-}
-
-static json_object *hex(const uint8_t *bytes, int n) {
-    char text[65];
-    for (int i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    return json_object_new_string(text);
-}
-
-static json_object *hex64(uint64_t x) {
-    uint8_t bytes[8];
-    for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(x >> (56 - 8 * i));
-    return hex(bytes, 8);
-}
-
-/* Paths of this machine are nobody else's business. */
-static json_object *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return json_object_new_string(slash && slash[1] ? slash + 1 : path);
-}
+#include "json_make.h"
 
 /* ---- shared parts ------------------------------------------------------------------------------- */
 
 static json_object *tokenizer_json(const calibration *run) {
     const counts_vocab *v = &run->counts.vocab;
     json_object *o = json_object_new_object();
-    put(o, "name", json_object_new_string(v->name));
-    put(o, "sha256", hex(v->sha256, 32));
-    put(o, "n_vocab", json_object_new_int(v->n_vocab));
+    json_put(o, "name", json_object_new_string(v->name));
+    json_put(o, "sha256", json_hex(v->sha256, 32));
+    json_put(o, "n_vocab", json_object_new_int(v->n_vocab));
     return o;
 }
 
@@ -60,18 +23,19 @@ static json_object *domain_json(const calibration *run, int i) {
     for (int s = 0; s < COUNTS_SPLITS; s++)
         ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
     json_object *o = json_object_new_object();
-    put(o, "name", json_object_new_string(d->name));
-    put(o, "provenance", json_object_new_string(d->provenance));
-    put(o, "weight", real(run->weights ? run->weights[i] : 1));
-    put(o, "n_documents", whole(d->n_docs));
-    put(o, "n_bytes", whole(d->n_bytes));
-    put(o, "digest", hex64(d->digest));
-    put(o, "n_tokens", whole(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]));
-    put(o, "n_tokens_holdout", whole(d->n_tokens[COUNTS_HOLDOUT]));
-    put(o, "n_completions",
-        whole(d->n_completions[COUNTS_CALIBRATION] + d->n_completions[COUNTS_HOLDOUT]));
-    put(o, "coverage_calibration", real(coverage[COUNTS_CALIBRATION]));
-    put(o, "coverage_holdout", real(coverage[COUNTS_HOLDOUT]));
+    json_put(o, "name", json_object_new_string(d->name));
+    json_put(o, "provenance", json_object_new_string(d->provenance));
+    json_put(o, "weight", json_real(run->weights ? run->weights[i] : 1));
+    json_put(o, "n_documents", json_whole(d->n_docs));
+    json_put(o, "n_bytes", json_whole(d->n_bytes));
+    json_put(o, "digest", json_hex64(d->digest));
+    json_put(o, "n_tokens",
+             json_whole(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]));
+    json_put(o, "n_tokens_holdout", json_whole(d->n_tokens[COUNTS_HOLDOUT]));
+    json_put(o, "n_completions",
+             json_whole(d->n_completions[COUNTS_CALIBRATION] + d->n_completions[COUNTS_HOLDOUT]));
+    json_put(o, "coverage_calibration", json_real(coverage[COUNTS_CALIBRATION]));
+    json_put(o, "coverage_holdout", json_real(coverage[COUNTS_HOLDOUT]));
     return o;
 }
 
@@ -79,12 +43,12 @@ static json_object *selection_json(const calibration *run) {
     static const char *const rules[] = {"size", "mass", "min_count", "budget_mib"};
     const calibrate_options *options = run->options;
     json_object *o = json_object_new_object();
-    put(o, "rule", json_object_new_string(rules[options->rule]));
-    put(o, "value", real(options->rule == SELECT_SIZE ? run->size : options->rule_value));
+    json_put(o, "rule", json_object_new_string(rules[options->rule]));
+    json_put(o, "value", json_real(options->rule == SELECT_SIZE ? run->size : options->rule_value));
     json_object *keep = json_object_new_array();
     for (int32_t i = 0; i < run->n_keep; i++)
         json_object_array_add(keep, json_object_new_int(run->keep[i]));
-    put(o, "keep", keep);
+    json_put(o, "keep", keep);
     return o;
 }
 
@@ -94,26 +58,18 @@ static json_object *common_json(const calibration *run) {
     json_object *o = json_object_new_object(), *domains = json_object_new_array();
     for (int i = 0; i < run->counts.n_domains; i++)
         json_object_array_add(domains, domain_json(run, i));
-    put(o, "tool", json_object_new_string("vocabtrim-calibrate " SPECRT_VERSION_STRING));
-    put(o, "tokenizer", tokenizer_json(run));
-    put(o, "options", json_object_new_string(run->counts.options));
-    put(o, "selection", selection_json(run));
-    put(o, "n_tokens", whole(counts_n_tokens(&run->counts)));
-    put(o, "n_selected", json_object_new_int(run->size));
-    put(o, "n_forced", json_object_new_int(h->n_forced));
-    put(o, "n_valid", json_object_new_int(h->n_valid));
-    put(o, "coverage_calibration", real(calibration_coverage(run, COUNTS_CALIBRATION)));
-    put(o, "coverage_holdout", real(calibration_coverage(run, COUNTS_HOLDOUT)));
-    put(o, "domains", domains);
+    json_put(o, "tool", json_object_new_string("vocabtrim-calibrate " SPECRT_VERSION_STRING));
+    json_put(o, "tokenizer", tokenizer_json(run));
+    json_put(o, "options", json_object_new_string(run->counts.options));
+    json_put(o, "selection", selection_json(run));
+    json_put(o, "n_tokens", json_whole(counts_n_tokens(&run->counts)));
+    json_put(o, "n_selected", json_object_new_int(run->size));
+    json_put(o, "n_forced", json_object_new_int(h->n_forced));
+    json_put(o, "n_valid", json_object_new_int(h->n_valid));
+    json_put(o, "coverage_calibration", json_real(calibration_coverage(run, COUNTS_CALIBRATION)));
+    json_put(o, "coverage_holdout", json_real(calibration_coverage(run, COUNTS_HOLDOUT)));
+    json_put(o, "domains", domains);
     return o;
-}
-
-static char *to_text(json_object *o) {
-    const char *text =
-        json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
-    char *copy = text ? strdup(text) : NULL;
-    json_object_put(o);
-    return copy;
 }
 
 /* ---- the bundle's provenance ---------------------------------------------------------------------- */
@@ -122,14 +78,14 @@ char *report_provenance(const calibration *run) {
     json_object *o = common_json(run);
     if (run->has_head) {
         json_object *head = json_object_new_object();
-        put(head, "file", base_name(run->options->model));
-        put(head, "tensor", json_object_new_string(run->head_name));
-        put(head, "dtype", json_object_new_string(specrt_dtype_name(run->head.dtype)));
-        put(head, "rows", json_object_new_int64(run->head.n_rows));
-        put(head, "cols", json_object_new_int64(run->head.n_cols));
-        put(o, "head", head);
+        json_put(head, "file", json_base_name(run->options->model));
+        json_put(head, "tensor", json_object_new_string(run->head_name));
+        json_put(head, "dtype", json_object_new_string(specrt_dtype_name(run->head.dtype)));
+        json_put(head, "rows", json_object_new_int64(run->head.n_rows));
+        json_put(head, "cols", json_object_new_int64(run->head.n_cols));
+        json_put(o, "head", head);
     }
-    return to_text(o);
+    return json_to_text(o);
 }
 
 /* ---- --json --------------------------------------------------------------------------------------- */
@@ -139,12 +95,12 @@ static json_object *sweep_json(const calibration *run) {
     for (int i = 0; i < run->sweep.n_rows; i++) {
         const sweep_row *row = &run->sweep.rows[i];
         json_object *o = json_object_new_object();
-        put(o, "size", json_object_new_int(row->size));
-        put(o, "coverage_calibration", real(row->coverage[COUNTS_CALIBRATION]));
-        put(o, "coverage_holdout", real(row->coverage[COUNTS_HOLDOUT]));
-        put(o, "tau", real(row->tau));
-        put(o, "c", real(row->c));
-        put(o, "mbsu", real(row->mbsu));
+        json_put(o, "size", json_object_new_int(row->size));
+        json_put(o, "coverage_calibration", json_real(row->coverage[COUNTS_CALIBRATION]));
+        json_put(o, "coverage_holdout", json_real(row->coverage[COUNTS_HOLDOUT]));
+        json_put(o, "tau", json_real(row->tau));
+        json_put(o, "c", json_real(row->c));
+        json_put(o, "mbsu", json_real(row->mbsu));
         json_object_array_add(rows, o);
     }
     return rows;
@@ -154,13 +110,13 @@ static json_object *speed_json(const calibration *run) {
     const speed_model *m = &run->speed;
     if (!m->n_rates) return NULL;
     json_object *o = json_object_new_object(), *rates = json_object_new_array();
-    for (int i = 0; i < m->n_rates; i++) json_object_array_add(rates, real(m->rates[i]));
-    put(o, "accept_rate", rates);
-    put(o, "gamma", json_object_new_int(m->n_rates));
-    put(o, "target_params", m->target_params ? real(m->target_params) : NULL);
-    put(o, "draft_params", m->draft_params ? real(m->draft_params) : NULL);
-    put(o, "d_draft", m->d_draft ? real(m->d_draft) : NULL);
-    put(o, "params_source", m->target_params ? json_object_new_string(m->source) : NULL);
+    for (int i = 0; i < m->n_rates; i++) json_object_array_add(rates, json_real(m->rates[i]));
+    json_put(o, "accept_rate", rates);
+    json_put(o, "gamma", json_object_new_int(m->n_rates));
+    json_put(o, "target_params", m->target_params ? json_real(m->target_params) : NULL);
+    json_put(o, "draft_params", m->draft_params ? json_real(m->draft_params) : NULL);
+    json_put(o, "d_draft", m->d_draft ? json_real(m->d_draft) : NULL);
+    json_put(o, "params_source", m->target_params ? json_object_new_string(m->source) : NULL);
     return o;
 }
 
@@ -182,24 +138,25 @@ static void put_reading(const calibration *run, json_object *o) {
     json_object *examples = json_object_new_array();
     for (int i = 0; i < CORPUS_EXAMPLES && s->bad_examples[i][0]; i++)
         json_object_array_add(examples, json_object_new_string(s->bad_examples[i]));
-    put(o, "bytes_read", whole(s->bytes_read));
-    put(o, "n_files", whole(s->n_files));
-    put(o, "n_skipped_files", whole(s->n_skipped_files));
-    put(o, "n_records", whole(s->n_records));
-    put(o, "n_bad_records", whole(s->n_bad_records));
-    put(o, "bad_examples", examples);
-    put(o, "n_replaced", whole(s->n_replaced));
+    json_put(o, "bytes_read", json_whole(s->bytes_read));
+    json_put(o, "n_files", json_whole(s->n_files));
+    json_put(o, "n_skipped_files", json_whole(s->n_skipped_files));
+    json_put(o, "n_records", json_whole(s->n_records));
+    json_put(o, "n_bad_records", json_whole(s->n_bad_records));
+    json_put(o, "bad_examples", examples);
+    json_put(o, "n_replaced", json_whole(s->n_replaced));
 }
 
 char *report_json(const calibration *run) {
     json_object *o = common_json(run);
-    put(o, "n_distinct", whole(count_distinct(&run->counts)));
+    json_put(o, "n_distinct", json_whole(count_distinct(&run->counts)));
     put_reading(run, o);
-    put(o, "sweep", sweep_json(run));
-    put(o, "speed", speed_json(run));
-    put(o, "best_size",
-        run->sweep.best < 0 ? NULL : json_object_new_int(run->sweep.rows[run->sweep.best].size));
-    put(o, "seconds", real(run->seconds));
-    put(o, "peak_bytes", json_object_new_int64(cli_peak_bytes()));
-    return to_text(o);
+    json_put(o, "sweep", sweep_json(run));
+    json_put(o, "speed", speed_json(run));
+    json_put(o, "best_size",
+             run->sweep.best < 0 ? NULL
+                                 : json_object_new_int(run->sweep.rows[run->sweep.best].size));
+    json_put(o, "seconds", json_real(run->seconds));
+    json_put(o, "peak_bytes", json_object_new_int64(cli_peak_bytes()));
+    return json_to_text(o);
 }
