@@ -57,27 +57,31 @@ static specrt_status read_id(const tokenizer *tok, json_object *value, const cha
 
 /* ---- parsing ---- */
 
+/* The UTF-16 unit of an escape "\\u0000" at p, or -1. */
+static int32_t escaped_unit(const char *p, const char *end) {
+    int32_t unit = 0;
+    if (end - p < 6 || p[0] != '\\' || p[1] != 'u') return -1;
+    for (int i = 2; i < 6; i++) {
+        char c = p[i];
+        bool digit = c >= '0' && c <= '9';
+        bool letter = (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+        if (!digit && !letter) return -1;
+        unit = unit * 16 + (digit ? c - '0' : (c | 0x20) - 'a' + 10);
+    }
+    return unit;
+}
+
 /* json-c ends a member's name at a NUL and repairs half a surrogate pair: refused, for a token
  * spelled so would silently become another one. @return the first such escape, or NULL. */
 static const char *find_bad_escape(const char *p, const char *end, const char **what) {
-    unsigned pending = 0; /* a high surrogate right before p */
-    while ((p = memchr(p, '\\', (size_t)(end - p)))) {
-        unsigned unit = 0;
-        bool four = end - p >= 6 && p[1] == 'u';
-        for (int i = 2; four && i < 6; i++) {
-            char c = p[i], *digits = "0123456789abcdef", *digit;
-            digit = c ? strchr(digits, c >= 'A' && c <= 'F' ? c + 32 : c) : NULL;
-            four = digit != NULL;
-            if (four) unit = unit * 16 + (unsigned)(digit - digits);
-        }
-        bool low = four && unit >= 0xDC00 && unit <= 0xDFFF;
-        bool high = four && unit >= 0xD800 && unit <= 0xDBFF;
-        bool pair = high && end - p >= 12 && p[6] == '\\' && p[7] == 'u';
-        *what = four && unit == 0 ? "\\u0000" : "half a surrogate pair";
-        if ((four && unit == 0) || low != (pending != 0) || (high && !pair)) return p;
-        pending = high;
-        p += four ? 6 : 2;
-        if (p >= end) return NULL;
+    while (p < end && (p = memchr(p, '\\', (size_t)(end - p)))) {
+        int32_t unit = escaped_unit(p, end);
+        bool high = unit >= 0xD800 && unit < 0xDC00, low = unit >= 0xDC00 && unit < 0xE000;
+        int32_t next = high ? escaped_unit(p + 6, end) : -1;
+        bool pair = next >= 0xDC00 && next < 0xE000;
+        *what = unit == 0 ? "\\u0000" : "half a surrogate pair";
+        if (unit == 0 || low || (high && !pair)) return p;
+        p += pair ? 12 : unit >= 0 ? 6 : 2;
     }
     return NULL;
 }
@@ -166,8 +170,18 @@ static specrt_status check_model(loader *l) {
 
 /* ---- added tokens ---- */
 
+/* Every token's definition goes through here, for a message that names it. */
+static specrt_status define(loader *l, int32_t id, const char *text, const void *bytes, size_t n,
+                            token_type type, unsigned flags) {
+    if (id < l->tok->n_vocab && l->tok->tokens[id].n)
+        return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: id %d is \"%.60s\" and another token; expected one",
+                                l->tok->path, id, text);
+    return tok_set_token(l->tok, id, bytes, n, type, flags, l->err);
+}
+
 static specrt_status set_plain(loader *l, int32_t id, const char *text, size_t n, token_type type) {
-    return tok_set_token(l->tok, id, text, n, type, 0, l->err);
+    return define(l, id, text, text, n, type, 0);
 }
 
 /* An added token that is no special one may be a token of the model too, that merges make. */
@@ -177,7 +191,7 @@ static specrt_status set_added(loader *l, int32_t id, const char *text, size_t n
     token_type type = tok_special_type(text, n);
     size_t n_bytes =
         special || !in_model || n > sizeof bytes ? 0 : tok_unspell(l->spelling, text, n, bytes);
-    if (n_bytes) return tok_set_token(l->tok, id, bytes, n_bytes, type, TOK_FLAG_MERGED, l->err);
+    if (n_bytes) return define(l, id, text, bytes, n_bytes, type, TOK_FLAG_MERGED);
     return set_plain(l, id, text, n, type);
 }
 
@@ -240,11 +254,11 @@ static specrt_status add_token(loader *l, const char *text, int32_t id) {
     int byte = l->tok->byte_fallback ? tok_byte_token(text, n) : -1;
     if (byte >= 0) {
         bytes[0] = (uint8_t)byte;
-        return tok_set_token(l->tok, id, bytes, 1, TOKEN_NORMAL, TOK_FLAG_BYTE, l->err);
+        return define(l, id, text, bytes, 1, TOKEN_NORMAL, TOK_FLAG_BYTE);
     }
     if (n > sizeof bytes) return set_plain(l, id, text, n, TOKEN_RESERVED); /* which refuses it */
     size_t n_bytes = tok_unspell(l->spelling, text, n, bytes);
-    if (n_bytes) return tok_set_token(l->tok, id, bytes, n_bytes, TOKEN_NORMAL, 0, l->err);
+    if (n_bytes) return define(l, id, text, bytes, n_bytes, TOKEN_NORMAL, 0);
     return set_plain(l, id, text, n, TOKEN_RESERVED);
 }
 
@@ -306,11 +320,14 @@ static specrt_status read_merge(const loader *l, json_object *value, size_t inde
     return SPECRT_STATUS_OK;
 }
 
-/* The id of a token as model.vocab spells it. */
+/* The id of a token as model.vocab spells it; by its bytes where it can be, which is quicker. */
 static specrt_status find_token(const loader *l, const char *text, size_t n, size_t index,
                                 int32_t *id) {
     char name[4 * TOK_MAX_TOKEN_BYTES];
+    uint8_t bytes[4 * TOK_MAX_TOKEN_BYTES];
     json_object *value = NULL;
+    *id = tok_find_symbol(l->tok, bytes, tok_unspell(l->spelling, text, n, bytes));
+    if (*id != TOK_NONE) return SPECRT_STATUS_OK;
     memcpy(name, text, n); /* read_merge() has seen that it fits */
     name[n] = 0;
     if (!json_object_object_get_ex(l->vocab, name, &value))

@@ -202,7 +202,7 @@ static specrt_status read_behavior(builder *b, json_object *spec, const char *wh
     if (status) return status;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (same(name, n, names[i])) return *out = (tok_behavior)i, SPECRT_STATUS_OK;
-    return unsupported(b->tok, where, name, n,
+    return unsupported(b->tok, "pre_tokenizer behavior", name, n,
                        "Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous", b->err);
 }
 
@@ -250,7 +250,7 @@ static specrt_status read_byte_level(builder *b, json_object *spec) {
 static specrt_status read_digits(builder *b, json_object *spec) {
     bool each = false;
     specrt_status status = tok_json_bool(b->tok, spec, "pre_tokenizer.Digits", "individual_digits",
-                                         false, &each, b->err);
+                                         true, &each, b->err);
     if (status) return status;
     return add_step(b, (tok_step){.kind = TOK_STEP_CLASS,
                                   .behavior = each ? TOK_ISOLATED : TOK_CONTIGUOUS,
@@ -262,6 +262,14 @@ static specrt_status read_punctuation(builder *b, json_object *spec) {
     specrt_status status =
         read_behavior(b, spec, "pre_tokenizer.Punctuation", false, &step.behavior);
     return status ? status : add_step(b, step);
+}
+
+/* U+2581 in the text is a space to us from the start, so no step may look at either before. */
+static bool keep_spaces(const tok_steps *steps) {
+    for (int i = 0; i < steps->n; i++)
+        if (steps->steps[i].kind != TOK_STEP_CLASS || steps->steps[i].classes & UC_SPACE)
+            return false;
+    return true;
 }
 
 /* Older files say add_prefix_space for prepend_scheme always. */
@@ -281,8 +289,9 @@ static specrt_status read_metaspace(builder *b, json_object *spec) {
     if (status) return status;
     if (!same(mark, n_mark, SPACE_MARK))
         return unsupported(b->tok, where, "not with U+2581", 15, "replacement U+2581", b->err);
-    if (b->byte_level)
-        return unsupported(b->tok, where, "behind ByteLevel", 16, "one change of alphabet", b->err);
+    if (b->byte_level || !keep_spaces(b->steps))
+        return unsupported(b->tok, where, "behind a step that may see spaces", 33,
+                           "the same first, or behind Digits or Punctuation", b->err);
     if (!scheme) scheme = prefix ? "always" : "never", n_scheme = strlen(scheme);
     if (!same(scheme, n_scheme, "never")) {
         if (!same(scheme, n_scheme, "always") && !same(scheme, n_scheme, "first"))

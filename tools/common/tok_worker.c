@@ -190,15 +190,15 @@ static bool put_between(tok_worker *w, const sink *to, int set, bool first, cons
                         size_t n) {
     tok_raw_scan scan = {.tok = w->tok, .set = &w->tok->raw[set], .text = text, .n = n};
     size_t done = 0, begin, end;
-    for (int32_t id = 0; id >= 0 && done < n;) {
+    for (int32_t id = 0; id >= 0; done = end) {
         id = tok_raw_next(&scan, &begin, &end);
         if (id < 0) begin = end = n;
         bool ok = true;
-        if (begin > done && set == 0) ok = put_segment(w, to, done == 0, text + done, begin - done);
+        if (begin > done && set == 0)
+            ok = put_segment(w, to, done == 0, text + done, begin - done);
         if (begin > done && set == 1)
             ok = put_text(w, to, first && done == 0, text + done, begin - done);
         if (!ok || (id >= 0 && !put_id(to, id))) return false;
-        done = end;
     }
     return true;
 }
