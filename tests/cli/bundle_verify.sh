@@ -21,3 +21,10 @@ for n in 0 8 63 64 200 700; do
     head -c $n "$golden/v1.0-zstd.specb" >cut.specb
     refuses 3 "specrt-bundle: cut.specb: *" specrt-bundle verify cut.specb
 done
+
+# A section that the runtime skips is checked too.
+accepts specrt-bundle verify "$CLI_TESTS/extra.specb"
+{ head -c 260 "$CLI_TESTS/extra.specb"; printf 'X'; tail -c +262 "$CLI_TESTS/extra.specb"; } >flipped.specb
+for verb in "verify flipped.specb" "extract flipped.specb extra" "unpack flipped.specb -o x.specb"; do
+    refuses 3 "*flipped.specb: section 'extra': checksum expected *; the file is damaged" specrt-bundle $verb
+done
