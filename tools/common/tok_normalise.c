@@ -202,6 +202,7 @@ static bool run_step(const tokenizer *tok, const tok_normal *step, passage *p) {
         if (find_unstable(tok, p->text, p->n, 0, &before) == p->n) return true;
         return advance(p, out, compose(tok, p->work, out, p->text, p->n));
     case TOK_NORMAL_PREPEND:
+        if (p->work->no_prefix) return true;
         return advance(p, out,
                        append(out, tok->pool + step->to, step->n_to) && append(out, p->text, p->n));
     case TOK_NORMAL_REPLACE: return advance(p, out, replace(tok, step, out, p->text, p->n));
@@ -220,7 +221,8 @@ bool tok_normalise(const tokenizer *tok, tok_normaliser *work, const uint8_t **t
     passage p = {work, *text, *n};
     for (int i = 0; i < tok->n_normals && p.n; i++)
         if (!run_step(tok, &tok->normals[i], &p)) return false;
-    if (p.n && tok->prefix == TOK_PREFIX_ALWAYS && !put_space(&p)) return false;
+    bool prefixed = tok->prefix == TOK_PREFIX_ALWAYS && !work->no_prefix;
+    if (p.n && prefixed && !put_space(&p)) return false;
     if (tok->spm_spaces && find_block(p.text, p.n)) {
         tok_text *out = spare(&p);
         if (!advance(&p, out, copy_spaced(out, p.text, p.n))) return false;
@@ -232,7 +234,7 @@ bool tok_normalise(const tokenizer *tok, tok_normaliser *work, const uint8_t **t
 
 bool tok_prefix_missing(const tokenizer *tok, tok_normaliser *work, bool first,
                         const uint8_t **text, size_t *n) {
-    if (tok->prefix != TOK_PREFIX_IF_MISSING || *n == 0 || (*text)[0] == ' ' ||
+    if (tok->prefix != TOK_PREFIX_IF_MISSING || work->no_prefix || *n == 0 || (*text)[0] == ' ' ||
         !(first || tok->prefix_every_segment))
         return true;
     work->prefixed.n = 0;

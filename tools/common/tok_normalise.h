@@ -11,6 +11,7 @@ typedef struct tok_text {
 
 /* Work space of one worker; zero-initialise. */
 typedef struct tok_normaliser {
+    bool no_prefix; /* the segment goes on where another ended */
     tok_text buffers[2], prefixed;
     int32_t *points; /* of one run in a Unicode form: decomposed, then sorted */
     size_t points_capacity;

@@ -10,6 +10,7 @@
 
 struct tok_worker {
     const tokenizer *tok;
+    bool continues; /* tok_worker_continue() */
     tok_cache cache;
     tok_bpe_scratch bpe;
     tok_normaliser normaliser;
@@ -46,6 +47,10 @@ void tok_worker_free(tok_worker *w) {
     tok_normaliser_free(&w->normaliser);
     free(w->ids.ids);
     free(w);
+}
+
+void tok_worker_continue(tok_worker *w, bool continues) {
+    w->continues = continues;
 }
 
 /* Room for `more` ids. */
@@ -204,6 +209,7 @@ static bool put_between(tok_worker *w, const sink *to, int set, bool first, cons
 }
 
 static bool put_segment(tok_worker *w, const sink *to, bool first, const uint8_t *text, size_t n) {
+    w->normaliser.no_prefix = first && w->continues;
     return tok_normalise(w->tok, &w->normaliser, &text, &n) &&
            put_between(w, to, 1, first, text, n);
 }

@@ -55,6 +55,10 @@ typedef struct id_list {
 specrt_status tok_worker_create(const tokenizer *tok, tok_worker **out, specrt_error *err);
 void tok_worker_free(tok_worker *w);
 
+/* tok_worker_continue() : whether the documents that follow go on where another ended (units of one
+ * text): then nothing that a tokenizer puts before a text, as SentencePiece its space, is put there. */
+void tok_worker_continue(tok_worker *w, bool continues);
+
 /* tok_encode() : append the ids of one document. @return OK or NO_MEMORY. */
 specrt_status tok_encode(tok_worker *w, const char *text, size_t n, id_list *out);
 

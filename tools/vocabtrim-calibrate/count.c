@@ -105,6 +105,7 @@ static specrt_status count_doc(counter *w, const corpus_doc *doc, specrt_error *
     w->tally.n_bytes += doc->text ? doc->n_bytes : doc->n_ids * sizeof *doc->ids;
     w->tally.n_completions[split] += doc->completion;
     if (!doc->text) return count_ids(w, doc, split), SPECRT_STATUS_OK;
+    tok_worker_continue(w->worker, doc->continues);
     if (tok_count(w->worker, doc->text, doc->n_bytes, w->dense[split], &w->tally.n_tokens[split]))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
     return SPECRT_STATUS_OK;

@@ -58,6 +58,10 @@ static void warn_of_input(const corpus_stats *stats) {
     }
     if (stats->n_replaced)
         cli_warn("%" PRIu64 " ill-formed byte sequences were counted as U+FFFD", stats->n_replaced);
+    if (stats->n_forced_cuts)
+        cli_warn("%" PRIu64 " times a text had no place to cut for 64 MiB and was cut inside a "
+                 "token, perhaps",
+                 stats->n_forced_cuts);
 }
 
 /* Where the corpus is smaller than the reader's steps, a split may be empty. */
