@@ -4,8 +4,9 @@
  * full vocabulary. The drafter may therefore score only a few thousand likely rows of its LM head
  * and the output stays exactly the target's. specrt answers, at every draft step, "which rows, and
  * what are their logits". This file opens a bundle (.specb) of offline artifacts, binds your draft
- * head to it and scores the active vocabulary. docs/METHODS.md says which published method is
- * which source.
+ * head to it, keeps and scores the active vocabulary of a policy, builds the draft tree, verifies it
+ * without loss and learns from the outcome. docs/METHODS.md says which published method is which
+ * source.
  *
  * USE. In exactly one source file:
  *
@@ -25,6 +26,10 @@
  *     specrt_active_logits(active, hidden, 1, logits);          // hidden f32 [1, 4096]
  *     specrt_active_topk(active, logits, 1, 10, ids, logprobs); // target ids, best first
  *
+ * That is one fixed list. A policy (specrt_policy_create) adds lists that follow the text, MicroSpec's
+ * needs no bundle; a session (specrt_session_create) runs the cycle of draft, verification and
+ * observation, whole or in parts.
+ *
  * OPTIONS, before the include of the implementation:
  *     SPECRT_STATIC         every function static to the including file
  *     SPECRT_NO_ZSTD        no libzstd: bundles must be stored raw (specrt-bundle unpack)
@@ -34,8 +39,8 @@
  *          yours, contents meaningless after the call. Everything is allocated in open/bind/create
  *          through specrt_desc.alloc (but for what libzstd needs while a bundle opens); step
  *          functions never allocate. Closing NULL is a no-op.
- * THREADS. Bundles, heads and static lists are immutable once made: share them freely. No globals,
- *          no threads are started.
+ * THREADS. Bundles, heads, static lists and policies are immutable once made: share them freely. A
+ *          session is one thread's at a time. No globals, no threads are started.
  * ERRORS.  Fallible calls return specrt_status (0 is OK) and leave outputs zeroed on failure. Cold
  *          calls take a specrt_error* (may be NULL) that names file, section, expected and found.
  * DOES NOT: tokenise text, run your model, write bundles, print, exit, abort.
@@ -49,7 +54,7 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api | base os bundle rows simd head active ranks tree verify */
+/* Contents: api | base os bundle rows simd head active ranks window policy tree verify session */
 
 // >>api (uses:)
 // Everything public. All multi-byte on-disk values are little-endian; so must the host be.
@@ -388,6 +393,13 @@ SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const
 SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const float *logits,
                                             int32_t n, int32_t k, int32_t *ids, float *logprobs);
 
+/* specrt_logits_topk() : the ids of the k best logits of one row, ties to the lower id; -inf and NaN
+ * are never among them. What sources learn from the target with.
+ *   logits : f32 [n]; k: 0 to SPECRT_LOGITS_MAX_K; ids : i32 [k], best first
+ * @return how many there are: k, or fewer. Never allocates. */
+#define SPECRT_LOGITS_MAX_K 8
+SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k, int32_t *ids);
+
 /* --- static source: FR-Spec, VocabTrim --- */
 
 typedef struct specrt_static specrt_static;
@@ -401,6 +413,55 @@ SPECRT_API void specrt_static_close(specrt_static *list);
 
 /* specrt_static_active() : its active vocabulary, borrowed; the same at every step, free to ask. */
 SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
+
+/* ---- policies: what the drafter may propose -------------------------------------------------------
+ *   policy := source ('+' source)*      source := name[:size][@key=value]...
+ *
+ *   full        every token
+ *   static:N    the N most frequent tokens of the bundle; without N as many as were calibrated
+ *   window:W    MicroSpec: what the target lately saw or thought likely (docs/METHODS.md); W is 3072
+ *       mode=unique_lru|stream|unique_fifo   W distinct tokens by last occurrence; the last W elements
+ *                                            of the stream (the paper's Eq. 4); or by first occurrence
+ *       kpre=0..8, kver=0..8   best tokens taken at each prompt and verified position: 3, 3
+ *       rows=all|last|tree     positions that count as verified: the accepted path, its end, all nodes
+ *       only=both|ctx|ext      ablations: the prompt alone, or all but the prompt
+ *       emitted=on|off         whether emitted tokens enter too, last
+ *       min=N                  filled up to N rows, by frequency: 256, at most W
+ *
+ * A sum scores each token once; terminators are always members. Presets are published settings: frspec
+ * and vocabtrim (a static list that takes the share of the vocabulary that 32,768 is of Llama-3's),
+ * microspec (window:3072) and microspec-paper (Eq. 3 and 4 to the letter). */
+
+#define SPECRT_MAX_TERMINATORS 64
+
+typedef struct specrt_policy specrt_policy; /* immutable: share it between sessions and threads */
+
+typedef struct specrt_policy_desc {
+    const char *text;      /* NULL: "microspec" */
+    int32_t n_vocab;       /* tokens are below it; 0: as the bundle says, else the head's rows */
+    int32_t n_terminators; /* tokens that end a generation, beside those the bundle knows */
+    const int32_t *terminators; /* [n_terminators], copied */
+} specrt_policy_desc;
+
+/* specrt_policy_check() : whether a text is a policy, before anything is loaded.
+ * @return OK; BAD_ARG naming the position, what was expected there and what was found. */
+SPECRT_API specrt_status specrt_policy_check(const char *text, specrt_error *err);
+
+/* specrt_policy_create() : pack what all sessions share.
+ *   bundle : borrowed for the policy's life; NULL where no source needs one
+ *   head   : borrowed for the policy's life; memory comes from its env
+ *   desc   : NULL: all defaults
+ * @return OK, BAD_ARG, NO_MEMORY, BUNDLE_SECTION_MISSING naming the tool that builds it. */
+SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
+                                              const specrt_policy_desc *desc, specrt_policy **out,
+                                              specrt_error *err);
+SPECRT_API void specrt_policy_close(specrt_policy *policy);
+
+/* specrt_policy_text() : in canonical form: sizes filled in, defaults left out; borrowed. */
+SPECRT_API const char *specrt_policy_text(const specrt_policy *policy);
+
+/* specrt_policy_bound() : the most rows any of its sessions ever scores. */
+SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy);
 
 /* ---- draft trees: chains and EAGLE-2 (Li et al. 2024) --------------------------------------------
  * A level is one drafter pass. expand() takes the best tokens of every row of the level and gives the
@@ -508,6 +569,103 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *verifier, const float *
 SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *verifier, const specrt_draft *draft,
                                             const float *logits, int64_t position,
                                             specrt_verdict *out);
+
+/* ---- sessions: one sequence --------------------------------------------------------------------------
+ *
+ *     specrt_session_begin(s);
+ *     for each chunk of the prompt:
+ *         specrt_session_prefill(s, tokens, n, &rows);      // what the target said there
+ *     token = specrt_session_draw(s, logits);               // after the last prompt token
+ *     specrt_session_start(s, token);
+ *     while (token is not the last):
+ *         hidden = your drafter(the root), then
+ *         while (specrt_session_expand(s, hidden, n, &beam), beam.n > 0)
+ *             hidden = your drafter(beam.tokens, beam.parents), n = beam.n
+ *         specrt_session_finish(s, &draft);
+ *         logits = your target(draft.tokens, draft.masks, draft.depths)
+ *         specrt_session_verify(s, &draft, logits, &verdict);
+ *         keep verdict.nodes in your caches, emit verdict.tokens
+ *         specrt_session_observe(s, &draft, &verdict, &rows);
+ *
+ * Any part may be yours: score specrt_session_shortlist() in your own way, build the tree or verify it
+ * elsewhere; only begin, prefill, start and observe teach the sources. One thread at a time. */
+
+typedef struct specrt_session specrt_session;
+
+typedef struct specrt_session_params {
+    specrt_tree_params tree;
+    specrt_sampling sampling;
+    int32_t n_logits; /* columns of the target's logits; 0: the draft head's rows */
+} specrt_session_params;
+
+/* What the target said at n positions: its logits, or its best tokens if you have found them. */
+typedef struct specrt_rows {
+    const float *logits; /* f32 [n, n_logits], borrowed; NULL: see ids */
+    const int32_t *ids;  /* i32 [n, k] best first, -1: none; NULL too: nothing is known */
+    int32_t k;
+} specrt_rows;
+
+/* Sums since begin, over `n_cycles` observations. */
+typedef struct specrt_session_stats {
+    int64_t n_cycles;
+    int64_t n_emitted; /* accept length: n_emitted / n_cycles */
+    int64_t n_covered; /* of those, in the shortlist they were or would have been drafted from */
+    int64_t n_drafted; /* nodes of the trees, roots excluded */
+    int64_t n_rows;    /* of the shortlists drafted from; mean active rows: n_rows / n_cycles */
+    int64_t n_copied;  /* rows read from the head to be packed */
+} specrt_session_stats;
+
+/* specrt_session_create() : everything a sequence needs; the other calls never allocate.
+ *   policy : borrowed for the session's life
+ *   params, env : NULL: all defaults (env: the head's)
+ * @return OK, NO_MEMORY, BAD_ARG, also when topk is above the policy's bound. */
+SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
+                                               const specrt_session_params *params,
+                                               const specrt_desc *env, specrt_session **out,
+                                               specrt_error *err);
+SPECRT_API void specrt_session_close(specrt_session *session);
+
+/* specrt_session_begin() : forget everything; a new sequence starts at position 0. */
+SPECRT_API void specrt_session_begin(specrt_session *session);
+
+/* specrt_session_prefill() : the next prompt tokens.
+ *   tokens : i32 [n]
+ *   rows   : the target at those n positions; NULL for positions it did not compute (cached prefixes)
+ * @return OK; BAD_ARG for a token outside the vocabulary, before anything is learnt. */
+SPECRT_API specrt_status specrt_session_prefill(specrt_session *session, const int32_t *tokens,
+                                                int32_t n, const specrt_rows *rows);
+
+/* specrt_session_draw() : the token that plain decoding emits next. logits : f32 [n_logits] */
+SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *logits);
+
+/* specrt_session_start() : the first token after the prompt; it is the root of the first tree. */
+SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
+
+/* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only
+ * in start and observe. */
+SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session);
+
+/* specrt_session_expand() : score a drafter pass over the shortlist and grow the tree by it.
+ *   hidden : f32 [n, n_cols]; n is 1 at the first pass, then the beam's
+ *   beam   : the rows of the next pass; n = 0: go on with finish */
+SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *hidden,
+                                               int32_t n, specrt_beam *beam);
+
+/* specrt_session_finish() : the tree to verify, borrowed until the next start or observe. */
+SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft);
+
+/* specrt_session_verify() : specrt_verify_tree() at the session's position. */
+SPECRT_API specrt_status specrt_session_verify(specrt_session *session, const specrt_draft *draft,
+                                               const float *logits, specrt_verdict *out);
+
+/* specrt_session_observe() : learn from a cycle, and root the next tree in its last token.
+ *   rows : the target at the draft->n nodes; NULL: nothing but the tokens is learnt
+ * @return OK; BAD_ARG for tokens or nodes out of range, before anything is learnt. */
+SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const specrt_draft *draft,
+                                                const specrt_verdict *verdict,
+                                                const specrt_rows *rows);
+
+SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out);
 
 #ifdef __cplusplus
 }
@@ -2296,8 +2454,8 @@ static void specrt__head_pack(const specrt_head *head, int64_t row, uint8_t *out
 }
 
 // >>active (uses: base simd head)
-// Owns the products and the ranking over a list of segments, and the packing of rows into one.
-// Refuses nothing of the world: its inputs were checked when they were made.
+// Owns the products and the ranking over a list of segments, the packing of rows into one, and which
+// sources want which token. Refuses nothing of the world: its inputs were checked when they were made.
 // Work is cut into blocks that do not depend on who runs them.
 
 enum { SPECRT__ACTIVE_BLOCK = 128 }; /* rows of one task, a multiple of a tile's four */
@@ -2435,15 +2593,51 @@ SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const f
     return SPECRT_STATUS_OK;
 }
 
+/* --- the best few of a whole vocabulary --- */
+
+enum { SPECRT__ACTIVE_SCAN = 64 };
+
+/* Whether any of a block is above a bound: no branch per element, so that compilers use vectors. */
+static inline int specrt__active_any_above(const float *x, float bound) {
+    int any = 0;
+    for (int i = 0; i < SPECRT__ACTIVE_SCAN; i++) any |= x[i] > bound;
+    return any;
+}
+
+/* Ids come in ascending order, so an equal one that comes later ranks lower. */
+SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k, int32_t *ids) {
+    float best[SPECRT_LOGITS_MAX_K], bound = -INFINITY;
+    int32_t n_best = 0;
+    if (k < 1 || k > SPECRT_LOGITS_MAX_K) return 0;
+    for (int32_t begin = 0; begin < n; begin += SPECRT__ACTIVE_SCAN) {
+        int32_t end = n - begin < SPECRT__ACTIVE_SCAN ? n : begin + SPECRT__ACTIVE_SCAN;
+        if (end - begin == SPECRT__ACTIVE_SCAN && !specrt__active_any_above(logits + begin, bound))
+            continue;
+        for (int32_t i = begin; i < end; i++) {
+            if (!(logits[i] > bound)) continue;
+            int32_t at = n_best < k ? n_best++ : k - 1;
+            for (; at > 0 && best[at - 1] < logits[i]; at--) {
+                best[at] = best[at - 1];
+                ids[at] = ids[at - 1];
+            }
+            best[at] = logits[i];
+            ids[at] = i;
+            if (n_best == k) bound = best[k - 1];
+        }
+    }
+    return n_best;
+}
+
 /* --- packing --- */
 
 typedef struct specrt__active_packing {
     const specrt_head *head;
-    const int32_t *ids; /* [n] */
+    const int32_t *ids; /* the token of each place */
     int32_t n;
     uint8_t *rows;
     size_t row_stride;
-    float *bias; /* NULL when the head has none */
+    float *bias;          /* NULL when the head has none */
+    const int32_t *slots; /* [n] the places to fill; NULL: 0 to n - 1 */
 } specrt__active_packing;
 
 static void specrt__active_packing_task(void *arg, int64_t i) {
@@ -2451,15 +2645,203 @@ static void specrt__active_packing_task(void *arg, int64_t i) {
     int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = p->n - begin;
     int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
     for (int32_t r = begin; r < end; r++) {
-        specrt__head_pack(p->head, p->ids[r], p->rows + (size_t)r * p->row_stride);
-        if (p->bias) p->bias[r] = p->head->desc.bias[p->ids[r]];
+        int32_t slot = p->slots ? p->slots[r] : r;
+        specrt__head_pack(p->head, p->ids[slot], p->rows + (size_t)slot * p->row_stride);
+        if (p->bias) p->bias[slot] = p->head->desc.bias[p->ids[slot]];
     }
 }
 
-/* Rows ids[0, n) of the head, in that order. */
+/* Rows of the head, each to its place. */
 static void specrt__active_pack(specrt__active_packing *packing) {
     specrt__active_run(&packing->head->compute, specrt__active_blocks(packing->n),
                        specrt__active_packing_task, packing);
+}
+
+/* --- membership: who wants a token, and the slots of packed rows --- */
+
+/* A token has a bit for every source that wants it; it is packed while one of SPECRT__ACTIVE_PACKED
+ * wants it and no fixed segment holds it. */
+enum {
+    SPECRT__ACTIVE_INVALID = 1, /* never proposed */
+    SPECRT__ACTIVE_FIXED = 2,   /* a row of a fixed segment */
+    SPECRT__ACTIVE_PINNED = 4,  /* terminators */
+    SPECRT__ACTIVE_FILL = 8,    /* makes up a least number of rows */
+    SPECRT__ACTIVE_WINDOW = 16,
+    SPECRT__ACTIVE_CHANGED = 128, /* listed in `changed` */
+    SPECRT__ACTIVE_PACKED = SPECRT__ACTIVE_PINNED | SPECRT__ACTIVE_FILL | SPECRT__ACTIVE_WINDOW
+};
+
+/* Wishes may change any number of times; sync() then moves as few rows as the difference needs. */
+typedef struct specrt__active_pool {
+    specrt_desc desc;
+    const specrt_head *head;
+    int32_t n_ids,
+        capacity;     /* tokens are below n_ids; sources never want more than capacity rows */
+    int32_t n_fixed;  /* tokens with the bit FIXED */
+    int32_t n_wanted; /* tokens that shall be packed */
+    int32_t n_rows;   /* tokens that are, as of the last sync */
+    int32_t n_changed;
+    int64_t n_copied, n_moved; /* rows, since creation: from the head, and from slot to slot */
+    uint8_t *wants;            /* [n_ids] */
+    int32_t *slots;            /* [n_ids] -1: none */
+    int32_t *changed;          /* [n_ids] tokens to look at */
+    int32_t *ids;              /* [capacity] token of a slot; -1 inside sync: a hole */
+    int32_t *holes, *fresh;    /* [capacity] scratch of sync */
+    float *bias;               /* [capacity], or NULL */
+    uint8_t *rows;             /* [capacity], aligned to 64 */
+    size_t row_stride;
+} specrt__active_pool;
+
+/* @return NULL when memory or the address space do not hold it. */
+static specrt__active_pool *specrt__active_pool_create(const specrt_head *head, int32_t n_ids,
+                                                       int32_t capacity, const specrt_desc *desc) {
+    size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    size_t n = (size_t)n_ids, m = (size_t)capacity;
+    size_t words = 2 * n + (head->desc.bias ? 4 : 3) * m;
+    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__active_pool) + 4 * words + n, 64);
+    uint64_t bytes;
+    if (!specrt__base_mul(stride, m, &bytes) || !specrt__base_add(bytes, at_rows + 64, &bytes) ||
+        bytes > PTRDIFF_MAX)
+        return NULL;
+    specrt__active_pool *p = (specrt__active_pool *)specrt__base_alloc(desc, (size_t)bytes);
+    if (!p) return NULL;
+    memset(p, 0, sizeof *p);
+    p->desc = *desc;
+    p->head = head;
+    p->n_ids = n_ids;
+    p->capacity = capacity;
+    p->row_stride = stride;
+    p->slots = (int32_t *)(void *)(p + 1);
+    p->changed = p->slots + n;
+    p->ids = p->changed + n;
+    p->holes = p->ids + m;
+    p->fresh = p->holes + m;
+    p->bias = head->desc.bias ? (float *)(void *)(p->fresh + m) : NULL;
+    p->wants = (uint8_t *)(void *)(p->slots + words);
+    p->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)p + at_rows, 64);
+    memset(p->wants, 0, n);
+    memset(p->slots, 0xff, n * sizeof *p->slots);
+    return p;
+}
+
+static void specrt__active_pool_free(specrt__active_pool *p) {
+    if (!p) return;
+    specrt_desc desc = p->desc;
+    specrt__base_free(&desc, p);
+}
+
+/* As created, but for tokens marked invalid or fixed. */
+static void specrt__active_pool_reset(specrt__active_pool *p) {
+    p->n_wanted = p->n_rows = p->n_changed = 0;
+    for (int32_t i = 0; i < p->n_ids; i++)
+        p->wants[i] &= (uint8_t)(SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED);
+    memset(p->slots, 0xff, (size_t)p->n_ids * sizeof *p->slots);
+}
+
+/* Bits that no source takes back: INVALID and FIXED, before anything is wanted. */
+static void specrt__active_mark(specrt__active_pool *p, int32_t id, int bit) {
+    if (bit == SPECRT__ACTIVE_FIXED && !(p->wants[id] & SPECRT__ACTIVE_FIXED)) p->n_fixed++;
+    p->wants[id] = (uint8_t)(p->wants[id] | bit);
+}
+
+/* An id that a source may propose. */
+static bool specrt__active_valid(const specrt__active_pool *p, int32_t id) {
+    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__ACTIVE_INVALID);
+}
+
+static bool specrt__active_member(const specrt__active_pool *p, int32_t id) {
+    return id >= 0 && id < p->n_ids &&
+           (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_PACKED)) != 0;
+}
+
+static void specrt__active_change(specrt__active_pool *p, int32_t id, int wants) {
+    int fixed = p->wants[id] & SPECRT__ACTIVE_FIXED;
+    bool before = !fixed && (p->wants[id] & SPECRT__ACTIVE_PACKED) != 0;
+    bool after = !fixed && (wants & SPECRT__ACTIVE_PACKED) != 0;
+    p->n_wanted += (int32_t)after - (int32_t)before;
+    if (before != after && !(wants & SPECRT__ACTIVE_CHANGED)) {
+        p->changed[p->n_changed++] = id;
+        wants |= SPECRT__ACTIVE_CHANGED;
+    }
+    p->wants[id] = (uint8_t)wants;
+}
+
+/* The source of this bit wants a valid token, or no longer does. */
+static void specrt__active_want(specrt__active_pool *p, int32_t id, int bit) {
+    specrt__active_change(p, id, p->wants[id] | bit);
+}
+
+static void specrt__active_drop(specrt__active_pool *p, int32_t id, int bit) {
+    specrt__active_change(p, id, p->wants[id] & ~bit);
+}
+
+/* Slots of tokens that nobody wants any more become holes. @return how many. */
+static int32_t specrt__active_leave(specrt__active_pool *p) {
+    int32_t n_holes = 0;
+    for (int32_t i = 0; i < p->n_changed; i++) {
+        int32_t id = p->changed[i];
+        if (p->slots[id] < 0 || (p->wants[id] & SPECRT__ACTIVE_PACKED)) continue;
+        p->holes[n_holes++] = p->slots[id];
+        p->ids[p->slots[id]] = -1;
+        p->slots[id] = -1;
+    }
+    return n_holes;
+}
+
+/* New tokens take holes first, then the end. @return how many. */
+static int32_t specrt__active_enter(specrt__active_pool *p, int32_t *n_holes) {
+    int32_t n_fresh = 0;
+    for (int32_t i = 0; i < p->n_changed; i++) {
+        int32_t id = p->changed[i];
+        p->wants[id] &= (uint8_t)~SPECRT__ACTIVE_CHANGED;
+        if (p->slots[id] >= 0 || !(p->wants[id] & SPECRT__ACTIVE_PACKED)) continue;
+        int32_t slot = *n_holes > 0 ? p->holes[--*n_holes] : p->n_rows++;
+        p->slots[id] = slot;
+        p->ids[slot] = id;
+        p->fresh[n_fresh++] = slot;
+    }
+    p->n_changed = 0;
+    return n_fresh;
+}
+
+/* The last rows move into the holes that are left. */
+static void specrt__active_compact(specrt__active_pool *p, int32_t n_holes) {
+    while (n_holes > 0) {
+        int32_t last = p->n_rows - 1, hole = p->holes[n_holes - 1];
+        if (hole >= p->n_rows) {
+            n_holes--;
+            continue;
+        }
+        p->n_rows--;
+        if (p->ids[last] < 0) continue;
+        memcpy(p->rows + (size_t)hole * p->row_stride, p->rows + (size_t)last * p->row_stride,
+               p->row_stride);
+        if (p->bias) p->bias[hole] = p->bias[last];
+        p->ids[hole] = p->ids[last];
+        p->slots[p->ids[hole]] = hole;
+        p->n_moved++;
+        n_holes--;
+    }
+}
+
+/* Pack what is wanted now. Only rows that were not there at the last sync are read from the head. */
+static void specrt__active_sync(specrt__active_pool *p) {
+    int32_t n_holes = specrt__active_leave(p), n_fresh = specrt__active_enter(p, &n_holes);
+    specrt__active_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
+                                      p->row_stride, p->bias, p->fresh};
+    specrt__active_pack(&packing);
+    p->n_copied += n_fresh;
+    specrt__active_compact(p, n_holes);
+}
+
+/* The packed rows as a segment. */
+static void specrt__active_segment(const specrt__active_pool *p, specrt_segment *out) {
+    out->rows = p->rows;
+    out->row_stride = p->row_stride;
+    out->ids = p->ids;
+    out->bias = p->bias;
+    out->dtype = specrt__head_packed_dtype(p->head);
+    out->n_rows = p->n_rows;
 }
 
 // >>ranks (uses: base bundle head active)
@@ -2524,7 +2906,8 @@ static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, con
     float *bias = head->desc.bias ? (float *)(void *)(block + at->bias) : NULL;
     memset(list, 0, sizeof *list);
     memcpy(own_ids, ids, (size_t)n * sizeof *ids);
-    specrt__active_packing packing = {head, own_ids, n, block + at->rows, at->row_stride, bias};
+    specrt__active_packing packing = {head,           own_ids, n,   block + at->rows,
+                                      at->row_stride, bias,    NULL};
     specrt__active_pack(&packing);
     list->desc = head->compute.desc;
     list->segment.rows = packing.rows;
@@ -2540,24 +2923,28 @@ static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, con
     list->active.n_cols = head->desc.n_cols;
 }
 
+/* @return NULL when memory or the address space do not hold it. */
+static specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t *ids, int32_t n) {
+    specrt__ranks_layout at;
+    if (!specrt__ranks_lay_out(head, n, &at)) return NULL;
+    specrt_static *list = (specrt_static *)specrt__base_alloc(&head->compute.desc, at.end);
+    if (list) specrt__ranks_fill(list, head, ids, n, &at);
+    return list;
+}
+
 SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const specrt_head *head,
                                               int32_t size, specrt_static **out,
                                               specrt_error *err) {
     specrt_ranks ranks;
-    specrt__ranks_layout at;
     int32_t n;
     *out = NULL;
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
     SPECRT__TRY(specrt__ranks_size(bundle, &ranks, size, &n, err));
     SPECRT__TRY(specrt__ranks_check_rows(bundle, &ranks, n, head->desc.n_rows, err));
-    specrt_static *list = NULL;
-    if (specrt__ranks_lay_out(head, n, &at))
-        list = (specrt_static *)specrt__base_alloc(&head->compute.desc, at.end);
-    if (!list)
+    *out = specrt__ranks_pack(head, ranks.ids, n);
+    if (!*out)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "%s: static: out of memory for %d rows", bundle->name, (int)n);
-    specrt__ranks_fill(list, head, ranks.ids, n, &at);
-    *out = list;
     return SPECRT_STATUS_OK;
 }
 
@@ -2569,6 +2956,667 @@ SPECRT_API void specrt_static_close(specrt_static *list) {
 
 SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list) {
     return &list->active;
+}
+
+// >>window (uses: base active)
+// Owns MicroSpec's window (section "MicroSpec" of docs/METHODS.md): which tokens the target lately saw
+// or thought likely. Every step takes constant time; nothing is allocated after creation.
+// Refuses nothing: tokens that may not be proposed are passed over.
+
+enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM, SPECRT__WINDOW_FIFO };
+enum { SPECRT__WINDOW_ROWS_ALL, SPECRT__WINDOW_ROWS_LAST, SPECRT__WINDOW_ROWS_TREE };
+enum { SPECRT__WINDOW_BOTH, SPECRT__WINDOW_CTX, SPECRT__WINDOW_EXT };
+
+typedef struct specrt__window_params {
+    int32_t size; /* stream: elements; else distinct tokens */
+    int32_t mode, rows, only;
+    int32_t kpre, kver; /* at most SPECRT_LOGITS_MAX_K */
+    int32_t emitted;    /* whether emitted tokens are pushed */
+    int32_t min;        /* rows to fill up to, of all sources together */
+} specrt__window_params;
+
+typedef struct specrt__window {
+    specrt_desc desc;
+    specrt__window_params params;
+    specrt__active_pool *pool;
+    int32_t n_logits;
+    /* Distinct tokens by recency: a doubly linked ring whose entry `list_size` stands between the
+     * newest and the oldest. In the modes unique_* they are the window, in `stream` the set that is
+     * being put together before it is appended. */
+    int32_t list_size, n_list;
+    int32_t *ids, *older, *newer; /* [list_size + 1] */
+    int32_t *places;              /* [n_ids] place in the list; -1: none */
+    /* The last elements of the stream, and how many of them are this token. */
+    int32_t ring_begin, n_ring;
+    int32_t *ring;   /* [size] */
+    int32_t *counts; /* [n_ids] */
+    int32_t n_seed;  /* the best tokens at the latest prompt position */
+    int32_t seed[SPECRT_LOGITS_MAX_K];
+    const int32_t *frequent; /* [n_frequent] borrowed; NULL: ascending ids, which in byte-pair
+                                vocabularies are bytes and early merges */
+    int32_t n_frequent, n_fill;
+    int32_t *fill; /* [min] */
+} specrt__window;
+
+static void specrt__window_list_clear(specrt__window *w) {
+    w->n_list = 0;
+    w->older[w->list_size] = w->newer[w->list_size] = w->list_size;
+}
+
+static specrt__window *specrt__window_create(specrt__active_pool *pool,
+                                             const specrt__window_params *params, int32_t n_logits,
+                                             const specrt_desc *desc) {
+    bool stream = params->mode == SPECRT__WINDOW_STREAM;
+    size_t n_ids = (size_t)pool->n_ids, size = (size_t)params->size;
+    size_t list = (size < n_ids ? size : n_ids) + 1;
+    size_t words = 3 * list + n_ids + (stream ? size + n_ids : 0) + (size_t)params->min;
+    size_t bytes = sizeof(specrt__window) + words * sizeof(int32_t);
+    specrt__window *w = (specrt__window *)specrt__base_alloc(desc, bytes);
+    if (!w) return NULL;
+    memset(w, 0, bytes);
+    w->desc = *desc;
+    w->params = *params;
+    w->pool = pool;
+    w->n_logits = n_logits;
+    w->list_size = (int32_t)list - 1;
+    w->ids = (int32_t *)(void *)(w + 1);
+    w->older = w->ids + list;
+    w->newer = w->older + list;
+    w->places = w->newer + list;
+    w->fill = w->places + n_ids;
+    w->ring = stream ? w->fill + params->min : NULL;
+    w->counts = stream ? w->ring + size : NULL;
+    return w;
+}
+
+static void specrt__window_free(specrt__window *w) {
+    if (!w) return;
+    specrt_desc desc = w->desc;
+    specrt__base_free(&desc, w);
+}
+
+/* Empty; the pool was reset too. */
+static void specrt__window_reset(specrt__window *w) {
+    size_t bytes = (size_t)w->pool->n_ids * sizeof(int32_t);
+    specrt__window_list_clear(w);
+    memset(w->places, 0xff, bytes);
+    if (w->counts) memset(w->counts, 0, bytes);
+    w->ring_begin = w->n_ring = w->n_seed = w->n_fill = 0;
+}
+
+/* --- pushing --- */
+
+/* To the new end of the list. @return the token that leaves it, or -1. */
+static int32_t specrt__window_touch(specrt__window *w, int32_t id) {
+    int32_t end = w->list_size, place = w->places[id], evicted = -1;
+    if (place < 0 && w->n_list == w->list_size) {
+        place = w->newer[end];
+        evicted = w->ids[place];
+        w->places[evicted] = -1;
+    }
+    if (place < 0) {
+        place = w->n_list++;
+    } else {
+        w->newer[w->older[place]] = w->newer[place];
+        w->older[w->newer[place]] = w->older[place];
+    }
+    w->ids[place] = id;
+    w->places[id] = place;
+    w->older[place] = w->older[end];
+    w->newer[place] = end;
+    w->newer[w->older[end]] = place;
+    w->older[end] = place;
+    return evicted;
+}
+
+/* One more element of the stream; the oldest leaves a full window. */
+static void specrt__window_append(specrt__window *w, int32_t id) {
+    int32_t size = w->params.size;
+    if (w->n_ring == size) {
+        int32_t oldest = w->ring[w->ring_begin];
+        if (--w->counts[oldest] == 0) specrt__active_drop(w->pool, oldest, SPECRT__ACTIVE_WINDOW);
+        w->ring_begin = w->ring_begin + 1 == size ? 0 : w->ring_begin + 1;
+        w->n_ring--;
+    }
+    int32_t end = w->ring_begin < size - w->n_ring ? w->ring_begin + w->n_ring
+                                                   : w->ring_begin - (size - w->n_ring);
+    w->ring[end] = id;
+    w->n_ring++;
+    if (w->counts[id]++ == 0) specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
+}
+
+/* A single element. */
+static void specrt__window_push(specrt__window *w, int32_t id) {
+    if (!specrt__active_valid(w->pool, id)) return;
+    if (w->params.mode == SPECRT__WINDOW_STREAM) {
+        specrt__window_append(w, id);
+        return;
+    }
+    if (w->params.mode == SPECRT__WINDOW_FIFO && w->places[id] >= 0) return;
+    int32_t evicted = specrt__window_touch(w, id);
+    specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
+    if (evicted >= 0) specrt__active_drop(w->pool, evicted, SPECRT__ACTIVE_WINDOW);
+}
+
+/* An element of a set. The stream takes sets as tuples without repetition, ordered by last
+ * occurrence; of more than `size` elements only the last could stay, so the list may forget. */
+static void specrt__window_add(specrt__window *w, int32_t id) {
+    if (w->params.mode != SPECRT__WINDOW_STREAM)
+        specrt__window_push(w, id);
+    else if (specrt__active_valid(w->pool, id))
+        specrt__window_touch(w, id);
+}
+
+/* The set is complete. */
+static void specrt__window_flush(specrt__window *w) {
+    if (w->params.mode != SPECRT__WINDOW_STREAM) return;
+    for (int32_t at = w->newer[w->list_size]; at != w->list_size; at = w->newer[at]) {
+        specrt__window_append(w, w->ids[at]);
+        w->places[w->ids[at]] = -1;
+    }
+    specrt__window_list_clear(w);
+}
+
+/* --- what is pushed --- */
+
+/* The k best tokens of the target at row i. @return how many are known. */
+static int32_t specrt__window_best(const specrt__window *w, const specrt_rows *rows, int32_t i,
+                                   int32_t k, int32_t *out) {
+    if (!rows) return 0;
+    if (rows->logits)
+        return specrt_logits_topk(rows->logits + (int64_t)i * w->n_logits, w->n_logits, k, out);
+    int32_t n = rows->ids && rows->k > 0 ? (rows->k < k ? rows->k : k) : 0;
+    for (int32_t j = 0; j < n; j++) out[j] = rows->ids[(int64_t)i * rows->k + j];
+    return n;
+}
+
+static void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int32_t n,
+                                   const specrt_rows *rows) {
+    bool ext = w->params.only == SPECRT__WINDOW_EXT;
+    for (int32_t i = 0; i < n; i++) {
+        if (!ext) specrt__window_push(w, tokens[i]);
+        w->n_seed = specrt__window_best(w, rows, i, w->params.kpre, w->seed);
+        for (int32_t j = 0; j < w->n_seed && !ext; j++) specrt__window_add(w, w->seed[j]);
+    }
+}
+
+/* Tokens by frequency make up for a short window, and give way as it grows. */
+static void specrt__window_fill(specrt__window *w) {
+    const specrt__active_pool *pool = w->pool;
+    for (int32_t i = 0; i < w->n_fill; i++)
+        specrt__active_drop(w->pool, w->fill[i], SPECRT__ACTIVE_FILL);
+    w->n_fill = 0;
+    int32_t n_missing = w->params.min - pool->n_fixed - pool->n_wanted;
+    for (int32_t i = 0; i < w->n_frequent && w->n_fill < n_missing; i++) {
+        int32_t id = w->frequent ? w->frequent[i] : i;
+        if (specrt__active_member(pool, id) || !specrt__active_valid(pool, id)) continue;
+        specrt__active_want(w->pool, id, SPECRT__ACTIVE_FILL);
+        w->fill[w->n_fill++] = id;
+    }
+}
+
+/* The prompt is complete, and `token` follows it. */
+static void specrt__window_start(specrt__window *w, int32_t token) {
+    if (w->params.only == SPECRT__WINDOW_EXT)
+        for (int32_t j = 0; j < w->n_seed; j++) specrt__window_add(w, w->seed[j]);
+    specrt__window_flush(w);
+    if (w->params.emitted && w->params.only != SPECRT__WINDOW_CTX) specrt__window_push(w, token);
+    specrt__window_fill(w);
+}
+
+static void specrt__window_add_row(specrt__window *w, const specrt_rows *rows, int32_t node) {
+    int32_t best[SPECRT_LOGITS_MAX_K];
+    int32_t n = specrt__window_best(w, rows, node, w->params.kver, best);
+    for (int32_t j = 0; j < n; j++) specrt__window_add(w, best[j]);
+}
+
+/* The tree, then the target's best at the verified positions, then what was emitted. */
+static void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
+                                   const specrt_verdict *verdict, const specrt_rows *rows) {
+    if (w->params.only == SPECRT__WINDOW_CTX) return;
+    for (int32_t i = 1; i < draft->n; i++) specrt__window_add(w, draft->tokens[i]);
+    specrt__window_flush(w);
+    if (w->params.rows == SPECRT__WINDOW_ROWS_TREE) {
+        for (int32_t i = 0; i < draft->n; i++) specrt__window_add_row(w, rows, i);
+    } else {
+        int32_t first = w->params.rows == SPECRT__WINDOW_ROWS_LAST ? verdict->n - 1 : 0;
+        for (int32_t i = first; i < verdict->n; i++)
+            specrt__window_add_row(w, rows, verdict->nodes[i]);
+    }
+    specrt__window_flush(w);
+    for (int32_t i = 0; i < verdict->n && w->params.emitted; i++)
+        specrt__window_push(w, verdict->tokens[i]);
+    specrt__window_fill(w);
+}
+
+// >>policy (uses: base bundle head active ranks window)
+// Owns the text of a policy, and what all sessions of one share: the fixed segment, the terminators,
+// the frequency list, the bound. Refuses texts that are no policy and sources the bundle lacks.
+
+enum { SPECRT__POLICY_FULL, SPECRT__POLICY_STATIC, SPECRT__POLICY_WINDOW, SPECRT__POLICY_KINDS };
+enum { SPECRT__POLICY_PUBLISHED = -1, SPECRT__POLICY_MAX_TEXT = 256 };
+
+/* A number within limits, or one of names, which stand for 0, 1, 2. */
+typedef struct specrt__policy_option {
+    const char *key, *names[4];
+    int32_t least, most, value;
+} specrt__policy_option;
+
+enum {
+    SPECRT__POLICY_MODE,
+    SPECRT__POLICY_KPRE,
+    SPECRT__POLICY_KVER,
+    SPECRT__POLICY_ROWS,
+    SPECRT__POLICY_ONLY,
+    SPECRT__POLICY_EMITTED,
+    SPECRT__POLICY_MIN,
+    SPECRT__POLICY_OPTIONS
+};
+static const specrt__policy_option specrt__policy_options[SPECRT__POLICY_OPTIONS] = {
+    {"mode", {"unique_lru", "stream", "unique_fifo", NULL}, 0, 2, 0},
+    {"kpre", {NULL, NULL, NULL, NULL}, 0, SPECRT_LOGITS_MAX_K, 3},
+    {"kver", {NULL, NULL, NULL, NULL}, 0, SPECRT_LOGITS_MAX_K, 3},
+    {"rows", {"all", "last", "tree", NULL}, 0, 2, 0},
+    {"only", {"both", "ctx", "ext", NULL}, 0, 2, 0},
+    {"emitted", {"off", "on", NULL, NULL}, 0, 1, 1},
+    {"min", {NULL, NULL, NULL, NULL}, 0, SPECRT_MAX_VOCAB, 256},
+};
+
+typedef struct specrt__policy_kind {
+    const char *name;
+    bool has_size;
+    int32_t size; /* when the text names none; 0: as calibrated */
+    int n_options;
+} specrt__policy_kind;
+
+static const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS] = {
+    {"full", false, 0, 0}, {"static", true, 0, 0}, {"window", true, 3072, SPECRT__POLICY_OPTIONS}};
+
+typedef struct specrt__policy_preset {
+    const char *name;
+    int kind;
+    int32_t size;
+    const char *options;
+} specrt__policy_preset;
+
+static const specrt__policy_preset specrt__policy_presets[] = {
+    {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_PUBLISHED, ""},
+    {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_PUBLISHED, ""},
+    {"microspec", SPECRT__POLICY_WINDOW, 3072, ""},
+    {"microspec-paper", SPECRT__POLICY_WINDOW, 3072, "@mode=stream@rows=last@emitted=off"},
+};
+enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
+
+typedef struct specrt__policy_source {
+    bool present;
+    int32_t size;
+    int32_t options[SPECRT__POLICY_OPTIONS];
+} specrt__policy_source;
+
+typedef struct specrt__policy_spec {
+    specrt__policy_source sources[SPECRT__POLICY_KINDS];
+} specrt__policy_spec;
+
+/* --- parsing --- */
+
+typedef struct specrt__policy_parser {
+    const char *text, *at;
+    specrt_error *err;
+} specrt__policy_parser;
+
+/* The length of the word at a place. */
+static int specrt__policy_word(const char *at) {
+    return (int)strcspn(at, "+:@=");
+}
+
+static bool specrt__policy_is(const char *at, const char *word) {
+    size_t n = (size_t)specrt__policy_word(at);
+    return strlen(word) == n && strncmp(at, word, n) == 0;
+}
+
+static specrt_status specrt__policy_fail(const specrt__policy_parser *p, const char *expected) {
+    int n = specrt__policy_word(p->at);
+    if (n == 0 && *p->at) n = 1; /* a delimiter */
+    if (n > 40) n = 40;
+    return specrt_error_set(
+        p->err, SPECRT_STATUS_BAD_ARG, "policy '%.100s': position %d: expected %s, found %s%.*s%s",
+        p->text, (int)(p->at - p->text) + 1, expected, n ? "'" : "the end", n, p->at, n ? "'" : "");
+}
+
+/* A decimal number within limits. */
+static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t least, int32_t most,
+                                           int32_t *out) {
+    char expected[64];
+    int n = specrt__policy_word(p->at);
+    int64_t value = 0;
+    bool good = n > 0 && n <= 10;
+    for (int i = 0; i < n && good; i++) {
+        good = p->at[i] >= '0' && p->at[i] <= '9';
+        value = 10 * value + (p->at[i] - '0');
+    }
+    if (!good || value < least || value > most) {
+        snprintf(expected, sizeof expected, "a number from %d to %d", (int)least, (int)most);
+        return specrt__policy_fail(p, expected);
+    }
+    *out = (int32_t)value;
+    p->at += n;
+    return SPECRT_STATUS_OK;
+}
+
+/* What stands after `key=`. */
+static specrt_status specrt__policy_value(specrt__policy_parser *p,
+                                          const specrt__policy_option *option, int32_t *out) {
+    char expected[64] = "";
+    if (!option->names[0]) return specrt__policy_number(p, option->least, option->most, out);
+    for (int i = 0; option->names[i]; i++) {
+        if (!specrt__policy_is(p->at, option->names[i])) {
+            size_t n = strlen(expected);
+            snprintf(expected + n, sizeof expected - n, "%s%s", n ? ", " : "", option->names[i]);
+            continue;
+        }
+        *out = i;
+        p->at += specrt__policy_word(p->at);
+        return SPECRT_STATUS_OK;
+    }
+    return specrt__policy_fail(p, expected);
+}
+
+/* Any number of @key=value. */
+static specrt_status specrt__policy_parse_options(specrt__policy_parser *p, int n_options,
+                                                  int32_t *out) {
+    while (*p->at == '@') {
+        int i = 0;
+        p->at++;
+        while (i < n_options && !specrt__policy_is(p->at, specrt__policy_options[i].key)) i++;
+        if (i == n_options)
+            return specrt__policy_fail(p, n_options ? "mode, kpre, kver, rows, only, emitted or min"
+                                                    : "no option for this source");
+        p->at += specrt__policy_word(p->at);
+        if (*p->at != '=') return specrt__policy_fail(p, "'='");
+        p->at++;
+        SPECRT__TRY(specrt__policy_value(p, &specrt__policy_options[i], &out[i]));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* The source that a word begins, with its defaults. */
+static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__policy_spec *spec,
+                                          int kind, int32_t size, specrt__policy_source **out) {
+    specrt__policy_source *source = &spec->sources[kind];
+    bool first = true;
+    for (int i = 0; i < SPECRT__POLICY_KINDS; i++) first = first && !spec->sources[i].present;
+    if (source->present) return specrt__policy_fail(p, "each source once");
+    if (!first && (kind == SPECRT__POLICY_FULL || spec->sources[SPECRT__POLICY_FULL].present))
+        return specrt__policy_fail(p, "'full' to stand alone, since it holds every token");
+    source->present = true;
+    source->size = size;
+    for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++)
+        source->options[i] = specrt__policy_options[i].value;
+    *out = source;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__policy_parse_preset(specrt__policy_parser *p,
+                                                 const specrt__policy_preset *preset,
+                                                 specrt__policy_spec *spec) {
+    specrt__policy_source *source;
+    specrt__policy_parser options = {preset->options, preset->options, p->err};
+    SPECRT__TRY(specrt__policy_begin(p, spec, preset->kind, preset->size, &source));
+    p->at += specrt__policy_word(p->at);
+    if (*p->at && *p->at != '+')
+        return specrt__policy_fail(p, "'+' or the end, since a preset takes no size or options");
+    return specrt__policy_parse_options(&options, SPECRT__POLICY_OPTIONS, source->options);
+}
+
+static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
+                                                 specrt__policy_spec *spec) {
+    specrt__policy_source *source;
+    int kind = 0;
+    for (int i = 0; i < SPECRT__POLICY_PRESETS; i++)
+        if (specrt__policy_is(p->at, specrt__policy_presets[i].name))
+            return specrt__policy_parse_preset(p, &specrt__policy_presets[i], spec);
+    while (kind < SPECRT__POLICY_KINDS &&
+           !specrt__policy_is(p->at, specrt__policy_kinds[kind].name))
+        kind++;
+    if (kind == SPECRT__POLICY_KINDS)
+        return specrt__policy_fail(p, "full, static, window, frspec, vocabtrim, microspec or "
+                                      "microspec-paper");
+    SPECRT__TRY(specrt__policy_begin(p, spec, kind, specrt__policy_kinds[kind].size, &source));
+    p->at += specrt__policy_word(p->at);
+    if (*p->at == ':' && specrt__policy_kinds[kind].has_size) {
+        p->at++;
+        SPECRT__TRY(specrt__policy_number(p, 1, SPECRT_MAX_VOCAB, &source->size));
+    }
+    return specrt__policy_parse_options(p, specrt__policy_kinds[kind].n_options, source->options);
+}
+
+static specrt_status specrt__policy_parse(const char *text, specrt__policy_spec *out,
+                                          specrt_error *err) {
+    specrt__policy_parser p = {text, text, err};
+    memset(out, 0, sizeof *out);
+    for (;;) {
+        SPECRT__TRY(specrt__policy_parse_source(&p, out));
+        if (!*p.at) return SPECRT_STATUS_OK;
+        if (*p.at != '+') return specrt__policy_fail(&p, "'+' or the end");
+        p.at++;
+    }
+}
+
+SPECRT_API specrt_status specrt_policy_check(const char *text, specrt_error *err) {
+    specrt__policy_spec spec;
+    return specrt__policy_parse(text, &spec, err);
+}
+
+/* --- printing --- */
+
+/* Adds to a text that has room for every policy. */
+static void specrt__policy_append(char *text, const char *a, const char *b, const char *c) {
+    size_t n = strlen(text);
+    snprintf(text + n, SPECRT__POLICY_MAX_TEXT - n, "%s%s%s", a, b, c);
+}
+
+static void specrt__policy_print(const specrt__policy_spec *spec, char *text) {
+    char number[16];
+    text[0] = '\0';
+    for (int kind = 0; kind < SPECRT__POLICY_KINDS; kind++) {
+        const specrt__policy_source *source = &spec->sources[kind];
+        if (!source->present) continue;
+        snprintf(number, sizeof number, ":%d", (int)source->size);
+        specrt__policy_append(text, text[0] ? "+" : "", specrt__policy_kinds[kind].name,
+                              source->size > 0 ? number : "");
+        for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++) {
+            const specrt__policy_option *option = &specrt__policy_options[i];
+            int32_t value = source->options[i];
+            if (value == option->value) continue;
+            snprintf(number, sizeof number, "=%d", (int)value);
+            specrt__policy_append(text, "@", option->key, option->names[0] ? "=" : number);
+            if (option->names[0]) specrt__policy_append(text, option->names[value], "", "");
+        }
+    }
+}
+
+/* --- what sessions share --- */
+
+struct specrt_policy {
+    specrt_desc desc;
+    const specrt_head *head;
+    char text[SPECRT__POLICY_MAX_TEXT];
+    int32_t n_vocab, bound;
+    specrt_static *list;  /* owned; NULL where no row is packed for all */
+    int32_t *full_ids;    /* owned; NULL but for `full` over rows that are computed as stored */
+    specrt_segment fixed; /* n_rows = 0: none */
+    bool has_window;
+    specrt__window_params window;
+    const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
+    int32_t n_frequent, n_invalid;
+    int32_t n_terminators; /* that no fixed segment holds */
+    int32_t terminators[SPECRT_MAX_TERMINATORS];
+};
+
+static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt_bundle *bundle,
+                                                  int32_t n_vocab, specrt_error *err) {
+    const specrt_ident *ident = bundle ? specrt_bundle_ident(bundle) : NULL;
+    specrt_ranks ranks;
+    int32_t least = 1;
+    p->n_vocab = n_vocab;
+    if (bundle && specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) {
+        const specrt_ranks_header *h = ranks.header;
+        p->frequent = ranks.ids + h->n_forced;
+        p->n_frequent = h->n_valid - h->n_forced;
+        p->invalid = ranks.ids + h->n_valid;
+        p->n_invalid = h->n_ranked - h->n_valid;
+        least = h->n_vocab;
+    }
+    if (p->n_vocab == 0 && ident) p->n_vocab = ident->n_vocab > least ? ident->n_vocab : least;
+    if (p->n_vocab == 0) p->n_vocab = least > 1 ? least : (int32_t)p->head->desc.n_rows;
+    if (!p->frequent) p->n_frequent = p->n_vocab;
+    if (p->n_vocab < least || p->n_vocab > p->head->desc.n_rows)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "policy: n_vocab: expected %d%s to the head's %lld rows, found %d",
+                                (int)least, least > 1 ? " (the bundle's)" : "",
+                                (long long)p->head->desc.n_rows, (int)p->n_vocab);
+    return SPECRT_STATUS_OK;
+}
+
+/* All tokens: the head itself, or its rows decoded. */
+static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *err) {
+    const specrt_head_desc *head = &p->head->desc;
+    p->full_ids = (int32_t *)specrt__base_alloc(&p->desc, (size_t)p->n_vocab * sizeof(int32_t));
+    if (!p->full_ids)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
+    for (int32_t i = 0; i < p->n_vocab; i++) p->full_ids[i] = i;
+    p->fixed.rows = head->rows;
+    p->fixed.row_stride = head->row_stride;
+    p->fixed.ids = p->full_ids;
+    p->fixed.bias = head->bias;
+    p->fixed.dtype = head->dtype;
+    p->fixed.n_rows = p->n_vocab;
+    if (specrt__head_packed_dtype(p->head) == head->dtype) return SPECRT_STATUS_OK;
+    p->list = specrt__ranks_pack(p->head, p->full_ids, p->n_vocab);
+    if (!p->list)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "policy: full: out of memory for %d rows", (int)p->n_vocab);
+    p->fixed = p->list->segment;
+    return SPECRT_STATUS_OK;
+}
+
+/* 32,768 of Llama-3's 128,256 tokens, for any vocabulary. */
+static int32_t specrt__policy_published_size(const specrt_ranks_header *h) {
+    int64_t size = (int64_t)h->n_vocab * 32768 / 128256;
+    if (size < h->n_forced) size = h->n_forced;
+    return (int32_t)(size > h->n_valid ? h->n_valid : size < 1 ? 1 : size);
+}
+
+static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_bundle *bundle,
+                                                specrt__policy_source *source, specrt_error *err) {
+    specrt_ranks ranks;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "policy: static: needs a bundle with section 'ranks'; "
+                                "vocabtrim-calibrate builds it");
+    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
+    if (source->size == SPECRT__POLICY_PUBLISHED)
+        source->size = specrt__policy_published_size(ranks.header);
+    SPECRT__TRY(specrt_static_create(bundle, p->head, source->size, &p->list, err));
+    p->fixed = p->list->segment;
+    source->size = p->fixed.n_rows;
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__policy_make_window(specrt_policy *p, const specrt__policy_source *source) {
+    const int32_t *options = source->options;
+    p->has_window = true;
+    p->window.size = source->size;
+    p->window.mode = options[SPECRT__POLICY_MODE];
+    p->window.rows = options[SPECRT__POLICY_ROWS];
+    p->window.only = options[SPECRT__POLICY_ONLY];
+    p->window.kpre = options[SPECRT__POLICY_KPRE];
+    p->window.kver = options[SPECRT__POLICY_KVER];
+    p->window.emitted = options[SPECRT__POLICY_EMITTED];
+    p->window.min =
+        options[SPECRT__POLICY_MIN] < source->size ? options[SPECRT__POLICY_MIN] : source->size;
+}
+
+static bool specrt__policy_holds(const int32_t *ids, int32_t n, int32_t id) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int32_t *ids, int32_t n,
+                                                    specrt_error *err) {
+    for (int32_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= p->n_vocab)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "policy: terminator: expected a token from 0 to %d, found %d",
+                                    (int)p->n_vocab - 1, (int)ids[i]);
+        if (specrt__policy_holds(p->fixed.ids, p->fixed.n_rows, ids[i]) ||
+            specrt__policy_holds(p->terminators, p->n_terminators, ids[i]))
+            continue;
+        if (p->n_terminators == SPECRT_MAX_TERMINATORS)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "policy: terminators: expected at most %d, found more",
+                                    SPECRT_MAX_TERMINATORS);
+        p->terminators[p->n_terminators++] = ids[i];
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *bundle,
+                                         const specrt_policy_desc *desc, specrt_error *err) {
+    specrt__policy_spec spec;
+    specrt_ranks ranks;
+    SPECRT__TRY(specrt__policy_parse(desc->text ? desc->text : "microspec", &spec, err));
+    SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
+    if (spec.sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
+    if (spec.sources[SPECRT__POLICY_STATIC].present)
+        SPECRT__TRY(
+            specrt__policy_make_static(p, bundle, &spec.sources[SPECRT__POLICY_STATIC], err));
+    if (spec.sources[SPECRT__POLICY_WINDOW].present)
+        specrt__policy_make_window(p, &spec.sources[SPECRT__POLICY_WINDOW]);
+    if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
+        SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
+    SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
+    int64_t bound = (int64_t)p->fixed.n_rows + p->window.size + p->n_terminators;
+    p->bound = bound < p->n_vocab ? (int32_t)bound : p->n_vocab;
+    specrt__policy_print(&spec, p->text);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
+                                              const specrt_policy_desc *desc, specrt_policy **out,
+                                              specrt_error *err) {
+    specrt_policy_desc defaults;
+    memset(&defaults, 0, sizeof defaults);
+    *out = NULL;
+    specrt_policy *p =
+        (specrt_policy *)specrt__base_alloc(&head->compute.desc, sizeof(specrt_policy));
+    if (!p) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
+    memset(p, 0, sizeof *p);
+    p->desc = head->compute.desc;
+    p->head = head;
+    specrt_status status = specrt__policy_make(p, bundle, desc ? desc : &defaults, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = p;
+    else
+        specrt_policy_close(p);
+    return status;
+}
+
+SPECRT_API void specrt_policy_close(specrt_policy *policy) {
+    if (!policy) return;
+    specrt_desc desc = policy->desc;
+    specrt_static_close(policy->list);
+    specrt__base_free(&desc, policy->full_ids);
+    specrt__base_free(&desc, policy);
+}
+
+SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
+    return policy->text;
+}
+
+SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy) {
+    return policy->bound;
 }
 
 // >>tree (uses: base)
@@ -2926,6 +3974,228 @@ SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *v, const specrt_dra
         node = specrt__verify_child(draft, node, token);
     }
     return SPECRT_STATUS_OK;
+}
+
+// >>session (uses: base head active window policy tree verify)
+// Owns all mutable state of one sequence: membership, packed rows, window, tree, verifier, counts.
+// Refuses tokens outside the vocabulary. The shortlist of a cycle is fixed before its first draft
+// token is chosen, and changes in start and observe only.
+
+struct specrt_session {
+    specrt_desc desc;
+    const specrt_policy *policy;
+    specrt__active_pool *pool;
+    specrt__window *window; /* NULL: the policy has none */
+    specrt_tree *tree;
+    specrt_verifier *verifier;
+    specrt_active active;
+    specrt_segment segments[2]; /* fixed, packed */
+    int64_t position;           /* of the next token to emit */
+    int64_t n_copied_before;    /* by the pool, until begin */
+    specrt_session_stats stats;
+    int32_t topk;
+    int32_t *ids;    /* [topk, topk] */
+    float *logprobs; /* [topk, topk] */
+    float *logits;   /* [topk, bound] */
+};
+
+/* Marks that hold for every sequence. */
+static void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy) {
+    for (int32_t i = policy->n_vocab; i < pool->n_ids; i++)
+        specrt__active_mark(pool, i, SPECRT__ACTIVE_INVALID);
+    for (int32_t i = 0; i < policy->n_invalid; i++)
+        if (policy->invalid[i] < pool->n_ids)
+            specrt__active_mark(pool, policy->invalid[i], SPECRT__ACTIVE_INVALID);
+    for (int32_t i = 0; i < policy->fixed.n_rows; i++)
+        specrt__active_mark(pool, policy->fixed.ids[i], SPECRT__ACTIVE_FIXED);
+}
+
+static bool specrt__session_make_window(specrt_session *s, int32_t n_logits) {
+    specrt__window_params params = s->policy->window;
+    if (!s->policy->has_window) return true;
+    if (params.min < s->topk) params.min = s->topk;
+    if (params.min > s->policy->bound) params.min = s->policy->bound;
+    s->window = specrt__window_create(s->pool, &params, n_logits, &s->desc);
+    if (!s->window) return false;
+    s->window->frequent = s->policy->frequent;
+    s->window->n_frequent = s->policy->n_frequent;
+    return true;
+}
+
+static bool specrt__session_make_scratch(specrt_session *s) {
+    size_t k = (size_t)s->topk, n = k * (size_t)s->policy->bound;
+    s->logits = (float *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
+    if (!s->logits) return false;
+    s->logprobs = s->logits + n;
+    s->ids = (int32_t *)(void *)(s->logprobs + k * k);
+    return true;
+}
+
+static specrt_status specrt__session_make(specrt_session *s, const specrt_session_params *params,
+                                          specrt_error *err) {
+    const specrt_policy *policy = s->policy;
+    int32_t n_rows = (int32_t)policy->head->desc.n_rows;
+    int32_t n_logits = params->n_logits ? params->n_logits : n_rows;
+    int32_t capacity = policy->bound - policy->fixed.n_rows;
+    SPECRT__TRY(specrt_tree_create(&params->tree, &s->desc, &s->tree, err));
+    SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));
+    s->topk = specrt_tree_get_params(s->tree)->topk;
+    if (s->topk > policy->bound)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: topk: expected at most the %d rows of policy '%s', found "
+                                "%d",
+                                (int)policy->bound, policy->text, (int)s->topk);
+    s->pool = specrt__active_pool_create(policy->head, n_rows, capacity, &s->desc);
+    if (s->pool) specrt__session_mark(s->pool, policy);
+    if (!s->pool || !specrt__session_make_window(s, n_logits) || !specrt__session_make_scratch(s))
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "session: out of memory for policy '%s'", policy->text);
+    s->active.compute = &policy->head->compute;
+    s->active.segments = s->segments;
+    s->active.n_cols = policy->head->desc.n_cols;
+    specrt_session_begin(s);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
+                                               const specrt_session_params *params,
+                                               const specrt_desc *env, specrt_session **out,
+                                               specrt_error *err) {
+    specrt_session_params defaults;
+    specrt_desc desc = env ? *env : policy->desc;
+    memset(&defaults, 0, sizeof defaults);
+    *out = NULL;
+    specrt_session *s = (specrt_session *)specrt__base_alloc(&desc, sizeof(specrt_session));
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "session: out of memory");
+    memset(s, 0, sizeof *s);
+    s->desc = desc;
+    s->policy = policy;
+    specrt_status status = specrt__session_make(s, params ? params : &defaults, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = s;
+    else
+        specrt_session_close(s);
+    return status;
+}
+
+SPECRT_API void specrt_session_close(specrt_session *session) {
+    if (!session) return;
+    specrt_desc desc = session->desc;
+    specrt__window_free(session->window);
+    specrt__active_pool_free(session->pool);
+    specrt_tree_free(session->tree);
+    specrt_verifier_free(session->verifier);
+    specrt__base_free(&desc, session->logits);
+    specrt__base_free(&desc, session);
+}
+
+/* --- a sequence --- */
+
+/* Packs what the sources want now and lists the segments. */
+static void specrt__session_pack(specrt_session *s) {
+    int32_t n = 0;
+    specrt__active_sync(s->pool);
+    if (s->policy->fixed.n_rows > 0) s->segments[n++] = s->policy->fixed;
+    if (s->pool->n_rows > 0) specrt__active_segment(s->pool, &s->segments[n++]);
+    s->active.n_segments = n;
+    s->active.n_rows = s->policy->fixed.n_rows + s->pool->n_rows;
+}
+
+SPECRT_API void specrt_session_begin(specrt_session *s) {
+    specrt__active_pool_reset(s->pool);
+    if (s->window) specrt__window_reset(s->window);
+    for (int32_t i = 0; i < s->policy->n_terminators; i++)
+        specrt__active_want(s->pool, s->policy->terminators[i], SPECRT__ACTIVE_PINNED);
+    s->n_copied_before = s->pool->n_copied;
+    s->position = 0;
+    memset(&s->stats, 0, sizeof s->stats);
+    specrt__session_pack(s);
+}
+
+static bool specrt__session_tokens_ok(const specrt_session *s, const int32_t *tokens, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= s->verifier->n_vocab) return false;
+    return true;
+}
+
+SPECRT_API specrt_status specrt_session_prefill(specrt_session *s, const int32_t *tokens, int32_t n,
+                                                const specrt_rows *rows) {
+    if (n < 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
+    if (s->window) specrt__window_prefill(s->window, tokens, n, rows);
+    s->position += n;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API int32_t specrt_session_draw(specrt_session *s, const float *logits) {
+    return specrt_verifier_draw(s->verifier, logits, s->position);
+}
+
+SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) {
+    if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
+    if (s->window) specrt__window_start(s->window, token);
+    specrt__session_pack(s);
+    s->position++;
+    specrt_tree_begin(s->tree, token);
+    return SPECRT_STATUS_OK;
+}
+
+/* --- a cycle --- */
+
+SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session) {
+    return &session->active;
+}
+
+SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *hidden, int32_t n,
+                                               specrt_beam *beam) {
+    int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
+    memset(beam, 0, sizeof *beam);
+    if (n < 1 || n > s->topk) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt_active_logits(&s->active, hidden, n, s->logits));
+    SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
+    return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam);
+}
+
+SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft) {
+    specrt_tree_finish(session->tree, draft);
+}
+
+SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_draft *draft,
+                                               const float *logits, specrt_verdict *out) {
+    return specrt_verify_tree(s->verifier, draft, logits, s->position, out);
+}
+
+static bool specrt__session_cycle_ok(const specrt_session *s, const specrt_draft *draft,
+                                     const specrt_verdict *verdict) {
+    if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || verdict->n < 1 ||
+        verdict->n > SPECRT_TREE_MAX_NODES)
+        return false;
+    for (int32_t i = 0; i < verdict->n; i++)
+        if (verdict->nodes[i] < 0 || verdict->nodes[i] >= draft->n) return false;
+    return specrt__session_tokens_ok(s, draft->tokens, draft->n) &&
+           specrt__session_tokens_ok(s, verdict->tokens, verdict->n);
+}
+
+SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
+                                                const specrt_verdict *verdict,
+                                                const specrt_rows *rows) {
+    if (!specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
+    s->stats.n_cycles++;
+    s->stats.n_emitted += verdict->n;
+    s->stats.n_drafted += draft->n - 1;
+    s->stats.n_rows += s->active.n_rows;
+    for (int32_t i = 0; i < verdict->n; i++)
+        s->stats.n_covered += specrt__active_member(s->pool, verdict->tokens[i]);
+    int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */
+    if (s->window) specrt__window_observe(s->window, draft, verdict, rows);
+    specrt__session_pack(s);
+    s->position += verdict->n;
+    specrt_tree_begin(s->tree, root);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out) {
+    *out = session->stats;
+    out->n_copied = session->pool->n_copied - session->n_copied_before;
 }
 
 #endif /* SPECRT_IMPLEMENTATION */
