@@ -166,15 +166,16 @@ static int axis_ticks(const plot_axis *a, double out[MAX_TICKS]) {
     return n;
 }
 
-static void tick_text(const plot_axis *a, double value, char out[32]) {
+/* more : digits beyond those that tell the ticks apart. */
+static void tick_text(const plot_axis *a, double value, int more, char out[32]) {
     double unit = a->scale == PLOT_LOG2 ? 1024 : 1000;
     double step = linear_step(a->max - a->min, 6);
     if (a->percent) {
         int digits = step < 0.001 ? 2 : step < 0.01 ? 1 : 0;
-        snprintf(out, 32, "%.*f%%", digits, 100 * value);
+        snprintf(out, 32, "%.*f%%", digits + more, 100 * value);
     } else if (a->scale == PLOT_LINEAR) {
         int digits = step < 0.01 ? 3 : step < 0.1 ? 2 : step < 1 ? 1 : 0;
-        snprintf(out, 32, "%.*f", digits, value);
+        snprintf(out, 32, "%.*f", digits + more, value);
     } else if (value < unit) {
         snprintf(out, 32, "%g", value);
     } else {
@@ -190,7 +191,7 @@ static void draw_axes(FILE *f, const plot *p) {
     int n = axis_ticks(&p->y, ticks);
     for (int i = 0; i < n; i++) {
         double y = y_of(p, ticks[i]);
-        tick_text(&p->y, ticks[i], text);
+        tick_text(&p->y, ticks[i], 0, text);
         fprintf(f, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>", LEFT, y, RIGHT);
         fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 8, y + 4,
                 text);
@@ -198,7 +199,7 @@ static void draw_axes(FILE *f, const plot *p) {
     n = axis_ticks(&p->x, ticks);
     for (int i = 0; i < n; i++) {
         double x = x_of(p, ticks[i]);
-        tick_text(&p->x, ticks[i], text);
+        tick_text(&p->x, ticks[i], 0, text);
         fprintf(f, "<path class=\"grid\" d=\"M%.1f %dV%d\"/>", x, TOP, BOTTOM);
         fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x, BOTTOM + 19,
                 text);
@@ -227,12 +228,10 @@ static void color_text(int color, char out[24]) {
 
 static void draw_dots(FILE *f, const plot *p, const plot_series *s, const char *color) {
     char x_text[32], y_text[32];
-    plot_axis fine = p->y;
-    fine.max = fine.min + 0.1 * (fine.max - fine.min); /* one more digit than the ticks */
     for (int i = 0; i < s->n; i++) {
         if (!drawable(p, s, i)) continue;
-        tick_text(&p->x, s->x[i], x_text);
-        tick_text(&fine, s->y[i], y_text);
+        tick_text(&p->x, s->x[i], 0, x_text);
+        tick_text(&p->y, s->y[i], 2, y_text);
         fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" style=\"fill:%s\"><title>",
                 x_of(p, s->x[i]), y_of(p, s->y[i]), color);
         if (s->label) html_text(f, s->label), fputs(": ", f);

@@ -15,6 +15,7 @@
 #include "input.h"
 #include "mpi.h"
 #include "output.h"
+#include "text.h"
 
 double calibration_coverage(const calibration *run, int split) {
     return ranking_coverage(&run->ranking, split, run->size);
@@ -59,9 +60,18 @@ static void warn_of_input(const corpus_stats *stats) {
     if (stats->n_replaced)
         cli_warn("%" PRIu64 " ill-formed byte sequences were counted as U+FFFD", stats->n_replaced);
     if (stats->n_forced_cuts)
-        cli_warn("%" PRIu64 " times a text had no place to cut for 64 MiB and was cut inside a "
-                 "token, perhaps",
+        cli_warn("%" PRIu64 " times a text had no place to cut for 64 MiB and was cut, perhaps "
+                 "inside a token",
                  stats->n_forced_cuts);
+}
+
+static void tell_speed(const calibration *run, double seconds) {
+    const corpus_stats *s = &run->stats;
+    if (!run->options->common.verbose || !run->options->corpus.n) return;
+    cli_info("read %s bytes of %s files, %s bytes of text, in %.2f s (%.1f MB of text/s); "
+             "peak memory %.0f MB",
+             text_count(s->bytes_read), text_count(s->n_files), text_count(s->n_text_bytes),
+             seconds, (double)s->n_text_bytes / 1e6 / seconds, (double)cli_peak_bytes() / 1e6);
 }
 
 /* Where the corpus is smaller than the reader's steps, a split may be empty. */
@@ -129,6 +139,7 @@ static bool is_below(const calibration *run) {
 static int finish(calibration *run, char *const *names, double started, specrt_error *err) {
     const calibrate_options *o = run->options;
     warn_of_input(&run->stats);
+    tell_speed(run, cli_seconds() - started);
     if (options_counts_only(o)) {
         cli_info("%" PRIu64 " tokens in %d domains", counts_n_tokens(&run->counts),
                  run->counts.n_domains);

@@ -7,12 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include "mpi.h"
+#include "token_map.h"
 
 #define NOT_GIVEN INT64_MIN
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static int parse_table(calibrate_options *o, int argc, char **argv) {
+    char exports[160];
+    snprintf(exports, sizeof exports, "token map: %s", token_map_formats());
     const cli_option options[] = {
         {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Input"},
         {"tokenizer", 0, "T", CLI_STRING, (void *)&o->tokenizer, 0, 0,
@@ -74,8 +77,7 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
          "add count files, needs neither tokenizer nor corpus; - is stdin"},
 
         {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Output"},
-        {"export", 0, "FORMAT=FILE", CLI_STRINGS, &o->exports, 0, 0,
-         "token map: sglang-pt vllm-json text npy eagle3-pt safetensors gguf"},
+        {"export", 0, "FORMAT=FILE", CLI_STRINGS, &o->exports, 0, 0, exports},
         {"report", 0, "FILE", CLI_STRING, (void *)&o->report, 0, 0, "HTML page with the curves"},
         {0}};
     const cli_tool tool = {
