@@ -613,6 +613,11 @@ static void case_nuls(void) {
     gathered g = gather_memory("x.txt", text, sizeof text, NULL);
     CHECK_HAS(g.err.msg, "x.txt: binary data, not text");
     gather_free(&g);
+    memset(text, 'a', sizeof text);
+    for (size_t i = 0; i < sizeof text; i += 100) memcpy(text + i, "\1\0\xE3", 3); /* as in .pyc */
+    g = gather_memory("x.txt", text, sizeof text, NULL);
+    CHECK_HAS(g.err.msg, "x.txt: binary data, not text");
+    gather_free(&g);
 }
 
 /* One record of 65 MiB, between small ones. */
@@ -770,16 +775,17 @@ static void case_folder(void) {
     put_text("walk/d.bin", "1234");
     put_text("walk/e.png", "\x89PNG\r\n");
     put_text("walk/f.json", "{\"name\": \"package\"}");
-    if (symlink("..", path_of("walk/b/loop")) || symlink("b", path_of("walk/z")) ||
-        symlink("../c.txt", path_of("walk/b/a-link")))
+    if (symlink("nothing", path_of("walk/g")) || symlink("..", path_of("walk/b/loop")) ||
+        symlink("b", path_of("walk/z")) || symlink("../c.txt", path_of("walk/b/a-link")))
         CHECK(errno == EEXIST);
     gathered g = gather(top, NULL, 1);
     CHECK_INT(g.status, SPECRT_STATUS_OK);
     CHECK_STR(show(&g), "a |c |bx |by "); /* c.txt is met first through its link in b */
-    CHECK_INT(g.stats.n_skipped_files, 3);
+    CHECK_INT(g.stats.n_skipped_files, 4);
     CHECK_HAS(g.stats.skipped_examples[0], "walk/d.bin: token ids, not text");
     CHECK_HAS(g.stats.skipped_examples[1], "walk/e.png: a PNG image");
     CHECK_HAS(g.stats.skipped_examples[2], "walk/f.json:1: no known field; found name;");
+    CHECK_HAS(g.stats.skipped_examples[3], "walk/g: a link to nothing");
     gather_free(&g);
     g = gather(make_folder("empty"), NULL, 1);
     CHECK_HAS(g.err.msg, "empty: a folder without files");

@@ -173,6 +173,12 @@ static void end_file(corpus *c) {
 static specrt_status start_file(corpus *c, specrt_error *err) {
     const corpus_file *listed = &c->list.files[c->next_file];
     char refusal[512];
+    if (listed->dangling) {
+        snprintf(refusal, sizeof refusal, "%s: a link to nothing", listed->path);
+        skip_file(c, refusal);
+        c->next_file++;
+        return SPECRT_STATUS_OK;
+    }
     specrt_status status =
         file_open(listed->path, c->memory, c->n_memory, &c->options, &c->current, refusal, err);
     if (status != SPECRT_STATUS_OK) return status;

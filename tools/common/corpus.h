@@ -65,7 +65,7 @@ typedef struct corpus_stats {
     uint64_t bytes_read;      /* before unpacking; parts left to other shards count as read */
     uint64_t bytes_total;     /* sum of file sizes; 0 when a pipe is among them */
     uint64_t n_files;         /* read, or being read */
-    uint64_t n_skipped_files; /* in folders: no text, or JSON without a known field */
+    uint64_t n_skipped_files; /* in folders: no text, no known field, links to nothing */
     uint64_t n_records;       /* JSON records, text units, rows; bad ones too */
     uint64_t n_docs, n_text_bytes;
     uint64_t n_bad_records;

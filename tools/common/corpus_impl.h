@@ -77,6 +77,7 @@ typedef struct corpus_file {
     uint32_t ordinal; /* within its domain */
     bool named;       /* on the command line, not found in a folder */
     uint64_t n_bytes; /* raw; 0 for a pipe */
+    bool dangling;    /* a link to nothing, found in a folder */
 } corpus_file;
 
 typedef struct corpus_list {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 #include "npy.h"
+#include "utf8.h"
 
 static const struct {
     const char *magic;
@@ -37,19 +38,26 @@ static const struct {
     {"\xFE\xFF", 2, 0, "UTF-16 text; convert it to UTF-8"},
 };
 
-/* A NUL here and there is text; control bytes throughout, or NULs by the third byte, are not. */
-static const char *binary_reason(const char *head, size_t n) {
-    for (size_t i = 0; i < sizeof binaries / sizeof binaries[0]; i++)
-        if (n >= binaries[i].at + binaries[i].n &&
-            memcmp(head + binaries[i].at, binaries[i].magic, binaries[i].n) == 0)
-            return binaries[i].what;
+/* NULs here and there are text, and so are a few control bytes, and ill-formed UTF-8. Control bytes
+ * throughout are not, nor NULs by the third byte, nor all three together. */
+static bool is_binary(const char *head, size_t n) {
     size_t n_nul = 0, n_control = 0;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)head[i];
         n_nul += c == 0;
         n_control += c != 0 && (c < 7 || (c > 13 && c < 27) || (c > 27 && c < 32) || c == 127);
     }
-    return n_control > 8 + n / 20 || n_nul > 8 + n / 3 ? "binary data, not text" : NULL;
+    bool ill_formed = utf8_valid(head, n) + 3 < n; /* the last character may be cut */
+    return n_control > 8 + n / 20 || n_nul > 8 + n / 3 ||
+           (n_nul > 0 && ill_formed && n_control > 2 + n / 200);
+}
+
+static const char *binary_reason(const char *head, size_t n) {
+    for (size_t i = 0; i < sizeof binaries / sizeof binaries[0]; i++)
+        if (n >= binaries[i].at + binaries[i].n &&
+            memcmp(head + binaries[i].at, binaries[i].magic, binaries[i].n) == 0)
+            return binaries[i].what;
+    return is_binary(head, n) ? "binary data, not text" : NULL;
 }
 
 /* extension() : of a name without .gz or .zst, lower case not assumed; "" if none. */

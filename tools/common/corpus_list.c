@@ -75,7 +75,7 @@ specrt_status list_add(corpus_list *list, const char *path, int32_t domain, bool
     if (!copy) return no_memory(path, err);
     bool same = list->n > 0 && list->files[list->n - 1].domain == domain;
     uint32_t ordinal = same ? list->files[list->n - 1].ordinal + 1 : 0;
-    list->files[list->n++] = (corpus_file){copy, domain, ordinal, named, n_bytes};
+    list->files[list->n++] = (corpus_file){copy, domain, ordinal, named, n_bytes, false};
     return SPECRT_STATUS_OK;
 }
 
@@ -100,7 +100,13 @@ static specrt_status walk_entry(corpus_list *list, const char *path, int32_t dom
                                 inode_set *seen, specrt_error *err) {
     struct stat st;
     bool added;
-    if (stat(path, &st) != 0) return cannot("open", path, err);
+    if (stat(path, &st) != 0) {
+        if (errno != ENOENT || lstat(path, &st) != 0 || !S_ISLNK(st.st_mode))
+            return cannot("open", path, err);
+        specrt_status status = list_add(list, path, domain, false, 0, err);
+        if (status == SPECRT_STATUS_OK) list->files[list->n - 1].dangling = true;
+        return status;
+    }
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) return SPECRT_STATUS_OK;
     if (inode_add(seen, &st, &added) != SPECRT_STATUS_OK) return no_memory(path, err);
     if (!added) return SPECRT_STATUS_OK;
