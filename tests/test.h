@@ -19,39 +19,49 @@ static jmp_buf test_escape;
 
 /* CHECK goes on after a failure, REQUIRE leaves the case. Both take an optional printf-style detail. */
 #define CHECK(cond) ((cond) ? (void)0 : test_fail(__FILE__, __LINE__, #cond))
-#define REQUIRE(cond) ((cond) ? (void)0 : (test_fail(__FILE__, __LINE__, #cond), longjmp(test_escape, 1)))
-#define CHECK_INT(a, b) test_check_int(__FILE__, __LINE__, #a " == " #b, (long long)(a), (long long)(b))
+#define REQUIRE(cond)                                                                              \
+    ((cond) ? (void)0 : (test_fail(__FILE__, __LINE__, #cond), longjmp(test_escape, 1)))
+#define CHECK_INT(a, b)                                                                            \
+    test_check_int(__FILE__, __LINE__, #a " == " #b, (long long)(a), (long long)(b))
 #define CHECK_STR(a, b) test_check_str(__FILE__, __LINE__, #a " == " #b, (a), (b))
-#define CHECK_HAS(text, part) test_check_has(__FILE__, __LINE__, #text " holds " #part, (text), (part))
-#define CHECK_NEAR(a, b, tolerance) test_check_near(__FILE__, __LINE__, #a " ~ " #b, (a), (b), (tolerance))
+#define CHECK_HAS(text, part)                                                                      \
+    test_check_has(__FILE__, __LINE__, #text " holds " #part, (text), (part))
+#define CHECK_NEAR(a, b, tolerance)                                                                \
+    test_check_near(__FILE__, __LINE__, #a " ~ " #b, (a), (b), (tolerance))
 #define SKIP(reason) (test_skipped = (reason), longjmp(test_escape, 1))
 
 static inline void test_fail(const char *file, int line, const char *what) {
     if (test_failures++ < 10) fprintf(stderr, "%s:%d: failed: %s\n", file, line, what);
 }
 
-static inline void test_check_int(const char *file, int line, const char *what, long long a, long long b) {
+static inline void test_check_int(const char *file, int line, const char *what, long long a,
+                                  long long b) {
     if (a == b) return;
     if (test_failures++ < 10) fprintf(stderr, "%s:%d: %s: %lld, %lld\n", file, line, what, a, b);
 }
 
-static inline void test_check_str(const char *file, int line, const char *what, const char *a, const char *b) {
+static inline void test_check_str(const char *file, int line, const char *what, const char *a,
+                                  const char *b) {
     if (a && b && strcmp(a, b) == 0) return;
     if (test_failures++ < 10)
-        fprintf(stderr, "%s:%d: %s: \"%s\", \"%s\"\n", file, line, what, a ? a : "(null)", b ? b : "(null)");
+        fprintf(stderr, "%s:%d: %s: \"%s\", \"%s\"\n", file, line, what, a ? a : "(null)",
+                b ? b : "(null)");
 }
 
-static inline void test_check_has(const char *file, int line, const char *what, const char *text, const char *part) {
+static inline void test_check_has(const char *file, int line, const char *what, const char *text,
+                                  const char *part) {
     if (text && strstr(text, part)) return;
     if (test_failures++ < 10)
-        fprintf(stderr, "%s:%d: %s: \"%s\", \"%s\"\n", file, line, what, text ? text : "(null)", part);
+        fprintf(stderr, "%s:%d: %s: \"%s\", \"%s\"\n", file, line, what, text ? text : "(null)",
+                part);
 }
 
 static inline void test_check_near(const char *file, int line, const char *what, double a, double b,
                                    double tolerance) {
     if (fabs(a - b) <= tolerance) return;
     if (test_failures++ < 10)
-        fprintf(stderr, "%s:%d: %s: %.9g, %.9g (tolerance %g)\n", file, line, what, a, b, tolerance);
+        fprintf(stderr, "%s:%d: %s: %.9g, %.9g (tolerance %g)\n", file, line, what, a, b,
+                tolerance);
 }
 
 /* test_data() : path of a file under the optional data folder ($SPECRT_DATA, else ../shared/data);
@@ -81,24 +91,32 @@ static inline int test_main(int argc, char **argv, const test_case *cases, int n
             for (int j = 0; j < n; j++) printf("%-28s %s\n", cases[j].name, cases[j].what);
             return 0;
         }
-        if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc) filter = argv[++i];
-        else return fprintf(stderr, "usage: %s [--list] [--filter TEXT]\n", argv[0]), 2;
+        if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc)
+            filter = argv[++i];
+        else
+            return fprintf(stderr, "usage: %s [--list] [--filter TEXT]\n", argv[0]), 2;
     }
     for (int j = 0; j < n; j++) {
         if (filter && !strstr(cases[j].name, filter)) continue;
         test_failures = 0;
         test_skipped = NULL;
         test_run(cases[j].fn);
-        if (test_failures) failed++, printf("FAIL %s: %s\n", cases[j].name, cases[j].what);
-        else if (test_skipped) skipped++, printf("skipped %s: %s\n", cases[j].name, test_skipped);
-        else passed++;
+        if (test_failures)
+            failed++, printf("FAIL %s: %s\n", cases[j].name, cases[j].what);
+        else if (test_skipped)
+            skipped++, printf("skipped %s: %s\n", cases[j].name, test_skipped);
+        else
+            passed++;
     }
     const char *base = strrchr(argv[0], '/');
-    printf("%s: %d passed, %d failed, %d skipped\n", base ? base + 1 : argv[0], passed, failed, skipped);
+    printf("%s: %d passed, %d failed, %d skipped\n", base ? base + 1 : argv[0], passed, failed,
+           skipped);
     return failed ? 1 : 0;
 }
 
-#define TEST_MAIN(cases) \
-    int main(int argc, char **argv) { return test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0])); }
+#define TEST_MAIN(cases)                                                                           \
+    int main(int argc, char **argv) {                                                              \
+        return test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0]));                \
+    }
 
 #endif
