@@ -64,7 +64,7 @@ static void test_plot(void) {
     CHECK_INT(count_of(text, "<svg"), count_of(text, "</svg>"));
     CHECK_INT(count_of(text, "<text"), count_of(text, "</text>"));
     CHECK_INT(count_of(text, "<circle"), 3); /* the NaN is left out */
-    CHECK_HAS(text, "&lt;a&amp;b&gt;: 75.00% at 2k");
+    CHECK_HAS(text, "&lt;a&amp;b&gt;: 75.00% at 2048");
     CHECK_HAS(text, "T&lt;1&gt;");
     CHECK_HAS(text, "&quot;here&quot;");
     CHECK_HAS(text, "d=\"M62.0 308.0L"); /* the first point is the lower left corner */

@@ -230,7 +230,7 @@ static void draw_dots(FILE *f, const plot *p, const plot_series *s, const char *
     char x_text[32], y_text[32];
     for (int i = 0; i < s->n; i++) {
         if (!drawable(p, s, i)) continue;
-        tick_text(&p->x, s->x[i], 0, x_text);
+        snprintf(x_text, sizeof x_text, "%.15g", s->x[i]);
         tick_text(&p->y, s->y[i], 2, y_text);
         fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" style=\"fill:%s\"><title>",
                 x_of(p, s->x[i]), y_of(p, s->y[i]), color);
