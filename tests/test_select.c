@@ -181,7 +181,7 @@ static void test_sizes(void) {
     counts_free(&c);
 }
 
-/* VocabTrim's figures for Llama-3.2-3B, with the conventions docs/METHODS.md recovered from them. */
+/* VocabTrim's figures for Llama-3.2-3B; docs/METHODS.md tells the conventions behind them. */
 static void test_mbsu(void) {
     const double target = 3.2126e9, rows = 128256;
     const speed_model eagle = {.target_params = target,

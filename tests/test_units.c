@@ -1,5 +1,5 @@
-/* test_units.c : a long text that is counted in units gives the counts of the whole, under tokenizers
- * that put something before a text as under those that do not. */
+/* test_units.c : a long text that is counted in units gives the counts of the whole, under
+ * tokenizers that put something before a text as under those that do not. */
 #include "corpus.h"
 #include "test.h"
 #include "tokenizer.h"

@@ -1,5 +1,5 @@
-/* counts.c : see counts.h. A file is parsed line by line and added domain by domain, so memory holds
- * the sum and one domain of what is being read. */
+/* counts.c : see counts.h. A file is parsed line by line and added domain by domain, so memory
+ * holds the sum and one domain of what is being read. */
 #include "counts.h"
 
 #include <inttypes.h>
@@ -31,7 +31,7 @@ uint64_t counts_n_tokens(const counts *c) {
     return sum;
 }
 
-/* ---- adding ---------------------------------------------------------------------------------- */
+/* ---- adding ---- */
 
 static specrt_status no_memory(specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
@@ -115,7 +115,7 @@ static uint64_t row_sum(const counts_row *r) {
     return (uint64_t)r->id + r->n[COUNTS_CALIBRATION] + r->n[COUNTS_HOLDOUT];
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 /* Ids of one type as "1,5-9". */
 static specrt_status write_types(const counts_vocab *v, int type, out_file *out,
@@ -182,7 +182,7 @@ specrt_status counts_write(const counts *c, out_file *out, specrt_error *err) {
     return status == SPECRT_STATUS_OK ? out_write(out, text, (size_t)n, err) : status;
 }
 
-/* ---- reading: lines -------------------------------------------------------------------------- */
+/* ---- reading: lines ---- */
 
 /* A source of lines with the position for messages. */
 typedef struct reader {
@@ -241,7 +241,7 @@ static specrt_status next_line(reader *r, bool *end) {
     return *end ? SPECRT_STATUS_OK : bad(r, "the file is cut in the middle of a line");
 }
 
-/* ---- reading: fields ------------------------------------------------------------------------- */
+/* ---- reading: fields ---- */
 
 /* Cut the next field off *rest at a tab; NULL when there is none left. */
 static char *field(char **rest) {
@@ -300,7 +300,7 @@ static bool parse_types(const char *text, int type, counts_vocab *v) {
     return true;
 }
 
-/* ---- reading: one file ------------------------------------------------------------------------ */
+/* ---- reading: one file ---- */
 
 static bool has_tag(const reader *r, const char *tag) {
     size_t n = strlen(tag);
@@ -375,7 +375,7 @@ static specrt_status adopt_header(counts *c, counts *head, const reader *r) {
         return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: counted with other options; expected '%s', found '%s'",
                                 r->stream.name, c->options, head->options);
-    /* One digest may have several names (GGUF, tiktoken); the choice must not depend on the order. */
+    /* One digest may have several names (GGUF, tiktoken): choose regardless of the order. */
     if (strcmp(b->name, a->name) < 0) memcpy(a->name, b->name, sizeof a->name);
     return SPECRT_STATUS_OK;
 }

@@ -1,11 +1,11 @@
 /* counts.h : token counts by domain and split, in memory and as mergeable text files.
  *
  * Merging adds, so it is exact, commutative and associative: a file merged from shards has the same
- * bytes as one made in one go. Everything a bundle needs is in the file, so the merging machine needs
- * neither tokenizer nor corpus. Fields are separated by tabs:
+ * bytes as one made in one go. Everything a bundle needs is in the file, so the merging machine
+ * needs neither tokenizer nor corpus. Fields are separated by tabs:
  *
  *     #specrt-counts  1
- *     #tokenizer      SHA256  N_VOCAB  N_NORMAL  NAME      sha256 all zeros: ids without a tokenizer
+ *     #tokenizer      SHA256  N_VOCAB  N_NORMAL  NAME      all zeros: ids of no known tokenizer
  *     #terminators    128001,128008-128009                 ids by type, normal ones are not listed
  *     #special        128000
  *     #reserved       128002-128007
@@ -72,7 +72,7 @@ void counts_free(counts *c);
 specrt_status counts_add(counts *c, const counts_domain *delta, specrt_error *err);
 
 /* counts_read() : add a count file ("-": stdin). The first one read into an all-zero `c` gives it
- * vocabulary and options; what comes later must agree. After an error `c` is good for counts_free only. */
+ * vocabulary and options; what comes later must agree. After an error only counts_free is good. */
 specrt_status counts_read(counts *c, const char *path, specrt_error *err);
 /* counts_read_memory() : the same over bytes; `name` stands for the path. */
 specrt_status counts_read_memory(counts *c, const void *bytes, size_t n, const char *name,

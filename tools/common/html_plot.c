@@ -65,7 +65,7 @@ static const char style[] =
     ".facts span{color:var(--soft);font-size:13px}\n"
     ".note{color:var(--soft);font-size:13px;max-width:80em}\n";
 
-/* ---- pages ------------------------------------------------------------------------------------- */
+/* ---- pages ---- */
 
 void html_text(FILE *f, const char *text) {
     for (; *text; text++) {
@@ -96,7 +96,7 @@ void html_end(FILE *f) {
     fputs("</main>\n</html>\n", f);
 }
 
-/* ---- axes -------------------------------------------------------------------------------------- */
+/* ---- axes ---- */
 
 static double to_scale(plot_scale scale, double value) {
     switch (scale) {
@@ -217,7 +217,7 @@ static void draw_axes(FILE *f, const plot *p) {
     fputs("</text>\n", f);
 }
 
-/* ---- curves ------------------------------------------------------------------------------------ */
+/* ---- curves ---- */
 
 static void color_text(int color, char out[24]) {
     if (color < 0)

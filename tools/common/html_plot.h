@@ -1,5 +1,6 @@
-/* html_plot.h : self-contained HTML pages with line plots as inline SVG. No script, no external file;
- * light or dark by the reader's preference. Write errors stay in the FILE: check ferror at the end. */
+/* html_plot.h : self-contained HTML pages with line plots as inline SVG. No script, no external
+ * file; light or dark by the reader's preference. Write errors stay in the FILE: check ferror at
+ * the end. */
 #ifndef HTML_PLOT_H
 #define HTML_PLOT_H
 

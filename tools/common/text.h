@@ -8,8 +8,8 @@
 /* text_count() : "6,787,530", in one of several static buffers by turns (enough for one printf). */
 const char *text_count(uint64_t n);
 
-/* text_token() : a token's bytes as one visible line of UTF-8: spaces as U+2423, controls and bytes that
- * are no UTF-8 as \n, \t, \xHH.
+/* text_token() : a token's bytes as one visible line of UTF-8: spaces as U+2423, controls and bytes
+ * that are no UTF-8 as \n, \t, \xHH.
  *   out : at least 5 * n + 1 bytes */
 void text_token(const uint8_t *bytes, size_t n, char *out);
 

@@ -1,5 +1,5 @@
-/* calibrate.h : what the files of vocabtrim-calibrate share: the parsed command line, the state of a
- * run, and one prototype group per file. */
+/* calibrate.h : what the files of vocabtrim-calibrate share: the parsed command line, the state of
+ * a run, and one prototype group per file. */
 #ifndef CALIBRATE_H
 #define CALIBRATE_H
 
@@ -13,7 +13,7 @@
 
 enum { MAX_RATES = 64, MAX_DOMAINS = 64, DEFAULT_SIZE = 32768 };
 
-/* ---- options.c : the command line ---------------------------------------------------------------- */
+/* ---- options.c : the command line ---- */
 
 typedef struct calibrate_options {
     cli_common common;
@@ -55,12 +55,12 @@ void options_free(calibrate_options *o);
 /* options_counts_only() : a map task, which writes counts and nothing else. */
 bool options_counts_only(const calibrate_options *o);
 
-/* options_domain_names() : names of the --corpus arguments: as many trailing path components as tell
- * them apart; "stdin" for "-"; --domain, or "corpus" beyond MAX_DOMAINS.
+/* options_domain_names() : names of the --corpus arguments: as many trailing path components as
+ * tell them apart; "stdin" for "-"; --domain, or "corpus" beyond MAX_DOMAINS.
  *   out : [o->corpus.n] owned strings */
 specrt_status options_domain_names(const calibrate_options *o, char ***out, specrt_error *err);
 
-/* options_keep() : ids of --keep (a list such as 5,7-9, or a file of them), ascending and distinct. */
+/* options_keep() : ids of --keep (a list as 5,7-9, or a file of one), ascending and distinct. */
 specrt_status options_keep(const calibrate_options *o, int32_t n_vocab, int32_t **ids, int32_t *n,
                            specrt_error *err);
 
@@ -72,7 +72,7 @@ specrt_status options_weights(const calibrate_options *o, const counts *c, char 
 /* options_rates() : --accept-rate into m->rates. */
 specrt_status options_rates(const calibrate_options *o, speed_model *m, specrt_error *err);
 
-/* ---- count.c : corpus to counts, on all threads --------------------------------------------------- */
+/* ---- count.c : corpus to counts, on all threads ---- */
 
 /* count_corpus() : add what the corpus holds to `c`, whose vocabulary is set.
  *   tok   : NULL: the corpus holds ids
@@ -81,7 +81,7 @@ specrt_status options_rates(const calibrate_options *o, speed_model *m, specrt_e
 specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, char *const *names,
                            counts *c, corpus_stats *stats, specrt_error *err);
 
-/* ---- what a run found, for the reports ------------------------------------------------------------ */
+/* ---- what a run found, for the reports ---- */
 
 typedef struct calibration {
     const calibrate_options *options;
@@ -104,7 +104,7 @@ typedef struct calibration {
 /* calibration_coverage() : of the chosen size; split COUNTS_HOLDOUT may be NaN. */
 double calibration_coverage(const calibration *run, int split);
 
-/* ---- report.c, report_json.c, report_html.c ------------------------------------------------------- */
+/* ---- report.c, report_json.c, report_html.c ---- */
 
 void report_table(const calibration *run, FILE *out);
 

@@ -1,7 +1,7 @@
-/* count.c : corpus to counts. Every thread pulls batches and counts into dense arrays of its own, one
- * for each split of the domain at hand, and adds them to the shared sparse counts when the domain
- * changes. So memory does not grow with the number of domains times threads, and sums, being exact, do
- * not depend on who counted what. */
+/* count.c : corpus to counts. Every thread pulls batches and counts into dense arrays of its own,
+ * one for each split of the domain at hand, and adds them to the shared sparse counts when the
+ * domain changes. So memory does not grow with the number of domains times threads, and sums, being
+ * exact, do not depend on who counted what. */
 #include "calibrate.h"
 
 #include <math.h>
@@ -84,8 +84,8 @@ static specrt_status flush(counter *w, specrt_error *err) {
     return status;
 }
 
-/* A file of ids holds BOS and terminators as the tokenizer wrote them: terminators end completions, other
- * specials are never drafted and not counted. */
+/* A file of ids holds BOS and terminators as the tokenizer wrote them: terminators end completions,
+ * other specials are never drafted and not counted. */
 static void count_ids(counter *w, const corpus_doc *doc, int split) {
     const uint8_t *types = w->job->total->vocab.types;
     for (size_t i = 0; i < doc->n_ids; i++) {

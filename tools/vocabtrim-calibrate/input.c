@@ -8,7 +8,7 @@
 #include <string.h>
 #include "mpi.h"
 
-/* ---- the vocabulary ---------------------------------------------------------------------------- */
+/* ---- the vocabulary ---- */
 
 static specrt_status vocab_allocate(counts_vocab *v, int32_t n_vocab, const char *name,
                                     specrt_error *err) {
@@ -108,7 +108,7 @@ specrt_status input_open_counts(const calibrate_options *o, tokenizer **tok, cou
     return status;
 }
 
-/* ---- the model --------------------------------------------------------------------------------- */
+/* ---- the model ---- */
 
 /* A GGUF brings its own tokenizer: compare, where it can be read. */
 static specrt_status check_model_tokenizer(const char *path, const counts_vocab *v,
@@ -150,7 +150,7 @@ size_t input_row_bytes(const specrt_head_desc *head) {
     }
 }
 
-/* ---- parameters for the estimate of speed -------------------------------------------------------- */
+/* ---- parameters for the estimate of speed ---- */
 
 static bool in_first_layer(const char *name) {
     static const char *const prefixes[] = {"blk.0.", "model.layers.0.", "layers.0."};

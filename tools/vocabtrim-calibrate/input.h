@@ -6,11 +6,12 @@
 
 /* input_open_counts() : the vocabulary to count in, from the tokenizer or from count files, and the
  * counts of --merge.
- *   tok : NULL when there is no text to tokenise; the caller closes it and frees c, also after errors */
+ *   tok : NULL when there is no text to tokenise
+ * The caller closes it and frees c, also after errors. */
 specrt_status input_open_counts(const calibrate_options *o, tokenizer **tok, counts *c,
                                 specrt_error *err);
 
-/* input_open_model() : --model's head, checked against the vocabulary. The caller closes the model. */
+/* input_open_model() : --model's head, checked against the vocabulary; the caller closes it. */
 specrt_status input_open_model(const calibrate_options *o, const counts_vocab *v, model *m,
                                specrt_head_desc *head, const char **name, specrt_error *err);
 

@@ -1,4 +1,4 @@
-/* vocabtrim-calibrate : from a corpus, or the target's own generations, to a ranked draft vocabulary.
+/* vocabtrim-calibrate : from a corpus, or the target's own text, to a ranked draft vocabulary.
  *
  *     corpus ─► count.c ─► counts ◄─ --merge        options.c  the command line
  *                             │                     input.c    tokenizer, count files, model
@@ -21,7 +21,7 @@ double calibration_coverage(const calibration *run, int split) {
     return ranking_coverage(&run->ranking, split, run->size);
 }
 
-/* ---- steps of a run ---------------------------------------------------------------------------- */
+/* ---- steps of a run ---- */
 
 /* Of --keep only what is no special token anyway: those are members without it. */
 static void drop_specials(calibration *run) {
@@ -116,7 +116,7 @@ static specrt_status select_and_sweep(calibration *run, char *const *names, spec
     return sweep_create(&run->ranking, &run->speed, run->size, &run->sweep, err);
 }
 
-/* ---- the run ------------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static specrt_status count(calibration *run, char *const *names, specrt_error *err) {
     const calibrate_options *o = run->options;

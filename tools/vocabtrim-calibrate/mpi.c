@@ -1,5 +1,5 @@
-/* mpi.c : see mpi.h. Counts are sparse, so they travel domain by domain up a binomial tree instead of
- * through MPI_Reduce over dense arrays. */
+/* mpi.c : see mpi.h. Counts are sparse, so they travel domain by domain up a binomial tree instead
+ * of through MPI_Reduce over dense arrays. */
 #include "mpi.h"
 
 #ifndef SPECRT_MPI

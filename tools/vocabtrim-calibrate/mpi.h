@@ -1,5 +1,5 @@
-/* mpi.h : the few things a run under mpirun does differently. Without SPECRT_MPI there is one rank and
- * every call is a no-op. */
+/* mpi.h : the few things a run under mpirun does differently. Without SPECRT_MPI there is one rank
+ * and every call is a no-op. */
 #ifndef CALIBRATE_MPI_H
 #define CALIBRATE_MPI_H
 

@@ -1,5 +1,5 @@
-/* options.c : the command line: the table, what may stand together, and the values with a grammar of
- * their own. */
+/* options.c : the command line: the table, what may stand together, and the values with a grammar
+ * of their own. */
 #include "calibrate.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 #define NOT_GIVEN INT64_MIN
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 static int parse_table(calibrate_options *o, int argc, char **argv) {
     char exports[160];
@@ -90,7 +90,7 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
     return cli_parse(&tool, argc, argv, &o->common, NULL);
 }
 
-/* ---- what may stand together ------------------------------------------------------------------- */
+/* ---- what may stand together ---- */
 
 static int choose_rule(calibrate_options *o) {
     int given = 0;
@@ -175,7 +175,7 @@ static int check_speed(const calibrate_options *o) {
     return -1;
 }
 
-/* ---- shards ------------------------------------------------------------------------------------ */
+/* ---- shards ---- */
 
 static bool env_int(const char *name, int64_t *out) {
     const char *text = name ? getenv(name) : NULL;
@@ -230,7 +230,7 @@ static int shard_from_flag(calibrate_options *o) {
 static int choose_shard(calibrate_options *o) {
     int code = -1;
     o->n_shards = 1;
-    /* A task that writes a bundle means the whole corpus; one that writes counts means its share. */
+    /* A task that writes a bundle means all of the corpus, one that writes counts its share. */
     if (o->shard)
         code = shard_from_flag(o);
     else if (mpi_n_ranks() == 1 && options_counts_only(o) && o->corpus.n)
@@ -272,7 +272,7 @@ void options_free(calibrate_options *o) {
     cli_list_free(&o->exports);
 }
 
-/* ---- names of domains --------------------------------------------------------------------------- */
+/* ---- names of domains ---- */
 
 /* The last `parts` components of a path, without slashes at either end; owned. */
 static char *tail_of(const char *path, int parts) {
@@ -332,7 +332,7 @@ specrt_status options_domain_names(const calibrate_options *o, char ***out, spec
     return SPECRT_STATUS_OK;
 }
 
-/* ---- values with a grammar ----------------------------------------------------------------------- */
+/* ---- values with a grammar ---- */
 
 static int by_id(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;

@@ -10,7 +10,7 @@
 #include "bundle_write.h"
 #include "token_map.h"
 
-/* ---- before counting --------------------------------------------------------------------------- */
+/* ---- before counting ---- */
 
 /* The format is what stands before the first '='. */
 static const char *export_path(const char *item, char format[32]) {
@@ -81,7 +81,7 @@ specrt_status output_check_ident(const calibration *run, specrt_error *err) {
     return status;
 }
 
-/* ---- files that are written aside and renamed at the end ------------------------------------------ */
+/* ---- files that are written aside and renamed at the end ---- */
 
 typedef specrt_status (*write_fn)(const calibration *run, out_file *out, specrt_error *err);
 
@@ -111,7 +111,7 @@ specrt_status output_counts(const calibration *run, specrt_error *err) {
     return commit(&out, err);
 }
 
-/* ---- the bundle and the token maps ------------------------------------------------------------------ */
+/* ---- the bundle and the token maps ---- */
 
 static specrt_status write_bundle(const calibration *run, const char *provenance,
                                   specrt_error *err) {
@@ -146,7 +146,7 @@ static specrt_status write_exports(const calibration *run, specrt_error *err) {
     return status;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 /* Which of the outputs did not exist before, so that they may be removed after a failure. */
 typedef struct created {

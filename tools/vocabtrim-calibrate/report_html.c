@@ -11,7 +11,7 @@
 
 enum { CURVE_POINTS = 96, TOKENS_SHOWN = 60, MAX_TOKEN = 128 };
 
-/* ---- figures ----------------------------------------------------------------------------------- */
+/* ---- figures ---- */
 
 /* Ascending sizes, evenly spaced on a log axis, from the first that may be one to the last. */
 static int curve_sizes(const calibration *run, int32_t sizes[CURVE_POINTS]) {
@@ -183,7 +183,7 @@ static void plot_speed(const calibration *run, FILE *f) {
     html_plot(f, &p);
 }
 
-/* ---- tables ------------------------------------------------------------------------------------ */
+/* ---- tables ---- */
 
 static void cell_share(double share, FILE *f) {
     if (isnan(share))

@@ -1,12 +1,12 @@
-/* report_json.c : the --json object and the bundle's provenance, which share most of their content. The
- * provenance leaves out what differs from run to run: seconds, memory, threads, shards. */
+/* report_json.c : the --json object and the bundle's provenance, which share most of their content.
+ * The provenance leaves out what differs from run to run: seconds, memory, threads, shards. */
 #include "calibrate.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "json_make.h"
 
-/* ---- shared parts ------------------------------------------------------------------------------- */
+/* ---- shared parts ---- */
 
 static json_object *tokenizer_json(const calibration *run) {
     const counts_vocab *v = &run->counts.vocab;
@@ -72,7 +72,7 @@ static json_object *common_json(const calibration *run) {
     return o;
 }
 
-/* ---- the bundle's provenance ---------------------------------------------------------------------- */
+/* ---- the bundle's provenance ---- */
 
 char *report_provenance(const calibration *run) {
     json_object *o = common_json(run);
@@ -88,7 +88,7 @@ char *report_provenance(const calibration *run) {
     return json_to_text(o);
 }
 
-/* ---- --json --------------------------------------------------------------------------------------- */
+/* ---- --json ---- */
 
 static json_object *sweep_json(const calibration *run) {
     json_object *rows = json_object_new_array();

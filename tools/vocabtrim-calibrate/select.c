@@ -42,7 +42,7 @@ select_limits select_limits_of(const counts_vocab *v, const int32_t *keep, int32
     return limits;
 }
 
-/* ---- ranking --------------------------------------------------------------------------------- */
+/* ---- ranking ---- */
 
 typedef struct entry {
     uint64_t count;
@@ -56,7 +56,7 @@ static int by_rank(const void *left, const void *right) {
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* Each domain's share is rounded by itself, so that sums are exact and their order does not matter. */
+/* Each domain's share is rounded by itself: then sums are exact and their order is free. */
 static uint64_t weighted(uint64_t n, double weight) {
     if (weight == 1) return n;
     double x = nearbyint(weight * (double)n);
@@ -155,7 +155,7 @@ void ranking_free(ranking *r) {
     *r = (ranking){0};
 }
 
-/* ---- coverage --------------------------------------------------------------------------------- */
+/* ---- coverage ---- */
 
 double ranking_coverage(const ranking *r, int split, int32_t size) {
     uint64_t all = r->covered[split][r->header.n_ranked];
@@ -189,7 +189,7 @@ void ranking_coverage_domain(const ranking *r, const counts_domain *d, int split
     }
 }
 
-/* ---- size -------------------------------------------------------------------------------------- */
+/* ---- size ---- */
 
 static specrt_status size_error(const select_limits *limits, const char *what, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,

@@ -24,16 +24,16 @@ typedef struct select_limits {
  *   keep : [n_keep] ids, ascending, distinct, in range */
 select_limits select_limits_of(const counts_vocab *v, const int32_t *keep, int32_t n_keep);
 
-/* ranking_create() : forced ids first (terminators, other specials, kept ones, each ascending), then
- * by weighted count descending, ties by lower id, then reserved placeholders. The terminators of
- * completions are counted at the highest terminator id, where chat formats add theirs.
+/* ranking_create() : forced ids first (terminators, other specials, kept ones, each ascending),
+ * then by weighted count descending, ties by lower id, then reserved placeholders. The terminators
+ * of completions are counted at the highest terminator id, where chat formats add theirs.
  *   weights : [c->n_domains], not all 0; scaled so that the smallest positive one is 1; NULL: all 1
  * @return OK or NO_MEMORY. */
 specrt_status ranking_create(const counts *c, const double *weights, const int32_t *keep,
                              int32_t n_keep, ranking *out, specrt_error *err);
 void ranking_free(ranking *r);
 
-/* ranking_coverage() : share of a split's tokens inside the first `size` ranks; NaN: it has none. */
+/* ranking_coverage() : share of a split's tokens in the first `size` ranks; NaN: it is empty. */
 double ranking_coverage(const ranking *r, int split, int32_t size);
 
 /* ranking_coverage_domain() : the same for one domain at several ascending sizes.
