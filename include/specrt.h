@@ -460,6 +460,10 @@ SPECRT_API void specrt_policy_close(specrt_policy *policy);
 /* specrt_policy_text() : in canonical form: sizes filled in, defaults left out; borrowed. */
 SPECRT_API const char *specrt_policy_text(const specrt_policy *policy);
 
+/* specrt_policy_learns() : 1 when a source learns from the target's logits at prompt positions; else they
+ * need not be computed (specrt_session_prefill's rows may be NULL). */
+SPECRT_API int specrt_policy_learns(const specrt_policy *policy);
+
 /* specrt_policy_bound() : the most rows any of its sessions ever scores. */
 SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy);
 
@@ -3613,6 +3617,10 @@ SPECRT_API void specrt_policy_close(specrt_policy *policy) {
 
 SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
     return policy->text;
+}
+
+SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
+    return policy->has_window && policy->window.kpre > 0;
 }
 
 SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy) {

@@ -1,0 +1,41 @@
+/* decode.h : one sequence decoded with a target, an EAGLE drafter and a session; what an engine that
+ * embeds specrt.h looks like. Without a drafter it decodes plainly, through the same target. */
+#ifndef DECODE_H
+#define DECODE_H
+
+#include "engine.h"
+
+/* Seconds since decoder_begin, by phase of a cycle. */
+typedef struct decode_times {
+    double prefill;
+    double draft;  /* the drafter's layer */
+    double head;   /* products with the active rows, their ranking, the tree */
+    double target; /* the target's pass over the tree */
+    double verify; /* drawing and descending */
+    double update; /* sources learning, rows packed */
+} decode_times;
+
+typedef struct decoder decoder;
+
+/* decoder_create() : all memory of a sequence.
+ *   drafter, policy : borrowed; both NULL: plain decoding
+ *   params   : trees and sampling; the sampling serves plain decoding too
+ *   n_context : positions; 0: the model's
+ * @return OK, NO_MEMORY, BAD_ARG, UNSUPPORTED for drafters with a vocabulary of their own. */
+specrt_status decoder_create(const engine_model *target, const engine_drafter *drafter,
+                             const specrt_policy *policy, const specrt_session_params *params,
+                             int32_t n_context, decoder **out, specrt_error *err);
+void decoder_free(decoder *d);
+
+/* decoder_begin() : a new sequence from its prompt, i32 [n], n >= 1.
+ * @return OK; BAD_ARG when it is empty, holds ids outside the vocabulary or fills the context. */
+specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt_error *err);
+
+/* decoder_next() : the next tokens, at least one.
+ *   tokens : i32 [*n], borrowed until the next call; *n = 0 once the context is full */
+specrt_status decoder_next(decoder *d, const int32_t **tokens, int32_t *n);
+
+const decode_times *decoder_times(const decoder *d);
+const specrt_session *decoder_session(const decoder *d); /* NULL when plain */
+
+#endif
