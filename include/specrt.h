@@ -617,6 +617,7 @@ typedef struct specrt_session_stats {
     int64_t n_drafted; /* nodes of the trees, roots excluded */
     int64_t n_rows;    /* of the shortlists drafted from; mean active rows: n_rows / n_cycles */
     int64_t n_copied;  /* rows read from the head to be packed */
+    int64_t n_by_length[SPECRT_TREE_MAX_NODES + 1]; /* cycles that emitted this many tokens */
 } specrt_session_stats;
 
 /* specrt_session_create() : everything a sequence needs; the other calls never allocate.
@@ -4191,6 +4192,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
     s->stats.n_emitted += verdict->n;
     s->stats.n_drafted += draft->n - 1;
     s->stats.n_rows += s->active.n_rows;
+    s->stats.n_by_length[verdict->n]++;
     for (int32_t i = 0; i < verdict->n; i++)
         s->stats.n_covered += specrt__active_member(s->pool, verdict->tokens[i]);
     int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */

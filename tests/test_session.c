@@ -257,6 +257,14 @@ static void test_stats(void) {
     CHECK_INT(a.stats.n_copied, 0);
     CHECK(a.stats.n_drafted <= 19 * a.stats.n_cycles && a.stats.n_drafted > 0);
     CHECK(a.stats.n_emitted > 2 * a.stats.n_cycles);
+    int64_t n_cycles = 0, n_emitted = 0;
+    for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) {
+        n_cycles += a.stats.n_by_length[i];
+        n_emitted += i * a.stats.n_by_length[i];
+    }
+    CHECK_INT(n_cycles, a.stats.n_cycles);
+    CHECK_INT(n_emitted, a.stats.n_emitted);
+    CHECK_INT(a.stats.n_by_length[0], 0);
     CHECK(b.stats.n_covered > c.stats.n_covered);
     CHECK(b.stats.n_emitted * c.stats.n_cycles > c.stats.n_emitted * b.stats.n_cycles);
     CHECK(b.stats.n_rows <= 61 * b.stats.n_cycles);
