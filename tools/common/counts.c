@@ -9,7 +9,7 @@
 
 enum {
     READ_AHEAD = 1 << 16,
-    MAX_LINE = 1 << 27, /* an id list of the largest vocabulary in the worst order */
+    MAX_LINE = 1 << 25, /* an id list of the largest vocabulary in the worst order */
 };
 
 static const char *const type_tags[] = {"", "#terminators", "#special", "#reserved"};

@@ -24,7 +24,7 @@
 #include "specrt.h"
 
 enum { COUNTS_CALIBRATION, COUNTS_HOLDOUT, COUNTS_SPLITS };
-enum { COUNTS_MAX_VOCAB = 1 << 24, COUNTS_MAX_DOMAINS = 4096 };
+enum { COUNTS_MAX_VOCAB = 1 << 21, COUNTS_MAX_DOMAINS = 4096 };
 
 typedef enum counts_type {
     COUNTS_NORMAL,

@@ -1,0 +1,33 @@
+# Domains: named by what tells the arguments apart, one when there are very many, or as asked for.
+. "$CLI_TESTS/lib.bash"
+run() { accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --holdout 0 --counts-out c -f "$@"; }
+names() { grep '^#domain' c | cut -f 8 | tr '\n' '|'; }
+mkdir -p a/x b/x
+ids a/x/1.bin 1 2 3
+ids b/x/1.bin 2 3 4
+ids 2.bin 3 4 5
+run --corpus a/x/1.bin b/x/1.bin 2.bin
+[ "$(names)" = "2.bin|a/x/1.bin|b/x/1.bin|" ] || fail "names: $(names)"
+run --corpus "$PWD/a/" ./b//
+[ "$(names)" = "a|b|" ] || fail "names: $(names)"
+run --corpus 2.bin 2.bin # twice the same is one domain, counted twice
+[ "$(names)" = "2.bin|" ] && grep -q "^3	2	0$" c || fail "twice: $(cat c)"
+run --corpus a b --domain "my text"
+[ "$(names)" = "my text|" ] || fail "names: $(names)"
+odd=$'tab\there.bin'
+cp 2.bin "$odd"
+run --corpus "$odd"
+[ "$(names)" = "tab?here.bin|" ] || fail "names: $(names)"
+accepts vocabtrim-calibrate --merge c --size 3 --json
+
+for ((i = 0; i < 70; i++)); do cp 2.bin "many$i.bin"; done
+run --corpus many*.bin
+warns "*70 corpus arguments are counted as one domain*"
+[ "$(names)" = "corpus|" ] || fail "names: $(names)"
+refuses 2 "*--weights with more than 64*" vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 \
+    --corpus many*.bin --weights many1.bin:2 -o x.specb
+
+# One text cannot be of two origins.
+run --corpus 2.bin --provenance target
+accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --holdout 0 --corpus 2.bin --counts-out raw
+refuses 3 "*: raw: domain '2.bin': provenance raw, but target in what it is added to" vocabtrim-calibrate --merge c raw -o x.specb
