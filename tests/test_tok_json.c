@@ -4,6 +4,7 @@
 #include "test.h"
 #include "tok_json.h"
 #include "tok_split.h"
+#include "tok_vectors.h"
 
 #define GOLDEN "tests/golden/tokenizers"
 
@@ -280,9 +281,237 @@ static void test_regexes(void) {
         check_regex(regexes[i].regex, regexes[i].text, regexes[i].pieces);
 }
 
+/* ---- bad files ---- */
+
+static const struct {
+    const char *json, *message;
+} bad_files[] = {
+    {"{", "byte 1: not JSON: it ends too early"},
+    {"{} x", "not JSON"},
+    {"{\"a\":\\ud800}", "half a surrogate pair"},
+    {"{\"model\":{\"vocab\":{\"a\\u0000\":0}}}", "byte 21: \\u0000; expected whole characters"},
+    {"{\"model\":{\"vocab\":{\"\\udc00\":0}}}", "byte 20: half a surrogate pair"},
+    {"{}", "model is missing; expected an object"},
+    {"{\"model\":3}", "model is int; expected an object"},
+    {"{\"model\":{\"type\":\"WordPiece\"}}", "model.type is WordPiece; supported: BPE"},
+    {"{\"model\":{\"type\":\"Unigram\"}}", "model.type is Unigram; supported: BPE"},
+    {"{\"model\":{\"type\":\"WordLevel\"}}", "model.type is WordLevel; supported: BPE"},
+    {"{\"model\":{\"vocab\":[1]}}", "model.vocab is array; expected an object"},
+    {"{\"model\":{\"vocab\":{\"a\":\"0\"},\"merges\":[]}}",
+     "model.vocab.a is string; expected an id"},
+    {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", "\"a\" has id -1; expected 0 to"},
+    {"{\"model\":{\"vocab\":{\"a\":2097152},\"merges\":[]}}",
+     "has id 2097152; expected 0 to 2097151"},
+    {"{\"model\":{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "id 0 is \"b\" and another token"},
+    {"{\"model\":{\"vocab\":{\"\":0},\"merges\":[]}}", "token 0 has 0 bytes"},
+    {"{\"model\":{\"vocab\":{},\"merges\":[]}}", "no normal tokens"},
+    {"{\"model\":{\"vocab\":{\"a\":0}}}", "model.merges is missing; expected an array"},
+    {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}",
+     "model.merges[0]; expected \"a b\" or"},
+    {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a a\"]}}", "model.merges[0]; expected"},
+    {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\",1]]}}", "model.merges[0]; expected"},
+    {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}",
+     "model.merges[0]: \"b\" is no token"},
+    {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}}",
+     "model.merges[0]: \"aa\" is no token"},
+    {"{\"model\":{\"dropout\":0.1,\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "model.dropout makes tokens random"},
+    {"{\"model\":{\"continuing_subword_prefix\":\"##\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "model.continuing_subword_prefix is \"##\""},
+    {"{\"model\":{\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "model.end_of_word_suffix is \"</w>\""},
+    {"{\"model\":{\"unk_token\":\"<unk>\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "model.unk_token is \"<unk>\"; expected a token"},
+    {"{\"model\":{\"fuse_unk\":1,\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "model.fuse_unk is int; expected a boolean"},
+    {"{\"normalizer\":{\"type\":\"Lowercase\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "normalizer is Lowercase; supported: NFC"},
+    {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"b\"},"
+     "\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "normalizer.Replace is of a Regex"},
+    {"{\"pre_tokenizer\":[],\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "pre_tokenizer; expected an object"},
+    {"{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":"
+     "[]}}",
+     "pre_tokenizer is BertPreTokenizer; supported: Split"},
+    {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\"},\"model\":{\"vocab\":{"
+     "\"a\":0},\"merges\":[]}}",
+     "Split.pattern is missing"},
+    {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a\"},\"behavior\":"
+     "\"Isolated\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "uses an unclosed ("},
+    {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\p{Klingon}\"},"
+     "\"behavior\":\"Isolated\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "regex does not compile"},
+    {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?~a)\"},\"behavior\":"
+     "\"Isolated\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "a kind of (?...)"},
+    {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Odd\"},"
+     "\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "behavior is Odd; supported: Isolated"},
+    {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{"
+     "\"type\":\"Metaspace\",\"replacement\":\"\\u2581\"}]},\"model\":{\"vocab\":{\"a\":0},"
+     "\"merges\":[]}}",
+     "Metaspace is behind a step"},
+    {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},\"model\":{\"vocab\":{"
+     "\"a\":0},\"merges\":[]}}",
+     "supported: replacement U+2581"},
+    {"{\"added_tokens\":{},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "added_tokens is object; expected an array"},
+    {"{\"added_tokens\":[{\"content\":\"x\"}],\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "added_tokens[0].id is missing"},
+    {"{\"added_tokens\":[{\"id\":1}],\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "added_tokens[0].content is missing"},
+    {"{\"added_tokens\":[{\"id\":0,\"content\":\"x\"}],\"model\":{\"vocab\":{\"a\":0},\"merges\":[]"
+     "}}",
+     "id 0 is \"a\" and another token"},
+    {"{\"added_tokens\":[{\"id\":1,\"content\":\"x\",\"special\":\"yes\"}],\"model\":{\"vocab\":{"
+     "\"a\":0},\"merges\":[]}}",
+     "added_tokens[0].special is string"},
+};
+
+static tokenizer *load(const char *json, specrt_error *err) {
+    file_view view = {(const uint8_t *)json, strlen(json), false};
+    tokenizer *tok = calloc(1, sizeof *tok);
+    REQUIRE(tok);
+    tok->path = "no folder/tokenizer.json";
+    tok->unknown_id = TOK_NONE;
+    specrt_status status = tok_load_json(tok, &view, err);
+    if (!status) status = tokenizer_finish(tok, err);
+    if (!status) return tok;
+    tokenizer_close(tok);
+    return NULL;
+}
+
+static void test_bad_files(void) {
+    for (size_t i = 0; i < sizeof bad_files / sizeof bad_files[0]; i++) {
+        specrt_error err = {0};
+        tokenizer *tok = load(bad_files[i].json, &err);
+        CHECK(!tok);
+        CHECK_HAS(err.msg, "no folder/tokenizer.json: ");
+        CHECK_HAS(err.msg, bad_files[i].message);
+        CHECK(!strchr(err.msg, '\n'));
+        tokenizer_close(tok);
+    }
+}
+
+/* A real file cut anywhere, or with any byte changed, is refused or read, never worse. */
+static void test_damage(void) {
+    file_view file;
+    REQUIRE(file_map(GOLDEN "/spm_gemma.json", &file, NULL) == SPECRT_STATUS_OK);
+    char *copy = malloc(file.n + 1);
+    REQUIRE(copy);
+    for (size_t at = 0; at < file.n; at += 37) {
+        specrt_error err = {0};
+        memcpy(copy, file.bytes, file.n);
+        copy[at] = 0;
+        CHECK(!load(copy, &err));
+        copy[at] = (char)(file.bytes[at] ^ (1 << at % 8));
+        copy[file.n] = 0;
+        tokenizer_close(load(copy, &err));
+    }
+    free(copy);
+    file_unmap(&file);
+}
+
+/* ---- kinds of tokens ---- */
+
+static const char kinds[] =
+    "{\"added_tokens\":[{\"id\":3,\"content\":\"<|im_end|>\",\"special\":true},"
+    "{\"id\":4,\"content\":\"<|reserved_special_token_0|>\",\"special\":true},"
+    "{\"id\":5,\"content\":\"<tool>\",\"special\":false,\"normalized\":false},"
+    "{\"id\":9,\"content\":\"<unused12>\",\"special\":true},"
+    "{\"id\":10,\"content\":\"b\",\"special\":false},"
+    "{\"id\":11,\"content\":\"<|return|>\",\"special\":true}],"
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\xC4\xA0\":1,\"\xC4\xA0"
+    "a\":2,\"\xE6\xBC\xA2\":6},\"merges\":[\"\xC4\xA0 a\"]}}";
+
+static void check_terminators(const tokenizer *tok, const char *expected) {
+    char line[100] = "", *end = line;
+    int32_t n;
+    const int32_t *ids = tokenizer_terminators(tok, &n);
+    for (int32_t i = 0; i < n; i++) end += sprintf(end, " %d", ids[i]);
+    CHECK_STR(line, expected);
+}
+
+static void test_kinds(void) {
+    static const token_type types[] = {
+        TOKEN_NORMAL,   TOKEN_NORMAL,   TOKEN_NORMAL,   TOKEN_SPECIAL, TOKEN_RESERVED,
+        TOKEN_SPECIAL,  TOKEN_RESERVED, /* a letter outside the byte alphabet */
+        TOKEN_RESERVED, TOKEN_RESERVED, TOKEN_RESERVED, TOKEN_SPECIAL, TOKEN_SPECIAL};
+    specrt_error err = {0};
+    tokenizer *tok = load(kinds, &err);
+    REQUIRE(tok);
+    CHECK_INT(tokenizer_n_vocab(tok), 12);
+    CHECK_INT(tokenizer_n_normal(tok), 3);
+    for (int32_t id = 0; id < 12; id++) CHECK_INT(tokenizer_type(tok, id), types[id]);
+    size_t n;
+    CHECK(tokenizer_bytes(tok, 2, &n)[0] == ' ' && n == 2);
+    CHECK(!tokenizer_bytes(tok, 7, &n) && n == 0);
+    CHECK_INT(tokenizer_find(tok, "<tool>", 6), 5);
+    CHECK_STR(tokenizer_name(tok), "gpt2-style BPE (tokenizer.json)");
+    check_terminators(tok, " 3 11");
+    tok_worker *w = worker_of(tok);
+    check_ids(w, "a a<tool>b<|im_end|>a", " 0 2 5 10 0");
+    tok_worker_free(w);
+    tokenizer_close(tok);
+}
+
+/* ---- files beside it ---- */
+
+static char folder[] = "/tmp/specrt-tok-json-XXXXXX";
+
+static void write_file(const char *name, const char *text) {
+    char path[100];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    REQUIRE(out_bytes(path, true, text, strlen(text), NULL) == SPECRT_STATUS_OK);
+}
+
+static void check_beside(const char *expected) {
+    tokenizer *tok = open_tokenizer(folder);
+    check_terminators(tok, expected);
+    tokenizer_close(tok);
+}
+
+static void test_side_files(void) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "config.json",
+                                        "generation_config.json"};
+    specrt_error err = {0};
+    tokenizer *tok = NULL;
+    REQUIRE(mkdtemp(folder));
+    write_file("tokenizer.json", kinds);
+    check_beside(" 3 11");
+    write_file("tokenizer_config.json", "{\"eos_token\":\"<tool>\"}");
+    check_beside(" 3 5 11");
+    write_file("tokenizer_config.json", "{\"eos_token\":{\"content\":\"b\"}}");
+    check_beside(" 3 10 11");
+    write_file("config.json", "{\"text_config\":{\"eos_token_id\":1}}");
+    check_beside(" 1 3 10 11");
+    write_file("generation_config.json", "{\"eos_token_id\":[0,2]}");
+    check_beside(" 0 2 3 10 11");
+    write_file("generation_config.json", "{\"eos_token_id\":12}");
+    CHECK(tokenizer_open(folder, &tok, &err) == SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg,
+              "generation_config.json beside it: eos_token_id is 12; expected an id below 12");
+    write_file("generation_config.json", "{");
+    CHECK(tokenizer_open(folder, &tok, &err) == SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "/generation_config.json: byte 1: not JSON");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[100];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
 static const test_case cases[] = {
     {"golden", "ids of random texts under small tokenizers of every kind", test_golden},
     {"pre_tokenizers", "each kind and behaviour", test_pre_tokenizers},
     {"regexes", "Oniguruma's meaning, not PCRE2's", test_regexes},
+    {"bad_files", "one line naming file and field", test_bad_files},
+    {"damage", "a file cut or changed anywhere", test_damage},
+    {"kinds", "normal, special, reserved, holes, terminators", test_kinds},
+    {"side_files", "ends of text from the files beside it", test_side_files},
 };
 TEST_MAIN(cases)
