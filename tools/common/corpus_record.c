@@ -1,7 +1,7 @@
 /* corpus_record.c : one JSON record to documents. Knows the shapes corpora come in: conversations
  * (ShareGPT, OpenAI messages), an answer beside its prompt (Alpaca and kin), completions by an API,
- * and plain text. json-c puts one U+FFFD for each lone surrogate escape, which is what Python's json
- * gives after UTF-16 with errors="replace"; a repeated key takes its last value. */
+ * and plain text. json-c puts one U+FFFD for each lone surrogate escape, as Python's json gives
+ * after UTF-16 with errors="replace"; a repeated key takes its last value. */
 #include "corpus_impl.h"
 
 #include <json-c/json.h>
