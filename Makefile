@@ -34,7 +34,7 @@ FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 60
 LIB      := $(BUILD)/libcommon.a
 
-.PHONY: all tools cuda test test-cli asan ubsan tsan fuzz bench lint format install calibrate clean help
+.PHONY: all tools cuda test test-build test-cli asan ubsan tsan fuzz bench lint format install calibrate clean help
 .SECONDARY:
 
 all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -72,7 +72,9 @@ $(BUILD)/bin/%: examples/%.c include/specrt.h
 $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(LIB)
 	$(CC) $^ $(LDLIBS) $(BENCH_LIBS) -o $@
 
-test: all $(TESTS:%=$(BUILD)/tests/%) ## unit tests, compile tests, examples, command-line tests
+test-build: all $(TESTS:%=$(BUILD)/tests/%) # everything that `make test` runs
+
+test: test-build ## unit tests, compile tests, examples, command-line tests
 	@tests/run.sh $(BUILD)
 
 test-cli: tools ## the command-line tests alone

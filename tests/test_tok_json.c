@@ -22,7 +22,7 @@ static void check_case(const char *name, tok_worker *w, json_object *text, json_
         printf("%s: %s: token %zu: ", name, json_object_to_json_string(text), same);
         for (size_t i = same; i < ids.n && i < same + 8; i++) printf("%d ", ids.ids[i]);
         printf("; expected %s\n", json_object_to_json_string(expected));
-        CHECK(!"ids differ");
+        CHECK(same == n && ids.n == n);
     }
     free(ids.ids);
 }

@@ -64,8 +64,9 @@ static bool append_form(tok_normaliser *work, tok_normal_kind form, tok_text *ou
     for (size_t i = 0; i < n;) {
         int len;
         uint32_t cp = tok_decode(run + i, run + n, &len);
-        utf8proc_ssize_t parts = utf8proc_decompose_char((int32_t)cp, work->points + count,
-                                                         MAX_PARTS, form_options(form), NULL);
+        utf8proc_ssize_t parts =
+            utf8proc_decompose_char((int32_t)cp, work->points + count, MAX_PARTS,
+                                    (utf8proc_option_t)form_options(form), NULL);
         if (parts < 1 || parts > MAX_PARTS) return append(out, run, n); /* not Unicode */
         count += (size_t)parts;
         i += (size_t)len;

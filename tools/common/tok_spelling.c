@@ -112,8 +112,8 @@ specrt_status tok_add_named_terminators(tokenizer *tok, specrt_error *err) {
         "<EOT>",
         "[EOT]",
         "<end_of_utterance>",
-        "<\xEF\xBD\x9C"
-        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", /* DeepSeek's */
+        ("<\xEF\xBD\x9C"
+         "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"), /* DeepSeek's */
     };
     /* In gpt-oss <|end|> closes a message, and the turn goes on. */
     bool harmony = find_special(tok, "<|return|>") >= 0 && find_special(tok, "<|call|>") >= 0;

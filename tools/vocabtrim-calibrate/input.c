@@ -189,9 +189,9 @@ specrt_status input_speed(const calibrate_options *o, const model *m, const spec
     out->source = "as given";
     if (!head || !out->n_rates) return SPECRT_STATUS_OK;
     double d = (double)head->n_cols, layer = layer_params(m);
-    if (!out->target_params) out->target_params = (double)model_n_params(m);
-    if (!out->d_draft) out->d_draft = d;
-    if (out->draft_params) return SPECRT_STATUS_OK;
+    if (out->target_params == 0) out->target_params = (double)model_n_params(m);
+    if (out->d_draft == 0) out->d_draft = d;
+    if (out->draft_params > 0) return SPECRT_STATUS_OK;
     if (layer == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: has no first layer to size an EAGLE drafter by; give "

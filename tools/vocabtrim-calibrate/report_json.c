@@ -113,10 +113,10 @@ static json_object *speed_json(const calibration *run) {
     for (int i = 0; i < m->n_rates; i++) json_object_array_add(rates, json_real(m->rates[i]));
     json_put(o, "accept_rate", rates);
     json_put(o, "gamma", json_object_new_int(m->n_rates));
-    json_put(o, "target_params", m->target_params ? json_real(m->target_params) : NULL);
-    json_put(o, "draft_params", m->draft_params ? json_real(m->draft_params) : NULL);
-    json_put(o, "d_draft", m->d_draft ? json_real(m->d_draft) : NULL);
-    json_put(o, "params_source", m->target_params ? json_object_new_string(m->source) : NULL);
+    json_put(o, "target_params", m->target_params > 0 ? json_real(m->target_params) : NULL);
+    json_put(o, "draft_params", m->draft_params > 0 ? json_real(m->draft_params) : NULL);
+    json_put(o, "d_draft", m->d_draft > 0 ? json_real(m->d_draft) : NULL);
+    json_put(o, "params_source", m->target_params > 0 ? json_object_new_string(m->source) : NULL);
     return o;
 }
 
