@@ -25,6 +25,7 @@ refuses 2 "*--accept-rate: expected up to 64 shares*found '1.2'" none --accept-r
 refuses 2 "*--accept-rate: expected up to 64 shares*found ''" none --accept-rate 0.8, -o x.specb
 refuses 2 "*go with --accept-rate" none --target-params 1e9 -o x.specb
 refuses 2 "*without --model give all of*" none --accept-rate 0.5 --target-params 1e9 -o x.specb
+refuses 2 "*--draft-params 10: fewer than the 48 of its full head*" none --accept-rate 0.5 --target-params 1e3 --draft-params 10 --d-draft 4 -o x.specb
 refuses 2 "*--tensor goes with --model" none --tensor head -o x.specb
 refuses 2 "*--export: expected FORMAT=FILE, found 'text'" none --export text
 refuses 2 "*more than one output goes to stdout" none --json -o -

@@ -179,6 +179,28 @@ static double layer_params(const model *m) {
     return sum;
 }
 
+/* The drafter of EAGLE for a target: embedding and head of its shape, one of its layers, and a
+ * projection of two hidden states to one. */
+static specrt_status eagle_params(const model *m, const specrt_head_desc *head, double *out,
+                                  specrt_error *err) {
+    double d = (double)head->n_cols, layer = layer_params(m);
+    *out = 2 * (double)head->n_rows * d + layer + 2 * d * d;
+    if (layer > 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: has no first layer to size an EAGLE drafter by; give "
+                            "--draft-params",
+                            m->path);
+}
+
+static specrt_status check_params(const speed_model *m, specrt_error *err) {
+    double head = (double)m->n_rows * m->d_draft;
+    if (m->target_params == 0 || m->draft_params >= head) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "--draft-params %.0f: fewer than the %.0f of its full head; expected "
+                            "all parameters of the drafter",
+                            m->draft_params, head);
+}
+
 specrt_status input_speed(const calibrate_options *o, const model *m, const specrt_head_desc *head,
                           int32_t n_vocab, speed_model *out, specrt_error *err) {
     TRY(options_rates(o, out, err));
@@ -187,17 +209,13 @@ specrt_status input_speed(const calibrate_options *o, const model *m, const spec
     out->d_draft = o->d_draft;
     out->n_rows = head ? (int32_t)head->n_rows : n_vocab;
     out->source = "as given";
-    if (!head || !out->n_rates) return SPECRT_STATUS_OK;
-    double d = (double)head->n_cols, layer = layer_params(m);
-    if (out->target_params == 0) out->target_params = (double)model_n_params(m);
-    if (out->d_draft == 0) out->d_draft = d;
-    if (out->draft_params > 0) return SPECRT_STATUS_OK;
-    if (layer == 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: has no first layer to size an EAGLE drafter by; give "
-                                "--draft-params",
-                                o->model);
-    out->draft_params = 2 * (double)out->n_rows * out->d_draft + layer + 2 * d * d;
-    out->source = "an EAGLE drafter for this model: embedding, head, one layer, 2d x d projection";
-    return SPECRT_STATUS_OK;
+    if (head && out->n_rates) {
+        if (out->target_params == 0) out->target_params = (double)model_n_params(m);
+        if (out->d_draft == 0) out->d_draft = (double)head->n_cols;
+        if (out->draft_params == 0) {
+            TRY(eagle_params(m, head, &out->draft_params, err));
+            out->source = "an EAGLE drafter for it: embedding, head, one layer, projection";
+        }
+    }
+    return check_params(out, err);
 }

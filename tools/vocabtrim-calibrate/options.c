@@ -166,10 +166,10 @@ static int check_output(const calibrate_options *o) {
 }
 
 static int check_speed(const calibrate_options *o) {
-    bool any = o->target_params > 0 || o->draft_params > 0 || o->d_draft > 0;
-    if (any && !o->accept_rate)
+    int given = (o->target_params > 0) + (o->draft_params > 0) + (o->d_draft > 0);
+    if (given && !o->accept_rate)
         return cli_usage("--target-params, --draft-params and --d-draft go with --accept-rate");
-    if (any && !o->model && !(o->target_params > 0 && o->draft_params > 0 && o->d_draft > 0))
+    if (given && given < 3 && !o->model)
         return cli_usage("without --model give all of --target-params, --draft-params, --d-draft");
     if (o->tensor && !o->model) return cli_usage("--tensor goes with --model");
     return -1;
