@@ -405,6 +405,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
 typedef struct specrt_static specrt_static;
 
 /* specrt_static_create() : pack the first `size` ranks of the bundle once; share by all sessions.
+ * The bundle and the head's rows may go afterwards, the head itself must stay.
  *   size : 0 takes the calibrated size; at least the forced ids, at most n_valid
  * @return OK, BAD_ARG naming the limits, NO_MEMORY, BUNDLE_SECTION_MISSING. */
 SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const specrt_head *head,
@@ -966,7 +967,7 @@ SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, cons
 }
 
 // >>os (uses: base)
-// Owns what is asked of the operating system: read-only mappings of regular files.
+// Owns what is asked of the operating system: read-only mappings of regular files, large pages.
 // Refuses folders, pipes and devices; elsewhere than on POSIX it refuses paths altogether, and
 // bundles are opened from memory.
 
@@ -1035,6 +1036,19 @@ static void specrt__os_map_close(specrt__os_map *map) {
     /* The mapping was made read-only; munmap wants a plain pointer. */
     if (map->bytes) munmap((void *)(uintptr_t)map->bytes, map->n);
     memset(map, 0, sizeof *map);
+}
+
+/* Large pages, where the system gives them on request: more bandwidth for big heads. To be asked
+ * before the memory is first written. */
+static void specrt__os_advise_huge(void *memory, size_t n) {
+#if defined(MADV_HUGEPAGE)
+    const uintptr_t huge = (uintptr_t)2 << 20;
+    uintptr_t begin = ((uintptr_t)memory + huge - 1) / huge * huge;
+    uintptr_t end = ((uintptr_t)memory + n) / huge * huge;
+    if (begin < end) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+#else
+    (void)memory, (void)n;
+#endif
 }
 
 #endif
@@ -1685,9 +1699,9 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
 // Owns the kernels: tiles of dot products and the sum of exponentials, for every instruction set.
 // Refuses nothing; its callers checked. Rows and vectors may have any alignment.
 // The arithmetic is one definition for all formats, batches and instruction sets: a column is
-// decoded to f32 (exactly, for f32, f16, bf16 and q8_0), column j is fused into lane j % 16, and the
-// lanes are added as a tree. So a logit has the same bits whatever it is batched with. (Without a
-// fused instruction about one operation in 2^29 rounds differently.)
+// decoded to f32 (exactly, for f32, f16, bf16 and q8_0), column j is fused into lane j % 16, and
+// the lanes are added as a tree. So a logit has the same bits whatever it is batched with. (Without
+// a fused instruction about one operation in 2^29 rounds differently.)
 
 #if defined(__FAST_MATH__)
 #error                                                                                             \
@@ -1695,9 +1709,10 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
 #endif
 
 /* A tile is four rows, streamed side by side, against one or four hidden rows.
- * out: f32 [4, 1] or [4, 4] */
-typedef void specrt__simd_tile(const uint8_t *const *rows, const float *const *hidden,
-                               int64_t n_cols, float *out);
+ *   next : the four rows to fetch into the cache meanwhile
+ *   out  : f32 [4, 1] or [4, 4] */
+typedef void specrt__simd_tile(const uint8_t *const *rows, const uint8_t *const *next,
+                               const float *const *hidden, int64_t n_cols, float *out);
 
 enum {
     SPECRT__SIMD_F32,
@@ -1758,6 +1773,13 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
 #define SPECRT__SIMD_UNROLL
 #endif
 
+/* Rows of a few KB are over before the hardware has seen a stream in them. */
+#if defined(__GNUC__)
+#define SPECRT__SIMD_PREFETCH(p) __builtin_prefetch(p)
+#else
+#define SPECRT__SIMD_PREFETCH(p) (void)(p)
+#endif
+
 /* The operations of an instruction set are named after it. */
 #define SPECRT__SIMD_OP(isa, op) specrt__simd_##op##_##isa
 
@@ -1775,18 +1797,23 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
     }
 
 /* The tile of one format: tile N is named specrt__simd_<format>x<N>_<isa>. */
-#define SPECRT__SIMD_TILE(isa, target, V, format, elem_bytes, N)                                   \
+#define SPECRT__SIMD_TILE(isa, target, V, format, block_bytes, N)                                  \
     target static void specrt__simd_##format##x##N##_##isa(                                        \
-        const uint8_t *const *rows, const float *const *hidden, int64_t n_cols, float *out) {      \
+        const uint8_t *const *rows, const uint8_t *const *next, const float *const *hidden,        \
+        int64_t n_cols, float *out) {                                                              \
         V sums[4][N];                                                                              \
         SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                            \
             SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[r][h] =                           \
                 SPECRT__SIMD_OP(isa, splat)(0);                                                    \
-        for (int64_t i = 0; i < n_cols / 32; i++)                                                  \
+        for (int64_t i = 0; i < n_cols / 32; i++) {                                                \
+            SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                        \
+                SPECRT__SIMD_UNROLL for (int at = 0; at < block_bytes; at += 64)                   \
+                    SPECRT__SIMD_PREFETCH(next[r] + block_bytes * i + at);                         \
             SPECRT__SIMD_BLOCK(isa, V, format, N, rows, hidden, i)                                 \
+        }                                                                                          \
         if (n_cols % 32 != 0) {                                                                    \
             specrt__simd_tail tail;                                                                \
-            specrt__simd_pad(&tail, rows, hidden, N, n_cols, elem_bytes);                          \
+            specrt__simd_pad(&tail, rows, hidden, N, n_cols, block_bytes / 32);                    \
             SPECRT__SIMD_BLOCK(isa, V, format, N, tail.rows, tail.hidden, 0)                       \
         }                                                                                          \
         SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                            \
@@ -1794,11 +1821,12 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
                 SPECRT__SIMD_OP(isa, sum)(sums[r][h]);                                             \
     }
 
+/* Bytes of 32 columns; the formats with single columns divide them evenly. */
 #define SPECRT__SIMD_TILES(isa, target, V, N)                                                      \
-    SPECRT__SIMD_TILE(isa, target, V, f32, 4, N)                                                   \
-    SPECRT__SIMD_TILE(isa, target, V, f16, 2, N)                                                   \
-    SPECRT__SIMD_TILE(isa, target, V, bf16, 2, N)                                                  \
-    SPECRT__SIMD_TILE(isa, target, V, q8_0, 1, N)
+    SPECRT__SIMD_TILE(isa, target, V, f32, 128, N)                                                 \
+    SPECRT__SIMD_TILE(isa, target, V, f16, 64, N)                                                  \
+    SPECRT__SIMD_TILE(isa, target, V, bf16, 64, N)                                                 \
+    SPECRT__SIMD_TILE(isa, target, V, q8_0, 34, N)
 
 /* exp(x) for -87 <= x <= 0 : 2^n e^r, n = round(x / ln 2), Taylor to r^7 (5e-9 of the value).
  * Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits, for pow2 to take. */
@@ -2241,30 +2269,37 @@ struct specrt_head {
 
 /* --- products --- */
 
-/* Logits of rows [0, n_rows) for n hidden rows. Four rows at a time, each read from memory once and
- * from the cache for the rest of the batch; the last tile repeats its last row.
+/* Pointers to rows [first, first + 4), the last row standing in for those beyond it. */
+static void specrt__head_four(const specrt_segment *s, int32_t first, const uint8_t **out) {
+    for (int32_t r = 0; r < 4; r++) {
+        int32_t row = first + r < s->n_rows ? first + r : s->n_rows - 1;
+        out[r] = (const uint8_t *)s->rows + (size_t)row * s->row_stride;
+    }
+}
+
+/* Logits of rows [begin, end) for n hidden rows. Four rows at a time, each read from memory once
+ * and from the cache for the rest of the batch.
  *   logits : f32, n rows of logits_stride */
 static void specrt__head_products(const specrt__simd_kernels *kernels, const specrt_segment *s,
                                   int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
                                   int32_t n, float *logits, size_t logits_stride) {
     int format = specrt__simd_format(s->dtype);
+    const uint8_t *rows[4], *next[4];
+    const float *hiddens[4];
     float tile[16];
     for (int32_t r0 = begin; r0 < end; r0 += 4) {
-        int n_rows = end - r0 < 4 ? (int)(end - r0) : 4;
-        const uint8_t *rows[4];
-        for (int r = 0; r < 4; r++)
-            rows[r] = (const uint8_t *)s->rows +
-                      (size_t)(r0 + (r < n_rows ? r : n_rows - 1)) * s->row_stride;
-        for (int32_t h0 = 0; h0 < n;) {
-            int n_hidden = n - h0 >= 4 && kernels->tile4[format] ? 4 : 1;
-            const float *hiddens[4];
+        int n_rows = end - r0 < 4 ? (int)(end - r0) : 4, n_hidden;
+        specrt__head_four(s, r0, rows);
+        specrt__head_four(s, r0 + 4, next);
+        for (int32_t h0 = 0; h0 < n; h0 += n_hidden) {
+            n_hidden = n - h0 >= 4 && kernels->tile4[format] ? 4 : 1;
             for (int h = 0; h < n_hidden; h++) hiddens[h] = hidden + (h0 + h) * n_cols;
-            (n_hidden == 4 ? kernels->tile4 : kernels->tile1)[format](rows, hiddens, n_cols, tile);
+            specrt__simd_tile *run = (n_hidden == 4 ? kernels->tile4 : kernels->tile1)[format];
+            run(rows, h0 == 0 ? next : rows, hiddens, n_cols, tile);
             for (int r = 0; r < n_rows; r++)
                 for (int h = 0; h < n_hidden; h++)
                     logits[(size_t)(h0 + h) * logits_stride + (size_t)(r0 + r)] =
                         tile[n_hidden * r + h] + (s->bias ? s->bias[r0 + r] : 0.0f);
-            h0 += n_hidden;
         }
     }
 }
@@ -2849,7 +2884,7 @@ static void specrt__active_segment(const specrt__active_pool *p, specrt_segment 
     out->n_rows = p->n_rows;
 }
 
-// >>ranks (uses: base bundle head active)
+// >>ranks (uses: base os bundle head active)
 // Owns the static source: a prefix of the ranks, packed once and shared by all sessions.
 // Refuses sizes outside [n_forced, n_valid] and ids beyond the head. Ids are distinct, since ranks
 // were checked when the bundle was opened.
@@ -2860,21 +2895,21 @@ struct specrt_static {
     specrt_segment segment; /* rows, ids and bias stand behind this struct, in one block */
 };
 
-/* Where the arrays of a list of n rows lie in its block. */
+/* Where the arrays of a list of n rows lie in its block; rows at the next multiple of 64 in memory. */
 typedef struct specrt__ranks_layout {
-    size_t row_stride, rows, ids, bias, end;
+    size_t row_stride, ids, bias, rows, end;
 } specrt__ranks_layout;
 
 static bool specrt__ranks_lay_out(const specrt_head *head, int32_t n, specrt__ranks_layout *out) {
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    uint64_t bytes, n_extra = (uint64_t)n * (sizeof(int32_t) + sizeof(float)) + 256;
+    uint64_t bytes, n_extra = (uint64_t)n * (sizeof(int32_t) + sizeof(float)) + 4096;
     if (!specrt__base_mul(stride, (uint64_t)n, &bytes)) return false;
     if (!specrt__base_add(bytes, n_extra, &bytes) || bytes > PTRDIFF_MAX) return false;
     out->row_stride = stride;
-    out->ids = (size_t)specrt__base_align(sizeof(specrt_static), 64);
+    out->ids = sizeof(specrt_static);
     out->bias = out->ids + (size_t)n * sizeof(int32_t);
-    out->rows = (size_t)specrt__base_align(out->bias + (size_t)n * sizeof(float), 64);
-    out->end = out->rows + stride * (size_t)n;
+    out->rows = out->bias + (size_t)n * sizeof(float);
+    out->end = out->rows + 63 + stride * (size_t)n;
     return true;
 }
 
@@ -2911,8 +2946,8 @@ static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, con
     float *bias = head->desc.bias ? (float *)(void *)(block + at->bias) : NULL;
     memset(list, 0, sizeof *list);
     memcpy(own_ids, ids, (size_t)n * sizeof *ids);
-    specrt__active_packing packing = {head,           own_ids, n,   block + at->rows,
-                                      at->row_stride, bias,    NULL};
+    uint8_t *rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)(block + at->rows), 64);
+    specrt__active_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
     specrt__active_pack(&packing);
     list->desc = head->compute.desc;
     list->segment.rows = packing.rows;
@@ -2933,7 +2968,9 @@ static specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t 
     specrt__ranks_layout at;
     if (!specrt__ranks_lay_out(head, n, &at)) return NULL;
     specrt_static *list = (specrt_static *)specrt__base_alloc(&head->compute.desc, at.end);
-    if (list) specrt__ranks_fill(list, head, ids, n, &at);
+    if (!list) return NULL;
+    specrt__os_advise_huge(list, at.end);
+    specrt__ranks_fill(list, head, ids, n, &at);
     return list;
 }
 
