@@ -57,7 +57,7 @@ static void check_rows(const setup *s, const specrt_active *active, int32_t size
     CHECK_INT(active->n_rows, size);
     CHECK_INT(segment->n_rows, size);
     CHECK_INT(active->n_cols, N_COLS);
-    CHECK((uintptr_t)segment->rows % 16 == 0);
+    CHECK((uintptr_t)segment->rows % 64 == 0);
     bool copied = segment->dtype == s->desc.dtype;
     CHECK(copied || segment->dtype == SPECRT_DTYPE_F16);
     for (int32_t r = 0; r < size; r++) {
