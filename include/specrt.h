@@ -3034,10 +3034,9 @@ typedef struct specrt__window {
     int32_t *counts; /* [n_ids] */
     int32_t n_seed;  /* the best tokens at the latest prompt position */
     int32_t seed[SPECRT_LOGITS_MAX_K];
-    const int32_t *frequent; /* [n_frequent] borrowed; NULL: ascending ids, which in byte-pair
+    const int32_t *frequent;    /* [n_frequent] borrowed; NULL: ascending ids, which in byte-pair
                                 vocabularies are bytes and early merges */
-    int32_t n_frequent, n_fill;
-    int32_t *fill; /* [min] */
+    int32_t n_frequent, n_fill; /* n_fill: of the list, in use */
 } specrt__window;
 
 static void specrt__window_list_clear(specrt__window *w) {
@@ -3051,7 +3050,7 @@ static specrt__window *specrt__window_create(specrt__active_pool *pool,
     bool stream = params->mode == SPECRT__WINDOW_STREAM;
     size_t n_ids = (size_t)pool->n_ids, size = (size_t)params->size;
     size_t list = (size < n_ids ? size : n_ids) + 1;
-    size_t words = 3 * list + n_ids + (stream ? size + n_ids : 0) + (size_t)params->min;
+    size_t words = 3 * list + n_ids + (stream ? size + n_ids : 0);
     size_t bytes = sizeof(specrt__window) + words * sizeof(int32_t);
     specrt__window *w = (specrt__window *)specrt__base_alloc(desc, bytes);
     if (!w) return NULL;
@@ -3065,8 +3064,7 @@ static specrt__window *specrt__window_create(specrt__active_pool *pool,
     w->older = w->ids + list;
     w->newer = w->older + list;
     w->places = w->newer + list;
-    w->fill = w->places + n_ids;
-    w->ring = stream ? w->fill + params->min : NULL;
+    w->ring = stream ? w->places + n_ids : NULL;
     w->counts = stream ? w->ring + size : NULL;
     return w;
 }
@@ -3182,18 +3180,29 @@ static void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int
     }
 }
 
-/* Tokens by frequency make up for a short window, and give way as it grows. */
+static int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
+    return w->frequent ? w->frequent[rank] : rank;
+}
+
+/* Tokens by frequency make up for a short window, and give way as it grows: the shortest prefix of the
+ * list that reaches the least number of rows, found from the one before. */
 static void specrt__window_fill(specrt__window *w) {
-    const specrt__active_pool *pool = w->pool;
-    for (int32_t i = 0; i < w->n_fill; i++)
-        specrt__active_drop(w->pool, w->fill[i], SPECRT__ACTIVE_FILL);
-    w->n_fill = 0;
-    int32_t n_missing = w->params.min - pool->n_fixed - pool->n_wanted;
-    for (int32_t i = 0; i < w->n_frequent && w->n_fill < n_missing; i++) {
-        int32_t id = w->frequent ? w->frequent[i] : i;
-        if (specrt__active_member(pool, id) || !specrt__active_valid(pool, id)) continue;
-        specrt__active_want(w->pool, id, SPECRT__ACTIVE_FILL);
-        w->fill[w->n_fill++] = id;
+    specrt__active_pool *pool = w->pool;
+    int32_t n_wanted = w->params.min - pool->n_fixed;
+    while (w->n_fill > 0) {
+        int32_t id = specrt__window_frequent(w, w->n_fill - 1);
+        if (specrt__active_valid(pool, id)) {
+            specrt__active_drop(pool, id, SPECRT__ACTIVE_FILL);
+            if (pool->n_wanted < n_wanted) {
+                specrt__active_want(pool, id, SPECRT__ACTIVE_FILL);
+                break;
+            }
+        }
+        w->n_fill--;
+    }
+    while (w->n_fill < w->n_frequent && pool->n_wanted < n_wanted) {
+        int32_t id = specrt__window_frequent(w, w->n_fill++);
+        if (specrt__active_valid(pool, id)) specrt__active_want(pool, id, SPECRT__ACTIVE_FILL);
     }
 }
 
