@@ -1,4 +1,4 @@
-/* tok_json.c : Hugging Face tokenizer.json with a BPE model: vocabulary, merges and added tokens. */
+/* tok_json.c : Hugging Face tokenizer.json with a BPE model: vocabulary, merges, added tokens. */
 #include "tok_json.h"
 
 #include <inttypes.h>
@@ -262,8 +262,8 @@ static specrt_status add_token(loader *l, const char *text, int32_t id) {
     return set_plain(l, id, text, n, TOKEN_RESERVED);
 }
 
-/* After the added tokens, which say what some of these are. The unknown token is none of them where a
- * file forgets it, and special all the same. */
+/* After the added tokens, which say what some of these are. The unknown token is none of them where
+ * a file forgets it, and special all the same. */
 static specrt_status add_vocabulary(loader *l) {
     const char *unknown = "";
     size_t n = 0;

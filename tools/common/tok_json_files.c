@@ -30,8 +30,8 @@ static specrt_status add_id(tokenizer *tok, json_object *value, const char *file
     return tok_add_terminator(tok, (int32_t)id, err);
 }
 
-/* eos_token_id, a number or a list, of the file or of its text_config. @return whether it is there in
- * *found. */
+/* eos_token_id, a number or a list, of the file or of its text_config.
+ *   found : whether it is there */
 static specrt_status read_ids(tokenizer *tok, const char *file, bool *found, specrt_error *err) {
     json_object *root = NULL, *inner = NULL, *value = NULL;
     TRY(open_beside(tok, file, &root, err));

@@ -1,5 +1,5 @@
-/* tok_normalise.c : the steps of normalisation, and SentencePiece's spaces. NFC touches only the few
- * runs that need it. Each step writes to the one of two buffers that its text is not in. */
+/* tok_normalise.c : the steps of normalisation, and SentencePiece's spaces. NFC touches only the
+ * few runs that need it. Each step writes to the one of two buffers that its text is not in. */
 #include "tok_normalise.h"
 
 #include <stdlib.h>
@@ -46,9 +46,10 @@ static void sort_marks(const int32_t *in, size_t n, int32_t *out) {
     }
 }
 
-static int form_options(tok_normal_kind form) {
+static utf8proc_option_t form_options(tok_normal_kind form) {
     bool compatible = form == TOK_NORMAL_NFKC || form == TOK_NORMAL_NFKD;
-    return UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+    int options = UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+    return (utf8proc_option_t)options;
 }
 
 /* Append a run of text in a normal form. */

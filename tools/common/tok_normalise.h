@@ -17,8 +17,8 @@ typedef struct tok_normaliser {
     size_t points_capacity;
 } tok_normaliser;
 
-/* tok_normalise() : the tokenizer's normalisation steps, its prefix if that is always put, U+2581 as
- * a space.
+/* tok_normalise() : the tokenizer's normalisation steps, its prefix if that is always put, U+2581
+ * as a space.
  *   text, n : in: a segment; out: the same, or a view of the work space when anything changed
  * @return false when memory ran out. */
 bool tok_normalise(const tokenizer *tok, tok_normaliser *work, const uint8_t **text, size_t *n);

@@ -43,6 +43,19 @@ static bool all_hidden(const tok_raw_set *set) {
     return true;
 }
 
+static void mark_pair(tok_raw_set *set, unsigned first, unsigned second) {
+    set->pairs[first * 4 + second / 64] |= (uint64_t)1 << second % 64;
+}
+
+/* A token of one byte begins any pair with it. */
+static void mark_pairs(const tokenizer *tok, tok_raw_set *set) {
+    for (size_t i = 0; i < set->n; i++) {
+        const uint8_t *bytes = tok->pool + set->items[i].offset;
+        for (unsigned b = 0; b < 256; b++)
+            if (set->items[i].n == 1 || b == bytes[1]) mark_pair(set, bytes[0], b);
+    }
+}
+
 static void sort_set(tokenizer *tok, tok_raw_set *set) {
     if (all_hidden(set)) set->n = 0;
     if (set->n) qsort_r(set->items, set->n, sizeof *set->items, compare_raw, tok);
@@ -52,6 +65,7 @@ static void sort_set(tokenizer *tok, tok_raw_set *set) {
         while (i < set->n && tok->pool[set->items[i].offset] == b) i++;
     }
     set->begin[256] = (int32_t)i;
+    mark_pairs(tok, set);
 }
 
 /* Each normalised token in its normalised form; one that normalises to nothing is never found. */
@@ -144,8 +158,18 @@ static const tok_raw *longest_at(const tok_raw_scan *s, size_t p) {
     return NULL;
 }
 
+/* The next place from p on where a token may begin. */
+static size_t skip_others(const tok_raw_scan *s, size_t p) {
+    for (; p + 1 < s->n; p++) {
+        unsigned first = s->text[p], second = s->text[p + 1];
+        if (s->set->pairs[first * 4 + second / 64] >> second % 64 & 1) break;
+    }
+    return p;
+}
+
 int32_t tok_raw_next(tok_raw_scan *s, size_t *begin, size_t *end) {
     while (s->set->n && s->at < s->n) {
+        s->at = skip_others(s, s->at);
         const tok_raw *raw = longest_at(s, s->at);
         if (!raw) {
             s->at++;

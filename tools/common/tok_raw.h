@@ -23,7 +23,8 @@ typedef struct tok_raw {
 typedef struct tok_raw_set {
     tok_raw *items; /* [n] by first byte, longest first */
     size_t n, capacity;
-    int32_t begin[257]; /* range of items by first byte */
+    int32_t begin[257];   /* range of items by first byte */
+    uint64_t pairs[1024]; /* a bit for each two bytes that a token begins with */
 } tok_raw_set;
 
 /* tok_add_raw() : look for text [n], which stands for `id`. */

@@ -199,8 +199,7 @@ static bool put_between(tok_worker *w, const sink *to, int set, bool first, cons
         id = tok_raw_next(&scan, &begin, &end);
         if (id < 0) begin = end = n;
         bool ok = true;
-        if (begin > done && set == 0)
-            ok = put_segment(w, to, done == 0, text + done, begin - done);
+        if (begin > done && set == 0) ok = put_segment(w, to, done == 0, text + done, begin - done);
         if (begin > done && set == 1)
             ok = put_text(w, to, first && done == 0, text + done, begin - done);
         if (!ok || (id >= 0 && !put_id(to, id))) return false;
