@@ -3375,6 +3375,7 @@ static specrt_status specrt__policy_value(specrt__policy_parser *p,
 /* Any number of @key=value. */
 static specrt_status specrt__policy_parse_options(specrt__policy_parser *p, int n_options,
                                                   int32_t *out) {
+    unsigned seen = 0;
     while (*p->at == '@') {
         int i = 0;
         p->at++;
@@ -3382,6 +3383,8 @@ static specrt_status specrt__policy_parse_options(specrt__policy_parser *p, int 
         if (i == n_options)
             return specrt__policy_fail(p, n_options ? "mode, kpre, kver, rows, only, emitted or min"
                                                     : "no option for this source");
+        if (seen >> i & 1) return specrt__policy_fail(p, "each option once");
+        seen |= 1u << i;
         p->at += specrt__policy_word(p->at);
         if (*p->at != '=') return specrt__policy_fail(p, "'='");
         p->at++;
