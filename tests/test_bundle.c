@@ -1,7 +1,8 @@
 /* test_bundle.c : the container and its sections, good, damaged and hostile; and the writer.
  *
- * SPECRT_MAKE_GOLDEN=1 test_bundle --filter golden_make writes bundles/ in tests/golden and tests/golden-errors
- * anew. The files that are there must open (or be refused) for ever: add, never replace. */
+ * SPECRT_MAKE_GOLDEN=1 test_bundle --filter golden_make writes tests/golden/bundles and
+ * tests/golden-errors/bundles anew. The files that are there must open (or be refused) for ever: add,
+ * never replace. */
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 #include "fixture.h"
