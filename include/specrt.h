@@ -901,28 +901,27 @@ static void specrt__base_sha_block(uint32_t state[8], const uint8_t *block) {
         0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
         0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
         0xc67178f2};
-    uint32_t w[64], s[8];
+    uint32_t w[64];
     for (int i = 0; i < 16; i++) w[i] = specrt__base_load_be32(block + 4 * i);
     for (int i = 16; i < 64; i++) {
-        uint32_t a = w[i - 15], b = w[i - 2];
-        a = specrt__base_rotr32(a, 7) ^ specrt__base_rotr32(a, 18) ^ a >> 3;
-        b = specrt__base_rotr32(b, 17) ^ specrt__base_rotr32(b, 19) ^ b >> 10;
-        w[i] = w[i - 16] + a + w[i - 7] + b;
+        uint32_t x = w[i - 15], y = w[i - 2];
+        x = specrt__base_rotr32(x, 7) ^ specrt__base_rotr32(x, 18) ^ x >> 3;
+        y = specrt__base_rotr32(y, 17) ^ specrt__base_rotr32(y, 19) ^ y >> 10;
+        w[i] = w[i - 16] + x + w[i - 7] + y;
     }
-    memcpy(s, state, sizeof s);
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
     for (int i = 0; i < 64; i++) {
-        uint32_t e = specrt__base_rotr32(s[4], 6) ^ specrt__base_rotr32(s[4], 11) ^
-                     specrt__base_rotr32(s[4], 25);
-        uint32_t a = specrt__base_rotr32(s[0], 2) ^ specrt__base_rotr32(s[0], 13) ^
-                     specrt__base_rotr32(s[0], 22);
-        uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-        uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-        uint32_t t = s[7] + e + choice + k[i] + w[i];
-        memmove(s + 1, s, 7 * sizeof s[0]);
-        s[4] += t;
-        s[0] = t + a + majority;
+        uint32_t x =
+            specrt__base_rotr32(e, 6) ^ specrt__base_rotr32(e, 11) ^ specrt__base_rotr32(e, 25);
+        uint32_t y =
+            specrt__base_rotr32(a, 2) ^ specrt__base_rotr32(a, 13) ^ specrt__base_rotr32(a, 22);
+        uint32_t t = h + x + ((e & f) ^ (~e & g)) + k[i] + w[i];
+        h = g, g = f, f = e, e = d + t;
+        d = c, c = b, b = a, a = t + y + ((b & c) ^ (b & d) ^ (c & d));
     }
-    for (int i = 0; i < 8; i++) state[i] += s[i];
+    state[0] += a, state[1] += b, state[2] += c, state[3] += d;
+    state[4] += e, state[5] += f, state[6] += g, state[7] += h;
 }
 
 SPECRT_API void specrt_sha256_init(specrt_sha256 *sha) {
