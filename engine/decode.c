@@ -29,7 +29,7 @@ struct decoder {
     decode_times times;
 };
 
-/* ---- memory ---------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static float *rows(size_t width) {
     return (float *)malloc(ENGINE_MAX_BATCH * width * sizeof(float));
@@ -119,7 +119,7 @@ specrt_status decoder_create(const engine_model *target, const engine_drafter *d
     return status;
 }
 
-/* ---- the two models ---------------------------------------------------------------------------------- */
+/* ---- the two models -------------------------------------------------------------------------- */
 
 static double tick(double *since) {
     double now = cli_seconds(), passed = now - *since;
@@ -183,7 +183,7 @@ static specrt_status draft_tree(decoder *d, int32_t n_pairs, double *since) {
     }
 }
 
-/* ---- the prompt ---------------------------------------------------------------------------------------- */
+/* ---- the prompt ------------------------------------------------------------------------------ */
 
 static specrt_status prefill_chunk(decoder *d, const int32_t *tokens, int32_t n, bool last) {
     bool score = last || d->learns;
@@ -226,7 +226,7 @@ specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt
     return SPECRT_STATUS_OK;
 }
 
-/* ---- decoding -------------------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------ */
 
 /* One token from the logits at hand, as plain decoding draws it. */
 static specrt_status first_token(decoder *d) {

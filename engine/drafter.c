@@ -48,7 +48,7 @@ static specrt_status get_layer_matrix(const loader *l, const char *name, int64_t
     return get_matrix(l, layer_name(l, name, full), n_rows, n_cols, w);
 }
 
-/* ---- config.json -------------------------------------------------------------------------------- */
+/* ---- config.json ----------------------------------------------------------------------------- */
 
 static int32_t json_int(json_object *config, const char *key, int32_t fallback) {
     json_object *value;
@@ -91,7 +91,7 @@ static specrt_status read_config(const loader *l) {
     return SPECRT_STATUS_OK;
 }
 
-/* ---- loading ------------------------------------------------------------------------------------ */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static specrt_status load_layer(loader *l) {
     engine_drafter *d = l->d;
@@ -206,7 +206,7 @@ void engine_drafter_close(engine_drafter *d) {
     free(d);
 }
 
-/* ---- drafting ----------------------------------------------------------------------------------- */
+/* ---- drafting -------------------------------------------------------------------------------- */
 
 int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[3]) {
     int32_t n = d->target->config.n_layers;

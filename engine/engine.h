@@ -60,8 +60,8 @@ void engine_cache_truncate(engine_cache *c, int32_t n_tokens);
  *             one before it. A node's position is length + depth.
  *   hidden  : f32 [n, d_model] after the final norm; may be NULL
  *   logits  : f32 [n, n_vocab]; may be NULL
- * @return OK; BAD_ARG for n outside [1, ENGINE_MAX_BATCH], a token outside the vocabulary, a parent that is not
- * an earlier node, or nodes beyond the context or ENGINE_MAX_OPEN. Never allocates. */
+ * @return OK; BAD_ARG for n outside [1, ENGINE_MAX_BATCH], a token outside the vocabulary, a parent
+ * that is no earlier node, or nodes beyond the context or ENGINE_MAX_OPEN. Never allocates. */
 specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
                              const int32_t *parents, float *hidden, float *logits);
 

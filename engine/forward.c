@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- arithmetic of one row ---------------------------------------------------------------------- */
+/* ---- arithmetic of one row ------------------------------------------------------------------- */
 
 /* Eight partial sums, so that compilers may use vectors without changing the order. */
 static float dot(const float *a, const float *b, int32_t n) {
@@ -44,7 +44,7 @@ void engine_product(const engine_model *m, const engine_matrix *w, const float *
     specrt_active_logits(&one, x, n, out);
 }
 
-/* ---- the batch: depths, paths, positions --------------------------------------------------------- */
+/* ---- the batch: depths, paths, positions ----------------------------------------------------- */
 
 /* Number the batch after the nodes already open. @return false if that is not a forest that fits. */
 static bool lay_out(engine_cache *c, const int32_t *parents, int32_t n) {
@@ -80,7 +80,7 @@ static void prepare_rope(engine_cache *c) {
         }
 }
 
-/* ---- attention ------------------------------------------------------------------------------------ */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 static float *cache_row(const engine_cache *c, float *base, int32_t layer, int32_t kv_head,
                         int32_t slot) {
@@ -156,7 +156,7 @@ static void attend_task(void *arg, int64_t task) {
         attend(a->c, a->layer, i / n_heads, i % n_heads, scores);
 }
 
-/* ---- layers ----------------------------------------------------------------------------------------- */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 void engine_norm(const float *x, const float *weight, int32_t n, int32_t width, float epsilon,
                  float *out) {

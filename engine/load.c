@@ -20,7 +20,7 @@ static specrt_status bad(const loader *l, const char *what, const char *detail) 
     return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT, "%s: %s: %s", l->path, what, detail);
 }
 
-/* ---- metadata ----------------------------------------------------------------------------------- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static bool get_int(const loader *l, const char *key, int64_t min, int64_t max, int32_t *out) {
     char full[96];
@@ -88,7 +88,7 @@ static specrt_status read_config(loader *l) {
     return SPECRT_STATUS_OK;
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------ */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 /* "blk.3.attn_q.weight" and its bias, if any. */
 static specrt_status get_layer_matrix(const loader *l, int32_t layer, const char *name,

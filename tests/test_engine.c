@@ -8,7 +8,7 @@
 #include <json-c/json.h>
 #include <unistd.h>
 
-/* ---- a tiny random model, as a GGUF in memory and as plain doubles ---------------------------------- */
+/* ---- a tiny random model, as a GGUF in memory and as plain doubles --------------------------- */
 
 typedef struct bytes {
     unsigned char *p;
@@ -186,7 +186,7 @@ static engine_model *open_tiny(const tiny_model *m, int threads) {
     return e;
 }
 
-/* ---- the oracle: textbook attention over the whole sequence, in double ---------------------------- */
+/* ---- the oracle: textbook attention over the whole sequence, in double ----------------------- */
 
 static void mat_vec(const float *w, const double *x, int rows, int cols, const float *bias,
                     double *y) {
@@ -295,7 +295,7 @@ static void oracle(const tiny_model *m, const int32_t *tokens, int n, double *lo
     }
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static const tiny shapes[] = {
     {"llama", 2, 32, 4, 2, 8, 48, 50, true, false, false, false},
@@ -502,7 +502,7 @@ static void test_real_pair(void) {
     engine_close(e);
 }
 
-/* ---- EAGLE heads ------------------------------------------------------------------------------------ */
+/* ---- EAGLE heads ----------------------------------------------------------------------------- */
 
 static const struct {
     const char *ours, *theirs; /* names in tiny_model and in a checkpoint */

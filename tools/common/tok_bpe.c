@@ -6,22 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NO_RANK UINT32_MAX
-
-/* The merge of a pair, or NO_RANK. */
-static inline uint32_t find_merge(const tokenizer *tok, int32_t left, int32_t right) {
-    uint64_t key = tok_pair_key(left, right);
-    size_t mask = SIZE_MAX >> tok->pair_shift;
-    for (size_t i = tok_pair_slot(tok, key);; i = (i + 1) & mask) {
-        uint64_t pair = tok->pairs[i];
-        if (pair >> TOK_MERGE_BITS == key) return pair & ((1u << TOK_MERGE_BITS) - 1);
-        if (pair == TOK_PAIR_EMPTY) return NO_RANK;
-    }
-}
-
-static inline uint32_t find_rank(const tokenizer *tok, int32_t left, int32_t right) {
-    uint32_t merge = find_merge(tok, left, right);
-    return merge != NO_RANK && tok->merge_ranks ? tok->merge_ranks[merge] : merge;
+/* What orders merges: their number, unless scores tie. */
+static inline uint32_t rank_of(const tokenizer *tok, uint32_t merge) {
+    return tok->merge_ranks && merge != TOK_NO_MERGE ? tok->merge_ranks[merge] : merge;
 }
 
 /* Writes the symbols merging starts from. What has none, and nothing to stand for it, is gone before
@@ -91,106 +78,154 @@ static size_t emit(const tokenizer *tok, const uint8_t *piece, size_t n, const i
 
 /* ---- short pieces ---- */
 
-size_t tok_bpe_short(const tokenizer *tok, const uint8_t *piece, size_t n, int32_t *out) {
+/* A row of up to 64 symbols, those merged away left in place. Each symbol's pair with the next one
+ * has a candidate: rank << 6 | place, so that the least of them is the leftmost of lowest rank. */
+typedef struct row {
     int32_t symbols[TOK_SHORT_PIECE];
-    uint32_t ranks[TOK_SHORT_PIECE]; /* of the pair that begins here */
-    size_t count = first_symbols(tok, piece, n, symbols);
-    for (size_t i = 0; i + 1 < count; i++) ranks[i] = find_rank(tok, symbols[i], symbols[i + 1]);
-    while (count > 1) {
-        size_t at = 0;
-        for (size_t i = 1; i + 1 < count; i++)
-            if (ranks[i] < ranks[at]) at = i;
-        if (ranks[at] == NO_RANK) break;
-        symbols[at] = tok->merge_ids[find_merge(tok, symbols[at], symbols[at + 1])];
-        count--;
-        for (size_t i = at + 1; i < count; i++) symbols[i] = symbols[i + 1];
-        for (size_t i = at + 1; i + 1 < count; i++) ranks[i] = ranks[i + 1];
-        if (at > 0) ranks[at - 1] = find_rank(tok, symbols[at - 1], symbols[at]);
-        if (at + 1 < count) ranks[at] = find_rank(tok, symbols[at], symbols[at + 1]);
+    uint32_t candidates[TOK_SHORT_PIECE];
+    uint64_t alive; /* a bit for each symbol */
+} row;
+#define NO_CANDIDATE UINT32_MAX
+
+static inline uint32_t candidate(const tokenizer *tok, uint32_t merge, int at) {
+    return merge == TOK_NO_MERGE ? NO_CANDIDATE : rank_of(tok, merge) << 6 | (uint32_t)at;
+}
+
+static inline uint32_t pair_candidate(const tokenizer *tok, const row *r, int at, int next) {
+    return candidate(tok, tok_pair_find(tok, tok_pair_key(r->symbols[at], r->symbols[next])), at);
+}
+
+static void find_candidates(const tokenizer *tok, const uint8_t *piece, row *r, int n) {
+    for (int i = 0; i + 1 < n; i++)
+        r->candidates[i] = tok->byte_pairs
+                               ? candidate(tok, tok->byte_pairs[piece[i] << 8 | piece[i + 1]], i)
+                               : pair_candidate(tok, r, i, i + 1);
+    r->candidates[n - 1] = NO_CANDIDATE;
+}
+
+static inline uint32_t least(const uint32_t *values, int n) {
+    uint32_t a = values[0], b = NO_CANDIDATE;
+    for (int i = n & 1; i < n; i += 2) {
+        a = values[i] < a ? values[i] : a;
+        b = values[i + 1] < b ? values[i + 1] : b;
     }
-    return emit(tok, piece, n, symbols, count, out);
+    return a < b ? a : b;
 }
 
-/* ---- long pieces ---- */
-
-static bool item_less(tok_heap_item a, tok_heap_item b) {
-    return a.rank != b.rank ? a.rank < b.rank : a.at < b.at;
+/* Merge the symbol at `at` with the next one. */
+static inline void merge_short(const tokenizer *tok, row *r, uint32_t rank, int at) {
+    uint64_t right = r->alive & ~UINT64_C(1) << at; /* symbols to the right... */
+    int gone = __builtin_ctzll(right);
+    uint32_t merge = rank;
+    if (tok->merge_ranks)
+        merge = tok_pair_find(tok, tok_pair_key(r->symbols[at], r->symbols[gone]));
+    r->symbols[at] = tok->merge_ids[merge];
+    r->candidates[at] = r->candidates[gone] = NO_CANDIDATE;
+    r->alive ^= UINT64_C(1) << gone;
+    right &= right - 1; /* ...and those left of them */
+    if (right) r->candidates[at] = pair_candidate(tok, r, at, __builtin_ctzll(right));
+    uint64_t left = r->alive & ((UINT64_C(1) << at) - 1);
+    if (!left) return;
+    int before = 63 - __builtin_clzll(left);
+    r->candidates[before] = pair_candidate(tok, r, before, at);
 }
 
-static void heap_sink(tok_heap_item *heap, size_t n, size_t i) {
-    tok_heap_item item = heap[i];
+size_t tok_bpe_short(const tokenizer *tok, const uint8_t *piece, size_t n, int32_t *out) {
+    row r;
+    int count = (int)first_symbols(tok, piece, n, r.symbols), kept = 0;
+    r.alive = ~UINT64_C(0) >> (64 - count);
+    find_candidates(tok, piece, &r, count);
+    for (uint32_t top; (top = least(r.candidates, count)) != NO_CANDIDATE;)
+        merge_short(tok, &r, top >> 6, top & 63);
+    for (uint64_t alive = r.alive; alive; alive &= alive - 1)
+        r.symbols[kept++] = r.symbols[__builtin_ctzll(alive)];
+    return emit(tok, piece, n, r.symbols, (size_t)kept, out);
+}
+
+/* ---- long pieces ----
+ * Symbols form a linked list by place; n stands for none. A merged symbol keeps its left place. The
+ * heap holds rank << 32 | place of pairs, and an entry is stale when that rank is no longer its
+ * place's. */
+
+static void heap_sink(uint64_t *heap, size_t n, uint64_t item) {
+    size_t i = 0;
     for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && item_less(heap[child + 1], heap[child])) child++;
-        if (!item_less(heap[child], item)) break;
+        child += child + 1 < n && heap[child + 1] < heap[child];
+        if (heap[child] >= item) break;
         heap[i] = heap[child];
     }
     heap[i] = item;
 }
 
-static bool heap_push(tok_bpe_scratch *s, tok_heap_item item) {
+static bool heap_push(tok_bpe_scratch *s, uint64_t item) {
     if (s->n_heap == s->heap_capacity) {
         size_t capacity = s->heap_capacity + s->heap_capacity / 2 + 64;
-        tok_heap_item *heap = realloc(s->heap, capacity * sizeof *heap);
+        uint64_t *heap = realloc(s->heap, capacity * sizeof *heap);
         if (!heap) return false;
         s->heap = heap;
         s->heap_capacity = capacity;
     }
     size_t i = s->n_heap++;
-    for (; i > 0 && item_less(item, s->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        s->heap[i] = s->heap[(i - 1) / 2];
+    for (; i > 0 && item < s->heap[(i - 1) / 2]; i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
     s->heap[i] = item;
     return true;
 }
 
-static tok_heap_item heap_pop(tok_bpe_scratch *s) {
-    tok_heap_item top = s->heap[0];
-    s->heap[0] = s->heap[--s->n_heap];
-    heap_sink(s->heap, s->n_heap, 0);
+static uint64_t heap_pop(tok_bpe_scratch *s) {
+    uint64_t top = s->heap[0];
+    if (--s->n_heap) heap_sink(s->heap, s->n_heap, s->heap[s->n_heap]);
     return top;
 }
 
-/* Offer the pair that begins at symbol i, if it merges. */
+/* Rank the pair that begins at symbol i anew. */
 static bool offer(const tokenizer *tok, tok_bpe_scratch *s, uint32_t i, size_t n) {
-    if (i >= n || s->after[i] >= n) return true;
-    int32_t left = s->symbols[i], right = s->symbols[s->after[i]];
-    uint32_t rank = find_rank(tok, left, right);
-    return rank == NO_RANK || heap_push(s, (tok_heap_item){rank, i, left, right});
+    if (i >= n) return true;
+    s->ranks[i] = TOK_NO_MERGE;
+    if (s->after[i] >= n) return true;
+    uint64_t key = tok_pair_key(s->symbols[i], s->symbols[s->after[i]]);
+    uint32_t rank = rank_of(tok, tok_pair_find(tok, key));
+    s->ranks[i] = rank;
+    return rank == TOK_NO_MERGE || heap_push(s, (uint64_t)rank << 32 | i);
 }
 
 static bool reserve(tok_bpe_scratch *s, size_t n) {
     if (n <= s->capacity) return true;
-    if (n >= UINT32_MAX / 2) return false;
+    if (n >= UINT32_MAX / 4) return false;
     free(s->symbols);
     s->capacity = 0;
-    s->symbols = malloc(n * 3 * sizeof(int32_t));
+    s->symbols = malloc(n * 4 * sizeof(int32_t));
     if (!s->symbols) return false;
     s->before = (uint32_t *)(s->symbols + n);
     s->after = s->before + n;
+    s->ranks = s->after + n;
     s->capacity = n;
     return true;
 }
 
-/* Symbols in a linked list by index; n stands for none. A merged symbol stays at its left index and
- * its right index becomes dead, so a candidate is stale when its pair is no longer what it was. */
+/* Merge the symbol at `at` with the next one. */
+static bool merge_at(const tokenizer *tok, tok_bpe_scratch *s, uint32_t at, size_t n) {
+    uint32_t gone = s->after[at], merge = s->ranks[at];
+    if (tok->merge_ranks)
+        merge = tok_pair_find(tok, tok_pair_key(s->symbols[at], s->symbols[gone]));
+    s->symbols[at] = tok->merge_ids[merge];
+    s->ranks[gone] = TOK_NO_MERGE;
+    s->after[at] = s->after[gone];
+    if (s->after[at] < n) s->before[s->after[at]] = at;
+    return offer(tok, s, s->before[at], n) && offer(tok, s, at, n);
+}
+
 static bool merge_long(const tokenizer *tok, tok_bpe_scratch *s, size_t n) {
-    const int32_t dead = TOK_NONE - 1;
     s->n_heap = 0;
     for (uint32_t i = 0; i < n; i++) {
         s->before[i] = i ? i - 1 : (uint32_t)n;
         s->after[i] = i + 1;
     }
-    for (uint32_t i = 0; i + 1 < n; i++)
+    for (uint32_t i = 0; i < n; i++)
         if (!offer(tok, s, i, n)) return false;
     while (s->n_heap) {
-        tok_heap_item top = heap_pop(s);
-        uint32_t right = s->after[top.at];
-        if (s->symbols[top.at] != top.left || right >= n || s->symbols[right] != top.right)
-            continue;
-        s->symbols[top.at] = tok->merge_ids[find_merge(tok, top.left, top.right)];
-        s->symbols[right] = dead;
-        s->after[top.at] = s->after[right];
-        if (s->after[right] < n) s->before[s->after[right]] = top.at;
-        if (!offer(tok, s, s->before[top.at], n) || !offer(tok, s, top.at, n)) return false;
+        uint64_t top = heap_pop(s);
+        uint32_t at = (uint32_t)top;
+        if (s->ranks[at] == top >> 32 && !merge_at(tok, s, at, n)) return false;
     }
     return true;
 }

@@ -5,20 +5,14 @@
 #include "tokenizer_impl.h"
 
 /* Pieces up to here are merged by scanning arrays, longer ones by a heap. */
-#define TOK_SHORT_PIECE 48
-
-typedef struct tok_heap_item {
-    uint32_t rank, at;   /* the pair that begins at `at`... */
-    int32_t left, right; /* ...as long as it is this one */
-} tok_heap_item;
+#define TOK_SHORT_PIECE 64
 
 /* Work space of long pieces; zero-initialise. */
 typedef struct tok_bpe_scratch {
-    int32_t *symbols; /* of all arrays below, one allocation */
-    uint32_t *before, *after;
-    tok_heap_item *heap;
-    size_t capacity; /* symbols */
-    size_t n_heap, heap_capacity;
+    int32_t *symbols;                 /* [capacity], of one allocation with the next three */
+    uint32_t *before, *after, *ranks; /* ranks[i] of the pair that begins at i */
+    uint64_t *heap;
+    size_t capacity, n_heap, heap_capacity;
 } tok_bpe_scratch;
 
 /* tok_bpe() : the ids of a piece of 1..n bytes.

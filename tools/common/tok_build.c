@@ -120,19 +120,37 @@ specrt_status tok_add_terminator(tokenizer *tok, int32_t id, specrt_error *err) 
 
 /* ---- index: bytes -> symbol ---- */
 
-static int32_t *index_slot(const tokenizer *tok, const void *bytes, size_t n) {
-    size_t i = (size_t)specrt_hash64(bytes, n, 0) & tok->index_mask;
-    for (;; i = (i + 1) & tok->index_mask) {
-        int32_t id = tok->index[i];
-        if (id == TOK_NONE) return &tok->index[i];
-        const tok_token *token = &tok->tokens[id];
-        if (token->n == n && memcmp(tok->pool + token->offset, bytes, n) == 0)
-            return &tok->index[i];
+static bool same_bytes(const tokenizer *tok, int32_t id, const uint8_t *bytes, size_t n) {
+    return n <= TOK_KEY_BYTES || memcmp(tok->pool + tok->tokens[id].offset, bytes, n) == 0;
+}
+
+/* The slot of a key, or the empty one where it belongs. */
+static tok_index_slot *index_slot(const tokenizer *tok, tok_key key, const uint8_t *bytes,
+                                  size_t n) {
+    size_t mask = SIZE_MAX >> tok->index_shift;
+    for (size_t i = (size_t)(tok_key_hash(key) >> tok->index_shift);; i = (i + 1) & mask) {
+        tok_index_slot *slot = &tok->index[i];
+        if (slot->id == TOK_NONE) return slot;
+        if (tok_key_equal(slot->key, key) && same_bytes(tok, slot->id, bytes, n)) return slot;
     }
 }
 
+int32_t tok_find_key(const tokenizer *tok, tok_key key, const uint8_t *bytes, size_t n) {
+    return index_slot(tok, key, bytes, n)->id;
+}
+
 int32_t tok_find_symbol(const tokenizer *tok, const void *bytes, size_t n) {
-    return n && tok->index ? *index_slot(tok, bytes, n) : TOK_NONE;
+    if (n == 0 || !tok->index) return TOK_NONE;
+    return tok_find_key(tok, tok_key_make(bytes, n, n), bytes, n);
+}
+
+/* Unless another has the same bytes. */
+static void index_add(tokenizer *tok, int32_t id) {
+    const tok_token *token = &tok->tokens[id];
+    const uint8_t *bytes = tok->pool + token->offset;
+    tok_key key = tok_key_make(bytes, token->n, token->n);
+    tok_index_slot *slot = index_slot(tok, key, bytes, token->n);
+    if (slot->id == TOK_NONE) *slot = (tok_index_slot){key, id};
 }
 
 static bool is_symbol(const tokenizer *tok, int32_t id) {
@@ -142,18 +160,15 @@ static bool is_symbol(const tokenizer *tok, int32_t id) {
 }
 
 specrt_status tok_index(tokenizer *tok, specrt_error *err) {
-    size_t n_slots = 16;
-    while (n_slots < 2 * (size_t)tok->n_symbols) n_slots *= 2;
+    int bits = 4;
+    while ((size_t)1 << bits < 2 * (size_t)tok->n_symbols) bits++;
     free(tok->index);
-    tok->index = malloc(n_slots * sizeof *tok->index);
+    tok->index = malloc(((size_t)1 << bits) * sizeof *tok->index);
     if (!tok->index) return no_memory(tok, err);
-    tok->index_mask = n_slots - 1;
-    for (size_t i = 0; i < n_slots; i++) tok->index[i] = TOK_NONE;
-    for (int32_t id = 0; id < tok->n_symbols; id++) {
-        if (!is_symbol(tok, id)) continue;
-        int32_t *slot = index_slot(tok, tok->pool + tok->tokens[id].offset, tok->tokens[id].n);
-        if (*slot == TOK_NONE) *slot = id;
-    }
+    tok->index_shift = 64 - bits;
+    for (size_t i = 0; i < (size_t)1 << bits; i++) tok->index[i].id = TOK_NONE;
+    for (int32_t id = 0; id < tok->n_symbols; id++)
+        if (is_symbol(tok, id)) index_add(tok, id);
     return SPECRT_STATUS_OK;
 }
 
@@ -165,8 +180,8 @@ static specrt_status add_extra_symbol(tokenizer *tok, uint32_t offset, int n, sp
         return no_memory(tok, err);
     tok->tokens[tok->n_symbols++] =
         (tok_token){.offset = offset, .n = (uint32_t)n, .type = TOKEN_RESERVED};
-    if (need * 4 > (tok->index_mask + 1) * 3) return tok_index(tok, err);
-    *index_slot(tok, tok->pool + offset, (size_t)n) = tok->n_symbols - 1;
+    if (need > (SIZE_MAX >> tok->index_shift) / 4 * 3) return tok_index(tok, err);
+    index_add(tok, tok->n_symbols - 1);
     return SPECRT_STATUS_OK;
 }
 
@@ -240,19 +255,20 @@ static specrt_status pairs_of_list(tokenizer *tok, pair_list *list, specrt_error
 }
 
 static specrt_status build_pair_table(tokenizer *tok, const pair_list *list, specrt_error *err) {
-    int bits = 4;
-    while (((size_t)1 << bits) < list->n + list->n / 2) bits++;
-    size_t n_slots = (size_t)1 << bits;
+    int bits = 1;
+    while (((size_t)TOK_PAIR_BUCKET << bits) < list->n + list->n / 2) bits++;
+    size_t n_buckets = (size_t)1 << bits, bytes = n_buckets * sizeof *tok->pairs;
     tok->pair_shift = 64 - bits;
-    tok->pairs = malloc(n_slots * sizeof *tok->pairs);
+    tok->pairs = aligned_alloc(sizeof *tok->pairs, bytes);
     if (!tok->pairs) return no_memory(tok, err);
-    memset(tok->pairs, 0xFF, n_slots * sizeof *tok->pairs);
+    memset(tok->pairs, 0xFF, bytes);
     for (size_t i = 0; i < list->n; i++) {
         uint64_t key = list->pairs[i] >> TOK_MERGE_BITS;
-        size_t slot = tok_pair_slot(tok, key);
-        while (tok->pairs[slot] != TOK_PAIR_EMPTY && tok->pairs[slot] >> TOK_MERGE_BITS != key)
-            slot = (slot + 1) & (n_slots - 1);
-        if (tok->pairs[slot] == TOK_PAIR_EMPTY) tok->pairs[slot] = list->pairs[i];
+        if (tok_pair_find(tok, key) != TOK_NO_MERGE) continue; /* the first of equals counts */
+        size_t bucket = tok_pair_bucket(tok, key), k = 0;
+        while (tok->pairs[bucket][k] != TOK_PAIR_EMPTY)
+            if (++k == TOK_PAIR_BUCKET) bucket = (bucket + 1) & (n_buckets - 1), k = 0;
+        tok->pairs[bucket][k] = list->pairs[i];
     }
     return SPECRT_STATUS_OK;
 }
@@ -320,6 +336,20 @@ static void find_byte_ids(tokenizer *tok) {
             tok->byte_ids[tok->pool[tok->tokens[id].offset]] = id;
 }
 
+/* The first pairs of every piece are of bytes: a table of their own spares most look-ups. Not where a
+ * byte has no token, and its neighbours may meet. */
+static specrt_status find_byte_pairs(tokenizer *tok, specrt_error *err) {
+    for (int b = 0; b < 256; b++)
+        if (tok->chars || tok->byte_ids[b] == TOK_NONE) return SPECRT_STATUS_OK;
+    tok->byte_pairs = malloc(65536 * sizeof *tok->byte_pairs);
+    if (!tok->byte_pairs) return no_memory(tok, err);
+    for (int i = 0; i < 65536; i++) {
+        uint64_t key = tok_pair_key(tok->byte_ids[i >> 8], tok->byte_ids[i & 255]);
+        tok->byte_pairs[i] = tok_pair_find(tok, key);
+    }
+    return SPECRT_STATUS_OK;
+}
+
 static void fingerprint(tokenizer *tok) {
     specrt_sha256 sha;
     specrt_sha256_init(&sha);
@@ -350,13 +380,13 @@ specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: end-of-text id %d; expected 0 to %d", tok->path,
                                 tok->terminators[tok->n_terminators - 1], tok->n_vocab - 1);
-    specrt_status status = tok_index(tok, err);
-    if (!status) status = build_pairs(tok, err);
-    if (status) return status;
+    TRY(tok_index(tok, err));
+    TRY(build_pairs(tok, err));
     tok->unicode = tok_unicode_new();
     if (!tok->unicode) return no_memory(tok, err);
     TRY(tok_raw_finish(tok, err));
     find_byte_ids(tok);
+    TRY(find_byte_pairs(tok, err));
     fingerprint(tok);
     if (tok->n_normal == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: no normal tokens", tok->path);

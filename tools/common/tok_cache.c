@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include "specrt.h"
 
 #define SETS_BYTES (((size_t)1 << TOK_CACHE_SETS_LOG2) * 2 * sizeof(tok_slot))
 
@@ -26,10 +25,6 @@ void tok_cache_free(tok_cache *cache) {
     if (cache->sets) munmap(cache->sets, SETS_BYTES);
     if (cache->arena) munmap(cache->arena, TOK_CACHE_ARENA_WORDS * sizeof(uint32_t));
     *cache = (tok_cache){0};
-}
-
-tok_key tok_key_long(const uint8_t *p, size_t n) {
-    return (tok_key){specrt_hash64(p, n, 0), UINT64_C(255) << 56 | n};
 }
 
 const int32_t *tok_cache_ids(const tok_cache *cache, const tok_slot *slot, const uint8_t *piece,
@@ -59,13 +54,12 @@ static int32_t put_record(tok_cache *cache, const uint8_t *piece, size_t n, cons
 void tok_cache_put(tok_cache *cache, tok_key key, const uint8_t *piece, size_t n,
                    const int32_t *ids, size_t n_ids) {
     tok_slot slot = {.key = key, .n_ids = (uint32_t)n_ids};
-    if (n <= TOK_CACHE_INLINE_BYTES && n_ids <= TOK_CACHE_INLINE_IDS) {
+    if (n <= TOK_KEY_BYTES && n_ids <= TOK_CACHE_INLINE_IDS) {
         memcpy(slot.ids, ids, n_ids * sizeof *ids);
     } else {
         slot.ids[0] = put_record(cache, piece, n, ids, n_ids);
         slot.n_ids = TOK_CACHE_RECORD;
     }
-    tok_slot *set = cache->sets[tok_cache_set(key)];
-    set[1] = set[0];
-    set[0] = slot;
+    tok_slot *slots = cache->sets[tok_cache_set(key)];
+    slots[slots[0].key.high != 0] = slot;
 }

@@ -4,6 +4,7 @@
 #include "tok_split.h"
 
 #include <string.h>
+#include "tok_block.h"
 
 /* The text being cut. */
 typedef struct view {
@@ -165,28 +166,7 @@ static size_t next_o200k(const view *v, size_t p) {
  * The last two come after the byte-level alphabet, where six bytes inside characters look like
  * numbers too, so that a piece may begin inside a character. */
 
-static bool is_falcon_mark(const view *v, size_t p, size_t *len) {
-    return class_at(v, p, len) & UC_MARKS;
-}
-
-/* The piece of the first two splits that begins at a code point. */
-static size_t falcon_piece(const view *v, size_t p) {
-    const unsigned word = UC_SPACE | UC_LETTER | UC_NUMBER;
-    size_t len, e = p;
-    while (is_falcon_mark(v, e, &len)) e += len;
-    if (e > p) return e;
-    size_t q = p + (v->text[p] == ' ');
-    unsigned c = class_at(v, q, &len);
-    if (c & UC_LETTER) return skip_any(v, q, UC_LETTER);
-    if (c & UC_NUMBER) return skip_any(v, q, UC_NUMBER);
-    for (e = q; e < v->n && !is_falcon_mark(v, e, &len) && !(class_at(v, e, &len) & word);)
-        e += len;
-    if (e > q) return e;
-    e = skip_any(v, p, UC_SPACE);
-    return is_falcon_mark(v, e, &len) ? e : spaces_but_last(v, p, e);
-}
-
-static bool is_digit(uint8_t byte) {
+static inline bool is_digit(uint8_t byte) {
     return byte >= '0' && byte <= '9';
 }
 
@@ -196,16 +176,35 @@ static bool looks_numeric(uint8_t byte) {
            (byte >= 0xBC && byte <= 0xBE);
 }
 
+/* The last two splits at p, in a piece of the first two that begins at or before p and is `run`, a
+ * class or none of those, from q on. It is walked no further than its first edge: a piece of a
+ * megabyte may have many. */
+static size_t falcon_edge(const view *v, size_t p, size_t q, unsigned run, unsigned none) {
+    size_t len, k = p;
+    int digits = 0;
+    for (unsigned c; (c = class_at(v, q, &len), len) && (run ? c & run : !(c & none)); q += len)
+        for (; k < q + len; k++) {
+            if (looks_numeric(v->text[k]) != looks_numeric(v->text[p])) return k;
+            digits = is_digit(v->text[k]) ? digits + 1 : 0;
+            if (digits == 3) return k - 2 > p ? k - 2 : k + 1;
+        }
+    return k;
+}
+
 static size_t next_falcon(const view *v, size_t p) {
-    const uint8_t *text = v->text;
-    size_t begin = p, end = p;
-    while (begin > 0 && (text[begin] & 0xC0) == 0x80) begin--;
-    size_t limit = falcon_piece(v, begin);
-    while (end < limit && looks_numeric(text[end]) == looks_numeric(text[p])) end++;
-    for (size_t k = p; k + 3 <= end; k++)
-        if (is_digit(text[k]) && is_digit(text[k + 1]) && is_digit(text[k + 2]))
-            return k > p ? k : k + 3;
-    return end;
+    const unsigned word = UC_SPACE | UC_LETTER | UC_NUMBER;
+    size_t len, begin = p;
+    while (begin > 0 && p - begin < 3 && (v->text[begin] & 0xC0) == 0x80) begin--;
+    class_at(v, begin, &len);
+    if (begin + len <= p) begin = p; /* not UTF-8 */
+    if (class_at(v, begin, &len) & UC_MARKS) return falcon_edge(v, p, begin, UC_MARKS, 0);
+    size_t q = begin + (v->text[begin] == ' ');
+    unsigned c = class_at(v, q, &len);
+    if (c & UC_LETTER) return falcon_edge(v, p, q, UC_LETTER, 0);
+    if (c & UC_NUMBER) return falcon_edge(v, p, q, UC_NUMBER, 0);
+    if (len && !(c & (word | UC_MARKS))) return falcon_edge(v, p, q, 0, word | UC_MARKS);
+    size_t e = skip_any(v, p, UC_SPACE);
+    return class_at(v, e, &len) & UC_MARKS ? e : spaces_but_last(v, p, e);
 }
 
 /* ---- deepseek-llm: six splits, each inside the pieces of the one before ----
@@ -348,6 +347,135 @@ static size_t next_spaces(const view *v, size_t p) {
     return next_space(v, p);
 }
 
+/* ---- 64 bytes at once ----
+ * In ASCII text, whether a piece begins at a byte follows from the classes of a few neighbours, so a
+ * block that begins where a piece does is cut with a handful of word operations. What lies past the
+ * first byte that is not ASCII is left for the next block or for the scanners above. */
+
+#ifdef TOK_HAVE_BLOCKS
+
+typedef struct block_starts {
+    uint64_t starts;
+    uint64_t unknown; /* from the lowest of these bits on, nothing is known */
+} block_starts;
+
+/* Bit i of the result is bit i - 1: the class of the byte before. */
+static inline uint64_t before(uint64_t bits) {
+    return bits << 1;
+}
+
+/* Length of an ASCII contraction whose apostrophe is at p, or 0. */
+static inline int contraction_length(const uint8_t *p, uint8_t fold) {
+    uint8_t a = p[1] | fold, b = p[2] | fold;
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
+    return (b == 'e' && (a == 'r' || a == 'v')) || (a == 'l' && b == 'l') ? 3 : 0;
+}
+
+/* The bit `distance` above that of byte i, if the block holds it. */
+static inline uint64_t bit_after(int i, int distance) {
+    return i + distance < TOK_BLOCK ? UINT64_C(1) << (i + distance) : 0;
+}
+
+/* Every third number of a run begins a piece. */
+static inline uint64_t triple_starts(uint64_t number) {
+    uint64_t run_of_four = number & number << 1 & number << 2 & number << 3;
+    uint64_t starts = number & ~before(number);
+    for (uint64_t next = starts; (next = next << 3 & run_of_four);) starts |= next;
+    return starts;
+}
+
+/* Runs of newline, other space, newline are one piece or two by what precedes: the second newline. */
+static inline uint64_t broken_newlines(const tok_block *b, uint64_t inner_space) {
+    uint64_t first = inner_space & before(b->newline);
+    return (inner_space + first) & ~inner_space & b->newline;
+}
+
+static inline block_starts starts_gpt2(const tok_block *b, const uint8_t *text) {
+    uint64_t other = ~(b->letter | b->number | b->space);
+    uint64_t other_start = other & ~before(other | b->blank);
+    uint64_t starts = other_start | (b->letter & ~before(b->letter | b->blank)) |
+                      (b->number & ~before(b->number | b->blank)) |
+                      (b->space & (~before(b->space) | ~(b->space >> 1)));
+    for (uint64_t a = b->apostrophe & (other_start | 1); a; a &= a - 1) {
+        int i = __builtin_ctzll(a), length = contraction_length(text + i, 0);
+        if (length) starts = (starts & ~before(a & -a)) | bit_after(i, length);
+    }
+    return (block_starts){starts, b->high};
+}
+
+static inline block_starts starts_llama3(const tok_block *b, const uint8_t *text,
+                                         bool single_numbers) {
+    uint64_t inner = b->space & ~b->newline, other = ~(b->letter | b->number | b->space);
+    uint64_t other_start = other & (~before(other | b->blank) | 1);
+    uint64_t starts = other_start | (b->letter & ~before(b->letter | inner | other_start)) |
+                      (single_numbers ? b->number : triple_starts(b->number)) |
+                      (b->newline & ~before(b->space | other)) |
+                      (inner & (~before(inner) | ~(b->space >> 1)));
+    for (uint64_t a = b->apostrophe & other_start; a; a &= a - 1) {
+        int i = __builtin_ctzll(a), length = contraction_length(text + i, 0x20);
+        if (length) starts |= bit_after(i, length);
+    }
+    return (block_starts){starts, b->high | broken_newlines(b, inner)};
+}
+
+static inline block_starts starts_o200k(const tok_block *b, const uint8_t *text) {
+    uint64_t inner = b->space & ~b->newline, other = ~(b->letter | b->number | b->space);
+    uint64_t other_start = other & (~before(other | b->blank) | 1);
+    uint64_t lower = b->letter & ~b->upper;
+    uint64_t starts = other_start | (b->letter & ~before(b->letter | inner | other_start)) |
+                      (b->upper & before(lower)) | triple_starts(b->number) |
+                      (b->newline & ~before(b->space | other)) |
+                      (inner & (~before(inner) | ~(b->space >> 1)));
+    uint64_t unknown = b->high | broken_newlines(b, inner) | (b->slash & before(b->newline));
+    uint64_t ends = 0;
+    for (uint64_t a = b->apostrophe & before(b->letter); a; a &= a - 1) {
+        uint64_t bit = a & -a;
+        int i = __builtin_ctzll(a), length = contraction_length(text + i, 0x20);
+        if (text[i + 1] >= 0x80) unknown |= bit; /* perhaps a long s */
+        if (!length || ends & bit) continue;
+        starts &= ~(length == 3 ? bit | bit << 2 : bit); /* 'vE has no edge of case within */
+        ends |= bit_after(i, length);
+    }
+    return (block_starts){starts | ends, unknown};
+}
+
+/* Bits below the lowest set one; all when there is none. */
+static inline uint64_t below(uint64_t bits) {
+    return bits ? (bits & -bits) - 1 : ~UINT64_C(0);
+}
+
+/* Where pieces begin, bit 0 among them. Spaces before the unknown may go with it or not. */
+static inline uint64_t known_starts(tok_split_kind kind, const uint8_t *text) {
+    tok_block b = tok_block_load(text);
+    block_starts s = kind == TOK_SPLIT_GPT2    ? starts_gpt2(&b, text)
+                     : kind == TOK_SPLIT_O200K ? starts_o200k(&b, text)
+                                               : starts_llama3(&b, text, kind == TOK_SPLIT_QWEN2);
+    uint64_t known = below(s.unknown), solid = known & ~b.space;
+    /* The first of the spaces that close the known part is the last certain start. */
+    int last = solid ? TOK_BLOCK - __builtin_clzll(solid) : 0;
+    uint64_t upto = last >= TOK_BLOCK - 1 ? ~UINT64_C(0) : ((uint64_t)2 << last) - 1;
+    return (s.starts | 1) & known & upto;
+}
+
+/* Cuts whole blocks while it can: @return how many pieces; *from moves past them. */
+static inline size_t split_blocks(tok_split_kind kind, const uint8_t *text, size_t n, size_t *from,
+                                  size_t *ends, size_t max) {
+    size_t count = 0, p = *from;
+    /* A contraction may reach two bytes past the block. */
+    while (p + TOK_BLOCK + 2 <= n && count + TOK_BLOCK <= max) {
+        uint64_t starts = known_starts(kind, text + p) & ~UINT64_C(1);
+        if (!starts) break;
+        size_t begin = p;
+        p += 63 - (size_t)__builtin_clzll(starts);
+        for (; starts; starts &= starts - 1)
+            ends[count++] = begin + (size_t)__builtin_ctzll(starts);
+    }
+    *from = p;
+    return count;
+}
+
+#endif
+
 /* ---- dispatch ---- */
 
 static inline size_t next_piece(const view *v, tok_split_kind kind, size_t p) {
@@ -368,10 +496,31 @@ static inline size_t next_piece(const view *v, tok_split_kind kind, size_t p) {
     return v->n;
 }
 
+/* `blocks` is the kind that the block cutter takes for this one, TOK_SPLIT_NONE: it cannot. */
+static inline size_t split_kind(const view *v, tok_split_kind kind, tok_split_kind blocks,
+                                size_t from, size_t *ends, size_t max) {
+    size_t count = 0, enough = max > TOK_BLOCK ? max - TOK_BLOCK : max;
+    while (from < v->n && count < enough) {
+#ifdef TOK_HAVE_BLOCKS
+        if (blocks != TOK_SPLIT_NONE && v->text[from] < 0x80)
+            count += split_blocks(blocks, v->text, v->n, &from, ends + count, max - count);
+        if (count == max) break;
+#endif
+        ends[count++] = from = next_piece(v, kind, from);
+    }
+    return count;
+}
+
 size_t tok_split(const tok_unicode *unicode, tok_split_kind kind, const uint8_t *text, size_t n,
                  size_t from, size_t *ends, size_t max) {
     view v = {unicode, text, n};
-    size_t count = 0;
-    while (from < n && count < max) ends[count++] = from = next_piece(&v, kind, from);
-    return count;
+    switch (kind) {
+    case TOK_SPLIT_GPT2: return split_kind(&v, kind, TOK_SPLIT_GPT2, from, ends, max);
+    case TOK_SPLIT_CL100K:
+    case TOK_SPLIT_LLAMA3: return split_kind(&v, kind, TOK_SPLIT_LLAMA3, from, ends, max);
+    case TOK_SPLIT_QWEN35:
+    case TOK_SPLIT_QWEN2: return split_kind(&v, kind, TOK_SPLIT_QWEN2, from, ends, max);
+    case TOK_SPLIT_O200K: return split_kind(&v, kind, TOK_SPLIT_O200K, from, ends, max);
+    default: return split_kind(&v, kind, TOK_SPLIT_NONE, from, ends, max);
+    }
 }

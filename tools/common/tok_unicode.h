@@ -37,20 +37,21 @@ static inline unsigned tok_class(const tok_unicode *table, uint32_t cp) {
 /* tok_decode() : the code point at p < end; a byte that is no part of valid UTF-8 stands for an
  * unassigned code point of one byte. */
 static inline uint32_t tok_decode(const uint8_t *p, const uint8_t *end, int *len) {
-    static const uint8_t lengths[16] = {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 2, 2, 3, 4};
     const uint32_t unassigned = 0x10FFFF;
-    int n = lengths[p[0] >> 4];
+#define TAIL(i)    (p[i] & 0x3Fu)
+#define IS_TAIL(i) ((p[i] & 0xC0) == 0x80)
     *len = 1;
-    if (n == 1) return p[0];
-    if (n == 0 || end - p < n) return unassigned;
-    uint32_t cp = p[0] & (0x7Fu >> n);
-    for (int i = 1; i < n; i++) {
-        if ((p[i] & 0xC0) != 0x80) return unassigned;
-        cp = cp << 6 | (p[i] & 0x3Fu);
-    }
+    if (p[0] < 0x80) return p[0];
+    if (p[0] < 0xC0 || p[0] >= 0xF8 || end - p < 2 || !IS_TAIL(1)) return unassigned;
+    if (p[0] < 0xE0) return *len = 2, (p[0] & 0x1Fu) << 6 | TAIL(1);
+    if (end - p < 3 || !IS_TAIL(2)) return unassigned;
+    if (p[0] < 0xF0) return *len = 3, (p[0] & 0x0Fu) << 12 | TAIL(1) << 6 | TAIL(2);
+    if (end - p < 4 || !IS_TAIL(3)) return unassigned;
+    uint32_t cp = (p[0] & 0x07u) << 18 | TAIL(1) << 12 | TAIL(2) << 6 | TAIL(3);
     if (cp > 0x10FFFF) return unassigned;
-    *len = n;
-    return cp;
+    return *len = 4, cp;
+#undef TAIL
+#undef IS_TAIL
 }
 
 #endif

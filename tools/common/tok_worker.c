@@ -71,7 +71,8 @@ static size_t encode_new(tok_worker *w, tok_key key, const uint8_t *piece, size_
     const tokenizer *tok = w->tok;
     size_t count = 0;
     if (tok->ignore_merges) {
-        int32_t id = tok_find_symbol(tok, piece, n);
+        int32_t id = n <= TOK_CACHE_MAX_BYTES ? tok_find_key(tok, key, piece, n)
+                                              : tok_find_symbol(tok, piece, n);
         if (id != TOK_NONE && id < tok->n_vocab) out[count++] = id;
     }
     if (!count) count = tok_bpe(tok, &w->bpe, piece, n, out);
@@ -80,10 +81,9 @@ static size_t encode_new(tok_worker *w, tok_key key, const uint8_t *piece, size_
     return count;
 }
 
-/* A piece that is no inline slot: in a record of the cache, or new. */
-static size_t encode_slow(tok_worker *w, tok_key key, size_t set, const uint8_t *piece, size_t n,
-                          int32_t *out) {
-    const tok_slot *slot = n <= TOK_CACHE_MAX_BYTES ? tok_cache_find(&w->cache, key, set) : NULL;
+/* A piece that is in a record of the cache (slot), or new. */
+static size_t encode_slow(tok_worker *w, const tok_slot *slot, tok_key key, const uint8_t *piece,
+                          size_t n, int32_t *out) {
     size_t count;
     const int32_t *ids = slot ? tok_cache_ids(&w->cache, slot, piece, n, &count) : NULL;
     if (!ids) return encode_new(w, key, piece, n, out);
@@ -93,20 +93,12 @@ static size_t encode_slow(tok_worker *w, tok_key key, size_t set, const uint8_t 
 
 /* ---- one batch ---- */
 
-static inline tok_key make_key(const uint8_t *text, size_t n_text, size_t begin, size_t n) {
-    if (n > TOK_CACHE_INLINE_BYTES)
-        return n <= TOK_CACHE_MAX_BYTES ? tok_key_long(text + begin, n) : TOK_KEY_NONE;
-    if (begin + 16 <= n_text) return tok_key_short(text + begin, n);
-    uint8_t padded[16] = {0};
-    memcpy(padded, text + begin, n);
-    return tok_key_short(padded, n);
-}
-
 static void prepare_batch(tok_worker *w, const uint8_t *text, size_t n, size_t from,
                           size_t n_pieces) {
     for (size_t i = 0; i < n_pieces; i++) {
-        size_t end = w->ends[i] & ~TOK_PIECE_DROPPED;
-        tok_key key = make_key(text, n, from, end - from);
+        size_t end = w->ends[i] & ~TOK_PIECE_DROPPED, piece_n = end - from;
+        tok_key key = piece_n > TOK_CACHE_MAX_BYTES ? TOK_KEY_NONE
+                                                    : tok_key_make(text + from, piece_n, n - from);
         size_t set = tok_cache_set(key);
         w->keys[i] = key;
         w->sets[i] = (uint32_t)set;
@@ -132,7 +124,7 @@ static size_t encode_batch(tok_worker *w, const uint8_t *text, size_t n, size_t 
             memcpy(out, slot->ids, sizeof slot->ids);
             out += slot->n_ids;
         } else {
-            size_t count = encode_slow(w, w->keys[i], w->sets[i], text + from, end - from, out);
+            size_t count = encode_slow(w, slot, w->keys[i], text + from, end - from, out);
             if (count == SIZE_MAX) return SIZE_MAX;
             out += count;
         }

@@ -124,9 +124,9 @@ void tokenizer_close(tokenizer *tok) {
     if (!tok) return;
     if (tok->custom.state_free) tok->custom.state_free(tok->custom.state);
     tok_unicode_free(tok->unicode);
-    void *owned[] = {tok->tokens,      tok->scores,       tok->pool,        tok->terminators,
-                     tok->merges,      tok->index,        tok->pairs,       tok->merge_ids,
-                     tok->merge_ranks, tok->raw[0].items, tok->raw[1].items};
+    void *owned[] = {tok->tokens,     tok->scores,      tok->pool,         tok->terminators,
+                     tok->merges,     tok->index,       tok->pairs,        tok->merge_ids,
+                     tok->byte_pairs, tok->merge_ranks, tok->raw[0].items, tok->raw[1].items};
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) free(owned[i]);
     free(tok);
 }

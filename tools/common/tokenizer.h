@@ -62,7 +62,8 @@ void tok_worker_continue(tok_worker *w, bool continues);
 /* tok_encode() : append the ids of one document. @return OK or NO_MEMORY. */
 specrt_status tok_encode(tok_worker *w, const char *text, size_t n, id_list *out);
 
-/* tok_count() : counts[id] += occurrences in one document, u64 [n_vocab]; *n_tokens += how many. The fast path: ids are never stored. */
+/* tok_count() : counts[id] += occurrences in one document, u64 [n_vocab]; *n_tokens += how many. The
+ * fast path: ids are never stored. */
 specrt_status tok_count(tok_worker *w, const char *text, size_t n, uint64_t *counts,
                         uint64_t *n_tokens);
 

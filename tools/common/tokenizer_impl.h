@@ -12,6 +12,7 @@
 #define TOKENIZER_IMPL_H
 
 #include "io.h"
+#include "tok_key.h"
 #include "tok_raw.h"
 #include "tok_unicode.h"
 #include "tokenizer.h"
@@ -19,6 +20,7 @@
 #define TOK_MAX_VOCAB       (1 << 21) /* ids; the largest known vocabulary has 262,144 */
 #define TOK_MAX_MERGES      (1 << 22)
 #define TOK_MAX_TOKEN_BYTES 1024 /* of one token; the longest known has 256 */
+#define TOK_PAIR_BUCKET     8
 #define TOK_NONE            (-1)
 
 /* What a loader says of a token besides its type. */
@@ -97,6 +99,11 @@ typedef struct tok_normal {
 } tok_normal;
 #define TOK_MAX_NORMALS 16
 
+typedef struct tok_index_slot {
+    tok_key key;
+    int32_t id; /* TOK_NONE: empty */
+} tok_index_slot;
+
 struct tokenizer {
     const char *path; /* of the file being loaded, for messages; borrowed, NULL afterwards */
 
@@ -130,13 +137,14 @@ struct tokenizer {
     int32_t n_normal;
     int32_t n_symbols;     /* n_vocab, then code points that occur in tokens without being one */
     int32_t byte_ids[256]; /* the symbol of a byte (bytes), or its byte token (chars) */
-    int32_t *index;        /* bytes -> symbol, open addressing */
-    size_t index_mask;
-    uint64_t *pairs;       /* left 21 bits, right 21, merge 22; all ones: empty */
-    int pair_shift;        /* 64 - log2 of slots */
-    int32_t *merge_ids;    /* [n_merges] the symbol a merge makes */
-    uint32_t *merge_ranks; /* [n_merges] equal for equal scores; NULL: all distinct */
-    tok_raw_set raw[2];    /* looked for in text as it is, and in normalised text */
+    tok_index_slot *index; /* bytes -> symbol, open addressing */
+    int index_shift;       /* 64 - log2 of slots */
+    uint64_t (*pairs)[TOK_PAIR_BUCKET]; /* left 21 bits, right 21, merge 22; all ones: empty */
+    int pair_shift;                     /* 64 - log2 of slots */
+    uint32_t *byte_pairs;               /* [256, 256] the merge of two bytes; or NULL */
+    int32_t *merge_ids;                 /* [n_merges] the symbol a merge makes */
+    uint32_t *merge_ranks;              /* [n_merges] equal for equal scores; NULL: all distinct */
+    tok_raw_set raw[2];                 /* looked for in text as it is, and in normalised text */
     tok_unicode *unicode;
     uint8_t sha256[32];
 };
@@ -144,6 +152,7 @@ struct tokenizer {
 /* A slot of the pair table. */
 #define TOK_ID_BITS    21
 #define TOK_MERGE_BITS 22
+#define TOK_MERGE_MASK ((UINT64_C(1) << TOK_MERGE_BITS) - 1)
 #define TOK_PAIR_EMPTY UINT64_MAX
 
 static inline uint64_t tok_pair_key(int32_t left, int32_t right) {
@@ -154,8 +163,23 @@ static inline uint64_t tok_pair_make(int32_t left, int32_t right, uint32_t merge
     return tok_pair_key(left, right) << TOK_MERGE_BITS | merge;
 }
 
-static inline size_t tok_pair_slot(const tokenizer *tok, uint64_t key) {
-    return (size_t)(key * 0x9E3779B97F4A7C15u >> tok->pair_shift);
+static inline size_t tok_pair_bucket(const tokenizer *tok, uint64_t key) {
+    return (size_t)(key * UINT64_C(0x9E3779B97F4A7C15) >> tok->pair_shift);
+}
+
+/* tok_pair_find() : the merge of a pair's key, or TOK_NO_MERGE. Whole buckets without a branch, since
+ * nobody can predict whether a pair merges; a full one goes on in the next. */
+#define TOK_NO_MERGE UINT32_MAX
+static inline uint32_t tok_pair_find(const tokenizer *tok, uint64_t key) {
+    size_t mask = SIZE_MAX >> tok->pair_shift;
+    for (size_t i = tok_pair_bucket(tok, key);; i = (i + 1) & mask) {
+        const uint64_t *bucket = tok->pairs[i];
+        uint64_t found = UINT64_MAX;
+        for (int k = 0; k < TOK_PAIR_BUCKET; k++)
+            found = bucket[k] >> TOK_MERGE_BITS == key ? bucket[k] & TOK_MERGE_MASK : found;
+        if (bucket[TOK_PAIR_BUCKET - 1] == TOK_PAIR_EMPTY || found != UINT64_MAX)
+            return (uint32_t)found;
+    }
 }
 
 /* Filling. Messages name tok->path. */
@@ -197,6 +221,7 @@ specrt_status tok_index(tokenizer *tok, specrt_error *err);
 /* tok_find_symbol() : what merging can see: a normal token that is no byte token, the lowest id of
  * equals, or an extra symbol (id >= n_vocab); TOK_NONE if there is none. */
 int32_t tok_find_symbol(const tokenizer *tok, const void *bytes, size_t n);
+int32_t tok_find_key(const tokenizer *tok, tok_key key, const uint8_t *bytes, size_t n);
 
 /* tokenizer_finish() : check and compile, after the loader. */
 specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err);
