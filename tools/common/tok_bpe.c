@@ -95,11 +95,11 @@ static inline uint32_t pair_candidate(const tokenizer *tok, const row *r, int at
     return candidate(tok, tok_pair_find(tok, tok_pair_key(r->symbols[at], r->symbols[next])), at);
 }
 
-static void find_candidates(const tokenizer *tok, const uint8_t *piece, row *r, int n) {
+/* `bytes`: the symbols are those of the piece's bytes, none of which vanished. */
+static void find_candidates(const tokenizer *tok, const uint8_t *piece, bool bytes, row *r, int n) {
     for (int i = 0; i + 1 < n; i++)
-        r->candidates[i] = tok->byte_pairs
-                               ? candidate(tok, tok->byte_pairs[piece[i] << 8 | piece[i + 1]], i)
-                               : pair_candidate(tok, r, i, i + 1);
+        r->candidates[i] = bytes ? candidate(tok, tok->byte_pairs[piece[i] << 8 | piece[i + 1]], i)
+                                 : pair_candidate(tok, r, i, i + 1);
     r->candidates[n - 1] = NO_CANDIDATE;
 }
 
@@ -133,8 +133,9 @@ static inline void merge_short(const tokenizer *tok, row *r, uint32_t rank, int 
 size_t tok_bpe_short(const tokenizer *tok, const uint8_t *piece, size_t n, int32_t *out) {
     row r;
     int count = (int)first_symbols(tok, piece, n, r.symbols), kept = 0;
+    if (count == 0) return 0;
     r.alive = ~UINT64_C(0) >> (64 - count);
-    find_candidates(tok, piece, &r, count);
+    find_candidates(tok, piece, tok->byte_pairs && count == (int)n, &r, count);
     for (uint32_t top; (top = least(r.candidates, count)) != NO_CANDIDATE;)
         merge_short(tok, &r, top >> 6, top & 63);
     for (uint64_t alive = r.alive; alive; alive &= alive - 1)
