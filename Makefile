@@ -33,6 +33,7 @@ BENCHES  := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 60
 LIB      := $(BUILD)/libcommon.a
+comma    := ,
 
 .PHONY: all tools cuda test test-build test-cli asan ubsan tsan fuzz bench lint format install calibrate clean help
 .SECONDARY:
@@ -85,9 +86,9 @@ cuda: ## compile the CUDA file for the architectures nvcc lists
 
 # gcc warns of uninitialised values that are not, once it instruments; the plain build is the judge.
 SANITIZE = $(MAKE) WERROR=-Wno-maybe-uninitialized BUILD=build/$(1) OPT="-O1 -g" SAN="-fsanitize=$(2) -fno-sanitize-recover=all -fno-omit-frame-pointer" test
-asan: ## tests under AddressSanitizer
-	+$(call SANITIZE,asan,address)
-ubsan: ## tests under UndefinedBehaviorSanitizer
+asan: ## tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	+$(call SANITIZE,asan,address$(comma)undefined)
+ubsan: ## tests under UndefinedBehaviorSanitizer alone
 	+$(call SANITIZE,ubsan,undefined)
 tsan: ## tests under ThreadSanitizer
 	+$(call SANITIZE,tsan,thread)
