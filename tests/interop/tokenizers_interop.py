@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Our token ids against those of PyPI's tokenizers and tiktoken. Opt-in: run from the project's root;
 needs the packages tokenizers, tiktoken and gguf and the data folder ($SPECRT_DATA or ../shared/data), and
-says so when they are missing. Arguments: families to try (all), and --megabytes N of real text (all).
+says so when they are missing. Arguments: families to try (all, and "splitters"), and --megabytes N of real text (all).
 
 Each family is built in every form it has, from rank files or GGUF vocabularies: a rank file, a
 tokenizer.json (merges recovered from ranks or scores), a GGUF. All forms must have one fingerprint,
@@ -74,11 +74,28 @@ DEEPSEEK = sequence(split("[\r\n]"), split(rf"\s?[{char_class(DEEPSEEK_LETTERS)}
                     byte_level(False))
 FALCON = sequence({"type": "Punctuation", "behavior": "Contiguous"}, byte_level(True),
                   {"type": "Digits", "individual_digits": False}, split("[0-9][0-9][0-9]"))
+HAN = r"&&[^\p{Han}]"
+OTHER_SPLITTERS = {  # of tokenizers whose vocabularies are not at hand, run on Llama 3's
+    "deepseek-v3": [split(r"\p{N}{1,3}"), split("[一-龥\u3040-ゟ゠-ヿ]+"), split(
+        "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+        "| ?[\\p{P}\\p{S}]+[\r\n]*|" + TAIL)],
+    "tekken": [split(O200K.replace(HEAD + "?", "").replace("{1,3}", ""))],
+    "kimi-k2": [split(rf"[\p{{Han}}]+|[^\r\n\p{{L}}\p{{N}}]?[{UPPER}{HAN}]*[{LOWER}{HAN}]+{HEAD}?|"
+                      rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}{HAN}]+[{LOWER}{HAN}]*{HEAD}?|\p{{N}}{{1,3}}| ?"
+                      rf"[^\s\p{{L}}\p{{N}}]+[\r\n]*|" + TAIL)],
+    "cl100k": [split(r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++"
+                     r"[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s")],
+    "aya": [split(r"\d{1,3}(?=(?:\d{3})*\b)"), split(O200K)],
+    "superbpe": [split(r"\p{N}+"), split(r"(?=(\d{3})+(?!\d))")],
+    "starcoder": [{"type": "Digits", "individual_digits": True}, split(GPT2)],
+    "deepseek-coder": [split("[\r\n]"), split(r"\s?\p{L}+"), split(r"\s?\p{P}+"),
+                       split("[一-龥ࠀ-一가-퟿]+"), {"type": "Digits", "individual_digits": True}],
+}
 SPACES = {"type": "Sequence", "normalizers": [
     {"type": "Prepend", "prepend": "▁"},
     {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]}
 
-passed = failed = skipped = 0
+passed = failed = 0
 
 
 def check(name, ok, detail=""):
@@ -380,11 +397,7 @@ def newer_code_points(forms, peers):
                   f"{unicodedata.unidata_version} differ, not counted: {shown} ...")
 
 
-def try_family(name, texts, odd):
-    forms, json_path, encoding = FAMILIES[name]()
-    peers = peers_of(json_path, encoding, name == "qwen2")
-    prints = {form.name: our_fingerprint(form) for form in forms}
-    check(f"{name}: one fingerprint", len(set(prints.values())) == 1, str(prints))
+def try_texts(name, forms, peers, texts, odd):
     for i in range(0, len(texts), 20000):
         compare(f"{name}, generations from {i}", forms, peers, texts[i:i + 20000])
     for title, text in odd.items():
@@ -393,8 +406,27 @@ def try_family(name, texts, odd):
     blocks = ["".join(map(chr, points[i:i + 1000])).encode() for i in range(0, len(points), 1000)]
     spaced = [" ".join(map(chr, points[i:i + 500])).encode() for i in range(0, len(points), 500)]
     compare(f"{name}, code points", forms, peers, blocks + spaced)
+
+
+def try_family(name, texts, odd):
+    forms, json_path, encoding = FAMILIES[name]()
+    peers = peers_of(json_path, encoding, name == "qwen2")
+    prints = {form.name: our_fingerprint(form) for form in forms}
+    check(f"{name}: one fingerprint", len(set(prints.values())) == 1, str(prints))
+    try_texts(name, forms, peers, texts, odd)
     newer_code_points(forms, peers)
-    print(f"ok   {name}: {len(forms)} forms, {', '.join(peers)}" if not failed else f"done {name}")
+    print(f"done {name}: {len(forms)} forms against {', '.join(peers)}")
+
+
+def try_other_splitters(texts, odd):
+    FAMILIES["llama3"]()
+    body = json.loads((WORK / "llama3.json").read_text())
+    for name, steps in OTHER_SPLITTERS.items():
+        path = WORK / "splitter.json"
+        body["pre_tokenizer"] = sequence(*steps, byte_level(False))
+        path.write_text(json.dumps(body))
+        try_texts(name, [path], peers_of(path, None, False), texts, odd)
+        print(f"done the splitter of {name}")
 
 
 def main():
@@ -413,9 +445,12 @@ def main():
     print(f"{len(texts)} texts, {sum(map(len, texts)) / 1e6:.1f} MB of generations; Python's Unicode is "
           f"{unicodedata.unidata_version}")
     odd = hostile()
-    for name in options.families or FAMILIES:
-        try_family(name, texts, odd)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    for name in options.families or [*FAMILIES, "splitters"]:
+        if name == "splitters":
+            try_other_splitters(texts[:2000], odd)
+        else:
+            try_family(name, texts, odd)
+    print(f"{passed} passed, {failed} failed, 0 skipped")
     return failed > 0
 
 
