@@ -294,7 +294,7 @@ static void test_no_prefix(void) {
 
 /* Text in words and text in one piece: the same ids. */
 static void check_uncut(tokenizer *tok, const char *text, size_t n) {
-    CHECK_INT(tok->split, TOK_SPLIT_SPACES);
+    CHECK_INT(tok->split, TOK_SPLIT_CUSTOM);
     tok_worker *w = worker_of(tok);
     char *cut = ids_of(w, text, n);
     tok_worker_free(w);
@@ -302,7 +302,7 @@ static void check_uncut(tokenizer *tok, const char *text, size_t n) {
     w = worker_of(tok);
     char *whole = ids_of(w, text, n);
     tok_worker_free(w);
-    tok->split = TOK_SPLIT_SPACES;
+    tok->split = TOK_SPLIT_CUSTOM;
     CHECK_STR(cut, whole);
     free(cut);
     free(whole);
@@ -357,9 +357,10 @@ static void test_uncut(void) {
     tokenizer_close(tok);
 }
 
-/* A token with a space inside: words may no longer be cut apart. */
+/* A token with a space inside: no cut there any more, though elsewhere. */
 static void test_inner_space(void) {
     const char *inner[17];
+    size_t ends[8];
     memcpy(inner, pieces, sizeof inner);
     inner[14] = "b\xE2\x96\x81"
                 "a";
@@ -368,8 +369,13 @@ static void test_inner_space(void) {
     put_strings("tokenizer.ggml.tokens", inner);
     put_ints("tokenizer.ggml.token_type", piece_types, 16);
     put_floats("tokenizer.ggml.scores", piece_scores, 16);
+    put_int("tokenizer.ggml.unknown_token_id", 0);
     tokenizer *tok = require_loaded();
-    CHECK_INT(tok->split, TOK_SPLIT_NONE);
+    REQUIRE(tok->split == TOK_SPLIT_CUSTOM);
+    const uint8_t *text = (const uint8_t *)"ab a a ab";
+    CHECK_INT(tok->custom.next(tok->custom.state, NULL, text, 9, 0, ends, 8), 3);
+    CHECK(ends[0] == 4 && ends[1] == 6 && ends[2] == 9);
+    check_one(tok, "ab a", " 10 6 7");
     tokenizer_close(tok);
 }
 

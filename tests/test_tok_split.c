@@ -56,7 +56,6 @@ static const expression expressions[] = {
      "deepseek-llm",
      {"[\\r\\n]", S "?[" DEEPSEEK_LETTERS "]+", S "?[!-/:-~！-／：-～‘-‟　-。]+", S "+$",
       "[一-龥ࠀ-一가-\\x{D7FF}]+", "\\p{N}+"}},
-    {TOK_SPLIT_SPACES, "spaces", {" *[^ ]*"}},
     {TOK_SPLIT_SPACE, "space", {" [^ ]*|[^ ]+"}},
 };
 enum { N_EXPRESSIONS = sizeof expressions / sizeof expressions[0] };

@@ -1,6 +1,6 @@
 /* tok_build.c : filling a tokenizer, and compiling what a loader filled: the index of token bytes,
  * the pair table that merging reads, the list of tokens matched in raw text, the fingerprint. */
-#include "tokenizer_impl.h"
+#include "tok_cut.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +153,7 @@ static void index_add(tokenizer *tok, int32_t id) {
     if (slot->id == TOK_NONE) *slot = (tok_index_slot){key, id};
 }
 
-static bool is_symbol(const tokenizer *tok, int32_t id) {
+bool tok_is_symbol(const tokenizer *tok, int32_t id) {
     const tok_token *token = &tok->tokens[id];
     return token->n && (id >= tok->n_vocab || token->flags & TOK_FLAG_MERGED ||
                         (token->type == TOKEN_NORMAL && !(token->flags & TOK_FLAG_BYTE)));
@@ -168,7 +168,7 @@ specrt_status tok_index(tokenizer *tok, specrt_error *err) {
     tok->index_shift = 64 - bits;
     for (size_t i = 0; i < (size_t)1 << bits; i++) tok->index[i].id = TOK_NONE;
     for (int32_t id = 0; id < tok->n_symbols; id++)
-        if (is_symbol(tok, id)) index_add(tok, id);
+        if (tok_is_symbol(tok, id)) index_add(tok, id);
     return SPECRT_STATUS_OK;
 }
 
@@ -189,7 +189,7 @@ static specrt_status add_extra_symbol(tokenizer *tok, uint32_t offset, int n, sp
 static specrt_status add_extra_symbols(tokenizer *tok, specrt_error *err) {
     for (int32_t id = 0; id < tok->n_vocab; id++) {
         const tok_token token = tok->tokens[id];
-        if (!is_symbol(tok, id)) continue;
+        if (!tok_is_symbol(tok, id)) continue;
         for (uint32_t i = 0; i < token.n;) {
             int len;
             const uint8_t *p = tok->pool + token.offset + i;
@@ -234,7 +234,7 @@ static bool pairs_of_token(const tokenizer *tok, int32_t id, size_t merge, pair_
 static specrt_status pairs_of_vocabulary(tokenizer *tok, pair_list *list, specrt_error *err) {
     for (size_t m = 0; m < tok->n_merges; m++) {
         int32_t id = tok->merge_ids[m];
-        if (is_symbol(tok, id) && !pairs_of_token(tok, id, m, list)) return no_memory(tok, err);
+        if (tok_is_symbol(tok, id) && !pairs_of_token(tok, id, m, list)) return no_memory(tok, err);
     }
     return SPECRT_STATUS_OK;
 }
@@ -362,19 +362,6 @@ static void fingerprint(tokenizer *tok) {
     specrt_sha256_final(&sha, tok->sha256);
 }
 
-/* Without a splitter, text may still be cut where no token can cross: before the space after a
- * word, if in no token a space follows another character. */
-static bool words_stand_apart(const tokenizer *tok) {
-    if (tok_find_symbol(tok, " ", 1) == TOK_NONE) return false;
-    for (int32_t id = 0; id < tok->n_vocab; id++) {
-        const tok_token *token = &tok->tokens[id];
-        const uint8_t *bytes = tok->pool + token->offset;
-        for (uint32_t i = 1; is_symbol(tok, id) && i < token->n; i++)
-            if (bytes[i] == ' ' && bytes[i - 1] != ' ') return false;
-    }
-    return true;
-}
-
 specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err) {
     if (tok->n_terminators && tok->terminators[tok->n_terminators - 1] >= tok->n_vocab)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -390,6 +377,5 @@ specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err) {
     fingerprint(tok);
     if (tok->n_normal == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: no normal tokens", tok->path);
-    if (tok->split == TOK_SPLIT_NONE && words_stand_apart(tok)) tok->split = TOK_SPLIT_SPACES;
-    return SPECRT_STATUS_OK;
+    return tok_cut_use(tok, err);
 }

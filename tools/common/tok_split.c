@@ -342,11 +342,6 @@ static size_t next_space(const view *v, size_t p) {
     return space ? (size_t)(space - v->text) : v->n;
 }
 
-static size_t next_spaces(const view *v, size_t p) {
-    while (p + 1 < v->n && v->text[p] == ' ') p++;
-    return next_space(v, p);
-}
-
 /* ---- 64 bytes at once ----
  * In ASCII text, whether a piece begins at a byte follows from the classes of a few neighbours, so a
  * block that begins where a piece does is cut with a handful of word operations. What lies past the
@@ -480,7 +475,6 @@ static inline size_t split_blocks(tok_split_kind kind, const uint8_t *text, size
 
 static inline size_t next_piece(const view *v, tok_split_kind kind, size_t p) {
     switch (kind) {
-    case TOK_SPLIT_SPACES: return next_spaces(v, p);
     case TOK_SPLIT_SPACE: return next_space(v, p);
     case TOK_SPLIT_GPT2: return next_gpt2(v, p);
     case TOK_SPLIT_LLAMA3: return next_llama3(v, p, UC_LETTER, 3);

@@ -47,7 +47,6 @@ typedef struct tok_merge {
 /* Cuts text into pieces that tokens never cross. A kind is named after its first tokenizer. */
 typedef enum tok_split_kind {
     TOK_SPLIT_NONE,   /* the whole segment is one piece */
-    TOK_SPLIT_SPACES, /* before a space that follows another character (SentencePiece words) */
     TOK_SPLIT_SPACE,  /* before every space (Metaspace with split) */
     TOK_SPLIT_GPT2,
     TOK_SPLIT_LLAMA3, /* llama-bpe */
@@ -222,6 +221,9 @@ specrt_status tok_index(tokenizer *tok, specrt_error *err);
  * equals, or an extra symbol (id >= n_vocab); TOK_NONE if there is none. */
 int32_t tok_find_symbol(const tokenizer *tok, const void *bytes, size_t n);
 int32_t tok_find_key(const tokenizer *tok, tok_key key, const uint8_t *bytes, size_t n);
+
+/* tok_is_symbol() : whether merging can see a token, so that tok_find_symbol() may find it. */
+bool tok_is_symbol(const tokenizer *tok, int32_t id);
 
 /* tokenizer_finish() : check and compile, after the loader. */
 specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err);
