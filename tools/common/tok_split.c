@@ -268,6 +268,11 @@ static unsigned deepseek_at(const view *v, size_t p, size_t *len) {
     if (c & UC_NEWLINE) return DS_NEWLINE;
     if (c & UC_SPACE) out |= DS_SPACE;
     if (c & UC_NUMBER) out |= DS_NUMBER;
+    if (cp < 0x80) { /* the same without a search */
+        if (c & UC_LETTER) out |= DS_LETTER;
+        if (cp > ' ' && cp < 0x7F && !(c & UC_NUMBER)) out |= DS_MARK;
+        return out;
+    }
     if (IN(cp, deepseek_letters)) out |= DS_LETTER;
     if (IN(cp, deepseek_marks)) out |= DS_MARK;
     if (IN(cp, deepseek_scripts)) out |= DS_SCRIPT;
