@@ -8,66 +8,13 @@
 #include "tok_bpe.h"
 #include "tok_cache.h"
 #include "tok_normalise.h"
+#include "tok_vectors.h"
 
 static tokenizer *open_data(const char *relative) {
-    specrt_error err = {0};
-    tokenizer *tok = NULL;
-    if (tokenizer_open(test_data(relative), &tok, &err)) fprintf(stderr, "%s\n", err.msg);
-    REQUIRE(tok != NULL);
-    return tok;
-}
-
-static tok_worker *worker_of(const tokenizer *tok) {
-    tok_worker *w = NULL;
-    REQUIRE(tok_worker_create(tok, &w, NULL) == SPECRT_STATUS_OK);
-    return w;
+    return open_tokenizer(test_data(relative));
 }
 
 /* ---- published vectors ---- */
-
-#define SEPARATOR "\n__ggml_vocab_test__\n"
-
-/* One text of an .inp file against one line of its .out file. */
-static void check_vector(tok_worker *w, const char *text, size_t n, const char *expected) {
-    id_list ids = {0};
-    REQUIRE(tok_encode(w, text, n, &ids) == SPECRT_STATUS_OK);
-    char *line = calloc(1, ids.n * 12 + 1), *end = line;
-    for (size_t i = 0; i < ids.n; i++) end += sprintf(end, " %d", ids.ids[i]);
-    CHECK_STR(line, expected);
-    free(line);
-    free(ids.ids);
-}
-
-static void check_vectors(const char *tokenizer_file, const char *vectors) {
-    tokenizer *tok = open_data(tokenizer_file);
-    tok_worker *w = worker_of(tok);
-    char path[256];
-    file_view inp, out;
-    snprintf(path, sizeof path, "tokenizers/gguf/%s.inp", vectors);
-    REQUIRE(file_map(test_data(path), &inp, NULL) == 0);
-    snprintf(path, sizeof path, "tokenizers/gguf/%s.out", vectors);
-    REQUIRE(file_map(test_data(path), &out, NULL) == 0);
-    int n_vectors = 0;
-    const char *text = (const char *)inp.bytes, *text_end = text + inp.n;
-    const char *line = (const char *)out.bytes, *lines_end = line + out.n;
-    while (text < text_end && line < lines_end) {
-        const char *end = memmem(text, (size_t)(text_end - text), SEPARATOR, strlen(SEPARATOR));
-        const char *line_end = memchr(line, '\n', (size_t)(lines_end - line));
-        REQUIRE(line_end);
-        if (!end) end = text_end;
-        char *expected = strndup(line, (size_t)(line_end - line));
-        check_vector(w, text, (size_t)(end - text), expected);
-        free(expected);
-        n_vectors++;
-        text = end + strlen(SEPARATOR);
-        line = line_end + 1;
-    }
-    CHECK(n_vectors >= 46);
-    file_unmap(&inp);
-    file_unmap(&out);
-    tok_worker_free(w);
-    tokenizer_close(tok);
-}
 
 static void test_vectors_llama3(void) {
     check_vectors("tokenizers/llama3/tokenizer.model", "ggml-vocab-llama-bpe.gguf");
@@ -384,9 +331,10 @@ static tokenizer *small_spm(bool byte_tokens) {
     return tok;
 }
 
-static void check_ids(tokenizer *tok, const char *text, const char *expected) {
+/* Met for the first time, and out of the cache. */
+static void check_twice(tokenizer *tok, const char *text, const char *expected) {
     tok_worker *w = worker_of(tok);
-    for (int cached = 0; cached < 2; cached++) check_vector(w, text, strlen(text), expected);
+    for (int cached = 0; cached < 2; cached++) check_ids(w, text, expected);
     tok_worker_free(w);
 }
 
@@ -394,39 +342,39 @@ static void test_code_points(void) {
     tokenizer *tok = small_spm(true);
     REQUIRE(tokenizer_finish(tok, NULL) == 0);
     CHECK_INT(tok->split, TOK_SPLIT_CUSTOM); /* cut where no token reaches across */
-    check_ids(tok, "", "");
-    check_ids(tok, "ab", " 1 5");
-    check_ids(tok, "a", " 7");
-    check_ids(tok,
-              "a\xE2\x96\x81"
-              "a",
-              " 7 7");                             /* U+2581 is a space */
-    check_ids(tok, "\xC3\xA9x\xC3\xA9", " 1 6 4"); /* x is a symbol, though no token... */
-    check_ids(tok, "xa", " 1 11 2");               /* ...and falls back to its byte */
-    check_ids(tok, "\xE2\x82\xAC", " 1 8 9 10");   /* byte tokens */
-    check_ids(tok,
-              "\xE2\x82\xBF"
-              "zb",
-              " 1 0 0 3");                                  /* a byte token is missing: unknown */
-    check_ids(tok, "b<tag>b<tag> b", " 1 3 12 1 3 13 1 3"); /* raw tokens, the longest */
+    check_twice(tok, "", "");
+    check_twice(tok, "ab", " 1 5");
+    check_twice(tok, "a", " 7");
+    check_twice(tok,
+                "a\xE2\x96\x81"
+                "a",
+                " 7 7");                             /* U+2581 is a space */
+    check_twice(tok, "\xC3\xA9x\xC3\xA9", " 1 6 4"); /* x is a symbol, though no token... */
+    check_twice(tok, "xa", " 1 11 2");               /* ...and falls back to its byte */
+    check_twice(tok, "\xE2\x82\xAC", " 1 8 9 10");   /* byte tokens */
+    check_twice(tok,
+                "\xE2\x82\xBF"
+                "zb",
+                " 1 0 0 3");                                  /* a byte token is missing: unknown */
+    check_twice(tok, "b<tag>b<tag> b", " 1 3 12 1 3 13 1 3"); /* raw tokens, the longest */
     CHECK_INT(tokenizer_find(tok, "x", 1), 11);
     tokenizer_close(tok);
     tok = small_spm(false);
     tok->fuse_unknown = tok->prefix_every_segment = true;
     REQUIRE(tokenizer_finish(tok, NULL) == 0);
-    check_ids(tok, "xyzbz", " 1 0 3 0");
-    check_ids(tok, "b<tag>b", " 1 3 12 1 3");
+    check_twice(tok, "xyzbz", " 1 0 3 0");
+    check_twice(tok, "b<tag>b", " 1 3 12 1 3");
     tokenizer_close(tok);
     tok = small_spm(false);
     tok->unknown_id = TOK_NONE;
     tok->prefix = TOK_PREFIX_IF_MISSING;
     REQUIRE(tokenizer_finish(tok, NULL) == 0);
-    check_ids(tok, "xyzbz", " 1 3");
-    check_ids(tok, " b", " 1 3");
-    check_ids(tok,
-              "\xE2\x96\x81"
-              "b",
-              " 1 3");
+    check_twice(tok, "xyzbz", " 1 3");
+    check_twice(tok, " b", " 1 3");
+    check_twice(tok,
+                "\xE2\x96\x81"
+                "b",
+                " 1 3");
     tokenizer_close(tok);
 }
 
