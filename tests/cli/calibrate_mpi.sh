@@ -4,7 +4,7 @@
 require mpicc
 require mpirun
 root=$CLI_TESTS/../..
-MAKEFLAGS= make -s -C "$root" MPI=1 BUILD=build SAN= build/mpi/bin/vocabtrim-calibrate >../make.log 2>&1 || { cat ../make.log; fail "make MPI=1"; }
+env -u MAKEFLAGS -u BUILD -u SAN -u OPT make -s -C "$root" MPI=1 build/mpi/bin/vocabtrim-calibrate >../make.log 2>&1 || { cat ../make.log; fail "make MPI=1"; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 ranks() { mpirun -n 3 "$root/build/mpi/bin/vocabtrim-calibrate" "$@"; }
 mkdir corpus
