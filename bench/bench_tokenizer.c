@@ -63,7 +63,7 @@ static void add_folder(bench *b, const char *folder) {
     struct dirent **names;
     int n = scandir(folder, &names, NULL, alphasort);
     for (int i = 0; i < n; i++) {
-        char path[8192];
+        char path[8192 + 260];
         snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
         if (strstr(names[i]->d_name, ".json")) add_file(b, path);
         free(names[i]);
