@@ -94,10 +94,16 @@ tsan: ## tests under ThreadSanitizer
 	+$(call SANITIZE,tsan,thread)
 
 # Fuzzers: clang's libFuzzer, one per reader of untrusted bytes, seeded from tests/fuzz/corpus.
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard tools/common/*.[ch]) include/specrt.h
+FUZZ_FLAGS := -g -O1 -std=c99 -D_GNU_SOURCE -fsanitize=address,undefined -fno-sanitize-recover=all \
+    -Iinclude -Itools/common -Iengine $(shell pkg-config --cflags $(PKGS))
+$(BUILD)/fuzz/obj/%.o: %.c $(wildcard tools/common/*.h) include/specrt.h
 	@mkdir -p $(@D)
-	$(CLANG) -g -O1 -std=c99 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    -Iinclude -Itools/common $< $(wildcard tools/common/*.c) $(shell pkg-config --cflags --libs $(PKGS)) -lm -lpthread -o $@
+	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
+$(BUILD)/fuzz/libcommon.a: $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(wildcard tools/common/*.c))
+	@rm -f $@
+	ar rcs $@ $^
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/fuzz/libcommon.a
+	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer $^ $(LDLIBS) -o $@
 fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%) ## every fuzzer for FUZZ_SECONDS (60) each
 	@tests/fuzz/run.sh $(BUILD)/fuzz $(FUZZ_SECONDS)
 
