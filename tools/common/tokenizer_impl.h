@@ -46,8 +46,8 @@ typedef struct tok_merge {
 
 /* Cuts text into pieces that tokens never cross. A kind is named after its first tokenizer. */
 typedef enum tok_split_kind {
-    TOK_SPLIT_NONE,   /* the whole segment is one piece */
-    TOK_SPLIT_SPACE,  /* before every space (Metaspace with split) */
+    TOK_SPLIT_NONE,  /* the whole segment is one piece */
+    TOK_SPLIT_SPACE, /* before every space (Metaspace with split) */
     TOK_SPLIT_GPT2,
     TOK_SPLIT_LLAMA3, /* llama-bpe */
     TOK_SPLIT_CL100K,
