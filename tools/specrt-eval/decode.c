@@ -1,0 +1,212 @@
+/* decode.c : specrt-eval decode. Answers stream to stdout as they are written; figures follow. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "eval.h"
+#include "io.h"
+#include "json_make.h"
+#include "parallel.h"
+#include "text.h"
+
+typedef struct decoding {
+    eval_options options;
+    eval_models models;
+    specrt_policy *policy;
+    decoder *decoder;
+    chat *chat;
+    id_list prompt;
+    run_result result, total;
+    int n_turns;
+    text_stream text;
+} decoding;
+
+static void put_text(void *user, const int32_t *tokens, int32_t n) {
+    decoding *run = (decoding *)user;
+    if (run->options.common.json) return;
+    text_stream_put(&run->text, tokens, n);
+    fflush(stdout);
+}
+
+static void add_times(decode_times *to, const decode_times *t) {
+    to->prefill += t->prefill;
+    to->draft += t->draft;
+    to->head += t->head;
+    to->target += t->target;
+    to->verify += t->verify;
+    to->update += t->update;
+}
+
+static void add_result(decoding *run) {
+    run_result *sum = &run->total;
+    const specrt_session_stats *s = &run->result.stats;
+    sum->tokens.n += run->result.tokens.n;
+    sum->seconds += run->result.seconds;
+    add_times(&sum->times, &run->result.times);
+    sum->stats.n_cycles += s->n_cycles;
+    sum->stats.n_emitted += s->n_emitted;
+    sum->stats.n_covered += s->n_covered;
+    sum->stats.n_rows += s->n_rows;
+    run->n_turns++;
+}
+
+/* The answer joins the conversation as the target wrote it, token for token. */
+static specrt_status answer(decoding *run, specrt_error *err) {
+    TRY(run_prompt(&run->models, run->decoder, &run->prompt, run->options.max_tokens, put_text, run,
+                   &run->result, err));
+    if (!run->options.common.json) {
+        text_stream_end(&run->text);
+        putchar('\n');
+        fflush(stdout);
+    }
+    add_result(run);
+    TRY(ids_append(&run->prompt, run->result.tokens.ids, (int32_t)run->result.tokens.n));
+    return chat_answered(run->chat, &run->prompt);
+}
+
+static specrt_status answer_prompt(decoding *run, const prompt *p, bool show, specrt_error *err) {
+    if (p->n_ids) {
+        TRY(chat_prompt(run->chat, p, &run->prompt));
+        return answer(run, err);
+    }
+    TRY(chat_begin(run->chat, &run->prompt));
+    for (int i = 0; i < p->n_turns; i++) {
+        if (show) printf("> %s\n", p->turns[i]);
+        TRY(chat_user(run->chat, p->turns[i], &run->prompt));
+        TRY(answer(run, err));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status answer_all(decoding *run, specrt_error *err) {
+    prompt_list prompts = {0};
+    specrt_status status = prompts_of(&run->options, &prompts, err);
+    bool show = prompts.n > 1 && !run->options.common.json;
+    for (int i = 0; status == SPECRT_STATUS_OK && i < prompts.n; i++)
+        status = answer_prompt(run, &prompts.items[i], show, err);
+    prompts_free(&prompts);
+    return status;
+}
+
+/* A line is a turn of one conversation; an empty line begins a new one. */
+static specrt_status converse(decoding *run, specrt_error *err) {
+    bool terminal = isatty(STDIN_FILENO), fresh = true;
+    specrt_status status = SPECRT_STATUS_OK;
+    char *line = NULL;
+    size_t capacity = 0;
+    while (status == SPECRT_STATUS_OK) {
+        if (terminal) fprintf(stderr, fresh ? "> " : ">> ");
+        ssize_t n = getline(&line, &capacity, stdin);
+        if (n < 0) break;
+        if (n && line[n - 1] == '\n') line[--n] = '\0';
+        if (n == 0) fresh = true;
+        if (n == 0) continue;
+        if (fresh) status = chat_begin(run->chat, &run->prompt);
+        fresh = false;
+        if (status == SPECRT_STATUS_OK) status = chat_user(run->chat, line, &run->prompt);
+        if (status == SPECRT_STATUS_OK) status = answer(run, err);
+    }
+    free(line);
+    return status;
+}
+
+/* ---- figures ---- */
+
+static void print_json(const decoding *run) {
+    const run_result *t = &run->total;
+    const specrt_session_stats *s = &t->stats;
+    double cycles = s->n_cycles ? (double)s->n_cycles : 1;
+    json_object *o = json_object_new_object();
+    json_put(o, "policy", json_text(run->policy ? specrt_policy_text(run->policy) : "plain"));
+    json_put(o, "n_turns", json_whole((uint64_t)run->n_turns));
+    json_put(o, "n_tokens", json_whole(t->tokens.n));
+    json_put(o, "seconds", json_real(t->seconds));
+    json_put(o, "prefill_seconds", json_real(t->times.prefill));
+    json_put(o, "tokens_per_second", json_real((double)t->tokens.n / t->seconds));
+    json_put(o, "n_cycles", json_whole((uint64_t)s->n_cycles));
+    if (run->policy) {
+        json_put(o, "accept_length", json_real((double)s->n_emitted / cycles));
+        json_put(o, "coverage",
+                 json_real(s->n_emitted ? (double)s->n_covered / (double)s->n_emitted : 0));
+        json_put(o, "active_rows", json_real((double)s->n_rows / cycles));
+    }
+    json_print(o);
+}
+
+static void print_figures(const decoding *run) {
+    const run_result *t = &run->total;
+    const specrt_session_stats *s = &t->stats;
+    if (t->tokens.n == 0) return;
+    cli_info("%s tokens in %.2f s, %.1f tokens/s; prompts %.2f s", text_count(t->tokens.n),
+             t->seconds, (double)t->tokens.n / t->seconds, t->times.prefill);
+    if (s->n_cycles == 0) return;
+    double n = (double)s->n_cycles;
+    cli_info("%s: accept length %.2f, %.1f%% covered, %.0f active rows",
+             specrt_policy_text(run->policy), (double)s->n_emitted / n,
+             100.0 * (double)s->n_covered / (double)s->n_emitted, (double)s->n_rows / n);
+    cli_info("ms per cycle: draft %.2f, head %.2f, target %.2f, verify %.2f, update %.2f",
+             t->times.draft * 1e3 / n, t->times.head * 1e3 / n, t->times.target * 1e3 / n,
+             t->times.verify * 1e3 / n, t->times.update * 1e3 / n);
+}
+
+/* ---- the verb ---- */
+
+static specrt_status open_run(decoding *run, specrt_error *err) {
+    eval_options *o = &run->options;
+    TRY(models_open(o, (int)o->common.threads, &run->models, err));
+    if (o->policies.n > 1)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--policy: expected one; compare takes several");
+    specrt_session_params params = options_session(o, 0);
+    if (run->models.drafter)
+        TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : NULL, &run->policy,
+                          err));
+    TRY(decoder_create(run->models.target, run->models.drafter, run->policy, &params,
+                       (int32_t)o->n_context, &run->decoder, err));
+    run->text = (text_stream){.tok = run->models.tok, .f = stdout};
+    return chat_create(o->template_name, run->models.tok, &run->chat, err);
+}
+
+static void close_run(decoding *run) {
+    decoder_free(run->decoder);
+    specrt_policy_close(run->policy);
+    chat_free(run->chat);
+    models_close(&run->models);
+    free(run->prompt.ids);
+    free(run->result.tokens.ids);
+    cli_list_free(&run->options.policies);
+    cli_list_free(&run->options.prompts);
+}
+
+int decode_main(int argc, char **argv) {
+    decoding run = {.options = {.max_tokens = 128}};
+    eval_options *o = &run.options;
+    specrt_error err = {0};
+    const cli_option options[] = {
+        EVAL_TARGET(*o),
+        EVAL_DRAFT(*o),
+        {"policy", 0, "SPEC", CLI_STRINGS, &o->policies, 0, 0, "what may be drafted (microspec)"},
+        EVAL_PROMPTS(*o),
+        EVAL_SAMPLING(*o),
+        {0},
+    };
+    const cli_tool tool = {
+        "specrt-eval decode",
+        "specrt-eval decode --target target.gguf --draft draft.safetensors --prompt 'What is a "
+        "heap?'",
+        "Writes answers as they are decoded, then accept length, coverage and times. Without "
+        "--prompt "
+        "and --prompts\neach line of stdin is a turn of a conversation, and an empty line begins a "
+        "new "
+        "one. Without --draft the target\ndecodes plainly; the tokens are the same.",
+        "specrt-eval decode --target FILE [--draft FILE] [--policy SPEC] [--prompt TEXT]", options};
+    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    if (code >= 0) return code;
+    specrt_status status = open_run(&run, &err);
+    if (status == SPECRT_STATUS_OK)
+        status = o->prompt || o->prompts.n ? answer_all(&run, &err) : converse(&run, &err);
+    if (status == SPECRT_STATUS_OK && o->common.json) print_json(&run);
+    if (status == SPECRT_STATUS_OK && !o->common.json) print_figures(&run);
+    close_run(&run);
+    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+}

@@ -1,0 +1,195 @@
+/* eval.h : what the verbs of specrt-eval share: their flags, the models, prompts and templates. */
+#ifndef EVAL_H
+#define EVAL_H
+
+#include <stdio.h>
+#include "cli.h"
+#include "decode.h"
+#include "tokenizer.h"
+
+/* A verb gets its own argv, its name first, and returns the exit code. */
+typedef int verb_main(int argc, char **argv);
+verb_main decode_main, compare_main;
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+typedef struct eval_options {
+    cli_common common;
+    const char *target, *draft, *bundle, *template_name;
+    const char *prompt; /* --prompt */
+    cli_list prompts;   /* files */
+    cli_list policies;  /* as given; each may hold a comma list */
+    int64_t limit;      /* prompts of each file; 0: all */
+    int64_t max_tokens, n_context;
+    int64_t num_steps, topk, num_draft_tokens;
+    double temperature, top_p, min_p;
+    int64_t top_k;
+} eval_options;
+
+/* Rows of a verb's option table. */
+#define EVAL_TARGET(o)                                                                             \
+    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Model"},                                                \
+        {"target", 0, "FILE", CLI_STRING, &(o).target, 0, 0, "GGUF of the target"}, {              \
+        "context", 0, "N", CLI_INT, &(o).n_context, 0, 1 << 20,                                    \
+            "positions of a sequence (default: the model's)"                                       \
+    }
+#define EVAL_DRAFT(o)                                                                              \
+    {"draft",    0, "FILE", CLI_STRING,                                                            \
+     &(o).draft, 0, 0,      "EAGLE head (safetensors, config.json beside it)"},                    \
+        {"bundle", 0, "FILE", CLI_STRING, &(o).bundle, 0, 0, "what policies need"},                \
+        {"num-steps",                                                                              \
+         0,                                                                                        \
+         "N",                                                                                      \
+         CLI_INT,                                                                                  \
+         &(o).num_steps,                                                                           \
+         1,                                                                                        \
+         SPECRT_TREE_MAX_STEPS,                                                                    \
+         "drafter passes of a cycle (6)"},                                                         \
+        {"topk",                                                                                   \
+         0,                                                                                        \
+         "N",                                                                                      \
+         CLI_INT,                                                                                  \
+         &(o).topk,                                                                                \
+         1,                                                                                        \
+         SPECRT_TREE_MAX_TOPK,                                                                     \
+         "branching of the tree; 1 is a chain (10)"},                                              \
+    {                                                                                              \
+        "num-draft-tokens", 0, "N", CLI_INT, &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES,      \
+            "nodes verified, root included (60; a chain: num-steps + 1)"                           \
+    }
+#define EVAL_PROMPTS(o)                                                                            \
+    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Prompts"},                                              \
+        {"prompts",                                                                                \
+         0,                                                                                        \
+         "FILE",                                                                                   \
+         CLI_STRINGS,                                                                              \
+         &(o).prompts,                                                                             \
+         0,                                                                                        \
+         0,                                                                                        \
+         "JSON Lines (.gz, .zst): prompt, question, turns, instruction or prompt_ids"},            \
+        {"prompt", 0, "TEXT", CLI_STRING, &(o).prompt, 0, 0, "one prompt"},                        \
+        {"limit",    0, "N", CLI_INT,                                                              \
+         &(o).limit, 1, 1e9, "so many prompts of each file, spread over it"},                      \
+        {"chat-template",                                                                          \
+         0,                                                                                        \
+         "NAME",                                                                                   \
+         CLI_STRING,                                                                               \
+         &(o).template_name,                                                                       \
+         0,                                                                                        \
+         0,                                                                                        \
+         "llama3, chatml, vicuna, none or a JSON file (default: by the special tokens)"},          \
+    {                                                                                              \
+        "max-tokens", 0, "N", CLI_INT, &(o).max_tokens, 1, 1e9, "tokens written per turn (128)"    \
+    }
+#define EVAL_SAMPLING(o)                                                                           \
+    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Sampling"},                                             \
+        {"temperature", 0, "X", CLI_REAL, &(o).temperature, 0, 100, "0 is greedy (0)"},            \
+        {"top-k", 0, "N", CLI_INT, &(o).top_k, 0, 1 << 24, "of the target's tokens"},              \
+        {"top-p", 0, "X", CLI_REAL, &(o).top_p, 0, 1, "of the target's mass"}, {                   \
+        "min-p", 0, "X", CLI_REAL, &(o).min_p, 0, 0.999, "relative to the best token"              \
+    }
+
+/* options_session() : what trees and sampling the options ask for; `sequence` keys the draws. */
+specrt_session_params options_session(const eval_options *o, uint64_t sequence);
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+/* Target, drafter and what they share; zero-initialise. */
+typedef struct eval_models {
+    engine_model *target;
+    engine_drafter *drafter; /* NULL: plain decoding only */
+    tokenizer *tok;
+    specrt_bundle *bundle; /* NULL: none */
+    specrt_head *head;     /* the drafter's */
+    struct parallel_pool *pool;
+    specrt_desc env;
+} eval_models;
+
+/* models_open() : all that the options name, checked against each other.
+ *   threads : of the engine and of head products */
+specrt_status models_open(const eval_options *o, int threads, eval_models *out, specrt_error *err);
+void models_close(eval_models *m);
+
+/* models_policy() : a policy for its drafter; terminators are the tokenizer's. */
+specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
+                            specrt_error *err);
+
+bool models_ends(const eval_models *m, int32_t token); /* a terminator */
+
+/* ---- prompts --------------------------------------------------------------------------------- */
+
+typedef struct prompt {
+    char **turns; /* [n_turns] text, or */
+    int n_turns;
+    int32_t *ids; /* [n_ids] token ids of the only turn, taken as they are */
+    int32_t n_ids;
+    char *
+        domain; /* its "domain", "category" or "task" (Spec-Bench's MT-Bench kinds are mt_bench), else
+                     the file's name */
+} prompt;
+
+typedef struct prompt_list {
+    prompt *items;
+    int n;
+} prompt_list;
+
+/* prompts_read() : append a file's prompts; with a limit, so many of them, evenly spread.
+ * @return IO; BAD_INPUT naming file, line and what was expected. */
+specrt_status prompts_read(const char *path, int64_t limit, prompt_list *out, specrt_error *err);
+specrt_status prompts_add(const char *text, const char *domain, prompt_list *out);
+void prompts_free(prompt_list *list);
+
+/* prompts_of() : --prompt and every --prompts file. */
+specrt_status prompts_of(const eval_options *o, prompt_list *out, specrt_error *err);
+
+/* ---- chat templates -------------------------------------------------------------------------- */
+
+typedef struct chat chat;
+
+/* chat_create() : a known name, a JSON file {"begin": S, "user": [S, S], "assistant": [S, S]} of texts
+ * before and after a message, or NULL: what the tokenizer's special tokens tell. Special tokens in
+ * these texts become their ids; in messages they stay text. */
+specrt_status chat_create(const char *name, const tokenizer *tok, chat **out, specrt_error *err);
+void chat_free(chat *c);
+const char *chat_name(const chat *c);
+
+/* chat_begin() : start a conversation's ids. */
+specrt_status chat_begin(chat *c, id_list *ids);
+/* chat_user() : append a message and the opening of the answer. */
+specrt_status chat_user(chat *c, const char *text, id_list *ids);
+/* chat_answered() : close the answer whose tokens (terminator included or not) end `ids`. */
+specrt_status chat_answered(chat *c, id_list *ids);
+
+/* chat_prompt() : the ids of a prompt's first turn, or those given as ids. */
+specrt_status chat_prompt(chat *c, const prompt *p, id_list *ids);
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+typedef struct run_result {
+    id_list tokens; /* what was written; a terminator, if any, is the last */
+    double seconds; /* after the prompt */
+    decode_times times;
+    specrt_session_stats stats; /* zero when plain */
+} run_result;
+
+/* run_prompt() : decode one turn, until a terminator, max_tokens or the context's end.
+ *   each : called with new tokens as they come; may be NULL */
+specrt_status run_prompt(const eval_models *m, decoder *d, const id_list *input, int64_t max_tokens,
+                         void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
+                         run_result *out, specrt_error *err);
+
+specrt_status ids_append(id_list *ids, const int32_t *tokens, int32_t n);
+
+/* Text from tokens as they come: whole characters only, ill-formed bytes as U+FFFD. Special tokens
+ * are left out. */
+typedef struct text_stream {
+    const tokenizer *tok;
+    FILE *f;
+    char held[8]; /* bytes of an unfinished character */
+    size_t n_held;
+} text_stream;
+
+void text_stream_put(text_stream *s, const int32_t *tokens, int32_t n);
+void text_stream_end(text_stream *s); /* what is still held */
+
+#endif

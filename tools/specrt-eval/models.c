@@ -1,0 +1,94 @@
+/* models.c : what the options name, opened and checked against each other. */
+#include "eval.h"
+
+#include <string.h>
+#include "io.h"
+#include "parallel.h"
+
+void models_close(eval_models *m) {
+    specrt_head_close(m->head);
+    specrt_bundle_close(m->bundle);
+    engine_drafter_close(m->drafter);
+    engine_close(m->target);
+    tokenizer_close(m->tok);
+    parallel_pool_free(m->pool);
+    *m = (eval_models){0};
+}
+
+static specrt_status check_vocabulary(const eval_options *o, const eval_models *m,
+                                      specrt_error *err) {
+    int32_t rows = engine_get_config(m->target)->n_vocab, ids = tokenizer_n_vocab(m->tok);
+    if (ids <= rows) return SPECRT_STATUS_OK;
+    return specrt_error_set(
+        err, SPECRT_STATUS_BAD_INPUT,
+        "%s: its tokenizer has %d ids; expected at most the %d rows of its head", o->target,
+        (int)ids, (int)rows);
+}
+
+static specrt_status open_bundle(const eval_options *o, eval_models *m, specrt_error *err) {
+    uint8_t sha256[32];
+    if (!o->bundle) return SPECRT_STATUS_OK;
+    TRY(specrt_bundle_open(o->bundle, NULL, &m->bundle, err));
+    tokenizer_fingerprint(m->tok, sha256);
+    return specrt_bundle_check_tokenizer(m->bundle, sha256, err);
+}
+
+static specrt_status open_drafter(const eval_options *o, eval_models *m, specrt_error *err) {
+    specrt_head_desc head;
+    const int32_t *d2t;
+    TRY(engine_drafter_open(o->draft, m->target, &m->drafter, err));
+    engine_drafter_head(m->drafter, &head, &d2t);
+    return specrt_head_bind(m->bundle, &head, &m->env, &m->head, err);
+}
+
+static specrt_status open_all(const eval_options *o, int threads, eval_models *m,
+                              specrt_error *err) {
+    if (!o->target)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --target FILE, a GGUF");
+    m->pool = threads > 1 ? parallel_pool_create(threads) : NULL;
+    if (m->pool) m->env = (specrt_desc){.parallel_for = parallel_pool_for, .user = m->pool};
+    TRY(engine_open(o->target, threads, &m->target, err));
+    TRY(tokenizer_open(o->target, &m->tok, err));
+    TRY(check_vocabulary(o, m, err));
+    TRY(open_bundle(o, m, err));
+    return o->draft && strcmp(o->draft, "none") != 0 ? open_drafter(o, m, err) : SPECRT_STATUS_OK;
+}
+
+specrt_status models_open(const eval_options *o, int threads, eval_models *out, specrt_error *err) {
+    *out = (eval_models){0};
+    specrt_status status = open_all(o, threads, out, err);
+    if (status != SPECRT_STATUS_OK) models_close(out);
+    return status;
+}
+
+specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
+                            specrt_error *err) {
+    specrt_policy_desc desc = {.text = text, .n_vocab = tokenizer_n_vocab(m->tok)};
+    desc.terminators = tokenizer_terminators(m->tok, &desc.n_terminators);
+    return specrt_policy_create(m->bundle, m->head, &desc, out, err);
+}
+
+bool models_ends(const eval_models *m, int32_t token) {
+    int32_t n;
+    const int32_t *ends = tokenizer_terminators(m->tok, &n);
+    for (int32_t i = 0; i < n; i++)
+        if (ends[i] == token) return true;
+    return false;
+}
+
+specrt_session_params options_session(const eval_options *o, uint64_t sequence) {
+    specrt_session_params p = {
+        .tree = {.num_steps = (int32_t)o->num_steps,
+                 .topk = (int32_t)o->topk,
+                 .num_draft_tokens = (int32_t)o->num_draft_tokens},
+        .sampling = {.temperature = (float)o->temperature,
+                     .top_k = (int32_t)o->top_k,
+                     .top_p = (float)o->top_p,
+                     .min_p = (float)o->min_p,
+                     .seed = (uint64_t)o->common.seed,
+                     .sequence = sequence},
+    };
+    if (p.tree.topk == 1 && p.tree.num_draft_tokens == 0)
+        p.tree.num_draft_tokens = (p.tree.num_steps ? p.tree.num_steps : 6) + 1;
+    return p;
+}

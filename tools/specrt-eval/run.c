@@ -1,0 +1,104 @@
+/* run.c : one turn decoded, and its tokens as text. */
+#include <stdlib.h>
+#include <string.h>
+#include "eval.h"
+#include "io.h"
+#include "utf8.h"
+
+specrt_status ids_append(id_list *ids, const int32_t *tokens, int32_t n) {
+    if (ids->n + (size_t)n > ids->capacity) {
+        size_t capacity = 2 * (ids->n + (size_t)n) + 64;
+        int32_t *grown = (int32_t *)realloc(ids->ids, capacity * sizeof *grown);
+        if (!grown) return SPECRT_STATUS_NO_MEMORY;
+        ids->ids = grown;
+        ids->capacity = capacity;
+    }
+    memcpy(ids->ids + ids->n, tokens, (size_t)n * sizeof *tokens);
+    ids->n += (size_t)n;
+    return SPECRT_STATUS_OK;
+}
+
+/* How many of the new tokens belong to the answer: up to a terminator, it included, or the limit. */
+static int32_t cut(const eval_models *m, const int32_t *tokens, int32_t n, int64_t left,
+                   bool *ended) {
+    if (n > left) n = (int32_t)left;
+    *ended = n == left;
+    for (int32_t i = 0; i < n; i++)
+        if (models_ends(m, tokens[i])) {
+            *ended = true;
+            return i + 1;
+        }
+    return n;
+}
+
+specrt_status run_prompt(const eval_models *m, decoder *d, const id_list *input, int64_t max_tokens,
+                         void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
+                         run_result *out, specrt_error *err) {
+    const int32_t *tokens;
+    int32_t n = 1;
+    out->tokens.n = 0;
+    out->stats = (specrt_session_stats){0};
+    if (input->n > INT32_MAX)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "prompt: %zu tokens are too many",
+                                input->n);
+    TRY(decoder_begin(d, input->ids, (int32_t)input->n, err));
+    double began = cli_seconds();
+    for (bool ended = false; !ended && n > 0;) {
+        if (decoder_next(d, &tokens, &n) != SPECRT_STATUS_OK)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "a decoding step failed");
+        n = cut(m, tokens, n, max_tokens - (int64_t)out->tokens.n, &ended);
+        if (ids_append(&out->tokens, tokens, n) != SPECRT_STATUS_OK)
+            return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for an answer");
+        if (each) each(user, tokens, n);
+    }
+    out->seconds = cli_seconds() - began;
+    out->times = *decoder_times(d);
+    if (decoder_session(d)) specrt_session_get_stats(decoder_session(d), &out->stats);
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- text ---- */
+
+/* The bytes at the end of `text` that may begin a character: at most three. */
+static size_t unfinished(const char *text, size_t n) {
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        unsigned char lead = (unsigned char)text[n - back];
+        if (lead < 0x80) return 0;
+        if (lead < 0xC0) continue; /* a later byte of a character */
+        size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+        return length > back ? back : 0;
+    }
+    return 0;
+}
+
+static void write_repaired(text_stream *s, const char *text, size_t n) {
+    uint64_t n_replaced = 0;
+    char out[3 * 256];
+    for (size_t done = 0, k; done < n; done += k) {
+        k = n - done < 256 ? n - done : 256;
+        if (done + k < n) k -= unfinished(text + done, k);
+        fwrite(out, 1, utf8_repair(text + done, k, out, &n_replaced), s->f);
+    }
+}
+
+void text_stream_put(text_stream *s, const int32_t *tokens, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        size_t n_bytes;
+        const uint8_t *bytes = tokenizer_bytes(s->tok, tokens[i], &n_bytes);
+        if (!bytes || tokenizer_type(s->tok, tokens[i]) != TOKEN_NORMAL) continue;
+        char *text = (char *)malloc(s->n_held + n_bytes);
+        if (!text) return;
+        memcpy(text, s->held, s->n_held);
+        memcpy(text + s->n_held, bytes, n_bytes);
+        n_bytes += s->n_held;
+        s->n_held = unfinished(text, n_bytes);
+        memcpy(s->held, text + n_bytes - s->n_held, s->n_held);
+        write_repaired(s, text, n_bytes - s->n_held);
+        free(text);
+    }
+}
+
+void text_stream_end(text_stream *s) {
+    write_repaired(s, s->held, s->n_held);
+    s->n_held = 0;
+}
