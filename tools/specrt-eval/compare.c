@@ -1,0 +1,246 @@
+/* compare.c : specrt-eval compare. For each turn every policy decodes it in turn, in an order that
+ * rotates, so that drift of the machine hits all alike; every token is checked against plain
+ * decoding's. */
+#include "compare.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "io.h"
+#include "progress.h"
+
+static specrt_status no_memory(specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for the comparison");
+}
+
+/* ---- contestants ---- */
+
+/* `full` scores the head where it lies; all else packs rows. */
+static int64_t bytes_of(const eval_models *m, const contestant *k) {
+    specrt_head_desc head;
+    const int32_t *d2t;
+    if (strcmp(k->name, "full") == 0) return 0;
+    engine_drafter_head(m->drafter, &head, &d2t);
+    return (int64_t)specrt_policy_bound(k->policy) *
+           (int64_t)specrt_row_bytes(head.dtype, head.n_cols);
+}
+
+static specrt_status add_contestant(comparison *c, const char *text, specrt_error *err) {
+    contestant *grown = (contestant *)realloc(c->contestants, (size_t)(c->n_contestants + 1) *
+                                                                  sizeof *c->contestants);
+    if (!grown) return no_memory(err);
+    c->contestants = grown;
+    contestant *k = &grown[c->n_contestants++];
+    *k = (contestant){.name = "plain"};
+    if (text) TRY(models_policy(&c->models, text, &k->policy, err));
+    if (text) snprintf(k->name, sizeof k->name, "%s", specrt_policy_text(k->policy));
+    for (int i = 0; text && i + 1 < c->n_contestants; i++)
+        if (strcmp(grown[i].name, k->name) == 0) { /* named twice */
+            specrt_policy_close(k->policy);
+            c->n_contestants--;
+            return SPECRT_STATUS_OK;
+        }
+    if (text) k->bytes_extra = bytes_of(&c->models, k);
+    specrt_session_params params = options_session(&c->options, 0);
+    return decoder_create(c->models.target, text ? c->models.drafter : NULL, k->policy, &params,
+                          (int32_t)c->options.n_context, &k->decoder, err);
+}
+
+/* A list of policies, "a,b". */
+static specrt_status add_list(comparison *c, const char *list, specrt_error *err) {
+    char *copy = strdup(list), *rest = copy;
+    specrt_status status = copy ? SPECRT_STATUS_OK : no_memory(err);
+    for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;)
+        status = add_contestant(c, text, err);
+    free(copy);
+    return status;
+}
+
+static specrt_status add_contestants(comparison *c, specrt_error *err) {
+    const cli_list *given = &c->options.policies;
+    TRY(add_contestant(c, NULL, err));
+    TRY(add_contestant(c, "full", err));
+    if (given->n == 0) return add_contestant(c, "microspec", err);
+    for (int i = 0; i < given->n; i++) TRY(add_list(c, given->items[i], err));
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- one turn ---- */
+
+static int domain_of(comparison *c, const char *name) {
+    for (int i = 0; i < c->n_domains; i++)
+        if (strcmp(c->domains[i], name) == 0) return i;
+    char **grown = (char **)realloc((void *)c->domains, (size_t)(c->n_domains + 1) * sizeof *grown);
+    if (!grown) return -1;
+    c->domains = grown;
+    grown[c->n_domains] = strdup(name);
+    return grown[c->n_domains] ? c->n_domains++ : -1;
+}
+
+static specrt_status reserve_turn(comparison *c, specrt_error *err) {
+    if (c->n_turns < c->capacity) return SPECRT_STATUS_OK;
+    c->capacity = 2 * c->capacity + 64;
+    for (int i = 0; i < c->n_contestants; i++) {
+        contestant *k = &c->contestants[i];
+        turn_sample *grown =
+            (turn_sample *)realloc(k->samples, (size_t)c->capacity * sizeof *k->samples);
+        if (!grown) return no_memory(err);
+        k->samples = grown;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static void check_tokens(comparison *c, const contestant *k) {
+    const id_list *expected = &c->contestants[PLAIN].result.tokens, *found = &k->result.tokens;
+    size_t n = expected->n < found->n ? expected->n : found->n, i = 0;
+    while (i < n && expected->ids[i] == found->ids[i]) i++;
+    c->n_compared += (int64_t)found->n;
+    if (c->diverged || (i == n && expected->n == found->n)) return;
+    c->diverged = true;
+    snprintf(c->divergence, sizeof c->divergence,
+             "%.120s: turn %d, token %zu: expected %d as plain decoding, found %d", k->name,
+             c->n_turns, i, i < expected->n ? (int)expected->ids[i] : -1,
+             i < found->n ? (int)found->ids[i] : -1);
+}
+
+static void take_sample(comparison *c, contestant *k, int domain, size_t n_prompt) {
+    const id_list *tokens = &k->result.tokens;
+    k->samples[c->n_turns] = (turn_sample){.domain = domain,
+                                           .n_prompt = (int64_t)n_prompt,
+                                           .n_tokens = (int64_t)tokens->n,
+                                           .n_loop = loop_tokens(tokens->ids, tokens->n),
+                                           .seconds = k->result.seconds,
+                                           .times = k->result.times,
+                                           .stats = k->result.stats};
+}
+
+static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int domain, bool warm_up,
+                              specrt_error *err) {
+    TRY(reserve_turn(c, err));
+    for (int i = 0; i < c->n_contestants; i++) {
+        contestant *k = &c->contestants[(i + c->n_turns) % c->n_contestants];
+        TRY(run_prompt(&c->models, k->decoder, prompt_ids, warm_up ? 8 : c->options.max_tokens,
+                       NULL, NULL, &k->result, err));
+        take_sample(c, k, domain, prompt_ids->n);
+    }
+    for (int i = 1; i < c->n_contestants; i++) check_tokens(c, &c->contestants[i]);
+    c->n_turns += !warm_up;
+    return SPECRT_STATUS_OK;
+}
+
+/* Later turns see the answer to the earlier ones; every policy gives the same. */
+static specrt_status run_one(comparison *c, const prompt *p, id_list *ids, bool warm_up,
+                             specrt_error *err) {
+    int domain = domain_of(c, p->domain);
+    if (domain < 0) return no_memory(err);
+    TRY(chat_prompt(c->chat, p, ids));
+    TRY(run_turn(c, ids, domain, warm_up, err));
+    const id_list *answer = &c->contestants[PLAIN].result.tokens;
+    for (int i = 1; i < p->n_turns && !warm_up; i++) {
+        TRY(ids_append(ids, answer->ids, (int32_t)answer->n));
+        TRY(chat_answered(c->chat, ids));
+        TRY(chat_user(c->chat, p->turns[i], ids));
+        TRY(run_turn(c, ids, domain, false, err));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status run_all(comparison *c, const prompt_list *prompts, specrt_error *err) {
+    id_list ids = {0};
+    progress bar;
+    specrt_status status = run_one(c, &prompts->items[0], &ids, true, err);
+    if (status == SPECRT_STATUS_BAD_ARG && prompts->n > 1) status = SPECRT_STATUS_OK;
+    c->n_compared = 0;
+    progress_begin(&bar, c->options.common.progress, "compare", "prompts", (uint64_t)prompts->n);
+    for (int i = 0; status == SPECRT_STATUS_OK && i < prompts->n; i++) {
+        status = run_one(c, &prompts->items[i], &ids, false, err);
+        progress_update(&bar, (uint64_t)i + 1);
+        if (status == SPECRT_STATUS_BAD_ARG && prompts->n > 1) { /* longer than the context */
+            cli_warn("prompt %d of %s was left out: %s", i + 1, prompts->items[i].domain, err->msg);
+            status = SPECRT_STATUS_OK;
+        }
+    }
+    progress_end(&bar);
+    free(ids.ids);
+    if (status == SPECRT_STATUS_OK && c->n_turns == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be decoded");
+    return status;
+}
+
+/* ---- the verb ---- */
+
+static specrt_status compare(comparison *c, const prompt_list *prompts, specrt_error *err) {
+    const eval_options *o = &c->options;
+    if (!o->draft)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --draft FILE, an EAGLE head");
+    if (c->report) TRY(out_check(c->report, o->common.force, err));
+    TRY(models_open(o, (int)o->common.threads, &c->models, err));
+    TRY(chat_create(o->template_name, c->models.tok, &c->chat, err));
+    TRY(add_contestants(c, err));
+    TRY(run_all(c, prompts, err));
+    if (o->common.json)
+        compare_print_json(c);
+    else
+        compare_print_table(c);
+    return c->report ? compare_write_report(c, c->report, o->common.force, err) : SPECRT_STATUS_OK;
+}
+
+static void close_comparison(comparison *c) {
+    for (int i = 0; i < c->n_contestants; i++) {
+        contestant *k = &c->contestants[i];
+        decoder_free(k->decoder);
+        specrt_policy_close(k->policy);
+        free(k->result.tokens.ids);
+        free(k->samples);
+    }
+    for (int i = 0; i < c->n_domains; i++) free(c->domains[i]);
+    free((void *)c->domains);
+    free(c->contestants);
+    chat_free(c->chat);
+    models_close(&c->models);
+    cli_list_free(&c->options.policies);
+    cli_list_free(&c->options.prompts);
+}
+
+int compare_main(int argc, char **argv) {
+    comparison c = {.options = {.max_tokens = 128}};
+    eval_options *o = &c.options;
+    prompt_list prompts = {0};
+    specrt_error err = {0};
+    const cli_option options[] = {
+        EVAL_TARGET(*o),
+        EVAL_DRAFT(*o),
+        {"policy", 0, "SPEC", CLI_STRINGS, &o->policies, 0, 0,
+         "repeat, or a comma list; full is always among them (microspec)"},
+        EVAL_PROMPTS(*o),
+        EVAL_SAMPLING(*o),
+        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Output"},
+        {"report", 0, "FILE", CLI_STRING, &c.report, 0, 0, "an HTML page with plots"},
+        {0},
+    };
+    const cli_tool tool = {
+        "specrt-eval compare",
+        "specrt-eval compare --target target.gguf --draft draft.safetensors --bundle model.specb\n"
+        "      --policy static,microspec --prompts questions.jsonl",
+        "Decodes every prompt plainly and under each policy, by turns, and checks that all write "
+        "the "
+        "same tokens.\n\naccept   tokens per cycle, the target's own included; all cycles pooled\n"
+        "covered  emitted tokens that could have been drafted\nrows     of the head, scored per "
+        "pass\n"
+        "draft    ms per cycle in the drafter's layer; head: products, ranking, tree; target: its "
+        "pass over the\n         tree; verify: drawing; update: learning and packing\n"
+        "tok/s    after the prompt, mean over turns; x plain and x full are ratios of such means",
+        "specrt-eval compare --target FILE --draft FILE --policy SPEC... --prompts FILE...",
+        options};
+    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    if (code >= 0) return code;
+    specrt_status status = prompts_of(o, &prompts, &err);
+    if (status == SPECRT_STATUS_OK && prompts.n == 0)
+        status =
+            specrt_error_set(&err, SPECRT_STATUS_BAD_ARG, "expected --prompts FILE or --prompt");
+    if (status == SPECRT_STATUS_OK) status = compare(&c, &prompts, &err);
+    if (status == SPECRT_STATUS_OK && c.diverged)
+        status = specrt_error_set(&err, SPECRT_STATUS_IO, "%s", c.divergence);
+    prompts_free(&prompts);
+    close_comparison(&c);
+    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+}

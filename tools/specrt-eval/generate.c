@@ -1,0 +1,175 @@
+/* generate.c : specrt-eval generate. The target alone writes answers: text that calibration should
+ * count, since it is what will be drafted. Prompts are shared out over the cores, an engine of one
+ * thread each; the output is in the prompts' order and the same for any number of threads. */
+#include <stdlib.h>
+#include <string.h>
+#include <pthread.h>
+#include "eval.h"
+#include "io.h"
+#include "json_make.h"
+#include "parallel.h"
+#include "progress.h"
+#include "text.h"
+
+typedef struct generation {
+    eval_options options;
+    bool with_ids;
+    eval_models models;
+    prompt_list prompts;
+    chat **chats;         /* [threads] */
+    decoder **decoders;   /* [threads], of the next sequence each */
+    char **lines;         /* [n] JSON, owned */
+    specrt_error *errors; /* [n] */
+    progress bar;
+    int64_t n_done, n_tokens;
+    pthread_mutex_t lock;
+} generation;
+
+static char *text_of(const generation *g, const id_list *tokens) {
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return NULL;
+    text_stream s = {.tok = g->models.tok, .f = f};
+    text_stream_put(&s, tokens->ids, (int32_t)tokens->n);
+    text_stream_end(&s);
+    return fclose(f) == 0 ? text : (free(text), NULL);
+}
+
+static char *line_of(const generation *g, const prompt *p, const id_list *tokens) {
+    char *text = text_of(g, tokens);
+    if (!text) return NULL;
+    json_object *o = json_object_new_object();
+    if (p->n_turns) json_put(o, "prompt", json_text(p->turns[0]));
+    json_put(o, "output", json_text(text));
+    json_put(o, "domain", json_text(p->domain));
+    if (g->with_ids) {
+        json_object *ids = json_object_new_array();
+        for (size_t i = 0; i < tokens->n; i++)
+            json_object_array_add(ids, json_object_new_int(tokens->ids[i]));
+        json_put(o, "ids", ids);
+    }
+    free(text);
+    return json_to_text(o);
+}
+
+/* Draws are keyed by the prompt's number, so equal prompts may be answered differently. */
+static specrt_status generate(generation *g, int64_t i, int worker, run_result *result,
+                              id_list *ids, specrt_error *err) {
+    const eval_options *o = &g->options;
+    const prompt *p = &g->prompts.items[i];
+    specrt_session_params params = options_session(o, (uint64_t)i);
+    TRY(chat_prompt(g->chats[worker], p, ids));
+    TRY(decoder_create(g->models.target, NULL, NULL, &params, (int32_t)o->n_context,
+                       &g->decoders[worker], err));
+    TRY(run_prompt(&g->models, g->decoders[worker], ids, o->max_tokens, NULL, NULL, result, err));
+    g->lines[i] = line_of(g, p, &result->tokens);
+    return g->lines[i] ? SPECRT_STATUS_OK
+                       : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for an answer");
+}
+
+static void generate_task(void *arg, int64_t i, int worker) {
+    generation *g = (generation *)arg;
+    run_result result = {0};
+    id_list ids = {0};
+    generate(g, i, worker, &result, &ids, &g->errors[i]);
+    decoder_free(g->decoders[worker]);
+    g->decoders[worker] = NULL;
+    pthread_mutex_lock(&g->lock);
+    g->n_tokens += (int64_t)result.tokens.n;
+    progress_update(&g->bar, (uint64_t)++g->n_done);
+    pthread_mutex_unlock(&g->lock);
+    free(result.tokens.ids);
+    free(ids.ids);
+}
+
+/* A prompt that cannot be answered (longer than the context) is left out and named. */
+static specrt_status write_lines(const generation *g, out_file *out, int *n_written,
+                                 specrt_error *err) {
+    for (int i = 0; i < g->prompts.n; i++) {
+        if (!g->lines[i]) {
+            cli_warn("prompt %d was left out: %s", i + 1, g->errors[i].msg);
+            continue;
+        }
+        TRY(out_write(out, g->lines[i], strlen(g->lines[i]), err));
+        TRY(out_write(out, "\n", 1, err));
+        ++*n_written;
+    }
+    if (*n_written) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be answered");
+}
+
+static specrt_status prepare(generation *g, specrt_error *err) {
+    int threads = (int)g->options.common.threads;
+    size_t n = (size_t)g->prompts.n;
+    g->chats = (chat **)calloc((size_t)threads, sizeof *g->chats);
+    g->decoders = (decoder **)calloc((size_t)threads, sizeof *g->decoders);
+    g->lines = (char **)calloc(n, sizeof *g->lines);
+    g->errors = (specrt_error *)calloc(n, sizeof *g->errors);
+    if (!g->chats || !g->decoders || !g->lines || !g->errors)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %zu prompts", n);
+    TRY(models_open(&g->options, 1, &g->models, err));
+    for (int i = 0; i < threads; i++)
+        TRY(chat_create(g->options.template_name, g->models.tok, &g->chats[i], err));
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status run(generation *g, specrt_error *err) {
+    const eval_options *o = &g->options;
+    const char *path = o->common.output ? o->common.output : "-";
+    out_file out;
+    int n_written = 0;
+    TRY(prompts_of(o, &g->prompts, err));
+    if (g->prompts.n == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --prompts FILE or --prompt");
+    TRY(prepare(g, err));
+    TRY(out_open(&out, path, o->common.force, err));
+    double began = cli_seconds();
+    progress_begin(&g->bar, o->common.progress, "generate", "prompts", (uint64_t)g->prompts.n);
+    parallel_for((int)o->common.threads, g->prompts.n, generate_task, g);
+    progress_end(&g->bar);
+    double seconds = cli_seconds() - began;
+    specrt_status status = write_lines(g, &out, &n_written, err);
+    if (status == SPECRT_STATUS_OK) status = out_commit(&out, err);
+    out_abort(&out);
+    if (status == SPECRT_STATUS_OK)
+        cli_info("%d answers, %s tokens in %.1f s, %.0f tokens/s", n_written,
+                 text_count((uint64_t)g->n_tokens), seconds, (double)g->n_tokens / seconds);
+    return status;
+}
+
+static void close_generation(generation *g) {
+    for (int i = 0; g->chats && i < (int)g->options.common.threads; i++) chat_free(g->chats[i]);
+    for (int i = 0; g->lines && i < g->prompts.n; i++) free(g->lines[i]);
+    free((void *)g->chats);
+    free((void *)g->decoders);
+    free((void *)g->lines);
+    free(g->errors);
+    prompts_free(&g->prompts);
+    models_close(&g->models);
+    cli_list_free(&g->options.prompts);
+}
+
+int generate_main(int argc, char **argv) {
+    generation g = {.options = {.max_tokens = 128}, .lock = PTHREAD_MUTEX_INITIALIZER};
+    eval_options *o = &g.options;
+    specrt_error err = {0};
+    const cli_option options[] = {
+        EVAL_TARGET(*o),
+        EVAL_PROMPTS(*o),
+        {"ids", 0, NULL, CLI_FLAG, &g.with_ids, 0, 0, "write token ids beside the text"},
+        EVAL_SAMPLING(*o),
+        {0},
+    };
+    const cli_tool tool = {
+        "specrt-eval generate",
+        "specrt-eval generate --target target.gguf --prompts questions.jsonl -o answers.jsonl",
+        "The target alone answers prompts, one JSON object a line: prompt, output, domain. What "
+        "vocabtrim-calibrate\nshould count. The same seed gives the same file for any --threads.",
+        "specrt-eval generate --target FILE --prompts FILE... [-o FILE]", options};
+    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    if (code >= 0) return code;
+    specrt_status status = run(&g, &err);
+    close_generation(&g);
+    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+}
