@@ -1,8 +1,8 @@
 /* main.c : specrt-eval, one verb a file.
  *
- *     options, models.c ─► target, drafter, policies ─► run.c (engine/decode.h) ─► decode.c   text
- *     prompts.c, chat.c ─► token ids ──────────────────────┘                    ─► generate.c JSON Lines
- *                                                                               ─► compare.c  tables
+ *     options, models.c -> target, drafter, policies -> run.c (engine/decode.h)
+ *     prompts.c, chat.c -> token ids ---------------------^
+ *     decode.c: text     generate.c: JSON Lines     compare.c, figures.c: tables, compare_*.c
  */
 #include "eval.h"
 
