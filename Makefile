@@ -35,7 +35,7 @@ FUZZ_SECONDS ?= 60
 LIB      := $(BUILD)/libcommon.a
 comma    := ,
 
-.PHONY: all tools cuda test test-build test-cli asan ubsan tsan fuzz bench lint format install calibrate clean help
+.PHONY: all tools cuda test test-build test-cli test-long asan ubsan tsan fuzz bench lint format install calibrate clean help
 .SECONDARY:
 
 all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -80,6 +80,9 @@ test: test-build ## unit tests, compile tests, examples, command-line tests
 
 test-cli: tools ## the command-line tests alone
 	@tests/cli/run.sh $(BUILD)/bin
+
+test-long: $(BUILD)/tests/test_lossless ## every policy against plain decoding: 200 prompts of 128 tokens
+	@SPECRT_TEST_LONG=1 $<
 
 cuda: ## compile the CUDA file for the architectures nvcc lists
 	@if [ ! -e cuda/specrt_kernels.cu ]; then echo "cuda/specrt_kernels.cu does not exist yet"; fi
