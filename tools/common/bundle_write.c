@@ -420,3 +420,33 @@ specrt_status bundle_ranks(const specrt_ranks_header *header, const int32_t *ids
                           .n_bytes = sizeof *header + n_counts + n_ids};
     return SPECRT_STATUS_OK;
 }
+
+/* --- before the work --- */
+
+static bool is_file(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+specrt_status bundle_write_check(const char *path, const char *tag, bool force, specrt_error *err) {
+    specrt_bundle *bundle;
+    size_t n;
+    if (force || !is_file(path)) return out_check(path, force, err);
+    TRY(specrt_bundle_open(path, NULL, &bundle, err));
+    bool there = specrt_bundle_data(bundle, tag, &n) != NULL;
+    specrt_bundle_close(bundle);
+    return there ? specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "%s: holds section %s; use -f to replace it", path, tag)
+                 : SPECRT_STATUS_OK;
+}
+
+specrt_status bundle_ident_check(const char *path, const specrt_ident *ident, specrt_error *err) {
+    specrt_bundle *bundle;
+    /* What is no bundle is refused by bundle_write_check(), or is to be replaced whole. */
+    if (!is_file(path) || specrt_bundle_open(path, NULL, &bundle, NULL)) return SPECRT_STATUS_OK;
+    const specrt_ident *there = specrt_bundle_ident(bundle);
+    specrt_ident merged = there ? *there : (specrt_ident){0};
+    specrt_status status = bundle_ident_merge(path, &merged, ident, err);
+    specrt_bundle_close(bundle);
+    return status;
+}

@@ -42,6 +42,12 @@ specrt_status bundle_ident_head(specrt_ident *ident, const specrt_head_desc *hea
 specrt_status bundle_ident_merge(const char *path, specrt_ident *into, const specrt_ident *from,
                                  specrt_error *err);
 
+/* bundle_write_check(), bundle_ident_check() : what bundle_write() would refuse, before the work that
+ * makes the section: a section that is there, or a file that is no bundle, without force; another
+ * tokenizer or head. */
+specrt_status bundle_write_check(const char *path, const char *tag, bool force, specrt_error *err);
+specrt_status bundle_ident_check(const char *path, const specrt_ident *ident, specrt_error *err);
+
 /* bundle_write() : create `path` or rewrite it with the update applied (temp file, fsync, rename).
  * Waits for another tool that holds the bundle's lock. Same inputs, same bytes. */
 specrt_status bundle_write(const char *path, const bundle_update *update, specrt_error *err);

@@ -22,6 +22,7 @@
 #include <stdint.h>
 #include "io.h"
 #include "specrt.h"
+#include "tokenizer.h"
 
 enum { COUNTS_CALIBRATION, COUNTS_HOLDOUT, COUNTS_SPLITS };
 enum { COUNTS_MAX_VOCAB = 1 << 21, COUNTS_MAX_DOMAINS = 4096 };
@@ -40,6 +41,12 @@ typedef struct counts_vocab {
     int32_t n_vocab, n_normal;
     uint8_t *types; /* counts_type [n_vocab], owned */
 } counts_vocab;
+
+/* counts_vocab_from_tokenizer(), counts_vocab_from_ids() : types is owned (free it either way). Of ids
+ * of no known tokenizer all are normal. */
+specrt_status counts_vocab_from_tokenizer(const tokenizer *tok, counts_vocab *out,
+                                          specrt_error *err);
+specrt_status counts_vocab_from_ids(int32_t n_vocab, counts_vocab *out, specrt_error *err);
 
 typedef struct counts_row {
     int32_t id;

@@ -8,6 +8,7 @@
 #include "counts.h"
 #include "model.h"
 #include "select.h"
+#include "shard.h"
 #include "sweep.h"
 #include "tokenizer.h"
 
@@ -25,7 +26,7 @@ typedef struct calibrate_options {
     bool strict;
     int64_t id_bytes, n_vocab;
     const char *shard; /* "I/N"; NULL: from the scheduler */
-    int64_t shard_index, n_shards;
+    shard part;        /* and of MPI ranks */
 
     /* selection */
     int64_t size, min_count; /* INT64_MIN: not given */
@@ -80,6 +81,13 @@ specrt_status options_rates(const calibrate_options *o, speed_model *m, specrt_e
  *   stats : of the reading */
 specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, char *const *names,
                            counts *c, corpus_stats *stats, specrt_error *err);
+
+/* ---- reduce.c ---- */
+
+/* reduce_counts() : add the counts of all MPI ranks at rank 0. Collective, also for a rank that failed.
+ *   status, err : of this rank so far
+ * @return as mpi_agree(). */
+specrt_status reduce_counts(counts *c, specrt_status status, specrt_error *err);
 
 /* ---- what a run found, for the reports ---- */
 

@@ -183,8 +183,8 @@ specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, cha
                               .token_ids = tok == NULL,
                               .id_bytes = (int)o->id_bytes,
                               .n_vocab = c->vocab.n_vocab,
-                              .shard = o->shard_index,
-                              .n_shards = o->n_shards,
+                              .shard = o->part.index,
+                              .n_shards = o->part.n,
                               .seed = (uint64_t)o->common.seed};
     job j = {.options = o,
              .tok = tok,

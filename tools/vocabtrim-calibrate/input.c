@@ -6,41 +6,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "mpi.h"
+#include "mpi_run.h"
 
 /* ---- the vocabulary ---- */
-
-static specrt_status vocab_allocate(counts_vocab *v, int32_t n_vocab, const char *name,
-                                    specrt_error *err) {
-    v->n_vocab = n_vocab;
-    snprintf(v->name, sizeof v->name, "%s", name);
-    v->types = (uint8_t *)calloc((size_t)n_vocab, 1);
-    return v->types ? SPECRT_STATUS_OK
-                    : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-}
-
-static specrt_status vocab_from_tokenizer(const tokenizer *tok, counts_vocab *v,
-                                          specrt_error *err) {
-    int32_t n_terminators;
-    const int32_t *terminators = tokenizer_terminators(tok, &n_terminators);
-    TRY(vocab_allocate(v, tokenizer_n_vocab(tok), tokenizer_name(tok), err));
-    v->n_normal = tokenizer_n_normal(tok);
-    tokenizer_fingerprint(tok, v->sha256);
-    for (int32_t id = 0; id < v->n_vocab; id++) {
-        token_type type = tokenizer_type(tok, id);
-        if (type == TOKEN_SPECIAL) v->types[id] = COUNTS_SPECIAL;
-        if (type == TOKEN_RESERVED) v->types[id] = COUNTS_RESERVED;
-    }
-    for (int32_t i = 0; i < n_terminators; i++) v->types[terminators[i]] = COUNTS_TERMINATOR;
-    return SPECRT_STATUS_OK;
-}
 
 /* Without a tokenizer nobody but --keep says what ends a text. */
 static specrt_status vocab_from_ids(const calibrate_options *o, counts_vocab *v,
                                     specrt_error *err) {
     int32_t *keep, n_keep;
-    TRY(vocab_allocate(v, (int32_t)o->n_vocab, "ids", err));
-    v->n_normal = v->n_vocab;
+    TRY(counts_vocab_from_ids((int32_t)o->n_vocab, v, err));
     TRY(options_keep(o, v->n_vocab, &keep, &n_keep, err));
     for (int32_t i = 0; i < n_keep; i++) v->types[keep[i]] = COUNTS_TERMINATOR;
     free(keep);
@@ -87,7 +61,7 @@ static specrt_status open_vocab(const calibrate_options *o, tokenizer **tok, cou
     if (strcmp(o->tokenizer, "none") == 0)
         return o->n_vocab ? vocab_from_ids(o, &c->vocab, err) : SPECRT_STATUS_OK;
     TRY(tokenizer_open(o->tokenizer, tok, err));
-    return vocab_from_tokenizer(*tok, &c->vocab, err);
+    return counts_vocab_from_tokenizer(*tok, &c->vocab, err);
 }
 
 specrt_status input_open_counts(const calibrate_options *o, tokenizer **tok, counts *c,

@@ -2,7 +2,7 @@
  *
  *     corpus ─► count.c ─► counts ◄─ --merge        options.c  the command line
  *                             │                     input.c    tokenizer, count files, model
- *                         select.c ─► ranking       mpi.c      ranks under mpirun
+ *                         select.c ─► ranking       reduce.c   ranks under mpirun
  *                             │
  *                          sweep.c ─► output.c ─► bundle, token maps, counts, report*.c
  */
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "input.h"
-#include "mpi.h"
+#include "mpi_run.h"
 #include "output.h"
 #include "text.h"
 
@@ -122,7 +122,7 @@ static specrt_status count(calibration *run, char *const *names, specrt_error *e
     const calibrate_options *o = run->options;
     if (!o->corpus.n) return SPECRT_STATUS_OK;
     specrt_status status = count_corpus(o, run->tok, names, &run->counts, &run->stats, err);
-    return mpi_reduce(&run->counts, status, err);
+    return reduce_counts(&run->counts, status, err);
 }
 
 /* The quality gate: hold-out coverage, or calibration coverage where there is none. */

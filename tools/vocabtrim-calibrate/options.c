@@ -6,7 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "mpi.h"
+#include "id_ranges.h"
+#include "mpi_run.h"
 #include "token_map.h"
 
 #define NOT_GIVEN INT64_MIN
@@ -177,67 +178,21 @@ static int check_speed(const calibrate_options *o) {
 
 /* ---- shards ---- */
 
-static bool env_int(const char *name, int64_t *out) {
-    const char *text = name ? getenv(name) : NULL;
-    char *end;
-    if (!text || !*text) return false;
-    *out = strtoll(text, &end, 10);
-    return *end == '\0';
-}
-
-/* Rank variables of schedulers. Slurm's array ids may start anywhere and step. */
-static const struct {
-    const char *index, *count, *first, *step;
-} schedulers[] = {
-    {"SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN",
-     "SLURM_ARRAY_TASK_STEP"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, NULL},
-    {"PMI_RANK", "PMI_SIZE", NULL, NULL},
-};
-
-static int shard_from_scheduler(calibrate_options *o) {
-    for (size_t i = 0; i < sizeof schedulers / sizeof schedulers[0]; i++) {
-        int64_t index, count, first = 0, step = 1;
-        if (!env_int(schedulers[i].index, &index) || !env_int(schedulers[i].count, &count))
-            continue;
-        if (env_int(schedulers[i].first, &first) && env_int(schedulers[i].step, &step) && step > 0)
-            index = (index - first) / step;
-        if (count <= 1) return -1;
-        if (index < 0 || index >= count)
-            return cli_usage("%s and %s do not make a shard; give --shard I/N", schedulers[i].index,
-                             schedulers[i].count);
-        o->shard_index = index;
-        o->n_shards = count;
-        cli_info("counting shard %" PRId64 " of %" PRId64 " (%s); --shard 0/1 counts all", index,
-                 count, schedulers[i].index);
-        return -1;
-    }
-    return -1;
-}
-
-static int shard_from_flag(calibrate_options *o) {
-    int read = 0;
-    if (sscanf(o->shard, "%" SCNd64 "/%" SCNd64 "%n", &o->shard_index, &o->n_shards, &read) != 2 ||
-        o->shard[read] || o->n_shards < 1 || o->shard_index < 0 || o->shard_index >= o->n_shards)
-        return cli_usage("--shard: expected I/N with 0 <= I < N, found '%s'", o->shard);
-    if (o->n_shards > 1 && !options_counts_only(o))
+static int choose_shard(calibrate_options *o) {
+    int code = -1;
+    o->part = (shard){0, 1};
+    /* A task that writes a bundle means all of the corpus, one that writes counts its share. */
+    if (o->shard)
+        code = shard_parse(o->shard, &o->part);
+    else if (mpi_n_ranks() == 1 && options_counts_only(o) && o->corpus.n)
+        code = shard_from_scheduler(&o->part);
+    if (code < 0 && o->shard && o->part.n > 1 && !options_counts_only(o))
         cli_warn("the outputs will hold shard %s of the corpus only; --counts-out and --merge "
                  "put shards together",
                  o->shard);
-    return -1;
-}
-
-static int choose_shard(calibrate_options *o) {
-    int code = -1;
-    o->n_shards = 1;
-    /* A task that writes a bundle means all of the corpus, one that writes counts its share. */
-    if (o->shard)
-        code = shard_from_flag(o);
-    else if (mpi_n_ranks() == 1 && options_counts_only(o) && o->corpus.n)
-        code = shard_from_scheduler(o);
     /* Ranks share what is left to this run. */
-    o->shard_index += o->n_shards * mpi_rank();
-    o->n_shards *= mpi_n_ranks();
+    o->part.index += o->part.n * mpi_rank();
+    o->part.n *= mpi_n_ranks();
     return code;
 }
 
@@ -334,77 +289,16 @@ specrt_status options_domain_names(const calibrate_options *o, char ***out, spec
 
 /* ---- values with a grammar ---- */
 
-static int by_id(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Ids and ranges separated by commas or white space; NULL at the end of good text, else where it
- * stops being any. */
-static const char *parse_ids(const char *text, int32_t n_vocab, id_list *out, bool *no_memory) {
-    static const char *const between = ", \t\r\n";
-    for (text += strspn(text, between); *text; text += strspn(text, between)) {
-        char *end;
-        if (*text < '0' || *text > '9') return text;
-        long long first = strtoll(text, &end, 10), last = first;
-        if (*end == '-' && end[1] >= '0' && end[1] <= '9') last = strtoll(end + 1, &end, 10);
-        if (last < first || last >= n_vocab || (*end && !strchr(between, *end))) return text;
-        size_t n = out->n + (size_t)(last - first) + 1;
-        int32_t *grown = (int32_t *)realloc(out->ids, n * sizeof *grown);
-        if (!grown) return *no_memory = true, text;
-        out->ids = grown;
-        while (first <= last) out->ids[out->n++] = (int32_t)first++;
-        text = end;
-    }
-    return NULL;
-}
-
-static specrt_status parse_keep(const char *text, const char *where, int32_t n_vocab, id_list *out,
-                                specrt_error *err) {
-    bool no_memory = false;
-    const char *stop = parse_ids(text, n_vocab, out, &no_memory);
-    if (no_memory) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-    if (stop)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: expected ids below %" PRId32 " as in 5,7-9, found '%.20s'",
-                                where, n_vocab, stop);
-    return SPECRT_STATUS_OK;
-}
-
-static specrt_status keep_file(const char *path, int32_t n_vocab, id_list *out, specrt_error *err) {
-    file_view view;
-    TRY(file_map(path, &view, err));
-    char *text = (char *)calloc(view.n + 1, 1);
-    specrt_status status = SPECRT_STATUS_NO_MEMORY;
-    if (text) {
-        if (view.n) memcpy(text, view.bytes, view.n);
-        status = parse_keep(text, path, n_vocab, out, err);
-        if (status == SPECRT_STATUS_BAD_ARG) err->status = status = SPECRT_STATUS_BAD_INPUT;
-    } else {
-        specrt_error_set(err, status, "out of memory");
-    }
-    free(text);
-    file_unmap(&view);
-    return status;
-}
-
 specrt_status options_keep(const calibrate_options *o, int32_t n_vocab, int32_t **ids, int32_t *n,
                            specrt_error *err) {
-    id_list list = {0};
-    specrt_status status = SPECRT_STATUS_OK;
+    id_list list;
     *ids = NULL;
     *n = 0;
     if (!o->keep) return SPECRT_STATUS_OK;
-    if (strspn(o->keep, "0123456789,- ") == strlen(o->keep))
-        status = parse_keep(o->keep, "--keep", n_vocab, &list, err);
-    else
-        status = keep_file(o->keep, n_vocab, &list, err);
-    if (status != SPECRT_STATUS_OK) return free(list.ids), status;
-    if (list.n) qsort(list.ids, list.n, sizeof *list.ids, by_id);
-    for (size_t i = 0; i < list.n; i++)
-        if (*n == 0 || list.ids[*n - 1] != list.ids[i]) list.ids[(*n)++] = list.ids[i];
+    TRY(id_ranges_read("--keep", o->keep, n_vocab, &list, err));
     *ids = list.ids;
-    return status;
+    *n = (int32_t)list.n;
+    return SPECRT_STATUS_OK;
 }
 
 /* The domain that a FILE of --weights means; -1: none. */

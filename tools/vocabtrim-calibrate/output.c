@@ -29,24 +29,8 @@ static specrt_status check_export(const calibrate_options *o, const char *item, 
     return out_check(path, o->common.force || strcmp(format, "npy") == 0, err);
 }
 
-/* An existing bundle gains the section; replacing one, or a file that is no bundle, needs force. */
-static specrt_status check_bundle(const calibrate_options *o, specrt_error *err) {
-    const char *path = o->common.output;
-    struct stat info;
-    if (!path || o->common.force) return path ? out_check(path, true, err) : SPECRT_STATUS_OK;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return out_check(path, false, err);
-    specrt_bundle *bundle;
-    size_t n;
-    TRY(specrt_bundle_open(path, NULL, &bundle, err));
-    bool has_ranks = specrt_bundle_data(bundle, "ranks", &n) != NULL;
-    specrt_bundle_close(bundle);
-    return has_ranks ? specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                        "%s: holds section ranks; use -f to replace it", path)
-                     : SPECRT_STATUS_OK;
-}
-
 specrt_status output_check(const calibrate_options *o, specrt_error *err) {
-    TRY(check_bundle(o, err));
+    if (o->common.output) TRY(bundle_write_check(o->common.output, "ranks", o->common.force, err));
     if (o->counts_out) TRY(out_check(o->counts_out, o->common.force, err));
     if (o->report) TRY(out_check(o->report, o->common.force, err));
     for (int i = 0; i < o->exports.n; i++) TRY(check_export(o, o->exports.items[i], err));
@@ -64,21 +48,10 @@ static specrt_status make_ident(const calibration *run, specrt_ident *ident, spe
 }
 
 specrt_status output_check_ident(const calibration *run, specrt_error *err) {
-    const char *path = run->options->common.output;
-    struct stat info;
-    specrt_bundle *bundle;
-    specrt_ident ours;
-    if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return SPECRT_STATUS_OK;
-    /* What is no bundle was refused before, or is to be replaced whole. */
-    if (specrt_bundle_open(path, NULL, &bundle, NULL)) return SPECRT_STATUS_OK;
-    specrt_status status = make_ident(run, &ours, err);
-    const specrt_ident *there = specrt_bundle_ident(bundle);
-    if (status == SPECRT_STATUS_OK && there) {
-        specrt_ident merged = *there;
-        status = bundle_ident_merge(path, &merged, &ours, err);
-    }
-    specrt_bundle_close(bundle);
-    return status;
+    specrt_ident ident;
+    if (!run->options->common.output) return SPECRT_STATUS_OK;
+    TRY(make_ident(run, &ident, err));
+    return bundle_ident_check(run->options->common.output, &ident, err);
 }
 
 /* ---- files that are written aside and renamed at the end ---- */
