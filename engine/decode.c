@@ -1,6 +1,7 @@
 /* decode.c : the loop. Hidden states travel like this (Li et al. 2024): the drafter's input at position
  * i is (token i + 1, feature i), so after a verdict the pairs of the kept nodes extend its cache with
- * the target's true features, and their last output drafts the first level of the next tree. */
+ * the target's true features, and their last output drafts the first level of the next tree. An
+ * independent drafter reads the same tokens without features, and the first token of the prompt too. */
 #include "decode.h"
 
 #include <stdlib.h>
@@ -16,12 +17,13 @@ struct decoder {
     specrt_verifier *verifier;       /* of plain decoding */
     bool learns;                     /* the policy wants the prompt's logits */
     int32_t d_model, n_vocab, width; /* width: of a target feature */
+    int32_t d_draft;                 /* of the drafter's hidden states */
     int32_t tap_layers[3];
     float *logits;   /* [ENGINE_MAX_BATCH, n_vocab] */
     float *features; /* [ENGINE_MAX_BATCH, width] of the target's last batch */
     float *pairs;    /* [ENGINE_MAX_BATCH, width] features that go with the verdict's tokens */
     float *hidden[2],
-        *query; /* [ENGINE_MAX_BATCH, d_model] of the drafter, this level and the last */
+        *query; /* [ENGINE_MAX_BATCH, d_draft] of the drafter, this level and the last */
     int32_t n_context;
     int64_t position;       /* of the next token */
     bool begun;             /* the first token is out */
@@ -74,9 +76,10 @@ static specrt_status create_drafting(decoder *d, const specrt_policy *policy,
     TRY(specrt_session_create(policy, &p, NULL, &d->session, err));
     d->learns = specrt_policy_learns(policy);
     d->pairs = rows((size_t)d->width);
-    d->hidden[0] = rows((size_t)d->d_model);
-    d->hidden[1] = rows((size_t)d->d_model);
-    d->query = rows((size_t)d->d_model);
+    d->d_draft = (int32_t)head.n_cols;
+    d->hidden[0] = rows((size_t)d->d_draft);
+    d->hidden[1] = rows((size_t)d->d_draft);
+    d->query = rows((size_t)d->d_draft);
     return d->pairs && d->hidden[0] && d->hidden[1] && d->query ? SPECRT_STATUS_OK
                                                                 : SPECRT_STATUS_NO_MEMORY;
 }
@@ -154,20 +157,20 @@ static specrt_status feed_pairs(decoder *d, const int32_t *tokens, const float *
 /* One level of the tree. Its rows follow nodes [before, ...) of the drafter's cache, or its past. */
 static specrt_status draft_level(decoder *d, const specrt_beam *beam, int32_t before) {
     int32_t parents[ENGINE_MAX_BATCH];
-    size_t width = (size_t)d->d_model;
+    size_t width = (size_t)d->d_draft;
     for (int32_t i = 0; i < beam->n; i++) {
         memcpy(d->hidden[1] + (size_t)i * width, d->hidden[0] + (size_t)beam->parents[i] * width,
                width * sizeof(float));
         parents[i] = before < 0 ? -1 : before + beam->parents[i];
     }
-    return engine_draft(d->drafter, d->draft_cache, beam->tokens, d->hidden[1], d->d_model, beam->n,
+    return engine_draft(d->drafter, d->draft_cache, beam->tokens, d->hidden[1], d->d_draft, beam->n,
                         parents, d->hidden[0], d->query);
 }
 
 /* The last of n fed pairs is the root's row; then level by level. */
 static specrt_status draft_tree(decoder *d, int32_t n_pairs, double *since) {
-    size_t last = (size_t)(n_pairs - 1) * (size_t)d->d_model;
-    size_t bytes = (size_t)d->d_model * sizeof(float);
+    size_t last = (size_t)(n_pairs - 1) * (size_t)d->d_draft;
+    size_t bytes = (size_t)d->d_draft * sizeof(float);
     memmove(d->hidden[0], d->hidden[0] + last, bytes);
     memmove(d->query, d->query + last, bytes);
     specrt_beam beam = {.n = 1};
@@ -192,6 +195,7 @@ static specrt_status prefill_chunk(decoder *d, const int32_t *tokens, int32_t n,
     if (!d->session) return SPECRT_STATUS_OK;
     specrt_rows rows_of_chunk = {.logits = d->logits};
     TRY(specrt_session_prefill(d->session, tokens, n, d->learns ? &rows_of_chunk : NULL));
+    if (engine_drafter_is_model(d->drafter)) return feed_pairs(d, tokens, d->features, n);
     int32_t n_pairs = last ? n - 1 : n; /* the last feature waits for the first token */
     return n_pairs ? feed_pairs(d, tokens + 1, d->features, n_pairs) : SPECRT_STATUS_OK;
 }

@@ -1,4 +1,4 @@
-/* decode.h : one sequence decoded with a target, an EAGLE drafter and a session; what an engine that
+/* decode.h : one sequence decoded with a target, a drafter and a session; what an engine that
  * embeds specrt.h looks like. Without a drafter it decodes plainly, through the same target. */
 #ifndef DECODE_H
 #define DECODE_H

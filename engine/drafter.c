@@ -1,5 +1,6 @@
-/* drafter.c : EAGLE heads from safetensors. A drafter is a model of one layer whose input is fused from
- * an embedding and a feature, so that the forward pass serves it unchanged. */
+/* drafter.c : EAGLE heads from safetensors, and whole small models from GGUF. An EAGLE head is a model
+ * of one layer whose input is fused from an embedding and a feature, so that the forward pass serves it
+ * unchanged. */
 #include "engine_impl.h"
 #include "weights.h"
 
@@ -9,6 +10,7 @@
 #include <string.h>
 
 struct engine_drafter {
+    engine_model *own; /* an independent drafter; NULL: an EAGLE head, and then */
     engine_model body; /* one layer; pool and compute are the target's */
     const engine_model *target;
     weights file;
@@ -174,22 +176,36 @@ static specrt_status load(loader *l) {
                : specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
 }
 
+/* Only the head of a GGUF is read here; which kind it is tells the kind of drafter. */
+static bool is_gguf(const char *path) {
+    char magic[4] = {0};
+    FILE *f = fopen(path, "rb");
+    bool found = f && fread(magic, 1, 4, f) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    if (f) fclose(f);
+    return found;
+}
+
+static specrt_status open_independent(engine_drafter *d, const char *path, specrt_error *err) {
+    return engine_open(path, parallel_pool_threads(d->target->pool), &d->own, err);
+}
+
+static specrt_status open_eagle(engine_drafter *d, const char *path, specrt_error *err) {
+    loader l = {d, path, "", err};
+    d->body.pool = d->target->pool;
+    d->body.compute_owner = d->target->compute_owner;
+    d->body.layers = (engine_layer *)calloc(1, sizeof *d->body.layers);
+    if (d->body.layers) return load(&l);
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
+}
+
 specrt_status engine_drafter_open(const char *path, const engine_model *target,
                                   engine_drafter **out, specrt_error *err) {
     engine_drafter *d = (engine_drafter *)calloc(1, sizeof *d);
-    engine_layer *layer = (engine_layer *)calloc(1, sizeof *layer);
-    loader l = {d, path, "", err};
     *out = NULL;
-    if (!d || !layer) {
-        free(d);
-        free(layer);
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
-    }
+    if (!d) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
     d->target = target;
-    d->body.pool = target->pool;
-    d->body.compute_owner = target->compute_owner;
-    d->body.layers = layer;
-    specrt_status status = load(&l);
+    specrt_status status =
+        is_gguf(path) ? open_independent(d, path, err) : open_eagle(d, path, err);
     if (status == SPECRT_STATUS_OK)
         *out = d;
     else
@@ -197,8 +213,17 @@ specrt_status engine_drafter_open(const char *path, const engine_model *target,
     return status;
 }
 
+bool engine_drafter_is_model(const engine_drafter *d) {
+    return d->own != NULL;
+}
+
+static const engine_model *model_of(const engine_drafter *d) {
+    return d->own ? d->own : &d->body;
+}
+
 void engine_drafter_close(engine_drafter *d) {
     if (!d) return;
+    engine_close(d->own);
     free(d->d2t);
     free(d->body.rope_frequency);
     free(d->body.layers);
@@ -210,7 +235,7 @@ void engine_drafter_close(engine_drafter *d) {
 
 int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[3]) {
     int32_t n = d->target->config.n_layers;
-    if (!d->eagle3) return 0;
+    if (d->own || !d->eagle3) return 0;
     layers[0] = 2;
     layers[1] = n / 2;
     layers[2] = n - 3;
@@ -218,13 +243,13 @@ int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[3]) {
 }
 
 void engine_drafter_head(const engine_drafter *d, specrt_head_desc *out, const int32_t **d2t) {
-    engine_head(&d->body, out);
+    engine_head(model_of(d), out);
     *d2t = d->d2t;
 }
 
 specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, engine_cache **out,
                                    specrt_error *err) {
-    return engine_cache_create(&d->body, n_context, out, err);
+    return engine_cache_create(model_of(d), n_context, out, err);
 }
 
 /* [a; b] side by side, rows of a batch. */
@@ -261,9 +286,23 @@ static void fuse_eagle3(const engine_drafter *d, engine_cache *c, const float *f
     }
 }
 
+/* A target with more rows than the drafter may emit ids that it does not know: any known one will do. */
+static specrt_status draft_independent(const engine_drafter *d, engine_cache *c,
+                                       const int32_t *tokens, int32_t n, const int32_t *parents,
+                                       float *hidden, float *query) {
+    int32_t known[ENGINE_MAX_BATCH];
+    if (n < 1 || n > ENGINE_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
+    for (int32_t i = 0; i < n; i++) known[i] = tokens[i] < d->own->config.n_vocab ? tokens[i] : 0;
+    specrt_status status = engine_forward(c, known, n, parents, query, NULL);
+    if (status == SPECRT_STATUS_OK)
+        memcpy(hidden, query, sizeof(float) * (size_t)n * (size_t)d->own->config.d_model);
+    return status;
+}
+
 specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
                            const float *features, int32_t width, int32_t n, const int32_t *parents,
                            float *hidden, float *query) {
+    if (d->own) return draft_independent(d, c, tokens, n, parents, hidden, query);
     const engine_config *k = &c->m->config;
     size_t bytes = sizeof(float) * (size_t)n * (size_t)k->d_model;
     if (width != k->d_model && !(d->eagle3 && width == 3 * k->d_model))

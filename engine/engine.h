@@ -84,19 +84,23 @@ specrt_status engine_prefill(engine_cache *c, const int32_t *tokens, int32_t n, 
                              float *logits, void (*each)(void *user, const float *rows, int32_t k),
                              void *user);
 
-/* ---- EAGLE drafters ------------------------------------------------------------------------------
- * One decoder layer that extrapolates the target's hidden states (EAGLE-1/2: Li et al. 2024;
- * EAGLE-3: Li et al. 2025). Its input at position i is the pair (embedding of token i + 1, feature of
- * position i); the feature is the target's where it is known, else the drafter's own output. */
+/* ---- drafters ----------------------------------------------------------------------------------
+ * An EAGLE head is one decoder layer that extrapolates the target's hidden states (EAGLE-1/2: Li et al.
+ * 2024; EAGLE-3: Li et al. 2025). Its input at position i is the pair (embedding of token i + 1,
+ * feature of position i); the feature is the target's where it is known, else the drafter's own
+ * output. An independent drafter is a small model with the target's tokenizer; it reads tokens alone,
+ * from the first one on. */
 
 typedef struct engine_drafter engine_drafter;
 
-/* engine_drafter_open() : a safetensors file with config.json beside it, in Hugging Face names.
- *   target : borrowed; gives embedding, head and threads
+/* engine_drafter_open() : an EAGLE head, safetensors with config.json beside it in Hugging Face names;
+ * or a GGUF, an independent drafter. That its tokenizer is the target's is for the caller to check.
+ *   target : borrowed; gives threads, and an EAGLE head its embedding and LM head
  * @return BAD_INPUT naming what does not fit the target. */
 specrt_status engine_drafter_open(const char *path, const engine_model *target,
                                   engine_drafter **out, specrt_error *err);
 void engine_drafter_close(engine_drafter *d);
+bool engine_drafter_is_model(const engine_drafter *d); /* independent */
 
 /* engine_drafter_features() : the layers to tap for features (EAGLE-3: three; EAGLE-1/2: none, the
  * feature is the hidden state). @return how many. */
@@ -111,9 +115,10 @@ specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, e
 
 /* engine_draft() : one drafter pass over a batch; commits nothing (engine_keep does).
  *   tokens   : i32 [n], parents as in engine_forward
- *   features : f32 [n, width], width d_model, or 3 d_model for EAGLE-3's tapped features
- *   hidden   : f32 [n, d_model], the features of the next level
- *   query    : f32 [n, d_model], what the head multiplies; equals hidden for EAGLE-1/2 */
+ *   features : f32 [n, width], width d_model, or 3 d_model for EAGLE-3's tapped features; an
+ *              independent drafter ignores them
+ *   hidden   : f32 [n, d_draft], the features of the next level
+ *   query    : f32 [n, d_draft], what the head multiplies; differs from hidden for EAGLE-3 only */
 specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
                            const float *features, int32_t width, int32_t n, const int32_t *parents,
                            float *hidden, float *query);

@@ -141,10 +141,29 @@ static void test_context_limit(void) {
     close_pair(&p);
 }
 
+/* A target that drafts for itself is always right. */
+static void test_independent(void) {
+    pair p = {0};
+    specrt_error err;
+    const char *target = test_data("weights/pair128k/target.gguf");
+    specrt_session_params params = {.tree = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4}};
+    open_pair(&p);
+    engine_drafter_close(p.drafter);
+    REQUIRE(engine_drafter_open(target, p.target, &p.drafter, &err) == SPECRT_STATUS_OK);
+    CHECK(engine_drafter_is_model(p.drafter));
+    double length = run_policy(&p, "full", &params);
+    CHECK(length == 4);
+    params.tree = (specrt_tree_params){.num_steps = 3, .topk = 3, .num_draft_tokens = 22};
+    CHECK(run_policy(&p, "full", &params) == 4);
+    CHECK(run_policy(&p, "microspec", &params) > 1.2);
+    close_pair(&p);
+}
+
 static const test_case cases[] = {
     {"greedy", "every policy emits plain decoding's tokens from a tree", test_greedy},
     {"chain_sampled", "a chain with sampling emits the same draws as plain decoding",
      test_chain_sampled},
+    {"independent", "a small model of its own drafts too, in chains and trees", test_independent},
     {"context_limit", "a full context ends generation", test_context_limit},
 };
 TEST_MAIN(cases)

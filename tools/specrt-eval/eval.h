@@ -35,7 +35,7 @@ typedef struct eval_options {
     }
 #define EVAL_DRAFT(o)                                                                              \
     {"draft",    0, "FILE", CLI_STRING,                                                            \
-     &(o).draft, 0, 0,      "EAGLE head (safetensors, config.json beside it)"},                    \
+     &(o).draft, 0, 0,      "EAGLE head (safetensors, config.json beside it), or a small GGUF"},   \
         {"bundle", 0, "FILE", CLI_STRING, &(o).bundle, 0, 0, "what policies need"},                \
         {"num-steps",                                                                              \
          0,                                                                                        \

@@ -33,12 +33,35 @@ static specrt_status open_bundle(const eval_options *o, eval_models *m, specrt_e
     return specrt_bundle_check_tokenizer(m->bundle, sha256, err);
 }
 
+static specrt_status check_same_tokenizer(const eval_options *o, const eval_models *m,
+                                          specrt_error *err) {
+    tokenizer *draft;
+    uint8_t ours[32], theirs[32];
+    TRY(tokenizer_open(o->draft, &draft, err));
+    tokenizer_fingerprint(m->tok, ours);
+    tokenizer_fingerprint(draft, theirs);
+    specrt_status status = SPECRT_STATUS_OK;
+    if (memcmp(ours, theirs, sizeof ours) != 0)
+        status =
+            specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                             "%s: its tokenizer, %s of %d ids, is not that of %s, %s of %d ids; a "
+                             "drafter must have the target's",
+                             o->draft, tokenizer_name(draft), (int)tokenizer_n_vocab(draft),
+                             o->target, tokenizer_name(m->tok), (int)tokenizer_n_vocab(m->tok));
+    tokenizer_close(draft);
+    return status;
+}
+
+/* The bundle's head is the target's: that of an independent drafter is another, and the ranks, which
+ * depend on the tokenizer alone, serve it as well. */
 static specrt_status open_drafter(const eval_options *o, eval_models *m, specrt_error *err) {
     specrt_head_desc head;
     const int32_t *d2t;
     TRY(engine_drafter_open(o->draft, m->target, &m->drafter, err));
     engine_drafter_head(m->drafter, &head, &d2t);
-    return specrt_head_bind(m->bundle, &head, &m->env, &m->head, err);
+    bool independent = engine_drafter_is_model(m->drafter);
+    if (independent) TRY(check_same_tokenizer(o, m, err));
+    return specrt_head_bind(independent ? NULL : m->bundle, &head, &m->env, &m->head, err);
 }
 
 static specrt_status open_all(const eval_options *o, int threads, eval_models *m,
