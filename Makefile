@@ -126,8 +126,8 @@ format: ## clang-format everything in place
 install: tools ## header, specrt.pc, CMake file and tools under PREFIX
 	@tests/install.sh "$(DESTDIR)" "$(PREFIX)" "$(BUILD)/bin" "$(VERSION)"
 
-calibrate: all ## the main job: CORPUS= TOKENIZER= [MODEL=] [OUT=]; with none, the sample in data/
-	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(MODEL)" "$(or $(OUT),$(BUILD)/sample.specb)"
+calibrate: all ## the main job: MODEL= DRAFT= TOKENIZER= CORPUS= OUT=; with none, the sample in data/
+	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(MODEL)" "$(DRAFT)" "$(or $(OUT),$(BUILD)/sample.specb)"
 
 clean: ## remove build/
 	rm -rf build

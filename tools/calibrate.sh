@@ -1,14 +1,22 @@
 #!/bin/sh
-# calibrate.sh BIN TOKENIZER CORPUS MODEL OUT : what `make calibrate` does: calibrate, show the bundle, use
-# it. An empty TOKENIZER or CORPUS means the sample in data/; CORPUS may be several paths.
+# calibrate.sh BIN TOKENIZER CORPUS MODEL DRAFT OUT : what `make calibrate` does. Calibrate, show the bundle,
+# use it. Empty arguments mean the sample in data/; CORPUS may be several paths.
+#
+# With a target and a drafter (MODEL, DRAFT, or the sample pair) policies are compared at the end; without
+# a CORPUS the target then writes its own first, and the sample text fills the ranks below.
+# In the environment, for models slower than the sample: TOKENS of an answer, PROMPTS of a domain.
 set -eu
-bin=$1 tokenizer=$2 corpus=$3 model=$4 out=$5
-given=$tokenizer$corpus$model
+bin=$1 tokenizer=$2 corpus=$3 model=$4 draft=$5 out=$6
+given=$tokenizer$corpus$model$draft
+tokens=${TOKENS:-128} prompts=${PROMPTS:-20}
 data=$(dirname "$0")/../data
 [ "$0" != tools/calibrate.sh ] || data=data
+answers_weight=100 # a word of the target's own counts as so many of the sample text
 
 say() { printf 'calibrate: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 2; }
+exists() { [ -z "$2" ] || [ -e "$2" ] || fail "$1=$2: no such file or folder"; }
+counting_number() { case $2 in '' | 0* | *[!0-9]*) fail "$1=$2: expected a number above 0" ;; esac; }
 
 # beside MODEL : the tokenizer inside a GGUF, or in a checkpoint's folder.
 beside() {
@@ -21,8 +29,15 @@ beside() {
     done
 }
 
-[ -z "$model" ] || [ -e "$model" ] || fail "MODEL=$model: no such file or folder"
-[ -z "$tokenizer" ] || [ -e "$tokenizer" ] || fail "TOKENIZER=$tokenizer: no such file or folder"
+exists MODEL "$model"
+exists DRAFT "$draft"
+exists TOKENIZER "$tokenizer"
+counting_number TOKENS "$tokens"
+counting_number PROMPTS "$prompts"
+case $model in *.gguf) ;; *) [ -z "$draft" ] || fail "DRAFT=$draft needs its target as MODEL=, a GGUF" ;; esac
+if [ -z "$given" ] && [ -e "$data/sample/target.gguf" ] && [ -e "$data/sample/draft.safetensors" ]; then
+    model=$data/sample/target.gguf draft=$data/sample/draft.safetensors
+fi
 
 # A path that exists may hold spaces; else they separate several.
 if [ -z "$corpus" ]; then
@@ -47,19 +62,47 @@ fi
 if [ -z "$tokenizer" ] && [ -n "$model" ]; then
     tokenizer=$(beside "$model")
     [ -n "$tokenizer" ] || fail "MODEL=$model: no tokenizer in its folder; name one with TOKENIZER="
-    say "taking the model's own tokenizer, $tokenizer"
+    [ -z "$given" ] || say "taking the model's own tokenizer, $tokenizer"
 elif [ -z "$tokenizer" ]; then
     tokenizer=$data/tokenizer.json
     [ -z "$given" ] || say "no TOKENIZER= or MODEL= given: counting with the sample's, $tokenizer"
 fi
-[ -z "$given" ] || [ -n "$corpus" ] ||
+[ -z "$given" ] || [ -n "$corpus" ] || [ -n "$draft" ] ||
     say "no CORPUS= given: counting the sample text, not what your model writes"
 
 mkdir -p "$(dirname "$out")"
+weights=
+if [ -n "$draft" ]; then
+    work=$(mktemp -d "${TMPDIR:-/tmp}/calibrate-XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT TERM HUP
+    # A fifth of the prompts is for comparing: lists must not be judged on what they were made from.
+    mkdir "$work/ask" "$work/test"
+    for file in "$data"/prompts/*.jsonl; do
+        head -n "$prompts" "$file" | awk 'NR % 5 != 1' >"$work/ask/${file##*/}"
+        head -n "$prompts" "$file" | awk 'NR % 5 == 1' >"$work/test/${file##*/}"
+    done
+fi
+if [ -n "$draft" ] && [ -z "$corpus" ] && [ "$prompts" -gt 1 ]; then
+    say "the target answers the prompts in $data/prompts"
+    answers=${out%.specb}-answers.jsonl
+    "$bin/specrt-eval" generate --target "$model" --prompts "$work"/ask/*.jsonl \
+        --max-tokens "$tokens" -f -o "$answers"
+    weights=$answers:$answers_weight
+    set -- "$answers" "$@"
+fi
+
 report=${out%.specb}.html
 "$bin/vocabtrim-calibrate" --tokenizer "$tokenizer" --corpus "$@" ${model:+--model "$model"} \
-    --holdout 0.05 --report "$report" -f -o "$out"
+    ${weights:+--weights "$weights"} --holdout 0.05 --report "$report" -f -o "$out"
 info=$("$bin/specrt-bundle" info "$out")
 printf '%s\n' "$info" | sed '/^provenance/,$d'
 "$bin/minimal" "$out"
 say "$out is ready and $report shows its coverage; $bin/specrt-bundle info tells what it was made from"
+
+[ -n "$draft" ] || exit 0
+comparison=${out%.specb}-compare.html
+say "decoding other prompts of each domain with every policy; plots go to $comparison"
+"$bin/specrt-eval" compare --target "$model" --draft "$draft" --bundle "$out" \
+    --policy full,static,microspec --num-steps 3 --topk 1 --prompts "$work"/test/*.jsonl \
+    --max-tokens "$tokens" --report "$comparison" -f
