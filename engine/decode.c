@@ -163,6 +163,7 @@ static specrt_status draft_level(decoder *d, const specrt_beam *beam, int32_t be
                width * sizeof(float));
         parents[i] = before < 0 ? -1 : before + beam->parents[i];
     }
+    specrt_session_feed(d->session, d->hidden[1]);
     return engine_draft(d->drafter, d->draft_cache, beam->tokens, d->hidden[1], d->d_draft, beam->n,
                         parents, d->hidden[0], d->query);
 }
@@ -175,6 +176,8 @@ static specrt_status draft_tree(decoder *d, int32_t n_pairs, double *since) {
     memmove(d->query, d->query + last, bytes);
     specrt_beam beam = {.n = 1};
     int32_t before = -1, n_open = 0;
+    if (d->width == d->d_draft) /* EAGLE-3 fuses three features into what it reads */
+        specrt_session_feed(d->session, d->pairs + (size_t)(n_pairs - 1) * (size_t)d->width);
     for (;;) {
         d->times.draft += tick(since);
         TRY(specrt_session_expand(d->session, d->query, beam.n, &beam));

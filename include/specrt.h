@@ -368,6 +368,9 @@ typedef struct specrt_segment {
     const float *bias;  /* [n_rows], or NULL */
     specrt_dtype dtype; /* f32, f16, bf16 or q8_0 */
     int32_t n_rows;
+    const int32_t
+        *masked; /* [n_masked] distinct rows that an earlier segment covers, or that are never */
+    int32_t n_masked; /* proposed: their logits are -inf. A range chosen whole may hold such */
 } specrt_segment;
 
 /* The tokens the drafter may propose now. Column i of its logits is the i-th row, segments in
@@ -380,7 +383,7 @@ typedef struct specrt_active {
     int64_t n_cols;
 } specrt_active;
 
-/* specrt_active_logits() : hidden f32 [n, n_cols] -> logits f32 [n, active->n_rows].
+/* specrt_active_logits() : hidden f32 [n, n_cols] -> logits f32 [n, active->n_rows], -inf where masked.
  * A row of the result is bitwise the same whatever n is. Never allocates. */
 SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const float *hidden,
                                               int32_t n, float *logits);
@@ -648,8 +651,12 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *log
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
 /* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only
- * in start and observe. */
+ * in start and observe, but for what routed sources add to a level: after expand it is that level's. */
 SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session);
+
+/* specrt_session_feed() : what the drafter pass to come is fed, for sources that route by it (DynaSpec);
+ * others do not look. hidden : f32 [n, n_cols], rows as the beam's, borrowed until expand. */
+SPECRT_API void specrt_session_feed(specrt_session *session, const float *hidden);
 
 /* specrt_session_expand() : score a drafter pass over the shortlist and grow the tree by it.
  *   hidden : f32 [n, n_cols]; n is 1 at the first pass, then the beam's
@@ -2539,6 +2546,17 @@ static void specrt__active_product_task(void *arg, int64_t i) {
                           logits, (size_t)active->n_rows);
 }
 
+/* Each token is scored once: what an earlier segment covers does not count again. */
+static void specrt__active_mask(const specrt_active *active, int32_t n, float *logits) {
+    for (int32_t i = 0; i < active->n_segments; i++) {
+        const specrt_segment *s = &active->segments[i];
+        for (int32_t row = 0; row < n; row++)
+            for (int32_t j = 0; j < s->n_masked; j++)
+                logits[(int64_t)row * active->n_rows + s->masked[j]] = -INFINITY;
+        logits += s->n_rows;
+    }
+}
+
 SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const float *hidden,
                                               int32_t n, float *logits) {
     specrt__active_product p = {active, hidden, n, logits};
@@ -2547,6 +2565,7 @@ SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const
     for (int32_t i = 0; i < active->n_segments; i++)
         n_blocks += specrt__active_blocks(active->segments[i].n_rows);
     specrt__active_run(active->compute, n_blocks, specrt__active_product_task, &p);
+    specrt__active_mask(active, n, logits);
     return SPECRT_STATUS_OK;
 }
 
@@ -2881,7 +2900,85 @@ static void specrt__active_segment(const specrt__active_pool *p, specrt_segment 
     out->bias = p->bias;
     out->dtype = specrt__head_packed_dtype(p->head);
     out->n_rows = p->n_rows;
+    out->masked = NULL;
+    out->n_masked = 0;
 }
+
+/* --- routed sources: segments chosen anew at every level of the tree --- */
+
+/* What a source may route by. Nothing here depends on the tokens that the level will propose, which
+ * keeps the shortlist a function of the prefix (docs/METHODS.md). */
+typedef struct specrt__active_level {
+    int32_t level;         /* 0: the first pass */
+    int32_t n;             /* rows of the pass */
+    const int32_t *tokens; /* [n] that the pass was fed, the root at level 0 */
+    const float *logprobs; /* [n] cumulative */
+    const float *previous; /* f32 [n, n_cols] hidden states it was fed; NULL: not told */
+    const float *hidden;   /* f32 [n, n_cols] the drafter's output */
+} specrt__active_level;
+
+enum { SPECRT__ACTIVE_MAX_SEGMENTS = 256 };
+
+/* The segments of a level, as sources add them, and which tokens they brought at which level of this
+ * cycle: a token is scored by the first segment that has it. */
+typedef struct specrt__active_routed {
+    const specrt__active_pool *pool; /* fixed and packed tokens come first */
+    uint32_t *levels; /* [pool->n_ids] bit i: routed at level i; NULL: nothing routes */
+    int32_t level;
+    specrt_segment segments[SPECRT__ACTIVE_MAX_SEGMENTS];
+    int32_t n_segments, n_rows, n_masked;
+    int32_t max_rows; /* of a level: the policy's bound on what is routed */
+    int32_t *masked;  /* [max_rows] */
+} specrt__active_routed;
+
+/* Adds a segment without its mask, which is found here. @return false, and nothing is added, beyond
+ * the bounds. Ids must be distinct within the segment. */
+static inline bool specrt__active_route(specrt__active_routed *r, const specrt_segment *segment) {
+    if (segment->n_rows < 1) return true;
+    if (r->n_segments == SPECRT__ACTIVE_MAX_SEGMENTS || r->n_rows + segment->n_rows > r->max_rows)
+        return false;
+    specrt_segment *s = &r->segments[r->n_segments++];
+    uint32_t bit = 1u << r->level;
+    *s = *segment;
+    s->masked = r->masked + r->n_masked;
+    s->n_masked = 0;
+    for (int32_t i = 0; i < s->n_rows; i++) {
+        int32_t id = s->ids[i];
+        bool fresh = specrt__active_valid(r->pool, id) && !specrt__active_member(r->pool, id) &&
+                     !(r->levels[id] & bit);
+        if (fresh)
+            r->levels[id] |= bit;
+        else
+            r->masked[r->n_masked + s->n_masked++] = i;
+    }
+    r->n_rows += s->n_rows;
+    r->n_masked += s->n_masked;
+    return true;
+}
+
+/* A number within limits, or one of names, which stand for 0, 1, 2. */
+typedef struct specrt__active_option {
+    const char *key, *names[4];
+    int32_t least, most, value;
+} specrt__active_option;
+
+enum { SPECRT__ACTIVE_MAX_OPTIONS = 8 };
+
+/* What a routed source does; its section defines one, and >>policy lists it with its options. */
+typedef struct specrt__active_class {
+    /* What all sessions share, from size and options in the table's order.
+     *   *bound : the most rows it adds at a level
+     * @return as specrt_policy_create. */
+    specrt_status (*share)(const specrt_bundle *bundle, const specrt_head *head, int32_t size,
+                           const int32_t *options, void **shared, int32_t *bound,
+                           specrt_error *err);
+    void (*unshare)(void *shared);
+    /* Scratch of a session; NULL: out of memory. */
+    void *(*open)(void *shared, int32_t topk, const specrt_desc *desc);
+    void (*close)(void *state);
+    /* Adds the level's segments with specrt__active_route. Never allocates. */
+    void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
+} specrt__active_class;
 
 // >>ranks (uses: base os bundle head active)
 // Owns the static source: a prefix of the ranks, packed once and shared by all sessions.
@@ -3243,14 +3340,8 @@ static void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
 // Owns the text of a policy, and what all sessions of one share: the fixed segment, the terminators,
 // the frequency list, the bound. Refuses texts that are no policy and sources the bundle lacks.
 
-enum { SPECRT__POLICY_FULL, SPECRT__POLICY_STATIC, SPECRT__POLICY_WINDOW, SPECRT__POLICY_KINDS };
+enum { SPECRT__POLICY_FULL, SPECRT__POLICY_STATIC, SPECRT__POLICY_WINDOW, SPECRT__POLICY_OWN };
 enum { SPECRT__POLICY_PUBLISHED = -1, SPECRT__POLICY_MAX_TEXT = 256 };
-
-/* A number within limits, or one of names, which stand for 0, 1, 2. */
-typedef struct specrt__policy_option {
-    const char *key, *names[4];
-    int32_t least, most, value;
-} specrt__policy_option;
 
 enum {
     SPECRT__POLICY_MODE,
@@ -3260,9 +3351,9 @@ enum {
     SPECRT__POLICY_ONLY,
     SPECRT__POLICY_EMITTED,
     SPECRT__POLICY_MIN,
-    SPECRT__POLICY_OPTIONS
+    SPECRT__POLICY_WINDOW_OPTIONS
 };
-static const specrt__policy_option specrt__policy_options[SPECRT__POLICY_OPTIONS] = {
+static const specrt__active_option specrt__policy_window_options[SPECRT__POLICY_WINDOW_OPTIONS] = {
     {"mode", {"unique_lru", "stream", "unique_fifo", NULL}, 0, 2, 0},
     {"kpre", {NULL, NULL, NULL, NULL}, 0, SPECRT_LOGITS_MAX_K, 3},
     {"kver", {NULL, NULL, NULL, NULL}, 0, SPECRT_LOGITS_MAX_K, 3},
@@ -3276,11 +3367,18 @@ typedef struct specrt__policy_kind {
     const char *name;
     bool has_size;
     int32_t size; /* when the text names none; 0: as calibrated */
+    const specrt__active_option *options;
     int n_options;
+    const specrt__active_class *routed; /* NULL: fixed or packed */
 } specrt__policy_kind;
 
-static const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS] = {
-    {"full", false, 0, 0}, {"static", true, 0, 0}, {"window", true, 3072, SPECRT__POLICY_OPTIONS}};
+/* In the order in which a sum covers tokens and is printed. */
+static const specrt__policy_kind specrt__policy_kinds[] = {
+    {"full", false, 0, NULL, 0, NULL},
+    {"static", true, 0, NULL, 0, NULL},
+    {"window", true, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL},
+};
+enum { SPECRT__POLICY_KINDS = sizeof specrt__policy_kinds / sizeof specrt__policy_kinds[0] };
 
 typedef struct specrt__policy_preset {
     const char *name;
@@ -3300,7 +3398,7 @@ enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__p
 typedef struct specrt__policy_source {
     bool present;
     int32_t size;
-    int32_t options[SPECRT__POLICY_OPTIONS];
+    int32_t options[SPECRT__ACTIVE_MAX_OPTIONS];
 } specrt__policy_source;
 
 typedef struct specrt__policy_spec {
@@ -3355,7 +3453,7 @@ static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t lea
 
 /* What stands after `key=`. */
 static specrt_status specrt__policy_value(specrt__policy_parser *p,
-                                          const specrt__policy_option *option, int32_t *out) {
+                                          const specrt__active_option *option, int32_t *out) {
     char expected[64] = "";
     if (!option->names[0]) return specrt__policy_number(p, option->least, option->most, out);
     for (int i = 0; option->names[i]; i++) {
@@ -3371,23 +3469,37 @@ static specrt_status specrt__policy_value(specrt__policy_parser *p,
     return specrt__policy_fail(p, expected);
 }
 
+/* Adds a name to a list "a, b or c"; `left` names follow it. */
+static void specrt__policy_list(char *text, size_t size, const char *name, int left) {
+    size_t n = strlen(text);
+    snprintf(text + n, size - n, "%s%s", name, left > 1 ? ", " : left == 1 ? " or " : "");
+}
+
+static specrt_status specrt__policy_no_option(const specrt__policy_parser *p,
+                                              const specrt__policy_kind *kind) {
+    char expected[200] = "";
+    if (kind->n_options == 0) return specrt__policy_fail(p, "no option for this source");
+    for (int i = 0; i < kind->n_options; i++)
+        specrt__policy_list(expected, sizeof expected, kind->options[i].key,
+                            kind->n_options - 1 - i);
+    return specrt__policy_fail(p, expected);
+}
+
 /* Any number of @key=value. */
-static specrt_status specrt__policy_parse_options(specrt__policy_parser *p, int n_options,
-                                                  int32_t *out) {
+static specrt_status specrt__policy_parse_options(specrt__policy_parser *p,
+                                                  const specrt__policy_kind *kind, int32_t *out) {
     unsigned seen = 0;
     while (*p->at == '@') {
         int i = 0;
         p->at++;
-        while (i < n_options && !specrt__policy_is(p->at, specrt__policy_options[i].key)) i++;
-        if (i == n_options)
-            return specrt__policy_fail(p, n_options ? "mode, kpre, kver, rows, only, emitted or min"
-                                                    : "no option for this source");
+        while (i < kind->n_options && !specrt__policy_is(p->at, kind->options[i].key)) i++;
+        if (i == kind->n_options) return specrt__policy_no_option(p, kind);
         if (seen >> i & 1) return specrt__policy_fail(p, "each option once");
         seen |= 1u << i;
         p->at += specrt__policy_word(p->at);
         if (*p->at != '=') return specrt__policy_fail(p, "'='");
         p->at++;
-        SPECRT__TRY(specrt__policy_value(p, &specrt__policy_options[i], &out[i]));
+        SPECRT__TRY(specrt__policy_value(p, &kind->options[i], &out[i]));
     }
     return SPECRT_STATUS_OK;
 }
@@ -3397,14 +3509,14 @@ static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__poli
                                           int kind, int32_t size, specrt__policy_source **out) {
     specrt__policy_source *source = &spec->sources[kind];
     bool first = true;
-    for (int i = 0; i < SPECRT__POLICY_KINDS; i++) first = first && !spec->sources[i].present;
+    for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++) first = first && !spec->sources[i].present;
     if (source->present) return specrt__policy_fail(p, "each source once");
     if (!first && (kind == SPECRT__POLICY_FULL || spec->sources[SPECRT__POLICY_FULL].present))
         return specrt__policy_fail(p, "'full' to stand alone, since it holds every token");
     source->present = true;
     source->size = size;
     for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++)
-        source->options[i] = specrt__policy_options[i].value;
+        source->options[i] = specrt__policy_kinds[kind].options[i].value;
     *out = source;
     return SPECRT_STATUS_OK;
 }
@@ -3418,7 +3530,20 @@ static specrt_status specrt__policy_parse_preset(specrt__policy_parser *p,
     p->at += specrt__policy_word(p->at);
     if (*p->at && *p->at != '+')
         return specrt__policy_fail(p, "'+' or the end, since a preset takes no size or options");
-    return specrt__policy_parse_options(&options, SPECRT__POLICY_OPTIONS, source->options);
+    return specrt__policy_parse_options(&options, &specrt__policy_kinds[preset->kind],
+                                        source->options);
+}
+
+static specrt_status specrt__policy_no_source(const specrt__policy_parser *p) {
+    char expected[300] = "";
+    int n_presets = SPECRT__POLICY_PRESETS;
+    for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++)
+        specrt__policy_list(expected, sizeof expected, specrt__policy_kinds[i].name,
+                            (int)SPECRT__POLICY_KINDS + n_presets - 1 - i);
+    for (int i = 0; i < n_presets; i++)
+        specrt__policy_list(expected, sizeof expected, specrt__policy_presets[i].name,
+                            n_presets - 1 - i);
+    return specrt__policy_fail(p, expected);
 }
 
 static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
@@ -3428,19 +3553,17 @@ static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
     for (int i = 0; i < SPECRT__POLICY_PRESETS; i++)
         if (specrt__policy_is(p->at, specrt__policy_presets[i].name))
             return specrt__policy_parse_preset(p, &specrt__policy_presets[i], spec);
-    while (kind < SPECRT__POLICY_KINDS &&
+    while (kind < (int)SPECRT__POLICY_KINDS &&
            !specrt__policy_is(p->at, specrt__policy_kinds[kind].name))
         kind++;
-    if (kind == SPECRT__POLICY_KINDS)
-        return specrt__policy_fail(p, "full, static, window, frspec, vocabtrim, microspec or "
-                                      "microspec-paper");
+    if (kind == (int)SPECRT__POLICY_KINDS) return specrt__policy_no_source(p);
     SPECRT__TRY(specrt__policy_begin(p, spec, kind, specrt__policy_kinds[kind].size, &source));
     p->at += specrt__policy_word(p->at);
     if (*p->at == ':' && specrt__policy_kinds[kind].has_size) {
         p->at++;
         SPECRT__TRY(specrt__policy_number(p, 1, SPECRT_MAX_VOCAB, &source->size));
     }
-    return specrt__policy_parse_options(p, specrt__policy_kinds[kind].n_options, source->options);
+    return specrt__policy_parse_options(p, &specrt__policy_kinds[kind], source->options);
 }
 
 static specrt_status specrt__policy_parse(const char *text, specrt__policy_spec *out,
@@ -3471,14 +3594,14 @@ static void specrt__policy_append(char *text, const char *a, const char *b, cons
 static void specrt__policy_print(const specrt__policy_spec *spec, char *text) {
     char number[16];
     text[0] = '\0';
-    for (int kind = 0; kind < SPECRT__POLICY_KINDS; kind++) {
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
         const specrt__policy_source *source = &spec->sources[kind];
         if (!source->present) continue;
         snprintf(number, sizeof number, ":%d", (int)source->size);
         specrt__policy_append(text, text[0] ? "+" : "", specrt__policy_kinds[kind].name,
                               source->size > 0 ? number : "");
         for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++) {
-            const specrt__policy_option *option = &specrt__policy_options[i];
+            const specrt__active_option *option = &specrt__policy_kinds[kind].options[i];
             int32_t value = source->options[i];
             if (value == option->value) continue;
             snprintf(number, sizeof number, "=%d", (int)value);
@@ -3500,6 +3623,11 @@ struct specrt_policy {
     specrt_segment fixed; /* n_rows = 0: none */
     bool has_window;
     specrt__window_params window;
+    int32_t n_routers, routed_bound; /* routed sources, and the most rows they add at a level */
+    struct {
+        const specrt__active_class *klass;
+        void *shared; /* owned */
+    } routers[SPECRT__POLICY_KINDS];
     const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
     int32_t n_frequent, n_invalid;
     int32_t n_terminators; /* that no fixed segment holds */
@@ -3590,6 +3718,22 @@ static void specrt__policy_make_window(specrt_policy *p, const specrt__policy_so
         options[SPECRT__POLICY_MIN] < source->size ? options[SPECRT__POLICY_MIN] : source->size;
 }
 
+static specrt_status specrt__policy_make_routers(specrt_policy *p, const specrt_bundle *bundle,
+                                                 const specrt__policy_spec *spec,
+                                                 specrt_error *err) {
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
+        const specrt__active_class *klass = specrt__policy_kinds[kind].routed;
+        const specrt__policy_source *source = &spec->sources[kind];
+        int32_t bound = 0;
+        if (!klass || !source->present) continue;
+        SPECRT__TRY(klass->share(bundle, p->head, source->size, source->options,
+                                 &p->routers[p->n_routers].shared, &bound, err));
+        p->routers[p->n_routers++].klass = klass;
+        p->routed_bound += bound;
+    }
+    return SPECRT_STATUS_OK;
+}
+
 static bool specrt__policy_holds(const int32_t *ids, int32_t n, int32_t id) {
     for (int32_t i = 0; i < n; i++)
         if (ids[i] == id) return true;
@@ -3627,6 +3771,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
             specrt__policy_make_static(p, bundle, &spec.sources[SPECRT__POLICY_STATIC], err));
     if (spec.sources[SPECRT__POLICY_WINDOW].present)
         specrt__policy_make_window(p, &spec.sources[SPECRT__POLICY_WINDOW]);
+    SPECRT__TRY(specrt__policy_make_routers(p, bundle, &spec, err));
     if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
     SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
@@ -3659,6 +3804,8 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
 SPECRT_API void specrt_policy_close(specrt_policy *policy) {
     if (!policy) return;
     specrt_desc desc = policy->desc;
+    for (int i = 0; i < policy->n_routers; i++)
+        policy->routers[i].klass->unshare(policy->routers[i].shared);
     specrt_static_close(policy->list);
     specrt__base_free(&desc, policy->full_ids);
     specrt__base_free(&desc, policy);
@@ -3673,7 +3820,7 @@ SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
 }
 
 SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy) {
-    return policy->bound;
+    return policy->bound + policy->routed_bound;
 }
 
 // >>tree (uses: base)
@@ -4036,7 +4183,8 @@ SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *v, const specrt_dra
 // >>session (uses: base head active window policy tree verify)
 // Owns all mutable state of one sequence: membership, packed rows, window, tree, verifier, counts.
 // Refuses tokens outside the vocabulary. The shortlist of a cycle is fixed before its first draft
-// token is chosen, and changes in start and observe only.
+// token is chosen, and changes in start and observe only; what routed sources add to a level is fixed
+// before that level's tokens are.
 
 struct specrt_session {
     specrt_desc desc;
@@ -4046,14 +4194,19 @@ struct specrt_session {
     specrt_tree *tree;
     specrt_verifier *verifier;
     specrt_active active;
-    specrt_segment segments[2]; /* fixed, packed */
-    int64_t position;           /* of the next token to emit */
-    int64_t n_copied_before;    /* by the pool, until begin */
+    specrt_segment segments[2 + SPECRT__ACTIVE_MAX_SEGMENTS]; /* fixed, packed, routed */
+    int32_t n_kept; /* of the segments, fixed and packed ones; the others are the last level's */
+    specrt__active_routed *routed; /* NULL: the policy routes nothing */
+    void *routers[SPECRT__POLICY_KINDS];
+    const float *previous;           /* what the application said the next pass was fed */
+    int64_t n_routed_rows, n_levels; /* of this cycle */
+    int64_t position;                /* of the next token to emit */
+    int64_t n_copied_before;         /* by the pool, until begin */
     specrt_session_stats stats;
     int32_t topk;
     int32_t *ids;    /* [topk, topk] */
     float *logprobs; /* [topk, topk] */
-    float *logits;   /* [topk, bound] */
+    float *logits;   /* [topk, bound + routed_bound] */
 };
 
 /* Marks that hold for every sequence. */
@@ -4079,8 +4232,28 @@ static bool specrt__session_make_window(specrt_session *s, int32_t n_logits) {
     return true;
 }
 
+static bool specrt__session_make_routers(specrt_session *s) {
+    const specrt_policy *policy = s->policy;
+    size_t n_ids = (size_t)s->pool->n_ids, n_rows = (size_t)policy->routed_bound;
+    if (policy->n_routers == 0) return true;
+    s->routed = (specrt__active_routed *)specrt__base_alloc(
+        &s->desc, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
+    if (!s->routed) return false;
+    memset(s->routed, 0, sizeof *s->routed);
+    s->routed->pool = s->pool;
+    s->routed->levels = (uint32_t *)(void *)(s->routed + 1);
+    s->routed->masked = (int32_t *)(void *)(s->routed->levels + n_ids);
+    s->routed->max_rows = policy->routed_bound;
+    for (int i = 0; i < policy->n_routers; i++) {
+        s->routers[i] =
+            policy->routers[i].klass->open(policy->routers[i].shared, s->topk, &s->desc);
+        if (!s->routers[i]) return false;
+    }
+    return true;
+}
+
 static bool specrt__session_make_scratch(specrt_session *s) {
-    size_t k = (size_t)s->topk, n = k * (size_t)s->policy->bound;
+    size_t k = (size_t)s->topk, n = k * (size_t)specrt_policy_bound(s->policy);
     s->logits = (float *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
     if (!s->logits) return false;
     s->logprobs = s->logits + n;
@@ -4104,7 +4277,8 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 (int)policy->bound, policy->text, (int)s->topk);
     s->pool = specrt__active_pool_create(policy->head, n_rows, capacity, &s->desc);
     if (s->pool) specrt__session_mark(s->pool, policy);
-    if (!s->pool || !specrt__session_make_window(s, n_logits) || !specrt__session_make_scratch(s))
+    if (!s->pool || !specrt__session_make_window(s, n_logits) || !specrt__session_make_routers(s) ||
+        !specrt__session_make_scratch(s))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
     s->active.compute = &policy->head->compute;
@@ -4138,6 +4312,9 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
 SPECRT_API void specrt_session_close(specrt_session *session) {
     if (!session) return;
     specrt_desc desc = session->desc;
+    for (int i = 0; i < SPECRT__POLICY_KINDS; i++)
+        if (session->routers[i]) session->policy->routers[i].klass->close(session->routers[i]);
+    specrt__base_free(&desc, session->routed);
     specrt__window_free(session->window);
     specrt__active_pool_free(session->pool);
     specrt_tree_free(session->tree);
@@ -4154,8 +4331,37 @@ static void specrt__session_pack(specrt_session *s) {
     specrt__active_sync(s->pool);
     if (s->policy->fixed.n_rows > 0) s->segments[n++] = s->policy->fixed;
     if (s->pool->n_rows > 0) specrt__active_segment(s->pool, &s->segments[n++]);
-    s->active.n_segments = n;
+    s->active.n_segments = s->n_kept = n;
     s->active.n_rows = s->policy->fixed.n_rows + s->pool->n_rows;
+    s->previous = NULL;
+    s->n_routed_rows = 0;
+    s->n_levels = 0;
+    if (s->routed) memset(s->routed->levels, 0, (size_t)s->pool->n_ids * sizeof *s->routed->levels);
+}
+
+/* The last level's routed segments make way for those of this one. */
+static void specrt__session_route(specrt_session *s, const float *hidden, int32_t n) {
+    specrt__active_routed *routed = s->routed;
+    static const float no_path = 0;
+    const specrt_tree *t = s->tree;
+    specrt__active_level level;
+    level.level = t->level;
+    level.n = n;
+    level.tokens = t->level ? t->beam_tokens : &t->root;
+    level.logprobs = t->level ? t->beam_logprobs : &no_path;
+    level.previous = s->previous;
+    level.hidden = hidden;
+    routed->level = t->level;
+    routed->n_segments = routed->n_rows = routed->n_masked = 0;
+    for (int i = 0; i < s->policy->n_routers; i++)
+        s->policy->routers[i].klass->route(s->routers[i], &level, routed);
+    memcpy(s->segments + s->n_kept, routed->segments,
+           (size_t)routed->n_segments * sizeof *s->segments);
+    s->active.n_segments = s->n_kept + routed->n_segments;
+    s->active.n_rows = s->policy->fixed.n_rows + s->pool->n_rows + routed->n_rows;
+    s->n_routed_rows += routed->n_rows;
+    s->n_levels++;
+    s->previous = NULL;
 }
 
 SPECRT_API void specrt_session_begin(specrt_session *s) {
@@ -4202,11 +4408,17 @@ SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *s
     return &session->active;
 }
 
+SPECRT_API void specrt_session_feed(specrt_session *session, const float *hidden) {
+    session->previous = hidden;
+}
+
 SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *hidden, int32_t n,
                                                specrt_beam *beam) {
-    int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
     memset(beam, 0, sizeof *beam);
-    if (n < 1 || n > s->topk) return SPECRT_STATUS_BAD_ARG;
+    if (n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
+        return SPECRT_STATUS_BAD_ARG;
+    if (s->routed) specrt__session_route(s, hidden, n);
+    int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
     SPECRT__TRY(specrt_active_logits(&s->active, hidden, n, s->logits));
     SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
     return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam);
@@ -4232,6 +4444,13 @@ static bool specrt__session_cycle_ok(const specrt_session *s, const specrt_draft
            specrt__session_tokens_ok(s, verdict->tokens, verdict->n);
 }
 
+/* Whether the level that would have drafted a token could. */
+static bool specrt__session_covers(const specrt_session *s, int32_t id, int32_t level) {
+    return specrt__active_member(s->pool, id) ||
+           (s->routed && level < SPECRT_TREE_MAX_STEPS && id < s->pool->n_ids &&
+            (s->routed->levels[id] >> level & 1));
+}
+
 SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
                                                 const specrt_rows *rows) {
@@ -4239,10 +4458,11 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
     s->stats.n_cycles++;
     s->stats.n_emitted += verdict->n;
     s->stats.n_drafted += draft->n - 1;
-    s->stats.n_rows += s->active.n_rows;
+    s->stats.n_rows += s->policy->fixed.n_rows + s->pool->n_rows;
+    if (s->n_levels) s->stats.n_rows += s->n_routed_rows / s->n_levels;
     s->stats.n_by_length[verdict->n]++;
     for (int32_t i = 0; i < verdict->n; i++)
-        s->stats.n_covered += specrt__active_member(s->pool, verdict->tokens[i]);
+        s->stats.n_covered += specrt__session_covers(s, verdict->tokens[i], i);
     int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */
     if (s->window) specrt__window_observe(s->window, draft, verdict, rows);
     specrt__session_pack(s);
