@@ -54,7 +54,7 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api | base os bundle rows simd head active ranks window policy tree verify session */
+/* Contents: api | base os bundle rows simd head active ranks window cograph policy tree verify session */
 
 // >>api (uses:)
 // Everything public. All multi-byte on-disk values are little-endian; so must the host be.
@@ -270,6 +270,24 @@ typedef struct specrt_ranks_header {
     uint64_t n_tokens;     /* tokens counted; terminators excluded */
 } specrt_ranks_header;
 
+/* Section "cograph" (EvoSpec's successor graph; the successor source): which tokens followed a token in
+ * a corpus, and how often. After the header come uint64 totals[n_vocab], uint32 offsets[n_vocab + 1],
+ * uint32 n_rule[n_vocab], int32 ids[n_edges] and float counts[n_edges]. The successors of token u are
+ * the edges [offsets[u], offsets[u + 1]), by count descending, ties by lower id; the first n_rule[u] of
+ * them obey the published rule. A count is exact up to 2^24 and has 24 leading bits beyond. */
+typedef struct specrt_cograph_header {
+    int32_t n_vocab;
+    int32_t n_sources; /* tokens that have successors */
+    uint64_t n_edges;
+    uint64_t n_tokens, n_pairs; /* counted; a pair is two tokens side by side in one document */
+    int32_t max_degree;         /* successors kept of a token, and */
+    int32_t min_count;          /* how often they followed it at least */
+    int32_t rule_degree,
+        rule_count;    /* the published rule: at most so many, each at least so often, */
+    float rule_share;  /* and with at least this share of the token's pairs */
+    uint32_t reserved; /* 0 */
+} specrt_cograph_header;
+
 typedef struct specrt_bundle specrt_bundle;
 
 /* specrt_bundle_open() : map a bundle file, check header, table and checksums, decompress zstd
@@ -315,6 +333,27 @@ typedef struct specrt_ranks {
  * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it. */
 SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
                                              specrt_error *err);
+
+/* specrt_cograph : view of section "cograph", borrowed from the bundle. */
+typedef struct specrt_cograph {
+    const specrt_cograph_header *header;
+    const uint64_t *totals;  /* [n_vocab] pairs that each token began, those not kept included */
+    const uint32_t *offsets; /* [n_vocab + 1] */
+    const uint32_t *n_rule;  /* [n_vocab] */
+    const int32_t *ids;      /* [n_edges] */
+    const float *counts;     /* [n_edges] */
+} specrt_cograph;
+
+/* specrt_bundle_cograph() : checks all of the section, so that users of the view need not.
+ * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT. */
+SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, specrt_cograph *out,
+                                               specrt_error *err);
+
+/* specrt_cograph_successors() : what most often followed a token, borrowed.
+ *   ids, counts : i32, f32 [returned], by count; p(v | token) is counts[i] / totals[token]
+ * @return how many there are; 0 for a token outside the graph. */
+SPECRT_API int32_t specrt_cograph_successors(const specrt_cograph *graph, int32_t token,
+                                             const int32_t **ids, const float **counts);
 
 /* --- head: the matrix the drafter's logits come from --- */
 
@@ -1095,6 +1134,7 @@ typedef struct specrt__bundle_kind {
      SPECRT_SECTION_DEPENDS_HEAD | SPECRT_SECTION_DEPENDS_DRAFTER)
 
 static const specrt__bundle_kind specrt__bundle_kinds[] = {
+    {"cograph", 1, 4ull << 30, "cograph-build"},
     {"ident", 1, sizeof(specrt_ident), "any builder"},
     {"prov", 1, 16u << 20, "any builder"},
     {"ranks", 1, sizeof(specrt_ranks_header) + 12ull * SPECRT_MAX_VOCAB, "vocabtrim-calibrate"},
@@ -3334,6 +3374,80 @@ static void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
     for (int32_t i = 0; i < verdict->n && w->params.emitted; i++)
         specrt__window_push(w, verdict->tokens[i]);
     specrt__window_fill(w);
+}
+
+// >>cograph (uses: base bundle)
+// Owns the view of the successor graph (section 6.2 of EvoSpec's appendix; docs/METHODS.md): which tokens
+// follow a token. Refuses a section whose offsets, order, ids or counts are not what the format says.
+// Invariant of a view: every row lies in the arrays, its ids are below n_vocab, its counts positive.
+
+/* Offsets in the section, for sizes that were checked. */
+static void specrt__cograph_lay_out(specrt_cograph *g) {
+    size_t n = (size_t)g->header->n_vocab;
+    g->totals = (const uint64_t *)(const void *)(g->header + 1);
+    g->offsets = (const uint32_t *)(const void *)(g->totals + n);
+    g->n_rule = g->offsets + n + 1;
+    g->ids = (const int32_t *)(const void *)(g->n_rule + n);
+    g->counts = (const float *)(const void *)(g->ids + g->header->n_edges);
+}
+
+/* NULL, or what is wrong with the sizes. */
+static const char *specrt__cograph_check_sizes(const specrt_cograph_header *h, size_t n) {
+    if (n < sizeof *h) return "it is shorter than its header";
+    if (h->n_vocab < 1 || h->n_vocab > SPECRT_MAX_VOCAB) return "n_vocab is out of range";
+    if (h->n_edges > UINT32_MAX) return "n_edges is out of range";
+    if (n - sizeof *h != (uint64_t)h->n_vocab * 16 + 4 + h->n_edges * 8)
+        return "its size does not fit n_vocab and n_edges";
+    if (h->max_degree < 1 || h->max_degree > h->n_vocab || h->rule_degree < 0)
+        return "max_degree or rule_degree is out of range";
+    return NULL;
+}
+
+/* NULL, or what is wrong with the successors of one token. */
+static const char *specrt__cograph_check_row(const specrt_cograph *g, int32_t token) {
+    uint32_t begin = g->offsets[token], end = g->offsets[token + 1];
+    if (end < begin || end > g->header->n_edges) return "offsets do not ascend";
+    if (end - begin > (uint32_t)g->header->max_degree) return "a row is longer than max_degree";
+    if (g->n_rule[token] > end - begin) return "n_rule exceeds a row";
+    for (uint32_t i = begin; i < end; i++) {
+        if (g->ids[i] < 0 || g->ids[i] >= g->header->n_vocab) return "an id is out of range";
+        if (!(g->counts[i] > 0 && g->counts[i] <= FLT_MAX)) return "a count is not positive";
+        if (i == begin) continue;
+        if (g->counts[i] > g->counts[i - 1] ||
+            (g->counts[i] == g->counts[i - 1] && g->ids[i] <= g->ids[i - 1]))
+            return "successors are not ordered by count and id";
+    }
+    return end > begin && g->totals[token] == 0 ? "a total is 0" : NULL;
+}
+
+SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, specrt_cograph *out,
+                                               specrt_error *err) {
+    size_t n;
+    specrt_cograph view;
+    memset(out, 0, sizeof *out);
+    view.header = (const specrt_cograph_header *)specrt_bundle_data(bundle, "cograph", &n);
+    if (!view.header) return specrt__bundle_missing(bundle, "cograph", err);
+    const char *wrong = specrt__cograph_check_sizes(view.header, n);
+    if (wrong) return specrt__bundle_bad(bundle, "cograph", wrong, err);
+    specrt__cograph_lay_out(&view);
+    if (view.offsets[0] != 0 || view.offsets[view.header->n_vocab] != view.header->n_edges)
+        wrong = "offsets do not span the edges";
+    for (int32_t i = 0; i < view.header->n_vocab && !wrong; i++)
+        wrong = specrt__cograph_check_row(&view, i);
+    if (wrong) return specrt__bundle_bad(bundle, "cograph", wrong, err);
+    *out = view;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API int32_t specrt_cograph_successors(const specrt_cograph *graph, int32_t token,
+                                             const int32_t **ids, const float **counts) {
+    *ids = NULL;
+    *counts = NULL;
+    if (token < 0 || token >= graph->header->n_vocab) return 0;
+    uint32_t begin = graph->offsets[token];
+    *ids = graph->ids + begin;
+    *counts = graph->counts + begin;
+    return (int32_t)(graph->offsets[token + 1] - begin);
 }
 
 // >>policy (uses: base bundle head active ranks window)

@@ -48,9 +48,10 @@ typedef struct corpus_doc {
     size_t n_bytes;
     const int32_t *ids; /* [n_ids] */
     size_t n_ids;
-    int32_t domain;     /* index of the --corpus argument it came from */
-    bool completion;    /* the target would end it with a terminator */
-    bool continues;     /* a later unit of a text: nothing goes between it and the one before */
+    int32_t domain;  /* index of the --corpus argument it came from */
+    bool completion; /* the target would end it with a terminator */
+    bool
+        continues; /* a later unit of a text, or of ids: nothing goes between it and the one before */
     uint64_t unit_hash; /* same for all documents of one record: decides hold-out */
 } corpus_doc;
 

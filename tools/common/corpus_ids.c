@@ -23,6 +23,7 @@ static specrt_status lay_out(corpus_format *f, const char *name, const npy_array
         if (row > CORPUS_CAP_BYTES / f->id_bytes)
             return bad_npy(name, "rows are longer than 64 MiB", err);
         if (row > 0) f->unit_bytes = row * f->id_bytes;
+        f->rows = true;
     }
     if (array->n > INT64_MAX / 16) return bad_npy(name, "shape is too large", err);
     f->group_bytes = f->unit_bytes < CORPUS_BATCH_BYTES
@@ -97,6 +98,7 @@ specrt_status ids_add(struct corpus_arena *a, const corpus_format *f, const char
         corpus_doc doc = *base;
         doc.ids = a->ids + i;
         doc.n_ids = n - i < per_doc ? n - i : per_doc;
+        doc.continues = !f->rows && (i > 0 || range->start > f->first);
         doc.unit_hash =
             specrt_hash64(from + i * f->id_bytes, doc.n_ids * f->id_bytes, options->seed);
         status = arena_add_doc(a, &doc, true);

@@ -59,6 +59,7 @@ typedef struct corpus_format {
     uint64_t end;         /* .npy: offset of the end of the data; 0: of the content */
     uint64_t group_bytes; /* ids of one batch */
     uint64_t unit_bytes;  /* ids of one document */
+    bool rows;            /* each of them is a document of its own */
 } corpus_format;
 
 /* format_tell() : by the first bytes of the content and the name. */

@@ -1,0 +1,240 @@
+/* cograph-build : from a corpus to the graph of which token follows which.
+ *
+ *     corpus -> count.c -> pairs (tools/common) <- --merge      options.c  the command line
+ *                            |                                  report.c   table, JSON, provenance
+ *                         graph.c -> bundle
+ */
+#include "build.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bundle_write.h"
+#include "id_ranges.h"
+#include "mpi_run.h"
+#include "text.h"
+
+/* ---- input ---- */
+
+static specrt_status open_vocab(const build_options *o, tokenizer **tok, counts_vocab *v,
+                                specrt_error *err) {
+    id_list breaks = {0};
+    if (!o->tokenizer || (strcmp(o->tokenizer, "none") == 0 && !o->n_vocab))
+        return SPECRT_STATUS_OK;
+    if (strcmp(o->tokenizer, "none") != 0) {
+        TRY(tokenizer_open(o->tokenizer, tok, err));
+        return counts_vocab_from_tokenizer(*tok, v, err);
+    }
+    TRY(counts_vocab_from_ids((int32_t)o->n_vocab, v, err));
+    if (o->breaks) TRY(id_ranges_read("--breaks", o->breaks, v->n_vocab, &breaks, err));
+    for (size_t i = 0; i < breaks.n; i++) v->types[breaks.ids[i]] = COUNTS_SPECIAL;
+    free(breaks.ids);
+    return SPECRT_STATUS_OK;
+}
+
+static void header_from(const build_options *o, const counts_vocab *v, pairs_header *out) {
+    *out = (pairs_header){.n_vocab = v->n_vocab, .n_normal = v->n_normal};
+    memcpy(out->sha256, v->sha256, sizeof out->sha256);
+    memcpy(out->name, v->name, sizeof out->name);
+    snprintf(out->options, sizeof out->options, "messages=%s%s%s", o->messages,
+             o->field ? " field=" : "", o->field ? o->field : "");
+}
+
+/* Merged counts must be of the tokenizer that was given. */
+static specrt_status check_merged(const build *b, const counts_vocab *given, specrt_error *err) {
+    pairs_header ours, merged = b->header;
+    if (!given->types) return SPECRT_STATUS_OK;
+    header_from(b->options, given, &ours);
+    memcpy(ours.options, merged.options, sizeof ours.options);
+    return pairs_header_add(&ours, &merged, b->options->merge.items[0], err);
+}
+
+static specrt_status merge_files(build *b, pairs *p, specrt_error *err) {
+    const build_options *o = b->options;
+    /* Ranks are added up, so one of them brings in the files. */
+    if (mpi_rank() > 0) return SPECRT_STATUS_OK;
+    for (int i = 0; i < o->merge.n; i++) TRY(pairs_read(p, &b->header, o->merge.items[i], err));
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- MPI ---- */
+
+/* All pairs to rank 0, one rank after another, so that its memory holds what --memory says. */
+static specrt_status gather(build *b, pairs *p, specrt_status status, specrt_error *err) {
+    TRY(mpi_agree(status, err));
+    if (mpi_rank() > 0) {
+        mpi_send(&b->header, sizeof b->header, 0);
+        status = pairs_send(p, 0, err);
+    }
+    for (int from = 1; mpi_rank() == 0 && from < mpi_n_ranks(); from++) {
+        size_t n;
+        pairs_header *more = (pairs_header *)mpi_receive(from, &n);
+        specrt_error late;
+        specrt_status got = pairs_receive(p, from, &late);
+        if (!got) got = pairs_header_add(&b->header, more, "an MPI rank", &late);
+        if (got && !status) status = got, *err = late;
+        free(more);
+    }
+    return mpi_agree(status, err);
+}
+
+/* ---- output ---- */
+
+static specrt_status make_ident(const pairs_header *h, specrt_ident *out) {
+    *out = (specrt_ident){.n_vocab = h->n_vocab, .n_normal = h->n_normal};
+    memcpy(out->tokenizer_sha256, h->sha256, sizeof out->tokenizer_sha256);
+    memcpy(out->tokenizer_name, h->name, sizeof out->tokenizer_name);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status check_output(const build *b, specrt_error *err) {
+    const build_options *o = b->options;
+    specrt_ident ident;
+    if (o->counts_out) TRY(out_check(o->counts_out, o->common.force, err));
+    if (!o->common.output) return SPECRT_STATUS_OK;
+    TRY(bundle_write_check(o->common.output, "cograph", o->common.force, err));
+    if (!b->header.n_vocab) return SPECRT_STATUS_OK;
+    make_ident(&b->header, &ident);
+    return bundle_ident_check(o->common.output, &ident, err);
+}
+
+static specrt_status write_bundle(const build *b, specrt_error *err) {
+    specrt_ident ident;
+    bundle_part part = {
+        .tag = "cograph", .version = 1, .depends = SPECRT_SECTION_DEPENDS_TOKENIZER};
+    void *bytes = graph_bytes(&b->graph, &part.n_bytes);
+    char *provenance = report_provenance(b);
+    specrt_status status = bytes && provenance ? make_ident(&b->header, &ident)
+                                               : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                                                  "out of memory for the bundle");
+    part.data = bytes;
+    part.provenance = provenance;
+    bundle_update update = {
+        .parts = &part, .n_parts = 1, .ident = &ident, .force = b->options->common.force};
+    if (!status) status = bundle_write(b->options->common.output, &update, err);
+    free(bytes);
+    free(provenance);
+    return status;
+}
+
+static bool is_stdout(const char *path) {
+    return path && (strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0);
+}
+
+static specrt_status print_result(const build *b, specrt_error *err) {
+    const build_options *o = b->options;
+    if (o->common.json) {
+        char *json = report_json(b);
+        if (!json) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+        puts(json);
+        free(json);
+    } else if (!o->common.quiet) {
+        report_table(b, is_stdout(o->common.output) || is_stdout(o->counts_out) ? stderr : stdout);
+    }
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return specrt_error_set(err, SPECRT_STATUS_IO, "stdout: cannot write: %s", strerror(errno));
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status write_all(build *b, pairs *p, double started, specrt_error *err) {
+    const build_options *o = b->options;
+    int threads = (int)o->common.threads;
+    out_file out = {0};
+    specrt_status status = SPECRT_STATUS_OK;
+    if (o->common.output || o->common.json)
+        TRY(graph_create(p, threads, &o->rule, b->header.n_vocab, b->header.n_tokens, &b->graph,
+                         err));
+    if (b->graph.header.n_edges && !b->graph.n_rule_edges)
+        cli_warn("no edge obeys EvoSpec's rule, so retrieve will find no successors");
+    b->seconds = cli_seconds() - started;
+    if (o->counts_out) {
+        TRY(out_open(&out, o->counts_out, o->common.force, err));
+        status = pairs_write(p, threads, &b->header, &out, err);
+    }
+    if (!status) status = print_result(b, err);
+    if (!status && o->common.output) status = write_bundle(b, err);
+    if (!status && o->counts_out) status = out_commit(&out, err);
+    out_abort(&out);
+    return status;
+}
+
+/* ---- the run ---- */
+
+static void warn_of_input(const corpus_stats *stats) {
+    if (stats->n_bad_records)
+        cli_warn("%" PRIu64 " bad records were skipped, such as: %s", stats->n_bad_records,
+                 stats->bad_examples[0]);
+    if (stats->n_skipped_files)
+        cli_warn("%" PRIu64 " files in folders were skipped, such as: %s", stats->n_skipped_files,
+                 stats->skipped_examples[0]);
+    if (stats->n_forced_cuts)
+        cli_warn("%" PRIu64 " times a text had no place to cut for 64 MiB and was cut",
+                 stats->n_forced_cuts);
+}
+
+/* The folder of the output, without its last slash. */
+static char *temp_folder(const build_options *o) {
+    const char *path = o->common.output ? o->common.output : o->counts_out;
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    if (o->temp) return strdup(o->temp);
+    if (!slash || strncmp(path, "/dev/", 5) == 0) return strdup(".");
+    return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+}
+
+static specrt_status count(build *b, const tokenizer *tok, const counts_vocab *v, pairs *p,
+                           specrt_error *err) {
+    double started = cli_seconds();
+    specrt_status status = SPECRT_STATUS_OK;
+    if (b->options->corpus.n)
+        status = count_pairs(b->options, tok, v->types, p, &b->header, &b->stats, err);
+    b->seconds_counting = cli_seconds() - started;
+    if (!status) status = merge_files(b, p, err);
+    if (!status && !b->options->corpus.n && mpi_rank() == 0) status = check_merged(b, v, err);
+    return status;
+}
+
+static specrt_status run(build *b, tokenizer **tok, counts_vocab *v, pairs **p, char **folder,
+                         specrt_error *err) {
+    const build_options *o = b->options;
+    double started = cli_seconds();
+    specrt_status status = open_vocab(o, tok, v, err);
+    if (!status && o->corpus.n) header_from(o, v, &b->header);
+    if (!status && mpi_rank() == 0) status = check_output(b, err);
+    *folder = temp_folder(o);
+    if (!status && !*folder)
+        status = specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    if (!status)
+        status = pairs_create(b->header.n_vocab, (uint64_t)o->memory_mib << 20,
+                              (int)o->common.threads, *folder, p, err);
+    TRY(mpi_agree(status, err));
+    status = count(b, *tok, v, *p, err);
+    TRY(gather(b, *p, status, err));
+    if (mpi_rank() > 0) return SPECRT_STATUS_OK;
+    warn_of_input(&b->stats);
+    return write_all(b, *p, started, err);
+}
+
+static int build_graph(int argc, char **argv) {
+    build_options options;
+    build b = {.options = &options};
+    tokenizer *tok = NULL;
+    counts_vocab v = {0};
+    pairs *p = NULL;
+    char *folder = NULL;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    int code = options_parse(&options, argc, argv);
+    if (code < 0) code = run(&b, &tok, &v, &p, &folder, &err) ? cli_fail(&err) : CLI_OK;
+    graph_free(&b.graph);
+    pairs_free(p);
+    free(folder);
+    free(v.types);
+    tokenizer_close(tok);
+    options_free(&options);
+    return code;
+}
+
+int main(int argc, char **argv) {
+    mpi_begin(&argc, &argv);
+    return mpi_end(build_graph(argc, argv));
+}
