@@ -151,10 +151,12 @@ static specrt_status write_all(build *b, pairs *p, double started, specrt_error 
     if (o->counts_out) {
         TRY(out_open(&out, o->counts_out, o->common.force, err));
         status = pairs_write(p, threads, &b->header, &out, err);
+        /* A pipe or device is done with here; a file waits until all is well. */
+        if (!status && !out.temp) status = out_commit(&out, err);
     }
     if (!status) status = print_result(b, err);
     if (!status && o->common.output) status = write_bundle(b, err);
-    if (!status && o->counts_out) status = out_commit(&out, err);
+    if (!status && out.f) status = out_commit(&out, err);
     out_abort(&out);
     return status;
 }
