@@ -1,7 +1,8 @@
-/* decode.c : the loop. Hidden states travel like this (Li et al. 2024): the drafter's input at position
- * i is (token i + 1, feature i), so after a verdict the pairs of the kept nodes extend its cache with
- * the target's true features, and their last output drafts the first level of the next tree. An
- * independent drafter reads the same tokens without features, and the first token of the prompt too. */
+/* decode.c : the engine as a specrt_host. Hidden states travel like this (Li et al. 2024): the
+ * drafter's input at position i is (token i + 1, feature i), so after a verdict the pairs of the kept
+ * nodes extend its cache with the target's true features, and their last output drafts the first level
+ * of the next tree. An independent drafter reads the same tokens without features, and the first token
+ * of the prompt too. */
 #include "decode.h"
 
 #include <stdlib.h>
@@ -14,22 +15,32 @@ struct decoder {
     const engine_drafter *drafter;
     engine_cache *cache, *draft_cache;
     specrt_session *session;
+    specrt_host host;
     specrt_verifier *verifier;       /* of plain decoding */
-    bool learns;                     /* the policy wants the prompt's logits */
     int32_t d_model, n_vocab, width; /* width: of a target feature */
     int32_t d_draft;                 /* of the drafter's hidden states */
     int32_t tap_layers[3];
     float *logits;   /* [ENGINE_MAX_BATCH, n_vocab] */
-    float *features; /* [ENGINE_MAX_BATCH, width] of the target's last batch */
+    float *final;    /* [ENGINE_MAX_BATCH, d_model] hidden states of the target's last batch */
+    float *features; /* [ENGINE_MAX_BATCH, width] its taps; without any, `final` */
     float *pairs;    /* [ENGINE_MAX_BATCH, width] features that go with the verdict's tokens */
     float *hidden[2],
-        *query; /* [ENGINE_MAX_BATCH, d_draft] of the drafter, this level and the last */
+        *query; /* [ENGINE_MAX_BATCH, d_draft] of the drafter, this level and what fed it */
+    int32_t before, n_open; /* nodes of the drafter's cache: where the last level began, how many */
     int32_t n_context;
-    int64_t position;       /* of the next token */
-    bool begun;             /* the first token is out */
+    int64_t position;       /* of the next token, plain */
+    bool begun;             /* the first token was given */
     specrt_verdict verdict; /* what the last call emitted */
+    double since;           /* when the phase at hand began */
     decode_times times;
 };
+
+static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
+                          const float **logits);
+static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
+                      const float **fed);
+static int target_verify(void *user, const specrt_draft *draft, const float **logits);
+static int commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -40,7 +51,8 @@ static float *rows(size_t width) {
 void decoder_free(decoder *d) {
     if (!d) return;
     free(d->logits);
-    free(d->features);
+    if (d->features != d->final) free(d->features);
+    free(d->final);
     free(d->pairs);
     free(d->hidden[0]);
     free(d->hidden[1]);
@@ -74,7 +86,8 @@ static specrt_status create_drafting(decoder *d, const specrt_policy *policy,
     p.n_logits = d->n_vocab;
     TRY(engine_drafter_cache(d->drafter, n_context, &d->draft_cache, err));
     TRY(specrt_session_create(policy, &p, NULL, &d->session, err));
-    d->learns = specrt_policy_learns(policy);
+    d->host = (specrt_host){
+        d, d->n_context, ENGINE_MAX_BATCH, target_prefill, draft_step, target_verify, commit};
     d->pairs = rows((size_t)d->width);
     d->d_draft = (int32_t)head.n_cols;
     d->hidden[0] = rows((size_t)d->d_draft);
@@ -91,8 +104,9 @@ static specrt_status create(decoder *d, const specrt_policy *policy,
     TRY(specrt_verifier_create(d->n_vocab, &params->sampling, NULL, &d->verifier, err));
     if (d->drafter) TRY(create_drafting(d, policy, params, n_context, err));
     d->logits = rows((size_t)d->n_vocab);
-    d->features = rows((size_t)d->width);
-    if (!d->logits || !d->features) return SPECRT_STATUS_NO_MEMORY;
+    d->final = rows((size_t)d->d_model);
+    d->features = d->width == d->d_model ? d->final : rows((size_t)d->width);
+    if (!d->logits || !d->final || !d->features) return SPECRT_STATUS_NO_MEMORY;
     if (d->width != d->d_model) engine_tap(d->cache, d->tap_layers, 3, d->features);
     return SPECRT_STATUS_OK;
 }
@@ -130,11 +144,10 @@ static double tick(double *since) {
     return passed;
 }
 
-/* Features of a batch come from its taps or are its hidden states. */
+/* Features of a batch are its hidden states, or taps. */
 static specrt_status run_target(decoder *d, const int32_t *tokens, int32_t n,
                                 const int32_t *parents, bool score) {
-    float *hidden = d->width == d->d_model ? d->features : NULL;
-    return engine_forward(d->cache, tokens, n, parents, hidden, score ? d->logits : NULL);
+    return engine_forward(d->cache, tokens, n, parents, d->final, score ? d->logits : NULL);
 }
 
 static void keep_first(engine_cache *c, int32_t n) {
@@ -154,60 +167,104 @@ static specrt_status feed_pairs(decoder *d, const int32_t *tokens, const float *
     return SPECRT_STATUS_OK;
 }
 
-/* One level of the tree. Its rows follow nodes [before, ...) of the drafter's cache, or its past. */
-static specrt_status draft_level(decoder *d, const specrt_beam *beam, int32_t before) {
+/* The hidden states of the rows' parents feed the pass. Rows follow nodes [before, ...) of the drafter's
+ * cache, or its past. */
+static specrt_status draft_level(decoder *d, const specrt_beam *beam) {
     int32_t parents[ENGINE_MAX_BATCH];
     size_t width = (size_t)d->d_draft;
     for (int32_t i = 0; i < beam->n; i++) {
         memcpy(d->hidden[1] + (size_t)i * width, d->hidden[0] + (size_t)beam->parents[i] * width,
                width * sizeof(float));
-        parents[i] = before < 0 ? -1 : before + beam->parents[i];
+        parents[i] = d->before < 0 ? -1 : d->before + beam->parents[i];
     }
-    specrt_session_feed(d->session, d->hidden[1]);
+    d->before = d->n_open;
+    d->n_open += beam->n;
     return engine_draft(d->drafter, d->draft_cache, beam->tokens, d->hidden[1], d->d_draft, beam->n,
                         parents, d->hidden[0], d->query);
 }
 
-/* The last of n fed pairs is the root's row; then level by level. */
-static specrt_status draft_tree(decoder *d, int32_t n_pairs, double *since) {
-    size_t last = (size_t)(n_pairs - 1) * (size_t)d->d_draft;
-    size_t bytes = (size_t)d->d_draft * sizeof(float);
+/* What was emitted since the last draft extends the drafter's past; its last row drafts. */
+static specrt_status draft_root(decoder *d) {
+    int32_t n = d->verdict.n;
+    size_t last = (size_t)(n - 1) * (size_t)d->d_draft, bytes = (size_t)d->d_draft * sizeof(float);
+    TRY(feed_pairs(d, d->verdict.tokens, d->pairs, n));
     memmove(d->hidden[0], d->hidden[0] + last, bytes);
     memmove(d->query, d->query + last, bytes);
-    specrt_beam beam = {.n = 1};
-    int32_t before = -1, n_open = 0;
-    if (d->width == d->d_draft) /* EAGLE-3 fuses three features into what it reads */
-        specrt_session_feed(d->session, d->pairs + (size_t)(n_pairs - 1) * (size_t)d->width);
-    for (;;) {
-        d->times.draft += tick(since);
-        TRY(specrt_session_expand(d->session, d->query, beam.n, &beam));
-        d->times.head += tick(since);
-        if (beam.n == 0) return SPECRT_STATUS_OK;
-        TRY(draft_level(d, &beam, before));
-        before = n_open;
-        n_open += beam.n;
-    }
+    d->before = -1;
+    d->n_open = 0;
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- the host of a session: the time outside of it is the session's ------------------------------- */
+
+static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
+                      const float **fed) {
+    decoder *d = (decoder *)user;
+    d->times.head += tick(&d->since);
+    specrt_status status = level == 0 ? draft_root(d) : draft_level(d, beam);
+    *hidden = d->query;
+    if (level > 0)
+        *fed = d->hidden[1];
+    else if (d->width == d->d_draft) /* EAGLE-3 fuses three features into what it reads */
+        *fed = d->pairs + (size_t)(d->verdict.n - 1) * (size_t)d->width;
+    d->times.draft += tick(&d->since);
+    return (int)status;
+}
+
+static int target_verify(void *user, const specrt_draft *draft, const float **logits) {
+    decoder *d = (decoder *)user;
+    d->times.head += tick(&d->since);
+    specrt_status status = run_target(d, draft->tokens, draft->n, draft->parents, true);
+    *logits = d->logits;
+    d->times.target += tick(&d->since);
+    return (int)status;
+}
+
+/* Features of the kept nodes wait for the tokens that follow them. */
+static int commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
+    decoder *d = (decoder *)user;
+    size_t width = (size_t)d->width;
+    (void)draft;
+    engine_keep(d->cache, verdict->nodes, verdict->n);
+    for (int32_t i = 0; i < verdict->n; i++)
+        memcpy(d->pairs + (size_t)i * width, d->features + (size_t)verdict->nodes[i] * width,
+               width * sizeof(float));
+    d->times.verify += tick(&d->since);
+    return 0;
 }
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
-static specrt_status prefill_chunk(decoder *d, const int32_t *tokens, int32_t n, bool last) {
-    bool score = last || d->learns;
-    TRY(run_target(d, tokens, n, NULL, score));
-    keep_first(d->cache, n);
-    if (!d->session) return SPECRT_STATUS_OK;
-    specrt_rows rows_of_chunk = {.logits = d->logits};
-    TRY(specrt_session_prefill(d->session, tokens, n, d->learns ? &rows_of_chunk : NULL));
+/* Pairs of a chunk: its last feature waits for the token that follows. */
+static specrt_status prefill_drafter(decoder *d, const int32_t *tokens, int32_t n) {
+    size_t width = (size_t)d->width, bytes = width * sizeof(float), before = (size_t)(n - 1);
+    bool first = engine_cache_length(d->cache) == n;
+    specrt_status status = SPECRT_STATUS_OK;
     if (engine_drafter_is_model(d->drafter)) return feed_pairs(d, tokens, d->features, n);
-    int32_t n_pairs = last ? n - 1 : n; /* the last feature waits for the first token */
-    return n_pairs ? feed_pairs(d, tokens + 1, d->features, n_pairs) : SPECRT_STATUS_OK;
+    if (!first) {
+        memcpy(d->pairs + width, d->features, before * bytes);
+        status = feed_pairs(d, tokens, d->pairs, n);
+    } else if (n > 1) {
+        status = feed_pairs(d, tokens + 1, d->features, n - 1);
+    }
+    memcpy(d->pairs, d->features + before * width, bytes);
+    return status;
 }
 
-specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt_error *err) {
-    double since = cli_seconds();
-    memset(&d->times, 0, sizeof d->times);
-    engine_cache_truncate(d->cache, 0);
-    if (d->session) engine_cache_truncate(d->draft_cache, 0), specrt_session_begin(d->session);
+static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
+                          const float **logits) {
+    decoder *d = (decoder *)user;
+    specrt_status status = run_target(d, tokens, n, NULL, all);
+    if (status != SPECRT_STATUS_OK) return (int)status;
+    if (!all)
+        engine_score(d->target, d->final + (size_t)(n - 1) * (size_t)d->d_model, 1, d->logits);
+    keep_first(d->cache, n);
+    *logits = d->logits;
+    return d->drafter ? (int)prefill_drafter(d, tokens, n) : 0;
+}
+
+static specrt_status check_prompt(const decoder *d, const int32_t *prompt, int32_t n,
+                                  specrt_error *err) {
     if (n < 1 || n >= d->n_context)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "prompt: expected 1 to %d tokens, found %d", (int)d->n_context - 1,
@@ -217,85 +274,72 @@ specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                     "prompt: token %d: expected 0 to %d, found %d", (int)i,
                                     (int)d->n_vocab - 1, (int)prompt[i]);
+    return SPECRT_STATUS_OK;
+}
+
+/* What specrt_host_begin does, without a session. */
+static specrt_status begin_plain(decoder *d, const int32_t *prompt, int32_t n, int32_t *first) {
+    const float *logits = NULL;
     for (int32_t done = 0, k; done < n; done += k) {
         k = n - done < ENGINE_MAX_BATCH ? n - done : ENGINE_MAX_BATCH;
-        TRY(prefill_chunk(d, prompt + done, k, done + k == n));
-        if (done + k == n)
-            memmove(d->logits, d->logits + (size_t)(k - 1) * (size_t)d->n_vocab,
-                    (size_t)d->n_vocab * sizeof(float));
-        if (done + k == n && d->session)
-            memcpy(d->pairs, d->features + (size_t)(k - 1) * (size_t)d->width,
-                   (size_t)d->width * sizeof(float));
+        int code = target_prefill(d, prompt + done, k, 0, &logits);
+        if (code != 0) return (specrt_status)code;
     }
-    d->position = n;
-    d->begun = false;
-    d->times.prefill = tick(&since);
+    *first = specrt_verifier_draw(d->verifier, logits, n);
+    d->position = n + 1;
     return SPECRT_STATUS_OK;
+}
+
+specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt_error *err) {
+    TRY(check_prompt(d, prompt, n, err));
+    d->since = cli_seconds();
+    memset(&d->times, 0, sizeof d->times);
+    engine_cache_truncate(d->cache, 0);
+    if (d->session) engine_cache_truncate(d->draft_cache, 0);
+    d->begun = false;
+    d->verdict.n = 1;
+    specrt_status status =
+        d->session ? specrt_host_begin(d->session, &d->host, prompt, n, &d->verdict.tokens[0], err)
+                   : begin_plain(d, prompt, n, &d->verdict.tokens[0]);
+    d->times.prefill = tick(&d->since);
+    return status;
 }
 
 /* ---- decoding ------------------------------------------------------------------------------ */
 
-/* One token from the logits at hand, as plain decoding draws it. */
-static specrt_status first_token(decoder *d) {
-    d->verdict.n = 1;
-    d->verdict.tokens[0] = specrt_verifier_draw(d->verifier, d->logits, d->position++);
-    d->begun = true;
-    return d->session ? specrt_session_start(d->session, d->verdict.tokens[0]) : SPECRT_STATUS_OK;
-}
-
-static specrt_status plain_cycle(decoder *d, double *since) {
+static specrt_status plain_cycle(decoder *d) {
     TRY(run_target(d, d->verdict.tokens, 1, NULL, true));
     keep_first(d->cache, 1);
-    d->times.target += tick(since);
+    d->times.target += tick(&d->since);
     d->verdict.tokens[0] = specrt_verifier_draw(d->verifier, d->logits, d->position++);
-    d->times.verify += tick(since);
+    d->times.verify += tick(&d->since);
     return SPECRT_STATUS_OK;
 }
 
-/* Features of the kept nodes, for the tokens that follow them. */
-static void take_pairs(decoder *d) {
-    size_t width = (size_t)d->width;
-    for (int32_t i = 0; i < d->verdict.n; i++)
-        memcpy(d->pairs + (size_t)i * width, d->features + (size_t)d->verdict.nodes[i] * width,
-               width * sizeof(float));
-}
-
-static specrt_status speculative_cycle(decoder *d, bool room, double *since) {
-    specrt_draft draft;
-    TRY(feed_pairs(d, d->verdict.tokens, d->pairs, d->verdict.n));
-    if (room) TRY(draft_tree(d, d->verdict.n, since));
-    specrt_session_finish(d->session, &draft);
-    d->times.head += tick(since);
-    TRY(run_target(d, draft.tokens, draft.n, draft.parents, true));
-    d->times.target += tick(since);
-    TRY(specrt_session_verify(d->session, &draft, d->logits, &d->verdict));
-    engine_keep(d->cache, d->verdict.nodes, d->verdict.n);
-    take_pairs(d);
-    d->times.verify += tick(since);
-    specrt_rows said = {.logits = d->logits};
-    TRY(specrt_session_observe(d->session, &draft, &d->verdict, &said));
-    d->position += d->verdict.n;
-    d->times.update += tick(since);
+static specrt_status speculative_cycle(decoder *d) {
+    TRY(specrt_host_cycle(d->session, &d->host, &d->verdict, NULL));
+    d->times.update += tick(&d->since);
     return SPECRT_STATUS_OK;
 }
 
+/* The first token came with the prompt. */
 specrt_status decoder_next(decoder *d, const int32_t **tokens, int32_t *n) {
-    double since = cli_seconds();
-    int32_t left = d->n_context - engine_cache_length(d->cache);
+    d->since = cli_seconds();
     *tokens = d->verdict.tokens;
     *n = 0;
     if (!d->begun)
-        TRY(first_token(d));
-    else if (left < 1)
+        d->begun = true;
+    else if (engine_cache_length(d->cache) >= d->n_context)
         return SPECRT_STATUS_OK;
-    else if (!d->session)
-        TRY(plain_cycle(d, &since));
     else
-        TRY(speculative_cycle(d, left > SPECRT_TREE_MAX_STEPS, &since));
+        TRY(d->session ? speculative_cycle(d) : plain_cycle(d));
     *n = d->verdict.n;
     return SPECRT_STATUS_OK;
 }
 
+const specrt_host *decoder_host(const decoder *d) {
+    return &d->host;
+}
 const decode_times *decoder_times(const decoder *d) {
     return &d->times;
 }

@@ -27,6 +27,10 @@ specrt_status decoder_create(const engine_model *target, const engine_drafter *d
                              int32_t n_context, decoder **out, specrt_error *err);
 void decoder_free(decoder *d);
 
+/* decoder_host() : its models as a host for sessions of the same policy, borrowed; NULL functions when
+ * plain. */
+const specrt_host *decoder_host(const decoder *d);
+
 /* decoder_begin() : a new sequence from its prompt, i32 [n], n >= 1.
  * @return OK; BAD_ARG when it is empty, holds ids outside the vocabulary or fills the context. */
 specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt_error *err);

@@ -54,7 +54,8 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api | base os bundle rows simd head active ranks window cograph policy tree verify session */
+/* Contents: api | base os bundle rows simd head active ranks window cograph policy tree verify session
+ * host */
 
 // >>api (uses:)
 // Everything public. All multi-byte on-disk values are little-endian; so must the host be.
@@ -89,6 +90,7 @@ extern "C" {
     X(BAD_ARG, 3, "bad argument")                                                                  \
     X(UNSUPPORTED, 4, "unsupported")                                                               \
     X(BAD_INPUT, 5, "invalid input")                                                               \
+    X(HOST, 6, "the application's models failed")                                                  \
     X(BUNDLE_MAGIC, 20, "not a specrt bundle")                                                     \
     X(BUNDLE_VERSION, 21, "unknown bundle version")                                                \
     X(BUNDLE_TRUNCATED, 22, "bundle is truncated")                                                 \
@@ -507,6 +509,9 @@ SPECRT_API const char *specrt_policy_text(const specrt_policy *policy);
  * need not be computed (specrt_session_prefill's rows may be NULL). */
 SPECRT_API int specrt_policy_learns(const specrt_policy *policy);
 
+/* specrt_policy_ends() : 1 when a token ends a generation: the bundle's terminators and the desc's. */
+SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token);
+
 /* specrt_policy_bound() : the most rows any of its sessions ever scores. */
 SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy);
 
@@ -718,6 +723,69 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const s
                                                 const specrt_rows *rows);
 
 SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out);
+
+/* ---- the whole loop over a host ------------------------------------------------------------------
+ * The application's models as a table of callbacks. What they give is borrowed until their next call.
+ * They return 0; anything else ends the call with SPECRT_STATUS_HOST. */
+typedef struct specrt_host {
+    void *user;
+    int64_t n_context; /* positions of the target's cache; 0: no limit */
+    int32_t max_batch; /* prompt tokens of one call; 0: no limit */
+
+    /* Run prompt tokens [n] through the target, and through the drafter as far as it can go.
+     *   logits : f32 [n, n_logits] when `all`, else [1, n_logits] of the last token */
+    int (*target_prefill)(void *user, const int32_t *tokens, int32_t n, int all,
+                          const float **logits);
+    /* One drafter pass. At the first level (level 0) the beam is the root alone, the last token
+     * emitted: a drafter that keeps state first takes in what was emitted since the last draft.
+     *   hidden : f32 [beam->n, n_cols] what the head multiplies
+     *   fed    : f32 [beam->n, n_cols] the hidden states this pass was fed, for sources that route by
+     *            them; NULL: not told */
+    int (*draft_step)(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
+                      const float **fed);
+    /* Run the tree through the target, each node seeing its ancestors.
+     *   logits : f32 [draft->n, n_logits] */
+    int (*target_verify)(void *user, const specrt_draft *draft, const float **logits);
+    /* Keep verdict->nodes in the caches, forget the other nodes; verdict->tokens are emitted. */
+    int (*commit)(void *user, const specrt_draft *draft, const specrt_verdict *verdict);
+} specrt_host;
+
+/* specrt_host_begin() : a new sequence: begin, prefill, the first token.
+ *   prompt : i32 [n], n >= 1
+ *   first  : the token after the prompt
+ * @return OK, HOST, BAD_ARG naming the missing callback, the token, or the context that is too small. */
+SPECRT_API specrt_status specrt_host_begin(specrt_session *session, const specrt_host *host,
+                                           const int32_t *prompt, int64_t n, int32_t *first,
+                                           specrt_error *err);
+
+/* specrt_host_cycle() : draft, verify, commit, observe. Near the context's end nothing is drafted.
+ *   verdict : its n is 0 when the context is full; written after the draft, so that a host may keep
+ *             the last one here
+ * @return OK, HOST, BAD_ARG. Never allocates. */
+SPECRT_API specrt_status specrt_host_cycle(specrt_session *session, const specrt_host *host,
+                                           specrt_verdict *verdict, specrt_error *err);
+
+typedef enum specrt_end {
+    SPECRT_END_TERMINATOR, /* it is the last token given */
+    SPECRT_END_LENGTH,     /* max_tokens */
+    SPECRT_END_CONTEXT,    /* the context is full */
+    SPECRT_END_STOPPED     /* by the application */
+} specrt_end;
+
+typedef struct specrt_generation {
+    int64_t max_tokens; /* 0: no limit */
+    /* Called with new tokens as they come; anything but 0 stops. NULL: nobody listens. */
+    int (*each)(void *user, const int32_t *tokens, int32_t n);
+    void *user;
+    int64_t n_tokens; /* out: how many were given */
+    specrt_end end;   /* out: why it ended */
+} specrt_generation;
+
+/* specrt_generate() : the answer to a prompt, cut after a terminator and at max_tokens.
+ * @return as specrt_host_begin. Never allocates. */
+SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_host *host,
+                                         const int32_t *prompt, int64_t n,
+                                         specrt_generation *generation, specrt_error *err);
 
 #ifdef __cplusplus
 }
@@ -3744,8 +3812,8 @@ struct specrt_policy {
     } routers[SPECRT__POLICY_KINDS];
     const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
     int32_t n_frequent, n_invalid;
-    int32_t n_terminators; /* that no fixed segment holds */
-    int32_t terminators[SPECRT_MAX_TERMINATORS];
+    int32_t n_ends, n_terminators; /* all of them, and those that no fixed segment holds */
+    int32_t ends[SPECRT_MAX_TERMINATORS], terminators[SPECRT_MAX_TERMINATORS];
 };
 
 static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt_bundle *bundle,
@@ -3861,14 +3929,14 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                     "policy: terminator: expected a token from 0 to %d, found %d",
                                     (int)p->n_vocab - 1, (int)ids[i]);
-        if (specrt__policy_holds(p->fixed.ids, p->fixed.n_rows, ids[i]) ||
-            specrt__policy_holds(p->terminators, p->n_terminators, ids[i]))
-            continue;
-        if (p->n_terminators == SPECRT_MAX_TERMINATORS)
+        if (specrt__policy_holds(p->ends, p->n_ends, ids[i])) continue;
+        if (p->n_ends == SPECRT_MAX_TERMINATORS)
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                     "policy: terminators: expected at most %d, found more",
                                     SPECRT_MAX_TERMINATORS);
-        p->terminators[p->n_terminators++] = ids[i];
+        p->ends[p->n_ends++] = ids[i];
+        if (!specrt__policy_holds(p->fixed.ids, p->fixed.n_rows, ids[i]))
+            p->terminators[p->n_terminators++] = ids[i];
     }
     return SPECRT_STATUS_OK;
 }
@@ -3931,6 +3999,10 @@ SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
 
 SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
     return policy->has_window && policy->window.kpre > 0;
+}
+
+SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
+    return specrt__policy_holds(policy->ends, policy->n_ends, token);
 }
 
 SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy) {
@@ -4588,6 +4660,126 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
 SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out) {
     *out = session->stats;
     out->n_copied = session->pool->n_copied - session->n_copied_before;
+}
+
+// >>host (uses: base policy session)
+// Owns the loop over the application's models. Refuses tables with holes, prompts that fill the
+// context, and generations that a model failed.
+
+static specrt_status specrt__host_check(const specrt_host *host, int64_t n, specrt_error *err) {
+    const char *missing = !host->target_prefill  ? "target_prefill"
+                          : !host->draft_step    ? "draft_step"
+                          : !host->target_verify ? "target_verify"
+                          : !host->commit        ? "commit"
+                                                 : NULL;
+    if (missing)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "host: %s: expected a function, found "
+                                "NULL",
+                                missing);
+    if (n >= 1 && (host->n_context == 0 || n < host->n_context)) return SPECRT_STATUS_OK;
+    return specrt_error_set(
+        err, SPECRT_STATUS_BAD_ARG, "prompt: expected 1 to %lld tokens, found %lld",
+        host->n_context ? (long long)host->n_context - 1 : (long long)INT64_MAX, (long long)n);
+}
+
+static specrt_status specrt__host_failed(const char *callback, int code, specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_HOST, "host: %s: returned %d", callback, code);
+}
+
+/* One batch of the prompt. *last: the logits of its last token. */
+static specrt_status specrt__host_prefill(specrt_session *s, const specrt_host *host,
+                                          const int32_t *tokens, int32_t n, const float **last,
+                                          specrt_error *err) {
+    specrt_rows rows = {NULL, NULL, 0};
+    int all = specrt_policy_learns(s->policy);
+    int code = host->target_prefill(host->user, tokens, n, all, &rows.logits);
+    if (code != 0) return specrt__host_failed("target_prefill", code, err);
+    *last = rows.logits + (all ? (int64_t)(n - 1) * s->verifier->n_vocab : 0);
+    if (specrt_session_prefill(s, tokens, n, all ? &rows : NULL) == SPECRT_STATUS_OK)
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "prompt: expected tokens from 0 to %d, found another",
+                            (int)s->verifier->n_vocab - 1);
+}
+
+SPECRT_API specrt_status specrt_host_begin(specrt_session *s, const specrt_host *host,
+                                           const int32_t *prompt, int64_t n, int32_t *first,
+                                           specrt_error *err) {
+    const float *last = NULL;
+    int64_t batch = host->max_batch > 0 ? host->max_batch : INT32_MAX;
+    SPECRT__TRY(specrt__host_check(host, n, err));
+    specrt_session_begin(s);
+    for (int64_t done = 0; done < n; done += batch) {
+        int64_t left = n - done < batch ? n - done : batch;
+        SPECRT__TRY(specrt__host_prefill(s, host, prompt + done, (int32_t)left, &last, err));
+    }
+    *first = specrt_session_draw(s, last);
+    return specrt_session_start(s, *first);
+}
+
+static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *host,
+                                        specrt_error *err) {
+    specrt_beam beam;
+    const int32_t no_parent = 0;
+    const float no_path = 0;
+    beam.n = 1;
+    beam.tokens = &s->tree->root;
+    beam.parents = &no_parent;
+    beam.logprobs = &no_path;
+    for (int32_t level = 0; beam.n > 0; level++) {
+        const float *hidden = NULL, *fed = NULL;
+        int code = host->draft_step(host->user, level, &beam, &hidden, &fed);
+        if (code != 0) return specrt__host_failed("draft_step", code, err);
+        specrt_session_feed(s, fed);
+        SPECRT__TRY(specrt_session_expand(s, hidden, beam.n, &beam));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_host_cycle(specrt_session *s, const specrt_host *host,
+                                           specrt_verdict *verdict, specrt_error *err) {
+    specrt_draft draft;
+    specrt_rows rows = {NULL, NULL, 0};
+    int64_t left = host->n_context ? host->n_context - (s->position - 1) : INT64_MAX;
+    if (left < 1) return verdict->n = 0, SPECRT_STATUS_OK;
+    if (left > s->tree->params.num_steps) SPECRT__TRY(specrt__host_draft(s, host, err));
+    specrt_session_finish(s, &draft);
+    int code = host->target_verify(host->user, &draft, &rows.logits);
+    if (code != 0) return specrt__host_failed("target_verify", code, err);
+    SPECRT__TRY(specrt_session_verify(s, &draft, rows.logits, verdict));
+    code = host->commit(host->user, &draft, verdict);
+    if (code != 0) return specrt__host_failed("commit", code, err);
+    return specrt_session_observe(s, &draft, verdict, &rows);
+}
+
+/* Gives new tokens to the application, cut where the answer ends. @return whether it goes on. */
+static bool specrt__host_give(const specrt_session *s, specrt_generation *g, const int32_t *tokens,
+                              int32_t n) {
+    int64_t left = g->max_tokens > 0 ? g->max_tokens - g->n_tokens : INT64_MAX;
+    bool more = n > 0;
+    if (!more) g->end = SPECRT_END_CONTEXT;
+    if (n >= left) n = (int32_t)left, g->end = SPECRT_END_LENGTH, more = false;
+    for (int32_t i = 0; i < n; i++)
+        if (specrt_policy_ends(s->policy, tokens[i]))
+            n = i + 1, g->end = SPECRT_END_TERMINATOR, more = false;
+    g->n_tokens += n;
+    if (n > 0 && g->each && g->each(g->user, tokens, n) != 0 && more)
+        g->end = SPECRT_END_STOPPED, more = false;
+    return more;
+}
+
+SPECRT_API specrt_status specrt_generate(specrt_session *s, const specrt_host *host,
+                                         const int32_t *prompt, int64_t n, specrt_generation *g,
+                                         specrt_error *err) {
+    specrt_verdict verdict;
+    g->n_tokens = 0;
+    g->end = SPECRT_END_LENGTH;
+    verdict.n = 1;
+    SPECRT__TRY(specrt_host_begin(s, host, prompt, n, &verdict.tokens[0], err));
+    while (specrt__host_give(s, g, verdict.tokens, verdict.n))
+        SPECRT__TRY(specrt_host_cycle(s, host, &verdict, err));
+    return SPECRT_STATUS_OK;
 }
 
 #endif /* SPECRT_IMPLEMENTATION */
