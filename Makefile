@@ -65,7 +65,12 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(LIB)
 $(BUILD)/tests/%: $(BUILD)/tests/tools/%.o $(LIB)
 	$(CC) $^ $(LDLIBS) -o $@
 
-# Examples need the header and libzstd only, as their users do.
+# Examples that stand for an engine use ours.
+$(patsubst %,$(BUILD)/bin/%,$(filter %_loop,$(EXAMPLES))): $(BUILD)/bin/%: $(BUILD)/examples/%.o $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $^ $(LDLIBS) -o $@
+
+# The others need the header and libzstd only, as their users do.
 $(BUILD)/bin/%: examples/%.c include/specrt.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(OPT) $(WARN) $(SAN) -Iinclude $< $(shell pkg-config --cflags --libs libzstd) -lm -o $@
