@@ -5,6 +5,7 @@
  * of the prompt too. */
 #include "decode.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli.h"
@@ -30,6 +31,7 @@ struct decoder {
     int32_t n_context;
     int64_t position;       /* of the next token, plain */
     bool begun;             /* the first token was given */
+    const char *damaged;    /* the model whose answer to the prompt is not finite; NULL */
     specrt_verdict verdict; /* what the last call emitted */
     double since;           /* when the phase at hand began */
     decode_times times;
@@ -251,16 +253,30 @@ static specrt_status prefill_drafter(decoder *d, const int32_t *tokens, int32_t 
     return status;
 }
 
+/* Damaged matrices, which loading does not read through, show in what the models answer. */
+static bool all_finite(const float *values, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (isnan(values[i]) || values[i] == INFINITY) return false;
+    return true;
+}
+
 static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                           const float **logits) {
     decoder *d = (decoder *)user;
+    const float *last = d->logits + (all ? (size_t)(n - 1) * (size_t)d->n_vocab : 0);
     specrt_status status = run_target(d, tokens, n, NULL, all);
     if (status != SPECRT_STATUS_OK) return (int)status;
     if (!all)
         engine_score(d->target, d->final + (size_t)(n - 1) * (size_t)d->d_model, 1, d->logits);
     keep_first(d->cache, n);
     *logits = d->logits;
-    return d->drafter ? (int)prefill_drafter(d, tokens, n) : 0;
+    if (!all_finite(last, d->n_vocab)) return d->damaged = "target", (int)SPECRT_STATUS_BAD_INPUT;
+    if (!d->drafter) return 0;
+    status = prefill_drafter(d, tokens, n);
+    if (status == SPECRT_STATUS_OK && engine_cache_length(d->draft_cache) > 0 &&
+        !all_finite(d->hidden[0], d->d_draft))
+        return d->damaged = "drafter", (int)SPECRT_STATUS_BAD_INPUT;
+    return (int)status;
 }
 
 static specrt_status check_prompt(const decoder *d, const int32_t *prompt, int32_t n,
@@ -297,11 +313,17 @@ specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt
     engine_cache_truncate(d->cache, 0);
     if (d->session) engine_cache_truncate(d->draft_cache, 0);
     d->begun = false;
+    d->damaged = NULL;
     d->verdict.n = 1;
     specrt_status status =
         d->session ? specrt_host_begin(d->session, &d->host, prompt, n, &d->verdict.tokens[0], err)
                    : begin_plain(d, prompt, n, &d->verdict.tokens[0]);
     d->times.prefill = tick(&d->since);
+    if (d->damaged)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: its answer to the prompt is not finite; its weights are "
+                                "damaged",
+                                d->damaged);
     return status;
 }
 

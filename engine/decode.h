@@ -32,7 +32,8 @@ void decoder_free(decoder *d);
 const specrt_host *decoder_host(const decoder *d);
 
 /* decoder_begin() : a new sequence from its prompt, i32 [n], n >= 1.
- * @return OK; BAD_ARG when it is empty, holds ids outside the vocabulary or fills the context. */
+ * @return OK; BAD_ARG when it is empty, holds ids outside the vocabulary or fills the context;
+ * BAD_INPUT when a model answers with NaN. */
 specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt_error *err);
 
 /* decoder_next() : the next tokens, at least one.

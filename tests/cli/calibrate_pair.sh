@@ -8,11 +8,11 @@ calibrate() { "$CLI_TESTS/../../tools/calibrate.sh" "$CLI_BIN" "$@"; } # TOKENIZ
 
 accepts calibrate "" "" "$target" "$draft" pair.specb
 warns "*the target answers the prompts in *28 answers*pair.specb is ready*plots go to pair-compare.html*"
-prints "*pair-answers.jsonl * 100 *full *static:32768 *window:3072 *7 turns*all equal"
+prints "*pair-answers.jsonl * 100 *full *static *microspec *static is static:32768*7 turns*all equal"
 [ "$(wc -l <pair-answers.jsonl)" = 28 ] || fail "$(wc -l <pair-answers.jsonl) answers"
 grep -q "<svg" pair-compare.html || fail "no plots"
 
 # A corpus of the user's stands alone.
 accepts calibrate "" "$CLI_TESTS/../../data/corpus/qa" "$target" "$draft" own.specb
 [ ! -e own-answers.jsonl ] || fail "answers were written"
-prints "*static:32768 *all equal"
+prints "*static is static:32768*all equal"

@@ -157,12 +157,15 @@ enum { MAX_TICKS = 64 };
 
 static int axis_ticks(const plot_axis *a, double out[MAX_TICKS]) {
     double low = to_scale(a->scale, a->min), high = to_scale(a->scale, a->max);
-    double step = a->scale == PLOT_LINEAR ? linear_step(high - low, 6) : ceil((high - low) / 12);
+    bool logs = a->scale == PLOT_LOG2 || a->scale == PLOT_LOG10;
+    double step = logs ? ceil((high - low) / 12) : linear_step(high - low, 6);
     int n = 0;
     if (step < 1 && a->scale != PLOT_LINEAR) step = 1;
     for (double t = ceil(low / step - 1e-9) * step; t <= high + 1e-9 * step && n < MAX_TICKS;
-         t += step)
+         t += step) {
+        if (fabs(t) < 1e-9 * step) t = 0; /* no "-0" */
         out[n++] = a->scale == PLOT_LOG2 ? exp2(t) : a->scale == PLOT_LOG10 ? pow(10, t) : t;
+    }
     return n;
 }
 

@@ -20,6 +20,7 @@ typedef enum plot_scale {
     PLOT_LINEAR,
     PLOT_LOG2,  /* ticks at powers of two: 1k is 1024 */
     PLOT_LOG10, /* ticks at powers of ten: 1k is 1000 */
+    PLOT_WHOLE, /* linear, ticks at whole numbers */
 } plot_scale;
 
 typedef struct plot_axis {

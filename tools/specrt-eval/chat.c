@@ -99,10 +99,11 @@ static specrt_status choose(chat *c, const char *name, specrt_error *err) {
         }
     specrt_status status = form_from_file(c, name, err);
     if (status == SPECRT_STATUS_IO)
-        specrt_error_set(err, status,
-                         "--chat-template: expected llama3, chatml, vicuna, none or a JSON file, "
-                         "found '%s'",
-                         name);
+        status = specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "--chat-template: expected llama3, chatml, vicuna, none or a JSON file, "
+            "found '%s'",
+            name);
     return status;
 }
 

@@ -18,7 +18,7 @@ static specrt_status no_memory(specrt_error *err) {
 static int64_t bytes_of(const eval_models *m, const contestant *k) {
     specrt_head_desc head;
     const int32_t *d2t;
-    if (strcmp(k->name, "full") == 0) return 0;
+    if (strcmp(specrt_policy_text(k->policy), "full") == 0) return 0;
     engine_drafter_head(m->drafter, &head, &d2t);
     return (int64_t)specrt_policy_bound(k->policy) *
            (int64_t)specrt_row_bytes(head.dtype, head.n_cols);
@@ -32,9 +32,11 @@ static specrt_status add_contestant(comparison *c, const char *text, specrt_erro
     contestant *k = &grown[c->n_contestants++];
     *k = (contestant){.name = "plain"};
     if (text) TRY(models_policy(&c->models, text, &k->policy, err));
-    if (text) snprintf(k->name, sizeof k->name, "%s", specrt_policy_text(k->policy));
-    for (int i = 0; text && i + 1 < c->n_contestants; i++)
-        if (strcmp(grown[i].name, k->name) == 0) { /* named twice */
+    if (text) snprintf(k->name, sizeof k->name, "%s", text);
+    for (int i = FULL; text && i + 1 < c->n_contestants; i++)
+        if (strcmp(specrt_policy_text(grown[i].policy), specrt_policy_text(k->policy)) == 0) {
+            if (strcmp(grown[i].name, text) != 0)
+                cli_warn("%s is %s, which is there already", text, grown[i].name);
             specrt_policy_close(k->policy);
             c->n_contestants--;
             return SPECRT_STATUS_OK;
@@ -89,22 +91,10 @@ static specrt_status reserve_turn(comparison *c, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-static void check_tokens(comparison *c, const contestant *k) {
-    const id_list *expected = &c->contestants[PLAIN].result.tokens, *found = &k->result.tokens;
-    size_t n = expected->n < found->n ? expected->n : found->n, i = 0;
-    while (i < n && expected->ids[i] == found->ids[i]) i++;
-    c->n_compared += (int64_t)found->n;
-    if (c->diverged || (i == n && expected->n == found->n)) return;
-    c->diverged = true;
-    snprintf(c->divergence, sizeof c->divergence,
-             "%.120s: turn %d, token %zu: expected %d as plain decoding, found %d", k->name,
-             c->n_turns, i, i < expected->n ? (int)expected->ids[i] : -1,
-             i < found->n ? (int)found->ids[i] : -1);
-}
-
 static void take_sample(comparison *c, contestant *k, int domain, size_t n_prompt) {
     const id_list *tokens = &k->result.tokens;
     k->samples[c->n_turns] = (turn_sample){.domain = domain,
+                                           .prompt = c->prompt,
                                            .n_prompt = (int64_t)n_prompt,
                                            .n_tokens = (int64_t)tokens->n,
                                            .n_loop = loop_tokens(tokens->ids, tokens->n),
@@ -122,7 +112,8 @@ static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int doma
                        NULL, NULL, &k->result, err));
         take_sample(c, k, domain, prompt_ids->n);
     }
-    for (int i = 1; i < c->n_contestants; i++) check_tokens(c, &c->contestants[i]);
+    for (int i = 1; i < c->n_contestants; i++)
+        check_tokens(c, &c->contestants[i], c->domains[domain]);
     c->n_turns += !warm_up;
     return SPECRT_STATUS_OK;
 }
@@ -148,14 +139,15 @@ static specrt_status run_all(comparison *c, const prompt_list *prompts, specrt_e
     id_list ids = {0};
     progress bar;
     specrt_status status = run_one(c, &prompts->items[0], &ids, true, err);
-    if (status == SPECRT_STATUS_BAD_ARG && prompts->n > 1) status = SPECRT_STATUS_OK;
+    if (status == SPECRT_STATUS_BAD_INPUT && prompts->n > 1) status = SPECRT_STATUS_OK;
     c->n_compared = 0;
     progress_begin(&bar, c->options.common.progress, "compare", "prompts", (uint64_t)prompts->n);
     for (int i = 0; status == SPECRT_STATUS_OK && i < prompts->n; i++) {
+        c->prompt = i;
         status = run_one(c, &prompts->items[i], &ids, false, err);
         progress_update(&bar, (uint64_t)i + 1);
-        if (status == SPECRT_STATUS_BAD_ARG && prompts->n > 1) { /* longer than the context */
-            cli_warn("prompt %d of %s was left out: %s", i + 1, prompts->items[i].domain, err->msg);
+        if (status == SPECRT_STATUS_BAD_INPUT && prompts->n > 1) { /* longer than the context */
+            cli_warn("%s: left out: %s", prompts->items[i].place, err->msg);
             status = SPECRT_STATUS_OK;
         }
     }
@@ -170,8 +162,9 @@ static specrt_status run_all(comparison *c, const prompt_list *prompts, specrt_e
 
 static specrt_status compare(comparison *c, const prompt_list *prompts, specrt_error *err) {
     const eval_options *o = &c->options;
-    if (!o->draft)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --draft FILE, an EAGLE head");
+    if (!o->draft || strcmp(o->draft, "none") == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "expected --draft FILE, an EAGLE head or a small GGUF");
     if (c->report) TRY(out_check(c->report, o->common.force, err));
     TRY(models_open(o, (int)o->common.threads, &c->models, err));
     TRY(chat_create(o->template_name, c->models.tok, &c->chat, err));

@@ -8,7 +8,7 @@ enum { COMPARE_POSITIONS = 16 }; /* draft positions shown */
 
 /* One turn under one policy. */
 typedef struct turn_sample {
-    int domain;
+    int domain, prompt;
     int64_t n_prompt, n_tokens;
     int64_t n_loop; /* tokens inside repetitions */
     double seconds; /* after the prompt */
@@ -17,7 +17,7 @@ typedef struct turn_sample {
 } turn_sample;
 
 typedef struct contestant {
-    char name[160]; /* the policy in canonical form, or "plain" */
+    char name[160]; /* the policy as it was given, or "plain" */
     specrt_policy *policy;
     decoder *decoder;
     int64_t bytes_extra; /* packed rows beside the head's own, at most */
@@ -35,21 +35,23 @@ typedef struct comparison {
     char **domains;
     int n_domains;
     int n_turns, capacity;
+    int prompt; /* being decoded, from 0 */
     int64_t n_compared;
     bool diverged;
-    char divergence[256]; /* where the first one was */
+    char divergence[320]; /* where the first one was */
 } comparison;
 
 enum { PLAIN = 0, FULL = 1 };
 
-/* 95% percentile intervals over prompts, by the bootstrap. */
+/* A 95% percentile interval by the bootstrap over prompts, whose turns stay together; NaN for fewer
+ * than two prompts. */
 typedef struct interval {
     double low, high;
 } interval;
 
 /* Of one policy over a domain's turns, or all. Times are seconds per cycle (plain: per token). */
 typedef struct figures {
-    int64_t n_turns, n_tokens;
+    int64_t n_prompts, n_turns, n_tokens;
     double accept_length, coverage, active_rows, loop_share;
     double draft, head, target, verify, update, prefill; /* prefill: per turn */
     double tokens_per_second, speedup_plain, speedup_full;
@@ -57,6 +59,11 @@ typedef struct figures {
         [COMPARE_POSITIONS]; /* of position i + 1, given that i was accepted; NaN: never */
     interval accept_length_ci, tokens_per_second_ci, speedup_plain_ci, speedup_full_ci;
 } figures;
+
+/* check_tokens() : count a turn's tokens as compared, and keep where the first differs. */
+void check_tokens(comparison *c, const contestant *k, const char *domain);
+
+int compare_num_steps(const comparison *c); /* levels of its trees */
 
 /* figures_of() : domain -1 takes all turns. */
 void figures_of(const comparison *c, int entrant, int domain, figures *out);

@@ -1,6 +1,7 @@
-/* compare_html.c : --report, one page with the tables and three plots. */
+/* compare_html.c : --report, one page with tables and three plots. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "compare.h"
 #include "html_plot.h"
 #include "io.h"
@@ -13,47 +14,82 @@ static void cell(FILE *f, double x, int digits) {
         fprintf(f, "<td>%.*f</td>", digits, x);
 }
 
-static void table_row(FILE *f, const comparison *c, int i) {
-    figures x;
-    figures_of(c, i, -1, &x);
-    fputs("<tr><th>", f);
-    html_text(f, c->contestants[i].name);
-    fputs("</th>", f);
-    cell(f, i == PLAIN ? NAN : x.accept_length, 2);
-    cell(f, i == PLAIN ? NAN : x.accept_length_ci.low, 2);
-    cell(f, i == PLAIN ? NAN : x.accept_length_ci.high, 2);
-    cell(f, 100 * x.coverage, 1);
-    cell(f, x.active_rows, 0);
-    cell(f, (double)c->contestants[i].bytes_extra / 1e6, 2);
-    cell(f, i == PLAIN ? NAN : x.draft * 1e3, 2);
-    cell(f, i == PLAIN ? NAN : x.head * 1e3, 2);
-    cell(f, x.target * 1e3, 2);
-    cell(f, x.verify * 1e3, 2);
-    cell(f, i == PLAIN ? NAN : x.update * 1e3, 2);
-    cell(f, x.prefill * 1e3, 1);
-    cell(f, x.tokens_per_second, 1);
-    cell(f, x.speedup_plain, 2);
-    cell(f, i == PLAIN ? NAN : x.speedup_full, 2);
+static void head_cells(FILE *f, const char *const *titles, int n) {
+    fputs("<div class=\"scroll\"><table><tr><th>policy</th>", f);
+    for (int i = 0; i < n; i++) fprintf(f, "<th>%s</th>", titles[i]);
     fputs("</tr>\n", f);
 }
 
+static void begin_row(FILE *f, const comparison *c, int i) {
+    fputs("<tr><td>", f);
+    html_text(f, c->contestants[i].name);
+    fputs("</td>", f);
+}
+
+static void interval_cell(FILE *f, const interval *x) {
+    if (isnan(x->low))
+        fputs("<td>-</td>", f);
+    else
+        fprintf(f, "<td>%.2f to %.2f</td>", x->low, x->high);
+}
+
 static void main_table(FILE *f, const comparison *c) {
-    fputs(
-        "<h2>Policies</h2>\n<table><tr><th>policy</th><th>accept length</th><th>from</th><th>to "
-        "(95%)"
-        "</th><th>covered %</th><th>rows</th><th>packed MB</th><th>draft ms</th><th>head ms</th>"
-        "<th>target ms</th><th>verify ms</th><th>update ms</th><th>prefill ms</th><th>tokens/s</th>"
-        "<th>x plain</th><th>x full</th></tr>\n",
-        f);
-    for (int i = 0; i < c->n_contestants; i++) table_row(f, c, i);
-    fputs("</table>\n<p>Times are per cycle, prefill per prompt. Rows are scored at each drafter "
-          "pass; "
-          "packed MB are what the policy holds beside the head.</p>\n",
+    static const char *const titles[] = {"accept length", "95%",      "covered %", "rows",
+                                         "packed MB",     "tokens/s", "x plain",   "95%",
+                                         "x full",        "95%"};
+    fputs("<h2>Policies</h2>\n", f);
+    head_cells(f, titles, (int)(sizeof titles / sizeof *titles));
+    for (int i = 0; i < c->n_contestants; i++) {
+        figures x;
+        figures_of(c, i, -1, &x);
+        const interval none = {NAN, NAN};
+        begin_row(f, c, i);
+        cell(f, i == PLAIN ? NAN : x.accept_length, 2);
+        interval_cell(f, i == PLAIN ? &none : &x.accept_length_ci);
+        cell(f, 100 * x.coverage, 1);
+        cell(f, x.active_rows, 0);
+        cell(f, i == PLAIN ? NAN : (double)c->contestants[i].bytes_extra / 1e6, 2);
+        cell(f, x.tokens_per_second, 1);
+        cell(f, x.speedup_plain, 2);
+        interval_cell(f, i == PLAIN ? &none : &x.speedup_plain_ci);
+        cell(f, i == PLAIN ? NAN : x.speedup_full, 2);
+        interval_cell(f, i <= FULL ? &none : &x.speedup_full_ci);
+        fputs("</tr>\n", f);
+    }
+    fputs("</table></div>\n<p class=\"note\">Rows of the head are scored at each drafter pass; "
+          "packed "
+          "MB are what the policy holds beside it, at most. Speeds are means over turns, after the "
+          "prompt; x is their ratio to plain decoding's and to the whole vocabulary's in this run. "
+          "Intervals come from the bootstrap over prompts.</p>\n",
+          f);
+}
+
+static void time_table(FILE *f, const comparison *c) {
+    static const char *const titles[] = {"draft",  "head",  "target", "verify",
+                                         "update", "cycle", "prompt"};
+    fputs("<h2>Milliseconds of a cycle, and of a prompt</h2>\n", f);
+    head_cells(f, titles, (int)(sizeof titles / sizeof *titles));
+    for (int i = 0; i < c->n_contestants; i++) {
+        figures x;
+        figures_of(c, i, -1, &x);
+        begin_row(f, c, i);
+        cell(f, i == PLAIN ? NAN : x.draft * 1e3, 2);
+        cell(f, i == PLAIN ? NAN : x.head * 1e3, 2);
+        cell(f, x.target * 1e3, 2);
+        cell(f, x.verify * 1e3, 2);
+        cell(f, i == PLAIN ? NAN : x.update * 1e3, 2);
+        cell(f, (x.draft + x.head + x.target + x.verify + x.update) * 1e3, 2);
+        cell(f, x.prefill * 1e3, 1);
+        fputs("</tr>\n", f);
+    }
+    fputs("</table></div>\n<p class=\"note\">draft: the drafter's layer; head: products with the "
+          "active rows, their ranking, the tree; target: its pass over the tree; verify: drawing; "
+          "update: learning and packing. A cycle of plain decoding is one token.</p>\n",
           f);
 }
 
 static void domain_table(FILE *f, const comparison *c) {
-    fputs("<h2>Accept length by domain</h2>\n<table><tr><th>policy</th>", f);
+    fputs("<h2>Accept length by domain</h2>\n<div class=\"scroll\"><table><tr><th>policy</th>", f);
     for (int d = 0; d < c->n_domains; d++) {
         fputs("<th>", f);
         html_text(f, c->domains[d]);
@@ -61,9 +97,7 @@ static void domain_table(FILE *f, const comparison *c) {
     }
     fputs("</tr>\n", f);
     for (int i = FULL; i < c->n_contestants; i++) {
-        fputs("<tr><th>", f);
-        html_text(f, c->contestants[i].name);
-        fputs("</th>", f);
+        begin_row(f, c, i);
         for (int d = 0; d < c->n_domains; d++) {
             figures x;
             figures_of(c, i, d, &x);
@@ -71,28 +105,31 @@ static void domain_table(FILE *f, const comparison *c) {
         }
         fputs("</tr>\n", f);
     }
-    fputs("</table>\n", f);
+    fputs("</table></div>\n", f);
 }
 
-/* One dot a policy; `y` picks the figure. */
+/* One dot a policy, on the line of its interval. */
 static void plot_points(FILE *f, const comparison *c, const char *title, const char *label,
-                        double (*y)(const figures *)) {
+                        double (*y)(const figures *), interval (*spread)(const figures *)) {
     size_t n = (size_t)c->n_contestants;
-    plot_series *series = (plot_series *)calloc(n, sizeof *series);
-    double(*at)[2] = (double(*)[2])calloc(n, sizeof *at);
-    for (int i = FULL; series && at && i < c->n_contestants; i++) {
+    plot_series *series = (plot_series *)calloc(2 * n, sizeof *series);
+    double(*at)[5] = (double(*)[5])calloc(n, sizeof *at); /* x, x; y; low, high */
+    for (int i = FULL, k = 0; series && at && i < c->n_contestants; i++, k++) {
         figures x;
         figures_of(c, i, -1, &x);
-        at[i][0] = x.active_rows;
-        at[i][1] = y(&x);
-        series[i - FULL] = (plot_series){c->contestants[i].name,   &at[i][0], &at[i][1], 1,
-                                         (i - FULL) % HTML_COLORS, false,     true};
+        interval line = spread(&x);
+        const double values[5] = {x.active_rows, x.active_rows, y(&x), line.low, line.high};
+        memcpy(at[i], values, sizeof values);
+        series[2 * k] = (plot_series){NULL, at[i], at[i] + 3, 2, k % HTML_COLORS, false, false};
+        series[2 * k + 1] = (plot_series){c->contestants[i].name, at[i], at[i] + 2, 1,
+                                          k % HTML_COLORS,        false, true};
     }
     const plot p = {.title = title,
+                    .caption = "Lines are 95% intervals.",
                     .x = {"active rows", PLOT_LOG2, false, 0, 0},
                     .y = {label, PLOT_LINEAR, false, 0, 0},
                     .series = series,
-                    .n_series = c->n_contestants - FULL};
+                    .n_series = 2 * (c->n_contestants - FULL)};
     if (series && at) html_plot(f, &p);
     free(at);
     free(series);
@@ -101,8 +138,14 @@ static void plot_points(FILE *f, const comparison *c, const char *title, const c
 static double accept_length(const figures *x) {
     return x->accept_length;
 }
-static double tokens_per_second(const figures *x) {
-    return x->tokens_per_second;
+static interval accept_length_spread(const figures *x) {
+    return x->accept_length_ci;
+}
+static double speedup(const figures *x) {
+    return x->speedup_plain;
+}
+static interval speedup_spread(const figures *x) {
+    return x->speedup_plain_ci;
 }
 
 static void plot_acceptance(FILE *f, const comparison *c) {
@@ -122,13 +165,30 @@ static void plot_acceptance(FILE *f, const comparison *c) {
     }
     const plot p = {.title = "Acceptance by position",
                     .caption = "Of the cycles whose tree was accepted up to the position before.",
-                    .x = {"position in the draft", PLOT_LINEAR, false, 0, 0},
+                    .x = {"position in the draft", PLOT_WHOLE, false, 0, 0},
                     .y = {"accepted", PLOT_LINEAR, true, 0, 1},
                     .series = series,
                     .n_series = c->n_contestants - FULL};
     if (series && y) html_plot(f, &p);
     free(y);
     free(series);
+}
+
+/* What presets and bare names stand for. */
+static void name_policies(FILE *f, const comparison *c) {
+    const char *before = "<p class=\"note\">";
+    for (int i = FULL; i < c->n_contestants; i++) {
+        const contestant *k = &c->contestants[i];
+        const char *text = specrt_policy_text(k->policy);
+        if (strcmp(text, k->name) == 0) continue;
+        fputs(before, f);
+        html_text(f, k->name);
+        fputs(" is <code>", f);
+        html_text(f, text);
+        fputs("</code>", f);
+        before = "; ";
+    }
+    if (*before == ';') fputs(".</p>\n", f);
 }
 
 static void write_page(FILE *f, const comparison *c) {
@@ -144,10 +204,15 @@ static void write_page(FILE *f, const comparison *c) {
         c->diverged ? "NOT ALL EQUAL" : "all equal");
     html_begin(f, "Policies compared", subtitle);
     main_table(f, c);
+    name_policies(f, c);
+    time_table(f, c);
     if (c->n_domains > 1) domain_table(f, c);
-    plot_points(f, c, "Accept length by rows scored", "accept length", accept_length);
-    plot_points(f, c, "Speed by rows scored", "tokens/s", tokens_per_second);
+    fputs("<h2>Plots</h2>\n<div class=\"plots\">\n", f);
+    plot_points(f, c, "Accept length by rows scored", "accept length", accept_length,
+                accept_length_spread);
+    plot_points(f, c, "Speed-up by rows scored", "times plain decoding", speedup, speedup_spread);
     plot_acceptance(f, c);
+    fputs("</div>\n", f);
     html_end(f);
 }
 

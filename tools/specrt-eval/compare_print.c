@@ -19,8 +19,8 @@ static void print_row(const comparison *c, int i, int name_width) {
     figures_of(c, i, -1, &f);
     printf("%-*s", name_width, c->contestants[i].name);
     put_number(i == PLAIN ? NAN : f.accept_length, 6, 2);
-    if (i == PLAIN)
-        printf("  %9s", "");
+    if (i == PLAIN || isnan(f.accept_length_ci.low))
+        printf("  %9s", i == PLAIN ? "" : "-    ");
     else
         printf("  %4.2f-%-4.2f", f.accept_length_ci.low, f.accept_length_ci.high);
     put_number(100 * f.coverage, 7, 1);
@@ -63,7 +63,7 @@ static void print_domains(const comparison *c, int width) {
 }
 
 static void print_acceptance(const comparison *c, int width) {
-    int32_t steps = c->options.num_steps ? (int32_t)c->options.num_steps : 6;
+    int steps = compare_num_steps(c);
     if (steps > COMPARE_POSITIONS) steps = COMPARE_POSITIONS;
     printf("\n%-*s", width, "accepted at");
     for (int k = 0; k < steps; k++) printf(" %5d.", k + 1);
@@ -74,6 +74,15 @@ static void print_acceptance(const comparison *c, int width) {
         for (int k = 0; k < steps; k++) put_number(f.acceptance[k], 6, 3);
     }
     putchar('\n');
+}
+
+/* What presets and bare names stand for. */
+static void print_names(const comparison *c) {
+    for (int i = FULL; i < c->n_contestants; i++) {
+        const contestant *k = &c->contestants[i];
+        const char *text = specrt_policy_text(k->policy);
+        if (strcmp(text, k->name) != 0) printf("%s is %s\n", k->name, text);
+    }
 }
 
 void compare_print_table(const comparison *c) {
@@ -88,12 +97,13 @@ void compare_print_table(const comparison *c) {
     for (int i = 0; i < c->n_contestants; i++) print_row(c, i, width);
     if (c->n_domains > 1) print_domains(c, width);
     print_acceptance(c, width);
-    printf(
-        "\n%s turns, %s tokens, %.1f%% of them in repetition loops; %s tokens compared with plain "
-        "decoding: %s\n",
-        text_count((uint64_t)plain.n_turns), text_count((uint64_t)plain.n_tokens),
-        100 * plain.loop_share, text_count((uint64_t)c->n_compared),
-        c->diverged ? c->divergence : "all equal");
+    putchar('\n');
+    print_names(c);
+    printf("%s turns, %s tokens, %.1f%% of them in repetition loops; %s tokens compared with plain "
+           "decoding: %s\n",
+           text_count((uint64_t)plain.n_turns), text_count((uint64_t)plain.n_tokens),
+           100 * plain.loop_share, text_count((uint64_t)c->n_compared),
+           c->diverged ? c->divergence : "all equal");
 }
 
 /* ---- JSON ---- */
@@ -137,8 +147,10 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     figures f;
     figures_of(c, i, domain, &f);
     json_put(o, "policy", json_text(k->name));
+    json_put(o, "policy_text", json_text(k->policy ? specrt_policy_text(k->policy) : NULL));
     json_put(o, "domain", json_text(domain < 0 ? "all" : c->domains[domain]));
-    json_put(o, "n_prompts", json_whole((uint64_t)f.n_turns));
+    json_put(o, "n_prompts", json_whole((uint64_t)f.n_prompts));
+    json_put(o, "n_turns", json_whole((uint64_t)f.n_turns));
     json_put(o, "n_tokens", json_whole((uint64_t)f.n_tokens));
     json_put(o, "accept_length", json_real(f.accept_length));
     json_put(o, "acceptance", json_acceptance(&f));

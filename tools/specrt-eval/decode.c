@@ -82,8 +82,15 @@ static specrt_status answer_all(decoding *run, specrt_error *err) {
     prompt_list prompts = {0};
     specrt_status status = prompts_of(&run->options, &prompts, err);
     bool show = prompts.n > 1 && !run->options.common.json;
-    for (int i = 0; status == SPECRT_STATUS_OK && i < prompts.n; i++)
+    for (int i = 0; status == SPECRT_STATUS_OK && i < prompts.n; i++) {
         status = answer_prompt(run, &prompts.items[i], show, err);
+        if (status == SPECRT_STATUS_BAD_INPUT && prompts.n > 1) { /* longer than the context */
+            cli_warn("%s: left out: %s", prompts.items[i].place, err->msg);
+            status = SPECRT_STATUS_OK;
+        }
+    }
+    if (status == SPECRT_STATUS_OK && run->n_turns == 0)
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be decoded");
     prompts_free(&prompts);
     return status;
 }
@@ -153,10 +160,10 @@ static void print_figures(const decoding *run) {
 
 static specrt_status open_run(decoding *run, specrt_error *err) {
     eval_options *o = &run->options;
-    TRY(models_open(o, (int)o->common.threads, &run->models, err));
-    if (o->policies.n > 1)
+    if (o->policies.n > 1 || (o->policies.n && strchr(o->policies.items[0], ',')))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected one; compare takes several");
+    TRY(models_open(o, (int)o->common.threads, &run->models, err));
     specrt_session_params params = options_session(o, 0);
     if (run->models.drafter)
         TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : NULL, &run->policy,

@@ -119,7 +119,8 @@ bool models_ends(const eval_models *m, int32_t token); /* a terminator */
 /* ---- prompts --------------------------------------------------------------------------------- */
 
 typedef struct prompt {
-    char **turns; /* [n_turns] text, or */
+    char place[96]; /* "questions.jsonl:17", or "--prompt" */
+    char **turns;   /* [n_turns] text, or */
     int n_turns;
     int32_t *ids; /* [n_ids] token ids of the only turn, taken as they are */
     int32_t n_ids;
@@ -173,6 +174,7 @@ typedef struct run_result {
 } run_result;
 
 /* run_prompt() : decode one turn, until a terminator, max_tokens or the context's end.
+ * @return BAD_INPUT for a prompt that is empty, too long or of no such tokens.
  *   each : called with new tokens as they come; may be NULL */
 specrt_status run_prompt(const eval_models *m, decoder *d, const id_list *input, int64_t max_tokens,
                          void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,

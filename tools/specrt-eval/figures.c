@@ -1,6 +1,7 @@
-/* figures.c : from samples to figures. Counts are pooled over cycles; speeds are means over turns,
- * as Spec-Bench has it, and speed-ups ratios of such means. */
+/* figures.c : from tokens and samples to figures. Counts are pooled over cycles; speeds are means over
+ * turns, as Spec-Bench has it, and speed-ups ratios of such means. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "compare.h"
@@ -20,6 +21,19 @@ int64_t loop_tokens(const int32_t *tokens, size_t n) {
         count += repeats;
     }
     return count;
+}
+
+void check_tokens(comparison *c, const contestant *k, const char *domain) {
+    const id_list *expected = &c->contestants[PLAIN].result.tokens, *found = &k->result.tokens;
+    size_t n = expected->n < found->n ? expected->n : found->n, i = 0;
+    while (i < n && expected->ids[i] == found->ids[i]) i++;
+    c->n_compared += (int64_t)found->n;
+    if (c->diverged || (i == n && expected->n == found->n)) return;
+    c->diverged = true;
+    snprintf(c->divergence, sizeof c->divergence,
+             "%.120s: prompt %d (%.80s), token %zu: expected %d as plain decoding, found %d",
+             k->name, c->prompt + 1, domain, i + 1, i < expected->n ? (int)expected->ids[i] : -1,
+             i < found->n ? (int)found->ids[i] : -1);
 }
 
 static double rate(const turn_sample *s) {
@@ -55,28 +69,50 @@ static interval interval_of(double *values) {
     return (interval){values[RESAMPLES * 25 / 1000], values[RESAMPLES * 975 / 1000 - 1]};
 }
 
-/* The same resamples for every policy: the draws depend on the seed alone. */
-static void resample(const comparison *c, int entrant, const int *turns, int n, figures *out) {
+/* Draw n_prompts whole prompts with replacement; prompt p is turns [starts[p], starts[p + 1]).
+ * @return turns drawn. The draws depend on the seed and r alone, so every policy gets the same. */
+static int draw_prompts(const int *turns, const int *starts, int n_prompts, uint64_t seed, int r,
+                        int *drawn) {
+    int n = 0;
+    for (int i = 0; i < n_prompts; i++) {
+        int key[2] = {r, i};
+        int p = (int)(specrt_hash64(key, sizeof key, seed) % (uint64_t)n_prompts);
+        for (int t = starts[p]; t < starts[p + 1]; t++) drawn[n++] = turns[t];
+    }
+    return n;
+}
+
+/* Turns of a prompt stand together. @return how many prompts. */
+static int group_turns(const turn_sample *samples, const int *turns, int n, int *starts) {
+    int n_prompts = 0;
+    for (int i = 0; i < n; i++)
+        if (i == 0 || samples[turns[i]].prompt != samples[turns[i - 1]].prompt)
+            starts[n_prompts++] = i;
+    starts[n_prompts] = n;
+    return n_prompts;
+}
+
+static void resample(const comparison *c, int entrant, const int *turns, const int *starts,
+                     figures *out) {
+    interval *const to[4] = {&out->accept_length_ci, &out->tokens_per_second_ci,
+                             &out->speedup_plain_ci, &out->speedup_full_ci};
     double values[4][RESAMPLES];
-    int *drawn = (int *)malloc((size_t)n * sizeof *drawn);
-    for (int r = 0; drawn && r < RESAMPLES; r++) {
-        for (int i = 0; i < n; i++) {
-            int at[2] = {r, i};
-            uint64_t x = specrt_hash64(at, sizeof at, (uint64_t)c->options.common.seed);
-            drawn[i] = turns[x % (uint64_t)n];
-        }
+    int n_prompts = (int)out->n_prompts, most = 0;
+    for (int p = 0; p < n_prompts; p++)
+        if (starts[p + 1] - starts[p] > most) most = starts[p + 1] - starts[p];
+    int *drawn =
+        n_prompts > 1 ? (int *)malloc((size_t)n_prompts * (size_t)most * sizeof *drawn) : NULL;
+    for (int i = 0; i < 4; i++) *to[i] = (interval){NAN, NAN};
+    if (!drawn) return;
+    for (int r = 0; r < RESAMPLES; r++) {
+        int n = draw_prompts(turns, starts, n_prompts, (uint64_t)c->options.common.seed, r, drawn);
         headline h = headline_of(c, entrant, drawn, n);
         values[0][r] = h.accept_length;
         values[1][r] = h.tokens_per_second;
         values[2][r] = h.speedup_plain;
         values[3][r] = h.speedup_full;
     }
-    if (drawn) {
-        out->accept_length_ci = interval_of(values[0]);
-        out->tokens_per_second_ci = interval_of(values[1]);
-        out->speedup_plain_ci = interval_of(values[2]);
-        out->speedup_full_ci = interval_of(values[3]);
-    }
+    for (int i = 0; i < 4; i++) *to[i] = interval_of(values[i]);
     free(drawn);
 }
 
@@ -100,10 +136,16 @@ static void add_sample(turn_sample *sum, const turn_sample *s) {
     add_stats(&sum->stats, &s->stats);
 }
 
+int compare_num_steps(const comparison *c) {
+    return c->options.num_steps ? (int)c->options.num_steps : 6;
+}
+
 /* A cycle that emitted n tokens accepted n - 1 drafts. */
-static void acceptance_of(const specrt_session_stats *s, double out[COMPARE_POSITIONS]) {
+static void acceptance_of(const specrt_session_stats *s, int num_steps,
+                          double out[COMPARE_POSITIONS]) {
     int64_t reached = s->n_cycles;
     for (int i = 0; i < COMPARE_POSITIONS; i++) {
+        if (i == num_steps) reached = 0;
         int64_t accepted = 0;
         for (int n = i + 2; n <= SPECRT_TREE_MAX_NODES; n++) accepted += s->n_by_length[n];
         out[i] = reached ? (double)accepted / (double)reached : NAN;
@@ -111,7 +153,7 @@ static void acceptance_of(const specrt_session_stats *s, double out[COMPARE_POSI
     }
 }
 
-static void means_of(const turn_sample *sum, int n_turns, figures *out) {
+static void means_of(const turn_sample *sum, int n_turns, int num_steps, figures *out) {
     double tokens = (double)sum->n_tokens, emitted = (double)sum->stats.n_emitted;
     double cycles = sum->stats.n_cycles ? (double)sum->stats.n_cycles : tokens - n_turns;
     if (cycles < 1) cycles = 1; /* the first token of a turn is no cycle */
@@ -126,13 +168,14 @@ static void means_of(const turn_sample *sum, int n_turns, figures *out) {
     out->verify = sum->times.verify / cycles;
     out->update = sum->times.update / cycles;
     out->prefill = sum->times.prefill / n_turns;
-    acceptance_of(&sum->stats, out->acceptance);
+    acceptance_of(&sum->stats, num_steps, out->acceptance);
 }
 
 void figures_of(const comparison *c, int entrant, int domain, figures *out) {
     const turn_sample *samples = c->contestants[entrant].samples;
     turn_sample sum = {0};
-    int *turns = (int *)malloc((size_t)c->n_turns * sizeof *turns + 1), n = 0;
+    int *turns = (int *)malloc(2 * ((size_t)c->n_turns + 1) * sizeof *turns), n = 0;
+    int *starts = turns ? turns + c->n_turns : NULL; /* [n_turns + 1] at most */
     memset(out, 0, sizeof *out);
     for (int i = 0; turns && i < c->n_turns; i++) {
         if (domain >= 0 && samples[i].domain != domain) continue;
@@ -141,12 +184,13 @@ void figures_of(const comparison *c, int entrant, int domain, figures *out) {
     }
     if (n) {
         headline h = headline_of(c, entrant, turns, n);
-        means_of(&sum, n, out);
+        means_of(&sum, n, compare_num_steps(c), out);
         out->accept_length = h.accept_length;
         out->tokens_per_second = h.tokens_per_second;
         out->speedup_plain = h.speedup_plain;
         out->speedup_full = h.speedup_full;
-        resample(c, entrant, turns, n, out);
+        out->n_prompts = group_turns(samples, turns, n, starts);
+        resample(c, entrant, turns, starts, out);
     }
     free(turns);
 }

@@ -88,7 +88,7 @@ static specrt_status write_lines(const generation *g, out_file *out, int *n_writ
                                  specrt_error *err) {
     for (int i = 0; i < g->prompts.n; i++) {
         if (!g->lines[i]) {
-            cli_warn("prompt %d was left out: %s", i + 1, g->errors[i].msg);
+            cli_warn("%s: left out: %s", g->prompts.items[i].place, g->errors[i].msg);
             continue;
         }
         TRY(out_write(out, g->lines[i], strlen(g->lines[i]), err));

@@ -1,6 +1,7 @@
 /* models.c : what the options name, opened and checked against each other. */
 #include "eval.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include "io.h"
 #include "parallel.h"
@@ -64,10 +65,28 @@ static specrt_status open_drafter(const eval_options *o, eval_models *m, specrt_
     return specrt_head_bind(independent ? NULL : m->bundle, &head, &m->env, &m->head, err);
 }
 
+/* Before models are loaded, which takes its time. */
+static specrt_status check_policies(const eval_options *o, specrt_error *err) {
+    bool drafts = o->draft && strcmp(o->draft, "none") != 0;
+    specrt_status status = SPECRT_STATUS_OK;
+    if (o->policies.n && !drafts)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--policy: expected a --draft, whose vocabulary it is");
+    for (int i = 0; status == SPECRT_STATUS_OK && i < o->policies.n; i++) {
+        char *copy = strdup(o->policies.items[i]), *rest = copy;
+        if (!copy) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory");
+        for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;)
+            status = specrt_policy_check(text, err);
+        free(copy);
+    }
+    return status;
+}
+
 static specrt_status open_all(const eval_options *o, int threads, eval_models *m,
                               specrt_error *err) {
     if (!o->target)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --target FILE, a GGUF");
+    TRY(check_policies(o, err));
     m->pool = threads > 1 ? parallel_pool_create(threads) : NULL;
     if (m->pool) m->env = (specrt_desc){.parallel_for = parallel_pool_for, .user = m->pool};
     TRY(engine_open(o->target, threads, &m->target, err));

@@ -14,6 +14,11 @@ static specrt_status no_memory(specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for prompts");
 }
 
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 static void prompt_free(prompt *p) {
     for (int i = 0; i < p->n_turns; i++) free(p->turns[i]);
     free((void *)p->turns);
@@ -122,6 +127,7 @@ static specrt_status read_record(const char *path, int line, const char *file_na
     bool ok = json_object_is_type(record, json_type_object) && take_record(record, &p);
     for (int i = 0; ok && i < p.n_turns; i++) ok = p.turns[i][0] != '\0';
     if (ok) p.domain = strdup(domain_of(record, file_name));
+    snprintf(p.place, sizeof p.place, "%.80s:%d", base_name(path), line);
     specrt_status status = SPECRT_STATUS_OK;
     if (!ok)
         status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -209,8 +215,7 @@ static void thin(prompt_list *list, int first, int64_t limit) {
 
 /* "questions" of "folder/questions.jsonl.gz". */
 static char *name_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    char *name = strdup(slash ? slash + 1 : path);
+    char *name = strdup(base_name(path));
     if (name) name[strcspn(name, ".")] = '\0';
     return name;
 }
@@ -231,7 +236,7 @@ specrt_status prompts_read(const char *path, int64_t limit, prompt_list *out, sp
 }
 
 specrt_status prompts_add(const char *text, const char *domain, prompt_list *out) {
-    prompt p = {.domain = strdup(domain)};
+    prompt p = {.place = "--prompt", .domain = strdup(domain)};
     if (p.domain && add_turn(&p, text) && append(out, &p, NULL) == SPECRT_STATUS_OK)
         return SPECRT_STATUS_OK;
     prompt_free(&p);

@@ -41,7 +41,10 @@ specrt_status run_prompt(const eval_models *m, decoder *d, const id_list *input,
     if (input->n > INT32_MAX)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "prompt: %zu tokens are too many",
                                 input->n);
-    TRY(decoder_begin(d, input->ids, (int32_t)input->n, err));
+    specrt_status status = decoder_begin(d, input->ids, (int32_t)input->n, err);
+    if (status == SPECRT_STATUS_BAD_ARG && err) err->status = SPECRT_STATUS_BAD_INPUT;
+    if (status != SPECRT_STATUS_OK)
+        return status == SPECRT_STATUS_BAD_ARG ? SPECRT_STATUS_BAD_INPUT : status;
     double began = cli_seconds();
     for (bool ended = false; !ended && n > 0;) {
         if (decoder_next(d, &tokens, &n) != SPECRT_STATUS_OK)

@@ -1,0 +1,30 @@
+# Policies side by side on one drafter: table, JSON and page; every token is checked.
+. "$CLI_TESTS/lib.bash"
+target=$(data weights/pair128k/target.gguf) || skip "the shared data is missing"
+draft=$(data weights/pair128k/draft.safetensors) || skip "the shared data is missing"
+prompts=$CLI_TESTS/../../data/prompts
+compare() {
+    specrt-eval compare --target "$target" --draft "$draft" --topk 1 --num-steps 2 --max-tokens 8 \
+        --prompts "$prompts/code.jsonl" "$prompts/qa.jsonl" --limit 2 "$@"
+}
+
+accepts compare --policy window:16@min=8,full --policy microspec-paper --report page.html
+prints "* accept *policy *length *tok/s *
+plain *
+full *128256 *
+window:16@min=8 *
+microspec-paper *
+accept length * code * qa*
+accepted at * 1.* 2.*microspec-paper is window:3072@mode=stream*4 turns, 32 tokens, *; 96 tokens compared with plain decoding: all equal"
+[ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" = 3 ] || fail "expected three plots"
+grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
+refuses 2 "*page.html: exists; use -f *" compare --report page.html
+
+accepts compare --json --temperature 0.7
+for key in policy domain n_prompts n_tokens accept_length coverage active_rows draft_ms head_ms update_ms \
+    verify_ms prefill_ms tokens_per_second speedup_plain speedup_full bytes_extra temperature drafter ci95 \
+    n_compared first_divergence loop_share acceptance; do
+    prints "*\"$key\":*"
+done
+prints '{*"n_prompts":4,*"temperature":0.7*"first_divergence":null*}'
+[ "$(grep -o '"policy":' ../out | wc -l)" = 9 ] || fail "expected three policies by two domains and all"

@@ -1,0 +1,66 @@
+# Decoding with a policy writes what plain decoding writes: greedy and sampled, a chain and a tree.
+. "$CLI_TESTS/lib.bash"
+target=$(data weights/pair128k/target.gguf) || skip "the shared data is missing"
+draft=$(data weights/pair128k/draft.safetensors) || skip "the shared data is missing"
+decode() { specrt-eval decode --target "$target" --max-tokens 12 "$@"; }
+tree=(--num-steps 3 --topk 2 --num-draft-tokens 6)
+
+cat >prompts.jsonl <<'END'
+{"question_id": 81, "category": "writing", "turns": ["Tell me of heat.", "And of cold?"]}
+{"task_id": "HumanEval/0", "prompt": "def add(a, b):\n", "canonical_solution": "    return a + b\n"}
+{"question": "How many are two and two?", "answer": "#### 4"}
+{"instruction": "Translate.", "input": "Gr\u00fc\u00dfe"}
+{"prompt_ids": [128000, 3923, 527, 279, 13803]}
+END
+accepts decode --prompts prompts.jsonl
+cp ../out plain
+[ "$(grep -c '^> ' plain)" = 5 ] || fail "expected 5 turns of text: $(cat plain)"
+warns "* tokens in *"
+accepts decode --prompts prompts.jsonl --draft "$draft" --topk 1 --num-steps 2 --policy full
+same plain ../out
+warns "*full: accept length *128256 active rows*ms per cycle: *"
+accepts decode --prompts prompts.jsonl --draft "$draft" "${tree[@]}"
+same plain ../out
+accepts decode --prompts prompts.jsonl --draft none -q --threads 1
+same plain ../out
+warns ""
+accepts decode --prompts prompts.jsonl --limit 2
+[ "$(grep -c '^> ' ../out)" = 3 ] || fail "--limit 2: $(cat ../out)"
+
+sampled=(--temperature 0.9 --top-k 40 --top-p 0.95 --min-p 0.01 --seed 4)
+accepts decode --prompts prompts.jsonl "${sampled[@]}"
+cp ../out plain
+accepts decode --prompts prompts.jsonl "${sampled[@]}" --draft "$draft" "${tree[@]}" --policy microspec-paper
+same plain ../out
+
+# Lines of stdin are turns of one conversation; an empty line begins another.
+printf 'Tell me of heat.\nAnd of cold?\n\nTell me of heat.\n' >lines
+specrt-eval decode --target "$target" --max-tokens 12 -q <lines >talk || fail "stdin"
+[ "$(head -n 2 plain | tail -n 1)" ] || fail "empty"
+accepts decode --prompt "Tell me of heat." -q
+grep -qxF "$(head -n 1 ../out)" <(head -n 1 talk) || fail "the first answer: $(cat talk)"
+[ "$(head -n 1 talk)" = "$(tail -n 1 talk)" ] || fail "an empty line did not begin anew: $(cat talk)"
+
+accepts decode --prompt x --json --draft "$draft" "${tree[@]}"
+prints '{"policy":"window:3072","n_turns":1,"n_tokens":*"accept_length":*}'
+
+# The context ends an answer; a prompt that does not fit is passed over among others.
+accepts decode --prompt "Tell me of heat." --context 16 --max-tokens 100
+warns "* tokens in *"
+echo '{"prompt": "a b c d e f g h i j k l m n o p q r s t u v w x y z"}' >>prompts.jsonl
+accepts decode --prompts prompts.jsonl --context 36 --max-tokens 2
+warns "*warning: prompts.jsonl:6: left out: prompt: expected 1 to 35 tokens, found *"
+
+# Templates: texts before and after a message, where special tokens are named.
+cat >plain.json <<'END'
+{"begin": "<|begin_of_text|>", "user": ["<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"],
+ "assistant": ["<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"]}
+END
+accepts decode --prompt "Tell me of heat." -q
+cp ../out detected
+accepts decode --prompt "Tell me of heat." -q --chat-template plain.json
+same detected ../out
+accepts decode --prompt "Tell me of heat." -q --chat-template none
+cmp -s detected ../out && fail "a template makes no difference"
+echo '{"user": ["a"]}' >bad.json
+refuses 3 '*bad.json: chat template: expected {"begin": *' decode --prompt x --chat-template bad.json

@@ -1,0 +1,24 @@
+# The target's own answers, the same for any number of threads, that vocabtrim-calibrate counts.
+. "$CLI_TESTS/lib.bash"
+target=$(data weights/pair128k/target.gguf) || skip "the shared data is missing"
+prompts=$CLI_TESTS/../../data/prompts
+generate() { specrt-eval generate --target "$target" --prompts "$prompts/code.jsonl" "$prompts/qa.jsonl" --limit 3 --max-tokens 6 "$@"; }
+
+accepts generate --ids -o one.jsonl --threads 1
+warns "*6 answers, 36 tokens in *"
+accepts generate --ids -o two.jsonl --threads 2
+same one.jsonl two.jsonl
+[ "$(wc -l <one.jsonl)" = 6 ] || fail "$(wc -l <one.jsonl) lines"
+grep -q '^{"prompt":".*","output":".*","domain":"code","ids":\[.*\]}$' one.jsonl || fail "$(cat one.jsonl)"
+accepts generate
+[ "$(wc -l <../out)" = 6 ] || fail "stdout: $(cat ../out)"
+accepts vocabtrim-calibrate --tokenizer "$target" --corpus one.jsonl --holdout 0 -q --size 100 -o answers.specb
+accepts specrt-bundle info answers.specb
+prints "*36 tokens counted*"
+
+# It is what decoding writes.
+accepts generate --temperature 0.8 --seed 3 -o hot.jsonl
+cmp -s one.jsonl hot.jsonl && fail "temperature makes no difference"
+refuses 2 "*one.jsonl: exists; use -f *" generate -o one.jsonl
+accepts generate -f -o one.jsonl
+refuses 3 "*" generate --context 4 -o none.jsonl

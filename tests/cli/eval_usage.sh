@@ -1,0 +1,25 @@
+# Help with an example first, for the tool and for every verb; unknown verbs and flags.
+. "$CLI_TESTS/lib.bash"
+accepts specrt-eval -h
+prints "Example:
+  specrt-eval compare *decode*generate*compare*"
+for verb in decode generate compare; do
+    accepts specrt-eval $verb -h
+    prints "Example:
+  specrt-eval $verb *
+*Usage: specrt-eval $verb *"
+    refuses 2 "specrt-eval $verb: unknown option '--nonsense'" specrt-eval $verb --nonsense
+    refuses 2 "specrt-eval $verb: unexpected argument 'stray'" specrt-eval $verb stray
+done
+accepts specrt-eval --version
+prints "specrt-eval *"
+refuses 2 "specrt-eval: expected a verb: decode, *" specrt-eval
+refuses 2 "specrt-eval: unknown verb 'decoed'; expected decode, *" specrt-eval decoed
+refuses 2 "specrt-eval decode: expected --target FILE, a GGUF" specrt-eval decode --prompt x
+refuses 2 "specrt-eval generate: expected --prompts FILE or --prompt" specrt-eval generate --target t.gguf
+refuses 2 "specrt-eval compare: expected --prompts FILE or --prompt" specrt-eval compare --target t.gguf --draft d
+refuses 2 "specrt-eval compare: expected --draft FILE, *" specrt-eval compare --target t.gguf --prompt x
+refuses 2 "specrt-eval compare: expected --draft FILE, *" specrt-eval compare --target t.gguf --draft none --prompt x
+refuses 2 "*--policy: expected a --draft, *" specrt-eval decode --target t.gguf --policy full --prompt x
+# Policies are read before any model is.
+refuses 2 "*policy 'windw:9': position 1: *" specrt-eval compare --target t --draft d --prompt x --policy full,windw:9

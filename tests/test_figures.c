@@ -1,0 +1,165 @@
+/* test_figures.c : what specrt-eval compare makes of its samples, on samples made by hand. */
+#include "../tools/specrt-eval/figures.c"
+#include "fixture.h"
+#include "test.h"
+
+/* --- loops --- */
+
+/* The definition, word for word. */
+static bool repeats(const int32_t *tokens, int i) {
+    for (int p = 1; p <= 64; p++) {
+        int length = 0;
+        while (i - length - p >= 0 && tokens[i - length] == tokens[i - length - p]) length++;
+        if (length >= 8 && length >= 2 * p) return true;
+    }
+    return false;
+}
+
+static void test_loops(void) {
+    uint64_t state = 7;
+    int32_t tokens[300];
+    for (int round = 0; round < 200; round++) {
+        int period = 1 + (int)(fixture_random(&state) % 80), n = 300, expected = 0;
+        int from = (int)(fixture_random(&state) % 200), to = from + 100;
+        for (int i = 0; i < n; i++)
+            tokens[i] = i >= from && i < to && i >= period ? tokens[i - period]
+                                                           : (int32_t)(fixture_random(&state) % 9);
+        for (int i = 0; i < n; i++) expected += repeats(tokens, i);
+        CHECK_INT(loop_tokens(tokens, (size_t)n), expected);
+    }
+    for (int i = 0; i < 300; i++) tokens[i] = i;
+    CHECK_INT(loop_tokens(tokens, 300), 0);
+    for (int i = 100; i < 120; i++)
+        tokens[i] = 5; /* 19 equal the one before, the first 7 too few */
+    CHECK_INT(loop_tokens(tokens, 300), 12);
+    CHECK_INT(loop_tokens(tokens, 0), 0);
+}
+
+/* --- figures --- */
+
+enum { N_TURNS = 20 };
+
+typedef struct scene {
+    contestant contestants[3];
+    turn_sample samples[3][N_TURNS];
+    comparison c;
+} scene;
+
+/* Prompts of `turns_each` turns; every turn of plain decoding takes 1 s for 100 tokens. */
+static void set_scene(scene *s, int n_turns, int turns_each) {
+    memset(s, 0, sizeof *s);
+    s->c = (comparison){.contestants = s->contestants, .n_contestants = 3, .n_turns = n_turns};
+    s->c.options.num_steps = 3;
+    for (int k = 0; k < 3; k++) {
+        s->contestants[k].samples = s->samples[k];
+        for (int i = 0; i < n_turns; i++)
+            s->samples[k][i] =
+                (turn_sample){.prompt = i / turns_each, .n_tokens = 100, .seconds = 1};
+    }
+}
+
+static void test_means(void) {
+    scene s;
+    figures f;
+    set_scene(&s, 3, 1);
+    turn_sample *t = s.samples[2];
+    t[0].stats = (specrt_session_stats){.n_cycles = 40, .n_emitted = 100, .n_covered = 90};
+    t[0].stats.n_rows = 40 * 256;
+    t[0].stats.n_by_length[1] = 10, t[0].stats.n_by_length[3] = 30;
+    t[1].stats = (specrt_session_stats){.n_cycles = 10, .n_emitted = 40, .n_covered = 40};
+    t[1].stats.n_rows = 10 * 512;
+    t[1].stats.n_by_length[4] = 10;
+    t[2].domain = 1;
+    t[0].times.draft = 0.03, t[1].times.draft = 0.02;
+    t[0].times.prefill = 0.5, t[1].times.prefill = 0.1;
+    t[0].seconds = 0.5, t[1].seconds = 0.25; /* 200 and 400 tokens/s beside 100 */
+    s.samples[FULL][0].seconds = 2;          /* 50 and 100 */
+    t[0].n_loop = 30;
+    figures_of(&s.c, 2, 0, &f);
+    CHECK_INT(f.n_turns, 2);
+    CHECK_INT(f.n_prompts, 2);
+    CHECK_INT(f.n_tokens, 200);
+    CHECK_NEAR(f.accept_length, 140.0 / 50, 1e-12);
+    CHECK_NEAR(f.coverage, 130.0 / 140, 1e-12);
+    CHECK_NEAR(f.active_rows, (40 * 256 + 10 * 512) / 50.0, 1e-12);
+    CHECK_NEAR(f.loop_share, 0.15, 1e-12);
+    CHECK_NEAR(f.draft, 0.001, 1e-12);
+    CHECK_NEAR(f.prefill, 0.3, 1e-12);
+    CHECK_NEAR(f.tokens_per_second, 300, 1e-9);
+    CHECK_NEAR(f.speedup_plain, 3, 1e-12);
+    CHECK_NEAR(f.speedup_full, 300 / 75.0, 1e-12);
+    CHECK_NEAR(f.acceptance[0], 0.8, 1e-12); /* 40 of 50 */
+    CHECK_NEAR(f.acceptance[1], 1, 1e-12);
+    CHECK_NEAR(f.acceptance[2], 0.25, 1e-12);
+    CHECK(isnan(f.acceptance[3])); /* no such level */
+    figures_of(&s.c, 2, 1, &f);
+    CHECK_INT(f.n_turns, 1);
+    CHECK(isnan(f.accept_length_ci.low)); /* one prompt tells nothing of the spread */
+    figures_of(&s.c, 2, 7, &f);
+    CHECK_INT(f.n_turns, 0);
+}
+
+/* Two prompts of accept lengths 1 and 3: a resample gives 1, 2 or 3 with chances 1/4, 1/2, 1/4, so
+ * the interval is [1, 3] however many turns each has. */
+static void test_intervals(void) {
+    static const int turns_each[] = {1, 10};
+    scene s;
+    figures f, again;
+    for (int i = 0; i < 2; i++) {
+        set_scene(&s, 2 * turns_each[i], turns_each[i]);
+        for (int t = 0; t < s.c.n_turns; t++) {
+            int64_t emitted = s.samples[2][t].prompt ? 30 : 10;
+            s.samples[2][t].stats =
+                (specrt_session_stats){.n_cycles = 10, .n_emitted = emitted, .n_covered = 10};
+            s.samples[2][t].seconds = s.samples[2][t].prompt ? 0.5 : 1;
+        }
+        figures_of(&s.c, 2, -1, &f);
+        CHECK_NEAR(f.accept_length, 2, 1e-12);
+        CHECK_NEAR(f.accept_length_ci.low, 1, 1e-12);
+        CHECK_NEAR(f.accept_length_ci.high, 3, 1e-12);
+        CHECK_NEAR(f.speedup_plain_ci.low, 1, 1e-12);
+        CHECK_NEAR(f.speedup_plain_ci.high, 2, 1e-12);
+        figures_of(&s.c, 2, -1, &again);
+        CHECK(memcmp(&f, &again, sizeof f) == 0);
+    }
+    set_scene(&s, N_TURNS, 1); /* all alike: no spread */
+    figures_of(&s.c, 1, -1, &f);
+    CHECK_NEAR(f.tokens_per_second_ci.low, 100, 1e-9);
+    CHECK_NEAR(f.tokens_per_second_ci.high, 100, 1e-9);
+}
+
+/* --- the check against plain decoding --- */
+
+static void test_divergence(void) {
+    scene s;
+    int32_t plain[] = {4, 5, 6, 7}, other[] = {4, 5, 9, 7};
+    set_scene(&s, 1, 1);
+    contestant *k = &s.contestants[2];
+    snprintf(k->name, sizeof k->name, "window:3072");
+    s.contestants[PLAIN].result.tokens = (id_list){plain, 4, 4};
+    k->result.tokens = (id_list){plain, 4, 4};
+    check_tokens(&s.c, k, "code");
+    CHECK_INT(s.c.n_compared, 4);
+    CHECK(!s.c.diverged);
+    k->result.tokens.n = 3;
+    s.c.prompt = 6;
+    check_tokens(&s.c, k, "code");
+    CHECK(s.c.diverged);
+    CHECK_STR(s.c.divergence,
+              "window:3072: prompt 7 (code), token 4: expected 7 as plain decoding, "
+              "found -1");
+    k->result.tokens = (id_list){other, 4, 4}; /* the first place is kept */
+    check_tokens(&s.c, k, "code");
+    CHECK_HAS(s.c.divergence, "token 4");
+    s.c.diverged = false;
+    check_tokens(&s.c, k, "code");
+    CHECK_HAS(s.c.divergence, "token 3: expected 6 as plain decoding, found 9");
+}
+
+static const test_case cases[] = {
+    {"loops", "tokens in repetitions, by their definition", test_loops},
+    {"means", "counts are pooled, speeds averaged over turns", test_means},
+    {"intervals", "whole prompts are drawn", test_intervals},
+    {"divergence", "the first place that differs is named", test_divergence},
+};
+TEST_MAIN(cases)
