@@ -54,8 +54,8 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api | base os bundle rows simd head active ranks window cograph policy tree verify session
- * host */
+/* Contents: api | base os bundle rows simd head active ranks window cograph policy tree verify trace
+ * session host */
 
 // >>api (uses:)
 // Everything public. All multi-byte on-disk values are little-endian; so must the host be.
@@ -100,7 +100,11 @@ extern "C" {
     X(BUNDLE_LIMIT, 26, "bundle section exceeds a size limit")                                     \
     X(BUNDLE_SECTION_MISSING, 27, "bundle lacks a section")                                        \
     X(BUNDLE_MISMATCH, 28, "bundle belongs to something else")                                     \
-    X(BUNDLE_CONTENT, 29, "bundle section content is invalid")
+    X(BUNDLE_CONTENT, 29, "bundle section content is invalid")                                     \
+    X(TRACE_MAGIC, 40, "not a specrt trace")                                                       \
+    X(TRACE_VERSION, 41, "unknown trace version")                                                  \
+    X(TRACE_DAMAGED, 42, "trace is damaged")                                                       \
+    X(TRACE_MISMATCH, 43, "trace belongs to something else")
 
 typedef enum specrt_status {
 #define SPECRT_STATUS_ENUM(name, number, text) SPECRT_STATUS_##name = number,
@@ -621,6 +625,90 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *verifier, const float *
 SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *verifier, const specrt_draft *draft,
                                             const float *logits, int64_t position,
                                             specrt_verdict *out);
+
+/* ---- traces: recorded cycles, for training and replay (docs/FORMAT.md) -----------------------------
+ * A file of blocks, each compressed and checksummed on its own: written as it goes in bounded memory, and
+ * readable up to where it was cut. */
+
+typedef struct specrt_trace_info {
+    uint8_t tokenizer_sha256[32]; /* as specrt_ident; 0: unknown */
+    int32_t n_vocab, d_target, d_draft;
+    int32_t n_top;       /* of the target's best tokens a row keeps */
+    int32_t n_draft_top; /* of the drafter's */
+} specrt_trace_info;
+
+typedef enum specrt_trace_kind {
+    SPECRT_TRACE_END,      /* reading: nothing follows */
+    SPECRT_TRACE_SEQUENCE, /* a new sequence and its prompt; a row a prompt token */
+    SPECRT_TRACE_CYCLE     /* a cycle; a row an emitted token: what was known where it was drawn */
+} specrt_trace_kind;
+
+/* One record. Writing, all pointers are borrowed for the call; reading, until the next read. What is
+ * NULL was not recorded. */
+typedef struct specrt_trace_record {
+    int32_t kind;          /* specrt_trace_kind */
+    int32_t n;             /* rows; at least 1 */
+    int32_t n_nodes;       /* of a cycle's tree, at most SPECRT_TREE_MAX_NODES; else 0 */
+    char domain[32];       /* of a sequence; NUL-terminated */
+    const int32_t *tokens; /* [n] of the prompt, or emitted */
+    const int32_t *nodes;  /* [n] a cycle's: the node each was drawn at */
+    const int32_t *tree_tokens, *tree_parents; /* [n_nodes] as in specrt_draft */
+    const float *tree_logprobs;                /* [n_nodes] cumulative */
+    const uint16_t *target_hidden;             /* f16 [n, d_target] after the final norm */
+    const int32_t *top_ids;     /* [n, n_top] the target's best, best first; -1: none */
+    const float *top_logits;    /* [n, n_top] */
+    const float *top_logsumexp; /* [n] over the whole vocabulary */
+    const uint16_t
+        *draft_hidden;         /* f16 [n, d_draft] what its head multiplied there; NaN: no pass */
+    const int32_t *draft_ids;  /* [n, n_draft_top] the drafter's best over its whole head */
+    const float *draft_logits; /* [n, n_draft_top] */
+} specrt_trace_record;
+
+/* specrt_to_f16() : f32 [n] -> f16 [n], to nearest even. */
+SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out);
+
+typedef struct specrt_trace_writer specrt_trace_writer;
+
+/* specrt_trace_writer_create() : begins a trace.
+ *   write : called with bytes [n] to append to the file; anything but 0 is a failure
+ * @return OK, NO_MEMORY, BAD_ARG naming the field, IO. */
+SPECRT_API specrt_status specrt_trace_writer_create(
+    const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
+    void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err);
+
+/* specrt_trace_write() : one record. @return OK, BAD_ARG naming the field, IO. */
+SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *writer,
+                                            const specrt_trace_record *record, specrt_error *err);
+
+/* specrt_trace_writer_close() : writes what is pending and frees. @return OK or IO. */
+SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *writer, specrt_error *err);
+
+typedef struct specrt_trace_reader specrt_trace_reader;
+
+/* specrt_trace_open() : maps a file. @return OK, IO, NO_MEMORY, TRACE_MAGIC, TRACE_VERSION,
+ * TRACE_DAMAGED header. */
+SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *env,
+                                           specrt_trace_reader **out, specrt_error *err);
+SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_bytes,
+                                                  const char *name, const specrt_desc *env,
+                                                  specrt_trace_reader **out, specrt_error *err);
+SPECRT_API void specrt_trace_close(specrt_trace_reader *reader);
+SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader);
+
+/* specrt_trace_check() : whether it was recorded with this tokenizer and these widths (0: any).
+ * @return OK, TRACE_MISMATCH naming both sides. */
+SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *reader,
+                                            const uint8_t sha256[32], int32_t d_target,
+                                            int32_t d_draft, specrt_error *err);
+
+/* specrt_trace_read() : the next record; kind is SPECRT_TRACE_END after the last, also where the file
+ * was cut.
+ * @return OK, NO_MEMORY, TRACE_DAMAGED naming the block. */
+SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *reader, specrt_trace_record *record,
+                                           specrt_error *err);
+
+/* specrt_trace_is_cut() : 1 once reading has met a last block that is not all there. */
+SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
 
 /* ---- sessions: one sequence --------------------------------------------------------------------------
  *
@@ -4364,6 +4452,460 @@ SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *v, const specrt_dra
         node = specrt__verify_child(draft, node, token);
     }
     return SPECRT_STATUS_OK;
+}
+
+// >>trace (uses: base os)
+// Owns trace files: records in blocks. Refuses sizes that do not fit each other, tokens outside the
+// vocabulary, damaged blocks. Every record is a list of arrays in one order, described once.
+
+enum {
+    SPECRT__TRACE_HEADER = 128,
+    SPECRT__TRACE_BLOCK_HEADER = 32,
+    SPECRT__TRACE_MAGIC_BLOCK = 0x314b4c42, /* "BLK1" */
+    SPECRT__TRACE_FLUSH = 1 << 20,          /* raw bytes of a block, at least */
+    SPECRT__TRACE_MAX_BLOCK = 1 << 28,
+    SPECRT__TRACE_MAX_WIDTH = 1 << 20,
+    SPECRT__TRACE_MAX_TOP = 1 << 12,
+    SPECRT__TRACE_FIELDS = 12
+};
+
+SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = specrt__base_to_f16(x[i]);
+}
+
+/* One array of a record: the address of the pointer to it, and its bytes. */
+typedef struct specrt__trace_field {
+    void *at;
+    uint64_t n_bytes;
+} specrt__trace_field;
+
+/* The pointers are of several types, so they are copied as bytes. */
+static const void *specrt__trace_get(const specrt__trace_field *f) {
+    const void *array;
+    memcpy(&array, f->at, sizeof array);
+    return array;
+}
+
+static void specrt__trace_set(const specrt__trace_field *f, const void *array) {
+    memcpy(f->at, &array, sizeof array);
+}
+
+/* The arrays of a record in file order; those of no bytes do not apply. */
+static void specrt__trace_layout(const specrt_trace_info *info, specrt_trace_record *r,
+                                 specrt__trace_field f[SPECRT__TRACE_FIELDS]) {
+    uint64_t n = (uint64_t)r->n, nodes = (uint64_t)r->n_nodes,
+             cycle = r->kind == SPECRT_TRACE_CYCLE;
+    uint64_t top = n * (uint64_t)info->n_top, draft_top = n * (uint64_t)info->n_draft_top;
+    const specrt__trace_field fields[SPECRT__TRACE_FIELDS] = {
+        {(void *)&r->tokens, 4 * n},
+        {(void *)&r->nodes, 4 * n * cycle},
+        {(void *)&r->tree_tokens, 4 * nodes},
+        {(void *)&r->tree_parents, 4 * nodes},
+        {(void *)&r->tree_logprobs, 4 * nodes},
+        {(void *)&r->target_hidden, 2 * n * (uint64_t)info->d_target},
+        {(void *)&r->top_ids, 4 * top},
+        {(void *)&r->top_logits, 4 * top},
+        {(void *)&r->top_logsumexp, 4 * n},
+        {(void *)&r->draft_hidden, 2 * n * (uint64_t)info->d_draft},
+        {(void *)&r->draft_ids, 4 * draft_top},
+        {(void *)&r->draft_logits, 4 * draft_top},
+    };
+    memcpy(f, fields, sizeof fields);
+}
+
+/* What must be true of a record before its arrays are looked at. */
+static bool specrt__trace_counts_ok(const specrt_trace_record *r) {
+    bool cycle = r->kind == SPECRT_TRACE_CYCLE;
+    if (r->kind != SPECRT_TRACE_SEQUENCE && !cycle) return false;
+    if (r->n < 1 || r->n > SPECRT_MAX_VOCAB) return false;
+    return cycle ? r->n_nodes >= 1 && r->n_nodes <= SPECRT_TREE_MAX_NODES && r->n <= r->n_nodes
+                 : r->n_nodes == 0;
+}
+
+static bool specrt__trace_ids_ok(const int32_t *ids, int64_t n, int32_t least, int32_t n_vocab) {
+    for (int64_t i = 0; ids && i < n; i++)
+        if (ids[i] < least || ids[i] >= n_vocab) return false;
+    return true;
+}
+
+/* @return what is wrong; NULL: nothing. */
+static const char *specrt__trace_wrong(const specrt_trace_info *info,
+                                       const specrt_trace_record *r) {
+    int64_t n = r->n;
+    if (!r->tokens || !specrt__trace_ids_ok(r->tokens, n, 0, info->n_vocab)) return "tokens";
+    if (!specrt__trace_ids_ok(r->tree_tokens, r->n_nodes, 0, info->n_vocab)) return "tree_tokens";
+    if (!specrt__trace_ids_ok(r->top_ids, n * info->n_top, -1, info->n_vocab)) return "top_ids";
+    if (!specrt__trace_ids_ok(r->draft_ids, n * info->n_draft_top, -1, info->n_vocab))
+        return "draft_ids";
+    if (r->kind != SPECRT_TRACE_CYCLE) return NULL;
+    if (!r->tree_tokens || !r->tree_parents) return "tree";
+    if (!r->nodes || !specrt__trace_ids_ok(r->nodes, n, 0, r->n_nodes)) return "nodes";
+    for (int32_t i = 0; i < r->n_nodes; i++)
+        if (r->tree_parents[i] >= i || r->tree_parents[i] < (i ? 0 : -1)) return "tree_parents";
+    return NULL;
+}
+
+static bool specrt__trace_info_ok(const specrt_trace_info *info) {
+    return info->n_vocab >= 1 && info->n_vocab <= SPECRT_MAX_VOCAB && info->d_target >= 0 &&
+           info->d_target <= SPECRT__TRACE_MAX_WIDTH && info->d_draft >= 0 &&
+           info->d_draft <= SPECRT__TRACE_MAX_WIDTH && info->n_top >= 0 &&
+           info->n_top <= SPECRT__TRACE_MAX_TOP && info->n_draft_top >= 0 &&
+           info->n_draft_top <= SPECRT__TRACE_MAX_TOP;
+}
+
+/* Of a block: its header up to the checksum, and its bytes. */
+static uint64_t specrt__trace_hash(const uint8_t *header, const uint8_t *stored, size_t n) {
+    return specrt_hash64(stored, n, specrt_hash64(header, 24, 0));
+}
+
+/* --- writing --- */
+
+struct specrt_trace_writer {
+    specrt_desc desc;
+    specrt_trace_info info;
+    int (*write)(void *user, const void *bytes, size_t n);
+    void *user;
+    uint8_t *raw, *stored; /* of the block at hand, and compressed */
+    size_t n_raw, raw_capacity, stored_capacity;
+    uint32_t n_records;
+};
+
+static void specrt__trace_store32(uint8_t *p, uint32_t x) {
+    memcpy(p, &x, 4);
+}
+static void specrt__trace_store64(uint8_t *p, uint64_t x) {
+    memcpy(p, &x, 8);
+}
+
+static specrt_status specrt__trace_put(specrt_trace_writer *w, const void *bytes, size_t n,
+                                       specrt_error *err) {
+    if (w->write(w->user, bytes, n) == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_IO, "trace: cannot be written");
+}
+
+static specrt_status specrt__trace_put_header(specrt_trace_writer *w, specrt_error *err) {
+    uint8_t h[SPECRT__TRACE_HEADER] = {0};
+    memcpy(h, "SPECRTRC", 8);
+    specrt__trace_store32(h + 8, 1);
+    specrt__trace_store32(h + 16, (uint32_t)w->info.n_vocab);
+    specrt__trace_store32(h + 20, (uint32_t)w->info.d_target);
+    specrt__trace_store32(h + 24, (uint32_t)w->info.d_draft);
+    specrt__trace_store32(h + 28, (uint32_t)w->info.n_top);
+    specrt__trace_store32(h + 32, (uint32_t)w->info.n_draft_top);
+    memcpy(h + 40, w->info.tokenizer_sha256, 32);
+    specrt__trace_store64(h + 120, specrt_hash64(h, 120, 0));
+    return specrt__trace_put(w, h, sizeof h, err);
+}
+
+SPECRT_API specrt_status specrt_trace_writer_create(
+    const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
+    void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err) {
+    specrt_desc desc = specrt__base_desc(env);
+    *out = NULL;
+    if (!write || !specrt__trace_info_ok(info))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "trace: expected a function and widths within limits");
+    specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&desc, sizeof *w);
+    if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
+    memset(w, 0, sizeof *w);
+    w->desc = desc;
+    w->info = *info;
+    w->write = write;
+    w->user = user;
+    specrt_status status = specrt__trace_put_header(w, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = w;
+    else
+        specrt__base_free(&desc, w);
+    return status;
+}
+
+/* Room for n bytes, the first `kept` of which stay. */
+static bool specrt__trace_reserve(const specrt_desc *desc, uint8_t **buffer, size_t *capacity,
+                                  size_t kept, size_t n) {
+    if (n <= *capacity) return true;
+    uint8_t *grown = (uint8_t *)specrt__base_alloc(desc, n + n / 2);
+    if (!grown) return false;
+    if (kept) memcpy(grown, *buffer, kept);
+    specrt__base_free(desc, *buffer);
+    *buffer = grown;
+    *capacity = n + n / 2;
+    return true;
+}
+
+/* The block's bytes as stored, compressed where that makes them fewer. */
+static const uint8_t *specrt__trace_pack(specrt_trace_writer *w, size_t *n_stored) {
+    *n_stored = w->n_raw;
+#if !defined(SPECRT_NO_ZSTD)
+    size_t bound = ZSTD_compressBound(w->n_raw);
+    if (specrt__trace_reserve(&w->desc, &w->stored, &w->stored_capacity, 0, bound)) {
+        size_t n = ZSTD_compress(w->stored, bound, w->raw, w->n_raw, 3);
+        if (!ZSTD_isError(n) && n < w->n_raw) return *n_stored = n, w->stored;
+    }
+#endif
+    return w->raw;
+}
+
+static specrt_status specrt__trace_flush(specrt_trace_writer *w, specrt_error *err) {
+    uint8_t h[SPECRT__TRACE_BLOCK_HEADER];
+    size_t n_stored;
+    if (w->n_records == 0) return SPECRT_STATUS_OK;
+    const uint8_t *stored = specrt__trace_pack(w, &n_stored);
+    specrt__trace_store32(h, SPECRT__TRACE_MAGIC_BLOCK);
+    specrt__trace_store32(h + 4, w->n_records);
+    specrt__trace_store64(h + 8, w->n_raw);
+    specrt__trace_store64(h + 16, n_stored);
+    specrt__trace_store64(h + 24, specrt__trace_hash(h, stored, n_stored));
+    w->n_raw = w->n_records = 0;
+    SPECRT__TRY(specrt__trace_put(w, h, sizeof h, err));
+    return specrt__trace_put(w, stored, n_stored, err);
+}
+
+/* A record: kind, n, n_nodes, which arrays, the domain of a sequence, the arrays, each up to a multiple
+ * of 4 bytes. */
+SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
+                                            const specrt_trace_record *record, specrt_error *err) {
+    specrt__trace_field fields[SPECRT__TRACE_FIELDS];
+    specrt_trace_record r = *record;
+    uint64_t n = 16 + (r.kind == SPECRT_TRACE_SEQUENCE ? sizeof r.domain : 0);
+    uint32_t has = 0;
+    const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
+    if (wrong)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: %s: out of range",
+                                wrong);
+    specrt__trace_layout(&w->info, &r, fields);
+    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
+        if (!specrt__trace_get(&fields[i]) || !fields[i].n_bytes) continue;
+        has |= 1u << i;
+        n += (fields[i].n_bytes + 3) & ~(uint64_t)3;
+    }
+    if (n > SPECRT__TRACE_MAX_BLOCK - w->n_raw)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: too large");
+    if (!specrt__trace_reserve(&w->desc, &w->raw, &w->raw_capacity, w->n_raw, w->n_raw + (size_t)n))
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
+    uint8_t *p = w->raw + w->n_raw;
+    memset(p, 0, (size_t)n);
+    specrt__trace_store32(p, (uint32_t)r.kind);
+    specrt__trace_store32(p + 4, (uint32_t)r.n);
+    specrt__trace_store32(p + 8, (uint32_t)r.n_nodes);
+    specrt__trace_store32(p + 12, has);
+    p += 16;
+    if (r.kind == SPECRT_TRACE_SEQUENCE)
+        memcpy(p, r.domain, sizeof r.domain - 1), p += sizeof r.domain;
+    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
+        if (!(has >> i & 1)) continue;
+        memcpy(p, specrt__trace_get(&fields[i]), (size_t)fields[i].n_bytes);
+        p += (fields[i].n_bytes + 3) & ~(uint64_t)3;
+    }
+    w->n_raw += (size_t)n;
+    w->n_records++;
+    return w->n_raw >= SPECRT__TRACE_FLUSH ? specrt__trace_flush(w, err) : SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specrt_error *err) {
+    if (!w) return SPECRT_STATUS_OK;
+    specrt_status status = specrt__trace_flush(w, err);
+    specrt_desc desc = w->desc;
+    specrt__base_free(&desc, w->raw);
+    specrt__base_free(&desc, w->stored);
+    specrt__base_free(&desc, w);
+    return status;
+}
+
+/* --- reading --- */
+
+struct specrt_trace_reader {
+    specrt_desc desc;
+    specrt__os_map map;
+    const char *name; /* borrowed */
+    const uint8_t *bytes;
+    size_t n_bytes, at; /* at: the next block */
+    specrt_trace_info info;
+    uint8_t *raw; /* of the block at hand */
+    size_t n_raw, raw_at, raw_capacity;
+    uint32_t n_left; /* records of it */
+    int64_t n_blocks;
+    bool cut;
+};
+
+static specrt_status specrt__trace_damaged(const specrt_trace_reader *r, const char *what,
+                                           specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED, "%s: block %lld: %s", r->name,
+                            (long long)r->n_blocks, what);
+}
+
+static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_error *err) {
+    const uint8_t *h = r->bytes;
+    if (r->n_bytes < SPECRT__TRACE_HEADER || memcmp(h, "SPECRTRC", 8) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_TRACE_MAGIC,
+                                "%s: not a specrt trace; specrt-eval record writes one", r->name);
+    if (specrt__base_load32(h + 8) != 1)
+        return specrt_error_set(err, SPECRT_STATUS_TRACE_VERSION,
+                                "%s: trace version: expected 1, found %u", r->name,
+                                (unsigned)specrt__base_load32(h + 8));
+    r->info.n_vocab = (int32_t)specrt__base_load32(h + 16);
+    r->info.d_target = (int32_t)specrt__base_load32(h + 20);
+    r->info.d_draft = (int32_t)specrt__base_load32(h + 24);
+    r->info.n_top = (int32_t)specrt__base_load32(h + 28);
+    r->info.n_draft_top = (int32_t)specrt__base_load32(h + 32);
+    memcpy(r->info.tokenizer_sha256, h + 40, 32);
+    if (specrt__base_load64(h + 120) != specrt_hash64(h, 120, 0) ||
+        !specrt__trace_info_ok(&r->info))
+        return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED,
+                                "%s: header: its checksum or sizes are wrong", r->name);
+    r->at = SPECRT__TRACE_HEADER;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, size_t n_bytes,
+                                         const char *name, const specrt_desc *env,
+                                         specrt_trace_reader **out, specrt_error *err) {
+    specrt_desc desc = specrt__base_desc(env);
+    specrt_trace_reader *r = (specrt_trace_reader *)specrt__base_alloc(&desc, sizeof *r);
+    *out = NULL;
+    if (!r) {
+        specrt__os_map_close(&map);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", name);
+    }
+    memset(r, 0, sizeof *r);
+    r->desc = desc;
+    r->map = map;
+    r->name = name;
+    r->bytes = (const uint8_t *)bytes;
+    r->n_bytes = n_bytes;
+    specrt_status status = specrt__trace_read_header(r, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = r;
+    else
+        specrt_trace_close(r);
+    return status;
+}
+
+SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *env,
+                                           specrt_trace_reader **out, specrt_error *err) {
+    specrt__os_map map;
+    *out = NULL;
+    SPECRT__TRY(specrt__os_map_open(path, &map, err));
+    return specrt__trace_start(map, map.bytes, map.n, path, env, out, err);
+}
+
+SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_bytes,
+                                                  const char *name, const specrt_desc *env,
+                                                  specrt_trace_reader **out, specrt_error *err) {
+    specrt__os_map none = {NULL, 0};
+    return specrt__trace_start(none, bytes, n_bytes, name, env, out, err);
+}
+
+SPECRT_API void specrt_trace_close(specrt_trace_reader *r) {
+    if (!r) return;
+    specrt_desc desc = r->desc;
+    specrt__os_map_close(&r->map);
+    specrt__base_free(&desc, r->raw);
+    specrt__base_free(&desc, r);
+}
+
+SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader) {
+    return &reader->info;
+}
+SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader) {
+    return reader->cut;
+}
+
+SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *r, const uint8_t sha256[32],
+                                            int32_t d_target, int32_t d_draft, specrt_error *err) {
+    static const uint8_t unknown[32] = {0};
+    const specrt_trace_info *info = &r->info;
+    if (sha256 && memcmp(info->tokenizer_sha256, unknown, 32) != 0 &&
+        memcmp(info->tokenizer_sha256, sha256, 32) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_TRACE_MISMATCH,
+                                "%s: was recorded with another tokenizer", r->name);
+    if ((d_target == 0 || d_target == info->d_target) && (d_draft == 0 || d_draft == info->d_draft))
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(
+        err, SPECRT_STATUS_TRACE_MISMATCH,
+        "%s: hidden states: expected widths %d (target) and %d (drafter), found "
+        "%d and %d",
+        r->name, (int)d_target, (int)d_draft, (int)info->d_target, (int)info->d_draft);
+}
+
+static bool specrt__trace_unpack(const uint8_t *stored, size_t n_stored, uint8_t *raw,
+                                 size_t n_raw) {
+    if (n_stored == n_raw) return memcpy(raw, stored, n_raw), true;
+#if defined(SPECRT_NO_ZSTD)
+    return false;
+#else
+    return ZSTD_decompress(raw, n_raw, stored, n_stored) == n_raw;
+#endif
+}
+
+/* The next block; none when the file ends or was cut. */
+static specrt_status specrt__trace_next_block(specrt_trace_reader *r, specrt_error *err) {
+    const uint8_t *h = r->bytes + r->at;
+    size_t left = r->n_bytes - r->at;
+    r->cut = left > 0 && left < SPECRT__TRACE_BLOCK_HEADER;
+    if (left < SPECRT__TRACE_BLOCK_HEADER) return SPECRT_STATUS_OK;
+    uint64_t n_raw = specrt__base_load64(h + 8), n_stored = specrt__base_load64(h + 16);
+    r->n_blocks++;
+    if (specrt__base_load32(h) != SPECRT__TRACE_MAGIC_BLOCK || n_raw > SPECRT__TRACE_MAX_BLOCK ||
+        n_stored > n_raw || n_raw < 16 || specrt__base_load32(h + 4) == 0)
+        return specrt__trace_damaged(r, "its header is wrong", err);
+    left -= SPECRT__TRACE_BLOCK_HEADER;
+    r->cut = n_stored > left;
+    if (r->cut) return SPECRT_STATUS_OK;
+    h += SPECRT__TRACE_BLOCK_HEADER;
+    if (specrt__trace_hash(r->bytes + r->at, h, (size_t)n_stored) !=
+        specrt__base_load64(r->bytes + r->at + 24))
+        return specrt__trace_damaged(r, "its checksum is wrong", err);
+    if (!specrt__trace_reserve(&r->desc, &r->raw, &r->raw_capacity, 0, (size_t)n_raw))
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", r->name);
+    if (!specrt__trace_unpack(h, (size_t)n_stored, r->raw, (size_t)n_raw))
+        return specrt__trace_damaged(r, "does not decompress", err);
+    r->n_left = specrt__base_load32(r->bytes + r->at + 4);
+    r->n_raw = (size_t)n_raw;
+    r->raw_at = 0;
+    r->at += SPECRT__TRACE_BLOCK_HEADER + (size_t)n_stored;
+    return SPECRT_STATUS_OK;
+}
+
+/* Points the record's arrays into the block. */
+static const char *specrt__trace_take(specrt_trace_reader *r, specrt_trace_record *out) {
+    specrt__trace_field fields[SPECRT__TRACE_FIELDS];
+    const uint8_t *p = r->raw + r->raw_at;
+    uint64_t left = r->n_raw - r->raw_at, n = 16;
+    if (left < n) return "ends inside a record";
+    out->kind = (int32_t)specrt__base_load32(p);
+    out->n = (int32_t)specrt__base_load32(p + 4);
+    out->n_nodes = (int32_t)specrt__base_load32(p + 8);
+    uint32_t has = specrt__base_load32(p + 12);
+    if (!specrt__trace_counts_ok(out)) return "a record's counts are out of range";
+    if (out->kind == SPECRT_TRACE_SEQUENCE) {
+        if (left < n + sizeof out->domain) return "ends inside a record";
+        memcpy(out->domain, p + n, sizeof out->domain - 1);
+        n += sizeof out->domain;
+    }
+    specrt__trace_layout(&r->info, out, fields);
+    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
+        uint64_t bytes = (fields[i].n_bytes + 3) & ~(uint64_t)3;
+        if (!(has >> i & 1)) continue;
+        if (bytes == 0 || bytes > left - n) return "ends inside a record";
+        specrt__trace_set(&fields[i], p + n);
+        n += bytes;
+    }
+    r->raw_at += (size_t)n;
+    return specrt__trace_wrong(&r->info, out) ? "a record's ids are out of range" : NULL;
+}
+
+SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_record *record,
+                                           specrt_error *err) {
+    memset(record, 0, sizeof *record);
+    if (r->n_left == 0) SPECRT__TRY(specrt__trace_next_block(r, err));
+    if (r->n_left == 0) return SPECRT_STATUS_OK;
+    r->n_left--;
+    const char *wrong = specrt__trace_take(r, record);
+    if (!wrong) return SPECRT_STATUS_OK;
+    memset(record, 0, sizeof *record);
+    r->n_left = 0;
+    return specrt__trace_damaged(r, wrong, err);
 }
 
 // >>session (uses: base head active window policy tree verify)

@@ -1,0 +1,263 @@
+/* test_trace.c : what was written is read, up to any cut; damage is found and named. */
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "fixture.h"
+#include "test.h"
+
+enum { V = 5000, D_TARGET = 33, D_DRAFT = 17, TOP = 10, DRAFT_TOP = 64, MOST = 40 };
+
+static const specrt_trace_info info = {.tokenizer_sha256 = {1, 2, 3},
+                                       .n_vocab = V,
+                                       .d_target = D_TARGET,
+                                       .d_draft = D_DRAFT,
+                                       .n_top = TOP,
+                                       .n_draft_top = DRAFT_TOP};
+
+typedef struct bytes {
+    uint8_t *p;
+    size_t n, capacity;
+    int left; /* calls until it fails; 0: never */
+} bytes;
+
+static int append(void *user, const void *data, size_t n) {
+    bytes *b = (bytes *)user;
+    if (b->left > 0 && --b->left == 0) return 1;
+    if (b->n + n > b->capacity) {
+        b->capacity = 2 * (b->n + n);
+        b->p = (uint8_t *)realloc(b->p, b->capacity);
+    }
+    memcpy(b->p + b->n, data, n);
+    b->n += n;
+    return 0;
+}
+
+/* The arrays of one record. */
+typedef struct content {
+    specrt_trace_record r;
+    int32_t tokens[MOST], nodes[MOST], tree_tokens[64], tree_parents[64];
+    float tree_logprobs[64], top_logits[MOST * TOP], logsumexp[MOST],
+        draft_logits[MOST * DRAFT_TOP];
+    uint16_t target_hidden[MOST * D_TARGET], draft_hidden[MOST * D_DRAFT];
+    int32_t top_ids[MOST * TOP], draft_ids[MOST * DRAFT_TOP];
+} content;
+
+static void fill_ids(int32_t *ids, int n, int32_t below, uint64_t *state) {
+    for (int i = 0; i < n; i++) ids[i] = (int32_t)(fixture_random(state) % (uint64_t)below);
+}
+
+static void fill_reals(float *x, int n, uint64_t *state) {
+    for (int i = 0; i < n; i++) x[i] = fixture_normal(state);
+}
+
+/* Record number i: every fifth begins a sequence, and which arrays there are changes. */
+static void make(int i, content *c) {
+    uint64_t state = (uint64_t)i * 77 + 5;
+    specrt_trace_record *r = &c->r;
+    memset(c, 0, sizeof *c);
+    bool cycle = i % 5 != 0;
+    r->kind = cycle ? SPECRT_TRACE_CYCLE : SPECRT_TRACE_SEQUENCE;
+    r->n = 1 + (int32_t)(fixture_random(&state) % 7);
+    r->n_nodes = cycle ? r->n + (int32_t)(fixture_random(&state) % 50) : 0;
+    if (!cycle) snprintf(r->domain, sizeof r->domain, "domain %d", i);
+    fill_ids(c->tokens, MOST, V, &state);
+    fill_ids(c->tree_tokens, 64, V, &state);
+    fill_ids(c->top_ids, MOST * TOP, V, &state);
+    fill_ids(c->draft_ids, MOST * DRAFT_TOP, V, &state);
+    for (int k = 0; k < MOST; k++) c->nodes[k] = k;
+    for (int k = 0; k < 64; k++) c->tree_parents[k] = k - 1;
+    fill_reals(c->tree_logprobs, 64, &state);
+    fill_reals(c->top_logits, MOST * TOP, &state);
+    fill_reals(c->logsumexp, MOST, &state);
+    fill_reals(c->draft_logits, MOST * DRAFT_TOP, &state);
+    for (int k = 0; k < MOST * D_TARGET; k++)
+        c->target_hidden[k] = (uint16_t)fixture_random(&state);
+    for (int k = 0; k < MOST * D_DRAFT; k++) c->draft_hidden[k] = (uint16_t)fixture_random(&state);
+    r->tokens = c->tokens;
+    if (cycle) {
+        r->nodes = c->nodes;
+        r->tree_tokens = c->tree_tokens;
+        r->tree_parents = c->tree_parents;
+        r->tree_logprobs = c->tree_logprobs;
+    }
+    if (i % 3) r->target_hidden = c->target_hidden, r->top_ids = c->top_ids;
+    if (i % 2) r->top_logits = c->top_logits, r->top_logsumexp = c->logsumexp;
+    if (i % 7) r->draft_hidden = c->draft_hidden;
+    if (i % 4) r->draft_ids = c->draft_ids, r->draft_logits = c->draft_logits;
+}
+
+static bool same(const void *a, const void *b, size_t n) {
+    return (a == NULL) == (b == NULL) && (!a || memcmp(a, b, n) == 0);
+}
+
+static bool same_record(const specrt_trace_record *a, const specrt_trace_record *b) {
+    size_t n = (size_t)a->n, m = (size_t)a->n_nodes;
+    return a->kind == b->kind && a->n == b->n && a->n_nodes == b->n_nodes &&
+           strcmp(a->domain, b->domain) == 0 && same(a->tokens, b->tokens, 4 * n) &&
+           same(a->nodes, b->nodes, 4 * n) && same(a->tree_tokens, b->tree_tokens, 4 * m) &&
+           same(a->tree_parents, b->tree_parents, 4 * m) &&
+           same(a->tree_logprobs, b->tree_logprobs, 4 * m) &&
+           same(a->target_hidden, b->target_hidden, 2 * n * D_TARGET) &&
+           same(a->top_ids, b->top_ids, 4 * n * TOP) &&
+           same(a->top_logits, b->top_logits, 4 * n * TOP) &&
+           same(a->top_logsumexp, b->top_logsumexp, 4 * n) &&
+           same(a->draft_hidden, b->draft_hidden, 2 * n * D_DRAFT) &&
+           same(a->draft_ids, b->draft_ids, 4 * n * DRAFT_TOP) &&
+           same(a->draft_logits, b->draft_logits, 4 * n * DRAFT_TOP);
+}
+
+static bytes write_trace(int n_records) {
+    static content c;
+    bytes b = {0};
+    specrt_trace_writer *w;
+    REQUIRE(specrt_trace_writer_create(&info, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
+    for (int i = 0; i < n_records; i++) {
+        make(i, &c);
+        REQUIRE(specrt_trace_write(w, &c.r, NULL) == SPECRT_STATUS_OK);
+    }
+    REQUIRE(specrt_trace_writer_close(w, NULL) == SPECRT_STATUS_OK);
+    return b;
+}
+
+/* Reads to the end or the first error. @return how many records were right. */
+static int read_trace(const uint8_t *p, size_t n, specrt_status *status, bool *cut) {
+    static content c;
+    specrt_trace_reader *r;
+    specrt_trace_record record;
+    int count = 0;
+    *cut = false;
+    *status = specrt_trace_open_memory(p, n, "t", NULL, &r, NULL);
+    if (*status != SPECRT_STATUS_OK) return 0;
+    for (;; count++) {
+        *status = specrt_trace_read(r, &record, NULL);
+        if (*status != SPECRT_STATUS_OK || record.kind == SPECRT_TRACE_END) break;
+        make(count, &c);
+        REQUIRE(same_record(&c.r, &record));
+    }
+    *cut = specrt_trace_is_cut(r);
+    specrt_trace_close(r);
+    return count;
+}
+
+static void test_round_trip(void) {
+    enum { N = 3000 };
+    bytes b = write_trace(N);
+    specrt_status status;
+    bool cut;
+    CHECK(b.n > 2 << 20); /* several blocks */
+    CHECK_INT(read_trace(b.p, b.n, &status, &cut), N);
+    CHECK_INT(status, SPECRT_STATUS_OK);
+    CHECK(!cut);
+    free(b.p);
+    b = write_trace(0);
+    CHECK_INT(b.n, 128);
+    CHECK_INT(read_trace(b.p, b.n, &status, &cut), 0);
+    CHECK_INT(status, SPECRT_STATUS_OK);
+    free(b.p);
+}
+
+static void test_cut(void) {
+    enum { N = 3000 };
+    bytes b = write_trace(N);
+    int last = N;
+    for (size_t n = b.n - 1; n > 200; n = n * 4 / 5) {
+        specrt_status status;
+        bool cut;
+        int count = read_trace(b.p, n, &status, &cut);
+        CHECK_INT(status, SPECRT_STATUS_OK);
+        CHECK(cut && count < N && count <= last);
+        last = count;
+    }
+    specrt_status status;
+    bool cut;
+    read_trace(b.p, 127, &status, &cut);
+    CHECK_INT(status, SPECRT_STATUS_TRACE_MAGIC);
+    free(b.p);
+}
+
+static void test_damage(void) {
+    bytes b = write_trace(40);
+    specrt_status status;
+    bool cut;
+    for (size_t i = 0; i < b.n; i += i < 200 ? 1 : 37) {
+        b.p[i] ^= 0x20;
+        read_trace(b.p, b.n, &status, &cut);
+        CHECK(status != SPECRT_STATUS_OK || cut);
+        b.p[i] ^= 0x20;
+    }
+    b.p[8] = 2;
+    specrt_trace_reader *r;
+    specrt_error err;
+    CHECK_INT(specrt_trace_open_memory(b.p, b.n, "x.trace", NULL, &r, &err),
+              SPECRT_STATUS_TRACE_VERSION);
+    CHECK_STR(err.msg, "x.trace: trace version: expected 1, found 2");
+    free(b.p);
+}
+
+static void test_refusals(void) {
+    static content c;
+    bytes b = {0};
+    specrt_trace_writer *w;
+    specrt_trace_reader *r;
+    specrt_error err;
+    uint8_t other[32] = {9};
+    REQUIRE(specrt_trace_writer_create(&info, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
+    make(1, &c);
+    c.tokens[0] = V;
+    CHECK_INT(specrt_trace_write(w, &c.r, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "trace: record: tokens: out of range");
+    make(1, &c);
+    c.tree_parents[1] = 1;
+    CHECK_INT(specrt_trace_write(w, &c.r, &err), SPECRT_STATUS_BAD_ARG);
+    c.r.n = 0;
+    CHECK_INT(specrt_trace_write(w, &c.r, &err), SPECRT_STATUS_BAD_ARG);
+    make(1, &c);
+    REQUIRE(specrt_trace_write(w, &c.r, NULL) == SPECRT_STATUS_OK);
+    b.left = 1;
+    CHECK_INT(specrt_trace_writer_close(w, &err), SPECRT_STATUS_IO);
+    b.left = 0;
+    REQUIRE(specrt_trace_open_memory(b.p, b.n, "t", NULL, &r, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_trace_get_info(r)->n_vocab, V);
+    CHECK_INT(specrt_trace_check(r, info.tokenizer_sha256, D_TARGET, 0, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_trace_check(r, other, 0, 0, &err), SPECRT_STATUS_TRACE_MISMATCH);
+    CHECK_INT(specrt_trace_check(r, NULL, D_TARGET + 1, 0, &err), SPECRT_STATUS_TRACE_MISMATCH);
+    specrt_trace_close(r);
+    free(b.p);
+}
+
+/* Out of memory at any call is a status. */
+static void test_memory(void) {
+    static content c;
+    bytes whole = write_trace(30);
+    for (int fail_at = 1; fail_at < 6; fail_at++) {
+        fixture_allocator a = {.fail_at = fail_at};
+        specrt_desc env = fixture_desc(&a);
+        bytes b = {0};
+        specrt_trace_writer *w;
+        specrt_trace_reader *r;
+        specrt_trace_record record;
+        if (specrt_trace_writer_create(&info, append, &b, &env, &w, NULL) == SPECRT_STATUS_OK) {
+            make(1, &c);
+            specrt_trace_write(w, &c.r, NULL);
+            specrt_trace_writer_close(w, NULL);
+        }
+        CHECK_INT(a.n_live, 0);
+        a.n_calls = 0;
+        if (specrt_trace_open_memory(whole.p, whole.n, "t", &env, &r, NULL) == SPECRT_STATUS_OK) {
+            specrt_status status = specrt_trace_read(r, &record, NULL);
+            CHECK(status == SPECRT_STATUS_OK || status == SPECRT_STATUS_NO_MEMORY);
+            specrt_trace_close(r);
+        }
+        CHECK_INT(a.n_live, 0);
+        free(b.p);
+    }
+    free(whole.p);
+}
+
+static const test_case cases[] = {
+    {"round_trip", "records of all kinds over several blocks", test_round_trip},
+    {"cut", "a file cut anywhere reads up to the cut", test_cut},
+    {"damage", "a flipped bit anywhere is found", test_damage},
+    {"refusals", "records, traces and files that do not fit", test_refusals},
+    {"memory", "out of memory at any call", test_memory},
+};
+TEST_MAIN(cases)
