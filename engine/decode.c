@@ -70,12 +70,7 @@ static specrt_status create_drafting(decoder *d, const specrt_policy *policy,
                                      const specrt_session_params *params, int32_t n_context,
                                      specrt_error *err) {
     specrt_head_desc head;
-    const int32_t *d2t;
-    engine_drafter_head(d->drafter, &head, &d2t);
-    if (d2t)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "drafter: has a vocabulary of its own (d2t); expected one that "
-                                "scores the target's head");
+    engine_drafter_head(d->drafter, &head);
     const specrt_tree_params *tree = &params->tree;
     int32_t topk = tree->topk ? tree->topk : 10, num_steps = tree->num_steps ? tree->num_steps : 6;
     if (topk > ENGINE_MAX_BATCH || topk * (num_steps - 1) > ENGINE_MAX_OPEN)

@@ -21,7 +21,7 @@ typedef struct decoder decoder;
  *   drafter, policy : borrowed; both NULL: plain decoding
  *   params   : trees and sampling; the sampling serves plain decoding too
  *   n_context : positions; 0: the model's
- * @return OK, NO_MEMORY, BAD_ARG, UNSUPPORTED for drafters with a vocabulary of their own. */
+ * @return OK, NO_MEMORY, BAD_ARG. */
 specrt_status decoder_create(const engine_model *target, const engine_drafter *drafter,
                              const specrt_policy *policy, const specrt_session_params *params,
                              int32_t n_context, decoder **out, specrt_error *err);

@@ -242,9 +242,9 @@ int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[3]) {
     return 3;
 }
 
-void engine_drafter_head(const engine_drafter *d, specrt_head_desc *out, const int32_t **d2t) {
+void engine_drafter_head(const engine_drafter *d, specrt_head_desc *out) {
     engine_head(model_of(d), out);
-    *d2t = d->d2t;
+    out->ids = d->d2t;
 }
 
 specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, engine_cache **out,

@@ -106,9 +106,9 @@ bool engine_drafter_is_model(const engine_drafter *d); /* independent */
  * feature is the hidden state). @return how many. */
 int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[3]);
 
-/* engine_drafter_head() : what its logits come from: its own head or the target's.
- *   d2t : target id of each row, i32 [n_rows], borrowed; NULL: the row's own number */
-void engine_drafter_head(const engine_drafter *d, specrt_head_desc *out, const int32_t **d2t);
+/* engine_drafter_head() : what its logits come from: its own head, with ids where that has a vocabulary
+ * of its own (d2t), or the target's; borrowed. */
+void engine_drafter_head(const engine_drafter *d, specrt_head_desc *out);
 
 specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, engine_cache **out,
                                    specrt_error *err);

@@ -131,14 +131,13 @@ static void open_loop(loop *l, char **argv, const tokenizer *tok, specrt_policy 
                       specrt_head **head) {
     specrt_error err;
     specrt_head_desc desc;
-    const int32_t *d2t;
     specrt_tree_params shape = {STEPS, TOPK, NODES};
     specrt_sampling greedy = {.temperature = 0};
     specrt_policy_desc wanted = {.text = argv[3], .n_vocab = tokenizer_n_vocab(tok)};
     if (engine_open(argv[1], 1, &l->target, &err) ||
         engine_drafter_open(argv[2], l->target, &l->drafter, &err))
         fail(err.msg);
-    engine_drafter_head(l->drafter, &desc, &d2t);
+    engine_drafter_head(l->drafter, &desc);
     l->d = (size_t)engine_get_config(l->target)->d_model;
     l->n_vocab = (size_t)engine_get_config(l->target)->n_vocab;
     specrt_session_params params = {.tree = shape, .n_logits = (int32_t)l->n_vocab};

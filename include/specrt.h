@@ -376,6 +376,9 @@ typedef struct specrt_head_desc {
     int64_t n_cols;    /* d_draft */
     size_t row_stride; /* bytes between rows; 0: specrt_row_bytes(dtype, n_cols) */
     const float *bias; /* f32 [n_rows], borrowed; NULL: none */
+    /* i32 [n_rows] target id of each row, distinct, borrowed for the life of the head (EAGLE-3's d2t
+     * made absolute); NULL: the row's number. Ids without a row are never proposed. */
+    const int32_t *ids;
 } specrt_head_desc;
 
 /* specrt_head_sketch() : the comparable digest of a head: SPECRT_SKETCH_ROWS rows spread over
@@ -392,7 +395,8 @@ SPECRT_API float specrt_sketch_distance(const specrt_sketch *a, const specrt_ske
 
 /* specrt_head_bind() : check the head against the bundle (dimensions, sketch where recorded) and
  * choose the kernels for this CPU.
- *   bundle : borrowed until the call returns; NULL: nothing to check against
+ *   bundle : borrowed until the call returns; NULL: nothing to check against. Rows with ids may be
+ *            another head than the bundle records, unless one of its sections depends on that
  *   env    : copied; lists made from this head allocate and run through it; NULL: all defaults
  * @return OK, BAD_ARG, NO_MEMORY, UNSUPPORTED dtype, BUNDLE_MISMATCH naming both sides. */
 SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc,
@@ -454,7 +458,8 @@ typedef struct specrt_static specrt_static;
 
 /* specrt_static_create() : pack the first `size` ranks of the bundle once; share by all sessions.
  * The bundle and the head's rows may go afterwards, the head itself must stay.
- *   size : 0 takes the calibrated size; at least the forced ids, at most n_valid
+ *   size : 0 takes the calibrated size; at least the forced ids, at most n_valid. Of a head with ids
+ *          of its own those among the first `size` that have rows
  * @return OK, BAD_ARG naming the limits, NO_MEMORY, BUNDLE_SECTION_MISSING. */
 SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const specrt_head *head,
                                               int32_t size, specrt_static **out, specrt_error *err);
@@ -477,9 +482,10 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *       emitted=on|off         whether emitted tokens enter too, last
  *       min=N                  filled up to N rows, by frequency: 256, at most W
  *
- * A sum scores each token once; terminators are always members. Presets are published settings: frspec
- * and vocabtrim (a static list that takes the share of the vocabulary that 32,768 is of Llama-3's),
- * microspec (window:3072) and microspec-paper (Eq. 3 and 4 to the letter). */
+ * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
+ * are published settings: frspec and vocabtrim (a static list that takes the share of the vocabulary
+ * that 32,768 is of Llama-3's), microspec (window:3072) and microspec-paper (Eq. 3 and 4 to the
+ * letter). */
 
 #define SPECRT_MAX_TERMINATORS 64
 
@@ -487,7 +493,7 @@ typedef struct specrt_policy specrt_policy; /* immutable: share it between sessi
 
 typedef struct specrt_policy_desc {
     const char *text;      /* NULL: "microspec" */
-    int32_t n_vocab;       /* tokens are below it; 0: as the bundle says, else the head's rows */
+    int32_t n_vocab;       /* tokens are below it; 0: as the bundle says, else as the head does */
     int32_t n_terminators; /* tokens that end a generation, beside those the bundle knows */
     const int32_t *terminators; /* [n_terminators], copied */
 } specrt_policy_desc;
@@ -735,7 +741,8 @@ typedef struct specrt_session specrt_session;
 typedef struct specrt_session_params {
     specrt_tree_params tree;
     specrt_sampling sampling;
-    int32_t n_logits; /* columns of the target's logits; 0: the draft head's rows */
+    int32_t n_logits; /* columns of the target's logits; 0: the draft head's rows, or the policy's
+                         n_vocab where those have ids of their own */
 } specrt_session_params;
 
 /* What the target said at n positions: its logits, or its best tokens if you have found them. */
@@ -2467,6 +2474,8 @@ struct specrt_compute {
 struct specrt_head {
     specrt_compute compute;
     specrt_head_desc desc; /* row_stride filled in */
+    int32_t n_ids;         /* every row's id is below it */
+    int32_t *row_of; /* [n_ids] -1: none; NULL: each id is its row. Stands behind this struct */
 };
 
 /* --- products --- */
@@ -2613,12 +2622,21 @@ SPECRT_API float specrt_sketch_distance(const specrt_sketch *a, const specrt_ske
     return aa > 0 && bb > 0 ? (float)sqrt(difference / sqrt(aa * bb)) : INFINITY;
 }
 
+static bool specrt__head_needed(const specrt_bundle *bundle) {
+    int32_t n;
+    const specrt_bundle_section *sections = specrt_bundle_sections(bundle, &n);
+    for (int32_t i = 0; i < n; i++)
+        if (sections[i].flags & SPECRT_SECTION_DEPENDS_HEAD) return true;
+    return false;
+}
+
 static specrt_status specrt__head_check(const specrt_bundle *bundle, const specrt_head_desc *desc,
                                         specrt_error *err) {
     const specrt_ident *ident = specrt_bundle_ident(bundle);
     specrt_sketch sketch;
     if (!ident) return SPECRT_STATUS_OK;
-    if (ident->n_vocab > desc->n_rows)
+    if (desc->ids && !specrt__head_needed(bundle)) return SPECRT_STATUS_OK;
+    if (!desc->ids && ident->n_vocab > desc->n_rows)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "%s: head: expected at least the %d rows of tokenizer '%s', found "
                                 "%lld",
@@ -2643,21 +2661,62 @@ static specrt_status specrt__head_check(const specrt_bundle *bundle, const specr
     return SPECRT_STATUS_OK;
 }
 
+/* One more than the highest id. */
+static specrt_status specrt__head_count_ids(const specrt_head_desc *desc, int32_t *out,
+                                            specrt_error *err) {
+    *out = (int32_t)desc->n_rows;
+    if (!desc->ids) return SPECRT_STATUS_OK;
+    *out = 0;
+    for (int64_t i = 0; i < desc->n_rows; i++) {
+        if (desc->ids[i] < 0 || desc->ids[i] >= SPECRT_MAX_VOCAB)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "head: ids: row %lld: expected a token from 0 to %d, found %d",
+                                    (long long)i, SPECRT_MAX_VOCAB - 1, (int)desc->ids[i]);
+        if (desc->ids[i] >= *out) *out = desc->ids[i] + 1;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* The inverse of desc.ids, into its own memory. */
+static specrt_status specrt__head_map_ids(specrt_head *head, specrt_error *err) {
+    head->row_of = (int32_t *)(void *)(head + 1);
+    memset(head->row_of, 0xff, (size_t)head->n_ids * sizeof(int32_t));
+    for (int32_t i = 0; i < (int32_t)head->desc.n_rows; i++) {
+        int32_t *row = &head->row_of[head->desc.ids[i]];
+        if (*row >= 0)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "head: ids: expected distinct tokens, found %d at rows %d and "
+                                    "%d",
+                                    (int)head->desc.ids[i], (int)*row, (int)i);
+        *row = i;
+    }
+    return SPECRT_STATUS_OK;
+}
+
 SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc,
                                           const specrt_desc *env, specrt_head **out,
                                           specrt_error *err) {
     specrt_head_desc resolved;
     specrt_desc allocator = specrt__base_desc(env);
+    int32_t n_ids;
     *out = NULL;
     SPECRT__TRY(specrt__head_resolve(desc, &resolved, err));
+    SPECRT__TRY(specrt__head_count_ids(&resolved, &n_ids, err));
     if (bundle) SPECRT__TRY(specrt__head_check(bundle, &resolved, err));
-    specrt_head *head = (specrt_head *)specrt__base_alloc(&allocator, sizeof *head);
+    size_t map_bytes = resolved.ids ? (size_t)n_ids * sizeof(int32_t) : 0;
+    specrt_head *head = (specrt_head *)specrt__base_alloc(&allocator, sizeof *head + map_bytes);
     if (!head) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "head: out of memory");
     head->compute.kernels = specrt__simd_choose();
     head->compute.desc = allocator;
     head->desc = resolved;
-    *out = head;
-    return SPECRT_STATUS_OK;
+    head->n_ids = n_ids;
+    head->row_of = NULL;
+    specrt_status status = resolved.ids ? specrt__head_map_ids(head, err) : SPECRT_STATUS_OK;
+    if (status == SPECRT_STATUS_OK)
+        *out = head;
+    else
+        specrt_head_close(head);
+    return status;
 }
 
 SPECRT_API void specrt_head_close(specrt_head *head) {
@@ -2668,6 +2727,12 @@ SPECRT_API void specrt_head_close(specrt_head *head) {
 
 SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head) {
     return &head->compute;
+}
+
+/* The row of a token; -1: it has none. */
+static int32_t specrt__head_row_of(const specrt_head *head, int32_t id) {
+    if (id < 0 || id >= head->n_ids) return -1;
+    return head->row_of ? head->row_of[id] : id;
 }
 
 /* The type a row has once packed: its own where there are kernels for it, else f16. */
@@ -2886,7 +2951,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
 
 typedef struct specrt__active_packing {
     const specrt_head *head;
-    const int32_t *ids; /* the token of each place */
+    const int32_t *ids; /* the token of each place; it has a row */
     int32_t n;
     uint8_t *rows;
     size_t row_stride;
@@ -2900,8 +2965,9 @@ static void specrt__active_packing_task(void *arg, int64_t i) {
     int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
     for (int32_t r = begin; r < end; r++) {
         int32_t slot = p->slots ? p->slots[r] : r;
-        specrt__head_pack(p->head, p->ids[slot], p->rows + (size_t)slot * p->row_stride);
-        if (p->bias) p->bias[slot] = p->head->desc.bias[p->ids[slot]];
+        int32_t row = specrt__head_row_of(p->head, p->ids[slot]);
+        specrt__head_pack(p->head, row, p->rows + (size_t)slot * p->row_stride);
+        if (p->bias) p->bias[slot] = p->head->desc.bias[row];
     }
 }
 
@@ -3219,25 +3285,41 @@ static specrt_status specrt__ranks_size(const specrt_bundle *bundle, const specr
                             (int)h->n_default, (int)size);
 }
 
-static specrt_status specrt__ranks_check_rows(const specrt_bundle *bundle,
-                                              const specrt_ranks *ranks, int32_t n, int64_t n_rows,
-                                              specrt_error *err) {
-    for (int32_t i = 0; i < n; i++)
-        if (ranks->ids[i] >= n_rows)
+/* A list keeps the tokens that have a row. @return how many of ids [n], which `out` takes if not NULL. */
+static int32_t specrt__ranks_keep(const specrt_head *head, const int32_t *ids, int32_t n,
+                                  int32_t *out) {
+    int32_t n_kept = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (specrt__head_row_of(head, ids[i]) < 0) continue;
+        if (out) out[n_kept] = ids[i];
+        n_kept++;
+    }
+    return n_kept;
+}
+
+/* A head with ids of its own leaves tokens out on purpose, but not all. */
+static specrt_status specrt__ranks_check_rows(const specrt_bundle *bundle, const specrt_head *head,
+                                              const int32_t *ids, int32_t n, specrt_error *err) {
+    for (int32_t i = 0; i < n && !head->row_of; i++)
+        if (ids[i] >= head->n_ids)
             return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
-                                    "%s: static: token %d: expected an id below the head's %lld "
+                                    "%s: static: token %d: expected an id below the head's %d "
                                     "rows; use the bundle made for this model",
-                                    bundle->name, (int)ranks->ids[i], (long long)n_rows);
-    return SPECRT_STATUS_OK;
+                                    bundle->name, (int)ids[i], (int)head->n_ids);
+    if (specrt__ranks_keep(head, ids, n, NULL) > 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                            "%s: static: expected the head to have rows for some of its %d tokens, "
+                            "found none",
+                            bundle->name, (int)n);
 }
 
 static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, const int32_t *ids,
-                               int32_t n, const specrt__ranks_layout *at) {
+                               int32_t n_ids, int32_t n, const specrt__ranks_layout *at) {
     uint8_t *block = (uint8_t *)list;
     int32_t *own_ids = (int32_t *)(void *)(block + at->ids);
     float *bias = head->desc.bias ? (float *)(void *)(block + at->bias) : NULL;
     memset(list, 0, sizeof *list);
-    memcpy(own_ids, ids, (size_t)n * sizeof *ids);
+    specrt__ranks_keep(head, ids, n_ids, own_ids);
     uint8_t *rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)(block + at->rows), 64);
     specrt__active_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
     specrt__active_pack(&packing);
@@ -3255,14 +3337,17 @@ static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, con
     list->active.n_cols = head->desc.n_cols;
 }
 
-/* @return NULL when memory or the address space do not hold it. */
-static specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t *ids, int32_t n) {
+/* The tokens of ids [n_ids] that have rows.
+ * @return NULL when memory or the address space do not hold them. */
+static specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
+                                         int32_t n_ids) {
     specrt__ranks_layout at;
+    int32_t n = specrt__ranks_keep(head, ids, n_ids, NULL);
     if (!specrt__ranks_lay_out(head, n, &at)) return NULL;
     specrt_static *list = (specrt_static *)specrt__base_alloc(&head->compute.desc, at.end);
     if (!list) return NULL;
     specrt__os_advise_huge(list, at.end);
-    specrt__ranks_fill(list, head, ids, n, &at);
+    specrt__ranks_fill(list, head, ids, n_ids, n, &at);
     return list;
 }
 
@@ -3274,7 +3359,7 @@ SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const
     *out = NULL;
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
     SPECRT__TRY(specrt__ranks_size(bundle, &ranks, size, &n, err));
-    SPECRT__TRY(specrt__ranks_check_rows(bundle, &ranks, n, head->desc.n_rows, err));
+    SPECRT__TRY(specrt__ranks_check_rows(bundle, head, ranks.ids, n, err));
     *out = specrt__ranks_pack(head, ranks.ids, n);
     if (!*out)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
@@ -3889,7 +3974,7 @@ struct specrt_policy {
     char text[SPECRT__POLICY_MAX_TEXT];
     int32_t n_vocab, bound;
     specrt_static *list;  /* owned; NULL where no row is packed for all */
-    int32_t *full_ids;    /* owned; NULL but for `full` over rows that are computed as stored */
+    int32_t *full_ids;    /* owned; NULL but for `full` over rows without ids */
     specrt_segment fixed; /* n_rows = 0: none */
     bool has_window;
     specrt__window_params window;
@@ -3900,7 +3985,8 @@ struct specrt_policy {
     } routers[SPECRT__POLICY_KINDS];
     const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
     int32_t n_frequent, n_invalid;
-    int32_t n_ends, n_terminators; /* all of them, and those that no fixed segment holds */
+    int32_t n_ends,
+        n_terminators; /* all of them, and those to pack: rows that no fixed segment holds */
     int32_t ends[SPECRT_MAX_TERMINATORS], terminators[SPECRT_MAX_TERMINATORS];
 };
 
@@ -3908,7 +3994,7 @@ static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt
                                                   int32_t n_vocab, specrt_error *err) {
     const specrt_ident *ident = bundle ? specrt_bundle_ident(bundle) : NULL;
     specrt_ranks ranks;
-    int32_t least = 1;
+    int32_t least = 1, most = p->head->row_of ? SPECRT_MAX_VOCAB : p->head->n_ids;
     p->n_vocab = n_vocab;
     if (bundle && specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) {
         const specrt_ranks_header *h = ranks.header;
@@ -3919,34 +4005,44 @@ static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt
         least = h->n_vocab;
     }
     if (p->n_vocab == 0 && ident) p->n_vocab = ident->n_vocab > least ? ident->n_vocab : least;
-    if (p->n_vocab == 0) p->n_vocab = least > 1 ? least : (int32_t)p->head->desc.n_rows;
+    if (p->n_vocab == 0) p->n_vocab = least > 1 ? least : p->head->n_ids;
     if (!p->frequent) p->n_frequent = p->n_vocab;
-    if (p->n_vocab < least || p->n_vocab > p->head->desc.n_rows)
+    if (p->n_vocab < least || p->n_vocab > most)
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG, "policy: n_vocab: expected %d%s to %s%d%s, found %d",
+            (int)least, least > 1 ? " (the bundle's)" : "", p->head->row_of ? "" : "the head's ",
+            (int)most, p->head->row_of ? "" : " rows", (int)p->n_vocab);
+    if (p->head->row_of && p->n_vocab < p->head->n_ids)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "policy: n_vocab: expected %d%s to the head's %lld rows, found %d",
-                                (int)least, least > 1 ? " (the bundle's)" : "",
-                                (long long)p->head->desc.n_rows, (int)p->n_vocab);
+                                "policy: head: expected rows of tokens below %d, found one of %d",
+                                (int)p->n_vocab, (int)p->head->n_ids - 1);
     return SPECRT_STATUS_OK;
 }
 
-/* All tokens: the head itself, or its rows decoded. */
-static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *err) {
-    const specrt_head_desc *head = &p->head->desc;
+/* Ids of rows that are their numbers. */
+static specrt_status specrt__policy_number_rows(specrt_policy *p, specrt_error *err) {
     p->full_ids = (int32_t *)specrt__base_alloc(&p->desc, (size_t)p->n_vocab * sizeof(int32_t));
     if (!p->full_ids)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
     for (int32_t i = 0; i < p->n_vocab; i++) p->full_ids[i] = i;
+    return SPECRT_STATUS_OK;
+}
+
+/* All tokens that have rows: the head itself, or its rows decoded. */
+static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *err) {
+    const specrt_head_desc *head = &p->head->desc;
+    if (!head->ids) SPECRT__TRY(specrt__policy_number_rows(p, err));
     p->fixed.rows = head->rows;
     p->fixed.row_stride = head->row_stride;
-    p->fixed.ids = p->full_ids;
+    p->fixed.ids = head->ids ? head->ids : p->full_ids;
     p->fixed.bias = head->bias;
     p->fixed.dtype = head->dtype;
-    p->fixed.n_rows = p->n_vocab;
+    p->fixed.n_rows = head->ids ? (int32_t)head->n_rows : p->n_vocab;
     if (specrt__head_packed_dtype(p->head) == head->dtype) return SPECRT_STATUS_OK;
-    p->list = specrt__ranks_pack(p->head, p->full_ids, p->n_vocab);
+    p->list = specrt__ranks_pack(p->head, p->fixed.ids, p->fixed.n_rows);
     if (!p->list)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                "policy: full: out of memory for %d rows", (int)p->n_vocab);
+                                "policy: full: out of memory for %d rows", (int)p->fixed.n_rows);
     p->fixed = p->list->segment;
     return SPECRT_STATUS_OK;
 }
@@ -3968,9 +4064,9 @@ static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_b
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
     if (source->size == SPECRT__POLICY_PUBLISHED)
         source->size = specrt__policy_published_size(ranks.header);
+    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, source->size, &source->size, err));
     SPECRT__TRY(specrt_static_create(bundle, p->head, source->size, &p->list, err));
     p->fixed = p->list->segment;
-    source->size = p->fixed.n_rows;
     return SPECRT_STATUS_OK;
 }
 
@@ -4023,7 +4119,8 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
                                     "policy: terminators: expected at most %d, found more",
                                     SPECRT_MAX_TERMINATORS);
         p->ends[p->n_ends++] = ids[i];
-        if (!specrt__policy_holds(p->fixed.ids, p->fixed.n_rows, ids[i]))
+        if (specrt__head_row_of(p->head, ids[i]) >= 0 &&
+            !specrt__policy_holds(p->fixed.ids, p->fixed.n_rows, ids[i]))
             p->terminators[p->n_terminators++] = ids[i];
     }
     return SPECRT_STATUS_OK;
@@ -4046,7 +4143,8 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
     SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
     int64_t bound = (int64_t)p->fixed.n_rows + p->window.size + p->n_terminators;
-    p->bound = bound < p->n_vocab ? (int32_t)bound : p->n_vocab;
+    int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
+    p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(&spec, p->text);
     return SPECRT_STATUS_OK;
 }
@@ -4939,8 +5037,9 @@ struct specrt_session {
 
 /* Marks that hold for every sequence. */
 static void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy) {
-    for (int32_t i = policy->n_vocab; i < pool->n_ids; i++)
-        specrt__active_mark(pool, i, SPECRT__ACTIVE_INVALID);
+    for (int32_t i = 0; i < pool->n_ids; i++)
+        if (i >= policy->n_vocab || specrt__head_row_of(policy->head, i) < 0)
+            specrt__active_mark(pool, i, SPECRT__ACTIVE_INVALID);
     for (int32_t i = 0; i < policy->n_invalid; i++)
         if (policy->invalid[i] < pool->n_ids)
             specrt__active_mark(pool, policy->invalid[i], SPECRT__ACTIVE_INVALID);
@@ -4992,8 +5091,9 @@ static bool specrt__session_make_scratch(specrt_session *s) {
 static specrt_status specrt__session_make(specrt_session *s, const specrt_session_params *params,
                                           specrt_error *err) {
     const specrt_policy *policy = s->policy;
-    int32_t n_rows = (int32_t)policy->head->desc.n_rows;
-    int32_t n_logits = params->n_logits ? params->n_logits : n_rows;
+    int32_t n_ids = policy->head->n_ids;
+    int32_t n_logits = policy->head->row_of ? policy->n_vocab : n_ids;
+    if (params->n_logits) n_logits = params->n_logits;
     int32_t capacity = policy->bound - policy->fixed.n_rows;
     SPECRT__TRY(specrt_tree_create(&params->tree, &s->desc, &s->tree, err));
     SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));
@@ -5003,7 +5103,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 "session: topk: expected at most the %d rows of policy '%s', found "
                                 "%d",
                                 (int)policy->bound, policy->text, (int)s->topk);
-    s->pool = specrt__active_pool_create(policy->head, n_rows, capacity, &s->desc);
+    s->pool = specrt__active_pool_create(policy->head, n_ids, capacity, &s->desc);
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_make_window(s, n_logits) || !specrt__session_make_routers(s) ||
         !specrt__session_make_scratch(s))

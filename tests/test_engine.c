@@ -1,6 +1,6 @@
 /* test_engine.c : the CPU engine against a naive double-precision transformer, and its promise that
  * results do not depend on batching. */
-#include "engine.h"
+#include "decode.h"
 #include "io.h"
 #include "safetensors.h"
 #include "test.h"
@@ -630,10 +630,9 @@ static void test_eagle3(void) {
             CHECK_NEAR((double)query[t][i], expected[t][i], 1e-4);
         }
     specrt_head_desc head;
-    const int32_t *ids;
-    engine_drafter_head(d, &head, &ids);
+    engine_drafter_head(d, &head);
     CHECK_INT(head.n_rows, DRAFT_VOCAB);
-    for (int i = 0; i < DRAFT_VOCAB; i++) CHECK_INT(ids[i], 3 * i);
+    for (int i = 0; i < DRAFT_VOCAB; i++) CHECK_INT(head.ids[i], 3 * i);
     CHECK(engine_draft(d, draft, tokens, taps[0], 2 * D, 1, NULL, hidden[0], query[0]) ==
           SPECRT_STATUS_BAD_ARG);
     engine_cache_close(draft);
@@ -644,6 +643,66 @@ static void test_eagle3(void) {
     CHECK(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "d2t");
     unlink(path);
+    engine_close(e);
+    free_tiny(&target);
+    free_tiny(&eagle);
+}
+
+/* `length` tokens after a prompt; a policy text of NULL decodes plainly. @return proposals made. */
+static int64_t decode_tokens(const engine_model *e, const engine_drafter *drafter, const char *text,
+                             int32_t *out, int32_t length) {
+    static const int32_t prompt[] = {3, 1, 4, 1, 5, 9, 2, 6};
+    specrt_head_desc desc;
+    specrt_head *head = NULL;
+    specrt_policy *policy = NULL;
+    specrt_session_params params = {.tree = {.num_steps = 3, .topk = 3, .num_draft_tokens = 9}};
+    specrt_session_stats stats = {0};
+    specrt_error err = {0};
+    const int32_t *tokens;
+    decoder *d;
+    if (text) {
+        engine_drafter_head(drafter, &desc);
+        REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
+        specrt_policy_desc p = {.text = text, .n_vocab = engine_get_config(e)->n_vocab};
+        REQUIRE(specrt_policy_create(NULL, head, &p, &policy, &err) == SPECRT_STATUS_OK);
+    }
+    REQUIRE(decoder_create(e, text ? drafter : NULL, policy, &params, 0, &d, &err) ==
+            SPECRT_STATUS_OK);
+    REQUIRE(decoder_begin(d, prompt, 8, &err) == SPECRT_STATUS_OK);
+    for (int32_t n = 0, k; n < length; n += k) {
+        REQUIRE(decoder_next(d, &tokens, &k) == SPECRT_STATUS_OK && k > 0);
+        memcpy(out + n, tokens, (size_t)(k < length - n ? k : length - n) * sizeof *out);
+    }
+    if (text) specrt_session_get_stats(decoder_session(d), &stats);
+    decoder_free(d);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
+    return stats.n_drafted;
+}
+
+/* A head of few tokens drafts, and changes nothing of what is emitted. */
+static void test_eagle3_decode(void) {
+    enum { LENGTH = 60 };
+    static const tiny shape = {"qwen3", 6, 24, 3, 1, 16, 40, 29, true, false, true, false};
+    static const char *const policies[] = {"full", "window:6@min=3", "microspec"};
+    int64_t d2t[DRAFT_VOCAB];
+    int32_t plain[LENGTH], found[LENGTH];
+    tiny_model target, eagle;
+    specrt_error err = {0};
+    engine_drafter *d;
+    for (int i = 0; i < DRAFT_VOCAB; i++) d2t[i] = 26 - 4 * i; /* 26, 23, ... 2 */
+    make_tiny(&target, shape, 99);
+    make_eagle3(&eagle, shape);
+    engine_model *e = open_tiny(&target, 2);
+    const char *path = write_eagle3(&eagle, d2t);
+    REQUIRE(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_OK);
+    unlink(path);
+    decode_tokens(e, NULL, NULL, plain, LENGTH);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        CHECK(decode_tokens(e, d, policies[i], found, LENGTH) > LENGTH);
+        CHECK(memcmp(plain, found, sizeof plain) == 0);
+    }
+    engine_drafter_close(d);
     engine_close(e);
     free_tiny(&target);
     free_tiny(&eagle);
@@ -719,6 +778,7 @@ static const test_case cases[] = {
     {"limits", "bad batches are refused", test_limits},
     {"bad_models", "bad files are refused by name", test_bad_models},
     {"eagle3", "an EAGLE-3 head equals its definition in double", test_eagle3},
+    {"eagle3_decode", "a head of few tokens drafts without loss", test_eagle3_decode},
     {"real_pair", "a trained model assigns held-out text a low loss", test_real_pair},
     {"real_drafter", "a trained EAGLE head guesses the target's choices", test_real_drafter},
 };

@@ -17,9 +17,8 @@ static specrt_status no_memory(specrt_error *err) {
 /* `full` scores the head where it lies; all else packs rows. */
 static int64_t bytes_of(const eval_models *m, const contestant *k) {
     specrt_head_desc head;
-    const int32_t *d2t;
     if (strcmp(specrt_policy_text(k->policy), "full") == 0) return 0;
-    engine_drafter_head(m->drafter, &head, &d2t);
+    engine_drafter_head(m->drafter, &head);
     return (int64_t)specrt_policy_bound(k->policy) *
            (int64_t)specrt_row_bytes(head.dtype, head.n_cols);
 }

@@ -57,9 +57,8 @@ static specrt_status check_same_tokenizer(const eval_options *o, const eval_mode
  * depend on the tokenizer alone, serve it as well. */
 static specrt_status open_drafter(const eval_options *o, eval_models *m, specrt_error *err) {
     specrt_head_desc head;
-    const int32_t *d2t;
     TRY(engine_drafter_open(o->draft, m->target, &m->drafter, err));
-    engine_drafter_head(m->drafter, &head, &d2t);
+    engine_drafter_head(m->drafter, &head);
     bool independent = engine_drafter_is_model(m->drafter);
     if (independent) TRY(check_same_tokenizer(o, m, err));
     return specrt_head_bind(independent ? NULL : m->bundle, &head, &m->env, &m->head, err);
