@@ -78,12 +78,12 @@ $(BUILD)/bin/%: examples/%.c include/specrt.h
 $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(LIB)
 	$(CC) $^ $(LDLIBS) $(BENCH_LIBS) -o $@
 
-test-build: all $(TESTS:%=$(BUILD)/tests/%) # everything that `make test` runs
+test-build: all $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace # everything that `make test` runs
 
 test: test-build ## unit tests, compile tests, examples, command-line tests
 	@tests/run.sh $(BUILD)
 
-test-cli: tools ## the command-line tests alone
+test-cli: tools $(BUILD)/tests/trace ## the command-line tests alone
 	@tests/cli/run.sh $(BUILD)/bin
 
 test-long: $(BUILD)/tests/test_lossless ## every policy against plain decoding: 200 prompts of 128 tokens

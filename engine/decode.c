@@ -24,9 +24,10 @@ struct decoder {
     float *logits;   /* [ENGINE_MAX_BATCH, n_vocab] */
     float *final;    /* [ENGINE_MAX_BATCH, d_model] hidden states of the target's last batch */
     float *features; /* [ENGINE_MAX_BATCH, width] its taps; without any, `final` */
-    float *pairs;    /* [ENGINE_MAX_BATCH, width] features that go with the verdict's tokens */
+    float *pairs;    /* [ENGINE_MAX_BATCH, width] features that go with the emitted tokens */
     float *hidden[2],
         *query; /* [ENGINE_MAX_BATCH, d_draft] of the drafter, this level and what fed it */
+    int32_t emitted[SPECRT_TREE_MAX_NODES], n_emitted; /* that the drafter has not read yet */
     int32_t before, n_open; /* nodes of the drafter's cache: where the last level began, how many */
     int32_t n_context;
     int64_t position;       /* of the next token, plain */
@@ -180,11 +181,13 @@ static specrt_status draft_level(decoder *d, const specrt_beam *beam) {
                         parents, d->hidden[0], d->query);
 }
 
-/* What was emitted since the last draft extends the drafter's past; its last row drafts. */
-static specrt_status draft_root(decoder *d) {
-    int32_t n = d->verdict.n;
+/* What was emitted since the last draft, after a prompt the root alone, extends the drafter's past;
+ * its last row drafts. */
+static specrt_status draft_root(decoder *d, int32_t root) {
+    if (d->n_emitted == 0) d->emitted[d->n_emitted++] = root;
+    int32_t n = d->n_emitted;
     size_t last = (size_t)(n - 1) * (size_t)d->d_draft, bytes = (size_t)d->d_draft * sizeof(float);
-    TRY(feed_pairs(d, d->verdict.tokens, d->pairs, n));
+    TRY(feed_pairs(d, d->emitted, d->pairs, n));
     memmove(d->hidden[0], d->hidden[0] + last, bytes);
     memmove(d->query, d->query + last, bytes);
     d->before = -1;
@@ -198,12 +201,12 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
                       const float **fed) {
     decoder *d = (decoder *)user;
     d->times.head += tick(&d->since);
-    specrt_status status = level == 0 ? draft_root(d) : draft_level(d, beam);
+    specrt_status status = level == 0 ? draft_root(d, beam->tokens[0]) : draft_level(d, beam);
     *hidden = d->query;
     if (level > 0)
         *fed = d->hidden[1];
     else if (d->width == d->d_draft) /* EAGLE-3 fuses three features into what it reads */
-        *fed = d->pairs + (size_t)(d->verdict.n - 1) * (size_t)d->width;
+        *fed = d->pairs + (size_t)(d->n_emitted - 1) * (size_t)d->width;
     d->times.draft += tick(&d->since);
     return (int)status;
 }
@@ -223,6 +226,8 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
     size_t width = (size_t)d->width;
     (void)draft;
     engine_keep(d->cache, verdict->nodes, verdict->n);
+    memcpy(d->emitted, verdict->tokens, (size_t)verdict->n * sizeof *d->emitted);
+    d->n_emitted = verdict->n;
     for (int32_t i = 0; i < verdict->n; i++)
         memcpy(d->pairs + (size_t)i * width, d->features + (size_t)verdict->nodes[i] * width,
                width * sizeof(float));
@@ -301,14 +306,19 @@ static specrt_status begin_plain(decoder *d, const int32_t *prompt, int32_t n, i
     return SPECRT_STATUS_OK;
 }
 
-specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt_error *err) {
-    TRY(check_prompt(d, prompt, n, err));
+void decoder_reset(decoder *d) {
     d->since = cli_seconds();
     memset(&d->times, 0, sizeof d->times);
     engine_cache_truncate(d->cache, 0);
     if (d->session) engine_cache_truncate(d->draft_cache, 0);
+    d->n_emitted = 0;
     d->begun = false;
     d->damaged = NULL;
+}
+
+specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt_error *err) {
+    TRY(check_prompt(d, prompt, n, err));
+    decoder_reset(d);
     d->verdict.n = 1;
     specrt_status status =
         d->session ? specrt_host_begin(d->session, &d->host, prompt, n, &d->verdict.tokens[0], err)
@@ -360,6 +370,9 @@ const specrt_host *decoder_host(const decoder *d) {
 const decode_times *decoder_times(const decoder *d) {
     return &d->times;
 }
-const specrt_session *decoder_session(const decoder *d) {
+const float *decoder_hidden(const decoder *d) {
+    return d->final;
+}
+specrt_session *decoder_session(const decoder *d) {
     return d->session;
 }

@@ -27,9 +27,10 @@ specrt_status decoder_create(const engine_model *target, const engine_drafter *d
                              int32_t n_context, decoder **out, specrt_error *err);
 void decoder_free(decoder *d);
 
-/* decoder_host() : its models as a host for sessions of the same policy, borrowed; NULL functions when
- * plain. */
+/* decoder_host() : its models as a host, borrowed, for its own session; NULL functions when plain. Call
+ * decoder_reset() before each sequence. */
 const specrt_host *decoder_host(const decoder *d);
+void decoder_reset(decoder *d);
 
 /* decoder_begin() : a new sequence from its prompt, i32 [n], n >= 1.
  * @return OK; BAD_ARG when it is empty, holds ids outside the vocabulary or fills the context;
@@ -41,6 +42,9 @@ specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt
 specrt_status decoder_next(decoder *d, const int32_t **tokens, int32_t *n);
 
 const decode_times *decoder_times(const decoder *d);
-const specrt_session *decoder_session(const decoder *d); /* NULL when plain */
+specrt_session *decoder_session(const decoder *d); /* borrowed; NULL when plain */
+
+/* decoder_hidden() : of the target's last batch, f32 [n, d_model] after the final norm, borrowed. */
+const float *decoder_hidden(const decoder *d);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* A verb gets its own argv, its name first, and returns the exit code. */
 typedef int verb_main(int argc, char **argv);
-verb_main decode_main, generate_main, compare_main;
+verb_main decode_main, generate_main, compare_main, record_main;
 
 /* ---- options --------------------------------------------------------------------------------- */
 
@@ -27,67 +27,39 @@ typedef struct eval_options {
 } eval_options;
 
 /* Rows of a verb's option table. */
-#define EVAL_TARGET(o)                                                                             \
-    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Model"},                                                \
-        {"target", 0, "FILE", CLI_STRING, &(o).target, 0, 0, "GGUF of the target"}, {              \
-        "context", 0, "N", CLI_INT, &(o).n_context, 0, 1 << 20,                                    \
-            "positions of a sequence (default: the model's)"                                       \
-    }
-#define EVAL_DRAFT(o)                                                                              \
-    {"draft",    0, "FILE", CLI_STRING,                                                            \
-     &(o).draft, 0, 0,      "EAGLE head (safetensors, config.json beside it), or a small GGUF"},   \
-        {"bundle", 0, "FILE", CLI_STRING, &(o).bundle, 0, 0, "what policies need"},                \
-        {"num-steps",                                                                              \
-         0,                                                                                        \
-         "N",                                                                                      \
-         CLI_INT,                                                                                  \
-         &(o).num_steps,                                                                           \
-         1,                                                                                        \
-         SPECRT_TREE_MAX_STEPS,                                                                    \
-         "drafter passes of a cycle (6)"},                                                         \
-        {"topk",                                                                                   \
-         0,                                                                                        \
-         "N",                                                                                      \
-         CLI_INT,                                                                                  \
-         &(o).topk,                                                                                \
-         1,                                                                                        \
-         SPECRT_TREE_MAX_TOPK,                                                                     \
-         "branching of the tree; 1 is a chain (10)"},                                              \
-    {                                                                                              \
-        "num-draft-tokens", 0, "N", CLI_INT, &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES,      \
-            "nodes verified, root included (60; a chain: num-steps + 1)"                           \
-    }
-#define EVAL_PROMPTS(o)                                                                            \
-    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Prompts"},                                              \
-        {"prompts",                                                                                \
-         0,                                                                                        \
-         "FILE",                                                                                   \
-         CLI_STRINGS,                                                                              \
-         &(o).prompts,                                                                             \
-         0,                                                                                        \
-         0,                                                                                        \
-         "JSON Lines (.gz, .zst): prompt, question, turns, instruction or prompt_ids"},            \
-        {"prompt", 0, "TEXT", CLI_STRING, &(o).prompt, 0, 0, "one prompt"},                        \
-        {"limit",    0, "N", CLI_INT,                                                              \
-         &(o).limit, 1, 1e9, "so many prompts of each file, spread over it"},                      \
-        {"chat-template",                                                                          \
-         0,                                                                                        \
-         "NAME",                                                                                   \
-         CLI_STRING,                                                                               \
-         &(o).template_name,                                                                       \
-         0,                                                                                        \
-         0,                                                                                        \
-         "llama3, chatml, vicuna, none or a JSON file (default: by the special tokens)"},          \
-    {                                                                                              \
-        "max-tokens", 0, "N", CLI_INT, &(o).max_tokens, 1, 1e9, "tokens written per turn (128)"    \
-    }
-#define EVAL_SAMPLING(o)                                                                           \
-    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Sampling"},                                             \
-        {"temperature", 0, "X", CLI_REAL, &(o).temperature, 0, 100, "0 is greedy (0)"},            \
-        {"top-k", 0, "N", CLI_INT, &(o).top_k, 0, 1 << 24, "of the target's tokens"},              \
-        {"top-p", 0, "X", CLI_REAL, &(o).top_p, 0, 1, "of the target's mass"}, {                   \
-        "min-p", 0, "X", CLI_REAL, &(o).min_p, 0, 0.999, "relative to the best token"              \
-    }
+/* clang-format off */
+#define EVAL_TARGET(o) \
+    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Model"}, \
+    {"target", 0, "FILE", CLI_STRING, &(o).target, 0, 0, "GGUF of the target"}, \
+    {"context", 0, "N", CLI_INT, &(o).n_context, 0, 1 << 20, \
+     "positions of a sequence (default: the model's)"}
+#define EVAL_DRAFT(o) \
+    {"draft", 0, "FILE", CLI_STRING, &(o).draft, 0, 0, \
+     "EAGLE head (safetensors, config.json beside it), or a small GGUF"}, \
+    {"bundle", 0, "FILE", CLI_STRING, &(o).bundle, 0, 0, "what policies need"}, \
+    {"num-steps", 0, "N", CLI_INT, &(o).num_steps, 1, SPECRT_TREE_MAX_STEPS, \
+     "drafter passes of a cycle (6)"}, \
+    {"topk", 0, "N", CLI_INT, &(o).topk, 1, SPECRT_TREE_MAX_TOPK, \
+     "branching of the tree; 1 is a chain (10)"}, \
+    {"num-draft-tokens", 0, "N", CLI_INT, &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES, \
+     "nodes verified, root included (60; a chain: num-steps + 1)"}
+#define EVAL_PROMPTS(o) \
+    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Prompts"}, \
+    {"prompts", 0, "FILE", CLI_STRINGS, &(o).prompts, 0, 0, \
+     "JSON Lines (.gz, .zst): prompt, question, turns, instruction or prompt_ids"}, \
+    {"prompt", 0, "TEXT", CLI_STRING, &(o).prompt, 0, 0, "one prompt"}, \
+    {"limit", 0, "N", CLI_INT, &(o).limit, 1, 1e9, \
+     "so many prompts of each file, spread over it"}, \
+    {"chat-template", 0, "NAME", CLI_STRING, &(o).template_name, 0, 0, \
+     "llama3, chatml, vicuna, none or a JSON file (default: by the special tokens)"}, \
+    {"max-tokens", 0, "N", CLI_INT, &(o).max_tokens, 1, 1e9, "tokens written per turn (128)"}
+#define EVAL_SAMPLING(o) \
+    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Sampling"}, \
+    {"temperature", 0, "X", CLI_REAL, &(o).temperature, 0, 100, "0 is greedy (0)"}, \
+    {"top-k", 0, "N", CLI_INT, &(o).top_k, 0, 1 << 24, "of the target's tokens"}, \
+    {"top-p", 0, "X", CLI_REAL, &(o).top_p, 0, 1, "of the target's mass"}, \
+    {"min-p", 0, "X", CLI_REAL, &(o).min_p, 0, 0.999, "relative to the best token"}
+/* clang-format on */
 
 /* options_session() : what trees and sampling the options ask for; `sequence` keys the draws. */
 specrt_session_params options_session(const eval_options *o, uint64_t sequence);

@@ -17,10 +17,11 @@ static const struct verb {
     {"decode", "write answers to prompts, with statistics", decode_main},
     {"generate", "let the target alone answer prompts: text to calibrate on", generate_main},
     {"compare", "policies side by side: accept length, coverage, time", compare_main},
+    {"record", "cycles to a trace: hidden states, best tokens, trees", record_main},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
-#define VERB_NAMES "decode, generate or compare"
+#define VERB_NAMES "decode, generate, compare or record"
 
 /* Flags before any verb: the help and the version. */
 static int run_without_verb(int argc, char **argv) {
