@@ -54,8 +54,8 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api | base os bundle rows simd head active ranks window cograph policy tree verify trace
- * session host */
+/* Contents: api | base os bundle rows simd head active ranks window cograph successor policy tree
+ * verify trace session host */
 
 // >>api (uses:)
 // Everything public. All multi-byte on-disk values are little-endian; so must the host be.
@@ -420,6 +420,8 @@ typedef struct specrt_segment {
     const int32_t
         *masked; /* [n_masked] distinct rows that an earlier segment covers, or that are never */
     int32_t n_masked; /* proposed: their logits are -inf. A range chosen whole may hold such */
+    const int32_t
+        *places; /* [n_rows] row i is the places[i]-th of `rows` and `bias`; NULL: the i-th */
 } specrt_segment;
 
 /* The tokens the drafter may propose now. Column i of its logits is the i-th row, segments in
@@ -481,6 +483,8 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *       only=both|ctx|ext      ablations: the prompt alone, or all but the prompt
  *       emitted=on|off         whether emitted tokens enter too, last
  *       min=N                  filled up to N rows, by frequency: 256, at most W
+ *   successor:K the K tokens, not members otherwise, that likeliest follow those being extended; chosen
+ *               anew at every level of the tree from the bundle's graph; K is 1024
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
  * are published settings: frspec and vocabtrim (a static list that takes the share of the vocabulary
@@ -2484,8 +2488,14 @@ struct specrt_head {
 static void specrt__head_four(const specrt_segment *s, int32_t first, const uint8_t **out) {
     for (int32_t r = 0; r < 4; r++) {
         int32_t row = first + r < s->n_rows ? first + r : s->n_rows - 1;
+        if (s->places) row = s->places[row];
         out[r] = (const uint8_t *)s->rows + (size_t)row * s->row_stride;
     }
+}
+
+static float specrt__head_bias(const specrt_segment *s, int32_t row) {
+    if (!s->bias) return 0.0f;
+    return s->bias[s->places ? s->places[row] : row];
 }
 
 /* Logits of rows [begin, end) for n hidden rows. Four rows at a time, each read from memory once
@@ -2510,7 +2520,7 @@ static void specrt__head_products(const specrt__simd_kernels *kernels, const spe
             for (int r = 0; r < n_rows; r++)
                 for (int h = 0; h < n_hidden; h++)
                     logits[(size_t)(h0 + h) * logits_stride + (size_t)(r0 + r)] =
-                        tile[n_hidden * r + h] + (s->bias ? s->bias[r0 + r] : 0.0f);
+                        tile[n_hidden * r + h] + specrt__head_bias(s, r0 + r);
         }
     }
 }
@@ -3164,6 +3174,7 @@ static void specrt__active_segment(const specrt__active_pool *p, specrt_segment 
     out->n_rows = p->n_rows;
     out->masked = NULL;
     out->n_masked = 0;
+    out->places = NULL;
 }
 
 /* --- routed sources: segments chosen anew at every level of the tree --- */
@@ -3691,7 +3702,206 @@ SPECRT_API int32_t specrt_cograph_successors(const specrt_cograph *graph, int32_
     return (int32_t)(graph->offsets[token + 1] - begin);
 }
 
-// >>policy (uses: base bundle head active ranks window)
+// >>successor (uses: base bundle head active cograph)
+// Owns the successor source (section "Successors" of docs/METHODS.md): at every level, the tokens that
+// likeliest follow those being extended, scored where they lie in the head, by an indexed product.
+// Refuses graphs of a larger vocabulary than the head's. Tokens that are members anyway take no place.
+
+typedef struct specrt__successor_shared {
+    specrt_desc desc;
+    const specrt_head *head;
+    specrt_cograph graph;
+    int32_t size;
+} specrt__successor_shared;
+
+typedef struct specrt__successor {
+    specrt_desc desc;
+    const specrt__successor_shared *shared;
+    float *scores;  /* [n_ids] of tokens found, else 0 */
+    uint64_t *keys; /* [max_found] */
+    int32_t *ids;   /* [size] */
+    uint8_t *rows;  /* [size] decoded; NULL where the head is computed as stored */
+    float *bias;    /* [size] of decoded rows, or NULL */
+    size_t row_stride;
+} specrt__successor;
+
+static specrt_status specrt__successor_share(const specrt_bundle *bundle, const specrt_head *head,
+                                             int32_t size, const int32_t *options, void **shared,
+                                             int32_t *bound, specrt_error *err) {
+    specrt_cograph graph;
+    (void)options;
+    *shared = NULL;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "policy: successor: needs a bundle with section 'cograph'; "
+                                "cograph-build builds it");
+    SPECRT__TRY(specrt_bundle_cograph(bundle, &graph, err));
+    if (graph.header->n_vocab > head->desc.n_rows)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "policy: successor: the graph has %d tokens, the head %lld rows; "
+                                "use the bundle made for this model",
+                                (int)graph.header->n_vocab, (long long)head->desc.n_rows);
+    specrt__successor_shared *s =
+        (specrt__successor_shared *)specrt__base_alloc(&head->compute.desc, sizeof *s);
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
+    s->desc = head->compute.desc;
+    s->head = head;
+    s->graph = graph;
+    s->size = size < graph.header->n_vocab ? size : graph.header->n_vocab;
+    *shared = s;
+    *bound = s->size;
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__successor_unshare(void *shared) {
+    specrt__successor_shared *s = (specrt__successor_shared *)shared;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+static void *specrt__successor_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+    const specrt__successor_shared *shared = (const specrt__successor_shared *)opaque;
+    const specrt_head *head = shared->head;
+    bool decodes = specrt__head_packed_dtype(head) != head->desc.dtype;
+    size_t n_ids = (size_t)head->desc.n_rows, size = (size_t)shared->size;
+    size_t n_found = (size_t)topk * (size_t)shared->graph.header->max_degree;
+    size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    if (n_found > n_ids) n_found = n_ids;
+    size_t words = 2 * n_found + n_ids + size + (decodes && head->desc.bias ? size : 0);
+    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__successor) + 4 * words, 64);
+    uint64_t bytes = 0;
+    if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
+    if (!specrt__base_add(bytes, at_rows + 64, &bytes) || bytes > PTRDIFF_MAX) return NULL;
+    specrt__successor *s = (specrt__successor *)specrt__base_alloc(desc, (size_t)bytes);
+    if (!s) return NULL;
+    memset(s, 0, at_rows);
+    s->desc = *desc;
+    s->shared = shared;
+    s->keys = (uint64_t *)(void *)(s + 1);
+    s->scores = (float *)(void *)(s->keys + n_found);
+    s->ids = (int32_t *)(void *)(s->scores + n_ids);
+    if (decodes && head->desc.bias) s->bias = (float *)(void *)(s->ids + size);
+    if (decodes) s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s + at_rows, 64);
+    s->row_stride = stride;
+    return s;
+}
+
+static void specrt__successor_close(void *state) {
+    specrt__successor *s = (specrt__successor *)state;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+/* Whether a token would be a new row at this level. */
+static bool specrt__successor_is_new(const specrt__active_routed *out, int32_t id) {
+    return specrt__active_valid(out->pool, id) && !specrt__active_member(out->pool, id) &&
+           !(out->levels[id] >> out->level & 1);
+}
+
+/* The first `size` new successors of one token, which are in order. @return how many. */
+static int32_t specrt__successor_chain(const specrt__successor *s, int32_t token,
+                                       const specrt__active_routed *out) {
+    const int32_t *ids;
+    const float *counts;
+    int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_ids = 0;
+    for (int32_t i = 0; i < n && n_ids < s->shared->size; i++) {
+        if (!specrt__successor_is_new(out, ids[i]) || s->scores[ids[i]] > 0) continue;
+        s->scores[ids[i]] = 1;
+        s->ids[n_ids++] = ids[i];
+    }
+    for (int32_t i = 0; i < n_ids; i++) s->scores[s->ids[i]] = 0;
+    return n_ids;
+}
+
+/* Adds the new successors of a token on a path of this probability to what was found. Half a pair is
+ * taken off each count: what followed a rare token once need not do so again. */
+static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float weight,
+                                     const specrt__active_routed *out, int32_t n_found) {
+    const int32_t *ids;
+    const float *counts;
+    int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_new = 0;
+    if (n == 0) return n_found;
+    float scale = weight / (float)s->shared->graph.totals[token];
+    for (int32_t i = 0; i < n && n_new < s->shared->size; i++) {
+        float score = scale * (counts[i] - 0.5f);
+        if (!specrt__successor_is_new(out, ids[i])) continue;
+        if (!(score > FLT_MIN)) score = FLT_MIN;
+        n_new++;
+        if (!(s->scores[ids[i]] > 0)) s->keys[n_found++] = (uint32_t)ids[i];
+        s->scores[ids[i]] += score;
+    }
+    return n_found;
+}
+
+/* Moves the k greatest of n distinct keys to the front. */
+static void specrt__successor_select(uint64_t *keys, int32_t n, int32_t k) {
+    int32_t begin = 0, end = n;
+    while (end - begin > 1) {
+        uint64_t a = keys[begin], b = keys[begin + (end - begin) / 2], c = keys[end - 1];
+        uint64_t pivot = a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
+        int32_t i = begin, j = end - 1;
+        while (i <= j) {
+            while (keys[i] > pivot) i++;
+            while (keys[j] < pivot) j--;
+            if (i > j) break;
+            uint64_t t = keys[i];
+            keys[i++] = keys[j];
+            keys[j--] = t;
+        }
+        if (k <= j + 1)
+            end = j + 1;
+        else if (k >= i)
+            begin = i;
+        else
+            return;
+    }
+}
+
+/* The best `size` over all tokens of the level. @return how many. */
+static int32_t specrt__successor_union(specrt__successor *s, const specrt__active_level *level,
+                                       const specrt__active_routed *out) {
+    int32_t n_found = 0, size = s->shared->size;
+    for (int32_t i = 0; i < level->n; i++)
+        n_found = specrt__successor_add(
+            s, level->tokens[i], expf(level->logprobs[i] - level->logprobs[0]), out, n_found);
+    for (int32_t i = 0; i < n_found; i++) {
+        int32_t id = (int32_t)s->keys[i];
+        s->keys[i] = (uint64_t)specrt__base_bits(s->scores[id]) << 32 | (uint32_t)~id;
+        s->scores[id] = 0;
+    }
+    if (n_found > size) specrt__successor_select(s->keys, n_found, size);
+    if (n_found > size) n_found = size;
+    for (int32_t i = 0; i < n_found; i++) s->ids[i] = (int32_t) ~(uint32_t)s->keys[i];
+    return n_found;
+}
+
+static void specrt__successor_route(void *state, const specrt__active_level *level,
+                                    specrt__active_routed *out) {
+    specrt__successor *s = (specrt__successor *)state;
+    const specrt_head *head = s->shared->head;
+    specrt_segment segment;
+    memset(&segment, 0, sizeof segment);
+    segment.n_rows = level->n == 1 ? specrt__successor_chain(s, level->tokens[0], out)
+                                   : specrt__successor_union(s, level, out);
+    segment.ids = s->ids;
+    segment.dtype = specrt__head_packed_dtype(head);
+    segment.rows = s->rows ? s->rows : head->desc.rows;
+    segment.row_stride = s->rows ? s->row_stride : head->desc.row_stride;
+    segment.bias = s->rows ? s->bias : head->desc.bias;
+    segment.places = s->rows ? NULL : s->ids;
+    if (s->rows) {
+        specrt__active_packing packing = {head,    s->ids, segment.n_rows, s->rows, s->row_stride,
+                                          s->bias, NULL};
+        specrt__active_pack(&packing);
+    }
+    specrt__active_route(out, &segment);
+}
+
+static const specrt__active_class specrt__successor_class = {
+    specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
+    specrt__successor_close, specrt__successor_route};
+
+// >>policy (uses: base bundle head active ranks window successor)
 // Owns the text of a policy, and what all sessions of one share: the fixed segment, the terminators,
 // the frequency list, the bound. Refuses texts that are no policy and sources the bundle lacks.
 
@@ -3732,6 +3942,7 @@ static const specrt__policy_kind specrt__policy_kinds[] = {
     {"full", false, 0, NULL, 0, NULL},
     {"static", true, 0, NULL, 0, NULL},
     {"window", true, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL},
+    {"successor", true, 1024, NULL, 0, &specrt__successor_class},
 };
 enum { SPECRT__POLICY_KINDS = sizeof specrt__policy_kinds / sizeof specrt__policy_kinds[0] };
 

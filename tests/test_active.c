@@ -52,7 +52,8 @@ static list *list_make(const int32_t sizes[3], const specrt_desc *env, uint64_t 
         l->segments[s] = (specrt_segment){l->rows[s],    specrt_row_bytes(dtype, N_COLS),
                                           l->ids + done, s == 2 ? l->bias + done : NULL,
                                           dtype,         sizes[s],
-                                          NULL,          0};
+                                          NULL,          0,
+                                          NULL};
         done += sizes[s];
     }
     specrt_head_desc desc = {.rows = l->rows, .n_rows = 1, .n_cols = 1, .dtype = SPECRT_DTYPE_F32};

@@ -31,12 +31,19 @@ static section good(void) {
 }
 
 /* What opening it says; *view and the bundle are left open on success. */
+static uint8_t *bundle_bytes; /* of the bundle that was opened last */
+
+static void bundle_close(specrt_bundle *bundle) {
+    specrt_bundle_close(bundle);
+    free(bundle_bytes);
+}
+
 static specrt_status view_of(const section *s, size_t n_bytes, specrt_bundle **bundle,
                              specrt_cograph *view, specrt_error *err) {
     size_t n;
     fixture_section part = {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, s, n_bytes, n_bytes};
-    uint8_t *bytes = fixture_bundle(&part, 1, &n);
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, bundle, err) == SPECRT_STATUS_OK);
+    bundle_bytes = fixture_bundle(&part, 1, &n);
+    REQUIRE(specrt_bundle_open_memory(bundle_bytes, n, "b", NULL, bundle, err) == SPECRT_STATUS_OK);
     return specrt_bundle_cograph(*bundle, view, err);
 }
 
@@ -56,7 +63,7 @@ static void test_view(void) {
     CHECK_INT(specrt_cograph_successors(&g, 5, &ids, &counts), 0);
     CHECK_INT(specrt_cograph_successors(&g, 6, &ids, &counts), 0);
     CHECK_INT(specrt_cograph_successors(&g, -1, &ids, &counts), 0);
-    specrt_bundle_close(bundle);
+    bundle_close(bundle);
 }
 
 static void refuses(const section *s, size_t n, const char *what) {
@@ -66,7 +73,7 @@ static void refuses(const section *s, size_t n, const char *what) {
     CHECK_INT(view_of(s, n, &bundle, &g, &err), SPECRT_STATUS_BUNDLE_CONTENT);
     CHECK_HAS(err.msg, what);
     CHECK(g.header == NULL);
-    specrt_bundle_close(bundle);
+    bundle_close(bundle);
 }
 
 static void test_damage(void) {

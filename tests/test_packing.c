@@ -62,7 +62,8 @@ static void check_products(const specrt__active_pool *p) {
     static int32_t all[N_IDS];
     float hidden[N_COLS];
     const specrt_head_desc *d = &p->head->desc;
-    specrt_segment own, full = {d->rows, d->row_stride, all, d->bias, d->dtype, N_IDS, NULL, 0};
+    specrt_segment own,
+        full = {d->rows, d->row_stride, all, d->bias, d->dtype, N_IDS, NULL, 0, NULL};
     specrt__active_segment(p, &own);
     specrt_active few = {specrt_head_compute(p->head), &own, 1, own.n_rows, N_COLS};
     specrt_active many = {specrt_head_compute(p->head), &full, 1, N_IDS, N_COLS};

@@ -27,7 +27,7 @@ static int parse_table(build_options *o, int argc, char **argv) {
         {"successors", 0, "N", CLI_INT, &o->rule.max_degree, 1, COUNTS_MAX_VOCAB,
          "the N likeliest successors of each token (default 1024)"},
         {"successor-count", 0, "N", CLI_INT, &o->rule.min_count, 1, INT32_MAX,
-         "that followed it at least N times (default 2)"},
+         "that followed it at least N times (default 1)"},
         {"max-degree", 0, "N", CLI_INT, &o->rule.rule_degree, 1, COUNTS_MAX_VOCAB,
          "EvoSpec's rule, marked in each row: the N likeliest (default 64)"},
         {"min-count", 0, "N", CLI_INT, &o->rule.rule_count, 1, INT32_MAX,
@@ -109,7 +109,7 @@ int options_parse(build_options *o, int argc, char **argv) {
     *o = (build_options){.messages = "assistant",
                          .memory_mib = 1024,
                          .rule = {.max_degree = 1024,
-                                  .min_count = 2,
+                                  .min_count = 1,
                                   .rule_degree = 64,
                                   .rule_count = 5,
                                   .rule_share = 1e-4}};
