@@ -601,7 +601,8 @@ typedef struct specrt_sampling {
     int32_t top_k;           /* 0: off */
     float top_p;             /* in (0, 1]; 0: off */
     float min_p;             /* relative to the best token, in [0, 1) */
-    uint64_t seed, sequence; /* draws are keyed by (seed, sequence, position) */
+    uint64_t seed, sequence; /* in the key of every draw, with the position; of sampled drafts,
+                                with cycle and level */
 } specrt_sampling;
 
 /* What a cycle emits. */
@@ -627,14 +628,48 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *verifier, const float *
                                         int64_t position);
 
 /* specrt_verify_tree() : draw-and-descend. At each node the target's own token is drawn; if a child has
- * it, descend, else emit it and stop. Since draws are keyed by position the run equals plain decoding
- * with the same seed token for token, for any draft. Children must not be sampled by chance that
- * their own probability then decides on (docs/METHODS.md): use it with top-k trees and greedy chains.
+ * it, descend, else emit it and stop. What is emitted depends on the target's logits and the key of the
+ * draw alone, so the run equals plain decoding with the same seed token for token, for any draft.
  *   logits : f32 [draft->n, n_vocab], borrowed
- *   position : of the token after the root */
+ *   position : of the token after the root
+ * @return OK or BAD_ARG. Never allocates. */
 SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *verifier, const specrt_draft *draft,
                                             const float *logits, int64_t position,
                                             specrt_verdict *out);
+
+/* q: what a draft token was sampled from. Token ids[i] had probability probs[i], any other none; an id
+ * that comes twice has both. */
+typedef struct specrt_draft_law {
+    int32_t n;
+    const int32_t *ids; /* [n] target ids, borrowed */
+    const float *probs; /* [n] sum to 1, borrowed */
+} specrt_draft_law;
+
+/* specrt_verifier_propose() : sample a draft token from softmax(logits / temperature) over a shortlist,
+ * for specrt_verify_chain().
+ *   logits : f32 [n] of the drafter; NaN counts as -inf
+ *   temperature : in (0, 100]
+ *   cycle, level : the key of the draw, with seed and sequence; no pair may come twice in a sequence
+ *   probs  : f32 [n], written: q, exactly as sampled
+ * @return which of the n; -1 when no logit is above -inf: draft no further. Never allocates. */
+SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *verifier, const float *logits,
+                                           int32_t n, float temperature, int64_t cycle,
+                                           int32_t level, float *probs);
+
+/* specrt_verify_chain() : rejection sampling (Leviathan et al. 2023). Draft token x is accepted with
+ * probability min(1, p(x) / q(x)), else a token is drawn from norm(max(0, p - q)) and the rest falls;
+ * after the last, one is drawn from p. The output follows the target's law, though it is not the
+ * stream of plain decoding. Node 0 of the verdict is the root, node i + 1 is tokens[i].
+ *   tokens : i32 [n] target ids, each sampled from its law after those before it; n may be 0
+ *   laws   : [n]
+ *   logits : f32 [n + 1, n_vocab], row 0 of the root, borrowed
+ *   cycle  : the key of the draws, as for specrt_verifier_propose()
+ * @return OK; BAD_ARG when a law is none (its probabilities do not sum to 1 within 0.001: divided by
+ * the softmax over more than the shortlist?), or gives its token no chance. Never allocates. */
+SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const int32_t *tokens,
+                                             const specrt_draft_law *laws, int32_t n,
+                                             const float *logits, int64_t cycle,
+                                             specrt_verdict *out);
 
 /* ---- traces: recorded cycles, for training and replay (docs/FORMAT.md) -----------------------------
  * A file of blocks, each compressed and checksummed on its own: written as it goes in bounded memory, and
@@ -742,11 +777,19 @@ SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
 
 typedef struct specrt_session specrt_session;
 
+/* How draft tokens are chosen. */
+typedef enum specrt_draft_kind {
+    SPECRT_DRAFT_TOP_K = 0,  /* the best ones, verified by draw-and-descend: specrt_verify_tree() */
+    SPECRT_DRAFT_SAMPLED = 1 /* a chain sampled from the drafter's law: specrt_verify_chain() */
+} specrt_draft_kind;
+
 typedef struct specrt_session_params {
-    specrt_tree_params tree;
+    specrt_tree_params tree; /* sampled drafts: topk is 1, num_draft_tokens num_steps + 1 */
     specrt_sampling sampling;
     int32_t n_logits; /* columns of the target's logits; 0: the draft head's rows, or the policy's
                          n_vocab where those have ids of their own */
+    specrt_draft_kind draft;
+    float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
 } specrt_session_params;
 
 /* What the target said at n positions: its logits, or its best tokens if you have found them. */
@@ -770,7 +813,8 @@ typedef struct specrt_session_stats {
 /* specrt_session_create() : everything a sequence needs; the other calls never allocate.
  *   policy : borrowed for the session's life
  *   params, env : NULL: all defaults (env: the head's)
- * @return OK, NO_MEMORY, BAD_ARG, also when topk is above the policy's bound. */
+ * @return OK, NO_MEMORY, BAD_ARG, also when topk is above the policy's bound, and for sampled
+ *         drafts of a greedy target or with topk above 1. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
                                                const specrt_desc *env, specrt_session **out,
@@ -810,7 +854,10 @@ SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const fl
 /* specrt_session_finish() : the tree to verify, borrowed until the next start or observe. */
 SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft);
 
-/* specrt_session_verify() : specrt_verify_tree() at the session's position. */
+/* specrt_session_verify() : specrt_verify_tree() at the session's position; for sampled drafts
+ * specrt_verify_chain(), and draft must be the one that finish gave, or a prefix whose length does not
+ * depend on the tokens it leaves out. The same holds for a verdict that is cut before observe: at a
+ * terminator or a limit, but not by what is cut off. */
 SPECRT_API specrt_status specrt_session_verify(specrt_session *session, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out);
 
@@ -900,7 +947,7 @@ SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_h
 
 // >>base (uses:)
 // Owns status texts, errors, allocation through specrt_desc, overflow-checked sizes, unaligned
-// little-endian loads, half and bfloat16 conversion, XXH64 and SHA-256.
+// little-endian loads, half and bfloat16 conversion, keyed random numbers, XXH64 and SHA-256.
 // Refuses big-endian hosts. Nothing here knows of files, bundles or heads.
 
 #include <float.h>
@@ -1040,6 +1087,21 @@ static inline uint16_t specrt__base_to_f16(float x) {
     }
     uint32_t odd = magnitude >> 13 & 1u;
     return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
+}
+
+/* --- random numbers --- */
+
+/* Uniform in [0, 1) from a key: rounds of SplitMix64's finaliser. Keys that differ in any word give
+ * independent numbers, so whoever draws twice puts what for into the key. */
+static inline double specrt__base_uniform(const uint64_t *key, int n) {
+    uint64_t z = 0;
+    for (int i = 0; i < n; i++) {
+        z += key[i] + 0x9E3779B97F4A7C15u;
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+        z ^= z >> 31;
+    }
+    return (double)(z >> 11) * (1.0 / 9007199254740992.0);
 }
 
 /* --- hashes --- */
@@ -4581,18 +4643,45 @@ SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
     draft->logprobs = t->logprobs;
 }
 
-// >>verify (uses: base)
-// Owns the decision what to emit: the target's own token at every node, greedy or drawn.
-// Refuses settings that are no sampling law. A draw depends on (seed, sequence, position) and the
-// target's logits alone, never on the draft: that is what makes the output lossless.
+// >>verify (uses: base active)
+// Owns the target's sampling law and the decision what to emit: draw-and-descend for any draft,
+// rejection for sampled chains. Refuses settings and drafts' laws that are no sampling law.
+// Draws of plain decoding are keyed by position, those of a sampled chain by cycle and level: a position
+// is drafted again after a rejection, when what was rejected may already have changed q.
+
+enum { SPECRT__VERIFY_BLOCK = 1024 }; /* weights of one partial sum, a multiple of 16 */
+
+/* What a random number is for: part of its key. */
+enum { SPECRT__VERIFY_DRAW, SPECRT__VERIFY_DRAFT, SPECRT__VERIFY_ACCEPT, SPECRT__VERIFY_INSTEAD };
 
 struct specrt_verifier {
     specrt_desc desc;
     specrt_sampling sampling;
-    int32_t n_vocab;
+    int32_t n_vocab, n_blocks;
+    double total;   /* of the weights */
+    double *sums;   /* [n_blocks] of each block of weights */
     float *weights; /* [n_vocab] unnormalised probabilities, 0 for what a filter removed */
-    int32_t *heap;  /* [n_vocab] ids, for the filters that need an order */
+    float *values;  /* [n_vocab] weights of the kept, by place */
+    int32_t *kept;  /* [n_vocab] ids that a filter keeps; a heap meanwhile */
 };
+
+static specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
+                                          specrt_error *err) {
+    if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: n_vocab: expected 1 to %d, found %d", SPECRT_MAX_VOCAB,
+                                (int)n_vocab);
+    if (!(s->temperature >= 0 && s->temperature <= 100))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: temperature: expected 0 to 100, found %g",
+                                (double)s->temperature);
+    if (s->top_k < 0 || !(s->top_p >= 0 && s->top_p <= 1) || !(s->min_p >= 0 && s->min_p < 1))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: expected top_k >= 0, top_p in [0, 1] and min_p in [0, "
+                                "1), found %d, %g and %g",
+                                (int)s->top_k, (double)s->top_p, (double)s->min_p);
+    return SPECRT_STATUS_OK;
+}
 
 SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
                                                 const specrt_desc *env, specrt_verifier **out,
@@ -4602,27 +4691,19 @@ SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sa
     *out = NULL;
     memset(&s, 0, sizeof s);
     if (sampling) s = *sampling;
-    if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "verifier: n_vocab: expected 1 to %d, found %d", SPECRT_MAX_VOCAB,
-                                (int)n_vocab);
-    if (!(s.temperature >= 0 && s.temperature <= 100))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "verifier: temperature: expected 0 to 100, found %g",
-                                (double)s.temperature);
-    if (s.top_k < 0 || !(s.top_p >= 0 && s.top_p <= 1) || !(s.min_p >= 0 && s.min_p < 1))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "verifier: expected top_k >= 0, top_p in [0, 1] and min_p in [0, "
-                                "1), found %d, %g and %g",
-                                (int)s.top_k, (double)s.top_p, (double)s.min_p);
-    size_t rows = (size_t)n_vocab * (sizeof(float) + sizeof(int32_t));
-    specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&desc, sizeof *v + rows);
+    SPECRT__TRY(specrt__verify_check(n_vocab, &s, err));
+    size_t n = (size_t)n_vocab, n_blocks = (n + SPECRT__VERIFY_BLOCK - 1) / SPECRT__VERIFY_BLOCK;
+    size_t bytes = n_blocks * sizeof(double) + n * (2 * sizeof(float) + sizeof(int32_t));
+    specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&desc, sizeof *v + bytes);
     if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "verifier: out of memory");
     v->desc = desc;
     v->sampling = s;
     v->n_vocab = n_vocab;
-    v->weights = (float *)(void *)(v + 1);
-    v->heap = (int32_t *)(void *)(v->weights + n_vocab);
+    v->n_blocks = (int32_t)n_blocks;
+    v->sums = (double *)(void *)(v + 1);
+    v->weights = (float *)(void *)(v->sums + n_blocks);
+    v->values = v->weights + n;
+    v->kept = (int32_t *)(void *)(v->values + n);
     *out = v;
     return SPECRT_STATUS_OK;
 }
@@ -4633,114 +4714,217 @@ SPECRT_API void specrt_verifier_free(specrt_verifier *verifier) {
     specrt__base_free(&desc, verifier);
 }
 
-/* The best token, ties to the lower id; NaN never wins. */
-static int32_t specrt__verify_argmax(const float *logits, int32_t n) {
-    int32_t best = 0;
-    float max = -INFINITY;
-    for (int32_t i = 0; i < n; i++)
-        if (logits[i] > max) {
-            max = logits[i];
-            best = i;
-        }
-    return best;
+static double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a, int64_t b) {
+    uint64_t key[5];
+    key[0] = v->sampling.seed;
+    key[1] = v->sampling.sequence;
+    key[2] = (uint64_t)purpose;
+    key[3] = (uint64_t)a;
+    key[4] = (uint64_t)b;
+    return specrt__base_uniform(key, 5);
+}
+
+/* --- weights --- */
+
+/* exp(scale (x - max)), 16 at a time without a branch, so that compilers use vectors: 2^n e^r as in
+ * >>simd. What is below e^-80 of the best counts as -inf does, and NaN too: exactly 0. */
+static void specrt__verify_exp16(const float *x, float max, float scale, float *out) {
+    for (int i = 0; i < 16; i++) {
+        float t = (x[i] - max) * scale;
+        float capped = t > -80.0f ? t : -80.0f;
+        float z = capped * 1.44269504f + 12582912.0f, n = z - 12582912.0f;
+        float r = (capped - n * 0.693359375f) + n * 2.12194440e-4f;
+        float y = r * (1 / 5040.0f) + 1 / 720.0f;
+        y = y * r + 1 / 120.0f;
+        y = y * r + 1 / 24.0f;
+        y = y * r + 1 / 6.0f;
+        y = y * r + 0.5f;
+        y = y * r + 1.0f;
+        y = y * r + 1.0f;
+        y *= specrt__base_float((specrt__base_bits(z) + 127) << 23);
+        out[i] = t > -80.0f ? y : 0.0f;
+    }
+}
+
+/* Weights of n logits, in place if out is x. */
+static void specrt__verify_exp(const float *x, int32_t n, float max, float temperature,
+                               float *out) {
+    float scale = temperature > 1e-30f ? 1 / temperature : 1e30f, tail[16];
+    int32_t n_whole = n - n % 16;
+    for (int32_t i = 0; i < n_whole; i += 16) specrt__verify_exp16(x + i, max, scale, out + i);
+    for (int32_t i = n_whole; i < n_whole + 16; i++) tail[i % 16] = i < n ? x[i] : -INFINITY;
+    specrt__verify_exp16(tail, max, scale, tail);
+    for (int32_t i = n_whole; i < n; i++) out[i] = tail[i % 16];
+}
+
+static double specrt__verify_sum(const float *x, int32_t n) {
+    double lanes[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++) lanes[k] += (double)x[i + k];
+    for (; i < n; i++) lanes[0] += (double)x[i];
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+static int32_t specrt__verify_block(const specrt_verifier *v, int32_t block) {
+    int32_t left = v->n_vocab - block * SPECRT__VERIFY_BLOCK;
+    return left < SPECRT__VERIFY_BLOCK ? left : SPECRT__VERIFY_BLOCK;
+}
+
+/* Sums of the weights as they are; given logits, of the weights that those have. */
+static void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max) {
+    v->total = 0;
+    for (int32_t b = 0; b < v->n_blocks; b++) {
+        int32_t n = specrt__verify_block(v, b), begin = b * SPECRT__VERIFY_BLOCK;
+        if (logits)
+            specrt__verify_exp(logits + begin, n, max, v->sampling.temperature, v->weights + begin);
+        v->sums[b] = specrt__verify_sum(v->weights + begin, n);
+        v->total += v->sums[b];
+    }
 }
 
 /* --- filters --- */
 
-/* Heap order: greater weight first, then lower id. */
-static bool specrt__verify_before(const float *w, int32_t a, int32_t b) {
-    return w[a] > w[b] || (w[a] == w[b] && a < b);
+/* Rank order: greater logit first, then lower id. */
+static bool specrt__verify_above(const float *x, int32_t a, int32_t b) {
+    return x[a] > x[b] || (x[a] == x[b] && a < b);
 }
 
-static void specrt__verify_sift(const float *w, int32_t *heap, int32_t n, int32_t at) {
+/* Of a heap with the first of its ids in rank order on top, or with the last. */
+static void specrt__verify_sift(const float *x, bool last, int32_t *heap, int32_t n, int32_t at) {
     int32_t id = heap[at];
     for (;;) {
         int32_t child = 2 * at + 1;
         if (child >= n) break;
-        if (child + 1 < n && specrt__verify_before(w, heap[child + 1], heap[child])) child++;
-        if (!specrt__verify_before(w, heap[child], id)) break;
+        if (child + 1 < n && specrt__verify_above(x, heap[child + 1], heap[child]) != last) child++;
+        if (specrt__verify_above(x, heap[child], id) == last) break;
         heap[at] = heap[child];
         at = child;
     }
     heap[at] = id;
 }
 
-/* The best token left leaves the heap; those that left stand behind it, best last. */
-static int32_t specrt__verify_pop(specrt_verifier *v, int32_t *left) {
-    int32_t best = v->heap[0];
-    v->heap[0] = v->heap[--*left];
-    specrt__verify_sift(v->weights, v->heap, *left, 0);
-    return v->heap[*left] = best;
+static void specrt__verify_heapify(const float *x, bool last, int32_t *heap, int32_t n) {
+    for (int32_t i = n / 2 - 1; i >= 0; i--) specrt__verify_sift(x, last, heap, n, i);
 }
 
-/* Keep the best tokens only: at most top_k, and of those the fewest whose share reaches top_p. */
-static void specrt__verify_filter(specrt_verifier *v) {
-    const specrt_sampling *s = &v->sampling;
-    int32_t n = v->n_vocab, left = n, n_kept = n;
-    double total = 0, kept = 0;
-    for (int32_t i = 0; i < n; i++) v->heap[i] = i;
-    for (int32_t i = n / 2 - 1; i >= 0; i--) specrt__verify_sift(v->weights, v->heap, n, i);
-    if (s->top_k > 0 && s->top_k < n) {
-        n_kept = s->top_k;
-        while (n - left < n_kept) total += (double)v->weights[specrt__verify_pop(v, &left)];
-    } else {
-        for (int32_t i = 0; i < n; i++) total += (double)v->weights[i];
-    }
-    if (s->top_p > 0 && s->top_p < 1) {
-        int32_t limit = n_kept;
-        for (n_kept = 0; n_kept < limit && kept < (double)s->top_p * total; n_kept++) {
-            if (n_kept == n - left) specrt__verify_pop(v, &left);
-            kept += (double)v->weights[v->heap[n - 1 - n_kept]];
+/* Tokens whose x is above a bound, into kept; with k, the k best of them. @return how many. */
+static int32_t specrt__verify_collect(specrt_verifier *v, const float *x, float bound, int32_t k) {
+    int32_t n = 0;
+    for (int32_t begin = 0; begin < v->n_vocab; begin += SPECRT__ACTIVE_SCAN) {
+        int32_t left = v->n_vocab - begin;
+        int32_t end = begin + (left < SPECRT__ACTIVE_SCAN ? left : SPECRT__ACTIVE_SCAN);
+        if (left >= SPECRT__ACTIVE_SCAN && !specrt__active_any_above(x + begin, bound)) continue;
+        for (int32_t i = begin; i < end; i++) {
+            if (!(x[i] > bound)) continue;
+            if (n == k && k > 0) {
+                v->kept[0] = i;
+                specrt__verify_sift(x, true, v->kept, n, 0);
+            } else {
+                v->kept[n++] = i;
+                if (n == k) specrt__verify_heapify(x, true, v->kept, n);
+            }
+            if (n == k) bound = x[v->kept[0]]; /* an equal one that comes later ranks lower */
         }
     }
-    for (int32_t i = 0; i < n - n_kept; i++) v->weights[v->heap[i]] = 0;
+    return n;
 }
 
-/* --- the draw --- */
-
-/* Uniform in [0, 1) from a counter: three rounds of SplitMix64's finaliser over the key. */
-static double specrt__verify_uniform(uint64_t seed, uint64_t sequence, uint64_t position) {
-    uint64_t keys[3], z = 0;
-    keys[0] = seed;
-    keys[1] = sequence;
-    keys[2] = position;
-    for (int i = 0; i < 3; i++) {
-        z += keys[i] + 0x9E3779B97F4A7C15u;
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-        z ^= z >> 31;
+/* Of the n kept the fewest, best first, whose weights reach a mass: the last *n of kept. */
+static const int32_t *specrt__verify_nucleus(specrt_verifier *v, const float *logits, double mass,
+                                             int32_t *n) {
+    int32_t left = *n;
+    double sum = 0;
+    specrt__verify_heapify(logits, false, v->kept, left);
+    while (left > 0 && sum < mass) {
+        int32_t best = v->kept[0];
+        v->kept[0] = v->kept[--left];
+        if (left > 0) specrt__verify_sift(logits, false, v->kept, left, 0);
+        v->kept[left] = best;
+        sum += (double)v->weights[best];
     }
-    return (double)(z >> 11) * (1.0 / 9007199254740992.0);
+    *n -= left;
+    return v->kept + left;
 }
 
-/* The id at which the running sum of weights passes u times the total. */
-static int32_t specrt__verify_pick(const float *weights, int32_t n, double u) {
-    double total = 0, sum = 0;
-    int32_t last = 0;
-    for (int32_t i = 0; i < n; i++) total += (double)weights[i];
+/* All weights but those of n tokens become 0, and theirs too if min_p says so. */
+static void specrt__verify_keep(specrt_verifier *v, const int32_t *ids, int32_t n) {
+    for (int32_t i = 0; i < n; i++) v->values[i] = v->weights[ids[i]];
+    memset(v->weights, 0, (size_t)v->n_vocab * sizeof *v->weights);
+    memset(v->sums, 0, (size_t)v->n_blocks * sizeof *v->sums);
+    v->total = 0;
     for (int32_t i = 0; i < n; i++) {
-        if (!(weights[i] > 0)) continue;
-        sum += (double)weights[i];
-        last = i;
-        if (sum > u * total) break;
+        if (v->values[i] < v->sampling.min_p) continue; /* the best weighs 1 */
+        v->weights[ids[i]] = v->values[i];
+        v->sums[ids[i] / SPECRT__VERIFY_BLOCK] += (double)v->values[i];
+        v->total += (double)v->values[i];
     }
-    return last;
+}
+
+/* The law of a row of logits, into weights, sums and total.
+ * A nucleus is found without sorting the vocabulary: tokens below (1 - top_p) / n_vocab of the total
+ * weigh less than 1 - top_p of it together, so the nucleus ends above that. */
+static void specrt__verify_law(specrt_verifier *v, const float *logits) {
+    const specrt_sampling *s = &v->sampling;
+    int32_t n = v->n_vocab, best = 0;
+    bool top_k = s->top_k > 0 && s->top_k<n, top_p = s->top_p> 0 && s->top_p < 1;
+    specrt_logits_topk(logits, n, 1, &best);
+    float max = logits[best];
+    const int32_t *ids = v->kept;
+    if (s->temperature == 0 || !(max > -INFINITY) || max == INFINITY) {
+        v->weights[best] = 1;
+        v->kept[0] = best;
+        specrt__verify_keep(v, ids, 1);
+        return;
+    }
+    if (top_k) {
+        n = specrt__verify_collect(v, logits, -INFINITY, s->top_k);
+        for (int32_t i = 0; i < n; i++) v->values[i] = logits[ids[i]];
+        specrt__verify_exp(v->values, n, max, s->temperature, v->values);
+        for (int32_t i = 0; i < n; i++) v->weights[ids[i]] = v->values[i];
+        v->total = specrt__verify_sum(v->values, n);
+    } else {
+        specrt__verify_weigh(v, logits, max);
+        if (!top_p && !(s->min_p > 0)) return;
+        float least = top_p ? (float)(0.99 * (1 - (double)s->top_p) * v->total / n) : s->min_p;
+        if (least < s->min_p) least = s->min_p;
+        n = specrt__verify_collect(v, v->weights, nextafterf(least, 0), 0);
+    }
+    if (top_p) ids = specrt__verify_nucleus(v, logits, (double)s->top_p * v->total, &n);
+    specrt__verify_keep(v, ids, n);
+}
+
+/* The token at which the running sum of weights passes u times the total. */
+static int32_t specrt__verify_pick(const specrt_verifier *v, double u) {
+    double target = u * v->total, sum = 0, before = 0;
+    int32_t block = 0, token = 0;
+    for (int32_t b = 0; b < v->n_blocks && sum <= target; b++) {
+        if (!(v->sums[b] > 0)) continue;
+        block = b;
+        before = sum;
+        sum += v->sums[b];
+    }
+    int32_t begin = block * SPECRT__VERIFY_BLOCK, end = begin + specrt__verify_block(v, block);
+    for (int32_t i = begin; i < end && before <= target; i++) {
+        if (!(v->weights[i] > 0)) continue;
+        token = i;
+        before += (double)v->weights[i];
+    }
+    return token;
 }
 
 SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits, int64_t position) {
-    const specrt_sampling *s = &v->sampling;
-    int32_t best = specrt__verify_argmax(logits, v->n_vocab);
-    float max = logits[best];
-    if (s->temperature == 0 || !(max > -INFINITY) || max == INFINITY) return best;
-    for (int32_t i = 0; i < v->n_vocab; i++)
-        v->weights[i] = logits[i] > -INFINITY ? expf((logits[i] - max) / s->temperature) : 0.0f;
-    if ((s->top_k > 0 && s->top_k < v->n_vocab) || (s->top_p > 0 && s->top_p < 1))
-        specrt__verify_filter(v);
-    for (int32_t i = 0; i < v->n_vocab && s->min_p > 0; i++)
-        if (v->weights[i] < s->min_p) v->weights[i] = 0; /* the best weighs 1 */
-    return specrt__verify_pick(v->weights, v->n_vocab,
-                               specrt__verify_uniform(s->seed, s->sequence, (uint64_t)position));
+    int32_t best = 0;
+    if (v->sampling.temperature == 0) {
+        specrt_logits_topk(logits, v->n_vocab, 1, &best);
+        return best;
+    }
+    specrt__verify_law(v, logits);
+    return specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, position, 0));
 }
+
+/* --- draw-and-descend --- */
 
 static int32_t specrt__verify_child(const specrt_draft *draft, int32_t parent, int32_t token) {
     for (int32_t i = parent + 1; i < draft->n; i++)
@@ -4759,6 +4943,86 @@ SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *v, const specrt_dra
         out->nodes[out->n] = node;
         out->tokens[out->n++] = token;
         node = specrt__verify_child(draft, node, token);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* --- rejection sampling --- */
+
+/* The pick is made from the very numbers that are handed out as q. */
+SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float *logits, int32_t n,
+                                           float temperature, int64_t cycle, int32_t level,
+                                           float *probs) {
+    int32_t best = 0;
+    double target, sum = 0;
+    for (int32_t i = 0; i < n; i++) probs[i] = 0;
+    if (!(temperature > 0 && temperature <= 100) || specrt_logits_topk(logits, n, 1, &best) == 0)
+        return -1;
+    if (logits[best] == INFINITY) {
+        probs[best] = 1;
+        return best;
+    }
+    specrt__verify_exp(logits, n, logits[best], temperature, probs);
+    double scale = 1 / specrt__verify_sum(probs, n);
+    for (int32_t i = 0; i < n; i++) probs[i] = (float)((double)probs[i] * scale);
+    target = specrt__verify_uniform(v, SPECRT__VERIFY_DRAFT, cycle, level) *
+             specrt__verify_sum(probs, n);
+    for (int32_t i = 0; i < n && sum <= target; i++) {
+        if (!(probs[i] > 0)) continue;
+        best = i;
+        sum += (double)probs[i];
+    }
+    return best;
+}
+
+/* q of a token; 0 when the law is none. */
+static double specrt__verify_chance(const specrt_verifier *v, const specrt_draft_law *law,
+                                    int32_t token) {
+    double sum = specrt__verify_sum(law->probs, law->n), q = 0;
+    if (!(fabs(sum - 1) <= 1e-3)) return 0;
+    for (int32_t i = 0; i < law->n; i++) {
+        if (law->probs[i] == 0) continue; /* masked rows may stand for no token */
+        if (law->ids[i] < 0 || law->ids[i] >= v->n_vocab || law->probs[i] < 0) return 0;
+        if (law->ids[i] == token) q += (double)law->probs[i];
+    }
+    return q;
+}
+
+/* The weights become those of max(0, p - q). @return false when that is 0 everywhere. */
+static bool specrt__verify_subtract(specrt_verifier *v, const specrt_draft_law *law) {
+    double total = v->total;
+    for (int32_t i = 0; i < law->n; i++)
+        if (law->probs[i] > 0) v->weights[law->ids[i]] -= (float)((double)law->probs[i] * total);
+    for (int32_t i = 0; i < law->n; i++)
+        if (law->probs[i] > 0 && v->weights[law->ids[i]] < 0) v->weights[law->ids[i]] = 0;
+    specrt__verify_weigh(v, NULL, 0);
+    return v->total > 1e-12 * total;
+}
+
+SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *tokens,
+                                             const specrt_draft_law *laws, int32_t n,
+                                             const float *logits, int64_t cycle,
+                                             specrt_verdict *out) {
+    double q[SPECRT_TREE_MAX_NODES];
+    memset(out, 0, sizeof *out);
+    if (n < 0 || n >= SPECRT_TREE_MAX_NODES) return SPECRT_STATUS_BAD_ARG;
+    for (int32_t i = 0; i < n; i++) {
+        q[i] = specrt__verify_chance(v, &laws[i], tokens[i]);
+        if (!(q[i] > 0)) return SPECRT_STATUS_BAD_ARG;
+    }
+    for (int32_t i = 0; i <= n; i++, logits += v->n_vocab) {
+        specrt__verify_law(v, logits);
+        out->nodes[i] = i;
+        out->n = i + 1;
+        if (i < n) {
+            double p = (double)v->weights[tokens[i]] / v->total;
+            out->tokens[i] = tokens[i];
+            if (specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p) continue;
+            if (!specrt__verify_subtract(v, &laws[i])) specrt__verify_law(v, logits);
+        }
+        out->tokens[i] =
+            specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, cycle, i));
+        break;
     }
     return SPECRT_STATUS_OK;
 }
@@ -5239,11 +5503,17 @@ struct specrt_session {
     int64_t n_routed_rows, n_levels; /* of this cycle */
     int64_t position;                /* of the next token to emit */
     int64_t n_copied_before;         /* by the pool, until begin */
+    int64_t cycle;                   /* trees begun: keys the draws of sampled drafts */
     specrt_session_stats stats;
     int32_t topk;
     int32_t *ids;    /* [topk, topk] */
     float *logprobs; /* [topk, topk] */
     float *logits;   /* [topk, bound + routed_bound] */
+    /* Sampled drafts: what each level's token was sampled from. */
+    specrt_draft_law *laws; /* [num_steps]; NULL: drafts are top-k; owns what follows */
+    int32_t *law_ids;       /* [num_steps, bound + routed_bound] */
+    float *law_probs;
+    float draft_temperature;
 };
 
 /* Marks that hold for every sequence. */
@@ -5299,6 +5569,55 @@ static bool specrt__session_make_scratch(specrt_session *s) {
     return true;
 }
 
+/* The tree that a draft of this kind has, or why there is none. */
+static specrt_status specrt__session_shape(const specrt_session_params *params,
+                                           specrt_tree_params *tree, specrt_error *err) {
+    float temperature = params->draft_temperature;
+    *tree = params->tree;
+    if (params->draft != SPECRT_DRAFT_TOP_K && params->draft != SPECRT_DRAFT_SAMPLED)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: draft: expected top-k (0) or sampled (1), found %d",
+                                (int)params->draft);
+    if (params->draft == SPECRT_DRAFT_TOP_K)
+        return temperature == 0 ? SPECRT_STATUS_OK
+                                : specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                                   "session: draft_temperature: expected 0, since "
+                                                   "top-k drafts are not sampled, found %g",
+                                                   (double)temperature);
+    if (params->sampling.temperature == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: sampled drafts: expected a temperature above 0, found a "
+                                "greedy target; use top-k drafts");
+    if (!(temperature >= 0 && temperature <= 100))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: draft_temperature: expected 0 to 100, found %g",
+                                (double)temperature);
+    if (tree->topk > 1)
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "session: sampled drafts: expected topk 1, a chain, found %d; trees "
+            "take top-k drafts",
+            (int)tree->topk);
+    tree->topk = 1;
+    if (tree->num_steps == 0) tree->num_steps = 6;
+    if (tree->num_draft_tokens == 0) tree->num_draft_tokens = tree->num_steps + 1;
+    return SPECRT_STATUS_OK;
+}
+
+static bool specrt__session_make_laws(specrt_session *s, const specrt_session_params *params) {
+    size_t n_steps = (size_t)specrt_tree_get_params(s->tree)->num_steps;
+    size_t n = n_steps * (size_t)specrt_policy_bound(s->policy);
+    if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
+    s->laws = (specrt_draft_law *)specrt__base_alloc(
+        &s->desc, n_steps * sizeof *s->laws + n * (sizeof(int32_t) + sizeof(float)));
+    if (!s->laws) return false;
+    s->law_ids = (int32_t *)(void *)(s->laws + n_steps);
+    s->law_probs = (float *)(void *)(s->law_ids + n);
+    s->draft_temperature =
+        params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
+    return true;
+}
+
 static specrt_status specrt__session_make(specrt_session *s, const specrt_session_params *params,
                                           specrt_error *err) {
     const specrt_policy *policy = s->policy;
@@ -5306,7 +5625,9 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     int32_t n_logits = policy->head->row_of ? policy->n_vocab : n_ids;
     if (params->n_logits) n_logits = params->n_logits;
     int32_t capacity = policy->bound - policy->fixed.n_rows;
-    SPECRT__TRY(specrt_tree_create(&params->tree, &s->desc, &s->tree, err));
+    specrt_tree_params tree;
+    SPECRT__TRY(specrt__session_shape(params, &tree, err));
+    SPECRT__TRY(specrt_tree_create(&tree, &s->desc, &s->tree, err));
     SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));
     s->topk = specrt_tree_get_params(s->tree)->topk;
     if (s->topk > policy->bound)
@@ -5317,7 +5638,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->pool = specrt__active_pool_create(policy->head, n_ids, capacity, &s->desc);
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_make_window(s, n_logits) || !specrt__session_make_routers(s) ||
-        !specrt__session_make_scratch(s))
+        !specrt__session_make_scratch(s) || !specrt__session_make_laws(s, params))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
     s->active.compute = &policy->head->compute;
@@ -5358,6 +5679,7 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
     specrt__active_pool_free(session->pool);
     specrt_tree_free(session->tree);
     specrt_verifier_free(session->verifier);
+    specrt__base_free(&desc, session->laws);
     specrt__base_free(&desc, session->logits);
     specrt__base_free(&desc, session);
 }
@@ -5409,7 +5731,7 @@ SPECRT_API void specrt_session_begin(specrt_session *s) {
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
         specrt__active_want(s->pool, s->policy->terminators[i], SPECRT__ACTIVE_PINNED);
     s->n_copied_before = s->pool->n_copied;
-    s->position = 0;
+    s->position = s->cycle = 0;
     memset(&s->stats, 0, sizeof s->stats);
     specrt__session_pack(s);
 }
@@ -5437,6 +5759,7 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
     if (s->window) specrt__window_start(s->window, token);
     specrt__session_pack(s);
     s->position++;
+    s->cycle++;
     specrt_tree_begin(s->tree, token);
     return SPECRT_STATUS_OK;
 }
@@ -5451,6 +5774,23 @@ SPECRT_API void specrt_session_feed(specrt_session *session, const float *hidden
     session->previous = hidden;
 }
 
+/* One token, sampled from the law that verification will be shown. */
+static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam) {
+    int32_t level = s->tree->level, n = 0;
+    size_t at = (size_t)level * (size_t)specrt_policy_bound(s->policy);
+    int32_t *ids = s->law_ids + at;
+    float *probs = s->law_probs + at, logprob = -INFINITY;
+    for (int32_t i = 0; i < s->active.n_segments; n += s->segments[i++].n_rows)
+        memcpy(ids + n, s->segments[i].ids, (size_t)s->segments[i].n_rows * sizeof *ids);
+    int32_t i = specrt_verifier_propose(s->verifier, s->logits, n, s->draft_temperature, s->cycle,
+                                        level, probs);
+    if (i >= 0) logprob = logf(probs[i]);
+    s->laws[level].n = n;
+    s->laws[level].ids = ids;
+    s->laws[level].probs = probs;
+    return specrt_tree_expand(s->tree, &ids[i < 0 ? 0 : i], &logprob, 1, 1, beam);
+}
+
 SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *hidden, int32_t n,
                                                specrt_beam *beam) {
     memset(beam, 0, sizeof *beam);
@@ -5459,6 +5799,7 @@ SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *h
     if (s->routed) specrt__session_route(s, hidden, n);
     int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
     SPECRT__TRY(specrt_active_logits(&s->active, hidden, n, s->logits));
+    if (s->laws) return specrt__session_sample(s, beam);
     SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
     return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam);
 }
@@ -5469,7 +5810,13 @@ SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *dra
 
 SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out) {
-    return specrt_verify_tree(s->verifier, draft, logits, s->position, out);
+    if (!s->laws) return specrt_verify_tree(s->verifier, draft, logits, s->position, out);
+    memset(out, 0, sizeof *out);
+    if (draft->n < 1 || draft->n > s->tree->level + 1) return SPECRT_STATUS_BAD_ARG;
+    for (int32_t i = 1; i < draft->n; i++)
+        if (draft->parents[i] != i - 1) return SPECRT_STATUS_BAD_ARG;
+    return specrt_verify_chain(s->verifier, draft->tokens + 1, s->laws, draft->n - 1, logits,
+                               s->cycle, out);
 }
 
 static bool specrt__session_cycle_ok(const specrt_session *s, const specrt_draft *draft,
@@ -5506,6 +5853,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
     if (s->window) specrt__window_observe(s->window, draft, verdict, rows);
     specrt__session_pack(s);
     s->position += verdict->n;
+    s->cycle++;
     specrt_tree_begin(s->tree, root);
     return SPECRT_STATUS_OK;
 }

@@ -175,7 +175,7 @@ static specrt_policy *make_policy(const char *text) {
 
 static specrt_session *make_session(const specrt_policy *policy, const setting *set,
                                     const specrt_desc *env) {
-    specrt_session_params params = {set->tree, set->sampling, V};
+    specrt_session_params params = {.tree = set->tree, .sampling = set->sampling, .n_logits = V};
     specrt_session *s;
     REQUIRE(specrt_session_create(policy, &params, env, &s, NULL) == SPECRT_STATUS_OK);
     return s;
@@ -333,82 +333,6 @@ static void test_union(void) {
     specrt_policy_close(policy);
 }
 
-/* --- the law of several tokens --- */
-
-/* Three tokens of a small target, over many seeds: their joint law is the product of the target's
- * conditionals. A stale context or a draw that is used twice must be seen. */
-enum { SMALL = 5, N_SEQUENCES = 12000 };
-typedef enum fault_kind { NONE, STALE_CONTEXT, DRAW_TWICE } fault_kind;
-
-static void small_target(int32_t before, int32_t last, float *logits) {
-    uint64_t state = (uint64_t)(before * SMALL + last + 3) * 0x9E3779B97F4A7C15u;
-    for (int i = 0; i < V; i++) logits[i] = -INFINITY;
-    for (int i = 0; i < SMALL; i++) logits[i] = 1.5f * fixture_normal(&state);
-}
-
-static void small_sequence(specrt_session *s, fault_kind fault, int32_t *stream) {
-    static float logits[SPECRT_TREE_MAX_NODES * V];
-    specrt_draft draft;
-    specrt_verdict verdict;
-    specrt_rows rows = {.logits = logits};
-    specrt_session_begin(s);
-    stream[0] = 1, stream[1] = 2;
-    REQUIRE(specrt_session_prefill(s, stream, 1, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(s, stream[1]) == SPECRT_STATUS_OK);
-    for (int32_t n = 2; n < 5; n += verdict.n) {
-        draft_tree(s, stream[n - 2], stream[n - 1], &draft);
-        for (int32_t i = 0; i < draft.n; i++) {
-            int32_t parent = i == 0 ? stream[n - 2] : draft.tokens[draft.parents[i]];
-            small_target(fault == STALE_CONTEXT && i > 0 ? stream[n - 2] : parent, draft.tokens[i],
-                         logits + i * V);
-        }
-        if (fault == DRAW_TWICE) s->position = 2;
-        REQUIRE(specrt_session_verify(s, &draft, logits, &verdict) == SPECRT_STATUS_OK);
-        memcpy(stream + n, verdict.tokens, (size_t)verdict.n * sizeof *stream);
-        REQUIRE(specrt_session_observe(s, &draft, &verdict, &rows) == SPECRT_STATUS_OK);
-    }
-}
-
-/* The chi-square statistic of the three tokens, in standard deviations from its mean. */
-static double small_deviation(specrt_tree_params tree, fault_kind fault) {
-    static int seen[SMALL][SMALL][SMALL];
-    double chi2 = 0, cells = SMALL * SMALL * SMALL - 1;
-    int32_t stream[5 + SPECRT_TREE_MAX_NODES];
-    memset(seen, 0, sizeof seen);
-    specrt_policy *policy = make_policy("window:6@min=0");
-    for (uint64_t i = 0; i < N_SEQUENCES; i++) {
-        setting set = {NULL, HONEST, tree, {1, 0, 0, 0, 42, i}};
-        specrt_session *s = make_session(policy, &set, NULL);
-        small_sequence(s, fault, stream);
-        seen[stream[2]][stream[3]][stream[4]]++;
-        specrt_session_close(s);
-    }
-    specrt_policy_close(policy);
-    for (int32_t cell = 0; cell < SMALL * SMALL * SMALL; cell++) {
-        int32_t t[5] = {1, 2, cell / SMALL / SMALL, cell / SMALL % SMALL, cell % SMALL};
-        double p = 1, total;
-        for (int n = 2; n < 5; n++) {
-            float logits[V];
-            small_target(t[n - 2], t[n - 1], logits);
-            total = 0;
-            for (int i = 0; i < SMALL; i++) total += exp((double)logits[i]);
-            p *= exp((double)logits[t[n]]) / total;
-        }
-        double expected = N_SEQUENCES * p, off = seen[t[2]][t[3]][t[4]] - expected;
-        chi2 += off * off / expected;
-    }
-    return (chi2 - cells) / sqrt(2 * cells);
-}
-
-static void test_joint_law(void) {
-    const specrt_tree_params chain = {3, 1, 4}, tree = {3, 3, 12};
-    open_all();
-    CHECK(small_deviation(chain, NONE) < 5);
-    CHECK(small_deviation(tree, NONE) < 5);
-    CHECK(small_deviation(tree, STALE_CONTEXT) > 20);
-    CHECK(small_deviation(chain, DRAW_TWICE) > 20);
-}
-
 /* --- memory and threads --- */
 
 static void test_no_allocation(void) {
@@ -495,8 +419,6 @@ static const test_case cases[] = {
     {"stats", "coverage, rows and accept length follow the policy", test_stats},
     {"again", "begin forgets everything", test_again},
     {"union", "a sum is one softmax over the union of its sources", test_union},
-    {"joint_law", "three tokens across cycles follow the target; two mutants do not",
-     test_joint_law},
     {"no_allocation", "nothing is allocated after creation", test_no_allocation},
     {"threads", "two sessions share a policy", test_threads},
     {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
