@@ -29,7 +29,7 @@ static size_t lay_arrays(engine_cache *c, float *block) {
     c->up = carve(block, &at, rows, ffn);
     c->rope = carve(block, &at, rows, (size_t)k->d_head);
     c->input = carve(block, &at, rows, (size_t)c->m->d_input);
-    c->scores = carve(block, &at, (size_t)c->n_score_rows, slots);
+    c->scores = carve(block, &at, (size_t)c->n_attend, engine_attend_floats(c->m, c->n_slots));
     return at;
 }
 
@@ -46,7 +46,7 @@ specrt_status engine_cache_create(const engine_model *m, int32_t n_context, engi
         c->m = m;
         c->n_context = n_context;
         c->n_slots = n_context + ENGINE_MAX_OPEN;
-        c->n_score_rows = 4 * parallel_pool_threads(m->pool);
+        c->n_attend = 2 * parallel_pool_threads(m->pool);
         size_t floats = lay_arrays(c, NULL);
         float *block = (float *)malloc(floats * sizeof *block);
         if (block) {

@@ -193,6 +193,7 @@ static specrt_status open_eagle(engine_drafter *d, const char *path, specrt_erro
     loader l = {d, path, "", err};
     d->body.pool = d->target->pool;
     d->body.compute_owner = d->target->compute_owner;
+    d->body.serial_owner = d->target->serial_owner;
     d->body.layers = (engine_layer *)calloc(1, sizeof *d->body.layers);
     if (d->body.layers) return load(&l);
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);

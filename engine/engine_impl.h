@@ -24,6 +24,7 @@ struct engine_model {
     struct weights *file; /* owned */
     parallel_pool *pool;
     specrt_head *compute_owner; /* whose specrt_compute every product uses */
+    specrt_head *serial_owner;  /* the same on the calling thread alone, inside tasks */
     bool rope_adjacent;         /* rotate (x0, x1) as GGUF's llama, else (x_i, x_{i + d/2}) */
     int32_t d_input;            /* width of a drafter's layer input; 0 for targets */
     engine_matrix embedding, head;
@@ -43,8 +44,8 @@ struct engine_cache {
     float *x, *normed, *q, *k, *v, *attended, *gate, *up;
     float *input;  /* [ENGINE_MAX_BATCH, m->d_input] of drafters */
     float *rope;   /* [ENGINE_MAX_BATCH, d_head] cos and sin interleaved */
-    float *scores; /* [n_score_rows, n_slots] one row per attention task */
-    int32_t n_score_rows;
+    float *scores; /* [n_attend, engine_attend_floats()] of attention's tasks */
+    int32_t n_attend;
     const int32_t *tap_layers;
     int32_t n_tap;
     float *tap;
@@ -66,6 +67,10 @@ void engine_embed(const engine_model *m, const int32_t *tokens, int32_t n, float
 /* RMSNorm of rows [n, width]; in place is fine. */
 void engine_norm(const float *x, const float *weight, int32_t n, int32_t width, float epsilon,
                  float *out);
+
+/* Scratch of one task of attention: queries of ENGINE_ATTEND_ROWS rows that share keys, their scores. */
+enum { ENGINE_ATTEND_ROWS = 4 };
+size_t engine_attend_floats(const engine_model *m, int32_t n_slots);
 
 /* Open a batch (engine_forward's n and parents): depths, paths, rotations. */
 specrt_status engine_begin(engine_cache *c, int32_t n, const int32_t *parents);

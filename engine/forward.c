@@ -7,17 +7,6 @@
 
 /* ---- arithmetic of one row ------------------------------------------------------------------- */
 
-/* Eight partial sums, so that compilers may use vectors without changing the order. */
-static float dot(const float *a, const float *b, int32_t n) {
-    float s[8] = {0};
-    int32_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int32_t j = 0; j < 8; j++) s[j] += a[i + j] * b[i + j];
-    float tail = 0;
-    for (; i < n; i++) tail += a[i] * b[i];
-    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7])) + tail;
-}
-
 /* RMSNorm (Zhang & Sennrich 2019): out = x / rms(x) * weight. In place is fine. */
 static void rms_norm(const float *x, const float *weight, int32_t n, float epsilon, float *out) {
     double sum = 0;
@@ -112,34 +101,97 @@ static void place_keys(engine_cache *c, const engine_layer *layer, int32_t index
     }
 }
 
-/* Where the key of position j lies: committed ones first, then ancestors along the path. */
-static int64_t slot_of(const engine_cache *c, const uint8_t *path, int32_t j) {
-    return j < c->length ? j : c->length + path[j - c->length];
+/* out += weights[j] * values[j], rows [n, d] in order: a column's sum never depends on how many columns
+ * go together, so wider registers change no bit. */
+typedef float vector __attribute__((vector_size(32), aligned(4), may_alias));
+enum { LANES = 8, TOGETHER = 4 };
+
+static inline __attribute__((always_inline)) void
+mix_rows(const float *values, const float *weights, int32_t n, int32_t d, float *out) {
+    int32_t at = 0;
+    for (; at + TOGETHER * LANES <= d; at += TOGETHER * LANES) {
+        vector sums[TOGETHER];
+        for (int32_t v = 0; v < TOGETHER; v++) sums[v] = *(const vector *)(out + at + v * LANES);
+        for (int32_t j = 0; j < n; j++) {
+            const float *row = values + (int64_t)j * d + at;
+            for (int32_t v = 0; v < TOGETHER; v++)
+                sums[v] += weights[j] * *(const vector *)(row + v * LANES);
+        }
+        for (int32_t v = 0; v < TOGETHER; v++) *(vector *)(out + at + v * LANES) = sums[v];
+    }
+    for (int32_t j = 0; j < n; j++)
+        for (int32_t i = at; i < d; i++) out[i] += weights[j] * values[(int64_t)j * d + i];
 }
 
-/* One query head over its keys in order of position: committed ones, then ancestors in the batch. */
-static void attend(const engine_cache *c, int32_t layer, int32_t row, int32_t head, float *scores) {
-    const engine_config *k = &c->m->config;
-    int32_t d = k->d_head, kv = head / (k->n_heads / k->n_kv_heads);
-    const uint8_t *path = c->path[node_of(c, row)];
-    int32_t n_keys = c->length + c->depth[node_of(c, row)] + 1;
-    const float *q = c->q + ((int64_t)row * k->n_heads + head) * d;
-    const float *keys = cache_row(c, c->keys, layer, kv, 0);
-    const float *values = cache_row(c, c->values, layer, kv, 0);
-    float *out = c->attended + ((int64_t)row * k->n_heads + head) * d;
-    float scale = 1.0f / sqrtf((float)d), best = -INFINITY;
-    for (int32_t j = 0; j < n_keys; j++) {
-        scores[j] = scale * dot(q, keys + slot_of(c, path, j) * d, d);
-        if (scores[j] > best) best = scores[j];
+static void mix_any(const float *values, const float *weights, int32_t n, int32_t d, float *out) {
+    mix_rows(values, weights, n, d, out);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) static void mix_avx2(const float *values, const float *weights,
+                                                     int32_t n, int32_t d, float *out) {
+    mix_rows(values, weights, n, d, out);
+}
+#endif
+
+static void mix(const float *values, const float *weights, int32_t n, int32_t d, float *out) {
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2")) {
+        mix_avx2(values, weights, n, d, out);
+        return;
     }
-    float sum = 0;
-    for (int32_t j = 0; j < n_keys; j++) sum += scores[j] = expf(scores[j] - best);
+#endif
+    mix_any(values, weights, n, d, out);
+}
+
+/* Softmax of one query's scores over the keys it sees, in order of position: the committed ones, then
+ * its path; and the values they weigh.
+ *   scores : [length + n_open] by slot, scratch */
+static void mix_values(const engine_cache *c, const float *values, int32_t node, float *scores,
+                       float *out) {
+    int32_t d = c->m->config.d_head, n_path = c->depth[node] + 1;
+    const uint8_t *path = c->path[node];
+    float *open = scores + c->length;
+    float scale = 1.0f / sqrtf((float)d), best = -INFINITY, sum = 0;
+    for (int32_t j = 0; j < c->length; j++) best = scores[j] > best ? scores[j] : best;
+    for (int32_t i = 0; i < n_path; i++) best = open[path[i]] > best ? open[path[i]] : best;
+    for (int32_t j = 0; j < c->length; j++) sum += scores[j] = expf(scale * (scores[j] - best));
+    for (int32_t i = 0; i < n_path; i++)
+        sum += open[path[i]] = expf(scale * (open[path[i]] - best));
     memset(out, 0, sizeof(float) * (size_t)d);
-    for (int32_t j = 0; j < n_keys; j++) {
-        const float *value = values + slot_of(c, path, j) * d;
-        float weight = scores[j] / sum;
-        for (int32_t i = 0; i < d; i++) out[i] += weight * value[i];
-    }
+    mix(values, scores, c->length, d, out);
+    for (int32_t i = 0; i < n_path; i++)
+        mix(values + ((int64_t)c->length + path[i]) * d, &open[path[i]], 1, d, out);
+    for (int32_t i = 0; i < d; i++) out[i] /= sum;
+}
+
+/* The queries that share a key head, of a few rows: one product with all keys, then each by itself.
+ *   scratch : engine_attend_floats() of them */
+static void attend(const engine_cache *c, int32_t layer, int32_t kv, int32_t first,
+                   float *scratch) {
+    const engine_config *k = &c->m->config;
+    int32_t d = k->d_head, group = k->n_heads / k->n_kv_heads, n_keys = c->length + c->n_open;
+    int32_t left = c->n_batch - first, n = left < ENGINE_ATTEND_ROWS ? left : ENGINE_ATTEND_ROWS;
+    int64_t stride = (int64_t)k->n_heads * d, at = first * stride + (int64_t)kv * group * d;
+    float *queries = scratch, *scores = scratch + (int64_t)ENGINE_ATTEND_ROWS * group * d;
+    specrt_segment keys = {.rows = cache_row(c, c->keys, layer, kv, 0),
+                           .row_stride = (size_t)d * sizeof(float),
+                           .dtype = SPECRT_DTYPE_F32,
+                           .n_rows = n_keys};
+    specrt_active all = {specrt_head_compute(c->m->serial_owner), &keys, 1, n_keys, d};
+    for (int32_t i = 0; i < n; i++)
+        memcpy(queries + (int64_t)i * group * d, c->q + at + i * stride,
+               sizeof(float) * (size_t)group * (size_t)d);
+    specrt_active_logits(&all, queries, n * group, scores);
+    const float *values = cache_row(c, c->values, layer, kv, 0);
+    for (int32_t i = 0; i < n * group; i++)
+        mix_values(c, values, node_of(c, first + i / group), scores + (int64_t)i * n_keys,
+                   c->attended + at + i / group * stride + (int64_t)(i % group) * d);
+}
+
+size_t engine_attend_floats(const engine_model *m, int32_t n_slots) {
+    size_t group = (size_t)(m->config.n_heads / m->config.n_kv_heads);
+    return ENGINE_ATTEND_ROWS * group * ((size_t)m->config.d_head + (size_t)n_slots);
 }
 
 typedef struct attention {
@@ -147,13 +199,15 @@ typedef struct attention {
     int32_t layer;
 } attention;
 
-/* Task t of n_score_rows takes every n_score_rows-th (row, head), with scores of its own. */
+/* Task t takes every n_attend-th block of rows and key head, with scratch of its own. */
 static void attend_task(void *arg, int64_t task) {
     const attention *a = (const attention *)arg;
-    int32_t n_heads = a->c->m->config.n_heads, n = a->c->n_batch * n_heads;
-    float *scores = a->c->scores + task * a->c->n_slots;
-    for (int32_t i = (int32_t)task; i < n; i += a->c->n_score_rows)
-        attend(a->c, a->layer, i / n_heads, i % n_heads, scores);
+    engine_cache *c = a->c;
+    int32_t n_kv = c->m->config.n_kv_heads;
+    int32_t n_blocks = (c->n_batch + ENGINE_ATTEND_ROWS - 1) / ENGINE_ATTEND_ROWS;
+    float *scratch = c->scores + (size_t)task * engine_attend_floats(c->m, c->n_slots);
+    for (int32_t i = (int32_t)task; i < n_blocks * n_kv; i += c->n_attend)
+        attend(c, a->layer, i % n_kv, i / n_kv * ENGINE_ATTEND_ROWS, scratch);
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -182,7 +236,7 @@ static void attention_block(engine_cache *c, int32_t index, const float *input) 
     engine_product(m, &layer->v, input, c->n_batch, c->v);
     place_keys(c, layer, index);
     attention a = {c, index};
-    parallel_pool_for(m->pool, c->n_score_rows, attend_task, &a);
+    parallel_pool_for(m->pool, c->n_attend, attend_task, &a);
     engine_product(m, &layer->o, c->attended, c->n_batch, c->normed);
     add_rows(c, c->normed);
 }

@@ -171,6 +171,7 @@ static specrt_status load(loader *l, int threads) {
     specrt_head_desc head;
     specrt_desc desc = {.user = m->pool, .parallel_for = parallel_pool_for};
     engine_head(m, &head);
+    TRY(specrt_head_bind(NULL, &head, NULL, &m->serial_owner, l->err));
     return specrt_head_bind(NULL, &head, &desc, &m->compute_owner, l->err);
 }
 
@@ -196,6 +197,7 @@ specrt_status engine_open(const char *path, int threads, engine_model **out, spe
 void engine_close(engine_model *m) {
     if (!m) return;
     specrt_head_close(m->compute_owner);
+    specrt_head_close(m->serial_owner);
     parallel_pool_free(m->pool);
     weights_close(m->file);
     free(m->file);

@@ -1,0 +1,270 @@
+/* bench_engine.c : the CPU engine on a real pair: prefill and passes over a batch as a share of one
+ * core's peak, and where the time of a decoding cycle goes.
+ *   bench_engine [TARGET.gguf DRAFT]   without them, weights/pair128k in $SPECRT_DATA */
+#include "decode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "../tests/fixture.h"
+#include "cli.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+enum { N_PROMPT = 512, N_TOKENS = 96, REPEATS = 7 };
+
+static void fail(const char *what) {
+    fprintf(stderr, "bench_engine: %s\n", what);
+    exit(1);
+}
+
+static void keep_least(double *best, double start) {
+    double seconds = cli_seconds() - start;
+    if (seconds < *best) *best = seconds;
+}
+
+/* ---- the machine ----------------------------------------------------------------------------- */
+
+enum { CHAINS = 16, STEPS = 1 << 20 };
+
+/* Multiply-adds of independent registers. @return f32 operations. */
+#ifdef __x86_64__
+__attribute__((target("avx512f"))) static double run_fma_avx512(float *out) {
+    __m512 sums[CHAINS], x = _mm512_set1_ps(0.999f);
+    for (int i = 0; i < CHAINS; i++) sums[i] = _mm512_set1_ps((float)i);
+    for (int n = 0; n < STEPS; n++)
+        for (int i = 0; i < CHAINS; i++) sums[i] = _mm512_fmadd_ps(sums[i], x, x);
+    for (int i = 1; i < CHAINS; i++) sums[0] = _mm512_add_ps(sums[0], sums[i]);
+    *out = _mm512_cvtss_f32(sums[0]);
+    return 2.0 * 16 * CHAINS * STEPS;
+}
+
+__attribute__((target("avx2,fma"))) static double run_fma_avx2(float *out) {
+    __m256 sums[12], x = _mm256_set1_ps(0.999f);
+    for (int i = 0; i < 12; i++) sums[i] = _mm256_set1_ps((float)i);
+    for (int n = 0; n < STEPS; n++)
+        for (int i = 0; i < 12; i++) sums[i] = _mm256_fmadd_ps(sums[i], x, x);
+    for (int i = 1; i < 12; i++) sums[0] = _mm256_add_ps(sums[0], sums[i]);
+    *out = _mm256_cvtss_f32(sums[0]);
+    return 2.0 * 8 * 12 * STEPS;
+}
+
+static double run_fma(float *out) {
+    return __builtin_cpu_supports("avx512f") ? run_fma_avx512(out) : run_fma_avx2(out);
+}
+#else
+static double run_fma(float *out) {
+    float sums[64];
+    for (int i = 0; i < 64; i++) sums[i] = (float)i;
+    for (int n = 0; n < STEPS; n++)
+        for (int i = 0; i < 64; i++) sums[i] = __builtin_fmaf(sums[i], 0.999f, 0.999f);
+    *out = sums[0];
+    for (int i = 1; i < 64; i++) *out += sums[i];
+    return 2.0 * 64 * STEPS;
+}
+#endif
+
+/* GFLOP/s of one core. */
+static double measure_peak(void) {
+    volatile float sink;
+    float out;
+    double best = 1e9, flops = 0;
+    for (int i = 0; i < 2 * REPEATS; i++) {
+        double start = cli_seconds();
+        flops = run_fma(&out);
+        keep_least(&best, start);
+        sink = out;
+    }
+    (void)sink;
+    return flops / best * 1e-9;
+}
+
+/* GB/s of one core over n bytes, four streams at once. */
+typedef uint64_t vector __attribute__((vector_size(64), aligned(8)));
+__attribute__((target_clones("avx512f", "avx2", "default"))) static uint64_t
+read_all(const uint64_t *words, size_t n) {
+    size_t quarter = n / 32;
+    vector sum[4] = {{0}};
+    for (size_t i = 0; i < quarter; i++)
+        for (size_t s = 0; s < 4; s++) {
+            const vector *p = (const vector *)(const void *)words + s * quarter + i;
+            __builtin_prefetch(p + 16);
+            sum[s] += *p;
+        }
+    sum[0] += sum[1] + sum[2] + sum[3];
+    return sum[0][0] ^ sum[0][7];
+}
+
+static double measure_bandwidth(size_t bytes) {
+    uint64_t *words = (uint64_t *)calloc(bytes / 8, 8);
+    volatile uint64_t sink = 0;
+    double best = 1e9;
+    if (!words) fail("out of memory");
+    for (size_t i = 0; i < bytes / 8; i++) words[i] = i;
+    for (int i = 0; i < REPEATS; i++) {
+        double start = cli_seconds();
+        sink = sink + read_all(words, bytes / 8);
+        keep_least(&best, start);
+    }
+    free(words);
+    return (double)bytes / best * 1e-9;
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+/* Multiply-adds of a token's products with the layers, head apart. */
+static double layer_products(const engine_config *k) {
+    double d = k->d_model, q = (double)k->n_heads * k->d_head,
+           kv = (double)k->n_kv_heads * k->d_head;
+    return k->n_layers * (d * (2 * q + 2 * kv) + 3.0 * d * k->d_ffn);
+}
+
+static double attention_products(const engine_config *k, double n_keys) {
+    return 2.0 * k->n_layers * k->n_heads * k->d_head * n_keys;
+}
+
+static void fill_prompt(const engine_model *m, int32_t *tokens) {
+    uint64_t state = 3;
+    uint32_t n = (uint32_t)engine_get_config(m)->n_vocab;
+    for (int i = 0; i < N_PROMPT; i++) tokens[i] = (int32_t)((fixture_random(&state) >> 32) % n);
+}
+
+static void bench_prefill(const char *path, int threads, double peak) {
+    engine_model *m;
+    engine_cache *c;
+    specrt_error err;
+    int32_t tokens[N_PROMPT];
+    double best = 1e9;
+    if (engine_open(path, threads, &m, &err) || engine_cache_create(m, 0, &c, &err)) fail(err.msg);
+    const engine_config *k = engine_get_config(m);
+    int32_t n = k->n_context < N_PROMPT ? k->n_context : N_PROMPT;
+    fill_prompt(m, tokens);
+    for (int i = 0; i < REPEATS; i++) {
+        engine_cache_truncate(c, 0);
+        double start = cli_seconds();
+        if (engine_prefill(c, tokens, n, NULL, NULL, NULL, NULL)) fail("prefill");
+        keep_least(&best, start);
+    }
+    double flops = 2 * n * (layer_products(k) + attention_products(k, 0.5 * n));
+    printf("prefill %d tokens, %d threads: %.0f tokens/s, %.1f GFLOP/s, %.0f%% of %d cores' peak\n",
+           (int)n, threads, n / best, flops / best * 1e-9,
+           100 * flops / best * 1e-9 / (peak * threads), threads);
+    engine_cache_close(c);
+    engine_close(m);
+}
+
+/* Passes of the target with logits, against reading its weights once. */
+static void bench_passes(const engine_model *m, double bytes, double peak, double bandwidth) {
+    static const int32_t batches[] = {1, 8, 60};
+    engine_cache *c;
+    specrt_error err;
+    int32_t tokens[N_PROMPT];
+    const engine_config *k = engine_get_config(m);
+    float *logits = (float *)malloc(60 * (size_t)k->n_vocab * sizeof *logits);
+    if (!logits || engine_cache_create(m, 0, &c, &err)) fail("no memory");
+    fill_prompt(m, tokens);
+    if (engine_prefill(c, tokens, 128, NULL, NULL, NULL, NULL)) fail("prefill");
+    for (int b = 0; b < 3; b++) {
+        double best = 1e9, flops;
+        for (int i = 0; i < REPEATS; i++) {
+            engine_cache_truncate(c, 128);
+            double start = cli_seconds();
+            if (engine_forward(c, tokens, batches[b], NULL, NULL, logits)) fail("forward");
+            keep_least(&best, start);
+        }
+        flops = 2 * batches[b] * (layer_products(k) + (double)k->n_vocab * k->d_model);
+        printf(
+            "pass of %2d tokens, 1 thread: %6.2f ms, %.1f GFLOP/s (%.0f%% of peak); reading %.0f "
+            "MB of weights at %.1f GB/s takes %.2f ms\n",
+            (int)batches[b], 1e3 * best, flops / best * 1e-9, 100 * flops / best * 1e-9 / peak,
+            bytes * 1e-6, bandwidth, 1e3 * bytes * 1e-9 / bandwidth);
+    }
+    free(logits);
+    engine_cache_close(c);
+}
+
+/* ---- a cycle --------------------------------------------------------------------------------- */
+
+static void print_cycle(const char *name, const decoder *d, int64_t n_tokens, double seconds) {
+    const decode_times *t = decoder_times(d);
+    double n = (double)(n_tokens - 1);
+    specrt_session_stats stats = {0};
+    if (decoder_session(d)) {
+        specrt_session_get_stats(decoder_session(d), &stats);
+        n = (double)stats.n_cycles;
+    }
+    printf(
+        "%-28s %5.2f ms/token; a cycle of %.2f tokens: draft %.2f, head %.2f, target %.2f, verify "
+        "%.2f, update %.2f ms\n",
+        name, 1e3 * seconds / (double)(n_tokens - 1), (double)(n_tokens - 1) / n,
+        1e3 * t->draft / n, 1e3 * t->head / n, 1e3 * t->target / n, 1e3 * t->verify / n,
+        1e3 * t->update / n);
+}
+
+static void bench_cycle(const engine_model *m, const engine_drafter *drafter, const char *text,
+                        const char *name, specrt_tree_params tree) {
+    specrt_session_params params = {.tree = tree};
+    specrt_policy_desc desc = {.text = text};
+    specrt_policy *policy = NULL;
+    specrt_head *head = NULL;
+    specrt_head_desc rows;
+    specrt_error err;
+    decoder *d;
+    const int32_t *out;
+    int32_t tokens[N_PROMPT], k;
+    if (text) {
+        engine_drafter_head(drafter, &rows);
+        if (specrt_head_bind(NULL, &rows, NULL, &head, &err) ||
+            specrt_policy_create(NULL, head, &desc, &policy, &err))
+            fail(err.msg);
+    }
+    if (decoder_create(m, text ? drafter : NULL, policy, &params, 0, &d, &err)) fail(err.msg);
+    fill_prompt(m, tokens);
+    for (int i = 0; i < 2; i++) { /* the first run warms the caches */
+        int64_t n = 0;
+        if (decoder_begin(d, tokens, 64, &err)) fail(err.msg);
+        double start = cli_seconds();
+        for (k = 1; n < N_TOKENS && k > 0; n += k)
+            if (decoder_next(d, &out, &k)) fail("decode");
+        if (i > 0) print_cycle(name, d, n, cli_seconds() - start);
+    }
+    decoder_free(d);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
+}
+
+static const char *data_path(const char *relative) {
+    static char paths[2][1024];
+    static int turn;
+    const char *root = getenv("SPECRT_DATA");
+    char *path = paths[turn++ % 2];
+    snprintf(path, sizeof paths[0], "%s/%s", root && *root ? root : "../shared/data", relative);
+    return path;
+}
+
+int main(int argc, char **argv) {
+    const char *target = argc > 2 ? argv[1] : data_path("weights/pair128k/target.gguf");
+    const char *draft = argc > 2 ? argv[2] : data_path("weights/pair128k/draft.safetensors");
+    specrt_tree_params chain = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4};
+    engine_model *m;
+    engine_drafter *drafter;
+    specrt_error err;
+    struct stat info;
+    if (stat(target, &info) != 0) return printf("skipped: no %s\n", target), 0;
+    if (engine_open(target, 1, &m, &err) || engine_drafter_open(draft, m, &drafter, &err))
+        fail(err.msg);
+    double peak = measure_peak(), bandwidth = measure_bandwidth(256u << 20);
+    printf("one core: %.0f GFLOP/s f32 multiply-add, %.1f GB/s read\n", peak, bandwidth);
+    for (int threads = 1; threads <= 2; threads++) bench_prefill(target, threads, peak);
+    bench_passes(m, (double)info.st_size, peak, bandwidth);
+    bench_cycle(m, NULL, NULL, "plain", chain);
+    bench_cycle(m, drafter, "full", "full, chain of 3", chain);
+    bench_cycle(m, drafter, "microspec", "microspec, chain of 3", chain);
+    bench_cycle(m, drafter, "microspec", "microspec, tree 6/10/60", (specrt_tree_params){0});
+    engine_drafter_close(drafter);
+    engine_close(m);
+    return 0;
+}
