@@ -35,16 +35,19 @@ def special_tokens():
             for i in range(N_SPECIAL)]
 
 
+def documents_of(folder, domain):
+    """[(digest, document)] of one domain, in an order that depends on the text alone."""
+    lines = [line for path in sorted(glob.glob(os.path.join(folder, domain, "*.jsonl")))
+             for line in open(path, "rb")]
+    found = [(hashlib.sha256(line).digest(), line) for line in lines]
+    return [(digest, json.loads(line)) for digest, line in sorted(found)]
+
+
 def documents(folder):
-    """{domain: [(digest, text)]}, in an order that depends on the text alone."""
-    found = {}
-    for path in sorted(glob.glob(os.path.join(folder, "*", "*.jsonl"))):
-        domain = os.path.basename(os.path.dirname(path))
-        for line in open(path, "rb"):
-            row = json.loads(line)
-            text = row.get("text") or chat(row["messages"])
-            found.setdefault(domain, []).append((hashlib.sha256(line).digest(), text))
-    return {domain: sorted(texts) for domain, texts in found.items()}
+    """{domain: [(digest, text)]}"""
+    return {domain: [(digest, row.get("text") or chat(row["messages"]))
+                     for digest, row in documents_of(folder, domain)]
+            for domain in sorted(os.listdir(folder)) if os.path.isdir(os.path.join(folder, domain))}
 
 
 def chat(messages):

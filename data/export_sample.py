@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Writes data/sample/ from the weights of train_sample.py: target.gguf, draft.safetensors with its
+config.json, draft-small.gguf.
+
+usage: data/export_sample.py [--work DIR] [-o DIR]
+
+Embedding and matrices in Q8_0, norms in F32; the EAGLE head in F16. Needs PyPI's gguf and
+safetensors. The same weights give the same bytes."""
+import argparse
+import json
+import os
+
+import gguf
+import numpy as np
+import torch
+from gguf import GGMLQuantizationType as Type
+from safetensors.numpy import save_file
+
+import sample_model as model
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CONTEXT = 2048
+LAYER = "layers.0."
+EAGLE_NAMES = {"fc": "fc.weight", "fc_bias": "fc.bias",
+               "attn_q": LAYER + "self_attn.q_proj.weight",
+               "attn_k": LAYER + "self_attn.k_proj.weight",
+               "attn_v": LAYER + "self_attn.v_proj.weight",
+               "attn_output": LAYER + "self_attn.o_proj.weight",
+               "ffn_gate": LAYER + "mlp.gate_proj.weight",
+               "ffn_up": LAYER + "mlp.up_proj.weight",
+               "ffn_down": LAYER + "mlp.down_proj.weight",
+               "ffn_norm": LAYER + "post_attention_layernorm.weight"}
+
+
+def add_tokenizer(out):
+    """data/tokenizer.json by GGUF's keys; splitting is Llama-3's."""
+    made = json.load(open(os.path.join(HERE, "tokenizer.json")))
+    ids = dict(made["model"]["vocab"])
+    special = {t["content"]: t["id"] for t in made["added_tokens"]}
+    ids.update(special)
+    names = sorted(ids, key=ids.get)
+    merges = made["model"]["merges"]
+    out.add_tokenizer_model("gpt2")
+    out.add_tokenizer_pre("llama-bpe")
+    out.add_token_list(names)
+    out.add_token_types([gguf.TokenType.CONTROL if n in special else gguf.TokenType.NORMAL
+                         for n in names])
+    out.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
+    out.add_bos_token_id(special["<|begin_of_text|>"])
+    out.add_eos_token_id(special["<|eot_id|>"])
+    out.add_eot_token_id(special["<|eot_id|>"])
+
+
+def add_shape(out, s):
+    out.add_context_length(CONTEXT)
+    out.add_block_count(s["n_layers"])
+    out.add_embedding_length(s["d"])
+    out.add_feed_forward_length(s["n_ffn"])
+    out.add_head_count(s["n_heads"])
+    out.add_head_count_kv(s["n_kv"])
+    out.add_rope_dimension_count(s["n_rot"])
+    out.add_rope_freq_base(model.ROPE_BASE)
+    out.add_layer_norm_rms_eps(model.EPS)
+    out.add_vocab_size(s["n_vocab"])
+
+
+def write_gguf(work, stage, path, name):
+    state = torch.load(os.path.join(work, stage + ".pt"))
+    out = gguf.GGUFWriter(path, "llama")
+    out.add_name(name)
+    out.add_license("mit")
+    add_shape(out, state["shape"])
+    add_tokenizer(out)
+    weights = {"token_embd": state["embedding"], **state["weights"]}
+    for key, tensor in weights.items():
+        values = tensor.numpy()
+        kind = Type.Q8_0 if values.ndim == 2 else Type.F32
+        out.add_tensor(key + ".weight", gguf.quants.quantize(values, kind), raw_dtype=kind)
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+
+
+def write_draft(work, folder):
+    state = torch.load(os.path.join(work, "draft.pt"))
+    save_file({EAGLE_NAMES[k]: v.numpy().astype(np.float16) for k, v in state["weights"].items()},
+              os.path.join(folder, "draft.safetensors"))
+    s = torch.load(os.path.join(work, "target.pt"))["shape"]
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "bias": True,
+              "hidden_act": "silu", "hidden_size": s["d"], "intermediate_size": s["n_ffn"],
+              "num_attention_heads": s["n_heads"],
+              "num_key_value_heads": s["n_kv"], "num_hidden_layers": 1, "rms_norm_eps": model.EPS,
+              "rope_theta": model.ROPE_BASE, "tie_word_embeddings": True, "torch_dtype": "float16",
+              "vocab_size": s["n_vocab"]}
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(config, f, indent=1)
+        f.write("\n")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--work", default=os.path.join(HERE, "..", "build", "sample"))
+    p.add_argument("-o", dest="folder", default=os.path.join(HERE, "sample"))
+    args = p.parse_args()
+    os.makedirs(args.folder, exist_ok=True)
+    for stage, file in (("target", "target.gguf"), ("small", "draft-small.gguf")):
+        if os.path.exists(os.path.join(args.work, stage + ".pt")):
+            write_gguf(args.work, stage, os.path.join(args.folder, file), f"specrt sample {stage}")
+    if os.path.exists(os.path.join(args.work, "draft.pt")):
+        write_draft(args.work, args.folder)
+    for file in sorted(os.listdir(args.folder)):
+        print(f"{os.path.getsize(os.path.join(args.folder, file)) / 1e6:7.2f} MB  {file}")
+
+
+if __name__ == "__main__":
+    main()
