@@ -104,10 +104,10 @@ tsan: ## tests under ThreadSanitizer
 # Fuzzers: clang's libFuzzer, one per reader of untrusted bytes, seeded from tests/fuzz/corpus.
 FUZZ_FLAGS := -g -O1 -std=c99 -D_GNU_SOURCE -fsanitize=address,undefined -fno-sanitize-recover=all \
     -Iinclude -Itools/common -Iengine $(shell pkg-config --cflags $(PKGS))
-$(BUILD)/fuzz/obj/%.o: %.c $(wildcard tools/common/*.h) include/specrt.h
+$(BUILD)/fuzz/obj/%.o: %.c $(wildcard tools/common/*.h engine/*.h) include/specrt.h
 	@mkdir -p $(@D)
 	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
-$(BUILD)/fuzz/libcommon.a: $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(wildcard tools/common/*.c))
+$(BUILD)/fuzz/libcommon.a: $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(wildcard tools/common/*.c engine/*.c))
 	@rm -f $@
 	ar rcs $@ $^
 $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/fuzz/libcommon.a

@@ -86,7 +86,11 @@ static specrt_status read_config(const loader *l) {
     k->rope_base = json_real(config, "rope_theta", target->rope_base);
     json_object_put(config);
     if (k->d_model != target->d_model)
-        return bad(l, "config.json: hidden_size", "is not the target's");
+        return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: hidden_size: expected the target's %d, found %d", path,
+                                (int)target->d_model, (int)k->d_model);
+    if (!(k->rms_epsilon > 0 && k->rope_base > 0))
+        return bad(l, "config.json", "expected positive rms_norm_eps and rope_theta");
     if (k->n_heads < 1 || k->n_kv_heads < 1 || k->n_heads % k->n_kv_heads || k->d_head < 2 ||
         k->d_head % 2 || k->d_ffn < 1)
         return bad(l, "config.json", "attention heads or widths do not fit each other");
@@ -116,7 +120,12 @@ static specrt_status load_layer(loader *l) {
 /* d2t holds offsets: target id = i + d2t[i]. */
 static specrt_status load_d2t(const loader *l, int64_t n) {
     const st_tensor *t = st_find(l->d->file.file.s, "d2t");
-    if (!t) return n == l->d->target->config.n_vocab ? SPECRT_STATUS_OK : bad(l, "d2t", "missing");
+    if (!t && n == l->d->target->config.n_vocab) return SPECRT_STATUS_OK;
+    if (!t)
+        return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: d2t: missing; expected one for the %lld rows of "
+                                "lm_head.weight, which are fewer than the target's %d",
+                                l->path, (long long)n, (int)l->d->target->config.n_vocab);
     if (strcmp(t->dtype, "I64") != 0 || t->n_dims != 1 || t->shape[0] != n)
         return bad(l, "d2t", "expected I64, one offset a row of lm_head.weight");
     l->d->d2t = (int32_t *)malloc((size_t)n * sizeof(int32_t));
@@ -139,9 +148,16 @@ static specrt_status load_eagle3(loader *l) {
     const st_tensor *head = st_find(d->file.file.s, "lm_head.weight");
     if (!head || head->n_dims != 2 || head->shape[0] < 1 ||
         head->shape[0] > d->target->config.n_vocab)
-        return bad(l, "lm_head.weight", "missing, or larger than the target's vocabulary");
+        return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: lm_head.weight: expected a matrix of 1 to %d rows, the "
+                                "target's vocabulary, found %lld",
+                                l->path, (int)d->target->config.n_vocab,
+                                head && head->n_dims == 2 ? (long long)head->shape[0] : 0);
     if (d->target->config.n_layers < 5)
-        return bad(l, "target", "EAGLE-3 reads layers 2, L / 2 and L - 3; expected at least 5");
+        return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: reads the target's layers 2, L / 2 and L - 3 (EAGLE-3); "
+                                "expected at least 5 layers, found %d",
+                                l->path, (int)d->target->config.n_layers);
     TRY(get_matrix(l, "fc.weight", width, 3 * width, &d->fc));
     TRY(get_vector(l, layer_name(l, "input_layernorm.weight", name), width, &d->embedding_norm));
     TRY(get_vector(l, layer_name(l, "hidden_norm.weight", name), width, &d->feature_norm));

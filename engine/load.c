@@ -42,11 +42,40 @@ static specrt_status need_int(const loader *l, const char *key, int64_t min, int
     return bad(l, full, detail);
 }
 
-static float get_real(const loader *l, const char *key, double fallback) {
+/* A positive number; `fallback` where the key is absent. */
+static specrt_status get_real(const loader *l, const char *key, double fallback, float *out) {
     char full[96];
     double value;
     snprintf(full, sizeof full, "%s.%s", l->arch, key);
-    return (float)(gguf_get_real(l->file->file.g, full, &value) ? value : fallback);
+    if (!gguf_get_real(l->file->file.g, full, &value)) value = fallback;
+    *out = (float)value;
+    if (*out > 0 && isfinite(*out)) return SPECRT_STATUS_OK;
+    return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: %s: expected a positive number, found %g", l->path, full, value);
+}
+
+/* Variants of the architecture that would run and answer wrongly. */
+static specrt_status refuse_variants(const loader *l) {
+    const engine_config *k = &l->m->config;
+    char key[96];
+    gguf_string scaling = {"none", 4};
+    int32_t n = k->d_head;
+    snprintf(key, sizeof key, "%s.rope.scaling.type", l->arch);
+    gguf_get_string(l->file->file.g, key, &scaling);
+    if (scaling.n != 4 || memcmp(scaling.s, "none", 4) != 0)
+        return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: %s: '%.*s' is not supported; expected none, or Llama-3's, "
+                                "which is a tensor",
+                                l->path, key, scaling.n < 40 ? (int)scaling.n : 40, scaling.s);
+    if (get_int(l, "rope.dimension_count", 0, INT32_MAX, &n) && n != k->d_head)
+        return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: %s.rope.dimension_count: expected the %d of a head, found %d",
+                                l->path, l->arch, (int)k->d_head, (int)n);
+    if (get_int(l, "expert_count", 1, INT32_MAX, &n))
+        return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: %s.expert_count: expected a dense model, found %d experts",
+                                l->path, l->arch, (int)n);
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status read_arch(loader *l) {
@@ -80,12 +109,12 @@ static specrt_status read_config(loader *l) {
     get_int(l, "attention.head_count_kv", 1, k->n_heads, &k->n_kv_heads);
     k->d_head = k->d_model / k->n_heads;
     get_int(l, "attention.key_length", 1, 1 << 12, &k->d_head);
-    k->rms_epsilon = get_real(l, "attention.layer_norm_rms_epsilon", 1e-5);
-    k->rope_base = get_real(l, "rope.freq_base", 10000);
+    TRY(get_real(l, "attention.layer_norm_rms_epsilon", 1e-5, &k->rms_epsilon));
+    TRY(get_real(l, "rope.freq_base", 10000, &k->rope_base));
     if (k->d_head < 2 || k->d_head % 2) return bad(l, "attention.key_length", "is not even");
     if (k->n_heads % k->n_kv_heads)
         return bad(l, "attention.head_count_kv", "does not divide attention.head_count");
-    return SPECRT_STATUS_OK;
+    return refuse_variants(l);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -162,6 +191,8 @@ static specrt_status load(loader *l, int threads) {
     TRY(read_config(l));
     TRY(load_ends(l));
     TRY(weights_vector(l->file, "rope_freqs.weight", m->config.d_head / 2, true, &factors, l->err));
+    for (int32_t i = 0; factors && i < m->config.d_head / 2; i++)
+        if (!(factors[i] > 0)) return bad(l, "rope_freqs.weight", "expected positive factors");
     m->rope_frequency = engine_rope_frequencies(&m->config, factors);
     m->pool = parallel_pool_create(threads);
     m->layers = (engine_layer *)calloc((size_t)m->config.n_layers, sizeof *m->layers);

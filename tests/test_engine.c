@@ -48,6 +48,9 @@ typedef struct tiny_model {
     tiny k;
     tensor tensors[MAX_TENSORS];
     int n_tensors;
+    const char *odd_key; /* one more key, a text or a number */
+    const char *odd_text;
+    float odd_number;
 } tiny_model;
 
 static uint64_t random_state;
@@ -127,6 +130,15 @@ static void put_int(bytes *b, const char *arch, const char *key, int value) {
     put_u32(b, (uint32_t)value);
 }
 
+static void put_odd(bytes *b, const tiny_model *m) {
+    put_text(b, m->odd_key);
+    put_u32(b, m->odd_text ? 8 : 6); /* GGUF string, f32 */
+    if (m->odd_text)
+        put_text(b, m->odd_text);
+    else
+        put(b, &m->odd_number, 4);
+}
+
 /* The model as a GGUF file; returns its path, to unlink. `skip` leaves a tensor out. */
 static const char *write_tiny(const tiny_model *m, const char *skip) {
     static char path[64];
@@ -136,7 +148,8 @@ static const char *write_tiny(const tiny_model *m, const char *skip) {
     for (int i = 0; i < m->n_tensors; i++) n += !skip || strcmp(m->tensors[i].name, skip) != 0;
     put(&b, "GGUF\3\0\0\0", 8);
     put_u64(&b, (uint64_t)n);
-    put_u64(&b, 8);
+    put_u64(&b, m->odd_key ? 9 : 8);
+    if (m->odd_key) put_odd(&b, m);
     put_text(&b, "general.architecture");
     put_u32(&b, 8); /* GGUF string */
     put_text(&b, k->arch);
@@ -461,6 +474,14 @@ static void test_bad_models(void) {
     check_refused(&m, NULL, SPECRT_STATUS_BAD_INPUT,
                   "blk.0.ffn_gate.weight: expected [47, 32], found [48, 32]");
     m.k = k;
+    m.odd_key = "llama.rope.freq_base";
+    m.odd_number = -1;
+    check_refused(&m, NULL, SPECRT_STATUS_BAD_INPUT,
+                  "llama.rope.freq_base: expected a positive number, found -1");
+    m.odd_key = "llama.rope.scaling.type";
+    m.odd_text = "yarn";
+    check_refused(&m, NULL, SPECRT_STATUS_UNSUPPORTED, "'yarn' is not supported");
+    m.odd_key = NULL;
     m.k.arch = "mamba";
     check_refused(&m, NULL, SPECRT_STATUS_UNSUPPORTED, "mamba");
     free_tiny(&m);
