@@ -54,8 +54,8 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api | base os bundle rows simd head active ranks window cograph successor policy tree
- * verify trace session host */
+/* Contents: api | base os bundle rows simd head active ranks window cograph successor arc
+ * retrieve policy tree verify trace session host */
 
 // >>api (uses:)
 // Everything public. All multi-byte on-disk values are little-endian; so must the host be.
@@ -451,7 +451,7 @@ SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const f
  * are never among them. What sources learn from the target with.
  *   logits : f32 [n]; k: 0 to SPECRT_LOGITS_MAX_K; ids : i32 [k], best first
  * @return how many there are: k, or fewer. Never allocates. */
-#define SPECRT_LOGITS_MAX_K 8
+#define SPECRT_LOGITS_MAX_K 16
 SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k, int32_t *ids);
 
 /* --- static source: FR-Spec, VocabTrim --- */
@@ -483,13 +483,17 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *       only=both|ctx|ext      ablations: the prompt alone, or all but the prompt
  *       emitted=on|off         whether emitted tokens enter too, last
  *       min=N                  filled up to N rows, by frequency: 256, at most W
+ *   retrieve:B  EvoSpec: B tokens brought in when the target emitted one that could not be drafted, with
+ *               what it thought likely there and what often follows those; B is 256
+ *       graph=on|off           whether successors come along, from the bundle's graph
+ *       keep=off|on            whether they outlive specrt_session_begin, as within a conversation
  *   successor:K the K tokens, not members otherwise, that likeliest follow those being extended; chosen
  *               anew at every level of the tree from the bundle's graph; K is 1024
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
  * are published settings: frspec and vocabtrim (a static list that takes the share of the vocabulary
- * that 32,768 is of Llama-3's), microspec (window:3072) and microspec-paper (Eq. 3 and 4 to the
- * letter). */
+ * that 32,768 is of Llama-3's), microspec (window:3072), microspec-paper (Eq. 3 and 4 to the
+ * letter) and evospec (the share that 32,000 is of Qwen3's rows, and retrieve:256). */
 
 #define SPECRT_MAX_TERMINATORS 64
 
@@ -3059,8 +3063,10 @@ enum {
     SPECRT__ACTIVE_PINNED = 4,  /* terminators */
     SPECRT__ACTIVE_FILL = 8,    /* makes up a least number of rows */
     SPECRT__ACTIVE_WINDOW = 16,
+    SPECRT__ACTIVE_RETRIEVE = 32,
     SPECRT__ACTIVE_CHANGED = 128, /* listed in `changed` */
-    SPECRT__ACTIVE_PACKED = SPECRT__ACTIVE_PINNED | SPECRT__ACTIVE_FILL | SPECRT__ACTIVE_WINDOW
+    SPECRT__ACTIVE_PACKED = SPECRT__ACTIVE_PINNED | SPECRT__ACTIVE_FILL | SPECRT__ACTIVE_WINDOW |
+                            SPECRT__ACTIVE_RETRIEVE
 };
 
 /* Wishes may change any number of times; sync() then moves as few rows as the difference needs. */
@@ -3457,12 +3463,13 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list) 
 
 enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM, SPECRT__WINDOW_FIFO };
 enum { SPECRT__WINDOW_ROWS_ALL, SPECRT__WINDOW_ROWS_LAST, SPECRT__WINDOW_ROWS_TREE };
+enum { SPECRT__WINDOW_MAX_K = 8 };
 enum { SPECRT__WINDOW_BOTH, SPECRT__WINDOW_CTX, SPECRT__WINDOW_EXT };
 
 typedef struct specrt__window_params {
     int32_t size; /* stream: elements; else distinct tokens */
     int32_t mode, rows, only;
-    int32_t kpre, kver; /* at most SPECRT_LOGITS_MAX_K */
+    int32_t kpre, kver; /* at most SPECRT__WINDOW_MAX_K */
     int32_t emitted;    /* whether emitted tokens are pushed */
     int32_t min;        /* rows to fill up to, of all sources together */
 } specrt__window_params;
@@ -3779,11 +3786,12 @@ typedef struct specrt__successor_shared {
 typedef struct specrt__successor {
     specrt_desc desc;
     const specrt__successor_shared *shared;
-    float *scores;  /* [n_ids] of tokens found, else 0 */
-    uint64_t *keys; /* [max_found] */
-    int32_t *ids;   /* [size] */
-    uint8_t *rows;  /* [size] decoded; NULL where the head is computed as stored */
-    float *bias;    /* [size] of decoded rows, or NULL */
+    float *scores;   /* [n_ids] of tokens found, else 0 */
+    uint64_t *keys;  /* [max_found] */
+    int32_t *ids;    /* [size] */
+    int32_t *places; /* [size] their rows in the head */
+    uint8_t *rows;   /* [size] decoded; NULL where the head is computed as stored */
+    float *bias;     /* [size] of decoded rows, or NULL */
     size_t row_stride;
 } specrt__successor;
 
@@ -3798,7 +3806,7 @@ static specrt_status specrt__successor_share(const specrt_bundle *bundle, const 
                                 "policy: successor: needs a bundle with section 'cograph'; "
                                 "cograph-build builds it");
     SPECRT__TRY(specrt_bundle_cograph(bundle, &graph, err));
-    if (graph.header->n_vocab > head->desc.n_rows)
+    if (!head->row_of && graph.header->n_vocab > head->n_ids)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "policy: successor: the graph has %d tokens, the head %lld rows; "
                                 "use the bundle made for this model",
@@ -3825,11 +3833,11 @@ static void *specrt__successor_open(void *opaque, int32_t topk, const specrt_des
     const specrt__successor_shared *shared = (const specrt__successor_shared *)opaque;
     const specrt_head *head = shared->head;
     bool decodes = specrt__head_packed_dtype(head) != head->desc.dtype;
-    size_t n_ids = (size_t)head->desc.n_rows, size = (size_t)shared->size;
+    size_t n_ids = (size_t)head->n_ids, size = (size_t)shared->size;
     size_t n_found = (size_t)topk * (size_t)shared->graph.header->max_degree;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
     if (n_found > n_ids) n_found = n_ids;
-    size_t words = 2 * n_found + n_ids + size + (decodes && head->desc.bias ? size : 0);
+    size_t words = 2 * n_found + n_ids + 2 * size + (decodes && head->desc.bias ? size : 0);
     size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__successor) + 4 * words, 64);
     uint64_t bytes = 0;
     if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
@@ -3842,7 +3850,8 @@ static void *specrt__successor_open(void *opaque, int32_t topk, const specrt_des
     s->keys = (uint64_t *)(void *)(s + 1);
     s->scores = (float *)(void *)(s->keys + n_found);
     s->ids = (int32_t *)(void *)(s->scores + n_ids);
-    if (decodes && head->desc.bias) s->bias = (float *)(void *)(s->ids + size);
+    s->places = s->ids + size;
+    if (decodes && head->desc.bias) s->bias = (float *)(void *)(s->places + size);
     if (decodes) s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s + at_rows, 64);
     s->row_stride = stride;
     return s;
@@ -3950,7 +3959,9 @@ static void specrt__successor_route(void *state, const specrt__active_level *lev
     segment.rows = s->rows ? s->rows : head->desc.rows;
     segment.row_stride = s->rows ? s->row_stride : head->desc.row_stride;
     segment.bias = s->rows ? s->bias : head->desc.bias;
-    segment.places = s->rows ? NULL : s->ids;
+    segment.places = s->rows ? NULL : s->places;
+    for (int32_t i = 0; i < segment.n_rows; i++)
+        s->places[i] = specrt__head_row_of(head, s->ids[i]);
     if (s->rows) {
         specrt__active_packing packing = {head,    s->ids, segment.n_rows, s->rows, s->row_stride,
                                           s->bias, NULL};
@@ -3963,12 +3974,353 @@ static const specrt__active_class specrt__successor_class = {
     specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
     specrt__successor_close, specrt__successor_route};
 
-// >>policy (uses: base bundle head active ranks window successor)
+// >>arc (uses: base)
+// Owns adaptive replacement caches over token ids (Megiddo and Modha, FAST 2003): T1 and T2 are resident,
+// B1 and B2 remember what left them, p says how much T1 deserves. Two rules of replacement: the paper's,
+// and EvoSpec's. Every step takes constant time but for eviction among young tokens.
+// Refuses nothing: ids are in [0, n_ids).
+
+enum { SPECRT__ARC_NONE, SPECRT__ARC_T1, SPECRT__ARC_T2, SPECRT__ARC_B1, SPECRT__ARC_B2 };
+
+typedef struct specrt__arc {
+    int32_t n_ids, capacity;
+    double p;
+    int32_t sizes[5]; /* by list */
+    int32_t *older,
+        *newer;      /* [n_ids + 5] rings; entry n_ids + list stands between newest and oldest */
+    int32_t *births; /* [n_ids] when a resident came in */
+    uint8_t *lists;  /* [n_ids] */
+} specrt__arc;
+
+static size_t specrt__arc_bytes(int32_t n_ids) {
+    return (3 * (size_t)n_ids + 10) * sizeof(int32_t) + (size_t)n_ids;
+}
+
+static void specrt__arc_reset(specrt__arc *a, double p) {
+    a->p = p;
+    memset(a->sizes, 0, sizeof a->sizes);
+    memset(a->lists, SPECRT__ARC_NONE, (size_t)a->n_ids);
+    for (int32_t end = a->n_ids; end < a->n_ids + 5; end++) a->older[end] = a->newer[end] = end;
+}
+
+/* In memory of specrt__arc_bytes(), borrowed, aligned to 4. */
+static void specrt__arc_init(specrt__arc *a, int32_t n_ids, int32_t capacity, void *memory) {
+    size_t n = (size_t)n_ids;
+    a->n_ids = n_ids;
+    a->capacity = capacity;
+    a->older = (int32_t *)memory;
+    a->newer = a->older + n + 5;
+    a->births = a->newer + n + 5;
+    a->lists = (uint8_t *)(void *)(a->births + n);
+    specrt__arc_reset(a, 0);
+}
+
+static bool specrt__arc_resident(const specrt__arc *a, int32_t id) {
+    return a->lists[id] == SPECRT__ARC_T1 || a->lists[id] == SPECRT__ARC_T2;
+}
+
+static int32_t specrt__arc_oldest(const specrt__arc *a, int list) {
+    return a->newer[a->n_ids + list];
+}
+
+/* From where it is to the newest end of a list; NONE: out of all. */
+static void specrt__arc_move(specrt__arc *a, int32_t id, int list) {
+    int32_t end = a->n_ids + list;
+    if (a->lists[id] != SPECRT__ARC_NONE) {
+        a->newer[a->older[id]] = a->newer[id];
+        a->older[a->newer[id]] = a->older[id];
+        a->sizes[a->lists[id]]--;
+    }
+    a->lists[id] = (uint8_t)list;
+    if (list == SPECRT__ARC_NONE) return;
+    a->sizes[list]++;
+    a->older[id] = a->older[end];
+    a->newer[id] = end;
+    a->newer[a->older[end]] = id;
+    a->older[end] = id;
+}
+
+/* How far a hit among the ghosts of `own` moves p. */
+static double specrt__arc_step(const specrt__arc *a, int own, int other) {
+    double ratio = (double)a->sizes[other] / a->sizes[own];
+    return ratio > 1 ? ratio : 1;
+}
+
+static void specrt__arc_adapt(specrt__arc *a, int list) {
+    if (list == SPECRT__ARC_B1) a->p += specrt__arc_step(a, SPECRT__ARC_B1, SPECRT__ARC_B2);
+    if (list == SPECRT__ARC_B2) a->p -= specrt__arc_step(a, SPECRT__ARC_B2, SPECRT__ARC_B1);
+    if (a->p > a->capacity) a->p = a->capacity;
+    if (a->p < 0) a->p = 0;
+}
+
+/* REPLACE of the paper. @return the token that leaves; -1: none is resident. */
+static int32_t specrt__arc_replace(specrt__arc *a, int hit) {
+    int32_t n = a->sizes[SPECRT__ARC_T1];
+    bool first = n > 0 && (n > a->p || (hit == SPECRT__ARC_B2 && n == a->p));
+    int from = first || a->sizes[SPECRT__ARC_T2] == 0 ? SPECRT__ARC_T1 : SPECRT__ARC_T2;
+    if (a->sizes[from] == 0) return -1;
+    int32_t victim = specrt__arc_oldest(a, from);
+    specrt__arc_move(a, victim, from == SPECRT__ARC_T1 ? SPECRT__ARC_B1 : SPECRT__ARC_B2);
+    return victim;
+}
+
+/* A miss of the paper's case IV makes room. @return as replace. */
+static int32_t specrt__arc_make_room(specrt__arc *a) {
+    const int32_t *n = a->sizes;
+    int32_t first = n[SPECRT__ARC_T1] + n[SPECRT__ARC_B1];
+    int32_t all = first + n[SPECRT__ARC_T2] + n[SPECRT__ARC_B2];
+    if (first == a->capacity && n[SPECRT__ARC_T1] == a->capacity) {
+        int32_t victim = specrt__arc_oldest(a, SPECRT__ARC_T1);
+        specrt__arc_move(a, victim, SPECRT__ARC_NONE);
+        return victim;
+    }
+    if (first < a->capacity && all < a->capacity) return -1;
+    if (first == a->capacity)
+        specrt__arc_move(a, specrt__arc_oldest(a, SPECRT__ARC_B1), SPECRT__ARC_NONE);
+    else if (all == 2 * a->capacity)
+        specrt__arc_move(a, specrt__arc_oldest(a, SPECRT__ARC_B2), SPECRT__ARC_NONE);
+    return specrt__arc_replace(a, SPECRT__ARC_NONE);
+}
+
+/* The paper's request. @return the token that leaves the cache for it, or -1. */
+static inline int32_t specrt__arc_request(specrt__arc *a, int32_t id) {
+    int list = a->lists[id];
+    int32_t victim = -1;
+    if (list == SPECRT__ARC_NONE) {
+        victim = specrt__arc_make_room(a);
+    } else if (list == SPECRT__ARC_B1 || list == SPECRT__ARC_B2) {
+        specrt__arc_adapt(a, list);
+        victim = specrt__arc_replace(a, list);
+    }
+    specrt__arc_move(a, id, list == SPECRT__ARC_NONE ? SPECRT__ARC_T1 : SPECRT__ARC_T2);
+    return victim;
+}
+
+/* --- EvoSpec's variant (its appendix A.3) --- */
+
+enum { SPECRT__ARC_RESIDENCY = 8 };
+
+/* The oldest of a list that has been resident for long enough, or -1. */
+static int32_t specrt__arc_eligible(const specrt__arc *a, int list, int32_t now) {
+    int32_t id = specrt__arc_oldest(a, list);
+    while (id < a->n_ids && now - a->births[id] < SPECRT__ARC_RESIDENCY) id = a->newer[id];
+    return id < a->n_ids ? id : -1;
+}
+
+/* @return the token that leaves, or -1 when all are too young. Ghosts are bounded each for itself. */
+static int32_t specrt__arc_evict(specrt__arc *a, int32_t now) {
+    int from = a->sizes[SPECRT__ARC_T1] > a->p ? SPECRT__ARC_T1 : SPECRT__ARC_T2;
+    int32_t victim = specrt__arc_eligible(a, from, now);
+    if (victim < 0) {
+        from = from == SPECRT__ARC_T1 ? SPECRT__ARC_T2 : SPECRT__ARC_T1;
+        victim = specrt__arc_eligible(a, from, now);
+    }
+    if (victim < 0) return -1;
+    int ghosts = from == SPECRT__ARC_T1 ? SPECRT__ARC_B1 : SPECRT__ARC_B2;
+    specrt__arc_move(a, victim, ghosts);
+    if (a->sizes[ghosts] > a->capacity)
+        specrt__arc_move(a, specrt__arc_oldest(a, ghosts), SPECRT__ARC_NONE);
+    return victim;
+}
+
+/* A resident is used. */
+static void specrt__arc_touch(specrt__arc *a, int32_t id) {
+    if (specrt__arc_resident(a, id)) specrt__arc_move(a, id, SPECRT__ARC_T2);
+}
+
+/* Lets in a token that is not resident.
+ *   adapts : whether a ghost moves p
+ *   victim : the token that leaves for it, or -1
+ * @return false when there is no room. */
+static bool specrt__arc_insert(specrt__arc *a, int32_t id, int32_t now, bool adapts,
+                               int32_t *victim) {
+    /* Asked first: making room may drop it from the ghosts. */
+    bool ghost = a->lists[id] != SPECRT__ARC_NONE;
+    *victim = -1;
+    if (adapts) specrt__arc_adapt(a, a->lists[id]);
+    if (a->sizes[SPECRT__ARC_T1] + a->sizes[SPECRT__ARC_T2] == a->capacity) {
+        *victim = specrt__arc_evict(a, now);
+        if (*victim < 0) return false;
+    }
+    specrt__arc_move(a, id, ghost ? SPECRT__ARC_T2 : SPECRT__ARC_T1);
+    a->births[id] = now;
+    return true;
+}
+
+// >>retrieve (uses: base bundle active cograph arc)
+// Owns EvoSpec's retrieval (section "EvoSpec" of docs/METHODS.md): when the target emits a token that
+// could not have been drafted, that token, what the target thought likely there and what often follows
+// those come into a small adaptive cache. Refuses nothing: tokens that may not be proposed are passed over.
+
+enum {
+    SPECRT__RETRIEVE_TOP = 10,       /* of the target, at the correction */
+    SPECRT__RETRIEVE_SUCCESSORS = 8, /* of each of them */
+    SPECRT__RETRIEVE_INSERTIONS = 32,
+    SPECRT__RETRIEVE_WARM_UP = 50 /* events before p moves */
+};
+
+enum { SPECRT__RETRIEVE_GRAPH, SPECRT__RETRIEVE_KEEP, SPECRT__RETRIEVE_OPTIONS };
+static const specrt__active_option specrt__retrieve_options[SPECRT__RETRIEVE_OPTIONS] = {
+    {"graph", {"off", "on", NULL, NULL}, 0, 1, 1},
+    {"keep", {"off", "on", NULL, NULL}, 0, 1, 0},
+};
+
+typedef struct specrt__retrieve_params {
+    int32_t size;         /* 0: no such source */
+    bool keep;            /* what was retrieved outlives specrt_session_begin() */
+    specrt_cograph graph; /* header NULL: none */
+} specrt__retrieve_params;
+
+typedef struct specrt__retrieve {
+    specrt_desc desc;
+    specrt__retrieve_params params;
+    specrt__active_pool *pool;
+    int32_t n_logits;
+    int32_t now;       /* cycles */
+    int32_t n_events;  /* corrections that could not have been drafted */
+    int32_t n_blocked; /* candidates that found no room */
+    int32_t *offered;  /* [n_ids] the last event that a token was a candidate of */
+    specrt__arc arc;
+} specrt__retrieve;
+
+/* What a policy's sessions share of it. @return OK, BUNDLE_*. */
+static specrt_status specrt__retrieve_resolve(const specrt_bundle *bundle, int32_t size,
+                                              const int32_t *options, specrt__retrieve_params *out,
+                                              specrt_error *err) {
+    memset(out, 0, sizeof *out);
+    out->size = size;
+    out->keep = options[SPECRT__RETRIEVE_KEEP] != 0;
+    if (!options[SPECRT__RETRIEVE_GRAPH]) return SPECRT_STATUS_OK;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "policy: retrieve: needs a bundle with section 'cograph', or "
+                                "@graph=off; cograph-build builds it");
+    return specrt_bundle_cograph(bundle, &out->graph, err);
+}
+
+static specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
+                                                 const specrt__retrieve_params *params,
+                                                 int32_t n_logits, const specrt_desc *desc) {
+    size_t n_ids = (size_t)pool->n_ids;
+    size_t bytes =
+        sizeof(specrt__retrieve) + n_ids * sizeof(int32_t) + specrt__arc_bytes(pool->n_ids);
+    specrt__retrieve *r = (specrt__retrieve *)specrt__base_alloc(desc, bytes);
+    if (!r) return NULL;
+    memset(r, 0, bytes);
+    r->desc = *desc;
+    r->params = *params;
+    r->pool = pool;
+    r->n_logits = n_logits;
+    r->offered = (int32_t *)(void *)(r + 1);
+    specrt__arc_init(&r->arc, pool->n_ids, params->size, r->offered + n_ids);
+    specrt__arc_reset(&r->arc, params->size / 2.0);
+    return r;
+}
+
+static void specrt__retrieve_free(specrt__retrieve *r) {
+    if (!r) return;
+    specrt_desc desc = r->desc;
+    specrt__base_free(&desc, r);
+}
+
+/* A new sequence; the pool was reset too. */
+static void specrt__retrieve_begin(specrt__retrieve *r) {
+    if (!r->params.keep) {
+        specrt__arc_reset(&r->arc, r->params.size / 2.0);
+        memset(r->offered, 0, (size_t)r->pool->n_ids * sizeof *r->offered);
+        r->now = r->n_events = r->n_blocked = 0;
+        return;
+    }
+    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
+        for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
+             id = r->arc.newer[id])
+            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+}
+
+/* A candidate of an event, once: residents count as used, members of the fixed list are passed over. */
+static void specrt__retrieve_offer(specrt__retrieve *r, int32_t id, int32_t *n_inserted) {
+    int32_t victim;
+    if (!specrt__active_valid(r->pool, id) || r->pool->wants[id] & SPECRT__ACTIVE_FIXED) return;
+    if (r->offered[id] == r->n_events) return;
+    r->offered[id] = r->n_events;
+    if (specrt__arc_resident(&r->arc, id)) {
+        specrt__arc_touch(&r->arc, id);
+        return;
+    }
+    if (*n_inserted == SPECRT__RETRIEVE_INSERTIONS) return;
+    if (!specrt__arc_insert(&r->arc, id, r->now, r->n_events > SPECRT__RETRIEVE_WARM_UP, &victim)) {
+        r->n_blocked++;
+        return;
+    }
+    if (victim >= 0) specrt__active_drop(r->pool, victim, SPECRT__ACTIVE_RETRIEVE);
+    specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+    ++*n_inserted;
+}
+
+/* The target's best tokens at a node. @return how many are known. */
+static int32_t specrt__retrieve_best(const specrt__retrieve *r, const specrt_rows *rows,
+                                     int32_t node, int32_t *out) {
+    if (!rows) return 0;
+    if (rows->logits)
+        return specrt_logits_topk(rows->logits + (int64_t)node * r->n_logits, r->n_logits,
+                                  SPECRT__RETRIEVE_TOP, out);
+    int32_t n = rows->ids && rows->k > 0 ? rows->k : 0;
+    if (n > SPECRT__RETRIEVE_TOP) n = SPECRT__RETRIEVE_TOP;
+    for (int32_t j = 0; j < n; j++) out[j] = rows->ids[(int64_t)node * rows->k + j];
+    return n;
+}
+
+/* Token first, then the seeds by rank, then their successors, the likeliest of each seed first. */
+static void specrt__retrieve_event(specrt__retrieve *r, int32_t token, const int32_t *seeds,
+                                   int32_t n_seeds) {
+    const int32_t *ids;
+    const float *counts;
+    int32_t n_inserted = 0;
+    const specrt_cograph *graph = &r->params.graph;
+    r->n_events++;
+    specrt__retrieve_offer(r, token, &n_inserted);
+    for (int32_t i = 0; i < n_seeds; i++) specrt__retrieve_offer(r, seeds[i], &n_inserted);
+    if (!graph->header) return;
+    for (int32_t k = 0; k < SPECRT__RETRIEVE_SUCCESSORS; k++)
+        for (int32_t i = 0; i < n_seeds; i++) {
+            bool listed = specrt_cograph_successors(graph, seeds[i], &ids, &counts) > 0 &&
+                          (uint32_t)k < graph->n_rule[seeds[i]];
+            if (listed) specrt__retrieve_offer(r, ids[k], &n_inserted);
+        }
+}
+
+/* Before any other source learns from the cycle, since what could have been drafted is asked here. Only
+ * the last token can be an event: the others were drafted. */
+static void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
+                                     const specrt_rows *rows) {
+    int32_t seeds[SPECRT__RETRIEVE_TOP + 1];
+    int32_t last = verdict->n - 1, token = verdict->tokens[last];
+    bool event = specrt__active_valid(r->pool, token) && !specrt__active_member(r->pool, token);
+    r->now++;
+    for (int32_t i = 0; i < verdict->n; i++)
+        if (verdict->tokens[i] < r->pool->n_ids) specrt__arc_touch(&r->arc, verdict->tokens[i]);
+    if (!event) return;
+    int32_t n_seeds = specrt__retrieve_best(r, rows, verdict->nodes[last], seeds);
+    bool among = false;
+    for (int32_t i = 0; i < n_seeds; i++) among = among || seeds[i] == token;
+    if (!among) seeds[n_seeds++] = token;
+    specrt__retrieve_event(r, token, seeds, n_seeds);
+}
+
+// >>policy (uses: base bundle head active ranks window successor retrieve)
 // Owns the text of a policy, and what all sessions of one share: the fixed segment, the terminators,
 // the frequency list, the bound. Refuses texts that are no policy and sources the bundle lacks.
 
-enum { SPECRT__POLICY_FULL, SPECRT__POLICY_STATIC, SPECRT__POLICY_WINDOW, SPECRT__POLICY_OWN };
-enum { SPECRT__POLICY_PUBLISHED = -1, SPECRT__POLICY_MAX_TEXT = 256 };
+enum {
+    SPECRT__POLICY_FULL,
+    SPECRT__POLICY_STATIC,
+    SPECRT__POLICY_WINDOW,
+    SPECRT__POLICY_RETRIEVE,
+    SPECRT__POLICY_OWN
+};
+/* Sizes that stand for the share of the vocabulary that was published. */
+enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
+enum { SPECRT__POLICY_MAX_TEXT = 256 };
 
 enum {
     SPECRT__POLICY_MODE,
@@ -3982,8 +4334,8 @@ enum {
 };
 static const specrt__active_option specrt__policy_window_options[SPECRT__POLICY_WINDOW_OPTIONS] = {
     {"mode", {"unique_lru", "stream", "unique_fifo", NULL}, 0, 2, 0},
-    {"kpre", {NULL, NULL, NULL, NULL}, 0, SPECRT_LOGITS_MAX_K, 3},
-    {"kver", {NULL, NULL, NULL, NULL}, 0, SPECRT_LOGITS_MAX_K, 3},
+    {"kpre", {NULL, NULL, NULL, NULL}, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"kver", {NULL, NULL, NULL, NULL}, 0, SPECRT__WINDOW_MAX_K, 3},
     {"rows", {"all", "last", "tree", NULL}, 0, 2, 0},
     {"only", {"both", "ctx", "ext", NULL}, 0, 2, 0},
     {"emitted", {"off", "on", NULL, NULL}, 0, 1, 1},
@@ -4004,6 +4356,7 @@ static const specrt__policy_kind specrt__policy_kinds[] = {
     {"full", false, 0, NULL, 0, NULL},
     {"static", true, 0, NULL, 0, NULL},
     {"window", true, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL},
+    {"retrieve", true, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL},
     {"successor", true, 1024, NULL, 0, &specrt__successor_class},
 };
 enum { SPECRT__POLICY_KINDS = sizeof specrt__policy_kinds / sizeof specrt__policy_kinds[0] };
@@ -4012,14 +4365,15 @@ typedef struct specrt__policy_preset {
     const char *name;
     int kind;
     int32_t size;
-    const char *options;
+    const char *rest; /* its options, and further sources */
 } specrt__policy_preset;
 
 static const specrt__policy_preset specrt__policy_presets[] = {
-    {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_PUBLISHED, ""},
-    {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_PUBLISHED, ""},
+    {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
+    {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
     {"microspec", SPECRT__POLICY_WINDOW, 3072, ""},
     {"microspec-paper", SPECRT__POLICY_WINDOW, 3072, "@mode=stream@rows=last@emitted=off"},
+    {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
 };
 enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
 
@@ -4149,17 +4503,23 @@ static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__poli
     return SPECRT_STATUS_OK;
 }
 
+static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
+                                                 specrt__policy_spec *spec);
+
 static specrt_status specrt__policy_parse_preset(specrt__policy_parser *p,
                                                  const specrt__policy_preset *preset,
                                                  specrt__policy_spec *spec) {
     specrt__policy_source *source;
-    specrt__policy_parser options = {preset->options, preset->options, p->err};
+    specrt__policy_parser rest = {preset->rest, preset->rest, p->err};
     SPECRT__TRY(specrt__policy_begin(p, spec, preset->kind, preset->size, &source));
     p->at += specrt__policy_word(p->at);
     if (*p->at && *p->at != '+')
         return specrt__policy_fail(p, "'+' or the end, since a preset takes no size or options");
-    return specrt__policy_parse_options(&options, &specrt__policy_kinds[preset->kind],
-                                        source->options);
+    SPECRT__TRY(
+        specrt__policy_parse_options(&rest, &specrt__policy_kinds[preset->kind], source->options));
+    if (*rest.at != '+') return SPECRT_STATUS_OK;
+    rest.at++;
+    return specrt__policy_parse_source(&rest, spec);
 }
 
 static specrt_status specrt__policy_no_source(const specrt__policy_parser *p) {
@@ -4251,6 +4611,7 @@ struct specrt_policy {
     specrt_segment fixed; /* n_rows = 0: none */
     bool has_window;
     specrt__window_params window;
+    specrt__retrieve_params retrieve;
     int32_t n_routers, routed_bound; /* routed sources, and the most rows they add at a level */
     struct {
         const specrt__active_class *klass;
@@ -4320,9 +4681,10 @@ static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *er
     return SPECRT_STATUS_OK;
 }
 
-/* 32,768 of Llama-3's 128,256 tokens, for any vocabulary. */
-static int32_t specrt__policy_published_size(const specrt_ranks_header *h) {
-    int64_t size = (int64_t)h->n_vocab * 32768 / 128256;
+/* 32,768 of Llama-3's 128,256 tokens, 32,000 of Qwen3's 151,936 rows, for any vocabulary. */
+static int32_t specrt__policy_published_size(const specrt_ranks_header *h, int32_t which) {
+    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)h->n_vocab * 32768 / 128256
+                                                  : (int64_t)h->n_vocab * 32000 / 151936;
     if (size < h->n_forced) size = h->n_forced;
     return (int32_t)(size > h->n_valid ? h->n_valid : size < 1 ? 1 : size);
 }
@@ -4335,8 +4697,7 @@ static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_b
                                 "policy: static: needs a bundle with section 'ranks'; "
                                 "vocabtrim-calibrate builds it");
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
-    if (source->size == SPECRT__POLICY_PUBLISHED)
-        source->size = specrt__policy_published_size(ranks.header);
+    if (source->size < 0) source->size = specrt__policy_published_size(ranks.header, source->size);
     SPECRT__TRY(specrt__ranks_size(bundle, &ranks, source->size, &source->size, err));
     SPECRT__TRY(specrt_static_create(bundle, p->head, source->size, &p->list, err));
     p->fixed = p->list->segment;
@@ -4411,11 +4772,15 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
             specrt__policy_make_static(p, bundle, &spec.sources[SPECRT__POLICY_STATIC], err));
     if (spec.sources[SPECRT__POLICY_WINDOW].present)
         specrt__policy_make_window(p, &spec.sources[SPECRT__POLICY_WINDOW]);
+    const specrt__policy_source *retrieve = &spec.sources[SPECRT__POLICY_RETRIEVE];
+    if (retrieve->present)
+        SPECRT__TRY(
+            specrt__retrieve_resolve(bundle, retrieve->size, retrieve->options, &p->retrieve, err));
     SPECRT__TRY(specrt__policy_make_routers(p, bundle, &spec, err));
     if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
     SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
-    int64_t bound = (int64_t)p->fixed.n_rows + p->window.size + p->n_terminators;
+    int64_t bound = (int64_t)p->fixed.n_rows + p->window.size + p->retrieve.size + p->n_terminators;
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(&spec, p->text);
@@ -5481,7 +5846,7 @@ SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_
     return specrt__trace_damaged(r, wrong, err);
 }
 
-// >>session (uses: base head active window policy tree verify)
+// >>session (uses: base head active window retrieve policy tree verify)
 // Owns all mutable state of one sequence: membership, packed rows, window, tree, verifier, counts.
 // Refuses tokens outside the vocabulary. The shortlist of a cycle is fixed before its first draft
 // token is chosen, and changes in start and observe only; what routed sources add to a level is fixed
@@ -5491,7 +5856,8 @@ struct specrt_session {
     specrt_desc desc;
     const specrt_policy *policy;
     specrt__active_pool *pool;
-    specrt__window *window; /* NULL: the policy has none */
+    specrt__window *window;     /* NULL: the policy has none */
+    specrt__retrieve *retrieve; /* likewise */
     specrt_tree *tree;
     specrt_verifier *verifier;
     specrt_active active;
@@ -5538,6 +5904,12 @@ static bool specrt__session_make_window(specrt_session *s, int32_t n_logits) {
     s->window->frequent = s->policy->frequent;
     s->window->n_frequent = s->policy->n_frequent;
     return true;
+}
+
+static bool specrt__session_make_retrieve(specrt_session *s, int32_t n_logits) {
+    if (s->policy->retrieve.size == 0) return true;
+    s->retrieve = specrt__retrieve_create(s->pool, &s->policy->retrieve, n_logits, &s->desc);
+    return s->retrieve != NULL;
 }
 
 static bool specrt__session_make_routers(specrt_session *s) {
@@ -5637,7 +6009,8 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 (int)policy->bound, policy->text, (int)s->topk);
     s->pool = specrt__active_pool_create(policy->head, n_ids, capacity, &s->desc);
     if (s->pool) specrt__session_mark(s->pool, policy);
-    if (!s->pool || !specrt__session_make_window(s, n_logits) || !specrt__session_make_routers(s) ||
+    if (!s->pool || !specrt__session_make_window(s, n_logits) ||
+        !specrt__session_make_retrieve(s, n_logits) || !specrt__session_make_routers(s) ||
         !specrt__session_make_scratch(s) || !specrt__session_make_laws(s, params))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
@@ -5676,6 +6049,7 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
         if (session->routers[i]) session->policy->routers[i].klass->close(session->routers[i]);
     specrt__base_free(&desc, session->routed);
     specrt__window_free(session->window);
+    specrt__retrieve_free(session->retrieve);
     specrt__active_pool_free(session->pool);
     specrt_tree_free(session->tree);
     specrt_verifier_free(session->verifier);
@@ -5728,6 +6102,7 @@ static void specrt__session_route(specrt_session *s, const float *hidden, int32_
 SPECRT_API void specrt_session_begin(specrt_session *s) {
     specrt__active_pool_reset(s->pool);
     if (s->window) specrt__window_reset(s->window);
+    if (s->retrieve) specrt__retrieve_begin(s->retrieve);
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
         specrt__active_want(s->pool, s->policy->terminators[i], SPECRT__ACTIVE_PINNED);
     s->n_copied_before = s->pool->n_copied;
@@ -5850,6 +6225,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
     for (int32_t i = 0; i < verdict->n; i++)
         s->stats.n_covered += specrt__session_covers(s, verdict->tokens[i], i);
     int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */
+    if (s->retrieve) specrt__retrieve_observe(s->retrieve, verdict, rows);
     if (s->window) specrt__window_observe(s->window, draft, verdict, rows);
     specrt__session_pack(s);
     s->position += verdict->n;
