@@ -35,7 +35,7 @@ FUZZ_SECONDS ?= 60
 LIB      := $(BUILD)/libcommon.a
 comma    := ,
 
-.PHONY: all tools cuda test test-build test-cli test-long asan ubsan tsan fuzz bench lint format install calibrate clean help
+.PHONY: all tools cuda test test-build test-cli test-arm64 test-long asan ubsan tsan fuzz bench lint format install calibrate clean help
 .SECONDARY:
 
 all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -88,6 +88,15 @@ test-cli: tools $(BUILD)/tests/trace ## the command-line tests alone
 
 test-long: $(BUILD)/tests/test_lossless ## every policy against plain decoding: 200 prompts of 128 tokens
 	@SPECRT_TEST_LONG=1 $<
+
+# The vector code of another machine, emulated: kernels need no library but libm.
+ARM64_CC ?= aarch64-linux-gnu-gcc
+test-arm64: ## NEON kernels, cross-compiled and run under qemu-user
+	@for program in $(ARM64_CC) qemu-aarch64; do command -v $$program >/dev/null || \
+	    { echo "skipped: no $$program (apt-get install -y gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)"; exit 77; }; done
+	@mkdir -p $(BUILD)/arm64
+	$(ARM64_CC) -std=c99 -D_GNU_SOURCE -O2 $(WARN) -DSPECRT_NO_ZSTD -Iinclude -static tests/test_simd.c -o $(BUILD)/arm64/test_simd -lm
+	qemu-aarch64 $(BUILD)/arm64/test_simd
 
 cuda: ## compile the CUDA file for the architectures nvcc lists
 	@if [ ! -e cuda/specrt_kernels.cu ]; then echo "cuda/specrt_kernels.cu does not exist yet"; fi

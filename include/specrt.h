@@ -1975,23 +1975,18 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
 }
 
 // >>simd (uses: base)
-// Owns the kernels: tiles of dot products and the sum of exponentials, for every instruction set.
-// Refuses nothing; its callers checked. Rows and vectors may have any alignment.
+// Owns the kernels: tiles of dot products, the sum of exponentials and the search for great logits, for
+// every instruction set. Refuses nothing; its callers checked. Rows and vectors may have any alignment.
 // The arithmetic is one definition for all formats, batches and instruction sets: a column is
 // decoded to f32 (exactly, for f32, f16, bf16 and q8_0), column j is fused into lane j % 16, and
 // the lanes are added as a tree. So a logit has the same bits whatever it is batched with. (Without
-// a fused instruction about one operation in 2^29 rounds differently.)
+// a fused instruction about one operation in 2^29 rounds differently.) Instructions that take a
+// bfloat16 or 8-bit hidden state (dpbf16, dpbusd) are not used: they would round it.
 
 #if defined(__FAST_MATH__)
 #error                                                                                             \
     "specrt.h: compile the implementation without -ffast-math; it tells NaN and rounds on purpose"
 #endif
-
-/* A tile is four rows, streamed side by side, against one or four hidden rows.
- *   next : the four rows to fetch into the cache meanwhile
- *   out  : f32 [4, 1] or [4, 4] */
-typedef void specrt__simd_tile(const uint8_t *const *rows, const uint8_t *const *next,
-                               const float *const *hidden, int64_t n_cols, float *out);
 
 enum {
     SPECRT__SIMD_F32,
@@ -2001,11 +1996,26 @@ enum {
     SPECRT__SIMD_FORMATS
 };
 
+enum {
+    SPECRT__SIMD_MOST = 5, /* hidden rows of the widest tile */
+    SPECRT__SIMD_SCAN = 64 /* logits that find() looks at together */
+};
+
+/* A tile is four rows, streamed side by side, against one or a few hidden rows.
+ *   next   : four stretches of `step` bytes for every 32 columns to fetch into the cache meanwhile
+ *   hidden : pointers to f32 [n_cols]
+ *   out    : f32 [hidden rows, 4] */
+typedef void specrt__simd_tile(const uint8_t *const *rows, const uint8_t *const *next, int64_t step,
+                               const float *const *hidden, int64_t n_cols, float *out);
+
 typedef struct specrt__simd_kernels {
     const char *name;
-    specrt__simd_tile *tile1[SPECRT__SIMD_FORMATS];
-    specrt__simd_tile *tile4[SPECRT__SIMD_FORMATS];          /* NULL: too few registers for it */
+    int n_hidden; /* of `tiles`; those of `tile1` take one */
+    specrt__simd_tile *tile1[SPECRT__SIMD_FORMATS], *tiles[SPECRT__SIMD_FORMATS];
     double (*sum_exp)(const float *x, int64_t n, float max); /* of exp(x - max); NaN counts 0 */
+    /* The first multiple of SPECRT__SIMD_SCAN from which on some of as many are at least `bound` or
+     * fewer are left */
+    int64_t (*find)(const float *x, int64_t n, float bound);
 } specrt__simd_kernels;
 
 /* The kernels of a type; -1 for those that are decoded when packed. */
@@ -2019,14 +2029,18 @@ static int specrt__simd_format(specrt_dtype dtype) {
     }
 }
 
-/* --- kernels: written once, over vectors of 16 lanes and blocks of 32 columns --- */
+/* Bytes of 32 columns. */
+static int64_t specrt__simd_block_bytes(int format) {
+    static const uint8_t bytes[SPECRT__SIMD_FORMATS] = {128, 64, 64, 34};
+    return bytes[format];
+}
 
-/* Columns beyond the last whole block, padded with zeros. */
+/* Columns beyond the last whole block, padded with zeros to one. */
 typedef struct specrt__simd_tail {
     uint8_t bytes[4][128];
-    float values[4][32];
+    float values[SPECRT__SIMD_MOST][32];
     const uint8_t *rows[4];
-    const float *hidden[4];
+    const float *hidden[SPECRT__SIMD_MOST];
 } specrt__simd_tail;
 
 static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
@@ -2044,10 +2058,12 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
     }
 }
 
+/* --- kernels: written once, over vectors of as many lanes as the instruction set has --- */
+
 #if defined(__clang__)
 #define SPECRT__SIMD_UNROLL _Pragma("unroll")
 #elif defined(__GNUC__)
-#define SPECRT__SIMD_UNROLL _Pragma("GCC unroll 4")
+#define SPECRT__SIMD_UNROLL _Pragma("GCC unroll 8")
 #else
 #define SPECRT__SIMD_UNROLL
 #endif
@@ -2062,50 +2078,68 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
 /* The operations of an instruction set are named after it. */
 #define SPECRT__SIMD_OP(isa, op) specrt__simd_##op##_##isa
 
-/* Block i of four rows against N hidden rows. */
-#define SPECRT__SIMD_BLOCK(isa, V, format, N, rows, hidden, i)                                     \
-    SPECRT__SIMD_UNROLL for (int half = 0; half < 2; half++) {                                     \
+/* Block i of four rows against N hidden rows, P of the vectors that make up 16 lanes. */
+#define SPECRT__SIMD_BLOCK(isa, V, L, P, format, N, rows, hidden, i)                               \
+    SPECRT__SIMD_UNROLL for (int half = 0; half < 32; half += 16)                                  \
+        SPECRT__SIMD_UNROLL for (int p = 0; p < P; p++) {                                          \
+        int at = half + (first + p) * L;                                                           \
         V x[N];                                                                                    \
         SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) x[h] =                                     \
-            SPECRT__SIMD_OP(isa, load)((hidden)[h] + 32 * (i) + 16 * half);                        \
+            SPECRT__SIMD_OP(isa, load)((hidden)[h] + 32 * (i) + at);                               \
         SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {                                          \
-            V w = SPECRT__SIMD_OP(isa, format)((rows)[r], i, half);                                \
-            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[r][h] =                           \
-                SPECRT__SIMD_OP(isa, fma)(w, x[h], sums[r][h]);                                    \
+            V w = SPECRT__SIMD_OP(isa, format)((rows)[r], i, at);                                  \
+            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[first + p][r][h] =                \
+                SPECRT__SIMD_OP(isa, fma)(w, x[h], sums[first + p][r][h]);                         \
         }                                                                                          \
     }
 
-/* The tile of one format: tile N is named specrt__simd_<format>x<N>_<isa>. */
-#define SPECRT__SIMD_TILE(isa, target, V, format, block_bytes, N)                                  \
+/* The tile of one format: tile N is named specrt__simd_<format>x<N>_<isa>. It takes P of the vectors
+ * that make up 16 lanes at a time, so that all its sums stay in registers. */
+#define SPECRT__SIMD_TILE(isa, target, V, L, P, format, block_bytes, N)                            \
     target static void specrt__simd_##format##x##N##_##isa(                                        \
-        const uint8_t *const *rows, const uint8_t *const *next, const float *const *hidden,        \
-        int64_t n_cols, float *out) {                                                              \
-        V sums[4][N];                                                                              \
-        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                            \
-            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[r][h] =                           \
-                SPECRT__SIMD_OP(isa, splat)(0);                                                    \
-        for (int64_t i = 0; i < n_cols / 32; i++) {                                                \
+        const uint8_t *const *rows, const uint8_t *const *next, int64_t step,                      \
+        const float *const *hidden, int64_t n_cols, float *out) {                                  \
+        V sums[16 / L][4][N];                                                                      \
+        SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++)                                       \
             SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                        \
-                SPECRT__SIMD_UNROLL for (int at = 0; at < block_bytes; at += 64)                   \
-                    SPECRT__SIMD_PREFETCH(next[r] + block_bytes * i + at);                         \
-            SPECRT__SIMD_BLOCK(isa, V, format, N, rows, hidden, i)                                 \
+                SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[p][r][h] =                    \
+                    SPECRT__SIMD_OP(isa, splat)(0);                                                \
+        SPECRT__SIMD_UNROLL for (int first = 0; first < 16 / L; first += P) {                      \
+            for (int64_t i = 0; i < n_cols / 32; i++) {                                            \
+                if (first == 0) {                                                                  \
+                    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                \
+                        SPECRT__SIMD_UNROLL for (int at = 0; at < (N > 1 ? 64 : block_bytes);      \
+                                                 at += 64)                                         \
+                            SPECRT__SIMD_PREFETCH(next[r] + step * i + at);                        \
+                }                                                                                  \
+                SPECRT__SIMD_BLOCK(isa, V, L, P, format, N, rows, hidden, i)                       \
+            }                                                                                      \
+            if (n_cols % 32 != 0) {                                                                \
+                specrt__simd_tail tail;                                                            \
+                specrt__simd_pad(&tail, rows, hidden, N, n_cols, block_bytes / 32);                \
+                SPECRT__SIMD_BLOCK(isa, V, L, P, format, N, tail.rows, tail.hidden, 0)             \
+            }                                                                                      \
         }                                                                                          \
-        if (n_cols % 32 != 0) {                                                                    \
-            specrt__simd_tail tail;                                                                \
-            specrt__simd_pad(&tail, rows, hidden, N, n_cols, block_bytes / 32);                    \
-            SPECRT__SIMD_BLOCK(isa, V, format, N, tail.rows, tail.hidden, 0)                       \
+        SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) {                                          \
+            V four[4][16 / L];                                                                     \
+            SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                        \
+                SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++) four[r][p] = sums[p][r][h];   \
+            SPECRT__SIMD_OP(isa, reduce)(four, out + 4 * h);                                       \
         }                                                                                          \
-        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                            \
-            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) out[N * r + h] =                       \
-                SPECRT__SIMD_OP(isa, sum)(sums[r][h]);                                             \
     }
 
 /* Bytes of 32 columns; the formats with single columns divide them evenly. */
-#define SPECRT__SIMD_TILES(isa, target, V, N)                                                      \
-    SPECRT__SIMD_TILE(isa, target, V, f32, 128, N)                                                 \
-    SPECRT__SIMD_TILE(isa, target, V, f16, 64, N)                                                  \
-    SPECRT__SIMD_TILE(isa, target, V, bf16, 64, N)                                                 \
-    SPECRT__SIMD_TILE(isa, target, V, q8_0, 34, N)
+#define SPECRT__SIMD_TILES(isa, target, V, L, P, N)                                                \
+    SPECRT__SIMD_TILE(isa, target, V, L, P, f32, 128, N)                                           \
+    SPECRT__SIMD_TILE(isa, target, V, L, P, f16, 64, N)                                            \
+    SPECRT__SIMD_TILE(isa, target, V, L, P, bf16, 64, N)                                           \
+    SPECRT__SIMD_TILE(isa, target, V, L, P, q8_0, 34, N)
+
+#define SPECRT__SIMD_LIST(isa, N)                                                                  \
+    {                                                                                              \
+        specrt__simd_f32x##N##_##isa, specrt__simd_f16x##N##_##isa, specrt__simd_bf16x##N##_##isa, \
+            specrt__simd_q8_0x##N##_##isa                                                          \
+    }
 
 /* exp(x) for -87 <= x <= 0 : 2^n e^r, n = round(x / ln 2), Taylor to r^7 (5e-9 of the value).
  * Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits, for pow2 to take. */
@@ -2125,23 +2159,63 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
     }
 
 /* Terms below e^-87 of the largest count as that: they cannot change a sum that is at least 1. */
-#define SPECRT__SIMD_SUM_EXP(isa, target, V, D)                                                    \
+#define SPECRT__SIMD_SUM_EXP(isa, target, V, L)                                                    \
     target static double specrt__simd_sum_exp_##isa(const float *x, int64_t n, float max) {        \
         V shift = SPECRT__SIMD_OP(isa, splat)(max), floor = SPECRT__SIMD_OP(isa, splat)(-87.0f);   \
-        D sums = SPECRT__SIMD_OP(isa, zeros)();                                                    \
+        specrt__simd_sums_##isa sums[16 / L];                                                      \
         float tail[16];                                                                            \
+        double lanes[16];                                                                          \
+        SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++) sums[p] =                             \
+            SPECRT__SIMD_OP(isa, zeros)();                                                         \
         for (int64_t i = 0; i < n; i += 16) {                                                      \
-            const float *p = x + i;                                                                \
+            const float *from = x + i;                                                             \
             if (n - i < 16) {                                                                      \
-                for (int k = 0; k < 16; k++) tail[k] = i + k < n ? p[k] : -INFINITY;               \
-                p = tail;                                                                          \
+                for (int k = 0; k < 16; k++) tail[k] = i + k < n ? from[k] : -INFINITY;            \
+                from = tail;                                                                       \
             }                                                                                      \
-            V t = SPECRT__SIMD_OP(isa, sub)(SPECRT__SIMD_OP(isa, load)(p), shift);                 \
-            t = SPECRT__SIMD_OP(isa, exp)(SPECRT__SIMD_OP(isa, max)(t, floor));                    \
-            sums = SPECRT__SIMD_OP(isa, add)(sums, t);                                             \
+            SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++) {                                 \
+                V t = SPECRT__SIMD_OP(isa, sub)(SPECRT__SIMD_OP(isa, load)(from + p * L), shift);  \
+                t = SPECRT__SIMD_OP(isa, exp)(SPECRT__SIMD_OP(isa, max)(t, floor));                \
+                sums[p] = SPECRT__SIMD_OP(isa, add)(sums[p], t);                                   \
+            }                                                                                      \
         }                                                                                          \
-        return SPECRT__SIMD_OP(isa, total)(sums);                                                  \
+        SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++)                                       \
+            SPECRT__SIMD_OP(isa, lanes)(sums[p], lanes + p * L);                                   \
+        return specrt__simd_total(lanes);                                                          \
     }
+
+#define SPECRT__SIMD_FIND(isa, target, V, L)                                                       \
+    target static int64_t specrt__simd_find_##isa(const float *x, int64_t n, float bound) {        \
+        V b = SPECRT__SIMD_OP(isa, splat)(bound);                                                  \
+        int64_t i = 0;                                                                             \
+        for (; i + SPECRT__SIMD_SCAN <= n; i += SPECRT__SIMD_SCAN) {                               \
+            V most = SPECRT__SIMD_OP(isa, load)(x + i);                                            \
+            most = SPECRT__SIMD_OP(isa, max)(most, SPECRT__SIMD_OP(isa, splat)(-INFINITY));        \
+            SPECRT__SIMD_UNROLL for (int j = L; j < SPECRT__SIMD_SCAN; j += L) most =              \
+                SPECRT__SIMD_OP(isa, max)(SPECRT__SIMD_OP(isa, load)(x + i + j), most);            \
+            if (SPECRT__SIMD_OP(isa, any_ge)(most, b)) break;                                      \
+        }                                                                                          \
+        return i;                                                                                  \
+    }
+
+/* All of an instruction set with vectors V of L lanes, but for its tiles. */
+#define SPECRT__SIMD_KERNELS(isa, target, V, L, N)                                                 \
+    SPECRT__SIMD_EXP(isa, target, V)                                                               \
+    SPECRT__SIMD_SUM_EXP(isa, target, V, L)                                                        \
+    SPECRT__SIMD_FIND(isa, target, V, L)                                                           \
+    static const specrt__simd_kernels specrt__simd_kernels_##isa = {#isa,                          \
+                                                                    N,                             \
+                                                                    SPECRT__SIMD_LIST(isa, 1),     \
+                                                                    SPECRT__SIMD_LIST(isa, N),     \
+                                                                    specrt__simd_sum_exp_##isa,    \
+                                                                    specrt__simd_find_##isa};
+
+/* Lanes are added as a tree: i and i + 8, i and i + 4, ... */
+static inline double specrt__simd_total(double *lanes) {
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) lanes[i] += lanes[i + n];
+    return lanes[0];
+}
 
 /* --- the scalar instruction set, which the others must equal bit for bit --- */
 
@@ -2149,9 +2223,9 @@ typedef struct specrt__simd_v16 {
     float lane[16];
 } specrt__simd_v16;
 
-typedef struct specrt__simd_d16 {
+typedef struct specrt__simd_sums_scalar {
     double lane[16];
-} specrt__simd_d16;
+} specrt__simd_sums_scalar;
 
 static inline specrt__simd_v16 specrt__simd_splat_scalar(float x) {
     specrt__simd_v16 v;
@@ -2165,31 +2239,31 @@ static inline specrt__simd_v16 specrt__simd_load_scalar(const float *p) {
     return v;
 }
 
-static inline specrt__simd_v16 specrt__simd_f32_scalar(const uint8_t *row, int64_t i, int half) {
+static inline specrt__simd_v16 specrt__simd_f32_scalar(const uint8_t *row, int64_t i, int at) {
     specrt__simd_v16 v;
-    memcpy(v.lane, row + 128 * i + 64 * half, sizeof v.lane);
+    memcpy(v.lane, row + 128 * i + 4 * at, sizeof v.lane);
     return v;
 }
 
-static inline specrt__simd_v16 specrt__simd_f16_scalar(const uint8_t *row, int64_t i, int half) {
+static inline specrt__simd_v16 specrt__simd_f16_scalar(const uint8_t *row, int64_t i, int at) {
     specrt__simd_v16 v;
-    row += 64 * i + 32 * half;
+    row += 64 * i + 2 * at;
     for (int k = 0; k < 16; k++) v.lane[k] = specrt__base_f16(specrt__base_load16(row + 2 * k));
     return v;
 }
 
-static inline specrt__simd_v16 specrt__simd_bf16_scalar(const uint8_t *row, int64_t i, int half) {
+static inline specrt__simd_v16 specrt__simd_bf16_scalar(const uint8_t *row, int64_t i, int at) {
     specrt__simd_v16 v;
-    row += 64 * i + 32 * half;
+    row += 64 * i + 2 * at;
     for (int k = 0; k < 16; k++) v.lane[k] = specrt__base_bf16(specrt__base_load16(row + 2 * k));
     return v;
 }
 
 /* A half times an 8-bit number fits in 24 bits, so the decoded value is exact here too. */
-static inline specrt__simd_v16 specrt__simd_q8_0_scalar(const uint8_t *row, int64_t i, int half) {
+static inline specrt__simd_v16 specrt__simd_q8_0_scalar(const uint8_t *row, int64_t i, int at) {
     specrt__simd_v16 v;
     float d = specrt__base_f16(specrt__base_load16(row + 34 * i));
-    row += 34 * i + 2 + 16 * half;
+    row += 34 * i + 2 + at;
     for (int k = 0; k < 16; k++) v.lane[k] = d * (float)(int8_t)row[k];
     return v;
 }
@@ -2216,10 +2290,16 @@ static inline specrt__simd_v16 specrt__simd_mul_scalar(specrt__simd_v16 a, specr
     return a;
 }
 
-/* NaN gives b. */
+/* NaN in a gives b. */
 static inline specrt__simd_v16 specrt__simd_max_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
     for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
     return a;
+}
+
+static inline int specrt__simd_any_ge_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
+    int any = 0;
+    for (int i = 0; i < 16; i++) any |= a.lane[i] >= b.lane[i];
+    return any;
 }
 
 static inline specrt__simd_v16 specrt__simd_pow2_scalar(specrt__simd_v16 z) {
@@ -2228,182 +2308,153 @@ static inline specrt__simd_v16 specrt__simd_pow2_scalar(specrt__simd_v16 z) {
     return z;
 }
 
-static inline float specrt__simd_sum_scalar(specrt__simd_v16 v) {
-    for (int n = 8; n > 0; n /= 2)
-        for (int i = 0; i < n; i++) v.lane[i] += v.lane[i + n];
-    return v.lane[0];
+/* The lanes of four rows, each added as a tree. */
+static inline void specrt__simd_reduce_scalar(specrt__simd_v16 (*rows)[1], float *out) {
+    for (int r = 0; r < 4; r++) {
+        for (int n = 8; n > 0; n /= 2)
+            for (int i = 0; i < n; i++) rows[r][0].lane[i] += rows[r][0].lane[i + n];
+        out[r] = rows[r][0].lane[0];
+    }
 }
 
-static inline specrt__simd_d16 specrt__simd_zeros_scalar(void) {
-    specrt__simd_d16 d;
+static inline specrt__simd_sums_scalar specrt__simd_zeros_scalar(void) {
+    specrt__simd_sums_scalar d;
     memset(&d, 0, sizeof d);
     return d;
 }
 
-static inline specrt__simd_d16 specrt__simd_add_scalar(specrt__simd_d16 d, specrt__simd_v16 v) {
+static inline specrt__simd_sums_scalar specrt__simd_add_scalar(specrt__simd_sums_scalar d,
+                                                               specrt__simd_v16 v) {
     for (int i = 0; i < 16; i++) d.lane[i] += v.lane[i];
     return d;
 }
 
-static inline double specrt__simd_total_scalar(specrt__simd_d16 d) {
-    for (int n = 8; n > 0; n /= 2)
-        for (int i = 0; i < n; i++) d.lane[i] += d.lane[i + n];
-    return d.lane[0];
+static inline void specrt__simd_lanes_scalar(specrt__simd_sums_scalar d, double *out) {
+    memcpy(out, d.lane, sizeof d.lane);
 }
 
-SPECRT__SIMD_TILES(scalar, , specrt__simd_v16, 1)
-SPECRT__SIMD_EXP(scalar, , specrt__simd_v16)
-SPECRT__SIMD_SUM_EXP(scalar, , specrt__simd_v16, specrt__simd_d16)
-
-static const specrt__simd_kernels specrt__simd_kernels_scalar = {
-    "scalar",
-    {specrt__simd_f32x1_scalar, specrt__simd_f16x1_scalar, specrt__simd_bf16x1_scalar,
-     specrt__simd_q8_0x1_scalar},
-    {NULL, NULL, NULL, NULL},
-    specrt__simd_sum_exp_scalar};
+SPECRT__SIMD_TILES(scalar, , specrt__simd_v16, 16, 1, 1)
+SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 1)
 
 #if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define SPECRT__SIMD_X86
 #include <immintrin.h>
 
-/* --- AVX2, FMA and F16C: 16 lanes are two registers --- */
+/* --- AVX2, FMA and F16C: 16 registers of 8 lanes --- */
 
 #define SPECRT__SIMD_AVX2 __attribute__((target("avx2,fma,f16c")))
 
-typedef struct specrt__simd_v8x2 {
-    __m256 lo, hi;
-} specrt__simd_v8x2;
+typedef struct specrt__simd_sums_avx2 {
+    __m256d lo, hi;
+} specrt__simd_sums_avx2;
 
-typedef struct specrt__simd_d4x4 {
-    __m256d part[4];
-} specrt__simd_d4x4;
-
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_pair_avx2(__m256 lo, __m256 hi) {
-    specrt__simd_v8x2 v;
-    v.lo = lo, v.hi = hi;
-    return v;
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_splat_avx2(float x) {
+    return _mm256_set1_ps(x);
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_splat_avx2(float x) {
-    return specrt__simd_pair_avx2(_mm256_set1_ps(x), _mm256_set1_ps(x));
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_load_avx2(const float *p) {
+    return _mm256_loadu_ps(p);
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_load_avx2(const float *p) {
-    return specrt__simd_pair_avx2(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_f32_avx2(const uint8_t *row, int64_t i,
+                                                             int at) {
+    return _mm256_loadu_ps((const float *)(const void *)(row + 128 * i + 4 * at));
 }
 
 SPECRT__SIMD_AVX2 static inline __m128i specrt__simd_16_avx2(const uint8_t *p) {
     return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_f32_avx2(const uint8_t *row,
-                                                                        int64_t i, int half) {
-    return specrt__simd_load_avx2((const float *)(const void *)(row + 128 * i + 64 * half));
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_f16_avx2(const uint8_t *row, int64_t i,
+                                                             int at) {
+    return _mm256_cvtph_ps(specrt__simd_16_avx2(row + 64 * i + 2 * at));
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_f16_avx2(const uint8_t *row,
-                                                                        int64_t i, int half) {
-    row += 64 * i + 32 * half;
-    return specrt__simd_pair_avx2(_mm256_cvtph_ps(specrt__simd_16_avx2(row)),
-                                  _mm256_cvtph_ps(specrt__simd_16_avx2(row + 16)));
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_widen_avx2(const uint8_t *p) {
-    __m256i bits = _mm256_cvtepu16_epi32(specrt__simd_16_avx2(p));
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_bf16_avx2(const uint8_t *row, int64_t i,
+                                                              int at) {
+    __m256i bits = _mm256_cvtepu16_epi32(specrt__simd_16_avx2(row + 64 * i + 2 * at));
     return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_bf16_avx2(const uint8_t *row,
-                                                                         int64_t i, int half) {
-    row += 64 * i + 32 * half;
-    return specrt__simd_pair_avx2(specrt__simd_widen_avx2(row), specrt__simd_widen_avx2(row + 16));
-}
-
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_q8_0_avx2(const uint8_t *row,
-                                                                         int64_t i, int half) {
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_q8_0_avx2(const uint8_t *row, int64_t i,
+                                                              int at) {
     const uint8_t *block = row + 34 * i;
-    __m128i q = specrt__simd_16_avx2(block + 2 + 16 * half);
+    __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(block + 2 + at));
     __m256 d = _mm256_cvtph_ps(_mm_set1_epi16((short)specrt__base_load16(block)));
-    __m256 lo = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q));
-    __m256 hi = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)));
-    return specrt__simd_pair_avx2(_mm256_mul_ps(d, lo), _mm256_mul_ps(d, hi));
+    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)));
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2
-specrt__simd_fma_avx2(specrt__simd_v8x2 a, specrt__simd_v8x2 b, specrt__simd_v8x2 c) {
-    return specrt__simd_pair_avx2(_mm256_fmadd_ps(a.lo, b.lo, c.lo),
-                                  _mm256_fmadd_ps(a.hi, b.hi, c.hi));
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_fma_avx2(__m256 a, __m256 b, __m256 c) {
+    return _mm256_fmadd_ps(a, b, c);
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_sub_avx2(specrt__simd_v8x2 a,
-                                                                        specrt__simd_v8x2 b) {
-    return specrt__simd_pair_avx2(_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi));
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_sub_avx2(__m256 a, __m256 b) {
+    return _mm256_sub_ps(a, b);
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_mul_avx2(specrt__simd_v8x2 a,
-                                                                        specrt__simd_v8x2 b) {
-    return specrt__simd_pair_avx2(_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi));
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_mul_avx2(__m256 a, __m256 b) {
+    return _mm256_mul_ps(a, b);
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_max_avx2(specrt__simd_v8x2 a,
-                                                                        specrt__simd_v8x2 b) {
-    return specrt__simd_pair_avx2(_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi));
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_max_avx2(__m256 a, __m256 b) {
+    return _mm256_max_ps(a, b);
 }
 
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_exponent_avx2(__m256 z) {
+SPECRT__SIMD_AVX2 static inline int specrt__simd_any_ge_avx2(__m256 a, __m256 b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_pow2_avx2(__m256 z) {
     __m256i n = _mm256_add_epi32(_mm256_castps_si256(z), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_v8x2 specrt__simd_pow2_avx2(specrt__simd_v8x2 z) {
-    return specrt__simd_pair_avx2(specrt__simd_exponent_avx2(z.lo),
-                                  specrt__simd_exponent_avx2(z.hi));
+/* 8 lanes to 4. */
+SPECRT__SIMD_AVX2 static inline __m128 specrt__simd_fold_avx2(__m256 v) {
+    return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
 }
 
-SPECRT__SIMD_AVX2 static inline float specrt__simd_sum8_avx2(__m256 v) {
-    __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
+/* Four rows of 4 lanes, transposed as they are added. */
+SPECRT__SIMD_AVX2 static inline void specrt__simd_cross_avx2(__m128 a, __m128 b, __m128 c, __m128 d,
+                                                             float *out) {
+    __m128 ab = _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a));
+    __m128 cd = _mm_add_ps(_mm_movelh_ps(c, d), _mm_movehl_ps(d, c));
+    _mm_storeu_ps(out, _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd)));
 }
 
-SPECRT__SIMD_AVX2 static inline float specrt__simd_sum_avx2(specrt__simd_v8x2 v) {
-    return specrt__simd_sum8_avx2(_mm256_add_ps(v.lo, v.hi));
+SPECRT__SIMD_AVX2 static inline void specrt__simd_reduce_avx2(__m256 (*rows)[2], float *out) {
+    __m128 x[4];
+    for (int r = 0; r < 4; r++)
+        x[r] = specrt__simd_fold_avx2(_mm256_add_ps(rows[r][0], rows[r][1]));
+    specrt__simd_cross_avx2(x[0], x[1], x[2], x[3], out);
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_d4x4 specrt__simd_zeros_avx2(void) {
-    specrt__simd_d4x4 d;
-    for (int i = 0; i < 4; i++) d.part[i] = _mm256_setzero_pd();
+SPECRT__SIMD_AVX2 static inline specrt__simd_sums_avx2 specrt__simd_zeros_avx2(void) {
+    specrt__simd_sums_avx2 d;
+    d.lo = d.hi = _mm256_setzero_pd();
     return d;
 }
 
-SPECRT__SIMD_AVX2 static inline specrt__simd_d4x4 specrt__simd_add_avx2(specrt__simd_d4x4 d,
-                                                                        specrt__simd_v8x2 v) {
-    __m128 quarter[4] = {_mm256_castps256_ps128(v.lo), _mm256_extractf128_ps(v.lo, 1),
-                         _mm256_castps256_ps128(v.hi), _mm256_extractf128_ps(v.hi, 1)};
-    for (int i = 0; i < 4; i++) d.part[i] = _mm256_add_pd(d.part[i], _mm256_cvtps_pd(quarter[i]));
+SPECRT__SIMD_AVX2 static inline specrt__simd_sums_avx2
+specrt__simd_add_avx2(specrt__simd_sums_avx2 d, __m256 v) {
+    d.lo = _mm256_add_pd(d.lo, _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
+    d.hi = _mm256_add_pd(d.hi, _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
     return d;
 }
 
-SPECRT__SIMD_AVX2 static inline double specrt__simd_total_avx2(specrt__simd_d4x4 d) {
-    specrt__simd_d16 lanes;
-    for (int i = 0; i < 4; i++) _mm256_storeu_pd(lanes.lane + 4 * i, d.part[i]);
-    return specrt__simd_total_scalar(lanes);
+SPECRT__SIMD_AVX2 static inline void specrt__simd_lanes_avx2(specrt__simd_sums_avx2 d,
+                                                             double *out) {
+    _mm256_storeu_pd(out, d.lo);
+    _mm256_storeu_pd(out + 4, d.hi);
 }
 
-SPECRT__SIMD_TILES(avx2, SPECRT__SIMD_AVX2, specrt__simd_v8x2, 1)
-SPECRT__SIMD_EXP(avx2, SPECRT__SIMD_AVX2, specrt__simd_v8x2)
-SPECRT__SIMD_SUM_EXP(avx2, SPECRT__SIMD_AVX2, specrt__simd_v8x2, specrt__simd_d4x4)
+SPECRT__SIMD_TILES(avx2, SPECRT__SIMD_AVX2, __m256, 8, 2, 1)
+SPECRT__SIMD_TILES(avx2, SPECRT__SIMD_AVX2, __m256, 8, 1, 3)
+SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3)
 
-static const specrt__simd_kernels specrt__simd_kernels_avx2 = {
-    "avx2",
-    {specrt__simd_f32x1_avx2, specrt__simd_f16x1_avx2, specrt__simd_bf16x1_avx2,
-     specrt__simd_q8_0x1_avx2},
-    {NULL, NULL, NULL, NULL},
-    specrt__simd_sum_exp_avx2};
+/* --- AVX-512 F: 32 registers of 16 lanes --- */
 
-/* --- AVX-512 F: one register, and enough of them for tiles of 4 by 4 --- */
-
-#define SPECRT__SIMD_AVX512 __attribute__((target("avx512f,fma,f16c")))
+#define SPECRT__SIMD_AVX512 __attribute__((target("avx512f,avx2,fma,f16c")))
 
 /* g++ 12 takes the undefined vectors inside its own intrinsics for ours (its bug 105593). */
 #if defined(__cplusplus) && !defined(__clang__)
@@ -2412,9 +2463,9 @@ static const specrt__simd_kernels specrt__simd_kernels_avx2 = {
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-typedef struct specrt__simd_d8x2 {
+typedef struct specrt__simd_sums_avx512 {
     __m512d lo, hi;
-} specrt__simd_d8x2;
+} specrt__simd_sums_avx512;
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_splat_avx512(float x) {
     return _mm512_set1_ps(x);
@@ -2425,8 +2476,8 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_load_avx512(const float *p
 }
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_f32_avx512(const uint8_t *row, int64_t i,
-                                                                 int half) {
-    return _mm512_loadu_ps(row + 128 * i + 64 * half);
+                                                                 int at) {
+    return _mm512_loadu_ps(row + 128 * i + 4 * at);
 }
 
 SPECRT__SIMD_AVX512 static inline __m256i specrt__simd_32_avx512(const uint8_t *p) {
@@ -2434,20 +2485,20 @@ SPECRT__SIMD_AVX512 static inline __m256i specrt__simd_32_avx512(const uint8_t *
 }
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_f16_avx512(const uint8_t *row, int64_t i,
-                                                                 int half) {
-    return _mm512_cvtph_ps(specrt__simd_32_avx512(row + 64 * i + 32 * half));
+                                                                 int at) {
+    return _mm512_cvtph_ps(specrt__simd_32_avx512(row + 64 * i + 2 * at));
 }
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_bf16_avx512(const uint8_t *row, int64_t i,
-                                                                  int half) {
-    __m512i bits = _mm512_cvtepu16_epi32(specrt__simd_32_avx512(row + 64 * i + 32 * half));
+                                                                  int at) {
+    __m512i bits = _mm512_cvtepu16_epi32(specrt__simd_32_avx512(row + 64 * i + 2 * at));
     return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_q8_0_avx512(const uint8_t *row, int64_t i,
-                                                                  int half) {
+                                                                  int at) {
     const uint8_t *block = row + 34 * i;
-    __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(block + 2 + 16 * half));
+    __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(block + 2 + at));
     __m512 d = _mm512_cvtph_ps(_mm256_set1_epi16((short)specrt__base_load16(block)));
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
 }
@@ -2468,6 +2519,10 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_max_avx512(__m512 a, __m51
     return _mm512_max_ps(a, b);
 }
 
+SPECRT__SIMD_AVX512 static inline int specrt__simd_any_ge_avx512(__m512 a, __m512 b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ) != 0;
+}
+
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_pow2_avx512(__m512 z) {
     __m512i n = _mm512_add_epi32(_mm512_castps_si512(z), _mm512_set1_epi32(127));
     return _mm512_castsi512_ps(_mm512_slli_epi32(n, 23));
@@ -2477,49 +2532,165 @@ SPECRT__SIMD_AVX512 static inline __m256 specrt__simd_upper_avx512(__m512 v) {
     return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
 }
 
-SPECRT__SIMD_AVX512 static inline float specrt__simd_sum_avx512(__m512 v) {
-    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), specrt__simd_upper_avx512(v));
-    __m128 x = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
+SPECRT__SIMD_AVX512 static inline void specrt__simd_reduce_avx512(__m512 (*rows)[1], float *out) {
+    __m128 x[4];
+    for (int r = 0; r < 4; r++)
+        x[r] = specrt__simd_fold_avx2(_mm256_add_ps(_mm512_castps512_ps256(rows[r][0]),
+                                                    specrt__simd_upper_avx512(rows[r][0])));
+    specrt__simd_cross_avx2(x[0], x[1], x[2], x[3], out);
 }
 
-SPECRT__SIMD_AVX512 static inline specrt__simd_d8x2 specrt__simd_zeros_avx512(void) {
-    specrt__simd_d8x2 d;
+SPECRT__SIMD_AVX512 static inline specrt__simd_sums_avx512 specrt__simd_zeros_avx512(void) {
+    specrt__simd_sums_avx512 d;
     d.lo = d.hi = _mm512_setzero_pd();
     return d;
 }
 
-SPECRT__SIMD_AVX512 static inline specrt__simd_d8x2 specrt__simd_add_avx512(specrt__simd_d8x2 d,
-                                                                            __m512 v) {
+SPECRT__SIMD_AVX512 static inline specrt__simd_sums_avx512
+specrt__simd_add_avx512(specrt__simd_sums_avx512 d, __m512 v) {
     d.lo = _mm512_add_pd(d.lo, _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
     d.hi = _mm512_add_pd(d.hi, _mm512_cvtps_pd(specrt__simd_upper_avx512(v)));
     return d;
 }
 
-SPECRT__SIMD_AVX512 static inline double specrt__simd_total_avx512(specrt__simd_d8x2 d) {
-    specrt__simd_d16 lanes;
-    _mm512_storeu_pd(lanes.lane, d.lo);
-    _mm512_storeu_pd(lanes.lane + 8, d.hi);
-    return specrt__simd_total_scalar(lanes);
+SPECRT__SIMD_AVX512 static inline void specrt__simd_lanes_avx512(specrt__simd_sums_avx512 d,
+                                                                 double *out) {
+    _mm512_storeu_pd(out, d.lo);
+    _mm512_storeu_pd(out + 8, d.hi);
 }
 
-SPECRT__SIMD_TILES(avx512, SPECRT__SIMD_AVX512, __m512, 1)
-SPECRT__SIMD_TILES(avx512, SPECRT__SIMD_AVX512, __m512, 4)
-SPECRT__SIMD_EXP(avx512, SPECRT__SIMD_AVX512, __m512)
-SPECRT__SIMD_SUM_EXP(avx512, SPECRT__SIMD_AVX512, __m512, specrt__simd_d8x2)
-
-static const specrt__simd_kernels specrt__simd_kernels_avx512 = {
-    "avx512",
-    {specrt__simd_f32x1_avx512, specrt__simd_f16x1_avx512, specrt__simd_bf16x1_avx512,
-     specrt__simd_q8_0x1_avx512},
-    {specrt__simd_f32x4_avx512, specrt__simd_f16x4_avx512, specrt__simd_bf16x4_avx512,
-     specrt__simd_q8_0x4_avx512},
-    specrt__simd_sum_exp_avx512};
+SPECRT__SIMD_TILES(avx512, SPECRT__SIMD_AVX512, __m512, 16, 1, 1)
+SPECRT__SIMD_TILES(avx512, SPECRT__SIMD_AVX512, __m512, 16, 1, 5)
+SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 5)
 
 #if defined(__cplusplus) && !defined(__clang__)
 #pragma GCC diagnostic pop
 #endif
+
+#endif
+
+#if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__)
+#define SPECRT__SIMD_ARM64
+#include <arm_neon.h>
+
+/* --- NEON: 32 registers of 4 lanes, taken in pairs --- */
+
+typedef struct specrt__simd_v4x2 {
+    float32x4_t lo, hi;
+} specrt__simd_v4x2;
+
+typedef struct specrt__simd_sums_neon {
+    float64x2_t part[4];
+} specrt__simd_sums_neon;
+
+static inline specrt__simd_v4x2 specrt__simd_pair_neon(float32x4_t lo, float32x4_t hi) {
+    specrt__simd_v4x2 v;
+    v.lo = lo, v.hi = hi;
+    return v;
+}
+
+static inline specrt__simd_v4x2 specrt__simd_splat_neon(float x) {
+    return specrt__simd_pair_neon(vdupq_n_f32(x), vdupq_n_f32(x));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_load_neon(const float *p) {
+    return specrt__simd_pair_neon(vld1q_f32(p), vld1q_f32(p + 4));
+}
+
+/* 16 bytes at any address. */
+static inline uint8x16_t specrt__simd_16_neon(const uint8_t *p) {
+    return vld1q_u8(p);
+}
+
+static inline specrt__simd_v4x2 specrt__simd_f32_neon(const uint8_t *row, int64_t i, int at) {
+    row += 128 * i + 4 * at;
+    return specrt__simd_pair_neon(vreinterpretq_f32_u8(specrt__simd_16_neon(row)),
+                                  vreinterpretq_f32_u8(specrt__simd_16_neon(row + 16)));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_f16_neon(const uint8_t *row, int64_t i, int at) {
+    float16x8_t h = vreinterpretq_f16_u8(specrt__simd_16_neon(row + 64 * i + 2 * at));
+    return specrt__simd_pair_neon(vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_bf16_neon(const uint8_t *row, int64_t i, int at) {
+    uint16x8_t h = vreinterpretq_u16_u8(specrt__simd_16_neon(row + 64 * i + 2 * at));
+    return specrt__simd_pair_neon(vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(h), 16)),
+                                  vreinterpretq_f32_u32(vshll_high_n_u16(h, 16)));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_q8_0_neon(const uint8_t *row, int64_t i, int at) {
+    const uint8_t *block = row + 34 * i;
+    int16x8_t q = vmovl_s8(vreinterpret_s8_u8(vld1_u8(block + 2 + at)));
+    float32x4_t d =
+        vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16((uint16_t)specrt__base_load16(block))));
+    return specrt__simd_pair_neon(vmulq_f32(d, vcvtq_f32_s32(vmovl_s16(vget_low_s16(q)))),
+                                  vmulq_f32(d, vcvtq_f32_s32(vmovl_high_s16(q))));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_fma_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b,
+                                                      specrt__simd_v4x2 c) {
+    return specrt__simd_pair_neon(vfmaq_f32(c.lo, a.lo, b.lo), vfmaq_f32(c.hi, a.hi, b.hi));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_sub_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return specrt__simd_pair_neon(vsubq_f32(a.lo, b.lo), vsubq_f32(a.hi, b.hi));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_mul_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return specrt__simd_pair_neon(vmulq_f32(a.lo, b.lo), vmulq_f32(a.hi, b.hi));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_max_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return specrt__simd_pair_neon(vbslq_f32(vcgtq_f32(a.lo, b.lo), a.lo, b.lo),
+                                  vbslq_f32(vcgtq_f32(a.hi, b.hi), a.hi, b.hi));
+}
+
+static inline int specrt__simd_any_ge_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return vmaxvq_u32(vorrq_u32(vcgeq_f32(a.lo, b.lo), vcgeq_f32(a.hi, b.hi))) != 0;
+}
+
+static inline float32x4_t specrt__simd_exponent_neon(float32x4_t z) {
+    uint32x4_t n = vaddq_u32(vreinterpretq_u32_f32(z), vdupq_n_u32(127));
+    return vreinterpretq_f32_u32(vshlq_n_u32(n, 23));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_pow2_neon(specrt__simd_v4x2 z) {
+    return specrt__simd_pair_neon(specrt__simd_exponent_neon(z.lo),
+                                  specrt__simd_exponent_neon(z.hi));
+}
+
+static inline void specrt__simd_reduce_neon(specrt__simd_v4x2 (*rows)[2], float *out) {
+    for (int r = 0; r < 4; r++) {
+        float32x4_t lo = vaddq_f32(rows[r][0].lo, rows[r][1].lo);
+        float32x4_t x = vaddq_f32(lo, vaddq_f32(rows[r][0].hi, rows[r][1].hi));
+        float32x2_t y = vadd_f32(vget_low_f32(x), vget_high_f32(x));
+        out[r] = vget_lane_f32(y, 0) + vget_lane_f32(y, 1);
+    }
+}
+
+static inline specrt__simd_sums_neon specrt__simd_zeros_neon(void) {
+    specrt__simd_sums_neon d;
+    for (int i = 0; i < 4; i++) d.part[i] = vdupq_n_f64(0);
+    return d;
+}
+
+static inline specrt__simd_sums_neon specrt__simd_add_neon(specrt__simd_sums_neon d,
+                                                           specrt__simd_v4x2 v) {
+    d.part[0] = vaddq_f64(d.part[0], vcvt_f64_f32(vget_low_f32(v.lo)));
+    d.part[1] = vaddq_f64(d.part[1], vcvt_high_f64_f32(v.lo));
+    d.part[2] = vaddq_f64(d.part[2], vcvt_f64_f32(vget_low_f32(v.hi)));
+    d.part[3] = vaddq_f64(d.part[3], vcvt_high_f64_f32(v.hi));
+    return d;
+}
+
+static inline void specrt__simd_lanes_neon(specrt__simd_sums_neon d, double *out) {
+    for (int i = 0; i < 4; i++) vst1q_f64(out + 2 * i, d.part[i]);
+}
+
+SPECRT__SIMD_TILES(neon, , specrt__simd_v4x2, 8, 2, 1)
+SPECRT__SIMD_TILES(neon, , specrt__simd_v4x2, 8, 1, 3)
+SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3)
 
 #endif
 
@@ -2528,6 +2699,8 @@ static const specrt__simd_kernels *specrt__simd_choose(void) {
     if (__builtin_cpu_supports("avx512f")) return &specrt__simd_kernels_avx512;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return &specrt__simd_kernels_avx2; /* no CPU has AVX2 without F16C */
+#elif defined(SPECRT__SIMD_ARM64)
+    return &specrt__simd_kernels_neon;
 #endif
     return &specrt__simd_kernels_scalar;
 }
@@ -2565,28 +2738,32 @@ static float specrt__head_bias(const specrt_segment *s, int32_t row) {
 }
 
 /* Logits of rows [begin, end) for n hidden rows. Four rows at a time, each read from memory once
- * and from the cache for the rest of the batch.
+ * and from the cache for the rest of the batch; all tiles of the four share the fetching of the next.
  *   logits : f32, n rows of logits_stride */
 static void specrt__head_products(const specrt__simd_kernels *kernels, const specrt_segment *s,
                                   int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
                                   int32_t n, float *logits, size_t logits_stride) {
     int format = specrt__simd_format(s->dtype);
+    int32_t n_hidden = n > kernels->n_hidden / 2 ? kernels->n_hidden : 1;
+    int32_t n_tiles = (n + n_hidden - 1) / n_hidden;
+    int64_t step = (specrt__simd_block_bytes(format) + n_tiles - 1) / n_tiles;
+    specrt__simd_tile *tile = (n_hidden > 1 ? kernels->tiles : kernels->tile1)[format];
     const uint8_t *rows[4], *next[4];
-    const float *hiddens[4];
-    float tile[16];
-    for (int32_t r0 = begin; r0 < end; r0 += 4) {
-        int n_rows = end - r0 < 4 ? (int)(end - r0) : 4, n_hidden;
-        specrt__head_four(s, r0, rows);
-        specrt__head_four(s, r0 + 4, next);
+    const float *hiddens[SPECRT__SIMD_MOST];
+    float out[SPECRT__SIMD_MOST][4];
+    for (int32_t row = begin; row < end; row += 4) {
+        int n_rows = end - row < 4 ? (int)(end - row) : 4;
+        specrt__head_four(s, row, rows);
+        specrt__head_four(s, row + 4, next);
         for (int32_t h0 = 0; h0 < n; h0 += n_hidden) {
-            n_hidden = n - h0 >= 4 && kernels->tile4[format] ? 4 : 1;
-            for (int h = 0; h < n_hidden; h++) hiddens[h] = hidden + (h0 + h) * n_cols;
-            specrt__simd_tile *run = (n_hidden == 4 ? kernels->tile4 : kernels->tile1)[format];
-            run(rows, h0 == 0 ? next : rows, hiddens, n_cols, tile);
-            for (int r = 0; r < n_rows; r++)
-                for (int h = 0; h < n_hidden; h++)
-                    logits[(size_t)(h0 + h) * logits_stride + (size_t)(r0 + r)] =
-                        tile[n_hidden * r + h] + specrt__head_bias(s, r0 + r);
+            for (int32_t h = 0; h < n_hidden; h++)
+                hiddens[h] = hidden + (h0 + h < n ? h0 + h : n - 1) * n_cols;
+            tile(rows, next, step, hiddens, n_cols, out[0]);
+            for (int r = 0; r < 4; r++) next[r] += n_cols / 32 * step;
+            for (int32_t h = 0; h < n_hidden && h0 + h < n; h++)
+                for (int r = 0; r < n_rows; r++)
+                    logits[(size_t)(h0 + h) * logits_stride + (size_t)(row + r)] =
+                        out[h][r] + specrt__head_bias(s, row + r);
         }
     }
 }
@@ -2929,11 +3106,16 @@ static float specrt__active_key_logit(uint64_t key) {
 /* The k greatest keys of a row, descending. */
 static void specrt__active_best(const specrt_active *active, const float *logits, int32_t k,
                                 uint64_t *best) {
+    const specrt__simd_kernels *kernels = active->compute->kernels;
     int32_t n_best = 0;
     float worst = -INFINITY; /* logit of best[k - 1] once there are k */
     for (int32_t i = 0; i < active->n_segments; i++) {
         const specrt_segment *s = &active->segments[i];
         for (int32_t r = 0; r < s->n_rows; r++) {
+            if (r % SPECRT__SIMD_SCAN == 0 && n_best == k && worst == worst) {
+                r += (int32_t)kernels->find(logits + r, s->n_rows - r, worst);
+                if (r >= s->n_rows) break;
+            }
             if (logits[r] < worst) continue;
             uint64_t key = specrt__active_key(logits[r], s->ids[r]);
             if (n_best == k && key < best[k - 1]) continue;
@@ -2990,35 +3172,24 @@ SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const f
 
 /* --- the best few of a whole vocabulary --- */
 
-enum { SPECRT__ACTIVE_SCAN = 64 };
-
-/* Whether any of a block is above a bound: no branch per element, so that compilers use vectors. */
-static inline int specrt__active_any_above(const float *x, float bound) {
-    int any = 0;
-    for (int i = 0; i < SPECRT__ACTIVE_SCAN; i++) any |= x[i] > bound;
-    return any;
-}
-
 /* Ids come in ascending order, so an equal one that comes later ranks lower. */
 SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k, int32_t *ids) {
+    const specrt__simd_kernels *kernels = specrt__simd_choose();
     float best[SPECRT_LOGITS_MAX_K], bound = -INFINITY;
     int32_t n_best = 0;
     if (k < 1 || k > SPECRT_LOGITS_MAX_K) return 0;
-    for (int32_t begin = 0; begin < n; begin += SPECRT__ACTIVE_SCAN) {
-        int32_t end = n - begin < SPECRT__ACTIVE_SCAN ? n : begin + SPECRT__ACTIVE_SCAN;
-        if (end - begin == SPECRT__ACTIVE_SCAN && !specrt__active_any_above(logits + begin, bound))
-            continue;
-        for (int32_t i = begin; i < end; i++) {
-            if (!(logits[i] > bound)) continue;
-            int32_t at = n_best < k ? n_best++ : k - 1;
-            for (; at > 0 && best[at - 1] < logits[i]; at--) {
-                best[at] = best[at - 1];
-                ids[at] = ids[at - 1];
-            }
-            best[at] = logits[i];
-            ids[at] = i;
-            if (n_best == k) bound = best[k - 1];
+    for (int32_t i = 0; i < n; i++) {
+        if (i % SPECRT__SIMD_SCAN == 0) i += (int32_t)kernels->find(logits + i, n - i, bound);
+        if (i >= n) break;
+        if (!(logits[i] > bound)) continue;
+        int32_t at = n_best < k ? n_best++ : k - 1;
+        for (; at > 0 && best[at - 1] < logits[i]; at--) {
+            best[at] = best[at - 1];
+            ids[at] = ids[at - 1];
         }
+        best[at] = logits[i];
+        ids[at] = i;
+        if (n_best == k) bound = best[k - 1];
     }
     return n_best;
 }
@@ -5008,7 +5179,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
     draft->logprobs = t->logprobs;
 }
 
-// >>verify (uses: base active)
+// >>verify (uses: base simd)
 // Owns the target's sampling law and the decision what to emit: draw-and-descend for any draft,
 // rejection for sampled chains. Refuses settings and drafts' laws that are no sampling law.
 // Draws of plain decoding are keyed by position, those of a sampled chain by cycle and level: a position
@@ -5176,22 +5347,20 @@ static void specrt__verify_heapify(const float *x, bool last, int32_t *heap, int
 
 /* Tokens whose x is above a bound, into kept; with k, the k best of them. @return how many. */
 static int32_t specrt__verify_collect(specrt_verifier *v, const float *x, float bound, int32_t k) {
+    const specrt__simd_kernels *kernels = specrt__simd_choose();
     int32_t n = 0;
-    for (int32_t begin = 0; begin < v->n_vocab; begin += SPECRT__ACTIVE_SCAN) {
-        int32_t left = v->n_vocab - begin;
-        int32_t end = begin + (left < SPECRT__ACTIVE_SCAN ? left : SPECRT__ACTIVE_SCAN);
-        if (left >= SPECRT__ACTIVE_SCAN && !specrt__active_any_above(x + begin, bound)) continue;
-        for (int32_t i = begin; i < end; i++) {
-            if (!(x[i] > bound)) continue;
-            if (n == k && k > 0) {
-                v->kept[0] = i;
-                specrt__verify_sift(x, true, v->kept, n, 0);
-            } else {
-                v->kept[n++] = i;
-                if (n == k) specrt__verify_heapify(x, true, v->kept, n);
-            }
-            if (n == k) bound = x[v->kept[0]]; /* an equal one that comes later ranks lower */
+    for (int32_t i = 0; i < v->n_vocab; i++) {
+        if (i % SPECRT__SIMD_SCAN == 0) i += (int32_t)kernels->find(x + i, v->n_vocab - i, bound);
+        if (i >= v->n_vocab) break;
+        if (!(x[i] > bound)) continue;
+        if (n == k && k > 0) {
+            v->kept[0] = i;
+            specrt__verify_sift(x, true, v->kept, n, 0);
+        } else {
+            v->kept[n++] = i;
+            if (n == k) specrt__verify_heapify(x, true, v->kept, n);
         }
+        if (n == k) bound = x[v->kept[0]]; /* an equal one that comes later ranks lower */
     }
     return n;
 }

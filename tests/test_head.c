@@ -1,77 +1,18 @@
-/* test_head.c : kernels against doubles and against each other, the sketch, and binding. */
+/* test_head.c : the sketch of a head, and binding. */
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 #include "fixture.h"
+#include "quantise.h"
 #include "test.h"
 
 #include "gguf.h"
-
-/* --- rows of every format, quantised here by the plainest rule --- */
-
-static void put_half(uint8_t *out, float x) {
-    uint16_t half = specrt__base_to_f16(x);
-    memcpy(out, &half, 2);
-}
-
-static float absmax(const float *x, int n) {
-    float most = 0;
-    for (int i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    return most;
-}
-
-/* The nearest code of [-limit, limit] for x in steps of d. */
-static int code(float x, float d, int limit) {
-    long q = d > 0 ? lroundf(x / d) : 0;
-    return q > limit ? limit : q < -limit ? -limit : (int)q;
-}
-
-static void put_q8_0(const float *x, uint8_t *out) {
-    float d = absmax(x, 32) / 127;
-    put_half(out, d);
-    for (int i = 0; i < 32; i++) out[2 + i] = (uint8_t)code(x[i], d, 127);
-}
-
-static void put_q4_0(const float *x, uint8_t *out) {
-    float d = absmax(x, 32) / 7;
-    put_half(out, d);
-    for (int i = 0; i < 16; i++)
-        out[2 + i] = (uint8_t)((code(x[i], d, 7) + 8) | (code(x[i + 16], d, 7) + 8) << 4);
-}
-
-/* Sixteen scales of 8 bits, codes of 6 bits in two planes. */
-static void put_q6_k(const float *x, uint8_t *out) {
-    float d = absmax(x, 256) / 31 / 126; /* leaves the largest scale room to round up */
-    memset(out, 0, 210);
-    put_half(out + 208, d);
-    for (int i = 0; i < 256; i++) {
-        int scale = (int)ceilf(d > 0 ? absmax(x + i / 16 * 16, 16) / 31 / d : 0);
-        int q = code(x[i], d * (float)scale, 31) + 32, half = i / 128, l = i % 32,
-            quarter = i % 128 / 32;
-        out[192 + i / 16] = (uint8_t)scale;
-        uint8_t *low = out + 64 * half + l + (quarter & 1 ? 32 : 0);
-        *low = (uint8_t)(*low | (q & 15) << (quarter < 2 ? 0 : 4));
-        out[128 + 32 * half + l] = (uint8_t)(out[128 + 32 * half + l] | (q >> 4) << (2 * quarter));
-    }
-}
-
-static void put_row(specrt_dtype dtype, const float *x, int64_t n, uint8_t *out) {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = specrt__base_bits(x[i]);
-        if (dtype == SPECRT_DTYPE_F32) memcpy(out + 4 * i, &x[i], 4);
-        if (dtype == SPECRT_DTYPE_F16) put_half(out + 2 * i, x[i]);
-        if (dtype == SPECRT_DTYPE_BF16) memcpy(out + 2 * i, (uint8_t *)&bits + 2, 2);
-        if (dtype == SPECRT_DTYPE_Q8_0 && i % 32 == 0) put_q8_0(x + i, out + 34 * (i / 32));
-        if (dtype == SPECRT_DTYPE_Q4_0 && i % 32 == 0) put_q4_0(x + i, out + 18 * (i / 32));
-        if (dtype == SPECRT_DTYPE_Q6_K && i % 256 == 0) put_q6_k(x + i, out + 210 * (i / 256));
-    }
-}
 
 /* A head of n_rows by n_cols in a format, from f32 values. */
 static uint8_t *head_rows(specrt_dtype dtype, const float *values, int64_t n_rows, int64_t n_cols) {
     size_t row_bytes = specrt_row_bytes(dtype, n_cols);
     uint8_t *rows = (uint8_t *)malloc(row_bytes * (size_t)n_rows);
     for (int64_t r = 0; r < n_rows; r++)
-        put_row(dtype, values + r * n_cols, n_cols, rows + (size_t)r * row_bytes);
+        quantise_row(dtype, values + r * n_cols, n_cols, rows + (size_t)r * row_bytes);
     return rows;
 }
 
@@ -81,165 +22,8 @@ static float *random_values(size_t n, uint64_t seed) {
     return x;
 }
 
-/* --- kernels --- */
-
 static const specrt_dtype formats[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
                                        SPECRT_DTYPE_Q8_0};
-
-/* Those this machine can run, scalar first. */
-static int families(const specrt__simd_kernels *out[3]) {
-    int n = 0;
-    out[n++] = &specrt__simd_kernels_scalar;
-#if defined(SPECRT__SIMD_X86)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        out[n++] = &specrt__simd_kernels_avx2;
-    if (__builtin_cpu_supports("avx512f")) out[n++] = &specrt__simd_kernels_avx512;
-#endif
-    return n;
-}
-
-enum { ROWS = 11, BATCH = 9, MAX_COLS = 1056 };
-
-/* One shape in one format: rows at an odd address with an odd stride. */
-typedef struct shape {
-    specrt_segment segment;
-    int64_t n_cols;
-    uint8_t *block;
-    float decoded[ROWS][MAX_COLS], hidden[BATCH * MAX_COLS], bias[ROWS];
-} shape;
-
-static shape *shape_make(specrt_dtype dtype, int64_t n_cols, uint64_t seed) {
-    shape *s = (shape *)calloc(1, sizeof *s);
-    size_t row_bytes = specrt_row_bytes(dtype, n_cols), stride = row_bytes + 3;
-    s->n_cols = n_cols;
-    s->block = (uint8_t *)malloc(1 + ROWS * stride);
-    for (int r = 0; r < ROWS; r++) {
-        uint8_t *row = s->block + 1 + (size_t)r * stride;
-        for (int64_t j = 0; j < n_cols; j++) s->decoded[r][j] = fixture_normal(&seed);
-        put_row(dtype, s->decoded[r], n_cols, row);
-        specrt_row_decode(dtype, row, n_cols, s->decoded[r]);
-        s->bias[r] = fixture_normal(&seed);
-    }
-    for (int64_t i = 0; i < BATCH * n_cols; i++) s->hidden[i] = fixture_normal(&seed);
-    s->segment = (specrt_segment){.rows = s->block + 1,
-                                  .row_stride = stride,
-                                  .dtype = dtype,
-                                  .n_rows = ROWS,
-                                  .bias = s->bias};
-    return s;
-}
-
-static void shape_free(shape *s) {
-    free(s->block);
-    free(s);
-}
-
-static void check_close(const shape *s, const float *logits) {
-    for (int h = 0; h < BATCH; h++)
-        for (int r = 0; r < ROWS; r++) {
-            double sum = s->bias[r], size = fabs(sum);
-            for (int64_t j = 0; j < s->n_cols; j++) {
-                double product = (double)s->decoded[r][j] * s->hidden[h * s->n_cols + j];
-                sum += product;
-                size += fabs(product);
-            }
-            /* Each lane adds n / 16 terms, then four more levels and the bias. */
-            double bound = ((double)s->n_cols / 16 + 6) * ldexp(size, -24);
-            CHECK_NEAR(logits[h * ROWS + r], sum, bound);
-        }
-}
-
-/* Any batch, split and instruction set gives the bits of one hidden row on the scalar kernel. */
-static void check_shape(specrt_dtype dtype, int64_t n_cols) {
-    const specrt__simd_kernels *family[3];
-    float first[BATCH * ROWS], logits[BATCH * ROWS];
-    shape *s = shape_make(dtype, n_cols, (uint64_t)n_cols * 977 + (uint64_t)dtype + 1);
-    int n_families = families(family);
-    for (int h = 0; h < BATCH; h++)
-        specrt__head_products(family[0], &s->segment, 0, ROWS, n_cols, s->hidden + h * n_cols, 1,
-                              first + h * ROWS, ROWS);
-    check_close(s, first);
-    for (int f = 0; f < n_families; f++)
-        for (int n = 1; n <= BATCH; n++) {
-            memset(logits, 0xff, sizeof logits);
-            specrt__head_products(family[f], &s->segment, 0, 8, n_cols, s->hidden, n, logits, ROWS);
-            specrt__head_products(family[f], &s->segment, 8, ROWS, n_cols, s->hidden, n, logits,
-                                  ROWS);
-            CHECK(memcmp(logits, first, (size_t)(n * ROWS) * sizeof *logits) == 0);
-        }
-    shape_free(s);
-}
-
-static void test_kernels(void) {
-    const int64_t cols[] = {1,  2,  15, 16,  17,  31,  32,   33,  48,
-                            63, 64, 96, 100, 255, 256, 1000, 1056};
-    for (size_t f = 0; f < 4; f++)
-        for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++)
-            if (specrt_row_bytes(formats[f], cols[c]) > 0) check_shape(formats[f], cols[c]);
-}
-
-/* A format's kernel equals the f32 kernel over decoded rows, bit for bit: decoding is exact. */
-static void test_decoded_alike(void) {
-    for (size_t f = 1; f < 4; f++) {
-        shape *s = shape_make(formats[f], 256, 5 + f);
-        float a[ROWS], b[ROWS];
-        specrt_segment plain = s->segment;
-        plain.rows = s->decoded;
-        plain.row_stride = sizeof s->decoded[0];
-        plain.dtype = SPECRT_DTYPE_F32;
-        specrt__head_products(specrt__simd_choose(), &s->segment, 0, ROWS, 256, s->hidden, 1, a,
-                              ROWS);
-        specrt__head_products(specrt__simd_choose(), &plain, 0, ROWS, 256, s->hidden, 1, b, ROWS);
-        CHECK(memcmp(a, b, sizeof a) == 0);
-        shape_free(s);
-    }
-}
-
-/* Infinities and NaN in weights or hidden states come out as IEEE 754 says, in no other row. */
-static void test_special_values(void) {
-    const specrt__simd_kernels *family[3];
-    float rows[5][40] = {{0}}, hidden[40], logits[5];
-    for (int j = 0; j < 40; j++) hidden[j] = 1;
-    rows[0][3] = INFINITY;
-    rows[1][39] = -INFINITY;
-    rows[2][17] = NAN;
-    rows[3][0] = INFINITY, rows[3][1] = -INFINITY;
-    rows[4][5] = 2;
-    specrt_segment s = {
-        .rows = rows, .row_stride = sizeof rows[0], .dtype = SPECRT_DTYPE_F32, .n_rows = 5};
-    for (int f = families(family) - 1; f >= 0; f--) {
-        specrt__head_products(family[f], &s, 0, 5, 40, hidden, 1, logits, 5);
-        CHECK(isinf(logits[0]) && logits[0] > 0);
-        CHECK(isinf(logits[1]) && logits[1] < 0);
-        CHECK(isnan(logits[2]) && isnan(logits[3]));
-        CHECK(logits[4] == 2);
-    }
-}
-
-static void test_sum_exp(void) {
-    const specrt__simd_kernels *family[3];
-    int n_families = families(family);
-    enum { MOST = 5000 };
-    static float x[MOST];
-    uint64_t seed = 11;
-    for (int n = 1; n <= MOST; n += n < 70 ? 1 : 613) {
-        float max = -INFINITY;
-        double expected = 0;
-        for (int i = 0; i < n; i++) {
-            x[i] = 9 * fixture_normal(&seed);
-            if (i % 17 == 3) x[i] = -INFINITY;
-            if (i % 23 == 5) x[i] -= 150;
-            if (x[i] > max) max = x[i];
-        }
-        for (int i = 0; i < n; i++) expected += exp((double)x[i] - max);
-        if (n > 2) x[1] = NAN, expected = 0;
-        for (int i = 0; i < n && n > 2; i++)
-            if (i != 1) expected += exp((double)x[i] - max);
-        double first = family[0]->sum_exp(x, n, max);
-        CHECK_NEAR(first / expected, 1, 3e-7);
-        for (int f = 1; f < n_families; f++) CHECK(family[f]->sum_exp(x, n, max) == first);
-    }
-}
 
 /* --- the sketch --- */
 
@@ -463,11 +247,6 @@ static void test_bind_memory(void) {
 }
 
 static const test_case cases[] = {
-    {"kernels", "every format, shape, batch and instruction set: right, and the same bits",
-     test_kernels},
-    {"decoded_alike", "a stored row scores as its decoded row", test_decoded_alike},
-    {"special_values", "infinities and NaN", test_special_values},
-    {"sum_exp", "sums of exponentials against doubles", test_sum_exp},
     {"sketch", "the sketch as docs/FORMAT.md describes it", test_sketch},
     {"distance", "quantisations are near, other heads far", test_distance},
     {"distance_trained", "the same on trained weights", test_distance_trained},
