@@ -475,6 +475,8 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *
  *   full        every token
  *   static:N    the N most frequent tokens of the bundle; without N as many as were calibrated
+ *   static:N/M/...  N at the first level of the tree, M at the second, the last at all that follow;
+ *               at most 8
  *   window:W    MicroSpec: what the target lately saw or thought likely (docs/METHODS.md); W is 3072
  *       mode=unique_lru|stream|unique_fifo   W distinct tokens by last occurrence; the last W elements
  *                                            of the stream (the paper's Eq. 4); or by first occurrence
@@ -3497,10 +3499,15 @@ typedef struct specrt__active_class {
 // Refuses sizes outside [n_forced, n_valid] and ids beyond the head. Ids are distinct, since ranks
 // were checked when the bundle was opened.
 
+enum { SPECRT__RANKS_MAX_LEVELS = 8 };
+
 struct specrt_static {
     specrt_desc desc;
     specrt_active active;
     specrt_segment segment; /* rows, ids and bias stand behind this struct, in one block */
+    int32_t n_levels;       /* of those that have a size of their own; 0: all are alike */
+    int32_t levels[SPECRT__RANKS_MAX_LEVELS]; /* [n_levels] rows; the last holds from there on */
+    int32_t n_always;                         /* rows of every level */
 };
 
 /* Where the arrays of a list of n rows lie in its block; rows at the next multiple of 64 in memory. */
@@ -3626,6 +3633,49 @@ SPECRT_API void specrt_static_close(specrt_static *list) {
 SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list) {
     return &list->active;
 }
+
+/* --- a size for every level: the rows of all are fixed, the others are routed --- */
+
+/* sizes [n] count ranks; a head with ids of its own has rows for some of them. */
+static void specrt__ranks_set_levels(specrt_static *list, const specrt_head *head,
+                                     const int32_t *ids, const int32_t *sizes, int32_t n) {
+    list->n_levels = n;
+    list->n_always = list->segment.n_rows;
+    for (int32_t i = 0; i < n; i++) {
+        list->levels[i] = specrt__ranks_keep(head, ids, sizes[i], NULL);
+        if (list->levels[i] < list->n_always) list->n_always = list->levels[i];
+    }
+}
+
+static void specrt__ranks_unshare(void *shared) {
+    specrt_static_close((specrt_static *)shared);
+}
+
+/* Nothing of it changes, so that sessions need no state of their own. */
+static void *specrt__ranks_open(void *shared, int32_t topk, const specrt_desc *desc) {
+    (void)topk, (void)desc;
+    return shared;
+}
+
+static void specrt__ranks_close(void *state) {
+    (void)state;
+}
+
+static void specrt__ranks_route(void *state, const specrt__active_level *level,
+                                specrt__active_routed *out) {
+    const specrt_static *list = (const specrt_static *)state;
+    int32_t i = level->level < list->n_levels ? level->level : list->n_levels - 1;
+    specrt_segment rest = list->segment;
+    rest.rows = (const uint8_t *)rest.rows + (size_t)list->n_always * rest.row_stride;
+    rest.ids += list->n_always;
+    if (rest.bias) rest.bias += list->n_always;
+    rest.n_rows = list->levels[i] - list->n_always;
+    (void)specrt__active_route(out, &rest); /* fits: the policy's bound has room for the largest */
+}
+
+/* Its list is made with its sizes, by >>policy. */
+static const specrt__active_class specrt__ranks_levels = {
+    NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route};
 
 // >>window (uses: base active)
 // Owns MicroSpec's window (section "MicroSpec" of docs/METHODS.md): which tokens the target lately saw
@@ -4491,7 +4541,7 @@ enum {
 };
 /* Sizes that stand for the share of the vocabulary that was published. */
 enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
-enum { SPECRT__POLICY_MAX_TEXT = 256 };
+enum { SPECRT__POLICY_MAX_TEXT = 512 };
 
 enum {
     SPECRT__POLICY_MODE,
@@ -4515,8 +4565,8 @@ static const specrt__active_option specrt__policy_window_options[SPECRT__POLICY_
 
 typedef struct specrt__policy_kind {
     const char *name;
-    bool has_size;
-    int32_t size; /* when the text names none; 0: as calibrated */
+    int32_t n_sizes; /* it may be given: one for each level, or one for all, or none */
+    int32_t size;    /* when the text names none; 0: as calibrated */
     const specrt__active_option *options;
     int n_options;
     const specrt__active_class *routed; /* NULL: fixed or packed */
@@ -4524,11 +4574,11 @@ typedef struct specrt__policy_kind {
 
 /* In the order in which a sum covers tokens and is printed. */
 static const specrt__policy_kind specrt__policy_kinds[] = {
-    {"full", false, 0, NULL, 0, NULL},
-    {"static", true, 0, NULL, 0, NULL},
-    {"window", true, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL},
-    {"retrieve", true, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL},
-    {"successor", true, 1024, NULL, 0, &specrt__successor_class},
+    {"full", 0, 0, NULL, 0, NULL},
+    {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL},
+    {"window", 1, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL},
+    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL},
+    {"successor", 1, 1024, NULL, 0, &specrt__successor_class},
 };
 enum { SPECRT__POLICY_KINDS = sizeof specrt__policy_kinds / sizeof specrt__policy_kinds[0] };
 
@@ -4550,7 +4600,9 @@ enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__p
 
 typedef struct specrt__policy_source {
     bool present;
-    int32_t size;
+    int32_t size;     /* of the first level, or of all */
+    int32_t n_levels; /* 0: all are alike */
+    int32_t levels[SPECRT__RANKS_MAX_LEVELS];
     int32_t options[SPECRT__ACTIVE_MAX_OPTIONS];
 } specrt__policy_source;
 
@@ -4567,7 +4619,7 @@ typedef struct specrt__policy_parser {
 
 /* The length of the word at a place. */
 static int specrt__policy_word(const char *at) {
-    return (int)strcspn(at, "+:@=");
+    return (int)strcspn(at, "+:/@=");
 }
 
 static bool specrt__policy_is(const char *at, const char *word) {
@@ -4601,6 +4653,22 @@ static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t lea
     }
     *out = (int32_t)value;
     p->at += n;
+    return SPECRT_STATUS_OK;
+}
+
+/* :N, or :N/M/... for level by level; what only repeats the last is left out. */
+static specrt_status specrt__policy_sizes(specrt__policy_parser *p, int32_t most,
+                                          specrt__policy_source *source) {
+    int32_t n = 0, *levels = source->levels;
+    do {
+        p->at++;
+        if (n == most) return specrt__policy_fail(p, "no more sizes");
+        SPECRT__TRY(specrt__policy_number(p, 1, SPECRT_MAX_VOCAB, &levels[n++]));
+    } while (*p->at == '/' && most > 1);
+    source->size = levels[0];
+    while (n > 1 && levels[n - 1] == levels[n - 2]) levels[--n] = 0;
+    if (n == 1) levels[--n] = 0;
+    source->n_levels = n;
     return SPECRT_STATUS_OK;
 }
 
@@ -4718,10 +4786,8 @@ static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
     if (kind == (int)SPECRT__POLICY_KINDS) return specrt__policy_no_source(p);
     SPECRT__TRY(specrt__policy_begin(p, spec, kind, specrt__policy_kinds[kind].size, &source));
     p->at += specrt__policy_word(p->at);
-    if (*p->at == ':' && specrt__policy_kinds[kind].has_size) {
-        p->at++;
-        SPECRT__TRY(specrt__policy_number(p, 1, SPECRT_MAX_VOCAB, &source->size));
-    }
+    if (*p->at == ':' && specrt__policy_kinds[kind].n_sizes > 0)
+        SPECRT__TRY(specrt__policy_sizes(p, specrt__policy_kinds[kind].n_sizes, source));
     return specrt__policy_parse_options(p, &specrt__policy_kinds[kind], source->options);
 }
 
@@ -4759,6 +4825,10 @@ static void specrt__policy_print(const specrt__policy_spec *spec, char *text) {
         snprintf(number, sizeof number, ":%d", (int)source->size);
         specrt__policy_append(text, text[0] ? "+" : "", specrt__policy_kinds[kind].name,
                               source->size > 0 ? number : "");
+        for (int i = 1; i < source->n_levels; i++) {
+            snprintf(number, sizeof number, "/%d", (int)source->levels[i]);
+            specrt__policy_append(text, number, "", "");
+        }
         for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++) {
             const specrt__active_option *option = &specrt__policy_kinds[kind].options[i];
             int32_t value = source->options[i];
@@ -4860,6 +4930,17 @@ static int32_t specrt__policy_published_size(const specrt_ranks_header *h, int32
     return (int32_t)(size > h->n_valid ? h->n_valid : size < 1 ? 1 : size);
 }
 
+/* Only what every level holds stays fixed; the list goes to the source that routes the rest. */
+static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_source *source,
+                                       const int32_t *ids) {
+    specrt__ranks_set_levels(p->list, p->head, ids, source->levels, source->n_levels);
+    p->routed_bound += p->fixed.n_rows - p->list->n_always;
+    p->fixed.n_rows = p->list->n_always;
+    p->routers[p->n_routers].klass = &specrt__ranks_levels;
+    p->routers[p->n_routers++].shared = p->list;
+    p->list = NULL;
+}
+
 static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_bundle *bundle,
                                                 specrt__policy_source *source, specrt_error *err) {
     specrt_ranks ranks;
@@ -4870,8 +4951,15 @@ static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_b
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
     if (source->size < 0) source->size = specrt__policy_published_size(ranks.header, source->size);
     SPECRT__TRY(specrt__ranks_size(bundle, &ranks, source->size, &source->size, err));
-    SPECRT__TRY(specrt_static_create(bundle, p->head, source->size, &p->list, err));
+    int32_t most = source->size;
+    for (int32_t i = 1; i < source->n_levels; i++) {
+        int32_t *size = &source->levels[i];
+        SPECRT__TRY(specrt__ranks_size(bundle, &ranks, *size, size, err));
+        if (*size > most) most = *size;
+    }
+    SPECRT__TRY(specrt_static_create(bundle, p->head, most, &p->list, err));
     p->fixed = p->list->segment;
+    if (source->n_levels > 0) specrt__policy_make_levels(p, source, ranks.ids);
     return SPECRT_STATUS_OK;
 }
 
@@ -6374,11 +6462,12 @@ static bool specrt__session_cycle_ok(const specrt_session *s, const specrt_draft
            specrt__session_tokens_ok(s, verdict->tokens, verdict->n);
 }
 
-/* Whether the level that would have drafted a token could. */
+/* Whether the level that would have drafted a token could; beyond the last that drafted, that one. */
 static bool specrt__session_covers(const specrt_session *s, int32_t id, int32_t level) {
-    return specrt__active_member(s->pool, id) ||
-           (s->routed && level < SPECRT_TREE_MAX_STEPS && id < s->pool->n_ids &&
-            (s->routed->levels[id] >> level & 1));
+    if (specrt__active_member(s->pool, id)) return true;
+    if (s->n_levels == 0 || id >= s->pool->n_ids) return false;
+    if (level >= s->n_levels) level = (int32_t)s->n_levels - 1;
+    return (s->routed->levels[id] >> level & 1) != 0;
 }
 
 SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,

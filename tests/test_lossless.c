@@ -243,6 +243,7 @@ static void test_greedy(void) {
         {"window:16@min=8", ABSENT, &chain},
         {"frspec", RANDOM, &small_tree},
         {"static:1000+window:512", RANDOM, &eagle_tree},
+        {"static:8000/2000/500+window:256", RANDOM, &eagle_tree},
         {"static:1000", ADVERSARIAL, &eagle_tree},
         {"static:10", ADVERSARIAL, &chain},
         {"static:64+window:256@min=16", ADVERSARIAL, &small_tree},
@@ -266,6 +267,7 @@ static void test_sampled(void) {
         {"full", ABSENT, &small_tree},
         {"microspec", ABSENT, &small_tree},
         {"static:1000", ADVERSARIAL, &small_tree},
+        {"static:8000/2000/500", RANDOM, &small_tree},
     };
     const specrt_sampling warm = {.temperature = 0.7f, .top_p = 0.95f, .seed = 11};
     pair *p = (pair *)calloc(1, sizeof *p);

@@ -42,6 +42,10 @@ static const struct {
     {"full", "full", N_VOCAB},
     {"static", "static:100", 100},
     {"static:50", "static:50", 50},
+    {"static:50/20/5", "static:50/20/5", 50},
+    {"static:20/50/50", "static:20/50", 50},
+    {"static:7/7/7/7/7/7/7/7", "static:7", 7},
+    {"window:64+static:50/20", "static:50/20+window:64", 114},
     {"window", "window:3072", N_VOCAB},
     {"window:64", "window:64", 65},
     {"window:64@mode=unique_lru@kpre=3@rows=all@only=both@emitted=on@min=256", "window:64", 65},
@@ -85,6 +89,12 @@ static const struct {
     {"static:99999999999999999999", "position 8: expected a number"},
     {"static:5k", "found '5k'"},
     {"static :5", "found 'static '"},
+    {"static:5/", "position 10: expected a number from 1 to 16777216, found the end"},
+    {"static:5/0", "position 10: expected a number from 1 to 16777216, found '0'"},
+    {"static:5//6", "position 10: expected a number from 1 to 16777216, found '/'"},
+    {"static:1/2/3/4/5/6/7/8/9", "position 24: expected no more sizes, found '9'"},
+    {"static/5", "position 7: expected '+' or the end, found '/'"},
+    {"window:9/5", "position 9: expected '+' or the end, found '/'"},
     {"static@mode=stream", "position 8: expected no option for this source, found 'mode'"},
     {"full:5", "position 5: expected '+' or the end, found ':'"},
     {"full+window", "position 6: expected 'full' to stand alone"},
@@ -117,12 +127,12 @@ static void test_bad(void) {
 
 /* Any text is either refused or printed as one that is read as the same. */
 static void test_round_trip(void) {
-    static const char *const parts[] = {"full",  "static", "window",  "microspec-paper",
-                                        ":",     "7",      "+",       "@",
-                                        "mode",  "stream", "kpre",    "=",
-                                        "0",     "min",    "only",    "ctx",
-                                        "rows",  "tree",   "emitted", "off",
-                                        "frspec"};
+    static const char *const parts[] = {"full",   "static", "window",  "microspec-paper",
+                                        ":",      "7",      "+",       "@",
+                                        "mode",   "stream", "kpre",    "=",
+                                        "0",      "min",    "only",    "ctx",
+                                        "rows",   "tree",   "emitted", "off",
+                                        "frspec", "/"};
     int n_good = 0;
     for (int round = 0; round < 200000; round++) {
         char text[SPECRT__POLICY_MAX_TEXT] = "", printed[SPECRT__POLICY_MAX_TEXT];
@@ -155,8 +165,10 @@ static void test_refused(void) {
     open_all();
     int32_t terminators[70] = {0, 1, N_VOCAB};
     specrt_policy_desc list = {.text = "static"}, large = {.text = "static:501"};
+    specrt_policy_desc levels = {.text = "static:90/2"};
     check_refused(NULL, &list, SPECRT_STATUS_BUNDLE_SECTION_MISSING, "vocabtrim-calibrate");
     check_refused(bundle, &large, SPECRT_STATUS_BAD_ARG, "expected 3 (3 forced tokens) to 499");
+    check_refused(bundle, &levels, SPECRT_STATUS_BAD_ARG, "expected 3 (3 forced tokens) to 499");
     specrt_policy_desc few = {.n_vocab = 300}, many = {.n_vocab = 501};
     check_refused(bundle, &few, SPECRT_STATUS_BAD_ARG, "expected 500 (the bundle's)");
     check_refused(bundle, &many, SPECRT_STATUS_BAD_ARG, "the head's 500 rows, found 501");
@@ -241,7 +253,8 @@ static void test_no_memory(void) {
     open_all();
     specrt_head_desc hd = {
         .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = N_VOCAB, .n_cols = N_COLS};
-    static const char *const texts[] = {"full", "static:50+window:40@mode=stream", "microspec"};
+    static const char *const texts[] = {"full", "static:50+window:40@mode=stream", "microspec",
+                                        "static:50/20/90+window:40"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         specrt_status status = SPECRT_STATUS_NO_MEMORY;
         for (int fail_at = 1; status == SPECRT_STATUS_NO_MEMORY; fail_at++) {

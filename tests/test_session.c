@@ -203,6 +203,8 @@ static const char *const policies[] = {
     "window:64@only=ctx@min=0",
     "window:64@only=ext@min=0@kver=1",
     "static:30+window:48@rows=last",
+    "static:60/25/12",
+    "static:12/70/30+window:40@min=0@mode=stream",
     "frspec+window:20@mode=stream@rows=tree@kver=8",
 };
 enum { N_POLICIES = sizeof policies / sizeof policies[0] };
@@ -333,12 +335,53 @@ static void test_union(void) {
     specrt_policy_close(policy);
 }
 
+/* The members at a level of `static:60/25/9+window:40@min=0`, terminators being ranks. */
+static bool at_level(const specrt_session *s, int32_t level, int32_t id) {
+    int32_t size = level == 0 ? 60 : level == 1 ? 25 : 9, rank = 0;
+    while ((7 * rank + 3) % V != id) rank++;
+    return rank < size || (s->pool->wants[id] & SPECRT__ACTIVE_WINDOW);
+}
+
+/* Every level is one softmax over its own prefix of the ranks and the window. */
+static void test_levels(void) {
+    setting set = {"static:60/25/9+window:40@min=0", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    specrt_beam beam = {.n = 1};
+    uint64_t state = 8;
+    int n_both = 0;
+    run r;
+    open_all();
+    specrt_policy *policy = make_policy(set.policy);
+    specrt_session *s = make_session(policy, &set, NULL);
+    decode(s, &set, specrt_policy_bound(policy), false, &r);
+    for (int32_t level = 0; beam.n > 0; level++) {
+        float hidden[5 * D];
+        double total = 0, x[V];
+        for (int i = 0; i < 5 * D; i++) hidden[i] = fixture_normal(&state);
+        REQUIRE(specrt_session_expand(s, hidden, beam.n, &beam) == SPECRT_STATUS_OK);
+        for (int32_t id = 0; id < V; id++) {
+            x[id] = (double)bias[id];
+            for (int j = 0; j < D; j++) x[id] += (double)weights[id * D + j] * (double)hidden[j];
+            if (at_level(s, level, id)) total += exp(x[id]);
+        }
+        for (int i = 0; i < 5; i++) {
+            CHECK(at_level(s, level, s->ids[i]));
+            CHECK_NEAR(s->logprobs[i], x[s->ids[i]] - log(total), 1e-5);
+        }
+        for (int32_t i = 0; i < s->routed->n_segments; i++)
+            n_both += s->routed->segments[i].n_masked;
+    }
+    CHECK(n_both > 0); /* the window holds some of the ranks that levels differ in */
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
 /* --- memory and threads --- */
 
 static void test_no_allocation(void) {
-    static const char *const texts[] = {"full", "static:30+window:48", "microspec-paper"};
+    static const char *const texts[] = {"full", "static:30+window:48", "microspec-paper",
+                                        "static:30/20/60+window:48"};
     open_all();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         fixture_allocator a = {0, 0, 0};
         specrt_desc env = fixture_desc(&a);
         setting set = {texts[i], HONEST, {4, 5, 20}, {0.8f, 5, 0.9f, 0, 9, 4}};
@@ -355,7 +398,8 @@ static void test_no_allocation(void) {
     }
 }
 
-static const setting threaded = {"static:30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 4}};
+static const setting threaded = {
+    "static:60/30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 4}};
 
 static void *decode_thread(void *arg) {
     const specrt_policy *policy = *(const specrt_policy **)arg;
@@ -419,6 +463,7 @@ static const test_case cases[] = {
     {"stats", "coverage, rows and accept length follow the policy", test_stats},
     {"again", "begin forgets everything", test_again},
     {"union", "a sum is one softmax over the union of its sources", test_union},
+    {"levels", "so is each level of a list with sizes by level", test_levels},
     {"no_allocation", "nothing is allocated after creation", test_no_allocation},
     {"threads", "two sessions share a policy", test_threads},
     {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
