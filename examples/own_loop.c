@@ -53,14 +53,16 @@ static void feed_drafter(loop *l) {
 
 /* Level by level: score the active vocabulary, take the best, run the drafter on the beam. */
 static void draft(loop *l, specrt_draft *out) {
-    const specrt_active *active = specrt_session_shortlist(l->session);
     int32_t ids[TOPK * TOPK], parents[TOPK], before = -1, n_open = 0;
-    int32_t k = active->n_rows < TOPK ? active->n_rows : TOPK;
-    float logprobs[TOPK * TOPK];
-    specrt_beam beam = {.n = 1};
-    specrt_tree_begin(l->tree, l->emitted[l->n_emitted - 1]);
+    int32_t root = l->emitted[l->n_emitted - 1];
+    float logprobs[TOPK * TOPK], no_path = 0;
+    specrt_beam beam = {.n = 1, .tokens = &root, .logprobs = &no_path};
+    specrt_tree_begin(l->tree, root);
     feed_drafter(l);
-    for (;;) {
+    specrt_session_feed(l->session, l->pairs + (size_t)(l->n_emitted - 1) * l->d);
+    for (int32_t level = 0;; level++) {
+        const specrt_active *active = specrt_session_route(l->session, level, &beam, l->hidden);
+        int32_t k = active->n_rows < TOPK ? active->n_rows : TOPK;
         check(specrt_active_logits(active, l->hidden, beam.n, l->scores));
         check(specrt_active_topk(active, l->scores, beam.n, k, ids, logprobs));
         check(specrt_tree_expand(l->tree, ids, logprobs, beam.n, k, &beam));
@@ -73,6 +75,7 @@ static void draft(loop *l, specrt_draft *out) {
         float *query = l->scores; /* equal to the features for EAGLE-2 */
         check(engine_draft(l->drafter, l->draft_cache, beam.tokens, l->fed, (int32_t)l->d, beam.n,
                            parents, l->hidden, query));
+        specrt_session_feed(l->session, l->fed);
         before = n_open;
         n_open += beam.n;
     }

@@ -844,11 +844,21 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *log
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
 /* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only
- * in start and observe, but for what routed sources add to a level: after expand it is that level's. */
+ * in start and observe, but for what routed sources add to a level: after expand or route it is that
+ * level's. */
 SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session);
 
+/* specrt_session_route() : the shortlist of a level of a tree that you grow yourself, which
+ * expand does for its own; each level once in a cycle, in order.
+ *   level  : 0 for the first pass
+ *   beam   : the rows of the pass, at most topk; its parents are not looked at
+ *   hidden : f32 [beam->n, n_cols] what the pass gave
+ * @return borrowed until the next call; NULL for a level or beam out of range. */
+SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, int32_t level,
+                                                     const specrt_beam *beam, const float *hidden);
+
 /* specrt_session_feed() : what the drafter pass to come is fed, for sources that route by it (DynaSpec);
- * others do not look. hidden : f32 [n, n_cols], rows as the beam's, borrowed until expand. */
+ * others do not look. hidden : f32 [n, n_cols], rows as the beam's, borrowed until expand or route. */
 SPECRT_API void specrt_session_feed(specrt_session *session, const float *hidden);
 
 /* specrt_session_expand() : score a drafter pass over the shortlist and grow the tree by it.
@@ -6332,18 +6342,19 @@ static void specrt__session_pack(specrt_session *s) {
 }
 
 /* The last level's routed segments make way for those of this one. */
-static void specrt__session_route(specrt_session *s, const float *hidden, int32_t n) {
+SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t at,
+                                                     const specrt_beam *beam, const float *hidden) {
     specrt__active_routed *routed = s->routed;
-    static const float no_path = 0;
-    const specrt_tree *t = s->tree;
     specrt__active_level level;
-    level.level = t->level;
-    level.n = n;
-    level.tokens = t->level ? t->beam_tokens : &t->root;
-    level.logprobs = t->level ? t->beam_logprobs : &no_path;
+    if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
+    if (!routed) return &s->active;
+    level.level = at;
+    level.n = beam->n;
+    level.tokens = beam->tokens;
+    level.logprobs = beam->logprobs;
     level.previous = s->previous;
     level.hidden = hidden;
-    routed->level = t->level;
+    routed->level = at;
     routed->n_segments = routed->n_rows = routed->n_masked = 0;
     for (int i = 0; i < s->policy->n_routers; i++)
         s->policy->routers[i].klass->route(s->routers[i], &level, routed);
@@ -6354,6 +6365,7 @@ static void specrt__session_route(specrt_session *s, const float *hidden, int32_
     s->n_routed_rows += routed->n_rows;
     s->n_levels++;
     s->previous = NULL;
+    return &s->active;
 }
 
 SPECRT_API void specrt_session_begin(specrt_session *s) {
@@ -6423,12 +6435,24 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
     return specrt_tree_expand(s->tree, &ids[i < 0 ? 0 : i], &logprob, 1, 1, beam);
 }
 
+static specrt_status specrt__session_route_tree(specrt_session *s, const float *hidden) {
+    static const float no_path = 0;
+    const specrt_tree *t = s->tree;
+    specrt_beam beam;
+    beam.n = t->n_beam;
+    beam.tokens = t->level ? t->beam_tokens : &t->root;
+    beam.parents = NULL;
+    beam.logprobs = t->level ? t->beam_logprobs : &no_path;
+    return specrt_session_route(s, t->level, &beam, hidden) ? SPECRT_STATUS_OK
+                                                            : SPECRT_STATUS_BAD_ARG;
+}
+
 SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *hidden, int32_t n,
                                                specrt_beam *beam) {
     memset(beam, 0, sizeof *beam);
     if (n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
-    if (s->routed) specrt__session_route(s, hidden, n);
+    SPECRT__TRY(specrt__session_route_tree(s, hidden));
     int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
     SPECRT__TRY(specrt_active_logits(&s->active, hidden, n, s->logits));
     if (s->laws) return specrt__session_sample(s, beam);

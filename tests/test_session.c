@@ -375,6 +375,35 @@ static void test_levels(void) {
     specrt_policy_close(policy);
 }
 
+/* An application that grows its own tree asks for the list of each level. */
+static void test_route(void) {
+    setting set = {"static:60/25/9", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    static const int32_t sizes[] = {60, 25, 9, 9, 9}, tokens[6] = {9, 8, 7, 6, 5, 4};
+    const float logprobs[6] = {0, 0, 0, 0, 0, 0}, hidden[6 * D] = {0};
+    specrt_beam beam = {5, tokens, NULL, logprobs};
+    open_all();
+    specrt_policy *policy = make_policy(set.policy), *plain = make_policy("static:60");
+    specrt_session *s = make_session(policy, &set, NULL), *t = make_session(plain, &set, NULL);
+    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_session_shortlist(s)->n_rows, 9);
+    for (int32_t level = 0; level < 5; level++) {
+        const specrt_active *active = specrt_session_route(s, level, &beam, hidden);
+        REQUIRE(active == specrt_session_shortlist(s));
+        CHECK_INT(active->n_rows, sizes[level]);
+    }
+    CHECK(specrt_session_route(t, 0, &beam, hidden) == specrt_session_shortlist(t));
+    CHECK(!specrt_session_route(s, -1, &beam, hidden));
+    CHECK(!specrt_session_route(s, SPECRT_TREE_MAX_STEPS, &beam, hidden));
+    beam.n = 6;
+    CHECK(!specrt_session_route(s, 5, &beam, hidden));
+    beam.n = 0;
+    CHECK(!specrt_session_route(t, 0, &beam, hidden));
+    specrt_session_close(s);
+    specrt_session_close(t);
+    specrt_policy_close(policy);
+    specrt_policy_close(plain);
+}
+
 /* --- memory and threads --- */
 
 static void test_no_allocation(void) {
@@ -464,6 +493,7 @@ static const test_case cases[] = {
     {"again", "begin forgets everything", test_again},
     {"union", "a sum is one softmax over the union of its sources", test_union},
     {"levels", "so is each level of a list with sizes by level", test_levels},
+    {"route", "trees of one's own get a list for every level", test_route},
     {"no_allocation", "nothing is allocated after creation", test_no_allocation},
     {"threads", "two sessions share a policy", test_threads},
     {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
