@@ -54,11 +54,12 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api | base os bundle rows simd head active ranks window cograph successor arc
+/* Contents: api decoding | base os bundle rows simd head active ranks window cograph successor arc
  * retrieve policy tree verify trace session host */
 
 // >>api (uses:)
-// Everything public. All multi-byte on-disk values are little-endian; so must the host be.
+// Everything public but the decoding loop. All multi-byte on-disk values are little-endian; so must the
+// host be.
 
 #include <stddef.h>
 #include <stdint.h>
@@ -469,6 +470,9 @@ SPECRT_API void specrt_static_close(specrt_static *list);
 
 /* specrt_static_active() : its active vocabulary, borrowed; the same at every step, free to ask. */
 SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
+
+// >>decoding (uses: api)
+// Everything public of the decoding loop: policies, trees, verification, traces, sessions, the host.
 
 /* ---- policies: what the drafter may propose -------------------------------------------------------
  *   policy := source ('+' source)*      source := name[:size][@key=value]...
