@@ -10,14 +10,17 @@ tally() { # name, output: add up its last "N passed, N failed, N skipped"
     set -- $line
     passed=$((passed + $1)); failed=$((failed + $3)); skipped=$((skipped + $5))
 }
-for test in "$build"/tests/test_*; do
-    case $test in *.o | *.d) continue ;; esac
-    [ -x "$test" ] || continue
-    out=$("$test" 2>&1); code=$?
+# As many at a time as there are cores, told in the order of their names.
+tests=$(find "$build/tests" -maxdepth 1 -name 'test_*' -type f -perm -u+x ! -name '*.*' | sort)
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+xargs -n 1 -P "$(nproc)" sh -c '"$1" >"$0/${1##*/}" 2>&1; echo $? >"$0/${1##*/}.code"' "$logs" <<<"$tests"
+for test in $tests; do
+    out=$(cat "$logs/${test##*/}"); code=$(cat "$logs/${test##*/}.code")
     grep -vE '^skipped ' <<<"$out"
     tally "$test" "$out"
     # A crash after the last line still counts.
-    if [ $code -gt 1 ]; then echo "FAIL $test: exit $code"; failed=$((failed + 1)); fi
+    if [ "$code" -gt 1 ]; then echo "FAIL $test: exit $code"; failed=$((failed + 1)); fi
 done
 for script in tests/compile/run.sh tests/cli/run.sh tests/examples.sh; do
     [ -x "$script" ] || continue

@@ -1,7 +1,7 @@
 # Models, drafters, bundles and prompts that do not fit: one line each, and nothing else happens.
 . "$CLI_TESTS/lib.bash"
-target=$(data weights/pair128k/target.gguf) || skip "the shared data is missing"
-draft=$(data weights/pair128k/draft.safetensors) || skip "the shared data is missing"
+target=$CLI_TESTS/../../data/sample/target.gguf
+draft=$CLI_TESTS/../../data/sample/draft.safetensors
 decode() { specrt-eval decode --target "$target" --max-tokens 4 "$@"; }
 drafted() { decode --draft "$draft" "$@"; }
 
@@ -28,7 +28,7 @@ mkdir nan
 cp "$target" nan/target.gguf
 chmod u+w nan/target.gguf
 nans() { head -c 65536 /dev/zero | tr '\0' '\377'; }
-nans | dd of=nan/target.gguf bs=1M seek=20 conv=notrunc 2>/dev/null
+nans | dd of=nan/target.gguf bs=1M seek=11 conv=notrunc 2>/dev/null
 refuses 3 "*target: its answer to the prompt is not finite; *" specrt-eval decode --target nan/target.gguf --prompt x
 cp "$draft" "${draft%/*}/config.json" nan
 chmod u+w nan/draft.safetensors
@@ -49,8 +49,8 @@ refuses 2 "*--policy: expected one; *" drafted --policy full,microspec --prompt 
 # prompts
 refuses 2 "*--prompt: expected some text" decode --prompt ""
 refuses 3 "*prompt: expected 1 to 9 tokens, found *" decode --context 10 --prompt "a b c d e f g h i j"
-echo '{"prompt_ids":[1,128256]}' >ids.jsonl
-refuses 3 "*prompt: token 1: expected 0 to 128255, found 128256" decode --prompts ids.jsonl
+echo '{"prompt_ids":[1,32768]}' >ids.jsonl
+refuses 3 "*prompt: token 1: expected 0 to 32767, found 32768" decode --prompts ids.jsonl
 printf '{"prompt":"a"}\n\n{"prompt":""}\n' >empty.jsonl
 refuses 3 "*empty.jsonl:3: expected an object with a text that is not empty *" decode --prompts empty.jsonl
 echo '{"prompt":"a"' >cut.jsonl

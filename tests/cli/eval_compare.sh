@@ -1,7 +1,7 @@
 # Policies side by side on one drafter: table, JSON and page; every token is checked.
 . "$CLI_TESTS/lib.bash"
-target=$(data weights/pair128k/target.gguf) || skip "the shared data is missing"
-draft=$(data weights/pair128k/draft.safetensors) || skip "the shared data is missing"
+target=$CLI_TESTS/../../data/sample/target.gguf
+draft=$CLI_TESTS/../../data/sample/draft.safetensors
 prompts=$CLI_TESTS/../../data/prompts
 compare() {
     specrt-eval compare --target "$target" --draft "$draft" --topk 1 --num-steps 2 --max-tokens 8 \
@@ -11,7 +11,7 @@ compare() {
 accepts compare --policy window:16@min=8,full --policy microspec-paper --report page.html
 prints "* accept *policy *length *tok/s *
 plain *
-full *128256 *
+full *32768 *
 window:16@min=8 *
 microspec-paper *
 accept length * code * qa*

@@ -1,7 +1,7 @@
 # Decoding with a policy writes what plain decoding writes: greedy and sampled, a chain and a tree.
 . "$CLI_TESTS/lib.bash"
-target=$(data weights/pair128k/target.gguf) || skip "the shared data is missing"
-draft=$(data weights/pair128k/draft.safetensors) || skip "the shared data is missing"
+target=$CLI_TESTS/../../data/sample/target.gguf
+draft=$CLI_TESTS/../../data/sample/draft.safetensors
 decode() { specrt-eval decode --target "$target" --max-tokens 12 "$@"; }
 tree=(--num-steps 3 --topk 2 --num-draft-tokens 6)
 
@@ -10,7 +10,7 @@ cat >prompts.jsonl <<'END'
 {"task_id": "HumanEval/0", "prompt": "def add(a, b):\n", "canonical_solution": "    return a + b\n"}
 {"question": "How many are two and two?", "answer": "#### 4"}
 {"instruction": "Translate.", "input": "Gr\u00fc\u00dfe"}
-{"prompt_ids": [128000, 3923, 527, 279, 13803]}
+{"prompt_ids": [32752, 3923, 527, 279, 13803]}
 END
 accepts decode --prompts prompts.jsonl
 cp ../out plain
@@ -18,7 +18,7 @@ cp ../out plain
 warns "* tokens in *"
 accepts decode --prompts prompts.jsonl --draft "$draft" --topk 1 --num-steps 2 --policy full
 same plain ../out
-warns "*full: accept length *128256 active rows*ms per cycle: *"
+warns "*full: accept length *32768 active rows*ms per cycle: *"
 accepts decode --prompts prompts.jsonl --draft "$draft" "${tree[@]}"
 same plain ../out
 accepts decode --prompts prompts.jsonl --draft none -q --threads 1
@@ -45,7 +45,7 @@ accepts decode --prompt x --json --draft "$draft" "${tree[@]}"
 prints '{"policy":"window:3072","n_turns":1,"n_tokens":*"accept_length":*}'
 
 # The context ends an answer; a prompt that does not fit is passed over among others.
-accepts decode --prompt "Tell me of heat." --context 16 --max-tokens 100
+accepts decode --prompt "Tell me of heat." --context 20 --max-tokens 100
 warns "* tokens in *"
 echo '{"prompt": "a b c d e f g h i j k l m n o p q r s t u v w x y z"}' >>prompts.jsonl
 accepts decode --prompts prompts.jsonl --context 36 --max-tokens 2

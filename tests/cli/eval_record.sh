@@ -1,12 +1,6 @@
 # What record writes is what was decoded: tokens, the target's best, the drafter's along the path.
 . "$CLI_TESTS/lib.bash"
-pair=$CLI_TESTS/../../data/sample
-if [ -e "$pair/target.gguf" ]; then
-    target=$pair/target.gguf draft=$pair/draft.safetensors
-else
-    target=$(data weights/pair128k/target.gguf) || skip "the shared data is missing"
-    draft=$(data weights/pair128k/draft.safetensors) || skip "the shared data is missing"
-fi
+target=$CLI_TESTS/../../data/sample/target.gguf draft=$CLI_TESTS/../../data/sample/draft.safetensors
 trace() { "$CLI_BIN/../tests/trace" "$@"; }
 prompts=$CLI_TESTS/../../data/prompts/code.jsonl
 accepts specrt-eval record --target "$target" --draft "$draft" --prompts "$prompts" --limit 2 --max-tokens 12 \
