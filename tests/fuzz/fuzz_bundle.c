@@ -7,7 +7,9 @@
 static void use(const specrt_bundle *bundle) {
     static const float zeros[1000][32];
     static volatile unsigned sink;
+    const char *const clustered[] = {"cluster", "group", "centroid"};
     uint8_t digest[32] = {1};
+    specrt_clusters clusters;
     float logits[1000], logprobs[4];
     int32_t n = 0, ids[4];
     const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
@@ -19,6 +21,7 @@ static void use(const specrt_bundle *bundle) {
         for (size_t k = 0; k < n_bytes; k++) sink += p[k];
     }
     specrt_bundle_check_tokenizer(bundle, digest, NULL);
+    for (int i = 0; i < 3; i++) specrt_bundle_clusters(bundle, clustered[i], &clusters, NULL);
     specrt_head_desc desc = {
         .rows = zeros, .dtype = SPECRT_DTYPE_F32, .n_rows = 1000, .n_cols = 32};
     specrt_head *head;

@@ -63,6 +63,58 @@ static void print_ranks(const specrt_ranks *r) {
     printf("\n");
 }
 
+/* Tags of sections that hold clusters. */
+static const char *const clustered[] = {"cluster", "group", "centroid"};
+enum { N_CLUSTERED = sizeof clustered / sizeof clustered[0] };
+
+static void cluster_range(const specrt_clusters *c, uint32_t *least, uint32_t *most) {
+    *least = UINT32_MAX;
+    *most = 0;
+    for (int32_t m = 0; m < c->header->n_clusters; m++) {
+        uint32_t size = c->offsets[m + 1] - c->offsets[m];
+        if (size < *least) *least = size;
+        if (size > *most) *most = size;
+    }
+}
+
+static const char *router_name(const specrt_clusters *c) {
+    static const char *const names[] = {"none", "centroid", "dynaspec", "coral"};
+    return names[c->header->router];
+}
+
+static void print_clusters(const char *tag, const specrt_clusters *c, json_object *provenance) {
+    uint32_t least, most;
+    json_object *examples =
+        json_object_object_get(json_object_object_get(provenance, tag), "examples");
+    cluster_range(c, &least, &most);
+    printf("\n%-10s %s rows in %s clusters of %s to %s; router %s; clusters by level", tag,
+           text_count((uint64_t)c->header->n_members), text_count((uint64_t)c->header->n_clusters),
+           text_count(least), text_count(most), router_name(c));
+    for (int32_t i = 0; i < c->header->n_schedule; i++) printf(" %" PRId32, c->schedule[i]);
+    printf("\n");
+    size_t n =
+        json_object_is_type(examples, json_type_array) ? json_object_array_length(examples) : 0;
+    for (size_t i = 0; i < n; i++) {
+        json_object *o = json_object_array_get_idx(examples, i);
+        json_object *tokens = json_object_object_get(o, "tokens");
+        size_t n_tokens =
+            json_object_is_type(tokens, json_type_array) ? json_object_array_length(tokens) : 0;
+        printf("  %5" PRId32 " %6" PRId32 " rows ",
+               json_object_get_int(json_object_object_get(o, "cluster")),
+               json_object_get_int(json_object_object_get(o, "size")));
+        for (size_t k = 0; k < n_tokens; k++)
+            printf(" %s", json_object_get_string(json_object_array_get_idx(tokens, k)));
+        printf("\n");
+    }
+}
+
+static void print_all_clusters(const specrt_bundle *bundle, json_object *provenance) {
+    specrt_clusters c;
+    for (int i = 0; i < N_CLUSTERED; i++)
+        if (specrt_bundle_clusters(bundle, clustered[i], &c, NULL) == SPECRT_STATUS_OK)
+            print_clusters(clustered[i], &c, provenance);
+}
+
 static void print_provenance(json_object *provenance) {
     json_object *calibration = coverage(provenance, "coverage_calibration");
     json_object *holdout = coverage(provenance, "coverage_holdout");
@@ -86,6 +138,7 @@ static void print_all(const char *path, const specrt_bundle *bundle, uint64_t by
     print_sections(bundle);
     print_ident(specrt_bundle_ident(bundle));
     if (specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) print_ranks(&ranks);
+    print_all_clusters(bundle, provenance);
     print_provenance(provenance);
     json_object_put(provenance);
 }
@@ -164,6 +217,21 @@ static json_object *ranks_json(const specrt_ranks *r, json_object *provenance) {
     return o;
 }
 
+static json_object *clusters_json(const specrt_clusters *c) {
+    json_object *o = json_object_new_object(), *levels = json_object_new_array();
+    uint32_t least, most;
+    cluster_range(c, &least, &most);
+    for (int32_t i = 0; i < c->header->n_schedule; i++)
+        json_object_array_add(levels, json_object_new_int(c->schedule[i]));
+    json_put(o, "n_clusters", json_object_new_int(c->header->n_clusters));
+    json_put(o, "n_members", json_object_new_int(c->header->n_members));
+    json_put(o, "size_least", json_whole(least));
+    json_put(o, "size_most", json_whole(most));
+    json_put(o, "router", json_text(router_name(c)));
+    json_put(o, "schedule", levels);
+    return o;
+}
+
 static bool print_json(const char *path, const specrt_bundle *bundle, uint64_t bytes) {
     const specrt_ident *d = specrt_bundle_ident(bundle);
     json_object *provenance = verb_provenance(bundle), *o = json_object_new_object();
@@ -175,6 +243,11 @@ static bool print_json(const char *path, const specrt_bundle *bundle, uint64_t b
     json_put(o, "tokenizer", d ? tokenizer_json(d) : NULL);
     json_put(o, "head", d && d->head_rows ? head_json(d) : NULL);
     json_put(o, "ranks", ranked ? ranks_json(&ranks, provenance) : NULL);
+    for (int i = 0; i < N_CLUSTERED; i++) {
+        specrt_clusters c;
+        bool there = specrt_bundle_clusters(bundle, clustered[i], &c, NULL) == SPECRT_STATUS_OK;
+        json_put(o, clustered[i], there ? clusters_json(&c) : NULL);
+    }
     json_put(o, "provenance", provenance);
     return json_print(o);
 }

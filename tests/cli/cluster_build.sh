@@ -1,0 +1,55 @@
+# cluster-build: same bytes for any threads, what bundles hold of it, what it refuses, what it leaves behind.
+. "$CLI_TESTS/lib.bash"
+# head FILE ROWS [WORD] : a safetensors head of ROWS x 8 bf16, its numbers from a fixed sequence or all WORD.
+head_file() {
+    local rows=$2 word=${3:-} n header i x=1
+    n=$((rows * 16))
+    header="{\"lm_head.weight\":{\"dtype\":\"BF16\",\"shape\":[$rows,8],\"data_offsets\":[0,$n]}}"
+    while [ $((${#header} % 8)) != 0 ]; do header+=" "; done
+    {
+        printf "\\x$(printf %02x ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"
+        for ((i = 0; i < rows * 8; i++)); do
+            x=$(((x * 1103515245 + 12345) % 2147483648))
+            printf -v pair '%02x %02x' $((x >> 8 & 255)) $((x >> 20 & 128 | 63))
+            printf "\\x${pair% *}\\x${word:-${pair#* }}"
+        done
+    } >"$1"
+}
+head_file model.safetensors 300
+build() { cluster-build --model model.safetensors "$@"; }
+accepts build --router none --clusters 12 --threads 1 -o one.specb
+prints "*300 rows of 8 columns in 12 clusters*router none*"
+accepts build --router none --clusters 12 --threads 3 -o three.specb
+same one.specb three.specb
+accepts build --router none --clusters 12 --seed 2 -o other.specb
+cmp -s one.specb other.specb && fail "the seed does not matter"
+accepts build --router none --clusters 7 --balanced --init kmeans++ --json -o balanced.specb
+prints '{*"n_rows":300*"n_clusters":7*"size_least":42,*"size_most":43,"objective":\[*"router":{*"seconds_kmeans":*"peak_bytes":*}'
+accepts build --clusters 20 --mean-rows 45 -o one.specb
+prints "*router centroid, clusters by level 3 3 3 3 3 3 3 3: about 45 rows*"
+accepts build --clusters 20 --schedule 9,4,1 -o one.specb -f
+accepts specrt-bundle info one.specb
+prints "*centroid *300 rows in 20 clusters of 15 to 15; router centroid; clusters by level 9 4 1*"
+accepts specrt-bundle info one.specb --json
+prints '{*"cluster":{"n_clusters":12,*"group":null,"centroid":{*"schedule":\[9,4,1\]*}'
+accepts specrt-bundle verify one.specb
+refuses 2 "*one.specb: holds section centroid; use -f to replace it" build --clusters 20 -o one.specb
+
+# Bad input.
+refuses 2 "*expected 1 to 300, the rows there are to cluster, found 301" build --clusters 301 -o x.specb
+refuses 2 "*--mean-rows: expected room for one of the 20 clusters*" build --clusters 20 --mean-rows 14 -o x.specb
+refuses 2 "*--schedule: expected german, halving, flat or 1 to 8 numbers from 1 to the 20 clusters, found '21'" \
+    build --clusters 20 --schedule 21 -o x.specb
+refuses 2 "*--router: expected *, found 'best'" build --router best -o x.specb
+refuses 2 "*--init: expected *" build --init random -o x.specb
+refuses 2 "*nothing to write; give -o" build
+refuses 2 "*--model is missing" cluster-build -o x.specb
+refuses 1 "*: nowhere.gguf: cannot open*" cluster-build --model nowhere.gguf -o x.specb
+refuses 3 "*model.safetensors: \"lm_head.weight\": expected a row for each of the tokenizer's *" \
+    build --tokenizer "$TOKENIZER" -o x.specb
+head_file nan.safetensors 40 7f
+refuses 3 "*head: row *: expected finite weights, found NaN or infinity" \
+    cluster-build --model nan.safetensors --clusters 2 -o x.specb
+head_file small.safetensors 40
+refuses 3 "*one.specb: head: the bundle is for *" cluster-build --model small.safetensors --router none --clusters 2 -o one.specb -f
+[ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" build --clusters 3 -o /dev/full

@@ -1,0 +1,152 @@
+/* test_cluster_view.c : the view of a section of clusters, and every way to damage it. */
+#include "fixture.h"
+#include "test.h"
+
+enum { M = 3, N_ROWS = 9, N_COLS = 2, N_MEMBERS = 6, N_HIDDEN = 2, N_EMBED = 1 };
+
+/* Clusters 1 4 | 0 | 5 6 8, with a router of two layers. */
+typedef struct section {
+    specrt_clusters_header header;
+    uint32_t offsets[M + 1];
+    int32_t ids[N_MEMBERS];
+    int32_t schedule[2];
+    uint16_t w1[N_HIDDEN][N_EMBED + N_COLS], b1[N_HIDDEN], w2[M][N_HIDDEN], b2[M];
+} section;
+
+enum { SECTION_BYTES = offsetof(section, b2) + sizeof(uint16_t[M]) };
+
+static section good(void) {
+    section s = {.header = {.n_rows = N_ROWS,
+                            .n_cols = N_COLS,
+                            .n_clusters = M,
+                            .n_members = N_MEMBERS,
+                            .router = SPECRT_ROUTER_DYNASPEC,
+                            .n_embed = N_EMBED,
+                            .n_state = N_COLS,
+                            .n_hidden = N_HIDDEN,
+                            .n_schedule = 2},
+                 .offsets = {0, 2, 3, 6},
+                 .ids = {1, 4, 0, 5, 6, 8},
+                 .schedule = {3, 1},
+                 .w1 = {{1, 2, 3}, {4, 5, 6}},
+                 .b1 = {7, 8},
+                 .w2 = {{9, 10}, {11, 12}, {13, 14}},
+                 .b2 = {15, 16, 17}};
+    return s;
+}
+
+/* What opening it says; the bundle is left open. */
+static specrt_status view_of(const section *s, size_t n_bytes, const char *tag,
+                             specrt_bundle **bundle, specrt_clusters *view, specrt_error *err) {
+    size_t n;
+    fixture_section part = {tag, 1, SPECRT_SECTION_DEPENDS_HEAD, s, n_bytes, n_bytes};
+    uint8_t *bytes = fixture_bundle(&part, 1, &n);
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, bundle, err) == SPECRT_STATUS_OK);
+    return specrt_bundle_clusters(*bundle, tag, view, err);
+}
+
+static void test_view(void) {
+    const char *tags[] = {"cluster", "group", "centroid"};
+    for (int i = 0; i < 3; i++) {
+        section s = good();
+        specrt_bundle *bundle;
+        specrt_clusters c;
+        REQUIRE(view_of(&s, SECTION_BYTES, tags[i], &bundle, &c, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(c.offsets[M], N_MEMBERS);
+        CHECK_INT(c.ids[5], 8);
+        CHECK_INT(c.schedule[1], 1);
+        CHECK_INT(c.w1[5], 6);
+        CHECK_INT(c.b1[1], 8);
+        CHECK_INT(c.w2[5], 14);
+        CHECK_INT(c.b2[2], 17);
+        specrt_bundle_close(bundle);
+    }
+}
+
+/* One layer, and none. */
+static void test_kinds(void) {
+    section s = good();
+    specrt_bundle *bundle;
+    specrt_clusters c;
+    size_t without = offsetof(section, w1);
+    s.header.router = SPECRT_ROUTER_CENTROID;
+    s.header.n_embed = s.header.n_hidden = 0;
+    memmove(s.w1, s.w2, sizeof s.w2);
+    memmove((uint8_t *)s.w1 + sizeof s.w2, s.b2, sizeof s.b2);
+    REQUIRE(view_of(&s, without + sizeof s.w2 + sizeof s.b2, "centroid", &bundle, &c, NULL) ==
+            SPECRT_STATUS_OK);
+    CHECK(c.w1 == NULL && c.b1 == NULL);
+    CHECK_INT(c.w2[0], 9);
+    CHECK_INT(c.b2[2], 17);
+    specrt_bundle_close(bundle);
+    s.header.router = SPECRT_ROUTER_NONE;
+    s.header.n_state = 0;
+    REQUIRE(view_of(&s, without, "cluster", &bundle, &c, NULL) == SPECRT_STATUS_OK);
+    CHECK(c.w1 == NULL && c.w2 == NULL && c.b2 == NULL);
+    specrt_bundle_close(bundle);
+}
+
+static void refuses(const section *s, size_t n, const char *what) {
+    specrt_bundle *bundle;
+    specrt_clusters c;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    CHECK_INT(view_of(s, n, "cluster", &bundle, &c, &err), SPECRT_STATUS_BUNDLE_CONTENT);
+    CHECK_HAS(err.msg, what);
+    CHECK(c.header == NULL);
+    specrt_bundle_close(bundle);
+}
+
+static void test_damage(void) {
+    section s = good();
+    refuses(&s, SECTION_BYTES - 1, "its size does not fit");
+    refuses(&s, 47, "shorter than its header");
+#define DAMAGE(change, what) (s = good(), (change), refuses(&s, SECTION_BYTES, (what)))
+    DAMAGE(s.header.n_rows = 0, "n_rows or n_cols");
+    DAMAGE(s.header.n_cols = 65537, "n_rows or n_cols");
+    DAMAGE(s.header.n_clusters = 0, "n_clusters or n_members");
+    DAMAGE(s.header.n_clusters = 7, "n_clusters or n_members");
+    DAMAGE(s.header.n_members = 10, "n_clusters or n_members");
+    DAMAGE(s.header.router = 4, "widths do not fit");
+    DAMAGE(s.header.router = SPECRT_ROUTER_CENTROID, "widths do not fit");
+    DAMAGE(s.header.router = SPECRT_ROUTER_CORAL, "widths do not fit");
+    DAMAGE(s.header.router = SPECRT_ROUTER_NONE, "widths do not fit");
+    DAMAGE(s.header.n_embed = -1, "widths do not fit");
+    DAMAGE(s.header.n_hidden = 65536, "its size does not fit");
+    DAMAGE(s.header.n_schedule = 0, "n_schedule or softmax");
+    DAMAGE(s.header.n_schedule = 33, "n_schedule or softmax");
+    DAMAGE(s.header.softmax = 2, "n_schedule or softmax");
+    DAMAGE(s.offsets[0] = 1, "offsets do not span");
+    DAMAGE(s.offsets[3] = 5, "offsets do not span");
+    DAMAGE(s.offsets[1] = 0, "offsets do not ascend");
+    DAMAGE(s.offsets[1] = 4000000000u, "offsets do not ascend");
+    DAMAGE(s.ids[5] = 9, "an id is out of range");
+    DAMAGE(s.ids[0] = -1, "an id is out of range");
+    DAMAGE(s.ids[1] = 1, "ids of a cluster do not ascend");
+    DAMAGE(s.ids[2] = 4, "an id stands twice");
+    DAMAGE(s.schedule[0] = 0, "a level of the schedule");
+    DAMAGE(s.schedule[1] = 4, "a level of the schedule");
+    DAMAGE(s.w1[0][0] = 0x7c00, "a weight is not finite");
+    DAMAGE(s.b2[2] = 0xfe00, "a weight is not finite");
+}
+
+static void test_missing(void) {
+    size_t n;
+    uint8_t *bytes = fixture_ranks_bundle(9, 1, 3, &n);
+    specrt_bundle *bundle;
+    specrt_clusters c;
+    specrt_error err;
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_bundle_clusters(bundle, "cluster", &c, &err),
+              SPECRT_STATUS_BUNDLE_SECTION_MISSING);
+    CHECK_STR(err.msg, "b: has no section 'cluster'; cluster-build --router dynaspec builds it");
+    specrt_bundle_close(bundle);
+    free(bytes);
+}
+
+static const test_case cases[] = {
+    {"view", "every array where the format says, under each tag", test_view},
+    {"kinds", "routers of one layer and of none", test_kinds},
+    {"damage", "every field out of its range", test_damage},
+    {"missing", "a bundle without the section", test_missing},
+};
+TEST_MAIN(cases)

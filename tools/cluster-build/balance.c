@@ -1,0 +1,138 @@
+/* balance.c : clusters of equal sizes. Rows and clusters are paired by descending similarity while
+ * the cluster has room; rows left over look again among the clusters that have some. */
+#include "kmeans_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "io.h"
+#include "parallel.h"
+
+enum { NEAREST = 16, BALANCE_ROUNDS = 5 };
+
+typedef struct wish {
+    float similarity;
+    int32_t row, cluster;
+} wish;
+
+typedef struct balancing {
+    kmeans_work *w;
+    int32_t *left; /* [n_left] rows without a cluster, ascending */
+    int32_t n_left;
+    wish *wishes; /* [n_left, n_wishes] */
+    int32_t n_wishes;
+    int32_t *open; /* [n_open] clusters with room: those in the panels */
+    int32_t n_open;
+    int32_t *sizes;          /* [n_clusters] so far */
+    int32_t least, n_larger; /* every cluster gets `least` rows, and n_larger of them one more */
+} balancing;
+
+static int by_similarity(const void *a, const void *b) {
+    const wish *x = a, *y = b;
+    if (x->similarity != y->similarity) return x->similarity > y->similarity ? -1 : 1;
+    if (x->row != y->row) return x->row < y->row ? -1 : 1;
+    return (x->cluster > y->cluster) - (x->cluster < y->cluster);
+}
+
+static bool has_room(const balancing *b, int32_t cluster) {
+    return b->sizes[cluster] < b->least || (b->sizes[cluster] == b->least && b->n_larger > 0);
+}
+
+/* The n_wishes best of similarities [n_open], best first. */
+static void wish_for(const balancing *b, int32_t row, const float *similarities, wish *out) {
+    int32_t n = 0;
+    for (int32_t c = 0; c < b->n_open; c++) {
+        if (n == b->n_wishes && similarities[c] <= out[n - 1].similarity) continue;
+        int32_t at = n < b->n_wishes ? n++ : n - 1;
+        for (; at > 0 && out[at - 1].similarity < similarities[c]; at--) out[at] = out[at - 1];
+        out[at] = (wish){similarities[c], row, b->open[c]};
+    }
+}
+
+static void wish_block(void *arg, int64_t block, int worker) {
+    const balancing *b = arg;
+    kmeans_work *w = b->w;
+    float *similarities = w->scratch + (size_t)worker * w->scratch_floats;
+    int32_t begin = (int32_t)block * KMEANS_BLOCK;
+    int32_t end = begin + KMEANS_BLOCK < b->n_left ? begin + KMEANS_BLOCK : b->n_left;
+    for (int32_t i = begin, n; i < end; i += n) {
+        int32_t row = b->left[i];
+        for (n = 1; n < KMEANS_GROUP && i + n < end && b->left[i + n] == row + n; n++) continue;
+        panels_similarities(&w->panels, &w->r->units, row, row + n, similarities);
+        for (int32_t k = 0; k < n; k++)
+            wish_for(b, row + k, similarities + (size_t)k * (size_t)panels_width(&w->panels),
+                     b->wishes + (size_t)(i + k) * (size_t)b->n_wishes);
+    }
+}
+
+/* Lays out the centroids of the clusters that have room. */
+static bool open_clusters(balancing *b) {
+    kmeans_work *w = b->w;
+    size_t n_cols = (size_t)w->k->n_cols;
+    unit_rows some;
+    b->n_open = 0;
+    for (int32_t c = 0; c < w->k->n_clusters; c++)
+        if (has_room(b, c)) b->open[b->n_open++] = c;
+    if (!unit_rows_create(&some, b->n_open, w->k->n_cols)) return false;
+    for (int32_t c = 0; c < b->n_open; c++)
+        unit_rows_set(&some, c, w->k->centroids + (size_t)b->open[c] * n_cols, 1);
+    panels_fill(&w->panels, &some);
+    unit_rows_free(&some);
+    b->n_wishes = b->n_open < NEAREST ? b->n_open : NEAREST;
+    return true;
+}
+
+static void grant(balancing *b) {
+    size_t n = (size_t)b->n_left * (size_t)b->n_wishes;
+    qsort(b->wishes, n, sizeof *b->wishes, by_similarity);
+    for (size_t i = 0; i < n; i++) {
+        const wish *best = &b->wishes[i];
+        if (b->w->next[best->row] >= 0 || !has_room(b, best->cluster)) continue;
+        b->w->next[best->row] = best->cluster;
+        b->n_larger -= b->sizes[best->cluster]++ == b->least;
+    }
+    int32_t n_left = 0;
+    for (int32_t i = 0; i < b->n_left; i++)
+        if (b->w->next[b->left[i]] < 0) b->left[n_left++] = b->left[i];
+    b->n_left = n_left;
+}
+
+/* One assignment of all rows. Every pass places at least one, for each has a wish that can be met. */
+static bool assign(balancing *b) {
+    const row_set *r = b->w->r;
+    int32_t m = b->w->k->n_clusters;
+    b->least = r->n / m;
+    b->n_larger = r->n % m;
+    b->n_left = r->n;
+    memset(b->sizes, 0, (size_t)m * sizeof *b->sizes);
+    for (int32_t i = 0; i < r->n; i++) {
+        b->left[i] = i;
+        b->w->next[i] = -1;
+    }
+    while (b->n_left > 0) {
+        if (!open_clusters(b)) return false;
+        parallel_for(b->w->options->threads, (b->n_left + KMEANS_BLOCK - 1) / KMEANS_BLOCK,
+                     wish_block, b);
+        grant(b);
+    }
+    return true;
+}
+
+specrt_status balance(kmeans_work *w, specrt_error *err) {
+    size_t n = (size_t)w->r->n, m = (size_t)w->k->n_clusters;
+    balancing b = {.w = w};
+    b.left = malloc(n * sizeof *b.left);
+    b.wishes = malloc(n * (m < NEAREST ? m : NEAREST) * sizeof *b.wishes);
+    b.open = malloc(m * sizeof *b.open);
+    b.sizes = malloc(m * sizeof *b.sizes);
+    bool good = b.left && b.wishes && b.open && b.sizes;
+    for (int round = 0; round < BALANCE_ROUNDS && good; round++) {
+        good = assign(&b);
+        if (good) kmeans_place(w);
+    }
+    free(b.left);
+    free(b.wishes);
+    free(b.open);
+    free(b.sizes);
+    return good ? SPECRT_STATUS_OK
+                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "k-means: out of memory");
+}

@@ -1,0 +1,43 @@
+/* kmeans.h : spherical k-means over the rows of a head (Dhillon and Modha 2001; docs/METHODS.md). */
+#ifndef KMEANS_H
+#define KMEANS_H
+
+#include <stdbool.h>
+#include "rows.h"
+
+typedef struct kmeans_options {
+    int32_t n_clusters;
+    int32_t n_iterations; /* at most */
+    double tolerance;     /* stop when the objective gains less than this share */
+    bool balanced;        /* sizes that differ by at most one */
+    bool plus_plus;       /* seed by k-means++, one pass over the rows for each cluster */
+    const float
+        *initial; /* f32 [n_clusters, n_cols] to start from instead, of any length; borrowed */
+    uint64_t seed;
+    int threads;
+    const char *kernels; /* see dot_choose(); NULL: the fastest */
+    /* Called after every iteration with the objective; `moved` rows changed their cluster. */
+    void (*each)(void *user, int32_t iteration, double objective, int32_t moved);
+    void *user;
+} kmeans_options;
+
+typedef struct kmeans {
+    int32_t n_clusters, n_cols;
+    int32_t n_iterations;
+    int32_t n_repaired; /* clusters that were empty at some time and got a row of the largest */
+    double *objectives; /* [n_iterations] sum of rows' similarity to the centroid they were given */
+    double objective; /* sum over rows of the similarity to their cluster's centroid, in the end */
+    double objective_free; /* of balanced clusters: what it was before sizes were made equal */
+    int32_t *clusters;     /* [rows->n] */
+    int32_t *sizes;        /* [n_clusters] */
+    float *centroids; /* [n_clusters, n_cols] of length 1: the direction of the sum of its rows */
+    double seconds_seeding, seconds;
+} kmeans;
+
+/* kmeans_run() : the same result for any number of threads and any kernels.
+ * @return OK, NO_MEMORY, BAD_ARG when there are more clusters than rows. */
+specrt_status kmeans_run(const row_set *r, const kmeans_options *options, kmeans *out,
+                         specrt_error *err);
+void kmeans_free(kmeans *k);
+
+#endif

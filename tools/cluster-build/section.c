@@ -1,0 +1,95 @@
+/* section.c : clusters and router as the bytes of a bundle's section. */
+#include "build.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "io.h"
+
+void router_weights_free(router_weights *w) {
+    free(w->w1);
+    free(w->b1);
+    free(w->w2);
+    free(w->b2);
+    *w = (router_weights){0};
+}
+
+const char *section_tag(specrt_router_kind router) {
+    return router == SPECRT_ROUTER_CENTROID ? "centroid"
+           : router == SPECRT_ROUTER_CORAL  ? "group"
+                                            : "cluster";
+}
+
+specrt_status centroid_router(build *b, specrt_error *err) {
+    const kmeans *k = &b->k;
+    size_t n_cols = (size_t)k->n_cols, n = (size_t)k->n_clusters * n_cols;
+    router_weights *w = &b->router;
+    float *x = malloc(n_cols * sizeof *x);
+    *w = (router_weights){.kind = SPECRT_ROUTER_CENTROID, .softmax = 1, .n_state = k->n_cols};
+    w->w2 = calloc(n, sizeof *w->w2);
+    w->b2 = calloc((size_t)k->n_clusters, sizeof *w->b2);
+    if (!x || !w->w2 || !w->b2) {
+        free(x);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "router: out of memory");
+    }
+    for (int32_t i = 0; i < b->rows.n; i++) {
+        float *mean = w->w2 + (size_t)k->clusters[i] * n_cols;
+        rows_read(&b->rows, i, x);
+        for (size_t j = 0; j < n_cols; j++) mean[j] += x[j] / (float)k->sizes[k->clusters[i]];
+    }
+    free(x);
+    return SPECRT_STATUS_OK;
+}
+
+/* --- bytes --- */
+
+static uint8_t *put(uint8_t *at, const void *data, size_t n_bytes) {
+    memcpy(at, data, n_bytes);
+    return at + n_bytes;
+}
+
+static uint8_t *put_halves(uint8_t *at, const float *x, size_t n) {
+    if (n > 0) specrt_to_f16(x, (int64_t)n, (uint16_t *)(void *)at);
+    return at + 2 * n;
+}
+
+/* Offsets by cluster, then the head's ids by cluster. */
+static uint8_t *put_members(uint8_t *at, const build *b) {
+    int32_t m = b->k.n_clusters;
+    uint32_t *offsets = (uint32_t *)(void *)at;
+    int32_t *ids = (int32_t *)(void *)(offsets + m + 1);
+    memset(offsets, 0, ((size_t)m + 1) * sizeof *offsets);
+    for (int32_t c = 0; c < m; c++) offsets[c + 1] = offsets[c] + (uint32_t)b->k.sizes[c];
+    for (int32_t i = 0; i < b->rows.n; i++) ids[offsets[b->k.clusters[i]]++] = b->rows.ids[i];
+    memmove(offsets + 1, offsets, (size_t)m * sizeof *offsets);
+    offsets[0] = 0;
+    return (uint8_t *)(ids + b->rows.n);
+}
+
+void *section_bytes(const build *b, size_t *n_bytes) {
+    const router_weights *w = &b->router;
+    specrt_clusters_header h = {.n_rows = (int32_t)b->head.n_rows,
+                                .n_cols = (int32_t)b->head.n_cols,
+                                .n_clusters = b->k.n_clusters,
+                                .n_members = b->rows.n,
+                                .router = w->kind,
+                                .softmax = w->softmax,
+                                .n_embed = w->n_embed,
+                                .n_state = w->n_state,
+                                .n_hidden = w->n_hidden,
+                                .n_schedule = b->schedule.n};
+    size_t m = (size_t)h.n_clusters, hidden = (size_t)h.n_hidden;
+    size_t inputs = (size_t)(h.n_embed + h.n_state), width = hidden ? hidden : (size_t)h.n_state;
+    size_t outputs = w->kind == SPECRT_ROUTER_NONE ? 0 : m;
+    *n_bytes = sizeof h + 4 * (m + 1 + (size_t)h.n_members + (size_t)h.n_schedule) +
+               2 * (hidden * (inputs + 1) + outputs * (width + 1));
+    uint8_t *bytes = calloc(1, *n_bytes), *at = bytes;
+    if (!bytes) return NULL;
+    at = put(at, &h, sizeof h);
+    at = put_members(at, b);
+    at = put(at, b->schedule.clusters, (size_t)h.n_schedule * sizeof(int32_t));
+    at = put_halves(at, w->w1, hidden * inputs);
+    at = put_halves(at, w->b1, hidden);
+    at = put_halves(at, w->w2, outputs * width);
+    put_halves(at, w->b2, outputs);
+    return bytes;
+}
