@@ -5539,14 +5539,19 @@ static double specrt__verify_uniform(const specrt_verifier *v, int purpose, int6
 
 /* --- weights --- */
 
-/* exp(scale (x - max)), 16 at a time without a branch, so that compilers use vectors: 2^n e^r as in
- * >>simd. What is below e^-80 of the best counts as -inf does, and NaN too: exactly 0. */
-static void specrt__verify_exp16(const float *x, float max, float scale, float *out) {
+/* exp(scale (x - max)), 16 at a time, for compilers to use vectors: 2^n e^r as in >>simd. What is below
+ * e^-80 of the best counts as -inf does, and NaN too: exactly 0. Comparisons are of bits, for those of
+ * floats may trap and keep their branch; the copy tells that out overlaps nothing. */
+static void specrt__verify_exp16(const float *in, float max, float scale, float *out) {
+    const uint32_t limit = 0x42a00000u; /* of 80 */
+    float x[16];
+    memcpy(x, in, sizeof x);
     for (int i = 0; i < 16; i++) {
-        float t = (x[i] - max) * scale;
-        float capped = t > -80.0f ? t : -80.0f;
-        float z = capped * 1.44269504f + 12582912.0f, n = z - 12582912.0f;
-        float r = (capped - n * 0.693359375f) + n * 2.12194440e-4f;
+        uint32_t size = specrt__base_bits((x[i] - max) * scale) & 0x7fffffffu;
+        uint32_t mask = 0u - (uint32_t)(size < limit);
+        float t = -specrt__base_float((size & mask) | (limit & ~mask));
+        float z = t * 1.44269504f + 12582912.0f, n = z - 12582912.0f;
+        float r = (t - n * 0.693359375f) + n * 2.12194440e-4f;
         float y = r * (1 / 5040.0f) + 1 / 720.0f;
         y = y * r + 1 / 120.0f;
         y = y * r + 1 / 24.0f;
@@ -5555,8 +5560,9 @@ static void specrt__verify_exp16(const float *x, float max, float scale, float *
         y = y * r + 1.0f;
         y = y * r + 1.0f;
         y *= specrt__base_float((specrt__base_bits(z) + 127) << 23);
-        out[i] = t > -80.0f ? y : 0.0f;
+        x[i] = specrt__base_float(specrt__base_bits(y) & mask);
     }
+    memcpy(out, x, sizeof x);
 }
 
 /* Weights of n logits, in place if out is x. */
@@ -5604,22 +5610,22 @@ static bool specrt__verify_above(const float *x, int32_t a, int32_t b) {
     return x[a] > x[b] || (x[a] == x[b] && a < b);
 }
 
-/* Of a heap with the first of its ids in rank order on top, or with the last. */
-static void specrt__verify_sift(const float *x, bool last, int32_t *heap, int32_t n, int32_t at) {
+/* Of a heap with the last of its ids in rank order on top. */
+static void specrt__verify_sift(const float *x, int32_t *heap, int32_t n, int32_t at) {
     int32_t id = heap[at];
     for (;;) {
         int32_t child = 2 * at + 1;
         if (child >= n) break;
-        if (child + 1 < n && specrt__verify_above(x, heap[child + 1], heap[child]) != last) child++;
-        if (specrt__verify_above(x, heap[child], id) == last) break;
+        if (child + 1 < n && specrt__verify_above(x, heap[child], heap[child + 1])) child++;
+        if (specrt__verify_above(x, heap[child], id)) break;
         heap[at] = heap[child];
         at = child;
     }
     heap[at] = id;
 }
 
-static void specrt__verify_heapify(const float *x, bool last, int32_t *heap, int32_t n) {
-    for (int32_t i = n / 2 - 1; i >= 0; i--) specrt__verify_sift(x, last, heap, n, i);
+static void specrt__verify_heapify(const float *x, int32_t *heap, int32_t n) {
+    for (int32_t i = n / 2 - 1; i >= 0; i--) specrt__verify_sift(x, heap, n, i);
 }
 
 /* Tokens whose x is above a bound, into kept; with k, the k best of them. @return how many. */
@@ -5632,35 +5638,60 @@ static int32_t specrt__verify_collect(specrt_verifier *v, const float *x, float 
         if (!(x[i] > bound)) continue;
         if (n == k && k > 0) {
             v->kept[0] = i;
-            specrt__verify_sift(x, true, v->kept, n, 0);
+            specrt__verify_sift(x, v->kept, n, 0);
         } else {
             v->kept[n++] = i;
-            if (n == k) specrt__verify_heapify(x, true, v->kept, n);
+            if (n == k) specrt__verify_heapify(x, v->kept, n);
         }
         if (n == k) bound = x[v->kept[0]]; /* an equal one that comes later ranks lower */
     }
     return n;
 }
 
-/* Of the n kept the fewest, best first, whose weights reach a mass: the last *n of kept. */
-static const int32_t *specrt__verify_nucleus(specrt_verifier *v, const float *logits, double mass,
-                                             int32_t *n) {
-    int32_t left = *n;
-    double sum = 0;
-    specrt__verify_heapify(logits, false, v->kept, left);
-    while (left > 0 && sum < mass) {
-        int32_t best = v->kept[0];
-        v->kept[0] = v->kept[--left];
-        if (left > 0) specrt__verify_sift(logits, false, v->kept, left, 0);
-        v->kept[left] = best;
-        sum += (double)v->weights[best];
-    }
-    *n -= left;
-    return v->kept + left;
+/* Weights that share sign, exponent and three bits; those from 0 to 1 fall into buckets 0 to 1016. */
+static int32_t specrt__verify_bucket(float weight) {
+    return (int32_t)(specrt__base_bits(weight) >> 20);
 }
 
-/* All weights but those of n tokens become 0, and theirs too if min_p says so. */
-static void specrt__verify_keep(specrt_verifier *v, const int32_t *ids, int32_t n) {
+/* Tokens of kept [begin, n) from a bucket on come first. @return where they end. */
+static int32_t specrt__verify_part(specrt_verifier *v, int32_t begin, int32_t n, int32_t bucket) {
+    for (int32_t i = begin; i < n; i++) {
+        int32_t id = v->kept[i];
+        if (specrt__verify_bucket(v->weights[id]) < bucket) continue;
+        v->kept[i] = v->kept[begin];
+        v->kept[begin++] = id;
+    }
+    return begin;
+}
+
+/* Of the n kept the fewest, best first, whose weights reach a mass. @return how many: they come first.
+ * A histogram finds the bucket that the mass is reached in; only that one is put in order. */
+static int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits, double mass,
+                                      int32_t n) {
+    double masses[1024], sum = 0;
+    int32_t bucket = 1023;
+    memset(masses, 0, sizeof masses);
+    for (int32_t i = 0; i < n; i++) {
+        float weight = v->weights[v->kept[i]];
+        masses[specrt__verify_bucket(weight)] += (double)weight;
+    }
+    while (bucket > 0 && sum + masses[bucket] < mass) sum += masses[bucket--];
+    int32_t n_above = specrt__verify_part(v, 0, n, bucket + 1);
+    int32_t *heap = v->kept + n_above,
+            n_heap = specrt__verify_part(v, n_above, n, bucket) - n_above;
+    specrt__verify_heapify(logits, heap, n_heap);
+    sum += masses[bucket];
+    while (n_heap > 1 && sum - (double)v->weights[heap[0]] >= mass) {
+        sum -= (double)v->weights[heap[0]];
+        heap[0] = heap[--n_heap];
+        specrt__verify_sift(logits, heap, n_heap, 0);
+    }
+    return n_above + n_heap;
+}
+
+/* All weights but those of the n kept become 0, and theirs too if min_p says so. */
+static void specrt__verify_keep(specrt_verifier *v, int32_t n) {
+    const int32_t *ids = v->kept;
     for (int32_t i = 0; i < n; i++) v->values[i] = v->weights[ids[i]];
     memset(v->weights, 0, (size_t)v->n_vocab * sizeof *v->weights);
     memset(v->sums, 0, (size_t)v->n_blocks * sizeof *v->sums);
@@ -5686,7 +5717,7 @@ static void specrt__verify_law(specrt_verifier *v, const float *logits) {
     if (s->temperature == 0 || !(max > -INFINITY) || max == INFINITY) {
         v->weights[best] = 1;
         v->kept[0] = best;
-        specrt__verify_keep(v, ids, 1);
+        specrt__verify_keep(v, 1);
         return;
     }
     if (top_k) {
@@ -5702,8 +5733,8 @@ static void specrt__verify_law(specrt_verifier *v, const float *logits) {
         if (least < s->min_p) least = s->min_p;
         n = specrt__verify_collect(v, v->weights, nextafterf(least, 0), 0);
     }
-    if (top_p) ids = specrt__verify_nucleus(v, logits, (double)s->top_p * v->total, &n);
-    specrt__verify_keep(v, ids, n);
+    if (top_p) n = specrt__verify_nucleus(v, logits, (double)s->top_p * v->total, n);
+    specrt__verify_keep(v, n);
 }
 
 /* The token at which the running sum of weights passes u times the total. */

@@ -156,6 +156,30 @@ static void test_extremes(void) {
     specrt_tree_free(tree);
 }
 
+/* Every proposal as good as its parent: the earlier wins, so the first levels are kept whole. */
+static void test_forced_ties(void) {
+    enum { K = 10 };
+    int32_t ids[K * K];
+    const float certain[K * K] = {0};
+    specrt_tree *tree;
+    specrt_beam beam;
+    specrt_draft draft;
+    for (int i = 0; i < K * K; i++) ids[i] = i;
+    REQUIRE(specrt_tree_create(NULL, NULL, &tree, NULL) == SPECRT_STATUS_OK);
+    specrt_tree_begin(tree, 7);
+    for (int32_t step = 0, n = 1; step < 6; step++, n = K) {
+        REQUIRE(specrt_tree_expand(tree, ids, certain, n, K, &beam) == SPECRT_STATUS_OK);
+        for (int32_t i = 0; i < beam.n; i++) CHECK_INT(beam.parents[i], 0);
+    }
+    specrt_tree_finish(tree, &draft);
+    REQUIRE(draft.n == 60);
+    for (int32_t i = 1; i < 60; i++) {
+        CHECK_INT(draft.parents[i], i <= K ? 0 : (i - K - 1) / K + 1);
+        CHECK_INT(draft.depths[i], i <= K ? 1 : 2);
+    }
+    specrt_tree_free(tree);
+}
+
 static void test_limits(void) {
     specrt_tree *tree;
     specrt_error err;
@@ -176,6 +200,8 @@ static const test_case cases[] = {
     {"random", "beams and trees equal a brute-force sort, under many ties", test_random},
     {"chain", "topk = 1 is a chain", test_chain},
     {"extremes", "-inf and NaN never drafted; probability 1 keeps parents", test_extremes},
+    {"forced_ties", "where all tie, the earliest nodes are kept with their parents",
+     test_forced_ties},
     {"limits", "bad sizes are refused, defaults are EAGLE-2's", test_limits},
 };
 TEST_MAIN(cases)

@@ -1,0 +1,147 @@
+/* bench_verify.c : what verification costs beside reading the logits once: greedy over a tree's rows,
+ * draws under every filter, and a sampled chain. Rows rotate through more memory than the last cache.
+ * Medians, taken in turns. */
+#include "specrt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../tests/fixture.h"
+#include "cli.h"
+
+enum { N_VOCAB = 128256, N_NODES = 60, N_LIST = 32768, N_STEPS = 5, N_ROUNDS = 31 };
+
+typedef struct bench {
+    float *rows; /* [N_NODES, N_VOCAB] */
+    uint64_t sink;
+} bench;
+
+/* Like a language model's: a few tokens above a wide tail. */
+static void fill(float *row, uint64_t *state) {
+    for (int i = 0; i < N_VOCAB; i++) row[i] = 2.5f * fixture_normal(state);
+    for (int i = 0; i < 40; i++)
+        row[(fixture_random(state) >> 33) % N_VOCAB] = 16 - 0.2f * (float)i;
+}
+
+/* Nothing but reading. */
+static uint64_t read_words(const float *x, size_t n) {
+    typedef uint64_t wide __attribute__((vector_size(64)));
+    wide lanes[4] = {{0}}, words[4];
+    for (size_t i = 0; i + 64 <= n; i += 64) {
+        memcpy(words, x + i, sizeof words);
+        for (int k = 0; k < 4; k++) lanes[k] |= words[k];
+    }
+    return (lanes[0] | lanes[1] | lanes[2] | lanes[3])[0];
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *x) {
+    qsort(x, N_ROUNDS, sizeof *x, ascending);
+    return x[N_ROUNDS / 2];
+}
+
+static specrt_verifier *make(const specrt_sampling *sampling) {
+    specrt_verifier *v;
+    specrt_error err;
+    if (specrt_verifier_create(N_VOCAB, sampling, NULL, &v, &err) != SPECRT_STATUS_OK)
+        fprintf(stderr, "%s\n", err.msg), exit(1);
+    return v;
+}
+
+static void run_greedy(bench *b) {
+    static double floors[N_ROUNDS], greedy[N_ROUNDS];
+    specrt_verifier *v = make(NULL);
+    for (int k = 0; k < N_ROUNDS; k++) {
+        double start = cli_seconds();
+        b->sink += read_words(b->rows, (size_t)N_NODES * N_VOCAB);
+        double middle = cli_seconds();
+        for (int i = 0; i < N_NODES; i++)
+            b->sink += (uint64_t)specrt_verifier_draw(v, b->rows + (size_t)i * N_VOCAB, i);
+        floors[k] = middle - start;
+        greedy[k] = cli_seconds() - middle;
+    }
+    double a = median(floors), c = median(greedy), bytes = 4.0 * N_NODES * N_VOCAB;
+    printf("reading %d rows: %.2f ms (%.1f GB/s); greedy: %.2f ms (%.1f GB/s, %.0f%% of it)\n",
+           N_NODES, 1e3 * a, 1e-9 * bytes / a, 1e3 * c, 1e-9 * bytes / c, 100 * a / c);
+    specrt_verifier_free(v);
+}
+
+static void run_draws(bench *b) {
+    static const struct {
+        const char *name;
+        specrt_sampling sampling;
+    } laws[] = {
+        {"greedy", {0, 0, 0, 0, 1, 0}},
+        {"temperature 1", {1, 0, 0, 0, 1, 0}},
+        {"min-p 0.05", {1, 0, 0, 0.05f, 1, 0}},
+        {"top-k 40", {1, 40, 0, 0, 1, 0}},
+        {"top-k 4000", {1, 4000, 0, 0, 1, 0}},
+        {"top-p 0.95", {1, 0, 0.95f, 0, 1, 0}},
+        {"top-p 0.95, temperature 3", {3, 0, 0.95f, 0, 1, 0}},
+        {"top-k 40, top-p 0.95, min-p 0.05", {0.7f, 40, 0.95f, 0.05f, 1, 0}},
+    };
+    enum { N_LAWS = sizeof laws / sizeof *laws };
+    static double seconds[N_LAWS][N_ROUNDS];
+    specrt_verifier *v[N_LAWS];
+    for (int i = 0; i < N_LAWS; i++) v[i] = make(&laws[i].sampling);
+    for (int k = 0; k < N_ROUNDS; k++)
+        for (int i = 0; i < N_LAWS; i++) {
+            const float *row = b->rows + (size_t)((k * N_LAWS + i) % N_NODES) * N_VOCAB;
+            double start = cli_seconds();
+            b->sink += (uint64_t)specrt_verifier_draw(v[i], row, k);
+            seconds[i][k] = cli_seconds() - start;
+        }
+    for (int i = 0; i < N_LAWS; i++) {
+        printf("draw, %-34s %.3f ms\n", laws[i].name, 1e3 * median(seconds[i]));
+        specrt_verifier_free(v[i]);
+    }
+}
+
+/* Drafts that the target takes: the cost of a whole cycle of a sampled chain. */
+static void run_chain(bench *b) {
+    static double propose[N_ROUNDS], verify[N_ROUNDS];
+    static float probs[N_STEPS][N_LIST];
+    static int32_t ids[N_LIST];
+    const specrt_sampling sampling = {1, 0, 0, 0, 1, 0};
+    specrt_verifier *v = make(&sampling);
+    int64_t n_emitted = 0;
+    for (int i = 0; i < N_LIST; i++) ids[i] = i;
+    for (int k = 0; k < N_ROUNDS; k++) {
+        const float *rows = b->rows + (size_t)(k * 6 % (N_NODES - N_STEPS)) * N_VOCAB;
+        int32_t tokens[N_STEPS];
+        specrt_draft_law laws[N_STEPS];
+        specrt_verdict verdict;
+        double start = cli_seconds();
+        for (int i = 0; i < N_STEPS; i++) {
+            tokens[i] =
+                specrt_verifier_propose(v, rows + (size_t)i * N_VOCAB, N_LIST, 1, k, i, probs[i]);
+            laws[i] = (specrt_draft_law){N_LIST, ids, probs[i]};
+        }
+        double middle = cli_seconds();
+        specrt_verify_chain(v, tokens, laws, N_STEPS, rows, k, &verdict);
+        propose[k] = (middle - start) / N_STEPS;
+        verify[k] = (cli_seconds() - middle) / verdict.n;
+        n_emitted += verdict.n;
+    }
+    printf(
+        "sampled chain, list of %d: %.3f ms a draft token, %.3f ms an emitted one (%.1f a cycle)\n",
+        N_LIST, 1e3 * median(propose), 1e3 * median(verify), (double)n_emitted / N_ROUNDS);
+    specrt_verifier_free(v);
+}
+
+int main(void) {
+    bench b = {(float *)malloc(sizeof(float) * N_NODES * N_VOCAB), 0};
+    uint64_t state = 11;
+    if (!b.rows) return fprintf(stderr, "out of memory\n"), 1;
+    for (int i = 0; i < N_NODES; i++) fill(b.rows + (size_t)i * N_VOCAB, &state);
+    printf("%d f32 logits a row, one thread\n", N_VOCAB);
+    run_greedy(&b);
+    run_draws(&b);
+    run_chain(&b);
+    free(b.rows);
+    return b.sink == 1;
+}
