@@ -8,11 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "../tests/fixture.h"
-#include "cli.h"
-
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
+#include "machine.h"
 
 enum { N_PROMPT = 512, N_TOKENS = 96, REPEATS = 7 };
 
@@ -21,95 +17,15 @@ static void fail(const char *what) {
     exit(1);
 }
 
-static void keep_least(double *best, double start) {
-    double seconds = cli_seconds() - start;
-    if (seconds < *best) *best = seconds;
-}
-
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-enum { CHAINS = 16, STEPS = 1 << 17 };
-
-/* Multiply-adds of independent registers. @return f32 operations. */
-#ifdef __x86_64__
-__attribute__((target("avx512f"))) static double run_fma_avx512(float *out) {
-    __m512 sums[CHAINS], x = _mm512_set1_ps(0.999f);
-    for (int i = 0; i < CHAINS; i++) sums[i] = _mm512_set1_ps((float)i);
-    for (int n = 0; n < STEPS; n++)
-        for (int i = 0; i < CHAINS; i++) sums[i] = _mm512_fmadd_ps(sums[i], x, x);
-    for (int i = 1; i < CHAINS; i++) sums[0] = _mm512_add_ps(sums[0], sums[i]);
-    *out = _mm512_cvtss_f32(sums[0]);
-    return 2.0 * 16 * CHAINS * STEPS;
-}
-
-__attribute__((target("avx2,fma"))) static double run_fma_avx2(float *out) {
-    __m256 sums[12], x = _mm256_set1_ps(0.999f);
-    for (int i = 0; i < 12; i++) sums[i] = _mm256_set1_ps((float)i);
-    for (int n = 0; n < STEPS; n++)
-        for (int i = 0; i < 12; i++) sums[i] = _mm256_fmadd_ps(sums[i], x, x);
-    for (int i = 1; i < 12; i++) sums[0] = _mm256_add_ps(sums[0], sums[i]);
-    *out = _mm256_cvtss_f32(sums[0]);
-    return 2.0 * 8 * 12 * STEPS;
-}
-
-static double run_fma(float *out) {
-    return __builtin_cpu_supports("avx512f") ? run_fma_avx512(out) : run_fma_avx2(out);
-}
-#else
-static double run_fma(float *out) {
-    float sums[64];
-    for (int i = 0; i < 64; i++) sums[i] = (float)i;
-    for (int n = 0; n < STEPS; n++)
-        for (int i = 0; i < 64; i++) sums[i] = __builtin_fmaf(sums[i], 0.999f, 0.999f);
-    *out = sums[0];
-    for (int i = 1; i < 64; i++) *out += sums[i];
-    return 2.0 * 64 * STEPS;
-}
-#endif
-
-/* GFLOP/s of one core, the best seen so far in short runs: a machine that is shared has its moments. */
-static double measure_peak(void) {
-    static double best = 1e9;
-    volatile float sink;
-    float out;
-    double flops = 0;
-    for (int i = 0; i < 200; i++) {
-        double start = cli_seconds();
-        flops = run_fma(&out);
-        keep_least(&best, start);
-        sink = out;
-    }
-    (void)sink;
-    return flops / best * 1e-9;
-}
-
-/* GB/s of one core over n bytes, four streams at once. */
-typedef uint64_t vector __attribute__((vector_size(64), aligned(8)));
-__attribute__((target_clones("avx512f", "avx2", "default"))) static uint64_t
-read_all(const uint64_t *words, size_t n) {
-    size_t quarter = n / 32;
-    vector sum[4] = {{0}};
-    for (size_t i = 0; i < quarter; i++)
-        for (size_t s = 0; s < 4; s++) {
-            const vector *p = (const vector *)(const void *)words + s * quarter + i;
-            __builtin_prefetch(p + 16);
-            sum[s] += *p;
-        }
-    sum[0] += sum[1] + sum[2] + sum[3];
-    return sum[0][0] ^ sum[0][7];
-}
-
+/* GB/s of one core over n bytes. */
 static double measure_bandwidth(size_t bytes) {
-    uint64_t *words = (uint64_t *)calloc(bytes / 8, 8);
-    volatile uint64_t sink = 0;
+    uint64_t *words = (uint64_t *)malloc(bytes);
     double best = 1e9;
     if (!words) fail("out of memory");
     for (size_t i = 0; i < bytes / 8; i++) words[i] = i;
-    for (int i = 0; i < REPEATS; i++) {
-        double start = cli_seconds();
-        sink = sink + read_all(words, bytes / 8);
-        keep_least(&best, start);
-    }
+    for (int i = 0; i < REPEATS; i++) machine_read_time(words, bytes, &best);
     free(words);
     return (double)bytes / best * 1e-9;
 }
@@ -150,7 +66,7 @@ static void bench_prefill(const char *path, int threads) {
         keep_least(&best, start);
     }
     double flops = 2 * n * (layer_products(k) + attention_products(k, 0.5 * n));
-    double peak = measure_peak();
+    double peak = 1e-9 * machine_peak();
     printf("prefill %d tokens, %d threads: %.0f tokens/s, %.1f GFLOP/s, %.0f%% of %d cores' peak\n",
            (int)n, threads, n / best, flops / best * 1e-9,
            100 * flops / best * 1e-9 / (peak * threads), threads);
@@ -177,7 +93,7 @@ static void bench_passes(const engine_model *m, double bytes, double bandwidth) 
             if (engine_forward(c, tokens, batches[b], NULL, NULL, logits)) fail("forward");
             keep_least(&best, start);
         }
-        double peak = measure_peak();
+        double peak = 1e-9 * machine_peak();
         flops = 2 * batches[b] * (layer_products(k) + (double)k->n_vocab * k->d_model);
         printf(
             "pass of %2d tokens, 1 thread: %6.2f ms, %.1f GFLOP/s (%.0f%% of peak); reading %.0f "
@@ -259,7 +175,7 @@ int main(int argc, char **argv) {
     if (stat(target, &info) != 0) return printf("skipped: no %s\n", target), 0;
     if (engine_open(target, 1, &m, &err) || engine_drafter_open(draft, m, &drafter, &err))
         fail(err.msg);
-    double peak = measure_peak(), bandwidth = measure_bandwidth(256u << 20);
+    double peak = 1e-9 * machine_peak(), bandwidth = measure_bandwidth(256u << 20);
     printf("one core: %.0f GFLOP/s f32 multiply-add, %.1f GB/s read\n", peak, bandwidth);
     for (int threads = 1; threads <= 2; threads++) bench_prefill(target, threads);
     bench_passes(m, (double)info.st_size, bandwidth);

@@ -1,179 +1,233 @@
-/* bench_head.c : logits and top-k over a static list, beside plain reading of as many bytes and, where
- * it is installed, OpenBLAS. Best of many, taken in turns. Sizes in MB = 10^6 bytes. */
+/* bench_head.c : logits and top-k over packed rows, on one core, beside the machine's floors (reading as
+ * many bytes, multiplying as much), OpenBLAS where it is installed, and what a list costs that is not
+ * packed: gathered every time, or read in place. Best of many, taken in turns. MB = 10^6 bytes.
+ *   bench_head [--json] */
 #include "specrt.h"
 
 #include <dlfcn.h>
+#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
-#include "cli.h"
-#include "parallel.h"
+#include "machine.h"
 
-enum { N_VOCAB = 128256, MAX_BATCH = 60, TOPK = 10 };
+enum { N_BATCHES = 4, MAX_BATCH = 60, TOPK = 10, SPREAD = 4 };
+static const int batches[N_BATCHES] = {1, 4, 10, MAX_BATCH};
 
-static int n_threads = 1;
+/* --- OpenBLAS --- */
 
-typedef struct lent {
-    void (*task)(void *arg, int64_t i);
-    void *arg;
-} lent;
-
-static void lent_block(void *opaque, int64_t block, int worker) {
-    const lent *l = (const lent *)opaque;
-    (void)worker;
-    l->task(l->arg, block);
-}
-
-static void run_threads(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
-    lent l = {task, arg};
-    (void)user;
-    parallel_for(n_threads, n, lent_block, &l);
-}
-
-/* --- the peers --- */
-
+typedef void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
+                      const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                      int ldc);
 typedef void (*sgemv)(int order, int trans, int m, int n, float alpha, const float *a, int lda,
                       const float *x, int incx, float beta, float *y, int incy);
-typedef void (*set_threads)(int n);
 
-static sgemv find_openblas(void) {
+typedef struct blas {
+    sgemm gemm;
+    sgemv gemv; /* NULL: not installed */
+} blas;
+
+static blas find_openblas(void) {
     void *library = dlopen("libopenblas.so.0", RTLD_NOW);
-    sgemv found = NULL;
-    set_threads limit = NULL;
-    if (!library) return NULL;
+    void (*limit)(int) = NULL;
+    blas b = {0};
+    if (!library) return b;
     *(void **)&limit = dlsym(library, "openblas_set_num_threads");
-    *(void **)&found = dlsym(library, "cblas_sgemv");
+    *(void **)&b.gemm = dlsym(library, "cblas_sgemm");
+    *(void **)&b.gemv = dlsym(library, "cblas_sgemv");
     if (limit) limit(1);
-    return found;
+    return b;
 }
 
-typedef struct reading {
-    const uint8_t *bytes;
-    size_t n_block;
-    uint64_t sums[64];
-} reading;
-
-typedef uint64_t vector __attribute__((vector_size(64), aligned(1)));
-
-/* Four streams at once, in the widest registers there are. */
-__attribute__((target_clones("avx512f", "avx2", "default"))) static void
-read_block(void *arg, int64_t block, int worker) {
-    reading *r = (reading *)arg;
-    size_t quarter = r->n_block / 4;
-    vector sum[4] = {{0}};
-    for (size_t i = 0; i + sizeof(vector) <= quarter; i += sizeof(vector))
-        for (size_t s = 0; s < 4; s++) {
-            const uint8_t *p = r->bytes + (size_t)block * r->n_block + s * quarter + i;
-            __builtin_prefetch(p + 1024);
-            sum[s] += *(const vector *)(const void *)p;
-        }
-    sum[0] += sum[1] + sum[2] + sum[3];
-    r->sums[worker] += sum[0][0] ^ sum[0][7];
+/* hidden [n, n_cols] times rows [n_rows, n_cols] transposed. */
+static void run_openblas(const blas *b, const float *rows, int n_rows, int n_cols,
+                         const float *hidden, int n, float *logits) {
+    enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
+    if (n == 1)
+        b->gemv(ROW_MAJOR, PLAIN, n_rows, n_cols, 1, rows, n_cols, hidden, 1, 0, logits, 1);
+    else
+        b->gemm(ROW_MAJOR, PLAIN, TRANSPOSED, n, n_rows, n_cols, 1, hidden, n_cols, rows, n_cols, 0,
+                logits, n_rows);
 }
 
 /* --- one shape --- */
 
-typedef struct bench {
-    specrt_bundle *bundle;
+/* A head of SPREAD times as many rows as the list, which takes every SPREAD-th or so. */
+typedef struct shape {
     specrt_head *head;
-    specrt_static *list;
-    const specrt_active *active;
-    uint8_t *rows;
+    specrt_segment packed, in_place;
+    specrt_active active;
+    uint8_t *rows;   /* [SPREAD * n_rows] of the head */
+    uint8_t *buffer; /* [n_rows] */
+    int32_t *ids;
     float *hidden, *logits;
-} bench;
+    size_t row_bytes;
+} shape;
 
-static bench bench_make(const specrt_bundle *bundle, specrt_dtype dtype, int32_t size,
-                        int64_t n_cols) {
-    bench b = {0};
-    size_t row_bytes = specrt_row_bytes(dtype, n_cols), n_bytes = row_bytes * N_VOCAB;
+static void *take(size_t bytes) {
+    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    if (!p) fprintf(stderr, "bench_head: out of memory\n"), exit(1);
+    return p;
+}
+
+static void gather(const shape *s) {
+    for (int32_t i = 0; i < s->packed.n_rows; i++)
+        memcpy(s->buffer + (size_t)i * s->row_bytes, s->rows + (size_t)s->ids[i] * s->row_bytes,
+               s->row_bytes);
+}
+
+static shape shape_make(specrt_dtype dtype, int32_t n_rows, int64_t n_cols) {
+    shape s = {.row_bytes = specrt_row_bytes(dtype, n_cols)};
+    size_t n_bytes = s.row_bytes * (size_t)n_rows;
     uint64_t random = 1;
-    specrt_desc env = {.parallel_for = run_threads};
     specrt_error err;
-    b.rows = (uint8_t *)malloc(n_bytes);
-    b.hidden = (float *)malloc(MAX_BATCH * (size_t)n_cols * sizeof(float));
-    b.logits = (float *)malloc(MAX_BATCH * (size_t)size * sizeof(float));
-    for (size_t i = 0; i + 8 <= n_bytes; i += 8) { /* every half below 1 */
+    s.rows = (uint8_t *)take(SPREAD * n_bytes);
+    s.buffer = (uint8_t *)take(n_bytes);
+    s.ids = (int32_t *)take((size_t)n_rows * sizeof *s.ids);
+    s.hidden = (float *)take(MAX_BATCH * (size_t)n_cols * sizeof(float));
+    s.logits = (float *)take(MAX_BATCH * (size_t)n_rows * sizeof(float));
+    for (size_t i = 0; i < SPREAD * n_bytes / 8; i++) { /* every half below 1 */
         uint64_t x = fixture_random(&random) & 0x3bff3bff3bff3bffu;
-        memcpy(b.rows + i, &x, 8);
+        memcpy(s.rows + 8 * i, &x, 8);
     }
-    for (int64_t i = 0; i < MAX_BATCH * n_cols; i++) b.hidden[i] = fixture_normal(&random);
-    specrt_head_desc desc = {.rows = b.rows, .dtype = dtype, .n_rows = N_VOCAB, .n_cols = n_cols};
-    if (specrt_head_bind(NULL, &desc, &env, &b.head, &err) != SPECRT_STATUS_OK ||
-        specrt_static_create(bundle, b.head, size, &b.list, &err) != SPECRT_STATUS_OK)
-        fprintf(stderr, "%s\n", err.msg), exit(1);
-    b.active = specrt_static_active(b.list);
-    return b;
+    for (int32_t i = 0; i < n_rows; i++)
+        s.ids[i] = SPREAD * i + (int32_t)(fixture_random(&random) >> 33) % SPREAD;
+    for (int64_t i = 0; i < MAX_BATCH * n_cols; i++) s.hidden[i] = fixture_normal(&random);
+    specrt_head_desc desc = {
+        .rows = s.rows, .dtype = dtype, .n_rows = SPREAD * n_rows, .n_cols = n_cols};
+    if (specrt_head_bind(NULL, &desc, NULL, &s.head, &err) != SPECRT_STATUS_OK)
+        fprintf(stderr, "bench_head: %s\n", err.msg), exit(1);
+    s.packed = (specrt_segment){.rows = s.buffer,
+                                .row_stride = s.row_bytes,
+                                .ids = s.ids,
+                                .dtype = dtype,
+                                .n_rows = n_rows};
+    s.in_place = s.packed;
+    s.in_place.rows = s.rows;
+    s.in_place.places = s.ids;
+    s.active = (specrt_active){specrt_head_compute(s.head), NULL, 1, n_rows, n_cols};
+    gather(&s);
+    return s;
 }
 
-static void bench_free(bench *b) {
-    specrt_static_close(b->list);
-    specrt_head_close(b->head);
-    free(b->rows), free(b->hidden), free(b->logits);
+static void shape_free(shape *s) {
+    specrt_head_close(s->head);
+    free(s->rows), free(s->buffer), free(s->ids), free(s->hidden), free(s->logits);
 }
 
-static void keep_least(double *best, double start) {
-    double seconds = cli_seconds() - start;
-    if (seconds < *best) *best = seconds;
+static void product(shape *s, const specrt_segment *segment, int n, double *best) {
+    s->active.segments = segment;
+    double start = cli_seconds();
+    specrt_active_logits(&s->active, s->hidden, n, s->logits);
+    keep_least(best, start);
 }
 
-static void bench_shape(const specrt_bundle *bundle, specrt_dtype dtype, int32_t size,
-                        int64_t n_cols, sgemv blas) {
-    static const int batches[] = {1, 10, MAX_BATCH};
+/* Seconds, 1e9 where it was not measured. */
+typedef struct times {
+    double read, product[N_BATCHES], openblas[N_BATCHES], in_place, gathered, topk;
+} times;
+
+static void measure(shape *s, const blas *b, times *t) {
     static int32_t ids[MAX_BATCH * TOPK];
     static float logprobs[MAX_BATCH * TOPK];
-    bench b = bench_make(bundle, dtype, size, n_cols);
-    const specrt_segment *s = b.active->segments;
-    size_t n_bytes = s->row_stride * (size_t)size;
-    double best[3] = {1e9, 1e9, 1e9}, topk = 1e9, read = 1e9, peer = 1e9;
-    for (int repeat = 0; repeat < 9; repeat++) {
-        reading r = {.bytes = (const uint8_t *)s->rows, .n_block = n_bytes / 128 & ~(size_t)63};
+    machine_read_time(s->buffer, s->row_bytes * (size_t)s->packed.n_rows, &t->read);
+    for (int i = 0; i < N_BATCHES; i++) {
+        product(s, &s->packed, batches[i], &t->product[i]);
         double start = cli_seconds();
-        parallel_for(n_threads, 128, read_block, &r);
-        keep_least(&read, start);
-        for (int i = 0; i < 3; i++) {
-            start = cli_seconds();
-            specrt_active_logits(b.active, b.hidden, batches[i], b.logits);
-            keep_least(&best[i], start);
-        }
-        start = cli_seconds();
-        specrt_active_topk(b.active, b.logits, 10, TOPK, ids, logprobs);
-        keep_least(&topk, start);
-        start = cli_seconds();
-        if (blas && dtype == SPECRT_DTYPE_F32 && n_threads == 1) {
-            blas(101, 111, size, (int)n_cols, 1, (const float *)s->rows, (int)n_cols, b.hidden, 1,
-                 0, b.logits, 1);
-            keep_least(&peer, start);
-        }
+        if (!b->gemv || s->packed.dtype != SPECRT_DTYPE_F32) continue;
+        run_openblas(b, (const float *)(void *)s->buffer, s->packed.n_rows, (int)s->active.n_cols,
+                     s->hidden, batches[i], s->logits);
+        keep_least(&t->openblas[i], start);
     }
-    printf("%-5s %6d x %-5d %6.0f MB | read %5.1f GB/s | n=1 %7.2f ms %5.1f GB/s (%3.0f%%) | n=10 "
-           "%7.2f ms | n=60 %7.2f ms | top-10 of 10 rows %.2f ms",
-           specrt_dtype_name(s->dtype), (int)size, (int)n_cols, 1e-6 * (double)n_bytes,
-           1e-9 * (double)n_bytes / read, 1e3 * best[0], 1e-9 * (double)n_bytes / best[0],
-           100 * read / best[0], 1e3 * best[1], 1e3 * best[2], 1e3 * topk);
-    if (peer < 1e9) printf(" | OpenBLAS sgemv %.2f ms", 1e3 * peer);
-    printf("\n");
-    bench_free(&b);
+    product(s, &s->in_place, 1, &t->in_place);
+    double start = cli_seconds();
+    gather(s);
+    specrt_active_logits((s->active.segments = &s->packed, &s->active), s->hidden, 1, s->logits);
+    keep_least(&t->gathered, start);
+    specrt_active_logits(&s->active, s->hidden, TOPK, s->logits);
+    start = cli_seconds();
+    specrt_active_topk(&s->active, s->logits, 10, TOPK, ids, logprobs);
+    keep_least(&t->topk, start);
 }
 
-int main(void) {
+/* --- the report --- */
+
+static void print(const shape *s, const times *t, double peak) {
+    double bytes = (double)s->row_bytes * s->packed.n_rows;
+    double flops = 2.0 * s->packed.n_rows * (double)s->active.n_cols;
+    printf("%-5s %6d x %-5d %5.0f MB %-6s read %5.1f GB/s | 1: %8.3f ms %5.1f GB/s %3.0f%% |",
+           specrt_dtype_name(s->packed.dtype), (int)s->packed.n_rows, (int)s->active.n_cols,
+           1e-6 * bytes, machine_level((size_t)bytes), 1e-9 * bytes / t->read, 1e3 * t->product[0],
+           1e-9 * bytes / t->product[0], 100 * t->read / t->product[0]);
+    for (int i = 1; i < N_BATCHES; i++)
+        printf(" %d: %.2fx %3.0f%%", batches[i], t->product[i] / t->product[0],
+               100 * flops * batches[i] / t->product[i] / peak);
+    printf(" | in place %.2fx gathered %.2fx | top-%d of 10: %.3f ms", t->in_place / t->product[0],
+           t->gathered / t->product[0], TOPK, 1e3 * t->topk);
+    if (t->openblas[0] < 1e9) printf(" | OpenBLAS");
+    for (int i = 0; i < N_BATCHES && t->openblas[0] < 1e9; i++)
+        printf(" %d: %.2fx", batches[i], t->openblas[i] / t->product[i]);
+    printf("\n");
+}
+
+static json_object *seconds(const double *x, int n) {
+    json_object *list = json_object_new_array();
+    for (int i = 0; i < n; i++)
+        json_object_array_add(list, x[i] < 1e9 ? json_object_new_double(x[i]) : NULL);
+    return list;
+}
+
+static json_object *row(const shape *s, const times *t) {
+    json_object *o = json_object_new_object();
+    size_t bytes = s->row_bytes * (size_t)s->packed.n_rows;
+    json_object_object_add(o, "type", json_object_new_string(specrt_dtype_name(s->packed.dtype)));
+    json_object_object_add(o, "n_rows", json_object_new_int(s->packed.n_rows));
+    json_object_object_add(o, "n_cols", json_object_new_int64(s->active.n_cols));
+    json_object_object_add(o, "bytes", json_object_new_int64((int64_t)bytes));
+    json_object_object_add(o, "resident", json_object_new_string(machine_level(bytes)));
+    json_object_object_add(o, "read", json_object_new_double(t->read));
+    json_object_object_add(o, "product", seconds(t->product, N_BATCHES));
+    json_object_object_add(o, "openblas", seconds(t->openblas, N_BATCHES));
+    json_object_object_add(o, "in_place", json_object_new_double(t->in_place));
+    json_object_object_add(o, "gathered", json_object_new_double(t->gathered));
+    json_object_object_add(o, "topk", json_object_new_double(t->topk));
+    return o;
+}
+
+int main(int argc, char **argv) {
     static const specrt_dtype types[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
                                          SPECRT_DTYPE_Q8_0};
-    size_t n;
-    uint8_t *bytes = fixture_ranks_bundle(N_VOCAB, 256, 32768, &n);
-    sgemv blas = find_openblas();
-    specrt_bundle *bundle;
-    if (specrt_bundle_open_memory(bytes, n, "bench", NULL, &bundle, NULL) != 0) return 1;
-    if (!blas) printf("libopenblas.so.0 is not installed: no peer\n");
-    for (n_threads = 1; n_threads <= 2 && n_threads <= parallel_cores(); n_threads++) {
-        printf("%d thread%s\n", n_threads, n_threads > 1 ? "s" : "");
-        for (int t = 0; t < 4; t++) {
-            bench_shape(bundle, types[t], N_VOCAB - 1, 1024, blas);
-            bench_shape(bundle, types[t], 32768, 2048, blas);
-            bench_shape(bundle, types[t], 3072, 4096, blas);
+    static const int shapes[][2] = {{3072, 256}, {3072, 4096}, {32768, 1024}, {32768, 2048}};
+    bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
+    blas b = find_openblas();
+    double peak = machine_peak();
+    json_object *rows = json_object_new_array(), *out = json_object_new_object();
+    if (!json)
+        printf(
+            "one core: %.0f GFLOP/s of f32; products for %d, %d, %d and %d hidden rows: times of "
+            "the first, share of the peak\n",
+            1e-9 * peak, batches[0], batches[1], batches[2], batches[3]);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int type = 0; type < 4; type++) {
+            shape s = shape_make(types[type], shapes[i][0], shapes[i][1]);
+            times t;
+            for (double *x = (double *)&t; x < (double *)(&t + 1); x++) *x = 1e9;
+            int repeats = (int)(4e9 / ((double)s.row_bytes * shapes[i][0]) / MAX_BATCH) + 7;
+            for (int repeat = 0; repeat < repeats; repeat++) measure(&s, &b, &t);
+            if (json)
+                json_object_array_add(rows, row(&s, &t));
+            else
+                print(&s, &t, peak);
+            shape_free(&s);
         }
-    }
-    specrt_bundle_close(bundle);
-    free(bytes);
+    json_object_object_add(out, "peak_flops", json_object_new_double(peak));
+    json_object_object_add(out, "batches", json_object_new_array());
+    for (int i = 0; i < N_BATCHES; i++)
+        json_object_array_add(json_object_object_get(out, "batches"),
+                              json_object_new_int(batches[i]));
+    json_object_object_add(out, "rows", rows);
+    if (json) printf("%s\n", json_object_to_json_string_ext(out, JSON_C_TO_STRING_PRETTY));
+    json_object_put(out);
     return 0;
 }

@@ -2061,7 +2061,7 @@ enum {
 
 enum {
     SPECRT__SIMD_MOST = 5, /* hidden rows of the widest tile */
-    SPECRT__SIMD_SCAN = 64 /* logits that find() looks at together */
+    SPECRT__SIMD_SCAN = 16 /* logits that find() tells from others */
 };
 
 /* A tile is four rows, streamed side by side, against one or a few hidden rows.
@@ -2247,16 +2247,22 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
         return specrt__simd_total(lanes);                                                          \
     }
 
+/* Leaves the loop when any of n is at least the bound; NaN is not. */
+#define SPECRT__SIMD_BREAK(isa, V, L, x, n, bound)                                                 \
+    V most = SPECRT__SIMD_OP(isa, splat)(-INFINITY);                                               \
+    SPECRT__SIMD_UNROLL for (int j = 0; j < n; j += L) most =                                      \
+        SPECRT__SIMD_OP(isa, max)(SPECRT__SIMD_OP(isa, load)(x + j), most);                        \
+    if (SPECRT__SIMD_OP(isa, any_ge)(most, bound)) break;
+
 #define SPECRT__SIMD_FIND(isa, target, V, L)                                                       \
     target static int64_t specrt__simd_find_##isa(const float *x, int64_t n, float bound) {        \
         V b = SPECRT__SIMD_OP(isa, splat)(bound);                                                  \
         int64_t i = 0;                                                                             \
+        for (; i + 4 * SPECRT__SIMD_SCAN <= n; i += 4 * SPECRT__SIMD_SCAN) {                       \
+            SPECRT__SIMD_BREAK(isa, V, L, x + i, 4 * SPECRT__SIMD_SCAN, b)                         \
+        }                                                                                          \
         for (; i + SPECRT__SIMD_SCAN <= n; i += SPECRT__SIMD_SCAN) {                               \
-            V most = SPECRT__SIMD_OP(isa, load)(x + i);                                            \
-            most = SPECRT__SIMD_OP(isa, max)(most, SPECRT__SIMD_OP(isa, splat)(-INFINITY));        \
-            SPECRT__SIMD_UNROLL for (int j = L; j < SPECRT__SIMD_SCAN; j += L) most =              \
-                SPECRT__SIMD_OP(isa, max)(SPECRT__SIMD_OP(isa, load)(x + i + j), most);            \
-            if (SPECRT__SIMD_OP(isa, any_ge)(most, b)) break;                                      \
+            SPECRT__SIMD_BREAK(isa, V, L, x + i, SPECRT__SIMD_SCAN, b)                             \
         }                                                                                          \
         return i;                                                                                  \
     }
@@ -3056,6 +3062,14 @@ static specrt_dtype specrt__head_packed_dtype(const specrt_head *head) {
     return specrt__simd_format(head->desc.dtype) >= 0 ? head->desc.dtype : SPECRT_DTYPE_F16;
 }
 
+/* Ask for a row that is packed next: the beginning of each of its pages, from where hardware goes on. */
+static void specrt__head_fetch(const specrt_head *head, int64_t row) {
+    const uint8_t *p = specrt__head_row(&head->desc, row);
+    size_t n = specrt_row_bytes(head->desc.dtype, head->desc.n_cols);
+    for (size_t page = 0; page < n; page += 4096)
+        for (size_t at = page; at < page + 512 && at < n; at += 64) SPECRT__SIMD_PREFETCH(p + at);
+}
+
 /* One row, packed: copied, or decoded and rounded to f16. */
 static void specrt__head_pack(const specrt_head *head, int64_t row, uint8_t *out) {
     const specrt_head_desc *desc = &head->desc;
@@ -3276,6 +3290,10 @@ static void specrt__active_packing_task(void *arg, int64_t i) {
     for (int32_t r = begin; r < end; r++) {
         int32_t slot = p->slots ? p->slots[r] : r;
         int32_t row = specrt__head_row_of(p->head, p->ids[slot]);
+        if (r + 1 < end) {
+            int32_t next = p->slots ? p->slots[r + 1] : r + 1;
+            specrt__head_fetch(p->head, specrt__head_row_of(p->head, p->ids[next]));
+        }
         specrt__head_pack(p->head, row, p->rows + (size_t)slot * p->row_stride);
         if (p->bias) p->bias[slot] = p->head->desc.bias[row];
     }

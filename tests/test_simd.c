@@ -179,9 +179,9 @@ static void test_find(void) {
             for (int at = 0; at < N; at++) {
                 for (int i = 0; i < N; i++) x[i] = i % 5 == 2 ? NAN : -INFINITY;
                 x[at] = 1;
-                int expected = at < n / 64 * 64 ? at / 64 * 64 : n / 64 * 64;
+                int expected = at < n / 16 * 16 ? at / 16 * 16 : n / 16 * 16;
                 CHECK_INT(family[f]->find(x, n, 1), expected);
-                CHECK_INT(family[f]->find(x, n, 1.5f), n / 64 * 64);
+                CHECK_INT(family[f]->find(x, n, 1.5f), n / 16 * 16);
                 CHECK_INT(family[f]->find(x, n, -INFINITY), 0);
             }
 }
