@@ -1416,7 +1416,7 @@ struct specrt_bundle {
 
 /* The sections this runtime knows; the caps bound what a hostile file can make it allocate. */
 typedef struct specrt__bundle_kind {
-    char tag[9]; /* of up to 8 characters, padded with NULs */
+    char tag[9];        /* of up to 8 characters, padded with NULs */
     uint32_t version;   /* the one it reads */
     uint64_t max_bytes; /* decompressed */
     const char *tool;   /* that builds it */
