@@ -54,8 +54,8 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api decoding | base os bundle rows simd head active ranks window cograph cluster successor
- * arc retrieve policy tree verify trace session host */
+/* Contents: api decoding | base os bundle rows simd head active ranks window hnsw cograph cluster
+ * successor arc retrieve policy tree verify trace session host */
 
 // >>api (uses:)
 // Everything public but the decoding loop. All multi-byte on-disk values are little-endian; so must the
@@ -498,6 +498,66 @@ SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const f
  * @return how many there are: k, or fewer. Never allocates. */
 #define SPECRT_LOGITS_MAX_K 16
 SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k, int32_t *ids);
+
+/* --- approximate search: the rows of a head with the greatest products (HNSW) --- */
+
+/* Section "hnsw": a navigable graph over rows of a head (Malkov and Yashunin 2018). After the header come
+ * int32 ids[n_nodes], int32 starts[n_nodes + 1], int32 links0[n_nodes, 2 m], int32 links[n_lists, m] and,
+ * from the next multiple of 64, the vectors [n_nodes, dim rounded up to 32]. Node i is row ids[i], on
+ * levels 0 to starts[i + 1] - starts[i]; its links on level l > 0 are list starts[i] + l - 1. Links are
+ * nodes, -1 from the first free place on. */
+#define SPECRT_HNSW_MAX_M     256
+#define SPECRT_HNSW_MAX_LEVEL 31
+#define SPECRT_HNSW_MAX_EF    4096
+
+typedef struct specrt_hnsw_header {
+    int32_t n_rows, dim; /* of the head */
+    int32_t n_nodes;     /* rows indexed; others are reserved, duplicates or zero */
+    int32_t m;           /* links of a node on a level at most; twice as many on level 0 */
+    int32_t max_level, entry;
+    int32_t metric; /* the graph was built for: 0 products, 1 distances of rows made equally long */
+    int32_t vectors; /* specrt_dtype q8_0 or f16; -1: none, the application's rows serve */
+    int32_t n_lists; /* above level 0 */
+    int32_t ef_construction, ef; /* ef: of a search, when it names none */
+    float recall;                /* of the ten best, at ef, as measured */
+    uint32_t reserved[4];
+} specrt_hnsw_header;
+
+/* A view, borrowed from the bundle and the head. */
+typedef struct specrt_hnsw {
+    const specrt_hnsw_header *header;
+    const int32_t *ids, *starts, *links0, *links;
+    specrt_segment rows;     /* what a search reads: the stored vectors, or the head's rows */
+    int64_t n_cols;          /* of them */
+    const specrt_head *head; /* scores exactly; NULL: scores are those of the stored vectors */
+} specrt_hnsw;
+
+/* specrt_bundle_hnsw() : checks all of the section but the vectors, so that users need not.
+ *   head : of the matrix that was indexed, borrowed for the view's life; NULL only where vectors are
+ *          stored. Its type must be computed as stored where none are
+ * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, BUNDLE_MISMATCH for
+ * a head of another shape, BAD_ARG, UNSUPPORTED. */
+SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const specrt_head *head,
+                                            specrt_hnsw *out, specrt_error *err);
+
+/* specrt_hnsw_scratch_bytes() : for searches with at most this ef (0: the index's); 0: ef out of range.
+ * Scratch is zeroed before its first use, and one search's at a time. */
+SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef);
+
+/* specrt_hnsw_search() : the rows with about the greatest products, ties to the lower id.
+ *   query : f32 [dim]
+ *   k, ef : 1 <= k <= ef <= that of the scratch; 0: the index's ef, but at least k
+ *   ids, scores : i32, f32 [k], best first; scores are products with the head's rows, bias included
+ * @return how many there are; 0 for arguments out of range. Never allocates. */
+SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
+                                      int32_t ef, int32_t *ids, float *scores, void *scratch);
+
+/* specrt_hnsw_nearest() : what builders search with: nodes of one level, unranked by the head.
+ *   query : f32 [n_cols]
+ *   nodes, scores : i32, f32 [ef], best first
+ * @return how many there are. */
+SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, const float *query, int32_t level,
+                                       int32_t ef, int32_t *nodes, float *scores, void *scratch);
 
 /* --- static source: FR-Spec, VocabTrim --- */
 
@@ -1431,6 +1491,7 @@ static const specrt__bundle_kind specrt__bundle_kinds[] = {
     {"cluster", 1, 1ull << 30, "cluster-build --router dynaspec"},
     {"cograph", 1, 4ull << 30, "cograph-build"},
     {"group", 1, 1ull << 30, "cluster-build --router coral"},
+    {"hnsw", 1, 64ull << 30, "hnsw-build"},
     {"ident", 1, sizeof(specrt_ident), "any builder"},
     {"prov", 1, 16u << 20, "any builder"},
     {"ranks", 1, sizeof(specrt_ranks_header) + 12ull * SPECRT_MAX_VOCAB, "vocabtrim-calibrate"},
@@ -3995,6 +4056,347 @@ static void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
     for (int32_t i = 0; i < verdict->n && w->params.emitted; i++)
         specrt__window_push(w, verdict->tokens[i]);
     specrt__window_fill(w);
+}
+
+// >>hnsw (uses: base bundle simd head active)
+// Owns the view of the index and the search in it: greedy down to level 1, best first on level 0, over
+// products as they are. Refuses links, levels and ids out of range, so that a search of a hostile
+// graph ends and stays within its arrays; a graph with cycles or unreachable nodes only finds less.
+
+typedef struct specrt__hnsw_scratch {
+    uint32_t turn;    /* of searches; nodes whose stamp it is were seen */
+    uint32_t *stamps; /* [n_nodes] */
+    uint64_t *keys;   /* [ef] best first */
+    uint8_t *open;    /* [ef] not yet expanded */
+    float *query;     /* [n_cols] padded with zeros */
+    float *scores;    /* [2 m], or [ef] to score exactly */
+    int32_t *nodes;   /* [2 m], or [ef] */
+} specrt__hnsw_scratch;
+
+/* Stamps come first, so that searches with another ef find them where they were. */
+static size_t specrt__hnsw_lay_out(const specrt_hnsw *g, int32_t ef, uint8_t *base,
+                                   specrt__hnsw_scratch *out) {
+    size_t k = (size_t)ef, wide = 2 * (size_t)g->header->m, width = wide > k ? wide : k;
+    size_t at = 64;
+    specrt__hnsw_scratch s;
+    memset(&s, 0, sizeof s);
+    s.stamps = (uint32_t *)(void *)(base + at);
+    at += (size_t)specrt__base_align(4 * (uint64_t)g->header->n_nodes, 8);
+    s.keys = (uint64_t *)(void *)(base + at);
+    at += k * sizeof(uint64_t);
+    s.query = (float *)(void *)(base + at);
+    at += (size_t)g->n_cols * sizeof(float);
+    s.scores = (float *)(void *)(base + at);
+    at += width * sizeof(float);
+    s.nodes = (int32_t *)(void *)(base + at);
+    at += width * sizeof(int32_t);
+    s.open = base + at;
+    if (out) *out = s;
+    return at + k;
+}
+
+static int32_t specrt__hnsw_ef(const specrt_hnsw *g, int32_t ef) {
+    if (ef == 0) ef = g->header->ef;
+    return ef < 1 || ef > SPECRT_HNSW_MAX_EF ? 0 : ef;
+}
+
+SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef) {
+    uint64_t anywhere = 0; /* offsets do not depend on it */
+    ef = specrt__hnsw_ef(index, ef);
+    return ef ? specrt__hnsw_lay_out(index, ef, (uint8_t *)&anywhere, NULL) : 0;
+}
+
+/* --- opening --- */
+
+static const char *specrt__hnsw_check_sizes(const specrt_hnsw_header *h, size_t n) {
+    if (n < sizeof *h) return "it is shorter than its header";
+    if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->dim < 1 || h->dim > 1 << 20)
+        return "n_rows or dim is out of range";
+    if (h->n_nodes < 1 || h->n_nodes > h->n_rows) return "n_nodes is out of range";
+    if (h->m < 2 || h->m > SPECRT_HNSW_MAX_M) return "m is out of range";
+    if (h->max_level < 0 || h->max_level > SPECRT_HNSW_MAX_LEVEL || h->entry < 0 ||
+        h->entry >= h->n_nodes)
+        return "max_level or entry is out of range";
+    if (h->vectors != -1 && h->vectors != SPECRT_DTYPE_Q8_0 && h->vectors != SPECRT_DTYPE_F16)
+        return "its vectors are of an unknown type";
+    if (h->n_lists < 0 || (int64_t)h->n_lists > (int64_t)h->n_nodes * SPECRT_HNSW_MAX_LEVEL)
+        return "n_lists is out of range";
+    if (h->ef < 1 || h->ef > SPECRT_HNSW_MAX_EF) return "ef is out of range";
+    return NULL;
+}
+
+static int64_t specrt__hnsw_padded(int32_t dim) {
+    return (int64_t)specrt__base_align((uint64_t)dim, 32);
+}
+
+/* Offsets in the section, whose size must be theirs. */
+static bool specrt__hnsw_view(const uint8_t *base, size_t n, specrt_hnsw *g) {
+    const specrt_hnsw_header *h = (const specrt_hnsw_header *)(const void *)base;
+    size_t nodes = (size_t)h->n_nodes, m = (size_t)h->m;
+    uint64_t words = 2 * (uint64_t)nodes + 1 + 2 * nodes * m + (uint64_t)h->n_lists * m;
+    uint64_t at = specrt__base_align(sizeof *h + 4 * words, 64), end = sizeof *h + 4 * words;
+    g->header = h;
+    g->ids = (const int32_t *)(const void *)(h + 1);
+    g->starts = g->ids + nodes;
+    g->links0 = g->starts + nodes + 1;
+    g->links = g->links0 + 2 * nodes * m;
+    if (h->vectors >= 0) {
+        g->n_cols = specrt__hnsw_padded(h->dim);
+        g->rows.dtype = (specrt_dtype)h->vectors;
+        g->rows.row_stride = specrt_row_bytes(g->rows.dtype, g->n_cols);
+        g->rows.rows = base + at;
+        end = at + nodes * (uint64_t)g->rows.row_stride;
+    }
+    return end == n;
+}
+
+static const char *specrt__hnsw_check_links(const specrt_hnsw *g, const int32_t *links, int32_t n,
+                                            int32_t level) {
+    for (int32_t i = 0; i < n && links[i] != -1; i++) {
+        int32_t to = links[i];
+        if (to < 0 || to >= g->header->n_nodes) return "a link leads out of range";
+        if (g->starts[to + 1] - g->starts[to] < level) return "a link leads to a lower level";
+    }
+    return NULL;
+}
+
+static const char *specrt__hnsw_check_node(const specrt_hnsw *g, int32_t node) {
+    const specrt_hnsw_header *h = g->header;
+    const char *wrong =
+        specrt__hnsw_check_links(g, g->links0 + (size_t)node * 2 * (size_t)h->m, 2 * h->m, 0);
+    if (g->ids[node] < 0 || g->ids[node] >= h->n_rows || (node && g->ids[node] <= g->ids[node - 1]))
+        return "ids are not ascending rows";
+    for (int32_t list = g->starts[node]; list < g->starts[node + 1] && !wrong; list++)
+        wrong = specrt__hnsw_check_links(g, g->links + (size_t)list * (size_t)h->m, h->m,
+                                         list - g->starts[node] + 1);
+    return wrong;
+}
+
+static const char *specrt__hnsw_check(const specrt_hnsw *g) {
+    const specrt_hnsw_header *h = g->header;
+    const char *wrong = NULL;
+    if (g->starts[0] != 0 || g->starts[h->n_nodes] != h->n_lists) return "starts do not span links";
+    for (int32_t i = 0; i < h->n_nodes; i++)
+        if (g->starts[i + 1] < g->starts[i] || g->starts[i + 1] - g->starts[i] > h->max_level)
+            return "starts do not ascend, or by too many levels";
+    if (g->starts[h->entry + 1] - g->starts[h->entry] != h->max_level)
+        return "the entry is not on the highest level";
+    for (int32_t i = 0; i < h->n_nodes && !wrong; i++) wrong = specrt__hnsw_check_node(g, i);
+    return wrong;
+}
+
+/* The head must be the one that was indexed, and serve where no vectors are stored. */
+static specrt_status specrt__hnsw_bind(const specrt_bundle *bundle, specrt_hnsw *g,
+                                       specrt_error *err) {
+    const specrt_hnsw_header *h = g->header;
+    const specrt_head_desc *head = g->head ? &g->head->desc : NULL;
+    if (head && (head->n_rows < h->n_rows || head->n_cols != h->dim))
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: hnsw: expected a head [%d, %d], found [%lld, %lld]; use the "
+                                "bundle made for this model",
+                                bundle->name, (int)h->n_rows, (int)h->dim, (long long)head->n_rows,
+                                (long long)head->n_cols);
+    if (h->vectors >= 0) return SPECRT_STATUS_OK;
+    if (!head)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: hnsw: holds no vectors, so the head is needed; rebuild it "
+                                "with --vectors int8",
+                                bundle->name);
+    if (specrt__simd_format(head->dtype) < 0)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: hnsw: holds no vectors, and a %s head is not computed as "
+                                "stored; rebuild it with --vectors int8",
+                                bundle->name, specrt_dtype_name(head->dtype));
+    g->n_cols = h->dim;
+    g->rows.rows = head->rows;
+    g->rows.row_stride = head->row_stride;
+    g->rows.dtype = head->dtype;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const specrt_head *head,
+                                            specrt_hnsw *out, specrt_error *err) {
+    size_t n;
+    specrt_hnsw view;
+    memset(out, 0, sizeof *out);
+    memset(&view, 0, sizeof view);
+    const uint8_t *bytes = (const uint8_t *)specrt_bundle_data(bundle, "hnsw", &n);
+    if (!bytes) return specrt__bundle_missing(bundle, "hnsw", err);
+    const char *wrong =
+        specrt__hnsw_check_sizes((const specrt_hnsw_header *)(const void *)bytes, n);
+    if (!wrong && !specrt__hnsw_view(bytes, n, &view)) wrong = "its size does not fit its header";
+    if (!wrong) wrong = specrt__hnsw_check(&view);
+    if (wrong) return specrt__bundle_bad(bundle, "hnsw", wrong, err);
+    view.head = head;
+    SPECRT__TRY(specrt__hnsw_bind(bundle, &view, err));
+    *out = view;
+    return SPECRT_STATUS_OK;
+}
+
+/* --- search --- */
+
+/* What was seen before is unseen again. */
+static void specrt__hnsw_forget(const specrt_hnsw *g, specrt__hnsw_scratch *s, uint32_t *turn) {
+    if (++*turn == 0) {
+        memset(s->stamps, 0, (size_t)g->header->n_nodes * sizeof *s->stamps);
+        *turn = 1;
+    }
+    s->turn = *turn;
+}
+
+static specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef, void *scratch) {
+    specrt__hnsw_scratch s;
+    specrt__hnsw_lay_out(g, ef, (uint8_t *)scratch, &s);
+    specrt__hnsw_forget(g, &s, (uint32_t *)scratch);
+    return s;
+}
+
+static const specrt__simd_kernels *specrt__hnsw_kernels(const specrt_hnsw *g) {
+    return g->head ? g->head->compute.kernels : specrt__simd_choose();
+}
+
+/* Products of n listed nodes with the query, into s->scores. */
+static void specrt__hnsw_score(const specrt_hnsw *g, specrt__hnsw_scratch *s, const float *query,
+                               int32_t n) {
+    specrt_segment rows = g->rows;
+    rows.places = s->nodes;
+    rows.n_rows = n;
+    if (g->header->vectors < 0)
+        for (int32_t i = 0; i < n; i++) s->nodes[i] = g->ids[s->nodes[i]];
+    specrt__head_products(specrt__hnsw_kernels(g), &rows, 0, n, g->n_cols, query, 1, s->scores, 0);
+}
+
+/* Keeps a node if it is among the ef best so far. @return its place, or ef. */
+static int32_t specrt__hnsw_keep(specrt__hnsw_scratch *s, int32_t *n, int32_t ef, float score,
+                                 int32_t node) {
+    uint64_t key = specrt__active_key(score, node);
+    if (*n == ef && key < s->keys[ef - 1]) return ef;
+    int32_t at = 0, end = *n;
+    while (at < end) {
+        int32_t middle = at + (end - at) / 2;
+        if (s->keys[middle] > key)
+            at = middle + 1;
+        else
+            end = middle;
+    }
+    if (*n < ef) ++*n;
+    memmove(s->keys + at + 1, s->keys + at, (size_t)(*n - 1 - at) * sizeof *s->keys);
+    memmove(s->open + at + 1, s->open + at, (size_t)(*n - 1 - at));
+    s->keys[at] = key;
+    s->open[at] = 1;
+    return at;
+}
+
+static const int32_t *specrt__hnsw_links(const specrt_hnsw *g, int32_t node, int32_t level,
+                                         int32_t *n) {
+    size_t m = (size_t)g->header->m;
+    *n = level ? g->header->m : 2 * g->header->m;
+    return level ? g->links + ((size_t)g->starts[node] + (size_t)level - 1) * m
+                 : g->links0 + (size_t)node * 2 * m;
+}
+
+/* Expands the best open node until none of the ef best is open. @return how many there are. */
+static int32_t specrt__hnsw_explore(const specrt_hnsw *g, specrt__hnsw_scratch *s,
+                                    const float *query, int32_t entry, int32_t level, int32_t ef) {
+    int32_t n = 0, at = 0, n_links;
+    int32_t *seen = s->nodes;
+    seen[0] = entry;
+    specrt__hnsw_score(g, s, query, 1);
+    s->stamps[entry] = s->turn;
+    specrt__hnsw_keep(s, &n, ef, s->scores[0], entry);
+    while (at < n) {
+        if (!s->open[at]) {
+            at++;
+            continue;
+        }
+        int32_t fresh[2 * SPECRT_HNSW_MAX_M], n_fresh = 0;
+        s->open[at] = 0;
+        const int32_t *links =
+            specrt__hnsw_links(g, specrt__active_key_id(s->keys[at]), level, &n_links);
+        for (int32_t i = 0; i < n_links && links[i] >= 0; i++) {
+            if (s->stamps[links[i]] == s->turn) continue;
+            s->stamps[links[i]] = s->turn;
+            seen[n_fresh] = fresh[n_fresh] = links[i];
+            n_fresh++;
+        }
+        if (n_fresh == 0) continue;
+        specrt__hnsw_score(g, s, query, n_fresh);
+        for (int32_t i = 0; i < n_fresh; i++) {
+            int32_t place = specrt__hnsw_keep(s, &n, ef, s->scores[i], fresh[i]);
+            if (place < at) at = place;
+        }
+    }
+    return n;
+}
+
+/* From the entry down to a level, one best node at a time. */
+static int32_t specrt__hnsw_descend(const specrt_hnsw *g, specrt__hnsw_scratch *s,
+                                    const float *query, int32_t level, uint32_t *turn) {
+    int32_t node = g->header->entry;
+    for (int32_t l = g->header->max_level; l > level; l--) {
+        specrt__hnsw_explore(g, s, query, node, l, 1);
+        node = specrt__active_key_id(s->keys[0]);
+        specrt__hnsw_forget(g, s, turn); /* what one level has seen, the next may need */
+    }
+    return node;
+}
+
+SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, const float *query, int32_t level,
+                                       int32_t ef, int32_t *nodes, float *scores, void *scratch) {
+    specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
+    int32_t entry = specrt__hnsw_descend(index, &s, query, level, (uint32_t *)scratch);
+    int32_t n = specrt__hnsw_explore(index, &s, query, entry, level, ef);
+    for (int32_t i = 0; i < n; i++) {
+        nodes[i] = specrt__active_key_id(s.keys[i]);
+        scores[i] = specrt__active_key_logit(s.keys[i]);
+    }
+    return n;
+}
+
+/* The n found, ranked anew by the head's own rows. */
+static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, const float *query,
+                                int32_t n) {
+    const specrt_head_desc *head = &g->head->desc;
+    specrt_segment rows;
+    memset(&rows, 0, sizeof rows);
+    rows.rows = head->rows;
+    rows.row_stride = head->row_stride;
+    rows.bias = head->bias;
+    rows.dtype = head->dtype;
+    rows.places = s->nodes;
+    rows.n_rows = n;
+    for (int32_t i = 0; i < n; i++) s->nodes[i] = g->ids[specrt__active_key_id(s->keys[i])];
+    specrt__head_products(specrt__hnsw_kernels(g), &rows, 0, n, head->n_cols, query, 1, s->scores,
+                          0);
+    for (int32_t i = 0; i < n; i++) {
+        uint64_t key = specrt__active_key(s->scores[i], s->nodes[i]);
+        int32_t at = i;
+        for (; at > 0 && s->keys[at - 1] < key; at--) s->keys[at] = s->keys[at - 1];
+        s->keys[at] = key;
+    }
+}
+
+SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
+                                      int32_t ef, int32_t *ids, float *scores, void *scratch) {
+    if (ef == 0) ef = index->header->ef > k ? index->header->ef : k;
+    if (k < 1 || k > ef || ef > SPECRT_HNSW_MAX_EF) return 0;
+    specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
+    const float *padded = query;
+    if (index->n_cols != index->header->dim) {
+        memset(s.query, 0, (size_t)index->n_cols * sizeof *s.query);
+        memcpy(s.query, query, (size_t)index->header->dim * sizeof *s.query);
+        padded = s.query;
+    }
+    int32_t entry = specrt__hnsw_descend(index, &s, padded, 0, (uint32_t *)scratch);
+    int32_t n = specrt__hnsw_explore(index, &s, padded, entry, 0, ef);
+    bool exact = index->head && specrt__simd_format(index->head->desc.dtype) >= 0;
+    if (exact) specrt__hnsw_rerank(index, &s, query, n);
+    for (int32_t i = 0; i < n && i < k; i++) {
+        int32_t id = specrt__active_key_id(s.keys[i]);
+        ids[i] = exact ? id : index->ids[id];
+        scores[i] = specrt__active_key_logit(s.keys[i]);
+    }
+    return n < k ? n : k;
 }
 
 // >>cograph (uses: base bundle)

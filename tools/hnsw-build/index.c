@@ -1,0 +1,442 @@
+/* index.c : see index.h. Nodes are inserted in batches that double in size up to a limit. Every node of a
+ * batch searches the graph as it was before the batch, and the batch itself exhaustively; then the links
+ * back are merged, target by target. Nothing depends on who does what, or when. */
+#include "index.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "io.h"
+#include "parallel.h"
+
+enum { MAX_BATCH = 512, PAD = 32 };
+
+/* A node and its score, better ones first; ties to the lower node. */
+typedef struct candidate {
+    float score;
+    int32_t node;
+} candidate;
+
+typedef struct worker {
+    void *scratch;        /* of searches */
+    float *query, *other; /* [n_cols] */
+    int32_t *nodes;       /* [width] */
+    float *scores;        /* [width] */
+    candidate *found;     /* [width] */
+} worker;
+
+typedef struct edge {
+    uint64_t key; /* level, target, source */
+} edge;
+
+typedef struct building {
+    const specrt_head_desc *rows;
+    const index_params *params;
+    hnsw_index *index;
+    int32_t n;
+    int64_t n_cols;
+    uint16_t *vectors; /* f16 [n, n_cols] what is searched */
+    float *norms;      /* [n] */
+    specrt_head *head; /* over the vectors */
+    specrt_hnsw view;
+    worker *workers;
+    int32_t width;
+    int32_t *order;      /* [n] of insertion */
+    int32_t begin, size; /* of the batch, in the order */
+    edge *edges;
+    int32_t *groups; /* where each target's edges begin */
+    int32_t n_edges, n_groups;
+} building;
+
+static specrt_status no_memory(specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the index");
+}
+
+static uint64_t hash_of(uint64_t seed, int32_t node) {
+    return specrt_hash64(&node, sizeof node, seed);
+}
+
+/* ---- what is searched ---- */
+
+static const void *row_at(const specrt_head_desc *rows, int32_t id) {
+    size_t stride =
+        rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
+    return (const uint8_t *)rows->rows + (size_t)id * stride;
+}
+
+static void copy_row(void *opaque, int64_t i, int index) {
+    building *b = (building *)opaque;
+    float *row = b->workers[index].query;
+    double sum = 0;
+    memset(row, 0, (size_t)b->n_cols * sizeof *row);
+    specrt_row_decode(b->rows->dtype, row_at(b->rows, b->index->ids[i]), b->rows->n_cols, row);
+    for (int64_t j = 0; j < b->rows->n_cols; j++) sum += (double)row[j] * (double)row[j];
+    b->norms[i] = (float)sqrt(sum);
+    specrt_to_f16(row, b->n_cols, b->vectors + i * b->n_cols);
+}
+
+/* One more coordinate makes all rows equally long, in a block of its own. */
+static void lengthen(building *b) {
+    float longest = 0;
+    for (int32_t i = 0; i < b->n; i++) longest = fmaxf(longest, b->norms[i]);
+    for (int32_t i = 0; i < b->n; i++) {
+        float extra = sqrtf(fmaxf(0, longest * longest - b->norms[i] * b->norms[i]));
+        specrt_to_f16(&extra, 1, b->vectors + (int64_t)(i + 1) * b->n_cols - PAD);
+    }
+}
+
+static void decode(const building *b, int32_t node, float *out) {
+    specrt_row_decode(SPECRT_DTYPE_F16, b->vectors + (int64_t)node * b->n_cols, b->n_cols, out);
+}
+
+/* Products of listed nodes with a vector. */
+static void score_nodes(const building *b, const float *query, const int32_t *nodes, int32_t n,
+                        float *scores) {
+    specrt_segment s = b->view.rows;
+    s.places = nodes;
+    s.n_rows = n;
+    specrt_active active = {specrt_head_compute(b->head), &s, 1, n, b->n_cols};
+    if (n > 0) specrt_active_logits(&active, query, 1, scores);
+}
+
+/* ---- links ---- */
+
+static int32_t level_of(const building *b, int32_t node) {
+    return b->index->starts[node + 1] - b->index->starts[node];
+}
+
+static int32_t *links_of(const building *b, int32_t node, int32_t level, int32_t *cap) {
+    size_t m = (size_t)b->index->header.m;
+    *cap = (int32_t)(level ? m : 2 * m);
+    return level ? b->index->links + ((size_t)b->index->starts[node] + (size_t)level - 1) * m
+                 : b->index->links0 + (size_t)node * 2 * m;
+}
+
+static int by_score(const void *a, const void *b) {
+    const candidate *x = (const candidate *)a, *y = (const candidate *)b;
+    if (x->score != y->score) return x->score < y->score ? 1 : -1;
+    return (x->node > y->node) - (x->node < y->node);
+}
+
+/* The heuristic of Malkov and Yashunin: of candidates in order, those that are nearer to the base than to
+ * any kept before; all, where there are no more than may be kept. */
+static int32_t choose_links(const building *b, worker *w, int32_t n, int32_t cap, int32_t *out) {
+    int32_t n_kept = 0;
+    for (int32_t i = 0; i < n && n_kept < cap; i++) {
+        const candidate *c = &w->found[i];
+        bool keep = true;
+        if (n > cap && n_kept > 0) {
+            decode(b, c->node, w->other);
+            score_nodes(b, w->other, out, n_kept, w->scores);
+            for (int32_t k = 0; k < n_kept && keep; k++) keep = w->scores[k] <= c->score;
+        }
+        if (keep) out[n_kept++] = c->node;
+    }
+    return n_kept;
+}
+
+/* ---- a batch: links of the new nodes ---- */
+
+/* Nodes of the batch that are on a level, other than one of them. */
+static int32_t add_batch(const building *b, worker *w, int32_t self, int32_t level, int32_t n) {
+    int32_t n_nodes = 0;
+    for (int32_t i = 0; i < b->size; i++) {
+        int32_t node = b->order[b->begin + i];
+        if (node != self && level_of(b, node) >= level) w->nodes[n_nodes++] = node;
+    }
+    score_nodes(b, w->query, w->nodes, n_nodes, w->scores);
+    for (int32_t i = 0; i < n_nodes; i++) w->found[n++] = (candidate){w->scores[i], w->nodes[i]};
+    return n;
+}
+
+static void link_node(void *opaque, int64_t i, int index) {
+    building *b = (building *)opaque;
+    worker *w = &b->workers[index];
+    int32_t node = b->order[b->begin + i], cap;
+    decode(b, node, w->query);
+    for (int32_t level = level_of(b, node); level >= 0; level--) {
+        int32_t *links = links_of(b, node, level, &cap);
+        int32_t ef = b->params->ef_construction;
+        int32_t n =
+            specrt_hnsw_nearest(&b->view, w->query, level, ef, w->nodes, w->scores, w->scratch);
+        for (int32_t k = 0; k < n; k++) w->found[k] = (candidate){w->scores[k], w->nodes[k]};
+        n = add_batch(b, w, node, level, n);
+        qsort(w->found, (size_t)n, sizeof *w->found, by_score);
+        choose_links(b, w, n < ef ? n : ef, b->index->header.m, links);
+    }
+}
+
+/* ---- a batch: links back ---- */
+
+static int by_key(const void *a, const void *b) {
+    const edge *x = (const edge *)a, *y = (const edge *)b;
+    return (x->key > y->key) - (x->key < y->key);
+}
+
+static void list_edges(building *b) {
+    b->n_edges = b->n_groups = 0;
+    for (int32_t i = 0; i < b->size; i++) {
+        int32_t node = b->order[b->begin + i], cap;
+        for (int32_t level = 0; level <= level_of(b, node); level++) {
+            const int32_t *links = links_of(b, node, level, &cap);
+            for (int32_t k = 0; k < b->index->header.m && links[k] >= 0; k++)
+                b->edges[b->n_edges++].key =
+                    (uint64_t)level << 48 | (uint64_t)links[k] << 24 | (uint64_t)node;
+        }
+    }
+    qsort(b->edges, (size_t)b->n_edges, sizeof *b->edges, by_key);
+    for (int32_t i = 0; i < b->n_edges; i++)
+        if (i == 0 || b->edges[i].key >> 24 != b->edges[i - 1].key >> 24)
+            b->groups[b->n_groups++] = i;
+    b->groups[b->n_groups] = b->n_edges;
+}
+
+static bool is_linked(const int32_t *links, int32_t n, int32_t node) {
+    for (int32_t i = 0; i < n; i++)
+        if (links[i] == node) return true;
+    return false;
+}
+
+/* All links back to one target on one level. */
+static void link_back(void *opaque, int64_t group, int index) {
+    building *b = (building *)opaque;
+    worker *w = &b->workers[index];
+    const edge *e = b->edges + b->groups[group], *end = b->edges + b->groups[group + 1];
+    int32_t target = (int32_t)(e->key >> 24 & 0xffffff), level = (int32_t)(e->key >> 48), cap;
+    int32_t *links = links_of(b, target, level, &cap), n = 0;
+    while (n < cap && links[n] >= 0) w->nodes[n] = links[n], n++;
+    int32_t n_old = n;
+    for (; e < end; e++) {
+        int32_t source = (int32_t)(e->key & 0xffffff);
+        if (!is_linked(links, n_old, source)) w->nodes[n++] = source;
+    }
+    if (n <= cap) {
+        memcpy(links, w->nodes, (size_t)n * sizeof *links);
+        return;
+    }
+    decode(b, target, w->query);
+    score_nodes(b, w->query, w->nodes, n, w->scores);
+    for (int32_t i = 0; i < n; i++) w->found[i] = (candidate){w->scores[i], w->nodes[i]};
+    qsort(w->found, (size_t)n, sizeof *w->found, by_score);
+    n = choose_links(b, w, n, cap, links);
+    while (n < cap) links[n++] = -1;
+}
+
+/* ---- order and levels ---- */
+
+static int by_hash(const void *a, const void *b) {
+    const uint64_t *x = (const uint64_t *)a, *y = (const uint64_t *)b;
+    return (x[0] > y[0]) - (x[0] < y[0]);
+}
+
+/* A random order, but for the entry: the first of those on the highest level. */
+static bool make_order(building *b) {
+    uint64_t(*keys)[2] = (uint64_t(*)[2])malloc((size_t)b->n * sizeof *keys);
+    int32_t first = 0;
+    if (!keys) return false;
+    for (int32_t i = 0; i < b->n; i++) {
+        keys[i][0] = hash_of(b->params->seed, b->index->ids[i]);
+        keys[i][1] = (uint64_t)i;
+    }
+    qsort(keys, (size_t)b->n, sizeof *keys, by_hash);
+    for (int32_t i = 0; i < b->n; i++) {
+        b->order[i] = (int32_t)keys[i][1];
+        if (level_of(b, b->order[i]) > level_of(b, b->order[first])) first = i;
+    }
+    int32_t entry = b->order[first];
+    memmove(b->order + 1, b->order, (size_t)first * sizeof *b->order);
+    b->order[0] = b->index->header.entry = entry;
+    b->index->header.max_level = level_of(b, entry);
+    free(keys);
+    return true;
+}
+
+static void make_levels(building *b) {
+    for (int32_t i = 0; i < b->n; i++) {
+        uint64_t hash = hash_of(b->params->seed + 1, b->index->ids[i]);
+        double u = ((double)(hash >> 11) + 1) / 9007199254740992.0;
+        double level = floor(-log(u) / log(b->params->m));
+        if (level > SPECRT_HNSW_MAX_LEVEL) level = SPECRT_HNSW_MAX_LEVEL;
+        b->index->starts[i + 1] = b->index->starts[i] + (int32_t)level;
+    }
+    b->index->header.n_lists = b->index->starts[b->n];
+}
+
+/* ---- reachability ---- */
+
+/* Marks what level 0 reaches from a node; queue: scratch [n]. */
+static void reach(const building *b, int32_t from, uint8_t *seen, int32_t *queue) {
+    int32_t head = 0, tail = 0, cap;
+    seen[from] = 1;
+    queue[tail++] = from;
+    while (head < tail) {
+        const int32_t *links = links_of(b, queue[head++], 0, &cap);
+        for (int32_t k = 0; k < cap && links[k] >= 0; k++)
+            if (!seen[links[k]]) seen[links[k]] = 1, queue[tail++] = links[k];
+    }
+}
+
+/* A link to an unreachable node from the nearest reachable one that has a place left; where none of those
+ * near has, any that has one. */
+static void repair_node(const building *b, worker *w, int32_t node, const uint8_t *seen) {
+    int32_t cap, n;
+    decode(b, node, w->query);
+    n = specrt_hnsw_nearest(&b->view, w->query, 0, b->params->ef_construction, w->nodes, w->scores,
+                            w->scratch);
+    for (int32_t i = 0; i < n + b->n; i++) {
+        int32_t from = i < n ? w->nodes[i] : i - n;
+        int32_t *links = links_of(b, from, 0, &cap);
+        if (!seen[from] || links[cap - 1] >= 0) continue;
+        while (*links >= 0) links++;
+        *links = node;
+        return;
+    }
+}
+
+static bool repair(building *b) {
+    uint8_t *seen = (uint8_t *)calloc((size_t)b->n, 1);
+    int32_t *queue = (int32_t *)malloc((size_t)b->n * sizeof *queue);
+    bool ok = seen && queue;
+    if (ok) reach(b, b->index->header.entry, seen, queue);
+    for (int32_t i = 0; i < b->n && ok; i++) {
+        if (seen[i]) continue;
+        repair_node(b, &b->workers[0], i, seen);
+        reach(b, i, seen, queue);
+        b->index->n_repaired++;
+    }
+    free(seen);
+    free(queue);
+    return ok;
+}
+
+/* ---- building ---- */
+
+static bool make_workers(building *b) {
+    int32_t ef = b->params->ef_construction, wide = 2 * b->params->m + MAX_BATCH;
+    size_t scratch = specrt_hnsw_scratch_bytes(&b->view, ef);
+    b->width = (ef > wide ? ef : wide) + MAX_BATCH;
+    for (int i = 0; i < b->params->threads; i++) {
+        worker *w = &b->workers[i];
+        w->scratch = calloc(1, scratch);
+        w->query = (float *)malloc((size_t)b->n_cols * sizeof *w->query);
+        w->other = (float *)malloc((size_t)b->n_cols * sizeof *w->other);
+        w->nodes = (int32_t *)malloc((size_t)b->width * sizeof *w->nodes);
+        w->scores = (float *)malloc((size_t)b->width * sizeof *w->scores);
+        w->found = (candidate *)malloc((size_t)b->width * sizeof *w->found);
+        if (!w->scratch || !w->query || !w->other || !w->nodes || !w->scores || !w->found)
+            return false;
+    }
+    return true;
+}
+
+static bool allocate(building *b) {
+    size_t n = (size_t)b->n, m = (size_t)b->params->m;
+    hnsw_index *x = b->index;
+    x->starts = (int32_t *)calloc(n + 1, sizeof *x->starts);
+    if (!x->starts) return false;
+    make_levels(b);
+    size_t n_lists = (size_t)x->header.n_lists;
+    x->links0 = (int32_t *)malloc(n * 2 * m * sizeof *x->links0);
+    x->links = (int32_t *)malloc((n_lists + 1) * m * sizeof *x->links);
+    b->vectors = (uint16_t *)calloc(n * (size_t)b->n_cols, sizeof *b->vectors);
+    b->norms = (float *)malloc(n * sizeof *b->norms);
+    b->order = (int32_t *)malloc(n * sizeof *b->order);
+    size_t n_edges = (size_t)MAX_BATCH * m * (SPECRT_HNSW_MAX_LEVEL + 1);
+    b->edges = (edge *)malloc(n_edges * sizeof *b->edges);
+    b->groups = (int32_t *)malloc((n_edges + 1) * sizeof *b->groups);
+    b->workers = (worker *)calloc((size_t)b->params->threads, sizeof *b->workers);
+    if (!x->links0 || !x->links || !b->vectors || !b->norms || !b->order || !b->edges ||
+        !b->groups || !b->workers)
+        return false;
+    memset(x->links0, 0xff, n * 2 * m * sizeof *x->links0);
+    memset(x->links, 0xff, (n_lists + 1) * m * sizeof *x->links);
+    return make_order(b);
+}
+
+/* Searches see the index under construction through the runtime's own view. */
+static specrt_status make_view(building *b, specrt_error *err) {
+    specrt_head_desc desc = {
+        .rows = b->vectors, .dtype = SPECRT_DTYPE_F16, .n_rows = b->n, .n_cols = b->n_cols};
+    TRY(specrt_head_bind(NULL, &desc, NULL, &b->head, err));
+    hnsw_index *x = b->index;
+    x->header.vectors = SPECRT_DTYPE_F16; /* node i is row i of what is searched */
+    b->view = (specrt_hnsw){.header = &x->header,
+                            .ids = x->ids,
+                            .starts = x->starts,
+                            .links0 = x->links0,
+                            .links = x->links,
+                            .n_cols = b->n_cols,
+                            .head = b->head};
+    b->view.rows = (specrt_segment){.rows = b->vectors,
+                                    .row_stride = specrt_row_bytes(SPECRT_DTYPE_F16, b->n_cols),
+                                    .dtype = SPECRT_DTYPE_F16};
+    return SPECRT_STATUS_OK;
+}
+
+static void insert_all(building *b) {
+    for (b->begin = 1; b->begin < b->n; b->begin += b->size) {
+        b->size = b->begin < MAX_BATCH ? b->begin : MAX_BATCH;
+        if (b->size > b->n - b->begin) b->size = b->n - b->begin;
+        parallel_for(b->params->threads, b->size, link_node, b);
+        list_edges(b);
+        parallel_for(b->params->threads, b->n_groups, link_back, b);
+        if (b->params->progress) b->params->progress(b->params->user, b->begin + b->size);
+    }
+}
+
+static specrt_status build(building *b, specrt_error *err) {
+    if (!allocate(b)) return no_memory(err);
+    TRY(make_view(b, err));
+    if (!make_workers(b)) return no_memory(err);
+    parallel_for(b->params->threads, b->n, copy_row, b);
+    if (b->params->metric == INDEX_DISTANCES) lengthen(b);
+    insert_all(b);
+    return repair(b) ? SPECRT_STATUS_OK : no_memory(err);
+}
+
+static void building_free(building *b) {
+    for (int i = 0; b->workers && i < b->params->threads; i++) {
+        worker *w = &b->workers[i];
+        free(w->scratch);
+        free(w->query);
+        free(w->other);
+        free(w->nodes);
+        free(w->scores);
+        free(w->found);
+    }
+    free(b->workers);
+    free(b->vectors);
+    free(b->norms);
+    free(b->order);
+    free(b->edges);
+    free(b->groups);
+    specrt_head_close(b->head);
+}
+
+specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int32_t n,
+                          const index_params *params, hnsw_index *out, specrt_error *err) {
+    building b = {.rows = rows, .params = params, .index = out, .n = n};
+    *out = (hnsw_index){.header = {.n_rows = (int32_t)rows->n_rows,
+                                   .dim = (int32_t)rows->n_cols,
+                                   .n_nodes = n,
+                                   .m = params->m,
+                                   .metric = params->metric,
+                                   .ef_construction = params->ef_construction,
+                                   .ef = params->ef_construction}};
+    b.n_cols = (rows->n_cols + PAD - 1) / PAD * PAD;
+    if (params->metric == INDEX_DISTANCES) b.n_cols += PAD;
+    out->ids = (int32_t *)malloc((size_t)n * sizeof *out->ids);
+    if (!out->ids) return no_memory(err);
+    memcpy(out->ids, ids, (size_t)n * sizeof *ids);
+    specrt_status status = build(&b, err);
+    building_free(&b);
+    return status;
+}
+
+void index_free(hnsw_index *index) {
+    free(index->ids);
+    free(index->starts);
+    free(index->links0);
+    free(index->links);
+    *index = (hnsw_index){{0}, NULL, NULL, NULL, NULL, 0};
+}

@@ -1,0 +1,43 @@
+/* index.h : building a navigable graph over rows, the same for any number of threads. */
+#ifndef HNSW_INDEX_H
+#define HNSW_INDEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "specrt.h"
+
+enum { INDEX_PRODUCTS, INDEX_DISTANCES }; /* specrt_hnsw_header.metric */
+
+typedef struct index_params {
+    int32_t m, ef_construction;
+    int metric;
+    uint64_t seed;
+    int threads;
+    void (*progress)(void *user, int64_t done); /* nodes inserted; NULL: silent */
+    void *user;
+} index_params;
+
+typedef struct hnsw_index {
+    specrt_hnsw_header header;              /* vectors, ef and recall are not set here */
+    int32_t *ids, *starts, *links0, *links; /* as in the section; owned */
+    int32_t n_repaired;                     /* nodes that no link led to */
+} hnsw_index;
+
+/* index_build() : over rows ids [n], ascending and distinct, of a matrix of any float format.
+ * @return OK, NO_MEMORY. */
+specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int32_t n,
+                          const index_params *params, hnsw_index *out, specrt_error *err);
+void index_free(hnsw_index *index);
+
+/* index_rows() : the rows worth indexing: finite, not zero, of equal ones the first.
+ *   skip : u8 [n_rows] rows to leave out, or NULL
+ *   ids  : owned
+ *   n_left_out : [3] skipped or not finite, zero, duplicates */
+specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int32_t **ids,
+                         int32_t *n, int32_t n_left_out[3], specrt_error *err);
+
+/* index_bytes() : the section, with vectors of header.vectors; owned. NULL: no memory. */
+void *index_bytes(const hnsw_index *index, const specrt_head_desc *rows, size_t *n_bytes);
+
+#endif

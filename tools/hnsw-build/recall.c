@@ -1,0 +1,158 @@
+/* recall.c : see recall.h. */
+#include "recall.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+#include "io.h"
+
+static specrt_status no_memory(specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the queries");
+}
+
+static specrt_status allocate(recall_set *set, int64_t dim, int32_t n, specrt_error *err) {
+    *set = (recall_set){.dim = dim};
+    set->queries = (float *)calloc((size_t)n * (size_t)dim, sizeof *set->queries);
+    set->truth = (int32_t *)malloc((size_t)n * RECALL_K * sizeof *set->truth);
+    if (set->queries && set->truth) return SPECRT_STATUS_OK;
+    recall_free(set);
+    return no_memory(err);
+}
+
+void recall_free(recall_set *set) {
+    free(set->queries);
+    free(set->truth);
+    *set = (recall_set){0};
+}
+
+/* ---- queries ---- */
+
+/* Row i of all in the trace takes the place of an earlier one with the chance of a reservoir. */
+static void take_states(recall_set *set, const specrt_trace_record *r, int32_t n, uint64_t *i) {
+    for (int32_t row = 0; row < r->n; row++, ++*i) {
+        uint64_t place = *i < (uint64_t)n ? *i : specrt_hash64(i, sizeof *i, 0) % (*i + 1);
+        if (place >= (uint64_t)n) continue;
+        if (set->n <= (int32_t)place) set->n = (int32_t)place + 1;
+        specrt_row_decode(SPECRT_DTYPE_F16, r->target_hidden + (int64_t)row * set->dim, set->dim,
+                          set->queries + (int64_t)place * set->dim);
+    }
+}
+
+static specrt_status read_states(specrt_trace_reader *reader, recall_set *set, int32_t n,
+                                 specrt_error *err) {
+    uint64_t i = 0;
+    for (;;) {
+        specrt_trace_record r;
+        TRY(specrt_trace_read(reader, &r, err));
+        if (r.kind == SPECRT_TRACE_END) return SPECRT_STATUS_OK;
+        if (r.kind == SPECRT_TRACE_CYCLE && r.target_hidden) take_states(set, &r, n, &i);
+    }
+}
+
+specrt_status recall_from_trace(const char *path, int64_t dim, int32_t n, recall_set *out,
+                                specrt_error *err) {
+    specrt_trace_reader *reader;
+    TRY(specrt_trace_open(path, NULL, &reader, err));
+    int32_t width = specrt_trace_get_info(reader)->d_target;
+    specrt_status status = SPECRT_STATUS_OK;
+    if (width != dim)
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s: hidden states of width %" PRId32 "; expected %" PRId64
+                                  ", the columns of the head",
+                                  path, width, dim);
+    if (!status) status = allocate(out, dim, n, err);
+    if (!status) status = read_states(reader, out, n, err);
+    if (!status && out->n == 0)
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s: holds no hidden states of the target", path);
+    specrt_trace_close(reader);
+    return status;
+}
+
+static double uniform(uint64_t *state) {
+    *state = specrt_hash64(state, sizeof *state, 7);
+    return (double)(*state >> 11) / 9007199254740992.0;
+}
+
+/* Adds a row, made as long as sqrt(dim). */
+static void add_row(const specrt_head_desc *rows, int32_t id, float *row, float *query) {
+    size_t stride =
+        rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
+    double sum = 0;
+    specrt_row_decode(rows->dtype, (const uint8_t *)rows->rows + (size_t)id * stride, rows->n_cols,
+                      row);
+    for (int64_t j = 0; j < rows->n_cols; j++) sum += (double)row[j] * (double)row[j];
+    float scale = sum > 0 ? (float)sqrt((double)rows->n_cols / sum) : 0;
+    for (int64_t j = 0; j < rows->n_cols; j++) query[j] += scale * row[j];
+}
+
+specrt_status recall_synthetic(const specrt_head_desc *rows, const int32_t *ids, int32_t n_ids,
+                               int32_t n, uint64_t seed, recall_set *out, specrt_error *err) {
+    float *row = (float *)malloc((size_t)rows->n_cols * sizeof *row);
+    specrt_status status = row ? allocate(out, rows->n_cols, n, err) : no_memory(err);
+    uint64_t state = seed;
+    for (int32_t q = 0; q < n && !status; q++) {
+        float *query = out->queries + q * rows->n_cols;
+        for (int i = 0; i < 3; i++)
+            add_row(rows, ids[(int32_t)(uniform(&state) * n_ids)], row, query);
+        for (int64_t j = 0; j < rows->n_cols; j++)
+            query[j] += (float)(6 * (uniform(&state) + uniform(&state) + uniform(&state) - 1.5));
+    }
+    if (!status) out->n = n;
+    free(row);
+    return status;
+}
+
+/* ---- truth and measure ---- */
+
+specrt_status recall_truth(recall_set *set, const specrt_head *head, const specrt_head_desc *rows,
+                           const int32_t *ids, int32_t n_ids, specrt_error *err) {
+    enum { BATCH = 16 };
+    specrt_segment s = {
+        .rows = rows->rows, .bias = rows->bias, .dtype = rows->dtype, .ids = ids, .places = ids};
+    s.row_stride =
+        rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
+    s.n_rows = n_ids;
+    specrt_active active = {specrt_head_compute(head), &s, 1, n_ids, rows->n_cols};
+    int32_t k = n_ids < RECALL_K ? n_ids : RECALL_K, best[BATCH * RECALL_K];
+    float logprobs[BATCH * RECALL_K];
+    float *logits = (float *)malloc((size_t)n_ids * BATCH * sizeof *logits);
+    if (!logits) return no_memory(err);
+    memset(set->truth, 0xff, (size_t)set->n * RECALL_K * sizeof *set->truth);
+    for (int32_t q = 0; q < set->n; q += BATCH) {
+        int32_t n = set->n - q < BATCH ? set->n - q : BATCH;
+        specrt_active_logits(&active, set->queries + q * set->dim, n, logits);
+        specrt_active_topk(&active, logits, n, k, best, logprobs);
+        for (int32_t i = 0; i < n; i++)
+            memcpy(set->truth + (q + i) * RECALL_K, best + i * k, (size_t)k * sizeof *best);
+    }
+    free(logits);
+    return SPECRT_STATUS_OK;
+}
+
+static int32_t count_hits(const int32_t *truth, const int32_t *found, int32_t n, int32_t *n_true) {
+    int32_t hits = 0;
+    for (int32_t i = 0; i < RECALL_K && truth[i] >= 0; i++, ++*n_true)
+        for (int32_t j = 0; j < n; j++) hits += found[j] == truth[i];
+    return hits;
+}
+
+specrt_status recall_measure(const recall_set *set, const specrt_hnsw *index, int32_t ef,
+                             recall_step *out, specrt_error *err) {
+    void *scratch = calloc(1, specrt_hnsw_scratch_bytes(index, ef));
+    int32_t found[RECALL_K], hits = 0, n_true = 0;
+    float scores[RECALL_K];
+    if (!scratch) return no_memory(err);
+    double started = cli_seconds();
+    for (int32_t q = 0; q < set->n; q++) {
+        int32_t n = specrt_hnsw_search(index, set->queries + q * set->dim, RECALL_K, ef, found,
+                                       scores, scratch);
+        hits += count_hits(set->truth + q * RECALL_K, found, n, &n_true);
+    }
+    *out = (recall_step){ef, n_true ? (double)hits / n_true : 0,
+                         set->n / (cli_seconds() - started + 1e-9)};
+    free(scratch);
+    return SPECRT_STATUS_OK;
+}

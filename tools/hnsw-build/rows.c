@@ -1,0 +1,148 @@
+/* rows.c : which rows are indexed, and the bytes of the section with its vectors. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "index.h"
+
+typedef struct hashed {
+    uint64_t hash;
+    int32_t row;
+} hashed;
+
+static int by_hash_and_row(const void *a, const void *b) {
+    const hashed *x = (const hashed *)a, *y = (const hashed *)b;
+    if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+static int by_row(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static size_t stride_of(const specrt_head_desc *rows) {
+    return rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
+}
+
+/* 0: of use; 1: not finite; 2: zero. */
+static int judge(const float *row, int64_t n) {
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++) sum += fabs((double)row[j]);
+    return !isfinite(sum) ? 1 : sum == 0 ? 2 : 0;
+}
+
+/* Of rows with equal bytes the first stays. */
+static int32_t drop_duplicates(const specrt_head_desc *rows, hashed *found, int32_t n,
+                               int32_t *ids) {
+    const uint8_t *base = (const uint8_t *)rows->rows;
+    size_t stride = stride_of(rows), bytes = specrt_row_bytes(rows->dtype, rows->n_cols);
+    int32_t n_ids = 0;
+    qsort(found, (size_t)n, sizeof *found, by_hash_and_row);
+    for (int32_t i = 0; i < n; i++) {
+        bool again = false;
+        for (int32_t k = i - 1; k >= 0 && found[k].hash == found[i].hash && !again; k--)
+            again = memcmp(base + (size_t)found[i].row * stride,
+                           base + (size_t)found[k].row * stride, bytes) == 0;
+        if (!again) ids[n_ids++] = found[i].row;
+    }
+    qsort(ids, (size_t)n_ids, sizeof *ids, by_row);
+    return n_ids;
+}
+
+specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int32_t **ids,
+                         int32_t *n, int32_t n_left_out[3], specrt_error *err) {
+    size_t n_rows = (size_t)rows->n_rows, bytes = specrt_row_bytes(rows->dtype, rows->n_cols);
+    hashed *found = (hashed *)malloc(n_rows * sizeof *found);
+    float *row = (float *)malloc((size_t)rows->n_cols * sizeof *row);
+    *ids = (int32_t *)malloc(n_rows * sizeof **ids);
+    *n = 0;
+    memset(n_left_out, 0, 3 * sizeof *n_left_out);
+    specrt_status status = SPECRT_STATUS_OK;
+    if (!found || !row || !*ids)
+        status = specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the rows");
+    int32_t n_found = 0;
+    for (int32_t i = 0; i < (int32_t)n_rows && !status; i++) {
+        const void *at = (const uint8_t *)rows->rows + (size_t)i * stride_of(rows);
+        status = specrt_row_decode(rows->dtype, at, rows->n_cols, row);
+        int wrong = skip && skip[i] ? 1 : judge(row, rows->n_cols);
+        if (wrong)
+            n_left_out[wrong - 1]++;
+        else
+            found[n_found++] = (hashed){specrt_hash64(at, bytes, 0), i};
+    }
+    if (!status) *n = drop_duplicates(rows, found, n_found, *ids);
+    n_left_out[2] = n_found - *n;
+    free(found);
+    free(row);
+    if (!status && *n == 0)
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "no row is left to index: all are zero, reserved or not finite");
+    if (status) {
+        free(*ids);
+        *ids = NULL;
+    }
+    return status;
+}
+
+/* ---- the section ---- */
+
+/* A block of q8_0: an f16 scale and 32 codes. */
+static void quantise(const float *x, int64_t n, uint8_t *out) {
+    for (int64_t i = 0; i < n; i += 32, out += 34) {
+        float most = 0, scale, stored;
+        uint16_t half;
+        for (int j = 0; j < 32; j++) most = fmaxf(most, fabsf(x[i + j]));
+        scale = most / 127;
+        specrt_to_f16(&scale, 1, &half);
+        memcpy(out, &half, sizeof half);
+        specrt_row_decode(SPECRT_DTYPE_F16, &half, 1, &stored);
+        for (int j = 0; j < 32; j++) {
+            float code = stored > 0 ? roundf(x[i + j] / stored) : 0;
+            out[2 + j] = (uint8_t)(int8_t)fmaxf(-127, fminf(127, code));
+        }
+    }
+}
+
+static bool put_vectors(const hnsw_index *index, const specrt_head_desc *rows, int64_t padded,
+                        uint8_t *out) {
+    const specrt_hnsw_header *h = &index->header;
+    size_t stride = specrt_row_bytes((specrt_dtype)h->vectors, padded);
+    float *row = (float *)calloc((size_t)padded, sizeof *row);
+    for (int32_t i = 0; row && i < h->n_nodes; i++, out += stride) {
+        const uint8_t *from = (const uint8_t *)rows->rows + (size_t)index->ids[i] * stride_of(rows);
+        specrt_row_decode(rows->dtype, from, rows->n_cols, row);
+        if (h->vectors == SPECRT_DTYPE_Q8_0)
+            quantise(row, padded, out);
+        else
+            specrt_to_f16(row, padded, (uint16_t *)(void *)out);
+    }
+    free(row);
+    return row != NULL;
+}
+
+void *index_bytes(const hnsw_index *index, const specrt_head_desc *rows, size_t *n_bytes) {
+    const specrt_hnsw_header *h = &index->header;
+    size_t n = (size_t)h->n_nodes, m = (size_t)h->m, n_lists = (size_t)h->n_lists;
+    int64_t padded = (h->dim + 31) / 32 * 32;
+    size_t words = 2 * n + 1 + 2 * n * m + n_lists * m, end = sizeof *h + 4 * words;
+    size_t vectors = (end + 63) / 64 * 64;
+    if (h->vectors >= 0) end = vectors + n * specrt_row_bytes((specrt_dtype)h->vectors, padded);
+    uint8_t *bytes = (uint8_t *)calloc(1, end), *p = bytes;
+    if (!bytes) return NULL;
+    const struct {
+        const void *data;
+        size_t n;
+    } parts[] = {{h, sizeof *h},
+                 {index->ids, 4 * n},
+                 {index->starts, 4 * (n + 1)},
+                 {index->links0, 8 * n * m},
+                 {index->links, 4 * n_lists * m}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        memcpy(p, parts[i].data, parts[i].n);
+        p += parts[i].n;
+    }
+    *n_bytes = end;
+    if (h->vectors < 0 || put_vectors(index, rows, padded, bytes + vectors)) return bytes;
+    free(bytes);
+    return NULL;
+}
