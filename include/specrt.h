@@ -599,11 +599,20 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *       keep=off|on            whether they outlive specrt_session_begin, as within a conversation
  *   successor:K the K tokens, not members otherwise, that likeliest follow those being extended; chosen
  *               anew at every level of the tree from the bundle's graph; K is 1024
+ *   cluster:K, group:K, centroid:K   the K clusters of the head's rows that a router finds likeliest, anew at
+ *               every level, from the bundle's section of that name: DynaSpec, CORAL, centroids. Without K
+ *               the section's own clusters by level; with it those, scaled to K at the first
+ *       schedule=table|german|halving|flat   clusters by level t from K at t = 0: the section's shape; K /
+ *                                            2 (t + 1) from t = 2; halved from t = 2; K always
+ *       beam=level|each   one list for a level by the probability of its rows' paths, or K for each row
+ *       cap=N             at most N rows of clusters a level; 0: no limit
+ *       always=N          and the N most frequent tokens: 256, if the bundle has ranks
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
  * are published settings: frspec and vocabtrim (a static list that takes the share of the vocabulary
  * that 32,768 is of Llama-3's), microspec (window:3072), microspec-paper (Eq. 3 and 4 to the
- * letter) and evospec (the share that 32,000 is of Qwen3's rows, and retrieve:256). */
+ * letter), evospec (the share that 32,000 is of Qwen3's rows, and retrieve:256), dynaspec (cluster) and
+ * coral (group). */
 
 #define SPECRT_MAX_TERMINATORS 64
 
@@ -614,6 +623,9 @@ typedef struct specrt_policy_desc {
     int32_t n_vocab;       /* tokens are below it; 0: as the bundle says, else as the head does */
     int32_t n_terminators; /* tokens that end a generation, beside those the bundle knows */
     const int32_t *terminators; /* [n_terminators], copied */
+    /* [n_vocab, n_embed] the embedding that routers were trained with (DynaSpec's read it); copied, its
+     * rows are borrowed for the policy's life. NULL: no source may need it */
+    const specrt_head_desc *embedding;
 } specrt_policy_desc;
 
 /* specrt_policy_check() : whether a text is a policy, before anything is loaded.
@@ -3571,7 +3583,7 @@ typedef struct specrt__active_level {
     const float *hidden;   /* f32 [n, n_cols] the drafter's output */
 } specrt__active_level;
 
-enum { SPECRT__ACTIVE_MAX_SEGMENTS = 256 };
+enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1024 };
 
 /* The segments of a level, as sources add them, and which tokens they brought at which level of this
  * cycle: a token is scored by the first segment that has it. */
@@ -3621,11 +3633,12 @@ enum { SPECRT__ACTIVE_MAX_OPTIONS = 8 };
 /* What a routed source does; its section defines one, and >>policy lists it with its options. */
 typedef struct specrt__active_class {
     /* What all sessions share, from size and options in the table's order.
+     *   desc : the policy's
      *   *bound : the most rows it adds at a level
      * @return as specrt_policy_create. */
-    specrt_status (*share)(const specrt_bundle *bundle, const specrt_head *head, int32_t size,
-                           const int32_t *options, void **shared, int32_t *bound,
-                           specrt_error *err);
+    specrt_status (*share)(const specrt_bundle *bundle, const specrt_head *head,
+                           const specrt_policy_desc *desc, int32_t size, const int32_t *options,
+                           void **shared, int32_t *bound, specrt_error *err);
     void (*unshare)(void *shared);
     /* Scratch of a session; NULL: out of memory. */
     void *(*open)(void *shared, int32_t topk, const specrt_desc *desc);
@@ -4473,10 +4486,12 @@ SPECRT_API int32_t specrt_cograph_successors(const specrt_cograph *graph, int32_
     return (int32_t)(graph->offsets[token + 1] - begin);
 }
 
-// >>cluster (uses: base bundle)
-// Owns the view of a clustered head and its router.
-// Refuses a section whose sizes, order, ids or weights are not what the format says. Invariant of a
-// view: every cluster has members, each row of the head is in one at most, weights are finite.
+// >>cluster (uses: base os bundle head active)
+// Owns the view of a clustered head and its router, the head stored cluster by cluster, and the sources
+// that choose among clusters (sections "DynaSpec", "CORAL", "Centroid routing" of docs/METHODS.md).
+// Refuses a section whose sizes, order, ids or weights are not what the format says, and heads of other
+// widths. Invariant of a view: every cluster has members, each row of the head is in one at most,
+// weights are finite.
 
 static int64_t specrt__cluster_inputs(const specrt_clusters_header *h) {
     return (int64_t)h->n_embed + h->n_state;
@@ -4601,6 +4616,482 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
     return SPECRT_STATUS_OK;
 }
 
+/* --- sources --- */
+
+enum {
+    SPECRT__CLUSTER_SCHEDULE,
+    SPECRT__CLUSTER_BEAM,
+    SPECRT__CLUSTER_CAP,
+    SPECRT__CLUSTER_ALWAYS,
+    SPECRT__CLUSTER_OPTIONS
+};
+static const specrt__active_option specrt__cluster_options[SPECRT__CLUSTER_OPTIONS] = {
+    {"schedule", {"table", "german", "halving", "flat"}, 0, 3, 0},
+    {"beam", {"level", "each", NULL, NULL}, 0, 1, 0},
+    {"cap", {NULL, NULL, NULL, NULL}, 0, SPECRT_MAX_VOCAB, 0},
+    {"always", {NULL, NULL, NULL, NULL}, 0, 65536, 256},
+};
+
+enum {
+    SPECRT__CLUSTER_MOST =
+        400, /* clusters of a level: their ranges must fit beside other segments */
+    SPECRT__CLUSTER_LEVELS = 32
+};
+
+/* The head cluster by cluster, behind its most frequent rows, and the router. One block. */
+typedef struct specrt__cluster_shared {
+    specrt_desc desc;
+    const specrt_head *head;
+    specrt_clusters view;
+    specrt_head_desc embedding; /* rows NULL: not read */
+    specrt_segment rows;        /* all of them; masked and n_rows are not used */
+    int32_t *ids;               /* [n_always + n_members] */
+    int32_t *starts;            /* [n_clusters + 1] in rows; the first is n_always */
+    int32_t n_always;
+    int32_t levels[SPECRT__CLUSTER_LEVELS]; /* clusters */
+    int32_t each, cap;
+    specrt_segment w1, w2; /* the router's layers */
+} specrt__cluster_shared;
+
+/* Clusters of level t. */
+static int32_t specrt__cluster_level(const specrt_clusters *c, int32_t size, int32_t shape,
+                                     int32_t t) {
+    int32_t last = c->header->n_schedule - 1, first = c->schedule[0];
+    int64_t n = size > 0 ? size : first;
+    if (shape == 0) n = c->schedule[t < last ? t : last] * n / first;
+    if (shape == 1 && t >= 2) n /= 2 * (t + 1);
+    if (shape == 2 && t >= 2) n >>= t - 1;
+    if (n > c->header->n_clusters) n = c->header->n_clusters;
+    return n > 1 ? (int32_t)n : 1;
+}
+
+static specrt_status specrt__cluster_check_head(const specrt_bundle *bundle, const char *tag,
+                                                const specrt_clusters *c, const specrt_head *head,
+                                                const specrt_head_desc *embedding,
+                                                specrt_error *err) {
+    const specrt_clusters_header *h = c->header;
+    if (h->n_cols != head->desc.n_cols || (!head->row_of && h->n_rows != head->desc.n_rows))
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: section '%s': expected a head [%d, %d], found [%lld, %lld]; "
+                                "use the bundle made for this model",
+                                bundle->name, tag, (int)h->n_rows, (int)h->n_cols,
+                                (long long)head->desc.n_rows, (long long)head->desc.n_cols);
+    if (h->router == SPECRT_ROUTER_NONE)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "%s: section '%s': has clusters and no router; run cluster-build "
+                                "with --router",
+                                bundle->name, tag);
+    if (h->n_state != head->desc.n_cols)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: section '%s': the router reads %d columns, the drafter has "
+                                "%lld; train it with traces of this drafter",
+                                bundle->name, tag, (int)h->n_state, (long long)head->desc.n_cols);
+    if (h->n_embed == 0 || (embedding && embedding->n_cols == h->n_embed)) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "policy: %s: the router reads an embedding of %d columns, found %lld; "
+                            "set specrt_policy_desc.embedding",
+                            tag, (int)h->n_embed, embedding ? (long long)embedding->n_cols : 0);
+}
+
+/* The most frequent of all, forced ones included, that have rows. @return how many. */
+static int32_t specrt__cluster_always(const specrt_bundle *bundle, const specrt_head *head,
+                                      int32_t n, int32_t *out) {
+    specrt_ranks ranks;
+    int32_t n_out = 0;
+    if (n == 0 || specrt_bundle_ranks(bundle, &ranks, NULL) != SPECRT_STATUS_OK) return 0;
+    for (int32_t i = ranks.header->n_forced; i < ranks.header->n_valid && n_out < n; i++)
+        if (specrt__head_row_of(head, ranks.ids[i]) >= 0) out[n_out++] = ranks.ids[i];
+    return n_out;
+}
+
+static void specrt__cluster_halves(const uint16_t *x, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++) out[i] = specrt__base_f16(x[i]);
+}
+
+/* A layer as a segment of f16 rows. */
+static specrt_segment specrt__cluster_layer(const uint16_t *weights, int64_t n_in, int32_t n_out,
+                                            const float *bias) {
+    specrt_segment s;
+    memset(&s, 0, sizeof s);
+    s.rows = weights;
+    s.row_stride = (size_t)n_in * sizeof *weights;
+    s.dtype = SPECRT_DTYPE_F16;
+    s.bias = bias;
+    s.n_rows = n_out;
+    return s;
+}
+
+/* The block, empty; *at: its row of the head. */
+static specrt__cluster_shared *specrt__cluster_allocate(const specrt_clusters *c,
+                                                        const specrt_head *head, int32_t n_always) {
+    const specrt_clusters_header *h = c->header;
+    size_t n = (size_t)n_always + (size_t)h->n_members;
+    size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    size_t words = 2 * n + (size_t)h->n_clusters * 2 + 1 + (size_t)h->n_hidden;
+    uint64_t at_rows = sizeof(specrt__cluster_shared) + 4 * words, bytes;
+    if (!specrt__base_mul(stride, n, &bytes) || !specrt__base_add(bytes, at_rows + 64, &bytes) ||
+        bytes > PTRDIFF_MAX)
+        return NULL;
+    specrt__cluster_shared *s =
+        (specrt__cluster_shared *)specrt__base_alloc(&head->compute.desc, (size_t)bytes);
+    if (!s) return NULL;
+    specrt__os_advise_huge(s, (size_t)bytes);
+    memset(s, 0, sizeof *s);
+    s->ids = (int32_t *)(void *)(s + 1);
+    s->starts = s->ids + n;
+    float *bias = (float *)(void *)(s->starts + h->n_clusters + 1);
+    float *b1 = bias + n, *b2 = b1 + h->n_hidden;
+    if (head->desc.bias) s->rows.bias = bias;
+    if (h->n_hidden > 0) {
+        specrt__cluster_halves(c->b1, h->n_hidden, b1);
+        s->w1 = specrt__cluster_layer(c->w1, specrt__cluster_inputs(h), h->n_hidden, b1);
+    }
+    specrt__cluster_halves(c->b2, h->n_clusters, b2);
+    s->w2 = specrt__cluster_layer(c->w2, specrt__cluster_width(h), h->n_clusters, b2);
+    s->rows.rows = (const void *)(uintptr_t)specrt__base_align((uintptr_t)(b2 + h->n_clusters), 64);
+    s->rows.row_stride = stride;
+    s->rows.dtype = specrt__head_packed_dtype(head);
+    s->desc = head->compute.desc;
+    s->head = head;
+    s->view = *c;
+    return s;
+}
+
+/* Rows of the head, cluster by cluster; tokens that it has no row for are passed over. */
+static void specrt__cluster_pack(specrt__cluster_shared *s, const int32_t *always) {
+    const specrt_clusters *c = &s->view;
+    int32_t n = s->n_always;
+    if (n > 0) memcpy(s->ids, always, (size_t)n * sizeof *s->ids);
+    for (int32_t m = 0; m < c->header->n_clusters; m++) {
+        s->starts[m] = n;
+        for (uint32_t i = c->offsets[m]; i < c->offsets[m + 1]; i++)
+            if (specrt__head_row_of(s->head, c->ids[i]) >= 0) s->ids[n++] = c->ids[i];
+    }
+    s->starts[c->header->n_clusters] = n;
+    specrt__active_packing packing = {s->head,
+                                      s->ids,
+                                      n,
+                                      (uint8_t *)(uintptr_t)s->rows.rows,
+                                      s->rows.row_stride,
+                                      (float *)(uintptr_t)s->rows.bias,
+                                      NULL};
+    specrt__active_pack(&packing);
+    s->rows.ids = s->ids;
+}
+
+static int32_t specrt__cluster_size(const specrt__cluster_shared *s, int32_t m) {
+    return s->starts[m + 1] - s->starts[m];
+}
+
+/* Rows of the n largest clusters: of those above the n-th's size, and that size for the others. */
+static int64_t specrt__cluster_largest(const specrt__cluster_shared *s, int32_t n) {
+    int32_t low = 0, high = s->view.header->n_members;
+    int64_t sum = 0;
+    while (low < high) { /* the least size that at most n clusters exceed */
+        int32_t size = low + (high - low) / 2, n_above = 0;
+        for (int32_t m = 0; m < s->view.header->n_clusters; m++)
+            n_above += specrt__cluster_size(s, m) > size;
+        if (n_above > n)
+            low = size + 1;
+        else
+            high = size;
+    }
+    for (int32_t m = 0; m < s->view.header->n_clusters; m++)
+        if (specrt__cluster_size(s, m) > low) sum += specrt__cluster_size(s, m), n--;
+    return sum + (int64_t)n * low;
+}
+
+/* The most rows that n clusters a level come to, filled up to any topk. */
+static int32_t specrt__cluster_bound(const specrt__cluster_shared *s, int32_t n) {
+    int32_t total = s->starts[s->view.header->n_clusters] - s->n_always;
+    int64_t least = SPECRT_TREE_MAX_TOPK + specrt__cluster_largest(s, 1);
+    int64_t sum = s->each ? total : specrt__cluster_largest(s, n);
+    if (sum < least) sum = least;
+    if (sum > total) sum = total;
+    if (s->cap > 0 && sum > s->cap) sum = s->cap;
+    return (int32_t)sum + s->n_always;
+}
+
+static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const specrt_head *head,
+                                           const specrt_policy_desc *desc, int32_t size,
+                                           const int32_t *options, const char *tag, void **shared,
+                                           int32_t *bound, specrt_error *err) {
+    specrt_clusters c;
+    int32_t n_always = options[SPECRT__CLUSTER_ALWAYS], most = 0;
+    *shared = NULL;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "policy: %s: needs a bundle with section '%s'; cluster-build "
+                                "builds it",
+                                tag, tag);
+    SPECRT__TRY(specrt_bundle_clusters(bundle, tag, &c, err));
+    SPECRT__TRY(specrt__cluster_check_head(bundle, tag, &c, head, desc->embedding, err));
+    if (n_always > head->n_ids) n_always = head->n_ids;
+    specrt__cluster_shared *s = specrt__cluster_allocate(&c, head, n_always);
+    int32_t *always = (int32_t *)specrt__base_alloc(&head->compute.desc,
+                                                    ((size_t)n_always + 1) * sizeof(int32_t));
+    if (!s || !always) {
+        specrt__base_free(&head->compute.desc, s);
+        specrt__base_free(&head->compute.desc, always);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "policy: %s: out of memory for %d "
+                                "rows",
+                                tag, (int)c.header->n_members);
+    }
+    s->n_always = specrt__cluster_always(bundle, head, n_always, always);
+    specrt__cluster_pack(s, always);
+    specrt__base_free(&head->compute.desc, always);
+    if (c.header->n_embed > 0) s->embedding = *desc->embedding;
+    if (s->embedding.row_stride == 0 && s->embedding.rows)
+        s->embedding.row_stride = specrt_row_bytes(s->embedding.dtype, s->embedding.n_cols);
+    s->each = options[SPECRT__CLUSTER_BEAM];
+    s->cap = options[SPECRT__CLUSTER_CAP];
+    for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++) {
+        s->levels[t] = specrt__cluster_level(&c, size, options[SPECRT__CLUSTER_SCHEDULE], t);
+        if (s->levels[t] > SPECRT__CLUSTER_MOST) s->levels[t] = SPECRT__CLUSTER_MOST;
+        if (s->levels[t] > most) most = s->levels[t];
+    }
+    *bound = specrt__cluster_bound(s, most);
+    *shared = s;
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__cluster_unshare(void *shared) {
+    specrt__cluster_shared *s = (specrt__cluster_shared *)shared;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+/* --- a session's router --- */
+
+typedef struct specrt__cluster {
+    specrt_desc desc;
+    const specrt__cluster_shared *shared;
+    float *inputs;  /* [topk, n_embed + n_state] */
+    float *hidden;  /* [topk, n_hidden] */
+    float *scores;  /* [topk, n_clusters] then probabilities by path */
+    float *totals;  /* [n_clusters] */
+    uint64_t *heap; /* [n_clusters] */
+    int32_t *taken; /* [n_clusters] rows of each cluster in this level */
+} specrt__cluster;
+
+static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+    const specrt__cluster_shared *shared = (const specrt__cluster_shared *)opaque;
+    const specrt_clusters_header *h = shared->view.header;
+    size_t k = (size_t)topk, m = (size_t)h->n_clusters;
+    size_t inputs = (size_t)specrt__cluster_inputs(h);
+    size_t words = k * (inputs + (size_t)h->n_hidden + m) + 2 * m;
+    size_t at_floats = sizeof(specrt__cluster) + m * sizeof(uint64_t);
+    specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(desc, at_floats + 4 * words);
+    if (!s) return NULL;
+    s->desc = *desc;
+    s->shared = shared;
+    s->heap = (uint64_t *)(void *)(s + 1);
+    s->inputs = (float *)(void *)(s->heap + m);
+    s->hidden = s->inputs + k * inputs;
+    s->scores = s->hidden + k * (size_t)h->n_hidden;
+    s->totals = s->scores + k * m;
+    s->taken = (int32_t *)(void *)(s->totals + m);
+    return s;
+}
+
+static void specrt__cluster_close(void *state) {
+    specrt__cluster *s = (specrt__cluster *)state;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+/* x / root mean square, in place; zeros stay. */
+static void specrt__cluster_rms(float *x, int64_t n) {
+    double square = 0;
+    for (int64_t j = 0; j < n; j++) square += (double)x[j] * (double)x[j];
+    float scale = square > 0 ? (float)(1 / sqrt(square / (double)n)) : 0;
+    for (int64_t j = 0; j < n; j++) x[j] *= scale;
+}
+
+/* What the router reads at a level; a hidden state that was not told is 0. */
+static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level *level) {
+    const specrt_clusters_header *h = s->shared->view.header;
+    const specrt_head_desc *embedding = &s->shared->embedding;
+    bool before = h->router == SPECRT_ROUTER_DYNASPEC;
+    const float *states = before ? level->previous : level->hidden;
+    size_t width = (size_t)h->n_state;
+    float *x = s->inputs;
+    for (int32_t i = 0; i < level->n; i++) {
+        if (h->n_embed > 0) {
+            bool is = level->tokens[i] < embedding->n_rows;
+            const uint8_t *row = (const uint8_t *)embedding->rows +
+                                 (is ? (size_t)level->tokens[i] * embedding->row_stride : 0);
+            specrt_row_decode(embedding->dtype, row, embedding->n_cols, x);
+            specrt__cluster_rms(x, h->n_embed);
+            x += h->n_embed;
+        }
+        if (states)
+            memcpy(x, states + (size_t)i * width, width * sizeof *x);
+        else
+            memset(x, 0, width * sizeof *x);
+        if (h->router != SPECRT_ROUTER_CENTROID) specrt__cluster_rms(x, h->n_state);
+        x += width;
+    }
+}
+
+/* out f32 [n, rows of the layer] = layer times x f32 [n, n_in] */
+static void specrt__cluster_multiply(const specrt__cluster *s, const specrt_segment *layer,
+                                     int64_t n_in, const float *x, int32_t n, float *out) {
+    specrt_active product = {&s->shared->head->compute, layer, 1, layer->n_rows, n_in};
+    specrt_active_logits(&product, x, n, out);
+}
+
+/* Scores of all clusters for every row of the level. */
+static void specrt__cluster_forward(specrt__cluster *s, const specrt__active_level *level) {
+    const specrt_clusters_header *h = s->shared->view.header;
+    const float *x = s->inputs;
+    specrt__cluster_read(s, level);
+    if (h->n_hidden > 0) {
+        int64_t n = (int64_t)level->n * h->n_hidden;
+        specrt__cluster_multiply(s, &s->shared->w1, specrt__cluster_inputs(h), x, level->n,
+                                 s->hidden);
+        for (int64_t i = 0; i < n; i++) {
+            s->hidden[i] /= 1 + expf(-s->hidden[i]);
+            if (h->router == SPECRT_ROUTER_CORAL) s->hidden[i] += x[i];
+        }
+        x = s->hidden;
+    }
+    specrt__cluster_multiply(s, &s->shared->w2, specrt__cluster_width(h), x, level->n, s->scores);
+}
+
+/* One row's scores to probabilities, times that of its path. */
+static void specrt__cluster_weigh(float *scores, int32_t n, bool softmax, float path) {
+    double sum = 0;
+    float most = -INFINITY;
+    for (int32_t m = 0; m < n && softmax; m++) most = scores[m] > most ? scores[m] : most;
+    for (int32_t m = 0; m < n; m++) {
+        scores[m] = softmax ? expf(scores[m] - most) : 1 / (1 + expf(-scores[m]));
+        sum += softmax ? (double)scores[m] : 0;
+    }
+    float scale = softmax ? (float)(path / sum) : path;
+    for (int32_t m = 0; m < n; m++) scores[m] *= scale;
+}
+
+/* --- the choice --- */
+
+static void specrt__cluster_sift(uint64_t *heap, int32_t n, int32_t i) {
+    for (int32_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && heap[child + 1] > heap[child]) child++;
+        if (heap[i] >= heap[child]) return;
+        uint64_t swap = heap[i];
+        heap[i] = heap[child];
+        heap[child] = swap;
+    }
+}
+
+typedef struct specrt__cluster_choice {
+    int32_t n, n_rows; /* clusters and rows taken at this level */
+} specrt__cluster_choice;
+
+/* Takes the `n` best clusters by probability, ties to the lower, then more while they hold fewer rows
+ * than a level proposes. */
+static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n, int32_t least,
+                                 specrt__cluster_choice *choice) {
+    const specrt__cluster_shared *shared = s->shared;
+    int32_t n_heap = shared->view.header->n_clusters;
+    for (int32_t m = 0; m < n_heap; m++)
+        s->heap[m] = (uint64_t)specrt__base_bits(probs[m] > 0 ? probs[m] : 0) << 32 | (uint32_t)~m;
+    for (int32_t i = n_heap / 2 - 1; i >= 0; i--) specrt__cluster_sift(s->heap, n_heap, i);
+    for (; n_heap > 0 && (n > 0 || choice->n_rows < least); n--) {
+        int32_t m = (int32_t) ~(uint32_t)s->heap[0];
+        int32_t size = specrt__cluster_size(shared, m);
+        s->heap[0] = s->heap[--n_heap];
+        specrt__cluster_sift(s->heap, n_heap, 0);
+        if (s->taken[m] > 0 || choice->n == SPECRT__CLUSTER_MOST) continue;
+        if (shared->cap > 0 && size > shared->cap - choice->n_rows)
+            size = shared->cap - choice->n_rows;
+        s->taken[m] = size;
+        choice->n_rows += size;
+        choice->n += size > 0;
+    }
+}
+
+/* Adds rows [begin, end) of the stored head. */
+static void specrt__cluster_add(const specrt__cluster_shared *shared, int32_t begin, int32_t end,
+                                specrt__active_routed *out) {
+    specrt_segment s = shared->rows;
+    s.rows = (const uint8_t *)s.rows + (size_t)begin * s.row_stride;
+    s.ids += begin;
+    if (s.bias) s.bias += begin;
+    s.n_rows = end - begin;
+    specrt__active_route(out, &s);
+}
+
+/* What was taken, clusters side by side as one range. */
+static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__active_routed *out) {
+    const specrt__cluster_shared *shared = s->shared;
+    int32_t begin = 0, end = shared->n_always;
+    for (int32_t m = 0; m < shared->view.header->n_clusters; m++) {
+        if (s->taken[m] == 0) continue;
+        if (shared->starts[m] != end) {
+            specrt__cluster_add(shared, begin, end, out);
+            begin = shared->starts[m];
+        }
+        end = shared->starts[m] + s->taken[m];
+    }
+    specrt__cluster_add(shared, begin, end, out);
+}
+
+static void specrt__cluster_route(void *state, const specrt__active_level *level,
+                                  specrt__active_routed *out) {
+    specrt__cluster *s = (specrt__cluster *)state;
+    const specrt_clusters_header *h = s->shared->view.header;
+    int32_t t = level->level < SPECRT__CLUSTER_LEVELS ? level->level : SPECRT__CLUSTER_LEVELS - 1;
+    specrt__cluster_choice choice = {0, 0};
+    specrt__cluster_forward(s, level);
+    memset(s->taken, 0, (size_t)h->n_clusters * sizeof *s->taken);
+    memset(s->totals, 0, (size_t)h->n_clusters * sizeof *s->totals);
+    for (int32_t i = 0; i < level->n; i++) {
+        float *scores = s->scores + (size_t)i * (size_t)h->n_clusters;
+        specrt__cluster_weigh(scores, h->n_clusters, h->softmax != 0, expf(level->logprobs[i]));
+        if (s->shared->each) specrt__cluster_take(s, scores, s->shared->levels[t], 0, &choice);
+        for (int32_t m = 0; m < h->n_clusters; m++) s->totals[m] += scores[m];
+    }
+    specrt__cluster_take(s, s->totals, s->shared->each ? 0 : s->shared->levels[t],
+                         SPECRT_TREE_MAX_TOPK, &choice);
+    specrt__cluster_add_taken(s, out);
+}
+
+static specrt_status specrt__cluster_share_clusters(const specrt_bundle *bundle,
+                                                    const specrt_head *head,
+                                                    const specrt_policy_desc *desc, int32_t size,
+                                                    const int32_t *options, void **shared,
+                                                    int32_t *bound, specrt_error *err) {
+    return specrt__cluster_share(bundle, head, desc, size, options, "cluster", shared, bound, err);
+}
+
+static specrt_status specrt__cluster_share_groups(const specrt_bundle *bundle,
+                                                  const specrt_head *head,
+                                                  const specrt_policy_desc *desc, int32_t size,
+                                                  const int32_t *options, void **shared,
+                                                  int32_t *bound, specrt_error *err) {
+    return specrt__cluster_share(bundle, head, desc, size, options, "group", shared, bound, err);
+}
+
+static specrt_status specrt__cluster_share_centroids(const specrt_bundle *bundle,
+                                                     const specrt_head *head,
+                                                     const specrt_policy_desc *desc, int32_t size,
+                                                     const int32_t *options, void **shared,
+                                                     int32_t *bound, specrt_error *err) {
+    return specrt__cluster_share(bundle, head, desc, size, options, "centroid", shared, bound, err);
+}
+
+static const specrt__active_class specrt__cluster_class = {
+    specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
+    specrt__cluster_close, specrt__cluster_route};
+static const specrt__active_class specrt__cluster_groups = {
+    specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
+    specrt__cluster_close, specrt__cluster_route};
+static const specrt__active_class specrt__cluster_centroids = {
+    specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
+    specrt__cluster_close, specrt__cluster_route};
+
 // >>successor (uses: base bundle head active cograph)
 // Owns the successor source (section "Successors" of docs/METHODS.md): at every level, the tokens that
 // likeliest follow those being extended, scored where they lie in the head, by an indexed product.
@@ -4626,10 +5117,11 @@ typedef struct specrt__successor {
 } specrt__successor;
 
 static specrt_status specrt__successor_share(const specrt_bundle *bundle, const specrt_head *head,
-                                             int32_t size, const int32_t *options, void **shared,
-                                             int32_t *bound, specrt_error *err) {
+                                             const specrt_policy_desc *desc, int32_t size,
+                                             const int32_t *options, void **shared, int32_t *bound,
+                                             specrt_error *err) {
     specrt_cograph graph;
-    (void)options;
+    (void)desc, (void)options;
     *shared = NULL;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
@@ -5137,7 +5629,7 @@ static void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *
     specrt__retrieve_event(r, token, seeds, n_seeds);
 }
 
-// >>policy (uses: base bundle head active ranks window successor retrieve)
+// >>policy (uses: base bundle head active ranks window cluster successor retrieve)
 // Owns the text of a policy, and what all sessions of one share: the fixed segment, the terminators,
 // the frequency list, the bound. Refuses texts that are no policy and sources the bundle lacks.
 
@@ -5146,6 +5638,8 @@ enum {
     SPECRT__POLICY_STATIC,
     SPECRT__POLICY_WINDOW,
     SPECRT__POLICY_RETRIEVE,
+    SPECRT__POLICY_CLUSTER,
+    SPECRT__POLICY_GROUP,
     SPECRT__POLICY_OWN
 };
 /* Sizes that stand for the share of the vocabulary that was published. */
@@ -5187,6 +5681,10 @@ static const specrt__policy_kind specrt__policy_kinds[] = {
     {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL},
     {"window", 1, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL},
     {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL},
+    {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_class},
+    {"group", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_groups},
+    {"centroid", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS,
+     &specrt__cluster_centroids},
     {"successor", 1, 1024, NULL, 0, &specrt__successor_class},
 };
 enum { SPECRT__POLICY_KINDS = sizeof specrt__policy_kinds / sizeof specrt__policy_kinds[0] };
@@ -5204,6 +5702,8 @@ static const specrt__policy_preset specrt__policy_presets[] = {
     {"microspec", SPECRT__POLICY_WINDOW, 3072, ""},
     {"microspec-paper", SPECRT__POLICY_WINDOW, 3072, "@mode=stream@rows=last@emitted=off"},
     {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
+    {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},
+    {"coral", SPECRT__POLICY_GROUP, 0, ""},
 };
 enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
 
@@ -5587,6 +6087,7 @@ static void specrt__policy_make_window(specrt_policy *p, const specrt__policy_so
 }
 
 static specrt_status specrt__policy_make_routers(specrt_policy *p, const specrt_bundle *bundle,
+                                                 const specrt_policy_desc *desc,
                                                  const specrt__policy_spec *spec,
                                                  specrt_error *err) {
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
@@ -5594,7 +6095,7 @@ static specrt_status specrt__policy_make_routers(specrt_policy *p, const specrt_
         const specrt__policy_source *source = &spec->sources[kind];
         int32_t bound = 0;
         if (!klass || !source->present) continue;
-        SPECRT__TRY(klass->share(bundle, p->head, source->size, source->options,
+        SPECRT__TRY(klass->share(bundle, p->head, desc, source->size, source->options,
                                  &p->routers[p->n_routers].shared, &bound, err));
         p->routers[p->n_routers++].klass = klass;
         p->routed_bound += bound;
@@ -5644,7 +6145,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     if (retrieve->present)
         SPECRT__TRY(
             specrt__retrieve_resolve(bundle, retrieve->size, retrieve->options, &p->retrieve, err));
-    SPECRT__TRY(specrt__policy_make_routers(p, bundle, &spec, err));
+    SPECRT__TRY(specrt__policy_make_routers(p, bundle, desc, &spec, err));
     if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
     SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
@@ -6899,11 +7400,11 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     SPECRT__TRY(specrt_tree_create(&tree, &s->desc, &s->tree, err));
     SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));
     s->topk = specrt_tree_get_params(s->tree)->topk;
-    if (s->topk > policy->bound)
+    if (s->topk > specrt_policy_bound(policy))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "session: topk: expected at most the %d rows of policy '%s', found "
                                 "%d",
-                                (int)policy->bound, policy->text, (int)s->topk);
+                                (int)specrt_policy_bound(policy), policy->text, (int)s->topk);
     s->pool = specrt__active_pool_create(policy->head, n_ids, capacity, &s->desc);
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_make_window(s, n_logits) ||

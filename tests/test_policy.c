@@ -78,9 +78,10 @@ static void test_good(void) {
 static const struct {
     const char *text, *message;
 } bad[] = {
-    {"", "policy '': position 1: expected full, static, window, retrieve, successor, frspec, "
-         "vocabtrim, microspec, microspec-paper or evospec, found the end"},
-    {"statik:5", "position 1: expected full, static, window, retrieve, successor"},
+    {"", "policy '': position 1: expected full, static, window, retrieve, cluster, group, "
+         "centroid, successor, frspec, vocabtrim, microspec, microspec-paper, evospec, dynaspec or "
+         "coral, found the end"},
+    {"statik:5", "position 1: expected full, static, window, retrieve, cluster, group"},
     {"statik:5", "found 'statik'"},
     {"static:5+", "position 10: expected full"},
     {"static:", "position 8: expected a number from 1 to 16777216, found the end"},

@@ -104,7 +104,10 @@ specrt_status models_open(const eval_options *o, int threads, eval_models *out, 
 
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err) {
-    specrt_policy_desc desc = {.text = text, .n_vocab = tokenizer_n_vocab(m->tok)};
+    specrt_head_desc embedding;
+    specrt_policy_desc desc = {
+        .text = text, .n_vocab = tokenizer_n_vocab(m->tok), .embedding = &embedding};
+    engine_embedding(m->target, &embedding);
     desc.terminators = tokenizer_terminators(m->tok, &desc.n_terminators);
     return specrt_policy_create(m->bundle, m->head, &desc, out, err);
 }
