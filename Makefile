@@ -86,8 +86,8 @@ test: test-build ## unit tests, compile tests, examples, command-line tests
 test-cli: tools $(BUILD)/tests/trace ## the command-line tests alone
 	@tests/cli/run.sh $(BUILD)/bin
 
-test-long: $(BUILD)/tests/test_lossless ## every policy against plain decoding: 200 prompts of 128 tokens
-	@SPECRT_TEST_LONG=1 $<
+test-long: $(BUILD)/tests/test_lossless ## every policy against plain decoding: 200 prompts of 128 tokens [EVERY=N-th]
+	@SPECRT_TEST_LONG=$(or $(EVERY),1) $<
 
 # The vector code of another machine, emulated: kernels need no library but libm.
 ARM64_CC ?= aarch64-linux-gnu-gcc

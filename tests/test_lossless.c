@@ -2,7 +2,8 @@
  * the drafter may propose, the output is plain decoding's. Lists are honest, random or adversarial:
  * those hold none of the tokens that the target is going to say.
  *
- * SPECRT_TEST_LONG=1 takes 200 prompts of 128 tokens (`make test-long`). */
+ * SPECRT_TEST_LONG=N takes 200 prompts of 128 tokens (`make test-long`), and gives each policy every
+ * N-th of them. */
 #include "corpus.h"
 #include "decode.h"
 #include "fixture.h"
@@ -28,6 +29,7 @@ typedef struct pair {
     specrt_head *head;
     int32_t n_vocab, n_prompts, n_tokens;
     int n_workers;
+    int32_t share, first; /* prompts of a run: first, first + share, ... */
     text_prompt prompts[N_PROMPTS];
 } pair;
 
@@ -74,7 +76,8 @@ static void size_up(pair *p, bool sample) {
     int cores = parallel_cores();
     p->n_workers = cores < MAX_WORKERS ? cores : MAX_WORKERS;
     const char *wanted = getenv("SPECRT_TEST_LONG");
-    bool many = wanted && *wanted && *wanted != '0';
+    bool many = wanted && atoi(wanted) > 0;
+    p->share = 1;
 #ifdef __SANITIZE_THREAD__ /* twenty times slower */
     p->n_prompts = 2, p->n_tokens = 8;
 #else
@@ -128,8 +131,9 @@ static bool decode(decoder *d, const text_prompt *prompt, int32_t n_tokens, int3
     return true;
 }
 
-static void run_prompt(void *arg, int64_t i, int worker) {
+static void run_prompt(void *arg, int64_t block, int worker) {
     run *r = (run *)arg;
+    int64_t i = r->p->first + block * r->p->share;
     text_prompt *prompt = &r->p->prompts[i];
     decoder *d = r->decoders[worker];
     int32_t found[N_TOKENS], n_tokens = r->p->n_tokens, same = 0;
@@ -155,8 +159,8 @@ static double run_prompts(pair *p, const specrt_policy *policy,
     for (int i = 0; i < p->n_workers; i++)
         REQUIRE(decoder_create(p->target, policy ? p->drafter : NULL, policy, params, N_CONTEXT,
                                &r->decoders[i], &err) == SPECRT_STATUS_OK);
-    parallel_for(p->n_workers, p->n_prompts, run_prompt, r);
-    for (int i = 0; i < p->n_prompts; i++) {
+    parallel_for(p->n_workers, (p->n_prompts - p->first + p->share - 1) / p->share, run_prompt, r);
+    for (int32_t i = p->first; i < p->n_prompts; i += p->share) {
         if (r->n_same[i] != p->n_tokens)
             fprintf(stderr, "%s: prompt %d: %d tokens are right\n",
                     policy ? specrt_policy_text(policy) : "plain", i, (int)r->n_same[i]);
@@ -226,7 +230,10 @@ static double check_trial(pair *p, const trial *t, const specrt_sampling *sampli
     if (specrt_policy_create(bundle, p->head, &desc, &policy, &err))
         fprintf(stderr, "%s\n", err.msg);
     REQUIRE(err.status == SPECRT_STATUS_OK);
+    const char *wanted = getenv("SPECRT_TEST_LONG");
+    p->share = wanted && atoi(wanted) > 1 ? atoi(wanted) : 1;
     double accept_length = run_prompts(p, policy, &params);
+    p->first = (p->first + 1) % p->share;
     specrt_policy_close(policy);
     specrt_bundle_close(bundle);
     free(bytes);
