@@ -1500,9 +1500,9 @@ typedef struct specrt__bundle_kind {
 
 static const specrt__bundle_kind specrt__bundle_kinds[] = {
     {"centroid", 1, 1ull << 30, "cluster-build --router centroid"},
-    {"cluster", 1, 1ull << 30, "cluster-build --router dynaspec"},
+    {"cluster", 1, 1ull << 30, "cluster-build, once it trains routers,"},
     {"cograph", 1, 4ull << 30, "cograph-build"},
-    {"group", 1, 1ull << 30, "cluster-build --router coral"},
+    {"group", 1, 1ull << 30, "cluster-build, once it trains routers,"},
     {"hnsw", 1, 64ull << 30, "hnsw-build"},
     {"ident", 1, sizeof(specrt_ident), "any builder"},
     {"prov", 1, 16u << 20, "any builder"},
