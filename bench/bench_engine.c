@@ -12,7 +12,7 @@
 
 enum { N_PROMPT = 512, N_TOKENS = 96, REPEATS = 7 };
 
-static void fail(const char *what) {
+__attribute__((noreturn)) static void fail(const char *what) {
     fprintf(stderr, "bench_engine: %s\n", what);
     exit(1);
 }

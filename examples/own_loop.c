@@ -26,7 +26,7 @@ typedef struct loop {
     int32_t emitted[SPECRT_TREE_MAX_NODES], n_emitted;
 } loop;
 
-static int fail(const char *message) {
+__attribute__((noreturn)) static void fail(const char *message) {
     fprintf(stderr, "own_loop: %s\n", message);
     exit(1);
 }

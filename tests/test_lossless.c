@@ -74,6 +74,7 @@ static void read_prompts(pair *p, const char *target) {
 
 static void size_up(pair *p, bool sample) {
     int cores = parallel_cores();
+    (void)sample; /* sanitizers leave it no choice */
     p->n_workers = cores < MAX_WORKERS ? cores : MAX_WORKERS;
     const char *wanted = getenv("SPECRT_TEST_LONG");
     bool many = wanted && atoi(wanted) > 0;
