@@ -13,7 +13,7 @@
 #include "io.h"
 #include "parallel.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
 #else
 #define CLONES

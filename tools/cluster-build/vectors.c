@@ -10,6 +10,9 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#endif
+#if defined(__x86_64__) &&                                                                         \
+    !defined(__SANITIZE_THREAD__) /* which is not ready when clones are chosen */
 #define CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
 #else
 #define CLONES
