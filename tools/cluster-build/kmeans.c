@@ -13,12 +13,6 @@
 #include "io.h"
 #include "parallel.h"
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-#define CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
-#else
-#define CLONES
-#endif
-
 #define FIXED_ONE 68719476736.0f /* 2^36: 2^24 unit rows stay below 2^63 */
 
 double kmeans_random(uint64_t seed, uint64_t a, uint64_t b) {

@@ -11,12 +11,6 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
-#if defined(__x86_64__) &&                                                                         \
-    !defined(__SANITIZE_THREAD__) /* which is not ready when clones are chosen */
-#define CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
-#else
-#define CLONES
-#endif
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF /* a fused product would round otherwise than where there is none */
 #endif

@@ -8,6 +8,14 @@
 #include <stdint.h>
 #include "specrt.h"
 
+/* CLONES : a plain loop, compiled for each width of vectors. Not under ThreadSanitizer, which is not ready
+ * when clones are chosen, and not with clang, which keeps clones from other files. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#else
+#define CLONES
+#endif
+
 /* The products of a few rows with a panel of centroids. */
 typedef struct dot_kernels {
     const char *name;
