@@ -503,12 +503,17 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
 
 /* Section "hnsw": a navigable graph over rows of a head (Malkov and Yashunin 2018). After the header come
  * int32 ids[n_nodes], int32 starts[n_nodes + 1], int32 links0[n_nodes, 2 m], int32 links[n_lists, m] and,
- * from the next multiple of 64, the vectors [n_nodes, dim rounded up to 32]. Node i is row ids[i], on
- * levels 0 to starts[i + 1] - starts[i]; its links on level l > 0 are list starts[i] + l - 1. Links are
- * nodes, -1 from the first free place on. */
+ * from the next multiple of 64, the vectors: as f16 [n_nodes, dim rounded up to 32], or as int8 [n_nodes,
+ * dim rounded up to 64] with a float scale[n_nodes] each behind them. Node i is row ids[i], on levels 0 to
+ * starts[i + 1] - starts[i]; its links on level l > 0 are list starts[i] + l - 1. Links are nodes, -1
+ * from the first free place on. */
 #define SPECRT_HNSW_MAX_M     256
 #define SPECRT_HNSW_MAX_LEVEL 31
 #define SPECRT_HNSW_MAX_EF    4096
+#define SPECRT_HNSW_MAX_DIM   131072 /* products of int8 rows stay below 2^31 */
+
+/* specrt_hnsw_header.vectors : what a search reads; int8 is the fastest by far. */
+enum { SPECRT_HNSW_NONE = -1, SPECRT_HNSW_F16 = 1, SPECRT_HNSW_INT8 = 24 };
 
 typedef struct specrt_hnsw_header {
     int32_t n_rows, dim; /* of the head */
@@ -516,8 +521,8 @@ typedef struct specrt_hnsw_header {
     int32_t m;           /* links of a node on a level at most; twice as many on level 0 */
     int32_t max_level, entry;
     int32_t metric; /* the graph was built for: 0 products, 1 distances of rows made equally long */
-    int32_t vectors; /* specrt_dtype q8_0 or f16; -1: none, the application's rows serve */
-    int32_t n_lists; /* above level 0 */
+    int32_t vectors;
+    int32_t n_lists;             /* above level 0 */
     int32_t ef_construction, ef; /* ef: of a search, when it names none */
     float recall;                /* of the ten best, at ef, as measured */
     uint32_t reserved[4];
@@ -527,8 +532,11 @@ typedef struct specrt_hnsw_header {
 typedef struct specrt_hnsw {
     const specrt_hnsw_header *header;
     const int32_t *ids, *starts, *links0, *links;
-    specrt_segment rows;     /* what a search reads: the stored vectors, or the head's rows */
-    int64_t n_cols;          /* of them */
+    const int8_t *codes; /* [n_nodes, n_cols] times scales f32 [n_nodes]; NULL: rows are searched */
+    const float *scales;
+    const float *offsets;    /* [n_nodes] builders': products of two are added; or NULL */
+    specrt_segment rows;     /* the stored vectors, or the head's rows */
+    int64_t n_cols;          /* of what is searched */
     const specrt_head *head; /* scores exactly; NULL: scores are those of the stored vectors */
 } specrt_hnsw;
 
@@ -541,7 +549,7 @@ SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const s
                                             specrt_hnsw *out, specrt_error *err);
 
 /* specrt_hnsw_scratch_bytes() : for searches with at most this ef (0: the index's); 0: ef out of range.
- * Scratch is zeroed before its first use, and one search's at a time. */
+ * Scratch is aligned as malloc aligns it, and one search's at a time. */
 SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef);
 
 /* specrt_hnsw_search() : the rows with about the greatest products, ties to the lower id.
@@ -552,12 +560,22 @@ SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef
 SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
                                       int32_t ef, int32_t *ids, float *scores, void *scratch);
 
-/* specrt_hnsw_nearest() : what builders search with: nodes of one level, unranked by the head.
- *   query : f32 [n_cols]
- *   nodes, scores : i32, f32 [ef], best first
+/* Builders search for nodes with nodes of an index of int8 vectors, whose links may be under
+ * construction. The scores of two nodes are the same whichever asks. */
+
+/* specrt_hnsw_nearest() : nodes of one level, best first.
+ *   nodes, scores : i32, f32 [ef]
  * @return how many there are. */
-SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, const float *query, int32_t level,
+SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, int32_t level,
                                        int32_t ef, int32_t *nodes, float *scores, void *scratch);
+
+/* specrt_hnsw_scores() : of the listed nodes with one. */
+SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
+                                   int32_t n, float *scores, void *scratch);
+
+/* specrt_hnsw_any_above() : 1 when any of these scores is above a bound, else 0. */
+SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
+                                     int32_t n, float bound, void *scratch);
 
 /* --- static source: FR-Spec, VocabTrim --- */
 
@@ -2144,9 +2162,17 @@ enum {
 typedef void specrt__simd_tile(const uint8_t *const *rows, const uint8_t *const *next, int64_t step,
                                const float *const *hidden, int64_t n_cols, float *out);
 
+/* Products of four rows of 8-bit numbers with a vector of 16-bit ones: whole numbers, so that every
+ * instruction set gives the same, as long as the sizes of a row's terms add up to less than 2^31.
+ *   n_cols : a multiple of 32
+ *   out    : i32 [4] */
+typedef void specrt__simd_tile_i8(const int8_t *const *rows, const int16_t *x, int64_t n_cols,
+                                  int32_t *out);
+
 typedef struct specrt__simd_kernels {
     const char *name;
     int n_hidden; /* of `tiles`; those of `tile1` take one */
+    specrt__simd_tile_i8 *tile_i8;
     specrt__simd_tile *tile1[SPECRT__SIMD_FORMATS], *tiles[SPECRT__SIMD_FORMATS];
     double (*sum_exp)(const float *x, int64_t n, float max); /* of exp(x - max); NaN counts 0 */
     /* The first multiple of SPECRT__SIMD_SCAN from which on some of as many are at least `bound` or
@@ -2347,6 +2373,7 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
     SPECRT__SIMD_FIND(isa, target, V, L)                                                           \
     static const specrt__simd_kernels specrt__simd_kernels_##isa = {#isa,                          \
                                                                     N,                             \
+                                                                    specrt__simd_tile_i8_##isa,    \
                                                                     SPECRT__SIMD_LIST(isa, 1),     \
                                                                     SPECRT__SIMD_LIST(isa, N),     \
                                                                     specrt__simd_sum_exp_##isa,    \
@@ -2475,6 +2502,14 @@ static inline void specrt__simd_lanes_scalar(specrt__simd_sums_scalar d, double 
     memcpy(out, d.lane, sizeof d.lane);
 }
 
+static void specrt__simd_tile_i8_scalar(const int8_t *const *rows, const int16_t *x, int64_t n_cols,
+                                        int32_t *out) {
+    for (int r = 0; r < 4; r++) {
+        out[r] = 0;
+        for (int64_t j = 0; j < n_cols; j++) out[r] += rows[r][j] * x[j];
+    }
+}
+
 SPECRT__SIMD_TILES(scalar, , specrt__simd_v16, 16, 1, 1)
 SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 1)
 
@@ -2590,13 +2625,37 @@ SPECRT__SIMD_AVX2 static inline void specrt__simd_lanes_avx2(specrt__simd_sums_a
     _mm256_storeu_pd(out + 4, d.hi);
 }
 
+/* The lanes of four rows, each added up. */
+SPECRT__SIMD_AVX2 static inline void specrt__simd_reduce_i32_avx2(const __m256i *sums,
+                                                                  int32_t *out) {
+    __m256i ab = _mm256_hadd_epi32(sums[0], sums[1]), cd = _mm256_hadd_epi32(sums[2], sums[3]);
+    __m256i x = _mm256_hadd_epi32(ab, cd);
+    __m128i y = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storeu_si128((__m128i *)(void *)out, y);
+}
+
+SPECRT__SIMD_AVX2 static void specrt__simd_tile_i8_avx2(const int8_t *const *rows, const int16_t *x,
+                                                        int64_t n_cols, int32_t *out) {
+    __m256i sums[4];
+    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) sums[r] = _mm256_setzero_si256();
+    for (int64_t j = 0; j < n_cols; j += 16) {
+        __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(x + j));
+        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {
+            __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(rows[r] + j));
+            __m256i w = _mm256_cvtepi8_epi16(q);
+            sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(w, v));
+        }
+    }
+    specrt__simd_reduce_i32_avx2(sums, out);
+}
+
 SPECRT__SIMD_TILES(avx2, SPECRT__SIMD_AVX2, __m256, 8, 2, 1)
 SPECRT__SIMD_TILES(avx2, SPECRT__SIMD_AVX2, __m256, 8, 1, 3)
 SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3)
 
-/* --- AVX-512 F: 32 registers of 16 lanes --- */
+/* --- AVX-512 F and BW: 32 registers of 16 lanes --- */
 
-#define SPECRT__SIMD_AVX512 __attribute__((target("avx512f,avx2,fma,f16c")))
+#define SPECRT__SIMD_AVX512 __attribute__((target("avx512f,avx512bw,avx2,fma,f16c")))
 
 /* g++ 12 takes the undefined vectors inside its own intrinsics for ours (its bug 105593). */
 #if defined(__cplusplus) && !defined(__clang__)
@@ -2699,6 +2758,25 @@ SPECRT__SIMD_AVX512 static inline void specrt__simd_lanes_avx512(specrt__simd_su
                                                                  double *out) {
     _mm512_storeu_pd(out, d.lo);
     _mm512_storeu_pd(out + 8, d.hi);
+}
+
+SPECRT__SIMD_AVX512 static void specrt__simd_tile_i8_avx512(const int8_t *const *rows,
+                                                            const int16_t *x, int64_t n_cols,
+                                                            int32_t *out) {
+    __m512i sums[4];
+    __m256i halves[4];
+    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) sums[r] = _mm512_setzero_si512();
+    for (int64_t j = 0; j < n_cols; j += 32) {
+        __m512i v = _mm512_loadu_si512(x + j);
+        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {
+            __m256i q = _mm256_loadu_si256((const __m256i *)(const void *)(rows[r] + j));
+            __m512i w = _mm512_cvtepi8_epi16(q);
+            sums[r] = _mm512_add_epi32(sums[r], _mm512_madd_epi16(w, v));
+        }
+    }
+    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) halves[r] =
+        _mm256_add_epi32(_mm512_castsi512_si256(sums[r]), _mm512_extracti64x4_epi64(sums[r], 1));
+    specrt__simd_reduce_i32_avx2(halves, out);
 }
 
 SPECRT__SIMD_TILES(avx512, SPECRT__SIMD_AVX512, __m512, 16, 1, 1)
@@ -2830,6 +2908,19 @@ static inline void specrt__simd_lanes_neon(specrt__simd_sums_neon d, double *out
     for (int i = 0; i < 4; i++) vst1q_f64(out + 2 * i, d.part[i]);
 }
 
+static void specrt__simd_tile_i8_neon(const int8_t *const *rows, const int16_t *x, int64_t n_cols,
+                                      int32_t *out) {
+    for (int r = 0; r < 4; r++) {
+        int32x4_t lo = vdupq_n_s32(0), hi = vdupq_n_s32(0);
+        for (int64_t j = 0; j < n_cols; j += 8) {
+            int16x8_t w = vmovl_s8(vld1_s8(rows[r] + j)), v = vld1q_s16(x + j);
+            lo = vmlal_s16(lo, vget_low_s16(w), vget_low_s16(v));
+            hi = vmlal_s16(hi, vget_high_s16(w), vget_high_s16(v));
+        }
+        out[r] = vaddvq_s32(vaddq_s32(lo, hi));
+    }
+}
+
 SPECRT__SIMD_TILES(neon, , specrt__simd_v4x2, 8, 2, 1)
 SPECRT__SIMD_TILES(neon, , specrt__simd_v4x2, 8, 1, 3)
 SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3)
@@ -2838,7 +2929,7 @@ SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3)
 
 static const specrt__simd_kernels *specrt__simd_choose(void) {
 #if defined(SPECRT__SIMD_X86)
-    if (__builtin_cpu_supports("avx512f")) return &specrt__simd_kernels_avx512;
+    if (__builtin_cpu_supports("avx512bw")) return &specrt__simd_kernels_avx512;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return &specrt__simd_kernels_avx2; /* no CPU has AVX2 without F16C */
 #elif defined(SPECRT__SIMD_ARM64)
@@ -4075,37 +4166,46 @@ static void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
 // Owns the view of the index and the search in it: greedy down to level 1, best first on level 0, over
 // products as they are. Refuses links, levels and ids out of range, so that a search of a hostile
 // graph ends and stays within its arrays; a graph with cycles or unreachable nodes only finds less.
+// Rows as int8 meet a query of 16 bits, in whole numbers: only the rows' rounding is lost, and every
+// instruction set walks the same way.
+
+enum {
+    SPECRT__HNSW_AHEAD = 8, /* rows fetched into the cache before they are scored */
+    SPECRT__HNSW_PAD_I8 = 64
+};
 
 typedef struct specrt__hnsw_scratch {
-    uint32_t turn;    /* of searches; nodes whose stamp it is were seen */
-    uint32_t *stamps; /* [n_nodes] */
-    uint64_t *keys;   /* [ef] best first */
-    uint8_t *open;    /* [ef] not yet expanded */
-    float *query;     /* [n_cols] padded with zeros */
-    float *scores;    /* [2 m], or [ef] to score exactly */
-    int32_t *nodes;   /* [2 m], or [ef] */
+    const specrt__simd_kernels *kernels;
+    uint64_t *seen; /* a bit of each node */
+    uint64_t *keys; /* [ef] best first */
+    float *query;   /* [n_cols] padded with zeros */
+    int16_t *codes; /* [n_cols] times unit: the query */
+    float *scores;  /* [2 m], or [ef] to score exactly */
+    int32_t *nodes; /* [2 m], or [ef] */
+    float unit, offset;
 } specrt__hnsw_scratch;
 
-/* Stamps come first, so that searches with another ef find them where they were. */
+static size_t specrt__hnsw_take(size_t *at, uint64_t n_bytes) {
+    size_t place = *at;
+    *at += (size_t)specrt__base_align(n_bytes, 64);
+    return place;
+}
+
+static size_t specrt__hnsw_seen_bytes(const specrt_hnsw *g) {
+    return ((size_t)g->header->n_nodes + 63) / 64 * 8;
+}
+
 static size_t specrt__hnsw_lay_out(const specrt_hnsw *g, int32_t ef, uint8_t *base,
-                                   specrt__hnsw_scratch *out) {
-    size_t k = (size_t)ef, wide = 2 * (size_t)g->header->m, width = wide > k ? wide : k;
-    size_t at = 64;
-    specrt__hnsw_scratch s;
-    memset(&s, 0, sizeof s);
-    s.stamps = (uint32_t *)(void *)(base + at);
-    at += (size_t)specrt__base_align(4 * (uint64_t)g->header->n_nodes, 8);
-    s.keys = (uint64_t *)(void *)(base + at);
-    at += k * sizeof(uint64_t);
-    s.query = (float *)(void *)(base + at);
-    at += (size_t)g->n_cols * sizeof(float);
-    s.scores = (float *)(void *)(base + at);
-    at += width * sizeof(float);
-    s.nodes = (int32_t *)(void *)(base + at);
-    at += width * sizeof(int32_t);
-    s.open = base + at;
-    if (out) *out = s;
-    return at + k;
+                                   specrt__hnsw_scratch *s) {
+    size_t k = (size_t)ef, wide = 2 * (size_t)g->header->m, width = wide > k ? wide : k, at = 0;
+    size_t n_cols = (size_t)g->n_cols;
+    s->seen = (uint64_t *)(void *)(base + specrt__hnsw_take(&at, specrt__hnsw_seen_bytes(g)));
+    s->keys = (uint64_t *)(void *)(base + specrt__hnsw_take(&at, k * sizeof *s->keys));
+    s->query = (float *)(void *)(base + specrt__hnsw_take(&at, n_cols * sizeof *s->query));
+    s->codes = (int16_t *)(void *)(base + specrt__hnsw_take(&at, n_cols * sizeof *s->codes));
+    s->scores = (float *)(void *)(base + specrt__hnsw_take(&at, width * sizeof *s->scores));
+    s->nodes = (int32_t *)(void *)(base + specrt__hnsw_take(&at, width * sizeof *s->nodes));
+    return at;
 }
 
 static int32_t specrt__hnsw_ef(const specrt_hnsw *g, int32_t ef) {
@@ -4115,22 +4215,24 @@ static int32_t specrt__hnsw_ef(const specrt_hnsw *g, int32_t ef) {
 
 SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef) {
     uint64_t anywhere = 0; /* offsets do not depend on it */
+    specrt__hnsw_scratch s;
     ef = specrt__hnsw_ef(index, ef);
-    return ef ? specrt__hnsw_lay_out(index, ef, (uint8_t *)&anywhere, NULL) : 0;
+    return ef ? specrt__hnsw_lay_out(index, ef, (uint8_t *)&anywhere, &s) : 0;
 }
 
 /* --- opening --- */
 
 static const char *specrt__hnsw_check_sizes(const specrt_hnsw_header *h, size_t n) {
     if (n < sizeof *h) return "it is shorter than its header";
-    if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->dim < 1 || h->dim > 1 << 20)
+    if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->dim < 1 || h->dim > SPECRT_HNSW_MAX_DIM)
         return "n_rows or dim is out of range";
     if (h->n_nodes < 1 || h->n_nodes > h->n_rows) return "n_nodes is out of range";
     if (h->m < 2 || h->m > SPECRT_HNSW_MAX_M) return "m is out of range";
     if (h->max_level < 0 || h->max_level > SPECRT_HNSW_MAX_LEVEL || h->entry < 0 ||
         h->entry >= h->n_nodes)
         return "max_level or entry is out of range";
-    if (h->vectors != -1 && h->vectors != SPECRT_DTYPE_Q8_0 && h->vectors != SPECRT_DTYPE_F16)
+    if (h->vectors != SPECRT_HNSW_NONE && h->vectors != SPECRT_HNSW_F16 &&
+        h->vectors != SPECRT_HNSW_INT8)
         return "its vectors are of an unknown type";
     if (h->n_lists < 0 || (int64_t)h->n_lists > (int64_t)h->n_nodes * SPECRT_HNSW_MAX_LEVEL)
         return "n_lists is out of range";
@@ -4138,8 +4240,22 @@ static const char *specrt__hnsw_check_sizes(const specrt_hnsw_header *h, size_t 
     return NULL;
 }
 
-static int64_t specrt__hnsw_padded(int32_t dim) {
-    return (int64_t)specrt__base_align((uint64_t)dim, 32);
+/* The vectors begin at an offset. @return where they end. */
+static uint64_t specrt__hnsw_view_vectors(const uint8_t *base, uint64_t at, specrt_hnsw *g) {
+    const specrt_hnsw_header *h = g->header;
+    uint64_t nodes = (uint64_t)h->n_nodes, dim = (uint64_t)h->dim;
+    if (h->vectors == SPECRT_HNSW_INT8) {
+        g->n_cols = (int64_t)specrt__base_align(dim, SPECRT__HNSW_PAD_I8);
+        g->codes = (const int8_t *)(base + at);
+        at += nodes * (uint64_t)g->n_cols;
+        g->scales = (const float *)(const void *)(base + at);
+        return at + nodes * sizeof(float);
+    }
+    g->n_cols = (int64_t)specrt__base_align(dim, 32);
+    g->rows.dtype = SPECRT_DTYPE_F16;
+    g->rows.row_stride = specrt_row_bytes(g->rows.dtype, g->n_cols);
+    g->rows.rows = base + at;
+    return at + nodes * (uint64_t)g->rows.row_stride;
 }
 
 /* Offsets in the section, whose size must be theirs. */
@@ -4147,19 +4263,15 @@ static bool specrt__hnsw_view(const uint8_t *base, size_t n, specrt_hnsw *g) {
     const specrt_hnsw_header *h = (const specrt_hnsw_header *)(const void *)base;
     size_t nodes = (size_t)h->n_nodes, m = (size_t)h->m;
     uint64_t words = 2 * (uint64_t)nodes + 1 + 2 * nodes * m + (uint64_t)h->n_lists * m;
-    uint64_t at = specrt__base_align(sizeof *h + 4 * words, 64), end = sizeof *h + 4 * words;
+    uint64_t end = sizeof *h + 4 * words;
     g->header = h;
     g->ids = (const int32_t *)(const void *)(h + 1);
     g->starts = g->ids + nodes;
     g->links0 = g->starts + nodes + 1;
     g->links = g->links0 + 2 * nodes * m;
-    if (h->vectors >= 0) {
-        g->n_cols = specrt__hnsw_padded(h->dim);
-        g->rows.dtype = (specrt_dtype)h->vectors;
-        g->rows.row_stride = specrt_row_bytes(g->rows.dtype, g->n_cols);
-        g->rows.rows = base + at;
-        end = at + nodes * (uint64_t)g->rows.row_stride;
-    }
+    if (end > n) return false;
+    if (h->vectors != SPECRT_HNSW_NONE)
+        end = specrt__hnsw_view_vectors(base, specrt__base_align(end, 64), g);
     return end == n;
 }
 
@@ -4209,7 +4321,7 @@ static specrt_status specrt__hnsw_bind(const specrt_bundle *bundle, specrt_hnsw 
                                 "bundle made for this model",
                                 bundle->name, (int)h->n_rows, (int)h->dim, (long long)head->n_rows,
                                 (long long)head->n_cols);
-    if (h->vectors >= 0) return SPECRT_STATUS_OK;
+    if (h->vectors != SPECRT_HNSW_NONE) return SPECRT_STATUS_OK;
     if (!head)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: hnsw: holds no vectors, so the head is needed; rebuild it "
@@ -4248,56 +4360,101 @@ SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const s
 
 /* --- search --- */
 
-/* What was seen before is unseen again. */
-static void specrt__hnsw_forget(const specrt_hnsw *g, specrt__hnsw_scratch *s, uint32_t *turn) {
-    if (++*turn == 0) {
-        memset(s->stamps, 0, (size_t)g->header->n_nodes * sizeof *s->stamps);
-        *turn = 1;
-    }
-    s->turn = *turn;
-}
-
 static specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef, void *scratch) {
     specrt__hnsw_scratch s;
     specrt__hnsw_lay_out(g, ef, (uint8_t *)scratch, &s);
-    specrt__hnsw_forget(g, &s, (uint32_t *)scratch);
+    s.kernels = g->head ? g->head->compute.kernels : specrt__simd_choose();
     return s;
 }
 
-static const specrt__simd_kernels *specrt__hnsw_kernels(const specrt_hnsw *g) {
-    return g->head ? g->head->compute.kernels : specrt__simd_choose();
+/* The query, padded; for int8 rows as 16 bits, as many as no sum overflows with. A multiple of 127, so
+ * that codes of a node stay what they are. One that is not finite is as zero. */
+static void specrt__hnsw_ask(const specrt_hnsw *g, specrt__hnsw_scratch *s, const float *query) {
+    int64_t dim = g->header->dim;
+    int32_t most = (int32_t)(0x7fffffff / (128 * 127 * dim)) * 127;
+    float max = 0;
+    memset(s->query, 0, (size_t)g->n_cols * sizeof *s->query);
+    memcpy(s->query, query, (size_t)dim * sizeof *s->query);
+    if (!g->codes) return;
+    memset(s->codes, 0, (size_t)g->n_cols * sizeof *s->codes);
+    if (most > 258 * 127) most = 258 * 127;
+    for (int64_t j = 0; j < dim; j++) max = fabsf(query[j]) > max ? fabsf(query[j]) : max;
+    s->unit = max > 0 && max <= FLT_MAX ? max / (float)most : 0;
+    float inverse = s->unit > 0 ? (float)most / max : 0;
+    for (int64_t j = 0; j < dim && inverse > 0; j++) {
+        float code = query[j] * inverse;
+        s->codes[j] = (int16_t)(code == code ? lrintf(code) : 0);
+    }
 }
 
-/* Products of n listed nodes with the query, into s->scores. */
-static void specrt__hnsw_score(const specrt_hnsw *g, specrt__hnsw_scratch *s, const float *query,
-                               int32_t n) {
+static void specrt__hnsw_fetch(const specrt_hnsw *g, int32_t node) {
+    const int8_t *row = g->codes + (int64_t)node * g->n_cols;
+    for (int64_t j = 0; j < g->n_cols; j += 64) SPECRT__SIMD_PREFETCH(row + j);
+}
+
+/* Scores of four nodes at most. */
+static void specrt__hnsw_score_four(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
+                                    const int32_t *nodes, int32_t n, float *scores) {
+    const int8_t *rows[4];
+    int32_t sums[4];
+    for (int32_t r = 0; r < 4; r++) rows[r] = g->codes + (int64_t)nodes[r < n ? r : 0] * g->n_cols;
+    s->kernels->tile_i8(rows, s->codes, g->n_cols, sums);
+    for (int32_t r = 0; r < n && r < 4; r++) {
+        scores[r] = g->scales[nodes[r]] * s->unit * (float)sums[r];
+        if (g->offsets) scores[r] += s->offset * g->offsets[nodes[r]];
+    }
+}
+
+static void specrt__hnsw_score_codes(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
+                                     const int32_t *nodes, int32_t n, float *scores) {
+    for (int32_t i = 0; i < n && i < SPECRT__HNSW_AHEAD; i++) specrt__hnsw_fetch(g, nodes[i]);
+    for (int32_t i = 0; i < n; i += 4) {
+        for (int32_t r = i + SPECRT__HNSW_AHEAD; r < i + SPECRT__HNSW_AHEAD + 4 && r < n; r++)
+            specrt__hnsw_fetch(g, nodes[r]);
+        specrt__hnsw_score_four(g, s, nodes + i, n - i, scores + i);
+    }
+}
+
+/* Products of the n nodes in s->nodes with the query, into s->scores. */
+static void specrt__hnsw_score(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t n) {
     specrt_segment rows = g->rows;
+    int32_t places[2 * SPECRT_HNSW_MAX_M];
+    if (g->codes) {
+        specrt__hnsw_score_codes(g, s, s->nodes, n, s->scores);
+        return;
+    }
     rows.places = s->nodes;
     rows.n_rows = n;
-    if (g->header->vectors < 0)
-        for (int32_t i = 0; i < n; i++) s->nodes[i] = g->ids[s->nodes[i]];
-    specrt__head_products(specrt__hnsw_kernels(g), &rows, 0, n, g->n_cols, query, 1, s->scores, 0);
+    if (g->header->vectors == SPECRT_HNSW_NONE) {
+        for (int32_t i = 0; i < n; i++) places[i] = g->ids[s->nodes[i]];
+        rows.places = places;
+    }
+    specrt__head_products(s->kernels, &rows, 0, n, g->n_cols, s->query, 1, s->scores, 0);
 }
 
-/* Keeps a node if it is among the ef best so far. @return its place, or ef. */
-static int32_t specrt__hnsw_keep(specrt__hnsw_scratch *s, int32_t *n, int32_t ef, float score,
-                                 int32_t node) {
+/* The better the greater, ties to the lower node; the lowest bit tells that it is not yet expanded. */
+static uint64_t specrt__hnsw_key(float score, int32_t node) {
     uint64_t key = specrt__active_key(score, node);
-    if (*n == ef && key < s->keys[ef - 1]) return ef;
-    int32_t at = 0, end = *n;
-    while (at < end) {
-        int32_t middle = at + (end - at) / 2;
-        if (s->keys[middle] > key)
-            at = middle + 1;
-        else
-            end = middle;
+    return key >> 32 << 32 | (uint32_t)(key << 1) | 1;
+}
+
+static int32_t specrt__hnsw_node(uint64_t key) {
+    return specrt__active_key_id(key >> 1 | 0x80000000u);
+}
+
+/* Keeps a key if it is among the ef best so far. @return its place, or ef. */
+static int32_t specrt__hnsw_keep(uint64_t *keys, int32_t *n, int32_t ef, uint64_t key) {
+    if (*n == ef && key < keys[ef - 1]) return ef;
+    uint64_t *at = keys;
+    for (int32_t left = *n; left > 0;) {
+        int32_t half = (left + 1) / 2;
+        at = at[half - 1] > key ? at + half : at;
+        left -= half;
     }
     if (*n < ef) ++*n;
-    memmove(s->keys + at + 1, s->keys + at, (size_t)(*n - 1 - at) * sizeof *s->keys);
-    memmove(s->open + at + 1, s->open + at, (size_t)(*n - 1 - at));
-    s->keys[at] = key;
-    s->open[at] = 1;
-    return at;
+    memmove(at + 1, at, (size_t)(keys + *n - 1 - at) * sizeof *keys);
+    *at = key;
+    return (int32_t)(at - keys);
 }
 
 static const int32_t *specrt__hnsw_links(const specrt_hnsw *g, int32_t node, int32_t level,
@@ -4308,67 +4465,68 @@ static const int32_t *specrt__hnsw_links(const specrt_hnsw *g, int32_t node, int
                  : g->links0 + (size_t)node * 2 * m;
 }
 
+/* The links of a node that were not seen before, into s->nodes. @return how many there are. */
+static int32_t specrt__hnsw_unseen(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t node,
+                                   int32_t level) {
+    int32_t n_links, n = 0;
+    const int32_t *links = specrt__hnsw_links(g, node, level, &n_links);
+    for (int32_t i = 0; i < n_links && links[i] >= 0; i++) {
+        uint64_t *word = &s->seen[links[i] >> 6], bit = 1ull << (links[i] & 63);
+        s->nodes[n] = links[i];
+        n += (*word & bit) == 0;
+        *word |= bit;
+    }
+    return n;
+}
+
+/* The first place from one on that is not expanded, or n. */
+static int32_t specrt__hnsw_open(const uint64_t *keys, int32_t at, int32_t n) {
+    while (at < n && !(keys[at] & 1)) at++;
+    return at;
+}
+
 /* Expands the best open node until none of the ef best is open. @return how many there are. */
-static int32_t specrt__hnsw_explore(const specrt_hnsw *g, specrt__hnsw_scratch *s,
-                                    const float *query, int32_t entry, int32_t level, int32_t ef) {
+static int32_t specrt__hnsw_explore(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t entry,
+                                    int32_t level, int32_t ef) {
     int32_t n = 0, at = 0, n_links;
-    int32_t *seen = s->nodes;
-    seen[0] = entry;
-    specrt__hnsw_score(g, s, query, 1);
-    s->stamps[entry] = s->turn;
-    specrt__hnsw_keep(s, &n, ef, s->scores[0], entry);
-    while (at < n) {
-        if (!s->open[at]) {
-            at++;
-            continue;
+    memset(s->seen, 0, specrt__hnsw_seen_bytes(g));
+    s->seen[entry >> 6] |= 1ull << (entry & 63);
+    s->nodes[0] = entry;
+    specrt__hnsw_score(g, s, 1);
+    specrt__hnsw_keep(s->keys, &n, ef, specrt__hnsw_key(s->scores[0], entry));
+    while ((at = specrt__hnsw_open(s->keys, at, n)) < n) {
+        s->keys[at]--;
+        int32_t n_unseen = specrt__hnsw_unseen(g, s, specrt__hnsw_node(s->keys[at]), level);
+        int32_t next = specrt__hnsw_open(s->keys, at, n);
+        if (next < n) {
+            const int32_t *links =
+                specrt__hnsw_links(g, specrt__hnsw_node(s->keys[next]), level, &n_links);
+            for (int32_t i = 0; i < n_links; i += 16) SPECRT__SIMD_PREFETCH(links + i);
         }
-        int32_t fresh[2 * SPECRT_HNSW_MAX_M], n_fresh = 0;
-        s->open[at] = 0;
-        const int32_t *links =
-            specrt__hnsw_links(g, specrt__active_key_id(s->keys[at]), level, &n_links);
-        for (int32_t i = 0; i < n_links && links[i] >= 0; i++) {
-            if (s->stamps[links[i]] == s->turn) continue;
-            s->stamps[links[i]] = s->turn;
-            seen[n_fresh] = fresh[n_fresh] = links[i];
-            n_fresh++;
-        }
-        if (n_fresh == 0) continue;
-        specrt__hnsw_score(g, s, query, n_fresh);
-        for (int32_t i = 0; i < n_fresh; i++) {
-            int32_t place = specrt__hnsw_keep(s, &n, ef, s->scores[i], fresh[i]);
+        if (n_unseen == 0) continue;
+        specrt__hnsw_score(g, s, n_unseen);
+        for (int32_t i = 0; i < n_unseen; i++) {
+            uint64_t key = specrt__hnsw_key(s->scores[i], s->nodes[i]);
+            int32_t place = specrt__hnsw_keep(s->keys, &n, ef, key);
             if (place < at) at = place;
         }
     }
     return n;
 }
 
-/* From the entry down to a level, one best node at a time. */
-static int32_t specrt__hnsw_descend(const specrt_hnsw *g, specrt__hnsw_scratch *s,
-                                    const float *query, int32_t level, uint32_t *turn) {
+/* From the entry down to a level, one best node at a time, then all ef. */
+static int32_t specrt__hnsw_descend(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t level,
+                                    int32_t ef) {
     int32_t node = g->header->entry;
     for (int32_t l = g->header->max_level; l > level; l--) {
-        specrt__hnsw_explore(g, s, query, node, l, 1);
-        node = specrt__active_key_id(s->keys[0]);
-        specrt__hnsw_forget(g, s, turn); /* what one level has seen, the next may need */
+        specrt__hnsw_explore(g, s, node, l, 1);
+        node = specrt__hnsw_node(s->keys[0]);
     }
-    return node;
-}
-
-SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, const float *query, int32_t level,
-                                       int32_t ef, int32_t *nodes, float *scores, void *scratch) {
-    specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
-    int32_t entry = specrt__hnsw_descend(index, &s, query, level, (uint32_t *)scratch);
-    int32_t n = specrt__hnsw_explore(index, &s, query, entry, level, ef);
-    for (int32_t i = 0; i < n; i++) {
-        nodes[i] = specrt__active_key_id(s.keys[i]);
-        scores[i] = specrt__active_key_logit(s.keys[i]);
-    }
-    return n;
+    return specrt__hnsw_explore(g, s, node, level, ef);
 }
 
 /* The n found, ranked anew by the head's own rows. */
-static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, const float *query,
-                                int32_t n) {
+static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t n) {
     const specrt_head_desc *head = &g->head->desc;
     specrt_segment rows;
     memset(&rows, 0, sizeof rows);
@@ -4378,9 +4536,8 @@ static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, c
     rows.dtype = head->dtype;
     rows.places = s->nodes;
     rows.n_rows = n;
-    for (int32_t i = 0; i < n; i++) s->nodes[i] = g->ids[specrt__active_key_id(s->keys[i])];
-    specrt__head_products(specrt__hnsw_kernels(g), &rows, 0, n, head->n_cols, query, 1, s->scores,
-                          0);
+    for (int32_t i = 0; i < n; i++) s->nodes[i] = g->ids[specrt__hnsw_node(s->keys[i])];
+    specrt__head_products(s->kernels, &rows, 0, n, head->n_cols, s->query, 1, s->scores, 0);
     for (int32_t i = 0; i < n; i++) {
         uint64_t key = specrt__active_key(s->scores[i], s->nodes[i]);
         int32_t at = i;
@@ -4394,22 +4551,58 @@ SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *que
     if (ef == 0) ef = index->header->ef > k ? index->header->ef : k;
     if (k < 1 || k > ef || ef > SPECRT_HNSW_MAX_EF) return 0;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
-    const float *padded = query;
-    if (index->n_cols != index->header->dim) {
-        memset(s.query, 0, (size_t)index->n_cols * sizeof *s.query);
-        memcpy(s.query, query, (size_t)index->header->dim * sizeof *s.query);
-        padded = s.query;
-    }
-    int32_t entry = specrt__hnsw_descend(index, &s, padded, 0, (uint32_t *)scratch);
-    int32_t n = specrt__hnsw_explore(index, &s, padded, entry, 0, ef);
+    specrt__hnsw_ask(index, &s, query);
+    int32_t n = specrt__hnsw_descend(index, &s, 0, ef);
     bool exact = index->head && specrt__simd_format(index->head->desc.dtype) >= 0;
-    if (exact) specrt__hnsw_rerank(index, &s, query, n);
+    if (exact) specrt__hnsw_rerank(index, &s, n);
     for (int32_t i = 0; i < n && i < k; i++) {
-        int32_t id = specrt__active_key_id(s.keys[i]);
-        ids[i] = exact ? id : index->ids[id];
+        ids[i] =
+            exact ? specrt__active_key_id(s.keys[i]) : index->ids[specrt__hnsw_node(s.keys[i])];
         scores[i] = specrt__active_key_logit(s.keys[i]);
     }
     return n < k ? n : k;
+}
+
+/* --- for builders --- */
+
+static void specrt__hnsw_ask_node(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t node) {
+    const int8_t *codes = g->codes + (int64_t)node * g->n_cols;
+    for (int64_t j = 0; j < g->n_cols; j += SPECRT__HNSW_PAD_I8)
+        for (int k = 0; k < SPECRT__HNSW_PAD_I8; k++) s->codes[j + k] = codes[j + k];
+    s->unit = g->scales[node];
+    s->offset = g->offsets ? g->offsets[node] : 0;
+}
+
+SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, int32_t level,
+                                       int32_t ef, int32_t *nodes, float *scores, void *scratch) {
+    specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
+    specrt__hnsw_ask_node(index, &s, node);
+    int32_t n = specrt__hnsw_descend(index, &s, level, ef);
+    for (int32_t i = 0; i < n; i++) {
+        nodes[i] = specrt__hnsw_node(s.keys[i]);
+        scores[i] = specrt__active_key_logit(s.keys[i]);
+    }
+    return n;
+}
+
+SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
+                                   int32_t n, float *scores, void *scratch) {
+    specrt__hnsw_scratch s = specrt__hnsw_begin(index, 1, scratch);
+    specrt__hnsw_ask_node(index, &s, node);
+    specrt__hnsw_score_codes(index, &s, nodes, n, scores);
+}
+
+SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
+                                     int32_t n, float bound, void *scratch) {
+    specrt__hnsw_scratch s = specrt__hnsw_begin(index, 1, scratch);
+    float scores[4];
+    specrt__hnsw_ask_node(index, &s, node);
+    for (int32_t i = 0; i < n; i += 4) {
+        specrt__hnsw_score_four(index, &s, nodes + i, n - i, scores);
+        for (int32_t r = 0; r < 4 && i + r < n; r++)
+            if (scores[r] > bound) return 1;
+    }
+    return 0;
 }
 
 // >>cograph (uses: base bundle)

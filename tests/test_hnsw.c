@@ -130,7 +130,8 @@ static void test_exact(void) {
     for (int i = 0; i < 3; i++)
         for (int metric = 0; metric < 2; metric++)
             for (int v = 0; v < 3; v++) {
-                static const int32_t vectors[] = {-1, SPECRT_DTYPE_F16, SPECRT_DTYPE_Q8_0};
+                static const int32_t vectors[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_F16,
+                                                  SPECRT_HNSW_INT8};
                 index_params params = defaults;
                 params.m = 4;
                 params.metric = metric;
@@ -143,7 +144,7 @@ static void test_exact(void) {
 }
 
 static void test_recall(void) {
-    static const int32_t vectors[] = {-1, SPECRT_DTYPE_F16, SPECRT_DTYPE_Q8_0};
+    static const int32_t vectors[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_F16, SPECRT_HNSW_INT8};
     for (int v = 0; v < 3; v++) {
         world w;
         index_params params = defaults;
@@ -160,7 +161,7 @@ static void test_one_row(void) {
     float *row = (float *)calloc(3 * 4, sizeof *row);
     row[5] = 2;
     world w;
-    world_make(&w, row, 3, 4, &defaults, SPECRT_DTYPE_Q8_0);
+    world_make(&w, row, 3, 4, &defaults, SPECRT_HNSW_INT8);
     CHECK_INT(w.n_left_out[1], 2);
     CHECK_INT(specrt_hnsw_search(&w.index, query, 1, 0, &id, &score, w.scratch), 1);
     CHECK_INT(id, 1);
@@ -180,7 +181,7 @@ static void test_duplicates(void) {
     }
     rows[16 * 299] = NAN;
     world w;
-    world_make(&w, rows, 300, 16, &defaults, -1);
+    world_make(&w, rows, 300, 16, &defaults, SPECRT_HNSW_NONE);
     CHECK_INT(w.n, 200);
     CHECK_INT(w.n_left_out[0], 1);
     CHECK_INT(w.n_left_out[2], 99);
@@ -197,7 +198,7 @@ static void test_threads(void) {
     for (int i = 0; i < 3; i++) {
         index_params params = defaults;
         params.threads = threads[i];
-        sections[i] = section_of(&w, &params, SPECRT_DTYPE_Q8_0, &n[i]);
+        sections[i] = section_of(&w, &params, SPECRT_HNSW_INT8, &n[i]);
         CHECK(n[i] == n[0] && memcmp(sections[i], sections[0], n[0]) == 0);
     }
     for (int i = 0; i < 3; i++) free(sections[i]);
@@ -222,7 +223,7 @@ static void test_damage(void) {
     world_rows(&w, make_rows(200, 8), 200, 8);
     index_params params = defaults;
     params.m = 4;
-    uint8_t *good = section_of(&w, &params, SPECRT_DTYPE_F16, &n), *bad = (uint8_t *)malloc(n);
+    uint8_t *good = section_of(&w, &params, SPECRT_HNSW_F16, &n), *bad = (uint8_t *)malloc(n);
     specrt_hnsw_header h;
     memcpy(&h, good, sizeof h);
     size_t ids = sizeof h, starts = ids + 800, links0 = starts + 804, links = links0 + 200 * 32;
@@ -269,7 +270,7 @@ static void test_circles(void) {
     world w;
     specrt_error err;
     world_rows(&w, make_rows(200, 8), 200, 8);
-    uint8_t *section = section_of(&w, &defaults, SPECRT_DTYPE_F16, &n);
+    uint8_t *section = section_of(&w, &defaults, SPECRT_HNSW_F16, &n);
     int32_t *links0 = (int32_t *)(void *)(section + sizeof(specrt_hnsw_header) + 4 * (200 + 201));
     for (int32_t i = 0; i < 200; i++)
         for (int k = 0; k < 16; k++) links0[i * 16 + k] = k == 0 ? (i + 1) % 3 : k == 1 ? i : -1;
@@ -289,7 +290,7 @@ static void test_other_head(void) {
     world w, other;
     world_rows(&w, make_rows(60, 8), 60, 8);
     world_rows(&other, make_rows(60, 12), 60, 12);
-    uint8_t *section = section_of(&w, &defaults, -1, &n);
+    uint8_t *section = section_of(&w, &defaults, SPECRT_HNSW_NONE, &n);
     CHECK_INT(open_section(&other, section, n, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected a head [60, 8], found [60, 12]");
     CHECK_INT(specrt_bundle_hnsw(other.bundle, NULL, &w.index, &err), SPECRT_STATUS_BAD_ARG);

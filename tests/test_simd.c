@@ -19,7 +19,7 @@ static int families(const specrt__simd_kernels *out[3]) {
 #if defined(SPECRT__SIMD_X86)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         out[n++] = &specrt__simd_kernels_avx2;
-    if (__builtin_cpu_supports("avx512f")) out[n++] = &specrt__simd_kernels_avx512;
+    if (__builtin_cpu_supports("avx512bw")) out[n++] = &specrt__simd_kernels_avx512;
 #elif defined(SPECRT__SIMD_ARM64)
     out[n++] = &specrt__simd_kernels_neon;
 #endif
@@ -186,12 +186,39 @@ static void test_find(void) {
             }
 }
 
+/* Rows of 8 bits against 64-bit sums, up to the greatest there may be. */
+static void test_tile_i8(void) {
+    enum { COLS = 160 };
+    static int8_t rows[4][COLS];
+    static int16_t x[COLS];
+    const specrt__simd_kernels *family[3];
+    const int8_t *at[4] = {rows[0], rows[1], rows[2], rows[3]};
+    uint64_t seed = 5;
+    for (int f = families(family) - 1; f >= 0; f--)
+        for (int n = 32; n <= COLS; n += 32) {
+            int32_t sums[4];
+            for (int j = 0; j < n; j++) {
+                x[j] = (int16_t)(n == 64 ? -32766 : (int)(fixture_random(&seed) >> 48) - 32768);
+                for (int r = 0; r < 4; r++)
+                    rows[r][j] =
+                        (int8_t)(n == 64 ? -127 : (int)(fixture_random(&seed) >> 56) - 128);
+            }
+            family[f]->tile_i8(at, x, n, sums);
+            for (int r = 0; r < 4; r++) {
+                int64_t sum = 0;
+                for (int j = 0; j < n; j++) sum += rows[r][j] * x[j];
+                CHECK_INT(sums[r], sum);
+            }
+        }
+}
+
 static const test_case cases[] = {
     {"kernels", "every format, shape, batch and instruction set: right, and the same bits",
      test_kernels},
     {"decoded_alike", "a stored row scores as its decoded row", test_decoded_alike},
     {"special_values", "infinities and NaN", test_special_values},
     {"sum_exp", "sums of exponentials against doubles", test_sum_exp},
+    {"tile_i8", "products of 8-bit rows: whole numbers", test_tile_i8},
     {"find", "the search for great logits against a loop", test_find},
 };
 TEST_MAIN(cases)

@@ -9,7 +9,7 @@
 #include "io.h"
 #include "parallel.h"
 
-enum { MAX_BATCH = 512, PAD = 32 };
+enum { MAX_BATCH = 512, PAD = 64 /* columns of a row as int8 */ };
 
 /* A node and its score, better ones first; ties to the lower node. */
 typedef struct candidate {
@@ -18,11 +18,11 @@ typedef struct candidate {
 } candidate;
 
 typedef struct worker {
-    void *scratch;        /* of searches */
-    float *query, *other; /* [n_cols] */
-    int32_t *nodes;       /* [width] */
-    float *scores;        /* [width] */
-    candidate *found;     /* [width] */
+    void *scratch;    /* of searches */
+    float *row;       /* [n_cols] */
+    int32_t *nodes;   /* [width] */
+    float *scores;    /* [width] */
+    candidate *found; /* [width] best first */
 } worker;
 
 typedef struct edge {
@@ -34,10 +34,7 @@ typedef struct building {
     const index_params *params;
     hnsw_index *index;
     int32_t n;
-    int64_t n_cols;
-    uint16_t *vectors; /* f16 [n, n_cols] what is searched */
-    float *norms;      /* [n] */
-    specrt_head *head; /* over the vectors */
+    float *offsets; /* [n] lengths, then the coordinate that makes all equally long; or NULL */
     specrt_hnsw view;
     worker *workers;
     int32_t width;
@@ -64,39 +61,31 @@ static const void *row_at(const specrt_head_desc *rows, int32_t id) {
     return (const uint8_t *)rows->rows + (size_t)id * stride;
 }
 
+/* Rounds to codes times a scale. */
+static void quantise(const float *x, int64_t n, int8_t *codes, float *scale) {
+    float most = 0;
+    for (int64_t j = 0; j < n; j++) most = fmaxf(most, fabsf(x[j]));
+    *scale = most / 127;
+    for (int64_t j = 0; j < n; j++) codes[j] = (int8_t)lrintf(x[j] / most * 127);
+}
+
 static void copy_row(void *opaque, int64_t i, int index) {
     building *b = (building *)opaque;
-    float *row = b->workers[index].query;
+    hnsw_index *x = b->index;
+    float *row = b->workers[index].row;
     double sum = 0;
-    memset(row, 0, (size_t)b->n_cols * sizeof *row);
-    specrt_row_decode(b->rows->dtype, row_at(b->rows, b->index->ids[i]), b->rows->n_cols, row);
+    specrt_row_decode(b->rows->dtype, row_at(b->rows, x->ids[i]), b->rows->n_cols, row);
+    quantise(row, b->rows->n_cols, x->codes + i * x->n_cols, &x->scales[i]);
     for (int64_t j = 0; j < b->rows->n_cols; j++) sum += (double)row[j] * (double)row[j];
-    b->norms[i] = (float)sqrt(sum);
-    specrt_to_f16(row, b->n_cols, b->vectors + i * b->n_cols);
+    if (b->offsets) b->offsets[i] = (float)sqrt(sum);
 }
 
-/* One more coordinate makes all rows equally long, in a block of its own. */
+/* One more coordinate makes all rows equally long. */
 static void lengthen(building *b) {
     float longest = 0;
-    for (int32_t i = 0; i < b->n; i++) longest = fmaxf(longest, b->norms[i]);
-    for (int32_t i = 0; i < b->n; i++) {
-        float extra = sqrtf(fmaxf(0, longest * longest - b->norms[i] * b->norms[i]));
-        specrt_to_f16(&extra, 1, b->vectors + (int64_t)(i + 1) * b->n_cols - PAD);
-    }
-}
-
-static void decode(const building *b, int32_t node, float *out) {
-    specrt_row_decode(SPECRT_DTYPE_F16, b->vectors + (int64_t)node * b->n_cols, b->n_cols, out);
-}
-
-/* Products of listed nodes with a vector. */
-static void score_nodes(const building *b, const float *query, const int32_t *nodes, int32_t n,
-                        float *scores) {
-    specrt_segment s = b->view.rows;
-    s.places = nodes;
-    s.n_rows = n;
-    specrt_active active = {specrt_head_compute(b->head), &s, 1, n, b->n_cols};
-    if (n > 0) specrt_active_logits(&active, query, 1, scores);
+    for (int32_t i = 0; i < b->n; i++) longest = fmaxf(longest, b->offsets[i]);
+    for (int32_t i = 0; i < b->n; i++)
+        b->offsets[i] = sqrtf(fmaxf(0, longest * longest - b->offsets[i] * b->offsets[i]));
 }
 
 /* ---- links ---- */
@@ -112,10 +101,16 @@ static int32_t *links_of(const building *b, int32_t node, int32_t level, int32_t
                  : b->index->links0 + (size_t)node * 2 * m;
 }
 
-static int by_score(const void *a, const void *b) {
-    const candidate *x = (const candidate *)a, *y = (const candidate *)b;
-    if (x->score != y->score) return x->score < y->score ? 1 : -1;
-    return (x->node > y->node) - (x->node < y->node);
+static bool is_better(candidate a, candidate b) {
+    return a.score > b.score || (a.score == b.score && a.node < b.node);
+}
+
+/* Adds a candidate to those found, of which the best stay. */
+static void insert(candidate *found, int32_t *n, int32_t cap, candidate c) {
+    if (*n == cap && !is_better(c, found[cap - 1])) return;
+    int32_t at = *n < cap ? (*n)++ : cap - 1;
+    for (; at > 0 && is_better(c, found[at - 1]); at--) found[at] = found[at - 1];
+    found[at] = c;
 }
 
 /* The heuristic of Malkov and Yashunin: of candidates in order, those that are nearer to the base than to
@@ -124,45 +119,37 @@ static int32_t choose_links(const building *b, worker *w, int32_t n, int32_t cap
     int32_t n_kept = 0;
     for (int32_t i = 0; i < n && n_kept < cap; i++) {
         const candidate *c = &w->found[i];
-        bool keep = true;
-        if (n > cap && n_kept > 0) {
-            decode(b, c->node, w->other);
-            score_nodes(b, w->other, out, n_kept, w->scores);
-            for (int32_t k = 0; k < n_kept && keep; k++) keep = w->scores[k] <= c->score;
-        }
-        if (keep) out[n_kept++] = c->node;
+        if (n <= cap ||
+            !specrt_hnsw_any_above(&b->view, c->node, out, n_kept, c->score, w->scratch))
+            out[n_kept++] = c->node;
     }
     return n_kept;
 }
 
 /* ---- a batch: links of the new nodes ---- */
 
-/* Nodes of the batch that are on a level, other than one of them. */
-static int32_t add_batch(const building *b, worker *w, int32_t self, int32_t level, int32_t n) {
-    int32_t n_nodes = 0;
-    for (int32_t i = 0; i < b->size; i++) {
-        int32_t node = b->order[b->begin + i];
-        if (node != self && level_of(b, node) >= level) w->nodes[n_nodes++] = node;
-    }
-    score_nodes(b, w->query, w->nodes, n_nodes, w->scores);
-    for (int32_t i = 0; i < n_nodes; i++) w->found[n++] = (candidate){w->scores[i], w->nodes[i]};
-    return n;
+/* Scores w->nodes beside a node, and adds them to those found. */
+static void add_nodes(const building *b, worker *w, int32_t node, int32_t n, int32_t cap,
+                      int32_t *n_found) {
+    specrt_hnsw_scores(&b->view, node, w->nodes, n, w->scores, w->scratch);
+    for (int32_t i = 0; i < n; i++)
+        insert(w->found, n_found, cap, (candidate){w->scores[i], w->nodes[i]});
 }
 
 static void link_node(void *opaque, int64_t i, int index) {
     building *b = (building *)opaque;
     worker *w = &b->workers[index];
-    int32_t node = b->order[b->begin + i], cap;
-    decode(b, node, w->query);
+    int32_t node = b->order[b->begin + i], ef = b->params->ef_construction, cap;
     for (int32_t level = level_of(b, node); level >= 0; level--) {
-        int32_t *links = links_of(b, node, level, &cap);
-        int32_t ef = b->params->ef_construction;
-        int32_t n =
-            specrt_hnsw_nearest(&b->view, w->query, level, ef, w->nodes, w->scores, w->scratch);
+        int32_t *links = links_of(b, node, level, &cap), n_batch = 0;
+        int32_t n = specrt_hnsw_nearest(&b->view, node, level, ef, w->nodes, w->scores, w->scratch);
         for (int32_t k = 0; k < n; k++) w->found[k] = (candidate){w->scores[k], w->nodes[k]};
-        n = add_batch(b, w, node, level, n);
-        qsort(w->found, (size_t)n, sizeof *w->found, by_score);
-        choose_links(b, w, n < ef ? n : ef, b->index->header.m, links);
+        for (int32_t k = 0; k < b->size; k++) {
+            int32_t other = b->order[b->begin + k];
+            if (other != node && level_of(b, other) >= level) w->nodes[n_batch++] = other;
+        }
+        add_nodes(b, w, node, n_batch, ef, &n);
+        choose_links(b, w, n, b->index->header.m, links);
     }
 }
 
@@ -214,11 +201,9 @@ static void link_back(void *opaque, int64_t group, int index) {
         memcpy(links, w->nodes, (size_t)n * sizeof *links);
         return;
     }
-    decode(b, target, w->query);
-    score_nodes(b, w->query, w->nodes, n, w->scores);
-    for (int32_t i = 0; i < n; i++) w->found[i] = (candidate){w->scores[i], w->nodes[i]};
-    qsort(w->found, (size_t)n, sizeof *w->found, by_score);
-    n = choose_links(b, w, n, cap, links);
+    int32_t n_found = 0;
+    add_nodes(b, w, target, n, n, &n_found);
+    n = choose_links(b, w, n_found, cap, links);
     while (n < cap) links[n++] = -1;
 }
 
@@ -280,8 +265,7 @@ static void reach(const building *b, int32_t from, uint8_t *seen, int32_t *queue
  * near has, any that has one. */
 static void repair_node(const building *b, worker *w, int32_t node, const uint8_t *seen) {
     int32_t cap, n;
-    decode(b, node, w->query);
-    n = specrt_hnsw_nearest(&b->view, w->query, 0, b->params->ef_construction, w->nodes, w->scores,
+    n = specrt_hnsw_nearest(&b->view, node, 0, b->params->ef_construction, w->nodes, w->scores,
                             w->scratch);
     for (int32_t i = 0; i < n + b->n; i++) {
         int32_t from = i < n ? w->nodes[i] : i - n;
@@ -317,14 +301,12 @@ static bool make_workers(building *b) {
     b->width = (ef > wide ? ef : wide) + MAX_BATCH;
     for (int i = 0; i < b->params->threads; i++) {
         worker *w = &b->workers[i];
-        w->scratch = calloc(1, scratch);
-        w->query = (float *)malloc((size_t)b->n_cols * sizeof *w->query);
-        w->other = (float *)malloc((size_t)b->n_cols * sizeof *w->other);
+        w->scratch = malloc(scratch);
+        w->row = (float *)malloc((size_t)b->rows->n_cols * sizeof *w->row);
         w->nodes = (int32_t *)malloc((size_t)b->width * sizeof *w->nodes);
         w->scores = (float *)malloc((size_t)b->width * sizeof *w->scores);
         w->found = (candidate *)malloc((size_t)b->width * sizeof *w->found);
-        if (!w->scratch || !w->query || !w->other || !w->nodes || !w->scores || !w->found)
-            return false;
+        if (!w->scratch || !w->row || !w->nodes || !w->scores || !w->found) return false;
     }
     return true;
 }
@@ -338,15 +320,16 @@ static bool allocate(building *b) {
     size_t n_lists = (size_t)x->header.n_lists;
     x->links0 = (int32_t *)malloc(n * 2 * m * sizeof *x->links0);
     x->links = (int32_t *)malloc((n_lists + 1) * m * sizeof *x->links);
-    b->vectors = (uint16_t *)calloc(n * (size_t)b->n_cols, sizeof *b->vectors);
-    b->norms = (float *)malloc(n * sizeof *b->norms);
+    x->codes = (int8_t *)calloc(n, (size_t)x->n_cols);
+    x->scales = (float *)malloc(n * sizeof *x->scales);
+    if (b->params->metric == INDEX_DISTANCES) b->offsets = (float *)malloc(n * sizeof *b->offsets);
     b->order = (int32_t *)malloc(n * sizeof *b->order);
     size_t n_edges = (size_t)MAX_BATCH * m * (SPECRT_HNSW_MAX_LEVEL + 1);
     b->edges = (edge *)malloc(n_edges * sizeof *b->edges);
     b->groups = (int32_t *)malloc((n_edges + 1) * sizeof *b->groups);
     b->workers = (worker *)calloc((size_t)b->params->threads, sizeof *b->workers);
-    if (!x->links0 || !x->links || !b->vectors || !b->norms || !b->order || !b->edges ||
-        !b->groups || !b->workers)
+    if (!x->links0 || !x->links || !x->codes || !x->scales || !b->order || !b->edges ||
+        !b->groups || !b->workers || (b->params->metric == INDEX_DISTANCES && !b->offsets))
         return false;
     memset(x->links0, 0xff, n * 2 * m * sizeof *x->links0);
     memset(x->links, 0xff, (n_lists + 1) * m * sizeof *x->links);
@@ -354,23 +337,18 @@ static bool allocate(building *b) {
 }
 
 /* Searches see the index under construction through the runtime's own view. */
-static specrt_status make_view(building *b, specrt_error *err) {
-    specrt_head_desc desc = {
-        .rows = b->vectors, .dtype = SPECRT_DTYPE_F16, .n_rows = b->n, .n_cols = b->n_cols};
-    TRY(specrt_head_bind(NULL, &desc, NULL, &b->head, err));
+static void make_view(building *b) {
     hnsw_index *x = b->index;
-    x->header.vectors = SPECRT_DTYPE_F16; /* node i is row i of what is searched */
+    x->header.vectors = SPECRT_HNSW_INT8;
     b->view = (specrt_hnsw){.header = &x->header,
                             .ids = x->ids,
                             .starts = x->starts,
                             .links0 = x->links0,
                             .links = x->links,
-                            .n_cols = b->n_cols,
-                            .head = b->head};
-    b->view.rows = (specrt_segment){.rows = b->vectors,
-                                    .row_stride = specrt_row_bytes(SPECRT_DTYPE_F16, b->n_cols),
-                                    .dtype = SPECRT_DTYPE_F16};
-    return SPECRT_STATUS_OK;
+                            .codes = x->codes,
+                            .scales = x->scales,
+                            .offsets = b->offsets,
+                            .n_cols = x->n_cols};
 }
 
 static void insert_all(building *b) {
@@ -386,10 +364,10 @@ static void insert_all(building *b) {
 
 static specrt_status build(building *b, specrt_error *err) {
     if (!allocate(b)) return no_memory(err);
-    TRY(make_view(b, err));
+    make_view(b);
     if (!make_workers(b)) return no_memory(err);
     parallel_for(b->params->threads, b->n, copy_row, b);
-    if (b->params->metric == INDEX_DISTANCES) lengthen(b);
+    if (b->offsets) lengthen(b);
     insert_all(b);
     return repair(b) ? SPECRT_STATUS_OK : no_memory(err);
 }
@@ -398,19 +376,16 @@ static void building_free(building *b) {
     for (int i = 0; b->workers && i < b->params->threads; i++) {
         worker *w = &b->workers[i];
         free(w->scratch);
-        free(w->query);
-        free(w->other);
+        free(w->row);
         free(w->nodes);
         free(w->scores);
         free(w->found);
     }
     free(b->workers);
-    free(b->vectors);
-    free(b->norms);
+    free(b->offsets);
     free(b->order);
     free(b->edges);
     free(b->groups);
-    specrt_head_close(b->head);
 }
 
 specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int32_t n,
@@ -423,8 +398,7 @@ specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int3
                                    .metric = params->metric,
                                    .ef_construction = params->ef_construction,
                                    .ef = params->ef_construction}};
-    b.n_cols = (rows->n_cols + PAD - 1) / PAD * PAD;
-    if (params->metric == INDEX_DISTANCES) b.n_cols += PAD;
+    out->n_cols = (rows->n_cols + PAD - 1) / PAD * PAD;
     out->ids = (int32_t *)malloc((size_t)n * sizeof *out->ids);
     if (!out->ids) return no_memory(err);
     memcpy(out->ids, ids, (size_t)n * sizeof *ids);
@@ -438,5 +412,7 @@ void index_free(hnsw_index *index) {
     free(index->starts);
     free(index->links0);
     free(index->links);
-    *index = (hnsw_index){{0}, NULL, NULL, NULL, NULL, 0};
+    free(index->codes);
+    free(index->scales);
+    *index = (hnsw_index){.header = {0}};
 }

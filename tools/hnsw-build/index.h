@@ -21,6 +21,9 @@ typedef struct index_params {
 typedef struct hnsw_index {
     specrt_hnsw_header header;              /* vectors, ef and recall are not set here */
     int32_t *ids, *starts, *links0, *links; /* as in the section; owned */
+    int8_t *codes;                          /* [n_nodes, n_cols] */
+    float *scales;                          /* [n_nodes] */
+    int64_t n_cols;                         /* dim rounded up to 64 */
     int32_t n_repaired;                     /* nodes that no link led to */
 } hnsw_index;
 

@@ -62,7 +62,7 @@ static int choose(const char *flag, const char *text, const char *const *names) 
 static int check_options(hnsw_options *o) {
     static const char *const metrics[] = {"ip", "augmented-l2", "auto", NULL};
     static const char *const vectors[] = {"none", "int8", "f16", NULL};
-    static const int32_t types[] = {-1, SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F16};
+    static const int32_t types[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_INT8, SPECRT_HNSW_F16};
     if (!o->model) return cli_usage("give --model, the GGUF or safetensors with the target's head");
     if (!o->common.output && !o->common.json)
         return cli_usage("nothing to write; give -o or --json");
@@ -121,7 +121,7 @@ static specrt_status decode_rows(run *r, specrt_error *err) {
     case SPECRT_DTYPE_Q8_0: return SPECRT_STATUS_OK;
     default: break;
     }
-    if (r->options->vectors_value < 0)
+    if (r->options->vectors_value == SPECRT_HNSW_NONE)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--vectors none: a %s head is not computed as stored; expected "
                                 "int8 or f16",

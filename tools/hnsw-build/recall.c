@@ -8,17 +8,17 @@
 #include "cli.h"
 #include "io.h"
 
-static specrt_status no_memory(specrt_error *err) {
+static specrt_status no_room(specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the queries");
 }
 
-static specrt_status allocate(recall_set *set, int64_t dim, int32_t n, specrt_error *err) {
+static specrt_status set_create(recall_set *set, int64_t dim, int32_t n, specrt_error *err) {
     *set = (recall_set){.dim = dim};
     set->queries = (float *)calloc((size_t)n * (size_t)dim, sizeof *set->queries);
     set->truth = (int32_t *)malloc((size_t)n * RECALL_K * sizeof *set->truth);
     if (set->queries && set->truth) return SPECRT_STATUS_OK;
     recall_free(set);
-    return no_memory(err);
+    return no_room(err);
 }
 
 void recall_free(recall_set *set) {
@@ -62,7 +62,7 @@ specrt_status recall_from_trace(const char *path, int64_t dim, int32_t n, recall
                                   "%s: hidden states of width %" PRId32 "; expected %" PRId64
                                   ", the columns of the head",
                                   path, width, dim);
-    if (!status) status = allocate(out, dim, n, err);
+    if (!status) status = set_create(out, dim, n, err);
     if (!status) status = read_states(reader, out, n, err);
     if (!status && out->n == 0)
         status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -91,7 +91,7 @@ static void add_row(const specrt_head_desc *rows, int32_t id, float *row, float 
 specrt_status recall_synthetic(const specrt_head_desc *rows, const int32_t *ids, int32_t n_ids,
                                int32_t n, uint64_t seed, recall_set *out, specrt_error *err) {
     float *row = (float *)malloc((size_t)rows->n_cols * sizeof *row);
-    specrt_status status = row ? allocate(out, rows->n_cols, n, err) : no_memory(err);
+    specrt_status status = row ? set_create(out, rows->n_cols, n, err) : no_room(err);
     uint64_t state = seed;
     for (int32_t q = 0; q < n && !status; q++) {
         float *query = out->queries + q * rows->n_cols;
@@ -119,7 +119,7 @@ specrt_status recall_truth(recall_set *set, const specrt_head *head, const specr
     int32_t k = n_ids < RECALL_K ? n_ids : RECALL_K, best[BATCH * RECALL_K];
     float logprobs[BATCH * RECALL_K];
     float *logits = (float *)malloc((size_t)n_ids * BATCH * sizeof *logits);
-    if (!logits) return no_memory(err);
+    if (!logits) return no_room(err);
     memset(set->truth, 0xff, (size_t)set->n * RECALL_K * sizeof *set->truth);
     for (int32_t q = 0; q < set->n; q += BATCH) {
         int32_t n = set->n - q < BATCH ? set->n - q : BATCH;
@@ -144,7 +144,7 @@ specrt_status recall_measure(const recall_set *set, const specrt_hnsw *index, in
     void *scratch = calloc(1, specrt_hnsw_scratch_bytes(index, ef));
     int32_t found[RECALL_K], hits = 0, n_true = 0;
     float scores[RECALL_K];
-    if (!scratch) return no_memory(err);
+    if (!scratch) return no_room(err);
     double started = cli_seconds();
     for (int32_t q = 0; q < set->n; q++) {
         int32_t n = specrt_hnsw_search(index, set->queries + q * set->dim, RECALL_K, ef, found,

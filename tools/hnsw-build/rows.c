@@ -86,35 +86,13 @@ specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int3
 
 /* ---- the section ---- */
 
-/* A block of q8_0: an f16 scale and 32 codes. */
-static void quantise(const float *x, int64_t n, uint8_t *out) {
-    for (int64_t i = 0; i < n; i += 32, out += 34) {
-        float most = 0, scale, stored;
-        uint16_t half;
-        for (int j = 0; j < 32; j++) most = fmaxf(most, fabsf(x[i + j]));
-        scale = most / 127;
-        specrt_to_f16(&scale, 1, &half);
-        memcpy(out, &half, sizeof half);
-        specrt_row_decode(SPECRT_DTYPE_F16, &half, 1, &stored);
-        for (int j = 0; j < 32; j++) {
-            float code = stored > 0 ? roundf(x[i + j] / stored) : 0;
-            out[2 + j] = (uint8_t)(int8_t)fmaxf(-127, fminf(127, code));
-        }
-    }
-}
-
-static bool put_vectors(const hnsw_index *index, const specrt_head_desc *rows, int64_t padded,
-                        uint8_t *out) {
-    const specrt_hnsw_header *h = &index->header;
-    size_t stride = specrt_row_bytes((specrt_dtype)h->vectors, padded);
+static bool put_halves(const hnsw_index *index, const specrt_head_desc *rows, int64_t padded,
+                       uint16_t *out) {
     float *row = (float *)calloc((size_t)padded, sizeof *row);
-    for (int32_t i = 0; row && i < h->n_nodes; i++, out += stride) {
+    for (int32_t i = 0; row && i < index->header.n_nodes; i++, out += padded) {
         const uint8_t *from = (const uint8_t *)rows->rows + (size_t)index->ids[i] * stride_of(rows);
         specrt_row_decode(rows->dtype, from, rows->n_cols, row);
-        if (h->vectors == SPECRT_DTYPE_Q8_0)
-            quantise(row, padded, out);
-        else
-            specrt_to_f16(row, padded, (uint16_t *)(void *)out);
+        specrt_to_f16(row, padded, out);
     }
     free(row);
     return row != NULL;
@@ -123,26 +101,30 @@ static bool put_vectors(const hnsw_index *index, const specrt_head_desc *rows, i
 void *index_bytes(const hnsw_index *index, const specrt_head_desc *rows, size_t *n_bytes) {
     const specrt_hnsw_header *h = &index->header;
     size_t n = (size_t)h->n_nodes, m = (size_t)h->m, n_lists = (size_t)h->n_lists;
-    int64_t padded = (h->dim + 31) / 32 * 32;
+    size_t n_codes = h->vectors == SPECRT_HNSW_INT8 ? n * (size_t)index->n_cols : 0;
     size_t words = 2 * n + 1 + 2 * n * m + n_lists * m, end = sizeof *h + 4 * words;
     size_t vectors = (end + 63) / 64 * 64;
-    if (h->vectors >= 0) end = vectors + n * specrt_row_bytes((specrt_dtype)h->vectors, padded);
-    uint8_t *bytes = (uint8_t *)calloc(1, end), *p = bytes;
-    if (!bytes) return NULL;
+    int64_t padded = (h->dim + 31) / 32 * 32;
     const struct {
         const void *data;
-        size_t n;
-    } parts[] = {{h, sizeof *h},
-                 {index->ids, 4 * n},
-                 {index->starts, 4 * (n + 1)},
-                 {index->links0, 8 * n * m},
-                 {index->links, 4 * n_lists * m}};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        memcpy(p, parts[i].data, parts[i].n);
-        p += parts[i].n;
-    }
+        size_t at, n;
+    } parts[] = {{h, 0, sizeof *h},
+                 {index->ids, sizeof *h, 4 * n},
+                 {index->starts, sizeof *h + 4 * n, 4 * (n + 1)},
+                 {index->links0, sizeof *h + 4 * (2 * n + 1), 8 * n * m},
+                 {index->links, sizeof *h + 4 * (2 * n + 1 + 2 * n * m), 4 * n_lists * m},
+                 {index->codes, vectors, n_codes},
+                 {index->scales, vectors + n_codes, n_codes ? 4 * n : 0}};
+    if (h->vectors == SPECRT_HNSW_INT8) end = vectors + n_codes + 4 * n;
+    if (h->vectors == SPECRT_HNSW_F16) end = vectors + n * (size_t)padded * 2;
+    uint8_t *bytes = (uint8_t *)calloc(1, end);
+    if (!bytes) return NULL;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (parts[i].n) memcpy(bytes + parts[i].at, parts[i].data, parts[i].n);
     *n_bytes = end;
-    if (h->vectors < 0 || put_vectors(index, rows, padded, bytes + vectors)) return bytes;
+    if (h->vectors != SPECRT_HNSW_F16 ||
+        put_halves(index, rows, padded, (uint16_t *)(void *)(bytes + vectors)))
+        return bytes;
     free(bytes);
     return NULL;
 }

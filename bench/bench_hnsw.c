@@ -1,0 +1,122 @@
+/* bench_hnsw.c : building an index and searching it on one thread, beside the honest alternative, a scan of
+ * all rows as int8 whose best are scored exactly. Rows around 1,000 centres, bent along 48 directions, of
+ * log-normal lengths (deviation 0.3); queries from the same mixture. Best of three, taken in turns.
+ *   bench_hnsw [ROWS COLS [ROWS.f32 QUERIES.f32]]   the files are written for peers_hnsw.py */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../tests/fixture.h"
+#include "cli.h"
+#include "machine.h"
+
+#include "../tools/hnsw-build/index.c"
+#include "../tools/hnsw-build/recall.c"
+#include "../tools/hnsw-build/rows.c"
+
+enum { QUERIES = 500, CENTRES = 1000, RANK = 48, REPEATS = 3, RERANKED = 32, STEPS = 6 };
+static const int32_t efs[STEPS] = {16, 32, 64, 128, 256, 512};
+
+typedef struct scene {
+    int32_t n, dim;
+    float *rows, *centres, *directions;
+    recall_set set;
+    specrt_head_desc desc;
+    specrt_head *head;
+    int32_t *ids, n_ids, n_left_out[3];
+} scene;
+
+static float *normals(size_t n, uint64_t *state) {
+    float *x = (float *)malloc(n * sizeof *x);
+    for (size_t i = 0; x && i < n; i++) x[i] = fixture_normal(state);
+    return x;
+}
+
+/* A point of the mixture: all three parts are about as long. */
+static void draw(const scene *s, uint64_t *state, float *x) {
+    size_t dim = (size_t)s->dim, centre = (size_t)(fixture_random(state) >> 33) % CENTRES;
+    for (size_t j = 0; j < dim; j++) x[j] = s->centres[centre * dim + j] + fixture_normal(state);
+    for (size_t r = 0; r < RANK; r++) {
+        float along = fixture_normal(state) / sqrtf(RANK);
+        for (size_t j = 0; j < dim; j++) x[j] += along * s->directions[r * dim + j];
+    }
+}
+
+static void make_scene(scene *s) {
+    uint64_t state = 7;
+    size_t dim = (size_t)s->dim;
+    s->centres = normals(CENTRES * dim, &state);
+    s->directions = normals(RANK * dim, &state);
+    s->rows = (float *)malloc((size_t)s->n * dim * sizeof *s->rows);
+    if (set_create(&s->set, s->dim, QUERIES, NULL) || !s->rows) exit(1);
+    for (int32_t i = 0; i < s->n; i++) {
+        float *row = s->rows + (size_t)i * dim, length = expf(0.3f * fixture_normal(&state));
+        draw(s, &state, row);
+        for (size_t j = 0; j < dim; j++) row[j] *= length;
+    }
+    for (int32_t q = 0; q < QUERIES; q++) draw(s, &state, s->set.queries + (size_t)q * dim);
+    s->set.n = QUERIES;
+    s->desc = (specrt_head_desc){
+        .rows = s->rows, .dtype = SPECRT_DTYPE_F32, .n_rows = s->n, .n_cols = s->dim};
+    if (specrt_head_bind(NULL, &s->desc, NULL, &s->head, NULL) ||
+        index_rows(&s->desc, NULL, &s->ids, &s->n_ids, s->n_left_out, NULL) ||
+        recall_truth(&s->set, s->head, &s->desc, s->ids, s->n_ids, NULL))
+        exit(1);
+}
+
+static void dump(const char *path, const float *x, size_t n) {
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(x, sizeof *x, n, f) != n || fclose(f)) exit(1);
+}
+
+/* As an application would open it. */
+static void open_section(const scene *s, const hnsw_index *built, specrt_hnsw *out) {
+    size_t n_section, n;
+    void *section = index_bytes(built, &s->desc, &n_section);
+    fixture_section part = {"hnsw", 1, 0, section, n_section, n_section};
+    specrt_bundle *bundle;
+    specrt_error err;
+    uint8_t *bytes = fixture_bundle(&part, 1, &n);
+    if (specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err) ||
+        specrt_bundle_hnsw(bundle, s->head, out, &err)) {
+        puts(err.msg);
+        exit(1);
+    }
+}
+
+static void bench_searches(const scene *s, const specrt_hnsw *index, const char *name) {
+    recall_step best[STEPS] = {{0, 0, 0}}, step;
+    for (int repeat = 0; repeat < REPEATS; repeat++)
+        for (int i = 0; i < STEPS; i++) {
+            if (recall_measure(&s->set, index, efs[i], &step, NULL)) exit(1);
+            if (step.queries_per_second > best[i].queries_per_second) best[i] = step;
+        }
+    for (int i = 0; i < STEPS; i++)
+        printf("%-6s ef %4d   recall@10 %.4f   %8.0f queries/s\n", name, (int)best[i].ef,
+               best[i].recall, best[i].queries_per_second);
+}
+
+int main(int argc, char **argv) {
+    scene s = {.n = argc > 2 ? atoi(argv[1]) : 65536, .dim = argc > 2 ? atoi(argv[2]) : 256};
+    int threads = parallel_cores();
+    index_params params = {.m = 32, .ef_construction = 200, .seed = 1, .threads = threads};
+    static const int32_t kinds[] = {SPECRT_HNSW_INT8, SPECRT_HNSW_F16, SPECRT_HNSW_NONE};
+    static const char *const names[] = {"int8", "f16", "f32"};
+    hnsw_index built;
+    specrt_hnsw index;
+    make_scene(&s);
+    if (argc > 4) {
+        dump(argv[3], s.rows, (size_t)s.n * (size_t)s.dim);
+        dump(argv[4], s.set.queries, QUERIES * (size_t)s.dim);
+    }
+    double start = cli_seconds();
+    if (index_build(&s.desc, s.ids, s.n_ids, &params, &built, NULL)) exit(1);
+    printf("%d x %d, m 32, ef_construction 200: built in %.1f s on %d threads\n", s.n, s.dim,
+           cli_seconds() - start, threads);
+    for (int i = 0; i < 3; i++) {
+        built.header.vectors = kinds[i];
+        open_section(&s, &built, &index);
+        bench_searches(&s, &index, names[i]);
+        fflush(stdout);
+    }
+    return 0;
+}
