@@ -2267,14 +2267,17 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
                 SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[p][r][h] =                    \
                     SPECRT__SIMD_OP(isa, splat)(0);                                                \
         SPECRT__SIMD_UNROLL for (int first = 0; first < 16 / L; first += P) {                      \
-            for (int64_t i = 0; i < n_cols / 32; i++) {                                            \
-                if (first == 0) {                                                                  \
-                    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                \
-                        SPECRT__SIMD_UNROLL for (int at = 0; at < (N > 1 ? 64 : block_bytes);      \
+            for (int64_t i = 0, quarter = 0; quarter < 4; quarter++) {                             \
+                int64_t end = n_cols / 32 * (quarter + 1) / 4;                                     \
+                const uint8_t *ahead = next[quarter] - 4 * step * i;                               \
+                for (; i < end; i++) {                                                             \
+                    if (first == 0) {                                                              \
+                        SPECRT__SIMD_UNROLL for (int at = 0; at < (N > 1 ? 256 : 4 * block_bytes); \
                                                  at += 64)                                         \
-                            SPECRT__SIMD_PREFETCH(next[r] + step * i + at);                        \
+                            SPECRT__SIMD_PREFETCH(ahead + 4 * step * i + at);                      \
+                    }                                                                              \
+                    SPECRT__SIMD_BLOCK(isa, V, L, P, format, N, rows, hidden, i)                   \
                 }                                                                                  \
-                SPECRT__SIMD_BLOCK(isa, V, L, P, format, N, rows, hidden, i)                       \
             }                                                                                      \
             if (n_cols % 32 != 0) {                                                                \
                 specrt__simd_tail tail;                                                            \
