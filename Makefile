@@ -9,10 +9,10 @@ BUILD    ?= build
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(WERROR)
 OPT      ?= -O2 -g
 PKGS     := libzstd zlib json-c libpcre2-8 libutf8proc
-APT      := gcc g++ make pkg-config libzstd-dev zlib1g-dev libjson-c-dev libpcre2-dev libutf8proc-dev zstd
+APT      := gcc g++ make pkg-config libzstd-dev zlib1g-dev libjson-c-dev libpcre2-dev libutf8proc-dev libopenblas-dev zstd
 
 ifneq ($(MAKECMDGOALS),help)
-ifneq ($(shell pkg-config --exists $(PKGS) 2>/dev/null && echo ok),ok)
+ifneq ($(shell pkg-config --exists $(PKGS) openblas 2>/dev/null && echo ok),ok)
 $(error missing libraries; run: apt-get install -y $(APT))
 endif
 endif
@@ -54,8 +54,9 @@ $(LIB): $(COMMON)
 define TOOL
 $(BUILD)/bin/$(1): $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/$(1)/*.c)) $(LIB)
 	@mkdir -p $$(@D)
-	$(CC) $$^ $(LDLIBS) -o $$@
+	$(CC) $$^ $(LDLIBS) $$($(1)_LIBS) -o $$@
 endef
+sketch-build_LIBS := $(shell pkg-config --libs openblas)
 $(foreach t,$(TOOLS),$(eval $(call TOOL,$(t))))
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(LIB)

@@ -55,7 +55,7 @@
 #define SPECRT_H
 
 /* Contents: api decoding | base os bundle rows simd head active ranks window hnsw cograph cluster
- * successor arc retrieve policy tree verify trace session host */
+ * successor sketch arc retrieve policy tree verify trace session host */
 
 // >>api (uses:)
 // Everything public but the decoding loop. All multi-byte on-disk values are little-endian; so must the
@@ -295,6 +295,20 @@ typedef struct specrt_cograph_header {
     uint32_t reserved; /* 0 */
 } specrt_cograph_header;
 
+/* Section "sketch" (ours; docs/METHODS.md): a low-rank copy of a head in 8 bits. A hidden state h becomes
+ * z = basis h, and the row at a place v scores about scales[v] * ((codes[v] - 128) . z), but for a
+ * constant of the state. After the header come f16 basis[rank, n_cols], f16 lift[rank, n_cols], float
+ * mean[n_cols], int32 rows[n_rows], float scales[n_rows], float bounds[n_rows, 4], zeros up to a multiple
+ * of 64, and u8 codes[n_blocks, rank / 4, 16, 4]: for 16 places side by side, four dimensions at a
+ * time. Dimensions come in order of importance, so that the first of them are a smaller sketch. */
+typedef struct specrt_row_sketch_header {
+    int32_t n_rows, n_cols; /* of the head */
+    int32_t rank;           /* a multiple of 4, at most SPECRT_MAX_SKETCH_RANK */
+    int32_t whitened;       /* 1: ranks lie where recorded hidden states did */
+    uint32_t reserved[12];  /* 0 */
+} specrt_row_sketch_header;
+#define SPECRT_MAX_SKETCH_RANK 4096
+
 /* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/METHODS.md), one layout: the rows of
  * a head in clusters, and a router that chooses among them. After the header come uint32
  * offsets[n_clusters + 1], int32 ids[n_members] (cluster m holds [offsets[m], offsets[m + 1]), ascending;
@@ -405,6 +419,23 @@ typedef struct specrt_clusters {
  * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, NO_MEMORY. */
 SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, const char *tag,
                                                 specrt_clusters *out, specrt_error *err);
+
+/* specrt_row_sketch : view of section "sketch", borrowed from the bundle. */
+typedef struct specrt_row_sketch {
+    const specrt_row_sketch_header *header;
+    const uint16_t *basis, *lift; /* f16 [rank, n_cols] */
+    const float *mean;            /* [n_cols] of the head's rows */
+    const int32_t *rows;          /* [n_rows] the head's row at each place, the frequent first */
+    const float *scales;          /* [n_rows] */
+    const float *bounds;          /* [n_rows, 4] lengths: of what the basis leaves of a row, of what
+                                     rounding took from its code, of the code, of the row */
+    const uint8_t *codes;         /* shape above */
+} specrt_row_sketch;
+
+/* specrt_bundle_row_sketch() : checks all of the section, so that users of the view need not.
+ * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, NO_MEMORY. */
+SPECRT_API specrt_status specrt_bundle_row_sketch(const specrt_bundle *bundle,
+                                                  specrt_row_sketch *out, specrt_error *err);
 
 /* --- head: the matrix the drafter's logits come from --- */
 
@@ -1525,6 +1556,7 @@ static const specrt__bundle_kind specrt__bundle_kinds[] = {
     {"ident", 1, sizeof(specrt_ident), "any builder"},
     {"prov", 1, 16u << 20, "any builder"},
     {"ranks", 1, sizeof(specrt_ranks_header) + 12ull * SPECRT_MAX_VOCAB, "vocabtrim-calibrate"},
+    {"sketch", 1, 64ull << 30, "sketch-build"},
 };
 
 static const specrt__bundle_kind *specrt__bundle_kind_of(const char tag[8]) {
@@ -1740,13 +1772,14 @@ static specrt_status specrt__bundle_load_all(specrt_bundle *b, specrt_error *err
             total += specrt__base_align(s->raw_bytes, SPECRT_BUNDLE_ALIGN);
     }
     if (total > 0) {
-        b->decoded = (uint8_t *)specrt__base_alloc(&b->desc, (size_t)total);
+        b->decoded = (uint8_t *)specrt__base_alloc(&b->desc, (size_t)total + SPECRT_BUNDLE_ALIGN);
         if (!b->decoded)
             return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                     "%s: out of memory for %llu bytes of sections", b->name,
                                     (unsigned long long)total);
     }
-    uint8_t *decoded = b->decoded;
+    uint8_t *decoded =
+        (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)b->decoded, SPECRT_BUNDLE_ALIGN);
     for (int32_t i = 0; i < b->n_sections; i++)
         if (known[i]) SPECRT__TRY(specrt__bundle_load(b, i, &decoded, err));
     return SPECRT_STATUS_OK;
@@ -5492,6 +5525,787 @@ static const specrt__active_class specrt__successor_class = {
     specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
     specrt__successor_close, specrt__successor_route};
 
+// >>sketch (uses: base bundle simd head active)
+// Owns the sketch source (ours): a low-rank 8-bit copy of the head, scanned with the drafter's own state,
+// names the rows to score exactly; certified, it proves that no other row is among the best.
+// Refuses sections of another head. What it finds is exact and the same for any number of threads.
+
+/* --- the section --- */
+
+/* NULL, or what is wrong with the sizes. */
+static const char *specrt__sketch_check_sizes(const specrt_row_sketch_header *h, size_t n) {
+    if (n < sizeof *h) return "it is shorter than its header";
+    if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->n_cols < 1 || h->n_cols > 65536)
+        return "n_rows or n_cols is out of range";
+    if (h->rank < 4 || h->rank % 4 || h->rank > SPECRT_MAX_SKETCH_RANK)
+        return "rank is out of range";
+    return NULL;
+}
+
+/* Places of the arrays. @return the bytes of the section. */
+static uint64_t specrt__sketch_lay_out(specrt_row_sketch *s) {
+    const specrt_row_sketch_header *h = s->header;
+    uint64_t n = (uint64_t)h->n_rows, d = (uint64_t)h->n_cols, r = (uint64_t)h->rank;
+    const uint8_t *base = (const uint8_t *)h;
+    uint64_t mean = sizeof *h + 2 * 2 * r * d, rows = mean + 4 * d, scales = rows + 4 * n;
+    uint64_t codes = specrt__base_align(scales + 4 * n + 16 * n, 64);
+    s->basis = (const uint16_t *)(const void *)(h + 1);
+    s->lift = s->basis + r * d;
+    s->mean = (const float *)(const void *)(base + mean);
+    s->rows = (const int32_t *)(const void *)(base + rows);
+    s->scales = (const float *)(const void *)(base + scales);
+    s->bounds = s->scales + n;
+    s->codes = base + codes;
+    return codes + (n + 15) / 16 * 16 * r;
+}
+
+static bool specrt__sketch_halves_finite(const uint16_t *x, size_t n) {
+    bool finite = true;
+    for (size_t i = 0; i < n; i++) finite = finite && (x[i] & 0x7c00) != 0x7c00;
+    return finite;
+}
+
+/* Lengths and scales: finite and not negative. */
+static bool specrt__sketch_lengths_good(const float *x, size_t n) {
+    bool good = true;
+    for (size_t i = 0; i < n; i++) good = good && x[i] >= 0 && x[i] <= FLT_MAX;
+    return good;
+}
+
+/* NULL, or what is wrong with the arrays; seen: scratch, zeroed, a bit for each row. */
+static const char *specrt__sketch_check(const specrt_row_sketch *s, uint8_t *seen) {
+    const specrt_row_sketch_header *h = s->header;
+    size_t n = (size_t)h->n_rows, d = (size_t)h->n_cols;
+    if (!specrt__sketch_halves_finite(s->basis, 2 * (size_t)h->rank * d))
+        return "a weight of its basis is not finite";
+    for (size_t j = 0; j < d; j++)
+        if (!(fabsf(s->mean[j]) <= FLT_MAX)) return "mean is not finite";
+    if (!specrt__sketch_lengths_good(s->scales, 5 * n)) return "a scale or length is out of range";
+    for (size_t i = 0; i < n; i++) {
+        int32_t row = s->rows[i];
+        if (row < 0 || row >= h->n_rows) return "a row is out of range";
+        if (seen[row >> 3] >> (row & 7) & 1) return "a row stands twice";
+        seen[row >> 3] = (uint8_t)(seen[row >> 3] | 1 << (row & 7));
+    }
+    return NULL;
+}
+
+SPECRT_API specrt_status specrt_bundle_row_sketch(const specrt_bundle *bundle,
+                                                  specrt_row_sketch *out, specrt_error *err) {
+    size_t n;
+    specrt_row_sketch view;
+    memset(out, 0, sizeof *out);
+    memset(&view, 0, sizeof view);
+    view.header = (const specrt_row_sketch_header *)specrt_bundle_data(bundle, "sketch", &n);
+    if (!view.header) return specrt__bundle_missing(bundle, "sketch", err);
+    const char *wrong = specrt__sketch_check_sizes(view.header, n);
+    if (!wrong && specrt__sketch_lay_out(&view) != n) wrong = "its size does not fit its header";
+    if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
+    size_t n_seen = ((size_t)view.header->n_rows + 7) / 8;
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->desc, n_seen);
+    if (!seen)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", bundle->name);
+    memset(seen, 0, n_seen);
+    wrong = specrt__sketch_check(&view, seen);
+    specrt__base_free(&bundle->desc, seen);
+    if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
+    *out = view;
+    return SPECRT_STATUS_OK;
+}
+
+/* --- the scan: products in integers, so that every instruction set finds the same --- */
+
+enum {
+    SPECRT__SKETCH_STATES = 4, /* of a tile: each code is loaded once for all */
+    SPECRT__SKETCH_BLOCKS = 64 /* the most a tile covers */
+};
+
+/* A hidden state as it is scanned with: z is about unit * q. */
+typedef struct specrt__sketch_query {
+    const int8_t *q; /* [rank] */
+    float unit;
+    int32_t offset; /* what the codes' 128 adds to every sum */
+    float least;    /* scores from here on are of interest */
+} specrt__sketch_query;
+
+/* Scores of blocks of 16 places for SPECRT__SKETCH_STATES states.
+ *   codes    : a block every `stride` bytes, of which the first 64 * groups count
+ *   scales   : f32 [n_blocks, 16]
+ *   scores   : f32 [states, SPECRT__SKETCH_BLOCKS, 16]
+ *   hits     : u16 [states, SPECRT__SKETCH_BLOCKS] bit i: place i of the block is of interest */
+typedef void specrt__sketch_scan(const uint8_t *codes, size_t stride, int32_t groups,
+                                 const float *scales, int32_t n_blocks,
+                                 const specrt__sketch_query *const *states, float *scores,
+                                 uint16_t *hits);
+
+static inline void specrt__sketch_scan_scalar(const uint8_t *codes, size_t stride, int32_t groups,
+                                              const float *scales, int32_t n_blocks,
+                                              const specrt__sketch_query *const *states,
+                                              float *scores, uint16_t *hits) {
+    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
+        for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
+            const specrt__sketch_query *state = states[s];
+            int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
+            int hit = 0;
+            for (int i = 0; i < 16; i++) {
+                int32_t sum = -state->offset;
+                for (int32_t j = 0; j < 4 * groups; j++)
+                    sum += codes[j / 4 * 64 + 4 * i + j % 4] * state->q[j];
+                float score = (float)sum * (state->unit * scales[i]);
+                scores[16 * at + i] = score;
+                hit |= (score >= state->least) << i;
+            }
+            hits[at] = (uint16_t)hit;
+        }
+    }
+}
+
+#if defined(SPECRT__SIMD_X86)
+
+#define SPECRT__SKETCH_AVX2 __attribute__((target("avx2,fma")))
+#define SPECRT__SKETCH_VNNI __attribute__((target("avx512f,avx512bw,avx512vnni,avx2,fma")))
+
+/* Sums of 8 places. A pair of products fits 32 bits. */
+SPECRT__SKETCH_AVX2 static inline __m256i specrt__sketch_dot_avx2(const uint8_t *codes,
+                                                                  int32_t groups, const int8_t *q) {
+    __m256i low = _mm256_setzero_si256(), high = low;
+    for (int32_t g = 0; g < groups; g++, codes += 64) {
+        int32_t four;
+        memcpy(&four, q + 4 * g, sizeof four);
+        __m256i z = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
+        const __m128i *at = (const __m128i *)(const void *)codes;
+        __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(at));
+        __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(at + 1));
+        low = _mm256_add_epi32(low, _mm256_madd_epi16(a, z));
+        high = _mm256_add_epi32(high, _mm256_madd_epi16(b, z));
+    }
+    return _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8); /* hadd works in halves */
+}
+
+SPECRT__SKETCH_AVX2 static inline void
+specrt__sketch_scan_avx2(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
+                         int32_t n_blocks, const specrt__sketch_query *const *states, float *scores,
+                         uint16_t *hits) {
+    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
+        for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
+            const specrt__sketch_query *state = states[s];
+            int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
+            int hit = 0;
+            for (int half = 0; half < 2; half++) {
+                __m256i sum = specrt__sketch_dot_avx2(codes + 32 * half, groups, state->q);
+                __m256 x =
+                    _mm256_cvtepi32_ps(_mm256_sub_epi32(sum, _mm256_set1_epi32(state->offset)));
+                x = _mm256_mul_ps(x, _mm256_mul_ps(_mm256_set1_ps(state->unit),
+                                                   _mm256_loadu_ps(scales + 8 * half)));
+                _mm256_storeu_ps(scores + 16 * at + 8 * half, x);
+                hit |=
+                    _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(state->least), _CMP_GE_OQ))
+                    << 8 * half;
+            }
+            hits[at] = (uint16_t)hit;
+        }
+    }
+}
+
+SPECRT__SKETCH_VNNI static inline void
+specrt__sketch_scan_vnni(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
+                         int32_t n_blocks, const specrt__sketch_query *const *states, float *scores,
+                         uint16_t *hits) {
+    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
+        __m512i sums[SPECRT__SKETCH_STATES];
+        for (int s = 0; s < SPECRT__SKETCH_STATES; s++)
+            sums[s] = _mm512_set1_epi32(-states[s]->offset);
+        for (int32_t g = 0; g < groups; g++) {
+            __m512i code = _mm512_loadu_si512(codes + 64 * g);
+            for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
+                int32_t z;
+                memcpy(&z, states[s]->q + 4 * g, sizeof z);
+                sums[s] = _mm512_dpbusd_epi32(sums[s], code, _mm512_set1_epi32(z));
+            }
+        }
+        for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
+            int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
+            __m512 x = _mm512_mul_ps(
+                _mm512_cvtepi32_ps(sums[s]),
+                _mm512_mul_ps(_mm512_set1_ps(states[s]->unit), _mm512_loadu_ps(scales)));
+            _mm512_storeu_ps(scores + 16 * at, x);
+            hits[at] = _mm512_cmp_ps_mask(x, _mm512_set1_ps(states[s]->least), _CMP_GE_OQ);
+        }
+    }
+}
+
+#elif defined(SPECRT__SIMD_ARM64)
+
+/* Sums of 4 places. */
+static inline int32x4_t specrt__sketch_dot_neon(const uint8_t *codes, int32_t groups,
+                                                const int8_t *q) {
+    int32x4_t a = vdupq_n_s32(0), b = a, c = a, d = a;
+    for (int32_t g = 0; g < groups; g++, codes += 64) {
+        uint32_t four;
+        memcpy(&four, q + 4 * g, sizeof four);
+        int16x8_t z = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
+        uint8x16_t code = vld1q_u8(codes);
+        int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(code)));
+        int16x8_t high = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(code)));
+        a = vmlal_s16(a, vget_low_s16(low), vget_low_s16(z));
+        b = vmlal_high_s16(b, low, z);
+        c = vmlal_s16(c, vget_low_s16(high), vget_low_s16(z));
+        d = vmlal_high_s16(d, high, z);
+    }
+    return vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d));
+}
+
+static inline void specrt__sketch_scan_neon(const uint8_t *codes, size_t stride, int32_t groups,
+                                            const float *scales, int32_t n_blocks,
+                                            const specrt__sketch_query *const *states,
+                                            float *scores, uint16_t *hits) {
+    static const uint32_t bits[4] = {1, 2, 4, 8};
+    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
+        for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
+            const specrt__sketch_query *state = states[s];
+            int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
+            uint32_t hit = 0;
+            for (int part = 0; part < 4; part++) {
+                int32x4_t sum = specrt__sketch_dot_neon(codes + 16 * part, groups, state->q);
+                float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(state->offset)));
+                x = vmulq_f32(x, vmulq_n_f32(vld1q_f32(scales + 4 * part), state->unit));
+                vst1q_f32(scores + 16 * at + 4 * part, x);
+                uint32x4_t is = vcgeq_f32(x, vdupq_n_f32(state->least));
+                hit |= vaddvq_u32(vandq_u32(is, vld1q_u32(bits))) << 4 * part;
+            }
+            hits[at] = (uint16_t)hit;
+        }
+    }
+}
+
+#endif
+
+static specrt__sketch_scan *specrt__sketch_choose(void) {
+#if defined(SPECRT__SIMD_X86)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
+        return specrt__sketch_scan_vnni;
+    if (__builtin_cpu_supports("avx2")) return specrt__sketch_scan_avx2;
+#elif defined(SPECRT__SIMD_ARM64)
+    return specrt__sketch_scan_neon;
+#endif
+    return specrt__sketch_scan_scalar;
+}
+
+/* --- the best of a state --- */
+
+/* Moves the k greatest of n distinct keys to the front. */
+static void specrt__sketch_select(uint64_t *keys, int32_t n, int32_t k) {
+    int32_t begin = 0, end = n;
+    while (end - begin > 1) {
+        uint64_t a = keys[begin], b = keys[begin + (end - begin) / 2], c = keys[end - 1];
+        uint64_t pivot = a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
+        int32_t i = begin, j = end - 1;
+        while (i <= j) {
+            while (keys[i] > pivot) i++;
+            while (keys[j] < pivot) j--;
+            if (i > j) break;
+            uint64_t t = keys[i];
+            keys[i++] = keys[j];
+            keys[j--] = t;
+        }
+        if (k <= j + 1)
+            end = j + 1;
+        else if (k >= i)
+            begin = i;
+        else
+            return;
+    }
+}
+
+/* The greatest scores met so far, at most `size` of them and as many newer ones. */
+typedef struct specrt__sketch_found {
+    uint64_t *keys; /* [2 * size] specrt__active_key() */
+    int32_t n, size;
+} specrt__sketch_found;
+
+/* Keeps the best. @return the score from which on others are of interest. */
+static float specrt__sketch_trim(specrt__sketch_found *found) {
+    uint64_t least = UINT64_MAX;
+    if (found->n < found->size) return -INFINITY;
+    if (found->n > found->size) specrt__sketch_select(found->keys, found->n, found->size);
+    found->n = found->size;
+    for (int32_t i = 0; i < found->n; i++) least = found->keys[i] < least ? found->keys[i] : least;
+    return specrt__active_key_logit(least);
+}
+
+/* --- what sessions share --- */
+
+enum {
+    SPECRT__SKETCH_RANK,
+    SPECRT__SKETCH_SCAN,
+    SPECRT__SKETCH_BEAM,
+    SPECRT__SKETCH_CERTIFIED,
+    SPECRT__SKETCH_OPTIONS
+};
+static const specrt__active_option specrt__sketch_options[SPECRT__SKETCH_OPTIONS] = {
+    {"rank", {NULL, NULL, NULL, NULL}, 0, SPECRT_MAX_SKETCH_RANK, 0},
+    {"scan", {NULL, NULL, NULL, NULL}, 0, SPECRT_MAX_VOCAB, 0},
+    {"beam", {"level", "each", NULL, NULL}, 0, 1, 0},
+    {"certified", {"off", "on", NULL, NULL}, 0, 1, 0},
+};
+
+enum {
+    SPECRT__SKETCH_EACH = 16, /* states whose rows a level holds in full with beam=each */
+    SPECRT__SKETCH_PARTS = 4  /* of a scan, for as many threads */
+};
+
+typedef struct specrt__sketch_shared {
+    specrt_desc desc;
+    const specrt_head *head;
+    specrt_row_sketch view;
+    specrt_segment basis; /* its first `rank` rows */
+    specrt__sketch_scan *scan;
+    int32_t size, rank, n_places; /* rows to name; dimensions and places to scan */
+    int32_t bound;                /* rows of a level */
+    bool each, certified;
+} specrt__sketch_shared;
+
+static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
+                                              const specrt_row_sketch *view,
+                                              const specrt_head *head, const int32_t *options,
+                                              specrt_error *err) {
+    const specrt_row_sketch_header *h = view->header;
+    if (h->n_cols != head->desc.n_cols || h->n_rows != head->desc.n_rows)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: section 'sketch': expected a head [%d, %d], found [%lld, "
+                                "%lld]; use the bundle made for this model",
+                                bundle->name, (int)h->n_rows, (int)h->n_cols,
+                                (long long)head->desc.n_rows, (long long)head->desc.n_cols);
+    if (head->desc.bias)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "policy: sketch: expected a head without bias, found one with");
+    if (options[SPECRT__SKETCH_RANK] > h->rank)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "policy: sketch: rank: expected at most the section's %d, found "
+                                "%d; build it with sketch-build --rank %d",
+                                (int)h->rank, (int)options[SPECRT__SKETCH_RANK],
+                                (int)options[SPECRT__SKETCH_RANK]);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_segment specrt__sketch_basis(const specrt_row_sketch *view, int32_t rank) {
+    specrt_segment s;
+    memset(&s, 0, sizeof s);
+    s.rows = view->basis;
+    s.row_stride = (size_t)view->header->n_cols * sizeof *view->basis;
+    s.dtype = SPECRT_DTYPE_F16;
+    s.n_rows = rank;
+    return s;
+}
+
+static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const specrt_head *head,
+                                          const specrt_policy_desc *desc, int32_t size,
+                                          const int32_t *options, void **shared, int32_t *bound,
+                                          specrt_error *err) {
+    specrt_row_sketch view;
+    (void)desc;
+    *shared = NULL;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "policy: sketch: needs a bundle with section 'sketch'; "
+                                "sketch-build builds it");
+    SPECRT__TRY(specrt_bundle_row_sketch(bundle, &view, err));
+    SPECRT__TRY(specrt__sketch_check_fit(bundle, &view, head, options, err));
+    specrt__sketch_shared *s =
+        (specrt__sketch_shared *)specrt__base_alloc(&head->compute.desc, sizeof *s);
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
+    int32_t n = view.header->n_rows, rank = options[SPECRT__SKETCH_RANK];
+    int32_t n_places = options[SPECRT__SKETCH_SCAN];
+    s->desc = head->compute.desc;
+    s->head = head;
+    s->view = view;
+    s->certified = options[SPECRT__SKETCH_CERTIFIED] != 0;
+    s->each = s->certified || options[SPECRT__SKETCH_BEAM] != 0;
+    s->rank = rank == 0 || s->certified ? view.header->rank : (rank + 3) / 4 * 4;
+    s->n_places = n_places == 0 || n_places > n || s->certified ? n : n_places;
+    s->size = size < s->n_places ? size : s->n_places;
+    s->basis = specrt__sketch_basis(&view, s->rank);
+    s->scan = specrt__sketch_choose();
+    int64_t most = s->certified ? n : (int64_t)s->size * (s->each ? SPECRT__SKETCH_EACH : 1);
+    s->bound = *bound = (int32_t)(most < n ? most : n);
+    *shared = s;
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__sketch_unshare(void *shared) {
+    specrt__sketch_shared *s = (specrt__sketch_shared *)shared;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+/* --- a session --- */
+
+typedef struct specrt__sketch {
+    specrt_desc desc;
+    const specrt__sketch_shared *shared;
+    specrt__sketch_query *queries; /* [topk] */
+    uint64_t *keys;                /* [topk, PARTS, 2 * size] */
+    specrt__sketch_found *found;   /* [topk, PARTS] */
+    double *proof;                 /* [2 * n_cols + 2 * rank]; NULL unless certified */
+    float *z;                      /* [topk, rank] */
+    float *scores;                 /* [n_ids] of tokens found, else 0 */
+    float *logits;                 /* [bound] of one state; NULL unless certified */
+    uint64_t *joint;               /* [n_joint] tokens of all states */
+    int32_t *ids, *places;         /* [bound] */
+    int8_t *q;                     /* [topk, rank] */
+    uint8_t *rows;                 /* [bound] decoded; NULL where the head is computed as stored */
+    size_t row_stride;
+    int32_t n, topk;                     /* tokens in ids */
+    const specrt__active_routed *routed; /* of the level at hand */
+} specrt__sketch;
+
+/* Tokens that a level's states may name in all. */
+static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t topk) {
+    uint64_t n = (uint64_t)shared->n_places, named = (uint64_t)shared->size * (uint64_t)topk;
+    return shared->certified || named > n ? n : named;
+}
+
+/* Where the arrays lie behind the struct; base NULL: to learn the bytes. */
+static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
+    const specrt__sketch_shared *shared = s->shared;
+    uint64_t k = (uint64_t)s->topk, r = (uint64_t)shared->rank, bound = (uint64_t)shared->bound;
+    uint64_t d = (uint64_t)shared->view.header->n_cols, at = sizeof *s, n;
+    bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
+#define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
+    n = (count);                                                                                   \
+    s->field = n ? (type *)(void *)(base + at) : NULL;                                             \
+    at = specrt__base_align(at + n * sizeof(type), 64)
+    at = specrt__base_align(at, 64);
+    SPECRT__SKETCH_ALLOT(queries, specrt__sketch_query, k);
+    SPECRT__SKETCH_ALLOT(keys, uint64_t, k * SPECRT__SKETCH_PARTS * 2 * (uint64_t)shared->size);
+    SPECRT__SKETCH_ALLOT(found, specrt__sketch_found, k * SPECRT__SKETCH_PARTS);
+    SPECRT__SKETCH_ALLOT(proof, double, shared->certified ? 2 * d + 2 * r : 0);
+    SPECRT__SKETCH_ALLOT(z, float, k *r);
+    SPECRT__SKETCH_ALLOT(scores, float, (uint64_t)shared->head->n_ids);
+    SPECRT__SKETCH_ALLOT(logits, float, shared->certified ? bound : 0);
+    SPECRT__SKETCH_ALLOT(joint, uint64_t, specrt__sketch_most(shared, s->topk));
+    SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
+    SPECRT__SKETCH_ALLOT(places, int32_t, bound);
+    SPECRT__SKETCH_ALLOT(q, int8_t, k * r);
+    SPECRT__SKETCH_ALLOT(rows, uint8_t, decodes ? bound * s->row_stride : 0);
+#undef SPECRT__SKETCH_ALLOT
+    return at + 64;
+}
+
+static void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+    specrt__sketch plan, *s;
+    memset(&plan, 0, sizeof plan);
+    plan.desc = *desc;
+    plan.shared = (const specrt__sketch_shared *)opaque;
+    plan.topk = topk;
+    plan.row_stride = specrt_row_bytes(specrt__head_packed_dtype(plan.shared->head),
+                                       plan.shared->head->desc.n_cols);
+    uint64_t bytes = specrt__sketch_allot(&plan, NULL);
+    if (bytes > PTRDIFF_MAX) return NULL;
+    s = (specrt__sketch *)specrt__base_alloc(desc, (size_t)bytes);
+    if (!s) return NULL;
+    memset(s, 0, (size_t)bytes);
+    *s = plan;
+    specrt__sketch_allot(s, (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s, 64));
+    for (int32_t i = 0; i < topk * SPECRT__SKETCH_PARTS; i++) {
+        s->found[i].size = s->shared->size;
+        s->found[i].keys = s->keys + 2 * (size_t)i * (size_t)s->shared->size;
+    }
+    return s;
+}
+
+static void specrt__sketch_close(void *state) {
+    specrt__sketch *s = (specrt__sketch *)state;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+/* The 8-bit copy of z. */
+static void specrt__sketch_round(specrt__sketch *s, int32_t i) {
+    int32_t rank = s->shared->rank, sum = 0;
+    float *z = s->z + (size_t)i * (size_t)rank, most = 0;
+    int8_t *q = s->q + (size_t)i * (size_t)rank;
+    for (int32_t j = 0; j < rank; j++) {
+        if (!(fabsf(z[j]) <= FLT_MAX)) z[j] = 0;
+        most = fabsf(z[j]) > most ? fabsf(z[j]) : most;
+    }
+    float unit = most / 127, inverse = most > 0 ? 127 / most : 0;
+    for (int32_t j = 0; j < rank; j++) {
+        q[j] = (int8_t)lrintf(z[j] * inverse);
+        sum += q[j];
+    }
+    s->queries[i].q = q;
+    s->queries[i].unit = unit;
+    s->queries[i].offset = 128 * sum;
+    s->queries[i].least = -INFINITY;
+}
+
+/* The token at a place, or -1 where it would be no new row of this level. */
+static int32_t specrt__sketch_token(const specrt__sketch *s, int32_t place) {
+    const specrt__active_routed *out = s->routed;
+    int32_t row = s->shared->view.rows[place];
+    int32_t id = s->shared->head->desc.ids ? s->shared->head->desc.ids[row] : row;
+    bool fresh = specrt__active_valid(out->pool, id) && !specrt__active_member(out->pool, id) &&
+                 !(out->levels[id] >> out->level & 1);
+    return fresh ? id : -1;
+}
+
+/* Takes what is of interest to a state in blocks from `first` on. @return its new bound. */
+static float specrt__sketch_collect(const specrt__sketch *s, specrt__sketch_found *found,
+                                    int32_t first, int32_t n_blocks, const float *scores,
+                                    const uint16_t *hits, float least) {
+    for (int32_t b = 0; b < n_blocks; b++) {
+        for (int hit = hits[b]; hit; hit &= hit - 1) {
+            int j = 0;
+            while (!(hit >> j & 1)) j++;
+            int32_t place = 16 * (first + b) + j;
+            int32_t id = place < s->shared->n_places ? specrt__sketch_token(s, place) : -1;
+            if (id < 0) continue;
+            found->keys[found->n++] = specrt__active_key(scores[16 * b + j], id);
+            if (found->n == 2 * found->size) least = specrt__sketch_trim(found);
+        }
+    }
+    return least;
+}
+
+/* Part `part` of the places, for all states of the level. Codes pass through the cache once. */
+static void specrt__sketch_scan_part(void *arg, int64_t part) {
+    const specrt__sketch *s = (const specrt__sketch *)arg;
+    const specrt__sketch_shared *shared = s->shared;
+    specrt__sketch_query queries[SPECRT_TREE_MAX_TOPK];
+    const specrt__sketch_query *tile[SPECRT__SKETCH_STATES];
+    float scores[SPECRT__SKETCH_STATES][16 * SPECRT__SKETCH_BLOCKS];
+    uint16_t hits[SPECRT__SKETCH_STATES][SPECRT__SKETCH_BLOCKS];
+    size_t stride = 16 * (size_t)shared->view.header->rank;
+    int64_t n_blocks = ((int64_t)shared->n_places + 15) / 16;
+    int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS);
+    int32_t step = 2048 / shared->rank; /* 32 kB of codes */
+    if (step < 1) step = 1;
+    if (step > SPECRT__SKETCH_BLOCKS) step = SPECRT__SKETCH_BLOCKS;
+    memcpy(queries, s->queries, (size_t)s->n * sizeof *queries);
+    for (int32_t i = 0; i < s->n; i++) s->found[i * SPECRT__SKETCH_PARTS + part].n = 0;
+    for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step) {
+        int32_t n = end - b < step ? end - b : step;
+        for (int32_t i = 0; i < s->n; i += SPECRT__SKETCH_STATES) {
+            for (int32_t k = 0; k < SPECRT__SKETCH_STATES; k++)
+                tile[k] = &queries[i + k < s->n ? i + k : s->n - 1];
+            shared->scan(shared->view.codes + (size_t)b * stride, stride, shared->rank / 4,
+                         shared->view.scales + 16 * (size_t)b, n, tile, scores[0], hits[0]);
+            for (int32_t k = 0; k < SPECRT__SKETCH_STATES && i + k < s->n; k++)
+                queries[i + k].least =
+                    specrt__sketch_collect(s, &s->found[(i + k) * SPECRT__SKETCH_PARTS + part], b,
+                                           n, scores[k], hits[k], queries[i + k].least);
+        }
+    }
+}
+
+/* The best of each state over all parts, in the first part's place. */
+static void specrt__sketch_merge(specrt__sketch *s) {
+    for (int32_t i = 0; i < s->n; i++) {
+        specrt__sketch_found *all = &s->found[i * SPECRT__SKETCH_PARTS];
+        for (int part = 1; part < SPECRT__SKETCH_PARTS; part++)
+            for (int32_t j = 0; j < all[part].n; j++) {
+                all->keys[all->n++] = all[part].keys[j];
+                if (all->n == 2 * all->size) specrt__sketch_trim(all);
+            }
+        specrt__sketch_trim(all);
+    }
+}
+
+/* Adds what a state found, weighed by its path and its own estimate of the next token.
+ * @return tokens in joint. */
+static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_found *found,
+                                    float path, int32_t n_joint) {
+    float most = -INFINITY, sum = 0;
+    for (int32_t j = 0; j < found->n; j++) {
+        float score = specrt__active_key_logit(found->keys[j]);
+        most = score > most ? score : most;
+    }
+    for (int32_t j = 0; j < found->n; j++)
+        sum += expf(specrt__active_key_logit(found->keys[j]) - most);
+    for (int32_t j = 0; j < found->n; j++) {
+        int32_t id = specrt__active_key_id(found->keys[j]);
+        float weight = path / sum * expf(specrt__active_key_logit(found->keys[j]) - most);
+        if (!(s->scores[id] > 0)) s->joint[n_joint++] = (uint32_t)id;
+        s->scores[id] += weight > FLT_MIN ? weight : FLT_MIN;
+    }
+    return n_joint;
+}
+
+/* The first n of ids as rows: those of the head by number, or decoded. */
+static specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
+    const specrt_head *head = s->shared->head;
+    specrt_segment segment;
+    memset(&segment, 0, sizeof segment);
+    segment.ids = s->ids;
+    segment.n_rows = n;
+    segment.dtype = specrt__head_packed_dtype(head);
+    segment.rows = s->rows ? s->rows : head->desc.rows;
+    segment.row_stride = s->rows ? s->row_stride : head->desc.row_stride;
+    segment.places = s->rows ? NULL : s->places;
+    for (int32_t i = 0; i < n; i++) s->places[i] = specrt__head_row_of(head, s->ids[i]);
+    if (s->rows) {
+        specrt__active_packing packing = {head, s->ids, n, s->rows, s->row_stride, NULL, NULL};
+        specrt__active_pack(&packing);
+    }
+    return segment;
+}
+
+/* The level's tokens: the best over all states by probability. @return how many. */
+static int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level) {
+    int32_t n = 0, bound = s->shared->bound;
+    if (s->n == 1) {
+        for (; n < s->found->n; n++) s->ids[n] = specrt__active_key_id(s->found->keys[n]);
+        return n;
+    }
+    for (int32_t i = 0; i < s->n; i++)
+        n = specrt__sketch_weigh(s, &s->found[i * SPECRT__SKETCH_PARTS],
+                                 expf(level->logprobs[i] - level->logprobs[0]), n);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t id = (int32_t)s->joint[i];
+        s->joint[i] = specrt__active_key(s->scores[id], id);
+        s->scores[id] = 0;
+    }
+    if (n > bound) specrt__sketch_select(s->joint, n, bound);
+    if (n > bound) n = bound;
+    for (int32_t i = 0; i < n; i++) s->ids[i] = specrt__active_key_id(s->joint[i]);
+    return n;
+}
+
+/* --- certified: every row that might be among a state's best topk --- */
+
+/* What bounds the error of a state's scores: times a row's four lengths (docs/METHODS.md). */
+typedef struct specrt__sketch_proof {
+    double base;      /* mean . h, which scores leave out */
+    double errors[4]; /* by bounds */
+} specrt__sketch_proof;
+
+static double specrt__sketch_length(const double *x, int64_t n) {
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++) sum += x[j] * x[j];
+    return sqrt(sum);
+}
+
+/* Sharpens z to basis (2 h - lift z), so that what is left of h meets no code, and rounds it. */
+static void specrt__sketch_prove(specrt__sketch *s, int32_t i, const float *h,
+                                 specrt__sketch_proof *proof) {
+    const specrt_row_sketch *v = &s->shared->view;
+    int64_t d = v->header->n_cols, rank = s->shared->rank;
+    float *z = s->z + i * rank;
+    double *rest = s->proof, *state = rest + d, *y = state + d, *off = y + rank;
+    proof->base = 0;
+    for (int64_t j = 0; j < d; j++) {
+        rest[j] = state[j] = (double)h[j];
+        proof->base += (double)v->mean[j] * (double)h[j];
+    }
+    for (int64_t k = 0; k < rank; k++)
+        for (int64_t j = 0; j < d; j++)
+            rest[j] -= (double)specrt__base_f16(v->lift[k * d + j]) * (double)z[k];
+    for (int64_t k = 0; k < rank; k++) {
+        y[k] = (double)z[k];
+        for (int64_t j = 0; j < d; j++)
+            y[k] += (double)specrt__base_f16(v->basis[k * d + j]) * rest[j];
+        z[k] = (float)y[k];
+    }
+    specrt__sketch_round(s, i);
+    for (int64_t k = 0; k < rank; k++)
+        off[k] = y[k] - (double)s->queries[i].unit * (double)s->queries[i].q[k];
+    double length = specrt__sketch_length(y, rank);
+    proof->errors[0] = 1.000001 * specrt__sketch_length(rest, d);
+    proof->errors[1] = 1.000001 * length;
+    proof->errors[2] = 1.000001 * specrt__sketch_length(off, rank) + 1e-6 * length;
+    proof->errors[3] = (double)(d + 64) * 1.2e-7 * specrt__sketch_length(state, d);
+}
+
+/* The k-th greatest exact logit of what a state found: no row below it is among its best. */
+static double specrt__sketch_kth(specrt__sketch *s, int32_t i, const float *h, int32_t k) {
+    const specrt__sketch_found *found = &s->found[i * SPECRT__SKETCH_PARTS];
+    if (found->n < k) return -INFINITY;
+    for (int32_t j = 0; j < found->n; j++) s->ids[j] = specrt__active_key_id(found->keys[j]);
+    specrt_segment segment = specrt__sketch_segment(s, found->n);
+    specrt__head_products(s->shared->head->compute.kernels, &segment, 0, found->n,
+                          s->shared->head->desc.n_cols, h, 1, s->logits, (size_t)found->n);
+    for (int32_t j = 0; j < found->n; j++)
+        s->joint[j] = specrt__active_key(s->logits[j], s->ids[j]);
+    specrt__sketch_select(s->joint, found->n, k);
+    uint64_t least = UINT64_MAX;
+    for (int32_t j = 0; j < k; j++) least = s->joint[j] < least ? s->joint[j] : least;
+    return (double)specrt__active_key_logit(least);
+}
+
+/* Marks in `scores` the tokens whose logit may reach `kth` for state i. */
+static void specrt__sketch_widen(specrt__sketch *s, int32_t i, const specrt__sketch_proof *proof,
+                                 double kth) {
+    const specrt__sketch_shared *shared = s->shared;
+    const specrt_row_sketch *v = &shared->view;
+    const specrt__sketch_query *tile[SPECRT__SKETCH_STATES];
+    float scores[SPECRT__SKETCH_STATES][16 * SPECRT__SKETCH_BLOCKS];
+    uint16_t hits[SPECRT__SKETCH_STATES][SPECRT__SKETCH_BLOCKS];
+    size_t stride = 16 * (size_t)v->header->rank;
+    for (int32_t k = 0; k < SPECRT__SKETCH_STATES; k++) tile[k] = &s->queries[i];
+    for (int32_t first = 0; first < shared->n_places; first += 16 * SPECRT__SKETCH_BLOCKS) {
+        int32_t left = shared->n_places - first, n = 16 * SPECRT__SKETCH_BLOCKS;
+        if (n > left) n = left;
+        shared->scan(v->codes + (size_t)first / 16 * stride, stride, shared->rank / 4,
+                     v->scales + first, (n + 15) / 16, tile, scores[0], hits[0]);
+        for (int32_t j = 0; j < n; j++) {
+            const float *lengths = v->bounds + 4 * (size_t)(first + j);
+            double most = proof->base + (double)scores[0][j];
+            for (int k = 0; k < 4; k++) most += proof->errors[k] * (double)lengths[k];
+            int32_t id = most < kth ? -1 : specrt__sketch_token(s, first + j);
+            if (id >= 0) s->scores[id] = 1;
+        }
+    }
+}
+
+/* The level's tokens, with proof. @return how many. */
+static int32_t specrt__sketch_certify(specrt__sketch *s, const specrt__active_level *level) {
+    int64_t d = s->shared->head->desc.n_cols;
+    specrt__sketch_proof proofs[SPECRT_TREE_MAX_TOPK];
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        specrt__sketch_prove(s, i, level->hidden + i * d, &proofs[i]);
+    specrt__active_run(&s->shared->head->compute, SPECRT__SKETCH_PARTS, specrt__sketch_scan_part,
+                       s);
+    specrt__sketch_merge(s);
+    for (int32_t i = 0; i < s->n; i++)
+        specrt__sketch_widen(s, i, &proofs[i],
+                             specrt__sketch_kth(s, i, level->hidden + i * d, s->topk));
+    for (int32_t id = 0; id < s->shared->head->n_ids; id++) {
+        if (s->scores[id] > 0) s->ids[n++] = id;
+        s->scores[id] = 0;
+    }
+    return n;
+}
+
+/* --- routing --- */
+
+static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level) {
+    const specrt_compute *compute = &s->shared->head->compute;
+    specrt_active basis = {compute, &s->shared->basis, 1, s->shared->rank,
+                           s->shared->head->desc.n_cols};
+    specrt_active_logits(&basis, level->hidden, s->n, s->z);
+    if (s->shared->certified) return specrt__sketch_certify(s, level);
+    for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
+    specrt__active_run(compute, SPECRT__SKETCH_PARTS, specrt__sketch_scan_part, s);
+    specrt__sketch_merge(s);
+    return specrt__sketch_join(s, level);
+}
+
+static void specrt__sketch_route(void *state, const specrt__active_level *level,
+                                 specrt__active_routed *out) {
+    specrt__sketch *s = (specrt__sketch *)state;
+    s->routed = out;
+    s->n = level->n;
+    int32_t n = specrt__sketch_name(s, level);
+    specrt_segment segment = specrt__sketch_segment(s, n);
+    specrt__active_route(out, &segment);
+}
+
+static const specrt__active_class specrt__sketch_class = {
+    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open, specrt__sketch_close,
+    specrt__sketch_route};
+
 // >>arc (uses: base)
 // Owns adaptive replacement caches over token ids (Megiddo and Modha, FAST 2003): T1 and T2 are resident,
 // B1 and B2 remember what left them, p says how much T1 deserves. Two rules of replacement: the paper's,
@@ -5882,6 +6696,7 @@ static const specrt__policy_kind specrt__policy_kinds[] = {
     {"centroid", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS,
      &specrt__cluster_centroids},
     {"successor", 1, 1024, NULL, 0, &specrt__successor_class},
+    {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_class},
 };
 enum { SPECRT__POLICY_KINDS = sizeof specrt__policy_kinds / sizeof specrt__policy_kinds[0] };
 

@@ -1,0 +1,227 @@
+/* basis.c : which directions a sketch keeps. The rows' alone: eigenvectors of their second moment G. With
+ * states of second moment C = L L': those of L' G L, which lose least of the products (docs/METHODS.md).
+ * Panels of a moment are summed one after another, so threads do not change a bit. */
+#include <cblas.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "build.h"
+#include "io.h"
+#include "parallel.h"
+#include "progress.h"
+
+void dsyevr_(const char *jobz, const char *range, const char *uplo, const int *n, double *a,
+             const int *lda, const double *vl, const double *vu, const int *il, const int *iu,
+             const double *abstol, int *m, double *w, double *z, const int *ldz, int *isuppz,
+             double *work, const int *lwork, int *iwork, const int *liwork, int *info);
+void dpotrf_(const char *uplo, const int *n, double *a, const int *lda, int *info);
+
+enum { MOMENT_ROWS = 1024, MOMENT_PANELS = 8 };
+
+/* --- second moments --- */
+
+typedef struct moment {
+    const row_order *o;
+    int32_t first, n; /* rows of the block at hand */
+    int64_t d;
+    float *block; /* [MOMENT_ROWS, d] */
+    float *sums;  /* [d, d] upper half */
+} moment;
+
+static void read_row(void *arg, int64_t i, int worker) {
+    const moment *m = arg;
+    float *row = m->block + i * m->d, weight = sqrtf(m->o->weights[m->first + i]);
+    (void)worker;
+    order_read(m->o, m->first + (int32_t)i, row);
+    for (int64_t j = 0; j < m->d; j++) row[j] = weight * (row[j] - m->o->mean[j]);
+}
+
+static void add_panel(void *arg, int64_t panel, int worker) {
+    const moment *m = arg;
+    int64_t begin = m->d * panel / MOMENT_PANELS, end = m->d * (panel + 1) / MOMENT_PANELS;
+    (void)worker;
+    if (end > begin)
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)(end - begin),
+                    (int)(m->d - begin), m->n, 1, m->block + begin, (int)m->d, m->block + begin,
+                    (int)m->d, 1, m->sums + begin * m->d + begin, (int)m->d);
+}
+
+/* Both halves, in double, over n. */
+static void finish(const moment *m, double n, double *out) {
+    for (int64_t i = 0; i < m->d; i++)
+        for (int64_t j = i; j < m->d; j++)
+            out[i * m->d + j] = out[j * m->d + i] = (double)m->sums[i * m->d + j] / n;
+}
+
+static specrt_status moment_of_rows(const row_order *o, int threads, int shows, double *out,
+                                    specrt_error *err) {
+    moment m = {.o = o, .d = o->n_cols};
+    progress bar;
+    m.block = malloc((size_t)(MOMENT_ROWS * m.d) * sizeof *m.block);
+    m.sums = calloc((size_t)(m.d * m.d), sizeof *m.sums);
+    progress_begin(&bar, shows, "moments", "", (uint64_t)o->n);
+    for (; m.block && m.sums && m.first < o->n; m.first += m.n) {
+        m.n = o->n - m.first < MOMENT_ROWS ? o->n - m.first : MOMENT_ROWS;
+        parallel_for(threads, m.n, read_row, &m);
+        parallel_for(threads, MOMENT_PANELS, add_panel, &m);
+        progress_update(&bar, (uint64_t)(m.first + m.n));
+    }
+    progress_end(&bar);
+    bool good = m.block && m.sums;
+    if (good) finish(&m, o->n, out);
+    free(m.block);
+    free(m.sums);
+    return good ? SPECRT_STATUS_OK
+                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the moments");
+}
+
+/* A little of the mean is added to the diagonal: states are few, and none may be lost. */
+static specrt_status moment_of_states(const state_set *s, int threads, double *out,
+                                      specrt_error *err) {
+    moment m = {
+        .d = s->dim, .n = s->n - s->n_measured, .block = s->states + s->n_measured * s->dim};
+    double trace = 0;
+    m.sums = calloc((size_t)(m.d * m.d), sizeof *m.sums);
+    if (!m.sums)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the moments");
+    parallel_for(threads, MOMENT_PANELS, add_panel, &m);
+    finish(&m, m.n, out);
+    for (int64_t i = 0; i < m.d; i++) trace += out[i * m.d + i];
+    for (int64_t i = 0; i < m.d; i++) out[i * m.d + i] += 0.01 * trace / (double)m.d;
+    free(m.sums);
+    return SPECRT_STATUS_OK;
+}
+
+/* --- eigenvectors --- */
+
+/* The `rank` greatest of a symmetric [d, d], which is lost; vectors [rank, d], greatest first. */
+static specrt_status eigen(double *a, int d, int rank, double *values, double *vectors,
+                           specrt_error *err) {
+    int from = d - rank + 1, found, info, want = -1, iwant;
+    double zero = 0, size;
+    int *support = malloc(2 * (size_t)rank * sizeof *support), *iwork = NULL;
+    double *all = malloc((size_t)d * sizeof *all), *work = NULL;
+    dsyevr_("V", "I", "U", &d, a, &d, &zero, &zero, &from, &d, &zero, &found, all, vectors, &d,
+            support, &size, &want, &iwant, &want, &info);
+    want = (int)size;
+    work = malloc((size_t)want * sizeof *work);
+    iwork = malloc((size_t)iwant * sizeof *iwork);
+    bool good = support && all && work && iwork;
+    if (good)
+        dsyevr_("V", "I", "U", &d, a, &d, &zero, &zero, &from, &d, &zero, &found, all, vectors, &d,
+                support, work, &want, iwork, &iwant, &info);
+    good = good && info == 0 && found == rank;
+    for (int i = 0; good && i < rank / 2; i++) /* LAPACK's come in ascending order */
+        for (int j = 0; j < d; j++) {
+            double t = vectors[(size_t)i * (size_t)d + (size_t)j];
+            double *other = &vectors[(size_t)(rank - 1 - i) * (size_t)d + (size_t)j];
+            vectors[(size_t)i * (size_t)d + (size_t)j] = *other;
+            *other = t;
+        }
+    for (int i = 0; good && i < rank; i++) values[i] = all[rank - 1 - i];
+    free(support);
+    free(all);
+    free(work);
+    free(iwork);
+    return good ? SPECRT_STATUS_OK
+                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                   "out of memory for %d directions of %d", rank, d);
+}
+
+/* --- the basis --- */
+
+typedef struct plan {
+    int d, rank;
+    double *g, *c;        /* [d, d] moments of rows and, or NULL, of states: then its factor L */
+    double *values, *v;   /* [rank], [rank, d] */
+    double *basis, *lift; /* [rank, d] */
+} plan;
+
+/* v, the best directions, as basis and lift: z = basis h, h ~ lift' z. */
+static specrt_status directions(plan *p, specrt_error *err) {
+    int d = p->d, rank = p->rank, info = 0;
+    size_t n = (size_t)rank * (size_t)d;
+    if (p->c) {
+        dpotrf_("U", &d, p->c, &d, &info); /* columns first: our lower L */
+        if (info != 0)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "trace: the hidden states span no space; record more");
+        cblas_dtrmm(CblasRowMajor, CblasRight, CblasLower, CblasNoTrans, CblasNonUnit, d, d, 1,
+                    p->c, d, p->g, d);
+        cblas_dtrmm(CblasRowMajor, CblasLeft, CblasLower, CblasTrans, CblasNonUnit, d, d, 1, p->c,
+                    d, p->g, d);
+    }
+    TRY(eigen(p->g, d, rank, p->values, p->v, err));
+    memcpy(p->basis, p->v, n * sizeof *p->v);
+    memcpy(p->lift, p->v, n * sizeof *p->v);
+    if (!p->c) return SPECRT_STATUS_OK;
+    cblas_dtrsm(CblasRowMajor, CblasRight, CblasLower, CblasNoTrans, CblasNonUnit, rank, d, 1, p->c,
+                d, p->basis, d);
+    cblas_dtrmm(CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, rank, d, 1, p->c,
+                d, p->lift, d);
+    return SPECRT_STATUS_OK;
+}
+
+/* Scales each dimension so that codes use their 8 bits alike, and all so that f16 holds the basis. */
+static specrt_status store(const plan *p, basis *out, specrt_error *err) {
+    size_t d = (size_t)p->d;
+    double most = 0;
+    float *row = malloc(d * sizeof *row);
+    if (!row) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < d; i++) most = fabs(p->basis[i]) > most ? fabs(p->basis[i]) : most;
+    for (size_t k = 0; k < (size_t)p->rank; k++) {
+        double share = p->values[k] / p->values[0];
+        double gain = sqrt(share > 1e-6 ? share : 1e-6) / most;
+        for (size_t j = 0; j < d; j++) row[j] = (float)(gain * p->basis[k * d + j]);
+        specrt_to_f16(row, p->d, out->basis + k * d);
+        for (size_t j = 0; j < d; j++) row[j] = (float)(p->lift[k * d + j] / gain);
+        specrt_to_f16(row, p->d, out->lift + k * d);
+    }
+    free(row);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status fill(plan *p, const row_order *o, const state_set *states, int threads,
+                          int shows, basis *out, specrt_error *err) {
+    openblas_set_num_threads(1);
+    TRY(moment_of_rows(o, threads, shows, p->g, err));
+    if (states) TRY(moment_of_states(states, threads, p->c, err));
+    TRY(directions(p, err));
+    if (!(p->values[0] > 0))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "head: expected rows that differ, found all alike");
+    return store(p, out, err);
+}
+
+specrt_status basis_make(const row_order *o, const state_set *states, int32_t rank, int threads,
+                         const cli_common *common, basis *out, specrt_error *err) {
+    size_t d = (size_t)o->n_cols, n = (size_t)rank * d;
+    plan p = {.d = o->n_cols, .rank = rank};
+    *out = (basis){.rank = rank, .n_cols = o->n_cols};
+    out->basis = malloc(n * sizeof *out->basis);
+    out->lift = malloc(n * sizeof *out->lift);
+    p.g = malloc(d * d * sizeof *p.g);
+    p.c = states ? malloc(d * d * sizeof *p.c) : NULL;
+    p.values = malloc((size_t)rank * sizeof *p.values);
+    p.v = malloc(n * sizeof *p.v);
+    p.basis = malloc(n * sizeof *p.basis);
+    p.lift = malloc(n * sizeof *p.lift);
+    bool good =
+        out->basis && out->lift && p.g && (p.c || !states) && p.values && p.v && p.basis && p.lift;
+    specrt_status status =
+        good ? fill(&p, o, states, threads, common->progress, out, err)
+             : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the basis");
+    free(p.g);
+    free(p.c);
+    free(p.values);
+    free(p.v);
+    free(p.basis);
+    free(p.lift);
+    return status;
+}
+
+void basis_free(basis *b) {
+    free(b->basis);
+    free(b->lift);
+    *b = (basis){0};
+}

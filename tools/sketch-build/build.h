@@ -1,0 +1,92 @@
+/* build.h : what the files of sketch-build share. */
+#ifndef BUILD_H
+#define BUILD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "cli.h"
+#include "model.h"
+#include "specrt.h"
+
+enum { BUILD_K = 10, BUILD_MAX_RANKS = 12, BUILD_MAX_ROWS = 8, STATES_MOST = 65536 };
+
+typedef struct build_options {
+    cli_common common;
+    const char *model, *tensor, *trace;
+    int64_t rank, n_states;
+    double min_recall;
+    bool allow_below;
+} build_options;
+
+/* The head's rows, in the order in which they are stored: by rank where that is known, then by number. */
+typedef struct row_order {
+    specrt_head_desc head; /* borrowed; row_stride filled in */
+    int32_t n, n_cols;
+    int32_t *rows;  /* [n] */
+    float *weights; /* [n] of each in the choice of a basis, by place; they sum to n */
+    float *mean;    /* [n_cols] */
+} row_order;
+
+/* order_open() : ranks and counts of a bundle, where it has them; NULL: none.
+ * @return OK, NO_MEMORY, BAD_INPUT naming a row that is not finite. */
+specrt_status order_open(const specrt_head_desc *head, const specrt_bundle *ranks, int threads,
+                         row_order *out, specrt_error *err);
+void order_free(row_order *o);
+void order_read(const row_order *o, int32_t place, float *out); /* f32 [n_cols] */
+
+/* Hidden states of the drafter. What a basis is made for is not what it is measured with. */
+typedef struct state_set {
+    int32_t n, n_measured; /* the first so many; the others choose the basis */
+    int64_t dim;
+    float *states; /* [n, dim] */
+    int32_t *best; /* [n_measured, BUILD_K] the rows with the greatest products, best first */
+} state_set;
+
+/* states_from_trace(), states_synthetic() : n or fewer to measure with, and all others of a trace, up to
+ * STATES_MOST; sums of rows under noise where nothing was recorded.
+ * @return OK, NO_MEMORY, BAD_INPUT: another width, none, or none that differ. */
+specrt_status states_from_trace(const char *path, int64_t dim, int32_t n, state_set *out,
+                                specrt_error *err);
+specrt_status states_synthetic(const row_order *o, int32_t n, uint64_t seed, state_set *out,
+                               specrt_error *err);
+/* states_truth() : fills best by a full product. */
+specrt_status states_truth(state_set *s, const row_order *o, int threads, specrt_error *err);
+void states_free(state_set *s);
+
+/* z = basis h; row v is about mean + code_v basis, and code_v is (row_v - mean) lift'. */
+typedef struct basis {
+    int32_t rank, n_cols;
+    uint16_t *basis, *lift; /* f16 [rank, n_cols], by importance */
+} basis;
+
+/* basis_make() : the best of its rank for the rows alone, or for their products with states.
+ *   states : those that are not measured count; NULL: none
+ * @return OK, NO_MEMORY, BAD_INPUT: states that do not vary, or a head whose rows are all alike. */
+specrt_status basis_make(const row_order *o, const state_set *states, int32_t rank, int threads,
+                         const cli_common *common, basis *out, specrt_error *err);
+void basis_free(basis *b);
+
+/* The section, laid out as specrt_row_sketch. */
+typedef struct sketch {
+    void *bytes; /* owned */
+    size_t n_bytes;
+    specrt_row_sketch view;
+} sketch;
+
+/* sketch_make() : codes and lengths of all rows. @return OK, NO_MEMORY. */
+specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, int threads,
+                          sketch *out, specrt_error *err);
+void sketch_free(sketch *s);
+
+/* Share of the true best that are among the best `rows` by the first `rank` dimensions. */
+typedef struct recall_table {
+    int n_ranks, n_rows;
+    int32_t ranks[BUILD_MAX_RANKS], rows[BUILD_MAX_ROWS];
+    double recall[BUILD_MAX_RANKS][BUILD_MAX_ROWS];
+    int best_rank, best_rows; /* the fewest bytes that reach enough; -1: none do */
+} recall_table;
+
+specrt_status recall_measure(const sketch *s, const state_set *states, double enough,
+                             size_t row_bytes, int threads, recall_table *out, specrt_error *err);
+
+#endif

@@ -1,0 +1,155 @@
+/* codes.c : every row's code and the four lengths that bound its error, as the section's bytes.
+ * In double: the bounds are promises. */
+#include <cblas.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "build.h"
+#include "io.h"
+#include "parallel.h"
+
+enum { CODES_BLOCK = 64 };
+
+void sketch_free(sketch *s) {
+    free(s->bytes);
+    *s = (sketch){0};
+}
+
+/* --- the layout --- */
+
+/* Points the view into the section. @return its bytes; header filled in. */
+static size_t lay_out(const specrt_row_sketch_header *h, uint8_t *base, specrt_row_sketch *v) {
+    size_t n = (size_t)h->n_rows, d = (size_t)h->n_cols, r = (size_t)h->rank;
+    size_t mean = sizeof *h + 4 * r * d, rows = mean + 4 * d, scales = rows + 4 * n;
+    size_t codes = (scales + 20 * n + 63) / 64 * 64, end = codes + (n + 15) / 16 * 16 * r;
+    if (!base) return end;
+    *v = (specrt_row_sketch){.header = (const void *)base,
+                             .basis = (const void *)(base + sizeof *h),
+                             .lift = (const void *)(base + sizeof *h + 2 * r * d),
+                             .mean = (const void *)(base + mean),
+                             .rows = (const void *)(base + rows),
+                             .scales = (const void *)(base + scales),
+                             .bounds = (const void *)(base + scales + 4 * n),
+                             .codes = base + codes};
+    return end;
+}
+
+/* --- a block of rows --- */
+
+typedef struct coding {
+    const row_order *o;
+    const specrt_row_sketch *view;
+    double *basis, *lift; /* [rank, n_cols] as they are stored */
+    double *rows, *codes; /* [threads, CODES_BLOCK, n_cols], [.., rank] */
+    float *scratch;       /* [threads, n_cols] */
+} coding;
+
+static double length(const double *x, int32_t n) {
+    double sum = 0;
+    for (int32_t j = 0; j < n; j++) sum += x[j] * x[j];
+    return sqrt(sum);
+}
+
+/* The next float above, and a little for the rounding of sums. */
+static float up(double x) {
+    return nextafterf((float)(x * 1.000001), INFINITY);
+}
+
+/* Rounds a code [rank] in its place and fills its scale and two lengths. */
+static void round_code(const coding *c, int32_t place, const double *code) {
+    int32_t rank = c->view->header->rank;
+    uint8_t *out = (uint8_t *)(uintptr_t)c->view->codes + (size_t)(place / 16) * 16 * (size_t)rank +
+                   (size_t)(place % 16 * 4);
+    float *bounds = (float *)(uintptr_t)c->view->bounds + 4 * (size_t)place;
+    double most = 0, off = 0, rounded = 0;
+    for (int32_t j = 0; j < rank; j++) most = fabs(code[j]) > most ? fabs(code[j]) : most;
+    float scale = (float)(most / 127);
+    if (!(scale >= FLT_MIN)) scale = 0;
+    ((float *)(uintptr_t)c->view->scales)[place] = scale;
+    for (int32_t j = 0; j < rank; j++) {
+        double q = scale > 0 ? rint(code[j] / (double)scale) : 0;
+        q = q > 127 ? 127 : q < -127 ? -127 : q;
+        out[j / 4 * 64 + j % 4] = (uint8_t)(128 + (int)q);
+        off += pow(code[j] - q * (double)scale, 2);
+        rounded += pow(q * (double)scale, 2);
+    }
+    bounds[1] = up(sqrt(off));
+    bounds[2] = up(sqrt(rounded));
+}
+
+static void code_block(void *arg, int64_t block, int worker) {
+    const coding *c = arg;
+    int32_t d = c->o->n_cols, rank = c->view->header->rank, first = (int32_t)block * CODES_BLOCK;
+    int32_t n = c->o->n - first < CODES_BLOCK ? c->o->n - first : CODES_BLOCK;
+    double *rows = c->rows + (size_t)worker * CODES_BLOCK * (size_t)d;
+    double *codes = c->codes + (size_t)worker * CODES_BLOCK * (size_t)rank;
+    float *row = c->scratch + (size_t)worker * (size_t)d;
+    float *bounds = (float *)(uintptr_t)c->view->bounds + 4 * (size_t)first;
+    for (int32_t i = 0; i < n; i++) {
+        double square = 0, *x = rows + (size_t)i * (size_t)d;
+        order_read(c->o, first + i, row);
+        for (int32_t j = 0; j < d; j++) {
+            square += (double)row[j] * (double)row[j];
+            x[j] = (double)row[j] - (double)c->o->mean[j];
+        }
+        bounds[4 * i + 3] = up(sqrt(square));
+    }
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, rank, d, 1, rows, d, c->lift, d, 0,
+                codes, rank);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, d, rank, -1, codes, rank, c->basis, d,
+                1, rows, d);
+    for (int32_t i = 0; i < n; i++) {
+        bounds[4 * i] = up(length(rows + (size_t)i * (size_t)d, d));
+        round_code(c, first + i, codes + (size_t)i * (size_t)rank);
+    }
+}
+
+/* --- the whole --- */
+
+static void widen(const uint16_t *halves, size_t n, float *scratch, double *out, size_t d) {
+    for (size_t i = 0; i < n; i += d) {
+        specrt_row_decode(SPECRT_DTYPE_F16, halves + i, (int64_t)d, scratch);
+        for (size_t j = 0; j < d; j++) out[i + j] = (double)scratch[j];
+    }
+}
+
+static void fill(const coding *c, const basis *b, int threads) {
+    const specrt_row_sketch *v = c->view;
+    size_t d = (size_t)b->n_cols, n = (size_t)b->rank * d;
+    memcpy((void *)(uintptr_t)v->basis, b->basis, n * sizeof *b->basis);
+    memcpy((void *)(uintptr_t)v->lift, b->lift, n * sizeof *b->lift);
+    memcpy((void *)(uintptr_t)v->mean, c->o->mean, d * sizeof *v->mean);
+    memcpy((void *)(uintptr_t)v->rows, c->o->rows, (size_t)c->o->n * sizeof *v->rows);
+    widen(b->basis, n, c->scratch, c->basis, d);
+    widen(b->lift, n, c->scratch, c->lift, d);
+    parallel_for(threads, (c->o->n + CODES_BLOCK - 1) / CODES_BLOCK, code_block, (void *)c);
+}
+
+specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, int threads,
+                          sketch *out, specrt_error *err) {
+    specrt_row_sketch_header h = {
+        .n_rows = o->n, .n_cols = o->n_cols, .rank = b->rank, .whitened = whitened};
+    size_t d = (size_t)o->n_cols, r = (size_t)b->rank, blocks = (size_t)threads * CODES_BLOCK;
+    coding c = {.o = o, .view = &out->view};
+    *out = (sketch){.n_bytes = lay_out(&h, NULL, NULL)};
+    out->bytes = calloc(1, out->n_bytes);
+    c.basis = malloc(r * d * sizeof *c.basis);
+    c.lift = malloc(r * d * sizeof *c.lift);
+    c.rows = malloc(blocks * d * sizeof *c.rows);
+    c.codes = malloc(blocks * r * sizeof *c.codes);
+    c.scratch = malloc((size_t)threads * d * sizeof *c.scratch);
+    bool good = out->bytes && c.basis && c.lift && c.rows && c.codes && c.scratch;
+    if (good) {
+        memcpy(out->bytes, &h, sizeof h);
+        lay_out(&h, out->bytes, &out->view);
+        fill(&c, b, threads);
+    }
+    free(c.basis);
+    free(c.lift);
+    free(c.rows);
+    free(c.codes);
+    free(c.scratch);
+    return good ? SPECRT_STATUS_OK
+                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the codes");
+}

@@ -1,0 +1,234 @@
+/* sketch-build : from a head to a low-rank 8-bit copy that tells which of its rows matter.
+ *
+ *     model -> order.c (rows by rank) -> basis.c (directions) -> codes.c (the section) -> bundle
+ *     trace -> states.c ------------------^                      recall.c (what a scan finds)
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "build.h"
+#include "bundle_write.h"
+#include "io.h"
+#include "json_make.h"
+#include "text.h"
+
+typedef struct run {
+    const build_options *options;
+    model model;
+    const char *tensor;
+    specrt_head_desc head;
+    row_order order;
+    state_set states;
+    basis basis;
+    sketch sketch;
+    recall_table table;
+    double seconds;
+} run;
+
+/* ---- options ---- */
+
+static int parse(build_options *o, int argc, char **argv) {
+    *o = (build_options){.n_states = 512, .min_recall = 0.99};
+    const cli_option options[] = {
+        {"model", 0, "FILE", CLI_STRING, (void *)&o->model, 0, 0,
+         "GGUF or safetensors with the head that the drafter uses"},
+        {"tensor", 0, "NAME", CLI_STRING, (void *)&o->tensor, 0, 0, "its name, if unusual"},
+        {"rank", 0, "N", CLI_INT, &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
+         "dimensions, a multiple of 4 (default: an eighth of the head's columns)"},
+        {"trace", 0, "FILE", CLI_STRING, (void *)&o->trace, 0, 0,
+         "recorded states (specrt-eval record): ranks go where they lie"},
+        {"states", 0, "N", CLI_INT, &o->n_states, 20, 100000,
+         "how many to measure with (default 512); synthetic ones without --trace"},
+        {"min-recall", 0, "P", CLI_REAL, &o->min_recall, 0, 1,
+         "of the ten best rows; exit code 4 when no choice reaches it (default 0.99)"},
+        {"allow-below", 0, NULL, CLI_FLAG, &o->allow_below, 0, 0,
+         "write the bundle even below --min-recall"},
+        {0}};
+    const cli_tool tool = {
+        "sketch-build", "sketch-build --model target.gguf --trace pair.trace -o model.specb",
+        "Makes a low-rank 8-bit copy of a head, which the drafter's own state is scanned against;\n"
+        "measures which rank and how many exact rows find the best tokens.",
+        "sketch-build --model FILE [options] -o BUNDLE", options};
+    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    if (code >= 0) return code;
+    if (!o->model) return cli_usage("give --model, the GGUF or safetensors with the head");
+    if (!o->common.output && !o->common.json)
+        return cli_usage("nothing to write; give -o or --json");
+    if (o->rank % 4) return cli_usage("--rank: expected a multiple of 4, found %" PRId64, o->rank);
+    return -1;
+}
+
+/* ---- the work ---- */
+
+static specrt_status open_head(run *r, specrt_error *err) {
+    const build_options *o = r->options;
+    specrt_ident ident = {0};
+    if (o->common.output) TRY(bundle_write_check(o->common.output, "sketch", o->common.force, err));
+    TRY(model_open(o->model, &r->model, err));
+    TRY(model_head(&r->model, o->tensor, &r->head, &r->tensor, err));
+    if (r->head.n_rows > SPECRT_MAX_VOCAB || r->head.n_cols < 4)
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_INPUT,
+            "%s: %s [%" PRId64 ", %" PRId64 "]: expected at most %d rows, of 4 columns or more",
+            o->model, r->tensor, r->head.n_rows, r->head.n_cols, SPECRT_MAX_VOCAB);
+    if (o->rank > r->head.n_cols)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--rank: expected at most %" PRId64
+                                ", the columns of %s, found %" PRId64,
+                                r->head.n_cols / 4 * 4, r->tensor, o->rank);
+    if (!o->common.output) return SPECRT_STATUS_OK;
+    TRY(bundle_ident_head(&ident, &r->head, r->tensor, err));
+    return bundle_ident_check(o->common.output, &ident, err);
+}
+
+/* Ranks, where the bundle to add to has some. */
+static specrt_status open_order(run *r, specrt_error *err) {
+    const build_options *o = r->options;
+    specrt_bundle *bundle = NULL;
+    if (o->common.output && specrt_bundle_open(o->common.output, NULL, &bundle, NULL) != 0)
+        bundle = NULL;
+    specrt_status status = order_open(&r->head, bundle, (int)o->common.threads, &r->order, err);
+    specrt_bundle_close(bundle);
+    return status;
+}
+
+static int32_t rank_of(const run *r) {
+    int32_t rank = (int32_t)(r->head.n_cols / 8 / 4 * 4);
+    if (r->options->rank) return (int32_t)r->options->rank;
+    return rank < 4 ? 4 : rank > SPECRT_MAX_SKETCH_RANK ? SPECRT_MAX_SKETCH_RANK : rank;
+}
+
+static specrt_status build(run *r, specrt_error *err) {
+    const build_options *o = r->options;
+    int threads = (int)o->common.threads;
+    double started = cli_seconds();
+    TRY(open_head(r, err));
+    TRY(open_order(r, err));
+    if (o->trace)
+        TRY(states_from_trace(o->trace, r->head.n_cols, (int32_t)o->n_states, &r->states, err));
+    else
+        TRY(states_synthetic(&r->order, (int32_t)o->n_states, (uint64_t)o->common.seed, &r->states,
+                             err));
+    TRY(states_truth(&r->states, &r->order, threads, err));
+    TRY(basis_make(&r->order, o->trace ? &r->states : NULL, rank_of(r), threads,
+                   &r->options->common, &r->basis, err));
+    TRY(sketch_make(&r->order, &r->basis, o->trace != NULL, threads, &r->sketch, err));
+    TRY(recall_measure(&r->sketch, &r->states, o->min_recall,
+                       specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table, err));
+    r->seconds = cli_seconds() - started;
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- output ---- */
+
+/* What the bundle keeps of how it was made. */
+static json_object *common_json(const run *r) {
+    json_object *o = json_object_new_object(), *rows = json_object_new_array();
+    const recall_table *t = &r->table;
+    json_put(o, "tool", json_object_new_string("sketch-build " SPECRT_VERSION_STRING));
+    json_put(o, "model", json_base_name(r->options->model));
+    json_put(o, "tensor", json_object_new_string(r->tensor));
+    json_put(o, "n_rows", json_object_new_int(r->order.n));
+    json_put(o, "n_cols", json_object_new_int(r->order.n_cols));
+    json_put(o, "rank", json_object_new_int(r->basis.rank));
+    json_put(o, "states", json_object_new_string(r->options->trace ? "trace" : "synthetic"));
+    json_put(o, "n_states", json_object_new_int(r->states.n_measured));
+    json_put(o, "seed", json_object_new_int64(r->options->common.seed));
+    for (int i = 0; i < t->n_ranks; i++)
+        for (int w = 0; w < t->n_rows; w++) {
+            json_object *row = json_object_new_object();
+            json_put(row, "rank", json_object_new_int(t->ranks[i]));
+            json_put(row, "rows", json_object_new_int(t->rows[w]));
+            json_put(row, "recall_at_10", json_real(t->recall[i][w]));
+            json_object_array_add(rows, row);
+        }
+    json_put(o, "recall", rows);
+    if (t->best_rank >= 0) {
+        json_put(o, "recommended_rank", json_object_new_int(t->ranks[t->best_rank]));
+        json_put(o, "recommended_rows", json_object_new_int(t->rows[t->best_rows]));
+    }
+    return o;
+}
+
+static void print_table(const run *r, FILE *out) {
+    const recall_table *t = &r->table;
+    fprintf(out, "%s: %s rows [%" PRId32 "] in rank %" PRId32 ", %.1f MB, built in %.1f s\n\n",
+            r->tensor, text_count((uint64_t)r->order.n), r->order.n_cols, r->basis.rank,
+            (double)r->sketch.n_bytes / 1e6, r->seconds);
+    fprintf(out, "share of the ten best rows among those scored exactly (%" PRId32 " %s)\n\n  rank",
+            r->states.n_measured, r->options->trace ? "recorded states" : "synthetic states");
+    for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7" PRId32, t->rows[w]);
+    fputc('\n', out);
+    for (int i = 0; i < t->n_ranks; i++) {
+        fprintf(out, "%6" PRId32, t->ranks[i]);
+        for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7.4f", t->recall[i][w]);
+        fputc('\n', out);
+    }
+    if (t->best_rank >= 0)
+        fprintf(out, "\nfewest bytes for %g: --policy sketch:%" PRId32 "@rank=%" PRId32 "\n",
+                r->options->min_recall, t->rows[t->best_rows], t->ranks[t->best_rank]);
+}
+
+static specrt_status write_bundle(const run *r, specrt_error *err) {
+    specrt_ident ident = {0};
+    bundle_part part = {.tag = "sketch",
+                        .version = 1,
+                        .depends = SPECRT_SECTION_DEPENDS_HEAD,
+                        .data = r->sketch.bytes,
+                        .n_bytes = r->sketch.n_bytes};
+    TRY(bundle_ident_head(&ident, &r->head, r->tensor, err));
+    char *provenance = json_to_text(common_json(r));
+    part.provenance = provenance;
+    bundle_update update = {
+        .parts = &part, .n_parts = 1, .ident = &ident, .force = r->options->common.force};
+    specrt_status status =
+        provenance ? bundle_write(r->options->common.output, &update, err)
+                   : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the bundle");
+    free(provenance);
+    return status;
+}
+
+static specrt_status print_result(const run *r, specrt_error *err) {
+    const cli_common *common = &r->options->common;
+    if (common->json) {
+        json_object *o = common_json(r);
+        json_put(o, "seconds", json_real(r->seconds));
+        json_put(o, "peak_bytes", json_object_new_int64(cli_peak_bytes()));
+        char *json = json_to_text(o);
+        if (!json) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+        puts(json);
+        free(json);
+    } else if (!common->quiet) {
+        print_table(r, strcmp(common->output, "/dev/stdout") == 0 ? stderr : stdout);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status finish(run *r, int *code, specrt_error *err) {
+    const build_options *o = r->options;
+    bool below = r->table.best_rank < 0;
+    TRY(print_result(r, err));
+    if (below)
+        cli_warn("no rank up to %" PRId32 " finds %g of the ten best rows%s", r->basis.rank,
+                 o->min_recall,
+                 o->allow_below ? ""
+                                : "; nothing is written (--allow-below writes, a greater --rank "
+                                  "finds more)");
+    *code = below ? CLI_BELOW : CLI_OK;
+    return o->common.output && (!below || o->allow_below) ? write_bundle(r, err) : SPECRT_STATUS_OK;
+}
+
+int main(int argc, char **argv) {
+    build_options options;
+    run r = {.options = &options};
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    int code = parse(&options, argc, argv);
+    if (code >= 0) return code;
+    if (build(&r, &err) || finish(&r, &code, &err)) code = cli_fail(&err);
+    sketch_free(&r.sketch);
+    basis_free(&r.basis);
+    states_free(&r.states);
+    order_free(&r.order);
+    model_close(&r.model);
+    return code;
+}
