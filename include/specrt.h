@@ -6639,7 +6639,7 @@ static void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *
     specrt__retrieve_event(r, token, seeds, n_seeds);
 }
 
-// >>policy (uses: base bundle head active ranks window cluster successor retrieve)
+// >>policy (uses: base bundle head active ranks window cluster successor sketch retrieve)
 // Owns the text of a policy, and what all sessions of one share: the fixed segment, the terminators,
 // the frequency list, the bound. Refuses texts that are no policy and sources the bundle lacks.
 

@@ -79,7 +79,8 @@ static const struct {
     const char *text, *message;
 } bad[] = {
     {"", "policy '': position 1: expected full, static, window, retrieve, cluster, group, "
-         "centroid, successor, frspec, vocabtrim, microspec, microspec-paper, evospec, dynaspec or "
+         "centroid, successor, sketch, frspec, vocabtrim, microspec, microspec-paper, evospec, "
+         "dynaspec or "
          "coral, found the end"},
     {"statik:5", "position 1: expected full, static, window, retrieve, cluster, group"},
     {"statik:5", "found 'statik'"},

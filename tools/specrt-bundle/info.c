@@ -115,6 +115,14 @@ static void print_all_clusters(const specrt_bundle *bundle, json_object *provena
             print_clusters(clustered[i], &c, provenance);
 }
 
+static void print_sketch(const specrt_bundle *bundle) {
+    specrt_row_sketch s;
+    if (specrt_bundle_row_sketch(bundle, &s, NULL) != SPECRT_STATUS_OK) return;
+    printf("\n%-10s %s rows in rank %d of %d columns%s\n", "sketch",
+           text_count((uint64_t)s.header->n_rows), (int)s.header->rank, (int)s.header->n_cols,
+           s.header->whitened ? ", chosen by recorded states" : "");
+}
+
 static void print_provenance(json_object *provenance) {
     json_object *calibration = coverage(provenance, "coverage_calibration");
     json_object *holdout = coverage(provenance, "coverage_holdout");
@@ -139,6 +147,7 @@ static void print_all(const char *path, const specrt_bundle *bundle, uint64_t by
     print_ident(specrt_bundle_ident(bundle));
     if (specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) print_ranks(&ranks);
     print_all_clusters(bundle, provenance);
+    print_sketch(bundle);
     print_provenance(provenance);
     json_object_put(provenance);
 }

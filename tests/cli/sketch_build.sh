@@ -1,0 +1,37 @@
+# sketch-build on the sample pair: the same bytes for any threads, what a scan finds, a policy that decodes
+# with it as the full vocabulary would, and what it refuses.
+. "$CLI_TESTS/lib.bash"
+sample=$CLI_TESTS/../../data/sample
+pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
+prompts=$CLI_TESTS/../../data/prompts/code.jsonl
+
+accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit 6 --max-tokens 32 --num-steps 3 --topk 1 -o a.trace
+accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --threads 1 -o one.specb
+prints '*recorded states*fewest bytes for 0.99: --policy sketch:*'
+accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --threads 3 -o three.specb
+same one.specb three.specb
+accepts specrt-bundle info one.specb
+prints '*sketch *32,768 rows in rank 32*'
+
+# certified, the accept length is the full vocabulary's; every token is plain decoding's (compare checks)
+accepts specrt-eval compare "${pair[@]}" --bundle one.specb --prompts "$prompts" --limit 2 --max-tokens 24 --num-steps 3 \
+    --topk 1 --policy full --policy sketch:64@certified=on --json
+lengths=$(grep -oE '"(policy|accept_length)": *"?[a-z0-9.:@=]+' ../out | grep -A1 -E 'full|sketch' | grep length | sort -u)
+[ "$(wc -l <<<"$lengths")" = 1 ] || fail "certified differs from full: $lengths"
+
+# from the head alone; below the gate nothing is written
+sketch-build -q --model "$sample/target.gguf" --rank 4 --states 20 --min-recall 0.999 -o two.specb 2>../err
+[ $? = 4 ] && [ ! -e two.specb ] || fail "expected exit 4 and no bundle"
+warns '*no rank up to 4 finds 0.999 of the ten best rows; nothing is written*'
+accepts sketch-build -q --model "$sample/target.gguf" --rank 4 --states 20 --min-recall 0 -o two.specb
+
+refuses 2 '*give --model*' sketch-build -o x.specb
+refuses 2 '*nothing to write*' sketch-build --model m.gguf
+refuses 2 '*--rank: expected a multiple of 4, found 6*' sketch-build --model m.gguf --rank 6 -o x.specb
+refuses 2 '*--rank: expected at most 256, the columns of *, found 260*' sketch-build --model "$sample/target.gguf" --rank 260 -o x.specb
+refuses 1 '*m.gguf: *' sketch-build --model m.gguf -o x.specb
+refuses 2 '*one.specb: holds section sketch; use -f to replace it' sketch-build --model "$sample/target.gguf" -o one.specb
+echo "no trace" >x.trace
+refuses 3 '*x.trace: *' sketch-build --model "$sample/target.gguf" --trace x.trace -o x.specb
+refuses 2 '*policy: sketch: rank: expected at most *4, found 8; build it with*' specrt-eval decode "${pair[@]}" --bundle two.specb \
+    --policy sketch:9@rank=8 --prompt x
