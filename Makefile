@@ -22,7 +22,7 @@ BUILD   := $(BUILD)/mpi
 CC      := mpicc
 MPIFLAG := -DSPECRT_MPI
 endif
-CFLAGS   := -std=c99 -D_GNU_SOURCE $(OPT) $(WARN) $(SAN) $(MPIFLAG) -Iinclude -Itools/common -Iengine $(shell pkg-config --cflags $(PKGS))
+CFLAGS   := -std=c99 -D_GNU_SOURCE -DSPECRT_WORKER $(OPT) $(WARN) $(SAN) $(MPIFLAG) -Iinclude -Itools/common -Iengine $(shell pkg-config --cflags $(PKGS))
 LDLIBS   := $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 
 TOOLS    := $(notdir $(patsubst %/,%,$(dir $(wildcard tools/*/main.c))))

@@ -44,6 +44,7 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
                       const float **fed);
 static int target_verify(void *user, const specrt_draft *draft, const float **logits);
 static int commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict);
+static int target_hidden(void *user, const float **hidden, int32_t *width);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -84,8 +85,14 @@ static specrt_status create_drafting(decoder *d, const specrt_policy *policy,
     p.n_logits = d->n_vocab;
     TRY(engine_drafter_cache(d->drafter, n_context, &d->draft_cache, err));
     TRY(specrt_session_create(policy, &p, NULL, &d->session, err));
-    d->host = (specrt_host){
-        d, d->n_context, ENGINE_MAX_BATCH, target_prefill, draft_step, target_verify, commit};
+    d->host = (specrt_host){.user = d,
+                            .n_context = d->n_context,
+                            .max_batch = ENGINE_MAX_BATCH,
+                            .target_prefill = target_prefill,
+                            .draft_step = draft_step,
+                            .target_verify = target_verify,
+                            .commit = commit,
+                            .target_hidden = target_hidden};
     d->pairs = rows((size_t)d->width);
     d->d_draft = (int32_t)head.n_cols;
     d->hidden[0] = rows((size_t)d->d_draft);
@@ -232,6 +239,13 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
         memcpy(d->pairs + (size_t)i * width, d->features + (size_t)verdict->nodes[i] * width,
                width * sizeof(float));
     d->times.verify += tick(&d->since);
+    return 0;
+}
+
+static int target_hidden(void *user, const float **hidden, int32_t *width) {
+    const decoder *d = (const decoder *)user;
+    *hidden = d->final;
+    *width = d->d_model;
     return 0;
 }
 

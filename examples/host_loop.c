@@ -119,13 +119,13 @@ int main(int argc, char **argv) {
     if (!m.logits || !m.hidden || engine_cache_create(target, 0, &m.target, &err) ||
         engine_cache_create(drafter, 0, &m.draft, &err))
         return fail("out of memory");
-    specrt_host host = {&m,
-                        engine_get_config(target)->n_context,
-                        ENGINE_MAX_BATCH,
-                        target_prefill,
-                        draft_step,
-                        target_verify,
-                        commit};
+    specrt_host host = {.user = &m,
+                        .n_context = engine_get_config(target)->n_context,
+                        .max_batch = ENGINE_MAX_BATCH,
+                        .target_prefill = target_prefill,
+                        .draft_step = draft_step,
+                        .target_verify = target_verify,
+                        .commit = commit};
     specrt_generation answer = {.max_tokens = 64, .each = print_tokens, .user = tok};
     if (specrt_generate(session, &host, prompt.ids, (int64_t)prompt.n, &answer, &err))
         return fail(err.msg);

@@ -34,13 +34,16 @@
  *     SPECRT_STATIC         every function static to the including file
  *     SPECRT_NO_ZSTD        no libzstd: bundles must be stored raw (specrt-bundle unpack)
  *     SPECRT_NO_SIMD        scalar code only
+ *     SPECRT_WORKER         specrt_worker, a thread for what need not delay a cycle (needs pthreads);
+ *                           define it wherever this file is included
  *
  * MEMORY.  "borrowed": yours, must outlive the object. "owned": the object frees it. "scratch":
  *          yours, contents meaningless after the call. Everything is allocated in open/bind/create
  *          through specrt_desc.alloc (but for what libzstd needs while a bundle opens); step
  *          functions never allocate. Closing NULL is a no-op.
  * THREADS. Bundles, heads, static lists and policies are immutable once made: share them freely. A
- *          session is one thread's at a time. No globals, no threads are started.
+ *          session is one thread's at a time. No globals; no threads are started but by
+ *          specrt_worker_create().
  * ERRORS.  Fallible calls return specrt_status (0 is OK) and leave outputs zeroed on failure. Cold
  *          calls take a specrt_error* (may be NULL) that names file, section, expected and found.
  * DOES NOT: tokenise text, run your model, write bundles, print, exit, abort.
@@ -644,8 +647,12 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *       min=N                  filled up to N rows, by frequency: 256, at most W
  *   retrieve:B  EvoSpec: B tokens brought in when the target emitted one that could not be drafted, with
  *               what it thought likely there and what often follows those; B is 256
+ *       sem=logits|hnsw_h|hnsw_w   likely there: the target's ten best logits alone; or ten more that the
+ *                              bundle's index finds for the target's hidden state, or for the token's row
  *       graph=on|off           whether successors come along, from the bundle's graph
- *       keep=off|on            whether they outlive specrt_session_begin, as within a conversation
+ *       keep=off|on            whether they outlive specrt_session_begin (see specrt_session_turn)
+ *       mode=sync|async        found before the next cycle, or beside the cycles, by a task that
+ *                              specrt_session_params.submit runs; found tokens come in between cycles
  *   successor:K the K tokens, not members otherwise, that likeliest follow those being extended; chosen
  *               anew at every level of the tree from the bundle's graph; K is 1024
  *   cluster:K, group:K, centroid:K   the K clusters of the head's rows that a router finds likeliest, anew at
@@ -675,6 +682,9 @@ typedef struct specrt_policy_desc {
     /* [n_vocab, n_embed] the embedding that routers were trained with (DynaSpec's read it); copied, its
      * rows are borrowed for the policy's life. NULL: no source may need it */
     const specrt_head_desc *embedding;
+    /* The target's head, row i for token i, borrowed for the policy's life: what retrieve@sem=hnsw_h and
+     * hnsw_w search. NULL: the drafter's, if it is the one that was indexed */
+    const specrt_head *target;
 } specrt_policy_desc;
 
 /* specrt_policy_check() : whether a text is a policy, before anything is loaded.
@@ -697,6 +707,10 @@ SPECRT_API const char *specrt_policy_text(const specrt_policy *policy);
 /* specrt_policy_learns() : 1 when a source learns from the target's logits at prompt positions; else they
  * need not be computed (specrt_session_prefill's rows may be NULL). */
 SPECRT_API int specrt_policy_learns(const specrt_policy *policy);
+
+/* specrt_policy_hidden_width() : columns of the target's hidden states, if a source reads them where drafts
+ * are verified (specrt_rows.hidden); else 0. */
+SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy);
 
 /* specrt_policy_ends() : 1 when a token ends a generation: the bundle's terminators and the desc's. */
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token);
@@ -952,6 +966,28 @@ SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
 
 typedef struct specrt_session specrt_session;
 
+/* Work that runs once, on another thread than the session's. */
+typedef struct specrt_task {
+    void (*run)(struct specrt_task *task);
+    struct specrt_task *next; /* to link it with, for whoever holds it until it runs */
+} specrt_task;
+
+#if defined(SPECRT_WORKER)
+/* A thread that runs tasks one after another, of any number of sessions. */
+typedef struct specrt_worker specrt_worker;
+
+/* specrt_worker_create() : starts it. env : may be NULL. @return OK, NO_MEMORY. */
+SPECRT_API specrt_status specrt_worker_create(const specrt_desc *env, specrt_worker **out,
+                                              specrt_error *err);
+
+/* specrt_worker_submit() : runs a task after those before it; returns at once and never allocates. The
+ * shape of specrt_session_params.submit, with the worker as its user. */
+SPECRT_API void specrt_worker_submit(void *worker, specrt_task *task);
+
+/* specrt_worker_close() : runs what was submitted, then ends the thread. Close its sessions first. */
+SPECRT_API void specrt_worker_close(specrt_worker *worker);
+#endif
+
 /* How draft tokens are chosen. */
 typedef enum specrt_draft_kind {
     SPECRT_DRAFT_TOP_K = 0,  /* the best ones, verified by draw-and-descend: specrt_verify_tree() */
@@ -965,6 +1001,10 @@ typedef struct specrt_session_params {
                          n_vocab where those have ids of their own */
     specrt_draft_kind draft;
     float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
+    /* Runs a task soon, once, on another thread, and returns at once; needed by mode=async. The session
+     * has at most one task out, and waits for it in begin and close only. */
+    void (*submit)(void *user, specrt_task *task);
+    void *submit_user;
 } specrt_session_params;
 
 /* What the target said at n positions: its logits, or its best tokens if you have found them. */
@@ -972,6 +1012,8 @@ typedef struct specrt_rows {
     const float *logits; /* f32 [n, n_logits], borrowed; NULL: see ids */
     const int32_t *ids;  /* i32 [n, k] best first, -1: none; NULL too: nothing is known */
     int32_t k;
+    const float *hidden; /* f32 [n, d_hidden] what its head multiplied; NULL: not told */
+    int32_t d_hidden;    /* specrt_policy_hidden_width(), where that is not 0 */
 } specrt_rows;
 
 /* Sums since begin, over `n_cycles` observations. */
@@ -982,14 +1024,16 @@ typedef struct specrt_session_stats {
     int64_t n_drafted; /* nodes of the trees, roots excluded */
     int64_t n_rows;    /* of the shortlists drafted from; mean active rows: n_rows / n_cycles */
     int64_t n_copied;  /* rows read from the head to be packed */
+    int64_t n_events; /* cycles whose last token could not have been drafted, where one retrieves */
+    int64_t n_lost;   /* of those, not learnt from: sixteen cycles waited for the worker */
     int64_t n_by_length[SPECRT_TREE_MAX_NODES + 1]; /* cycles that emitted this many tokens */
 } specrt_session_stats;
 
 /* specrt_session_create() : everything a sequence needs; the other calls never allocate.
  *   policy : borrowed for the session's life
  *   params, env : NULL: all defaults (env: the head's)
- * @return OK, NO_MEMORY, BAD_ARG, also when topk is above the policy's bound, and for sampled
- *         drafts of a greedy target or with topk above 1. */
+ * @return OK, NO_MEMORY, BAD_ARG, also when topk is above the policy's bound, for sampled drafts of a
+ *         greedy target or with topk above 1, and for mode=async without submit. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
                                                const specrt_desc *env, specrt_session **out,
@@ -999,9 +1043,17 @@ SPECRT_API void specrt_session_close(specrt_session *session);
 /* specrt_session_begin() : forget everything; a new sequence starts at position 0. */
 SPECRT_API void specrt_session_begin(specrt_session *session);
 
+/* specrt_session_turn() : in place of begin, the next turn of a conversation: what the sources learnt stays
+ * (window, cache and its ghosts, membership), and so do the statistics. Go on with prefill.
+ *   position : of the first token to prefill: 0 where the prompt repeats the conversation, else as many
+ *              tokens as the target's cache holds
+ * @return OK; BAD_ARG for a position below 0. */
+SPECRT_API specrt_status specrt_session_turn(specrt_session *session, int64_t position);
+
 /* specrt_session_prefill() : the next prompt tokens.
  *   tokens : i32 [n]
- *   rows   : the target at those n positions; NULL for positions it did not compute (cached prefixes)
+ *   rows   : the target at those n positions, whose hidden states no source reads; NULL for positions it
+ *            did not compute (cached prefixes)
  * @return OK; BAD_ARG for a token outside the vocabulary, before anything is learnt. */
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *session, const int32_t *tokens,
                                                 int32_t n, const specrt_rows *rows);
@@ -1048,7 +1100,8 @@ SPECRT_API specrt_status specrt_session_verify(specrt_session *session, const sp
 
 /* specrt_session_observe() : learn from a cycle, and root the next tree in its last token.
  *   rows : the target at the draft->n nodes; NULL: nothing but the tokens is learnt
- * @return OK; BAD_ARG for tokens or nodes out of range, before anything is learnt. */
+ * @return OK; BAD_ARG for tokens or nodes out of range and hidden states of another width than the policy
+ * reads, before anything is learnt. */
 SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
                                                 const specrt_rows *rows);
@@ -1079,6 +1132,9 @@ typedef struct specrt_host {
     int (*target_verify)(void *user, const specrt_draft *draft, const float **logits);
     /* Keep verdict->nodes in the caches, forget the other nodes; verdict->tokens are emitted. */
     int (*commit)(void *user, const specrt_draft *draft, const specrt_verdict *verdict);
+    /* What the target's head multiplied in the last target_verify: f32 [draft->n, *width]. Asked before
+     * commit, and only where specrt_policy_hidden_width() is not 0; else it may be NULL. */
+    int (*target_hidden)(void *user, const float **hidden, int32_t *width);
 } specrt_host;
 
 /* specrt_host_begin() : a new sequence: begin, prefill, the first token.
@@ -1088,6 +1144,12 @@ typedef struct specrt_host {
 SPECRT_API specrt_status specrt_host_begin(specrt_session *session, const specrt_host *host,
                                            const int32_t *prompt, int64_t n, int32_t *first,
                                            specrt_error *err);
+
+/* specrt_host_turn() : as begin, but sources keep what they learnt: the next turn of a conversation.
+ *   prompt : the conversation so far and what was said to it, i32 [n] */
+SPECRT_API specrt_status specrt_host_turn(specrt_session *session, const specrt_host *host,
+                                          const int32_t *prompt, int64_t n, int32_t *first,
+                                          specrt_error *err);
 
 /* specrt_host_cycle() : draft, verify, commit, observe. Near the context's end nothing is drafted.
  *   verdict : its n is 0 when the context is full; written after the draft, so that a host may keep
@@ -1105,6 +1167,7 @@ typedef enum specrt_end {
 
 typedef struct specrt_generation {
     int64_t max_tokens; /* 0: no limit */
+    int32_t turn;       /* 0: begins with specrt_host_begin(); 1: with specrt_host_turn() */
     /* Called with new tokens as they come; anything but 0 stops. NULL: nobody listens. */
     int (*each)(void *user, const int32_t *tokens, int32_t n);
     void *user;
@@ -1426,9 +1489,28 @@ SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, cons
 }
 
 // >>os (uses: base)
-// Owns what is asked of the operating system: read-only mappings of regular files, large pages.
-// Refuses folders, pipes and devices; elsewhere than on POSIX it refuses paths altogether, and
-// bundles are opened from memory.
+// Owns what is asked of the operating system: read-only mappings of regular files, large pages, numbers
+// that two threads share, a worker thread where asked for. Refuses folders, pipes and devices; elsewhere
+// than on POSIX it refuses paths altogether, and bundles are opened from memory.
+
+/* What was written before a store is seen after the load that gives its value. */
+#if defined(__GNUC__)
+static uint32_t specrt__os_load(const uint32_t *p) {
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static void specrt__os_store(uint32_t *p, uint32_t value) {
+    __atomic_store_n(p, value, __ATOMIC_RELEASE);
+}
+#else /* Microsoft's volatile orders so */
+static uint32_t specrt__os_load(const uint32_t *p) {
+    return *(const volatile uint32_t *)p;
+}
+
+static void specrt__os_store(uint32_t *p, uint32_t value) {
+    *(volatile uint32_t *)p = value;
+}
+#endif
 
 typedef struct specrt__os_map {
     const void *bytes; /* NULL: nothing mapped */
@@ -1449,10 +1531,13 @@ static void specrt__os_map_close(specrt__os_map *map) {
     (void)map;
 }
 
+static void specrt__os_yield(void) {}
+
 #else
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -1510,6 +1595,92 @@ static void specrt__os_advise_huge(void *memory, size_t n) {
 #endif
 }
 
+/* Let other threads go on: another one's work is awaited. */
+static void specrt__os_yield(void) {
+    sched_yield();
+}
+
+#endif
+
+#if defined(SPECRT_WORKER)
+#include <pthread.h>
+
+struct specrt_worker {
+    specrt_desc desc;
+    pthread_t thread;
+    pthread_mutex_t lock; /* over all below */
+    pthread_cond_t more;
+    specrt_task *first, *last; /* that wait */
+    bool closing;
+};
+
+static void *specrt__os_work(void *arg) {
+    specrt_worker *w = (specrt_worker *)arg;
+    pthread_mutex_lock(&w->lock);
+    while (w->first || !w->closing) {
+        specrt_task *task = w->first;
+        if (!task) {
+            pthread_cond_wait(&w->more, &w->lock);
+            continue;
+        }
+        w->first = task->next;
+        pthread_mutex_unlock(&w->lock);
+        task->run(task);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+SPECRT_API void specrt_worker_submit(void *worker, specrt_task *task) {
+    specrt_worker *w = (specrt_worker *)worker;
+    task->next = NULL;
+    pthread_mutex_lock(&w->lock);
+    if (w->first)
+        w->last->next = task;
+    else
+        w->first = task;
+    w->last = task;
+    pthread_cond_signal(&w->more);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void specrt__os_worker_free(specrt_worker *w) {
+    specrt_desc desc = w->desc;
+    pthread_cond_destroy(&w->more);
+    pthread_mutex_destroy(&w->lock);
+    specrt__base_free(&desc, w);
+}
+
+SPECRT_API specrt_status specrt_worker_create(const specrt_desc *env, specrt_worker **out,
+                                              specrt_error *err) {
+    specrt_desc desc = specrt__base_desc(env);
+    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&desc, sizeof(specrt_worker));
+    *out = NULL;
+    if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: out of memory");
+    memset(w, 0, sizeof *w);
+    w->desc = desc;
+    pthread_mutex_init(&w->lock, NULL); /* neither fails without attributes */
+    pthread_cond_init(&w->more, NULL);
+    int code = pthread_create(&w->thread, NULL, specrt__os_work, w);
+    if (code != 0) {
+        specrt__os_worker_free(w);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: no thread: %s",
+                                strerror(code));
+    }
+    *out = w;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_worker_close(specrt_worker *worker) {
+    if (!worker) return;
+    pthread_mutex_lock(&worker->lock);
+    worker->closing = true;
+    pthread_cond_signal(&worker->more);
+    pthread_mutex_unlock(&worker->lock);
+    pthread_join(worker->thread, NULL);
+    specrt__os_worker_free(worker);
+}
 #endif
 
 // >>bundle (uses: base os)
@@ -6479,49 +6650,131 @@ static bool specrt__arc_insert(specrt__arc *a, int32_t id, int32_t now, bool ada
     return true;
 }
 
-// >>retrieve (uses: base bundle active cograph arc)
+// >>retrieve (uses: base os bundle head active hnsw cograph arc)
 // Owns EvoSpec's retrieval (section "EvoSpec" of docs/METHODS.md): when the target emits a token that
-// could not have been drafted, that token, what the target thought likely there and what often follows
-// those come into a small adaptive cache. Refuses nothing: tokens that may not be proposed are passed over.
+// could not have been drafted, that token, what the target thought likely there, what lies near and what
+// often follows those come into a small adaptive cache. Refuses an index of another head; tokens that
+// may not be proposed are passed over.
+//
+// A cycle becomes a record, records are worked off in order, and what they change is taken over by the
+// session between cycles. Who works them off, the session at once or a task on another thread, changes
+// nothing but when: the cache depends on the records alone.
 
 enum {
-    SPECRT__RETRIEVE_TOP = 10,       /* of the target, at the correction */
+    SPECRT__RETRIEVE_TOP = 10,       /* of the target, at the correction, and of the index */
     SPECRT__RETRIEVE_SUCCESSORS = 8, /* of each of them */
     SPECRT__RETRIEVE_INSERTIONS = 32,
-    SPECRT__RETRIEVE_WARM_UP = 50 /* events before p moves */
+    SPECRT__RETRIEVE_WARM_UP = 50, /* events before p moves */
+    SPECRT__RETRIEVE_RECORDS = 16, /* that may wait for another thread */
+    SPECRT__RETRIEVE_NEVER = INT32_MAX
 };
 
-enum { SPECRT__RETRIEVE_GRAPH, SPECRT__RETRIEVE_KEEP, SPECRT__RETRIEVE_OPTIONS };
+enum { SPECRT__RETRIEVE_LOGITS, SPECRT__RETRIEVE_HNSW_H, SPECRT__RETRIEVE_HNSW_W };
+enum {
+    SPECRT__RETRIEVE_SEM,
+    SPECRT__RETRIEVE_GRAPH,
+    SPECRT__RETRIEVE_KEEP,
+    SPECRT__RETRIEVE_MODE,
+    SPECRT__RETRIEVE_OPTIONS
+};
 static const specrt__active_option specrt__retrieve_options[SPECRT__RETRIEVE_OPTIONS] = {
+    {"sem", {"logits", "hnsw_h", "hnsw_w", NULL}, 0, 2, 0},
     {"graph", {"off", "on", NULL, NULL}, 0, 1, 1},
     {"keep", {"off", "on", NULL, NULL}, 0, 1, 0},
+    {"mode", {"sync", "async", NULL, NULL}, 0, 1, 0},
 };
 
 typedef struct specrt__retrieve_params {
-    int32_t size;         /* 0: no such source */
-    bool keep;            /* what was retrieved outlives specrt_session_begin() */
+    int32_t size; /* 0: no such source */
+    int32_t sem;
+    bool keep; /* what was retrieved outlives specrt_session_begin() */
+    bool async;
     specrt_cograph graph; /* header NULL: none */
+    specrt_hnsw index;    /* likewise */
 } specrt__retrieve_params;
 
+/* What the cache learns from a cycle, and what that changed. */
+typedef struct specrt__retrieve_record {
+    int32_t now; /* cycles before it */
+    int32_t n_tokens, n_best, n_changes;
+    bool event, told; /* told: the target's hidden state is among the queries */
+    int32_t tokens[SPECRT_TREE_MAX_NODES];
+    int32_t best[SPECRT__RETRIEVE_TOP];
+    int32_t changes[2 * SPECRT__RETRIEVE_INSERTIONS]; /* id: it came in; ~id: it left */
+} specrt__retrieve_record;
+
 typedef struct specrt__retrieve {
+    specrt_task task; /* first, so that it leads back here */
     specrt_desc desc;
     specrt__retrieve_params params;
     specrt__active_pool *pool;
     int32_t n_logits;
-    int32_t now;       /* cycles */
+    void (*submit)(void *user, specrt_task *task);
+    void *submit_user;
+    int32_t n_cycles, n_posted_events, n_lost;
+    /* Records are numbered. They are written up to `posted`, given to a task up to `limit`, worked off up
+     * to `done`, taken over up to `taken`. A task is out while done is not limit; only it writes done,
+     * last of all. What follows done is the task's while one is out. */
+    uint32_t posted, limit, taken, n_records;
+    uint32_t done;
     int32_t n_events;  /* corrections that could not have been drafted */
     int32_t n_blocked; /* candidates that found no room */
-    int32_t *offered;  /* [n_ids] the last event that a token was a candidate of */
+    int32_t
+        *offered; /* [n_ids] the last event that a token was a candidate of; NEVER: it may not */
     specrt__arc arc;
+    specrt__retrieve_record *records; /* [n_records] */
+    float *queries;                   /* [n_records, width of the index]; NULL: no index */
+    uint8_t *scratch;                 /* of searches */
 } specrt__retrieve;
 
-/* What a policy's sessions share of it. @return OK, BUNDLE_*. */
-static specrt_status specrt__retrieve_resolve(const specrt_bundle *bundle, int32_t size,
+/* --- what a policy's sessions share --- */
+
+/* The head that was indexed, or NULL where that is not at hand: the drafter's is another. */
+static specrt_status specrt__retrieve_target(const specrt_bundle *bundle, const specrt_head *head,
+                                             const specrt_head *target, const specrt_head **out,
+                                             specrt_error *err) {
+    const specrt_ident *ident = specrt_bundle_ident(bundle);
+    *out = target;
+    if (target && target->row_of)
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "policy: target: expected row i to be token i, found rows with ids");
+    if (target) return specrt__head_check(bundle, &target->desc, err);
+    bool same = ident && ident->head_rows > 0 && !head->row_of &&
+                specrt__head_check(bundle, &head->desc, NULL) == SPECRT_STATUS_OK;
+    if (same) *out = head;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__retrieve_resolve_index(const specrt_bundle *bundle,
+                                                    const specrt_head *head,
+                                                    const specrt_head *target, int32_t sem,
+                                                    specrt_hnsw *out, specrt_error *err) {
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "policy: retrieve: needs a bundle with section 'hnsw', or "
+                                "@sem=logits; hnsw-build builds it");
+    SPECRT__TRY(specrt__retrieve_target(bundle, head, target, &target, err));
+    if (sem == SPECRT__RETRIEVE_HNSW_W && !target)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "policy: retrieve: sem=hnsw_w searches with rows of the target's "
+                                "head: expected it in specrt_policy_desc.target, found NULL");
+    return specrt_bundle_hnsw(bundle, target, out, err);
+}
+
+/* @return OK, BUNDLE_*, BAD_ARG, UNSUPPORTED. */
+static specrt_status specrt__retrieve_resolve(const specrt_bundle *bundle, const specrt_head *head,
+                                              const specrt_head *target, int32_t size,
                                               const int32_t *options, specrt__retrieve_params *out,
                                               specrt_error *err) {
     memset(out, 0, sizeof *out);
     out->size = size;
+    out->sem = options[SPECRT__RETRIEVE_SEM];
     out->keep = options[SPECRT__RETRIEVE_KEEP] != 0;
+    out->async = options[SPECRT__RETRIEVE_MODE] != 0;
+    if (out->sem != SPECRT__RETRIEVE_LOGITS)
+        SPECRT__TRY(
+            specrt__retrieve_resolve_index(bundle, head, target, out->sem, &out->index, err));
     if (!options[SPECRT__RETRIEVE_GRAPH]) return SPECRT_STATUS_OK;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
@@ -6530,63 +6783,191 @@ static specrt_status specrt__retrieve_resolve(const specrt_bundle *bundle, int32
     return specrt_bundle_cograph(bundle, &out->graph, err);
 }
 
+/* Of the hidden states that it reads; 0: none. */
+static int32_t specrt__retrieve_width(const specrt__retrieve_params *params) {
+    return params->sem == SPECRT__RETRIEVE_HNSW_H ? params->index.header->dim : 0;
+}
+
+/* --- a session's --- */
+
+/* Tokens that may not be proposed, or always are. The pool's marks are made before. */
+static void specrt__retrieve_bar(specrt__retrieve *r) {
+    for (int32_t i = 0; i < r->pool->n_ids; i++) {
+        int marks = SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED;
+        r->offered[i] = r->pool->wants[i] & marks ? SPECRT__RETRIEVE_NEVER : 0;
+    }
+}
+
 static specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
                                                  const specrt__retrieve_params *params,
                                                  int32_t n_logits, const specrt_desc *desc) {
-    size_t n_ids = (size_t)pool->n_ids;
-    size_t bytes =
-        sizeof(specrt__retrieve) + n_ids * sizeof(int32_t) + specrt__arc_bytes(pool->n_ids);
-    specrt__retrieve *r = (specrt__retrieve *)specrt__base_alloc(desc, bytes);
+    const specrt_hnsw *index = params->index.header ? &params->index : NULL;
+    size_t n_ids = (size_t)pool->n_ids, n_records = params->async ? SPECRT__RETRIEVE_RECORDS : 1;
+    size_t at_queries = (size_t)specrt__base_align(
+        sizeof(specrt__retrieve) + n_records * sizeof(specrt__retrieve_record) +
+            n_ids * sizeof(int32_t) + specrt__arc_bytes(pool->n_ids),
+        64);
+    size_t n_queries = index ? n_records * (size_t)index->header->dim : 0;
+    size_t at_scratch = (size_t)specrt__base_align(at_queries + n_queries * sizeof(float), 64);
+    size_t bytes = at_scratch + (index ? specrt_hnsw_scratch_bytes(index, 0) : 0);
+    specrt__retrieve *r = (specrt__retrieve *)specrt__base_alloc(desc, bytes + 64);
     if (!r) return NULL;
-    memset(r, 0, bytes);
+    memset(r, 0, bytes + 64);
     r->desc = *desc;
     r->params = *params;
     r->pool = pool;
     r->n_logits = n_logits;
-    r->offered = (int32_t *)(void *)(r + 1);
+    r->n_records = (uint32_t)n_records;
+    r->records = (specrt__retrieve_record *)(void *)(r + 1);
+    r->offered = (int32_t *)(void *)(r->records + n_records);
     specrt__arc_init(&r->arc, pool->n_ids, params->size, r->offered + n_ids);
     specrt__arc_reset(&r->arc, params->size / 2.0);
+    specrt__retrieve_bar(r);
+    uint8_t *base = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)r, 64);
+    if (index) r->queries = (float *)(void *)(base + at_queries);
+    if (index) r->scratch = base + at_scratch;
     return r;
+}
+
+/* Returns when no task is out. */
+static void specrt__retrieve_settle(const specrt__retrieve *r) {
+    while (specrt__os_load(&r->done) != r->limit) specrt__os_yield();
 }
 
 static void specrt__retrieve_free(specrt__retrieve *r) {
     if (!r) return;
     specrt_desc desc = r->desc;
+    specrt__retrieve_settle(r);
     specrt__base_free(&desc, r);
 }
 
-/* A new sequence; the pool was reset too. */
-static void specrt__retrieve_begin(specrt__retrieve *r) {
-    if (!r->params.keep) {
-        specrt__arc_reset(&r->arc, r->params.size / 2.0);
-        memset(r->offered, 0, (size_t)r->pool->n_ids * sizeof *r->offered);
-        r->now = r->n_events = r->n_blocked = 0;
-        return;
-    }
-    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
-        for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
-             id = r->arc.newer[id])
-            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
-}
+/* --- working off --- */
 
-/* A candidate of an event, once: residents count as used, members of the fixed list are passed over. */
-static void specrt__retrieve_offer(specrt__retrieve *r, int32_t id, int32_t *n_inserted) {
+/* A candidate of an event, once: residents count as used. */
+static void specrt__retrieve_offer(specrt__retrieve *r, specrt__retrieve_record *record, int32_t id,
+                                   int32_t *n_inserted) {
     int32_t victim;
-    if (!specrt__active_valid(r->pool, id) || r->pool->wants[id] & SPECRT__ACTIVE_FIXED) return;
-    if (r->offered[id] == r->n_events) return;
+    bool adapts = r->n_events > SPECRT__RETRIEVE_WARM_UP;
+    if (id < 0 || id >= r->arc.n_ids || r->offered[id] >= r->n_events) return;
     r->offered[id] = r->n_events;
     if (specrt__arc_resident(&r->arc, id)) {
         specrt__arc_touch(&r->arc, id);
         return;
     }
     if (*n_inserted == SPECRT__RETRIEVE_INSERTIONS) return;
-    if (!specrt__arc_insert(&r->arc, id, r->now, r->n_events > SPECRT__RETRIEVE_WARM_UP, &victim)) {
+    if (!specrt__arc_insert(&r->arc, id, record->now, adapts, &victim)) {
         r->n_blocked++;
         return;
     }
-    if (victim >= 0) specrt__active_drop(r->pool, victim, SPECRT__ACTIVE_RETRIEVE);
-    specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+    if (victim >= 0) record->changes[record->n_changes++] = ~victim;
+    record->changes[record->n_changes++] = id;
     ++*n_inserted;
+}
+
+static bool specrt__retrieve_among(const int32_t *ids, int32_t n, int32_t id) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* What the index finds. @return how many, none where the target told no hidden state. */
+static int32_t specrt__retrieve_near(specrt__retrieve *r, const specrt__retrieve_record *record,
+                                     int32_t token, int32_t *ids) {
+    const specrt_hnsw *index = &r->params.index;
+    float scores[SPECRT__RETRIEVE_TOP];
+    if (r->params.sem == SPECRT__RETRIEVE_LOGITS) return 0;
+    float *query = r->queries + (size_t)(record - r->records) * (size_t)index->header->dim;
+    if (r->params.sem == SPECRT__RETRIEVE_HNSW_W) {
+        if (token >= index->header->n_rows) return 0;
+        const specrt_head_desc *rows = &index->head->desc;
+        specrt_row_decode(rows->dtype, specrt__head_row(rows, token), rows->n_cols, query);
+    } else if (!record->told) {
+        return 0;
+    }
+    return specrt_hnsw_search(index, query, SPECRT__RETRIEVE_TOP, 0, ids, scores, r->scratch);
+}
+
+/* The target's best, what is near, and the token, each once. @return how many. */
+static int32_t specrt__retrieve_seeds(specrt__retrieve *r, const specrt__retrieve_record *record,
+                                      int32_t token, int32_t *seeds) {
+    int32_t near[SPECRT__RETRIEVE_TOP], n = record->n_best;
+    memcpy(seeds, record->best, (size_t)n * sizeof *seeds);
+    int32_t n_near = specrt__retrieve_near(r, record, token, near);
+    for (int32_t i = 0; i < n_near; i++)
+        if (!specrt__retrieve_among(seeds, n, near[i])) seeds[n++] = near[i];
+    if (!specrt__retrieve_among(seeds, n, token)) seeds[n++] = token;
+    return n;
+}
+
+/* Token first, then the seeds by rank, then their successors, the likeliest of each seed first. */
+static void specrt__retrieve_event(specrt__retrieve *r, specrt__retrieve_record *record) {
+    const int32_t *ids;
+    const float *counts;
+    const specrt_cograph *graph = &r->params.graph;
+    int32_t seeds[2 * SPECRT__RETRIEVE_TOP + 1], n_inserted = 0;
+    int32_t token = record->tokens[record->n_tokens - 1];
+    int32_t n_seeds = specrt__retrieve_seeds(r, record, token, seeds);
+    r->n_events++;
+    specrt__retrieve_offer(r, record, token, &n_inserted);
+    for (int32_t i = 0; i < n_seeds; i++) specrt__retrieve_offer(r, record, seeds[i], &n_inserted);
+    if (!graph->header) return;
+    for (int32_t k = 0; k < SPECRT__RETRIEVE_SUCCESSORS; k++)
+        for (int32_t i = 0; i < n_seeds; i++) {
+            bool listed = specrt_cograph_successors(graph, seeds[i], &ids, &counts) > 0 &&
+                          (uint32_t)k < graph->n_rule[seeds[i]];
+            if (listed) specrt__retrieve_offer(r, record, ids[k], &n_inserted);
+        }
+}
+
+static void specrt__retrieve_work(specrt__retrieve *r, uint32_t number) {
+    specrt__retrieve_record *record = &r->records[number % r->n_records];
+    record->n_changes = 0;
+    for (int32_t i = 0; i < record->n_tokens; i++)
+        if (record->tokens[i] < r->arc.n_ids) specrt__arc_touch(&r->arc, record->tokens[i]);
+    if (record->event) specrt__retrieve_event(r, record);
+    specrt__os_store(&r->done, number + 1);
+}
+
+/* Nothing is read after the last record is done: the session may be closed then. */
+static void specrt__retrieve_run(specrt_task *task) {
+    specrt__retrieve *r = (specrt__retrieve *)(void *)task;
+    uint32_t limit = r->limit;
+    for (uint32_t i = r->done; i != limit; i++) specrt__retrieve_work(r, i);
+}
+
+/* --- between cycles --- */
+
+/* Membership becomes what the records that are done have made of it. */
+static void specrt__retrieve_take(specrt__retrieve *r) {
+    uint32_t done = specrt__os_load(&r->done);
+    for (; r->taken != done; r->taken++) {
+        const specrt__retrieve_record *record = &r->records[r->taken % r->n_records];
+        for (int32_t i = 0; i < record->n_changes; i++) {
+            int32_t id = record->changes[i];
+            if (id >= 0)
+                specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+            else
+                specrt__active_drop(r->pool, ~id, SPECRT__ACTIVE_RETRIEVE);
+        }
+    }
+}
+
+/* A new sequence; no task is out, and the pool was reset. */
+static void specrt__retrieve_begin(specrt__retrieve *r) {
+    r->n_posted_events = r->n_lost = 0;
+    if (!r->params.keep) {
+        specrt__arc_reset(&r->arc, r->params.size / 2.0);
+        specrt__retrieve_bar(r);
+        r->n_cycles = r->n_events = r->n_blocked = 0;
+        r->posted = r->limit = r->taken = r->done = 0;
+        return;
+    }
+    while (r->done != r->posted) specrt__retrieve_work(r, r->done);
+    r->limit = r->taken = r->done;
+    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
+        for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
+             id = r->arc.newer[id])
+            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
 }
 
 /* The target's best tokens at a node. @return how many are known. */
@@ -6602,41 +6983,51 @@ static int32_t specrt__retrieve_best(const specrt__retrieve *r, const specrt_row
     return n;
 }
 
-/* Token first, then the seeds by rank, then their successors, the likeliest of each seed first. */
-static void specrt__retrieve_event(specrt__retrieve *r, int32_t token, const int32_t *seeds,
-                                   int32_t n_seeds) {
-    const int32_t *ids;
-    const float *counts;
-    int32_t n_inserted = 0;
-    const specrt_cograph *graph = &r->params.graph;
-    r->n_events++;
-    specrt__retrieve_offer(r, token, &n_inserted);
-    for (int32_t i = 0; i < n_seeds; i++) specrt__retrieve_offer(r, seeds[i], &n_inserted);
-    if (!graph->header) return;
-    for (int32_t k = 0; k < SPECRT__RETRIEVE_SUCCESSORS; k++)
-        for (int32_t i = 0; i < n_seeds; i++) {
-            bool listed = specrt_cograph_successors(graph, seeds[i], &ids, &counts) > 0 &&
-                          (uint32_t)k < graph->n_rule[seeds[i]];
-            if (listed) specrt__retrieve_offer(r, ids[k], &n_inserted);
-        }
+/* Whether hidden states are of the width that is read, if they are. */
+static bool specrt__retrieve_fits(const specrt__retrieve *r, const specrt_rows *rows) {
+    int32_t width = specrt__retrieve_width(&r->params);
+    return width == 0 || !rows || !rows->hidden || rows->d_hidden == width;
+}
+
+static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
+                                   const specrt_rows *rows, bool event) {
+    uint32_t slot = r->posted++ % r->n_records;
+    specrt__retrieve_record *record = &r->records[slot];
+    int32_t node = verdict->nodes[verdict->n - 1], width = specrt__retrieve_width(&r->params);
+    record->now = r->n_cycles;
+    record->n_tokens = verdict->n;
+    memcpy(record->tokens, verdict->tokens, (size_t)verdict->n * sizeof *record->tokens);
+    record->event = event;
+    if (!event) return;
+    record->n_best = specrt__retrieve_best(r, rows, node, record->best);
+    record->told = width > 0 && rows && rows->hidden;
+    if (record->told)
+        memcpy(r->queries + slot * (size_t)width, rows->hidden + (size_t)node * (size_t)width,
+               (size_t)width * sizeof(float));
 }
 
 /* Before any other source learns from the cycle, since what could have been drafted is asked here. Only
  * the last token can be an event: the others were drafted. */
 static void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
                                      const specrt_rows *rows) {
-    int32_t seeds[SPECRT__RETRIEVE_TOP + 1];
-    int32_t last = verdict->n - 1, token = verdict->tokens[last];
+    int32_t token = verdict->tokens[verdict->n - 1];
     bool event = specrt__active_valid(r->pool, token) && !specrt__active_member(r->pool, token);
-    r->now++;
-    for (int32_t i = 0; i < verdict->n; i++)
-        if (verdict->tokens[i] < r->pool->n_ids) specrt__arc_touch(&r->arc, verdict->tokens[i]);
-    if (!event) return;
-    int32_t n_seeds = specrt__retrieve_best(r, rows, verdict->nodes[last], seeds);
-    bool among = false;
-    for (int32_t i = 0; i < n_seeds; i++) among = among || seeds[i] == token;
-    if (!among) seeds[n_seeds++] = token;
-    specrt__retrieve_event(r, token, seeds, n_seeds);
+    r->n_cycles++;
+    r->n_posted_events += event;
+    specrt__retrieve_take(r);
+    if (r->posted - r->taken < r->n_records)
+        specrt__retrieve_write(r, verdict, rows, event);
+    else
+        r->n_lost += event;
+    if (!r->params.async) {
+        specrt__retrieve_work(r, r->done);
+        r->limit = r->done;
+        specrt__retrieve_take(r);
+    } else if (specrt__os_load(&r->done) == r->limit && r->limit != r->posted) {
+        r->limit = r->posted;
+        r->task.run = specrt__retrieve_run;
+        r->submit(r->submit_user, &r->task);
+    }
 }
 
 // >>policy (uses: base bundle head active ranks window cluster successor sketch retrieve)
@@ -7154,8 +7545,8 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
         specrt__policy_make_window(p, &spec.sources[SPECRT__POLICY_WINDOW]);
     const specrt__policy_source *retrieve = &spec.sources[SPECRT__POLICY_RETRIEVE];
     if (retrieve->present)
-        SPECRT__TRY(
-            specrt__retrieve_resolve(bundle, retrieve->size, retrieve->options, &p->retrieve, err));
+        SPECRT__TRY(specrt__retrieve_resolve(bundle, p->head, desc->target, retrieve->size,
+                                             retrieve->options, &p->retrieve, err));
     SPECRT__TRY(specrt__policy_make_routers(p, bundle, desc, &spec, err));
     if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
@@ -7203,6 +7594,10 @@ SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
 
 SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
     return policy->has_window && policy->window.kpre > 0;
+}
+
+SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy) {
+    return specrt__retrieve_width(&policy->retrieve);
 }
 
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
@@ -8315,10 +8710,14 @@ static bool specrt__session_make_window(specrt_session *s, int32_t n_logits) {
     return true;
 }
 
-static bool specrt__session_make_retrieve(specrt_session *s, int32_t n_logits) {
+static bool specrt__session_make_retrieve(specrt_session *s, const specrt_session_params *params,
+                                          int32_t n_logits) {
     if (s->policy->retrieve.size == 0) return true;
     s->retrieve = specrt__retrieve_create(s->pool, &s->policy->retrieve, n_logits, &s->desc);
-    return s->retrieve != NULL;
+    if (!s->retrieve) return false;
+    s->retrieve->submit = params->submit;
+    s->retrieve->submit_user = params->submit_user;
+    return true;
 }
 
 static bool specrt__session_make_routers(specrt_session *s) {
@@ -8416,10 +8815,15 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 "session: topk: expected at most the %d rows of policy '%s', found "
                                 "%d",
                                 (int)specrt_policy_bound(policy), policy->text, (int)s->topk);
+    if (policy->retrieve.async && !params->submit)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: policy '%s': expected params.submit, which runs what "
+                                "mode=async leaves to another thread, found NULL",
+                                policy->text);
     s->pool = specrt__active_pool_create(policy->head, n_ids, capacity, &s->desc);
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_make_window(s, n_logits) ||
-        !specrt__session_make_retrieve(s, n_logits) || !specrt__session_make_routers(s) ||
+        !specrt__session_make_retrieve(s, params, n_logits) || !specrt__session_make_routers(s) ||
         !specrt__session_make_scratch(s) || !specrt__session_make_laws(s, params))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
@@ -8511,6 +8915,7 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
 }
 
 SPECRT_API void specrt_session_begin(specrt_session *s) {
+    if (s->retrieve) specrt__retrieve_settle(s->retrieve);
     specrt__active_pool_reset(s->pool);
     if (s->window) specrt__window_reset(s->window);
     if (s->retrieve) specrt__retrieve_begin(s->retrieve);
@@ -8520,6 +8925,12 @@ SPECRT_API void specrt_session_begin(specrt_session *s) {
     s->position = s->cycle = 0;
     memset(&s->stats, 0, sizeof s->stats);
     specrt__session_pack(s);
+}
+
+SPECRT_API specrt_status specrt_session_turn(specrt_session *s, int64_t position) {
+    if (position < 0) return SPECRT_STATUS_BAD_ARG;
+    s->position = position;
+    return SPECRT_STATUS_OK;
 }
 
 static bool specrt__session_tokens_ok(const specrt_session *s, const int32_t *tokens, int32_t n) {
@@ -8543,6 +8954,7 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *s, const float *logits) {
 SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) {
     if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
     if (s->window) specrt__window_start(s->window, token);
+    if (s->retrieve) specrt__retrieve_take(s->retrieve);
     specrt__session_pack(s);
     s->position++;
     s->cycle++;
@@ -8640,6 +9052,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
                                                 const specrt_verdict *verdict,
                                                 const specrt_rows *rows) {
     if (!specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
+    if (s->retrieve && !specrt__retrieve_fits(s->retrieve, rows)) return SPECRT_STATUS_BAD_ARG;
     s->stats.n_cycles++;
     s->stats.n_emitted += verdict->n;
     s->stats.n_drafted += draft->n - 1;
@@ -8661,18 +9074,24 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
 SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out) {
     *out = session->stats;
     out->n_copied = session->pool->n_copied - session->n_copied_before;
+    if (!session->retrieve) return;
+    out->n_events = session->retrieve->n_posted_events;
+    out->n_lost = session->retrieve->n_lost;
 }
 
 // >>host (uses: base policy session)
 // Owns the loop over the application's models. Refuses tables with holes, prompts that fill the
 // context, and generations that a model failed.
 
-static specrt_status specrt__host_check(const specrt_host *host, int64_t n, specrt_error *err) {
-    const char *missing = !host->target_prefill  ? "target_prefill"
-                          : !host->draft_step    ? "draft_step"
-                          : !host->target_verify ? "target_verify"
-                          : !host->commit        ? "commit"
-                                                 : NULL;
+static specrt_status specrt__host_check(const specrt_session *s, const specrt_host *host, int64_t n,
+                                        specrt_error *err) {
+    bool reads = specrt_policy_hidden_width(s->policy) > 0;
+    const char *missing = !host->target_prefill           ? "target_prefill"
+                          : !host->draft_step             ? "draft_step"
+                          : !host->target_verify          ? "target_verify"
+                          : !host->commit                 ? "commit"
+                          : reads && !host->target_hidden ? "target_hidden"
+                                                          : NULL;
     if (missing)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "host: %s: expected a function, found "
@@ -8692,7 +9111,8 @@ static specrt_status specrt__host_failed(const char *callback, int code, specrt_
 static specrt_status specrt__host_prefill(specrt_session *s, const specrt_host *host,
                                           const int32_t *tokens, int32_t n, const float **last,
                                           specrt_error *err) {
-    specrt_rows rows = {NULL, NULL, 0};
+    specrt_rows rows;
+    memset(&rows, 0, sizeof rows);
     int all = specrt_policy_learns(s->policy);
     int code = host->target_prefill(host->user, tokens, n, all, &rows.logits);
     if (code != 0) return specrt__host_failed("target_prefill", code, err);
@@ -8704,19 +9124,34 @@ static specrt_status specrt__host_prefill(specrt_session *s, const specrt_host *
                             (int)s->verifier->n_vocab - 1);
 }
 
-SPECRT_API specrt_status specrt_host_begin(specrt_session *s, const specrt_host *host,
-                                           const int32_t *prompt, int64_t n, int32_t *first,
-                                           specrt_error *err) {
+/* The prompt and the first token after it. */
+static specrt_status specrt__host_start(specrt_session *s, const specrt_host *host,
+                                        const int32_t *prompt, int64_t n, int32_t *first,
+                                        specrt_error *err) {
     const float *last = NULL;
     int64_t batch = host->max_batch > 0 ? host->max_batch : INT32_MAX;
-    SPECRT__TRY(specrt__host_check(host, n, err));
-    specrt_session_begin(s);
     for (int64_t done = 0; done < n; done += batch) {
         int64_t left = n - done < batch ? n - done : batch;
         SPECRT__TRY(specrt__host_prefill(s, host, prompt + done, (int32_t)left, &last, err));
     }
     *first = specrt_session_draw(s, last);
     return specrt_session_start(s, *first);
+}
+
+SPECRT_API specrt_status specrt_host_begin(specrt_session *s, const specrt_host *host,
+                                           const int32_t *prompt, int64_t n, int32_t *first,
+                                           specrt_error *err) {
+    SPECRT__TRY(specrt__host_check(s, host, n, err));
+    specrt_session_begin(s);
+    return specrt__host_start(s, host, prompt, n, first, err);
+}
+
+SPECRT_API specrt_status specrt_host_turn(specrt_session *s, const specrt_host *host,
+                                          const int32_t *prompt, int64_t n, int32_t *first,
+                                          specrt_error *err) {
+    SPECRT__TRY(specrt__host_check(s, host, n, err));
+    SPECRT__TRY(specrt_session_turn(s, 0));
+    return specrt__host_start(s, host, prompt, n, first, err);
 }
 
 static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *host,
@@ -8738,16 +9173,32 @@ static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *ho
     return SPECRT_STATUS_OK;
 }
 
+/* The hidden states that the last verification computed, where a source reads them. */
+static specrt_status specrt__host_hidden(const specrt_session *s, const specrt_host *host,
+                                         specrt_rows *rows, specrt_error *err) {
+    int32_t width = specrt_policy_hidden_width(s->policy);
+    if (width == 0) return SPECRT_STATUS_OK;
+    int code = host->target_hidden(host->user, &rows->hidden, &rows->d_hidden);
+    if (code != 0) return specrt__host_failed("target_hidden", code, err);
+    if (rows->d_hidden == width) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "host: target_hidden: expected %d columns, which the index has, found "
+                            "%d",
+                            (int)width, (int)rows->d_hidden);
+}
+
 SPECRT_API specrt_status specrt_host_cycle(specrt_session *s, const specrt_host *host,
                                            specrt_verdict *verdict, specrt_error *err) {
     specrt_draft draft;
-    specrt_rows rows = {NULL, NULL, 0};
+    specrt_rows rows;
+    memset(&rows, 0, sizeof rows);
     int64_t left = host->n_context ? host->n_context - (s->position - 1) : INT64_MAX;
     if (left < 1) return verdict->n = 0, SPECRT_STATUS_OK;
     if (left > s->tree->params.num_steps) SPECRT__TRY(specrt__host_draft(s, host, err));
     specrt_session_finish(s, &draft);
     int code = host->target_verify(host->user, &draft, &rows.logits);
     if (code != 0) return specrt__host_failed("target_verify", code, err);
+    SPECRT__TRY(specrt__host_hidden(s, host, &rows, err));
     SPECRT__TRY(specrt_session_verify(s, &draft, rows.logits, verdict));
     code = host->commit(host->user, &draft, verdict);
     if (code != 0) return specrt__host_failed("commit", code, err);
@@ -8777,7 +9228,8 @@ SPECRT_API specrt_status specrt_generate(specrt_session *s, const specrt_host *h
     g->n_tokens = 0;
     g->end = SPECRT_END_LENGTH;
     verdict.n = 1;
-    SPECRT__TRY(specrt_host_begin(s, host, prompt, n, &verdict.tokens[0], err));
+    SPECRT__TRY(g->turn ? specrt_host_turn(s, host, prompt, n, &verdict.tokens[0], err)
+                        : specrt_host_begin(s, host, prompt, n, &verdict.tokens[0], err));
     while (specrt__host_give(s, g, verdict.tokens, verdict.n))
         SPECRT__TRY(specrt_host_cycle(s, host, &verdict, err));
     return SPECRT_STATUS_OK;

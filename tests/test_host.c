@@ -115,7 +115,7 @@ static void bench_make(bench *b, const char *policy, int32_t topk, float tempera
     REQUIRE(specrt_policy_create(NULL, b->head, &desc, &b->policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(b->policy, &params, NULL, &b->session, NULL) == SPECRT_STATUS_OK);
     b->toy = (toy *)calloc(1, sizeof *b->toy);
-    b->host = (specrt_host){b->toy, 0, 10, prefill, draft, verify, commit};
+    b->host = (specrt_host){b->toy, 0, 10, prefill, draft, verify, commit, NULL};
 }
 
 static void bench_free(bench *b) {

@@ -41,7 +41,7 @@ static specrt_status add_contestant(comparison *c, const char *text, specrt_erro
             return SPECRT_STATUS_OK;
         }
     if (text) k->bytes_extra = bytes_of(&c->models, k);
-    specrt_session_params params = options_session(&c->options, 0);
+    specrt_session_params params = models_session(&c->models, &c->options, 0);
     return decoder_create(c->models.target, text ? c->models.drafter : NULL, k->policy, &params,
                           (int32_t)c->options.n_context, &k->decoder, err);
 }

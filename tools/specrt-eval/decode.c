@@ -164,7 +164,7 @@ static specrt_status open_run(decoding *run, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected one; compare takes several");
     TRY(models_open(o, (int)o->common.threads, &run->models, err));
-    specrt_session_params params = options_session(o, 0);
+    specrt_session_params params = models_session(&run->models, o, 0);
     if (run->models.drafter)
         TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : NULL, &run->policy,
                           err));

@@ -61,9 +61,6 @@ typedef struct eval_options {
     {"min-p", 0, "X", CLI_REAL, &(o).min_p, 0, 0.999, "relative to the best token"}
 /* clang-format on */
 
-/* options_session() : what trees and sampling the options ask for; `sequence` keys the draws. */
-specrt_session_params options_session(const eval_options *o, uint64_t sequence);
-
 /* ---- models ---------------------------------------------------------------------------------- */
 
 /* Target, drafter and what they share; zero-initialise. */
@@ -73,6 +70,8 @@ typedef struct eval_models {
     tokenizer *tok;
     specrt_bundle *bundle; /* NULL: none */
     specrt_head *head;     /* the drafter's */
+    specrt_head *target_head;
+    specrt_worker *worker; /* of policies that work beside the cycles */
     struct parallel_pool *pool;
     specrt_desc env;
 } eval_models;
@@ -87,6 +86,10 @@ specrt_status models_policy(const eval_models *m, const char *text, specrt_polic
                             specrt_error *err);
 
 bool models_ends(const eval_models *m, int32_t token); /* a terminator */
+
+/* models_session() : what trees and sampling the options ask for; `sequence` keys the draws. */
+specrt_session_params models_session(const eval_models *m, const eval_options *o,
+                                     uint64_t sequence);
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 

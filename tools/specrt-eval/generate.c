@@ -58,7 +58,7 @@ static specrt_status generate(generation *g, int64_t i, int worker, run_result *
                               id_list *ids, specrt_error *err) {
     const eval_options *o = &g->options;
     const prompt *p = &g->prompts.items[i];
-    specrt_session_params params = options_session(o, (uint64_t)i);
+    specrt_session_params params = models_session(&g->models, o, (uint64_t)i);
     TRY(chat_prompt(g->chats[worker], p, ids));
     TRY(decoder_create(g->models.target, NULL, NULL, &params, (int32_t)o->n_context,
                        &g->decoders[worker], err));

@@ -8,6 +8,8 @@
 
 void models_close(eval_models *m) {
     specrt_head_close(m->head);
+    specrt_head_close(m->target_head);
+    specrt_worker_close(m->worker);
     specrt_bundle_close(m->bundle);
     engine_drafter_close(m->drafter);
     engine_close(m->target);
@@ -53,6 +55,13 @@ static specrt_status check_same_tokenizer(const eval_options *o, const eval_mode
     return status;
 }
 
+/* Policies that search it check it against the bundle. */
+static specrt_status open_target_head(eval_models *m, specrt_error *err) {
+    specrt_head_desc head;
+    engine_head(m->target, &head);
+    return specrt_head_bind(NULL, &head, &m->env, &m->target_head, err);
+}
+
 /* The bundle's head is the target's: that of an independent drafter is another, and the ranks, which
  * depend on the tokenizer alone, serve it as well. */
 static specrt_status open_drafter(const eval_options *o, eval_models *m, specrt_error *err) {
@@ -61,6 +70,8 @@ static specrt_status open_drafter(const eval_options *o, eval_models *m, specrt_
     engine_drafter_head(m->drafter, &head);
     bool independent = engine_drafter_is_model(m->drafter);
     if (independent) TRY(check_same_tokenizer(o, m, err));
+    TRY(specrt_worker_create(NULL, &m->worker, err));
+    TRY(open_target_head(m, err));
     return specrt_head_bind(independent ? NULL : m->bundle, &head, &m->env, &m->head, err);
 }
 
@@ -105,8 +116,10 @@ specrt_status models_open(const eval_options *o, int threads, eval_models *out, 
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err) {
     specrt_head_desc embedding;
-    specrt_policy_desc desc = {
-        .text = text, .n_vocab = tokenizer_n_vocab(m->tok), .embedding = &embedding};
+    specrt_policy_desc desc = {.text = text,
+                               .n_vocab = tokenizer_n_vocab(m->tok),
+                               .embedding = &embedding,
+                               .target = m->target_head};
     engine_embedding(m->target, &embedding);
     desc.terminators = tokenizer_terminators(m->tok, &desc.n_terminators);
     return specrt_policy_create(m->bundle, m->head, &desc, out, err);
@@ -120,7 +133,8 @@ bool models_ends(const eval_models *m, int32_t token) {
     return false;
 }
 
-specrt_session_params options_session(const eval_options *o, uint64_t sequence) {
+specrt_session_params models_session(const eval_models *m, const eval_options *o,
+                                     uint64_t sequence) {
     specrt_session_params p = {
         .tree = {.num_steps = (int32_t)o->num_steps,
                  .topk = (int32_t)o->topk,
@@ -131,6 +145,8 @@ specrt_session_params options_session(const eval_options *o, uint64_t sequence) 
                      .min_p = (float)o->min_p,
                      .seed = (uint64_t)o->common.seed,
                      .sequence = sequence},
+        .submit = specrt_worker_submit,
+        .submit_user = m->worker,
     };
     if (p.tree.topk == 1 && p.tree.num_draft_tokens == 0)
         p.tree.num_draft_tokens = (p.tree.num_steps ? p.tree.num_steps : 6) + 1;

@@ -282,7 +282,7 @@ static specrt_status make_scratch(recording *r, specrt_error *err) {
 
 static specrt_status open_recording(recording *r, specrt_error *err) {
     const eval_options *o = &r->options;
-    specrt_session_params params = options_session(o, 0), one = {.tree = {.topk = 1}};
+    specrt_session_params params = models_session(&r->models, o, 0), one = {.tree = {.topk = 1}};
     if (!o->draft || !o->common.output)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE and -o FILE for the trace");
