@@ -245,7 +245,7 @@ static void test_lossless(void) {
     static const char *const texts[] = {
         "static+retrieve:64", "static+retrieve:64@sem=hnsw_h", "static+retrieve:20@sem=hnsw_w",
         "retrieve:64@sem=hnsw_h@graph=off", "static+window:32@min=0+retrieve:32@sem=hnsw_w"};
-    static const int32_t vectors[] = {-1, SPECRT_DTYPE_F16, SPECRT_DTYPE_Q8_0};
+    static const int32_t vectors[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_F16, SPECRT_HNSW_INT8};
     specrt_worker *thread;
     REQUIRE(!specrt_worker_create(NULL, &thread, NULL));
     for (int i = 0; i < 30; i++) {
@@ -278,7 +278,7 @@ static void test_lossless(void) {
 static void test_hidden_query(void) {
     world w;
     run a, b, c;
-    world_make(&w, true, SPECRT_DTYPE_Q8_0);
+    world_make(&w, true, SPECRT_HNSW_INT8);
     run_make(&a, &w, "static+retrieve:64", false, NULL, NULL);
     run_make(&b, &w, "static+retrieve:64@sem=hnsw_h", false, NULL, NULL);
     run_make(&c, &w, "static+retrieve:64@sem=hnsw_h", true, NULL, NULL);
@@ -304,7 +304,7 @@ static void test_row_query(void) {
     run r;
     float logits[V];
     int32_t near[10];
-    world_make(&w, true, -1);
+    world_make(&w, true, SPECRT_HNSW_NONE);
     run_make(&r, &w, "retrieve:64@sem=hnsw_w@graph=off", true, NULL, NULL);
     run_prompt(&r);
     for (int32_t token = 60; token < 63; token++) {
@@ -339,7 +339,7 @@ static void test_async_same(void) {
     world w;
     run a, b;
     hand h = {NULL, 0};
-    world_make(&w, true, SPECRT_DTYPE_F16);
+    world_make(&w, true, SPECRT_HNSW_F16);
     run_make(&a, &w, "static:12+retrieve:16@graph=off", false, NULL, NULL);
     run_make(&b, &w, "static:12+retrieve:16@graph=off@mode=async", false, &h, NULL);
     run_prompt(&a);
@@ -374,7 +374,7 @@ static void test_async_lost(void) {
     run r;
     hand h = {NULL, 0};
     specrt_session_stats stats;
-    world_make(&w, true, SPECRT_DTYPE_F16);
+    world_make(&w, true, SPECRT_HNSW_F16);
     run_make(&r, &w, "static:12+retrieve:64@mode=async@sem=hnsw_h", false, &h, NULL);
     run_prompt(&r);
     for (int32_t i = 0; i < 40; i++) observe_event(&r, i);
@@ -397,7 +397,7 @@ static void test_worker(void) {
     world w;
     run r[3];
     specrt_worker *thread;
-    world_make(&w, true, SPECRT_DTYPE_Q8_0);
+    world_make(&w, true, SPECRT_HNSW_INT8);
     REQUIRE(!specrt_worker_create(NULL, &thread, NULL));
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < 3; i++) {
@@ -423,7 +423,7 @@ static void test_turns(void) {
         run r, once;
         specrt_worker *thread;
         REQUIRE(!specrt_worker_create(NULL, &thread, NULL));
-        world_make(&w, true, SPECRT_DTYPE_F16);
+        world_make(&w, true, SPECRT_HNSW_F16);
         run_make(&r, &w, texts[i], false, NULL, thread);
         run_make(&once, &w, texts[i], false, NULL, thread);
         run_prompt(&r);
@@ -469,8 +469,8 @@ static void check_refused(const specrt_bundle *bundle, const specrt_head *head,
 
 static void test_refused_policies(void) {
     world w, bare;
-    world_make(&bare, false, -1);
-    world_make(&w, true, -1);
+    world_make(&bare, false, SPECRT_HNSW_NONE);
+    world_make(&w, true, SPECRT_HNSW_NONE);
     specrt_head *other;
     specrt_head_desc rows = target_rows();
     static float other_weights[V * D];
@@ -537,7 +537,7 @@ static void test_refused_calls(void) {
     specrt_verdict verdict = {.n = 1, .tokens = {70}};
     int32_t first, prompt = 1;
     specrt_draft draft;
-    world_make(&w, true, SPECRT_DTYPE_F16);
+    world_make(&w, true, SPECRT_HNSW_F16);
     run_make(&r, &w, "static+retrieve:32@sem=hnsw_h@mode=async", false, NULL, NULL);
     CHECK_INT(specrt_session_create(r.policy, &none, NULL, &s, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_STR(err.msg, "session: policy 'static:40+retrieve:32@sem=hnsw_h@mode=async': expected "
