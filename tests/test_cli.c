@@ -148,6 +148,37 @@ static void test_parallel(void) {
     }
 }
 
+typedef struct counted {
+    int32_t runs[16]; /* of each i */
+    int64_t sum;      /* read by the caller without atomics, when the loop is over */
+} counted;
+
+static void count_run(void *arg, int64_t i) {
+    counted *c = (counted *)arg;
+    __atomic_fetch_add(&c->runs[i], 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&c->sum, i + 1, __ATOMIC_RELAXED);
+}
+
+/* More threads than cores, and pauses in which they fall asleep. */
+static void test_pool(void) {
+    for (int threads = 1; threads <= 8; threads += 7) {
+        parallel_pool *pool = parallel_pool_create(threads);
+        REQUIRE(pool);
+        CHECK_INT(parallel_pool_threads(pool), threads);
+        for (int loop = 0; loop < 3000; loop++) {
+            counted c = {{0}, 0};
+            int n = loop % 17;
+            parallel_pool_for(pool, n, count_run, &c);
+            REQUIRE(c.sum == n * (n + 1) / 2);
+            for (int i = 0; i < 16; i++) REQUIRE(c.runs[i] == (i < n));
+            if (loop % 100 == 0) usleep(300);
+        }
+        parallel_pool_free(pool);
+    }
+    parallel_pool *idle = parallel_pool_create(3);
+    parallel_pool_free(idle);
+}
+
 static const test_case cases[] = {
     {"parse_values", "every spelling of a flag", test_parse_values},
     {"parse_errors", "bad flags exit with 2", test_parse_errors},
@@ -155,5 +186,6 @@ static const test_case cases[] = {
     {"disk_full", "errors name the file", test_disk_full},
     {"interrupt", "a signal leaves no temporary file and exits 130", test_interrupt},
     {"parallel", "each block runs once for any number of threads", test_parallel},
+    {"pool", "loops of a pool run each task once and are over when they return", test_pool},
 };
 TEST_MAIN(cases)

@@ -1,10 +1,11 @@
-/* parallel.c : see parallel.h. Threads live for one call; blocks are claimed from a shared counter. */
+/* parallel.c : see parallel.h. Blocks are claimed from a shared counter; but for a pool's, threads live
+ * for one call. */
 #include "parallel.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_THREADS = 1024 };
@@ -56,20 +57,31 @@ void parallel_for(int threads, int64_t n_blocks, void (*task)(void *arg, int64_t
     parallel_run(n_blocks < threads ? (int)n_blocks : threads, run_blocks, &q);
 }
 
-/* Workers spin this often for the next loop before they sleep: passes of an engine follow closely. */
-enum { POOL_SPINS = 4000 };
+/* ---- pool ---- */
+
+/* A thread spins so long for what is about to happen, since the loops of an engine follow closely, and
+ * then sleeps: where other programs want the cores, spinning would keep the work from those who have it. */
+enum { POOL_SPIN_NS = 50000 };
+
+/* The state: how many workers are inside the loop, whether more may enter, whether the pool ends; above
+ * these the number of the loop. */
+enum { POOL_INSIDE = 0xffff, POOL_OPEN = 1 << 16, POOL_STOP = 1 << 17, POOL_NUMBER = 1 << 18 };
+
+typedef struct bell {
+    pthread_cond_t rung;
+    int sleepers;
+} bell;
 
 struct parallel_pool {
     int threads;
     pthread_t *ids; /* [threads - 1] */
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    bell start, end; /* for the workers, and for the caller */
+    uint64_t state;
+    /* Of this loop; written while nobody is inside. */
     void (*task)(void *arg, int64_t i);
     void *arg;
     int64_t n, next;
-    uint64_t round; /* loops handed out; guarded by lock when it changes */
-    int busy;       /* workers still in this round */
-    bool stop;
 };
 
 static void pool_work(parallel_pool *pool) {
@@ -80,42 +92,93 @@ static void pool_work(parallel_pool *pool) {
     }
 }
 
-static uint64_t pool_wait(parallel_pool *pool, uint64_t seen) {
-    for (int spin = 0; spin < POOL_SPINS; spin++) {
-        uint64_t round = __atomic_load_n(&pool->round, __ATOMIC_ACQUIRE);
-        if (round != seen) return round;
-    }
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static uint64_t pool_state(const parallel_pool *pool) {
+    return __atomic_load_n(&pool->state, __ATOMIC_SEQ_CST);
+}
+
+/* A loop other than the one seen, that may be entered; or the end. */
+static bool has_begun(uint64_t state, uint64_t seen) {
+    return state & POOL_STOP || (state & POOL_OPEN && state / POOL_NUMBER != seen);
+}
+
+static bool is_empty(uint64_t state, uint64_t seen) {
+    (void)seen;
+    return (state & POOL_INSIDE) == 0;
+}
+
+static void pool_wait(parallel_pool *pool, bell *b, bool (*ready)(uint64_t state, uint64_t seen),
+                      uint64_t seen) {
+    int64_t begin = clock_ns();
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (ready(pool_state(pool), seen)) return;
+            relax();
+        }
+    } while (clock_ns() - begin < POOL_SPIN_NS);
     pthread_mutex_lock(&pool->lock);
-    while (pool->round == seen) pthread_cond_wait(&pool->wake, &pool->lock);
-    uint64_t round = pool->round;
+    __atomic_fetch_add(&b->sleepers, 1, __ATOMIC_SEQ_CST);
+    while (!ready(pool_state(pool), seen)) pthread_cond_wait(&b->rung, &pool->lock);
+    __atomic_fetch_sub(&b->sleepers, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&pool->lock);
-    return round;
+}
+
+/* The state has changed. Whoever counted itself among the sleepers too late for this sees the change
+ * before it sleeps. */
+static void pool_ring(parallel_pool *pool, bell *b) {
+    if (__atomic_load_n(&b->sleepers, __ATOMIC_SEQ_CST) == 0) return;
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&b->rung);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* A loop may close between being seen and being entered. */
+static bool pool_enter(parallel_pool *pool, uint64_t *seen) {
+    for (;;) {
+        pool_wait(pool, &pool->start, has_begun, *seen);
+        uint64_t state = pool_state(pool);
+        if (state & POOL_STOP) return false;
+        if (has_begun(state, *seen) &&
+            __atomic_compare_exchange_n(&pool->state, &state, state + 1, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST)) {
+            *seen = state / POOL_NUMBER;
+            return true;
+        }
+    }
 }
 
 static void *pool_thread(void *opaque) {
     parallel_pool *pool = (parallel_pool *)opaque;
     uint64_t seen = 0;
-    for (;;) {
-        seen = pool_wait(pool, seen);
-        if (pool->stop) return NULL;
+    while (pool_enter(pool, &seen)) {
         pool_work(pool);
-        __atomic_fetch_sub(&pool->busy, 1, __ATOMIC_RELEASE);
+        uint64_t left = __atomic_sub_fetch(&pool->state, 1, __ATOMIC_SEQ_CST);
+        if (is_empty(left, 0)) pool_ring(pool, &pool->end);
     }
-}
-
-static void pool_start_round(parallel_pool *pool) {
-    pthread_mutex_lock(&pool->lock);
-    __atomic_store_n(&pool->round, pool->round + 1, __ATOMIC_RELEASE);
-    pthread_cond_broadcast(&pool->wake);
-    pthread_mutex_unlock(&pool->lock);
+    return NULL;
 }
 
 parallel_pool *parallel_pool_create(int threads) {
     parallel_pool *pool = (parallel_pool *)calloc(1, sizeof *pool);
     if (!pool) return NULL;
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
     pool->ids = (pthread_t *)calloc((size_t)threads, sizeof *pool->ids);
     pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->wake, NULL);
+    pthread_cond_init(&pool->start.rung, NULL);
+    pthread_cond_init(&pool->end.rung, NULL);
     pool->threads = 1;
     while (pool->ids && pool->threads < threads &&
            pthread_create(&pool->ids[pool->threads - 1], NULL, pool_thread, pool) == 0)
@@ -125,10 +188,11 @@ parallel_pool *parallel_pool_create(int threads) {
 
 void parallel_pool_free(parallel_pool *pool) {
     if (!pool) return;
-    pool->stop = true;
-    pool_start_round(pool);
+    __atomic_fetch_or(&pool->state, POOL_STOP, __ATOMIC_SEQ_CST);
+    pool_ring(pool, &pool->start);
     for (int i = 0; i < pool->threads - 1; i++) pthread_join(pool->ids[i], NULL);
-    pthread_cond_destroy(&pool->wake);
+    pthread_cond_destroy(&pool->start.rung);
+    pthread_cond_destroy(&pool->end.rung);
     pthread_mutex_destroy(&pool->lock);
     free(pool->ids);
     free(pool);
@@ -138,6 +202,8 @@ int parallel_pool_threads(const parallel_pool *pool) {
     return pool->threads;
 }
 
+/* The caller works too and waits for those alone who entered: a worker that gets no core, or comes when
+ * all is done, holds nobody up. */
 void parallel_pool_for(void *opaque, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
     parallel_pool *pool = (parallel_pool *)opaque;
     if (pool->threads == 1 || n < 2) {
@@ -147,11 +213,13 @@ void parallel_pool_for(void *opaque, int64_t n, void (*task)(void *arg, int64_t 
     pool->task = task;
     pool->arg = arg;
     pool->n = n;
-    pool->next = 0;
-    pool->busy = pool->threads - 1;
-    pool_start_round(pool);
+    __atomic_store_n(&pool->next, 0, __ATOMIC_RELAXED);
+    uint64_t number = pool_state(pool) / POOL_NUMBER + 1;
+    __atomic_store_n(&pool->state, number * POOL_NUMBER | POOL_OPEN, __ATOMIC_SEQ_CST);
+    pool_ring(pool, &pool->start);
     pool_work(pool);
-    while (__atomic_load_n(&pool->busy, __ATOMIC_ACQUIRE)) sched_yield();
+    __atomic_fetch_and(&pool->state, ~(uint64_t)POOL_OPEN, __ATOMIC_SEQ_CST);
+    pool_wait(pool, &pool->end, is_empty, 0);
 }
 
 int parallel_cores(void) {
