@@ -1,14 +1,17 @@
 #!/bin/sh
-# calibrate.sh BIN TOKENIZER CORPUS MODEL DRAFT OUT : what `make calibrate` does. Calibrate, show the bundle,
-# use it. Empty arguments mean the sample in data/; CORPUS may be several paths.
+# calibrate.sh BIN TOKENIZER CORPUS MODEL DRAFT OUT : what `make calibrate` does. Calibrate, build what
+# policies need, show the bundle, use it. Empty arguments mean the sample in data/; CORPUS may be several
+# paths.
 #
 # With a target and a drafter (MODEL, DRAFT, or the sample pair) policies are compared at the end; without
 # a CORPUS the target then writes its own first, and the sample text fills the ranks below.
-# In the environment, for models slower than the sample: TOKENS of an answer, PROMPTS of a domain.
+# In the environment, for models slower than the sample: TOKENS of an answer, PROMPTS of a domain;
+# SECTIONS to build beside the ranks (cograph centroid hnsw), POLICIES to compare, LONG=1 for many more.
 set -eu
 bin=$1 tokenizer=$2 corpus=$3 model=$4 draft=$5 out=$6
 given=$tokenizer$corpus$model$draft
 tokens=${TOKENS:-128} prompts=${PROMPTS:-20}
+sections=${SECTIONS-cograph centroid hnsw}
 data=$(dirname "$0")/../data
 [ "$0" != tools/calibrate.sh ] || data=data
 answers_weight=100 # a word of the target's own counts as so many of the sample text
@@ -17,6 +20,23 @@ say() { printf 'calibrate: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 2; }
 exists() { [ -z "$2" ] || [ -e "$2" ] || fail "$1=$2: no such file or folder"; }
 counting_number() { case $2 in '' | 0* | *[!0-9]*) fail "$1=$2: expected a number above 0" ;; esac; }
+
+# add SECTION TOOL [FLAGS...] : a section of the bundle; without it the policies that need it stay out.
+built=
+add() {
+    section=$1 tool=$2
+    shift 2
+    case " $sections " in *" $section "*) ;; *) return 0 ;; esac
+    say "$tool adds $section"
+    code=0
+    "$bin/$tool" "$@" -q -f -o "$out" || code=$?
+    case $code in
+    0) built="$built $section" ;;
+    3 | 4) say "$section is left out" ;;
+    *) exit $code ;;
+    esac
+}
+has() { case $built in *" $1"*) ;; *) return 1 ;; esac; }
 
 # beside MODEL : the tokenizer inside a GGUF, or in a checkpoint's folder.
 beside() {
@@ -95,14 +115,38 @@ fi
 report=${out%.specb}.html
 "$bin/vocabtrim-calibrate" --tokenizer "$tokenizer" --corpus "$@" ${model:+--model "$model"} \
     ${weights:+--weights "$weights"} --holdout 0.05 --report "$report" -f -o "$out"
+
+# EAGLE drafts with the target's head, unless it has one of its own.
+head=$model
+case $draft in
+*.gguf) head=$draft ;;
+*.safetensors) ! head -c 1000000 "$draft" | grep -aq '"lm_head.weight"' || head=$draft ;;
+esac
+add cograph cograph-build --tokenizer "$tokenizer" --corpus "$@"
+if [ -n "$model" ]; then
+    add centroid cluster-build --model "$head" --tokenizer "$tokenizer" --router centroid
+    add hnsw hnsw-build --model "$model"
+fi
 info=$("$bin/specrt-bundle" info "$out")
 printf '%s\n' "$info" | sed '/^provenance/,$d'
 "$bin/minimal" "$out"
 say "$out is ready and $report shows its coverage; $bin/specrt-bundle info tells what it was made from"
 
 [ -n "$draft" ] || exit 0
+policies=static,microspec,evospec,static:2048,static:2048+retrieve
+! has cograph || policies=$policies,static:512+window+successor:256
+! has centroid || policies=$policies,centroid
+if [ -n "${LONG:-}" ]; then
+    for size in 1024 4096 8192; do
+        policies=$policies,static:$size,static:$size+retrieve,static:$size+retrieve:512
+        policies=$policies,static:$size+retrieve:1024,static:$size+retrieve@graph=off
+        ! has cograph || policies=$policies,static:$size+successor,static:$size+window+successor
+    done
+    ! has cograph || policies=$policies,static:512+retrieve+successor:256
+    ! has centroid || policies=$policies,static:512+centroid
+fi
 comparison=${out%.specb}-compare.html
 say "decoding other prompts of each domain with every policy; plots go to $comparison"
 "$bin/specrt-eval" compare --target "$model" --draft "$draft" --bundle "$out" \
-    --policy full,static,microspec --num-steps 3 --topk 1 --prompts "$work"/test/*.jsonl \
+    --policy "${POLICIES:-$policies}" --num-steps 3 --topk 1 --prompts "$work"/test/*.jsonl \
     --max-tokens "$tokens" --report "$comparison" -f

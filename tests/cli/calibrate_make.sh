@@ -2,7 +2,7 @@
 . "$CLI_TESTS/lib.bash"
 require minimal
 root=$CLI_TESTS/../..
-export TOKENS=8 PROMPTS=5
+export TOKENS=8 PROMPTS=5 SECTIONS="cograph centroid"
 make_calibrate() { "$root/tools/calibrate.sh" "$CLI_BIN" "$@"; } # TOKENIZER CORPUS MODEL DRAFT OUT
 
 accepts make_calibrate "" "" "" "" sample.specb

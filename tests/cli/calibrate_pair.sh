@@ -3,16 +3,16 @@
 require minimal
 target=$CLI_TESTS/../../data/sample/target.gguf
 draft=$CLI_TESTS/../../data/sample/draft.safetensors
-export TOKENS=8 PROMPTS=5
+export TOKENS=8 PROMPTS=5 SECTIONS="cograph centroid"
 calibrate() { "$CLI_TESTS/../../tools/calibrate.sh" "$CLI_BIN" "$@"; } # TOKENIZER CORPUS MODEL DRAFT OUT
 
 accepts calibrate "" "" "$target" "$draft" pair.specb
 warns "*the target answers the prompts in *28 answers*pair.specb is ready*plots go to pair-compare.html*"
-prints "*pair-answers.jsonl * 100 *full *static *microspec *static is static:8192*7 turns*all equal"
+prints "*pair-answers.jsonl * 100 *centroid *cograph *full *static *microspec *successor:256 *static is static:8192*7 turns*all equal"
 [ "$(wc -l <pair-answers.jsonl)" = 28 ] || fail "$(wc -l <pair-answers.jsonl) answers"
 grep -q "<svg" pair-compare.html || fail "no plots"
 
-# A corpus of the user's stands alone.
-accepts calibrate "" "$CLI_TESTS/../../data/corpus/qa" "$target" "$draft" own.specb
+# A corpus of the user's stands alone; sections and policies are chosen.
+SECTIONS= POLICIES=static accepts calibrate "" "$CLI_TESTS/../../data/corpus/qa" "$target" "$draft" own.specb
 [ ! -e own-answers.jsonl ] || fail "answers were written"
 prints "*static is static:8192*all equal"
