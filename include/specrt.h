@@ -769,9 +769,9 @@ SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root);
 
 /* specrt_tree_expand() : the proposals of a pass.
  *   ids, logprobs : i32, f32 [n, k], as specrt_active_topk() gives them; n is 1 at the first level, then
- *                   the beam's; k <= topk
+ *                   the beam's; 0 <= k <= topk
  *   beam : the rows of the next pass, borrowed until the next call; n = 0 after the last level, and
- *          where no proposal has a probability above 0
+ *          where no proposal has a probability above 0, or there is none
  * @return OK or BAD_ARG. Never allocates. */
 SPECRT_API specrt_status specrt_tree_expand(specrt_tree *tree, const int32_t *ids,
                                             const float *logprobs, int32_t n, int32_t k,
@@ -7720,7 +7720,7 @@ SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
                                             const float *logprobs, int32_t n, int32_t k,
                                             specrt_beam *beam) {
     memset(beam, 0, sizeof *beam);
-    if (n != t->n_beam || k < 1 || k > t->params.topk || t->level == t->params.num_steps)
+    if (n != t->n_beam || k < 0 || k > t->params.topk || t->level == t->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
     int32_t first = t->n_candidates;
     for (int32_t r = 0; r < n; r++) {
@@ -9008,6 +9008,7 @@ SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *h
         return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_route_tree(s, hidden));
     int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
+    if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
     SPECRT__TRY(specrt_active_logits(&s->active, hidden, n, s->logits));
     if (s->laws) return specrt__session_sample(s, beam);
     SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));

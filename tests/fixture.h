@@ -114,6 +114,68 @@ static inline uint8_t *fixture_ranks_bundle(int32_t n_vocab, int32_t n_forced, i
     return bytes;
 }
 
+/* --- sections that route --- */
+
+/* A "cograph" section, malloc'ed: every token but each fifth is followed by `degree` tokens by chance, none
+ * twice; those with never[id] follow none. never: NULL: there are none. */
+static inline uint8_t *fixture_graph(int32_t n_vocab, int32_t degree, const uint8_t *never,
+                                     uint64_t seed, size_t *n) {
+    specrt_cograph_header h = {
+        .n_vocab = n_vocab, .max_degree = degree, .min_count = 1, .rule_degree = 64};
+    size_t v = (size_t)n_vocab, e = 0;
+    *n = sizeof h + 16 * v + 4 + 8 * v * (size_t)degree;
+    uint8_t *bytes = (uint8_t *)calloc(1, *n);
+    uint64_t *totals = (uint64_t *)(void *)(bytes + sizeof h);
+    uint32_t *offsets = (uint32_t *)(void *)(totals + v), *n_rule = offsets + v + 1;
+    int32_t *ids = (int32_t *)(void *)(n_rule + v);
+    for (int32_t u = 0; u < n_vocab; u++) {
+        int32_t id = (int32_t)(fixture_random(&seed) % v);
+        for (int32_t i = 0; u % 5 && i < degree; i++, id = (id + 1) % n_vocab)
+            if (!never || !never[id]) ids[e++] = id;
+        n_rule[u] = (uint32_t)e - offsets[u];
+        offsets[u + 1] = (uint32_t)e;
+        totals[u] = (uint64_t)n_rule[u] * (uint64_t)(degree + 1);
+    }
+    float *counts = (float *)(void *)(ids + e);
+    for (int32_t u = 0; u < n_vocab; u++)
+        for (uint32_t i = offsets[u]; i < offsets[u + 1]; i++)
+            counts[i] = (float)(degree - (int32_t)(i - offsets[u]));
+    h.n_edges = e;
+    h.n_sources = n_vocab - (n_vocab + 4) / 5;
+    *n = sizeof h + 16 * v + 4 + 8 * e;
+    memcpy(bytes, &h, sizeof h);
+    return bytes;
+}
+
+/* A section of clusters, malloc'ed: cluster m has the rows m, m + M, m + 2 M..., but those with never[id],
+ * and a router of weights by chance. Every cluster must keep a row. */
+static inline uint8_t *fixture_clusters(specrt_clusters_header h, const uint8_t *never,
+                                        uint64_t seed, size_t *n) {
+    int32_t n_in = h.n_embed + h.n_state, width = h.n_hidden ? h.n_hidden : h.n_state;
+    size_t n_weights = (size_t)(h.n_hidden * (n_in + 1) + h.n_clusters * (width + 1));
+    uint8_t *bytes = (uint8_t *)calloc(
+        1, sizeof h + 4 * (size_t)(h.n_clusters + 1 + h.n_rows + h.n_schedule) + 2 * n_weights);
+    uint32_t *offsets = (uint32_t *)(void *)(bytes + sizeof h);
+    int32_t *ids = (int32_t *)(void *)(offsets + h.n_clusters + 1);
+    h.n_members = 0;
+    for (int32_t m = 0; m < h.n_clusters; m++) {
+        for (int32_t id = m; id < h.n_rows; id += h.n_clusters)
+            if (!never || !never[id]) ids[h.n_members++] = id;
+        offsets[m + 1] = (uint32_t)h.n_members;
+    }
+    int32_t *schedule = ids + h.n_members;
+    for (int32_t t = 0; t < h.n_schedule; t++)
+        schedule[t] = h.n_clusters / (t + 2) > 0 ? h.n_clusters / (t + 2) : 1;
+    uint16_t *weights = (uint16_t *)(void *)(schedule + h.n_schedule);
+    for (size_t i = 0; i < n_weights; i++) {
+        float x = 0.4f * fixture_normal(&seed);
+        specrt_to_f16(&x, 1, &weights[i]);
+    }
+    memcpy(bytes, &h, sizeof h);
+    *n = (size_t)((uint8_t *)(weights + n_weights) - bytes);
+    return bytes;
+}
+
 /* --- an allocator that counts, and fails at call `fail_at` (1 is the first; 0: never) --- */
 
 typedef struct fixture_allocator {

@@ -194,10 +194,39 @@ static void test_refused(void) {
 /* ---- sessions ------------------------------------------------------------------------------- */
 
 typedef struct stage {
+    uint8_t *bytes; /* of the bundle: a graph, and clusters with a router of either kind */
+    specrt_bundle *bundle;
     specrt_head *head;
     specrt_policy *policy;
     specrt_session *s;
 } stage;
+
+static void open_bundle(stage *st) {
+    specrt_clusters_header before = {.n_rows = V,
+                                     .n_cols = V,
+                                     .n_clusters = 4,
+                                     .router = SPECRT_ROUTER_DYNASPEC,
+                                     .n_state = V,
+                                     .n_hidden = 5,
+                                     .n_schedule = 2},
+                           after = before;
+    after.router = SPECRT_ROUTER_CENTROID;
+    after.n_hidden = 0;
+    after.softmax = 1;
+    size_t n[3], n_bytes;
+    uint8_t *graph = fixture_graph(V, 4, NULL, 5, &n[0]);
+    uint8_t *clusters = fixture_clusters(before, NULL, 6, &n[1]);
+    uint8_t *centroids = fixture_clusters(after, NULL, 7, &n[2]);
+    fixture_section sections[] = {
+        {"centroid", 1, SPECRT_SECTION_DEPENDS_HEAD, centroids, n[2], n[2]},
+        {"cluster", 1, SPECRT_SECTION_DEPENDS_HEAD, clusters, n[1], n[1]},
+        {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n[0], n[0]}};
+    st->bytes = fixture_bundle(sections, 3, &n_bytes);
+    free(graph);
+    free(clusters);
+    free(centroids);
+    REQUIRE(!specrt_bundle_open_memory(st->bytes, n_bytes, "b", NULL, &st->bundle, NULL));
+}
 
 /* The head is the identity: hidden states are the drafter's logits. */
 static stage open_stage(const char *text, const specrt_session_params *params) {
@@ -207,8 +236,11 @@ static stage open_stage(const char *text, const specrt_session_params *params) {
     specrt_policy_desc policy = {.text = text};
     stage st;
     specrt_error err = {SPECRT_STATUS_OK, ""};
+    open_bundle(&st);
     REQUIRE(specrt_head_bind(NULL, &head, NULL, &st.head, &err) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(NULL, st.head, &policy, &st.policy, &err) == SPECRT_STATUS_OK);
+    specrt_policy_create(st.bundle, st.head, &policy, &st.policy, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(st.policy != NULL);
     specrt_session_create(st.policy, params, NULL, &st.s, &err);
     CHECK_STR(err.msg, "");
     REQUIRE(st.s != NULL);
@@ -219,6 +251,8 @@ static void close_stage(stage *st) {
     specrt_session_close(st->s);
     specrt_policy_close(st->policy);
     specrt_head_close(st->head);
+    specrt_bundle_close(st->bundle);
+    free(st->bytes);
 }
 
 /* What else may happen in a sequence, by chance that knows nothing of tokens. */
@@ -235,13 +269,15 @@ static int32_t whim(weather *w, int32_t n) {
 static void draft_stage(specrt_session *s, int32_t before, int32_t root, weather *w,
                         specrt_draft *draft) {
     int32_t last[SPECRT_TREE_MAX_TOPK] = {root}, fed[SPECRT_TREE_MAX_TOPK] = {before};
-    float hidden[SPECRT_TREE_MAX_TOPK * V];
+    float hidden[SPECRT_TREE_MAX_TOPK * V], read[SPECRT_TREE_MAX_TOPK * V];
     specrt_beam beam = {.n = 1};
     int32_t n_passes = w->wild ? whim(w, 5) : SPECRT_TREE_MAX_STEPS;
     while (beam.n > 0 && n_passes-- > 0) {
         int32_t parents[SPECRT_TREE_MAX_TOPK];
         for (int32_t i = 0; i < beam.n; i++) toy_logits(1, fed[i], last[i], hidden + i * V);
+        for (int32_t i = 0; i < beam.n; i++) toy_logits(2, fed[i], fed[i], read + i * V);
         memcpy(parents, last, sizeof parents);
+        specrt_session_feed(s, read);
         REQUIRE(specrt_session_expand(s, hidden, beam.n, &beam) == SPECRT_STATUS_OK);
         for (int32_t i = 0; i < beam.n; i++) {
             fed[i] = parents[beam.parents[i]];
@@ -314,6 +350,28 @@ static void test_sessions(void) {
         if (i % 2) sampled.draft_temperature = 0.5f;
         CHECK(holds("top-k", session_fit("window:4@min=3", &top, calm)));
         CHECK(holds("sampled", session_fit("window:4@min=3", &sampled, calm)));
+    }
+}
+
+/* Lists that change with every token drafted: by a router that reads what the pass was fed or gave, by
+ * the graph, beside each other and beside a window that holds some of the same tokens. */
+static void test_routed(void) {
+    static const char *const texts[] = {
+        "cluster:1@cap=3@always=0",
+        "centroid:2@cap=4@always=0",
+        "successor:3",
+        "window:3@min=1+successor:2",
+        "window:2@min=1+centroid:1@cap=3@always=0+successor:2",
+        "retrieve:3+cluster:1@cap=2@always=0",
+    };
+    const weather calm = {.state = 1};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        specrt_session_params top = {.tree = i % 2 ? tree : chain, .sampling = samplings[i]};
+        specrt_session_params sampled = {
+            .tree = chain, .sampling = samplings[i], .draft = SPECRT_DRAFT_SAMPLED};
+        top.tree.topk = top.tree.topk < 2 ? top.tree.topk : 2;
+        CHECK(holds(texts[i], session_fit(texts[i], &top, calm)));
+        CHECK(holds(texts[i], session_fit(texts[i], &sampled, calm)));
     }
 }
 
@@ -458,6 +516,7 @@ static const test_case cases[] = {
     {"mutants", "a wrong q, a stale cache, reused draws, a duplicate row are seen", test_mutants},
     {"refused", "what cannot be q of its token is refused", test_refused},
     {"sessions", "so do sessions: chains, trees and sampled chains", test_sessions},
+    {"routed", "so they do where every drafted token changes the list", test_routed},
     {"session_mutants", "a stale context or a draw made twice is seen there too",
      test_session_mutants},
     {"kinds", "combinations that would not be what they say are refused", test_kinds},

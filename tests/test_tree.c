@@ -145,6 +145,11 @@ static void test_extremes(void) {
     specrt_tree_finish(tree, &draft);
     CHECK_INT(draft.n, 1);
     specrt_tree_begin(tree, 9);
+    REQUIRE(specrt_tree_expand(tree, NULL, NULL, 1, 0, &beam) == SPECRT_STATUS_OK);
+    CHECK_INT(beam.n, 0);
+    specrt_tree_finish(tree, &draft);
+    CHECK_INT(draft.n, 1);
+    specrt_tree_begin(tree, 9);
     REQUIRE(specrt_tree_expand(tree, ids, certain, 1, 2, &beam) == SPECRT_STATUS_OK);
     REQUIRE(specrt_tree_expand(tree, ids, certain, 2, 2, &beam) == SPECRT_STATUS_OK);
     REQUIRE(specrt_tree_expand(tree, ids, certain, 2, 2, &beam) == SPECRT_STATUS_OK);

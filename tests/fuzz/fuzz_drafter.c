@@ -1,0 +1,68 @@
+/* fuzz_drafter.c : an EAGLE head from any bytes either fails to open beside a target, or drafts. The input
+ * is the length of config.json, u16; config.json; the safetensors. */
+#include "engine.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N = 3, WIDTH = 12 };
+
+static engine_model *target; /* d_model 4, 5 layers, 7 tokens */
+static char folder[] = "/tmp/fuzz_drafter.XXXXXX";
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    specrt_error err;
+    (void)argc, (void)argv;
+    if (engine_open("tests/fuzz/corpus/fuzz_engine/five_layers", 1, &target, &err) ||
+        !mkdtemp(folder)) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    return 0;
+}
+
+static void put(const char *name, const uint8_t *bytes, size_t n) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    if (fd < 0 || write(fd, bytes, n) != (ssize_t)n) abort();
+    close(fd);
+}
+
+static void draft(const engine_drafter *d) {
+    static const int32_t tokens[N] = {1, 0, 2}, parents[N] = {-1, 0, 0}, path[] = {0, 2};
+    static const float features[N * WIDTH];
+    int32_t layers[3];
+    float hidden[N * 4], query[N * 4];
+    specrt_head_desc desc;
+    specrt_head *head;
+    engine_cache *c;
+    specrt_error err;
+    engine_drafter_head(d, &desc);
+    if (!specrt_head_bind(NULL, &desc, NULL, &head, &err)) specrt_head_close(head);
+    if (engine_drafter_cache(d, 8, &c, &err)) return;
+    int32_t width = engine_drafter_features(d, layers) ? 12 : 4;
+    if (engine_draft(d, c, tokens, features, width, N, parents, hidden, query)) abort();
+    engine_keep(c, path, 2);
+    if (engine_draft(d, c, tokens, hidden, 4, 1, NULL, hidden, query)) abort();
+    engine_cache_close(c);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    engine_drafter *d;
+    specrt_error err;
+    char path[64];
+    size_t n = size < 2 ? 0 : (size_t)data[0] | (size_t)data[1] << 8;
+    if (size < 2 || n > size - 2) return 0;
+    put("config.json", data + 2, n);
+    put("draft.safetensors", data + 2 + n, size - 2 - n);
+    snprintf(path, sizeof path, "%s/draft.safetensors", folder);
+    if (!engine_drafter_open(path, target, &d, &err)) draft(d);
+    engine_drafter_close(d);
+    return 0;
+}
