@@ -27,4 +27,7 @@ for key in policy domain n_prompts n_tokens accept_length coverage active_rows d
     prints "*\"$key\":*"
 done
 prints '{*"n_prompts":4,*"temperature":0.7*"first_divergence":null*}'
+accepts compare --temperature 0.7 --sampled-drafts
+prints "*; 0 tokens compared with plain decoding: sampled drafts have its law, not its draws"
+accepts compare --json --temperature 0.7
 [ "$(grep -o '"policy":' ../out | wc -l)" = 9 ] || fail "expected three policies by two domains and all"

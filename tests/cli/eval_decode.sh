@@ -33,6 +33,28 @@ cp ../out plain
 accepts decode --prompts prompts.jsonl "${sampled[@]}" --draft "$draft" "${tree[@]}" --policy microspec-paper
 same plain ../out
 
+# Each prompt has draws of its own, the same as in generate.
+printf '{"prompt": "Tell me of heat."}\n{"prompt": "Tell me of heat."}\n' >twice.jsonl
+accepts decode --prompts twice.jsonl "${sampled[@]}" --draft "$draft" "${tree[@]}"
+cp ../out twice
+[ "$(sed -n 2p twice)" != "$(sed -n 4p twice)" ] || fail "one answer for both: $(cat twice)"
+accepts specrt-eval generate --target "$target" --max-tokens 12 --prompts twice.jsonl "${sampled[@]}" -o -
+prints "*\"output\":\"$(sed -n 2p twice | cut -c1-8)*"
+
+# Sampled drafts are a chain, of a target that samples.
+chain=(--draft "$draft" --num-steps 2 --sampled-drafts)
+accepts decode --prompts prompts.jsonl "${sampled[@]}" "${chain[@]}"
+[ "$(grep -c '^> ' ../out)" = 5 ] || fail "sampled drafts: $(cat ../out)"
+warns "*accept length*"
+cp ../out first
+accepts decode --prompts prompts.jsonl "${sampled[@]}" "${chain[@]}"
+same first ../out
+accepts decode --prompts prompts.jsonl "${sampled[@]}" "${chain[@]}" --draft-temperature 0.1
+cmp -s first ../out && fail "the drafts' temperature makes no difference"
+refuses 2 "*sampled drafts: expected a temperature above 0*" decode --prompt x "${chain[@]}"
+refuses 2 "*sampled drafts: expected topk 1*" decode --prompt x "${chain[@]}" --topk 2 --temperature 1
+refuses 2 "*draft_temperature: expected 0*" decode --prompt x --draft "$draft" --draft-temperature 1
+
 # Lines of stdin are turns of one conversation; an empty line begins another.
 printf 'Tell me of heat.\nAnd of cold?\n\nTell me of heat.\n' >lines
 specrt-eval decode --target "$target" --max-tokens 12 -q <lines >talk || fail "stdin"

@@ -60,8 +60,10 @@ typedef struct figures {
     interval accept_length_ci, tokens_per_second_ci, speedup_plain_ci, speedup_full_ci;
 } figures;
 
-/* check_tokens() : count a turn's tokens as compared, and keep where the first differs. */
+/* check_tokens() : count a turn's tokens as compared, and keep where the first differs. Sampled drafts
+ * give the target's law but not its draws, and are not compared. */
 void check_tokens(comparison *c, const contestant *k, const char *domain);
+const char *check_outcome(const comparison *c); /* in words */
 
 int compare_num_steps(const comparison *c); /* levels of its trees */
 

@@ -201,7 +201,7 @@ static void write_page(FILE *f, const comparison *c) {
         "compared with plain decoding, %s",
         text_count((uint64_t)plain.n_turns), text_count((uint64_t)plain.n_tokens),
         c->options.temperature, 100 * plain.loop_share, text_count((uint64_t)c->n_compared),
-        c->diverged ? "NOT ALL EQUAL" : "all equal");
+        c->diverged ? "NOT ALL EQUAL" : check_outcome(c));
     html_begin(f, "Policies compared", subtitle);
     main_table(f, c);
     name_policies(f, c);

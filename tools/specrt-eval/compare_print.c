@@ -102,8 +102,7 @@ void compare_print_table(const comparison *c) {
     printf("%s turns, %s tokens, %.1f%% of them in repetition loops; %s tokens compared with plain "
            "decoding: %s\n",
            text_count((uint64_t)plain.n_turns), text_count((uint64_t)plain.n_tokens),
-           100 * plain.loop_share, text_count((uint64_t)c->n_compared),
-           c->diverged ? c->divergence : "all equal");
+           100 * plain.loop_share, text_count((uint64_t)c->n_compared), check_outcome(c));
 }
 
 /* ---- JSON ---- */
@@ -165,7 +164,8 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     json_put(o, "temperature", json_real(c->options.temperature));
     json_put(o, "drafter", json_base_name(c->options.draft));
     json_put(o, "ci95", json_intervals(&f));
-    json_put(o, "n_compared", json_whole(i == PLAIN ? 0 : (uint64_t)f.n_tokens));
+    json_put(o, "n_compared",
+             json_whole(i == PLAIN || c->options.sampled_drafts ? 0 : (uint64_t)f.n_tokens));
     json_put(o, "first_divergence", json_text(c->diverged ? c->divergence : NULL));
     return o;
 }

@@ -50,6 +50,17 @@ static void add_result(decoding *run) {
     run->n_turns++;
 }
 
+/* Draws are keyed by the conversation's number, as in generate, so equal prompts may be answered
+ * differently. */
+static specrt_status begin_conversation(decoding *run, int number, specrt_error *err) {
+    const eval_options *o = &run->options;
+    specrt_session_params params = models_session(&run->models, o, (uint64_t)number);
+    decoder_free(run->decoder);
+    TRY(decoder_create(run->models.target, run->models.drafter, run->policy, &params,
+                       (int32_t)o->n_context, &run->decoder, err));
+    return chat_begin(run->chat, &run->prompt);
+}
+
 /* The answer joins the conversation as the target wrote it, token for token. */
 static specrt_status answer(decoding *run, specrt_error *err) {
     TRY(run_prompt(&run->models, run->decoder, &run->prompt, run->options.max_tokens, put_text, run,
@@ -64,12 +75,13 @@ static specrt_status answer(decoding *run, specrt_error *err) {
     return chat_answered(run->chat, &run->prompt);
 }
 
-static specrt_status answer_prompt(decoding *run, const prompt *p, bool show, specrt_error *err) {
+static specrt_status answer_prompt(decoding *run, const prompt *p, int number, bool show,
+                                   specrt_error *err) {
+    TRY(begin_conversation(run, number, err));
     if (p->n_ids) {
         TRY(chat_prompt(run->chat, p, &run->prompt));
         return answer(run, err);
     }
-    TRY(chat_begin(run->chat, &run->prompt));
     for (int i = 0; i < p->n_turns; i++) {
         if (show) printf("> %s\n", p->turns[i]);
         TRY(chat_user(run->chat, p->turns[i], &run->prompt));
@@ -83,7 +95,7 @@ static specrt_status answer_all(decoding *run, specrt_error *err) {
     specrt_status status = prompts_of(&run->options, &prompts, err);
     bool show = prompts.n > 1 && !run->options.common.json;
     for (int i = 0; status == SPECRT_STATUS_OK && i < prompts.n; i++) {
-        status = answer_prompt(run, &prompts.items[i], show, err);
+        status = answer_prompt(run, &prompts.items[i], i, show, err);
         if (status == SPECRT_STATUS_BAD_INPUT && prompts.n > 1) { /* longer than the context */
             cli_warn("%s: left out: %s", prompts.items[i].place, err->msg);
             status = SPECRT_STATUS_OK;
@@ -101,6 +113,7 @@ static specrt_status converse(decoding *run, specrt_error *err) {
     specrt_status status = SPECRT_STATUS_OK;
     char *line = NULL;
     size_t capacity = 0;
+    int number = 0;
     while (status == SPECRT_STATUS_OK) {
         if (terminal) fprintf(stderr, fresh ? "> " : ">> ");
         ssize_t n = getline(&line, &capacity, stdin);
@@ -108,7 +121,7 @@ static specrt_status converse(decoding *run, specrt_error *err) {
         if (n && line[n - 1] == '\n') line[--n] = '\0';
         if (n == 0) fresh = true;
         if (n == 0) continue;
-        if (fresh) status = chat_begin(run->chat, &run->prompt);
+        if (fresh) status = begin_conversation(run, number++, err);
         fresh = false;
         if (status == SPECRT_STATUS_OK) status = chat_user(run->chat, line, &run->prompt);
         if (status == SPECRT_STATUS_OK) status = answer(run, err);
@@ -164,14 +177,12 @@ static specrt_status open_run(decoding *run, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected one; compare takes several");
     TRY(models_open(o, (int)o->common.threads, &run->models, err));
-    specrt_session_params params = models_session(&run->models, o, 0);
     if (run->models.drafter)
         TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : NULL, &run->policy,
                           err));
-    TRY(decoder_create(run->models.target, run->models.drafter, run->policy, &params,
-                       (int32_t)o->n_context, &run->decoder, err));
     run->text = (text_stream){.tok = run->models.tok, .f = stdout};
-    return chat_create(o->template_name, run->models.tok, &run->chat, err);
+    TRY(chat_create(o->template_name, run->models.tok, &run->chat, err));
+    return begin_conversation(run, 0, err); /* what it refuses is known before anything is read */
 }
 
 static void close_run(decoding *run) {

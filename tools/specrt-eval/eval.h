@@ -22,6 +22,8 @@ typedef struct eval_options {
     int64_t limit;      /* prompts of each file; 0: all */
     int64_t max_tokens, n_context;
     int64_t num_steps, topk, num_draft_tokens;
+    bool sampled_drafts;
+    double draft_temperature;
     double temperature, top_p, min_p;
     int64_t top_k;
 } eval_options;
@@ -42,7 +44,11 @@ typedef struct eval_options {
     {"topk", 0, "N", CLI_INT, &(o).topk, 1, SPECRT_TREE_MAX_TOPK, \
      "branching of the tree; 1 is a chain (10)"}, \
     {"num-draft-tokens", 0, "N", CLI_INT, &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES, \
-     "nodes verified, root included (60; a chain: num-steps + 1)"}
+     "nodes verified, root included (60; a chain: num-steps + 1)"}, \
+    {"sampled-drafts", 0, NULL, CLI_FLAG, &(o).sampled_drafts, 0, 0, \
+     "sample a chain from the drafter's law; needs a temperature"}, \
+    {"draft-temperature", 0, "X", CLI_REAL, &(o).draft_temperature, 0, 100, \
+     "of sampled drafts (the target's)"}
 #define EVAL_PROMPTS(o) \
     {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Prompts"}, \
     {"prompts", 0, "FILE", CLI_STRINGS, &(o).prompts, 0, 0, \

@@ -145,9 +145,12 @@ specrt_session_params models_session(const eval_models *m, const eval_options *o
                      .min_p = (float)o->min_p,
                      .seed = (uint64_t)o->common.seed,
                      .sequence = sequence},
+        .draft = o->sampled_drafts ? SPECRT_DRAFT_SAMPLED : SPECRT_DRAFT_TOP_K,
+        .draft_temperature = (float)o->draft_temperature,
         .submit = specrt_worker_submit,
         .submit_user = m->worker,
     };
+    if (o->sampled_drafts && p.tree.topk == 0) p.tree.topk = 1;
     if (p.tree.topk == 1 && p.tree.num_draft_tokens == 0)
         p.tree.num_draft_tokens = (p.tree.num_steps ? p.tree.num_steps : 6) + 1;
     return p;
