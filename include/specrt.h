@@ -6716,6 +6716,7 @@ typedef struct specrt__retrieve {
      * to `done`, taken over up to `taken`. A task is out while done is not limit; only it writes done,
      * last of all. What follows done is the task's while one is out. */
     uint32_t posted, limit, taken, n_records;
+    bool due; /* records beyond limit have an event */
     uint32_t done;
     int32_t n_events;  /* corrections that could not have been drafted */
     int32_t n_blocked; /* candidates that found no room */
@@ -6900,13 +6901,12 @@ static int32_t specrt__retrieve_seeds(specrt__retrieve *r, const specrt__retriev
 }
 
 /* Token first, then the seeds by rank, then their successors, the likeliest of each seed first. */
-static void specrt__retrieve_event(specrt__retrieve *r, specrt__retrieve_record *record) {
+static void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record *record,
+                                   int32_t token, const int32_t *seeds, int32_t n_seeds) {
     const int32_t *ids;
     const float *counts;
+    int32_t n_inserted = 0;
     const specrt_cograph *graph = &r->params.graph;
-    int32_t seeds[2 * SPECRT__RETRIEVE_TOP + 1], n_inserted = 0;
-    int32_t token = record->tokens[record->n_tokens - 1];
-    int32_t n_seeds = specrt__retrieve_seeds(r, record, token, seeds);
     r->n_events++;
     specrt__retrieve_offer(r, record, token, &n_inserted);
     for (int32_t i = 0; i < n_seeds; i++) specrt__retrieve_offer(r, record, seeds[i], &n_inserted);
@@ -6917,6 +6917,13 @@ static void specrt__retrieve_event(specrt__retrieve *r, specrt__retrieve_record 
                           (uint32_t)k < graph->n_rule[seeds[i]];
             if (listed) specrt__retrieve_offer(r, record, ids[k], &n_inserted);
         }
+}
+
+static void specrt__retrieve_event(specrt__retrieve *r, specrt__retrieve_record *record) {
+    int32_t seeds[2 * SPECRT__RETRIEVE_TOP + 1];
+    int32_t token = record->tokens[record->n_tokens - 1];
+    int32_t n_seeds = specrt__retrieve_seeds(r, record, token, seeds);
+    specrt__retrieve_admit(r, record, token, seeds, n_seeds);
 }
 
 static void specrt__retrieve_work(specrt__retrieve *r, uint32_t number) {
@@ -6960,10 +6967,12 @@ static void specrt__retrieve_begin(specrt__retrieve *r) {
         specrt__retrieve_bar(r);
         r->n_cycles = r->n_events = r->n_blocked = 0;
         r->posted = r->limit = r->taken = r->done = 0;
+        r->due = false;
         return;
     }
     while (r->done != r->posted) specrt__retrieve_work(r, r->done);
     r->limit = r->taken = r->done;
+    r->due = false;
     for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
         for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
              id = r->arc.newer[id])
@@ -6999,11 +7008,17 @@ static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *ve
     memcpy(record->tokens, verdict->tokens, (size_t)verdict->n * sizeof *record->tokens);
     record->event = event;
     if (!event) return;
+    r->due = true;
     record->n_best = specrt__retrieve_best(r, rows, node, record->best);
     record->told = width > 0 && rows && rows->hidden;
     if (record->told)
         memcpy(r->queries + slot * (size_t)width, rows->hidden + (size_t)node * (size_t)width,
                (size_t)width * sizeof(float));
+}
+
+/* Records without an event change no membership: they wait for one, since waking a thread has its price. */
+static bool specrt__retrieve_due(const specrt__retrieve *r) {
+    return r->due || r->posted - r->limit >= r->n_records / 2;
 }
 
 /* Before any other source learns from the cycle, since what could have been drafted is asked here. Only
@@ -7023,8 +7038,9 @@ static void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *
         specrt__retrieve_work(r, r->done);
         r->limit = r->done;
         specrt__retrieve_take(r);
-    } else if (specrt__os_load(&r->done) == r->limit && r->limit != r->posted) {
+    } else if (specrt__os_load(&r->done) == r->limit && specrt__retrieve_due(r)) {
         r->limit = r->posted;
+        r->due = false;
         r->task.run = specrt__retrieve_run;
         r->submit(r->submit_user, &r->task);
     }
