@@ -30,8 +30,12 @@ struct decoder {
     int32_t emitted[SPECRT_TREE_MAX_NODES], n_emitted; /* that the drafter has not read yet */
     int32_t before, n_open; /* nodes of the drafter's cache: where the last level began, how many */
     int32_t n_context;
-    int64_t position;       /* of the next token, plain */
-    bool begun;             /* the first token was given */
+    int64_t position; /* of the next token, plain */
+    bool begun;       /* the first token was given */
+    bool keep;
+    void (*watch)(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
+                  const float *logits);
+    void *watch_user;
     const char *damaged;    /* the model whose answer to the prompt is not finite; NULL */
     specrt_verdict verdict; /* what the last call emitted */
     double since;           /* when the phase at hand began */
@@ -231,7 +235,6 @@ static int target_verify(void *user, const specrt_draft *draft, const float **lo
 static int commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
     decoder *d = (decoder *)user;
     size_t width = (size_t)d->width;
-    (void)draft;
     engine_keep(d->cache, verdict->nodes, verdict->n);
     memcpy(d->emitted, verdict->tokens, (size_t)verdict->n * sizeof *d->emitted);
     d->n_emitted = verdict->n;
@@ -239,6 +242,8 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
         memcpy(d->pairs + (size_t)i * width, d->features + (size_t)verdict->nodes[i] * width,
                width * sizeof(float));
     d->times.verify += tick(&d->since);
+    if (d->watch) d->watch(d->watch_user, draft, verdict, d->logits);
+    d->times.watch += tick(&d->since);
     return 0;
 }
 
@@ -335,8 +340,9 @@ specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt
     decoder_reset(d);
     d->verdict.n = 1;
     specrt_status status =
-        d->session ? specrt_host_begin(d->session, &d->host, prompt, n, &d->verdict.tokens[0], err)
-                   : begin_plain(d, prompt, n, &d->verdict.tokens[0]);
+        !d->session ? begin_plain(d, prompt, n, &d->verdict.tokens[0])
+        : d->keep   ? specrt_host_turn(d->session, &d->host, prompt, n, &d->verdict.tokens[0], err)
+                  : specrt_host_begin(d->session, &d->host, prompt, n, &d->verdict.tokens[0], err);
     d->times.prefill = tick(&d->since);
     if (d->damaged)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -376,6 +382,18 @@ specrt_status decoder_next(decoder *d, const int32_t **tokens, int32_t *n) {
         TRY(d->session ? speculative_cycle(d) : plain_cycle(d));
     *n = d->verdict.n;
     return SPECRT_STATUS_OK;
+}
+
+void decoder_keep(decoder *d, bool keep) {
+    d->keep = keep;
+}
+
+void decoder_watch(decoder *d,
+                   void (*watch)(void *user, const specrt_draft *draft,
+                                 const specrt_verdict *verdict, const float *logits),
+                   void *user) {
+    d->watch = watch;
+    d->watch_user = user;
 }
 
 const specrt_host *decoder_host(const decoder *d) {

@@ -13,6 +13,7 @@ typedef struct decode_times {
     double target; /* the target's pass over the tree */
     double verify; /* drawing and descending */
     double update; /* sources learning, rows packed */
+    double watch;  /* of decoder_watch(), no part of a cycle */
 } decode_times;
 
 typedef struct decoder decoder;
@@ -31,6 +32,16 @@ void decoder_free(decoder *d);
  * decoder_reset() before each sequence. */
 const specrt_host *decoder_host(const decoder *d);
 void decoder_reset(decoder *d);
+
+/* decoder_keep() : whether a new sequence keeps what the session's sources learnt (specrt_host_turn()). */
+void decoder_keep(decoder *d, bool keep);
+
+/* decoder_watch() : called in each cycle, verified but not learnt from yet, while the session's lists are
+ * those it was drafted from.  logits : f32 [draft->n, n_vocab] of the target */
+void decoder_watch(decoder *d,
+                   void (*watch)(void *user, const specrt_draft *draft,
+                                 const specrt_verdict *verdict, const float *logits),
+                   void *user);
 
 /* decoder_begin() : a new sequence from its prompt, i32 [n], n >= 1.
  * @return OK; BAD_ARG when it is empty, holds ids outside the vocabulary or fills the context;

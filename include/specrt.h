@@ -1098,6 +1098,18 @@ SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *dra
 SPECRT_API specrt_status specrt_session_verify(specrt_session *session, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out);
 
+/* Whether a token may be proposed. */
+typedef enum specrt_member {
+    SPECRT_MEMBER_NO = 0,
+    SPECRT_MEMBER_FIXED = 1, /* in every cycle: full, static */
+    SPECRT_MEMBER_NOW = 2    /* by a source that changes its mind */
+} specrt_member;
+
+/* specrt_session_member() : of the list a token at this level was, or would have been, drafted from. The
+ * list is the cycle's from finish to observe. */
+SPECRT_API specrt_member specrt_session_member(const specrt_session *session, int32_t token,
+                                               int32_t level);
+
 /* specrt_session_observe() : learn from a cycle, and root the next tree in its last token.
  *   rows : the target at the draft->n nodes; NULL: nothing but the tokens is learnt
  * @return OK; BAD_ARG for tokens or nodes out of range and hidden states of another width than the policy
@@ -9058,11 +9070,14 @@ static bool specrt__session_cycle_ok(const specrt_session *s, const specrt_draft
 }
 
 /* Whether the level that would have drafted a token could; beyond the last that drafted, that one. */
-static bool specrt__session_covers(const specrt_session *s, int32_t id, int32_t level) {
-    if (specrt__active_member(s->pool, id)) return true;
-    if (s->n_levels == 0 || id >= s->pool->n_ids) return false;
+SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t token,
+                                               int32_t level) {
+    if (token < 0 || token >= s->pool->n_ids || level < 0) return SPECRT_MEMBER_NO;
+    if (s->pool->wants[token] & SPECRT__ACTIVE_FIXED) return SPECRT_MEMBER_FIXED;
+    if (specrt__active_member(s->pool, token)) return SPECRT_MEMBER_NOW;
+    if (s->n_levels == 0) return SPECRT_MEMBER_NO;
     if (level >= s->n_levels) level = (int32_t)s->n_levels - 1;
-    return (s->routed->levels[id] >> level & 1) != 0;
+    return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
 }
 
 SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
@@ -9077,7 +9092,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
     if (s->n_levels) s->stats.n_rows += s->n_routed_rows / s->n_levels;
     s->stats.n_by_length[verdict->n]++;
     for (int32_t i = 0; i < verdict->n; i++)
-        s->stats.n_covered += specrt__session_covers(s, verdict->tokens[i], i);
+        s->stats.n_covered += specrt_session_member(s, verdict->tokens[i], i) != SPECRT_MEMBER_NO;
     int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */
     if (s->retrieve) specrt__retrieve_observe(s->retrieve, verdict, rows);
     if (s->window) specrt__window_observe(s->window, draft, verdict, rows);

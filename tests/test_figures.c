@@ -1,5 +1,6 @@
 /* test_figures.c : what specrt-eval compare makes of its samples, on samples made by hand. */
 #include "../tools/specrt-eval/figures.c"
+#include "../tools/specrt-eval/watch.c"
 #include "fixture.h"
 #include "test.h"
 
@@ -128,6 +129,87 @@ static void test_intervals(void) {
     CHECK_NEAR(f.tokens_per_second_ci.high, 100, 1e-9);
 }
 
+/* --- what is watched --- */
+
+static void test_greatest(void) {
+    uint64_t state = 3;
+    float logits[200];
+    int32_t ids[MOST];
+    for (int round = 0; round < 100; round++) {
+        int n = 1 + (int)(fixture_random(&state) % 200), k = 1 + (int)(fixture_random(&state) % 99);
+        for (int i = 0; i < n; i++) logits[i] = (float)(fixture_random(&state) % 50);
+        int found = greatest(logits, n, k, ids);
+        CHECK_INT(found, k < n ? k : n);
+        for (int i = 0; i < found; i++) { /* its place is how many are before it */
+            int before = 0;
+            for (int j = 0; j < n; j++)
+                before += logits[j] > logits[ids[i]] || (logits[j] == logits[ids[i]] && j < ids[i]);
+            CHECK_INT(before, i);
+        }
+    }
+}
+
+/* Cycles of 1, 2, 3, ... tokens, the domain changes twice. */
+static void test_changes(void) {
+    scene s;
+    set_scene(&s, 3, 1);
+    cycle_watch *w = &s.contestants[2].watch;
+    w->c = &s.c;
+    for (int i = 1; i <= 20; i++) add_cycle(w, i); /* 210 tokens: the last 20 to 14 make 119 */
+    CHECK(isnan(compare_span(&s.c, 2, 0)));
+    watch_change(&s.c);
+    CHECK_NEAR(compare_span(&s.c, 2, 0), 119 / 7.0, 1e-12);
+    CHECK(isnan(compare_span(&s.c, 2, 1)));
+    for (int at = 0, n = 0; at < 300; at += n) {
+        n = 1 + at % 7;
+        w->n_since = at < 100 ? at : at - 100; /* a second turn begins at 100 or later */
+        s.c.since = at < 100 ? 0 : 100;
+        add_cycle(w, n);
+    }
+    span_sums expected[WATCH_SPANS] = {{119, 7}};
+    for (int at = 0, n = 0; at < 300; at += n) {
+        n = 1 + at % 7;
+        span_sums *e = &expected[at < 32 ? 1 : at < 64 ? 2 : at < 128 ? 3 : at < 256 ? 4 : 5];
+        e->n_cycles++;
+        e->n_emitted += n;
+    }
+    for (int i = 0; i < WATCH_SPANS; i++) {
+        CHECK_INT(w->spans[i].n_cycles, expected[i].n_cycles);
+        CHECK_INT(w->spans[i].n_emitted, expected[i].n_emitted);
+    }
+    watch_change(&s.c);
+    CHECK_INT(s.c.n_changes, 2);
+    CHECK(w->spans[0].n_emitted > 119 && w->spans[0].n_emitted <= 119 + BEFORE);
+    free(w->lengths);
+}
+
+static void test_watched(void) {
+    scene s;
+    figures f;
+    set_scene(&s, 2, 1);
+    figures_of(&s.c, 2, -1, &f);
+    CHECK(isnan(f.mass) && isnan(f.recall[0]) && isnan(f.update_event));
+    for (int t = 0; t < 2; t++) {
+        turn_sample *x = &s.samples[2][t];
+        x->stats.n_cycles = 50, x->stats.n_events = 5 * t;
+        x->times.update = 0.01, x->event_update = 0.005 * t;
+        x->lists = (list_sums){.n_positions = 10, .mass = 8 + t};
+        for (int i = 0; i < WATCH_TOPS; i++) {
+            x->lists.wanted[i] = 10 * watch_top(i);
+            x->lists.held[i] = 8 * watch_top(i);
+            x->lists.beyond[i] = (4 - 2 * t) * watch_top(i);
+            x->lists.brought[i] = t * watch_top(i);
+        }
+    }
+    figures_of(&s.c, 2, -1, &f);
+    CHECK_NEAR(f.mass, 0.85, 1e-12);
+    CHECK_NEAR(f.recall[1], 0.8, 1e-12);
+    CHECK_NEAR(f.recall_beyond[2], 1 / 6.0, 1e-12);
+    CHECK_NEAR(f.events, 0.05, 1e-12);
+    CHECK_NEAR(f.update_event, 0.001, 1e-12);
+    CHECK_NEAR(f.update_other, 0.015 / 95, 1e-12);
+}
+
 /* --- the check against plain decoding --- */
 
 static void test_divergence(void) {
@@ -160,6 +242,9 @@ static const test_case cases[] = {
     {"loops", "tokens in repetitions, by their definition", test_loops},
     {"means", "counts are pooled, speeds averaged over turns", test_means},
     {"intervals", "whole prompts are drawn", test_intervals},
+    {"greatest", "best tokens, by counting those before each", test_greatest},
+    {"changes", "cycles fall into spans of tokens since the domain changed", test_changes},
+    {"watched", "mass, recall and updates are pooled", test_watched},
     {"divergence", "the first place that differs is named", test_divergence},
 };
 TEST_MAIN(cases)

@@ -128,6 +128,10 @@ static void check_shortlist(const specrt_session *s, int32_t bound) {
     CHECK_INT(n, active->n_rows);
     CHECK(n >= 1 && n <= bound);
     CHECK(seen[3]); /* the fixture's terminator */
+    for (int32_t id = -1; id <= V; id++) {
+        bool member = specrt_session_member(s, id, 0) != SPECRT_MEMBER_NO;
+        REQUIRE(member == (id >= 0 && id < V && seen[id]));
+    }
 }
 
 /* One sequence through a session; with_prefix: the first half of the prompt has no logits. */

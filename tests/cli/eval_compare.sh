@@ -20,6 +20,18 @@ accepted at * 1.* 2.*microspec-paper is window:3072@mode=stream*4 turns, 32 toke
 grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
 refuses 2 "*page.html: exists; use -f *" compare --report page.html
 
+# A stream: what was learnt stays, one change of domain; what lists held, what events cost.
+accepts compare --policy microspec --stream --lists --max-tokens 24
+prints "*best tokens held*
+full * 100.00 *100.0 *100.0 *100.0 *- *- *-
+microspec * *tokens since the domain changed (1 times)*before*0-32*256-*all equal"
+rows=$(awk '$1 == "microspec" { print $5; exit }' ../out)
+accepts compare --policy microspec --max-tokens 24
+[ "$rows" -ge "$(awk '$1 == "microspec" { print $5; exit }' ../out)" ] || fail "a stream forgets: $rows rows"
+accepts compare --policy retrieve@graph=off+window:8@min=8 --json --lists --stream --max-tokens 16
+prints '*"mass":0.*"recall":{*"10":*"50":*"100":*"recall_beyond_fixed":*"events_per_cycle":*"update_event_ms":*'
+prints '*"accept_length_since_change":{*"before":*"256-":null*'
+
 accepts compare --json --temperature 0.7
 for key in policy domain n_prompts n_tokens accept_length coverage active_rows draft_ms head_ms update_ms \
     verify_ms prefill_ms tokens_per_second speedup_plain speedup_full bytes_extra temperature drafter ci95 \

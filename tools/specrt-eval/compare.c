@@ -100,6 +100,7 @@ static void take_sample(comparison *c, contestant *k, int domain, size_t n_promp
                                            .seconds = k->result.seconds,
                                            .times = k->result.times,
                                            .stats = k->result.stats};
+    watch_end(k, &k->samples[c->n_turns]);
 }
 
 static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int domain, bool warm_up,
@@ -107,12 +108,14 @@ static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int doma
     TRY(reserve_turn(c, err));
     for (int i = 0; i < c->n_contestants; i++) {
         contestant *k = &c->contestants[(i + c->n_turns) % c->n_contestants];
+        watch_begin(c, k);
         TRY(run_prompt(&c->models, k->decoder, prompt_ids, warm_up ? 8 : c->options.max_tokens,
                        NULL, NULL, &k->result, err));
         take_sample(c, k, domain, prompt_ids->n);
     }
     for (int i = 1; i < c->n_contestants; i++)
         check_tokens(c, &c->contestants[i], c->domains[domain]);
+    c->since += (int64_t)c->contestants[PLAIN].result.tokens.n;
     c->n_turns += !warm_up;
     return SPECRT_STATUS_OK;
 }
@@ -123,6 +126,8 @@ static specrt_status run_one(comparison *c, const prompt *p, id_list *ids, bool 
     int domain = domain_of(c, p->domain);
     if (domain < 0) return no_memory(err);
     TRY(chat_prompt(c->chat, p, ids));
+    if (!warm_up && c->stream && c->domain >= 0 && c->domain != domain) watch_change(c);
+    if (!warm_up) c->domain = domain;
     TRY(run_turn(c, ids, domain, warm_up, err));
     const id_list *answer = &c->contestants[PLAIN].result.tokens;
     for (int i = 1; i < p->n_turns && !warm_up; i++) {
@@ -183,6 +188,7 @@ static void close_comparison(comparison *c) {
         specrt_policy_close(k->policy);
         free(k->result.tokens.ids);
         free(k->samples);
+        free(k->watch.lengths);
     }
     for (int i = 0; i < c->n_domains; i++) free(c->domains[i]);
     free((void *)c->domains);
@@ -194,7 +200,7 @@ static void close_comparison(comparison *c) {
 }
 
 int compare_main(int argc, char **argv) {
-    comparison c = {.options = {.max_tokens = 128}};
+    comparison c = {.options = {.max_tokens = 128}, .domain = -1};
     eval_options *o = &c.options;
     prompt_list prompts = {0};
     specrt_error err = {0};
@@ -204,8 +210,12 @@ int compare_main(int argc, char **argv) {
         {"policy", 0, "SPEC", CLI_STRINGS, &o->policies, 0, 0,
          "repeat, or a comma list; full is always among them (microspec)"},
         EVAL_PROMPTS(*o),
+        {"stream", 0, NULL, CLI_FLAG, &c.stream, 0, 0,
+         "prompts follow each other: what policies learnt stays; shows what changes of domain do"},
         EVAL_SAMPLING(*o),
         {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Output"},
+        {"lists", 0, NULL, CLI_FLAG, &c.lists, 0, 0,
+         "mass and best tokens of the target that the lists held"},
         {"report", 0, "FILE", CLI_STRING, &c.report, 0, 0, "an HTML page with plots"},
         {0},
     };

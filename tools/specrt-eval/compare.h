@@ -6,6 +6,22 @@
 
 enum { COMPARE_POSITIONS = 16 }; /* draft positions shown */
 
+enum { WATCH_TOPS = 3, WATCH_SPANS = 6 };
+
+/* What lists held of what the target wanted, over positions of emitted tokens. */
+typedef struct list_sums {
+    int64_t n_positions;
+    double mass;                /* of the target's law at temperature 1, in the list */
+    int64_t wanted[WATCH_TOPS], /* its best watch_top() tokens */
+        held[WATCH_TOPS],       /* of those in the list */
+        beyond[WATCH_TOPS],     /* of those in no fixed source */
+        brought[WATCH_TOPS];    /* of these in the list */
+} list_sums;
+
+typedef struct span_sums {
+    int64_t n_emitted, n_cycles;
+} span_sums;
+
 /* One turn under one policy. */
 typedef struct turn_sample {
     int domain, prompt;
@@ -14,7 +30,21 @@ typedef struct turn_sample {
     double seconds; /* after the prompt */
     decode_times times;
     specrt_session_stats stats;
+    list_sums lists;
+    double event_update; /* of times.update, in cycles with an event */
 } turn_sample;
+
+/* Of one policy, cycle by cycle. */
+typedef struct cycle_watch {
+    struct comparison *c;
+    struct contestant *k;
+    list_sums lists; /* of the turn */
+    double update, event_update;
+    int64_t n_events, n_since;
+    uint8_t *lengths; /* [n_lengths] of the cycles since the change of domain */
+    size_t n_lengths, capacity;
+    span_sums spans[WATCH_SPANS]; /* before and after changes */
+} cycle_watch;
 
 typedef struct contestant {
     char name[160]; /* the policy as it was given, or "plain" */
@@ -23,11 +53,13 @@ typedef struct contestant {
     int64_t bytes_extra; /* packed rows beside the head's own, at most */
     run_result result;
     turn_sample *samples; /* [n_turns] */
+    cycle_watch watch;
 } contestant;
 
 typedef struct comparison {
     eval_options options;
     const char *report;
+    bool stream, lists; /* prompts are one stream; lists are looked into */
     eval_models models;
     chat *chat;
     contestant *contestants; /* plain first, then full, then the others */
@@ -35,7 +67,9 @@ typedef struct comparison {
     char **domains;
     int n_domains;
     int n_turns, capacity;
-    int prompt; /* being decoded, from 0 */
+    int prompt;            /* being decoded, from 0 */
+    int domain, n_changes; /* of the stream; -1 before it begins */
+    int64_t since;         /* tokens of its domain before this turn */
     int64_t n_compared;
     bool diverged;
     char divergence[320]; /* where the first one was */
@@ -55,6 +89,9 @@ typedef struct figures {
     double accept_length, coverage, active_rows, loop_share;
     double draft, head, target, verify, update, prefill; /* prefill: per turn */
     double tokens_per_second, speedup_plain, speedup_full;
+    double mass, recall[WATCH_TOPS], recall_beyond[WATCH_TOPS]; /* of lists; NaN: not looked into */
+    double events;                                              /* a cycle */
+    double update_event, update_other; /* of cycles with and without one; NaN: none */
     double acceptance
         [COMPARE_POSITIONS]; /* of position i + 1, given that i was accepted; NaN: never */
     interval accept_length_ci, tokens_per_second_ci, speedup_plain_ci, speedup_full_ci;
@@ -70,9 +107,21 @@ int compare_num_steps(const comparison *c); /* levels of its trees */
 /* figures_of() : domain -1 takes all turns. */
 void figures_of(const comparison *c, int entrant, int domain, figures *out);
 
+/* compare_span() : accept length over a span around changes of domain; NaN: no cycle was there. */
+double compare_span(const comparison *c, int entrant, int span);
+
 /* loop_tokens() : how many of the tokens repeat. A token does when, for some period p of 1 to 64, it
  * ends a stretch of at least max(2 p, 8) tokens each equal to the one p before. */
 int64_t loop_tokens(const int32_t *tokens, size_t n);
+
+int watch_top(int i);                  /* how many best tokens: 10, 50, 100 */
+const char *watch_span_name(int span); /* tokens since a change of domain; 0: before it */
+
+/* watch_begin(), watch_end() : around a turn of one policy; watch_change() : the stream's domain is another
+ * from now on. */
+void watch_begin(comparison *c, contestant *k);
+void watch_end(contestant *k, turn_sample *out);
+void watch_change(comparison *c);
 
 void compare_print_table(const comparison *c);
 void compare_print_json(const comparison *c);

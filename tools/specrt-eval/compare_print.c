@@ -76,6 +76,63 @@ static void print_acceptance(const comparison *c, int width) {
     putchar('\n');
 }
 
+/* EvoSpec's Table 6, by both readings of recall. */
+static void print_lists(const comparison *c, int width) {
+    printf("\n%-*s %7s  %-26s %-26s\n", width, "the target's", "mass", "best tokens held, %",
+           "of those in no fixed list, %");
+    printf("%-*s %7s", width, "policy", "%");
+    for (int twice = 0; twice < 2; twice++)
+        for (int t = 0; t < WATCH_TOPS; t++) printf(" %*d", t ? 7 : 8, watch_top(t));
+    putchar('\n');
+    for (int i = FULL; i < c->n_contestants; i++) {
+        figures f;
+        figures_of(c, i, -1, &f);
+        printf("%-*s", width, c->contestants[i].name);
+        put_number(100 * f.mass, 7, 2);
+        for (int t = 0; t < WATCH_TOPS; t++) put_number(100 * f.recall[t], t ? 7 : 8, 1);
+        for (int t = 0; t < WATCH_TOPS; t++) put_number(100 * f.recall_beyond[t], t ? 7 : 8, 1);
+        putchar('\n');
+    }
+}
+
+static void print_changes(const comparison *c, int width) {
+    printf("\n%-*s tokens since the domain changed (%d times)\n%-*s", width, "accept length",
+           c->n_changes, width, "policy");
+    for (int s = 0; s < WATCH_SPANS; s++) printf(" %8s", watch_span_name(s));
+    putchar('\n');
+    for (int i = FULL; i < c->n_contestants; i++) {
+        printf("%-*s", width, c->contestants[i].name);
+        for (int s = 0; s < WATCH_SPANS; s++) put_number(compare_span(c, i, s), 8, 2);
+        putchar('\n');
+    }
+}
+
+static bool any_events(const comparison *c) {
+    for (int i = FULL; i < c->n_contestants; i++)
+        for (int t = 0; t < c->n_turns; t++)
+            if (c->contestants[i].samples[t].stats.n_events > 0) return true;
+    return false;
+}
+
+/* On the time line of a cycle: drafting and the target's pass, then the update. */
+static void print_events(const comparison *c, int width) {
+    printf("\n%-*s %9s %10s %24s\n", width, "events: what could", "per 1,000", "cycle",
+           "its update, ms");
+    printf("%-*s %9s %10s %12s %11s\n", width, "not be drafted", "cycles", "ms", "with an event",
+           "without");
+    for (int i = FULL; i < c->n_contestants; i++) {
+        figures f;
+        figures_of(c, i, -1, &f);
+        if (!(f.events > 0)) continue;
+        printf("%-*s", width, c->contestants[i].name);
+        put_number(1000 * f.events, 9, 1);
+        put_number(1e3 * (f.draft + f.head + f.target + f.verify + f.update), 10, 2);
+        put_number(1e3 * f.update_event, 13, 3);
+        put_number(1e3 * f.update_other, 11, 3);
+        putchar('\n');
+    }
+}
+
 /* What presets and bare names stand for. */
 static void print_names(const comparison *c) {
     for (int i = FULL; i < c->n_contestants; i++) {
@@ -97,6 +154,9 @@ void compare_print_table(const comparison *c) {
     for (int i = 0; i < c->n_contestants; i++) print_row(c, i, width);
     if (c->n_domains > 1) print_domains(c, width);
     print_acceptance(c, width);
+    if (c->lists) print_lists(c, width);
+    if (c->n_changes) print_changes(c, width);
+    if (any_events(c)) print_events(c, width);
     putchar('\n');
     print_names(c);
     printf("%s turns, %s tokens, %.1f%% of them in repetition loops; %s tokens compared with plain "
@@ -139,6 +199,33 @@ static json_object *json_acceptance(const figures *f) {
     return array;
 }
 
+static json_object *json_tops(const double *values) {
+    json_object *o = json_object_new_object();
+    for (int t = 0; t < WATCH_TOPS; t++) {
+        char key[16];
+        snprintf(key, sizeof key, "%d", watch_top(t));
+        json_put(o, key, json_real(values[t]));
+    }
+    return o;
+}
+
+static void put_watched(json_object *o, const comparison *c, int entrant, int domain,
+                        const figures *f) {
+    if (c->lists) {
+        json_put(o, "mass", json_real(f->mass));
+        json_put(o, "recall", json_tops(f->recall));
+        json_put(o, "recall_beyond_fixed", json_tops(f->recall_beyond));
+    }
+    json_put(o, "events_per_cycle", json_real(f->events));
+    json_put(o, "update_event_ms", json_real(f->update_event * 1e3));
+    json_put(o, "update_other_ms", json_real(f->update_other * 1e3));
+    if (domain >= 0 || c->n_changes == 0) return;
+    json_object *spans = json_object_new_object();
+    for (int s = 0; s < WATCH_SPANS; s++)
+        json_put(spans, watch_span_name(s), json_real(compare_span(c, entrant, s)));
+    json_put(o, "accept_length_since_change", spans);
+}
+
 /* domain -1: all. */
 static json_object *json_row(const comparison *c, int i, int domain) {
     const contestant *k = &c->contestants[i];
@@ -156,6 +243,7 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     json_put(o, "coverage", json_real(f.coverage));
     json_put(o, "active_rows", json_real(f.active_rows));
     put_times(o, &f);
+    put_watched(o, c, i, domain, &f);
     json_put(o, "tokens_per_second", json_real(f.tokens_per_second));
     json_put(o, "speedup_plain", json_real(f.speedup_plain));
     json_put(o, "speedup_full", json_real(f.speedup_full));

@@ -151,7 +151,7 @@ typedef struct run_result {
     id_list tokens; /* what was written; a terminator, if any, is the last */
     double seconds; /* after the prompt */
     decode_times times;
-    specrt_session_stats stats; /* zero when plain */
+    specrt_session_stats stats; /* of this turn alone; zero when plain */
 } run_result;
 
 /* run_prompt() : decode one turn, until a terminator, max_tokens or the context's end.

@@ -122,11 +122,23 @@ static void resample(const comparison *c, int entrant, const int *turns, const i
     free(drawn);
 }
 
+static void add_lists(list_sums *to, const list_sums *s) {
+    to->n_positions += s->n_positions;
+    to->mass += s->mass;
+    for (int i = 0; i < WATCH_TOPS; i++) {
+        to->wanted[i] += s->wanted[i];
+        to->held[i] += s->held[i];
+        to->beyond[i] += s->beyond[i];
+        to->brought[i] += s->brought[i];
+    }
+}
+
 static void add_stats(specrt_session_stats *to, const specrt_session_stats *s) {
     to->n_cycles += s->n_cycles;
     to->n_emitted += s->n_emitted;
     to->n_covered += s->n_covered;
     to->n_rows += s->n_rows;
+    to->n_events += s->n_events;
     for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) to->n_by_length[i] += s->n_by_length[i];
 }
 
@@ -139,6 +151,8 @@ static void add_sample(turn_sample *sum, const turn_sample *s) {
     sum->times.target += s->times.target;
     sum->times.verify += s->times.verify;
     sum->times.update += s->times.update;
+    sum->event_update += s->event_update;
+    add_lists(&sum->lists, &s->lists);
     add_stats(&sum->stats, &s->stats);
 }
 
@@ -159,6 +173,23 @@ static void acceptance_of(const specrt_session_stats *s, int num_steps,
     }
 }
 
+static double ratio(double part, double whole) {
+    return whole > 0 ? part / whole : NAN;
+}
+
+static void watched_of(const turn_sample *sum, figures *out) {
+    const list_sums *l = &sum->lists;
+    double cycles = (double)sum->stats.n_cycles, events = (double)sum->stats.n_events;
+    out->mass = ratio(l->mass, (double)l->n_positions);
+    for (int i = 0; i < WATCH_TOPS; i++) {
+        out->recall[i] = ratio((double)l->held[i], (double)l->wanted[i]);
+        out->recall_beyond[i] = ratio((double)l->brought[i], (double)l->beyond[i]);
+    }
+    out->events = ratio(events, cycles);
+    out->update_event = ratio(sum->event_update, events);
+    out->update_other = ratio(sum->times.update - sum->event_update, cycles - events);
+}
+
 static void means_of(const turn_sample *sum, int n_turns, int num_steps, figures *out) {
     double tokens = (double)sum->n_tokens, emitted = (double)sum->stats.n_emitted;
     double cycles = sum->stats.n_cycles ? (double)sum->stats.n_cycles : tokens - n_turns;
@@ -175,6 +206,12 @@ static void means_of(const turn_sample *sum, int n_turns, int num_steps, figures
     out->update = sum->times.update / cycles;
     out->prefill = sum->times.prefill / n_turns;
     acceptance_of(&sum->stats, num_steps, out->acceptance);
+    watched_of(sum, out);
+}
+
+double compare_span(const comparison *c, int entrant, int span) {
+    const span_sums *s = &c->contestants[entrant].watch.spans[span];
+    return ratio((double)s->n_emitted, (double)s->n_cycles);
 }
 
 void figures_of(const comparison *c, int entrant, int domain, figures *out) {

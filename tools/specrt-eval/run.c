@@ -31,6 +31,19 @@ static int32_t cut(const eval_models *m, const int32_t *tokens, int32_t n, int64
     return n;
 }
 
+/* Statistics go on where a session keeps what it learnt. */
+static void subtract_stats(specrt_session_stats *s, const specrt_session_stats *before) {
+    s->n_cycles -= before->n_cycles;
+    s->n_emitted -= before->n_emitted;
+    s->n_covered -= before->n_covered;
+    s->n_drafted -= before->n_drafted;
+    s->n_rows -= before->n_rows;
+    s->n_copied -= before->n_copied;
+    s->n_events -= before->n_events;
+    s->n_lost -= before->n_lost;
+    for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) s->n_by_length[i] -= before->n_by_length[i];
+}
+
 specrt_status run_prompt(const eval_models *m, decoder *d, const id_list *input, int64_t max_tokens,
                          void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
                          run_result *out, specrt_error *err) {
@@ -41,10 +54,12 @@ specrt_status run_prompt(const eval_models *m, decoder *d, const id_list *input,
     if (input->n > INT32_MAX)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "prompt: %zu tokens are too many",
                                 input->n);
+    specrt_session_stats before = {0};
     specrt_status status = decoder_begin(d, input->ids, (int32_t)input->n, err);
     if (status == SPECRT_STATUS_BAD_ARG && err) err->status = SPECRT_STATUS_BAD_INPUT;
     if (status != SPECRT_STATUS_OK)
         return status == SPECRT_STATUS_BAD_ARG ? SPECRT_STATUS_BAD_INPUT : status;
+    if (decoder_session(d)) specrt_session_get_stats(decoder_session(d), &before);
     double began = cli_seconds();
     for (bool ended = false; !ended && n > 0;) {
         if (decoder_next(d, &tokens, &n) != SPECRT_STATUS_OK)
@@ -54,9 +69,10 @@ specrt_status run_prompt(const eval_models *m, decoder *d, const id_list *input,
             return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for an answer");
         if (each) each(user, tokens, n);
     }
-    out->seconds = cli_seconds() - began;
     out->times = *decoder_times(d);
+    out->seconds = cli_seconds() - began - out->times.watch;
     if (decoder_session(d)) specrt_session_get_stats(decoder_session(d), &out->stats);
+    subtract_stats(&out->stats, &before);
     return SPECRT_STATUS_OK;
 }
 
