@@ -10,6 +10,7 @@
 #include "parallel.h"
 
 enum { MAX_BATCH = 512, PAD = 64 /* columns of a row as int8 */ };
+static const float SLACK = 2;
 
 /* A node and its score, better ones first; ties to the lower node. */
 typedef struct candidate {
@@ -25,9 +26,16 @@ typedef struct worker {
     candidate *found; /* [width] best first */
 } worker;
 
+/* A link back to be, and the next one to the same list. */
 typedef struct edge {
-    uint64_t key; /* level, target, source */
+    int32_t source, next; /* -1: the last */
+    float score;
 } edge;
+
+/* What wants to be in the links of a target on one level. */
+typedef struct group {
+    int32_t target, level, first; /* edge */
+} group;
 
 typedef struct building {
     const specrt_head_desc *rows;
@@ -41,8 +49,10 @@ typedef struct building {
     int32_t *order;      /* [n] of insertion */
     int32_t begin, size; /* of the batch, in the order */
     edge *edges;
-    int32_t *groups; /* where each target's edges begin */
+    group *groups;
+    int32_t *group_of; /* [n + n_lists] lists on level 0, then the others; -1: no group */
     int32_t n_edges, n_groups;
+    float *scores0, *scores; /* of links; each list is best first */
 } building;
 
 static specrt_status no_memory(specrt_error *err) {
@@ -94,11 +104,26 @@ static int32_t level_of(const building *b, int32_t node) {
     return b->index->starts[node + 1] - b->index->starts[node];
 }
 
+static size_t list_of(const building *b, int32_t node, int32_t level) {
+    return (size_t)(level ? b->n + b->index->starts[node] + level - 1 : node);
+}
+
 static int32_t *links_of(const building *b, int32_t node, int32_t level, int32_t *cap) {
-    size_t m = (size_t)b->index->header.m;
+    size_t m = (size_t)b->index->header.m, list = list_of(b, node, level);
     *cap = (int32_t)(level ? m : 2 * m);
-    return level ? b->index->links + ((size_t)b->index->starts[node] + (size_t)level - 1) * m
-                 : b->index->links0 + (size_t)node * 2 * m;
+    return level ? b->index->links + (list - (size_t)b->n) * m : b->index->links0 + list * 2 * m;
+}
+
+static float *scores_of(const building *b, int32_t node, int32_t level) {
+    size_t m = (size_t)b->index->header.m, list = list_of(b, node, level);
+    return level ? b->scores + (list - (size_t)b->n) * m : b->scores0 + list * 2 * m;
+}
+
+static void put_links(const building *b, const worker *w, int32_t node, int32_t level, int32_t n) {
+    int32_t cap, *links = links_of(b, node, level, &cap);
+    float *scores = scores_of(b, node, level);
+    for (int32_t i = 0; i < cap; i++) links[i] = i < n ? w->found[i].node : -1;
+    for (int32_t i = 0; i < n; i++) scores[i] = w->found[i].score;
 }
 
 static bool is_better(candidate a, candidate b) {
@@ -113,17 +138,45 @@ static void insert(candidate *found, int32_t *n, int32_t cap, candidate c) {
     found[at] = c;
 }
 
-/* The heuristic of Malkov and Yashunin: of candidates in order, those that are nearer to the base than to
- * any kept before; all, where there are no more than may be kept. */
-static int32_t choose_links(const building *b, worker *w, int32_t n, int32_t cap, int32_t *out) {
+/* The heuristic of Malkov and Yashunin: a candidate stays if it is nearer to the base than to any better
+ * one that stays. Products let it be up to SLACK times nearer to others: the strict rule keeps few links
+ * where rows differ in length. @return the greatest score with others. */
+static float limit_of(const building *b, candidate c) {
+    return c.score > 0 && !b->offsets ? SLACK * c.score : c.score;
+}
+
+/* Of w->found [n] those that stay, cap at most; all, where there are no more. */
+static int32_t choose_links(const building *b, worker *w, int32_t n, int32_t cap) {
     int32_t n_kept = 0;
     for (int32_t i = 0; i < n && n_kept < cap; i++) {
-        const candidate *c = &w->found[i];
-        if (n <= cap ||
-            !specrt_hnsw_any_above(&b->view, c->node, out, n_kept, c->score, w->scratch))
-            out[n_kept++] = c->node;
+        candidate c = w->found[i];
+        if (n > cap &&
+            specrt_hnsw_any_above(&b->view, c.node, w->nodes, n_kept, limit_of(b, c), w->scratch))
+            continue;
+        w->nodes[n_kept] = c.node;
+        w->found[n_kept++] = c;
     }
     return n_kept;
+}
+
+/* One more link beside w->found, which the rule has chosen: nothing need be compared but with it. */
+static int32_t admit(const building *b, worker *w, int32_t n, int32_t cap, candidate c) {
+    if (n == cap) {
+        if (!is_better(c, w->found[n - 1])) return n;
+        for (int32_t i = 0; i < n; i++) w->nodes[i] = w->found[i].node;
+        specrt_hnsw_scores(&b->view, c.node, w->nodes, n, w->scores, w->scratch);
+        int32_t n_kept = 0;
+        for (int32_t i = 0; i < n; i++) {
+            bool first = is_better(w->found[i], c);
+            if (w->scores[i] <= limit_of(b, first ? c : w->found[i]))
+                w->found[n_kept++] = w->found[i];
+            else if (first)
+                return n;
+        }
+        n = n_kept;
+    }
+    insert(w->found, &n, cap, c);
+    return n;
 }
 
 /* ---- a batch: links of the new nodes ---- */
@@ -139,72 +192,68 @@ static void add_nodes(const building *b, worker *w, int32_t node, int32_t n, int
 static void link_node(void *opaque, int64_t i, int index) {
     building *b = (building *)opaque;
     worker *w = &b->workers[index];
-    int32_t node = b->order[b->begin + i], ef = b->params->ef_construction, cap;
+    int32_t node = b->order[b->begin + i], ef = b->params->ef_construction;
     for (int32_t level = level_of(b, node); level >= 0; level--) {
-        int32_t *links = links_of(b, node, level, &cap), n_batch = 0;
-        int32_t n = specrt_hnsw_nearest(&b->view, node, level, ef, w->nodes, w->scores, w->scratch);
+        int32_t n_batch = 0,
+                n = specrt_hnsw_nearest(&b->view, node, level, ef, w->nodes, w->scores, w->scratch);
         for (int32_t k = 0; k < n; k++) w->found[k] = (candidate){w->scores[k], w->nodes[k]};
         for (int32_t k = 0; k < b->size; k++) {
             int32_t other = b->order[b->begin + k];
             if (other != node && level_of(b, other) >= level) w->nodes[n_batch++] = other;
         }
         add_nodes(b, w, node, n_batch, ef, &n);
-        choose_links(b, w, n, b->index->header.m, links);
+        put_links(b, w, node, level, choose_links(b, w, n, b->index->header.m));
     }
 }
 
 /* ---- a batch: links back ---- */
 
-static int by_key(const void *a, const void *b) {
-    const edge *x = (const edge *)a, *y = (const edge *)b;
-    return (x->key > y->key) - (x->key < y->key);
+static void add_edge(building *b, int32_t source, int32_t target, int32_t level, float score) {
+    int32_t *at = &b->group_of[list_of(b, target, level)];
+    if (*at < 0) {
+        *at = b->n_groups++;
+        b->groups[*at] = (group){target, level, -1};
+    }
+    group *g = &b->groups[*at];
+    b->edges[b->n_edges] = (edge){source, g->first, score};
+    g->first = b->n_edges++;
 }
 
 static void list_edges(building *b) {
+    for (int32_t i = 0; i < b->n_groups; i++)
+        b->group_of[list_of(b, b->groups[i].target, b->groups[i].level)] = -1;
     b->n_edges = b->n_groups = 0;
     for (int32_t i = 0; i < b->size; i++) {
         int32_t node = b->order[b->begin + i], cap;
         for (int32_t level = 0; level <= level_of(b, node); level++) {
             const int32_t *links = links_of(b, node, level, &cap);
+            const float *scores = scores_of(b, node, level);
             for (int32_t k = 0; k < b->index->header.m && links[k] >= 0; k++)
-                b->edges[b->n_edges++].key =
-                    (uint64_t)level << 48 | (uint64_t)links[k] << 24 | (uint64_t)node;
+                add_edge(b, node, links[k], level, scores[k]);
         }
     }
-    qsort(b->edges, (size_t)b->n_edges, sizeof *b->edges, by_key);
-    for (int32_t i = 0; i < b->n_edges; i++)
-        if (i == 0 || b->edges[i].key >> 24 != b->edges[i - 1].key >> 24)
-            b->groups[b->n_groups++] = i;
-    b->groups[b->n_groups] = b->n_edges;
 }
 
-static bool is_linked(const int32_t *links, int32_t n, int32_t node) {
+static bool is_found(const worker *w, int32_t n, int32_t node) {
     for (int32_t i = 0; i < n; i++)
-        if (links[i] == node) return true;
+        if (w->found[i].node == node) return true;
     return false;
 }
 
 /* All links back to one target on one level. */
-static void link_back(void *opaque, int64_t group, int index) {
+static void link_back(void *opaque, int64_t i, int index) {
     building *b = (building *)opaque;
     worker *w = &b->workers[index];
-    const edge *e = b->edges + b->groups[group], *end = b->edges + b->groups[group + 1];
-    int32_t target = (int32_t)(e->key >> 24 & 0xffffff), level = (int32_t)(e->key >> 48), cap;
-    int32_t *links = links_of(b, target, level, &cap), n = 0;
-    while (n < cap && links[n] >= 0) w->nodes[n] = links[n], n++;
-    int32_t n_old = n;
-    for (; e < end; e++) {
-        int32_t source = (int32_t)(e->key & 0xffffff);
-        if (!is_linked(links, n_old, source)) w->nodes[n++] = source;
+    const group *g = &b->groups[i];
+    int32_t cap, n = 0;
+    const int32_t *links = links_of(b, g->target, g->level, &cap);
+    const float *scores = scores_of(b, g->target, g->level);
+    for (; n < cap && links[n] >= 0; n++) w->found[n] = (candidate){scores[n], links[n]};
+    for (int32_t at = g->first; at >= 0; at = b->edges[at].next) {
+        const edge *e = &b->edges[at];
+        if (!is_found(w, n, e->source)) n = admit(b, w, n, cap, (candidate){e->score, e->source});
     }
-    if (n <= cap) {
-        memcpy(links, w->nodes, (size_t)n * sizeof *links);
-        return;
-    }
-    int32_t n_found = 0;
-    add_nodes(b, w, target, n, n, &n_found);
-    n = choose_links(b, w, n_found, cap, links);
-    while (n < cap) links[n++] = -1;
+    put_links(b, w, g->target, g->level, n);
 }
 
 /* ---- order and levels ---- */
@@ -326,13 +375,18 @@ static bool allocate(building *b) {
     b->order = (int32_t *)malloc(n * sizeof *b->order);
     size_t n_edges = (size_t)MAX_BATCH * m * (SPECRT_HNSW_MAX_LEVEL + 1);
     b->edges = (edge *)malloc(n_edges * sizeof *b->edges);
-    b->groups = (int32_t *)malloc((n_edges + 1) * sizeof *b->groups);
+    b->groups = (group *)malloc(n_edges * sizeof *b->groups);
+    b->group_of = (int32_t *)malloc((n + n_lists) * sizeof *b->group_of);
+    b->scores0 = (float *)malloc(n * 2 * m * sizeof *b->scores0);
+    b->scores = (float *)malloc((n_lists + 1) * m * sizeof *b->scores);
     b->workers = (worker *)calloc((size_t)b->params->threads, sizeof *b->workers);
     if (!x->links0 || !x->links || !x->codes || !x->scales || !b->order || !b->edges ||
-        !b->groups || !b->workers || (b->params->metric == INDEX_DISTANCES && !b->offsets))
+        !b->groups || !b->group_of || !b->scores0 || !b->scores || !b->workers ||
+        (b->params->metric == INDEX_DISTANCES && !b->offsets))
         return false;
     memset(x->links0, 0xff, n * 2 * m * sizeof *x->links0);
     memset(x->links, 0xff, (n_lists + 1) * m * sizeof *x->links);
+    memset(b->group_of, 0xff, (n + n_lists) * sizeof *b->group_of);
     return make_order(b);
 }
 
@@ -386,6 +440,9 @@ static void building_free(building *b) {
     free(b->order);
     free(b->edges);
     free(b->groups);
+    free(b->group_of);
+    free(b->scores0);
+    free(b->scores);
 }
 
 specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int32_t n,
