@@ -666,9 +666,9 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
  * are published settings: frspec and vocabtrim (a static list that takes the share of the vocabulary
- * that 32,768 is of Llama-3's), microspec (window:3072), microspec-paper (Eq. 3 and 4 to the
- * letter), evospec (the share that 32,000 is of Qwen3's rows, and retrieve:256), dynaspec (cluster) and
- * coral (group). */
+ * that 32,768 is of Llama-3's), microspec-paper (Eq. 3 and 4 to the letter), evospec (the share that 32,000
+ * is of Qwen3's rows, and retrieve:256), dynaspec (cluster) and coral (group); microspec is what we
+ * recommend in place of the paper's, window:3072@kpre=8@kver=8@rows=tree@min=3072: always full. */
 
 #define SPECRT_MAX_TERMINATORS 64
 
@@ -7129,7 +7129,7 @@ typedef struct specrt__policy_preset {
 static const specrt__policy_preset specrt__policy_presets[] = {
     {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
     {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
-    {"microspec", SPECRT__POLICY_WINDOW, 3072, ""},
+    {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kpre=8@kver=8@rows=tree@min=3072"},
     {"microspec-paper", SPECRT__POLICY_WINDOW, 3072, "@mode=stream@rows=last@emitted=off"},
     {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
     {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},

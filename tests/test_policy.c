@@ -54,10 +54,10 @@ static const struct {
     {"window:64@only=ext@rows=tree+static:50", "static:50+window:64@rows=tree@only=ext", 114},
     {"frspec", "static:127", 127},
     {"vocabtrim+window:8", "static:127+window:8", 135},
-    {"microspec", "window:3072", N_VOCAB},
+    {"microspec", "window:3072@kpre=8@kver=8@rows=tree@min=3072", N_VOCAB},
     {"microspec-paper", "window:3072@mode=stream@rows=last@emitted=off", N_VOCAB},
-    {"microspec+static:4", "static:4+window:3072", N_VOCAB},
-    {NULL, "window:3072", N_VOCAB},
+    {"microspec+static:4", "static:4+window:3072@kpre=8@kver=8@rows=tree@min=3072", N_VOCAB},
+    {NULL, "window:3072@kpre=8@kver=8@rows=tree@min=3072", N_VOCAB},
 };
 
 static void test_good(void) {
