@@ -30,8 +30,9 @@ struct decoder {
     int32_t emitted[SPECRT_TREE_MAX_NODES], n_emitted; /* that the drafter has not read yet */
     int32_t before, n_open; /* nodes of the drafter's cache: where the last level began, how many */
     int32_t n_context;
-    int64_t position; /* of the next token, plain */
-    bool begun;       /* the first token was given */
+    int64_t position;  /* of the next token, plain */
+    uint64_t sequence; /* keys the draws of the next answer */
+    bool begun;        /* the first token was given */
     bool keep;
     void (*watch)(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
                   const float *logits);
@@ -132,6 +133,7 @@ specrt_status decoder_create(const engine_model *target, const engine_drafter *d
         d->drafter = drafter;
         d->d_model = d->width = k->d_model;
         d->n_vocab = k->n_vocab;
+        d->sequence = params->sampling.sequence;
         d->n_context = n_context ? n_context : k->n_context;
         status = create(d, policy, params, n_context, err);
     }
@@ -335,9 +337,16 @@ void decoder_reset(decoder *d) {
     d->damaged = NULL;
 }
 
+void decoder_set_sequence(decoder *d, uint64_t sequence) {
+    d->sequence = sequence;
+}
+
 specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt_error *err) {
     TRY(check_prompt(d, prompt, n, err));
     decoder_reset(d);
+    specrt_verifier_set_sequence(d->verifier, d->sequence);
+    if (d->session) specrt_session_set_sequence(d->session, d->sequence);
+    d->sequence++;
     d->verdict.n = 1;
     specrt_status status =
         !d->session ? begin_plain(d, prompt, n, &d->verdict.tokens[0])

@@ -48,6 +48,10 @@ void decoder_watch(decoder *d,
  * BAD_INPUT when a model answers with NaN. */
 specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt_error *err);
 
+/* decoder_set_sequence() : keys the draws of the sequence that begins next, plain or not; each begin counts
+ * on from the last (specrt_session_set_sequence). */
+void decoder_set_sequence(decoder *d, uint64_t sequence);
+
 /* decoder_next() : the next tokens, at least one.
  *   tokens : i32 [*n], borrowed until the next call; *n = 0 once the context is full */
 specrt_status decoder_next(decoder *d, const int32_t **tokens, int32_t *n);

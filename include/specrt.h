@@ -791,7 +791,7 @@ typedef struct specrt_sampling {
     float top_p;             /* in (0, 1]; 0: off */
     float min_p;             /* relative to the best token, in [0, 1) */
     uint64_t seed, sequence; /* in the key of every draw, with the position; of sampled drafts,
-                                with cycle and level */
+                                with cycle and level. Generations that share both share their chance */
 } specrt_sampling;
 
 /* What a cycle emits. */
@@ -809,6 +809,11 @@ SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sa
                                                 const specrt_desc *env, specrt_verifier **out,
                                                 specrt_error *err);
 SPECRT_API void specrt_verifier_free(specrt_verifier *verifier);
+
+/* specrt_verifier_set_sequence() : the number in the key of the draws to come. Give every generation
+ * another one: with the same, equal prompts get the same answer, and answers at equal positions are not
+ * independent. */
+SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t sequence);
 
 /* specrt_verifier_draw() : the token that plain decoding emits after a position, whatever drafted.
  *   logits : f32 [n_vocab] of the target; NaN counts as -inf
@@ -1040,11 +1045,20 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                specrt_error *err);
 SPECRT_API void specrt_session_close(specrt_session *session);
 
-/* specrt_session_begin() : forget everything; a new sequence starts at position 0. */
+/* specrt_session_begin() : forget everything; a new sequence starts at position 0. Its draws are keyed by
+ * the next number after the last sequence's, the first by sampling.sequence: generations of one session
+ * are independent, and the same again for a session made anew. */
 SPECRT_API void specrt_session_begin(specrt_session *session);
 
+/* specrt_session_set_sequence() : the number that keys the draws after the next begin or turn; those that
+ * follow count on from there. With top-k drafts an answer follows from prompt, seed and number alone, as
+ * in plain decoding, whatever the session did before. Sessions that share a seed need numbers of their
+ * own. */
+SPECRT_API void specrt_session_set_sequence(specrt_session *session, uint64_t sequence);
+
 /* specrt_session_turn() : in place of begin, the next turn of a conversation: what the sources learnt stays
- * (window, cache and its ghosts, membership), and so do the statistics. Go on with prefill.
+ * (window, cache and its ghosts, membership), and so do the statistics; draws are the next number's. Go on
+ * with prefill.
  *   position : of the first token to prefill: 0 where the prompt repeats the conversation, else as many
  *              tokens as the target's cache holds
  * @return OK; BAD_ARG for a position below 0. */
@@ -1187,7 +1201,8 @@ typedef struct specrt_generation {
     specrt_end end;   /* out: why it ended */
 } specrt_generation;
 
-/* specrt_generate() : the answer to a prompt, cut after a terminator and at max_tokens.
+/* specrt_generate() : the answer to a prompt, cut after a terminator and at max_tokens. Called again, it
+ * draws anew: see specrt_session_begin().
  * @return as specrt_host_begin. Never allocates. */
 SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_host *host,
                                          const int32_t *prompt, int64_t n,
@@ -7882,6 +7897,10 @@ SPECRT_API void specrt_verifier_free(specrt_verifier *verifier) {
     specrt__base_free(&desc, verifier);
 }
 
+SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t sequence) {
+    verifier->sampling.sequence = sequence;
+}
+
 static double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a, int64_t b) {
     uint64_t key[5];
     key[0] = v->sampling.seed;
@@ -8702,6 +8721,8 @@ struct specrt_session {
     int64_t position;                /* of the next token to emit */
     int64_t n_copied_before;         /* by the pool, until begin */
     int64_t cycle;                   /* trees begun: keys the draws of sampled drafts */
+    uint64_t sequence;               /* keys the draws; or, once it is named, those after begin */
+    bool sequence_named;
     specrt_session_stats stats;
     int32_t topk;
     int32_t *ids;    /* [topk, topk] */
@@ -8858,6 +8879,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->active.compute = &policy->head->compute;
     s->active.segments = s->segments;
     s->active.n_cols = policy->head->desc.n_cols;
+    s->sequence = params->sampling.sequence;
     specrt_session_begin(s);
     return SPECRT_STATUS_OK;
 }
@@ -8942,6 +8964,13 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
     return &s->active;
 }
 
+/* The draws to come are another generation's, unless there were none yet. */
+static void specrt__session_count(specrt_session *s) {
+    if (s->position > 0 && !s->sequence_named) s->sequence++;
+    s->sequence_named = false;
+    specrt_verifier_set_sequence(s->verifier, s->sequence);
+}
+
 SPECRT_API void specrt_session_begin(specrt_session *s) {
     if (s->retrieve) specrt__retrieve_settle(s->retrieve);
     specrt__active_pool_reset(s->pool);
@@ -8950,6 +8979,7 @@ SPECRT_API void specrt_session_begin(specrt_session *s) {
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
         specrt__active_want(s->pool, s->policy->terminators[i], SPECRT__ACTIVE_PINNED);
     s->n_copied_before = s->pool->n_copied;
+    specrt__session_count(s);
     s->position = s->cycle = 0;
     memset(&s->stats, 0, sizeof s->stats);
     specrt__session_pack(s);
@@ -8957,8 +8987,14 @@ SPECRT_API void specrt_session_begin(specrt_session *s) {
 
 SPECRT_API specrt_status specrt_session_turn(specrt_session *s, int64_t position) {
     if (position < 0) return SPECRT_STATUS_BAD_ARG;
+    specrt__session_count(s);
     s->position = position;
     return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_session_set_sequence(specrt_session *session, uint64_t sequence) {
+    session->sequence = sequence;
+    session->sequence_named = true;
 }
 
 static bool specrt__session_tokens_ok(const specrt_session *s, const int32_t *tokens, int32_t n) {

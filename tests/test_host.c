@@ -134,10 +134,10 @@ static specrt_status generate(bench *b, specrt_generation *g, specrt_error *err)
     return specrt_generate(b->session, &b->host, prompt, N_PROMPT, g, err);
 }
 
-static void plain(float temperature, int32_t *out, int32_t n) {
+static void plain(float temperature, uint64_t sequence, int32_t *out, int32_t n) {
     float logits[V];
     specrt_verifier *v;
-    specrt_sampling sampling = {.temperature = temperature, .seed = 9};
+    specrt_sampling sampling = {.temperature = temperature, .seed = 9, .sequence = sequence};
     int32_t before = prompt_token(N_PROMPT - 2), last = prompt_token(N_PROMPT - 1);
     REQUIRE(specrt_verifier_create(V, &sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
     for (int32_t i = 0; i < n; i++) {
@@ -167,7 +167,7 @@ static void test_same(void) {
         CHECK_INT(g.end, SPECRT_END_LENGTH);
         CHECK_INT(g.n_tokens, 150);
         CHECK_INT(b.toy->n_given, 150);
-        plain(temperature, expected, 150);
+        plain(temperature, 0, expected, 150);
         CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
         specrt_session_get_stats(b.session, &stats);
         CHECK(stats.n_emitted > stats.n_cycles); /* drafts were accepted */
@@ -179,7 +179,7 @@ static void test_ends(void) {
     bench b;
     int32_t expected[MOST];
     specrt_generation g = {0};
-    plain(0.8f, expected, MOST);
+    plain(0.8f, 0, expected, MOST);
     int32_t end = 0; /* a token that first comes late */
     for (int32_t i = 30; i < 60 && !end; i++) {
         bool before = false;
@@ -193,13 +193,32 @@ static void test_ends(void) {
     CHECK_INT(b.toy->n_given, end + 1);
     CHECK(specrt_policy_ends(b.policy, expected[end]) && !specrt_policy_ends(b.policy, V + 5));
     b.toy->stop_after = 5;
+    specrt_session_set_sequence(b.session, 0);
     CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
     CHECK_INT(g.end, SPECRT_END_STOPPED);
     CHECK(b.toy->n_given >= 5 && b.toy->n_given <= 5 + 5);
     b.toy->stop_after = 0;
+    specrt_session_set_sequence(b.session, 0);
     g.max_tokens = end + 1; /* both at once: the terminator is what ended it */
     CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
     CHECK_INT(g.end, SPECRT_END_TERMINATOR);
+    bench_free(&b);
+}
+
+/* The answers of one session, by number, are those of plain decoding with these numbers. */
+static void test_answers(void) {
+    static const uint64_t numbers[] = {0, 1, 2, 1, 2, 77, 78};
+    bench b;
+    bench_make(&b, "window:64@min=8", 3, 0.8f, NULL);
+    for (int i = 0; i < 7; i++) {
+        int32_t expected[40];
+        specrt_generation g = {.max_tokens = 40};
+        if (i > 0 && numbers[i] != numbers[i - 1] + 1)
+            specrt_session_set_sequence(b.session, numbers[i]);
+        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+        plain(0.8f, numbers[i], expected, 40);
+        CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
+    }
     bench_free(&b);
 }
 
@@ -253,6 +272,7 @@ static void test_refusals(void) {
 static const test_case cases[] = {
     {"same", "tokens are plain decoding's, nothing is allocated", test_same},
     {"ends", "terminators, limits and the application end an answer", test_ends},
+    {"answers", "each answer of a session draws anew, or again where asked", test_answers},
     {"context", "a full context ends it too", test_context},
     {"refusals", "holes in the table, failing models, bad prompts", test_refusals},
 };

@@ -331,7 +331,7 @@ static law_fit session_fit(const char *text, const specrt_session_params *params
     int32_t stream[MAX_STREAM];
     stage st = open_stage(text, params);
     for (uint64_t i = 0; i < N_SESSION; i++) {
-        st.s->verifier->sampling.sequence = i;
+        specrt_session_set_sequence(st.s, i);
         session_sequence(st.s, &w, stream);
         count(&t, stream);
     }
@@ -375,6 +375,40 @@ static void test_routed(void) {
     }
 }
 
+/* The first two tokens of two answers to one prompt by one session, against a target that says each of
+ * them independently. again: the second answer is told to be the first one's sequence. */
+static law_fit answers_fit(const specrt_session_params *params, bool again) {
+    enum { CELLS = V * V * V * V, N = N_SESSION };
+    static int seen[CELLS];
+    static double p[CELLS];
+    double one[V * V] = {0}, joint[TOY_CELLS];
+    int32_t stream[2][MAX_STREAM];
+    weather calm = {.state = 1};
+    stage st = open_stage("window:4@min=3", params);
+    memset(seen, 0, sizeof seen);
+    toy_joint(1, 2, &params->sampling, joint);
+    for (int i = 0; i < TOY_CELLS; i++) one[i / V] += joint[i];
+    for (int i = 0; i < CELLS; i++) p[i] = one[i / (V * V)] * one[i % (V * V)];
+    for (int i = 0; i < N; i++) {
+        session_sequence(st.s, &calm, stream[0]);
+        if (again) specrt_session_set_sequence(st.s, st.s->sequence);
+        session_sequence(st.s, &calm, stream[1]);
+        seen[((stream[0][2] * V + stream[0][3]) * V + stream[1][2]) * V + stream[1][3]]++;
+    }
+    close_stage(&st);
+    return law_fit_of(seen, p, CELLS, N);
+}
+
+static void test_answers(void) {
+    specrt_session_params top = {.tree = tree, .sampling = samplings[0]};
+    specrt_session_params sampled = {
+        .tree = chain, .sampling = samplings[5], .draft = SPECRT_DRAFT_SAMPLED};
+    CHECK(holds("top-k answers", answers_fit(&top, false)));
+    CHECK(holds("sampled answers", answers_fit(&sampled, false)));
+    CHECK(broken("one answer twice", answers_fit(&top, true)));
+    CHECK(broken("one sampled answer twice", answers_fit(&sampled, true)));
+}
+
 static void test_session_mutants(void) {
     const weather stale = {.stale = true, .state = 1}, twice = {.twice = true, .state = 1};
     specrt_session_params top = {.tree = tree, .sampling = samplings[0]};
@@ -406,7 +440,7 @@ static void test_wild(void) {
         }
         for (uint64_t i = 0; i < N_SEQUENCES; i++) {
             int32_t stream[MAX_STREAM], at = whim(&w, N_STAGES);
-            stages[at].s->verifier->sampling.sequence = i;
+            specrt_session_set_sequence(stages[at].s, i);
             session_sequence(stages[at].s, &w, stream);
             count(&all, stream);
             if (at % 4) continue;
@@ -517,6 +551,7 @@ static const test_case cases[] = {
     {"refused", "what cannot be q of its token is refused", test_refused},
     {"sessions", "so do sessions: chains, trees and sampled chains", test_sessions},
     {"routed", "so they do where every drafted token changes the list", test_routed},
+    {"answers", "answers of one session to one prompt are independent", test_answers},
     {"session_mutants", "a stale context or a draw made twice is seen there too",
      test_session_mutants},
     {"kinds", "combinations that would not be what they say are refused", test_kinds},

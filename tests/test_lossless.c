@@ -140,6 +140,7 @@ static void run_prompt(void *arg, int64_t block, int worker) {
     text_prompt *prompt = &r->p->prompts[i];
     decoder *d = r->decoders[worker];
     int32_t found[N_TOKENS], n_tokens = r->p->n_tokens, same = 0;
+    decoder_set_sequence(d, (uint64_t)i);
     if (!decode(d, prompt, n_tokens, r->plain ? prompt->expected : found)) {
         r->n_same[i] = -1;
         return;

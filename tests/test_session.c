@@ -278,17 +278,28 @@ static void test_stats(void) {
     CHECK_INT(d.stats.n_rows, 5 * d.stats.n_cycles);
 }
 
-/* A second sequence through a session is the first one again. */
+/* Nothing of a sequence but its number is left for the next: named as before, it is the first one again,
+ * else it is what a new session with the next number says. */
 static void test_again(void) {
     setting set = {"static:30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 4}};
-    run a, b;
+    run first, next, again, fresh;
     open_all();
     specrt_policy *policy = make_policy(set.policy);
+    int32_t bound = specrt_policy_bound(policy);
     specrt_session *s = make_session(policy, &set, NULL);
-    decode(s, &set, specrt_policy_bound(policy), false, &a);
-    decode(s, &set, specrt_policy_bound(policy), false, &b);
-    CHECK(memcmp(&a.stats, &b.stats, sizeof a.stats) == 0);
-    CHECK(memcmp(a.stream, b.stream, N_TOKENS * sizeof *a.stream) == 0);
+    decode(s, &set, bound, false, &first);
+    specrt_session_begin(s); /* nothing was drawn: no number is lost */
+    decode(s, &set, bound, false, &next);
+    specrt_session_set_sequence(s, 4);
+    decode(s, &set, bound, false, &again);
+    CHECK(memcmp(&first.stats, &again.stats, sizeof first.stats) == 0);
+    CHECK(memcmp(first.stream, again.stream, N_TOKENS * sizeof *first.stream) == 0);
+    CHECK(memcmp(first.stream, next.stream, N_TOKENS * sizeof *first.stream) != 0);
+    specrt_session_close(s);
+    set.sampling.sequence = 5;
+    s = make_session(policy, &set, NULL);
+    decode(s, &set, bound, false, &fresh);
+    CHECK(memcmp(fresh.stream, next.stream, N_TOKENS * sizeof *fresh.stream) == 0);
     specrt_session_close(s);
     specrt_policy_close(policy);
 }
