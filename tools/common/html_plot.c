@@ -42,7 +42,7 @@ static const char style[] =
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums;background:var(--card)}\n"
     ".scroll{overflow-x:auto;border:1px solid var(--line);border-radius:10px;"
     "background:var(--card);width:fit-content;max-width:100%}\n"
-    "th,td{padding:5px 14px;text-align:right;white-space:nowrap;"
+    "th,td{padding:5px 11px;text-align:right;white-space:nowrap;"
     "border-bottom:1px solid var(--grid)}\n"
     "th{color:var(--soft);font-weight:500;font-size:13px}\n"
     "td:first-child,th:first-child{text-align:left}\n"

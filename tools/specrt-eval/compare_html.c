@@ -20,10 +20,51 @@ static void head_cells(FILE *f, const char *const *titles, int n) {
     fputs("</tr>\n", f);
 }
 
+static void count_cell(FILE *f, double x) {
+    if (isnan(x))
+        fputs("<td>-</td>", f);
+    else
+        fprintf(f, "<td>%s</td>", text_count((uint64_t)(x + 0.5)));
+}
+
+/* The policy that wrote the most tokens a second. */
+static int fastest_of(const comparison *c) {
+    figures best, x;
+    int fastest = PLAIN;
+    figures_of(c, PLAIN, -1, &best);
+    for (int i = FULL; i < c->n_contestants; i++) {
+        figures_of(c, i, -1, &x);
+        if (x.tokens_per_second > best.tokens_per_second) best = x, fastest = i;
+    }
+    return fastest;
+}
+
 static void begin_row(FILE *f, const comparison *c, int i) {
-    fputs("<tr><td>", f);
+    fputs("<tr><td><code>", f);
     html_text(f, c->contestants[i].name);
-    fputs("</td>", f);
+    fputs("</code></td>", f);
+}
+
+static void fact(FILE *f, double value, int digits, const char *unit, const char *what) {
+    fprintf(f, "<div><b>%.*f%s</b><span>%s", digits, value, unit, what);
+}
+
+static void write_facts(FILE *f, const comparison *c) {
+    int fastest = fastest_of(c);
+    figures x, full;
+    figures_of(c, fastest, -1, &x);
+    figures_of(c, FULL, -1, &full);
+    fputs("<div class=\"facts\">\n", f);
+    fact(f, x.speedup_plain, 2, " x", "plain decoding's speed, by <code>");
+    html_text(f, c->contestants[fastest].name);
+    fputs("</code></span></div>\n", f);
+    fact(f, x.speedup_full, 2, " x", "the whole vocabulary's speed</span></div>\n");
+    if (fastest != PLAIN) {
+        fact(f, 100 * x.accept_length / full.accept_length, 1, "%",
+             "of its accept length</span></div>\n");
+        fact(f, 100 * x.active_rows / full.active_rows, 1, "%", "of its rows</span></div>\n");
+    }
+    fputs("</div>\n", f);
 }
 
 static void interval_cell(FILE *f, const interval *x) {
@@ -34,31 +75,33 @@ static void interval_cell(FILE *f, const interval *x) {
 }
 
 static void main_table(FILE *f, const comparison *c) {
-    static const char *const titles[] = {"accept length", "95%",      "covered %", "rows",
-                                         "packed MB",     "tokens/s", "x plain",   "95%",
-                                         "x full",        "95%"};
+    static const char *const titles[] = {"accept length", "95%",       "covered %",
+                                         "rows",          "packed MB", "tokens/s",
+                                         "x plain",       "95%",       "x full"};
+    int fastest = fastest_of(c);
     fputs("<h2>Policies</h2>\n", f);
     head_cells(f, titles, (int)(sizeof titles / sizeof *titles));
     for (int i = 0; i < c->n_contestants; i++) {
         figures x;
         figures_of(c, i, -1, &x);
         const interval none = {NAN, NAN};
-        begin_row(f, c, i);
+        fprintf(f, "<tr%s><td><code>", i == fastest ? " class=\"chosen\"" : "");
+        html_text(f, c->contestants[i].name);
+        fputs("</code></td>", f);
         cell(f, i == PLAIN ? NAN : x.accept_length, 2);
         interval_cell(f, i == PLAIN ? &none : &x.accept_length_ci);
         cell(f, 100 * x.coverage, 1);
-        cell(f, x.active_rows, 0);
+        count_cell(f, x.active_rows);
         cell(f, i == PLAIN ? NAN : (double)c->contestants[i].bytes_extra / 1e6, 2);
-        cell(f, x.tokens_per_second, 1);
+        count_cell(f, x.tokens_per_second);
         cell(f, x.speedup_plain, 2);
         interval_cell(f, i == PLAIN ? &none : &x.speedup_plain_ci);
         cell(f, i == PLAIN ? NAN : x.speedup_full, 2);
-        interval_cell(f, i <= FULL ? &none : &x.speedup_full_ci);
         fputs("</tr>\n", f);
     }
     fputs("</table></div>\n<p class=\"note\">Rows of the head are scored at each drafter pass; "
-          "packed "
-          "MB are what the policy holds beside it, at most. Speeds are means over turns, after the "
+          "packed MB are what the policy holds beside it, at most. Speeds are means over turns, "
+          "after the "
           "prompt; x is their ratio to plain decoding's and to the whole vocabulary's in this run. "
           "Intervals come from the bootstrap over prompts.</p>\n",
           f);
@@ -108,6 +151,46 @@ static void domain_table(FILE *f, const comparison *c) {
     fputs("</table></div>\n", f);
 }
 
+static void list_table(FILE *f, const comparison *c) {
+    fputs("<h2>What of the target's wishes the lists held, %</h2>\n<div class=\"scroll\"><table>"
+          "<tr><th>policy</th><th>mass</th>",
+          f);
+    for (int t = 0; t < WATCH_TOPS; t++) fprintf(f, "<th>best %d</th>", watch_top(t));
+    for (int t = 0; t < WATCH_TOPS; t++) fprintf(f, "<th>%d beyond</th>", watch_top(t));
+    fputs("</tr>\n", f);
+    for (int i = FULL; i < c->n_contestants; i++) {
+        figures x;
+        figures_of(c, i, -1, &x);
+        begin_row(f, c, i);
+        cell(f, 100 * x.mass, 2);
+        for (int t = 0; t < WATCH_TOPS; t++) cell(f, 100 * x.recall[t], 1);
+        for (int t = 0; t < WATCH_TOPS; t++) cell(f, 100 * x.recall_beyond[t], 1);
+        fputs("</tr>\n", f);
+    }
+    fputs("</table></div>\n<p class=\"note\">Mass of the target's law, and its best tokens; "
+          "beyond: of "
+          "those only that no fixed list holds.</p>\n",
+          f);
+}
+
+static void change_table(FILE *f, const comparison *c) {
+    fputs("<h2>Accept length around changes of domain</h2>\n<div class=\"scroll\"><table><tr>"
+          "<th>policy</th>",
+          f);
+    for (int s = 0; s < WATCH_SPANS; s++) fprintf(f, "<th>%s</th>", watch_span_name(s));
+    fputs("</tr>\n", f);
+    for (int i = FULL; i < c->n_contestants; i++) {
+        begin_row(f, c, i);
+        for (int s = 0; s < WATCH_SPANS; s++) cell(f, compare_span(c, i, s), 2);
+        fputs("</tr>\n", f);
+    }
+    fprintf(f,
+            "</table></div>\n<p class=\"note\">By tokens since the domain changed, which it did %d "
+            "times; before: the last 128 tokens. Domains differ in themselves: read a row beside "
+            "full's.</p>\n",
+            c->n_changes);
+}
+
 /* One dot a policy, on the line of its interval. */
 static void plot_points(FILE *f, const comparison *c, const char *title, const char *label,
                         double (*y)(const figures *), interval (*spread)(const figures *)) {
@@ -120,9 +203,10 @@ static void plot_points(FILE *f, const comparison *c, const char *title, const c
         interval line = spread(&x);
         const double values[5] = {x.active_rows, x.active_rows, y(&x), line.low, line.high};
         memcpy(at[i], values, sizeof values);
-        series[2 * k] = (plot_series){NULL, at[i], at[i] + 3, 2, k % HTML_COLORS, false, false};
-        series[2 * k + 1] = (plot_series){c->contestants[i].name, at[i], at[i] + 2, 1,
-                                          k % HTML_COLORS,        false, true};
+        series[2 * k] =
+            (plot_series){NULL, at[i], at[i] + 3, 2, k % HTML_COLORS, k >= HTML_COLORS, false};
+        series[2 * k + 1] = (plot_series){
+            c->contestants[i].name, at[i], at[i] + 2, 1, k % HTML_COLORS, k >= HTML_COLORS, true};
     }
     const plot p = {.title = title,
                     .caption = "Lines are 95% intervals.",
@@ -160,8 +244,9 @@ static void plot_acceptance(FILE *f, const comparison *c) {
         int seen = 0;
         while (seen < COMPARE_POSITIONS && !isnan(g.acceptance[seen])) seen++;
         for (int k = 0; k < seen; k++) y[i][k] = g.acceptance[k];
-        series[i - FULL] = (plot_series){c->contestants[i].name,   x,     y[i], seen,
-                                         (i - FULL) % HTML_COLORS, false, true};
+        series[i - FULL] =
+            (plot_series){c->contestants[i].name,  x,   y[i], seen, (i - FULL) % HTML_COLORS,
+                          i - FULL >= HTML_COLORS, true};
     }
     const plot p = {.title = "Acceptance by position",
                     .caption = "Of the cycles whose tree was accepted up to the position before.",
@@ -203,10 +288,13 @@ static void write_page(FILE *f, const comparison *c) {
         c->options.temperature, 100 * plain.loop_share, text_count((uint64_t)c->n_compared),
         c->diverged ? "NOT ALL EQUAL" : check_outcome(c));
     html_begin(f, "Policies compared", subtitle);
+    write_facts(f, c);
     main_table(f, c);
     name_policies(f, c);
     time_table(f, c);
     if (c->n_domains > 1) domain_table(f, c);
+    if (c->n_changes) change_table(f, c);
+    if (c->lists) list_table(f, c);
     fputs("<h2>Plots</h2>\n<div class=\"plots\">\n", f);
     plot_points(f, c, "Accept length by rows scored", "accept length", accept_length,
                 accept_length_spread);
