@@ -278,7 +278,8 @@ static double observe(specrt_session *session, int32_t token, const specrt_rows 
     return cli_seconds() - start;
 }
 
-/* On a worker on another core: what the event costs the cycle it ends, when it is done, what the next cycle pays. */
+/* On a worker on another core: what the event costs the cycle that it ends, when it is done, what the
+ * next cycle pays. */
 static void run_beside(scene *s, const char *text, int32_t ef) {
     static double first[EVENTS], done[EVENTS], next[EVENTS], quiet[EVENTS];
     turn t;

@@ -72,7 +72,8 @@ static specrt_status gather(build *b, pairs *p, specrt_status status, specrt_err
         pairs_header *more = (pairs_header *)mpi_receive(from, &n);
         specrt_error late;
         specrt_status got = pairs_receive(p, from, &late);
-        if (!got) got = pairs_header_add(&b->header, more, "an MPI rank", &late);
+        /* Of count files alone the first rank has all. */
+        if (!got && more->n_vocab) got = pairs_header_add(&b->header, more, "an MPI rank", &late);
         if (got && !status) status = got, *err = late;
         free(more);
     }
