@@ -202,7 +202,7 @@ static bool is_gguf(const char *path) {
 }
 
 static specrt_status open_independent(engine_drafter *d, const char *path, specrt_error *err) {
-    return engine_open(path, parallel_pool_threads(d->target->pool), &d->own, err);
+    return engine_open_beside(path, d->target, &d->own, err);
 }
 
 static specrt_status open_eagle(engine_drafter *d, const char *path, specrt_error *err) {

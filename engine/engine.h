@@ -39,6 +39,10 @@ const engine_config *engine_get_config(const engine_model *m);
 void engine_head(const engine_model *m, specrt_head_desc *out);
 void engine_embedding(const engine_model *m, specrt_head_desc *out);
 
+/* engine_lend() : the model's threads, for head products between its passes; borrowed from the model. With
+ * threads of their own the two would wait in each other's way. */
+void engine_lend(const engine_model *m, specrt_desc *out);
+
 typedef struct engine_cache engine_cache;
 
 #define ENGINE_MAX_BATCH 64  /* tokens of one pass */

@@ -23,6 +23,7 @@ struct engine_model {
     engine_config config;
     struct weights *file; /* owned */
     parallel_pool *pool;
+    bool borrows_pool;          /* a drafter: the target's */
     specrt_head *compute_owner; /* whose specrt_compute every product uses */
     specrt_head *serial_owner;  /* the same on the calling thread alone, inside tasks */
     bool rope_adjacent;         /* rotate (x0, x1) as GGUF's llama, else (x_i, x_{i + d/2}) */
@@ -50,6 +51,10 @@ struct engine_cache {
     int32_t n_tap;
     float *tap;
 };
+
+/* engine_open() with another model's threads. */
+specrt_status engine_open_beside(const char *path, const engine_model *other, engine_model **out,
+                                 specrt_error *err);
 
 /* cos and sin of every position follow from these: base^(-2 i / d_head), divided by factors where the
  * model has them (Llama-3). @return [d_head / 2], owned; NULL: no memory. */

@@ -183,7 +183,7 @@ static specrt_status load_ends(const loader *l) {
                : weights_matrix(l->file, "output.weight", k->n_vocab, k->d_model, &m->head, l->err);
 }
 
-static specrt_status load(loader *l, int threads) {
+static specrt_status load(loader *l, parallel_pool *lent, int threads) {
     engine_model *m = l->m;
     const float *factors;
     TRY(weights_open(l->file, l->path, l->err));
@@ -194,19 +194,22 @@ static specrt_status load(loader *l, int threads) {
     for (int32_t i = 0; factors && i < m->config.d_head / 2; i++)
         if (!(factors[i] > 0)) return bad(l, "rope_freqs.weight", "expected positive factors");
     m->rope_frequency = engine_rope_frequencies(&m->config, factors);
-    m->pool = parallel_pool_create(threads);
+    m->borrows_pool = lent != NULL;
+    m->pool = lent ? lent : parallel_pool_create(threads);
     m->layers = (engine_layer *)calloc((size_t)m->config.n_layers, sizeof *m->layers);
     if (!m->pool || !m->layers || !m->rope_frequency)
         return specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
     for (int32_t i = 0; i < m->config.n_layers; i++) TRY(load_layer(l, i));
     specrt_head_desc head;
-    specrt_desc desc = {.user = m->pool, .parallel_for = parallel_pool_for};
+    specrt_desc desc;
+    engine_lend(m, &desc);
     engine_head(m, &head);
     TRY(specrt_head_bind(NULL, &head, NULL, &m->serial_owner, l->err));
     return specrt_head_bind(NULL, &head, &desc, &m->compute_owner, l->err);
 }
 
-specrt_status engine_open(const char *path, int threads, engine_model **out, specrt_error *err) {
+static specrt_status open_model(const char *path, parallel_pool *lent, int threads,
+                                engine_model **out, specrt_error *err) {
     loader l = {.path = path, .err = err};
     *out = NULL;
     l.m = (engine_model *)calloc(1, sizeof *l.m);
@@ -217,7 +220,7 @@ specrt_status engine_open(const char *path, int threads, engine_model **out, spe
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
     }
     l.m->file = l.file;
-    specrt_status status = load(&l, threads);
+    specrt_status status = load(&l, lent, threads);
     if (status == SPECRT_STATUS_OK)
         *out = l.m;
     else
@@ -225,11 +228,24 @@ specrt_status engine_open(const char *path, int threads, engine_model **out, spe
     return status;
 }
 
+specrt_status engine_open(const char *path, int threads, engine_model **out, specrt_error *err) {
+    return open_model(path, NULL, threads, out, err);
+}
+
+specrt_status engine_open_beside(const char *path, const engine_model *other, engine_model **out,
+                                 specrt_error *err) {
+    return open_model(path, other->pool, 0, out, err);
+}
+
+void engine_lend(const engine_model *m, specrt_desc *out) {
+    *out = (specrt_desc){.user = m->pool, .parallel_for = parallel_pool_for};
+}
+
 void engine_close(engine_model *m) {
     if (!m) return;
     specrt_head_close(m->compute_owner);
     specrt_head_close(m->serial_owner);
-    parallel_pool_free(m->pool);
+    if (!m->borrows_pool) parallel_pool_free(m->pool);
     weights_close(m->file);
     free(m->file);
     free(m->layers);

@@ -78,7 +78,6 @@ typedef struct eval_models {
     specrt_head *head;     /* the drafter's */
     specrt_head *target_head;
     specrt_worker *worker; /* of policies that work beside the cycles */
-    struct parallel_pool *pool;
     specrt_desc env;
 } eval_models;
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "io.h"
-#include "parallel.h"
 
 void models_close(eval_models *m) {
     specrt_head_close(m->head);
@@ -14,7 +13,6 @@ void models_close(eval_models *m) {
     engine_drafter_close(m->drafter);
     engine_close(m->target);
     tokenizer_close(m->tok);
-    parallel_pool_free(m->pool);
     *m = (eval_models){0};
 }
 
@@ -97,9 +95,8 @@ static specrt_status open_all(const eval_options *o, int threads, eval_models *m
     if (!o->target)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --target FILE, a GGUF");
     TRY(check_policies(o, err));
-    m->pool = threads > 1 ? parallel_pool_create(threads) : NULL;
-    if (m->pool) m->env = (specrt_desc){.parallel_for = parallel_pool_for, .user = m->pool};
     TRY(engine_open(o->target, threads, &m->target, err));
+    engine_lend(m->target, &m->env);
     TRY(tokenizer_open(o->target, &m->tok, err));
     TRY(check_vocabulary(o, m, err));
     TRY(open_bundle(o, m, err));
