@@ -10,20 +10,25 @@
 
 enum { TILE_M = 6, TILE_N = 16, BLOCK_M = 192, BLOCK_N = 128, BLOCK_K = 256 };
 
-typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
+/* Half a row of a tile: as wide as AVX2's registers, of which a tile takes twelve. */
+typedef float lanes __attribute__((vector_size(32), aligned(4), may_alias));
 
 /* c [TILE_M, TILE_N] += a [k, TILE_M]' b [k, TILE_N] */
 CLONES static void tile(const float *a, const float *b, int32_t k, float *c) {
-    lanes sum[TILE_M], *out = (lanes *)(void *)c;
-#pragma GCC unroll 6
-    for (int r = 0; r < TILE_M; r++) sum[r] = out[r];
+    lanes sum[2 * TILE_M], *out = (lanes *)(void *)c;
+#pragma GCC unroll 12
+    for (int i = 0; i < 2 * TILE_M; i++) sum[i] = out[i];
     for (int32_t j = 0; j < k; j++, a += TILE_M, b += TILE_N) {
-        lanes y = *(const lanes *)(const void *)b;
+        const lanes *y = (const lanes *)(const void *)b;
+        lanes left = y[0], right = y[1];
 #pragma GCC unroll 6
-        for (int r = 0; r < TILE_M; r++) sum[r] += a[r] * y;
+        for (int r = 0; r < TILE_M; r++) {
+            sum[2 * r] += a[r] * left;
+            sum[2 * r + 1] += a[r] * right;
+        }
     }
-#pragma GCC unroll 6
-    for (int r = 0; r < TILE_M; r++) out[r] = sum[r];
+#pragma GCC unroll 12
+    for (int i = 0; i < 2 * TILE_M; i++) out[i] = sum[i];
 }
 
 /* Panels of `width` rows (by the view's first index) by n columns, zeros beyond n_rows. */
