@@ -8,6 +8,7 @@
 #include "kmeans.h"
 #include "model.h"
 #include "tokenizer.h"
+#include "train.h"
 
 /* ---- options.c ---- */
 
@@ -20,8 +21,17 @@ typedef struct build_options {
     int64_t n_clusters; /* 0: as the router's method has it */
     int64_t n_iterations;
     bool balanced;
-    int64_t mean_rows; /* 0: as the router's method has it */
+    int64_t mean_rows;     /* 0: as the router's method has it */
+    cli_list traces;       /* of trained routers */
+    const char *embedding; /* the model that holds it; NULL: `model` */
+    const char *loss_name, *report;
+    train_loss loss;
+    int64_t n_hidden, n_batch, n_epochs, patience;
+    double rate, decay, holdout;
 } build_options;
+
+/* options_is_trained() : whether the router has a network. */
+bool options_is_trained(const build_options *o);
 
 /* options_parse() : @return -1 to go on, else the exit code. */
 int options_parse(build_options *o, int argc, char **argv);
@@ -33,14 +43,16 @@ enum { SCHEDULE_LEVELS = 8, SCHEDULE_MEAN = 6 /* levels of the default tree */ }
 typedef struct schedule {
     int32_t clusters[SCHEDULE_LEVELS]; /* of each level */
     int32_t n;                         /* levels given */
-    double mean;                       /* over the first SCHEDULE_MEAN */
+    double rows;                       /* mean over the first SCHEDULE_MEAN levels */
 } schedule;
 
-/* schedule_make() : a named shape (german, halving, flat) whose mean is the greatest that stays within
- * `mean` clusters, or the numbers of a list.
+/* schedule_make() : a named shape (german, halving, flat), the greatest whose mean stays within `rows`,
+ * or the numbers of a list.
+ *   rows_of : [n_clusters + 1] that the k clusters of a level hold on average
  * @return BAD_ARG when one cluster a level is too many already, or the list is none. */
-specrt_status schedule_make(const char *shape, double mean, int32_t n_clusters, schedule *out,
-                            specrt_error *err);
+specrt_status schedule_make(const char *shape, double rows, const double *rows_of,
+                            int32_t n_clusters, schedule *out, specrt_error *err);
+bool schedule_is_named(const char *shape);
 
 /* ---- section.c ---- */
 
@@ -50,6 +62,16 @@ typedef struct router_weights {
     float *w1, *b1, *w2, *b2; /* owned; NULL where the kind has none */
 } router_weights;
 void router_weights_free(router_weights *w);
+
+/* What came of training; empty for the other routers. */
+typedef struct router_training {
+    model embedding_file; /* unless it is the build's own model */
+    specrt_head_desc embedding;
+    example_set examples;
+    train_curve curve;
+    route_figures figures;
+    double seconds;
+} router_training;
 
 typedef struct build {
     const build_options *options;
@@ -61,6 +83,7 @@ typedef struct build {
     kmeans k;
     schedule schedule;
     router_weights router;
+    router_training training;
     double seconds;
 } build;
 
@@ -70,8 +93,15 @@ const char *section_tag(specrt_router_kind router);
 /* section_bytes() : the section, owned; NULL: no memory. */
 void *section_bytes(const build *b, size_t *n_bytes);
 
-/* centroid_router() : scores a cluster by the mean of its rows. */
-specrt_status centroid_router(build *b, specrt_error *err);
+/* ---- router.c ---- */
+
+/* router_read() : the examples of the traces, before any work; a no-op for routers that need none. */
+specrt_status router_read(build *b, specrt_error *err);
+
+/* router_make() : after clustering, the weights and the schedule. Centroids score a cluster by the mean
+ * of its rows. */
+specrt_status router_make(build *b, specrt_error *err);
+void router_training_free(router_training *t);
 
 /* ---- report.c ---- */
 
@@ -79,5 +109,10 @@ void report_table(const build *b, FILE *out);
 /* report_json() : the --json object; report_provenance() : for the bundle. Owned; NULL: no memory. */
 char *report_json(const build *b);
 char *report_provenance(const build *b);
+
+/* ---- report_html.c ---- */
+
+/* report_html() : the page of --report: curves of training, recall by level. */
+specrt_status report_html(const build *b, specrt_error *err);
 
 #endif

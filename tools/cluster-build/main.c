@@ -1,7 +1,9 @@
 /* cluster-build : from an LM head to clusters of its rows and a router that chooses among them.
  *
- *     model -> rows.c -> kmeans.c (seed.c, balance.c, vectors.c) -> section.c -> bundle
- *     options.c  the command line      schedule.c  clusters by level      report.c  table, JSON
+ *     model  -> rows.c -> kmeans.c (seed.c, balance.c, vectors.c) -> router.c -> section.c -> bundle
+ *     traces -> examples.c -> train.c (network.c, product.c), route.c --^
+ *     options.c  the command line      schedule.c  clusters by level
+ *     report.c  table, JSON            report_html.c  --report
  */
 #include "build.h"
 
@@ -77,6 +79,7 @@ static specrt_status write_bundle(const build *b, specrt_error *err) {
     bundle_part part = {.tag = section_tag(b->options->router),
                         .version = 1,
                         .depends = SPECRT_SECTION_DEPENDS_HEAD};
+    if (options_is_trained(b->options)) part.depends |= SPECRT_SECTION_DEPENDS_DRAFTER;
     void *bytes = section_bytes(b, &part.n_bytes);
     char *provenance = report_provenance(b);
     specrt_status status = bytes && provenance ? make_ident(b, &ident, err)
@@ -120,6 +123,7 @@ static void each_iteration(void *user, int32_t iteration, double objective, int3
 
 static int32_t default_clusters(const build *b) {
     int32_t n = b->rows.n > 150000 ? 512 : 256;
+    if (b->options->router == SPECRT_ROUTER_CORAL) n = b->rows.n < 16 ? b->rows.n : 16;
     if (b->options->router == SPECRT_ROUTER_CENTROID)
         n = b->rows.n / 64 < 2048 ? b->rows.n / 64 : 2048;
     return n < 1 ? 1 : n;
@@ -140,16 +144,6 @@ static specrt_status cluster(build *b, specrt_error *err) {
     return kmeans_run(&b->rows, &options, &b->k, err);
 }
 
-/* The published share of the vocabulary: 27.3k of 128k rows; centroids 32 of 2048. */
-static specrt_status make_schedule(build *b, specrt_error *err) {
-    const build_options *o = b->options;
-    int32_t m = b->k.n_clusters;
-    double mean = o->router == SPECRT_ROUTER_CENTROID ? m / 64.0 : 0.213 * m;
-    if (o->mean_rows) mean = (double)o->mean_rows * m / b->rows.n;
-    if (!o->mean_rows && mean < 1) mean = 1;
-    return schedule_make(o->schedule_name, mean, m, &b->schedule, err);
-}
-
 static specrt_status run(build *b, specrt_error *err) {
     const build_options *o = b->options;
     double started = cli_seconds();
@@ -157,11 +151,12 @@ static specrt_status run(build *b, specrt_error *err) {
     TRY(model_head(&b->source, o->tensor, &b->head, &b->head_name, err));
     TRY(open_tokenizer(b, err));
     TRY(check_output(b, err));
+    TRY(router_read(b, err));
     TRY(open_rows(b, err));
     TRY(cluster(b, err));
-    TRY(make_schedule(b, err));
-    if (o->router == SPECRT_ROUTER_CENTROID) TRY(centroid_router(b, err));
+    TRY(router_make(b, err));
     b->seconds = cli_seconds() - started;
+    if (o->report) TRY(report_html(b, err));
     if (o->common.output) TRY(write_bundle(b, err));
     return print_result(b, err);
 }
@@ -174,6 +169,8 @@ int main(int argc, char **argv) {
     if (code >= 0) return code;
     code = run(&b, &err) ? cli_fail(&err) : CLI_OK;
     router_weights_free(&b.router);
+    router_training_free(&b.training);
+    cli_list_free(&options.traces);
     kmeans_free(&b.k);
     rows_close(&b.rows);
     tokenizer_close(b.tok);

@@ -16,9 +16,9 @@ static int parse_table(build_options *o, int argc, char **argv) {
 
         {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Clusters"},
         {"clusters", 0, "M", CLI_INT, &o->n_clusters, 1, SPECRT_MAX_CLUSTERS,
-         "how many (default 256, 512 above 150,000 rows; centroid 2048 at most)"},
+         "how many (default 256, 512 above 150,000 rows; coral 16; centroid 2048 at most)"},
         {"balanced", 0, NULL, CLI_FLAG, &o->balanced, 0, 0,
-         "equal sizes, give or take one (centroid: always)"},
+         "equal sizes, give or take one (centroid and coral: always)"},
         {"iterations", 0, "N", CLI_INT, &o->n_iterations, 1, 1000,
          "of k-means at most (default 25)"},
         {"init", 0, "NAME", CLI_STRING, (void *)&o->init, 0, 0,
@@ -26,11 +26,31 @@ static int parse_table(build_options *o, int argc, char **argv) {
 
         {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Router"},
         {"router", 0, "NAME", CLI_STRING, (void *)&o->router_name, 0, 0,
-         "centroid (default): the drafter's output against each cluster's mean row; or none"},
+         "centroid (default): the drafter's output against each cluster's mean row; dynaspec or "
+         "coral: trained; or none"},
         {"schedule", 0, "NAME|LIST", CLI_STRING, (void *)&o->schedule_name, 0, 0,
          "clusters by tree level: german, halving, flat, or numbers such as 64,64,16"},
         {"mean-rows", 0, "N", CLI_INT, &o->mean_rows, 1, SPECRT_MAX_VOCAB,
          "the schedule's mean number of rows over six levels"},
+
+        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Training"},
+        {"trace", 0, "FILE", CLI_STRINGS, &o->traces, 0, 0,
+         "what specrt-eval record wrote with this drafter; may be repeated"},
+        {"embedding", 0, "FILE", CLI_STRING, (void *)&o->embedding, 0, 0,
+         "model that holds the token embedding dynaspec reads (default: --model)"},
+        {"loss", 0, "NAME", CLI_STRING, (void *)&o->loss_name, 0, 0,
+         "multi-hot (dynaspec), soft-mass or argmax (coral): see docs/METHODS.md"},
+        {"hidden", 0, "N", CLI_INT, &o->n_hidden, 1, 65536, "width of dynaspec's layer (512)"},
+        {"epochs", 0, "N", CLI_INT, &o->n_epochs, 1, TRAIN_MAX_EPOCHS, "at most (20)"},
+        {"patience", 0, "N", CLI_INT, &o->patience, 1, TRAIN_MAX_EPOCHS,
+         "epochs without gain on what is held out before training ends (3)"},
+        {"batch", 0, "N", CLI_INT, &o->n_batch, 1, 65536,
+         "positions of a step (default: a 64th of them, from 32 to 4096)"},
+        {"rate", 0, "X", CLI_REAL, &o->rate, 1e-8, 1, "AdamW's greatest (0.001)"},
+        {"decay", 0, "X", CLI_REAL, &o->decay, 0, 10, "of weights (0.01)"},
+        {"holdout", 0, "P", CLI_REAL, &o->holdout, 0.001, 0.9, "share of prompts held out (0.1)"},
+        {"report", 0, "FILE", CLI_STRING, (void *)&o->report, 0, 0,
+         "HTML page with the curves of training and recall by level"},
         {0}};
     const cli_tool tool = {
         "cluster-build", "cluster-build --model llama3.gguf --router centroid -o model.specb",
@@ -40,24 +60,58 @@ static int parse_table(build_options *o, int argc, char **argv) {
     return cli_parse(&tool, argc, argv, &o->common, NULL);
 }
 
+bool options_is_trained(const build_options *o) {
+    return o->router == SPECRT_ROUTER_DYNASPEC || o->router == SPECRT_ROUTER_CORAL;
+}
+
+static int check_training(build_options *o) {
+    static const char *const losses[] = {"multi-hot", "soft-mass", "argmax"};
+    int loss = 0, n = sizeof losses / sizeof losses[0];
+    bool is_coral = o->router == SPECRT_ROUTER_CORAL;
+    if (!options_is_trained(o) && (o->traces.n > 0 || o->report))
+        return cli_usage("--trace and --report are for routers that are trained; add --router "
+                         "dynaspec or coral");
+    if (!options_is_trained(o)) return -1;
+    if (o->traces.n == 0)
+        return cli_usage("--trace is missing; specrt-eval record writes one for --router %s",
+                         o->router_name);
+    if (!o->loss_name) o->loss_name = is_coral ? "argmax" : "multi-hot";
+    while (loss < n && strcmp(o->loss_name, losses[loss]) != 0) loss++;
+    if (loss == n)
+        return cli_usage("--loss: expected multi-hot, soft-mass or argmax, found '%s'",
+                         o->loss_name);
+    o->loss = (train_loss)loss;
+    return -1;
+}
+
 static int check(build_options *o) {
-    static const char *const names[] = {"none", "centroid"};
+    static const char *const names[] = {"none", "centroid", "dynaspec", "coral"};
     int kind = 0, n = sizeof names / sizeof names[0];
     if (!o->model) return cli_usage("--model is missing");
     if (!o->common.output && !o->common.json) return cli_usage("nothing to write; give -o");
     while (kind < n && strcmp(o->router_name, names[kind]) != 0) kind++;
     if (kind == n)
-        return cli_usage("--router: expected centroid or none, found '%s'", o->router_name);
+        return cli_usage("--router: expected none, centroid, dynaspec or coral, found '%s'",
+                         o->router_name);
     o->router = (specrt_router_kind)kind;
-    if (o->router == SPECRT_ROUTER_CENTROID) o->balanced = true;
-    if (!o->schedule_name) o->schedule_name = o->router == SPECRT_ROUTER_NONE ? "german" : "flat";
+    bool is_flat = o->router == SPECRT_ROUTER_CENTROID || o->router == SPECRT_ROUTER_CORAL;
+    if (is_flat) o->balanced = true;
+    if (!o->schedule_name) o->schedule_name = is_flat ? "flat" : "german";
     if (strcmp(o->init, "kmeans||") != 0 && strcmp(o->init, "kmeans++") != 0)
         return cli_usage("--init: expected kmeans|| or kmeans++, found '%s'", o->init);
-    return -1;
+    return check_training(o);
 }
 
 int options_parse(build_options *o, int argc, char **argv) {
-    *o = (build_options){.router_name = "centroid", .init = "kmeans||", .n_iterations = 25};
+    *o = (build_options){.router_name = "centroid",
+                         .init = "kmeans||",
+                         .n_iterations = 25,
+                         .n_hidden = 512,
+                         .n_epochs = 20,
+                         .patience = 3,
+                         .rate = 1e-3,
+                         .decay = 0.01,
+                         .holdout = 0.1};
     int code = parse_table(o, argc, argv);
     return code < 0 ? check(o) : code;
 }

@@ -2,6 +2,7 @@
 #include "build.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include "json_make.h"
 #include "text.h"
@@ -25,6 +26,28 @@ static double mean_size(const build *b) {
     return (double)b->rows.n / b->k.n_clusters;
 }
 
+/* Of positions held out: the target's best token among the rows. */
+static void training_table(const build *b, FILE *out) {
+    const route_figures *f = &b->training.figures;
+    const train_curve *c = &b->training.curve;
+    fprintf(out,
+            "trained on %s positions, %s held out; %" PRId32 " epochs, the best %" PRId32
+            ": loss %.4f, held out %.4f\n",
+            text_count((uint64_t)(b->training.examples.n - b->training.examples.n_holdout)),
+            text_count((uint64_t)b->training.examples.n_holdout), c->n, c->best + 1,
+            c->loss[c->best], c->holdout[c->best]);
+    fprintf(out, "level  positions    rows  recall  oracle  static list of the mean size\n");
+    for (int32_t t = 0; t <= f->n_levels; t++) {
+        const route_level *x = t < f->n_levels ? &f->levels[t] : &f->all;
+        char name[16] = "all", fixed[16] = "-";
+        if (t < f->n_levels) snprintf(name, sizeof name, "%" PRId32, t);
+        if (!isnan(x->fixed)) snprintf(fixed, sizeof fixed, "%.4f", x->fixed);
+        if (x->n > 0)
+            fprintf(out, "%5s %10s %7.0f  %.4f  %.4f  %s\n", name, text_count((uint64_t)x->n),
+                    x->rows, x->recall, x->oracle, fixed);
+    }
+}
+
 void report_table(const build *b, FILE *out) {
     const kmeans *k = &b->k;
     int32_t least, most, left_out = (int32_t)b->head.n_rows - b->rows.n;
@@ -44,8 +67,8 @@ void report_table(const build *b, FILE *out) {
                 text_count((uint64_t)b->rows.n_duplicate));
     fprintf(out, "router %s, clusters by level", router_name(b));
     for (int32_t t = 0; t < b->schedule.n; t++) fprintf(out, " %" PRId32, b->schedule.clusters[t]);
-    fprintf(out, ": about %s rows on average\n",
-            text_count((uint64_t)(b->schedule.mean * mean_size(b) + 0.5)));
+    fprintf(out, ": about %s rows on average\n", text_count((uint64_t)(b->schedule.rows + 0.5)));
+    if (options_is_trained(b->options)) training_table(b, out);
 }
 
 /* The tokens nearest to a cluster's centroid, as text. */
@@ -121,20 +144,78 @@ static json_object *common_json(const build *b) {
     return o;
 }
 
+static json_object *level_json(const route_level *x) {
+    json_object *o = json_object_new_object();
+    json_put(o, "n", json_object_new_int64(x->n));
+    json_put(o, "rows", json_real(x->rows));
+    json_put(o, "recall", json_real(x->recall));
+    json_put(o, "recall_oracle", json_real(x->oracle));
+    json_put(o, "recall_static", json_real(x->fixed));
+    json_put(o, "mass", json_real(x->mass));
+    json_put(o, "mass_oracle", json_real(x->mass_oracle));
+    json_put(o, "mass_static", json_real(x->mass_fixed));
+    return o;
+}
+
+static json_object *curve_json(const double *y, int32_t n) {
+    json_object *list = json_object_new_array();
+    for (int32_t i = 0; i < n; i++) json_object_array_add(list, json_real(y[i]));
+    return list;
+}
+
+static json_object *traces_json(const build *b) {
+    json_object *list = json_object_new_array();
+    for (int i = 0; i < b->options->traces.n; i++)
+        json_object_array_add(list, json_base_name(b->options->traces.items[i]));
+    return list;
+}
+
+/* The router: its kind and size, and what training came to. */
+static json_object *router_json(const build *b) {
+    const build_options *o = b->options;
+    const router_training *t = &b->training;
+    const route_figures *f = &t->figures;
+    json_object *r = json_object_new_object();
+    json_put(r, "kind", json_object_new_string(router_name(b)));
+    json_put(r, "rows_mean", json_real(b->schedule.rows));
+    if (!options_is_trained(o)) return r;
+    json_object *levels = json_object_new_array();
+    for (int32_t i = 0; i < f->n_levels; i++)
+        json_object_array_add(levels, level_json(&f->levels[i]));
+    json_put(r, "recall", json_real(f->all.recall));
+    json_put(r, "recall_oracle", json_real(f->all.oracle));
+    json_put(r, "recall_static", json_real(f->all.fixed));
+    json_put(r, "all", level_json(&f->all));
+    json_put(r, "levels", levels);
+    json_put(r, "traces", traces_json(b));
+    json_put(r, "loss", json_object_new_string(o->loss_name));
+    json_put(r, "n_hidden", json_object_new_int(b->router.n_hidden));
+    json_put(r, "n_examples", json_object_new_int64(t->examples.n));
+    json_put(r, "n_holdout", json_object_new_int64(t->examples.n_holdout));
+    json_put(r, "rate", json_real(o->rate));
+    json_put(r, "decay", json_real(o->decay));
+    json_put(r, "best_epoch", json_object_new_int(t->curve.best + 1));
+    json_put(r, "loss_training", curve_json(t->curve.loss, t->curve.n));
+    json_put(r, "loss_holdout", curve_json(t->curve.holdout, t->curve.n));
+    return r;
+}
+
 char *report_provenance(const build *b) {
     json_object *o = common_json(b);
-    json_put(o, "router", json_object_new_string(router_name(b)));
+    if (options_is_trained(b->options))
+        json_put(o, "router", router_json(b));
+    else
+        json_put(o, "router", json_object_new_string(router_name(b)));
     json_put(o, "examples", examples_json(b));
     return json_to_text(o);
 }
 
 char *report_json(const build *b) {
-    json_object *o = common_json(b), *router = json_object_new_object();
-    json_put(router, "kind", json_object_new_string(router_name(b)));
-    json_put(router, "rows_mean", json_real(b->schedule.mean * mean_size(b)));
-    json_put(o, "router", router);
+    json_object *o = common_json(b);
+    json_put(o, "router", router_json(b));
     json_put(o, "seconds_seeding", json_real(b->k.seconds_seeding));
     json_put(o, "seconds_kmeans", json_real(b->k.seconds));
+    json_put(o, "seconds_router", json_real(b->training.seconds));
     json_put(o, "seconds", json_real(b->seconds));
     json_put(o, "peak_bytes", json_object_new_int64(cli_peak_bytes()));
     return json_to_text(o);

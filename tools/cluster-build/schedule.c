@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "io.h"
 
 /* Level t of a named shape that begins with `most` clusters. */
 static int32_t level_of(const char *shape, int32_t most, int32_t t) {
@@ -12,13 +13,22 @@ static int32_t level_of(const char *shape, int32_t most, int32_t t) {
     return n > 1 ? n : 1;
 }
 
-static void fill(const char *shape, int32_t most, schedule *out) {
+/* Mean rows over the first levels. */
+static void weigh(const double *rows_of, schedule *out) {
+    out->rows = 0;
+    for (int32_t t = 0; t < SCHEDULE_MEAN; t++)
+        out->rows += rows_of[out->clusters[t < out->n ? t : out->n - 1]] / SCHEDULE_MEAN;
+}
+
+static void fill(const char *shape, int32_t most, const double *rows_of, schedule *out) {
     out->n = SCHEDULE_LEVELS;
-    out->mean = 0;
-    for (int32_t t = 0; t < SCHEDULE_LEVELS; t++) {
-        out->clusters[t] = level_of(shape, most, t);
-        if (t < SCHEDULE_MEAN) out->mean += (double)out->clusters[t] / SCHEDULE_MEAN;
-    }
+    for (int32_t t = 0; t < SCHEDULE_LEVELS; t++) out->clusters[t] = level_of(shape, most, t);
+    weigh(rows_of, out);
+}
+
+bool schedule_is_named(const char *shape) {
+    return strcmp(shape, "german") == 0 || strcmp(shape, "halving") == 0 ||
+           strcmp(shape, "flat") == 0;
 }
 
 static specrt_status parse(const char *list, int32_t n_clusters, schedule *out, specrt_error *err) {
@@ -34,23 +44,25 @@ static specrt_status parse(const char *list, int32_t n_clusters, schedule *out, 
                                     "from 1 to the %d clusters, found '%s'",
                                     SCHEDULE_LEVELS, (int)n_clusters, list);
         out->clusters[out->n++] = (int32_t)n;
-        if (!*end) break;
+        if (!*end) return SPECRT_STATUS_OK;
         at = end + 1;
     }
-    for (int32_t t = 0; t < SCHEDULE_MEAN; t++)
-        out->mean += (double)out->clusters[t < out->n ? t : out->n - 1] / SCHEDULE_MEAN;
-    return SPECRT_STATUS_OK;
 }
 
-specrt_status schedule_make(const char *shape, double mean, int32_t n_clusters, schedule *out,
-                            specrt_error *err) {
-    if (strcmp(shape, "german") != 0 && strcmp(shape, "halving") != 0 && strcmp(shape, "flat") != 0)
-        return parse(shape, n_clusters, out, err);
+specrt_status schedule_make(const char *shape, double rows, const double *rows_of,
+                            int32_t n_clusters, schedule *out, specrt_error *err) {
+    if (!schedule_is_named(shape)) {
+        TRY(parse(shape, n_clusters, out, err));
+        weigh(rows_of, out);
+        return SPECRT_STATUS_OK;
+    }
     int32_t most = n_clusters;
-    for (fill(shape, most, out); out->mean > mean && most > 1; fill(shape, most, out)) most--;
-    if (out->mean <= mean) return SPECRT_STATUS_OK;
+    for (fill(shape, most, rows_of, out); out->rows > rows && most > 1;
+         fill(shape, most, rows_of, out))
+        most--;
+    if (out->rows <= rows * (1 + 1e-9)) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "--mean-rows: expected room for one of the %d clusters a level, found "
-                            "that for %.3f; give more rows or more clusters",
-                            (int)n_clusters, mean);
+                            "--mean-rows: expected room for one of the %d clusters a level, %.0f "
+                            "rows, found %.0f; give more rows or more clusters",
+                            (int)n_clusters, rows_of[1], rows);
 }

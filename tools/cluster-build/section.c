@@ -19,27 +19,6 @@ const char *section_tag(specrt_router_kind router) {
                                             : "cluster";
 }
 
-specrt_status centroid_router(build *b, specrt_error *err) {
-    const kmeans *k = &b->k;
-    size_t n_cols = (size_t)k->n_cols, n = (size_t)k->n_clusters * n_cols;
-    router_weights *w = &b->router;
-    float *x = malloc(n_cols * sizeof *x);
-    *w = (router_weights){.kind = SPECRT_ROUTER_CENTROID, .softmax = 1, .n_state = k->n_cols};
-    w->w2 = calloc(n, sizeof *w->w2);
-    w->b2 = calloc((size_t)k->n_clusters, sizeof *w->b2);
-    if (!x || !w->w2 || !w->b2) {
-        free(x);
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "router: out of memory");
-    }
-    for (int32_t i = 0; i < b->rows.n; i++) {
-        float *mean = w->w2 + (size_t)k->clusters[i] * n_cols;
-        rows_read(&b->rows, i, x);
-        for (size_t j = 0; j < n_cols; j++) mean[j] += x[j] / (float)k->sizes[k->clusters[i]];
-    }
-    free(x);
-    return SPECRT_STATUS_OK;
-}
-
 /* --- bytes --- */
 
 static uint8_t *put(uint8_t *at, const void *data, size_t n_bytes) {

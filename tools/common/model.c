@@ -341,6 +341,16 @@ specrt_status model_head(model *m, const char *tensor, specrt_head_desc *out, co
     return read_bias(m, taken, out, err);
 }
 
+specrt_status model_embedding(const model *m, const char *tensor, specrt_head_desc *out,
+                              specrt_error *err) {
+    char names[256];
+    const char *taken = tensor ? tensor : first_of(m, m->g ? gguf_embeddings : st_embeddings);
+    if (taken) return model_matrix(m, taken, out, err);
+    list_tensors(m, names, sizeof names);
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: no token embedding; expected %s; %s",
+                            m->path, m->g ? gguf_embeddings[0] : st_embeddings[0], names);
+}
+
 /* --- size --- */
 
 static uint64_t elements(const int64_t *dims, int32_t n) {

@@ -30,6 +30,11 @@ specrt_status model_matrix(const model *m, const char *name, specrt_head_desc *o
 specrt_status model_head(model *m, const char *tensor, specrt_head_desc *out, const char **name,
                          specrt_error *err);
 
+/* model_embedding() : the token embedding: `tensor` if given, else token_embd.weight or
+ * model.embed_tokens.weight; borrowed. */
+specrt_status model_embedding(const model *m, const char *tensor, specrt_head_desc *out,
+                              specrt_error *err);
+
 /* model_n_params() : elements of all tensors, a tied embedding counted once. */
 uint64_t model_n_params(const model *m);
 
