@@ -7,9 +7,14 @@
 
 #include "../tools/cluster-build/network.c"
 
+#include "../tools/cluster-build/examples.c"
+#include "../tools/cluster-build/route.c"
+#include "../tools/cluster-build/schedule.c"
+#include "../tools/cluster-build/train.c"
+
 static uint64_t state = 20261121;
 
-static void fill(float *x, int64_t n, float scale) {
+static void fill_random(float *x, int64_t n, float scale) {
     for (int64_t i = 0; i < n; i++) x[i] = scale * fixture_normal(&state);
 }
 
@@ -21,8 +26,8 @@ static void check_product(parallel_pool *pool, int32_t m, int32_t n, int32_t k, 
     float *c = malloc((size_t)m * (size_t)n * sizeof *c);
     matrix_view va = {a, turned ? 1 : k, turned ? m : 1}, vb = {b, turned ? 1 : n, turned ? k : 1};
     double worst = 0;
-    fill(a, (int64_t)m * k, 1);
-    fill(b, (int64_t)k * n, 1);
+    fill_random(a, (int64_t)m * k, 1);
+    fill_random(b, (int64_t)k * n, 1);
     product(pool, va, vb, m, n, k, c);
     for (int32_t i = 0; i < m; i++)
         for (int32_t j = 0; j < n; j++) {
@@ -84,9 +89,9 @@ static void check_gradient(bool residual, bool softmax) {
     parallel_pool *pool = parallel_pool_create(2);
     network net;
     REQUIRE(network_create(&net, &shape, 5, pool));
-    fill(net.x, ROWS * shape.n_in, 1);
-    fill(net.b1, shape.n_hidden, 0.3f);
-    fill(net.b2, shape.n_out, 0.3f);
+    fill_random(net.x, ROWS * shape.n_in, 1);
+    fill_random(net.b1, shape.n_hidden, 0.3f);
+    fill_random(net.b2, shape.n_out, 0.3f);
     for (int i = 0; i < ROWS * shape.n_out; i++)
         net.targets[i] = (float)(fixture_random(&state) >> 60) / 16;
     double *w = malloc((size_t)net.n_weights * sizeof *w);
@@ -128,11 +133,203 @@ static void test_step(void) {
     parallel_pool_free(pool);
 }
 
+/* --- training --- */
+
+enum { N_ROWS = 600, N_CLUSTERS = 12, N_STATE = 16, N_TOP = 4, N_DOCUMENTS = 40 };
+
+/* The target's best tokens depend on the state: on which of its first columns is the greatest. */
+typedef struct world {
+    example_set set;
+    int32_t cluster_of[N_ROWS], sizes[N_CLUSTERS], rank_of[N_ROWS];
+    train_world train;
+} world;
+
+static void set_example(example_set *set, int64_t i, bool shuffled) {
+    float x[N_STATE];
+    int32_t best = 0;
+    fill_random(x, N_STATE, 1);
+    for (int32_t j = 1; j < N_CLUSTERS; j++)
+        if (x[j] > x[best]) best = j;
+    if (shuffled) best = (int32_t)(fixture_random(&state) >> 33) % N_CLUSTERS;
+    specrt_to_f16(x, N_STATE, set->states + i * N_STATE);
+    for (int32_t j = 0; j < N_TOP; j++) {
+        int32_t id = (int32_t)(fixture_random(&state) >> 33) % (N_ROWS / N_CLUSTERS);
+        set->top[i * N_TOP + j] = id * N_CLUSTERS + best;
+        set->mass[i * N_TOP + j] = 0.4f / (float)(1 << j);
+    }
+    set->levels[i] = (int32_t)(i % 3);
+    set->documents[i] = (uint64_t)(i % N_DOCUMENTS);
+}
+
+static void open_world(world *w, int64_t n, bool shuffled) {
+    *w = (world){.set = {.n_state = N_STATE, .n_top = N_TOP}};
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    for (int64_t i = 0; i < n; i++) {
+        REQUIRE(!grow(&w->set, &err));
+        set_example(&w->set, w->set.n++, shuffled);
+    }
+    for (int32_t id = 0; id < N_ROWS; id++) {
+        w->cluster_of[id] = id % N_CLUSTERS;
+        w->sizes[id % N_CLUSTERS]++;
+        w->rank_of[id] = id;
+    }
+    w->train = (train_world){.examples = &w->set,
+                             .cluster_of = w->cluster_of,
+                             .n_clusters = N_CLUSTERS,
+                             .sizes = w->sizes,
+                             .rank_of = w->rank_of};
+    REQUIRE(!examples_split(&w->set, 0.2, 9, &err));
+}
+
+static train_options options_for(parallel_pool *pool, train_loss loss) {
+    train_options o = {.loss = loss,
+                       .n_hidden = 32,
+                       .n_epochs = 12,
+                       .patience = 12,
+                       .rate = 5e-3,
+                       .decay = 0.01,
+                       .seed = 3,
+                       .pool = pool};
+    return o;
+}
+
+/* Trains and measures with two clusters at the first level, one after. */
+static route_figures learn(world *w, const train_options *o, uint64_t *digest) {
+    const int32_t clusters[] = {2, 1};
+    network net;
+    train_curve curve;
+    route_figures figures;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    REQUIRE(!train_run(&w->train, o, &net, &curve, &err));
+    REQUIRE(!route_measure(&w->train, &net, clusters, 2, &figures, &err));
+    CHECK(curve.holdout[curve.best] <= curve.holdout[0]);
+    if (digest)
+        *digest = specrt_hash64(net.weights, (size_t)net.n_weights * sizeof *net.weights, 0);
+    network_free(&net);
+    train_curve_free(&curve);
+    return figures;
+}
+
+static void test_learns(void) {
+    parallel_pool *pool = parallel_pool_create(2);
+    for (int coral = 0; coral < 2; coral++)
+        for (int loss = TRAIN_TOP; loss <= TRAIN_BEST; loss++) {
+            train_options o = options_for(pool, (train_loss)loss);
+            world w, control;
+            o.residual = coral;
+            open_world(&w, 2400, false);
+            open_world(&control, 2400, true);
+            route_figures f = learn(&w, &o, NULL), g = learn(&control, &o, NULL);
+            CHECK(f.levels[0].recall > 0.9 && f.all.recall > 0.75);
+            CHECK(f.all.recall > 3 * g.all.recall);
+            CHECK_NEAR(f.levels[0].rows, 2.0 * N_ROWS / N_CLUSTERS, 1e-9);
+            CHECK_NEAR(f.levels[2].rows, 1.0 * N_ROWS / N_CLUSTERS, 1e-9);
+            CHECK_NEAR(f.all.oracle, 1, 1e-9);
+            CHECK_NEAR(f.all.mass_oracle, 0.75, 1e-6);
+            CHECK_NEAR(f.all.fixed, f.all.rows / N_ROWS, 0.06);
+            examples_free(&w.set);
+            examples_free(&control.set);
+        }
+    parallel_pool_free(pool);
+}
+
+/* The same weights for any number of threads; others for another seed. */
+static void test_threads(void) {
+    uint64_t digests[3];
+    world w;
+    open_world(&w, 700, false);
+    for (int i = 0; i < 3; i++) {
+        parallel_pool *pool = parallel_pool_create(1 + 2 * i);
+        train_options o = options_for(pool, TRAIN_TOP);
+        o.n_epochs = 2;
+        o.n_hidden = 200;
+        if (i == 2) o.seed++;
+        learn(&w, &o, &digests[i]);
+        parallel_pool_free(pool);
+    }
+    CHECK(digests[0] == digests[1]);
+    CHECK(digests[0] != digests[2]);
+    examples_free(&w.set);
+}
+
+/* A document is held out whole, whatever the order of its examples. */
+static void test_split(void) {
+    world w;
+    bool out[N_DOCUMENTS] = {false}, in[N_DOCUMENTS] = {false};
+    int n_out = 0;
+    open_world(&w, 1000, false);
+    for (int64_t i = 0; i < w.set.n; i++)
+        (i < w.set.n_holdout ? out : in)[w.set.documents[i]] = true;
+    for (int i = 0; i < N_DOCUMENTS; i++) {
+        CHECK(out[i] != in[i]);
+        n_out += out[i];
+    }
+    CHECK_INT(n_out, N_DOCUMENTS / 5);
+    examples_free(&w.set);
+}
+
+/* Too little, or nothing to learn from. */
+static void test_bad_examples(void) {
+    world w;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    example_set none = {.n_state = N_STATE, .n_top = N_TOP};
+    CHECK_INT(examples_split(&none, 0.1, 1, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "found 0 of 0");
+    open_world(&w, 100, false);
+    for (int64_t i = 0; i < w.set.n; i++) w.set.documents[i] = 7;
+    CHECK_INT(examples_split(&w.set, 0.1, 1, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "found 100 of 1;");
+    for (int64_t i = 0; i < w.set.n; i++) w.set.documents[i] = (uint64_t)i;
+    memset(w.set.states, 0, (size_t)(w.set.n * N_STATE) * sizeof *w.set.states);
+    CHECK_INT(examples_split(&w.set, 0.1, 1, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "found all the same");
+    parallel_pool *pool = parallel_pool_create(1);
+    train_options o = options_for(pool, TRAIN_BEST);
+    network net = {0};
+    train_curve curve = {0};
+    w.set.states[0] = 0x7c00; /* as examples_read() never lets it through */
+    w.set.n_holdout = 1;
+    CHECK_INT(train_run(&w.train, &o, &net, &curve, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "expected a finite loss");
+    network_free(&net);
+    train_curve_free(&curve);
+    parallel_pool_free(pool);
+    examples_free(&w.set);
+}
+
+/* --- schedules --- */
+
+static void test_schedules(void) {
+    double rows_of[65];
+    schedule s;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    for (int k = 0; k <= 64; k++) rows_of[k] = 100.0 * k;
+    const int32_t german[] = {32, 32, 5, 4, 3, 2, 2, 2}, halving[] = {32, 32, 16, 8, 4, 2, 1, 1};
+    REQUIRE(!schedule_make("german", 78.0 / 6 * 100, rows_of, 64, &s, &err));
+    CHECK(memcmp(s.clusters, german, sizeof german) == 0);
+    REQUIRE(!schedule_make("halving", 94.0 / 6 * 100, rows_of, 64, &s, &err));
+    CHECK(memcmp(s.clusters, halving, sizeof halving) == 0);
+    CHECK_NEAR(s.rows, 94.0 / 6 * 100, 1e-9);
+    for (int k = 0; k <= 64; k++) rows_of[k] = k * k;
+    REQUIRE(!schedule_make("flat", 170, rows_of, 64, &s, &err));
+    CHECK_INT(s.clusters[0], 13);
+    REQUIRE(!schedule_make("german", 1, rows_of, 64, &s, &err));
+    CHECK_INT(s.clusters[7], 1);
+    CHECK_INT(schedule_make("flat", 0.5, rows_of, 64, &s, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "--mean-rows: expected room for one of the 64 clusters");
+}
+
 static const test_case cases[] = {
     {"products", "blocked products equal plain loops, at every edge, transposed too",
      test_products},
     {"gradients", "loss and gradient of every router and loss against finite differences",
      test_gradients},
     {"step", "one step of AdamW", test_step},
+    {"learns", "every router and loss learns what was planted, and nothing from shuffled labels",
+     test_learns},
+    {"threads", "the same weights for 1 and 3 threads", test_threads},
+    {"split", "documents are held out whole", test_split},
+    {"bad_examples", "too few examples, equal states, a loss that is no number", test_bad_examples},
+    {"schedules", "named shapes, the greatest within a budget of rows", test_schedules},
 };
 TEST_MAIN(cases)

@@ -96,7 +96,7 @@ static void choose(const figure_job *job, const float *scores, int32_t k, routed
     for (int32_t i = 0; i < k; i++) job->chosen[scratch[i].cluster] = 1;
 }
 
-static int32_t level_of(const figure_job *job, int64_t example) {
+static int32_t figure_level(const figure_job *job, int64_t example) {
     int32_t level = job->world->examples->levels[example];
     return level < ROUTE_LEVELS ? level : ROUTE_LEVELS - 1;
 }
@@ -105,7 +105,7 @@ static void add_figures(void *user, int64_t example, const float *scores, routed
     const figure_job *job = user;
     const train_world *w = job->world;
     const example_set *set = w->examples;
-    int32_t t = level_of(job, example), last = job->n_schedule - 1;
+    int32_t t = figure_level(job, example), last = job->n_schedule - 1;
     int32_t k = job->schedule[t < last ? t : last];
     route_level *level = &job->out->levels[t];
     if (t >= job->out->n_levels) job->out->n_levels = t + 1;
@@ -126,7 +126,7 @@ static void add_figures(void *user, int64_t example, const float *scores, routed
 static void add_fixed(const figure_job *job, int64_t example) {
     const train_world *w = job->world;
     const example_set *set = w->examples;
-    route_level *level = &job->out->levels[level_of(job, example)];
+    route_level *level = &job->out->levels[figure_level(job, example)];
     for (int32_t j = 0; j < set->n_top; j++) {
         int32_t id = set->top[example * set->n_top + j];
         if (id < 0 || w->rank_of[id] >= job->fixed) continue;

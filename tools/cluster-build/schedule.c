@@ -56,11 +56,11 @@ specrt_status schedule_make(const char *shape, double rows, const double *rows_o
         weigh(rows_of, out);
         return SPECRT_STATUS_OK;
     }
-    int32_t most = n_clusters;
-    for (fill(shape, most, rows_of, out); out->rows > rows && most > 1;
-         fill(shape, most, rows_of, out))
-        most--;
-    if (out->rows <= rows * (1 + 1e-9)) return SPECRT_STATUS_OK;
+    double room = rows * (1 + 1e-9); /* sums of means are not exact */
+    for (int32_t most = n_clusters; most > 0; most--) {
+        fill(shape, most, rows_of, out);
+        if (out->rows <= room) return SPECRT_STATUS_OK;
+    }
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                             "--mean-rows: expected room for one of the %d clusters a level, %.0f "
                             "rows, found %.0f; give more rows or more clusters",

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "io.h"
 
-static specrt_status no_memory(specrt_error *err) {
+static specrt_status out_of_memory(specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "training: out of memory");
 }
 
@@ -217,7 +217,7 @@ specrt_status train_run(const train_world *world, const train_options *options, 
                            .n_batch = batch_size(&t)};
     shape.n_hidden = o->residual ? shape.n_in : o->n_hidden;
     *curve = (train_curve){0};
-    if (!network_create(net, &shape, o->seed, o->pool)) return no_memory(err);
+    if (!network_create(net, &shape, o->seed, o->pool)) return out_of_memory(err);
     t.job = (batch_job){world, net, o->loss, NULL, 0};
     t.n_steps = (n + shape.n_batch - 1) / shape.n_batch;
     t.order = malloc((size_t)world->examples->n * sizeof *t.order);
@@ -225,7 +225,7 @@ specrt_status train_run(const train_world *world, const train_options *options, 
     curve->loss = calloc((size_t)o->n_epochs, sizeof *curve->loss);
     curve->holdout = calloc((size_t)o->n_epochs, sizeof *curve->holdout);
     specrt_status status =
-        t.order && t.best && curve->loss && curve->holdout ? SPECRT_STATUS_OK : no_memory(err);
+        t.order && t.best && curve->loss && curve->holdout ? SPECRT_STATUS_OK : out_of_memory(err);
     if (!status) {
         set_prior(&t);
         status = train_epochs(&t, err);
