@@ -5814,7 +5814,7 @@ SPECRT_API specrt_status specrt_bundle_row_sketch(const specrt_bundle *bundle,
 /* --- the scan: products in integers, so that every instruction set finds the same --- */
 
 enum {
-    SPECRT__SKETCH_STATES = 4, /* of a tile: each code is loaded once for all */
+    SPECRT__SKETCH_STATES = 5, /* of a tile: each code is loaded once for all */
     SPECRT__SKETCH_BLOCKS = 64 /* the most a tile covers */
 };
 
@@ -5826,22 +5826,22 @@ typedef struct specrt__sketch_query {
     float least;    /* scores from here on are of interest */
 } specrt__sketch_query;
 
-/* Scores of blocks of 16 places for SPECRT__SKETCH_STATES states.
+/* Scores of blocks of 16 places for one state or SPECRT__SKETCH_STATES.
  *   codes    : a block every `stride` bytes, of which the first 64 * groups count
  *   scales   : f32 [n_blocks, 16]
  *   scores   : f32 [states, SPECRT__SKETCH_BLOCKS, 16]
  *   hits     : u16 [states, SPECRT__SKETCH_BLOCKS] bit i: place i of the block is of interest */
 typedef void specrt__sketch_scan(const uint8_t *codes, size_t stride, int32_t groups,
                                  const float *scales, int32_t n_blocks,
-                                 const specrt__sketch_query *const *states, float *scores,
-                                 uint16_t *hits);
+                                 const specrt__sketch_query *const *states, int n_states,
+                                 float *scores, uint16_t *hits);
 
 static inline void specrt__sketch_scan_scalar(const uint8_t *codes, size_t stride, int32_t groups,
                                               const float *scales, int32_t n_blocks,
                                               const specrt__sketch_query *const *states,
-                                              float *scores, uint16_t *hits) {
+                                              int n_states, float *scores, uint16_t *hits) {
     for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
-        for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
+        for (int s = 0; s < n_states; s++) {
             const specrt__sketch_query *state = states[s];
             int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
             int hit = 0;
@@ -5882,10 +5882,10 @@ SPECRT__SKETCH_AVX2 static inline __m256i specrt__sketch_dot_avx2(const uint8_t 
 
 SPECRT__SKETCH_AVX2 static inline void
 specrt__sketch_scan_avx2(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
-                         int32_t n_blocks, const specrt__sketch_query *const *states, float *scores,
-                         uint16_t *hits) {
+                         int32_t n_blocks, const specrt__sketch_query *const *states, int n_states,
+                         float *scores, uint16_t *hits) {
     for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
-        for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
+        for (int s = 0; s < n_states; s++) {
             const specrt__sketch_query *state = states[s];
             int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
             int hit = 0;
@@ -5905,30 +5905,94 @@ specrt__sketch_scan_avx2(const uint8_t *codes, size_t stride, int32_t groups, co
     }
 }
 
+/* Scores and hits of a block from its sums. */
+SPECRT__SKETCH_VNNI static inline void specrt__sketch_put_vnni(__m512i sums,
+                                                               const specrt__sketch_query *state,
+                                                               const float *scales, float *scores,
+                                                               uint16_t *hits) {
+    __m512 scale = _mm512_mul_ps(_mm512_set1_ps(state->unit), _mm512_loadu_ps(scales));
+    __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scale);
+    _mm512_storeu_ps(scores, x);
+    *hits = _mm512_cmp_ps_mask(x, _mm512_set1_ps(state->least), _CMP_GE_OQ);
+}
+
+SPECRT__SKETCH_VNNI static inline __m512i specrt__sketch_four(const int8_t *q) {
+    int32_t four;
+    memcpy(&four, q, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+/* One state: codes as they lie, with four sums under way. */
+SPECRT__SKETCH_VNNI static inline void specrt__sketch_one_vnni(const uint8_t *codes, int32_t groups,
+                                                               const float *scales,
+                                                               const specrt__sketch_query *state,
+                                                               float *scores, uint16_t *hits) {
+    __m512i sums[4];
+    int32_t g = 0;
+    sums[0] = _mm512_set1_epi32(-state->offset);
+    sums[1] = sums[2] = sums[3] = _mm512_setzero_si512();
+    for (; g + 4 <= groups; g += 4) {
+        SPECRT__SIMD_UNROLL
+        for (int i = 0; i < 4; i++)
+            sums[i] = _mm512_dpbusd_epi32(sums[i], _mm512_loadu_si512(codes + 64 * (g + i)),
+                                          specrt__sketch_four(state->q + 4 * (g + i)));
+    }
+    for (; g < groups; g++)
+        sums[0] = _mm512_dpbusd_epi32(sums[0], _mm512_loadu_si512(codes + 64 * g),
+                                      specrt__sketch_four(state->q + 4 * g));
+    sums[0] =
+        _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3]));
+    specrt__sketch_put_vnni(sums[0], state, scales, scores, hits);
+}
+
+/* Several states, one or two blocks (a constant): each code is loaded once. */
+SPECRT__SKETCH_VNNI static inline __attribute__((always_inline)) void
+specrt__sketch_tile_vnni(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
+                         const specrt__sketch_query *const *states, int n_blocks, float *scores,
+                         uint16_t *hits) {
+    __m512i sums[2][SPECRT__SKETCH_STATES];
+    SPECRT__SIMD_UNROLL
+    for (int s = 0; s < SPECRT__SKETCH_STATES; s++)
+        sums[0][s] = sums[1][s] = _mm512_set1_epi32(-states[s]->offset);
+    for (int32_t g = 0; g < groups; g++) {
+        __m512i first = _mm512_loadu_si512(codes + 64 * g), second = first;
+        if (n_blocks == 2) second = _mm512_loadu_si512(codes + stride + 64 * g);
+        SPECRT__SIMD_PREFETCH(codes + 2 * stride + 64 * g);
+        if (n_blocks == 2) SPECRT__SIMD_PREFETCH(codes + 3 * stride + 64 * g);
+        SPECRT__SIMD_UNROLL
+        for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
+            __m512i z = specrt__sketch_four(states[s]->q + 4 * g);
+            sums[0][s] = _mm512_dpbusd_epi32(sums[0][s], first, z);
+            if (n_blocks == 2) sums[1][s] = _mm512_dpbusd_epi32(sums[1][s], second, z);
+        }
+    }
+    SPECRT__SIMD_UNROLL
+    for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
+        int32_t at = s * SPECRT__SKETCH_BLOCKS;
+        specrt__sketch_put_vnni(sums[0][s], states[s], scales, scores + 16 * at, hits + at);
+        if (n_blocks == 2)
+            specrt__sketch_put_vnni(sums[1][s], states[s], scales + 16, scores + 16 * at + 16,
+                                    hits + at + 1);
+    }
+}
+
 SPECRT__SKETCH_VNNI static inline void
 specrt__sketch_scan_vnni(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
-                         int32_t n_blocks, const specrt__sketch_query *const *states, float *scores,
-                         uint16_t *hits) {
-    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
-        __m512i sums[SPECRT__SKETCH_STATES];
-        for (int s = 0; s < SPECRT__SKETCH_STATES; s++)
-            sums[s] = _mm512_set1_epi32(-states[s]->offset);
-        for (int32_t g = 0; g < groups; g++) {
-            __m512i code = _mm512_loadu_si512(codes + 64 * g);
-            for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
-                int32_t z;
-                memcpy(&z, states[s]->q + 4 * g, sizeof z);
-                sums[s] = _mm512_dpbusd_epi32(sums[s], code, _mm512_set1_epi32(z));
-            }
-        }
-        for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
-            int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
-            __m512 x = _mm512_mul_ps(
-                _mm512_cvtepi32_ps(sums[s]),
-                _mm512_mul_ps(_mm512_set1_ps(states[s]->unit), _mm512_loadu_ps(scales)));
-            _mm512_storeu_ps(scores + 16 * at, x);
-            hits[at] = _mm512_cmp_ps_mask(x, _mm512_set1_ps(states[s]->least), _CMP_GE_OQ);
-        }
+                         int32_t n_blocks, const specrt__sketch_query *const *states, int n_states,
+                         float *scores, uint16_t *hits) {
+    for (int32_t b = 0; b < n_blocks;) {
+        const uint8_t *at = codes + (size_t)b * stride;
+        int n = n_states > 1 && b + 2 <= n_blocks ? 2 : 1;
+        if (n_states == 1)
+            specrt__sketch_one_vnni(at, groups, scales + 16 * b, states[0], scores + 16 * b,
+                                    hits + b);
+        else if (n == 2)
+            specrt__sketch_tile_vnni(at, stride, groups, scales + 16 * b, states, 2,
+                                     scores + 16 * b, hits + b);
+        else
+            specrt__sketch_tile_vnni(at, stride, groups, scales + 16 * b, states, 1,
+                                     scores + 16 * b, hits + b);
+        b += n;
     }
 }
 
@@ -5955,11 +6019,11 @@ static inline int32x4_t specrt__sketch_dot_neon(const uint8_t *codes, int32_t gr
 
 static inline void specrt__sketch_scan_neon(const uint8_t *codes, size_t stride, int32_t groups,
                                             const float *scales, int32_t n_blocks,
-                                            const specrt__sketch_query *const *states,
+                                            const specrt__sketch_query *const *states, int n_states,
                                             float *scores, uint16_t *hits) {
     static const uint32_t bits[4] = {1, 2, 4, 8};
     for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
-        for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
+        for (int s = 0; s < n_states; s++) {
             const specrt__sketch_query *state = states[s];
             int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
             uint32_t hit = 0;
@@ -6049,7 +6113,8 @@ static const specrt__active_option specrt__sketch_options[SPECRT__SKETCH_OPTIONS
 
 enum {
     SPECRT__SKETCH_EACH = 16, /* states whose rows a level holds in full with beam=each */
-    SPECRT__SKETCH_PARTS = 4  /* of a scan, for as many threads */
+    SPECRT__SKETCH_PARTS = 4, /* of a scan, for as many threads */
+    SPECRT__SKETCH_SAMPLE = 512
 };
 
 typedef struct specrt__sketch_shared {
@@ -6266,30 +6331,88 @@ static float specrt__sketch_collect(const specrt__sketch *s, specrt__sketch_foun
     return least;
 }
 
+/* A tile of states from `first` on, the last standing in for those beyond it. @return how many count. */
+static int32_t specrt__sketch_take(const specrt__sketch *s, const specrt__sketch_query *queries,
+                                   int32_t first, const specrt__sketch_query **tile) {
+    int32_t left = s->n - first;
+    for (int32_t k = 0; k < SPECRT__SKETCH_STATES; k++)
+        tile[k] = &queries[k < left ? first + k : s->n - 1];
+    return left < SPECRT__SKETCH_STATES ? left : SPECRT__SKETCH_STATES;
+}
+
+static void specrt__sketch_run(const specrt__sketch *s, const specrt__sketch_query *const *tile,
+                               int32_t n_states, int32_t block, int32_t n_blocks, float *scores,
+                               uint16_t *hits) {
+    const specrt__sketch_shared *shared = s->shared;
+    size_t stride = 16 * (size_t)shared->view.header->rank;
+    shared->scan(shared->view.codes + (size_t)block * stride, stride, shared->rank / 4,
+                 shared->view.scales + 16 * (size_t)block, n_blocks, tile,
+                 n_states == 1 ? 1 : SPECRT__SKETCH_STATES, scores, hits);
+}
+
+/* The greatest scores of a sample, descending. */
+typedef struct specrt__sketch_sample {
+    float best[SPECRT__SKETCH_SAMPLE];
+    int32_t n, k;
+} specrt__sketch_sample;
+
+static void specrt__sketch_sort_in(const specrt__sketch *s, specrt__sketch_sample *sample,
+                                   int32_t place, int32_t n, const float *scores) {
+    if (n > s->shared->n_places - place) n = s->shared->n_places - place;
+    for (int32_t j = 0; j < n; j++) {
+        if (sample->n == sample->k && !(scores[j] > sample->best[sample->k - 1])) continue;
+        if (specrt__sketch_token(s, place + j) < 0) continue;
+        int32_t at = sample->n < sample->k ? sample->n++ : sample->k - 1;
+        for (; at > 0 && sample->best[at - 1] < scores[j]; at--)
+            sample->best[at] = sample->best[at - 1];
+        sample->best[at] = scores[j];
+    }
+}
+
+/* Sets scores that a few more than `size` places reach, for a tile of states, by four of every 64 blocks:
+ * what falls short need not be looked at. They stay at -inf where the sample is too small to tell. */
+static void specrt__sketch_guess(specrt__sketch *s, int32_t first) {
+    const specrt__sketch_query *tile[SPECRT__SKETCH_STATES];
+    specrt__sketch_sample samples[SPECRT__SKETCH_STATES];
+    float scores[SPECRT__SKETCH_STATES][16 * SPECRT__SKETCH_BLOCKS];
+    uint16_t hits[SPECRT__SKETCH_STATES][SPECRT__SKETCH_BLOCKS];
+    int32_t n_blocks = (s->shared->n_places + 15) / 16, left = n_blocks % 64;
+    int32_t n_sampled = n_blocks / 64 * 4 + (left < 4 ? left : 4);
+    int32_t n = specrt__sketch_take(s, s->queries, first, tile);
+    float share = (float)s->shared->size * (float)n_sampled / (float)n_blocks;
+    int32_t k = (int32_t)(share + 3 * sqrtf(share)) + 3;
+    if (k > SPECRT__SKETCH_SAMPLE) return;
+    for (int32_t i = 0; i < n; i++) samples[i].n = 0, samples[i].k = k;
+    for (int32_t b = 0; b < n_blocks; b += 64) {
+        int32_t n_tile = n_blocks - b < 4 ? n_blocks - b : 4;
+        specrt__sketch_run(s, tile, n, b, n_tile, scores[0], hits[0]);
+        for (int32_t i = 0; i < n; i++)
+            specrt__sketch_sort_in(s, &samples[i], 16 * b, 16 * n_tile, scores[i]);
+    }
+    for (int32_t i = 0; i < n; i++)
+        if (samples[i].n == k) s->queries[first + i].least = samples[i].best[k - 1];
+}
+
 /* Part `part` of the places, for all states of the level. Codes pass through the cache once. */
 static void specrt__sketch_scan_part(void *arg, int64_t part) {
     const specrt__sketch *s = (const specrt__sketch *)arg;
-    const specrt__sketch_shared *shared = s->shared;
     specrt__sketch_query queries[SPECRT_TREE_MAX_TOPK];
     const specrt__sketch_query *tile[SPECRT__SKETCH_STATES];
     float scores[SPECRT__SKETCH_STATES][16 * SPECRT__SKETCH_BLOCKS];
     uint16_t hits[SPECRT__SKETCH_STATES][SPECRT__SKETCH_BLOCKS];
-    size_t stride = 16 * (size_t)shared->view.header->rank;
-    int64_t n_blocks = ((int64_t)shared->n_places + 15) / 16;
+    int64_t n_blocks = ((int64_t)s->shared->n_places + 15) / 16;
     int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS);
-    int32_t step = 2048 / shared->rank; /* 32 kB of codes */
-    if (step < 1) step = 1;
+    int32_t step = s->n == 1 ? SPECRT__SKETCH_BLOCKS : 2048 / s->shared->rank; /* 32 kB of codes */
+    if (step < 2) step = 2;
     if (step > SPECRT__SKETCH_BLOCKS) step = SPECRT__SKETCH_BLOCKS;
     memcpy(queries, s->queries, (size_t)s->n * sizeof *queries);
     for (int32_t i = 0; i < s->n; i++) s->found[i * SPECRT__SKETCH_PARTS + part].n = 0;
     for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step) {
         int32_t n = end - b < step ? end - b : step;
         for (int32_t i = 0; i < s->n; i += SPECRT__SKETCH_STATES) {
-            for (int32_t k = 0; k < SPECRT__SKETCH_STATES; k++)
-                tile[k] = &queries[i + k < s->n ? i + k : s->n - 1];
-            shared->scan(shared->view.codes + (size_t)b * stride, stride, shared->rank / 4,
-                         shared->view.scales + 16 * (size_t)b, n, tile, scores[0], hits[0]);
-            for (int32_t k = 0; k < SPECRT__SKETCH_STATES && i + k < s->n; k++)
+            int32_t n_states = specrt__sketch_take(s, queries, i, tile);
+            specrt__sketch_run(s, tile, n_states, b, n, scores[0], hits[0]);
+            for (int32_t k = 0; k < n_states; k++)
                 queries[i + k].least =
                     specrt__sketch_collect(s, &s->found[(i + k) * SPECRT__SKETCH_PARTS + part], b,
                                            n, scores[k], hits[k], queries[i + k].least);
@@ -6298,15 +6421,30 @@ static void specrt__sketch_scan_part(void *arg, int64_t part) {
 }
 
 /* The best of each state over all parts, in the first part's place. */
-static void specrt__sketch_merge(specrt__sketch *s) {
-    for (int32_t i = 0; i < s->n; i++) {
-        specrt__sketch_found *all = &s->found[i * SPECRT__SKETCH_PARTS];
-        for (int part = 1; part < SPECRT__SKETCH_PARTS; part++)
-            for (int32_t j = 0; j < all[part].n; j++) {
-                all->keys[all->n++] = all[part].keys[j];
-                if (all->n == 2 * all->size) specrt__sketch_trim(all);
-            }
-        specrt__sketch_trim(all);
+static void specrt__sketch_merge(specrt__sketch_found *all) {
+    for (int part = 1; part < SPECRT__SKETCH_PARTS; part++)
+        for (int32_t j = 0; j < all[part].n; j++) {
+            all->keys[all->n++] = all[part].keys[j];
+            if (all->n == 2 * all->size) specrt__sketch_trim(all);
+        }
+    specrt__sketch_trim(all);
+}
+
+/* The best of every state. A guess that was too high shows in too few, and costs a second scan. */
+static void specrt__sketch_search(specrt__sketch *s) {
+    bool again = false;
+    for (int round = 0; round == 0 || again; round++) {
+        again = false;
+        for (int32_t i = 0; i < s->n && round == 0; i += SPECRT__SKETCH_STATES)
+            specrt__sketch_guess(s, i);
+        specrt__active_run(&s->shared->head->compute, SPECRT__SKETCH_PARTS,
+                           specrt__sketch_scan_part, s);
+        for (int32_t i = 0; i < s->n; i++) {
+            specrt__sketch_found *all = &s->found[i * SPECRT__SKETCH_PARTS];
+            specrt__sketch_merge(all);
+            again = again || (all->n < all->size && s->queries[i].least > -INFINITY);
+            if (all->n < all->size) s->queries[i].least = -INFINITY;
+        }
     }
 }
 
@@ -6435,20 +6573,16 @@ static double specrt__sketch_kth(specrt__sketch *s, int32_t i, const float *h, i
 static void specrt__sketch_widen(specrt__sketch *s, int32_t i, const specrt__sketch_proof *proof,
                                  double kth) {
     const specrt__sketch_shared *shared = s->shared;
-    const specrt_row_sketch *v = &shared->view;
-    const specrt__sketch_query *tile[SPECRT__SKETCH_STATES];
-    float scores[SPECRT__SKETCH_STATES][16 * SPECRT__SKETCH_BLOCKS];
-    uint16_t hits[SPECRT__SKETCH_STATES][SPECRT__SKETCH_BLOCKS];
-    size_t stride = 16 * (size_t)v->header->rank;
-    for (int32_t k = 0; k < SPECRT__SKETCH_STATES; k++) tile[k] = &s->queries[i];
+    const specrt__sketch_query *tile[SPECRT__SKETCH_STATES] = {&s->queries[i]};
+    float scores[16 * SPECRT__SKETCH_BLOCKS];
+    uint16_t hits[SPECRT__SKETCH_BLOCKS];
     for (int32_t first = 0; first < shared->n_places; first += 16 * SPECRT__SKETCH_BLOCKS) {
         int32_t left = shared->n_places - first, n = 16 * SPECRT__SKETCH_BLOCKS;
         if (n > left) n = left;
-        shared->scan(v->codes + (size_t)first / 16 * stride, stride, shared->rank / 4,
-                     v->scales + first, (n + 15) / 16, tile, scores[0], hits[0]);
+        specrt__sketch_run(s, tile, 1, first / 16, (n + 15) / 16, scores, hits);
         for (int32_t j = 0; j < n; j++) {
-            const float *lengths = v->bounds + 4 * (size_t)(first + j);
-            double most = proof->base + (double)scores[0][j];
+            const float *lengths = shared->view.bounds + 4 * (size_t)(first + j);
+            double most = proof->base + (double)scores[j];
             for (int k = 0; k < 4; k++) most += proof->errors[k] * (double)lengths[k];
             int32_t id = most < kth ? -1 : specrt__sketch_token(s, first + j);
             if (id >= 0) s->scores[id] = 1;
@@ -6463,9 +6597,7 @@ static int32_t specrt__sketch_certify(specrt__sketch *s, const specrt__active_le
     int32_t n = 0;
     for (int32_t i = 0; i < s->n; i++)
         specrt__sketch_prove(s, i, level->hidden + i * d, &proofs[i]);
-    specrt__active_run(&s->shared->head->compute, SPECRT__SKETCH_PARTS, specrt__sketch_scan_part,
-                       s);
-    specrt__sketch_merge(s);
+    specrt__sketch_search(s);
     for (int32_t i = 0; i < s->n; i++)
         specrt__sketch_widen(s, i, &proofs[i],
                              specrt__sketch_kth(s, i, level->hidden + i * d, s->topk));
@@ -6485,8 +6617,7 @@ static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level
     specrt_active_logits(&basis, level->hidden, s->n, s->z);
     if (s->shared->certified) return specrt__sketch_certify(s, level);
     for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
-    specrt__active_run(compute, SPECRT__SKETCH_PARTS, specrt__sketch_scan_part, s);
-    specrt__sketch_merge(s);
+    specrt__sketch_search(s);
     return specrt__sketch_join(s, level);
 }
 

@@ -146,17 +146,17 @@ static const specrt_active *route(world *w, const float *hidden, int32_t n, cons
 
 static void test_scan(void) {
     static uint8_t codes[70 * 16 * 40];
-    static float scales[70 * 16], plain[4][1024], fast[4][1024];
-    static uint16_t plain_hits[4][64], fast_hits[4][64];
-    int8_t q[4][40];
-    specrt__sketch_query states[4];
-    const specrt__sketch_query *tile[4];
+    static float scales[70 * 16], plain[5][1024], fast[5][1024];
+    static uint16_t plain_hits[5][64], fast_hits[5][64];
+    int8_t q[5][40];
+    specrt__sketch_query states[5];
+    const specrt__sketch_query *tile[5];
     for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)fixture_random(&state);
     for (int i = 0; i < 70 * 16; i++) scales[i] = fabsf(fixture_normal(&state));
     for (int round = 0; round < 200; round++) {
         int32_t built = 4 * (1 + round % 10), rank = 4 * (1 + round % (built / 4));
-        int32_t n = 1 + round % 64;
-        for (int s = 0; s < 4; s++) {
+        int32_t n = 1 + round % 64, n_states = round % 3 ? 5 : 1;
+        for (int s = 0; s < 5; s++) {
             for (int k = 0; k < 40; k++)
                 q[s][k] = (int8_t)((fixture_random(&state) >> 40) % 255 - 127);
             states[s] = (specrt__sketch_query){q[s], 0.5f + (float)s, 0,
@@ -164,20 +164,20 @@ static void test_scan(void) {
             for (int k = 0; k < rank; k++) states[s].offset += 128 * q[s][k];
             tile[s] = &states[s];
         }
-        specrt__sketch_scan_scalar(codes, 16 * (size_t)built, rank / 4, scales, n, tile, plain[0],
-                                   plain_hits[0]);
-        specrt__sketch_choose()(codes, 16 * (size_t)built, rank / 4, scales, n, tile, fast[0],
-                                fast_hits[0]);
-        for (int s = 0; s < 4; s++) {
+        specrt__sketch_scan_scalar(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states,
+                                   plain[0], plain_hits[0]);
+        specrt__sketch_choose()(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states,
+                                fast[0], fast_hits[0]);
+        for (int s = 0; s < n_states; s++) {
             CHECK(memcmp(plain[s], fast[s], 64 * (size_t)n) == 0);
             CHECK(memcmp(plain_hits[s], fast_hits[s], 2 * (size_t)n) == 0);
         }
 #if defined(SPECRT__SIMD_X86)
         if (!__builtin_cpu_supports("avx2")) continue;
-        specrt__sketch_scan_avx2(codes, 16 * (size_t)built, rank / 4, scales, n, tile, fast[0],
-                                 fast_hits[0]);
-        CHECK(memcmp(plain[3], fast[3], 64 * (size_t)n) == 0);
-        CHECK(memcmp(plain_hits[3], fast_hits[3], 2 * (size_t)n) == 0);
+        specrt__sketch_scan_avx2(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states,
+                                 fast[0], fast_hits[0]);
+        CHECK(memcmp(plain[n_states - 1], fast[n_states - 1], 64 * (size_t)n) == 0);
+        CHECK(memcmp(plain_hits[n_states - 1], fast_hits[n_states - 1], 2 * (size_t)n) == 0);
 #endif
     }
 }

@@ -1,0 +1,160 @@
+/* bench_sketch.c : one level of a tree over the full head and over a sketch of it, on one core: time by
+ * phase, beside reading the same codes. Weights are random: what is found does not matter here.
+ *   bench_sketch [ROWS COLUMNS RANK NAMED] */
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../tests/fixture.h"
+#include "machine.h"
+
+enum { TOPK = 10, BEAMS = 10 };
+
+typedef struct bench {
+    int32_t n_rows, n_cols, rank, named;
+    uint16_t *rows;
+    float *hidden, *logits;
+    int32_t ids[BEAMS * TOPK];
+    float logprobs[BEAMS * TOPK];
+    specrt_bundle *bundle;
+    specrt_head *head;
+} bench;
+
+static void *take(size_t bytes) {
+    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    if (!p) fprintf(stderr, "bench_sketch: out of memory\n"), exit(1);
+    specrt__os_advise_huge(p, bytes);
+    memset(p, 0, bytes);
+    return p;
+}
+
+static void require(specrt_status status, const specrt_error *err) {
+    if (status) fprintf(stderr, "bench_sketch: %s\n", err->msg), exit(1);
+}
+
+/* Numbers of f16 near 0.03, of either sign. */
+static void fill_halves(uint16_t *out, size_t n) {
+    uint64_t state = 3;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (uint16_t)(0x2800 | ((fixture_random(&state) >> 32) & 0x83ff));
+}
+
+static uint8_t *section(const bench *b, size_t *n) {
+    specrt_row_sketch_header h = {.n_rows = b->n_rows, .n_cols = b->n_cols, .rank = b->rank};
+    specrt_row_sketch view = {.header = &h};
+    uint64_t state = 9;
+    *n = (size_t)specrt__sketch_lay_out(&view);
+    uint8_t *bytes = (uint8_t *)take(*n);
+    memcpy(bytes, &h, sizeof h);
+    view.header = (const specrt_row_sketch_header *)(const void *)bytes;
+    specrt__sketch_lay_out(&view);
+    fill_halves((uint16_t *)(uintptr_t)view.basis, (size_t)b->rank * (size_t)b->n_cols);
+    for (int32_t i = 0; i < b->n_rows; i++) {
+        ((int32_t *)(uintptr_t)view.rows)[i] = i;
+        ((float *)(uintptr_t)view.scales)[i] = 0.01f;
+    }
+    uint8_t *codes = (uint8_t *)(uintptr_t)view.codes;
+    for (uint8_t *p = codes; p < bytes + *n; p++) *p = (uint8_t)(fixture_random(&state) >> 32);
+    return bytes;
+}
+
+static void open_all(bench *b) {
+    size_t n, n_bundle, n_weights = (size_t)b->n_rows * (size_t)b->n_cols;
+    specrt_error err;
+    uint8_t *bytes = section(b, &n);
+    fixture_section s = {"sketch", 1, SPECRT_SECTION_DEPENDS_HEAD, bytes, n, n};
+    uint8_t *bundle = fixture_bundle(&s, 1, &n_bundle);
+    free(bytes);
+    b->rows = (uint16_t *)take(n_weights * sizeof *b->rows);
+    fill_halves(b->rows, n_weights);
+    b->hidden = (float *)take((size_t)BEAMS * (size_t)b->n_cols * sizeof(float));
+    b->logits = (float *)take((size_t)BEAMS * (size_t)b->n_rows * sizeof(float));
+    uint64_t state = 5;
+    for (int32_t i = 0; i < BEAMS * b->n_cols; i++) b->hidden[i] = fixture_normal(&state);
+    specrt_head_desc desc = {
+        .rows = b->rows, .dtype = SPECRT_DTYPE_F16, .n_rows = b->n_rows, .n_cols = b->n_cols};
+    require(specrt_bundle_open_memory(bundle, n_bundle, "sketch", NULL, &b->bundle, &err), &err);
+    require(specrt_head_bind(NULL, &desc, NULL, &b->head, &err), &err);
+}
+
+static specrt_session *session(bench *b, const char *text) {
+    specrt_policy_desc pd = {.text = text};
+    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 60}};
+    specrt_policy *policy;
+    specrt_session *out;
+    specrt_error err;
+    require(specrt_policy_create(b->bundle, b->head, &pd, &policy, &err), &err);
+    require(specrt_session_create(policy, &params, NULL, &out, &err), &err);
+    specrt_session_begin(out);
+    require(specrt_session_start(out, 1), &err);
+    return out;
+}
+
+typedef struct times {
+    double route, logits, topk, project, read;
+} times;
+
+/* One level; each phase keeps its best. */
+static void level(bench *b, specrt_session *s, int32_t n, times *best) {
+    static const float path[BEAMS] = {0, -1, -1, -2, -2, -2, -3, -3, -3, -3};
+    static const int32_t tokens[BEAMS] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    specrt_beam beam = {n, tokens, NULL, path};
+    specrt_error err = {SPECRT_STATUS_OK, "start"};
+    require(specrt_session_start(s, 1), &err); /* a cycle routes each level once */
+    double start = cli_seconds();
+    const specrt_active *active = specrt_session_route(s, 0, &beam, b->hidden);
+    keep_least(&best->route, start);
+    start = cli_seconds();
+    specrt_active_logits(active, b->hidden, n, b->logits);
+    keep_least(&best->logits, start);
+    start = cli_seconds();
+    specrt_active_topk(active, b->logits, n, TOPK, b->ids, b->logprobs);
+    keep_least(&best->topk, start);
+}
+
+/* What a scan cannot do without: the projection, and reading the codes. */
+static void floors(bench *b, int32_t n, times *best) {
+    size_t bytes;
+    const uint8_t *data = (const uint8_t *)specrt_bundle_data(b->bundle, "sketch", &bytes);
+    size_t n_codes = ((size_t)b->n_rows + 15) / 16 * 16 * (size_t)b->rank;
+    specrt_row_sketch view = {.header = (const specrt_row_sketch_header *)(const void *)data};
+    specrt__sketch_lay_out(&view);
+    specrt_segment basis = specrt__sketch_basis(&view, b->rank);
+    specrt_active active = {specrt_head_compute(b->head), &basis, 1, b->rank, b->n_cols};
+    double start = cli_seconds();
+    specrt_active_logits(&active, b->hidden, n, b->logits);
+    keep_least(&best->project, start);
+    machine_read_time(view.codes, n_codes, &best->read);
+}
+
+int main(int argc, char **argv) {
+    bench b = {.n_rows = 128256, .n_cols = 4096, .rank = 512, .named = 512};
+    char text[64];
+    if (argc == 5) {
+        b.n_rows = atoi(argv[1]);
+        b.n_cols = atoi(argv[2]);
+        b.rank = atoi(argv[3]);
+        b.named = atoi(argv[4]);
+    }
+    open_all(&b);
+    snprintf(text, sizeof text, "sketch:%d", b.named);
+    specrt_session *full = session(&b, "full"), *sketch = session(&b, text);
+    printf("%d x %d f16, rank %d, %d rows exactly; ms\n", (int)b.n_rows, (int)b.n_cols, (int)b.rank,
+           (int)b.named);
+    printf("states  full: head topk  sketch: project  scan+select (reading) exact  topk   x\n");
+    for (int32_t n = 1; n <= BEAMS; n += BEAMS - 1) {
+        times f = {1e9, 1e9, 1e9, 1e9, 1e9}, k = f;
+        for (int round = 0; round < 15; round++) {
+            level(&b, full, n, &f);
+            level(&b, sketch, n, &k);
+            floors(&b, n, &k);
+        }
+        double whole = f.logits + f.topk, ours = k.route + k.logits + k.topk;
+        printf("%6d %11.2f %5.2f %16.3f %12.3f (%7.3f) %5.3f %5.3f %4.1f\n", (int)n, 1e3 * f.logits,
+               1e3 * f.topk, 1e3 * k.project, 1e3 * (k.route - k.project), 1e3 * k.read,
+               1e3 * k.logits, 1e3 * k.topk, whole / ours);
+    }
+    return 0;
+}
