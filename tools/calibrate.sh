@@ -133,16 +133,19 @@ printf '%s\n' "$info" | sed '/^provenance/,$d'
 say "$out is ready and $report shows its coverage; $bin/specrt-bundle info tells what it was made from"
 
 [ -n "$draft" ] || exit 0
-policies=static,microspec,evospec,static:2048,static:2048+retrieve
-! has cograph || policies=$policies,static:512+window+successor:256
-! has centroid || policies=$policies,centroid
-if [ -n "${LONG:-}" ]; then
+policies=static,microspec,static:2048
+if has cograph; then
+    policies=$policies,evospec,static:2048+retrieve,static:512+window+successor:256
+fi
+! has centroid || policies=$policies,centroid,centroid+retrieve@graph=off
+if [ -n "${LONG:-}" ] && has cograph; then
     for size in 1024 4096 8192; do
         policies=$policies,static:$size,static:$size+retrieve,static:$size+retrieve:512
         policies=$policies,static:$size+retrieve:1024,static:$size+retrieve@graph=off
-        ! has cograph || policies=$policies,static:$size+successor,static:$size+window+successor
+        policies=$policies,static:$size+successor,static:$size+window+successor
     done
-    ! has cograph || policies=$policies,static:512+retrieve+successor:256
+    policies=$policies,static:512+retrieve+successor:256
+    ! has hnsw || policies=$policies,static:2048+retrieve@sem=hnsw_h,static:2048+retrieve@sem=hnsw_w
     ! has centroid || policies=$policies,static:512+centroid
 fi
 comparison=${out%.specb}-compare.html
