@@ -77,7 +77,8 @@ static void world_make(world *w, float *rows, int32_t n, int32_t dim, const inde
     CHECK_STR(err.msg, "");
     free(section);
     REQUIRE(w->index.header);
-    w->scratch = calloc(1, specrt_hnsw_scratch_bytes(&w->index, SPECRT_HNSW_MAX_EF));
+    w->scratch = malloc(specrt_hnsw_scratch_bytes(&w->index, SPECRT_HNSW_MAX_EF));
+    memset(w->scratch, 0xff, specrt_hnsw_scratch_bytes(&w->index, SPECRT_HNSW_MAX_EF));
 }
 
 static void world_free(world *w) {
@@ -168,6 +169,50 @@ static void test_one_row(void) {
     CHECK_NEAR(score, 4, 1e-6);
     CHECK_INT(specrt_hnsw_search(&w.index, query, 0, 5, &id, &score, w.scratch), 0);
     CHECK_INT(specrt_hnsw_search(&w.index, query, 6, 5, &id, &score, w.scratch), 0);
+    world_free(&w);
+}
+
+/* Queries that are not finite, great or zero find something, in order. */
+static void test_queries(void) {
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, 1e-38f, 0};
+    int32_t ids[5], truth[5];
+    float scores[5], query[16], scaled[16];
+    world w;
+    world_make(&w, make_rows(200, 16), 200, 16, &defaults, SPECRT_HNSW_INT8);
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        for (int j = 0; j < 16; j++) query[j] = j == 3 ? odd[i] : fixture_normal(&state);
+        CHECK_INT(specrt_hnsw_search(&w.index, query, 5, 200, ids, scores, w.scratch), 5);
+    }
+    for (int j = 0; j < 16; j++) {
+        query[j] = fixture_normal(&state);
+        scaled[j] = 1e-30f * query[j];
+    }
+    specrt_hnsw_search(&w.index, query, 5, 40, truth, scores, w.scratch);
+    specrt_hnsw_search(&w.index, scaled, 5, 40, ids, scores, w.scratch);
+    for (int i = 0; i < 5; i++) CHECK_INT(ids[i], truth[i]);
+    world_free(&w);
+}
+
+/* What is asked of int8 rows: whole numbers, the same both ways, near the product of the rows. */
+static void test_scores(void) {
+    world w;
+    float there[60], back;
+    int32_t nodes[60];
+    world_make(&w, make_rows(60, 70), 60, 70, &defaults, SPECRT_HNSW_INT8);
+    for (int i = 0; i < 60; i++) nodes[i] = i;
+    specrt_hnsw_scores(&w.index, 7, nodes, 60, there, w.scratch);
+    for (int32_t i = 0; i < 60; i++) {
+        double sum = 0, a = 0, b = 0;
+        for (int j = 0; j < 70; j++) {
+            double x = w.rows[7 * 70 + j], y = w.rows[i * 70 + j];
+            sum += x * y, a += x * x, b += y * y;
+        }
+        CHECK_NEAR(there[i], sum, 0.01 * sqrt(a * b));
+        specrt_hnsw_scores(&w.index, i, nodes + 7, 1, &back, w.scratch);
+        CHECK(back == there[i]);
+        CHECK_INT(specrt_hnsw_any_above(&w.index, 7, &i, 1, there[i], w.scratch), 0);
+        CHECK_INT(specrt_hnsw_any_above(&w.index, 7, nodes, i + 1, there[i] - 1, w.scratch), 1);
+    }
     world_free(&w);
 }
 
@@ -275,7 +320,7 @@ static void test_circles(void) {
     for (int32_t i = 0; i < 200; i++)
         for (int k = 0; k < 16; k++) links0[i * 16 + k] = k == 0 ? (i + 1) % 3 : k == 1 ? i : -1;
     REQUIRE(!open_section(&w, section, n, &err));
-    w.scratch = calloc(1, specrt_hnsw_scratch_bytes(&w.index, 0));
+    w.scratch = malloc(specrt_hnsw_scratch_bytes(&w.index, 0));
     int32_t found[10];
     float scores[10], query[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     int32_t count = specrt_hnsw_search(&w.index, query, 10, 0, found, scores, w.scratch);
@@ -304,6 +349,8 @@ static const test_case cases[] = {
     {"exact", "ef = n, three ways to store vectors, two metrics", test_exact},
     {"recall", "4,000 rows, ef 128", test_recall},
     {"one_row", "a single row, and arguments out of range", test_one_row},
+    {"queries", "not finite, great, small", test_queries},
+    {"scores", "of nodes by nodes, against doubles", test_scores},
     {"duplicates", "equal, nearly equal and unusable rows", test_duplicates},
     {"threads", "the same bytes for 1, 2 and 7 threads", test_threads},
     {"damage", "every field out of range", test_damage},

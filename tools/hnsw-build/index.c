@@ -10,7 +10,6 @@
 #include "parallel.h"
 
 enum { MAX_BATCH = 512, PAD = 64 /* columns of a row as int8 */ };
-static const float SLACK = 2;
 
 /* A node and its score, better ones first; ties to the lower node. */
 typedef struct candidate {
@@ -19,11 +18,13 @@ typedef struct candidate {
 } candidate;
 
 typedef struct worker {
-    void *scratch;    /* of searches */
-    float *row;       /* [n_cols] */
-    int32_t *nodes;   /* [width] */
-    float *scores;    /* [width] */
-    candidate *found; /* [width] best first */
+    void *scratch;             /* of searches */
+    float *row;                /* [n_cols] */
+    int32_t *nodes;            /* [width] */
+    float *scores;             /* [width] */
+    candidate *found;          /* [width] best first */
+    candidate *chosen, *spare; /* [2 m] of one list, best first */
+    int32_t n_chosen, n_spare;
 } worker;
 
 /* A link back to be, and the next one to the same list. */
@@ -52,7 +53,8 @@ typedef struct building {
     group *groups;
     int32_t *group_of; /* [n + n_lists] lists on level 0, then the others; -1: no group */
     int32_t n_edges, n_groups;
-    float *scores0, *scores; /* of links; each list is best first */
+    float *scores0, *scores; /* of links */
+    int32_t *n_chosen;       /* [n + n_lists] of a list's links; the others are spare */
 } building;
 
 static specrt_status no_memory(specrt_error *err) {
@@ -119,11 +121,28 @@ static float *scores_of(const building *b, int32_t node, int32_t level) {
     return level ? b->scores + (list - (size_t)b->n) * m : b->scores0 + list * 2 * m;
 }
 
-static void put_links(const building *b, const worker *w, int32_t node, int32_t level, int32_t n) {
+/* The chosen links, and spare ones in the places that are left. */
+static void put_links(const building *b, const worker *w, int32_t node, int32_t level) {
     int32_t cap, *links = links_of(b, node, level, &cap);
     float *scores = scores_of(b, node, level);
-    for (int32_t i = 0; i < cap; i++) links[i] = i < n ? w->found[i].node : -1;
-    for (int32_t i = 0; i < n; i++) scores[i] = w->found[i].score;
+    for (int32_t i = 0; i < cap; i++) {
+        int32_t rest = i - w->n_chosen;
+        const candidate *c = rest < 0 ? &w->chosen[i] : &w->spare[rest];
+        links[i] = rest < w->n_spare ? c->node : -1;
+        scores[i] = rest < w->n_spare ? c->score : 0;
+    }
+    b->n_chosen[list_of(b, node, level)] = w->n_chosen;
+}
+
+static void get_links(const building *b, worker *w, int32_t node, int32_t level) {
+    int32_t cap, n_chosen = b->n_chosen[list_of(b, node, level)];
+    const int32_t *links = links_of(b, node, level, &cap);
+    const float *scores = scores_of(b, node, level);
+    w->n_chosen = w->n_spare = 0;
+    for (int32_t i = 0; i < cap && links[i] >= 0; i++) {
+        candidate *c = i < n_chosen ? &w->chosen[w->n_chosen++] : &w->spare[w->n_spare++];
+        *c = (candidate){scores[i], links[i]};
+    }
 }
 
 static bool is_better(candidate a, candidate b) {
@@ -138,45 +157,43 @@ static void insert(candidate *found, int32_t *n, int32_t cap, candidate c) {
     found[at] = c;
 }
 
-/* The heuristic of Malkov and Yashunin: a candidate stays if it is nearer to the base than to any better
- * one that stays. Products let it be up to SLACK times nearer to others: the strict rule keeps few links
- * where rows differ in length. @return the greatest score with others. */
-static float limit_of(const building *b, candidate c) {
-    return c.score > 0 && !b->offsets ? SLACK * c.score : c.score;
-}
-
-/* Of w->found [n] those that stay, cap at most; all, where there are no more. */
-static int32_t choose_links(const building *b, worker *w, int32_t n, int32_t cap) {
-    int32_t n_kept = 0;
-    for (int32_t i = 0; i < n && n_kept < cap; i++) {
+/* The heuristic of Malkov and Yashunin: a candidate is chosen if it is nearer to the base than to any
+ * better one that is; the best of the others fill the places left. From w->found [n]. */
+static void choose_links(const building *b, worker *w, int32_t n, int32_t cap) {
+    w->n_chosen = w->n_spare = 0;
+    for (int32_t i = 0; i < n && w->n_chosen < cap; i++) {
         candidate c = w->found[i];
-        if (n > cap &&
-            specrt_hnsw_any_above(&b->view, c.node, w->nodes, n_kept, limit_of(b, c), w->scratch))
-            continue;
-        w->nodes[n_kept] = c.node;
-        w->found[n_kept++] = c;
+        if (specrt_hnsw_any_above(&b->view, c.node, w->nodes, w->n_chosen, c.score, w->scratch)) {
+            insert(w->spare, &w->n_spare, cap, c);
+        } else {
+            w->nodes[w->n_chosen] = c.node;
+            w->chosen[w->n_chosen++] = c;
+        }
     }
-    return n_kept;
+    if (w->n_spare > cap - w->n_chosen) w->n_spare = cap - w->n_chosen;
 }
 
-/* One more link beside w->found, which the rule has chosen: nothing need be compared but with it. */
-static int32_t admit(const building *b, worker *w, int32_t n, int32_t cap, candidate c) {
-    if (n == cap) {
-        if (!is_better(c, w->found[n - 1])) return n;
-        for (int32_t i = 0; i < n; i++) w->nodes[i] = w->found[i].node;
-        specrt_hnsw_scores(&b->view, c.node, w->nodes, n, w->scores, w->scratch);
-        int32_t n_kept = 0;
-        for (int32_t i = 0; i < n; i++) {
-            bool first = is_better(w->found[i], c);
-            if (w->scores[i] <= limit_of(b, first ? c : w->found[i]))
-                w->found[n_kept++] = w->found[i];
-            else if (first)
-                return n;
-        }
-        n = n_kept;
+/* One more link beside those chosen and spare. */
+static void admit(const building *b, worker *w, int32_t cap, candidate c) {
+    int32_t n_better = 0, n_chosen = 0;
+    for (int32_t i = 0; i < w->n_chosen; i++) {
+        w->nodes[i] = w->chosen[i].node;
+        n_better += is_better(w->chosen[i], c);
     }
-    insert(w->found, &n, cap, c);
-    return n;
+    if (specrt_hnsw_any_above(&b->view, c.node, w->nodes, n_better, c.score, w->scratch)) {
+        insert(w->spare, &w->n_spare, cap, c);
+        return;
+    }
+    specrt_hnsw_scores(&b->view, c.node, w->nodes, w->n_chosen, w->scores, w->scratch);
+    for (int32_t i = 0; i < w->n_chosen; i++) {
+        candidate other = w->chosen[i];
+        if (i >= n_better && w->scores[i] > other.score)
+            insert(w->spare, &w->n_spare, cap, other);
+        else
+            w->chosen[n_chosen++] = other;
+    }
+    w->n_chosen = n_chosen;
+    insert(w->chosen, &w->n_chosen, cap, c);
 }
 
 /* ---- a batch: links of the new nodes ---- */
@@ -202,7 +219,8 @@ static void link_node(void *opaque, int64_t i, int index) {
             if (other != node && level_of(b, other) >= level) w->nodes[n_batch++] = other;
         }
         add_nodes(b, w, node, n_batch, ef, &n);
-        put_links(b, w, node, level, choose_links(b, w, n, b->index->header.m));
+        choose_links(b, w, n, b->index->header.m);
+        put_links(b, w, node, level);
     }
 }
 
@@ -234,9 +252,9 @@ static void list_edges(building *b) {
     }
 }
 
-static bool is_found(const worker *w, int32_t n, int32_t node) {
-    for (int32_t i = 0; i < n; i++)
-        if (w->found[i].node == node) return true;
+static bool is_linked(const int32_t *links, int32_t cap, int32_t node) {
+    for (int32_t i = 0; i < cap; i++)
+        if (links[i] == node) return true;
     return false;
 }
 
@@ -245,15 +263,14 @@ static void link_back(void *opaque, int64_t i, int index) {
     building *b = (building *)opaque;
     worker *w = &b->workers[index];
     const group *g = &b->groups[i];
-    int32_t cap, n = 0;
+    int32_t cap;
     const int32_t *links = links_of(b, g->target, g->level, &cap);
-    const float *scores = scores_of(b, g->target, g->level);
-    for (; n < cap && links[n] >= 0; n++) w->found[n] = (candidate){scores[n], links[n]};
+    get_links(b, w, g->target, g->level);
     for (int32_t at = g->first; at >= 0; at = b->edges[at].next) {
         const edge *e = &b->edges[at];
-        if (!is_found(w, n, e->source)) n = admit(b, w, n, cap, (candidate){e->score, e->source});
+        if (!is_linked(links, cap, e->source)) admit(b, w, cap, (candidate){e->score, e->source});
     }
-    put_links(b, w, g->target, g->level, n);
+    put_links(b, w, g->target, g->level);
 }
 
 /* ---- order and levels ---- */
@@ -355,7 +372,11 @@ static bool make_workers(building *b) {
         w->nodes = (int32_t *)malloc((size_t)b->width * sizeof *w->nodes);
         w->scores = (float *)malloc((size_t)b->width * sizeof *w->scores);
         w->found = (candidate *)malloc((size_t)b->width * sizeof *w->found);
-        if (!w->scratch || !w->row || !w->nodes || !w->scores || !w->found) return false;
+        w->chosen = (candidate *)malloc(2 * (size_t)b->params->m * sizeof *w->chosen);
+        w->spare = (candidate *)malloc(2 * (size_t)b->params->m * sizeof *w->spare);
+        if (!w->scratch || !w->row || !w->nodes || !w->scores || !w->found || !w->chosen ||
+            !w->spare)
+            return false;
     }
     return true;
 }
@@ -377,11 +398,12 @@ static bool allocate(building *b) {
     b->edges = (edge *)malloc(n_edges * sizeof *b->edges);
     b->groups = (group *)malloc(n_edges * sizeof *b->groups);
     b->group_of = (int32_t *)malloc((n + n_lists) * sizeof *b->group_of);
+    b->n_chosen = (int32_t *)calloc(n + n_lists, sizeof *b->n_chosen);
     b->scores0 = (float *)malloc(n * 2 * m * sizeof *b->scores0);
     b->scores = (float *)malloc((n_lists + 1) * m * sizeof *b->scores);
     b->workers = (worker *)calloc((size_t)b->params->threads, sizeof *b->workers);
     if (!x->links0 || !x->links || !x->codes || !x->scales || !b->order || !b->edges ||
-        !b->groups || !b->group_of || !b->scores0 || !b->scores || !b->workers ||
+        !b->groups || !b->group_of || !b->scores0 || !b->scores || !b->n_chosen || !b->workers ||
         (b->params->metric == INDEX_DISTANCES && !b->offsets))
         return false;
     memset(x->links0, 0xff, n * 2 * m * sizeof *x->links0);
@@ -434,6 +456,8 @@ static void building_free(building *b) {
         free(w->nodes);
         free(w->scores);
         free(w->found);
+        free(w->chosen);
+        free(w->spare);
     }
     free(b->workers);
     free(b->offsets);
@@ -443,6 +467,7 @@ static void building_free(building *b) {
     free(b->group_of);
     free(b->scores0);
     free(b->scores);
+    free(b->n_chosen);
 }
 
 specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int32_t n,

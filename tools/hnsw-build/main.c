@@ -16,7 +16,7 @@
 #include "text.h"
 #include "tokenizer.h"
 
-enum { METRIC_AUTO = 2, SAMPLE_ROWS = 8192, SAMPLE_EF = 64 };
+enum { METRIC_AUTO = 2, SAMPLE_ROWS = 8192, SAMPLE_EF = 64, SHOWN_EF = 512 };
 
 typedef struct hnsw_options {
     cli_common common;
@@ -41,7 +41,7 @@ typedef struct run {
     void *section;
     size_t n_section;
     recall_step steps[RECALL_MAX_STEPS];
-    int n_steps;
+    int n_steps, chosen;
     double sample_recall[2]; /* by metric; 0: not tried */
     double seconds, seconds_build;
 } run;
@@ -207,16 +207,21 @@ static specrt_status view_section(const run *r, const void *section, specrt_hnsw
     return specrt_bundle_hnsw(*bundle, r->head, out, err);
 }
 
-/* Recall from the least ef up, until it is reached; the last step is the one to use. */
+/* Recall from the least ef up, until it is reached and the usual ones are seen. The first that reaches it
+ * is chosen, or else the last. */
 static specrt_status measure(run *r, const int32_t *efs, double enough, specrt_error *err) {
     specrt_bundle *bundle = NULL;
     specrt_hnsw view;
     void *bytes = NULL;
     specrt_status status = view_section(r, r->section, &view, &bundle, &bytes, err);
+    bool reached = false;
     for (r->n_steps = 0; !status && r->n_steps < RECALL_MAX_STEPS && efs[r->n_steps];) {
         recall_step *step = &r->steps[r->n_steps];
-        status = recall_measure(&r->set, &view, efs[r->n_steps++], step, err);
-        if (step->recall >= enough) break;
+        if (reached && efs[r->n_steps] > SHOWN_EF) break;
+        status = recall_measure(&r->set, &view, efs[r->n_steps], step, err);
+        if (!reached) r->chosen = r->n_steps;
+        reached = reached || step->recall >= enough;
+        r->n_steps++;
     }
     specrt_bundle_close(bundle);
     free(bytes);
@@ -276,9 +281,9 @@ static specrt_status build_and_measure(run *r, specrt_error *err) {
     r->seconds_build = cli_seconds() - started;
     TRY(recall_truth(&r->set, r->head, &r->rows, r->ids, r->n_ids, err));
     TRY(measure(r, efs, r->options->min_recall, err));
-    const recall_step *last = &r->steps[r->n_steps - 1];
-    r->index.header.ef = last->ef;
-    r->index.header.recall = (float)last->recall;
+    const recall_step *chosen = &r->steps[r->chosen];
+    r->index.header.ef = chosen->ef;
+    r->index.header.recall = (float)chosen->recall;
     memcpy(r->section, &r->index.header, sizeof r->index.header);
     return SPECRT_STATUS_OK;
 }
@@ -323,7 +328,7 @@ static char *full_json(const run *r) {
         json_object_array_add(rows, row);
     }
     json_put(o, "sweep", rows);
-    json_put(o, "queries_per_second", json_real(r->steps[r->n_steps - 1].queries_per_second));
+    json_put(o, "queries_per_second", json_real(r->steps[r->chosen].queries_per_second));
     json_put(o, "seconds_build", json_real(r->seconds_build));
     json_put(o, "seconds", json_real(r->seconds));
     json_put(o, "peak_bytes", json_object_new_int64(cli_peak_bytes()));
@@ -338,11 +343,12 @@ static void print_table(const run *r, FILE *out) {
     if (r->options->metric_value == METRIC_AUTO)
         fprintf(out, "a sample at ef %d finds %.3f by products, %.3f by distances\n", SAMPLE_EF,
                 r->sample_recall[INDEX_PRODUCTS], r->sample_recall[INDEX_DISTANCES]);
-    fprintf(out, "\n      ef   recall@10   queries/s   (%s, one thread)\n",
+    fprintf(out, "\n      ef   recall@10   queries/s   us/query   (%s, one thread)\n",
             r->options->trace ? "recorded hidden states" : "synthetic queries");
     for (int i = 0; i < r->n_steps; i++)
-        fprintf(out, "%8" PRId32 "   %9.3f   %9.0f\n", r->steps[i].ef, r->steps[i].recall,
-                r->steps[i].queries_per_second);
+        fprintf(out, "%8" PRId32 "   %9.3f   %9.0f   %8.0f%s\n", r->steps[i].ef, r->steps[i].recall,
+                r->steps[i].queries_per_second, 1e6 / r->steps[i].queries_per_second,
+                i == r->chosen ? "   chosen" : "");
 }
 
 static specrt_status write_bundle(const run *r, specrt_error *err) {

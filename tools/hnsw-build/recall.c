@@ -93,12 +93,13 @@ specrt_status recall_synthetic(const specrt_head_desc *rows, const int32_t *ids,
     float *row = (float *)malloc((size_t)rows->n_cols * sizeof *row);
     specrt_status status = row ? set_create(out, rows->n_cols, n, err) : no_room(err);
     uint64_t state = seed;
+    const float noise = 2 * sqrtf(3); /* three uniform ones: deviation 1/2; three rows: sqrt(3) */
     for (int32_t q = 0; q < n && !status; q++) {
         float *query = out->queries + q * rows->n_cols;
         for (int i = 0; i < 3; i++)
             add_row(rows, ids[(int32_t)(uniform(&state) * n_ids)], row, query);
         for (int64_t j = 0; j < rows->n_cols; j++)
-            query[j] += (float)(6 * (uniform(&state) + uniform(&state) + uniform(&state) - 1.5));
+            query[j] += noise * (float)(uniform(&state) + uniform(&state) + uniform(&state) - 1.5);
     }
     if (!status) out->n = n;
     free(row);
