@@ -1,0 +1,54 @@
+# cluster-build --router: training from a trace of the sample pair, what it leaves behind, what it refuses.
+. "$CLI_TESTS/lib.bash"
+sample=$CLI_TESTS/../../data/sample
+target=$sample/target.gguf
+record() { # TRACE FLAGS...
+    local trace=$1
+    shift
+    accepts specrt-eval record --target "$target" --draft "$sample/draft.safetensors" --num-steps 3 --topk 1 \
+        --draft-top 0 -o "$trace" "$@"
+}
+record a.trace --prompts "$CLI_TESTS"/../../data/prompts/{code,qa,math}.jsonl --limit 3 --max-tokens 30
+build() { cluster-build --model "$target" --clusters 32 --iterations 4 --trace a.trace --hidden 32 "$@"; }
+accepts build --router dynaspec --threads 1 --report page.html -o one.specb
+prints "*router dynaspec, *trained on * positions, * held out; * epochs*level *all *"
+grep -q "Loss by epoch" page.html || fail "no curve in the report"
+accepts build --router dynaspec --threads 3 -o three.specb
+same one.specb three.specb
+accepts specrt-bundle verify one.specb
+accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" --bundle one.specb \
+    --policy dynaspec --prompt "The cat" --max-tokens 8
+cluster-build --model "$target" --clusters 8 --iterations 4 --trace a.trace --router coral --json -o one.specb >../json ||
+    fail "coral is not trained"
+cp ../json ../out
+prints '{*"router":{"kind":"coral","rows_mean":*"recall":*"recall_oracle":*"recall_static":*"levels":\[*"loss":"argmax"*"loss_holdout":\[*"seconds_router":*}'
+accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" --bundle one.specb \
+    --policy coral --prompt "The cat" --max-tokens 8
+
+# An interrupt leaves the bundle as it was, and the next run starts afresh.
+cp one.specb before.specb
+cluster-build --model "$target" --clusters 32 --iterations 4 --trace a.trace --router dynaspec --hidden 2048 --epochs 1000 \
+    --patience 1000 -f -o one.specb 2>../err &
+job=$!
+sleep 1
+kill -INT $job 2>/dev/null || kill -TERM $job
+wait $job
+case $? in 130 | 143) ;; *) fail "expected an interrupted run" ;; esac
+same one.specb before.specb
+[ -z "$(find . -name '*.tmp-*')" ] || fail "a temporary file stayed"
+accepts build --router dynaspec -f -o one.specb
+
+# Bad input.
+refuses 2 "*--trace is missing; *" cluster-build --model "$target" --router dynaspec -o x.specb
+refuses 2 "*--trace and --report are for routers that are trained; *" build -o x.specb
+refuses 2 "*--loss: expected *, found 'best'" build --router coral --loss best -o x.specb
+refuses 2 "*--mean-rows: expected room for one of the 32 clusters a level, *" \
+    build --router dynaspec --mean-rows 3 -o x.specb
+refuses 1 "*: nowhere.trace: *" cluster-build --model "$target" --router coral --trace nowhere.trace -o x.specb
+refuses 3 "*one.specb: *not a specrt trace*" cluster-build --model "$target" --router coral --trace one.specb -o x.specb
+record few.trace --prompt "The cat" --max-tokens 8
+refuses 3 "*training: expected 64 or more drafted positions of 2 or more prompts, found *" \
+    cluster-build --model "$target" --router dynaspec --trace few.trace -o x.specb
+[ ! -e "$SPECRT_DATA/weights/pair128k/target.gguf" ] ||
+    refuses 3 "*a.trace: *; record with this model and its drafter" \
+        cluster-build --model "$SPECRT_DATA/weights/pair128k/target.gguf" --router coral --trace a.trace -o x.specb
