@@ -58,7 +58,7 @@
 #define SPECRT_H
 
 /* Contents: api decoding | base os bundle rows simd head active ranks window hnsw cograph cluster
- * successor sketch arc retrieve policy tree verify trace session host */
+ * successor scan sketch arc retrieve policy tree verify trace session host */
 
 // >>api (uses:)
 // Everything public but the decoding loop. All multi-byte on-disk values are little-endian; so must the
@@ -5723,7 +5723,251 @@ static const specrt__active_class specrt__successor_class = {
     specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
     specrt__successor_close, specrt__successor_route};
 
-// >>sketch (uses: base bundle simd head active)
+// >>scan (uses: base simd)
+// Owns products of 8-bit codes with a few hidden states, sixteen rows of a head side by side. Sums are whole
+// numbers, so that every instruction set finds the same. Refuses nothing; its callers checked.
+
+enum {
+    SPECRT__SCAN_STATES = 5, /* of a tile: each code is loaded once for all */
+    SPECRT__SCAN_BLOCKS = 64 /* the most a tile covers */
+};
+
+/* A hidden state as it is scanned with: z is about unit * q. */
+typedef struct specrt__scan_query {
+    const int8_t *q; /* [rank] */
+    float unit;
+    int32_t offset; /* what the codes' 128 adds to every sum */
+    float least;    /* scores from here on are of interest */
+} specrt__scan_query;
+
+/* Scores of blocks of 16 places for one state or SPECRT__SCAN_STATES.
+ *   codes    : a block every `stride` bytes, of which the first 64 * groups count
+ *   scales   : f32 [n_blocks, 16]
+ *   scores   : f32 [states, SPECRT__SCAN_BLOCKS, 16]
+ *   hits     : u16 [states, SPECRT__SCAN_BLOCKS] bit i: place i of the block is of interest */
+typedef void specrt__scan_kernel(const uint8_t *codes, size_t stride, int32_t groups,
+                                 const float *scales, int32_t n_blocks,
+                                 const specrt__scan_query *const *states, int n_states,
+                                 float *scores, uint16_t *hits);
+
+static inline void specrt__scan_scalar(const uint8_t *codes, size_t stride, int32_t groups,
+                                       const float *scales, int32_t n_blocks,
+                                       const specrt__scan_query *const *states, int n_states,
+                                       float *scores, uint16_t *hits) {
+    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
+        for (int s = 0; s < n_states; s++) {
+            const specrt__scan_query *state = states[s];
+            int32_t at = s * SPECRT__SCAN_BLOCKS + b;
+            int hit = 0;
+            for (int i = 0; i < 16; i++) {
+                int32_t sum = -state->offset;
+                for (int32_t j = 0; j < 4 * groups; j++)
+                    sum += codes[j / 4 * 64 + 4 * i + j % 4] * state->q[j];
+                float score = (float)sum * (state->unit * scales[i]);
+                scores[16 * at + i] = score;
+                hit |= (score >= state->least) << i;
+            }
+            hits[at] = (uint16_t)hit;
+        }
+    }
+}
+
+#if defined(SPECRT__SIMD_X86)
+
+#define SPECRT__SCAN_AVX2 __attribute__((target("avx2,fma")))
+#define SPECRT__SCAN_VNNI __attribute__((target("avx512f,avx512bw,avx512vnni,avx2,fma")))
+
+/* Sums of 8 places. A pair of products fits 32 bits. */
+SPECRT__SCAN_AVX2 static inline __m256i specrt__scan_dot_avx2(const uint8_t *codes, int32_t groups,
+                                                              const int8_t *q) {
+    __m256i low = _mm256_setzero_si256(), high = low;
+    for (int32_t g = 0; g < groups; g++, codes += 64) {
+        int32_t four;
+        memcpy(&four, q + 4 * g, sizeof four);
+        __m256i z = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
+        const __m128i *at = (const __m128i *)(const void *)codes;
+        __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(at));
+        __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(at + 1));
+        low = _mm256_add_epi32(low, _mm256_madd_epi16(a, z));
+        high = _mm256_add_epi32(high, _mm256_madd_epi16(b, z));
+    }
+    return _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8); /* hadd works in halves */
+}
+
+SPECRT__SCAN_AVX2 static inline void
+specrt__scan_avx2(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
+                  int32_t n_blocks, const specrt__scan_query *const *states, int n_states,
+                  float *scores, uint16_t *hits) {
+    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
+        for (int s = 0; s < n_states; s++) {
+            const specrt__scan_query *state = states[s];
+            int32_t at = s * SPECRT__SCAN_BLOCKS + b;
+            int hit = 0;
+            for (int half = 0; half < 2; half++) {
+                __m256i sum = specrt__scan_dot_avx2(codes + 32 * half, groups, state->q);
+                __m256 x =
+                    _mm256_cvtepi32_ps(_mm256_sub_epi32(sum, _mm256_set1_epi32(state->offset)));
+                x = _mm256_mul_ps(x, _mm256_mul_ps(_mm256_set1_ps(state->unit),
+                                                   _mm256_loadu_ps(scales + 8 * half)));
+                _mm256_storeu_ps(scores + 16 * at + 8 * half, x);
+                hit |=
+                    _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(state->least), _CMP_GE_OQ))
+                    << 8 * half;
+            }
+            hits[at] = (uint16_t)hit;
+        }
+    }
+}
+
+/* Scores and hits of a block from its sums. */
+SPECRT__SCAN_VNNI static inline void specrt__scan_put_vnni(__m512i sums,
+                                                           const specrt__scan_query *state,
+                                                           const float *scales, float *scores,
+                                                           uint16_t *hits) {
+    __m512 scale = _mm512_mul_ps(_mm512_set1_ps(state->unit), _mm512_loadu_ps(scales));
+    __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scale);
+    _mm512_storeu_ps(scores, x);
+    *hits = _mm512_cmp_ps_mask(x, _mm512_set1_ps(state->least), _CMP_GE_OQ);
+}
+
+SPECRT__SCAN_VNNI static inline __m512i specrt__scan_four(const int8_t *q) {
+    int32_t four;
+    memcpy(&four, q, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+/* One state: codes as they lie, with four sums under way. */
+SPECRT__SCAN_VNNI static inline void specrt__scan_one_vnni(const uint8_t *codes, int32_t groups,
+                                                           const float *scales,
+                                                           const specrt__scan_query *state,
+                                                           float *scores, uint16_t *hits) {
+    __m512i sums[4];
+    int32_t g = 0;
+    sums[0] = _mm512_set1_epi32(-state->offset);
+    sums[1] = sums[2] = sums[3] = _mm512_setzero_si512();
+    for (; g + 4 <= groups; g += 4) {
+        SPECRT__SIMD_UNROLL
+        for (int i = 0; i < 4; i++)
+            sums[i] = _mm512_dpbusd_epi32(sums[i], _mm512_loadu_si512(codes + 64 * (g + i)),
+                                          specrt__scan_four(state->q + 4 * (g + i)));
+    }
+    for (; g < groups; g++)
+        sums[0] = _mm512_dpbusd_epi32(sums[0], _mm512_loadu_si512(codes + 64 * g),
+                                      specrt__scan_four(state->q + 4 * g));
+    sums[0] =
+        _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3]));
+    specrt__scan_put_vnni(sums[0], state, scales, scores, hits);
+}
+
+/* Several states, one or two blocks (a constant): each code is loaded once. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_tile_vnni(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
+                       const specrt__scan_query *const *states, int n_blocks, float *scores,
+                       uint16_t *hits) {
+    __m512i sums[2][SPECRT__SCAN_STATES];
+    SPECRT__SIMD_UNROLL
+    for (int s = 0; s < SPECRT__SCAN_STATES; s++)
+        sums[0][s] = sums[1][s] = _mm512_set1_epi32(-states[s]->offset);
+    for (int32_t g = 0; g < groups; g++) {
+        __m512i first = _mm512_loadu_si512(codes + 64 * g), second = first;
+        if (n_blocks == 2) second = _mm512_loadu_si512(codes + stride + 64 * g);
+        SPECRT__SIMD_PREFETCH(codes + 2 * stride + 64 * g);
+        if (n_blocks == 2) SPECRT__SIMD_PREFETCH(codes + 3 * stride + 64 * g);
+        SPECRT__SIMD_UNROLL
+        for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
+            __m512i z = specrt__scan_four(states[s]->q + 4 * g);
+            sums[0][s] = _mm512_dpbusd_epi32(sums[0][s], first, z);
+            if (n_blocks == 2) sums[1][s] = _mm512_dpbusd_epi32(sums[1][s], second, z);
+        }
+    }
+    SPECRT__SIMD_UNROLL
+    for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
+        int32_t at = s * SPECRT__SCAN_BLOCKS;
+        specrt__scan_put_vnni(sums[0][s], states[s], scales, scores + 16 * at, hits + at);
+        if (n_blocks == 2)
+            specrt__scan_put_vnni(sums[1][s], states[s], scales + 16, scores + 16 * at + 16,
+                                  hits + at + 1);
+    }
+}
+
+SPECRT__SCAN_VNNI static inline void
+specrt__scan_vnni(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
+                  int32_t n_blocks, const specrt__scan_query *const *states, int n_states,
+                  float *scores, uint16_t *hits) {
+    for (int32_t b = 0; b < n_blocks;) {
+        const uint8_t *at = codes + (size_t)b * stride;
+        int n = n_states > 1 && b + 2 <= n_blocks ? 2 : 1;
+        if (n_states == 1)
+            specrt__scan_one_vnni(at, groups, scales + 16 * b, states[0], scores + 16 * b,
+                                  hits + b);
+        else if (n == 2)
+            specrt__scan_tile_vnni(at, stride, groups, scales + 16 * b, states, 2, scores + 16 * b,
+                                   hits + b);
+        else
+            specrt__scan_tile_vnni(at, stride, groups, scales + 16 * b, states, 1, scores + 16 * b,
+                                   hits + b);
+        b += n;
+    }
+}
+
+#elif defined(SPECRT__SIMD_ARM64)
+
+/* Sums of 4 places. */
+static inline int32x4_t specrt__scan_dot_neon(const uint8_t *codes, int32_t groups,
+                                              const int8_t *q) {
+    int32x4_t a = vdupq_n_s32(0), b = a, c = a, d = a;
+    for (int32_t g = 0; g < groups; g++, codes += 64) {
+        uint32_t four;
+        memcpy(&four, q + 4 * g, sizeof four);
+        int16x8_t z = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
+        uint8x16_t code = vld1q_u8(codes);
+        int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(code)));
+        int16x8_t high = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(code)));
+        a = vmlal_s16(a, vget_low_s16(low), vget_low_s16(z));
+        b = vmlal_high_s16(b, low, z);
+        c = vmlal_s16(c, vget_low_s16(high), vget_low_s16(z));
+        d = vmlal_high_s16(d, high, z);
+    }
+    return vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d));
+}
+
+static inline void specrt__scan_neon(const uint8_t *codes, size_t stride, int32_t groups,
+                                     const float *scales, int32_t n_blocks,
+                                     const specrt__scan_query *const *states, int n_states,
+                                     float *scores, uint16_t *hits) {
+    static const uint32_t bits[4] = {1, 2, 4, 8};
+    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
+        for (int s = 0; s < n_states; s++) {
+            const specrt__scan_query *state = states[s];
+            int32_t at = s * SPECRT__SCAN_BLOCKS + b;
+            uint32_t hit = 0;
+            for (int part = 0; part < 4; part++) {
+                int32x4_t sum = specrt__scan_dot_neon(codes + 16 * part, groups, state->q);
+                float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(state->offset)));
+                x = vmulq_f32(x, vmulq_n_f32(vld1q_f32(scales + 4 * part), state->unit));
+                vst1q_f32(scores + 16 * at + 4 * part, x);
+                uint32x4_t is = vcgeq_f32(x, vdupq_n_f32(state->least));
+                hit |= vaddvq_u32(vandq_u32(is, vld1q_u32(bits))) << 4 * part;
+            }
+            hits[at] = (uint16_t)hit;
+        }
+    }
+}
+
+#endif
+
+static specrt__scan_kernel *specrt__scan_choose(void) {
+#if defined(SPECRT__SIMD_X86)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
+        return specrt__scan_vnni;
+    if (__builtin_cpu_supports("avx2")) return specrt__scan_avx2;
+#elif defined(SPECRT__SIMD_ARM64)
+    return specrt__scan_neon;
+#endif
+    return specrt__scan_scalar;
+}
+
+// >>sketch (uses: base bundle scan head active)
 // Owns the sketch source (ours): a low-rank 8-bit copy of the head, scanned with the drafter's own state,
 // names the rows to score exactly; certified, it proves that no other row is among the best.
 // Refuses sections of another head. What it finds is exact and the same for any number of threads.
@@ -5811,248 +6055,6 @@ SPECRT_API specrt_status specrt_bundle_row_sketch(const specrt_bundle *bundle,
     return SPECRT_STATUS_OK;
 }
 
-/* --- the scan: products in integers, so that every instruction set finds the same --- */
-
-enum {
-    SPECRT__SKETCH_STATES = 5, /* of a tile: each code is loaded once for all */
-    SPECRT__SKETCH_BLOCKS = 64 /* the most a tile covers */
-};
-
-/* A hidden state as it is scanned with: z is about unit * q. */
-typedef struct specrt__sketch_query {
-    const int8_t *q; /* [rank] */
-    float unit;
-    int32_t offset; /* what the codes' 128 adds to every sum */
-    float least;    /* scores from here on are of interest */
-} specrt__sketch_query;
-
-/* Scores of blocks of 16 places for one state or SPECRT__SKETCH_STATES.
- *   codes    : a block every `stride` bytes, of which the first 64 * groups count
- *   scales   : f32 [n_blocks, 16]
- *   scores   : f32 [states, SPECRT__SKETCH_BLOCKS, 16]
- *   hits     : u16 [states, SPECRT__SKETCH_BLOCKS] bit i: place i of the block is of interest */
-typedef void specrt__sketch_scan(const uint8_t *codes, size_t stride, int32_t groups,
-                                 const float *scales, int32_t n_blocks,
-                                 const specrt__sketch_query *const *states, int n_states,
-                                 float *scores, uint16_t *hits);
-
-static inline void specrt__sketch_scan_scalar(const uint8_t *codes, size_t stride, int32_t groups,
-                                              const float *scales, int32_t n_blocks,
-                                              const specrt__sketch_query *const *states,
-                                              int n_states, float *scores, uint16_t *hits) {
-    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
-        for (int s = 0; s < n_states; s++) {
-            const specrt__sketch_query *state = states[s];
-            int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
-            int hit = 0;
-            for (int i = 0; i < 16; i++) {
-                int32_t sum = -state->offset;
-                for (int32_t j = 0; j < 4 * groups; j++)
-                    sum += codes[j / 4 * 64 + 4 * i + j % 4] * state->q[j];
-                float score = (float)sum * (state->unit * scales[i]);
-                scores[16 * at + i] = score;
-                hit |= (score >= state->least) << i;
-            }
-            hits[at] = (uint16_t)hit;
-        }
-    }
-}
-
-#if defined(SPECRT__SIMD_X86)
-
-#define SPECRT__SKETCH_AVX2 __attribute__((target("avx2,fma")))
-#define SPECRT__SKETCH_VNNI __attribute__((target("avx512f,avx512bw,avx512vnni,avx2,fma")))
-
-/* Sums of 8 places. A pair of products fits 32 bits. */
-SPECRT__SKETCH_AVX2 static inline __m256i specrt__sketch_dot_avx2(const uint8_t *codes,
-                                                                  int32_t groups, const int8_t *q) {
-    __m256i low = _mm256_setzero_si256(), high = low;
-    for (int32_t g = 0; g < groups; g++, codes += 64) {
-        int32_t four;
-        memcpy(&four, q + 4 * g, sizeof four);
-        __m256i z = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
-        const __m128i *at = (const __m128i *)(const void *)codes;
-        __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(at));
-        __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(at + 1));
-        low = _mm256_add_epi32(low, _mm256_madd_epi16(a, z));
-        high = _mm256_add_epi32(high, _mm256_madd_epi16(b, z));
-    }
-    return _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8); /* hadd works in halves */
-}
-
-SPECRT__SKETCH_AVX2 static inline void
-specrt__sketch_scan_avx2(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
-                         int32_t n_blocks, const specrt__sketch_query *const *states, int n_states,
-                         float *scores, uint16_t *hits) {
-    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
-        for (int s = 0; s < n_states; s++) {
-            const specrt__sketch_query *state = states[s];
-            int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
-            int hit = 0;
-            for (int half = 0; half < 2; half++) {
-                __m256i sum = specrt__sketch_dot_avx2(codes + 32 * half, groups, state->q);
-                __m256 x =
-                    _mm256_cvtepi32_ps(_mm256_sub_epi32(sum, _mm256_set1_epi32(state->offset)));
-                x = _mm256_mul_ps(x, _mm256_mul_ps(_mm256_set1_ps(state->unit),
-                                                   _mm256_loadu_ps(scales + 8 * half)));
-                _mm256_storeu_ps(scores + 16 * at + 8 * half, x);
-                hit |=
-                    _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(state->least), _CMP_GE_OQ))
-                    << 8 * half;
-            }
-            hits[at] = (uint16_t)hit;
-        }
-    }
-}
-
-/* Scores and hits of a block from its sums. */
-SPECRT__SKETCH_VNNI static inline void specrt__sketch_put_vnni(__m512i sums,
-                                                               const specrt__sketch_query *state,
-                                                               const float *scales, float *scores,
-                                                               uint16_t *hits) {
-    __m512 scale = _mm512_mul_ps(_mm512_set1_ps(state->unit), _mm512_loadu_ps(scales));
-    __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scale);
-    _mm512_storeu_ps(scores, x);
-    *hits = _mm512_cmp_ps_mask(x, _mm512_set1_ps(state->least), _CMP_GE_OQ);
-}
-
-SPECRT__SKETCH_VNNI static inline __m512i specrt__sketch_four(const int8_t *q) {
-    int32_t four;
-    memcpy(&four, q, sizeof four);
-    return _mm512_set1_epi32(four);
-}
-
-/* One state: codes as they lie, with four sums under way. */
-SPECRT__SKETCH_VNNI static inline void specrt__sketch_one_vnni(const uint8_t *codes, int32_t groups,
-                                                               const float *scales,
-                                                               const specrt__sketch_query *state,
-                                                               float *scores, uint16_t *hits) {
-    __m512i sums[4];
-    int32_t g = 0;
-    sums[0] = _mm512_set1_epi32(-state->offset);
-    sums[1] = sums[2] = sums[3] = _mm512_setzero_si512();
-    for (; g + 4 <= groups; g += 4) {
-        SPECRT__SIMD_UNROLL
-        for (int i = 0; i < 4; i++)
-            sums[i] = _mm512_dpbusd_epi32(sums[i], _mm512_loadu_si512(codes + 64 * (g + i)),
-                                          specrt__sketch_four(state->q + 4 * (g + i)));
-    }
-    for (; g < groups; g++)
-        sums[0] = _mm512_dpbusd_epi32(sums[0], _mm512_loadu_si512(codes + 64 * g),
-                                      specrt__sketch_four(state->q + 4 * g));
-    sums[0] =
-        _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3]));
-    specrt__sketch_put_vnni(sums[0], state, scales, scores, hits);
-}
-
-/* Several states, one or two blocks (a constant): each code is loaded once. */
-SPECRT__SKETCH_VNNI static inline __attribute__((always_inline)) void
-specrt__sketch_tile_vnni(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
-                         const specrt__sketch_query *const *states, int n_blocks, float *scores,
-                         uint16_t *hits) {
-    __m512i sums[2][SPECRT__SKETCH_STATES];
-    SPECRT__SIMD_UNROLL
-    for (int s = 0; s < SPECRT__SKETCH_STATES; s++)
-        sums[0][s] = sums[1][s] = _mm512_set1_epi32(-states[s]->offset);
-    for (int32_t g = 0; g < groups; g++) {
-        __m512i first = _mm512_loadu_si512(codes + 64 * g), second = first;
-        if (n_blocks == 2) second = _mm512_loadu_si512(codes + stride + 64 * g);
-        SPECRT__SIMD_PREFETCH(codes + 2 * stride + 64 * g);
-        if (n_blocks == 2) SPECRT__SIMD_PREFETCH(codes + 3 * stride + 64 * g);
-        SPECRT__SIMD_UNROLL
-        for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
-            __m512i z = specrt__sketch_four(states[s]->q + 4 * g);
-            sums[0][s] = _mm512_dpbusd_epi32(sums[0][s], first, z);
-            if (n_blocks == 2) sums[1][s] = _mm512_dpbusd_epi32(sums[1][s], second, z);
-        }
-    }
-    SPECRT__SIMD_UNROLL
-    for (int s = 0; s < SPECRT__SKETCH_STATES; s++) {
-        int32_t at = s * SPECRT__SKETCH_BLOCKS;
-        specrt__sketch_put_vnni(sums[0][s], states[s], scales, scores + 16 * at, hits + at);
-        if (n_blocks == 2)
-            specrt__sketch_put_vnni(sums[1][s], states[s], scales + 16, scores + 16 * at + 16,
-                                    hits + at + 1);
-    }
-}
-
-SPECRT__SKETCH_VNNI static inline void
-specrt__sketch_scan_vnni(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
-                         int32_t n_blocks, const specrt__sketch_query *const *states, int n_states,
-                         float *scores, uint16_t *hits) {
-    for (int32_t b = 0; b < n_blocks;) {
-        const uint8_t *at = codes + (size_t)b * stride;
-        int n = n_states > 1 && b + 2 <= n_blocks ? 2 : 1;
-        if (n_states == 1)
-            specrt__sketch_one_vnni(at, groups, scales + 16 * b, states[0], scores + 16 * b,
-                                    hits + b);
-        else if (n == 2)
-            specrt__sketch_tile_vnni(at, stride, groups, scales + 16 * b, states, 2,
-                                     scores + 16 * b, hits + b);
-        else
-            specrt__sketch_tile_vnni(at, stride, groups, scales + 16 * b, states, 1,
-                                     scores + 16 * b, hits + b);
-        b += n;
-    }
-}
-
-#elif defined(SPECRT__SIMD_ARM64)
-
-/* Sums of 4 places. */
-static inline int32x4_t specrt__sketch_dot_neon(const uint8_t *codes, int32_t groups,
-                                                const int8_t *q) {
-    int32x4_t a = vdupq_n_s32(0), b = a, c = a, d = a;
-    for (int32_t g = 0; g < groups; g++, codes += 64) {
-        uint32_t four;
-        memcpy(&four, q + 4 * g, sizeof four);
-        int16x8_t z = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
-        uint8x16_t code = vld1q_u8(codes);
-        int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(code)));
-        int16x8_t high = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(code)));
-        a = vmlal_s16(a, vget_low_s16(low), vget_low_s16(z));
-        b = vmlal_high_s16(b, low, z);
-        c = vmlal_s16(c, vget_low_s16(high), vget_low_s16(z));
-        d = vmlal_high_s16(d, high, z);
-    }
-    return vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d));
-}
-
-static inline void specrt__sketch_scan_neon(const uint8_t *codes, size_t stride, int32_t groups,
-                                            const float *scales, int32_t n_blocks,
-                                            const specrt__sketch_query *const *states, int n_states,
-                                            float *scores, uint16_t *hits) {
-    static const uint32_t bits[4] = {1, 2, 4, 8};
-    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
-        for (int s = 0; s < n_states; s++) {
-            const specrt__sketch_query *state = states[s];
-            int32_t at = s * SPECRT__SKETCH_BLOCKS + b;
-            uint32_t hit = 0;
-            for (int part = 0; part < 4; part++) {
-                int32x4_t sum = specrt__sketch_dot_neon(codes + 16 * part, groups, state->q);
-                float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(state->offset)));
-                x = vmulq_f32(x, vmulq_n_f32(vld1q_f32(scales + 4 * part), state->unit));
-                vst1q_f32(scores + 16 * at + 4 * part, x);
-                uint32x4_t is = vcgeq_f32(x, vdupq_n_f32(state->least));
-                hit |= vaddvq_u32(vandq_u32(is, vld1q_u32(bits))) << 4 * part;
-            }
-            hits[at] = (uint16_t)hit;
-        }
-    }
-}
-
-#endif
-
-static specrt__sketch_scan *specrt__sketch_choose(void) {
-#if defined(SPECRT__SIMD_X86)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
-        return specrt__sketch_scan_vnni;
-    if (__builtin_cpu_supports("avx2")) return specrt__sketch_scan_avx2;
-#elif defined(SPECRT__SIMD_ARM64)
-    return specrt__sketch_scan_neon;
-#endif
-    return specrt__sketch_scan_scalar;
-}
-
 /* --- the best of a state --- */
 
 /* Moves the k greatest of n distinct keys to the front. */
@@ -6122,7 +6124,7 @@ typedef struct specrt__sketch_shared {
     const specrt_head *head;
     specrt_row_sketch view;
     specrt_segment basis; /* its first `rank` rows */
-    specrt__sketch_scan *scan;
+    specrt__scan_kernel *scan;
     int32_t size, rank, n_places; /* rows to name; dimensions and places to scan */
     int32_t bound;                /* rows of a level */
     bool each, certified;
@@ -6188,7 +6190,7 @@ static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const spe
     s->n_places = n_places == 0 || n_places > n || s->certified ? n : n_places;
     s->size = size < s->n_places ? size : s->n_places;
     s->basis = specrt__sketch_basis(&view, s->rank);
-    s->scan = specrt__sketch_choose();
+    s->scan = specrt__scan_choose();
     int64_t most = s->certified ? n : (int64_t)s->size * (s->each ? SPECRT__SKETCH_EACH : 1);
     s->bound = *bound = (int32_t)(most < n ? most : n);
     *shared = s;
@@ -6206,17 +6208,17 @@ static void specrt__sketch_unshare(void *shared) {
 typedef struct specrt__sketch {
     specrt_desc desc;
     const specrt__sketch_shared *shared;
-    specrt__sketch_query *queries; /* [topk] */
-    uint64_t *keys;                /* [topk, PARTS, 2 * size] */
-    specrt__sketch_found *found;   /* [topk, PARTS] */
-    double *proof;                 /* [2 * n_cols + 2 * rank]; NULL unless certified */
-    float *z;                      /* [topk, rank] */
-    float *scores;                 /* [n_ids] of tokens found, else 0 */
-    float *logits;                 /* [bound] of one state; NULL unless certified */
-    uint64_t *joint;               /* [n_joint] tokens of all states */
-    int32_t *ids, *places;         /* [bound] */
-    int8_t *q;                     /* [topk, rank] */
-    uint8_t *rows;                 /* [bound] decoded; NULL where the head is computed as stored */
+    specrt__scan_query *queries; /* [topk] */
+    uint64_t *keys;              /* [topk, PARTS, 2 * size] */
+    specrt__sketch_found *found; /* [topk, PARTS] */
+    double *proof;               /* [2 * n_cols + 2 * rank]; NULL unless certified */
+    float *z;                    /* [topk, rank] */
+    float *scores;               /* [n_ids] of tokens found, else 0 */
+    float *logits;               /* [bound] of one state; NULL unless certified */
+    uint64_t *joint;             /* [n_joint] tokens of all states */
+    int32_t *ids, *places;       /* [bound] */
+    int8_t *q;                   /* [topk, rank] */
+    uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
     size_t row_stride;
     int32_t n, topk;                     /* tokens in ids */
     const specrt__active_routed *routed; /* of the level at hand */
@@ -6239,7 +6241,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     s->field = n ? (type *)(void *)(base + at) : NULL;                                             \
     at = specrt__base_align(at + n * sizeof(type), 64)
     at = specrt__base_align(at, 64);
-    SPECRT__SKETCH_ALLOT(queries, specrt__sketch_query, k);
+    SPECRT__SKETCH_ALLOT(queries, specrt__scan_query, k);
     SPECRT__SKETCH_ALLOT(keys, uint64_t, k * SPECRT__SKETCH_PARTS * 2 * (uint64_t)shared->size);
     SPECRT__SKETCH_ALLOT(found, specrt__sketch_found, k * SPECRT__SKETCH_PARTS);
     SPECRT__SKETCH_ALLOT(proof, double, shared->certified ? 2 * d + 2 * r : 0);
@@ -6332,22 +6334,22 @@ static float specrt__sketch_collect(const specrt__sketch *s, specrt__sketch_foun
 }
 
 /* A tile of states from `first` on, the last standing in for those beyond it. @return how many count. */
-static int32_t specrt__sketch_take(const specrt__sketch *s, const specrt__sketch_query *queries,
-                                   int32_t first, const specrt__sketch_query **tile) {
+static int32_t specrt__sketch_take(const specrt__sketch *s, const specrt__scan_query *queries,
+                                   int32_t first, const specrt__scan_query **tile) {
     int32_t left = s->n - first;
-    for (int32_t k = 0; k < SPECRT__SKETCH_STATES; k++)
+    for (int32_t k = 0; k < SPECRT__SCAN_STATES; k++)
         tile[k] = &queries[k < left ? first + k : s->n - 1];
-    return left < SPECRT__SKETCH_STATES ? left : SPECRT__SKETCH_STATES;
+    return left < SPECRT__SCAN_STATES ? left : SPECRT__SCAN_STATES;
 }
 
-static void specrt__sketch_run(const specrt__sketch *s, const specrt__sketch_query *const *tile,
+static void specrt__sketch_run(const specrt__sketch *s, const specrt__scan_query *const *tile,
                                int32_t n_states, int32_t block, int32_t n_blocks, float *scores,
                                uint16_t *hits) {
     const specrt__sketch_shared *shared = s->shared;
     size_t stride = 16 * (size_t)shared->view.header->rank;
     shared->scan(shared->view.codes + (size_t)block * stride, stride, shared->rank / 4,
                  shared->view.scales + 16 * (size_t)block, n_blocks, tile,
-                 n_states == 1 ? 1 : SPECRT__SKETCH_STATES, scores, hits);
+                 n_states == 1 ? 1 : SPECRT__SCAN_STATES, scores, hits);
 }
 
 /* The greatest scores of a sample, descending. */
@@ -6372,10 +6374,10 @@ static void specrt__sketch_sort_in(const specrt__sketch *s, specrt__sketch_sampl
 /* Sets scores that a few more than `size` places reach, for a tile of states, by four of every 64 blocks:
  * what falls short need not be looked at. They stay at -inf where the sample is too small to tell. */
 static void specrt__sketch_guess(specrt__sketch *s, int32_t first) {
-    const specrt__sketch_query *tile[SPECRT__SKETCH_STATES];
-    specrt__sketch_sample samples[SPECRT__SKETCH_STATES];
-    float scores[SPECRT__SKETCH_STATES][16 * SPECRT__SKETCH_BLOCKS];
-    uint16_t hits[SPECRT__SKETCH_STATES][SPECRT__SKETCH_BLOCKS];
+    const specrt__scan_query *tile[SPECRT__SCAN_STATES];
+    specrt__sketch_sample samples[SPECRT__SCAN_STATES];
+    float scores[SPECRT__SCAN_STATES][16 * SPECRT__SCAN_BLOCKS];
+    uint16_t hits[SPECRT__SCAN_STATES][SPECRT__SCAN_BLOCKS];
     int32_t n_blocks = (s->shared->n_places + 15) / 16, left = n_blocks % 64;
     int32_t n_sampled = n_blocks / 64 * 4 + (left < 4 ? left : 4);
     int32_t n = specrt__sketch_take(s, s->queries, first, tile);
@@ -6396,20 +6398,20 @@ static void specrt__sketch_guess(specrt__sketch *s, int32_t first) {
 /* Part `part` of the places, for all states of the level. Codes pass through the cache once. */
 static void specrt__sketch_scan_part(void *arg, int64_t part) {
     const specrt__sketch *s = (const specrt__sketch *)arg;
-    specrt__sketch_query queries[SPECRT_TREE_MAX_TOPK];
-    const specrt__sketch_query *tile[SPECRT__SKETCH_STATES];
-    float scores[SPECRT__SKETCH_STATES][16 * SPECRT__SKETCH_BLOCKS];
-    uint16_t hits[SPECRT__SKETCH_STATES][SPECRT__SKETCH_BLOCKS];
+    specrt__scan_query queries[SPECRT_TREE_MAX_TOPK];
+    const specrt__scan_query *tile[SPECRT__SCAN_STATES];
+    float scores[SPECRT__SCAN_STATES][16 * SPECRT__SCAN_BLOCKS];
+    uint16_t hits[SPECRT__SCAN_STATES][SPECRT__SCAN_BLOCKS];
     int64_t n_blocks = ((int64_t)s->shared->n_places + 15) / 16;
     int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS);
-    int32_t step = s->n == 1 ? SPECRT__SKETCH_BLOCKS : 2048 / s->shared->rank; /* 32 kB of codes */
+    int32_t step = s->n == 1 ? SPECRT__SCAN_BLOCKS : 2048 / s->shared->rank; /* 32 kB of codes */
     if (step < 2) step = 2;
-    if (step > SPECRT__SKETCH_BLOCKS) step = SPECRT__SKETCH_BLOCKS;
+    if (step > SPECRT__SCAN_BLOCKS) step = SPECRT__SCAN_BLOCKS;
     memcpy(queries, s->queries, (size_t)s->n * sizeof *queries);
     for (int32_t i = 0; i < s->n; i++) s->found[i * SPECRT__SKETCH_PARTS + part].n = 0;
     for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step) {
         int32_t n = end - b < step ? end - b : step;
-        for (int32_t i = 0; i < s->n; i += SPECRT__SKETCH_STATES) {
+        for (int32_t i = 0; i < s->n; i += SPECRT__SCAN_STATES) {
             int32_t n_states = specrt__sketch_take(s, queries, i, tile);
             specrt__sketch_run(s, tile, n_states, b, n, scores[0], hits[0]);
             for (int32_t k = 0; k < n_states; k++)
@@ -6435,7 +6437,7 @@ static void specrt__sketch_search(specrt__sketch *s) {
     bool again = false;
     for (int round = 0; round == 0 || again; round++) {
         again = false;
-        for (int32_t i = 0; i < s->n && round == 0; i += SPECRT__SKETCH_STATES)
+        for (int32_t i = 0; i < s->n && round == 0; i += SPECRT__SCAN_STATES)
             specrt__sketch_guess(s, i);
         specrt__active_run(&s->shared->head->compute, SPECRT__SKETCH_PARTS,
                            specrt__sketch_scan_part, s);
@@ -6573,11 +6575,11 @@ static double specrt__sketch_kth(specrt__sketch *s, int32_t i, const float *h, i
 static void specrt__sketch_widen(specrt__sketch *s, int32_t i, const specrt__sketch_proof *proof,
                                  double kth) {
     const specrt__sketch_shared *shared = s->shared;
-    const specrt__sketch_query *tile[SPECRT__SKETCH_STATES] = {&s->queries[i]};
-    float scores[16 * SPECRT__SKETCH_BLOCKS];
-    uint16_t hits[SPECRT__SKETCH_BLOCKS];
-    for (int32_t first = 0; first < shared->n_places; first += 16 * SPECRT__SKETCH_BLOCKS) {
-        int32_t left = shared->n_places - first, n = 16 * SPECRT__SKETCH_BLOCKS;
+    const specrt__scan_query *tile[SPECRT__SCAN_STATES] = {&s->queries[i]};
+    float scores[16 * SPECRT__SCAN_BLOCKS];
+    uint16_t hits[SPECRT__SCAN_BLOCKS];
+    for (int32_t first = 0; first < shared->n_places; first += 16 * SPECRT__SCAN_BLOCKS) {
+        int32_t left = shared->n_places - first, n = 16 * SPECRT__SCAN_BLOCKS;
         if (n > left) n = left;
         specrt__sketch_run(s, tile, 1, first / 16, (n + 15) / 16, scores, hits);
         for (int32_t j = 0; j < n; j++) {

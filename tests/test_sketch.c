@@ -149,8 +149,8 @@ static void test_scan(void) {
     static float scales[70 * 16], plain[5][1024], fast[5][1024];
     static uint16_t plain_hits[5][64], fast_hits[5][64];
     int8_t q[5][40];
-    specrt__sketch_query states[5];
-    const specrt__sketch_query *tile[5];
+    specrt__scan_query states[5];
+    const specrt__scan_query *tile[5];
     for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)fixture_random(&state);
     for (int i = 0; i < 70 * 16; i++) scales[i] = fabsf(fixture_normal(&state));
     for (int round = 0; round < 200; round++) {
@@ -159,23 +159,23 @@ static void test_scan(void) {
         for (int s = 0; s < 5; s++) {
             for (int k = 0; k < 40; k++)
                 q[s][k] = (int8_t)((fixture_random(&state) >> 40) % 255 - 127);
-            states[s] = (specrt__sketch_query){q[s], 0.5f + (float)s, 0,
-                                               s == 0 ? -INFINITY : 400.0f * (float)s};
+            states[s] = (specrt__scan_query){q[s], 0.5f + (float)s, 0,
+                                             s == 0 ? -INFINITY : 400.0f * (float)s};
             for (int k = 0; k < rank; k++) states[s].offset += 128 * q[s][k];
             tile[s] = &states[s];
         }
-        specrt__sketch_scan_scalar(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states,
-                                   plain[0], plain_hits[0]);
-        specrt__sketch_choose()(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states,
-                                fast[0], fast_hits[0]);
+        specrt__scan_scalar(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states,
+                            plain[0], plain_hits[0]);
+        specrt__scan_choose()(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states,
+                              fast[0], fast_hits[0]);
         for (int s = 0; s < n_states; s++) {
             CHECK(memcmp(plain[s], fast[s], 64 * (size_t)n) == 0);
             CHECK(memcmp(plain_hits[s], fast_hits[s], 2 * (size_t)n) == 0);
         }
 #if defined(SPECRT__SIMD_X86)
         if (!__builtin_cpu_supports("avx2")) continue;
-        specrt__sketch_scan_avx2(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states,
-                                 fast[0], fast_hits[0]);
+        specrt__scan_avx2(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states, fast[0],
+                          fast_hits[0]);
         CHECK(memcmp(plain[n_states - 1], fast[n_states - 1], 64 * (size_t)n) == 0);
         CHECK(memcmp(plain_hits[n_states - 1], fast_hits[n_states - 1], 2 * (size_t)n) == 0);
 #endif
