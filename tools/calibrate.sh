@@ -6,12 +6,13 @@
 # With a target and a drafter (MODEL, DRAFT, or the sample pair) policies are compared at the end; without
 # a CORPUS the target then writes its own first, and the sample text fills the ranks below.
 # In the environment, for models slower than the sample: TOKENS of an answer, PROMPTS of a domain;
-# SECTIONS to build beside the ranks (cograph centroid hnsw), POLICIES to compare, LONG=1 for many more.
+# SECTIONS to build beside the ranks (cograph centroid dynaspec coral hnsw), POLICIES to compare, LONG=1 for
+# many more.
 set -eu
 bin=$1 tokenizer=$2 corpus=$3 model=$4 draft=$5 out=$6
-given=$tokenizer$corpus$model$draft
+given=$tokenizer$corpus$model$draft sample=
 tokens=${TOKENS:-128} prompts=${PROMPTS:-20}
-sections=${SECTIONS-cograph centroid hnsw}
+sections=${SECTIONS-cograph centroid dynaspec coral hnsw}
 data=$(dirname "$0")/../data
 [ "$0" != tools/calibrate.sh ] || data=data
 answers_weight=100 # a word of the target's own counts as so many of the sample text
@@ -21,12 +22,13 @@ fail() { say "$@"; exit 2; }
 exists() { [ -z "$2" ] || [ -e "$2" ] || fail "$1=$2: no such file or folder"; }
 counting_number() { case $2 in '' | 0* | *[!0-9]*) fail "$1=$2: expected a number above 0" ;; esac; }
 
+wants() { case " $sections " in *" $1 "*) ;; *) return 1 ;; esac; }
 # add SECTION TOOL [FLAGS...] : a section of the bundle; without it the policies that need it stay out.
 built=
 add() {
     section=$1 tool=$2
     shift 2
-    case " $sections " in *" $section "*) ;; *) return 0 ;; esac
+    wants "$section" || return 0
     say "$tool adds $section"
     code=0
     "$bin/$tool" "$@" -q -f -o "$out" || code=$?
@@ -36,7 +38,7 @@ add() {
     *) exit $code ;;
     esac
 }
-has() { case $built in *" $1"*) ;; *) return 1 ;; esac; }
+has() { case "$built " in *" $1 "*) ;; *) return 1 ;; esac; }
 
 # beside MODEL : the tokenizer inside a GGUF, or in a checkpoint's folder.
 beside() {
@@ -57,6 +59,7 @@ counting_number PROMPTS "$prompts"
 case $model in *.gguf) ;; *) [ -z "$draft" ] || fail "DRAFT=$draft needs its target as MODEL=, a GGUF" ;; esac
 if [ -z "$given" ] && [ -e "$data/sample/target.gguf" ] && [ -e "$data/sample/draft.safetensors" ]; then
     model=$data/sample/target.gguf draft=$data/sample/draft.safetensors
+    sample=1
 fi
 
 # A path that exists may hold spaces; else they separate several.
@@ -124,8 +127,20 @@ case $draft in
 esac
 add cograph cograph-build --tokenizer "$tokenizer" --corpus "$@"
 if [ -n "$model" ]; then
-    add centroid cluster-build --model "$head" --tokenizer "$tokenizer" --router centroid
-    add hnsw hnsw-build --model "$model"
+    set -- --model "$head" --tokenizer "$tokenizer" --router
+    add centroid cluster-build "$@" centroid
+    trace=
+    if [ -n "$draft" ] && [ "$prompts" -gt 1 ] && { wants dynaspec || wants coral; }; then
+        say "the target answers again with its drafter, recorded for routers and index"
+        trace=$work/trace
+        "$bin/specrt-eval" record -q --target "$model" --draft "$draft" --num-steps 3 --topk 1 \
+            --prompts "$work"/ask/*.jsonl --max-tokens "$tokens" -o "$trace"
+        # The published numbers of rows would be half of the sample's vocabulary.
+        add dynaspec cluster-build "$@" dynaspec --embedding "$model" --trace "$trace" \
+            ${sample:+--mean-rows 1024}
+        add coral cluster-build "$@" coral --trace "$trace" ${sample:+--clusters 64 --mean-rows 1024}
+    fi
+    add hnsw hnsw-build --model "$model" ${trace:+--trace "$trace"}
 fi
 info=$("$bin/specrt-bundle" info "$out")
 printf '%s\n' "$info" | sed '/^provenance/,$d'
@@ -138,6 +153,8 @@ if has cograph; then
     policies=$policies,evospec,static:2048+retrieve,static:512+window+successor:256
 fi
 ! has centroid || policies=$policies,centroid,centroid+retrieve@graph=off
+! has dynaspec || policies=$policies,dynaspec
+! has coral || policies=$policies,coral
 if [ -n "${LONG:-}" ] && has cograph; then
     for size in 1024 4096 8192; do
         policies=$policies,static:$size,static:$size+retrieve,static:$size+retrieve:512

@@ -3,11 +3,11 @@
 require minimal
 target=$CLI_TESTS/../../data/sample/target.gguf
 draft=$CLI_TESTS/../../data/sample/draft.safetensors
-export TOKENS=8 PROMPTS=5 SECTIONS="cograph centroid"
+export TOKENS=8 PROMPTS=5 SECTIONS="cograph centroid coral"
 calibrate() { "$CLI_TESTS/../../tools/calibrate.sh" "$CLI_BIN" "$@"; } # TOKENIZER CORPUS MODEL DRAFT OUT
 
 accepts calibrate "" "" "$target" "$draft" pair.specb
-warns "*the target answers the prompts in *28 answers*pair.specb is ready*plots go to pair-compare.html*"
+warns "*the target answers the prompts in *28 answers*answers again*coral*pair.specb is ready*plots go to pair-compare.html*"
 prints "*pair-answers.jsonl * 100 *centroid *cograph *full *static *microspec *successor:256 *static is static:8192*7 turns*all equal"
 [ "$(wc -l <pair-answers.jsonl)" = 28 ] || fail "$(wc -l <pair-answers.jsonl) answers"
 grep -q "<svg" pair-compare.html || fail "no plots"
