@@ -1,8 +1,9 @@
 /* machine.h : the floors that benchmarks are held against, measured in the same run: the best rate at
- * which one core reads given bytes, and its peak of f32 multiply-adds. */
+ * which one core reads given bytes, and its peaks of f32 and of int8 multiply-adds. */
 #ifndef MACHINE_H
 #define MACHINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -75,6 +76,46 @@ static inline double machine_peak(void) {
     }
     (void)sink;
     return flops / best;
+}
+
+/* Sums of four products of bytes in independent registers. @return int8 operations; 0: no VNNI. */
+#ifdef __x86_64__
+__attribute__((target("avx512f,avx512vnni"))) static inline double machine_vnni(int *out) {
+    __m512i sums[MACHINE_CHAINS], x = _mm512_set1_epi8(1);
+    for (int i = 0; i < MACHINE_CHAINS; i++) sums[i] = _mm512_set1_epi32(i);
+    for (int n = 0; n < MACHINE_STEPS; n++)
+#pragma GCC unroll 16
+        for (int i = 0; i < MACHINE_CHAINS; i++) sums[i] = _mm512_dpbusd_epi32(sums[i], x, x);
+    for (int i = 1; i < MACHINE_CHAINS; i++) sums[0] = _mm512_add_epi32(sums[0], sums[i]);
+    *out = _mm512_cvtsi512_si32(sums[0]);
+    return 2.0 * 64 * MACHINE_CHAINS * MACHINE_STEPS;
+}
+
+static inline double machine_int8(int *out) {
+    bool there = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni");
+    return there ? machine_vnni(out) : 0;
+}
+#else
+static inline double machine_int8(int *out) {
+    *out = 0;
+    return 0;
+}
+#endif
+
+/* int8 operations per second of one core, as machine_peak(). */
+static inline double machine_peak_int8(void) {
+    static double best = 1e9;
+    volatile int sink;
+    int out = 0;
+    double ops = 0;
+    for (int i = 0; i < 100; i++) {
+        double start = cli_seconds();
+        ops = machine_int8(&out);
+        keep_least(&best, start);
+        sink = out;
+    }
+    (void)sink;
+    return ops / best;
 }
 
 /* --- memory --- */
