@@ -1747,9 +1747,9 @@ typedef struct specrt__bundle_kind {
 
 static const specrt__bundle_kind specrt__bundle_kinds[] = {
     {"centroid", 1, 1ull << 30, "cluster-build --router centroid"},
-    {"cluster", 1, 1ull << 30, "cluster-build, once it trains routers,"},
+    {"cluster", 1, 1ull << 30, "cluster-build --router dynaspec"},
     {"cograph", 1, 4ull << 30, "cograph-build"},
-    {"group", 1, 1ull << 30, "cluster-build, once it trains routers,"},
+    {"group", 1, 1ull << 30, "cluster-build --router coral"},
     {"hnsw", 1, 64ull << 30, "hnsw-build"},
     {"ident", 1, sizeof(specrt_ident), "any builder"},
     {"prov", 1, 16u << 20, "any builder"},
@@ -5065,16 +5065,16 @@ enum {
     SPECRT__CLUSTER_LEVELS = 32
 };
 
-/* The head cluster by cluster, behind its most frequent rows, and the router. One block. */
+/* The head cluster by cluster, a copy of its most frequent rows, and the router. One block. */
 typedef struct specrt__cluster_shared {
     specrt_desc desc;
     const specrt_head *head;
     specrt_clusters view;
     specrt_head_desc embedding; /* rows NULL: not read */
-    specrt_segment rows;        /* all of them; masked and n_rows are not used */
-    int32_t *ids;               /* [n_always + n_members] */
-    int32_t *starts;            /* [n_clusters + 1] in rows; the first is n_always */
-    int32_t n_always;
+    specrt_segment always;      /* the most frequent; masked is not used */
+    specrt_segment rows; /* those of clusters: copies, or the head's own if they lie so there */
+    int32_t *ids;        /* [n_always + n_members] */
+    int32_t *starts;     /* [n_clusters + 1] in rows */
     int32_t levels[SPECRT__CLUSTER_LEVELS]; /* clusters */
     int32_t each, cap;
     specrt_segment w1, w2; /* the router's layers */
@@ -5148,16 +5148,31 @@ static specrt_segment specrt__cluster_layer(const uint16_t *weights, int64_t n_i
     return s;
 }
 
-/* The block, empty; *at: its row of the head. */
+/* The row of the head where it lies cluster by cluster already, in a format that products take; -1: it
+ * does not. */
+static int32_t specrt__cluster_in_place(const specrt_clusters *c, const specrt_head *head) {
+    int32_t first = -1, n = 0;
+    if (specrt__head_packed_dtype(head) != head->desc.dtype) return -1;
+    for (int32_t i = 0; i < c->header->n_members; i++) {
+        int32_t row = specrt__head_row_of(head, c->ids[i]);
+        if (row < 0) continue;
+        if (first < 0) first = row;
+        if (row != first + n++) return -1;
+    }
+    return first;
+}
+
+/* The block, empty but for room for n_copies rows. */
 static specrt__cluster_shared *specrt__cluster_allocate(const specrt_clusters *c,
-                                                        const specrt_head *head, int32_t n_always) {
+                                                        const specrt_head *head, int32_t n_always,
+                                                        int32_t n_copies) {
     const specrt_clusters_header *h = c->header;
     size_t n = (size_t)n_always + (size_t)h->n_members;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
     size_t words = 2 * n + (size_t)h->n_clusters * 2 + 1 + (size_t)h->n_hidden;
     uint64_t at_rows = sizeof(specrt__cluster_shared) + 4 * words, bytes;
-    if (!specrt__base_mul(stride, n, &bytes) || !specrt__base_add(bytes, at_rows + 64, &bytes) ||
-        bytes > PTRDIFF_MAX)
+    if (!specrt__base_mul(stride, (uint64_t)n_copies, &bytes) ||
+        !specrt__base_add(bytes, at_rows + 64, &bytes) || bytes > PTRDIFF_MAX)
         return NULL;
     specrt__cluster_shared *s =
         (specrt__cluster_shared *)specrt__base_alloc(&head->compute.desc, (size_t)bytes);
@@ -5168,42 +5183,64 @@ static specrt__cluster_shared *specrt__cluster_allocate(const specrt_clusters *c
     s->starts = s->ids + n;
     float *bias = (float *)(void *)(s->starts + h->n_clusters + 1);
     float *b1 = bias + n, *b2 = b1 + h->n_hidden;
-    if (head->desc.bias) s->rows.bias = bias;
+    if (head->desc.bias) s->always.bias = bias;
     if (h->n_hidden > 0) {
         specrt__cluster_halves(c->b1, h->n_hidden, b1);
         s->w1 = specrt__cluster_layer(c->w1, specrt__cluster_inputs(h), h->n_hidden, b1);
     }
     specrt__cluster_halves(c->b2, h->n_clusters, b2);
     s->w2 = specrt__cluster_layer(c->w2, specrt__cluster_width(h), h->n_clusters, b2);
-    s->rows.rows = (const void *)(uintptr_t)specrt__base_align((uintptr_t)(b2 + h->n_clusters), 64);
-    s->rows.row_stride = stride;
-    s->rows.dtype = specrt__head_packed_dtype(head);
+    s->always.rows =
+        (const void *)(uintptr_t)specrt__base_align((uintptr_t)(b2 + h->n_clusters), 64);
+    s->always.row_stride = stride;
+    s->always.dtype = specrt__head_packed_dtype(head);
     s->desc = head->compute.desc;
     s->head = head;
     s->view = *c;
     return s;
 }
 
-/* Rows of the head, cluster by cluster; tokens that it has no row for are passed over. */
-static void specrt__cluster_pack(specrt__cluster_shared *s, const int32_t *always) {
+/* Tokens cluster by cluster, behind those that always come; those without a row are passed over.
+ * @return how many. */
+static int32_t specrt__cluster_list(specrt__cluster_shared *s, const int32_t *always,
+                                    int32_t n_always) {
     const specrt_clusters *c = &s->view;
-    int32_t n = s->n_always;
+    int32_t n = n_always;
     if (n > 0) memcpy(s->ids, always, (size_t)n * sizeof *s->ids);
     for (int32_t m = 0; m < c->header->n_clusters; m++) {
-        s->starts[m] = n;
+        s->starts[m] = n - n_always;
         for (uint32_t i = c->offsets[m]; i < c->offsets[m + 1]; i++)
             if (specrt__head_row_of(s->head, c->ids[i]) >= 0) s->ids[n++] = c->ids[i];
     }
-    s->starts[c->header->n_clusters] = n;
+    s->starts[c->header->n_clusters] = n - n_always;
+    return n;
+}
+
+/* Fills the segments; first: the head's row where the clusters begin, -1: they are copied. */
+static void specrt__cluster_pack(specrt__cluster_shared *s, const int32_t *always, int32_t n_always,
+                                 int32_t first) {
+    const specrt_head_desc *head = &s->head->desc;
+    int32_t n = specrt__cluster_list(s, always, n_always);
     specrt__active_packing packing = {s->head,
                                       s->ids,
-                                      n,
-                                      (uint8_t *)(uintptr_t)s->rows.rows,
-                                      s->rows.row_stride,
-                                      (float *)(uintptr_t)s->rows.bias,
+                                      first < 0 ? n : n_always,
+                                      (uint8_t *)(uintptr_t)s->always.rows,
+                                      s->always.row_stride,
+                                      (float *)(uintptr_t)s->always.bias,
                                       NULL};
     specrt__active_pack(&packing);
-    s->rows.ids = s->ids;
+    s->always.ids = s->ids;
+    s->always.n_rows = n_always;
+    s->rows = s->always;
+    if (first >= 0) {
+        s->rows.rows = head->rows;
+        s->rows.row_stride = head->row_stride;
+        s->rows.bias = head->bias;
+    }
+    int32_t begin = first < 0 ? n_always : first;
+    s->rows.rows = (const uint8_t *)s->rows.rows + (size_t)begin * s->rows.row_stride;
+    if (s->rows.bias) s->rows.bias += begin;
+    s->rows.ids = s->ids + n_always;
 }
 
 static int32_t specrt__cluster_size(const specrt__cluster_shared *s, int32_t m) {
@@ -5230,13 +5267,13 @@ static int64_t specrt__cluster_largest(const specrt__cluster_shared *s, int32_t 
 
 /* The most rows that n clusters a level come to, filled up to any topk. */
 static int32_t specrt__cluster_bound(const specrt__cluster_shared *s, int32_t n) {
-    int32_t total = s->starts[s->view.header->n_clusters] - s->n_always;
+    int32_t total = s->starts[s->view.header->n_clusters];
     int64_t least = SPECRT_TREE_MAX_TOPK + specrt__cluster_largest(s, 1);
     int64_t sum = s->each ? total : specrt__cluster_largest(s, n);
     if (sum < least) sum = least;
     if (sum > total) sum = total;
     if (s->cap > 0 && sum > s->cap) sum = s->cap;
-    return (int32_t)sum + s->n_always;
+    return (int32_t)sum + s->always.n_rows;
 }
 
 static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const specrt_head *head,
@@ -5254,7 +5291,9 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
     SPECRT__TRY(specrt_bundle_clusters(bundle, tag, &c, err));
     SPECRT__TRY(specrt__cluster_check_head(bundle, tag, &c, head, desc->embedding, err));
     if (n_always > head->n_ids) n_always = head->n_ids;
-    specrt__cluster_shared *s = specrt__cluster_allocate(&c, head, n_always);
+    int32_t first = specrt__cluster_in_place(&c, head);
+    specrt__cluster_shared *s = specrt__cluster_allocate(
+        &c, head, n_always, n_always + (first < 0 ? c.header->n_members : 0));
     int32_t *always = (int32_t *)specrt__base_alloc(&head->compute.desc,
                                                     ((size_t)n_always + 1) * sizeof(int32_t));
     if (!s || !always) {
@@ -5265,8 +5304,8 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
                                 "rows",
                                 tag, (int)c.header->n_members);
     }
-    s->n_always = specrt__cluster_always(bundle, head, n_always, always);
-    specrt__cluster_pack(s, always);
+    n_always = specrt__cluster_always(bundle, head, n_always, always);
+    specrt__cluster_pack(s, always, n_always, first);
     specrt__base_free(&head->compute.desc, always);
     if (c.header->n_embed > 0) s->embedding = *desc->embedding;
     if (s->embedding.row_stride == 0 && s->embedding.rows)
@@ -5450,10 +5489,11 @@ static void specrt__cluster_add(const specrt__cluster_shared *shared, int32_t be
     specrt__active_route(out, &s);
 }
 
-/* What was taken, clusters side by side as one range. */
+/* What always comes and what was taken, clusters side by side as one range. */
 static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__active_routed *out) {
     const specrt__cluster_shared *shared = s->shared;
-    int32_t begin = 0, end = shared->n_always;
+    int32_t begin = 0, end = 0;
+    specrt__active_route(out, &shared->always);
     for (int32_t m = 0; m < shared->view.header->n_clusters; m++) {
         if (s->taken[m] == 0) continue;
         if (shared->starts[m] != end) {

@@ -143,7 +143,7 @@ static void test_missing(void) {
     CHECK_INT(specrt_bundle_clusters(bundle, "cluster", &c, &err),
               SPECRT_STATUS_BUNDLE_SECTION_MISSING);
     CHECK_STR(err.msg,
-              "b: has no section 'cluster'; cluster-build, once it trains routers, builds it");
+              "b: has no section 'cluster'; cluster-build --router dynaspec builds it");
     specrt_bundle_close(bundle);
     free(bytes);
 }

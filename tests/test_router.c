@@ -315,6 +315,49 @@ static void test_always_and_cap(void) {
     close_world(&w);
 }
 
+/* A head whose rows lie cluster by cluster, behind those in none, is routed where it lies. */
+static void test_in_place(void) {
+    static world w, moved;
+    static float rows[N_IDS * N_COLS], bias[N_IDS];
+    level l;
+    int32_t ids[N_IDS], n = 0, expected[N_IDS], count[N_IDS];
+    open_world(&w, SPECRT_ROUTER_CENTROID, "centroid:5@always=9", NULL);
+    for (int32_t m = -1; m < M; m++)
+        for (int32_t id = 0; id < N_IDS; id++)
+            if (w.cluster_of[id] == m) ids[n++] = id;
+    for (int32_t i = 0; i < N_IDS; i++) {
+        memcpy(rows + i * N_COLS, w.rows + ids[i] * N_COLS, N_COLS * sizeof *rows);
+        bias[i] = w.bias[ids[i]];
+    }
+    specrt_head_desc desc = {.rows = rows,
+                             .dtype = SPECRT_DTYPE_F32,
+                             .n_rows = N_IDS,
+                             .n_cols = N_COLS,
+                             .bias = bias,
+                             .ids = ids};
+    specrt_policy_desc pd = {.text = "centroid:5@always=9", .n_vocab = N_IDS};
+    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
+    moved = w;
+    REQUIRE(!specrt_head_bind(w.bundle, &desc, NULL, &moved.head, NULL));
+    REQUIRE(!specrt_policy_create(w.bundle, moved.head, &pd, &moved.policy, NULL));
+    REQUIRE(!specrt_session_create(moved.policy, &params, NULL, &moved.session, NULL));
+    CHECK_INT(specrt_policy_bound(moved.policy), specrt_policy_bound(w.policy));
+    for (int round = 0; round < 20; round++) {
+        specrt__active_level at = random_level(&l, round % 6, 1 + round % TOPK);
+        route(&w, &at, expected);
+        route(&moved, &at, count);
+        const specrt__active_routed *r = moved.session->routed;
+        for (int32_t id = 0; id < N_IDS; id++) CHECK_INT(count[id], expected[id]);
+        for (int32_t i = 1; i < r->n_segments; i++)
+            CHECK(r->segments[i].rows >= (void *)rows &&
+                  r->segments[i].rows < (void *)(rows + N_IDS * N_COLS));
+    }
+    specrt_session_close(moved.session);
+    specrt_policy_close(moved.policy);
+    specrt_head_close(moved.head);
+    close_world(&w);
+}
+
 /* A hidden state that is not told reads as 0. */
 static void test_untold(void) {
     static world w;
@@ -388,6 +431,7 @@ static const test_case cases[] = {
     {"forward", "every router's scores in double precision", test_forward},
     {"choice", "levels hold the best clusters, by table, schedule, size and beam", test_choice},
     {"always_and_cap", "frequent tokens come along, the cap holds", test_always_and_cap},
+    {"in_place", "a head that lies cluster by cluster is not copied", test_in_place},
     {"untold", "without what the pass is fed", test_untold},
     {"no_allocation", "routing never allocates", test_no_allocation},
     {"refusals", "heads, embeddings and bundles that do not fit", test_refusals},

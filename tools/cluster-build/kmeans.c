@@ -45,10 +45,10 @@ CLONES static int32_t at_least(const float *x, int32_t n, float least, int32_t *
 
 /* Of candidates [n] the one nearest to row i; ties go to the lower. */
 static int32_t nearest_exactly(const kmeans_work *w, int32_t i, const int32_t *candidates,
-                               int32_t n, float *x) {
+                               int32_t n, float *scratch) {
     int32_t n_cols = w->k->n_cols, best = candidates[0];
+    const float *x = rows_f32(w->r, i, scratch);
     float most = -INFINITY;
-    rows_read(w->r, i, x);
     for (int32_t c = 0; c < n; c++) {
         float dot = dot_f32(x, w->k->centroids + (size_t)candidates[c] * (size_t)n_cols, n_cols);
         if (!(dot > most)) continue;
@@ -130,13 +130,13 @@ static void sum_cluster(void *arg, int64_t cluster, int worker) {
     kmeans_work *w = arg;
     int32_t m = w->k->n_clusters, n_cols = w->k->n_cols, c = (int32_t)cluster;
     int64_t *sums = w->sums + (size_t)c * (size_t)n_cols;
-    float *x = w->scratch + (size_t)worker * w->scratch_floats;
+    float *scratch = w->scratch + (size_t)worker * w->scratch_floats;
     float *centroid = w->k->centroids + (size_t)c * (size_t)n_cols;
     double square = 0;
     for (int list = 0; list < 2; list++) {
         const int32_t *starts = w->starts + list * (m + 1), *order = w->order + list * w->r->n;
         for (int32_t i = starts[c]; i < starts[c + 1]; i++) {
-            rows_read(w->r, order[i], x);
+            const float *x = rows_f32(w->r, order[i], scratch);
             add_fixed(sums, x, w->r->inverses[order[i]], list ? 1 : -1, n_cols);
         }
     }

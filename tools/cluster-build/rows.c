@@ -18,6 +18,13 @@ void rows_read(const row_set *r, int32_t i, float *out) {
     specrt_row_decode(r->head.dtype, stored(r, r->ids[i]), r->head.n_cols, out);
 }
 
+const float *rows_f32(const row_set *r, int32_t i, float *scratch) {
+    const void *row = stored(r, r->ids[i]);
+    if (r->head.dtype == SPECRT_DTYPE_F32 && (uintptr_t)row % sizeof(float) == 0) return row;
+    rows_read(r, i, scratch);
+    return scratch;
+}
+
 /* --- which rows --- */
 
 typedef struct digest {

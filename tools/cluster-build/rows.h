@@ -25,4 +25,7 @@ void rows_close(row_set *r);
 /* rows_read() : row i as it is stored, f32 [n_cols]. */
 void rows_read(const row_set *r, int32_t i, float *out);
 
+/* rows_f32() : the same where it lies, or read into scratch [n_cols]. */
+const float *rows_f32(const row_set *r, int32_t i, float *scratch);
+
 #endif

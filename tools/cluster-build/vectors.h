@@ -9,9 +9,10 @@
 #include "specrt.h"
 
 /* CLONES : a plain loop, compiled for each width of vectors. Not under ThreadSanitizer, which is not ready
- * when clones are chosen, and not with clang, which keeps clones from other files. */
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#define CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+ * when clones are chosen, and not with clang, which keeps clones from other files. A level of the
+ * architecture, known from gcc 12 on, is met by CPUs of any maker; a model's name by its own maker's. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__) && __GNUC__ >= 12
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define CLONES
 #endif
