@@ -142,8 +142,7 @@ static void test_missing(void) {
     REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err) == SPECRT_STATUS_OK);
     CHECK_INT(specrt_bundle_clusters(bundle, "cluster", &c, &err),
               SPECRT_STATUS_BUNDLE_SECTION_MISSING);
-    CHECK_STR(err.msg,
-              "b: has no section 'cluster'; cluster-build --router dynaspec builds it");
+    CHECK_STR(err.msg, "b: has no section 'cluster'; cluster-build --router dynaspec builds it");
     specrt_bundle_close(bundle);
     free(bytes);
 }
