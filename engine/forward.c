@@ -144,6 +144,18 @@ static void mix(const float *values, const float *weights, int32_t n, int32_t d,
     mix_any(values, weights, n, d, out);
 }
 
+/* Eight chains of comparisons, since one waits for itself. */
+static float greatest(const float *x, int32_t n) {
+    float best[8];
+    int32_t i = 0;
+    for (int32_t k = 0; k < 8; k++) best[k] = -INFINITY;
+    for (; i + 8 <= n; i += 8)
+        for (int32_t k = 0; k < 8; k++) best[k] = x[i + k] > best[k] ? x[i + k] : best[k];
+    for (; i < n; i++) best[0] = x[i] > best[0] ? x[i] : best[0];
+    for (int32_t k = 1; k < 8; k++) best[0] = best[k] > best[0] ? best[k] : best[0];
+    return best[0];
+}
+
 /* Softmax of one query's scores over the keys it sees, in order of position: the committed ones, then
  * its path; and the values they weigh.
  *   scores : [length + n_open] by slot, scratch */
@@ -152,16 +164,17 @@ static void mix_values(const engine_cache *c, const float *values, int32_t node,
     int32_t d = c->m->config.d_head, n_path = c->depth[node] + 1;
     const uint8_t *path = c->path[node];
     float *open = scores + c->length;
-    float scale = 1.0f / sqrtf((float)d), best = -INFINITY, sum = 0;
-    for (int32_t j = 0; j < c->length; j++) best = scores[j] > best ? scores[j] : best;
+    float scale = 1.0f / sqrtf((float)d), best = greatest(scores, c->length), sum = 0;
     for (int32_t i = 0; i < n_path; i++) best = open[path[i]] > best ? open[path[i]] : best;
     for (int32_t j = 0; j < c->length; j++) sum += scores[j] = expf(scale * (scores[j] - best));
     for (int32_t i = 0; i < n_path; i++)
         sum += open[path[i]] = expf(scale * (open[path[i]] - best));
     memset(out, 0, sizeof(float) * (size_t)d);
     mix(values, scores, c->length, d, out);
-    for (int32_t i = 0; i < n_path; i++)
-        mix(values + ((int64_t)c->length + path[i]) * d, &open[path[i]], 1, d, out);
+    for (int32_t i = 0, n; i < n_path; i += n) { /* a chain's nodes lie side by side */
+        for (n = 1; i + n < n_path && path[i + n] == path[i] + n;) n++;
+        mix(values + ((int64_t)c->length + path[i]) * d, &open[path[i]], n, d, out);
+    }
     for (int32_t i = 0; i < d; i++) out[i] /= sum;
 }
 
