@@ -101,47 +101,64 @@ static void place_keys(engine_cache *c, const engine_layer *layer, int32_t index
     }
 }
 
-/* out += weights[j] * values[j], rows [n, d] in order: a column's sum never depends on how many columns
- * go together, so wider registers change no bit. */
+/* out += weights[j] * values[j], rows [n, d] in order, for one query or two that see the same keys: a
+ * column's sum never depends on what goes together, so wider registers change no bit.
+ *   weights : [n_queries] rows, `stride` apart; out : [n_queries, d] */
 typedef float vector __attribute__((vector_size(32), aligned(4), may_alias));
-enum { LANES = 8, TOGETHER = 4 };
+enum { LANES = 8 };
 
-static inline __attribute__((always_inline)) void
-mix_rows(const float *values, const float *weights, int32_t n, int32_t d, float *out) {
+typedef struct mixture {
+    const float *values, *weights;
+    int64_t stride;
+    int32_t n, d;
+    float *out;
+} mixture;
+
+/* Columns four vectors at a time. @return where the others begin. */
+static inline __attribute__((always_inline)) int32_t mix_wide(const mixture *m, bool two) {
     int32_t at = 0;
-    for (; at + TOGETHER * LANES <= d; at += TOGETHER * LANES) {
-        vector sums[TOGETHER];
-        for (int32_t v = 0; v < TOGETHER; v++) sums[v] = *(const vector *)(out + at + v * LANES);
-        for (int32_t j = 0; j < n; j++) {
-            const float *row = values + (int64_t)j * d + at;
-            for (int32_t v = 0; v < TOGETHER; v++)
-                sums[v] += weights[j] * *(const vector *)(row + v * LANES);
+    for (; at + 4 * LANES <= m->d; at += 4 * LANES) {
+        const float *values = m->values + at, *weights = m->weights;
+        vector *x = (vector *)(m->out + at), *y = (vector *)(m->out + (two ? m->d : 0) + at);
+        vector x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+        vector y0 = y[0], y1 = y[1], y2 = y[2], y3 = y[3];
+        for (int32_t j = 0; j < m->n; j++, values += m->d) {
+            const vector *row = (const vector *)values;
+            float w = weights[j];
+            x0 += w * row[0], x1 += w * row[1], x2 += w * row[2], x3 += w * row[3];
+            if (!two) continue;
+            w = weights[m->stride + j];
+            y0 += w * row[0], y1 += w * row[1], y2 += w * row[2], y3 += w * row[3];
         }
-        for (int32_t v = 0; v < TOGETHER; v++) *(vector *)(out + at + v * LANES) = sums[v];
+        if (two) y[0] = y0, y[1] = y1, y[2] = y2, y[3] = y3;
+        x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
     }
-    for (int32_t j = 0; j < n; j++)
-        for (int32_t i = at; i < d; i++) out[i] += weights[j] * values[(int64_t)j * d + i];
+    return at;
 }
 
-static void mix_any(const float *values, const float *weights, int32_t n, int32_t d, float *out) {
-    mix_rows(values, weights, n, d, out);
+static inline __attribute__((always_inline)) void mix_queries(const mixture *m, int32_t n_queries) {
+    int32_t at = n_queries == 2 ? mix_wide(m, true) : mix_wide(m, false);
+    for (int32_t q = 0; q < n_queries; q++)
+        for (int32_t j = 0; j < m->n; j++)
+            for (int32_t i = at; i < m->d; i++)
+                m->out[q * m->d + i] +=
+                    m->weights[q * m->stride + j] * m->values[(int64_t)j * m->d + i];
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2"))) static void mix_avx2(const float *values, const float *weights,
-                                                     int32_t n, int32_t d, float *out) {
-    mix_rows(values, weights, n, d, out);
+__attribute__((target("avx2"))) static void mix_avx2(const mixture *m, int32_t n_queries) {
+    mix_queries(m, n_queries);
 }
 #endif
 
-static void mix(const float *values, const float *weights, int32_t n, int32_t d, float *out) {
+static void mix(const mixture *m, int32_t n_queries) {
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx2")) {
-        mix_avx2(values, weights, n, d, out);
+        mix_avx2(m, n_queries);
         return;
     }
 #endif
-    mix_any(values, weights, n, d, out);
+    mix_queries(m, n_queries);
 }
 
 /* Eight chains of comparisons, since one waits for itself. */
@@ -156,26 +173,41 @@ static float greatest(const float *x, int32_t n) {
     return best[0];
 }
 
-/* Softmax of one query's scores over the keys it sees, in order of position: the committed ones, then
- * its path; and the values they weigh.
- *   scores : [length + n_open] by slot, scratch */
-static void mix_values(const engine_cache *c, const float *values, int32_t node, float *scores,
-                       float *out) {
-    int32_t d = c->m->config.d_head, n_path = c->depth[node] + 1;
+/* Softmax of one query's scores over the keys it sees, the committed ones, then its path, in place and not
+ * yet divided. @return their sum. */
+static float weigh(const engine_cache *c, int32_t node, float *scores) {
+    int32_t n_path = c->depth[node] + 1;
     const uint8_t *path = c->path[node];
     float *open = scores + c->length;
-    float scale = 1.0f / sqrtf((float)d), best = greatest(scores, c->length), sum = 0;
+    float scale = 1.0f / sqrtf((float)c->m->config.d_head), sum = 0;
+    float best = greatest(scores, c->length);
     for (int32_t i = 0; i < n_path; i++) best = open[path[i]] > best ? open[path[i]] : best;
     for (int32_t j = 0; j < c->length; j++) sum += scores[j] = expf(scale * (scores[j] - best));
     for (int32_t i = 0; i < n_path; i++)
         sum += open[path[i]] = expf(scale * (open[path[i]] - best));
-    memset(out, 0, sizeof(float) * (size_t)d);
-    mix(values, scores, c->length, d, out);
-    for (int32_t i = 0, n; i < n_path; i += n) { /* a chain's nodes lie side by side */
-        for (n = 1; i + n < n_path && path[i + n] == path[i] + n;) n++;
-        mix(values + ((int64_t)c->length + path[i]) * d, &open[path[i]], n, d, out);
+    return sum;
+}
+
+/* The values that one or two heads of a node weigh, in order of position.
+ *   scores : [n_heads, stride] by slot, scratch; out : [n_heads, d_head] */
+static void mix_values(const engine_cache *c, const float *values, int32_t node, int32_t n_heads,
+                       float *scores, int64_t stride, float *out) {
+    int32_t d = c->m->config.d_head, n_path = c->depth[node] + 1;
+    const uint8_t *path = c->path[node];
+    mixture m = {values, scores, stride, c->length, d, out};
+    float sums[2];
+    for (int32_t h = 0; h < n_heads; h++) sums[h] = weigh(c, node, scores + h * stride);
+    memset(out, 0, sizeof(float) * (size_t)n_heads * (size_t)d);
+    mix(&m, n_heads);
+    for (int32_t i = 0; i < n_path; i += m.n) { /* a chain's nodes lie side by side */
+        int32_t slot = c->length + path[i];
+        for (m.n = 1; i + m.n < n_path && path[i + m.n] == path[i] + m.n;) m.n++;
+        m.values = values + (int64_t)slot * d;
+        m.weights = scores + slot;
+        mix(&m, n_heads);
     }
-    for (int32_t i = 0; i < d; i++) out[i] /= sum;
+    for (int32_t h = 0; h < n_heads; h++)
+        for (int32_t i = 0; i < d; i++) out[h * d + i] /= sums[h];
 }
 
 /* The queries that share a key head, of a few rows: one product with all keys, then each by itself.
@@ -197,9 +229,10 @@ static void attend(const engine_cache *c, int32_t layer, int32_t kv, int32_t fir
                sizeof(float) * (size_t)group * (size_t)d);
     specrt_active_logits(&all, queries, n * group, scores);
     const float *values = cache_row(c, c->values, layer, kv, 0);
-    for (int32_t i = 0; i < n * group; i++)
-        mix_values(c, values, node_of(c, first + i / group), scores + (int64_t)i * n_keys,
-                   c->attended + at + i / group * stride + (int64_t)(i % group) * d);
+    int32_t n_heads = group % 2 == 0 ? 2 : 1;
+    for (int32_t i = 0; i < n * group; i += n_heads)
+        mix_values(c, values, node_of(c, first + i / group), n_heads, scores + (int64_t)i * n_keys,
+                   n_keys, c->attended + at + i / group * stride + (int64_t)(i % group) * d);
 }
 
 size_t engine_attend_floats(const engine_model *m, int32_t n_slots) {
