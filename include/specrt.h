@@ -2360,7 +2360,7 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
 }
 
 // >>simd (uses: base)
-// Owns the kernels: tiles of dot products, the sum of exponentials and the search for great logits, for
+// Owns the kernels: dot products, the sum of exponentials and the search for great logits, for
 // every instruction set. Refuses nothing; its callers checked. Rows and vectors may have any alignment.
 // The arithmetic is one definition for all formats, batches and instruction sets: a column is
 // decoded to f32 (exactly, for f32, f16, bf16 and q8_0), column j is fused into lane j % 16, and
@@ -2386,8 +2386,15 @@ enum {
     SPECRT__SIMD_SCAN = 16 /* logits that find() tells from others */
 };
 
-/* A tile is four rows, streamed side by side, against one or a few hidden rows.
- *   next   : four stretches of `step` bytes for every 32 columns to fetch into the cache meanwhile
+/* Four rows against one hidden row.
+ *   next   : four rows to fetch into the cache meanwhile
+ *   hidden : f32 [n_cols]
+ *   out    : f32 [4] */
+typedef void specrt__simd_four(const uint8_t *const *rows, const uint8_t *const *next,
+                               const float *hidden, int64_t n_cols, float *out);
+
+/* Four rows, read side by side, against a few hidden rows.
+ *   next   : four stretches, each to be fetched meanwhile: `step` bytes for every 32 columns
  *   hidden : pointers to f32 [n_cols]
  *   out    : f32 [hidden rows, 4] */
 typedef void specrt__simd_tile(const uint8_t *const *rows, const uint8_t *const *next, int64_t step,
@@ -2402,9 +2409,11 @@ typedef void specrt__simd_tile_i8(const int8_t *const *rows, const int16_t *x, i
 
 typedef struct specrt__simd_kernels {
     const char *name;
-    int n_hidden; /* of `tiles`; those of `tile1` take one */
+    specrt__simd_four *four[SPECRT__SIMD_FORMATS];   /* rows side by side */
+    specrt__simd_four *stream[SPECRT__SIMD_FORMATS]; /* the same, made for rows from memory */
+    specrt__simd_tile *tile[SPECRT__SIMD_FORMATS];
+    int n_hidden; /* of a tile */
     specrt__simd_tile_i8 *tile_i8;
-    specrt__simd_tile *tile1[SPECRT__SIMD_FORMATS], *tiles[SPECRT__SIMD_FORMATS];
     double (*sum_exp)(const float *x, int64_t n, float max); /* of exp(x - max); NaN counts 0 */
     /* The first multiple of SPECRT__SIMD_SCAN from which on some of as many are at least `bound` or
      * fewer are left */
@@ -2471,49 +2480,83 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
 /* The operations of an instruction set are named after it. */
 #define SPECRT__SIMD_OP(isa, op) specrt__simd_##op##_##isa
 
-/* Block i of four rows against N hidden rows, P of the vectors that make up 16 lanes. */
-#define SPECRT__SIMD_BLOCK(isa, V, L, P, format, N, rows, hidden, i)                               \
-    SPECRT__SIMD_UNROLL for (int half = 0; half < 32; half += 16)                                  \
-        SPECRT__SIMD_UNROLL for (int p = 0; p < P; p++) {                                          \
-        int at = half + (first + p) * L;                                                           \
+/* Block i of R rows from r0 on against one hidden row. */
+#define SPECRT__SIMD_BLOCK(isa, V, L, format, R, rows, hidden, i)                                  \
+    SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++)                                           \
+        SPECRT__SIMD_UNROLL for (int at = p * L; at < 32; at += 16) {                              \
+        V x = SPECRT__SIMD_OP(isa, load)((hidden) + 32 * (i) + at);                                \
+        SPECRT__SIMD_UNROLL for (int r = r0; r < r0 + R; r++) sums[r][p] = SPECRT__SIMD_OP(        \
+            isa, fma)(SPECRT__SIMD_OP(isa, format)((rows)[r], i, at), x, sums[r][p]);              \
+    }
+
+/* Rows are read R side by side. What is fetched meanwhile is fetched in the order of memory: all of one
+ * row, then of the next. */
+#define SPECRT__SIMD_FOUR(isa, target, V, L, format, block_bytes, R)                               \
+    target static void specrt__simd_four_##format##x##R##_##isa(                                   \
+        const uint8_t *const *rows, const uint8_t *const *next, const float *hidden,               \
+        int64_t n_cols, float *out) {                                                              \
+        V sums[4][16 / L];                                                                         \
+        specrt__simd_tail tail;                                                                    \
+        if (n_cols % 32 != 0) specrt__simd_pad(&tail, rows, &hidden, 1, n_cols, block_bytes / 32); \
+        SPECRT__SIMD_UNROLL for (int r0 = 0; r0 < 4; r0 += R) {                                    \
+            SPECRT__SIMD_UNROLL for (int r = r0; r < r0 + R; r++)                                  \
+                SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++) sums[r][p] =                  \
+                    SPECRT__SIMD_OP(isa, splat)(0);                                                \
+            for (int64_t i = 0, part = 0; part < R; part++) {                                      \
+                int64_t begin = i, end = n_cols / 32 * (part + 1) / R;                             \
+                for (; i < end; i++) {                                                             \
+                    SPECRT__SIMD_UNROLL for (int line = 0; line < R * block_bytes; line += 64)     \
+                        SPECRT__SIMD_PREFETCH(next[r0 + part] + R * block_bytes * (i - begin) +    \
+                                              line);                                               \
+                    SPECRT__SIMD_BLOCK(isa, V, L, format, R, rows, hidden, i)                      \
+                }                                                                                  \
+            }                                                                                      \
+            if (n_cols % 32 != 0) {                                                                \
+                SPECRT__SIMD_BLOCK(isa, V, L, format, R, tail.rows, tail.hidden[0], 0)             \
+            }                                                                                      \
+        }                                                                                          \
+        SPECRT__SIMD_OP(isa, reduce)(sums, out);                                                   \
+    }
+
+/* Block i of four rows against N hidden rows, L of the 16 lanes from `first` on. */
+#define SPECRT__SIMD_STEP(isa, V, L, format, N, rows, hidden, i)                                   \
+    SPECRT__SIMD_UNROLL for (int at = first; at < 32; at += 16) {                                  \
         V x[N];                                                                                    \
         SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) x[h] =                                     \
             SPECRT__SIMD_OP(isa, load)((hidden)[h] + 32 * (i) + at);                               \
         SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {                                          \
             V w = SPECRT__SIMD_OP(isa, format)((rows)[r], i, at);                                  \
-            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[first + p][r][h] =                \
-                SPECRT__SIMD_OP(isa, fma)(w, x[h], sums[first + p][r][h]);                         \
+            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[first / L][r][h] =                \
+                SPECRT__SIMD_OP(isa, fma)(w, x[h], sums[first / L][r][h]);                         \
         }                                                                                          \
     }
 
-/* The tile of one format: tile N is named specrt__simd_<format>x<N>_<isa>. It takes P of the vectors
- * that make up 16 lanes at a time, so that all its sums stay in registers. */
-#define SPECRT__SIMD_TILE(isa, target, V, L, P, format, block_bytes, N)                            \
-    target static void specrt__simd_##format##x##N##_##isa(                                        \
+/* Takes L lanes at a time, so that all its sums stay in registers. */
+#define SPECRT__SIMD_TILE(isa, target, V, L, format, block_bytes, N)                               \
+    target static void specrt__simd_tile_##format##_##isa(                                         \
         const uint8_t *const *rows, const uint8_t *const *next, int64_t step,                      \
         const float *const *hidden, int64_t n_cols, float *out) {                                  \
         V sums[16 / L][4][N];                                                                      \
+        specrt__simd_tail tail;                                                                    \
+        if (n_cols % 32 != 0) specrt__simd_pad(&tail, rows, hidden, N, n_cols, block_bytes / 32);  \
         SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++)                                       \
             SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                        \
                 SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[p][r][h] =                    \
                     SPECRT__SIMD_OP(isa, splat)(0);                                                \
-        SPECRT__SIMD_UNROLL for (int first = 0; first < 16 / L; first += P) {                      \
-            for (int64_t i = 0, quarter = 0; quarter < 4; quarter++) {                             \
-                int64_t end = n_cols / 32 * (quarter + 1) / 4;                                     \
-                const uint8_t *ahead = next[quarter] - 4 * step * i;                               \
+        SPECRT__SIMD_UNROLL for (int first = 0; first < 16; first += L) {                          \
+            for (int64_t i = 0, part = 0; part < 4; part++) {                                      \
+                int64_t end = n_cols / 32 * (part + 1) / 4;                                        \
+                const uint8_t *ahead = next[part] - 4 * step * i;                                  \
                 for (; i < end; i++) {                                                             \
                     if (first == 0) {                                                              \
-                        SPECRT__SIMD_UNROLL for (int at = 0; at < (N > 1 ? 256 : 4 * block_bytes); \
-                                                 at += 64)                                         \
-                            SPECRT__SIMD_PREFETCH(ahead + 4 * step * i + at);                      \
+                        SPECRT__SIMD_UNROLL for (int line = 0; line < 256; line += 64)             \
+                            SPECRT__SIMD_PREFETCH(ahead + 4 * step * i + line);                    \
                     }                                                                              \
-                    SPECRT__SIMD_BLOCK(isa, V, L, P, format, N, rows, hidden, i)                   \
+                    SPECRT__SIMD_STEP(isa, V, L, format, N, rows, hidden, i)                       \
                 }                                                                                  \
             }                                                                                      \
             if (n_cols % 32 != 0) {                                                                \
-                specrt__simd_tail tail;                                                            \
-                specrt__simd_pad(&tail, rows, hidden, N, n_cols, block_bytes / 32);                \
-                SPECRT__SIMD_BLOCK(isa, V, L, P, format, N, tail.rows, tail.hidden, 0)             \
+                SPECRT__SIMD_STEP(isa, V, L, format, N, tail.rows, tail.hidden, 0)                 \
             }                                                                                      \
         }                                                                                          \
         SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) {                                          \
@@ -2524,18 +2567,19 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
         }                                                                                          \
     }
 
-/* Bytes of 32 columns; the formats with single columns divide them evenly. */
-#define SPECRT__SIMD_TILES(isa, target, V, L, P, N)                                                \
-    SPECRT__SIMD_TILE(isa, target, V, L, P, f32, 128, N)                                           \
-    SPECRT__SIMD_TILE(isa, target, V, L, P, f16, 64, N)                                            \
-    SPECRT__SIMD_TILE(isa, target, V, L, P, bf16, 64, N)                                           \
-    SPECRT__SIMD_TILE(isa, target, V, L, P, q8_0, 34, N)
-
-#define SPECRT__SIMD_LIST(isa, N)                                                                  \
-    {                                                                                              \
-        specrt__simd_f32x##N##_##isa, specrt__simd_f16x##N##_##isa, specrt__simd_bf16x##N##_##isa, \
-            specrt__simd_q8_0x##N##_##isa                                                          \
-    }
+/* Bytes of 32 columns; the formats with single columns divide them evenly. Rows of f16 and bf16 come
+ * from memory faster one after the other. */
+#define SPECRT__SIMD_PRODUCTS(isa, target, V, L, N)                                                \
+    SPECRT__SIMD_FOUR(isa, target, V, L, f32, 128, 4)                                              \
+    SPECRT__SIMD_FOUR(isa, target, V, L, f16, 64, 4)                                               \
+    SPECRT__SIMD_FOUR(isa, target, V, L, f16, 64, 1)                                               \
+    SPECRT__SIMD_FOUR(isa, target, V, L, bf16, 64, 4)                                              \
+    SPECRT__SIMD_FOUR(isa, target, V, L, bf16, 64, 1)                                              \
+    SPECRT__SIMD_FOUR(isa, target, V, L, q8_0, 34, 4)                                              \
+    SPECRT__SIMD_TILE(isa, target, V, L, f32, 128, N)                                              \
+    SPECRT__SIMD_TILE(isa, target, V, L, f16, 64, N)                                               \
+    SPECRT__SIMD_TILE(isa, target, V, L, bf16, 64, N)                                              \
+    SPECRT__SIMD_TILE(isa, target, V, L, q8_0, 34, N)
 
 /* exp(x) for -87 <= x <= 0 : 2^n e^r, n = round(x / ln 2), Taylor to r^7 (5e-9 of the value).
  * Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits, for pow2 to take. */
@@ -2600,18 +2644,25 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
         return i;                                                                                  \
     }
 
-/* All of an instruction set with vectors V of L lanes, but for its tiles. */
+/* All of an instruction set with vectors V of L lanes; a tile takes N hidden rows. */
 #define SPECRT__SIMD_KERNELS(isa, target, V, L, N)                                                 \
+    SPECRT__SIMD_PRODUCTS(isa, target, V, L, N)                                                    \
     SPECRT__SIMD_EXP(isa, target, V)                                                               \
     SPECRT__SIMD_SUM_EXP(isa, target, V, L)                                                        \
     SPECRT__SIMD_FIND(isa, target, V, L)                                                           \
-    static const specrt__simd_kernels specrt__simd_kernels_##isa = {#isa,                          \
-                                                                    N,                             \
-                                                                    specrt__simd_tile_i8_##isa,    \
-                                                                    SPECRT__SIMD_LIST(isa, 1),     \
-                                                                    SPECRT__SIMD_LIST(isa, N),     \
-                                                                    specrt__simd_sum_exp_##isa,    \
-                                                                    specrt__simd_find_##isa};
+    static const specrt__simd_kernels specrt__simd_kernels_##isa = {                               \
+        #isa,                                                                                      \
+        {specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x4_##isa,                             \
+         specrt__simd_four_bf16x4_##isa, specrt__simd_four_q8_0x4_##isa},                          \
+        {specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x1_##isa,                             \
+         specrt__simd_four_bf16x1_##isa, specrt__simd_four_q8_0x4_##isa},                          \
+        {specrt__simd_tile_f32_##isa, specrt__simd_tile_f16_##isa, specrt__simd_tile_bf16_##isa,   \
+         specrt__simd_tile_q8_0_##isa},                                                            \
+        N,                                                                                         \
+        specrt__simd_tile_i8_##isa,                                                                \
+        specrt__simd_sum_exp_##isa,                                                                \
+        specrt__simd_find_##isa,                                                                   \
+    };
 
 /* Lanes are added as a tree: i and i + 8, i and i + 4, ... */
 static inline double specrt__simd_total(double *lanes) {
@@ -2744,8 +2795,7 @@ static void specrt__simd_tile_i8_scalar(const int8_t *const *rows, const int16_t
     }
 }
 
-SPECRT__SIMD_TILES(scalar, , specrt__simd_v16, 16, 1, 1)
-SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 1)
+SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 2)
 
 #if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define SPECRT__SIMD_X86
@@ -2883,8 +2933,6 @@ SPECRT__SIMD_AVX2 static void specrt__simd_tile_i8_avx2(const int8_t *const *row
     specrt__simd_reduce_i32_avx2(sums, out);
 }
 
-SPECRT__SIMD_TILES(avx2, SPECRT__SIMD_AVX2, __m256, 8, 2, 1)
-SPECRT__SIMD_TILES(avx2, SPECRT__SIMD_AVX2, __m256, 8, 1, 3)
 SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3)
 
 /* --- AVX-512 F and BW: 32 registers of 16 lanes --- */
@@ -3013,8 +3061,6 @@ SPECRT__SIMD_AVX512 static void specrt__simd_tile_i8_avx512(const int8_t *const 
     specrt__simd_reduce_i32_avx2(halves, out);
 }
 
-SPECRT__SIMD_TILES(avx512, SPECRT__SIMD_AVX512, __m512, 16, 1, 1)
-SPECRT__SIMD_TILES(avx512, SPECRT__SIMD_AVX512, __m512, 16, 1, 5)
 SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 5)
 
 #if defined(__cplusplus) && !defined(__clang__)
@@ -3155,8 +3201,6 @@ static void specrt__simd_tile_i8_neon(const int8_t *const *rows, const int16_t *
     }
 }
 
-SPECRT__SIMD_TILES(neon, , specrt__simd_v4x2, 8, 2, 1)
-SPECRT__SIMD_TILES(neon, , specrt__simd_v4x2, 8, 1, 3)
 SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3)
 
 #endif
@@ -3204,35 +3248,75 @@ static float specrt__head_bias(const specrt_segment *s, int32_t row) {
     return s->bias[s->places ? s->places[row] : row];
 }
 
-/* Logits of rows [begin, end) for n hidden rows. Four rows at a time, each read from memory once
- * and from the cache for the rest of the batch; all tiles of the four share the fetching of the next.
+/* out: f32 [4], the products of the rows from `row` on */
+static void specrt__head_store(const specrt_segment *s, int32_t row, int32_t end, const float *out,
+                               float *logits) {
+    for (int32_t r = row; r < end && r < row + 4; r++)
+        logits[r] = out[r - row] + specrt__head_bias(s, r);
+}
+
+enum {
+    SPECRT__HEAD_CACHED = 32 << 20, /* bytes of rows that some cache may hold */
+    SPECRT__HEAD_AHEAD = 8192       /* bytes to fetch ahead of a row that is read by itself */
+};
+
+/* Logits of rows [begin, end) for one hidden row. */
+static void specrt__head_single(const specrt__simd_kernels *kernels, const specrt_segment *s,
+                                int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
+                                float *logits) {
+    int format = specrt__simd_format(s->dtype);
+    bool stream = !s->places && s->row_stride * (size_t)s->n_rows > SPECRT__HEAD_CACHED;
+    specrt__simd_four *four = (stream ? kernels->stream : kernels->four)[format];
+    int32_t ahead = 4;
+    const uint8_t *rows[4], *next[4];
+    float out[4];
+    if (four != kernels->four[format])
+        ahead = (int32_t)((SPECRT__HEAD_AHEAD + s->row_stride - 1) / s->row_stride);
+    for (int32_t row = begin; row < end; row += 4) {
+        specrt__head_four(s, row, rows);
+        specrt__head_four(s, row + ahead, next);
+        four(rows, next, hidden, n_cols, out);
+        specrt__head_store(s, row, end, out, logits);
+    }
+}
+
+/* Logits of rows [begin, end) for n hidden rows: four rows at a time, each read from memory once
+ * and from the cache for the rest of the batch; all tiles of the four share the fetching of the next. */
+static void specrt__head_several(const specrt__simd_kernels *kernels, const specrt_segment *s,
+                                 int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
+                                 int32_t n, float *logits, size_t logits_stride) {
+    int format = specrt__simd_format(s->dtype);
+    int32_t n_tiles = (n + kernels->n_hidden - 1) / kernels->n_hidden;
+    int64_t step = (specrt__simd_block_bytes(format) + n_tiles - 1) / n_tiles;
+    const uint8_t *rows[4], *next[4];
+    const float *x[SPECRT__SIMD_MOST];
+    float out[SPECRT__SIMD_MOST][4];
+    for (int32_t row = begin; row < end; row += 4) {
+        specrt__head_four(s, row, rows);
+        specrt__head_four(s, row + 4, next);
+        for (int32_t h0 = 0; h0 < n; h0 += kernels->n_hidden) {
+            for (int32_t h = 0; h < kernels->n_hidden; h++)
+                x[h] = hidden + (h0 + h < n ? h0 + h : n - 1) * n_cols;
+            kernels->tile[format](rows, next, step, x, n_cols, out[0]);
+            for (int r = 0; r < 4; r++) next[r] += n_cols / 32 * step;
+            for (int32_t h = 0; h < kernels->n_hidden && h0 + h < n; h++)
+                specrt__head_store(s, row, end, out[h], logits + (size_t)(h0 + h) * logits_stride);
+        }
+    }
+}
+
+/* Logits of rows [begin, end) for n hidden rows.
  *   logits : f32, n rows of logits_stride */
 static void specrt__head_products(const specrt__simd_kernels *kernels, const specrt_segment *s,
                                   int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
                                   int32_t n, float *logits, size_t logits_stride) {
-    int format = specrt__simd_format(s->dtype);
-    int32_t n_hidden = n > kernels->n_hidden / 2 ? kernels->n_hidden : 1;
-    int32_t n_tiles = (n + n_hidden - 1) / n_hidden;
-    int64_t step = (specrt__simd_block_bytes(format) + n_tiles - 1) / n_tiles;
-    specrt__simd_tile *tile = (n_hidden > 1 ? kernels->tiles : kernels->tile1)[format];
-    const uint8_t *rows[4], *next[4];
-    const float *hiddens[SPECRT__SIMD_MOST];
-    float out[SPECRT__SIMD_MOST][4];
-    for (int32_t row = begin; row < end; row += 4) {
-        int n_rows = end - row < 4 ? (int)(end - row) : 4;
-        specrt__head_four(s, row, rows);
-        specrt__head_four(s, row + 4, next);
-        for (int32_t h0 = 0; h0 < n; h0 += n_hidden) {
-            for (int32_t h = 0; h < n_hidden; h++)
-                hiddens[h] = hidden + (h0 + h < n ? h0 + h : n - 1) * n_cols;
-            tile(rows, next, step, hiddens, n_cols, out[0]);
-            for (int r = 0; r < 4; r++) next[r] += n_cols / 32 * step;
-            for (int32_t h = 0; h < n_hidden && h0 + h < n; h++)
-                for (int r = 0; r < n_rows; r++)
-                    logits[(size_t)(h0 + h) * logits_stride + (size_t)(row + r)] =
-                        out[h][r] + specrt__head_bias(s, row + r);
-        }
+    if (n > kernels->n_hidden / 2 && n > 1) {
+        specrt__head_several(kernels, s, begin, end, n_cols, hidden, n, logits, logits_stride);
+        return;
     }
+    for (int32_t h = 0; h < n; h++)
+        specrt__head_single(kernels, s, begin, end, n_cols, hidden + h * n_cols,
+                            logits + (size_t)h * logits_stride);
 }
 
 /* --- binding --- */

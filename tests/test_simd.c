@@ -77,6 +77,20 @@ static void check_close(const shape *s, const float *logits) {
         }
 }
 
+/* Reading rows side by side or one after the other makes no difference to a bit. */
+static void check_orders(const specrt__simd_kernels *kernels, const shape *s, const float *first) {
+    int format = specrt__simd_format(s->segment.dtype);
+    specrt__simd_four *orders[] = {kernels->four[format], kernels->stream[format]};
+    const uint8_t *rows[4];
+    float out[4];
+    specrt__head_four(&s->segment, 4, rows);
+    for (int order = 0; order < 2; order++) {
+        orders[order](rows, rows, s->hidden, s->n_cols, out);
+        for (int r = 0; r < 4; r++) out[r] += s->bias[4 + r];
+        CHECK(memcmp(out, first + 4, sizeof out) == 0);
+    }
+}
+
 /* Any batch, split and instruction set gives the bits of one hidden row on the scalar kernel. */
 static void check_shape(specrt_dtype dtype, int64_t n_cols) {
     const specrt__simd_kernels *family[3];
@@ -87,6 +101,7 @@ static void check_shape(specrt_dtype dtype, int64_t n_cols) {
         specrt__head_products(family[0], &s->segment, 0, ROWS, n_cols, s->hidden + h * n_cols, 1,
                               first + h * ROWS, ROWS);
     check_close(s, first);
+    for (int f = 0; f < n_families; f++) check_orders(family[f], s, first);
     for (int f = 0; f < n_families; f++)
         for (int n = 1; n <= BATCH; n++) {
             memset(logits, 0xff, sizeof logits);
