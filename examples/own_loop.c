@@ -2,7 +2,7 @@
  * head to score, the tree over them, lossless verification, and learning from the outcome. The models
  * are the CPU engine's, a target with an EAGLE-2 head.
  *
- *     own_loop TARGET.gguf DRAFT.safetensors POLICY TEXT
+ *     own_loop TARGET.gguf DRAFT.safetensors POLICY TEXT [BUNDLE.specb]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,16 +13,22 @@
 enum { N_TOKENS = 48, STEPS = 3, TOPK = 4, NODES = 12 };
 
 typedef struct loop {
+    tokenizer *tok;
     engine_model *target;
     engine_drafter *drafter;
     engine_cache *cache, *draft_cache;
+    specrt_bundle *bundle; /* NULL: the policy needs none */
+    specrt_head *head;
+    specrt_policy *policy;
     specrt_session *session; /* shortlist and learning */
     specrt_tree *tree;
     specrt_verifier *verifier;
     size_t d, n_vocab;
     float *logits, *features; /* [ENGINE_MAX_BATCH, n_vocab], [ENGINE_MAX_BATCH, d] of the target */
-    float *pairs, *hidden, *fed; /* [ENGINE_MAX_BATCH, d] */
-    float *scores;               /* [TOPK, active rows] */
+    float *pairs;             /* [ENGINE_MAX_BATCH, d] features that go with the emitted tokens */
+    float *hidden, *fed;      /* [ENGINE_MAX_BATCH, d] what a drafter pass gives, and was fed */
+    float *query;             /* what the head multiplies: with EAGLE-2 `hidden` again */
+    float *scores;            /* [TOPK, active rows] */
     int32_t emitted[SPECRT_TREE_MAX_NODES], n_emitted;
 } loop;
 
@@ -42,44 +48,53 @@ static void keep_all(engine_cache *c, int32_t n) {
 }
 
 /* The drafter reads (token, feature of the position before) pairs; the last one's output drafts. */
-static void feed_drafter(loop *l) {
-    int32_t n = l->n_emitted;
-    engine_cache_truncate(l->draft_cache, engine_cache_length(l->draft_cache));
-    check(engine_draft(l->drafter, l->draft_cache, l->emitted, l->pairs, (int32_t)l->d, n, NULL,
-                       l->hidden, l->fed));
+static void feed_drafter(loop *l, const int32_t *tokens, const float *features, int32_t n) {
+    engine_cache_truncate(l->draft_cache, engine_cache_length(l->draft_cache)); /* the old tree */
+    check(engine_draft(l->drafter, l->draft_cache, tokens, features, (int32_t)l->d, n, NULL,
+                       l->hidden, l->query));
     keep_all(l->draft_cache, n);
     memmove(l->hidden, l->hidden + (size_t)(n - 1) * l->d, l->d * sizeof(float));
 }
 
+/* One level deeper: each row of the beam follows the row of the last pass that is its parent. */
+static void draft_level(loop *l, const specrt_beam *beam, int32_t *before, int32_t *n_open) {
+    int32_t parents[TOPK];
+    for (int32_t i = 0; i < beam->n; i++) {
+        memcpy(l->fed + (size_t)i * l->d, l->hidden + (size_t)beam->parents[i] * l->d,
+               l->d * sizeof(float));
+        parents[i] = *before < 0 ? -1 : *before + beam->parents[i];
+    }
+    check(engine_draft(l->drafter, l->draft_cache, beam->tokens, l->fed, (int32_t)l->d, beam->n,
+                       parents, l->hidden, l->query));
+    *before = *n_open;
+    *n_open += beam->n;
+}
+
 /* Level by level: score the active vocabulary, take the best, run the drafter on the beam. */
 static void draft(loop *l, specrt_draft *out) {
-    int32_t ids[TOPK * TOPK], parents[TOPK], before = -1, n_open = 0;
-    int32_t root = l->emitted[l->n_emitted - 1];
+    int32_t ids[TOPK * TOPK], before = -1, n_open = 0, last = l->n_emitted - 1;
     float logprobs[TOPK * TOPK], no_path = 0;
-    specrt_beam beam = {.n = 1, .tokens = &root, .logprobs = &no_path};
-    specrt_tree_begin(l->tree, root);
-    feed_drafter(l);
-    specrt_session_feed(l->session, l->pairs + (size_t)(l->n_emitted - 1) * l->d);
+    specrt_beam beam = {.n = 1, .tokens = &l->emitted[last], .logprobs = &no_path};
+    specrt_tree_begin(l->tree, l->emitted[last]);
+    feed_drafter(l, l->emitted, l->pairs, l->n_emitted);
+    specrt_session_feed(l->session, l->pairs + (size_t)last * l->d);
     for (int32_t level = 0;; level++) {
         const specrt_active *active = specrt_session_route(l->session, level, &beam, l->hidden);
         int32_t k = active->n_rows < TOPK ? active->n_rows : TOPK;
+        if (k == 0) break;
         check(specrt_active_logits(active, l->hidden, beam.n, l->scores));
         check(specrt_active_topk(active, l->scores, beam.n, k, ids, logprobs));
         check(specrt_tree_expand(l->tree, ids, logprobs, beam.n, k, &beam));
         if (beam.n == 0) break;
-        for (int32_t i = 0; i < beam.n; i++) {
-            memcpy(l->fed + (size_t)i * l->d, l->hidden + (size_t)beam.parents[i] * l->d,
-                   l->d * sizeof(float));
-            parents[i] = before < 0 ? -1 : before + beam.parents[i];
-        }
-        float *query = l->scores; /* equal to the features for EAGLE-2 */
-        check(engine_draft(l->drafter, l->draft_cache, beam.tokens, l->fed, (int32_t)l->d, beam.n,
-                           parents, l->hidden, query));
+        draft_level(l, &beam, &before, &n_open);
         specrt_session_feed(l->session, l->fed);
-        before = n_open;
-        n_open += beam.n;
     }
     specrt_tree_finish(l->tree, out);
+}
+
+/* What the target said at the rows of its last batch. */
+static specrt_rows said(const loop *l) {
+    return (specrt_rows){.logits = l->logits, .hidden = l->features, .d_hidden = (int32_t)l->d};
 }
 
 /* One cycle; the verdict's tokens become the next ones to feed. */
@@ -93,114 +108,141 @@ static void cycle(loop *l, int64_t position) {
     for (int32_t i = 0; i < verdict.n; i++)
         memcpy(l->pairs + (size_t)i * l->d, l->features + (size_t)verdict.nodes[i] * l->d,
                l->d * sizeof(float));
-    specrt_rows said = {.logits = l->logits};
-    check(specrt_session_observe(l->session, &tree, &verdict, &said));
+    const specrt_rows rows = said(l);
+    check(specrt_session_observe(l->session, &tree, &verdict, &rows));
     memcpy(l->emitted, verdict.tokens, (size_t)verdict.n * sizeof *l->emitted);
     l->n_emitted = verdict.n;
 }
 
-/* The target reads the prompt, the drafter its pairs; the first token is drawn. At most one batch. */
+/* The target reads the prompt batch by batch, the drafter its pairs: all but the last token's feature,
+ * which goes with the first token drawn. */
 static void prefill(loop *l, const int32_t *tokens, int32_t n) {
-    check(engine_forward(l->cache, tokens, n, NULL, l->features, l->logits));
-    keep_all(l->cache, n);
-    specrt_rows said = {.logits = l->logits};
-    check(specrt_session_prefill(l->session, tokens, n, &said));
-    if (n > 1) {
-        check(engine_draft(l->drafter, l->draft_cache, tokens + 1, l->features, (int32_t)l->d,
-                           n - 1, NULL, l->hidden, l->fed));
-        keep_all(l->draft_cache, n - 1);
+    int32_t k = 0;
+    for (int32_t done = 0; done < n; done += k) {
+        k = n - done < ENGINE_MAX_BATCH ? n - done : ENGINE_MAX_BATCH;
+        int32_t n_pairs = done + k < n ? k : k - 1;
+        check(engine_forward(l->cache, tokens + done, k, NULL, l->features, l->logits));
+        keep_all(l->cache, k);
+        const specrt_rows rows = said(l);
+        check(specrt_session_prefill(l->session, tokens + done, k, &rows));
+        if (n_pairs > 0) feed_drafter(l, tokens + done + 1, l->features, n_pairs);
     }
-    memcpy(l->pairs, l->features + (size_t)(n - 1) * l->d, l->d * sizeof(float));
-    l->emitted[0] = specrt_verifier_draw(l->verifier, l->logits + (size_t)(n - 1) * l->n_vocab, n);
+    memcpy(l->pairs, l->features + (size_t)(k - 1) * l->d, l->d * sizeof(float));
+    l->emitted[0] = specrt_verifier_draw(l->verifier, l->logits + (size_t)(k - 1) * l->n_vocab, n);
     l->n_emitted = 1;
     check(specrt_session_start(l->session, l->emitted[0]));
 }
 
-static void print_tokens(const tokenizer *tok, const int32_t *tokens, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
+/* @return how many tokens of those emitted belong to the answer: up to a terminator. */
+static int32_t print_emitted(const loop *l, bool *ended) {
+    int32_t n = 0;
+    while (n < l->n_emitted && !*ended) {
         size_t n_bytes;
-        const uint8_t *bytes = tokenizer_bytes(tok, tokens[i], &n_bytes);
-        if (bytes) fwrite(bytes, 1, n_bytes, stdout);
+        const uint8_t *bytes = tokenizer_bytes(l->tok, l->emitted[n], &n_bytes);
+        *ended = specrt_policy_ends(l->policy, l->emitted[n++]) != 0;
+        if (bytes && !*ended) fwrite(bytes, 1, n_bytes, stdout);
     }
+    return n;
 }
 
-static float *rows(size_t n) {
+/* ---- what is opened once ------------------------------------------------------------------------ */
+
+static float *rows_of(size_t n) {
     float *p = malloc(ENGINE_MAX_BATCH * n * sizeof(float));
     if (!p) fail("out of memory");
     return p;
 }
 
-static void open_loop(loop *l, char **argv, const tokenizer *tok, specrt_policy **policy,
-                      specrt_head **head) {
+static void open_models(loop *l, const char *target, const char *drafter, const char *bundle) {
+    uint8_t sha256[32];
+    int32_t layers[3];
     specrt_error err;
-    specrt_head_desc desc;
-    specrt_tree_params shape = {STEPS, TOPK, NODES};
-    specrt_sampling greedy = {.temperature = 0};
-    specrt_policy_desc wanted = {.text = argv[3], .n_vocab = tokenizer_n_vocab(tok)};
-    if (engine_open(argv[1], 1, &l->target, &err) ||
-        engine_drafter_open(argv[2], l->target, &l->drafter, &err))
-        fail(err.msg);
-    engine_drafter_head(l->drafter, &desc);
-    l->d = (size_t)engine_get_config(l->target)->d_model;
-    l->n_vocab = (size_t)engine_get_config(l->target)->n_vocab;
-    specrt_session_params params = {.tree = shape, .n_logits = (int32_t)l->n_vocab};
-    if (specrt_head_bind(NULL, &desc, NULL, head, &err) ||
-        specrt_policy_create(NULL, *head, &wanted, policy, &err) ||
-        specrt_session_create(*policy, &params, NULL, &l->session, &err) ||
-        specrt_tree_create(&shape, NULL, &l->tree, &err) ||
-        specrt_verifier_create((int32_t)l->n_vocab, &greedy, NULL, &l->verifier, &err) ||
+    if (tokenizer_open(target, &l->tok, &err) || engine_open(target, 1, &l->target, &err) ||
+        engine_drafter_open(drafter, l->target, &l->drafter, &err) ||
         engine_cache_create(l->target, 0, &l->cache, &err) ||
         engine_drafter_cache(l->drafter, 0, &l->draft_cache, &err))
         fail(err.msg);
-    l->logits = rows(l->n_vocab);
-    l->features = rows(l->d);
-    l->pairs = rows(l->d);
-    l->hidden = rows(l->d);
-    l->fed = rows(l->d);
-    l->scores = rows((size_t)specrt_policy_bound(*policy) + l->d);
+    if (engine_drafter_is_model(l->drafter) || engine_drafter_features(l->drafter, layers) > 0)
+        fail("DRAFT: expected an EAGLE-2 head, found another kind of drafter");
+    tokenizer_fingerprint(l->tok, sha256);
+    if (bundle && (specrt_bundle_open(bundle, NULL, &l->bundle, &err) ||
+                   specrt_bundle_check_tokenizer(l->bundle, sha256, &err)))
+        fail(err.msg);
+}
+
+static void open_loop(loop *l, const char *policy) {
+    specrt_error err;
+    specrt_head_desc head, embedding;
+    specrt_tree_params shape = {STEPS, TOPK, NODES};
+    specrt_sampling greedy = {.temperature = 0};
+    specrt_policy_desc desc = {
+        .text = policy, .n_vocab = tokenizer_n_vocab(l->tok), .embedding = &embedding};
+    l->d = (size_t)engine_get_config(l->target)->d_model;
+    l->n_vocab = (size_t)engine_get_config(l->target)->n_vocab;
+    specrt_session_params params = {.tree = shape, .n_logits = (int32_t)l->n_vocab};
+    engine_drafter_head(l->drafter, &head);
+    engine_embedding(l->target, &embedding);
+    desc.terminators = tokenizer_terminators(l->tok, &desc.n_terminators);
+    if (specrt_head_bind(l->bundle, &head, NULL, &l->head, &err) ||
+        specrt_policy_create(l->bundle, l->head, &desc, &l->policy, &err) ||
+        specrt_session_create(l->policy, &params, NULL, &l->session, &err) ||
+        specrt_tree_create(&shape, NULL, &l->tree, &err) ||
+        specrt_verifier_create((int32_t)l->n_vocab, &greedy, NULL, &l->verifier, &err))
+        fail(err.msg);
+    l->logits = rows_of(l->n_vocab);
+    l->features = rows_of(l->d);
+    l->pairs = rows_of(l->d);
+    l->hidden = rows_of(l->d);
+    l->query = rows_of(l->d);
+    l->fed = rows_of(l->d);
+    l->scores = rows_of((size_t)specrt_policy_bound(l->policy));
 }
 
 static void close_loop(loop *l) {
-    free(l->logits), free(l->features), free(l->pairs);
-    free(l->hidden), free(l->fed), free(l->scores);
-    engine_cache_close(l->cache);
-    engine_cache_close(l->draft_cache);
-    specrt_session_close(l->session);
-    specrt_tree_free(l->tree);
+    free(l->logits), free(l->features), free(l->pairs), free(l->hidden);
+    free(l->query), free(l->fed), free(l->scores);
     specrt_verifier_free(l->verifier);
+    specrt_tree_free(l->tree);
+    specrt_session_close(l->session);
+    specrt_policy_close(l->policy);
+    specrt_head_close(l->head);
+    specrt_bundle_close(l->bundle);
+    engine_cache_close(l->draft_cache);
+    engine_cache_close(l->cache);
     engine_drafter_close(l->drafter);
     engine_close(l->target);
+    tokenizer_close(l->tok);
+}
+
+static void encode(const tokenizer *tok, const char *text, id_list *out) {
+    tok_worker *worker;
+    specrt_error err;
+    if (tok_worker_create(tok, &worker, &err)) fail(err.msg);
+    check(tok_encode(worker, text, strlen(text), out));
+    tok_worker_free(worker);
 }
 
 int main(int argc, char **argv) {
     loop l = {0};
-    tokenizer *tok;
-    tok_worker *worker;
     id_list prompt = {0};
-    specrt_error err;
-    specrt_policy *policy;
-    specrt_head *head;
-    if (argc != 5) fail("usage: own_loop TARGET.gguf DRAFT.safetensors POLICY TEXT");
-    if (tokenizer_open(argv[1], &tok, &err) || tok_worker_create(tok, &worker, &err)) fail(err.msg);
-    check(tok_encode(worker, argv[4], strlen(argv[4]), &prompt));
-    if (prompt.n < 1 || prompt.n > ENGINE_MAX_BATCH) fail("TEXT: expected 1 to 64 tokens");
-    open_loop(&l, argv, tok, &policy, &head);
+    bool ended = false;
+    if (argc != 5 && argc != 6)
+        fail("usage: own_loop TARGET.gguf DRAFT.safetensors POLICY TEXT [BUNDLE.specb]");
+    open_models(&l, argv[1], argv[2], argc == 6 ? argv[5] : NULL);
+    open_loop(&l, argv[3]);
+    encode(l.tok, argv[4], &prompt);
+    int64_t room = engine_get_config(l.target)->n_context - N_TOKENS - 2 * STEPS;
+    if (prompt.n < 1 || (int64_t)prompt.n > room) fail("TEXT: it is empty, or fills the context");
 
     prefill(&l, prompt.ids, (int32_t)prompt.n);
-    print_tokens(tok, l.emitted, 1);
-    int64_t n = 1, n_cycles = 0;
-    for (; n < N_TOKENS; n += l.n_emitted, n_cycles++) {
+    int64_t n = print_emitted(&l, &ended), n_cycles = 0;
+    for (; n < N_TOKENS && !ended; n_cycles++) {
         cycle(&l, (int64_t)prompt.n + n);
-        print_tokens(tok, l.emitted, l.n_emitted);
+        n += print_emitted(&l, &ended);
     }
     printf("\n%lld tokens in %lld cycles under %s\n", (long long)n, (long long)n_cycles,
-           specrt_policy_text(policy));
-
+           specrt_policy_text(l.policy));
     close_loop(&l);
-    specrt_policy_close(policy);
-    specrt_head_close(head);
     free(prompt.ids);
-    tok_worker_free(worker);
-    tokenizer_close(tok);
     return 0;
 }

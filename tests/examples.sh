@@ -36,6 +36,23 @@ n=$(wc -c <"$work/full")
 n=$((n - 1)) # without the line feed that ends an answer
 check own-loop 0 "" cmp -n $n "$work/full" "$work/window"
 check host-loop 0 "" cmp -n $n "$work/full" "$work/host"
+# A prompt of several batches; lists and successors of a bundle.
+corpus="--tokenizer $target --corpus data/prompts --field prompt -q"
+"$bin/vocabtrim-calibrate" $corpus --size 2000 --holdout 0 -o "$work/lists.specb" &&
+    "$bin/cograph-build" $corpus --successor-count 1 -o "$work/lists.specb" || failed=$((failed + 1))
+long="$text $(printf 'On day %s the fever rose and the patient slept badly. ' 1 2 3 4 5 6 7 8 9)"
+answer() { "$bin/own_loop" $target $draft "$1" "$long" "${@:2}" | head -n -1 | head -c 200; }
+answer full >"$work/full"
+check own-loop-long 0 "" test "$(wc -c <"$work/full")" = 200
+for policy in microspec static:500+successor:200 static:100+window:100@min=0+retrieve:64; do
+    answer $policy "$work/lists.specb" >"$work/other"
+    check "own-loop $policy" 0 "" cmp "$work/full" "$work/other"
+done
+check own-loop-bundle 1 "found another (sha256" "$bin/own_loop" $target $draft full "$text" $golden/v1.0-raw.specb
+check own-loop-section 1 "cluster-build" "$bin/own_loop" $target $draft dynaspec "$text" "$work/lists.specb"
+check own-loop-drafter 1 "expected an EAGLE-2 head" "$bin/own_loop" $target $small full "$text"
+check own-loop-empty 1 "TEXT: it is empty" "$bin/own_loop" $target $draft full ""
+check own-loop-context 1 "fills the context" "$bin/own_loop" $target $draft full "$(yes "$text" | head -n 2000)"
 check own-loop-policy 1 "policy 'nothing'" "$bin/own_loop" $target $draft nothing "$text"
 check host-loop-missing 1 "none.gguf: cannot open: No such file" "$bin/host_loop" $target none.gguf full "$text"
 echo "examples: $passed passed, $failed failed, 0 skipped"

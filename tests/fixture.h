@@ -176,6 +176,47 @@ static inline uint8_t *fixture_clusters(specrt_clusters_header h, const uint8_t 
     return bytes;
 }
 
+/* An "hnsw" section, malloc'ed: a head's rows but those with never[id], each linked to four others by
+ * chance; the head gives the vectors. */
+static inline uint8_t *fixture_index(int32_t n_rows, int32_t n_cols, const uint8_t *never,
+                                     uint64_t seed, size_t *n) {
+    enum { M = 2 };
+    specrt_hnsw_header h = {
+        .n_rows = n_rows, .dim = n_cols, .m = M, .vectors = SPECRT_HNSW_NONE, .ef = 32};
+    uint8_t *bytes = (uint8_t *)calloc(1, sizeof h + 4 + 4 * (size_t)n_rows * (2 + 2 * M));
+    int32_t *ids = (int32_t *)(void *)(bytes + sizeof h);
+    for (int32_t id = 0; id < n_rows; id++)
+        if (!never || !never[id]) ids[h.n_nodes++] = id;
+    int32_t *links = ids + 2 * h.n_nodes + 1; /* behind starts, which are all 0 */
+    for (int32_t i = 0; i < h.n_nodes * 2 * M; i++)
+        links[i] = (int32_t)(fixture_random(&seed) % (uint64_t)h.n_nodes);
+    memcpy(bytes, &h, sizeof h);
+    *n = (size_t)((uint8_t *)(links + h.n_nodes * 2 * M) - bytes);
+    return bytes;
+}
+
+/* A "sketch" section, malloc'ed, of numbers by chance: what it promises is false. */
+static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t rank, uint64_t seed,
+                                      size_t *n) {
+    specrt_row_sketch_header h = {.n_rows = n_rows, .n_cols = n_cols, .rank = rank};
+    size_t v = (size_t)n_rows, d = (size_t)n_cols, r = (size_t)rank;
+    size_t mean = sizeof h + 4 * r * d, rows = mean + 4 * d, codes = rows + 24 * v;
+    codes = (codes + 63) / 64 * 64;
+    *n = codes + (v + 15) / 16 * 16 * r;
+    uint8_t *bytes = (uint8_t *)calloc(1, *n);
+    memcpy(bytes, &h, sizeof h);
+    for (size_t i = 0; i < 2 * r * d; i++) {
+        float x = fixture_normal(&seed);
+        specrt_to_f16(&x, 1, (uint16_t *)(void *)(bytes + sizeof h) + i);
+    }
+    int32_t *order = (int32_t *)(void *)(bytes + rows);
+    float *lengths = (float *)(void *)(order + v); /* scales, then bounds */
+    for (int32_t i = 0; i < n_rows; i++) order[i] = n_rows - 1 - i;
+    for (size_t i = 0; i < 5 * v; i++) lengths[i] = fabsf(fixture_normal(&seed));
+    for (size_t i = codes; i < *n; i++) bytes[i] = (uint8_t)(fixture_random(&seed) >> 56);
+    return bytes;
+}
+
 /* --- an allocator that counts, and fails at call `fail_at` (1 is the first; 0: never) --- */
 
 typedef struct fixture_allocator {

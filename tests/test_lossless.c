@@ -1,6 +1,6 @@
-/* test_lossless.c : the promise, on the sample pair (else on one from the data folder): whatever
- * the drafter may propose, the output is plain decoding's. Lists are honest, random or adversarial:
- * those hold none of the tokens that the target is going to say.
+/* test_lossless.c : the promise, on the sample pair (else on one from the data folder): whatever the drafter
+ * may propose, the output is plain decoding's. Lists, clusters, graphs, indexes and sketches are made by
+ * chance, or adversarial: those know none of the tokens that the target is going to say.
  *
  * SPECRT_TEST_LONG=N takes 200 prompts of 128 tokens (`make test-long`), and gives each policy every
  * N-th of them. */
@@ -27,7 +27,8 @@ typedef struct pair {
     engine_model *target;
     engine_drafter *drafter;
     specrt_head *head;
-    int32_t n_vocab, n_prompts, n_tokens;
+    specrt_worker *worker;
+    int32_t n_vocab, width, n_prompts, n_tokens; /* width: of the head */
     int n_workers;
     int32_t share, first; /* prompts of a run: first, first + share, ... */
     text_prompt prompts[N_PROMPTS];
@@ -103,11 +104,14 @@ static void open_pair(pair *p) {
     REQUIRE(engine_drafter_open(draft, p->target, &p->drafter, &err) == SPECRT_STATUS_OK);
     engine_head(p->target, &head);
     REQUIRE(specrt_head_bind(NULL, &head, NULL, &p->head, &err) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_worker_create(NULL, &p->worker, &err) == SPECRT_STATUS_OK);
+    p->width = (int32_t)head.n_cols;
     p->n_vocab = engine_get_config(p->target)->n_vocab;
     read_prompts(p, target);
 }
 
 static void close_pair(pair *p) {
+    specrt_worker_close(p->worker);
     specrt_head_close(p->head);
     engine_drafter_close(p->drafter);
     engine_close(p->target);
@@ -198,19 +202,53 @@ static uint8_t *shuffled_ranks(int32_t n_vocab, const uint8_t *spoken, size_t *n
     return bytes;
 }
 
-/* A bundle in memory of such ranks; *bytes is its memory. */
+/* ---- a bundle of every section ------------------------------------------------------------------ */
+
+enum { N_CLUSTERS = 64, N_SECTIONS = 7 };
+
+static uint8_t *clusters_of(const pair *p, specrt_router_kind router, const uint8_t *never,
+                            size_t *n) {
+    specrt_clusters_header h = {.n_rows = p->n_vocab,
+                                .n_cols = p->width,
+                                .n_clusters = N_CLUSTERS,
+                                .router = router,
+                                .softmax = router != SPECRT_ROUTER_DYNASPEC,
+                                .n_state = p->width,
+                                .n_schedule = 4};
+    if (router == SPECRT_ROUTER_DYNASPEC) h.n_hidden = 16;
+    if (router == SPECRT_ROUTER_CORAL) h.n_hidden = p->width;
+    return fixture_clusters(h, never, 3 + (uint64_t)router, n);
+}
+
+/* All that a policy may ask of a bundle, made by chance; adversarial ones know no spoken token.
+ * *bytes is its memory. */
 static specrt_bundle *list_of(const pair *p, list_kind kind, uint8_t **bytes) {
-    uint8_t *spoken = (uint8_t *)calloc(1, (size_t)p->n_vocab), *ranks;
+    const uint32_t head = SPECRT_SECTION_DEPENDS_HEAD, tok = SPECRT_SECTION_DEPENDS_TOKENIZER;
+    uint8_t *spoken = (uint8_t *)calloc(1, (size_t)p->n_vocab), *made[N_SECTIONS];
+    const uint8_t *never = kind == ADVERSARIAL ? spoken : NULL;
     specrt_bundle *bundle = NULL;
-    size_t n_ranks, n;
+    size_t sizes[N_SECTIONS], n;
     for (int i = 0; i < p->n_prompts; i++)
         for (int32_t j = 0; j < p->n_tokens; j++) spoken[p->prompts[i].expected[j]] = 1;
-    ranks = shuffled_ranks(p->n_vocab, kind == ADVERSARIAL ? spoken : NULL, &n_ranks);
-    fixture_section section = {"ranks", 1,       SPECRT_SECTION_DEPENDS_TOKENIZER,
-                               ranks,   n_ranks, n_ranks};
-    *bytes = fixture_bundle(&section, 1, &n);
+    made[0] = clusters_of(p, SPECRT_ROUTER_CENTROID, never, &sizes[0]);
+    made[1] = clusters_of(p, SPECRT_ROUTER_DYNASPEC, never, &sizes[1]);
+    made[2] = fixture_graph(p->n_vocab, 40, never, 8, &sizes[2]);
+    made[3] = clusters_of(p, SPECRT_ROUTER_CORAL, never, &sizes[3]);
+    made[4] = fixture_index(p->n_vocab, p->width, never, 9, &sizes[4]);
+    made[5] = shuffled_ranks(p->n_vocab, never, &sizes[5]);
+    made[6] = fixture_sketch(p->n_vocab, p->width, 16, 10, &sizes[6]);
+    const fixture_section sections[N_SECTIONS] = {
+        {"centroid", 1, head, made[0], sizes[0], sizes[0]},
+        {"cluster", 1, head, made[1], sizes[1], sizes[1]},
+        {"cograph", 1, tok, made[2], sizes[2], sizes[2]},
+        {"group", 1, head, made[3], sizes[3], sizes[3]},
+        {"hnsw", 1, head, made[4], sizes[4], sizes[4]},
+        {"ranks", 1, tok, made[5], sizes[5], sizes[5]},
+        {"sketch", 1, head, made[6], sizes[6], sizes[6]},
+    };
+    *bytes = fixture_bundle(sections, N_SECTIONS, &n);
     free(spoken);
-    free(ranks);
+    for (int i = 0; i < N_SECTIONS; i++) free(made[i]);
     REQUIRE(specrt_bundle_open_memory(*bytes, n, "list", NULL, &bundle, NULL) == 0);
     return bundle;
 }
@@ -225,11 +263,14 @@ typedef struct trial {
 
 /* @return the accept length. */
 static double check_trial(pair *p, const trial *t, const specrt_sampling *sampling) {
-    specrt_session_params params = {.tree = *t->tree, .sampling = *sampling};
+    specrt_session_params params = {.tree = *t->tree,
+                                    .sampling = *sampling,
+                                    .submit = specrt_worker_submit,
+                                    .submit_user = p->worker};
     uint8_t *bytes = NULL;
     specrt_bundle *bundle = t->list == ABSENT ? NULL : list_of(p, t->list, &bytes);
     specrt_policy *policy;
-    specrt_policy_desc desc = {.text = t->policy};
+    specrt_policy_desc desc = {.text = t->policy, .target = p->head};
     specrt_error err = {0};
     if (specrt_policy_create(bundle, p->head, &desc, &policy, &err))
         fprintf(stderr, "%s\n", err.msg);
@@ -248,16 +289,31 @@ static void test_greedy(void) {
     static const trial trials[] = {
         {"full", ABSENT, &eagle_tree},
         {"full", ABSENT, &chain},
-        {"microspec", ABSENT, &eagle_tree},
+        {"microspec", ABSENT, &small_tree},
         {"microspec-paper", ABSENT, &small_tree},
         {"window:512@mode=unique_fifo@rows=tree@only=ext", ABSENT, &small_tree},
         {"window:16@min=8", ABSENT, &chain},
         {"frspec", RANDOM, &small_tree},
-        {"static:1000+window:512", RANDOM, &eagle_tree},
-        {"static:8000/2000/500+window:256", RANDOM, &eagle_tree},
-        {"static:1000", ADVERSARIAL, &eagle_tree},
+        {"static:1000+window:512", RANDOM, &small_tree},
+        {"static:8000/2000/500+window:256", RANDOM, &small_tree},
+        {"static:1000", ADVERSARIAL, &small_tree},
         {"static:10", ADVERSARIAL, &chain},
         {"static:64+window:256@min=16", ADVERSARIAL, &small_tree},
+        {"cluster:6", RANDOM, &small_tree},
+        {"cluster:5@always=0", ADVERSARIAL, &chain},
+        {"group:4@beam=each+window:256@min=16", RANDOM, &small_tree},
+        {"centroid:8@cap=600@always=0", ADVERSARIAL, &chain},
+        {"static:500+centroid@schedule=halving", RANDOM, &chain},
+        {"successor:64", ADVERSARIAL, &chain},
+        {"static:500+window:256@min=0+successor:300", RANDOM, &small_tree},
+        {"sketch:64", RANDOM, &small_tree},
+        {"window:64@min=0+sketch:32@certified=on", RANDOM, &chain},
+        {"static:1000+retrieve:64", RANDOM, &small_tree},
+        {"static:200+retrieve:64@sem=hnsw_w", ADVERSARIAL, &chain},
+        {"static:200+retrieve:128@sem=hnsw_h@mode=async", RANDOM, &small_tree},
+        {"static:256+window:256@min=0+retrieve:32+cluster:3+group:2+centroid:2+successor:64+sketch:"
+         "32",
+         RANDOM, &eagle_tree},
     };
     const specrt_sampling greedy = {0};
     pair *p = (pair *)calloc(1, sizeof *p);
@@ -279,6 +335,9 @@ static void test_sampled(void) {
         {"microspec", ABSENT, &small_tree},
         {"static:1000", ADVERSARIAL, &small_tree},
         {"static:8000/2000/500", RANDOM, &small_tree},
+        {"cluster:6+successor:64", RANDOM, &small_tree},
+        {"static:200+retrieve:64@sem=hnsw_h+sketch:32", RANDOM, &chain},
+        {"centroid:8@always=0+successor:64", ADVERSARIAL, &small_tree},
     };
     const specrt_sampling warm = {.temperature = 0.7f, .top_p = 0.95f, .seed = 11};
     pair *p = (pair *)calloc(1, sizeof *p);
