@@ -33,3 +33,18 @@ refuses 2 "*expected one bundle, found 0 arguments" specrt-bundle info
 refuses 2 "*expected one bundle, found 2 arguments" specrt-bundle info a.specb a.specb
 if specrt-bundle info a.specb >/dev/full 2>../err; then fail "a full disk was not noticed"; fi
 [ "$(cat ../err)" = "specrt-bundle: stdout: cannot write: No space left on device" ] || fail "$(cat ../err)"
+
+# What routes and searches.
+head_file model.safetensors 300
+ids corpus.bin 5 6 5 6 7 5 6
+accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 300 --corpus corpus.bin --successor-count 1 -o b.specb
+accepts cluster-build --model model.safetensors --router centroid --clusters 12 -o b.specb
+accepts sketch-build --model model.safetensors --rank 4 --min-recall 0 -o b.specb
+accepts hnsw-build --model model.safetensors --m 4 --ef-construction 16 --min-recall 0 -o b.specb
+accepts specrt-bundle info b.specb
+prints "*centroid * rows in 12 clusters *cograph *4 successors of 3 of 300 tokens, at most *
+*obey EvoSpec's rule*7 tokens counted*hnsw * of 300 rows of 8 columns; m 4, *metric ip, vectors int8; recall *
+sketch *rank 4 *"
+accepts specrt-bundle info b.specb --json
+prints '{*"centroid":{*"cograph":{"n_vocab":300,*"hnsw":{"n_rows":300,*"recall_at_10":*"sketch":{*"rank":4,*}*'
+accepts specrt-bundle verify b.specb --model model.safetensors

@@ -28,3 +28,8 @@ accepts specrt-bundle verify "$CLI_TESTS/extra.specb"
 for verb in "verify flipped.specb" "extract flipped.specb extra" "unpack flipped.specb -o x.specb"; do
     refuses 3 "*flipped.specb: section 'extra': checksum expected *; the file is damaged" specrt-bundle $verb
 done
+
+# Sound checksums over content that is not what its format says: a graph that leads out of its vocabulary.
+refuses 3 "*damaged.specb: section 'cograph': an id is out of range*" specrt-bundle verify "$CLI_TESTS/damaged.specb"
+accepts specrt-bundle info "$CLI_TESTS/damaged.specb"
+warns "*warning: *damaged.specb: section 'cograph': an id is out of range*"

@@ -1,20 +1,5 @@
 # cluster-build: same bytes for any threads, what bundles hold of it, what it refuses, what it leaves behind.
 . "$CLI_TESTS/lib.bash"
-# head FILE ROWS [WORD] : a safetensors head of ROWS x 8 bf16, its numbers from a fixed sequence or all WORD.
-head_file() {
-    local rows=$2 word=${3:-} n header i x=1
-    n=$((rows * 16))
-    header="{\"lm_head.weight\":{\"dtype\":\"BF16\",\"shape\":[$rows,8],\"data_offsets\":[0,$n]}}"
-    while [ $((${#header} % 8)) != 0 ]; do header+=" "; done
-    {
-        printf "\\x$(printf %02x ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"
-        for ((i = 0; i < rows * 8; i++)); do
-            x=$(((x * 1103515245 + 12345) % 2147483648))
-            printf -v pair '%02x %02x' $((x >> 8 & 255)) $((x >> 20 & 128 | 63))
-            printf "\\x${pair% *}\\x${word:-${pair#* }}"
-        done
-    } >"$1"
-}
 head_file model.safetensors 300
 build() { cluster-build --model model.safetensors "$@"; }
 accepts build --router none --clusters 12 --threads 1 -o one.specb

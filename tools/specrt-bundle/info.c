@@ -67,6 +67,25 @@ static void print_ranks(const specrt_ranks *r) {
 static const char *const clustered[] = {"cluster", "group", "centroid"};
 enum { N_CLUSTERED = sizeof clustered / sizeof clustered[0] };
 
+/* What routes and searches; headers are NULL where the bundle has none, or a damaged one. */
+typedef struct views {
+    specrt_clusters clusters[N_CLUSTERED];
+    specrt_cograph graph;
+    const specrt_hnsw_header *index; /* it may need a head for all else */
+    specrt_row_sketch sketch;
+} views;
+
+static void views_open(const specrt_bundle *bundle, views *out) {
+    size_t n;
+    for (int i = 0; i < N_CLUSTERED; i++)
+        specrt_bundle_clusters(bundle, clustered[i], &out->clusters[i], NULL);
+    specrt_bundle_cograph(bundle, &out->graph, NULL);
+    specrt_bundle_row_sketch(bundle, &out->sketch, NULL);
+    out->index = (const specrt_hnsw_header *)specrt_bundle_data(bundle, "hnsw", &n);
+    if (out->index && verb_check_section("", bundle, "hnsw", NULL, NULL) != SPECRT_STATUS_OK)
+        out->index = NULL;
+}
+
 static void cluster_range(const specrt_clusters *c, uint32_t *least, uint32_t *most) {
     *least = UINT32_MAX;
     *most = 0;
@@ -108,28 +127,69 @@ static void print_clusters(const char *tag, const specrt_clusters *c, json_objec
     }
 }
 
-static void print_all_clusters(const specrt_bundle *bundle, json_object *provenance) {
-    specrt_clusters c;
-    for (int i = 0; i < N_CLUSTERED; i++)
-        if (specrt_bundle_clusters(bundle, clustered[i], &c, NULL) == SPECRT_STATUS_OK)
-            print_clusters(clustered[i], &c, provenance);
+/* Successors that the published rule keeps. */
+static uint64_t rule_edges(const specrt_cograph *g) {
+    uint64_t n = 0;
+    for (int32_t i = 0; i < g->header->n_vocab; i++) n += g->n_rule[i];
+    return n;
 }
 
-static void print_sketch(const specrt_bundle *bundle) {
-    specrt_row_sketch s;
-    if (specrt_bundle_row_sketch(bundle, &s, NULL) != SPECRT_STATUS_OK) return;
+static void print_graph(const specrt_cograph *g) {
+    const specrt_cograph_header *h = g->header;
+    printf("\n%-10s %s successors of %s of %s tokens, at most %" PRId32 " each, seen %" PRId32
+           " times or more\n",
+           "cograph", text_count(h->n_edges), text_count((uint64_t)h->n_sources),
+           text_count((uint64_t)h->n_vocab), h->max_degree, h->min_count);
+    printf("           %s of them obey EvoSpec's rule: at most %" PRId32 " each, seen %" PRId32
+           " times, in a share of %g\n",
+           text_count(rule_edges(g)), h->rule_degree, h->rule_count, (double)h->rule_share);
+    printf("           %s tokens counted, %s pairs\n", text_count(h->n_tokens),
+           text_count(h->n_pairs));
+}
+
+static const char *vectors_name(const specrt_hnsw_header *h) {
+    return h->vectors == SPECRT_HNSW_INT8 ? "int8" : h->vectors == SPECRT_HNSW_F16 ? "f16" : "none";
+}
+
+static const char *metric_name(const specrt_hnsw_header *h) {
+    return h->metric ? "augmented-l2" : "ip";
+}
+
+static void print_index(const specrt_hnsw_header *h) {
+    printf("\n%-10s %s of %s rows of %" PRId32 " columns; m %" PRId32 ", ef-construction %" PRId32
+           ", %" PRId32 " levels\n",
+           "hnsw", text_count((uint64_t)h->n_nodes), text_count((uint64_t)h->n_rows), h->dim, h->m,
+           h->ef_construction, h->max_level + 1);
+    printf("           metric %s, vectors %s; recall of the ten best %.4f at ef %" PRId32 "\n",
+           metric_name(h), vectors_name(h), (double)h->recall, h->ef);
+}
+
+static void print_sketch(const specrt_row_sketch *s) {
     printf("\n%-10s %s rows in rank %d of %d columns%s\n", "sketch",
-           text_count((uint64_t)s.header->n_rows), (int)s.header->rank, (int)s.header->n_cols,
-           s.header->whitened ? ", chosen by recorded states" : "");
+           text_count((uint64_t)s->header->n_rows), (int)s->header->rank, (int)s->header->n_cols,
+           s->header->whitened ? ", chosen by recorded states" : "");
 }
 
-static void print_provenance(json_object *provenance) {
+static void print_views(const specrt_bundle *bundle, json_object *provenance) {
+    views v;
+    views_open(bundle, &v);
+    for (int i = 0; i < N_CLUSTERED; i++)
+        if (v.clusters[i].header) print_clusters(clustered[i], &v.clusters[i], provenance);
+    if (v.graph.header) print_graph(&v.graph);
+    if (v.index) print_index(v.index);
+    if (v.sketch.header) print_sketch(&v.sketch);
+}
+
+static void print_coverage(json_object *provenance) {
     json_object *calibration = coverage(provenance, "coverage_calibration");
     json_object *holdout = coverage(provenance, "coverage_holdout");
     if (calibration)
         printf("coverage   %.4f of the calibration text", json_object_get_double(calibration));
     if (holdout) printf(", %.4f of held-out text", json_object_get_double(holdout));
     if (calibration) printf("\n");
+}
+
+static void print_provenance(json_object *provenance) {
     if (provenance)
         printf("\nprovenance %s\n",
                json_object_to_json_string_ext(provenance, JSON_C_TO_STRING_PRETTY |
@@ -145,9 +205,11 @@ static void print_all(const char *path, const specrt_bundle *bundle, uint64_t by
     printf("%s: bundle, %" PRId32 " sections, %s bytes\n", path, n, text_count(bytes));
     print_sections(bundle);
     print_ident(specrt_bundle_ident(bundle));
-    if (specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) print_ranks(&ranks);
-    print_all_clusters(bundle, provenance);
-    print_sketch(bundle);
+    if (specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) {
+        print_ranks(&ranks);
+        print_coverage(provenance);
+    }
+    print_views(bundle, provenance);
     print_provenance(provenance);
     json_object_put(provenance);
 }
@@ -241,6 +303,54 @@ static json_object *clusters_json(const specrt_clusters *c) {
     return o;
 }
 
+static json_object *graph_json(const specrt_cograph *g) {
+    const specrt_cograph_header *h = g->header;
+    json_object *o = json_object_new_object();
+    json_put(o, "n_vocab", json_object_new_int(h->n_vocab));
+    json_put(o, "n_sources", json_object_new_int(h->n_sources));
+    json_put(o, "n_edges", json_whole(h->n_edges));
+    json_put(o, "n_rule_edges", json_whole(rule_edges(g)));
+    json_put(o, "n_tokens", json_whole(h->n_tokens));
+    json_put(o, "n_pairs", json_whole(h->n_pairs));
+    json_put(o, "max_degree", json_object_new_int(h->max_degree));
+    json_put(o, "min_count", json_object_new_int(h->min_count));
+    return o;
+}
+
+static json_object *index_json(const specrt_hnsw_header *h) {
+    json_object *o = json_object_new_object();
+    json_put(o, "n_rows", json_object_new_int(h->n_rows));
+    json_put(o, "n_nodes", json_object_new_int(h->n_nodes));
+    json_put(o, "dim", json_object_new_int(h->dim));
+    json_put(o, "m", json_object_new_int(h->m));
+    json_put(o, "n_levels", json_object_new_int(h->max_level + 1));
+    json_put(o, "metric", json_text(metric_name(h)));
+    json_put(o, "vectors", json_text(vectors_name(h)));
+    json_put(o, "ef_construction", json_object_new_int(h->ef_construction));
+    json_put(o, "ef", json_object_new_int(h->ef));
+    json_put(o, "recall_at_10", json_real((double)h->recall));
+    return o;
+}
+
+static json_object *sketch_json(const specrt_row_sketch *s) {
+    json_object *o = json_object_new_object();
+    json_put(o, "n_rows", json_object_new_int(s->header->n_rows));
+    json_put(o, "rank", json_object_new_int(s->header->rank));
+    json_put(o, "n_cols", json_object_new_int(s->header->n_cols));
+    json_put(o, "whitened", json_object_new_boolean(s->header->whitened != 0));
+    return o;
+}
+
+static void put_views(json_object *o, const specrt_bundle *bundle) {
+    views v;
+    views_open(bundle, &v);
+    for (int i = 0; i < N_CLUSTERED; i++)
+        json_put(o, clustered[i], v.clusters[i].header ? clusters_json(&v.clusters[i]) : NULL);
+    json_put(o, "cograph", v.graph.header ? graph_json(&v.graph) : NULL);
+    json_put(o, "hnsw", v.index ? index_json(v.index) : NULL);
+    json_put(o, "sketch", v.sketch.header ? sketch_json(&v.sketch) : NULL);
+}
+
 static bool print_json(const char *path, const specrt_bundle *bundle, uint64_t bytes) {
     const specrt_ident *d = specrt_bundle_ident(bundle);
     json_object *provenance = verb_provenance(bundle), *o = json_object_new_object();
@@ -252,13 +362,19 @@ static bool print_json(const char *path, const specrt_bundle *bundle, uint64_t b
     json_put(o, "tokenizer", d ? tokenizer_json(d) : NULL);
     json_put(o, "head", d && d->head_rows ? head_json(d) : NULL);
     json_put(o, "ranks", ranked ? ranks_json(&ranks, provenance) : NULL);
-    for (int i = 0; i < N_CLUSTERED; i++) {
-        specrt_clusters c;
-        bool there = specrt_bundle_clusters(bundle, clustered[i], &c, NULL) == SPECRT_STATUS_OK;
-        json_put(o, clustered[i], there ? clusters_json(&c) : NULL);
-    }
+    put_views(o, bundle);
     json_put(o, "provenance", provenance);
     return json_print(o);
+}
+
+/* The container is sound, and still a section may not be what its format says. */
+static void warn_of_damage(const char *path, const specrt_bundle *bundle) {
+    int32_t n;
+    specrt_error err;
+    const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
+    for (int32_t i = 0; i < n; i++)
+        if (verb_check_section(path, bundle, verb_tag(&s[i]), NULL, &err) != SPECRT_STATUS_OK)
+            cli_warn("%s", err.msg);
 }
 
 /* ---- the verb --------------------------------------------------------------------------------- */
@@ -276,6 +392,7 @@ int info_main(int argc, char **argv) {
     if (code >= 0) return code;
     if (specrt_bundle_open(rest.items[0], NULL, &bundle, &err) == SPECRT_STATUS_OK) {
         stat(rest.items[0], &file);
+        warn_of_damage(rest.items[0], bundle);
         if (common.json)
             print_json(rest.items[0], bundle, (uint64_t)file.st_size);
         else

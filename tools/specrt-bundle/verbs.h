@@ -24,4 +24,11 @@ json_object *verb_provenance(const specrt_bundle *bundle);
 /* verb_tag() : the section's tag with an end, in one of several static buffers by turns. */
 const char *verb_tag(const specrt_bundle_section *section);
 
+/* verb_check_section() : whether the content of a section is what the format says; true of those that the
+ * runtime does not read.
+ *   path : of the bundle, for messages
+ *   head : NULL, or the model's, which sections that depend on it must fit */
+specrt_status verb_check_section(const char *path, const specrt_bundle *bundle, const char *tag,
+                                 const specrt_head *head, specrt_error *err);
+
 #endif

@@ -1,5 +1,6 @@
-/* verify.c : specrt-bundle verify. Opening checks header, table, checksums and the content of every
- * section the runtime knows; this adds the others, the provenance, the tokenizer and the model. */
+/* verify.c : specrt-bundle verify. Opening checks header, table, checksums, and what tells a bundle from
+ * another; this adds the content of every section that the runtime knows, the checksums of the others,
+ * the provenance, the tokenizer and the model. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,66 @@ static specrt_status check_provenance(const checks *c, const specrt_bundle *bund
                             "%s: section 'prov': expected one JSON object", c->bundle);
 }
 
+/* Sections of one bundle are of one head. */
+static specrt_status check_shape(const char *path, const specrt_bundle *bundle, const char *tag,
+                                 int64_t n_rows, int64_t n_cols, specrt_error *err) {
+    const specrt_ident *d = specrt_bundle_ident(bundle);
+    if (!d || d->head_rows == 0 || (d->head_rows == n_rows && d->head_cols == n_cols))
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_CONTENT,
+                            "%s: section '%s': expected the bundle's head [%d, %d], found one of "
+                            "[%lld, %lld]; build it again",
+                            path, tag, (int)d->head_rows, (int)d->head_cols, (long long)n_rows,
+                            (long long)n_cols);
+}
+
+/* Without a head, an index that has no vectors of its own is as good as it can be. */
+static specrt_status check_index(const char *path, const specrt_bundle *bundle,
+                                 const specrt_head *head, specrt_error *err) {
+    specrt_hnsw index;
+    size_t n;
+    specrt_status status = specrt_bundle_hnsw(bundle, head, &index, err);
+    if (status != SPECRT_STATUS_OK && (head || status != SPECRT_STATUS_BAD_ARG)) return status;
+    const specrt_hnsw_header *h =
+        (const specrt_hnsw_header *)specrt_bundle_data(bundle, "hnsw", &n);
+    return check_shape(path, bundle, "hnsw", h->n_rows, h->dim, err);
+}
+
+static specrt_status check_clusters(const char *path, const specrt_bundle *bundle, const char *tag,
+                                    specrt_error *err) {
+    specrt_clusters c;
+    TRY(specrt_bundle_clusters(bundle, tag, &c, err));
+    return check_shape(path, bundle, tag, c.header->n_rows, c.header->n_cols, err);
+}
+
+static specrt_status check_graph(const char *path, const specrt_bundle *bundle, specrt_error *err) {
+    const specrt_ident *d = specrt_bundle_ident(bundle);
+    specrt_cograph g;
+    TRY(specrt_bundle_cograph(bundle, &g, err));
+    if (!d || d->n_vocab == 0 || g.header->n_vocab == d->n_vocab) return SPECRT_STATUS_OK;
+    return specrt_error_set(
+        err, SPECRT_STATUS_BUNDLE_CONTENT,
+        "%s: section 'cograph': expected the tokenizer's %d ids, found %d; build "
+        "it again",
+        path, (int)d->n_vocab, (int)g.header->n_vocab);
+}
+
+static specrt_status check_sketch(const char *path, const specrt_bundle *bundle,
+                                  specrt_error *err) {
+    specrt_row_sketch s;
+    TRY(specrt_bundle_row_sketch(bundle, &s, err));
+    return check_shape(path, bundle, "sketch", s.header->n_rows, s.header->n_cols, err);
+}
+
+specrt_status verb_check_section(const char *path, const specrt_bundle *bundle, const char *tag,
+                                 const specrt_head *head, specrt_error *err) {
+    if (strcmp(tag, "cluster") == 0 || strcmp(tag, "group") == 0 || strcmp(tag, "centroid") == 0)
+        return check_clusters(path, bundle, tag, err);
+    if (strcmp(tag, "cograph") == 0) return check_graph(path, bundle, err);
+    if (strcmp(tag, "hnsw") == 0) return check_index(path, bundle, head, err);
+    return strcmp(tag, "sketch") == 0 ? check_sketch(path, bundle, err) : SPECRT_STATUS_OK;
+}
+
 static specrt_status check_sections(const bundle_file *b, specrt_error *err) {
     int32_t n;
     const specrt_bundle_section *s = specrt_bundle_sections(b->bundle, &n);
@@ -32,6 +93,7 @@ static specrt_status check_sections(const bundle_file *b, specrt_error *err) {
         void *owned;
         TRY(bundle_file_section(b, &s[i], &data, &owned, err));
         free(owned);
+        TRY(verb_check_section(b->path, b->bundle, verb_tag(&s[i]), NULL, err));
     }
     return SPECRT_STATUS_OK;
 }
@@ -57,6 +119,7 @@ static specrt_status check_model(const checks *c, const specrt_bundle *bundle, s
     model m;
     specrt_head_desc desc;
     specrt_head *head = NULL;
+    size_t n_bytes;
     if (!d || d->head_rows == 0)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "%s: records no head, so %s cannot be compared with it", c->bundle,
@@ -64,6 +127,8 @@ static specrt_status check_model(const checks *c, const specrt_bundle *bundle, s
     TRY(model_open(c->model, &m, err));
     specrt_status status = model_head(&m, c->tensor, &desc, NULL, err);
     if (status == SPECRT_STATUS_OK) status = specrt_head_bind(bundle, &desc, NULL, &head, err);
+    if (status == SPECRT_STATUS_OK && specrt_bundle_data(bundle, "hnsw", &n_bytes))
+        status = verb_check_section(c->bundle, bundle, "hnsw", head, err);
     specrt_head_close(head);
     model_close(&m);
     return status;
