@@ -65,6 +65,15 @@ static float json_real(json_object *config, const char *key, float fallback) {
                : fallback;
 }
 
+static specrt_status check_target(const loader *l, const char *path, const char *key,
+                                  int32_t expected, int32_t found) {
+    if (found == expected) return SPECRT_STATUS_OK;
+    return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: %s: expected the target's %d, found %d; use the drafter trained "
+                            "for this model",
+                            path, key, (int)expected, (int)found);
+}
+
 /* What config.json does not say is as in the target. */
 static specrt_status read_config(const loader *l) {
     char path[4096];
@@ -84,11 +93,10 @@ static specrt_status read_config(const loader *l) {
                          config && k->n_heads > 0 ? k->d_model / k->n_heads : target->d_head);
     k->rms_epsilon = json_real(config, "rms_norm_eps", target->rms_epsilon);
     k->rope_base = json_real(config, "rope_theta", target->rope_base);
+    k->n_vocab = json_int(config, "vocab_size", target->n_vocab);
     json_object_put(config);
-    if (k->d_model != target->d_model)
-        return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: hidden_size: expected the target's %d, found %d", path,
-                                (int)target->d_model, (int)k->d_model);
+    TRY(check_target(l, path, "hidden_size", target->d_model, k->d_model));
+    TRY(check_target(l, path, "vocab_size", target->n_vocab, k->n_vocab));
     if (!(k->rms_epsilon > 0 && k->rope_base > 0))
         return bad(l, "config.json", "expected positive rms_norm_eps and rope_theta");
     if (k->n_heads < 1 || k->n_kv_heads < 1 || k->n_heads % k->n_kv_heads || k->d_head < 2 ||

@@ -9408,8 +9408,25 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 // Owns the loop over the application's models. Refuses tables with holes, prompts that fill the
 // context, and generations that a model failed.
 
-static specrt_status specrt__host_check(const specrt_session *s, const specrt_host *host, int64_t n,
-                                        specrt_error *err) {
+/* Before a model sees it: a host need not check tokens. */
+static specrt_status specrt__host_check_prompt(const specrt_session *s, const specrt_host *host,
+                                               const int32_t *prompt, int64_t n,
+                                               specrt_error *err) {
+    int32_t n_vocab = s->verifier->n_vocab;
+    if (n < 1 || (host->n_context != 0 && n >= host->n_context))
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG, "prompt: expected 1 to %lld tokens, found %lld",
+            host->n_context ? (long long)host->n_context - 1 : (long long)INT64_MAX, (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (prompt[i] < 0 || prompt[i] >= n_vocab)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "prompt: token %lld: expected 0 to %d, found %d", (long long)i,
+                                    (int)n_vocab - 1, (int)prompt[i]);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__host_check(const specrt_session *s, const specrt_host *host,
+                                        const int32_t *prompt, int64_t n, specrt_error *err) {
     bool reads = specrt_policy_hidden_width(s->policy) > 0;
     const char *missing = !host->target_prefill           ? "target_prefill"
                           : !host->draft_step             ? "draft_step"
@@ -9422,10 +9439,7 @@ static specrt_status specrt__host_check(const specrt_session *s, const specrt_ho
                                 "host: %s: expected a function, found "
                                 "NULL",
                                 missing);
-    if (n >= 1 && (host->n_context == 0 || n < host->n_context)) return SPECRT_STATUS_OK;
-    return specrt_error_set(
-        err, SPECRT_STATUS_BAD_ARG, "prompt: expected 1 to %lld tokens, found %lld",
-        host->n_context ? (long long)host->n_context - 1 : (long long)INT64_MAX, (long long)n);
+    return specrt__host_check_prompt(s, host, prompt, n, err);
 }
 
 static specrt_status specrt__host_failed(const char *callback, int code, specrt_error *err) {
@@ -9442,11 +9456,7 @@ static specrt_status specrt__host_prefill(specrt_session *s, const specrt_host *
     int code = host->target_prefill(host->user, tokens, n, all, &rows.logits);
     if (code != 0) return specrt__host_failed("target_prefill", code, err);
     *last = rows.logits + (all ? (int64_t)(n - 1) * s->verifier->n_vocab : 0);
-    if (specrt_session_prefill(s, tokens, n, all ? &rows : NULL) == SPECRT_STATUS_OK)
-        return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "prompt: expected tokens from 0 to %d, found another",
-                            (int)s->verifier->n_vocab - 1);
+    return specrt_session_prefill(s, tokens, n, all ? &rows : NULL);
 }
 
 /* The prompt and the first token after it. */
@@ -9466,7 +9476,7 @@ static specrt_status specrt__host_start(specrt_session *s, const specrt_host *ho
 SPECRT_API specrt_status specrt_host_begin(specrt_session *s, const specrt_host *host,
                                            const int32_t *prompt, int64_t n, int32_t *first,
                                            specrt_error *err) {
-    SPECRT__TRY(specrt__host_check(s, host, n, err));
+    SPECRT__TRY(specrt__host_check(s, host, prompt, n, err));
     specrt_session_begin(s);
     return specrt__host_start(s, host, prompt, n, first, err);
 }
@@ -9474,7 +9484,7 @@ SPECRT_API specrt_status specrt_host_begin(specrt_session *s, const specrt_host 
 SPECRT_API specrt_status specrt_host_turn(specrt_session *s, const specrt_host *host,
                                           const int32_t *prompt, int64_t n, int32_t *first,
                                           specrt_error *err) {
-    SPECRT__TRY(specrt__host_check(s, host, n, err));
+    SPECRT__TRY(specrt__host_check(s, host, prompt, n, err));
     SPECRT__TRY(specrt_session_turn(s, 0));
     return specrt__host_start(s, host, prompt, n, first, err);
 }

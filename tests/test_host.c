@@ -264,6 +264,8 @@ static void test_refusals(void) {
     int32_t bad[2] = {1, V}, first;
     b.toy->n = 0;
     CHECK_INT(specrt_host_begin(b.session, &b.host, bad, 2, &first, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "prompt: token 1: expected 0 to 199, found 200");
+    CHECK_INT(b.toy->n, 0); /* the model did not see it */
     CHECK_INT(specrt_host_begin(b.session, &b.host, bad, 0, &first, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_OK); /* a session outlives its failures */
     bench_free(&b);

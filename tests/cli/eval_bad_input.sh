@@ -21,6 +21,11 @@ mkdir narrow
 cp "$draft" narrow
 sed 's/"hidden_size": *[0-9]*/"hidden_size": 128/' "${draft%/*}/config.json" >narrow/config.json
 refuses 3 "*narrow*hidden_size*" decode --draft narrow/draft.safetensors --prompt x
+sed 's/"vocab_size": *[0-9]*/"vocab_size": 128256/' "${draft%/*}/config.json" >narrow/config.json
+refuses 3 "*narrow/config.json: vocab_size: expected the target's 32768, found 128256; *" \
+    decode --draft narrow/draft.safetensors --prompt x
+echo '{"hidden_size": ' >narrow/config.json
+refuses 3 "*narrow/config.json: *" decode --draft narrow/draft.safetensors --prompt x
 rm -r narrow
 
 # damaged weights
@@ -57,3 +62,25 @@ echo '{"prompt":"a"' >cut.jsonl
 refuses 3 "*cut.jsonl:1: no JSON: *" decode --prompts cut.jsonl
 : >none.jsonl
 refuses 3 "*none.jsonl: expected a prompt a line, found none" decode --prompts none.jsonl
+refuses 3 "*prompt: token 1: expected 0 to 32767, found 32768" specrt-eval record --target "$target" --draft "$draft" \
+    --prompts ids.jsonl -o x.trace
+refuses 3 "*prompt: expected 1 to 9 tokens, found *" specrt-eval record --target "$target" --draft "$draft" \
+    --context 10 --prompt "a b c d e f g h i j" -o x.trace
+refuses 3 "*prompt: expected 1 to 9 tokens, found *" specrt-eval compare --target "$target" --draft "$draft" \
+    --context 10 --prompt "a b c d e f g h i j"
+refuses 3 "*no prompt could be answered" specrt-eval generate --target "$target" --context 10 \
+    --prompt "a b c d e f g h i j" -o x.jsonl
+
+# bundles: one of another head, one of another vocabulary, one whose graph is damaged
+head_file model.safetensors 300
+accepts hnsw-build --model model.safetensors --m 4 --ef-construction 16 --min-recall 0 -o index.specb
+refuses 3 "*index.specb: head: expected 'lm_head.weight' [[]300, 8], found [[]32768, 256]; *" \
+    drafted --bundle index.specb --policy retrieve:8@sem=hnsw_h@graph=off --prompt x
+ids pairs.bin 1 2 1 2
+accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 40000 --corpus pairs.bin --successor-count 1 -o graph.specb
+refuses 3 "*graph.specb: head: expected at least the 40000 rows of tokenizer 'ids', found 32768" \
+    drafted --bundle graph.specb --policy successor --prompt x
+refuses 3 "*damaged.specb: section 'cograph': an id is out of range*" \
+    drafted --bundle "$CLI_TESTS/damaged.specb" --policy successor --prompt x
+refuses 3 "*index.specb: **" \
+    drafted --bundle index.specb --policy dynaspec --prompt x

@@ -258,6 +258,7 @@ static specrt_status record_all(recording *r, const prompt_list *prompts, specrt
         progress_update(&bar, (uint64_t)i + 1);
     }
     progress_end(&bar);
+    if (status == SPECRT_STATUS_BAD_ARG) status = err->status = SPECRT_STATUS_BAD_INPUT;
     if (status == SPECRT_STATUS_OK && n_done == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be decoded");
     return status;
