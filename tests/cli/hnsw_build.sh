@@ -19,4 +19,4 @@ head -c 60 good.trace >cut.trace
 refuses 3 "*cut.trace: not a specrt trace; *" build --trace cut.trace -o x.specb
 { head -c 400 good.trace; printf 'XXXX'; tail -c +405 good.trace; } >flipped.trace
 refuses 3 "*flipped.trace: *" build --trace flipped.trace -o x.specb
-refuses 3 "*good.trace: *expected *8*found *256*" build --trace good.trace -o x.specb
+refuses 3 "*good.trace: hidden states of width 256; expected 8, the columns of the head" build --trace good.trace -o x.specb
