@@ -35,7 +35,7 @@ static float *normals(size_t n, uint64_t *state) {
     return x;
 }
 
-/* A point of the mixture: all three parts are about as long. */
+/* A point of the mixture: its three parts are about as long. */
 static void draw(const scene *s, uint64_t *state, float *x) {
     size_t dim = (size_t)s->dim, centre = (size_t)(fixture_random(state) >> 33) % CENTRES;
     for (size_t j = 0; j < dim; j++) x[j] = s->centres[centre * dim + j] + fixture_normal(state);
