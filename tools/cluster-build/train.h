@@ -37,11 +37,11 @@ typedef struct train_world {
     const int32_t *cluster_of;  /* of each row of the head; -1: none */
     int32_t n_clusters;
     const int32_t *sizes;   /* [n_clusters] */
-    const int32_t *rank_of; /* of each row in the static list; NULL: there is none */
+    const int32_t *rank_of; /* of each row in the static list; NULL: none */
 } train_world;
 
-/* train_run() : makes the network and trains it until `patience` epochs bring nothing on the examples held out, and keeps the
- * weights that were best there, rounded to f16.
+/* train_run() : makes the network, trains it until `patience` epochs bring nothing on the examples held
+ * out, and keeps the weights that were best there, rounded to f16.
  * @return NO_MEMORY; BAD_INPUT when the loss is no number any more. */
 specrt_status train_run(const train_world *world, const train_options *options, network *net,
                         train_curve *curve, specrt_error *err);
