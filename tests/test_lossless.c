@@ -313,7 +313,7 @@ static void test_greedy(void) {
         {"static:200+retrieve:128@sem=hnsw_h@mode=async", RANDOM, &small_tree},
         {"static:256+window:256@min=0+retrieve:32+cluster:3+group:2+centroid:2+successor:64+sketch:"
          "32",
-         RANDOM, &eagle_tree},
+         RANDOM, &small_tree},
     };
     const specrt_sampling greedy = {0};
     pair *p = (pair *)calloc(1, sizeof *p);
