@@ -3243,6 +3243,14 @@ static void specrt__head_four(const specrt_segment *s, int32_t first, const uint
     }
 }
 
+/* Rows here and there lie in pages of their own, whose addresses take long to find: asked for early. */
+static void specrt__head_walk(const specrt_segment *s, int32_t first, size_t row_bytes) {
+    const uint8_t *rows[4];
+    specrt__head_four(s, first, rows);
+    for (int r = 0; r < 4; r++)
+        for (size_t page = 0; page < row_bytes; page += 4096) SPECRT__SIMD_PREFETCH(rows[r] + page);
+}
+
 static float specrt__head_bias(const specrt_segment *s, int32_t row) {
     if (!s->bias) return 0.0f;
     return s->bias[s->places ? s->places[row] : row];
@@ -3267,6 +3275,7 @@ static void specrt__head_single(const specrt__simd_kernels *kernels, const specr
     int format = specrt__simd_format(s->dtype);
     bool stream = !s->places && s->row_stride * (size_t)s->n_rows > SPECRT__HEAD_CACHED;
     specrt__simd_four *four = (stream ? kernels->stream : kernels->four)[format];
+    size_t row_bytes = specrt_row_bytes(s->dtype, n_cols);
     int32_t ahead = 4;
     const uint8_t *rows[4], *next[4];
     float out[4];
@@ -3275,6 +3284,7 @@ static void specrt__head_single(const specrt__simd_kernels *kernels, const specr
     for (int32_t row = begin; row < end; row += 4) {
         specrt__head_four(s, row, rows);
         specrt__head_four(s, row + ahead, next);
+        if (s->places) specrt__head_walk(s, row + 8, row_bytes);
         four(rows, next, hidden, n_cols, out);
         specrt__head_store(s, row, end, out, logits);
     }
@@ -3288,12 +3298,14 @@ static void specrt__head_several(const specrt__simd_kernels *kernels, const spec
     int format = specrt__simd_format(s->dtype);
     int32_t n_tiles = (n + kernels->n_hidden - 1) / kernels->n_hidden;
     int64_t step = (specrt__simd_block_bytes(format) + n_tiles - 1) / n_tiles;
+    size_t row_bytes = specrt_row_bytes(s->dtype, n_cols);
     const uint8_t *rows[4], *next[4];
     const float *x[SPECRT__SIMD_MOST];
     float out[SPECRT__SIMD_MOST][4];
     for (int32_t row = begin; row < end; row += 4) {
         specrt__head_four(s, row, rows);
         specrt__head_four(s, row + 4, next);
+        if (s->places) specrt__head_walk(s, row + 8, row_bytes);
         for (int32_t h0 = 0; h0 < n; h0 += kernels->n_hidden) {
             for (int32_t h = 0; h < kernels->n_hidden; h++)
                 x[h] = hidden + (h0 + h < n ? h0 + h : n - 1) * n_cols;
