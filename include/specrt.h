@@ -5955,6 +5955,12 @@ specrt__scan_avx2(const uint8_t *codes, size_t stride, int32_t groups, const flo
     }
 }
 
+#if defined(__cplusplus) && !defined(__clang__) /* as in >>simd */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
 /* Scores and hits of a block from its sums. */
 SPECRT__SCAN_VNNI static inline void specrt__scan_put_vnni(__m512i sums,
                                                            const specrt__scan_query *state,
@@ -6045,6 +6051,10 @@ specrt__scan_vnni(const uint8_t *codes, size_t stride, int32_t groups, const flo
         b += n;
     }
 }
+
+#if defined(__cplusplus) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 #elif defined(SPECRT__SIMD_ARM64)
 

@@ -6,13 +6,13 @@
 # With a target and a drafter (MODEL, DRAFT, or the sample pair) policies are compared at the end; without
 # a CORPUS the target then writes its own first, and the sample text fills the ranks below.
 # In the environment, for models slower than the sample: TOKENS of an answer, PROMPTS of a domain;
-# SECTIONS to build beside the ranks (cograph centroid dynaspec coral hnsw), POLICIES to compare, LONG=1 for
+# SECTIONS to build beside the ranks (cograph centroid dynaspec coral sketch hnsw), POLICIES to compare, LONG=1 for
 # many more.
 set -eu
 bin=$1 tokenizer=$2 corpus=$3 model=$4 draft=$5 out=$6
 given=$tokenizer$corpus$model$draft sample=
 tokens=${TOKENS:-128} prompts=${PROMPTS:-20}
-sections=${SECTIONS-cograph centroid dynaspec coral hnsw}
+sections=${SECTIONS-cograph centroid dynaspec coral sketch hnsw}
 data=$(dirname "$0")/../data
 [ "$0" != tools/calibrate.sh ] || data=data
 answers_weight=100 # a word of the target's own counts as so many of the sample text
@@ -130,8 +130,8 @@ if [ -n "$model" ]; then
     set -- --model "$head" --tokenizer "$tokenizer" --router
     add centroid cluster-build "$@" centroid
     trace=
-    if [ -n "$draft" ] && [ "$prompts" -gt 1 ] && { wants dynaspec || wants coral; }; then
-        say "the target answers again with its drafter, recorded for routers and index"
+    if [ -n "$draft" ] && [ "$prompts" -gt 1 ] && { wants dynaspec || wants coral || wants sketch; }; then
+        say "the target answers again with its drafter, recorded for routers, sketch and index"
         trace=$work/trace
         "$bin/specrt-eval" record -q --target "$model" --draft "$draft" --num-steps 3 --topk 1 \
             --prompts "$work"/ask/*.jsonl --max-tokens "$tokens" -o "$trace"
@@ -140,6 +140,7 @@ if [ -n "$model" ]; then
             ${sample:+--mean-rows 1024}
         add coral cluster-build "$@" coral --trace "$trace" ${sample:+--clusters 64 --mean-rows 1024}
     fi
+    add sketch sketch-build --model "$head" ${trace:+--trace "$trace"} --min-recall 0.9
     add hnsw hnsw-build --model "$model" ${trace:+--trace "$trace"}
 fi
 info=$("$bin/specrt-bundle" info "$out")
@@ -155,6 +156,7 @@ fi
 ! has centroid || policies=$policies,centroid,centroid+retrieve@graph=off
 ! has dynaspec || policies=$policies,dynaspec
 ! has coral || policies=$policies,coral
+! has sketch || policies=$policies,sketch:128,sketch:64@certified=on
 if [ -n "${LONG:-}" ] && has cograph; then
     for size in 1024 4096 8192; do
         policies=$policies,static:$size,static:$size+retrieve,static:$size+retrieve:512
