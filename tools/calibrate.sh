@@ -137,7 +137,7 @@ if [ -n "$model" ]; then
             --prompts "$work"/ask/*.jsonl --max-tokens "$tokens" -o "$trace"
         # The published numbers of rows would be half of the sample's vocabulary.
         add dynaspec cluster-build "$@" dynaspec --embedding "$model" --trace "$trace" \
-            ${sample:+--mean-rows 1024}
+            ${sample:+--mean-rows 1024 --schedule flat}
         add coral cluster-build "$@" coral --trace "$trace" ${sample:+--clusters 64 --mean-rows 1024}
     fi
     add sketch sketch-build --model "$head" ${trace:+--trace "$trace"} --min-recall 0.9
