@@ -211,7 +211,7 @@ static uint8_t *clusters_of(const pair *p, specrt_router_kind router, const uint
     specrt_clusters_header h = {.n_rows = p->n_vocab,
                                 .n_cols = p->width,
                                 .n_clusters = N_CLUSTERS,
-                                .router = router,
+                                .router = (int32_t)router,
                                 .softmax = router != SPECRT_ROUTER_DYNASPEC,
                                 .n_state = p->width,
                                 .n_schedule = 4};

@@ -101,7 +101,7 @@ static float *copy(const float *x, int64_t n) {
 static specrt_status keep_weights(build *b, const network *net, specrt_error *err) {
     const network_shape *s = &net->shape;
     router_weights *w = &b->router;
-    *w = (router_weights){.kind = b->options->router,
+    *w = (router_weights){.kind = (int32_t)b->options->router,
                           .softmax = s->softmax,
                           .n_embed = s->n_in - b->training.examples.n_state,
                           .n_state = b->training.examples.n_state,
