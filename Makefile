@@ -96,8 +96,11 @@ test-arm64: ## NEON kernels, cross-compiled and run under qemu-user
 	@for program in $(ARM64_CC) qemu-aarch64; do command -v $$program >/dev/null || \
 	    { echo "skipped: no $$program (apt-get install -y gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)"; exit 77; }; done
 	@mkdir -p $(BUILD)/arm64
-	$(ARM64_CC) -std=c99 -D_GNU_SOURCE -O2 $(WARN) -DSPECRT_NO_ZSTD -Iinclude -static tests/test_simd.c -o $(BUILD)/arm64/test_simd -lm
-	qemu-aarch64 $(BUILD)/arm64/test_simd
+	@set -e; for test in test_simd test_sketch; do \
+	    $(ARM64_CC) -std=c99 -D_GNU_SOURCE -O2 $(WARN) -DSPECRT_NO_ZSTD -Iinclude -static tests/$$test.c \
+	        -o $(BUILD)/arm64/$$test -lm; \
+	    qemu-aarch64 $(BUILD)/arm64/$$test; \
+	done
 
 cuda: ## compile the CUDA file for the architectures nvcc lists
 	@if [ ! -e cuda/specrt_kernels.cu ]; then echo "cuda/specrt_kernels.cu does not exist yet"; fi
