@@ -166,8 +166,7 @@ int main(int argc, char **argv) {
     build b = {.options = &options};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     int code = options_parse(&options, argc, argv);
-    if (code >= 0) return code;
-    code = run(&b, &err) ? cli_fail(&err) : CLI_OK;
+    if (code < 0) code = run(&b, &err) ? cli_fail(&err) : CLI_OK;
     router_weights_free(&b.router);
     router_training_free(&b.training);
     cli_list_free(&options.traces);
