@@ -6384,7 +6384,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
 #define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
     n = (count);                                                                                   \
-    s->field = n ? (type *)(void *)(base + at) : NULL;                                             \
+    s->field = base && n ? (type *)(void *)(base + at) : NULL;                                     \
     at = specrt__base_align(at + n * sizeof(type), 64)
     at = specrt__base_align(at, 64);
     SPECRT__SKETCH_ALLOT(queries, specrt__scan_query, k);
