@@ -57,7 +57,7 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api decoding | base os bundle rows simd head active ranks window hnsw cograph cluster
+/* Contents: api decoding cuda | base os bundle rows simd head active ranks window hnsw cograph cluster
  * successor scan sketch arc retrieve policy tree verify trace session host */
 
 // >>api (uses:)
@@ -108,7 +108,10 @@ extern "C" {
     X(TRACE_MAGIC, 40, "not a specrt trace")                                                       \
     X(TRACE_VERSION, 41, "unknown trace version")                                                  \
     X(TRACE_DAMAGED, 42, "trace is damaged")                                                       \
-    X(TRACE_MISMATCH, 43, "trace belongs to something else")
+    X(TRACE_MISMATCH, 43, "trace belongs to something else")                                       \
+    X(DEVICE, 60, "the device failed")                                                             \
+    X(NO_DEVICE, 61, "no device")                                                                  \
+    X(DEVICE_ARCH, 62, "the device's architecture was not compiled for")
 
 typedef enum specrt_status {
 #define SPECRT_STATUS_ENUM(name, number, text) SPECRT_STATUS_##name = number,
@@ -1207,6 +1210,93 @@ typedef struct specrt_generation {
 SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_host *host,
                                          const int32_t *prompt, int64_t n,
                                          specrt_generation *generation, specrt_error *err);
+
+// >>cuda (uses: api decoding)
+// The same on a GPU: cuda/specrt_kernels.cu, built by `make cuda` into libspecrt_cuda.a and .so. No CUDA type
+// stands here: a stream is a cudaStream_t passed as void * (NULL: the default stream), and memory that is
+// called DEVICE is ordinary pointers to memory of the GPU; what is not called so is the host's.
+//
+// Launch functions check their arguments, start kernels on a stream and return: they neither allocate nor
+// wait, and a CUDA graph can capture them. Counts live on the device; grids are sized for the bound given on
+// the host, and what is beyond a count ends at once. A status other than OK means that nothing, or not
+// all, was started; what goes wrong later, the runtime reports with a later call (specrt_cuda_check()).
+//
+// Everything comes in batches: arrays are [n_batch, ...], a sequence each, independent of one another;
+// a count per sequence is DEVICE i32 [n_batch], and 0 passes a sequence over. The state of something is a
+// struct of DEVICE pointers; X_bytes() says how much memory they need, X_place() puts them into it, X_reset()
+// makes the state empty. Results equal those of the CPU twin that each function names: whole numbers exactly,
+// products but for the order of their sums. Nothing depends on which thread ran first.
+
+/* Linked, even where the rest of this file is static. */
+#define SPECRT_CUDA_API extern
+
+/* ---- the device ------------------------------------------------------------------------------------- */
+
+/* specrt_cuda_open() : whether the current device can run this library's kernels.
+ * @return OK; NO_DEVICE; DEVICE_ARCH naming the device's architecture and those that were compiled. */
+SPECRT_CUDA_API specrt_status specrt_cuda_open(specrt_error *err);
+
+/* specrt_cuda_check() : what the runtime has to report, and forgets it. Built with SPECRT_CUDA_DEBUG, every
+ * launch waits for its end, and the message names the kernel; otherwise it may be of any launch before.
+ * @return OK or DEVICE with the runtime's text. */
+SPECRT_CUDA_API specrt_status specrt_cuda_check(specrt_error *err);
+
+/* ---- what several functions share ------------------------------------------------------------------- */
+
+#define SPECRT_CUDA_MAX_BATCH    1024 /* sequences of a launch: a dimension of its grid */
+#define SPECRT_CUDA_MAX_SEGMENTS 8
+
+/* Rows of a shortlist: specrt_segment on the device. An array of them, [n_batch, n_segments], is DEVICE. */
+typedef struct specrt_cuda_segment {
+    const void *rows;       /* DEVICE [., n_cols] of the layout's dtype */
+    size_t row_stride;      /* bytes between rows */
+    const int32_t *ids;     /* DEVICE [max_rows] target ids */
+    const float *bias;      /* DEVICE as rows, or NULL */
+    const int32_t *places;  /* DEVICE [max_rows] as in specrt_segment, or NULL */
+    const uint32_t *masked; /* DEVICE [(max_rows + 31) / 32] bit i: row i scores -inf; or NULL */
+    const int32_t *n_rows;  /* DEVICE [1] at most max_rows; NULL: max_rows */
+    int32_t max_rows;
+} specrt_cuda_segment;
+
+/* What the segments of all sequences have in common. Logits are [n_batch, n, n_columns], where n_columns is
+ * the sum of max_rows, so that a graph can be captured; column = max_rows before + row, and columns beyond
+ * a segment's n_rows are not written. */
+typedef struct specrt_cuda_layout {
+    int32_t n_segments; /* 1 to SPECRT_CUDA_MAX_SEGMENTS */
+    int64_t n_cols;
+    specrt_dtype dtypes[SPECRT_CUDA_MAX_SEGMENTS]; /* f32, f16, bf16 or q8_0 */
+    int32_t max_rows[SPECRT_CUDA_MAX_SEGMENTS];
+} specrt_cuda_layout;
+
+/* specrt_beam, of all sequences: rows beyond n are not written. */
+typedef struct specrt_cuda_beam {
+    int32_t *n;       /* DEVICE [n_batch] */
+    int32_t *tokens;  /* DEVICE [n_batch, topk] */
+    int32_t *parents; /* DEVICE [n_batch, topk] */
+    float *logprobs;  /* DEVICE [n_batch, topk] */
+} specrt_cuda_beam;
+
+/* specrt_draft, of all sequences, with SPECRT_TREE_MAX_NODES places each. */
+typedef struct specrt_cuda_draft {
+    int32_t *n;                         /* DEVICE [n_batch] */
+    int32_t *tokens, *parents, *depths; /* DEVICE [n_batch, 64] */
+    uint64_t *masks;                    /* DEVICE [n_batch, 64] */
+    float *logprobs;                    /* DEVICE [n_batch, 64] */
+} specrt_cuda_draft;
+
+/* specrt_verdict, of all sequences. */
+typedef struct specrt_cuda_verdict {
+    int32_t *n;              /* DEVICE [n_batch] */
+    int32_t *tokens, *nodes; /* DEVICE [n_batch, 64] */
+} specrt_cuda_verdict;
+
+/* ---- rows and products ------------------------------------------------------------------------------ */
+
+/* ---- membership, routing, trees, verification ------------------------------------------------------- */
+
+/* ---- the sketch ------------------------------------------------------------------------------------- */
+
+/* ---- sessions --------------------------------------------------------------------------------------- */
 
 #ifdef __cplusplus
 }
