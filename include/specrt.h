@@ -877,6 +877,16 @@ typedef struct specrt_trace_info {
     int32_t n_vocab, d_target, d_draft;
     int32_t n_top;       /* of the target's best tokens a row keeps */
     int32_t n_draft_top; /* of the drafter's */
+    int32_t n_tree_top;  /* of the target's at every node of a tree; 0: at emitted tokens only */
+    /* How it was recorded, for replay; zeros: not known. Borrowed when writing, the reader's when
+     * reading. */
+    const char *policy;      /* in canonical form; NULL: not known */
+    specrt_tree_params tree; /* of its drafts */
+    int32_t draft;           /* specrt_draft_kind */
+    float temperature;       /* of the target */
+    int32_t n_ids;           /* tokens that could be proposed are below it; 0: n_vocab */
+    int32_t n_terminators;
+    const int32_t *terminators; /* [n_terminators], at most SPECRT_MAX_TERMINATORS */
 } specrt_trace_info;
 
 typedef enum specrt_trace_kind {
@@ -904,6 +914,9 @@ typedef struct specrt_trace_record {
         *draft_hidden;         /* f16 [n, d_draft] what its head multiplied there; NaN: no pass */
     const int32_t *draft_ids;  /* [n, n_draft_top] the drafter's best over its whole head */
     const float *draft_logits; /* [n, n_draft_top] */
+    const float *draft_logsumexp; /* [n] over its whole head */
+    const int32_t
+        *tree_top_ids; /* [n_nodes, n_tree_top] as top_ids, where each node was verified */
 } specrt_trace_record;
 
 /* specrt_to_f16() : f32 [n] -> f16 [n], to nearest even. */
@@ -8617,6 +8630,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
 // vocabulary, damaged blocks. Every record is a list of arrays in one order, described once.
 
 enum {
+    SPECRT__TRACE_VERSION = 2,
     SPECRT__TRACE_HEADER = 128,
     SPECRT__TRACE_BLOCK_HEADER = 32,
     SPECRT__TRACE_MAGIC_BLOCK = 0x314b4c42, /* "BLK1" */
@@ -8624,7 +8638,8 @@ enum {
     SPECRT__TRACE_MAX_BLOCK = 1 << 28,
     SPECRT__TRACE_MAX_WIDTH = 1 << 20,
     SPECRT__TRACE_MAX_TOP = 1 << 12,
-    SPECRT__TRACE_FIELDS = 12
+    SPECRT__TRACE_MAX_TEXT = 1024, /* of a policy, with its NUL */
+    SPECRT__TRACE_FIELDS = 14
 };
 
 SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
@@ -8667,6 +8682,8 @@ static void specrt__trace_layout(const specrt_trace_info *info, specrt_trace_rec
         {(void *)&r->draft_hidden, 2 * n * (uint64_t)info->d_draft},
         {(void *)&r->draft_ids, 4 * draft_top},
         {(void *)&r->draft_logits, 4 * draft_top},
+        {(void *)&r->draft_logsumexp, 4 * n},
+        {(void *)&r->tree_top_ids, 4 * nodes * (uint64_t)info->n_tree_top},
     };
     memcpy(f, fields, sizeof fields);
 }
@@ -8695,6 +8712,9 @@ static const char *specrt__trace_wrong(const specrt_trace_info *info,
     if (!specrt__trace_ids_ok(r->top_ids, n * info->n_top, -1, info->n_vocab)) return "top_ids";
     if (!specrt__trace_ids_ok(r->draft_ids, n * info->n_draft_top, -1, info->n_vocab))
         return "draft_ids";
+    if (!specrt__trace_ids_ok(r->tree_top_ids, (int64_t)r->n_nodes * info->n_tree_top, -1,
+                              info->n_vocab))
+        return "tree_top_ids";
     if (r->kind != SPECRT_TRACE_CYCLE) return NULL;
     if (!r->tree_tokens || !r->tree_parents) return "tree";
     if (!r->nodes || !specrt__trace_ids_ok(r->nodes, n, 0, r->n_nodes)) return "nodes";
@@ -8708,7 +8728,11 @@ static bool specrt__trace_info_ok(const specrt_trace_info *info) {
            info->d_target <= SPECRT__TRACE_MAX_WIDTH && info->d_draft >= 0 &&
            info->d_draft <= SPECRT__TRACE_MAX_WIDTH && info->n_top >= 0 &&
            info->n_top <= SPECRT__TRACE_MAX_TOP && info->n_draft_top >= 0 &&
-           info->n_draft_top <= SPECRT__TRACE_MAX_TOP;
+           info->n_draft_top <= SPECRT__TRACE_MAX_TOP && info->n_tree_top >= 0 &&
+           info->n_tree_top <= SPECRT__TRACE_MAX_TOP && info->n_ids >= 0 &&
+           info->n_ids <= info->n_vocab && info->n_terminators >= 0 &&
+           info->n_terminators <= SPECRT_MAX_TERMINATORS &&
+           specrt__trace_ids_ok(info->terminators, info->n_terminators, 0, info->n_vocab);
 }
 
 /* Of a block: its header up to the checksum, and its bytes. */
@@ -8742,17 +8766,37 @@ static specrt_status specrt__trace_put(specrt_trace_writer *w, const void *bytes
 }
 
 static specrt_status specrt__trace_put_header(specrt_trace_writer *w, specrt_error *err) {
-    uint8_t h[SPECRT__TRACE_HEADER] = {0};
+    const specrt_trace_info *info = &w->info;
+    uint8_t h[SPECRT__TRACE_HEADER + 4 * SPECRT_MAX_TERMINATORS + SPECRT__TRACE_MAX_TEXT] = {0};
+    uint8_t *more = h + SPECRT__TRACE_HEADER;
+    size_t n_ids = 4 * (size_t)info->n_terminators;
+    size_t n_text = info->policy ? strlen(info->policy) + 1 : 0;
+    if (n_text > SPECRT__TRACE_MAX_TEXT)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "trace: policy: expected at most %d bytes, found %zu",
+                                SPECRT__TRACE_MAX_TEXT - 1, n_text - 1);
+    if (n_ids > 0) memcpy(more, info->terminators, n_ids);
+    if (n_text > 0) memcpy(more + n_ids, info->policy, n_text);
     memcpy(h, "SPECRTRC", 8);
-    specrt__trace_store32(h + 8, 1);
-    specrt__trace_store32(h + 16, (uint32_t)w->info.n_vocab);
-    specrt__trace_store32(h + 20, (uint32_t)w->info.d_target);
-    specrt__trace_store32(h + 24, (uint32_t)w->info.d_draft);
-    specrt__trace_store32(h + 28, (uint32_t)w->info.n_top);
-    specrt__trace_store32(h + 32, (uint32_t)w->info.n_draft_top);
-    memcpy(h + 40, w->info.tokenizer_sha256, 32);
+    specrt__trace_store32(h + 8, SPECRT__TRACE_VERSION);
+    specrt__trace_store32(h + 12, (uint32_t)(n_ids + n_text));
+    specrt__trace_store32(h + 16, (uint32_t)info->n_vocab);
+    specrt__trace_store32(h + 20, (uint32_t)info->d_target);
+    specrt__trace_store32(h + 24, (uint32_t)info->d_draft);
+    specrt__trace_store32(h + 28, (uint32_t)info->n_top);
+    specrt__trace_store32(h + 32, (uint32_t)info->n_draft_top);
+    specrt__trace_store32(h + 36, (uint32_t)info->n_tree_top);
+    memcpy(h + 40, info->tokenizer_sha256, 32);
+    specrt__trace_store32(h + 72, (uint32_t)info->tree.num_steps);
+    specrt__trace_store32(h + 76, (uint32_t)info->tree.topk);
+    specrt__trace_store32(h + 80, (uint32_t)info->tree.num_draft_tokens);
+    specrt__trace_store32(h + 84, (uint32_t)info->draft);
+    memcpy(h + 88, &info->temperature, 4);
+    specrt__trace_store32(h + 92, (uint32_t)info->n_ids);
+    specrt__trace_store32(h + 96, (uint32_t)info->n_terminators);
+    specrt__trace_store64(h + 104, specrt_hash64(more, n_ids + n_text, 0));
     specrt__trace_store64(h + 120, specrt_hash64(h, 120, 0));
-    return specrt__trace_put(w, h, sizeof h, err);
+    return specrt__trace_put(w, h, SPECRT__TRACE_HEADER + n_ids + n_text, err);
 }
 
 SPECRT_API specrt_status specrt_trace_writer_create(
@@ -8760,7 +8804,7 @@ SPECRT_API specrt_status specrt_trace_writer_create(
     void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err) {
     specrt_desc desc = specrt__base_desc(env);
     *out = NULL;
-    if (!write || !specrt__trace_info_ok(info))
+    if (!write || !specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "trace: expected a function and widths within limits");
     specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&desc, sizeof *w);
@@ -8884,6 +8928,8 @@ struct specrt_trace_reader {
     uint32_t n_left; /* records of it */
     int64_t n_blocks;
     bool cut;
+    int32_t terminators[SPECRT_MAX_TERMINATORS];
+    char policy[SPECRT__TRACE_MAX_TEXT];
 };
 
 static specrt_status specrt__trace_damaged(const specrt_trace_reader *r, const char *what,
@@ -8892,26 +8938,53 @@ static specrt_status specrt__trace_damaged(const specrt_trace_reader *r, const c
                             (long long)r->n_blocks, what);
 }
 
+/* What follows the header: the terminators, then the policy's text. @return whether it is all there. */
+static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, size_t n) {
+    const uint8_t *more = h + SPECRT__TRACE_HEADER;
+    size_t n_ids = 4 * (size_t)r->info.n_terminators;
+    if (n > r->n_bytes - SPECRT__TRACE_HEADER || n < n_ids || n - n_ids > sizeof r->policy ||
+        specrt__base_load64(h + 104) != specrt_hash64(more, n, 0))
+        return false;
+    memcpy(r->terminators, more, n_ids);
+    memcpy(r->policy, more + n_ids, n - n_ids);
+    r->info.terminators = r->terminators;
+    if (n > n_ids) r->info.policy = r->policy;
+    return (n == n_ids || r->policy[n - n_ids - 1] == '\0') && specrt__trace_info_ok(&r->info);
+}
+
+/* Version 1 had zeros where version 2 has more. */
 static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_error *err) {
     const uint8_t *h = r->bytes;
+    specrt_trace_info *info = &r->info;
     if (r->n_bytes < SPECRT__TRACE_HEADER || memcmp(h, "SPECRTRC", 8) != 0)
         return specrt_error_set(err, SPECRT_STATUS_TRACE_MAGIC,
                                 "%s: not a specrt trace; specrt-eval record writes one", r->name);
-    if (specrt__base_load32(h + 8) != 1)
+    uint32_t version = specrt__base_load32(h + 8), n_more = specrt__base_load32(h + 12);
+    if (version < 1 || version > SPECRT__TRACE_VERSION)
         return specrt_error_set(err, SPECRT_STATUS_TRACE_VERSION,
-                                "%s: trace version: expected 1, found %u", r->name,
-                                (unsigned)specrt__base_load32(h + 8));
-    r->info.n_vocab = (int32_t)specrt__base_load32(h + 16);
-    r->info.d_target = (int32_t)specrt__base_load32(h + 20);
-    r->info.d_draft = (int32_t)specrt__base_load32(h + 24);
-    r->info.n_top = (int32_t)specrt__base_load32(h + 28);
-    r->info.n_draft_top = (int32_t)specrt__base_load32(h + 32);
-    memcpy(r->info.tokenizer_sha256, h + 40, 32);
-    if (specrt__base_load64(h + 120) != specrt_hash64(h, 120, 0) ||
-        !specrt__trace_info_ok(&r->info))
+                                "%s: trace version: expected 1 to %d, found %u", r->name,
+                                SPECRT__TRACE_VERSION, (unsigned)version);
+    info->n_vocab = (int32_t)specrt__base_load32(h + 16);
+    info->d_target = (int32_t)specrt__base_load32(h + 20);
+    info->d_draft = (int32_t)specrt__base_load32(h + 24);
+    info->n_top = (int32_t)specrt__base_load32(h + 28);
+    info->n_draft_top = (int32_t)specrt__base_load32(h + 32);
+    info->n_tree_top = (int32_t)specrt__base_load32(h + 36);
+    memcpy(info->tokenizer_sha256, h + 40, 32);
+    info->tree.num_steps = (int32_t)specrt__base_load32(h + 72);
+    info->tree.topk = (int32_t)specrt__base_load32(h + 76);
+    info->tree.num_draft_tokens = (int32_t)specrt__base_load32(h + 80);
+    info->draft = (int32_t)specrt__base_load32(h + 84);
+    memcpy(&info->temperature, h + 88, 4);
+    info->n_ids = (int32_t)specrt__base_load32(h + 92);
+    info->n_terminators = (int32_t)specrt__base_load32(h + 96);
+    bool good = specrt__base_load64(h + 120) == specrt_hash64(h, 120, 0) &&
+                specrt__trace_info_ok(info) &&
+                (version == 1 || specrt__trace_read_more(r, h, n_more));
+    if (!good)
         return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED,
                                 "%s: header: its checksum or sizes are wrong", r->name);
-    r->at = SPECRT__TRACE_HEADER;
+    r->at = SPECRT__TRACE_HEADER + (version == 1 ? 0 : n_more);
     return SPECRT_STATUS_OK;
 }
 

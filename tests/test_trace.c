@@ -4,14 +4,23 @@
 #include "fixture.h"
 #include "test.h"
 
-enum { V = 5000, D_TARGET = 33, D_DRAFT = 17, TOP = 10, DRAFT_TOP = 64, MOST = 40 };
+enum { V = 5000, D_TARGET = 33, D_DRAFT = 17, TOP = 10, DRAFT_TOP = 64, TREE_TOP = 3, MOST = 40 };
 
+static const int32_t ends[] = {7, 4999};
 static const specrt_trace_info info = {.tokenizer_sha256 = {1, 2, 3},
                                        .n_vocab = V,
                                        .d_target = D_TARGET,
                                        .d_draft = D_DRAFT,
                                        .n_top = TOP,
-                                       .n_draft_top = DRAFT_TOP};
+                                       .n_draft_top = DRAFT_TOP,
+                                       .n_tree_top = TREE_TOP,
+                                       .policy = "static:100+window:3072",
+                                       .tree = {6, 10, 60},
+                                       .draft = SPECRT_DRAFT_TOP_K,
+                                       .temperature = 0.5f,
+                                       .n_ids = 4990,
+                                       .n_terminators = 2,
+                                       .terminators = ends};
 
 typedef struct bytes {
     uint8_t *p;
@@ -38,7 +47,8 @@ typedef struct content {
     float tree_logprobs[64], top_logits[MOST * TOP], logsumexp[MOST],
         draft_logits[MOST * DRAFT_TOP];
     uint16_t target_hidden[MOST * D_TARGET], draft_hidden[MOST * D_DRAFT];
-    int32_t top_ids[MOST * TOP], draft_ids[MOST * DRAFT_TOP];
+    int32_t top_ids[MOST * TOP], draft_ids[MOST * DRAFT_TOP], tree_top_ids[64 * TREE_TOP];
+    float draft_logsumexp[MOST];
 } content;
 
 static void fill_ids(int32_t *ids, int n, int32_t below, uint64_t *state) {
@@ -63,12 +73,14 @@ static void make(int i, content *c) {
     fill_ids(c->tree_tokens, 64, V, &state);
     fill_ids(c->top_ids, MOST * TOP, V, &state);
     fill_ids(c->draft_ids, MOST * DRAFT_TOP, V, &state);
+    fill_ids(c->tree_top_ids, 64 * TREE_TOP, V, &state);
     for (int k = 0; k < MOST; k++) c->nodes[k] = k;
     for (int k = 0; k < 64; k++) c->tree_parents[k] = k - 1;
     fill_reals(c->tree_logprobs, 64, &state);
     fill_reals(c->top_logits, MOST * TOP, &state);
     fill_reals(c->logsumexp, MOST, &state);
     fill_reals(c->draft_logits, MOST * DRAFT_TOP, &state);
+    fill_reals(c->draft_logsumexp, MOST, &state);
     for (int k = 0; k < MOST * D_TARGET; k++)
         c->target_hidden[k] = (uint16_t)fixture_random(&state);
     for (int k = 0; k < MOST * D_DRAFT; k++) c->draft_hidden[k] = (uint16_t)fixture_random(&state);
@@ -83,6 +95,8 @@ static void make(int i, content *c) {
     if (i % 2) r->top_logits = c->top_logits, r->top_logsumexp = c->logsumexp;
     if (i % 7) r->draft_hidden = c->draft_hidden;
     if (i % 4) r->draft_ids = c->draft_ids, r->draft_logits = c->draft_logits;
+    if (i % 6) r->draft_logsumexp = c->draft_logsumexp;
+    if (cycle && i % 8) r->tree_top_ids = c->tree_top_ids;
 }
 
 static bool same(const void *a, const void *b, size_t n) {
@@ -102,7 +116,9 @@ static bool same_record(const specrt_trace_record *a, const specrt_trace_record 
            same(a->top_logsumexp, b->top_logsumexp, 4 * n) &&
            same(a->draft_hidden, b->draft_hidden, 2 * n * D_DRAFT) &&
            same(a->draft_ids, b->draft_ids, 4 * n * DRAFT_TOP) &&
-           same(a->draft_logits, b->draft_logits, 4 * n * DRAFT_TOP);
+           same(a->draft_logits, b->draft_logits, 4 * n * DRAFT_TOP) &&
+           same(a->draft_logsumexp, b->draft_logsumexp, 4 * n) &&
+           same(a->tree_top_ids, b->tree_top_ids, 4 * m * TREE_TOP);
 }
 
 static bytes write_trace(int n_records) {
@@ -149,7 +165,7 @@ static void test_round_trip(void) {
     CHECK(!cut);
     free(b.p);
     b = write_trace(0);
-    CHECK_INT(b.n, 128);
+    CHECK_INT(b.n, 128 + sizeof ends + strlen(info.policy) + 1);
     CHECK_INT(read_trace(b.p, b.n, &status, &cut), 0);
     CHECK_INT(status, SPECRT_STATUS_OK);
     free(b.p);
@@ -171,6 +187,8 @@ static void test_cut(void) {
     bool cut;
     read_trace(b.p, 127, &status, &cut);
     CHECK_INT(status, SPECRT_STATUS_TRACE_MAGIC);
+    read_trace(b.p, 140, &status, &cut); /* between the header and what it says of the recording */
+    CHECK_INT(status, SPECRT_STATUS_TRACE_DAMAGED);
     free(b.p);
 }
 
@@ -184,12 +202,49 @@ static void test_damage(void) {
         CHECK(status != SPECRT_STATUS_OK || cut);
         b.p[i] ^= 0x20;
     }
-    b.p[8] = 2;
+    b.p[8] = 3;
     specrt_trace_reader *r;
     specrt_error err;
     CHECK_INT(specrt_trace_open_memory(b.p, b.n, "x.trace", NULL, &r, &err),
               SPECRT_STATUS_TRACE_VERSION);
-    CHECK_STR(err.msg, "x.trace: trace version: expected 1, found 2");
+    CHECK_STR(err.msg, "x.trace: trace version: expected 1 to 2, found 3");
+    free(b.p);
+}
+
+/* What the header says of the recording; a file of version 1 says none of it, and reads on. */
+static void test_header(void) {
+    bytes b = write_trace(5);
+    specrt_trace_reader *r;
+    specrt_trace_record record;
+    REQUIRE(specrt_trace_open_memory(b.p, b.n, "t", NULL, &r, NULL) == SPECRT_STATUS_OK);
+    const specrt_trace_info *found = specrt_trace_get_info(r);
+    CHECK_STR(found->policy, info.policy);
+    CHECK(memcmp(&found->tree, &info.tree, sizeof info.tree) == 0);
+    CHECK(found->temperature == 0.5f && found->draft == SPECRT_DRAFT_TOP_K);
+    CHECK_INT(found->n_ids, 4990);
+    CHECK_INT(found->n_tree_top, TREE_TOP);
+    CHECK_INT(found->n_terminators, 2);
+    CHECK(memcmp(found->terminators, ends, sizeof ends) == 0);
+    specrt_trace_close(r);
+    free(b.p);
+
+    static content c;
+    static const specrt_trace_info old = {.n_vocab = V, .n_top = TOP};
+    specrt_trace_writer *w;
+    b = (bytes){0};
+    REQUIRE(specrt_trace_writer_create(&old, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
+    make(1, &c);
+    REQUIRE(specrt_trace_write(w, &c.r, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_trace_writer_close(w, NULL) == SPECRT_STATUS_OK);
+    b.p[8] = 1;
+    memset(b.p + 104, 0, 8); /* no hash of what did not follow then */
+    uint64_t hash = specrt_hash64(b.p, 120, 0);
+    memcpy(b.p + 120, &hash, 8);
+    REQUIRE(specrt_trace_open_memory(b.p, b.n, "t", NULL, &r, NULL) == SPECRT_STATUS_OK);
+    CHECK(specrt_trace_get_info(r)->policy == NULL);
+    CHECK_INT(specrt_trace_read(r, &record, NULL), SPECRT_STATUS_OK);
+    CHECK(record.kind == SPECRT_TRACE_CYCLE && record.tokens[0] == c.tokens[0]);
+    specrt_trace_close(r);
     free(b.p);
 }
 
@@ -200,6 +255,10 @@ static void test_refusals(void) {
     specrt_trace_reader *r;
     specrt_error err;
     uint8_t other[32] = {9};
+    specrt_trace_info wrong = info;
+    wrong.n_ids = V + 1;
+    CHECK_INT(specrt_trace_writer_create(&wrong, append, &b, NULL, &w, &err),
+              SPECRT_STATUS_BAD_ARG);
     REQUIRE(specrt_trace_writer_create(&info, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
     make(1, &c);
     c.tokens[0] = V;
@@ -257,6 +316,7 @@ static const test_case cases[] = {
     {"round_trip", "records of all kinds over several blocks", test_round_trip},
     {"cut", "a file cut anywhere reads up to the cut", test_cut},
     {"damage", "a flipped bit anywhere is found", test_damage},
+    {"header", "what a trace says of its recording, in either version", test_header},
     {"refusals", "records, traces and files that do not fit", test_refusals},
     {"memory", "out of memory at any call", test_memory},
 };

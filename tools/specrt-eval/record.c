@@ -5,6 +5,7 @@
 #include <string.h>
 #include "eval.h"
 #include "io.h"
+#include "json_make.h"
 #include "progress.h"
 #include "text.h"
 
@@ -12,7 +13,7 @@ enum { MOST = SPECRT_TREE_MAX_NODES };
 
 typedef struct recording {
     eval_options options;
-    int64_t n_top, n_draft_top;
+    int64_t n_top, n_draft_top, n_tree_top;
     eval_models models;
     specrt_policy *policy, *full;
     specrt_session *whole; /* a list of all rows: the drafter's own ranking */
@@ -32,10 +33,12 @@ typedef struct recording {
     float *hidden;       /* [SPECRT_TREE_MAX_STEPS, SPECRT_TREE_MAX_TOPK, d_draft] */
     const float *logits; /* [n_nodes, n_vocab] of the target, borrowed */
     int32_t d_target, d_draft, n_vocab, n_whole;
-    uint16_t *target_half, *draft_half;                    /* [MOST, d] */
-    int32_t *top_ids, *draft_ids;                          /* [MOST, n_top], [MOST, n_draft_top] */
-    float *top_logits, *draft_logits, *logsumexp, *scores; /* scores: [n_whole] */
-    int64_t n_tokens, n_cycles;
+    uint16_t *target_half, *draft_half; /* [MOST, d] */
+    int32_t *top_ids, *draft_ids;       /* [MOST, n_top], [MOST, n_draft_top] */
+    float *top_logits, *draft_logits, *logsumexp, *draft_logsumexp, *scores; /* scores: [n_whole] */
+    int32_t *tree_top_ids; /* [MOST, n_tree_top] */
+    int64_t n_tokens, n_prompts;
+    specrt_session_stats stats; /* of all prompts */
 } recording;
 
 static const float *hidden_row(const recording *r, int32_t level, int32_t row) {
@@ -91,10 +94,11 @@ static void best_of(const float *logits, int32_t n, int64_t k, int32_t *ids, flo
     }
 }
 
-static float logsumexp_of(const float *logits, int32_t n, float max) {
-    double sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - (double)max);
-    return (float)((double)max + log(sum));
+static float logsumexp_of(const float *logits, int32_t n) {
+    double sum = 0, max = -INFINITY;
+    for (int32_t i = 0; i < n; i++) max = fmax(max, (double)logits[i]);
+    for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - max);
+    return (float)(max + log(sum));
 }
 
 /* The row of a level that extends `row` of the level before by a token; -1: none was run. */
@@ -112,12 +116,14 @@ static void take_draft_row(recording *r, int32_t i, int32_t level, int32_t row) 
         for (size_t j = 0; j < d; j++) r->draft_half[(size_t)i * d + j] = 0x7e00;
         for (int64_t j = 0; j < k; j++) r->draft_ids[i * k + j] = -1;
         for (int64_t j = 0; j < k; j++) r->draft_logits[i * k + j] = -INFINITY;
+        r->draft_logsumexp[i] = -INFINITY;
         return;
     }
     const float *hidden = hidden_row(r, level, row);
     specrt_to_f16(hidden, r->d_draft, r->draft_half + (size_t)i * d);
     specrt_active_logits(specrt_session_shortlist(r->whole), hidden, 1, r->scores);
     best_of(r->scores, r->n_whole, k, r->draft_ids + i * k, r->draft_logits + i * k);
+    r->draft_logsumexp[i] = logsumexp_of(r->scores, r->n_whole);
 }
 
 static void take_target_row(recording *r, int32_t i, int32_t node) {
@@ -126,7 +132,18 @@ static void take_target_row(recording *r, int32_t i, int32_t node) {
     int64_t k = r->n_top;
     specrt_to_f16(hidden, r->d_target, r->target_half + (size_t)i * (size_t)r->d_target);
     best_of(logits, r->n_vocab, k, r->top_ids + i * k, r->top_logits + i * k);
-    r->logsumexp[i] = logsumexp_of(logits, r->n_vocab, r->top_logits[i * k]);
+    r->logsumexp[i] = logsumexp_of(logits, r->n_vocab);
+}
+
+/* What sources that look at whole trees learn from. */
+static void take_tree(recording *r, const specrt_draft *draft) {
+    int32_t k = (int32_t)r->n_tree_top;
+    for (int32_t i = 0; i < draft->n; i++) {
+        int32_t *ids = r->tree_top_ids + i * k;
+        int32_t n =
+            specrt_logits_topk(r->logits + (size_t)i * (size_t)r->n_vocab, r->n_vocab, k, ids);
+        for (; n < k; n++) ids[n] = -1;
+    }
 }
 
 /* ---- the host before the decoder's ---- */
@@ -177,6 +194,7 @@ static int record_commit(void *user, const specrt_draft *draft, const specrt_ver
         take_target_row(r, i, node);
         take_draft_row(r, i, i, row);
     }
+    take_tree(r, draft);
     specrt_trace_record cycle = {.kind = SPECRT_TRACE_CYCLE,
                                  .n = verdict->n,
                                  .n_nodes = draft->n,
@@ -191,8 +209,9 @@ static int record_commit(void *user, const specrt_draft *draft, const specrt_ver
                                  .top_logsumexp = r->logsumexp,
                                  .draft_hidden = r->draft_half,
                                  .draft_ids = r->draft_ids,
-                                 .draft_logits = r->draft_logits};
-    r->n_cycles++;
+                                 .draft_logits = r->draft_logits,
+                                 .draft_logsumexp = r->draft_logsumexp,
+                                 .tree_top_ids = r->tree_top_ids};
     r->n_levels = 0;
     if (specrt_trace_write(r->trace, &cycle, r->err) != SPECRT_STATUS_OK) return 1;
     return inner->commit(inner->user, draft, verdict);
@@ -217,6 +236,17 @@ static specrt_status no_memory(specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory to record");
 }
 
+/* A prompt's statistics begin with it. */
+static void add_stats(recording *r) {
+    specrt_session_stats s;
+    specrt_session_get_stats(decoder_session(r->decoder), &s);
+    r->stats.n_cycles += s.n_cycles;
+    r->stats.n_emitted += s.n_emitted;
+    r->stats.n_covered += s.n_covered;
+    r->stats.n_rows += s.n_rows;
+    r->n_prompts++;
+}
+
 static specrt_status record_prompt(recording *r, const prompt *p, specrt_error *err) {
     specrt_generation g = {.max_tokens = r->options.max_tokens, .each = record_tokens, .user = r};
     TRY(chat_prompt(r->chat, p, &r->prompt));
@@ -234,6 +264,7 @@ static specrt_status record_prompt(recording *r, const prompt *p, specrt_error *
     r->err->status = SPECRT_STATUS_OK;
     specrt_status status = specrt_generate(decoder_session(r->decoder), &r->host, r->prompt.ids,
                                            (int64_t)r->prompt.n, &g, err);
+    if (status == SPECRT_STATUS_OK) add_stats(r);
     return status == SPECRT_STATUS_OK && r->err->status != SPECRT_STATUS_OK ? r->err->status
                                                                             : status;
 }
@@ -274,9 +305,12 @@ static specrt_status make_scratch(recording *r, specrt_error *err) {
     r->draft_ids = (int32_t *)malloc(MOST * (size_t)r->n_draft_top * sizeof(int32_t) + 1);
     r->draft_logits = (float *)malloc(MOST * (size_t)r->n_draft_top * sizeof(float) + 1);
     r->logsumexp = (float *)malloc(MOST * sizeof(float));
+    r->draft_logsumexp = (float *)malloc(MOST * sizeof(float));
+    r->tree_top_ids = (int32_t *)malloc(MOST * (size_t)r->n_tree_top * sizeof(int32_t) + 1);
     r->scores = (float *)malloc((size_t)r->n_whole * sizeof(float));
     return r->hidden && r->target_half && r->draft_half && r->top_ids && r->top_logits &&
-                   r->draft_ids && r->draft_logits && r->logsumexp && r->scores
+                   r->draft_ids && r->draft_logits && r->logsumexp && r->scores &&
+                   r->draft_logsumexp && r->tree_top_ids
                ? SPECRT_STATUS_OK
                : no_memory(err);
 }
@@ -310,15 +344,53 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
     return make_scratch(r, err);
 }
 
-static specrt_status record(recording *r, const prompt_list *prompts, specrt_error *err) {
+static void print_figures(const recording *r) {
+    const specrt_session_stats *s = &r->stats;
+    double cycles = s->n_cycles ? (double)s->n_cycles : 1;
+    double accept_length = (double)s->n_emitted / cycles, rows = (double)s->n_rows / cycles;
+    double coverage = s->n_emitted ? (double)s->n_covered / (double)s->n_emitted : 0;
+    cli_info("%s: %s cycles, %s tokens", r->options.common.output,
+             text_count((uint64_t)s->n_cycles), text_count((uint64_t)r->n_tokens));
+    cli_info("%s: accept length %.2f, %.1f%% covered, %.0f active rows",
+             specrt_policy_text(r->policy), accept_length, 100 * coverage, rows);
+    if (!r->options.common.json) return;
+    json_object *o = json_object_new_object();
+    json_put(o, "policy", json_text(specrt_policy_text(r->policy)));
+    json_put(o, "n_prompts", json_whole((uint64_t)r->n_prompts));
+    json_put(o, "n_tokens", json_whole((uint64_t)r->n_tokens));
+    json_put(o, "n_cycles", json_whole((uint64_t)s->n_cycles));
+    json_put(o, "accept_length", json_real(accept_length));
+    json_put(o, "coverage", json_real(coverage));
+    json_put(o, "active_rows", json_real(rows));
+    json_print(o);
+}
+
+/* What the trace says of the recording. */
+static specrt_trace_info describe(const recording *r) {
     const eval_options *o = &r->options;
-    out_file out;
     specrt_trace_info info = {.n_vocab = r->n_vocab,
                               .d_target = r->d_target,
                               .d_draft = r->d_draft,
                               .n_top = (int32_t)r->n_top,
-                              .n_draft_top = (int32_t)r->n_draft_top};
+                              .n_draft_top = (int32_t)r->n_draft_top,
+                              .n_tree_top = (int32_t)r->n_tree_top,
+                              .policy = specrt_policy_text(r->policy),
+                              .draft = o->sampled_drafts,
+                              .temperature = (float)o->temperature,
+                              .n_ids = tokenizer_n_vocab(r->models.tok)};
+    specrt_session_params params = models_session(&r->models, o, 0);
+    info.tree.num_steps = params.tree.num_steps ? params.tree.num_steps : 6;
+    info.tree.topk = params.tree.topk ? params.tree.topk : 10;
+    info.tree.num_draft_tokens = params.tree.num_draft_tokens ? params.tree.num_draft_tokens : 60;
+    info.terminators = tokenizer_terminators(r->models.tok, &info.n_terminators);
     tokenizer_fingerprint(r->models.tok, info.tokenizer_sha256);
+    return info;
+}
+
+static specrt_status record(recording *r, const prompt_list *prompts, specrt_error *err) {
+    const eval_options *o = &r->options;
+    out_file out;
+    specrt_trace_info info = describe(r);
     TRY(out_open(&out, o->common.output, o->common.force, err));
     r->err = err;
     specrt_status status =
@@ -328,9 +400,7 @@ static specrt_status record(recording *r, const prompt_list *prompts, specrt_err
     if (status == SPECRT_STATUS_OK) status = closed;
     if (status == SPECRT_STATUS_OK) status = out_commit(&out, err);
     out_abort(&out);
-    if (status == SPECRT_STATUS_OK)
-        cli_info("%s: %s cycles, %s tokens", o->common.output, text_count((uint64_t)r->n_cycles),
-                 text_count((uint64_t)r->n_tokens));
+    if (status == SPECRT_STATUS_OK) print_figures(r);
     return status;
 }
 
@@ -344,12 +414,13 @@ static void close_recording(recording *r) {
     free(r->prompt.ids), free(r->prompt_top), free(r->hidden);
     free(r->target_half), free(r->draft_half), free(r->top_ids), free(r->top_logits);
     free(r->draft_ids), free(r->draft_logits), free(r->logsumexp), free(r->scores);
+    free(r->draft_logsumexp), free(r->tree_top_ids);
     cli_list_free(&r->options.policies);
     cli_list_free(&r->options.prompts);
 }
 
 int record_main(int argc, char **argv) {
-    recording r = {.options = {.max_tokens = 128}, .n_top = 10, .n_draft_top = 64};
+    recording r = {.options = {.max_tokens = 128}, .n_top = 10, .n_draft_top = 64, .n_tree_top = 8};
     eval_options *o = &r.options;
     prompt_list prompts = {0};
     specrt_error err = {0};
@@ -362,6 +433,8 @@ int record_main(int argc, char **argv) {
         {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Trace"},
         {"top", 0, "N", CLI_INT, &r.n_top, 1, 1024, "best tokens of the target kept (10)"},
         {"draft-top", 0, "N", CLI_INT, &r.n_draft_top, 0, 1024, "of the drafter (64)"},
+        {"tree-top", 0, "N", CLI_INT, &r.n_tree_top, 0, SPECRT_LOGITS_MAX_K,
+         "of the target at every node, for windows with rows=tree (8)"},
         {0},
     };
     const cli_tool tool = {
