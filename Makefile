@@ -33,6 +33,15 @@ BENCHES  := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 60
 LIB      := $(BUILD)/libcommon.a
+# CUDA's toolkit: where CUDA_HOME says, else beside the nvcc in PATH, else where it is installed by default.
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
+NVCC     := $(CUDA_HOME)/bin/nvcc
+# Kernels run on the CPU with its headers alone; fibres are not for ThreadSanitizer.
+ifneq ($(wildcard $(CUDA_HOME)/include/cuda_fp16.h),)
+ifeq ($(findstring thread,$(SAN)),)
+GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness
+endif
+endif
 comma    := ,
 
 .PHONY: all tools cuda test test-build test-cli test-arm64 test-long asan ubsan tsan fuzz bench lint format install calibrate clean help
@@ -62,6 +71,19 @@ $(foreach t,$(TOOLS),$(eval $(call TOOL,$(t))))
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(LIB)
 	$(CC) $^ $(LDLIBS) -o $@
 
+# The CUDA file on the harness of tests/gpu, and its tests.
+HARNESS := $(patsubst %,$(BUILD)/tests/gpu/%.o,specrt_kernels harness runtime)
+HARNESS_FLAGS := -std=c++11 -DSPECRT_HARNESS -Iinclude -Itests/gpu -idirafter $(CUDA_HOME)/include
+$(BUILD)/tests/gpu/%.o: CFLAGS += -idirafter $(CUDA_HOME)/include
+$(BUILD)/tests/gpu/specrt_kernels.o: cuda/specrt_kernels.cu
+	@mkdir -p $(@D)
+	$(CXX) $(HARNESS_FLAGS) $(OPT) $(WARN) $(SAN) -MMD -MP -x c++ -c $< -o $@
+$(BUILD)/tests/gpu/%.o: tests/gpu/%.cc
+	@mkdir -p $(@D)
+	$(CXX) $(HARNESS_FLAGS) $(OPT) $(WARN) $(SAN) -MMD -MP -c $< -o $@
+$(BUILD)/tests/test_gpu_%: $(BUILD)/tests/gpu/test_gpu_%.o $(HARNESS) $(LIB)
+	$(CXX) $^ $(LDLIBS) -o $@
+
 # Programs that interoperability tests drive.
 $(BUILD)/tests/%: $(BUILD)/tests/tools/%.o $(LIB)
 	$(CC) $^ $(LDLIBS) -o $@
@@ -79,7 +101,7 @@ $(BUILD)/bin/%: examples/%.c include/specrt.h
 $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(LIB)
 	$(CC) $^ $(LDLIBS) $(BENCH_LIBS) -o $@
 
-test-build: all $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace # everything that `make test` runs
+test-build: all $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace # everything that `make test` runs
 
 test: test-build ## unit tests, compile tests, examples, command-line tests
 	@tests/run.sh $(BUILD)
@@ -102,8 +124,22 @@ test-arm64: ## NEON kernels, cross-compiled and run under qemu-user
 	    qemu-aarch64 $(BUILD)/arm64/$$test; \
 	done
 
-cuda: ## compile the CUDA file for the architectures nvcc lists
-	@if [ ! -e cuda/specrt_kernels.cu ]; then echo "cuda/specrt_kernels.cu does not exist yet"; fi
+# Code for those of these that nvcc knows, and PTX of the last for what comes after it.
+CUDA_ARCH ?= $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)),75 80 86 89 90 100 120)
+CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+    -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
+CUDA_FLAGS = -std=c++14 -O3 -lineinfo --threads 0 -Iinclude -Xcompiler -fPIC,-Wall \
+    $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(CUDA_CODE))
+
+cuda: ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or native]
+	@test -x $(NVCC) || { echo "make cuda: no nvcc; install the CUDA toolkit and name it by CUDA_HOME= or in PATH"; exit 1; }
+	@test "$(CUDA_ARCH)" != native || nvidia-smi -L >/dev/null 2>&1 || \
+	    { echo "make cuda: CUDA_ARCH=native needs a GPU, and there is none; name architectures, as in CUDA_ARCH=\"80 90\""; exit 1; }
+	@mkdir -p $(BUILD)/cuda
+	$(NVCC) $(CUDA_FLAGS) -c cuda/specrt_kernels.cu -o $(BUILD)/cuda/specrt_kernels.o
+	@rm -f $(BUILD)/libspecrt_cuda.a
+	ar rcs $(BUILD)/libspecrt_cuda.a $(BUILD)/cuda/specrt_kernels.o
+	$(NVCC) -shared $(BUILD)/cuda/specrt_kernels.o -o $(BUILD)/libspecrt_cuda.so
 
 # gcc warns of uninitialised values that are not, once it instruments; the plain build is the judge.
 SANITIZE = $(MAKE) WERROR=-Wno-maybe-uninitialized BUILD=build/$(1) OPT="-O1 -g" SAN="-fsanitize=$(2) -fno-sanitize-recover=all -fno-omit-frame-pointer" test
@@ -131,10 +167,10 @@ fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%) ## every fuzzer for FUZZ_SECONDS (60) each
 bench: all $(BENCHES:%=$(BUILD)/bench/%) ## benchmarks; results belong in docs/BENCHMARKS.md
 	@bench/run.sh $(BUILD)
 
-LINTED := $(wildcard include/*.h tools/*/*.[ch] engine/*.[ch] tests/*.[ch] tests/*/*.c examples/*.c bench/*.c)
+LINTED := $(wildcard include/*.h tools/*/*.[ch] engine/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
 lint: ## format, section order, line length, white space
 	@clang-format --dry-run -Werror $(LINTED)
-	@awk -f tests/check_sections.awk include/specrt.h
+	@awk -f tests/check_sections.awk include/specrt.h cuda/specrt_kernels.cu
 	@awk 'length > 110 { printf "%s:%d: line over 110 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(LINTED)
 	@! grep -nE '[[:space:]]+$$' $(LINTED) Makefile README.md
 

@@ -1305,6 +1305,36 @@ typedef struct specrt_cuda_verdict {
 
 /* ---- rows and products ------------------------------------------------------------------------------ */
 
+/* A head on the device, as specrt_head_desc; all pointers are DEVICE memory, borrowed. */
+typedef struct specrt_cuda_head {
+    const void *rows;      /* [n_rows, n_cols] of dtype */
+    const float *bias;     /* f32 [n_rows]; NULL: none */
+    const int32_t *row_of; /* i32, by token: the row it has; NULL: its number */
+    specrt_dtype dtype;    /* f32, f16, bf16 or q8_0 */
+    int32_t n_rows;
+    int64_t n_cols;
+    size_t row_stride; /* bytes between rows */
+} specrt_cuda_head;
+
+/* Packed rows of a sequence, and which of them to fill; all pointers are DEVICE memory. */
+typedef struct specrt_cuda_packing {
+    const int32_t *ids;   /* i32 [capacity] token of each place; it has a row */
+    const int32_t *slots; /* i32 [*n] distinct places to fill; NULL: 0 to *n - 1 */
+    const int32_t *n;     /* i32 [1] */
+    void *rows;           /* [capacity] rows of the head's dtype, aligned to 16 */
+    float *bias;          /* f32 [capacity]; NULL: not packed */
+} specrt_cuda_packing;
+
+/* specrt_cuda_pack() : copies rows of a head, and their biases, to the places to fill: all of a segment, or
+ * the few that are new since the last cycle. CPU twin: the packing in >>active.
+ *   packings   : DEVICE [n_batch]
+ *   max_n      : of places to fill in a sequence
+ *   row_stride : bytes between packed rows
+ * @return OK, BAD_ARG (strides are even), UNSUPPORTED dtype or columns, DEVICE. */
+SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
+                                               const specrt_cuda_packing *packings, int32_t n_batch,
+                                               int32_t max_n, size_t row_stride, void *stream);
+
 /* ---- membership, routing, trees, verification ------------------------------------------------------- */
 
 /* ---- the sketch ------------------------------------------------------------------------------------- */

@@ -22,6 +22,10 @@ for test in $tests; do
     # A crash after the last line still counts.
     if [ "$code" -gt 1 ]; then echo "FAIL $test: exit $code"; failed=$((failed + 1)); fi
 done
+if ! grep -q /test_gpu_ <<<"$tests"; then
+    echo "skipped test_gpu: the CUDA toolkit's headers are missing (CUDA_HOME), or this is tsan"
+    skipped=$((skipped + 1))
+fi
 for script in tests/compile/run.sh tests/cli/run.sh tests/examples.sh; do
     [ -x "$script" ] || continue
     out=$("$script" "$build/bin" 2>&1); echo "$out"

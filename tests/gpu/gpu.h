@@ -1,0 +1,42 @@
+/* gpu.h : device memory for tests, on a GPU or on the harness, which defines what is called here. */
+#ifndef GPU_H
+#define GPU_H
+
+#include "../test.h"
+#include <cuda_runtime_api.h>
+
+static inline void gpu_check(cudaError_t error, const char *what) {
+    if (error == cudaSuccess) return;
+    fprintf(stderr, "%s: CUDA error %d\n", what, (int)error);
+    exit(1);
+}
+
+/* gpu_alloc() : device memory of at least a byte; gpu_free() gives it back. */
+static inline void *gpu_alloc(size_t bytes) {
+    void *p = NULL;
+    gpu_check(cudaMalloc(&p, bytes ? bytes : 1), "cudaMalloc");
+    return p;
+}
+
+static inline void gpu_free(void *p) {
+    gpu_check(cudaFree(p), "cudaFree");
+}
+
+/* gpu_copy() : device memory that holds what the host's does. */
+static inline void *gpu_copy(const void *host, size_t bytes) {
+    void *p = gpu_alloc(bytes);
+    gpu_check(cudaMemcpy(p, host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    return p;
+}
+
+/* gpu_put() : the host's bytes into device memory that is there; gpu_get() : back, once all is done. */
+static inline void gpu_put(void *device, const void *host, size_t bytes) {
+    gpu_check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+}
+
+static inline void gpu_get(void *host, const void *device, size_t bytes) {
+    gpu_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    gpu_check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+}
+
+#endif

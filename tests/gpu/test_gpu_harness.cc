@@ -1,0 +1,149 @@
+/* test_gpu_harness.cc : the harness itself: barriers, warp operations, what it refuses. */
+#include <cuda_runtime.h>
+#include "harness.h"
+
+#include "../test.h"
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+/* Sums 0 to blockDim - 1 by shuffles, then over warps through shared memory. */
+void sum_block(int *out) {
+    __shared__ int sums[32];
+    int thread = (int)threadIdx.x, n_warps = ((int)blockDim.x + 31) / 32;
+    unsigned mask = __ballot_sync(0xffffffffu, 1);
+    int value = thread;
+    for (int by = 16; by > 0; by /= 2) {
+        int other = (thread % 32) + by;
+        int got = __shfl_sync(mask, value, mask >> (other & 31) & 1 ? other & 31 : thread % 32);
+        if (other < 32 && (mask >> other & 1)) value += got;
+    }
+    if (thread % 32 == 0) sums[thread / 32] = value;
+    __syncthreads();
+    int total = 0;
+    for (int i = 0; i < n_warps; i++) total += sums[i];
+    out[blockIdx.x * blockDim.x + threadIdx.x] = total;
+}
+
+void test_sums() {
+    static const int sizes[] = {1, 31, 32, 33, 100, 256, 1024};
+    static int out[3 * 1024];
+    for (int size : sizes) {
+        REQUIRE(harness_start(sum_block, 3, size, 0, NULL, out) == cudaSuccess);
+        for (int i = 0; i < 3 * size; i++) REQUIRE(out[i] == size * (size - 1) / 2);
+    }
+}
+
+/* Halves of a warp on ways of their own, some lanes gone, a slow reader of an earlier result. */
+void split_warp(int *out) {
+    int lane = (int)threadIdx.x;
+    if (lane == 5 || lane == 30) return;
+    int swapped = __shfl_xor_sync(0xffffffffu, lane, lane == 4 || lane == 31 ? 0 : 1);
+    if (lane < 16) {
+        int source = lane == 3 ? 3 : (lane + 2) & 15;
+        out[lane] = 100 * swapped + __shfl_sync(0x0000ffffu, lane, source);
+    } else {
+        unsigned odd = __ballot_sync(0xffff0000u, lane & 1);
+        unsigned same = __match_any_sync(0xffff0000u, lane / 4);
+        bool right = odd == 0xaaaa0000u && same == (0xfu << lane / 4 * 4 & ~(1u << 30));
+        out[lane] = 100 * swapped + right;
+    }
+}
+
+void test_split() {
+    int out[32];
+    REQUIRE(harness_start(split_warp, 1, 32, 0, NULL, out) == cudaSuccess);
+    for (int lane = 0; lane < 32; lane++) {
+        int swapped = lane == 4 || lane == 31 ? lane : lane ^ 1;
+        int rest = lane >= 16 ? 1 : lane == 3 ? 3 : (lane + 2) & 15;
+        if (lane != 5 && lane != 30) CHECK_INT(out[lane], 100 * swapped + rest);
+    }
+}
+
+void vote(int *out) {
+    int n = __syncthreads_count((int)threadIdx.x % 3 == 0);
+    int all = __syncthreads_and(threadIdx.x < 70), any = __syncthreads_or(threadIdx.x == 69);
+    out[threadIdx.x] = n * 4 + all * 2 + any;
+}
+
+void test_votes() {
+    int out[70];
+    REQUIRE(harness_start(vote, 1, 70, 0, NULL, out) == cudaSuccess);
+    for (int i = 0; i < 70; i++) CHECK_INT(out[i], 24 * 4 + 2 + 1);
+}
+
+void every_block(int *counts) {
+    if (threadIdx.x == 0)
+        atomicAdd(&counts[blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)], 1);
+}
+
+void test_blocks() {
+    for (unsigned x = 1; x < 8; x++)
+        for (unsigned y = 1; y < 4; y++) {
+            int counts[8 * 4 * 2] = {0};
+            harness_start(every_block, dim3(x, y, 2), 3, 0, NULL, counts);
+            for (unsigned i = 0; i < x * y * 2; i++) REQUIRE(counts[i] == 1);
+        }
+}
+
+/* --- what ends the program --- */
+
+void half_barrier(int *out) {
+    if (threadIdx.x < 8) __syncthreads();
+    __syncwarp();
+    out[0] = 1;
+}
+void disagree(int *out) {
+    if (threadIdx.x < 8)
+        __syncwarp();
+    else
+        out[0] = __shfl_sync(0xffffffffu, 1, 0);
+}
+void read_absent(int *out) {
+    if (threadIdx.x < 8) out[0] = __shfl_sync(0xffu, 1, 9);
+}
+void wait_for_absent(int *out) {
+    if (threadIdx.x < 8)
+        __syncwarp();
+    else
+        __syncthreads();
+    out[0] = 1;
+}
+
+/* Whether a kernel ends its process by SIGABRT. */
+bool dies(void (*kernel)(int *)) {
+    int status, out;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(1);
+        harness_start(kernel, 1, 32, 0, NULL, &out);
+        _exit(0);
+    }
+    return waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+           WTERMSIG(status) == SIGABRT;
+}
+
+void test_refusals() {
+    int out;
+    CHECK(dies(half_barrier));
+    CHECK(dies(disagree));
+    CHECK(dies(read_absent));
+    CHECK(dies(wait_for_absent));
+    CHECK(harness_start(vote, 1, 1025, 0, NULL, &out) != cudaSuccess);
+    CHECK(harness_start(vote, 0, 32, 0, NULL, &out) != cudaSuccess);
+    CHECK(cudaGetLastError() != cudaSuccess && cudaGetLastError() == cudaSuccess);
+}
+
+const test_case cases[] = {
+    {"sums", "shuffles and barriers at odd block sizes", test_sums},
+    {"split", "halves of a warp apart, lanes that have left", test_split},
+    {"votes", "barriers that count", test_votes},
+    {"blocks", "every block of a grid runs once", test_blocks},
+    {"refusals", "what hardware leaves undefined ends the program", test_refusals},
+};
+
+} // namespace
+
+TEST_MAIN(cases)

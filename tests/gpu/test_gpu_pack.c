@@ -1,0 +1,143 @@
+/* test_gpu_pack.c : rows packed on the device against the same rows packed by the CPU. */
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "../fixture.h"
+#include "gpu.h"
+
+enum { N_ROWS = 70, MAX_COLS = 320, BATCH = 3, CAPACITY = 45 };
+
+static uint64_t random_state = 7;
+static int32_t random_below(int32_t n) {
+    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+}
+
+/* Distinct numbers below n, the first `count` of `out` [n]. */
+static void draw_distinct(int32_t *out, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        int32_t j = random_below(i + 1);
+        out[i] = out[j];
+        out[j] = i;
+    }
+}
+
+typedef struct packing_case {
+    uint8_t rows[N_ROWS * MAX_COLS * 4], packed[BATCH * CAPACITY * MAX_COLS * 4];
+    float bias[N_ROWS], packed_bias[BATCH * CAPACITY];
+    int32_t ids[BATCH * CAPACITY], slots[BATCH * CAPACITY], n_slots[BATCH], tokens[N_ROWS];
+} packing_case;
+
+/* The twin: rows at places to fill, others as they were. */
+static void pack_on_cpu(packing_case *c, const specrt_head *head, bool whole, size_t stride,
+                        uint8_t *rows, float *bias) {
+    for (int32_t b = 0; b < BATCH; b++) {
+        size_t first = (size_t)b * CAPACITY;
+        specrt__active_packing p = {head,
+                                    c->ids + first,
+                                    c->n_slots[b],
+                                    rows + first * stride,
+                                    stride,
+                                    head->desc.bias ? bias + first : NULL,
+                                    whole ? NULL : c->slots + first};
+        specrt__active_pack(&p);
+    }
+}
+
+static void draw_case(packing_case *c, bool mapped) {
+    int32_t order[N_ROWS];
+    for (size_t i = 0; i < sizeof c->rows; i++) c->rows[i] = (uint8_t)fixture_random(&random_state);
+    for (int i = 0; i < N_ROWS; i++) c->bias[i] = fixture_normal(&random_state);
+    draw_distinct(c->tokens, N_ROWS);
+    for (int b = 0; b < BATCH; b++) {
+        draw_distinct(order, N_ROWS);
+        memcpy(c->ids + b * CAPACITY, order, CAPACITY * sizeof *order);
+        draw_distinct(c->slots + b * CAPACITY, CAPACITY);
+        c->n_slots[b] = b == 0 ? 0 : b == 1 ? CAPACITY : random_below(CAPACITY + 1);
+    }
+    if (!mapped)
+        for (int32_t i = 0; i < N_ROWS; i++) c->tokens[i] = i;
+}
+
+static void run_case(specrt_dtype dtype, int32_t n_cols, size_t pad, bool whole, bool biased) {
+    static packing_case c, out;
+    specrt_head *head;
+    bool mapped = random_below(2) == 0;
+    draw_case(&c, mapped);
+    size_t stride = specrt_row_bytes(dtype, n_cols) + pad;
+    specrt_head_desc desc = {.rows = c.rows,
+                             .dtype = dtype,
+                             .n_rows = N_ROWS,
+                             .n_cols = n_cols,
+                             .row_stride = stride,
+                             .bias = biased ? c.bias : NULL,
+                             .ids = c.tokens};
+    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    memset(&out, 0x55, sizeof out);
+    memcpy(c.packed, out.packed, sizeof c.packed);
+    memcpy(c.packed_bias, out.packed_bias, sizeof c.packed_bias);
+    pack_on_cpu(&c, head, whole, stride, c.packed, c.packed_bias);
+
+    specrt_cuda_head device = {gpu_copy(c.rows, N_ROWS * stride),
+                               biased ? gpu_copy(c.bias, sizeof c.bias) : NULL,
+                               gpu_copy(head->row_of, N_ROWS * sizeof(int32_t)),
+                               dtype,
+                               N_ROWS,
+                               n_cols,
+                               stride};
+    specrt_cuda_packing all = {
+        gpu_copy(c.ids, sizeof c.ids), whole ? NULL : gpu_copy(c.slots, sizeof c.slots),
+        gpu_copy(c.n_slots, sizeof c.n_slots), gpu_copy(out.packed, BATCH * CAPACITY * stride),
+        biased ? gpu_copy(out.packed_bias, sizeof out.packed_bias) : NULL};
+    specrt_cuda_packing p[BATCH], *packings;
+    for (int b = 0; b < BATCH; b++) {
+        int first = b * CAPACITY;
+        p[b].ids = all.ids + first;
+        p[b].slots = whole ? NULL : all.slots + first;
+        p[b].n = all.n + b;
+        p[b].rows = (uint8_t *)all.rows + (size_t)first * stride;
+        p[b].bias = biased ? all.bias + first : NULL;
+    }
+    packings = gpu_copy(p, sizeof p);
+    CHECK_INT(specrt_cuda_pack(&device, packings, BATCH, CAPACITY, stride, NULL), SPECRT_STATUS_OK);
+    gpu_get(out.packed, all.rows, BATCH * CAPACITY * stride);
+    CHECK(memcmp(out.packed, c.packed, BATCH * CAPACITY * stride) == 0);
+    if (biased) gpu_get(out.packed_bias, all.bias, sizeof out.packed_bias);
+    CHECK(memcmp(out.packed_bias, c.packed_bias, sizeof c.packed_bias) == 0);
+    const void *used[] = {device.rows, device.bias, device.row_of, all.ids, all.slots,
+                          all.n,       all.rows,    all.bias,      packings};
+    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
+    specrt_head_close(head);
+}
+
+static void test_formats(void) {
+    static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
+                                          SPECRT_DTYPE_Q8_0};
+    static const int32_t n_cols[] = {32, 96, 288};
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
+        for (size_t j = 0; j < sizeof n_cols / sizeof n_cols[0]; j++)
+            for (int k = 0; k < 4; k++)
+                run_case(dtypes[i], n_cols[j], dtypes[i] == SPECRT_DTYPE_F32 ? 0 : (size_t)(2 * k),
+                         k & 1, k & 2);
+    run_case(SPECRT_DTYPE_F16, 37, 0, false, true); /* not even four bytes divide a row */
+    run_case(SPECRT_DTYPE_F16, 1, 0, true, false);
+}
+
+static void test_refusals(void) {
+    char some[64];
+    specrt_cuda_head head = {some, NULL, NULL, SPECRT_DTYPE_F16, 4, 8, 16};
+    specrt_cuda_packing p = {0};
+    CHECK_INT(specrt_cuda_pack(NULL, &p, 1, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_pack(&head, NULL, 1, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_pack(&head, &p, 0, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_pack(&head, &p, 70000, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_pack(&head, &p, 1, 0, 16, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_pack(&head, &p, 1, 2, 14, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_pack(&head, &p, 1, 2, 17, NULL), SPECRT_STATUS_BAD_ARG);
+    head.dtype = SPECRT_DTYPE_Q4_K;
+    CHECK_INT(specrt_cuda_pack(&head, &p, 1, 2, 16, NULL), SPECRT_STATUS_UNSUPPORTED);
+}
+
+static const test_case cases[] = {
+    {"formats", "every row format at odd shapes, whole and in part", test_formats},
+    {"refusals", "bad arguments give a status", test_refusals},
+};
+TEST_MAIN(cases)
