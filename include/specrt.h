@@ -653,6 +653,8 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *       sem=logits|hnsw_h|hnsw_w   likely there: the target's ten best logits alone; or ten more that the
  *                              bundle's index finds for the target's hidden state, or for the token's row
  *       graph=on|off           whether successors come along, from the bundle's graph
+ *       prompt=off|tokens|best   whether the prompt's tokens come in before the first cycle, and with best
+ *                              also the target's ten best at each of its positions; off is the paper's
  *       keep=off|on            whether they outlive specrt_session_begin (see specrt_session_turn)
  *       mode=sync|async        found before the next cycle, or beside the cycles, by a task that
  *                              specrt_session_params.submit runs; found tokens come in between cycles
@@ -7114,18 +7116,21 @@ enum {
     SPECRT__RETRIEVE_GRAPH,
     SPECRT__RETRIEVE_KEEP,
     SPECRT__RETRIEVE_MODE,
+    SPECRT__RETRIEVE_PROMPT,
     SPECRT__RETRIEVE_OPTIONS
 };
+enum { SPECRT__RETRIEVE_PROMPT_OFF, SPECRT__RETRIEVE_PROMPT_TOKENS, SPECRT__RETRIEVE_PROMPT_BEST };
 static const specrt__active_option specrt__retrieve_options[SPECRT__RETRIEVE_OPTIONS] = {
     {"sem", {"logits", "hnsw_h", "hnsw_w", NULL}, 0, 2, 0},
     {"graph", {"off", "on", NULL, NULL}, 0, 1, 1},
     {"keep", {"off", "on", NULL, NULL}, 0, 1, 0},
     {"mode", {"sync", "async", NULL, NULL}, 0, 1, 0},
+    {"prompt", {"off", "tokens", "best", NULL}, 0, 2, 0},
 };
 
 typedef struct specrt__retrieve_params {
     int32_t size; /* 0: no such source */
-    int32_t sem;
+    int32_t sem, prompt;
     bool keep; /* what was retrieved outlives specrt_session_begin() */
     bool async;
     specrt_cograph graph; /* header NULL: none */
@@ -7210,6 +7215,7 @@ static specrt_status specrt__retrieve_resolve(const specrt_bundle *bundle, const
     memset(out, 0, sizeof *out);
     out->size = size;
     out->sem = options[SPECRT__RETRIEVE_SEM];
+    out->prompt = options[SPECRT__RETRIEVE_PROMPT];
     out->keep = options[SPECRT__RETRIEVE_KEEP] != 0;
     out->async = options[SPECRT__RETRIEVE_MODE] != 0;
     if (out->sem != SPECRT__RETRIEVE_LOGITS)
@@ -7398,6 +7404,13 @@ static void specrt__retrieve_take(specrt__retrieve *r) {
     }
 }
 
+/* Works off what waits; no task is out. */
+static void specrt__retrieve_finish(specrt__retrieve *r) {
+    while (r->done != r->posted) specrt__retrieve_work(r, r->done);
+    r->limit = r->done;
+    r->due = false;
+}
+
 /* A new sequence; no task is out, and the pool was reset. */
 static void specrt__retrieve_begin(specrt__retrieve *r) {
     r->n_posted_events = r->n_lost = 0;
@@ -7409,9 +7422,8 @@ static void specrt__retrieve_begin(specrt__retrieve *r) {
         r->due = false;
         return;
     }
-    while (r->done != r->posted) specrt__retrieve_work(r, r->done);
-    r->limit = r->taken = r->done;
-    r->due = false;
+    specrt__retrieve_finish(r);
+    r->taken = r->done; /* membership is made anew */
     for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
         for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
              id = r->arc.newer[id])
@@ -7429,6 +7441,37 @@ static int32_t specrt__retrieve_best(const specrt__retrieve *r, const specrt_row
     if (n > SPECRT__RETRIEVE_TOP) n = SPECRT__RETRIEVE_TOP;
     for (int32_t j = 0; j < n; j++) out[j] = rows->ids[(int64_t)node * rows->k + j];
     return n;
+}
+
+/* A token of the prompt, or one that the target thought likely there: it may give way at once. */
+static void specrt__retrieve_warm(specrt__retrieve *r, int32_t id) {
+    int32_t victim, birth = r->n_cycles - SPECRT__ARC_RESIDENCY;
+    if (id < 0 || id >= r->arc.n_ids || r->offered[id] == SPECRT__RETRIEVE_NEVER) return;
+    if (specrt__arc_resident(&r->arc, id)) {
+        specrt__arc_touch(&r->arc, id);
+        return;
+    }
+    if (!specrt__arc_insert(&r->arc, id, r->n_cycles, false, &victim)) return;
+    r->arc.births[id] = birth;
+    if (victim >= 0) specrt__active_drop(r->pool, victim, SPECRT__ACTIVE_RETRIEVE);
+    specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+}
+
+/* What comes before the first cycle, or the next turn. */
+static void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens, int32_t n,
+                                     const specrt_rows *rows) {
+    int32_t best[SPECRT__RETRIEVE_TOP];
+    if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_OFF) return;
+    specrt__retrieve_settle(r);
+    specrt__retrieve_finish(r);
+    specrt__retrieve_take(r);
+    for (int32_t i = 0; i < n; i++) {
+        specrt__retrieve_warm(r, tokens[i]);
+        int32_t n_best = 0;
+        if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_BEST)
+            n_best = specrt__retrieve_best(r, rows, i, best);
+        while (n_best > 0) specrt__retrieve_warm(r, best[--n_best]);
+    }
 }
 
 /* Whether hidden states are of the width that is read, if they are. */
@@ -8048,7 +8091,8 @@ SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
 }
 
 SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
-    return policy->has_window && policy->window.kpre > 0;
+    return (policy->has_window && policy->window.kpre > 0) ||
+           policy->retrieve.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
 }
 
 SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy) {
@@ -9479,6 +9523,7 @@ SPECRT_API specrt_status specrt_session_prefill(specrt_session *s, const int32_t
                                                 const specrt_rows *rows) {
     if (n < 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
     if (s->window) specrt__window_prefill(s->window, tokens, n, rows);
+    if (s->retrieve) specrt__retrieve_prefill(s->retrieve, tokens, n, rows);
     s->position += n;
     return SPECRT_STATUS_OK;
 }

@@ -310,6 +310,7 @@ static void test_greedy(void) {
         {"window:64@min=0+sketch:32@certified=on", RANDOM, &chain},
         {"static:1000+retrieve:64", RANDOM, &small_tree},
         {"static:200+retrieve:64@sem=hnsw_w", ADVERSARIAL, &chain},
+        {"static:200+retrieve:64@prompt=best", RANDOM, &chain},
         {"static:200+retrieve:128@sem=hnsw_h@mode=async", RANDOM, &small_tree},
         {"static:256+window:256@min=0+retrieve:32+cluster:3+group:2+centroid:2+successor:64+sketch:"
          "32",

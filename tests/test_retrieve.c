@@ -242,13 +242,16 @@ static void check_same(const run *a, const run *b) {
 
 /* The output is the target's under every query and mode, and nothing is allocated. */
 static void test_lossless(void) {
-    static const char *const texts[] = {
-        "static+retrieve:64", "static+retrieve:64@sem=hnsw_h", "static+retrieve:20@sem=hnsw_w",
-        "retrieve:64@sem=hnsw_h@graph=off", "static+window:32@min=0+retrieve:32@sem=hnsw_w"};
+    static const char *const texts[] = {"static+retrieve:64",
+                                        "static+retrieve:64@sem=hnsw_h",
+                                        "static+retrieve:20@sem=hnsw_w",
+                                        "retrieve:64@sem=hnsw_h@graph=off",
+                                        "static+window:32@min=0+retrieve:32@sem=hnsw_w",
+                                        "static:12+retrieve:64@prompt=tokens"};
     static const int32_t vectors[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_F16, SPECRT_HNSW_INT8};
     specrt_worker *thread;
     REQUIRE(!specrt_worker_create(NULL, &thread, NULL));
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < 36; i++) {
         char text[128];
         world w;
         run r;
@@ -454,6 +457,67 @@ static void test_turns(void) {
     }
 }
 
+/* A prompt's tokens come in, the last of them where not all find room, and so do the target's best there.
+ * They make way for the first event. */
+static void test_prompt(void) {
+    static const int32_t tokens[] = {20, 3, 30, 21, 22, 23, 20, 34, 25, 26, 27, 28, 29, 35, 32, 33};
+    static const int32_t best[32] = {100, 101, 30, 3, 102, 299};
+    world w;
+    run r;
+    specrt_rows rows = {.ids = best, .k = 2};
+    world_make(&w, true, SPECRT_HNSW_F16);
+    run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=tokens", false, NULL, NULL);
+    const specrt__active_pool *pool = r.session->pool;
+    CHECK_INT(specrt_policy_learns(r.policy), 0);
+    REQUIRE(!specrt_session_prefill(r.session, tokens, 16, &rows));
+    const specrt__arc *arc = &r.session->retrieve->arc;
+    CHECK_INT(arc->sizes[SPECRT__ARC_T1] + arc->sizes[SPECRT__ARC_T2], 12);
+    CHECK_INT(arc->lists[20], SPECRT__ARC_T2); /* it came twice */
+    for (int i = 4; i < 16; i++) CHECK(specrt__active_member(pool, tokens[i]));
+    for (int i = 2; i < 4; i++) CHECK(!specrt__active_member(pool, tokens[i]));
+    CHECK(arc->lists[3] == SPECRT__ARC_NONE && !specrt__active_member(pool, 100));
+    REQUIRE(!specrt_session_start(r.session, 33));
+    observe_event(&r, 0);
+    CHECK_INT(r.session->retrieve->n_blocked, 0);
+    CHECK(specrt__active_member(pool, 100));
+    run_free(&r);
+    run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=best", false, NULL, NULL);
+    CHECK_INT(specrt_policy_learns(r.policy), 1);
+    REQUIRE(!specrt_session_prefill(r.session, tokens, 3, &rows));
+    static const int32_t members[] = {20, 30, 100, 101, 102, 299};
+    for (int i = 0; i < 6; i++) CHECK(specrt__active_member(r.session->pool, members[i]));
+    CHECK_INT(r.session->retrieve->arc.sizes[SPECRT__ARC_T1], 5);
+    run_free(&r);
+    world_free(&w);
+}
+
+/* The next turn's prompt waits for what is being retrieved, so that the order of events is kept. */
+static void test_prompt_async(void) {
+    world w;
+    run a, b;
+    specrt_worker *thread;
+    world_make(&w, true, SPECRT_HNSW_F16);
+    REQUIRE(!specrt_worker_create(NULL, &thread, NULL));
+    run_make(&a, &w, "static:12+retrieve:16@graph=off@prompt=tokens", false, NULL, NULL);
+    run_make(&b, &w, "static:12+retrieve:16@graph=off@prompt=tokens@mode=async", false, NULL,
+             thread);
+    for (int turn = 0; turn < 20; turn++) {
+        run *both[] = {&a, &b};
+        for (int i = 0; i < 2; i++) {
+            REQUIRE(!specrt_session_turn(both[i]->session, 0));
+            run_prompt(both[i]);
+            for (int32_t k = 0; k < 9; k++) observe_event(both[i], 10 * turn + k);
+            int32_t next = 60 + turn;
+            REQUIRE(!specrt_session_prefill(both[i]->session, &next, 1, NULL));
+        }
+        check_same(&a, &b);
+    }
+    run_free(&a);
+    run_free(&b);
+    specrt_worker_close(thread);
+    world_free(&w);
+}
+
 /* --- refusals --- */
 
 static void check_refused(const specrt_bundle *bundle, const specrt_head *head,
@@ -567,6 +631,8 @@ static const test_case cases[] = {
     {"async_lost", "a worker that never comes holds nothing up", test_async_lost},
     {"worker", "sessions close while a worker works for them", test_worker},
     {"turns", "a conversation keeps its state, a new sequence does not", test_turns},
+    {"prompt", "a prompt fills the cache before the first event", test_prompt},
+    {"prompt_async", "a prompt comes after the events before it", test_prompt_async},
     {"refused_policies", "no index, another head, no rows to ask with", test_refused_policies},
     {"refused_calls", "no worker, hidden states missing or of a wrong width", test_refused_calls},
 };
