@@ -128,10 +128,10 @@ test-arm64: ## NEON kernels, cross-compiled and run under qemu-user
 CUDA_ARCH ?= $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)),75 80 86 89 90 100 120)
 CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
     -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
-CUDA_FLAGS = -std=c++14 -O3 -lineinfo --threads 0 -Iinclude -Xcompiler -fPIC,-Wall \
+CUDA_FLAGS = -std=c++14 -O3 -lineinfo --threads 0 -diag-suppress 1675 $(CUDA_DEBUG:%=-DSPECRT_CUDA_DEBUG) -Iinclude -Xcompiler -fPIC,-Wall \
     $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(CUDA_CODE))
 
-cuda: ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or native]
+cuda: ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or native, CUDA_DEBUG=1]
 	@test -x $(NVCC) || { echo "make cuda: no nvcc; install the CUDA toolkit and name it by CUDA_HOME= or in PATH"; exit 1; }
 	@test "$(CUDA_ARCH)" != native || nvidia-smi -L >/dev/null 2>&1 || \
 	    { echo "make cuda: CUDA_ARCH=native needs a GPU, and there is none; name architectures, as in CUDA_ARCH=\"80 90\""; exit 1; }
@@ -139,7 +139,8 @@ cuda: ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or nat
 	$(NVCC) $(CUDA_FLAGS) -c cuda/specrt_kernels.cu -o $(BUILD)/cuda/specrt_kernels.o
 	@rm -f $(BUILD)/libspecrt_cuda.a
 	ar rcs $(BUILD)/libspecrt_cuda.a $(BUILD)/cuda/specrt_kernels.o
-	$(NVCC) -shared $(BUILD)/cuda/specrt_kernels.o -o $(BUILD)/libspecrt_cuda.so
+	$(CC) $(CFLAGS) -fPIC -c tools/common/specrt_impl.c -o $(BUILD)/cuda/specrt.o
+	$(NVCC) -shared $(BUILD)/cuda/specrt_kernels.o $(BUILD)/cuda/specrt.o -lzstd -o $(BUILD)/libspecrt_cuda.so
 
 # gcc warns of uninitialised values that are not, once it instruments; the plain build is the judge.
 SANITIZE = $(MAKE) WERROR=-Wno-maybe-uninitialized BUILD=build/$(1) OPT="-O1 -g" SAN="-fsanitize=$(2) -fno-sanitize-recover=all -fno-omit-frame-pointer" test

@@ -17,7 +17,6 @@
 /* The implementation too, for what kernels share with their twins and sessions with policies. */
 #define SPECRT_STATIC
 #define SPECRT_NO_ZSTD
-#define SPECRT_NO_SIMD
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 
@@ -38,15 +37,37 @@ static inline specrt_status specrt__launch_status(cudaError_t error) {
     return error == cudaSuccess ? SPECRT_STATUS_OK : SPECRT_STATUS_DEVICE;
 }
 
+#if defined(SPECRT_CUDA_DEBUG)
+/* The first kernel that failed since this thread's last specrt_cuda_check(), and how. */
+static thread_local const char *specrt__launch_culprit;
+static thread_local cudaError_t specrt__launch_error;
+
+/* Waits for a kernel, so that what it did wrong is told of it; not while its stream is being captured. */
+static specrt_status specrt__launch_finish(const char *kernel, void *stream, cudaError_t error) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (error == cudaSuccess) error = cudaStreamIsCapturing((cudaStream_t)stream, &capture);
+    if (error == cudaSuccess && capture == cudaStreamCaptureStatusNone)
+        error = cudaStreamSynchronize((cudaStream_t)stream);
+    if (error != cudaSuccess && !specrt__launch_culprit) {
+        specrt__launch_culprit = kernel;
+        specrt__launch_error = error;
+    }
+    return specrt__launch_status(error);
+}
+#else
+#define specrt__launch_finish(kernel, stream, error) specrt__launch_status(error)
+#endif
+
 /* Starts a kernel: a specrt_status. A kernel with template arguments stands in parentheses. */
 #if defined(SPECRT_HARNESS)
 #define SPECRT__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                             \
-    specrt__launch_status(harness_start(kernel, grid, block, shared_bytes, stream, __VA_ARGS__))
+    specrt__launch_finish(#kernel, stream,                                                         \
+                          harness_start(kernel, grid, block, shared_bytes, stream, __VA_ARGS__))
 #define SPECRT__LAUNCH_DYNAMIC(type, name) type *name = (type *)(void *)harness_dynamic()
 #else
 #define SPECRT__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                             \
     (kernel<<<grid, block, shared_bytes, (cudaStream_t)(stream)>>>(__VA_ARGS__),                   \
-     specrt__launch_status(cudaGetLastError()))
+     specrt__launch_finish(#kernel, stream, cudaGetLastError()))
 #define SPECRT__LAUNCH_DYNAMIC(type, name)                                                         \
     extern __shared__ __align__(16) unsigned char specrt__launch_bytes[];                          \
     type *name = (type *)(void *)specrt__launch_bytes
@@ -54,6 +75,53 @@ static inline specrt_status specrt__launch_status(cudaError_t error) {
 
 static inline unsigned specrt__launch_blocks(int64_t n, int64_t per_block) {
     return (unsigned)((n + per_block - 1) / per_block);
+}
+
+/* --- the device --- */
+
+/* Asked for, to learn whether there is code for the device. */
+static __global__ void specrt__launch_probe(int32_t *out) {
+    *out = 1;
+}
+
+#define SPECRT__LAUNCH_TEXT(...) #__VA_ARGS__
+#define SPECRT__LAUNCH_LIST(...) SPECRT__LAUNCH_TEXT(__VA_ARGS__)
+#if !defined(__CUDA_ARCH_LIST__)
+#define __CUDA_ARCH_LIST__ unknown
+#endif
+
+SPECRT_CUDA_API specrt_status specrt_cuda_open(specrt_error *err) {
+    int n = 0, device = 0, major = 0, minor = 0;
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaGetDeviceCount(&n);
+    if (error != cudaSuccess || n == 0) {
+        (void)cudaGetLastError();
+        return specrt_error_set(err, SPECRT_STATUS_NO_DEVICE,
+                                "cuda: expected a GPU and its driver, found none: %s",
+                                error == cudaSuccess ? "no device" : cudaGetErrorString(error));
+    }
+    if (cudaFuncGetAttributes(&attributes, (const void *)specrt__launch_probe) == cudaSuccess)
+        return SPECRT_STATUS_OK;
+    (void)cudaGetLastError();
+    (void)cudaGetDevice(&device);
+    (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    return specrt_error_set(err, SPECRT_STATUS_DEVICE_ARCH,
+                            "cuda: architecture: expected one of %s, found %d%d0; build with make "
+                            "cuda CUDA_ARCH=%d%d",
+                            SPECRT__LAUNCH_LIST(__CUDA_ARCH_LIST__), major, minor, major, minor);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_check(specrt_error *err) {
+    const char *culprit = "";
+    cudaError_t error = cudaGetLastError();
+#if defined(SPECRT_CUDA_DEBUG)
+    if (specrt__launch_culprit) culprit = specrt__launch_culprit, error = specrt__launch_error;
+    specrt__launch_culprit = NULL;
+#endif
+    if (error == cudaSuccess) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_DEVICE, "cuda: %s%s%s", culprit,
+                            *culprit ? ": " : "", cudaGetErrorString(error));
 }
 
 // >>active (uses: launch base simd)

@@ -1,12 +1,146 @@
-/* runtime.cc : what specrt_kernels.cu and its tests call of the CUDA runtime, on the harness. Streams run
- * what they are given at once, in order. */
+/* runtime.cc : what specrt_kernels.cu and its tests call of the CUDA runtime, on the harness.
+ *
+ * A stream is a queue. Nothing in it runs before something waits, and then the heads of all queues run
+ * in random order as far as events allow, so that work that an event was forgotten between fails. A
+ * captured graph runs in random order as far as its edges allow. The default stream waits for all and is
+ * waited for. */
 #include <cuda_runtime.h>
 #include "harness.h"
 
+#include <deque>
+#include <memory>
 #include <stdlib.h>
+#include <vector>
+
+extern "C" {
+/* How many allocations succeed from now on; below 0: all. */
+int harness_allocations_left = -1;
+}
+
+namespace {
+typedef std::function<void()> work;
+
+/* A mark in a stream; what waits for it holds on to it. */
+typedef std::shared_ptr<bool> mark;
+
+typedef struct operation {
+    work run;
+    mark after; /* NULL: ready once it is at the head */
+} operation;
+
+typedef struct node {
+    work run;
+    std::vector<size_t> after;
+} node;
+} // namespace
+
+struct CUgraph_st {
+    std::vector<node> nodes;
+    std::vector<CUstream_st *> streams; /* that are part of the capture; the first began it */
+};
+
+struct CUgraphExec_st {
+    std::vector<node> nodes;
+};
+
+struct CUstream_st {
+    std::deque<operation> queue;
+    CUgraph_st *capture;         /* NULL: not being captured */
+    std::vector<size_t> pending; /* nodes that the next one follows */
+};
+
+struct CUevent_st {
+    mark reached;        /* of the last record */
+    CUgraph_st *capture; /* that it was recorded in, or NULL */
+    std::vector<size_t> pending;
+};
 
 namespace {
 cudaError_t last_error = cudaSuccess;
+std::vector<CUstream_st *> streams;
+uint32_t dice = 1;
+
+uint32_t roll(size_t n) {
+    dice = dice * 1664525u + 1013904223u;
+    return (uint32_t)((dice >> 8) % n);
+}
+
+cudaError_t failed(cudaError_t error) {
+    if (error != cudaSuccess) last_error = error;
+    return error;
+}
+
+bool capturing() {
+    for (CUstream_st *s : streams)
+        if (s->capture) return true;
+    return false;
+}
+
+/* Runs the head of some queue. @return false when none is ready. */
+bool step() {
+    std::vector<CUstream_st *> ready;
+    for (CUstream_st *s : streams)
+        if (!s->queue.empty() && (!s->queue.front().after || *s->queue.front().after))
+            ready.push_back(s);
+    if (ready.empty()) return false;
+    CUstream_st *s = ready[roll(ready.size())];
+    operation next = s->queue.front();
+    s->queue.pop_front();
+    if (next.run) next.run();
+    return true;
+}
+
+void drain() {
+    while (step()) {
+    }
+    for (CUstream_st *s : streams)
+        if (!s->queue.empty()) harness_fail("a stream waits for what never comes");
+}
+
+void run_graph(const std::vector<node> &nodes) {
+    std::vector<char> done(nodes.size(), 0);
+    for (size_t left = nodes.size(); left > 0; left--) {
+        std::vector<size_t> ready;
+        for (size_t i = 0; i < nodes.size(); i++) {
+            bool is = !done[i];
+            for (size_t j : nodes[i].after) is = is && done[j];
+            if (is) ready.push_back(i);
+        }
+        size_t i = ready[roll(ready.size())];
+        if (nodes[i].run) nodes[i].run();
+        done[i] = 1;
+    }
+}
+
+void add_node(CUstream_st *s, const work &run) {
+    node n = {run, s->pending};
+    s->capture->nodes.push_back(n);
+    s->pending.assign(1, s->capture->nodes.size() - 1);
+}
+
+cudaError_t submit(CUstream_st *s, const work &run) {
+    if (!s && capturing()) return failed(cudaErrorStreamCaptureImplicit);
+    if (!s) {
+        drain();
+        run();
+    } else if (s->capture) {
+        add_node(s, run);
+    } else {
+        operation o = {run, mark()};
+        s->queue.push_back(o);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t allocate(void **p, size_t bytes) {
+    *p = NULL;
+    if (capturing()) return failed(cudaErrorStreamCaptureUnsupported);
+    if (harness_allocations_left == 0) return failed(cudaErrorMemoryAllocation);
+    if (harness_allocations_left > 0) harness_allocations_left--;
+    if (posix_memalign(p, 256, bytes ? bytes : 1) != 0) return failed(cudaErrorMemoryAllocation);
+    memset(*p, 0xcd, bytes); /* rubbish, as on a device */
+    return cudaSuccess;
+}
 
 cudaError_t check(const harness_launch &l) {
     uint64_t n_threads = (uint64_t)l.block.x * l.block.y * l.block.z;
@@ -20,16 +154,14 @@ cudaError_t check(const harness_launch &l) {
 } // namespace
 
 cudaError_t harness_submit(const harness_launch &launch, cudaStream_t stream) {
-    (void)stream;
     cudaError_t error = check(launch);
-    if (error == cudaSuccess)
-        harness_run(launch);
-    else
-        last_error = error;
-    return error;
+    if (error != cudaSuccess) return failed(error);
+    return submit(stream, [=]() { harness_run(launch); });
 }
 
 extern "C" {
+
+/* --- errors and the device --- */
 
 cudaError_t CUDARTAPI cudaGetLastError(void) {
     cudaError_t error = last_error;
@@ -37,38 +169,228 @@ cudaError_t CUDARTAPI cudaGetLastError(void) {
     return error;
 }
 
-/* Fresh memory holds rubbish, as on a device. */
-cudaError_t CUDARTAPI cudaMalloc(void **p, size_t bytes) {
-    *p = NULL;
-    if (posix_memalign(p, 256, bytes ? bytes : 1) != 0) return cudaErrorMemoryAllocation;
-    memset(*p, 0xcd, bytes);
+cudaError_t CUDARTAPI cudaPeekAtLastError(void) {
+    return last_error;
+}
+
+const char *CUDARTAPI cudaGetErrorString(cudaError_t error) {
+    return error == cudaSuccess                 ? "no error"
+           : error == cudaErrorMemoryAllocation ? "out of memory"
+                                                : "an error of the harness";
+}
+
+cudaError_t CUDARTAPI cudaGetDevice(int *device) {
+    *device = 0;
     return cudaSuccess;
 }
 
+cudaError_t CUDARTAPI cudaGetDeviceCount(int *count) {
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
+    (void)device;
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9
+             : attribute == cudaDevAttrCanMapHostMemory     ? 1
+                                                            : 0;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes *out, const void *kernel) {
+    (void)kernel;
+    memset(out, 0, sizeof *out);
+    out->binaryVersion = 90;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
+    if (capturing()) return failed(cudaErrorStreamCaptureUnsupported);
+    drain();
+    return cudaSuccess;
+}
+
+/* --- memory --- */
+
+cudaError_t CUDARTAPI cudaMalloc(void **p, size_t bytes) {
+    return allocate(p, bytes);
+}
+
 cudaError_t CUDARTAPI cudaFree(void *p) {
+    drain();
     free(p);
     return cudaSuccess;
 }
 
+cudaError_t CUDARTAPI cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
+    (void)flags;
+    return allocate(p, bytes);
+}
+
+cudaError_t CUDARTAPI cudaHostGetDevicePointer(void **device, void *host, unsigned flags) {
+    (void)flags;
+    *device = host;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaFreeHost(void *p) {
+    return cudaFree(p);
+}
+
 cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
     (void)kind;
+    if (capturing()) return failed(cudaErrorStreamCaptureImplicit);
+    drain();
     if (bytes) memmove(to, from, bytes);
     return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                                       cudaStream_t stream) {
-    (void)stream;
-    return cudaMemcpy(to, from, bytes, kind);
+    (void)kind;
+    return submit(stream, [=]() {
+        if (bytes) memmove(to, from, bytes);
+    });
 }
 
-cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream) {
-    (void)stream;
-    memset(p, value, bytes);
+cudaError_t CUDARTAPI cudaMemset(void *p, int value, size_t bytes) {
+    if (capturing()) return failed(cudaErrorStreamCaptureImplicit);
+    drain();
+    if (bytes) memset(p, value, bytes);
     return cudaSuccess;
 }
 
-cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
+cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream) {
+    return submit(stream, [=]() {
+        if (bytes) memset(p, value, bytes);
+    });
+}
+
+/* --- streams and events --- */
+
+cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+    (void)flags;
+    *stream = new CUstream_st();
+    streams.push_back(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
+    drain();
+    for (size_t i = 0; i < streams.size(); i++)
+        if (streams[i] == stream) streams.erase(streams.begin() + (long)i);
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream) {
+    if (stream ? stream->capture != NULL : capturing())
+        return failed(cudaErrorStreamCaptureUnsupported);
+    while (stream && !stream->queue.empty())
+        if (!step()) harness_fail("a stream waits for what never comes");
+    if (!stream) drain();
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+    (void)flags;
+    *event = new CUevent_st();
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    event->capture = stream ? stream->capture : NULL;
+    event->reached = mark(new bool(false));
+    if (event->capture) {
+        event->pending = stream->pending;
+        return cudaSuccess;
+    }
+    mark reached = event->reached;
+    return submit(stream, [=]() { *reached = true; });
+}
+
+cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    (void)flags;
+    if (!event->capture && stream && stream->capture)
+        return failed(cudaErrorStreamCaptureIsolation);
+    if (!event->capture) {
+        operation o = {work(), event->reached};
+        if (!stream) drain();
+        if (stream && event->reached) stream->queue.push_back(o);
+        return cudaSuccess;
+    }
+    if (!stream->capture) { /* it joins */
+        stream->capture = event->capture;
+        stream->pending.clear();
+        event->capture->streams.push_back(stream);
+    }
+    stream->pending.insert(stream->pending.end(), event->pending.begin(), event->pending.end());
+    return cudaSuccess;
+}
+
+/* --- graphs --- */
+
+cudaError_t CUDARTAPI cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+    (void)mode;
+    stream->capture = new CUgraph_st();
+    stream->capture->streams.push_back(stream);
+    stream->pending.clear();
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
+    *status =
+        stream && stream->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+/* Whether node i comes before what the stream that began would add. */
+static bool precedes(const CUgraph_st *g, size_t i, const std::vector<size_t> &ends) {
+    for (size_t end : ends)
+        if (end == i || precedes(g, i, g->nodes[end].after)) return true;
+    return false;
+}
+
+cudaError_t CUDARTAPI cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+    CUgraph_st *g = stream->capture;
+    cudaError_t error = cudaSuccess;
+    for (CUstream_st *s : g->streams)
+        for (size_t end : s->pending)
+            if (!precedes(g, end, stream->pending)) error = cudaErrorStreamCaptureUnjoined;
+    for (CUstream_st *s : g->streams) {
+        s->capture = NULL;
+        s->pending.clear();
+    }
+    *graph = error == cudaSuccess ? g : NULL;
+    if (error != cudaSuccess) delete g;
+    return failed(error);
+}
+
+cudaError_t CUDARTAPI cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                                    unsigned long long flags) {
+    (void)flags;
+    *exec = new CUgraphExec_st();
+    (*exec)->nodes = graph->nodes;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    return submit(stream, [=]() { run_graph(exec->nodes); });
+}
+
+cudaError_t CUDARTAPI cudaGraphDestroy(cudaGraph_t graph) {
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    drain();
+    delete exec;
     return cudaSuccess;
 }
 
