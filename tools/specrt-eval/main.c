@@ -3,6 +3,7 @@
  *     options, models.c -> target, drafter, policies -> run.c (engine/decode.h)
  *     prompts.c, chat.c -> token ids ---------------------^
  *     decode.c: text     generate.c: JSON Lines     compare.c, figures.c: tables, compare_*.c
+ *     plan.c, plan_*.c: costs and acceptance, a recommendation
  */
 #include "eval.h"
 
@@ -17,11 +18,12 @@ static const struct verb {
     {"decode", "write answers to prompts, with statistics", decode_main},
     {"generate", "let the target alone answer prompts: text to calibrate on", generate_main},
     {"compare", "policies side by side: accept length, coverage, time", compare_main},
+    {"plan", "what is fastest on this machine, and whether it pays", plan_main},
     {"record", "cycles to a trace: hidden states, best tokens, trees", record_main},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
-#define VERB_NAMES "decode, generate, compare or record"
+#define VERB_NAMES "decode, generate, compare, plan or record"
 
 /* Flags before any verb: the help and the version. */
 static int run_without_verb(int argc, char **argv) {

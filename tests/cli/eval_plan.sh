@@ -1,0 +1,29 @@
+# A plan: costs, a policy with its tree, the verdicts; checked by decoding.
+. "$CLI_TESTS/lib.bash"
+target=$CLI_TESTS/../../data/sample/target.gguf
+draft=$CLI_TESTS/../../data/sample/draft.safetensors
+plan() {
+    specrt-eval plan --target "$target" --draft "$draft" --max-tokens 8 \
+        --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 2 "$@"
+}
+
+accepts plan --policy microspec --num-steps 3 --num-draft-tokens 8 --check 2 --report page.html
+prints "head, ms for 1 row*32768: *target, ms by nodes  1: *60: *held back*error
+*microspec *2 prompts, *
+Recommended: *
+Speculation *pay*plain decoding*
+Pruning *pay* the full vocabulary's*"
+[ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" -ge 2 ] || fail "expected plots"
+grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
+
+accepts plan --json --topk 4 --num-steps 2 --policy window:64@min=16
+for key in costs head draft target error_median recommended policy num_steps topk num_draft_tokens \
+    tokens_per_second ci95 speedup_plain speculation_pays pruning_pays choices accept_length; do
+    prints "*\"$key\":*"
+done
+prints '{*"policy":"window:64@min=16",*"num_steps":2,"topk":4,*}'
+
+refuses 2 "*page.html: exists; use -f *" plan --report page.html
+refuses 2 "*no tree is within --topk (1, 4 or 10)*" plan --topk 7
+refuses 2 "*--sampled-drafts: *" plan --sampled-drafts --temperature 1
+refuses 2 "*expected --draft FILE*" plan --draft none

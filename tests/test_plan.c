@@ -1,0 +1,268 @@
+/* test_plan.c : curves, intervals and what a smaller tree would have emitted. */
+#include "../tools/specrt-eval/plan_choice.c"
+#include "../tools/specrt-eval/plan_cost.c"
+#include "../tools/specrt-eval/plan_curve.c"
+#include "fixture.h"
+#include "test.h"
+
+static double chance(uint64_t *state) {
+    return (double)(fixture_random(state) >> 11) / 9007199254740992.0;
+}
+
+/* --- curves --- */
+
+/* Isotonic regression by its min-max formula (Robertson et al. 1988). */
+static double isotonic_at(const double *y, int n, int i) {
+    double best = -INFINITY;
+    for (int from = 0; from <= i; from++) {
+        double least = INFINITY;
+        for (int to = i; to < n; to++) {
+            double sum = 0;
+            for (int k = from; k <= to; k++) sum += y[k];
+            least = fmin(least, sum / (to - from + 1));
+        }
+        best = fmax(best, least);
+    }
+    return best;
+}
+
+static void test_monotone(void) {
+    uint64_t state = 3;
+    for (int round = 0; round < 300; round++) {
+        curve c = {0};
+        double y[CURVE_MOST];
+        int n = 1 + (int)(fixture_random(&state) % CURVE_MOST);
+        for (int i = 0; i < n; i++) {
+            y[i] = 1 + i * 0.2 + chance(&state) * 3;
+            curve_add(&c, i, y[i]);
+        }
+        curve_make_monotone(&c);
+        CHECK_INT(c.n, n);
+        for (int i = 0; i < n; i++) CHECK_NEAR(c.y[i], isotonic_at(y, n, i), 1e-9);
+        for (double x = -2; x < n + 3; x += 0.25)
+            CHECK(curve_at(&c, x) <= curve_at(&c, x + 0.25) && curve_at(&c, x) > 0);
+    }
+}
+
+static void test_curve(void) {
+    curve c = {0};
+    CHECK_NEAR(curve_at(&c, 7), 0, 0);
+    curve_add(&c, 4, 2);
+    CHECK_NEAR(curve_at(&c, 9), 2, 0);
+    curve_add(&c, 16, 8);
+    curve_add(&c, 8, 4.5);
+    curve_add(&c, 8, 4); /* the least counts */
+    curve_add(&c, 8, 5);
+    CHECK_INT(c.n, 3);
+    CHECK_NEAR(curve_at(&c, 4), 2, 1e-12);
+    CHECK_NEAR(curve_at(&c, 6), 3, 1e-12);
+    CHECK_NEAR(curve_at(&c, 12), 6, 1e-12);
+    CHECK_NEAR(curve_at(&c, 20), 10, 1e-12);
+    CHECK_NEAR(curve_at(&c, 2), 1, 1e-12);
+    CHECK(curve_at(&c, -100) > 0);
+    for (int i = 0; i < 2 * CURVE_MOST; i++) curve_add(&c, 100 + i, 100);
+    CHECK_INT(c.n, CURVE_MOST);
+}
+
+static int32_t sizes_asked[3];
+
+static specrt_status fake_head(void *user, int32_t n_rows, int32_t n, int32_t k) {
+    (void)user;
+    if (n != k || n_rows > 1000) return SPECRT_STATUS_BAD_ARG;
+    if (n_rows > sizes_asked[0]) sizes_asked[0] = n_rows;
+    return SPECRT_STATUS_OK;
+}
+static specrt_status fake_draft(void *user, int32_t n) {
+    (void)user;
+    if (n > sizes_asked[1]) sizes_asked[1] = n;
+    return SPECRT_STATUS_OK;
+}
+static specrt_status fake_target(void *user, int32_t n) {
+    (void)user;
+    if (n > sizes_asked[2]) sizes_asked[2] = n;
+    return SPECRT_STATUS_OK;
+}
+
+/* Whatever the clock says, curves rise and reach the whole head. */
+static void test_measure(void) {
+    const plan_machine m = {NULL, 1000, 64, fake_head, fake_draft, fake_target};
+    plan_costs costs;
+    REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
+    CHECK_INT(sizes_asked[0], 1000);
+    CHECK_INT(sizes_asked[1], 10);
+    CHECK_INT(sizes_asked[2], 60);
+    for (int w = 0; w < PLAN_WIDTHS; w++) {
+        const curve *c = &costs.head[w];
+        CHECK_NEAR(c->x[c->n - 1], 1000, 0);
+        for (int i = 1; i < c->n; i++) CHECK(c->y[i] >= c->y[i - 1]);
+    }
+    for (int i = 1; i < costs.target.n; i++) CHECK(costs.target.y[i] >= costs.target.y[i - 1]);
+}
+
+/* --- intervals --- */
+
+/* Prompts of unlike lengths and accept lengths: 95 of 100 intervals hold the truth, by a wide margin for
+ * chance. */
+static void test_interval(void) {
+    static const int counts[] = {5, 12, 40};
+    uint64_t state = 11;
+    double half;
+    for (size_t k = 0; k < 3; k++) {
+        int held = 0;
+        for (int round = 0; round < 2000; round++) {
+            double tokens[40], cycles[40];
+            for (int i = 0; i < counts[k]; i++) {
+                cycles[i] = 20 + 20 * chance(&state);
+                tokens[i] = cycles[i] * (2 + chance(&state) + chance(&state)); /* mean 3 */
+            }
+            double ratio = ratio_of_sums(tokens, cycles, counts[k], &half);
+            held += ratio - half <= 3 && 3 <= ratio + half;
+        }
+        CHECK(held > 1840 && held < 1960); /* 92 to 98% */
+    }
+    const double two[] = {4, 8}, ones[] = {2, 2};
+    CHECK_NEAR(ratio_of_sums(two, ones, 2, &half), 3, 1e-12);
+    CHECK_NEAR(half, 12.71, 1e-9); /* deviations -2 and 2 around a ratio of 3 */
+    ratio_of_sums(two, ones, 1, &half);
+    CHECK(isnan(half));
+}
+
+/* --- trees --- */
+
+enum { MOST_STEPS = 6 };
+
+/* The drafter's law over 40 tokens after a path, which is told by its hash. */
+static void propose(uint64_t path, int32_t k, int32_t *ids, float *logprobs) {
+    float mass[40], sum = 0;
+    for (int32_t v = 0; v < 40; v++) {
+        uint64_t h = specrt_hash64(&v, sizeof v, path);
+        mass[v] = expf(4 * (float)(h >> 40) / 16777216.0f);
+        sum += mass[v];
+    }
+    for (int32_t j = 0; j < k; j++) {
+        int32_t best = 0;
+        for (int32_t v = 1; v < 40; v++)
+            if (mass[v] > mass[best]) best = v;
+        ids[j] = best;
+        logprobs[j] = logf(mass[best] / sum);
+        mass[best] = -1;
+    }
+}
+
+static uint64_t step_of(uint64_t path, int32_t token) {
+    return specrt_hash64(&token, sizeof token, path);
+}
+
+static void draw_tree(specrt_tree *t, uint64_t root, specrt_draft *draft) {
+    int32_t k = specrt_tree_get_params(t)->topk, ids[64 * 10];
+    uint64_t paths[64] = {root}, before[64];
+    float logprobs[64 * 10];
+    specrt_beam beam = {.n = 1};
+    specrt_tree_begin(t, 0);
+    while (beam.n) {
+        int32_t n = beam.n;
+        for (int32_t i = 0; i < n; i++) propose(paths[i], k, ids + i * k, logprobs + i * k);
+        REQUIRE(specrt_tree_expand(t, ids, logprobs, n, k, &beam) == SPECRT_STATUS_OK);
+        memcpy(before, paths, sizeof paths);
+        for (int32_t i = 0; i < beam.n; i++)
+            paths[i] = step_of(before[beam.parents[i]], beam.tokens[i]);
+    }
+    specrt_tree_finish(t, draft);
+}
+
+/* The target wants one token after each path: often the drafter's first or second. */
+static void descend(const specrt_draft *draft, uint64_t root, specrt_verdict *verdict) {
+    uint64_t path = root;
+    int32_t node = 0, next = 0;
+    verdict->n = 0;
+    while (next >= 0) {
+        int32_t ids[4];
+        float logprobs[4];
+        propose(path, 4, ids, logprobs);
+        int32_t wanted = ids[path % 7 < 4 ? 0 : path % 7 < 6 ? 1 : 3];
+        node = next, next = -1;
+        verdict->nodes[verdict->n] = node;
+        verdict->tokens[verdict->n++] = wanted;
+        for (int32_t i = 1; i < draft->n; i++)
+            if (draft->parents[i] == node && draft->tokens[i] == wanted) next = i;
+        path = step_of(path, wanted);
+    }
+}
+
+static specrt_tree *tree_of(const plan_shape *s) {
+    const specrt_tree_params params = {s->num_steps, s->topk, s->num_draft_tokens};
+    specrt_tree *t;
+    REQUIRE(specrt_tree_create(&params, NULL, &t, NULL) == SPECRT_STATUS_OK);
+    return t;
+}
+
+/* Every shape against a tree made with it. Where fewer levels leave the wide tree too few nodes it may
+ * miss one, never find too much. */
+static void test_smaller_trees(void) {
+    const plan_shape none = {0, 0, 0};
+    int n_shapes = 0, n_seen = 0, n_missed = 0;
+    for (int w = 0; w < PLAN_WIDTHS; w++) {
+        plan_shape shapes[PLAN_SHAPES];
+        int n = plan_shapes(w, &none, shapes);
+        specrt_tree *wide = tree_of(&shapes[n - 1]);
+        n_shapes += n;
+        for (int s = 0; s < n; s++) {
+            specrt_tree *small = tree_of(&shapes[s]);
+            for (uint64_t root = 1; root < 60; root++) {
+                specrt_draft a, b;
+                specrt_verdict va, vb;
+                draw_tree(wide, root, &a);
+                draw_tree(small, root, &b);
+                descend(&a, root, &va);
+                descend(&b, root, &vb);
+                int32_t kept = 1;
+                for (int32_t i = 1; i < a.n; i++) kept += a.depths[i] <= shapes[s].num_steps;
+                int found = plan_tree_tokens(&a, &va, &shapes[s]);
+                if (kept >= shapes[s].num_draft_tokens || w == 0)
+                    CHECK_INT(found, vb.n);
+                else
+                    CHECK(found <= vb.n);
+                n_missed += vb.n - found;
+                n_seen++;
+            }
+            specrt_tree_free(small);
+        }
+        specrt_tree_free(wide);
+    }
+    CHECK(n_shapes > 60);
+    CHECK(n_missed < n_seen / 50);
+}
+
+static void test_shapes(void) {
+    plan_shape shapes[PLAN_SHAPES];
+    const plan_shape most = {3, 0, 16}, chain = {4, 1, 0}, other = {0, 7, 0};
+    int n = plan_shapes(2, &most, shapes);
+    for (int i = 0; i < n; i++)
+        CHECK(shapes[i].num_steps <= 3 && shapes[i].num_draft_tokens <= 16 && shapes[i].topk == 10);
+    CHECK(n == 6);
+    CHECK_INT(plan_shapes(0, &chain, shapes), 4);
+    CHECK_INT(shapes[3].num_draft_tokens, 5);
+    CHECK_INT(plan_shapes(1, &chain, shapes), 0);
+    CHECK_INT(plan_shapes(0, &other, shapes), 0);
+}
+
+static void test_pays(void) {
+    const plan_choice slow = {.low = 1, .high = 2}, fast = {.low = 3, .high = 4},
+                      wide = {.low = 1.5, .high = 3.5}, unknown = {.low = NAN, .high = NAN};
+    CHECK_INT(plan_pays(&fast, &slow), 1);
+    CHECK_INT(plan_pays(&slow, &fast), -1);
+    CHECK_INT(plan_pays(&wide, &fast), 0);
+    CHECK_INT(plan_pays(&unknown, &fast), 0);
+}
+
+static const test_case cases[] = {
+    {"monotone", "isotonic regression against its min-max formula", test_monotone},
+    {"curve", "least times, interpolation, beyond the ends", test_curve},
+    {"measure", "sizes asked for, rising curves", test_measure},
+    {"interval", "of ratios: nominal coverage", test_interval},
+    {"smaller_trees", "tokens of smaller trees against such trees", test_smaller_trees},
+    {"shapes", "bounds on what is considered", test_shapes},
+    {"pays", "verdicts", test_pays},
+};
+
+TEST_MAIN(cases)

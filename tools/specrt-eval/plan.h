@@ -1,0 +1,139 @@
+/* plan.h : what specrt-eval plan measures and makes of it.
+ *
+ *     machine (a call of each kind, timed) -> plan_costs, monotone curves
+ *     plan_run (a policy decodes, each cycle's tree is looked at) -> tokens a cycle of many shapes
+ *     both -> plan_choice: tokens per second of a policy and shape, with an interval */
+#ifndef PLAN_H
+#define PLAN_H
+
+#include "eval.h"
+#include "plan_curve.h"
+
+/* ---- what calls cost ------------------------------------------------------------------------- */
+
+/* One call each on the device that will serve, nothing else; a GPU's returns when it is done. */
+typedef struct plan_machine {
+    void *user;
+    int32_t n_rows;   /* of the draft head */
+    int32_t max_rows; /* hidden rows, drafted tokens or nodes of one call */
+    /* the head's first n_rows with n hidden rows, and each one's k best */
+    specrt_status (*head)(void *user, int32_t n_rows, int32_t n, int32_t k);
+    specrt_status (*draft)(void *user, int32_t n);  /* the drafter's layer over n tokens */
+    specrt_status (*target)(void *user, int32_t n); /* the target over n nodes, with logits */
+} plan_machine;
+
+enum { PLAN_WIDTHS = 3 };
+extern const int32_t plan_widths[PLAN_WIDTHS]; /* topk of the shapes: 1, 4, 10 */
+
+typedef struct plan_costs {
+    curve head[PLAN_WIDTHS]; /* by rows of the head, for topk hidden rows */
+    curve draft, target;     /* by tokens, nodes */
+    double error, worst;     /* at sizes between the measured ones: median and greatest share */
+    double seconds;          /* that measuring took */
+} plan_costs;
+
+/* plan_measure() : every size in turn, several times over, the least time counts. */
+specrt_status plan_measure(const plan_machine *m, plan_costs *out);
+
+/* plan_cpu_create() : engine and drafter after a prompt of 64 tokens. */
+specrt_status plan_cpu_create(const eval_models *m, plan_machine *out, specrt_error *err);
+void plan_cpu_free(plan_machine *m);
+
+/* ---- what drafts give ------------------------------------------------------------------------ */
+
+enum { PLAN_SHAPES = 48 };
+
+typedef struct plan_shape {
+    int32_t num_steps, topk, num_draft_tokens;
+} plan_shape;
+
+/* plan_shapes() : those that one run of the widest tree tells about, the run's own the last.
+ *   width : of plan_widths
+ *   most  : bounds; 0: none  @return how many. */
+int plan_shapes(int width, const plan_shape *most, plan_shape out[PLAN_SHAPES]);
+
+/* plan_tree_tokens() : what a cycle would have emitted under a shape with fewer levels or nodes than the
+ * draft's: nodes rank by log-probability, so that a smaller tree is a prefix of the ranking. */
+int plan_tree_tokens(const specrt_draft *draft, const specrt_verdict *verdict,
+                     const plan_shape *shape);
+
+/* One prompt under one policy and widest tree. */
+typedef struct plan_turn {
+    double n_cycles, n_rows;    /* cycles, and the sum of their active rows */
+    double tokens[PLAN_SHAPES]; /* emitted under each shape */
+    double seconds;
+    decode_times times;
+} plan_turn;
+
+typedef struct plan_run {
+    int policy; /* of the plan's */
+    int width;
+    int n_shapes;
+    plan_shape shapes[PLAN_SHAPES];
+    decoder *decoder;
+    plan_turn *turns; /* [n_prompts] */
+    plan_turn *turn;  /* at hand */
+} plan_run;
+
+typedef struct plan_choice {
+    int policy; /* -1: plain decoding */
+    plan_shape shape;
+    double accept_length, accept_half; /* half of the 95% interval */
+    double cycle;                      /* seconds */
+    double rows;
+    double speed, low, high;                    /* tokens per second */
+    double measured, cycle_found, accept_found; /* by --check; NAN: not checked */
+} plan_choice;
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+typedef struct plan_policy {
+    char name[160];
+    specrt_policy *policy;
+    bool full;
+} plan_policy;
+
+typedef struct plan {
+    eval_options options;
+    const char *report;
+    int64_t n_check;
+    eval_models models;
+    chat *chat;
+    plan_costs costs;
+    plan_policy *policies;
+    int n_policies;
+    id_list *prompts; /* [n_prompts] those that fit */
+    int n_prompts;
+    plan_turn *plain; /* [n_prompts] */
+    plan_run *runs;
+    int n_runs;
+    plan_choice *choices; /* [n_choices] best first; plain is among them */
+    int n_choices;
+    plan_choice best, plain_choice, full_choice; /* full_choice.policy -1: it did not run */
+    int n_skipped;                               /* runs of trees that could not have won */
+    double seconds;
+} plan;
+
+double plan_cycle_seconds(const decode_times *t);
+
+/* plan_predict() : a run's shape on this machine. */
+plan_choice plan_predict(const plan *p, const plan_run *run, int shape);
+
+/* plan_bound() : the most tokens per second that any shape of a width may reach, every draft
+ * accepted. */
+double plan_bound(const plan *p, int width, double rows);
+
+/* plan_decide() : choices from runs, best first. */
+specrt_status plan_decide(plan *p, specrt_error *err);
+
+/* plan_pays() : 1: faster beyond the intervals; 0: they overlap; -1: slower beyond them. */
+int plan_pays(const plan_choice *a, const plan_choice *b);
+
+const char *plan_name(const plan *p, const plan_choice *c);
+void plan_advice(const plan *p, FILE *f); /* the recommendation in plain words */
+
+void plan_print_table(const plan *p);
+void plan_print_json(const plan *p);
+specrt_status plan_write_report(const plan *p, const char *path, bool force, specrt_error *err);
+
+#endif

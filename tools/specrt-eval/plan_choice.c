@@ -1,0 +1,198 @@
+/* plan_choice.c : from costs and runs to tokens per second of every shape, and the choice among them. */
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include "plan.h"
+
+/* ---- shapes ---- */
+
+static bool within(const plan_shape *s, const plan_shape *most) {
+    return (!most->num_steps || s->num_steps <= most->num_steps) &&
+           (!most->topk || s->topk == most->topk) &&
+           (!most->num_draft_tokens || s->num_draft_tokens <= most->num_draft_tokens);
+}
+
+int plan_shapes(int width, const plan_shape *most, plan_shape out[PLAN_SHAPES]) {
+    static const int32_t nodes[] = {8, 12, 16, 24, 32, 48, 60};
+    int32_t topk = plan_widths[width];
+    int n = 0;
+    for (int32_t steps = topk == 1 ? 1 : 2; steps <= (topk == 1 ? 8 : 6); steps++)
+        for (size_t i = 0; i < (topk == 1 ? 1 : sizeof nodes / sizeof *nodes); i++) {
+            plan_shape s = {steps, topk, topk == 1 ? steps + 1 : nodes[i]};
+            if (s.num_draft_tokens > topk + (steps - 1) * topk * topk + 1) continue;
+            if (within(&s, most) && n < PLAN_SHAPES) out[n++] = s;
+        }
+    return n;
+}
+
+int plan_tree_tokens(const specrt_draft *draft, const specrt_verdict *verdict,
+                     const plan_shape *shape) {
+    int accepted = 0;
+    for (int32_t i = 1; i < verdict->n && i <= shape->num_steps; i++) {
+        int32_t node = verdict->nodes[i], before = 0;
+        for (int32_t j = 1; j < draft->n; j++)
+            before += draft->depths[j] <= shape->num_steps &&
+                      (draft->logprobs[j] > draft->logprobs[node] ||
+                       (draft->logprobs[j] == draft->logprobs[node] && j < node));
+        if (before + 2 > shape->num_draft_tokens) break; /* the root and itself */
+        accepted++;
+    }
+    return accepted + 1;
+}
+
+/* ---- one shape ---- */
+
+/* Drafting by the curves: the drafter's layer over what was emitted, then level by level. */
+static double curve_draft(const plan_costs *c, const plan_shape *s, double emitted) {
+    return curve_at(&c->draft, emitted) + (s->num_steps - 1) * curve_at(&c->draft, s->topk);
+}
+
+static double curve_head(const plan_costs *c, const plan_shape *s, int width, double rows) {
+    return curve_at(&c->head[0], rows) + (s->num_steps - 1) * curve_at(&c->head[width], rows);
+}
+
+typedef struct phases { /* a run's phases by cycle, and its shape's by the curves */
+    double draft, head, target, rest, rows;
+    double spread; /* half of the 95% interval of its cycle, as a share */
+} phases;
+
+double plan_cycle_seconds(const decode_times *t) {
+    return t->draft + t->head + t->target + t->verify + t->update;
+}
+
+/* A phase's median over prompts: other programs disturb some of them, and only upwards. */
+static double phase_of(const plan_turn *turns, int n, size_t phase, double *spread) {
+    double *values = (double *)malloc((size_t)n * sizeof *values), median = NAN;
+    for (int i = 0; values && i < n; i++) {
+        const plan_turn *t = &turns[i];
+        double seconds = phase ? *(const double *)(const void *)((const char *)&t->times + phase)
+                               : plan_cycle_seconds(&t->times);
+        values[i] = seconds / t->n_cycles;
+    }
+    if (values) median = median_of(values, n);
+    /* McGill et al. 1978: 1.57 interquartile ranges by the root of n */
+    if (spread)
+        *spread = values && n > 1 ? 1.57 * (values[(3 * n) / 4 - (n % 4 == 0)] - values[n / 4]) /
+                                        sqrt(n) / median
+                                  : NAN;
+    free(values);
+    return median;
+}
+
+#define PHASE(name) phase_of(run->turns, n_turns, offsetof(decode_times, name), NULL)
+static phases phases_of(const plan_run *run, int n_turns) {
+    phases l = {PHASE(draft), PHASE(head), PHASE(target), PHASE(verify) + PHASE(update), 0, 0};
+    double cycles = 0;
+    for (int i = 0; i < n_turns; i++) {
+        cycles += run->turns[i].n_cycles;
+        l.rows += run->turns[i].n_rows;
+    }
+    l.rows /= cycles;
+    phase_of(run->turns, n_turns, 0, &l.spread);
+    return l;
+}
+
+static double accept_of(const plan_run *run, int n_turns, int shape, double *half) {
+    double *pair = (double *)malloc(2 * (size_t)n_turns * sizeof *pair), accept = NAN;
+    *half = NAN;
+    for (int i = 0; pair && i < n_turns; i++) {
+        pair[i] = run->turns[i].tokens[shape];
+        pair[n_turns + i] = run->turns[i].n_cycles;
+    }
+    if (pair) accept = ratio_of_sums(pair, pair + n_turns, n_turns, half);
+    free(pair);
+    return accept;
+}
+
+static void set_speed(plan_choice *c, double share) {
+    c->speed = c->accept_length / c->cycle;
+    c->low = c->speed / (1 + share);
+    c->high = c->speed * (1 + share);
+    c->measured = c->accept_found = c->cycle_found = NAN;
+}
+
+/* The curves give what changes with the shape, the run what they leave out: a source's own scan or
+ * route per pass, longer contexts, caches that others emptied. */
+plan_choice plan_predict(const plan *p, const plan_run *run, int shape) {
+    const plan_costs *k = &p->costs;
+    const plan_shape *s = &run->shapes[shape], *ran = &run->shapes[run->n_shapes - 1];
+    plan_choice c = {.policy = run->policy, .shape = *s};
+    phases l = phases_of(run, p->n_prompts);
+    double half, emitted = accept_of(run, p->n_prompts, run->n_shapes - 1, &half);
+    c.rows = l.rows;
+    c.accept_length = accept_of(run, p->n_prompts, shape, &c.accept_half);
+    double extra = (l.head - curve_head(k, ran, run->width, l.rows)) / ran->num_steps;
+    double head = fmax(curve_head(k, s, run->width, l.rows) + s->num_steps * extra,
+                       0.1 * l.head * s->num_steps / ran->num_steps);
+    double draft = l.draft * curve_draft(k, s, c.accept_length) / curve_draft(k, ran, emitted);
+    double target = l.target * curve_at(&k->target, s->num_draft_tokens) /
+                    curve_at(&k->target, ran->num_draft_tokens);
+    c.cycle = draft + head + target + l.rest;
+    double accept = c.accept_half / c.accept_length;
+    bool same = shape == run->n_shapes - 1;
+    set_speed(&c, sqrt(accept * accept + l.spread * l.spread + (same ? 0 : k->error * k->error)));
+    return c;
+}
+
+double plan_bound(const plan *p, int width, double rows) {
+    const plan_shape most = {(int32_t)p->options.num_steps, 0,
+                             (int32_t)p->options.num_draft_tokens};
+    plan_shape shapes[PLAN_SHAPES];
+    double best = 0;
+    int n = plan_shapes(width, &most, shapes);
+    for (int i = 0; i < n; i++) {
+        const plan_shape *s = &shapes[i];
+        double cycle = curve_draft(&p->costs, s, 1) + curve_head(&p->costs, s, width, rows) +
+                       curve_at(&p->costs.target, s->num_draft_tokens);
+        best = fmax(best, (s->num_steps + 1) / cycle);
+    }
+    return best;
+}
+
+/* ---- the choice ---- */
+
+static plan_choice plain_choice(const plan *p) {
+    plan_choice c = {.policy = -1, .shape = {0, 0, 1}, .accept_length = 1};
+    double spread;
+    c.cycle = phase_of(p->plain, p->n_prompts, 0, &spread);
+    set_speed(&c, spread);
+    return c;
+}
+
+static int faster_first(const void *a, const void *b) {
+    const plan_choice *x = (const plan_choice *)a, *y = (const plan_choice *)b;
+    return (x->speed < y->speed) - (x->speed > y->speed);
+}
+
+/* The best shape of each run stands for it. */
+specrt_status plan_decide(plan *p, specrt_error *err) {
+    free(p->choices);
+    p->choices = (plan_choice *)malloc((size_t)(p->n_runs + 1) * sizeof *p->choices);
+    if (!p->choices) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a plan");
+    p->n_choices = 0;
+    p->plain_choice = p->choices[p->n_choices++] = plain_choice(p);
+    p->full_choice = (plan_choice){.policy = -1};
+    for (int i = 0; i < p->n_runs; i++) {
+        plan_choice best = plan_predict(p, &p->runs[i], 0);
+        for (int s = 1; s < p->runs[i].n_shapes; s++) {
+            plan_choice c = plan_predict(p, &p->runs[i], s);
+            if (c.speed > best.speed) best = c;
+        }
+        p->choices[p->n_choices++] = best;
+        bool full = p->policies[best.policy].full;
+        if (full && (p->full_choice.policy < 0 || best.speed > p->full_choice.speed))
+            p->full_choice = best;
+    }
+    qsort(p->choices, (size_t)p->n_choices, sizeof *p->choices, faster_first);
+    p->best = p->choices[0];
+    return SPECRT_STATUS_OK;
+}
+
+int plan_pays(const plan_choice *a, const plan_choice *b) {
+    return a->low > b->high ? 1 : a->high < b->low ? -1 : 0;
+}
+
+const char *plan_name(const plan *p, const plan_choice *c) {
+    return c->policy < 0 ? "plain" : p->policies[c->policy].name;
+}

@@ -1,0 +1,76 @@
+/* plan_curve.c : isotonic curves and intervals of ratios. */
+#include "plan_curve.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void curve_add(curve *c, double x, double y) {
+    int at = 0;
+    while (at < c->n && c->x[at] < x) at++;
+    if (at < c->n && c->x[at] == x) {
+        if (y < c->y[at]) c->y[at] = y;
+        return;
+    }
+    if (c->n == CURVE_MOST) return;
+    size_t bytes = (size_t)(c->n - at) * sizeof *c->x;
+    memmove(c->x + at + 1, c->x + at, bytes);
+    memmove(c->y + at + 1, c->y + at, bytes);
+    c->x[at] = x;
+    c->y[at] = y;
+    c->n++;
+}
+
+void curve_make_monotone(curve *c) {
+    double level[CURVE_MOST];
+    int size[CURVE_MOST], n = 0;
+    for (int i = 0; i < c->n; i++) {
+        level[n] = c->y[i];
+        size[n++] = 1;
+        for (; n > 1 && level[n - 2] > level[n - 1]; n--) {
+            int both = size[n - 2] + size[n - 1];
+            level[n - 2] = (level[n - 2] * size[n - 2] + level[n - 1] * size[n - 1]) / both;
+            size[n - 2] = both;
+        }
+    }
+    for (int b = 0, i = 0; b < n; b++)
+        for (int k = 0; k < size[b]; k++) c->y[i++] = level[b];
+}
+
+double curve_at(const curve *c, double x) {
+    if (c->n == 0) return 0;
+    if (c->n == 1) return c->y[0];
+    int i = 1;
+    while (i + 1 < c->n && c->x[i] < x) i++;
+    double slope = (c->y[i] - c->y[i - 1]) / (c->x[i] - c->x[i - 1]);
+    double y = c->y[i] + slope * (x - c->x[i]);
+    return y > 0.1 * c->y[0] ? y : 0.1 * c->y[0]; /* below the least size */
+}
+
+/* Student's t at 97.5%, by degrees of freedom. */
+static double quantile(int freedom) {
+    static const double t[] = {12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23,
+                               2.20,  2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09};
+    int n = (int)(sizeof t / sizeof *t);
+    return freedom <= n ? t[freedom - 1] : 1.96 + 2.6 / freedom;
+}
+
+double ratio_of_sums(const double *a, const double *b, int n, double *half) {
+    double sum_a = 0, sum_b = 0, squares = 0;
+    for (int i = 0; i < n; i++) sum_a += a[i], sum_b += b[i];
+    double ratio = sum_a / sum_b;
+    for (int i = 0; i < n; i++) squares += (a[i] - ratio * b[i]) * (a[i] - ratio * b[i]);
+    *half = n < 2 ? NAN : quantile(n - 1) * sqrt(squares * n / (n - 1)) / sum_b;
+    return ratio;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double median_of(double *values, int n) {
+    if (n == 0) return NAN;
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}

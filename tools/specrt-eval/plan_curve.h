@@ -1,0 +1,31 @@
+/* plan_curve.h : measured times as functions of a size, and what may be said about a mean. */
+#ifndef PLAN_CURVE_H
+#define PLAN_CURVE_H
+
+enum { CURVE_MOST = 24 };
+
+/* Seconds of a call by its size; straight between the measured sizes, and beyond them as before. */
+typedef struct curve {
+    int n;
+    double x[CURVE_MOST]; /* ascending */
+    double y[CURVE_MOST];
+} curve;
+
+/* curve_add() : keep the least of several times at one size, since noise only adds to it. Sizes come in
+ * any order; at most CURVE_MOST of them. */
+void curve_add(curve *c, double x, double y);
+
+/* curve_make_monotone() : the nearest curve that never falls, by least squares (pool adjacent violators:
+ * Ayer et al. 1955). More work takes no less time; where it seems to, the clock was disturbed. */
+void curve_make_monotone(curve *c);
+
+double curve_at(const curve *c, double x); /* above 0; an empty curve is 0 */
+
+/* ratio_of_sums() : sum of a [n] by sum of b [n], and half the width of its 95% interval over other
+ * draws of the n pairs (linearised, Student's t). *half is NAN for n < 2. */
+double ratio_of_sums(const double *a, const double *b, int n, double *half);
+
+/* median_of() : of values [n], which get sorted; NAN for none. */
+double median_of(double *values, int n);
+
+#endif

@@ -1,0 +1,199 @@
+/* plan_print.c : a plan in words, as a table and as JSON. */
+#include <math.h>
+#include <string.h>
+#include "json_make.h"
+#include "plan.h"
+
+/* ---- in words ---- */
+
+static void put_shape(FILE *f, const plan_shape *s) {
+    fprintf(f, "--num-steps %d --topk %d --num-draft-tokens %d", (int)s->num_steps, (int)s->topk,
+            (int)s->num_draft_tokens);
+}
+
+static void put_speed(FILE *f, const plan_choice *c) {
+    fprintf(f, "%.0f tokens/s", c->speed);
+    if (!isnan(c->low)) fprintf(f, " (%.0f to %.0f)", c->low, c->high);
+}
+
+static const plan_choice *best_of(const plan *p, bool plain_too, bool full_too) {
+    for (int i = 0; i < p->n_choices; i++) {
+        const plan_choice *c = &p->choices[i];
+        if (c->policy < 0 ? plain_too : full_too || !p->policies[c->policy].full) return c;
+    }
+    return NULL;
+}
+
+/* How a compares with b, with what that means. */
+static void put_verdict(FILE *f, const plan *p, const char *what, const plan_choice *a,
+                        const plan_choice *b, const char *than) {
+    int pays = plan_pays(a, b);
+    const char *verdict = a->speed <= b->speed ? "does not pay"
+                          : pays > 0           ? "pays"
+                                               : "may not pay: the intervals overlap";
+    fprintf(f, "%s %s; at best ", what, verdict);
+    put_speed(f, a);
+    fprintf(f, " with %s, %.2f x %s's ", plan_name(p, a), a->speed / b->speed, than);
+    put_speed(f, b);
+    fputs(".\n", f);
+}
+
+/* Choices that the figures cannot tell from the best. */
+static void put_rivals(FILE *f, const plan *p) {
+    const char *before = "As fast, as far as these prompts tell: ";
+    for (int i = 1, n = 0; i < p->n_choices && n < 4; i++) {
+        const plan_choice *c = &p->choices[i];
+        if (c->policy < 0 || c->policy == p->best.policy || plan_pays(&p->best, c)) continue;
+        fprintf(f, "%s%s", before, plan_name(p, c));
+        before = ", ";
+        n++;
+    }
+    if (before[0] == ',') fputs(".\n", f);
+}
+
+void plan_advice(const plan *p, FILE *f) {
+    const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
+    if (p->best.policy < 0)
+        fputs("Recommended: no drafts; plain decoding is fastest, ", f);
+    else {
+        fprintf(f, "Recommended: --policy %s ", plan_name(p, &p->best));
+        put_shape(f, &p->best.shape);
+        fputs(": ", f);
+    }
+    put_speed(f, &p->best);
+    fputs(".\n", f);
+    put_rivals(f, p);
+    if (drafted) put_verdict(f, p, "Speculation", drafted, &p->plain_choice, "plain decoding");
+    if (pruned && p->full_choice.policy >= 0)
+        put_verdict(f, p, "Pruning", pruned, &p->full_choice, "the full vocabulary");
+}
+
+/* ---- table ---- */
+
+static void print_costs(const plan *p) {
+    const plan_costs *k = &p->costs;
+    printf("head, ms for 1 row (%d, %d)", (int)plan_widths[1], (int)plan_widths[2]);
+    for (int i = 0; i < k->head[0].n; i++)
+        printf("  %.0f: %.3f (%.3f, %.3f)", k->head[0].x[i], 1e3 * k->head[0].y[i],
+               1e3 * curve_at(&k->head[1], k->head[0].x[i]),
+               1e3 * curve_at(&k->head[2], k->head[0].x[i]));
+    printf("\ndrafter's layer, ms by tokens");
+    for (int i = 0; i < k->draft.n; i++) printf("  %.0f: %.3f", k->draft.x[i], 1e3 * k->draft.y[i]);
+    printf("\ntarget, ms by nodes");
+    for (int i = 0; i < k->target.n; i++)
+        printf("  %.0f: %.2f", k->target.x[i], 1e3 * k->target.y[i]);
+    printf("\nat sizes that were held back these curves are off by %.0f%%, at worst %.0f%%\n\n",
+           100 * k->error, 100 * k->worst);
+}
+
+static void print_choice(const plan *p, const plan_choice *c, int width) {
+    printf("%-*s", width, plan_name(p, c));
+    if (c->policy < 0)
+        printf(" %5s %5s %6s %7s %7s", "", "", "", "", "");
+    else
+        printf(" %5d %5d %6d %7.2f %7.0f", (int)c->shape.num_steps, (int)c->shape.topk,
+               (int)c->shape.num_draft_tokens, c->accept_length, c->rows);
+    printf(" %8.2f %8.0f", 1e3 * c->cycle, c->speed);
+    if (isnan(c->low))
+        printf(" %13s", "-");
+    else
+        printf(" %6.0f-%-6.0f", c->low, c->high);
+    printf(" %7.2f", c->speed / p->plain_choice.speed);
+    if (!isnan(c->measured))
+        printf(" %8.0f %7.2f %6.1f%%", c->measured, c->accept_found,
+               100 * (c->speed / c->measured - 1));
+    putchar('\n');
+}
+
+void plan_print_table(const plan *p) {
+    size_t width = 8;
+    for (int i = 0; i < p->n_policies; i++)
+        if (strlen(p->policies[i].name) > width) width = strlen(p->policies[i].name);
+    print_costs(p);
+    printf("%-*s steps  topk  nodes  accept    rows ms/cycle    tok/s      95%%      x plain%s\n",
+           (int)width, "policy", p->n_check ? "    found  accept  error" : "");
+    for (int i = 0; i < p->n_choices; i++) print_choice(p, &p->choices[i], (int)width);
+    printf("\n%d prompts, %.0f s", p->n_prompts, p->seconds);
+    if (p->n_skipped)
+        printf("; %d trees not tried, which could not win or whose like stayed behind chains",
+               p->n_skipped);
+    printf("\n\n");
+    plan_advice(p, stdout);
+}
+
+/* ---- JSON ---- */
+
+static json_object *json_curve(const curve *c, const char *key) {
+    json_object *points = json_object_new_array();
+    for (int i = 0; i < c->n; i++) {
+        json_object *o = json_object_new_object();
+        json_put(o, key, json_whole((uint64_t)c->x[i]));
+        json_put(o, "seconds", json_real(c->y[i]));
+        json_object_array_add(points, o);
+    }
+    return points;
+}
+
+static json_object *json_costs(const plan_costs *k) {
+    json_object *o = json_object_new_object(), *heads = json_object_new_array();
+    for (int w = 0; w < PLAN_WIDTHS; w++) {
+        json_object *head = json_object_new_object();
+        json_put(head, "topk", json_whole((uint64_t)plan_widths[w]));
+        json_put(head, "points", json_curve(&k->head[w], "rows"));
+        json_object_array_add(heads, head);
+    }
+    json_put(o, "head", heads);
+    json_put(o, "draft", json_curve(&k->draft, "tokens"));
+    json_put(o, "target", json_curve(&k->target, "nodes"));
+    json_put(o, "error_median", json_real(k->error));
+    json_put(o, "error_worst", json_real(k->worst));
+    json_put(o, "seconds", json_real(k->seconds));
+    return o;
+}
+
+static json_object *json_choice(const plan *p, const plan_choice *c) {
+    json_object *o = json_object_new_object(), *ci = json_object_new_array();
+    bool plain = c->policy < 0;
+    json_put(o, "policy", json_text(plan_name(p, c)));
+    json_put(o, "policy_text",
+             json_text(plain ? NULL : specrt_policy_text(p->policies[c->policy].policy)));
+    json_put(o, "num_steps", json_whole((uint64_t)c->shape.num_steps));
+    json_put(o, "topk", json_whole((uint64_t)c->shape.topk));
+    json_put(o, "num_draft_tokens", json_whole((uint64_t)c->shape.num_draft_tokens));
+    json_put(o, "accept_length", json_real(c->accept_length));
+    json_put(o, "active_rows", json_real(plain ? NAN : c->rows));
+    json_put(o, "cycle_ms", json_real(1e3 * c->cycle));
+    json_put(o, "tokens_per_second", json_real(c->speed));
+    json_object_array_add(ci, json_real(c->low));
+    json_object_array_add(ci, json_real(c->high));
+    json_put(o, "ci95", ci);
+    json_put(o, "speedup_plain", json_real(c->speed / p->plain_choice.speed));
+    json_put(o, "measured_tokens_per_second", json_real(c->measured));
+    json_put(o, "measured_accept_length", json_real(c->accept_found));
+    json_put(o, "measured_cycle_ms", json_real(1e3 * c->cycle_found));
+    return o;
+}
+
+void plan_print_json(const plan *p) {
+    const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
+    json_object *o = json_object_new_object(), *choices = json_object_new_array();
+    json_put(o, "target", json_base_name(p->options.target));
+    json_put(o, "drafter", json_base_name(p->options.draft));
+    json_put(o, "threads", json_whole((uint64_t)p->options.common.threads));
+    json_put(o, "temperature", json_real(p->options.temperature));
+    json_put(o, "n_prompts", json_whole((uint64_t)p->n_prompts));
+    json_put(o, "seconds", json_real(p->seconds));
+    json_put(o, "costs", json_costs(&p->costs));
+    json_put(o, "recommended", json_choice(p, &p->best));
+    json_put(o, "speculation_pays",
+             drafted ? json_object_new_int(plan_pays(drafted, &p->plain_choice)) : NULL);
+    json_put(o, "pruning_pays",
+             pruned && p->full_choice.policy >= 0
+                 ? json_object_new_int(plan_pays(pruned, &p->full_choice))
+                 : NULL);
+    for (int i = 0; i < p->n_choices; i++)
+        json_object_array_add(choices, json_choice(p, &p->choices[i]));
+    json_put(o, "choices", choices);
+    json_put(o, "runs_skipped", json_whole((uint64_t)p->n_skipped));
+    json_print(o);
+}

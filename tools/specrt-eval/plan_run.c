@@ -1,0 +1,149 @@
+/* plan_run.c : policies decode a few prompts under wide trees; what narrower ones would have emitted is read
+ * off each cycle's tree. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "io.h"
+#include "plan_run.h"
+#include "progress.h"
+
+static specrt_status no_memory(specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a plan");
+}
+
+static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
+                      const float *logits) {
+    const plan_run *run = (const plan_run *)user;
+    (void)logits;
+    for (int s = 0; s < run->n_shapes; s++)
+        run->turn->tokens[s] += plan_tree_tokens(draft, verdict, &run->shapes[s]);
+}
+
+static specrt_status open_run(plan *p, plan_run *run, specrt_error *err) {
+    eval_options o = p->options;
+    const plan_shape *s = &run->shapes[run->n_shapes - 1];
+    o.num_steps = s->num_steps;
+    o.topk = s->topk;
+    o.num_draft_tokens = s->num_draft_tokens;
+    specrt_session_params params = models_session(&p->models, &o, 0);
+    run->turns = (plan_turn *)calloc((size_t)p->n_prompts, sizeof *run->turns);
+    if (!run->turns) return no_memory(err);
+    return decoder_create(p->models.target, p->models.drafter, p->policies[run->policy].policy,
+                          &params, (int32_t)o.n_context, &run->decoder, err);
+}
+
+plan_run *plan_add_run(plan *p, int policy, int width, specrt_error *err) {
+    const plan_shape most = {(int32_t)p->options.num_steps, (int32_t)p->options.topk,
+                             (int32_t)p->options.num_draft_tokens};
+    plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
+    if (!grown) return no_memory(err), NULL;
+    p->runs = grown;
+    plan_run *run = &grown[p->n_runs];
+    *run = (plan_run){.policy = policy, .width = width};
+    run->n_shapes = plan_shapes(width, &most, run->shapes);
+    p->n_runs++;
+    if (run->n_shapes == 0) p->n_runs--;
+    return run->n_shapes && open_run(p, run, err) != SPECRT_STATUS_OK ? NULL : run;
+}
+
+void plan_free_runs(plan *p) {
+    for (int i = 0; i < p->n_runs; i++) {
+        decoder_free(p->runs[i].decoder);
+        free(p->runs[i].turns);
+    }
+    free(p->runs);
+    p->runs = NULL;
+    p->n_runs = 0;
+}
+
+/* ---- decoding ---- */
+
+static specrt_status run_turn(plan *p, plan_run *run, int i, run_result *result,
+                              specrt_error *err) {
+    plan_turn *t = run->turn = &run->turns[i];
+    *t = (plan_turn){0};
+    decoder_watch(run->decoder, see_cycle, run);
+    TRY(run_prompt(&p->models, run->decoder, &p->prompts[i], p->options.max_tokens, NULL, NULL,
+                   result, err));
+    t->n_cycles = (double)result->stats.n_cycles;
+    t->n_rows = (double)result->stats.n_rows;
+    t->seconds = result->seconds;
+    t->times = result->times;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status run_plain(plan *p, decoder *plain, int i, run_result *result,
+                               specrt_error *err) {
+    plan_turn *t = &p->plain[i];
+    TRY(run_prompt(&p->models, plain, &p->prompts[i], p->options.max_tokens, NULL, NULL, result,
+                   err));
+    *t = (plan_turn){.n_cycles = (double)result->tokens.n - 1,
+                     .seconds = result->seconds,
+                     .times = result->times};
+    return SPECRT_STATUS_OK;
+}
+
+/* Prompt by prompt all of them, in an order that rotates, so that drift of the machine hits all alike. */
+specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
+                          specrt_error *err) {
+    specrt_session_params params = models_session(&p->models, &p->options, 0);
+    int n = p->n_runs - first + plain_too;
+    decoder *plain = NULL;
+    run_result result = {.seconds = 0};
+    progress bar;
+    specrt_status status = SPECRT_STATUS_OK;
+    if (plain_too)
+        status = decoder_create(p->models.target, NULL, NULL, &params,
+                                (int32_t)p->options.n_context, &plain, err);
+    progress_begin(&bar, p->options.common.progress, phase, "prompts", (uint64_t)p->n_prompts);
+    for (int i = 0; status == SPECRT_STATUS_OK && i < p->n_prompts; i++) {
+        for (int k = 0; status == SPECRT_STATUS_OK && k < n; k++) {
+            int at = (k + i) % n;
+            status = at < p->n_runs - first ? run_turn(p, &p->runs[first + at], i, &result, err)
+                                            : run_plain(p, plain, i, &result, err);
+        }
+        progress_update(&bar, (uint64_t)i + 1);
+    }
+    progress_end(&bar);
+    decoder_free(plain);
+    free(result.tokens.ids);
+    return status;
+}
+
+/* ---- checking ---- */
+
+static void take_found(const plan *p, plan_choice *c, const plan_turn *turns, int shape) {
+    double cycles = 0, tokens = 0, seconds = 0;
+    for (int i = 0; i < p->n_prompts; i++) {
+        const plan_turn *t = &turns[i];
+        cycles += t->n_cycles;
+        tokens += shape < 0 ? t->n_cycles : t->tokens[shape];
+        seconds += plan_cycle_seconds(&t->times);
+    }
+    c->measured = tokens / seconds;
+    c->accept_found = tokens / cycles;
+    c->cycle_found = seconds / cycles;
+}
+
+static specrt_status add_exact_run(plan *p, const plan_choice *c, specrt_error *err) {
+    plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
+    if (!grown) return no_memory(err);
+    p->runs = grown;
+    plan_run *run = &grown[p->n_runs++];
+    *run = (plan_run){.policy = c->policy, .n_shapes = 1, .shapes = {c->shape}};
+    return open_run(p, run, err);
+}
+
+specrt_status plan_check(plan *p, specrt_error *err) {
+    int first = p->n_runs, n = p->n_choices < p->n_check ? p->n_choices : (int)p->n_check;
+    specrt_status status = SPECRT_STATUS_OK;
+    for (int i = 0; status == SPECRT_STATUS_OK && i < n; i++)
+        if (p->choices[i].policy >= 0) status = add_exact_run(p, &p->choices[i], err);
+    if (status == SPECRT_STATUS_OK) status = plan_decode(p, first, true, "check", err);
+    for (int i = 0, k = first; status == SPECRT_STATUS_OK && i < p->n_choices; i++)
+        if (p->choices[i].policy < 0)
+            take_found(p, &p->choices[i], p->plain, -1);
+        else if (i < n)
+            take_found(p, &p->choices[i], p->runs[k++].turns, 0);
+    return status;
+}
