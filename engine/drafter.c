@@ -125,28 +125,14 @@ static specrt_status load_layer(loader *l) {
                       &w->ffn_norm);
 }
 
-/* d2t holds offsets: target id = i + d2t[i]. */
 static specrt_status load_d2t(const loader *l, int64_t n) {
-    const st_tensor *t = st_find(l->d->file.file.s, "d2t");
-    if (!t && n == l->d->target->config.n_vocab) return SPECRT_STATUS_OK;
-    if (!t)
-        return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: d2t: missing; expected one for the %lld rows of "
-                                "lm_head.weight, which are fewer than the target's %d",
-                                l->path, (long long)n, (int)l->d->target->config.n_vocab);
-    if (strcmp(t->dtype, "I64") != 0 || t->n_dims != 1 || t->shape[0] != n)
-        return bad(l, "d2t", "expected I64, one offset a row of lm_head.weight");
-    l->d->d2t = (int32_t *)malloc((size_t)n * sizeof(int32_t));
-    if (!l->d->d2t)
-        return specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t offset;
-        memcpy(&offset, t->data + 8 * i, 8);
-        if (offset < -i || offset >= l->d->target->config.n_vocab - i)
-            return bad(l, "d2t", "an entry leads outside the target's vocabulary");
-        l->d->d2t[i] = (int32_t)(i + offset);
-    }
-    return SPECRT_STATUS_OK;
+    int32_t n_vocab = l->d->target->config.n_vocab;
+    TRY(model_d2t(&l->d->file.file, n, n_vocab, &l->d->d2t, l->err));
+    if (l->d->d2t || n == n_vocab) return SPECRT_STATUS_OK;
+    return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: d2t: missing; expected one for the %lld rows of "
+                            "lm_head.weight, which are fewer than the target's %d",
+                            l->path, (long long)n, (int)n_vocab);
 }
 
 static specrt_status load_eagle3(loader *l) {

@@ -165,8 +165,9 @@ static void open_world(world *w, int64_t n, bool shuffled) {
     *w = (world){.set = {.n_state = N_STATE, .n_top = N_TOP}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     for (int64_t i = 0; i < n; i++) {
-        REQUIRE(!grow(&w->set, &err));
-        set_example(&w->set, w->set.n++, shuffled);
+        int64_t at;
+        REQUIRE(!examples_add(&w->set, &at, &err));
+        set_example(&w->set, at, shuffled);
     }
     for (int32_t id = 0; id < N_ROWS; id++) {
         w->cluster_of[id] = id % N_CLUSTERS;

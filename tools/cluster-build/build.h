@@ -21,9 +21,9 @@ typedef struct build_options {
     int64_t n_clusters; /* 0: as the router's method has it */
     int64_t n_iterations;
     bool balanced;
-    int64_t mean_rows;     /* 0: as the router's method has it */
-    cli_list traces;       /* of trained routers */
-    const char *embedding; /* the model that holds it; NULL: `model` */
+    int64_t mean_rows;         /* 0: as the router's method has it */
+    cli_list traces, examples; /* of trained routers */
+    const char *embedding;     /* the model that holds it; NULL: `model` */
     const char *loss_name, *report;
     train_loss loss;
     int64_t n_hidden, n_batch, n_epochs, patience;
@@ -78,6 +78,8 @@ typedef struct build {
     model source;
     specrt_head_desc head;
     const char *head_name;
+    int32_t *ids;   /* target ids of the head's rows; NULL: row i is token i. head.ids, owned */
+    int32_t n_ids;  /* they are below it */
     tokenizer *tok; /* NULL: unknown */
     row_set rows;
     kmeans k;
@@ -86,6 +88,11 @@ typedef struct build {
     router_training training;
     double seconds;
 } build;
+
+/* build_id() : the target id of a row of the head. */
+static inline int32_t build_id(const build *b, int32_t row) {
+    return b->ids ? b->ids[row] : row;
+}
 
 /* section_tag() : where clusters with this router belong. */
 const char *section_tag(specrt_router_kind router);

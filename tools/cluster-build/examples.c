@@ -30,10 +30,11 @@ static bool resize(void *array, int64_t n, size_t bytes) {
     return grown != NULL;
 }
 
-static specrt_status grow(example_set *set, specrt_error *err) {
+specrt_status examples_add(example_set *set, int64_t *at, specrt_error *err) {
     int64_t n = set->capacity ? 2 * set->capacity : 1024;
     size_t top = (size_t)set->n_top;
-    if (set->n < set->capacity) return SPECRT_STATUS_OK;
+    *at = set->n++;
+    if (*at < set->capacity) return SPECRT_STATUS_OK;
     if (!resize(&set->tokens, n, sizeof *set->tokens) ||
         !resize(&set->states, n, (size_t)set->n_state * sizeof *set->states) ||
         !resize(&set->top, n, top * sizeof *set->top) ||
@@ -51,8 +52,7 @@ typedef struct trace_walk {
     specrt_trace_reader *reader;
     const specrt_trace_info *info;
     example_set *set;
-    bool output;
-    int32_t n_rows;
+    const examples_model *model;
     uint64_t document;
     uint16_t *before; /* [d_target] where the target drew the cycle's root */
     bool has_before;
@@ -68,7 +68,7 @@ static bool all_finite(const uint16_t *x, int64_t n) {
 /* What the router reads at row i; NULL: that is not recorded. */
 static const uint16_t *state_of(const trace_walk *w, const specrt_trace_record *r, int32_t i) {
     size_t width = (size_t)w->info->d_draft;
-    if (w->output) return r->draft_hidden + (size_t)i * width;
+    if (w->model->output) return r->draft_hidden + (size_t)i * width;
     if (i > 0) return r->draft_hidden + (size_t)(i - 1) * width;
     return w->has_before ? w->before : NULL;
 }
@@ -88,6 +88,7 @@ static specrt_status add_row(trace_walk *w, const specrt_trace_record *r, int32_
                              specrt_error *err) {
     example_set *set = w->set;
     size_t width = (size_t)w->info->d_draft, top = (size_t)w->info->n_top;
+    int64_t at;
     const uint16_t *made = r->draft_hidden + (size_t)i * width, *state = state_of(w, r, i);
     if ((made[0] & 0x7c00) == 0x7c00 || !state) return SPECRT_STATUS_OK;
     if (!all_finite(state, set->n_state))
@@ -95,15 +96,14 @@ static specrt_status add_row(trace_walk *w, const specrt_trace_record *r, int32_
                                 "%s: a hidden state: expected finite numbers, found NaN or "
                                 "infinity; record it again",
                                 w->path);
-    TRY(grow(set, err));
-    int64_t at = set->n++;
+    TRY(examples_add(set, &at, err));
     set->tokens[at] = r->tree_tokens[r->nodes[i]];
     set->levels[at] = i;
     set->documents[at] = w->document;
     memcpy(set->states + (size_t)at * width, state, width * sizeof *state);
     for (size_t j = 0; j < top; j++) {
         int32_t id = r->top_ids[(size_t)i * top + j];
-        set->top[(size_t)at * top + j] = id < w->n_rows ? id : -1;
+        set->top[(size_t)at * top + j] = id < w->model->n_ids ? id : -1;
     }
     set_mass(w, r, i, set->mass + (size_t)at * top);
     return SPECRT_STATUS_OK;
@@ -139,11 +139,11 @@ static specrt_status walk(trace_walk *w, specrt_error *err) {
     }
 }
 
-static specrt_status check_trace(const trace_walk *w, const uint8_t *sha256, specrt_error *err) {
+static specrt_status check_trace(const trace_walk *w, specrt_error *err) {
     static const uint8_t unknown[32];
     specrt_error why = {SPECRT_STATUS_OK, ""};
-    specrt_status status =
-        specrt_trace_check(w->reader, sha256 ? sha256 : unknown, 0, w->set->n_state, &why);
+    const uint8_t *sha256 = w->model->sha256 ? w->model->sha256 : unknown;
+    specrt_status status = specrt_trace_check(w->reader, sha256, 0, w->set->n_state, &why);
     if (status)
         return specrt_error_set(err, status, "%s: %.400s; record with this model and its drafter",
                                 w->path, why.msg);
@@ -155,13 +155,13 @@ static specrt_status check_trace(const trace_walk *w, const uint8_t *sha256, spe
     return SPECRT_STATUS_OK;
 }
 
-specrt_status examples_read(const char *path, const uint8_t *sha256, int32_t n_rows,
-                            int32_t n_state, bool output, example_set *out, specrt_error *err) {
-    trace_walk w = {.set = out, .output = output, .n_rows = n_rows, .path = path};
-    out->n_state = n_state;
+specrt_status examples_read(const char *path, const examples_model *of, example_set *out,
+                            specrt_error *err) {
+    trace_walk w = {.set = out, .model = of, .path = path};
+    int32_t n_state = out->n_state = of->n_state;
     TRY(specrt_trace_open(path, NULL, &w.reader, err));
     w.info = specrt_trace_get_info(w.reader);
-    specrt_status status = check_trace(&w, sha256, err);
+    specrt_status status = check_trace(&w, err);
     if (!status) {
         int32_t most = w.info->d_target > n_state ? w.info->d_target : n_state;
         out->n_top = w.info->n_top;

@@ -1,7 +1,7 @@
 /* cluster-build : from an LM head to clusters of its rows and a router that chooses among them.
  *
  *     model  -> rows.c -> kmeans.c (seed.c, balance.c, vectors.c) -> router.c -> section.c -> bundle
- *     traces -> examples.c -> train.c (network.c, product.c), route.c --^
+ *     traces -> examples.c, arrays.c -> train.c (network.c, product.c), route.c --^
  *     options.c  the command line      schedule.c  clusters by level
  *     report.c  table, JSON            report_html.c  --report
  */
@@ -29,15 +29,29 @@ static specrt_status open_tokenizer(build *b, specrt_error *err) {
 /* u8 [n_rows]: padding and placeholders. */
 static specrt_status find_reserved(const build *b, uint8_t **out, specrt_error *err) {
     int32_t n_vocab = tokenizer_n_vocab(b->tok);
-    if (n_vocab > b->head.n_rows)
+    if (n_vocab > b->n_ids)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: \"%s\": expected a row for each of the tokenizer's %" PRId32
                                 " tokens, found %" PRId64,
                                 b->options->model, b->head_name, n_vocab, b->head.n_rows);
     *out = calloc((size_t)b->head.n_rows, 1);
     if (!*out) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-    for (int32_t id = 0; id < b->head.n_rows; id++)
-        (*out)[id] = id >= n_vocab || tokenizer_type(b->tok, id) == TOKEN_RESERVED;
+    for (int32_t row = 0; row < b->head.n_rows; row++) {
+        int32_t id = build_id(b, row);
+        (*out)[row] = id >= n_vocab || tokenizer_type(b->tok, id) == TOKEN_RESERVED;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* The ids of a draft head with a vocabulary of its own. */
+static specrt_status find_ids(build *b, specrt_error *err) {
+    int32_t n_vocab = b->tok ? tokenizer_n_vocab(b->tok) : 0;
+    int64_t bound = n_vocab ? n_vocab : SPECRT_MAX_VOCAB;
+    TRY(model_d2t(&b->source, b->head.n_rows, bound, &b->ids, err));
+    b->head.ids = b->ids;
+    b->n_ids = b->ids ? n_vocab : (int32_t)b->head.n_rows;
+    for (int32_t i = 0; b->ids && i < b->head.n_rows; i++)
+        if (b->ids[i] >= b->n_ids) b->n_ids = b->ids[i] + 1;
     return SPECRT_STATUS_OK;
 }
 
@@ -150,6 +164,7 @@ static specrt_status run(build *b, specrt_error *err) {
     TRY(model_open(o->model, &b->source, err));
     TRY(model_head(&b->source, o->tensor, &b->head, &b->head_name, err));
     TRY(open_tokenizer(b, err));
+    TRY(find_ids(b, err));
     TRY(check_output(b, err));
     TRY(router_read(b, err));
     TRY(open_rows(b, err));
@@ -170,6 +185,8 @@ int main(int argc, char **argv) {
     router_weights_free(&b.router);
     router_training_free(&b.training);
     cli_list_free(&options.traces);
+    cli_list_free(&options.examples);
+    free(b.ids);
     kmeans_free(&b.k);
     rows_close(&b.rows);
     tokenizer_close(b.tok);

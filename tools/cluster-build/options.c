@@ -36,6 +36,9 @@ static int parse_table(build_options *o, int argc, char **argv) {
         {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Training"},
         {"trace", 0, "FILE", CLI_STRINGS, &o->traces, 0, 0,
          "what specrt-eval record wrote with this drafter; may be repeated"},
+        {"examples", 0, "FILE|DIR", CLI_STRINGS, &o->examples, 0, 0,
+         "the same from another program: safetensors, or a folder of .npy files, with hidden, "
+         "tokens and top_ids or logits (docs/METHODS.md); may be repeated"},
         {"embedding", 0, "FILE", CLI_STRING, (void *)&o->embedding, 0, 0,
          "model that holds the token embedding dynaspec reads (default: --model)"},
         {"loss", 0, "NAME", CLI_STRING, (void *)&o->loss_name, 0, 0,
@@ -68,12 +71,15 @@ static int check_training(build_options *o) {
     static const char *const losses[] = {"multi-hot", "soft-mass", "argmax"};
     int loss = 0, n = sizeof losses / sizeof losses[0];
     bool is_coral = o->router == SPECRT_ROUTER_CORAL;
-    if (!options_is_trained(o) && (o->traces.n > 0 || o->report))
-        return cli_usage("--trace and --report are for routers that are trained; add --router "
-                         "dynaspec or coral");
+    int n_inputs = o->traces.n + o->examples.n;
+    if (!options_is_trained(o) && (n_inputs > 0 || o->report))
+        return cli_usage(
+            "--trace, --examples and --report are for routers that are trained; add --router "
+            "dynaspec or coral");
     if (!options_is_trained(o)) return -1;
-    if (o->traces.n == 0)
-        return cli_usage("--trace is missing; specrt-eval record writes one for --router %s",
+    if (n_inputs == 0)
+        return cli_usage("--trace or --examples is missing; specrt-eval record writes a trace for "
+                         "--router %s",
                          o->router_name);
     if (!o->loss_name) o->loss_name = is_coral ? "argmax" : "multi-hot";
     while (loss < n && strcmp(o->loss_name, losses[loss]) != 0) loss++;

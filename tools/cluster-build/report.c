@@ -86,7 +86,7 @@ static json_object *example_json(const build *b, int32_t cluster, float *x) {
         int32_t at = n < N_TOKENS ? n++ : n - 1;
         for (; at > 0 && best[at - 1] < dot; at--) best[at] = best[at - 1], ids[at] = ids[at - 1];
         best[at] = dot;
-        ids[at] = b->rows.ids[i];
+        ids[at] = build_id(b, b->rows.ids[i]);
     }
     for (int32_t i = 0; i < n; i++) {
         size_t n_bytes;
@@ -163,10 +163,9 @@ static json_object *curve_json(const double *y, int32_t n) {
     return list;
 }
 
-static json_object *traces_json(const build *b) {
+static json_object *names_json(const cli_list *paths) {
     json_object *list = json_object_new_array();
-    for (int i = 0; i < b->options->traces.n; i++)
-        json_object_array_add(list, json_base_name(b->options->traces.items[i]));
+    for (int i = 0; i < paths->n; i++) json_object_array_add(list, json_base_name(paths->items[i]));
     return list;
 }
 
@@ -187,7 +186,8 @@ static json_object *router_json(const build *b) {
     json_put(r, "recall_static", json_real(f->all.fixed));
     json_put(r, "all", level_json(&f->all));
     json_put(r, "levels", levels);
-    json_put(r, "traces", traces_json(b));
+    json_put(r, "traces", names_json(&o->traces));
+    json_put(r, "example_files", names_json(&o->examples));
     json_put(r, "loss", json_object_new_string(o->loss_name));
     json_put(r, "n_hidden", json_object_new_int(b->router.n_hidden));
     json_put(r, "n_examples", json_object_new_int64(t->examples.n));

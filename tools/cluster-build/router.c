@@ -34,15 +34,22 @@ specrt_status router_read(build *b, specrt_error *err) {
     if (!options_is_trained(o)) return SPECRT_STATUS_OK;
     TRY(find_embedding(b, &b->training.embedding, err));
     if (b->tok) tokenizer_fingerprint(b->tok, sha256);
-    for (int i = 0; i < o->traces.n; i++)
-        TRY(examples_read(o->traces.items[i], b->tok ? sha256 : NULL, (int32_t)b->head.n_rows,
-                          (int32_t)b->head.n_cols, o->router == SPECRT_ROUTER_CORAL, set, err));
+    examples_model of = {.sha256 = b->tok ? sha256 : NULL,
+                         .n_state = (int32_t)b->head.n_cols,
+                         .n_ids = b->n_ids,
+                         .n_least = b->tok ? tokenizer_n_vocab(b->tok) : b->n_ids,
+                         .n_most = b->ids ? SPECRT_MAX_VOCAB : b->n_ids,
+                         .n_embedding_rows = (int32_t)b->training.embedding.n_rows,
+                         .output = o->router == SPECRT_ROUTER_CORAL};
+    for (int i = 0; i < o->traces.n; i++) TRY(examples_read(o->traces.items[i], &of, set, err));
+    for (int i = 0; i < o->examples.n; i++)
+        TRY(examples_read_arrays(o->examples.items[i], &of, set, err));
     return examples_split(set, o->holdout, (uint64_t)o->common.seed, err);
 }
 
 /* --- what is chosen among --- */
 
-/* Rank of each row in the bundle's list. NULL: there is none. */
+/* Rank of each token in the bundle's list. NULL: there is none. */
 static int32_t *read_ranks(const build *b) {
     specrt_bundle *bundle;
     specrt_ranks ranks;
@@ -50,18 +57,19 @@ static int32_t *read_ranks(const build *b) {
     int32_t *rank_of = NULL;
     if (!path || specrt_bundle_open(path, NULL, &bundle, NULL) != SPECRT_STATUS_OK) return NULL;
     if (specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK)
-        rank_of = malloc((size_t)b->head.n_rows * sizeof *rank_of);
-    for (int64_t id = 0; rank_of && id < b->head.n_rows; id++) rank_of[id] = INT32_MAX;
+        rank_of = malloc((size_t)b->n_ids * sizeof *rank_of);
+    for (int64_t id = 0; rank_of && id < b->n_ids; id++) rank_of[id] = INT32_MAX;
     for (int32_t i = 0; rank_of && i < ranks.header->n_ranked; i++)
-        if (ranks.ids[i] < b->head.n_rows) rank_of[ranks.ids[i]] = i;
+        if (ranks.ids[i] < b->n_ids) rank_of[ranks.ids[i]] = i;
     specrt_bundle_close(bundle);
     return rank_of;
 }
 
-static int32_t *clusters_by_row(const build *b) {
-    int32_t *out = malloc((size_t)b->head.n_rows * sizeof *out);
-    for (int64_t id = 0; out && id < b->head.n_rows; id++) out[id] = -1;
-    for (int32_t i = 0; out && i < b->rows.n; i++) out[b->rows.ids[i]] = b->k.clusters[i];
+static int32_t *clusters_by_token(const build *b) {
+    int32_t *out = malloc((size_t)b->n_ids * sizeof *out);
+    for (int64_t id = 0; out && id < b->n_ids; id++) out[id] = -1;
+    for (int32_t i = 0; out && i < b->rows.n; i++)
+        out[build_id(b, b->rows.ids[i])] = b->k.clusters[i];
     return out;
 }
 
@@ -142,7 +150,7 @@ static specrt_status train(build *b, const train_world *world, parallel_pool *po
 
 static specrt_status trained_router(build *b, double *rows_of, specrt_error *err) {
     double started = cli_seconds();
-    int32_t *cluster_of = clusters_by_row(b), *rank_of = read_ranks(b);
+    int32_t *cluster_of = clusters_by_token(b), *rank_of = read_ranks(b);
     train_world world = {.examples = &b->training.examples,
                          .embedding = b->training.embedding,
                          .cluster_of = cluster_of,

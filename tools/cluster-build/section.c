@@ -31,22 +31,30 @@ static uint8_t *put_halves(uint8_t *at, const float *x, size_t n) {
     return at + 2 * n;
 }
 
-/* Offsets by cluster, then the head's ids by cluster. */
+static int by_id(const void *a, const void *b) {
+    const int32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Offsets by cluster, then the head's ids by cluster, ascending. */
 static uint8_t *put_members(uint8_t *at, const build *b) {
     int32_t m = b->k.n_clusters;
     uint32_t *offsets = (uint32_t *)(void *)at;
     int32_t *ids = (int32_t *)(void *)(offsets + m + 1);
     memset(offsets, 0, ((size_t)m + 1) * sizeof *offsets);
     for (int32_t c = 0; c < m; c++) offsets[c + 1] = offsets[c] + (uint32_t)b->k.sizes[c];
-    for (int32_t i = 0; i < b->rows.n; i++) ids[offsets[b->k.clusters[i]]++] = b->rows.ids[i];
+    for (int32_t i = 0; i < b->rows.n; i++)
+        ids[offsets[b->k.clusters[i]]++] = build_id(b, b->rows.ids[i]);
     memmove(offsets + 1, offsets, (size_t)m * sizeof *offsets);
     offsets[0] = 0;
+    for (int32_t c = 0; c < m && b->ids; c++)
+        qsort(ids + offsets[c], (size_t)b->k.sizes[c], sizeof *ids, by_id);
     return (uint8_t *)(ids + b->rows.n);
 }
 
 void *section_bytes(const build *b, size_t *n_bytes) {
     const router_weights *w = &b->router;
-    specrt_clusters_header h = {.n_rows = (int32_t)b->head.n_rows,
+    specrt_clusters_header h = {.n_rows = b->n_ids,
                                 .n_cols = (int32_t)b->head.n_cols,
                                 .n_clusters = b->k.n_clusters,
                                 .n_members = b->rows.n,

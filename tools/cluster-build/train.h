@@ -34,10 +34,10 @@ void train_curve_free(train_curve *curve);
 typedef struct train_world {
     const example_set *examples;
     specrt_head_desc embedding; /* n_cols 0: not read */
-    const int32_t *cluster_of;  /* of each row of the head; -1: none */
+    const int32_t *cluster_of;  /* of each token; -1: none */
     int32_t n_clusters;
     const int32_t *sizes;   /* [n_clusters] */
-    const int32_t *rank_of; /* of each row in the static list; NULL: none */
+    const int32_t *rank_of; /* of each token in the static list; NULL: none */
 } train_world;
 
 /* train_run() : makes the network, trains it until `patience` epochs bring nothing on the examples held

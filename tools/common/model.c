@@ -351,6 +351,51 @@ specrt_status model_embedding(const model *m, const char *tensor, specrt_head_de
                             m->path, m->g ? gguf_embeddings[0] : st_embeddings[0], names);
 }
 
+/* --- a draft head's ids --- */
+
+/* Target ids of the rows; seen : u8 [n_vocab], zeroed. */
+static specrt_status add_offsets(const model *m, const uint8_t *offsets, int64_t n_rows,
+                                 int64_t n_vocab, uint8_t *seen, int32_t *ids, specrt_error *err) {
+    for (int64_t i = 0; i < n_rows; i++) {
+        int64_t offset;
+        memcpy(&offset, offsets + 8 * i, 8);
+        if (offset < -i || offset >= n_vocab - i)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: tensor \"d2t\": entry %" PRId64
+                                    " leads outside the target's %" PRId64 " tokens",
+                                    m->path, i, n_vocab);
+        ids[i] = (int32_t)(i + offset);
+        if (seen[ids[i]]++)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: tensor \"d2t\": expected a token for each row, found "
+                                    "token %" PRId32 " twice",
+                                    m->path, ids[i]);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status model_d2t(const model *m, int64_t n_rows, int64_t n_vocab, int32_t **ids,
+                        specrt_error *err) {
+    const st_tensor *t = m->s ? st_find(m->s, "d2t") : NULL;
+    *ids = NULL;
+    if (!t) return SPECRT_STATUS_OK;
+    if (strcmp(t->dtype, "I64") != 0 || t->n_dims != 1 || t->shape[0] != n_rows)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: tensor \"d2t\": expected I64 [%" PRId64
+                                "], an offset for each row of the head",
+                                m->path, n_rows);
+    int32_t *out = malloc((size_t)n_rows * sizeof *out);
+    uint8_t *seen = calloc((size_t)n_vocab, 1);
+    specrt_status status = out && seen ? add_offsets(m, t->data, n_rows, n_vocab, seen, out, err)
+                                       : no_memory(m->path, err);
+    free(seen);
+    if (status)
+        free(out);
+    else
+        *ids = out;
+    return status;
+}
+
 /* --- size --- */
 
 static uint64_t elements(const int64_t *dims, int32_t n) {

@@ -35,6 +35,12 @@ specrt_status model_head(model *m, const char *tensor, specrt_head_desc *out, co
 specrt_status model_embedding(const model *m, const char *tensor, specrt_head_desc *out,
                               specrt_error *err);
 
+/* model_d2t() : the target ids of a draft head's rows, from EAGLE-3's tensor d2t of offsets (id = row +
+ * d2t[row]), distinct and below n_vocab. *ids owned; NULL when the model has no such tensor.
+ * @return OK, NO_MEMORY, BAD_INPUT. */
+specrt_status model_d2t(const model *m, int64_t n_rows, int64_t n_vocab, int32_t **ids,
+                        specrt_error *err);
+
 /* model_n_params() : elements of all tensors, a tied embedding counted once. */
 uint64_t model_n_params(const model *m);
 

@@ -52,9 +52,13 @@ static specrt_status check_index(const char *path, const specrt_bundle *bundle,
 
 static specrt_status check_clusters(const char *path, const specrt_bundle *bundle, const char *tag,
                                     specrt_error *err) {
+    const specrt_ident *d = specrt_bundle_ident(bundle);
     specrt_clusters c;
     TRY(specrt_bundle_clusters(bundle, tag, &c, err));
-    return check_shape(path, bundle, tag, c.header->n_rows, c.header->n_cols, err);
+    int32_t n_rows = c.header->n_rows;
+    bool has_ids = d && n_rows > d->head_rows && c.header->n_members <= d->head_rows;
+    if (has_ids) n_rows = d->head_rows; /* of a draft head: its rows are tokens here and there */
+    return check_shape(path, bundle, tag, n_rows, c.header->n_cols, err);
 }
 
 static specrt_status check_graph(const char *path, const specrt_bundle *bundle, specrt_error *err) {
@@ -119,6 +123,7 @@ static specrt_status check_model(const checks *c, const specrt_bundle *bundle, s
     model m;
     specrt_head_desc desc;
     specrt_head *head = NULL;
+    int32_t *ids = NULL;
     size_t n_bytes;
     if (!d || d->head_rows == 0)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
@@ -126,10 +131,14 @@ static specrt_status check_model(const checks *c, const specrt_bundle *bundle, s
                                 c->model);
     TRY(model_open(c->model, &m, err));
     specrt_status status = model_head(&m, c->tensor, &desc, NULL, err);
+    if (status == SPECRT_STATUS_OK)
+        status = model_d2t(&m, desc.n_rows, d->n_vocab ? d->n_vocab : SPECRT_MAX_VOCAB, &ids, err);
+    desc.ids = ids;
     if (status == SPECRT_STATUS_OK) status = specrt_head_bind(bundle, &desc, NULL, &head, err);
     if (status == SPECRT_STATUS_OK && specrt_bundle_data(bundle, "hnsw", &n_bytes))
         status = verb_check_section(c->bundle, bundle, "hnsw", head, err);
     specrt_head_close(head);
+    free(ids);
     model_close(&m);
     return status;
 }
