@@ -9,7 +9,7 @@
 
 /* A verb gets its own argv, its name first, and returns the exit code. */
 typedef int verb_main(int argc, char **argv);
-verb_main decode_main, generate_main, compare_main, plan_main, record_main;
+verb_main decode_main, generate_main, compare_main, plan_main, record_main, replay_main;
 
 /* ---- options --------------------------------------------------------------------------------- */
 

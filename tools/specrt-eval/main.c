@@ -20,10 +20,11 @@ static const struct verb {
     {"compare", "policies side by side: accept length, coverage, time", compare_main},
     {"plan", "what is fastest on this machine, and whether it pays", plan_main},
     {"record", "cycles to a trace: hidden states, best tokens, trees", record_main},
+    {"replay", "any number of policies over traces, without a model", replay_main},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
-#define VERB_NAMES "decode, generate, compare, plan or record"
+#define VERB_NAMES "decode, generate, compare, plan, record or replay"
 
 /* Flags before any verb: the help and the version. */
 static int run_without_verb(int argc, char **argv) {

@@ -41,8 +41,8 @@ const char *replay_policy_text(const replay *r, int policy); /* canonical; polic
 /* replay_tree() : tree 0 is the recorded one, tree i is params.trees[i - 1] with defaults filled in. */
 const specrt_tree_params *replay_tree(const replay *r, int tree);
 const char *replay_span_name(int span);
-const char *replay_recall_name(const replay *r, int i); /* "target's best 10" */
-bool replay_is_cut(const replay *r);                    /* a trace ended early */
+const char *replay_recall_name(int i);
+bool replay_is_cut(const replay *r); /* a trace ended early */
 
 /* A figure with its 95% interval over sequences; NaN for fewer than two. */
 typedef struct replay_figure {

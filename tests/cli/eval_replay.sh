@@ -1,0 +1,45 @@
+# replay gives what the recorded run itself printed, the same for any number of threads, up to any cut.
+. "$CLI_TESTS/lib.bash"
+sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
+text=$(cd "$CLI_TESTS/../../data/corpus" && pwd)
+accepts vocabtrim-calibrate --tokenizer "$sample/target.gguf" --corpus "$text" --size 4096 -o a.specb
+accepts cograph-build --tokenizer "$sample/target.gguf" --corpus "$text" -o a.specb
+figures() { grep -o '"\(accept_length\|coverage\|active_rows\)":[0-9.]*' <<<"$1" | head -n 3 | tr '\n' ' '; }
+record() { # TRACE POLICY FLAGS...
+    accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" --bundle a.specb \
+        --prompts "$prompts/code.jsonl" --prompts "$prompts/qa.jsonl" --limit 1 --max-tokens 32 --json -f -o "$1" --policy "${@:2}"
+    printed=$(figures "$(cat ../out)")
+}
+# every kind of source that reads recorded data alone, in trees and in chains
+for policy in full static:2048 static:4096/1024 window:700 microspec microspec-paper window:500@mode=stream@rows=last \
+    static:1024+window:300@mode=unique_fifo@kver=8 static:600+retrieve:64 static:600+retrieve:64@graph=off@keep=on; do
+    for tree in "--num-steps 4 --topk 3 --num-draft-tokens 12" "--num-steps 3 --topk 1"; do
+        case "$policy $tree" in static:2048*"topk 1" | full*"topk 1" | *paper*"topk 1") continue ;; esac
+        record a.trace "$policy" $tree
+        accepts specrt-eval replay --trace a.trace --bundle a.specb --policy "$policy" --json
+        row=$(grep -o '"policy":"'"${policy//[.+\/]/.}"'","policy_text":"[^"]*","domain":"all".*' ../out | head -n 1)
+        found=$(figures "$row")
+        [ "$found" = "$printed" ] || fail "$policy $tree: the run printed $printed; replay found $found"
+        case $row in *'"estimated":false'*) ;; *) fail "$policy: expected it to be exact" ;; esac
+    done
+done
+# hundreds of policies in one pass, by any number of threads; a cut trace replays up to the cut
+policies=$(for n in $(seq 600 100 4000); do echo "static:$n,window:$n@min=64,static:600+window:$n"; done | paste -sd,)
+record a.trace full
+replay() { specrt-eval replay --trace "$@" --bundle a.specb --policy "$policies" --tree 3/1/4 --tree 4/4/20; }
+accepts replay a.trace --json --threads 1
+cp ../out one.json
+accepts replay a.trace --json --threads 3
+same one.json ../out
+accepts replay a.trace --trace a.trace --stream --report page.html
+grep -q '</html>' page.html || fail "expected a whole page"
+size=$(stat -c %s a.trace)
+cat a.trace a.trace | head -c $((size - 100)) >cut.trace
+refuses 3 "*cut.trace: no sequence is in it" replay cut.trace # its only block
+refuses 3 "*a.specb: not a specrt trace; *" replay a.specb
+{ head -c 5000 a.trace; printf 'XXXX'; tail -c +5005 a.trace; } >damaged.trace
+refuses 3 "*damaged.trace: block 1: *" replay damaged.trace
+refuses 2 "*expected --trace FILE*" specrt-eval replay --policy full
+refuses 2 "*--tree: expected num_steps/topk/num_draft_tokens*'6/10'*" specrt-eval replay --trace a.trace --tree 6/10
+refuses 2 "*tree 7/10/60: expected at most what was recorded, 6/10/60; *" specrt-eval replay --trace a.trace --tree 7/10/60
+refuses 3 "*vocabtrim-calibrate builds it*" specrt-eval replay --trace a.trace --policy static:100

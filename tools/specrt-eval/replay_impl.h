@@ -1,0 +1,134 @@
+/* replay_impl.h : what the files of replay share: sequences in memory, and sums over them. */
+#ifndef REPLAY_IMPL_H
+#define REPLAY_IMPL_H
+
+#include <pthread.h>
+#include "model.h"
+#include "replay.h"
+
+enum { REPLAY_TREES = 64, REPLAY_STEPS = SPECRT_TREE_MAX_STEPS };
+
+/* What a row (an emitted token) is to every policy. */
+typedef struct replay_row {
+    int32_t place; /* of the token among the drafter's best; n_draft_top: not there */
+    bool known;    /* the drafter made a pass here */
+    uint64_t
+        fits; /* bit t: it is likely enough for tree t, if its list puts it among the topk best */
+} replay_row;
+
+/* A cycle, in the batch's memory. */
+typedef struct replay_cycle {
+    specrt_trace_record r; /* without hidden states where no policy reads them */
+    int32_t *depths;       /* [n_nodes] */
+    uint64_t *masks;       /* [n_nodes] */
+    int32_t *best;    /* [n_nodes, k] what was recorded of the target's best; -1: not that many */
+    float *probs;     /* [n, n_top] of top_ids under the target's law; NULL: not recorded */
+    replay_row *rows; /* [n] */
+} replay_cycle;
+
+typedef struct replay_sequence {
+    const specrt_trace_info *info;
+    specrt_trace_record prompt;
+    replay_cycle *cycles;
+    int32_t n_cycles, capacity;
+    int32_t number, domain;
+    int64_t topic; /* tokens of its topic before it: of earlier sequences, in a stream */
+} replay_sequence;
+
+/* Acceptance by level of tree. */
+typedef struct replay_levels {
+    int64_t reached[REPLAY_STEPS], accepted[REPLAY_STEPS];
+} replay_levels;
+
+/* Of one sequence, whatever the policy. */
+typedef struct replay_shared {
+    int32_t domain, n_cycles, n_tokens;
+    int64_t wanted[REPLAY_RECALLS];
+    double mass;
+} replay_shared;
+
+/* Of one sequence under a policy. */
+typedef struct replay_sums {
+    int64_t n_rows;
+    int32_t n_covered;
+    int32_t held[REPLAY_RECALLS];
+    double mass;
+} replay_sums;
+
+typedef struct replay_walked {
+    int32_t n_emitted, n_cycles;
+} replay_walked;
+
+typedef struct replay_span {
+    int64_t n_tokens, n_covered;                             /* of the policy */
+    int64_t n_emitted[REPLAY_TREES], n_cycles[REPLAY_TREES]; /* of its walks, by tree */
+} replay_span;
+
+typedef struct replay_entrant {
+    specrt_policy *policy; /* NULL: the oracle */
+    char text[512];
+    bool routed, reads_hidden, serial; /* serial: what it learnt outlives a sequence */
+    bool recorded;                     /* by it every trace was recorded */
+    int32_t d_hidden;
+    specrt_session *session; /* serial ones'; else workers have theirs */
+    replay_sums *sums;       /* [n_sequences] */
+    replay_walked *walked;   /* [n_sequences, n_trees] */
+    replay_levels *levels;   /* [n_trees] */
+    replay_span spans[REPLAY_SPANS];
+} replay_entrant;
+
+struct replay {
+    replay_params params;
+    specrt_trace_reader **readers;   /* [n_traces] */
+    const specrt_trace_info **infos; /* [n_traces] theirs */
+    specrt_bundle *bundle;
+    model model;
+    specrt_head *head;
+    void *no_rows; /* of a head that nothing is multiplied with */
+    specrt_tree_params trees[REPLAY_TREES];
+    int n_trees;
+    replay_entrant *entrants; /* [n_policies + 1], the oracle first */
+    int n_entrants;
+    char (*domains)[32];
+    int n_domains;
+    replay_shared *shared; /* [n_sequences] */
+    int64_t n_sequences, capacity;
+    replay_levels
+        levels[REPLAY_TREES];     /* the oracle's along recorded paths, of all that was read */
+    bool cut, open, keeps_hidden; /* open: a sequence is being read */
+    int topic;                    /* of the last sequence, and tokens of it so far */
+    int64_t topic_tokens;
+    pthread_mutex_t lock; /* of sums over sequences */
+};
+
+/* ---- replay_open.c ---- */
+
+/* replay_open() : traces, bundle, head and policies, checked against each other. */
+specrt_status replay_open(replay *r, specrt_error *err);
+
+/* ---- replay_estimate.c ---- */
+
+/* estimate_rows() : what every tree makes of a cycle's rows; adds to levels. */
+void estimate_rows(const specrt_tree_params *trees, int n_trees, const specrt_trace_info *info,
+                   const replay_cycle *c, replay_levels levels[]);
+
+/* A walk through a sequence in cycles of its own. */
+typedef struct replay_walk {
+    int32_t level, n; /* of the cycle at hand: the draft position next, and tokens so far */
+    double carry;     /* of chances, so that they add up */
+    int64_t n_emitted, n_cycles;
+} replay_walk;
+
+typedef enum replay_drafted {
+    DRAFTED_NO,
+    DRAFTED_YES,
+    DRAFTED_UNKNOWN,
+    DRAFTED_NEVER
+} replay_drafted;
+
+/* walk_step() : a token that could be drafted at `level` of the recorded cycle or not, or NEVER, since the
+ * list lacks it. @return how many tokens a cycle had that ended with it; 0: it goes on. */
+int32_t walk_step(replay_walk *w, const specrt_tree_params *tree, const replay_levels *levels,
+                  int32_t level, replay_drafted drafted);
+
+#endif

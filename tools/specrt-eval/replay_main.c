@@ -1,0 +1,340 @@
+/* replay_main.c : specrt-eval replay: its options, its table and its JSON. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "eval.h"
+#include "io.h"
+#include "json_make.h"
+#include "replay_report.h"
+#include "text.h"
+
+typedef struct replaying {
+    cli_common common;
+    cli_list traces, policies, trees;
+    const char *report;
+    replay_params params;
+    char **texts;               /* [n_policies] owned */
+    specrt_tree_params *shapes; /* [n_trees] owned */
+    replay *r;
+} replaying;
+
+/* ---- options ---- */
+
+static specrt_status no_memory(specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory to replay");
+}
+
+/* Policies come in lists, "a,b". */
+static specrt_status add_policies(replaying *a, const char *list, specrt_error *err) {
+    char *copy = strdup(list), *rest = copy;
+    specrt_status status = copy ? SPECRT_STATUS_OK : no_memory(err);
+    for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;) {
+        size_t n = (size_t)a->params.n_policies + 1;
+        char **grown = (char **)realloc((void *)a->texts, n * sizeof *grown);
+        if (grown) a->texts = grown;
+        if (!grown || !(grown[n - 1] = strdup(text))) status = no_memory(err);
+        a->params.n_policies += status == SPECRT_STATUS_OK;
+    }
+    free(copy);
+    return status;
+}
+
+static specrt_status add_tree(replaying *a, const char *text, specrt_error *err) {
+    specrt_tree_params *tree = &a->shapes[a->params.n_trees++];
+    int end = 0;
+    int n =
+        sscanf(text, "%d/%d/%d%n", &tree->num_steps, &tree->topk, &tree->num_draft_tokens, &end);
+    if (n == 3 && !text[end] && tree->num_steps > 0 && tree->topk > 0 && tree->num_draft_tokens > 1)
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(
+        err, SPECRT_STATUS_BAD_ARG,
+        "--tree: expected num_steps/topk/num_draft_tokens, as 6/10/60, found '%s'", text);
+}
+
+static specrt_status take_options(replaying *a, specrt_error *err) {
+    replay_params *p = &a->params;
+    if (a->traces.n == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "expected --trace FILE; specrt-eval record writes one");
+    p->traces = a->traces.items;
+    p->n_traces = a->traces.n;
+    p->threads = (int)a->common.threads;
+    p->progress = a->common.progress;
+    for (int i = 0; i < a->policies.n; i++) TRY(add_policies(a, a->policies.items[i], err));
+    if (a->policies.n == 0) TRY(add_policies(a, "full,microspec", err));
+    p->policies = (const char *const *)a->texts;
+    a->shapes = (specrt_tree_params *)calloc((size_t)a->trees.n + 1, sizeof *a->shapes);
+    if (!a->shapes) return no_memory(err);
+    for (int i = 0; i < a->trees.n; i++) TRY(add_tree(a, a->trees.items[i], err));
+    p->trees = a->shapes;
+    return a->report ? out_check(a->report, a->common.force, err) : SPECRT_STATUS_OK;
+}
+
+/* ---- table ---- */
+
+static void put_number(double x, int width, int digits) {
+    if (isnan(x))
+        printf(" %*s", width, "-");
+    else
+        printf(" %*.*f", width, digits, x);
+}
+
+static int name_width(const replaying *a) {
+    int width = 8;
+    for (int i = 0; i < a->params.n_policies; i++)
+        if ((int)strlen(a->texts[i]) > width) width = (int)strlen(a->texts[i]);
+    return width;
+}
+
+static const char *name_of(const replaying *a, int policy) {
+    return policy < 0 ? "oracle" : a->texts[policy];
+}
+
+static void print_row(const replaying *a, int policy, int width) {
+    replay_figures f;
+    replay_figures_of(a->r, policy, 0, -1, &f);
+    printf("%-*s", width, name_of(a, policy));
+    printf(" %c", f.exact ? ' ' : '~');
+    put_number(f.accept_length.value, 5, 2);
+    if (isnan(f.accept_length.low))
+        printf("  %9s", "-    ");
+    else
+        printf("  %4.2f-%-4.2f", f.accept_length.low, f.accept_length.high);
+    put_number(100 * f.coverage.value, 7, 2);
+    if (isnan(f.coverage.low))
+        printf("  %11s", "-     ");
+    else
+        printf("  %5.2f-%-5.2f", 100 * f.coverage.low, 100 * f.coverage.high);
+    put_number(f.active_rows.value, 8, 1);
+    put_number(100 * f.mass.value, 7, 2);
+    for (int k = 0; k < REPLAY_RECALLS; k++) put_number(100 * f.recall[k], 7, 2);
+    putchar('\n');
+}
+
+static void print_domains(const replaying *a, int width) {
+    enum { MOST = 12 };
+    int n = replay_n_domains(a->r) < MOST ? replay_n_domains(a->r) : MOST;
+    if (n < 2) return;
+    printf("\n%-*s", width, "covered, %");
+    for (int d = 0; d < n; d++) printf(" %10.10s", replay_domain(a->r, d));
+    for (int i = 0; i < a->params.n_policies; i++) {
+        printf("\n%-*s", width, name_of(a, i));
+        for (int d = 0; d < n; d++) {
+            replay_figures f;
+            replay_figures_of(a->r, i, 0, d, &f);
+            put_number(100 * f.coverage.value, 10, 2);
+        }
+    }
+    if (n < replay_n_domains(a->r))
+        printf("\n(%d more domains: --json has them)", replay_n_domains(a->r) - n);
+    putchar('\n');
+}
+
+static void print_spans(const replaying *a, int width) {
+    printf("\n%-*s  covered, %% %-*s  accept length\n%-*s", width, "tokens since", 6 * 8 - 12, "",
+           width, a->params.stream ? "topic began" : "the prompt");
+    for (int twice = 0; twice < 2; twice++) {
+        for (int k = 0; k < REPLAY_SPANS; k++) printf(" %7s", replay_span_name(k));
+        printf("  ");
+    }
+    for (int i = 0; i < a->params.n_policies; i++) {
+        replay_figures f;
+        replay_figures_of(a->r, i, 0, -1, &f);
+        printf("\n%-*s", width, name_of(a, i));
+        for (int k = 0; k < REPLAY_SPANS; k++) put_number(100 * f.span_coverage[k], 7, 2);
+        printf("  ");
+        for (int k = 0; k < REPLAY_SPANS; k++) put_number(f.span_accept_length[k], 7, 2);
+    }
+    putchar('\n');
+}
+
+static void print_acceptance(const replaying *a, int width) {
+    int n_steps = replay_tree(a->r, 0)->num_steps;
+    printf("\n%-*s", width, "accepted at");
+    for (int k = 0; k < n_steps; k++) printf(" %5d.", k + 1);
+    for (int i = -1; i < a->params.n_policies; i++) {
+        replay_figures f;
+        replay_figures_of(a->r, i, 0, -1, &f);
+        printf("\n%-*s", width, name_of(a, i));
+        for (int k = 0; k < n_steps; k++) put_number(f.acceptance[k], 6, 3);
+    }
+    putchar('\n');
+}
+
+static void print_trees(const replaying *a, int width) {
+    if (a->params.n_trees == 0) return;
+    printf("\n%-*s", width, "accept length");
+    for (int t = 0; t <= a->params.n_trees; t++) {
+        char name[48];
+        const specrt_tree_params *tree = replay_tree(a->r, t);
+        snprintf(name, sizeof name, "%d/%d/%d", (int)tree->num_steps, (int)tree->topk,
+                 (int)tree->num_draft_tokens);
+        printf(" %9s", name);
+    }
+    for (int i = -1; i < a->params.n_policies; i++) {
+        printf("\n%-*s", width, name_of(a, i));
+        for (int t = 0; t <= a->params.n_trees; t++) {
+            replay_figures f;
+            replay_figures_of(a->r, i, t, -1, &f);
+            put_number(f.accept_length.value, 9, 2);
+        }
+    }
+    putchar('\n');
+}
+
+static void print_table(const replaying *a) {
+    int width = name_width(a);
+    replay_figures f;
+    replay_figures_of(a->r, -1, 0, -1, &f);
+    printf("%s cycles of %s sequences, %s tokens%s\n\n", text_count((uint64_t)f.n_cycles),
+           text_count((uint64_t)f.n_sequences), text_count((uint64_t)f.n_tokens),
+           replay_is_cut(a->r) ? ", up to where a trace was cut" : "");
+    printf("%-*s %7s  %-9s %7s  %-11s %8s %7s  %-15s %-15s\n", width, "policy", "accept", "95%",
+           "covered", "95%", "rows", "mass", "target's best,%", "drafter's best,%");
+    for (int i = -1; i < a->params.n_policies; i++) print_row(a, i, width);
+    print_trees(a, width);
+    print_acceptance(a, width);
+    print_domains(a, width);
+    print_spans(a, width);
+    puts("\n~ estimated from another policy's cycles (docs/METHODS.md, \"Replay\": the error that "
+         "was "
+         "measured)");
+}
+
+/* ---- JSON ---- */
+
+static json_object *pair_json(replay_figure f) {
+    json_object *o = json_object_new_array();
+    json_object_array_add(o, json_real(f.low));
+    json_object_array_add(o, json_real(f.high));
+    return o;
+}
+
+static json_object *reals_json(const double *x, int n) {
+    json_object *o = json_object_new_array();
+    for (int i = 0; i < n; i++) json_object_array_add(o, json_real(x[i]));
+    return o;
+}
+
+static json_object *spans_json(const double *x) {
+    json_object *o = json_object_new_object();
+    for (int k = 0; k < REPLAY_SPANS; k++) json_put(o, replay_span_name(k), json_real(x[k]));
+    return o;
+}
+
+static json_object *tree_json(const specrt_tree_params *tree) {
+    json_object *o = json_object_new_object();
+    json_put(o, "num_steps", json_whole((uint64_t)tree->num_steps));
+    json_put(o, "topk", json_whole((uint64_t)tree->topk));
+    json_put(o, "num_draft_tokens", json_whole((uint64_t)tree->num_draft_tokens));
+    return o;
+}
+
+static json_object *row_json(const replaying *a, int policy, int tree, int domain) {
+    json_object *o = json_object_new_object(), *recall = json_object_new_object(),
+                *ci = json_object_new_object();
+    replay_figures f;
+    replay_figures_of(a->r, policy, tree, domain, &f);
+    json_put(o, "policy", json_text(name_of(a, policy)));
+    json_put(o, "policy_text", json_text(replay_policy_text(a->r, policy)));
+    json_put(o, "domain", json_text(domain < 0 ? "all" : replay_domain(a->r, domain)));
+    json_put(o, "tree", tree_json(replay_tree(a->r, tree)));
+    json_put(o, "n_sequences", json_whole((uint64_t)f.n_sequences));
+    json_put(o, "n_cycles", json_whole((uint64_t)f.n_cycles));
+    json_put(o, "n_tokens", json_whole((uint64_t)f.n_tokens));
+    json_put(o, "accept_length", json_real(f.accept_length.value));
+    json_put(o, "estimated", json_object_new_boolean(!f.exact));
+    json_put(o, "coverage", json_real(f.coverage.value));
+    json_put(o, "active_rows", json_real(f.active_rows.value));
+    json_put(o, "mass", json_real(f.mass.value));
+    json_put(o, "mass_known", json_real(f.mass_known));
+    for (int k = 0; k < REPLAY_RECALLS; k++)
+        json_put(recall, replay_recall_name(k), json_real(f.recall[k]));
+    json_put(o, "recall", recall);
+    json_put(ci, "accept_length", pair_json(f.accept_length));
+    json_put(ci, "coverage", pair_json(f.coverage));
+    json_put(ci, "active_rows", pair_json(f.active_rows));
+    json_put(ci, "mass", pair_json(f.mass));
+    json_put(o, "ci95", ci);
+    if (domain >= 0) return o;
+    json_put(o, "acceptance", reals_json(f.acceptance, replay_tree(a->r, tree)->num_steps));
+    json_put(o, "coverage_since", spans_json(f.span_coverage));
+    json_put(o, "accept_length_since", spans_json(f.span_accept_length));
+    return o;
+}
+
+static void print_json(const replaying *a) {
+    json_object *o = json_object_new_object(), *rows = json_object_new_array();
+    int n_domains = replay_n_domains(a->r);
+    for (int i = -1; i < a->params.n_policies; i++)
+        for (int t = 0; t <= a->params.n_trees; t++)
+            for (int d = -1; d < (n_domains > 1 ? n_domains : 0); d++)
+                json_object_array_add(rows, row_json(a, i, t, d));
+    json_put(o, "cut", json_object_new_boolean(replay_is_cut(a->r)));
+    json_put(o, "stream", json_object_new_boolean(a->params.stream));
+    json_put(o, "rows", rows);
+    json_print(o);
+}
+
+/* ---- the verb ---- */
+
+static specrt_status run(replaying *a, specrt_error *err) {
+    TRY(take_options(a, err));
+    TRY(replay_run(&a->params, &a->r, err));
+    if (replay_is_cut(a->r)) cli_warn("a trace was cut; what came before counts");
+    if (a->common.json)
+        print_json(a);
+    else
+        print_table(a);
+    return a->report ? replay_write_report(a->r, &a->params, a->report, a->common.force, err)
+                     : SPECRT_STATUS_OK;
+}
+
+static void close_replaying(replaying *a) {
+    replay_free(a->r);
+    for (int i = 0; i < a->params.n_policies; i++) free(a->texts[i]);
+    free((void *)a->texts);
+    free(a->shapes);
+    cli_list_free(&a->traces);
+    cli_list_free(&a->policies);
+    cli_list_free(&a->trees);
+}
+
+int replay_main(int argc, char **argv) {
+    replaying a = {0};
+    specrt_error err = {0};
+    const cli_option options[] = {
+        {"trace", 0, "FILE", CLI_STRINGS, &a.traces, 0, 0,
+         "of specrt-eval record or an engine; repeat for more of one drafter and tree"},
+        {"policy", 0, "SPEC", CLI_STRINGS, &a.policies, 0, 0,
+         "repeat, or a comma list (full,microspec)"},
+        {"bundle", 0, "FILE", CLI_STRING, &a.params.bundle, 0, 0, "what policies need"},
+        {"model", 0, "FILE", CLI_STRING, &a.params.model, 0, 0,
+         "GGUF or safetensors of the head, for policies that read it"},
+        {"tree", 0, "S/K/N", CLI_STRINGS, &a.trees, 0, 0,
+         "accept length also for num_steps/topk/num_draft_tokens, up to what was recorded"},
+        {"stream", 0, NULL, CLI_FLAG, &a.params.stream, 0, 0,
+         "sequences follow each other: what policies learnt stays"},
+        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Output"},
+        {"report", 0, "FILE", CLI_STRING, &a.report, 0, 0, "an HTML page with plots"},
+        {0},
+    };
+    const cli_tool tool = {
+        "specrt-eval replay",
+        "specrt-eval replay --trace run.trace --bundle model.specb --policy "
+        "static:8192,static:32768,microspec",
+        "Runs policies over recorded cycles without a model.\n\n"
+        "accept   tokens per cycle, estimated where ~ stands: another policy drafted them\n"
+        "covered  emitted tokens that the list held\n"
+        "rows     of the head, in the list\n"
+        "mass     of the target's law, at least: what the trace keeps of it\n"
+        "best     the target's best token and all that were kept, the drafter's 10 best and all, "
+        "in "
+        "the list",
+        "specrt-eval replay --trace FILE... [--policy SPEC...] [--bundle FILE]", options};
+    int code = cli_parse(&tool, argc, argv, &a.common, NULL);
+    if (code >= 0) return code;
+    specrt_status status = run(&a, &err);
+    close_replaying(&a);
+    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+}

@@ -1,0 +1,200 @@
+/* replay_open.c : what a replay is made from, opened and checked against each other. Policies get a head
+ * without content where none is given: which rows are members does not depend on what is in them, and
+ * nothing is multiplied. */
+#include <stdlib.h>
+#include <string.h>
+#include "io.h"
+#include "replay_impl.h"
+
+static specrt_status no_memory(specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory to replay");
+}
+
+/* ---- traces ---- */
+
+/* Of the recording, with the session's defaults. */
+static specrt_status tree_of(const specrt_tree_params *params, specrt_tree_params *out,
+                             specrt_error *err) {
+    specrt_tree *tree;
+    TRY(specrt_tree_create(params, NULL, &tree, err));
+    *out = *specrt_tree_get_params(tree);
+    specrt_tree_free(tree);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status check_trace(const replay *r, int i, specrt_error *err) {
+    static const uint8_t unknown[32] = {0};
+    const specrt_trace_info *a = r->infos[0], *b = r->infos[i];
+    const char *name = r->params.traces[i], *first = r->params.traces[0];
+    if (a->n_vocab != b->n_vocab || a->d_draft != b->d_draft || a->d_target != b->d_target)
+        return specrt_error_set(
+            err, SPECRT_STATUS_TRACE_MISMATCH,
+            "%s: expected %d tokens and widths %d and %d as %s, found %d, %d and %d", name,
+            (int)a->n_vocab, (int)a->d_target, (int)a->d_draft, first, (int)b->n_vocab,
+            (int)b->d_target, (int)b->d_draft);
+    if (a->n_top != b->n_top || a->n_draft_top != b->n_draft_top)
+        return specrt_error_set(err, SPECRT_STATUS_TRACE_MISMATCH,
+                                "%s: expected the best %d and %d tokens as %s, found %d and %d",
+                                name, (int)a->n_top, (int)a->n_draft_top, first, (int)b->n_top,
+                                (int)b->n_draft_top);
+    if (memcmp(&a->tree, &b->tree, sizeof a->tree) != 0 || a->draft != b->draft)
+        return specrt_error_set(err, SPECRT_STATUS_TRACE_MISMATCH,
+                                "%s: expected drafts of one kind, found other trees than in %s",
+                                name, first);
+    bool known = memcmp(b->tokenizer_sha256, unknown, sizeof unknown) != 0;
+    return specrt_trace_check(r->readers[0], known ? b->tokenizer_sha256 : NULL, 0, 0, err);
+}
+
+static specrt_status open_traces(replay *r, specrt_error *err) {
+    int n = r->params.n_traces;
+    r->readers = (specrt_trace_reader **)calloc((size_t)n, sizeof *r->readers);
+    r->infos = (const specrt_trace_info **)calloc((size_t)n, sizeof *r->infos);
+    if (!r->readers || !r->infos) return no_memory(err);
+    for (int i = 0; i < n; i++) {
+        TRY(specrt_trace_open(r->params.traces[i], NULL, &r->readers[i], err));
+        r->infos[i] = specrt_trace_get_info(r->readers[i]);
+        TRY(check_trace(r, i, err));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* Trees deeper or wider than the recorded one would need passes that were not made. */
+static specrt_status open_trees(replay *r, specrt_error *err) {
+    if (r->params.n_trees >= REPLAY_TREES)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected at most %d trees, found %d",
+                                REPLAY_TREES - 1, r->params.n_trees);
+    TRY(tree_of(&r->infos[0]->tree, &r->trees[0], err));
+    for (int i = 0; i < r->params.n_trees; i++) {
+        specrt_tree_params *tree = &r->trees[i + 1], *most = &r->trees[0];
+        TRY(tree_of(&r->params.trees[i], tree, err));
+        if (tree->num_steps > most->num_steps || tree->topk > most->topk ||
+            (tree->topk > 1 && tree->num_draft_tokens > most->num_draft_tokens))
+            return specrt_error_set(
+                err, SPECRT_STATUS_BAD_ARG,
+                "tree %d/%d/%d: expected at most what was recorded, %d/%d/%d; record a larger tree",
+                (int)tree->num_steps, (int)tree->topk, (int)tree->num_draft_tokens,
+                (int)most->num_steps, (int)most->topk, (int)most->num_draft_tokens);
+    }
+    r->n_trees = r->params.n_trees + 1;
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- bundle and head ---- */
+
+static specrt_status open_bundle(replay *r, specrt_error *err) {
+    static const uint8_t unknown[32] = {0};
+    const uint8_t *sha256 = r->infos[0]->tokenizer_sha256;
+    if (!r->params.bundle) return SPECRT_STATUS_OK;
+    TRY(specrt_bundle_open(r->params.bundle, NULL, &r->bundle, err));
+    if (memcmp(sha256, unknown, sizeof unknown) == 0) return SPECRT_STATUS_OK;
+    return specrt_bundle_check_tokenizer(r->bundle, sha256, err);
+}
+
+static specrt_status open_head(replay *r, specrt_error *err) {
+    const specrt_trace_info *info = r->infos[0];
+    specrt_head_desc head = {.dtype = SPECRT_DTYPE_F32, .n_rows = info->n_vocab, .n_cols = 1};
+    if (!r->params.model) {
+        head.rows = r->no_rows = calloc((size_t)info->n_vocab, sizeof(float));
+        if (!r->no_rows) return no_memory(err);
+        return specrt_head_bind(NULL, &head, NULL, &r->head, err);
+    }
+    TRY(model_open(r->params.model, &r->model, err));
+    TRY(model_head(&r->model, NULL, &head, NULL, err));
+    if (head.n_rows != info->n_vocab || (info->d_draft > 0 && head.n_cols != info->d_draft))
+        return specrt_error_set(
+            err, SPECRT_STATUS_TRACE_MISMATCH,
+            "%s: its head is [%lld, %lld]; expected [%d, %d], as the trace was recorded",
+            r->params.model, (long long)head.n_rows, (long long)head.n_cols, (int)info->n_vocab,
+            (int)info->d_draft);
+    return specrt_head_bind(r->bundle, &head, NULL, &r->head, err);
+}
+
+/* ---- policies ---- */
+
+static bool any_of(const char *text, const char *const *words) {
+    for (; *words; words++)
+        if (strstr(text, *words)) return true;
+    return false;
+}
+
+static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
+                                 specrt_error *err) {
+    static const char *const routed[] = {"cluster",   "group", "centroid", "sketch",
+                                         "successor", "/",     NULL};
+    static const char *const by_hidden[] = {"cluster", "group", "centroid", "sketch", NULL};
+    const specrt_trace_info *info = r->infos[0];
+    specrt_head_desc embedding;
+    specrt_policy_desc desc = {.text = text,
+                               .n_vocab = info->n_ids,
+                               .n_terminators = info->n_terminators,
+                               .terminators = info->terminators,
+                               .target = r->params.model ? r->head : NULL};
+    if (r->params.model && model_embedding(&r->model, NULL, &embedding, NULL) == SPECRT_STATUS_OK)
+        desc.embedding = &embedding;
+    specrt_status status = specrt_policy_create(r->bundle, r->head, &desc, &e->policy, err);
+    bool lacks_head = !r->params.model && any_of(text, by_hidden);
+    if (status != SPECRT_STATUS_OK && lacks_head && err) {
+        specrt_error why = *err;
+        specrt_error_set(err, status, "%.300s; policy '%.60s' reads the head: give --model",
+                         why.msg, text);
+    }
+    if (status != SPECRT_STATUS_OK) return status;
+    snprintf(e->text, sizeof e->text, "%s", specrt_policy_text(e->policy));
+    e->routed = any_of(e->text, routed);
+    e->reads_hidden = any_of(e->text, by_hidden);
+    e->d_hidden = specrt_policy_hidden_width(e->policy);
+    e->serial = r->params.stream || strstr(e->text, "keep=on");
+    r->keeps_hidden |= e->reads_hidden || e->d_hidden > 0;
+    e->recorded = r->n_trees > 0;
+    for (int i = 0; i < r->params.n_traces; i++)
+        e->recorded &= r->infos[i]->policy && strcmp(r->infos[i]->policy, e->text) == 0;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status open_policies(replay *r, specrt_error *err) {
+    int n = r->params.n_policies + 1;
+    r->entrants = (replay_entrant *)calloc((size_t)n, sizeof *r->entrants);
+    if (!r->entrants) return no_memory(err);
+    r->n_entrants = n;
+    for (int i = 0; i < n; i++) {
+        replay_entrant *e = &r->entrants[i];
+        e->levels = (replay_levels *)calloc((size_t)r->n_trees, sizeof *e->levels);
+        if (!e->levels) return no_memory(err);
+        if (i > 0) TRY(open_policy(r, r->params.policies[i - 1], e, err));
+    }
+    snprintf(r->entrants[0].text, sizeof r->entrants[0].text, "oracle");
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status replay_open(replay *r, specrt_error *err) {
+    if (r->params.n_traces < 1)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --trace FILE");
+    for (int i = 0; i < r->params.n_policies; i++)
+        TRY(specrt_policy_check(r->params.policies[i], err));
+    TRY(open_traces(r, err));
+    TRY(open_trees(r, err));
+    TRY(open_bundle(r, err));
+    TRY(open_head(r, err));
+    return open_policies(r, err);
+}
+
+void replay_free(replay *r) {
+    if (!r) return;
+    for (int i = 0; i < r->n_entrants; i++) {
+        replay_entrant *e = &r->entrants[i];
+        specrt_session_close(e->session);
+        specrt_policy_close(e->policy);
+        free(e->sums), free(e->walked), free(e->levels);
+    }
+    free(r->entrants);
+    specrt_head_close(r->head);
+    free(r->no_rows);
+    if (r->params.model) model_close(&r->model);
+    specrt_bundle_close(r->bundle);
+    for (int i = 0; r->readers && i < r->params.n_traces; i++) specrt_trace_close(r->readers[i]);
+    free((void *)r->readers);
+    free((void *)r->infos);
+    free(r->domains), free(r->shared);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
