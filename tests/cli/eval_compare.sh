@@ -16,7 +16,8 @@ window:16@min=8 *
 microspec-paper *
 accept length * code * qa*
 accepted at * 1.* 2.*microspec-paper is window:3072@mode=stream*4 turns, 32 tokens, *; 96 tokens compared with plain decoding: all equal"
-[ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" = 3 ] || fail "expected three plots"
+[ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" = 6 ] || fail "expected six plots"
+grep -q "Speed, times plain decoding, by task" page.html || fail "no speed by task"
 grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
 refuses 2 "*page.html: exists; use -f *" compare --report page.html
 

@@ -306,3 +306,69 @@ void html_plot(FILE *f, const plot *given) {
     write_legend(f, &p);
     fputs("</figure>\n", f);
 }
+
+/* ---- bars ---- */
+
+enum { BAR_STEP = 22, BAR_HEIGHT = 14 };
+
+/* Room for the longest label, about 7 units a character. */
+static double bar_left(const bars *b) {
+    size_t most = 0;
+    for (int i = 0; i < b->n_bars; i++)
+        if (strlen(b->labels[i]) > most) most = strlen(b->labels[i]);
+    return fmin(20 + 7.0 * (double)most, 0.5 * WIDTH);
+}
+
+static double bar_total(const bars *b, int i) {
+    double sum = 0;
+    for (int k = 0; k < b->n_parts; k++) {
+        double value = b->values[i * b->n_parts + k];
+        if (value > 0) sum += value;
+    }
+    return sum;
+}
+
+static void draw_bar(FILE *f, const bars *b, int i, double scale) {
+    double x = bar_left(b), y = TOP + i * BAR_STEP;
+    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", x - 8, y + BAR_HEIGHT - 3);
+    html_text(f, b->labels[i]);
+    fputs("</text>", f);
+    for (int k = 0; k < b->n_parts; k++) {
+        double value = b->values[i * b->n_parts + k];
+        if (!(value > 0)) continue;
+        fprintf(f,
+                "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" "
+                "style=\"fill:var(--c%d)\"><title>",
+                x, y, value * scale, BAR_HEIGHT, k % HTML_COLORS);
+        html_text(f, b->parts[k]);
+        fprintf(f, ": %.3g %s</title></rect>", value, b->unit);
+        x += value * scale;
+    }
+    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%.3g</text>\n", x + 6, y + BAR_HEIGHT - 3,
+            bar_total(b, i));
+}
+
+void html_bars(FILE *f, const bars *b) {
+    double most = 0;
+    for (int i = 0; i < b->n_bars; i++) most = fmax(most, bar_total(b, i));
+    fputs("<figure><h3>", f);
+    html_text(f, b->title);
+    fputs("</h3>", f);
+    if (b->caption) fputs("<p>", f), html_text(f, b->caption), fputs("</p>", f);
+    fprintf(f, "\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH,
+            TOP + b->n_bars * BAR_STEP + 8);
+    html_text(f, b->title);
+    fputs("\">\n", f);
+    for (int i = 0; i < b->n_bars; i++)
+        draw_bar(f, b, i, most > 0 ? (RIGHT - 40 - bar_left(b)) / most : 0);
+    fputs("</svg>\n<ul class=\"legend\">", f);
+    for (int k = 0; k < b->n_parts; k++) {
+        fprintf(f,
+                "<li><svg viewBox=\"0 0 26 8\" aria-hidden=\"true\"><rect width=\"26\" "
+                "height=\"8\" style=\"fill:var(--c%d)\"/></svg>",
+                k % HTML_COLORS);
+        html_text(f, b->parts[k]);
+        fputs("</li>\n", f);
+    }
+    fputs("</ul></figure>\n", f);
+}

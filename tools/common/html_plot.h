@@ -56,4 +56,15 @@ typedef struct plot {
 /* html_plot() : one <figure>. */
 void html_plot(FILE *f, const plot *p);
 
+typedef struct bars {
+    const char *title, *caption, *unit; /* caption may be NULL */
+    const char *const *labels;          /* [n_bars] */
+    const char *const *parts;           /* [n_parts] in the palette's order */
+    const double *values;               /* [n_bars, n_parts]; NaN and less than 0 draw nothing */
+    int n_bars, n_parts;
+} bars;
+
+/* html_bars() : one <figure> of horizontal bars, each its parts one after another. */
+void html_bars(FILE *f, const bars *b);
+
 #endif

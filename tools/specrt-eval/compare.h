@@ -34,6 +34,14 @@ typedef struct turn_sample {
     double event_update; /* of times.update, in cycles with an event */
 } turn_sample;
 
+/* Active rows by the tokens written so far, in equal bins that double when a sequence outgrows them. */
+enum { ROW_BINS = 64 };
+typedef struct row_times {
+    int64_t width; /* tokens of a bin; 0: nothing yet */
+    int64_t n[ROW_BINS];
+    double rows[ROW_BINS]; /* sums */
+} row_times;
+
 /* Of one policy, cycle by cycle. */
 typedef struct cycle_watch {
     struct comparison *c;
@@ -41,6 +49,8 @@ typedef struct cycle_watch {
     list_sums lists; /* of the turn */
     double update, event_update;
     int64_t n_events, n_since;
+    int64_t n_written; /* tokens of the turn, or of the stream */
+    row_times times;
     uint8_t *lengths; /* [n_lengths] of the cycles since the change of domain */
     size_t n_lengths, capacity;
     span_sums spans[WATCH_SPANS]; /* before and after changes */
@@ -70,6 +80,7 @@ typedef struct comparison {
     int prompt;            /* being decoded, from 0 */
     int domain, n_changes; /* of the stream; -1 before it begins */
     int64_t since;         /* tokens of its domain before this turn */
+    int64_t *counts;       /* [n_vocab] of the ids that were written */
     int64_t n_compared;
     bool diverged;
     char divergence[320]; /* where the first one was */
@@ -89,6 +100,7 @@ typedef struct figures {
     double accept_length, coverage, active_rows, loop_share;
     double draft, head, target, verify, update, prefill; /* prefill: per turn */
     double tokens_per_second, speedup_plain, speedup_full;
+    double tokens_per_second_prompt;                            /* the prompt's time counted too */
     double mass, recall[WATCH_TOPS], recall_beyond[WATCH_TOPS]; /* of lists; NaN: not looked into */
     double events;                                              /* a cycle */
     double update_event, update_other; /* of cycles with and without one; NaN: none */
@@ -122,6 +134,21 @@ const char *watch_span_name(int span); /* tokens since a change of domain; 0: be
 void watch_begin(comparison *c, contestant *k);
 void watch_end(contestant *k, turn_sample *out);
 void watch_change(comparison *c);
+
+/* row_times_add() : a cycle that began after n_written tokens. */
+void row_times_add(row_times *t, int64_t n_written, double rows);
+
+/* compare_coverage() : what fixed lists of growing size hold of the written tokens, the sizes powers of two
+ * up to the vocabulary.
+ *   order : ids, the most wanted first, [n]; NULL: the best order there is for these very tokens
+ * @return how many points. */
+enum { COVERAGE_POINTS = 24 };
+int compare_coverage(const comparison *c, const int32_t *order, int32_t n,
+                     double sizes[COVERAGE_POINTS], double shares[COVERAGE_POINTS]);
+
+void compare_plot_times(FILE *f, const comparison *c);    /* active rows over time */
+void compare_plot_coverage(FILE *f, const comparison *c); /* policies beside fixed lists */
+void compare_plot_phases(FILE *f, const comparison *c);   /* a cycle's timeline */
 
 void compare_print_table(const comparison *c);
 void compare_print_json(const comparison *c);

@@ -1,4 +1,4 @@
-/* compare_html.c : --report, one page with tables and three plots. */
+/* compare_html.c : --report, one page with tables and plots. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,9 +75,9 @@ static void interval_cell(FILE *f, const interval *x) {
 }
 
 static void main_table(FILE *f, const comparison *c) {
-    static const char *const titles[] = {"accept length", "95%",       "covered %",
-                                         "rows",          "packed MB", "tokens/s",
-                                         "x plain",       "95%",       "x full"};
+    static const char *const titles[] = {"accept length", "95%",      "covered %",   "rows",
+                                         "packed MB",     "tokens/s", "with prompt", "x plain",
+                                         "95%",           "x full"};
     int fastest = fastest_of(c);
     fputs("<h2>Policies</h2>\n", f);
     head_cells(f, titles, (int)(sizeof titles / sizeof *titles));
@@ -94,6 +94,7 @@ static void main_table(FILE *f, const comparison *c) {
         count_cell(f, x.active_rows);
         cell(f, i == PLAIN ? NAN : (double)c->contestants[i].bytes_extra / 1e6, 2);
         count_cell(f, x.tokens_per_second);
+        count_cell(f, x.tokens_per_second_prompt);
         cell(f, x.speedup_plain, 2);
         interval_cell(f, i == PLAIN ? &none : &x.speedup_plain_ci);
         cell(f, i == PLAIN ? NAN : x.speedup_full, 2);
@@ -102,7 +103,8 @@ static void main_table(FILE *f, const comparison *c) {
     fputs("</table></div>\n<p class=\"note\">Rows of the head are scored at each drafter pass; "
           "packed MB are what the policy holds beside it, at most. Speeds are means over turns, "
           "after the "
-          "prompt; x is their ratio to plain decoding's and to the whole vocabulary's in this run. "
+          "prompt or with it; x is their ratio to plain decoding's and to the whole vocabulary's "
+          "in this run. "
           "Intervals come from the bootstrap over prompts.</p>\n",
           f);
 }
@@ -131,24 +133,43 @@ static void time_table(FILE *f, const comparison *c) {
           f);
 }
 
-static void domain_table(FILE *f, const comparison *c) {
-    fputs("<h2>Accept length by domain</h2>\n<div class=\"scroll\"><table><tr><th>policy</th>", f);
+static void spread_cell(FILE *f, double x, const interval *ci) {
+    if (isnan(x)) {
+        fputs("<td>-</td>", f);
+        return;
+    }
+    fprintf(f, "<td>%.2f", x);
+    if (!isnan(ci->low)) fprintf(f, " <small>%.2f-%.2f</small>", ci->low, ci->high);
+    fputs("</td>", f);
+}
+
+/* Accept length or speed-up by domain; plain decoding has a row of the latter's tokens per second. */
+static void domain_table(FILE *f, const comparison *c, bool speed) {
+    fprintf(f, "<h2>%s by task</h2>\n<div class=\"scroll\"><table><tr><th>policy</th>",
+            speed ? "Speed, times plain decoding," : "Accept length");
     for (int d = 0; d < c->n_domains; d++) {
         fputs("<th>", f);
         html_text(f, c->domains[d]);
         fputs("</th>", f);
     }
     fputs("</tr>\n", f);
-    for (int i = FULL; i < c->n_contestants; i++) {
+    for (int i = speed ? PLAIN : FULL; i < c->n_contestants; i++) {
         begin_row(f, c, i);
         for (int d = 0; d < c->n_domains; d++) {
             figures x;
             figures_of(c, i, d, &x);
-            cell(f, x.n_turns ? x.accept_length : NAN, 2);
+            if (x.n_turns == 0)
+                fputs("<td>-</td>", f);
+            else if (i == PLAIN)
+                fprintf(f, "<td>%.0f tokens/s</td>", x.tokens_per_second);
+            else
+                spread_cell(f, speed ? x.speedup_plain : x.accept_length,
+                            speed ? &x.speedup_plain_ci : &x.accept_length_ci);
         }
         fputs("</tr>\n", f);
     }
-    fputs("</table></div>\n", f);
+    fputs("</table></div>\n<p class=\"note\">Small: 95% intervals over the task's prompts.</p>\n",
+          f);
 }
 
 static void list_table(FILE *f, const comparison *c) {
@@ -292,7 +313,8 @@ static void write_page(FILE *f, const comparison *c) {
     main_table(f, c);
     name_policies(f, c);
     time_table(f, c);
-    if (c->n_domains > 1) domain_table(f, c);
+    if (c->n_domains > 1) domain_table(f, c, false);
+    if (c->n_domains > 1) domain_table(f, c, true);
     if (c->n_changes) change_table(f, c);
     if (c->lists) list_table(f, c);
     fputs("<h2>Plots</h2>\n<div class=\"plots\">\n", f);
@@ -300,6 +322,9 @@ static void write_page(FILE *f, const comparison *c) {
                 accept_length_spread);
     plot_points(f, c, "Speed-up by rows scored", "times plain decoding", speedup, speedup_spread);
     plot_acceptance(f, c);
+    compare_plot_coverage(f, c);
+    compare_plot_times(f, c);
+    compare_plot_phases(f, c);
     fputs("</div>\n", f);
     html_end(f);
 }

@@ -245,6 +245,7 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     put_times(o, &f);
     put_watched(o, c, i, domain, &f);
     json_put(o, "tokens_per_second", json_real(f.tokens_per_second));
+    json_put(o, "tokens_per_second_prompt", json_real(f.tokens_per_second_prompt));
     json_put(o, "speedup_plain", json_real(f.speedup_plain));
     json_put(o, "speedup_full", json_real(f.speedup_full));
     json_put(o, "bytes_extra", json_whole((uint64_t)k->bytes_extra));

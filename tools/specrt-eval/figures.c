@@ -209,6 +209,43 @@ static void means_of(const turn_sample *sum, int n_turns, int num_steps, figures
     watched_of(sum, out);
 }
 
+/* As the papers' end-to-end throughput: the prompt's time among the seconds. */
+static double speed_with_prompt(const turn_sample *samples, const int *turns, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        const turn_sample *s = &samples[turns[i]];
+        double seconds = s->seconds + s->times.prefill;
+        if (seconds > 0) sum += (double)s->n_tokens / seconds;
+    }
+    return sum / n;
+}
+
+static int most_first(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+int compare_coverage(const comparison *c, const int32_t *order, int32_t n,
+                     double sizes[COVERAGE_POINTS], double shares[COVERAGE_POINTS]) {
+    int64_t *counts = (int64_t *)malloc((size_t)n * sizeof *counts);
+    double all = 0, held = 0;
+    int n_points = 0;
+    for (int32_t i = 0; counts && i < n; i++) {
+        counts[i] = c->counts[order ? order[i] : i];
+        all += (double)counts[i];
+    }
+    if (counts && !order) qsort(counts, (size_t)n, sizeof *counts, most_first);
+    for (int32_t i = 0, next = 64; counts && i < n && n_points < COVERAGE_POINTS; i++) {
+        held += (double)counts[i];
+        if (i + 1 != next && i + 1 != n) continue;
+        sizes[n_points] = i + 1;
+        shares[n_points++] = all > 0 ? held / all : 0;
+        next *= 2;
+    }
+    free(counts);
+    return n_points;
+}
+
 double compare_span(const comparison *c, int entrant, int span) {
     const span_sums *s = &c->contestants[entrant].watch.spans[span];
     return ratio((double)s->n_emitted, (double)s->n_cycles);
@@ -230,6 +267,7 @@ void figures_of(const comparison *c, int entrant, int domain, figures *out) {
         means_of(&sum, n, compare_num_steps(c), out);
         out->accept_length = h.accept_length;
         out->tokens_per_second = h.tokens_per_second;
+        out->tokens_per_second_prompt = speed_with_prompt(samples, turns, n);
         out->speedup_plain = h.speedup_plain;
         out->speedup_full = h.speedup_full;
         out->n_prompts = group_turns(samples, turns, n, starts);

@@ -97,6 +97,32 @@ static bool take_instruction(json_object *record, const char *text, prompt *p) {
     return ok;
 }
 
+/* BFCL: "question" is turns of messages, "function" what may be called, told before the first. */
+static bool take_calls(json_object *turns, json_object *record, prompt *p) {
+    json_object *functions, *messages, *content;
+    const char *told = "";
+    if (json_object_object_get_ex(record, "function", &functions))
+        told = json_object_to_json_string_ext(functions, JSON_C_TO_STRING_PLAIN);
+    for (size_t i = 0; i < json_object_array_length(turns); i++) {
+        messages = json_object_array_get_idx(turns, i);
+        if (!json_object_is_type(messages, json_type_array)) return false;
+        for (size_t k = 0; k < json_object_array_length(messages); k++) {
+            json_object *message = json_object_array_get_idx(messages, k);
+            if (!json_object_object_get_ex(message, "content", &content) ||
+                !json_object_is_type(content, json_type_string))
+                return false;
+            const char *text = json_object_get_string(content);
+            char *whole = (char *)malloc(strlen(told) + strlen(text) + 3);
+            if (whole) sprintf(whole, *told ? "%s\n\n%s" : "%s%s", told, text);
+            bool ok = whole && add_turn(p, whole);
+            free(whole);
+            if (!ok) return false;
+            told = "";
+        }
+    }
+    return p->n_turns > 0;
+}
+
 static bool take_record(json_object *record, prompt *p) {
     static const char *const texts[] = {"prompt", "question", "instruction", "text"};
     json_object *value;
@@ -106,6 +132,9 @@ static bool take_record(json_object *record, prompt *p) {
     if (json_object_object_get_ex(record, "turns", &value) &&
         json_object_is_type(value, json_type_array))
         return take_turns(value, p);
+    if (json_object_object_get_ex(record, "question", &value) &&
+        json_object_is_type(value, json_type_array))
+        return take_calls(value, record, p);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (json_object_object_get_ex(record, texts[i], &value) &&
             json_object_is_type(value, json_type_string))
