@@ -1260,6 +1260,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_check(specrt_error *err);
 
 #define SPECRT_CUDA_MAX_BATCH    1024 /* sequences of a launch: a dimension of its grid */
 #define SPECRT_CUDA_MAX_SEGMENTS 8
+#define SPECRT_CUDA_MAX_STATES   64    /* rows of a pass */
+#define SPECRT_CUDA_MAX_COLS     65536 /* of a head */
 
 /* Rows of a shortlist: specrt_segment on the device. An array of them, [n_batch, n_segments], is DEVICE. */
 typedef struct specrt_cuda_segment {
@@ -1336,6 +1338,24 @@ typedef struct specrt_cuda_packing {
 SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
                                                const specrt_cuda_packing *packings, int32_t n_batch,
                                                int32_t max_n, size_t row_stride, void *stream);
+
+/* specrt_cuda_logits() : products of hidden states with the rows of segments, biases included; -inf where
+ * masked. CPU twin: specrt_active_logits(), which it meets within 2e-6 sqrt(n_cols) of the lengths of row
+ * and state (bf16 rows with f32 states: 2e-5), whatever n. Rows with `places` are indexed, not packed.
+ *   segments : DEVICE [n_batch, layout->n_segments]; rows aligned to 16 bytes are read the faster
+ *   hidden   : DEVICE [n_batch, max_n, n_cols] of dtype f32, f16 or bf16, finite; 5 states and more meet
+ *              f16 and q8_0 rows cut to +-131,008
+ *   max_n    : 1 to SPECRT_CUDA_MAX_STATES
+ *   n        : DEVICE i32, n[b * n_step] <= max_n states count; NULL: all max_n. Others' logits are not
+ *              written
+ *   logits   : DEVICE f32 [n_batch, max_n, n_columns]
+ * @return OK, BAD_ARG, UNSUPPORTED dtypes or columns, DEVICE. */
+SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
+                                                 const specrt_cuda_segment *segments,
+                                                 int32_t n_batch, const void *hidden,
+                                                 specrt_dtype dtype, int32_t max_n,
+                                                 const int32_t *n, int32_t n_step, float *logits,
+                                                 void *stream);
 
 /* ---- membership, routing, trees, verification ------------------------------------------------------- */
 

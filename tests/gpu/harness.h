@@ -16,6 +16,8 @@
 
 #undef __shared__
 #define __shared__ static /* one block runs at a time */
+#undef __noinline__
+#define __noinline__
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 
