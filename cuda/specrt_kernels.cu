@@ -10,6 +10,8 @@
  *     specrt__active_pack_rows       rows of the head to their places in packed segments
  *     specrt__head_few               logits of 1 to 4 states, row by row
  *     specrt__head_tiles             logits of 5 to 64 states, on tensor cores
+ *     specrt__active_rank_parts      the best k of each part of a row of logits, and its sum
+ *     specrt__active_rank_join       the best k of a row, and log-probabilities
  */
 #if defined(__NVCC__)
 #pragma nv_diag_suppress 1675 /* gcc's pragmas */
@@ -219,6 +221,79 @@ static __device__ void specrt__launch_mma(specrt__launch_operands x, float *c) {
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(x.a[2 * half]), "r"(x.a[2 * half + 1]), "r"(x.b[half]));
 #endif
+}
+
+// >>block (uses: launch active)
+// Owns sums, ranks and selections over one block, in an order that depends on nothing but its size. All
+// its threads call, in blocks of a multiple of 32 threads, 1024 at most.
+
+enum { SPECRT__BLOCK_WARPS = 32 };
+
+static __device__ int specrt__block_thread(void) {
+    return (int)threadIdx.x;
+}
+
+static __device__ int specrt__block_threads(void) {
+    return (int)blockDim.x;
+}
+
+/* How many flags of the block are set; *before: of lower threads. */
+static __device__ int32_t specrt__block_rank(bool flag, int32_t *before) {
+    __shared__ int32_t sums[SPECRT__BLOCK_WARPS];
+    int lane = specrt__block_thread() % 32, warp = specrt__block_thread() / 32;
+    unsigned ballot = __ballot_sync(0xffffffffu, flag);
+    int32_t below = __popc(ballot & ((1u << lane) - 1)), total = 0;
+    if (lane == 0) sums[warp] = __popc(ballot);
+    __syncthreads();
+    for (int w = 0; w < specrt__block_threads() / 32; w++) {
+        if (w < warp) below += sums[w];
+        total += sums[w];
+    }
+    __syncthreads();
+    *before = below;
+    return total;
+}
+
+/* The greatest x. */
+static __device__ uint64_t specrt__block_max(uint64_t x) {
+    __shared__ uint64_t greatest[SPECRT__BLOCK_WARPS];
+    for (int by = 16; by > 0; by /= 2) {
+        uint64_t other = __shfl_xor_sync(0xffffffffu, x, by);
+        if (other > x) x = other;
+    }
+    if (specrt__block_thread() % 32 == 0) greatest[specrt__block_thread() / 32] = x;
+    __syncthreads();
+    for (int w = 0; w < specrt__block_threads() / 32; w++)
+        if (greatest[w] > x) x = greatest[w];
+    __syncthreads();
+    return x;
+}
+
+/* The sum of x: pairwise within a warp, then warp by warp. */
+static __device__ double specrt__block_sum(double x) {
+    __shared__ double sums[SPECRT__BLOCK_WARPS];
+    for (int by = 16; by > 0; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
+    if (specrt__block_thread() % 32 == 0) sums[specrt__block_thread() / 32] = x;
+    __syncthreads();
+    x = 0;
+    for (int w = 0; w < specrt__block_threads() / 32; w++) x += sums[w];
+    __syncthreads();
+    return x;
+}
+
+/* Orders a logit as an unsigned number: NaN below all, -0 as 0. Twin: specrt__active_key. */
+static __device__ uint32_t specrt__block_order(float logit) {
+    uint32_t bits = __float_as_uint(logit + 0.0f);
+    if (logit != logit) return 0;
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+static __device__ uint64_t specrt__block_key(float logit, int32_t id) {
+    return (uint64_t)specrt__block_order(logit) << 32 | (uint32_t)~id;
+}
+
+static __device__ int32_t specrt__block_key_id(uint64_t key) {
+    return (int32_t) ~(uint32_t)key;
 }
 
 // >>head (uses: launch base simd)
@@ -632,8 +707,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layou
     return specrt__head_run<SPECRT_DTYPE_Q8_0>(p, n_batch, stream);
 }
 
-// >>active (uses: launch base head)
-// Owns the packing of rows.
+// >>active (uses: launch block head)
+// Owns the packing of rows, and rankings: a number orders a logit and its token, so that what is found does
+// not depend on where it stands.
 
 enum { SPECRT__ACTIVE_PACK_THREADS = 128 };
 
@@ -677,4 +753,271 @@ SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
     if (all % sizeof(uint16_t) != 0) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__active_pack_rows<uint16_t>, grid, block, 0, stream, *head,
                           packings, bytes, row_stride);
+}
+
+/* --- the greatest of many keys --- */
+
+enum { SPECRT__ACTIVE_DIGITS = 256, SPECRT__ACTIVE_THREADS = 256 };
+
+/* The digit, from the greatest down, at which `need` of the keys counted are reached. One warp calls.
+ *   counts : [SPECRT__ACTIVE_DIGITS]
+ *   *above : keys of greater digits */
+static __device__ int32_t specrt__active_digit(const int32_t *counts, int32_t need,
+                                               int32_t *above) {
+    const int32_t kEach = SPECRT__ACTIVE_DIGITS / 32;
+    int32_t lane = (int32_t)(threadIdx.x % 32), highest = SPECRT__ACTIVE_DIGITS - 1 - kEach * lane;
+    int32_t sum = 0;
+    for (int32_t i = 0; i < kEach; i++) sum += counts[highest - i];
+    int32_t upto = sum;
+    for (int by = 1; by < 32; by *= 2) {
+        int32_t other = __shfl_up_sync(0xffffffffu, upto, (unsigned)by);
+        if (lane >= by) upto += other;
+    }
+    unsigned reached = __ballot_sync(0xffffffffu, upto >= need);
+    int source = reached ? __ffs((int)reached) - 1 : 31;
+    int32_t digit = highest, before = upto - sum;
+    while (digit > highest - kEach + 1 && before + counts[digit] < need) before += counts[digit--];
+    *above = __shfl_sync(0xffffffffu, before, source);
+    return __shfl_sync(0xffffffffu, digit, source);
+}
+
+/* The least of the k greatest of n keys, found a digit of 8 bits at a time; at least 1, since a key of 0 is
+ * none. More than k keys reach it only where keys are equal. */
+static __device__ uint64_t specrt__active_least(const uint64_t *keys, int32_t n, int32_t k) {
+    __shared__ int32_t counts[SPECRT__ACTIVE_DIGITS], digit, above;
+    uint64_t prefix = 0, mask = 0;
+    for (int shift = 56; shift >= 0 && n > k; shift -= 8) {
+        for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__ACTIVE_DIGITS; i += (int32_t)blockDim.x)
+            counts[i] = 0;
+        __syncthreads();
+        for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
+            if ((keys[i] & mask) == prefix) atomicAdd(&counts[keys[i] >> shift & 255], 1);
+        __syncthreads();
+        if (threadIdx.x < 32) {
+            int32_t higher, found = specrt__active_digit(counts, k, &higher);
+            if (threadIdx.x == 0) digit = found, above = higher;
+        }
+        __syncthreads();
+        k -= above;
+        prefix |= (uint64_t)digit << shift;
+        mask |= (uint64_t)255 << shift;
+        bool whole = counts[digit] == k;
+        __syncthreads();
+        if (whole) break;
+    }
+    return prefix > 0 ? prefix : 1;
+}
+
+/* Those of n keys that reach `least`, in order, at most k of them. @return how many. */
+static __device__ int32_t specrt__active_collect(const uint64_t *keys, int32_t n, int32_t k,
+                                                 uint64_t least, uint64_t *out) {
+    int32_t n_out = 0, before;
+    for (int32_t first = 0; first < n; first += (int32_t)blockDim.x) {
+        int32_t i = first + (int32_t)threadIdx.x;
+        bool take = i < n && keys[i] >= least;
+        int32_t n_taken = specrt__block_rank(take, &before);
+        if (take && n_out + before < k) out[n_out + before] = keys[i];
+        n_out += n_taken;
+    }
+    __syncthreads();
+    return n_out < k ? n_out : k;
+}
+
+/* n keys, descending; few, since each is compared with all. */
+static __device__ void specrt__active_sort(const uint64_t *keys, int32_t n, uint64_t *out) {
+    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
+        int32_t rank = 0;
+        for (int32_t j = 0; j < n; j++) rank += keys[j] > keys[i] || (keys[j] == keys[i] && j < i);
+        out[rank] = keys[i];
+    }
+    __syncthreads();
+}
+
+/* --- the best k of every row of logits --- */
+
+enum { SPECRT__ACTIVE_PART = 2048 }; /* columns of a block */
+
+typedef struct specrt__active_ranks {
+    const specrt_cuda_segment *segments; /* [n_batch, n_segments]; NULL: column i is token i */
+    int32_t starts[SPECRT_CUDA_MAX_SEGMENTS], n_segments;
+    int32_t n_columns, n_parts, k;
+    const float *logits; /* [n_batch, max_n, n_columns] */
+    int32_t max_n, n_step;
+    const int32_t *n;        /* as in specrt__head_product */
+    uint64_t *keys;          /* [n_batch, max_n, n_parts, k] scratch */
+    double *sums;            /* [n_batch, max_n, n_parts] of exp(logit - most) */
+    float *most;             /* [n_batch, max_n, n_parts] */
+    int32_t *ids, row_step;  /* [n_batch, row_step, k] */
+    float *logprobs, *total; /* [n_batch, row_step, k]; [n_batch, row_step]; NULL: not asked for */
+} specrt__active_ranks;
+
+static __device__ bool specrt__active_counts(const specrt__active_ranks &r, int32_t b,
+                                             int32_t row) {
+    return row < (r.n ? r.n[(int64_t)b * r.n_step] : r.max_n);
+}
+
+/* The key of a column; 0: it is none. */
+static __device__ uint64_t specrt__active_column(const specrt__active_ranks &r, int32_t b,
+                                                 int32_t column, float logit) {
+    int32_t s = 0;
+    if (!r.segments) return logit > -INFINITY ? specrt__block_key(logit, column) : 0;
+    while (s + 1 < r.n_segments && r.starts[s + 1] <= column) s++;
+    const specrt_cuda_segment *segment = &r.segments[b * r.n_segments + s];
+    int32_t row = column - r.starts[s];
+    int32_t n_rows = segment->n_rows ? *segment->n_rows : segment->max_rows;
+    return row < n_rows ? specrt__block_key(logit, segment->ids[row]) : 0;
+}
+
+static __device__ float specrt__active_logit(uint64_t key) {
+    uint32_t order = (uint32_t)(key >> 32);
+    return __uint_as_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
+}
+
+/* What a logit adds to a sum of exp(logit - most); most infinite: how many there are. */
+static __device__ double specrt__active_exp(float logit, float most) {
+    if (logit == most) return 1;
+    return logit < most ? (double)expf(logit - most) : 0.0;
+}
+
+/* Block (i, h, b): of logits[b, h, i * PART : (i + 1) * PART] the k greatest keys, the greatest logit and the
+ * sum of exponentials.
+ *   grid (n_parts, max_n, n_batch), block SPECRT__ACTIVE_THREADS
+ *   CPU twins: specrt_active_topk(), specrt_logits_topk() */
+static __global__ void specrt__active_rank_parts(specrt__active_ranks r) {
+    __shared__ uint64_t keys[SPECRT__ACTIVE_PART];
+    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, thread = (int32_t)threadIdx.x;
+    int32_t first = (int32_t)blockIdx.x * SPECRT__ACTIVE_PART, n = r.n_columns - first;
+    size_t row = (size_t)b * (size_t)r.max_n + (size_t)h;
+    size_t part = row * (size_t)r.n_parts + blockIdx.x;
+    const float *logits = r.logits + row * (size_t)r.n_columns + first;
+    uint64_t greatest = 0;
+    double sum = 0;
+    if (!specrt__active_counts(r, b, h)) return;
+    if (n > SPECRT__ACTIVE_PART) n = SPECRT__ACTIVE_PART;
+    for (int32_t i = thread; i < n; i += (int32_t)blockDim.x) {
+        keys[i] = specrt__active_column(r, b, first + i, logits[i]);
+        if (keys[i] > greatest) greatest = keys[i];
+    }
+    greatest = specrt__block_max(greatest);
+    float most = greatest >> 32 ? specrt__active_logit(greatest) : -INFINITY;
+    for (int32_t i = thread; i < n; i += (int32_t)blockDim.x)
+        if (keys[i] >> 32) sum += specrt__active_exp(specrt__active_logit(keys[i]), most);
+    sum = specrt__block_sum(sum);
+    if (thread == 0) {
+        r.most[part] = most;
+        r.sums[part] = sum;
+    }
+    uint64_t least = specrt__active_least(keys, n, r.k), *out = r.keys + part * (size_t)r.k;
+    int32_t n_out = specrt__active_collect(keys, n, r.k, least, out);
+    for (int32_t i = n_out + thread; i < r.k; i += (int32_t)blockDim.x) out[i] = 0;
+}
+
+/* log(sum of exp) over all parts of a row, and the greatest logit. */
+static __device__ double specrt__active_join_sums(const float *most, const double *sums,
+                                                  int32_t n_parts, float *greatest) {
+    uint64_t key = 0;
+    double sum = 0;
+    for (int32_t i = (int32_t)threadIdx.x; i < n_parts; i += (int32_t)blockDim.x) {
+        uint64_t x = specrt__block_key(most[i], 0);
+        if (x > key) key = x;
+    }
+    *greatest = specrt__active_logit(specrt__block_max(key));
+    for (int32_t i = (int32_t)threadIdx.x; i < n_parts; i += (int32_t)blockDim.x)
+        if (sums[i] > 0) sum += sums[i] * specrt__active_exp(most[i], *greatest);
+    return log(specrt__block_sum(sum));
+}
+
+/* Block (h, b): ids[b, h, :] and logprobs[b, h, :], best first, from the parts of row h.
+ *   grid (max_n, n_batch), block SPECRT__ACTIVE_THREADS; k <= SPECRT__ACTIVE_MAX_K */
+static __global__ void specrt__active_rank_join(specrt__active_ranks r) {
+    __shared__ uint64_t found[SPECRT__ACTIVE_MAX_K], best[SPECRT__ACTIVE_MAX_K];
+    int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x, n = r.n_parts * r.k;
+    if (!specrt__active_counts(r, b, h)) return;
+    size_t part = ((size_t)b * (size_t)r.max_n + (size_t)h) * (size_t)r.n_parts;
+    size_t out = (size_t)b * (size_t)r.row_step + (size_t)h;
+    const uint64_t *keys = r.keys + part * (size_t)r.k;
+    uint64_t least = specrt__active_least(keys, n, r.k);
+    int32_t n_found = specrt__active_collect(keys, n, r.k, least, found);
+    specrt__active_sort(found, n_found, best);
+    float most;
+    double total = specrt__active_join_sums(r.most + part, r.sums + part, r.n_parts, &most);
+    for (int32_t i = (int32_t)threadIdx.x; i < r.k; i += (int32_t)blockDim.x) {
+        float logit = i < n_found && best[i] >> 32 ? specrt__active_logit(best[i]) : -INFINITY;
+        double logprob = (logit == most ? 0.0 : (double)logit - (double)most) - total;
+        bool absent = i >= n_found || best[i] >> 32 == 0;
+        r.ids[out * (size_t)r.k + (size_t)i] = i < n_found ? specrt__block_key_id(best[i]) : -1;
+        if (r.logprobs)
+            r.logprobs[out * (size_t)r.k + (size_t)i] = absent ? -INFINITY : (float)logprob;
+    }
+    if (r.total && threadIdx.x == 0) r.total[out] = (float)((double)most + total);
+}
+
+SPECRT_CUDA_API size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k) {
+    if (n_columns < 1 || n_columns > INT32_MAX || k < 1 || k > SPECRT__ACTIVE_MAX_K) return 0;
+    if (n_rows < 1 || n_rows > SPECRT_CUDA_MAX_BATCH * SPECRT_CUDA_MAX_STATES) return 0;
+    int64_t n_parts = (n_columns + SPECRT__ACTIVE_PART - 1) / SPECRT__ACTIVE_PART;
+    return (size_t)(n_rows * n_parts) *
+           ((size_t)k * sizeof(uint64_t) + sizeof(double) + sizeof(float));
+}
+
+/* Fills in what both rankings need and starts them. */
+static specrt_status specrt__active_launch_ranks(specrt__active_ranks r, int32_t n_batch,
+                                                 void *scratch, void *stream) {
+    if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
+    if (!r.logits || !r.ids || !scratch || (uintptr_t)scratch % 8 || r.max_n < 1 ||
+        r.max_n > SPECRT_CUDA_MAX_STATES)
+        return SPECRT_STATUS_BAD_ARG;
+    if (specrt_cuda_topk_bytes(r.n_columns, (int64_t)n_batch * r.max_n, r.k) == 0)
+        return SPECRT_STATUS_BAD_ARG;
+    r.n_parts = (int32_t)specrt__launch_blocks(r.n_columns, SPECRT__ACTIVE_PART);
+    size_t n = (size_t)n_batch * (size_t)r.max_n * (size_t)r.n_parts;
+    r.keys = (uint64_t *)scratch;
+    r.sums = (double *)(void *)(r.keys + n * (size_t)r.k);
+    r.most = (float *)(void *)(r.sums + n);
+    dim3 parts((unsigned)r.n_parts, (unsigned)r.max_n, (unsigned)n_batch);
+    dim3 rows((unsigned)r.max_n, (unsigned)n_batch);
+    SPECRT__TRY(
+        SPECRT__LAUNCH(specrt__active_rank_parts, parts, SPECRT__ACTIVE_THREADS, 0, stream, r));
+    return SPECRT__LAUNCH(specrt__active_rank_join, rows, SPECRT__ACTIVE_THREADS, 0, stream, r);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
+                                               const specrt_cuda_segment *segments, int32_t n_batch,
+                                               const float *logits, int32_t max_n, const int32_t *n,
+                                               int32_t n_step, int32_t k, int32_t *ids,
+                                               float *logprobs, void *scratch, void *stream) {
+    specrt__active_ranks r;
+    memset(&r, 0, sizeof r);
+    r.n_columns = specrt__head_lay_out(layout, r.starts);
+    if (r.n_columns == 0 || !segments || !logprobs) return SPECRT_STATUS_BAD_ARG;
+    r.segments = segments;
+    r.n_segments = layout->n_segments;
+    r.logits = logits;
+    r.max_n = r.row_step = max_n;
+    r.n = n;
+    r.n_step = n_step;
+    r.k = k;
+    r.ids = ids;
+    r.logprobs = logprobs;
+    return specrt__active_launch_ranks(r, n_batch, scratch, stream);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const float *logits,
+                                                      int32_t max_n, const int32_t *n,
+                                                      int32_t n_step, int32_t n_vocab, int32_t k,
+                                                      int32_t *ids, float *logsumexp, void *scratch,
+                                                      void *stream) {
+    specrt__active_ranks r;
+    memset(&r, 0, sizeof r);
+    if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB) return SPECRT_STATUS_BAD_ARG;
+    r.n_columns = n_vocab;
+    r.logits = logits;
+    r.max_n = max_n;
+    r.row_step = SPECRT_TREE_MAX_NODES;
+    r.n = n;
+    r.n_step = n_step;
+    r.k = k;
+    r.ids = ids;
+    r.total = logsumexp;
+    return specrt__active_launch_ranks(r, n_batch, scratch, stream);
 }

@@ -1357,6 +1357,35 @@ SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layou
                                                  const int32_t *n, int32_t n_step, float *logits,
                                                  void *stream);
 
+/* specrt_cuda_topk() : the k best target ids of each row with log-probabilities over the row, ties to the
+ * lower id. CPU twin: specrt_active_topk(), whose ids it finds; log-probabilities within 1e-5.
+ *   logits   : DEVICE f32 [n_batch, max_n, n_columns] as specrt_cuda_logits() left them
+ *   n        : DEVICE i32, as there
+ *   k        : 1 to 256
+ *   ids, logprobs : DEVICE i32, f32 [n_batch, max_n, k], best first; -1 and -inf where there are fewer
+ *   scratch  : DEVICE, specrt_cuda_topk_bytes(n_columns, n_batch * max_n, k), aligned to 8 bytes
+ * @return OK, BAD_ARG, DEVICE. */
+SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
+                                               const specrt_cuda_segment *segments, int32_t n_batch,
+                                               const float *logits, int32_t max_n, const int32_t *n,
+                                               int32_t n_step, int32_t k, int32_t *ids,
+                                               float *logprobs, void *scratch, void *stream);
+SPECRT_CUDA_API size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k);
+
+/* specrt_cuda_target_topk() : the k best ids of each row of the target's logits, ties to the lower id; -inf
+ * and NaN are never among them. CPU twin: specrt_logits_topk().
+ *   logits    : DEVICE f32 [n_batch, max_n, n_vocab]
+ *   n         : DEVICE i32, n[b * n_step] rows count; NULL: all max_n, at most SPECRT_CUDA_MAX_STATES
+ *   ids       : DEVICE i32 [n_batch, SPECRT_TREE_MAX_NODES, k], best first, -1 where there are fewer
+ *   logsumexp : DEVICE f32 [n_batch, SPECRT_TREE_MAX_NODES], or NULL
+ *   scratch   : as above, of n_vocab columns
+ * @return as above. */
+SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const float *logits,
+                                                      int32_t max_n, const int32_t *n,
+                                                      int32_t n_step, int32_t n_vocab, int32_t k,
+                                                      int32_t *ids, float *logsumexp, void *scratch,
+                                                      void *stream);
+
 /* ---- membership, routing, trees, verification ------------------------------------------------------- */
 
 /* ---- the sketch ------------------------------------------------------------------------------------- */

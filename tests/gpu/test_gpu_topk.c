@@ -1,0 +1,196 @@
+/* test_gpu_topk.c : rankings on the device against the CPU's: the same ids, log-probabilities within 1e-5. */
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "../fixture.h"
+#include "gpu.h"
+
+enum { MAX_COLUMNS = 5000, BATCH = 2, MAX_N = 3, MAX_SEGMENTS = 3 };
+
+static uint64_t random_state = 23;
+static int32_t random_below(int32_t n) {
+    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+}
+
+/* How logits come: as they do, all in a few values, all alike, mostly -inf, with infinity and NaN. */
+enum { NORMAL, FEW, EQUAL, MASKED, WILD, LAWS };
+
+static float draw_logit(int law) {
+    float x = fixture_normal(&random_state);
+    if (law == FEW) return floorf(2 * x);
+    if (law == EQUAL) return -0.0f;
+    if (law == MASKED) return random_below(20) ? -INFINITY : 8 * x;
+    if (law == WILD && random_below(50) == 0) return NAN;
+    if (law == WILD && random_below(400) == 0) return random_below(2) ? INFINITY : -INFINITY;
+    return 8 * x;
+}
+
+/* Logits of a sequence as the twin has them: without the columns beyond each segment's count. */
+static int32_t gather(const float *row, const int32_t *max_rows, const int32_t *n_rows,
+                      int32_t n_segments, float *out) {
+    int32_t n = 0;
+    for (int32_t s = 0; s < n_segments; row += max_rows[s++])
+        for (int32_t i = 0; i < n_rows[s]; i++) out[n++] = row[i];
+    return n;
+}
+
+static void check_row(const specrt_active *active, const float *logits, int32_t k,
+                      const int32_t *ids, const float *logprobs) {
+    int32_t want_ids[SPECRT__ACTIVE_MAX_K], n = active->n_rows < k ? active->n_rows : k;
+    float want[SPECRT__ACTIVE_MAX_K];
+    bool finite = true;
+    if (n > 0)
+        REQUIRE(specrt_active_topk(active, logits, 1, n, want_ids, want) == SPECRT_STATUS_OK);
+    for (int32_t i = 0; i < active->n_rows; i++) finite = finite && !isnan(logits[i]);
+    for (int32_t i = 0; i < n; i++) {
+        REQUIRE(ids[i] == want_ids[i]);
+        if (!finite) continue; /* the CPU's sum is not defined then */
+        if (isinf(want[i]) || isnan(want[i]))
+            REQUIRE(isnan(want[i]) || logprobs[i] == want[i]);
+        else
+            REQUIRE(fabsf(logprobs[i] - want[i]) <= 1e-5f + 1e-6f * fabsf(want[i]));
+    }
+    for (int32_t i = n; i < k; i++) REQUIRE(ids[i] == -1 && logprobs[i] == -INFINITY);
+}
+
+static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n, int32_t k,
+                     int law) {
+    static float logits[BATCH * MAX_N * MAX_COLUMNS], row[MAX_COLUMNS];
+    static int32_t ids[BATCH][MAX_COLUMNS];
+    static float logprobs[BATCH * MAX_N * SPECRT__ACTIVE_MAX_K];
+    static int32_t found[BATCH * MAX_N * SPECRT__ACTIVE_MAX_K];
+    int32_t n_rows[BATCH][MAX_SEGMENTS], counts[BATCH] = {max_n, random_below(max_n + 1)},
+                                         width = 0;
+    specrt_cuda_segment segments[BATCH * MAX_SEGMENTS];
+    specrt_cuda_layout layout = {n_segments, 32, {0}, {0}};
+    void *device_ids[BATCH], *device_rows[BATCH];
+    memset(segments, 0, sizeof segments);
+    for (int32_t s = 0; s < n_segments; s++) {
+        layout.dtypes[s] = SPECRT_DTYPE_F16;
+        layout.max_rows[s] = max_rows[s];
+        width += max_rows[s];
+    }
+    for (int b = 0; b < BATCH; b++) {
+        for (int32_t i = 0; i < width; i++) { /* distinct, in any order */
+            int32_t j = random_below(i + 1);
+            ids[b][i] = ids[b][j];
+            ids[b][j] = 7 * i + 2;
+        }
+        for (int32_t s = 0; s < n_segments; s++)
+            n_rows[b][s] = random_below(3) ? max_rows[s] : random_below(max_rows[s] + 1);
+        device_ids[b] = gpu_copy(ids[b], sizeof ids[b]);
+        device_rows[b] = gpu_copy(n_rows[b], sizeof n_rows[b]);
+        for (int32_t s = 0, first = 0; s < n_segments; first += max_rows[s++]) {
+            specrt_cuda_segment *segment = &segments[b * n_segments + s];
+            segment->ids = (int32_t *)device_ids[b] + first;
+            segment->n_rows = (int32_t *)device_rows[b] + s;
+            segment->max_rows = max_rows[s];
+        }
+    }
+    for (int32_t i = 0; i < BATCH * max_n * width; i++) logits[i] = draw_logit(law);
+    size_t bytes = specrt_cuda_topk_bytes(width, BATCH * max_n, k);
+    void *device_segments = gpu_copy(segments, sizeof segments),
+         *n = gpu_copy(counts, sizeof counts);
+    void *in = gpu_copy(logits, (size_t)(BATCH * max_n * width) * 4), *scratch = gpu_alloc(bytes);
+    int32_t *out_ids = gpu_alloc(sizeof found);
+    float *out = gpu_alloc(sizeof logprobs);
+    REQUIRE(bytes > 0);
+    REQUIRE(specrt_cuda_topk(&layout, device_segments, BATCH, in, max_n, n, 1, k, out_ids, out,
+                             scratch, NULL) == SPECRT_STATUS_OK);
+    gpu_get(found, out_ids, sizeof found);
+    gpu_get(logprobs, out, sizeof logprobs);
+    specrt_compute compute = {specrt__simd_choose(), {0}};
+    for (int b = 0; b < BATCH; b++)
+        for (int32_t h = 0; h < counts[b]; h++) {
+            specrt_segment twin[MAX_SEGMENTS];
+            int32_t at = b * max_n + h, first = 0;
+            memset(twin, 0, sizeof twin);
+            for (int32_t s = 0; s < n_segments; first += max_rows[s++]) {
+                twin[s].ids = ids[b] + first;
+                twin[s].n_rows = n_rows[b][s];
+            }
+            int32_t n_columns =
+                gather(logits + (size_t)at * (size_t)width, max_rows, n_rows[b], n_segments, row);
+            specrt_active active = {&compute, twin, n_segments, n_columns, 32};
+            check_row(&active, row, k, found + at * k, logprobs + at * k);
+        }
+    for (int b = 0; b < BATCH; b++) gpu_free(device_ids[b]), gpu_free(device_rows[b]);
+    void *used[] = {device_segments, n, in, scratch, out_ids, out};
+    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free(used[i]);
+}
+
+static void test_segments(void) {
+    static const int32_t shapes[][MAX_SEGMENTS] = {{1, 1, 1}, {300, 5, 33}, {2048, 1, 2047}};
+    static const int32_t ks[] = {1, 10, 33};
+    for (int law = 0; law < LAWS; law++)
+        for (int i = 0; i < 3; i++)
+            run_case(1 + (law + i) % 3, shapes[i], 1 + (law + i) % MAX_N, ks[(law + 2 * i) % 3],
+                     law);
+}
+
+static void test_most(void) {
+    static const int32_t whole[] = {5000}, few[] = {100, 3};
+    for (int law = 0; law < LAWS; law++) {
+        run_case(1, whole, 1, 256, law);
+        run_case(2, few, 2, 200, law);
+    }
+}
+
+static void run_target(int32_t n_vocab, int32_t k, int law) {
+    static float logits[BATCH * MAX_N * MAX_COLUMNS];
+    static int32_t ids[BATCH * SPECRT_TREE_MAX_NODES * SPECRT_LOGITS_MAX_K];
+    static float sums[BATCH * SPECRT_TREE_MAX_NODES];
+    int32_t counts[2 * BATCH] = {1, 9, MAX_N, 9};
+    for (int32_t i = 0; i < BATCH * MAX_N * n_vocab; i++) logits[i] = draw_logit(law);
+    void *in = gpu_copy(logits, (size_t)(BATCH * MAX_N * n_vocab) * 4),
+         *n = gpu_copy(counts, sizeof counts);
+    void *scratch = gpu_alloc(specrt_cuda_topk_bytes(n_vocab, BATCH * MAX_N, k));
+    int32_t *out = gpu_alloc(sizeof ids);
+    float *total = gpu_alloc(sizeof sums);
+    REQUIRE(specrt_cuda_target_topk(BATCH, in, MAX_N, n, 2, n_vocab, k, out, total, scratch,
+                                    NULL) == SPECRT_STATUS_OK);
+    gpu_get(ids, out, sizeof ids);
+    gpu_get(sums, total, sizeof sums);
+    for (int b = 0; b < BATCH; b++)
+        for (int32_t h = 0; h < counts[2 * b]; h++) {
+            const float *row = logits + (b * MAX_N + h) * n_vocab;
+            int32_t want[SPECRT_LOGITS_MAX_K], at = b * SPECRT_TREE_MAX_NODES + h;
+            int32_t n_want = specrt_logits_topk(row, n_vocab, k, want);
+            double sum = 0, most = -INFINITY;
+            for (int32_t i = 0; i < k; i++) REQUIRE(ids[at * k + i] == (i < n_want ? want[i] : -1));
+            for (int32_t i = 0; i < n_vocab; i++) most = row[i] > most ? row[i] : most;
+            for (int32_t i = 0; i < n_vocab; i++)
+                sum += row[i] > -INFINITY ? exp(row[i] - most) : 0;
+            if (!isinf(most)) CHECK_NEAR(sums[at], most + log(sum), 1e-5 * (1 + fabs(most)));
+        }
+    gpu_free(in), gpu_free(n), gpu_free(scratch), gpu_free(out), gpu_free(total);
+}
+
+static void test_target(void) {
+    for (int law = 0; law < LAWS; law++) {
+        run_target(1 + random_below(50), 10, law);
+        run_target(2049, 3, law);
+        run_target(4500, 16, law);
+    }
+}
+
+static void test_refusals(void) {
+    int32_t ids[4];
+    float x[4] = {0};
+    CHECK(specrt_cuda_topk_bytes(0, 1, 1) == 0 && specrt_cuda_topk_bytes(10, 1, 257) == 0);
+    CHECK_INT(specrt_cuda_target_topk(0, x, 1, NULL, 0, 4, 1, ids, NULL, x, NULL),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_target_topk(1, x, 1, NULL, 0, 0, 1, ids, NULL, x, NULL),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_target_topk(1, x, 65, NULL, 0, 4, 1, ids, NULL, x, NULL),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_target_topk(1, x, 1, NULL, 0, 4, 0, ids, NULL, x, NULL),
+              SPECRT_STATUS_BAD_ARG);
+}
+
+static const test_case cases[] = {
+    {"segments", "ids and log-probabilities over up to three segments, of any law", test_segments},
+    {"most", "the most that can be asked for, and more than there is", test_most},
+    {"target", "the best of a whole vocabulary and its log-sum-exp", test_target},
+    {"refusals", "bad arguments give a status", test_refusals},
+};
+TEST_MAIN(cases)
