@@ -306,12 +306,14 @@ typedef struct specrt_cograph_header {
  * constant of the state. After the header come f16 basis[rank, n_cols], f16 lift[rank, n_cols], float
  * mean[n_cols], int32 rows[n_rows], float scales[n_rows], float bounds[n_rows, 4], zeros up to a multiple
  * of 64, and u8 codes[n_blocks, rank / 4, 16, 4]: for 16 places side by side, four dimensions at a
- * time. Dimensions come in order of importance, so that the first of them are a smaller sketch. */
+ * time; of 4 bits codes[n_blocks, rank / 8, 16, 4], four in the lower halves and the next four above them.
+ * Dimensions come in order of importance, so that the first of them are a smaller sketch. */
 typedef struct specrt_row_sketch_header {
     int32_t n_rows, n_cols; /* of the head */
-    int32_t rank;           /* a multiple of 4, at most SPECRT_MAX_SKETCH_RANK */
+    int32_t rank;           /* a multiple of 4 (8 with four_bits), at most SPECRT_MAX_SKETCH_RANK */
     int32_t whitened;       /* 1: ranks lie where recorded hidden states did */
-    uint32_t reserved[12];  /* 0 */
+    int32_t four_bits;      /* 1: codes of 4 bits, 0: of 8 */
+    uint32_t reserved[11];  /* 0 */
 } specrt_row_sketch_header;
 #define SPECRT_MAX_SKETCH_RANK 4096
 
@@ -6044,52 +6046,92 @@ static const specrt__active_class specrt__successor_class = {
     specrt__successor_close, specrt__successor_route};
 
 // >>scan (uses: base simd)
-// Owns products of 8-bit codes with a few hidden states, sixteen rows of a head side by side. Sums are whole
-// numbers, so that every instruction set finds the same. Refuses nothing; its callers checked.
+// Owns products of codes of 8 or 4 bits with a few hidden states, sixteen rows of a head side by side. Sums
+// are whole numbers, so that every instruction set finds the same. Refuses nothing; its callers checked.
 
 enum {
-    SPECRT__SCAN_STATES = 5, /* of a tile: each code is loaded once for all */
-    SPECRT__SCAN_BLOCKS = 64 /* the most a tile covers */
+    SPECRT__SCAN_STATES = 5,  /* of a tile: each code is loaded once for all */
+    SPECRT__SCAN_TILE = 2,    /* blocks of a tile: each state is loaded once for all */
+    SPECRT__SCAN_BLOCKS = 32, /* the most a call covers */
+    SPECRT__SCAN_MOST = 16 * SPECRT__SCAN_BLOCKS,
+    SPECRT__SCAN_CACHED = 24 << 20, /* bytes of codes that some cache may hold */
+    SPECRT__SCAN_AHEAD = 8192
 };
+
+/* Rows as they are scanned, in blocks of 16 places: a code is 8 bits of a dimension less 128, or 4 less 8. */
+typedef struct specrt__scan_rows {
+    const uint8_t *codes; /* a block every `stride` bytes, of which the first 64 * n_lines count */
+    size_t stride;
+    int32_t n_lines;
+    bool four_bits;      /* a line holds 8 dimensions, else 4: the first four in the lower halves */
+    const float *scales; /* [n_blocks, 16] */
+    const float *bias;   /* [n_blocks, 16] added to scores; NULL: none */
+    size_t ahead;        /* bytes from a line to one to be fetched for a state by itself */
+} specrt__scan_rows;
 
 /* A hidden state as it is scanned with: z is about unit * q. */
 typedef struct specrt__scan_query {
-    const int8_t *q; /* [rank] */
+    const int8_t *q; /* [4 or 8 * n_lines] */
     float unit;
-    int32_t offset; /* what the codes' 128 adds to every sum */
-    float least;    /* scores from here on are of interest */
+    int32_t offset; /* what the codes' 128 or 8 adds to every sum */
+    float least;    /* scores from here on are of interest, and what is no number */
 } specrt__scan_query;
 
-/* Scores of blocks of 16 places for one state or SPECRT__SCAN_STATES.
- *   codes    : a block every `stride` bytes, of which the first 64 * groups count
- *   scales   : f32 [n_blocks, 16]
- *   scores   : f32 [states, SPECRT__SCAN_BLOCKS, 16]
- *   hits     : u16 [states, SPECRT__SCAN_BLOCKS] bit i: place i of the block is of interest */
-typedef void specrt__scan_kernel(const uint8_t *codes, size_t stride, int32_t groups,
-                                 const float *scales, int32_t n_blocks,
-                                 const specrt__scan_query *const *states, int n_states,
-                                 float *scores, uint16_t *hits);
+/* What is of interest to a state, by place; a vector's width of it may be overwritten at a time. */
+typedef struct specrt__scan_hits {
+    int32_t n, places[SPECRT__SCAN_MOST + 16];
+    float scores[SPECRT__SCAN_MOST + 16];
+} specrt__scan_hits;
 
-static inline void specrt__scan_scalar(const uint8_t *codes, size_t stride, int32_t groups,
-                                       const float *scales, int32_t n_blocks,
-                                       const specrt__scan_query *const *states, int n_states,
-                                       float *scores, uint16_t *hits) {
-    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
+/* Fills the hits of one state or SPECRT__SCAN_STATES in blocks [first, first + n_blocks). */
+typedef void specrt__scan_kernel(const specrt__scan_rows *rows, int32_t first, int32_t n_blocks,
+                                 const specrt__scan_query *const *states, int n_states,
+                                 specrt__scan_hits *hits);
+
+/* Bit i of `hit` stands for place + i. */
+static inline void specrt__scan_keep(specrt__scan_hits *hits, int32_t place, int hit,
+                                     const float *scores) {
+    for (int i = 0; hit; i++, hit >>= 1) {
+        if (!(hit & 1)) continue;
+        hits->places[hits->n] = place + i;
+        hits->scores[hits->n++] = scores[i];
+    }
+}
+
+/* The product of place i of a block. */
+static inline int32_t specrt__scan_dot(const specrt__scan_rows *rows, const uint8_t *codes, int i,
+                                       const int8_t *q) {
+    int32_t sum = 0;
+    for (int32_t line = 0; line < rows->n_lines; line++, codes += 64)
+        for (int j = 0; j < 4; j++) {
+            int code = codes[4 * i + j];
+            if (rows->four_bits)
+                sum += (code & 15) * q[8 * line + j] + (code >> 4) * q[8 * line + 4 + j];
+            else
+                sum += code * q[4 * line + j];
+        }
+    return sum;
+}
+
+static inline void specrt__scan_scalar(const specrt__scan_rows *rows, int32_t first,
+                                       int32_t n_blocks, const specrt__scan_query *const *states,
+                                       int n_states, specrt__scan_hits *hits) {
+    for (int s = 0; s < n_states; s++) hits[s].n = 0;
+    for (int32_t b = first; b < first + n_blocks; b++)
         for (int s = 0; s < n_states; s++) {
             const specrt__scan_query *state = states[s];
-            int32_t at = s * SPECRT__SCAN_BLOCKS + b;
+            float scores[16];
             int hit = 0;
             for (int i = 0; i < 16; i++) {
-                int32_t sum = -state->offset;
-                for (int32_t j = 0; j < 4 * groups; j++)
-                    sum += codes[j / 4 * 64 + 4 * i + j % 4] * state->q[j];
-                float score = (float)sum * (state->unit * scales[i]);
-                scores[16 * at + i] = score;
-                hit |= (score >= state->least) << i;
+                int32_t sum =
+                    specrt__scan_dot(rows, rows->codes + (size_t)b * rows->stride, i, state->q);
+                float x = (float)(sum - state->offset),
+                      scale = state->unit * rows->scales[16 * b + i];
+                scores[i] = rows->bias ? fmaf(x, scale, rows->bias[16 * b + i]) : x * scale + 0.0f;
+                hit |= !(scores[i] < state->least) << i;
             }
-            hits[at] = (uint16_t)hit;
+            specrt__scan_keep(&hits[s], 16 * b, hit, scores);
         }
-    }
 }
 
 #if defined(SPECRT__SIMD_X86)
@@ -6098,43 +6140,48 @@ static inline void specrt__scan_scalar(const uint8_t *codes, size_t stride, int3
 #define SPECRT__SCAN_VNNI __attribute__((target("avx512f,avx512bw,avx512vnni,avx2,fma")))
 
 /* Sums of 8 places. A pair of products fits 32 bits. */
-SPECRT__SCAN_AVX2 static inline __m256i specrt__scan_dot_avx2(const uint8_t *codes, int32_t groups,
-                                                              const int8_t *q) {
-    __m256i low = _mm256_setzero_si256(), high = low;
-    for (int32_t g = 0; g < groups; g++, codes += 64) {
-        int32_t four;
-        memcpy(&four, q + 4 * g, sizeof four);
-        __m256i z = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
-        const __m128i *at = (const __m128i *)(const void *)codes;
-        __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(at));
-        __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(at + 1));
-        low = _mm256_add_epi32(low, _mm256_madd_epi16(a, z));
-        high = _mm256_add_epi32(high, _mm256_madd_epi16(b, z));
+SPECRT__SCAN_AVX2 static inline __m256i
+specrt__scan_dot_avx2(const specrt__scan_rows *rows, const uint8_t *codes, const int8_t *q) {
+    __m256i low = _mm256_setzero_si256(), high = low, half = _mm256_set1_epi8(15);
+    int n_parts = rows->four_bits ? 2 : 1;
+    for (int32_t line = 0; line < rows->n_lines; line++, codes += 64) {
+        __m256i both = _mm256_loadu_si256((const __m256i *)(const void *)codes);
+        for (int part = 0; part < n_parts; part++, q += 4) {
+            int32_t four;
+            memcpy(&four, q, sizeof four);
+            __m256i z = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
+            __m256i code = part ? _mm256_srli_epi16(both, 4) : both;
+            if (rows->four_bits) code = _mm256_and_si256(code, half);
+            __m256i a = _mm256_cvtepu8_epi16(_mm256_castsi256_si128(code));
+            __m256i b = _mm256_cvtepu8_epi16(_mm256_extracti128_si256(code, 1));
+            low = _mm256_add_epi32(low, _mm256_madd_epi16(a, z));
+            high = _mm256_add_epi32(high, _mm256_madd_epi16(b, z));
+        }
     }
     return _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8); /* hadd works in halves */
 }
 
-SPECRT__SCAN_AVX2 static inline void
-specrt__scan_avx2(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
-                  int32_t n_blocks, const specrt__scan_query *const *states, int n_states,
-                  float *scores, uint16_t *hits) {
-    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
+SPECRT__SCAN_AVX2 static inline void specrt__scan_avx2(const specrt__scan_rows *rows, int32_t first,
+                                                       int32_t n_blocks,
+                                                       const specrt__scan_query *const *states,
+                                                       int n_states, specrt__scan_hits *hits) {
+    for (int s = 0; s < n_states; s++) hits[s].n = 0;
+    for (int32_t half = 2 * first; half < 2 * (first + n_blocks); half++) {
+        const uint8_t *codes = rows->codes + (size_t)(half / 2) * rows->stride + half % 2 * 32;
+        __m256 scale = _mm256_loadu_ps(rows->scales + 8 * half);
+        __m256 bias = rows->bias ? _mm256_loadu_ps(rows->bias + 8 * half) : _mm256_setzero_ps();
         for (int s = 0; s < n_states; s++) {
             const specrt__scan_query *state = states[s];
-            int32_t at = s * SPECRT__SCAN_BLOCKS + b;
-            int hit = 0;
-            for (int half = 0; half < 2; half++) {
-                __m256i sum = specrt__scan_dot_avx2(codes + 32 * half, groups, state->q);
-                __m256 x =
-                    _mm256_cvtepi32_ps(_mm256_sub_epi32(sum, _mm256_set1_epi32(state->offset)));
-                x = _mm256_mul_ps(x, _mm256_mul_ps(_mm256_set1_ps(state->unit),
-                                                   _mm256_loadu_ps(scales + 8 * half)));
-                _mm256_storeu_ps(scores + 16 * at + 8 * half, x);
-                hit |=
-                    _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(state->least), _CMP_GE_OQ))
-                    << 8 * half;
-            }
-            hits[at] = (uint16_t)hit;
+            float scores[8];
+            __m256i sum = specrt__scan_dot_avx2(rows, codes, state->q);
+            sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(state->offset));
+            __m256 x = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
+                                       _mm256_mul_ps(_mm256_set1_ps(state->unit), scale), bias);
+            int hit =
+                _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(state->least), _CMP_NLT_UQ));
+            if (!hit) continue;
+            _mm256_storeu_ps(scores, x);
+            specrt__scan_keep(&hits[s], 8 * half, hit, scores);
         }
     }
 }
@@ -6145,15 +6192,30 @@ specrt__scan_avx2(const uint8_t *codes, size_t stride, int32_t groups, const flo
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-/* Scores and hits of a block from its sums. */
-SPECRT__SCAN_VNNI static inline void specrt__scan_put_vnni(__m512i sums,
-                                                           const specrt__scan_query *state,
-                                                           const float *scales, float *scores,
-                                                           uint16_t *hits) {
-    __m512 scale = _mm512_mul_ps(_mm512_set1_ps(state->unit), _mm512_loadu_ps(scales));
-    __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scale);
-    _mm512_storeu_ps(scores, x);
-    *hits = _mm512_cmp_ps_mask(x, _mm512_set1_ps(state->least), _CMP_GE_OQ);
+/* Keeps what is of interest among the sums of places [place, place + 16). */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_put_vnni(const specrt__scan_rows *rows, __m512i sums, const specrt__scan_query *state,
+                      int32_t place, specrt__scan_hits *hits) {
+    __m512 scale =
+        _mm512_mul_ps(_mm512_set1_ps(state->unit), _mm512_loadu_ps(rows->scales + place));
+    __m512 bias = rows->bias ? _mm512_loadu_ps(rows->bias + place) : _mm512_setzero_ps();
+    __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), scale, bias);
+    __mmask16 hit = _mm512_cmp_ps_mask(x, _mm512_set1_ps(state->least), _CMP_NLT_UQ);
+    if (!hit) return;
+    __m512i places =
+        _mm512_add_epi32(_mm512_set1_epi32(place),
+                         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    _mm512_storeu_si512(hits->places + hits->n, _mm512_maskz_compress_epi32(hit, places));
+    _mm512_storeu_ps(hits->scores + hits->n, _mm512_maskz_compress_ps(hit, x));
+    hits->n += __builtin_popcount(hit);
+}
+
+/* Four dimensions of 16 places: part 0 or 1 of a line. four_bits is a constant here and below. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) __m512i
+specrt__scan_codes_vnni(const uint8_t *line, int part, bool four_bits) {
+    __m512i codes = _mm512_loadu_si512(line);
+    if (part) codes = _mm512_srli_epi16(codes, 4);
+    return four_bits ? _mm512_and_si512(codes, _mm512_set1_epi8(15)) : codes;
 }
 
 SPECRT__SCAN_VNNI static inline __m512i specrt__scan_four(const int8_t *q) {
@@ -6163,77 +6225,104 @@ SPECRT__SCAN_VNNI static inline __m512i specrt__scan_four(const int8_t *q) {
 }
 
 /* One state: codes as they lie, with four sums under way. */
-SPECRT__SCAN_VNNI static inline void specrt__scan_one_vnni(const uint8_t *codes, int32_t groups,
-                                                           const float *scales,
-                                                           const specrt__scan_query *state,
-                                                           float *scores, uint16_t *hits) {
-    __m512i sums[4];
-    int32_t g = 0;
-    sums[0] = _mm512_set1_epi32(-state->offset);
-    sums[1] = sums[2] = sums[3] = _mm512_setzero_si512();
-    for (; g + 4 <= groups; g += 4) {
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_one_vnni(const specrt__scan_rows *rows, int32_t block, const specrt__scan_query *state,
+                      bool four_bits, specrt__scan_hits *hits) {
+    const uint8_t *line = rows->codes + (size_t)block * rows->stride;
+    int32_t n_parts = four_bits ? 2 : 1, n = n_parts * rows->n_lines, i = 0;
+    __m512i sums[4] = {_mm512_set1_epi32(-state->offset), _mm512_setzero_si512(),
+                       _mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (; i + 4 <= n; i += 4) {
         SPECRT__SIMD_UNROLL
-        for (int i = 0; i < 4; i++)
-            sums[i] = _mm512_dpbusd_epi32(sums[i], _mm512_loadu_si512(codes + 64 * (g + i)),
-                                          specrt__scan_four(state->q + 4 * (g + i)));
+        for (int k = 0; k < 4; k++) {
+            const uint8_t *at = line + (four_bits ? k / 2 : k) * 64;
+            if (k % n_parts == 0) SPECRT__SIMD_PREFETCH(at + rows->ahead);
+            sums[k] =
+                _mm512_dpbusd_epi32(sums[k], specrt__scan_codes_vnni(at, k % n_parts, four_bits),
+                                    specrt__scan_four(state->q + 4 * (i + k)));
+        }
+        line += four_bits ? 128 : 256;
     }
-    for (; g < groups; g++)
-        sums[0] = _mm512_dpbusd_epi32(sums[0], _mm512_loadu_si512(codes + 64 * g),
-                                      specrt__scan_four(state->q + 4 * g));
+    for (; i < n; i++) {
+        const uint8_t *at = rows->codes + (size_t)block * rows->stride + i / n_parts * 64;
+        sums[0] = _mm512_dpbusd_epi32(sums[0], specrt__scan_codes_vnni(at, i % n_parts, four_bits),
+                                      specrt__scan_four(state->q + 4 * i));
+    }
     sums[0] =
         _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3]));
-    specrt__scan_put_vnni(sums[0], state, scales, scores, hits);
+    specrt__scan_put_vnni(rows, sums[0], state, 16 * block, hits);
 }
 
-/* Several states, one or two blocks (a constant): each code is loaded once. */
+typedef __m512i specrt__scan_sums[SPECRT__SCAN_TILE][SPECRT__SCAN_STATES];
+
+/* Adds part 0 or 1 of a line of n_blocks, a constant, times four numbers of each state from `at` on. */
 SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_tile_vnni(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
-                       const specrt__scan_query *const *states, int n_blocks, float *scores,
-                       uint16_t *hits) {
-    __m512i sums[2][SPECRT__SCAN_STATES];
+specrt__scan_add_vnni(const uint8_t *line, size_t stride, int n_blocks,
+                      const specrt__scan_query *const *states, bool four_bits, int part, int32_t at,
+                      specrt__scan_sums sums) {
+    __m512i codes[SPECRT__SCAN_TILE];
     SPECRT__SIMD_UNROLL
-    for (int s = 0; s < SPECRT__SCAN_STATES; s++)
-        sums[0][s] = sums[1][s] = _mm512_set1_epi32(-states[s]->offset);
-    for (int32_t g = 0; g < groups; g++) {
-        __m512i first = _mm512_loadu_si512(codes + 64 * g), second = first;
-        if (n_blocks == 2) second = _mm512_loadu_si512(codes + stride + 64 * g);
-        SPECRT__SIMD_PREFETCH(codes + 2 * stride + 64 * g);
-        if (n_blocks == 2) SPECRT__SIMD_PREFETCH(codes + 3 * stride + 64 * g);
-        SPECRT__SIMD_UNROLL
-        for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
-            __m512i z = specrt__scan_four(states[s]->q + 4 * g);
-            sums[0][s] = _mm512_dpbusd_epi32(sums[0][s], first, z);
-            if (n_blocks == 2) sums[1][s] = _mm512_dpbusd_epi32(sums[1][s], second, z);
-        }
-    }
+    for (int b = 0; b < n_blocks; b++)
+        codes[b] = specrt__scan_codes_vnni(line + (size_t)b * stride, part, four_bits);
     SPECRT__SIMD_UNROLL
     for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
-        int32_t at = s * SPECRT__SCAN_BLOCKS;
-        specrt__scan_put_vnni(sums[0][s], states[s], scales, scores + 16 * at, hits + at);
-        if (n_blocks == 2)
-            specrt__scan_put_vnni(sums[1][s], states[s], scales + 16, scores + 16 * at + 16,
-                                  hits + at + 1);
+        __m512i four = specrt__scan_four(states[s]->q + at);
+        SPECRT__SIMD_UNROLL
+        for (int b = 0; b < n_blocks; b++)
+            sums[b][s] = _mm512_dpbusd_epi32(sums[b][s], codes[b], four);
     }
 }
 
-SPECRT__SCAN_VNNI static inline void
-specrt__scan_vnni(const uint8_t *codes, size_t stride, int32_t groups, const float *scales,
-                  int32_t n_blocks, const specrt__scan_query *const *states, int n_states,
-                  float *scores, uint16_t *hits) {
-    for (int32_t b = 0; b < n_blocks;) {
-        const uint8_t *at = codes + (size_t)b * stride;
-        int n = n_states > 1 && b + 2 <= n_blocks ? 2 : 1;
-        if (n_states == 1)
-            specrt__scan_one_vnni(at, groups, scales + 16 * b, states[0], scores + 16 * b,
-                                  hits + b);
-        else if (n == 2)
-            specrt__scan_tile_vnni(at, stride, groups, scales + 16 * b, states, 2, scores + 16 * b,
-                                   hits + b);
-        else
-            specrt__scan_tile_vnni(at, stride, groups, scales + 16 * b, states, 1, scores + 16 * b,
-                                   hits + b);
-        b += n;
+/* Several states: each code is loaded once. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_tile_vnni(const specrt__scan_rows *rows, int32_t block, int n_blocks,
+                       const specrt__scan_query *const *states, bool four_bits,
+                       specrt__scan_hits *hits) {
+    specrt__scan_sums sums;
+    size_t stride = rows->stride;
+    const uint8_t *line = rows->codes + (size_t)block * stride;
+    SPECRT__SIMD_UNROLL
+    for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
+        SPECRT__SIMD_UNROLL
+        for (int b = 0; b < n_blocks; b++) sums[b][s] = _mm512_set1_epi32(-states[s]->offset);
     }
+    for (int32_t g = 0; g < rows->n_lines; g++, line += 64) {
+        int32_t at = four_bits ? 8 * g : 4 * g;
+        SPECRT__SIMD_UNROLL
+        for (int b = 0; b < n_blocks; b++)
+            SPECRT__SIMD_PREFETCH(line + (size_t)(2 * SPECRT__SCAN_TILE + b) * stride);
+        specrt__scan_add_vnni(line, stride, n_blocks, states, four_bits, 0, at, sums);
+        if (four_bits) specrt__scan_add_vnni(line, stride, n_blocks, states, true, 1, at + 4, sums);
+    }
+    SPECRT__SIMD_UNROLL
+    for (int b = 0; b < n_blocks; b++) {
+        SPECRT__SIMD_UNROLL
+        for (int s = 0; s < SPECRT__SCAN_STATES; s++)
+            specrt__scan_put_vnni(rows, sums[b][s], states[s], 16 * (block + b), &hits[s]);
+    }
+}
+
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_all_vnni(const specrt__scan_rows *rows, int32_t first, int32_t n_blocks,
+                      const specrt__scan_query *const *states, int n_states, bool four_bits,
+                      specrt__scan_hits *hits) {
+    int32_t b = first, end = first + n_blocks;
+    for (; n_states > 1 && b + SPECRT__SCAN_TILE <= end; b += SPECRT__SCAN_TILE)
+        specrt__scan_tile_vnni(rows, b, SPECRT__SCAN_TILE, states, four_bits, hits);
+    for (; n_states > 1 && b < end; b++)
+        specrt__scan_tile_vnni(rows, b, 1, states, four_bits, hits);
+    for (; b < end; b++) specrt__scan_one_vnni(rows, b, states[0], four_bits, hits);
+}
+
+SPECRT__SCAN_VNNI static inline void specrt__scan_vnni(const specrt__scan_rows *rows, int32_t first,
+                                                       int32_t n_blocks,
+                                                       const specrt__scan_query *const *states,
+                                                       int n_states, specrt__scan_hits *hits) {
+    for (int s = 0; s < n_states; s++) hits[s].n = 0;
+    if (rows->four_bits)
+        specrt__scan_all_vnni(rows, first, n_blocks, states, n_states, true, hits);
+    else
+        specrt__scan_all_vnni(rows, first, n_blocks, states, n_states, false, hits);
 }
 
 #if defined(__cplusplus) && !defined(__clang__)
@@ -6243,43 +6332,50 @@ specrt__scan_vnni(const uint8_t *codes, size_t stride, int32_t groups, const flo
 #elif defined(SPECRT__SIMD_ARM64)
 
 /* Sums of 4 places. */
-static inline int32x4_t specrt__scan_dot_neon(const uint8_t *codes, int32_t groups,
+static inline int32x4_t specrt__scan_dot_neon(const specrt__scan_rows *rows, const uint8_t *codes,
                                               const int8_t *q) {
     int32x4_t a = vdupq_n_s32(0), b = a, c = a, d = a;
-    for (int32_t g = 0; g < groups; g++, codes += 64) {
-        uint32_t four;
-        memcpy(&four, q + 4 * g, sizeof four);
-        int16x8_t z = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
-        uint8x16_t code = vld1q_u8(codes);
-        int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(code)));
-        int16x8_t high = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(code)));
-        a = vmlal_s16(a, vget_low_s16(low), vget_low_s16(z));
-        b = vmlal_high_s16(b, low, z);
-        c = vmlal_s16(c, vget_low_s16(high), vget_low_s16(z));
-        d = vmlal_high_s16(d, high, z);
+    int n_parts = rows->four_bits ? 2 : 1;
+    for (int32_t line = 0; line < rows->n_lines; line++, codes += 64) {
+        uint8x16_t both = vld1q_u8(codes);
+        for (int part = 0; part < n_parts; part++, q += 4) {
+            uint32_t four;
+            memcpy(&four, q, sizeof four);
+            int16x8_t z = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
+            uint8x16_t code = part              ? vshrq_n_u8(both, 4)
+                              : rows->four_bits ? vandq_u8(both, vdupq_n_u8(15))
+                                                : both;
+            int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(code)));
+            int16x8_t high = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(code)));
+            a = vmlal_s16(a, vget_low_s16(low), vget_low_s16(z));
+            b = vmlal_high_s16(b, low, z);
+            c = vmlal_s16(c, vget_low_s16(high), vget_low_s16(z));
+            d = vmlal_high_s16(d, high, z);
+        }
     }
     return vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d));
 }
 
-static inline void specrt__scan_neon(const uint8_t *codes, size_t stride, int32_t groups,
-                                     const float *scales, int32_t n_blocks,
+static inline void specrt__scan_neon(const specrt__scan_rows *rows, int32_t first, int32_t n_blocks,
                                      const specrt__scan_query *const *states, int n_states,
-                                     float *scores, uint16_t *hits) {
+                                     specrt__scan_hits *hits) {
     static const uint32_t bits[4] = {1, 2, 4, 8};
-    for (int32_t b = 0; b < n_blocks; b++, codes += stride, scales += 16) {
+    for (int s = 0; s < n_states; s++) hits[s].n = 0;
+    for (int32_t part = 4 * first; part < 4 * (first + n_blocks); part++) {
+        const uint8_t *codes = rows->codes + (size_t)(part / 4) * rows->stride + part % 4 * 16;
+        float32x4_t scale = vld1q_f32(rows->scales + 4 * part);
+        float32x4_t bias = rows->bias ? vld1q_f32(rows->bias + 4 * part) : vdupq_n_f32(0);
         for (int s = 0; s < n_states; s++) {
             const specrt__scan_query *state = states[s];
-            int32_t at = s * SPECRT__SCAN_BLOCKS + b;
-            uint32_t hit = 0;
-            for (int part = 0; part < 4; part++) {
-                int32x4_t sum = specrt__scan_dot_neon(codes + 16 * part, groups, state->q);
-                float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(state->offset)));
-                x = vmulq_f32(x, vmulq_n_f32(vld1q_f32(scales + 4 * part), state->unit));
-                vst1q_f32(scores + 16 * at + 4 * part, x);
-                uint32x4_t is = vcgeq_f32(x, vdupq_n_f32(state->least));
-                hit |= vaddvq_u32(vandq_u32(is, vld1q_u32(bits))) << 4 * part;
-            }
-            hits[at] = (uint16_t)hit;
+            float scores[4];
+            int32x4_t sum = specrt__scan_dot_neon(rows, codes, state->q);
+            float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(state->offset)));
+            x = vfmaq_f32(bias, x, vmulq_n_f32(scale, state->unit));
+            uint32x4_t is = vmvnq_u32(vcltq_f32(x, vdupq_n_f32(state->least)));
+            int hit = (int)vaddvq_u32(vandq_u32(is, vld1q_u32(bits)));
+            if (!hit) continue;
+            vst1q_f32(scores, x);
+            specrt__scan_keep(&hits[s], 4 * part, hit, scores);
         }
     }
 }
@@ -6298,18 +6394,29 @@ static specrt__scan_kernel *specrt__scan_choose(void) {
 }
 
 // >>sketch (uses: base bundle scan head active)
-// Owns the sketch source (ours): a low-rank 8-bit copy of the head, scanned with the drafter's own state,
-// names the rows to score exactly; certified, it proves that no other row is among the best.
+// Owns the sketch source (ours): a low-rank copy of the head in 8 or 4 bits, scanned with the drafter's own
+// state, names the rows to score exactly; certified, it proves that no other row is among the best.
 // Refuses sections of another head. What it finds is exact and the same for any number of threads.
 
 /* --- the section --- */
+
+/* Dimensions of 64 bytes of codes. */
+static int32_t specrt__sketch_step(const specrt_row_sketch_header *h) {
+    return h->four_bits ? 8 : 4;
+}
+
+/* Bytes of the codes of 16 places. */
+static size_t specrt__sketch_stride(const specrt_row_sketch_header *h) {
+    return 64 * (size_t)(h->rank / specrt__sketch_step(h));
+}
 
 /* NULL, or what is wrong with the sizes. */
 static const char *specrt__sketch_check_sizes(const specrt_row_sketch_header *h, size_t n) {
     if (n < sizeof *h) return "it is shorter than its header";
     if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->n_cols < 1 || h->n_cols > 65536)
         return "n_rows or n_cols is out of range";
-    if (h->rank < 4 || h->rank % 4 || h->rank > SPECRT_MAX_SKETCH_RANK)
+    if (h->four_bits < 0 || h->four_bits > 1) return "four_bits is neither 0 nor 1";
+    if (h->rank < 4 || h->rank % specrt__sketch_step(h) || h->rank > SPECRT_MAX_SKETCH_RANK)
         return "rank is out of range";
     return NULL;
 }
@@ -6328,7 +6435,7 @@ static uint64_t specrt__sketch_lay_out(specrt_row_sketch *s) {
     s->scales = (const float *)(const void *)(base + scales);
     s->bounds = s->scales + n;
     s->codes = base + codes;
-    return codes + (n + 15) / 16 * 16 * r;
+    return codes + (n + 15) / 16 * specrt__sketch_stride(h);
 }
 
 static bool specrt__sketch_halves_finite(const uint16_t *x, size_t n) {
@@ -6411,22 +6518,6 @@ static void specrt__sketch_select(uint64_t *keys, int32_t n, int32_t k) {
     }
 }
 
-/* The greatest scores met so far, at most `size` of them and as many newer ones. */
-typedef struct specrt__sketch_found {
-    uint64_t *keys; /* [2 * size] specrt__active_key() */
-    int32_t n, size;
-} specrt__sketch_found;
-
-/* Keeps the best. @return the score from which on others are of interest. */
-static float specrt__sketch_trim(specrt__sketch_found *found) {
-    uint64_t least = UINT64_MAX;
-    if (found->n < found->size) return -INFINITY;
-    if (found->n > found->size) specrt__sketch_select(found->keys, found->n, found->size);
-    found->n = found->size;
-    for (int32_t i = 0; i < found->n; i++) least = found->keys[i] < least ? found->keys[i] : least;
-    return specrt__active_key_logit(least);
-}
-
 /* --- what sessions share --- */
 
 enum {
@@ -6446,7 +6537,7 @@ static const specrt__active_option specrt__sketch_options[SPECRT__SKETCH_OPTIONS
 enum {
     SPECRT__SKETCH_EACH = 16, /* states whose rows a level holds in full with beam=each */
     SPECRT__SKETCH_PARTS = 4, /* of a scan, for as many threads */
-    SPECRT__SKETCH_SAMPLE = 512
+    SPECRT__SKETCH_SPARE = 32 /* beyond 2 * size, for a sample of a small size */
 };
 
 typedef struct specrt__sketch_shared {
@@ -6455,6 +6546,7 @@ typedef struct specrt__sketch_shared {
     specrt_row_sketch view;
     specrt_segment basis; /* its first `rank` rows */
     specrt__scan_kernel *scan;
+    specrt__scan_rows rows;       /* its bias stands behind this struct */
     int32_t size, rank, n_places; /* rows to name; dimensions and places to scan */
     int32_t bound;                /* rows of a level */
     bool each, certified;
@@ -6471,9 +6563,6 @@ static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                 "%lld]; use the bundle made for this model",
                                 bundle->name, (int)h->n_rows, (int)h->n_cols,
                                 (long long)head->desc.n_rows, (long long)head->desc.n_cols);
-    if (head->desc.bias)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "policy: sketch: expected a head without bias, found one with");
     if (options[SPECRT__SKETCH_RANK] > h->rank)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "policy: sketch: rank: expected at most the section's %d, found "
@@ -6493,6 +6582,23 @@ static specrt_segment specrt__sketch_basis(const specrt_row_sketch *view, int32_
     return s;
 }
 
+/* The rows to scan, with n_bias numbers behind the struct. */
+static void specrt__sketch_fill_rows(specrt__sketch_shared *s, size_t n_bias) {
+    const specrt_row_sketch *v = &s->view;
+    float *bias = (float *)(void *)(s + 1);
+    for (size_t i = 0; i < n_bias; i++)
+        bias[i] = i < (size_t)v->header->n_rows ? s->head->desc.bias[v->rows[i]] : 0;
+    memset(&s->rows, 0, sizeof s->rows);
+    s->rows.codes = v->codes;
+    s->rows.stride = specrt__sketch_stride(v->header);
+    s->rows.n_lines = s->rank / specrt__sketch_step(v->header);
+    s->rows.four_bits = v->header->four_bits != 0;
+    s->rows.scales = v->scales;
+    s->rows.bias = n_bias ? bias : NULL;
+    if (s->rows.stride / 16 * (size_t)s->n_places > SPECRT__SCAN_CACHED)
+        s->rows.ahead = SPECRT__SCAN_AHEAD;
+}
+
 static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const specrt_head *head,
                                           const specrt_policy_desc *desc, int32_t size,
                                           const int32_t *options, void **shared, int32_t *bound,
@@ -6506,21 +6612,23 @@ static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const spe
                                 "sketch-build builds it");
     SPECRT__TRY(specrt_bundle_row_sketch(bundle, &view, err));
     SPECRT__TRY(specrt__sketch_check_fit(bundle, &view, head, options, err));
-    specrt__sketch_shared *s =
-        (specrt__sketch_shared *)specrt__base_alloc(&head->compute.desc, sizeof *s);
-    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
     int32_t n = view.header->n_rows, rank = options[SPECRT__SKETCH_RANK];
-    int32_t n_places = options[SPECRT__SKETCH_SCAN];
+    int32_t n_places = options[SPECRT__SKETCH_SCAN], step = specrt__sketch_step(view.header);
+    size_t n_bias = head->desc.bias ? ((size_t)n + 15) / 16 * 16 : 0;
+    specrt__sketch_shared *s = (specrt__sketch_shared *)specrt__base_alloc(
+        &head->compute.desc, sizeof *s + n_bias * sizeof(float));
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
     s->desc = head->compute.desc;
     s->head = head;
     s->view = view;
     s->certified = options[SPECRT__SKETCH_CERTIFIED] != 0;
     s->each = s->certified || options[SPECRT__SKETCH_BEAM] != 0;
-    s->rank = rank == 0 || s->certified ? view.header->rank : (rank + 3) / 4 * 4;
+    s->rank = rank == 0 || s->certified ? view.header->rank : (rank + step - 1) / step * step;
     s->n_places = n_places == 0 || n_places > n || s->certified ? n : n_places;
     s->size = size < s->n_places ? size : s->n_places;
     s->basis = specrt__sketch_basis(&view, s->rank);
     s->scan = specrt__scan_choose();
+    specrt__sketch_fill_rows(s, n_bias);
     int64_t most = s->certified ? n : (int64_t)s->size * (s->each ? SPECRT__SKETCH_EACH : 1);
     s->bound = *bound = (int32_t)(most < n ? most : n);
     *shared = s;
@@ -6535,11 +6643,19 @@ static void specrt__sketch_unshare(void *shared) {
 
 /* --- a session --- */
 
+/* The greatest scores met so far: keys [n_sorted] are specrt__active_key() of tokens that count, not in
+ * order; behind them stand newer ones, scores with their places. */
+typedef struct specrt__sketch_found {
+    uint64_t *keys; /* [2 * size of the policy + SPARE] */
+    int32_t n, n_sorted;
+    int32_t size, room; /* to keep; to hold before the others go */
+} specrt__sketch_found;
+
 typedef struct specrt__sketch {
     specrt_desc desc;
     const specrt__sketch_shared *shared;
     specrt__scan_query *queries; /* [topk] */
-    uint64_t *keys;              /* [topk, PARTS, 2 * size] */
+    uint64_t *keys;              /* [topk, PARTS, 2 * size + SPARE] */
     specrt__sketch_found *found; /* [topk, PARTS] */
     double *proof;               /* [2 * n_cols + 2 * rank]; NULL unless certified */
     float *z;                    /* [topk, rank] */
@@ -6549,6 +6665,7 @@ typedef struct specrt__sketch {
     int32_t *ids, *places;       /* [bound] */
     int8_t *q;                   /* [topk, rank] */
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
+    float *bias;                 /* [bound] of decoded rows, or NULL */
     size_t row_stride;
     int32_t n, topk;                     /* tokens in ids */
     const specrt__active_routed *routed; /* of the level at hand */
@@ -6558,6 +6675,11 @@ typedef struct specrt__sketch {
 static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t topk) {
     uint64_t n = (uint64_t)shared->n_places, named = (uint64_t)shared->size * (uint64_t)topk;
     return shared->certified || named > n ? n : named;
+}
+
+/* Keys of a state and part. */
+static uint64_t specrt__sketch_room(const specrt__sketch_shared *shared) {
+    return 2 * (uint64_t)shared->size + SPECRT__SKETCH_SPARE;
 }
 
 /* Where the arrays lie behind the struct; base NULL: to learn the bytes. */
@@ -6572,7 +6694,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     at = specrt__base_align(at + n * sizeof(type), 64)
     at = specrt__base_align(at, 64);
     SPECRT__SKETCH_ALLOT(queries, specrt__scan_query, k);
-    SPECRT__SKETCH_ALLOT(keys, uint64_t, k * SPECRT__SKETCH_PARTS * 2 * (uint64_t)shared->size);
+    SPECRT__SKETCH_ALLOT(keys, uint64_t, k * SPECRT__SKETCH_PARTS * specrt__sketch_room(shared));
     SPECRT__SKETCH_ALLOT(found, specrt__sketch_found, k * SPECRT__SKETCH_PARTS);
     SPECRT__SKETCH_ALLOT(proof, double, shared->certified ? 2 * d + 2 * r : 0);
     SPECRT__SKETCH_ALLOT(z, float, k *r);
@@ -6583,6 +6705,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
     SPECRT__SKETCH_ALLOT(q, int8_t, k * r);
     SPECRT__SKETCH_ALLOT(rows, uint8_t, decodes ? bound * s->row_stride : 0);
+    SPECRT__SKETCH_ALLOT(bias, float, decodes && shared->head->desc.bias ? bound : 0);
 #undef SPECRT__SKETCH_ALLOT
     return at + 64;
 }
@@ -6602,10 +6725,8 @@ static void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *
     memset(s, 0, (size_t)bytes);
     *s = plan;
     specrt__sketch_allot(s, (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s, 64));
-    for (int32_t i = 0; i < topk * SPECRT__SKETCH_PARTS; i++) {
-        s->found[i].size = s->shared->size;
-        s->found[i].keys = s->keys + 2 * (size_t)i * (size_t)s->shared->size;
-    }
+    for (int32_t i = 0; i < topk * SPECRT__SKETCH_PARTS; i++)
+        s->found[i].keys = s->keys + (uint64_t)i * specrt__sketch_room(s->shared);
     return s;
 }
 
@@ -6631,13 +6752,14 @@ static void specrt__sketch_round(specrt__sketch *s, int32_t i) {
     }
     s->queries[i].q = q;
     s->queries[i].unit = unit;
-    s->queries[i].offset = 128 * sum;
+    s->queries[i].offset = (s->shared->rows.four_bits ? 8 : 128) * sum;
     s->queries[i].least = -INFINITY;
 }
 
 /* The token at a place, or -1 where it would be no new row of this level. */
 static int32_t specrt__sketch_token(const specrt__sketch *s, int32_t place) {
     const specrt__active_routed *out = s->routed;
+    if (place >= s->shared->n_places) return -1;
     int32_t row = s->shared->view.rows[place];
     int32_t id = s->shared->head->desc.ids ? s->shared->head->desc.ids[row] : row;
     bool fresh = specrt__active_valid(out->pool, id) && !specrt__active_member(out->pool, id) &&
@@ -6645,121 +6767,102 @@ static int32_t specrt__sketch_token(const specrt__sketch *s, int32_t place) {
     return fresh ? id : -1;
 }
 
-/* Takes what is of interest to a state in blocks from `first` on. @return its new bound. */
+/* Nothing found yet, of which `size` are to be kept. */
+static void specrt__sketch_clear(const specrt__sketch *s, specrt__sketch_found *found,
+                                 int32_t size) {
+    int32_t most = s->shared->size < size ? s->shared->size : size;
+    found->n = found->n_sorted = 0;
+    found->size = size;
+    found->room = 2 * most + SPECRT__SKETCH_SPARE;
+}
+
+/* Keeps the best. Tokens lie all over memory and are looked up here, many at once.
+ * @return the score from which on others are of interest. */
+static float specrt__sketch_trim(const specrt__sketch *s, specrt__sketch_found *found) {
+    uint64_t least = UINT64_MAX;
+    int32_t n = found->n_sorted;
+    for (int32_t i = n; i < found->n; i++) {
+        int32_t id = specrt__sketch_token(s, (int32_t)(uint32_t)found->keys[i]);
+        float score = specrt__base_float((uint32_t)(found->keys[i] >> 32));
+        if (id >= 0) found->keys[n++] = specrt__active_key(score, id);
+    }
+    if (n > found->size) specrt__sketch_select(found->keys, n, found->size);
+    found->n = found->n_sorted = n < found->size ? n : found->size;
+    if (n < found->size) return -INFINITY;
+    for (int32_t i = 0; i < found->n; i++) least = found->keys[i] < least ? found->keys[i] : least;
+    return specrt__active_key_logit(least);
+}
+
+/* Takes what is of interest to a state. @return its new bound. */
 static float specrt__sketch_collect(const specrt__sketch *s, specrt__sketch_found *found,
-                                    int32_t first, int32_t n_blocks, const float *scores,
-                                    const uint16_t *hits, float least) {
-    for (int32_t b = 0; b < n_blocks; b++) {
-        for (int hit = hits[b]; hit; hit &= hit - 1) {
-            int j = 0;
-            while (!(hit >> j & 1)) j++;
-            int32_t place = 16 * (first + b) + j;
-            int32_t id = place < s->shared->n_places ? specrt__sketch_token(s, place) : -1;
-            if (id < 0) continue;
-            found->keys[found->n++] = specrt__active_key(scores[16 * b + j], id);
-            if (found->n == 2 * found->size) least = specrt__sketch_trim(found);
-        }
+                                    const specrt__scan_hits *hits, float least) {
+    for (int32_t i = 0; i < hits->n; i++) {
+        if (hits->scores[i] < least) continue;
+        uint64_t score = specrt__base_bits(hits->scores[i]);
+        found->keys[found->n++] = score << 32 | (uint32_t)hits->places[i];
+        if (found->n == found->room) least = specrt__sketch_trim(s, found);
     }
     return least;
 }
 
-/* A tile of states from `first` on, the last standing in for those beyond it. @return how many count. */
-static int32_t specrt__sketch_take(const specrt__sketch *s, const specrt__scan_query *queries,
-                                   int32_t first, const specrt__scan_query **tile) {
-    int32_t left = s->n - first;
+/* Scans blocks for a tile of states from `first` on, the last standing in for those beyond it. Finds are
+ * added to every PARTS-th of `found`. */
+static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *queries, int32_t first,
+                                int32_t block, int32_t n_blocks, specrt__sketch_found *found) {
+    const specrt__scan_query *tile[SPECRT__SCAN_STATES];
+    specrt__scan_hits hits[SPECRT__SCAN_STATES];
+    int32_t n = s->n - first < SPECRT__SCAN_STATES ? s->n - first : SPECRT__SCAN_STATES;
     for (int32_t k = 0; k < SPECRT__SCAN_STATES; k++)
-        tile[k] = &queries[k < left ? first + k : s->n - 1];
-    return left < SPECRT__SCAN_STATES ? left : SPECRT__SCAN_STATES;
-}
-
-static void specrt__sketch_run(const specrt__sketch *s, const specrt__scan_query *const *tile,
-                               int32_t n_states, int32_t block, int32_t n_blocks, float *scores,
-                               uint16_t *hits) {
-    const specrt__sketch_shared *shared = s->shared;
-    size_t stride = 16 * (size_t)shared->view.header->rank;
-    shared->scan(shared->view.codes + (size_t)block * stride, stride, shared->rank / 4,
-                 shared->view.scales + 16 * (size_t)block, n_blocks, tile,
-                 n_states == 1 ? 1 : SPECRT__SCAN_STATES, scores, hits);
-}
-
-/* The greatest scores of a sample, descending. */
-typedef struct specrt__sketch_sample {
-    float best[SPECRT__SKETCH_SAMPLE];
-    int32_t n, k;
-} specrt__sketch_sample;
-
-static void specrt__sketch_sort_in(const specrt__sketch *s, specrt__sketch_sample *sample,
-                                   int32_t place, int32_t n, const float *scores) {
-    if (n > s->shared->n_places - place) n = s->shared->n_places - place;
-    for (int32_t j = 0; j < n; j++) {
-        if (sample->n == sample->k && !(scores[j] > sample->best[sample->k - 1])) continue;
-        if (specrt__sketch_token(s, place + j) < 0) continue;
-        int32_t at = sample->n < sample->k ? sample->n++ : sample->k - 1;
-        for (; at > 0 && sample->best[at - 1] < scores[j]; at--)
-            sample->best[at] = sample->best[at - 1];
-        sample->best[at] = scores[j];
-    }
+        tile[k] = &queries[first + (k < n ? k : n - 1)];
+    s->shared->scan(&s->shared->rows, block, n_blocks, tile, n == 1 ? 1 : SPECRT__SCAN_STATES,
+                    hits);
+    for (int32_t k = 0; k < n; k++)
+        queries[first + k].least = specrt__sketch_collect(
+            s, &found[(first + k) * SPECRT__SKETCH_PARTS], &hits[k], queries[first + k].least);
 }
 
 /* Sets scores that a few more than `size` places reach, for a tile of states, by four of every 64 blocks:
  * what falls short need not be looked at. They stay at -inf where the sample is too small to tell. */
 static void specrt__sketch_guess(specrt__sketch *s, int32_t first) {
-    const specrt__scan_query *tile[SPECRT__SCAN_STATES];
-    specrt__sketch_sample samples[SPECRT__SCAN_STATES];
-    float scores[SPECRT__SCAN_STATES][16 * SPECRT__SCAN_BLOCKS];
-    uint16_t hits[SPECRT__SCAN_STATES][SPECRT__SCAN_BLOCKS];
     int32_t n_blocks = (s->shared->n_places + 15) / 16, left = n_blocks % 64;
     int32_t n_sampled = n_blocks / 64 * 4 + (left < 4 ? left : 4);
-    int32_t n = specrt__sketch_take(s, s->queries, first, tile);
     float share = (float)s->shared->size * (float)n_sampled / (float)n_blocks;
-    int32_t k = (int32_t)(share + 3 * sqrtf(share)) + 3;
-    if (k > SPECRT__SKETCH_SAMPLE) return;
-    for (int32_t i = 0; i < n; i++) samples[i].n = 0, samples[i].k = k;
-    for (int32_t b = 0; b < n_blocks; b += 64) {
-        int32_t n_tile = n_blocks - b < 4 ? n_blocks - b : 4;
-        specrt__sketch_run(s, tile, n, b, n_tile, scores[0], hits[0]);
-        for (int32_t i = 0; i < n; i++)
-            specrt__sketch_sort_in(s, &samples[i], 16 * b, 16 * n_tile, scores[i]);
-    }
-    for (int32_t i = 0; i < n; i++)
-        if (samples[i].n == k) s->queries[first + i].least = samples[i].best[k - 1];
+    int32_t k = (int32_t)(share + 3 * sqrtf(share)) + 3, end = first + SPECRT__SCAN_STATES;
+    if (end > s->n) end = s->n;
+    for (int32_t i = first; i < end; i++)
+        specrt__sketch_clear(s, &s->found[i * SPECRT__SKETCH_PARTS], k);
+    for (int32_t b = 0; b < n_blocks; b += 64)
+        specrt__sketch_scan(s, s->queries, first, b, n_blocks - b < 4 ? n_blocks - b : 4, s->found);
+    for (int32_t i = first; i < end; i++)
+        s->queries[i].least = specrt__sketch_trim(s, &s->found[i * SPECRT__SKETCH_PARTS]);
 }
 
 /* Part `part` of the places, for all states of the level. Codes pass through the cache once. */
 static void specrt__sketch_scan_part(void *arg, int64_t part) {
     const specrt__sketch *s = (const specrt__sketch *)arg;
     specrt__scan_query queries[SPECRT_TREE_MAX_TOPK];
-    const specrt__scan_query *tile[SPECRT__SCAN_STATES];
-    float scores[SPECRT__SCAN_STATES][16 * SPECRT__SCAN_BLOCKS];
-    uint16_t hits[SPECRT__SCAN_STATES][SPECRT__SCAN_BLOCKS];
+    specrt__sketch_found *found = s->found + part;
     int64_t n_blocks = ((int64_t)s->shared->n_places + 15) / 16;
     int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS);
-    int32_t step = s->n == 1 ? SPECRT__SCAN_BLOCKS : 2048 / s->shared->rank; /* 32 kB of codes */
-    if (step < 2) step = 2;
+    int32_t step = s->n == 1 ? SPECRT__SCAN_BLOCKS : (int32_t)(32768 / s->shared->rows.stride);
+    if (step < SPECRT__SCAN_TILE) step = SPECRT__SCAN_TILE;
     if (step > SPECRT__SCAN_BLOCKS) step = SPECRT__SCAN_BLOCKS;
     memcpy(queries, s->queries, (size_t)s->n * sizeof *queries);
-    for (int32_t i = 0; i < s->n; i++) s->found[i * SPECRT__SKETCH_PARTS + part].n = 0;
-    for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step) {
-        int32_t n = end - b < step ? end - b : step;
-        for (int32_t i = 0; i < s->n; i += SPECRT__SCAN_STATES) {
-            int32_t n_states = specrt__sketch_take(s, queries, i, tile);
-            specrt__sketch_run(s, tile, n_states, b, n, scores[0], hits[0]);
-            for (int32_t k = 0; k < n_states; k++)
-                queries[i + k].least =
-                    specrt__sketch_collect(s, &s->found[(i + k) * SPECRT__SKETCH_PARTS + part], b,
-                                           n, scores[k], hits[k], queries[i + k].least);
-        }
-    }
+    for (int32_t i = 0; i < s->n; i++)
+        specrt__sketch_clear(s, &found[i * SPECRT__SKETCH_PARTS], s->shared->size);
+    for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step)
+        for (int32_t i = 0; i < s->n; i += SPECRT__SCAN_STATES)
+            specrt__sketch_scan(s, queries, i, b, end - b < step ? end - b : step, found);
+    for (int32_t i = 0; i < s->n; i++) specrt__sketch_trim(s, &found[i * SPECRT__SKETCH_PARTS]);
 }
 
 /* The best of each state over all parts, in the first part's place. */
-static void specrt__sketch_merge(specrt__sketch_found *all) {
-    for (int part = 1; part < SPECRT__SKETCH_PARTS; part++)
-        for (int32_t j = 0; j < all[part].n; j++) {
-            all->keys[all->n++] = all[part].keys[j];
-            if (all->n == 2 * all->size) specrt__sketch_trim(all);
-        }
-    specrt__sketch_trim(all);
+static void specrt__sketch_merge(const specrt__sketch *s, specrt__sketch_found *all) {
+    for (int part = 1; part < SPECRT__SKETCH_PARTS; part++) {
+        for (int32_t j = 0; j < all[part].n; j++) all->keys[all->n++] = all[part].keys[j];
+        all->n_sorted = all->n;
+        specrt__sketch_trim(s, all);
+    }
 }
 
 /* The best of every state. A guess that was too high shows in too few, and costs a second scan. */
@@ -6773,7 +6876,7 @@ static void specrt__sketch_search(specrt__sketch *s) {
                            specrt__sketch_scan_part, s);
         for (int32_t i = 0; i < s->n; i++) {
             specrt__sketch_found *all = &s->found[i * SPECRT__SKETCH_PARTS];
-            specrt__sketch_merge(all);
+            specrt__sketch_merge(s, all);
             again = again || (all->n < all->size && s->queries[i].least > -INFINITY);
             if (all->n < all->size) s->queries[i].least = -INFINITY;
         }
@@ -6789,11 +6892,14 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_foun
         float score = specrt__active_key_logit(found->keys[j]);
         most = score > most ? score : most;
     }
-    for (int32_t j = 0; j < found->n; j++)
-        sum += expf(specrt__active_key_logit(found->keys[j]) - most);
+    for (int32_t j = 0; j < found->n; j++) {
+        float e = expf(specrt__active_key_logit(found->keys[j]) - most);
+        found->keys[j] = (uint64_t)specrt__base_bits(e) << 32 | (uint32_t)found->keys[j];
+        sum += e;
+    }
     for (int32_t j = 0; j < found->n; j++) {
         int32_t id = specrt__active_key_id(found->keys[j]);
-        float weight = path / sum * expf(specrt__active_key_logit(found->keys[j]) - most);
+        float weight = path / sum * specrt__base_float((uint32_t)(found->keys[j] >> 32));
         if (!(s->scores[id] > 0)) s->joint[n_joint++] = (uint32_t)id;
         s->scores[id] += weight > FLT_MIN ? weight : FLT_MIN;
     }
@@ -6811,9 +6917,10 @@ static specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
     segment.rows = s->rows ? s->rows : head->desc.rows;
     segment.row_stride = s->rows ? s->row_stride : head->desc.row_stride;
     segment.places = s->rows ? NULL : s->places;
+    segment.bias = s->rows ? s->bias : head->desc.bias;
     for (int32_t i = 0; i < n; i++) s->places[i] = specrt__head_row_of(head, s->ids[i]);
     if (s->rows) {
-        specrt__active_packing packing = {head, s->ids, n, s->rows, s->row_stride, NULL, NULL};
+        specrt__active_packing packing = {head, s->ids, n, s->rows, s->row_stride, s->bias, NULL};
         specrt__active_pack(&packing);
     }
     return segment;
@@ -6905,18 +7012,22 @@ static double specrt__sketch_kth(specrt__sketch *s, int32_t i, const float *h, i
 static void specrt__sketch_widen(specrt__sketch *s, int32_t i, const specrt__sketch_proof *proof,
                                  double kth) {
     const specrt__sketch_shared *shared = s->shared;
-    const specrt__scan_query *tile[SPECRT__SCAN_STATES] = {&s->queries[i]};
-    float scores[16 * SPECRT__SCAN_BLOCKS];
-    uint16_t hits[SPECRT__SCAN_BLOCKS];
-    for (int32_t first = 0; first < shared->n_places; first += 16 * SPECRT__SCAN_BLOCKS) {
-        int32_t left = shared->n_places - first, n = 16 * SPECRT__SCAN_BLOCKS;
-        if (n > left) n = left;
-        specrt__sketch_run(s, tile, 1, first / 16, (n + 15) / 16, scores, hits);
-        for (int32_t j = 0; j < n; j++) {
-            const float *lengths = shared->view.bounds + 4 * (size_t)(first + j);
-            double most = proof->base + (double)scores[j];
+    specrt__scan_query query = s->queries[i];
+    const specrt__scan_query *tile[SPECRT__SCAN_STATES] = {&query};
+    specrt__scan_hits hits;
+    int32_t n_blocks = (shared->n_places + 15) / 16;
+    query.least = -INFINITY;
+    for (int32_t first = 0; first < n_blocks; first += SPECRT__SCAN_BLOCKS) {
+        int32_t left = n_blocks - first;
+        shared->scan(&shared->rows, first, left < SPECRT__SCAN_BLOCKS ? left : SPECRT__SCAN_BLOCKS,
+                     tile, 1, &hits);
+        for (int32_t j = 0; j < hits.n && hits.places[j] < shared->n_places; j++) {
+            int32_t place = hits.places[j];
+            const float *lengths = shared->view.bounds + 4 * (size_t)place;
+            double most = proof->base + (double)hits.scores[j];
             for (int k = 0; k < 4; k++) most += proof->errors[k] * (double)lengths[k];
-            int32_t id = most < kth ? -1 : specrt__sketch_token(s, first + j);
+            if (shared->rows.bias) most += 1e-6 * fabs((double)shared->rows.bias[place]);
+            int32_t id = most < kth ? -1 : specrt__sketch_token(s, place);
             if (id >= 0) s->scores[id] = 1;
         }
     }

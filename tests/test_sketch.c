@@ -11,7 +11,8 @@ static uint64_t state = 11;
 
 typedef struct world {
     int32_t n_rows, n_cols, rank;
-    float rows[MOST_ROWS * MOST_COLS];
+    bool four_bits, biased;
+    float rows[MOST_ROWS * MOST_COLS], bias[MOST_ROWS];
     int32_t order[MOST_ROWS]; /* row at each place */
     float basis[MOST_RANK * MOST_COLS], scales[MOST_ROWS];
     int8_t codes[MOST_ROWS * MOST_RANK]; /* by place */
@@ -48,9 +49,10 @@ static void code_row(world *w, int32_t place, const float *mean, const float *li
             code[k] += rest[j] * (double)lift[k * w->n_cols + j];
         most = fabs(code[k]) > most ? fabs(code[k]) : most;
     }
-    float scale = w->scales[place] = (float)(most / 127);
+    int greatest = w->four_bits ? 7 : 127;
+    float scale = w->scales[place] = (float)(most / greatest);
     for (int32_t k = 0; k < w->rank; k++) {
-        double q = scale > 0 ? fmax(-127, fmin(127, rint(code[k] / (double)scale))) : 0;
+        double q = scale > 0 ? fmax(-greatest, fmin(greatest, rint(code[k] / (double)scale))) : 0;
         w->codes[place * w->rank + k] = (int8_t)q;
         rounded[k] = q * (double)scale;
         off[k] = code[k] - rounded[k];
@@ -70,9 +72,9 @@ static uint8_t *section_make(world *w, size_t *n) {
     size_t mean = 64 + 4 * r * d, rows = mean + 4 * d, scales = rows + 4 * v;
     size_t codes = (scales + 20 * v + 63) / 64 * 64;
     float plain[MOST_RANK * MOST_COLS], lift[MOST_RANK * MOST_COLS], zero[MOST_COLS] = {0};
-    *n = codes + (v + 15) / 16 * 16 * r;
+    *n = codes + (v + 15) / 16 * 16 * r / (w->four_bits ? 2 : 1);
     uint8_t *bytes = (uint8_t *)calloc(1, *n);
-    int32_t header[4] = {w->n_rows, w->n_cols, w->rank, 0};
+    int32_t header[5] = {w->n_rows, w->n_cols, w->rank, 0, w->four_bits};
     memcpy(bytes, header, sizeof header);
     for (size_t i = 0; i < r * d; i++) plain[i] = fixture_normal(&state) / (float)sqrt((double)d);
     if (r == d)
@@ -85,9 +87,15 @@ static uint8_t *section_make(world *w, size_t *n) {
         float bounds[4];
         code_row(w, i, zero, lift, bounds);
         memcpy(bytes + scales + 4 * v + 16 * (size_t)i, bounds, sizeof bounds);
-        for (size_t k = 0; k < r; k++)
-            bytes[codes + ((size_t)i / 16 * r / 4 + k / 4) * 64 + (size_t)i % 16 * 4 + k % 4] =
-                (uint8_t)(128 + w->codes[(size_t)i * r + k]);
+        for (size_t k = 0, p = (size_t)i; k < r; k++) {
+            int code = w->codes[p * r + k], step = w->four_bits ? 8 : 4;
+            uint8_t *line = bytes + codes + (p / 16 * r + k) / (size_t)step * 64;
+            uint8_t *at = line + p % 16 * 4 + k % 4;
+            if (w->four_bits)
+                *at = (uint8_t)(*at | (8 + code) << (k % 8 / 4 * 4));
+            else
+                *at = (uint8_t)(128 + code);
+        }
     }
     memcpy(bytes + scales, w->scales, 4 * v);
     return bytes;
@@ -96,8 +104,11 @@ static uint8_t *section_make(world *w, size_t *n) {
 /* --- a head, a bundle, a session --- */
 
 static void world_open(world *w, const char *policy) {
-    specrt_head_desc desc = {
-        .rows = w->rows, .dtype = SPECRT_DTYPE_F32, .n_rows = w->n_rows, .n_cols = w->n_cols};
+    specrt_head_desc desc = {.rows = w->rows,
+                             .dtype = SPECRT_DTYPE_F32,
+                             .n_rows = w->n_rows,
+                             .n_cols = w->n_cols,
+                             .bias = w->biased ? w->bias : NULL};
     specrt_policy_desc pd = {.text = policy, .n_vocab = w->n_rows - 1};
     specrt_session_params params = {.tree = {.num_steps = 3, .topk = TOPK, .num_draft_tokens = 12}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
@@ -115,10 +126,15 @@ static void world_close(world *w) {
     specrt_bundle_close(w->bundle);
 }
 
-/* Rows: 0 random, 1 with equal, zero and huge ones among them, 2 all but equal. */
-static void world_make(world *w, int32_t n_rows, int32_t n_cols, int32_t rank, int kind) {
+/* Rows: 0 random, 1 with equal, zero and huge ones among them, 2 all but equal. Codes have 4 bits where they
+ * can and `variant` is odd; the head has a bias where it is 2 or more. */
+static void world_make(world *w, int32_t n_rows, int32_t n_cols, int32_t rank, int kind,
+                       int variant) {
     size_t n_ranks, n_sketch;
     *w = (world){.n_rows = n_rows, .n_cols = n_cols, .rank = rank};
+    w->four_bits = variant % 2 == 1 && rank % 8 == 0;
+    w->biased = variant >= 2;
+    for (int32_t i = 0; i < n_rows; i++) w->bias[i] = 2 * fixture_normal(&state);
     for (int32_t i = 0; i < n_rows * n_cols; i++)
         w->rows[i] = kind == 2 ? 1 + 1e-4f * fixture_normal(&state) : fixture_normal(&state);
     for (int32_t i = 0; kind == 1 && i < n_rows; i++)
@@ -144,41 +160,71 @@ static const specrt_active *route(world *w, const float *hidden, int32_t n, cons
 
 /* --- the scan --- */
 
+enum { SCAN_BLOCKS = 40, SCAN_DIMS = 48 };
+
+/* By the definition of the layout, in the order of the operations. */
+static float score_of(const specrt__scan_rows *rows, const specrt__scan_query *query, int place) {
+    int sum = 0, n_dims = rows->n_lines * (rows->four_bits ? 8 : 4);
+    const uint8_t *block = rows->codes + (size_t)(place / 16) * rows->stride + place % 16 * 4;
+    for (int k = 0; k < n_dims; k++) {
+        int code = rows->four_bits ? (block[k / 8 * 64 + k % 4] >> (k / 4 % 2 * 4) & 15) - 8
+                                   : block[k / 4 * 64 + k % 4] - 128;
+        sum += code * query->q[k];
+    }
+    float scale = query->unit * rows->scales[place];
+    return fmaf((float)sum, scale, rows->bias ? rows->bias[place] : 0);
+}
+
+static void check_hits(const specrt__scan_rows *rows, int first, int n_blocks,
+                       const specrt__scan_query *query, const specrt__scan_hits *hits) {
+    int n = 0;
+    for (int place = 16 * first; place < 16 * (first + n_blocks); place++) {
+        float score = score_of(rows, query, place);
+        if (score < query->least) continue;
+        if (n < hits->n)
+            CHECK(hits->places[n] == place && memcmp(&hits->scores[n], &score, 4) == 0);
+        n++;
+    }
+    CHECK_INT(hits->n, n);
+}
+
 static void test_scan(void) {
-    static uint8_t codes[70 * 16 * 40];
-    static float scales[70 * 16], plain[5][1024], fast[5][1024];
-    static uint16_t plain_hits[5][64], fast_hits[5][64];
-    int8_t q[5][40];
+    static uint8_t codes[SCAN_BLOCKS * 16 * SCAN_DIMS];
+    static float scales[SCAN_BLOCKS * 16], bias[SCAN_BLOCKS * 16];
+    static specrt__scan_hits hits[SPECRT__SCAN_STATES];
+    specrt__scan_kernel *kernels[3] = {specrt__scan_scalar, specrt__scan_choose()};
+    int n_kernels = 2;
+    int8_t q[5][SCAN_DIMS];
     specrt__scan_query states[5];
     const specrt__scan_query *tile[5];
+#if defined(SPECRT__SIMD_X86)
+    if (__builtin_cpu_supports("avx2")) kernels[n_kernels++] = specrt__scan_avx2;
+#endif
     for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)fixture_random(&state);
-    for (int i = 0; i < 70 * 16; i++) scales[i] = fabsf(fixture_normal(&state));
-    for (int round = 0; round < 200; round++) {
-        int32_t built = 4 * (1 + round % 10), rank = 4 * (1 + round % (built / 4));
-        int32_t n = 1 + round % 64, n_states = round % 3 ? 5 : 1;
+    for (int i = 0; i < SCAN_BLOCKS * 16; i++) {
+        scales[i] = i % 19 ? fabsf(fixture_normal(&state)) : 0;
+        bias[i] = 300 * fixture_normal(&state);
+    }
+    for (int round = 0; round < 240; round++) {
+        bool four_bits = round % 2;
+        int n_lines = 1 + round / 2 % (four_bits ? 6 : 12), built = n_lines + round % 3;
+        int first = round % 7, n = 1 + round % 32, n_states = round % 3 ? 5 : 1;
+        if (64 * built > 16 * SCAN_DIMS) built = n_lines;
+        specrt__scan_rows rows = {codes,  64 * (size_t)built,      n_lines, four_bits,
+                                  scales, round % 5 ? NULL : bias, 0};
         for (int s = 0; s < 5; s++) {
-            for (int k = 0; k < 40; k++)
+            for (int k = 0; k < SCAN_DIMS; k++)
                 q[s][k] = (int8_t)((fixture_random(&state) >> 40) % 255 - 127);
             states[s] = (specrt__scan_query){q[s], 0.5f + (float)s, 0,
                                              s == 0 ? -INFINITY : 400.0f * (float)s};
-            for (int k = 0; k < rank; k++) states[s].offset += 128 * q[s][k];
+            for (int k = 0; k < n_lines * (four_bits ? 8 : 4); k++)
+                states[s].offset += (four_bits ? 8 : 128) * q[s][k];
             tile[s] = &states[s];
         }
-        specrt__scan_scalar(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states,
-                            plain[0], plain_hits[0]);
-        specrt__scan_choose()(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states,
-                              fast[0], fast_hits[0]);
-        for (int s = 0; s < n_states; s++) {
-            CHECK(memcmp(plain[s], fast[s], 64 * (size_t)n) == 0);
-            CHECK(memcmp(plain_hits[s], fast_hits[s], 2 * (size_t)n) == 0);
+        for (int k = 0; k < n_kernels; k++) {
+            kernels[k](&rows, first, n, tile, n_states, hits);
+            for (int s = 0; s < n_states; s++) check_hits(&rows, first, n, tile[s], &hits[s]);
         }
-#if defined(SPECRT__SIMD_X86)
-        if (!__builtin_cpu_supports("avx2")) continue;
-        specrt__scan_avx2(codes, 16 * (size_t)built, rank / 4, scales, n, tile, n_states, fast[0],
-                          fast_hits[0]);
-        CHECK(memcmp(plain[n_states - 1], fast[n_states - 1], 64 * (size_t)n) == 0);
-        CHECK(memcmp(plain_hits[n_states - 1], fast_hits[n_states - 1], 2 * (size_t)n) == 0);
-#endif
     }
 }
 
@@ -213,7 +259,8 @@ static void score_all(const world *w, const float *hidden, int32_t rank, double 
         int32_t id = w->order[i], sum = 0;
         for (int32_t k = 0; k < rank; k++)
             sum += w->codes[i * w->rank + k] * (int32_t)lrintf(z[k] * (127 / most));
-        scores[id] = (double)((float)sum * (most / 127 * w->scales[i]));
+        scores[id] =
+            (double)fmaf((float)sum, most / 127 * w->scales[i], w->biased ? w->bias[id] : 0);
         if (specrt__active_member(w->session->pool, id) ||
             !specrt__active_valid(w->session->pool, id))
             scores[id] = -INFINITY;
@@ -259,13 +306,15 @@ static void test_one_state(void) {
     } tries[] = {{2105, 20, 8, 8, 30, "static:20+sketch:30"},
                  {2105, 20, 8, 4, 64, "sketch:64@rank=4"},
                  {97, 24, 24, 24, 11, "static:20+sketch:11"},
+                 {2105, 20, 16, 8, 6, "sketch:6@rank=5"},
                  {601, 16, 12, 12, 33, "sketch:33@beam=each"}};
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++)
-        for (int kind = 0; kind < 2; kind++) {
-            world_make(&w, tries[i].n_rows, tries[i].n_cols, tries[i].rank, kind);
+        for (int kind = 0; kind < 8; kind++) {
+            world_make(&w, tries[i].n_rows, tries[i].n_cols, tries[i].rank, kind % 2, kind / 2);
             world_open(&w, tries[i].policy);
             CHECK_STR(specrt_policy_text(w.policy), tries[i].policy);
-            for (int round = 0; round < 20; round++) check_one(&w, tries[i].size, tries[i].used);
+            int32_t used = w.four_bits ? (tries[i].used + 7) / 8 * 8 : tries[i].used;
+            for (int round = 0; round < 20; round++) check_one(&w, tries[i].size, used);
             world_close(&w);
             free(w.bytes);
         }
@@ -275,7 +324,7 @@ static void test_one_state(void) {
 static void test_part(void) {
     static world w;
     float hidden[MOST_COLS], sure = 0;
-    world_make(&w, 2105, 20, 8, 0);
+    world_make(&w, 2105, 20, 8, 0, 1);
     world_open(&w, "sketch:50@scan=133");
     for (int32_t j = 0; j < 20; j++) hidden[j] = fixture_normal(&state);
     const specrt_segment *s = routed(route(&w, hidden, 1, &sure));
@@ -295,7 +344,7 @@ static void test_levels(void) {
     static double scores[TOPK][MOST_ROWS], weights[MOST_ROWS];
     float hidden[TOPK * MOST_COLS], logprobs[TOPK];
     uint8_t held[MOST_ROWS];
-    world_make(&w, 2105, 20, 12, 0);
+    world_make(&w, 2105, 20, 12, 0, 2);
     world_open(&w, "static:20+sketch:40");
     for (int round = 0; round < 20; round++) {
         int32_t n = 2 + round % (TOPK - 1);
@@ -344,13 +393,16 @@ static void test_everything(void) {
     static world w;
     static float logits[MOST_ROWS], expected[MOST_ROWS];
     float hidden[MOST_COLS], sure = 0;
-    world_make(&w, 601, 24, 24, 1);
+    world_make(&w, 601, 24, 24, 1, 3);
     world_open(&w, "sketch:601");
     for (int32_t j = 0; j < w.n_cols; j++) hidden[j] = fixture_normal(&state);
     const specrt_active *active = route(&w, hidden, 1, &sure);
     CHECK_INT(active->n_rows, 599); /* n_vocab leaves one out, the ranks another */
-    specrt_segment all = {
-        .rows = w.rows, .dtype = SPECRT_DTYPE_F32, .row_stride = 24 * 4, .n_rows = 601};
+    specrt_segment all = {.rows = w.rows,
+                          .dtype = SPECRT_DTYPE_F32,
+                          .row_stride = 24 * 4,
+                          .n_rows = 601,
+                          .bias = w.bias};
     specrt__head_products(w.head->compute.kernels, &all, 0, 601, 24, hidden, 1, expected, 601);
     REQUIRE(!specrt_active_logits(active, hidden, 1, logits));
     const float *at = logits;
@@ -394,7 +446,7 @@ static void test_certified(void) {
             specrt_session *session;
             specrt_error err;
             float hidden[TOPK * MOST_COLS];
-            world_make(&w, 307, 16, which < 2 ? 16 : 8, kind);
+            world_make(&w, 307, 16, which < 2 ? 16 : 8, kind, (kind + which) % 4);
             world_open(&w, policies[which % 2]);
             pd.n_vocab = w.n_rows - 1;
             REQUIRE(!specrt_policy_create(w.bundle, w.head, &pd, &policy, &err));
@@ -428,7 +480,7 @@ static void test_refused(void) {
     specrt_policy_desc pd = {.text = "sketch:5@rank=28"};
     specrt_head *other;
     specrt_row_sketch view;
-    world_make(&w, 97, 24, 24, 0);
+    world_make(&w, 97, 24, 24, 0, 0);
     world_open(&w, "sketch:5");
     CHECK_INT(specrt_policy_create(w.bundle, w.head, &pd, &policy, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "expected at most the section's 24, found 28");
@@ -447,12 +499,14 @@ static void test_refused(void) {
                    (size_t)((const uint8_t *)view.rows - w.bytes),
                    (size_t)((const uint8_t *)view.scales - w.bytes) + 3,
                    (size_t)((const uint8_t *)view.bounds - w.bytes) + 3,
-                   (size_t)((const uint8_t *)view.header - w.bytes) + 8};
+                   (size_t)((const uint8_t *)view.header - w.bytes) + 8,
+                   (size_t)((const uint8_t *)view.header - w.bytes) + 16};
     world_close(&w);
     for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
         uint8_t kept[2];
         memcpy(kept, w.bytes + at[i] - 1, 2);
-        memset(w.bytes + at[i] - (i == 2 || i == 5 ? 0 : 1), 0xff, i == 2 || i == 5 ? 1 : 2);
+        bool whole = i == 2 || i >= 5;
+        memset(w.bytes + at[i] - !whole, 0xff, whole ? 1 : 2);
         fixture_seal(w.bytes, w.n_bytes);
         REQUIRE(!specrt_bundle_open_memory(w.bytes, w.n_bytes, "b", NULL, &w.bundle, &err));
         CHECK_INT(specrt_bundle_row_sketch(w.bundle, &view, &err), SPECRT_STATUS_BUNDLE_CONTENT);
@@ -464,7 +518,8 @@ static void test_refused(void) {
 }
 
 static const test_case cases[] = {
-    {"scan", "every instruction set against plain sums, at odd ranks and lengths", test_scan},
+    {"scan", "every instruction set against plain sums: both widths, odd ranks and lengths, biases",
+     test_scan},
     {"select", "the k greatest, against their definition", test_select},
     {"one_state", "what a state names against a full sort, prefix ranks, ties", test_one_state},
     {"part", "a scan of the frequent rows alone", test_part},

@@ -25,6 +25,19 @@ sketch-build -q --model "$sample/target.gguf" --rank 4 --states 20 --min-recall 
 warns '*no rank up to 4 finds 0.999 of the ten best rows; nothing is written*'
 accepts sketch-build -q --model "$sample/target.gguf" --rank 4 --states 20 --min-recall 0 -o two.specb
 
+# half the bytes for each dimension: the same for any threads, and what decodes with it is plain decoding's
+for threads in 1 3; do
+    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int4 --threads $threads -o four$threads.specb
+done
+same four1.specb four3.specb
+prints '*in rank 64 of int4*'
+accepts specrt-bundle info four1.specb
+prints '*sketch *32,768 rows in rank 64*codes of 4 bits*'
+accepts specrt-eval compare "${pair[@]}" --bundle four1.specb --prompts "$prompts" --limit 1 --max-tokens 24 --num-steps 3 \
+    --topk 3 --policy sketch:64@rank=32 --policy sketch:64@certified=on
+
+refuses 2 '*--codes: expected int8 or int4, found int2*' sketch-build --model m.gguf --codes int2 -o x.specb
+refuses 2 '*--rank: expected a multiple of 8, found 12*' sketch-build --model m.gguf --codes int4 --rank 12 -o x.specb
 refuses 2 '*give --model*' sketch-build -o x.specb
 refuses 2 '*nothing to write*' sketch-build --model m.gguf
 refuses 2 '*--rank: expected a multiple of 4, found 6*' sketch-build --model m.gguf --rank 6 -o x.specb

@@ -13,9 +13,10 @@ enum { BUILD_K = 10, BUILD_MAX_RANKS = 12, BUILD_MAX_ROWS = 8, STATES_MOST = 655
 typedef struct build_options {
     cli_common common;
     const char *model, *tensor, *trace;
+    const char *codes;
     int64_t rank, n_states;
     double min_recall;
-    bool allow_below;
+    bool four_bits, allow_below;
 } build_options;
 
 /* The head's rows, in the order in which they are stored: by rank where that is known, then by number. */
@@ -73,9 +74,9 @@ typedef struct sketch {
     specrt_row_sketch view;
 } sketch;
 
-/* sketch_make() : codes and lengths of all rows. @return OK, NO_MEMORY. */
-specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, int threads,
-                          sketch *out, specrt_error *err);
+/* sketch_make() : codes of 8 or 4 bits and lengths of all rows. @return OK, NO_MEMORY. */
+specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, bool four_bits,
+                          int threads, sketch *out, specrt_error *err);
 void sketch_free(sketch *s);
 
 /* Share of the true best that are among the best `rows` by the first `rank` dimensions. */

@@ -22,7 +22,8 @@ void sketch_free(sketch *s) {
 static size_t lay_out(const specrt_row_sketch_header *h, uint8_t *base, specrt_row_sketch *v) {
     size_t n = (size_t)h->n_rows, d = (size_t)h->n_cols, r = (size_t)h->rank;
     size_t mean = sizeof *h + 4 * r * d, rows = mean + 4 * d, scales = rows + 4 * n;
-    size_t codes = (scales + 20 * n + 63) / 64 * 64, end = codes + (n + 15) / 16 * 16 * r;
+    size_t codes = (scales + 20 * n + 63) / 64 * 64;
+    size_t end = codes + (n + 15) / 16 * 16 * r / (h->four_bits ? 2 : 1);
     if (!base) return end;
     *v = (specrt_row_sketch){.header = (const void *)base,
                              .basis = (const void *)(base + sizeof *h),
@@ -33,6 +34,17 @@ static size_t lay_out(const specrt_row_sketch_header *h, uint8_t *base, specrt_r
                              .bounds = (const void *)(base + scales + 4 * n),
                              .codes = base + codes};
     return end;
+}
+
+/* One number of a code, of 4 bits in the upper half from the fifth of every eight dimensions on. */
+static void put_code(const specrt_row_sketch *v, int32_t place, int32_t k, int number) {
+    size_t step = v->header->four_bits ? 8 : 4, n_lines = (size_t)v->header->rank / step;
+    size_t line = (size_t)(place / 16) * n_lines + (size_t)k / step;
+    uint8_t *at = (uint8_t *)(uintptr_t)v->codes + 64 * line + (size_t)(place % 16 * 4 + k % 4);
+    if (v->header->four_bits)
+        *at = (uint8_t)(*at | (8 + number) << (k % 8 / 4 * 4));
+    else
+        *at = (uint8_t)(128 + number);
 }
 
 /* --- a block of rows --- */
@@ -58,19 +70,17 @@ static float up(double x) {
 
 /* Rounds a code [rank] in its place and fills its scale and two lengths. */
 static void round_code(const coding *c, int32_t place, const double *code) {
-    int32_t rank = c->view->header->rank;
-    uint8_t *out = (uint8_t *)(uintptr_t)c->view->codes + (size_t)(place / 16) * 16 * (size_t)rank +
-                   (size_t)(place % 16 * 4);
+    int32_t rank = c->view->header->rank, greatest = c->view->header->four_bits ? 7 : 127;
     float *bounds = (float *)(uintptr_t)c->view->bounds + 4 * (size_t)place;
     double most = 0, off = 0, rounded = 0;
     for (int32_t j = 0; j < rank; j++) most = fabs(code[j]) > most ? fabs(code[j]) : most;
-    float scale = (float)(most / 127);
+    float scale = (float)(most / greatest);
     if (!(scale >= FLT_MIN)) scale = 0;
     ((float *)(uintptr_t)c->view->scales)[place] = scale;
     for (int32_t j = 0; j < rank; j++) {
         double q = scale > 0 ? rint(code[j] / (double)scale) : 0;
-        q = q > 127 ? 127 : q < -127 ? -127 : q;
-        out[j / 4 * 64 + j % 4] = (uint8_t)(128 + (int)q);
+        q = q > greatest ? greatest : q < -greatest ? -greatest : q;
+        put_code(c->view, place, j, (int)q);
         off += pow(code[j] - q * (double)scale, 2);
         rounded += pow(q * (double)scale, 2);
     }
@@ -126,10 +136,13 @@ static void fill(const coding *c, const basis *b, int threads) {
     parallel_for(threads, (c->o->n + CODES_BLOCK - 1) / CODES_BLOCK, code_block, (void *)c);
 }
 
-specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, int threads,
-                          sketch *out, specrt_error *err) {
-    specrt_row_sketch_header h = {
-        .n_rows = o->n, .n_cols = o->n_cols, .rank = b->rank, .whitened = whitened};
+specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, bool four_bits,
+                          int threads, sketch *out, specrt_error *err) {
+    specrt_row_sketch_header h = {.n_rows = o->n,
+                                  .n_cols = o->n_cols,
+                                  .rank = b->rank,
+                                  .whitened = whitened,
+                                  .four_bits = four_bits};
     size_t d = (size_t)o->n_cols, r = (size_t)b->rank, blocks = (size_t)threads * CODES_BLOCK;
     coding c = {.o = o, .view = &out->view};
     *out = (sketch){.n_bytes = lay_out(&h, NULL, NULL)};

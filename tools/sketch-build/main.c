@@ -1,4 +1,4 @@
-/* sketch-build : from a head to a low-rank 8-bit copy that tells which of its rows matter.
+/* sketch-build : from a head to a low-rank copy in 8 or 4 bits that tells which of its rows matter.
  *
  *     model -> order.c (rows by rank) -> basis.c (directions) -> codes.c (the section) -> bundle
  *     trace -> states.c ------------------^                      recall.c (what a scan finds)
@@ -27,14 +27,22 @@ typedef struct run {
 
 /* ---- options ---- */
 
+/* Ranks are multiples of it. */
+static int step_of(const build_options *o) {
+    return o->four_bits ? 8 : 4;
+}
+
 static int parse(build_options *o, int argc, char **argv) {
-    *o = (build_options){.n_states = 512, .min_recall = 0.99};
+    *o = (build_options){.codes = "int8", .n_states = 512, .min_recall = 0.99};
     const cli_option options[] = {
         {"model", 0, "FILE", CLI_STRING, (void *)&o->model, 0, 0,
          "GGUF or safetensors with the head that the drafter uses"},
         {"tensor", 0, "NAME", CLI_STRING, (void *)&o->tensor, 0, 0, "its name, if unusual"},
+        {"codes", 0, "TYPE", CLI_STRING, (void *)&o->codes, 0, 0,
+         "int8 (default) or int4: half the bytes for each dimension"},
         {"rank", 0, "N", CLI_INT, &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
-         "dimensions, a multiple of 4 (default: an eighth of the head's columns)"},
+         "dimensions, a multiple of 4, of 8 in int4 (default: an eighth of the head's\n"
+         "columns, a quarter in int4)"},
         {"trace", 0, "FILE", CLI_STRING, (void *)&o->trace, 0, 0,
          "recorded states (specrt-eval record): ranks go where they lie"},
         {"states", 0, "N", CLI_INT, &o->n_states, 20, 100000,
@@ -44,17 +52,22 @@ static int parse(build_options *o, int argc, char **argv) {
         {"allow-below", 0, NULL, CLI_FLAG, &o->allow_below, 0, 0,
          "write the bundle even below --min-recall"},
         {0}};
-    const cli_tool tool = {
-        "sketch-build", "sketch-build --model target.gguf --trace pair.trace -o model.specb",
-        "Makes a low-rank 8-bit copy of a head, which the drafter's own state is scanned against;\n"
-        "measures which rank and how many exact rows find the best tokens.",
-        "sketch-build --model FILE [options] -o BUNDLE", options};
+    const cli_tool tool = {"sketch-build",
+                           "sketch-build --model target.gguf --trace pair.trace -o model.specb",
+                           "Makes a low-rank copy of a head in 8 or 4 bits, which the drafter's "
+                           "own state is scanned against;\n"
+                           "measures which rank and how many exact rows find the best tokens.",
+                           "sketch-build --model FILE [options] -o BUNDLE", options};
     int code = cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
     if (!o->model) return cli_usage("give --model, the GGUF or safetensors with the head");
     if (!o->common.output && !o->common.json)
         return cli_usage("nothing to write; give -o or --json");
-    if (o->rank % 4) return cli_usage("--rank: expected a multiple of 4, found %" PRId64, o->rank);
+    o->four_bits = strcmp(o->codes, "int4") == 0;
+    if (!o->four_bits && strcmp(o->codes, "int8") != 0)
+        return cli_usage("--codes: expected int8 or int4, found %.80s", o->codes);
+    if (o->rank % step_of(o))
+        return cli_usage("--rank: expected a multiple of %d, found %" PRId64, step_of(o), o->rank);
     return -1;
 }
 
@@ -66,16 +79,17 @@ static specrt_status open_head(run *r, specrt_error *err) {
     if (o->common.output) TRY(bundle_write_check(o->common.output, "sketch", o->common.force, err));
     TRY(model_open(o->model, &r->model, err));
     TRY(model_head(&r->model, o->tensor, &r->head, &r->tensor, err));
-    if (r->head.n_rows > SPECRT_MAX_VOCAB || r->head.n_cols < 4)
+    if (r->head.n_rows > SPECRT_MAX_VOCAB || r->head.n_cols < step_of(o))
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_INPUT,
-            "%s: %s [%" PRId64 ", %" PRId64 "]: expected at most %d rows, of 4 columns or more",
-            o->model, r->tensor, r->head.n_rows, r->head.n_cols, SPECRT_MAX_VOCAB);
+            "%s: %s [%" PRId64 ", %" PRId64 "]: expected at most %d rows, of %d columns or "
+            "more",
+            o->model, r->tensor, r->head.n_rows, r->head.n_cols, SPECRT_MAX_VOCAB, step_of(o));
     if (o->rank > r->head.n_cols)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--rank: expected at most %" PRId64
                                 ", the columns of %s, found %" PRId64,
-                                r->head.n_cols / 4 * 4, r->tensor, o->rank);
+                                r->head.n_cols / step_of(o) * step_of(o), r->tensor, o->rank);
     if (!o->common.output) return SPECRT_STATUS_OK;
     TRY(bundle_ident_head(&ident, &r->head, r->tensor, err));
     return bundle_ident_check(o->common.output, &ident, err);
@@ -93,9 +107,10 @@ static specrt_status open_order(run *r, specrt_error *err) {
 }
 
 static int32_t rank_of(const run *r) {
-    int32_t rank = (int32_t)(r->head.n_cols / 8 / 4 * 4);
+    int32_t step = step_of(r->options);
+    int32_t rank = (int32_t)(r->head.n_cols / (r->options->four_bits ? 4 : 8) / step * step);
     if (r->options->rank) return (int32_t)r->options->rank;
-    return rank < 4 ? 4 : rank > SPECRT_MAX_SKETCH_RANK ? SPECRT_MAX_SKETCH_RANK : rank;
+    return rank < step ? step : rank > SPECRT_MAX_SKETCH_RANK ? SPECRT_MAX_SKETCH_RANK : rank;
 }
 
 static specrt_status build(run *r, specrt_error *err) {
@@ -112,7 +127,8 @@ static specrt_status build(run *r, specrt_error *err) {
     TRY(states_truth(&r->states, &r->order, threads, err));
     TRY(basis_make(&r->order, o->trace ? &r->states : NULL, rank_of(r), threads,
                    &r->options->common, &r->basis, err));
-    TRY(sketch_make(&r->order, &r->basis, o->trace != NULL, threads, &r->sketch, err));
+    TRY(sketch_make(&r->order, &r->basis, o->trace != NULL, o->four_bits, threads, &r->sketch,
+                    err));
     TRY(recall_measure(&r->sketch, &r->states, o->min_recall,
                        specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table, err));
     r->seconds = cli_seconds() - started;
@@ -131,6 +147,7 @@ static json_object *common_json(const run *r) {
     json_put(o, "n_rows", json_object_new_int(r->order.n));
     json_put(o, "n_cols", json_object_new_int(r->order.n_cols));
     json_put(o, "rank", json_object_new_int(r->basis.rank));
+    json_put(o, "codes", json_object_new_string(r->options->codes));
     json_put(o, "states", json_object_new_string(r->options->trace ? "trace" : "synthetic"));
     json_put(o, "n_states", json_object_new_int(r->states.n_measured));
     json_put(o, "seed", json_object_new_int64(r->options->common.seed));
@@ -152,9 +169,10 @@ static json_object *common_json(const run *r) {
 
 static void print_table(const run *r, FILE *out) {
     const recall_table *t = &r->table;
-    fprintf(out, "%s: %s rows [%" PRId32 "] in rank %" PRId32 ", %.1f MB, built in %.1f s\n\n",
+    fprintf(out,
+            "%s: %s rows [%" PRId32 "] in rank %" PRId32 " of %s, %.1f MB, built in %.1f s\n\n",
             r->tensor, text_count((uint64_t)r->order.n), r->order.n_cols, r->basis.rank,
-            (double)r->sketch.n_bytes / 1e6, r->seconds);
+            r->options->codes, (double)r->sketch.n_bytes / 1e6, r->seconds);
     fprintf(out, "share of the ten best rows among those scored exactly (%" PRId32 " %s)\n\n  rank",
             r->states.n_measured, r->options->trace ? "recorded states" : "synthetic states");
     for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7" PRId32, t->rows[w]);

@@ -37,13 +37,17 @@ static void project(const specrt_row_sketch *v, const float *h, int32_t *q) {
 /* Adds dimensions [begin, end) to the sums of all places. */
 static void add(const specrt_row_sketch *v, const int32_t *q, int32_t begin, int32_t end,
                 int32_t *sums) {
-    int32_t rank = v->header->rank, n_blocks = (v->header->n_rows + 15) / 16;
-    for (int32_t b = 0; b < n_blocks; b++, sums += 16) {
-        const uint8_t *codes = v->codes + (size_t)b * 16 * (size_t)rank;
-        for (int32_t j = begin; j < end; j++)
+    bool four_bits = v->header->four_bits;
+    int32_t step = four_bits ? 8 : 4, mask = four_bits ? 15 : 255, zero = four_bits ? 8 : 128;
+    int32_t n_blocks = (v->header->n_rows + 15) / 16, n_lines = v->header->rank / step;
+    for (int32_t b = 0; b < n_blocks; b++, sums += 16)
+        for (int32_t k = begin; k < end; k += 4) {
+            const uint8_t *line =
+                v->codes + 64 * ((size_t)b * (size_t)n_lines + (size_t)(k / step));
             for (int i = 0; i < 16; i++)
-                sums[i] += ((int32_t)codes[j / 4 * 64 + 4 * i + j % 4] - 128) * q[j];
-    }
+                for (int j = 0; j < 4; j++)
+                    sums[i] += ((line[4 * i + j] >> k % step & mask) - zero) * q[k + j];
+        }
 }
 
 /* How many rows score above the one at a place. */
@@ -93,8 +97,9 @@ static void judge(recall_table *t, const measuring *m, double enough, size_t row
             for (size_t i = 0; i < (size_t)m->states->n_measured; i++)
                 hits += m->hits[(i * BUILD_MAX_RANKS + (size_t)r) * BUILD_MAX_ROWS + (size_t)w];
             t->recall[r][w] = (double)hits / n;
-            double bytes = (double)m->s->view.header->n_rows * (t->ranks[r] + 4) +
-                           (double)t->rows[w] * (double)row_bytes;
+            double code = (m->s->view.header->four_bits ? 0.5 : 1) * t->ranks[r] + 4;
+            double bytes =
+                (double)m->s->view.header->n_rows * code + (double)t->rows[w] * (double)row_bytes;
             if (t->recall[r][w] < enough || bytes >= least) continue;
             least = bytes;
             t->best_rank = r;

@@ -165,9 +165,9 @@ static void print_index(const specrt_hnsw_header *h) {
 }
 
 static void print_sketch(const specrt_row_sketch *s) {
-    printf("\n%-10s %s rows in rank %d of %d columns%s\n", "sketch",
+    printf("\n%-10s %s rows in rank %d of %d columns, codes of %d bits%s\n", "sketch",
            text_count((uint64_t)s->header->n_rows), (int)s->header->rank, (int)s->header->n_cols,
-           s->header->whitened ? ", chosen by recorded states" : "");
+           s->header->four_bits ? 4 : 8, s->header->whitened ? ", chosen by recorded states" : "");
 }
 
 static void print_views(const specrt_bundle *bundle, json_object *provenance) {
@@ -336,6 +336,7 @@ static json_object *sketch_json(const specrt_row_sketch *s) {
     json_object *o = json_object_new_object();
     json_put(o, "n_rows", json_object_new_int(s->header->n_rows));
     json_put(o, "rank", json_object_new_int(s->header->rank));
+    json_put(o, "codes", json_object_new_string(s->header->four_bits ? "int4" : "int8"));
     json_put(o, "n_cols", json_object_new_int(s->header->n_cols));
     json_put(o, "whitened", json_object_new_boolean(s->header->whitened != 0));
     return o;
