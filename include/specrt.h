@@ -506,6 +506,8 @@ typedef struct specrt_segment {
     int32_t n_masked; /* proposed: their logits are -inf. A range chosen whole may hold such */
     const int32_t
         *places; /* [n_rows] row i is the places[i]-th of `rows` and `bias`; NULL: the i-th */
+    uint64_t
+        scored_by; /* bit h: for hidden row h; for the others these logits are -inf. 0: for all */
 } specrt_segment;
 
 /* The tokens the drafter may propose now. Column i of its logits is the i-th row, segments in
@@ -667,7 +669,8 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *               the section's own clusters by level; with it those, scaled to K at the first
  *       schedule=table|german|halving|flat   clusters by level t from K at t = 0: the section's shape; K /
  *                                            2 (t + 1) from t = 2; halved from t = 2; K always
- *       beam=level|each   one list for a level by the probability of its rows' paths, or K for each row
+ *       beam=level|each|per_row   one list for a level by the probability of its rows' paths; K for each row
+ *                         and all rows score them all; or each row scores its own K alone
  *       cap=N             at most N rows of clusters a level; 0: no limit
  *       always=N          and the N most frequent tokens: 256, if the bundle has ranks
  *
@@ -3794,12 +3797,35 @@ static int64_t specrt__active_blocks(int32_t n_rows) {
 
 /* --- logits --- */
 
+/* Whether hidden row h has logits of a segment. */
+static bool specrt__active_scored(const specrt_segment *s, int32_t h) {
+    return s->scored_by == 0 || (h < 64 && (s->scored_by >> h & 1));
+}
+
 typedef struct specrt__active_product {
     const specrt_active *active;
     const float *hidden;
     int32_t n;
     float *logits;
 } specrt__active_product;
+
+/* Rows [begin, end) of a segment for each run of hidden rows that score it. */
+static void specrt__active_multiply(const specrt__active_product *p, const specrt_segment *s,
+                                    int32_t begin, int32_t end, float *logits) {
+    const specrt_active *active = p->active;
+    size_t stride = (size_t)active->n_rows;
+    for (int32_t h = 0, n; h < p->n; h += n) {
+        bool scored = specrt__active_scored(s, h);
+        for (n = 1; h + n < p->n && specrt__active_scored(s, h + n) == scored;) n++;
+        if (scored)
+            specrt__head_products(active->compute->kernels, s, begin, end, active->n_cols,
+                                  p->hidden + h * active->n_cols, n, logits + (size_t)h * stride,
+                                  stride);
+        for (int32_t i = h; i < h + n && !scored; i++)
+            for (int32_t r = begin; r < end; r++)
+                logits[(size_t)i * stride + (size_t)r] = -INFINITY;
+    }
+}
 
 /* Block i, counted through all segments. */
 static void specrt__active_product_task(void *arg, int64_t i) {
@@ -3813,8 +3839,7 @@ static void specrt__active_product_task(void *arg, int64_t i) {
     }
     int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = s->n_rows - begin;
     int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
-    specrt__head_products(active->compute->kernels, s, begin, end, active->n_cols, p->hidden, p->n,
-                          logits, (size_t)active->n_rows);
+    specrt__active_multiply(p, s, begin, end, logits);
 }
 
 /* Each token is scored once: what an earlier segment covers does not count again. */
@@ -4175,6 +4200,7 @@ static void specrt__active_segment(const specrt__active_pool *p, specrt_segment 
     out->masked = NULL;
     out->n_masked = 0;
     out->places = NULL;
+    out->scored_by = 0;
 }
 
 /* --- routed sources: segments chosen anew at every level of the tree --- */
@@ -5334,9 +5360,10 @@ enum {
     SPECRT__CLUSTER_ALWAYS,
     SPECRT__CLUSTER_OPTIONS
 };
+enum { SPECRT__CLUSTER_LEVEL, SPECRT__CLUSTER_EACH, SPECRT__CLUSTER_PER_ROW }; /* of BEAM */
 static const specrt__active_option specrt__cluster_options[SPECRT__CLUSTER_OPTIONS] = {
     {"schedule", {"table", "german", "halving", "flat"}, 0, 3, 0},
-    {"beam", {"level", "each", NULL, NULL}, 0, 1, 0},
+    {"beam", {"level", "each", "per_row", NULL}, 0, 2, 0},
     {"cap", {NULL, NULL, NULL, NULL}, 0, SPECRT_MAX_VOCAB, 0},
     {"always", {NULL, NULL, NULL, NULL}, 0, 65536, 256},
 };
@@ -5358,7 +5385,7 @@ typedef struct specrt__cluster_shared {
     int32_t *ids;        /* [n_always + n_members] */
     int32_t *starts;     /* [n_clusters + 1] in rows */
     int32_t levels[SPECRT__CLUSTER_LEVELS]; /* clusters */
-    int32_t each, cap;
+    int32_t beam, cap;
     specrt_segment w1, w2; /* the router's layers */
 } specrt__cluster_shared;
 
@@ -5551,7 +5578,7 @@ static int64_t specrt__cluster_largest(const specrt__cluster_shared *s, int32_t 
 static int32_t specrt__cluster_bound(const specrt__cluster_shared *s, int32_t n) {
     int32_t total = s->starts[s->view.header->n_clusters];
     int64_t least = SPECRT_TREE_MAX_TOPK + specrt__cluster_largest(s, 1);
-    int64_t sum = s->each ? total : specrt__cluster_largest(s, n);
+    int64_t sum = s->beam != SPECRT__CLUSTER_LEVEL ? total : specrt__cluster_largest(s, n);
     if (sum < least) sum = least;
     if (sum > total) sum = total;
     if (s->cap > 0 && sum > s->cap) sum = s->cap;
@@ -5592,7 +5619,7 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
     if (c.header->n_embed > 0) s->embedding = *desc->embedding;
     if (s->embedding.row_stride == 0 && s->embedding.rows)
         s->embedding.row_stride = specrt_row_bytes(s->embedding.dtype, s->embedding.n_cols);
-    s->each = options[SPECRT__CLUSTER_BEAM];
+    s->beam = options[SPECRT__CLUSTER_BEAM];
     s->cap = options[SPECRT__CLUSTER_CAP];
     for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++) {
         s->levels[t] = specrt__cluster_level(&c, size, options[SPECRT__CLUSTER_SCHEDULE], t);
@@ -5615,12 +5642,13 @@ static void specrt__cluster_unshare(void *shared) {
 typedef struct specrt__cluster {
     specrt_desc desc;
     const specrt__cluster_shared *shared;
-    float *inputs;  /* [topk, n_embed + n_state] */
-    float *hidden;  /* [topk, n_hidden] */
-    float *scores;  /* [topk, n_clusters] then probabilities by path */
-    float *totals;  /* [n_clusters] */
-    uint64_t *heap; /* [n_clusters] */
-    int32_t *taken; /* [n_clusters] rows of each cluster in this level */
+    float *inputs;    /* [topk, n_embed + n_state] */
+    float *hidden;    /* [topk, n_hidden] */
+    float *scores;    /* [topk, n_clusters] then probabilities by path */
+    float *totals;    /* [n_clusters] */
+    uint64_t *heap;   /* [n_clusters] */
+    uint64_t *takers; /* [n_clusters] the level's rows that score it; 0: all do */
+    int32_t *taken;   /* [n_clusters] rows of each cluster in this level */
 } specrt__cluster;
 
 static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc) {
@@ -5629,13 +5657,14 @@ static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc 
     size_t k = (size_t)topk, m = (size_t)h->n_clusters;
     size_t inputs = (size_t)specrt__cluster_inputs(h);
     size_t words = k * (inputs + (size_t)h->n_hidden + m) + 2 * m;
-    size_t at_floats = sizeof(specrt__cluster) + m * sizeof(uint64_t);
+    size_t at_floats = sizeof(specrt__cluster) + 2 * m * sizeof(uint64_t);
     specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(desc, at_floats + 4 * words);
     if (!s) return NULL;
     s->desc = *desc;
     s->shared = shared;
     s->heap = (uint64_t *)(void *)(s + 1);
-    s->inputs = (float *)(void *)(s->heap + m);
+    s->takers = s->heap + m;
+    s->inputs = (float *)(void *)(s->takers + m);
     s->hidden = s->inputs + k * inputs;
     s->scores = s->hidden + k * (size_t)h->n_hidden;
     s->totals = s->scores + k * m;
@@ -5737,54 +5766,63 @@ typedef struct specrt__cluster_choice {
     int32_t n, n_rows; /* clusters and rows taken at this level */
 } specrt__cluster_choice;
 
+/* A cluster into the level, cut short by the cap; not at all where no more fit. */
+static void specrt__cluster_admit(specrt__cluster *s, int32_t m, specrt__cluster_choice *choice) {
+    int32_t size = specrt__cluster_size(s->shared, m), cap = s->shared->cap;
+    if (s->taken[m] > 0 || choice->n == SPECRT__CLUSTER_MOST) return;
+    if (cap > 0 && size > cap - choice->n_rows) size = cap - choice->n_rows;
+    s->taken[m] = size;
+    choice->n_rows += size;
+    choice->n += size > 0;
+}
+
 /* Takes the `n` best clusters by probability, ties to the lower, then more while they hold fewer rows
- * than a level proposes. */
+ * than a level proposes.
+ *   taker : bit of the row that they are for; 0: for all */
 static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n, int32_t least,
-                                 specrt__cluster_choice *choice) {
-    const specrt__cluster_shared *shared = s->shared;
-    int32_t n_heap = shared->view.header->n_clusters;
+                                 uint64_t taker, specrt__cluster_choice *choice) {
+    int32_t n_heap = s->shared->view.header->n_clusters, n_rows = 0;
     for (int32_t m = 0; m < n_heap; m++)
         s->heap[m] = (uint64_t)specrt__base_bits(probs[m] > 0 ? probs[m] : 0) << 32 | (uint32_t)~m;
     for (int32_t i = n_heap / 2 - 1; i >= 0; i--) specrt__cluster_sift(s->heap, n_heap, i);
-    for (; n_heap > 0 && (n > 0 || choice->n_rows < least); n--) {
+    for (; n_heap > 0 && (n > 0 || n_rows < least); n--) {
         int32_t m = (int32_t) ~(uint32_t)s->heap[0];
-        int32_t size = specrt__cluster_size(shared, m);
         s->heap[0] = s->heap[--n_heap];
         specrt__cluster_sift(s->heap, n_heap, 0);
-        if (s->taken[m] > 0 || choice->n == SPECRT__CLUSTER_MOST) continue;
-        if (shared->cap > 0 && size > shared->cap - choice->n_rows)
-            size = shared->cap - choice->n_rows;
-        s->taken[m] = size;
-        choice->n_rows += size;
-        choice->n += size > 0;
+        specrt__cluster_admit(s, m, choice);
+        s->takers[m] |= taker;
+        n_rows += s->taken[m];
     }
 }
 
 /* Adds rows [begin, end) of the stored head. */
 static void specrt__cluster_add(const specrt__cluster_shared *shared, int32_t begin, int32_t end,
-                                specrt__active_routed *out) {
+                                uint64_t takers, specrt__active_routed *out) {
     specrt_segment s = shared->rows;
     s.rows = (const uint8_t *)s.rows + (size_t)begin * s.row_stride;
     s.ids += begin;
     if (s.bias) s.bias += begin;
     s.n_rows = end - begin;
+    s.scored_by = takers;
     specrt__active_route(out, &s);
 }
 
-/* What always comes and what was taken, clusters side by side as one range. */
+/* What always comes and what was taken, clusters side by side for the same rows as one range. */
 static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__active_routed *out) {
     const specrt__cluster_shared *shared = s->shared;
     int32_t begin = 0, end = 0;
+    uint64_t takers = 0;
     specrt__active_route(out, &shared->always);
     for (int32_t m = 0; m < shared->view.header->n_clusters; m++) {
         if (s->taken[m] == 0) continue;
-        if (shared->starts[m] != end) {
-            specrt__cluster_add(shared, begin, end, out);
+        if (shared->starts[m] != end || s->takers[m] != takers) {
+            specrt__cluster_add(shared, begin, end, takers, out);
             begin = shared->starts[m];
+            takers = s->takers[m];
         }
         end = shared->starts[m] + s->taken[m];
     }
-    specrt__cluster_add(shared, begin, end, out);
+    specrt__cluster_add(shared, begin, end, takers, out);
 }
 
 static void specrt__cluster_route(void *state, const specrt__active_level *level,
@@ -5792,18 +5830,24 @@ static void specrt__cluster_route(void *state, const specrt__active_level *level
     specrt__cluster *s = (specrt__cluster *)state;
     const specrt_clusters_header *h = s->shared->view.header;
     int32_t t = level->level < SPECRT__CLUSTER_LEVELS ? level->level : SPECRT__CLUSTER_LEVELS - 1;
+    int32_t n = s->shared->levels[t];
     specrt__cluster_choice choice = {0, 0};
     specrt__cluster_forward(s, level);
     memset(s->taken, 0, (size_t)h->n_clusters * sizeof *s->taken);
+    memset(s->takers, 0, (size_t)h->n_clusters * sizeof *s->takers);
     memset(s->totals, 0, (size_t)h->n_clusters * sizeof *s->totals);
     for (int32_t i = 0; i < level->n; i++) {
         float *scores = s->scores + (size_t)i * (size_t)h->n_clusters;
         specrt__cluster_weigh(scores, h->n_clusters, h->softmax != 0, expf(level->logprobs[i]));
-        if (s->shared->each) specrt__cluster_take(s, scores, s->shared->levels[t], 0, &choice);
+        if (s->shared->beam == SPECRT__CLUSTER_PER_ROW)
+            specrt__cluster_take(s, scores, n, SPECRT_TREE_MAX_TOPK, 1ull << i, &choice);
+        if (s->shared->beam == SPECRT__CLUSTER_EACH)
+            specrt__cluster_take(s, scores, n, 0, 0, &choice);
         for (int32_t m = 0; m < h->n_clusters; m++) s->totals[m] += scores[m];
     }
-    specrt__cluster_take(s, s->totals, s->shared->each ? 0 : s->shared->levels[t],
-                         SPECRT_TREE_MAX_TOPK, &choice);
+    if (s->shared->beam != SPECRT__CLUSTER_LEVEL) n = 0;
+    if (n > 0 || choice.n_rows < SPECRT_TREE_MAX_TOPK)
+        specrt__cluster_take(s, s->totals, n, SPECRT_TREE_MAX_TOPK, 0, &choice);
     specrt__cluster_add_taken(s, out);
 }
 
@@ -9613,6 +9657,16 @@ static void specrt__session_pack(specrt_session *s) {
     if (s->routed) memset(s->routed->levels, 0, (size_t)s->pool->n_ids * sizeof *s->routed->levels);
 }
 
+/* Rows of the routed segments that a row of the level scores, mean. */
+static int64_t specrt__session_scored(const specrt__active_routed *routed, int32_t n) {
+    int64_t n_products = 0;
+    for (int32_t i = 0; i < routed->n_segments; i++)
+        for (int32_t h = 0; h < n; h++)
+            if (specrt__active_scored(&routed->segments[i], h))
+                n_products += routed->segments[i].n_rows;
+    return n_products / n;
+}
+
 /* The last level's routed segments make way for those of this one. */
 SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t at,
                                                      const specrt_beam *beam, const float *hidden) {
@@ -9634,7 +9688,7 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
            (size_t)routed->n_segments * sizeof *s->segments);
     s->active.n_segments = s->n_kept + routed->n_segments;
     s->active.n_rows = s->policy->fixed.n_rows + s->pool->n_rows + routed->n_rows;
-    s->n_routed_rows += routed->n_rows;
+    s->n_routed_rows += specrt__session_scored(routed, beam->n);
     s->n_levels++;
     s->previous = NULL;
     return &s->active;

@@ -53,7 +53,7 @@ static list *list_make(const int32_t sizes[3], const specrt_desc *env, uint64_t 
                                           l->ids + done, s == 2 ? l->bias + done : NULL,
                                           dtype,         sizes[s],
                                           NULL,          0,
-                                          NULL};
+                                          NULL,          0};
         done += sizes[s];
     }
     specrt_head_desc desc = {.rows = l->rows, .n_rows = 1, .n_cols = 1, .dtype = SPECRT_DTYPE_F32};

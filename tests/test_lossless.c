@@ -302,6 +302,7 @@ static void test_greedy(void) {
         {"cluster:6", RANDOM, &small_tree},
         {"cluster:5@always=0", ADVERSARIAL, &chain},
         {"group:4@beam=each+window:256@min=16", RANDOM, &small_tree},
+        {"cluster:3@beam=per_row+static:64", RANDOM, &small_tree},
         {"centroid:8@cap=600@always=0", ADVERSARIAL, &chain},
         {"static:500+centroid@schedule=halving", RANDOM, &chain},
         {"successor:64", ADVERSARIAL, &chain},

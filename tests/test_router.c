@@ -276,6 +276,49 @@ static void check_levels(int32_t router, const char *policy, const int32_t *k, b
     close_world(&w);
 }
 
+/* Every row scores its own best clusters, with rows for any topk, and those alone. */
+static void check_rows(int32_t router, const char *policy, int32_t k) {
+    static world w;
+    static float logits[TOPK * 2 * N_IDS];
+    level l;
+    open_world(&w, router, policy, NULL);
+    for (int round = 0; round < 40; round++) {
+        int32_t count[N_IDS];
+        specrt__active_level at = random_level(&l, round % 6, 1 + below(TOPK));
+        route(&w, &at, count);
+        const specrt__active_routed *r = w.session->routed;
+        specrt_active active = {&w.head->compute, r->segments, r->n_segments, r->n_rows, N_COLS};
+        REQUIRE(!specrt_active_logits(&active, l.hidden, at.n, logits));
+        for (int32_t i = 0; i < at.n; i++) {
+            specrt__active_level alone = {at.level,
+                                          1,
+                                          l.tokens + i,
+                                          l.logprobs + i,
+                                          l.previous + i * N_COLS,
+                                          l.hidden + i * N_COLS};
+            bool member[N_IDS], seen[N_IDS] = {false};
+            const float *x = logits + i * r->n_rows;
+            expect(&w, &alone, k, false, member);
+            for (int32_t s = 0; s < r->n_segments; s++)
+                for (int32_t j = 0; j < r->segments[s].n_rows; j++, x++) {
+                    int32_t id = r->segments[s].ids[j];
+                    double dot = (double)w.bias[id];
+                    if (!(*x > -INFINITY)) continue;
+                    seen[id] = true;
+                    for (int32_t c = 0; c < N_COLS; c++)
+                        dot += (double)w.rows[id * N_COLS + c] * (double)alone.hidden[c];
+                    CHECK_NEAR((double)*x, dot, 1e-4);
+                }
+            for (int32_t id = 0; id < N_IDS; id++) {
+                const specrt__active_pool *p = w.session->pool;
+                bool other = specrt__active_member(p, id) || !specrt__active_valid(p, id);
+                CHECK_INT(seen[id], member[id] && !other);
+            }
+        }
+    }
+    close_world(&w);
+}
+
 static void test_choice(void) {
     const int32_t table[] = {6, 4, 2, 1, 1, 1}, scaled[] = {12, 8, 4, 2, 2, 2};
     const int32_t german[] = {12, 12, 2, 1, 1, 1}, halving[] = {9, 9, 4, 2, 1, 1};
@@ -288,6 +331,12 @@ static void test_choice(void) {
     check_levels(SPECRT_ROUTER_CORAL, "group:5@always=0@schedule=flat@beam=each", flat, true);
     check_levels(SPECRT_ROUTER_CENTROID, "centroid:5@always=0@schedule=flat", flat, false);
     check_levels(SPECRT_ROUTER_CENTROID, "centroid:16384@always=0@schedule=flat", all, false);
+}
+
+static void test_per_row(void) {
+    check_rows(SPECRT_ROUTER_DYNASPEC, "cluster:3@always=0@schedule=flat@beam=per_row", 3);
+    check_rows(SPECRT_ROUTER_CORAL, "group:1@always=0@schedule=flat@beam=per_row", 1);
+    check_rows(SPECRT_ROUTER_CENTROID, "centroid:5@always=0@schedule=flat@beam=per_row", 5);
 }
 
 /* The most frequent come along, once with mask; the cap cuts the last cluster short. */
@@ -416,7 +465,7 @@ static void test_refusals(void) {
     refuses(&w, pd, w.bundle, w.head,
             "no section 'centroid'; cluster-build --router centroid builds it");
     pd.text = "cluster@beam=some";
-    refuses(&w, pd, w.bundle, w.head, "expected level, each, found 'some'");
+    refuses(&w, pd, w.bundle, w.head, "expected level, each, per_row, found 'some'");
     specrt_head_desc narrow = {
         .rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS - 1};
     specrt_head *head;
@@ -430,6 +479,7 @@ static void test_refusals(void) {
 static const test_case cases[] = {
     {"forward", "every router's scores in double precision", test_forward},
     {"choice", "levels hold the best clusters, by table, schedule, size and beam", test_choice},
+    {"per_row", "every row scores its own clusters alone", test_per_row},
     {"always_and_cap", "frequent tokens come along, the cap holds", test_always_and_cap},
     {"in_place", "a head that lies cluster by cluster is not copied", test_in_place},
     {"untold", "without what the pass is fed", test_untold},
