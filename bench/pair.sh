@@ -1,0 +1,91 @@
+# pair.sh : what bench/reproduce.sh and bench/compare.sh share; source it. After `pair NAME` these are set:
+#     target draft small      the models; small is an independent drafter, or empty
+#     n_vocab                 rows of the head
+#     n_target n_layer        parameters of the target, and of the drafter without embedding and head
+#     bundle                  made by tools/calibrate.sh unless it is there: build/bench-NAME.specb
+# In the environment: BUILD (build), THREADS (1: steadier beside other programs), PROMPTS, a folder that
+# bench/prompts.py wrote (build/prompts; made from SPECRT_DATA where that exists, else data/prompts).
+set -eu
+build=${BUILD:-build} threads=${THREADS:-1}
+data=${SPECRT_DATA:-../shared/data}
+prompts=${PROMPTS:-$build/prompts}
+say() { printf '%s\n' "$*" >&2; }
+
+if [ ! -d "$prompts" ] && [ -e "$data/prompts/spec_bench/question.jsonl" ]; then
+    python3 bench/prompts.py "$data" "$prompts"
+fi
+[ -d "$prompts" ] || prompts=data/prompts
+
+pair() {
+    bundle=$build/bench-$1.specb small= n_layer=918016
+    case $1 in
+    sample)
+        target=data/sample/target.gguf draft=data/sample/draft.safetensors
+        small=data/sample/draft-small.gguf n_vocab=32768 n_target=13110528
+        ;;
+    128k)
+        target=$data/weights/pair128k/target.gguf draft=$data/weights/pair128k/draft.safetensors
+        n_vocab=128256 n_target=37555456
+        ;;
+    *) say "expected the pair sample or 128k, found $1"; exit 2 ;;
+    esac
+    [ -e "$target" ] || { say "skipped: no $target"; exit 77; }
+    [ -e "$bundle" ] || make_bundle "$1"
+}
+
+# As `make calibrate`, with less to write and to compare.
+make_bundle() {
+    case $1 in
+    sample) set -- "" "" ;;
+    *) set -- "$target" "$draft" ;;
+    esac
+    PROMPTS=${CALIBRATE_PROMPTS:-6} TOKENS=48 POLICIES=microspec tools/calibrate.sh "$build/bin" "" "" "$1" "$2" "$bundle" \
+        >"${bundle%.specb}.log" 2>&1 || { tail -n 5 "${bundle%.specb}.log" >&2; exit 1; }
+}
+
+# tasks NAME... : prompt files of these tasks; of data/prompts all, which has other ones.
+tasks() {
+    for task; do
+        if [ -e "$prompts/$task.jsonl" ]; then printf '%s\n' "$prompts/$task.jsonl"; fi
+    done
+    if [ ! -e "$prompts/qa.jsonl" ] || [ ! -e "$prompts/rag.jsonl" ]; then printf '%s\n' "$prompts"/*.jsonl; fi
+}
+spec_bench="mt_bench translation summarization qa math_reasoning rag"
+special="humaneval legal medical"
+
+# rows FLAGS... : a comparison as lines of
+#     policy domain accept low high covered rows tokens/s with-prompt x-plain x-full head_ms mass r10 r50 r100
+# with tabs between; - where a figure does not exist.
+rows() {
+    "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" \
+        --threads "$threads" --json "$@" | sed 's/{"policy"/\n&/g' | awk -v OFS='\t' '
+        function field(key,   s) {
+            if (!match($0, "\"" key "\":[^,}]*")) return "-"
+            s = substr($0, RSTART, RLENGTH)
+            sub(/^"[^"]*":\[?/, "", s)
+            gsub(/[]"]/, "", s)
+            return s == "null" || s == "" ? "-" : s
+        }
+        function bound(i,   s, part) {
+            if (!match($0, /"ci95":\{"accept_length":\[[^]]*/)) return "-"
+            s = substr($0, RSTART, RLENGTH)
+            sub(/.*\[/, "", s)
+            split(s, part, ",")
+            return part[i]
+        }
+        /^\{"policy"/ {
+            print field("policy"), field("domain"), field("accept_length"), bound(1), bound(2), field("coverage"),
+                field("active_rows"), field("tokens_per_second"), field("tokens_per_second_prompt"),
+                field("speedup_plain"), field("speedup_full"), field("head_ms"), field("mass"), field("10"),
+                field("50"), field("100")
+        }'
+}
+
+# heading NAME WHAT : what a result begins with.
+heading() {
+    echo "$1: $2"
+    echo "machine: $(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ *//'), $(nproc) cores; $threads thread"
+    echo "commit: $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    echo "command: bench/reproduce.sh $name $pair"
+    echo
+}
