@@ -44,7 +44,7 @@ endif
 endif
 comma    := ,
 
-.PHONY: all tools cuda test test-build test-cli test-arm64 test-long asan ubsan tsan fuzz bench lint format install calibrate clean help
+.PHONY: all tools cuda test test-build test-cli test-arm64 test-long asan ubsan tsan fuzz bench benchmarks lint format install calibrate clean help
 .SECONDARY:
 
 all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -167,6 +167,9 @@ fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%) ## every fuzzer for FUZZ_SECONDS (60) each
 
 bench: all $(BENCHES:%=$(BUILD)/bench/%) ## benchmarks; results belong in docs/BENCHMARKS.md
 	@bench/run.sh $(BUILD)
+
+benchmarks: all $(BENCHES:%=$(BUILD)/bench/%) ## every figure of docs/BENCHMARKS.md and the README's table anew [NAMES=]
+	@BUILD=$(BUILD) bench/benchmarks.sh $(NAMES)
 
 LINTED := $(wildcard include/*.h tools/*/*.[ch] engine/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
 lint: ## format, section order, line length, white space

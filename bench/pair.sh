@@ -84,8 +84,6 @@ rows() {
 # heading NAME WHAT : what a result begins with.
 heading() {
     echo "$1: $2"
-    echo "machine: $(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ *//'), $(nproc) cores; $threads thread"
-    echo "commit: $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
-    echo "command: bench/reproduce.sh $name $pair"
+    echo "pair $pair; $threads thread(s); commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
     echo
 }

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# benchmarks.sh [NAME...] : what `make benchmarks` does. Runs the programs behind docs/BENCHMARKS.md, all or those named, and
+# writes what they print to bench/results/NAME-MACHINE.txt with machine, commit and command; `standing` also renews the table
+# in README.md. Takes the better part of an hour on two idle cores.
+#
+# Names: one of bench_NAME.c (bundle, draft, engine...); standing, plan, compare; a table of bench/reproduce.sh; peers.
+# In the environment: MACHINE (here), BUILD (build), THREADS (1), PYTHON (python3, with what the peers need from PyPI); those that
+# lack data or a peer are skipped with a word.
+. "$(dirname "$0")/pair.sh"
+machine=${MACHINE:-here} python=${PYTHON:-python3}
+results=bench/results
+
+cpu() { echo "machine: $(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ *//'), $(nproc) cores"; }
+commit() { echo "commit: $(git rev-parse --short HEAD 2>/dev/null || echo unknown)$(git diff --quiet HEAD -- include engine tools 2>/dev/null || echo ', with changes')"; }
+
+# keep NAME COMMAND... : what it prints becomes a result; nothing changes where it fails or is skipped.
+keep() {
+    result=$1
+    shift
+    command=$*
+    [ "$(type -t "$1")" != function ] || command="make benchmarks NAMES=$1"
+    say "$result: $*"
+    { cpu; commit; echo "command: $command"; echo; } >"$work/result"
+    code=0
+    "$@" >>"$work/result" || code=$?
+    case $code in
+    0) mv "$work/result" "$results/$result-$machine.txt" ;;
+    77) say "$result is skipped" ;;
+    *) say "$result failed with code $code"; failed=1 ;;
+    esac
+}
+
+# The policies of README.md, on the prompts that calibration left out.
+standing_policies=full,sketch:64@certified=on,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid,microspec,static:2048+retrieve,static:512+window+successor:256
+standing() {
+    pair sample
+    bundle=$build/sample.specb
+    [ -e "$bundle" ] || make -s calibrate >/dev/null
+    mkdir -p "$work/test"
+    for file in data/prompts/*.jsonl; do awk 'NR % 5 == 1' "$file" >"$work/test/${file##*/}"; done
+    rows --policy "$standing_policies" --topk 1 --num-steps 3 --prompts "$work"/test/*.jsonl --max-tokens 128 >"$work/standing"
+    awk -F '\t' '
+        BEGIN { print "| policy | accept length | 95% | rows of the head | x plain | x full vocabulary |"
+                print "|---|--:|--:|--:|--:|--:|" }
+        function whole(n,   s) { s = sprintf("%.0f", n); return length(s) > 3 ? substr(s, 1, length(s) - 3) "," substr(s, length(s) - 2) : s }
+        $2 == "all" && $1 != "plain" {
+            printf "| `%s` | %.2f | %.2f-%.2f | %s | %.2f | %.2f |\n", $1, $3, $4, $5, whole($7), $10, $11
+        }' "$work/standing" >"$work/table"
+    cat "$work/table"
+    awk -v table="$work/table" '
+        /<!-- standing table:/ { print; print ""; while ((getline line <table) > 0) print line; print ""; inside = 1; next }
+        /<!-- end of the standing table -->/ { inside = 0 }
+        !inside' README.md >"$work/readme"
+    cat "$work/readme" >README.md
+}
+
+plan() {
+    for which in sample 128k; do
+        (
+            pair $which
+            echo "== $which"
+            mapfile -t asked < <(tasks $spec_bench humaneval)
+            "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$bundle" --threads "$threads" \
+                --prompts "${asked[@]}" --limit 2 --check 6
+        ) || [ $? = 77 ]
+    done
+}
+
+# One page a pair, in build/.
+compare() {
+    for which in sample 128k; do
+        (
+            pair $which
+            echo "== $which: $build/compare-$which.html"
+            mapfile -t asked < <(tasks $spec_bench humaneval gsm8k legal medical function_calling)
+            "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" --threads "$threads" \
+                --policy static:2048,static,microspec,evospec,dynaspec,coral,centroid,sketch:128,static:512+window+successor:256 \
+                --topk 1 --num-steps 4 --prompts "${asked[@]}" --limit "${LIMIT:-3}" --max-tokens "${TOKENS:-40}" \
+                --report "$build/compare-$which.html" -f
+        ) || [ $? = 77 ]
+    done
+}
+
+peers() {
+    missing=$("$python" -c 'import faiss, hnswlib, tiktoken, tokenizers' 2>&1 | tail -n 1)
+    [ -z "$missing" ] || { say "$missing (pip install faiss-cpu hnswlib tiktoken tokenizers)"; return 77; }
+    echo "== OpenBLAS beside our products"
+    "$build/bench/bench_head"
+    echo "== tiktoken and tokenizers"
+    if [ -e "$data/tokenizers/llama3/tokenizer.model" ]; then
+        "$python" bench/peers_tokenizer.py "$build" "$data/tokenizers/llama3/tokenizer.model" data/tokenizer.json data/corpus/technical/*.md
+    fi
+    echo "== faiss: k-means"
+    "$python" bench/peers_kmeans.py "$build" --rows 32768 --cols 256 --threads 1
+    echo "== hnswlib and faiss: search"
+    "$python" bench/peers_hnsw.py "$build" 16384 256
+    echo "== lists by FR-Spec's and vLLM's rules"
+    "$python" bench/peers_lists.py "$build"
+}
+
+run() {
+    case $1 in
+    standing | plan | compare | peers) keep "$1" "$1" ;;
+    *)
+        if [ -e "bench/bench_$1.c" ]; then
+            keep "$1" "$build/bench/bench_$1"
+        else
+            for which in sample 128k; do
+                keep "repro-$1-$which" bench/reproduce.sh "$1" $which
+            done
+        fi
+        ;;
+    esac
+}
+
+reproductions=$(bench/reproduce.sh 2>&1 | sed -n '2,$p') || true
+programs=$(for f in bench/bench_*.c; do f=${f#bench/bench_}; echo "${f%.c}"; done)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+[ $# -gt 0 ] || set -- $programs standing plan compare $reproductions peers
+for one; do run "$one"; done
+exit $failed
