@@ -1,7 +1,5 @@
-/* replay.c : recorded cycles through the sessions of any number of policies. Sequences are read in batches
- * of bounded size; then each policy sees each sequence as a decoder would have shown it: prompt, first
- * token, then cycle by cycle the tree, what was emitted and the target's best tokens. Its lists are
- * looked at before it learns. */
+/* replay.c : one pass over traces. Sequences are read in batches of bounded size; then each policy visits each
+ * of them, on all cores. */
 #include "replay_impl.h"
 
 #include <math.h>
@@ -12,15 +10,7 @@
 #include "parallel.h"
 #include "progress.h"
 
-enum {
-    BATCH_BYTES = 64 << 20,
-    BLOCK_BYTES = 1 << 20,
-    SOURCES_READ = 16, /* best tokens that a source reads at most */
-    DRAFT_BEST = 10
-};
-
-static const int64_t edges[REPLAY_SPANS] = {0,   32,  64,
-                                            128, 256, 512}; /* tokens since the topic began */
+enum { BATCH_BYTES = 64 << 20, BLOCK_BYTES = 1 << 20 };
 
 static specrt_status no_memory(specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory to replay");
@@ -106,15 +96,15 @@ static specrt_trace_record copy_record(batch *b, const specrt_trace_info *info,
     return c;
 }
 
-static int32_t best_width(const specrt_trace_info *info) {
+int32_t replay_best_width(const specrt_trace_info *info) {
     int32_t k = info->n_top > info->n_tree_top ? info->n_top : info->n_tree_top;
-    return k < SOURCES_READ ? k : SOURCES_READ;
+    return k < REPLAY_BEST ? k : REPLAY_BEST;
 }
 
 /* The target's best tokens at every node, as far as they were recorded. */
 static void join_best(const specrt_trace_info *info, const specrt_trace_record *r,
                       replay_cycle *c) {
-    int32_t k = best_width(info), n_top = info->n_top < k ? info->n_top : k;
+    int32_t k = replay_best_width(info), n_top = info->n_top < k ? info->n_top : k;
     memset(c->best, 0xff, (size_t)(r->n_nodes * k) * sizeof *c->best);
     for (int32_t i = 0; r->tree_top_ids && i < r->n_nodes; i++)
         memcpy(c->best + (int64_t)i * k, r->tree_top_ids + (int64_t)i * info->n_tree_top,
@@ -152,11 +142,13 @@ static void add_cycle(replay *r, batch *b, replay_sequence *s, const specrt_trac
     *c = (replay_cycle){.r = copy_record(b, info, record, hidden)};
     c->depths = batch_take(b, (size_t)nodes * sizeof *c->depths);
     c->masks = batch_take(b, (size_t)nodes * sizeof *c->masks);
-    c->best = batch_take(b, (size_t)(nodes * best_width(info)) * sizeof *c->best);
+    c->best = batch_take(b, (size_t)(nodes * replay_best_width(info)) * sizeof *c->best);
     c->rows = batch_take(b, (size_t)record->n * sizeof *c->rows);
+    float *room = batch_take(b, (size_t)(record->n * r->n_trees) * sizeof *room);
     if (record->top_ids && record->top_logits && record->top_logsumexp)
         c->probs = batch_take(b, (size_t)((int64_t)record->n * info->n_top) * sizeof(float));
     if (b->failed) return;
+    for (int32_t i = 0; i < record->n; i++) c->rows[i].room = room + (int64_t)i * r->n_trees;
     join_best(info, record, c);
     add_shape(c);
     if (c->probs) add_probs(info, c);
@@ -183,7 +175,7 @@ static void count_wanted(replay_shared *sum, const specrt_trace_info *info, cons
     }
     for (int32_t j = 0; c->rows[i].known && j < info->n_draft_top; j++) {
         bool there = c->r.draft_ids[(int64_t)i * info->n_draft_top + j] >= 0;
-        sum->wanted[2] += there && j < DRAFT_BEST;
+        sum->wanted[2] += there && j < REPLAY_DRAFT_BEST;
         sum->wanted[3] += there;
     }
 }
@@ -220,221 +212,14 @@ static replay_sequence *begin_sequence(replay *r, batch *b, const specrt_trace_i
     return s;
 }
 
-/* ---- a policy over a sequence ---- */
+/* ---- all policies over a batch ---- */
 
+/* A worker keeps the session of the policy that it is at. */
 typedef struct worker {
     int entrant; /* whose session it is; -1: none */
     specrt_session *session;
-    float *hidden; /* [nodes, d] of a cycle */
-    size_t n_hidden;
+    replay_scratch scratch;
 } worker;
-
-typedef struct visit {
-    replay *r;
-    replay_entrant *e;
-    const replay_sequence *s;
-    specrt_session *session; /* NULL: the oracle */
-    worker *w;
-    replay_sums sums;
-    replay_walk walks[REPLAY_TREES];
-    replay_levels levels[REPLAY_TREES];
-    replay_span spans[REPLAY_SPANS];
-    int64_t since; /* tokens of the topic so far */
-    bool recorded; /* with this policy */
-} visit;
-
-static int span_of(int64_t since) {
-    int span = REPLAY_SPANS - 1;
-    while (span > 0 && since < edges[span]) span--;
-    return span;
-}
-
-static bool holds(const visit *v, int32_t token, int32_t level) {
-    if (!v->session) return token >= 0;
-    return specrt_session_member(v->session, token, level) != SPECRT_MEMBER_NO;
-}
-
-/* What the list holds of what both models thought best. @return the token's place among the drafter's best
- * that the list holds. */
-static int32_t look_at_best(visit *v, const replay_cycle *c, int32_t i) {
-    const specrt_trace_info *info = v->s->info;
-    int32_t n_top = info->n_top, n_draft = info->n_draft_top, n_held = 0, place = 0;
-    for (int32_t j = 0; c->r.top_ids && j < n_top; j++) {
-        int64_t at = (int64_t)i * n_top + j;
-        if (!holds(v, c->r.top_ids[at], i)) continue;
-        if (c->probs) v->sums.mass += (double)c->probs[at];
-        v->sums.held[0] += j == 0;
-        v->sums.held[1]++;
-    }
-    for (int32_t j = 0; c->rows[i].known && j < n_draft; j++) {
-        if (j == c->rows[i].place) place = n_held;
-        n_held += holds(v, c->r.draft_ids[(int64_t)i * n_draft + j], i);
-        if (j + 1 == DRAFT_BEST || (j + 1 == n_draft && j < DRAFT_BEST)) v->sums.held[2] += n_held;
-    }
-    v->sums.held[3] += n_held;
-    return c->rows[i].place < n_draft ? place : n_draft;
-}
-
-static replay_drafted drafted_by(const visit *v, const replay_row *row, bool held, int32_t place,
-                                 int tree) {
-    if (!held) return DRAFTED_NEVER;
-    if (!row->known) return DRAFTED_UNKNOWN;
-    bool fits = row->fits >> tree & 1;
-    return fits && place < v->r->trees[tree].topk ? DRAFTED_YES : DRAFTED_NO;
-}
-
-static void walk_token(visit *v, const replay_cycle *c, int32_t i, bool held, int32_t place) {
-    for (int t = 0; t < v->r->n_trees; t++) {
-        replay_walk *w = &v->walks[t];
-        replay_levels *levels = &v->levels[t];
-        replay_drafted drafted = drafted_by(v, &c->rows[i], held, place, t);
-        if (t == 0 && v->recorded) drafted = i + 1 < c->r.n ? DRAFTED_YES : DRAFTED_NO;
-        int32_t level = w->level, n = walk_step(w, &v->r->trees[t], &v->r->levels[t], i, drafted);
-        if (level < v->r->trees[t].num_steps) {
-            levels->reached[level]++;
-            levels->accepted[level] += n == 0;
-        }
-        if (n == 0) continue;
-        int64_t first = v->since + 1 - n;
-        replay_span *span = &v->spans[span_of(first > 0 ? first : 0)];
-        span->n_emitted[t] += n;
-        span->n_cycles[t]++;
-    }
-}
-
-static void look_at_token(visit *v, const replay_cycle *c, int32_t i) {
-    bool held = holds(v, c->r.tokens[i], i);
-    int32_t place = look_at_best(v, c, i);
-    replay_span *span = &v->spans[span_of(v->since)];
-    v->sums.n_covered += held;
-    span->n_tokens++;
-    span->n_covered += held;
-    walk_token(v, c, i, held, place);
-    v->since++;
-}
-
-/* f16 rows of what was emitted, as f32 at their nodes, or one after another where there are no nodes. */
-static const float *widen(worker *w, const uint16_t *half, const int32_t *nodes, int32_t n,
-                          int32_t n_rows, int32_t d) {
-    size_t size = (size_t)n_rows * (size_t)d;
-    if (size > w->n_hidden) {
-        free(w->hidden);
-        w->hidden = (float *)malloc(size * sizeof(float));
-        w->n_hidden = w->hidden ? size : 0;
-    }
-    if (!w->hidden) return NULL;
-    for (int32_t i = 0; i < n; i++)
-        specrt_row_decode(SPECRT_DTYPE_F16, half + (int64_t)i * d, d,
-                          w->hidden + (size_t)(nodes ? nodes[i] : i) * (size_t)d);
-    return w->hidden;
-}
-
-/* The tokens that a level extends: the tree's nodes there. Sources that route by hidden states are given
- * the path alone, since the others' were not recorded. */
-static void route(visit *v, const replay_cycle *c) {
-    const specrt_trace_record *r = &c->r;
-    const specrt_trace_info *info = v->s->info;
-    const float *hidden = NULL;
-    int32_t n_levels = r->n_nodes > 1 ? v->r->trees[0].num_steps : 0, topk = v->r->trees[0].topk;
-    if (v->e->reads_hidden && r->draft_hidden)
-        hidden = widen(v->w, r->draft_hidden, NULL, r->n, r->n, info->d_draft);
-    int32_t tokens[SPECRT_TREE_MAX_TOPK], parents[SPECRT_TREE_MAX_TOPK] = {0}, last = 0;
-    float logprobs[SPECRT_TREE_MAX_TOPK];
-    specrt_beam beam = {1, tokens, parents, logprobs};
-    for (int32_t level = 0; level < n_levels; level++) {
-        int32_t n = 0, i = level < r->n && c->rows[level].known ? level : last;
-        for (int32_t node = 0; node < r->n_nodes && !v->e->reads_hidden && n < topk; node++)
-            if (c->depths[node] == level) {
-                tokens[n] = r->tree_tokens[node];
-                logprobs[n++] = r->tree_logprobs ? r->tree_logprobs[node] : 0;
-            }
-        if (n == 0 && (v->e->reads_hidden || level == 0)) {
-            tokens[0] = r->tree_tokens[r->nodes[i]];
-            logprobs[0] = r->tree_logprobs ? r->tree_logprobs[r->nodes[i]] : 0;
-            n = 1;
-        }
-        if (n > 0) beam.n = n;
-        last = i;
-        if (hidden && i > 0)
-            specrt_session_feed(v->session, hidden + (int64_t)(i - 1) * info->d_draft);
-        specrt_session_route(v->session, level, &beam,
-                             hidden ? hidden + (int64_t)i * info->d_draft : NULL);
-    }
-}
-
-static void learn(visit *v, const replay_cycle *c) {
-    const specrt_trace_record *r = &c->r;
-    const specrt_trace_info *info = v->s->info;
-    specrt_draft draft = {r->n_nodes, r->tree_tokens, r->tree_parents,
-                          c->depths,  c->masks,       r->tree_logprobs};
-    specrt_verdict verdict;
-    specrt_rows rows = {.ids = c->best, .k = best_width(info)};
-    verdict.n = r->n;
-    memcpy(verdict.tokens, r->tokens, (size_t)r->n * sizeof *verdict.tokens);
-    memcpy(verdict.nodes, r->nodes, (size_t)r->n * sizeof *verdict.nodes);
-    if (v->e->d_hidden && v->e->d_hidden == info->d_target && r->target_hidden) {
-        rows.hidden = widen(v->w, r->target_hidden, r->nodes, r->n, r->n_nodes, info->d_target);
-        rows.d_hidden = info->d_target;
-    }
-    specrt_session_observe(v->session, &draft, &verdict, &rows);
-}
-
-static void begin(visit *v) {
-    const specrt_trace_record *p = &v->s->prompt;
-    specrt_rows rows = {.ids = p->top_ids, .k = v->s->info->n_top};
-    if (v->r->params.stream && v->s->number > 0)
-        specrt_session_turn(v->session, 0);
-    else
-        specrt_session_begin(v->session);
-    specrt_session_prefill(v->session, p->tokens, p->n, p->top_ids ? &rows : NULL);
-    if (v->s->n_cycles > 0) specrt_session_start(v->session, v->s->cycles[0].r.tree_tokens[0]);
-}
-
-/* Sums over sequences are of whole numbers, so that it does not matter who comes first. */
-static void merge(const visit *v) {
-    replay *r = v->r;
-    replay_entrant *e = v->e;
-    e->sums[v->s->number] = v->sums;
-    for (int t = 0; t < r->n_trees; t++)
-        e->walked[(int64_t)v->s->number * r->n_trees + t] =
-            (replay_walked){(int32_t)v->walks[t].n_emitted, (int32_t)v->walks[t].n_cycles};
-    pthread_mutex_lock(&r->lock);
-    for (int t = 0; t < r->n_trees; t++)
-        for (int i = 0; i < REPLAY_STEPS; i++) {
-            e->levels[t].reached[i] += v->levels[t].reached[i];
-            e->levels[t].accepted[i] += v->levels[t].accepted[i];
-        }
-    for (int k = 0; k < REPLAY_SPANS; k++) {
-        e->spans[k].n_tokens += v->spans[k].n_tokens;
-        e->spans[k].n_covered += v->spans[k].n_covered;
-        for (int t = 0; t < r->n_trees; t++) {
-            e->spans[k].n_emitted[t] += v->spans[k].n_emitted[t];
-            e->spans[k].n_cycles[t] += v->spans[k].n_cycles[t];
-        }
-    }
-    pthread_mutex_unlock(&r->lock);
-}
-
-static void visit_sequence(visit *v) {
-    specrt_session_stats before = {0}, after = {0};
-    const char *recorded = v->s->info->policy;
-    v->since = v->s->topic;
-    v->recorded = recorded && strcmp(recorded, v->e->text) == 0;
-    if (v->session) begin(v);
-    if (v->session) specrt_session_get_stats(v->session, &before);
-    for (int32_t k = 0; k < v->s->n_cycles; k++) {
-        const replay_cycle *c = &v->s->cycles[k];
-        if (v->e->routed) route(v, c);
-        for (int32_t i = 0; i < c->r.n; i++) look_at_token(v, c, i);
-        if (v->session) learn(v, c);
-    }
-    if (v->session) specrt_session_get_stats(v->session, &after);
-    v->sums.n_rows =
-        v->session ? after.n_rows - before.n_rows : (int64_t)v->s->n_cycles * v->s->info->n_vocab;
-    merge(v);
-}
-
-/* ---- all policies over a batch ---- */
 
 typedef struct job {
     replay *r;
@@ -456,7 +241,6 @@ static specrt_status open_session(const replay *r, const replay_entrant *e, spec
     return e->policy ? specrt_session_create(e->policy, &params, NULL, out, err) : SPECRT_STATUS_OK;
 }
 
-/* A worker keeps the session of the policy that it is at. */
 static specrt_session *session_of(job *j, worker *w, int entrant) {
     replay_entrant *e = &j->r->entrants[entrant];
     if (e->serial) return e->session;
@@ -469,9 +253,10 @@ static specrt_session *session_of(job *j, worker *w, int entrant) {
 }
 
 static void run_visit(job *j, worker *w, int entrant, int64_t sequence) {
-    visit v = {.r = j->r, .e = &j->r->entrants[entrant], .s = &j->b->sequences[sequence], .w = w};
-    v.session = session_of(j, w, entrant);
-    if (v.session || !v.e->policy) visit_sequence(&v);
+    replay_entrant *e = &j->r->entrants[entrant];
+    specrt_session *session = session_of(j, w, entrant);
+    if (session || !e->policy)
+        visit_sequence(j->r, e, &j->b->sequences[sequence], session, &w->scratch);
 }
 
 /* One policy and sequence a block, policies one after another; one whose sessions remember takes all of its
@@ -511,7 +296,7 @@ static specrt_status run_batch(replay *r, batch *b, specrt_error *err) {
     parallel_for(threads, r->n_entrants * b->n, run_block, &j);
     for (int i = 0; i < threads; i++) {
         specrt_session_close(j.workers[i].session);
-        free(j.workers[i].hidden);
+        free(j.workers[i].scratch.hidden);
     }
     free(j.workers);
     batch_clear(b);
@@ -535,6 +320,11 @@ static specrt_status add_record(replay *r, batch *b, const specrt_trace_info *in
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected a sequence before its first cycle, found a cycle",
                                 name);
+    else if (record->kind == SPECRT_TRACE_CYCLE && record->n > r->trees[0].num_steps + 1)
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_INPUT,
+            "%s: expected cycles of at most num_steps + 1 = %d tokens, found one of %d", name,
+            (int)r->trees[0].num_steps + 1, (int)record->n);
     else if (record->kind == SPECRT_TRACE_CYCLE)
         add_cycle(r, b, &b->sequences[b->n - 1], record, r->keeps_hidden);
     return b->failed ? no_memory(err) : SPECRT_STATUS_OK;

@@ -53,7 +53,6 @@ static void place_row(const specrt_trace_info *info, const replay_cycle *c, int3
     const int32_t *ids = r->draft_ids ? r->draft_ids + (int64_t)i * info->n_draft_top : NULL;
     row->known = ids && info->n_draft_top > 0 && ids[0] >= 0;
     row->place = 0;
-    row->fits = 0;
     while (row->known && row->place < info->n_draft_top && ids[row->place] != r->tokens[i])
         row->place++;
 }
@@ -81,10 +80,12 @@ void estimate_rows(const specrt_tree_params *trees, int n_trees, const specrt_tr
         for (int32_t i = 0; i < r->n; i++) {
             replay_row *row = &c->rows[i];
             bool kept = t == 0 && i + 1 < r->n; /* it was in the recorded tree */
-            bool fits = kept || (row->known && path_of(info, c, i) >= threshold);
-            if (fits) row->fits |= (uint64_t)1 << t;
+            row->room[t] = kept         ? INFINITY
+                           : row->known ? path_of(info, c, i) - threshold
+                                        : -INFINITY;
+            if (isnan(row->room[t])) row->room[t] = -INFINITY; /* neither is known */
             if (!alive || !row->known || i >= trees[t].num_steps) continue;
-            alive = kept || (fits && row->place < trees[t].topk);
+            alive = kept || (row->room[t] >= 0 && row->place < trees[t].topk);
             levels[t].reached[i]++;
             levels[t].accepted[i] += alive;
         }
@@ -99,15 +100,14 @@ static double rate_at(const replay_levels *levels, int32_t level) {
                                   : 0;
 }
 
-/* The chance that a token seen at one level would have been drafted at another: drafters are surer near
- * the root, and what they draft deeper they are taken to draft higher up too. */
+/* The chance that a token seen at one level would have been drafted at another: what was drafted is taken to
+ * be so anywhere, and since drafters are surer near the root, some of what was not would be higher up. */
 static double chance_of(const replay_levels *levels, int32_t seen, int32_t level,
                         replay_drafted drafted) {
-    if (drafted == DRAFTED_NEVER || (drafted != DRAFTED_YES && level == seen)) return 0;
-    double here = rate_at(levels, level);
+    if (drafted == DRAFTED_YES) return 1;
+    if (drafted == DRAFTED_NEVER || level == seen) return 0;
+    double here = rate_at(levels, level), there = rate_at(levels, seen);
     if (drafted == DRAFTED_UNKNOWN) return here;
-    double there = rate_at(levels, seen);
-    if (drafted == DRAFTED_YES) return level > seen && there > here ? here / there : 1;
     return level < seen && here > there ? (here - there) / (1 - there) : 0;
 }
 

@@ -74,7 +74,7 @@ static replay_pair pair_of(const replay *r, const replay_entrant *e, int tree, i
     const replay_walked *walked = &e->walked[i * r->n_trees + tree];
     switch (kind) {
     case COVERAGE: return (replay_pair){sums->n_covered, shared->n_tokens};
-    case ROWS: return (replay_pair){(double)sums->n_rows, shared->n_cycles};
+    case ROWS: return (replay_pair){(double)sums->n_rows, sums->n_cycles};
     case MASS: return (replay_pair){sums->mass, shared->n_tokens};
     default: return (replay_pair){walked->n_emitted, walked->n_cycles};
     }

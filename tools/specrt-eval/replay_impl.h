@@ -6,14 +6,17 @@
 #include "model.h"
 #include "replay.h"
 
-enum { REPLAY_TREES = 64, REPLAY_STEPS = SPECRT_TREE_MAX_STEPS };
+enum {
+    REPLAY_TREES = 64,
+    REPLAY_BEST = 16,      /* best tokens of the target that a source reads at most */
+    REPLAY_DRAFT_BEST = 10 /* of the drafter, whose recall is told beside that of all */
+};
 
 /* What a row (an emitted token) is to every policy. */
 typedef struct replay_row {
     int32_t place; /* of the token among the drafter's best; n_draft_top: not there */
     bool known;    /* the drafter made a pass here */
-    uint64_t
-        fits; /* bit t: it is likely enough for tree t, if its list puts it among the topk best */
+    float *room;   /* [n_trees] its path's log-probability above what the tree has room for */
 } replay_row;
 
 /* A cycle, in the batch's memory. */
@@ -37,7 +40,7 @@ typedef struct replay_sequence {
 
 /* Acceptance by level of tree. */
 typedef struct replay_levels {
-    int64_t reached[REPLAY_STEPS], accepted[REPLAY_STEPS];
+    int64_t reached[REPLAY_POSITIONS], accepted[REPLAY_POSITIONS];
 } replay_levels;
 
 /* Of one sequence, whatever the policy. */
@@ -50,7 +53,7 @@ typedef struct replay_shared {
 /* Of one sequence under a policy. */
 typedef struct replay_sums {
     int64_t n_rows;
-    int32_t n_covered;
+    int32_t n_covered, n_cycles; /* cycles: its own */
     int32_t held[REPLAY_RECALLS];
     double mass;
 } replay_sums;
@@ -100,6 +103,23 @@ struct replay {
     int64_t topic_tokens;
     pthread_mutex_t lock; /* of sums over sequences */
 };
+
+/* ---- replay.c ---- */
+
+/* replay_best_width() : columns of replay_cycle.best. */
+int32_t replay_best_width(const specrt_trace_info *info);
+
+/* ---- replay_visit.c ---- */
+
+typedef struct replay_scratch {
+    float *hidden; /* [n_hidden] owned */
+    size_t n_hidden;
+} replay_scratch;
+
+/* visit_sequence() : adds what a policy makes of a sequence to its sums.
+ *   session : NULL: the oracle's */
+void visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s, specrt_session *session,
+                    replay_scratch *scratch);
 
 /* ---- replay_open.c ---- */
 
