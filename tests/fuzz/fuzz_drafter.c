@@ -11,7 +11,19 @@
 enum { N = 3, WIDTH = 12 };
 
 static engine_model *target; /* d_model 4, 5 layers, 7 tokens */
-static char folder[] = "/tmp/fuzz_drafter.XXXXXX";
+static char folder[] = "/tmp/fuzz_drafter.XXXXXX", config[64], weights[64];
+static int config_fd, weights_fd; /* kept: closing a file that was emptied waits for the disk */
+
+static int open_in_folder(const char *name, char path[64]) {
+    snprintf(path, 64, "%s/%s", folder, name);
+    return open(path, O_CREAT | O_WRONLY, 0600);
+}
+
+static void clean_up(void) {
+    unlink(config);
+    unlink(weights);
+    rmdir(folder);
+}
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
@@ -22,15 +34,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
+    config_fd = open_in_folder("config.json", config);
+    weights_fd = open_in_folder("draft.safetensors", weights);
+    atexit(clean_up);
     return 0;
 }
 
-static void put(const char *name, const uint8_t *bytes, size_t n) {
-    char path[64];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    int fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
-    if (fd < 0 || write(fd, bytes, n) != (ssize_t)n) abort();
-    close(fd);
+static void put(int fd, const uint8_t *bytes, size_t n) {
+    if (pwrite(fd, bytes, n, 0) != (ssize_t)n || ftruncate(fd, (off_t)n)) abort();
 }
 
 static void draft(const engine_drafter *d) {
@@ -56,13 +67,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     engine_drafter *d;
     specrt_error err;
-    char path[64];
     size_t n = size < 2 ? 0 : (size_t)data[0] | (size_t)data[1] << 8;
     if (size < 2 || n > size - 2) return 0;
-    put("config.json", data + 2, n);
-    put("draft.safetensors", data + 2 + n, size - 2 - n);
-    snprintf(path, sizeof path, "%s/draft.safetensors", folder);
-    if (!engine_drafter_open(path, target, &d, &err)) draft(d);
+    put(config_fd, data + 2, n);
+    put(weights_fd, data + 2 + n, size - 2 - n);
+    if (!engine_drafter_open(weights, target, &d, &err)) draft(d);
     engine_drafter_close(d);
     return 0;
 }
