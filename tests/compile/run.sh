@@ -28,6 +28,9 @@ language() { # name, compiler with language and standard
     check "$name bare" $cc $warn -O0 -DSPECRT_NO_ZSTD -DSPECRT_NO_SIMD \
         "$here"/{program,implementation}.c -lm -o "$work/bare"
     check "$name bare raw" "$work/bare" $golden/v1.0-raw.specb 0 17
+    check "$name worker" $cc $warn -O0 -DSPECRT_WORKER -pthread \
+        "$here"/{worker,implementation}.c -lzstd -lm -o "$work/worker"
+    check "$name worker runs" "$work/worker"
     check "$name bare refuses" "$work/bare" $golden/v1.0-zstd.specb 4 -1
 }
 

@@ -65,8 +65,10 @@ specrt_status recall_from_trace(const char *path, int64_t dim, int32_t n, recall
     if (!status) status = set_create(out, dim, n, err);
     if (!status) status = read_states(reader, out, n, err);
     if (!status && out->n == 0)
-        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                  "%s: holds no hidden states of the target", path);
+        status = specrt_error_set(
+            err, SPECRT_STATUS_BAD_INPUT, "%s: holds no hidden states of the target%s", path,
+            specrt_trace_is_cut(reader) ? ": it is cut short before the first; record it again"
+                                        : "; record one with specrt-eval record");
     specrt_trace_close(reader);
     return status;
 }
