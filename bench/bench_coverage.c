@@ -1,5 +1,5 @@
-/* bench_coverage.c : share of next tokens that each policy holds while it reads recorded answers, and its mean
- * rows. The target's candidates are not known, so that this is what lists, window and graph do alone.
+/* bench_coverage.c : share of next tokens that each policy holds while it reads recorded answers, and its
+ * mean rows. The target's candidates are not known, so that this is what lists, window and graph do alone.
  *
  *     bench_coverage TOKENIZER BUNDLE POLICY,... NAME.jsonl...     each line {"prompt", "answer"}
  *

@@ -163,8 +163,11 @@ if [ -n "${LONG:-}" ] && has cograph; then
         policies=$policies,static:$size+retrieve:1024,static:$size+retrieve@graph=off
         policies=$policies,static:$size+successor,static:$size+window+successor
     done
-    policies=$policies,static:512+retrieve+successor:256
-    ! has hnsw || policies=$policies,static:2048+retrieve@sem=hnsw_h,static:2048+retrieve@sem=hnsw_w
+    policies=$policies,static:512+retrieve+successor:256,static:2048+retrieve@graph=off,static:2048+retrieve@prompt=best
+    policies=$policies,static:2048+retrieve@prompt=best+successor:256
+    for sem in hnsw_h hnsw_w; do
+        ! has hnsw || policies=$policies,static:2048+retrieve@sem=$sem,static:2048+retrieve@sem=$sem@graph=off
+    done
     ! has centroid || policies=$policies,static:512+centroid
 fi
 comparison=${out%.specb}-compare.html
