@@ -229,6 +229,14 @@ static __device__ void specrt__launch_mma(specrt__launch_operands x, float *c) {
 
 enum { SPECRT__BLOCK_WARPS = 32 };
 
+/* Threads for blocks of kernels that take any number; the harness tries others. */
+static int specrt__block_size(int threads) {
+#if defined(SPECRT_HARNESS)
+    threads = harness_threads(threads);
+#endif
+    return threads;
+}
+
 static __device__ int specrt__block_thread(void) {
     return (int)threadIdx.x;
 }
@@ -1020,4 +1028,1319 @@ SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const flo
     r.ids = ids;
     r.total = logsumexp;
     return specrt__active_launch_ranks(r, n_batch, scratch, stream);
+}
+
+// >>window (uses: launch base block active)
+// Owns, on the device, who wants a token, the slots of packed rows and the window, as membership and window
+// of the header do. One block a session: it takes what the host posted, moves the window by a whole batch
+// of tokens at once, fills up, gives slots and lists the rows that must be packed.
+//
+// The window is a list of distinct tokens, oldest first. Pushing tokens one after another leaves the last
+// `size` distinct ones by last occurrence, so a batch is: mark the last occurrence of each of its tokens,
+// close up the others of the list, append. Ranks within list and batch, by prefix sums, are the sequence
+// numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in.
+
+enum {
+    SPECRT__WINDOW_THREADS = 1024,
+    SPECRT__WINDOW_BATCH = 4096, /* tokens taken at once: a cycle has at most 640 */
+    SPECRT__WINDOW_PACKED =
+        SPECRT_CUDA_PINNED | SPECRT_CUDA_FILL | SPECRT_CUDA_WINDOW | SPECRT_CUDA_RETRIEVE
+};
+
+/* --- membership --- */
+
+static __device__ bool specrt__window_valid(const specrt_cuda_state *s, int32_t id) {
+    return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT_CUDA_INVALID);
+}
+
+/* Every thread may change what is wanted of one token, -1: none; those of a call are distinct. Twin:
+ * specrt__active_change. */
+static __device__ void specrt__window_change(specrt_cuda_state *s, int32_t id, int drop, int want) {
+    int gain = 0;
+    bool enters = false;
+    if (id >= 0) {
+        int old = s->wants[id], now = (old & ~drop) | want;
+        if (!(old & SPECRT_CUDA_FIXED))
+            gain = ((now & SPECRT__WINDOW_PACKED) != 0) - ((old & SPECRT__WINDOW_PACKED) != 0);
+        enters = gain > 0 && s->slots[id] < 0 && !(old & SPECRT_CUDA_CHANGED);
+        s->wants[id] = (uint8_t)(enters ? now | SPECRT_CUDA_CHANGED : now);
+    }
+    int32_t before, n_gained = __syncthreads_count(gain > 0),
+                    n_lost = __syncthreads_count(gain < 0);
+    int32_t n_entering = specrt__block_rank(enters, &before);
+    if (enters) s->entering[s->n_entering + before] = id;
+    __syncthreads();
+    if (specrt__block_thread() == 0) {
+        s->n_wanted += n_gained - n_lost;
+        s->n_entering += n_entering;
+    }
+    __syncthreads();
+}
+
+/* Slots of tokens that nobody wants any more become holes. @return how many, ascending. */
+static __device__ int32_t specrt__window_leave(specrt_cuda_state *s) {
+    int32_t n_holes = 0, n_rows = s->n_rows;
+    for (int32_t begin = 0; begin < n_rows; begin += specrt__block_threads()) {
+        int32_t slot = begin + specrt__block_thread(), before;
+        int32_t id = slot < n_rows ? s->ids[slot] : 0;
+        bool leaves = slot < n_rows && !(s->wants[id] & SPECRT__WINDOW_PACKED);
+        int32_t n = specrt__block_rank(leaves, &before);
+        if (leaves) {
+            s->holes[n_holes + before] = slot;
+            s->ids[slot] = -1;
+            s->slots[id] = -1;
+        }
+        n_holes += n;
+    }
+    __syncthreads();
+    return n_holes;
+}
+
+/* Gives a token a slot, whose row is to be packed. */
+static __device__ void specrt__window_place(specrt_cuda_state *s, int32_t id, int32_t slot,
+                                            int32_t fresh) {
+    s->slots[id] = slot;
+    s->ids[slot] = id;
+    s->fresh[fresh] = slot;
+}
+
+/* New tokens take holes first, then the end. Beyond the capacity, which sources do not exceed, they are
+ * refused and counted. @return how many came in. */
+static __device__ int32_t specrt__window_enter(specrt_cuda_state *s, int32_t n_holes) {
+    int32_t n_fresh = 0, n_listed = s->n_entering,
+            n_free = n_holes + s->params.capacity - s->n_rows;
+    int32_t n_refused = 0;
+    for (int32_t begin = 0; begin < n_listed; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), before;
+        int32_t id = i < n_listed ? s->entering[i] : 0;
+        if (i < n_listed) s->wants[id] &= (uint8_t)~SPECRT_CUDA_CHANGED;
+        bool enters = i < n_listed && (s->wants[id] & SPECRT__WINDOW_PACKED) != 0;
+        int32_t n = specrt__block_rank(enters, &before), place = n_fresh + before;
+        if (enters && place < n_free)
+            specrt__window_place(
+                s, id, place < n_holes ? s->holes[place] : s->n_rows + place - n_holes, place);
+        n_fresh += n;
+    }
+    if (n_fresh > n_free) {
+        n_refused = n_fresh - n_free;
+        n_fresh = n_free;
+    }
+    __syncthreads();
+    if (specrt__block_thread() == 0) {
+        s->n_entering = 0;
+        s->n_refused += n_refused;
+        s->n_rows += n_fresh > n_holes ? n_fresh - n_holes : 0;
+    }
+    __syncthreads();
+    return n_fresh;
+}
+
+/* Rows beyond the end that stay move into the holes that are left: they are packed anew, which needs no
+ * copy within the buffer. @return how many rows are to be packed. */
+static __device__ int32_t specrt__window_compact(specrt_cuda_state *s, int32_t n_holes,
+                                                 int32_t n_fresh) {
+    int32_t n_left = n_holes - n_fresh, end = s->n_rows, n_rows = end - n_left, n_moved = 0;
+    const int32_t *holes = s->holes + n_fresh;
+    if (n_left <= 0) return n_fresh;
+    for (int32_t begin = n_rows; begin < end; begin += specrt__block_threads()) {
+        int32_t slot = begin + specrt__block_thread(), before;
+        int32_t id = slot < end ? s->ids[slot] : -1;
+        int32_t n = specrt__block_rank(id >= 0, &before), place = n_moved + before;
+        if (id >= 0) specrt__window_place(s, id, holes[place], n_fresh + place);
+        n_moved += n;
+    }
+    __syncthreads();
+    if (specrt__block_thread() == 0) s->n_rows = n_rows;
+    __syncthreads();
+    return n_fresh + n_moved;
+}
+
+/* Twin: specrt__active_sync, but for the copying, which s->fresh lists. */
+static __device__ void specrt__window_sync(specrt_cuda_state *s) {
+    int32_t n_holes = specrt__window_leave(s), n_fresh = specrt__window_enter(s, n_holes);
+    n_fresh = specrt__window_compact(s, n_holes, n_fresh);
+    if (specrt__block_thread() != 0) return;
+    s->n_fresh = n_fresh;
+    s->n_copied += n_fresh;
+}
+
+/* --- the host's wishes --- */
+
+/* One kind of wish: the last about a token holds. */
+static __device__ void specrt__window_take_bit(specrt_cuda_state *s, uint32_t taken, int32_t n,
+                                               int bit) {
+    const volatile specrt_cuda_change *changes = s->mailbox->changes;
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
+        const volatile specrt_cuda_change *c =
+            &changes[(taken + (uint32_t)i) % SPECRT_CUDA_CHANGES];
+        if (c->bit == bit && specrt__window_valid(s, c->id)) atomicMax(&s->marks[c->id], i);
+    }
+    __syncthreads();
+    for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), id = -1;
+        const volatile specrt_cuda_change *c =
+            &changes[(taken + (uint32_t)i) % SPECRT_CUDA_CHANGES];
+        bool on = false;
+        if (i < n && c->bit == bit && specrt__window_valid(s, c->id) && s->marks[c->id] == i) {
+            id = c->id;
+            on = c->on != 0;
+        }
+        specrt__window_change(s, id, bit, on ? bit : 0);
+    }
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
+        int32_t id = changes[(taken + (uint32_t)i) % SPECRT_CUDA_CHANGES].id;
+        if (specrt__window_valid(s, id)) s->marks[id] = -1;
+    }
+    __syncthreads();
+}
+
+/* What the host posted since the last cycle. */
+static __device__ void specrt__window_take(specrt_cuda_state *s) {
+    __shared__ uint32_t posted, taken;
+    if (!s->mailbox) return;
+    volatile specrt_cuda_mailbox *mailbox = s->mailbox;
+    if (specrt__block_thread() == 0) {
+        posted = mailbox->posted;
+        taken = mailbox->taken;
+        __threadfence_system();
+    }
+    __syncthreads();
+    uint32_t n = posted - taken;
+    if (n == 0 || n > SPECRT_CUDA_CHANGES) return;
+    specrt__window_take_bit(s, taken, (int32_t)n, SPECRT_CUDA_PINNED);
+    specrt__window_take_bit(s, taken, (int32_t)n, SPECRT_CUDA_RETRIEVE);
+    if (specrt__block_thread() == 0) {
+        __threadfence_system();
+        mailbox->taken = posted;
+    }
+}
+
+/* --- pushing --- */
+
+/* Of the batch the valid tokens, or with `unique` their last occurrences, move to its front in order, and
+ * marks tell the place of each. @return how many. */
+static __device__ int32_t specrt__window_gather(specrt_cuda_state *s, int32_t n, bool unique) {
+    int32_t n_kept = 0;
+    for (int32_t i = specrt__block_thread(); i < n && unique; i += specrt__block_threads())
+        if (specrt__window_valid(s, s->batch[i])) atomicMax(&s->marks[s->batch[i]], i);
+    __syncthreads();
+    for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), id = i < n ? s->batch[i] : -1, before;
+        bool keep = specrt__window_valid(s, id) && (!unique || s->marks[id] == i);
+        int32_t n_here = specrt__block_rank(keep, &before);
+        if (keep) s->batch[n_kept + before] = id;
+        n_kept += n_here;
+    }
+    __syncthreads();
+    return n_kept;
+}
+
+static __device__ void specrt__window_unmark(specrt_cuda_state *s, const int32_t *ids, int32_t n) {
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
+        s->marks[ids[i]] = -1;
+    __syncthreads();
+}
+
+/* Of the list, tokens that are not marked close up, but for the n_evicted oldest of them, which leave. */
+static __device__ void specrt__window_close_up(specrt_cuda_state *s, int32_t n_evicted, int drop) {
+    int32_t n_kept = 0, n_list = s->n_list;
+    for (int32_t begin = 0; begin < n_list; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), id = i < n_list ? s->list[i] : -1, before;
+        bool keep = id >= 0 && s->marks[id] < 0;
+        int32_t n = specrt__block_rank(keep, &before), place = n_kept + before - n_evicted;
+        if (keep && place >= 0) s->list[place] = id;
+        if (drop && n_kept < n_evicted)
+            specrt__window_change(s, keep && place < 0 ? id : -1, drop, 0);
+        n_kept += n;
+    }
+    __syncthreads();
+}
+
+/* The batch's tokens to the new end of the list, as if pushed one after another. bit: what the list stands
+ * for; 0: for nothing yet. Twin: specrt__window_touch. */
+static __device__ void specrt__window_touch(specrt_cuda_state *s, int32_t n, int bit) {
+    int32_t n_new = specrt__window_gather(s, n, true), n_old = 0, n_list = s->n_list;
+    if (n_new == 0) return;
+    for (int32_t begin = 0; begin < n_list; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread();
+        n_old += __syncthreads_count(i < n_list && s->marks[s->list[i]] < 0);
+    }
+    int32_t n_evicted = n_old + n_new - s->list_size;
+    int32_t skip = n_new > s->list_size ? n_new - s->list_size : 0;
+    if (n_evicted < 0) n_evicted = 0;
+    if (n_evicted > n_old) n_evicted = n_old;
+    specrt__window_close_up(s, n_evicted, bit);
+    n_old -= n_evicted;
+    for (int32_t begin = skip; begin < n_new; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), id = i < n_new ? s->batch[i] : -1;
+        if (id >= 0) s->list[n_old + i - skip] = id;
+        if (bit) specrt__window_change(s, id, 0, bit);
+    }
+    /* A window smaller than the batch: what it had of the batch's first tokens leaves too. */
+    for (int32_t begin = 0; begin < skip && bit; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread();
+        specrt__window_change(s, i < skip ? s->batch[i] : -1, bit, 0);
+    }
+    specrt__window_unmark(s, s->batch, n_new);
+    if (specrt__block_thread() == 0) s->n_list = n_old + n_new - skip;
+    __syncthreads();
+}
+
+/* Place i of the stream's ring, from its oldest element. */
+static __device__ int32_t *specrt__window_ring(const specrt_cuda_state *s, int32_t i) {
+    int32_t left = s->params.size - s->ring_begin;
+    return &s->ring[i < left ? s->ring_begin + i : i - left];
+}
+
+/* The oldest elements of the stream leave. */
+static __device__ void specrt__window_forget(specrt_cuda_state *s, int32_t n) {
+    for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread();
+        int32_t id = i < n ? *specrt__window_ring(s, i) : -1;
+        bool last = id >= 0 && atomicSub(&s->counts[id], 1) == 1;
+        specrt__window_change(s, last ? id : -1, SPECRT_CUDA_WINDOW, 0);
+    }
+    if (specrt__block_thread() == 0) {
+        s->ring_begin = n < s->params.size - s->ring_begin ? s->ring_begin + n
+                                                           : n - (s->params.size - s->ring_begin);
+        s->n_ring -= n;
+    }
+    __syncthreads();
+}
+
+/* Elements of the stream, valid ones, in order. Twin: specrt__window_append, element by element. */
+static __device__ void specrt__window_append(specrt_cuda_state *s, const int32_t *ids, int32_t n) {
+    int32_t skip = n > s->params.size ? n - s->params.size : 0;
+    ids += skip;
+    n -= skip;
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
+        atomicMax(&s->marks[ids[i]], i);
+        atomicAdd(&s->counts[ids[i]], 1);
+    }
+    __syncthreads();
+    for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), id = i < n ? ids[i] : -1;
+        specrt__window_change(s, id >= 0 && s->marks[id] == i ? id : -1, 0, SPECRT_CUDA_WINDOW);
+    }
+    specrt__window_unmark(s, ids, n);
+    if (s->n_ring + n > s->params.size) specrt__window_forget(s, s->n_ring + n - s->params.size);
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
+        *specrt__window_ring(s, s->n_ring + i) = ids[i];
+    __syncthreads();
+    if (specrt__block_thread() == 0) s->n_ring += n;
+    __syncthreads();
+}
+
+/* The batch, element by element. Twin: specrt__window_push. */
+static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
+    if (s->params.mode == SPECRT_CUDA_UNIQUE_LRU) {
+        specrt__window_touch(s, n, SPECRT_CUDA_WINDOW);
+        return;
+    }
+    n = specrt__window_gather(s, n, false);
+    specrt__window_append(s, s->batch, n);
+}
+
+/* The batch as part of a set. Twin: specrt__window_add. */
+static __device__ void specrt__window_add(specrt_cuda_state *s, int32_t n) {
+    specrt__window_touch(s, n, s->params.mode == SPECRT_CUDA_UNIQUE_LRU ? SPECRT_CUDA_WINDOW : 0);
+}
+
+/* The set is complete. Twin: specrt__window_flush. */
+static __device__ void specrt__window_flush(specrt_cuda_state *s) {
+    if (s->params.mode != SPECRT_CUDA_STREAM) return;
+    specrt__window_append(s, s->list, s->n_list);
+    if (specrt__block_thread() == 0) s->n_list = 0;
+    __syncthreads();
+}
+
+/* --- the least number of rows --- */
+
+static __device__ int32_t specrt__window_frequent(const specrt_cuda_state *s, int32_t rank) {
+    return s->params.frequent ? s->params.frequent[rank] : rank;
+}
+
+static __device__ void specrt__window_unfill(specrt_cuda_state *s) {
+    int32_t n_fill = s->n_fill;
+    for (int32_t begin = 0; begin < n_fill; begin += specrt__block_threads()) {
+        int32_t rank = begin + specrt__block_thread();
+        int32_t id = rank < n_fill ? specrt__window_frequent(s, rank) : -1;
+        specrt__window_change(s, specrt__window_valid(s, id) ? id : -1, SPECRT_CUDA_FILL, 0);
+    }
+    if (specrt__block_thread() == 0) s->n_fill = 0;
+    __syncthreads();
+}
+
+/* The shortest prefix of the tokens by frequency that reaches the least number of rows; none is filled in
+ * before. Twin: specrt__window_fill, which finds it from the prefix before. */
+static __device__ void specrt__window_fill(specrt_cuda_state *s) {
+    int32_t n_missing = s->params.min - s->n_fixed - s->n_wanted, n_fill = 0;
+    while (n_missing > 0 && n_fill < s->params.n_frequent) {
+        int32_t rank = n_fill + specrt__block_thread(), before;
+        int32_t id = rank < s->params.n_frequent ? specrt__window_frequent(s, rank) : -1;
+        bool valid = specrt__window_valid(s, id);
+        bool gains = valid && !(s->wants[id] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED));
+        int32_t n = specrt__block_rank(gains, &before);
+        bool taken = rank < s->params.n_frequent && before < n_missing;
+        specrt__window_change(s, taken && valid ? id : -1, 0, SPECRT_CUDA_FILL);
+        n_fill += __syncthreads_count(taken);
+        n_missing -= n;
+    }
+    __syncthreads();
+    if (specrt__block_thread() == 0) s->n_fill = n_fill;
+    __syncthreads();
+}
+
+/* --- what is pushed --- */
+
+static __device__ int32_t specrt__window_least(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+/* Rows [begin, begin + n) of the target's best tokens, k a row, as a batch; tokens, when given, each before
+ * its row. */
+static __device__ int32_t specrt__window_read(specrt_cuda_state *s, const int32_t *tokens,
+                                              const int32_t *best, int32_t stride, int32_t begin,
+                                              int32_t n, int32_t k) {
+    int32_t with = tokens ? 1 : 0, width = k + with;
+    for (int32_t i = specrt__block_thread(); i < n * width; i += specrt__block_threads()) {
+        int32_t row = begin + i / width, j = i % width - with;
+        s->batch[i] = j < 0 ? tokens[row] : best[(int64_t)row * stride + j];
+    }
+    __syncthreads();
+    return n * width;
+}
+
+/* Twin: specrt__window_prefill. */
+static __device__ void specrt__window_learn(specrt_cuda_state *s, const int32_t *tokens, int32_t n,
+                                            const int32_t *best, int32_t stride) {
+    int32_t k = best ? specrt__window_least(s->params.kpre, stride) : 0;
+    int32_t step = SPECRT__WINDOW_BATCH / (k + 1);
+    bool stream = s->params.mode == SPECRT_CUDA_STREAM;
+    if (n < 1) return;
+    if (specrt__block_thread() < k)
+        s->seed[specrt__block_thread()] = best[(int64_t)(n - 1) * stride + specrt__block_thread()];
+    if (specrt__block_thread() == 0) s->n_seed = k;
+    for (int32_t begin = 0; begin < n && s->params.only != SPECRT_CUDA_ONLY_EXT; begin += step) {
+        int32_t here = specrt__window_least(step, n - begin);
+        int32_t with = stream ? 0 : k;
+        specrt__window_push(s, specrt__window_read(s, tokens, best, stride, begin, here, with));
+        if (!stream || k == 0) continue;
+        specrt__window_add(s, specrt__window_read(s, NULL, best, stride, begin, here, k));
+    }
+    __syncthreads();
+}
+
+/* Twin: specrt__window_start. */
+static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) {
+    if (s->params.only == SPECRT_CUDA_ONLY_EXT) {
+        int32_t n = s->n_seed;
+        for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
+            s->batch[i] = s->seed[i];
+        __syncthreads();
+        specrt__window_add(s, n);
+    }
+    specrt__window_flush(s);
+    if (!s->params.emitted || s->params.only == SPECRT_CUDA_ONLY_CTX) return;
+    if (specrt__block_thread() == 0) s->batch[0] = token;
+    __syncthreads();
+    specrt__window_push(s, 1);
+}
+
+/* The verified positions' best tokens. A node out of range gives none. */
+static __device__ int32_t specrt__window_read_nodes(specrt_cuda_state *s,
+                                                    const specrt_cuda_draft *draft,
+                                                    const specrt_verdict *verdict,
+                                                    const int32_t *best, int32_t stride) {
+    bool tree = s->params.rows == SPECRT_CUDA_ROWS_TREE;
+    int32_t k = best ? specrt__window_least(s->params.kver, stride) : 0;
+    int32_t first = s->params.rows == SPECRT_CUDA_ROWS_LAST ? verdict->n - 1 : 0;
+    int32_t n = (tree ? draft->n : verdict->n - first) * k;
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
+        int32_t row = first + i / k, node = tree ? row : verdict->nodes[row];
+        bool known = node >= 0 && node < draft->n;
+        s->batch[i] = known ? best[(int64_t)node * stride + i % k] : -1;
+    }
+    __syncthreads();
+    return n;
+}
+
+/* Twin: specrt__window_observe. */
+static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_cuda_draft *draft,
+                                             const specrt_verdict *verdict, const int32_t *best,
+                                             int32_t stride) {
+    int32_t n = draft->n - 1;
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
+        s->batch[i] = draft->tokens[i + 1];
+    __syncthreads();
+    specrt__window_add(s, n);
+    specrt__window_flush(s);
+    specrt__window_add(s, specrt__window_read_nodes(s, draft, verdict, best, stride));
+    specrt__window_flush(s);
+    n = s->params.emitted ? verdict->n : 0;
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
+        s->batch[i] = verdict->tokens[i];
+    __syncthreads();
+    specrt__window_push(s, n);
+}
+
+/* --- kernels: block i is session i, of any multiple of 32 threads --- */
+
+/* Everything is forgotten but INVALID and FIXED; pinned i32 [n_pinned] are wanted and get slots.
+ * Twin: specrt_session_begin. */
+static __global__ void specrt__window_begin_kernel(specrt_cuda_state *states, const int32_t *pinned,
+                                                   int32_t n_pinned) {
+    specrt_cuda_state *s = &states[blockIdx.x];
+    for (int32_t i = specrt__block_thread(); i < s->params.n_ids; i += specrt__block_threads()) {
+        s->wants[i] &= (uint8_t)(SPECRT_CUDA_INVALID | SPECRT_CUDA_FIXED);
+        s->slots[i] = s->marks[i] = -1;
+        if (s->params.mode == SPECRT_CUDA_STREAM) s->counts[i] = 0;
+    }
+    if (specrt__block_thread() == 0) {
+        s->n_wanted = s->n_rows = s->n_fresh = s->n_entering = s->n_refused = 0;
+        s->n_list = s->ring_begin = s->n_ring = s->n_seed = s->n_fill = 0;
+        s->n_copied = 0;
+    }
+    __syncthreads();
+    for (int32_t begin = 0; begin < n_pinned; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), id = i < n_pinned ? pinned[i] : -1;
+        specrt__window_change(s, specrt__window_valid(s, id) ? id : -1, 0, SPECRT_CUDA_PINNED);
+    }
+    specrt__window_sync(s);
+}
+
+/* tokens i32 [n_batch, max_n], of which ns[i] count; best i32 [n_batch, max_n, k] or NULL.
+ * Twin: specrt_session_prefill. */
+static __global__ void specrt__window_prefill_kernel(specrt_cuda_state *states,
+                                                     const int32_t *tokens, const int32_t *ns,
+                                                     int32_t max_n, const int32_t *best,
+                                                     int32_t k) {
+    specrt_cuda_state *s = &states[blockIdx.x];
+    int32_t n = specrt__window_least(ns[blockIdx.x], max_n);
+    int64_t at = (int64_t)blockIdx.x * max_n;
+    if (s->params.size == 0) return;
+    specrt__window_learn(s, tokens + at, n, best ? best + at * k : NULL, k);
+}
+
+/* verdicts [n_batch], an empty one: that session rests. Twin: specrt_session_start. */
+static __global__ void specrt__window_start_kernel(specrt_cuda_state *states,
+                                                   const specrt_verdict *verdicts) {
+    specrt_cuda_state *s = &states[blockIdx.x];
+    const specrt_verdict *verdict = &verdicts[blockIdx.x];
+    if (verdict->n < 1) return;
+    int32_t token = verdict->tokens[specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES) - 1];
+    specrt__window_take(s);
+    if (s->params.size > 0) {
+        specrt__window_unfill(s);
+        specrt__window_root(s, token);
+        specrt__window_fill(s);
+    }
+    specrt__window_sync(s);
+}
+
+/* drafts, verdicts [n_batch], an empty verdict: that session rests; best i32 [n_batch,
+ * SPECRT_TREE_MAX_NODES, k] or NULL. Twin: specrt_session_observe. */
+static __global__ void specrt__window_observe_kernel(specrt_cuda_state *states,
+                                                     const specrt_cuda_draft *drafts,
+                                                     const specrt_verdict *verdicts,
+                                                     const int32_t *best, int32_t k) {
+    specrt_cuda_state *s = &states[blockIdx.x];
+    const specrt_verdict *verdict = &verdicts[blockIdx.x];
+    if (best) best += (int64_t)blockIdx.x * SPECRT_TREE_MAX_NODES * k;
+    if (verdict->n < 1) return;
+    specrt__window_take(s);
+    if (s->params.size > 0 && s->params.only != SPECRT_CUDA_ONLY_CTX) {
+        specrt__window_unfill(s);
+        specrt__window_follow(s, &drafts[blockIdx.x], verdict, best, k);
+        specrt__window_fill(s);
+    }
+    specrt__window_sync(s);
+}
+
+/* --- launches --- */
+
+static inline specrt_status specrt__window_check(int32_t n_batch, const void *states) {
+    return states && n_batch >= 1 && n_batch <= SPECRT_CUDA_MAX_BATCH ? SPECRT_STATUS_OK
+                                                                      : SPECRT_STATUS_BAD_ARG;
+}
+
+static bool specrt__window_params_ok(const specrt_cuda_state_params *p) {
+    if (!p || p->n_ids < 1 || p->n_ids > SPECRT_MAX_VOCAB) return false;
+    if (p->capacity < 0 || p->capacity > p->n_ids) return false;
+    if (p->size == 0) return true;
+    return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT_CUDA_UNIQUE_LRU &&
+           p->mode <= SPECRT_CUDA_STREAM && p->rows >= SPECRT_CUDA_ROWS_ALL &&
+           p->rows <= SPECRT_CUDA_ROWS_TREE && p->only >= SPECRT_CUDA_ONLY_BOTH &&
+           p->only <= SPECRT_CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
+           p->kver >= 0 && p->kver <= SPECRT__WINDOW_MAX_K && p->n_frequent >= 0 &&
+           (p->frequent || p->n_frequent <= p->n_ids);
+}
+
+/* Advances *bytes by an array; its address when there is memory. */
+static void *specrt__window_carve(void *memory, size_t *bytes, size_t n) {
+    void *p = memory ? (uint8_t *)memory + *bytes : NULL;
+    *bytes = (size_t)specrt__base_align(*bytes + n, 256);
+    return p;
+}
+
+/* The bytes that the arrays of a state take; they lie in memory, if there is some. */
+static size_t specrt__window_lay_out(void *memory, specrt_cuda_state *s) {
+    const specrt_cuda_state_params *p = &s->params;
+    size_t n = (size_t)p->n_ids * sizeof(int32_t), m = (size_t)p->capacity * sizeof(int32_t);
+    bool stream = p->size > 0 && p->mode == SPECRT_CUDA_STREAM;
+    size_t ring = stream ? (size_t)p->size * sizeof(int32_t) : 0, bytes = 0;
+    s->list_size = p->size < p->n_ids ? p->size : p->n_ids;
+    s->wants = (uint8_t *)specrt__window_carve(memory, &bytes, (size_t)p->n_ids);
+    s->slots = (int32_t *)specrt__window_carve(memory, &bytes, n);
+    s->entering = (int32_t *)specrt__window_carve(memory, &bytes, n);
+    s->marks = (int32_t *)specrt__window_carve(memory, &bytes, n);
+    s->ids = (int32_t *)specrt__window_carve(memory, &bytes, m);
+    s->fresh = (int32_t *)specrt__window_carve(memory, &bytes, m);
+    s->holes = (int32_t *)specrt__window_carve(memory, &bytes, m);
+    s->list =
+        (int32_t *)specrt__window_carve(memory, &bytes, (size_t)s->list_size * sizeof(int32_t));
+    s->batch =
+        (int32_t *)specrt__window_carve(memory, &bytes, SPECRT__WINDOW_BATCH * sizeof(int32_t));
+    s->ring = (int32_t *)specrt__window_carve(memory, &bytes, ring);
+    s->counts = (int32_t *)specrt__window_carve(memory, &bytes, stream ? n : 0);
+    return bytes;
+}
+
+SPECRT_CUDA_API size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params) {
+    specrt_cuda_state s;
+    if (!specrt__window_params_ok(params)) return 0;
+    s.params = *params;
+    return specrt__window_lay_out(NULL, &s);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
+                                                      void *memory, specrt_cuda_state *out) {
+    if (!memory || !out || !specrt__window_params_ok(params)) return SPECRT_STATUS_BAD_ARG;
+    memset(out, 0, sizeof *out);
+    out->params = *params;
+    specrt__window_lay_out(memory, out);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
+                                                      int32_t n_pinned, specrt_cuda_state *states,
+                                                      void *stream) {
+    SPECRT__TRY(specrt__window_check(n_batch, states));
+    if (n_pinned < 0 || (n_pinned > 0 && !pinned)) return SPECRT_STATUS_BAD_ARG;
+    return SPECRT__LAUNCH(specrt__window_begin_kernel, (unsigned)n_batch,
+                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, pinned,
+                          n_pinned);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
+                                                        const int32_t *n, int32_t max_n,
+                                                        const int32_t *best, int32_t k,
+                                                        specrt_cuda_state *states, void *stream) {
+    SPECRT__TRY(specrt__window_check(n_batch, states));
+    if (!tokens || !n || max_n < 1 || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
+    return SPECRT__LAUNCH(specrt__window_prefill_kernel, (unsigned)n_batch,
+                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, tokens, n,
+                          max_n, best, k);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_state_start(int32_t n_batch,
+                                                      const specrt_verdict *verdicts,
+                                                      specrt_cuda_state *states, void *stream) {
+    SPECRT__TRY(specrt__window_check(n_batch, states));
+    if (!verdicts) return SPECRT_STATUS_BAD_ARG;
+    return SPECRT__LAUNCH(specrt__window_start_kernel, (unsigned)n_batch,
+                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, verdicts);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
+                                                        const specrt_cuda_draft *drafts,
+                                                        const specrt_verdict *verdicts,
+                                                        const int32_t *best, int32_t k,
+                                                        specrt_cuda_state *states, void *stream) {
+    SPECRT__TRY(specrt__window_check(n_batch, states));
+    if (!drafts || !verdicts || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
+    return SPECRT__LAUNCH(specrt__window_observe_kernel, (unsigned)n_batch,
+                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, drafts,
+                          verdicts, best, k);
+}
+
+// >>tree (uses: launch block window)
+// Owns, on the device, the candidates of drafts: expansion, rerank, masks and positions. One block a
+// sequence. Ties go to the lower candidate, as in the twin, so a chosen node's parent is chosen too. A
+// chain is a tree with topk 1, whose block is one warp.
+
+enum { SPECRT__TREE_THREADS = 256 };
+
+/* The m best of the candidates [first, n) by (logprob descending, index ascending), none at -inf, into
+ * best [m]. Keys of the best so far and of one round's candidates stand side by side, and a key's rank is
+ * how many are greater. Twin: specrt__tree_best. @return how many. */
+static __device__ int32_t specrt__tree_best(const specrt_cuda_tree *t, int32_t first, int32_t m,
+                                            int32_t *best) {
+    __shared__ uint64_t keys[SPECRT_TREE_MAX_TOPK + SPECRT__TREE_THREADS],
+        kept[SPECRT_TREE_MAX_TOPK];
+    int32_t n_best = 0, n = t->n_candidates, thread = specrt__block_thread();
+    for (int32_t begin = first; begin < n; begin += specrt__block_threads()) {
+        int32_t i = begin + thread, n_keys = n_best + specrt__block_threads();
+        float x = i < n ? t->logprobs[i] : -INFINITY;
+        for (int32_t j = thread; j < n_best; j += specrt__block_threads()) keys[j] = kept[j];
+        keys[n_best + thread] = x > -INFINITY ? specrt__block_key(x, i) : 0;
+        n_best += __syncthreads_count(x > -INFINITY);
+        for (int32_t j = thread; j < n_keys; j += specrt__block_threads()) {
+            int32_t rank = 0;
+            for (int32_t other = 0; other < n_keys; other++) rank += keys[other] > keys[j];
+            if (keys[j] > 0 && rank < m) kept[rank] = keys[j];
+        }
+        if (n_best > m) n_best = m;
+        __syncthreads();
+    }
+    for (int32_t j = thread; j < n_best; j += specrt__block_threads())
+        best[j] = specrt__block_key_id(kept[j]);
+    __syncthreads();
+    return n_best;
+}
+
+/* Block b: the tree of sequence b from the last token of its verdict, and its first pass.
+ *   grid (n_batch), block 32.  Twin: specrt_tree_begin */
+static __global__ void specrt__tree_begin_kernel(specrt_cuda_tree *trees,
+                                                 const specrt_verdict *verdicts,
+                                                 specrt_cuda_beam *beams) {
+    specrt_cuda_tree *t = &trees[blockIdx.x];
+    const specrt_verdict *verdict = &verdicts[blockIdx.x];
+    specrt_cuda_beam *beam = &beams[blockIdx.x];
+    int32_t n = specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES);
+    if (specrt__block_thread() > 0) return;
+    t->level = t->n_candidates = 0;
+    t->n_beam = beam->n = n > 0;
+    if (n < 1) return;
+    t->root = beam->tokens[0] = verdict->tokens[n - 1];
+    t->position += n;
+    t->cycle++;
+    beam->parents[0] = 0;
+    beam->logprobs[0] = 0;
+}
+
+/* Rounding may lift a probability above 1. Twin: specrt__tree_add. */
+static __device__ float specrt__tree_sum(float path, float logprob) {
+    return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
+}
+
+/* Block b: candidates [n_candidates, + n_beam * topk) of sequence b and the next pass.
+ *   ids, logprobs [n_batch, topk, topk]; grid (n_batch), block SPECRT__TREE_THREADS or a warp.
+ *   Twin: specrt_tree_expand */
+static __global__ void specrt__tree_expand_kernel(specrt_cuda_tree *trees, const int32_t *ids,
+                                                  const float *logprobs, int32_t topk,
+                                                  specrt_cuda_beam *beams) {
+    specrt_cuda_tree *t = &trees[blockIdx.x];
+    specrt_cuda_beam *beam = &beams[blockIdx.x];
+    int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
+    int32_t thread = specrt__block_thread();
+    int64_t at = (int64_t)blockIdx.x * topk * topk;
+    if (n == 0 || topk != t->params.topk || level >= t->params.num_steps) {
+        if (thread == 0) beam->n = t->n_beam = 0;
+        return;
+    }
+    for (int32_t i = thread; i < n; i += specrt__block_threads()) {
+        int32_t parent = level == 0 ? -1 : t->beam[i / topk];
+        t->tokens[first + i] = ids[at + i];
+        t->parents[first + i] = parent;
+        t->logprobs[first + i] =
+            specrt__tree_sum(parent < 0 ? 0 : t->logprobs[parent], logprobs[at + i]);
+    }
+    __syncthreads();
+    if (thread == 0) {
+        t->n_candidates = first + n;
+        t->level = level + 1;
+    }
+    __syncthreads();
+    int32_t n_beam =
+        level + 1 < t->params.num_steps ? specrt__tree_best(t, first, topk, t->beam) : 0;
+    for (int32_t i = thread; i < n_beam; i += specrt__block_threads()) {
+        int32_t candidate = t->beam[i];
+        beam->tokens[i] = t->tokens[candidate];
+        beam->parents[i] = (candidate - first) / topk;
+        beam->logprobs[i] = t->logprobs[candidate];
+    }
+    if (thread == 0) beam->n = t->n_beam = n_beam;
+}
+
+/* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
+static __device__ int32_t specrt__tree_node(const int32_t *chosen, int32_t n, int32_t candidate) {
+    int32_t node = n;
+    while (node > 0 && chosen[node - 1] != candidate) node--;
+    return node;
+}
+
+/* Node i of a draft, from the candidates chosen [n], which ascend. */
+static __device__ void specrt__tree_write(const specrt_cuda_tree *t, const int32_t *chosen,
+                                          int32_t i, specrt_cuda_draft *draft) {
+    int32_t candidate = i > 0 ? chosen[i - 1] : -1, depth = 0;
+    uint64_t mask = 1;
+    draft->tokens[i] = i > 0 ? t->tokens[candidate] : t->root;
+    draft->logprobs[i] = i > 0 ? t->logprobs[candidate] : 0;
+    draft->parents[i] = i > 0 ? specrt__tree_node(chosen, i - 1, t->parents[candidate]) : -1;
+    for (int32_t at = i; at > 0; depth++) {
+        mask |= (uint64_t)1 << at;
+        at = specrt__tree_node(chosen, at - 1, t->parents[chosen[at - 1]]);
+    }
+    draft->depths[i] = depth;
+    draft->masks[i] = mask;
+    draft->positions[i] = t->position - 1 + depth;
+}
+
+/* Block b: the nodes of sequence b, parents first, levels together.
+ *   grid (n_batch), block SPECRT__TREE_THREADS.  Twin: specrt_tree_finish */
+static __global__ void specrt__tree_finish_kernel(const specrt_cuda_tree *trees,
+                                                  specrt_cuda_draft *drafts) {
+    __shared__ int32_t best[SPECRT_TREE_MAX_NODES], chosen[SPECRT_TREE_MAX_NODES];
+    const specrt_cuda_tree *t = &trees[blockIdx.x];
+    specrt_cuda_draft *draft = &drafts[blockIdx.x];
+    bool begun = t->level > 0 || t->n_beam > 0;
+    int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, best);
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
+        int32_t rank = 0;
+        for (int32_t j = 0; j < n; j++) rank += best[j] < best[i];
+        chosen[rank] = best[i];
+    }
+    __syncthreads();
+    for (int32_t i = specrt__block_thread(); i <= n && begun; i += specrt__block_threads())
+        specrt__tree_write(t, chosen, i, draft);
+    if (specrt__block_thread() == 0) draft->n = begun ? n + 1 : 0;
+}
+
+/* --- launches --- */
+
+static size_t specrt__tree_lay_out(void *memory, specrt_cuda_tree *t) {
+    size_t k = (size_t)t->params.topk, n = k + (size_t)(t->params.num_steps - 1) * k * k, bytes = 0;
+    t->tokens = (int32_t *)specrt__window_carve(memory, &bytes, n * sizeof(int32_t));
+    t->parents = (int32_t *)specrt__window_carve(memory, &bytes, n * sizeof(int32_t));
+    t->logprobs = (float *)specrt__window_carve(memory, &bytes, n * sizeof(float));
+    return bytes;
+}
+
+SPECRT_CUDA_API size_t specrt_cuda_tree_bytes(const specrt_tree_params *params) {
+    specrt_cuda_tree t;
+    if (specrt__tree_resolve(params, &t.params, NULL) != SPECRT_STATUS_OK) return 0;
+    return specrt__tree_lay_out(NULL, &t);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_tree_place(const specrt_tree_params *params,
+                                                     int64_t position, void *memory,
+                                                     specrt_cuda_tree *out) {
+    if (!memory || !out || position < 0) return SPECRT_STATUS_BAD_ARG;
+    memset(out, 0, sizeof *out);
+    SPECRT__TRY(specrt__tree_resolve(params, &out->params, NULL));
+    out->position = position;
+    specrt__tree_lay_out(memory, out);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_tree_begin(int32_t n_batch,
+                                                     const specrt_verdict *verdicts,
+                                                     specrt_cuda_tree *trees,
+                                                     specrt_cuda_beam *beams, void *stream) {
+    SPECRT__TRY(specrt__window_check(n_batch, trees));
+    if (!verdicts || !beams) return SPECRT_STATUS_BAD_ARG;
+    return SPECRT__LAUNCH(specrt__tree_begin_kernel, (unsigned)n_batch, 32, 0, stream, trees,
+                          verdicts, beams);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t topk,
+                                                      const int32_t *ids, const float *logprobs,
+                                                      specrt_cuda_tree *trees,
+                                                      specrt_cuda_beam *beams, void *stream) {
+    SPECRT__TRY(specrt__window_check(n_batch, trees));
+    if (topk < 1 || topk > SPECRT_TREE_MAX_TOPK || !ids || !logprobs || !beams)
+        return SPECRT_STATUS_BAD_ARG;
+    return SPECRT__LAUNCH(specrt__tree_expand_kernel, (unsigned)n_batch,
+                          topk == 1 ? 32 : specrt__block_size(SPECRT__TREE_THREADS), 0, stream,
+                          trees, ids, logprobs, topk, beams);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
+                                                      const specrt_cuda_tree *trees,
+                                                      specrt_cuda_draft *drafts, void *stream) {
+    SPECRT__TRY(specrt__window_check(n_batch, trees));
+    if (!drafts) return SPECRT_STATUS_BAD_ARG;
+    return SPECRT__LAUNCH(specrt__tree_finish_kernel, (unsigned)n_batch,
+                          specrt__block_size(SPECRT__TREE_THREADS), 0, stream, trees, drafts);
+}
+
+// >>verify (uses: launch base block window)
+// Owns, on the device, what the target emits: greedy, or drawn with the same numbers as the twin draws. Every
+// node draws at once, each under the key of its position, then the path is walked. The law of a node is
+// what its filters keep of its logits; weights are computed from logits again wherever they are needed,
+// by the twin's operations in the twin's order, so they are the same bits.
+
+enum {
+    SPECRT__VERIFY_THREADS = 256,
+    SPECRT__VERIFY_PART = 8192, /* logits of a block that looks for the best */
+    SPECRT__VERIFY_BINS = 2048,
+    SPECRT__VERIFY_LANES = 8 /* of a sum, as in the twin */
+};
+
+/* How a node's token is drawn: a token is kept when it stands at or before (order, id) by (logit descending,
+ * id ascending) and weighs `least` or more. */
+struct specrt_cuda_law {
+    int32_t best, id;
+    uint32_t order;
+    bool drawn; /* else the best is taken */
+    float max, scale, least;
+};
+
+/* --- weights --- */
+
+/* Twin: specrt__verify_exp16, of one logit; rounded as there, where nothing is fused. */
+static __device__ float specrt__verify_weight(float x, float max, float scale) {
+    const uint32_t limit = 0x42a00000u;
+    uint32_t size = __float_as_uint(__fmul_rn(__fadd_rn(x, -max), scale)) & 0x7fffffffu;
+    if (size >= limit) return 0;
+    float t = -__uint_as_float(size);
+    float z = __fadd_rn(__fmul_rn(t, 1.44269504f), 12582912.0f), n = __fadd_rn(z, -12582912.0f);
+    float r = __fadd_rn(__fadd_rn(t, -__fmul_rn(n, 0.693359375f)), __fmul_rn(n, 2.12194440e-4f));
+    float y = __fadd_rn(__fmul_rn(r, 1 / 5040.0f), 1 / 720.0f);
+    y = __fadd_rn(__fmul_rn(y, r), 1 / 120.0f);
+    y = __fadd_rn(__fmul_rn(y, r), 1 / 24.0f);
+    y = __fadd_rn(__fmul_rn(y, r), 1 / 6.0f);
+    y = __fadd_rn(__fmul_rn(y, r), 0.5f);
+    y = __fadd_rn(__fmul_rn(y, r), 1.0f);
+    y = __fadd_rn(__fmul_rn(y, r), 1.0f);
+    return __fmul_rn(y, __uint_as_float((__float_as_uint(z) + 127) << 23));
+}
+
+/* Of a token, 0 if a filter removed it. */
+static __device__ float specrt__verify_kept(const specrt_cuda_law *law, const float *logits,
+                                            int32_t id) {
+    uint32_t order = specrt__block_order(logits[id]);
+    if (order < law->order || (order == law->order && id > law->id)) return 0;
+    float weight = specrt__verify_weight(logits[id], law->max, law->scale);
+    return weight < law->least ? 0 : weight;
+}
+
+/* Twin: specrt__base_uniform of the key of a draw. */
+static __device__ double specrt__verify_uniform(const specrt_sampling *s, int64_t position) {
+    uint64_t key[5] = {s->seed, s->sequence, SPECRT__VERIFY_DRAW, (uint64_t)position, 0}, z = 0;
+    for (int i = 0; i < 5; i++) {
+        z += key[i] + 0x9E3779B97F4A7C15u;
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+        z ^= z >> 31;
+    }
+    return (double)(z >> 11) * (1.0 / 9007199254740992.0);
+}
+
+/* --- the best token --- */
+
+/* Block (p, node): the greatest key of logits [p * PART, + PART) of a node of all; NaN and -inf
+ * are none.
+ *   logits [n_batch, max_nodes, n_vocab] -> best u64 [n_batch, max_nodes, gridDim.x]
+ *   grid (parts, n_batch * max_nodes), any block.  Twin: specrt_logits_topk */
+static __global__ void specrt__verify_best_kernel(specrt_cuda_verifier v,
+                                                  const specrt_cuda_draft *drafts,
+                                                  const float *logits) {
+    int32_t at = (int32_t)blockIdx.y, n_vocab = v.params.n_vocab;
+    if (at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
+    int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_PART;
+    int32_t end = specrt__window_least(n_vocab, begin + SPECRT__VERIFY_PART);
+    uint64_t best = 0;
+    logits += (int64_t)at * n_vocab;
+    for (int32_t i = begin + specrt__block_thread(); i < end; i += specrt__block_threads()) {
+        uint64_t key = specrt__block_key(logits[i], i);
+        if (logits[i] > -INFINITY && key > best) best = key;
+    }
+    best = specrt__block_max(best);
+    if (specrt__block_thread() == 0) v.best[(int64_t)at * gridDim.x + blockIdx.x] = best;
+}
+
+/* --- filters: one block a node --- */
+
+/* The bin of a histogram where the sum from its upper end reaches a goal, the last if it does not. `above` is
+ * what lies above the bins, *above then what lies above that bin. */
+template <typename T>
+static __device__ int32_t specrt__verify_reach(const T *bins, int32_t n_bins, T goal, T *above) {
+    __shared__ T sums[32], reached;
+    __shared__ int32_t bin;
+    int32_t thread = specrt__block_thread(), width = n_bins / 32;
+    if (thread < 32) {
+        sums[thread] = 0;
+        for (int32_t i = 0; i < width; i++) sums[thread] += bins[n_bins - 1 - thread * width - i];
+    }
+    __syncthreads();
+    if (thread == 0) {
+        T sum = *above;
+        int32_t group = 0, i = 0;
+        for (; group < 31 && sum + sums[group] < goal; group++) sum += sums[group];
+        for (i = n_bins - 1 - group * width; i % width > 0 && sum + bins[i] < goal; i--)
+            sum += bins[i];
+        reached = sum;
+        bin = i;
+    }
+    __syncthreads();
+    *above = reached;
+    int32_t out = bin;
+    __syncthreads();
+    return out;
+}
+
+/* Tokens that a filter looks at: those kept so far that have this weight, or any when it is negative. */
+static __device__ bool specrt__verify_among(const specrt_cuda_law *law, const float *logits,
+                                            int32_t i, float weight) {
+    if (weight < 0) return logits[i] > -INFINITY;
+    return specrt__verify_kept(law, logits, i) == weight;
+}
+
+/* The order of the k-th of such tokens by (logit descending, id ascending), found digit by digit. *rest: its
+ * place among those of the same order, *n_same: how many those are. Beyond the last token all are kept. */
+static __device__ uint32_t specrt__verify_kth(const specrt_cuda_law *law, const float *logits,
+                                              int32_t n_vocab, float weight, int32_t k,
+                                              int32_t *rest, int32_t *n_same) {
+    __shared__ int32_t bins[SPECRT__VERIFY_BINS];
+    uint32_t prefix = 0;
+    int32_t above = 0, bin = 0;
+    for (int shift = 21; shift >= -1; shift -= 11) { /* digits of 11, 11 and 10 bits */
+        int low = shift > 0 ? shift : 0, top = shift + 11;
+        for (int32_t i = specrt__block_thread(); i < SPECRT__VERIFY_BINS;
+             i += specrt__block_threads())
+            bins[i] = 0;
+        __syncthreads();
+        for (int32_t i = specrt__block_thread(); i < n_vocab; i += specrt__block_threads()) {
+            uint32_t order = specrt__block_order(logits[i]);
+            if (top < 32 && order >> top != prefix >> top) continue;
+            if (!specrt__verify_among(law, logits, i, weight)) continue;
+            atomicAdd(&bins[order >> low & ((1u << (top - low)) - 1)], 1);
+        }
+        __syncthreads();
+        bin = specrt__verify_reach<int32_t>(bins, SPECRT__VERIFY_BINS, k, &above);
+        prefix |= (uint32_t)bin << low;
+    }
+    *rest = k - above;
+    *n_same = bins[bin];
+    __syncthreads();
+    return prefix;
+}
+
+/* The id of the k-th token of an order. */
+static __device__ int32_t specrt__verify_tie(const specrt_cuda_law *law, const float *logits,
+                                             int32_t n_vocab, float weight, uint32_t order,
+                                             int32_t k) {
+    __shared__ int32_t id;
+    for (int32_t begin = 0; begin < n_vocab && k > 0; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), before;
+        bool same = i < n_vocab && specrt__block_order(logits[i]) == order &&
+                    specrt__verify_among(law, logits, i, weight);
+        int32_t n = specrt__block_rank(same, &before);
+        if (same && before == k - 1) id = i;
+        k -= n;
+    }
+    __syncthreads();
+    return id;
+}
+
+/* Of the tokens that `weight` names only the k best are kept, and all that are better. */
+static __device__ void specrt__verify_cut(specrt_cuda_law *law, const float *logits,
+                                          int32_t n_vocab, float weight, int32_t k) {
+    int32_t rest, n_same, id = INT32_MAX;
+    uint32_t order = specrt__verify_kth(law, logits, n_vocab, weight, k, &rest, &n_same);
+    if (rest < n_same) id = specrt__verify_tie(law, logits, n_vocab, weight, order, rest);
+    __syncthreads();
+    if (specrt__block_thread() == 0) {
+        law->order = order;
+        law->id = id;
+    }
+    __syncthreads();
+}
+
+enum { SPECRT__VERIFY_MASSES = 1024 };
+
+/* Sums of the kept weights whose upper bits are prefix's, by the ten bits from `shift` on. Those of a bin
+ * share their exponent, so each is a whole number of units and the sum exact, whoever adds first. Weights
+ * are at most 1, so the two bits above the first digit are 0. */
+static __device__ void specrt__verify_weigh(const specrt_cuda_law *law, const float *logits,
+                                            int32_t n_vocab, uint32_t prefix, int shift,
+                                            double *masses) {
+    __shared__ unsigned long long units[SPECRT__VERIFY_MASSES];
+    int32_t thread = specrt__block_thread();
+    for (int32_t i = thread; i < SPECRT__VERIFY_MASSES; i += specrt__block_threads()) units[i] = 0;
+    __syncthreads();
+    for (int32_t i = thread; i < n_vocab; i += specrt__block_threads()) {
+        uint32_t bits = __float_as_uint(specrt__verify_kept(law, logits, i));
+        if (bits == 0 || bits >> shift >> 10 != prefix >> shift >> 10) continue;
+        atomicAdd(&units[bits >> shift & (SPECRT__VERIFY_MASSES - 1)],
+                  (unsigned long long)((bits & 0x7fffffu) | 0x800000u));
+    }
+    __syncthreads();
+    for (int32_t i = thread; i < SPECRT__VERIFY_MASSES; i += specrt__block_threads()) {
+        uint32_t bits = prefix | (uint32_t)i << shift;
+        masses[i] = ldexp((double)units[i], (int)(bits >> 23) - 150);
+    }
+    __syncthreads();
+}
+
+/* The fewest of the best whose weights reach a share of all that is kept: the weight in which the mass is
+ * reached, then how many of that weight. Twin: specrt__verify_nucleus. */
+static __device__ void specrt__verify_nucleus(specrt_cuda_law *law, const float *logits,
+                                              int32_t n_vocab, float top_p) {
+    __shared__ double masses[SPECRT__VERIFY_MASSES];
+    double mass = 0, above = 0, n;
+    uint32_t prefix = 0;
+    int32_t n_same = 0;
+    for (int shift = 20; shift >= 0; shift -= 10) {
+        specrt__verify_weigh(law, logits, n_vocab, prefix, shift, masses);
+        if (shift == 20) {
+            double all = 0;
+            for (int32_t i = specrt__block_thread(); i < SPECRT__VERIFY_MASSES;
+                 i += specrt__block_threads())
+                all += masses[i];
+            mass = (double)top_p * specrt__block_sum(all);
+        }
+        int32_t bin = specrt__verify_reach<double>(masses, SPECRT__VERIFY_MASSES, mass, &above);
+        prefix |= (uint32_t)bin << shift;
+    }
+    float weight = __uint_as_float(prefix);
+    for (int32_t begin = 0; begin < n_vocab; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread();
+        n_same += __syncthreads_count(i < n_vocab && specrt__verify_kept(law, logits, i) == weight);
+    }
+    n = ceil((mass - above) / (double)weight);
+    if (!(n < n_same)) n = n_same;
+    specrt__verify_cut(law, logits, n_vocab, weight, n > 1 ? (int32_t)n : 1);
+}
+
+/* --- kernels --- */
+
+/* Block i: how node i of all draws.
+ *   best u64 [., n_parts] -> laws; tokens where nothing is drawn;  grid (n_batch * max_nodes), any block.
+ *   Twin: specrt__verify_law */
+static __global__ void specrt__verify_law_kernel(specrt_cuda_verifier v,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const specrt_sampling *samplings,
+                                                 const float *logits, int32_t n_parts) {
+    int64_t at = blockIdx.x;
+    int32_t sequence = (int32_t)at / v.params.max_nodes, n_vocab = v.params.n_vocab;
+    if ((int32_t)at % v.params.max_nodes >= drafts[sequence].n) return;
+    const specrt_sampling *s = &samplings[sequence];
+    specrt_cuda_law *law = &v.laws[at];
+    uint64_t best = 0;
+    logits += at * n_vocab;
+    for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
+        if (v.best[at * n_parts + i] > best) best = v.best[at * n_parts + i];
+    best = specrt__block_max(best);
+    int32_t id = best ? specrt__block_key_id(best) : 0;
+    float max = logits[id];
+    bool drawn = v.params.sampled && s->temperature > 0 && best > 0 && max < INFINITY;
+    if (specrt__block_thread() == 0) {
+        law->best = id;
+        law->drawn = drawn;
+        law->max = max;
+        law->scale = s->temperature > 1e-30f ? 1 / s->temperature : 1e30f;
+        law->least = 0;
+        law->order = 0;
+        law->id = INT32_MAX;
+        v.tokens[at] = id;
+    }
+    __syncthreads();
+    if (!drawn || v.params.sampled < 2) return;
+    if (s->top_k > 0 && s->top_k < n_vocab) specrt__verify_cut(law, logits, n_vocab, -1, s->top_k);
+    if (s->top_p > 0 && s->top_p < 1) specrt__verify_nucleus(law, logits, n_vocab, s->top_p);
+    if (specrt__block_thread() == 0) law->least = s->min_p;
+}
+
+/* Block (b, node): the sum of the weights of logits [b * 1024, + 1024), in the lanes of the twin.
+ *   grid (n_blocks, n_batch * max_nodes), any block.  Twin: specrt__verify_sum */
+static __global__ void specrt__verify_sum_kernel(specrt_cuda_verifier v,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const float *logits) {
+    __shared__ float weights[SPECRT__VERIFY_BLOCK];
+    __shared__ double lanes[SPECRT__VERIFY_LANES];
+    int64_t at = blockIdx.y;
+    int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_BLOCK, thread = specrt__block_thread();
+    int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
+    if ((int32_t)at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
+    const specrt_cuda_law *law = &v.laws[at];
+    if (!law->drawn) return;
+    for (int32_t i = thread; i < n; i += specrt__block_threads())
+        weights[i] = specrt__verify_kept(law, logits + at * v.params.n_vocab, begin + i);
+    __syncthreads();
+    if (thread < SPECRT__VERIFY_LANES) {
+        double sum = 0;
+        int32_t whole = n - n % SPECRT__VERIFY_LANES;
+        for (int32_t i = thread; i < whole; i += SPECRT__VERIFY_LANES) sum += (double)weights[i];
+        for (int32_t i = whole; i < n && thread == 0; i++) sum += (double)weights[i];
+        lanes[thread] = sum;
+    }
+    __syncthreads();
+    if (thread == 0)
+        v.sums[at * gridDim.x + blockIdx.x] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                                              ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+/* Of sums [n]: their sum, and with a target where the running sum passes it: *block, and in *before what
+ * stands before that block. One thread adds, in order; all fetch. */
+static __device__ double specrt__verify_add(const double *sums, int32_t n, double target,
+                                            int32_t *block, double *before) {
+    __shared__ double some[SPECRT__VERIFY_THREADS], sum, shared_before;
+    __shared__ int32_t shared_block;
+    int32_t thread = specrt__block_thread();
+    if (thread == 0) sum = shared_before = shared_block = 0;
+    for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
+        __syncthreads();
+        if (begin + thread < n) some[thread] = sums[begin + thread];
+        __syncthreads();
+        int32_t n_here = specrt__window_least(n - begin, specrt__block_threads());
+        for (int32_t i = 0; i < n_here && thread == 0 && sum <= target; i++) {
+            if (!(some[i] > 0)) continue;
+            shared_block = begin + i;
+            shared_before = sum;
+            sum += some[i];
+        }
+    }
+    __syncthreads();
+    *block = shared_block;
+    *before = shared_before;
+    double out = sum;
+    __syncthreads();
+    return out;
+}
+
+/* Block i: the token that node i of all draws.
+ *   grid (n_batch * max_nodes), block SPECRT__VERIFY_THREADS at most.  Twin: specrt__verify_pick */
+static __global__ void specrt__verify_pick_kernel(specrt_cuda_verifier v,
+                                                  const specrt_cuda_draft *drafts,
+                                                  const specrt_sampling *samplings,
+                                                  const float *logits, int32_t n_blocks) {
+    __shared__ float weights[SPECRT__VERIFY_BLOCK];
+    int64_t at = blockIdx.x;
+    int32_t sequence = (int32_t)at / v.params.max_nodes, node = (int32_t)at % v.params.max_nodes;
+    int32_t block, thread = specrt__block_thread(), token = 0;
+    double before;
+    if (node >= drafts[sequence].n) return;
+    const specrt_cuda_law *law = &v.laws[at];
+    if (!law->drawn) return;
+    const double *sums = v.sums + at * n_blocks;
+    double total = specrt__verify_add(sums, n_blocks, (double)INFINITY, &block, &before);
+    double target =
+        total * specrt__verify_uniform(&samplings[sequence], drafts[sequence].positions[node] + 1);
+    specrt__verify_add(sums, n_blocks, target, &block, &before);
+    int32_t begin = block * SPECRT__VERIFY_BLOCK;
+    int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
+    for (int32_t i = thread; i < n; i += specrt__block_threads())
+        weights[i] = specrt__verify_kept(law, logits + at * v.params.n_vocab, begin + i);
+    __syncthreads();
+    if (thread > 0) return;
+    for (int32_t i = 0; i < n && before <= target; i++) {
+        if (!(weights[i] > 0)) continue;
+        token = begin + i;
+        before += (double)weights[i];
+    }
+    v.tokens[at] = token;
+}
+
+/* Block b: the path of sequence b: while a child has the token that its parent drew.
+ *   grid (n_batch), block 32.  Twin: specrt_verify_tree */
+static __global__ void specrt__verify_walk_kernel(specrt_cuda_verifier v,
+                                                  const specrt_cuda_draft *drafts,
+                                                  specrt_verdict *verdicts) {
+    const specrt_cuda_draft *draft = &drafts[blockIdx.x];
+    specrt_verdict *out = &verdicts[blockIdx.x];
+    const int32_t *tokens = v.tokens + (int64_t)blockIdx.x * v.params.max_nodes;
+    int32_t n = specrt__window_least(draft->n, v.params.max_nodes), lane = specrt__block_thread();
+    int32_t n_out = 0, node = n > 0 ? 0 : -1;
+    while (node >= 0) {
+        int32_t token = tokens[node], child = -1;
+        if (lane == 0) {
+            out->nodes[n_out] = node;
+            out->tokens[n_out] = token;
+        }
+        n_out++;
+        for (int32_t begin = 0; begin < n && child < 0; begin += 32) {
+            int32_t i = begin + lane;
+            unsigned found =
+                __ballot_sync(0xffffffffu, i > node && i < n && draft->parents[i] == node &&
+                                               draft->tokens[i] == token);
+            if (found) child = begin + __ffs((int)found) - 1;
+        }
+        node = child;
+    }
+    if (lane == 0) out->n = n_out;
+}
+
+/* out[i] = ids[in[i]].  grid (blocks of n), any block */
+static __global__ void specrt__verify_remap_kernel(const int32_t *ids, int32_t n_ids,
+                                                   const int32_t *in, int64_t n, int32_t *out) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = in[i] >= 0 && in[i] < n_ids ? ids[in[i]] : -1;
+}
+
+/* --- launches --- */
+
+static bool specrt__verify_params_ok(const specrt_cuda_verifier_params *p) {
+    return p && p->n_batch >= 1 && p->n_batch <= SPECRT_CUDA_MAX_BATCH && p->n_vocab >= 1 &&
+           p->n_vocab <= SPECRT_MAX_VOCAB && p->max_nodes >= 1 &&
+           p->max_nodes <= SPECRT_TREE_MAX_NODES && p->sampled >= 0 && p->sampled <= 2 &&
+           p->n_batch * p->max_nodes <= 65535;
+}
+
+static size_t specrt__verify_lay_out(void *memory, specrt_cuda_verifier *v) {
+    size_t n = (size_t)v->params.n_batch * (size_t)v->params.max_nodes, bytes = 0;
+    size_t n_parts = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_PART);
+    size_t n_blocks = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_BLOCK);
+    if (!v->params.sampled) n_blocks = 0;
+    v->best = (uint64_t *)specrt__window_carve(memory, &bytes, n * n_parts * sizeof(uint64_t));
+    v->sums = (double *)specrt__window_carve(memory, &bytes, n * n_blocks * sizeof(double));
+    v->laws = (specrt_cuda_law *)specrt__window_carve(memory, &bytes, n * sizeof(specrt_cuda_law));
+    v->tokens = (int32_t *)specrt__window_carve(memory, &bytes, n * sizeof(int32_t));
+    return bytes;
+}
+
+SPECRT_CUDA_API size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params) {
+    specrt_cuda_verifier v;
+    if (!specrt__verify_params_ok(params)) return 0;
+    v.params = *params;
+    return specrt__verify_lay_out(NULL, &v);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
+                                                         void *memory, specrt_cuda_verifier *out) {
+    if (!memory || !out || !specrt__verify_params_ok(params)) return SPECRT_STATUS_BAD_ARG;
+    out->params = *params;
+    specrt__verify_lay_out(memory, out);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const specrt_sampling *samplings,
+                                                 const float *logits, specrt_verdict *verdicts,
+                                                 void *stream) {
+    if (!verifier || !specrt__verify_params_ok(&verifier->params) || !verifier->best ||
+        !verifier->laws || !verifier->tokens || !drafts || !samplings || !logits || !verdicts)
+        return SPECRT_STATUS_BAD_ARG;
+    const specrt_cuda_verifier_params *p = &verifier->params;
+    unsigned n = (unsigned)(p->n_batch * p->max_nodes);
+    unsigned n_parts = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_PART);
+    unsigned n_blocks = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK);
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_best_kernel, dim3(n_parts, n),
+                               specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
+                               drafts, logits));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_law_kernel, n,
+                               p->sampled == 2 ? specrt__block_size(1024) : 32, 0, stream,
+                               *verifier, drafts, samplings, logits, (int32_t)n_parts));
+    if (p->sampled) {
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_sum_kernel, dim3(n_blocks, n),
+                                   specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
+                                   drafts, logits));
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_pick_kernel, n,
+                                   specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
+                                   drafts, samplings, logits, (int32_t)n_blocks));
+    }
+    return SPECRT__LAUNCH(specrt__verify_walk_kernel, (unsigned)p->n_batch, 32, 0, stream,
+                          *verifier, drafts, verdicts);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids,
+                                                const int32_t *in, int64_t n, int32_t *out,
+                                                void *stream) {
+    if (!ids || !in || !out || n_ids < 1 || n < 1 || n > INT32_MAX) return SPECRT_STATUS_BAD_ARG;
+    return SPECRT__LAUNCH(specrt__verify_remap_kernel,
+                          specrt__launch_blocks(n, SPECRT__VERIFY_THREADS), SPECRT__VERIFY_THREADS,
+                          0, stream, ids, n_ids, in, n, out);
 }

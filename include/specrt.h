@@ -1290,28 +1290,6 @@ typedef struct specrt_cuda_layout {
     int32_t max_rows[SPECRT_CUDA_MAX_SEGMENTS];
 } specrt_cuda_layout;
 
-/* specrt_beam, of all sequences: rows beyond n are not written. */
-typedef struct specrt_cuda_beam {
-    int32_t *n;       /* DEVICE [n_batch] */
-    int32_t *tokens;  /* DEVICE [n_batch, topk] */
-    int32_t *parents; /* DEVICE [n_batch, topk] */
-    float *logprobs;  /* DEVICE [n_batch, topk] */
-} specrt_cuda_beam;
-
-/* specrt_draft, of all sequences, with SPECRT_TREE_MAX_NODES places each. */
-typedef struct specrt_cuda_draft {
-    int32_t *n;                         /* DEVICE [n_batch] */
-    int32_t *tokens, *parents, *depths; /* DEVICE [n_batch, 64] */
-    uint64_t *masks;                    /* DEVICE [n_batch, 64] */
-    float *logprobs;                    /* DEVICE [n_batch, 64] */
-} specrt_cuda_draft;
-
-/* specrt_verdict, of all sequences. */
-typedef struct specrt_cuda_verdict {
-    int32_t *n;              /* DEVICE [n_batch] */
-    int32_t *tokens, *nodes; /* DEVICE [n_batch, 64] */
-} specrt_cuda_verdict;
-
 /* ---- rows and products ------------------------------------------------------------------------------ */
 
 /* A head on the device, as specrt_head_desc; all pointers are DEVICE memory, borrowed. */
@@ -1392,6 +1370,225 @@ SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const flo
                                                       void *stream);
 
 /* ---- membership, routing, trees, verification ------------------------------------------------------- */
+
+/* A cycle's drafter pass: specrt_beam, DEVICE [n_batch], one each. n = 0: the sequence does not draft. */
+typedef struct specrt_cuda_beam {
+    int32_t n;
+    int32_t tokens[SPECRT_TREE_MAX_TOPK], parents[SPECRT_TREE_MAX_TOPK];
+    float logprobs[SPECRT_TREE_MAX_TOPK];
+} specrt_cuda_beam;
+
+/* specrt_draft, DEVICE [n_batch], one each. */
+typedef struct specrt_cuda_draft {
+    int32_t n;
+    int32_t tokens[SPECRT_TREE_MAX_NODES], parents[SPECRT_TREE_MAX_NODES];
+    int32_t depths[SPECRT_TREE_MAX_NODES];
+    float logprobs[SPECRT_TREE_MAX_NODES];
+    int64_t positions[SPECRT_TREE_MAX_NODES]; /* in the sequence */
+    uint64_t masks[SPECRT_TREE_MAX_NODES];
+} specrt_cuda_draft;
+
+/* Who wants a token: the bits of specrt_cuda_state.wants. */
+enum {
+    SPECRT_CUDA_INVALID = 1, /* never proposed */
+    SPECRT_CUDA_FIXED = 2,   /* a row of a segment that all sequences share (static) */
+    SPECRT_CUDA_PINNED = 4,  /* the host; terminators */
+    SPECRT_CUDA_FILL = 8,    /* makes up a least number of rows */
+    SPECRT_CUDA_WINDOW = 16,
+    SPECRT_CUDA_RETRIEVE = 32, /* the host's adaptive cache (EvoSpec) */
+    SPECRT_CUDA_CHANGED = 128  /* the functions' own */
+};
+
+/* A wish of the host's: a token gets or loses PINNED or RETRIEVE. Others are passed over. */
+typedef struct specrt_cuda_change {
+    int32_t id;
+    uint8_t bit, on;
+    uint16_t reserved; /* 0 */
+} specrt_cuda_change;
+
+/* Wishes on their way to the device, in host memory that it can read and write (mapped, pinned). The host
+ * writes change number i to changes[i % SPECRT_CUDA_CHANGES], then adds to `posted`, and never gets further
+ * ahead of `taken` than SPECRT_CUDA_CHANGES; the next start or observe takes all that is posted. */
+#define SPECRT_CUDA_CHANGES 1024
+typedef struct specrt_cuda_mailbox {
+    uint32_t posted, taken; /* by the host, by the device */
+    specrt_cuda_change changes[SPECRT_CUDA_CHANGES];
+} specrt_cuda_mailbox;
+
+/* specrt_cuda_state_params.mode, .rows and .only : the window's options of specrt_policy_create(). */
+enum { SPECRT_CUDA_UNIQUE_LRU, SPECRT_CUDA_STREAM };
+enum { SPECRT_CUDA_ROWS_ALL, SPECRT_CUDA_ROWS_LAST, SPECRT_CUDA_ROWS_TREE };
+enum { SPECRT_CUDA_ONLY_BOTH, SPECRT_CUDA_ONLY_CTX, SPECRT_CUDA_ONLY_EXT };
+
+typedef struct specrt_cuda_state_params {
+    int32_t n_ids;    /* tokens are below it; at most SPECRT_MAX_VOCAB */
+    int32_t capacity; /* rows that may be packed; sources never want more */
+    int32_t size;     /* of the window; 0: there is none, and what follows does not matter */
+    int32_t mode, rows, only;
+    int32_t kpre, kver; /* at most SPECRT_LOGITS_MAX_K */
+    int32_t emitted;
+    int32_t min;             /* rows to fill up to, FIXED ones included */
+    const int32_t *frequent; /* DEVICE [n_frequent] distinct, borrowed; NULL: ascending ids */
+    int32_t n_frequent;
+} specrt_cuda_state_params;
+
+/* Membership, packed rows and window of one sequence. An array of them, DEVICE [n_batch], is what functions
+ * take: make it on the host with specrt_cuda_state_place() and copy it. Packed rows are dense: row i is that
+ * of token ids[i] for i < n_rows. */
+typedef struct specrt_cuda_state {
+    specrt_cuda_state_params params;
+    specrt_cuda_mailbox *mailbox; /* as the device sees it; NULL: none */
+    int32_t n_fixed;              /* tokens with the bit FIXED: set it with them */
+    int32_t n_rows;               /* that shall be packed, once those of `fresh` are */
+    int32_t n_fresh;
+    int32_t n_wanted, n_entering;
+    int32_t n_refused; /* wishes beyond capacity: of a host that asks for more than it said */
+    int64_t n_copied;  /* rows that were listed as fresh since the sequence began */
+    uint8_t *wants;    /* DEVICE [n_ids]; before begin the host sets INVALID and FIXED, else 0 */
+    int32_t *slots;    /* DEVICE [n_ids] of packed tokens; -1: none */
+    int32_t *ids;      /* DEVICE [capacity] token of each row */
+    int32_t *fresh;    /* DEVICE [n_fresh] rows that must be packed from the head before use */
+    int32_t *holes;    /* DEVICE [capacity] scratch */
+    int32_t *entering; /* DEVICE [n_ids] tokens that may need a row */
+    int32_t *marks;    /* DEVICE [n_ids] scratch, -1 between calls */
+    int32_t list_size, n_list;
+    int32_t *list; /* DEVICE [list_size] distinct tokens, oldest first */
+    int32_t ring_begin, n_ring;
+    int32_t *ring;   /* DEVICE [size] the stream */
+    int32_t *counts; /* DEVICE [n_ids] how often a token is in it */
+    int32_t *batch;  /* DEVICE, scratch */
+    int32_t seed[SPECRT_LOGITS_MAX_K], n_seed, n_fill;
+} specrt_cuda_state;
+
+/* specrt_cuda_state_bytes() : device memory of one state; 0: parameters out of range. */
+SPECRT_CUDA_API size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params);
+
+/* specrt_cuda_state_place() : *out (host) with its pointers into memory of that size, DEVICE, borrowed,
+ * aligned to 256. `wants` is the host's to fill, `n_fixed` and `mailbox` are 0. */
+SPECRT_CUDA_API specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
+                                                      void *memory, specrt_cuda_state *out);
+
+/* specrt_cuda_state_begin() : forget everything but INVALID and FIXED. Twin: specrt_session_begin().
+ *   states : DEVICE [n_batch]
+ *   pinned : DEVICE i32 [n_pinned] distinct tokens that are always wanted; those of FIXED take no row */
+SPECRT_CUDA_API specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
+                                                      int32_t n_pinned, specrt_cuda_state *states,
+                                                      void *stream);
+
+/* specrt_cuda_state_prefill() : the next prompt tokens. Twin: specrt_session_prefill().
+ *   tokens : DEVICE i32 [n_batch, max_n];  n : DEVICE i32 [n_batch]
+ *   best   : DEVICE i32 [n_batch, max_n, k] the target's best tokens at each, -1: none; NULL: not known */
+SPECRT_CUDA_API specrt_status specrt_cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
+                                                        const int32_t *n, int32_t max_n,
+                                                        const int32_t *best, int32_t k,
+                                                        specrt_cuda_state *states, void *stream);
+
+/* specrt_cuda_state_start() : the first token after the prompt, the last of the verdict's; what is fresh is
+ * to be packed then. Twin: specrt_session_start().
+ *   verdicts : DEVICE [n_batch]; n = 0: that sequence rests */
+SPECRT_CUDA_API specrt_status specrt_cuda_state_start(int32_t n_batch,
+                                                      const specrt_verdict *verdicts,
+                                                      specrt_cuda_state *states, void *stream);
+
+/* specrt_cuda_state_observe() : learn from a cycle; what is fresh is to be packed then. Twin:
+ * specrt_session_observe().
+ *   drafts, verdicts : DEVICE [n_batch]; a verdict's n = 0: that sequence rests
+ *   best : DEVICE i32 [n_batch, SPECRT_TREE_MAX_NODES, k] the target's best tokens at each node, -1: none;
+ *          NULL: not known */
+SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
+                                                        const specrt_cuda_draft *drafts,
+                                                        const specrt_verdict *verdicts,
+                                                        const int32_t *best, int32_t k,
+                                                        specrt_cuda_state *states, void *stream);
+
+/* Candidates of one draft. An array of them, DEVICE [n_batch]; the trees of a batch have one shape. */
+typedef struct specrt_cuda_tree {
+    specrt_tree_params params;
+    int32_t root, level, n_candidates, n_beam;
+    int64_t
+        position; /* in the sequence, of the token after the root; before the first, of the root */
+    uint64_t cycle;                     /* trees begun */
+    int32_t *tokens;                    /* DEVICE [topk + (num_steps - 1) topk^2] */
+    int32_t *parents;                   /* DEVICE, candidates; -1: the root */
+    float *logprobs;                    /* DEVICE, cumulative */
+    int32_t beam[SPECRT_TREE_MAX_TOPK]; /* candidates */
+} specrt_cuda_tree;
+
+/* specrt_cuda_tree_bytes() : device memory of one tree; 0: parameters out of range. */
+SPECRT_CUDA_API size_t specrt_cuda_tree_bytes(const specrt_tree_params *params);
+
+/* specrt_cuda_tree_place() : *out (host), its pointers into memory of that size, DEVICE, borrowed, aligned to
+ * 256. position : of the first token after the prompt, which will be the first root
+ *   params : 0 in a field: its default */
+SPECRT_CUDA_API specrt_status specrt_cuda_tree_place(const specrt_tree_params *params,
+                                                     int64_t position, void *memory,
+                                                     specrt_cuda_tree *out);
+
+/* specrt_cuda_tree_begin() : new trees, each from the last token that its sequence emitted. Twin:
+ * specrt_tree_begin().
+ *   verdicts : DEVICE [n_batch]; n = 0: that sequence's beam is empty
+ *   beams    : DEVICE [n_batch] the first pass: the root alone */
+SPECRT_CUDA_API specrt_status specrt_cuda_tree_begin(int32_t n_batch,
+                                                     const specrt_verdict *verdicts,
+                                                     specrt_cuda_tree *trees,
+                                                     specrt_cuda_beam *beams, void *stream);
+
+/* specrt_cuda_tree_expand() : the proposals of a pass. Twin: specrt_tree_expand().
+ *   topk     : the trees'
+ *   ids, logprobs : DEVICE i32, f32 [n_batch, topk, topk]: of each row of the last beam, best first; -inf:
+ *              none
+ *   beams    : DEVICE [n_batch] the rows of the next pass */
+SPECRT_CUDA_API specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t topk,
+                                                      const int32_t *ids, const float *logprobs,
+                                                      specrt_cuda_tree *trees,
+                                                      specrt_cuda_beam *beams, void *stream);
+
+/* specrt_cuda_tree_finish() : the best nodes, with masks and positions. Twin: specrt_tree_finish().
+ *   drafts : DEVICE [n_batch]; n = 0 where nothing was begun */
+SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
+                                                      const specrt_cuda_tree *trees,
+                                                      specrt_cuda_draft *drafts, void *stream);
+
+/* Scratch of specrt_cuda_verify(). */
+typedef struct specrt_cuda_verifier_params {
+    int32_t n_batch, n_vocab;
+    int32_t max_nodes; /* of a draft: 1 to SPECRT_TREE_MAX_NODES */
+    int32_t sampled;   /* 0: every sequence is greedy; 1: some may be sampled; 2: with filters */
+} specrt_cuda_verifier_params;
+
+typedef struct specrt_cuda_law specrt_cuda_law; /* of a row of logits; the functions' own */
+
+typedef struct specrt_cuda_verifier {
+    specrt_cuda_verifier_params params;
+    uint64_t *best;        /* DEVICE [n_batch, max_nodes, parts of a row] */
+    specrt_cuda_law *laws; /* DEVICE [n_batch, max_nodes] */
+    double *sums;          /* DEVICE [n_batch, max_nodes, blocks of a row]; NULL: all greedy */
+    int32_t *tokens;       /* DEVICE [n_batch, max_nodes] what the target draws at each node */
+} specrt_cuda_verifier;
+
+SPECRT_CUDA_API size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params);
+SPECRT_CUDA_API specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
+                                                         void *memory, specrt_cuda_verifier *out);
+
+/* specrt_cuda_verify() : draw-and-descend, greedy or sampled; the same tokens as the twin,
+ * specrt_verify_tree(), given the same logits, for the same keys give the same draws. With filters, sums over
+ * what they keep may differ in a double's last bit.
+ *   verifier  : host
+ *   drafts    : DEVICE [n_batch]; a draft that is a root alone draws the token after it
+ *   samplings : DEVICE [n_batch]; its filters matter where the verifier was made for them
+ *   logits    : DEVICE f32 [n_batch, max_nodes, n_vocab]
+ *   verdicts  : DEVICE [n_batch]; n = 0 for an empty draft */
+SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const specrt_sampling *samplings,
+                                                 const float *logits, specrt_verdict *verdicts,
+                                                 void *stream);
+
+/* specrt_cuda_remap() : out[i] = ids[in[i]], or -1 where in[i] is out of range: rows to target ids (EAGLE-3's
+ * d2t made absolute). in, out : DEVICE i32 [n], may be the same;  ids : DEVICE i32 [n_ids] */
+SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids,
+                                                const int32_t *in, int64_t n, int32_t *out,
+                                                void *stream);
 
 /* ---- the sketch ------------------------------------------------------------------------------------- */
 

@@ -308,3 +308,9 @@ void harness_run(const harness_launch &launch) {
     free(dynamic);
     dynamic = NULL;
 }
+
+int harness_threads(int most) {
+    const int sizes[] = {32, 64, 96, 160, 256, 512, 1024};
+    int threads = sizes[next_random() % 7];
+    return threads < most ? threads : most;
+}

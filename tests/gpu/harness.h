@@ -37,6 +37,8 @@ unsigned harness_warp_live(unsigned mask);
  * there are in `*n`. */
 int harness_block(int yes, int *n);
 unsigned char *harness_dynamic(void);
+/* A size for blocks of kernels that take any: a multiple of 32, mostly small, at most `most`. */
+int harness_threads(int most);
 [[noreturn]] void harness_fail(const char *format, ...);
 
 /* What a launch does; runtime.cc decides when. */

@@ -1,0 +1,313 @@
+/* test_gpu_tree.c : trees grown, cut and verified on the device against the CPU's: the same nodes, masks and
+ * tokens, in chains and in the widest trees, with ties, and with laws that filters make hard. */
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "../fixture.h"
+#include "gpu.h"
+
+enum { BATCH = 3, MAX_NODES = SPECRT_TREE_MAX_NODES };
+
+static uint64_t random_state = 5;
+static int32_t random_below(int32_t n) {
+    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+}
+
+/* --- trees --- */
+
+/* Log-probabilities that often tie, or are none. */
+static float draw_logprob(int kind) {
+    if (random_below(12) == 0) return random_below(2) ? -INFINITY : NAN;
+    if (kind == 0) return -0.5f * (float)random_below(4);
+    return kind == 1 ? -1.0f : -(float)fabs((double)fixture_normal(&random_state));
+}
+
+static void compare_beam(const specrt_cuda_beam *device, const specrt_beam *beam) {
+    CHECK_INT(device->n, beam->n);
+    for (int32_t i = 0; i < beam->n; i++) {
+        CHECK_INT(device->tokens[i], beam->tokens[i]);
+        CHECK_INT(device->parents[i], beam->parents[i]);
+        CHECK(device->logprobs[i] == beam->logprobs[i]);
+    }
+}
+
+static void compare_draft(const specrt_cuda_draft *device, const specrt_draft *draft,
+                          int64_t root) {
+    CHECK_INT(device->n, draft->n);
+    for (int32_t i = 0; i < draft->n; i++) {
+        CHECK_INT(device->tokens[i], draft->tokens[i]);
+        CHECK_INT(device->parents[i], draft->parents[i]);
+        CHECK_INT(device->depths[i], draft->depths[i]);
+        CHECK_INT(device->positions[i], root + draft->depths[i]);
+        CHECK(device->masks[i] == draft->masks[i]);
+        CHECK(device->logprobs[i] == draft->logprobs[i]);
+    }
+}
+
+typedef struct forest {
+    specrt_tree *trees[BATCH];
+    specrt_cuda_tree *device;
+    specrt_cuda_beam *beams;
+    specrt_cuda_draft *drafts;
+    void *memory[BATCH];
+} forest;
+
+static void make_forest(forest *f, const specrt_tree_params *p, int64_t position) {
+    specrt_cuda_tree host[BATCH];
+    for (int b = 0; b < BATCH; b++) {
+        REQUIRE(specrt_tree_create(p, NULL, &f->trees[b], NULL) == SPECRT_STATUS_OK);
+        f->memory[b] = gpu_alloc(specrt_cuda_tree_bytes(p));
+        REQUIRE(specrt_cuda_tree_place(p, position, f->memory[b], &host[b]) == SPECRT_STATUS_OK);
+    }
+    f->device = (specrt_cuda_tree *)gpu_copy(host, sizeof host);
+    f->beams = (specrt_cuda_beam *)gpu_alloc(BATCH * sizeof *f->beams);
+    f->drafts = (specrt_cuda_draft *)gpu_alloc(BATCH * sizeof *f->drafts);
+}
+
+static void free_forest(forest *f) {
+    for (int b = 0; b < BATCH; b++) {
+        specrt_tree_free(f->trees[b]);
+        gpu_free(f->memory[b]);
+    }
+    gpu_free(f->device);
+    gpu_free(f->beams);
+    gpu_free(f->drafts);
+}
+
+/* The last sequence of a batch rests. */
+static void begin_forest(forest *f, int32_t n_emitted) {
+    specrt_verdict verdicts[BATCH];
+    specrt_cuda_beam beams[BATCH];
+    memset(verdicts, 0, sizeof verdicts);
+    for (int b = 0; b < BATCH - 1; b++) {
+        verdicts[b].n = n_emitted;
+        verdicts[b].tokens[n_emitted - 1] = 40 + b;
+        specrt_tree_begin(f->trees[b], 40 + b);
+    }
+    specrt_verdict *d = (specrt_verdict *)gpu_copy(verdicts, sizeof verdicts);
+    CHECK_INT(specrt_cuda_tree_begin(BATCH, d, f->device, f->beams, NULL), SPECRT_STATUS_OK);
+    gpu_get(beams, f->beams, sizeof beams);
+    for (int b = 0; b < BATCH; b++) CHECK_INT(beams[b].n, b < BATCH - 1);
+    CHECK_INT(beams[1].tokens[0], 41);
+    gpu_free(d);
+}
+
+/* A pass: proposals of every row of the beam, fewer than topk of them at times. */
+static void grow_forest(forest *f, int32_t topk, int kind, int32_t *n_beam) {
+    static int32_t ids[BATCH][SPECRT_TREE_MAX_TOPK * SPECRT_TREE_MAX_TOPK];
+    static float logprobs[BATCH][SPECRT_TREE_MAX_TOPK * SPECRT_TREE_MAX_TOPK];
+    static specrt_beam beam;
+    int32_t n = topk * topk;
+    int32_t *all_ids = (int32_t *)malloc((size_t)(BATCH * n) * sizeof(int32_t));
+    float *all_logprobs = (float *)malloc((size_t)(BATCH * n) * sizeof(float));
+    for (int b = 0; b < BATCH; b++)
+        for (int32_t i = 0; i < n; i++) {
+            all_ids[b * n + i] = ids[b][i] = random_below(50);
+            all_logprobs[b * n + i] = logprobs[b][i] = draw_logprob(kind);
+        }
+    int32_t *d_ids = (int32_t *)gpu_copy(all_ids, (size_t)(BATCH * n) * sizeof(int32_t));
+    float *d_logprobs = (float *)gpu_copy(all_logprobs, (size_t)(BATCH * n) * sizeof(float));
+    specrt_cuda_beam beams[BATCH];
+    CHECK_INT(specrt_cuda_tree_expand(BATCH, topk, d_ids, d_logprobs, f->device, f->beams, NULL),
+              SPECRT_STATUS_OK);
+    gpu_get(beams, f->beams, sizeof beams);
+    for (int b = 0; b < BATCH - 1; b++) {
+        if (n_beam[b] == 0) continue;
+        REQUIRE(specrt_tree_expand(f->trees[b], ids[b], logprobs[b], n_beam[b], topk, &beam) ==
+                SPECRT_STATUS_OK);
+        compare_beam(&beams[b], &beam);
+        n_beam[b] = beam.n;
+    }
+    CHECK_INT(beams[BATCH - 1].n, 0);
+    gpu_free(d_ids);
+    gpu_free(d_logprobs);
+    free(all_ids);
+    free(all_logprobs);
+}
+
+static void run_forest(int32_t num_steps, int32_t topk, int32_t n_nodes, int kind) {
+    specrt_tree_params p = {num_steps, topk, n_nodes};
+    specrt_cuda_draft drafts[BATCH];
+    specrt_draft draft;
+    forest f;
+    int64_t root = 0;
+    make_forest(&f, &p, 100);
+    for (int cycle = 0; cycle < 2; cycle++) {
+        int32_t n_beam[BATCH] = {1, 1, 0}, n_emitted = 1 + random_below(5);
+        begin_forest(&f, n_emitted);
+        root = (cycle ? root : 99) + n_emitted;
+        for (int32_t i = 0; i < num_steps - cycle; i++) grow_forest(&f, topk, kind, n_beam);
+        CHECK_INT(specrt_cuda_tree_finish(BATCH, f.device, f.drafts, NULL), SPECRT_STATUS_OK);
+        gpu_get(drafts, f.drafts, sizeof drafts);
+        for (int b = 0; b < BATCH - 1; b++) {
+            specrt_tree_finish(f.trees[b], &draft);
+            compare_draft(&drafts[b], &draft, root);
+        }
+        CHECK_INT(drafts[BATCH - 1].n, 0);
+    }
+    free_forest(&f);
+}
+
+static void test_trees(void) {
+    static const int32_t shapes[][3] = {{6, 10, 60}, {4, 8, 32}, {1, 1, 2},   {6, 1, 7},
+                                        {32, 1, 33}, {5, 1, 3},  {3, 64, 64}, {2, 3, 64}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int kind = 0; kind < 3; kind++)
+            run_forest(shapes[i][0], shapes[i][1], shapes[i][2], kind);
+}
+
+/* --- verification --- */
+
+/* A row of logits: smooth, few values (ties), one token alone, or none at all. */
+static void draw_logits(float *x, int32_t n, int kind) {
+    for (int32_t i = 0; i < n; i++) {
+        x[i] = 3 * fixture_normal(&random_state);
+        if (kind == 1) x[i] = (float)random_below(3);
+        if (kind == 2 && random_below(3)) x[i] = random_below(2) ? -INFINITY : NAN;
+        if (kind == 3) x[i] = -INFINITY;
+        if (kind == 4) x[i] = 1e-3f + 1e-9f * (float)random_below(1000); /* weights that tie */
+    }
+    if (kind == 5) x[random_below(n)] = INFINITY;
+}
+
+/* A tree whose children are often what the target draws. */
+static void draw_draft(specrt_cuda_draft *d, int32_t n_vocab, bool chain) {
+    d->n = 1 + random_below(MAX_NODES);
+    for (int32_t i = 0; i < d->n; i++) {
+        int32_t parent = i == 0 ? -1 : chain ? i - 1 : random_below(i);
+        d->parents[i] = parent;
+        d->depths[i] = i == 0 ? 0 : d->depths[parent] + 1;
+        d->positions[i] = 1000 + d->depths[i];
+        d->tokens[i] = random_below(n_vocab);
+    }
+}
+
+/* Gives nodes the tokens that their parents draw, so that paths are long. */
+static void plant(specrt_cuda_draft *d, specrt_verifier *v, const float *logits, int32_t n_vocab) {
+    for (int32_t i = 1; i < d->n; i++)
+        if (random_below(3))
+            d->tokens[i] = specrt_verifier_draw(v, logits + (int64_t)d->parents[i] * n_vocab,
+                                                d->positions[d->parents[i]] + 1);
+}
+
+typedef struct verify_case {
+    specrt_cuda_draft drafts[BATCH];
+    specrt_sampling samplings[BATCH];
+    specrt_verdict verdicts[BATCH];
+} verify_case;
+
+static void run_verify(int32_t n_vocab, int sampled, int kind) {
+    static verify_case c;
+    static specrt_verdict found[BATCH];
+    size_t row = (size_t)n_vocab, n = BATCH * MAX_NODES * row;
+    float *logits = (float *)malloc(n * sizeof *logits);
+    specrt_cuda_verifier_params p = {BATCH, n_vocab, MAX_NODES, sampled};
+    specrt_cuda_verifier verifier;
+    for (size_t i = 0; i < BATCH * MAX_NODES; i++) draw_logits(logits + i * row, n_vocab, kind);
+    for (int b = 0; b < BATCH; b++) {
+        specrt_sampling *s = &c.samplings[b];
+        const float *mine = logits + (size_t)b * MAX_NODES * row;
+        specrt_verifier *v;
+        specrt_draft draft = {0};
+        memset(s, 0, sizeof *s);
+        s->seed = fixture_random(&random_state);
+        s->sequence = (uint64_t)b;
+        if (sampled && b > 0) s->temperature = random_below(4) ? 0.7f : 1e-35f;
+        if (sampled == 2 && random_below(3)) s->top_k = 1 + random_below(n_vocab + 5);
+        if (sampled == 2 && random_below(3)) s->top_p = 0.05f + 0.09f * (float)random_below(10);
+        if (sampled == 2 && random_below(3) == 0) s->min_p = 0.02f * (float)random_below(20);
+        draw_draft(&c.drafts[b], n_vocab, b == 1);
+        REQUIRE(specrt_verifier_create(n_vocab, s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+        plant(&c.drafts[b], v, mine, n_vocab);
+        draft.n = c.drafts[b].n;
+        draft.tokens = c.drafts[b].tokens;
+        draft.parents = c.drafts[b].parents;
+        CHECK_INT(specrt_verify_tree(v, &draft, mine, 1001, &c.verdicts[b]), SPECRT_STATUS_OK);
+        specrt_verifier_free(v);
+    }
+    if (sampled == 0 && kind == 0) c.drafts[2].n = c.verdicts[2].n = 0; /* rests */
+    void *memory = gpu_alloc(specrt_cuda_verifier_bytes(&p)), *d_logits = gpu_copy(logits, n * 4);
+    verify_case *d = (verify_case *)gpu_copy(&c, sizeof c);
+    REQUIRE(specrt_cuda_verifier_place(&p, memory, &verifier) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_cuda_verify(&verifier, d->drafts, d->samplings, (float *)d_logits, d->verdicts,
+                                 NULL),
+              SPECRT_STATUS_OK);
+    gpu_get(found, d->verdicts, sizeof found);
+    for (int b = 0; b < BATCH; b++) {
+        CHECK_INT(found[b].n, c.verdicts[b].n);
+        for (int32_t i = 0; i < c.verdicts[b].n; i++) {
+            CHECK_INT(found[b].tokens[i], c.verdicts[b].tokens[i]);
+            CHECK_INT(found[b].nodes[i], c.verdicts[b].nodes[i]);
+        }
+    }
+    gpu_free(memory);
+    gpu_free(d_logits);
+    gpu_free(d);
+    free(logits);
+}
+
+static void test_greedy(void) {
+    static const int32_t n_vocab[] = {1, 7, 300, 9000};
+    for (size_t i = 0; i < sizeof n_vocab / sizeof n_vocab[0]; i++)
+        for (int kind = 0; kind < 6; kind++)
+            if (n_vocab[i] < 1000 || kind < 2) run_verify(n_vocab[i], 0, kind);
+}
+
+static void test_sampled(void) {
+    static const int32_t n_vocab[] = {1, 9, 1024, 2500};
+    for (size_t i = 0; i < sizeof n_vocab / sizeof n_vocab[0]; i++)
+        for (int kind = 0; kind < 6; kind++)
+            if (n_vocab[i] < 2000 || kind < 2) run_verify(n_vocab[i], 1, kind);
+}
+
+static void test_filtered(void) {
+    for (int i = 0; i < 3; i++)
+        for (int kind = 0; kind < 6; kind++) run_verify(1 + random_below(150), 2, kind);
+    run_verify(1100, 2, 0);
+    run_verify(1100, 2, 4);
+}
+
+static void test_remap(void) {
+    int32_t ids[5] = {7, 90, 3, 12, 1000}, in[6] = {4, 0, -1, 5, 2, 1}, out[6];
+    static const int32_t expected[6] = {1000, 7, -1, -1, 3, 90};
+    int32_t *d_ids = (int32_t *)gpu_copy(ids, sizeof ids),
+            *d_in = (int32_t *)gpu_copy(in, sizeof in);
+    CHECK_INT(specrt_cuda_remap(d_ids, 5, d_in, 6, d_in, NULL), SPECRT_STATUS_OK);
+    gpu_get(out, d_in, sizeof out);
+    CHECK(memcmp(out, expected, sizeof out) == 0);
+    CHECK_INT(specrt_cuda_remap(NULL, 5, d_in, 6, d_in, NULL), SPECRT_STATUS_BAD_ARG);
+    gpu_free(d_ids);
+    gpu_free(d_in);
+}
+
+static void test_refusals(void) {
+    specrt_tree_params shape = {33, 1, 2};
+    specrt_cuda_tree tree;
+    specrt_cuda_verifier_params p = {1, 100, 65, 0};
+    specrt_cuda_verifier verifier;
+    char memory[16];
+    CHECK_INT(specrt_cuda_tree_bytes(&shape), 0);
+    CHECK_INT(specrt_cuda_tree_place(&shape, 0, memory, &tree), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_tree_place(NULL, -1, memory, &tree), SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_cuda_tree_bytes(NULL) > 0);
+    CHECK_INT(specrt_cuda_tree_begin(1, NULL, &tree, NULL, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_tree_expand(1, 65, NULL, NULL, &tree, NULL, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_tree_finish(2000, &tree, NULL, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_verifier_bytes(&p), 0);
+    CHECK_INT(specrt_cuda_verifier_place(&p, memory, &verifier), SPECRT_STATUS_BAD_ARG);
+    p.max_nodes = 64;
+    CHECK(specrt_cuda_verifier_bytes(&p) > 0);
+    p.n_batch = 1024;
+    p.max_nodes = 64;
+    CHECK_INT(specrt_cuda_verifier_bytes(&p), 0);
+    CHECK_INT(specrt_cuda_verify(NULL, NULL, NULL, NULL, NULL, NULL), SPECRT_STATUS_BAD_ARG);
+}
+
+static const test_case cases[] = {
+    {"trees", "beams, nodes, masks and positions", test_trees},
+    {"greedy", "the best token at every node", test_greedy},
+    {"sampled", "the CPU's draws, token for token", test_sampled},
+    {"filtered", "top_k, top_p and min_p", test_filtered},
+    {"remap", "rows to target ids", test_remap},
+    {"refusals", "bad arguments give a status", test_refusals},
+};
+TEST_MAIN(cases)
