@@ -12,6 +12,11 @@
  *     specrt__head_tiles             logits of 5 to 64 states, on tensor cores
  *     specrt__active_rank_parts      the best k of each part of a row of logits, and its sum
  *     specrt__active_rank_join       the best k of a row, and log-probabilities
+ *     specrt__scan_round             projected states in 8 bits
+ *     specrt__scan_places            their products with the sketch's codes
+ *     specrt__sketch_start, _count   the least score to take, by histograms
+ *     specrt__sketch_tally, _gather  what reaches it
+ *     specrt__sketch_name_all        the tokens of a level, from all its states
  */
 #if defined(__NVCC__)
 #pragma nv_diag_suppress 1675 /* gcc's pragmas */
@@ -211,15 +216,14 @@ static __device__ void specrt__launch_mma(specrt__launch_operands x, float *c) {
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(x.a[0]), "r"(x.a[1]), "r"(x.a[2]), "r"(x.a[3]), "r"(x.b[0]), "r"(x.b[1]));
 #else
-    if (kBf16) { /* came with sm_80 */
+    if (kBf16) /* came with sm_80 */
         specrt__launch_mma_scalar(kBf16, x, c);
-        return;
-    }
-    for (int half = 0; half < 2; half++)
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(x.a[2 * half]), "r"(x.a[2 * half + 1]), "r"(x.b[half]));
+    else
+        for (int half = 0; half < 2; half++)
+            asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(x.a[2 * half]), "r"(x.a[2 * half + 1]), "r"(x.b[half]));
 #endif
 }
 
@@ -394,6 +398,7 @@ static __device__ void specrt__head_numbers(const void *row, int32_t chunk, int3
 
 typedef struct specrt__head_product {
     const specrt_cuda_segment *segments; /* [n_batch, n_segments] */
+    specrt_cuda_segment own;             /* in place of segments, where they are NULL */
     specrt_cuda_layout layout;
     int32_t starts[SPECRT_CUDA_MAX_SEGMENTS]; /* first column of each segment */
     int32_t n_columns;
@@ -408,6 +413,12 @@ typedef struct specrt__head_product {
 static __device__ int32_t specrt__head_count(const specrt__head_product &p, int32_t sequence) {
     int32_t n = p.n ? p.n[(int64_t)sequence * p.n_step] : p.max_n;
     return n < p.max_n ? n : p.max_n;
+}
+
+/* The segment of this block: y of sequence z. */
+static __device__ specrt_cuda_segment specrt__head_segment(const specrt__head_product &p) {
+    if (!p.segments) return p.own;
+    return p.segments[(int32_t)blockIdx.z * p.layout.n_segments + (int32_t)blockIdx.y];
 }
 
 static __device__ int32_t specrt__head_rows(const specrt_cuda_segment &s) {
@@ -463,7 +474,7 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_FEW_WARPS)
     const int kRows = SPECRT__HEAD_FEW_ROWS;
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b) - p.first;
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
-    specrt_cuda_segment s = p.segments[b * p.layout.n_segments + (int32_t)blockIdx.y];
+    specrt_cuda_segment s = specrt__head_segment(p);
     int32_t row = ((int32_t)blockIdx.x * SPECRT__HEAD_FEW_WARPS + warp) * kRows;
     int32_t n_rows = specrt__head_rows(s), n_cols = (int32_t)p.layout.n_cols;
     if (p.layout.dtypes[blockIdx.y] != kDtype || n <= 0 || row >= n_rows) return;
@@ -572,7 +583,7 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS)
     __shared__ float shared[SPECRT__HEAD_TILE_WARPS][16][8 * kTiles];
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b);
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
-    specrt_cuda_segment s = p.segments[b * p.layout.n_segments + (int32_t)blockIdx.y];
+    specrt_cuda_segment s = specrt__head_segment(p);
     int32_t n_rows = specrt__head_rows(s), n_block = 16 * SPECRT__HEAD_TILE_WARPS / n_splits;
     int32_t first = (int32_t)blockIdx.x * n_block;
     if (p.layout.dtypes[blockIdx.y] != kDtype || n <= p.first || first >= n_rows) return;
@@ -1662,6 +1673,557 @@ SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
     return SPECRT__LAUNCH(specrt__window_observe_kernel, (unsigned)n_batch,
                           specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, drafts,
                           verdicts, best, k);
+}
+
+// >>scan (uses: launch block)
+// Owns the 8-bit scan: hidden states projected and rounded, and the codes of all places times them. Sums are
+// whole numbers, so that scores are the CPU's, bit for bit, given the same projection.
+
+enum { SPECRT__SCAN_WIDTH = 10, SPECRT__SCAN_THREADS = 128 };
+
+/* Scratch of a level; rows are n_batch * max_n states. */
+typedef struct specrt__scan_level {
+    float *z;        /* [rows, rank] */
+    int8_t *q;       /* [rows, rank] */
+    float *units;    /* [rows] z is about unit * q */
+    int32_t *sums;   /* [rows] of q */
+    uint32_t *order; /* [rows, n_places] scores as numbers that order them; 0: not to be named */
+    int32_t max_n, n_step;
+    const int32_t *n; /* states of sequence b: n[b * n_step]; NULL: max_n */
+} specrt__scan_level;
+
+static __device__ int32_t specrt__scan_count(const specrt__scan_level &level, int32_t b) {
+    int32_t n = level.n ? level.n[(int64_t)b * level.n_step] : level.max_n;
+    return n < level.max_n ? n : level.max_n;
+}
+
+/* Block (h, b): q[b, h, :] and its unit from z[b, h, :]; what is not finite counts as 0.
+ *   grid (max_n, n_batch), block a multiple of 32
+ *   CPU twin: the rounding in >>sketch */
+static __global__ void specrt__scan_round(specrt__scan_level level, int32_t rank) {
+    int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x;
+    size_t row = (size_t)b * (size_t)level.max_n + (size_t)h;
+    const float *z = level.z + row * (size_t)rank;
+    uint64_t greatest = 0;
+    double sum = 0; /* of whole numbers */
+    if (h >= specrt__scan_count(level, b)) return;
+    for (int32_t i = (int32_t)threadIdx.x; i < rank; i += (int32_t)blockDim.x) {
+        float x = fabsf(z[i]);
+        if (x <= FLT_MAX && __float_as_uint(x) > greatest) greatest = __float_as_uint(x);
+    }
+    float most = __uint_as_float((uint32_t)specrt__block_max(greatest));
+    float inverse = most > 0 ? 127 / most : 0;
+    for (int32_t i = (int32_t)threadIdx.x; i < rank; i += (int32_t)blockDim.x) {
+        float x = fabsf(z[i]) <= FLT_MAX ? z[i] : 0.0f;
+        int32_t rounded = __float2int_rn(x * inverse);
+        level.q[row * (size_t)rank + (size_t)i] = (int8_t)rounded;
+        sum += rounded;
+    }
+    sum = specrt__block_sum(sum);
+    if (threadIdx.x > 0) return;
+    level.units[row] = most / 127;
+    level.sums[row] = (int32_t)sum;
+}
+
+/* Whether a sequence may be given a token by the sketch. */
+static __device__ bool specrt__scan_is_fresh(const specrt_cuda_state *state, int32_t id) {
+    return !state || (id < state->params.n_ids && state->wants[id] % SPECRT_CUDA_CHANGED == 0);
+}
+
+/* Codes of a line times states: four dimensions of 8 bits less 128, or eight of 4 bits.
+ *   q : [4 or 8 dimensions, kStates] */
+template <bool kFourBits, int kStates>
+static __device__ void specrt__scan_line(uint4 line, const int32_t *q, int32_t (*sums)[4]) {
+    uint32_t words[4] = {line.x, line.y, line.z, line.w};
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < 4; i++) {
+        int32_t low = (int32_t)(kFourBits ? words[i] & 0x0f0f0f0fu : words[i] ^ 0x80808080u);
+        int32_t high = (int32_t)(words[i] >> 4 & 0x0f0f0f0fu);
+        SPECRT__LAUNCH_UNROLL
+        for (int h = 0; h < kStates; h++) {
+            sums[h][i] = __dp4a(low, q[h], sums[h][i]);
+            if (kFourBits) sums[h][i] = __dp4a(high, q[kStates + h], sums[h][i]);
+        }
+    }
+}
+
+/* The scores of a place, and whether it may be named at all. */
+template <int kStates>
+static __device__ void specrt__scan_put(const specrt_cuda_sketch &s,
+                                        const specrt__scan_level &level,
+                                        const specrt_cuda_state *state, size_t row, int32_t n,
+                                        int32_t place, const int32_t *sums) {
+    int32_t at = s.rows[place];
+    bool fresh = specrt__scan_is_fresh(state, s.ids ? s.ids[at] : at);
+    SPECRT__LAUNCH_UNROLL
+    for (int h = 0; h < kStates; h++) {
+        if (h >= n) continue;
+        float scale = __fmul_rn(level.units[row + (size_t)h], s.scales[place]);
+        float score = s.bias ? __fmaf_rn((float)sums[h], scale, s.bias[at])
+                             : __fmul_rn((float)sums[h], scale);
+        level.order[(row + (size_t)h) * (size_t)s.n_places + (size_t)place] =
+            fresh ? specrt__block_order(score) : 0;
+    }
+}
+
+/* Block (i, j, b): order[b, kStates * j + 0 : kStates, places of 32 blocks of 16]. Four lanes read the 64
+ * bytes of a line, 16 bytes each: a thread has four places of a block.
+ *   grid (n_places / 512, max_n / kStates, n_batch), block SPECRT__SCAN_THREADS
+ *   dynamic shared memory: q of the states, i32 [rank / 4, kStates]
+ *   CPU twin: specrt__scan_scalar() */
+template <bool kFourBits, int kStates>
+static __global__ void __launch_bounds__(SPECRT__SCAN_THREADS)
+    specrt__scan_places(specrt_cuda_sketch s, specrt__scan_level level,
+                        const specrt_cuda_state *states) {
+    SPECRT__LAUNCH_DYNAMIC(int32_t, q);
+    int32_t b = (int32_t)blockIdx.z, h0 = (int32_t)blockIdx.y * kStates;
+    int32_t n = specrt__scan_count(level, b) - h0, n_groups = s.rank / 4;
+    int32_t thread = (int32_t)threadIdx.x;
+    size_t row = (size_t)b * (size_t)level.max_n + (size_t)h0;
+    if (n <= 0) return;
+    for (int32_t i = thread; i < n_groups * kStates; i += SPECRT__SCAN_THREADS) {
+        int32_t state = i % kStates < n ? i % kStates : n - 1;
+        const int8_t *from = level.q + (row + (size_t)state) * (size_t)s.rank;
+        q[i] = ((const int32_t *)(const void *)from)[i / kStates];
+    }
+    __syncthreads();
+    int32_t block = (int32_t)blockIdx.x * (SPECRT__SCAN_THREADS / 4) + thread / 4;
+    int32_t place = 16 * block + thread % 4 * 4, sums[kStates][4], column[kStates];
+    const int32_t kGroups = kFourBits ? 2 : 1; /* of four dimensions in a line */
+    if (16 * block >= s.n_places) return;
+    size_t lines = (size_t)block * (size_t)(s.stored_rank / (4 * kGroups));
+    const uint4 *codes = (const uint4 *)(const void *)(s.codes + 64 * lines);
+    SPECRT__LAUNCH_UNROLL
+    for (int h = 0; h < kStates; h++) {
+        int32_t offset = kFourBits && h < n ? -8 * level.sums[row + (size_t)h] : 0;
+        SPECRT__LAUNCH_UNROLL
+        for (int i = 0; i < 4; i++) sums[h][i] = offset;
+    }
+    for (int32_t line = 0; line < n_groups / kGroups; line++)
+        specrt__scan_line<kFourBits, kStates>(__ldg(codes + 4 * line + thread % 4),
+                                              q + line * kGroups * kStates, sums);
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < 4; i++) {
+        SPECRT__LAUNCH_UNROLL
+        for (int h = 0; h < kStates; h++) column[h] = sums[h][i];
+        if (place + i < s.n_places)
+            specrt__scan_put<kStates>(s, level, states ? &states[b] : NULL, row, n, place + i,
+                                      column);
+    }
+}
+
+// >>sketch (uses: launch block base head active scan)
+// Owns which tokens a level's states name: the best of each by score, found by histograms of 11 bits, and the
+// best over all states by probability. Not certified: that is the CPU's.
+
+enum {
+    SPECRT__SKETCH_BINS = 2048, /* 11, 11 and 10 bits of a score's order */
+    SPECRT__SKETCH_PASSES = 3,
+    SPECRT__SKETCH_PART = 8192, /* places of a block */
+    SPECRT__SKETCH_THREADS = 256
+};
+
+/* What is known of the least of a state's `size` greatest scores. */
+typedef struct specrt__sketch_bound {
+    uint32_t prefix, mask; /* of its order */
+    int32_t need;          /* places to take of those whose order begins with prefix */
+    int32_t n_equal;       /* how many there are; equal to need: all of them. -1: not counted */
+    uint32_t ticket;       /* blocks that have counted */
+} specrt__sketch_bound;
+
+typedef struct specrt__sketch_level {
+    specrt__scan_level scan;
+    int32_t n_parts;              /* of SPECRT__SKETCH_PART places */
+    specrt__sketch_bound *bounds; /* [rows] */
+    int32_t *counts;              /* [rows, SPECRT__SKETCH_PASSES, SPECRT__SKETCH_BINS] */
+    int32_t *taken;               /* [rows, n_parts] places that are taken of each part */
+    uint64_t *found;              /* [rows, size] keys; 0: none */
+    float *weights;               /* [n_batch, n_ids] of tokens found */
+    uint64_t *joint;              /* [n_batch, max_n * size] */
+} specrt__sketch_level;
+
+/* Block (h, b): the bound of a state before the first pass.
+ *   grid (max_n, n_batch), block SPECRT__SKETCH_THREADS */
+static __global__ void specrt__sketch_start(specrt__sketch_level level, int32_t size) {
+    size_t row = (size_t)blockIdx.y * (size_t)level.scan.max_n + blockIdx.x;
+    int32_t *counts = level.counts + row * SPECRT__SKETCH_PASSES * SPECRT__SKETCH_BINS;
+    for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__SKETCH_PASSES * SPECRT__SKETCH_BINS;
+         i += SPECRT__SKETCH_THREADS)
+        counts[i] = 0;
+    if (threadIdx.x > 0) return;
+    specrt__sketch_bound *bound = &level.bounds[row];
+    bound->prefix = bound->mask = bound->ticket = 0;
+    bound->need = size;
+    bound->n_equal = -1;
+}
+
+static __device__ int specrt__sketch_shift(int pass) {
+    return pass == 0 ? 21 : pass == 1 ? 10 : 0;
+}
+
+/* The pass's bits of an order. */
+static __device__ uint32_t specrt__sketch_bin(uint32_t order, int pass) {
+    return order >> specrt__sketch_shift(pass) & (pass < 2 ? 2047 : 1023);
+}
+
+/* Narrows the bound by a pass's counts, to the bin in which the need-th greatest lies. */
+static __device__ void specrt__sketch_narrow(specrt__sketch_bound *bound, const int32_t *counts,
+                                             int pass) {
+    __shared__ int32_t digits[SPECRT__ACTIVE_DIGITS];
+    const int32_t kEach = SPECRT__SKETCH_BINS / SPECRT__ACTIVE_DIGITS;
+    for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__ACTIVE_DIGITS; i += (int32_t)blockDim.x) {
+        digits[i] = 0;
+        for (int32_t j = 0; j < kEach; j++) digits[i] += counts[i * kEach + j];
+    }
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    int32_t above, digit = specrt__active_digit(digits, bound->need, &above);
+    int32_t bin = digit * kEach + kEach - 1;
+    while (bin > digit * kEach && above + counts[bin] < bound->need) above += counts[bin--];
+    bool enough = above + counts[bin] >= bound->need;
+    __syncwarp();
+    if (threadIdx.x > 0) return;
+    bound->ticket = 0;
+    bound->need = enough ? bound->need - above : 0;
+    bound->n_equal = enough ? counts[bin] : 0;
+    bound->prefix |= enough ? (uint32_t)bin << specrt__sketch_shift(pass) : 1; /* else any */
+    bound->mask |= specrt__sketch_bin(0xffffffffu, pass) << specrt__sketch_shift(pass);
+}
+
+/* Block (i, h, b): how often each value of the pass's bits is met among the places of part i that may be
+ * the bound; a row's last block narrows it.
+ *   grid (n_parts, max_n, n_batch), block SPECRT__SKETCH_THREADS */
+static __global__ void specrt__sketch_count(specrt__sketch_level level, int32_t n_places,
+                                            int32_t pass) {
+    __shared__ int32_t counts[SPECRT__SKETCH_BINS], is_last;
+    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, thread = (int32_t)threadIdx.x;
+    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h;
+    int32_t first = (int32_t)blockIdx.x * SPECRT__SKETCH_PART, n = n_places - first;
+    if (h >= specrt__scan_count(level.scan, b)) return;
+    specrt__sketch_bound *bound = &level.bounds[row];
+    if (bound->need == bound->n_equal) return;
+    const uint32_t *order = level.scan.order + row * (size_t)n_places + first;
+    int32_t *all =
+        level.counts + (row * SPECRT__SKETCH_PASSES + (size_t)pass) * SPECRT__SKETCH_BINS;
+    uint32_t prefix = bound->prefix, mask = bound->mask;
+    for (int32_t i = thread; i < SPECRT__SKETCH_BINS; i += SPECRT__SKETCH_THREADS) counts[i] = 0;
+    __syncthreads();
+    for (int32_t i = thread; i < n && i < SPECRT__SKETCH_PART; i += SPECRT__SKETCH_THREADS)
+        if (order[i] > 0 && (order[i] & mask) == prefix)
+            atomicAdd(&counts[specrt__sketch_bin(order[i], pass)], 1);
+    __syncthreads();
+    for (int32_t i = thread; i < SPECRT__SKETCH_BINS; i += SPECRT__SKETCH_THREADS)
+        if (counts[i] > 0) atomicAdd(&all[i], counts[i]);
+    __threadfence();
+    __syncthreads();
+    if (thread == 0) is_last = atomicAdd(&bound->ticket, 1u) == gridDim.x - 1;
+    __syncthreads();
+    if (!is_last) return;
+    __threadfence();
+    specrt__sketch_narrow(bound, all, pass);
+}
+
+/* Whether a place is taken for sure: those as good as the bound may be too many. */
+static __device__ bool specrt__sketch_takes(const specrt__sketch_bound &bound, uint32_t order) {
+    if (bound.need == bound.n_equal) return order >= bound.prefix;
+    return order > bound.prefix;
+}
+
+/* Block (i, h, b): how many places of part i are taken.
+ *   grid (n_parts, max_n, n_batch), block SPECRT__SKETCH_THREADS */
+static __global__ void specrt__sketch_tally(specrt__sketch_level level, int32_t n_places) {
+    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, n = 0, before;
+    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h;
+    int32_t first = (int32_t)blockIdx.x * SPECRT__SKETCH_PART;
+    if (h >= specrt__scan_count(level.scan, b)) return;
+    specrt__sketch_bound bound = level.bounds[row];
+    const uint32_t *order = level.scan.order + row * (size_t)n_places;
+    for (int32_t i = 0; i < SPECRT__SKETCH_PART && first + i < n_places;
+         i += SPECRT__SKETCH_THREADS) {
+        int32_t place = first + i + (int32_t)threadIdx.x;
+        bool take = place < n_places && specrt__sketch_takes(bound, order[place]);
+        n += specrt__block_rank(take, &before);
+    }
+    if (threadIdx.x == 0) level.taken[row * (size_t)level.n_parts + blockIdx.x] = n;
+}
+
+static __device__ int32_t specrt__sketch_id(const specrt_cuda_sketch &s, int32_t place) {
+    return s.ids ? s.ids[s.rows[place]] : s.rows[place];
+}
+
+/* Block (i, h, b): the keys of what is taken of part i, behind those of the parts before; found[h] beyond
+ * what is taken in all is 0.
+ *   grid (n_parts, max_n, n_batch), block SPECRT__SKETCH_THREADS */
+static __global__ void specrt__sketch_gather(specrt_cuda_sketch s, specrt__sketch_level level) {
+    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, part = (int32_t)blockIdx.x;
+    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h;
+    int32_t first = part * SPECRT__SKETCH_PART, n = 0, before;
+    if (h >= specrt__scan_count(level.scan, b)) return;
+    specrt__sketch_bound bound = level.bounds[row];
+    const uint32_t *order = level.scan.order + row * (size_t)s.n_places;
+    const int32_t *taken = level.taken + row * (size_t)level.n_parts;
+    uint64_t *found = level.found + row * (size_t)s.size;
+    for (int32_t i = 0; i < part; i++) n += taken[i];
+    for (int32_t i = 0; i < SPECRT__SKETCH_PART && first + i < s.n_places;
+         i += SPECRT__SKETCH_THREADS) {
+        int32_t place = first + i + (int32_t)threadIdx.x;
+        bool take = place < s.n_places && specrt__sketch_takes(bound, order[place]);
+        int32_t n_taken = specrt__block_rank(take, &before);
+        if (take && n + before < s.size)
+            found[n + before] =
+                (uint64_t)order[place] << 32 | (uint32_t)~specrt__sketch_id(s, place);
+        n += n_taken;
+    }
+    if (part + 1 < level.n_parts) return;
+    for (int32_t i = n + (int32_t)threadIdx.x; i < s.size; i += SPECRT__SKETCH_THREADS)
+        found[i] = 0;
+}
+
+/* Of places as good as the bound, the `need` of the lowest ids, where not all are taken: rare, so one by
+ * one. found: where they go. */
+static __device__ void specrt__sketch_ties(const specrt_cuda_sketch &s, uint32_t order_of_bound,
+                                           const uint32_t *order, int32_t need, uint64_t *found) {
+    uint64_t last = UINT64_MAX;
+    for (int32_t j = 0; j < need; j++) {
+        uint64_t best = 0;
+        for (int32_t i = (int32_t)threadIdx.x; i < s.n_places; i += (int32_t)blockDim.x) {
+            if (order[i] != order_of_bound) continue;
+            uint64_t key = (uint64_t)order[i] << 32 | (uint32_t)~specrt__sketch_id(s, i);
+            if (key < last && key > best) best = key;
+        }
+        last = specrt__block_max(best);
+        if (threadIdx.x == 0) found[j] = last;
+    }
+    __syncthreads();
+}
+
+/* The tokens of a state weighed by its path and its own estimate of the next token, onto those of the states
+ * before. @return tokens in joint, whose keys are ids for now. */
+static __device__ int32_t specrt__sketch_add(const uint64_t *found, int32_t size, float path,
+                                             float *weights, uint64_t *joint, int32_t n_joint) {
+    uint64_t greatest = 0;
+    double sum = 0;
+    int32_t before;
+    for (int32_t i = (int32_t)threadIdx.x; i < size; i += (int32_t)blockDim.x)
+        if (found[i] > greatest) greatest = found[i];
+    float most = specrt__active_logit(specrt__block_max(greatest));
+    for (int32_t i = (int32_t)threadIdx.x; i < size; i += (int32_t)blockDim.x)
+        if (found[i]) sum += (double)expf(specrt__active_logit(found[i]) - most);
+    float each = path / (float)specrt__block_sum(sum);
+    for (int32_t first = 0; first < size; first += (int32_t)blockDim.x) {
+        int32_t i = first + (int32_t)threadIdx.x;
+        uint64_t key = i < size ? found[i] : 0;
+        int32_t id = specrt__block_key_id(key);
+        bool fresh = key && !(weights[id] > 0);
+        if (key) {
+            float weight = each * expf(specrt__active_logit(key) - most);
+            weights[id] += weight > FLT_MIN ? weight : FLT_MIN;
+        }
+        int32_t n_fresh = specrt__block_rank(fresh, &before);
+        if (fresh) joint[n_joint + before] = (uint32_t)id;
+        n_joint += n_fresh;
+    }
+    return n_joint;
+}
+
+/* The keys of a sequence's tokens: those of one state, or of all by weight. @return how many. */
+static __device__ int32_t specrt__sketch_combine(const specrt_cuda_sketch &s,
+                                                 const specrt__sketch_level &level, int32_t b,
+                                                 int32_t n, const float *logprobs,
+                                                 const uint64_t **keys) {
+    const uint64_t *found = level.found + (size_t)b * (size_t)level.scan.max_n * (size_t)s.size;
+    float *weights = level.weights + (size_t)b * (size_t)s.n_ids;
+    uint64_t *joint = level.joint + (size_t)b * (size_t)level.scan.max_n * (size_t)s.size;
+    int32_t n_joint = 0;
+    *keys = n == 1 ? found : joint;
+    if (n == 1) return s.size;
+    for (int32_t i = (int32_t)threadIdx.x; i < n * s.size; i += (int32_t)blockDim.x)
+        if (found[i]) weights[specrt__block_key_id(found[i])] = 0;
+    __syncthreads();
+    for (int32_t i = 0; i < n; i++) {
+        float path = logprobs ? expf(logprobs[i] - logprobs[0]) : 1.0f;
+        n_joint = specrt__sketch_add(found + (size_t)i * (size_t)s.size, s.size, path, weights,
+                                     joint, n_joint);
+        __syncthreads();
+    }
+    for (int32_t i = (int32_t)threadIdx.x; i < n_joint; i += (int32_t)blockDim.x)
+        joint[i] = specrt__block_key(weights[(uint32_t)joint[i]], (int32_t)joint[i]);
+    __syncthreads();
+    return n_joint;
+}
+
+/* Block b: ids[b, :], places[b, :] and n_rows[b] of the sequence's level.
+ *   grid (n_batch), block SPECRT__SKETCH_THREADS
+ *   CPU twin: specrt__sketch_join() */
+static __global__ void specrt__sketch_name_all(specrt_cuda_sketch s, specrt__sketch_level level,
+                                               const float *logprobs, int32_t *ids, int32_t *places,
+                                               int32_t *n_rows) {
+    int32_t b = (int32_t)blockIdx.x, n = specrt__scan_count(level.scan, b), n_out = 0, before;
+    size_t row = (size_t)b * (size_t)level.scan.max_n;
+    const uint64_t *keys;
+    for (int32_t i = 0; i < n; i++) {
+        specrt__sketch_bound bound = level.bounds[row + (size_t)i];
+        if (bound.need == bound.n_equal) continue;
+        specrt__sketch_ties(s, bound.prefix,
+                            level.scan.order + (row + (size_t)i) * (size_t)s.n_places, bound.need,
+                            level.found + (row + (size_t)i + 1) * (size_t)s.size - bound.need);
+    }
+    if (n > 0) {
+        int32_t n_keys = specrt__sketch_combine(
+            s, level, b, n, logprobs ? logprobs + (int64_t)b * level.scan.n_step : NULL, &keys);
+        uint64_t least = specrt__active_least(keys, n_keys, s.bound);
+        for (int32_t first = 0; first < n_keys; first += (int32_t)blockDim.x) {
+            int32_t i = first + (int32_t)threadIdx.x;
+            bool take = i < n_keys && keys[i] >= least;
+            int32_t n_taken = specrt__block_rank(take, &before), at = n_out + before;
+            if (take && at < s.bound) {
+                int32_t id = specrt__block_key_id(keys[i]);
+                ids[(size_t)b * (size_t)s.bound + (size_t)at] = id;
+                places[(size_t)b * (size_t)s.bound + (size_t)at] = s.row_of ? s.row_of[id] : id;
+            }
+            n_out += n_taken;
+        }
+    }
+    if (threadIdx.x == 0) n_rows[b] = n_out < s.bound ? n_out : s.bound;
+}
+
+/* --- launches --- */
+
+static bool specrt__sketch_is_valid(const specrt_cuda_sketch *s) {
+    if (!s || !s->basis || !s->rows || !s->scales || !s->codes) return false;
+    if ((uintptr_t)s->codes % 16 || s->n_cols < 1 || s->n_cols > SPECRT_CUDA_MAX_COLS) return false;
+    int32_t step = s->four_bits ? 8 : 4;
+    if (s->rank < step || s->rank % step || s->rank > s->stored_rank || s->stored_rank % step ||
+        s->stored_rank > SPECRT_MAX_SKETCH_RANK)
+        return false;
+    return s->n_places >= 1 && s->n_places <= SPECRT_MAX_VOCAB && s->size >= 1 &&
+           s->size <= s->n_places && s->bound >= s->size && s->n_ids >= 1 &&
+           s->n_ids <= SPECRT_MAX_VOCAB;
+}
+
+/* Where the arrays of a level lie; memory NULL: to learn the bytes. */
+static size_t specrt__sketch_lay(const specrt_cuda_sketch *s, int32_t n_batch, int32_t max_n,
+                                 uint8_t *memory, specrt__sketch_level *level) {
+    size_t b = (size_t)n_batch, rows = b * (size_t)max_n, at = 0;
+    level->n_parts = (int32_t)specrt__launch_blocks(s->n_places, SPECRT__SKETCH_PART);
+#define SPECRT__SKETCH_LAY(field, type, count)                                                     \
+    level->field = (type *)(void *)(memory + at);                                                  \
+    at = (size_t)specrt__base_align(at + (count) * sizeof(type), 256)
+    SPECRT__SKETCH_LAY(scan.z, float, rows *(size_t)s->rank);
+    SPECRT__SKETCH_LAY(scan.q, int8_t, rows * (size_t)s->rank);
+    SPECRT__SKETCH_LAY(scan.units, float, rows);
+    SPECRT__SKETCH_LAY(scan.sums, int32_t, rows);
+    SPECRT__SKETCH_LAY(scan.order, uint32_t, rows * (size_t)s->n_places);
+    SPECRT__SKETCH_LAY(bounds, specrt__sketch_bound, rows);
+    SPECRT__SKETCH_LAY(counts, int32_t, rows * SPECRT__SKETCH_PASSES * SPECRT__SKETCH_BINS);
+    SPECRT__SKETCH_LAY(taken, int32_t, rows * (size_t)level->n_parts);
+    SPECRT__SKETCH_LAY(found, uint64_t, rows * (size_t)s->size);
+    SPECRT__SKETCH_LAY(weights, float, b *(size_t)s->n_ids);
+    SPECRT__SKETCH_LAY(joint, uint64_t, rows * (size_t)s->size);
+#undef SPECRT__SKETCH_LAY
+    return at;
+}
+
+static bool specrt__sketch_is_batch(int32_t n_batch, int32_t max_n) {
+    return n_batch >= 1 && n_batch <= SPECRT_CUDA_MAX_BATCH && max_n >= 1 &&
+           max_n <= SPECRT_CUDA_MAX_STATES;
+}
+
+SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
+                                                int32_t max_n) {
+    specrt__sketch_level level;
+    uint8_t base = 0; /* its address alone counts */
+    if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(n_batch, max_n)) return 0;
+    return specrt__sketch_lay(sketch, n_batch, max_n, &base, &level);
+}
+
+/* z = basis hidden. */
+static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s, int32_t n_batch,
+                                            const void *hidden, specrt_dtype dtype,
+                                            const specrt__scan_level *level, void *stream) {
+    specrt__head_product p;
+    memset(&p, 0, sizeof p);
+    p.layout.n_segments = 1;
+    p.layout.n_cols = s->n_cols;
+    p.layout.dtypes[0] = SPECRT_DTYPE_F16;
+    p.layout.max_rows[0] = p.n_columns = s->rank;
+    p.own.rows = s->basis;
+    p.own.row_stride = (size_t)s->n_cols * sizeof *s->basis;
+    p.own.max_rows = s->rank;
+    p.hidden = hidden;
+    p.dtype = dtype;
+    p.max_n = level->max_n;
+    p.n = level->n;
+    p.n_step = level->n_step;
+    p.logits = level->z;
+    return specrt__head_run<SPECRT_DTYPE_F16>(p, n_batch, stream);
+}
+
+template <bool kFourBits, int kStates>
+static specrt_status specrt__sketch_launch_scan(const specrt_cuda_sketch *s, int32_t n_batch,
+                                                const specrt__scan_level *level,
+                                                const specrt_cuda_state *states, void *stream) {
+    dim3 grid(specrt__launch_blocks(s->n_places, 16 * SPECRT__SCAN_THREADS / 4),
+              specrt__launch_blocks(level->max_n, kStates), (unsigned)n_batch);
+    size_t shared = (size_t)s->rank / 4 * kStates * sizeof(int32_t);
+    return SPECRT__LAUNCH((specrt__scan_places<kFourBits, kStates>), grid, SPECRT__SCAN_THREADS,
+                          shared, stream, *s, *level, states);
+}
+
+template <bool kFourBits>
+static specrt_status specrt__sketch_scan_by(const specrt_cuda_sketch *s, int32_t n_batch,
+                                            const specrt__scan_level *level,
+                                            const specrt_cuda_state *states, void *stream) {
+    if (level->max_n == 1)
+        return specrt__sketch_launch_scan<kFourBits, 1>(s, n_batch, level, states, stream);
+    if (level->max_n <= 4)
+        return specrt__sketch_launch_scan<kFourBits, 4>(s, n_batch, level, states, stream);
+    return specrt__sketch_launch_scan<kFourBits, SPECRT__SCAN_WIDTH>(s, n_batch, level, states,
+                                                                     stream);
+}
+
+/* The best of every state. */
+static specrt_status specrt__sketch_find(const specrt_cuda_sketch *s, int32_t n_batch,
+                                         const specrt__sketch_level *level,
+                                         const specrt_cuda_state *states, void *stream) {
+    const specrt__scan_level *scan = &level->scan;
+    dim3 rows((unsigned)scan->max_n, (unsigned)n_batch);
+    dim3 parts((unsigned)level->n_parts, (unsigned)scan->max_n, (unsigned)n_batch);
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_start, rows, SPECRT__SKETCH_THREADS, 0, stream,
+                               *level, s->size));
+    SPECRT__TRY(
+        SPECRT__LAUNCH(specrt__scan_round, rows, SPECRT__SCAN_THREADS, 0, stream, *scan, s->rank));
+    SPECRT__TRY(s->four_bits ? specrt__sketch_scan_by<true>(s, n_batch, scan, states, stream)
+                             : specrt__sketch_scan_by<false>(s, n_batch, scan, states, stream));
+    for (int32_t pass = 0; pass < SPECRT__SKETCH_PASSES; pass++)
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_count, parts, SPECRT__SKETCH_THREADS, 0, stream,
+                                   *level, s->n_places, pass));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_tally, parts, SPECRT__SKETCH_THREADS, 0, stream,
+                               *level, s->n_places));
+    return SPECRT__LAUNCH(specrt__sketch_gather, parts, SPECRT__SKETCH_THREADS, 0, stream, *s,
+                          *level);
+}
+
+SPECRT_CUDA_API specrt_status
+specrt_cuda_sketch_route(const specrt_cuda_sketch *sketch, int32_t n_batch, const void *hidden,
+                         specrt_dtype dtype, int32_t max_n, const int32_t *n, int32_t n_step,
+                         const float *logprobs, const specrt_cuda_state *states, int32_t *ids,
+                         int32_t *places, int32_t *n_rows, void *scratch, void *stream) {
+    specrt__sketch_level level;
+    memset(&level, 0, sizeof level);
+    if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(n_batch, max_n))
+        return SPECRT_STATUS_BAD_ARG;
+    if (!hidden || !ids || !places || !n_rows || !scratch || (uintptr_t)scratch % 16)
+        return SPECRT_STATUS_BAD_ARG;
+    if (!specrt__head_is_state(dtype)) return SPECRT_STATUS_UNSUPPORTED;
+    specrt__sketch_lay(sketch, n_batch, max_n, (uint8_t *)scratch, &level);
+    level.scan.max_n = max_n;
+    level.scan.n = n;
+    level.scan.n_step = n_step;
+    SPECRT__TRY(specrt__sketch_project(sketch, n_batch, hidden, dtype, &level.scan, stream));
+    SPECRT__TRY(specrt__sketch_find(sketch, n_batch, &level, states, stream));
+    return SPECRT__LAUNCH(specrt__sketch_name_all, n_batch, SPECRT__SKETCH_THREADS, 0, stream,
+                          *sketch, level, logprobs, ids, places, n_rows);
 }
 
 // >>tree (uses: launch block window)

@@ -1592,6 +1592,43 @@ SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_id
 
 /* ---- the sketch ------------------------------------------------------------------------------------- */
 
+/* A sketch on the device: specrt_row_sketch, and how a source uses it. Pointers are DEVICE, borrowed. */
+typedef struct specrt_cuda_sketch {
+    const uint16_t *basis; /* f16 [rank, n_cols] */
+    const int32_t *rows;   /* [n_places] */
+    const float *scales;   /* [n_places] */
+    const float *bias;     /* f32 by row of the head; NULL: none */
+    const uint8_t *codes;  /* as the section, aligned to 16 bytes */
+    const int32_t *ids;    /* i32 by row: its token; NULL: its number */
+    const int32_t *row_of; /* i32 by token, the inverse; NULL: its number */
+    int32_t n_cols, n_ids; /* tokens are below n_ids */
+    int32_t stored_rank;   /* the section's */
+    int32_t rank;          /* to scan, a multiple of 4 (8 with four_bits) */
+    int32_t four_bits;     /* the section's */
+    int32_t n_places;      /* to scan */
+    int32_t size;          /* tokens that a state names */
+    int32_t bound; /* and a level, at least size: the size (beam=level), or times the states */
+} specrt_cuda_sketch;
+
+/* specrt_cuda_sketch_bytes() : scratch of one call, DEVICE; 0: arguments out of range. */
+SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
+                                                int32_t max_n);
+
+/* specrt_cuda_sketch_route() : the tokens that a level's states name, for specrt_cuda_logits() to score as a
+ * segment with places in the head. CPU twin: the source "sketch", not certified. From the same projection
+ * each state finds the same tokens; the projection differs as in specrt_cuda_logits().
+ *   hidden, dtype, max_n, n, n_step : as in specrt_cuda_logits()
+ *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
+ *   states   : DEVICE [n_batch] members, which are not named again; NULL: none
+ *   ids, places : DEVICE i32 [n_batch, bound];  n_rows : DEVICE i32 [n_batch]
+ *   scratch  : aligned to 16 bytes
+ * @return OK, BAD_ARG, UNSUPPORTED dtype, DEVICE. */
+SPECRT_CUDA_API specrt_status
+specrt_cuda_sketch_route(const specrt_cuda_sketch *sketch, int32_t n_batch, const void *hidden,
+                         specrt_dtype dtype, int32_t max_n, const int32_t *n, int32_t n_step,
+                         const float *logprobs, const specrt_cuda_state *states, int32_t *ids,
+                         int32_t *places, int32_t *n_rows, void *scratch, void *stream);
+
 /* ---- sessions --------------------------------------------------------------------------------------- */
 
 #ifdef __cplusplus

@@ -1,0 +1,275 @@
+/* test_gpu_sketch.c : the tokens that a sketch names, on the device and by the CPU. */
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "../fixture.h"
+#include "gpu.h"
+
+enum { MAX_ROWS = 9000, MAX_COLS = 48, BATCH = 2, MAX_N = 10 };
+
+static uint64_t random_state = 31;
+static int32_t random_below(int32_t n) {
+    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+}
+
+/* Codes as they come, all alike (every score a tie), or of three values. */
+enum { NORMAL, EQUAL, FEW, LAWS };
+
+typedef struct world {
+    int32_t n_rows, n_cols, rank, n_ids;
+    bool four_bits, exact; /* exact: the projection picks columns, and is the same on both sides */
+    uint16_t basis[MAX_COLS * MAX_COLS];
+    uint8_t codes[(MAX_ROWS + 15) / 16 * 16 * MAX_COLS];
+    int32_t rows[MAX_ROWS], ids[MAX_ROWS], row_of[2 * MAX_ROWS];
+    float scales[MAX_ROWS + 16], bias[MAX_ROWS];
+    uint8_t wants[2 * MAX_ROWS];
+    float weights[MAX_ROWS * MAX_COLS]; /* of the head; only its shape matters */
+} world;
+
+static void world_make(world *w, int law, bool four_bits, bool exact, int members) {
+    specrt_row_sketch_header h = {.n_rows = w->n_rows, .rank = w->rank, .four_bits = four_bits};
+    size_t n_codes = ((size_t)w->n_rows + 15) / 16 * specrt__sketch_stride(&h);
+    w->four_bits = four_bits;
+    w->exact = exact;
+    w->n_ids = 2 * w->n_rows;
+    memset(w->basis, 0, sizeof w->basis);
+    for (int32_t k = 0; k < w->rank; k++)
+        for (int32_t j = 0; j < w->n_cols; j++) {
+            float x = exact ? (float)(j == (k * 5 + 1) % w->n_cols) : fixture_normal(&random_state);
+            w->basis[k * w->n_cols + j] = specrt__base_to_f16(x);
+        }
+    for (size_t i = 0; i < n_codes; i++) {
+        int c = law == NORMAL ? random_below(256) : law == EQUAL ? 0x77 : 0x66 + random_below(3);
+        w->codes[i] = (uint8_t)c;
+    }
+    memset(w->row_of, 0xff, sizeof w->row_of);
+    for (int32_t i = 0; i < w->n_rows; i++) {
+        int32_t j = random_below(i + 1);
+        w->rows[i] = w->rows[j];
+        w->rows[j] = i;
+        w->ids[i] = 2 * i + random_below(2);
+        w->row_of[w->ids[i]] = i;
+        w->bias[i] = law == EQUAL ? 0.5f : 20 * fixture_normal(&random_state);
+        w->scales[i] = law == EQUAL ? 0.25f : 0.1f + fabsf(fixture_normal(&random_state));
+    }
+    for (int32_t i = 0; i < w->n_ids; i++)
+        w->wants[i] = (uint8_t)(random_below(100) < members ? 1 << random_below(6) : 0);
+}
+
+/* The twin's state, over arrays of the world. */
+static specrt__sketch *twin_open(const world *w, const specrt_head *head, int32_t n_places,
+                                 int32_t size, bool each, bool biased) {
+    static specrt_row_sketch_header header;
+    size_t n_bias = biased ? ((size_t)w->n_rows + 15) / 16 * 16 : 0;
+    specrt__sketch_shared *s = calloc(1, sizeof *s + n_bias * sizeof(float));
+    header = (specrt_row_sketch_header){
+        .n_rows = w->n_rows, .n_cols = w->n_cols, .rank = w->rank, .four_bits = w->four_bits};
+    s->head = head;
+    s->view.header = &header;
+    s->view.basis = w->basis;
+    s->view.rows = w->rows;
+    s->view.scales = w->scales;
+    s->view.codes = w->codes;
+    s->rank = w->rank;
+    s->n_places = n_places;
+    s->size = size;
+    s->each = each;
+    s->bound = each ? size * MAX_N : size;
+    s->basis = specrt__sketch_basis(&s->view, w->rank);
+    s->scan = specrt__scan_choose();
+    s->desc = head->compute.desc;
+    specrt__sketch_fill_rows(s, n_bias);
+    return specrt__sketch_open(s, MAX_N, &head->compute.desc);
+}
+
+static void twin_close(specrt__sketch *s) {
+    free((void *)(uintptr_t)s->shared);
+    specrt__sketch_close(s);
+}
+
+/* What each token weighs over all states, from what they found, in double. */
+static void weigh(const specrt__sketch *s, const float *logprobs, double *weights, int32_t n_ids) {
+    memset(weights, 0, (size_t)n_ids * sizeof *weights);
+    for (int32_t i = 0; i < s->n; i++) {
+        const specrt__sketch_found *found = &s->found[i * SPECRT__SKETCH_PARTS];
+        double most = -INFINITY, sum = 0;
+        for (int32_t j = 0; j < found->n; j++)
+            most = fmax(most, specrt__active_key_logit(found->keys[j]));
+        for (int32_t j = 0; j < found->n; j++)
+            sum += exp(specrt__active_key_logit(found->keys[j]) - most);
+        for (int32_t j = 0; j < found->n; j++) {
+            double x = exp(logprobs[i] - logprobs[0]) / sum *
+                       exp(specrt__active_key_logit(found->keys[j]) - most);
+            weights[specrt__active_key_id(found->keys[j])] += fmax(x, FLT_MIN);
+        }
+    }
+}
+
+/* The same tokens, but for those whose weights are about those of the least. */
+static void check_names(const world *w, specrt__sketch *s, const specrt__active_level *level,
+                        const int32_t *ids, const int32_t *places, int32_t n) {
+    static double weights[2 * MAX_ROWS];
+    static uint8_t seen[2 * MAX_ROWS];
+    double least = INFINITY;
+    int32_t n_common = 0;
+    for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
+    specrt__sketch_search(s);
+    weigh(s, level->logprobs, weights, w->n_ids);
+    int32_t n_want = specrt__sketch_join(s, level);
+    REQUIRE(n == n_want);
+    memset(seen, 0, sizeof seen);
+    for (int32_t i = 0; i < n; i++) {
+        seen[s->ids[i]] = 1;
+        least = fmin(least, weights[s->ids[i]]);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        REQUIRE(ids[i] >= 0 && ids[i] < w->n_ids && places[i] == w->row_of[ids[i]]);
+        REQUIRE(w->wants[ids[i]] == 0 && seen[ids[i]] < 2);
+        if (w->exact) REQUIRE(seen[ids[i]] == 1 || weights[ids[i]] >= least * (1 - 1e-4));
+        if (w->exact && s->n == 1) REQUIRE(seen[ids[i]] == 1);
+        n_common += seen[ids[i]] == 1;
+        seen[ids[i]] = 2;
+    }
+    REQUIRE(n_common >= n * (w->exact ? 99 : 90) / 100);
+}
+
+typedef struct sizes {
+    int32_t n_places, size, max_n;
+    bool each, biased;
+} sizes;
+
+static void run_case(const world *w, sizes z) {
+    static float hidden[BATCH * MAX_N * MAX_COLS];
+    static int32_t ids[BATCH * MAX_ROWS], places[BATCH * MAX_ROWS];
+    int32_t counts[BATCH] = {z.max_n, random_below(z.max_n + 1)}, n_rows[BATCH], d = w->n_cols;
+    float logprobs[BATCH * MAX_N];
+    specrt_cuda_state states[BATCH];
+    specrt_head *head;
+    specrt_head_desc desc = {.rows = w->weights,
+                             .dtype = SPECRT_DTYPE_F32,
+                             .n_rows = w->n_rows,
+                             .n_cols = d,
+                             .bias = z.biased ? w->bias : NULL,
+                             .ids = w->ids};
+    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    for (int i = 0; i < BATCH * z.max_n * d; i++)
+        hidden[i] = specrt__base_f16(specrt__base_to_f16(fixture_normal(&random_state)));
+    for (int i = 0; i < BATCH * z.max_n; i++)
+        logprobs[i] = -3 * fabsf(fixture_normal(&random_state));
+    memset(states, 0, sizeof states);
+    for (int b = 0; b < BATCH; b++) {
+        states[b].params.n_ids = w->n_ids;
+        states[b].wants = gpu_copy(w->wants, (size_t)w->n_ids);
+    }
+    int32_t bound = z.each ? z.size * MAX_N : z.size;
+    specrt_cuda_sketch s = {gpu_copy(w->basis, sizeof w->basis),
+                            gpu_copy(w->rows, sizeof w->rows),
+                            gpu_copy(w->scales, sizeof w->scales),
+                            z.biased ? gpu_copy(w->bias, sizeof w->bias) : NULL,
+                            gpu_copy(w->codes, sizeof w->codes),
+                            gpu_copy(w->ids, sizeof w->ids),
+                            gpu_copy(w->row_of, sizeof w->row_of),
+                            d,
+                            w->n_ids,
+                            w->rank,
+                            w->rank,
+                            w->four_bits,
+                            z.n_places,
+                            z.size,
+                            bound};
+    size_t bytes = specrt_cuda_sketch_bytes(&s, BATCH, z.max_n);
+    REQUIRE(bytes > 0 && (size_t)(BATCH * bound) * 4 <= sizeof ids);
+    void *in = gpu_copy(hidden, sizeof hidden), *paths = gpu_copy(logprobs, sizeof logprobs);
+    void *all = gpu_copy(states, sizeof states), *n = gpu_alloc(BATCH * (size_t)z.max_n * 4);
+    for (int b = 0; b < BATCH; b++) gpu_put((int32_t *)n + b * z.max_n, &counts[b], 4);
+    void *scratch = gpu_alloc(bytes);
+    int32_t *out_ids = gpu_alloc(sizeof ids), *out_places = gpu_alloc(sizeof places);
+    int32_t *out_n = gpu_alloc(sizeof n_rows);
+    REQUIRE(specrt_cuda_sketch_route(&s, BATCH, in, SPECRT_DTYPE_F32, z.max_n, n, z.max_n, paths,
+                                     all, out_ids, out_places, out_n, scratch,
+                                     NULL) == SPECRT_STATUS_OK);
+    gpu_get(ids, out_ids, sizeof ids);
+    gpu_get(places, out_places, sizeof places);
+    gpu_get(n_rows, out_n, sizeof n_rows);
+
+    specrt__active_pool *pool = specrt__active_pool_create(head, w->n_ids, 1, &head->compute.desc);
+    specrt__active_routed *routed = calloc(1, sizeof *routed);
+    memcpy(pool->wants, w->wants, (size_t)w->n_ids);
+    routed->pool = pool;
+    routed->levels = calloc((size_t)w->n_ids, sizeof *routed->levels);
+    specrt__sketch *twin = twin_open(w, head, z.n_places, z.size, z.each, z.biased);
+    twin->routed = routed;
+    for (int b = 0; b < BATCH; b++) {
+        const float *h = hidden + b * z.max_n * d;
+        specrt__active_level level = {0, counts[b], NULL, logprobs + b * z.max_n, NULL, h};
+        specrt_active basis = {&head->compute, &twin->shared->basis, 1, w->rank, d};
+        twin->n = counts[b];
+        if (counts[b] == 0) {
+            CHECK_INT(n_rows[b], 0);
+            continue;
+        }
+        specrt_active_logits(&basis, h, counts[b], twin->z);
+        check_names(w, twin, &level, ids + b * bound, places + b * bound, n_rows[b]);
+    }
+    twin_close(twin);
+    free(routed->levels), free(routed);
+    specrt__active_pool_free(pool);
+    specrt_head_close(head);
+    const void *used[] = {
+        s.basis,        s.rows, s.scales, s.bias,  s.codes, s.ids,      s.row_of, in,
+        paths,          all,    n,        scratch, out_ids, out_places, out_n,    states[0].wants,
+        states[1].wants};
+    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
+}
+
+static void test_names(void) {
+    static world w;
+    for (int law = 0; law < LAWS; law++)
+        for (int variant = 0; variant < 4; variant++) {
+            w.n_rows = 333 + 50 * law + variant;
+            w.n_cols = 24;
+            w.rank = variant & 1 ? 24 : 12;
+            world_make(&w, law, variant & 1, true, variant == 3 ? 95 : 20);
+            run_case(&w, (sizes){w.n_rows, 40, 1, false, variant > 1});
+            run_case(&w, (sizes){w.n_rows - 7, 33, 3, false, variant == 1});
+            run_case(&w, (sizes){w.n_rows / 2, 7, 7, variant > 1, false});
+        }
+}
+
+/* More places than a block takes, and states of any projection. */
+static void test_many(void) {
+    static world w;
+    w.n_rows = 8999;
+    w.n_cols = w.rank = 32;
+    world_make(&w, NORMAL, false, true, 10);
+    run_case(&w, (sizes){w.n_rows, 500, 2, false, false});
+    world_make(&w, NORMAL, true, false, 10);
+    run_case(&w, (sizes){w.n_rows, 64, 10, false, false});
+    world_make(&w, EQUAL, false, true, 10);
+    run_case(&w, (sizes){w.n_rows, 20, 1, false, false});
+}
+
+static void test_refusals(void) {
+    static uint8_t x[64] __attribute__((aligned(16)));
+    void *p = x;
+    specrt_cuda_sketch s = {p, p, p, NULL, p, NULL, NULL, 8, 16, 8, 8, 0, 16, 4, 4}, bad;
+    CHECK(specrt_cuda_sketch_bytes(&s, 1, 1) > 0);
+#define BAD(field, value) (bad = s, bad.field = (value), specrt_cuda_sketch_bytes(&bad, 1, 1) == 0)
+    CHECK(BAD(rank, 6) && BAD(rank, 12) && BAD(rank, 0) && BAD(stored_rank, 5000));
+    CHECK(BAD(n_places, 0) && BAD(size, 17) && BAD(bound, 3) && BAD(n_ids, 0) && BAD(n_cols, 0));
+    CHECK(BAD(codes, x + 4) && BAD(basis, NULL));
+#undef BAD
+    CHECK(specrt_cuda_sketch_bytes(&s, 0, 1) == 0 && specrt_cuda_sketch_bytes(&s, 1, 65) == 0);
+    CHECK_INT(specrt_cuda_sketch_route(&s, 1, p, SPECRT_DTYPE_Q8_0, 1, NULL, 0, NULL, NULL, p, p, p,
+                                       p, NULL),
+              SPECRT_STATUS_UNSUPPORTED);
+    CHECK_INT(specrt_cuda_sketch_route(&s, 1, NULL, SPECRT_DTYPE_F32, 1, NULL, 0, NULL, NULL, p, p,
+                                       p, p, NULL),
+              SPECRT_STATUS_BAD_ARG);
+}
+
+static const test_case cases[] = {
+    {"names", "8 and 4 bits, a bias, ties, members, one state and several", test_names},
+    {"many", "several blocks of places, and any projection", test_many},
+    {"refusals", "bad arguments give a status", test_refusals},
+};
+TEST_MAIN(cases)
