@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "../tests/fixture.h"
 #include "machine.h"
 
@@ -66,7 +67,8 @@ typedef struct shape {
 } shape;
 
 static void *take(size_t bytes) {
-    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    size_t page = 4096;
+    void *p = aligned_alloc(page, (bytes + page - 1) & ~(page - 1));
     if (!p) fprintf(stderr, "bench_head: out of memory\n"), exit(1);
     return p;
 }
@@ -84,6 +86,7 @@ static shape shape_make(specrt_dtype dtype, int32_t n_rows, int64_t n_cols) {
     specrt_error err;
     s.rows = (uint8_t *)take(SPREAD * n_bytes);
     s.buffer = (uint8_t *)take(n_bytes);
+    madvise(s.buffer, n_bytes, MADV_HUGEPAGE); /* as packed lists do */
     s.ids = (int32_t *)take((size_t)n_rows * sizeof *s.ids);
     s.hidden = (float *)take(MAX_BATCH * (size_t)n_cols * sizeof(float));
     s.logits = (float *)take(MAX_BATCH * (size_t)n_rows * sizeof(float));

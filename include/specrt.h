@@ -521,7 +521,7 @@ typedef struct specrt_active {
 } specrt_active;
 
 /* specrt_active_logits() : hidden f32 [n, n_cols] -> logits f32 [n, active->n_rows], -inf where masked.
- * A row of the result is bitwise the same whatever n is. Never allocates. */
+ * A row of the result is bitwise the same whatever n is. Never allocates; takes 64 KB of stack. */
 SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const float *hidden,
                                               int32_t n, float *logits);
 
@@ -2816,12 +2816,18 @@ enum {
 typedef void specrt__simd_four(const uint8_t *const *rows, const uint8_t *const *next,
                                const float *hidden, int64_t n_cols, float *out);
 
-/* Four rows, read side by side, against a few hidden rows.
+/* Four rows, read side by side, against a few hidden rows: adds to sums that are kept for later columns.
  *   next   : four stretches, each to be fetched meanwhile: `step` bytes for every 32 columns
- *   hidden : pointers to f32 [n_cols]
- *   out    : f32 [hidden rows, 4] */
+ *   hidden : pointers to f32 [32 n_blocks]; for rows of f32 the first is to all of them,
+ *            [2 n_blocks, hidden rows, 16]
+ *   fresh  : the sums begin at zero
+ *   sums   : f32 [hidden rows, 4, 16] */
 typedef void specrt__simd_tile(const uint8_t *const *rows, const uint8_t *const *next, int64_t step,
-                               const float *const *hidden, int64_t n_cols, float *out);
+                               const float *const *hidden, int64_t n_blocks, bool fresh,
+                               float *sums);
+
+/* Adds the 16 lanes of a tile's sums: sums f32 [hidden rows, 4, 16], out f32 [hidden rows, 4]. */
+typedef void specrt__simd_lanes(const float *sums, float *out);
 
 /* Products of four rows of 8-bit numbers with a vector of 16-bit ones: whole numbers, so that every
  * instruction set gives the same, as long as the sizes of a row's terms add up to less than 2^31.
@@ -2836,6 +2842,7 @@ typedef struct specrt__simd_kernels {
     specrt__simd_four *stream[SPECRT__SIMD_FORMATS]; /* the same, made for rows from memory */
     specrt__simd_tile *tile[SPECRT__SIMD_FORMATS];
     int n_hidden; /* of a tile */
+    specrt__simd_lanes *lanes;
     specrt__simd_tile_i8 *tile_i8;
     double (*sum_exp)(const float *x, int64_t n, float max); /* of exp(x - max); NaN counts 0 */
     /* The first multiple of SPECRT__SIMD_SCAN from which on some of as many are at least `bound` or
@@ -2860,26 +2867,19 @@ static int64_t specrt__simd_block_bytes(int format) {
     return bytes[format];
 }
 
-/* Columns beyond the last whole block, padded with zeros to one. */
+/* Columns of four rows beyond the last whole block, padded with zeros to one. */
 typedef struct specrt__simd_tail {
     uint8_t bytes[4][128];
-    float values[SPECRT__SIMD_MOST][32];
     const uint8_t *rows[4];
-    const float *hidden[SPECRT__SIMD_MOST];
 } specrt__simd_tail;
 
-static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
-                             const float *const *hidden, int n_hidden, int64_t n_cols,
+static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, int64_t n_cols,
                              size_t elem_bytes) {
     size_t n_left = (size_t)(n_cols % 32), n_done = (size_t)n_cols - n_left;
-    memset(t, 0, sizeof *t);
+    memset(t->bytes, 0, sizeof t->bytes);
     for (int r = 0; r < 4; r++) {
         memcpy(t->bytes[r], rows[r] + n_done * elem_bytes, n_left * elem_bytes);
         t->rows[r] = t->bytes[r];
-    }
-    for (int h = 0; h < n_hidden; h++) {
-        memcpy(t->values[h], hidden[h] + n_done, n_left * sizeof(float));
-        t->hidden[h] = t->values[h];
     }
 }
 
@@ -2920,7 +2920,11 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
         int64_t n_cols, float *out) {                                                              \
         V sums[4][16 / L];                                                                         \
         specrt__simd_tail tail;                                                                    \
-        if (n_cols % 32 != 0) specrt__simd_pad(&tail, rows, &hidden, 1, n_cols, block_bytes / 32); \
+        float last[32] = {0};                                                                      \
+        if (n_cols % 32 != 0) {                                                                    \
+            specrt__simd_pad(&tail, rows, n_cols, block_bytes / 32);                               \
+            memcpy(last, hidden + n_cols / 32 * 32, (size_t)(n_cols % 32) * sizeof *last);         \
+        }                                                                                          \
         SPECRT__SIMD_UNROLL for (int r0 = 0; r0 < 4; r0 += R) {                                    \
             SPECRT__SIMD_UNROLL for (int r = r0; r < r0 + R; r++)                                  \
                 SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++) sums[r][p] =                  \
@@ -2935,22 +2939,30 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
                 }                                                                                  \
             }                                                                                      \
             if (n_cols % 32 != 0) {                                                                \
-                SPECRT__SIMD_BLOCK(isa, V, L, format, R, tail.rows, tail.hidden[0], 0)             \
+                SPECRT__SIMD_BLOCK(isa, V, L, format, R, tail.rows, last, 0)                       \
             }                                                                                      \
         }                                                                                          \
         SPECRT__SIMD_OP(isa, reduce)(sums, out);                                                   \
     }
+
+/* Column 32 i + at of hidden row h. Those that meet f32 stand side by side, for they come from memory as
+ * fast as they are multiplied and must not push each other from the first cache. */
+#define SPECRT__SIMD_HIDDEN_f32(hidden, N, h, i, at)                                               \
+    ((hidden)[0] + ((2 * (i) + (at) / 16) * (N) + (h)) * 16 + (at) % 16)
+#define SPECRT__SIMD_HIDDEN_f16(hidden, N, h, i, at) ((hidden)[h] + 32 * (i) + (at))
+#define SPECRT__SIMD_HIDDEN_bf16                     SPECRT__SIMD_HIDDEN_f16
+#define SPECRT__SIMD_HIDDEN_q8_0                     SPECRT__SIMD_HIDDEN_f16
 
 /* Block i of four rows against N hidden rows, L of the 16 lanes from `first` on. */
 #define SPECRT__SIMD_STEP(isa, V, L, format, N, rows, hidden, i)                                   \
     SPECRT__SIMD_UNROLL for (int at = first; at < 32; at += 16) {                                  \
         V x[N];                                                                                    \
         SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) x[h] =                                     \
-            SPECRT__SIMD_OP(isa, load)((hidden)[h] + 32 * (i) + at);                               \
+            SPECRT__SIMD_OP(isa, load)(SPECRT__SIMD_HIDDEN_##format(hidden, N, h, i, at));         \
         SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {                                          \
             V w = SPECRT__SIMD_OP(isa, format)((rows)[r], i, at);                                  \
-            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[first / L][r][h] =                \
-                SPECRT__SIMD_OP(isa, fma)(w, x[h], sums[first / L][r][h]);                         \
+            SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) s[r][h] =                              \
+                SPECRT__SIMD_OP(isa, fma)(w, x[h], s[r][h]);                                       \
         }                                                                                          \
     }
 
@@ -2958,34 +2970,43 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
 #define SPECRT__SIMD_TILE(isa, target, V, L, format, block_bytes, N)                               \
     target static void specrt__simd_tile_##format##_##isa(                                         \
         const uint8_t *const *rows, const uint8_t *const *next, int64_t step,                      \
-        const float *const *hidden, int64_t n_cols, float *out) {                                  \
-        V sums[16 / L][4][N];                                                                      \
-        specrt__simd_tail tail;                                                                    \
-        if (n_cols % 32 != 0) specrt__simd_pad(&tail, rows, hidden, N, n_cols, block_bytes / 32);  \
-        SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++)                                       \
-            SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                        \
-                SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) sums[p][r][h] =                    \
-                    SPECRT__SIMD_OP(isa, splat)(0);                                                \
+        const float *const *hidden, int64_t n_blocks, bool fresh, float *sums) {                   \
         SPECRT__SIMD_UNROLL for (int first = 0; first < 16; first += L) {                          \
+            V s[4][N];                                                                             \
+            SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                        \
+                SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) s[r][h] =                          \
+                    SPECRT__SIMD_OP(isa, splat)(0);                                                \
+            if (!fresh) {                                                                          \
+                SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                    \
+                    SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) s[r][h] =                      \
+                        SPECRT__SIMD_OP(isa, load)(sums + 16 * (4 * h + r) + first);               \
+            }                                                                                      \
             for (int64_t i = 0, part = 0; part < 4; part++) {                                      \
-                int64_t end = n_cols / 32 * (part + 1) / 4;                                        \
+                int64_t end = n_blocks * (part + 1) / 4;                                           \
                 const uint8_t *ahead = next[part] - 4 * step * i;                                  \
                 for (; i < end; i++) {                                                             \
-                    if (first == 0) {                                                              \
-                        SPECRT__SIMD_UNROLL for (int line = 0; line < 256; line += 64)             \
-                            SPECRT__SIMD_PREFETCH(ahead + 4 * step * i + line);                    \
+                    SPECRT__SIMD_UNROLL for (int line = 0; line < 2 * block_bytes; line += 64)     \
+                        SPECRT__SIMD_PREFETCH(ahead + 4 * step * i + line);                        \
+                    if (step == block_bytes) {                                                     \
+                        SPECRT__SIMD_UNROLL for (int line = 0; line < 2 * block_bytes; line += 64) \
+                            SPECRT__SIMD_PREFETCH(ahead + 4 * step * i + 2 * block_bytes + line);  \
                     }                                                                              \
                     SPECRT__SIMD_STEP(isa, V, L, format, N, rows, hidden, i)                       \
                 }                                                                                  \
             }                                                                                      \
-            if (n_cols % 32 != 0) {                                                                \
-                SPECRT__SIMD_STEP(isa, V, L, format, N, tail.rows, tail.hidden, 0)                 \
-            }                                                                                      \
+            SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                        \
+                SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++)                                    \
+                    SPECRT__SIMD_OP(isa, store)(sums + 16 * (4 * h + r) + first, s[r][h]);         \
         }                                                                                          \
-        SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) {                                          \
+    }
+
+#define SPECRT__SIMD_LANES(isa, target, V, L, N)                                                   \
+    target static void specrt__simd_lanes_of_##isa(const float *sums, float *out) {                \
+        for (int h = 0; h < N; h++) {                                                              \
             V four[4][16 / L];                                                                     \
             SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                        \
-                SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++) four[r][p] = sums[p][r][h];   \
+                SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++) four[r][p] =                  \
+                    SPECRT__SIMD_OP(isa, load)(sums + 16 * (4 * h + r) + p * L);                   \
             SPECRT__SIMD_OP(isa, reduce)(four, out + 4 * h);                                       \
         }                                                                                          \
     }
@@ -3002,7 +3023,8 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
     SPECRT__SIMD_TILE(isa, target, V, L, f32, 128, N)                                              \
     SPECRT__SIMD_TILE(isa, target, V, L, f16, 64, N)                                               \
     SPECRT__SIMD_TILE(isa, target, V, L, bf16, 64, N)                                              \
-    SPECRT__SIMD_TILE(isa, target, V, L, q8_0, 34, N)
+    SPECRT__SIMD_TILE(isa, target, V, L, q8_0, 34, N)                                              \
+    SPECRT__SIMD_LANES(isa, target, V, L, N)
 
 /* exp(x) for -87 <= x <= 0 : 2^n e^r, n = round(x / ln 2), Taylor to r^7 (5e-9 of the value).
  * Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits, for pow2 to take. */
@@ -3082,6 +3104,7 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
         {specrt__simd_tile_f32_##isa, specrt__simd_tile_f16_##isa, specrt__simd_tile_bf16_##isa,   \
          specrt__simd_tile_q8_0_##isa},                                                            \
         N,                                                                                         \
+        specrt__simd_lanes_of_##isa,                                                               \
         specrt__simd_tile_i8_##isa,                                                                \
         specrt__simd_sum_exp_##isa,                                                                \
         specrt__simd_find_##isa,                                                                   \
@@ -3114,6 +3137,10 @@ static inline specrt__simd_v16 specrt__simd_load_scalar(const float *p) {
     specrt__simd_v16 v;
     memcpy(v.lane, p, sizeof v.lane);
     return v;
+}
+
+static inline void specrt__simd_store_scalar(float *p, specrt__simd_v16 v) {
+    memcpy(p, v.lane, sizeof v.lane);
 }
 
 static inline specrt__simd_v16 specrt__simd_f32_scalar(const uint8_t *row, int64_t i, int at) {
@@ -3238,6 +3265,10 @@ SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_splat_avx2(float x) {
 
 SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_load_avx2(const float *p) {
     return _mm256_loadu_ps(p);
+}
+
+SPECRT__SIMD_AVX2 static inline void specrt__simd_store_avx2(float *p, __m256 v) {
+    _mm256_storeu_ps(p, v);
 }
 
 SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_f32_avx2(const uint8_t *row, int64_t i,
@@ -3379,6 +3410,10 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_splat_avx512(float x) {
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_load_avx512(const float *p) {
     return _mm512_loadu_ps(p);
+}
+
+SPECRT__SIMD_AVX512 static inline void specrt__simd_store_avx512(float *p, __m512 v) {
+    _mm512_storeu_ps(p, v);
 }
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_f32_avx512(const uint8_t *row, int64_t i,
@@ -3523,6 +3558,10 @@ static inline specrt__simd_v4x2 specrt__simd_load_neon(const float *p) {
 /* 16 bytes at any address. */
 static inline uint8x16_t specrt__simd_16_neon(const uint8_t *p) {
     return vld1q_u8(p);
+}
+
+static inline void specrt__simd_store_neon(float *p, specrt__simd_v4x2 v) {
+    vst1q_f32(p, v.lo), vst1q_f32(p + 4, v.hi);
 }
 
 static inline specrt__simd_v4x2 specrt__simd_f32_neon(const uint8_t *row, int64_t i, int at) {
@@ -3713,31 +3752,148 @@ static void specrt__head_single(const specrt__simd_kernels *kernels, const specr
     }
 }
 
-/* Logits of rows [begin, end) for n hidden rows: four rows at a time, each read from memory once
- * and from the cache for the rest of the batch; all tiles of the four share the fetching of the next. */
+enum {
+    SPECRT__HEAD_SUMS = 32, /* sums kept for the next columns, of four rows and a tile each */
+    SPECRT__HEAD_TILE = 4 * SPECRT__SIMD_MOST * 16,
+    SPECRT__HEAD_MOST = SPECRT__HEAD_SUMS * SPECRT__SIMD_MOST, /* hidden rows at a time */
+    SPECRT__HEAD_TILES = 4, /* the same where they are copied, in tiles */
+    SPECRT__HEAD_COLS = 256 /* of those at a time; twice as many of a single tile */
+};
+
+/* Rows [begin, end) against hidden rows, some columns of all of them at a time. */
+typedef struct specrt__head_work {
+    const specrt__simd_kernels *kernels;
+    const specrt_segment *segment;
+    const float *hidden; /* [n, n_cols] */
+    int64_t n_cols;
+    int32_t n, n_tiles, begin, end;
+    const float *at[SPECRT__HEAD_MOST]; /* the columns of each hidden row, as a kernel wants them */
+    float *copies; /* of hidden rows for f32, or [n, 32] of the columns behind the last block */
+    float *sums;   /* [rows / 4, n_tiles, a tile's] */
+    float room[32 * SPECRT__HEAD_MOST + SPECRT__HEAD_SUMS * SPECRT__HEAD_TILE + 16];
+} specrt__head_work;
+
+/* A hidden row, the last one standing in for those beyond it. */
+static const float *specrt__head_hidden(const specrt__head_work *w, int32_t h) {
+    return w->hidden + (h < w->n ? h : w->n - 1) * w->n_cols;
+}
+
+/* Columns [at, at + 32 n_blocks) of a hidden row, 16 at a time, each `hop` values after the last; 0 beyond
+ * the last column. */
+static void specrt__head_copy(const specrt__head_work *w, int32_t h, int64_t at, int64_t n_blocks,
+                              float *to, int64_t hop) {
+    const float *from = specrt__head_hidden(w, h);
+    int64_t end = at + 32 * n_blocks;
+    for (; at < end && at + 16 <= w->n_cols; at += 16, to += hop)
+        memcpy(to, from + at, 16 * sizeof *to);
+    for (; at < end; at += 16, to += hop)
+        for (int64_t k = 0; k < 16; k++) to[k] = at + k < w->n_cols ? from[at + k] : 0;
+}
+
+/* The columns [at, at + 32 n_blocks) for rows of f32: [n_tiles, 2 n_blocks, hidden rows, 16]. */
+static void specrt__head_interleave(specrt__head_work *w, int64_t at, int64_t n_blocks) {
+    int32_t n_hidden = w->kernels->n_hidden;
+    for (int32_t tile = 0; tile < w->n_tiles; tile++) {
+        float *to = w->copies + tile * n_blocks * 32 * n_hidden;
+        w->at[tile * n_hidden] = to;
+        for (int32_t i = 0; i < n_hidden; i++, to += 16)
+            specrt__head_copy(w, tile * n_hidden + i, at, n_blocks, to, 16 * n_hidden);
+    }
+}
+
+/* All columns, where they are; those behind the last block are copied. */
+static void specrt__head_point(specrt__head_work *w) {
+    int64_t n_whole = w->n_cols / 32 * 32;
+    for (int32_t h = 0; h < w->n_tiles * w->kernels->n_hidden; h++) {
+        w->at[h] = specrt__head_hidden(w, h);
+        if (n_whole < w->n_cols) specrt__head_copy(w, h, n_whole, 1, w->copies + 32 * h, 16);
+    }
+}
+
+/* Adds the columns behind the last block. */
+static void specrt__head_last(const specrt__head_work *w, const uint8_t *const *rows, int32_t h0,
+                              int64_t n_blocks, bool fresh, float *sums) {
+    int format = specrt__simd_format(w->segment->dtype);
+    const float *hidden[SPECRT__SIMD_MOST];
+    specrt__simd_tail tail;
+    specrt__simd_pad(&tail, rows, w->n_cols, (size_t)specrt__simd_block_bytes(format) / 32);
+    for (int32_t i = 0; i < w->kernels->n_hidden; i++) hidden[i] = w->copies + 32 * (h0 + i);
+    if (format == SPECRT__SIMD_F32) hidden[0] = w->at[h0] + n_blocks * 32 * w->kernels->n_hidden;
+    w->kernels->tile[format](tail.rows, tail.rows, 0, hidden, 1, fresh, sums);
+}
+
+/* Adds the columns [at, at + n); rows are fetched in shares, one by each tile. */
+static void specrt__head_columns(specrt__head_work *w, int64_t at, int64_t n) {
+    const specrt_segment *s = w->segment;
+    int format = specrt__simd_format(s->dtype);
+    int64_t bytes = specrt__simd_block_bytes(format), n_blocks = n / 32;
+    int64_t step = (bytes + w->n_tiles - 1) / w->n_tiles;
+    int32_t ahead = (int32_t)(SPECRT__HEAD_AHEAD / (n_blocks * bytes + 1) / 4 * 4 + 4);
+    float *sums = w->sums;
+    for (int32_t row = w->begin; row < w->end; row += 4) {
+        const uint8_t *rows[4], *fetch[4], *next[4], *from[4];
+        specrt__head_four(s, row, rows);
+        specrt__head_four(s, row + ahead, fetch);
+        if (s->places) specrt__head_walk(s, row + 8, specrt_row_bytes(s->dtype, w->n_cols));
+        for (int r = 0; r < 4; r++) from[r] = rows[r] + at / 32 * bytes;
+        for (int32_t tile = 0; tile < w->n_tiles; tile++, sums += SPECRT__HEAD_TILE) {
+            int32_t h0 = tile * w->kernels->n_hidden;
+            for (int32_t p = 0, share = 4 * tile; p < 4; p++, share++)
+                next[p] = fetch[share / w->n_tiles] + at / 32 * bytes +
+                          share % w->n_tiles * n_blocks * step;
+            w->kernels->tile[format](from, next, step, w->at + h0, n_blocks, at == 0, sums);
+            if (n % 32 != 0) specrt__head_last(w, rows, h0, n_blocks, false, sums);
+        }
+    }
+}
+
+static void specrt__head_finish(const specrt__head_work *w, float *logits, size_t logits_stride) {
+    const float *sums = w->sums;
+    float out[SPECRT__SIMD_MOST][4];
+    for (int32_t row = w->begin; row < w->end; row += 4)
+        for (int32_t h = 0; h < w->n; sums += SPECRT__HEAD_TILE) {
+            w->kernels->lanes(sums, out[0]);
+            for (int32_t i = 0; i < w->kernels->n_hidden && h < w->n; i++, h++)
+                specrt__head_store(w->segment, row, w->end, out[i],
+                                   logits + (size_t)h * logits_stride);
+        }
+}
+
+/* Some columns of a few hidden rows stay in the first cache while many rows pass; the sums wait for the
+ * next columns. That pays where memory is the bound: rows of f32. */
+static void specrt__head_parts(specrt__head_work *w) {
+    int64_t n_part = w->n_tiles > 1 ? SPECRT__HEAD_COLS : 2 * SPECRT__HEAD_COLS;
+    for (int64_t at = 0; at < w->n_cols; at += n_part) {
+        int64_t n = w->n_cols - at < n_part ? w->n_cols - at : n_part;
+        specrt__head_interleave(w, at, (n + 31) / 32);
+        specrt__head_columns(w, at, n);
+    }
+}
+
+/* Logits of rows [begin, end) for n hidden rows: four rows at a time, each read from memory once. */
 static void specrt__head_several(const specrt__simd_kernels *kernels, const specrt_segment *s,
                                  int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
                                  int32_t n, float *logits, size_t logits_stride) {
-    int format = specrt__simd_format(s->dtype);
-    int32_t n_tiles = (n + kernels->n_hidden - 1) / kernels->n_hidden;
-    int64_t step = (specrt__simd_block_bytes(format) + n_tiles - 1) / n_tiles;
-    size_t row_bytes = specrt_row_bytes(s->dtype, n_cols);
-    const uint8_t *rows[4], *next[4];
-    const float *x[SPECRT__SIMD_MOST];
-    float out[SPECRT__SIMD_MOST][4];
-    for (int32_t row = begin; row < end; row += 4) {
-        specrt__head_four(s, row, rows);
-        specrt__head_four(s, row + 4, next);
-        if (s->places) specrt__head_walk(s, row + 8, row_bytes);
-        for (int32_t h0 = 0; h0 < n; h0 += kernels->n_hidden) {
-            for (int32_t h = 0; h < kernels->n_hidden; h++)
-                x[h] = hidden + (h0 + h < n ? h0 + h : n - 1) * n_cols;
-            kernels->tile[format](rows, next, step, x, n_cols, out[0]);
-            for (int r = 0; r < 4; r++) next[r] += n_cols / 32 * step;
-            for (int32_t h = 0; h < kernels->n_hidden && h0 + h < n; h++)
-                specrt__head_store(s, row, end, out[h], logits + (size_t)(h0 + h) * logits_stride);
+    bool parts = s->dtype == SPECRT_DTYPE_F32;
+    int32_t most = (parts ? SPECRT__HEAD_TILES : SPECRT__HEAD_SUMS) * kernels->n_hidden;
+    int32_t n_tiles = ((n < most ? n : most) + kernels->n_hidden - 1) / kernels->n_hidden;
+    int32_t n_rows = SPECRT__HEAD_SUMS / n_tiles * 4;
+    specrt__head_work w;
+    w.kernels = kernels, w.segment = s, w.n_cols = n_cols;
+    w.copies = (float *)(void *)(((uintptr_t)w.room + 63) & ~(uintptr_t)63);
+    w.sums = w.copies + 32 * SPECRT__HEAD_MOST;
+    for (; begin < end; begin += n_rows)
+        for (int32_t h = 0; h < n; h += most) {
+            w.hidden = hidden + h * n_cols;
+            w.n = n - h < most ? n - h : most;
+            w.n_tiles = (w.n + kernels->n_hidden - 1) / kernels->n_hidden;
+            w.begin = begin, w.end = end - begin < n_rows ? end : begin + n_rows;
+            if (parts)
+                specrt__head_parts(&w);
+            else
+                specrt__head_point(&w), specrt__head_columns(&w, 0, n_cols);
+            specrt__head_finish(&w, logits + (size_t)h * logits_stride, logits_stride);
         }
-    }
 }
 
 /* Logits of rows [begin, end) for n hidden rows.
@@ -4007,7 +4163,7 @@ static void specrt__head_pack(const specrt_head *head, int64_t row, uint8_t *out
     }
 }
 
-// >>active (uses: base simd head)
+// >>active (uses: base os simd head)
 // Owns the products and the ranking over a list of segments, the packing of rows into one, and which
 // sources want which token. Refuses nothing of the world: its inputs were checked when they were made.
 // Work is cut into blocks that do not depend on who runs them.
@@ -4294,6 +4450,7 @@ static specrt__active_pool *specrt__active_pool_create(const specrt_head *head, 
         return NULL;
     specrt__active_pool *p = (specrt__active_pool *)specrt__base_alloc(desc, (size_t)bytes);
     if (!p) return NULL;
+    specrt__os_advise_huge(p, (size_t)bytes);
     memset(p, 0, sizeof *p);
     p->desc = *desc;
     p->head = head;
