@@ -1029,8 +1029,9 @@ typedef struct specrt_session_params {
                          n_vocab where those have ids of their own */
     specrt_draft_kind draft;
     float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
-    /* Runs a task soon, once, on another thread, and returns at once; needed by mode=async. The session
-     * has at most one task out, and waits for it in begin and close only. */
+    /* Runs a task soon, once, on another thread, and returns at once; needed by mode=async, used by
+     * specrt_session_route_begin(). The session has at most one task of each out; it waits for the former
+     * in begin and close only, for the latter when it routes, too. */
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
 } specrt_session_params;
@@ -1118,6 +1119,14 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, in
 /* specrt_session_feed() : what the drafter pass to come is fed, for sources that route by it (DynaSpec);
  * others do not look. hidden : f32 [n, n_cols], rows as the beam's, borrowed until expand or route. */
 SPECRT_API void specrt_session_feed(specrt_session *session, const float *hidden);
+
+/* specrt_session_route_begin() : in place of feed and before the pass: what routes by it begins at once, as
+ * a task of params.submit, beside the pass, and expand or route waits for that. What they give is the same,
+ * to the bit. Without submit it is feed.
+ *   beam   : the rows of the pass; NULL: those of the session's own tree
+ *   hidden : as for feed, unchanged until expand or route */
+SPECRT_API void specrt_session_route_begin(specrt_session *session, const specrt_beam *beam,
+                                           const float *hidden);
 
 /* specrt_session_expand() : score a drafter pass over the shortlist and grow the tree by it.
  *   hidden : f32 [n, n_cols]; n is 1 at the first pass, then the beam's
@@ -4669,6 +4678,10 @@ typedef struct specrt__active_class {
     void (*close)(void *state);
     /* Adds the level's segments with specrt__active_route. Never allocates. */
     void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
+    /* Begins, as a task of submit, what can be known of a level before its pass (hidden is NULL); route
+     * waits for it. Level NULL: returns once no task is out. NULL: there is nothing to begin. */
+    void (*begin)(void *state, const specrt__active_level *level,
+                  void (*submit)(void *user, specrt_task *task), void *user);
 } specrt__active_class;
 
 // >>ranks (uses: base os bundle head active)
@@ -4852,7 +4865,8 @@ static void specrt__ranks_route(void *state, const specrt__active_level *level,
 
 /* Its list is made with its sizes, by >>policy. */
 static const specrt__active_class specrt__ranks_levels = {
-    NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route};
+    NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route,
+    NULL};
 
 // >>window (uses: base active)
 // Owns MicroSpec's window (section "MicroSpec" of docs/METHODS.md): which tokens the target lately saw
@@ -6031,6 +6045,10 @@ static void specrt__cluster_unshare(void *shared) {
 /* --- a session's router --- */
 
 typedef struct specrt__cluster {
+    specrt_task task; /* first, so that it leads back here: scores `ahead` beside its pass */
+    specrt__active_level ahead; /* n 0: none */
+    uint32_t n_begun, n_done;   /* tasks; the task alone writes n_done, last of all */
+    specrt_compute alone;       /* products on the thread that asks for them */
     specrt_desc desc;
     const specrt__cluster_shared *shared;
     float *inputs;    /* [topk, n_embed + n_state] */
@@ -6040,6 +6058,7 @@ typedef struct specrt__cluster {
     uint64_t *heap;   /* [n_clusters] */
     uint64_t *takers; /* [n_clusters] the level's rows that score it; 0: all do */
     int32_t *taken;   /* [n_clusters] rows of each cluster in this level */
+    int32_t *tokens;  /* [topk] of `ahead` */
 } specrt__cluster;
 
 static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc) {
@@ -6047,12 +6066,15 @@ static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc 
     const specrt_clusters_header *h = shared->view.header;
     size_t k = (size_t)topk, m = (size_t)h->n_clusters;
     size_t inputs = (size_t)specrt__cluster_inputs(h);
-    size_t words = k * (inputs + (size_t)h->n_hidden + m) + 2 * m;
+    size_t words = k * (inputs + (size_t)h->n_hidden + m + 1) + 2 * m;
     size_t at_floats = sizeof(specrt__cluster) + 2 * m * sizeof(uint64_t);
     specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(desc, at_floats + 4 * words);
     if (!s) return NULL;
+    memset(s, 0, sizeof *s);
     s->desc = *desc;
     s->shared = shared;
+    s->alone = shared->head->compute;
+    s->alone.desc.parallel_for = NULL;
     s->heap = (uint64_t *)(void *)(s + 1);
     s->takers = s->heap + m;
     s->inputs = (float *)(void *)(s->takers + m);
@@ -6060,11 +6082,18 @@ static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc 
     s->scores = s->hidden + k * (size_t)h->n_hidden;
     s->totals = s->scores + k * m;
     s->taken = (int32_t *)(void *)(s->totals + m);
+    s->tokens = s->taken + m;
     return s;
+}
+
+/* Returns when no task is out. */
+static void specrt__cluster_settle(const specrt__cluster *s) {
+    while (specrt__os_load(&s->n_done) != s->n_begun) specrt__os_yield();
 }
 
 static void specrt__cluster_close(void *state) {
     specrt__cluster *s = (specrt__cluster *)state;
+    specrt__cluster_settle(s);
     specrt_desc desc = s->desc;
     specrt__base_free(&desc, s);
 }
@@ -6104,20 +6133,21 @@ static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level 
 }
 
 /* out f32 [n, rows of the layer] = layer times x f32 [n, n_in] */
-static void specrt__cluster_multiply(const specrt__cluster *s, const specrt_segment *layer,
+static void specrt__cluster_multiply(const specrt_compute *compute, const specrt_segment *layer,
                                      int64_t n_in, const float *x, int32_t n, float *out) {
-    specrt_active product = {&s->shared->head->compute, layer, 1, layer->n_rows, n_in};
+    specrt_active product = {compute, layer, 1, layer->n_rows, n_in};
     specrt_active_logits(&product, x, n, out);
 }
 
 /* Scores of all clusters for every row of the level. */
-static void specrt__cluster_forward(specrt__cluster *s, const specrt__active_level *level) {
+static void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
+                                    const specrt__active_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     const float *x = s->inputs;
     specrt__cluster_read(s, level);
     if (h->n_hidden > 0) {
         int64_t n = (int64_t)level->n * h->n_hidden;
-        specrt__cluster_multiply(s, &s->shared->w1, specrt__cluster_inputs(h), x, level->n,
+        specrt__cluster_multiply(compute, &s->shared->w1, specrt__cluster_inputs(h), x, level->n,
                                  s->hidden);
         for (int64_t i = 0; i < n; i++) {
             s->hidden[i] /= 1 + expf(-s->hidden[i]);
@@ -6125,7 +6155,39 @@ static void specrt__cluster_forward(specrt__cluster *s, const specrt__active_lev
         }
         x = s->hidden;
     }
-    specrt__cluster_multiply(s, &s->shared->w2, specrt__cluster_width(h), x, level->n, s->scores);
+    specrt__cluster_multiply(compute, &s->shared->w2, specrt__cluster_width(h), x, level->n,
+                             s->scores);
+}
+
+/* --- ahead of the pass --- */
+
+static void specrt__cluster_run(specrt_task *task) {
+    specrt__cluster *s = (specrt__cluster *)(void *)task;
+    specrt__cluster_forward(s, &s->alone, &s->ahead);
+    specrt__os_store(&s->n_done, s->n_begun);
+}
+
+static void specrt__cluster_begin(void *state, const specrt__active_level *level,
+                                  void (*submit)(void *user, specrt_task *task), void *user) {
+    specrt__cluster *s = (specrt__cluster *)state;
+    specrt__cluster_settle(s);
+    s->ahead.n = 0;
+    if (!level || s->shared->view.header->router != SPECRT_ROUTER_DYNASPEC) return;
+    s->ahead = *level;
+    s->ahead.tokens = s->tokens;
+    memcpy(s->tokens, level->tokens, (size_t)level->n * sizeof *s->tokens);
+    s->task.run = specrt__cluster_run;
+    s->n_begun++;
+    submit(user, &s->task);
+}
+
+/* Whether the scores of this level were computed ahead; waits for them. */
+static bool specrt__cluster_began(specrt__cluster *s, const specrt__active_level *level) {
+    specrt__cluster_settle(s);
+    bool same = s->ahead.n == level->n && s->ahead.previous == level->previous &&
+                memcmp(s->tokens, level->tokens, (size_t)level->n * sizeof *s->tokens) == 0;
+    s->ahead.n = 0;
+    return same;
 }
 
 /* One row's scores to probabilities, times that of its path. */
@@ -6223,7 +6285,8 @@ static void specrt__cluster_route(void *state, const specrt__active_level *level
     int32_t t = level->level < SPECRT__CLUSTER_LEVELS ? level->level : SPECRT__CLUSTER_LEVELS - 1;
     int32_t n = s->shared->levels[t];
     specrt__cluster_choice choice = {0, 0};
-    specrt__cluster_forward(s, level);
+    if (!specrt__cluster_began(s, level))
+        specrt__cluster_forward(s, &s->shared->head->compute, level);
     memset(s->taken, 0, (size_t)h->n_clusters * sizeof *s->taken);
     memset(s->takers, 0, (size_t)h->n_clusters * sizeof *s->takers);
     memset(s->totals, 0, (size_t)h->n_clusters * sizeof *s->totals);
@@ -6268,13 +6331,13 @@ static specrt_status specrt__cluster_share_centroids(const specrt_bundle *bundle
 
 static const specrt__active_class specrt__cluster_class = {
     specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close, specrt__cluster_route};
+    specrt__cluster_close,          specrt__cluster_route,   specrt__cluster_begin};
 static const specrt__active_class specrt__cluster_groups = {
     specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close, specrt__cluster_route};
+    specrt__cluster_close,        specrt__cluster_route,   specrt__cluster_begin};
 static const specrt__active_class specrt__cluster_centroids = {
     specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close, specrt__cluster_route};
+    specrt__cluster_close,           specrt__cluster_route,   specrt__cluster_begin};
 
 // >>successor (uses: base bundle head active cograph)
 // Owns the successor source (section "Successors" of docs/METHODS.md): at every level, the tokens that
@@ -6478,7 +6541,7 @@ static void specrt__successor_route(void *state, const specrt__active_level *lev
 
 static const specrt__active_class specrt__successor_class = {
     specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
-    specrt__successor_close, specrt__successor_route};
+    specrt__successor_close, specrt__successor_route,   NULL};
 
 // >>scan (uses: base simd)
 // Owns products of codes of 8 or 4 bits with a few hidden states, sixteen rows of a head side by side. Sums
@@ -7510,8 +7573,8 @@ static void specrt__sketch_route(void *state, const specrt__active_level *level,
 }
 
 static const specrt__active_class specrt__sketch_class = {
-    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open, specrt__sketch_close,
-    specrt__sketch_route};
+    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open,
+    specrt__sketch_close, specrt__sketch_route,   NULL};
 
 // >>arc (uses: base)
 // Owns adaptive replacement caches over token ids (Megiddo and Modha, FAST 2003): T1 and T2 are resident,
@@ -9827,7 +9890,9 @@ struct specrt_session {
     int32_t n_kept; /* of the segments, fixed and packed ones; the others are the last level's */
     specrt__active_routed *routed; /* NULL: the policy routes nothing */
     void *routers[SPECRT__POLICY_KINDS];
-    const float *previous;           /* what the application said the next pass was fed */
+    const float *previous; /* what the application said the next pass was fed */
+    void (*submit)(void *user, specrt_task *task);
+    void *submit_user;
     int64_t n_routed_rows, n_levels; /* of this cycle */
     int64_t position;                /* of the next token to emit */
     int64_t n_copied_before;         /* by the pool, until begin */
@@ -9991,6 +10056,8 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->active.segments = s->segments;
     s->active.n_cols = policy->head->desc.n_cols;
     s->sequence = params->sampling.sequence;
+    s->submit = params->submit;
+    s->submit_user = params->submit_user;
     specrt_session_begin(s);
     return SPECRT_STATUS_OK;
 }
@@ -10034,9 +10101,17 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
 
 /* --- a sequence --- */
 
+/* Has routers begin a level, or end what they began (NULL). */
+static void specrt__session_ahead(specrt_session *s, const specrt__active_level *level) {
+    for (int i = 0; i < s->policy->n_routers; i++)
+        if (s->policy->routers[i].klass->begin)
+            s->policy->routers[i].klass->begin(s->routers[i], level, s->submit, s->submit_user);
+}
+
 /* Packs what the sources want now and lists the segments. */
 static void specrt__session_pack(specrt_session *s) {
     int32_t n = 0;
+    specrt__session_ahead(s, NULL);
     specrt__active_sync(s->pool);
     if (s->policy->fixed.n_rows > 0) s->segments[n++] = s->policy->fixed;
     if (s->pool->n_rows > 0) specrt__active_segment(s->pool, &s->segments[n++]);
@@ -10175,7 +10250,8 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
     return specrt_tree_expand(s->tree, &ids[i < 0 ? 0 : i], &logprob, 1, 1, beam);
 }
 
-static specrt_status specrt__session_route_tree(specrt_session *s, const float *hidden) {
+/* The rows of the pass to come. */
+static specrt_beam specrt__session_beam(const specrt_session *s) {
     static const float no_path = 0;
     const specrt_tree *t = s->tree;
     specrt_beam beam;
@@ -10183,6 +10259,27 @@ static specrt_status specrt__session_route_tree(specrt_session *s, const float *
     beam.tokens = t->level ? t->beam_tokens : &t->root;
     beam.parents = NULL;
     beam.logprobs = t->level ? t->beam_logprobs : &no_path;
+    return beam;
+}
+
+SPECRT_API void specrt_session_route_begin(specrt_session *s, const specrt_beam *beam,
+                                           const float *hidden) {
+    specrt_beam own = specrt__session_beam(s);
+    specrt__active_level level;
+    if (!beam) beam = &own;
+    s->previous = hidden;
+    if (!s->submit || !hidden || beam->n < 1 || beam->n > s->topk) return;
+    memset(&level, 0, sizeof level);
+    level.n = beam->n;
+    level.tokens = beam->tokens;
+    level.logprobs = beam->logprobs;
+    level.previous = hidden;
+    specrt__session_ahead(s, &level);
+}
+
+static specrt_status specrt__session_route_tree(specrt_session *s, const float *hidden) {
+    const specrt_tree *t = s->tree;
+    specrt_beam beam = specrt__session_beam(s);
     return specrt_session_route(s, t->level, &beam, hidden) ? SPECRT_STATUS_OK
                                                             : SPECRT_STATUS_BAD_ARG;
 }

@@ -187,7 +187,7 @@ static void test_forward(void) {
         specrt__cluster *s = (specrt__cluster *)w.session->routers[0];
         for (int round = 0; round < 20; round++) {
             specrt__active_level at = random_level(&l, 0, 1 + round % TOPK);
-            specrt__cluster_forward(s, &at);
+            specrt__cluster_forward(s, &w.head->compute, &at);
             for (int32_t i = 0; i < at.n; i++) {
                 double expected[M];
                 score(&w, l.tokens[i], l.previous + i * N_COLS, l.hidden + i * N_COLS, expected);
@@ -418,9 +418,57 @@ static void test_untold(void) {
     double expected[M];
     at.previous = NULL;
     memset(l.previous, 0, sizeof l.previous);
-    specrt__cluster_forward(s, &at);
+    specrt__cluster_forward(s, &w.head->compute, &at);
     score(&w, l.tokens[0], l.previous, l.hidden, expected);
     for (int32_t m = 0; m < M; m++) CHECK_NEAR(s->scores[m], expected[m], 2e-4);
+    close_world(&w);
+}
+
+/* Whether two sessions route the same rows, from the same scores. */
+static void check_same(const specrt_active *a, const specrt_active *b) {
+    CHECK_INT(a->n_rows, b->n_rows);
+    REQUIRE(a->n_segments == b->n_segments);
+    for (int32_t i = 0; i < a->n_segments; i++) {
+        CHECK_INT(a->segments[i].n_rows, b->segments[i].n_rows);
+        CHECK(i == 0 || a->segments[i].rows == b->segments[i].rows); /* 0: packed by each */
+    }
+}
+
+/* Begun beside the pass, on a worker, the choice is what it is after it; also when something else was
+ * begun than is asked for, or nothing comes of it. */
+static void test_begin(void) {
+    static world w;
+    static level l, other;
+    specrt_worker *worker;
+    specrt_session *session;
+    open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster:4@always=0", NULL);
+    REQUIRE(!specrt_worker_create(NULL, &worker, NULL));
+    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30},
+                                    .submit = specrt_worker_submit,
+                                    .submit_user = worker};
+    REQUIRE(!specrt_session_create(w.policy, &params, NULL, &session, NULL));
+    for (int round = 0; round < 300; round++) {
+        int32_t t = round % 6;
+        specrt__active_level at = random_level(&l, t, 1 + round % TOPK);
+        specrt_beam beam = {at.n, l.tokens, NULL, l.logprobs};
+        if (t == 0) specrt_session_begin(session);
+        if (round % 7 == 3) { /* not what is routed then */
+            specrt__active_level no = random_level(&other, t, at.n);
+            specrt_beam another = {no.n, other.tokens, NULL, other.logprobs};
+            specrt_session_route_begin(session, &another, other.previous);
+            specrt_session_feed(session, l.previous);
+        } else {
+            specrt_session_route_begin(session, &beam, l.previous);
+        }
+        const specrt_active *found = specrt_session_route(session, t, &beam, l.hidden);
+        if (t == 0) specrt_session_begin(w.session);
+        specrt_session_feed(w.session, l.previous);
+        check_same(specrt_session_route(w.session, t, &beam, l.hidden), found);
+    }
+    specrt_beam beam = {1, l.tokens, NULL, l.logprobs};
+    specrt_session_route_begin(session, &beam, l.previous);
+    specrt_session_close(session);
+    specrt_worker_close(worker);
     close_world(&w);
 }
 
@@ -483,6 +531,7 @@ static const test_case cases[] = {
     {"always_and_cap", "frequent tokens come along, the cap holds", test_always_and_cap},
     {"in_place", "a head that lies cluster by cluster is not copied", test_in_place},
     {"untold", "without what the pass is fed", test_untold},
+    {"begin", "on a worker beside the pass, the same choice", test_begin},
     {"no_allocation", "routing never allocates", test_no_allocation},
     {"refusals", "heads, embeddings and bundles that do not fit", test_refusals},
 };

@@ -25,6 +25,19 @@ prints '{*"router":{"kind":"coral","rows_mean":*"recall":*"recall_oracle":*"reca
 accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" --bundle one.specb \
     --policy coral --prompt "The cat" --max-tokens 8
 
+# What is learnt beyond how often clusters are meant: recall held out is above that of shuffled labels.
+record b.trace --policy microspec --prompts "$CLI_TESTS"/../../data/prompts/*.jsonl --limit 5 --max-tokens 40
+recall() { # FLAGS... : of what is held out
+    cluster-build --model "$target" --clusters 64 --balanced --iterations 6 --trace b.trace --schedule flat \
+        --mean-rows 1024 --holdout 0.25 --json "$@" >../json || fail "not trained: $*"
+    grep -o '"recall":[0-9.]*' ../json | head -n 1 | cut -d: -f2
+}
+for router in dynaspec coral; do
+    trained=$(recall --router $router) shuffled=$(recall --router $router --shuffle-labels)
+    awk "BEGIN { exit !($trained > $shuffled + 0.05) }" || fail "$router: recall $trained, of shuffled labels $shuffled"
+done
+refuses 2 "*--shuffle-labels makes a router that knows nothing; *" build --router coral --shuffle-labels -o x.specb
+
 # An interrupt leaves the bundle as it was, and the next run starts afresh.
 cp one.specb before.specb
 cluster-build --model "$target" --clusters 32 --iterations 4 --trace a.trace --router dynaspec --hidden 2048 --epochs 1000 \

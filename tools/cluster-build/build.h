@@ -25,6 +25,7 @@ typedef struct build_options {
     cli_list traces, examples; /* of trained routers */
     const char *embedding;     /* the model that holds it; NULL: `model` */
     const char *loss_name, *report;
+    bool shuffled; /* labels, as a control */
     train_loss loss;
     int64_t n_hidden, n_batch, n_epochs, patience;
     double rate, decay, holdout;

@@ -252,3 +252,13 @@ specrt_status examples_split(example_set *set, double share, uint64_t seed, spec
     free(documents);
     return status;
 }
+
+void examples_shuffle(example_set *set, uint64_t seed) {
+    size_t n_top = (size_t)set->n_top;
+    for (int64_t i = set->n_holdout; i < set->n; i++) {
+        uint64_t draw = specrt_hash64(&i, sizeof i, seed);
+        int64_t j = i + (int64_t)(draw % (uint64_t)(set->n - i));
+        swap_bytes(set->top, i, j, n_top * sizeof *set->top);
+        swap_bytes(set->mass, i, j, n_top * sizeof *set->mass);
+    }
+}

@@ -59,6 +59,10 @@ specrt_status examples_add(example_set *set, int64_t *at, specrt_error *err);
  * @return BAD_INPUT: too few examples or documents, or states that are all the same. */
 specrt_status examples_split(example_set *set, double share, uint64_t seed, specrt_error *err);
 
+/* examples_shuffle() : gives each example that is not held out another's best tokens, drawn by the seed: what
+ * is learnt from them is how often clusters are meant, and nothing of the states. */
+void examples_shuffle(example_set *set, uint64_t seed);
+
 void examples_free(example_set *set);
 
 #endif

@@ -52,6 +52,8 @@ static int parse_table(build_options *o, int argc, char **argv) {
         {"rate", 0, "X", CLI_REAL, &o->rate, 1e-8, 1, "AdamW's greatest (0.001)"},
         {"decay", 0, "X", CLI_REAL, &o->decay, 0, 10, "of weights (0.01)"},
         {"holdout", 0, "P", CLI_REAL, &o->holdout, 0.001, 0.9, "share of prompts held out (0.1)"},
+        {"shuffle-labels", 0, NULL, CLI_FLAG, &o->shuffled, 0, 0,
+         "a control: learn from the labels of other positions; for --json without -o"},
         {"report", 0, "FILE", CLI_STRING, (void *)&o->report, 0, 0,
          "HTML page with the curves of training and recall by level"},
         {0}};
@@ -72,7 +74,7 @@ static int check_training(build_options *o) {
     int loss = 0, n = sizeof losses / sizeof losses[0];
     bool is_coral = o->router == SPECRT_ROUTER_CORAL;
     int n_inputs = o->traces.n + o->examples.n;
-    if (!options_is_trained(o) && (n_inputs > 0 || o->report))
+    if (!options_is_trained(o) && (n_inputs > 0 || o->shuffled || o->report))
         return cli_usage(
             "--trace, --examples and --report are for routers that are trained; add --router "
             "dynaspec or coral");
@@ -81,6 +83,9 @@ static int check_training(build_options *o) {
         return cli_usage("--trace or --examples is missing; specrt-eval record writes a trace for "
                          "--router %s",
                          o->router_name);
+    if (o->shuffled && o->common.output)
+        return cli_usage(
+            "--shuffle-labels makes a router that knows nothing; give --json and no -o");
     if (!o->loss_name) o->loss_name = is_coral ? "argmax" : "multi-hot";
     while (loss < n && strcmp(o->loss_name, losses[loss]) != 0) loss++;
     if (loss == n)

@@ -188,6 +188,7 @@ static json_object *router_json(const build *b) {
     json_put(r, "levels", levels);
     json_put(r, "traces", names_json(&o->traces));
     json_put(r, "example_files", names_json(&o->examples));
+    json_put(r, "shuffled", json_object_new_boolean(o->shuffled));
     json_put(r, "loss", json_object_new_string(o->loss_name));
     json_put(r, "n_hidden", json_object_new_int(b->router.n_hidden));
     json_put(r, "n_examples", json_object_new_int64(t->examples.n));

@@ -44,7 +44,9 @@ specrt_status router_read(build *b, specrt_error *err) {
     for (int i = 0; i < o->traces.n; i++) TRY(examples_read(o->traces.items[i], &of, set, err));
     for (int i = 0; i < o->examples.n; i++)
         TRY(examples_read_arrays(o->examples.items[i], &of, set, err));
-    return examples_split(set, o->holdout, (uint64_t)o->common.seed, err);
+    TRY(examples_split(set, o->holdout, (uint64_t)o->common.seed, err));
+    if (o->shuffled) examples_shuffle(set, (uint64_t)o->common.seed);
+    return SPECRT_STATUS_OK;
 }
 
 /* --- what is chosen among --- */
