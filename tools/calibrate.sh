@@ -170,6 +170,11 @@ if [ -n "${LONG:-}" ] && has cograph; then
     done
     ! has centroid || policies=$policies,static:512+centroid
 fi
+# FR-Spec and DynaSpec with one size at every level and with fewer further down, the same on average over three.
+if [ -n "${LONG:-}" ] && [ -n "$sample" ] && has dynaspec; then
+    policies=$policies,static:1280,static:1772/1772/296
+    policies=$policies,cluster:10,cluster:14@schedule=german,cluster:12@schedule=halving
+fi
 comparison=${out%.specb}-compare.html
 say "decoding other prompts of each domain with every policy; plots go to $comparison"
 "$bin/specrt-eval" compare --target "$model" --draft "$draft" --bundle "$out" \
