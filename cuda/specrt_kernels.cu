@@ -266,6 +266,26 @@ static __device__ int32_t specrt__block_rank(bool flag, int32_t *before) {
     return total;
 }
 
+/* The sum of x over the block; *before: over lower threads. */
+static __device__ int32_t specrt__block_scan(int32_t x, int32_t *before) {
+    __shared__ int32_t sums[SPECRT__BLOCK_WARPS];
+    int lane = specrt__block_thread() % 32, warp = specrt__block_thread() / 32;
+    int32_t sum = x, total = 0;
+    for (int by = 1; by < 32; by *= 2) {
+        int32_t other = __shfl_up_sync(0xffffffffu, sum, (unsigned)by);
+        if (lane >= by) sum += other;
+    }
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+    for (int w = 0; w < specrt__block_threads() / 32; w++) {
+        if (w < warp) sum += sums[w];
+        total += sums[w];
+    }
+    __syncthreads();
+    *before = sum - x;
+    return total;
+}
+
 /* The greatest x. */
 static __device__ uint64_t specrt__block_max(uint64_t x) {
     __shared__ uint64_t greatest[SPECRT__BLOCK_WARPS];
@@ -1673,6 +1693,531 @@ SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
     return SPECRT__LAUNCH(specrt__window_observe_kernel, (unsigned)n_batch,
                           specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, drafts,
                           verdicts, best, k);
+}
+
+// >>cluster (uses: launch base block window)
+// Owns, on the device, the choice of clusters: what the router reads, its layers, probabilities and which
+// clusters a level takes. A cluster's rank is how many are better, so clusters stand in order whoever
+// counts first; the taken ones become rows of one segment.
+
+enum {
+    SPECRT__CLUSTER_THREADS = 256,
+    SPECRT__CLUSTER_STATES = 8 /* rows of a level that a weight is read for at once */
+};
+
+/* Scratch of a level; all DEVICE. */
+typedef struct specrt__cluster_scratch {
+    float *inputs;  /* [n_batch, max_n, n_embed + n_state] */
+    float *hidden;  /* [n_batch, max_n, n_hidden] */
+    float *scores;  /* [n_batch, max_n + 1, n_clusters] by row, then their sums */
+    int32_t *order; /* [n_batch, max_n + 1, n_clusters] best first */
+    int32_t *taken; /* [n_batch, n_clusters] rows */
+    int32_t *begin; /* [n_batch, n_clusters] where they come to stand */
+} specrt__cluster_scratch;
+
+/* --- forward --- */
+
+static __device__ float specrt__cluster_value(specrt_dtype dtype, const void *row, int32_t i) {
+    if (dtype == SPECRT_DTYPE_F32) return ((const float *)row)[i];
+    uint16_t bits = ((const uint16_t *)row)[i];
+    if (dtype == SPECRT_DTYPE_BF16) return __uint_as_float((uint32_t)bits << 16);
+    return __half2float(__ushort_as_half(bits));
+}
+
+/* Twin: specrt__cluster_rms. */
+static __device__ void specrt__cluster_rms(float *x, int32_t n) {
+    double square = 0;
+    __syncthreads();
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
+        square += (double)x[i] * (double)x[i];
+    square = specrt__block_sum(square);
+    float scale = square > 0 ? (float)(1 / sqrt(square / (double)n)) : 0;
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) x[i] *= scale;
+}
+
+/* Block (i, b): what the router reads of row i of sequence b, [rms(embedding); rms(state)].
+ *   states [n_batch, max_n, n_state] or NULL -> x [n_batch, max_n, n_embed + n_state]
+ *   grid (max_n, n_batch), any block.  Twin: specrt__cluster_read */
+static __global__ void specrt__cluster_read_kernel(specrt_cuda_router r,
+                                                   const specrt_cuda_beam *beams,
+                                                   const float *states, float *x) {
+    int32_t i = (int32_t)blockIdx.x, thread = specrt__block_thread();
+    int64_t at = (int64_t)blockIdx.y * gridDim.x + i;
+    if (i >= beams[blockIdx.y].n) return;
+    x += at * (r.n_embed + r.n_state);
+    if (r.n_embed > 0) {
+        int32_t token = beams[blockIdx.y].tokens[i];
+        if (token < 0 || token >= r.embedding.n_rows) token = 0;
+        const char *row = (const char *)r.embedding.rows + (size_t)token * r.embedding.row_stride;
+        for (int32_t j = thread; j < r.n_embed; j += specrt__block_threads())
+            x[j] = specrt__cluster_value(r.embedding.dtype, row, j);
+        specrt__cluster_rms(x, r.n_embed);
+        x += r.n_embed;
+    }
+    for (int32_t j = thread; j < r.n_state; j += specrt__block_threads())
+        x[j] = states ? states[at * r.n_state + j] : 0;
+    if (r.kind != SPECRT_ROUTER_CENTROID) specrt__cluster_rms(x, r.n_state);
+}
+
+/* What a layer does to its products. */
+enum { SPECRT__CLUSTER_LINEAR, SPECRT__CLUSTER_SILU, SPECRT__CLUSTER_RESIDUAL };
+
+/* Warp w of block (o, s): row 4 o + w of weights f16 [n_out, n_in] with the next 8 states of sequence
+ * blockIdx.z from 8 s on: lanes add every 32nd pair, then pairwise.
+ *   x [n_batch, max_n, n_in] -> out [n_batch, stride_n, n_out]
+ *   grid ((n_out + 3) / 4, (max_n + 7) / 8, n_batch), block 128.  Twin: specrt__cluster_multiply */
+static __global__ void specrt__cluster_layer_kernel(const uint16_t *weights, const float *bias,
+                                                    int32_t n_out, int32_t n_in, int kind,
+                                                    const specrt_cuda_beam *beams, const float *x,
+                                                    int32_t max_n, int32_t stride_n, float *out) {
+    int32_t row = (int32_t)blockIdx.x * 4 + specrt__block_thread() / 32;
+    int32_t lane = specrt__block_thread() % 32,
+            first = (int32_t)blockIdx.y * SPECRT__CLUSTER_STATES;
+    int32_t n = beams[blockIdx.z].n - first;
+    float sums[SPECRT__CLUSTER_STATES] = {0, 0, 0, 0, 0, 0, 0, 0};
+    if (row >= n_out || n <= 0) return;
+    if (n > SPECRT__CLUSTER_STATES) n = SPECRT__CLUSTER_STATES;
+    weights += (int64_t)row * n_in;
+    x += ((int64_t)blockIdx.z * max_n + first) * n_in;
+    for (int32_t j = 2 * lane; j < n_in; j += 64) {
+        float a = __half2float(__ushort_as_half(weights[j]));
+        float b = j + 1 < n_in ? __half2float(__ushort_as_half(weights[j + 1])) : 0;
+        for (int32_t i = 0; i < SPECRT__CLUSTER_STATES; i++) {
+            if (i >= n) break;
+            const float *state = x + (int64_t)i * n_in;
+            sums[i] += a * state[j] + (j + 1 < n_in ? b * state[j + 1] : 0);
+        }
+    }
+    out += ((int64_t)blockIdx.z * stride_n + first) * n_out + row;
+    for (int32_t i = 0; i < SPECRT__CLUSTER_STATES; i++) {
+        float y = sums[i];
+        for (int by = 16; by > 0; by /= 2) y += __shfl_xor_sync(0xffffffffu, y, by);
+        if (i >= n || lane > 0) continue;
+        y += bias[row];
+        if (kind != SPECRT__CLUSTER_LINEAR) y /= 1 + expf(-y);
+        if (kind == SPECRT__CLUSTER_RESIDUAL) y += x[(int64_t)i * n_in + row];
+        out[(int64_t)i * n_out] = y;
+    }
+}
+
+/* Block (i, b): scores of row i to probabilities, times that of its path, in place.
+ *   scores [n_batch, max_n + 1, n_clusters];  grid (max_n, n_batch), any block.
+ *   Twin: specrt__cluster_weigh */
+static __global__ void specrt__cluster_weigh_kernel(specrt_cuda_router r,
+                                                    const specrt_cuda_beam *beams, float *scores) {
+    __shared__ float most;
+    int32_t i = (int32_t)blockIdx.x, n = r.n_clusters, thread = specrt__block_thread();
+    if (i >= beams[blockIdx.y].n) return;
+    float path = expf(beams[blockIdx.y].logprobs[i]), scale = path;
+    scores += ((int64_t)blockIdx.y * (gridDim.x + 1) + i) * n;
+    if (!r.softmax) {
+        for (int32_t m = thread; m < n; m += specrt__block_threads())
+            scores[m] = 1 / (1 + expf(-scores[m])) * scale;
+        return;
+    }
+    uint64_t best = 0;
+    double sum = 0;
+    for (int32_t m = thread; m < n; m += specrt__block_threads()) {
+        uint64_t key = specrt__block_key(scores[m], m);
+        if (key > best) best = key;
+    }
+    best = specrt__block_max(best);
+    if (thread == 0) most = scores[specrt__block_key_id(best)];
+    __syncthreads();
+    for (int32_t m = thread; m < n; m += specrt__block_threads()) {
+        scores[m] = expf(scores[m] - most);
+        sum += (double)scores[m];
+    }
+    scale = (float)(path / specrt__block_sum(sum));
+    for (int32_t m = thread; m < n; m += specrt__block_threads()) scores[m] *= scale;
+}
+
+/* Thread m of sequence blockIdx.y: the sum of its probabilities over the rows, in order.
+ *   scores as before;  grid (n_clusters / threads, n_batch) */
+static __global__ void specrt__cluster_total_kernel(specrt_cuda_router r,
+                                                    const specrt_cuda_beam *beams, int32_t max_n,
+                                                    float *scores) {
+    int32_t m = (int32_t)blockIdx.x * specrt__block_threads() + specrt__block_thread();
+    if (m >= r.n_clusters) return;
+    scores += (int64_t)blockIdx.y * (max_n + 1) * r.n_clusters + m;
+    float sum = 0;
+    for (int32_t i = 0; i < beams[blockIdx.y].n; i++) sum += scores[(int64_t)i * r.n_clusters];
+    scores[(int64_t)max_n * r.n_clusters] = sum;
+}
+
+/* --- the choice --- */
+
+static __device__ uint64_t specrt__cluster_key(float prob, int32_t m) {
+    return (uint64_t)__float_as_uint(prob > 0 ? prob : 0) << 32 | (uint32_t)~m;
+}
+
+/* Block (c, i, b): the ranks of clusters [c * threads, + threads) in list first + i of sequence b, by
+ * (probability descending, number ascending).
+ *   scores -> order, both [n_batch, max_n + 1, n_clusters]
+ *   grid (n_clusters / SPECRT__CLUSTER_THREADS, lists, n_batch), block SPECRT__CLUSTER_THREADS */
+static __global__ void specrt__cluster_rank_kernel(specrt_cuda_router r,
+                                                   const specrt_cuda_beam *beams, int32_t max_n,
+                                                   int32_t first, const float *scores,
+                                                   int32_t *order) {
+    __shared__ uint64_t keys[SPECRT__CLUSTER_THREADS];
+    int32_t list = first + (int32_t)blockIdx.y, thread = specrt__block_thread();
+    int32_t m = (int32_t)blockIdx.x * SPECRT__CLUSTER_THREADS + thread, rank = 0;
+    int64_t at = ((int64_t)blockIdx.z * (max_n + 1) + list) * r.n_clusters;
+    if (list < max_n && list >= beams[blockIdx.z].n) return;
+    uint64_t mine = m < r.n_clusters ? specrt__cluster_key(scores[at + m], m) : 0;
+    for (int32_t begin = 0; begin < r.n_clusters; begin += SPECRT__CLUSTER_THREADS) {
+        int32_t n = specrt__window_least(SPECRT__CLUSTER_THREADS, r.n_clusters - begin);
+        if (thread < n)
+            keys[thread] = specrt__cluster_key(scores[at + begin + thread], begin + thread);
+        __syncthreads();
+        for (int32_t i = 0; i < n; i++) rank += keys[i] > mine;
+        __syncthreads();
+    }
+    if (m < r.n_clusters) order[at + rank] = m;
+}
+
+typedef struct specrt__cluster_taking {
+    int32_t *taken;    /* [n_clusters] */
+    int32_t n, n_rows; /* clusters and rows taken at this level; all threads hold the same */
+} specrt__cluster_taking;
+
+/* The `n` first clusters of an order, then more while those hold fewer rows than `least`. Twin:
+ * specrt__cluster_take. */
+static __device__ void specrt__cluster_take(const specrt_cuda_router *r, const int32_t *order,
+                                            int32_t n, int32_t least, specrt__cluster_taking *t) {
+    int32_t n_seen = 0, before;
+    for (int32_t begin = 0; begin < r->n_clusters; begin += specrt__block_threads()) {
+        int32_t at = begin + specrt__block_thread(), m = at < r->n_clusters ? order[at] : -1;
+        int32_t held = m < 0 ? 0 : t->taken[m], rows = held;
+        if (m >= 0 && held == 0) rows = r->starts[m + 1] - r->starts[m];
+        int32_t n_here = specrt__block_scan(rows, &before);
+        bool taken = m >= 0 && (at < n || n_seen + before < least);
+        if (!taken || held > 0) rows = 0;
+        specrt__block_scan(rows, &before);
+        if (r->cap > 0 && rows > r->cap - t->n_rows - before) rows = r->cap - t->n_rows - before;
+        if (rows < 0) rows = 0;
+        int32_t n_more = specrt__block_rank(rows > 0, &before);
+        if (t->n + before >= SPECRT__CLUSTER_MOST) rows = 0;
+        if (rows > 0) t->taken[m] = rows;
+        t->n = specrt__window_least(t->n + n_more, SPECRT__CLUSTER_MOST);
+        t->n_rows += specrt__block_scan(rows, &before);
+        n_seen += n_here;
+        if (__syncthreads_count(taken) < specrt__block_threads()) break;
+    }
+    __syncthreads();
+}
+
+/* Block b: the clusters of sequence b, and where their rows come to stand.
+ *   order [n_batch, max_n + 1, n_clusters] -> taken, begins [n_batch, n_clusters], n_rows [n_batch]
+ *   grid (n_batch), any block.  Twin: specrt__cluster_route */
+static __global__ void specrt__cluster_take_kernel(specrt_cuda_router r,
+                                                   const specrt_cuda_beam *beams, int32_t max_n,
+                                                   int32_t n_take, const int32_t *order,
+                                                   int32_t *taken, int32_t *begins,
+                                                   int32_t max_rows, int32_t *n_rows) {
+    int32_t n = beams[blockIdx.x].n, end = 0, before;
+    specrt__cluster_taking t = {taken + (int64_t)blockIdx.x * r.n_clusters, 0, 0};
+    order += (int64_t)blockIdx.x * (max_n + 1) * r.n_clusters;
+    begins += (int64_t)blockIdx.x * r.n_clusters;
+    for (int32_t m = specrt__block_thread(); m < r.n_clusters; m += specrt__block_threads())
+        t.taken[m] = 0;
+    __syncthreads();
+    for (int32_t i = 0; i < n && r.each; i++)
+        specrt__cluster_take(&r, order + (int64_t)i * r.n_clusters, n_take, 0, &t);
+    if (n > 0 && (!r.each || t.n_rows < SPECRT_TREE_MAX_TOPK))
+        specrt__cluster_take(&r, order + (int64_t)max_n * r.n_clusters, r.each ? 0 : n_take,
+                             SPECRT_TREE_MAX_TOPK, &t);
+    for (int32_t first = 0; first < r.n_clusters; first += specrt__block_threads()) {
+        int32_t m = first + specrt__block_thread(), rows = m < r.n_clusters ? t.taken[m] : 0;
+        int32_t n_here = specrt__block_scan(rows, &before);
+        if (m < r.n_clusters) begins[m] = end + before;
+        end += n_here;
+    }
+    if (specrt__block_thread() == 0) n_rows[blockIdx.x] = specrt__window_least(end, max_rows);
+}
+
+/* Block (m, b): rows and tokens of cluster m, where sequence b took it.
+ *   grid (n_clusters, n_batch), any block */
+static __global__ void specrt__cluster_list_kernel(specrt_cuda_router r, const int32_t *taken,
+                                                   const int32_t *begins, int32_t max_rows,
+                                                   int32_t *ids, int32_t *places) {
+    int32_t m = (int32_t)blockIdx.x, first = r.starts[m];
+    int64_t at = (int64_t)blockIdx.y * r.n_clusters + m, out = (int64_t)blockIdx.y * max_rows;
+    int32_t n = specrt__window_least(taken[at], max_rows - begins[at]);
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
+        ids[out + begins[at] + i] = r.ids[first + i];
+        places[out + begins[at] + i] = first + i;
+    }
+}
+
+/* --- launches --- */
+
+static bool specrt__cluster_router_ok(const specrt_cuda_router *r, int32_t n_batch, int32_t max_n) {
+    if (!r || n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return false;
+    if (max_n < 1 || max_n > SPECRT_TREE_MAX_TOPK) return false;
+    if (r->n_clusters < 1 || r->n_clusters > SPECRT_MAX_CLUSTERS || r->cap < 0) return false;
+    if (r->n_state < 1 || r->n_embed < 0 || r->n_hidden < 0) return false;
+    if (r->n_state > (1 << 20) || r->n_embed > (1 << 20) || r->n_hidden > (1 << 20)) return false;
+    return r->kind >= SPECRT_ROUTER_CENTROID && r->kind <= SPECRT_ROUTER_CORAL;
+}
+
+static size_t specrt__cluster_lay_out(const specrt_cuda_router *r, int32_t n_batch, int32_t max_n,
+                                      void *memory, specrt__cluster_scratch *out) {
+    size_t b = (size_t)n_batch, n = b * (size_t)max_n, m = (size_t)r->n_clusters, bytes = 0;
+    size_t lists = b * (size_t)(max_n + 1) * m * sizeof(float);
+    size_t inputs = n * (size_t)(r->n_embed + r->n_state) * sizeof(float);
+    size_t hidden = n * (size_t)r->n_hidden * sizeof(float);
+    out->inputs = (float *)specrt__window_carve(memory, &bytes, inputs);
+    out->hidden = (float *)specrt__window_carve(memory, &bytes, hidden);
+    out->scores = (float *)specrt__window_carve(memory, &bytes, lists);
+    out->order = (int32_t *)specrt__window_carve(memory, &bytes, lists);
+    out->taken = (int32_t *)specrt__window_carve(memory, &bytes, b * m * sizeof(int32_t));
+    out->begin = (int32_t *)specrt__window_carve(memory, &bytes, b * m * sizeof(int32_t));
+    return bytes;
+}
+
+SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
+                                                int32_t max_n) {
+    specrt__cluster_scratch scratch;
+    if (!specrt__cluster_router_ok(router, n_batch, max_n)) return 0;
+    return specrt__cluster_lay_out(router, n_batch, max_n, NULL, &scratch);
+}
+
+/* Probabilities of all clusters by row, and their sums. */
+static specrt_status specrt__cluster_forward(const specrt_cuda_router *r, int32_t n_batch,
+                                             int32_t max_n, const specrt_cuda_beam *beams,
+                                             const float *states, const specrt__cluster_scratch *s,
+                                             void *stream) {
+    dim3 rows((unsigned)max_n, (unsigned)n_batch);
+    unsigned n_states = specrt__launch_blocks(max_n, SPECRT__CLUSTER_STATES), b = (unsigned)n_batch;
+    int32_t n_in = r->n_embed + r->n_state;
+    const float *x = s->inputs;
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_read_kernel, rows,
+                               specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *r, beams,
+                               states, s->inputs));
+    if (r->n_hidden > 0) {
+        int kind = r->kind == SPECRT_ROUTER_CORAL ? SPECRT__CLUSTER_RESIDUAL : SPECRT__CLUSTER_SILU;
+        dim3 grid(specrt__launch_blocks(r->n_hidden, 4), n_states, b);
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_layer_kernel, grid, 128, 0, stream, r->w1, r->b1,
+                                   r->n_hidden, n_in, kind, beams, x, max_n, max_n, s->hidden));
+        x = s->hidden;
+        n_in = r->n_hidden;
+    }
+    dim3 grid(specrt__launch_blocks(r->n_clusters, 4), n_states, b);
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_layer_kernel, grid, 128, 0, stream, r->w2, r->b2,
+                               r->n_clusters, n_in, (int)SPECRT__CLUSTER_LINEAR, beams, x, max_n,
+                               max_n + 1, s->scores));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_weigh_kernel, rows,
+                               specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *r, beams,
+                               s->scores));
+    dim3 totals(specrt__launch_blocks(r->n_clusters, SPECRT__CLUSTER_THREADS), b);
+    return SPECRT__LAUNCH(specrt__cluster_total_kernel, totals, (int)SPECRT__CLUSTER_THREADS, 0,
+                          stream, *r, beams, max_n, s->scores);
+}
+
+static specrt_status specrt__cluster_arguments(const specrt_cuda_router *r, int32_t n_take,
+                                               const void *beams, const void *scratch,
+                                               int32_t max_rows) {
+    bool coral = r->kind == SPECRT_ROUTER_CORAL;
+    if (!r->w2 || !r->b2 || !r->starts || !r->ids || (r->n_hidden > 0 && (!r->w1 || !r->b1)))
+        return SPECRT_STATUS_BAD_ARG;
+    if (coral && (r->n_hidden != r->n_state || r->n_embed > 0)) return SPECRT_STATUS_BAD_ARG;
+    if (!beams || !scratch || max_rows < 1 || n_take < 1 || n_take > SPECRT__CLUSTER_MOST)
+        return SPECRT_STATUS_BAD_ARG;
+    if (r->n_embed == 0) return SPECRT_STATUS_OK;
+    if (!r->embedding.rows || r->embedding.n_rows < 1 || r->embedding.n_cols != r->n_embed)
+        return SPECRT_STATUS_BAD_ARG;
+    return r->embedding.dtype == SPECRT_DTYPE_F32 || r->embedding.dtype == SPECRT_DTYPE_F16 ||
+                   r->embedding.dtype == SPECRT_DTYPE_BF16
+               ? SPECRT_STATUS_OK
+               : SPECRT_STATUS_UNSUPPORTED;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
+                                                int32_t max_n, int32_t n_take,
+                                                const specrt_cuda_beam *beams, const float *states,
+                                                void *scratch, int32_t max_rows, int32_t *ids,
+                                                int32_t *places, int32_t *n_rows, void *stream) {
+    specrt__cluster_scratch s;
+    if (!specrt__cluster_router_ok(router, n_batch, max_n)) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__cluster_arguments(router, n_take, beams, scratch, max_rows));
+    if (!ids || !places || !n_rows) return SPECRT_STATUS_BAD_ARG;
+    specrt__cluster_lay_out(router, n_batch, max_n, scratch, &s);
+    SPECRT__TRY(specrt__cluster_forward(router, n_batch, max_n, beams, states, &s, stream));
+    int32_t first = router->each ? 0 : max_n;
+    unsigned n_parts = specrt__launch_blocks(router->n_clusters, SPECRT__CLUSTER_THREADS);
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_rank_kernel,
+                               dim3(n_parts, (unsigned)(max_n + 1 - first), (unsigned)n_batch),
+                               (int)SPECRT__CLUSTER_THREADS, 0, stream, *router, beams, max_n,
+                               first, s.scores, s.order));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_take_kernel, (unsigned)n_batch,
+                               specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *router,
+                               beams, max_n, n_take, s.order, s.taken, s.begin, max_rows, n_rows));
+    return SPECRT__LAUNCH(
+        specrt__cluster_list_kernel, dim3((unsigned)router->n_clusters, (unsigned)n_batch),
+        specrt__block_size(128), 0, stream, *router, s.taken, s.begin, max_rows, ids, places);
+}
+
+// >>successor (uses: launch base block active window)
+// Owns, on the device, the tokens that likeliest follow those of a level. One block a sequence works off the
+// rows of the level in order, so that sums of scores have the twin's order.
+
+enum { SPECRT__SUCCESSOR_THREADS = 256 };
+
+/* Scratch of one sequence: what was found, by the order of finding. */
+typedef struct specrt__successor_scratch {
+    int32_t max_found;
+    uint64_t *keys; /* [n_batch, max_found] */
+    uint64_t *best; /* [n_batch, size] */
+    int32_t *ids;   /* [n_batch, max_found] */
+    float *scores;  /* [n_batch, max_found] */
+} specrt__successor_scratch;
+
+/* What a level is asked with. */
+typedef struct specrt__successor_query {
+    specrt_cuda_cograph graph;
+    const specrt_cuda_state *state;
+    const uint32_t *levels;
+    int32_t level, size, max_found;
+    int32_t *ids;
+    float *scores;
+} specrt__successor_query;
+
+/* Whether a token would be a new row at this level. */
+static __device__ bool specrt__successor_is_new(const specrt__successor_query *q, int32_t id) {
+    if (!specrt__window_valid(q->state, id)) return false;
+    if (q->state->wants[id] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED)) return false;
+    return !q->levels || !(q->levels[id] >> q->level & 1);
+}
+
+/* Edges [first, first + threads) of a row, one a thread. Places of found tokens stand in marks as numbers
+ * from FOUND on; below it, meanwhile, the least thread that asks for the token, which alone goes on.
+ * n_new: of the row, before. @return how many more are found. */
+static __device__ int32_t specrt__successor_edges(specrt__successor_query *q, uint32_t first,
+                                                  uint32_t end, float scale, int32_t n_found,
+                                                  int32_t *n_new) {
+    const uint32_t kFound = 0x80000000u;
+    uint32_t edge = first + (uint32_t)specrt__block_thread(), old = 0;
+    unsigned *marks = (unsigned *)q->state->marks;
+    int32_t id = edge < end ? q->graph.ids[edge] : -1, before;
+    bool is_new = id >= 0 && specrt__successor_is_new(q, id);
+    int32_t n_here = specrt__block_rank(is_new, &before);
+    if (*n_new + before >= q->size) is_new = false;
+    *n_new += n_here;
+    if (is_new) old = marks[id];
+    __syncthreads();
+    if (is_new) atomicMin(&marks[id], (unsigned)specrt__block_thread());
+    __syncthreads();
+    bool mine = is_new && marks[id] == (unsigned)specrt__block_thread();
+    bool found = mine && old == UINT32_MAX;
+    int32_t n_more = specrt__block_rank(found, &before), place = n_found + before;
+    float score = mine ? scale * (q->graph.counts[edge] - 0.5f) : 0;
+    if (!(score > FLT_MIN)) score = FLT_MIN;
+    if (found && place < q->max_found) {
+        q->ids[place] = id;
+        q->scores[place] = score;
+        marks[id] = kFound | (uint32_t)place;
+    } else if (mine) {
+        marks[id] = old;
+        if (!found) q->scores[old & ~kFound] = __fadd_rn(q->scores[old & ~kFound], score);
+    }
+    __syncthreads();
+    return specrt__window_least(n_more, q->max_found - n_found);
+}
+
+/* Adds the new successors of a token on a path of this probability. Twin: specrt__successor_add. @return how
+ * many are found in all. */
+static __device__ int32_t specrt__successor_add(specrt__successor_query *q, int32_t token,
+                                                float weight, int32_t n_found) {
+    int32_t n_new = 0;
+    if (token < 0 || token >= q->graph.n_vocab) return n_found;
+    uint32_t first = q->graph.offsets[token], end = q->graph.offsets[token + 1];
+    if (end == first) return n_found;
+    float scale = weight / (float)q->graph.totals[token];
+    for (; first < end && n_new < q->size; first += (uint32_t)specrt__block_threads())
+        n_found += specrt__successor_edges(q, first, end, scale, n_found, &n_new);
+    return n_found;
+}
+
+/* Block b: the best `size` over all tokens of sequence b's level.
+ *   ids, places [n_batch, size], n_rows [n_batch];  grid (n_batch), any block.
+ *   Twins: specrt__successor_union, and specrt__successor_chain for one row, whose result it has */
+static __global__ void specrt__successor_kernel(
+    specrt_cuda_cograph graph, int32_t max_n, int32_t size, const int32_t *row_of,
+    const specrt_cuda_beam *beams, const uint32_t *levels, int32_t level, specrt_cuda_state *states,
+    specrt__successor_scratch s, int32_t *ids, int32_t *places, int32_t *n_rows) {
+    const specrt_cuda_beam *beam = &beams[blockIdx.x];
+    int64_t at = (int64_t)blockIdx.x * s.max_found, out = (int64_t)blockIdx.x * size;
+    specrt_cuda_state *state = &states[blockIdx.x];
+    if (levels) levels += (int64_t)blockIdx.x * state->params.n_ids;
+    specrt__successor_query q = {graph, state,       levels,     level,
+                                 size,  s.max_found, s.ids + at, s.scores + at};
+    int32_t n_found = 0, n = specrt__window_least(beam->n, max_n);
+    for (int32_t i = 0; i < n; i++)
+        n_found = specrt__successor_add(&q, beam->tokens[i],
+                                        expf(beam->logprobs[i] - beam->logprobs[0]), n_found);
+    for (int32_t i = specrt__block_thread(); i < n_found; i += specrt__block_threads()) {
+        int32_t id = q.ids[i];
+        s.keys[at + i] = (uint64_t)__float_as_uint(q.scores[i]) << 32 | (uint32_t)~id;
+        state->marks[id] = -1;
+    }
+    __syncthreads();
+    uint64_t least = specrt__active_least(s.keys + at, n_found, size);
+    n_found = specrt__active_collect(s.keys + at, n_found, size, least, s.best + out);
+    for (int32_t i = specrt__block_thread(); i < n_found; i += specrt__block_threads()) {
+        int32_t id = specrt__block_key_id(s.best[out + i]);
+        ids[out + i] = id;
+        places[out + i] = row_of ? row_of[id] : id;
+    }
+    if (specrt__block_thread() == 0) n_rows[blockIdx.x] = n_found;
+}
+
+/* --- launches --- */
+
+static size_t specrt__successor_lay_out(const specrt_cuda_cograph *graph, int32_t n_batch,
+                                        int32_t max_n, int32_t size, void *memory,
+                                        specrt__successor_scratch *out) {
+    int64_t degree = graph->max_degree < size ? graph->max_degree : size, found = degree * max_n;
+    size_t bytes = 0, n;
+    out->max_found = found < graph->n_vocab ? (int32_t)found : graph->n_vocab;
+    n = (size_t)n_batch * (size_t)out->max_found;
+    out->keys = (uint64_t *)specrt__window_carve(memory, &bytes, n * sizeof(uint64_t));
+    out->best = (uint64_t *)specrt__window_carve(memory, &bytes,
+                                                 (size_t)n_batch * (size_t)size * sizeof(uint64_t));
+    out->ids = (int32_t *)specrt__window_carve(memory, &bytes, n * sizeof(int32_t));
+    out->scores = (float *)specrt__window_carve(memory, &bytes, n * sizeof(float));
+    return bytes;
+}
+
+static bool specrt__successor_sizes_ok(const specrt_cuda_cograph *graph, int32_t n_batch,
+                                       int32_t max_n, int32_t size) {
+    return graph && n_batch >= 1 && n_batch <= SPECRT_CUDA_MAX_BATCH && max_n >= 1 &&
+           max_n <= SPECRT_TREE_MAX_TOPK && graph->n_vocab >= 1 &&
+           graph->n_vocab <= SPECRT_MAX_VOCAB && size >= 1 && size <= graph->n_vocab &&
+           graph->max_degree >= 1;
+}
+
+SPECRT_CUDA_API size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *graph,
+                                                    int32_t n_batch, int32_t max_n, int32_t size) {
+    specrt__successor_scratch scratch;
+    if (!specrt__successor_sizes_ok(graph, n_batch, max_n, size)) return 0;
+    return specrt__successor_lay_out(graph, n_batch, max_n, size, NULL, &scratch);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_successors(
+    const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n, int32_t size,
+    const int32_t *row_of, const specrt_cuda_beam *beams, const uint32_t *levels, int32_t level,
+    specrt_cuda_state *states, void *scratch, int32_t *ids, int32_t *places, int32_t *n_rows,
+    void *stream) {
+    specrt__successor_scratch s;
+    if (!specrt__successor_sizes_ok(graph, n_batch, max_n, size)) return SPECRT_STATUS_BAD_ARG;
+    if (!graph->totals || !graph->offsets || !graph->ids || !graph->counts || !beams || !states ||
+        !scratch || !ids || !places || !n_rows || level < 0 || level >= SPECRT_TREE_MAX_STEPS)
+        return SPECRT_STATUS_BAD_ARG;
+    specrt__successor_lay_out(graph, n_batch, max_n, size, scratch, &s);
+    return SPECRT__LAUNCH(specrt__successor_kernel, (unsigned)n_batch,
+                          specrt__block_size(SPECRT__SUCCESSOR_THREADS), 0, stream, *graph, max_n,
+                          size, row_of, beams, levels, level, states, s, ids, places, n_rows);
 }
 
 // >>scan (uses: launch block)

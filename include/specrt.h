@@ -1599,6 +1599,70 @@ SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_id
                                                 const int32_t *in, int64_t n, int32_t *out,
                                                 void *stream);
 
+/* What routes a level to clusters of a head (specrt_clusters): shared by all sequences. The head lies cluster
+ * by cluster, and so do its ids. */
+typedef struct specrt_cuda_router {
+    int32_t kind;    /* specrt_router_kind */
+    int32_t softmax; /* as in specrt_clusters_header, and so what follows */
+    int32_t n_clusters, n_embed, n_state, n_hidden;
+    int32_t each;               /* 1: clusters for each row of a level; 0: for the level */
+    int32_t cap;                /* rows of a level at most; 0: no such limit */
+    const uint16_t *w1, *w2;    /* DEVICE f16 [n_hidden, n_embed + n_state], [n_clusters, width] */
+    const float *b1, *b2;       /* DEVICE f32 */
+    const int32_t *starts;      /* DEVICE [n_clusters + 1] first row of each */
+    const int32_t *ids;         /* DEVICE [starts[n_clusters]] token of each row */
+    specrt_cuda_head embedding; /* of the target, by token; rows NULL: not read */
+} specrt_cuda_router;
+
+/* specrt_cuda_router_bytes() : scratch of specrt_cuda_route(); 0: sizes out of range. */
+SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
+                                                int32_t max_n);
+
+/* specrt_cuda_route() : the clusters of a level, as rows of one segment. Twin: the cluster source; given
+ * equal scores the same clusters.
+ *   router : host;  max_n : rows of a pass at most
+ *   n_take : clusters to take, at most 400; more come while they hold fewer than SPECRT_TREE_MAX_TOPK rows
+ *   beams  : DEVICE [n_batch] what the pass was fed;  n = 0: n_rows is 0
+ *   states : DEVICE f32 [n_batch, max_n, n_state] what the pass was fed (DynaSpec), or gave; NULL: 0
+ *   scratch : DEVICE, specrt_cuda_router_bytes(), aligned to 256
+ *   max_rows : that ids and places hold; what is beyond is cut off
+ *   ids, places, n_rows : DEVICE i32 [n_batch, max_rows] twice, [n_batch]: tokens, and their rows in the head
+ * @return OK, BAD_ARG, UNSUPPORTED embeddings (f32, f16 and bf16 are read), DEVICE. */
+SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
+                                                int32_t max_n, int32_t n_take,
+                                                const specrt_cuda_beam *beams, const float *states,
+                                                void *scratch, int32_t max_rows, int32_t *ids,
+                                                int32_t *places, int32_t *n_rows, void *stream);
+
+/* specrt_cograph on the device; all pointers are DEVICE memory. */
+typedef struct specrt_cuda_cograph {
+    int32_t n_vocab, max_degree;
+    const uint64_t *totals;
+    const uint32_t *offsets;
+    const int32_t *ids;
+    const float *counts;
+} specrt_cuda_cograph;
+
+/* specrt_cuda_successors_bytes() : scratch of specrt_cuda_successors(); 0: sizes out of range. */
+SPECRT_CUDA_API size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *graph,
+                                                    int32_t n_batch, int32_t max_n, int32_t size);
+
+/* specrt_cuda_successors() : the tokens that likeliest follow those of a level and are no members yet. Twin:
+ * the successor source; the same set where probabilities of paths are the same floats. A token that a
+ * damaged graph lists twice for one other counts once.
+ *   graph  : host;  size : tokens at most
+ *   row_of : DEVICE i32 [n_ids] the head's row of each token; NULL: its number
+ *   beams  : DEVICE [n_batch]
+ *   levels : DEVICE u32 [n_batch, n_ids] tokens with bit `level` came by another source; NULL: none did
+ *   states : DEVICE [n_batch] membership, whose scratch is used
+ *   scratch : DEVICE, specrt_cuda_successors_bytes(), aligned to 256
+ *   ids, places, n_rows : DEVICE i32 [n_batch, size] twice, [n_batch] */
+SPECRT_CUDA_API specrt_status
+specrt_cuda_successors(const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n,
+                       int32_t size, const int32_t *row_of, const specrt_cuda_beam *beams,
+                       const uint32_t *levels, int32_t level, specrt_cuda_state *states,
+                       void *scratch, int32_t *ids, int32_t *places, int32_t *n_rows, void *stream);
+
 /* ---- the sketch ------------------------------------------------------------------------------------- */
 
 /* A sketch on the device: specrt_row_sketch, and how a source uses it. Pointers are DEVICE, borrowed. */

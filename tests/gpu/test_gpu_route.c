@@ -1,0 +1,427 @@
+/* test_gpu_route.c : levels routed on the device against the CPU's sources: clusters by every kind of router,
+ * with limits and empty clusters, and successors of a graph. */
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "../fixture.h"
+#include "gpu.h"
+
+enum { N_IDS = 300, N_COLS = 6, N_EMBED = 10, BATCH = 2, MAX_N = 11, MAX_CLUSTERS = 280 };
+
+static uint64_t random_state = 21;
+static int32_t random_below(int32_t n) {
+    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+}
+
+static float head_rows[N_IDS][N_COLS], embedding[N_IDS][N_EMBED];
+static specrt_head *head;
+static specrt__active_pool *pool;
+
+static int by_number(const void *a, const void *b) {
+    return *(const int32_t *)a - *(const int32_t *)b;
+}
+
+/* --- what a level is asked with --- */
+
+typedef struct level_input {
+    specrt_cuda_beam beams[BATCH];
+    float states[BATCH][MAX_N][N_COLS];
+} level_input;
+
+static void draw_level(level_input *in) {
+    for (int b = 0; b < BATCH; b++) {
+        specrt_cuda_beam *beam = &in->beams[b];
+        beam->n = b == 0 ? 1 + random_below(MAX_N) : random_below(3);
+        for (int i = 0; i < MAX_N; i++) {
+            beam->tokens[i] = random_below(N_IDS);
+            beam->logprobs[i] = -0.3f * (float)i - (float)random_below(3);
+            for (int j = 0; j < N_COLS; j++) in->states[b][i][j] = fixture_normal(&random_state);
+        }
+    }
+}
+
+static specrt__active_routed *make_routed(int32_t max_rows) {
+    specrt__active_routed *r = (specrt__active_routed *)calloc(1, sizeof *r);
+    r->pool = pool;
+    r->levels = (uint32_t *)calloc(N_IDS, sizeof(uint32_t));
+    r->masked = (int32_t *)calloc((size_t)max_rows, sizeof(int32_t));
+    r->max_rows = max_rows;
+    r->level = 1;
+    return r;
+}
+
+static void free_routed(specrt__active_routed *r) {
+    free(r->levels);
+    free(r->masked);
+    free(r);
+}
+
+/* What a source adds on the CPU, as ids in order. @return how many. */
+static int32_t route_on_cpu(const specrt__active_class *klass, void *state, const level_input *in,
+                            int b, int32_t *ids) {
+    const specrt_cuda_beam *beam = &in->beams[b];
+    specrt__active_level level = {
+        1, beam->n, beam->tokens, beam->logprobs, in->states[b][0], in->states[b][0]};
+    specrt__active_routed *r = make_routed(2 * N_IDS);
+    int32_t n = 0;
+    if (beam->n > 0) klass->route(state, &level, r);
+    for (int32_t i = 0; i < r->n_segments; i++)
+        for (int32_t j = 0; j < r->segments[i].n_rows; j++) ids[n++] = r->segments[i].ids[j];
+    free_routed(r);
+    qsort(ids, (size_t)n, sizeof *ids, by_number);
+    return n;
+}
+
+/* What the device gave: row_ids[place] is the token of a place. */
+typedef struct device_output {
+    int32_t *ids, *places, *n_rows;
+    int32_t max_rows;
+} device_output;
+
+static device_output make_output(int32_t max_rows) {
+    size_t bytes = (size_t)(BATCH * max_rows) * sizeof(int32_t);
+    device_output out = {(int32_t *)gpu_alloc(bytes), (int32_t *)gpu_alloc(bytes),
+                         (int32_t *)gpu_alloc(BATCH * sizeof(int32_t)), max_rows};
+    return out;
+}
+
+static void compare_output(const device_output *out, int b, const int32_t *row_ids,
+                           const int32_t *expected, int32_t n) {
+    int32_t n_rows[BATCH], *ids = (int32_t *)malloc((size_t)out->max_rows * 2 * sizeof(int32_t));
+    int32_t *places = ids + out->max_rows;
+    size_t at = (size_t)(b * out->max_rows);
+    gpu_get(n_rows, out->n_rows, sizeof n_rows);
+    gpu_get(ids, out->ids + at, (size_t)out->max_rows * sizeof *ids);
+    gpu_get(places, out->places + at, (size_t)out->max_rows * sizeof *ids);
+    CHECK_INT(n_rows[b], n);
+    for (int32_t i = 0; i < n && i < n_rows[b]; i++) CHECK_INT(row_ids[places[i]], ids[i]);
+    qsort(ids, (size_t)n, sizeof *ids, by_number);
+    for (int32_t i = 0; i < n && i < n_rows[b]; i++) CHECK_INT(ids[i], expected[i]);
+    free(ids);
+}
+
+static void free_output(device_output *out) {
+    gpu_free(out->ids);
+    gpu_free(out->places);
+    gpu_free(out->n_rows);
+}
+
+/* --- clusters --- */
+
+typedef struct cluster_case {
+    specrt_clusters_header header;
+    uint32_t offsets[MAX_CLUSTERS + 1];
+    int32_t ids[N_IDS];
+    uint16_t w1[64 * (N_EMBED + N_COLS)], b1[64], w2[MAX_CLUSTERS * 64], b2[MAX_CLUSTERS];
+    specrt__cluster_shared *shared;
+    specrt_cuda_router router;
+} cluster_case;
+
+static void draw_halves(uint16_t *out, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        float x = fixture_normal(&random_state);
+        specrt_to_f16(&x, 1, out + i);
+    }
+}
+
+/* Clusters of very different sizes. */
+static void draw_clusters(cluster_case *c, int32_t kind, int32_t n_clusters, int32_t n_hidden) {
+    int32_t n = 0, n_state = N_COLS;
+    memset(c, 0, sizeof *c);
+    c->header.n_rows = N_IDS;
+    c->header.n_cols = N_COLS;
+    c->header.n_clusters = n_clusters;
+    c->header.router = kind;
+    c->header.softmax = random_below(2);
+    c->header.n_state = n_state;
+    c->header.n_embed = kind == SPECRT_ROUTER_DYNASPEC ? N_EMBED : 0;
+    c->header.n_hidden = kind == SPECRT_ROUTER_CENTROID ? 0
+                         : kind == SPECRT_ROUTER_CORAL  ? n_state
+                                                        : n_hidden;
+    for (int32_t m = 0; m < n_clusters; m++) {
+        int32_t left = N_IDS - n - (n_clusters - m - 1), size = 1 + random_below(4);
+        if (random_below(5) == 0) size = 1 + random_below(60);
+        if (m == n_clusters - 1 || size > left) size = left;
+        c->offsets[m] = (uint32_t)n;
+        for (int32_t i = 0; i < size; i++, n++) c->ids[n] = n * 7 % N_IDS;
+        qsort(c->ids + n - size, (size_t)size, sizeof *c->ids, by_number);
+    }
+    c->offsets[n_clusters] = (uint32_t)n;
+    c->header.n_members = n;
+    draw_halves(c->w1, c->header.n_hidden * (c->header.n_embed + n_state));
+    draw_halves(c->b1, c->header.n_hidden);
+    draw_halves(c->w2, n_clusters * 64);
+    draw_halves(c->b2, n_clusters);
+}
+
+static void share_clusters(cluster_case *c) {
+    specrt_clusters view = {&c->header, c->offsets, c->ids, NULL, c->w1, c->b1, c->w2, c->b2};
+    c->shared = specrt__cluster_allocate(&view, head, 0, c->header.n_members);
+    REQUIRE(c->shared);
+    specrt__cluster_pack(c->shared, NULL, 0, -1);
+    if (c->header.n_embed == 0) return;
+    c->shared->embedding.rows = embedding;
+    c->shared->embedding.dtype = SPECRT_DTYPE_F32;
+    c->shared->embedding.n_rows = N_IDS;
+    c->shared->embedding.n_cols = N_EMBED;
+    c->shared->embedding.row_stride = sizeof embedding[0];
+}
+
+static void send_clusters(cluster_case *c) {
+    const specrt_clusters_header *h = &c->header;
+    specrt_cuda_router *r = &c->router;
+    size_t n = (size_t)h->n_clusters;
+    r->kind = h->router;
+    r->softmax = h->softmax;
+    r->n_clusters = h->n_clusters;
+    r->n_embed = h->n_embed;
+    r->n_state = h->n_state;
+    r->n_hidden = h->n_hidden;
+    r->w1 = (uint16_t *)gpu_copy(c->w1, sizeof c->w1);
+    r->w2 = (uint16_t *)gpu_copy(c->w2, sizeof c->w2);
+    r->b1 = (float *)gpu_copy(c->shared->w1.bias, (size_t)h->n_hidden * sizeof(float));
+    r->b2 = (float *)gpu_copy(c->shared->w2.bias, n * sizeof(float));
+    r->starts = (int32_t *)gpu_copy(c->shared->starts, (n + 1) * sizeof(int32_t));
+    r->ids = (int32_t *)gpu_copy(c->shared->ids, (size_t)h->n_members * sizeof(int32_t));
+    if (h->n_embed == 0) return;
+    r->embedding.rows = gpu_copy(embedding, sizeof embedding);
+    r->embedding.dtype = SPECRT_DTYPE_F32;
+    r->embedding.n_rows = N_IDS;
+    r->embedding.n_cols = N_EMBED;
+    r->embedding.row_stride = sizeof embedding[0];
+}
+
+static void free_clusters(cluster_case *c) {
+    const specrt_cuda_router *r = &c->router;
+    const void *used[] = {r->w1, r->w2, r->b1, r->b2, r->starts, r->ids, r->embedding.rows};
+    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
+    specrt__cluster_unshare(c->shared);
+}
+
+static void run_clusters(cluster_case *c, int32_t n_take) {
+    static level_input in;
+    int32_t ids[2 * N_IDS];
+    void *state = specrt__cluster_open(c->shared, MAX_N, &c->shared->desc);
+    void *scratch = gpu_alloc(specrt_cuda_router_bytes(&c->router, BATCH, MAX_N));
+    device_output out = make_output(N_IDS);
+    for (int i = 0; i < SPECRT__CLUSTER_LEVELS; i++) c->shared->levels[i] = n_take;
+    c->shared->beam = c->router.each ? SPECRT__CLUSTER_EACH : SPECRT__CLUSTER_LEVEL;
+    c->shared->cap = c->router.cap;
+    draw_level(&in);
+    level_input *d = (level_input *)gpu_copy(&in, sizeof in);
+    CHECK_INT(specrt_cuda_route(&c->router, BATCH, MAX_N, n_take, d->beams, d->states[0][0],
+                                scratch, out.max_rows, out.ids, out.places, out.n_rows, NULL),
+              SPECRT_STATUS_OK);
+    for (int b = 0; b < BATCH; b++) {
+        int32_t n = route_on_cpu(&specrt__cluster_class, state, &in, b, ids);
+        compare_output(&out, b, c->shared->ids, ids, n);
+    }
+    specrt__cluster_close(state);
+    gpu_free(scratch);
+    gpu_free(d);
+    free_output(&out);
+}
+
+static void test_clusters(void) {
+    static cluster_case c;
+    for (int i = 0; i < 8; i++) {
+        int32_t n_clusters = i % 4 == 3 ? MAX_CLUSTERS : 1 + random_below(40);
+        draw_clusters(&c, SPECRT_ROUTER_CENTROID + i % 3, n_clusters, i % 2 ? 64 : 33);
+        share_clusters(&c);
+        send_clusters(&c);
+        for (int j = 0; j < 4; j++) {
+            c.router.each = j % 2;
+            c.router.cap = j < 2 ? 0 : 1 + random_below(90);
+            run_clusters(&c, 1 + random_below(j ? 6 : 60));
+        }
+        free_clusters(&c);
+    }
+}
+
+/* --- successors --- */
+
+enum { DEGREE = 50 };
+
+typedef struct graph_case {
+    specrt_cograph_header header;
+    uint64_t totals[N_IDS];
+    uint32_t offsets[N_IDS + 1];
+    int32_t ids[N_IDS * DEGREE];
+    float counts[N_IDS * DEGREE];
+    int32_t row_of[N_IDS];
+} graph_case;
+
+static void draw_graph(graph_case *g) {
+    memset(g, 0, sizeof *g);
+    g->header.n_vocab = N_IDS;
+    g->header.max_degree = DEGREE;
+    for (int32_t u = 0; u < N_IDS; u++) {
+        int32_t degree = u % 5 ? random_below(DEGREE + 1) : 0, id = random_below(N_IDS);
+        float count = 5000;
+        for (int32_t i = 0; i < degree; i++, id = (id + 7) % N_IDS) {
+            count -= (float)random_below(50);
+            g->ids[g->header.n_edges] = id;
+            g->counts[g->header.n_edges++] = count;
+            g->totals[u] += (uint64_t)count + 3;
+        }
+        g->offsets[u + 1] = (uint32_t)g->header.n_edges;
+        g->row_of[u] = u;
+    }
+}
+
+static void run_successors(const graph_case *g, const specrt_cuda_cograph *graph,
+                           specrt_cuda_state *states, int32_t size, bool mapped) {
+    static level_input in;
+    specrt__successor_shared shared = {specrt__base_desc(NULL), head, {0}, size};
+    int32_t ids[N_IDS], *row_of = (int32_t *)gpu_copy(g->row_of, sizeof g->row_of);
+    shared.graph.header = &g->header;
+    shared.graph.totals = g->totals;
+    shared.graph.offsets = g->offsets;
+    shared.graph.ids = g->ids;
+    shared.graph.counts = g->counts;
+    void *state = specrt__successor_open(&shared, MAX_N, &shared.desc);
+    void *scratch = gpu_alloc(specrt_cuda_successors_bytes(graph, BATCH, MAX_N, size));
+    device_output out = make_output(size);
+    draw_level(&in);
+    for (int i = 1; i < in.beams[0].n; i += 3) in.beams[0].tokens[i] = in.beams[0].tokens[0];
+    level_input *d = (level_input *)gpu_copy(&in, sizeof in);
+    CHECK_INT(specrt_cuda_successors(graph, BATCH, MAX_N, size, mapped ? row_of : NULL, d->beams,
+                                     NULL, 1, states, scratch, out.ids, out.places, out.n_rows,
+                                     NULL),
+              SPECRT_STATUS_OK);
+    for (int b = 0; b < BATCH; b++) {
+        int32_t n = route_on_cpu(&specrt__successor_class, state, &in, b, ids);
+        compare_output(&out, b, g->row_of, ids, n);
+    }
+    specrt__successor_close(state);
+    gpu_free(scratch);
+    gpu_free(d);
+    gpu_free(row_of);
+    free_output(&out);
+}
+
+/* Membership of a few tokens, alike in both sequences. */
+static specrt_cuda_state *make_states(void **memory) {
+    specrt_cuda_state_params p = {.n_ids = N_IDS, .capacity = 0};
+    specrt_cuda_state host[BATCH];
+    for (int b = 0; b < BATCH; b++) {
+        memory[b] = gpu_alloc(specrt_cuda_state_bytes(&p));
+        REQUIRE(specrt_cuda_state_place(&p, memory[b], &host[b]) == SPECRT_STATUS_OK);
+        gpu_put(host[b].wants, pool->wants, N_IDS);
+    }
+    specrt_cuda_state *states = (specrt_cuda_state *)gpu_copy(host, sizeof host);
+    CHECK_INT(specrt_cuda_state_begin(BATCH, NULL, 0, states, NULL), SPECRT_STATUS_OK);
+    return states;
+}
+
+static void check_marks(const specrt_cuda_state *states) {
+    specrt_cuda_state s;
+    int32_t marks[N_IDS];
+    gpu_get(&s, states, sizeof s);
+    gpu_get(marks, s.marks, sizeof marks);
+    for (int32_t i = 0; i < N_IDS; i++) CHECK_INT(marks[i], -1);
+}
+
+static void test_successors(void) {
+    static graph_case g;
+    void *memory[BATCH];
+    specrt_cuda_state *states = make_states(memory);
+    for (int i = 0; i < 4; i++) {
+        draw_graph(&g);
+        specrt_cuda_cograph graph = {N_IDS,
+                                     DEGREE,
+                                     (uint64_t *)gpu_copy(g.totals, sizeof g.totals),
+                                     (uint32_t *)gpu_copy(g.offsets, sizeof g.offsets),
+                                     (int32_t *)gpu_copy(g.ids, sizeof g.ids),
+                                     (float *)gpu_copy(g.counts, sizeof g.counts)};
+        for (int j = 0; j < 4; j++) run_successors(&g, &graph, states, 1 + j * j * 22, j & 1);
+        const void *used[] = {graph.totals, graph.offsets, graph.ids, graph.counts};
+        for (int k = 0; k < 4; k++) gpu_free((void *)(uintptr_t)used[k]);
+        check_marks(states);
+    }
+    for (int b = 0; b < BATCH; b++) gpu_free(memory[b]);
+    gpu_free(states);
+}
+
+/* A graph that lists a token twice for another: it comes once. */
+static void test_damaged(void) {
+    static const uint64_t totals[2] = {10, 0};
+    static const uint32_t offsets[3] = {0, 3, 3};
+    static const int32_t edges[3] = {1, 1, 0};
+    static const float counts[3] = {5, 3, 2};
+    void *memory[BATCH];
+    specrt_cuda_state *states = make_states(memory);
+    specrt_cuda_cograph graph = {2,
+                                 3,
+                                 (uint64_t *)gpu_copy(totals, sizeof totals),
+                                 (uint32_t *)gpu_copy(offsets, sizeof offsets),
+                                 (int32_t *)gpu_copy(edges, sizeof edges),
+                                 (float *)gpu_copy(counts, sizeof counts)};
+    level_input in;
+    int32_t n_rows[BATCH];
+    memset(&in, 0, sizeof in);
+    in.beams[0].n = 2;
+    level_input *d = (level_input *)gpu_copy(&in, sizeof in);
+    device_output out = make_output(2);
+    void *scratch = gpu_alloc(specrt_cuda_successors_bytes(&graph, BATCH, MAX_N, 2));
+    CHECK_INT(specrt_cuda_successors(&graph, BATCH, MAX_N, 2, NULL, d->beams, NULL, 0, states,
+                                     scratch, out.ids, out.places, out.n_rows, NULL),
+              SPECRT_STATUS_OK);
+    gpu_get(n_rows, out.n_rows, sizeof n_rows);
+    CHECK_INT(n_rows[0], 1);
+    CHECK_INT(n_rows[1], 0);
+    check_marks(states);
+    const void *used[] = {graph.totals, graph.offsets, graph.ids, graph.counts, scratch, d,
+                          states,       memory[0],     memory[1]};
+    for (int k = 0; k < 9; k++) gpu_free((void *)(uintptr_t)used[k]);
+    free_output(&out);
+}
+
+static void test_refusals(void) {
+    specrt_cuda_router r = {.kind = SPECRT_ROUTER_CENTROID, .n_clusters = 4, .n_state = 8};
+    specrt_cuda_cograph g = {.n_vocab = 10, .max_degree = 3};
+    int32_t some[4];
+    CHECK(specrt_cuda_router_bytes(&r, 1, 4) > 0);
+    CHECK_INT(specrt_cuda_router_bytes(&r, 1, 65), 0);
+    CHECK_INT(specrt_cuda_route(&r, 1, 4, 2, NULL, NULL, some, 4, some, some, some, NULL),
+              SPECRT_STATUS_BAD_ARG);
+    r.kind = SPECRT_ROUTER_NONE;
+    CHECK_INT(specrt_cuda_router_bytes(&r, 1, 4), 0);
+    CHECK(specrt_cuda_successors_bytes(&g, 1, 4, 10) > 0);
+    CHECK_INT(specrt_cuda_successors_bytes(&g, 1, 4, 11), 0);
+    CHECK_INT(specrt_cuda_successors(&g, 1, 4, 2, NULL, NULL, NULL, 0, NULL, some, some, some, some,
+                                     NULL),
+              SPECRT_STATUS_BAD_ARG);
+}
+
+static void with_head(void (*fn)(void)) {
+    specrt_head_desc desc = {
+        .rows = head_rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
+    specrt_desc env = specrt__base_desc(NULL);
+    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    pool = specrt__active_pool_create(head, N_IDS, 0, &env);
+    for (int i = 0; i < N_IDS; i += 13) specrt__active_mark(pool, i, SPECRT__ACTIVE_FIXED);
+    for (int i = 5; i < N_IDS; i += 29) specrt__active_mark(pool, i, SPECRT__ACTIVE_INVALID);
+    for (int i = 0; i < N_IDS * N_EMBED; i++)
+        embedding[i / N_EMBED][i % N_EMBED] = fixture_normal(&random_state);
+    fn();
+    specrt__active_pool_free(pool);
+    specrt_head_close(head);
+}
+
+static void test_with_clusters(void) {
+    with_head(test_clusters);
+}
+static void test_with_successors(void) {
+    with_head(test_successors);
+}
+static void test_with_damaged(void) {
+    with_head(test_damaged);
+}
+
+static const test_case cases[] = {
+    {"clusters", "the clusters of the CPU's routers", test_with_clusters},
+    {"successors", "the successors of the CPU's source", test_with_successors},
+    {"damaged", "a graph that names a token twice", test_with_damaged},
+    {"refusals", "bad arguments give a status", test_refusals},
+};
+TEST_MAIN(cases)
