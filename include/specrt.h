@@ -1052,6 +1052,8 @@ typedef struct specrt_session_stats {
     int64_t n_covered; /* of those, in the shortlist they were or would have been drafted from */
     int64_t n_drafted; /* nodes of the trees, roots excluded */
     int64_t n_rows;    /* of the shortlists drafted from; mean active rows: n_rows / n_cycles */
+    int64_t n_passes;  /* levels drafted, of all cycles */
+    int64_t n_bytes;   /* read at them: rows scored, and weights and codes that sources chose by */
     int64_t n_copied;  /* rows read from the head to be packed */
     int64_t n_events; /* cycles whose last token could not have been drafted, where one retrieves */
     int64_t n_lost;   /* of those, not learnt from: sixteen cycles waited for the worker */
@@ -4691,6 +4693,7 @@ typedef struct specrt__active_routed {
     specrt_segment segments[SPECRT__ACTIVE_MAX_SEGMENTS];
     int32_t n_segments, n_rows, n_masked;
     int32_t max_rows; /* of a level: the policy's bound on what is routed */
+    int64_t n_read;   /* bytes of weights and codes that this level's sources chose by */
     int32_t *masked;  /* [max_rows] */
 } specrt__active_routed;
 
@@ -6367,6 +6370,8 @@ static void specrt__cluster_route(void *state, const specrt__active_level *level
     if (n > 0 || choice.n_rows < SPECRT_TREE_MAX_TOPK)
         specrt__cluster_take(s, s->totals, n, SPECRT_TREE_MAX_TOPK, 0, &choice);
     specrt__cluster_add_taken(s, out);
+    out->n_read += (int64_t)(s->shared->w1.row_stride * (size_t)s->shared->w1.n_rows +
+                             s->shared->w2.row_stride * (size_t)s->shared->w2.n_rows);
 }
 
 static specrt_status specrt__cluster_share_clusters(const specrt_bundle *bundle,
@@ -7230,6 +7235,7 @@ typedef struct specrt__sketch {
     float *bias;                 /* [bound] of decoded rows, or NULL */
     size_t row_stride;
     int32_t n, topk;                     /* tokens in ids */
+    int64_t n_read;                      /* bytes of codes and more, at the level at hand */
     const specrt__active_routed *routed; /* of the level at hand */
 } specrt__sketch;
 
@@ -7427,6 +7433,12 @@ static void specrt__sketch_merge(const specrt__sketch *s, specrt__sketch_found *
     }
 }
 
+/* Bytes that a scan reads: codes, scales, biases. */
+static int64_t specrt__sketch_scanned(const specrt__sketch_shared *shared) {
+    int64_t block = 64 * (shared->rows.n_lines + (shared->rows.bias ? 2 : 1));
+    return ((int64_t)shared->n_places + 15) / 16 * block;
+}
+
 /* The best of every state. A guess that was too high shows in too few, and costs a second scan. */
 static void specrt__sketch_search(specrt__sketch *s) {
     bool again = false;
@@ -7436,6 +7448,7 @@ static void specrt__sketch_search(specrt__sketch *s) {
             specrt__sketch_guess(s, i);
         specrt__active_run(&s->shared->head->compute, SPECRT__SKETCH_PARTS,
                            specrt__sketch_scan_part, s);
+        s->n_read += specrt__sketch_scanned(s->shared);
         for (int32_t i = 0; i < s->n; i++) {
             specrt__sketch_found *all = &s->found[i * SPECRT__SKETCH_PARTS];
             specrt__sketch_merge(s, all);
@@ -7579,6 +7592,7 @@ static void specrt__sketch_widen(specrt__sketch *s, int32_t i, const specrt__ske
     specrt__scan_hits hits;
     int32_t n_blocks = (shared->n_places + 15) / 16;
     query.least = -INFINITY;
+    s->n_read += specrt__sketch_scanned(shared) + 16 * (int64_t)shared->n_places;
     for (int32_t first = 0; first < n_blocks; first += SPECRT__SCAN_BLOCKS) {
         int32_t left = n_blocks - first;
         shared->scan(&shared->rows, first, left < SPECRT__SCAN_BLOCKS ? left : SPECRT__SCAN_BLOCKS,
@@ -7631,9 +7645,11 @@ static void specrt__sketch_route(void *state, const specrt__active_level *level,
     specrt__sketch *s = (specrt__sketch *)state;
     s->routed = out;
     s->n = level->n;
+    s->n_read = (int64_t)s->shared->basis.row_stride * s->shared->rank;
     int32_t n = specrt__sketch_name(s, level);
     specrt_segment segment = specrt__sketch_segment(s, n);
     specrt__active_route(out, &segment);
+    out->n_read += s->n_read;
 }
 
 static const specrt__active_class specrt__sketch_class = {
@@ -10197,13 +10213,22 @@ static int64_t specrt__session_scored(const specrt__active_routed *routed, int32
     return n_products / n;
 }
 
+/* The shortlist of a level for which sources read so many bytes. */
+static const specrt_active *specrt__session_count_read(specrt_session *s, int64_t n_read) {
+    const specrt_head *head = s->pool->head;
+    size_t row = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    s->stats.n_bytes += n_read + s->active.n_rows * (int64_t)row;
+    return &s->active;
+}
+
 /* The last level's routed segments make way for those of this one. */
 SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t at,
                                                      const specrt_beam *beam, const float *hidden) {
     specrt__active_routed *routed = s->routed;
     specrt__active_level level;
     if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
-    if (!routed) return &s->active;
+    s->stats.n_passes++;
+    if (!routed) return specrt__session_count_read(s, 0);
     level.level = at;
     level.n = beam->n;
     level.tokens = beam->tokens;
@@ -10212,6 +10237,7 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
     level.hidden = hidden;
     routed->level = at;
     routed->n_segments = routed->n_rows = routed->n_masked = 0;
+    routed->n_read = 0;
     for (int i = 0; i < s->policy->n_routers; i++)
         s->policy->routers[i].klass->route(s->routers[i], &level, routed);
     memcpy(s->segments + s->n_kept, routed->segments,
@@ -10221,7 +10247,7 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
     s->n_routed_rows += specrt__session_scored(routed, beam->n);
     s->n_levels++;
     s->previous = NULL;
-    return &s->active;
+    return specrt__session_count_read(s, routed->n_read);
 }
 
 /* The draws to come are another generation's, unless there were none yet. */

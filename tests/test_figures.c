@@ -66,9 +66,11 @@ static void test_means(void) {
     turn_sample *t = s.samples[2];
     t[0].stats = (specrt_session_stats){.n_cycles = 40, .n_emitted = 100, .n_covered = 90};
     t[0].stats.n_rows = 40 * 256;
+    t[0].stats.n_passes = 120, t[0].stats.n_bytes = 120 * 1000;
     t[0].stats.n_by_length[1] = 10, t[0].stats.n_by_length[3] = 30;
     t[1].stats = (specrt_session_stats){.n_cycles = 10, .n_emitted = 40, .n_covered = 40};
     t[1].stats.n_rows = 10 * 512;
+    t[1].stats.n_passes = 30, t[1].stats.n_bytes = 30 * 2000;
     t[1].stats.n_by_length[4] = 10;
     t[2].domain = 1;
     t[0].times.draft = 0.03, t[1].times.draft = 0.02;
@@ -83,6 +85,7 @@ static void test_means(void) {
     CHECK_NEAR(f.accept_length, 140.0 / 50, 1e-12);
     CHECK_NEAR(f.coverage, 130.0 / 140, 1e-12);
     CHECK_NEAR(f.active_rows, (40 * 256 + 10 * 512) / 50.0, 1e-12);
+    CHECK_NEAR(f.bytes_pass, 1200, 1e-9);
     CHECK_NEAR(f.loop_share, 0.15, 1e-12);
     CHECK_NEAR(f.draft, 0.001, 1e-12);
     CHECK_NEAR(f.prefill, 0.3, 1e-12);

@@ -334,6 +334,11 @@ static void test_part(void) {
         while (w.order[place] != s->ids[i]) place++;
         CHECK(place < 133);
     }
+    specrt_session_stats
+        stats; /* rows, the basis in f16, and nine blocks of codes of 4 bits with scales */
+    specrt_session_get_stats(w.session, &stats);
+    CHECK_INT(stats.n_passes, 1);
+    CHECK_INT(stats.n_bytes, w.session->active.n_rows * 80 + 8 * 40 + 9 * (64 + 64));
     world_close(&w);
     free(w.bytes);
 }

@@ -25,6 +25,7 @@ static void print_row(const comparison *c, int i, int name_width) {
         printf("  %4.2f-%-4.2f", f.accept_length_ci.low, f.accept_length_ci.high);
     put_number(100 * f.coverage, 7, 1);
     put_number(f.active_rows, 7, 0);
+    put_number(f.bytes_pass / 1e6, 7, 3);
     put_number(i == PLAIN ? NAN : f.draft * 1e3, 7, 2);
     put_number(i == PLAIN ? NAN : f.head * 1e3, 7, 2);
     put_number(f.target * 1e3, 7, 2);
@@ -146,11 +147,12 @@ void compare_print_table(const comparison *c) {
     int width = name_width(c);
     figures plain;
     figures_of(c, PLAIN, -1, &plain);
-    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s\n", width, "", "accept",
-           "95%", "covered", "", "draft", "head", "target", "verify", "update", "prefill", "", "x",
-           "x");
-    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s\n", width, "policy", "length",
-           "interval", "%", "rows", "ms", "ms", "ms", "ms", "ms", "ms", "tok/s", "plain", "full");
+    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s\n", width, "", "accept",
+           "95%", "covered", "", "MB per", "draft", "head", "target", "verify", "update", "prefill",
+           "", "x", "x");
+    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s\n", width, "policy",
+           "length", "interval", "%", "rows", "pass", "ms", "ms", "ms", "ms", "ms", "ms", "tok/s",
+           "plain", "full");
     for (int i = 0; i < c->n_contestants; i++) print_row(c, i, width);
     if (c->n_domains > 1) print_domains(c, width);
     print_acceptance(c, width);
@@ -242,6 +244,7 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     json_put(o, "acceptance", json_acceptance(&f));
     json_put(o, "coverage", json_real(f.coverage));
     json_put(o, "active_rows", json_real(f.active_rows));
+    json_put(o, "bytes_pass", json_real(f.bytes_pass));
     put_times(o, &f);
     put_watched(o, c, i, domain, &f);
     json_put(o, "tokens_per_second", json_real(f.tokens_per_second));

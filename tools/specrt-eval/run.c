@@ -38,6 +38,8 @@ static void subtract_stats(specrt_session_stats *s, const specrt_session_stats *
     s->n_covered -= before->n_covered;
     s->n_drafted -= before->n_drafted;
     s->n_rows -= before->n_rows;
+    s->n_passes -= before->n_passes;
+    s->n_bytes -= before->n_bytes;
     s->n_copied -= before->n_copied;
     s->n_events -= before->n_events;
     s->n_lost -= before->n_lost;
