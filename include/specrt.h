@@ -7389,18 +7389,18 @@ static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *que
             s, &found[(first + k) * SPECRT__SKETCH_PARTS], &hits[k], queries[first + k].least);
 }
 
-/* Sets scores that a few more than `size` places reach, for a tile of states, by four of every 64 blocks:
- * what falls short need not be looked at. They stay at -inf where the sample is too small to tell. */
+/* Sets scores that a few more than `size` places reach, for a tile of states, by the middle two of every 32
+ * blocks (frequent rows come first and score high: the first ones would promise too much). What falls short
+ * need not be looked at. They stay at -inf where the sample is too small to tell. */
 static void specrt__sketch_guess(specrt__sketch *s, int32_t first) {
-    int32_t n_blocks = (s->shared->n_places + 15) / 16, left = n_blocks % 64;
-    int32_t n_sampled = n_blocks / 64 * 4 + (left < 4 ? left : 4);
+    int32_t n_blocks = (s->shared->n_places + 15) / 16, n_sampled = (n_blocks + 15) / 32 * 2;
     float share = (float)s->shared->size * (float)n_sampled / (float)n_blocks;
     int32_t k = (int32_t)(share + 3 * sqrtf(share)) + 3, end = first + SPECRT__SCAN_STATES;
     if (end > s->n) end = s->n;
     for (int32_t i = first; i < end; i++)
         specrt__sketch_clear(s, &s->found[i * SPECRT__SKETCH_PARTS], k);
-    for (int32_t b = 0; b < n_blocks; b += 64)
-        specrt__sketch_scan(s, s->queries, first, b, n_blocks - b < 4 ? n_blocks - b : 4, s->found);
+    for (int32_t b = 15; b + 1 < n_blocks; b += 32)
+        specrt__sketch_scan(s, s->queries, first, b, 2, s->found);
     for (int32_t i = first; i < end; i++)
         s->queries[i].least = specrt__sketch_trim(s, &s->found[i * SPECRT__SKETCH_PARTS]);
 }
