@@ -44,7 +44,7 @@ endif
 endif
 comma    := ,
 
-.PHONY: all tools cuda test test-build test-cli test-arm64 test-long asan ubsan tsan fuzz bench benchmarks lint format install calibrate clean help
+.PHONY: all tools cuda test test-build test-cli test-arm64 test-long test-cuda asan ubsan tsan fuzz bench benchmarks lint format install calibrate clean help
 .SECONDARY:
 
 all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -141,6 +141,9 @@ cuda: ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or nat
 	ar rcs $(BUILD)/libspecrt_cuda.a $(BUILD)/cuda/specrt_kernels.o
 	$(CC) $(CFLAGS) -fPIC -c tools/common/specrt_impl.c -o $(BUILD)/cuda/specrt.o
 	$(NVCC) -shared $(BUILD)/cuda/specrt_kernels.o $(BUILD)/cuda/specrt.o -lzstd -o $(BUILD)/libspecrt_cuda.so
+
+test-cuda: ## on a GPU: every kernel against its twin, compute-sanitizer, graphs, benchmarks
+	@tests/gpu/run.sh
 
 # gcc warns of uninitialised values that are not, once it instruments; the plain build is the judge.
 SANITIZE = $(MAKE) WERROR=-Wno-maybe-uninitialized BUILD=build/$(1) OPT="-O1 -g" SAN="-fsanitize=$(2) -fno-sanitize-recover=all -fno-omit-frame-pointer" test

@@ -17,6 +17,7 @@
  *     specrt__sketch_start, _count   the least score to take, by histograms
  *     specrt__sketch_tally, _gather  what reaches it
  *     specrt__sketch_name_all        the tokens of a level, from all its states
+ *     specrt__session_tell_kernel    a cycle as a record for retrieval on the host, and what came of others
  */
 #if defined(__NVCC__)
 #pragma nv_diag_suppress 1675 /* gcc's pragmas */
@@ -3450,4 +3451,1061 @@ SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_id
     return SPECRT__LAUNCH(specrt__verify_remap_kernel,
                           specrt__launch_blocks(n, SPECRT__VERIFY_THREADS), SPECRT__VERIFY_THREADS,
                           0, stream, ids, n_ids, in, n, out);
+}
+
+// >>device (uses: launch base head active window retrieve policy session)
+// Owns memory of the device, and what a policy's sessions share there. Refuses policies with sources that
+// only the CPU has, and devices without code for them.
+
+enum { SPECRT__DEVICE_MAX_BLOCKS = 96 };
+
+/* Memory that was allocated together with what owns it. */
+typedef struct specrt__device_memory {
+    void *blocks[SPECRT__DEVICE_MAX_BLOCKS];
+    bool mapped[SPECRT__DEVICE_MAX_BLOCKS]; /* of the host */
+    int n;
+    size_t n_bytes; /* of the device */
+} specrt__device_memory;
+
+static specrt_status specrt__device_fail(cudaError_t error, size_t bytes, specrt_error *err) {
+    (void)cudaGetLastError();
+    if (error == cudaErrorMemoryAllocation)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "cuda: expected %zu bytes of free device memory, found less",
+                                bytes);
+    return specrt_error_set(err, SPECRT_STATUS_DEVICE, "cuda: %s", cudaGetErrorString(error));
+}
+
+/* Device memory, owned; *out is NULL for 0 bytes. */
+static specrt_status specrt__device_allocate(specrt__device_memory *memory, size_t bytes,
+                                             void **out, specrt_error *err) {
+    *out = NULL;
+    if (bytes == 0) return SPECRT_STATUS_OK;
+    cudaError_t error =
+        memory->n < SPECRT__DEVICE_MAX_BLOCKS ? cudaMalloc(out, bytes) : cudaErrorMemoryAllocation;
+    if (error != cudaSuccess) return specrt__device_fail(error, bytes, err);
+    memory->mapped[memory->n] = false;
+    memory->blocks[memory->n++] = *out;
+    memory->n_bytes += bytes;
+    return SPECRT_STATUS_OK;
+}
+
+/* Memory of the host that kernels reach too, zeroed. */
+static specrt_status specrt__device_map(specrt__device_memory *memory, size_t bytes, void **host,
+                                        void **device, specrt_error *err) {
+    *host = *device = NULL;
+    cudaError_t error = cudaHostAlloc(host, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
+    if (error != cudaSuccess) return specrt__device_fail(error, bytes, err);
+    memory->mapped[memory->n] = true;
+    memory->blocks[memory->n++] = *host;
+    memset(*host, 0, bytes);
+    error = cudaHostGetDevicePointer(device, *host, 0);
+    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, bytes, err);
+}
+
+/* A copy of the host's bytes. */
+static specrt_status specrt__device_upload(specrt__device_memory *memory, const void *host,
+                                           size_t bytes, const void **out, specrt_error *err) {
+    void *copy;
+    *out = NULL;
+    SPECRT__TRY(specrt__device_allocate(memory, bytes, &copy, err));
+    cudaError_t error = bytes ? cudaMemcpy(copy, host, bytes, cudaMemcpyHostToDevice) : cudaSuccess;
+    *out = copy;
+    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, bytes, err);
+}
+
+static void specrt__device_release(specrt__device_memory *memory) {
+    while (memory->n > 0) {
+        int i = --memory->n;
+        if (memory->mapped[i])
+            cudaFreeHost(memory->blocks[i]);
+        else
+            cudaFree(memory->blocks[i]);
+    }
+}
+
+/* --- what sessions share --- */
+
+struct specrt_cuda_policy {
+    const specrt_policy *policy;
+    specrt__device_memory memory;
+    specrt_cuda_head head;
+    specrt_cuda_segment fixed;  /* max_rows 0: none */
+    const uint8_t *marks;       /* DEVICE [n_ids] wants of an empty session */
+    const int32_t *frequent;    /* DEVICE [n_frequent], or NULL as on the host */
+    const int32_t *terminators; /* DEVICE */
+    int32_t n_fixed;            /* tokens marked so */
+};
+
+/* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded. */
+static specrt_status specrt__device_copy_rows(const specrt_head *head, void *device, size_t stride,
+                                              specrt_error *err) {
+    const int64_t n_rows = head->desc.n_rows, n_most = 1 + (int64_t)((4u << 20) / stride);
+    const specrt_desc *desc = &head->compute.desc;
+    cudaError_t error = cudaSuccess;
+    uint8_t *buffer = (uint8_t *)specrt__base_alloc(desc, (size_t)n_most * stride);
+    if (!buffer) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    for (int64_t row = 0; row < n_rows && error == cudaSuccess; row += n_most) {
+        int64_t n = n_rows - row < n_most ? n_rows - row : n_most;
+        for (int64_t i = 0; i < n; i++)
+            specrt__head_pack(head, row + i, buffer + (size_t)i * stride);
+        error = cudaMemcpy((uint8_t *)device + (size_t)row * stride, buffer, (size_t)n * stride,
+                           cudaMemcpyHostToDevice);
+    }
+    specrt__base_free(desc, buffer);
+    return error == cudaSuccess ? SPECRT_STATUS_OK
+                                : specrt__device_fail(error, (size_t)n_most * stride, err);
+}
+
+/* The head: the application's rows, or a copy. */
+static specrt_status specrt__device_bind(specrt_cuda_policy *p, const specrt_cuda_policy_desc *desc,
+                                         specrt_error *err) {
+    const specrt_head *head = p->policy->head;
+    specrt_dtype dtype = specrt__head_packed_dtype(head);
+    size_t stride = specrt_row_bytes(dtype, head->desc.n_cols), n_rows = (size_t)head->desc.n_rows;
+    void *rows = NULL;
+    p->head.dtype = dtype;
+    p->head.n_rows = (int32_t)head->desc.n_rows;
+    p->head.n_cols = head->desc.n_cols;
+    p->head.rows = desc->rows;
+    p->head.row_stride = desc->rows && desc->row_stride ? desc->row_stride : stride;
+    if (p->head.row_stride < stride)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: row_stride: expected at least %zu bytes, found %zu", stride,
+                                p->head.row_stride);
+    if (desc->rows && dtype != head->desc.dtype)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: rows: expected NULL for a head of %s, which is decoded, "
+                                "found some",
+                                specrt_dtype_name(head->desc.dtype));
+    if (!desc->rows) {
+        SPECRT__TRY(specrt__device_allocate(&p->memory, n_rows * stride, &rows, err));
+        SPECRT__TRY(specrt__device_copy_rows(head, rows, stride, err));
+        p->head.rows = rows;
+    }
+    if (head->desc.bias)
+        SPECRT__TRY(specrt__device_upload(&p->memory, head->desc.bias, n_rows * sizeof(float),
+                                          (const void **)&p->head.bias, err));
+    if (!head->row_of) return SPECRT_STATUS_OK;
+    return specrt__device_upload(&p->memory, head->row_of, (size_t)head->n_ids * sizeof(int32_t),
+                                 (const void **)&p->head.row_of, err);
+}
+
+/* Whether a segment is a range of the head itself, from its row *first on. */
+static bool specrt__device_in_head(const specrt_cuda_policy *p, const specrt_segment *s,
+                                   size_t *first) {
+    const specrt_head_desc *head = &p->policy->head->desc;
+    uintptr_t at = (uintptr_t)s->rows, begin = (uintptr_t)head->rows;
+    *first = at < begin ? 0 : (at - begin) / head->row_stride;
+    return at >= begin && *first < (size_t)head->n_rows && s->dtype == head->dtype;
+}
+
+/* A host segment's rows, ids and biases, all of them. */
+static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_segment *s,
+                                          specrt_cuda_segment *out, specrt_error *err) {
+    size_t n = (size_t)s->n_rows, first;
+    memset(out, 0, sizeof *out);
+    out->max_rows = s->n_rows;
+    out->row_stride = s->row_stride;
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->ids, n * sizeof *s->ids,
+                                      (const void **)&out->ids, err));
+    if (specrt__device_in_head(p, s, &first)) {
+        out->rows = (const uint8_t *)p->head.rows + first * p->head.row_stride;
+        out->row_stride = p->head.row_stride;
+        out->bias = p->head.bias ? p->head.bias + first : NULL;
+        return SPECRT_STATUS_OK;
+    }
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->rows, n * s->row_stride, &out->rows, err));
+    if (!s->bias) return SPECRT_STATUS_OK;
+    return specrt__device_upload(&p->memory, s->bias, n * sizeof *s->bias,
+                                 (const void **)&out->bias, err);
+}
+
+/* Which tokens no sequence may propose, and which are fixed. */
+static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_error *err) {
+    const specrt_desc *desc = &p->policy->desc;
+    specrt__active_pool *pool =
+        specrt__active_pool_create(p->policy->head, p->policy->head->n_ids, 0, desc);
+    if (!pool) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    specrt__session_mark(pool, p->policy);
+    p->n_fixed = pool->n_fixed;
+    specrt_status status = specrt__device_upload(&p->memory, pool->wants, (size_t)pool->n_ids,
+                                                 (const void **)&p->marks, err);
+    specrt__active_pool_free(pool);
+    return status;
+}
+
+/* What a policy may not have here. */
+static specrt_status specrt__device_check_policy(const specrt_policy *p, specrt_error *err) {
+    const char *what = NULL;
+    if (p->has_window && p->window.mode == SPECRT__WINDOW_FIFO) what = "window@mode=unique_fifo";
+    if (p->retrieve.size > 0 && p->retrieve.keep) what = "retrieve@keep=on";
+    if (p->retrieve.size > 0 && p->retrieve.prompt != SPECRT__RETRIEVE_PROMPT_OFF)
+        what = "retrieve@prompt";
+    if (p->n_routers > 0) what = "a source that routes";
+    if (!what) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                            "cuda: policy '%s': expected sources that run on the device, found %s",
+                            p->text, what);
+}
+
+static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
+                                                const specrt_cuda_policy_desc *desc,
+                                                specrt_error *err) {
+    const specrt_policy *host = p->policy;
+    SPECRT__TRY(specrt__device_check_policy(host, err));
+    SPECRT__TRY(specrt_cuda_open(err));
+    SPECRT__TRY(specrt__device_bind(p, desc, err));
+    SPECRT__TRY(specrt__device_upload_marks(p, err));
+    if (host->fixed.n_rows > 0) SPECRT__TRY(specrt__device_place(p, &host->fixed, &p->fixed, err));
+    if (host->frequent)
+        SPECRT__TRY(specrt__device_upload(&p->memory, host->frequent,
+                                          (size_t)host->n_frequent * sizeof(int32_t),
+                                          (const void **)&p->frequent, err));
+    return specrt__device_upload(&p->memory, host->terminators,
+                                 (size_t)host->n_terminators * sizeof(int32_t),
+                                 (const void **)&p->terminators, err);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *policy,
+                                                        const specrt_cuda_policy_desc *desc,
+                                                        specrt_cuda_policy **out,
+                                                        specrt_error *err) {
+    specrt_cuda_policy_desc defaults;
+    memset(&defaults, 0, sizeof defaults);
+    *out = NULL;
+    specrt_cuda_policy *p =
+        (specrt_cuda_policy *)specrt__base_alloc(&policy->desc, sizeof(specrt_cuda_policy));
+    if (!p) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    memset(p, 0, sizeof *p);
+    p->policy = policy;
+    specrt_status status = specrt__device_make_policy(p, desc ? desc : &defaults, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = p;
+    else
+        specrt_cuda_policy_close(p);
+    return status;
+}
+
+SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
+    if (!policy) return;
+    specrt_desc desc = policy->policy->desc;
+    specrt__device_release(&policy->memory);
+    specrt__base_free(&desc, policy);
+}
+
+// >>session (uses: launch base os active window arc retrieve tree verify device)
+// Owns batches of sequences whose state never leaves the device: which kernel runs when, on which of two
+// streams. Everything is allocated in create; a cycle's launches are the same every time, so a graph can
+// hold them. Retrieval's cache stays on the host: cycles go there, and wishes come back, through memory
+// that both sides map.
+
+enum {
+    SPECRT__SESSION_THREADS = 128,
+    SPECRT__SESSION_BEAM_STEP = sizeof(specrt_cuda_beam) / sizeof(int32_t),
+    SPECRT__SESSION_DRAFT_STEP = sizeof(specrt_cuda_draft) / sizeof(int32_t)
+};
+
+/* Cycles on their way to retrieval on the host, in memory that both sides map. Records are numbered: the
+ * device writes `posted` after a record, the host `done` after it has written what the record changed. */
+typedef struct specrt__session_ring {
+    uint32_t posted, done;
+    uint32_t begun; /* the first record of the sequence at hand */
+    uint32_t reserved;
+    specrt__retrieve_record records[SPECRT__RETRIEVE_RECORDS];
+} specrt__session_ring;
+
+/* Retrieval's part of a sequence, on the device. */
+typedef struct specrt__session_cache {
+    uint32_t posted, taken, begun; /* of the ring */
+    int32_t n_cycles, n_events, n_lost;
+    int32_t told; /* the target's hidden state is kept */
+    specrt_cuda_mailbox mailbox;
+} specrt__session_cache;
+
+struct specrt_cuda_session {
+    const specrt_cuda_policy *policy;
+    specrt__device_memory memory;
+    specrt_tree_params tree;
+    int32_t n_batch, n_logits, width, k_best; /* k_best: of the target's best at a node; 0: none */
+    int32_t capacity;                         /* packed rows of a sequence */
+    specrt_dtype hidden;
+    /* DEVICE [n_batch] */
+    specrt_cuda_state *states;
+    specrt_cuda_tree *trees;
+    specrt_cuda_beam *beams;
+    specrt_cuda_draft *drafts, *asked; /* asked: what draw() has the verifier look at */
+    specrt_verdict *verdicts, *learns; /* learns: what observe() learns from */
+    specrt_sampling *samplings;
+    specrt_cuda_packing *packings;
+    void *rows;  /* DEVICE [n_batch, capacity], row_stride bytes each */
+    float *bias; /* DEVICE [n_batch, capacity]; NULL: none */
+    size_t row_stride;
+    specrt_cuda_verifier verifier, drawer;
+    /* A level's shortlist. */
+    specrt_cuda_layout layout;
+    specrt_cuda_segment *segments; /* DEVICE [n_batch, n_segments] */
+    int32_t n_columns;
+    float *logits;   /* DEVICE [n_batch, topk, n_columns] */
+    int32_t *ids;    /* DEVICE [n_batch, topk, topk] */
+    float *logprobs; /* DEVICE likewise */
+    int32_t *best;   /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
+    int32_t *count;  /* DEVICE [1] prompt tokens of a launch */
+    void *scratch;   /* DEVICE, of top-k */
+    /* Packing and learning run on a stream of their own from observe() to the first product. */
+    cudaStream_t side;
+    cudaEvent_t fork, join;
+    bool forked;
+    /* Retrieval; rings NULL: none. */
+    specrt__session_ring *rings, *device_rings; /* [n_batch], as either side sees them */
+    float *queries, *device_queries;            /* [n_batch, SPECRT__RETRIEVE_RECORDS, width] */
+    float *kept; /* DEVICE [n_batch, width] the target's hidden states where it drew last */
+    specrt__session_cache *caches; /* DEVICE [n_batch] */
+    specrt__active_pool *pool;     /* for its marks */
+    specrt__retrieve **retrievers; /* [n_batch] */
+    uint32_t *begun;               /* [n_batch] the rings' begun, as the host last saw it */
+};
+
+/* --- kernels of a batch: a thread is a sequence, in any grid of blocks --- */
+
+static __device__ int32_t specrt__session_index(void) {
+    return (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+}
+
+/* Position 0, nothing drafted or emitted; draws are another generation's, unless there were none yet. Twin:
+ * specrt_session_begin.
+ *   all DEVICE [n], of sequences side by side; step : what their numbers go on by */
+static __global__ void specrt__session_begin_kernel(int32_t n, specrt_cuda_tree *trees,
+                                                    specrt_cuda_beam *beams,
+                                                    specrt_cuda_draft *drafts,
+                                                    specrt_verdict *verdicts,
+                                                    specrt_sampling *samplings, int32_t step) {
+    int32_t b = specrt__session_index();
+    if (b >= n) return;
+    if (trees[b].position > 0) samplings[b].sequence += (uint64_t)step;
+    trees[b].position = 0;
+    trees[b].level = trees[b].n_candidates = trees[b].n_beam = 0;
+    beams[b].n = drafts[b].n = verdicts[b].n = 0;
+}
+
+/* Records before this one are another sequence's: what they changed is passed over. */
+static __global__ void specrt__session_forget_kernel(int32_t n, specrt__session_cache *caches,
+                                                     specrt__session_ring *rings) {
+    int32_t b = specrt__session_index();
+    if (b >= n) return;
+    caches[b].n_cycles = caches[b].n_events = caches[b].n_lost = 0;
+    caches[b].mailbox.taken = caches[b].mailbox.posted;
+    caches[b].begun = caches[b].posted;
+    ((volatile specrt__session_ring *)rings)[b].begun = caches[b].begun;
+}
+
+/* One sequence has n more prompt tokens, of which the next launch takes *count. */
+static __global__ void specrt__session_advance_kernel(specrt_cuda_tree *tree, int32_t n,
+                                                      int32_t *count) {
+    if (specrt__session_index() != 0) return;
+    tree->position += n;
+    *count = n;
+}
+
+/* The first token after the prompt is what a verdict says that has no draft. */
+static __global__ void specrt__session_start_kernel(int32_t n, const int32_t *tokens,
+                                                    specrt_cuda_draft *drafts,
+                                                    specrt_verdict *verdicts) {
+    int32_t b = specrt__session_index();
+    if (b >= n) return;
+    drafts[b].n = 0;
+    verdicts[b].n = 1;
+    verdicts[b].tokens[0] = tokens[b];
+    verdicts[b].nodes[0] = 0;
+}
+
+/* Drafts that are a root alone, before the position to draw. */
+static __global__ void specrt__session_ask_kernel(int32_t n, const specrt_cuda_tree *trees,
+                                                  specrt_cuda_draft *asked) {
+    int32_t b = specrt__session_index();
+    if (b >= n) return;
+    asked[b].n = 1;
+    asked[b].tokens[0] = asked[b].depths[0] = 0;
+    asked[b].parents[0] = -1;
+    asked[b].masks[0] = 1;
+    asked[b].logprobs[0] = 0;
+    asked[b].positions[0] = trees[b].position - 1;
+}
+
+static __global__ void specrt__session_answer_kernel(int32_t n, const specrt_verdict *verdicts,
+                                                     int32_t *tokens) {
+    int32_t b = specrt__session_index();
+    if (b < n) tokens[b] = verdicts[b].tokens[0];
+}
+
+/* What observe() learns from: verdicts of drafts. */
+static __global__ void specrt__session_learn_kernel(int32_t n, const specrt_cuda_draft *drafts,
+                                                    const specrt_verdict *verdicts,
+                                                    specrt_verdict *learns) {
+    int32_t b = specrt__session_index();
+    if (b >= n) return;
+    if (drafts[b].n > 0)
+        learns[b] = verdicts[b];
+    else
+        learns[b].n = 0;
+}
+
+/* Block b: the target's hidden state at the last node of sequence b's verdict.
+ *   hidden f32 [n_batch, n_nodes, width] or NULL, kept f32 [n_batch, width]; grid (n_batch), any block */
+static __global__ void specrt__session_keep_kernel(const specrt_verdict *verdicts,
+                                                   const float *hidden, int32_t n_nodes,
+                                                   int32_t width, float *kept,
+                                                   specrt__session_cache *caches) {
+    const specrt_verdict *v = &verdicts[blockIdx.x];
+    if (threadIdx.x == 0) caches[blockIdx.x].told = hidden != NULL;
+    if (v->n < 1 || !hidden) return;
+    size_t b = blockIdx.x, row = b * (size_t)n_nodes + (size_t)v->nodes[v->n - 1];
+    for (size_t i = threadIdx.x; i < (size_t)width; i += blockDim.x)
+        kept[b * (size_t)width + i] = hidden[row * (size_t)width + i];
+}
+
+/* --- retrieval's ring --- */
+
+/* What the host made of its records becomes wishes. Records of another sequence are passed over. Twin:
+ * specrt__retrieve_take. */
+static __device__ void specrt__session_take(specrt__session_cache *cache,
+                                            const volatile specrt__session_ring *ring) {
+    uint32_t done = ring->done;
+    __threadfence_system();
+    for (; (int32_t)(done - cache->taken) > 0; cache->taken++) {
+        const volatile specrt__retrieve_record *record =
+            &ring->records[cache->taken % SPECRT__RETRIEVE_RECORDS];
+        int32_t n = (int32_t)(cache->taken - cache->begun) < 0 ? 0 : record->n_changes;
+        for (int32_t i = 0; i < n; i++) {
+            int32_t id = record->changes[i];
+            specrt_cuda_change *c =
+                &cache->mailbox.changes[cache->mailbox.posted++ % SPECRT_CUDA_CHANGES];
+            c->id = id >= 0 ? id : ~id;
+            c->bit = SPECRT_CUDA_RETRIEVE;
+            c->on = id >= 0;
+            c->reserved = 0;
+        }
+    }
+}
+
+/* Twin: specrt__retrieve_write. */
+static __device__ void specrt__session_write(const specrt__session_cache *cache,
+                                             const specrt_verdict *verdict, const int32_t *best,
+                                             int32_t k_best, bool event, bool told,
+                                             volatile specrt__retrieve_record *record) {
+    const int32_t *row = best + (int64_t)verdict->nodes[verdict->n - 1] * k_best;
+    int32_t n_best = 0;
+    record->now = cache->n_cycles;
+    record->n_tokens = verdict->n;
+    for (int32_t i = 0; i < verdict->n; i++) record->tokens[i] = verdict->tokens[i];
+    for (; n_best < SPECRT__RETRIEVE_TOP && row[n_best] >= 0; n_best++)
+        record->best[n_best] = row[n_best];
+    record->n_best = n_best;
+    record->n_changes = 0;
+    record->event = event;
+    record->told = told;
+}
+
+/* Block b: the cycle of sequence b as a record, and what the host made of earlier ones. Before the window
+ * learns, since what could have been drafted is asked here. Twin: specrt__retrieve_observe.
+ *   learns, states, caches, rings [n_batch], best [n_batch, SPECRT_TREE_MAX_NODES, k_best], kept f32
+ *     [n_batch,
+ *   width], queries f32 [n_batch, SPECRT__RETRIEVE_RECORDS, width]; grid (n_batch), any block */
+static __global__ void specrt__session_tell_kernel(const specrt_verdict *learns,
+                                                   const specrt_cuda_state *states,
+                                                   const int32_t *best, int32_t k_best,
+                                                   const float *kept, int32_t width,
+                                                   specrt__session_cache *caches,
+                                                   specrt__session_ring *rings, float *queries) {
+    size_t b = blockIdx.x;
+    const specrt_verdict *verdict = &learns[b];
+    const specrt_cuda_state *s = &states[b];
+    specrt__session_cache *cache = &caches[b];
+    volatile specrt__session_ring *ring = &rings[b];
+    if (verdict->n < 1) return;
+    int32_t token = verdict->tokens[verdict->n - 1];
+    bool event = token >= 0 && token < s->params.n_ids && s->wants[token] == 0;
+    bool told = event && cache->told && width > 0;
+    if (threadIdx.x == 0) {
+        cache->n_cycles++;
+        cache->n_events += event;
+        specrt__session_take(cache, ring);
+    }
+    __syncthreads();
+    bool room = cache->posted - cache->taken < SPECRT__RETRIEVE_RECORDS;
+    size_t slot = cache->posted % SPECRT__RETRIEVE_RECORDS;
+    volatile float *query = queries + (b * SPECRT__RETRIEVE_RECORDS + slot) * (size_t)width;
+    for (size_t i = threadIdx.x; i < (size_t)width && room && told; i += blockDim.x)
+        query[i] = kept[b * (size_t)width + i];
+    if (room && threadIdx.x == 0)
+        specrt__session_write(cache, verdict, best + b * SPECRT_TREE_MAX_NODES * (size_t)k_best,
+                              k_best, event, told, &ring->records[slot]);
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (room)
+        ring->posted = ++cache->posted;
+    else
+        cache->n_lost += event;
+}
+
+/* --- making a batch --- */
+
+enum { SPECRT__SESSION_SPREAD = 256 }; /* bytes that what sequences own is aligned to */
+
+static size_t specrt__session_spread(size_t bytes) {
+    return (size_t)specrt__base_align(bytes, SPECRT__SESSION_SPREAD);
+}
+
+/* A number of structs, one a sequence, made on the host. */
+static specrt_status specrt__session_send(specrt__device_memory *memory, void *host, size_t bytes,
+                                          void **out, specrt_error *err) {
+    const void *copy = NULL;
+    specrt_status status = specrt__device_upload(memory, host, bytes, &copy, err);
+    *out = (void *)(uintptr_t)copy;
+    return status;
+}
+
+/* n arrays of `bytes` each side by side, zeroed. */
+static specrt_status specrt__session_clear(specrt__device_memory *memory, size_t n, size_t bytes,
+                                           void **out, specrt_error *err) {
+    SPECRT__TRY(specrt__device_allocate(memory, n * bytes, out, err));
+    cudaError_t error = n * bytes > 0 ? cudaMemset(*out, 0, n * bytes) : cudaSuccess;
+    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, n * bytes, err);
+}
+
+static void *specrt__session_at(void *base, size_t i, size_t bytes) {
+    return (uint8_t *)base + i * bytes;
+}
+
+/* The states' parameters: the policy's window, as specrt_session has it. */
+static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_session *s) {
+    const specrt_policy *policy = s->policy->policy;
+    const specrt__window_params *w = &policy->window;
+    specrt_cuda_state_params p;
+    memset(&p, 0, sizeof p);
+    p.n_ids = policy->head->n_ids;
+    p.capacity = s->capacity;
+    if (!policy->has_window) return p;
+    p.size = w->size;
+    p.mode = w->mode == SPECRT__WINDOW_STREAM ? SPECRT_CUDA_STREAM : SPECRT_CUDA_UNIQUE_LRU;
+    p.rows = w->rows;
+    p.only = w->only;
+    p.kpre = w->kpre;
+    p.kver = w->kver;
+    p.emitted = w->emitted;
+    p.min = w->min < s->tree.topk ? s->tree.topk : w->min;
+    if (p.min > policy->bound) p.min = policy->bound;
+    p.frequent = s->policy->frequent;
+    p.n_frequent = policy->n_frequent;
+    return p;
+}
+
+/* Membership of all sequences, with the policy's marks. */
+static specrt_status specrt__session_make_states(specrt_cuda_session *s, specrt_error *err) {
+    specrt_cuda_state_params params = specrt__session_state_params(s);
+    size_t bytes = specrt__session_spread(specrt_cuda_state_bytes(&params));
+    size_t n = (size_t)s->n_batch;
+    const specrt_desc *desc = &s->policy->policy->desc;
+    void *memory;
+    SPECRT__TRY(specrt__session_clear(&s->memory, n, bytes, &memory, err));
+    specrt_cuda_state *host =
+        (specrt_cuda_state *)specrt__base_alloc(desc, n * sizeof(specrt_cuda_state));
+    if (!host) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    cudaError_t error = cudaSuccess;
+    specrt_status status = SPECRT_STATUS_OK;
+    for (size_t i = 0; i < n && status == SPECRT_STATUS_OK && error == cudaSuccess; i++) {
+        status = specrt_cuda_state_place(&params, specrt__session_at(memory, i, bytes), &host[i]);
+        if (status != SPECRT_STATUS_OK) break;
+        host[i].n_fixed = s->policy->n_fixed;
+        if (s->caches) host[i].mailbox = &s->caches[i].mailbox;
+        error = cudaMemcpy(host[i].wants, s->policy->marks, (size_t)params.n_ids,
+                           cudaMemcpyDeviceToDevice);
+    }
+    if (error != cudaSuccess)
+        status = specrt__device_fail(error, n * bytes, err);
+    else if (status == SPECRT_STATUS_OK)
+        status = specrt__session_send(&s->memory, host, n * sizeof *host, (void **)&s->states, err);
+    specrt__base_free(desc, host);
+    return status;
+}
+
+/* Trees, and who draws by which key. */
+static specrt_status specrt__session_make_trees(specrt_cuda_session *s,
+                                                const specrt_sampling *sampling,
+                                                specrt_error *err) {
+    size_t n = (size_t)s->n_batch, bytes = specrt__session_spread(specrt_cuda_tree_bytes(&s->tree));
+    const specrt_desc *desc = &s->policy->policy->desc;
+    size_t each = sizeof(specrt_cuda_tree) + sizeof(specrt_sampling);
+    void *memory;
+    SPECRT__TRY(specrt__session_clear(&s->memory, n, bytes, &memory, err));
+    specrt_cuda_tree *trees = (specrt_cuda_tree *)specrt__base_alloc(desc, n * each);
+    if (!trees) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    specrt_sampling *samplings = (specrt_sampling *)(void *)(trees + n);
+    specrt_status status = SPECRT_STATUS_OK;
+    for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++) {
+        status =
+            specrt_cuda_tree_place(&s->tree, 0, specrt__session_at(memory, i, bytes), &trees[i]);
+        samplings[i] = *sampling;
+        samplings[i].sequence += i;
+    }
+    if (status == SPECRT_STATUS_OK)
+        status =
+            specrt__session_send(&s->memory, trees, n * sizeof *trees, (void **)&s->trees, err);
+    if (status == SPECRT_STATUS_OK)
+        status = specrt__session_send(&s->memory, samplings, n * sizeof *samplings,
+                                      (void **)&s->samplings, err);
+    specrt__base_free(desc, trees);
+    return status;
+}
+
+/* What verifies trees, and what draws first tokens. */
+static specrt_status specrt__session_make_verifier(specrt_cuda_session *s, int32_t max_nodes,
+                                                   const specrt_sampling *sampling,
+                                                   specrt_cuda_verifier *out, specrt_error *err) {
+    specrt_cuda_verifier_params p;
+    bool filters = sampling->top_k > 0 || sampling->top_p > 0 || sampling->min_p > 0;
+    void *memory;
+    p.n_batch = s->n_batch;
+    p.n_vocab = s->n_logits;
+    p.max_nodes = max_nodes;
+    p.sampled = sampling->temperature > 0 ? (filters ? 2 : 1) : 0;
+    size_t bytes = specrt_cuda_verifier_bytes(&p);
+    if (bytes == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: n_batch: expected at most %d trees of %d nodes, found %d",
+                                65535 / (int)max_nodes, (int)max_nodes, (int)s->n_batch);
+    SPECRT__TRY(specrt__session_clear(&s->memory, 1, bytes, &memory, err));
+    return specrt_cuda_verifier_place(&p, memory, out);
+}
+
+/* Packed rows of every sequence, and what to pack of them. */
+static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specrt_error *err) {
+    const specrt_cuda_head *head = &s->policy->head;
+    size_t n = (size_t)s->n_batch, m = (size_t)s->capacity;
+    const specrt_desc *desc = &s->policy->policy->desc;
+    s->row_stride = (size_t)specrt__base_align(specrt_row_bytes(head->dtype, head->n_cols), 16);
+    SPECRT__TRY(specrt__session_clear(&s->memory, n * m, s->row_stride, &s->rows, err));
+    if (head->bias)
+        SPECRT__TRY(
+            specrt__session_clear(&s->memory, n * m, sizeof(float), (void **)&s->bias, err));
+    specrt_cuda_state *states =
+        (specrt_cuda_state *)specrt__base_alloc(desc, n * (sizeof *states + sizeof *s->packings));
+    if (!states) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    specrt_cuda_packing *host = (specrt_cuda_packing *)(void *)(states + n);
+    cudaError_t error = cudaMemcpy(states, s->states, n * sizeof *states, cudaMemcpyDeviceToHost);
+    for (size_t i = 0; i < n && error == cudaSuccess; i++) {
+        host[i].ids = states[i].ids;
+        host[i].slots = states[i].fresh;
+        host[i].n = &s->states[i].n_fresh;
+        host[i].rows = specrt__session_at(s->rows, i, m * s->row_stride);
+        host[i].bias = s->bias ? s->bias + i * m : NULL;
+    }
+    specrt_status status =
+        error != cudaSuccess
+            ? specrt__device_fail(error, n * sizeof *states, err)
+            : specrt__session_send(&s->memory, host, n * sizeof *host, (void **)&s->packings, err);
+    specrt__base_free(desc, states);
+    return status;
+}
+
+/* Fixed rows, which all sequences share, then each one's packed rows. */
+static int32_t specrt__session_list(const specrt_cuda_session *s, size_t i,
+                                    const specrt_cuda_packing *packing, specrt_cuda_segment *out) {
+    int32_t n = 0;
+    if (s->policy->fixed.max_rows > 0) out[n++] = s->policy->fixed;
+    if (s->capacity == 0) return n;
+    memset(&out[n], 0, sizeof out[n]);
+    out[n].rows = packing->rows;
+    out[n].row_stride = s->row_stride;
+    out[n].ids = packing->ids;
+    out[n].bias = packing->bias;
+    out[n].n_rows = &s->states[i].n_rows;
+    out[n].max_rows = s->capacity;
+    return n + 1;
+}
+
+static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specrt_error *err) {
+    size_t n = (size_t)s->n_batch, most = SPECRT_CUDA_MAX_SEGMENTS;
+    const specrt_desc *desc = &s->policy->policy->desc;
+    size_t each = sizeof(specrt_cuda_packing) + most * sizeof(specrt_cuda_segment);
+    specrt_cuda_packing *packings = (specrt_cuda_packing *)specrt__base_alloc(desc, n * each);
+    if (!packings) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    specrt_cuda_segment *host = (specrt_cuda_segment *)(void *)(packings + n);
+    int32_t n_segments = 0;
+    cudaError_t error =
+        cudaMemcpy(packings, s->packings, n * sizeof *packings, cudaMemcpyDeviceToHost);
+    for (size_t i = 0; i < n && error == cudaSuccess; i++)
+        n_segments =
+            specrt__session_list(s, i, &packings[i], host + i * (size_t)s->layout.n_segments);
+    s->layout.n_cols = s->policy->head.n_cols;
+    for (int32_t i = 0; i < n_segments; i++) {
+        s->layout.dtypes[i] = s->policy->head.dtype;
+        s->layout.max_rows[i] = host[i].max_rows;
+        s->n_columns += host[i].max_rows;
+    }
+    specrt_status status =
+        error != cudaSuccess
+            ? specrt__device_fail(error, n * sizeof *packings, err)
+            : specrt__session_send(&s->memory, host, n * (size_t)n_segments * sizeof *host,
+                                   (void **)&s->segments, err);
+    specrt__base_free(desc, packings);
+    return status;
+}
+
+static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt_error *err) {
+    specrt__device_memory *m = &s->memory;
+    size_t n = (size_t)s->n_batch, k = (size_t)s->tree.topk;
+    size_t n_best = SPECRT_TREE_MAX_NODES * (size_t)s->k_best;
+    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->beams, (void **)&s->beams, err));
+    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->drafts, (void **)&s->drafts, err));
+    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->asked, (void **)&s->asked, err));
+    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->verdicts, (void **)&s->verdicts, err));
+    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->learns, (void **)&s->learns, err));
+    SPECRT__TRY(specrt__session_clear(m, n * k * (size_t)s->n_columns, sizeof *s->logits,
+                                      (void **)&s->logits, err));
+    SPECRT__TRY(specrt__session_clear(m, n * k * k, sizeof *s->ids, (void **)&s->ids, err));
+    SPECRT__TRY(
+        specrt__session_clear(m, n * k * k, sizeof *s->logprobs, (void **)&s->logprobs, err));
+    SPECRT__TRY(specrt__session_clear(m, n * n_best, sizeof *s->best, (void **)&s->best, err));
+    SPECRT__TRY(specrt__session_clear(m, 1, sizeof *s->count, (void **)&s->count, err));
+    size_t n_topk = specrt_cuda_topk_bytes(s->n_columns, (int32_t)(n * k), s->tree.topk);
+    size_t n_target = specrt_cuda_topk_bytes(s->n_logits, s->n_batch * s->tree.num_draft_tokens,
+                                             s->k_best > 0 ? s->k_best : 1);
+    size_t n_prompt =
+        specrt_cuda_topk_bytes(s->n_logits, SPECRT_TREE_MAX_NODES, s->k_best > 0 ? s->k_best : 1);
+    if (n_target < n_prompt) n_target = n_prompt;
+    return specrt__session_clear(m, 1, n_topk > n_target ? n_topk : n_target, &s->scratch, err);
+}
+
+/* --- retrieval's part on the host --- */
+
+static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, specrt_error *err) {
+    const specrt_policy *policy = s->policy->policy;
+    size_t n = (size_t)s->n_batch, width = (size_t)s->width;
+    void *device = NULL;
+    if (policy->retrieve.size == 0) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__session_clear(&s->memory, n, sizeof *s->caches, (void **)&s->caches, err));
+    SPECRT__TRY(
+        specrt__device_map(&s->memory, n * sizeof *s->rings, (void **)&s->rings, &device, err));
+    s->device_rings = (specrt__session_ring *)device;
+    if (width > 0) {
+        size_t n_queries = n * SPECRT__RETRIEVE_RECORDS * width;
+        SPECRT__TRY(
+            specrt__session_clear(&s->memory, n * width, sizeof(float), (void **)&s->kept, err));
+        SPECRT__TRY(specrt__device_map(&s->memory, n_queries * sizeof(float), (void **)&s->queries,
+                                       &device, err));
+        s->device_queries = (float *)device;
+    }
+    s->pool = specrt__active_pool_create(policy->head, policy->head->n_ids, 0, &policy->desc);
+    size_t bytes = n * (sizeof *s->retrievers + sizeof *s->begun);
+    s->retrievers = (specrt__retrieve **)specrt__base_alloc(&policy->desc, bytes);
+    if (!s->pool || !s->retrievers)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    memset(s->retrievers, 0, bytes);
+    s->begun = (uint32_t *)(void *)(s->retrievers + n);
+    specrt__session_mark(s->pool, policy);
+    specrt__retrieve_params params = policy->retrieve;
+    params.async = true; /* as many records as the ring has */
+    for (size_t i = 0; i < n; i++) {
+        specrt__retrieve *r = specrt__retrieve_create(s->pool, &params, s->n_logits, &policy->desc);
+        if (!r) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+        s->retrievers[i] = r;
+        r->records = s->rings[i].records;
+        if (width > 0) r->queries = s->queries + i * SPECRT__RETRIEVE_RECORDS * width;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* A new sequence's cache is empty. */
+static void specrt__session_forget(specrt__retrieve *r) {
+    specrt__arc_reset(&r->arc, r->params.size / 2.0);
+    specrt__retrieve_bar(r);
+    r->n_events = r->n_blocked = 0;
+}
+
+SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_batch && s->rings; i++) {
+        specrt__session_ring *ring = &s->rings[i];
+        specrt__retrieve *r = s->retrievers[i];
+        uint32_t posted = specrt__os_load(&ring->posted);
+        for (; r->done != posted; n++) {
+            uint32_t begun = specrt__os_load(&ring->begun);
+            if (begun != s->begun[i] && r->done == begun) specrt__session_forget(r);
+            if (r->done == begun) s->begun[i] = begun;
+            specrt__retrieve_work(r, r->done);
+            specrt__os_store(&ring->done, r->done);
+        }
+    }
+    return n;
+}
+
+/* --- the calls --- */
+
+static specrt_status specrt__session_make_streams(specrt_cuda_session *s, specrt_error *err) {
+    cudaError_t error = cudaStreamCreateWithFlags(&s->side, cudaStreamNonBlocking);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->fork, cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->join, cudaEventDisableTiming);
+    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, 0, err);
+}
+
+static specrt_status specrt__session_check_params(specrt_cuda_session *s,
+                                                  const specrt_cuda_session_params *params,
+                                                  specrt_error *err) {
+    const specrt_policy *policy = s->policy->policy;
+    specrt_dtype hidden = params->hidden;
+    s->n_batch = params->n_batch ? params->n_batch : 1;
+    s->hidden = hidden;
+    s->n_logits = policy->head->row_of ? policy->n_vocab : policy->head->n_ids;
+    if (params->n_logits) s->n_logits = params->n_logits;
+    SPECRT__TRY(specrt__tree_resolve(&params->tree, &s->tree, err));
+    SPECRT__TRY(specrt__verify_check(s->n_logits, &params->sampling, err));
+    if (s->n_batch < 1 || s->n_batch > SPECRT_CUDA_MAX_BATCH)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: n_batch: expected 1 to %d, found %d", SPECRT_CUDA_MAX_BATCH,
+                                (int)s->n_batch);
+    if (hidden != SPECRT_DTYPE_F32 && hidden != SPECRT_DTYPE_F16 && hidden != SPECRT_DTYPE_BF16)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: hidden: expected f32, f16 or bf16, found %d", (int)hidden);
+    if (s->tree.topk > policy->bound)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: topk: expected at most the %d rows of policy '%s', found %d",
+                                (int)policy->bound, policy->text, (int)s->tree.topk);
+    s->capacity = policy->bound - policy->fixed.n_rows;
+    s->width = specrt_policy_hidden_width(policy);
+    s->k_best = policy->has_window ? policy->window.kver : 0;
+    if (policy->has_window && policy->window.kpre > s->k_best) s->k_best = policy->window.kpre;
+    if (policy->retrieve.size > 0) s->k_best = SPECRT__RETRIEVE_TOP;
+    s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
+                                                const specrt_cuda_session_params *params,
+                                                specrt_error *err) {
+    SPECRT__TRY(specrt__session_check_params(s, params, err));
+    SPECRT__TRY(specrt__session_make_streams(s, err));
+    SPECRT__TRY(specrt__session_make_retrieval(s, err));
+    SPECRT__TRY(specrt__session_make_states(s, err));
+    SPECRT__TRY(specrt__session_make_trees(s, &params->sampling, err));
+    SPECRT__TRY(specrt__session_make_verifier(s, s->tree.num_draft_tokens, &params->sampling,
+                                              &s->verifier, err));
+    SPECRT__TRY(specrt__session_make_verifier(s, 1, &params->sampling, &s->drawer, err));
+    SPECRT__TRY(specrt__session_make_packings(s, err));
+    SPECRT__TRY(specrt__session_make_segments(s, err));
+    SPECRT__TRY(specrt__session_make_scratch(s, err));
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_policy *policy,
+                                                         const specrt_cuda_session_params *params,
+                                                         specrt_cuda_session **out,
+                                                         specrt_error *err) {
+    const specrt_desc *desc = &policy->policy->desc;
+    *out = NULL;
+    specrt_cuda_session *s =
+        (specrt_cuda_session *)specrt__base_alloc(desc, sizeof(specrt_cuda_session));
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    memset(s, 0, sizeof *s);
+    s->policy = policy;
+    specrt_status status = specrt__session_make_batch(s, params, err);
+    if (status == SPECRT_STATUS_OK) status = specrt_cuda_session_begin(s, -1, NULL);
+    if (status == SPECRT_STATUS_OK)
+        *out = s;
+    else
+        specrt_cuda_session_close(s);
+    return status;
+}
+
+SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
+    if (!s) return;
+    specrt_desc desc = s->policy->policy->desc;
+    (void)cudaDeviceSynchronize();
+    for (int32_t i = 0; i < s->n_batch && s->retrievers; i++) {
+        if (s->retrievers[i]) s->retrievers[i]->limit = s->retrievers[i]->done; /* no task is out */
+        specrt__retrieve_free(s->retrievers[i]);
+    }
+    specrt__base_free(&desc, s->retrievers);
+    specrt__active_pool_free(s->pool);
+    specrt__device_release(&s->memory);
+    if (s->fork) (void)cudaEventDestroy(s->fork);
+    if (s->join) (void)cudaEventDestroy(s->join);
+    if (s->side) (void)cudaStreamDestroy(s->side);
+    specrt__base_free(&desc, s);
+}
+
+SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
+                                                  specrt_cuda_view *out) {
+    memset(out, 0, sizeof *out);
+    out->beam = s->beams;
+    out->draft = s->drafts;
+    out->verdict = s->verdicts;
+    out->states = s->states;
+    out->n_batch = s->n_batch;
+    out->topk = s->tree.topk;
+    out->num_steps = s->tree.num_steps;
+    out->num_draft_tokens = s->tree.num_draft_tokens;
+    out->n_logits = s->n_logits;
+    out->width = s->width;
+    out->n_bytes = s->memory.n_bytes;
+}
+
+/* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range. */
+static int32_t specrt__session_range(const specrt_cuda_session *s, int32_t i, int32_t *first) {
+    *first = i < 0 ? 0 : i;
+    return i < -1 || i >= s->n_batch ? 0 : i < 0 ? s->n_batch : 1;
+}
+
+static unsigned specrt__session_blocks(int32_t n) {
+    return specrt__launch_blocks(n, SPECRT__SESSION_THREADS);
+}
+
+/* The stream goes on when what observe() began is done. */
+static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
+    if (!s->forked) return SPECRT_STATUS_OK;
+    s->forked = false;
+    return specrt__launch_status(cudaStreamWaitEvent((cudaStream_t)stream, s->join, 0));
+}
+
+static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
+                                               void *stream) {
+    if (s->capacity == 0) return SPECRT_STATUS_OK;
+    return specrt_cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
+                            stream);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, int32_t i,
+                                                        void *stream) {
+    int32_t first, n = specrt__session_range(s, i, &first);
+    const specrt_cuda_policy *p = s->policy;
+    if (n == 0) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__session_begin_kernel, specrt__session_blocks(n),
+                               SPECRT__SESSION_THREADS, 0, stream, n, s->trees + first,
+                               s->beams + first, s->drafts + first, s->verdicts + first,
+                               s->samplings + first, s->n_batch));
+    if (s->caches)
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__session_forget_kernel, specrt__session_blocks(n),
+                                   SPECRT__SESSION_THREADS, 0, stream, n, s->caches + first,
+                                   s->device_rings + first));
+    SPECRT__TRY(specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators,
+                                        s->states + first, stream));
+    return specrt__session_pack_rows(s, first, n, stream);
+}
+
+/* At most SPECRT_TREE_MAX_NODES tokens, for which `best` has room. */
+static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, const int32_t *tokens,
+                                          int32_t n, const float *logits, void *stream) {
+    const specrt_policy *policy = s->policy->policy;
+    bool learns = policy->has_window, knows = learns && logits && policy->window.kpre > 0;
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__session_advance_kernel, 1, 32, 0, stream, s->trees + i, n,
+                               s->count));
+    if (!learns) return SPECRT_STATUS_OK;
+    int32_t *best = s->best + (size_t)i * SPECRT_TREE_MAX_NODES * (size_t)s->k_best;
+    if (knows)
+        SPECRT__TRY(specrt_cuda_target_topk(1, logits, n, NULL, 0, s->n_logits, s->k_best, best,
+                                            NULL, s->scratch, stream));
+    return specrt_cuda_state_prefill(1, tokens, s->count, n, knows ? best : NULL, s->k_best,
+                                     s->states + i, stream);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s, int32_t i,
+                                                          const int32_t *tokens, int32_t n,
+                                                          const float *logits, void *stream) {
+    const int32_t most = SPECRT_TREE_MAX_NODES;
+    if (i < 0 || i >= s->n_batch || !tokens || n < 0) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_join(s, stream));
+    for (int32_t at = 0; at < n; at += most)
+        SPECRT__TRY(specrt__session_read(s, i, tokens + at, n - at < most ? n - at : most,
+                                         logits ? logits + (size_t)at * (size_t)s->n_logits : NULL,
+                                         stream));
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, const float *logits,
+                                                       int32_t *tokens, void *stream) {
+    unsigned blocks = specrt__session_blocks(s->n_batch);
+    if (!logits || !tokens) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__session_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0,
+                               stream, s->n_batch, s->trees, s->asked));
+    SPECRT__TRY(specrt_cuda_verify(&s->drawer, s->asked, s->samplings, logits, s->learns, stream));
+    return SPECRT__LAUNCH(specrt__session_answer_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
+                          s->n_batch, s->learns, tokens);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, int32_t i,
+                                                        const int32_t *tokens, void *stream) {
+    int32_t first, n = specrt__session_range(s, i, &first);
+    if (n == 0 || !tokens) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__session_start_kernel, specrt__session_blocks(n),
+                               SPECRT__SESSION_THREADS, 0, stream, n, tokens + first,
+                               s->drafts + first, s->verdicts + first));
+    SPECRT__TRY(specrt_cuda_state_start(n, s->verdicts + first, s->states + first, stream));
+    return specrt__session_pack_rows(s, first, n, stream);
+}
+
+/* Learning and packing, beside the drafter's first pass. */
+static specrt_status specrt__session_learn(specrt_cuda_session *s) {
+    unsigned n = (unsigned)s->n_batch;
+    if (s->rings)
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__session_tell_kernel, n, 128, 0, s->side, s->learns,
+                                   s->states, s->best, s->k_best, s->kept, s->width, s->caches,
+                                   s->device_rings, s->device_queries));
+    if (s->capacity == 0) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt_cuda_state_observe(s->n_batch, s->drafts, s->learns,
+                                          s->k_best > 0 ? s->best : NULL, s->k_best, s->states,
+                                          s->side));
+    return specrt__session_pack_rows(s, 0, s->n_batch, s->side);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s, void *stream) {
+    SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__session_learn_kernel, specrt__session_blocks(s->n_batch),
+                               SPECRT__SESSION_THREADS, 0, stream, s->n_batch, s->drafts,
+                               s->verdicts, s->learns));
+    SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->fork, (cudaStream_t)stream)));
+    SPECRT__TRY(specrt__launch_status(cudaStreamWaitEvent(s->side, s->fork, 0)));
+    specrt_status status = specrt__session_learn(s);
+    SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->join, s->side)));
+    s->forked = true;
+    SPECRT__TRY(status);
+    return specrt_cuda_tree_begin(s->n_batch, s->verdicts, s->trees, s->beams, stream);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s, int32_t level,
+                                                         const void *hidden, const void *fed,
+                                                         void *stream) {
+    int32_t k = s->tree.topk;
+    (void)fed;
+    if (level < 0 || level >= s->tree.num_steps || !hidden) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_join(s, stream)); /* immediately before the product */
+    SPECRT__TRY(specrt_cuda_logits(&s->layout, s->segments, s->n_batch, hidden, s->hidden, k,
+                                   &s->beams->n, SPECRT__SESSION_BEAM_STEP, s->logits, stream));
+    SPECRT__TRY(specrt_cuda_topk(&s->layout, s->segments, s->n_batch, s->logits, k, &s->beams->n,
+                                 SPECRT__SESSION_BEAM_STEP, k, s->ids, s->logprobs, s->scratch,
+                                 stream));
+    return specrt_cuda_tree_expand(s->n_batch, k, s->ids, s->logprobs, s->trees, s->beams, stream);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
+    SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
+    return specrt_cuda_tree_finish(s->n_batch, s->trees, s->drafts, stream);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
+                                                         const float *logits, const float *hidden,
+                                                         void *stream) {
+    if (!logits) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(
+        specrt_cuda_verify(&s->verifier, s->drafts, s->samplings, logits, s->verdicts, stream));
+    if (s->kept)
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__session_keep_kernel, (unsigned)s->n_batch, 128, 0,
+                                   stream, s->verdicts, hidden, s->tree.num_draft_tokens, s->width,
+                                   s->kept, s->caches));
+    if (s->k_best == 0) return SPECRT_STATUS_OK;
+    return specrt_cuda_target_topk(s->n_batch, logits, s->tree.num_draft_tokens, &s->drafts->n,
+                                   SPECRT__SESSION_DRAFT_STEP, s->n_logits, s->k_best, s->best,
+                                   NULL, s->scratch, stream);
 }

@@ -1704,7 +1704,152 @@ specrt_cuda_sketch_route(const specrt_cuda_sketch *sketch, int32_t n_batch, cons
                          const float *logprobs, const specrt_cuda_state *states, int32_t *ids,
                          int32_t *places, int32_t *n_rows, void *scratch, void *stream);
 
-/* ---- sessions --------------------------------------------------------------------------------------- */
+/* ---- sessions -----------------------------------------------------------------------------------------
+ * What specrt_session is for one sequence, for a batch of them in lockstep, with all of it on the device:
+ *
+ *     specrt_cuda_session_begin(s, -1, stream);
+ *     for each sequence, for each chunk of its prompt:
+ *         specrt_cuda_session_prefill(s, i, tokens, n, logits, stream);
+ *     specrt_cuda_session_draw(s, logits, tokens, stream);       // after the last prompt tokens
+ *     specrt_cuda_session_start(s, -1, tokens, stream);
+ *     for each cycle:                                            // from here on a graph may hold it
+ *         specrt_cuda_session_observe(s, stream);                // the cycle before
+ *         for level < num_steps:
+ *             your drafter reads view.beam, writes hidden
+ *             specrt_cuda_session_expand(s, level, hidden, fed, stream);
+ *         specrt_cuda_session_finish(s, stream);
+ *         your target reads view.draft, writes logits
+ *         specrt_cuda_session_verify(s, logits, target_hidden, stream);
+ *         your caches keep view.verdict's nodes; copy it to the host when you want its tokens
+ *
+ * Every pass has topk rows a sequence, of which the beam's n count; a tree num_draft_tokens nodes, of
+ * which the draft's n count. observe() forks: what it learns and packs runs on the session's own stream,
+ * and the first expand() of the cycle waits for it immediately before it multiplies. A graph that begins
+ * with observe() and ends behind verify() is a whole cycle. One thread at a time; sessions of one policy
+ * share its memory.
+ *
+ * The CPU's alone are chains sampled from the drafter (SPECRT_DRAFT_SAMPLED), window@mode=unique_fifo and
+ * retrieve with keep or prompt; retrieve's mode says nothing here, see specrt_cuda_session_serve(). Sources
+ * that route are not here yet. */
+
+/* What all sessions of a policy share, on the device. */
+typedef struct specrt_cuda_policy specrt_cuda_policy;
+
+typedef struct specrt_cuda_policy_desc { /* zero-initialise it */
+    /* DEVICE [n_rows, n_cols] the head's rows, borrowed for the policy's life, in the type that the bound
+     * head has and that products take: f32, f16, bf16 or q8_0. NULL: a copy is made, decoded to f16 where
+     * it must be */
+    const void *rows;
+    size_t row_stride; /* bytes; 0: side by side */
+    /* DEVICE likewise the embedding's, where a router reads it; NULL: a copy is made */
+    const void *embedding;
+    size_t embedding_stride;
+} specrt_cuda_policy_desc;
+
+/* specrt_cuda_policy_create() : copies what a policy packed, routers, graphs and lists to the device.
+ * Waits for the device.
+ *   policy : borrowed for the life of the result, with its head and bundle
+ *   desc   : NULL: all defaults
+ * @return OK; NO_DEVICE, DEVICE_ARCH, DEVICE; NO_MEMORY naming the bytes; UNSUPPORTED naming the source. */
+SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *policy,
+                                                        const specrt_cuda_policy_desc *desc,
+                                                        specrt_cuda_policy **out,
+                                                        specrt_error *err);
+SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy);
+
+typedef struct specrt_cuda_session_params {
+    specrt_tree_params tree;
+    specrt_sampling sampling; /* sequence i draws with sampling.sequence + i; see session_begin */
+    int32_t n_batch;          /* sequences; 0: 1 */
+    int32_t n_logits;         /* as specrt_session_params */
+    specrt_dtype hidden;      /* of the drafter's hidden states: f32, f16 or bf16 */
+} specrt_cuda_session_params;
+
+typedef struct specrt_cuda_session specrt_cuda_session;
+
+/* specrt_cuda_session_create() : everything the batch needs; the other calls neither allocate nor wait.
+ * @return OK, BAD_ARG naming the field, NO_MEMORY naming the bytes, DEVICE. */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_policy *policy,
+                                                         const specrt_cuda_session_params *params,
+                                                         specrt_cuda_session **out,
+                                                         specrt_error *err);
+
+/* specrt_cuda_session_close() : waits for the device. */
+SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *session);
+
+/* Where the models find what a session says, and what for; the addresses never change. */
+typedef struct specrt_cuda_view {
+    const specrt_cuda_beam *beam;    /* DEVICE [n_batch] rows of the next pass */
+    const specrt_cuda_draft *draft;  /* DEVICE [n_batch] */
+    const specrt_verdict *verdict;   /* DEVICE [n_batch] */
+    const specrt_cuda_state *states; /* DEVICE [n_batch] membership: for tests and tools */
+    int32_t n_batch, topk, num_steps, num_draft_tokens, n_logits;
+    int32_t width;  /* columns of the target's hidden states that verify() reads; 0: none */
+    size_t n_bytes; /* of device memory, this session's alone */
+} specrt_cuda_view;
+SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *session,
+                                                  specrt_cuda_view *out);
+
+/* specrt_cuda_session_begin() : sequence i, or all for -1, forgets everything. Its draws are keyed by the
+ * next number: sampling.sequence + i at first, then n_batch more each time. CPU twin:
+ * specrt_session_begin(). */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *session, int32_t i,
+                                                        void *stream);
+
+/* specrt_cuda_session_prefill() : the next prompt tokens of sequence i. CPU twin: specrt_session_prefill().
+ *   tokens : DEVICE i32 [n]
+ *   logits : DEVICE f32 [n, n_logits]; NULL: not computed there */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *session, int32_t i,
+                                                          const int32_t *tokens, int32_t n,
+                                                          const float *logits, void *stream);
+
+/* specrt_cuda_session_draw() : the tokens that plain decoding emits next. CPU twin: specrt_session_draw().
+ *   logits : DEVICE f32 [n_batch, n_logits]
+ *   tokens : DEVICE i32 [n_batch], written */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *session,
+                                                       const float *logits, int32_t *tokens,
+                                                       void *stream);
+
+/* specrt_cuda_session_start() : the first token after the prompt, of sequence i, or of all for -1. CPU
+ * twin: specrt_session_start().
+ *   tokens : DEVICE i32 [n_batch], whatever i is */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *session, int32_t i,
+                                                        const int32_t *tokens, void *stream);
+
+/* specrt_cuda_session_observe() : begins a cycle: learns from what the last verify() left, and makes that
+ * verdict's last token the root of the next tree. After start() it learns nothing, and may be left out. CPU
+ * twin: specrt_session_observe(). */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *session,
+                                                          void *stream);
+
+/* specrt_cuda_session_expand() : scores a drafter pass and grows the trees. CPU twin:
+ * specrt_session_expand().
+ *   level  : 0 for the first pass, whose only row is the root's
+ *   hidden : DEVICE [n_batch, topk, n_cols] of params.hidden; rows as the beam's
+ *   fed    : DEVICE likewise, what the pass was fed, for sources that route by it; NULL: not told */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,
+                                                         int32_t level, const void *hidden,
+                                                         const void *fed, void *stream);
+
+/* specrt_cuda_session_finish() : the trees to verify. CPU twin: specrt_session_finish(). */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *session,
+                                                         void *stream);
+
+/* specrt_cuda_session_verify() : what is emitted, and what there is to learn. CPU twin:
+ * specrt_session_verify().
+ *   logits : DEVICE f32 [n_batch, num_draft_tokens, n_logits]
+ *   hidden : DEVICE f32 [n_batch, num_draft_tokens, width], where the view's width is not 0; NULL: not
+ *            told */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *session,
+                                                         const float *logits, const float *hidden,
+                                                         void *stream);
+
+/* specrt_cuda_session_serve() : retrieval's part on the host: works off the cycles that observe() has told
+ * of, through memory that host and device share, and posts what they change, for the next observe() to
+ * take over. Calls nothing of the runtime and waits for nobody; call it between cycles, or again and again
+ * on a thread of its own. As specrt_session_params.submit, it decides when retrieval learns, not what.
+ * @return how many cycles it worked off; 0 where nothing retrieves. */
+SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,455 @@
+"""torch_host.py : PyTorch models driven by libspecrt_cuda.so, whose state stays on the GPU.
+
+    make cuda
+    python3 examples/torch_host.py --target data/sample/target.gguf --draft data/sample/draft.safetensors \
+        --bundle build/sample.specb --policy microspec --policy static:4096 --prompt "1, 2, 3,"
+    python3 examples/torch_host.py --target meta-llama-folder --draft eagle-folder/model.safetensors ...
+
+The target is a Llama, from a GGUF file (pip install gguf) or a Hugging Face folder of safetensors; the drafter is
+an EAGLE-1/2 head with config.json beside it. Every policy's answer is held to plain greedy decoding with
+the same target: exit code 1 where a token differs. specrt gets tensors by address; per cycle the host reads
+the verdict and nothing else.
+"""
+import argparse
+import ctypes as C
+import glob
+import json
+import math
+import os
+import sys
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+
+# --- the library: structs of specrt.h, by name and order ---
+
+class Error(C.Structure):
+    _fields_ = [("status", C.c_int), ("msg", C.c_char * 512)]
+
+
+class HeadDesc(C.Structure):
+    _fields_ = [("rows", C.c_void_p), ("dtype", C.c_int), ("n_rows", C.c_int64), ("n_cols", C.c_int64),
+                ("row_stride", C.c_size_t), ("bias", C.c_void_p), ("ids", C.c_void_p)]
+
+
+class PolicyDesc(C.Structure):
+    _fields_ = [("text", C.c_char_p), ("n_vocab", C.c_int32), ("n_terminators", C.c_int32),
+                ("terminators", C.c_void_p), ("embedding", C.c_void_p), ("target", C.c_void_p)]
+
+
+class CudaPolicyDesc(C.Structure):
+    _fields_ = [("rows", C.c_void_p), ("row_stride", C.c_size_t), ("embedding", C.c_void_p),
+                ("embedding_stride", C.c_size_t)]
+
+
+class TreeParams(C.Structure):
+    _fields_ = [("num_steps", C.c_int32), ("topk", C.c_int32), ("num_draft_tokens", C.c_int32)]
+
+
+class Sampling(C.Structure):
+    _fields_ = [("temperature", C.c_float), ("top_k", C.c_int32), ("top_p", C.c_float), ("min_p", C.c_float),
+                ("seed", C.c_uint64), ("sequence", C.c_uint64)]
+
+
+class SessionParams(C.Structure):
+    _fields_ = [("tree", TreeParams), ("sampling", Sampling), ("n_batch", C.c_int32), ("n_logits", C.c_int32),
+                ("hidden", C.c_int)]
+
+
+class View(C.Structure):
+    _fields_ = [("beam", C.c_void_p), ("draft", C.c_void_p), ("verdict", C.c_void_p), ("states", C.c_void_p),
+                ("n_batch", C.c_int32), ("topk", C.c_int32), ("num_steps", C.c_int32),
+                ("num_draft_tokens", C.c_int32), ("n_logits", C.c_int32), ("width", C.c_int32),
+                ("n_bytes", C.c_size_t)]
+
+
+F32, F16 = 0, 1
+# int32 words of specrt_cuda_beam, specrt_cuda_draft and specrt_verdict.
+BEAM_WORDS, DRAFT_WORDS, VERDICT_WORDS = 1 + 3 * 64, 2 + 4 * 64 + 4 * 64, 1 + 2 * 64
+
+
+class Specrt:
+    def __init__(self, path):
+        self.lib = C.CDLL(path)
+
+    def call(self, name, *args):
+        """Calls what takes an error last and gives a handle before it."""
+        handle, err = C.c_void_p(), Error()
+        if getattr(self.lib, name)(*args, C.byref(handle), C.byref(err)):
+            sys.exit("torch_host: " + err.msg.decode())
+        return handle
+
+    def launch(self, name, *args):
+        status = getattr(self.lib, name)(*args)
+        if status:
+            err = Error()
+            self.lib.specrt_cuda_check(C.byref(err))
+            sys.exit("torch_host: %s: status %d %s" % (name, status, err.msg.decode()))
+
+
+class DeviceWords:
+    """Memory of the library as an int32 tensor that shares it."""
+
+    def __init__(self, address, n):
+        self.__cuda_array_interface__ = {"shape": (n,), "typestr": "<i4", "data": (address, False), "version": 2}
+
+
+def words(address, n, device):
+    if device.type == "cuda":
+        return torch.as_tensor(DeviceWords(address, n), device=device)
+    return torch.from_numpy(np.ctypeslib.as_array((C.c_int32 * n).from_address(address)))
+
+
+# --- the models ---
+
+def rms_norm(x, weight, epsilon):
+    x = x.float()
+    return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon)) * weight.float()
+
+
+class Cache:
+    """Keys and values of one layer's past; what is beyond `length` belongs to the tree at hand."""
+
+    def __init__(self, n_heads, size, width, dtype, device):
+        self.keys = torch.zeros(n_heads, size, width, dtype=dtype, device=device)
+        self.values = torch.zeros_like(self.keys)
+
+
+class Layer:
+    def __init__(self, config, tensors, prefix, device, dtype, adjacent):
+        def get(name, kind):
+            t = tensors.get(prefix + name)
+            return None if t is None else t.to(device, kind)
+        self.config, self.adjacent, self.dtype = config, adjacent, dtype
+        self.q, self.k, self.v, self.o = (get("self_attn.%s_proj.weight" % n, dtype) for n in "qkvo")
+        self.gate, self.up, self.down = (get("mlp.%s_proj.weight" % n, dtype) for n in ("gate", "up", "down"))
+        self.before, self.after = get("input_layernorm.weight", dtype), get("post_attention_layernorm.weight", dtype)
+
+    def rotate(self, x, positions):
+        """x [heads, n, width] turned by position: halves, or neighbours in GGUF's order."""
+        angles = positions.float()[:, None] * self.config["frequencies"].to(x.device)[None]
+        cos, sin, x = angles.cos(), angles.sin(), x.float()
+        if self.adjacent:
+            a, b = x[..., 0::2], x[..., 1::2]
+            return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+
+    def forward(self, x, positions, cache, first, mask):
+        """x [n, d] f32; its keys go to cache places first..; mask bool [n, first + n]: what each row sees."""
+        c, n = self.config, x.shape[0]
+        h = (x if self.before is None else rms_norm(x, self.before, c["epsilon"])).to(self.dtype)
+        q = (h @ self.q.T).view(n, c["n_heads"], -1).transpose(0, 1)
+        k = (h @ self.k.T).view(n, c["n_kv"], -1).transpose(0, 1)
+        v = (h @ self.v.T).view(n, c["n_kv"], -1).transpose(0, 1)
+        q, k = self.rotate(q, positions), self.rotate(k, positions)
+        cache.keys[:, first:first + n] = k.to(self.dtype)
+        cache.values[:, first:first + n] = v
+        repeat = c["n_heads"] // c["n_kv"]
+        keys = cache.keys[:, :first + n].float().repeat_interleave(repeat, 0)
+        values = cache.values[:, :first + n].float().repeat_interleave(repeat, 0)
+        scores = q @ keys.transpose(1, 2) / math.sqrt(q.shape[-1])
+        weights = scores.masked_fill(~mask[None], float("-inf")).softmax(-1)
+        mixed = (weights @ values).transpose(0, 1).reshape(n, -1).to(self.dtype)
+        x = x + (mixed @ self.o.T).float()
+        h = rms_norm(x, self.after, c["epsilon"]).to(self.dtype)
+        return x + ((F.silu(h @ self.gate.T) * (h @ self.up.T)) @ self.down.T).float()
+
+
+def frequencies(width, base, scaling):
+    f = base ** (-torch.arange(0, width, 2).float() / width)
+    if not scaling or scaling.get("rope_type") != "llama3":
+        return f
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    turns = scaling["original_max_position_embeddings"] * f / (2 * math.pi)
+    smooth = ((turns - low) / (high - low)).clamp(0, 1)
+    return f / scaling["factor"] * (1 - smooth) + f * smooth
+
+
+def read_safetensors(paths):
+    from safetensors import safe_open
+    tensors = {}
+    for path in paths:
+        with safe_open(path, "pt") as file:
+            tensors.update({name: file.get_tensor(name) for name in file.keys()})
+    return tensors
+
+
+def read_gguf(path):
+    """A GGUF's tensors under Hugging Face's names, and its settings."""
+    import gguf
+    reader = gguf.GGUFReader(path)
+    names = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+             "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+             "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    whole = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight",
+             "output.weight": "lm_head.weight"}
+    tensors = {}
+    for t in reader.tensors:
+        parts = t.name.split(".")
+        name = whole.get(t.name) or "model.layers.%s.%s.weight" % (parts[1], names[parts[2]])
+        tensors[name] = torch.from_numpy(gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32))
+
+    def field(key):
+        return reader.fields["llama." + key].parts[-1][0].item()
+    config = {"num_attention_heads": field("attention.head_count"),
+              "num_key_value_heads": field("attention.head_count_kv"),
+              "num_hidden_layers": field("block_count"), "hidden_size": field("embedding_length"),
+              "rms_norm_eps": field("attention.layer_norm_rms_epsilon"), "rope_theta": field("rope.freq_base")}
+    return tensors, config
+
+
+def settings(config):
+    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return {"n_heads": config["num_attention_heads"], "width": width,
+            "n_kv": config.get("num_key_value_heads", config["num_attention_heads"]),
+            "epsilon": config["rms_norm_eps"],
+            "frequencies": frequencies(width, config.get("rope_theta", 10000.0), config.get("rope_scaling"))}
+
+
+class Target:
+    def __init__(self, path, size, device, dtype):
+        adjacent = path.endswith(".gguf")
+        if adjacent:
+            tensors, config = read_gguf(path)
+        else:
+            tensors = read_safetensors(sorted(glob.glob(os.path.join(path, "*.safetensors"))))
+            config = json.load(open(os.path.join(path, "config.json")))
+        self.config, self.device, self.length = settings(config), device, 0
+        self.layers = [Layer(self.config, tensors, "model.layers.%d." % i, device, dtype, adjacent)
+                       for i in range(config["num_hidden_layers"])]
+        self.caches = [Cache(self.config["n_kv"], size, self.config["width"], dtype, device) for _ in self.layers]
+        self.embedding = tensors["model.embed_tokens.weight"].to(device, dtype)
+        self.norm = tensors["model.norm.weight"].to(device, dtype)
+        self.head = tensors.get("lm_head.weight", tensors["model.embed_tokens.weight"]).to(device, torch.float16)
+        self.head = self.head.contiguous()
+
+    def forward(self, tokens, depths, seen):
+        """tokens [n] after the cache, at length + depths; seen bool [n, n] among themselves. @return logits f32
+        [n, n_vocab] and the states that the head multiplied."""
+        n, x = len(tokens), self.embedding[tokens].float()
+        past = torch.ones(n, self.length, dtype=torch.bool, device=self.device)
+        mask = torch.cat((past, seen), 1)
+        for layer, cache in zip(self.layers, self.caches):
+            x = layer.forward(x, self.length + depths, cache, self.length, mask)
+        x = rms_norm(x, self.norm, self.config["epsilon"])
+        return (x @ self.head.float().T if self.device.type == "cpu" else (x.half() @ self.head.T).float()), x
+
+    def keep(self, nodes):
+        """The nodes of the last pass that stay, a list in order."""
+        at = self.length + torch.tensor(nodes, device=self.device)
+        for cache in self.caches:
+            for kept in (cache.keys, cache.values):
+                kept[:, self.length:self.length + len(nodes)] = kept[:, at]
+        self.length += len(nodes)
+
+
+def causal(n, device):
+    return torch.ones(n, n, dtype=torch.bool, device=device).tril()
+
+
+class Drafter:
+    """An EAGLE head: one layer over pairs of a token's embedding and the state before it."""
+
+    def __init__(self, path, target, size, device, dtype):
+        tensors = read_safetensors([path])
+        config = json.load(open(os.path.join(os.path.dirname(path), "config.json")))
+        self.config, self.target, self.device, self.dtype = settings(config), target, device, dtype
+        self.fc = tensors["fc.weight"].to(device, dtype)
+        self.bias = tensors["fc.bias"].to(device, dtype) if "fc.bias" in tensors else None
+        self.layer = Layer(self.config, tensors, "layers.0.", device, dtype, False)
+        self.cache = Cache(self.config["n_kv"], size, self.config["width"], dtype, device)
+        self.length = 0
+
+    def forward(self, tokens, states, positions, first, mask):
+        pair = torch.cat((self.target.embedding[tokens], states.to(self.dtype)), -1)
+        return self.layer.forward(F.linear(pair, self.fc, self.bias).float(), positions, self.cache, first, mask)
+
+    def extend(self, tokens, states):
+        """Takes in verified tokens and the target's states before them. @return the state after the last."""
+        n = len(tokens)
+        past = torch.ones(n, self.length, dtype=torch.bool, device=self.device)
+        mask = torch.cat((past, causal(n, self.device)), 1)
+        positions = self.length + torch.arange(n, device=self.device)
+        x = self.forward(tokens, states, positions, self.length, mask)
+        self.length += n
+        return x[-1:]
+
+
+# --- decoding ---
+
+def plain(target, prompt, n, ends):
+    tokens, device = torch.tensor(prompt, device=target.device), target.device
+    out, target.length = [], 0
+    while len(out) < n and not (out and out[-1] in ends):
+        logits, _ = target.forward(tokens, torch.arange(len(tokens), device=device), causal(len(tokens), device))
+        target.keep(list(range(len(tokens))))
+        out.append(int(logits[-1].argmax()))
+        tokens = torch.tensor(out[-1:], device=device)
+    return out
+
+
+class Speculation:
+    """A session of one sequence, and the buffers that it and the models share."""
+
+    def __init__(self, specrt, policy, target, drafter, args):
+        lib, n_vocab = specrt.lib, target.head.shape[0]
+        self.specrt, self.target, self.drafter, self.device = specrt, target, drafter, target.device
+        params = SessionParams(tree=TreeParams(args.num_steps, args.topk, args.num_draft_tokens), n_batch=1,
+                               n_logits=n_vocab, hidden=F32)
+        self.session = specrt.call("specrt_cuda_session_create", policy, C.byref(params))
+        self.view = View()
+        lib.specrt_cuda_session_get_view(self.session, C.byref(self.view))
+        self.beam = words(self.view.beam, BEAM_WORDS, self.device)
+        self.draft = words(self.view.draft, DRAFT_WORDS, self.device)
+        self.verdict = words(self.view.verdict, VERDICT_WORDS, self.device)
+        k, nodes = self.view.topk, self.view.num_draft_tokens
+        self.hidden = torch.zeros(k, target.head.shape[1], device=self.device)
+        self.fed = torch.zeros_like(self.hidden)
+        self.logits = torch.zeros(nodes, n_vocab, device=self.device)
+        self.emitted = self.states = None
+
+    def call(self, name, *args):
+        pointers = [C.c_void_p(a.data_ptr()) if torch.is_tensor(a) else a for a in args]
+        stream = torch.cuda.current_stream().cuda_stream if self.device.type == "cuda" else 0
+        self.specrt.launch("specrt_cuda_session_" + name, self.session, *pointers, C.c_void_p(stream))
+
+    def start(self, prompt):
+        tokens = torch.tensor(prompt, device=self.device)
+        self.target.length = self.drafter.length = 0
+        self.call("begin", -1)
+        logits, states = self.target.forward(tokens, torch.arange(len(prompt), device=self.device),
+                                             causal(len(prompt), self.device))
+        self.target.keep(list(range(len(prompt))))
+        logits, ids = logits.contiguous(), tokens.int()
+        self.call("prefill", 0, ids, len(prompt), logits)
+        first = torch.zeros(1, dtype=torch.int32, device=self.device)
+        last = logits[-1:].contiguous()
+        self.call("draw", last, first)
+        self.call("start", -1, first)
+        # The drafter reads token i + 1 with the state that the target had at i.
+        self.emitted, self.states = torch.cat((tokens[1:], first.long())), states
+        return int(first)
+
+    def draft_tree(self):
+        k, device, drafter = self.view.topk, self.device, self.drafter
+        self.hidden[:1] = drafter.extend(self.emitted, self.states)
+        root, first = drafter.length, drafter.length
+        seen = torch.zeros(k, 0, dtype=torch.bool, device=device) # of the tree's earlier rows
+        self.call("expand", 0, self.hidden, None)
+        for level in range(1, self.view.num_steps):
+            tokens = self.beam[1:1 + k].long().clamp(0, self.target.embedding.shape[0] - 1)
+            parents = self.beam[65:65 + k].long().clamp(0, k - 1)
+            self.fed.copy_(self.hidden[parents])
+            seen = torch.cat((seen[parents], torch.eye(k, dtype=torch.bool, device=device)), 1)
+            past = torch.ones(k, root, dtype=torch.bool, device=device)
+            positions = torch.full((k,), root + level - 1, device=device)
+            self.hidden.copy_(drafter.forward(tokens, self.fed, positions, first, torch.cat((past, seen), 1)))
+            self.call("expand", level, self.hidden, self.fed)
+            first += k
+        self.call("finish")
+
+    def verify_tree(self):
+        """All nodes that a tree may have: those beyond its count see themselves alone, and are not looked at."""
+        n, device = self.view.num_draft_tokens, self.device
+        counted = torch.arange(n, device=device) < self.draft[0]
+        tokens = self.draft[1:1 + n].long().where(counted, torch.zeros(1, dtype=torch.long, device=device))
+        depths = self.draft[129:129 + n].long().where(counted, torch.zeros(1, dtype=torch.long, device=device))
+        masks = self.draft[386:386 + 2 * n].view(n, 2)
+        bits = torch.arange(32, dtype=torch.int32, device=device)
+        seen = (masks[:, :, None] >> bits & 1).bool().flatten(1)[:, :n] & counted[:, None]
+        seen = seen | torch.eye(n, dtype=torch.bool, device=device)
+        logits, states = self.target.forward(tokens, depths, seen)
+        self.logits.copy_(logits)
+        self.call("verify", self.logits, None)
+        return states
+
+    def cycle(self):
+        self.call("observe")
+        self.draft_tree()
+        states = self.verify_tree()
+        said = self.verdict.cpu().tolist() # the host waits here, once
+        n, tokens, nodes = said[0], said[1:1 + said[0]], said[65:65 + said[0]]
+        self.target.keep(nodes)
+        self.emitted = torch.tensor(tokens, device=self.device)
+        self.states = states[torch.tensor(nodes, device=self.device)]
+        self.specrt.lib.specrt_cuda_session_serve(self.session)
+        return tokens[:n]
+
+    def close(self):
+        self.specrt.lib.specrt_cuda_session_close(self.session)
+
+
+def encode(args):
+    if args.ids:
+        return [int(i) for i in args.ids.split(",")]
+    from tokenizers import Tokenizer
+    return Tokenizer.from_file(args.tokenizer).encode(args.prompt, add_special_tokens=False).ids
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--target", required=True)
+    p.add_argument("--draft", required=True)
+    p.add_argument("--bundle")
+    p.add_argument("--policy", action="append")
+    p.add_argument("--prompt", default="The quick brown fox")
+    p.add_argument("--ids", help="the prompt as token ids, 1,2,3")
+    p.add_argument("--tokenizer", default="data/tokenizer.json")
+    p.add_argument("--max-tokens", type=int, default=64)
+    p.add_argument("--num-steps", type=int, default=6)
+    p.add_argument("--topk", type=int, default=10)
+    p.add_argument("--num-draft-tokens", type=int, default=60)
+    p.add_argument("--library", default="build/libspecrt_cuda.so")
+    p.add_argument("--device", default="cuda", help="cpu: with a library of kernels that run there")
+    args = p.parse_args()
+    specrt, device = Specrt(os.path.abspath(args.library)), torch.device(args.device)
+    err = Error()
+    if specrt.lib.specrt_cuda_open(C.byref(err)):
+        print("skipped torch_host: " + err.msg.decode())
+        return 77
+    torch.manual_seed(0)
+    prompt = encode(args)
+    size = len(prompt) + args.max_tokens + args.num_draft_tokens + args.topk * args.num_steps + 64
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    with torch.no_grad():
+        target = Target(args.target, size, device, dtype)
+        drafter = Drafter(args.draft, target, size, device, dtype)
+        began = time.time()
+        expected = plain(target, prompt, args.max_tokens, [])
+        seconds = time.time() - began
+        print("%-40s %8.1f tokens/s" % ("plain", len(expected) / seconds))
+        return run_policies(specrt, target, drafter, prompt, expected, args)
+
+
+def run_policies(specrt, target, drafter, prompt, expected, args):
+    bundle = specrt.call("specrt_bundle_open", args.bundle.encode(), None) if args.bundle else None
+    rows = target.head.cpu() # what the host reads while a policy is made
+    desc = HeadDesc(rows=rows.data_ptr(), dtype=F16, n_rows=rows.shape[0], n_cols=rows.shape[1])
+    head = specrt.call("specrt_head_bind", bundle, C.byref(desc), None)
+    wrong = 0
+    for text in args.policy or ["full", "microspec"]:
+        wanted = PolicyDesc(text=text.encode(), n_vocab=rows.shape[0])
+        policy = specrt.call("specrt_policy_create", bundle, head, C.byref(wanted))
+        shared = specrt.call("specrt_cuda_policy_create", policy,
+                             C.byref(CudaPolicyDesc(rows=target.head.data_ptr())))
+        s = Speculation(specrt, shared, target, drafter, args)
+        began, out, cycles = time.time(), [s.start(prompt)], 0
+        while len(out) < len(expected):
+            out += s.cycle()
+            cycles += 1
+        seconds, same = time.time() - began, out[:len(expected)] == expected
+        print("%-40s %8.1f tokens/s, accept length %.2f, %s plain decoding" %
+              (text, len(out) / seconds, (len(out) - 1) / max(cycles, 1), "equals" if same else "DIFFERS FROM"))
+        wrong += not same
+        s.close()
+        specrt.lib.specrt_cuda_policy_close(shared)
+        specrt.lib.specrt_policy_close(policy)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,389 @@
+/* test_gpu_session.c : batches of sequences on the device against specrt_session, cycle by cycle: the same
+ * shortlists, trees and tokens, called one by one and replayed as a graph. The models are bigrams made of the
+ * library's own kernels, so that they run on the device: a state is a row of a table, by token. */
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "../fixture.h"
+#include "gpu.h"
+
+enum { V = 150, D = 16, N_PROMPT = 7, N_CYCLES = 10, MAX_BATCH = 64, TOPK = 4, NODES = 10 };
+
+/* --- the models --- */
+
+/* The drafter's states f32 [V, D] and the target's logits f32 [V, V] after each token. */
+static float draft_table[V * D], target_table[V * V];
+static uint16_t head_rows[V * D];
+static float bias[V];
+static specrt_bundle *bundle;
+static specrt_head *head;
+
+/* The target says what the drafter would over the whole head, disturbed. */
+static void make_tables(void) {
+    uint64_t state = 77;
+    float rows[V * D];
+    for (int i = 0; i < V * D; i++) {
+        rows[i] = fixture_normal(&state);
+        draft_table[i] = 0.5f * fixture_normal(&state);
+    }
+    specrt_to_f16(rows, V * D, head_rows);
+    for (int i = 0; i < V; i++) bias[i] = 0.3f * fixture_normal(&state);
+    for (int token = 0; token < V; token++)
+        for (int i = 0; i < V; i++) {
+            float *logit = &target_table[token * V + i];
+            *logit = bias[i] + 0.4f * fixture_normal(&state);
+            for (int j = 0; j < D; j++) *logit += rows[i * D + j] * draft_table[token * D + j];
+        }
+}
+
+static void open_all(void) {
+    size_t n, n_ranks, n_graph;
+    if (bundle) return;
+    make_tables();
+    uint8_t *ranks = fixture_ranks(V, 2, 40, &n_ranks);
+    uint8_t *graph = fixture_graph(V, 6, NULL, 5, &n_graph);
+    fixture_section sections[] = {
+        {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n_graph, n_graph},
+        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks}};
+    uint8_t *bytes = fixture_bundle(sections, 2, &n);
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    specrt_head_desc desc = {
+        .rows = head_rows, .dtype = SPECRT_DTYPE_F16, .n_rows = V, .n_cols = D, .bias = bias};
+    REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, NULL));
+    free(ranks);
+    free(graph);
+}
+
+/* The target's logits after each of n tokens. */
+static void target_logits(const int32_t *tokens, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++)
+        memcpy(out + i * V, target_table + tokens[i] * V, V * sizeof *out);
+}
+
+static int32_t prompt_token(int32_t sequence, int32_t i) {
+    return (37 * i + 11 * sequence + 5) % V;
+}
+
+/* --- the same on the device --- */
+
+typedef struct device {
+    int32_t n;
+    specrt_cuda_session *session;
+    specrt_cuda_view view;
+    specrt_cuda_head draft_table, target_table;
+    specrt_cuda_packing *passes, *trees; /* DEVICE [n] from tokens to states, and to logits */
+    float *hidden;                       /* DEVICE [n, topk, D] */
+    float *logits;                       /* DEVICE [n, num_draft_tokens, V] */
+    int32_t *tokens;
+    cudaStream_t stream;
+    void *owned[16];
+    int n_owned;
+} device;
+
+static void *device_own(device *d, void *p) {
+    d->owned[d->n_owned++] = p;
+    return p;
+}
+
+static specrt_cuda_head device_table(device *d, const float *table, int32_t n_cols) {
+    size_t stride = (size_t)n_cols * sizeof(float);
+    return (specrt_cuda_head){.rows = device_own(d, gpu_copy(table, V * stride)),
+                              .dtype = SPECRT_DTYPE_F32,
+                              .n_rows = V,
+                              .n_cols = n_cols,
+                              .row_stride = stride};
+}
+
+/* What the models read and write of every sequence. */
+static void device_lists(device *d) {
+    static specrt_cuda_packing passes[MAX_BATCH], trees[MAX_BATCH];
+    size_t n = (size_t)d->n, topk = (size_t)d->view.topk;
+    size_t n_nodes = (size_t)d->view.num_draft_tokens;
+    for (size_t i = 0; i < n; i++) {
+        passes[i] = (specrt_cuda_packing){.ids = d->view.beam[i].tokens,
+                                          .n = &d->view.beam[i].n,
+                                          .rows = d->hidden + i * topk * D};
+        trees[i] = (specrt_cuda_packing){.ids = d->view.draft[i].tokens,
+                                         .n = &d->view.draft[i].n,
+                                         .rows = d->logits + i * n_nodes * V};
+    }
+    d->passes = (specrt_cuda_packing *)device_own(d, gpu_copy(passes, n * sizeof *passes));
+    d->trees = (specrt_cuda_packing *)device_own(d, gpu_copy(trees, n * sizeof *trees));
+}
+
+static void device_open(device *d, const specrt_cuda_policy *policy,
+                        const specrt_cuda_session_params *params) {
+    specrt_error err = {0};
+    memset(d, 0, sizeof *d);
+    d->n = params->n_batch;
+    if (specrt_cuda_session_create(policy, params, &d->session, &err))
+        test_fail(__FILE__, __LINE__, err.msg);
+    REQUIRE(d->session);
+    specrt_cuda_session_get_view(d->session, &d->view);
+    gpu_check(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    size_t n = (size_t)d->n;
+    d->draft_table = device_table(d, draft_table, D);
+    d->target_table = device_table(d, target_table, V);
+    d->hidden = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
+    d->logits = (float *)device_own(d, gpu_alloc(n * NODES * V * sizeof(float)));
+    d->tokens = (int32_t *)device_own(d, gpu_alloc(n * sizeof(int32_t)));
+    device_lists(d);
+}
+
+static void device_close(device *d) {
+    specrt_cuda_session_close(d->session);
+    while (d->n_owned > 0) gpu_free(d->owned[--d->n_owned]);
+    cudaStreamDestroy(d->stream);
+}
+
+/* Begin, the prompts, the first tokens. */
+static void device_start(device *d) {
+    static float logits[N_PROMPT * V], last[MAX_BATCH * V];
+    int32_t tokens[N_PROMPT];
+    REQUIRE(!specrt_cuda_session_begin(d->session, -1, d->stream));
+    for (int32_t i = 0; i < d->n; i++) {
+        for (int32_t j = 0; j < N_PROMPT; j++) tokens[j] = prompt_token(i, j);
+        target_logits(tokens, N_PROMPT, logits);
+        memcpy(last + i * V, logits + (N_PROMPT - 1) * V, V * sizeof *last);
+        int32_t *device_tokens = (int32_t *)gpu_copy(tokens, sizeof tokens);
+        float *device_logits = (float *)gpu_copy(logits, sizeof logits);
+        REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens, N_PROMPT, device_logits,
+                                             d->stream));
+        gpu_check(cudaStreamSynchronize(d->stream), "prefill");
+        gpu_free(device_tokens);
+        gpu_free(device_logits);
+    }
+    gpu_put(d->logits, last, (size_t)d->n * V * sizeof *last);
+    REQUIRE(!specrt_cuda_session_draw(d->session, d->logits, d->tokens, d->stream));
+    REQUIRE(!specrt_cuda_session_start(d->session, -1, d->tokens, d->stream));
+}
+
+/* A whole cycle, without waiting for any of it. */
+static void device_cycle(device *d) {
+    const specrt_cuda_view *v = &d->view;
+    REQUIRE(!specrt_cuda_session_observe(d->session, d->stream));
+    for (int32_t level = 0; level < v->num_steps; level++) {
+        REQUIRE(!specrt_cuda_pack(&d->draft_table, d->passes, d->n, v->topk, D * sizeof(float),
+                                  d->stream));
+        REQUIRE(!specrt_cuda_session_expand(d->session, level, d->hidden, NULL, d->stream));
+    }
+    REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
+    REQUIRE(!specrt_cuda_pack(&d->target_table, d->trees, d->n, v->num_draft_tokens,
+                              V * sizeof(float), d->stream));
+    REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, NULL, d->stream));
+}
+
+/* --- the twins --- */
+
+typedef struct twin {
+    specrt_session *session;
+    int32_t root;
+    specrt_draft draft;
+    specrt_verdict verdict;
+    float logits[NODES * V];
+} twin;
+
+/* Retrieval learns at once. */
+static void submit(void *user, specrt_task *task) {
+    (void)user;
+    task->run(task);
+}
+
+static void twin_start(twin *t, int32_t sequence) {
+    static float logits[N_PROMPT * V];
+    int32_t tokens[N_PROMPT];
+    specrt_rows rows = {.logits = logits};
+    for (int32_t j = 0; j < N_PROMPT; j++) tokens[j] = prompt_token(sequence, j);
+    target_logits(tokens, N_PROMPT, logits);
+    REQUIRE(!specrt_session_prefill(t->session, tokens, N_PROMPT, &rows));
+    t->root = specrt_session_draw(t->session, logits + (N_PROMPT - 1) * V);
+    REQUIRE(!specrt_session_start(t->session, t->root));
+    t->verdict.n = 0;
+}
+
+static void twin_cycle(twin *t) {
+    specrt_rows rows = {.logits = t->logits};
+    specrt_beam beam = {.n = 1, .tokens = &t->root};
+    float hidden[TOPK * D];
+    if (t->verdict.n > 0) {
+        t->root = t->verdict.tokens[t->verdict.n - 1];
+        REQUIRE(!specrt_session_observe(t->session, &t->draft, &t->verdict, &rows));
+    }
+    while (beam.n > 0) {
+        for (int32_t i = 0; i < beam.n; i++)
+            memcpy(hidden + i * D, draft_table + beam.tokens[i] * D, D * sizeof *hidden);
+        REQUIRE(!specrt_session_expand(t->session, hidden, beam.n, &beam));
+    }
+    specrt_session_finish(t->session, &t->draft);
+    target_logits(t->draft.tokens, t->draft.n, t->logits);
+    REQUIRE(!specrt_session_verify(t->session, &t->draft, t->logits, &t->verdict));
+}
+
+/* --- both --- */
+
+static int by_id(const void *a, const void *b) {
+    return *(const int32_t *)a - *(const int32_t *)b;
+}
+
+/* The packed tokens, whatever their order. */
+static void check_rows(const device *d, const twin *t, int32_t i) {
+    static int32_t ids[V], expected[V];
+    specrt_cuda_state state;
+    int32_t n = t->session->pool->n_rows;
+    gpu_get(&state, &d->view.states[i], sizeof state);
+    CHECK_INT(state.n_rows, n);
+    CHECK_INT(state.n_refused, 0);
+    if (state.n_rows != n || n == 0) return;
+    gpu_get(ids, state.ids, (size_t)n * sizeof *ids);
+    memcpy(expected, t->session->pool->ids, (size_t)n * sizeof *expected);
+    qsort(ids, (size_t)n, sizeof *ids, by_id);
+    qsort(expected, (size_t)n, sizeof *expected, by_id);
+    for (int32_t j = 0; j < n; j++) CHECK_INT(ids[j], expected[j]);
+}
+
+static void check_cycle(const device *d, const twin *t, int32_t i) {
+    specrt_cuda_draft draft;
+    specrt_verdict verdict;
+    check_rows(d, t, i);
+    gpu_get(&draft, &d->view.draft[i], sizeof draft);
+    gpu_get(&verdict, &d->view.verdict[i], sizeof verdict);
+    CHECK_INT(draft.n, t->draft.n);
+    CHECK_INT(verdict.n, t->verdict.n);
+    for (int32_t j = 0; j < draft.n && j < t->draft.n; j++) {
+        CHECK_INT(draft.tokens[j], t->draft.tokens[j]);
+        CHECK_INT(draft.parents[j], t->draft.parents[j]);
+        CHECK(draft.masks[j] == t->draft.masks[j]);
+        CHECK_NEAR((double)draft.logprobs[j], (double)t->draft.logprobs[j], 1e-3);
+    }
+    for (int32_t j = 0; j < verdict.n && j < t->verdict.n; j++) {
+        CHECK_INT(verdict.tokens[j], t->verdict.tokens[j]);
+        CHECK_INT(verdict.nodes[j], t->verdict.nodes[j]);
+    }
+}
+
+typedef struct setting {
+    const char *policy;
+    specrt_tree_params tree;
+    specrt_sampling sampling;
+    int32_t n_batch, n_cycles;
+    bool graph;
+} setting;
+
+/* The first cycles one by one, which a graph may follow. */
+static void run_cycles(device *d, twin *twins, const setting *how) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec = NULL;
+    for (int32_t c = 0; c < how->n_cycles && test_failures == 0; c++) {
+        if (how->graph && c == 1) {
+            cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+            device_cycle(d);
+            REQUIRE(cudaStreamEndCapture(d->stream, &graph) == cudaSuccess);
+            REQUIRE(cudaGraphInstantiateWithFlags(&exec, graph, 0) == cudaSuccess);
+            cudaGraphDestroy(graph);
+        }
+        if (exec)
+            REQUIRE(cudaGraphLaunch(exec, d->stream) == cudaSuccess);
+        else
+            device_cycle(d);
+        gpu_check(cudaStreamSynchronize(d->stream), "cycle");
+        specrt_cuda_session_serve(d->session);
+        for (int32_t i = 0; i < d->n; i++) {
+            twin_cycle(&twins[i]);
+            check_cycle(d, &twins[i], i);
+        }
+    }
+    if (exec) cudaGraphExecDestroy(exec);
+}
+
+static void run(const setting *how) {
+    static twin twins[MAX_BATCH];
+    specrt_policy_desc desc = {.text = how->policy};
+    specrt_session_params params = {.tree = how->tree, .sampling = how->sampling, .submit = submit};
+    specrt_cuda_session_params wanted = {
+        .tree = how->tree, .sampling = how->sampling, .n_batch = how->n_batch};
+    specrt_policy *policy;
+    specrt_cuda_policy *shared;
+    specrt_error err = {0};
+    device d;
+    open_all();
+    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    if (specrt_cuda_policy_create(policy, NULL, &shared, &err))
+        test_fail(__FILE__, __LINE__, err.msg);
+    REQUIRE(shared);
+    device_open(&d, shared, &wanted);
+    for (int32_t i = 0; i < d.n; i++) {
+        params.sampling.sequence = how->sampling.sequence + (uint64_t)i;
+        REQUIRE(!specrt_session_create(policy, &params, NULL, &twins[i].session, &err));
+        twin_start(&twins[i], i);
+    }
+    device_start(&d);
+    run_cycles(&d, twins, how);
+    if (test_failures > 0) fprintf(stderr, "in policy %s\n", how->policy);
+    for (int32_t i = 0; i < d.n; i++) specrt_session_close(twins[i].session);
+    device_close(&d);
+    specrt_cuda_policy_close(shared);
+    specrt_policy_close(policy);
+}
+
+static const char *const policies[] = {
+    "full",
+    "static:40",
+    "window:48@min=20",
+    "window:40@mode=stream@kpre=2@kver=5@rows=last",
+    "static:30+window:24@rows=tree@min=40",
+    "static:24+retrieve:16@mode=async",
+    "static:20+window:20@only=ext+retrieve:16@mode=async@graph=off",
+};
+enum { N_POLICIES = sizeof policies / sizeof policies[0] };
+
+/* SPECRT_TEST_LONG asks for more than the harness does in seconds. */
+static bool is_long(void) {
+    return getenv("SPECRT_TEST_LONG") != NULL;
+}
+
+static setting setting_of(const char *policy) {
+    return (setting){.policy = policy,
+                     .tree = {2, 3, 7},
+                     .sampling = {.temperature = 1, .seed = 4, .sequence = 9},
+                     .n_batch = 2,
+                     .n_cycles = is_long() ? 60 : 5};
+}
+
+static void test_policies(void) {
+    for (int i = 0; i < N_POLICIES; i++) {
+        setting how = setting_of(policies[i]);
+        how.graph = true;
+        run(&how);
+    }
+}
+
+static void test_calls(void) {
+    setting how = setting_of("static:20+window:20@rows=tree+retrieve:16@mode=async");
+    how.tree = (specrt_tree_params){3, 4, 10};
+    how.sampling.top_p = 0.9f;
+    run(&how);
+}
+
+static void test_greedy(void) {
+    setting how = setting_of("static:30+window:16");
+    memset(&how.sampling, 0, sizeof how.sampling);
+    how.tree = (specrt_tree_params){4, 1, 5};
+    run(&how);
+}
+
+/* Many sequences in one launch. */
+static void test_batch(void) {
+    setting how = setting_of("static:30+window:16");
+    how.n_batch = is_long() ? MAX_BATCH : 7;
+    how.n_cycles = 2;
+    how.graph = true;
+    run(&how);
+}
+
+static const test_case cases[] = {
+    {"policies", "a captured cycle drafts, emits and learns as the CPU's sessions do",
+     test_policies},
+    {"calls", "so do its calls one by one", test_calls},
+    {"greedy", "chains of a greedy target", test_greedy},
+    {"batch", "many sequences at once", test_batch},
+};
+TEST_MAIN(cases)
