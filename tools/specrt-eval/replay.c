@@ -1,5 +1,5 @@
-/* replay.c : one pass over traces. Sequences are read in batches of bounded size; then each policy visits each
- * of them, on all cores. */
+/* replay.c : one pass over traces. Sequences are read in batches of bounded size; then each policy visits
+ * each of them, on all cores. */
 #include "replay_impl.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "parallel.h"
 #include "progress.h"
 
-enum { BATCH_BYTES = 64 << 20, BLOCK_BYTES = 1 << 20 };
+enum { BATCH_BYTES = 8 << 20, BLOCK_BYTES = 1 << 20 };
 
 static specrt_status no_memory(specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory to replay");

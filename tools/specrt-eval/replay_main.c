@@ -278,9 +278,21 @@ static void print_json(const replaying *a) {
 
 /* ---- the verb ---- */
 
+/* The oracle is no policy here, though its share of the time counts. */
+static void print_speed(const replaying *a, double seconds) {
+    replay_figures f;
+    replay_figures_of(a->r, -1, 0, -1, &f);
+    double n = (double)f.n_cycles * a->params.n_policies;
+    cli_info("%s cycles under %d %s in %.2f s: %s cycles/s", text_count((uint64_t)f.n_cycles),
+             a->params.n_policies, a->params.n_policies == 1 ? "policy" : "policies", seconds,
+             text_count((uint64_t)(n / seconds)));
+}
+
 static specrt_status run(replaying *a, specrt_error *err) {
     TRY(take_options(a, err));
+    double began = cli_seconds();
     TRY(replay_run(&a->params, &a->r, err));
+    print_speed(a, cli_seconds() - began);
     if (replay_is_cut(a->r)) cli_warn("a trace was cut; what came before counts");
     if (a->common.json)
         print_json(a);

@@ -46,7 +46,8 @@ static bool holds(const visit *v, int32_t token, int32_t level) {
 
 /* ---- what lists hold ---- */
 
-/* Of what both models thought best. @return the token's place among the drafter's best that the list holds. */
+/* Of what both models thought best.
+ * @return the token's place among the drafter's best that the list holds. */
 static int32_t look_at_best(visit *v, const replay_cycle *c, int32_t i) {
     const specrt_trace_info *info = v->s->info;
     int32_t n_top = info->n_top, n_draft = info->n_draft_top, n_held = 0, at_place = 0;
