@@ -3,7 +3,7 @@
 # writes what they print to bench/results/NAME-MACHINE.txt with machine, commit and command; `standing` also renews the table
 # in README.md. Takes the better part of an hour on two idle cores.
 #
-# Names: one of bench_NAME.c (bundle, draft, engine...); standing, plan, compare; a table of bench/reproduce.sh; peers.
+# Names: one of bench_NAME.c (bundle, draft, engine...); standing, plan, compare, replay; a table of bench/reproduce.sh; peers.
 # In the environment: MACHINE (here), BUILD (build), THREADS (1), PYTHON (python3, with what the peers need from PyPI); those that
 # lack data or a peer are skipped with a word.
 . "$(dirname "$0")/pair.sh"
@@ -81,6 +81,15 @@ compare() {
     done
 }
 
+replay() {
+    for which in sample 128k; do
+        (
+            echo "== $which"
+            bench/replay.sh $which
+        ) || [ $? = 77 ]
+    done
+}
+
 peers() {
     missing=$("$python" -c 'import faiss, hnswlib, tiktoken, tokenizers' 2>&1 | tail -n 1)
     [ -z "$missing" ] || { say "$missing (pip install faiss-cpu hnswlib tiktoken tokenizers)"; return 77; }
@@ -100,7 +109,7 @@ peers() {
 
 run() {
     case $1 in
-    standing | plan | compare | peers) keep "$1" "$1" ;;
+    standing | plan | compare | replay | peers) keep "$1" "$1" ;;
     *)
         if [ -e "bench/bench_$1.c" ]; then
             keep "$1" "$build/bench/bench_$1"
@@ -118,6 +127,6 @@ programs=$(for f in bench/bench_*.c; do f=${f#bench/bench_}; echo "${f%.c}"; don
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
-[ $# -gt 0 ] || set -- $programs standing plan compare $reproductions peers
+[ $# -gt 0 ] || set -- $programs standing plan compare replay $reproductions peers
 for one; do run "$one"; done
 exit $failed

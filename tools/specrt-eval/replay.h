@@ -12,6 +12,9 @@ enum {
     REPLAY_RECALLS = 4
 };
 
+/* The largest relative error of an estimated accept length that was measured. */
+#define REPLAY_ERROR 0.06
+
 /* All borrowed for the run. */
 typedef struct replay_params {
     const char *const *traces; /* [n_traces] of one tokenizer and drafter, in order */
@@ -63,7 +66,8 @@ typedef struct replay_figures {
         span_accept_length[REPLAY_SPANS]; /* NaN: no token was there */
 } replay_figures;
 
-/* replay_figures_of() : policy -1 is the oracle, whose lists hold every token; domain -1 takes all. */
+/* replay_figures_of() : policy -1 is the oracle, whose lists hold every token; domain -1 takes all.
+ * Acceptance and spans are of all domains only. */
 void replay_figures_of(const replay *r, int policy, int tree, int domain, replay_figures *out);
 
 /* Sequence by sequence: y over x, pooled. */

@@ -196,9 +196,9 @@ static void print_table(const replaying *a) {
     print_acceptance(a, width);
     print_domains(a, width);
     print_spans(a, width);
-    puts("\n~ estimated from another policy's cycles (docs/METHODS.md, \"Replay\": the error that "
-         "was "
-         "measured)");
+    printf("\n~ estimated from another policy's cycles: within %.0f%% where that was measured "
+           "(docs/METHODS.md, \"Replay\")\n",
+           100 * REPLAY_ERROR);
 }
 
 /* ---- JSON ---- */
@@ -271,6 +271,7 @@ static void print_json(const replaying *a) {
             for (int d = -1; d < (n_domains > 1 ? n_domains : 0); d++)
                 json_object_array_add(rows, row_json(a, i, t, d));
     json_put(o, "cut", json_object_new_boolean(replay_is_cut(a->r)));
+    json_put(o, "estimate_error", json_real(REPLAY_ERROR));
     json_put(o, "stream", json_object_new_boolean(a->params.stream));
     json_put(o, "rows", rows);
     json_print(o);
