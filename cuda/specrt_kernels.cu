@@ -22,6 +22,7 @@
 #if defined(__NVCC__)
 #pragma nv_diag_suppress 1675 /* gcc's pragmas */
 #pragma nv_diag_suppress 177  /* what of the implementation is not used */
+#pragma nv_diag_suppress 128  /* what a template argument rules out */
 #endif
 
 /* The implementation too, for what kernels share with their twins and sessions with policies. */
@@ -75,6 +76,7 @@ static specrt_status specrt__launch_finish(const char *kernel, void *stream, cud
                           harness_start(kernel, grid, block, shared_bytes, stream, __VA_ARGS__))
 #define SPECRT__LAUNCH_DYNAMIC(type, name) type *name = (type *)(void *)harness_dynamic()
 #define SPECRT__LAUNCH_UNROLL
+#define SPECRT__LAUNCH_UNROLL_BY(n)
 #else
 #define SPECRT__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                             \
     (kernel<<<grid, block, shared_bytes, (cudaStream_t)(stream)>>>(__VA_ARGS__),                   \
@@ -82,7 +84,9 @@ static specrt_status specrt__launch_finish(const char *kernel, void *stream, cud
 #define SPECRT__LAUNCH_DYNAMIC(type, name)                                                         \
     extern __shared__ __align__(16) unsigned char specrt__launch_bytes[];                          \
     type *name = (type *)(void *)specrt__launch_bytes
-#define SPECRT__LAUNCH_UNROLL _Pragma("unroll")
+#define SPECRT__LAUNCH_UNROLL       _Pragma("unroll")
+#define SPECRT__LAUNCH_PRAGMA(text) _Pragma(#text)
+#define SPECRT__LAUNCH_UNROLL_BY(n) SPECRT__LAUNCH_PRAGMA(unroll n)
 #endif
 
 static inline unsigned specrt__launch_blocks(int64_t n, int64_t per_block) {
@@ -359,20 +363,20 @@ static __device__ uint32_t specrt__head_codes(uint32_t two) {
 }
 
 /* Columns 8 * chunk on of a row, zeros beyond n_cols.
- *   wide : the row is aligned to 16 bytes */
-template <specrt_dtype kDtype>
+ *   kWhole : all eight are there, and the row is aligned to 16 bytes */
+template <specrt_dtype kDtype, bool kWhole>
 static __device__ specrt__head_eight specrt__head_load(const void *row, int32_t chunk,
-                                                       int32_t n_cols, bool wide) {
+                                                       int32_t n_cols) {
     specrt__head_eight out;
     const uint16_t *x = (const uint16_t *)row;
     out.scale = 1;
     if (kDtype == SPECRT_DTYPE_Q8_0) {
         const uint16_t *block = x + chunk / 4 * 17;
-        bool in = 8 * chunk < n_cols;
+        bool in = kWhole || 8 * chunk < n_cols;
         out.scale = in ? __half2float(__ushort_as_half(block[0])) : 0.0f;
         for (int i = 0; i < 4; i++)
             out.pairs[i] = in ? specrt__head_codes(block[1 + chunk % 4 * 4 + i]) : 0;
-    } else if (wide && 8 * chunk + 8 <= n_cols) {
+    } else if (kWhole) {
         uint4 four = __ldg((const uint4 *)row + chunk);
         out.pairs[0] = four.x, out.pairs[1] = four.y, out.pairs[2] = four.z, out.pairs[3] = four.w;
     } else {
@@ -387,9 +391,10 @@ template <specrt_dtype kDtype> static __device__ float2 specrt__head_unpack(uint
                                        : specrt__launch_unpack_f16(pair);
 }
 
-static __device__ void specrt__head_floats(const float *x, int32_t chunk, int32_t n_cols, bool wide,
+template <bool kWhole>
+static __device__ void specrt__head_floats(const float *x, int32_t chunk, int32_t n_cols,
                                            float *out) {
-    if (wide && 8 * chunk + 8 <= n_cols) {
+    if (kWhole) {
         float4 a = __ldg((const float4 *)x + 2 * chunk),
                b = __ldg((const float4 *)x + 2 * chunk + 1);
         out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
@@ -400,14 +405,14 @@ static __device__ void specrt__head_floats(const float *x, int32_t chunk, int32_
 }
 
 /* The same as numbers. */
-template <specrt_dtype kDtype>
+template <specrt_dtype kDtype, bool kWhole>
 static __device__ void specrt__head_numbers(const void *row, int32_t chunk, int32_t n_cols,
-                                            bool wide, float *out) {
+                                            float *out) {
     if (kDtype == SPECRT_DTYPE_F32) {
-        specrt__head_floats((const float *)row, chunk, n_cols, wide, out);
+        specrt__head_floats<kWhole>((const float *)row, chunk, n_cols, out);
         return;
     }
-    specrt__head_eight eight = specrt__head_load<kDtype>(row, chunk, n_cols, wide);
+    specrt__head_eight eight = specrt__head_load<kDtype, kWhole>(row, chunk, n_cols);
     for (int i = 0; i < 4; i++) {
         float2 two = specrt__head_unpack<kDtype>(eight.pairs[i]);
         out[2 * i] = two.x * eight.scale;
@@ -451,23 +456,27 @@ static __device__ const char *specrt__head_row_at(const specrt_cuda_segment &s, 
     return (const char *)s.rows + (size_t)(s.places ? s.places[row] : row) * s.row_stride;
 }
 
-static __device__ bool specrt__head_wide(const void *p, size_t stride) {
-    return ((uintptr_t)p | stride) % 16 == 0;
+/* How many of n_cols columns can be read eight at a time: none, unless rows and states are aligned. */
+static __device__ int32_t specrt__head_whole(const specrt__head_product &p,
+                                             const specrt_cuda_segment &s) {
+    size_t state_bytes = (size_t)p.layout.n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
+    bool aligned = ((uintptr_t)s.rows | s.row_stride | (uintptr_t)p.hidden | state_bytes) % 16 == 0;
+    return aligned ? (int32_t)p.layout.n_cols / 8 * 8 : 0;
 }
 
 /* Hidden state `state` of a sequence: its columns 8 * chunk on. */
+template <bool kWhole>
 static __device__ void specrt__head_state(const specrt__head_product &p, int32_t sequence,
                                           int32_t state, int32_t chunk, float *out) {
     int32_t n_cols = (int32_t)p.layout.n_cols;
     size_t at = ((size_t)sequence * (size_t)p.max_n + (size_t)state) * (size_t)n_cols;
     const void *from = (const char *)p.hidden + at * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
-    bool wide = (uintptr_t)from % 16 == 0;
     if (p.dtype == SPECRT_DTYPE_F32)
-        specrt__head_numbers<SPECRT_DTYPE_F32>(from, chunk, n_cols, wide, out);
+        specrt__head_numbers<SPECRT_DTYPE_F32, kWhole>(from, chunk, n_cols, out);
     else if (p.dtype == SPECRT_DTYPE_F16)
-        specrt__head_numbers<SPECRT_DTYPE_F16>(from, chunk, n_cols, wide, out);
+        specrt__head_numbers<SPECRT_DTYPE_F16, kWhole>(from, chunk, n_cols, out);
     else
-        specrt__head_numbers<SPECRT_DTYPE_BF16>(from, chunk, n_cols, wide, out);
+        specrt__head_numbers<SPECRT_DTYPE_BF16, kWhole>(from, chunk, n_cols, out);
 }
 
 static __device__ void specrt__head_put(const specrt__head_product &p, const specrt_cuda_segment &s,
@@ -484,6 +493,26 @@ static __device__ void specrt__head_put(const specrt__head_product &p, const spe
 
 enum { SPECRT__HEAD_FEW_WARPS = 4, SPECRT__HEAD_FEW_ROWS = 2, SPECRT__HEAD_FEW = 4 };
 
+/* sums[kStates][rows] += a chunk of eight columns. */
+template <specrt_dtype kDtype, int kStates, bool kWhole>
+static __device__ void specrt__head_few_step(const specrt__head_product &p, int32_t n,
+                                             const char *const *rows, int32_t chunk,
+                                             float (*sums)[SPECRT__HEAD_FEW_ROWS]) {
+    const int kRows = SPECRT__HEAD_FEW_ROWS;
+    float weights[SPECRT__HEAD_FEW_ROWS][8], x[8];
+    SPECRT__LAUNCH_UNROLL
+    for (int r = 0; r < kRows; r++)
+        specrt__head_numbers<kDtype, kWhole>(rows[r], chunk, (int32_t)p.layout.n_cols, weights[r]);
+    SPECRT__LAUNCH_UNROLL
+    for (int h = 0; h < kStates; h++) {
+        int32_t state = p.first + (h < n ? h : n - 1);
+        specrt__head_state<kWhole>(p, (int32_t)blockIdx.z, state, chunk, x);
+        SPECRT__LAUNCH_UNROLL
+        for (int i = 0; i < 8 * kRows; i++)
+            sums[h][i / 8] = fmaf(weights[i / 8][i % 8], x[i % 8], sums[h][i / 8]);
+    }
+}
+
 /* Block (i, s, b): logits[b, first : first + kStates, rows] = hidden[b, first : first + kStates, :] @
  * rows[:, :]^T for SPECRT__HEAD_FEW_ROWS rows of segment s a warp; lane l sums columns 8 l to 8 l + 7 of
  * every 256, then lanes in pairs.
@@ -497,34 +526,23 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_FEW_WARPS)
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt_cuda_segment s = specrt__head_segment(p);
     int32_t row = ((int32_t)blockIdx.x * SPECRT__HEAD_FEW_WARPS + warp) * kRows;
-    int32_t n_rows = specrt__head_rows(s), n_cols = (int32_t)p.layout.n_cols;
+    int32_t n_rows = specrt__head_rows(s), n_cols = (int32_t)p.layout.n_cols, chunk = lane;
     if (p.layout.dtypes[blockIdx.y] != kDtype || n <= 0 || row >= n_rows) return;
     const char *rows[SPECRT__HEAD_FEW_ROWS];
-    bool wide = specrt__head_wide(s.rows, s.row_stride);
-    float sums[kStates][SPECRT__HEAD_FEW_ROWS], x[8], w[8];
+    float sums[kStates][SPECRT__HEAD_FEW_ROWS];
     for (int r = 0; r < kRows; r++)
         rows[r] = specrt__head_row_at(s, row + r < n_rows ? row + r : n_rows - 1);
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < kStates * kRows; i++) sums[i / kRows][i % kRows] = 0;
-    for (int32_t chunk = lane; 8 * chunk < n_cols; chunk += 32) {
-        float weights[SPECRT__HEAD_FEW_ROWS][8];
-        SPECRT__LAUNCH_UNROLL
-        for (int r = 0; r < kRows; r++) {
-            specrt__head_numbers<kDtype>(rows[r], chunk, n_cols, wide, w);
-            SPECRT__LAUNCH_UNROLL
-            for (int i = 0; i < 8; i++) weights[r][i] = w[i];
-        }
-        SPECRT__LAUNCH_UNROLL
-        for (int h = 0; h < kStates; h++) {
-            specrt__head_state(p, b, p.first + (h < n ? h : n - 1), chunk, x);
-            SPECRT__LAUNCH_UNROLL
-            for (int r = 0; r < kRows; r++) SPECRT__LAUNCH_UNROLL
-            for (int i = 0; i < 8; i++) sums[h][r] = fmaf(weights[r][i], x[i], sums[h][r]);
-        }
-    }
+    int32_t n_whole = specrt__head_whole(p, s) / 8;
+    SPECRT__LAUNCH_UNROLL_BY(kStates > 2 ? 2 : 4) /* loads under way */
+    for (; chunk < n_whole; chunk += 32)
+        specrt__head_few_step<kDtype, kStates, true>(p, n, rows, chunk, sums);
+    for (; 8 * chunk < n_cols; chunk += 32)
+        specrt__head_few_step<kDtype, kStates, false>(p, n, rows, chunk, sums);
     SPECRT__LAUNCH_UNROLL
-    for (int h = 0; h < kStates; h++) SPECRT__LAUNCH_UNROLL
-    for (int r = 0; r < kRows; r++) {
+    for (int i = 0; i < kStates * kRows; i++) {
+        int h = i / kRows, r = i % kRows;
         float sum = sums[h][r];
         for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
         if (lane == 0 && h < n && row + r < n_rows)
@@ -553,9 +571,9 @@ static __device__ uint32_t specrt__head_round(float x, float y, float2 *rest) {
 /* sums[kTiles][4] += 16 rows times kTiles * 8 states over columns 32 * step on. A lane brings 8 columns of
  * rows lane / 4 and lane / 4 + 8 and of state lane / 4 of every tile: pairs 0 and 1 to one product, 2 and 3
  * to another, so that the order of columns within the 32 is the lanes' own. */
-template <specrt_dtype kDtype, int kTiles>
+template <specrt_dtype kDtype, int kTiles, bool kWhole>
 static __device__ void specrt__head_tile_step(const specrt__head_product &p, int32_t n,
-                                              const char *const *rows, bool wide, int32_t step,
+                                              const char *const *rows, int32_t step,
                                               float (*sums)[4]) {
     const bool kBf16 = kDtype == SPECRT_DTYPE_BF16;
     int32_t lane = (int32_t)(threadIdx.x % 32), n_cols = (int32_t)p.layout.n_cols;
@@ -564,12 +582,12 @@ static __device__ void specrt__head_tile_step(const specrt__head_product &p, int
     specrt__launch_operands x;
     float z[8];
     SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 2; i++) a[i] = specrt__head_load<kDtype>(rows[i], chunk, n_cols, wide);
+    for (int i = 0; i < 2; i++) a[i] = specrt__head_load<kDtype, kWhole>(rows[i], chunk, n_cols);
     SPECRT__LAUNCH_UNROLL
     for (int t = 0; t < kTiles; t++) {
         int32_t state = p.first + 8 * t + lane / 4;
         float part[4] = {0, 0, 0, 0}, *to = kDtype == SPECRT_DTYPE_Q8_0 ? part : sums[t];
-        specrt__head_state(p, (int32_t)blockIdx.z, state < n ? state : n - 1, chunk, z);
+        specrt__head_state<kWhole>(p, (int32_t)blockIdx.z, state < n ? state : n - 1, chunk, z);
         SPECRT__LAUNCH_UNROLL
         for (int half = 0; half < 2; half++) {
             float2 rest[2];
@@ -608,7 +626,6 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS)
     int32_t n_rows = specrt__head_rows(s), n_block = 16 * SPECRT__HEAD_TILE_WARPS / n_splits;
     int32_t first = (int32_t)blockIdx.x * n_block;
     if (p.layout.dtypes[blockIdx.y] != kDtype || n <= p.first || first >= n_rows) return;
-    bool wide = specrt__head_wide(s.rows, s.row_stride);
     float sums[kTiles][4];
     const char *rows[2];
     for (int i = 0; i < 2; i++) {
@@ -618,9 +635,14 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS)
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4 * kTiles; i++) sums[i / 4][i % 4] = 0;
     int32_t n_steps = ((int32_t)p.layout.n_cols + 31) / 32, split = warp % n_splits;
+    int32_t step = (int32_t)((int64_t)n_steps * split / n_splits);
     int32_t end = (int32_t)((int64_t)n_steps * (split + 1) / n_splits);
-    for (int32_t step = (int32_t)((int64_t)n_steps * split / n_splits); step < end; step++)
-        specrt__head_tile_step<kDtype, kTiles>(p, n, rows, wide, step, sums);
+    int32_t n_whole = specrt__head_whole(p, s) / 32;
+    SPECRT__LAUNCH_UNROLL_BY(2) /* loads under way */
+    for (; step < end && step < n_whole; step++)
+        specrt__head_tile_step<kDtype, kTiles, true>(p, n, rows, step, sums);
+    for (; step < end; step++)
+        specrt__head_tile_step<kDtype, kTiles, false>(p, n, rows, step, sums);
     SPECRT__LAUNCH_UNROLL
     for (int t = 0; t < kTiles; t++) SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4; i++)

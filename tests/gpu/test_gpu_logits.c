@@ -69,7 +69,8 @@ static specrt_segment cpu_segment(const shape *s, const rows_case *c) {
                           c->n_rows,
                           c->masked,
                           s->masked ? c->n_masked : 0,
-                          s->places ? c->places : NULL};
+                          s->places ? c->places : NULL,
+                          0};
     return out;
 }
 
