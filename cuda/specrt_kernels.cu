@@ -12,11 +12,23 @@
  *     specrt__head_tiles             logits of 5 to 64 states, on tensor cores
  *     specrt__active_rank_parts      the best k of each part of a row of logits, and its sum
  *     specrt__active_rank_join       the best k of a row, and log-probabilities
+ *     specrt__window_begin_kernel, _prefill_, _start_, _observe_
+ *                                    membership, the window, slots of packed rows and which to pack
+ *     specrt__cluster_read_kernel, _layer_, _weigh_, _total_
+ *                                    a router's probabilities of clusters
+ *     specrt__cluster_rank_kernel, _take_, _list_
+ *                                    the clusters of a level, as rows
+ *     specrt__successor_kernel       the tokens that follow those of a level
  *     specrt__scan_round             projected states in 8 bits
  *     specrt__scan_places            their products with the sketch's codes
  *     specrt__sketch_start, _count   the least score to take, by histograms
  *     specrt__sketch_tally, _gather  what reaches it
  *     specrt__sketch_name_all        the tokens of a level, from all its states
+ *     specrt__tree_begin_kernel, _expand_, _finish_
+ *                                    candidates, and of these nodes with masks and positions
+ *     specrt__verify_best_kernel, _law_, _sum_, _pick_, _walk_
+ *                                    what the target draws at every node, and the path
+ *     specrt__verify_remap_kernel    rows to target ids
  *     specrt__session_tell_kernel    a cycle as a record for retrieval on the host, and what came of others
  */
 #if defined(__NVCC__)
