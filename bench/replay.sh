@@ -34,5 +34,5 @@ for ((i = 0; i < 60; i++)); do traces+=(--trace "$work/full.trace"); done
 for policy in static:2048 window:3072 microspec static:1024,static:2048,static:4096,window:3072,microspec,static:1024+window:1024; do
     for repeat in 1 2 3; do
         "$eval" replay "${traces[@]}" --bundle "$bundle" --threads 1 --policy "$policy" 2>&1 >/dev/null | sed "s/.*: \(.* cycles under\)/$policy: \1/"
-    done | sort -t: -k3 -V | tail -n 1
+    done | awk '{ rate = $(NF - 1); gsub(",", "", rate); print rate "\t" $0 }' | sort -n | tail -n 1 | cut -f 2-
 done

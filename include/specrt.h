@@ -9895,28 +9895,38 @@ static specrt_status specrt__trace_damaged(const specrt_trace_reader *r, const c
                             (long long)r->n_blocks, what);
 }
 
-/* What follows the header: the terminators, then the policy's text. @return whether it is all there. */
+/* What version 2 added: of the recording, and behind the header terminators and the policy's text.
+ * @return whether it is all there. */
 static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, size_t n) {
     const uint8_t *more = h + SPECRT__TRACE_HEADER;
-    size_t n_ids = 4 * (size_t)r->info.n_terminators;
+    specrt_trace_info *info = &r->info;
+    info->n_tree_top = (int32_t)specrt__base_load32(h + 36);
+    info->tree.num_steps = (int32_t)specrt__base_load32(h + 72);
+    info->tree.topk = (int32_t)specrt__base_load32(h + 76);
+    info->tree.num_draft_tokens = (int32_t)specrt__base_load32(h + 80);
+    info->draft = (int32_t)specrt__base_load32(h + 84);
+    memcpy(&info->temperature, h + 88, 4);
+    info->n_ids = (int32_t)specrt__base_load32(h + 92);
+    info->n_terminators = (int32_t)specrt__base_load32(h + 96);
+    info->terminators = r->terminators;
+    if (info->n_terminators < 0 || info->n_terminators > SPECRT_MAX_TERMINATORS) return false;
+    size_t n_ids = 4 * (size_t)info->n_terminators;
     if (n > r->n_bytes - SPECRT__TRACE_HEADER || n < n_ids || n - n_ids > sizeof r->policy ||
         specrt__base_load64(h + 104) != specrt_hash64(more, n, 0))
         return false;
     memcpy(r->terminators, more, n_ids);
     memcpy(r->policy, more + n_ids, n - n_ids);
-    r->info.terminators = r->terminators;
-    if (n > n_ids) r->info.policy = r->policy;
-    return (n == n_ids || r->policy[n - n_ids - 1] == '\0') && specrt__trace_info_ok(&r->info);
+    if (n > n_ids) info->policy = r->policy;
+    return n == n_ids || r->policy[n - n_ids - 1] == '\0';
 }
 
-/* Version 1 had zeros where version 2 has more. */
 static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_error *err) {
     const uint8_t *h = r->bytes;
     specrt_trace_info *info = &r->info;
     if (r->n_bytes < SPECRT__TRACE_HEADER || memcmp(h, "SPECRTRC", 8) != 0)
         return specrt_error_set(err, SPECRT_STATUS_TRACE_MAGIC,
                                 "%s: not a specrt trace; specrt-eval record writes one", r->name);
-    uint32_t version = specrt__base_load32(h + 8), n_more = specrt__base_load32(h + 12);
+    uint32_t version = specrt__base_load32(h + 8), n_more = 0;
     if (version < 1 || version > SPECRT__TRACE_VERSION)
         return specrt_error_set(err, SPECRT_STATUS_TRACE_VERSION,
                                 "%s: trace version: expected 1 to %d, found %u", r->name,
@@ -9926,22 +9936,14 @@ static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_er
     info->d_draft = (int32_t)specrt__base_load32(h + 24);
     info->n_top = (int32_t)specrt__base_load32(h + 28);
     info->n_draft_top = (int32_t)specrt__base_load32(h + 32);
-    info->n_tree_top = (int32_t)specrt__base_load32(h + 36);
     memcpy(info->tokenizer_sha256, h + 40, 32);
-    info->tree.num_steps = (int32_t)specrt__base_load32(h + 72);
-    info->tree.topk = (int32_t)specrt__base_load32(h + 76);
-    info->tree.num_draft_tokens = (int32_t)specrt__base_load32(h + 80);
-    info->draft = (int32_t)specrt__base_load32(h + 84);
-    memcpy(&info->temperature, h + 88, 4);
-    info->n_ids = (int32_t)specrt__base_load32(h + 92);
-    info->n_terminators = (int32_t)specrt__base_load32(h + 96);
-    bool good = specrt__base_load64(h + 120) == specrt_hash64(h, 120, 0) &&
-                specrt__trace_info_ok(info) &&
-                (version == 1 || specrt__trace_read_more(r, h, n_more));
-    if (!good)
+    bool good = specrt__base_load64(h + 120) == specrt_hash64(h, 120, 0);
+    if (good && version > 1) n_more = specrt__base_load32(h + 12);
+    if (good && version > 1) good = specrt__trace_read_more(r, h, n_more);
+    if (!good || !specrt__trace_info_ok(info))
         return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED,
                                 "%s: header: its checksum or sizes are wrong", r->name);
-    r->at = SPECRT__TRACE_HEADER + (version == 1 ? 0 : n_more);
+    r->at = SPECRT__TRACE_HEADER + n_more;
     return SPECRT_STATUS_OK;
 }
 

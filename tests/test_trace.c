@@ -237,11 +237,15 @@ static void test_header(void) {
     REQUIRE(specrt_trace_write(w, &c.r, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_trace_writer_close(w, NULL) == SPECRT_STATUS_OK);
     b.p[8] = 1;
-    memset(b.p + 104, 0, 8); /* no hash of what did not follow then */
+    memset(b.p + 72, 0xff, 48); /* which meant nothing then */
+    memset(b.p + 12, 0xff, 4);
+    memset(b.p + 36, 0xff, 4);
     uint64_t hash = specrt_hash64(b.p, 120, 0);
     memcpy(b.p + 120, &hash, 8);
     REQUIRE(specrt_trace_open_memory(b.p, b.n, "t", NULL, &r, NULL) == SPECRT_STATUS_OK);
-    CHECK(specrt_trace_get_info(r)->policy == NULL);
+    found = specrt_trace_get_info(r);
+    CHECK(!found->policy && found->n_terminators == 0 && found->n_tree_top == 0);
+    CHECK_INT(found->tree.num_steps, 0);
     CHECK_INT(specrt_trace_read(r, &record, NULL), SPECRT_STATUS_OK);
     CHECK(record.kind == SPECRT_TRACE_CYCLE && record.tokens[0] == c.tokens[0]);
     specrt_trace_close(r);
