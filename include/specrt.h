@@ -334,7 +334,7 @@ typedef enum specrt_router_kind {
 #define SPECRT_MAX_CLUSTERS 16384
 
 typedef struct specrt_clusters_header {
-    int32_t n_rows, n_cols; /* of the head */
+    int32_t n_rows, n_cols; /* of the head; of one with ids of its own n_rows is above them all */
     int32_t n_clusters;     /* none is empty */
     int32_t n_members;      /* rows in clusters */
     int32_t router;         /* specrt_router_kind */
