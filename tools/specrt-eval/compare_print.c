@@ -245,6 +245,7 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     json_put(o, "coverage", json_real(f.coverage));
     json_put(o, "active_rows", json_real(f.active_rows));
     json_put(o, "bytes_pass", json_real(f.bytes_pass));
+    json_put(o, "rows_copied", json_real(f.rows_copied));
     put_times(o, &f);
     put_watched(o, c, i, domain, &f);
     json_put(o, "tokens_per_second", json_real(f.tokens_per_second));

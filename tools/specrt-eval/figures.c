@@ -140,6 +140,7 @@ static void add_stats(specrt_session_stats *to, const specrt_session_stats *s) {
     to->n_rows += s->n_rows;
     to->n_passes += s->n_passes;
     to->n_bytes += s->n_bytes;
+    to->n_copied += s->n_copied;
     to->n_events += s->n_events;
     for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) to->n_by_length[i] += s->n_by_length[i];
 }
@@ -201,6 +202,7 @@ static void means_of(const turn_sample *sum, int n_turns, int num_steps, figures
     out->coverage = emitted > 0 ? (double)sum->stats.n_covered / emitted : NAN;
     out->active_rows = sum->stats.n_cycles ? (double)sum->stats.n_rows / cycles : NAN;
     out->bytes_pass = ratio((double)sum->stats.n_bytes, (double)sum->stats.n_passes);
+    out->rows_copied = sum->stats.n_cycles ? (double)sum->stats.n_copied / cycles : NAN;
     out->loop_share = tokens > 0 ? (double)sum->n_loop / tokens : 0;
     out->draft = sum->times.draft / cycles;
     out->head = sum->times.head / cycles;
