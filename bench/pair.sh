@@ -33,14 +33,16 @@ pair() {
     [ -e "$bundle" ] || make_bundle "$1"
 }
 
-# As `make calibrate`, with less to write and to compare.
+# As `make calibrate`, but ranks and graph from general text, as in the papers: chat with models of the same tokenizer
+# where that is at hand, else prose, questions and manuals. Routers, sketch and index see the target itself.
 make_bundle() {
-    case $1 in
-    sample) set -- "" "" ;;
-    *) set -- "$target" "$draft" ;;
-    esac
-    PROMPTS=${CALIBRATE_PROMPTS:-6} TOKENS=48 POLICIES=microspec tools/calibrate.sh "$build/bin" "" "" "$1" "$2" "$bundle" \
-        >"${bundle%.specb}.log" 2>&1 || { tail -n 5 "${bundle%.specb}.log" >&2; exit 1; }
+    corpus="data/corpus/prose data/corpus/qa data/corpus/technical"
+    chat=$data/generations/llama3/Meta-Llama-3
+    if [ "$1" = 128k ] && [ -e "$chat-8B-Instruct.json" ]; then corpus="$chat-8B-Instruct.json $chat-70B-Instruct.json"; fi
+    say "making $bundle (its log is beside it)"
+    PROMPTS=${CALIBRATE_PROMPTS:-6} TOKENS=48 POLICIES=microspec \
+        tools/calibrate.sh "$build/bin" "" "$corpus" "$target" "$draft" "$bundle" >"${bundle%.specb}.log" 2>&1 ||
+        { tail -n 5 "${bundle%.specb}.log" >&2; exit 1; }
 }
 
 # tasks NAME... : prompt files of these tasks; of data/prompts all, which has other ones.

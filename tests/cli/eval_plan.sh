@@ -9,7 +9,7 @@ plan() {
 
 accepts plan --policy microspec --num-steps 3 --num-draft-tokens 8 --check 2 --report page.html
 prints "head, ms for 1 row*32768: *target, ms by nodes  1: *60: *held back*error
-*microspec *2 prompts, *
+*microspec * s, 2 prompts*
 Recommended: *
 Speculation *pay*plain decoding*
 Pruning *pay* the full vocabulary's*"
@@ -22,6 +22,13 @@ for key in costs head draft target error_median recommended policy num_steps top
     prints "*\"$key\":*"
 done
 prints '{*"policy":"window:64@min=16",*"num_steps":2,"topk":4,*}'
+
+# From a recording, without decoding; then the same checked.
+specrt-eval record --target "$target" --draft "$draft" --num-steps 3 --topk 1 --max-tokens 8 -q -o run.trace \
+    --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 2 || fail "record"
+accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --num-steps 3 --topk 1
+prints "*microspec *full *replayed; *Recommended: *Pruning *pay*"
+refuses 2 "*expected --prompts FILE*" specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --check 1
 
 refuses 2 "*page.html: exists; use -f *" plan --report page.html
 refuses 2 "*no tree is within --topk (1, 4 or 10)*" plan --topk 7

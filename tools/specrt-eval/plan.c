@@ -11,6 +11,12 @@ static specrt_status no_memory(specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a plan");
 }
 
+specrt_status plan_no_tree(specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "no tree is within --topk (1, 4 or 10), --num-steps and "
+                            "--num-draft-tokens");
+}
+
 /* ---- policies ---- */
 
 static specrt_status add_policy(plan *p, const char *text, specrt_error *err) {
@@ -168,10 +174,7 @@ static specrt_status run_all(plan *p, specrt_error *err) {
         TRY(run_trees(p, -1, fastest, err));
     else
         p->n_skipped += (PLAN_WIDTHS - 1) * (p->n_policies - 1);
-    if (p->n_runs > 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "no tree is within --topk (1, 4 or 10), --num-steps and "
-                            "--num-draft-tokens");
+    return p->n_runs > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 
 static specrt_status make_plan(plan *p, const prompt_list *prompts, specrt_error *err) {
@@ -187,9 +190,9 @@ static specrt_status make_plan(plan *p, const prompt_list *prompts, specrt_error
     TRY(models_open(o, (int)o->common.threads, &p->models, err));
     TRY(chat_create(o->template_name, p->models.tok, &p->chat, err));
     TRY(add_policies(p, err));
-    TRY(add_prompts(p, prompts, err));
+    if (prompts->n) TRY(add_prompts(p, prompts, err));
     TRY(measure_costs(p, err));
-    TRY(run_all(p, err));
+    TRY(p->traces.n ? plan_from_trace(p, err) : run_all(p, err));
     p->seconds = cli_seconds() - began;
     if (p->n_check) TRY(plan_check(p, err));
     if (o->common.json)
@@ -208,6 +211,7 @@ static void close_plan(plan *p, int n_prompts) {
     models_close(&p->models);
     cli_list_free(&p->options.policies);
     cli_list_free(&p->options.prompts);
+    cli_list_free(&p->traces);
 }
 
 int plan_main(int argc, char **argv) {
@@ -222,6 +226,8 @@ int plan_main(int argc, char **argv) {
          "repeat, or a comma list; full is always among them (default: a dozen the bundle allows)"},
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
+        {"trace", 0, "FILE", CLI_STRINGS, &p.traces, 0, 0,
+         "what is accepted comes from recorded cycles; prompts serve --check alone"},
         {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Output"},
         {"check", 0, "N", CLI_INT, &p.n_check, 1, 100,
          "decode the N best choices under exactly their trees, and say how far off the plan was"},
@@ -242,7 +248,7 @@ int plan_main(int argc, char **argv) {
     int code = cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
     specrt_status status = prompts_of(o, &prompts, &err);
-    if (status == SPECRT_STATUS_OK && prompts.n == 0)
+    if (status == SPECRT_STATUS_OK && prompts.n == 0 && (p.traces.n == 0 || p.n_check))
         status =
             specrt_error_set(&err, SPECRT_STATUS_BAD_ARG, "expected --prompts FILE or --prompt");
     if (status == SPECRT_STATUS_OK) status = make_plan(&p, &prompts, &err);

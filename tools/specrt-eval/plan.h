@@ -97,6 +97,7 @@ typedef struct plan {
     eval_options options;
     const char *report;
     int64_t n_check;
+    cli_list traces; /* acceptance comes from them; none: the policies decode */
     eval_models models;
     chat *chat;
     plan_costs costs;
@@ -119,12 +120,18 @@ double plan_cycle_seconds(const decode_times *t);
 /* plan_predict() : a run's shape on this machine. */
 plan_choice plan_predict(const plan *p, const plan_run *run, int shape);
 
+/* plan_choose_from_curves() : time and speed of a choice whose accept length and rows are given. */
+void plan_choose_from_curves(const plan *p, int width, plan_choice *c);
+
 /* plan_bound() : the most tokens per second that any shape of a width may reach, every draft
  * accepted. */
 double plan_bound(const plan *p, int width, double rows);
 
 /* plan_decide() : choices from runs, best first. */
 specrt_status plan_decide(plan *p, specrt_error *err);
+
+/* plan_rank_curves() : the same where choices came from a trace; plain decoding by the target's curve. */
+void plan_rank_curves(plan *p);
 
 /* plan_pays() : 1: faster beyond the intervals; 0: they overlap; -1: slower beyond them. */
 int plan_pays(const plan_choice *a, const plan_choice *b);

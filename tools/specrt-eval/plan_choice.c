@@ -135,6 +135,15 @@ plan_choice plan_predict(const plan *p, const plan_run *run, int shape) {
     return c;
 }
 
+void plan_choose_from_curves(const plan *p, int width, plan_choice *c) {
+    const plan_costs *k = &p->costs;
+    double accept = c->accept_half / c->accept_length;
+    c->cycle = curve_draft(k, &c->shape, c->accept_length) +
+               curve_head(k, &c->shape, width, c->rows) +
+               curve_at(&k->target, c->shape.num_draft_tokens);
+    set_speed(c, sqrt(accept * accept + k->error * k->error));
+}
+
 double plan_bound(const plan *p, int width, double rows) {
     const plan_shape most = {(int32_t)p->options.num_steps, 0,
                              (int32_t)p->options.num_draft_tokens};
@@ -165,6 +174,26 @@ static int faster_first(const void *a, const void *b) {
     return (x->speed < y->speed) - (x->speed > y->speed);
 }
 
+static void rank(plan *p) {
+    p->full_choice = (plan_choice){.policy = -1};
+    for (int i = 0; i < p->n_choices; i++) {
+        const plan_choice *c = &p->choices[i];
+        if (c->policy >= 0 && p->policies[c->policy].full &&
+            (p->full_choice.policy < 0 || c->speed > p->full_choice.speed))
+            p->full_choice = *c;
+    }
+    qsort(p->choices, (size_t)p->n_choices, sizeof *p->choices, faster_first);
+    p->best = p->choices[0];
+}
+
+void plan_rank_curves(plan *p) {
+    plan_choice c = {.policy = -1, .shape = {0, 0, 1}, .accept_length = 1};
+    c.cycle = curve_at(&p->costs.target, 1);
+    set_speed(&c, p->costs.error);
+    p->plain_choice = p->choices[p->n_choices++] = c;
+    rank(p);
+}
+
 /* The best shape of each run stands for it. */
 specrt_status plan_decide(plan *p, specrt_error *err) {
     free(p->choices);
@@ -172,7 +201,6 @@ specrt_status plan_decide(plan *p, specrt_error *err) {
     if (!p->choices) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a plan");
     p->n_choices = 0;
     p->plain_choice = p->choices[p->n_choices++] = plain_choice(p);
-    p->full_choice = (plan_choice){.policy = -1};
     for (int i = 0; i < p->n_runs; i++) {
         plan_choice best = plan_predict(p, &p->runs[i], 0);
         for (int s = 1; s < p->runs[i].n_shapes; s++) {
@@ -180,12 +208,8 @@ specrt_status plan_decide(plan *p, specrt_error *err) {
             if (c.speed > best.speed) best = c;
         }
         p->choices[p->n_choices++] = best;
-        bool full = p->policies[best.policy].full;
-        if (full && (p->full_choice.policy < 0 || best.speed > p->full_choice.speed))
-            p->full_choice = best;
     }
-    qsort(p->choices, (size_t)p->n_choices, sizeof *p->choices, faster_first);
-    p->best = p->choices[0];
+    rank(p);
     return SPECRT_STATUS_OK;
 }
 

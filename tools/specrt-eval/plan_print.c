@@ -113,7 +113,8 @@ void plan_print_table(const plan *p) {
     printf("%-*s steps  topk  nodes  accept    rows ms/cycle    tok/s      95%%      x plain%s\n",
            (int)width, "policy", p->n_check ? "    found  accept  error" : "");
     for (int i = 0; i < p->n_choices; i++) print_choice(p, &p->choices[i], (int)width);
-    printf("\n%d prompts, %.0f s", p->n_prompts, p->seconds);
+    printf(p->traces.n ? "\nreplayed; %.0f s" : "\n%.0f s", p->seconds);
+    if (p->n_prompts) printf(", %d prompts", p->n_prompts);
     if (p->n_skipped)
         printf("; %d trees not tried, which could not win or whose like stayed behind chains",
                p->n_skipped);

@@ -15,4 +15,9 @@ specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
 /* plan_check() : decode the best choices under exactly their shapes. */
 specrt_status plan_check(plan *p, specrt_error *err);
 
+/* plan_from_trace() : choices from recorded cycles and curves alone. */
+specrt_status plan_from_trace(plan *p, specrt_error *err);
+
+specrt_status plan_no_tree(specrt_error *err); /* the options leave none */
+
 #endif

@@ -1,0 +1,104 @@
+/* plan_trace.c : a plan whose acceptance comes from recorded cycles, replayed; nothing is decoded. */
+#include <math.h>
+#include <stdlib.h>
+#include "io.h"
+#include "plan_run.h"
+#include "replay.h"
+
+typedef struct trial { /* the shapes of one width */
+    specrt_tree_params trees[PLAN_SHAPES];
+    int n, width;
+} trial;
+
+static int32_t lesser(int64_t bound, int32_t recorded) {
+    return bound && bound < recorded ? (int32_t)bound : recorded;
+}
+
+/* No larger than what was recorded. */
+static trial trial_of(const plan *p, int width, const specrt_tree_params *recorded) {
+    const eval_options *o = &p->options;
+    const plan_shape most = {lesser(o->num_steps, recorded->num_steps), (int32_t)o->topk,
+                             lesser(o->num_draft_tokens, recorded->num_draft_tokens)};
+    plan_shape shapes[PLAN_SHAPES];
+    trial t = {.width = width};
+    if (plan_widths[width] <= recorded->topk) t.n = plan_shapes(width, &most, shapes);
+    for (int s = 0; s < t.n; s++)
+        t.trees[s] =
+            (specrt_tree_params){shapes[s].num_steps, shapes[s].topk, shapes[s].num_draft_tokens};
+    return t;
+}
+
+static specrt_status replay_policy(const plan *p, const trial *t, int policy, replay **out,
+                                   specrt_error *err) {
+    const char *text = p->policies[policy].name;
+    const replay_params params = {.traces = p->traces.items,
+                                  .n_traces = p->traces.n,
+                                  .policies = &text,
+                                  .n_policies = 1,
+                                  .trees = t->trees,
+                                  .n_trees = t->n,
+                                  .bundle = p->options.bundle,
+                                  .model = p->options.target,
+                                  .threads = (int)p->options.common.threads};
+    return replay_run(&params, out, err);
+}
+
+/* The fastest shape stands for all. */
+static void add_choice(plan *p, const trial *t, int policy, const replay *r) {
+    plan_choice best = {.speed = 0};
+    for (int i = 0; i < t->n; i++) {
+        replay_figures f;
+        replay_figures_of(r, 0, i + 1, -1, &f);
+        const specrt_tree_params *tree = &t->trees[i];
+        plan_choice c = {.policy = policy,
+                         .shape = {tree->num_steps, tree->topk, tree->num_draft_tokens},
+                         .rows = f.active_rows.value,
+                         .accept_length = f.accept_length.value,
+                         .accept_half = 0.5 * (f.accept_length.high - f.accept_length.low)};
+        plan_choose_from_curves(p, t->width, &c);
+        if (c.speed > best.speed) best = c;
+    }
+    if (best.speed > 0) p->choices[p->n_choices++] = best;
+}
+
+/* What replay cannot follow (a source that needs more than the trace holds) is left out by name. */
+static specrt_status try_policy(plan *p, const trial *t, int policy, specrt_error *err) {
+    replay *r = NULL;
+    specrt_status status = replay_policy(p, t, policy, &r, err);
+    if (status == SPECRT_STATUS_OK) {
+        add_choice(p, t, policy, r);
+    } else if (status == SPECRT_STATUS_BAD_ARG || status == SPECRT_STATUS_UNSUPPORTED) {
+        cli_warn("%s: left out: %s", p->policies[policy].name, err->msg);
+        status = SPECRT_STATUS_OK;
+    }
+    replay_free(r);
+    return status;
+}
+
+/* Of the first policy, `full`, the tree alone. */
+static specrt_status recorded_tree(const plan *p, specrt_tree_params *out, specrt_error *err) {
+    const trial none = {.n = 0};
+    replay *r;
+    TRY(replay_policy(p, &none, 0, &r, err));
+    *out = *replay_tree(r, 0);
+    replay_free(r);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status plan_from_trace(plan *p, specrt_error *err) {
+    specrt_tree_params recorded;
+    int n_shapes = 0;
+    p->choices =
+        (plan_choice *)malloc((size_t)(PLAN_WIDTHS * p->n_policies + 1) * sizeof *p->choices);
+    if (!p->choices) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a plan");
+    p->n_choices = 0;
+    TRY(recorded_tree(p, &recorded, err));
+    for (int w = 0; w < PLAN_WIDTHS; w++) {
+        const trial t = trial_of(p, w, &recorded);
+        n_shapes += t.n;
+        for (int i = 0; t.n && i < p->n_policies; i++) TRY(try_policy(p, &t, i, err));
+    }
+    if (n_shapes == 0) return plan_no_tree(err);
+    plan_rank_curves(p);
+    return SPECRT_STATUS_OK;
+}
