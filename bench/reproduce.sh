@@ -17,9 +17,9 @@ ask() { rows --prompts "${asked[@]}" --limit "$limit" --max-tokens "$tokens" "$@
 # table : policies over all prompts, of what `rows` gives.
 table() {
     awk -F '\t' '
-        BEGIN { printf "%-40s %7s %11s %9s %8s %8s %8s %8s %8s\n", "policy", "accept", "95%", "covered", "rows", "tokens/s", "+prompt", "x plain", "x full" }
+        BEGIN { printf "%-47s %7s %11s %9s %8s %8s %8s %8s %8s\n", "policy", "accept", "95%", "covered", "rows", "tokens/s", "+prompt", "x plain", "x full" }
         $2 == "all" {
-            printf "%-40s %7.2f %5.2f-%-5.2f %8.1f%% %8.0f %8.0f %8.0f %8.2f %8.2f\n", $1, $3, $4, $5, 100 * $6, $7, $8, $9, $10, $11
+            printf "%-47s %7.2f %5.2f-%-5.2f %8.1f%% %8.0f %8.0f %8.0f %8.2f %8.2f\n", $1, $3, $4, $5, 100 * $6, $7, $8, $9, $10, $11
         }'
 }
 
@@ -30,12 +30,12 @@ by_task() {
         !($2 in seen) { seen[$2] = 1; tasks[++m] = $2 }
         { x[$1, $2] = $c }
         END {
-            printf "%-40s", "policy"
+            printf "%-47s", "policy"
             for (t = 1; t <= m; t++) printf " %8.8s", tasks[t]
             print ""
             for (p = 1; p <= n; p++) {
                 if (policies[p] == "plain") continue
-                printf "%-40s", policies[p]
+                printf "%-47s", policies[p]
                 for (t = 1; t <= m; t++) printf " " f, scale * x[policies[p], tasks[t]]
                 print ""
             }
@@ -56,7 +56,7 @@ microspec_fig1() {
     awk -F '\t' '
         $2 != "all" { next }
         $1 == "full" { full = $3 }
-        $1 != "plain" { printf "%-40s oracle %5.2f   actual %5.2f   lost %4.0f%%\n", $1, $10 * full / $3, $10, 100 * (1 - $3 / full) }
+        $1 != "plain" { printf "%-47s oracle %5.2f   actual %5.2f   lost %4.0f%%\n", $1, $10 * full / $3, $10, 100 * (1 - $3 / full) }
     ' "$work/rows"
     echo
     echo "(b) covered, %, by task"
@@ -90,7 +90,7 @@ microspec_table3() {
         $2 == "all" && $1 == "window:3072" {
             cycle = 1e3 * $3 / $8
             speed = 1e3 * $3 / (cycle + (slower - 1) * $12)
-            printf "%-40s %7.2f %47.0f %17.2f   (computed: the head takes %s times as long)\n", "both, indexed", $3, speed, speed / plain, slower
+            printf "%-47s %7.2f %47.0f %17.2f   (computed: the head takes %s times as long)\n", "both, indexed", $3, speed, speed / plain, slower
         }' "$work/rows"
     echo
     echo "The paper: 313, 351, 364 (both, indexed) and 395 tokens/s (both, packed). An indexed window is no policy of ours; its row is"
@@ -121,9 +121,9 @@ evospec_table6() {
     for size in $(share 32000 151936) 2048; do
         ask $chain --lists --policy "static:$size,static:$size+retrieve:256@graph=off,static:$size+retrieve:256" |
             awk -F '\t' -v head="$([ "$size" = 2048 ] || echo 1)" '
-                BEGIN { if (head) printf "%-40s %7s %7s %7s %7s %7s\n", "policy", "accept", "mass", "best 10", "50", "100" }
+                BEGIN { if (head) printf "%-47s %7s %7s %7s %7s %7s\n", "policy", "accept", "mass", "best 10", "50", "100" }
                 $2 == "all" && $1 != "plain" && ($1 != "full" || head) {
-                    printf "%-40s %7.2f %6.1f%% %6.1f%% %6.1f%% %6.1f%%\n", $1, $3, 100 * $13, 100 * $14, 100 * $15, 100 * $16
+                    printf "%-47s %7.2f %6.1f%% %6.1f%% %6.1f%% %6.1f%%\n", $1, $3, 100 * $13, 100 * $14, 100 * $15, 100 * $16
                 }'
     done
     echo
@@ -194,10 +194,10 @@ dynaspec() {
 # mbsu DRAFT_ROWS : adds VocabTrim's model of memory-bound speed-up, tau / (c gamma + 1), to accept lengths
 with_mbsu() {
     awk -F '\t' -v v="$n_vocab" -v d=256 -v layer="$n_layer" -v target="$n_target" -v gamma="$1" '
-        BEGIN { printf "%-40s %7s %11s %9s %8s %8s\n", "policy", "BE", "95%", "covered", "rows", "MBSU" }
+        BEGIN { printf "%-47s %7s %11s %9s %8s %8s\n", "policy", "BE", "95%", "covered", "rows", "MBSU" }
         $2 == "all" && $1 != "plain" {
             c = (layer + v * d + $7 * d) / target
-            printf "%-40s %7.2f %5.2f-%-5.2f %8.1f%% %8.0f %8.3f\n", $1, $3, $4, $5, 100 * $6, $7, $3 / (c * gamma + 1)
+            printf "%-47s %7.2f %5.2f-%-5.2f %8.1f%% %8.0f %8.3f\n", $1, $3, $4, $5, 100 * $6, $7, $3 / (c * gamma + 1)
         }'
 }
 
