@@ -1,17 +1,23 @@
 #!/usr/bin/env bash
-# benchmarks.sh [NAME...] : what `make benchmarks` does. Runs the programs behind docs/BENCHMARKS.md, all or those named, and
-# writes what they print to bench/results/NAME-MACHINE.txt with machine, commit and command; `standing` also renews the table
-# in README.md. Takes the better part of an hour on two idle cores.
+# benchmarks.sh [NAME...] : what `make benchmarks` does. Runs the programs behind docs/BENCHMARKS.md, all or
+# those named, and writes what they print to bench/results/NAME-MACHINE.txt with machine, commit and command;
+# `standing` also renews the table in README.md. Takes the better part of an hour on two idle cores.
 #
-# Names: one of bench_NAME.c (bundle, draft, engine...); standing, plan, compare, replay; a table of bench/reproduce.sh; peers.
-# In the environment: MACHINE (here), BUILD (build), THREADS (1), PYTHON (python3, with what the peers need from PyPI); those that
-# lack data or a peer are skipped with a word.
+# Names: one of bench_NAME.c (bundle, draft, engine...); standing, plan, compare, replay; a table of
+# bench/reproduce.sh; peers. In the environment: PAIRS (sample 128k), MACHINE (here), BUILD (build), THREADS (1),
+# PYTHON (python3, with what the peers need from PyPI). Those that lack data or a peer are skipped with a word.
 . "$(dirname "$0")/pair.sh"
 machine=${MACHINE:-here} python=${PYTHON:-python3}
 results=bench/results
 
-cpu() { echo "machine: $(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ *//'), $(nproc) cores"; }
-commit() { echo "commit: $(git rev-parse --short HEAD 2>/dev/null || echo unknown)$(git diff --quiet HEAD -- include engine tools 2>/dev/null || echo ', with changes')"; }
+cpu() {
+    echo "machine: $(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ *//'), $(nproc) cores"
+}
+commit() {
+    changed=
+    git diff --quiet HEAD -- include engine tools 2>/dev/null || changed=', with changes'
+    echo "commit: $(git rev-parse --short HEAD 2>/dev/null || echo unknown)$changed"
+}
 
 # keep NAME COMMAND... : what it prints becomes a result; nothing changes where it fails or is skipped.
 keep() {
@@ -31,7 +37,8 @@ keep() {
 }
 
 # The policies of README.md, on the prompts that calibration left out.
-standing_policies=full,sketch:64@certified=on,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid,microspec,static:2048+retrieve,static:512+window+successor:256
+standing_policies=full,sketch:64@certified=on,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid
+standing_policies=$standing_policies,microspec,static:2048+retrieve,static:512+window+successor:256
 standing() {
     pair sample
     bundle=$build/sample.specb
@@ -55,20 +62,20 @@ standing() {
 }
 
 plan() {
-    for which in sample 128k; do
+    for which in ${PAIRS:-sample 128k}; do
         (
             pair $which
             echo "== $which"
             mapfile -t asked < <(tasks $spec_bench humaneval)
             "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$bundle" --threads "$threads" \
-                --prompts "${asked[@]}" --limit 2 --check 6
+                --prompts "${asked[@]}" --limit "${LIMIT:-2}" --check 6
         ) || [ $? = 77 ]
     done
 }
 
 # One page a pair, in build/.
 compare() {
-    for which in sample 128k; do
+    for which in ${PAIRS:-sample 128k}; do
         (
             pair $which
             echo "== $which: $build/compare-$which.html"
@@ -114,7 +121,7 @@ run() {
         if [ -e "bench/bench_$1.c" ]; then
             keep "$1" "$build/bench/bench_$1"
         else
-            for which in sample 128k; do
+            for which in ${PAIRS:-sample 128k}; do
                 keep "repro-$1-$which" bench/reproduce.sh "$1" $which
             done
         fi

@@ -6,7 +6,7 @@ usage: peers_lists.py BUILD [SIZE...]
 Both rules are written here anew from their descriptions. FR-Spec (Zhao et al. 2025): every document encoded with the
 tokenizer's special tokens, ids by count, the best SIZE, the terminator made a member. vLLM's draft token map: 95% of
 the documents counted without special tokens; special and added tokens always kept, then the best by count; ascending.
-Ours: vocabtrim-calibrate, from the text alone and with the target's own answers. Needs PyPI's tokenizers."""
+Ours: vocabtrim-calibrate, from the text alone and with the target's own answers to other prompts than those decoded. Needs PyPI's tokenizers."""
 import collections
 import hashlib
 import json
@@ -71,19 +71,29 @@ def imported(build, ids, folder):
 
 
 def ours(build, folder, size, answers=None):
-    out = folder / "ours.specb"
-    corpus = sorted(map(str, pathlib.Path("data/corpus").glob("*/")))
+    out, text = folder / "ours.specb", folder / "docs.jsonl"
     weights = ["--weights", f"{answers}:100"] if answers else []
-    run(f"{build}/bin/vocabtrim-calibrate", "--tokenizer", TOKENIZER, "--corpus", *([answers] if answers else []), *corpus,
+    run(f"{build}/bin/vocabtrim-calibrate", "--tokenizer", TOKENIZER, "--corpus", *([answers] if answers else []), text,
         *weights, "--size", size, "-q", "-f", "-o", out)
     return out
 
 
-def decode(build, bundle):
+def split_prompts(folder):
+    """Every fifth prompt is decoded, the target answers the others."""
+    files = {"ask": [], "test": []}
+    for path in sorted(pathlib.Path("data/prompts").glob("*.jsonl")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for kind in files:
+            out = folder / f"{kind}-{path.name}"
+            out.write_text("\n".join(l for i, l in enumerate(lines) if (i % 5 == 0) == (kind == "test")) + "\n")
+            files[kind].append(out)
+    return files
+
+
+def decode(build, bundle, prompts):
     out = json.loads(run(f"{build}/bin/specrt-eval", "compare", "--target", PAIR / "target.gguf", "--draft",
                          PAIR / "draft.safetensors", "--bundle", bundle, "--policy", "static", "--topk", 1, "--num-steps", 3,
-                         "--prompts", *sorted(pathlib.Path("data/prompts").glob("*.jsonl")), "--limit", 3, "--max-tokens", 48,
-                         "--threads", 1, "--json"))
+                         "--prompts", *prompts, "--max-tokens", 48, "--threads", 1, "--json"))
     rows = {row["policy"]: row for row in out["rows"] if row["domain"] == "all"}
     return rows["static"], rows["full"]
 
@@ -95,9 +105,11 @@ def main():
     print(f"{'list':24s} {'made in':>9s} {'rows':>7s} {'covered':>8s} {'accept':>7s}  of full's")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        answers = folder / "answers.jsonl"
-        run(f"{build}/bin/specrt-eval", "generate", "--target", PAIR / "target.gguf", "--prompts",
-            *sorted(pathlib.Path("data/prompts").glob("*.jsonl")), "--limit", 10, "--max-tokens", 48, "-q", "-o", answers)
+        answers, files = folder / "answers.jsonl", split_prompts(folder)
+        with open(folder / "docs.jsonl", "w", encoding="utf-8") as f:
+            f.writelines(json.dumps({"text": doc}) + "\n" for doc in docs if doc.strip())
+        run(f"{build}/bin/specrt-eval", "generate", "--target", PAIR / "target.gguf", "--prompts", *files["ask"],
+            "--max-tokens", 48, "-q", "-o", answers)
         for size in map(int, sizes or (2048, 8192)):
             makers = {
                 "FR-Spec's rule": lambda: imported(build, frspec(tok, docs, size), folder),
@@ -109,7 +121,7 @@ def main():
                 begin = time.perf_counter()
                 bundle = make()
                 seconds = time.perf_counter() - begin
-                mine, full = decode(build, bundle)
+                mine, full = decode(build, bundle, files["test"])
                 print(f"{rule:24s} {seconds:7.2f} s {mine['active_rows']:7.0f} {100 * mine['coverage']:7.1f}% "
                       f"{mine['accept_length']:7.3f}  {100 * mine['accept_length'] / full['accept_length']:6.1f}%", flush=True)
 
