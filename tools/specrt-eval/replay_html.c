@@ -60,12 +60,13 @@ static void main_table(const page *p) {
         for (int k = 0; k < REPLAY_RECALLS; k++) cell(f, 100 * x.recall[k], 2);
         fputs("</tr>\n", f);
     }
-    fputs("</table></div>\n<p class=\"note\">~ is estimated from cycles that another policy "
-          "drafted. "
-          "Mass is of the target's law, at least: what the trace keeps of it. The oracle's list "
-          "holds "
-          "every token. Intervals are normal over sequences.</p>\n",
-          f);
+    fprintf(
+        f,
+        "</table></div>\n<p class=\"note\">~ is estimated from cycles that another policy "
+        "drafted: within %.0f%% where that was measured. Mass is of the target's law, at least: "
+        "what the trace keeps of it. The oracle's list holds every token. Intervals are normal "
+        "over sequences, and say nothing of the estimate's own error.</p>\n",
+        100 * REPLAY_ERROR);
 }
 
 static void domain_table(const page *p) {
