@@ -29,7 +29,7 @@
  *     specrt__verify_best_kernel, _law_, _sum_, _pick_, _walk_
  *                                    what the target draws at every node, and the path
  *     specrt__verify_remap_kernel    rows to target ids
- *     specrt__session_tell_kernel    a cycle as a record for retrieval on the host, and what came of others
+ *     specrt__ring_tell_kernel       a cycle as a record for retrieval on the host, and what came of others
  */
 #if defined(__NVCC__)
 #pragma nv_diag_suppress 1675 /* gcc's pragmas */
@@ -3487,7 +3487,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_id
                           0, stream, ids, n_ids, in, n, out);
 }
 
-// >>device (uses: launch base head active window retrieve policy session)
+// >>device (uses: launch base head active window cluster successor sketch retrieve policy session)
 // Owns memory of the device, and what a policy's sessions share there. Refuses policies with sources that
 // only the CPU has, and devices without code for them.
 
@@ -3560,6 +3560,28 @@ static void specrt__device_release(specrt__device_memory *memory) {
 
 /* --- what sessions share --- */
 
+/* A routed source: what it chooses from at each level. */
+enum {
+    SPECRT__DEVICE_NONE,
+    SPECRT__DEVICE_LEVELS, /* a static list with sizes by level */
+    SPECRT__DEVICE_CLUSTERS,
+    SPECRT__DEVICE_SUCCESSORS,
+    SPECRT__DEVICE_SKETCH
+};
+
+typedef struct specrt__device_router {
+    int kind;
+    int32_t bound;              /* rows that it chooses for a level at most */
+    specrt_cuda_segment rows;   /* to choose from */
+    specrt_cuda_segment always; /* CLUSTERS: rows of every level; max_rows 0: none */
+    const uint8_t *taken;       /* DEVICE [n_ids] 1: a token of `always`; NULL: there is none */
+    const int32_t *levels;      /* LEVELS: rows, CLUSTERS: clusters of each level; host */
+    int32_t n_levels, n_always; /* LEVELS: n_always rows of each level are fixed */
+    specrt_cuda_router clusters;
+    specrt_cuda_cograph graph;
+    specrt_cuda_sketch sketch;
+} specrt__device_router;
+
 struct specrt_cuda_policy {
     const specrt_policy *policy;
     specrt__device_memory memory;
@@ -3569,6 +3591,7 @@ struct specrt_cuda_policy {
     const int32_t *frequent;    /* DEVICE [n_frequent], or NULL as on the host */
     const int32_t *terminators; /* DEVICE */
     int32_t n_fixed;            /* tokens marked so */
+    specrt__device_router router;
 };
 
 /* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded. */
@@ -3676,11 +3699,195 @@ static specrt_status specrt__device_check_policy(const specrt_policy *p, specrt_
     if (p->retrieve.size > 0 && p->retrieve.keep) what = "retrieve@keep=on";
     if (p->retrieve.size > 0 && p->retrieve.prompt != SPECRT__RETRIEVE_PROMPT_OFF)
         what = "retrieve@prompt";
-    if (p->n_routers > 0) what = "a source that routes";
+    if (p->n_routers > 1) what = "more than one that routes";
     if (!what) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                             "cuda: policy '%s': expected sources that run on the device, found %s",
                             p->text, what);
+}
+
+/* --- routed sources --- */
+
+/* The head's rows, which a source scores where they lie. */
+static specrt_cuda_segment specrt__device_head_rows(const specrt_cuda_policy *p) {
+    specrt_cuda_segment s;
+    memset(&s, 0, sizeof s);
+    s.rows = p->head.rows;
+    s.row_stride = p->head.row_stride;
+    s.bias = p->head.bias;
+    return s;
+}
+
+static specrt_status specrt__device_route_levels(specrt_cuda_policy *p, const specrt_static *list,
+                                                 specrt_error *err) {
+    specrt__device_router *r = &p->router;
+    specrt_segment rest = list->segment;
+    rest.rows = (const uint8_t *)rest.rows + (size_t)list->n_always * rest.row_stride;
+    rest.ids += list->n_always;
+    if (rest.bias) rest.bias += list->n_always;
+    rest.n_rows = r->bound = p->policy->routed_bound;
+    r->kind = SPECRT__DEVICE_LEVELS;
+    r->levels = list->levels;
+    r->n_levels = list->n_levels;
+    r->n_always = list->n_always;
+    return specrt__device_place(p, &rest, &r->rows, err);
+}
+
+/* The tokens of a segment, marked. */
+static specrt_status specrt__device_mark_taken(specrt_cuda_policy *p, const specrt_segment *s,
+                                               specrt_error *err) {
+    size_t n = (size_t)p->policy->head->n_ids;
+    uint8_t *taken = (uint8_t *)specrt__base_alloc(&p->policy->desc, n);
+    if (!taken) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    memset(taken, 0, n);
+    for (int32_t i = 0; i < s->n_rows; i++) taken[s->ids[i]] = 1;
+    specrt_status status =
+        specrt__device_upload(&p->memory, taken, n, (const void **)&p->router.taken, err);
+    specrt__base_free(&p->policy->desc, taken);
+    return status;
+}
+
+/* A router's layer: f16 rows and f32 biases. */
+static specrt_status specrt__device_layer(specrt_cuda_policy *p, const specrt_segment *s,
+                                          const uint16_t **weights, const float **bias,
+                                          specrt_error *err) {
+    size_t n = (size_t)s->n_rows;
+    if (n == 0) return SPECRT_STATUS_OK;
+    SPECRT__TRY(
+        specrt__device_upload(&p->memory, s->rows, n * s->row_stride, (const void **)weights, err));
+    return specrt__device_upload(&p->memory, s->bias, n * sizeof(float), (const void **)bias, err);
+}
+
+/* What a router knows a token by: the application's rows, or a copy. */
+static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_head_desc *host,
+                                          const specrt_cuda_policy_desc *desc, specrt_error *err) {
+    specrt_cuda_head *out = &p->router.clusters.embedding;
+    if (!host->rows) return SPECRT_STATUS_OK;
+    out->dtype = host->dtype;
+    out->n_rows = (int32_t)host->n_rows;
+    out->n_cols = host->n_cols;
+    out->rows = desc->embedding;
+    out->row_stride = host->row_stride;
+    if (desc->embedding_stride) out->row_stride = desc->embedding_stride;
+    if (desc->embedding) return SPECRT_STATUS_OK;
+    return specrt__device_upload(&p->memory, host->rows, (size_t)host->n_rows * host->row_stride,
+                                 &out->rows, err);
+}
+
+static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p,
+                                                   const specrt__cluster_shared *c,
+                                                   const specrt_cuda_policy_desc *desc,
+                                                   specrt_error *err) {
+    const specrt_clusters_header *h = c->view.header;
+    specrt__device_router *r = &p->router;
+    specrt_segment rows = c->rows;
+    if (c->beam > 1)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "cuda: policy '%s': expected beam=level or each, found per_row",
+                                p->policy->text);
+    rows.n_rows = c->starts[h->n_clusters];
+    r->kind = SPECRT__DEVICE_CLUSTERS;
+    r->bound = p->policy->routed_bound - c->always.n_rows;
+    r->levels = c->levels;
+    r->n_levels = SPECRT__CLUSTER_LEVELS;
+    r->clusters.kind = h->router;
+    r->clusters.softmax = h->softmax;
+    r->clusters.n_clusters = h->n_clusters;
+    r->clusters.n_embed = h->n_embed;
+    r->clusters.n_state = h->n_state;
+    r->clusters.n_hidden = h->n_hidden;
+    r->clusters.each = c->beam;
+    r->clusters.cap = c->cap;
+    SPECRT__TRY(specrt__device_place(p, &rows, &r->rows, err));
+    r->clusters.ids = r->rows.ids;
+    SPECRT__TRY(specrt__device_upload(&p->memory, c->starts,
+                                      ((size_t)h->n_clusters + 1) * sizeof(int32_t),
+                                      (const void **)&r->clusters.starts, err));
+    SPECRT__TRY(specrt__device_layer(p, &c->w1, &r->clusters.w1, &r->clusters.b1, err));
+    SPECRT__TRY(specrt__device_layer(p, &c->w2, &r->clusters.w2, &r->clusters.b2, err));
+    SPECRT__TRY(specrt__device_embed(p, &c->embedding, desc, err));
+    if (c->always.n_rows == 0) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__device_place(p, &c->always, &r->always, err));
+    return specrt__device_mark_taken(p, &c->always, err);
+}
+
+static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
+                                                     const specrt__successor_shared *s,
+                                                     specrt_error *err) {
+    const specrt_cograph *g = &s->graph;
+    specrt_cuda_cograph *out = &p->router.graph;
+    size_t n = (size_t)g->header->n_vocab, e = (size_t)g->header->n_edges;
+    p->router.kind = SPECRT__DEVICE_SUCCESSORS;
+    p->router.bound = s->size;
+    p->router.rows = specrt__device_head_rows(p);
+    out->n_vocab = g->header->n_vocab;
+    out->max_degree = g->header->max_degree;
+    SPECRT__TRY(specrt__device_upload(&p->memory, g->totals, n * sizeof *g->totals,
+                                      (const void **)&out->totals, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, g->offsets, (n + 1) * sizeof *g->offsets,
+                                      (const void **)&out->offsets, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, g->ids, e * sizeof *g->ids,
+                                      (const void **)&out->ids, err));
+    return specrt__device_upload(&p->memory, g->counts, e * sizeof *g->counts,
+                                 (const void **)&out->counts, err);
+}
+
+static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p,
+                                                 const specrt__sketch_shared *s,
+                                                 specrt_error *err) {
+    const specrt_row_sketch_header *h = s->view.header;
+    specrt_cuda_sketch *out = &p->router.sketch;
+    size_t n = (size_t)h->n_rows, n_cols = (size_t)h->n_cols;
+    size_t n_codes = (n + 15) / 16 * 16 * (size_t)h->rank / (h->four_bits ? 2 : 1);
+    if (s->certified)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "cuda: policy '%s': expected a sketch that is not certified, whose "
+                                "proof is the CPU's",
+                                p->policy->text);
+    p->router.kind = SPECRT__DEVICE_SKETCH;
+    p->router.bound = out->bound = s->bound;
+    p->router.rows = specrt__device_head_rows(p);
+    out->n_cols = h->n_cols;
+    out->n_ids = p->policy->head->n_ids;
+    out->stored_rank = h->rank;
+    out->rank = s->rank;
+    out->four_bits = h->four_bits;
+    out->n_places = s->n_places;
+    out->size = s->size;
+    out->bias = p->head.bias;
+    out->row_of = p->head.row_of;
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.basis,
+                                      (size_t)s->rank * n_cols * sizeof(uint16_t),
+                                      (const void **)&out->basis, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.rows, n * sizeof(int32_t),
+                                      (const void **)&out->rows, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.scales, n * sizeof(float),
+                                      (const void **)&out->scales, err));
+    SPECRT__TRY(
+        specrt__device_upload(&p->memory, s->view.codes, n_codes, (const void **)&out->codes, err));
+    if (!p->policy->head->desc.ids) return SPECRT_STATUS_OK;
+    return specrt__device_upload(&p->memory, p->policy->head->desc.ids, n * sizeof(int32_t),
+                                 (const void **)&out->ids, err);
+}
+
+/* Which source routes follows from the text: this file's classes are not those of the application's copy. */
+static specrt_status specrt__device_route(specrt_cuda_policy *p,
+                                          const specrt_cuda_policy_desc *desc, specrt_error *err) {
+    specrt__policy_spec spec;
+    if (p->policy->n_routers == 0) return SPECRT_STATUS_OK;
+    const void *shared = p->policy->routers[0].shared;
+    SPECRT__TRY(specrt__policy_parse(p->policy->text, &spec, err));
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
+        const specrt__active_class *klass = specrt__policy_kinds[kind].routed;
+        if (!klass || !spec.sources[kind].present) continue;
+        if (klass == &specrt__successor_class)
+            return specrt__device_route_successors(p, (const specrt__successor_shared *)shared,
+                                                   err);
+        if (klass == &specrt__sketch_class)
+            return specrt__device_route_sketch(p, (const specrt__sketch_shared *)shared, err);
+        return specrt__device_route_clusters(p, (const specrt__cluster_shared *)shared, desc, err);
+    }
+    return specrt__device_route_levels(p, (const specrt_static *)shared, err);
 }
 
 static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
@@ -3696,6 +3903,7 @@ static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
         SPECRT__TRY(specrt__device_upload(&p->memory, host->frequent,
                                           (size_t)host->n_frequent * sizeof(int32_t),
                                           (const void **)&p->frequent, err));
+    SPECRT__TRY(specrt__device_route(p, desc, err));
     return specrt__device_upload(&p->memory, host->terminators,
                                  (size_t)host->n_terminators * sizeof(int32_t),
                                  (const void **)&p->terminators, err);
@@ -3728,7 +3936,133 @@ SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
     specrt__base_free(&desc, policy);
 }
 
-// >>session (uses: launch base os active window arc retrieve tree verify device)
+// >>ring (uses: launch active retrieve)
+// Owns the way of cycles to retrieval on the host, and of what that changes back, through memory that both
+// sides map. Neither waits for the other: a cycle that finds no room is lost to retrieval, and counted.
+
+/* Cycles on their way to retrieval on the host, in memory that both sides map. Records are numbered: the
+ * device writes `posted` after a record, the host `done` after it has written what the record changed. */
+typedef struct specrt__ring_records {
+    uint32_t posted, done;
+    uint32_t begun; /* the first record of the sequence at hand */
+    uint32_t reserved;
+    specrt__retrieve_record records[SPECRT__RETRIEVE_RECORDS];
+} specrt__ring_records;
+
+/* Retrieval's part of a sequence, on the device. */
+typedef struct specrt__ring_cache {
+    uint32_t posted, taken, begun; /* of the ring */
+    int32_t n_cycles, n_events, n_lost;
+    int32_t told; /* the target's hidden state is kept */
+    specrt_cuda_mailbox mailbox;
+} specrt__ring_cache;
+
+/* Records before this one are another sequence's: what they changed is passed over. */
+static __global__ void specrt__ring_forget_kernel(int32_t n, specrt__ring_cache *caches,
+                                                  specrt__ring_records *rings) {
+    int32_t b = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (b >= n) return;
+    caches[b].n_cycles = caches[b].n_events = caches[b].n_lost = 0;
+    caches[b].mailbox.taken = caches[b].mailbox.posted;
+    caches[b].begun = caches[b].posted;
+    ((volatile specrt__ring_records *)rings)[b].begun = caches[b].begun;
+}
+
+/* Block b: the target's hidden state at the last node of sequence b's verdict.
+ *   hidden f32 [n_batch, n_nodes, width] or NULL, kept f32 [n_batch, width]; grid (n_batch), any block */
+static __global__ void specrt__ring_keep_kernel(const specrt_verdict *verdicts, const float *hidden,
+                                                int32_t n_nodes, int32_t width, float *kept,
+                                                specrt__ring_cache *caches) {
+    const specrt_verdict *v = &verdicts[blockIdx.x];
+    if (threadIdx.x == 0) caches[blockIdx.x].told = hidden != NULL;
+    if (v->n < 1 || !hidden) return;
+    size_t b = blockIdx.x, row = b * (size_t)n_nodes + (size_t)v->nodes[v->n - 1];
+    for (size_t i = threadIdx.x; i < (size_t)width; i += blockDim.x)
+        kept[b * (size_t)width + i] = hidden[row * (size_t)width + i];
+}
+
+/* What the host made of its records becomes wishes. Records of another sequence are passed over. Twin:
+ * specrt__retrieve_take. */
+static __device__ void specrt__ring_take(specrt__ring_cache *cache,
+                                         const volatile specrt__ring_records *ring) {
+    uint32_t done = ring->done;
+    __threadfence_system();
+    for (; (int32_t)(done - cache->taken) > 0; cache->taken++) {
+        const volatile specrt__retrieve_record *record =
+            &ring->records[cache->taken % SPECRT__RETRIEVE_RECORDS];
+        int32_t n = (int32_t)(cache->taken - cache->begun) < 0 ? 0 : record->n_changes;
+        for (int32_t i = 0; i < n; i++) {
+            int32_t id = record->changes[i];
+            specrt_cuda_change *c =
+                &cache->mailbox.changes[cache->mailbox.posted++ % SPECRT_CUDA_CHANGES];
+            c->id = id >= 0 ? id : ~id;
+            c->bit = SPECRT_CUDA_RETRIEVE;
+            c->on = id >= 0;
+            c->reserved = 0;
+        }
+    }
+}
+
+/* Twin: specrt__retrieve_write. */
+static __device__ void specrt__ring_write(const specrt__ring_cache *cache,
+                                          const specrt_verdict *verdict, const int32_t *best,
+                                          int32_t k_best, bool event, bool told,
+                                          volatile specrt__retrieve_record *record) {
+    const int32_t *row = best + (int64_t)verdict->nodes[verdict->n - 1] * k_best;
+    int32_t n_best = 0;
+    record->now = cache->n_cycles;
+    record->n_tokens = verdict->n;
+    for (int32_t i = 0; i < verdict->n; i++) record->tokens[i] = verdict->tokens[i];
+    for (; n_best < SPECRT__RETRIEVE_TOP && row[n_best] >= 0; n_best++)
+        record->best[n_best] = row[n_best];
+    record->n_best = n_best;
+    record->n_changes = 0;
+    record->event = event;
+    record->told = told;
+}
+
+/* Block b: the cycle of sequence b as a record, and what the host made of earlier ones. Before the window
+ * learns, since what could have been drafted is asked here. Twin: specrt__retrieve_observe.
+ *   learns, states, caches, rings [n_batch], best [n_batch, SPECRT_TREE_MAX_NODES, k_best], kept f32
+ *     [n_batch,
+ *   width], queries f32 [n_batch, SPECRT__RETRIEVE_RECORDS, width]; grid (n_batch), any block */
+static __global__ void
+specrt__ring_tell_kernel(const specrt_verdict *learns, const specrt_cuda_state *states,
+                         const int32_t *best, int32_t k_best, const float *kept, int32_t width,
+                         specrt__ring_cache *caches, specrt__ring_records *rings, float *queries) {
+    size_t b = blockIdx.x;
+    const specrt_verdict *verdict = &learns[b];
+    const specrt_cuda_state *s = &states[b];
+    specrt__ring_cache *cache = &caches[b];
+    volatile specrt__ring_records *ring = &rings[b];
+    if (verdict->n < 1) return;
+    int32_t token = verdict->tokens[verdict->n - 1];
+    bool event = token >= 0 && token < s->params.n_ids && s->wants[token] == 0;
+    bool told = event && cache->told && width > 0;
+    if (threadIdx.x == 0) {
+        cache->n_cycles++;
+        cache->n_events += event;
+        specrt__ring_take(cache, ring);
+    }
+    __syncthreads();
+    bool room = cache->posted - cache->taken < SPECRT__RETRIEVE_RECORDS;
+    size_t slot = cache->posted % SPECRT__RETRIEVE_RECORDS;
+    volatile float *query = queries + (b * SPECRT__RETRIEVE_RECORDS + slot) * (size_t)width;
+    for (size_t i = threadIdx.x; i < (size_t)width && room && told; i += blockDim.x)
+        query[i] = kept[b * (size_t)width + i];
+    if (room && threadIdx.x == 0)
+        specrt__ring_write(cache, verdict, best + b * SPECRT_TREE_MAX_NODES * (size_t)k_best,
+                           k_best, event, told, &ring->records[slot]);
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (room)
+        ring->posted = ++cache->posted;
+    else
+        cache->n_lost += event;
+}
+
+// >>session (uses: launch base os active window arc retrieve tree verify device ring)
 // Owns batches of sequences whose state never leaves the device: which kernel runs when, on which of two
 // streams. Everything is allocated in create; a cycle's launches are the same every time, so a graph can
 // hold them. Retrieval's cache stays on the host: cycles go there, and wishes come back, through memory
@@ -3739,23 +4073,6 @@ enum {
     SPECRT__SESSION_BEAM_STEP = sizeof(specrt_cuda_beam) / sizeof(int32_t),
     SPECRT__SESSION_DRAFT_STEP = sizeof(specrt_cuda_draft) / sizeof(int32_t)
 };
-
-/* Cycles on their way to retrieval on the host, in memory that both sides map. Records are numbered: the
- * device writes `posted` after a record, the host `done` after it has written what the record changed. */
-typedef struct specrt__session_ring {
-    uint32_t posted, done;
-    uint32_t begun; /* the first record of the sequence at hand */
-    uint32_t reserved;
-    specrt__retrieve_record records[SPECRT__RETRIEVE_RECORDS];
-} specrt__session_ring;
-
-/* Retrieval's part of a sequence, on the device. */
-typedef struct specrt__session_cache {
-    uint32_t posted, taken, begun; /* of the ring */
-    int32_t n_cycles, n_events, n_lost;
-    int32_t told; /* the target's hidden state is kept */
-    specrt_cuda_mailbox mailbox;
-} specrt__session_cache;
 
 struct specrt_cuda_session {
     const specrt_cuda_policy *policy;
@@ -3776,10 +4093,15 @@ struct specrt_cuda_session {
     float *bias; /* DEVICE [n_batch, capacity]; NULL: none */
     size_t row_stride;
     specrt_cuda_verifier verifier, drawer;
-    /* A level's shortlist. */
+    /* Shortlists; a level's segments are DEVICE [n_batch, n_segments]. */
     specrt_cuda_layout layout;
-    specrt_cuda_segment *segments; /* DEVICE [n_batch, n_segments] */
+    specrt_cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
+    /* What routed sources choose, DEVICE. */
+    int32_t *routed_ids, *routed_places; /* [n_batch, bound] */
+    int32_t *routed_n;                   /* [n_batch], or LEVELS: [num_steps] */
+    uint32_t *masks, *always_masks;      /* [n_batch, words of bound], [n_batch, words of always] */
+    void *route_scratch;
     float *logits;   /* DEVICE [n_batch, topk, n_columns] */
     int32_t *ids;    /* DEVICE [n_batch, topk, topk] */
     float *logprobs; /* DEVICE likewise */
@@ -3791,10 +4113,10 @@ struct specrt_cuda_session {
     cudaEvent_t fork, join;
     bool forked;
     /* Retrieval; rings NULL: none. */
-    specrt__session_ring *rings, *device_rings; /* [n_batch], as either side sees them */
+    specrt__ring_records *rings, *device_rings; /* [n_batch], as either side sees them */
     float *queries, *device_queries;            /* [n_batch, SPECRT__RETRIEVE_RECORDS, width] */
     float *kept; /* DEVICE [n_batch, width] the target's hidden states where it drew last */
-    specrt__session_cache *caches; /* DEVICE [n_batch] */
+    specrt__ring_cache *caches;    /* DEVICE [n_batch] */
     specrt__active_pool *pool;     /* for its marks */
     specrt__retrieve **retrievers; /* [n_batch] */
     uint32_t *begun;               /* [n_batch] the rings' begun, as the host last saw it */
@@ -3820,17 +4142,6 @@ static __global__ void specrt__session_begin_kernel(int32_t n, specrt_cuda_tree 
     trees[b].position = 0;
     trees[b].level = trees[b].n_candidates = trees[b].n_beam = 0;
     beams[b].n = drafts[b].n = verdicts[b].n = 0;
-}
-
-/* Records before this one are another sequence's: what they changed is passed over. */
-static __global__ void specrt__session_forget_kernel(int32_t n, specrt__session_cache *caches,
-                                                     specrt__session_ring *rings) {
-    int32_t b = specrt__session_index();
-    if (b >= n) return;
-    caches[b].n_cycles = caches[b].n_events = caches[b].n_lost = 0;
-    caches[b].mailbox.taken = caches[b].mailbox.posted;
-    caches[b].begun = caches[b].posted;
-    ((volatile specrt__session_ring *)rings)[b].begun = caches[b].begun;
 }
 
 /* One sequence has n more prompt tokens, of which the next launch takes *count. */
@@ -3884,103 +4195,22 @@ static __global__ void specrt__session_learn_kernel(int32_t n, const specrt_cuda
         learns[b].n = 0;
 }
 
-/* Block b: the target's hidden state at the last node of sequence b's verdict.
- *   hidden f32 [n_batch, n_nodes, width] or NULL, kept f32 [n_batch, width]; grid (n_batch), any block */
-static __global__ void specrt__session_keep_kernel(const specrt_verdict *verdicts,
-                                                   const float *hidden, int32_t n_nodes,
-                                                   int32_t width, float *kept,
-                                                   specrt__session_cache *caches) {
-    const specrt_verdict *v = &verdicts[blockIdx.x];
-    if (threadIdx.x == 0) caches[blockIdx.x].told = hidden != NULL;
-    if (v->n < 1 || !hidden) return;
-    size_t b = blockIdx.x, row = b * (size_t)n_nodes + (size_t)v->nodes[v->n - 1];
-    for (size_t i = threadIdx.x; i < (size_t)width; i += blockDim.x)
-        kept[b * (size_t)width + i] = hidden[row * (size_t)width + i];
-}
-
-/* --- retrieval's ring --- */
-
-/* What the host made of its records becomes wishes. Records of another sequence are passed over. Twin:
- * specrt__retrieve_take. */
-static __device__ void specrt__session_take(specrt__session_cache *cache,
-                                            const volatile specrt__session_ring *ring) {
-    uint32_t done = ring->done;
-    __threadfence_system();
-    for (; (int32_t)(done - cache->taken) > 0; cache->taken++) {
-        const volatile specrt__retrieve_record *record =
-            &ring->records[cache->taken % SPECRT__RETRIEVE_RECORDS];
-        int32_t n = (int32_t)(cache->taken - cache->begun) < 0 ? 0 : record->n_changes;
-        for (int32_t i = 0; i < n; i++) {
-            int32_t id = record->changes[i];
-            specrt_cuda_change *c =
-                &cache->mailbox.changes[cache->mailbox.posted++ % SPECRT_CUDA_CHANGES];
-            c->id = id >= 0 ? id : ~id;
-            c->bit = SPECRT_CUDA_RETRIEVE;
-            c->on = id >= 0;
-            c->reserved = 0;
-        }
-    }
-}
-
-/* Twin: specrt__retrieve_write. */
-static __device__ void specrt__session_write(const specrt__session_cache *cache,
-                                             const specrt_verdict *verdict, const int32_t *best,
-                                             int32_t k_best, bool event, bool told,
-                                             volatile specrt__retrieve_record *record) {
-    const int32_t *row = best + (int64_t)verdict->nodes[verdict->n - 1] * k_best;
-    int32_t n_best = 0;
-    record->now = cache->n_cycles;
-    record->n_tokens = verdict->n;
-    for (int32_t i = 0; i < verdict->n; i++) record->tokens[i] = verdict->tokens[i];
-    for (; n_best < SPECRT__RETRIEVE_TOP && row[n_best] >= 0; n_best++)
-        record->best[n_best] = row[n_best];
-    record->n_best = n_best;
-    record->n_changes = 0;
-    record->event = event;
-    record->told = told;
-}
-
-/* Block b: the cycle of sequence b as a record, and what the host made of earlier ones. Before the window
- * learns, since what could have been drafted is asked here. Twin: specrt__retrieve_observe.
- *   learns, states, caches, rings [n_batch], best [n_batch, SPECRT_TREE_MAX_NODES, k_best], kept f32
- *     [n_batch,
- *   width], queries f32 [n_batch, SPECRT__RETRIEVE_RECORDS, width]; grid (n_batch), any block */
-static __global__ void specrt__session_tell_kernel(const specrt_verdict *learns,
-                                                   const specrt_cuda_state *states,
-                                                   const int32_t *best, int32_t k_best,
-                                                   const float *kept, int32_t width,
-                                                   specrt__session_cache *caches,
-                                                   specrt__session_ring *rings, float *queries) {
-    size_t b = blockIdx.x;
-    const specrt_verdict *verdict = &learns[b];
-    const specrt_cuda_state *s = &states[b];
-    specrt__session_cache *cache = &caches[b];
-    volatile specrt__session_ring *ring = &rings[b];
-    if (verdict->n < 1) return;
-    int32_t token = verdict->tokens[verdict->n - 1];
-    bool event = token >= 0 && token < s->params.n_ids && s->wants[token] == 0;
-    bool told = event && cache->told && width > 0;
-    if (threadIdx.x == 0) {
-        cache->n_cycles++;
-        cache->n_events += event;
-        specrt__session_take(cache, ring);
-    }
-    __syncthreads();
-    bool room = cache->posted - cache->taken < SPECRT__RETRIEVE_RECORDS;
-    size_t slot = cache->posted % SPECRT__RETRIEVE_RECORDS;
-    volatile float *query = queries + (b * SPECRT__RETRIEVE_RECORDS + slot) * (size_t)width;
-    for (size_t i = threadIdx.x; i < (size_t)width && room && told; i += blockDim.x)
-        query[i] = kept[b * (size_t)width + i];
-    if (room && threadIdx.x == 0)
-        specrt__session_write(cache, verdict, best + b * SPECRT_TREE_MAX_NODES * (size_t)k_best,
-                              k_best, event, told, &ring->records[slot]);
-    __threadfence_system();
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    if (room)
-        ring->posted = ++cache->posted;
-    else
-        cache->n_lost += event;
+/* Thread (r, b): bit r of the mask of sequence b: whether others hold the token of row r, or none may.
+ *   ids [., max_rows] of sequence b from ids_step * b on; n_rows from n_step * b on, or NULL: max_rows; masks
+ *   [n_batch, words]; grid (blocks of max_rows, n_batch), block a multiple of 32.
+ *   Twin: specrt__active_route */
+static __global__ void specrt__session_mask_kernel(const specrt_cuda_state *states,
+                                                   const int32_t *ids, int64_t ids_step,
+                                                   const int32_t *n_rows, int32_t n_step,
+                                                   int32_t max_rows, const uint8_t *taken,
+                                                   uint32_t *masks) {
+    int32_t b = (int32_t)blockIdx.y, r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    int32_t n = n_rows ? n_rows[(int64_t)b * n_step] : max_rows;
+    int32_t id = r < n ? ids[b * ids_step + r] : -1;
+    bool masked = id >= 0 && (states[b].wants[id] != 0 || (taken && taken[id] != 0));
+    uint32_t word = __ballot_sync(0xffffffffu, masked);
+    if (threadIdx.x % 32 == 0 && r < max_rows)
+        masks[(int64_t)b * ((max_rows + 31) / 32) + r / 32] = word;
 }
 
 /* --- making a batch --- */
@@ -4143,48 +4373,115 @@ static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specr
     return status;
 }
 
-/* Fixed rows, which all sequences share, then each one's packed rows. */
-static int32_t specrt__session_list(const specrt_cuda_session *s, size_t i,
-                                    const specrt_cuda_packing *packing, specrt_cuda_segment *out) {
+static size_t specrt__session_words(int32_t n_rows) {
+    return ((size_t)n_rows + 31) / 32;
+}
+
+/* What the routed source chooses for sequence i at a level. */
+static int32_t specrt__session_list_routed(const specrt_cuda_session *s, size_t i, int32_t level,
+                                           specrt_cuda_segment *out) {
+    const specrt__device_router *r = &s->policy->router;
     int32_t n = 0;
-    if (s->policy->fixed.max_rows > 0) out[n++] = s->policy->fixed;
-    if (s->capacity == 0) return n;
-    memset(&out[n], 0, sizeof out[n]);
-    out[n].rows = packing->rows;
-    out[n].row_stride = s->row_stride;
-    out[n].ids = packing->ids;
-    out[n].bias = packing->bias;
-    out[n].n_rows = &s->states[i].n_rows;
-    out[n].max_rows = s->capacity;
+    if (r->kind == SPECRT__DEVICE_NONE) return 0;
+    if (r->always.max_rows > 0) {
+        out[n] = r->always;
+        out[n++].masked = s->always_masks + i * specrt__session_words(r->always.max_rows);
+    }
+    out[n] = r->rows;
+    out[n].max_rows = r->bound;
+    if (s->masks) out[n].masked = s->masks + i * specrt__session_words(r->bound);
+    out[n].n_rows = s->routed_n + (r->kind == SPECRT__DEVICE_LEVELS ? (size_t)level : i);
+    if (r->kind == SPECRT__DEVICE_LEVELS) return n + 1;
+    out[n].ids = s->routed_ids + i * (size_t)r->bound;
+    out[n].places = s->routed_places + i * (size_t)r->bound;
     return n + 1;
 }
 
+/* Fixed rows, which all sequences share, then each one's packed rows, then routed ones. */
+static int32_t specrt__session_list(const specrt_cuda_session *s, size_t i, int32_t level,
+                                    const specrt_cuda_packing *packing, specrt_cuda_segment *out) {
+    int32_t n = 0;
+    if (s->policy->fixed.max_rows > 0) out[n++] = s->policy->fixed;
+    if (s->capacity > 0) {
+        memset(&out[n], 0, sizeof out[n]);
+        out[n].rows = packing->rows;
+        out[n].row_stride = s->row_stride;
+        out[n].ids = packing->ids;
+        out[n].bias = packing->bias;
+        out[n].n_rows = &s->states[i].n_rows;
+        out[n++].max_rows = s->capacity;
+    }
+    return n + specrt__session_list_routed(s, i, level, out + n);
+}
+
 static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specrt_error *err) {
-    size_t n = (size_t)s->n_batch, most = SPECRT_CUDA_MAX_SEGMENTS;
+    size_t n = (size_t)s->n_batch, n_segments = (size_t)s->layout.n_segments;
     const specrt_desc *desc = &s->policy->policy->desc;
-    size_t each = sizeof(specrt_cuda_packing) + most * sizeof(specrt_cuda_segment);
+    size_t each = sizeof(specrt_cuda_packing) + n_segments * sizeof(specrt_cuda_segment);
     specrt_cuda_packing *packings = (specrt_cuda_packing *)specrt__base_alloc(desc, n * each);
     if (!packings) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     specrt_cuda_segment *host = (specrt_cuda_segment *)(void *)(packings + n);
-    int32_t n_segments = 0;
     cudaError_t error =
         cudaMemcpy(packings, s->packings, n * sizeof *packings, cudaMemcpyDeviceToHost);
-    for (size_t i = 0; i < n && error == cudaSuccess; i++)
-        n_segments =
-            specrt__session_list(s, i, &packings[i], host + i * (size_t)s->layout.n_segments);
+    specrt_status status = error == cudaSuccess
+                               ? SPECRT_STATUS_OK
+                               : specrt__device_fail(error, n * sizeof *packings, err);
+    for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++) {
+        for (size_t i = 0; i < n; i++)
+            specrt__session_list(s, i, t, &packings[i], host + i * n_segments);
+        status = specrt__session_send(&s->memory, host, n * n_segments * sizeof *host,
+                                      (void **)&s->segments[t], err);
+    }
     s->layout.n_cols = s->policy->head.n_cols;
-    for (int32_t i = 0; i < n_segments; i++) {
+    for (size_t i = 0; i < n_segments; i++) {
         s->layout.dtypes[i] = s->policy->head.dtype;
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
-    specrt_status status =
-        error != cudaSuccess
-            ? specrt__device_fail(error, n * sizeof *packings, err)
-            : specrt__session_send(&s->memory, host, n * (size_t)n_segments * sizeof *host,
-                                   (void **)&s->segments, err);
     specrt__base_free(desc, packings);
     return status;
+}
+
+/* Scratch of the routed source; 0: it needs none. */
+static size_t specrt__session_route_bytes(const specrt_cuda_session *s) {
+    const specrt__device_router *r = &s->policy->router;
+    if (r->kind == SPECRT__DEVICE_CLUSTERS)
+        return specrt_cuda_router_bytes(&r->clusters, s->n_batch, s->tree.topk);
+    if (r->kind == SPECRT__DEVICE_SUCCESSORS)
+        return specrt_cuda_successors_bytes(&r->graph, s->n_batch, s->tree.topk, r->bound);
+    if (r->kind == SPECRT__DEVICE_SKETCH)
+        return specrt_cuda_sketch_bytes(&r->sketch, s->n_batch, s->tree.topk);
+    return 0;
+}
+
+/* Rows of each level, where those follow from the level alone. */
+static specrt_status specrt__session_make_levels(specrt_cuda_session *s, specrt_error *err) {
+    const specrt__device_router *r = &s->policy->router;
+    int32_t rows[SPECRT_TREE_MAX_STEPS];
+    for (int32_t t = 0; t < SPECRT_TREE_MAX_STEPS; t++)
+        rows[t] = r->levels[t < r->n_levels ? t : r->n_levels - 1] - r->n_always;
+    return specrt__session_send(&s->memory, rows, sizeof rows, (void **)&s->routed_n, err);
+}
+
+static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_error *err) {
+    const specrt__device_router *r = &s->policy->router;
+    specrt__device_memory *m = &s->memory;
+    size_t n = (size_t)s->n_batch, bound = (size_t)r->bound;
+    bool chooses = r->kind > SPECRT__DEVICE_LEVELS;
+    if (r->kind == SPECRT__DEVICE_NONE) return SPECRT_STATUS_OK;
+    if (r->kind == SPECRT__DEVICE_LEVELS) SPECRT__TRY(specrt__session_make_levels(s, err));
+    if (r->kind == SPECRT__DEVICE_LEVELS || r->kind == SPECRT__DEVICE_CLUSTERS)
+        SPECRT__TRY(specrt__session_clear(m, n, specrt__session_words(r->bound) * sizeof *s->masks,
+                                          (void **)&s->masks, err));
+    SPECRT__TRY(specrt__session_clear(
+        m, n, specrt__session_words(r->always.max_rows) * sizeof *s->always_masks,
+        (void **)&s->always_masks, err));
+    if (!chooses) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->routed_n, (void **)&s->routed_n, err));
+    SPECRT__TRY(specrt__session_clear(m, n, bound * sizeof(int32_t), (void **)&s->routed_ids, err));
+    SPECRT__TRY(
+        specrt__session_clear(m, n, bound * sizeof(int32_t), (void **)&s->routed_places, err));
+    return specrt__session_clear(m, 1, specrt__session_route_bytes(s), &s->route_scratch, err);
 }
 
 static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt_error *err) {
@@ -4222,7 +4519,7 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
     SPECRT__TRY(specrt__session_clear(&s->memory, n, sizeof *s->caches, (void **)&s->caches, err));
     SPECRT__TRY(
         specrt__device_map(&s->memory, n * sizeof *s->rings, (void **)&s->rings, &device, err));
-    s->device_rings = (specrt__session_ring *)device;
+    s->device_rings = (specrt__ring_records *)device;
     if (width > 0) {
         size_t n_queries = n * SPECRT__RETRIEVE_RECORDS * width;
         SPECRT__TRY(
@@ -4261,7 +4558,7 @@ static void specrt__session_forget(specrt__retrieve *r) {
 SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_batch && s->rings; i++) {
-        specrt__session_ring *ring = &s->rings[i];
+        specrt__ring_records *ring = &s->rings[i];
         specrt__retrieve *r = s->retrievers[i];
         uint32_t posted = specrt__os_load(&ring->posted);
         for (; r->done != posted; n++) {
@@ -4302,16 +4599,22 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (hidden != SPECRT_DTYPE_F32 && hidden != SPECRT_DTYPE_F16 && hidden != SPECRT_DTYPE_BF16)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: hidden: expected f32, f16 or bf16, found %d", (int)hidden);
-    if (s->tree.topk > policy->bound)
+    if (s->tree.topk > specrt_policy_bound(policy))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: topk: expected at most the %d rows of policy '%s', found %d",
-                                (int)policy->bound, policy->text, (int)s->tree.topk);
+                                (int)specrt_policy_bound(policy), policy->text, (int)s->tree.topk);
     s->capacity = policy->bound - policy->fixed.n_rows;
     s->width = specrt_policy_hidden_width(policy);
     s->k_best = policy->has_window ? policy->window.kver : 0;
     if (policy->has_window && policy->window.kpre > s->k_best) s->k_best = policy->window.kpre;
     if (policy->retrieve.size > 0) s->k_best = SPECRT__RETRIEVE_TOP;
-    s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
+    s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0) +
+                           (s->policy->router.kind != SPECRT__DEVICE_NONE) +
+                           (s->policy->router.always.max_rows > 0);
+    if (s->policy->router.kind == SPECRT__DEVICE_CLUSTERS && hidden != SPECRT_DTYPE_F32)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: hidden: expected f32, which routers read, found %s",
+                                specrt_dtype_name(hidden));
     return SPECRT_STATUS_OK;
 }
 
@@ -4327,6 +4630,7 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
                                               &s->verifier, err));
     SPECRT__TRY(specrt__session_make_verifier(s, 1, &params->sampling, &s->drawer, err));
     SPECRT__TRY(specrt__session_make_packings(s, err));
+    SPECRT__TRY(specrt__session_make_routes(s, err));
     SPECRT__TRY(specrt__session_make_segments(s, err));
     SPECRT__TRY(specrt__session_make_scratch(s, err));
     return SPECRT_STATUS_OK;
@@ -4420,7 +4724,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
                                s->beams + first, s->drafts + first, s->verdicts + first,
                                s->samplings + first, s->n_batch));
     if (s->caches)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__session_forget_kernel, specrt__session_blocks(n),
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_forget_kernel, specrt__session_blocks(n),
                                    SPECRT__SESSION_THREADS, 0, stream, n, s->caches + first,
                                    s->device_rings + first));
     SPECRT__TRY(specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators,
@@ -4484,7 +4788,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
 static specrt_status specrt__session_learn(specrt_cuda_session *s) {
     unsigned n = (unsigned)s->n_batch;
     if (s->rings)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__session_tell_kernel, n, 128, 0, s->side, s->learns,
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_tell_kernel, n, 128, 0, s->side, s->learns,
                                    s->states, s->best, s->k_best, s->kept, s->width, s->caches,
                                    s->device_rings, s->device_queries));
     if (s->capacity == 0) return SPECRT_STATUS_OK;
@@ -4508,18 +4812,60 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
     return specrt_cuda_tree_begin(s->n_batch, s->verdicts, s->trees, s->beams, stream);
 }
 
+/* Rows that others hold, or that `always` does, score nothing. */
+static specrt_status specrt__session_mask(specrt_cuda_session *s, int32_t level, void *stream) {
+    const specrt__device_router *r = &s->policy->router;
+    unsigned n = (unsigned)s->n_batch, threads = SPECRT__SESSION_THREADS;
+    bool fixed = r->kind == SPECRT__DEVICE_LEVELS;
+    if (s->always_masks)
+        SPECRT__TRY(SPECRT__LAUNCH(
+            specrt__session_mask_kernel,
+            dim3(specrt__launch_blocks(r->always.max_rows, SPECRT__SESSION_THREADS), n), threads, 0,
+            stream, s->states, r->always.ids, (int64_t)0, (const int32_t *)NULL, 0,
+            r->always.max_rows, (const uint8_t *)NULL, s->always_masks));
+    if (!s->masks) return SPECRT_STATUS_OK;
+    return SPECRT__LAUNCH(specrt__session_mask_kernel,
+                          dim3(specrt__launch_blocks(r->bound, SPECRT__SESSION_THREADS), n),
+                          threads, 0, stream, s->states, fixed ? r->rows.ids : s->routed_ids,
+                          fixed ? (int64_t)0 : (int64_t)r->bound, s->routed_n + (fixed ? level : 0),
+                          fixed ? 0 : 1, r->bound, r->taken, s->masks);
+}
+
+/* What the routed source chooses for a level. Routers of clusters do not ask who is a member already, so
+ * they need not wait for it. */
+static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t level,
+                                                 const void *hidden, const void *fed,
+                                                 void *stream) {
+    const specrt__device_router *r = &s->policy->router;
+    int32_t k = s->tree.topk, step = SPECRT__SESSION_BEAM_STEP;
+    int32_t last = r->n_levels - 1;
+    if (r->kind == SPECRT__DEVICE_CLUSTERS)
+        SPECRT__TRY(specrt_cuda_route(
+            &r->clusters, s->n_batch, k, r->levels[level < last ? level : last], s->beams,
+            (const float *)(r->clusters.kind == SPECRT_ROUTER_DYNASPEC ? fed : hidden),
+            s->route_scratch, r->bound, s->routed_ids, s->routed_places, s->routed_n, stream));
+    SPECRT__TRY(specrt__session_join(s, stream));
+    if (r->kind == SPECRT__DEVICE_SUCCESSORS)
+        return specrt_cuda_successors(&r->graph, s->n_batch, k, r->bound, s->policy->head.row_of,
+                                      s->beams, NULL, level, s->states, s->route_scratch,
+                                      s->routed_ids, s->routed_places, s->routed_n, stream);
+    if (r->kind == SPECRT__DEVICE_SKETCH)
+        return specrt_cuda_sketch_route(&r->sketch, s->n_batch, hidden, s->hidden, k, &s->beams->n,
+                                        step, s->beams->logprobs, s->states, s->routed_ids,
+                                        s->routed_places, s->routed_n, s->route_scratch, stream);
+    return specrt__session_mask(s, level, stream);
+}
+
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s, int32_t level,
                                                          const void *hidden, const void *fed,
                                                          void *stream) {
-    int32_t k = s->tree.topk;
-    (void)fed;
+    int32_t k = s->tree.topk, step = SPECRT__SESSION_BEAM_STEP;
     if (level < 0 || level >= s->tree.num_steps || !hidden) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__session_join(s, stream)); /* immediately before the product */
-    SPECRT__TRY(specrt_cuda_logits(&s->layout, s->segments, s->n_batch, hidden, s->hidden, k,
-                                   &s->beams->n, SPECRT__SESSION_BEAM_STEP, s->logits, stream));
-    SPECRT__TRY(specrt_cuda_topk(&s->layout, s->segments, s->n_batch, s->logits, k, &s->beams->n,
-                                 SPECRT__SESSION_BEAM_STEP, k, s->ids, s->logprobs, s->scratch,
-                                 stream));
+    SPECRT__TRY(specrt__session_route_level(s, level, hidden, fed, stream));
+    SPECRT__TRY(specrt_cuda_logits(&s->layout, s->segments[level], s->n_batch, hidden, s->hidden, k,
+                                   &s->beams->n, step, s->logits, stream));
+    SPECRT__TRY(specrt_cuda_topk(&s->layout, s->segments[level], s->n_batch, s->logits, k,
+                                 &s->beams->n, step, k, s->ids, s->logprobs, s->scratch, stream));
     return specrt_cuda_tree_expand(s->n_batch, k, s->ids, s->logprobs, s->trees, s->beams, stream);
 }
 
@@ -4535,9 +4881,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
     SPECRT__TRY(
         specrt_cuda_verify(&s->verifier, s->drafts, s->samplings, logits, s->verdicts, stream));
     if (s->kept)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__session_keep_kernel, (unsigned)s->n_batch, 128, 0,
-                                   stream, s->verdicts, hidden, s->tree.num_draft_tokens, s->width,
-                                   s->kept, s->caches));
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_keep_kernel, (unsigned)s->n_batch, 128, 0, stream,
+                                   s->verdicts, hidden, s->tree.num_draft_tokens, s->width, s->kept,
+                                   s->caches));
     if (s->k_best == 0) return SPECRT_STATUS_OK;
     return specrt_cuda_target_topk(s->n_batch, logits, s->tree.num_draft_tokens, &s->drafts->n,
                                    SPECRT__SESSION_DRAFT_STEP, s->n_logits, s->k_best, s->best,

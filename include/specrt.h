@@ -1728,9 +1728,9 @@ specrt_cuda_sketch_route(const specrt_cuda_sketch *sketch, int32_t n_batch, cons
  * with observe() and ends behind verify() is a whole cycle. One thread at a time; sessions of one policy
  * share its memory.
  *
- * The CPU's alone are chains sampled from the drafter (SPECRT_DRAFT_SAMPLED), window@mode=unique_fifo and
- * retrieve with keep or prompt; retrieve's mode says nothing here, see specrt_cuda_session_serve(). Sources
- * that route are not here yet. */
+ * The CPU's alone are chains sampled from the drafter (SPECRT_DRAFT_SAMPLED), sums of more than one source
+ * that routes, sketch@certified=on, cluster@beam=per_row, window@mode=unique_fifo and retrieve with keep or
+ * prompt. What retrieve's mode says, specrt_cuda_session_serve() decides here. */
 
 /* What all sessions of a policy share, on the device. */
 typedef struct specrt_cuda_policy specrt_cuda_policy;
@@ -1762,7 +1762,8 @@ typedef struct specrt_cuda_session_params {
     specrt_sampling sampling; /* sequence i draws with sampling.sequence + i; see session_begin */
     int32_t n_batch;          /* sequences; 0: 1 */
     int32_t n_logits;         /* as specrt_session_params */
-    specrt_dtype hidden;      /* of the drafter's hidden states: f32, f16 or bf16 */
+    specrt_dtype
+        hidden; /* of the drafter's states: f32, f16 or bf16; f32 where routers read them */
 } specrt_cuda_session_params;
 
 typedef struct specrt_cuda_session specrt_cuda_session;

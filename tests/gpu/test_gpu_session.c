@@ -35,22 +35,44 @@ static void make_tables(void) {
         }
 }
 
+/* A router of a kind over clusters of the head. */
+static uint8_t *make_router(specrt_router_kind kind, size_t *n) {
+    specrt_clusters_header h = {.n_rows = V,
+                                .n_cols = D,
+                                .n_clusters = 12,
+                                .router = (int32_t)kind,
+                                .softmax = kind == SPECRT_ROUTER_CORAL,
+                                .n_state = D,
+                                .n_schedule = 2};
+    if (kind == SPECRT_ROUTER_DYNASPEC) h.n_hidden = 8;
+    if (kind == SPECRT_ROUTER_CORAL) h.n_hidden = D;
+    return fixture_clusters(h, NULL, 40 + (uint64_t)kind, n);
+}
+
 static void open_all(void) {
-    size_t n, n_ranks, n_graph;
+    enum { N = 6 };
+    static const char *const tags[N] = {"centroid", "cluster", "cograph",
+                                        "group",    "ranks",   "sketch"};
+    uint8_t *parts[N];
+    fixture_section sections[N];
+    size_t n;
     if (bundle) return;
     make_tables();
-    uint8_t *ranks = fixture_ranks(V, 2, 40, &n_ranks);
-    uint8_t *graph = fixture_graph(V, 6, NULL, 5, &n_graph);
-    fixture_section sections[] = {
-        {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n_graph, n_graph},
-        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks}};
-    uint8_t *bytes = fixture_bundle(sections, 2, &n);
+    for (int i = 0; i < N; i++) {
+        parts[i] = i == 0   ? make_router(SPECRT_ROUTER_CENTROID, &n)
+                   : i == 1 ? make_router(SPECRT_ROUTER_DYNASPEC, &n)
+                   : i == 2 ? fixture_graph(V, 6, NULL, 5, &n)
+                   : i == 3 ? make_router(SPECRT_ROUTER_CORAL, &n)
+                   : i == 4 ? fixture_ranks(V, 2, 40, &n)
+                            : fixture_sketch(V, D, 8, 6, &n);
+        sections[i] = (fixture_section){tags[i], 1, 0, parts[i], n, n};
+    }
+    uint8_t *bytes = fixture_bundle(sections, N, &n);
     REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
     specrt_head_desc desc = {
         .rows = head_rows, .dtype = SPECRT_DTYPE_F16, .n_rows = V, .n_cols = D, .bias = bias};
     REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, NULL));
-    free(ranks);
-    free(graph);
+    for (int i = 0; i < N; i++) free(parts[i]);
 }
 
 /* The target's logits after each of n tokens. */
@@ -164,7 +186,7 @@ static void device_cycle(device *d) {
     for (int32_t level = 0; level < v->num_steps; level++) {
         REQUIRE(!specrt_cuda_pack(&d->draft_table, d->passes, d->n, v->topk, D * sizeof(float),
                                   d->stream));
-        REQUIRE(!specrt_cuda_session_expand(d->session, level, d->hidden, NULL, d->stream));
+        REQUIRE(!specrt_cuda_session_expand(d->session, level, d->hidden, d->hidden, d->stream));
     }
     REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
     REQUIRE(!specrt_cuda_pack(&d->target_table, d->trees, d->n, v->num_draft_tokens,
@@ -211,6 +233,7 @@ static void twin_cycle(twin *t) {
     while (beam.n > 0) {
         for (int32_t i = 0; i < beam.n; i++)
             memcpy(hidden + i * D, draft_table + beam.tokens[i] * D, D * sizeof *hidden);
+        specrt_session_feed(t->session, hidden); /* any states will do */
         REQUIRE(!specrt_session_expand(t->session, hidden, beam.n, &beam));
     }
     specrt_session_finish(t->session, &t->draft);
@@ -332,6 +355,12 @@ static const char *const policies[] = {
     "static:30+window:24@rows=tree@min=40",
     "static:24+retrieve:16@mode=async",
     "static:20+window:20@only=ext+retrieve:16@mode=async@graph=off",
+    "static:40/20+window:16",
+    "window:12+successor:6",
+    "static:8+sketch:10",
+    "window:10+cluster@always=8",
+    "group:2@always=0@beam=each",
+    "static:12+centroid",
 };
 enum { N_POLICIES = sizeof policies / sizeof policies[0] };
 
@@ -345,7 +374,7 @@ static setting setting_of(const char *policy) {
                      .tree = {2, 3, 7},
                      .sampling = {.temperature = 1, .seed = 4, .sequence = 9},
                      .n_batch = 2,
-                     .n_cycles = is_long() ? 60 : 5};
+                     .n_cycles = is_long() ? 60 : 3};
 }
 
 static void test_policies(void) {
@@ -379,11 +408,81 @@ static void test_batch(void) {
     run(&how);
 }
 
+/* --- refusals --- */
+
+/* How many allocations the harness lets succeed; below 0: all. Not on a GPU. */
+extern int harness_allocations_left __attribute__((weak));
+
+/* Memory that runs out at any call leaves nothing behind. */
+static void test_memory(void) {
+    specrt_policy_desc desc = {.text = "static:20+retrieve:8@mode=async"};
+    specrt_cuda_session_params params = {.tree = {2, 3, 7}, .n_batch = 2};
+    specrt_policy *policy;
+    specrt_cuda_policy *shared = NULL;
+    specrt_cuda_session *session = NULL;
+    specrt_error err;
+    if (!&harness_allocations_left) SKIP("on a GPU");
+    open_all();
+    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    for (int n = 0; !session && n < 200; n++) {
+        harness_allocations_left = n;
+        if (!shared && specrt_cuda_policy_create(policy, NULL, &shared, &err)) {
+            CHECK_INT(err.status, SPECRT_STATUS_NO_MEMORY);
+            CHECK_HAS(err.msg, "bytes");
+        } else if (specrt_cuda_session_create(shared, &params, &session, &err)) {
+            CHECK_INT(err.status, SPECRT_STATUS_NO_MEMORY);
+        }
+    }
+    harness_allocations_left = -1;
+    CHECK(session != NULL);
+    specrt_cuda_session_close(session);
+    specrt_cuda_policy_close(shared);
+    specrt_policy_close(policy);
+}
+
+static void check_refused(const char *text, specrt_cuda_session_params params,
+                          specrt_status expected, const char *part) {
+    specrt_policy_desc desc = {.text = text};
+    specrt_policy *policy;
+    specrt_cuda_policy *shared = NULL;
+    specrt_cuda_session *session = NULL;
+    specrt_error err = {0};
+    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    if (!specrt_cuda_policy_create(policy, NULL, &shared, &err))
+        specrt_cuda_session_create(shared, &params, &session, &err);
+    CHECK(session == NULL);
+    CHECK_INT(err.status, expected);
+    CHECK_HAS(err.msg, part);
+    specrt_cuda_policy_close(shared);
+    specrt_policy_close(policy);
+}
+
+static void test_refusals(void) {
+    specrt_cuda_session_params good = {.tree = {2, 3, 7}}, p = good;
+    open_all();
+    check_refused("window:9@mode=unique_fifo", good, SPECRT_STATUS_UNSUPPORTED, "unique_fifo");
+    check_refused("static:9+retrieve:8@keep=on", good, SPECRT_STATUS_UNSUPPORTED, "keep");
+    check_refused("successor+centroid", good, SPECRT_STATUS_UNSUPPORTED, "more than one");
+    check_refused("sketch:9@certified=on", good, SPECRT_STATUS_UNSUPPORTED, "certified");
+    p.hidden = SPECRT_DTYPE_F16;
+    check_refused("centroid", p, SPECRT_STATUS_BAD_ARG, "f32");
+    p.hidden = SPECRT_DTYPE_Q8_0;
+    check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "hidden");
+    p = good;
+    p.n_batch = 2000;
+    check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "n_batch");
+    p = good;
+    p.tree.topk = 20;
+    check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "topk");
+}
+
 static const test_case cases[] = {
     {"policies", "a captured cycle drafts, emits and learns as the CPU's sessions do",
      test_policies},
     {"calls", "so do its calls one by one", test_calls},
     {"greedy", "chains of a greedy target", test_greedy},
     {"batch", "many sequences at once", test_batch},
+    {"memory", "running out of it leaves nothing behind", test_memory},
+    {"refusals", "what the device cannot do is named", test_refusals},
 };
 TEST_MAIN(cases)
