@@ -1,6 +1,7 @@
 /* bench_sketch.c : one level of a tree over the full head and over a sketch of it, on one core: time by
- * phase, beside reading the same codes. Weights are random: what is found does not matter here.
- *   bench_sketch [ROWS COLUMNS RANK NAMED] */
+ * phase, beside reading the same codes and the peak of int8 products. A level finds codes in the cache as the
+ * one before left them, but the first after the full head. Weights are random: what is found does not matter.
+ *   bench_sketch [ROWS COLUMNS RANK NAMED [BITS]] */
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 
@@ -13,7 +14,7 @@
 enum { TOPK = 10, BEAMS = 10 };
 
 typedef struct bench {
-    int32_t n_rows, n_cols, rank, named;
+    int32_t n_rows, n_cols, rank, named, bits;
     uint16_t *rows;
     float *hidden, *logits;
     int32_t ids[BEAMS * TOPK];
@@ -42,7 +43,8 @@ static void fill_halves(uint16_t *out, size_t n) {
 }
 
 static uint8_t *section(const bench *b, size_t *n) {
-    specrt_row_sketch_header h = {.n_rows = b->n_rows, .n_cols = b->n_cols, .rank = b->rank};
+    specrt_row_sketch_header h = {
+        .n_rows = b->n_rows, .n_cols = b->n_cols, .rank = b->rank, .four_bits = b->bits == 4};
     specrt_row_sketch view = {.header = &h};
     uint64_t state = 9;
     *n = (size_t)specrt__sketch_lay_out(&view);
@@ -118,7 +120,7 @@ static void level(bench *b, specrt_session *s, int32_t n, times *best) {
 static void floors(bench *b, int32_t n, times *best) {
     size_t bytes;
     const uint8_t *data = (const uint8_t *)specrt_bundle_data(b->bundle, "sketch", &bytes);
-    size_t n_codes = ((size_t)b->n_rows + 15) / 16 * 16 * (size_t)b->rank;
+    size_t n_codes = ((size_t)b->n_rows + 15) / 16 * 16 * (size_t)b->rank * (size_t)b->bits / 8;
     specrt_row_sketch view = {.header = (const specrt_row_sketch_header *)(const void *)data};
     specrt__sketch_lay_out(&view);
     specrt_segment basis = specrt__sketch_basis(&view, b->rank);
@@ -130,31 +132,38 @@ static void floors(bench *b, int32_t n, times *best) {
 }
 
 int main(int argc, char **argv) {
-    bench b = {.n_rows = 128256, .n_cols = 4096, .rank = 512, .named = 512};
+    bench b = {.n_rows = 128256, .n_cols = 4096, .rank = 512, .named = 512, .bits = 8};
     char text[64];
-    if (argc == 5) {
+    if (argc >= 5) {
         b.n_rows = atoi(argv[1]);
         b.n_cols = atoi(argv[2]);
         b.rank = atoi(argv[3]);
         b.named = atoi(argv[4]);
+        if (argc > 5) b.bits = atoi(argv[5]);
     }
     open_all(&b);
     snprintf(text, sizeof text, "sketch:%d", b.named);
     specrt_session *full = session(&b, "full"), *sketch = session(&b, text);
-    printf("%d x %d f16, rank %d, %d rows exactly; ms\n", (int)b.n_rows, (int)b.n_cols, (int)b.rank,
-           (int)b.named);
-    printf("states  full: head topk  sketch: project  scan+select (reading) exact  topk   x\n");
+    printf("%d x %d f16, rank %d of %d bits, %d rows exactly; ms\n", (int)b.n_rows, (int)b.n_cols,
+           (int)b.rank, (int)b.bits, (int)b.named);
+    printf(
+        "states  full: head topk  sketch: project  scan+select (reading, products; first) exact  "
+        "topk   x\n");
+    double peak = machine_peak_int8();
     for (int32_t n = 1; n <= BEAMS; n += BEAMS - 1) {
-        times f = {1e9, 1e9, 1e9, 1e9, 1e9}, k = f;
+        times f = {1e9, 1e9, 1e9, 1e9, 1e9}, k = f, first = f;
         for (int round = 0; round < 15; round++) {
             level(&b, full, n, &f);
-            level(&b, sketch, n, &k);
+            level(&b, sketch, n, &first);
+            for (int i = 0; i < 3; i++) level(&b, sketch, n, &k);
             floors(&b, n, &k);
         }
         double whole = f.logits + f.topk, ours = k.route + k.logits + k.topk;
-        printf("%6d %11.2f %5.2f %16.3f %12.3f (%7.3f) %5.3f %5.3f %4.1f\n", (int)n, 1e3 * f.logits,
-               1e3 * f.topk, 1e3 * k.project, 1e3 * (k.route - k.project), 1e3 * k.read,
-               1e3 * k.logits, 1e3 * k.topk, whole / ours);
+        double products = peak > 0 ? 2.0 * n * b.n_rows * b.rank / peak : 0;
+        printf("%6d %11.2f %5.2f %16.3f %12.3f (%7.3f, %8.3f; %5.3f) %5.3f %5.3f %4.1f\n", (int)n,
+               1e3 * f.logits, 1e3 * f.topk, 1e3 * k.project, 1e3 * (k.route - k.project),
+               1e3 * k.read, 1e3 * products, 1e3 * (first.route - k.project), 1e3 * k.logits,
+               1e3 * k.topk, whole / ours);
     }
     return 0;
 }

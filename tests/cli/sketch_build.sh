@@ -7,7 +7,7 @@ prompts=$CLI_TESTS/../../data/prompts/code.jsonl
 
 accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit 6 --max-tokens 32 --num-steps 3 --topk 1 -o a.trace
 accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --threads 1 -o one.specb
-prints '*recorded states*fewest bytes for 0.99: --policy sketch:*'
+prints '*recorded states*proven *the bound alone*fewest bytes for 0.99: --policy sketch:*'
 accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --threads 3 -o three.specb
 same one.specb three.specb
 accepts specrt-bundle info one.specb

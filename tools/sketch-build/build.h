@@ -41,6 +41,7 @@ typedef struct state_set {
     int64_t dim;
     float *states; /* [n, dim] */
     int32_t *best; /* [n_measured, BUILD_K] the rows with the greatest products, best first */
+    float *least;  /* [n_measured] the last one's product */
 } state_set;
 
 /* states_from_trace(), states_synthetic() : n or fewer to measure with, and all others of a trace, up to
@@ -50,7 +51,7 @@ specrt_status states_from_trace(const char *path, int64_t dim, int32_t n, state_
                                 specrt_error *err);
 specrt_status states_synthetic(const row_order *o, int32_t n, uint64_t seed, state_set *out,
                                specrt_error *err);
-/* states_truth() : fills best by a full product. */
+/* states_truth() : fills best and least by a full product. */
 specrt_status states_truth(state_set *s, const row_order *o, int threads, specrt_error *err);
 void states_free(state_set *s);
 
@@ -78,6 +79,10 @@ typedef struct sketch {
 specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, bool four_bits,
                           int threads, sketch *out, specrt_error *err);
 void sketch_free(sketch *s);
+/* sketch_add() : adds dimensions [begin, end) of every place times q to its sum, [n_blocks, 16]. */
+void sketch_add(const specrt_row_sketch *v, const int32_t *q, int32_t begin, int32_t end,
+                int32_t *sums);
+void sketch_widen(const uint16_t *halves, size_t n, double *out); /* from f16 */
 
 /* Share of the true best that are among the best `rows` by the first `rank` dimensions. */
 typedef struct recall_table {
@@ -85,9 +90,15 @@ typedef struct recall_table {
     int32_t ranks[BUILD_MAX_RANKS], rows[BUILD_MAX_ROWS];
     double recall[BUILD_MAX_RANKS][BUILD_MAX_ROWS];
     int best_rank, best_rows; /* the fewest bytes that reach enough; -1: none do */
+    double
+        proven[BUILD_MAX_ROWS]; /* share of states whose ten best the bound proves, at full rank */
+    double certified_rows;      /* that may be among them by the bound, mean */
 } recall_table;
 
 specrt_status recall_measure(const sketch *s, const state_set *states, double enough,
                              size_t row_bytes, int threads, recall_table *out, specrt_error *err);
+/* proof_measure() : fills proven and certified_rows of a table that recall_measure filled. */
+specrt_status proof_measure(const sketch *s, const state_set *states, int threads,
+                            recall_table *out, specrt_error *err);
 
 #endif

@@ -47,6 +47,21 @@ static void put_code(const specrt_row_sketch *v, int32_t place, int32_t k, int n
         *at = (uint8_t)(128 + number);
 }
 
+void sketch_add(const specrt_row_sketch *v, const int32_t *q, int32_t begin, int32_t end,
+                int32_t *sums) {
+    bool four_bits = v->header->four_bits;
+    int32_t step = four_bits ? 8 : 4, mask = four_bits ? 15 : 255, zero = four_bits ? 8 : 128;
+    int32_t n_blocks = (v->header->n_rows + 15) / 16, n_lines = v->header->rank / step;
+    for (int32_t b = 0; b < n_blocks; b++, sums += 16)
+        for (int32_t k = begin; k < end; k += 4) {
+            const uint8_t *line =
+                v->codes + 64 * ((size_t)b * (size_t)n_lines + (size_t)(k / step));
+            for (int i = 0; i < 16; i++)
+                for (int j = 0; j < 4; j++)
+                    sums[i] += ((line[4 * i + j] >> k % step & mask) - zero) * q[k + j];
+        }
+}
+
 /* --- a block of rows --- */
 
 typedef struct coding {
@@ -117,10 +132,12 @@ static void code_block(void *arg, int64_t block, int worker) {
 
 /* --- the whole --- */
 
-static void widen(const uint16_t *halves, size_t n, float *scratch, double *out, size_t d) {
-    for (size_t i = 0; i < n; i += d) {
-        specrt_row_decode(SPECRT_DTYPE_F16, halves + i, (int64_t)d, scratch);
-        for (size_t j = 0; j < d; j++) out[i + j] = (double)scratch[j];
+void sketch_widen(const uint16_t *halves, size_t n, double *out) {
+    float values[256];
+    for (size_t i = 0; i < n; i += 256) {
+        size_t left = n - i < 256 ? n - i : 256;
+        specrt_row_decode(SPECRT_DTYPE_F16, halves + i, (int64_t)left, values);
+        for (size_t j = 0; j < left; j++) out[i + j] = (double)values[j];
     }
 }
 
@@ -131,8 +148,8 @@ static void fill(const coding *c, const basis *b, int threads) {
     memcpy((void *)(uintptr_t)v->lift, b->lift, n * sizeof *b->lift);
     memcpy((void *)(uintptr_t)v->mean, c->o->mean, d * sizeof *v->mean);
     memcpy((void *)(uintptr_t)v->rows, c->o->rows, (size_t)c->o->n * sizeof *v->rows);
-    widen(b->basis, n, c->scratch, c->basis, d);
-    widen(b->lift, n, c->scratch, c->lift, d);
+    sketch_widen(b->basis, n, c->basis);
+    sketch_widen(b->lift, n, c->lift);
     parallel_for(threads, (c->o->n + CODES_BLOCK - 1) / CODES_BLOCK, code_block, (void *)c);
 }
 

@@ -1,7 +1,7 @@
 /* sketch-build : from a head to a low-rank copy in 8 or 4 bits that tells which of its rows matter.
  *
  *     model -> order.c (rows by rank) -> basis.c (directions) -> codes.c (the section) -> bundle
- *     trace -> states.c ------------------^                      recall.c (what a scan finds)
+ *     trace -> states.c ------------------^                      recall.c (what a scan finds), proof.c
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -131,11 +131,23 @@ static specrt_status build(run *r, specrt_error *err) {
                     err));
     TRY(recall_measure(&r->sketch, &r->states, o->min_recall,
                        specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table, err));
+    TRY(proof_measure(&r->sketch, &r->states, threads, &r->table, err));
     r->seconds = cli_seconds() - started;
     return SPECRT_STATUS_OK;
 }
 
 /* ---- output ---- */
+
+static json_object *proven_json(const recall_table *t) {
+    json_object *all = json_object_new_array();
+    for (int w = 0; w < t->n_rows; w++) {
+        json_object *one = json_object_new_object();
+        json_put(one, "rows", json_object_new_int(t->rows[w]));
+        json_put(one, "share", json_real(t->proven[w]));
+        json_object_array_add(all, one);
+    }
+    return all;
+}
 
 /* What the bundle keeps of how it was made. */
 static json_object *common_json(const run *r) {
@@ -160,6 +172,8 @@ static json_object *common_json(const run *r) {
             json_object_array_add(rows, row);
         }
     json_put(o, "recall", rows);
+    json_put(o, "proven", proven_json(t));
+    json_put(o, "certified_rows", json_real(t->certified_rows));
     if (t->best_rank >= 0) {
         json_put(o, "recommended_rank", json_object_new_int(t->ranks[t->best_rank]));
         json_put(o, "recommended_rows", json_object_new_int(t->rows[t->best_rows]));
@@ -182,6 +196,12 @@ static void print_table(const run *r, FILE *out) {
         for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7.4f", t->recall[i][w]);
         fputc('\n', out);
     }
+    fprintf(out, "proven");
+    for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7.4f", t->proven[w]);
+    fprintf(out,
+            "  of states: the bound alone shows the ten best exact\n"
+            "certified, %.0f rows may be among them and are scored, on average\n",
+            t->certified_rows);
     if (t->best_rank >= 0)
         fprintf(out, "\nfewest bytes for %g: --policy sketch:%" PRId32 "@rank=%" PRId32 "\n",
                 r->options->min_recall, t->rows[t->best_rows], t->ranks[t->best_rank]);

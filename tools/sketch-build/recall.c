@@ -34,22 +34,6 @@ static void project(const specrt_row_sketch *v, const float *h, int32_t *q) {
     for (int32_t k = 0; k < rank; k++) q[k] = most > 0 ? (int32_t)lrintf(z[k] * 127 / most) : 0;
 }
 
-/* Adds dimensions [begin, end) to the sums of all places. */
-static void add(const specrt_row_sketch *v, const int32_t *q, int32_t begin, int32_t end,
-                int32_t *sums) {
-    bool four_bits = v->header->four_bits;
-    int32_t step = four_bits ? 8 : 4, mask = four_bits ? 15 : 255, zero = four_bits ? 8 : 128;
-    int32_t n_blocks = (v->header->n_rows + 15) / 16, n_lines = v->header->rank / step;
-    for (int32_t b = 0; b < n_blocks; b++, sums += 16)
-        for (int32_t k = begin; k < end; k += 4) {
-            const uint8_t *line =
-                v->codes + 64 * ((size_t)b * (size_t)n_lines + (size_t)(k / step));
-            for (int i = 0; i < 16; i++)
-                for (int j = 0; j < 4; j++)
-                    sums[i] += ((line[4 * i + j] >> k % step & mask) - zero) * q[k + j];
-        }
-}
-
 /* How many rows score above the one at a place. */
 static int32_t n_above(const float *scores, int32_t n, int32_t place) {
     int32_t above = 0;
@@ -68,7 +52,7 @@ static void measure_state(void *arg, int64_t state, int worker) {
     memset(sums, 0, padded * sizeof *sums);
     for (int r = 0; r < m->table->n_ranks; begin = m->table->ranks[r++]) {
         int32_t *hits = m->hits + ((size_t)state * BUILD_MAX_RANKS + (size_t)r) * BUILD_MAX_ROWS;
-        add(v, q, begin, m->table->ranks[r], sums);
+        sketch_add(v, q, begin, m->table->ranks[r], sums);
         for (int32_t i = 0; i < n; i++) scores[i] = v->scales[i] * (float)sums[i];
         for (int k = 0; k < BUILD_K; k++) {
             int32_t row = m->states->best[state * BUILD_K + k];

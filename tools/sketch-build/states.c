@@ -10,6 +10,7 @@
 void states_free(state_set *s) {
     free(s->states);
     free(s->best);
+    free(s->least);
     *s = (state_set){0};
 }
 
@@ -186,8 +187,9 @@ specrt_status states_truth(state_set *s, const row_order *o, int threads, specrt
                .logits = malloc((size_t)threads * TRUTH_BATCH * TRUTH_ROWS * sizeof(float)),
                .scores = malloc(n * sizeof(float))};
     s->best = malloc(n * sizeof *s->best);
+    s->least = malloc((size_t)s->n_measured * sizeof *s->least);
     specrt_status status =
-        rows && t.logits && t.scores && s->best
+        rows && t.logits && t.scores && s->best && s->least
             ? SPECRT_STATUS_OK
             : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the states");
     for (size_t i = 0; i < n && !status; i++) {
@@ -195,6 +197,8 @@ specrt_status states_truth(state_set *s, const row_order *o, int threads, specrt
         t.scores[i] = -INFINITY;
     }
     if (!status) status = rank_all(&t, rows, threads, err);
+    for (int32_t i = 0; i < s->n_measured && !status; i++)
+        s->least[i] = t.scores[(size_t)(i + 1) * BUILD_K - 1];
     free(rows);
     free(t.logits);
     free(t.scores);
