@@ -25,6 +25,18 @@ sketch-build -q --model "$sample/target.gguf" --rank 4 --states 20 --min-recall 
 warns '*no rank up to 4 finds 0.999 of the ten best rows; nothing is written*'
 accepts sketch-build -q --model "$sample/target.gguf" --rank 4 --states 20 --min-recall 0 -o two.specb
 
+# where the bundle has ranks, the frequent rows come first (with the forced) and the basis leans towards frequent rows
+accepts vocabtrim-calibrate -q --tokenizer "$sample/target.gguf" --corpus "$prompts" --messages all --size 100 -o ranked.specb
+accepts specrt-bundle info ranked.specb
+first=$(sed -n 's/^top *\([0-9]*\) .*/\1/p' ../out)
+accepts sketch-build --model "$sample/target.gguf" --rank 32 --states 20 --min-recall 0 -o even.specb
+accepts sketch-build --model "$sample/target.gguf" --rank 32 --states 20 --min-recall 0 -o ranked.specb
+for bundle in even ranked; do accepts specrt-bundle extract $bundle.specb sketch -o $bundle.bin; done
+rows=$((64 + 4 * 32 * 256 + 4 * 256)) # where docs/FORMAT.md puts them
+grep -qw "$first" <<<"$(od -An -td4 -j $rows -N 64 ranked.bin)" || fail "row $first is not among the first 16"
+[ "$(od -An -td4 -j $rows -N 4 even.bin | tr -d ' ')" = 0 ] || fail "without ranks, rows come by number"
+cmp -s -n $rows even.bin ranked.bin && fail "ranks do not change the basis"
+
 # half the bytes for each dimension: the same for any threads, and what decodes with it is plain decoding's
 for threads in 1 3; do
     accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int4 --threads $threads -o four$threads.specb
