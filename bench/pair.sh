@@ -1,4 +1,4 @@
-# pair.sh : what bench/reproduce.sh and bench/compare.sh share; source it. After `pair NAME` these are set:
+# pair.sh : what bench/reproduce.sh and bench/benchmarks.sh share; source it. After `pair NAME` these are set:
 #     target draft small      the models; small is an independent drafter, or empty
 #     n_vocab                 rows of the head
 #     n_target n_layer        parameters of the target, and of the drafter without embedding and head

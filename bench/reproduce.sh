@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# reproduce.sh NAME [PAIR] : one table or figure of the papers, on one of our pairs (sample; 128k). Without a NAME, the
-# list. In the environment also LIMIT (prompts of a task), TOKENS (of an answer): more take longer and narrow the intervals.
+# reproduce.sh NAME [PAIR] : one table or figure of the papers, on one of our pairs (sample; 128k). Without a
+# NAME, the list. In the environment also LIMIT (prompts of a task) and TOKENS (of an answer): more take longer
+# and narrow the intervals.
 #
-# What differs from the papers in all of them: the models are small, the machine is a CPU. There every node of a tree costs
-# the target nearly a pass of its own, so speeds are those of chains; trees as wide as EAGLE-2's are used where only
-# accept length is looked at. Sizes are the papers' shares of a vocabulary of 151,936 (EvoSpec) or 128,256.
+# What differs from the papers in all of them: the models are small, the machine is a CPU. There every node of a
+# tree costs the target nearly a pass of its own, so speeds are those of chains; trees as wide as EAGLE-2's are
+# used where only accept length is looked at. Sizes are the papers' shares of a vocabulary of 151,936 (EvoSpec)
+# or 128,256.
 name=${1:-} pair=${2:-sample}
 . "$(dirname "$0")/pair.sh"
 limit=${LIMIT:-2} tokens=${TOKENS:-32}
-chain="--topk 1 --num-steps 4" tree="--topk 10 --num-steps 6 --num-draft-tokens 60"
+chain="--topk 1 --num-steps 4"
 
 share() { awk -v v="$n_vocab" -v a="$1" -v b="$2" 'BEGIN { printf "%d", v * a / b }'; } # a of b, of our vocabulary
 files() { mapfile -t asked < <(tasks "$@"); }
@@ -191,7 +193,7 @@ dynaspec() {
     echo "vocabulary, so ours is a tenth of it and less. A chain of 4 has four levels, theirs six."
 }
 
-# mbsu DRAFT_ROWS : adds VocabTrim's model of memory-bound speed-up, tau / (c gamma + 1), to accept lengths
+# with_mbsu GAMMA : adds VocabTrim's model of memory-bound speed-up, tau / (c gamma + 1), to accept lengths
 with_mbsu() {
     awk -F '\t' -v v="$n_vocab" -v d=256 -v layer="$n_layer" -v target="$n_target" -v gamma="$1" '
         BEGIN { printf "%-47s %7s %11s %9s %8s %8s\n", "policy", "BE", "95%", "covered", "rows", "MBSU" }
