@@ -63,7 +63,7 @@ static void check_products(const specrt__active_pool *p) {
     float hidden[N_COLS];
     const specrt_head_desc *d = &p->head->desc;
     specrt_segment own,
-        full = {d->rows, d->row_stride, all, d->bias, d->dtype, N_IDS, NULL, 0, NULL};
+        full = {d->rows, d->row_stride, all, d->bias, d->dtype, N_IDS, NULL, 0, NULL, 0};
     specrt__active_segment(p, &own);
     specrt_active few = {specrt_head_compute(p->head), &own, 1, own.n_rows, N_COLS};
     specrt_active many = {specrt_head_compute(p->head), &full, 1, N_IDS, N_COLS};
