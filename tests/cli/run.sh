@@ -7,7 +7,7 @@
 #     NAME.sh.exit          the exit code to expect instead of 0
 #     NAME.sh.stdout.exact  what it must print; .stderr.exact likewise
 #     NAME.sh.stdout.glob   a pattern that all of it must match; .stderr.glob likewise
-# Exit code 77 means skipped; the last line on stdout says why.
+# Exit code 77 means skipped; the last line on stdout says why. As many run at a time as there are cores.
 set -u
 export CLI_TESTS; CLI_TESTS=$(cd "$(dirname "$0")" && pwd)
 CLI_BIN=$(cd "$1" && pwd) || exit 1
@@ -17,13 +17,12 @@ export SPECRT_DATA="${SPECRT_DATA:-$CLI_TESTS/../../../shared/data}"
 shift
 unset MAKEFLAGS MAKELEVEL MFLAGS
 unset SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE
-passed=0 failed=0 skipped=0
-scratch=$(mktemp -d) || exit 1
+export scratch; scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 
 # matches TEST STREAM : compare what was printed with what stands beside the test.
 matches() {
-    local expected=$CLI_TESTS/$1.$2.exact pattern=$CLI_TESTS/$1.$2.glob printed=$scratch/$2
+    local expected=$CLI_TESTS/$1.$2.exact pattern=$CLI_TESTS/$1.$2.glob printed=$scratch/$1/$2
     if [ -e "$expected" ] && ! diff -u "$expected" "$printed"; then return 1; fi
     [ -e "$pattern" ] || return 0
     # The pattern file is one glob: unquoted on purpose.
@@ -39,23 +38,35 @@ wanted() { # NAME PATTERN...
     return 1
 }
 
-for script in "$CLI_TESTS"/*.sh; do
-    name=$(basename "$script")
-    [ "$name" != run.sh ] && wanted "$name" "$@" || continue
-    rm -rf "$scratch/work"; mkdir "$scratch/work"
-    (cd "$scratch/work" && exec bash "$script") >"$scratch/stdout" 2>"$scratch/stderr" </dev/null
+# one TEST : run it in its folder of the scratch; leaves "verdict", one word, and "report".
+one() {
+    local name=$1 script=$CLI_TESTS/$1 folder=$scratch/$1 code expected_code verdict=failed why
+    mkdir -p "$folder/work"
+    (cd "$folder/work" && exec bash "$script") >"$folder/stdout" 2>"$folder/stderr" </dev/null
     code=$?
     expected_code=$(cat "$script.exit" 2>/dev/null || echo 0)
     if [ $code = 77 ]; then
-        skipped=$((skipped + 1)); echo "skipped $name: $(tail -n 1 "$scratch/stdout")"
+        verdict=skipped; echo "skipped $name: $(tail -n 1 "$folder/stdout")"
     elif [ $code != "$expected_code" ]; then
-        failed=$((failed + 1)); echo "FAIL $name: exit $code, expected $expected_code"
-        tail -n 20 "$scratch/stdout" "$scratch/stderr"
+        echo "FAIL $name: exit $code, expected $expected_code"
+        tail -n 20 "$folder/stdout" "$folder/stderr"
     elif ! why=$(matches "$name" stdout && matches "$name" stderr); then
-        failed=$((failed + 1)); echo "FAIL $name: $why"
+        echo "FAIL $name: $why"
     else
-        passed=$((passed + 1))
-    fi
-done
-echo "command line: $passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+        verdict=passed
+    fi >"$folder/report"
+    echo $verdict >"$folder/verdict"
+    rm -rf "$folder/work"
+}
+export -f one matches
+
+names=$(for script in "$CLI_TESTS"/*.sh; do
+    name=$(basename "$script")
+    if [ "$name" != run.sh ] && wanted "$name" "$@"; then echo "$name"; fi
+done)
+xargs -r -P "$(nproc)" -n 1 bash -c 'one "$0"' <<<"$names"
+for name in $names; do cat "$scratch/$name/report"; done
+count() { cat "$scratch"/*/verdict | grep -c "$1"; }
+failed=$(count failed)
+echo "command line: $(count passed) passed, $failed failed, $(count skipped) skipped"
+[ "$failed" = 0 ]
