@@ -1436,7 +1436,7 @@ typedef struct specrt_cuda_state_params {
     int32_t capacity; /* rows that may be packed; sources never want more */
     int32_t size;     /* of the window; 0: there is none, and what follows does not matter */
     int32_t mode, rows, only;
-    int32_t kpre, kver; /* at most SPECRT_LOGITS_MAX_K */
+    int32_t kpre, kver; /* at most 8 */
     int32_t emitted;
     int32_t min;             /* rows to fill up to, FIXED ones included */
     const int32_t *frequent; /* DEVICE [n_frequent] distinct, borrowed; NULL: ascending ids */
@@ -1563,7 +1563,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
 /* Scratch of specrt_cuda_verify(). */
 typedef struct specrt_cuda_verifier_params {
     int32_t n_batch, n_vocab;
-    int32_t max_nodes; /* of a draft: 1 to SPECRT_TREE_MAX_NODES */
+    int32_t max_nodes; /* 1 to SPECRT_TREE_MAX_NODES; times n_batch at most 65,535 */
     int32_t sampled;   /* 0: every sequence is greedy; 1: some may be sampled; 2: with filters */
 } specrt_cuda_verifier_params;
 
