@@ -140,7 +140,7 @@ if [ -n "$model" ]; then
             ${sample:+--mean-rows 1024 --schedule flat}
         add coral cluster-build "$@" coral --trace "$trace" ${sample:+--clusters 64 --mean-rows 1024}
     fi
-    add sketch sketch-build --model "$head" --codes int4 ${trace:+--trace "$trace"} --min-recall 0.9
+    add sketch sketch-build --model "$head" ${trace:+--trace "$trace"} --min-recall 0.9
     add hnsw hnsw-build --model "$model" ${trace:+--trace "$trace"}
 fi
 info=$("$bin/specrt-bundle" info "$out")

@@ -39,7 +39,7 @@ head_file model.safetensors 300
 ids corpus.bin 5 6 5 6 7 5 6
 accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 300 --corpus corpus.bin --successor-count 1 -o b.specb
 accepts cluster-build --model model.safetensors --router centroid --clusters 12 -o b.specb
-accepts sketch-build --model model.safetensors --rank 4 --min-recall 0 -o b.specb
+accepts sketch-build --model model.safetensors --codes int8 --rank 4 --min-recall 0 -o b.specb
 accepts hnsw-build --model model.safetensors --m 4 --ef-construction 16 --min-recall 0 -o b.specb
 accepts specrt-bundle info b.specb
 prints "*centroid * rows in 12 clusters *cograph *4 successors of 3 of 300 tokens, at most *

@@ -6,9 +6,9 @@ pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
 prompts=$CLI_TESTS/../../data/prompts/code.jsonl
 
 accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit 6 --max-tokens 32 --num-steps 3 --topk 1 -o a.trace
-accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --threads 1 -o one.specb
+accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 --threads 1 -o one.specb
 prints '*recorded states*proven *the bound alone*fewest bytes for 0.99: --policy sketch:*'
-accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --threads 3 -o three.specb
+accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 --threads 3 -o three.specb
 same one.specb three.specb
 accepts specrt-bundle info one.specb
 prints '*sketch *32,768 rows in rank 32*'
@@ -20,26 +20,26 @@ lengths=$(grep -oE '"(policy|accept_length)": *"?[a-z0-9.:@=]+' ../out | grep -A
 [ "$(wc -l <<<"$lengths")" = 1 ] || fail "certified differs from full: $lengths"
 
 # from the head alone; below the gate nothing is written
-sketch-build -q --model "$sample/target.gguf" --rank 4 --states 20 --min-recall 0.999 -o two.specb 2>../err
+sketch-build -q --model "$sample/target.gguf" --codes int8 --rank 4 --states 20 --min-recall 0.999 -o two.specb 2>../err
 [ $? = 4 ] && [ ! -e two.specb ] || fail "expected exit 4 and no bundle"
 warns '*no rank up to 4 finds 0.999 of the ten best rows; nothing is written*'
-accepts sketch-build -q --model "$sample/target.gguf" --rank 4 --states 20 --min-recall 0 -o two.specb
+accepts sketch-build -q --model "$sample/target.gguf" --codes int8 --rank 4 --states 20 --min-recall 0 -o two.specb
 
 # where the bundle has ranks, the frequent rows come first (with the forced) and the basis leans towards frequent rows
 accepts vocabtrim-calibrate -q --tokenizer "$sample/target.gguf" --corpus "$prompts" --messages all --size 100 -o ranked.specb
 accepts specrt-bundle info ranked.specb
 first=$(sed -n 's/^top *\([0-9]*\) .*/\1/p' ../out)
-accepts sketch-build --model "$sample/target.gguf" --rank 32 --states 20 --min-recall 0 -o even.specb
-accepts sketch-build --model "$sample/target.gguf" --rank 32 --states 20 --min-recall 0 -o ranked.specb
+accepts sketch-build --model "$sample/target.gguf" --codes int8 --rank 32 --states 20 --min-recall 0 -o even.specb
+accepts sketch-build --model "$sample/target.gguf" --codes int8 --rank 32 --states 20 --min-recall 0 -o ranked.specb
 for bundle in even ranked; do accepts specrt-bundle extract $bundle.specb sketch -o $bundle.bin; done
 rows=$((64 + 4 * 32 * 256 + 4 * 256)) # where docs/FORMAT.md puts them
 grep -qw "$first" <<<"$(od -An -td4 -j $rows -N 64 ranked.bin)" || fail "row $first is not among the first 16"
 [ "$(od -An -td4 -j $rows -N 4 even.bin | tr -d ' ')" = 0 ] || fail "without ranks, rows come by number"
 cmp -s -n $rows even.bin ranked.bin && fail "ranks do not change the basis"
 
-# half the bytes for each dimension: the same for any threads, and what decodes with it is plain decoding's
+# by default half the bytes for each dimension: the same for any threads, and what decodes with it is plain decoding's
 for threads in 1 3; do
-    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int4 --threads $threads -o four$threads.specb
+    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --threads $threads -o four$threads.specb
 done
 same four1.specb four3.specb
 prints '*in rank 64 of int4*'
@@ -49,11 +49,11 @@ accepts specrt-eval compare "${pair[@]}" --bundle four1.specb --prompts "$prompt
     --topk 3 --policy sketch:64@rank=32 --policy sketch:64@certified=on
 
 refuses 2 '*--codes: expected int8 or int4, found int2*' sketch-build --model m.gguf --codes int2 -o x.specb
-refuses 2 '*--rank: expected a multiple of 8, found 12*' sketch-build --model m.gguf --codes int4 --rank 12 -o x.specb
+refuses 2 '*--rank: expected a multiple of 8, found 12*' sketch-build --model m.gguf --rank 12 -o x.specb
 refuses 2 '*give --model*' sketch-build -o x.specb
 refuses 2 '*nothing to write*' sketch-build --model m.gguf
-refuses 2 '*--rank: expected a multiple of 4, found 6*' sketch-build --model m.gguf --rank 6 -o x.specb
-refuses 2 '*--rank: expected at most 256, the columns of *, found 260*' sketch-build --model "$sample/target.gguf" --rank 260 -o x.specb
+refuses 2 '*--rank: expected a multiple of 4, found 6*' sketch-build --model m.gguf --codes int8 --rank 6 -o x.specb
+refuses 2 '*--rank: expected at most 256, the columns of *, found 264*' sketch-build --model "$sample/target.gguf" --rank 264 -o x.specb
 refuses 1 '*m.gguf: *' sketch-build --model m.gguf -o x.specb
 refuses 2 '*one.specb: holds section sketch; use -f to replace it' sketch-build --model "$sample/target.gguf" -o one.specb
 echo "no trace" >x.trace

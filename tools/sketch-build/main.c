@@ -33,16 +33,16 @@ static int step_of(const build_options *o) {
 }
 
 static int parse(build_options *o, int argc, char **argv) {
-    *o = (build_options){.codes = "int8", .n_states = 512, .min_recall = 0.99};
+    *o = (build_options){.codes = "int4", .n_states = 512, .min_recall = 0.99};
     const cli_option options[] = {
         {"model", 0, "FILE", CLI_STRING, (void *)&o->model, 0, 0,
          "GGUF or safetensors with the head that the drafter uses"},
         {"tensor", 0, "NAME", CLI_STRING, (void *)&o->tensor, 0, 0, "its name, if unusual"},
         {"codes", 0, "TYPE", CLI_STRING, (void *)&o->codes, 0, 0,
-         "int8 (default) or int4: half the bytes for each dimension"},
+         "int4 (default), or int8: twice the bytes for each dimension"},
         {"rank", 0, "N", CLI_INT, &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
-         "dimensions, a multiple of 4, of 8 in int4 (default: an eighth of the head's\n"
-         "columns, a quarter in int4)"},
+         "dimensions, a multiple of 8, of 4 in int8 (default: a quarter of the head's\n"
+         "columns, an eighth in int8)"},
         {"trace", 0, "FILE", CLI_STRING, (void *)&o->trace, 0, 0,
          "recorded states (specrt-eval record): ranks go where they lie"},
         {"states", 0, "N", CLI_INT, &o->n_states, 20, 100000,
