@@ -137,20 +137,25 @@ typedef struct sizes {
     bool each, biased;
 } sizes;
 
+static specrt_head *bind_head(const world *w, bool biased) {
+    specrt_head *head;
+    specrt_head_desc desc = {.rows = w->weights,
+                             .dtype = SPECRT_DTYPE_F32,
+                             .n_rows = w->n_rows,
+                             .n_cols = w->n_cols,
+                             .bias = biased ? w->bias : NULL,
+                             .ids = w->ids};
+    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    return head;
+}
+
 static void run_case(const world *w, sizes z) {
     static float hidden[BATCH * MAX_N * MAX_COLS];
     static int32_t ids[BATCH * MAX_ROWS], places[BATCH * MAX_ROWS];
     int32_t counts[BATCH] = {z.max_n, random_below(z.max_n + 1)}, n_rows[BATCH], d = w->n_cols;
     float logprobs[BATCH * MAX_N];
     specrt_cuda_state states[BATCH];
-    specrt_head *head;
-    specrt_head_desc desc = {.rows = w->weights,
-                             .dtype = SPECRT_DTYPE_F32,
-                             .n_rows = w->n_rows,
-                             .n_cols = d,
-                             .bias = z.biased ? w->bias : NULL,
-                             .ids = w->ids};
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    specrt_head *head = bind_head(w, z.biased);
     for (int i = 0; i < BATCH * z.max_n * d; i++)
         hidden[i] = specrt__base_f16(specrt__base_to_f16(fixture_normal(&random_state)));
     for (int i = 0; i < BATCH * z.max_n; i++)
