@@ -44,7 +44,7 @@ endif
 endif
 comma    := ,
 
-.PHONY: all tools cuda test test-build test-cli test-arm64 test-long test-cuda asan ubsan tsan fuzz bench benchmarks lint format install calibrate clean help
+.PHONY: all tools cuda test test-build test-threads test-cli test-arm64 test-long test-cuda asan ubsan tsan fuzz bench benchmarks lint format install calibrate clean help
 .SECONDARY:
 
 all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -103,6 +103,11 @@ $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(LIB)
 
 test-build: all $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace # everything that `make test` runs
 
+# What starts threads, for the sanitizer that is slow and looks at nothing else.
+THREADED := $(sort $(patsubst tests/%.c,%,$(shell grep -lE 'parallel|pthread|worker|thread' tests/test_*.c)))
+test-threads: tools $(THREADED:%=$(BUILD)/tests/%)
+	@tests/run.sh $(BUILD) threads interrupt _build eval_compare eval_decode eval_replay eval_plan
+
 test: test-build ## unit tests, compile tests, examples, command-line tests
 	@tests/run.sh $(BUILD)
 
@@ -146,13 +151,13 @@ test-cuda: ## on a GPU: every kernel against its twin, compute-sanitizer, graphs
 	@tests/gpu/run.sh
 
 # gcc warns of uninitialised values that are not, once it instruments; the plain build is the judge.
-SANITIZE = $(MAKE) WERROR=-Wno-maybe-uninitialized BUILD=build/$(1) OPT="-O1 -g" SAN="-fsanitize=$(2) -fno-sanitize-recover=all -fno-omit-frame-pointer" test
+SANITIZE = $(MAKE) WERROR=-Wno-maybe-uninitialized BUILD=build/$(1) OPT="-O1 -g" SAN="-fsanitize=$(2) -fno-sanitize-recover=all -fno-omit-frame-pointer" $(or $(3),test)
 asan: ## tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	+$(call SANITIZE,asan,address$(comma)undefined)
 ubsan: ## tests under UndefinedBehaviorSanitizer alone
 	+$(call SANITIZE,ubsan,undefined)
-tsan: ## tests under ThreadSanitizer
-	+$(call SANITIZE,tsan,thread)
+tsan: ## what starts threads, under ThreadSanitizer
+	+$(call SANITIZE,tsan,thread,test-threads)
 
 # Fuzzers: clang's libFuzzer, one per reader of untrusted bytes, seeded from tests/fuzz/corpus.
 FUZZ_FLAGS := -g -O1 -std=c99 -D_GNU_SOURCE -fsanitize=address,undefined -fno-sanitize-recover=all \

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# run.sh BUILD : every unit test, the compile tests, the examples and the command-line tests; closes
-# with one line "N passed, N failed, N skipped".
+# run.sh BUILD [NAME...] : every unit test that is built, the compile tests, the examples and the command-line
+# tests; with NAMEs, of all but the unit tests only the command-line tests whose names hold one of them.
+# Closes with one line "N passed, N failed, N skipped".
 set -u
-build=$1
+build=$1; shift
 passed=0 failed=0 skipped=0
 tally() { # name, output: add up its last "N passed, N failed, N skipped"
     local line; line=$(grep -oE '[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' <<<"$2" | tail -n 1)
@@ -27,8 +28,8 @@ if ! grep -q /test_gpu_ <<<"$tests"; then
     skipped=$((skipped + 1))
 fi
 for script in tests/compile/run.sh tests/cli/run.sh tests/examples.sh; do
-    [ -x "$script" ] || continue
-    out=$("$script" "$build/bin" 2>&1); echo "$out"
+    if [ $# != 0 ] && [ $script != tests/cli/run.sh ]; then continue; fi
+    out=$("$script" "$build/bin" "$@" 2>&1); echo "$out"
     tally "$script" "$out"
 done
 echo "$passed passed, $failed failed, $skipped skipped"
