@@ -106,7 +106,7 @@ test-build: all $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BU
 # What starts threads, for the sanitizer that is slow and looks at nothing else.
 THREADED := $(sort $(patsubst tests/%.c,%,$(shell grep -lE 'parallel|pthread|worker|thread' tests/test_*.c)))
 test-threads: tools $(THREADED:%=$(BUILD)/tests/%)
-	@tests/run.sh $(BUILD) threads interrupt _build eval_compare eval_decode eval_replay eval_plan
+	@tests/run.sh $(BUILD) threads interrupt _build eval_compare eval_decode
 
 test: test-build ## unit tests, compile tests, examples, command-line tests
 	@tests/run.sh $(BUILD)
