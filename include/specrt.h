@@ -4033,14 +4033,14 @@ static void specrt__head_point(specrt__head_work *w) {
 
 /* Adds the columns behind the last block. */
 static void specrt__head_last(const specrt__head_work *w, const uint8_t *const *rows, int32_t h0,
-                              int64_t n_blocks, bool fresh, float *sums) {
+                              int64_t n_blocks, float *sums) {
     int format = specrt__simd_format(w->segment->dtype);
     const float *hidden[SPECRT__SIMD_MOST];
     specrt__simd_tail tail;
     specrt__simd_pad(&tail, rows, w->n_cols, (size_t)specrt__simd_block_bytes(format) / 32);
     for (int32_t i = 0; i < w->kernels->n_hidden; i++) hidden[i] = w->copies + 32 * (h0 + i);
     if (format == SPECRT__SIMD_F32) hidden[0] = w->at[h0] + n_blocks * 32 * w->kernels->n_hidden;
-    w->kernels->tile[format](tail.rows, tail.rows, 0, hidden, 1, fresh, sums);
+    w->kernels->tile[format](tail.rows, tail.rows, 0, hidden, 1, false, sums);
 }
 
 /* Adds the columns [at, at + n); rows are fetched in shares, one by each tile. */
@@ -4055,7 +4055,8 @@ static void specrt__head_columns(specrt__head_work *w, int64_t at, int64_t n) {
         const uint8_t *rows[4], *fetch[4], *next[4], *from[4];
         specrt__head_four(s, row, rows);
         specrt__head_four(s, row + ahead, fetch);
-        if (s->places) specrt__head_walk(s, row + 8, specrt_row_bytes(s->dtype, w->n_cols));
+        if (s->places && at == 0)
+            specrt__head_walk(s, row + 8, specrt_row_bytes(s->dtype, w->n_cols));
         for (int r = 0; r < 4; r++) from[r] = rows[r] + at / 32 * bytes;
         for (int32_t tile = 0; tile < w->n_tiles; tile++, sums += SPECRT__HEAD_TILE) {
             int32_t h0 = tile * w->kernels->n_hidden;
@@ -4063,7 +4064,7 @@ static void specrt__head_columns(specrt__head_work *w, int64_t at, int64_t n) {
                 next[p] = fetch[share / w->n_tiles] + at / 32 * bytes +
                           share % w->n_tiles * n_blocks * step;
             w->kernels->tile[format](from, next, step, w->at + h0, n_blocks, at == 0, sums);
-            if (n % 32 != 0) specrt__head_last(w, rows, h0, n_blocks, false, sums);
+            if (n % 32 != 0) specrt__head_last(w, rows, h0, n_blocks, sums);
         }
     }
 }
