@@ -1,25 +1,29 @@
 #!/usr/bin/env bash
-# benchmarks.sh [NAME...] : what `make benchmarks` does. Runs the programs behind docs/BENCHMARKS.md, all or
-# those named, and writes what they print to bench/results/NAME-MACHINE.txt with machine, commit and command;
-# `standing` also renews the table in README.md. Takes the better part of an hour on two idle cores.
+# benchmarks.sh [NAME...] : what `make benchmarks` does. Runs the programs behind
+# docs/BENCHMARKS.md, all or those named. What they print becomes bench/results/NAME-MACHINE.txt,
+# with machine, commit and command; `standing` also renews the table in README.md. Takes an hour on
+# one idle core.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); standing, plan, compare, replay; a table of
-# bench/reproduce.sh; peers. In the environment: PAIRS (sample 128k), MACHINE (here), BUILD (build), THREADS (1),
-# PYTHON (python3, with what the peers need from PyPI). Those that lack data or a peer are skipped with a word.
+# bench/reproduce.sh; peers. Those that lack data or a peer are skipped with a word. In the
+# environment: PAIRS (sample 128k), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS
+# (prompts of a task, tokens of an answer), PYTHON (python3, with what the peers need from PyPI).
 . "$(dirname "$0")/pair.sh"
 machine=${MACHINE:-here} python=${PYTHON:-python3}
 results=bench/results
 
 cpu() {
-    echo "machine: $(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ *//'), $(nproc) cores"
+    model=$(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ *//')
+    echo "machine: $model, $(nproc) of $(nproc --all) cores"
 }
 commit() {
     changed=
-    git diff --quiet HEAD -- include engine tools 2>/dev/null || changed=', with changes'
+    sources="include engine tools bench/*.*"
+    git diff --quiet HEAD -- $sources 2>/dev/null || changed=', with changes'
     echo "commit: $(git rev-parse --short HEAD 2>/dev/null || echo unknown)$changed"
 }
 
-# keep NAME COMMAND... : what it prints becomes a result; nothing changes where it fails or is skipped.
+# keep NAME COMMAND... : what it prints becomes a result, unless it fails or is skipped.
 keep() {
     result=$1
     shift
@@ -37,74 +41,107 @@ keep() {
 }
 
 # The policies of README.md, on the prompts that calibration left out.
-standing_policies=full,sketch:64@certified=on,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid
-standing_policies=$standing_policies,microspec,static:2048+retrieve,static:512+window+successor:256
 standing() {
     pair sample
     bundle=$build/sample.specb
     [ -e "$bundle" ] || make -s calibrate >/dev/null
     mkdir -p "$work/test"
-    for file in data/prompts/*.jsonl; do awk 'NR % 5 == 1' "$file" >"$work/test/${file##*/}"; done
-    rows --policy "$standing_policies" --topk 1 --num-steps 3 --prompts "$work"/test/*.jsonl --max-tokens 128 >"$work/standing"
-    awk -F '\t' '
-        BEGIN { print "| policy | accept length | 95% | rows of the head | x plain | x full vocabulary |"
-                print "|---|--:|--:|--:|--:|--:|" }
-        function whole(n,   s) { s = sprintf("%.0f", n); return length(s) > 3 ? substr(s, 1, length(s) - 3) "," substr(s, length(s) - 2) : s }
-        $2 == "all" && $1 != "plain" {
-            printf "| `%s` | %.2f | %.2f-%.2f | %s | %.2f | %.2f |\n", $1, $3, $4, $5, whole($7), $10, $11
-        }' "$work/standing" >"$work/table"
+    for file in data/prompts/*.jsonl; do
+        awk 'NR % 5 == 1' "$file" >"$work/test/${file##*/}"
+    done
+    list=full,sketch:64@certified=on,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid
+    list=$list,microspec,static:2048+retrieve,static:512+window+successor:256
+    rows --policy "$list" --topk 1 --num-steps 3 --max-tokens 128 \
+        --prompts "$work"/test/*.jsonl | standing_table >"$work/table"
     cat "$work/table"
     awk -v table="$work/table" '
-        /<!-- standing table:/ { print; print ""; while ((getline line <table) > 0) print line; print ""; inside = 1; next }
+        /<!-- standing table:/ {
+            print $0 "\n"
+            while ((getline line <table) > 0) print line
+            print ""
+            inside = 1
+        }
         /<!-- end of the standing table -->/ { inside = 0 }
         !inside' README.md >"$work/readme"
     cat "$work/readme" >README.md
 }
+standing_table() {
+    awk -F '\t' '
+        BEGIN {
+            print "| policy | accept length | 95% | rows of the head | x plain | x full |"
+            print "|---|--:|--:|--:|--:|--:|"
+        }
+        function thousands(n) {
+            n = sprintf("%.0f", n)
+            return length(n) > 3 ? substr(n, 1, length(n) - 3) "," substr(n, length(n) - 2) : n
+        }
+        $2 == "all" && $1 != "plain" {
+            printf "| `%s` | %.2f | %.2f-%.2f | %s | %.2f | %.2f |\n",
+                $1, $3, $4, $5, thousands($7), $10, $11
+        }'
+}
 
-plan() {
+# each_pair FUNCTION : it, with every pair of PAIRS that is at hand.
+each_pair() {
     for which in ${PAIRS:-sample 128k}; do
         (
             pair $which
             echo "== $which"
-            mapfile -t asked < <(tasks $spec_bench humaneval)
-            "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$bundle" --threads "$threads" \
-                --prompts "${asked[@]}" --limit "${LIMIT:-2}" --check 6
+            "$1"
         ) || [ $? = 77 ]
     done
 }
 
-# One page a pair, in build/.
-compare() {
-    for which in ${PAIRS:-sample 128k}; do
-        (
-            pair $which
-            echo "== $which: $build/compare-$which.html"
-            mapfile -t asked < <(tasks $spec_bench humaneval gsm8k legal medical function_calling)
-            "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" --threads "$threads" \
-                --policy static:2048,static,microspec,evospec,dynaspec,coral,centroid,sketch:128,static:512+window+successor:256 \
-                --topk 1 --num-steps 4 --prompts "${asked[@]}" --limit "${LIMIT:-3}" --max-tokens "${TOKENS:-40}" \
-                --report "$build/compare-$which.html" -f
-        ) || [ $? = 77 ]
-    done
+plan() { each_pair plan_pair; }
+plan_pair() {
+    mapfile -t asked < <(tasks $spec_bench humaneval)
+    "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$bundle" \
+        --threads "$threads" --prompts "${asked[@]}" --limit "${LIMIT:-2}" --check 6
 }
 
-replay() {
-    for which in sample 128k; do
-        (
-            echo "== $which"
-            bench/replay.sh $which
-        ) || [ $? = 77 ]
+compare() { each_pair compare_pair; }
+compare_pair() {
+    mapfile -t asked < <(tasks $spec_bench humaneval gsm8k legal medical function_calling)
+    list=static:2048,static,microspec,evospec,dynaspec,coral,centroid,sketch:128
+    "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" \
+        --threads "$threads" --policy $list,static:512+window+successor:256 --topk 1 --num-steps 4 \
+        --prompts "${asked[@]}" --limit "${LIMIT:-3}" --max-tokens "${TOKENS:-40}" \
+        --report "$build/compare-$which.html" -f
+    echo "the page: $build/compare-$which.html"
+}
+
+replay() { each_pair replay_pair; }
+replay_pair() { bench/replay.sh $which; }
+
+coverage() {
+    if [ ! -e "$data/generations" ]; then
+        say "no $data/generations"
+        return 77
+    fi
+    "$python" bench/coverage.py "$build" "$data"
+}
+
+# Columns, rank, rows named, bits.
+sketch() {
+    for shape in "256 32 128 8" "256 64 128 4" "256 32 512 8" "4096 256 512 8" "4096 512 512 8" \
+        "4096 512 512 4"; do
+        "$build/bench/bench_sketch" 128256 $shape
     done
 }
 
 peers() {
     missing=$("$python" -c 'import faiss, hnswlib, tiktoken, tokenizers' 2>&1 | tail -n 1)
-    [ -z "$missing" ] || { say "$missing (pip install faiss-cpu hnswlib tiktoken tokenizers)"; return 77; }
+    if [ -n "$missing" ]; then
+        say "$missing (pip install faiss-cpu hnswlib tiktoken tokenizers)"
+        return 77
+    fi
     echo "== OpenBLAS beside our products"
     "$build/bench/bench_head"
     echo "== tiktoken and tokenizers"
-    if [ -e "$data/tokenizers/llama3/tokenizer.model" ]; then
-        "$python" bench/peers_tokenizer.py "$build" "$data/tokenizers/llama3/tokenizer.model" data/tokenizer.json data/corpus/technical/*.md
+    ranks=$data/tokenizers/llama3/tokenizer.model
+    if [ -e "$ranks" ]; then
+        "$python" bench/peers_tokenizer.py "$build" "$ranks" data/tokenizer.json \
+            data/corpus/technical/*.md
     fi
     echo "== faiss: k-means"
     "$python" bench/peers_kmeans.py "$build" --rows 32768 --cols 256 --threads 1
@@ -116,7 +153,7 @@ peers() {
 
 run() {
     case $1 in
-    standing | plan | compare | replay | peers) keep "$1" "$1" ;;
+    coverage | sketch | standing | plan | compare | replay | peers) keep "$1" "$1" ;;
     *)
         if [ -e "bench/bench_$1.c" ]; then
             keep "$1" "$build/bench/bench_$1"

@@ -1,10 +1,12 @@
-# pair.sh : what bench/reproduce.sh and bench/benchmarks.sh share; source it. After `pair NAME` these are set:
+# shellcheck shell=bash disable=SC2034
+# pair.sh : what reproduce.sh, benchmarks.sh and replay.sh share; source it. `pair NAME` sets
 #     target draft small      the models; small is an independent drafter, or empty
 #     n_vocab                 rows of the head
-#     n_target n_layer        parameters of the target, and of the drafter without embedding and head
-#     bundle                  made by tools/calibrate.sh unless it is there: build/bench-NAME.specb
-# In the environment: BUILD (build), THREADS (1: steadier beside other programs), PROMPTS, a folder that
-# bench/prompts.py wrote (build/prompts; made from SPECRT_DATA where that exists, else data/prompts).
+#     n_target n_layer        parameters of the target; of the drafter without embedding and head
+#     bundle                  build/bench-NAME.specb, made by tools/calibrate.sh unless it is there
+# In the environment: BUILD (build), THREADS (1: steadier beside other programs), PROMPTS, a folder
+# that bench/prompts.py wrote (build/prompts; made from SPECRT_DATA where that exists, else
+# data/prompts).
 set -eu
 build=${BUILD:-build} threads=${THREADS:-1}
 data=${SPECRT_DATA:-../shared/data}
@@ -17,46 +19,57 @@ fi
 [ -d "$prompts" ] || prompts=data/prompts
 
 pair() {
-    bundle=$build/bench-$1.specb small= n_layer=918016
+    bundle=$build/bench-$1.specb small='' n_layer=918016
     case $1 in
     sample)
         target=data/sample/target.gguf draft=data/sample/draft.safetensors
         small=data/sample/draft-small.gguf n_vocab=32768 n_target=13110528
         ;;
     128k)
-        target=$data/weights/pair128k/target.gguf draft=$data/weights/pair128k/draft.safetensors
+        target=$data/weights/pair128k/target.gguf
+        draft=$data/weights/pair128k/draft.safetensors
         n_vocab=128256 n_target=37555456
         ;;
     *) say "expected the pair sample or 128k, found $1"; exit 2 ;;
     esac
     [ -e "$target" ] || { say "skipped: no $target"; exit 77; }
-    [ -e "$bundle" ] || make_bundle "$1"
+    [ -e "$bundle" ] || make_bundle
 }
 
-# As `make calibrate`, but ranks and graph from general text, as in the papers: chat with models of the same tokenizer
-# where that is at hand, else prose, questions and manuals. Routers, sketch and index see the target itself.
-make_bundle() {
-    corpus="data/corpus/prose data/corpus/qa data/corpus/technical"
+# Chat with models of the same tokenizer where that is at hand, else prose, questions and manuals.
+general_text() {
     chat=$data/generations/llama3/Meta-Llama-3
-    if [ "$1" = 128k ] && [ -e "$chat-8B-Instruct.json" ]; then corpus="$chat-8B-Instruct.json $chat-70B-Instruct.json"; fi
+    if [ "$n_vocab" = 128256 ] && [ -e "$chat-8B-Instruct.json" ]; then
+        echo "$chat-8B-Instruct.json" "$chat-70B-Instruct.json"
+    else
+        echo data/corpus/prose data/corpus/qa data/corpus/technical
+    fi
+}
+
+# As `make calibrate`, but ranks and graph from general text, as in the papers. Routers, sketch and
+# index see the target itself.
+make_bundle() {
     say "making $bundle (its log is beside it)"
-    PROMPTS=${CALIBRATE_PROMPTS:-6} TOKENS=48 POLICIES=microspec \
-        tools/calibrate.sh "$build/bin" "" "$corpus" "$target" "$draft" "$bundle" >"${bundle%.specb}.log" 2>&1 ||
-        { tail -n 5 "${bundle%.specb}.log" >&2; exit 1; }
+    log=${bundle%.specb}.log
+    PROMPTS=${CALIBRATE_PROMPTS:-6} TOKENS=48 POLICIES=microspec tools/calibrate.sh \
+        "$build/bin" "" "$(general_text)" "$target" "$draft" "$bundle" >"$log" 2>&1 ||
+        { tail -n 5 "$log" >&2; exit 1; }
 }
 
 # tasks NAME... : prompt files of these tasks; of data/prompts all, which has other ones.
 tasks() {
-    for task; do
-        if [ -e "$prompts/$task.jsonl" ]; then printf '%s\n' "$prompts/$task.jsonl"; fi
-    done
-    if [ ! -e "$prompts/qa.jsonl" ] || [ ! -e "$prompts/rag.jsonl" ]; then printf '%s\n' "$prompts"/*.jsonl; fi
+    if [ "$prompts" = data/prompts ]; then
+        printf '%s\n' data/prompts/*.jsonl
+    else
+        printf "$prompts/%s.jsonl\n" "$@"
+    fi
 }
 spec_bench="mt_bench translation summarization qa math_reasoning rag"
 special="humaneval legal medical"
 
 # rows FLAGS... : a comparison as lines of
-#     policy domain accept low high covered rows tokens/s with-prompt x-plain x-full head_ms mass r10 r50 r100
+#     policy domain accept low high covered rows tokens/s with-prompt x-plain x-full head_ms mass
+#     r10 r50 r100
 # with tabs between; - where a figure does not exist.
 rows() {
     "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" \
@@ -76,16 +89,9 @@ rows() {
             return part[i]
         }
         /^\{"policy"/ {
-            print field("policy"), field("domain"), field("accept_length"), bound(1), bound(2), field("coverage"),
-                field("active_rows"), field("tokens_per_second"), field("tokens_per_second_prompt"),
-                field("speedup_plain"), field("speedup_full"), field("head_ms"), field("mass"), field("10"),
-                field("50"), field("100")
+            print field("policy"), field("domain"), field("accept_length"), bound(1), bound(2),
+                field("coverage"), field("active_rows"), field("tokens_per_second"),
+                field("tokens_per_second_prompt"), field("speedup_plain"), field("speedup_full"),
+                field("head_ms"), field("mass"), field("10"), field("50"), field("100")
         }'
-}
-
-# heading NAME WHAT : what a result begins with.
-heading() {
-    echo "$1: $2"
-    echo "pair $pair; $threads thread(s); commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
-    echo
 }

@@ -1,48 +1,29 @@
 #!/usr/bin/env bash
-# reproduce.sh NAME [PAIR] : one table or figure of the papers, on one of our pairs (sample; 128k). Without a
-# NAME, the list. In the environment also LIMIT (prompts of a task) and TOKENS (of an answer): more take longer
-# and narrow the intervals.
+# reproduce.sh NAME [PAIR] : one table or figure of the papers, on one of our pairs (sample; 128k).
+# Without a NAME, the list. In the environment also LIMIT (prompts of a task) and TOKENS (of an
+# answer): more take longer and narrow the intervals.
 #
-# What differs from the papers in all of them: the models are small, the machine is a CPU. There every node of a
-# tree costs the target nearly a pass of its own, so speeds are those of chains; trees as wide as EAGLE-2's are
-# used where only accept length is looked at. Sizes are the papers' shares of a vocabulary of 151,936 (EvoSpec)
-# or 128,256.
+# What differs from the papers in all of them: the models are small, the machine is a CPU. There
+# each node of a tree costs the target nearly a pass of its own, so speeds are those of chains;
+# trees as wide as EAGLE-2's are used where only accept length is looked at. Sizes are the papers'
+# shares of a vocabulary of 151,936 (EvoSpec) or 128,256.
 name=${1:-} pair=${2:-sample}
 . "$(dirname "$0")/pair.sh"
+. "$(dirname "$0")/tables.sh"
 limit=${LIMIT:-2} tokens=${TOKENS:-32}
 chain="--topk 1 --num-steps 4"
 
-share() { awk -v v="$n_vocab" -v a="$1" -v b="$2" 'BEGIN { printf "%d", v * a / b }'; } # a of b, of our vocabulary
+# share A : of our vocabulary as many rows as A of EvoSpec's.
+share() { awk -v v="$n_vocab" -v a="$1" 'BEGIN { printf "%d", v * a / 151936 }'; }
 files() { mapfile -t asked < <(tasks "$@"); }
 ask() { rows --prompts "${asked[@]}" --limit "$limit" --max-tokens "$tokens" "$@"; }
-
-# table : policies over all prompts, of what `rows` gives.
-table() {
-    awk -F '\t' '
-        BEGIN { printf "%-47s %7s %11s %9s %8s %8s %8s %8s %8s\n", "policy", "accept", "95%", "covered", "rows", "tokens/s", "+prompt", "x plain", "x full" }
-        $2 == "all" {
-            printf "%-47s %7.2f %5.2f-%-5.2f %8.1f%% %8.0f %8.0f %8.0f %8.2f %8.2f\n", $1, $3, $4, $5, 100 * $6, $7, $8, $9, $10, $11
-        }'
+heading() {
+    echo "$1: $2"
+    echo "pair $pair, $threads thread(s), $limit prompts a task, $tokens tokens an answer"
+    echo
 }
-
-# by_task COLUMN FORMAT : one figure of every policy by task.
-by_task() {
-    awk -F '\t' -v c="$1" -v f="${2:-%8.2f}" -v scale="${3:-1}" '
-        $2 == "all" { policies[++n] = $1; next }
-        !($2 in seen) { seen[$2] = 1; tasks[++m] = $2 }
-        { x[$1, $2] = $c }
-        END {
-            printf "%-47s", "policy"
-            for (t = 1; t <= m; t++) printf " %8.8s", tasks[t]
-            print ""
-            for (p = 1; p <= n; p++) {
-                if (policies[p] == "plain") continue
-                printf "%-47s", policies[p]
-                for (t = 1; t <= m; t++) printf " " f, scale * x[policies[p], tasks[t]]
-                print ""
-            }
-        }'
-}
+# note : what the paper has, and why ours differs.
+note() { echo && cat; }
 
 microspec_fig1() {
     heading "MicroSpec, Fig. 1" "oracle against actual speed over static sizes; coverage by task"
@@ -51,21 +32,27 @@ microspec_fig1() {
     for size in 512 1024 2048 4096 8192 16384 32768; do
         [ "$size" -ge "$n_vocab" ] || list=$list,static:$size
     done
-    ask $chain --policy "${list#,},window:3072,microspec" >"$work/rows"
+    beside static:2048 "fastest if nothing were lost" \
+        static:16384 "loses below, fastest about here" window:3072 "covers 73 to 97% by task"
+    ask $chain --policy "${list#,},window:3072,microspec" --report "$page" -f >"$work/rows"
     table <"$work/rows"
     echo
-    echo "(a) speed if the list lost nothing (full's accept length over the list's own cycle) beside what it is, x plain"
+    echo "(a) x plain: what the list gives, beside an oracle that loses nothing in the same cycles"
     awk -F '\t' '
-        $2 != "all" { next }
+        $2 != "all" || $1 == "plain" { next }
         $1 == "full" { full = $3 }
-        $1 != "plain" { printf "%-47s oracle %5.2f   actual %5.2f   lost %4.0f%%\n", $1, $10 * full / $3, $10, 100 * (1 - $3 / full) }
-    ' "$work/rows"
+        {
+            printf "%-45s oracle %5.2f   actual %5.2f   accept length lost %3.0f%%\n",
+                $1, $10 * full / $3, $10, 100 * (1 - $3 / full)
+        }' "$work/rows"
     echo
     echo "(b) covered, %, by task"
     by_task 6 %8.1f 100 <"$work/rows"
-    echo
-    echo "The paper: oracle speed rises down to 2k rows, actual falls below 16k; static lists need 16k to 32k for 85%; the"
-    echo "window covers 73 to 97% by task."
+    note <<'END'
+Ours are the same curves at smaller sizes: such small models use fewer words, and where the
+paper's static lists need 16k to 32k rows for 85%, ours need 1k to 2k.
+END
+    echo "The plot: $page"
 }
 
 microspec_fig5() {
@@ -75,178 +62,276 @@ microspec_fig5() {
     for size in 1024 2048 3072 4096 6144 8192; do
         list=$list,window:$size,window:$size@kpre=8@kver=8@rows=tree@min=$size
     done
-    ask $chain --policy "${list#,}" | table
-    echo
-    echo "The paper: accept length rises from 1,024 to 2,048 and stays, speed is best from 2,048 to 4,096. Windows by its rules"
-    echo "hold few tokens after short prompts, since 3 candidates a position fill them slowly: rows says how many. The second of"
-    echo "each pair (the preset microspec at W = 3,072) is always full."
+    beside window:1024 "accept length lower" window:2048 "fastest, accept length levels off" \
+        window:3072 fastest window:4096 fastest
+    ask $chain --policy "${list#,}" --report "$page" -f | table
+    note <<'END'
+By the paper's rules 3 candidates a position fill a window slowly: after short prompts it holds a
+few hundred rows (see rows), so W does nothing. The second of each pair is kept full, as the
+preset microspec is; its speed falls with W as the paper's does, and its accept length is flat
+because what these models write is in the first thousand rows.
+END
+    echo "The plot: $page"
 }
 
 microspec_table3() {
-    heading "MicroSpec, Table 3" "tokens of the prompt, of the answer, or both; packed or indexed; the prompt's time left out and in"
+    tokens=${TOKENS:-128}
+    heading "MicroSpec, Table 3" "tokens of the prompt, of the answer, or both; packed or indexed"
     files $spec_bench
-    ask $chain --policy window:3072@only=ctx,window:3072@only=ext,window:3072,window:3072@mode=stream >"$work/rows"
-    table <"$work/rows"
-    awk -F '\t' -v slower="${INDEXED:-1.21}" '
-        $2 == "all" && $1 == "plain" { plain = $8 }
+    window=window:3072
+    beside $window@only=ctx "313 tokens/s" $window@only=ext 351 $window 395 "$window, indexed" 364
+    ask $chain --policy $window@only=ctx,$window@only=ext,$window,microspec >"$work/rows"
+    indexed=${INDEXED:-1.21}
+    awk -F '\t' -v OFS='\t' -v slower="$indexed" '
+        $2 == "all" && $1 == "plain" { plain = $8; whole = $9 }
+        $2 == "all" && $1 == "full" { full = $8 }
+        { print }
         $2 == "all" && $1 == "window:3072" {
-            cycle = 1e3 * $3 / $8
-            speed = 1e3 * $3 / (cycle + (slower - 1) * $12)
-            printf "%-47s %7.2f %47.0f %17.2f   (computed: the head takes %s times as long)\n", "both, indexed", $3, speed, speed / plain, slower
-        }' "$work/rows"
-    echo
-    echo "The paper: 313, 351, 364 (both, indexed) and 395 tokens/s (both, packed). An indexed window is no policy of ours; its row is"
-    echo "computed from the packed one by what bench_head measures for rows in place (INDEXED=, 1.21 for 3,072 x 256 in f16)."
-    echo "Reading only=ext literally, the last cycle's candidates alone, leaves a few dozen tokens: docs/METHODS.md, M6."
+            more = (slower - 1) * $12 / 1e3 / $3 # seconds a token
+            $1 = $1 ", indexed"
+            $8 = 1 / (1 / $8 + more)
+            $9 = 1 / (1 / $9 + more)
+            $10 = $8 / plain
+            $11 = $8 / full
+            print
+        }' "$work/rows" | table
+    note <<END
+tokens/s leave the prompt's time out, +prompt counts it: a window asks for the logits of the
+prompt, and the shorter the answer, the more that weighs (the papers write 1,024 tokens). An
+indexed window is no policy of ours: its row is computed from the packed one, with the head
+$indexed times as slow, as bench_head measures rows in place (INDEXED=; 1.21 for 3,072 x 256 in
+f16). So few rows of 256 columns cost next to nothing either way. Reading only=ext literally, the
+last cycle's candidates alone, leaves a few dozen tokens: docs/METHODS.md, M6.
+END
 }
 
 evospec_table1() {
-    heading "EvoSpec, Table 1" "accept length over Spec-Bench with 256, 512 and 1,024 retrieved tokens, and beside shorter lists"
+    heading "EvoSpec, Table 1" "accept length over Spec-Bench with 256 to 1,024 retrieved tokens"
     files $spec_bench
-    list=
-    for size in $(share 32000 151936) 2048 512; do
+    base=$(share 32000) list=
+    for size in $base 2048 512; do
         list=$list,static:$size
         for dynamic in 256 512 1024; do list=$list,static:$size+retrieve:$dynamic; done
     done
+    beside full 3.78 "static:$base" 3.54 "static:$base+retrieve:256" 3.60 \
+        "static:$base+retrieve:512" 3.64 "static:$base+retrieve:1024" 3.65
     ask $chain --policy "${list#,}" >"$work/rows"
     table <"$work/rows"
     echo
     by_task 3 <"$work/rows"
-    echo
-    echo "The paper, 32k of 151,936: full 3.78, static 3.54, with 256, 512, 1,024: 3.60, 3.64, 3.65. A model this small writes"
-    echo "fewer words, so that lists of that share lose little and the shorter ones show what retrieval does. The paper's tree is 6/10/60, ours a chain of 4."
+    note <<'END'
+A model this small writes fewer words, so that a list of the paper's share loses little; the
+shorter ones show what retrieval does. Budgets above 256 add nothing: so short answers miss fewer
+tokens. The paper's tree is 6/10/60, ours a chain of 4, so accept lengths are lower throughout.
+END
 }
 
 evospec_table6() {
-    heading "EvoSpec, Table 6" "mass and best tokens of the target in the list, code, law and medicine"
+    heading "EvoSpec, Table 6" "mass and best tokens of the target in the list; code, law, medicine"
     files $special
-    for size in $(share 32000 151936) 2048; do
-        ask $chain --lists --policy "static:$size,static:$size+retrieve:256@graph=off,static:$size+retrieve:256" |
-            awk -F '\t' -v head="$([ "$size" = 2048 ] || echo 1)" '
-                BEGIN { if (head) printf "%-47s %7s %7s %7s %7s %7s\n", "policy", "accept", "mass", "best 10", "50", "100" }
-                $2 == "all" && $1 != "plain" && ($1 != "full" || head) {
-                    printf "%-47s %7.2f %6.1f%% %6.1f%% %6.1f%% %6.1f%%\n", $1, $3, 100 * $13, 100 * $14, 100 * $15, 100 * $16
-                }'
+    base=$(share 32000)
+    beside "static:$base" "mass 91.8" \
+        "static:$base+retrieve:256@graph=off" "94.6, best 90.5 84.9 81.6" \
+        "static:$base+retrieve:256" "96.0, best 92.8 87.6 84.7"
+    list=
+    for size in $base 2048; do
+        list=$list,static:$size
+        list=$list,static:$size+retrieve:256@graph=off,static:$size+retrieve:256
     done
-    echo
-    echo "The paper: mass 91.8, 94.6, 96.0; best 10: -, 90.5, 92.8; it does not say of what its recall is a share; ours is of all"
-    echo "best tokens (docs/METHODS.md)."
+    ask $chain --lists --policy "${list#,}" | rows_of '
+        BEGIN {
+            heading("policy", sprintf(" %6s %7s %7s %7s %7s",
+                "accept", "mass", "best 10", "50", "100"))
+        }
+        $2 == "all" && $1 != "plain" {
+            printf "%-45s %6.2f %6.1f%% %6.1f%% %6.1f%% %6.1f%%%s\n",
+                $1, $3, 100 * $13, 100 * $14, 100 * $15, 100 * $16, paper($1)
+        }'
+    note <<'END'
+The paper does not say of what its recall is a share, and gives none for the static list; ours is
+of all best tokens (docs/METHODS.md). Retrieval adds mass in both; the graph adds next to nothing
+here, since little text leaves few successors by EvoSpec's rule (five pairs).
+END
 }
 
 evospec_table8() {
-    heading "EvoSpec, Tables 8 and 9" "an independent drafter: static base by dynamic budget, code, law and medicine"
+    heading "EvoSpec, Tables 8 and 9" "an independent drafter: static base by dynamic budget"
     files $special
-    if [ -n "$small" ]; then draft=$small; else echo "(this pair has no independent drafter: its EAGLE head instead)"; fi
-    list=static:$(share 32000 151936)
+    if [ -n "$small" ]; then
+        draft=$small
+    else
+        echo "(this pair has no independent drafter: its EAGLE head instead)"
+    fi
+    whole=static:$(share 32000) list=
     for base in 8000 16000 32000; do
-        for dynamic in 256 512 1024; do list=$list,static:$(share $base 151936)+retrieve:$dynamic; done
+        for dynamic in 256 512 1024; do list=$list,static:$(share $base)+retrieve:$dynamic; done
     done
-    ask $chain --policy "$list" >"$work/rows"
+    beside "$whole" "x full 1.02, 1.03" "static:$(share 8000)+retrieve:256" "0.94, 0.93" \
+        "static:$(share 16000)+retrieve:256" 1.05 "$whole+retrieve:256" "1.07, 1.16"
+    ask $chain --policy "$whole$list" >"$work/rows"
     table <"$work/rows"
     echo
+    echo "x full by task"
     by_task 11 <"$work/rows"
-    echo
-    echo "Above: x full by task. The paper, x full: static 32k 1.02 and 1.03; +256 on 8k 0.94 and 0.93, on 16k 1.05, on 32k 1.07 and 1.16."
-    echo "Its drafters have 1 to 1.7 billion parameters, of which the head is a small part; in ours the head is nearly all,"
-    echo "so that pruning gains far more."
+    note <<'END'
+The paper's drafters have 1 to 1.7 billion parameters, of which the head is a small part; ours are
+nearly all head, so pruning gains far more and a short base wins, where the paper's loses.
+END
 }
 
 evospec_temperature() {
-    heading "EvoSpec, Table 10" "temperatures 0.7 and 1.0, code, law and medicine"
+    heading "EvoSpec, Table 10" "temperatures 0.7 and 1.0; code, law, medicine"
     files $special
-    base=$(share 32000 151936)
-    for t in 0.7 1.0; do
-        echo "temperature $t"
-        ask $chain --temperature $t --policy "static:$base,static:$base+retrieve:256,static:2048,static:2048+retrieve:256,coral,microspec" | table
+    base=static:$(share 32000)
+    list=$base,$base+retrieve:256,static:2048,static:2048+retrieve:256,coral,microspec
+    for t in "0.7 2.91 2.99 3.06" "1.0 2.49 2.57 2.63"; do
+        set -- $t
+        beside "$base" "$2" coral "$3" "$base+retrieve:256" "$4, with alignment"
+        echo "temperature $1"
+        ask $chain --temperature "$1" --policy "$list" | table
         echo
     done
-    echo "The paper, accept length at 0.7 and 1.0: static 2.91 and 2.49, CORAL 2.99 and 2.57, EvoSpec with its alignment 3.06 and 2.63."
+    echo "The shape is the paper's where the list is short enough to lose something, 2,048 rows."
 }
 
 evospec_turns() {
-    heading "EvoSpec, two turns" "MT-Bench prompts of two turns: what is learnt is forgotten at each turn, or kept"
+    heading "EvoSpec, two turns" "MT-Bench: what is learnt is forgotten after each turn, or kept"
     files mt_bench
     limit=$((limit * 4))
     list=static:2048,static:2048+retrieve:256,window:3072,microspec
+    beside static:2048+retrieve:256 3.41
     echo "forgotten"
     ask $chain --policy $list | table
     echo
+    beside static:2048+retrieve:256 3.67
     echo "kept, from prompt to prompt too"
     ask $chain --policy $list --stream | table
-    echo
-    echo "The paper keeps it (its Table 7: 3.41 to 3.67 over conversations of more than 50 turns, which we do not have)."
+    note <<'END'
+The paper's figures (its Table 7) are of conversations of more than 50 turns, which we do not
+have; its static list is 32,000 rows of 151,936.
+END
 }
 
+# As many rows on average over a chain of four: PA gives most to the first two levels.
 dynaspec() {
     heading "DynaSpec" "flat and position-aware budgets of as many rows, routed and static"
     files $spec_bench humaneval
     list=
-    for k in 8 16 32; do list=$list,cluster:$k@schedule=flat,cluster:$((2 * k))@schedule=halving,cluster:$((2 * k))@schedule=german; done
-    for n in 1024 2048 4096; do list=$list,static:$n,static:$((2 * n))/$((2 * n))/$((n / 2))/$((n / 4)); done
+    for k in 8 16 32; do
+        list=$list,cluster:$k@schedule=flat,cluster:$((2 * k))@schedule=halving
+        list=$list,cluster:$((2 * k))@schedule=german
+    done
+    for n in 1024 2048 4096; do
+        first=$((n * 7 / 4)) third=$((n * 29 / 100))
+        list=$list,static:$n,static:$first/$first/$third/$((4 * n - 2 * first - third))
+    done
+    beside full 3.88 static:4096 "3.63 at 32k" cluster:32@schedule=flat "3.78 to 3.82 at 27k"
     ask $chain --policy "${list#,}" >"$work/rows"
     table <"$work/rows"
     echo
     by_task 3 <"$work/rows"
-    echo
-    echo "The papers (v2, v3): full 3.88, FR-Spec at 32k rows 3.63, DynaSpec at 27k 3.78 to 3.82, position-aware not behind flat at"
-    echo "fewer rows. Routers of such small heads choose among few clusters; the published budget would be half of the sample's"
-    echo "vocabulary, so ours is a tenth of it and less. A chain of 4 has four levels, theirs six."
+    note <<'END'
+The papers' position-aware budgets (v2, v3) are not behind flat ones at fewer rows, over six
+levels; ours have four. Routers of such small heads choose among few clusters, and the published
+budget would be most of the sample's vocabulary, so budgets here are a tenth of it and less.
+Schedules halving and german begin with twice the clusters; how many rows that makes stands under
+rows.
+END
 }
 
-# with_mbsu GAMMA : adds VocabTrim's model of memory-bound speed-up, tau / (c gamma + 1), to accept lengths
-with_mbsu() {
-    awk -F '\t' -v v="$n_vocab" -v d=256 -v layer="$n_layer" -v target="$n_target" -v gamma="$1" '
-        BEGIN { printf "%-47s %7s %11s %9s %8s %8s\n", "policy", "BE", "95%", "covered", "rows", "MBSU" }
-        $2 == "all" && $1 != "plain" {
-            c = (layer + v * d + $7 * d) / target
-            printf "%-47s %7.2f %5.2f-%-5.2f %8.1f%% %8.0f %8.3f\n", $1, $3, $4, $5, 100 * $6, $7, $3 / (c * gamma + 1)
-        }'
+# count NAME CORPUS... : its tokens, to $work/NAME.counts.
+count() {
+    "$build/bin/vocabtrim-calibrate" --tokenizer "$target" --holdout 0 --domain "$1" -q -f \
+        --corpus "${@:2}" --counts-out "$work/$1.counts"
+}
+
+# count_answers NAME MODEL : of what it answers to data/prompts.
+to_answer=(--prompts data/prompts/*.jsonl --limit 16 --max-tokens 48)
+count_answers() {
+    "$build/bin/specrt-eval" generate -q --target "$2" "${to_answer[@]}" -o "$work/$1.jsonl"
+    count "$1" "$work/$1.jsonl"
+}
+
+# count_guesses NAME : an EAGLE head cannot write without its target, so what it thought likeliest
+# at each place of the target's answers. The head of the file is that of raw.counts.
+count_guesses() {
+    "$build/bin/specrt-eval" record -q --target "$target" --draft "$draft" --policy full \
+        --topk 1 --num-steps 8 "${to_answer[@]}" -o "$work/trace"
+    "$build/tests/trace" "$work/trace" | grep '^c' | sed 's/.*://' | tr ' ' '\n' | sort -n |
+        uniq -c | awk -v name="$1" -v head="$work/raw.counts" -v OFS='\t' '
+        BEGIN {
+            while ((getline line <head) > 0 && line !~ /^#domain/) {
+                print line
+                if (split(line, part, "\t") && part[1] == "#tokenizer") n_normal = part[4]
+            }
+            print "#domain", "draft", 1, 0, 0, 0, "0000000000000000", name
+        }
+        NF == 2 && $2 >= 0 && $2 < n_normal { print $2, $1, 0; n++; sum += $1 + $2 }
+        END { print "#end", n, sum }' >"$work/$1.counts"
 }
 
 vocabtrim_calibration() {
-    heading "VocabTrim, Table 1" "lists from raw text, from the target's and from the drafter's own answers; tree 4/8/32"
+    heading "VocabTrim, Table 1" "lists from raw text, the target's and the drafter's; tree 4/8/32"
     files $spec_bench humaneval
-    ask_for=(--prompts data/prompts/*.jsonl --limit 16 --max-tokens 48)
-    cal="$build/bin/vocabtrim-calibrate --tokenizer $target --model $target --holdout 0 -q -f"
-    "$build/bin/specrt-eval" generate -q --target "$target" "${ask_for[@]}" -o "$work/target.jsonl"
-    $cal --provenance raw --corpus data/corpus/* -o "$work/raw.specb"
-    $cal --provenance target --corpus "$work/target.jsonl" data/corpus/* --weights "$work/target.jsonl:100" -o "$work/target.specb"
-    sources="raw target"
-    if [ -n "$small" ]; then
-        "$build/bin/specrt-eval" generate -q --target "$small" "${ask_for[@]}" -o "$work/draft.jsonl"
-        $cal --provenance draft --corpus "$work/draft.jsonl" data/corpus/* --weights "$work/draft.jsonl:100" -o "$work/draft.specb"
-        sources="$sources draft"
-    fi
-    for source in $sources; do
+    count raw $(general_text)
+    count_answers target "$target"
+    if [ -n "$small" ]; then count_answers draft "$small"; else count_guesses draft; fi
+    quarter=static:$((n_vocab / 4))
+    for source in raw target draft; do
+        case $source in
+        raw) words="raw text" theirs="2.974, 1.685" ;;
+        target) words="the target's answers, raw text below" theirs="3.081, 1.745" ;;
+        draft) words="the drafter's words, raw text below" theirs="3.057, 1.732" ;;
+        esac
         bundle=$work/$source.specb
-        echo "from $source$([ $source = raw ] || echo "'s answers, raw text below")"
-        ask --topk 8 --num-steps 4 --num-draft-tokens 32 --policy "static:512,static:2048,static:$(share 1 4)" | with_mbsu 4
+        merged=("$work/raw.counts")
+        [ $source = raw ] || merged+=("$work/$source.counts" --weights "$source:100")
+        "$build/bin/vocabtrim-calibrate" -q --merge "${merged[@]}" -o "$bundle"
+        beside full "3.141, 1.475" $quarter "$theirs"
+        echo "from $words"
+        ask --topk 8 --num-steps 4 --num-draft-tokens 32 --policy static:512,static:2048,$quarter |
+            with_mbsu 4
         echo
     done
-    [ -n "$small" ] || echo "(this pair's drafter is an EAGLE head, which writes no answers of its own)"
-    echo "MBSU counts the drafter's embedding and the target's shared one as the paper does (docs/METHODS.md)."
-    echo "The paper, Llama-3.2-3B, EAGLE, Writing: full BE 3.141, MBSU 1.475; raw 2.974, 1.685; target 3.081, 1.745; draft 3.057, 1.732."
+    cat <<'END'
+The paper's are Llama-3.2-3B, EAGLE, Writing: BE, MBSU. Ours counts the drafter's embedding, and
+the target's shared one once, as the paper does (docs/METHODS.md). Raw text is general chat for
+the 128k pair; prose, questions and manuals for the sample. The prompts answered are data/prompts,
+those decoded are others. An EAGLE head cannot write alone: its words are its likeliest at each
+place of the target's answers. A quarter of the vocabulary holds nearly all that models so small
+write, whatever was counted; the order of the three shows in shorter lists.
+END
 }
 
 vocabtrim_depth() {
+    limit=${LIMIT:-1}
     heading "VocabTrim, Table 4" "tree depths 5, 6 and 7 with 60 nodes"
     files $spec_bench
-    limit=1
     for depth in 5 6 7; do
-        echo "depth $depth: $((depth + 1)) levels"
-        ask --topk 10 --num-steps $((depth + 1)) --num-draft-tokens 60 --policy "static:$(share 1 4)" | with_mbsu $((depth + 1))
+        levels=$((depth + 1))
+        echo "depth $depth: $levels levels"
+        ask --topk 10 --num-steps $levels --num-draft-tokens 60 \
+            --policy "static:$((n_vocab / 4))" | with_mbsu $levels
     done
-    echo
-    echo "The paper trims to a quarter (32k), as here: the gain in MBSU stays about the same at every depth, BE loses 1 to 3%."
+    note <<'END'
+The paper trims to a quarter (32k), as here: MBSU gains about the same at every depth, BE loses 1
+to 3%.
+END
 }
 
-names="microspec-fig1 microspec-fig5 microspec-table3 evospec-table1 evospec-table6 evospec-table8 evospec-temperature
-evospec-turns dynaspec vocabtrim-calibration vocabtrim-depth"
+names="microspec-fig1 microspec-fig5 microspec-table3
+evospec-table1 evospec-table6 evospec-table8 evospec-temperature evospec-turns
+dynaspec vocabtrim-calibration vocabtrim-depth"
 case " $(echo $names) " in
 *" $name "*) ;;
-*) say "usage: bench/reproduce.sh NAME [sample|128k]; NAME is one of" && say "$names"; exit 2 ;;
+*)
+    say "usage: bench/reproduce.sh NAME [sample|128k]; NAME is one of"
+    say "$names"
+    exit 2
+    ;;
 esac
 pair "$pair"
+page=$build/repro-$name-$pair.html
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "${name//-/_}"

@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# tables.sh : how bench/reproduce.sh prints what `rows` of bench/pair.sh gives; source it. Needs a
+# folder of its own, $work.
+
+# beside POLICY FIGURE... : the paper's own figures, which tables print at the end of these rows.
+beside() { printf '%s\t%s\n' "$@" >>"$work/beside"; }
+
+# rows_of AWK [VARIABLES...] : AWK over `rows`, with paper(policy) for what `beside` said.
+rows_of() {
+    program=$1
+    shift
+    touch "$work/beside"
+    awk -F '\t' -v beside="$work/beside" "$@" '
+        BEGIN {
+            while ((getline line <beside) > 0) {
+                split(line, part, "\t")
+                said[part[1]] = part[2]
+                n_said++
+            }
+        }
+        function paper(policy) { return policy in said ? "   " said[policy] : "" }
+        function heading(policy, figures) {
+            printf "%-45s%s%s\n", policy, figures, n_said ? "   the paper" : ""
+        }
+        '"$program"
+}
+
+# table : policies over all prompts.
+table() {
+    rows_of '
+        BEGIN {
+            heading("policy", sprintf(" %6s %11s %8s %7s %8s %8s %8s %7s",
+                "accept", "95%", "covered", "rows", "tokens/s", "+prompt", "x plain", "x full"))
+        }
+        $2 == "all" {
+            printf "%-45s %6.2f %5.2f-%-5.2f %7.1f%% %7.0f %8.0f %8.0f %8.2f %7.2f%s\n",
+                $1, $3, $4, $5, 100 * $6, $7, $8, $9, $10, $11, paper($1)
+        }'
+}
+
+# by_task COLUMN [FORMAT [SCALE]] : one figure of every policy by task.
+by_task() {
+    rows_of '
+        $2 == "all" { policies[++n] = $1; next }
+        !($2 in seen) { seen[$2] = 1; tasks[++m] = $2 }
+        { x[$1, $2] = $column }
+        END {
+            printf "%-45s", "policy"
+            for (t = 1; t <= m; t++) printf " %8.8s", tasks[t]
+            print ""
+            for (p = 1; p <= n; p++) {
+                if (policies[p] == "plain") continue
+                printf "%-45s", policies[p]
+                for (t = 1; t <= m; t++) printf " " format, scale * x[policies[p], tasks[t]]
+                print ""
+            }
+        }' -v column="$1" -v format="${2:-%8.2f}" -v scale="${3:-1}"
+}
+
+# with_mbsu STEPS : accept length, VocabTrim's block efficiency (BE), and the speed-up where
+# memory is what binds: BE / (c STEPS + 1), with c the drafter's parameters as a share of the
+# target's.
+with_mbsu() {
+    rows_of '
+        BEGIN {
+            heading("policy", sprintf(" %6s %11s %8s %7s %7s",
+                "BE", "95%", "covered", "rows", "MBSU"))
+        }
+        $2 == "all" && $1 != "plain" {
+            c = (n_layer + n_vocab * 256 + $7 * 256) / n_target
+            printf "%-45s %6.2f %5.2f-%-5.2f %7.1f%% %7.0f %7.3f%s\n",
+                $1, $3, $4, $5, 100 * $6, $7, $3 / (c * steps + 1), paper($1)
+        }' -v steps="$1" -v n_vocab="$n_vocab" -v n_layer="$n_layer" -v n_target="$n_target"
+}
