@@ -68,7 +68,8 @@ standing() {
 standing_table() {
     awk -F '\t' '
         BEGIN {
-            print "| policy | accept length | 95% | rows of the head | x plain | x full |"
+            print "| policy | accept length | 95% | rows of the head " \
+                "| x plain | x full vocabulary |"
             print "|---|--:|--:|--:|--:|--:|"
         }
         function thousands(n) {
