@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Share of next tokens that lists, window and successors hold, over real answers of Llama-3-8B-Instruct.
+"""Share of next tokens that lists, window and successors hold, over real answers of
+Llama-3-8B-Instruct.
 
 usage: coverage.py BUILD DATA [--broad]
-Calibrated on what other Llama-3 models answered to other instructions (split by the text's sha-256): no tested
-instruction is ever counted. Code, medical and math are never calibrated on. --broad counts the graph over answers
-of other families too, and over the sample text of data/corpus but for its medicine and mathematics."""
+Calibrated on what other Llama-3 models answered to other instructions (split by the text's
+sha-256): no tested instruction is ever counted. Code, medical and math are never calibrated on.
+--broad counts the graph over answers of other families too, and over the sample text of
+data/corpus but for its medicine and mathematics."""
 import glob, hashlib, json, os, random, re, subprocess, sys, tarfile, tempfile
 
 WINDOW = "window:65536@min=0@kpre=0@kver=0"

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Building and searching by PyPI's hnswlib and faiss-cpu beside ours, same vectors, m, ef_construction and ef,
-by inner product, one run.
+"""Building and searching by PyPI's hnswlib and faiss-cpu beside ours, same vectors, m,
+ef_construction and ef, by inner product, one run.
 
 usage: peers_hnsw.py BUILD [ROWS COLS]
-Builds take two threads, searches one; the best of three. hnswlib wants to be compiled here, for this
-machine's vectors: pip install --no-binary hnswlib hnswlib. Peers that are not installed are left out."""
+Builds take two threads, searches one; the best of three. hnswlib wants to be compiled here, for
+this machine's vectors: pip install --no-binary hnswlib hnswlib. Peers that are not installed are
+left out."""
 import os, subprocess, sys, tempfile, time
 
 import numpy as np

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""K-means by PyPI's faiss-cpu beside ours: same rows, same initial centroids, 10 iterations, one run.
+"""K-means by PyPI's faiss-cpu beside ours: same rows, same initial centroids, 10 iterations, one
+run.
 
 usage: peers_kmeans.py BUILD [--head FILE.gguf] [--rows N] [--cols D] [--clusters K] [--threads N]
-           [--repeats N] [--folder DIR]
-Rows are a GGUF's head, or drawn around 2,000 centres of Zipfian weight. Both run in turns, the best of
-each counts. faiss gets rows of length 1 and no cap on the points of a centroid; neither's seeding is
-timed. The objective is the rows' mean similarity to the nearest of the final centroids, found here."""
+           [--repeats N] [--folder DIR] Rows are a GGUF's head, or drawn around 2,000 centres of
+Zipfian weight. Both run in turns, the best of each counts. faiss gets rows of length 1 and no cap
+on the points of a centroid; neither's seeding is timed. The objective is the rows' mean
+similarity to the nearest of the final centroids, found here."""
 import argparse, os, subprocess, tempfile, time
 
 import faiss

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Static lists by the rules of FR-Spec and of vLLM's builder beside ours, made from the same text with the same
-tokenizer, then decoded with by the sample pair, one run.
+"""Static lists by the rules of FR-Spec and of vLLM's builder beside ours, made from the same text
+with the same tokenizer, then decoded with by the sample pair, one run.
 
 usage: peers_lists.py BUILD [SIZE...]
-Both rules are written here anew from their descriptions. FR-Spec (Zhao et al. 2025): every document encoded with the
-tokenizer's special tokens, ids by count, the best SIZE, the terminator made a member. vLLM's draft token map: 95% of
-the documents counted without special tokens; special and added tokens always kept, then the best by count; ascending.
-Ours: vocabtrim-calibrate, from the text alone and with the target's own answers to other prompts than those decoded. Needs PyPI's tokenizers."""
+Both rules are written here anew from their descriptions. FR-Spec (Zhao et al. 2025): every
+document encoded with the tokenizer's special tokens, ids by count, the best SIZE, the terminator
+made a member. vLLM's draft token map: 95% of the documents counted without special tokens;
+special and added tokens always kept, then the best by count; ascending. Ours:
+vocabtrim-calibrate, from the text alone and with the target's own answers to other prompts than
+those decoded. Needs PyPI's tokenizers."""
 import collections
 import hashlib
 import json

@@ -2,8 +2,8 @@
 """Tokenising by PyPI's tiktoken and tokenizers beside ours, same files, one run, one core.
 
 usage: peers_tokenizer.py BUILD RANKS TOKENIZER_JSON FILE...
-RANKS is Llama-3's tiktoken file; FILEs are UTF-8 text, cut into documents of about 64 kB at line ends.
-The best of three, MB of text per second. Peers that are not installed are left out."""
+RANKS is Llama-3's tiktoken file; FILEs are UTF-8 text, cut into documents of about 64 kB at line
+ends. The best of three, MB of text per second. Peers that are not installed are left out."""
 import base64, os, subprocess, sys, time
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"

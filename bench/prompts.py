@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""prompts.py DATA OUT : the prompt sets of bench/pair.sh, as JSON Lines under OUT, from the folder of benchmark
-data: Spec-Bench, HumanEval, GSM8K, LegalBench, MedQuAD and BFCL.
-Needs Python's standard library only. The order is fixed; specrt-eval's --limit spreads over it."""
+"""prompts.py DATA OUT : the prompt sets of bench/pair.sh, as JSON Lines under OUT, from the folder
+of benchmark data: Spec-Bench, HumanEval, GSM8K, LegalBench, MedQuAD and BFCL. Needs Python's
+standard library only. The order is fixed; specrt-eval's --limit spreads over it."""
 import csv
 import gzip
 import io
