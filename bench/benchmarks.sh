@@ -141,8 +141,11 @@ peers() {
     echo "== tiktoken and tokenizers"
     ranks=$data/tokenizers/llama3/tokenizer.model
     if [ -e "$ranks" ]; then
-        "$python" bench/peers_tokenizer.py "$build" "$ranks" data/tokenizer.json \
-            data/corpus/technical/*.md
+        "$python" -c 'import json, sys
+for path in sys.argv[1:]:
+    for record in json.load(open(path)): print(record["output"])
+' "$data"/generations/llama3/Meta-Llama-3*.json >"$work/answers.md"
+        "$python" bench/peers_tokenizer.py "$build" "$ranks" data/tokenizer.json "$work/answers.md"
     fi
     echo "== faiss: k-means"
     "$python" bench/peers_kmeans.py "$build" --rows 32768 --cols 256 --threads 1
