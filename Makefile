@@ -11,7 +11,7 @@ OPT      ?= -O2 -g
 PKGS     := libzstd zlib json-c libpcre2-8 libutf8proc
 APT      := gcc g++ make pkg-config libzstd-dev zlib1g-dev libjson-c-dev libpcre2-dev libutf8proc-dev libopenblas-dev zstd
 
-ifneq ($(MAKECMDGOALS),help)
+ifneq ($(filter-out help test-cuda,$(or $(MAKECMDGOALS),all)),) # these need none
 ifneq ($(shell pkg-config --exists $(PKGS) openblas 2>/dev/null && echo ok),ok)
 $(error missing libraries; run: apt-get install -y $(APT))
 endif
@@ -82,6 +82,17 @@ $(BUILD)/tests/gpu/%.o: tests/gpu/%.cc
 	@mkdir -p $(@D)
 	$(CXX) $(HARNESS_FLAGS) $(OPT) $(WARN) $(SAN) -MMD -MP -c $< -o $@
 $(BUILD)/tests/test_gpu_%: $(BUILD)/tests/gpu/test_gpu_%.o $(HARNESS) $(LIB)
+	$(CXX) $^ $(LDLIBS) -o $@
+
+# Kernels built for debugging, which say what failed.
+$(BUILD)/tests/gpu/specrt_debug.o: cuda/specrt_kernels.cu
+	@mkdir -p $(@D)
+	$(CXX) $(HARNESS_FLAGS) -DSPECRT_CUDA_DEBUG $(OPT) $(WARN) $(SAN) -MMD -MP -x c++ -c $< -o $@
+$(BUILD)/tests/test_gpu_faults: $(patsubst %,$(BUILD)/tests/gpu/%.o,test_gpu_faults specrt_debug harness runtime) $(LIB)
+	$(CXX) $^ $(LDLIBS) -o $@
+
+# The GPU's benchmarks on the harness: with --tiny, a look at the program, not at speed.
+$(BUILD)/tests/gpu/bench_gpu: $(patsubst %,$(BUILD)/tests/gpu/%.o,bench_gpu bench_cycle) $(HARNESS) $(LIB)
 	$(CXX) $^ $(LDLIBS) -o $@
 
 # Programs that interoperability tests drive.

@@ -1730,7 +1730,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
                           verdicts, best, k);
 }
 
-// >>cluster (uses: launch base block window)
+// >>cluster (uses: launch base block head window)
 // Owns, on the device, the choice of clusters: what the router reads, its layers, probabilities and which
 // clusters a level takes. A cluster's rank is how many are better, so clusters stand in order whoever
 // counts first; the taken ones become rows of one segment.
@@ -1754,6 +1754,11 @@ typedef struct specrt__cluster_scratch {
 
 static __device__ float specrt__cluster_value(specrt_dtype dtype, const void *row, int32_t i) {
     if (dtype == SPECRT_DTYPE_F32) return ((const float *)row)[i];
+    if (dtype == SPECRT_DTYPE_Q8_0) { /* blocks of a f16 scale and 32 codes */
+        const uint8_t *block = (const uint8_t *)row + i / 32 * 34;
+        float scale = __half2float(__ushort_as_half(*(const uint16_t *)(const void *)block));
+        return scale * (float)(int8_t)block[2 + i % 32];
+    }
     uint16_t bits = ((const uint16_t *)row)[i];
     if (dtype == SPECRT_DTYPE_BF16) return __uint_as_float((uint32_t)bits << 16);
     return __half2float(__ushort_as_half(bits));
@@ -2062,8 +2067,7 @@ static specrt_status specrt__cluster_arguments(const specrt_cuda_router *r, int3
     if (r->n_embed == 0) return SPECRT_STATUS_OK;
     if (!r->embedding.rows || r->embedding.n_rows < 1 || r->embedding.n_cols != r->n_embed)
         return SPECRT_STATUS_BAD_ARG;
-    return r->embedding.dtype == SPECRT_DTYPE_F32 || r->embedding.dtype == SPECRT_DTYPE_F16 ||
-                   r->embedding.dtype == SPECRT_DTYPE_BF16
+    return specrt__head_stored_bytes(r->embedding.dtype, r->n_embed) > 0
                ? SPECRT_STATUS_OK
                : SPECRT_STATUS_UNSUPPORTED;
 }
@@ -3758,20 +3762,36 @@ static specrt_status specrt__device_layer(specrt_cuda_policy *p, const specrt_se
     return specrt__device_upload(&p->memory, s->bias, n * sizeof(float), (const void **)bias, err);
 }
 
-/* What a router knows a token by: the application's rows, or a copy. */
+/* What a router knows a token by: the application's rows, or a copy, decoded where it must be. */
 static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_head_desc *host,
                                           const specrt_cuda_policy_desc *desc, specrt_error *err) {
     specrt_cuda_head *out = &p->router.clusters.embedding;
+    specrt_head *rows;
+    void *copy;
     if (!host->rows) return SPECRT_STATUS_OK;
-    out->dtype = host->dtype;
+    SPECRT__TRY(specrt_head_bind(NULL, host, &p->policy->desc, &rows, err));
+    out->dtype = specrt__head_packed_dtype(rows);
     out->n_rows = (int32_t)host->n_rows;
     out->n_cols = host->n_cols;
     out->rows = desc->embedding;
-    out->row_stride = host->row_stride;
-    if (desc->embedding_stride) out->row_stride = desc->embedding_stride;
-    if (desc->embedding) return SPECRT_STATUS_OK;
-    return specrt__device_upload(&p->memory, host->rows, (size_t)host->n_rows * host->row_stride,
-                                 &out->rows, err);
+    out->row_stride = specrt_row_bytes(out->dtype, host->n_cols);
+    specrt_status status = SPECRT_STATUS_OK;
+    if (desc->embedding && out->dtype != host->dtype)
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                  "cuda: embedding: expected NULL for rows of %s, which are "
+                                  "decoded, found some",
+                                  specrt_dtype_name(host->dtype));
+    else if (desc->embedding)
+        out->row_stride = desc->embedding_stride ? desc->embedding_stride : host->row_stride;
+    else
+        status =
+            specrt__device_allocate(&p->memory, (size_t)host->n_rows * out->row_stride, &copy, err);
+    if (status == SPECRT_STATUS_OK && !desc->embedding) {
+        status = specrt__device_copy_rows(rows, copy, out->row_stride, err);
+        out->rows = copy;
+    }
+    specrt_head_close(rows);
+    return status;
 }
 
 static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p,
@@ -4648,7 +4668,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
     memset(s, 0, sizeof *s);
     s->policy = policy;
     specrt_status status = specrt__session_make_batch(s, params, err);
-    if (status == SPECRT_STATUS_OK) status = specrt_cuda_session_begin(s, -1, NULL);
+    if (status == SPECRT_STATUS_OK && specrt_cuda_session_begin(s, -1, NULL) != SPECRT_STATUS_OK)
+        status = specrt__device_fail(cudaGetLastError(), 0, err);
     if (status == SPECRT_STATUS_OK)
         *out = s;
     else
@@ -4687,6 +4708,7 @@ SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
     out->n_logits = s->n_logits;
     out->width = s->width;
     out->n_bytes = s->memory.n_bytes;
+    out->side = s->side;
 }
 
 /* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range. */

@@ -1629,7 +1629,7 @@ SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router
  *   scratch : DEVICE, specrt_cuda_router_bytes(), aligned to 256
  *   max_rows : that ids and places hold; what is beyond is cut off
  *   ids, places, n_rows : DEVICE i32 [n_batch, max_rows] twice, [n_batch]: tokens, and their rows in the head
- * @return OK, BAD_ARG, UNSUPPORTED embeddings (f32, f16 and bf16 are read), DEVICE. */
+ * @return OK, BAD_ARG, UNSUPPORTED embeddings (f32, f16, bf16 and q8_0 are read), DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
                                                 int32_t max_n, int32_t n_take,
                                                 const specrt_cuda_beam *beams, const float *states,
@@ -1787,6 +1787,7 @@ typedef struct specrt_cuda_view {
     int32_t n_batch, topk, num_steps, num_draft_tokens, n_logits;
     int32_t width;  /* columns of the target's hidden states that verify() reads; 0: none */
     size_t n_bytes; /* of device memory, this session's alone */
+    void *side;     /* cudaStream_t that learns and packs: for tools that take its time */
 } specrt_cuda_view;
 SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *session,
                                                   specrt_cuda_view *out);

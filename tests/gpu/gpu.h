@@ -39,4 +39,19 @@ static inline void gpu_get(void *host, const void *device, size_t bytes) {
     gpu_check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
 }
 
+/* gpu_seed() : of random data: the usual one, or what $SPECRT_TEST_SEED makes of it. */
+static inline uint64_t gpu_seed(uint64_t usual) {
+    const char *text = getenv("SPECRT_TEST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 10) : 0;
+    for (int i = 0; i < 20; i++) seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return text && *text ? usual ^ seed : usual;
+}
+
+/* GPU_TEST_MAIN() : TEST_MAIN of a file whose data is drawn from `random_state`. */
+#define GPU_TEST_MAIN(cases, seed)                                                                 \
+    int main(int argc, char **argv) {                                                              \
+        random_state = gpu_seed(seed);                                                             \
+        return test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0]));                \
+    }
+
 #endif

@@ -10,11 +10,21 @@
 #include <deque>
 #include <memory>
 #include <stdlib.h>
+#include <time.h>
 #include <vector>
 
 extern "C" {
 /* How many allocations succeed from now on; below 0: all. */
 int harness_allocations_left = -1;
+/* The same of all calls here that may fail: allocations, copies, streams, events, launches. */
+int harness_calls_left = -1;
+/* How many kernels run from now on; the next one fails once it runs, and so does what comes after it, until
+ * this is below 0. */
+int harness_kernels_left = -1;
+/* 0: as ever; 1: there is no device; 2: it is none that code was made for. */
+int harness_device;
+/* Allocations, streams and events that were not given back. */
+int harness_live;
 }
 
 namespace {
@@ -50,8 +60,9 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
-    mark reached;        /* of the last record */
-    CUgraph_st *capture; /* that it was recorded in, or NULL */
+    mark reached;                 /* of the last record */
+    std::shared_ptr<double> when; /* it was, in milliseconds */
+    CUgraph_st *capture;          /* that it was recorded in, or NULL */
     std::vector<size_t> pending;
 };
 
@@ -68,6 +79,23 @@ uint32_t roll(size_t n) {
 cudaError_t failed(cudaError_t error) {
     if (error != cudaSuccess) last_error = error;
     return error;
+}
+
+double clock_ms() {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+bool broken; /* by a kernel */
+
+/* What a call has to report that is due to nothing it was asked for. */
+cudaError_t fault() {
+    broken = broken && harness_kernels_left >= 0;
+    if (broken) return cudaErrorLaunchFailure;
+    if (harness_calls_left == 0) return cudaErrorUnknown;
+    if (harness_calls_left > 0) harness_calls_left--;
+    return cudaSuccess;
 }
 
 bool capturing() {
@@ -137,8 +165,11 @@ cudaError_t allocate(void **p, size_t bytes) {
     if (capturing()) return failed(cudaErrorStreamCaptureUnsupported);
     if (harness_allocations_left == 0) return failed(cudaErrorMemoryAllocation);
     if (harness_allocations_left > 0) harness_allocations_left--;
+    cudaError_t error = fault();
+    if (error != cudaSuccess) return failed(error);
     if (posix_memalign(p, 256, bytes ? bytes : 1) != 0) return failed(cudaErrorMemoryAllocation);
     memset(*p, 0xcd, bytes); /* rubbish, as on a device */
+    harness_live++;
     return cudaSuccess;
 }
 
@@ -155,8 +186,13 @@ cudaError_t check(const harness_launch &l) {
 
 cudaError_t harness_submit(const harness_launch &launch, cudaStream_t stream) {
     cudaError_t error = check(launch);
+    if (error == cudaSuccess) error = fault();
     if (error != cudaSuccess) return failed(error);
-    return submit(stream, [=]() { harness_run(launch); });
+    return submit(stream, [=]() {
+        broken = broken || harness_kernels_left == 0;
+        if (harness_kernels_left > 0) harness_kernels_left--;
+        if (!broken) harness_run(launch);
+    });
 }
 
 extern "C" {
@@ -176,6 +212,8 @@ cudaError_t CUDARTAPI cudaPeekAtLastError(void) {
 const char *CUDARTAPI cudaGetErrorString(cudaError_t error) {
     return error == cudaSuccess                 ? "no error"
            : error == cudaErrorMemoryAllocation ? "out of memory"
+           : error == cudaErrorLaunchFailure    ? "unspecified launch failure"
+           : error == cudaErrorNoDevice         ? "no CUDA-capable device is detected"
                                                 : "an error of the harness";
 }
 
@@ -185,8 +223,8 @@ cudaError_t CUDARTAPI cudaGetDevice(int *device) {
 }
 
 cudaError_t CUDARTAPI cudaGetDeviceCount(int *count) {
-    *count = 1;
-    return cudaSuccess;
+    *count = harness_device != 1;
+    return *count ? cudaSuccess : failed(cudaErrorNoDevice);
 }
 
 cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
@@ -201,13 +239,13 @@ cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes *out, const void 
     (void)kernel;
     memset(out, 0, sizeof *out);
     out->binaryVersion = 90;
-    return cudaSuccess;
+    return harness_device == 2 ? failed(cudaErrorNoKernelImageForDevice) : cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
     if (capturing()) return failed(cudaErrorStreamCaptureUnsupported);
     drain();
-    return cudaSuccess;
+    return failed(broken ? fault() : cudaSuccess);
 }
 
 /* --- memory --- */
@@ -218,6 +256,7 @@ cudaError_t CUDARTAPI cudaMalloc(void **p, size_t bytes) {
 
 cudaError_t CUDARTAPI cudaFree(void *p) {
     drain();
+    harness_live -= p != NULL;
     free(p);
     return cudaSuccess;
 }
@@ -230,7 +269,7 @@ cudaError_t CUDARTAPI cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
 cudaError_t CUDARTAPI cudaHostGetDevicePointer(void **device, void *host, unsigned flags) {
     (void)flags;
     *device = host;
-    return cudaSuccess;
+    return failed(fault());
 }
 
 cudaError_t CUDARTAPI cudaFreeHost(void *p) {
@@ -242,7 +281,7 @@ cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t bytes, cudaM
     if (capturing()) return failed(cudaErrorStreamCaptureImplicit);
     drain();
     if (bytes) memmove(to, from, bytes);
-    return cudaSuccess;
+    return failed(fault());
 }
 
 cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
@@ -270,8 +309,12 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t bytes, cudaStre
 
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
     (void)flags;
+    *stream = NULL;
+    cudaError_t error = fault();
+    if (error != cudaSuccess) return failed(error);
     *stream = new CUstream_st();
     streams.push_back(*stream);
+    harness_live++;
     return cudaSuccess;
 }
 
@@ -280,6 +323,7 @@ cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
     for (size_t i = 0; i < streams.size(); i++)
         if (streams[i] == stream) streams.erase(streams.begin() + (long)i);
     delete stream;
+    harness_live--;
     return cudaSuccess;
 }
 
@@ -289,29 +333,46 @@ cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream) {
     while (stream && !stream->queue.empty())
         if (!step()) harness_fail("a stream waits for what never comes");
     if (!stream) drain();
-    return cudaSuccess;
+    return failed(broken ? fault() : cudaSuccess);
 }
 
 cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
     (void)flags;
+    *event = NULL;
+    cudaError_t error = fault();
+    if (error != cudaSuccess) return failed(error);
     *event = new CUevent_st();
+    harness_live++;
     return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
     delete event;
+    harness_live--;
     return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->capture = stream ? stream->capture : NULL;
     event->reached = mark(new bool(false));
+    event->when = std::shared_ptr<double>(new double(0));
     if (event->capture) {
         event->pending = stream->pending;
         return cudaSuccess;
     }
     mark reached = event->reached;
-    return submit(stream, [=]() { *reached = true; });
+    std::shared_ptr<double> when = event->when;
+    return submit(stream, [=]() {
+        *reached = true;
+        *when = clock_ms();
+    });
+}
+
+cudaError_t CUDARTAPI cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
+    if (!begin->reached || !*begin->reached || !end->reached || !*end->reached)
+        return failed(cudaErrorNotReady);
+    *ms = (float)(*end->when - *begin->when);
+    return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {

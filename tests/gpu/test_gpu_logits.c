@@ -7,7 +7,7 @@
 
 enum { MAX_ROWS = 200, MAX_COLS = 320, BATCH = 2, MAX_STATES = 64 };
 
-static uint64_t random_state = 11;
+static uint64_t random_state;
 static int32_t random_below(int32_t n) {
     return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
 }
@@ -237,4 +237,4 @@ static const test_case cases[] = {
     {"mixed", "segments of different types in one layout", test_mixed},
     {"refusals", "bad arguments give a status", test_refusals},
 };
-TEST_MAIN(cases)
+GPU_TEST_MAIN(cases, 11)

@@ -3,16 +3,18 @@
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 #include "../fixture.h"
+#include "../quantise.h"
 #include "gpu.h"
 
-enum { N_IDS = 300, N_COLS = 6, N_EMBED = 10, BATCH = 2, MAX_N = 11, MAX_CLUSTERS = 280 };
+enum { N_IDS = 300, N_COLS = 6, MAX_EMBED = 64, BATCH = 2, MAX_N = 11, MAX_CLUSTERS = 280 };
 
-static uint64_t random_state = 21;
+static uint64_t random_state;
 static int32_t random_below(int32_t n) {
     return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
 }
 
-static float head_rows[N_IDS][N_COLS], embedding[N_IDS][N_EMBED];
+static float head_rows[N_IDS][N_COLS];
+static uint8_t embedding[N_IDS * MAX_EMBED * 4];
 static specrt_head *head;
 static specrt__active_pool *pool;
 
@@ -55,14 +57,16 @@ static void free_routed(specrt__active_routed *r) {
     free(r);
 }
 
-/* What a source adds on the CPU, as ids in order. @return how many. */
+/* What a source adds on the CPU, as ids in order. @return how many.
+ *   taken : [N_IDS] as the source finds it; NULL: zeros */
 static int32_t route_on_cpu(const specrt__active_class *klass, void *state, const level_input *in,
-                            int b, int32_t *ids) {
+                            int b, const uint32_t *taken, int32_t *ids) {
     const specrt_cuda_beam *beam = &in->beams[b];
     specrt__active_level level = {
         1, beam->n, beam->tokens, beam->logprobs, in->states[b][0], in->states[b][0]};
     specrt__active_routed *r = make_routed(2 * N_IDS);
     int32_t n = 0;
+    if (taken) memcpy(r->levels, taken, N_IDS * sizeof *taken);
     if (beam->n > 0) klass->route(state, &level, r);
     for (int32_t i = 0; i < r->n_segments; i++)
         for (int32_t j = 0; j < r->segments[i].n_rows; j++) ids[n++] = r->segments[i].ids[j];
@@ -109,9 +113,11 @@ static void free_output(device_output *out) {
 
 typedef struct cluster_case {
     specrt_clusters_header header;
+    specrt_dtype dtype; /* of the embedding */
+    size_t stride;
     uint32_t offsets[MAX_CLUSTERS + 1];
     int32_t ids[N_IDS];
-    uint16_t w1[64 * (N_EMBED + N_COLS)], b1[64], w2[MAX_CLUSTERS * 64], b2[MAX_CLUSTERS];
+    uint16_t w1[64 * (MAX_EMBED + N_COLS)], b1[64], w2[MAX_CLUSTERS * 64], b2[MAX_CLUSTERS];
     specrt__cluster_shared *shared;
     specrt_cuda_router router;
 } cluster_case;
@@ -120,6 +126,20 @@ static void draw_halves(uint16_t *out, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         float x = fixture_normal(&random_state);
         specrt_to_f16(&x, 1, out + i);
+    }
+}
+
+/* Rows of every type, some apart. */
+static void draw_embedding(cluster_case *c) {
+    static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
+                                          SPECRT_DTYPE_Q8_0};
+    float row[MAX_EMBED];
+    c->dtype = dtypes[random_below(4)];
+    c->header.n_embed = c->dtype == SPECRT_DTYPE_Q8_0 ? 32 : 1 + random_below(50);
+    c->stride = specrt_row_bytes(c->dtype, c->header.n_embed) + (size_t)random_below(3) * 4;
+    for (size_t i = 0; i < N_IDS; i++) {
+        for (int j = 0; j < MAX_EMBED; j++) row[j] = fixture_normal(&random_state);
+        quantise_row(c->dtype, row, c->header.n_embed, embedding + i * c->stride);
     }
 }
 
@@ -133,7 +153,7 @@ static void draw_clusters(cluster_case *c, int32_t kind, int32_t n_clusters, int
     c->header.router = kind;
     c->header.softmax = random_below(2);
     c->header.n_state = n_state;
-    c->header.n_embed = kind == SPECRT_ROUTER_DYNASPEC ? N_EMBED : 0;
+    if (kind == SPECRT_ROUTER_DYNASPEC) draw_embedding(c);
     c->header.n_hidden = kind == SPECRT_ROUTER_CENTROID ? 0
                          : kind == SPECRT_ROUTER_CORAL  ? n_state
                                                         : n_hidden;
@@ -160,10 +180,10 @@ static void share_clusters(cluster_case *c) {
     specrt__cluster_pack(c->shared, NULL, 0, -1);
     if (c->header.n_embed == 0) return;
     c->shared->embedding.rows = embedding;
-    c->shared->embedding.dtype = SPECRT_DTYPE_F32;
+    c->shared->embedding.dtype = c->dtype;
     c->shared->embedding.n_rows = N_IDS;
-    c->shared->embedding.n_cols = N_EMBED;
-    c->shared->embedding.row_stride = sizeof embedding[0];
+    c->shared->embedding.n_cols = c->header.n_embed;
+    c->shared->embedding.row_stride = c->stride;
 }
 
 static void send_clusters(cluster_case *c) {
@@ -184,10 +204,10 @@ static void send_clusters(cluster_case *c) {
     r->ids = (int32_t *)gpu_copy(c->shared->ids, (size_t)h->n_members * sizeof(int32_t));
     if (h->n_embed == 0) return;
     r->embedding.rows = gpu_copy(embedding, sizeof embedding);
-    r->embedding.dtype = SPECRT_DTYPE_F32;
+    r->embedding.dtype = c->dtype;
     r->embedding.n_rows = N_IDS;
-    r->embedding.n_cols = N_EMBED;
-    r->embedding.row_stride = sizeof embedding[0];
+    r->embedding.n_cols = h->n_embed;
+    r->embedding.row_stride = c->stride;
 }
 
 static void free_clusters(cluster_case *c) {
@@ -212,7 +232,7 @@ static void run_clusters(cluster_case *c, int32_t n_take) {
                                 scratch, out.max_rows, out.ids, out.places, out.n_rows, NULL),
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) {
-        int32_t n = route_on_cpu(&specrt__cluster_class, state, &in, b, ids);
+        int32_t n = route_on_cpu(&specrt__cluster_class, state, &in, b, NULL, ids);
         compare_output(&out, b, c->shared->ids, ids, n);
     }
     specrt__cluster_close(state);
@@ -223,9 +243,9 @@ static void run_clusters(cluster_case *c, int32_t n_take) {
 
 static void test_clusters(void) {
     static cluster_case c;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 9; i++) {
         int32_t n_clusters = i % 4 == 3 ? MAX_CLUSTERS : 1 + random_below(40);
-        draw_clusters(&c, SPECRT_ROUTER_CENTROID + i % 3, n_clusters, i % 2 ? 64 : 33);
+        draw_clusters(&c, SPECRT_ROUTER_CENTROID + i % 3, n_clusters, 1 + random_below(64));
         share_clusters(&c);
         send_clusters(&c);
         for (int j = 0; j < 4; j++) {
@@ -268,8 +288,10 @@ static void draw_graph(graph_case *g) {
     }
 }
 
+/*   taken : [BATCH, N_IDS] the levels that another source has a token at; NULL: none */
 static void run_successors(const graph_case *g, const specrt_cuda_cograph *graph,
-                           specrt_cuda_state *states, int32_t size, bool mapped) {
+                           specrt_cuda_state *states, int32_t size, bool mapped,
+                           const uint32_t *taken) {
     static level_input in;
     specrt__successor_shared shared = {specrt__base_desc(NULL), head, {0}, size};
     int32_t ids[N_IDS], *row_of = (int32_t *)gpu_copy(g->row_of, sizeof g->row_of);
@@ -279,21 +301,24 @@ static void run_successors(const graph_case *g, const specrt_cuda_cograph *graph
     shared.graph.ids = g->ids;
     shared.graph.counts = g->counts;
     void *state = specrt__successor_open(&shared, MAX_N, &shared.desc);
+    uint32_t *levels = taken ? (uint32_t *)gpu_copy(taken, (size_t)BATCH * N_IDS * 4) : NULL;
     void *scratch = gpu_alloc(specrt_cuda_successors_bytes(graph, BATCH, MAX_N, size));
     device_output out = make_output(size);
     draw_level(&in);
     for (int i = 1; i < in.beams[0].n; i += 3) in.beams[0].tokens[i] = in.beams[0].tokens[0];
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
     CHECK_INT(specrt_cuda_successors(graph, BATCH, MAX_N, size, mapped ? row_of : NULL, d->beams,
-                                     NULL, 1, states, scratch, out.ids, out.places, out.n_rows,
+                                     levels, 1, states, scratch, out.ids, out.places, out.n_rows,
                                      NULL),
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) {
-        int32_t n = route_on_cpu(&specrt__successor_class, state, &in, b, ids);
+        int32_t n = route_on_cpu(&specrt__successor_class, state, &in, b,
+                                 taken ? taken + b * N_IDS : NULL, ids);
         compare_output(&out, b, g->row_of, ids, n);
     }
     specrt__successor_close(state);
     gpu_free(scratch);
+    gpu_free(levels);
     gpu_free(d);
     gpu_free(row_of);
     free_output(&out);
@@ -323,6 +348,7 @@ static void check_marks(const specrt_cuda_state *states) {
 
 static void test_successors(void) {
     static graph_case g;
+    static uint32_t taken[BATCH * N_IDS];
     void *memory[BATCH];
     specrt_cuda_state *states = make_states(memory);
     for (int i = 0; i < 4; i++) {
@@ -333,7 +359,10 @@ static void test_successors(void) {
                                      (uint32_t *)gpu_copy(g.offsets, sizeof g.offsets),
                                      (int32_t *)gpu_copy(g.ids, sizeof g.ids),
                                      (float *)gpu_copy(g.counts, sizeof g.counts)};
-        for (int j = 0; j < 4; j++) run_successors(&g, &graph, states, 1 + j * j * 22, j & 1);
+        for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
+            taken[k] = 1u << random_below(3) | (uint32_t)random_below(2) << 31;
+        for (int j = 0; j < 4; j++)
+            run_successors(&g, &graph, states, 1 + j * j * 22, j & 1, i % 2 ? taken : NULL);
         const void *used[] = {graph.totals, graph.offsets, graph.ids, graph.counts};
         for (int k = 0; k < 4; k++) gpu_free((void *)(uintptr_t)used[k]);
         check_marks(states);
@@ -401,8 +430,6 @@ static void with_head(void (*fn)(void)) {
     pool = specrt__active_pool_create(head, N_IDS, 0, &env);
     for (int i = 0; i < N_IDS; i += 13) specrt__active_mark(pool, i, SPECRT__ACTIVE_FIXED);
     for (int i = 5; i < N_IDS; i += 29) specrt__active_mark(pool, i, SPECRT__ACTIVE_INVALID);
-    for (int i = 0; i < N_IDS * N_EMBED; i++)
-        embedding[i / N_EMBED][i % N_EMBED] = fixture_normal(&random_state);
     fn();
     specrt__active_pool_free(pool);
     specrt_head_close(head);
@@ -424,4 +451,4 @@ static const test_case cases[] = {
     {"damaged", "a graph that names a token twice", test_with_damaged},
     {"refusals", "bad arguments give a status", test_refusals},
 };
-TEST_MAIN(cases)
+GPU_TEST_MAIN(cases, 21)

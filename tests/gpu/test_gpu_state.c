@@ -7,7 +7,7 @@
 
 enum { N_IDS = 211, BATCH = 3, CAPACITY = 200, K = 5, N_PROMPT = 40, N_CYCLES = 8, N_COLS = 2 };
 
-static uint64_t random_state = 99;
+static uint64_t random_state;
 static int32_t random_below(int32_t n) {
     return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
 }
@@ -335,4 +335,4 @@ static const test_case cases[] = {
     {"bits", "the device's numbers are the CPU's", test_bits},
     {"refusals", "bad arguments give a status", test_refusals},
 };
-TEST_MAIN(cases)
+GPU_TEST_MAIN(cases, 99)

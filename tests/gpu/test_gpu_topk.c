@@ -6,7 +6,7 @@
 
 enum { MAX_COLUMNS = 5000, BATCH = 2, MAX_N = 3, MAX_SEGMENTS = 3 };
 
-static uint64_t random_state = 23;
+static uint64_t random_state;
 static int32_t random_below(int32_t n) {
     return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
 }
@@ -193,4 +193,4 @@ static const test_case cases[] = {
     {"target", "the best of a whole vocabulary and its log-sum-exp", test_target},
     {"refusals", "bad arguments give a status", test_refusals},
 };
-TEST_MAIN(cases)
+GPU_TEST_MAIN(cases, 23)

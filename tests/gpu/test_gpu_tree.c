@@ -7,7 +7,7 @@
 
 enum { BATCH = 3, MAX_NODES = SPECRT_TREE_MAX_NODES };
 
-static uint64_t random_state = 5;
+static uint64_t random_state;
 static int32_t random_below(int32_t n) {
     return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
 }
@@ -315,4 +315,4 @@ static const test_case cases[] = {
     {"remap", "rows to target ids", test_remap},
     {"refusals", "bad arguments give a status", test_refusals},
 };
-TEST_MAIN(cases)
+GPU_TEST_MAIN(cases, 5)

@@ -1,0 +1,167 @@
+/* test_gpu_faults.c : what goes wrong on a device: none is there, another's code, calls of the runtime that
+ * fail, kernels that do. A status, a message, nothing left behind. Its kernels are built for debugging. */
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "../fixture.h"
+#include "gpu.h"
+
+enum { N_IDS = 40, N_COLS = 8 };
+
+/* The harness's; not on a GPU. */
+extern int harness_calls_left __attribute__((weak));
+extern int harness_kernels_left __attribute__((weak));
+extern int harness_device __attribute__((weak));
+extern int harness_live __attribute__((weak));
+
+static float rows[N_IDS * N_COLS], embedding[N_IDS * N_COLS];
+static specrt_bundle *bundle;
+static specrt_head *head;
+
+static void open_all(void) {
+    enum { N = 3 };
+    specrt_clusters_header h = {.n_rows = N_IDS,
+                                .n_cols = N_COLS,
+                                .n_clusters = 5,
+                                .router = SPECRT_ROUTER_DYNASPEC,
+                                .n_state = N_COLS,
+                                .n_embed = N_COLS,
+                                .n_hidden = 4,
+                                .n_schedule = 1};
+    static const char *const tags[N] = {"cluster", "ranks", "sketch"};
+    uint8_t *parts[N];
+    fixture_section sections[N];
+    uint64_t state = gpu_seed(3);
+    size_t n;
+    if (bundle) return;
+    for (int i = 0; i < N_IDS * N_COLS; i++) {
+        rows[i] = fixture_normal(&state);
+        embedding[i] = fixture_normal(&state);
+    }
+    for (int i = 0; i < N; i++) {
+        parts[i] = i == 0   ? fixture_clusters(h, NULL, 4, &n)
+                   : i == 1 ? fixture_ranks(N_IDS, 2, 20, &n)
+                            : fixture_sketch(N_IDS, N_COLS, 8, 6, &n);
+        sections[i] = (fixture_section){tags[i], 1, 0, parts[i], n, n};
+    }
+    uint8_t *bytes = fixture_bundle(sections, N, &n);
+    specrt_head_desc desc = {
+        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, NULL));
+    for (int i = 0; i < N; i++) free(parts[i]);
+}
+
+/* Makes a policy and a session of it, and gives them back. */
+static specrt_status make_all(const specrt_policy *policy, specrt_error *err) {
+    specrt_cuda_session_params params = {.tree = {2, 3, 7}, .n_batch = 2};
+    specrt_cuda_policy *shared = NULL;
+    specrt_cuda_session *session = NULL;
+    memset(err, 0, sizeof *err);
+    specrt_status status = specrt_cuda_policy_create(policy, NULL, &shared, err);
+    if (status == SPECRT_STATUS_OK)
+        status = specrt_cuda_session_create(shared, &params, &session, err);
+    CHECK((status == SPECRT_STATUS_OK) == (session != NULL));
+    specrt_cuda_session_close(session);
+    specrt_cuda_policy_close(shared);
+    return status;
+}
+
+static specrt_policy *make_policy(const char *text) {
+    specrt_head_desc known = {
+        .rows = embedding, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
+    specrt_policy_desc desc = {.text = text, .embedding = &known};
+    specrt_policy *policy;
+    open_all();
+    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, NULL));
+    return policy;
+}
+
+static void test_devices(void) {
+    specrt_error err;
+    if (!&harness_device) SKIP("on a GPU");
+    specrt_policy *policy = make_policy("static:20");
+    harness_device = 1;
+    CHECK_INT(make_all(policy, &err), SPECRT_STATUS_NO_DEVICE);
+    CHECK_HAS(err.msg, "no CUDA-capable device");
+    harness_device = 2;
+    CHECK_INT(make_all(policy, &err), SPECRT_STATUS_DEVICE_ARCH);
+    CHECK_HAS(err.msg, "found 900; build with make cuda CUDA_ARCH=90");
+    harness_device = 0;
+    CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_OK);
+    CHECK_INT(make_all(policy, &err), SPECRT_STATUS_OK);
+    specrt_policy_close(policy);
+}
+
+/* Each call of the runtime fails in its turn. */
+static void test_calls(void) {
+    static const char *const texts[] = {"static:10+window:12+retrieve:4@graph=off",
+                                        "cluster@always=4", "sketch:9", "static:20/10"};
+    specrt_error err;
+    if (!&harness_calls_left) SKIP("on a GPU");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        specrt_policy *policy = make_policy(texts[i]);
+        specrt_status status = SPECRT_STATUS_DEVICE;
+        int n = 0;
+        for (; status != SPECRT_STATUS_OK && n < 300; n++) {
+            int live = harness_live;
+            harness_calls_left = n;
+            status = make_all(policy, &err);
+            harness_calls_left = -1;
+            CHECK_INT(harness_live, live);
+            if (status == SPECRT_STATUS_OK) break;
+            CHECK_INT(status, SPECRT_STATUS_DEVICE);
+            CHECK_HAS(err.msg, "cuda: ");
+            specrt_cuda_check(NULL);
+        }
+        CHECK(n > 20 && n < 300);
+        specrt_policy_close(policy);
+    }
+}
+
+/* A kernel that reads where nothing is, last: it costs a GPU's process its device. Its launch is told of at
+ * once by kernels built for debugging, which name it; by others later, without a name. */
+static void test_named(void) {
+    specrt_error err = {0};
+    int32_t *in = (int32_t *)gpu_alloc(64), nowhere = 0;
+    const int32_t *ids = &harness_kernels_left ? &nowhere : (const int32_t *)(uintptr_t)64;
+    gpu_check(cudaMemset(in, 0, 64), "memset");
+    CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_OK);
+    if (&harness_kernels_left) harness_kernels_left = 0;
+    specrt_status status = specrt_cuda_remap(ids, 1, in, 16, in, NULL);
+    bool named = status == SPECRT_STATUS_DEVICE;
+    cudaDeviceSynchronize();
+    CHECK(named || status == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_DEVICE);
+    CHECK((strstr(err.msg, "specrt__verify_remap_kernel: ") != NULL) == named);
+    if (!&harness_kernels_left) return;
+    CHECK(named);
+    CHECK_HAS(err.msg, "unspecified launch failure");
+    harness_kernels_left = -1;
+    CHECK_INT(specrt_cuda_remap(ids, 1, in, 16, in, NULL), SPECRT_STATUS_OK);
+    cudaGetLastError();
+    CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_OK);
+    gpu_free(in);
+}
+
+/* While a stream is captured nothing can be waited for. */
+static void test_captured(void) {
+    int32_t *in = (int32_t *)gpu_alloc(64);
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    gpu_check(cudaMemset(in, 0, 64), "memset");
+    gpu_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    gpu_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    CHECK_INT(specrt_cuda_remap(in, 1, in, 16, in, stream), SPECRT_STATUS_OK);
+    gpu_check(cudaStreamEndCapture(stream, &graph), "capture");
+    gpu_check(cudaGraphDestroy(graph), "graph");
+    gpu_check(cudaStreamDestroy(stream), "stream");
+    gpu_free(in);
+}
+
+static const test_case cases[] = {
+    {"devices", "none, and one without code for it", test_devices},
+    {"calls", "that fail leave nothing behind", test_calls},
+    {"captured", "launches of a debug build can be", test_captured},
+    {"named", "the kernel that failed", test_named},
+};
+TEST_MAIN(cases)
