@@ -5,7 +5,7 @@
         --bundle build/sample.specb --policy microspec --policy static:4096 --prompt "1, 2, 3,"
     python3 examples/torch_host.py --target meta-llama-folder --draft eagle-folder/model.safetensors ...
 
-The target is a Llama, from a GGUF file (pip install gguf) or a Hugging Face folder of safetensors; the drafter is
+The target is a Llama, from a GGUF file of f32, f16 or q8_0, or a Hugging Face folder of safetensors; the drafter is
 an EAGLE-1/2 head with config.json beside it. Every policy's answer is held to plain greedy decoding with
 the same target: exit code 1 where a token differs. specrt gets tensors by address; per cycle the host reads
 the verdict and nothing else.
@@ -16,6 +16,7 @@ import glob
 import json
 import math
 import os
+import struct
 import sys
 import time
 
@@ -63,7 +64,7 @@ class View(C.Structure):
     _fields_ = [("beam", C.c_void_p), ("draft", C.c_void_p), ("verdict", C.c_void_p), ("states", C.c_void_p),
                 ("n_batch", C.c_int32), ("topk", C.c_int32), ("num_steps", C.c_int32),
                 ("num_draft_tokens", C.c_int32), ("n_logits", C.c_int32), ("width", C.c_int32),
-                ("n_bytes", C.c_size_t)]
+                ("n_bytes", C.c_size_t), ("side", C.c_void_p)]
 
 
 F32, F16 = 0, 1
@@ -178,23 +179,71 @@ def read_safetensors(paths):
     return tensors
 
 
+class Gguf:
+    """A GGUF file's keys, and its tensors as f32 by name."""
+    TYPES = "BbHhIif?"  # by number, as struct has them; 7 is a bool, 8 a string, 9 an array
+    WIDE = {10: "Q", 11: "q", 12: "d"}
+
+    def __init__(self, path):
+        self.bytes, self.at, self.keys, self.tensors = np.memmap(path, np.uint8, "r"), 8, {}, {}
+        n_tensors, n_keys = self.take("QQ")
+        for _ in range(n_keys):
+            name = self.text()
+            self.keys[name] = self.value(self.take("I")[0])
+        where = []
+        for _ in range(n_tensors):
+            name, n = self.text(), self.take("I")[0]
+            where.append((name, self.take("Q" * n)[::-1], *self.take("IQ")))
+        step = self.keys.get("general.alignment", 32)
+        begin = (self.at + step - 1) // step * step
+        for name, shape, kind, offset in where:
+            self.tensors[name] = self.read(name, shape, kind, begin + offset)
+
+    def take(self, form):
+        size = struct.calcsize("<" + form)
+        self.at += size
+        return struct.unpack("<" + form, self.bytes[self.at - size:self.at].tobytes())
+
+    def text(self):
+        n = self.take("Q")[0]
+        return self.take("%ds" % n)[0].decode(errors="replace")
+
+    def value(self, kind):
+        if kind == 8:
+            return self.text()
+        if kind == 9:
+            of, n = self.take("IQ")
+            return [self.value(of) for _ in range(n)]
+        return self.take(self.WIDE.get(kind) or self.TYPES[kind])[0]
+
+    def read(self, name, shape, kind, at):
+        n = math.prod(shape)
+        if kind in (0, 1):
+            flat = self.bytes[at:at + n * (4 - 2 * kind)].view(np.float16 if kind else np.float32)
+        elif kind == 8:
+            blocks = self.bytes[at:at + n // 32 * 34].reshape(-1, 34)
+            scales = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
+            flat = blocks[:, 2:].view(np.int8) * scales
+        else:
+            sys.exit("torch_host: %s: type %d; expected f32, f16 or q8_0" % (name, kind))
+        return torch.from_numpy(np.array(flat, np.float32).reshape(shape))
+
+
 def read_gguf(path):
     """A GGUF's tensors under Hugging Face's names, and its settings."""
-    import gguf
-    reader = gguf.GGUFReader(path)
+    file = Gguf(path)
     names = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
              "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
              "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
     whole = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight",
              "output.weight": "lm_head.weight"}
     tensors = {}
-    for t in reader.tensors:
-        parts = t.name.split(".")
-        name = whole.get(t.name) or "model.layers.%s.%s.weight" % (parts[1], names[parts[2]])
-        tensors[name] = torch.from_numpy(gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32))
+    for name, tensor in file.tensors.items():
+        parts = name.split(".")
+        tensors[whole.get(name) or "model.layers.%s.%s.weight" % (parts[1], names[parts[2]])] = tensor
 
     def field(key):
-        return reader.fields["llama." + key].parts[-1][0].item()
+        return file.keys["llama." + key]
     config = {"num_attention_heads": field("attention.head_count"),
               "num_key_value_heads": field("attention.head_count_kv"),
               "num_hidden_layers": field("block_count"), "hidden_size": field("embedding_length"),

@@ -1,366 +1,634 @@
 /* bench_gpu.c : how fast the CUDA file's functions are on the GPU at hand, beside the floor that measured
- * copy bandwidth sets, cuBLAS (-DBENCH_CUBLAS) and full vocabularies. Prints a table; writes JSON.
+ * copy bandwidth sets, the goals, cuBLASLt (-DBENCH_CUBLASLT) and full vocabularies. Prints a table; writes
+ * JSON, an object a line.
  *
- *     bench_gpu OUT.json
- *
- * Times are medians of single launches between two events, with the L2 cache swept before each: in a
- * decoding loop, a drafter's layer lies between one product and the next. */
+ *     bench_gpu OUT.jsonl [PART...]     all parts: sizes window sketch cycles
+ *     bench_gpu --tiny OUT.jsonl        shapes for a look at the program itself, on the harness */
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
-#include "../fixture.h"
-#include "gpu.h"
-#if defined(BENCH_CUBLAS)
-#include <cublas_v2.h>
+#include "../quantise.h"
+#include "bench.h"
+#if defined(BENCH_CUBLASLT)
+#include <cublasLt.h>
 #endif
 
-enum { REPEATS = 31, MAX_N = 10, STEPS = 6, NODES = 60, SWEEP = 256 << 20 };
+bool bench_tiny;
+cudaStream_t bench_stream;
+double bench_bandwidth;
+size_t bench_cache;
+FILE *bench_json;
 
-static cudaStream_t stream;
 static cudaEvent_t before, after;
-static char *sweep; /* DEVICE */
-static double copy; /* bytes a second, read or written */
-static FILE *json;
-static int n_results;
+static bench_product sweeper;
 
-/* What is timed: a call and its argument. */
-typedef void work(void *arg);
+void bench_must(specrt_status status, const char *what) {
+    specrt_error err = {0};
+    if (status == SPECRT_STATUS_OK) return;
+    specrt_cuda_check(&err);
+    fprintf(stderr, "bench_gpu: %s: %s %s\n", what, specrt_status_name(status), err.msg);
+    exit(1);
+}
+
+/* --- time --- */
 
 static int by_time(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
-/* Seconds. */
-static double time_of(work *run, void *arg) {
+double bench_time(bench_work *run, bench_work *prepare, void *arg) {
+    enum { REPEATS = 31 };
     float ms[REPEATS];
+    int n = bench_tiny ? 1 : REPEATS;
+    if (prepare) prepare(arg);
     run(arg);
-    for (int i = 0; i < REPEATS; i++) {
-        gpu_check(cudaMemsetAsync(sweep, i, SWEEP, stream), "sweep");
-        gpu_check(cudaEventRecord(before, stream), "event");
+    for (int i = 0; i < n; i++) {
+        if (prepare) prepare(arg);
+        bench_run_logits(&sweeper);
+        gpu_check(cudaEventRecord(before, bench_stream), "event");
         run(arg);
-        gpu_check(cudaEventRecord(after, stream), "event");
-        gpu_check(cudaStreamSynchronize(stream), "synchronize");
+        gpu_check(cudaEventRecord(after, bench_stream), "event");
+        gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
         gpu_check(cudaEventElapsedTime(&ms[i], before, after), "elapsed");
     }
-    qsort(ms, REPEATS, sizeof *ms, by_time);
-    return (double)ms[REPEATS / 2] / 1e3;
+    qsort(ms, (size_t)n, sizeof *ms, by_time);
+    return (double)ms[n / 2] / 1e3;
 }
 
-static void must(specrt_status status, const char *what) {
-    if (status == SPECRT_STATUS_OK) return;
-    fprintf(stderr, "bench_gpu: %s: %s\n", what, specrt_status_name(status));
-    exit(1);
+typedef struct replay {
+    cudaGraphExec_t graph;
+    bench_work *prepare;
+    void *arg;
+} replay;
+
+static void run_replay(void *arg) {
+    replay *r = (replay *)arg;
+    gpu_check(cudaGraphLaunch(r->graph, bench_stream), "graph");
 }
 
-/* A line of the table and of the JSON. bytes: that must be moved; 0: no floor. */
-static void report(const char *what, const char *model, const char *dtype, int64_t rows, int32_t n,
-                   double seconds, double bytes) {
-    double floor_us = bytes / copy * 1e6, us = seconds * 1e6;
-    printf("%-22s %-10s %-5s %8lld %3d %10.1f %10.1f %6.1f%%\n", what, model, dtype,
-           (long long)rows, (int)n, us, floor_us, 100 * floor_us / us);
-    fprintf(json,
-            "%s\n  {\"what\": \"%s\", \"model\": \"%s\", \"dtype\": \"%s\", \"rows\": %lld, "
-            "\"n\": %d, \"us\": %.2f, \"floor_us\": %.2f}",
-            n_results++ ? "," : "", what, model, dtype, (long long)rows, (int)n, us, floor_us);
+static void prepare_replay(void *arg) {
+    replay *r = (replay *)arg;
+    if (r->prepare) r->prepare(r->arg);
+}
+
+double bench_time_graph(bench_work *run, bench_work *prepare, void *arg) {
+    replay r = {NULL, prepare, arg};
+    cudaGraph_t graph;
+    gpu_check(cudaStreamBeginCapture(bench_stream, cudaStreamCaptureModeThreadLocal), "capture");
+    run(arg);
+    gpu_check(cudaStreamEndCapture(bench_stream, &graph), "capture");
+    gpu_check(cudaGraphInstantiateWithFlags(&r.graph, graph, 0), "graph");
+    gpu_check(cudaGraphDestroy(graph), "graph");
+    double seconds = bench_time(run_replay, prepare_replay, &r);
+    gpu_check(cudaGraphExecDestroy(r.graph), "graph");
+    return seconds;
+}
+
+void bench_report(const bench_result *r) {
+    double floor_us = r->bytes / bench_bandwidth * 1e6, us = r->seconds * 1e6;
+    const char *verdict = r->limit == 0 ? "" : r->seconds <= r->limit ? "pass" : "FAIL";
+    printf("%-24s %-18s %-5s %7lld %3d %9.1f ", r->what, r->model, r->dtype, (long long)r->rows,
+           (int)r->n, us);
+    if (r->bytes > 0)
+        printf("%9.1f %5.0f%% ", floor_us, 100 * floor_us / us);
+    else
+        printf("%9s %6s ", "", "");
+    if (r->limit > 0) printf("%9.1f %s  %s", r->limit * 1e6, verdict, r->goal);
+    printf("\n");
+    fprintf(bench_json,
+            "{\"what\": \"%s\", \"model\": \"%s\", \"dtype\": \"%s\", \"rows\": %lld, \"n\": %d, "
+            "\"us\": %.2f, \"floor_us\": %.2f, \"goal_us\": %.2f, \"goal\": \"%s\", "
+            "\"verdict\": \"%s\"}\n",
+            r->what, r->model, r->dtype, (long long)r->rows, (int)r->n, us, floor_us,
+            r->limit * 1e6, r->goal ? r->goal : "", verdict);
 }
 
 /* --- a head by itself --- */
 
-typedef struct shape {
-    const char *name;
-    int32_t n_rows, n_cols;
-} shape;
-static const shape shapes[] = {{"llama-3-8b", 128256, 4096}, {"qwen", 151936, 3584}};
-
-typedef struct product {
-    specrt_cuda_layout layout;
-    specrt_cuda_segment *segment; /* DEVICE */
-    specrt_cuda_head head;
-    int32_t n, k;
-    void *hidden; /* DEVICE f16 [MAX_N, n_cols] */
-    float *logits, *logprobs;
-    int32_t *ids, *places;
-    void *scratch, *packed;
-    specrt_cuda_packing *packing;
-} product;
-
-static void run_logits(void *arg) {
-    product *p = (product *)arg;
-    must(specrt_cuda_logits(&p->layout, p->segment, 1, p->hidden, SPECRT_DTYPE_F16, p->n, NULL, 0,
-                            p->logits, stream),
-         "logits");
+/* A block of rows over and over, a little more than whole rows long, so that each copy is another's shift. */
+void *bench_rows(specrt_dtype dtype, int64_t n_rows, int64_t n_cols) {
+    int64_t n_block = (n_rows < 1024 ? n_rows : 1024) * n_cols + 32;
+    size_t total = (size_t)n_rows * specrt_row_bytes(dtype, n_cols);
+    size_t done = specrt_row_bytes(dtype, n_block);
+    float *values = (float *)malloc((size_t)n_block * sizeof *values);
+    uint8_t *block = (uint8_t *)malloc(done), *out = (uint8_t *)gpu_alloc(total);
+    uint64_t state = gpu_seed(9);
+    for (int64_t i = 0; i < n_block; i++) values[i] = 0.05f * fixture_normal(&state);
+    quantise_row(dtype, values, n_block, block);
+    if (done > total) done = total;
+    gpu_put(out, block, done);
+    for (size_t n; done < total; done += n) {
+        n = total - done < done ? total - done : done;
+        gpu_check(cudaMemcpy(out + done, out, n, cudaMemcpyDeviceToDevice), "copy");
+    }
+    free(values), free(block);
+    return out;
 }
 
-static void run_shortlist(void *arg) {
-    product *p = (product *)arg;
-    run_logits(arg);
-    must(specrt_cuda_topk(&p->layout, p->segment, 1, p->logits, p->n, NULL, 0, p->k, p->ids,
-                          p->logprobs, p->scratch, stream),
-         "topk");
+/* 0 to n - 1, in groups that come in any order. */
+static int32_t *shuffled(int32_t n, int32_t group, uint64_t *state) {
+    int32_t n_groups = (n + group - 1) / group, at = 0;
+    int32_t *order = (int32_t *)malloc((size_t)n_groups * sizeof *order);
+    int32_t *out = (int32_t *)malloc((size_t)n * sizeof *out);
+    for (int32_t i = 0; i < n_groups; i++) {
+        int32_t j = (int32_t)(fixture_random(state) % (uint64_t)(i + 1));
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (int32_t i = 0; i < n_groups; i++)
+        for (int32_t j = order[i] * group; j < n && j < (order[i] + 1) * group; j++) out[at++] = j;
+    void *device = gpu_copy(out, (size_t)n * sizeof *out);
+    free(order), free(out);
+    return (int32_t *)device;
 }
+
+void bench_make(bench_product *p, const bench_shape *shape, specrt_dtype dtype) {
+    size_t n = (size_t)shape->n_rows;
+    uint64_t state = gpu_seed(9);
+    memset(p, 0, sizeof *p);
+    p->head = (specrt_cuda_head){.rows = bench_rows(dtype, shape->n_rows, shape->n_cols),
+                                 .dtype = dtype,
+                                 .n_rows = shape->n_rows,
+                                 .n_cols = shape->n_cols,
+                                 .row_stride = specrt_row_bytes(dtype, shape->n_cols)};
+    p->layout.n_cols = shape->n_cols;
+    p->layout.dtypes[0] = dtype;
+    p->hidden_dtype = dtype == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
+    p->n = p->k = BENCH_MAX_N;
+    p->segment = (specrt_cuda_segment *)gpu_alloc(sizeof(specrt_cuda_segment));
+    p->hidden = bench_rows(p->hidden_dtype, BENCH_MAX_N, shape->n_cols);
+    p->logits = (float *)gpu_alloc(n * BENCH_MAX_N * sizeof(float));
+    p->logprobs = (float *)gpu_alloc(BENCH_MAX_N * BENCH_MAX_N * sizeof(float));
+    p->ids = (int32_t *)gpu_alloc(BENCH_MAX_N * BENCH_MAX_N * sizeof(int32_t));
+    p->numbers = shuffled(shape->n_rows, shape->n_rows, &state);
+    p->places = shuffled(shape->n_rows, 1, &state);
+    p->groups = shuffled(shape->n_rows, 128, &state);
+    p->scratch = gpu_alloc(specrt_cuda_topk_bytes(shape->n_rows, BENCH_MAX_N, BENCH_MAX_N));
+    bench_take(p, shape->n_rows, NULL);
+}
+
+void bench_free(bench_product *p) {
+    gpu_free((void *)(uintptr_t)p->head.rows);
+    gpu_free(p->segment), gpu_free(p->hidden), gpu_free(p->logits), gpu_free(p->logprobs);
+    gpu_free(p->ids), gpu_free(p->numbers), gpu_free(p->places), gpu_free(p->groups);
+    gpu_free(p->scratch);
+}
+
+static void take_segment(bench_product *p, const specrt_cuda_segment *s) {
+    p->layout.n_segments = 1;
+    p->layout.max_rows[0] = s->max_rows;
+    gpu_put(p->segment, s, sizeof *s);
+}
+
+void bench_take(bench_product *p, int32_t rows, const int32_t *places) {
+    specrt_cuda_segment s = {.rows = p->head.rows,
+                             .row_stride = p->head.row_stride,
+                             .ids = p->numbers,
+                             .places = places,
+                             .max_rows = rows};
+    take_segment(p, &s);
+}
+
+void bench_run_logits(void *arg) {
+    bench_product *p = (bench_product *)arg;
+    bench_must(specrt_cuda_logits(&p->layout, p->segment, 1, p->hidden, p->hidden_dtype, p->n, NULL,
+                                  0, p->logits, bench_stream),
+               "logits");
+}
+
+void bench_run_shortlist(void *arg) {
+    bench_product *p = (bench_product *)arg;
+    bench_run_logits(arg);
+    bench_must(specrt_cuda_topk(&p->layout, p->segment, 1, p->logits, p->n, NULL, 0, p->k, p->ids,
+                                p->logprobs, p->scratch, bench_stream),
+               "topk");
+}
+
+/* --- cuBLASLt on the same rows --- */
+
+#if defined(BENCH_CUBLASLT)
+
+enum { LT_ALGORITHMS = 4, LT_WORKSPACE = 64 << 20 };
+
+typedef struct lt_product {
+    bench_product *product;
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t rows, states, logits;
+    cublasLtMatmulHeuristicResult_t found[LT_ALGORITHMS];
+    int n_found, at;
+} lt_product;
+
+static cublasLtHandle_t lt;
+static void *lt_workspace; /* DEVICE */
+
+static void lt_must(cublasStatus_t status) {
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    fprintf(stderr, "bench_gpu: cuBLASLt: status %d\n", (int)status);
+    exit(1);
+}
+
+static void run_lt(void *arg) {
+    const float one = 1, zero = 0;
+    lt_product *l = (lt_product *)arg;
+    bench_product *p = l->product;
+    lt_must(cublasLtMatmul(lt, l->operation, &one, p->head.rows, l->rows, p->hidden, l->states,
+                           &zero, p->logits, l->logits, p->logits, l->logits, &l->found[l->at].algo,
+                           lt_workspace, LT_WORKSPACE, bench_stream));
+}
+
+/* Whether both multiply the same: a few logits of ours against those of the library. */
+static void lt_compare(lt_product *l, int32_t rows) {
+    float ours[8], theirs[8];
+    size_t n = rows < 8 ? (size_t)rows : 8;
+    const float *last = l->product->logits + (size_t)rows * (size_t)l->product->n - n;
+    bench_run_logits(l->product);
+    gpu_get(ours, last, n * sizeof *ours);
+    run_lt(l);
+    gpu_get(theirs, last, n * sizeof *theirs);
+    for (size_t i = 0; i < n; i++)
+        if (!(fabsf(ours[i] - theirs[i]) < 1e-3f))
+            printf("cuBLASLt differs: %g, ours %g\n", (double)theirs[i], (double)ours[i]);
+}
+
+/* Seconds of the fastest of the ways that the library finds best; 0: it has none. */
+static double time_lt(bench_product *p, int32_t rows) {
+    lt_product l = {.product = p};
+    cublasLtMatmulPreference_t preference;
+    cudaDataType_t type = p->head.dtype == SPECRT_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    cublasOperation_t turned = CUBLAS_OP_T;
+    uint64_t k = (uint64_t)p->head.n_cols, workspace = LT_WORKSPACE;
+    double best = 0;
+    if (p->head.dtype != SPECRT_DTYPE_F16 && p->head.dtype != SPECRT_DTYPE_BF16) return 0;
+    if (!lt) lt_must(cublasLtCreate(&lt)), lt_workspace = gpu_alloc(LT_WORKSPACE);
+    lt_must(cublasLtMatmulDescCreate(&l.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    lt_must(cublasLtMatmulDescSetAttribute(l.operation, CUBLASLT_MATMUL_DESC_TRANSA, &turned,
+                                           sizeof turned));
+    lt_must(cublasLtMatrixLayoutCreate(&l.rows, type, k, (uint64_t)rows, (int64_t)k));
+    lt_must(cublasLtMatrixLayoutCreate(&l.states, type, k, (uint64_t)p->n, (int64_t)k));
+    lt_must(
+        cublasLtMatrixLayoutCreate(&l.logits, CUDA_R_32F, (uint64_t)rows, (uint64_t)p->n, rows));
+    lt_must(cublasLtMatmulPreferenceCreate(&preference));
+    lt_must(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
+    lt_must(cublasLtMatmulAlgoGetHeuristic(lt, l.operation, l.rows, l.states, l.logits, l.logits,
+                                           preference, LT_ALGORITHMS, l.found, &l.n_found));
+    if (l.n_found > 0) lt_compare(&l, rows);
+    for (l.at = 0; l.at < l.n_found; l.at++) {
+        double seconds = bench_time(run_lt, NULL, &l);
+        if (best == 0 || seconds < best) best = seconds;
+    }
+    cublasLtMatmulPreferenceDestroy(preference);
+    cublasLtMatrixLayoutDestroy(l.rows), cublasLtMatrixLayoutDestroy(l.states);
+    cublasLtMatrixLayoutDestroy(l.logits), cublasLtMatmulDescDestroy(l.operation);
+    return best;
+}
+
+#else
+
+static double time_lt(bench_product *p, int32_t rows) {
+    (void)p, (void)rows;
+    return 0;
+}
+
+#endif
+
+/* --- products by size --- */
+
+/* What MicroSpec's lists hold. */
+static int32_t shortlist(void) {
+    return bench_tiny ? 192 : 3072;
+}
+
+/* 85% of the floor for what the cache cannot hold, and cuBLASLt but for the clock's 2%. */
+static void report_product(const bench_product *p, bench_result r, double lt_seconds) {
+    bool large = r.bytes > (double)bench_cache && r.rows >= shortlist();
+    r.what = "product";
+    if (large) r.limit = r.bytes / bench_bandwidth / 0.85, r.goal = "85% of a copy's bandwidth";
+    if (lt_seconds > 0 && (r.limit == 0 || 1.02 * lt_seconds < r.limit))
+        r.limit = 1.02 * lt_seconds, r.goal = "not slower than cuBLASLt";
+    bench_report(&r);
+    r.limit = 0;
+    if (lt_seconds == 0) return;
+    r.what = "cublaslt";
+    r.seconds = lt_seconds;
+    r.dtype = specrt_dtype_name(p->head.dtype);
+    bench_report(&r);
+}
+
+static void report_size(bench_product *p, bench_result r, double full) {
+    double lt_seconds = time_lt(p, (int32_t)r.rows);
+    bench_take(p, (int32_t)r.rows, NULL);
+    r.seconds = bench_time(bench_run_logits, NULL, p);
+    report_product(p, r, lt_seconds);
+    r.what = "product+softmax+topk";
+    r.seconds = bench_time(bench_run_shortlist, NULL, p);
+    if (r.rows == shortlist()) r.limit = full / 8, r.goal = "1/8 of the whole head";
+    bench_report(&r);
+    r.limit = 0;
+    r.what = "product, by groups";
+    bench_take(p, (int32_t)r.rows, p->groups);
+    r.seconds = bench_time(bench_run_logits, NULL, p);
+    bench_report(&r);
+    r.what = "product, indexed";
+    bench_take(p, (int32_t)r.rows, p->places);
+    r.seconds = bench_time(bench_run_logits, NULL, p);
+    bench_report(&r);
+}
+
+typedef struct packing {
+    const bench_product *from;
+    specrt_cuda_packing *list; /* DEVICE [1] */
+    void *rows;                /* DEVICE */
+    int32_t n;
+} packing;
 
 static void run_pack(void *arg) {
-    product *p = (product *)arg;
-    must(specrt_cuda_pack(&p->head, p->packing, 1, p->layout.max_rows[0], p->head.row_stride,
-                          stream),
-         "pack");
+    packing *p = (packing *)arg;
+    bench_must(
+        specrt_cuda_pack(&p->from->head, p->list, 1, p->n, p->from->head.row_stride, bench_stream),
+        "pack");
 }
 
 static void run_copy(void *arg) {
-    product *p = (product *)arg;
-    size_t bytes = (size_t)p->layout.max_rows[0] * p->head.row_stride;
-    gpu_check(cudaMemcpyAsync(p->packed, p->head.rows, bytes, cudaMemcpyDeviceToDevice, stream),
-              "copy");
+    packing *p = (packing *)arg;
+    size_t bytes = (size_t)p->n * p->from->head.row_stride;
+    gpu_check(
+        cudaMemcpyAsync(p->rows, p->from->head.rows, bytes, cudaMemcpyDeviceToDevice, bench_stream),
+        "copy");
 }
 
-#if defined(BENCH_CUBLAS)
-static cublasHandle_t cublas;
-static void run_cublas(void *arg) {
-    product *p = (product *)arg;
-    const float one = 1, zero = 0;
-    int m = p->layout.max_rows[0], k = (int)p->layout.n_cols;
-    cublasGemmEx(cublas, CUBLAS_OP_T, CUBLAS_OP_N, m, p->n, k, &one, p->head.rows, CUDA_R_16F, k,
-                 p->hidden, CUDA_R_16F, k, &zero, p->logits, CUDA_R_32F, m, CUBLAS_COMPUTE_32F,
-                 CUBLAS_GEMM_DEFAULT);
-}
-#endif
-
-/* The first `rows` rows, side by side, or here and there. */
-static void take_rows(product *p, int32_t rows, bool indexed) {
-    specrt_cuda_segment s = {.rows = p->head.rows,
-                             .row_stride = p->head.row_stride,
-                             .ids = p->places,
-                             .places = indexed ? p->places : NULL,
-                             .max_rows = rows};
-    p->layout.n_segments = 1;
-    p->layout.max_rows[0] = rows;
-    gpu_put(p->segment, &s, sizeof s);
+static void report_packing(bench_product *from, bench_result r) {
+    int32_t n = (int32_t)r.rows;
+    packing p = {.from = from, .n = n};
+    p.rows = gpu_alloc((size_t)n * from->head.row_stride);
+    int32_t *count = (int32_t *)gpu_copy(&n, sizeof n);
+    specrt_cuda_packing list = {.ids = from->places, .n = count, .rows = p.rows};
+    p.list = (specrt_cuda_packing *)gpu_copy(&list, sizeof list);
+    r.n = 0;
+    r.bytes *= 2;
+    r.what = "copy";
+    r.seconds = bench_time(run_copy, NULL, &p);
+    bench_report(&r);
+    if (n == shortlist()) r.limit = 1.3 * r.seconds, r.goal = "1.3 times a copy";
+    r.what = "pack all";
+    r.seconds = bench_time(run_pack, NULL, &p);
+    bench_report(&r);
+    gpu_free(p.rows), gpu_free(p.list), gpu_free(count);
 }
 
-/* Rubbish of a format is as fast as weights, but for NaNs: bytes that are small numbers in each. */
-static void make_product(product *p, const shape *s, specrt_dtype dtype) {
-    size_t row_bytes = specrt_row_bytes(dtype, s->n_cols), n = (size_t)s->n_rows;
-    int32_t *places = (int32_t *)malloc(n * sizeof *places), count = s->n_rows;
-    uint64_t state = 9;
-    memset(p, 0, sizeof *p);
-    for (int32_t i = 0; i < s->n_rows; i++) places[i] = i;
-    for (int32_t i = s->n_rows - 1; i > 0; i--) {
-        int32_t j = (int32_t)(fixture_random(&state) % (uint64_t)(i + 1)), t = places[i];
-        places[i] = places[j], places[j] = t;
-    }
-    void *rows = gpu_alloc(n * row_bytes);
-    gpu_check(cudaMemset(rows, 0x11, n * row_bytes), "memset");
-    p->head = (specrt_cuda_head){.rows = rows,
-                                 .dtype = dtype,
-                                 .n_rows = s->n_rows,
-                                 .n_cols = s->n_cols,
-                                 .row_stride = row_bytes};
-    p->layout.n_cols = s->n_cols;
-    p->layout.dtypes[0] = dtype;
-    p->k = MAX_N;
-    p->segment = (specrt_cuda_segment *)gpu_alloc(sizeof(specrt_cuda_segment));
-    p->hidden = gpu_alloc(MAX_N * (size_t)s->n_cols * 2);
-    gpu_check(cudaMemset(p->hidden, 0x11, MAX_N * (size_t)s->n_cols * 2), "memset");
-    p->logits = (float *)gpu_alloc(n * MAX_N * sizeof(float));
-    p->logprobs = (float *)gpu_alloc(MAX_N * MAX_N * sizeof(float));
-    p->ids = (int32_t *)gpu_alloc(MAX_N * MAX_N * sizeof(int32_t));
-    p->places = (int32_t *)gpu_copy(places, n * sizeof *places);
-    p->scratch = gpu_alloc(specrt_cuda_topk_bytes(s->n_rows, MAX_N, MAX_N));
-    p->packed = gpu_alloc(65536 * row_bytes);
-    specrt_cuda_packing packing = {
-        .ids = p->places, .n = (int32_t *)gpu_copy(&count, sizeof count), .rows = p->packed};
-    p->packing = (specrt_cuda_packing *)gpu_copy(&packing, sizeof packing);
-    free(places);
-}
-
-static void free_product(product *p) {
-    specrt_cuda_packing packing;
-    gpu_get(&packing, p->packing, sizeof packing);
-    gpu_free((void *)(uintptr_t)packing.n);
-    gpu_free((void *)(uintptr_t)p->head.rows);
-    gpu_free(p->segment), gpu_free(p->hidden), gpu_free(p->logits), gpu_free(p->logprobs);
-    gpu_free(p->ids), gpu_free(p->places), gpu_free(p->scratch), gpu_free(p->packed);
-    gpu_free(p->packing);
-}
-
-static void bench_sizes(const shape *s, specrt_dtype dtype) {
-    static const int32_t sizes[] = {1024, 2048, 3072, 4096, 8192, 16384, 32768, 65536};
-    const char *name = specrt_dtype_name(dtype);
-    product p;
-    make_product(&p, s, dtype);
-    for (int i = 0; i <= 8; i++) {
-        int32_t rows = i < 8 ? sizes[i] : s->n_rows;
-        double bytes = (double)rows * (double)p.head.row_stride;
-        for (p.n = 1; p.n <= MAX_N; p.n += MAX_N - 1) {
-            take_rows(&p, rows, false);
-            report("product", s->name, name, rows, p.n, time_of(run_logits, &p), bytes);
-            report("product+topk", s->name, name, rows, p.n, time_of(run_shortlist, &p), bytes);
-#if defined(BENCH_CUBLAS)
-            if (dtype == SPECRT_DTYPE_F16)
-                report("cublas", s->name, name, rows, p.n, time_of(run_cublas, &p), bytes);
-#endif
-            take_rows(&p, rows, true);
-            report("product, indexed", s->name, name, rows, p.n, time_of(run_logits, &p), bytes);
+static void bench_sizes(const bench_shape *shape, specrt_dtype dtype) {
+    static const int32_t sizes[] = {65536, 32768, 16384, 8192, 4096, 3072, 2048, 1024};
+    double full[BENCH_MAX_N + 1] = {0};
+    bench_product p;
+    bench_make(&p, shape, dtype);
+    for (int i = -1; i < 8; i++) {
+        bench_result r = {.model = shape->name,
+                          .dtype = specrt_dtype_name(dtype),
+                          .rows = i < 0 ? shape->n_rows : sizes[i] >> (bench_tiny ? 4 : 0)};
+        if (r.rows > shape->n_rows) continue;
+        for (p.n = 1; p.n <= BENCH_MAX_N; p.n += BENCH_MAX_N - 1) {
+            r.n = p.n;
+            r.bytes = (double)r.rows * (double)p.head.row_stride;
+            bench_take(&p, shape->n_rows, NULL);
+            if (i < 0) full[p.n] = bench_time(bench_run_shortlist, NULL, &p);
+            report_size(&p, r, full[p.n]);
         }
-        if (rows > 65536) continue;
-        take_rows(&p, rows, false);
-        int32_t count = rows;
-        specrt_cuda_packing packing;
-        gpu_get(&packing, p.packing, sizeof packing);
-        gpu_put((void *)(uintptr_t)packing.n, &count, sizeof count);
-        report("pack", s->name, name, rows, 0, time_of(run_pack, &p), 2 * bytes);
-        report("copy", s->name, name, rows, 0, time_of(run_copy, &p), 2 * bytes);
+        if (i >= 0) report_packing(&p, r);
     }
-    free_product(&p);
+    bench_free(&p);
 }
 
-/* --- whole draft cycles --- */
+/* --- the window --- */
 
-/* A session whose drafter is as many bytes as EAGLE-2's layer for Llama-3-8B: 61,440 rows of 4,096. */
-typedef struct cycle {
-    specrt_cuda_session *session;
-    specrt_cuda_view view;
-    product layer;
-    void *hidden;  /* DEVICE f16 [n_batch, topk, n_cols] */
-    float *target; /* DEVICE f32 [n_batch, NODES, n_logits] */
-    bool observes;
-} cycle;
+enum { WINDOW_CYCLES = 40 };
 
-static void run_draft(void *arg) {
-    cycle *c = (cycle *)arg;
-    if (c->observes) must(specrt_cuda_session_observe(c->session, stream), "observe");
-    for (int32_t level = 0; level < STEPS; level++) {
-        run_logits(&c->layer);
-        must(specrt_cuda_session_expand(c->session, level, c->hidden, NULL, stream), "expand");
-    }
-    must(specrt_cuda_session_finish(c->session, stream), "finish");
+typedef struct window {
+    const bench_product *from;
+    specrt_cuda_state *states; /* DEVICE [1] */
+    specrt_cuda_packing *list; /* DEVICE [1] */
+    specrt_cuda_draft *draft;  /* DEVICE [1] */
+    specrt_verdict *verdict;   /* DEVICE [1] */
+    int32_t *best;             /* DEVICE [WINDOW_CYCLES, SPECRT_TREE_MAX_NODES, 8] */
+    int32_t cycle, capacity;
+} window;
+
+static void run_window(void *arg) {
+    window *w = (window *)arg;
+    const int32_t *best = w->best + w->cycle++ % WINDOW_CYCLES * SPECRT_TREE_MAX_NODES * 8;
+    bench_must(specrt_cuda_state_observe(1, w->draft, w->verdict, best, 8, w->states, bench_stream),
+               "observe");
+    bench_must(specrt_cuda_pack(&w->from->head, w->list, 1, w->capacity, w->from->head.row_stride,
+                                bench_stream),
+               "pack");
 }
 
-static void run_observe(void *arg) {
-    cycle *c = (cycle *)arg;
-    must(specrt_cuda_session_observe(c->session, stream), "observe");
-    must(specrt_cuda_session_finish(c->session, stream), "finish"); /* waits for the other stream */
+/* What the target thought at 60 nodes of each cycle: as many tokens as are new, the others often seen. */
+static int32_t *draw_best(int32_t n_ids, int32_t n_new) {
+    size_t n = (size_t)WINDOW_CYCLES * SPECRT_TREE_MAX_NODES * 8;
+    int32_t *best = (int32_t *)malloc(n * sizeof *best);
+    uint64_t state = gpu_seed(31);
+    for (size_t i = 0; i < n; i++) {
+        int64_t cycle = (int64_t)(i / (SPECRT_TREE_MAX_NODES * 8)), at = (int64_t)(i % 480);
+        bool is_new = i % (SPECRT_TREE_MAX_NODES * 8) < 480 && at * n_new / 480 * 480 / n_new == at;
+        int32_t often = (int32_t)(fixture_random(&state) % (uint64_t)(n_ids / 200 + 1));
+        int64_t fresh = n_ids / 100 + (cycle * n_new + at * n_new / 480) * 7;
+        best[i] = is_new ? (int32_t)(fresh % n_ids) : often;
+    }
+    int32_t *out = (int32_t *)gpu_copy(best, n * sizeof *best);
+    free(best);
+    return out;
 }
 
-static void run_verify(void *arg) {
-    cycle *c = (cycle *)arg;
-    must(specrt_cuda_session_verify(c->session, c->target, NULL, stream), "verify");
+static void bench_window(const bench_shape *shape, int32_t n_new) {
+    int32_t size = bench_tiny ? 128 : 3072, n_ids = shape->n_rows;
+    specrt_cuda_state_params params = {.n_ids = n_ids,
+                                       .capacity = size,
+                                       .size = size,
+                                       .rows = SPECRT_CUDA_ROWS_TREE,
+                                       .kpre = 8,
+                                       .kver = 8,
+                                       .emitted = 1,
+                                       .min = size,
+                                       .n_frequent = n_ids};
+    static specrt_cuda_draft draft = {.n = 60};
+    static specrt_verdict verdict = {.n = 4};
+    specrt_cuda_state host;
+    window w = {.capacity = size};
+    bench_product p;
+    bench_make(&p, shape, SPECRT_DTYPE_F16);
+    for (int32_t i = 0; i < 60; i++) draft.tokens[i] = i, draft.parents[i] = i - 1;
+    for (int32_t i = 0; i < 4; i++) verdict.tokens[i] = verdict.nodes[i] = i;
+    void *memory = gpu_alloc(specrt_cuda_state_bytes(&params));
+    bench_must(specrt_cuda_state_place(&params, memory, &host), "place");
+    gpu_check(cudaMemset(host.wants, 0, (size_t)n_ids), "memset");
+    w.from = &p;
+    w.states = (specrt_cuda_state *)gpu_copy(&host, sizeof host);
+    w.draft = (specrt_cuda_draft *)gpu_copy(&draft, sizeof draft);
+    w.verdict = (specrt_verdict *)gpu_copy(&verdict, sizeof verdict);
+    w.best = draw_best(n_ids, n_new);
+    specrt_cuda_packing list = {.ids = host.ids,
+                                .slots = host.fresh,
+                                .n = &w.states->n_fresh,
+                                .rows = gpu_alloc((size_t)size * p.head.row_stride)};
+    w.list = (specrt_cuda_packing *)gpu_copy(&list, sizeof list);
+    bench_must(specrt_cuda_state_begin(1, NULL, 0, w.states, bench_stream), "begin");
+    for (int i = 0; i < 4; i++) run_window(&w);
+    gpu_get(&host, w.states, sizeof host);
+    int64_t copied = host.n_copied, cycles = w.cycle;
+    bench_result r = {.what = "window update + pack",
+                      .model = shape->name,
+                      .dtype = "f16",
+                      .seconds = bench_time(run_window, NULL, &w),
+                      .limit = 15e-6,
+                      .goal = "15 us"};
+    gpu_get(&host, w.states, sizeof host);
+    r.rows = (host.n_copied - copied) / (w.cycle - cycles);
+    r.bytes = 2 * (double)r.rows * (double)p.head.row_stride;
+    bench_report(&r);
+    gpu_free(memory), gpu_free(w.states), gpu_free(w.draft), gpu_free(w.verdict);
+    gpu_free(w.best), gpu_free(list.rows), gpu_free(w.list);
+    bench_free(&p);
 }
 
-static void bench_policy(const specrt_bundle *bundle, const specrt_head *head, const void *rows,
-                         const char *text, int32_t n_batch) {
-    specrt_policy_desc wanted = {.text = text};
-    specrt_cuda_policy_desc desc = {.rows = rows};
-    specrt_cuda_session_params params = {
-        .tree = {STEPS, MAX_N, NODES}, .n_batch = n_batch, .hidden = SPECRT_DTYPE_F16};
-    specrt_policy *policy;
-    specrt_cuda_policy *shared;
-    specrt_error err = {0};
-    char name[96];
-    cycle c;
-    memset(&c, 0, sizeof c);
-    if (specrt_policy_create(bundle, head, &wanted, &policy, &err) ||
-        specrt_cuda_policy_create(policy, &desc, &shared, &err) ||
-        specrt_cuda_session_create(shared, &params, &c.session, &err)) {
-        fprintf(stderr, "bench_gpu: %s\n", err.msg);
-        exit(1);
-    }
-    const shape layer = {"layer", 61440, 4096};
-    make_product(&c.layer, &layer, SPECRT_DTYPE_F16);
-    take_rows(&c.layer, layer.n_rows, false);
-    c.layer.n = MAX_N;
-    specrt_cuda_session_get_view(c.session, &c.view);
-    size_t n = (size_t)n_batch, n_logits = (size_t)c.view.n_logits;
-    float *random = (float *)malloc(n_logits * sizeof *random);
-    uint64_t state = 3;
-    for (size_t i = 0; i < n_logits; i++) random[i] = fixture_normal(&state);
-    c.hidden = gpu_alloc(n * MAX_N * 4096 * 2);
-    gpu_check(cudaMemset(c.hidden, 0x11, n * MAX_N * 4096 * 2), "memset");
-    c.target = (float *)gpu_alloc(n * NODES * n_logits * sizeof(float));
-    for (size_t i = 0; i < n * NODES; i++)
-        gpu_put(c.target + i * n_logits, random, n_logits * sizeof *random);
-    int32_t *tokens = (int32_t *)gpu_alloc(n * sizeof(int32_t));
-    gpu_check(cudaMemset(tokens, 0, n * sizeof(int32_t)), "memset");
-    must(specrt_cuda_session_start(c.session, -1, tokens, stream), "start");
-    int32_t bound = specrt_policy_bound(policy);
-    for (int on = 0; on < 2; on++) {
-        c.observes = on;
-        snprintf(name, sizeof name, "draft%s x%d", on ? "" : ", no learning", (int)n_batch);
-        report(name, text, "f16", bound, MAX_N, time_of(run_draft, &c), 0);
-    }
-    report("verify", text, "f16", bound, NODES, time_of(run_verify, &c), 0);
-    report("observe alone", text, "f16", bound, NODES, time_of(run_observe, &c), 0);
-    specrt_cuda_session_close(c.session);
-    specrt_cuda_policy_close(shared);
-    specrt_policy_close(policy);
-    free_product(&c.layer);
-    gpu_free(c.hidden), gpu_free(c.target), gpu_free(tokens);
-    free(random);
+/* --- the sketch --- */
+
+typedef struct scan {
+    bench_product *product;
+    specrt_cuda_sketch sketch;
+    int32_t *ids, *places, *n_rows; /* DEVICE */
+    void *scratch;
+} scan;
+
+static void run_scan(void *arg) {
+    scan *s = (scan *)arg;
+    bench_product *p = s->product;
+    bench_must(specrt_cuda_sketch_route(&s->sketch, 1, p->hidden, p->hidden_dtype, p->n, NULL, 0,
+                                        NULL, NULL, s->ids, s->places, s->n_rows, s->scratch,
+                                        bench_stream),
+               "sketch");
+    bench_run_shortlist(p);
 }
 
-static void bench_cycles(void) {
-    static const char *const policies[] = {"full", "static:32768", "microspec"};
-    const shape *s = &shapes[0];
-    size_t n, bytes = (size_t)s->n_rows * (size_t)s->n_cols * 2;
-    specrt_bundle *bundle;
-    specrt_head *head;
-    specrt_error err;
-    void *weights = calloc(1, bytes), *rows = gpu_alloc(bytes);
-    uint8_t *ranks = fixture_ranks_bundle(s->n_rows, 2, 32768, &n);
-    specrt_head_desc desc = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F16, .n_rows = s->n_rows, .n_cols = s->n_cols};
-    gpu_check(cudaMemset(rows, 0x11, bytes), "memset");
-    if (specrt_bundle_open_memory(ranks, n, "ranks", NULL, &bundle, &err) ||
-        specrt_head_bind(bundle, &desc, NULL, &head, &err)) {
-        fprintf(stderr, "bench_gpu: %s\n", err.msg);
-        exit(1);
+/* Codes by chance, four a byte's worth of a row or eight, and the exact product with what they name. */
+static void report_scan(bench_product *p, bench_result r, int32_t rank, bool four_bits) {
+    int32_t size = bench_tiny ? 32 : 512, n = p->head.n_rows;
+    size_t v = (size_t)n, bound = (size_t)size * sizeof(int32_t);
+    size_t codes = (v + 15) / 16 * 16 * (size_t)rank / (four_bits ? 2 : 1);
+    char what[48];
+    scan s = {.product = p};
+    s.sketch = (specrt_cuda_sketch){
+        .basis = (const uint16_t *)bench_rows(SPECRT_DTYPE_F16, rank, p->head.n_cols),
+        .rows = p->places,
+        .scales = (const float *)bench_rows(SPECRT_DTYPE_F32, 1, n),
+        .codes = (const uint8_t *)bench_rows(SPECRT_DTYPE_F32, 1, (int64_t)codes / 4),
+        .n_cols = (int32_t)p->head.n_cols,
+        .n_ids = n,
+        .stored_rank = rank,
+        .rank = rank,
+        .four_bits = four_bits,
+        .n_places = n,
+        .size = size,
+        .bound = size};
+    s.ids = (int32_t *)gpu_alloc(bound), s.places = (int32_t *)gpu_alloc(bound);
+    s.n_rows = (int32_t *)gpu_alloc(sizeof(int32_t));
+    s.scratch = gpu_alloc(specrt_cuda_sketch_bytes(&s.sketch, 1, p->n));
+    specrt_cuda_segment segment = {.rows = p->head.rows,
+                                   .row_stride = p->head.row_stride,
+                                   .ids = s.ids,
+                                   .places = s.places,
+                                   .n_rows = s.n_rows,
+                                   .max_rows = size};
+    take_segment(p, &segment);
+    snprintf(what, sizeof what, "sketch of %d, %d bits", (int)rank, four_bits ? 4 : 8);
+    r.what = what;
+    r.rows = size;
+    r.limit /= 8;
+    r.goal = "1/8 of the whole head";
+    r.bytes = (double)codes + 4 * (double)v + (double)size * (double)p->head.row_stride;
+    r.seconds = bench_time(run_scan, NULL, &s);
+    bench_report(&r);
+    gpu_free((void *)(uintptr_t)s.sketch.basis), gpu_free((void *)(uintptr_t)s.sketch.scales);
+    gpu_free((void *)(uintptr_t)s.sketch.codes);
+    gpu_free(s.ids), gpu_free(s.places), gpu_free(s.n_rows), gpu_free(s.scratch);
+}
+
+static void bench_sketch(const bench_shape *shape) {
+    bench_product p;
+    bench_make(&p, shape, SPECRT_DTYPE_F16);
+    for (p.n = 1; p.n <= BENCH_MAX_N; p.n += BENCH_MAX_N - 1) {
+        bench_take(&p, shape->n_rows, NULL);
+        bench_result r = {.model = shape->name, .dtype = "f16", .n = p.n};
+        r.limit = bench_time(bench_run_shortlist, NULL, &p);
+        for (int i = 0; i < 4; i++) report_scan(&p, r, (bench_tiny ? 16 : 256) << i / 2, i % 2);
     }
-    for (int32_t n_batch = 1; n_batch <= 8; n_batch *= 8)
-        for (int i = 0; i < 3; i++) bench_policy(bundle, head, rows, policies[i], n_batch);
-    specrt_head_close(head);
-    specrt_bundle_close(bundle);
-    gpu_free(rows);
-    free(weights);
-    free(ranks);
+    bench_free(&p);
 }
 
 /* --- */
 
-static void run_copy_all(void *arg) {
-    gpu_check(
-        cudaMemcpyAsync(arg, (char *)arg + (1u << 30), 1u << 30, cudaMemcpyDeviceToDevice, stream),
-        "copy");
+typedef struct region {
+    char *bytes; /* DEVICE, two halves */
+    size_t half;
+} region;
+
+static void run_region(void *arg) {
+    region *r = (region *)arg;
+    gpu_check(cudaMemcpyAsync(r->bytes, r->bytes + r->half, r->half, cudaMemcpyDeviceToDevice,
+                              bench_stream),
+              "copy");
+}
+
+static void open_device(void) {
+    static const bench_shape shape = {"sweep", 65536, 4096}, tiny = {"sweep", 64, 64};
+    region r = {NULL, bench_tiny ? 1u << 20 : 1u << 30};
+    int cache = 0;
+    specrt_error err;
+    if (specrt_cuda_open(&err)) fprintf(stderr, "bench_gpu: %s\n", err.msg), exit(77);
+    gpu_check(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, 0), "device");
+    gpu_check(cudaStreamCreateWithFlags(&bench_stream, cudaStreamNonBlocking), "stream");
+    gpu_check(cudaEventCreateWithFlags(&before, cudaEventDefault), "event");
+    gpu_check(cudaEventCreateWithFlags(&after, cudaEventDefault), "event");
+    bench_make(&sweeper, bench_tiny ? &tiny : &shape, SPECRT_DTYPE_F16);
+    sweeper.n = 1;
+    r.bytes = (char *)gpu_alloc(2 * r.half);
+    bench_bandwidth = 2.0 * (double)r.half / bench_time(run_region, NULL, &r);
+    bench_cache = (size_t)cache;
+    gpu_free(r.bytes);
+    printf("copies at %.0f GB/s (read and written), L2 of %d MiB\n", bench_bandwidth / 1e9,
+           cache >> 20);
+    printf("%-24s %-18s %-5s %7s %3s %9s %9s %6s %9s\n", "what", "model", "dtype", "rows", "n",
+           "us", "floor us", "floor", "goal us");
+    fprintf(bench_json, "{\"what\": \"device\", \"copy_gb_per_s\": %.1f, \"l2_bytes\": %d}\n",
+            bench_bandwidth / 1e9, cache);
+}
+
+/* Whether a part was asked for: all are where none is named. */
+static bool asked(const char *part, char **parts) {
+    for (int i = 0; parts[i]; i++)
+        if (strcmp(parts[i], part) == 0) return true;
+    return !parts[0];
 }
 
 int main(int argc, char **argv) {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16, SPECRT_DTYPE_Q8_0,
                                           SPECRT_DTYPE_F32};
-    specrt_error err;
-    struct cudaDeviceProp device;
-    if (argc != 2 || !(json = fopen(argv[1], "w")))
-        return fprintf(stderr, "usage: bench_gpu OUT.json\n"), 2;
-    if (specrt_cuda_open(&err)) return fprintf(stderr, "bench_gpu: %s\n", err.msg), 77;
-    gpu_check(cudaGetDeviceProperties(&device, 0), "device");
-    gpu_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    gpu_check(cudaEventCreateWithFlags(&before, cudaEventDefault), "event");
-    gpu_check(cudaEventCreateWithFlags(&after, cudaEventDefault), "event");
-    sweep = (char *)gpu_alloc(SWEEP);
-    void *both = gpu_alloc(2u << 30);
-    copy = 2.0 * (double)(1u << 30) / time_of(run_copy_all, both);
-    gpu_free(both);
-#if defined(BENCH_CUBLAS)
-    cublasCreate(&cublas);
-    cublasSetStream(cublas, stream);
-#endif
-    printf("%s, copies at %.0f GB/s (read and written), L2 of %d MiB\n", device.name, copy / 1e9,
-           device.l2CacheSize >> 20);
-    printf("%-22s %-10s %-5s %8s %3s %10s %10s %7s\n", "what", "model", "dtype", "rows", "n", "us",
-           "floor us", "floor");
-    fprintf(json, "{\"device\": \"%s\", \"copy_gb_per_s\": %.1f, \"l2_bytes\": %d, \"results\": [",
-            device.name, copy / 1e9, device.l2CacheSize);
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) bench_sizes(&shapes[0], dtypes[i]);
-    bench_sizes(&shapes[1], SPECRT_DTYPE_F16);
-    bench_cycles();
-    fprintf(json, "\n]}\n");
-    return fclose(json) != 0;
+    static const bench_shape real[] = {{"llama-3-8b", 128256, 4096}, {"qwen", 151936, 3584}};
+    static const bench_shape tiny[] = {{"tiny", 260, 64}, {"odd", 233, 96}};
+    char **rest = argv + 1;
+    bench_tiny = argc > 1 && strcmp(*rest, "--tiny") == 0;
+    rest += bench_tiny;
+    if (!*rest || !(bench_json = fopen(*rest++, "w")))
+        return fprintf(stderr, "usage: bench_gpu [--tiny] OUT.jsonl [PART...]\n"), 2;
+    const bench_shape *shapes = bench_tiny ? tiny : real;
+    setvbuf(stdout, NULL, _IOLBF, 0), setvbuf(bench_json, NULL, _IOLBF, 0);
+    open_device();
+    if (asked("cycles", rest)) bench_cycles(&shapes[0]);
+    for (int i = 0; i < 2; i++) {
+        if (asked("window", rest)) bench_window(&shapes[i], 16), bench_window(&shapes[i], 480);
+        if (asked("sketch", rest)) bench_sketch(&shapes[i]);
+    }
+    for (int i = 0; i < 6 && asked("sizes", rest); i++) bench_sizes(&shapes[i / 4], dtypes[i % 4]);
+    bench_free(&sweeper);
+    cudaEventDestroy(before), cudaEventDestroy(after), cudaStreamDestroy(bench_stream);
+    return fclose(bench_json) != 0;
 }

@@ -1,0 +1,310 @@
+/* bench_cycle.c : whole draft cycles of sessions, a drafter's bytes included, and when each stage ran. */
+#include "specrt.h"
+#include "bench.h"
+
+enum { STEPS = 6, NODES = 60, PATH = 4, NEW_ROWS = 16, MAX_SPANS = 32 };
+
+/* A session and models that cost what theirs would. The drafter is a product of as many bytes as EAGLE-2's
+ * layer has for Llama-3-8B: 61,440 rows of 4,096. */
+typedef struct cycle {
+    specrt_policy *policy;
+    specrt_cuda_policy *shared;
+    specrt_cuda_session *session;
+    specrt_cuda_view view;
+    bench_product *layer;
+    void *hidden;  /* DEVICE f16 [n_batch, topk, n_cols] */
+    float *logits; /* DEVICE f32 [n_batch, NODES, n_logits] of the target */
+    float *said; /* DEVICE f32 by chance, longer than a row: where a row begins in it is its own */
+    int32_t *tokens; /* DEVICE [n_batch] */
+    int32_t turn;
+} cycle;
+
+/* A model whose weights everything shares. */
+typedef struct model {
+    const bench_shape *shape;
+    specrt_bundle *bundle;
+    specrt_head *head;
+    void *rows; /* DEVICE f16 */
+    bench_product layer;
+    void *host_rows, *ranks;
+} model;
+
+/* --- a cycle --- */
+
+static void run_draft(void *arg) {
+    cycle *c = (cycle *)arg;
+    bench_must(specrt_cuda_session_observe(c->session, bench_stream), "observe");
+    for (int32_t level = 0; level < STEPS; level++) {
+        c->layer->n = level == 0 ? 1 : BENCH_MAX_N;
+        bench_run_logits(c->layer);
+        bench_must(
+            specrt_cuda_session_expand(c->session, level, c->hidden, c->hidden, bench_stream),
+            "expand");
+    }
+    bench_must(specrt_cuda_session_finish(c->session, bench_stream), "finish");
+}
+
+static void run_observe(void *arg) {
+    cycle *c = (cycle *)arg;
+    bench_must(specrt_cuda_session_observe(c->session, bench_stream), "observe");
+    bench_must(specrt_cuda_session_finish(c->session, bench_stream), "finish"); /* joins */
+}
+
+static void run_verify(void *arg) {
+    cycle *c = (cycle *)arg;
+    bench_must(specrt_cuda_session_verify(c->session, c->logits, NULL, bench_stream), "verify");
+}
+
+/* Target logits with NEW_ROWS tokens among the best that were not there before; PATH drafted tokens are what
+ * the target says. */
+static void answer(cycle *c) {
+    size_t n_logits = (size_t)c->view.n_logits, shift = (size_t)c->turn++ % 256 * NEW_ROWS;
+    const float sure = 100;
+    static specrt_cuda_draft draft;
+    gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
+    for (size_t i = 0; i < (size_t)c->view.n_batch * NODES; i++)
+        gpu_check(cudaMemcpyAsync(c->logits + i * n_logits, c->said + shift + i % 2 * NEW_ROWS / 2,
+                                  n_logits * sizeof(float), cudaMemcpyDeviceToDevice, bench_stream),
+                  "copy");
+    gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
+    for (int32_t b = 0; b < c->view.n_batch; b++) {
+        gpu_get(&draft, c->view.draft + b, sizeof draft);
+        for (int32_t i = 1, node = 0, n = 0; i < draft.n && n < PATH; i++) {
+            if (draft.parents[i] != node) continue;
+            size_t row = (size_t)(b * NODES + node) * n_logits;
+            gpu_put(c->logits + row + draft.tokens[i], &sure, sizeof sure);
+            node = i, n++;
+        }
+    }
+}
+
+static void prepare(void *arg) {
+    answer((cycle *)arg);
+    run_verify(arg);
+}
+
+static void prepare_answer(void *arg) {
+    answer((cycle *)arg);
+}
+
+/* --- sessions --- */
+
+static void must_open(specrt_status status, const specrt_error *err) {
+    if (status == SPECRT_STATUS_OK) return;
+    fprintf(stderr, "bench_gpu: %s\n", err->msg);
+    exit(1);
+}
+
+static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch) {
+    specrt_policy_desc wanted = {.text = text};
+    specrt_cuda_policy_desc desc = {.rows = m->rows};
+    specrt_cuda_session_params params = {
+        .tree = {STEPS, BENCH_MAX_N, NODES}, .n_batch = n_batch, .hidden = SPECRT_DTYPE_F16};
+    specrt_error err = {0};
+    uint64_t state = gpu_seed(3);
+    memset(c, 0, sizeof *c);
+    must_open(specrt_policy_create(m->bundle, m->head, &wanted, &c->policy, &err), &err);
+    must_open(specrt_cuda_policy_create(c->policy, &desc, &c->shared, &err), &err);
+    must_open(specrt_cuda_session_create(c->shared, &params, &c->session, &err), &err);
+    specrt_cuda_session_get_view(c->session, &c->view);
+    c->layer = &m->layer;
+    size_t n = (size_t)n_batch, n_logits = (size_t)c->view.n_logits, n_said = n_logits + 8192;
+    float *said = (float *)malloc(n_said * sizeof *said);
+    for (size_t i = 0; i < n_said; i++) said[i] = fixture_normal(&state);
+    c->said = (float *)gpu_copy(said, n_said * sizeof *said);
+    free(said);
+    c->hidden = bench_rows(SPECRT_DTYPE_F16, (int64_t)n * BENCH_MAX_N, m->shape->n_cols);
+    c->logits = (float *)gpu_alloc(n * NODES * n_logits * sizeof(float));
+    c->tokens = (int32_t *)gpu_alloc(n * sizeof(int32_t));
+    gpu_check(cudaMemset(c->tokens, 0, n * sizeof(int32_t)), "memset");
+    bench_must(specrt_cuda_session_start(c->session, -1, c->tokens, bench_stream), "start");
+    run_draft(c);
+}
+
+static void close_cycle(cycle *c) {
+    specrt_cuda_session_close(c->session);
+    specrt_cuda_policy_close(c->shared);
+    specrt_policy_close(c->policy);
+    gpu_free(c->hidden), gpu_free(c->logits), gpu_free(c->said), gpu_free(c->tokens);
+}
+
+/* Rows that sequence 0 packed so far. */
+static int64_t count_copied(const cycle *c) {
+    specrt_cuda_state state;
+    gpu_get(&state, c->view.states, sizeof state);
+    return state.n_copied;
+}
+
+/* --- what a policy costs --- */
+
+typedef struct costs {
+    double full, fixed, same; /* draft seconds of `full`, static:32768 and static:3072 */
+} costs;
+
+static void report_draft(cycle *c, bench_result r, const costs *goals, bool learns) {
+    double layer = (double)c->layer->head.n_rows * (double)c->layer->head.row_stride;
+    double rows = (double)r.rows * (double)c->layer->head.row_stride;
+    int64_t copied = count_copied(c), turn = c->turn;
+    r.n = BENCH_MAX_N;
+    r.what = "draft";
+    r.bytes = STEPS * (layer + rows);
+    r.seconds = bench_time_graph(run_draft, learns ? prepare : NULL, c);
+    if (learns && goals->full > 0) {
+        r.limit = (1 - 0.516) * goals->full, r.goal = "51.6% below full";
+        bench_report(&r);
+        r.limit = (1 - 0.203) * goals->fixed, r.goal = "20.3% below static:32768";
+        bench_report(&r);
+        r.limit = 1.02 * goals->same, r.goal = "within 2% of static:3072, which packs nothing";
+    }
+    bench_report(&r);
+    if (!learns) return;
+    r.what = "observe, new rows";
+    r.rows = c->turn > turn ? (count_copied(c) - copied) / (c->turn - turn) : 0;
+    r.seconds = bench_time(run_observe, prepare, c);
+    r.bytes = 0;
+    r.limit = 0;
+    bench_report(&r);
+}
+
+static double bench_policy(model *m, const char *text, const costs *goals, int32_t n_batch) {
+    cycle c;
+    char name[64];
+    open_cycle(&c, m, text, n_batch);
+    snprintf(name, sizeof name, "%s x%d", text, (int)n_batch);
+    bench_result r = {.model = name, .dtype = "f16", .rows = specrt_policy_bound(c.policy)};
+    bool learns = specrt_policy_learns(c.policy);
+    report_draft(&c, r, goals, learns);
+    double seconds = learns ? 0 : bench_time_graph(run_draft, NULL, &c);
+    r.what = "verify";
+    r.n = NODES;
+    r.bytes = (double)n_batch * NODES * (double)c.view.n_logits * sizeof(float);
+    r.seconds = bench_time(run_verify, prepare_answer, &c);
+    bench_report(&r);
+    close_cycle(&c);
+    return seconds;
+}
+
+/* --- a timeline --- */
+
+/* What ran from one event to another. */
+typedef struct span {
+    const char *stream, *name;
+    cudaEvent_t begin, end;
+} span;
+
+static span spans[MAX_SPANS];
+static int n_spans;
+
+static cudaEvent_t record(cudaStream_t stream) {
+    cudaEvent_t event;
+    gpu_check(cudaEventCreateWithFlags(&event, cudaEventDefault), "event");
+    gpu_check(cudaEventRecord(event, stream), "event");
+    return event;
+}
+
+static cudaEvent_t add_span(const char *name, cudaEvent_t begin) {
+    cudaEvent_t end = record(bench_stream);
+    spans[n_spans++] = (span){"main", name, begin, end};
+    return end;
+}
+
+/* run_draft() with an event behind each call; the session's own stream has one behind its work. */
+static void draw_spans(cycle *c) {
+    cudaEvent_t at = record(bench_stream), begin = at;
+    n_spans = 0;
+    bench_must(specrt_cuda_session_observe(c->session, bench_stream), "observe");
+    spans[n_spans++] = (span){"side", "learn+pack", begin, record((cudaStream_t)c->view.side)};
+    at = add_span("observe", at);
+    for (int32_t level = 0; level < STEPS; level++) {
+        c->layer->n = level == 0 ? 1 : BENCH_MAX_N;
+        bench_run_logits(c->layer);
+        at = add_span("layer", at);
+        bench_must(
+            specrt_cuda_session_expand(c->session, level, c->hidden, c->hidden, bench_stream),
+            "expand");
+        at = add_span("head", at);
+    }
+    bench_must(specrt_cuda_session_finish(c->session, bench_stream), "finish");
+    add_span("finish", at);
+}
+
+/* Microseconds from the first span's begin. */
+static double when(cudaEvent_t event) {
+    float ms = 0;
+    gpu_check(cudaEventElapsedTime(&ms, spans[0].begin, event), "elapsed");
+    return (double)ms * 1e3;
+}
+
+static void forget_spans(void) {
+    cudaEventDestroy(spans[0].begin);
+    for (int i = 0; i < n_spans; i++) cudaEventDestroy(spans[i].end);
+    n_spans = 0;
+}
+
+/* Learning and packing must be over before the drafter's first pass is. */
+static void bench_timeline(model *m, const char *text) {
+    cycle c;
+    open_cycle(&c, m, text, 1);
+    for (int i = 0; i < 3; i++) {
+        prepare(&c);
+        if (i > 0) forget_spans();
+        draw_spans(&c);
+        gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
+    }
+    fprintf(bench_json, "{\"what\": \"timeline\", \"model\": \"microspec x1\", \"spans\": [");
+    for (int i = 0; i < n_spans; i++)
+        fprintf(bench_json,
+                "%s{\"stream\": \"%s\", \"name\": \"%s\", \"begin_us\": %.2f, \"end_us\": %.2f}",
+                i ? ", " : "", spans[i].stream, spans[i].name, i ? when(spans[i].begin) : 0,
+                when(spans[i].end));
+    fprintf(bench_json, "]}\n");
+    bench_result r = {.what = "learn+pack is over",
+                      .model = "microspec x1",
+                      .dtype = "f16",
+                      .seconds = when(spans[0].end) / 1e6,
+                      .limit = when(spans[2].end) / 1e6,
+                      .goal = "before the first layer is"};
+    bench_report(&r);
+    forget_spans();
+    close_cycle(&c);
+}
+
+/* --- */
+
+static void open_model(model *m, const bench_shape *shape) {
+    const bench_shape layer = {"layer", bench_tiny ? 64 : 61440, bench_tiny ? 64 : 4096};
+    size_t n, bytes = (size_t)shape->n_rows * (size_t)shape->n_cols * 2;
+    specrt_error err = {0};
+    m->shape = shape;
+    m->host_rows = malloc(bytes);
+    m->ranks = fixture_ranks_bundle(shape->n_rows, 2, shape->n_rows / 4, &n);
+    m->rows = bench_rows(SPECRT_DTYPE_F16, shape->n_rows, shape->n_cols);
+    gpu_get(m->host_rows, m->rows, bytes); /* lists are packed there */
+    specrt_head_desc desc = {.rows = m->host_rows,
+                             .dtype = SPECRT_DTYPE_F16,
+                             .n_rows = shape->n_rows,
+                             .n_cols = shape->n_cols};
+    must_open(specrt_bundle_open_memory(m->ranks, n, "ranks", NULL, &m->bundle, &err), &err);
+    must_open(specrt_head_bind(m->bundle, &desc, NULL, &m->head, &err), &err);
+    bench_make(&m->layer, &layer, SPECRT_DTYPE_F16);
+}
+
+void bench_cycles(const bench_shape *shape) {
+    const char *fixed = bench_tiny ? "static:200" : "static:32768";
+    const char *same = bench_tiny ? "static:96" : "static:3072";
+    const char *learning = bench_tiny ? "window:96@kpre=8@kver=8@rows=tree@min=96" : "microspec";
+    static model m;
+    open_model(&m, shape);
+    bench_timeline(&m, learning);
+    for (int32_t n_batch = 1; n_batch <= (bench_tiny ? 1 : 8); n_batch *= 8) {
+        costs c = {0};
+        c.full = bench_policy(&m, "full", &c, n_batch);
+        c.fixed = bench_policy(&m, fixed, &c, n_batch);
+        c.same = bench_policy(&m, same, &c, n_batch);
+        bench_policy(&m, learning, &c, n_batch);
+    }
+    bench_free(&m.layer);
+    specrt_head_close(m.head);
+    specrt_bundle_close(m.bundle);
+    gpu_free(m.rows), free(m.host_rows), free(m.ranks);
+}
