@@ -4701,10 +4701,17 @@ static void specrt__active_pool_free(specrt__active_pool *p) {
 
 /* As created, but for tokens marked invalid or fixed. */
 static void specrt__active_pool_reset(specrt__active_pool *p) {
+    const uint8_t keep = SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED;
+    const uint64_t keep8 = keep * UINT64_C(0x0101010101010101);
+    int32_t i = 0;
+    for (uint64_t eight; i + 8 <= p->n_ids; i += 8) {
+        memcpy(&eight, p->wants + i, 8);
+        eight &= keep8;
+        memcpy(p->wants + i, &eight, 8);
+    }
+    for (; i < p->n_ids; i++) p->wants[i] &= keep;
+    for (int32_t slot = 0; slot < p->n_rows; slot++) p->slots[p->ids[slot]] = -1;
     p->n_wanted = p->n_rows = p->n_changed = 0;
-    for (int32_t i = 0; i < p->n_ids; i++)
-        p->wants[i] &= (uint8_t)(SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED);
-    memset(p->slots, 0xff, (size_t)p->n_ids * sizeof *p->slots);
 }
 
 /* Bits that no source takes back: INVALID and FIXED, before anything is wanted. */
@@ -5150,6 +5157,7 @@ static specrt__window *specrt__window_create(specrt__active_pool *pool,
     w->places = w->newer + list;
     w->ring = stream ? w->places + n_ids : NULL;
     w->counts = stream ? w->ring + size : NULL;
+    memset(w->places, 0xff, n_ids * sizeof *w->places);
     return w;
 }
 
@@ -5159,12 +5167,11 @@ static void specrt__window_free(specrt__window *w) {
     specrt__base_free(&desc, w);
 }
 
-/* Empty; the pool was reset too. */
+/* Empty; the pool was reset too. Only what the list and the ring name is not as created. */
 static void specrt__window_reset(specrt__window *w) {
-    size_t bytes = (size_t)w->pool->n_ids * sizeof(int32_t);
+    for (int32_t i = 0; i < w->n_list; i++) w->places[w->ids[i]] = -1;
+    for (int32_t i = 0; i < w->n_ring; i++) w->counts[w->ring[i]] = 0;
     specrt__window_list_clear(w);
-    memset(w->places, 0xff, bytes);
-    if (w->counts) memset(w->counts, 0, bytes);
     w->ring_begin = w->n_ring = w->n_seed = w->n_fill = 0;
 }
 
@@ -10092,7 +10099,12 @@ SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_
                                            specrt_error *err) {
     memset(record, 0, sizeof *record);
     if (r->n_left == 0) SPECRT__TRY(specrt__trace_next_block(r, err));
-    if (r->n_left == 0) return SPECRT_STATUS_OK;
+    if (r->n_left == 0) { /* who reads many traces need not keep a block of each */
+        specrt__base_free(&r->desc, r->raw);
+        r->raw = NULL;
+        r->raw_capacity = 0;
+        return SPECRT_STATUS_OK;
+    }
     r->n_left--;
     const char *wrong = specrt__trace_take(r, record);
     if (!wrong) return SPECRT_STATUS_OK;

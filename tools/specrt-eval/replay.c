@@ -34,20 +34,29 @@ typedef struct block {
 } block;
 
 typedef struct batch {
-    block *blocks;
+    block *blocks, *spare; /* spare: of the batch before */
     size_t n_bytes;
     replay_sequence *sequences;
     int64_t n, capacity;
     bool failed; /* out of memory */
 } batch;
 
+static block *batch_block(batch *b, size_t n) {
+    block *found = b->spare;
+    if (found && found->capacity >= n) return b->spare = found->next, found;
+    size_t capacity = n > BLOCK_BYTES ? n : BLOCK_BYTES;
+    found = (block *)malloc(sizeof *found + 16 + capacity);
+    if (found) found->capacity = capacity;
+    return found;
+}
+
 static void *batch_take(batch *b, size_t n) {
     n = (n + 15) & ~(size_t)15;
     if (!b->blocks || b->blocks->capacity - b->blocks->n < n) {
-        size_t capacity = n > BLOCK_BYTES ? n : BLOCK_BYTES;
-        block *fresh = (block *)malloc(sizeof *fresh + 16 + capacity);
+        block *fresh = batch_block(b, n);
         if (!fresh) return b->failed = true, NULL;
-        *fresh = (block){b->blocks, 0, capacity};
+        fresh->next = b->blocks;
+        fresh->n = 0;
         b->blocks = fresh;
     }
     void *p = (char *)(b->blocks + 1) + b->blocks->n;
@@ -66,11 +75,21 @@ static void *batch_copy(batch *b, const void *array, int64_t n, size_t bytes) {
 static void batch_clear(batch *b) {
     for (block *next; b->blocks; b->blocks = next) {
         next = b->blocks->next;
-        free(b->blocks);
+        b->blocks->next = b->spare;
+        b->spare = b->blocks;
     }
     for (int64_t i = 0; i < b->n; i++) free(b->sequences[i].cycles);
     b->n = 0;
     b->n_bytes = 0;
+}
+
+static void batch_free(batch *b) {
+    batch_clear(b);
+    for (block *next; b->spare; b->spare = next) {
+        next = b->spare->next;
+        free(b->spare);
+    }
+    free(b->sequences);
 }
 
 /* ---- reading ---- */
@@ -352,8 +371,7 @@ static specrt_status read_all(replay *r, specrt_error *err) {
     }
     if (status == SPECRT_STATUS_OK) status = run_batch(r, &b, err);
     progress_end(&bar);
-    batch_clear(&b);
-    free(b.sequences);
+    batch_free(&b);
     if (status == SPECRT_STATUS_OK && r->n_sequences == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: no sequence is in it",
                                 r->params.traces[0]);
