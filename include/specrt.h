@@ -963,6 +963,10 @@ SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *reader,
                                             const uint8_t sha256[32], int32_t d_target,
                                             int32_t d_draft, specrt_error *err);
 
+/* specrt_trace_skip_hidden() : records come without hidden states from now on, several times faster where
+ * those are wide. Before the first read. */
+SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader);
+
 /* specrt_trace_read() : the next record; kind is SPECRT_TRACE_END after the last, also where the file
  * was cut.
  * @return OK, NO_MEMORY, TRACE_DAMAGED naming the block. */
@@ -9593,20 +9597,24 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
 }
 
 // >>trace (uses: base os)
-// Owns trace files: records in blocks. Refuses sizes that do not fit each other, tokens outside the
-// vocabulary, damaged blocks. Every record is a list of arrays in one order, described once.
+// Owns trace files: records in blocks, their hidden states in blocks beside them. Refuses sizes that do not
+// fit each other, tokens outside the vocabulary, damaged blocks. Every record is a list of arrays in one
+// order, described once.
 
 enum {
-    SPECRT__TRACE_VERSION = 2,
+    SPECRT__TRACE_VERSION = 3,
     SPECRT__TRACE_HEADER = 128,
     SPECRT__TRACE_BLOCK_HEADER = 32,
-    SPECRT__TRACE_MAGIC_BLOCK = 0x314b4c42, /* "BLK1" */
-    SPECRT__TRACE_FLUSH = 1 << 20,          /* raw bytes of a block, at least */
+    SPECRT__TRACE_MAGIC_BLOCK = 0x314b4c42,  /* "BLK1" */
+    SPECRT__TRACE_MAGIC_HIDDEN = 0x31444948, /* "HID1": hidden states of the block that follows */
+    SPECRT__TRACE_FLUSH = 1 << 20,           /* raw bytes of a block, at least */
     SPECRT__TRACE_MAX_BLOCK = 1 << 28,
     SPECRT__TRACE_MAX_WIDTH = 1 << 20,
     SPECRT__TRACE_MAX_TOP = 1 << 12,
     SPECRT__TRACE_MAX_TEXT = 1024, /* of a policy, with its NUL */
-    SPECRT__TRACE_FIELDS = 14
+    SPECRT__TRACE_FIELDS = 14,
+    SPECRT__TRACE_HIDDEN = 1 << 5 | 1 << 9, /* fields that are hidden states */
+    SPECRT__TRACE_APART = 1 << 30           /* they are in the block before */
 };
 
 SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
@@ -9702,9 +9710,27 @@ static bool specrt__trace_info_ok(const specrt_trace_info *info) {
            specrt__trace_ids_ok(info->terminators, info->n_terminators, 0, info->n_vocab);
 }
 
-/* Of a block: its header up to the checksum, and its bytes. */
-static uint64_t specrt__trace_hash(const uint8_t *header, const uint8_t *stored, size_t n) {
-    return specrt_hash64(stored, n, specrt_hash64(header, 24, 0));
+/* Bytes that grow. */
+typedef struct specrt__trace_buffer {
+    uint8_t *p;
+    size_t n, at, capacity; /* at: where reading goes on */
+} specrt__trace_buffer;
+
+/* Room for n bytes, of which those that there are stay. */
+static bool specrt__trace_reserve(const specrt_desc *desc, specrt__trace_buffer *b, size_t n) {
+    if (n <= b->capacity) return true;
+    uint8_t *grown = (uint8_t *)specrt__base_alloc(desc, n + n / 2);
+    if (!grown) return false;
+    if (b->n) memcpy(grown, b->p, b->n);
+    specrt__base_free(desc, b->p);
+    b->p = grown;
+    b->capacity = n + n / 2;
+    return true;
+}
+
+static void specrt__trace_release(const specrt_desc *desc, specrt__trace_buffer *b) {
+    specrt__base_free(desc, b->p);
+    memset(b, 0, sizeof *b);
 }
 
 /* --- writing --- */
@@ -9714,8 +9740,7 @@ struct specrt_trace_writer {
     specrt_trace_info info;
     int (*write)(void *user, const void *bytes, size_t n);
     void *user;
-    uint8_t *raw, *stored; /* of the block at hand, and compressed */
-    size_t n_raw, raw_capacity, stored_capacity;
+    specrt__trace_buffer records, hidden, stored; /* of the block at hand; stored: compressed */
     uint32_t n_records;
 };
 
@@ -9789,45 +9814,60 @@ SPECRT_API specrt_status specrt_trace_writer_create(
     return status;
 }
 
-/* Room for n bytes, the first `kept` of which stay. */
-static bool specrt__trace_reserve(const specrt_desc *desc, uint8_t **buffer, size_t *capacity,
-                                  size_t kept, size_t n) {
-    if (n <= *capacity) return true;
-    uint8_t *grown = (uint8_t *)specrt__base_alloc(desc, n + n / 2);
-    if (!grown) return false;
-    if (kept) memcpy(grown, *buffer, kept);
-    specrt__base_free(desc, *buffer);
-    *buffer = grown;
-    *capacity = n + n / 2;
-    return true;
-}
-
-/* The block's bytes as stored, compressed where that makes them fewer. */
-static const uint8_t *specrt__trace_pack(specrt_trace_writer *w, size_t *n_stored) {
-    *n_stored = w->n_raw;
+/* The bytes as stored, compressed where that makes them fewer. */
+static const uint8_t *specrt__trace_pack(specrt_trace_writer *w, const specrt__trace_buffer *raw,
+                                         size_t *n_stored) {
+    *n_stored = raw->n;
 #if !defined(SPECRT_NO_ZSTD)
-    size_t bound = ZSTD_compressBound(w->n_raw);
-    if (specrt__trace_reserve(&w->desc, &w->stored, &w->stored_capacity, 0, bound)) {
-        size_t n = ZSTD_compress(w->stored, bound, w->raw, w->n_raw, 3);
-        if (!ZSTD_isError(n) && n < w->n_raw) return *n_stored = n, w->stored;
+    size_t bound = ZSTD_compressBound(raw->n);
+    if (specrt__trace_reserve(&w->desc, &w->stored, bound)) {
+        size_t n = ZSTD_compress(w->stored.p, bound, raw->p, raw->n, 3);
+        if (!ZSTD_isError(n) && n < raw->n) return *n_stored = n, w->stored.p;
     }
 #endif
-    return w->raw;
+    return raw->p;
 }
 
-static specrt_status specrt__trace_flush(specrt_trace_writer *w, specrt_error *err) {
+static specrt_status specrt__trace_put_block(specrt_trace_writer *w, uint32_t magic,
+                                             specrt__trace_buffer *raw, specrt_error *err) {
     uint8_t h[SPECRT__TRACE_BLOCK_HEADER];
     size_t n_stored;
-    if (w->n_records == 0) return SPECRT_STATUS_OK;
-    const uint8_t *stored = specrt__trace_pack(w, &n_stored);
-    specrt__trace_store32(h, SPECRT__TRACE_MAGIC_BLOCK);
+    if (raw->n == 0) return SPECRT_STATUS_OK;
+    const uint8_t *stored = specrt__trace_pack(w, raw, &n_stored);
+    specrt__trace_store32(h, magic);
     specrt__trace_store32(h + 4, w->n_records);
-    specrt__trace_store64(h + 8, w->n_raw);
+    specrt__trace_store64(h + 8, raw->n);
     specrt__trace_store64(h + 16, n_stored);
-    specrt__trace_store64(h + 24, specrt__trace_hash(h, stored, n_stored));
-    w->n_raw = w->n_records = 0;
+    specrt__trace_store64(h + 24, specrt_hash64(stored, n_stored, specrt_hash64(h, 24, 0)));
+    raw->n = 0;
     SPECRT__TRY(specrt__trace_put(w, h, sizeof h, err));
     return specrt__trace_put(w, stored, n_stored, err);
+}
+
+/* Hidden states first: a file that is cut between the two has neither. */
+static specrt_status specrt__trace_flush(specrt_trace_writer *w, specrt_error *err) {
+    SPECRT__TRY(specrt__trace_put_block(w, SPECRT__TRACE_MAGIC_HIDDEN, &w->hidden, err));
+    SPECRT__TRY(specrt__trace_put_block(w, SPECRT__TRACE_MAGIC_BLOCK, &w->records, err));
+    w->n_records = 0;
+    return SPECRT_STATUS_OK;
+}
+
+/* The arrays of a record that it has, as a bit each, and their bytes: hidden states beside the others. */
+static uint32_t specrt__trace_measure(const specrt__trace_field *fields, uint64_t *n,
+                                      uint64_t *n_hidden) {
+    uint32_t has = 0;
+    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
+        if (!specrt__trace_get(&fields[i]) || !fields[i].n_bytes) continue;
+        has |= 1u << i;
+        *(SPECRT__TRACE_HIDDEN >> i & 1 ? n_hidden : n) += (fields[i].n_bytes + 3) & ~(uint64_t)3;
+    }
+    return *n_hidden ? has | SPECRT__TRACE_APART : has;
+}
+
+static void specrt__trace_append(specrt__trace_buffer *b, const void *bytes, uint64_t n) {
+    memcpy(b->p + b->n, bytes, (size_t)n);
+    memset(b->p + b->n + n, 0, (size_t)(-n & 3));
+    b->n += (size_t)((n + 3) & ~(uint64_t)3);
 }
 
 /* A record: kind, n, n_nodes, which arrays, the domain of a sequence, the arrays, each up to a multiple
@@ -9836,47 +9876,41 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
                                             const specrt_trace_record *record, specrt_error *err) {
     specrt__trace_field fields[SPECRT__TRACE_FIELDS];
     specrt_trace_record r = *record;
-    uint64_t n = 16 + (r.kind == SPECRT_TRACE_SEQUENCE ? sizeof r.domain : 0);
-    uint32_t has = 0;
+    char domain[sizeof r.domain] = {0};
+    bool begins = r.kind == SPECRT_TRACE_SEQUENCE;
+    uint64_t n = 16 + (begins ? sizeof domain : 0), n_hidden = 0;
     const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
     if (wrong)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: %s: out of range",
                                 wrong);
     specrt__trace_layout(&w->info, &r, fields);
-    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
-        if (!specrt__trace_get(&fields[i]) || !fields[i].n_bytes) continue;
-        has |= 1u << i;
-        n += (fields[i].n_bytes + 3) & ~(uint64_t)3;
-    }
-    if (n > SPECRT__TRACE_MAX_BLOCK - w->n_raw)
+    uint32_t has = specrt__trace_measure(fields, &n, &n_hidden);
+    if (n > SPECRT__TRACE_MAX_BLOCK - w->records.n ||
+        n_hidden > SPECRT__TRACE_MAX_BLOCK - w->hidden.n)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: too large");
-    if (!specrt__trace_reserve(&w->desc, &w->raw, &w->raw_capacity, w->n_raw, w->n_raw + (size_t)n))
+    if (!specrt__trace_reserve(&w->desc, &w->records, w->records.n + (size_t)n) ||
+        !specrt__trace_reserve(&w->desc, &w->hidden, w->hidden.n + (size_t)n_hidden))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
-    uint8_t *p = w->raw + w->n_raw;
-    memset(p, 0, (size_t)n);
-    specrt__trace_store32(p, (uint32_t)r.kind);
-    specrt__trace_store32(p + 4, (uint32_t)r.n);
-    specrt__trace_store32(p + 8, (uint32_t)r.n_nodes);
-    specrt__trace_store32(p + 12, has);
-    p += 16;
-    if (r.kind == SPECRT_TRACE_SEQUENCE)
-        memcpy(p, r.domain, sizeof r.domain - 1), p += sizeof r.domain;
-    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
-        if (!(has >> i & 1)) continue;
-        memcpy(p, specrt__trace_get(&fields[i]), (size_t)fields[i].n_bytes);
-        p += (fields[i].n_bytes + 3) & ~(uint64_t)3;
-    }
-    w->n_raw += (size_t)n;
+    const uint32_t head[4] = {(uint32_t)r.kind, (uint32_t)r.n, (uint32_t)r.n_nodes, has};
+    memcpy(domain, r.domain, sizeof domain - 1);
+    specrt__trace_append(&w->records, head, sizeof head);
+    if (begins) specrt__trace_append(&w->records, domain, sizeof domain);
+    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++)
+        if (has >> i & 1)
+            specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &w->hidden : &w->records,
+                                 specrt__trace_get(&fields[i]), fields[i].n_bytes);
     w->n_records++;
-    return w->n_raw >= SPECRT__TRACE_FLUSH ? specrt__trace_flush(w, err) : SPECRT_STATUS_OK;
+    return w->records.n + w->hidden.n >= SPECRT__TRACE_FLUSH ? specrt__trace_flush(w, err)
+                                                             : SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specrt_error *err) {
     if (!w) return SPECRT_STATUS_OK;
     specrt_status status = specrt__trace_flush(w, err);
     specrt_desc desc = w->desc;
-    specrt__base_free(&desc, w->raw);
-    specrt__base_free(&desc, w->stored);
+    specrt__trace_release(&desc, &w->records);
+    specrt__trace_release(&desc, &w->hidden);
+    specrt__trace_release(&desc, &w->stored);
     specrt__base_free(&desc, w);
     return status;
 }
@@ -9890,11 +9924,10 @@ struct specrt_trace_reader {
     const uint8_t *bytes;
     size_t n_bytes, at; /* at: the next block */
     specrt_trace_info info;
-    uint8_t *raw; /* of the block at hand */
-    size_t n_raw, raw_at, raw_capacity;
-    uint32_t n_left; /* records of it */
+    specrt__trace_buffer records, hidden; /* of the block at hand */
+    uint32_t n_left;                      /* records of it */
     int64_t n_blocks;
-    bool cut;
+    bool cut, adler, skips; /* adler: checksums; skips: hidden states */
     int32_t terminators[SPECRT_MAX_TERMINATORS];
     char policy[SPECRT__TRACE_MAX_TEXT];
 };
@@ -9903,6 +9936,28 @@ static specrt_status specrt__trace_damaged(const specrt_trace_reader *r, const c
                                            specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED, "%s: block %lld: %s", r->name,
                             (long long)r->n_blocks, what);
+}
+
+/* zlib's Adler-32, for writers in languages whose libraries have that and no XXH64. */
+static uint32_t specrt__trace_adler(const uint8_t *p, size_t n, uint32_t sum) {
+    enum { MODULUS = 65521, BLOCK = 5552 }; /* so many bytes cannot overflow b */
+    uint32_t a = sum & 0xffff, b = sum >> 16;
+    for (size_t left; n > 0; a %= MODULUS, b %= MODULUS) {
+        left = n < BLOCK ? n : BLOCK;
+        n -= left;
+        while (left-- > 0) a += *p++, b += a;
+    }
+    return b << 16 | a;
+}
+
+/* The checksum of bytes [n] that follow others; before: theirs, or what each kind begins with. */
+static uint64_t specrt__trace_sum(const specrt_trace_reader *r, const uint8_t *p, size_t n,
+                                  uint64_t before) {
+    return r->adler ? specrt__trace_adler(p, n, (uint32_t)before) : specrt_hash64(p, n, before);
+}
+
+static uint64_t specrt__trace_sum_of(const specrt_trace_reader *r, const uint8_t *p, size_t n) {
+    return specrt__trace_sum(r, p, n, r->adler ? 1 : 0);
 }
 
 /* What version 2 added: of the recording, and behind the header terminators and the policy's text.
@@ -9922,7 +9977,7 @@ static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, si
     if (info->n_terminators < 0 || info->n_terminators > SPECRT_MAX_TERMINATORS) return false;
     size_t n_ids = 4 * (size_t)info->n_terminators;
     if (n > r->n_bytes - SPECRT__TRACE_HEADER || n < n_ids || n - n_ids > sizeof r->policy ||
-        specrt__base_load64(h + 104) != specrt_hash64(more, n, 0))
+        specrt__base_load64(h + 104) != specrt__trace_sum_of(r, more, n))
         return false;
     memcpy(r->terminators, more, n_ids);
     memcpy(r->policy, more + n_ids, n - n_ids);
@@ -9947,7 +10002,9 @@ static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_er
     info->n_top = (int32_t)specrt__base_load32(h + 28);
     info->n_draft_top = (int32_t)specrt__base_load32(h + 32);
     memcpy(info->tokenizer_sha256, h + 40, 32);
-    bool good = specrt__base_load64(h + 120) == specrt_hash64(h, 120, 0);
+    r->adler = version > 2 && specrt__base_load32(h + 100) == 1;
+    bool good = specrt__base_load64(h + 120) == specrt__trace_sum_of(r, h, 120);
+    if (version > 2) good &= specrt__base_load32(h + 100) <= 1;
     if (good && version > 1) n_more = specrt__base_load32(h + 12);
     if (good && version > 1) good = specrt__trace_read_more(r, h, n_more);
     if (!good || !specrt__trace_info_ok(info))
@@ -10000,7 +10057,8 @@ SPECRT_API void specrt_trace_close(specrt_trace_reader *r) {
     if (!r) return;
     specrt_desc desc = r->desc;
     specrt__os_map_close(&r->map);
-    specrt__base_free(&desc, r->raw);
+    specrt__trace_release(&desc, &r->records);
+    specrt__trace_release(&desc, &r->hidden);
     specrt__base_free(&desc, r);
 }
 
@@ -10009,6 +10067,9 @@ SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_rea
 }
 SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader) {
     return reader->cut;
+}
+SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader) {
+    reader->skips = true;
 }
 
 SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *r, const uint8_t sha256[32],
@@ -10038,60 +10099,106 @@ static bool specrt__trace_unpack(const uint8_t *stored, size_t n_stored, uint8_t
 #endif
 }
 
-/* The next block; none when the file ends or was cut. */
-static specrt_status specrt__trace_next_block(specrt_trace_reader *r, specrt_error *err) {
-    const uint8_t *h = r->bytes + r->at;
-    size_t left = r->n_bytes - r->at;
+typedef struct specrt__trace_block {
+    uint32_t magic, n_records; /* n_records = 0: the file ends here, or was cut */
+    uint64_t n_raw, n_stored, checksum;
+    const uint8_t *header;
+} specrt__trace_block;
+
+/* The block that begins at an offset, unless it is not all there. */
+static specrt_status specrt__trace_find(specrt_trace_reader *r, size_t at, specrt__trace_block *out,
+                                        specrt_error *err) {
+    const uint8_t *h = r->bytes + at;
+    size_t left = r->n_bytes - at;
+    memset(out, 0, sizeof *out);
     r->cut = left > 0 && left < SPECRT__TRACE_BLOCK_HEADER;
     if (left < SPECRT__TRACE_BLOCK_HEADER) return SPECRT_STATUS_OK;
-    uint64_t n_raw = specrt__base_load64(h + 8), n_stored = specrt__base_load64(h + 16);
-    r->n_blocks++;
-    if (specrt__base_load32(h) != SPECRT__TRACE_MAGIC_BLOCK || n_raw > SPECRT__TRACE_MAX_BLOCK ||
-        n_stored > n_raw || n_raw < 16 || specrt__base_load32(h + 4) == 0)
+    specrt__trace_block b = {specrt__base_load32(h),      specrt__base_load32(h + 4),
+                             specrt__base_load64(h + 8),  specrt__base_load64(h + 16),
+                             specrt__base_load64(h + 24), h};
+    if ((b.magic != SPECRT__TRACE_MAGIC_BLOCK && b.magic != SPECRT__TRACE_MAGIC_HIDDEN) ||
+        b.n_raw > SPECRT__TRACE_MAX_BLOCK || b.n_stored > b.n_raw || b.n_raw < 1 ||
+        b.n_records == 0)
         return specrt__trace_damaged(r, "its header is wrong", err);
-    left -= SPECRT__TRACE_BLOCK_HEADER;
-    r->cut = n_stored > left;
-    if (r->cut) return SPECRT_STATUS_OK;
-    h += SPECRT__TRACE_BLOCK_HEADER;
-    if (specrt__trace_hash(r->bytes + r->at, h, (size_t)n_stored) !=
-        specrt__base_load64(r->bytes + r->at + 24))
-        return specrt__trace_damaged(r, "its checksum is wrong", err);
-    if (!specrt__trace_reserve(&r->desc, &r->raw, &r->raw_capacity, 0, (size_t)n_raw))
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", r->name);
-    if (!specrt__trace_unpack(h, (size_t)n_stored, r->raw, (size_t)n_raw))
-        return specrt__trace_damaged(r, "does not decompress", err);
-    r->n_left = specrt__base_load32(r->bytes + r->at + 4);
-    r->n_raw = (size_t)n_raw;
-    r->raw_at = 0;
-    r->at += SPECRT__TRACE_BLOCK_HEADER + (size_t)n_stored;
+    r->cut = b.n_stored > left - SPECRT__TRACE_BLOCK_HEADER;
+    if (!r->cut) *out = b;
     return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__trace_load(specrt_trace_reader *r, const specrt__trace_block *b,
+                                        specrt__trace_buffer *out, specrt_error *err) {
+    const uint8_t *stored = b->header + SPECRT__TRACE_BLOCK_HEADER;
+    size_t n = (size_t)b->n_stored;
+    if (specrt__trace_sum(r, stored, n, specrt__trace_sum_of(r, b->header, 24)) != b->checksum)
+        return specrt__trace_damaged(r, "its checksum is wrong", err);
+    out->n = out->at = 0;
+    if (!specrt__trace_reserve(&r->desc, out, (size_t)b->n_raw))
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", r->name);
+    if (!specrt__trace_unpack(stored, n, out->p, (size_t)b->n_raw))
+        return specrt__trace_damaged(r, "does not decompress", err);
+    out->n = (size_t)b->n_raw;
+    return SPECRT_STATUS_OK;
+}
+
+/* The next block, with the hidden states before it; none when the file ends or was cut. */
+static specrt_status specrt__trace_next_block(specrt_trace_reader *r, specrt_error *err) {
+    specrt__trace_block hidden = {0, 0, 0, 0, 0, NULL}, block;
+    size_t at = r->at;
+    r->n_blocks++;
+    r->hidden.n = r->hidden.at = 0;
+    SPECRT__TRY(specrt__trace_find(r, at, &block, err));
+    if (block.magic == SPECRT__TRACE_MAGIC_HIDDEN) {
+        hidden = block;
+        at += SPECRT__TRACE_BLOCK_HEADER + (size_t)hidden.n_stored;
+        SPECRT__TRY(specrt__trace_find(r, at, &block, err));
+        r->cut |= block.n_records == 0;
+        if (block.magic == SPECRT__TRACE_MAGIC_HIDDEN)
+            return specrt__trace_damaged(r, "its records are missing", err);
+    }
+    if (block.n_records == 0) return SPECRT_STATUS_OK;
+    if (hidden.n_records && !r->skips) SPECRT__TRY(specrt__trace_load(r, &hidden, &r->hidden, err));
+    SPECRT__TRY(specrt__trace_load(r, &block, &r->records, err));
+    r->n_left = block.n_records;
+    r->at = at + SPECRT__TRACE_BLOCK_HEADER + (size_t)block.n_stored;
+    return SPECRT_STATUS_OK;
+}
+
+/* An array of a record: from the block, or from the hidden states before it. @return false: not all there. */
+static bool specrt__trace_take_field(specrt_trace_reader *r, const specrt__trace_field *f,
+                                     bool hidden, bool apart) {
+    specrt__trace_buffer *from = apart ? &r->hidden : &r->records;
+    uint64_t n = (f->n_bytes + 3) & ~(uint64_t)3;
+    if (apart && r->skips) return true;
+    if (n == 0 || n > from->n - from->at) return false;
+    if (!(hidden && r->skips)) specrt__trace_set(f, from->p + from->at);
+    from->at += (size_t)n;
+    return true;
 }
 
 /* Points the record's arrays into the block. */
 static const char *specrt__trace_take(specrt_trace_reader *r, specrt_trace_record *out) {
     specrt__trace_field fields[SPECRT__TRACE_FIELDS];
-    const uint8_t *p = r->raw + r->raw_at;
-    uint64_t left = r->n_raw - r->raw_at, n = 16;
-    if (left < n) return "ends inside a record";
+    specrt__trace_buffer *b = &r->records;
+    if (b->n - b->at < 16) return "ends inside a record";
+    const uint8_t *p = b->p + b->at;
     out->kind = (int32_t)specrt__base_load32(p);
     out->n = (int32_t)specrt__base_load32(p + 4);
     out->n_nodes = (int32_t)specrt__base_load32(p + 8);
     uint32_t has = specrt__base_load32(p + 12);
+    b->at += 16;
     if (!specrt__trace_counts_ok(out)) return "a record's counts are out of range";
     if (out->kind == SPECRT_TRACE_SEQUENCE) {
-        if (left < n + sizeof out->domain) return "ends inside a record";
-        memcpy(out->domain, p + n, sizeof out->domain - 1);
-        n += sizeof out->domain;
+        if (b->n - b->at < sizeof out->domain) return "ends inside a record";
+        memcpy(out->domain, b->p + b->at, sizeof out->domain - 1);
+        b->at += sizeof out->domain;
     }
     specrt__trace_layout(&r->info, out, fields);
     for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
-        uint64_t bytes = (fields[i].n_bytes + 3) & ~(uint64_t)3;
+        bool hidden = SPECRT__TRACE_HIDDEN >> i & 1;
         if (!(has >> i & 1)) continue;
-        if (bytes == 0 || bytes > left - n) return "ends inside a record";
-        specrt__trace_set(&fields[i], p + n);
-        n += bytes;
+        if (!specrt__trace_take_field(r, &fields[i], hidden, hidden && (has & SPECRT__TRACE_APART)))
+            return "ends inside a record";
     }
-    r->raw_at += (size_t)n;
     return specrt__trace_wrong(&r->info, out) ? "a record's ids are out of range" : NULL;
 }
 
@@ -10100,9 +10207,8 @@ SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_
     memset(record, 0, sizeof *record);
     if (r->n_left == 0) SPECRT__TRY(specrt__trace_next_block(r, err));
     if (r->n_left == 0) { /* who reads many traces need not keep a block of each */
-        specrt__base_free(&r->desc, r->raw);
-        r->raw = NULL;
-        r->raw_capacity = 0;
+        specrt__trace_release(&r->desc, &r->records);
+        specrt__trace_release(&r->desc, &r->hidden);
         return SPECRT_STATUS_OK;
     }
     r->n_left--;

@@ -202,12 +202,55 @@ static void test_damage(void) {
         CHECK(status != SPECRT_STATUS_OK || cut);
         b.p[i] ^= 0x20;
     }
-    b.p[8] = 3;
+    b.p[8] = 4;
     specrt_trace_reader *r;
     specrt_error err;
     CHECK_INT(specrt_trace_open_memory(b.p, b.n, "x.trace", NULL, &r, &err),
               SPECRT_STATUS_TRACE_VERSION);
-    CHECK_STR(err.msg, "x.trace: trace version: expected 1 to 2, found 3");
+    CHECK_STR(err.msg, "x.trace: trace version: expected 1 to 3, found 4");
+    free(b.p);
+}
+
+/* Where a block begins that comes after others. */
+static size_t block_at(const bytes *b, int number) {
+    uint64_t n_stored;
+    size_t at = 128 + sizeof ends + strlen(info.policy) + 1;
+    for (int i = 0; i < number; i++) {
+        memcpy(&n_stored, b->p + at + 16, 8);
+        at += 32 + (size_t)n_stored;
+    }
+    return at;
+}
+
+/* Hidden states have blocks of their own, of which who does not want them reads nothing. */
+static void test_hidden(void) {
+    enum { N = 3000 };
+    static content c;
+    bytes b = write_trace(N);
+    specrt_trace_reader *r;
+    specrt_trace_record record;
+    specrt_status status;
+    bool cut;
+    CHECK(memcmp(b.p + block_at(&b, 0), "HID1", 4) == 0);
+    CHECK(memcmp(b.p + block_at(&b, 1), "BLK1", 4) == 0);
+    CHECK_INT(read_trace(b.p, block_at(&b, 1), &status, &cut), 0); /* cut between the two */
+    CHECK(status == SPECRT_STATUS_OK && cut);
+    b.p[block_at(&b, 0) + 50] ^= 1;
+    CHECK_INT(read_trace(b.p, b.n, &status, &cut), 0);
+    CHECK_INT(status, SPECRT_STATUS_TRACE_DAMAGED);
+    REQUIRE(specrt_trace_open_memory(b.p, b.n, "t", NULL, &r, NULL) == SPECRT_STATUS_OK);
+    specrt_trace_skip_hidden(r);
+    for (int i = 0; i < N; i++) {
+        make(i, &c);
+        c.r.target_hidden = c.r.draft_hidden = NULL;
+        REQUIRE(specrt_trace_read(r, &record, NULL) == SPECRT_STATUS_OK);
+        CHECK(same_record(&c.r, &record));
+    }
+    CHECK(specrt_trace_read(r, &record, NULL) == SPECRT_STATUS_OK && record.kind == 0);
+    specrt_trace_close(r);
+    memcpy(b.p + block_at(&b, 1), "HID1", 4); /* whose records are missing then */
+    read_trace(b.p, b.n, &status, &cut);
+    CHECK_INT(status, SPECRT_STATUS_TRACE_DAMAGED);
     free(b.p);
 }
 
@@ -320,6 +363,7 @@ static const test_case cases[] = {
     {"round_trip", "records of all kinds over several blocks", test_round_trip},
     {"cut", "a file cut anywhere reads up to the cut", test_cut},
     {"damage", "a flipped bit anywhere is found", test_damage},
+    {"hidden", "states in blocks of their own, which may be skipped", test_hidden},
     {"header", "what a trace says of its recording, in either version", test_header},
     {"refusals", "records, traces and files that do not fit", test_refusals},
     {"memory", "out of memory at any call", test_memory},

@@ -37,7 +37,7 @@ size=$(stat -c %s a.trace)
 cat a.trace a.trace | head -c $((size - 100)) >cut.trace
 refuses 3 "*cut.trace: no sequence is in it" replay cut.trace # its only block
 refuses 3 "*a.specb: not a specrt trace; *" replay a.specb
-{ head -c 5000 a.trace; printf 'XXXX'; tail -c +5005 a.trace; } >damaged.trace
+{ head -c $((size - 200)) a.trace; printf 'XXXX'; tail -c 196 a.trace; } >damaged.trace
 refuses 3 "*damaged.trace: block 1: *" replay damaged.trace
 refuses 2 "*expected --trace FILE*" specrt-eval replay --policy full
 refuses 2 "*--tree: expected num_steps/topk/num_draft_tokens*'6/10'*" specrt-eval replay --trace a.trace --tree 6/10

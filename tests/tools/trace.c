@@ -1,7 +1,8 @@
 /* trace.c : a trace as text, a line a record, for tests that ask what specrt-eval record wrote.
  *     s DOMAIN: PROMPT IDS : the target's best at each
  *     c EMITTED IDS : the target's best at each : the drafter's, -1 where it made no pass
- * With --hashes a line for the header, and after each record the XXH64 of every array that it has. */
+ * With --hashes a line for the header, and after each record the sum of every array's bytes, each times its
+ * place from 1 on. With --no-hidden the reader leaves hidden states out. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +22,10 @@ static void print_header(const specrt_trace_info *info) {
 }
 
 static void print_hash(const char *name, const void *array, int64_t n, size_t bytes) {
-    if (array)
-        printf(" %s=%016llx", name, (unsigned long long)specrt_hash64(array, (size_t)n * bytes, 0));
+    unsigned long long sum = 0;
+    for (size_t i = 0; array && i < (size_t)n * bytes; i++)
+        sum += (i + 1) * ((const uint8_t *)array)[i];
+    if (array) printf(" %s=%llx", name, sum);
 }
 
 static void print_hashes(const specrt_trace_info *info, const specrt_trace_record *r) {
@@ -48,10 +51,13 @@ int main(int argc, char **argv) {
     specrt_trace_reader *r;
     specrt_trace_record record;
     specrt_error err;
-    bool hashes = argc == 3 && strcmp(argv[1], "--hashes") == 0;
-    if (argc != 2 + hashes) return fputs("trace: usage: trace [--hashes] FILE\n", stderr), 1;
-    if (specrt_trace_open(argv[1 + hashes], NULL, &r, &err) != SPECRT_STATUS_OK)
+    bool hashes = argc > 2 && strcmp(argv[1], "--hashes") == 0;
+    bool skips = argc > 2 + hashes && strcmp(argv[1 + hashes], "--no-hidden") == 0;
+    if (argc != 2 + hashes + skips)
+        return fputs("trace: usage: trace [--hashes] [--no-hidden] FILE\n", stderr), 1;
+    if (specrt_trace_open(argv[argc - 1], NULL, &r, &err) != SPECRT_STATUS_OK)
         return fprintf(stderr, "trace: %s\n", err.msg), 1;
+    if (skips) specrt_trace_skip_hidden(r);
     const specrt_trace_info *info = specrt_trace_get_info(r);
     if (hashes) print_header(info);
     for (;;) {

@@ -175,7 +175,10 @@ specrt_status replay_open(replay *r, specrt_error *err) {
     TRY(open_trees(r, err));
     TRY(open_bundle(r, err));
     TRY(open_head(r, err));
-    return open_policies(r, err);
+    TRY(open_policies(r, err));
+    for (int i = 0; !r->keeps_hidden && i < r->params.n_traces; i++)
+        specrt_trace_skip_hidden(r->readers[i]);
+    return SPECRT_STATUS_OK;
 }
 
 void replay_free(replay *r) {
