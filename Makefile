@@ -36,15 +36,13 @@ LIB      := $(BUILD)/libcommon.a
 # CUDA's toolkit: where CUDA_HOME says, else beside the nvcc in PATH, else where it is installed by default.
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
 NVCC     := $(CUDA_HOME)/bin/nvcc
-# Kernels run on the CPU with its headers alone; fibres are not for ThreadSanitizer.
+# Kernels run on the CPU with its headers alone.
 ifneq ($(wildcard $(CUDA_HOME)/include/cuda_fp16.h),)
-ifeq ($(findstring thread,$(SAN)),)
 GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness
-endif
 endif
 comma    := ,
 
-.PHONY: all tools cuda test test-build test-threads test-cli test-arm64 test-long test-cuda asan ubsan tsan fuzz bench benchmarks lint format install calibrate clean help
+.PHONY: all tools cuda test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate clean help
 .SECONDARY:
 
 all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -75,6 +73,7 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(LIB)
 HARNESS := $(patsubst %,$(BUILD)/tests/gpu/%.o,specrt_kernels harness runtime)
 HARNESS_FLAGS := -std=c++11 -DSPECRT_HARNESS -Iinclude -Itests/gpu -idirafter $(CUDA_HOME)/include
 $(BUILD)/tests/gpu/%.o: CFLAGS += -idirafter $(CUDA_HOME)/include
+$(BUILD)/tests/gpu/harness.o: override SAN := $(filter-out -fsanitize=thread,$(SAN)) # fibres pass for threads
 $(BUILD)/tests/gpu/specrt_kernels.o: cuda/specrt_kernels.cu
 	@mkdir -p $(@D)
 	$(CXX) $(HARNESS_FLAGS) $(OPT) $(WARN) $(SAN) -MMD -MP -x c++ -c $< -o $@
@@ -169,6 +168,19 @@ ubsan: ## tests under UndefinedBehaviorSanitizer alone
 	+$(call SANITIZE,ubsan,undefined)
 tsan: ## what starts threads, under ThreadSanitizer
 	+$(call SANITIZE,tsan,thread,test-threads)
+
+# Every test of kernels but those that end the program on purpose; then races made on purpose must be seen.
+tsan-gpu: ## kernels on the CPU under ThreadSanitizer, which knows what orders their threads
+	+$(call SANITIZE,tsan-gpu,thread,test-races)
+test-races: $(GPU_TESTS:%=$(BUILD)/tests/%)
+	@set -e; for test in $^; do \
+	    [ $${test##*/} != test_gpu_harness ] || filter="--filter fences"; \
+	    TSAN_OPTIONS="history_size=3 $$TSAN_OPTIONS" $$test $$filter; \
+	done
+	@for race in race_in_block race_of_blocks; do \
+	    $(BUILD)/tests/test_gpu_harness --filter $$race >/dev/null 2>&1; \
+	    test $$? = 66 || { echo "FAIL $$race: ThreadSanitizer did not report it"; exit 1; }; \
+	done
 
 # Fuzzers: clang's libFuzzer, one per reader of untrusted bytes, seeded from tests/fuzz/corpus.
 FUZZ_FLAGS := -g -O1 -std=c99 -D_GNU_SOURCE -fsanitize=address,undefined -fno-sanitize-recover=all \

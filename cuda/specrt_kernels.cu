@@ -223,24 +223,26 @@ static __device__ void specrt__launch_mma(specrt__launch_operands x, float *c) {
     specrt__launch_mma_scalar(kBf16, x, c);
 #elif __CUDA_ARCH__ >= 800
     if (kBf16)
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(x.a[0]), "r"(x.a[1]), "r"(x.a[2]), "r"(x.a[3]), "r"(x.b[0]), "r"(x.b[1]));
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(x.a[0]), "r"(x.a[1]), "r"(x.a[2]), "r"(x.a[3]), "r"(x.b[0]),
+                       "r"(x.b[1]));
     else
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(x.a[0]), "r"(x.a[1]), "r"(x.a[2]), "r"(x.a[3]), "r"(x.b[0]), "r"(x.b[1]));
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(x.a[0]), "r"(x.a[1]), "r"(x.a[2]), "r"(x.a[3]), "r"(x.b[0]),
+                       "r"(x.b[1]));
 #else
     if (kBf16) /* came with sm_80 */
         specrt__launch_mma_scalar(kBf16, x, c);
     else
         for (int half = 0; half < 2; half++)
-            asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                : "r"(x.a[2 * half]), "r"(x.a[2 * half + 1]), "r"(x.b[half]));
+            asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                         "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                         : "r"(x.a[2 * half]), "r"(x.a[2 * half + 1]), "r"(x.b[half]));
 #endif
 }
 
@@ -250,7 +252,8 @@ static __device__ void specrt__launch_mma(specrt__launch_operands x, float *c) {
 
 enum { SPECRT__BLOCK_WARPS = 32 };
 
-/* Threads for blocks of kernels that take any number; the harness tries others. */
+/* Threads for blocks of kernels that take any number; the harness tries others. Those of 1024 threads have
+ * that as their launch bounds, since a thread may use 64 registers then and no more. */
 static int specrt__block_size(int threads) {
 #if defined(SPECRT_HARNESS)
     threads = harness_threads(threads);
@@ -1428,6 +1431,7 @@ static __device__ int32_t specrt__window_frequent(const specrt_cuda_state *s, in
 
 static __device__ void specrt__window_unfill(specrt_cuda_state *s) {
     int32_t n_fill = s->n_fill;
+    if (n_fill == 0) return;
     for (int32_t begin = 0; begin < n_fill; begin += specrt__block_threads()) {
         int32_t rank = begin + specrt__block_thread();
         int32_t id = rank < n_fill ? specrt__window_frequent(s, rank) : -1;
@@ -1554,8 +1558,9 @@ static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_
 
 /* Everything is forgotten but INVALID and FIXED; pinned i32 [n_pinned] are wanted and get slots.
  * Twin: specrt_session_begin. */
-static __global__ void specrt__window_begin_kernel(specrt_cuda_state *states, const int32_t *pinned,
-                                                   int32_t n_pinned) {
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
+    specrt__window_begin_kernel(specrt_cuda_state *states, const int32_t *pinned,
+                                int32_t n_pinned) {
     specrt_cuda_state *s = &states[blockIdx.x];
     for (int32_t i = specrt__block_thread(); i < s->params.n_ids; i += specrt__block_threads()) {
         s->wants[i] &= (uint8_t)(SPECRT_CUDA_INVALID | SPECRT_CUDA_FIXED);
@@ -1577,10 +1582,10 @@ static __global__ void specrt__window_begin_kernel(specrt_cuda_state *states, co
 
 /* tokens i32 [n_batch, max_n], of which ns[i] count; best i32 [n_batch, max_n, k] or NULL.
  * Twin: specrt_session_prefill. */
-static __global__ void specrt__window_prefill_kernel(specrt_cuda_state *states,
-                                                     const int32_t *tokens, const int32_t *ns,
-                                                     int32_t max_n, const int32_t *best,
-                                                     int32_t k) {
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
+    specrt__window_prefill_kernel(specrt_cuda_state *states, const int32_t *tokens,
+                                  const int32_t *ns, int32_t max_n, const int32_t *best,
+                                  int32_t k) {
     specrt_cuda_state *s = &states[blockIdx.x];
     int32_t n = specrt__window_least(ns[blockIdx.x], max_n);
     int64_t at = (int64_t)blockIdx.x * max_n;
@@ -1589,8 +1594,8 @@ static __global__ void specrt__window_prefill_kernel(specrt_cuda_state *states,
 }
 
 /* verdicts [n_batch], an empty one: that session rests. Twin: specrt_session_start. */
-static __global__ void specrt__window_start_kernel(specrt_cuda_state *states,
-                                                   const specrt_verdict *verdicts) {
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
+    specrt__window_start_kernel(specrt_cuda_state *states, const specrt_verdict *verdicts) {
     specrt_cuda_state *s = &states[blockIdx.x];
     const specrt_verdict *verdict = &verdicts[blockIdx.x];
     if (verdict->n < 1) return;
@@ -1606,10 +1611,9 @@ static __global__ void specrt__window_start_kernel(specrt_cuda_state *states,
 
 /* drafts, verdicts [n_batch], an empty verdict: that session rests; best i32 [n_batch,
  * SPECRT_TREE_MAX_NODES, k] or NULL. Twin: specrt_session_observe. */
-static __global__ void specrt__window_observe_kernel(specrt_cuda_state *states,
-                                                     const specrt_cuda_draft *drafts,
-                                                     const specrt_verdict *verdicts,
-                                                     const int32_t *best, int32_t k) {
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
+    specrt__window_observe_kernel(specrt_cuda_state *states, const specrt_cuda_draft *drafts,
+                                  const specrt_verdict *verdicts, const int32_t *best, int32_t k) {
     specrt_cuda_state *s = &states[blockIdx.x];
     const specrt_verdict *verdict = &verdicts[blockIdx.x];
     if (best) best += (int64_t)blockIdx.x * SPECRT_TREE_MAX_NODES * k;
@@ -2467,7 +2471,7 @@ static __device__ void specrt__sketch_narrow(specrt__sketch_bound *bound, const 
     bool enough = above + counts[bin] >= bound->need;
     __syncwarp();
     if (threadIdx.x > 0) return;
-    bound->ticket = 0;
+    atomicExch(&bound->ticket, 0u); /* for the next pass */
     bound->need = enough ? bound->need - above : 0;
     bound->n_equal = enough ? counts[bin] : 0;
     bound->prefix |= enough ? (uint32_t)bin << specrt__sketch_shift(pass) : 1; /* else any */
@@ -2622,7 +2626,8 @@ static __device__ int32_t specrt__sketch_combine(const specrt_cuda_sketch &s,
     *keys = n == 1 ? found : joint;
     if (n == 1) return s.size;
     for (int32_t i = (int32_t)threadIdx.x; i < n * s.size; i += (int32_t)blockDim.x)
-        if (found[i]) weights[specrt__block_key_id(found[i])] = 0;
+        if (found[i])
+            atomicExch(&weights[specrt__block_key_id(found[i])], 0.0f); /* or two states' */
     __syncthreads();
     for (int32_t i = 0; i < n; i++) {
         float path = logprobs ? expf(logprobs[i] - logprobs[0]) : 1.0f;
@@ -3019,7 +3024,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
 
 enum {
     SPECRT__VERIFY_THREADS = 256,
-    SPECRT__VERIFY_PART = 8192, /* logits of a block that looks for the best */
+    SPECRT__VERIFY_LAW_THREADS = 1024, /* it reads all logits of a node, and more than once */
+    SPECRT__VERIFY_PART = 8192,        /* logits of a block that looks for the best */
     SPECRT__VERIFY_BINS = 2048,
     SPECRT__VERIFY_LANES = 8 /* of a sum, as in the twin */
 };
@@ -3256,10 +3262,10 @@ static __device__ void specrt__verify_nucleus(specrt_cuda_law *law, const float 
 /* Block i: how node i of all draws.
  *   best u64 [., n_parts] -> laws; tokens where nothing is drawn;  grid (n_batch * max_nodes), any block.
  *   Twin: specrt__verify_law */
-static __global__ void specrt__verify_law_kernel(specrt_cuda_verifier v,
-                                                 const specrt_cuda_draft *drafts,
-                                                 const specrt_sampling *samplings,
-                                                 const float *logits, int32_t n_parts) {
+static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
+    specrt__verify_law_kernel(specrt_cuda_verifier v, const specrt_cuda_draft *drafts,
+                              const specrt_sampling *samplings, const float *logits,
+                              int32_t n_parts) {
     int64_t at = blockIdx.x;
     int32_t sequence = (int32_t)at / v.params.max_nodes, n_vocab = v.params.n_vocab;
     if ((int32_t)at % v.params.max_nodes >= drafts[sequence].n) return;
@@ -3467,9 +3473,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *ver
     SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_best_kernel, dim3(n_parts, n),
                                specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
                                drafts, logits));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_law_kernel, n,
-                               p->sampled == 2 ? specrt__block_size(1024) : 32, 0, stream,
-                               *verifier, drafts, samplings, logits, (int32_t)n_parts));
+    SPECRT__TRY(
+        SPECRT__LAUNCH(specrt__verify_law_kernel, n,
+                       p->sampled == 2 ? specrt__block_size(SPECRT__VERIFY_LAW_THREADS) : 32, 0,
+                       stream, *verifier, drafts, samplings, logits, (int32_t)n_parts));
     if (p->sampled) {
         SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_sum_kernel, dim3(n_blocks, n),
                                    specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
@@ -3910,6 +3917,12 @@ static specrt_status specrt__device_route(specrt_cuda_policy *p,
     return specrt__device_route_levels(p, (const specrt_static *)shared, err);
 }
 
+/* Copies and clearing go by the default stream, for which those of applications do not wait. */
+static specrt_status specrt__device_settle(specrt_error *err) {
+    cudaError_t error = cudaStreamSynchronize(NULL);
+    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, 0, err);
+}
+
 static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
                                                 const specrt_cuda_policy_desc *desc,
                                                 specrt_error *err) {
@@ -3924,9 +3937,10 @@ static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
                                           (size_t)host->n_frequent * sizeof(int32_t),
                                           (const void **)&p->frequent, err));
     SPECRT__TRY(specrt__device_route(p, desc, err));
-    return specrt__device_upload(&p->memory, host->terminators,
-                                 (size_t)host->n_terminators * sizeof(int32_t),
-                                 (const void **)&p->terminators, err);
+    SPECRT__TRY(specrt__device_upload(&p->memory, host->terminators,
+                                      (size_t)host->n_terminators * sizeof(int32_t),
+                                      (const void **)&p->terminators, err));
+    return specrt__device_settle(err);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *policy,
@@ -4670,6 +4684,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
     specrt_status status = specrt__session_make_batch(s, params, err);
     if (status == SPECRT_STATUS_OK && specrt_cuda_session_begin(s, -1, NULL) != SPECRT_STATUS_OK)
         status = specrt__device_fail(cudaGetLastError(), 0, err);
+    if (status == SPECRT_STATUS_OK) status = specrt__device_settle(err);
     if (status == SPECRT_STATUS_OK)
         *out = s;
     else
@@ -4787,6 +4802,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, c
                                                        int32_t *tokens, void *stream) {
     unsigned blocks = specrt__session_blocks(s->n_batch);
     if (!logits || !tokens) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_join(s, stream)); /* which may be reading what it learns from */
     SPECRT__TRY(SPECRT__LAUNCH(specrt__session_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0,
                                stream, s->n_batch, s->trees, s->asked));
     SPECRT__TRY(specrt_cuda_verify(&s->drawer, s->asked, s->samplings, logits, s->learns, stream));

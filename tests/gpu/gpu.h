@@ -22,16 +22,18 @@ static inline void gpu_free(void *p) {
     gpu_check(cudaFree(p), "cudaFree");
 }
 
+/* gpu_put() : the host's bytes into device memory that is there; gpu_get() : back, once all is done. Copies
+ * to the device may return before they are done, and streams of tests do not wait for them. */
+static inline void gpu_put(void *device, const void *host, size_t bytes) {
+    gpu_check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    gpu_check(cudaStreamSynchronize(NULL), "cudaStreamSynchronize");
+}
+
 /* gpu_copy() : device memory that holds what the host's does. */
 static inline void *gpu_copy(const void *host, size_t bytes) {
     void *p = gpu_alloc(bytes);
-    gpu_check(cudaMemcpy(p, host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    gpu_put(p, host, bytes);
     return p;
-}
-
-/* gpu_put() : the host's bytes into device memory that is there; gpu_get() : back, once all is done. */
-static inline void gpu_put(void *device, const void *host, size_t bytes) {
-    gpu_check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
 }
 
 static inline void gpu_get(void *host, const void *device, size_t bytes) {

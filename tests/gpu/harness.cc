@@ -1,7 +1,10 @@
-/* harness.cc : runs the threads of a block as fibres on one thread of the machine. */
+/* harness.cc : runs the threads of a block as fibres on one thread of the machine. ThreadSanitizer, which
+ * does not look at this file itself, is told of fibres as threads, and of what orders them. */
 #include <cuda_runtime.h>
 #include "harness.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +15,22 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+/* There when ThreadSanitizer is linked. */
+extern "C" {
+void *__tsan_get_current_fiber(void) __attribute__((weak));
+void *__tsan_create_fiber(unsigned flags) __attribute__((weak));
+void __tsan_switch_to_fiber(void *fiber, unsigned flags) __attribute__((weak));
+void __tsan_acquire(void *address) __attribute__((weak));
+void __tsan_release(void *address) __attribute__((weak));
+}
+
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
+const char HARNESS_SYNCWARP[] = "__syncwarp";
 
 namespace {
 
-enum { MAX_THREADS = 1024, STACK_BYTES = 256 << 10 };
+enum { MAX_THREADS = 1024, STACK_BYTES = 256 << 10, MAX_CORES = 2 };
 
 enum State { READY, IN_WARP, IN_BLOCK, DONE };
 
@@ -25,6 +38,7 @@ struct Fibre {
     ucontext_t context;
     unsigned char *stack;
     void *fake_stack; /* asan's */
+    void *fiber;      /* tsan's */
     State state;
     uint3 thread;
     /* of the warp operation it waits in, or came from */
@@ -45,8 +59,22 @@ struct Warp {
     Result results[33]; /* a lane reads one at most */
 };
 
-Fibre fibres[MAX_THREADS];
+/* What runs one block after another; under tsan there are several, so that blocks next to each other are not
+ * ordered. The bytes are what tsan knows of as barriers. */
+struct Core {
+    Fibre fibres[MAX_THREADS];
+    pthread_t thread;
+    sem_t go;
+    char barrier, warps[MAX_THREADS / 32], block;
+};
+
+Core cores[MAX_CORES];
+Core *core = cores;
+Fibre *fibres = cores[0].fibres;
 Warp warps[MAX_THREADS / 32];
+void *scheduler_fiber;
+sem_t block_done;
+char launch_begin, launch_end, fence;
 ucontext_t scheduler;
 const void *scheduler_stack;
 size_t scheduler_bytes;
@@ -58,6 +86,32 @@ uint64_t shuffle = 0x9E3779B97F4A7C15u;
 
 int index_of(const Fibre *fibre) {
     return (int)(fibre - fibres);
+}
+
+/* --- what tsan is told --- */
+
+bool under_tsan() {
+    return __tsan_create_fiber != NULL;
+}
+
+/* What was done before a release comes before what is done after an acquire of the same address. */
+void acquire(void *address) {
+    if (under_tsan()) __tsan_acquire(address);
+}
+
+void publish(void *address) {
+    if (under_tsan()) __tsan_release(address);
+}
+
+/* Goes on as another thread, which orders nothing. */
+void become(void *fiber) {
+    if (under_tsan()) __tsan_switch_to_fiber(fiber, 1);
+}
+
+/* As memcpy(), which tsan would look at. */
+void copy(unsigned char *to, const void *from, size_t bytes) {
+    volatile unsigned char *out = to;
+    for (size_t i = 0; i < bytes; i++) out[i] = ((const unsigned char *)from)[i];
 }
 
 /* --- switching --- */
@@ -84,6 +138,7 @@ void resume(Fibre *fibre) {
     current = fibre;
     threadIdx = fibre->thread;
     leave(&fake_stack, fibre->stack, STACK_BYTES);
+    become(fibre->fiber);
     swapcontext(&scheduler, &fibre->context);
     arrive(fake_stack, NULL, NULL);
     current = NULL;
@@ -92,6 +147,7 @@ void resume(Fibre *fibre) {
 void pause() {
     Fibre *fibre = current;
     leave(&fibre->fake_stack, scheduler_stack, scheduler_bytes);
+    become(scheduler_fiber);
     swapcontext(&fibre->context, &scheduler);
     arrive(fibre->fake_stack, &scheduler_stack, &scheduler_bytes);
 }
@@ -109,7 +165,11 @@ void serve() {
     arrive(NULL, &scheduler_stack, &scheduler_bytes);
     for (;;) {
         Fibre *fibre = current;
+        acquire(&launch_begin);
+        acquire(&core->block);
         launch_now->thread();
+        publish(&core->block);
+        publish(&launch_end);
         fibre->state = DONE;
         n_live--;
         release(fibre);
@@ -131,6 +191,7 @@ void prepare(Fibre *fibre) {
     fibre->context.uc_stack.ss_size = STACK_BYTES;
     fibre->context.uc_link = NULL;
     makecontext(&fibre->context, serve, 0);
+    if (under_tsan()) fibre->fiber = __tsan_create_fiber(0);
 }
 
 /* --- waiting --- */
@@ -162,7 +223,7 @@ void finish_warp(int warp, unsigned mask) {
     warps[warp].results[result].n_readers = __builtin_popcount(live);
     for (int lane = 0; lane < 32; lane++) {
         if (!(live >> lane & 1)) continue;
-        memcpy(warps[warp].results[result].values[lane], warps[warp].in[lane], HARNESS_LANE_BYTES);
+        copy(warps[warp].results[result].values[lane], warps[warp].in[lane], HARNESS_LANE_BYTES);
         fibres[warp * 32 + lane].live = live;
         fibres[warp * 32 + lane].result = result;
         fibres[warp * 32 + lane].state = READY;
@@ -210,7 +271,8 @@ void shuffled(int *order, int n) {
 void run_block(const int *order) {
     n_live = n_threads;
     n_waiting = 0;
-    if (launch_now->shared_bytes) memset(dynamic, 0xff, launch_now->shared_bytes);
+    for (size_t i = 0; i < launch_now->shared_bytes; i++)
+        ((volatile unsigned char *)dynamic)[i] = 0xff;
     for (int i = 0; i < n_threads; i++) {
         unsigned x = (unsigned)i, y = x / blockDim.x, z = y / blockDim.y;
         fibres[i].state = READY;
@@ -226,6 +288,61 @@ void run_block(const int *order) {
         }
         if (n_ran == 0) report_stuck();
     }
+}
+
+/* --- cores --- */
+
+const int *block_order;
+unsigned char *dynamic_all; /* of all cores */
+
+void *run_core(void *argument) {
+    Core *own = (Core *)argument;
+    publish(&own->block); /* shared memory is there */
+    for (;;) {
+        while (sem_wait(&own->go) != 0) {
+        }
+        scheduler_fiber = __tsan_get_current_fiber();
+        run_block(block_order);
+        sem_post(&block_done);
+    }
+    return NULL;
+}
+
+int count_cores() {
+    static bool started;
+    if (!under_tsan()) return 1;
+    for (int i = 0; i < MAX_CORES && !started; i++) {
+        if (i == 0) sem_init(&block_done, 0, 0);
+        sem_init(&cores[i].go, 0, 0);
+        if (pthread_create(&cores[i].thread, NULL, run_core, &cores[i]) != 0)
+            harness_fail("no thread");
+    }
+    started = true;
+    return MAX_CORES;
+}
+
+/* Runs the block of blockIdx. */
+void run_on(int i, const int *order) {
+    core = &cores[i];
+    fibres = core->fibres;
+    dynamic = dynamic_all + (size_t)i * launch_now->shared_bytes;
+    if (!under_tsan()) {
+        run_block(order);
+        return;
+    }
+    block_order = order;
+    sem_post(&core->go);
+    while (sem_wait(&block_done) != 0) {
+    }
+}
+
+/* All that a launch needs, or fails. */
+void prepare_all(int n_cores) {
+    for (int c = 0; c < n_cores; c++)
+        for (int i = 0; i < n_threads; i++) prepare(&cores[c].fibres[i]);
+    size_t bytes = (size_t)n_cores * launch_now->shared_bytes;
+    dynamic_all = (unsigned char *)malloc(bytes ? bytes : 1);
+    if (!dynamic_all) harness_fail("no memory");
 }
 
 } // namespace
@@ -247,12 +364,15 @@ const unsigned char *harness_warp(unsigned mask, const char *operation, const vo
     int warp = index_of(fibre) / 32, lane = index_of(fibre) % 32;
     if (!(mask >> lane & 1)) harness_fail("lane %d is not in its own mask %08x", lane, mask);
     release(fibre);
-    memcpy(warps[warp].in[lane], in, bytes);
+    copy(warps[warp].in[lane], in, bytes);
+    bool orders = operation == HARNESS_SYNCWARP;
+    if (orders) publish(&core->warps[warp]);
     fibre->mask = mask;
     fibre->operation = operation;
     fibre->state = IN_WARP;
     finish_warp(warp, mask);
     if (fibre->state == IN_WARP) pause();
+    if (orders) acquire(&core->warps[warp]);
     return warps[warp].results[fibre->result].values[0];
 }
 
@@ -265,10 +385,17 @@ int harness_block(int yes, int *n) {
     fibre->yes = yes;
     fibre->state = IN_BLOCK;
     n_waiting++;
+    publish(&core->barrier);
     finish_block();
     if (fibre->state == IN_BLOCK) pause();
+    acquire(&core->barrier);
     *n = barrier_live;
     return barrier_count;
+}
+
+void harness_fence(void) {
+    acquire(&fence);
+    publish(&fence);
 }
 
 unsigned char *harness_dynamic(void) {
@@ -283,9 +410,9 @@ void harness_run(const harness_launch &launch) {
     gridDim = launch.grid;
     blockDim = launch.block;
     n_threads = (int)(blockDim.x * blockDim.y * blockDim.z);
-    for (int i = 0; i < n_threads; i++) prepare(&fibres[i]);
-    dynamic = (unsigned char *)malloc(launch.shared_bytes ? launch.shared_bytes : 1);
-    if (!dynamic) harness_fail("no memory");
+    int n_cores = count_cores();
+    prepare_all(n_cores);
+    publish(&launch_begin);
     shuffled(order, n_threads);
     if (n_blocks > 2) /* every block once: a step that shares no factor with their number */
         for (uint64_t a = 1; a != 0;) {
@@ -303,14 +430,15 @@ void harness_run(const harness_launch &launch) {
         blockIdx.x = (unsigned)(at % gridDim.x);
         blockIdx.y = (unsigned)(at / gridDim.x % gridDim.y);
         blockIdx.z = (unsigned)(at / gridDim.x / gridDim.y);
-        run_block(order);
+        run_on((int)(i % (uint64_t)n_cores), order);
     }
-    free(dynamic);
-    dynamic = NULL;
+    acquire(&launch_end);
+    free(dynamic_all);
+    dynamic_all = dynamic = NULL;
 }
 
 int harness_threads(int most) {
     const int sizes[] = {32, 64, 96, 160, 256, 512, 1024};
-    int threads = sizes[next_random() % 7];
+    int threads = sizes[next_random() % (under_tsan() ? 3 : 7)]; /* its barriers take long */
     return threads < most ? threads : most;
 }

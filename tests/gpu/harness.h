@@ -4,7 +4,9 @@
  * others go on; blocks run one after another. Threads and blocks come in another shuffled order at every
  * launch, so that code that needs an order fails. What hardware leaves undefined ends the program with a
  * message: a barrier that a live thread never reaches, warp operations of one warp that do not agree, a
- * lane read that takes no part. It does not prove that code is free of races: nothing runs at once. */
+ * lane read that takes no part. Nothing runs at once, but ThreadSanitizer (make tsan-gpu) sees every fibre
+ * as a thread of its own, which only barriers, __syncwarp() and fences order, and blocks apart: it reports
+ * what two threads touch with nothing between. */
 #ifndef HARNESS_H
 #define HARNESS_H
 
@@ -15,7 +17,11 @@
 #include <functional>
 
 #undef __shared__
+#if defined(__SANITIZE_THREAD__)
+#define __shared__ static thread_local /* blocks that nothing orders run on threads of their own */
+#else
 #define __shared__ static /* one block runs at a time */
+#endif
 #undef __noinline__
 #define __noinline__
 #undef __launch_bounds__
@@ -31,11 +37,14 @@ enum { HARNESS_LANE_BYTES = 64 };
  * @return what every lane brought, [32, HARNESS_LANE_BYTES], until this lane's next operation. */
 const unsigned char *harness_warp(unsigned mask, const char *operation, const void *in,
                                   size_t bytes);
+extern const char HARNESS_SYNCWARP[]; /* the one operation that orders memory */
 /* The lanes of `mask` that took part in this lane's last operation. */
 unsigned harness_warp_live(unsigned mask);
 /* harness_block() : waits for all live threads of the block; how many of them brought `yes`, and how many
  * there are in `*n`. */
 int harness_block(int yes, int *n);
+/* harness_fence() : orders what this thread did before all that fences after it. */
+void harness_fence(void);
 unsigned char *harness_dynamic(void);
 /* A size for blocks of kernels that take any: a multiple of 32, mostly small, at most `most`. */
 int harness_threads(int most);
@@ -74,9 +83,15 @@ static inline int __syncthreads_and(int yes) {
     int n, count = harness_block(yes != 0, &n);
     return count == n;
 }
-static inline void __threadfence(void) {}
-static inline void __threadfence_block(void) {}
-static inline void __threadfence_system(void) {}
+static inline void __threadfence(void) {
+    harness_fence();
+}
+static inline void __threadfence_block(void) {
+    harness_fence();
+}
+static inline void __threadfence_system(void) {
+    harness_fence();
+}
 
 /* --- the warp --- */
 
@@ -93,7 +108,7 @@ template <typename T> T harness_read(unsigned mask, const unsigned char *all, in
 }
 
 static inline void __syncwarp(unsigned mask = 0xffffffffu) {
-    harness_warp(mask, "__syncwarp", "", 1);
+    harness_warp(mask, HARNESS_SYNCWARP, "", 1);
 }
 
 template <typename T> T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
@@ -145,10 +160,13 @@ template <typename T> T __ldg(const T *p) {
     return *p;
 }
 
+/* Atomic, and no more than that: it orders nothing else. */
 #define HARNESS_ATOMIC(name, type, change)                                                         \
     static inline type name(type *p, type value) {                                                 \
-        type old = *p;                                                                             \
-        *p = (type)(change);                                                                       \
+        type old = __atomic_load_n(p, __ATOMIC_RELAXED);                                           \
+        while (!__atomic_compare_exchange_n(p, &old, (type)(change), false, __ATOMIC_RELAXED,      \
+                                            __ATOMIC_RELAXED)) {                                   \
+        }                                                                                          \
         return old;                                                                                \
     }
 #define HARNESS_ATOMICS(type)                                                                      \
@@ -159,13 +177,18 @@ template <typename T> T __ldg(const T *p) {
     HARNESS_ATOMIC(atomicXor, type, old ^ value)                                                   \
     HARNESS_ATOMIC(atomicExch, type, value)                                                        \
     static inline type atomicCAS(type *p, type expected, type value) {                             \
-        type old = *p;                                                                             \
-        if (old == expected) *p = value;                                                           \
-        return old;                                                                                \
+        __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_RELAXED,                  \
+                                    __ATOMIC_RELAXED);                                             \
+        return expected;                                                                           \
     }
 HARNESS_ATOMICS(int)
 HARNESS_ATOMICS(unsigned)
 HARNESS_ATOMICS(unsigned long long)
+static inline float atomicExch(float *p, float value) {
+    float old;
+    __atomic_exchange(p, &value, &old, __ATOMIC_RELAXED);
+    return old;
+}
 HARNESS_ATOMIC(atomicAdd, int, (unsigned)old + (unsigned)value)
 HARNESS_ATOMIC(atomicAdd, unsigned, old + value)
 HARNESS_ATOMIC(atomicAdd, unsigned long long, old + value)

@@ -2,8 +2,8 @@
  *
  * A stream is a queue. Nothing in it runs before something waits, and then the heads of all queues run
  * in random order as far as events allow, so that work that an event was forgotten between fails. A
- * captured graph runs in random order as far as its edges allow. The default stream waits for all and is
- * waited for. */
+ * captured graph runs in random order as far as its edges allow. Streams are those that the default one does
+ * not wait for, nor they for it; what clears memory or copies to it returns before it is done. */
 #include <cuda_runtime.h>
 #include "harness.h"
 
@@ -68,7 +68,8 @@ struct CUevent_st {
 
 namespace {
 cudaError_t last_error = cudaSuccess;
-std::vector<CUstream_st *> streams;
+CUstream_st default_stream;
+std::vector<CUstream_st *> streams(1, &default_stream);
 uint32_t dice = 1;
 
 uint32_t roll(size_t n) {
@@ -102,6 +103,10 @@ bool capturing() {
     for (CUstream_st *s : streams)
         if (s->capture) return true;
     return false;
+}
+
+CUstream_st *of(CUstream_st *s) {
+    return s ? s : &default_stream;
 }
 
 /* Runs the head of some queue. @return false when none is ready. */
@@ -148,16 +153,18 @@ void add_node(CUstream_st *s, const work &run) {
 
 cudaError_t submit(CUstream_st *s, const work &run) {
     if (!s && capturing()) return failed(cudaErrorStreamCaptureImplicit);
-    if (!s) {
-        drain();
-        run();
-    } else if (s->capture) {
+    operation o = {run, mark()};
+    if (s && s->capture)
         add_node(s, run);
-    } else {
-        operation o = {run, mark()};
-        s->queue.push_back(o);
-    }
+    else
+        of(s)->queue.push_back(o);
     return cudaSuccess;
+}
+
+/* Runs what is in a stream's queue. */
+void finish(CUstream_st *s) {
+    while (!of(s)->queue.empty())
+        if (!step()) harness_fail("a stream waits for what never comes");
 }
 
 cudaError_t allocate(void **p, size_t bytes) {
@@ -277,11 +284,19 @@ cudaError_t CUDARTAPI cudaFreeHost(void *p) {
 }
 
 cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
-    (void)kind;
     if (capturing()) return failed(cudaErrorStreamCaptureImplicit);
-    drain();
-    if (bytes) memmove(to, from, bytes);
-    return failed(fault());
+    cudaError_t error = fault();
+    if (error != cudaSuccess) return failed(error);
+    if (kind == cudaMemcpyHostToDevice) { /* the host's bytes may change once it returns */
+        const char *bytes_now = (const char *)from;
+        std::vector<char> staged(bytes_now, bytes_now + bytes);
+        return submit(NULL, [=]() {
+            if (bytes) memcpy(to, staged.data(), bytes);
+        });
+    }
+    cudaMemcpyAsync(to, from, bytes, kind, NULL);
+    if (kind == cudaMemcpyDeviceToHost) finish(NULL);
+    return failed(broken ? fault() : cudaSuccess);
 }
 
 cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
@@ -293,10 +308,8 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t bytes, 
 }
 
 cudaError_t CUDARTAPI cudaMemset(void *p, int value, size_t bytes) {
-    if (capturing()) return failed(cudaErrorStreamCaptureImplicit);
-    drain();
-    if (bytes) memset(p, value, bytes);
-    return cudaSuccess;
+    cudaError_t error = capturing() ? cudaErrorStreamCaptureImplicit : fault();
+    return error == cudaSuccess ? cudaMemsetAsync(p, value, bytes, NULL) : failed(error);
 }
 
 cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream) {
@@ -308,7 +321,7 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t bytes, cudaStre
 /* --- streams and events --- */
 
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
-    (void)flags;
+    if (flags != cudaStreamNonBlocking) return failed(cudaErrorInvalidValue); /* no other here */
     *stream = NULL;
     cudaError_t error = fault();
     if (error != cudaSuccess) return failed(error);
@@ -330,9 +343,7 @@ cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream) {
     if (stream ? stream->capture != NULL : capturing())
         return failed(cudaErrorStreamCaptureUnsupported);
-    while (stream && !stream->queue.empty())
-        if (!step()) harness_fail("a stream waits for what never comes");
-    if (!stream) drain();
+    finish(stream);
     return failed(broken ? fault() : cudaSuccess);
 }
 
@@ -381,8 +392,7 @@ cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event
         return failed(cudaErrorStreamCaptureIsolation);
     if (!event->capture) {
         operation o = {work(), event->reached};
-        if (!stream) drain();
-        if (stream && event->reached) stream->queue.push_back(o);
+        if (event->reached) of(stream)->queue.push_back(o);
         return cudaSuccess;
     }
     if (!stream->capture) { /* it joins */

@@ -8,6 +8,14 @@
 
 namespace {
 
+/* Runs a kernel. */
+template <typename... Arguments>
+cudaError_t start(void (*kernel)(Arguments...), dim3 grid, dim3 block, size_t shared_bytes,
+                  void *stream, Arguments... arguments) {
+    cudaError_t error = harness_start(kernel, grid, block, shared_bytes, stream, arguments...);
+    return error == cudaSuccess ? cudaDeviceSynchronize() : error;
+}
+
 /* Sums 0 to blockDim - 1 by shuffles, then over warps through shared memory. */
 void sum_block(int *out) {
     __shared__ int sums[32];
@@ -30,7 +38,7 @@ void test_sums() {
     static const int sizes[] = {1, 31, 32, 33, 100, 256, 1024};
     static int out[3 * 1024];
     for (int size : sizes) {
-        REQUIRE(harness_start(sum_block, 3, size, 0, NULL, out) == cudaSuccess);
+        REQUIRE(start(sum_block, 3, size, 0, NULL, out) == cudaSuccess);
         for (int i = 0; i < 3 * size; i++) REQUIRE(out[i] == size * (size - 1) / 2);
     }
 }
@@ -53,7 +61,7 @@ void split_warp(int *out) {
 
 void test_split() {
     int out[32];
-    REQUIRE(harness_start(split_warp, 1, 32, 0, NULL, out) == cudaSuccess);
+    REQUIRE(start(split_warp, 1, 32, 0, NULL, out) == cudaSuccess);
     for (int lane = 0; lane < 32; lane++) {
         int swapped = lane == 4 || lane == 31 ? lane : lane ^ 1;
         int rest = lane >= 16 ? 1 : lane == 3 ? 3 : (lane + 2) & 15;
@@ -69,7 +77,7 @@ void vote(int *out) {
 
 void test_votes() {
     int out[70];
-    REQUIRE(harness_start(vote, 1, 70, 0, NULL, out) == cudaSuccess);
+    REQUIRE(start(vote, 1, 70, 0, NULL, out) == cudaSuccess);
     for (int i = 0; i < 70; i++) CHECK_INT(out[i], 24 * 4 + 2 + 1);
 }
 
@@ -82,7 +90,7 @@ void test_blocks() {
     for (unsigned x = 1; x < 8; x++)
         for (unsigned y = 1; y < 4; y++) {
             int counts[8 * 4 * 2] = {0};
-            harness_start(every_block, dim3(x, y, 2), 3, 0, NULL, counts);
+            start(every_block, dim3(x, y, 2), 3, 0, NULL, counts);
             for (unsigned i = 0; i < x * y * 2; i++) REQUIRE(counts[i] == 1);
         }
 }
@@ -118,7 +126,7 @@ bool dies(void (*kernel)(int *)) {
     pid_t child = fork();
     if (child == 0) {
         if (!freopen("/dev/null", "w", stderr)) _exit(1);
-        harness_start(kernel, 1, 32, 0, NULL, &out);
+        start(kernel, 1, 32, 0, NULL, &out);
         _exit(0);
     }
     return waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
@@ -131,9 +139,56 @@ void test_refusals() {
     CHECK(dies(disagree));
     CHECK(dies(read_absent));
     CHECK(dies(wait_for_absent));
-    CHECK(harness_start(vote, 1, 1025, 0, NULL, &out) != cudaSuccess);
-    CHECK(harness_start(vote, 0, 32, 0, NULL, &out) != cudaSuccess);
+    CHECK(start(vote, 1, 1025, 0, NULL, &out) != cudaSuccess);
+    CHECK(start(vote, 0, 32, 0, NULL, &out) != cudaSuccess);
     CHECK(cudaGetLastError() != cudaSuccess && cudaGetLastError() == cudaSuccess);
+}
+
+/* --- what ThreadSanitizer reports: run by name (make tsan-gpu), each must fail there --- */
+
+/* A thread reads what its neighbour wrote, and nothing stands between. */
+void race_in_block(int *out) {
+    __shared__ int words[32];
+    words[threadIdx.x] = 1;
+    __shfl_sync(0xffffffffu, 1, 0); /* orders nothing */
+    out[threadIdx.x] = words[threadIdx.x ^ 1];
+}
+
+/* Blocks are not ordered, unless by fences. */
+void race_of_blocks(int *out) {
+    if (threadIdx.x == 0) out[0] += 1;
+}
+
+void test_race(void (*kernel)(int *), unsigned blocks) {
+    int out[32] = {0};
+    REQUIRE(start(kernel, blocks, 32, 0, NULL, out) == cudaSuccess);
+}
+
+void test_race_in_block() {
+    test_race(race_in_block, 1);
+}
+
+void test_race_of_blocks() {
+    test_race(race_of_blocks, 2);
+}
+
+/* Nor does this race: the block that comes last reads what the others wrote. */
+void fenced(int *out) {
+    __shared__ bool last;
+    if (threadIdx.x == 0) {
+        out[2 + blockIdx.x] = 5;
+        __threadfence();
+        last = atomicAdd(&out[0], 1) == (int)gridDim.x - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    if (last && threadIdx.x < gridDim.x) atomicAdd(&out[1], out[2 + threadIdx.x]);
+}
+
+void test_fences() {
+    int out[10] = {0};
+    REQUIRE(start(fenced, 8, 32, 0, NULL, out) == cudaSuccess);
+    CHECK_INT(out[1], 40);
 }
 
 const test_case cases[] = {
@@ -141,6 +196,9 @@ const test_case cases[] = {
     {"split", "halves of a warp apart, lanes that have left", test_split},
     {"votes", "barriers that count", test_votes},
     {"blocks", "every block of a grid runs once", test_blocks},
+    {"fences", "blocks that fences order", test_fences},
+    {"race_in_block", "threads that nothing orders", test_race_in_block},
+    {"race_of_blocks", "blocks that nothing orders", test_race_of_blocks},
     {"refusals", "what hardware leaves undefined ends the program", test_refusals},
 };
 

@@ -46,6 +46,23 @@ static void test_streams(void) {
     cudaStreamDestroy(b);
 }
 
+/* The default stream neither waits for others nor do they for it. */
+static void test_default(void) {
+    cudaStream_t a = make_stream();
+    unsigned char *bytes = (unsigned char *)gpu_alloc(2), host[2];
+    int n_late = 0;
+    for (int i = 1; i <= ROUNDS; i++) {
+        cudaMemset(bytes, i, 1);
+        cudaMemcpyAsync(bytes + 1, bytes, 1, cudaMemcpyDeviceToDevice, a);
+        gpu_get(host, bytes, 2);
+        CHECK_INT(host[0], i);
+        n_late += host[1] == i;
+    }
+    CHECK(n_late > 0 && n_late < ROUNDS);
+    gpu_free(bytes);
+    cudaStreamDestroy(a);
+}
+
 static void test_graphs(void) {
     cudaStream_t a = make_stream(), b = make_stream();
     cudaEvent_t fork = make_event(), join = make_event();
@@ -80,6 +97,7 @@ static void test_graphs(void) {
 
 static const test_case cases[] = {
     {"streams", "run in any order that events allow", test_streams},
+    {"default", "nor does the default stream order them", test_default},
     {"graphs", "replay, and refuse what cannot be captured", test_graphs},
 };
 TEST_MAIN(cases)
