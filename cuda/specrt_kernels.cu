@@ -28,8 +28,11 @@
  *                                    candidates, and of these nodes with masks and positions
  *     specrt__verify_best_kernel, _law_, _sum_, _pick_, _walk_
  *                                    what the target draws at every node, and the path
+ *     specrt__verify_propose_kernel, _chain_
+ *                                    sampled chains: a level's draw, and what of the draws is kept
  *     specrt__verify_remap_kernel    rows to target ids
  *     specrt__ring_tell_kernel       a cycle as a record for retrieval on the host, and what came of others
+ *     specrt__batch_claim_kernel     which rows of a level no earlier source brought
  */
 #if defined(__NVCC__)
 #pragma nv_diag_suppress 1675 /* gcc's pragmas */
@@ -497,7 +500,8 @@ static __device__ void specrt__head_state(const specrt__head_product &p, int32_t
 static __device__ void specrt__head_put(const specrt__head_product &p, const specrt_cuda_segment &s,
                                         int32_t row, int32_t state, float logit) {
     size_t at = (size_t)blockIdx.z * (size_t)p.max_n + (size_t)state;
-    if (s.masked && (s.masked[row / 32] >> row % 32 & 1))
+    if ((s.masked && (s.masked[row / 32] >> row % 32 & 1)) ||
+        (s.scored_by && !(s.scored_by[row] >> state & 1)))
         logit = -INFINITY;
     else if (s.bias)
         logit += s.bias[s.places ? s.places[row] : row];
@@ -933,16 +937,25 @@ static __device__ bool specrt__active_counts(const specrt__active_ranks &r, int3
     return row < (r.n ? r.n[(int64_t)b * r.n_step] : r.max_n);
 }
 
+/* The token of a column; -1: it has none.
+ *   segments [n_segments] of the sequence */
+static __device__ int32_t specrt__active_token(const specrt_cuda_segment *segments,
+                                               const int32_t *starts, int32_t n_segments,
+                                               int32_t column) {
+    int32_t s = 0;
+    while (s + 1 < n_segments && starts[s + 1] <= column) s++;
+    int32_t row = column - starts[s];
+    int32_t n_rows = segments[s].n_rows ? *segments[s].n_rows : segments[s].max_rows;
+    return row < n_rows ? segments[s].ids[row] : -1;
+}
+
 /* The key of a column; 0: it is none. */
 static __device__ uint64_t specrt__active_column(const specrt__active_ranks &r, int32_t b,
                                                  int32_t column, float logit) {
-    int32_t s = 0;
     if (!r.segments) return logit > -INFINITY ? specrt__block_key(logit, column) : 0;
-    while (s + 1 < r.n_segments && r.starts[s + 1] <= column) s++;
-    const specrt_cuda_segment *segment = &r.segments[b * r.n_segments + s];
-    int32_t row = column - r.starts[s];
-    int32_t n_rows = segment->n_rows ? *segment->n_rows : segment->max_rows;
-    return row < n_rows ? specrt__block_key(logit, segment->ids[row]) : 0;
+    int32_t id =
+        specrt__active_token(r.segments + b * r.n_segments, r.starts, r.n_segments, column);
+    return id < 0 ? 0 : specrt__block_key(logit, id);
 }
 
 static __device__ float specrt__active_logit(uint64_t key) {
@@ -1107,7 +1120,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const flo
 // The window is a list of distinct tokens, oldest first. Pushing tokens one after another leaves the last
 // `size` distinct ones by last occurrence, so a batch is: mark the last occurrence of each of its tokens,
 // close up the others of the list, append. Ranks within list and batch, by prefix sums, are the sequence
-// numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in.
+// numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in. A queue
+// (unique_fifo) depends on the order within a batch: there one thread counts, in shared memory.
 
 enum {
     SPECRT__WINDOW_THREADS = 1024,
@@ -1117,6 +1131,10 @@ enum {
 };
 
 /* --- membership --- */
+
+static __device__ int32_t specrt__window_least(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
 
 static __device__ bool specrt__window_valid(const specrt_cuda_state *s, int32_t id) {
     return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT_CUDA_INVALID);
@@ -1400,10 +1418,70 @@ static __device__ void specrt__window_append(specrt_cuda_state *s, const int32_t
     __syncthreads();
 }
 
+/* Of the list, the oldest leave and the others close up. */
+static __device__ void specrt__window_shift(specrt_cuda_state *s, int32_t n_leaving) {
+    int32_t n_kept = s->n_list - n_leaving;
+    for (int32_t begin = 0; begin < n_leaving; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread();
+        specrt__window_change(s, i < n_leaving ? s->list[i] : -1, SPECRT_CUDA_WINDOW, 0);
+    }
+    for (int32_t begin = 0; begin < n_kept && n_leaving > 0; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), id = i < n_kept ? s->list[n_leaving + i] : -1;
+        __syncthreads();
+        if (id >= 0) s->list[i] = id;
+    }
+    __syncthreads();
+    if (specrt__block_thread() == 0) s->n_list = n_kept;
+    __syncthreads();
+}
+
+/* Valid tokens [n], one a thread, into the queue: those that it does not hold when their turn comes. What it
+ * holds then depends on how many came before; where a token stands is looked up by all threads, and kept at
+ * its first place in the batch. Twin: specrt__window_push. */
+static __device__ void specrt__window_queue(specrt_cuda_state *s, const int32_t *ids, int32_t n) {
+    __shared__ int32_t firsts[SPECRT__WINDOW_THREADS], places[SPECRT__WINDOW_THREADS],
+        came[SPECRT__WINDOW_THREADS], n_came;
+    int32_t thread = specrt__block_thread(), n_list = s->n_list;
+    places[thread] = -1;
+    if (thread < n) atomicMin((unsigned *)&s->marks[ids[thread]], (unsigned)thread);
+    __syncthreads();
+    firsts[thread] = thread < n ? s->marks[ids[thread]] : -1;
+    for (int32_t i = thread; i < n_list; i += specrt__block_threads())
+        if (s->marks[s->list[i]] >= 0) places[s->marks[s->list[i]]] = i;
+    __syncthreads();
+    if (thread < n && firsts[thread] == thread) s->marks[ids[thread]] = -1;
+    if (thread == 0) {
+        int32_t end = n_list;
+        for (int32_t i = 0; i < n; i++) {
+            int32_t *place = &places[firsts[i]];
+            if (*place >= 0 && *place >= end - s->list_size) continue;
+            came[end - n_list] = i;
+            *place = end++;
+        }
+        n_came = end - n_list;
+    }
+    __syncthreads();
+    int32_t n_gone = specrt__window_least(n_list + n_came - s->list_size, n_list + n_came);
+    int32_t n_leaving = n_gone < 0 ? 0 : specrt__window_least(n_gone, n_list);
+    int32_t i = thread + (n_gone < 0 ? 0 : n_gone - n_leaving), id = i < n_came ? ids[came[i]] : -1;
+    specrt__window_shift(s, n_leaving);
+    if (id >= 0) s->list[n_list - n_leaving + thread] = id;
+    specrt__window_change(s, id, 0, SPECRT_CUDA_WINDOW);
+    if (thread == 0) s->n_list = specrt__window_least(n_list + n_came, s->list_size);
+    __syncthreads();
+}
+
 /* The batch, element by element. Twin: specrt__window_push. */
 static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
     if (s->params.mode == SPECRT_CUDA_UNIQUE_LRU) {
         specrt__window_touch(s, n, SPECRT_CUDA_WINDOW);
+        return;
+    }
+    if (s->params.mode == SPECRT_CUDA_UNIQUE_FIFO) {
+        n = specrt__window_gather(s, n, false);
+        for (int32_t i = 0; i < n; i += specrt__block_threads())
+            specrt__window_queue(s, s->batch + i,
+                                 specrt__window_least(n - i, specrt__block_threads()));
         return;
     }
     n = specrt__window_gather(s, n, false);
@@ -1412,7 +1490,10 @@ static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
 
 /* The batch as part of a set. Twin: specrt__window_add. */
 static __device__ void specrt__window_add(specrt_cuda_state *s, int32_t n) {
-    specrt__window_touch(s, n, s->params.mode == SPECRT_CUDA_UNIQUE_LRU ? SPECRT_CUDA_WINDOW : 0);
+    if (s->params.mode == SPECRT_CUDA_STREAM)
+        specrt__window_touch(s, n, 0);
+    else
+        specrt__window_push(s, n);
 }
 
 /* The set is complete. Twin: specrt__window_flush. */
@@ -1462,10 +1543,6 @@ static __device__ void specrt__window_fill(specrt_cuda_state *s) {
 }
 
 /* --- what is pushed --- */
-
-static __device__ int32_t specrt__window_least(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
 
 /* Rows [begin, begin + n) of the target's best tokens, k a row, as a batch; tokens, when given, each before
  * its row. */
@@ -1556,14 +1633,16 @@ static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_
 
 /* --- kernels: block i is session i, of any multiple of 32 threads --- */
 
-/* Everything is forgotten but INVALID and FIXED; pinned i32 [n_pinned] are wanted and get slots.
- * Twin: specrt_session_begin. */
+/* Everything is forgotten but INVALID, FIXED and, where that is kept, RETRIEVE; pinned i32 [n_pinned] are
+ * wanted and get slots. Twin: specrt_session_begin. */
 static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
     specrt__window_begin_kernel(specrt_cuda_state *states, const int32_t *pinned,
                                 int32_t n_pinned) {
     specrt_cuda_state *s = &states[blockIdx.x];
+    int keep = SPECRT_CUDA_INVALID | SPECRT_CUDA_FIXED;
+    if (s->params.keep) keep |= SPECRT_CUDA_RETRIEVE;
     for (int32_t i = specrt__block_thread(); i < s->params.n_ids; i += specrt__block_threads()) {
-        s->wants[i] &= (uint8_t)(SPECRT_CUDA_INVALID | SPECRT_CUDA_FIXED);
+        s->wants[i] &= (uint8_t)keep;
         s->slots[i] = s->marks[i] = -1;
         if (s->params.mode == SPECRT_CUDA_STREAM) s->counts[i] = 0;
     }
@@ -1573,6 +1652,13 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
         s->n_copied = 0;
     }
     __syncthreads();
+    for (int32_t begin = 0; begin < s->params.n_ids && s->params.keep;
+         begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread();
+        bool kept = i < s->params.n_ids && (s->wants[i] & SPECRT_CUDA_RETRIEVE);
+        if (kept) s->wants[i] &= (uint8_t)~SPECRT_CUDA_RETRIEVE; /* it enters again */
+        specrt__window_change(s, kept ? i : -1, 0, SPECRT_CUDA_RETRIEVE);
+    }
     for (int32_t begin = 0; begin < n_pinned; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n_pinned ? pinned[i] : -1;
         specrt__window_change(s, specrt__window_valid(s, id) ? id : -1, 0, SPECRT_CUDA_PINNED);
@@ -1639,7 +1725,7 @@ static bool specrt__window_params_ok(const specrt_cuda_state_params *p) {
     if (p->capacity < 0 || p->capacity > p->n_ids) return false;
     if (p->size == 0) return true;
     return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT_CUDA_UNIQUE_LRU &&
-           p->mode <= SPECRT_CUDA_STREAM && p->rows >= SPECRT_CUDA_ROWS_ALL &&
+           p->mode <= SPECRT_CUDA_UNIQUE_FIFO && p->rows >= SPECRT_CUDA_ROWS_ALL &&
            p->rows <= SPECRT_CUDA_ROWS_TREE && p->only >= SPECRT_CUDA_ONLY_BOTH &&
            p->only <= SPECRT_CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
            p->kver >= 0 && p->kver <= SPECRT__WINDOW_MAX_K && p->n_frequent >= 0 &&
@@ -1746,12 +1832,13 @@ enum {
 
 /* Scratch of a level; all DEVICE. */
 typedef struct specrt__cluster_scratch {
-    float *inputs;  /* [n_batch, max_n, n_embed + n_state] */
-    float *hidden;  /* [n_batch, max_n, n_hidden] */
-    float *scores;  /* [n_batch, max_n + 1, n_clusters] by row, then their sums */
-    int32_t *order; /* [n_batch, max_n + 1, n_clusters] best first */
-    int32_t *taken; /* [n_batch, n_clusters] rows */
-    int32_t *begin; /* [n_batch, n_clusters] where they come to stand */
+    float *inputs;    /* [n_batch, max_n, n_embed + n_state] */
+    float *hidden;    /* [n_batch, max_n, n_hidden] */
+    float *scores;    /* [n_batch, max_n + 1, n_clusters] by row, then their sums */
+    int32_t *order;   /* [n_batch, max_n + 1, n_clusters] best first */
+    int32_t *taken;   /* [n_batch, n_clusters] rows */
+    int32_t *begin;   /* [n_batch, n_clusters] where they come to stand */
+    uint64_t *takers; /* [n_batch, n_clusters] rows of the level that score it; each = 2 */
 } specrt__cluster_scratch;
 
 /* --- forward --- */
@@ -1922,28 +2009,32 @@ static __global__ void specrt__cluster_rank_kernel(specrt_cuda_router r,
 
 typedef struct specrt__cluster_taking {
     int32_t *taken;    /* [n_clusters] */
+    uint64_t *takers;  /* [n_clusters] */
     int32_t n, n_rows; /* clusters and rows taken at this level; all threads hold the same */
 } specrt__cluster_taking;
 
-/* The `n` first clusters of an order, then more while those hold fewer rows than `least`. Twin:
- * specrt__cluster_take. */
+/* The `n` first clusters of an order, then more while those hold fewer rows than `least`: always a first
+ * part of the order, so that each cluster's rows follow as if all before it were taken.
+ *   taker : bit of the row that they are for; 0: for all.  Twin: specrt__cluster_take */
 static __device__ void specrt__cluster_take(const specrt_cuda_router *r, const int32_t *order,
-                                            int32_t n, int32_t least, specrt__cluster_taking *t) {
+                                            int32_t n, int32_t least, uint64_t taker,
+                                            specrt__cluster_taking *t) {
     int32_t n_seen = 0, before;
     for (int32_t begin = 0; begin < r->n_clusters; begin += specrt__block_threads()) {
         int32_t at = begin + specrt__block_thread(), m = at < r->n_clusters ? order[at] : -1;
-        int32_t held = m < 0 ? 0 : t->taken[m], rows = held;
-        if (m >= 0 && held == 0) rows = r->starts[m + 1] - r->starts[m];
-        int32_t n_here = specrt__block_scan(rows, &before);
-        bool taken = m >= 0 && (at < n || n_seen + before < least);
-        if (!taken || held > 0) rows = 0;
+        int32_t held = m < 0 ? 0 : t->taken[m];
+        int32_t rows = m < 0 || held > 0 ? 0 : r->starts[m + 1] - r->starts[m];
         specrt__block_scan(rows, &before);
         if (r->cap > 0 && rows > r->cap - t->n_rows - before) rows = r->cap - t->n_rows - before;
         if (rows < 0) rows = 0;
-        int32_t n_more = specrt__block_rank(rows > 0, &before);
+        specrt__block_rank(rows > 0, &before);
         if (t->n + before >= SPECRT__CLUSTER_MOST) rows = 0;
+        int32_t n_here = specrt__block_scan(held + rows, &before);
+        bool taken = m >= 0 && (at < n || n_seen + before < least);
+        if (!taken) rows = 0;
         if (rows > 0) t->taken[m] = rows;
-        t->n = specrt__window_least(t->n + n_more, SPECRT__CLUSTER_MOST);
+        if (taken) t->takers[m] |= taker;
+        t->n += __syncthreads_count(rows > 0);
         t->n_rows += specrt__block_scan(rows, &before);
         n_seen += n_here;
         if (__syncthreads_count(taken) < specrt__block_threads()) break;
@@ -1952,45 +2043,49 @@ static __device__ void specrt__cluster_take(const specrt_cuda_router *r, const i
 }
 
 /* Block b: the clusters of sequence b, and where their rows come to stand.
- *   order [n_batch, max_n + 1, n_clusters] -> taken, begins [n_batch, n_clusters], n_rows [n_batch]
+ *   order [n_batch, max_n + 1, n_clusters] -> taken, begins, takers [n_batch, n_clusters], n_rows [n_batch]
  *   grid (n_batch), any block.  Twin: specrt__cluster_route */
 static __global__ void specrt__cluster_take_kernel(specrt_cuda_router r,
                                                    const specrt_cuda_beam *beams, int32_t max_n,
-                                                   int32_t n_take, const int32_t *order,
-                                                   int32_t *taken, int32_t *begins,
+                                                   int32_t n_take, specrt__cluster_scratch s,
                                                    int32_t max_rows, int32_t *n_rows) {
     int32_t n = beams[blockIdx.x].n, end = 0, before;
-    specrt__cluster_taking t = {taken + (int64_t)blockIdx.x * r.n_clusters, 0, 0};
-    order += (int64_t)blockIdx.x * (max_n + 1) * r.n_clusters;
-    begins += (int64_t)blockIdx.x * r.n_clusters;
+    int64_t at = (int64_t)blockIdx.x * r.n_clusters;
+    const int32_t *order = s.order + at * (max_n + 1);
+    specrt__cluster_taking t = {s.taken + at, s.takers + at, 0, 0};
     for (int32_t m = specrt__block_thread(); m < r.n_clusters; m += specrt__block_threads())
-        t.taken[m] = 0;
+        t.taken[m] = 0, t.takers[m] = 0;
     __syncthreads();
     for (int32_t i = 0; i < n && r.each; i++)
-        specrt__cluster_take(&r, order + (int64_t)i * r.n_clusters, n_take, 0, &t);
+        specrt__cluster_take(&r, order + (int64_t)i * r.n_clusters, n_take,
+                             r.each == 2 ? SPECRT_TREE_MAX_TOPK : 0,
+                             r.each == 2 ? (uint64_t)1 << i : 0, &t);
     if (n > 0 && (!r.each || t.n_rows < SPECRT_TREE_MAX_TOPK))
         specrt__cluster_take(&r, order + (int64_t)max_n * r.n_clusters, r.each ? 0 : n_take,
-                             SPECRT_TREE_MAX_TOPK, &t);
+                             SPECRT_TREE_MAX_TOPK, 0, &t);
     for (int32_t first = 0; first < r.n_clusters; first += specrt__block_threads()) {
         int32_t m = first + specrt__block_thread(), rows = m < r.n_clusters ? t.taken[m] : 0;
         int32_t n_here = specrt__block_scan(rows, &before);
-        if (m < r.n_clusters) begins[m] = end + before;
+        if (m < r.n_clusters) s.begin[at + m] = end + before;
         end += n_here;
     }
     if (specrt__block_thread() == 0) n_rows[blockIdx.x] = specrt__window_least(end, max_rows);
 }
 
-/* Block (m, b): rows and tokens of cluster m, where sequence b took it.
+/* Block (m, b): rows and tokens of cluster m, where sequence b took it, and who scores them.
  *   grid (n_clusters, n_batch), any block */
-static __global__ void specrt__cluster_list_kernel(specrt_cuda_router r, const int32_t *taken,
-                                                   const int32_t *begins, int32_t max_rows,
-                                                   int32_t *ids, int32_t *places) {
+static __global__ void specrt__cluster_list_kernel(specrt_cuda_router r, specrt__cluster_scratch s,
+                                                   int32_t max_rows, int32_t *ids, int32_t *places,
+                                                   uint64_t *scored_by) {
     int32_t m = (int32_t)blockIdx.x, first = r.starts[m];
-    int64_t at = (int64_t)blockIdx.y * r.n_clusters + m, out = (int64_t)blockIdx.y * max_rows;
-    int32_t n = specrt__window_least(taken[at], max_rows - begins[at]);
+    int64_t at = (int64_t)blockIdx.y * r.n_clusters + m;
+    int64_t out = (int64_t)blockIdx.y * max_rows + s.begin[at];
+    int32_t n = specrt__window_least(s.taken[at], max_rows - s.begin[at]);
+    uint64_t takers = s.takers[at] ? s.takers[at] : ~(uint64_t)0;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
-        ids[out + begins[at] + i] = r.ids[first + i];
-        places[out + begins[at] + i] = first + i;
+        ids[out + i] = r.ids[first + i];
+        places[out + i] = first + i;
+        if (scored_by) scored_by[out + i] = takers;
     }
 }
 
@@ -2000,6 +2095,7 @@ static bool specrt__cluster_router_ok(const specrt_cuda_router *r, int32_t n_bat
     if (!r || n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return false;
     if (max_n < 1 || max_n > SPECRT_TREE_MAX_TOPK) return false;
     if (r->n_clusters < 1 || r->n_clusters > SPECRT_MAX_CLUSTERS || r->cap < 0) return false;
+    if (r->each < 0 || r->each > 2) return false;
     if (r->n_state < 1 || r->n_embed < 0 || r->n_hidden < 0) return false;
     if (r->n_state > (1 << 20) || r->n_embed > (1 << 20) || r->n_hidden > (1 << 20)) return false;
     return r->kind >= SPECRT_ROUTER_CENTROID && r->kind <= SPECRT_ROUTER_CORAL;
@@ -2017,6 +2113,7 @@ static size_t specrt__cluster_lay_out(const specrt_cuda_router *r, int32_t n_bat
     out->order = (int32_t *)specrt__window_carve(memory, &bytes, lists);
     out->taken = (int32_t *)specrt__window_carve(memory, &bytes, b * m * sizeof(int32_t));
     out->begin = (int32_t *)specrt__window_carve(memory, &bytes, b * m * sizeof(int32_t));
+    out->takers = (uint64_t *)specrt__window_carve(memory, &bytes, b * m * sizeof(uint64_t));
     return bytes;
 }
 
@@ -2080,11 +2177,13 @@ SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router
                                                 int32_t max_n, int32_t n_take,
                                                 const specrt_cuda_beam *beams, const float *states,
                                                 void *scratch, int32_t max_rows, int32_t *ids,
-                                                int32_t *places, int32_t *n_rows, void *stream) {
+                                                int32_t *places, int32_t *n_rows,
+                                                uint64_t *scored_by, void *stream) {
     specrt__cluster_scratch s;
     if (!specrt__cluster_router_ok(router, n_batch, max_n)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__cluster_arguments(router, n_take, beams, scratch, max_rows));
-    if (!ids || !places || !n_rows) return SPECRT_STATUS_BAD_ARG;
+    if (!ids || !places || !n_rows || (router->each == 2) != (scored_by != NULL))
+        return SPECRT_STATUS_BAD_ARG;
     specrt__cluster_lay_out(router, n_batch, max_n, scratch, &s);
     SPECRT__TRY(specrt__cluster_forward(router, n_batch, max_n, beams, states, &s, stream));
     int32_t first = router->each ? 0 : max_n;
@@ -2095,10 +2194,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router
                                first, s.scores, s.order));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_take_kernel, (unsigned)n_batch,
                                specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *router,
-                               beams, max_n, n_take, s.order, s.taken, s.begin, max_rows, n_rows));
+                               beams, max_n, n_take, s, max_rows, n_rows));
     return SPECRT__LAUNCH(
         specrt__cluster_list_kernel, dim3((unsigned)router->n_clusters, (unsigned)n_batch),
-        specrt__block_size(128), 0, stream, *router, s.taken, s.begin, max_rows, ids, places);
+        specrt__block_size(128), 0, stream, *router, s, max_rows, ids, places, scored_by);
 }
 
 // >>successor (uses: launch base block active window)
@@ -2278,6 +2377,10 @@ typedef struct specrt__scan_level {
     uint32_t *order; /* [rows, n_places] scores as numbers that order them; 0: not to be named */
     int32_t max_n, n_step;
     const int32_t *n; /* states of sequence b: n[b * n_step]; NULL: max_n */
+    /* Who may not be named: members, and tokens with bit `level` of levels; NULL: none. */
+    const specrt_cuda_state *states;
+    const uint32_t *levels; /* [n_batch, n_ids] */
+    int32_t level;
 } specrt__scan_level;
 
 static __device__ int32_t specrt__scan_count(const specrt__scan_level &level, int32_t b) {
@@ -2313,9 +2416,13 @@ static __global__ void specrt__scan_round(specrt__scan_level level, int32_t rank
     level.sums[row] = (int32_t)sum;
 }
 
-/* Whether a sequence may be given a token by the sketch. */
-static __device__ bool specrt__scan_is_fresh(const specrt_cuda_state *state, int32_t id) {
-    return !state || (id < state->params.n_ids && state->wants[id] % SPECRT_CUDA_CHANGED == 0);
+/* Whether sequence b may be given a token by the sketch. */
+static __device__ bool specrt__scan_is_fresh(const specrt__scan_level &level, int32_t n_ids,
+                                             int32_t b, int32_t id) {
+    const specrt_cuda_state *state = level.states ? &level.states[b] : NULL;
+    if (state && (id >= state->params.n_ids || state->wants[id] % SPECRT_CUDA_CHANGED != 0))
+        return false;
+    return !level.levels || !(level.levels[(int64_t)b * n_ids + id] >> level.level & 1);
 }
 
 /* Codes of a line times states: four dimensions of 8 bits less 128, or eight of 4 bits.
@@ -2338,11 +2445,10 @@ static __device__ void specrt__scan_line(uint4 line, const int32_t *q, int32_t (
 /* The scores of a place, and whether it may be named at all. */
 template <int kStates>
 static __device__ void specrt__scan_put(const specrt_cuda_sketch &s,
-                                        const specrt__scan_level &level,
-                                        const specrt_cuda_state *state, size_t row, int32_t n,
-                                        int32_t place, const int32_t *sums) {
+                                        const specrt__scan_level &level, int32_t b, size_t row,
+                                        int32_t n, int32_t place, const int32_t *sums) {
     int32_t at = s.rows[place];
-    bool fresh = specrt__scan_is_fresh(state, s.ids ? s.ids[at] : at);
+    bool fresh = specrt__scan_is_fresh(level, s.n_ids, b, s.ids ? s.ids[at] : at);
     SPECRT__LAUNCH_UNROLL
     for (int h = 0; h < kStates; h++) {
         if (h >= n) continue;
@@ -2361,8 +2467,7 @@ static __device__ void specrt__scan_put(const specrt_cuda_sketch &s,
  *   CPU twin: specrt__scan_scalar() */
 template <bool kFourBits, int kStates>
 static __global__ void __launch_bounds__(SPECRT__SCAN_THREADS)
-    specrt__scan_places(specrt_cuda_sketch s, specrt__scan_level level,
-                        const specrt_cuda_state *states) {
+    specrt__scan_places(specrt_cuda_sketch s, specrt__scan_level level) {
     SPECRT__LAUNCH_DYNAMIC(int32_t, q);
     int32_t b = (int32_t)blockIdx.z, h0 = (int32_t)blockIdx.y * kStates;
     int32_t n = specrt__scan_count(level, b) - h0, n_groups = s.rank / 4;
@@ -2395,8 +2500,7 @@ static __global__ void __launch_bounds__(SPECRT__SCAN_THREADS)
         SPECRT__LAUNCH_UNROLL
         for (int h = 0; h < kStates; h++) column[h] = sums[h][i];
         if (place + i < s.n_places)
-            specrt__scan_put<kStates>(s, level, states ? &states[b] : NULL, row, n, place + i,
-                                      column);
+            specrt__scan_put<kStates>(s, level, b, row, n, place + i, column);
     }
 }
 
@@ -2750,31 +2854,27 @@ static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s, int32_t
 
 template <bool kFourBits, int kStates>
 static specrt_status specrt__sketch_launch_scan(const specrt_cuda_sketch *s, int32_t n_batch,
-                                                const specrt__scan_level *level,
-                                                const specrt_cuda_state *states, void *stream) {
+                                                const specrt__scan_level *level, void *stream) {
     dim3 grid(specrt__launch_blocks(s->n_places, 16 * SPECRT__SCAN_THREADS / 4),
               specrt__launch_blocks(level->max_n, kStates), (unsigned)n_batch);
     size_t shared = (size_t)s->rank / 4 * kStates * sizeof(int32_t);
     return SPECRT__LAUNCH((specrt__scan_places<kFourBits, kStates>), grid, SPECRT__SCAN_THREADS,
-                          shared, stream, *s, *level, states);
+                          shared, stream, *s, *level);
 }
 
 template <bool kFourBits>
 static specrt_status specrt__sketch_scan_by(const specrt_cuda_sketch *s, int32_t n_batch,
-                                            const specrt__scan_level *level,
-                                            const specrt_cuda_state *states, void *stream) {
+                                            const specrt__scan_level *level, void *stream) {
     if (level->max_n == 1)
-        return specrt__sketch_launch_scan<kFourBits, 1>(s, n_batch, level, states, stream);
+        return specrt__sketch_launch_scan<kFourBits, 1>(s, n_batch, level, stream);
     if (level->max_n <= 4)
-        return specrt__sketch_launch_scan<kFourBits, 4>(s, n_batch, level, states, stream);
-    return specrt__sketch_launch_scan<kFourBits, SPECRT__SCAN_WIDTH>(s, n_batch, level, states,
-                                                                     stream);
+        return specrt__sketch_launch_scan<kFourBits, 4>(s, n_batch, level, stream);
+    return specrt__sketch_launch_scan<kFourBits, SPECRT__SCAN_WIDTH>(s, n_batch, level, stream);
 }
 
 /* The best of every state. */
 static specrt_status specrt__sketch_find(const specrt_cuda_sketch *s, int32_t n_batch,
-                                         const specrt__sketch_level *level,
-                                         const specrt_cuda_state *states, void *stream) {
+                                         const specrt__sketch_level *level, void *stream) {
     const specrt__scan_level *scan = &level->scan;
     dim3 rows((unsigned)scan->max_n, (unsigned)n_batch);
     dim3 parts((unsigned)level->n_parts, (unsigned)scan->max_n, (unsigned)n_batch);
@@ -2782,8 +2882,8 @@ static specrt_status specrt__sketch_find(const specrt_cuda_sketch *s, int32_t n_
                                *level, s->size));
     SPECRT__TRY(
         SPECRT__LAUNCH(specrt__scan_round, rows, SPECRT__SCAN_THREADS, 0, stream, *scan, s->rank));
-    SPECRT__TRY(s->four_bits ? specrt__sketch_scan_by<true>(s, n_batch, scan, states, stream)
-                             : specrt__sketch_scan_by<false>(s, n_batch, scan, states, stream));
+    SPECRT__TRY(s->four_bits ? specrt__sketch_scan_by<true>(s, n_batch, scan, stream)
+                             : specrt__sketch_scan_by<false>(s, n_batch, scan, stream));
     for (int32_t pass = 0; pass < SPECRT__SKETCH_PASSES; pass++)
         SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_count, parts, SPECRT__SKETCH_THREADS, 0, stream,
                                    *level, s->n_places, pass));
@@ -2793,24 +2893,28 @@ static specrt_status specrt__sketch_find(const specrt_cuda_sketch *s, int32_t n_
                           *level);
 }
 
-SPECRT_CUDA_API specrt_status
-specrt_cuda_sketch_route(const specrt_cuda_sketch *sketch, int32_t n_batch, const void *hidden,
-                         specrt_dtype dtype, int32_t max_n, const int32_t *n, int32_t n_step,
-                         const float *logprobs, const specrt_cuda_state *states, int32_t *ids,
-                         int32_t *places, int32_t *n_rows, void *scratch, void *stream) {
+SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
+    const specrt_cuda_sketch *sketch, int32_t n_batch, const void *hidden, specrt_dtype dtype,
+    int32_t max_n, const int32_t *n, int32_t n_step, const float *logprobs, const uint32_t *levels,
+    int32_t level_number, const specrt_cuda_state *states, int32_t *ids, int32_t *places,
+    int32_t *n_rows, void *scratch, void *stream) {
     specrt__sketch_level level;
     memset(&level, 0, sizeof level);
     if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(n_batch, max_n))
         return SPECRT_STATUS_BAD_ARG;
-    if (!hidden || !ids || !places || !n_rows || !scratch || (uintptr_t)scratch % 16)
+    if (!hidden || !ids || !places || !n_rows || !scratch || (uintptr_t)scratch % 16 ||
+        level_number < 0 || level_number >= SPECRT_TREE_MAX_STEPS)
         return SPECRT_STATUS_BAD_ARG;
     if (!specrt__head_is_state(dtype)) return SPECRT_STATUS_UNSUPPORTED;
     specrt__sketch_lay(sketch, n_batch, max_n, (uint8_t *)scratch, &level);
     level.scan.max_n = max_n;
     level.scan.n = n;
     level.scan.n_step = n_step;
+    level.scan.states = states;
+    level.scan.levels = levels;
+    level.scan.level = level_number;
     SPECRT__TRY(specrt__sketch_project(sketch, n_batch, hidden, dtype, &level.scan, stream));
-    SPECRT__TRY(specrt__sketch_find(sketch, n_batch, &level, states, stream));
+    SPECRT__TRY(specrt__sketch_find(sketch, n_batch, &level, stream));
     return SPECRT__LAUNCH(specrt__sketch_name_all, n_batch, SPECRT__SKETCH_THREADS, 0, stream,
                           *sketch, level, logprobs, ids, places, n_rows);
 }
@@ -3016,11 +3120,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
                           specrt__block_size(SPECRT__TREE_THREADS), 0, stream, trees, drafts);
 }
 
-// >>verify (uses: launch base block window)
+// >>verify (uses: launch base block head active window)
 // Owns, on the device, what the target emits: greedy, or drawn with the same numbers as the twin draws. Every
 // node draws at once, each under the key of its position, then the path is walked. The law of a node is
 // what its filters keep of its logits; weights are computed from logits again wherever they are needed,
-// by the twin's operations in the twin's order, so they are the same bits.
+// by the twin's operations in the twin's order, so they are the same bits. Chains sampled from the drafter
+// are accepted or rejected, node by node.
 
 enum {
     SPECRT__VERIFY_THREADS = 256,
@@ -3068,9 +3173,10 @@ static __device__ float specrt__verify_kept(const specrt_cuda_law *law, const fl
     return weight < law->least ? 0 : weight;
 }
 
-/* Twin: specrt__base_uniform of the key of a draw. */
-static __device__ double specrt__verify_uniform(const specrt_sampling *s, int64_t position) {
-    uint64_t key[5] = {s->seed, s->sequence, SPECRT__VERIFY_DRAW, (uint64_t)position, 0}, z = 0;
+/* Twin: specrt__verify_uniform. */
+static __device__ double specrt__verify_uniform(const specrt_sampling *s, int purpose, int64_t a,
+                                                int64_t b) {
+    uint64_t key[5] = {s->seed, s->sequence, (uint64_t)purpose, (uint64_t)a, (uint64_t)b}, z = 0;
     for (int i = 0; i < 5; i++) {
         z += key[i] + 0x9E3779B97F4A7C15u;
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -3369,8 +3475,8 @@ static __global__ void specrt__verify_pick_kernel(specrt_cuda_verifier v,
     if (!law->drawn) return;
     const double *sums = v.sums + at * n_blocks;
     double total = specrt__verify_add(sums, n_blocks, (double)INFINITY, &block, &before);
-    double target =
-        total * specrt__verify_uniform(&samplings[sequence], drafts[sequence].positions[node] + 1);
+    double target = total * specrt__verify_uniform(&samplings[sequence], SPECRT__VERIFY_DRAW,
+                                                   drafts[sequence].positions[node] + 1, 0);
     specrt__verify_add(sums, n_blocks, target, &block, &before);
     int32_t begin = block * SPECRT__VERIFY_BLOCK;
     int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
@@ -3413,6 +3519,195 @@ static __global__ void specrt__verify_walk_kernel(specrt_cuda_verifier v,
         node = child;
     }
     if (lane == 0) out->n = n_out;
+}
+
+/* --- sampled chains --- */
+
+/* Of x [n] the place at which the running sum passes the target, or the last above 0. Each warp adds up a
+ * 32nd of what is left, its lanes side by side; that in which the target lies is left then. */
+static __device__ int32_t specrt__verify_find(const float *x, int32_t n, double target) {
+    __shared__ double sums[SPECRT__BLOCK_WARPS], before;
+    __shared__ int32_t first, end;
+    int32_t thread = specrt__block_thread(), n_warps = specrt__block_threads() / 32;
+    if (thread == 0) before = 0, first = 0, end = n;
+    __syncthreads();
+    while (end - first > 32) {
+        int32_t width = (end - first + SPECRT__BLOCK_WARPS - 1) / SPECRT__BLOCK_WARPS;
+        for (int32_t part = thread / 32; part < SPECRT__BLOCK_WARPS; part += n_warps) {
+            int32_t begin = first + part * width, stop = specrt__window_least(begin + width, end);
+            double sum = 0;
+            for (int32_t i = begin + thread % 32; i < stop; i += 32) sum += (double)x[i];
+            for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+            if (thread % 32 == 0) sums[part] = sum;
+        }
+        __syncthreads();
+        if (thread == 0) {
+            double sum = before;
+            int32_t part = 0;
+            for (int32_t i = 0; i < SPECRT__BLOCK_WARPS && sum <= target; i++) {
+                if (!(sums[i] > 0)) continue;
+                part = i;
+                before = sum;
+                sum += sums[i];
+            }
+            first += part * width;
+            end = specrt__window_least(first + width, end);
+        }
+        __syncthreads();
+    }
+    int32_t found = first;
+    double sum = before;
+    for (int32_t i = first; i < end && sum <= target; i++) {
+        if (!(x[i] > 0)) continue;
+        found = i;
+        sum += (double)x[i];
+    }
+    __syncthreads();
+    return found;
+}
+
+/* What a sequence's levels are drawn from. */
+typedef struct specrt__verify_shortlist {
+    const specrt_cuda_segment *segments; /* [n_batch, n_segments] */
+    int32_t starts[SPECRT_CUDA_MAX_SEGMENTS], n_segments;
+    const float *logits; /* [n_batch, n_columns] */
+    float temperature;
+} specrt__verify_shortlist;
+
+/* The law of a level: logits of columns [0, n) to probs, ids to tokens. @return their sum; 0: there is none.
+ * Twin: specrt_verifier_propose. */
+static __device__ double specrt__verify_soften(const specrt__verify_shortlist &from, int32_t n,
+                                               int32_t *ids, float *probs) {
+    const specrt_cuda_segment *segments = from.segments + (int64_t)blockIdx.x * from.n_segments;
+    const float *logits = from.logits + (int64_t)blockIdx.x * n;
+    float scale = from.temperature > 1e-30f ? 1 / from.temperature : 1e30f;
+    int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
+    uint64_t best = 0;
+    double sum = 0;
+    for (int32_t i = thread; i < n; i += threads) {
+        ids[i] = specrt__active_token(segments, from.starts, from.n_segments, i);
+        uint64_t key = ids[i] >= 0 && logits[i] > -INFINITY ? specrt__block_key(logits[i], i) : 0;
+        if (key > best) best = key;
+    }
+    best = specrt__block_max(best);
+    if (best == 0) return 0;
+    int32_t place = specrt__block_key_id(best);
+    float max = logits[place];
+    for (int32_t i = thread; i < n; i += threads) {
+        bool counts = ids[i] >= 0 && max < INFINITY;
+        probs[i] = counts ? specrt__verify_weight(logits[i], max, scale) : (float)(i == place);
+        sum += (double)probs[i];
+    }
+    double each = 1 / specrt__block_sum(sum);
+    sum = 0;
+    for (int32_t i = thread; i < n; i += threads) {
+        probs[i] = (float)((double)probs[i] * each);
+        sum += (double)probs[i];
+    }
+    return specrt__block_sum(sum);
+}
+
+/* Block b: the token that sequence b drafts at its level, drawn from the law that is noted.
+ *   ids i32, logprobs f32 [n_batch];  grid (n_batch), any block.  Twin: specrt_verifier_propose */
+static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
+    specrt__verify_propose_kernel(specrt__verify_shortlist from, const specrt_cuda_tree *trees,
+                                  const specrt_sampling *samplings, specrt_cuda_laws laws,
+                                  int32_t *ids, float *logprobs) {
+    const specrt_cuda_tree *t = &trees[blockIdx.x];
+    if (t->n_beam == 0 || t->level >= laws.n_steps) return;
+    int64_t at = (int64_t)blockIdx.x * laws.n_steps + t->level;
+    int32_t *tokens = laws.ids + at * laws.n_columns;
+    float *probs = laws.probs + at * laws.n_columns;
+    double sum = specrt__verify_soften(from, laws.n_columns, tokens, probs);
+    double u = specrt__verify_uniform(&samplings[blockIdx.x], SPECRT__VERIFY_DRAFT,
+                                      (int64_t)t->cycle, t->level);
+    __syncthreads();
+    int32_t i = specrt__verify_find(probs, sum > 0 ? laws.n_columns : 0, u * sum);
+    if (specrt__block_thread() > 0) return;
+    ids[blockIdx.x] = sum > 0 ? tokens[i] : 0;
+    logprobs[blockIdx.x] = sum > 0 ? logf(probs[i]) : -INFINITY;
+    laws.chances[at] = sum > 0 ? probs[i] : 0;
+}
+
+/* What the law of a node gives a token. */
+static __device__ float specrt__verify_mass(const specrt_cuda_law *law, const float *logits,
+                                            int32_t id) {
+    return law->drawn ? specrt__verify_kept(law, logits, id) : (float)(id == law->best);
+}
+
+/* The sum of what a node's law gives all tokens.
+ *   at : its number of all;  n_blocks : sums of a node */
+static __device__ double specrt__verify_total(const specrt_cuda_verifier &v, int64_t at,
+                                              int32_t n_blocks) {
+    double sum = 0;
+    for (int32_t i = specrt__block_thread(); i < n_blocks; i += specrt__block_threads())
+        sum += v.sums[at * n_blocks + i];
+    sum = specrt__block_sum(sum);
+    return v.laws[at].drawn ? sum : 1;
+}
+
+/* Weights [n_vocab] of what a node's law gives beyond `total` times a draft's law; probs NULL: of all it
+ * gives. @return their sum. Twin: specrt__verify_subtract. */
+static __device__ double specrt__verify_rest(const specrt_cuda_law *law, const float *logits,
+                                             int32_t n_vocab, const int32_t *ids,
+                                             const float *probs, int32_t n, double total,
+                                             float *weights) {
+    int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
+    double sum = 0;
+    for (int32_t i = thread; i < n_vocab; i += threads)
+        weights[i] = specrt__verify_mass(law, logits, i);
+    __syncthreads();
+    for (int32_t i = thread; i < n && probs; i += threads) {
+        if (!(probs[i] > 0)) continue;
+        float left = weights[ids[i]] - (float)((double)probs[i] * total);
+        weights[ids[i]] = left > 0 ? left : 0;
+    }
+    __syncthreads();
+    for (int32_t i = thread; i < n_vocab; i += threads) sum += (double)weights[i];
+    return specrt__block_sum(sum);
+}
+
+/* Block b: how many of sequence b's draws the target takes, and what it emits instead of the next.
+ *   grid (n_batch), any block.  Twin: specrt_verify_chain */
+static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
+    specrt__verify_chain_kernel(specrt_cuda_verifier v, specrt_cuda_laws laws,
+                                const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
+                                const specrt_sampling *samplings, const float *logits,
+                                int32_t n_blocks, specrt_verdict *verdicts) {
+    int64_t b = blockIdx.x, at = b * v.params.max_nodes;
+    const specrt_cuda_draft *draft = &drafts[b];
+    const specrt_sampling *s = &samplings[b];
+    specrt_verdict *out = &verdicts[b];
+    int64_t cycle = (int64_t)trees[b].cycle, level = b * laws.n_steps;
+    int32_t n = specrt__window_least(draft->n, v.params.max_nodes), n_vocab = v.params.n_vocab;
+    int32_t i = 0, thread = specrt__block_thread();
+    float *weights = laws.weights + b * n_vocab;
+    double total = 0;
+    n = specrt__window_least(n, laws.n_steps + 1);
+    if (thread == 0) out->n = 0;
+    if (n < 1) return;
+    logits += at * n_vocab;
+    for (;; i++, at++, level++, logits += n_vocab) {
+        total = specrt__verify_total(v, at, n_blocks);
+        if (i + 1 >= n) break;
+        int32_t token = draft->tokens[i + 1];
+        double p = (double)specrt__verify_mass(&v.laws[at], logits, token) / total;
+        double u = specrt__verify_uniform(s, SPECRT__VERIFY_ACCEPT, cycle, i);
+        if (!(u * (double)laws.chances[level] < p)) break;
+        if (thread == 0) out->tokens[i] = token, out->nodes[i] = i;
+    }
+    const float *probs = i + 1 < n ? laws.probs + level * laws.n_columns : NULL;
+    double left = specrt__verify_rest(&v.laws[at], logits, n_vocab,
+                                      laws.ids + (probs ? level * laws.n_columns : 0), probs,
+                                      laws.n_columns, total, weights);
+    if (!(left > 1e-12 * total)) /* no more than rounding */
+        left = specrt__verify_rest(&v.laws[at], logits, n_vocab, NULL, NULL, 0, total, weights);
+    double u = specrt__verify_uniform(s, SPECRT__VERIFY_INSTEAD, cycle, i);
+    int32_t token = specrt__verify_find(weights, n_vocab, u * left);
+    if (thread > 0) return;
+    out->tokens[i] = token;
+    out->nodes[i] = i;
+    out->n = i + 1;
 }
 
 /* out[i] = ids[in[i]].  grid (blocks of n), any block */
@@ -3458,18 +3753,17 @@ SPECRT_CUDA_API specrt_status specrt_cuda_verifier_place(const specrt_cuda_verif
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
-                                                 const specrt_cuda_draft *drafts,
-                                                 const specrt_sampling *samplings,
-                                                 const float *logits, specrt_verdict *verdicts,
-                                                 void *stream) {
+/* The laws of all nodes, and where some are sampled their sums. */
+static specrt_status specrt__verify_lay_laws(const specrt_cuda_verifier *verifier,
+                                             const specrt_cuda_draft *drafts,
+                                             const specrt_sampling *samplings, const float *logits,
+                                             void *stream) {
     if (!verifier || !specrt__verify_params_ok(&verifier->params) || !verifier->best ||
-        !verifier->laws || !verifier->tokens || !drafts || !samplings || !logits || !verdicts)
+        !verifier->laws || !verifier->tokens || !drafts || !samplings || !logits)
         return SPECRT_STATUS_BAD_ARG;
     const specrt_cuda_verifier_params *p = &verifier->params;
     unsigned n = (unsigned)(p->n_batch * p->max_nodes);
     unsigned n_parts = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_PART);
-    unsigned n_blocks = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK);
     SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_best_kernel, dim3(n_parts, n),
                                specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
                                drafts, logits));
@@ -3477,16 +3771,71 @@ SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *ver
         SPECRT__LAUNCH(specrt__verify_law_kernel, n,
                        p->sampled == 2 ? specrt__block_size(SPECRT__VERIFY_LAW_THREADS) : 32, 0,
                        stream, *verifier, drafts, samplings, logits, (int32_t)n_parts));
-    if (p->sampled) {
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_sum_kernel, dim3(n_blocks, n),
-                                   specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
-                                   drafts, logits));
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_pick_kernel, n,
-                                   specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
-                                   drafts, samplings, logits, (int32_t)n_blocks));
-    }
+    if (!p->sampled) return SPECRT_STATUS_OK;
+    return SPECRT__LAUNCH(
+        specrt__verify_sum_kernel, dim3(specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK), n),
+        specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier, drafts, logits);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const specrt_sampling *samplings,
+                                                 const float *logits, specrt_verdict *verdicts,
+                                                 void *stream) {
+    if (!verdicts) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__verify_lay_laws(verifier, drafts, samplings, logits, stream));
+    const specrt_cuda_verifier_params *p = &verifier->params;
+    if (p->sampled)
+        SPECRT__TRY(SPECRT__LAUNCH(
+            specrt__verify_pick_kernel, (unsigned)(p->n_batch * p->max_nodes),
+            specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier, drafts, samplings,
+            logits, (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK)));
     return SPECRT__LAUNCH(specrt__verify_walk_kernel, (unsigned)p->n_batch, 32, 0, stream,
                           *verifier, drafts, verdicts);
+}
+
+static bool specrt__verify_laws_ok(const specrt_cuda_laws *laws) {
+    return laws && laws->n_steps >= 1 && laws->n_steps <= SPECRT_TREE_MAX_STEPS &&
+           laws->n_columns >= 1 && laws->ids && laws->probs && laws->chances && laws->weights;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_propose(const specrt_cuda_layout *layout,
+                                                  const specrt_cuda_segment *segments,
+                                                  int32_t n_batch, const float *logits,
+                                                  float temperature, const specrt_cuda_tree *trees,
+                                                  const specrt_sampling *samplings,
+                                                  const specrt_cuda_laws *laws, int32_t *ids,
+                                                  float *logprobs, void *stream) {
+    specrt__verify_shortlist from;
+    memset(&from, 0, sizeof from);
+    SPECRT__TRY(specrt__window_check(n_batch, trees));
+    if (!segments || !logits || !samplings || !ids || !logprobs || !specrt__verify_laws_ok(laws) ||
+        !(temperature > 0 && temperature <= 100) ||
+        specrt__head_lay_out(layout, from.starts) != laws->n_columns)
+        return SPECRT_STATUS_BAD_ARG;
+    from.segments = segments;
+    from.n_segments = layout->n_segments;
+    from.logits = logits;
+    from.temperature = temperature;
+    return SPECRT__LAUNCH(specrt__verify_propose_kernel, (unsigned)n_batch,
+                          specrt__block_size(SPECRT__VERIFY_LAW_THREADS), 0, stream, from, trees,
+                          samplings, *laws, ids, logprobs);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_verify_chain(
+    const specrt_cuda_verifier *verifier, const specrt_cuda_laws *laws,
+    const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
+    const specrt_sampling *samplings, const float *logits, specrt_verdict *verdicts, void *stream) {
+    if (!verdicts || !trees || !specrt__verify_laws_ok(laws) || !verifier ||
+        !verifier->params.sampled)
+        return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__verify_lay_laws(verifier, drafts, samplings, logits, stream));
+    const specrt_cuda_verifier_params *p = &verifier->params;
+    return SPECRT__LAUNCH(specrt__verify_chain_kernel, (unsigned)p->n_batch,
+                          specrt__block_size(SPECRT__VERIFY_LAW_THREADS), 0, stream, *verifier,
+                          *laws, drafts, trees, samplings, logits,
+                          (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK),
+                          verdicts);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids,
@@ -3573,7 +3922,6 @@ static void specrt__device_release(specrt__device_memory *memory) {
 
 /* A routed source: what it chooses from at each level. */
 enum {
-    SPECRT__DEVICE_NONE,
     SPECRT__DEVICE_LEVELS, /* a static list with sizes by level */
     SPECRT__DEVICE_CLUSTERS,
     SPECRT__DEVICE_SUCCESSORS,
@@ -3583,9 +3931,9 @@ enum {
 typedef struct specrt__device_router {
     int kind;
     int32_t bound;              /* rows that it chooses for a level at most */
+    int64_t n_read;             /* bytes of weights and codes that it chooses by */
     specrt_cuda_segment rows;   /* to choose from */
     specrt_cuda_segment always; /* CLUSTERS: rows of every level; max_rows 0: none */
-    const uint8_t *taken;       /* DEVICE [n_ids] 1: a token of `always`; NULL: there is none */
     const int32_t *levels;      /* LEVELS: rows, CLUSTERS: clusters of each level; host */
     int32_t n_levels, n_always; /* LEVELS: n_always rows of each level are fixed */
     specrt_cuda_router clusters;
@@ -3602,7 +3950,9 @@ struct specrt_cuda_policy {
     const int32_t *frequent;    /* DEVICE [n_frequent], or NULL as on the host */
     const int32_t *terminators; /* DEVICE */
     int32_t n_fixed;            /* tokens marked so */
-    specrt__device_router router;
+    /* In the order in which they cover tokens, as on the host. */
+    int32_t n_routers;
+    specrt__device_router routers[SPECRT__POLICY_KINDS];
 };
 
 /* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded. */
@@ -3706,11 +4056,8 @@ static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_e
 /* What a policy may not have here. */
 static specrt_status specrt__device_check_policy(const specrt_policy *p, specrt_error *err) {
     const char *what = NULL;
-    if (p->has_window && p->window.mode == SPECRT__WINDOW_FIFO) what = "window@mode=unique_fifo";
-    if (p->retrieve.size > 0 && p->retrieve.keep) what = "retrieve@keep=on";
     if (p->retrieve.size > 0 && p->retrieve.prompt != SPECRT__RETRIEVE_PROMPT_OFF)
         what = "retrieve@prompt";
-    if (p->n_routers > 1) what = "more than one that routes";
     if (!what) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                             "cuda: policy '%s': expected sources that run on the device, found %s",
@@ -3729,33 +4076,18 @@ static specrt_cuda_segment specrt__device_head_rows(const specrt_cuda_policy *p)
     return s;
 }
 
-static specrt_status specrt__device_route_levels(specrt_cuda_policy *p, const specrt_static *list,
-                                                 specrt_error *err) {
-    specrt__device_router *r = &p->router;
+static specrt_status specrt__device_route_levels(specrt_cuda_policy *p, specrt__device_router *r,
+                                                 const specrt_static *list, specrt_error *err) {
     specrt_segment rest = list->segment;
     rest.rows = (const uint8_t *)rest.rows + (size_t)list->n_always * rest.row_stride;
     rest.ids += list->n_always;
     if (rest.bias) rest.bias += list->n_always;
-    rest.n_rows = r->bound = p->policy->routed_bound;
+    rest.n_rows = r->bound = rest.n_rows - list->n_always;
     r->kind = SPECRT__DEVICE_LEVELS;
     r->levels = list->levels;
     r->n_levels = list->n_levels;
     r->n_always = list->n_always;
     return specrt__device_place(p, &rest, &r->rows, err);
-}
-
-/* The tokens of a segment, marked. */
-static specrt_status specrt__device_mark_taken(specrt_cuda_policy *p, const specrt_segment *s,
-                                               specrt_error *err) {
-    size_t n = (size_t)p->policy->head->n_ids;
-    uint8_t *taken = (uint8_t *)specrt__base_alloc(&p->policy->desc, n);
-    if (!taken) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
-    memset(taken, 0, n);
-    for (int32_t i = 0; i < s->n_rows; i++) taken[s->ids[i]] = 1;
-    specrt_status status =
-        specrt__device_upload(&p->memory, taken, n, (const void **)&p->router.taken, err);
-    specrt__base_free(&p->policy->desc, taken);
-    return status;
 }
 
 /* A router's layer: f16 rows and f32 biases. */
@@ -3771,8 +4103,8 @@ static specrt_status specrt__device_layer(specrt_cuda_policy *p, const specrt_se
 
 /* What a router knows a token by: the application's rows, or a copy, decoded where it must be. */
 static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_head_desc *host,
-                                          const specrt_cuda_policy_desc *desc, specrt_error *err) {
-    specrt_cuda_head *out = &p->router.clusters.embedding;
+                                          const specrt_cuda_policy_desc *desc,
+                                          specrt_cuda_head *out, specrt_error *err) {
     specrt_head *rows;
     void *copy;
     if (!host->rows) return SPECRT_STATUS_OK;
@@ -3801,20 +4133,18 @@ static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_he
     return status;
 }
 
-static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p,
+static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p, specrt__device_router *r,
                                                    const specrt__cluster_shared *c,
                                                    const specrt_cuda_policy_desc *desc,
                                                    specrt_error *err) {
     const specrt_clusters_header *h = c->view.header;
-    specrt__device_router *r = &p->router;
     specrt_segment rows = c->rows;
-    if (c->beam > 1)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "cuda: policy '%s': expected beam=level or each, found per_row",
-                                p->policy->text);
+    int32_t most = 0;
+    for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++)
+        if (c->levels[t] > most) most = c->levels[t];
     rows.n_rows = c->starts[h->n_clusters];
     r->kind = SPECRT__DEVICE_CLUSTERS;
-    r->bound = p->policy->routed_bound - c->always.n_rows;
+    r->bound = specrt__cluster_bound(c, most) - c->always.n_rows;
     r->levels = c->levels;
     r->n_levels = SPECRT__CLUSTER_LEVELS;
     r->clusters.kind = h->router;
@@ -3830,23 +4160,25 @@ static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p,
     SPECRT__TRY(specrt__device_upload(&p->memory, c->starts,
                                       ((size_t)h->n_clusters + 1) * sizeof(int32_t),
                                       (const void **)&r->clusters.starts, err));
+    r->n_read = (int64_t)(c->w1.row_stride * (size_t)c->w1.n_rows +
+                          c->w2.row_stride * (size_t)c->w2.n_rows);
     SPECRT__TRY(specrt__device_layer(p, &c->w1, &r->clusters.w1, &r->clusters.b1, err));
     SPECRT__TRY(specrt__device_layer(p, &c->w2, &r->clusters.w2, &r->clusters.b2, err));
-    SPECRT__TRY(specrt__device_embed(p, &c->embedding, desc, err));
+    SPECRT__TRY(specrt__device_embed(p, &c->embedding, desc, &r->clusters.embedding, err));
     if (c->always.n_rows == 0) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt__device_place(p, &c->always, &r->always, err));
-    return specrt__device_mark_taken(p, &c->always, err);
+    return specrt__device_place(p, &c->always, &r->always, err);
 }
 
 static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
+                                                     specrt__device_router *r,
                                                      const specrt__successor_shared *s,
                                                      specrt_error *err) {
     const specrt_cograph *g = &s->graph;
-    specrt_cuda_cograph *out = &p->router.graph;
+    specrt_cuda_cograph *out = &r->graph;
     size_t n = (size_t)g->header->n_vocab, e = (size_t)g->header->n_edges;
-    p->router.kind = SPECRT__DEVICE_SUCCESSORS;
-    p->router.bound = s->size;
-    p->router.rows = specrt__device_head_rows(p);
+    r->kind = SPECRT__DEVICE_SUCCESSORS;
+    r->bound = s->size;
+    r->rows = specrt__device_head_rows(p);
     out->n_vocab = g->header->n_vocab;
     out->max_degree = g->header->max_degree;
     SPECRT__TRY(specrt__device_upload(&p->memory, g->totals, n * sizeof *g->totals,
@@ -3859,11 +4191,11 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
                                  (const void **)&out->counts, err);
 }
 
-static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p,
+static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__device_router *r,
                                                  const specrt__sketch_shared *s,
                                                  specrt_error *err) {
     const specrt_row_sketch_header *h = s->view.header;
-    specrt_cuda_sketch *out = &p->router.sketch;
+    specrt_cuda_sketch *out = &r->sketch;
     size_t n = (size_t)h->n_rows, n_cols = (size_t)h->n_cols;
     size_t n_codes = (n + 15) / 16 * 16 * (size_t)h->rank / (h->four_bits ? 2 : 1);
     if (s->certified)
@@ -3871,9 +4203,10 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p,
                                 "cuda: policy '%s': expected a sketch that is not certified, whose "
                                 "proof is the CPU's",
                                 p->policy->text);
-    p->router.kind = SPECRT__DEVICE_SKETCH;
-    p->router.bound = out->bound = s->bound;
-    p->router.rows = specrt__device_head_rows(p);
+    r->kind = SPECRT__DEVICE_SKETCH;
+    r->bound = out->bound = s->bound;
+    r->rows = specrt__device_head_rows(p);
+    r->n_read = (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s);
     out->n_cols = h->n_cols;
     out->n_ids = p->policy->head->n_ids;
     out->stored_rank = h->rank;
@@ -3897,24 +4230,40 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p,
                                  (const void **)&out->ids, err);
 }
 
-/* Which source routes follows from the text: this file's classes are not those of the application's copy. */
+static specrt_status specrt__device_route_kind(specrt_cuda_policy *p, int kind, const void *shared,
+                                               const specrt_cuda_policy_desc *desc,
+                                               specrt_error *err) {
+    const specrt__active_class *klass = specrt__policy_kinds[kind].routed;
+    specrt__device_router *r = &p->routers[p->n_routers++];
+    if (klass == &specrt__successor_class)
+        return specrt__device_route_successors(p, r, (const specrt__successor_shared *)shared, err);
+    if (klass == &specrt__sketch_class)
+        return specrt__device_route_sketch(p, r, (const specrt__sketch_shared *)shared, err);
+    if (klass)
+        return specrt__device_route_clusters(p, r, (const specrt__cluster_shared *)shared, desc,
+                                             err);
+    return specrt__device_route_levels(p, r, (const specrt_static *)shared, err);
+}
+
+/* Which sources route follows from the text: this file's classes are not those of the application's copy. A
+ * static list does where there is one more that routes than the text tells. */
 static specrt_status specrt__device_route(specrt_cuda_policy *p,
                                           const specrt_cuda_policy_desc *desc, specrt_error *err) {
+    const specrt_policy *host = p->policy;
     specrt__policy_spec spec;
-    if (p->policy->n_routers == 0) return SPECRT_STATUS_OK;
-    const void *shared = p->policy->routers[0].shared;
-    SPECRT__TRY(specrt__policy_parse(p->policy->text, &spec, err));
+    bool routes[SPECRT__POLICY_KINDS];
+    int32_t n = 0;
+    SPECRT__TRY(specrt__policy_parse(host->text, &spec, err));
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
-        const specrt__active_class *klass = specrt__policy_kinds[kind].routed;
-        if (!klass || !spec.sources[kind].present) continue;
-        if (klass == &specrt__successor_class)
-            return specrt__device_route_successors(p, (const specrt__successor_shared *)shared,
-                                                   err);
-        if (klass == &specrt__sketch_class)
-            return specrt__device_route_sketch(p, (const specrt__sketch_shared *)shared, err);
-        return specrt__device_route_clusters(p, (const specrt__cluster_shared *)shared, desc, err);
+        routes[kind] = specrt__policy_kinds[kind].routed && spec.sources[kind].present;
+        n += routes[kind];
     }
-    return specrt__device_route_levels(p, (const specrt_static *)shared, err);
+    routes[SPECRT__POLICY_STATIC] = host->n_routers > n;
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++)
+        if (routes[kind])
+            SPECRT__TRY(
+                specrt__device_route_kind(p, kind, host->routers[p->n_routers].shared, desc, err));
+    return SPECRT_STATUS_OK;
 }
 
 /* Copies and clearing go by the default stream, for which those of applications do not wait. */
@@ -3991,17 +4340,6 @@ typedef struct specrt__ring_cache {
     specrt_cuda_mailbox mailbox;
 } specrt__ring_cache;
 
-/* Records before this one are another sequence's: what they changed is passed over. */
-static __global__ void specrt__ring_forget_kernel(int32_t n, specrt__ring_cache *caches,
-                                                  specrt__ring_records *rings) {
-    int32_t b = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (b >= n) return;
-    caches[b].n_cycles = caches[b].n_events = caches[b].n_lost = 0;
-    caches[b].mailbox.taken = caches[b].mailbox.posted;
-    caches[b].begun = caches[b].posted;
-    ((volatile specrt__ring_records *)rings)[b].begun = caches[b].begun;
-}
-
 /* Block b: the target's hidden state at the last node of sequence b's verdict.
  *   hidden f32 [n_batch, n_nodes, width] or NULL, kept f32 [n_batch, width]; grid (n_batch), any block */
 static __global__ void specrt__ring_keep_kernel(const specrt_verdict *verdicts, const float *hidden,
@@ -4035,6 +4373,23 @@ static __device__ void specrt__ring_take(specrt__ring_cache *cache,
             c->reserved = 0;
         }
     }
+}
+
+/* A new sequence. What is kept goes on; else records before this one are another's, and what they changed is
+ * passed over.  Twin: specrt__retrieve_begin */
+static __global__ void specrt__ring_begin_kernel(int32_t n, bool keep, specrt__ring_cache *caches,
+                                                 specrt__ring_records *rings) {
+    int32_t b = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (b >= n) return;
+    caches[b].n_events = caches[b].n_lost = 0;
+    if (keep) {
+        specrt__ring_take(&caches[b], &rings[b]);
+        return;
+    }
+    caches[b].n_cycles = 0;
+    caches[b].mailbox.taken = caches[b].mailbox.posted;
+    caches[b].begun = caches[b].posted;
+    ((volatile specrt__ring_records *)rings)[b].begun = caches[b].begun;
 }
 
 /* Twin: specrt__retrieve_write. */
@@ -4096,7 +4451,191 @@ specrt__ring_tell_kernel(const specrt_verdict *learns, const specrt_cuda_state *
         cache->n_lost += event;
 }
 
-// >>session (uses: launch base os active window arc retrieve tree verify device ring)
+// >>batch (uses: launch block active window ring)
+// Owns what sessions do with each sequence of a batch beside the state of other sections: where it stands,
+// what came of a cycle, which rows of a level count. A thread is a sequence, in any grid of blocks; in one
+// kernel a row.
+
+/* Routed rows of a level. */
+typedef struct specrt__batch_tally {
+    int32_t n;                /* rows of the pass */
+    int32_t n_rows, n_shared; /* rows, and of these such as all of the pass score */
+    int32_t n_scored;         /* products of the others */
+} specrt__batch_tally;
+
+/* What shortlists read. */
+typedef struct specrt__batch_costs {
+    int32_t n_fixed;     /* rows that all sequences share */
+    int64_t row, n_read; /* bytes of a row, and of a level's weights and codes */
+} specrt__batch_costs;
+
+static __device__ int32_t specrt__batch_index(void) {
+    return (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+}
+
+/* Position 0, nothing drafted or emitted; draws are another generation's, unless there were none yet. Twin:
+ * specrt_session_begin.
+ *   all DEVICE [n], of sequences side by side; step : what their numbers go on by */
+static __global__ void
+specrt__batch_begin_kernel(int32_t n, specrt_cuda_tree *trees, specrt_cuda_beam *beams,
+                           specrt_cuda_draft *drafts, specrt_verdict *verdicts,
+                           specrt_sampling *samplings, int32_t step, specrt_session_stats *stats) {
+    int32_t b = specrt__batch_index();
+    if (b >= n) return;
+    memset(&stats[b], 0, sizeof stats[b]);
+    if (trees[b].position > 0) samplings[b].sequence += (uint64_t)step;
+    trees[b].position = 0;
+    trees[b].cycle = 0;
+    trees[b].level = trees[b].n_candidates = trees[b].n_beam = 0;
+    beams[b].n = drafts[b].n = verdicts[b].n = 0;
+}
+
+/* One sequence has n more prompt tokens, of which the next launch takes *count. */
+static __global__ void specrt__batch_advance_kernel(specrt_cuda_tree *tree, int32_t n,
+                                                    int32_t *count) {
+    if (specrt__batch_index() != 0) return;
+    tree->position += n;
+    *count = n;
+}
+
+/* The first token after the prompt is what a verdict says that has no draft. */
+static __global__ void specrt__batch_start_kernel(int32_t n, const int32_t *tokens,
+                                                  specrt_cuda_draft *drafts,
+                                                  specrt_verdict *verdicts) {
+    int32_t b = specrt__batch_index();
+    if (b >= n) return;
+    drafts[b].n = 0;
+    verdicts[b].n = 1;
+    verdicts[b].tokens[0] = tokens[b];
+    verdicts[b].nodes[0] = 0;
+}
+
+/* Drafts that are a root alone, before the position to draw. */
+static __global__ void specrt__batch_ask_kernel(int32_t n, const specrt_cuda_tree *trees,
+                                                specrt_cuda_draft *asked) {
+    int32_t b = specrt__batch_index();
+    if (b >= n) return;
+    asked[b].n = 1;
+    asked[b].tokens[0] = asked[b].depths[0] = 0;
+    asked[b].parents[0] = -1;
+    asked[b].masks[0] = 1;
+    asked[b].logprobs[0] = 0;
+    asked[b].positions[0] = trees[b].position - 1;
+}
+
+static __global__ void specrt__batch_answer_kernel(int32_t n, const specrt_verdict *verdicts,
+                                                   int32_t *tokens) {
+    int32_t b = specrt__batch_index();
+    if (b < n) tokens[b] = verdicts[b].tokens[0];
+}
+
+/* Whether the level that would have drafted a token could; beyond the last that drafted, that one. Twin:
+ * specrt_session_member. */
+static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const uint32_t *routed,
+                                            int32_t token, int32_t level, int32_t n_levels) {
+    if (token < 0 || token >= s->params.n_ids) return false;
+    if (s->wants[token] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED)) return true;
+    if (!routed || n_levels == 0) return false;
+    return routed[token] >> (level < n_levels ? level : n_levels - 1) & 1;
+}
+
+/* The passes of a tree. Twin: specrt_session_route.
+ *   tallies : [SPECRT_TREE_MAX_STEPS] of the sequence; NULL: nothing routes
+ * @return the rows that were routed, mean. */
+static __device__ int64_t specrt__batch_add_passes(const specrt_cuda_tree *tree,
+                                                   const specrt_cuda_state *state,
+                                                   const specrt__batch_tally *tallies,
+                                                   specrt__batch_costs costs,
+                                                   specrt_session_stats *stats) {
+    int64_t n_kept = costs.n_fixed + state->n_rows, n_routed = 0;
+    for (int32_t t = 0; t < tree->level; t++) {
+        int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
+        stats->n_bytes += costs.n_read + n_rows * costs.row;
+        if (tallies && tallies[t].n > 0)
+            n_routed += tallies[t].n_shared + tallies[t].n_scored / tallies[t].n;
+    }
+    stats->n_passes += tree->level;
+    return tree->level > 0 ? n_routed / tree->level : 0;
+}
+
+/* What observe() learns from: verdicts of drafts, which are counted. Twin: the counting in
+ * specrt_session_observe.
+ *   routed [n, n_ids], tallies [n, SPECRT_TREE_MAX_STEPS], or NULL: nothing routes */
+static __global__ void
+specrt__batch_learn_kernel(int32_t n, const specrt_cuda_draft *drafts,
+                           const specrt_verdict *verdicts, const specrt_cuda_tree *trees,
+                           const specrt_cuda_state *states, const uint32_t *routed,
+                           const specrt__batch_tally *tallies, specrt__batch_costs costs,
+                           specrt_verdict *learns, specrt_session_stats *all_stats) {
+    int32_t b = specrt__batch_index();
+    if (b >= n) return;
+    const specrt_cuda_state *state = &states[b];
+    const specrt_verdict *verdict = &verdicts[b];
+    specrt_session_stats *stats = &all_stats[b];
+    if (routed) routed += (int64_t)b * state->params.n_ids, tallies += b * SPECRT_TREE_MAX_STEPS;
+    int64_t n_routed = specrt__batch_add_passes(&trees[b], state, tallies, costs, stats);
+    learns[b].n = 0;
+    if (drafts[b].n < 1 || verdict->n < 1) return;
+    learns[b] = *verdict;
+    stats->n_cycles++;
+    stats->n_emitted += verdict->n;
+    stats->n_drafted += drafts[b].n - 1;
+    stats->n_rows += costs.n_fixed + state->n_rows + n_routed;
+    stats->n_by_length[verdict->n]++;
+    for (int32_t i = 0; i < verdict->n; i++)
+        stats->n_covered +=
+            specrt__batch_member(state, routed, verdict->tokens[i], i, trees[b].level);
+}
+
+/* Sums, and the tree at hand. caches [n] or NULL: nothing retrieves. Twin: specrt_session_get_stats */
+static __global__ void
+specrt__batch_stats_kernel(int32_t n, const specrt_session_stats *stats,
+                           const specrt_cuda_tree *trees, const specrt_cuda_state *states,
+                           const specrt__batch_tally *tallies, specrt__batch_costs costs,
+                           const specrt__ring_cache *caches, specrt_session_stats *out) {
+    int32_t b = specrt__batch_index();
+    if (b >= n) return;
+    if (tallies) tallies += b * SPECRT_TREE_MAX_STEPS;
+    out[b] = stats[b];
+    specrt__batch_add_passes(&trees[b], &states[b], tallies, costs, &out[b]);
+    out[b].n_copied = states[b].n_copied;
+    out[b].n_events = caches ? caches[b].n_events : 0;
+    out[b].n_lost = caches ? caches[b].n_lost : 0;
+}
+
+/* Thread (r, b): bit r of the mask of sequence b: whether an earlier source has the token of row r at this
+ * level, or none may. What is new is this level's from here on.
+ *   ids [., max_rows], distinct, of sequence b from ids_step * b on; n_rows from n_step * b on, or NULL:
+ *   max_rows; masks [n_batch, words]; routed [n_batch, n_ids]; scored_by [n_batch, max_rows] or NULL: by all
+ *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__active_route */
+static __global__ void
+specrt__batch_claim_kernel(const specrt_cuda_state *states, const int32_t *ids, int64_t ids_step,
+                           const int32_t *n_rows, int32_t n_step, int32_t max_rows, int32_t level,
+                           const specrt_cuda_beam *beams, const uint64_t *scored_by,
+                           specrt__batch_tally *tallies, uint32_t *routed, uint32_t *masks) {
+    int32_t b = (int32_t)blockIdx.y, r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    int32_t n = n_rows ? n_rows[(int64_t)b * n_step] : max_rows;
+    int32_t id = r < n ? ids[b * ids_step + r] : -1;
+    uint32_t *mine = routed + (int64_t)b * states[b].params.n_ids + (id < 0 ? 0 : id);
+    bool masked = id >= 0 && (states[b].wants[id] != 0 || (*mine >> level & 1) != 0);
+    if (id >= 0 && !masked) *mine |= 1u << level;
+    uint32_t word = __ballot_sync(0xffffffffu, masked);
+    if (threadIdx.x % 32 == 0 && r < max_rows)
+        masks[(int64_t)b * ((max_rows + 31) / 32) + r / 32] = word;
+    specrt__batch_tally *tally = &tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
+    if (r == 0) {
+        tally->n = beams[b].n;
+        tally->n_rows += n;
+        if (!scored_by) tally->n_shared += n;
+    }
+    if (!scored_by) return;
+    uint64_t all = beams[b].n < 64 ? ((uint64_t)1 << beams[b].n) - 1 : ~(uint64_t)0;
+    uint64_t by = id < 0 ? 0 : scored_by[(int64_t)b * max_rows + r] & all;
+    int32_t before, sum = specrt__block_scan(__popcll(by), &before);
+    if (threadIdx.x == 0) atomicAdd(&tally->n_scored, sum);
+}
+
+// >>session (uses: launch base os active window arc retrieve policy tree verify device ring batch)
 // Owns batches of sequences whose state never leaves the device: which kernel runs when, on which of two
 // streams. Everything is allocated in create; a cycle's launches are the same every time, so a graph can
 // hold them. Retrieval's cache stays on the host: cycles go there, and wishes come back, through memory
@@ -4107,6 +4646,15 @@ enum {
     SPECRT__SESSION_BEAM_STEP = sizeof(specrt_cuda_beam) / sizeof(int32_t),
     SPECRT__SESSION_DRAFT_STEP = sizeof(specrt_cuda_draft) / sizeof(int32_t)
 };
+
+/* What a routed source chooses, DEVICE. */
+typedef struct specrt__session_route {
+    int32_t *ids, *places;          /* [n_batch, bound] */
+    int32_t *n;                     /* [n_batch], or LEVELS: [SPECRT_TREE_MAX_STEPS] */
+    uint64_t *scored_by;            /* [n_batch, bound], or NULL */
+    uint32_t *masks, *always_masks; /* [n_batch, words of bound], [n_batch, words of always] */
+    void *scratch;
+} specrt__session_route;
 
 struct specrt_cuda_session {
     const specrt_cuda_policy *policy;
@@ -4127,15 +4675,19 @@ struct specrt_cuda_session {
     float *bias; /* DEVICE [n_batch, capacity]; NULL: none */
     size_t row_stride;
     specrt_cuda_verifier verifier, drawer;
+    specrt_cuda_laws laws; /* of sampled chains; n_steps 0: drafts are the best */
+    float draft_temperature;
     /* Shortlists; a level's segments are DEVICE [n_batch, n_segments]. */
     specrt_cuda_layout layout;
     specrt_cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
-    /* What routed sources choose, DEVICE. */
-    int32_t *routed_ids, *routed_places; /* [n_batch, bound] */
-    int32_t *routed_n;                   /* [n_batch], or LEVELS: [num_steps] */
-    uint32_t *masks, *always_masks;      /* [n_batch, words of bound], [n_batch, words of always] */
-    void *route_scratch;
+    specrt__session_route routes[SPECRT__POLICY_KINDS];
+    /* DEVICE [n_batch, n_ids] bit i: routed at level i of this cycle; NULL: nothing routes. Behind it, to be
+     * cleared together, the tallies. */
+    uint32_t *routed;
+    specrt__batch_tally *tallies; /* DEVICE [n_batch, SPECRT_TREE_MAX_STEPS] */
+    specrt_session_stats *stats;  /* DEVICE [n_batch] */
+    specrt__batch_costs costs;
     float *logits;   /* DEVICE [n_batch, topk, n_columns] */
     int32_t *ids;    /* DEVICE [n_batch, topk, topk] */
     float *logprobs; /* DEVICE likewise */
@@ -4155,97 +4707,6 @@ struct specrt_cuda_session {
     specrt__retrieve **retrievers; /* [n_batch] */
     uint32_t *begun;               /* [n_batch] the rings' begun, as the host last saw it */
 };
-
-/* --- kernels of a batch: a thread is a sequence, in any grid of blocks --- */
-
-static __device__ int32_t specrt__session_index(void) {
-    return (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-}
-
-/* Position 0, nothing drafted or emitted; draws are another generation's, unless there were none yet. Twin:
- * specrt_session_begin.
- *   all DEVICE [n], of sequences side by side; step : what their numbers go on by */
-static __global__ void specrt__session_begin_kernel(int32_t n, specrt_cuda_tree *trees,
-                                                    specrt_cuda_beam *beams,
-                                                    specrt_cuda_draft *drafts,
-                                                    specrt_verdict *verdicts,
-                                                    specrt_sampling *samplings, int32_t step) {
-    int32_t b = specrt__session_index();
-    if (b >= n) return;
-    if (trees[b].position > 0) samplings[b].sequence += (uint64_t)step;
-    trees[b].position = 0;
-    trees[b].level = trees[b].n_candidates = trees[b].n_beam = 0;
-    beams[b].n = drafts[b].n = verdicts[b].n = 0;
-}
-
-/* One sequence has n more prompt tokens, of which the next launch takes *count. */
-static __global__ void specrt__session_advance_kernel(specrt_cuda_tree *tree, int32_t n,
-                                                      int32_t *count) {
-    if (specrt__session_index() != 0) return;
-    tree->position += n;
-    *count = n;
-}
-
-/* The first token after the prompt is what a verdict says that has no draft. */
-static __global__ void specrt__session_start_kernel(int32_t n, const int32_t *tokens,
-                                                    specrt_cuda_draft *drafts,
-                                                    specrt_verdict *verdicts) {
-    int32_t b = specrt__session_index();
-    if (b >= n) return;
-    drafts[b].n = 0;
-    verdicts[b].n = 1;
-    verdicts[b].tokens[0] = tokens[b];
-    verdicts[b].nodes[0] = 0;
-}
-
-/* Drafts that are a root alone, before the position to draw. */
-static __global__ void specrt__session_ask_kernel(int32_t n, const specrt_cuda_tree *trees,
-                                                  specrt_cuda_draft *asked) {
-    int32_t b = specrt__session_index();
-    if (b >= n) return;
-    asked[b].n = 1;
-    asked[b].tokens[0] = asked[b].depths[0] = 0;
-    asked[b].parents[0] = -1;
-    asked[b].masks[0] = 1;
-    asked[b].logprobs[0] = 0;
-    asked[b].positions[0] = trees[b].position - 1;
-}
-
-static __global__ void specrt__session_answer_kernel(int32_t n, const specrt_verdict *verdicts,
-                                                     int32_t *tokens) {
-    int32_t b = specrt__session_index();
-    if (b < n) tokens[b] = verdicts[b].tokens[0];
-}
-
-/* What observe() learns from: verdicts of drafts. */
-static __global__ void specrt__session_learn_kernel(int32_t n, const specrt_cuda_draft *drafts,
-                                                    const specrt_verdict *verdicts,
-                                                    specrt_verdict *learns) {
-    int32_t b = specrt__session_index();
-    if (b >= n) return;
-    if (drafts[b].n > 0)
-        learns[b] = verdicts[b];
-    else
-        learns[b].n = 0;
-}
-
-/* Thread (r, b): bit r of the mask of sequence b: whether others hold the token of row r, or none may.
- *   ids [., max_rows] of sequence b from ids_step * b on; n_rows from n_step * b on, or NULL: max_rows; masks
- *   [n_batch, words]; grid (blocks of max_rows, n_batch), block a multiple of 32.
- *   Twin: specrt__active_route */
-static __global__ void specrt__session_mask_kernel(const specrt_cuda_state *states,
-                                                   const int32_t *ids, int64_t ids_step,
-                                                   const int32_t *n_rows, int32_t n_step,
-                                                   int32_t max_rows, const uint8_t *taken,
-                                                   uint32_t *masks) {
-    int32_t b = (int32_t)blockIdx.y, r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-    int32_t n = n_rows ? n_rows[(int64_t)b * n_step] : max_rows;
-    int32_t id = r < n ? ids[b * ids_step + r] : -1;
-    bool masked = id >= 0 && (states[b].wants[id] != 0 || (taken && taken[id] != 0));
-    uint32_t word = __ballot_sync(0xffffffffu, masked);
-    if (threadIdx.x % 32 == 0 && r < max_rows)
-        masks[(int64_t)b * ((max_rows + 31) / 32) + r / 32] = word;
-}
 
 /* --- making a batch --- */
 
@@ -4284,9 +4745,10 @@ static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_s
     memset(&p, 0, sizeof p);
     p.n_ids = policy->head->n_ids;
     p.capacity = s->capacity;
+    p.keep = policy->retrieve.keep;
     if (!policy->has_window) return p;
     p.size = w->size;
-    p.mode = w->mode == SPECRT__WINDOW_STREAM ? SPECRT_CUDA_STREAM : SPECRT_CUDA_UNIQUE_LRU;
+    p.mode = w->mode;
     p.rows = w->rows;
     p.only = w->only;
     p.kpre = w->kpre;
@@ -4377,6 +4839,28 @@ static specrt_status specrt__session_make_verifier(specrt_cuda_session *s, int32
     return specrt_cuda_verifier_place(&p, memory, out);
 }
 
+/* What chains are sampled from. Columns are known. */
+static specrt_status specrt__session_make_laws(specrt_cuda_session *s,
+                                               const specrt_cuda_session_params *params,
+                                               specrt_error *err) {
+    specrt_cuda_laws *laws = &s->laws;
+    size_t n = (size_t)s->n_batch * (size_t)s->tree.num_steps, each = (size_t)s->n_columns;
+    if (params->draft != SPECRT_DRAFT_SAMPLED) return SPECRT_STATUS_OK;
+    s->draft_temperature =
+        params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
+    laws->n_steps = s->tree.num_steps;
+    laws->n_columns = s->n_columns;
+    SPECRT__TRY(
+        specrt__session_clear(&s->memory, n, each * sizeof *laws->ids, (void **)&laws->ids, err));
+    SPECRT__TRY(specrt__session_clear(&s->memory, n, each * sizeof *laws->probs,
+                                      (void **)&laws->probs, err));
+    SPECRT__TRY(
+        specrt__session_clear(&s->memory, n, sizeof *laws->chances, (void **)&laws->chances, err));
+    return specrt__session_clear(&s->memory, (size_t)s->n_batch,
+                                 (size_t)s->n_logits * sizeof *laws->weights,
+                                 (void **)&laws->weights, err);
+}
+
 /* Packed rows of every sequence, and what to pack of them. */
 static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specrt_error *err) {
     const specrt_cuda_head *head = &s->policy->head;
@@ -4411,23 +4895,24 @@ static size_t specrt__session_words(int32_t n_rows) {
     return ((size_t)n_rows + 31) / 32;
 }
 
-/* What the routed source chooses for sequence i at a level. */
-static int32_t specrt__session_list_routed(const specrt_cuda_session *s, size_t i, int32_t level,
-                                           specrt_cuda_segment *out) {
-    const specrt__device_router *r = &s->policy->router;
+/* What routed source `at` chooses for sequence i at a level. @return how many segments. */
+static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t at, size_t i,
+                                           int32_t level, specrt_cuda_segment *out) {
+    const specrt__device_router *r = &s->policy->routers[at];
+    const specrt__session_route *route = &s->routes[at];
     int32_t n = 0;
-    if (r->kind == SPECRT__DEVICE_NONE) return 0;
     if (r->always.max_rows > 0) {
         out[n] = r->always;
-        out[n++].masked = s->always_masks + i * specrt__session_words(r->always.max_rows);
+        out[n++].masked = route->always_masks + i * specrt__session_words(r->always.max_rows);
     }
     out[n] = r->rows;
     out[n].max_rows = r->bound;
-    if (s->masks) out[n].masked = s->masks + i * specrt__session_words(r->bound);
-    out[n].n_rows = s->routed_n + (r->kind == SPECRT__DEVICE_LEVELS ? (size_t)level : i);
+    out[n].masked = route->masks + i * specrt__session_words(r->bound);
+    out[n].n_rows = route->n + (r->kind == SPECRT__DEVICE_LEVELS ? (size_t)level : i);
     if (r->kind == SPECRT__DEVICE_LEVELS) return n + 1;
-    out[n].ids = s->routed_ids + i * (size_t)r->bound;
-    out[n].places = s->routed_places + i * (size_t)r->bound;
+    out[n].ids = route->ids + i * (size_t)r->bound;
+    out[n].places = route->places + i * (size_t)r->bound;
+    if (route->scored_by) out[n].scored_by = route->scored_by + i * (size_t)r->bound;
     return n + 1;
 }
 
@@ -4445,7 +4930,9 @@ static int32_t specrt__session_list(const specrt_cuda_session *s, size_t i, int3
         out[n].n_rows = &s->states[i].n_rows;
         out[n++].max_rows = s->capacity;
     }
-    return n + specrt__session_list_routed(s, i, level, out + n);
+    for (int32_t at = 0; at < s->policy->n_routers; at++)
+        n += specrt__session_list_routed(s, at, i, level, out + n);
+    return n;
 }
 
 static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specrt_error *err) {
@@ -4476,9 +4963,9 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     return status;
 }
 
-/* Scratch of the routed source; 0: it needs none. */
-static size_t specrt__session_route_bytes(const specrt_cuda_session *s) {
-    const specrt__device_router *r = &s->policy->router;
+/* Scratch of a routed source; 0: it needs none. */
+static size_t specrt__session_route_bytes(const specrt_cuda_session *s,
+                                          const specrt__device_router *r) {
     if (r->kind == SPECRT__DEVICE_CLUSTERS)
         return specrt_cuda_router_bytes(&r->clusters, s->n_batch, s->tree.topk);
     if (r->kind == SPECRT__DEVICE_SUCCESSORS)
@@ -4489,33 +4976,57 @@ static size_t specrt__session_route_bytes(const specrt_cuda_session *s) {
 }
 
 /* Rows of each level, where those follow from the level alone. */
-static specrt_status specrt__session_make_levels(specrt_cuda_session *s, specrt_error *err) {
-    const specrt__device_router *r = &s->policy->router;
+static specrt_status specrt__session_make_levels(specrt_cuda_session *s,
+                                                 const specrt__device_router *r,
+                                                 specrt__session_route *route, specrt_error *err) {
     int32_t rows[SPECRT_TREE_MAX_STEPS];
     for (int32_t t = 0; t < SPECRT_TREE_MAX_STEPS; t++)
         rows[t] = r->levels[t < r->n_levels ? t : r->n_levels - 1] - r->n_always;
-    return specrt__session_send(&s->memory, rows, sizeof rows, (void **)&s->routed_n, err);
+    return specrt__session_send(&s->memory, rows, sizeof rows, (void **)&route->n, err);
+}
+
+static specrt_status specrt__session_make_route(specrt_cuda_session *s,
+                                                const specrt__device_router *r,
+                                                specrt__session_route *route, specrt_error *err) {
+    specrt__device_memory *m = &s->memory;
+    size_t n = (size_t)s->n_batch, bound = (size_t)r->bound;
+    SPECRT__TRY(specrt__session_clear(m, n, specrt__session_words(r->bound) * sizeof *route->masks,
+                                      (void **)&route->masks, err));
+    SPECRT__TRY(specrt__session_clear(
+        m, n, specrt__session_words(r->always.max_rows) * sizeof *route->always_masks,
+        (void **)&route->always_masks, err));
+    if (r->kind == SPECRT__DEVICE_LEVELS) return specrt__session_make_levels(s, r, route, err);
+    SPECRT__TRY(specrt__session_clear(m, n, sizeof *route->n, (void **)&route->n, err));
+    SPECRT__TRY(specrt__session_clear(m, n, bound * sizeof(int32_t), (void **)&route->ids, err));
+    SPECRT__TRY(specrt__session_clear(m, n, bound * sizeof(int32_t), (void **)&route->places, err));
+    if (r->kind == SPECRT__DEVICE_CLUSTERS && r->clusters.each == 2)
+        SPECRT__TRY(
+            specrt__session_clear(m, n, bound * sizeof(uint64_t), (void **)&route->scored_by, err));
+    return specrt__session_clear(m, 1, specrt__session_route_bytes(s, r), &route->scratch, err);
+}
+
+/* Bytes before the tallies, and in all. */
+static size_t specrt__session_routed_bytes(const specrt_cuda_session *s, size_t *at_tallies) {
+    size_t n = (size_t)s->n_batch;
+    *at_tallies =
+        specrt__session_spread(n * (size_t)s->policy->policy->head->n_ids * sizeof *s->routed);
+    return *at_tallies + n * SPECRT_TREE_MAX_STEPS * sizeof *s->tallies;
 }
 
 static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_error *err) {
-    const specrt__device_router *r = &s->policy->router;
-    specrt__device_memory *m = &s->memory;
-    size_t n = (size_t)s->n_batch, bound = (size_t)r->bound;
-    bool chooses = r->kind > SPECRT__DEVICE_LEVELS;
-    if (r->kind == SPECRT__DEVICE_NONE) return SPECRT_STATUS_OK;
-    if (r->kind == SPECRT__DEVICE_LEVELS) SPECRT__TRY(specrt__session_make_levels(s, err));
-    if (r->kind == SPECRT__DEVICE_LEVELS || r->kind == SPECRT__DEVICE_CLUSTERS)
-        SPECRT__TRY(specrt__session_clear(m, n, specrt__session_words(r->bound) * sizeof *s->masks,
-                                          (void **)&s->masks, err));
-    SPECRT__TRY(specrt__session_clear(
-        m, n, specrt__session_words(r->always.max_rows) * sizeof *s->always_masks,
-        (void **)&s->always_masks, err));
-    if (!chooses) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->routed_n, (void **)&s->routed_n, err));
-    SPECRT__TRY(specrt__session_clear(m, n, bound * sizeof(int32_t), (void **)&s->routed_ids, err));
-    SPECRT__TRY(
-        specrt__session_clear(m, n, bound * sizeof(int32_t), (void **)&s->routed_places, err));
-    return specrt__session_clear(m, 1, specrt__session_route_bytes(s), &s->route_scratch, err);
+    const specrt_cuda_policy *p = s->policy;
+    size_t at_tallies;
+    s->costs.n_fixed = p->policy->fixed.n_rows;
+    s->costs.row = (int64_t)specrt_row_bytes(p->head.dtype, p->head.n_cols);
+    if (p->n_routers == 0) return SPECRT_STATUS_OK;
+    for (int32_t i = 0; i < p->n_routers; i++) {
+        SPECRT__TRY(specrt__session_make_route(s, &p->routers[i], &s->routes[i], err));
+        s->costs.n_read += p->routers[i].n_read;
+    }
+    SPECRT__TRY(specrt__session_clear(&s->memory, 1, specrt__session_routed_bytes(s, &at_tallies),
+                                      (void **)&s->routed, err));
+    s->tallies = (specrt__batch_tally *)specrt__session_at(s->routed, 1, at_tallies);
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt_error *err) {
@@ -4527,6 +5038,7 @@ static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt
     SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->asked, (void **)&s->asked, err));
     SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->verdicts, (void **)&s->verdicts, err));
     SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->learns, (void **)&s->learns, err));
+    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->stats, (void **)&s->stats, err));
     SPECRT__TRY(specrt__session_clear(m, n * k * (size_t)s->n_columns, sizeof *s->logits,
                                       (void **)&s->logits, err));
     SPECRT__TRY(specrt__session_clear(m, n * k * k, sizeof *s->ids, (void **)&s->ids, err));
@@ -4620,11 +5132,19 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                                   specrt_error *err) {
     const specrt_policy *policy = s->policy->policy;
     specrt_dtype hidden = params->hidden;
+    specrt_session_params twin;
+    specrt_tree_params tree;
+    memset(&twin, 0, sizeof twin);
+    twin.tree = params->tree;
+    twin.sampling = params->sampling;
+    twin.draft = params->draft;
+    twin.draft_temperature = params->draft_temperature;
+    SPECRT__TRY(specrt__session_shape(&twin, &tree, err));
     s->n_batch = params->n_batch ? params->n_batch : 1;
     s->hidden = hidden;
     s->n_logits = policy->head->row_of ? policy->n_vocab : policy->head->n_ids;
     if (params->n_logits) s->n_logits = params->n_logits;
-    SPECRT__TRY(specrt__tree_resolve(&params->tree, &s->tree, err));
+    SPECRT__TRY(specrt__tree_resolve(&tree, &s->tree, err));
     SPECRT__TRY(specrt__verify_check(s->n_logits, &params->sampling, err));
     if (s->n_batch < 1 || s->n_batch > SPECRT_CUDA_MAX_BATCH)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -4642,13 +5162,15 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     s->k_best = policy->has_window ? policy->window.kver : 0;
     if (policy->has_window && policy->window.kpre > s->k_best) s->k_best = policy->window.kpre;
     if (policy->retrieve.size > 0) s->k_best = SPECRT__RETRIEVE_TOP;
-    s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0) +
-                           (s->policy->router.kind != SPECRT__DEVICE_NONE) +
-                           (s->policy->router.always.max_rows > 0);
-    if (s->policy->router.kind == SPECRT__DEVICE_CLUSTERS && hidden != SPECRT_DTYPE_F32)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "cuda: hidden: expected f32, which routers read, found %s",
-                                specrt_dtype_name(hidden));
+    s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
+    for (int32_t i = 0; i < s->policy->n_routers; i++) {
+        const specrt__device_router *r = &s->policy->routers[i];
+        s->layout.n_segments += 1 + (r->always.max_rows > 0);
+        if (r->kind == SPECRT__DEVICE_CLUSTERS && hidden != SPECRT_DTYPE_F32)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "cuda: hidden: expected f32, which routers read, found %s",
+                                    specrt_dtype_name(hidden));
+    }
     return SPECRT_STATUS_OK;
 }
 
@@ -4666,6 +5188,7 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_make_packings(s, err));
     SPECRT__TRY(specrt__session_make_routes(s, err));
     SPECRT__TRY(specrt__session_make_segments(s, err));
+    SPECRT__TRY(specrt__session_make_laws(s, params, err));
     SPECRT__TRY(specrt__session_make_scratch(s, err));
     return SPECRT_STATUS_OK;
 }
@@ -4743,6 +5266,16 @@ static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) 
     return specrt__launch_status(cudaStreamWaitEvent((cudaStream_t)stream, s->join, 0));
 }
 
+SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *s,
+                                                            specrt_session_stats *stats,
+                                                            void *stream) {
+    if (!stats) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_join(s, stream));
+    return SPECRT__LAUNCH(specrt__batch_stats_kernel, specrt__session_blocks(s->n_batch),
+                          SPECRT__SESSION_THREADS, 0, stream, s->n_batch, s->stats, s->trees,
+                          s->states, s->tallies, s->costs, s->caches, stats);
+}
+
 static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
                                                void *stream) {
     if (s->capacity == 0) return SPECRT_STATUS_OK;
@@ -4756,14 +5289,14 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
     const specrt_cuda_policy *p = s->policy;
     if (n == 0) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_join(s, stream));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__session_begin_kernel, specrt__session_blocks(n),
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
                                SPECRT__SESSION_THREADS, 0, stream, n, s->trees + first,
                                s->beams + first, s->drafts + first, s->verdicts + first,
-                               s->samplings + first, s->n_batch));
+                               s->samplings + first, s->n_batch, s->stats + first));
     if (s->caches)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_forget_kernel, specrt__session_blocks(n),
-                                   SPECRT__SESSION_THREADS, 0, stream, n, s->caches + first,
-                                   s->device_rings + first));
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, specrt__session_blocks(n),
+                                   SPECRT__SESSION_THREADS, 0, stream, n, p->policy->retrieve.keep,
+                                   s->caches + first, s->device_rings + first));
     SPECRT__TRY(specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators,
                                         s->states + first, stream));
     return specrt__session_pack_rows(s, first, n, stream);
@@ -4774,8 +5307,8 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
                                           int32_t n, const float *logits, void *stream) {
     const specrt_policy *policy = s->policy->policy;
     bool learns = policy->has_window, knows = learns && logits && policy->window.kpre > 0;
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__session_advance_kernel, 1, 32, 0, stream, s->trees + i, n,
-                               s->count));
+    SPECRT__TRY(
+        SPECRT__LAUNCH(specrt__batch_advance_kernel, 1, 32, 0, stream, s->trees + i, n, s->count));
     if (!learns) return SPECRT_STATUS_OK;
     int32_t *best = s->best + (size_t)i * SPECRT_TREE_MAX_NODES * (size_t)s->k_best;
     if (knows)
@@ -4803,10 +5336,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, c
     unsigned blocks = specrt__session_blocks(s->n_batch);
     if (!logits || !tokens) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_join(s, stream)); /* which may be reading what it learns from */
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__session_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0,
-                               stream, s->n_batch, s->trees, s->asked));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
+                               s->n_batch, s->trees, s->asked));
     SPECRT__TRY(specrt_cuda_verify(&s->drawer, s->asked, s->samplings, logits, s->learns, stream));
-    return SPECRT__LAUNCH(specrt__session_answer_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
+    return SPECRT__LAUNCH(specrt__batch_answer_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
                           s->n_batch, s->learns, tokens);
 }
 
@@ -4815,7 +5348,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
     int32_t first, n = specrt__session_range(s, i, &first);
     if (n == 0 || !tokens) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_join(s, stream));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__session_start_kernel, specrt__session_blocks(n),
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_start_kernel, specrt__session_blocks(n),
                                SPECRT__SESSION_THREADS, 0, stream, n, tokens + first,
                                s->drafts + first, s->verdicts + first));
     SPECRT__TRY(specrt_cuda_state_start(n, s->verdicts + first, s->states + first, stream));
@@ -4838,9 +5371,14 @@ static specrt_status specrt__session_learn(specrt_cuda_session *s) {
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s, void *stream) {
     SPECRT__TRY(specrt__session_join(s, stream));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__session_learn_kernel, specrt__session_blocks(s->n_batch),
+    size_t at_tallies, routed_bytes = specrt__session_routed_bytes(s, &at_tallies);
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(s->n_batch),
                                SPECRT__SESSION_THREADS, 0, stream, s->n_batch, s->drafts,
-                               s->verdicts, s->learns));
+                               s->verdicts, s->trees, s->states, s->routed, s->tallies, s->costs,
+                               s->learns, s->stats));
+    if (s->routed)
+        SPECRT__TRY(specrt__launch_status(
+            cudaMemsetAsync(s->routed, 0, routed_bytes, (cudaStream_t)stream)));
     SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->fork, (cudaStream_t)stream)));
     SPECRT__TRY(specrt__launch_status(cudaStreamWaitEvent(s->side, s->fork, 0)));
     specrt_status status = specrt__session_learn(s);
@@ -4850,48 +5388,71 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
     return specrt_cuda_tree_begin(s->n_batch, s->verdicts, s->trees, s->beams, stream);
 }
 
-/* Rows that others hold, or that `always` does, score nothing. */
-static specrt_status specrt__session_mask(specrt_cuda_session *s, int32_t level, void *stream) {
-    const specrt__device_router *r = &s->policy->router;
+/* Rows that others hold already score nothing. */
+static specrt_status specrt__session_claim(specrt_cuda_session *s, int32_t at, int32_t level,
+                                           void *stream) {
+    const specrt__device_router *r = &s->policy->routers[at];
+    const specrt__session_route *route = &s->routes[at];
     unsigned n = (unsigned)s->n_batch, threads = SPECRT__SESSION_THREADS;
     bool fixed = r->kind == SPECRT__DEVICE_LEVELS;
-    if (s->always_masks)
+    if (r->always.max_rows > 0)
         SPECRT__TRY(SPECRT__LAUNCH(
-            specrt__session_mask_kernel,
-            dim3(specrt__launch_blocks(r->always.max_rows, SPECRT__SESSION_THREADS), n), threads, 0,
-            stream, s->states, r->always.ids, (int64_t)0, (const int32_t *)NULL, 0,
-            r->always.max_rows, (const uint8_t *)NULL, s->always_masks));
-    if (!s->masks) return SPECRT_STATUS_OK;
-    return SPECRT__LAUNCH(specrt__session_mask_kernel,
-                          dim3(specrt__launch_blocks(r->bound, SPECRT__SESSION_THREADS), n),
-                          threads, 0, stream, s->states, fixed ? r->rows.ids : s->routed_ids,
-                          fixed ? (int64_t)0 : (int64_t)r->bound, s->routed_n + (fixed ? level : 0),
-                          fixed ? 0 : 1, r->bound, r->taken, s->masks);
+            specrt__batch_claim_kernel, dim3(specrt__session_blocks(r->always.max_rows), n),
+            threads, 0, stream, s->states, r->always.ids, (int64_t)0, (const int32_t *)NULL, 0,
+            r->always.max_rows, level, s->beams, (const uint64_t *)NULL, s->tallies, s->routed,
+            route->always_masks));
+    return SPECRT__LAUNCH(specrt__batch_claim_kernel, dim3(specrt__session_blocks(r->bound), n),
+                          threads, 0, stream, s->states, fixed ? r->rows.ids : route->ids,
+                          fixed ? (int64_t)0 : (int64_t)r->bound, route->n + (fixed ? level : 0),
+                          fixed ? 0 : 1, r->bound, level, s->beams, route->scored_by, s->tallies,
+                          s->routed, route->masks);
 }
 
-/* What the routed source chooses for a level. Routers of clusters do not ask who is a member already, so
+static specrt_status specrt__session_route_clusters(specrt_cuda_session *s, int32_t at,
+                                                    int32_t level, const void *hidden,
+                                                    const void *fed, void *stream) {
+    const specrt__device_router *r = &s->policy->routers[at];
+    const specrt__session_route *route = &s->routes[at];
+    int32_t n_take = r->levels[level < r->n_levels ? level : r->n_levels - 1];
+    const void *states = r->clusters.kind == SPECRT_ROUTER_DYNASPEC ? fed : hidden;
+    return specrt_cuda_route(&r->clusters, s->n_batch, s->tree.topk, n_take, s->beams,
+                             (const float *)states, route->scratch, r->bound, route->ids,
+                             route->places, route->n, route->scored_by, stream);
+}
+
+/* Tokens that a source names which are no members yet. */
+static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_t at, int32_t level,
+                                                  const void *hidden, void *stream) {
+    const specrt__device_router *r = &s->policy->routers[at];
+    const specrt__session_route *route = &s->routes[at];
+    int32_t k = s->tree.topk, step = SPECRT__SESSION_BEAM_STEP;
+    if (r->kind == SPECRT__DEVICE_SUCCESSORS)
+        return specrt_cuda_successors(&r->graph, s->n_batch, k, r->bound, s->policy->head.row_of,
+                                      s->beams, s->routed, level, s->states, route->scratch,
+                                      route->ids, route->places, route->n, stream);
+    if (r->kind == SPECRT__DEVICE_SKETCH)
+        return specrt_cuda_sketch_route(&r->sketch, s->n_batch, hidden, s->hidden, k, &s->beams->n,
+                                        step, s->beams->logprobs, s->routed, level, s->states,
+                                        route->ids, route->places, route->n, route->scratch,
+                                        stream);
+    return SPECRT_STATUS_OK;
+}
+
+/* What the routed sources choose for a level. Routers of clusters do not ask who is a member already, so
  * they need not wait for it. */
 static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t level,
                                                  const void *hidden, const void *fed,
                                                  void *stream) {
-    const specrt__device_router *r = &s->policy->router;
-    int32_t k = s->tree.topk, step = SPECRT__SESSION_BEAM_STEP;
-    int32_t last = r->n_levels - 1;
-    if (r->kind == SPECRT__DEVICE_CLUSTERS)
-        SPECRT__TRY(specrt_cuda_route(
-            &r->clusters, s->n_batch, k, r->levels[level < last ? level : last], s->beams,
-            (const float *)(r->clusters.kind == SPECRT_ROUTER_DYNASPEC ? fed : hidden),
-            s->route_scratch, r->bound, s->routed_ids, s->routed_places, s->routed_n, stream));
+    const specrt_cuda_policy *p = s->policy;
+    for (int32_t i = 0; i < p->n_routers; i++)
+        if (p->routers[i].kind == SPECRT__DEVICE_CLUSTERS)
+            SPECRT__TRY(specrt__session_route_clusters(s, i, level, hidden, fed, stream));
     SPECRT__TRY(specrt__session_join(s, stream));
-    if (r->kind == SPECRT__DEVICE_SUCCESSORS)
-        return specrt_cuda_successors(&r->graph, s->n_batch, k, r->bound, s->policy->head.row_of,
-                                      s->beams, NULL, level, s->states, s->route_scratch,
-                                      s->routed_ids, s->routed_places, s->routed_n, stream);
-    if (r->kind == SPECRT__DEVICE_SKETCH)
-        return specrt_cuda_sketch_route(&r->sketch, s->n_batch, hidden, s->hidden, k, &s->beams->n,
-                                        step, s->beams->logprobs, s->states, s->routed_ids,
-                                        s->routed_places, s->routed_n, s->route_scratch, stream);
-    return specrt__session_mask(s, level, stream);
+    for (int32_t i = 0; i < p->n_routers; i++) {
+        SPECRT__TRY(specrt__session_route_tokens(s, i, level, hidden, stream));
+        SPECRT__TRY(specrt__session_claim(s, i, level, stream));
+    }
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s, int32_t level,
@@ -4902,8 +5463,14 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_route_level(s, level, hidden, fed, stream));
     SPECRT__TRY(specrt_cuda_logits(&s->layout, s->segments[level], s->n_batch, hidden, s->hidden, k,
                                    &s->beams->n, step, s->logits, stream));
-    SPECRT__TRY(specrt_cuda_topk(&s->layout, s->segments[level], s->n_batch, s->logits, k,
-                                 &s->beams->n, step, k, s->ids, s->logprobs, s->scratch, stream));
+    if (s->laws.n_steps > 0)
+        SPECRT__TRY(specrt_cuda_propose(&s->layout, s->segments[level], s->n_batch, s->logits,
+                                        s->draft_temperature, s->trees, s->samplings, &s->laws,
+                                        s->ids, s->logprobs, stream));
+    else
+        SPECRT__TRY(specrt_cuda_topk(&s->layout, s->segments[level], s->n_batch, s->logits, k,
+                                     &s->beams->n, step, k, s->ids, s->logprobs, s->scratch,
+                                     stream));
     return specrt_cuda_tree_expand(s->n_batch, k, s->ids, s->logprobs, s->trees, s->beams, stream);
 }
 
@@ -4916,8 +5483,11 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
                                                          const float *logits, const float *hidden,
                                                          void *stream) {
     if (!logits) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(
-        specrt_cuda_verify(&s->verifier, s->drafts, s->samplings, logits, s->verdicts, stream));
+    SPECRT__TRY(s->laws.n_steps > 0
+                    ? specrt_cuda_verify_chain(&s->verifier, &s->laws, s->drafts, s->trees,
+                                               s->samplings, logits, s->verdicts, stream)
+                    : specrt_cuda_verify(&s->verifier, s->drafts, s->samplings, logits, s->verdicts,
+                                         stream));
     if (s->kept)
         SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_keep_kernel, (unsigned)s->n_batch, 128, 0, stream,
                                    s->verdicts, hidden, s->tree.num_draft_tokens, s->width, s->kept,

@@ -57,7 +57,7 @@ class Sampling(C.Structure):
 
 class SessionParams(C.Structure):
     _fields_ = [("tree", TreeParams), ("sampling", Sampling), ("n_batch", C.c_int32), ("n_logits", C.c_int32),
-                ("hidden", C.c_int)]
+                ("hidden", C.c_int), ("draft", C.c_int), ("draft_temperature", C.c_float)]
 
 
 class View(C.Structure):

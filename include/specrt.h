@@ -1278,20 +1278,21 @@ SPECRT_CUDA_API specrt_status specrt_cuda_check(specrt_error *err);
 
 /* ---- what several functions share ------------------------------------------------------------------- */
 
-#define SPECRT_CUDA_MAX_BATCH    1024 /* sequences of a launch: a dimension of its grid */
-#define SPECRT_CUDA_MAX_SEGMENTS 8
+#define SPECRT_CUDA_MAX_BATCH    1024  /* sequences of a launch: a dimension of its grid */
+#define SPECRT_CUDA_MAX_SEGMENTS 12    /* of a policy at most 11: a sum of all that routes */
 #define SPECRT_CUDA_MAX_STATES   64    /* rows of a pass */
 #define SPECRT_CUDA_MAX_COLS     65536 /* of a head */
 
 /* Rows of a shortlist: specrt_segment on the device. An array of them, [n_batch, n_segments], is DEVICE. */
 typedef struct specrt_cuda_segment {
-    const void *rows;       /* DEVICE [., n_cols] of the layout's dtype */
-    size_t row_stride;      /* bytes between rows */
-    const int32_t *ids;     /* DEVICE [max_rows] target ids */
-    const float *bias;      /* DEVICE as rows, or NULL */
-    const int32_t *places;  /* DEVICE [max_rows] as in specrt_segment, or NULL */
-    const uint32_t *masked; /* DEVICE [(max_rows + 31) / 32] bit i: row i scores -inf; or NULL */
-    const int32_t *n_rows;  /* DEVICE [1] at most max_rows; NULL: max_rows */
+    const void *rows;          /* DEVICE [., n_cols] of the layout's dtype */
+    size_t row_stride;         /* bytes between rows */
+    const int32_t *ids;        /* DEVICE [max_rows] target ids */
+    const float *bias;         /* DEVICE as rows, or NULL */
+    const int32_t *places;     /* DEVICE [max_rows] as in specrt_segment, or NULL */
+    const uint32_t *masked;    /* DEVICE [(max_rows + 31) / 32] bit i: row i scores -inf; or NULL */
+    const uint64_t *scored_by; /* DEVICE [max_rows] bit h: hidden row h scores it; NULL: all do */
+    const int32_t *n_rows;     /* DEVICE [1] at most max_rows; NULL: max_rows */
     int32_t max_rows;
 } specrt_cuda_segment;
 
@@ -1431,7 +1432,7 @@ typedef struct specrt_cuda_mailbox {
 } specrt_cuda_mailbox;
 
 /* specrt_cuda_state_params.mode, .rows and .only : the window's options of specrt_policy_create(). */
-enum { SPECRT_CUDA_UNIQUE_LRU, SPECRT_CUDA_STREAM };
+enum { SPECRT_CUDA_UNIQUE_LRU, SPECRT_CUDA_STREAM, SPECRT_CUDA_UNIQUE_FIFO };
 enum { SPECRT_CUDA_ROWS_ALL, SPECRT_CUDA_ROWS_LAST, SPECRT_CUDA_ROWS_TREE };
 enum { SPECRT_CUDA_ONLY_BOTH, SPECRT_CUDA_ONLY_CTX, SPECRT_CUDA_ONLY_EXT };
 
@@ -1445,6 +1446,7 @@ typedef struct specrt_cuda_state_params {
     int32_t min;             /* rows to fill up to, FIXED ones included */
     const int32_t *frequent; /* DEVICE [n_frequent] distinct, borrowed; NULL: ascending ids */
     int32_t n_frequent;
+    int32_t keep; /* of every source: whether RETRIEVE outlives begin */
 } specrt_cuda_state_params;
 
 /* Membership, packed rows and window of one sequence. An array of them, DEVICE [n_batch], is what functions
@@ -1483,7 +1485,8 @@ SPECRT_CUDA_API size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *p
 SPECRT_CUDA_API specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
                                                       void *memory, specrt_cuda_state *out);
 
-/* specrt_cuda_state_begin() : forget everything but INVALID and FIXED. Twin: specrt_session_begin().
+/* specrt_cuda_state_begin() : forget everything but INVALID, FIXED and what is kept. Twin:
+ * specrt_session_begin().
  *   states : DEVICE [n_batch]
  *   pinned : DEVICE i32 [n_pinned] distinct tokens that are always wanted; those of FIXED take no row */
 SPECRT_CUDA_API specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
@@ -1599,6 +1602,44 @@ SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *ver
                                                  const float *logits, specrt_verdict *verdicts,
                                                  void *stream);
 
+/* What the levels of sampled chains were drawn from, as specrt_draft_law: of sequence b at level t the
+ * columns of a shortlist, [n_batch, n_steps, n_columns]. All pointers are DEVICE memory. */
+typedef struct specrt_cuda_laws {
+    int32_t n_steps, n_columns;
+    int32_t *ids;   /* tokens; -1: the column has none */
+    float *probs;   /* f32, 0 where nothing is drawn */
+    float *chances; /* f32 [n_batch, n_steps] of the token that was drawn */
+    float *weights; /* f32 [n_batch, n_vocab] scratch of specrt_cuda_verify_chain() */
+} specrt_cuda_laws;
+
+/* specrt_cuda_propose() : samples a token of each sequence from its shortlist, and notes the law. CPU twin:
+ * specrt_verifier_propose() over the columns that have a token, in their order: the same law and draw, but
+ * for the last bits of sums, so a draw differs where it lies that close to a boundary.
+ *   logits      : DEVICE f32 [n_batch, n_columns] of the only row of a pass
+ *   temperature : above 0, to 100
+ *   trees       : DEVICE [n_batch] whose cycle and level are the draw's key; no beam: passed over
+ *   samplings   : DEVICE [n_batch]
+ *   laws        : host
+ *   ids, logprobs : DEVICE i32, f32 [n_batch] for specrt_cuda_tree_expand(); -inf: nothing to draw
+ * @return OK, BAD_ARG, DEVICE. */
+SPECRT_CUDA_API specrt_status specrt_cuda_propose(const specrt_cuda_layout *layout,
+                                                  const specrt_cuda_segment *segments,
+                                                  int32_t n_batch, const float *logits,
+                                                  float temperature, const specrt_cuda_tree *trees,
+                                                  const specrt_sampling *samplings,
+                                                  const specrt_cuda_laws *laws, int32_t *ids,
+                                                  float *logprobs, void *stream);
+
+/* specrt_cuda_verify_chain() : chain rejection sampling. Twin: specrt_verify_chain(), given drafts that
+ * specrt_cuda_propose() drew; the same tokens but as there.
+ *   verifier : host, made for sampling
+ *   trees    : DEVICE [n_batch] whose cycle is the draws' key
+ *   others as in specrt_cuda_verify(), whose drafts are chains here */
+SPECRT_CUDA_API specrt_status specrt_cuda_verify_chain(
+    const specrt_cuda_verifier *verifier, const specrt_cuda_laws *laws,
+    const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
+    const specrt_sampling *samplings, const float *logits, specrt_verdict *verdicts, void *stream);
+
 /* specrt_cuda_remap() : out[i] = ids[in[i]], or -1 where in[i] is out of range: rows to target ids (EAGLE-3's
  * d2t made absolute). in, out : DEVICE i32 [n], may be the same;  ids : DEVICE i32 [n_ids] */
 SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids,
@@ -1611,8 +1652,8 @@ typedef struct specrt_cuda_router {
     int32_t kind;    /* specrt_router_kind */
     int32_t softmax; /* as in specrt_clusters_header, and so what follows */
     int32_t n_clusters, n_embed, n_state, n_hidden;
-    int32_t each;               /* 1: clusters for each row of a level; 0: for the level */
-    int32_t cap;                /* rows of a level at most; 0: no such limit */
+    int32_t each; /* 0: clusters for the level; 1: for each row of it; 2: which alone scores them */
+    int32_t cap;  /* rows of a level at most; 0: no such limit */
     const uint16_t *w1, *w2;    /* DEVICE f16 [n_hidden, n_embed + n_state], [n_clusters, width] */
     const float *b1, *b2;       /* DEVICE f32 */
     const int32_t *starts;      /* DEVICE [n_clusters + 1] first row of each */
@@ -1633,12 +1674,14 @@ SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router
  *   scratch : DEVICE, specrt_cuda_router_bytes(), aligned to 256
  *   max_rows : that ids and places hold; what is beyond is cut off
  *   ids, places, n_rows : DEVICE i32 [n_batch, max_rows] twice, [n_batch]: tokens, and their rows in the head
+ *   scored_by : DEVICE u64 [n_batch, max_rows] which rows of the level score each; NULL unless each = 2
  * @return OK, BAD_ARG, UNSUPPORTED embeddings (f32, f16, bf16 and q8_0 are read), DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
                                                 int32_t max_n, int32_t n_take,
                                                 const specrt_cuda_beam *beams, const float *states,
                                                 void *scratch, int32_t max_rows, int32_t *ids,
-                                                int32_t *places, int32_t *n_rows, void *stream);
+                                                int32_t *places, int32_t *n_rows,
+                                                uint64_t *scored_by, void *stream);
 
 /* specrt_cograph on the device; all pointers are DEVICE memory. */
 typedef struct specrt_cuda_cograph {
@@ -1659,7 +1702,7 @@ SPECRT_CUDA_API size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *g
  *   graph  : host;  size : tokens at most
  *   row_of : DEVICE i32 [n_ids] the head's row of each token; NULL: its number
  *   beams  : DEVICE [n_batch]
- *   levels : DEVICE u32 [n_batch, n_ids] tokens with bit `level` came by another source; NULL: none did
+ *   levels : DEVICE u32 [n_batch, n_ids] tokens with bit `level` came by an earlier source; NULL: none did
  *   states : DEVICE [n_batch] membership, whose scratch is used
  *   scratch : DEVICE, specrt_cuda_successors_bytes(), aligned to 256
  *   ids, places, n_rows : DEVICE i32 [n_batch, size] twice, [n_batch] */
@@ -1698,15 +1741,16 @@ SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch
  * each state finds the same tokens; the projection differs as in specrt_cuda_logits().
  *   hidden, dtype, max_n, n, n_step : as in specrt_cuda_logits()
  *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
- *   states   : DEVICE [n_batch] members, which are not named again; NULL: none
+ *   levels, level : as above; those are not named again, NULL: none
+ *   states   : DEVICE [n_batch] members, which are not either; NULL: none
  *   ids, places : DEVICE i32 [n_batch, bound];  n_rows : DEVICE i32 [n_batch]
  *   scratch  : aligned to 16 bytes
  * @return OK, BAD_ARG, UNSUPPORTED dtype, DEVICE. */
-SPECRT_CUDA_API specrt_status
-specrt_cuda_sketch_route(const specrt_cuda_sketch *sketch, int32_t n_batch, const void *hidden,
-                         specrt_dtype dtype, int32_t max_n, const int32_t *n, int32_t n_step,
-                         const float *logprobs, const specrt_cuda_state *states, int32_t *ids,
-                         int32_t *places, int32_t *n_rows, void *scratch, void *stream);
+SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
+    const specrt_cuda_sketch *sketch, int32_t n_batch, const void *hidden, specrt_dtype dtype,
+    int32_t max_n, const int32_t *n, int32_t n_step, const float *logprobs, const uint32_t *levels,
+    int32_t level, const specrt_cuda_state *states, int32_t *ids, int32_t *places, int32_t *n_rows,
+    void *scratch, void *stream);
 
 /* ---- sessions -----------------------------------------------------------------------------------------
  * What specrt_session is for one sequence, for a batch of them in lockstep, with all of it on the device:
@@ -1732,9 +1776,8 @@ specrt_cuda_sketch_route(const specrt_cuda_sketch *sketch, int32_t n_batch, cons
  * with observe() and ends behind verify() is a whole cycle. One thread at a time; sessions of one policy
  * share its memory.
  *
- * The CPU's alone are chains sampled from the drafter (SPECRT_DRAFT_SAMPLED), sums of more than one source
- * that routes, sketch@certified=on, cluster@beam=per_row, window@mode=unique_fifo and retrieve with keep or
- * prompt. What retrieve's mode says, specrt_cuda_session_serve() decides here. */
+ * The CPU's alone are sketch@certified=on and retrieve@prompt=tokens or best. What retrieve's mode says,
+ * specrt_cuda_session_serve() decides here. */
 
 /* What all sessions of a policy share, on the device. */
 typedef struct specrt_cuda_policy specrt_cuda_policy;
@@ -1768,6 +1811,8 @@ typedef struct specrt_cuda_session_params {
     int32_t n_logits;         /* as specrt_session_params */
     specrt_dtype
         hidden; /* of the drafter's states: f32, f16 or bf16; f32 where routers read them */
+    specrt_draft_kind draft;
+    float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
 } specrt_cuda_session_params;
 
 typedef struct specrt_cuda_session specrt_cuda_session;
@@ -1849,6 +1894,13 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *se
 SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *session,
                                                          const float *logits, const float *hidden,
                                                          void *stream);
+
+/* specrt_cuda_session_get_stats() : each sequence's sums since begin. CPU twin: specrt_session_get_stats(),
+ * but that n_copied counts rows twice which were packed again to close a gap, and n_bytes one scan a level.
+ *   stats : DEVICE [n_batch], written */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *session,
+                                                            specrt_session_stats *stats,
+                                                            void *stream);
 
 /* specrt_cuda_session_serve() : retrieval's part on the host: works off the cycles that observe() has told
  * of, through memory that host and device share, and posts what they change, for the next observe() to

@@ -18,6 +18,7 @@ typedef struct rows_case {
     float bias[MAX_ROWS];
     int32_t ids[MAX_ROWS], places[MAX_ROWS], masked[MAX_ROWS], n_masked, n_rows;
     uint32_t bitmap[(MAX_ROWS + 31) / 32];
+    uint64_t takers[MAX_ROWS]; /* with masked rows: states that score each */
 } rows_case;
 
 typedef struct shape {
@@ -37,6 +38,7 @@ static void fill_rows(const shape *s, rows_case *c) {
         c->bias[r] = fixture_normal(&random_state);
         c->ids[r] = 3 * r + 1;
         c->places[r] = random_below(s->max_rows);
+        c->takers[r] = fixture_random(&random_state);
         if (random_below(5) == 0) {
             c->masked[c->n_masked++] = r;
             c->bitmap[r / 32] |= 1u << r % 32;
@@ -81,13 +83,14 @@ static specrt_cuda_segment gpu_segment(const shape *s, const rows_case *c) {
                                s->bias ? gpu_copy(c->bias, sizeof c->bias) : NULL,
                                s->places ? gpu_copy(c->places, sizeof c->places) : NULL,
                                s->masked ? gpu_copy(c->bitmap, sizeof c->bitmap) : NULL,
+                               s->masked ? gpu_copy(c->takers, sizeof c->takers) : NULL,
                                gpu_copy(&c->n_rows, sizeof c->n_rows),
                                s->max_rows};
     return out;
 }
 
 static void free_segment(const specrt_cuda_segment *s) {
-    const void *all[] = {s->rows, s->ids, s->bias, s->places, s->masked, s->n_rows};
+    const void *all[] = {s->rows, s->ids, s->bias, s->places, s->masked, s->scored_by, s->n_rows};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) gpu_free((void *)(uintptr_t)all[i]);
 }
 
@@ -153,6 +156,7 @@ static void run_case(shape first, shape second) {
                 for (int32_t r = 0; r < segment.n_rows; r++) {
                     float got = logits[(b * max_n + h) * width + (i ? first.max_rows : 0) + r];
                     float want = expected[h * segment.n_rows + r];
+                    if (shapes[i].masked && !(rows[b][i].takers[r] >> h & 1)) want = -INFINITY;
                     bool close = is_close(&shapes[i], &rows[b][i], r, x + h * d, got, want);
                     if (!close)
                         fprintf(stderr, "type %d, states of %d, %d: row %d, state %d: %g, %g\n",
@@ -218,7 +222,7 @@ static void test_refusals(void) {
     CHECK_INT(TRY(NULL, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(TRY(&layout, 0, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(TRY(&layout, 1, SPECRT_DTYPE_Q8_0), SPECRT_STATUS_UNSUPPORTED);
-    bad = layout, bad.n_segments = 9;
+    bad = layout, bad.n_segments = SPECRT_CUDA_MAX_SEGMENTS + 1;
     CHECK_INT(TRY(&bad, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);
     bad = layout, bad.max_rows[0] = 0;
     CHECK_INT(TRY(&bad, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);

@@ -58,9 +58,10 @@ static void free_routed(specrt__active_routed *r) {
 }
 
 /* What a source adds on the CPU, as ids in order. @return how many.
- *   taken : [N_IDS] as the source finds it; NULL: zeros */
+ *   taken : [N_IDS] as the source finds it; NULL: zeros
+ *   takers : u64 [N_IDS] by token: which rows of the level score it; NULL: not asked for */
 static int32_t route_on_cpu(const specrt__active_class *klass, void *state, const level_input *in,
-                            int b, const uint32_t *taken, int32_t *ids) {
+                            int b, const uint32_t *taken, int32_t *ids, uint64_t *takers) {
     const specrt_cuda_beam *beam = &in->beams[b];
     specrt__active_level level = {
         1, beam->n, beam->tokens, beam->logprobs, in->states[b][0], in->states[b][0]};
@@ -69,7 +70,11 @@ static int32_t route_on_cpu(const specrt__active_class *klass, void *state, cons
     if (taken) memcpy(r->levels, taken, N_IDS * sizeof *taken);
     if (beam->n > 0) klass->route(state, &level, r);
     for (int32_t i = 0; i < r->n_segments; i++)
-        for (int32_t j = 0; j < r->segments[i].n_rows; j++) ids[n++] = r->segments[i].ids[j];
+        for (int32_t j = 0; j < r->segments[i].n_rows; j++) {
+            uint64_t by = r->segments[i].scored_by;
+            ids[n++] = r->segments[i].ids[j];
+            if (takers) takers[ids[n - 1]] = by ? by : ~(uint64_t)0;
+        }
     free_routed(r);
     qsort(ids, (size_t)n, sizeof *ids, by_number);
     return n;
@@ -79,12 +84,14 @@ static int32_t route_on_cpu(const specrt__active_class *klass, void *state, cons
 typedef struct device_output {
     int32_t *ids, *places, *n_rows;
     int32_t max_rows;
+    uint64_t *scored_by;
 } device_output;
 
 static device_output make_output(int32_t max_rows) {
     size_t bytes = (size_t)(BATCH * max_rows) * sizeof(int32_t);
     device_output out = {(int32_t *)gpu_alloc(bytes), (int32_t *)gpu_alloc(bytes),
-                         (int32_t *)gpu_alloc(BATCH * sizeof(int32_t)), max_rows};
+                         (int32_t *)gpu_alloc(BATCH * sizeof(int32_t)), max_rows,
+                         (uint64_t *)gpu_alloc(2 * bytes)};
     return out;
 }
 
@@ -103,7 +110,19 @@ static void compare_output(const device_output *out, int b, const int32_t *row_i
     free(ids);
 }
 
+static void compare_takers(const device_output *out, int b, const uint64_t *expected, int32_t n) {
+    size_t at = (size_t)(b * out->max_rows);
+    for (int32_t i = 0; i < n; i++) {
+        uint64_t takers;
+        int32_t id;
+        gpu_get(&id, out->ids + at + i, sizeof id);
+        gpu_get(&takers, out->scored_by + at + i, sizeof takers);
+        CHECK(takers == expected[id]);
+    }
+}
+
 static void free_output(device_output *out) {
+    gpu_free(out->scored_by);
     gpu_free(out->ids);
     gpu_free(out->places);
     gpu_free(out->n_rows);
@@ -224,16 +243,19 @@ static void run_clusters(cluster_case *c, int32_t n_take) {
     void *scratch = gpu_alloc(specrt_cuda_router_bytes(&c->router, BATCH, MAX_N));
     device_output out = make_output(N_IDS);
     for (int i = 0; i < SPECRT__CLUSTER_LEVELS; i++) c->shared->levels[i] = n_take;
-    c->shared->beam = c->router.each ? SPECRT__CLUSTER_EACH : SPECRT__CLUSTER_LEVEL;
+    uint64_t takers[N_IDS];
+    c->shared->beam = c->router.each;
     c->shared->cap = c->router.cap;
     draw_level(&in);
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
     CHECK_INT(specrt_cuda_route(&c->router, BATCH, MAX_N, n_take, d->beams, d->states[0][0],
-                                scratch, out.max_rows, out.ids, out.places, out.n_rows, NULL),
+                                scratch, out.max_rows, out.ids, out.places, out.n_rows,
+                                c->router.each == 2 ? out.scored_by : NULL, NULL),
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) {
-        int32_t n = route_on_cpu(&specrt__cluster_class, state, &in, b, NULL, ids);
+        int32_t n = route_on_cpu(&specrt__cluster_class, state, &in, b, NULL, ids, takers);
         compare_output(&out, b, c->shared->ids, ids, n);
+        if (c->router.each == 2) compare_takers(&out, b, takers, n);
     }
     specrt__cluster_close(state);
     gpu_free(scratch);
@@ -248,9 +270,9 @@ static void test_clusters(void) {
         draw_clusters(&c, SPECRT_ROUTER_CENTROID + i % 3, n_clusters, 1 + random_below(64));
         share_clusters(&c);
         send_clusters(&c);
-        for (int j = 0; j < 4; j++) {
-            c.router.each = j % 2;
-            c.router.cap = j < 2 ? 0 : 1 + random_below(90);
+        for (int j = 0; j < 6; j++) {
+            c.router.each = j % 3;
+            c.router.cap = j < 3 ? 0 : 1 + random_below(90);
             run_clusters(&c, 1 + random_below(j ? 6 : 60));
         }
         free_clusters(&c);
@@ -313,7 +335,7 @@ static void run_successors(const graph_case *g, const specrt_cuda_cograph *graph
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) {
         int32_t n = route_on_cpu(&specrt__successor_class, state, &in, b,
-                                 taken ? taken + b * N_IDS : NULL, ids);
+                                 taken ? taken + b * N_IDS : NULL, ids, NULL);
         compare_output(&out, b, g->row_of, ids, n);
     }
     specrt__successor_close(state);
@@ -411,7 +433,7 @@ static void test_refusals(void) {
     int32_t some[4];
     CHECK(specrt_cuda_router_bytes(&r, 1, 4) > 0);
     CHECK_INT(specrt_cuda_router_bytes(&r, 1, 65), 0);
-    CHECK_INT(specrt_cuda_route(&r, 1, 4, 2, NULL, NULL, some, 4, some, some, some, NULL),
+    CHECK_INT(specrt_cuda_route(&r, 1, 4, 2, NULL, NULL, some, 4, some, some, some, NULL, NULL),
               SPECRT_STATUS_BAD_ARG);
     r.kind = SPECRT_ROUTER_NONE;
     CHECK_INT(specrt_cuda_router_bytes(&r, 1, 4), 0);

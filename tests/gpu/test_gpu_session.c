@@ -157,13 +157,13 @@ static void device_close(device *d) {
     cudaStreamDestroy(d->stream);
 }
 
-/* Begin, the prompts, the first tokens. */
-static void device_start(device *d) {
+/* Begin, the prompts from number `first` on, the first tokens. */
+static void device_start(device *d, int32_t first) {
     static float logits[N_PROMPT * V], last[MAX_BATCH * V];
     int32_t tokens[N_PROMPT];
     REQUIRE(!specrt_cuda_session_begin(d->session, -1, d->stream));
     for (int32_t i = 0; i < d->n; i++) {
-        for (int32_t j = 0; j < N_PROMPT; j++) tokens[j] = prompt_token(i, j);
+        for (int32_t j = 0; j < N_PROMPT; j++) tokens[j] = prompt_token(first + i, j);
         target_logits(tokens, N_PROMPT, logits);
         memcpy(last + i * V, logits + (N_PROMPT - 1) * V, V * sizeof *last);
         int32_t *device_tokens = (int32_t *)gpu_copy(tokens, sizeof tokens);
@@ -211,6 +211,7 @@ static void submit(void *user, specrt_task *task) {
 }
 
 static void twin_start(twin *t, int32_t sequence) {
+    specrt_session_begin(t->session);
     static float logits[N_PROMPT * V];
     int32_t tokens[N_PROMPT];
     specrt_rows rows = {.logits = logits};
@@ -283,12 +284,36 @@ static void check_cycle(const device *d, const twin *t, int32_t i) {
     }
 }
 
+/* Rows are packed again to close gaps, and sketches scanned once. */
+static void check_stats(const device *d, const twin *twins, const char *policy) {
+    specrt_session_stats *all =
+        (specrt_session_stats *)gpu_alloc((size_t)d->n * sizeof(specrt_session_stats));
+    CHECK_INT(specrt_cuda_session_get_stats(d->session, all, d->stream), SPECRT_STATUS_OK);
+    for (int32_t i = 0; i < d->n; i++) {
+        specrt_session_stats found, expected;
+        gpu_get(&found, &all[i], sizeof found);
+        specrt_session_get_stats(twins[i].session, &expected);
+        CHECK(found.n_copied >= expected.n_copied);
+        found.n_copied = expected.n_copied;
+        if (strstr(policy, "sketch")) found.n_bytes = expected.n_bytes;
+        CHECK_INT(found.n_cycles, expected.n_cycles);
+        CHECK_INT(found.n_rows, expected.n_rows);
+        CHECK_INT(found.n_covered, expected.n_covered);
+        CHECK_INT(found.n_bytes, expected.n_bytes);
+        CHECK(memcmp(&found, &expected, sizeof found) == 0);
+    }
+    gpu_free(all);
+}
+
 typedef struct setting {
     const char *policy;
     specrt_tree_params tree;
     specrt_sampling sampling;
     int32_t n_batch, n_cycles;
     bool graph;
+    specrt_draft_kind draft;
+    float draft_temperature;
+    int32_t n_more; /* sequences after the first */
 } setting;
 
 /* The first cycles one by one, which a graph may follow. */
@@ -320,9 +345,16 @@ static void run_cycles(device *d, twin *twins, const setting *how) {
 static void run(const setting *how) {
     static twin twins[MAX_BATCH];
     specrt_policy_desc desc = {.text = how->policy};
-    specrt_session_params params = {.tree = how->tree, .sampling = how->sampling, .submit = submit};
-    specrt_cuda_session_params wanted = {
-        .tree = how->tree, .sampling = how->sampling, .n_batch = how->n_batch};
+    specrt_session_params params = {.tree = how->tree,
+                                    .sampling = how->sampling,
+                                    .draft = how->draft,
+                                    .draft_temperature = how->draft_temperature,
+                                    .submit = submit};
+    specrt_cuda_session_params wanted = {.tree = how->tree,
+                                         .sampling = how->sampling,
+                                         .n_batch = how->n_batch,
+                                         .draft = how->draft,
+                                         .draft_temperature = how->draft_temperature};
     specrt_policy *policy;
     specrt_cuda_policy *shared;
     specrt_error err = {0};
@@ -336,10 +368,17 @@ static void run(const setting *how) {
     for (int32_t i = 0; i < d.n; i++) {
         params.sampling.sequence = how->sampling.sequence + (uint64_t)i;
         REQUIRE(!specrt_session_create(policy, &params, NULL, &twins[i].session, &err));
-        twin_start(&twins[i], i);
     }
-    device_start(&d);
-    run_cycles(&d, twins, how);
+    for (int32_t more = 0; more <= how->n_more; more++) {
+        for (int32_t i = 0; i < d.n; i++) {
+            specrt_session_set_sequence(twins[i].session,
+                                        how->sampling.sequence + (uint64_t)(more * d.n + i));
+            twin_start(&twins[i], i + 3 * more);
+        }
+        device_start(&d, 3 * more);
+        run_cycles(&d, twins, how);
+    }
+    if (test_failures == 0) check_stats(&d, twins, how->policy);
     if (test_failures > 0) fprintf(stderr, "in policy %s\n", how->policy);
     for (int32_t i = 0; i < d.n; i++) specrt_session_close(twins[i].session);
     device_close(&d);
@@ -348,19 +387,15 @@ static void run(const setting *how) {
 }
 
 static const char *const policies[] = {
-    "full",
-    "static:40",
-    "window:48@min=20",
+    "window:48@mode=unique_fifo@min=20",
     "window:40@mode=stream@kpre=2@kver=5@rows=last",
     "static:30+window:24@rows=tree@min=40",
-    "static:24+retrieve:16@mode=async",
     "static:20+window:20@only=ext+retrieve:16@mode=async@graph=off",
-    "static:40/20+window:16",
-    "window:12+successor:6",
     "static:8+sketch:10",
-    "window:10+cluster@always=8",
     "group:2@always=0@beam=each",
-    "static:12+centroid",
+    "cluster:3@beam=per_row",
+    "static:20/10+cluster:2@always=8+group:2@always=0+successor:6+sketch:8",
+    "window:10+centroid:2@beam=per_row@cap=60+successor:9",
 };
 enum { N_POLICIES = sizeof policies / sizeof policies[0] };
 
@@ -396,6 +431,27 @@ static void test_greedy(void) {
     setting how = setting_of("static:30+window:16");
     memset(&how.sampling, 0, sizeof how.sampling);
     how.tree = (specrt_tree_params){4, 1, 5};
+    run(&how);
+}
+
+/* Chains sampled from shortlists whose rows stand in the twin's order: packed ones need not. */
+static void test_sampled(void) {
+    static const char *const texts[] = {"full", "static:40/20+cluster:2@always=8"};
+    for (int i = 0; i < 2; i++) {
+        setting how = setting_of(texts[i]);
+        how.tree = (specrt_tree_params){4, 1, i ? 4 : 5};
+        how.draft = SPECRT_DRAFT_SAMPLED;
+        how.draft_temperature = i ? 0.7f : 0;
+        how.graph = true;
+        how.n_more = 1;
+        run(&how);
+    }
+}
+
+/* What was retrieved outlives begin. */
+static void test_keep(void) {
+    setting how = setting_of("static:20+window:12+retrieve:16@keep=on@mode=async");
+    how.n_more = 1;
     run(&how);
 }
 
@@ -460,9 +516,7 @@ static void check_refused(const char *text, specrt_cuda_session_params params,
 static void test_refusals(void) {
     specrt_cuda_session_params good = {.tree = {2, 3, 7}}, p = good;
     open_all();
-    check_refused("window:9@mode=unique_fifo", good, SPECRT_STATUS_UNSUPPORTED, "unique_fifo");
-    check_refused("static:9+retrieve:8@keep=on", good, SPECRT_STATUS_UNSUPPORTED, "keep");
-    check_refused("successor+centroid", good, SPECRT_STATUS_UNSUPPORTED, "more than one");
+    check_refused("static:9+retrieve:8@prompt=best", good, SPECRT_STATUS_UNSUPPORTED, "prompt");
     check_refused("sketch:9@certified=on", good, SPECRT_STATUS_UNSUPPORTED, "certified");
     p.hidden = SPECRT_DTYPE_F16;
     check_refused("centroid", p, SPECRT_STATUS_BAD_ARG, "f32");
@@ -471,6 +525,9 @@ static void test_refusals(void) {
     p = good;
     p.n_batch = 2000;
     check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "n_batch");
+    p = good;
+    p.draft = SPECRT_DRAFT_SAMPLED;
+    check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "greedy");
     p = good;
     p.tree.topk = 20;
     check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "topk");
@@ -481,6 +538,8 @@ static const test_case cases[] = {
      test_policies},
     {"calls", "so do its calls one by one", test_calls},
     {"greedy", "chains of a greedy target", test_greedy},
+    {"sampled", "chains sampled from the drafter", test_sampled},
+    {"keep", "one sequence after another, with what was retrieved", test_keep},
     {"batch", "many sequences at once", test_batch},
     {"memory", "running out of it leaves nothing behind", test_memory},
     {"refusals", "what the device cannot do is named", test_refusals},

@@ -165,6 +165,8 @@ static void run_case(const world *w, sizes z) {
         states[b].params.n_ids = w->n_ids;
         states[b].wants = gpu_copy(w->wants, (size_t)w->n_ids);
     }
+    static uint32_t levels[BATCH * 2 * MAX_ROWS]; /* of another source's: bit 3 counts */
+    for (int i = 0; i < BATCH * w->n_ids; i += 23) levels[i] = 1u << (3 + i % 2);
     int32_t bound = z.each ? z.size * MAX_N : z.size;
     specrt_cuda_sketch s = {gpu_copy(w->basis, sizeof w->basis),
                             gpu_copy(w->rows, sizeof w->rows),
@@ -184,13 +186,14 @@ static void run_case(const world *w, sizes z) {
     size_t bytes = specrt_cuda_sketch_bytes(&s, BATCH, z.max_n);
     REQUIRE(bytes > 0 && (size_t)(BATCH * bound) * 4 <= sizeof ids);
     void *in = gpu_copy(hidden, sizeof hidden), *paths = gpu_copy(logprobs, sizeof logprobs);
+    void *taken = gpu_copy(levels, sizeof levels);
     void *all = gpu_copy(states, sizeof states), *n = gpu_alloc(BATCH * (size_t)z.max_n * 4);
     for (int b = 0; b < BATCH; b++) gpu_put((int32_t *)n + b * z.max_n, &counts[b], 4);
     void *scratch = gpu_alloc(bytes);
     int32_t *out_ids = gpu_alloc(sizeof ids), *out_places = gpu_alloc(sizeof places);
     int32_t *out_n = gpu_alloc(sizeof n_rows);
     REQUIRE(specrt_cuda_sketch_route(&s, BATCH, in, SPECRT_DTYPE_F32, z.max_n, n, z.max_n, paths,
-                                     all, out_ids, out_places, out_n, scratch,
+                                     taken, 3, all, out_ids, out_places, out_n, scratch,
                                      NULL) == SPECRT_STATUS_OK);
     gpu_get(ids, out_ids, sizeof ids);
     gpu_get(places, out_places, sizeof places);
@@ -201,11 +204,13 @@ static void run_case(const world *w, sizes z) {
     memcpy(pool->wants, w->wants, (size_t)w->n_ids);
     routed->pool = pool;
     routed->levels = calloc((size_t)w->n_ids, sizeof *routed->levels);
+    routed->level = 3;
     specrt__sketch *twin = twin_open(w, head, z.n_places, z.size, z.each, z.biased);
     twin->routed = routed;
     for (int b = 0; b < BATCH; b++) {
         const float *h = hidden + b * z.max_n * d;
-        specrt__active_level level = {0, counts[b], NULL, logprobs + b * z.max_n, NULL, h};
+        memcpy(routed->levels, levels + b * w->n_ids, (size_t)w->n_ids * sizeof *levels);
+        specrt__active_level level = {3, counts[b], NULL, logprobs + b * z.max_n, NULL, h};
         specrt_active basis = {&head->compute, &twin->shared->basis, 1, w->rank, d};
         twin->n = counts[b];
         if (counts[b] == 0) {
@@ -220,9 +225,9 @@ static void run_case(const world *w, sizes z) {
     specrt__active_pool_free(pool);
     specrt_head_close(head);
     const void *used[] = {
-        s.basis,        s.rows, s.scales, s.bias,  s.codes, s.ids,      s.row_of, in,
-        paths,          all,    n,        scratch, out_ids, out_places, out_n,    states[0].wants,
-        states[1].wants};
+        s.basis,         s.rows, s.scales, s.bias,  s.codes, s.ids,      s.row_of, in,
+        paths,           all,    n,        scratch, out_ids, out_places, out_n,    states[0].wants,
+        states[1].wants, taken};
     for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
 }
 
@@ -264,11 +269,11 @@ static void test_refusals(void) {
     CHECK(BAD(codes, x + 4) && BAD(basis, NULL));
 #undef BAD
     CHECK(specrt_cuda_sketch_bytes(&s, 0, 1) == 0 && specrt_cuda_sketch_bytes(&s, 1, 65) == 0);
-    CHECK_INT(specrt_cuda_sketch_route(&s, 1, p, SPECRT_DTYPE_Q8_0, 1, NULL, 0, NULL, NULL, p, p, p,
-                                       p, NULL),
+    CHECK_INT(specrt_cuda_sketch_route(&s, 1, p, SPECRT_DTYPE_Q8_0, 1, NULL, 0, NULL, NULL, 0, NULL,
+                                       p, p, p, p, NULL),
               SPECRT_STATUS_UNSUPPORTED);
-    CHECK_INT(specrt_cuda_sketch_route(&s, 1, NULL, SPECRT_DTYPE_F32, 1, NULL, 0, NULL, NULL, p, p,
-                                       p, p, NULL),
+    CHECK_INT(specrt_cuda_sketch_route(&s, 1, NULL, SPECRT_DTYPE_F32, 1, NULL, 0, NULL, NULL, 0,
+                                       NULL, p, p, p, p, NULL),
               SPECRT_STATUS_BAD_ARG);
 }
 

@@ -44,7 +44,7 @@ static void draw_params(specrt_cuda_state_params *p, int variant) {
     p->n_ids = N_IDS;
     p->capacity = CAPACITY;
     p->size = variant % 5 == 4 ? 150 : 1 + random_below(60);
-    p->mode = variant & 1;
+    p->mode = variant / 3 % 3;
     p->rows = random_below(3);
     p->only = variant % 7 == 5 ? SPECRT_CUDA_ONLY_CTX : variant % 7 == 6 ? SPECRT_CUDA_ONLY_EXT : 0;
     p->kpre = random_below(K + 2);
@@ -312,7 +312,7 @@ static void test_refusals(void) {
     specrt_cuda_state s;
     char memory[64];
     CHECK(specrt_cuda_state_bytes(&p) > 0);
-    p.mode = 2; /* unique_fifo: first occurrences have no batch form */
+    p.mode = 3;
     CHECK_INT(specrt_cuda_state_bytes(&p), 0);
     CHECK_INT(specrt_cuda_state_place(&p, memory, &s), SPECRT_STATUS_BAD_ARG);
     p.mode = 0;

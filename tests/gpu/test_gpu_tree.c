@@ -271,6 +271,196 @@ static void test_filtered(void) {
     run_verify(1100, 2, 4);
 }
 
+/* --- sampled chains --- */
+
+enum { STEPS = 4, CYCLE = 77 };
+
+/* Shortlists of two segments, not full, and the laws that the twins draw from. */
+typedef struct chain_case {
+    int32_t n_columns, n_rows[BATCH][2], max_rows[2];
+    int32_t *ids;  /* [BATCH, n_columns] distinct, where a row is */
+    float *logits; /* [STEPS, BATCH, n_columns] */
+    int32_t *law_ids;
+    float *law_probs; /* [BATCH, STEPS, n_columns] without gaps */
+    specrt_draft_law laws[BATCH][STEPS];
+    specrt_verifier *verifiers[BATCH];
+    specrt_sampling samplings[BATCH];
+    specrt_cuda_draft drafts[BATCH];
+    specrt_cuda_segment *segments; /* DEVICE */
+    int32_t *d_ids, *d_n_rows;
+    specrt_cuda_laws device;
+} chain_case;
+
+static void draw_chain(chain_case *c, int32_t n_vocab, int kind, bool filters) {
+    size_t n = (size_t)c->n_columns;
+    c->ids = (int32_t *)malloc(BATCH * n * sizeof *c->ids);
+    c->logits = (float *)malloc(STEPS * BATCH * n * sizeof *c->logits);
+    c->law_ids = (int32_t *)malloc(BATCH * STEPS * n * sizeof *c->law_ids);
+    c->law_probs = (float *)malloc(BATCH * STEPS * n * sizeof *c->law_probs);
+    for (int i = 0; i < STEPS * BATCH; i++)
+        draw_logits(c->logits + (size_t)i * n, c->n_columns, i % 5 ? kind : 0);
+    for (int b = 0; b < BATCH; b++) {
+        specrt_sampling *s = &c->samplings[b];
+        for (int32_t i = 0; i < c->n_columns; i++)
+            c->ids[b * c->n_columns + i] = (i * 7 + b) % n_vocab;
+        for (int i = 0; i < 2; i++) c->n_rows[b][i] = 1 + random_below(c->max_rows[i]);
+        memset(s, 0, sizeof *s);
+        s->temperature = 0.8f;
+        s->seed = fixture_random(&random_state);
+        if (filters) s->top_k = 1 + random_below(n_vocab), s->top_p = 0.8f;
+        REQUIRE(!specrt_verifier_create(n_vocab, s, NULL, &c->verifiers[b], NULL));
+        c->drafts[b].n = b < BATCH - 1; /* the last rests */
+    }
+}
+
+static void send_chain(chain_case *c, int32_t n_vocab) {
+    specrt_cuda_segment segments[BATCH][2];
+    size_t n = BATCH * STEPS * (size_t)c->n_columns * 4;
+    memset(segments, 0, sizeof segments);
+    c->d_ids = (int32_t *)gpu_copy(c->ids, BATCH * (size_t)c->n_columns * sizeof *c->ids);
+    c->d_n_rows = (int32_t *)gpu_copy(c->n_rows, sizeof c->n_rows);
+    for (int i = 0; i < 2 * BATCH; i++) {
+        specrt_cuda_segment *s = &segments[i / 2][i % 2];
+        s->ids = c->d_ids + i / 2 * c->n_columns + (i % 2 ? c->max_rows[0] : 0);
+        s->n_rows = c->d_n_rows + i;
+        s->max_rows = c->max_rows[i % 2];
+    }
+    c->segments = (specrt_cuda_segment *)gpu_copy(segments, sizeof segments);
+    c->device.n_steps = STEPS;
+    c->device.n_columns = c->n_columns;
+    c->device.ids = (int32_t *)gpu_alloc(n);
+    c->device.probs = (float *)gpu_alloc(n);
+    c->device.chances = (float *)gpu_alloc(BATCH * STEPS * sizeof(float));
+    c->device.weights = (float *)gpu_alloc(BATCH * (size_t)n_vocab * sizeof(float));
+}
+
+static void free_chain(chain_case *c) {
+    const void *used[] = {c->segments,     c->d_ids,          c->d_n_rows,      c->device.ids,
+                          c->device.probs, c->device.chances, c->device.weights};
+    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
+    for (int b = 0; b < BATCH; b++) specrt_verifier_free(c->verifiers[b]);
+    free(c->ids), free(c->logits), free(c->law_ids), free(c->law_probs);
+}
+
+/* The twin's draw of sequence b at level t; its law without the columns that have no row. */
+static void propose_twin(chain_case *c, int b, int32_t t, int32_t id, float logprob) {
+    size_t at = ((size_t)b * STEPS + (size_t)t) * (size_t)c->n_columns;
+    const float *logits = c->logits + (size_t)((t * BATCH + b) * c->n_columns);
+    float *x = (float *)malloc((size_t)c->n_columns * sizeof *x), chance;
+    int32_t n = 0;
+    for (int32_t i = 0; i < c->n_columns; i++) {
+        int s = i >= c->max_rows[0], row = s ? i - c->max_rows[0] : i;
+        if (row >= c->n_rows[b][s]) continue;
+        c->law_ids[at + (size_t)n] = c->ids[b * c->n_columns + i];
+        x[n++] = logits[i];
+    }
+    c->laws[b][t] = (specrt_draft_law){n, c->law_ids + at, c->law_probs + at};
+    int32_t i = specrt_verifier_propose(c->verifiers[b], x, n, 0.6f, CYCLE, t, c->law_probs + at);
+    free(x);
+    gpu_get(&chance, c->device.chances + b * STEPS + t, sizeof chance);
+    CHECK_INT(isinf(logprob) != 0, i < 0);
+    CHECK_NEAR((double)chance, i < 0 ? 0 : (double)c->law_probs[at + (size_t)i], 1e-6);
+    if (i < 0) return;
+    CHECK_INT(id, c->law_ids[at + (size_t)i]);
+    CHECK_NEAR((double)logprob, log((double)c->law_probs[at + (size_t)i]), 1e-5);
+    c->drafts[b].tokens[c->drafts[b].n++] = id;
+}
+
+/* Levels until there is nothing to draw. */
+static void propose_chain(chain_case *c, const specrt_cuda_layout *layout,
+                          const specrt_sampling *samplings, specrt_cuda_tree *d_trees) {
+    int32_t ids[BATCH];
+    float logprobs[BATCH];
+    int32_t *d_ids = (int32_t *)gpu_alloc(sizeof ids);
+    float *d_logprobs = (float *)gpu_alloc(sizeof logprobs);
+    for (int32_t t = 0; t < STEPS; t++) {
+        specrt_cuda_tree trees[BATCH];
+        size_t n = (size_t)(BATCH * c->n_columns);
+        memset(trees, 0, sizeof trees);
+        for (int b = 0; b < BATCH; b++) {
+            trees[b].n_beam = c->drafts[b].n == t + 1;
+            trees[b].level = t;
+            trees[b].cycle = CYCLE;
+        }
+        gpu_put(d_trees, trees, sizeof trees);
+        float *logits = (float *)gpu_copy(c->logits + (size_t)t * n, n * sizeof *logits);
+        CHECK_INT(specrt_cuda_propose(layout, c->segments, BATCH, logits, 0.6f, d_trees, samplings,
+                                      &c->device, d_ids, d_logprobs, NULL),
+                  SPECRT_STATUS_OK);
+        gpu_get(ids, d_ids, sizeof ids);
+        gpu_get(logprobs, d_logprobs, sizeof logprobs);
+        for (int b = 0; b < BATCH; b++)
+            if (trees[b].n_beam) propose_twin(c, b, t, ids[b], logprobs[b]);
+        gpu_free(logits);
+    }
+    gpu_free(d_ids);
+    gpu_free(d_logprobs);
+}
+
+/* Logits of the target at the chain's nodes: what the drafter had, and a little noise. */
+static float *target_of_chain(const chain_case *c, int32_t n_vocab, int kind) {
+    float *out = (float *)malloc((size_t)(BATCH * (STEPS + 1) * n_vocab) * sizeof *out);
+    for (int b = 0; b < BATCH; b++)
+        for (int32_t t = 0; t <= STEPS; t++) {
+            float *row = out + (b * (STEPS + 1) + t) * n_vocab;
+            draw_logits(row, n_vocab, t == STEPS ? 0 : kind);
+            for (int32_t i = 0; i < c->n_columns && t < STEPS && kind == 0; i++)
+                row[c->ids[b * c->n_columns + i]] =
+                    1.2f * c->logits[(t * BATCH + b) * c->n_columns + i];
+        }
+    return out;
+}
+
+static void run_chain(int32_t n_vocab, int32_t n_first, int32_t n_second, int kind, bool filters) {
+    static chain_case c;
+    specrt_cuda_layout layout = {2, 32, {SPECRT_DTYPE_F16, SPECRT_DTYPE_F16}, {n_first, n_second}};
+    specrt_cuda_verifier_params p = {BATCH, n_vocab, STEPS + 1, filters ? 2 : 1};
+    specrt_cuda_verifier verifier;
+    specrt_verdict found[BATCH], expected;
+    memset(&c, 0, sizeof c);
+    c.n_columns = n_first + n_second;
+    c.max_rows[0] = n_first, c.max_rows[1] = n_second;
+    draw_chain(&c, n_vocab, kind, filters);
+    send_chain(&c, n_vocab);
+    specrt_sampling *samplings = (specrt_sampling *)gpu_copy(c.samplings, sizeof c.samplings);
+    specrt_cuda_tree *trees = (specrt_cuda_tree *)gpu_alloc(BATCH * sizeof *trees);
+    propose_chain(&c, &layout, samplings, trees);
+    float *target = target_of_chain(&c, n_vocab, kind);
+    size_t bytes = (size_t)(BATCH * (STEPS + 1) * n_vocab) * sizeof *target;
+    float *logits = (float *)gpu_copy(target, bytes);
+    void *memory = gpu_alloc(specrt_cuda_verifier_bytes(&p));
+    specrt_cuda_draft *drafts = (specrt_cuda_draft *)gpu_copy(c.drafts, sizeof c.drafts);
+    specrt_verdict *verdicts = (specrt_verdict *)gpu_alloc(sizeof found);
+    REQUIRE(!specrt_cuda_verifier_place(&p, memory, &verifier));
+    CHECK_INT(specrt_cuda_verify_chain(&verifier, &c.device, drafts, trees, samplings, logits,
+                                       verdicts, NULL),
+              SPECRT_STATUS_OK);
+    gpu_get(found, verdicts, sizeof found);
+    CHECK_INT(found[BATCH - 1].n, 0);
+    for (int b = 0; b < BATCH - 1; b++) {
+        REQUIRE(!specrt_verify_chain(c.verifiers[b], c.drafts[b].tokens + 1, c.laws[b],
+                                     c.drafts[b].n - 1, target + b * (STEPS + 1) * n_vocab, CYCLE,
+                                     &expected));
+        CHECK_INT(found[b].n, expected.n);
+        for (int32_t i = 0; i < expected.n; i++) {
+            CHECK_INT(found[b].tokens[i], expected.tokens[i]);
+            CHECK_INT(found[b].nodes[i], expected.nodes[i]);
+        }
+    }
+    void *used[] = {samplings, trees, logits, memory, drafts, verdicts};
+    for (int i = 0; i < 6; i++) gpu_free(used[i]);
+    free(target);
+    free_chain(&c);
+}
+
+static void test_chains(void) {
+    for (int kind = 0; kind < 6; kind++) {
+        run_chain(9, 5, 2, kind, kind % 2);
+        run_chain(333, 200, 33, kind, kind % 2 == 0);
+    }
+    for (int i = 0; i < 4; i++) run_chain(2503, 1200, 611, 0, i == 3);
+}
+
 static void test_remap(void) {
     int32_t ids[5] = {7, 90, 3, 12, 1000}, in[6] = {4, 0, -1, 5, 2, 1}, out[6];
     static const int32_t expected[6] = {1000, 7, -1, -1, 3, 90};
@@ -305,6 +495,10 @@ static void test_refusals(void) {
     p.max_nodes = 64;
     CHECK_INT(specrt_cuda_verifier_bytes(&p), 0);
     CHECK_INT(specrt_cuda_verify(NULL, NULL, NULL, NULL, NULL, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_verify_chain(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_propose(NULL, NULL, 1, NULL, 1, &tree, NULL, NULL, NULL, NULL, NULL),
+              SPECRT_STATUS_BAD_ARG);
 }
 
 static const test_case cases[] = {
@@ -312,6 +506,7 @@ static const test_case cases[] = {
     {"greedy", "the best token at every node", test_greedy},
     {"sampled", "the CPU's draws, token for token", test_sampled},
     {"filtered", "top_k, top_p and min_p", test_filtered},
+    {"chains", "draws of sampled chains, and what the target makes of them", test_chains},
     {"remap", "rows to target ids", test_remap},
     {"refusals", "bad arguments give a status", test_refusals},
 };
