@@ -199,7 +199,7 @@ fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%) ## every fuzzer for FUZZ_SECONDS (60) each
 bench: all $(BENCHES:%=$(BUILD)/bench/%) ## benchmarks; results belong in docs/BENCHMARKS.md
 	@bench/run.sh $(BUILD)
 
-benchmarks: all $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/tests/trace ## every figure of docs/BENCHMARKS.md and the README's table anew [NAMES=]
+benchmarks: all $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/tests/trace ## the figures of docs/BENCHMARKS.md and the README's table anew [NAMES=]
 	@BUILD=$(BUILD) bench/benchmarks.sh $(NAMES)
 
 LINTED := $(wildcard include/*.h tools/*/*.[ch] engine/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
