@@ -198,6 +198,31 @@ static json_object *row(const shape *s, const times *t) {
     return o;
 }
 
+/* --- by hidden rows --- */
+
+/* The least a product can take: reading its rows once, or its multiplications. */
+static double least(const shape *s, double read, int n, double peak) {
+    double flops = 2.0 * s->packed.n_rows * (double)s->active.n_cols * n / peak;
+    return read > flops ? read : flops;
+}
+
+static void print_by_hidden(specrt_dtype dtype, int32_t n_rows, int64_t n_cols, double peak) {
+    enum { MOST = 16 };
+    shape s = shape_make(dtype, n_rows, n_cols);
+    double read = 1e9, best[MOST + 1];
+    for (int n = 1; n <= MOST; n++) best[n] = 1e9;
+    int repeats = (int)(1e9 / ((double)s.row_bytes * n_rows) / MOST) + 5;
+    for (int repeat = 0; repeat < repeats; repeat++) {
+        machine_read_time(s.buffer, s.row_bytes * (size_t)n_rows, &read);
+        for (int n = 1; n <= MOST; n++) product(&s, &s.packed, n, &best[n]);
+    }
+    printf("%-5s %6d x %-5d", specrt_dtype_name(dtype), (int)n_rows, (int)n_cols);
+    for (int n = 1; n <= MOST; n++)
+        printf(" %d: %.3f %.1fx", n, 1e3 * best[n], best[n] / least(&s, read, n, peak));
+    printf("\n");
+    shape_free(&s);
+}
+
 int main(int argc, char **argv) {
     static const specrt_dtype types[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
                                          SPECRT_DTYPE_Q8_0};
@@ -224,6 +249,10 @@ int main(int argc, char **argv) {
                 print(&s, &t, peak);
             shape_free(&s);
         }
+    if (!json) printf("products by hidden rows: ms, and how often the least it could take\n");
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] && !json; i++)
+        for (int type = 0; type < 4; type++)
+            print_by_hidden(types[type], shapes[i][0], shapes[i][1], peak);
     json_object_object_add(out, "peak_flops", json_object_new_double(peak));
     json_object_object_add(out, "batches", json_object_new_array());
     for (int i = 0; i < N_BATCHES; i++)

@@ -3083,7 +3083,7 @@ enum {
 };
 
 enum {
-    SPECRT__SIMD_MOST = 5, /* hidden rows of the widest tile */
+    SPECRT__SIMD_MOST = 6, /* hidden rows of the widest tile */
     SPECRT__SIMD_SCAN = 16 /* logits that find() tells from others */
 };
 
@@ -3096,16 +3096,14 @@ typedef void specrt__simd_four(const uint8_t *const *rows, const uint8_t *const 
 
 /* Four rows, read side by side, against a few hidden rows: adds to sums that are kept for later columns.
  *   next   : four stretches, each to be fetched meanwhile: `step` bytes for every 32 columns
- *   hidden : pointers to f32 [32 n_blocks]; for rows of f32 the first is to all of them,
- *            [2 n_blocks, hidden rows, 16]
- *   fresh  : the sums begin at zero
- *   sums   : f32 [hidden rows, 4, 16] */
+ *   hidden : pointers to f32 [32 n_blocks]
+ *   from, sums : f32 [hidden rows, 4, 16], those before and after; may be the same */
 typedef void specrt__simd_tile(const uint8_t *const *rows, const uint8_t *const *next, int64_t step,
-                               const float *const *hidden, int64_t n_blocks, bool fresh,
+                               const float *const *hidden, int64_t n_blocks, const float *from,
                                float *sums);
 
-/* Adds the 16 lanes of a tile's sums: sums f32 [hidden rows, 4, 16], out f32 [hidden rows, 4]. */
-typedef void specrt__simd_lanes(const float *sums, float *out);
+/* Adds the 16 lanes of a tile's sums: sums f32 [n, 4, 16], out f32 n rows of 4, `stride` apart. */
+typedef void specrt__simd_lanes(const float *sums, int32_t n, float *out, size_t stride);
 
 /* Products of four rows of 8-bit numbers with a vector of 16-bit ones: whole numbers, so that every
  * instruction set gives the same, as long as the sizes of a row's terms add up to less than 2^31.
@@ -3118,8 +3116,8 @@ typedef struct specrt__simd_kernels {
     const char *name;
     specrt__simd_four *four[SPECRT__SIMD_FORMATS];   /* rows side by side */
     specrt__simd_four *stream[SPECRT__SIMD_FORMATS]; /* the same, made for rows from memory */
-    specrt__simd_tile *tile[SPECRT__SIMD_FORMATS];
-    int n_hidden; /* of a tile */
+    specrt__simd_tile *tile[SPECRT__SIMD_FORMATS][SPECRT__SIMD_MOST - 1]; /* of 2, 3, ... */
+    int n_hidden; /* of the widest tile, 3 at least */
     specrt__simd_lanes *lanes;
     specrt__simd_tile_i8 *tile_i8;
     double (*sum_exp)(const float *x, int64_t n, float max); /* of exp(x - max); NaN counts 0 */
@@ -3137,12 +3135,6 @@ static int specrt__simd_format(specrt_dtype dtype) {
     case SPECRT_DTYPE_Q8_0: return SPECRT__SIMD_Q8_0;
     default: return -1;
     }
-}
-
-/* Bytes of 32 columns. */
-static int64_t specrt__simd_block_bytes(int format) {
-    static const uint8_t bytes[SPECRT__SIMD_FORMATS] = {128, 64, 64, 34};
-    return bytes[format];
 }
 
 /* Columns of four rows beyond the last whole block, padded with zeros to one. */
@@ -3223,20 +3215,12 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
         SPECRT__SIMD_OP(isa, reduce)(sums, out);                                                   \
     }
 
-/* Column 32 i + at of hidden row h. Those that meet f32 stand side by side, for they come from memory as
- * fast as they are multiplied and must not push each other from the first cache. */
-#define SPECRT__SIMD_HIDDEN_f32(hidden, N, h, i, at)                                               \
-    ((hidden)[0] + ((2 * (i) + (at) / 16) * (N) + (h)) * 16 + (at) % 16)
-#define SPECRT__SIMD_HIDDEN_f16(hidden, N, h, i, at) ((hidden)[h] + 32 * (i) + (at))
-#define SPECRT__SIMD_HIDDEN_bf16                     SPECRT__SIMD_HIDDEN_f16
-#define SPECRT__SIMD_HIDDEN_q8_0                     SPECRT__SIMD_HIDDEN_f16
-
 /* Block i of four rows against N hidden rows, L of the 16 lanes from `first` on. */
 #define SPECRT__SIMD_STEP(isa, V, L, format, N, rows, hidden, i)                                   \
     SPECRT__SIMD_UNROLL for (int at = first; at < 32; at += 16) {                                  \
         V x[N];                                                                                    \
         SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) x[h] =                                     \
-            SPECRT__SIMD_OP(isa, load)(SPECRT__SIMD_HIDDEN_##format(hidden, N, h, i, at));         \
+            SPECRT__SIMD_OP(isa, load)((hidden)[h] + 32 * (i) + at);                               \
         SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {                                          \
             V w = SPECRT__SIMD_OP(isa, format)((rows)[r], i, at);                                  \
             SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) s[r][h] =                              \
@@ -3246,19 +3230,14 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
 
 /* Takes L lanes at a time, so that all its sums stay in registers. */
 #define SPECRT__SIMD_TILE(isa, target, V, L, format, block_bytes, N)                               \
-    target static void specrt__simd_tile_##format##_##isa(                                         \
+    target static void specrt__simd_tile_##format##x##N##_##isa(                                   \
         const uint8_t *const *rows, const uint8_t *const *next, int64_t step,                      \
-        const float *const *hidden, int64_t n_blocks, bool fresh, float *sums) {                   \
+        const float *const *hidden, int64_t n_blocks, const float *from, float *sums) {            \
         SPECRT__SIMD_UNROLL for (int first = 0; first < 16; first += L) {                          \
             V s[4][N];                                                                             \
             SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                        \
                 SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) s[r][h] =                          \
-                    SPECRT__SIMD_OP(isa, splat)(0);                                                \
-            if (!fresh) {                                                                          \
-                SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                    \
-                    SPECRT__SIMD_UNROLL for (int h = 0; h < N; h++) s[r][h] =                      \
-                        SPECRT__SIMD_OP(isa, load)(sums + 16 * (4 * h + r) + first);               \
-            }                                                                                      \
+                    SPECRT__SIMD_OP(isa, load)(from + 16 * (4 * h + r) + first);                   \
             for (int64_t i = 0, part = 0; part < 4; part++) {                                      \
                 int64_t end = n_blocks * (part + 1) / 4;                                           \
                 const uint8_t *ahead = next[part] - 4 * step * i;                                  \
@@ -3278,16 +3257,24 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
         }                                                                                          \
     }
 
-#define SPECRT__SIMD_LANES(isa, target, V, L, N)                                                   \
-    target static void specrt__simd_lanes_of_##isa(const float *sums, float *out) {                \
-        for (int h = 0; h < N; h++) {                                                              \
+#define SPECRT__SIMD_LANES(isa, target, V, L)                                                      \
+    target static void specrt__simd_lanes_of_##isa(const float *sums, int32_t n, float *out,       \
+                                                   size_t stride) {                                \
+        for (; n > 0; n--, sums += 64, out += stride) {                                            \
             V four[4][16 / L];                                                                     \
             SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                        \
                 SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++) four[r][p] =                  \
-                    SPECRT__SIMD_OP(isa, load)(sums + 16 * (4 * h + r) + p * L);                   \
-            SPECRT__SIMD_OP(isa, reduce)(four, out + 4 * h);                                       \
+                    SPECRT__SIMD_OP(isa, load)(sums + 16 * r + p * L);                             \
+            SPECRT__SIMD_OP(isa, reduce)(four, out);                                               \
         }                                                                                          \
     }
+
+/* A tile's definition or name, of 2 to N hidden rows. */
+#define SPECRT__SIMD_EACH_3(define, ...) define(__VA_ARGS__, 2) define(__VA_ARGS__, 3)
+#define SPECRT__SIMD_EACH_6(define, ...)                                                           \
+    SPECRT__SIMD_EACH_3(define, __VA_ARGS__)                                                       \
+    define(__VA_ARGS__, 4) define(__VA_ARGS__, 5) define(__VA_ARGS__, 6)
+#define SPECRT__SIMD_NAME(isa, format, N) specrt__simd_tile_##format##x##N##_##isa,
 
 /* Bytes of 32 columns; the formats with single columns divide them evenly. Rows of f16 and bf16 come
  * from memory faster one after the other. */
@@ -3298,11 +3285,11 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
     SPECRT__SIMD_FOUR(isa, target, V, L, bf16, 64, 4)                                              \
     SPECRT__SIMD_FOUR(isa, target, V, L, bf16, 64, 1)                                              \
     SPECRT__SIMD_FOUR(isa, target, V, L, q8_0, 34, 4)                                              \
-    SPECRT__SIMD_TILE(isa, target, V, L, f32, 128, N)                                              \
-    SPECRT__SIMD_TILE(isa, target, V, L, f16, 64, N)                                               \
-    SPECRT__SIMD_TILE(isa, target, V, L, bf16, 64, N)                                              \
-    SPECRT__SIMD_TILE(isa, target, V, L, q8_0, 34, N)                                              \
-    SPECRT__SIMD_LANES(isa, target, V, L, N)
+    SPECRT__SIMD_EACH_##N(SPECRT__SIMD_TILE, isa, target, V, L, f32, 128)                          \
+        SPECRT__SIMD_EACH_##N(SPECRT__SIMD_TILE, isa, target, V, L, f16, 64)                       \
+            SPECRT__SIMD_EACH_##N(SPECRT__SIMD_TILE, isa, target, V, L, bf16, 64)                  \
+                SPECRT__SIMD_EACH_##N(SPECRT__SIMD_TILE, isa, target, V, L, q8_0, 34)              \
+                    SPECRT__SIMD_LANES(isa, target, V, L)
 
 /* exp(x) for -87 <= x <= 0 : 2^n e^r, n = round(x / ln 2), Taylor to r^7 (5e-9 of the value).
  * Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits, for pow2 to take. */
@@ -3379,8 +3366,10 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
          specrt__simd_four_bf16x4_##isa, specrt__simd_four_q8_0x4_##isa},                          \
         {specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x1_##isa,                             \
          specrt__simd_four_bf16x1_##isa, specrt__simd_four_q8_0x4_##isa},                          \
-        {specrt__simd_tile_f32_##isa, specrt__simd_tile_f16_##isa, specrt__simd_tile_bf16_##isa,   \
-         specrt__simd_tile_q8_0_##isa},                                                            \
+        {{SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, f32)},                                     \
+         {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, f16)},                                     \
+         {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, bf16)},                                    \
+         {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, q8_0)}},                                   \
         N,                                                                                         \
         specrt__simd_lanes_of_##isa,                                                               \
         specrt__simd_tile_i8_##isa,                                                                \
@@ -3523,7 +3512,7 @@ static void specrt__simd_tile_i8_scalar(const int8_t *const *rows, const int16_t
     }
 }
 
-SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 2)
+SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 3)
 
 #if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define SPECRT__SIMD_X86
@@ -3751,12 +3740,22 @@ SPECRT__SIMD_AVX512 static inline __m256 specrt__simd_upper_avx512(__m512 v) {
     return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
 }
 
+/* Parts of 128 bits: x0 + x2, x1 + x3, y0 + y2, y1 + y3. A blend goes where no shuffle can. */
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_halve_avx512(__m512 x, __m512 y) {
+    return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, x, y), _mm512_shuffle_f32x4(x, y, 0x4e));
+}
+
 SPECRT__SIMD_AVX512 static inline void specrt__simd_reduce_avx512(__m512 (*rows)[1], float *out) {
-    __m128 x[4];
-    for (int r = 0; r < 4; r++)
-        x[r] = specrt__simd_fold_avx2(_mm256_add_ps(_mm512_castps512_ps256(rows[r][0]),
-                                                    specrt__simd_upper_avx512(rows[r][0])));
-    specrt__simd_cross_avx2(x[0], x[1], x[2], x[3], out);
+    const __m512i others =
+        _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
+    const __m512i firsts = _mm512_setr_epi32(0, 8, 4, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    __m512 ab = specrt__simd_halve_avx512(rows[0][0], rows[1][0]);
+    __m512 cd = specrt__simd_halve_avx512(rows[2][0], rows[3][0]);
+    __m512 x = _mm512_add_ps(_mm512_mask_blend_ps(0xf0f0, ab, cd),
+                             _mm512_permutex2var_ps(ab, others, cd)); /* of a, c, b, d */
+    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0x4e));
+    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
+    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, x)));
 }
 
 SPECRT__SIMD_AVX512 static inline specrt__simd_sums_avx512 specrt__simd_zeros_avx512(void) {
@@ -3797,7 +3796,7 @@ SPECRT__SIMD_AVX512 static void specrt__simd_tile_i8_avx512(const int8_t *const 
     specrt__simd_reduce_i32_avx2(halves, out);
 }
 
-SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 5)
+SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 6)
 
 #if defined(__cplusplus) && !defined(__clang__)
 #pragma GCC diagnostic pop
@@ -3974,33 +3973,34 @@ struct specrt_head {
 
 /* --- products --- */
 
-/* Pointers to rows [first, first + 4), the last row standing in for those beyond it. */
-static void specrt__head_four(const specrt_segment *s, int32_t first, const uint8_t **out) {
+/* Pointers to byte `at` of rows [first, first + 4), the last row standing in for those beyond it. */
+static void specrt__head_four(const specrt_segment *s, int32_t first, int64_t at,
+                              const uint8_t **out) {
+    const uint8_t *rows = (const uint8_t *)s->rows + at;
+    if (!s->places && first + 4 <= s->n_rows) {
+        rows += (size_t)first * s->row_stride;
+        for (int32_t r = 0; r < 4; r++, rows += s->row_stride) out[r] = rows;
+        return;
+    }
     for (int32_t r = 0; r < 4; r++) {
         int32_t row = first + r < s->n_rows ? first + r : s->n_rows - 1;
-        if (s->places) row = s->places[row];
-        out[r] = (const uint8_t *)s->rows + (size_t)row * s->row_stride;
+        out[r] = rows + (size_t)(s->places ? s->places[row] : row) * s->row_stride;
     }
 }
 
 /* Rows here and there lie in pages of their own, whose addresses take long to find: asked for early. */
 static void specrt__head_walk(const specrt_segment *s, int32_t first, size_t row_bytes) {
     const uint8_t *rows[4];
-    specrt__head_four(s, first, rows);
+    specrt__head_four(s, first, 0, rows);
     for (int r = 0; r < 4; r++)
         for (size_t page = 0; page < row_bytes; page += 4096) SPECRT__SIMD_PREFETCH(rows[r] + page);
 }
 
-static float specrt__head_bias(const specrt_segment *s, int32_t row) {
-    if (!s->bias) return 0.0f;
-    return s->bias[s->places ? s->places[row] : row];
-}
-
-/* out: f32 [4], the products of the rows from `row` on */
-static void specrt__head_store(const specrt_segment *s, int32_t row, int32_t end, const float *out,
-                               float *logits) {
-    for (int32_t r = row; r < end && r < row + 4; r++)
-        logits[r] = out[r - row] + specrt__head_bias(s, r);
+/* Adds the biases of rows [begin, end) to their logits. */
+static void specrt__head_bias(const specrt_segment *s, int32_t begin, int32_t end, float *logits) {
+    if (!s->bias) return;
+    for (int32_t row = begin; row < end; row++)
+        logits[row] += s->bias[s->places ? s->places[row] : row];
 }
 
 enum {
@@ -4018,24 +4018,32 @@ static void specrt__head_single(const specrt__simd_kernels *kernels, const specr
     size_t row_bytes = specrt_row_bytes(s->dtype, n_cols);
     int32_t ahead = 4;
     const uint8_t *rows[4], *next[4];
-    float out[4];
+    float last[4];
     if (four != kernels->four[format])
         ahead = (int32_t)((SPECRT__HEAD_AHEAD + s->row_stride - 1) / s->row_stride);
     for (int32_t row = begin; row < end; row += 4) {
-        specrt__head_four(s, row, rows);
-        specrt__head_four(s, row + ahead, next);
+        specrt__head_four(s, row, 0, rows);
+        specrt__head_four(s, row + ahead, 0, next);
         if (s->places) specrt__head_walk(s, row + 8, row_bytes);
-        four(rows, next, hidden, n_cols, out);
-        specrt__head_store(s, row, end, out, logits);
+        four(rows, next, hidden, n_cols, row + 4 <= end ? logits + row : last);
     }
+    if (begin < end && (end - begin) % 4 != 0)
+        memcpy(logits + end - (end - begin) % 4, last, (size_t)((end - begin) % 4) * sizeof *last);
+    specrt__head_bias(s, begin, end, logits);
+}
+
+/* Bytes of 32 columns. */
+static int64_t specrt__head_block_bytes(int format) {
+    static const uint8_t bytes[SPECRT__SIMD_FORMATS] = {128, 64, 64, 34};
+    return bytes[format];
 }
 
 enum {
-    SPECRT__HEAD_SUMS = 32, /* sums kept for the next columns, of four rows and a tile each */
+    SPECRT__HEAD_SUMS = 24, /* sums kept for the next columns, of four rows and a tile each */
     SPECRT__HEAD_TILE = 4 * SPECRT__SIMD_MOST * 16,
-    SPECRT__HEAD_MOST = SPECRT__HEAD_SUMS * SPECRT__SIMD_MOST, /* hidden rows at a time */
-    SPECRT__HEAD_TILES = 4, /* the same where they are copied, in tiles */
-    SPECRT__HEAD_COLS = 256 /* of those at a time; twice as many of a single tile */
+    SPECRT__HEAD_TILES = 4, /* at a time, so that their hidden rows stay in a cache */
+    SPECRT__HEAD_MOST = SPECRT__HEAD_TILES * SPECRT__SIMD_MOST,
+    SPECRT__HEAD_COLS = 256 /* at a time where they are copied; twice as many of a single tile */
 };
 
 /* Rows [begin, end) against hidden rows, some columns of all of them at a time. */
@@ -4045,133 +4053,148 @@ typedef struct specrt__head_work {
     const float *hidden; /* [n, n_cols] */
     int64_t n_cols;
     int32_t n, n_tiles, begin, end;
+    float *logits; /* [n, logits_stride] */
+    size_t logits_stride;
+    int32_t first[SPECRT__HEAD_TILES + 1]; /* hidden row of each tile */
     const float *at[SPECRT__HEAD_MOST]; /* the columns of each hidden row, as a kernel wants them */
-    float *copies; /* of hidden rows for f32, or [n, 32] of the columns behind the last block */
-    float *sums;   /* [rows / 4, n_tiles, a tile's] */
-    float room[32 * SPECRT__HEAD_MOST + SPECRT__HEAD_SUMS * SPECRT__HEAD_TILE + 16];
+    float *copies;      /* [n, some columns] for f32, or [n, 32]: those behind the last block */
+    float *sums;        /* [rows / 4 or 1, n_tiles, a tile's] */
+    size_t sums_stride; /* from four rows to the next; 0: theirs are not kept */
+    float room[SPECRT__HEAD_COLS * SPECRT__HEAD_MOST + SPECRT__HEAD_SUMS * SPECRT__HEAD_TILE + 16];
 } specrt__head_work;
 
-/* A hidden row, the last one standing in for those beyond it. */
-static const float *specrt__head_hidden(const specrt__head_work *w, int32_t h) {
-    return w->hidden + (h < w->n ? h : w->n - 1) * w->n_cols;
+/* Tiles as even as they go: the last of full ones would be mostly empty. */
+static void specrt__head_divide(specrt__head_work *w) {
+    w->n_tiles = (w->n + w->kernels->n_hidden - 1) / w->kernels->n_hidden;
+    for (int32_t tile = 0; tile <= w->n_tiles; tile++) w->first[tile] = w->n * tile / w->n_tiles;
 }
 
-/* Columns [at, at + 32 n_blocks) of a hidden row, 16 at a time, each `hop` values after the last; 0 beyond
- * the last column. */
-static void specrt__head_copy(const specrt__head_work *w, int32_t h, int64_t at, int64_t n_blocks,
-                              float *to, int64_t hop) {
-    const float *from = specrt__head_hidden(w, h);
-    int64_t end = at + 32 * n_blocks;
-    for (; at < end && at + 16 <= w->n_cols; at += 16, to += hop)
-        memcpy(to, from + at, 16 * sizeof *to);
-    for (; at < end; at += 16, to += hop)
-        for (int64_t k = 0; k < 16; k++) to[k] = at + k < w->n_cols ? from[at + k] : 0;
+/* Columns [at, at + n) of a hidden row, 0 beyond the last. */
+static void specrt__head_copy(const specrt__head_work *w, int32_t h, int64_t at, int64_t n,
+                              float *to) {
+    int64_t n_left = w->n_cols - at < n ? w->n_cols - at : n;
+    memcpy(to, w->hidden + h * w->n_cols + at, (size_t)n_left * sizeof *to);
+    memset(to + n_left, 0, (size_t)(n - n_left) * sizeof *to);
 }
 
-/* The columns [at, at + 32 n_blocks) for rows of f32: [n_tiles, 2 n_blocks, hidden rows, 16]. */
-static void specrt__head_interleave(specrt__head_work *w, int64_t at, int64_t n_blocks) {
-    int32_t n_hidden = w->kernels->n_hidden;
-    for (int32_t tile = 0; tile < w->n_tiles; tile++) {
-        float *to = w->copies + tile * n_blocks * 32 * n_hidden;
-        w->at[tile * n_hidden] = to;
-        for (int32_t i = 0; i < n_hidden; i++, to += 16)
-            specrt__head_copy(w, tile * n_hidden + i, at, n_blocks, to, 16 * n_hidden);
+/* Columns [at, at + n) beside each other: hidden rows that come from memory as fast as they are multiplied
+ * must not push each other from the first cache. */
+static void specrt__head_gather(specrt__head_work *w, int64_t at, int64_t n) {
+    for (int32_t h = 0; h < w->n; h++) {
+        float *to = w->copies + h * n;
+        specrt__head_copy(w, h, at, n, to);
+        w->at[h] = to;
     }
 }
 
 /* All columns, where they are; those behind the last block are copied. */
 static void specrt__head_point(specrt__head_work *w) {
     int64_t n_whole = w->n_cols / 32 * 32;
-    for (int32_t h = 0; h < w->n_tiles * w->kernels->n_hidden; h++) {
-        w->at[h] = specrt__head_hidden(w, h);
-        if (n_whole < w->n_cols) specrt__head_copy(w, h, n_whole, 1, w->copies + 32 * h, 16);
+    for (int32_t h = 0; h < w->n; h++) {
+        w->at[h] = w->hidden + h * w->n_cols;
+        if (n_whole < w->n_cols) specrt__head_copy(w, h, n_whole, 32, w->copies + 32 * h);
     }
 }
 
-/* Adds the columns behind the last block. */
-static void specrt__head_last(const specrt__head_work *w, const uint8_t *const *rows, int32_t h0,
+/* Adds the columns behind the last block, for n hidden rows from h0 on. */
+static void specrt__head_last(const specrt__head_work *w, int32_t row, int32_t h0, int32_t n,
                               int64_t n_blocks, float *sums) {
     int format = specrt__simd_format(w->segment->dtype);
+    const uint8_t *rows[4];
     const float *hidden[SPECRT__SIMD_MOST];
     specrt__simd_tail tail;
-    specrt__simd_pad(&tail, rows, w->n_cols, (size_t)specrt__simd_block_bytes(format) / 32);
-    for (int32_t i = 0; i < w->kernels->n_hidden; i++) hidden[i] = w->copies + 32 * (h0 + i);
-    if (format == SPECRT__SIMD_F32) hidden[0] = w->at[h0] + n_blocks * 32 * w->kernels->n_hidden;
-    w->kernels->tile[format](tail.rows, tail.rows, 0, hidden, 1, false, sums);
+    specrt__head_four(w->segment, row, 0, rows);
+    specrt__simd_pad(&tail, rows, w->n_cols, (size_t)specrt__head_block_bytes(format) / 32);
+    for (int32_t i = 0; i < n; i++)
+        hidden[i] =
+            format == SPECRT__SIMD_F32 ? w->at[h0 + i] + 32 * n_blocks : w->copies + 32 * (h0 + i);
+    w->kernels->tile[format][n - 2](tail.rows, tail.rows, 0, hidden, 1, sums, sums);
+}
+
+/* Logits of four rows from their sums, without the bias. */
+static void specrt__head_finish(const specrt__head_work *w, int32_t row, const float *sums) {
+    float *logits = w->logits + row, last[SPECRT__SIMD_MOST][4];
+    for (int32_t tile = 0; tile < w->n_tiles; tile++, sums += SPECRT__HEAD_TILE) {
+        int32_t n = w->first[tile + 1] - w->first[tile];
+        if (row + 4 <= w->end) {
+            w->kernels->lanes(sums, n, logits, w->logits_stride);
+            logits += (size_t)n * w->logits_stride;
+            continue;
+        }
+        w->kernels->lanes(sums, n, last[0], 4);
+        for (int32_t i = 0; i < n; i++, logits += w->logits_stride)
+            memcpy(logits, last[i], (size_t)(w->end - row) * sizeof *logits);
+    }
 }
 
 /* Adds the columns [at, at + n); rows are fetched in shares, one by each tile. */
 static void specrt__head_columns(specrt__head_work *w, int64_t at, int64_t n) {
+    static const float zeros[SPECRT__HEAD_TILE] = {0};
     const specrt_segment *s = w->segment;
     int format = specrt__simd_format(s->dtype);
-    int64_t bytes = specrt__simd_block_bytes(format), n_blocks = n / 32;
+    int64_t bytes = specrt__head_block_bytes(format), n_blocks = n / 32;
     int64_t step = (bytes + w->n_tiles - 1) / w->n_tiles;
     int32_t ahead = (int32_t)(SPECRT__HEAD_AHEAD / (n_blocks * bytes + 1) / 4 * 4 + 4);
     float *sums = w->sums;
-    for (int32_t row = w->begin; row < w->end; row += 4) {
-        const uint8_t *rows[4], *fetch[4], *next[4], *from[4];
-        specrt__head_four(s, row, rows);
-        specrt__head_four(s, row + ahead, fetch);
+    for (int32_t row = w->begin; row < w->end; row += 4, sums += w->sums_stride) {
+        const uint8_t *rows[4], *fetch[4], *next[4];
+        specrt__head_four(s, row, at / 32 * bytes, rows);
+        specrt__head_four(s, row + ahead, at / 32 * bytes, fetch);
         if (s->places && at == 0)
             specrt__head_walk(s, row + 8, specrt_row_bytes(s->dtype, w->n_cols));
-        for (int r = 0; r < 4; r++) from[r] = rows[r] + at / 32 * bytes;
-        for (int32_t tile = 0; tile < w->n_tiles; tile++, sums += SPECRT__HEAD_TILE) {
-            int32_t h0 = tile * w->kernels->n_hidden;
-            for (int32_t p = 0, share = 4 * tile; p < 4; p++, share++)
-                next[p] = fetch[share / w->n_tiles] + at / 32 * bytes +
-                          share % w->n_tiles * n_blocks * step;
-            w->kernels->tile[format](from, next, step, w->at + h0, n_blocks, at == 0, sums);
-            if (n % 32 != 0) specrt__head_last(w, rows, h0, n_blocks, sums);
+        for (int32_t tile = 0, share = 0, r = 0; tile < w->n_tiles; tile++) {
+            int32_t h0 = w->first[tile], n_hidden = w->first[tile + 1] - h0;
+            float *to = sums + tile * SPECRT__HEAD_TILE;
+            for (int p = 0; p < 4; p++) {
+                next[p] = fetch[r] + share * n_blocks * step;
+                if (++share == w->n_tiles) share = 0, r++;
+            }
+            w->kernels->tile[format][n_hidden - 2](rows, next, step, w->at + h0, n_blocks,
+                                                   at == 0 ? zeros : to, to);
+            if (n % 32 != 0) specrt__head_last(w, row, h0, n_hidden, n_blocks, to);
         }
+        if (at + n == w->n_cols) specrt__head_finish(w, row, sums);
     }
-}
-
-static void specrt__head_finish(const specrt__head_work *w, float *logits, size_t logits_stride) {
-    const float *sums = w->sums;
-    float out[SPECRT__SIMD_MOST][4];
-    for (int32_t row = w->begin; row < w->end; row += 4)
-        for (int32_t h = 0; h < w->n; sums += SPECRT__HEAD_TILE) {
-            w->kernels->lanes(sums, out[0]);
-            for (int32_t i = 0; i < w->kernels->n_hidden && h < w->n; i++, h++)
-                specrt__head_store(w->segment, row, w->end, out[i],
-                                   logits + (size_t)h * logits_stride);
-        }
 }
 
 /* Some columns of a few hidden rows stay in the first cache while many rows pass; the sums wait for the
  * next columns. That pays where memory is the bound: rows of f32. */
 static void specrt__head_parts(specrt__head_work *w) {
     int64_t n_part = w->n_tiles > 1 ? SPECRT__HEAD_COLS : 2 * SPECRT__HEAD_COLS;
+    w->sums_stride = (size_t)w->n_tiles * SPECRT__HEAD_TILE;
     for (int64_t at = 0; at < w->n_cols; at += n_part) {
         int64_t n = w->n_cols - at < n_part ? w->n_cols - at : n_part;
-        specrt__head_interleave(w, at, (n + 31) / 32);
+        specrt__head_gather(w, at, (n + 31) / 32 * 32);
         specrt__head_columns(w, at, n);
     }
 }
 
-/* Logits of rows [begin, end) for n hidden rows: four rows at a time, each read from memory once. */
+/* Logits of rows [begin, end) for n > 1 hidden rows: four rows at a time, each read from memory once. */
 static void specrt__head_several(const specrt__simd_kernels *kernels, const specrt_segment *s,
                                  int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
                                  int32_t n, float *logits, size_t logits_stride) {
     bool parts = s->dtype == SPECRT_DTYPE_F32;
-    int32_t most = (parts ? SPECRT__HEAD_TILES : SPECRT__HEAD_SUMS) * kernels->n_hidden;
+    int32_t most = SPECRT__HEAD_TILES * kernels->n_hidden;
     int32_t n_tiles = ((n < most ? n : most) + kernels->n_hidden - 1) / kernels->n_hidden;
     int32_t n_rows = SPECRT__HEAD_SUMS / n_tiles * 4;
     specrt__head_work w;
     w.kernels = kernels, w.segment = s, w.n_cols = n_cols;
+    w.logits_stride = logits_stride, w.sums_stride = 0;
     w.copies = (float *)(void *)(((uintptr_t)w.room + 63) & ~(uintptr_t)63);
-    w.sums = w.copies + 32 * SPECRT__HEAD_MOST;
+    w.sums = w.copies + SPECRT__HEAD_COLS * SPECRT__HEAD_MOST;
     for (; begin < end; begin += n_rows)
-        for (int32_t h = 0; h < n; h += most) {
+        for (int32_t h = 0; h < n; h += w.n) { /* never one alone */
+            w.n = n - h <= most ? n - h : n - h < 2 * most ? (n - h) / 2 : most;
+            specrt__head_divide(&w);
             w.hidden = hidden + h * n_cols;
-            w.n = n - h < most ? n - h : most;
-            w.n_tiles = (w.n + kernels->n_hidden - 1) / kernels->n_hidden;
+            w.logits = logits + (size_t)h * logits_stride;
             w.begin = begin, w.end = end - begin < n_rows ? end : begin + n_rows;
             if (parts)
                 specrt__head_parts(&w);
             else
                 specrt__head_point(&w), specrt__head_columns(&w, 0, n_cols);
-            specrt__head_finish(&w, logits + (size_t)h * logits_stride, logits_stride);
+            for (int32_t i = 0; i < w.n; i++)
+                specrt__head_bias(s, w.begin, w.end, w.logits + (size_t)i * logits_stride);
         }
 }
 
@@ -4180,13 +4203,10 @@ static void specrt__head_several(const specrt__simd_kernels *kernels, const spec
 static void specrt__head_products(const specrt__simd_kernels *kernels, const specrt_segment *s,
                                   int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
                                   int32_t n, float *logits, size_t logits_stride) {
-    if (n > kernels->n_hidden / 2 && n > 1) {
+    if (n == 1)
+        specrt__head_single(kernels, s, begin, end, n_cols, hidden, logits);
+    else if (n > 1)
         specrt__head_several(kernels, s, begin, end, n_cols, hidden, n, logits, logits_stride);
-        return;
-    }
-    for (int32_t h = 0; h < n; h++)
-        specrt__head_single(kernels, s, begin, end, n_cols, hidden + h * n_cols,
-                            logits + (size_t)h * logits_stride);
 }
 
 /* --- binding --- */
