@@ -9896,6 +9896,8 @@ static const uint8_t *specrt__trace_pack(specrt_trace_writer *w, const specrt__t
         size_t n = ZSTD_compress(w->stored.p, bound, raw->p, raw->n, 3);
         if (!ZSTD_isError(n) && n < raw->n) return *n_stored = n, w->stored.p;
     }
+#else
+    (void)w;
 #endif
     return raw->p;
 }
@@ -10015,7 +10017,7 @@ static uint32_t specrt__trace_adler(const uint8_t *p, size_t n, uint32_t sum) {
     enum { MODULUS = 65521, BLOCK = 5552 }; /* so many bytes cannot overflow b */
     uint32_t a = sum & 0xffff, b = sum >> 16;
     for (size_t left; n > 0; a %= MODULUS, b %= MODULUS) {
-        left = n < BLOCK ? n : BLOCK;
+        left = n < (size_t)BLOCK ? n : (size_t)BLOCK;
         n -= left;
         while (left-- > 0) a += *p++, b += a;
     }
