@@ -4569,6 +4569,36 @@ static int32_t specrt__active_key_id(uint64_t key) {
     return (int32_t) ~(uint32_t)key;
 }
 
+/* Moves the k greatest of n distinct keys to the front. They come in no order, so which half one goes to
+ * cannot be foretold: no branch asks. */
+static void specrt__active_select(uint64_t *keys, int32_t n, int32_t k) {
+    int32_t begin = 0, end = n;
+    while (begin < k && k < end) {
+        int32_t middle = begin + (end - begin) / 2, last = end - 1, front = begin;
+        uint64_t a = keys[begin], b = keys[middle], c = keys[last];
+        int32_t at = a < b ? (b < c   ? middle
+                              : a < c ? last
+                                      : begin)
+                           : (a < c   ? begin
+                              : b < c ? last
+                                      : middle);
+        uint64_t pivot = keys[at];
+        keys[at] = keys[last];
+        for (int32_t i = begin; i < last; i++) {
+            uint64_t key = keys[i];
+            keys[i] = keys[front];
+            keys[front] = key;
+            front += key > pivot;
+        }
+        keys[last] = keys[front];
+        keys[front] = pivot;
+        if (k <= front)
+            end = front;
+        else
+            begin = front + 1;
+    }
+}
+
 static float specrt__active_key_logit(uint64_t key) {
     uint32_t order = (uint32_t)(key >> 32);
     return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
@@ -4928,6 +4958,12 @@ typedef struct specrt__active_routed {
     int32_t *masked;  /* [max_rows] */
 } specrt__active_routed;
 
+/* Whether a token would be a new row of the level. */
+static bool specrt__active_is_new(const specrt__active_routed *r, int32_t id) {
+    return specrt__active_valid(r->pool, id) && !specrt__active_member(r->pool, id) &&
+           !(r->levels[id] >> r->level & 1);
+}
+
 /* Adds a segment without its mask, which is found here. @return false, and nothing is added, beyond
  * the bounds. Ids must be distinct within the segment. */
 static inline bool specrt__active_route(specrt__active_routed *r, const specrt_segment *segment) {
@@ -4941,9 +4977,7 @@ static inline bool specrt__active_route(specrt__active_routed *r, const specrt_s
     s->n_masked = 0;
     for (int32_t i = 0; i < s->n_rows; i++) {
         int32_t id = s->ids[i];
-        bool fresh = specrt__active_valid(r->pool, id) && !specrt__active_member(r->pool, id) &&
-                     !(r->levels[id] & bit);
-        if (fresh)
+        if (specrt__active_is_new(r, id))
             r->levels[id] |= bit;
         else
             r->masked[r->n_masked + s->n_masked++] = i;
@@ -6732,12 +6766,6 @@ static void specrt__successor_close(void *state) {
     specrt__base_free(&desc, s);
 }
 
-/* Whether a token would be a new row at this level. */
-static bool specrt__successor_is_new(const specrt__active_routed *out, int32_t id) {
-    return specrt__active_valid(out->pool, id) && !specrt__active_member(out->pool, id) &&
-           !(out->levels[id] >> out->level & 1);
-}
-
 /* The first `size` new successors of one token, which are in order. @return how many. */
 static int32_t specrt__successor_chain(const specrt__successor *s, int32_t token,
                                        const specrt__active_routed *out) {
@@ -6745,7 +6773,7 @@ static int32_t specrt__successor_chain(const specrt__successor *s, int32_t token
     const float *counts;
     int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_ids = 0;
     for (int32_t i = 0; i < n && n_ids < s->shared->size; i++) {
-        if (!specrt__successor_is_new(out, ids[i]) || s->scores[ids[i]] > 0) continue;
+        if (!specrt__active_is_new(out, ids[i]) || s->scores[ids[i]] > 0) continue;
         s->scores[ids[i]] = 1;
         s->ids[n_ids++] = ids[i];
     }
@@ -6764,37 +6792,13 @@ static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float 
     float scale = weight / (float)s->shared->graph.totals[token];
     for (int32_t i = 0; i < n && n_new < s->shared->size; i++) {
         float score = scale * (counts[i] - 0.5f);
-        if (!specrt__successor_is_new(out, ids[i])) continue;
+        if (!specrt__active_is_new(out, ids[i])) continue;
         if (!(score > FLT_MIN)) score = FLT_MIN;
         n_new++;
         if (!(s->scores[ids[i]] > 0)) s->keys[n_found++] = (uint32_t)ids[i];
         s->scores[ids[i]] += score;
     }
     return n_found;
-}
-
-/* Moves the k greatest of n distinct keys to the front. */
-static void specrt__successor_select(uint64_t *keys, int32_t n, int32_t k) {
-    int32_t begin = 0, end = n;
-    while (end - begin > 1) {
-        uint64_t a = keys[begin], b = keys[begin + (end - begin) / 2], c = keys[end - 1];
-        uint64_t pivot = a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
-        int32_t i = begin, j = end - 1;
-        while (i <= j) {
-            while (keys[i] > pivot) i++;
-            while (keys[j] < pivot) j--;
-            if (i > j) break;
-            uint64_t t = keys[i];
-            keys[i++] = keys[j];
-            keys[j--] = t;
-        }
-        if (k <= j + 1)
-            end = j + 1;
-        else if (k >= i)
-            begin = i;
-        else
-            return;
-    }
 }
 
 /* The best `size` over all tokens of the level. @return how many. */
@@ -6809,7 +6813,7 @@ static int32_t specrt__successor_union(specrt__successor *s, const specrt__activ
         s->keys[i] = (uint64_t)specrt__base_bits(s->scores[id]) << 32 | (uint32_t)~id;
         s->scores[id] = 0;
     }
-    if (n_found > size) specrt__successor_select(s->keys, n_found, size);
+    if (n_found > size) specrt__active_select(s->keys, n_found, size);
     if (n_found > size) n_found = size;
     for (int32_t i = 0; i < n_found; i++) s->ids[i] = (int32_t) ~(uint32_t)s->keys[i];
     return n_found;
@@ -6848,12 +6852,11 @@ static const specrt__active_class specrt__successor_class = {
 // are whole numbers, so that every instruction set finds the same. Refuses nothing; its callers checked.
 
 enum {
-    SPECRT__SCAN_STATES = 5,  /* of a tile: each code is loaded once for all */
-    SPECRT__SCAN_TILE = 2,    /* blocks of a tile: each state is loaded once for all */
+    SPECRT__SCAN_STATES = 5,  /* of a query: each code is loaded once for all */
+    SPECRT__SCAN_TILE = 4,    /* blocks of a tile: each state is loaded once for all */
     SPECRT__SCAN_BLOCKS = 32, /* the most a call covers */
     SPECRT__SCAN_MOST = 16 * SPECRT__SCAN_BLOCKS,
-    SPECRT__SCAN_CACHED = 24 << 20, /* bytes of codes that some cache may hold */
-    SPECRT__SCAN_AHEAD = 8192
+    SPECRT__SCAN_AHEAD = 4096 /* bytes from a line to one to be fetched */
 };
 
 /* Rows as they are scanned, in blocks of 16 places: a code is 8 bits of a dimension less 128, or 4 less 8. */
@@ -6864,15 +6867,17 @@ typedef struct specrt__scan_rows {
     bool four_bits;      /* a line holds 8 dimensions, else 4: the first four in the lower halves */
     const float *scales; /* [n_blocks, 16] */
     const float *bias;   /* [n_blocks, 16] added to scores; NULL: none */
-    size_t ahead;        /* bytes from a line to one to be fetched for a state by itself */
 } specrt__scan_rows;
 
-/* A hidden state as it is scanned with: z is about unit * q. */
+/* Hidden states as they are scanned with, one or SPECRT__SCAN_STATES: z is about unit * q. */
 typedef struct specrt__scan_query {
-    const int8_t *q; /* [4 or 8 * n_lines] */
-    float unit;
-    int32_t offset; /* what the codes' 128 or 8 adds to every sum */
-    float least;    /* scores from here on are of interest, and what is no number */
+    int8_t
+        *q; /* [n_lines or twice that, n_states, 4]: four dimensions of each state, then the next */
+    int32_t n_states;
+    float unit[SPECRT__SCAN_STATES];
+    int32_t offset[SPECRT__SCAN_STATES]; /* what the codes' 128 or 8 adds to every sum */
+    float
+        least[SPECRT__SCAN_STATES]; /* scores from here on are of interest, and what is no number */
 } specrt__scan_query;
 
 /* What is of interest to a state, by place; a vector's width of it may be overwritten at a time. */
@@ -6881,10 +6886,14 @@ typedef struct specrt__scan_hits {
     float scores[SPECRT__SCAN_MOST + 16];
 } specrt__scan_hits;
 
-/* Fills the hits of one state or SPECRT__SCAN_STATES in blocks [first, first + n_blocks). */
+/* Adds to the hits [n_states] those in blocks [first, first + n_blocks). */
 typedef void specrt__scan_kernel(const specrt__scan_rows *rows, int32_t first, int32_t n_blocks,
-                                 const specrt__scan_query *const *states, int n_states,
-                                 specrt__scan_hits *hits);
+                                 const specrt__scan_query *query, specrt__scan_hits *hits);
+
+/* Where dimension k of a state lies. */
+static inline int8_t *specrt__scan_at(const specrt__scan_query *query, int state, int32_t k) {
+    return query->q + ((size_t)(k / 4) * (size_t)query->n_states + (size_t)state) * 4 + k % 4;
+}
 
 /* Bit i of `hit` stands for place + i. */
 static inline void specrt__scan_keep(specrt__scan_hits *hits, int32_t place, int hit,
@@ -6896,37 +6905,34 @@ static inline void specrt__scan_keep(specrt__scan_hits *hits, int32_t place, int
     }
 }
 
-/* The product of place i of a block. */
+/* The product of place i of a block; q: of a state, every n_states fours. */
 static inline int32_t specrt__scan_dot(const specrt__scan_rows *rows, const uint8_t *codes, int i,
-                                       const int8_t *q) {
-    int32_t sum = 0;
-    for (int32_t line = 0; line < rows->n_lines; line++, codes += 64)
+                                       const int8_t *q, int32_t n_states) {
+    int32_t sum = 0, n_parts = rows->four_bits ? 2 : 1;
+    for (int32_t four = 0; four < n_parts * rows->n_lines; four++, q += 4 * n_states) {
+        const uint8_t *line = codes + 64 * (four / n_parts) + 4 * i;
         for (int j = 0; j < 4; j++) {
-            int code = codes[4 * i + j];
-            if (rows->four_bits)
-                sum += (code & 15) * q[8 * line + j] + (code >> 4) * q[8 * line + 4 + j];
-            else
-                sum += code * q[4 * line + j];
+            int code = rows->four_bits ? line[j] >> 4 * (four % 2) & 15 : line[j];
+            sum += code * q[j];
         }
+    }
     return sum;
 }
 
 static inline void specrt__scan_scalar(const specrt__scan_rows *rows, int32_t first,
-                                       int32_t n_blocks, const specrt__scan_query *const *states,
-                                       int n_states, specrt__scan_hits *hits) {
-    for (int s = 0; s < n_states; s++) hits[s].n = 0;
+                                       int32_t n_blocks, const specrt__scan_query *query,
+                                       specrt__scan_hits *hits) {
     for (int32_t b = first; b < first + n_blocks; b++)
-        for (int s = 0; s < n_states; s++) {
-            const specrt__scan_query *state = states[s];
+        for (int s = 0; s < query->n_states; s++) {
+            const uint8_t *codes = rows->codes + (size_t)b * rows->stride;
             float scores[16];
             int hit = 0;
             for (int i = 0; i < 16; i++) {
-                int32_t sum =
-                    specrt__scan_dot(rows, rows->codes + (size_t)b * rows->stride, i, state->q);
-                float x = (float)(sum - state->offset),
-                      scale = state->unit * rows->scales[16 * b + i];
+                int32_t sum = specrt__scan_dot(rows, codes, i, query->q + 4 * s, query->n_states);
+                float x = (float)(sum - query->offset[s]),
+                      scale = query->unit[s] * rows->scales[16 * b + i];
                 scores[i] = rows->bias ? fmaf(x, scale, rows->bias[16 * b + i]) : x * scale + 0.0f;
-                hit |= !(scores[i] < state->least) << i;
+                hit |= !(scores[i] < query->least[s]) << i;
             }
             specrt__scan_keep(&hits[s], 16 * b, hit, scores);
         }
@@ -6938,13 +6944,14 @@ static inline void specrt__scan_scalar(const specrt__scan_rows *rows, int32_t fi
 #define SPECRT__SCAN_VNNI __attribute__((target("avx512f,avx512bw,avx512vnni,avx2,fma")))
 
 /* Sums of 8 places. A pair of products fits 32 bits. */
-SPECRT__SCAN_AVX2 static inline __m256i
-specrt__scan_dot_avx2(const specrt__scan_rows *rows, const uint8_t *codes, const int8_t *q) {
+SPECRT__SCAN_AVX2 static inline __m256i specrt__scan_dot_avx2(const specrt__scan_rows *rows,
+                                                              const uint8_t *codes, const int8_t *q,
+                                                              int32_t n_states) {
     __m256i low = _mm256_setzero_si256(), high = low, half = _mm256_set1_epi8(15);
     int n_parts = rows->four_bits ? 2 : 1;
     for (int32_t line = 0; line < rows->n_lines; line++, codes += 64) {
         __m256i both = _mm256_loadu_si256((const __m256i *)(const void *)codes);
-        for (int part = 0; part < n_parts; part++, q += 4) {
+        for (int part = 0; part < n_parts; part++, q += 4 * n_states) {
             int32_t four;
             memcpy(&four, q, sizeof four);
             __m256i z = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
@@ -6961,22 +6968,20 @@ specrt__scan_dot_avx2(const specrt__scan_rows *rows, const uint8_t *codes, const
 
 SPECRT__SCAN_AVX2 static inline void specrt__scan_avx2(const specrt__scan_rows *rows, int32_t first,
                                                        int32_t n_blocks,
-                                                       const specrt__scan_query *const *states,
-                                                       int n_states, specrt__scan_hits *hits) {
-    for (int s = 0; s < n_states; s++) hits[s].n = 0;
+                                                       const specrt__scan_query *query,
+                                                       specrt__scan_hits *hits) {
     for (int32_t half = 2 * first; half < 2 * (first + n_blocks); half++) {
         const uint8_t *codes = rows->codes + (size_t)(half / 2) * rows->stride + half % 2 * 32;
         __m256 scale = _mm256_loadu_ps(rows->scales + 8 * half);
         __m256 bias = rows->bias ? _mm256_loadu_ps(rows->bias + 8 * half) : _mm256_setzero_ps();
-        for (int s = 0; s < n_states; s++) {
-            const specrt__scan_query *state = states[s];
+        for (int s = 0; s < query->n_states; s++) {
             float scores[8];
-            __m256i sum = specrt__scan_dot_avx2(rows, codes, state->q);
-            sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(state->offset));
+            __m256i sum = specrt__scan_dot_avx2(rows, codes, query->q + 4 * s, query->n_states);
+            sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(query->offset[s]));
             __m256 x = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
-                                       _mm256_mul_ps(_mm256_set1_ps(state->unit), scale), bias);
+                                       _mm256_mul_ps(_mm256_set1_ps(query->unit[s]), scale), bias);
             int hit =
-                _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(state->least), _CMP_NLT_UQ));
+                _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(query->least[s]), _CMP_NLT_UQ));
             if (!hit) continue;
             _mm256_storeu_ps(scores, x);
             specrt__scan_keep(&hits[s], 8 * half, hit, scores);
@@ -6990,137 +6995,125 @@ SPECRT__SCAN_AVX2 static inline void specrt__scan_avx2(const specrt__scan_rows *
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-/* Keeps what is of interest among the sums of places [place, place + 16). */
+/* Adds products of fours; with the intrinsic, gcc 12 moves the sums about and spills them. */
+#if defined(__GNUC__)
+#define SPECRT__SCAN_DOT(sums, codes, z)                                                           \
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(z))
+#else
+#define SPECRT__SCAN_DOT(sums, codes, z) ((sums) = _mm512_dpbusd_epi32(sums, codes, z))
+#endif
+
+/* Four dimensions of the blocks of a tile times a state's. */
 SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_put_vnni(const specrt__scan_rows *rows, __m512i sums, const specrt__scan_query *state,
-                      int32_t place, specrt__scan_hits *hits) {
-    __m512 scale =
-        _mm512_mul_ps(_mm512_set1_ps(state->unit), _mm512_loadu_ps(rows->scales + place));
-    __m512 bias = rows->bias ? _mm512_loadu_ps(rows->bias + place) : _mm512_setzero_ps();
-    __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), scale, bias);
-    __mmask16 hit = _mm512_cmp_ps_mask(x, _mm512_set1_ps(state->least), _CMP_NLT_UQ);
-    if (!hit) return;
-    __m512i places =
-        _mm512_add_epi32(_mm512_set1_epi32(place),
-                         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-    _mm512_storeu_si512(hits->places + hits->n, _mm512_maskz_compress_epi32(hit, places));
-    _mm512_storeu_ps(hits->scores + hits->n, _mm512_maskz_compress_ps(hit, x));
-    hits->n += __builtin_popcount(hit);
-}
-
-/* Four dimensions of 16 places: part 0 or 1 of a line. four_bits is a constant here and below. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) __m512i
-specrt__scan_codes_vnni(const uint8_t *line, int part, bool four_bits) {
-    __m512i codes = _mm512_loadu_si512(line);
-    if (part) codes = _mm512_srli_epi16(codes, 4);
-    return four_bits ? _mm512_and_si512(codes, _mm512_set1_epi8(15)) : codes;
-}
-
-SPECRT__SCAN_VNNI static inline __m512i specrt__scan_four(const int8_t *q) {
+specrt__scan_add_vnni(const __m512i *codes, const int8_t *q, __m512i *sums) {
     int32_t four;
     memcpy(&four, q, sizeof four);
-    return _mm512_set1_epi32(four);
-}
-
-/* One state: codes as they lie, with four sums under way. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_one_vnni(const specrt__scan_rows *rows, int32_t block, const specrt__scan_query *state,
-                      bool four_bits, specrt__scan_hits *hits) {
-    const uint8_t *line = rows->codes + (size_t)block * rows->stride;
-    int32_t n_parts = four_bits ? 2 : 1, n = n_parts * rows->n_lines, i = 0;
-    __m512i sums[4] = {_mm512_set1_epi32(-state->offset), _mm512_setzero_si512(),
-                       _mm512_setzero_si512(), _mm512_setzero_si512()};
-    for (; i + 4 <= n; i += 4) {
-        SPECRT__SIMD_UNROLL
-        for (int k = 0; k < 4; k++) {
-            const uint8_t *at = line + (four_bits ? k / 2 : k) * 64;
-            if (k % n_parts == 0) SPECRT__SIMD_PREFETCH(at + rows->ahead);
-            sums[k] =
-                _mm512_dpbusd_epi32(sums[k], specrt__scan_codes_vnni(at, k % n_parts, four_bits),
-                                    specrt__scan_four(state->q + 4 * (i + k)));
-        }
-        line += four_bits ? 128 : 256;
-    }
-    for (; i < n; i++) {
-        const uint8_t *at = rows->codes + (size_t)block * rows->stride + i / n_parts * 64;
-        sums[0] = _mm512_dpbusd_epi32(sums[0], specrt__scan_codes_vnni(at, i % n_parts, four_bits),
-                                      specrt__scan_four(state->q + 4 * i));
-    }
-    sums[0] =
-        _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3]));
-    specrt__scan_put_vnni(rows, sums[0], state, 16 * block, hits);
-}
-
-typedef __m512i specrt__scan_sums[SPECRT__SCAN_TILE][SPECRT__SCAN_STATES];
-
-/* Adds part 0 or 1 of a line of n_blocks, a constant, times four numbers of each state from `at` on. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_add_vnni(const uint8_t *line, size_t stride, int n_blocks,
-                      const specrt__scan_query *const *states, bool four_bits, int part, int32_t at,
-                      specrt__scan_sums sums) {
-    __m512i codes[SPECRT__SCAN_TILE];
+    __m512i z = _mm512_set1_epi32(four);
     SPECRT__SIMD_UNROLL
-    for (int b = 0; b < n_blocks; b++)
-        codes[b] = specrt__scan_codes_vnni(line + (size_t)b * stride, part, four_bits);
+    for (int b = 0; b < SPECRT__SCAN_TILE; b++) SPECRT__SCAN_DOT(sums[b], codes[b], z);
+}
+
+/* Scores of a block. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) __m512
+specrt__scan_score_vnni(const float *scales, const float *bias, float unit, __m512i sums) {
+    __m512 scale = _mm512_mul_ps(_mm512_set1_ps(unit), _mm512_loadu_ps(scales));
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), scale, _mm512_loadu_ps(bias));
+}
+
+/* Keeps what is of interest to state s in a tile. */
+SPECRT__SCAN_VNNI static __attribute__((noinline)) void
+specrt__scan_keep_vnni(const specrt__scan_query *query, int s, int32_t place, const float *scales,
+                       const float *bias, const __m512i *sums, specrt__scan_hits *hits) {
+    int32_t n = hits->n;
+    for (int32_t b = 0; b < 16 * SPECRT__SCAN_TILE; b += 16) {
+        __m512 x = specrt__scan_score_vnni(scales + b, bias + b, query->unit[s], sums[b / 16]);
+        __mmask16 hit = _mm512_cmp_ps_mask(x, _mm512_set1_ps(query->least[s]), _CMP_NLT_UQ);
+        __m512i places = _mm512_add_epi32(
+            _mm512_set1_epi32(place + b),
+            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+        _mm512_storeu_si512(hits->places + n, _mm512_maskz_compress_epi32(hit, places));
+        _mm512_storeu_ps(hits->scores + n, _mm512_maskz_compress_ps(hit, x));
+        n += __builtin_popcount(hit);
+    }
+    hits->n = n;
+}
+
+/* Most tiles hold nothing of interest to a state: one branch asks. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_put_vnni(const specrt__scan_query *query, int s, int32_t place, const float *scales,
+                      const float *bias, const __m512i *sums, specrt__scan_hits *hits) {
+    __mmask16 dull = 0xffff;
     SPECRT__SIMD_UNROLL
-    for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
-        __m512i four = specrt__scan_four(states[s]->q + at);
+    for (int b = 0; b < SPECRT__SCAN_TILE; b++) {
+        __m512 x = specrt__scan_score_vnni(scales + 16 * b, bias + 16 * b, query->unit[s], sums[b]);
+        dull = _mm512_mask_cmp_ps_mask(dull, x, _mm512_set1_ps(query->least[s]), _CMP_LT_OQ);
+    }
+    if (dull != 0xffff) {
+        __m512i copy[SPECRT__SCAN_TILE]; /* the sums themselves stay in registers */
         SPECRT__SIMD_UNROLL
-        for (int b = 0; b < n_blocks; b++)
-            sums[b][s] = _mm512_dpbusd_epi32(sums[b][s], codes[b], four);
+        for (int b = 0; b < SPECRT__SCAN_TILE; b++) copy[b] = sums[b];
+        specrt__scan_keep_vnni(query, s, place, scales, bias, copy, hits);
     }
 }
 
-/* Several states: each code is loaded once. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_tile_vnni(const specrt__scan_rows *rows, int32_t block, int n_blocks,
-                       const specrt__scan_query *const *states, bool four_bits,
-                       specrt__scan_hits *hits) {
-    specrt__scan_sums sums;
-    size_t stride = rows->stride;
-    const uint8_t *line = rows->codes + (size_t)block * stride;
-    SPECRT__SIMD_UNROLL
-    for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
-        SPECRT__SIMD_UNROLL
-        for (int b = 0; b < n_blocks; b++) sums[b][s] = _mm512_set1_epi32(-states[s]->offset);
+/* A tile for n_states, a constant. */
+#define SPECRT__SCAN_DEFINE(name, N)                                                               \
+    SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void name(                      \
+        const specrt__scan_rows *rows, int32_t block, const specrt__scan_query *query,             \
+        bool four_bits, specrt__scan_hits *hits) {                                                 \
+        __m512i sums[N][SPECRT__SCAN_TILE], lines[SPECRT__SCAN_TILE], codes[SPECRT__SCAN_TILE];    \
+        size_t stride = rows->stride;                                                              \
+        const uint8_t *line = rows->codes + (size_t)block * stride;                                \
+        static const float zeros[16 * SPECRT__SCAN_TILE] = {0};                                    \
+        const float *scales = rows->scales + 16 * (size_t)block;                                   \
+        const float *bias = rows->bias ? rows->bias + 16 * (size_t)block : zeros;                  \
+        const int8_t *q = query->q;                                                                \
+        SPECRT__SIMD_UNROLL                                                                        \
+        for (int s = 0; s < N; s++) {                                                              \
+            SPECRT__SIMD_UNROLL                                                                    \
+            for (int b = 0; b < SPECRT__SCAN_TILE; b++)                                            \
+                sums[s][b] = _mm512_set1_epi32(-query->offset[s]);                                 \
+        }                                                                                          \
+        for (int32_t g = 0; g < rows->n_lines; g++, line += 64, q += 4 * N) {                      \
+            SPECRT__SIMD_UNROLL                                                                    \
+            for (int b = 0; b < SPECRT__SCAN_TILE; b++) {                                          \
+                SPECRT__SIMD_PREFETCH(line + (size_t)b * stride + SPECRT__SCAN_AHEAD);             \
+                lines[b] = codes[b] = _mm512_loadu_si512(line + (size_t)b * stride);               \
+                if (four_bits) codes[b] = _mm512_and_si512(lines[b], _mm512_set1_epi8(15));        \
+            }                                                                                      \
+            SPECRT__SIMD_UNROLL                                                                    \
+            for (int s = 0; s < N; s++) specrt__scan_add_vnni(codes, q + 4 * s, sums[s]);          \
+            if (!four_bits) continue;                                                              \
+            q += 4 * N;                                                                            \
+            SPECRT__SIMD_UNROLL                                                                    \
+            for (int b = 0; b < SPECRT__SCAN_TILE; b++)                                            \
+                codes[b] = _mm512_and_si512(_mm512_srli_epi16(lines[b], 4), _mm512_set1_epi8(15)); \
+            SPECRT__SIMD_UNROLL                                                                    \
+            for (int s = 0; s < N; s++) specrt__scan_add_vnni(codes, q + 4 * s, sums[s]);          \
+        }                                                                                          \
+        SPECRT__SIMD_UNROLL                                                                        \
+        for (int s = 0; s < N; s++)                                                                \
+            specrt__scan_put_vnni(query, s, 16 * block, scales, bias, sums[s], &hits[s]);          \
     }
-    for (int32_t g = 0; g < rows->n_lines; g++, line += 64) {
-        int32_t at = four_bits ? 8 * g : 4 * g;
-        SPECRT__SIMD_UNROLL
-        for (int b = 0; b < n_blocks; b++)
-            SPECRT__SIMD_PREFETCH(line + (size_t)(2 * SPECRT__SCAN_TILE + b) * stride);
-        specrt__scan_add_vnni(line, stride, n_blocks, states, four_bits, 0, at, sums);
-        if (four_bits) specrt__scan_add_vnni(line, stride, n_blocks, states, true, 1, at + 4, sums);
-    }
-    SPECRT__SIMD_UNROLL
-    for (int b = 0; b < n_blocks; b++) {
-        SPECRT__SIMD_UNROLL
-        for (int s = 0; s < SPECRT__SCAN_STATES; s++)
-            specrt__scan_put_vnni(rows, sums[b][s], states[s], 16 * (block + b), &hits[s]);
-    }
-}
-
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_all_vnni(const specrt__scan_rows *rows, int32_t first, int32_t n_blocks,
-                      const specrt__scan_query *const *states, int n_states, bool four_bits,
-                      specrt__scan_hits *hits) {
-    int32_t b = first, end = first + n_blocks;
-    for (; n_states > 1 && b + SPECRT__SCAN_TILE <= end; b += SPECRT__SCAN_TILE)
-        specrt__scan_tile_vnni(rows, b, SPECRT__SCAN_TILE, states, four_bits, hits);
-    for (; n_states > 1 && b < end; b++)
-        specrt__scan_tile_vnni(rows, b, 1, states, four_bits, hits);
-    for (; b < end; b++) specrt__scan_one_vnni(rows, b, states[0], four_bits, hits);
-}
+SPECRT__SCAN_DEFINE(specrt__scan_one_vnni, 1)
+SPECRT__SCAN_DEFINE(specrt__scan_several_vnni, SPECRT__SCAN_STATES)
 
 SPECRT__SCAN_VNNI static inline void specrt__scan_vnni(const specrt__scan_rows *rows, int32_t first,
                                                        int32_t n_blocks,
-                                                       const specrt__scan_query *const *states,
-                                                       int n_states, specrt__scan_hits *hits) {
-    for (int s = 0; s < n_states; s++) hits[s].n = 0;
-    if (rows->four_bits)
-        specrt__scan_all_vnni(rows, first, n_blocks, states, n_states, true, hits);
+                                                       const specrt__scan_query *query,
+                                                       specrt__scan_hits *hits) {
+    int32_t b = first, end = first + n_blocks / SPECRT__SCAN_TILE * SPECRT__SCAN_TILE;
+    if (query->n_states == 1 && rows->four_bits)
+        for (; b < end; b += SPECRT__SCAN_TILE) specrt__scan_one_vnni(rows, b, query, true, hits);
+    else if (query->n_states == 1)
+        for (; b < end; b += SPECRT__SCAN_TILE) specrt__scan_one_vnni(rows, b, query, false, hits);
+    else if (rows->four_bits)
+        for (; b < end; b += SPECRT__SCAN_TILE)
+            specrt__scan_several_vnni(rows, b, query, true, hits);
     else
-        specrt__scan_all_vnni(rows, first, n_blocks, states, n_states, false, hits);
+        for (; b < end; b += SPECRT__SCAN_TILE)
+            specrt__scan_several_vnni(rows, b, query, false, hits);
+    specrt__scan_avx2(rows, end, n_blocks % SPECRT__SCAN_TILE, query, hits);
 }
 
 #if defined(__cplusplus) && !defined(__clang__)
@@ -7131,12 +7124,12 @@ SPECRT__SCAN_VNNI static inline void specrt__scan_vnni(const specrt__scan_rows *
 
 /* Sums of 4 places. */
 static inline int32x4_t specrt__scan_dot_neon(const specrt__scan_rows *rows, const uint8_t *codes,
-                                              const int8_t *q) {
+                                              const int8_t *q, int32_t n_states) {
     int32x4_t a = vdupq_n_s32(0), b = a, c = a, d = a;
     int n_parts = rows->four_bits ? 2 : 1;
     for (int32_t line = 0; line < rows->n_lines; line++, codes += 64) {
         uint8x16_t both = vld1q_u8(codes);
-        for (int part = 0; part < n_parts; part++, q += 4) {
+        for (int part = 0; part < n_parts; part++, q += 4 * n_states) {
             uint32_t four;
             memcpy(&four, q, sizeof four);
             int16x8_t z = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
@@ -7155,21 +7148,18 @@ static inline int32x4_t specrt__scan_dot_neon(const specrt__scan_rows *rows, con
 }
 
 static inline void specrt__scan_neon(const specrt__scan_rows *rows, int32_t first, int32_t n_blocks,
-                                     const specrt__scan_query *const *states, int n_states,
-                                     specrt__scan_hits *hits) {
+                                     const specrt__scan_query *query, specrt__scan_hits *hits) {
     static const uint32_t bits[4] = {1, 2, 4, 8};
-    for (int s = 0; s < n_states; s++) hits[s].n = 0;
     for (int32_t part = 4 * first; part < 4 * (first + n_blocks); part++) {
         const uint8_t *codes = rows->codes + (size_t)(part / 4) * rows->stride + part % 4 * 16;
         float32x4_t scale = vld1q_f32(rows->scales + 4 * part);
         float32x4_t bias = rows->bias ? vld1q_f32(rows->bias + 4 * part) : vdupq_n_f32(0);
-        for (int s = 0; s < n_states; s++) {
-            const specrt__scan_query *state = states[s];
+        for (int s = 0; s < query->n_states; s++) {
             float scores[4];
-            int32x4_t sum = specrt__scan_dot_neon(rows, codes, state->q);
-            float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(state->offset)));
-            x = vfmaq_f32(bias, x, vmulq_n_f32(scale, state->unit));
-            uint32x4_t is = vmvnq_u32(vcltq_f32(x, vdupq_n_f32(state->least)));
+            int32x4_t sum = specrt__scan_dot_neon(rows, codes, query->q + 4 * s, query->n_states);
+            float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(query->offset[s])));
+            x = vfmaq_f32(bias, x, vmulq_n_f32(scale, query->unit[s]));
+            uint32x4_t is = vmvnq_u32(vcltq_f32(x, vdupq_n_f32(query->least[s])));
             int hit = (int)vaddvq_u32(vandq_u32(is, vld1q_u32(bits)));
             if (!hit) continue;
             vst1q_f32(scores, x);
@@ -7191,7 +7181,7 @@ static specrt__scan_kernel *specrt__scan_choose(void) {
     return specrt__scan_scalar;
 }
 
-// >>sketch (uses: base bundle scan head active)
+// >>sketch (uses: base bundle simd scan head active)
 // Owns the sketch source (ours): a low-rank copy of the head in 8 or 4 bits, scanned with the drafter's own
 // state, names the rows to score exactly; certified, it proves that no other row is among the best.
 // Refuses sections of another head. What it finds is exact and the same for any number of threads.
@@ -7290,32 +7280,6 @@ SPECRT_API specrt_status specrt_bundle_row_sketch(const specrt_bundle *bundle,
     return SPECRT_STATUS_OK;
 }
 
-/* --- the best of a state --- */
-
-/* Moves the k greatest of n distinct keys to the front. */
-static void specrt__sketch_select(uint64_t *keys, int32_t n, int32_t k) {
-    int32_t begin = 0, end = n;
-    while (end - begin > 1) {
-        uint64_t a = keys[begin], b = keys[begin + (end - begin) / 2], c = keys[end - 1];
-        uint64_t pivot = a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
-        int32_t i = begin, j = end - 1;
-        while (i <= j) {
-            while (keys[i] > pivot) i++;
-            while (keys[j] < pivot) j--;
-            if (i > j) break;
-            uint64_t t = keys[i];
-            keys[i++] = keys[j];
-            keys[j--] = t;
-        }
-        if (k <= j + 1)
-            end = j + 1;
-        else if (k >= i)
-            begin = i;
-        else
-            return;
-    }
-}
-
 /* --- what sessions share --- */
 
 enum {
@@ -7393,8 +7357,6 @@ static void specrt__sketch_fill_rows(specrt__sketch_shared *s, size_t n_bias) {
     s->rows.four_bits = v->header->four_bits != 0;
     s->rows.scales = v->scales;
     s->rows.bias = n_bias ? bias : NULL;
-    if (s->rows.stride / 16 * (size_t)s->n_places > SPECRT__SCAN_CACHED)
-        s->rows.ahead = SPECRT__SCAN_AHEAD;
 }
 
 static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const specrt_head *head,
@@ -7452,7 +7414,7 @@ typedef struct specrt__sketch_found {
 typedef struct specrt__sketch {
     specrt_desc desc;
     const specrt__sketch_shared *shared;
-    specrt__scan_query *queries; /* [topk] */
+    specrt__scan_query *queries; /* [topk], or as many as it takes with STATES in each */
     uint64_t *keys;              /* [topk, PARTS, 2 * size + SPARE] */
     specrt__sketch_found *found; /* [topk, PARTS] */
     double *proof;               /* [2 * n_cols + 2 * rank]; NULL unless certified */
@@ -7461,11 +7423,11 @@ typedef struct specrt__sketch {
     float *logits;               /* [bound] of one state; NULL unless certified */
     uint64_t *joint;             /* [n_joint] tokens of all states */
     int32_t *ids, *places;       /* [bound] */
-    int8_t *q;                   /* [topk, rank] */
+    int8_t *q;                   /* [topk + STATES, rank] of the queries */
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
     float *bias;                 /* [bound] of decoded rows, or NULL */
     size_t row_stride;
-    int32_t n, topk;                     /* tokens in ids */
+    int32_t n, n_queries, topk;          /* states of the level at hand */
     int64_t n_read;                      /* bytes of codes and more, at the level at hand */
     const specrt__active_routed *routed; /* of the level at hand */
 } specrt__sketch;
@@ -7502,7 +7464,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     SPECRT__SKETCH_ALLOT(joint, uint64_t, specrt__sketch_most(shared, s->topk));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
-    SPECRT__SKETCH_ALLOT(q, int8_t, k * r);
+    SPECRT__SKETCH_ALLOT(q, int8_t, (k + SPECRT__SCAN_STATES) * r);
     SPECRT__SKETCH_ALLOT(rows, uint8_t, decodes ? bound * s->row_stride : 0);
     SPECRT__SKETCH_ALLOT(bias, float, decodes && shared->head->desc.bias ? bound : 0);
 #undef SPECRT__SKETCH_ALLOT
@@ -7535,35 +7497,51 @@ static void specrt__sketch_close(void *state) {
     specrt__base_free(&desc, s);
 }
 
+/* What a state is scanned with, beside others: it is number i % n_states there. */
+static specrt__scan_query *specrt__sketch_query(const specrt__sketch *s, int32_t i) {
+    return &s->queries[i / s->queries->n_states];
+}
+
+/* Queries for the level's states, of which none are known yet. @return how many. */
+static int32_t specrt__sketch_ask(specrt__sketch *s) {
+    int32_t n_states = s->n == 1 ? 1 : SPECRT__SCAN_STATES, n = (s->n + n_states - 1) / n_states;
+    size_t stride = (size_t)n_states * (size_t)s->shared->rank;
+    for (int32_t i = 0; i < n; i++) {
+        memset(&s->queries[i], 0, sizeof s->queries[i]);
+        s->queries[i].n_states = n_states;
+        s->queries[i].q = s->q + (size_t)i * stride;
+        for (int k = 0; k < n_states; k++) s->queries[i].least[k] = INFINITY;
+    }
+    memset(s->q, 0, (size_t)n * stride);
+    return n;
+}
+
 /* The 8-bit copy of z. */
 static void specrt__sketch_round(specrt__sketch *s, int32_t i) {
     int32_t rank = s->shared->rank, sum = 0;
     float *z = s->z + (size_t)i * (size_t)rank, most = 0;
-    int8_t *q = s->q + (size_t)i * (size_t)rank;
+    specrt__scan_query *query = specrt__sketch_query(s, i);
+    int k = i % query->n_states;
     for (int32_t j = 0; j < rank; j++) {
         if (!(fabsf(z[j]) <= FLT_MAX)) z[j] = 0;
         most = fabsf(z[j]) > most ? fabsf(z[j]) : most;
     }
     float unit = most / 127, inverse = most > 0 ? 127 / most : 0;
     for (int32_t j = 0; j < rank; j++) {
-        q[j] = (int8_t)lrintf(z[j] * inverse);
-        sum += q[j];
+        int8_t q = (int8_t)lrintf(z[j] * inverse);
+        *specrt__scan_at(query, k, j) = q;
+        sum += q;
     }
-    s->queries[i].q = q;
-    s->queries[i].unit = unit;
-    s->queries[i].offset = (s->shared->rows.four_bits ? 8 : 128) * sum;
-    s->queries[i].least = -INFINITY;
+    query->unit[k] = unit;
+    query->offset[k] = (s->shared->rows.four_bits ? 8 : 128) * sum;
+    query->least[k] = -INFINITY;
 }
 
-/* The token at a place, or -1 where it would be no new row of this level. */
+/* The token at a place, or -1. */
 static int32_t specrt__sketch_token(const specrt__sketch *s, int32_t place) {
-    const specrt__active_routed *out = s->routed;
     if (place >= s->shared->n_places) return -1;
     int32_t row = s->shared->view.rows[place];
-    int32_t id = s->shared->head->desc.ids ? s->shared->head->desc.ids[row] : row;
-    bool fresh = specrt__active_valid(out->pool, id) && !specrt__active_member(out->pool, id) &&
-                 !(out->levels[id] >> out->level & 1);
-    return fresh ? id : -1;
+    return s->shared->head->desc.ids ? s->shared->head->desc.ids[row] : row;
 }
 
 /* Nothing found yet, of which `size` are to be kept. */
@@ -7578,14 +7556,20 @@ static void specrt__sketch_clear(const specrt__sketch *s, specrt__sketch_found *
 /* Keeps the best. Tokens lie all over memory and are looked up here, many at once.
  * @return the score from which on others are of interest. */
 static float specrt__sketch_trim(const specrt__sketch *s, specrt__sketch_found *found) {
+    const specrt__active_routed *out = s->routed;
     uint64_t least = UINT64_MAX;
     int32_t n = found->n_sorted;
     for (int32_t i = n; i < found->n; i++) {
         int32_t id = specrt__sketch_token(s, (int32_t)(uint32_t)found->keys[i]);
         float score = specrt__base_float((uint32_t)(found->keys[i] >> 32));
-        if (id >= 0) found->keys[n++] = specrt__active_key(score, id);
+        SPECRT__SIMD_PREFETCH(out->levels + (id < 0 ? 0 : id));
+        SPECRT__SIMD_PREFETCH(out->pool->wants + (id < 0 ? 0 : id));
+        found->keys[i] = specrt__active_key(score, id);
     }
-    if (n > found->size) specrt__sketch_select(found->keys, n, found->size);
+    for (int32_t i = n; i < found->n; i++)
+        if (specrt__active_is_new(s->routed, specrt__active_key_id(found->keys[i])))
+            found->keys[n++] = found->keys[i];
+    if (n > found->size) specrt__active_select(found->keys, n, found->size);
     found->n = found->n_sorted = n < found->size ? n : found->size;
     if (n < found->size) return -INFINITY;
     for (int32_t i = 0; i < found->n; i++) least = found->keys[i] < least ? found->keys[i] : least;
@@ -7598,42 +7582,40 @@ static float specrt__sketch_collect(const specrt__sketch *s, specrt__sketch_foun
     for (int32_t i = 0; i < hits->n; i++) {
         if (hits->scores[i] < least) continue;
         uint64_t score = specrt__base_bits(hits->scores[i]);
+        SPECRT__SIMD_PREFETCH(s->shared->view.rows + hits->places[i]);
         found->keys[found->n++] = score << 32 | (uint32_t)hits->places[i];
         if (found->n == found->room) least = specrt__sketch_trim(s, found);
     }
     return least;
 }
 
-/* Scans blocks for a tile of states from `first` on, the last standing in for those beyond it. Finds are
- * added to every PARTS-th of `found`. */
-static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *queries, int32_t first,
+/* Scans blocks for a query, number `at`. Finds of each state are added to every PARTS-th of `found`. */
+static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *query, int32_t at,
                                 int32_t block, int32_t n_blocks, specrt__sketch_found *found) {
-    const specrt__scan_query *tile[SPECRT__SCAN_STATES];
     specrt__scan_hits hits[SPECRT__SCAN_STATES];
-    int32_t n = s->n - first < SPECRT__SCAN_STATES ? s->n - first : SPECRT__SCAN_STATES;
-    for (int32_t k = 0; k < SPECRT__SCAN_STATES; k++)
-        tile[k] = &queries[first + (k < n ? k : n - 1)];
-    s->shared->scan(&s->shared->rows, block, n_blocks, tile, n == 1 ? 1 : SPECRT__SCAN_STATES,
-                    hits);
-    for (int32_t k = 0; k < n; k++)
-        queries[first + k].least = specrt__sketch_collect(
-            s, &found[(first + k) * SPECRT__SKETCH_PARTS], &hits[k], queries[first + k].least);
+    int32_t first = at * query->n_states;
+    for (int32_t k = 0; k < query->n_states; k++) hits[k].n = 0;
+    s->shared->scan(&s->shared->rows, block, n_blocks, query, hits);
+    for (int32_t k = 0; k < query->n_states && first + k < s->n; k++)
+        query->least[k] = specrt__sketch_collect(s, &found[(first + k) * SPECRT__SKETCH_PARTS],
+                                                 &hits[k], query->least[k]);
 }
 
-/* Sets scores that a few more than `size` places reach, for a tile of states, by the middle two of every 32
- * blocks (frequent rows come first and score high: the first ones would promise too much). What falls short
- * need not be looked at. They stay at -inf where the sample is too small to tell. */
-static void specrt__sketch_guess(specrt__sketch *s, int32_t first) {
-    int32_t n_blocks = (s->shared->n_places + 15) / 16, n_sampled = (n_blocks + 15) / 32 * 2;
+/* Sets scores that a few more than `size` places reach, for the states of a query, by the middle four
+ * of every 64 blocks (frequent rows come first and score high: the first ones would promise too much). What
+ * falls short need not be looked at. They stay at -inf where the sample is too small to tell. */
+static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
+    specrt__scan_query *query = &s->queries[at];
+    int32_t n_blocks = (s->shared->n_places + 15) / 16, n_sampled = (n_blocks + 30) / 64 * 4;
     float share = (float)s->shared->size * (float)n_sampled / (float)n_blocks;
-    int32_t k = (int32_t)(share + 3 * sqrtf(share)) + 3, end = first + SPECRT__SCAN_STATES;
-    if (end > s->n) end = s->n;
+    int32_t k = (int32_t)(share + 3 * sqrtf(share)) + 3, first = at * query->n_states;
+    int32_t end = first + query->n_states < s->n ? first + query->n_states : s->n;
     for (int32_t i = first; i < end; i++)
         specrt__sketch_clear(s, &s->found[i * SPECRT__SKETCH_PARTS], k);
-    for (int32_t b = 15; b + 1 < n_blocks; b += 32)
-        specrt__sketch_scan(s, s->queries, first, b, 2, s->found);
+    for (int32_t b = 30; b + 3 < n_blocks; b += 64)
+        specrt__sketch_scan(s, query, at, b, 4, s->found);
     for (int32_t i = first; i < end; i++)
-        s->queries[i].least = specrt__sketch_trim(s, &s->found[i * SPECRT__SKETCH_PARTS]);
+        query->least[i - first] = specrt__sketch_trim(s, &s->found[i * SPECRT__SKETCH_PARTS]);
 }
 
 /* Part `part` of the places, for all states of the level. Codes pass through the cache once. */
@@ -7644,14 +7626,15 @@ static void specrt__sketch_scan_part(void *arg, int64_t part) {
     int64_t n_blocks = ((int64_t)s->shared->n_places + 15) / 16;
     int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS);
     int32_t step = s->n == 1 ? SPECRT__SCAN_BLOCKS : (int32_t)(32768 / s->shared->rows.stride);
+    step -= step % SPECRT__SCAN_TILE;
     if (step < SPECRT__SCAN_TILE) step = SPECRT__SCAN_TILE;
     if (step > SPECRT__SCAN_BLOCKS) step = SPECRT__SCAN_BLOCKS;
-    memcpy(queries, s->queries, (size_t)s->n * sizeof *queries);
+    memcpy(queries, s->queries, (size_t)s->n_queries * sizeof *queries);
     for (int32_t i = 0; i < s->n; i++)
         specrt__sketch_clear(s, &found[i * SPECRT__SKETCH_PARTS], s->shared->size);
     for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step)
-        for (int32_t i = 0; i < s->n; i += SPECRT__SCAN_STATES)
-            specrt__sketch_scan(s, queries, i, b, end - b < step ? end - b : step, found);
+        for (int32_t i = 0; i < s->n_queries; i++)
+            specrt__sketch_scan(s, &queries[i], i, b, end - b < step ? end - b : step, found);
     for (int32_t i = 0; i < s->n; i++) specrt__sketch_trim(s, &found[i * SPECRT__SKETCH_PARTS]);
 }
 
@@ -7675,16 +7658,16 @@ static void specrt__sketch_search(specrt__sketch *s) {
     bool again = false;
     for (int round = 0; round == 0 || again; round++) {
         again = false;
-        for (int32_t i = 0; i < s->n && round == 0; i += SPECRT__SCAN_STATES)
-            specrt__sketch_guess(s, i);
+        for (int32_t i = 0; i < s->n_queries && round == 0; i++) specrt__sketch_guess(s, i);
         specrt__active_run(&s->shared->head->compute, SPECRT__SKETCH_PARTS,
                            specrt__sketch_scan_part, s);
         s->n_read += specrt__sketch_scanned(s->shared);
         for (int32_t i = 0; i < s->n; i++) {
             specrt__sketch_found *all = &s->found[i * SPECRT__SKETCH_PARTS];
+            float *least = &specrt__sketch_query(s, i)->least[i % s->queries->n_states];
             specrt__sketch_merge(s, all);
-            again = again || (all->n < all->size && s->queries[i].least > -INFINITY);
-            if (all->n < all->size) s->queries[i].least = -INFINITY;
+            again = again || (all->n<all->size && * least> - INFINITY);
+            if (all->n < all->size) *least = -INFINITY;
         }
     }
 }
@@ -7747,7 +7730,7 @@ static int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level
         s->joint[i] = specrt__active_key(s->scores[id], id);
         s->scores[id] = 0;
     }
-    if (n > bound) specrt__sketch_select(s->joint, n, bound);
+    if (n > bound) specrt__active_select(s->joint, n, bound);
     if (n > bound) n = bound;
     for (int32_t i = 0; i < n; i++) s->ids[i] = specrt__active_key_id(s->joint[i]);
     return n;
@@ -7759,6 +7742,7 @@ static int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level
 typedef struct specrt__sketch_proof {
     double base;      /* mean . h, which scores leave out */
     double errors[4]; /* by bounds */
+    double kth;       /* the topk-th greatest exact logit known */
 } specrt__sketch_proof;
 
 static double specrt__sketch_length(const double *x, int64_t n) {
@@ -7774,6 +7758,8 @@ static void specrt__sketch_prove(specrt__sketch *s, int32_t i, const float *h,
     int64_t d = v->header->n_cols, rank = s->shared->rank;
     float *z = s->z + i * rank;
     double *rest = s->proof, *state = rest + d, *y = state + d, *off = y + rank;
+    const specrt__scan_query *query = specrt__sketch_query(s, i);
+    int at = i % query->n_states;
     proof->base = 0;
     for (int64_t j = 0; j < d; j++) {
         rest[j] = state[j] = (double)h[j];
@@ -7790,7 +7776,7 @@ static void specrt__sketch_prove(specrt__sketch *s, int32_t i, const float *h,
     }
     specrt__sketch_round(s, i);
     for (int64_t k = 0; k < rank; k++)
-        off[k] = y[k] - (double)s->queries[i].unit * (double)s->queries[i].q[k];
+        off[k] = y[k] - (double)query->unit[at] * (double)*specrt__scan_at(query, at, (int32_t)k);
     double length = specrt__sketch_length(y, rank);
     proof->errors[0] = 1.000001 * specrt__sketch_length(rest, d);
     proof->errors[1] = 1.000001 * length;
@@ -7808,35 +7794,44 @@ static double specrt__sketch_kth(specrt__sketch *s, int32_t i, const float *h, i
                           s->shared->head->desc.n_cols, h, 1, s->logits, (size_t)found->n);
     for (int32_t j = 0; j < found->n; j++)
         s->joint[j] = specrt__active_key(s->logits[j], s->ids[j]);
-    specrt__sketch_select(s->joint, found->n, k);
+    specrt__active_select(s->joint, found->n, k);
     uint64_t least = UINT64_MAX;
     for (int32_t j = 0; j < k; j++) least = s->joint[j] < least ? s->joint[j] : least;
     return (double)specrt__active_key_logit(least);
 }
 
-/* Marks in `scores` the tokens whose logit may reach `kth` for state i. */
-static void specrt__sketch_widen(specrt__sketch *s, int32_t i, const specrt__sketch_proof *proof,
-                                 double kth) {
+/* Marks in `scores` the tokens whose logit may reach `kth` for a state: among what a scan hit. */
+static void specrt__sketch_widen(specrt__sketch *s, const specrt__scan_hits *hits,
+                                 const specrt__sketch_proof *proof) {
     const specrt__sketch_shared *shared = s->shared;
-    specrt__scan_query query = s->queries[i];
-    const specrt__scan_query *tile[SPECRT__SCAN_STATES] = {&query};
-    specrt__scan_hits hits;
-    int32_t n_blocks = (shared->n_places + 15) / 16;
-    query.least = -INFINITY;
+    for (int32_t j = 0; j < hits->n && hits->places[j] < shared->n_places; j++) {
+        int32_t place = hits->places[j];
+        const float *lengths = shared->view.bounds + 4 * (size_t)place;
+        double most = proof->base + (double)hits->scores[j];
+        for (int k = 0; k < 4; k++) most += proof->errors[k] * (double)lengths[k];
+        if (shared->rows.bias) most += 1e-6 * fabs((double)shared->rows.bias[place]);
+        if (most < proof->kth) continue;
+        int32_t id = specrt__sketch_token(s, place);
+        if (specrt__active_is_new(s->routed, id)) s->scores[id] = 1;
+    }
+}
+
+/* All places once more, for the states of query `at`. */
+static void specrt__sketch_widen_all(specrt__sketch *s, int32_t at,
+                                     const specrt__sketch_proof *proofs) {
+    const specrt__sketch_shared *shared = s->shared;
+    specrt__scan_query *query = &s->queries[at];
+    specrt__scan_hits hits[SPECRT__SCAN_STATES];
+    int32_t n_blocks = (shared->n_places + 15) / 16, first = at * query->n_states;
     s->n_read += specrt__sketch_scanned(shared) + 16 * (int64_t)shared->n_places;
-    for (int32_t first = 0; first < n_blocks; first += SPECRT__SCAN_BLOCKS) {
-        int32_t left = n_blocks - first;
-        shared->scan(&shared->rows, first, left < SPECRT__SCAN_BLOCKS ? left : SPECRT__SCAN_BLOCKS,
-                     tile, 1, &hits);
-        for (int32_t j = 0; j < hits.n && hits.places[j] < shared->n_places; j++) {
-            int32_t place = hits.places[j];
-            const float *lengths = shared->view.bounds + 4 * (size_t)place;
-            double most = proof->base + (double)hits.scores[j];
-            for (int k = 0; k < 4; k++) most += proof->errors[k] * (double)lengths[k];
-            if (shared->rows.bias) most += 1e-6 * fabs((double)shared->rows.bias[place]);
-            int32_t id = most < kth ? -1 : specrt__sketch_token(s, place);
-            if (id >= 0) s->scores[id] = 1;
-        }
+    for (int k = 0; k < query->n_states && first + k < s->n; k++) query->least[k] = -INFINITY;
+    for (int32_t b = 0; b < n_blocks; b += SPECRT__SCAN_BLOCKS) {
+        int32_t left = n_blocks - b;
+        for (int k = 0; k < query->n_states; k++) hits[k].n = 0;
+        shared->scan(&shared->rows, b, left < SPECRT__SCAN_BLOCKS ? left : SPECRT__SCAN_BLOCKS,
+                     query, hits);
+        for (int k = 0; k < query->n_states && first + k < s->n; k++)
+            specrt__sketch_widen(s, &hits[k], &proofs[first + k]);
     }
 }
 
@@ -7849,8 +7844,8 @@ static int32_t specrt__sketch_certify(specrt__sketch *s, const specrt__active_le
         specrt__sketch_prove(s, i, level->hidden + i * d, &proofs[i]);
     specrt__sketch_search(s);
     for (int32_t i = 0; i < s->n; i++)
-        specrt__sketch_widen(s, i, &proofs[i],
-                             specrt__sketch_kth(s, i, level->hidden + i * d, s->topk));
+        proofs[i].kth = specrt__sketch_kth(s, i, level->hidden + i * d, s->topk);
+    for (int32_t i = 0; i < s->n_queries; i++) specrt__sketch_widen_all(s, i, proofs);
     for (int32_t id = 0; id < s->shared->head->n_ids; id++) {
         if (s->scores[id] > 0) s->ids[n++] = id;
         s->scores[id] = 0;
@@ -7865,6 +7860,7 @@ static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level
     specrt_active basis = {compute, &s->shared->basis, 1, s->shared->rank,
                            s->shared->head->desc.n_cols};
     specrt_active_logits(&basis, level->hidden, s->n, s->z);
+    s->n_queries = specrt__sketch_ask(s);
     if (s->shared->certified) return specrt__sketch_certify(s, level);
     for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
     specrt__sketch_search(s);

@@ -163,24 +163,25 @@ static const specrt_active *route(world *w, const float *hidden, int32_t n, cons
 enum { SCAN_BLOCKS = 40, SCAN_DIMS = 48 };
 
 /* By the definition of the layout, in the order of the operations. */
-static float score_of(const specrt__scan_rows *rows, const specrt__scan_query *query, int place) {
+static float score_of(const specrt__scan_rows *rows, const specrt__scan_query *query, int s,
+                      int place) {
     int sum = 0, n_dims = rows->n_lines * (rows->four_bits ? 8 : 4);
     const uint8_t *block = rows->codes + (size_t)(place / 16) * rows->stride + place % 16 * 4;
     for (int k = 0; k < n_dims; k++) {
         int code = rows->four_bits ? (block[k / 8 * 64 + k % 4] >> (k / 4 % 2 * 4) & 15) - 8
                                    : block[k / 4 * 64 + k % 4] - 128;
-        sum += code * query->q[k];
+        sum += code * *specrt__scan_at(query, s, k);
     }
-    float scale = query->unit * rows->scales[place];
+    float scale = query->unit[s] * rows->scales[place];
     return fmaf((float)sum, scale, rows->bias ? rows->bias[place] : 0);
 }
 
 static void check_hits(const specrt__scan_rows *rows, int first, int n_blocks,
-                       const specrt__scan_query *query, const specrt__scan_hits *hits) {
+                       const specrt__scan_query *query, int s, const specrt__scan_hits *hits) {
     int n = 0;
     for (int place = 16 * first; place < 16 * (first + n_blocks); place++) {
-        float score = score_of(rows, query, place);
-        if (score < query->least) continue;
+        float score = score_of(rows, query, s, place);
+        if (score < query->least[s]) continue;
         if (n < hits->n)
             CHECK(hits->places[n] == place && memcmp(&hits->scores[n], &score, 4) == 0);
         n++;
@@ -194,9 +195,7 @@ static void test_scan(void) {
     static specrt__scan_hits hits[SPECRT__SCAN_STATES];
     specrt__scan_kernel *kernels[3] = {specrt__scan_scalar, specrt__scan_choose()};
     int n_kernels = 2;
-    int8_t q[5][SCAN_DIMS];
-    specrt__scan_query states[5];
-    const specrt__scan_query *tile[5];
+    static int8_t q[SPECRT__SCAN_STATES * SCAN_DIMS];
 #if defined(SPECRT__SIMD_X86)
     if (__builtin_cpu_supports("avx2")) kernels[n_kernels++] = specrt__scan_avx2;
 #endif
@@ -208,36 +207,26 @@ static void test_scan(void) {
     for (int round = 0; round < 240; round++) {
         bool four_bits = round % 2;
         int n_lines = 1 + round / 2 % (four_bits ? 6 : 12), built = n_lines + round % 3;
-        int first = round % 7, n = 1 + round % 32, n_states = round % 3 ? 5 : 1;
+        int first = round % 7, n = 1 + round % 32, n_dims = n_lines * (four_bits ? 8 : 4);
         if (64 * built > 16 * SCAN_DIMS) built = n_lines;
-        specrt__scan_rows rows = {codes,  64 * (size_t)built,      n_lines, four_bits,
-                                  scales, round % 5 ? NULL : bias, 0};
-        for (int s = 0; s < 5; s++) {
-            for (int k = 0; k < SCAN_DIMS; k++)
-                q[s][k] = (int8_t)((fixture_random(&state) >> 40) % 255 - 127);
-            states[s] = (specrt__scan_query){q[s], 0.5f + (float)s, 0,
-                                             s == 0 ? -INFINITY : 400.0f * (float)s};
-            for (int k = 0; k < n_lines * (four_bits ? 8 : 4); k++)
-                states[s].offset += (four_bits ? 8 : 128) * q[s][k];
-            tile[s] = &states[s];
+        specrt__scan_rows rows = {codes,  64 * (size_t)built,     n_lines, four_bits,
+                                  scales, round % 5 ? NULL : bias};
+        specrt__scan_query query = {.q = q, .n_states = round % 3 ? SPECRT__SCAN_STATES : 1};
+        for (int s = 0; s < query.n_states; s++) {
+            query.unit[s] = 0.5f + (float)s;
+            query.least[s] = s == 0 ? -INFINITY : 400.0f * (float)s;
+            for (int k = 0; k < n_dims; k++) {
+                int8_t number = (int8_t)((fixture_random(&state) >> 40) % 255 - 127);
+                *specrt__scan_at(&query, s, k) = number;
+                query.offset[s] += (four_bits ? 8 : 128) * number;
+            }
         }
         for (int k = 0; k < n_kernels; k++) {
-            kernels[k](&rows, first, n, tile, n_states, hits);
-            for (int s = 0; s < n_states; s++) check_hits(&rows, first, n, tile[s], &hits[s]);
+            for (int s = 0; s < query.n_states; s++) hits[s].n = 0;
+            kernels[k](&rows, first, n, &query, hits);
+            for (int s = 0; s < query.n_states; s++)
+                check_hits(&rows, first, n, &query, s, &hits[s]);
         }
-    }
-}
-
-static void test_select(void) {
-    uint64_t keys[300];
-    for (int round = 0; round < 2000; round++) {
-        int32_t n = 1 + round % 300, k = 1 + (round * 7) % n;
-        for (int32_t i = 0; i < n; i++)
-            keys[i] = (fixture_random(&state) >> 40) % 40 << 32 | (uint32_t)i;
-        specrt__sketch_select(keys, n, k);
-        uint64_t least = UINT64_MAX;
-        for (int32_t i = 0; i < k; i++) least = keys[i] < least ? keys[i] : least;
-        for (int32_t i = k; i < n; i++) CHECK(keys[i] < least);
     }
 }
 
@@ -525,7 +514,6 @@ static void test_refused(void) {
 static const test_case cases[] = {
     {"scan", "every instruction set against plain sums: both widths, odd ranks and lengths, biases",
      test_scan},
-    {"select", "the k greatest, against their definition", test_select},
     {"one_state", "what a state names against a full sort, prefix ranks, ties", test_one_state},
     {"part", "a scan of the frequent rows alone", test_part},
     {"levels", "what a level of several states names, by probability", test_levels},

@@ -190,7 +190,7 @@ static void test_select(void) {
     for (int round = 0; round < 2000; round++) {
         int32_t n = 1 + below(300), k = 1 + below(n);
         for (int32_t i = 0; i < n; i++) keys[i] = (uint64_t)(uint32_t)below(40) << 32 | (uint32_t)i;
-        specrt__successor_select(keys, n, k);
+        specrt__active_select(keys, n, k);
         uint64_t least = UINT64_MAX;
         for (int32_t i = 0; i < k; i++) least = keys[i] < least ? keys[i] : least;
         for (int32_t i = k; i < n; i++) CHECK(keys[i] < least);
