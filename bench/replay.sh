@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# replay.sh PAIR (sample, 128k) : what specrt-eval replay estimates from a recording of the whole
-# vocabulary, beside what runs under each policy give; and how fast it goes. In the environment: as
-# pair.sh; LIMIT (2) prompts a domain of TOKENS (64).
+# replay.sh PAIR (sample, 128k) : what specrt-eval replay says of runs, from their own recordings and, as an
+# estimate, from one of the whole vocabulary; and how fast it goes. In the environment: as pair.sh; LIMIT (2)
+# prompts a domain of TOKENS (64); POLICIES.
 . "$(dirname "$0")/pair.sh"
 pair "${1:-sample}"
 eval=$build/bin/specrt-eval
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 case ${1:-sample} in
-sample) policies="static:1024 static:2048 window:400 static:600+retrieve:64 microspec-paper" ;;
-*) policies="static:4096 static:16384 window:1000 microspec" ;;
+sample) policies="static:1024 static:2048 window:400 static:600+retrieve:64 microspec-paper
+    static:512+successor:256 dynaspec coral centroid sketch:128" ;;
+*) policies="static:4096 static:16384 window:1000 microspec
+    static:2048+successor:512 dynaspec coral centroid sketch:128" ;;
 esac
+policies=${POLICIES:-$policies}
 
 # record POLICY TREE NAME : decodes, to $work/NAME.trace; prints its own figures.
 record() {
@@ -20,17 +23,31 @@ record() {
         --num-steps "$num_steps" --topk "$topk" --num-draft-tokens "$nodes" \
         --json -q -f -o "$work/$3.trace"
 }
-number() { sed "s/.*\"$1\":\([0-9.]*\).*/\1/"; }
 
-# beside POLICY TREE : a run under the policy, and the estimate.
+# replay NAME POLICY : figures from a recording.
+replay() {
+    "$eval" replay --trace "$work/$1.trace" --bundle "$bundle" --model "$target" --policy "$2" --json -q |
+        sed 's/{"policy"/\n&/g' | grep -m 1 -F "{\"policy\":\"$2\",\"policy_text\""
+}
+
+# three FIGURE : of the run, from its own recording, estimated.
+three() {
+    for from in "$run" "$own" "$estimate"; do
+        grep -o "\"$1\":[0-9.]\+" <<<"$from" | head -n 1 | cut -d : -f 2
+    done
+}
+
+# beside POLICY TREE : a run under the policy, and what replay says of it.
 beside() {
-    found=$(record "$1" "$2" policy)
-    "$eval" replay --trace "$work/full.trace" --bundle "$bundle" --policy "$1" -q |
-        grep -F -m 1 "$1 " | sed 's/^[^~]*~ *//' |
-        awk -v policy="$1" -v tree="$2" -v accept="$(number accept_length <<<"$found")" \
-            -v coverage="$(number coverage <<<"$found")" '{
-            printf "%-24s %9s  %8.3f %8.2f %+6.1f  %8.2f %8s\n",
-                policy, tree, accept, $1, 100 * ($1 / accept - 1), 100 * coverage, $3
+    run=$(record "$1" "$2" own) own=$(replay own "$1") estimate=$(replay full "$1")
+    # shellcheck disable=SC2046
+    set -- "$1" "$2" $(three accept_length) $(three coverage) $(three active_rows)
+    awk -v name="$1" -v tree="$2" -v accept="$3 $4 $5" -v covered="$6 $7 $8" -v rows="$9 ${10} ${11}" '
+        function off(x, y) { return sprintf("%+.1f%%", 100 * (x / y - 1)) }
+        BEGIN {
+            split(accept, a, " "); split(covered, c, " "); split(rows, r, " ")
+            printf "%-25s %7s  %6.3f %6.3f %6s  %6.2f %6.2f %6.2f  %8.1f %8.1f %6s\n", name, tree, a[1], a[3],
+                off(a[3], a[1]), 100 * c[1], 100 * c[2], 100 * c[3], r[1], r[2], off(r[3], r[1])
         }'
 }
 
@@ -43,7 +60,8 @@ rate() {
         sort -n | tail -n 1 | cut -f 2-
 }
 
-printf '%-24s %9s  %8s %8s %6s  %8s %8s\n' policy tree run replay % "run %" "replay %"
+printf '%-25s %7s  %-20s  %-20s  %-24s\n' "" "" "accept length" "covered %" "rows of the head"
+printf '%-25s %7s  %6s %6s %6s  %6s %6s %6s  %8s %8s %6s\n' policy tree run full "" run own full run own full
 for tree in 6/1/7 6/10/60; do
     record full $tree full >/dev/null
     for policy in $policies; do beside "$policy" $tree; done

@@ -14,7 +14,7 @@ FIELDS = [field.split(":") for field in (  # what may be known, by bit: name, ty
     "tokens:i4:n nodes:i4:n tree_tokens:i4:n_nodes tree_parents:i4:n_nodes tree_logprobs:f4:n_nodes "
     "target_hidden:f2:n:d_target top_ids:i4:n:n_top top_logits:f4:n:n_top top_logsumexp:f4:n "
     "draft_hidden:f2:n:d_draft draft_ids:i4:n:n_draft_top draft_logits:f4:n:n_draft_top "
-    "draft_logsumexp:f4:n tree_top_ids:i4:n_nodes:n_tree_top").split()]
+    "draft_logsumexp:f4:n tree_top_ids:i4:n_nodes:n_tree_top prompt_hidden:f2:d_target").split()]
 NAMES = [field[0] for field in FIELDS]
 
 

@@ -924,6 +924,7 @@ typedef struct specrt_trace_record {
     const float *draft_logsumexp; /* [n] over its whole head */
     const int32_t
         *tree_top_ids; /* [n_nodes, n_tree_top] as top_ids, where each node was verified */
+    const uint16_t *prompt_hidden; /* f16 [d_target] a sequence's: the target at its last token */
 } specrt_trace_record;
 
 /* specrt_to_f16() : f32 [n] -> f16 [n], to nearest even. */
@@ -9680,9 +9681,9 @@ enum {
     SPECRT__TRACE_MAX_WIDTH = 1 << 20,
     SPECRT__TRACE_MAX_TOP = 1 << 12,
     SPECRT__TRACE_MAX_TEXT = 1024, /* of a policy, with its NUL */
-    SPECRT__TRACE_FIELDS = 14,
-    SPECRT__TRACE_HIDDEN = 1 << 5 | 1 << 9, /* fields that are hidden states */
-    SPECRT__TRACE_APART = 1 << 30           /* they are in the block before */
+    SPECRT__TRACE_FIELDS = 15,
+    SPECRT__TRACE_HIDDEN = 1 << 5 | 1 << 9 | 1 << 14, /* fields that are hidden states */
+    SPECRT__TRACE_APART = 1 << 30                     /* they are in the block before */
 };
 
 SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
@@ -9727,6 +9728,7 @@ static void specrt__trace_layout(const specrt_trace_info *info, specrt_trace_rec
         {(void *)&r->draft_logits, 4 * draft_top},
         {(void *)&r->draft_logsumexp, 4 * n},
         {(void *)&r->tree_top_ids, 4 * nodes * (uint64_t)info->n_tree_top},
+        {(void *)&r->prompt_hidden, 2 * (uint64_t)info->d_target * (1 - cycle)},
     };
     memcpy(f, fields, sizeof fields);
 }

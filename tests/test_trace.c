@@ -46,7 +46,7 @@ typedef struct content {
     int32_t tokens[MOST], nodes[MOST], tree_tokens[64], tree_parents[64];
     float tree_logprobs[64], top_logits[MOST * TOP], logsumexp[MOST],
         draft_logits[MOST * DRAFT_TOP];
-    uint16_t target_hidden[MOST * D_TARGET], draft_hidden[MOST * D_DRAFT];
+    uint16_t target_hidden[MOST * D_TARGET], draft_hidden[MOST * D_DRAFT], prompt_hidden[D_TARGET];
     int32_t top_ids[MOST * TOP], draft_ids[MOST * DRAFT_TOP], tree_top_ids[64 * TREE_TOP];
     float draft_logsumexp[MOST];
 } content;
@@ -97,6 +97,8 @@ static void make(int i, content *c) {
     if (i % 4) r->draft_ids = c->draft_ids, r->draft_logits = c->draft_logits;
     if (i % 6) r->draft_logsumexp = c->draft_logsumexp;
     if (cycle && i % 8) r->tree_top_ids = c->tree_top_ids;
+    memcpy(c->prompt_hidden, c->target_hidden, sizeof c->prompt_hidden);
+    if (!cycle && i % 2) r->prompt_hidden = c->prompt_hidden;
 }
 
 static bool same(const void *a, const void *b, size_t n) {
@@ -118,7 +120,8 @@ static bool same_record(const specrt_trace_record *a, const specrt_trace_record 
            same(a->draft_ids, b->draft_ids, 4 * n * DRAFT_TOP) &&
            same(a->draft_logits, b->draft_logits, 4 * n * DRAFT_TOP) &&
            same(a->draft_logsumexp, b->draft_logsumexp, 4 * n) &&
-           same(a->tree_top_ids, b->tree_top_ids, 4 * m * TREE_TOP);
+           same(a->tree_top_ids, b->tree_top_ids, 4 * m * TREE_TOP) &&
+           same(a->prompt_hidden, b->prompt_hidden, 2 * D_TARGET);
 }
 
 static bytes write_trace(int n_records) {
@@ -242,7 +245,7 @@ static void test_hidden(void) {
     specrt_trace_skip_hidden(r);
     for (int i = 0; i < N; i++) {
         make(i, &c);
-        c.r.target_hidden = c.r.draft_hidden = NULL;
+        c.r.target_hidden = c.r.draft_hidden = c.r.prompt_hidden = NULL;
         REQUIRE(specrt_trace_read(r, &record, NULL) == SPECRT_STATUS_OK);
         CHECK(same_record(&c.r, &record));
     }

@@ -4,7 +4,12 @@ sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 text=$(cd "$CLI_TESTS/../../data/corpus" && pwd)
 accepts vocabtrim-calibrate --tokenizer "$sample/target.gguf" --corpus "$text" --size 4096 -o a.specb
 accepts cograph-build --tokenizer "$sample/target.gguf" --corpus "$text" -o a.specb
+accepts cluster-build --model "$sample/target.gguf" --router centroid --clusters 64 -o a.specb
+accepts hnsw-build --model "$sample/target.gguf" --m 4 --ef-construction 16 --min-recall 0 -o a.specb
 figures() { grep -o '"\(accept_length\|coverage\|active_rows\)":[0-9.]*' <<<"$1" | head -n 3 | tr '\n' ' '; }
+row() { # POLICY : its figures over all domains, of the replay at hand
+    sed 's/{"policy"/\n&/g' ../out | grep -m 1 -F "{\"policy\":\"$1\",\"policy_text\""
+}
 record() { # TRACE POLICY FLAGS...
     accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" --bundle a.specb \
         --prompts "$prompts/code.jsonl" --prompts "$prompts/qa.jsonl" --limit 1 --max-tokens 32 --json -f -o "$1" --policy "${@:2}"
@@ -12,17 +17,30 @@ record() { # TRACE POLICY FLAGS...
 }
 # every kind of source that reads recorded data alone, in trees and in chains
 for policy in full static:2048 static:4096/1024 window:700 microspec microspec-paper window:500@mode=stream@rows=last \
-    static:1024+window:300@mode=unique_fifo@kver=8 static:600+retrieve:64 static:600+retrieve:64@graph=off@keep=on; do
+    static:1024+window:300@mode=unique_fifo@kver=8 static:600+retrieve:64 static:600+retrieve:64@sem=hnsw_h \
+    static:600+retrieve:64@graph=off@keep=on; do
     for tree in "--num-steps 4 --topk 3 --num-draft-tokens 12" "--num-steps 3 --topk 1"; do
         case "$policy $tree" in static:2048*"topk 1" | full*"topk 1" | *paper*"topk 1") continue ;; esac
         record a.trace "$policy" $tree
         accepts specrt-eval replay --trace a.trace --bundle a.specb --policy "$policy" --json
-        row=$(grep -o '"policy":"'"${policy//[.+\/]/.}"'","policy_text":"[^"]*","domain":"all".*' ../out | head -n 1)
-        found=$(figures "$row")
+        found=$(figures "$(row "$policy")")
         [ "$found" = "$printed" ] || fail "$policy $tree: the run printed $printed; replay found $found"
-        case $row in *'"estimated":false'*) ;; *) fail "$policy: expected it to be exact" ;; esac
+        case $(row "$policy") in *'stimated":true'*) fail "$policy: expected it to be exact" ;; esac
     done
 done
+# lists made of the path: in a chain its tokens are all there, its hidden states up to the last emitted token
+for policy in static:600+successor:64 centroid:8; do
+    record a.trace $policy --num-steps 3 --topk 1
+    accepts specrt-eval replay --trace a.trace --bundle a.specb --model "$sample/target.gguf" --policy $policy --json
+    found=$(figures "$(row $policy)")
+    [ "${found% * }" = "${printed% * }" ] || fail "$policy: the run printed $printed; replay found $found"
+    [[ $policy != *succ* || $found = "$printed" ]] || fail "$policy: the run printed $printed; replay found $found"
+    case $(row $policy) in *'"coverage_estimated":false'*) ;; *) fail "$policy: expected exact coverage" ;; esac
+done
+case $(row $policy) in *'"active_rows_estimated":true'*) ;; *) fail "centroid: expected rows to be estimated" ;; esac
+record a.trace static:600+retrieve:64@mode=async
+accepts specrt-eval replay --trace a.trace --bundle a.specb --policy static:600+retrieve:64@mode=async --json
+prints '*"coverage_estimated":true*'
 # hundreds of policies in one pass, by any number of threads; a cut trace replays up to the cut
 policies=$(for n in $(seq 600 100 4000); do echo "static:$n,window:$n@min=64,static:600+window:$n"; done | paste -sd,)
 record a.trace full

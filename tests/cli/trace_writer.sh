@@ -37,6 +37,8 @@ with trace_writer.TraceWriter("written.trace", **info, **said) as trace:
         top, values, total = best(rng.standard_normal((n, V)), TOP)
         arrays = dict(tokens=ids(n), top_ids=top, top_logits=values, top_logsumexp=total)
         if i % 5 == 0:
+            if i % 2:
+                arrays.update(prompt_hidden=rng.standard_normal(D))
             trace.sequence(domain=f"domain {i}", **arrays)
             show(f"s domain {i}:", arrays)
             continue

@@ -44,6 +44,7 @@ static void print_hashes(const specrt_trace_info *info, const specrt_trace_recor
     print_hash("draft_logits", r->draft_logits, n * info->n_draft_top, 4);
     print_hash("draft_logsumexp", r->draft_logsumexp, n, 4);
     print_hash("tree_top_ids", r->tree_top_ids, nodes * info->n_tree_top, 4);
+    print_hash("prompt_hidden", r->prompt_hidden, info->d_target, 2);
     putchar('\n');
 }
 

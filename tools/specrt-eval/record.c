@@ -34,6 +34,7 @@ typedef struct recording {
     const float *logits; /* [n_nodes, n_vocab] of the target, borrowed */
     int32_t d_target, d_draft, n_vocab, n_whole;
     uint16_t *target_half, *draft_half; /* [MOST, d] */
+    uint16_t *prompt_half;              /* [d_target] of the prompt's last token */
     int32_t *top_ids, *draft_ids;       /* [MOST, n_top], [MOST, n_draft_top] */
     float *top_logits, *draft_logits, *logsumexp, *draft_logsumexp, *scores; /* scores: [n_whole] */
     int32_t *tree_top_ids; /* [MOST, n_tree_top] */
@@ -153,11 +154,14 @@ static int record_prefill(void *user, const int32_t *tokens, int32_t n, int all,
     recording *r = (recording *)user;
     const specrt_host *inner = decoder_host(r->decoder);
     int code = inner->target_prefill(inner->user, tokens, n, 1, logits);
-    for (int32_t i = 0; code == 0 && i < n; i++)
+    if (code != 0) return code;
+    specrt_to_f16(decoder_hidden(r->decoder) + (size_t)(n - 1) * (size_t)r->d_target, r->d_target,
+                  r->prompt_half);
+    for (int32_t i = 0; i < n; i++)
         best_of(*logits + (size_t)i * (size_t)r->n_vocab, r->n_vocab, r->n_top,
                 r->prompt_top + r->n_prompt_rows++ * r->n_top, NULL);
-    if (code == 0 && !all) *logits += (size_t)(n - 1) * (size_t)r->n_vocab;
-    return code;
+    if (!all) *logits += (size_t)(n - 1) * (size_t)r->n_vocab;
+    return 0;
 }
 
 static int record_draft_step(void *user, int32_t level, const specrt_beam *beam,
@@ -182,6 +186,11 @@ static int record_verify(void *user, const specrt_draft *draft, const float **lo
     int code = inner->target_verify(inner->user, draft, logits);
     r->logits = *logits;
     return code;
+}
+
+static int record_hidden(void *user, const float **hidden, int32_t *width) {
+    const specrt_host *inner = decoder_host(((recording *)user)->decoder);
+    return inner->target_hidden(inner->user, hidden, width);
 }
 
 static int record_commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
@@ -225,6 +234,7 @@ static int record_tokens(void *user, const int32_t *tokens, int32_t n) {
     if (r->sequence.kind == SPECRT_TRACE_END) return 0;
     r->sequence.tokens = r->prompt.ids;
     r->sequence.top_ids = r->prompt_top;
+    r->sequence.prompt_hidden = r->prompt_half;
     specrt_status status = specrt_trace_write(r->trace, &r->sequence, r->err);
     r->sequence.kind = SPECRT_TRACE_END;
     return status != SPECRT_STATUS_OK;
@@ -300,6 +310,7 @@ static specrt_status make_scratch(recording *r, specrt_error *err) {
     r->hidden = (float *)malloc(levels * (size_t)r->d_draft * sizeof(float));
     r->target_half = (uint16_t *)malloc(MOST * (size_t)r->d_target * sizeof(uint16_t));
     r->draft_half = (uint16_t *)malloc(MOST * (size_t)r->d_draft * sizeof(uint16_t));
+    r->prompt_half = (uint16_t *)malloc((size_t)r->d_target * sizeof(uint16_t));
     r->top_ids = (int32_t *)malloc(MOST * top * sizeof(int32_t));
     r->top_logits = (float *)malloc(MOST * top * sizeof(float));
     r->draft_ids = (int32_t *)malloc(MOST * (size_t)r->n_draft_top * sizeof(int32_t) + 1);
@@ -310,14 +321,14 @@ static specrt_status make_scratch(recording *r, specrt_error *err) {
     r->scores = (float *)malloc((size_t)r->n_whole * sizeof(float));
     return r->hidden && r->target_half && r->draft_half && r->top_ids && r->top_logits &&
                    r->draft_ids && r->draft_logits && r->logsumexp && r->scores &&
-                   r->draft_logsumexp && r->tree_top_ids
+                   r->draft_logsumexp && r->tree_top_ids && r->prompt_half
                ? SPECRT_STATUS_OK
                : no_memory(err);
 }
 
 static specrt_status open_recording(recording *r, specrt_error *err) {
     const eval_options *o = &r->options;
-    specrt_session_params params = models_session(&r->models, o, 0), one = {.tree = {.topk = 1}};
+    specrt_session_params one = {.tree = {.topk = 1}};
     if (!o->draft || !o->common.output)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE and -o FILE for the trace");
@@ -328,6 +339,7 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
     TRY(models_policy(&r->models, o->policies.n ? o->policies.items[0] : "full", &r->policy, err));
     TRY(models_policy(&r->models, "full", &r->full, err));
     TRY(specrt_session_create(r->full, &one, NULL, &r->whole, err));
+    specrt_session_params params = models_session(&r->models, o, 0); /* with the models' worker */
     TRY(decoder_create(r->models.target, r->models.drafter, r->policy, &params,
                        (int32_t)o->n_context, &r->decoder, err));
     const specrt_active *whole = specrt_session_shortlist(r->whole);
@@ -340,6 +352,7 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
     r->host.target_prefill = record_prefill;
     r->host.draft_step = record_draft_step;
     r->host.target_verify = record_verify;
+    r->host.target_hidden = record_hidden;
     r->host.commit = record_commit;
     return make_scratch(r, err);
 }
@@ -414,7 +427,7 @@ static void close_recording(recording *r) {
     free(r->prompt.ids), free(r->prompt_top), free(r->hidden);
     free(r->target_half), free(r->draft_half), free(r->top_ids), free(r->top_logits);
     free(r->draft_ids), free(r->draft_logits), free(r->logsumexp), free(r->scores);
-    free(r->draft_logsumexp), free(r->tree_top_ids);
+    free(r->draft_logsumexp), free(r->tree_top_ids), free(r->prompt_half);
     cli_list_free(&r->options.policies);
     cli_list_free(&r->options.prompts);
 }

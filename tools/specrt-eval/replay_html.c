@@ -17,11 +17,15 @@ static const char *name_of(const page *p, int policy) {
     return policy < 0 ? "oracle" : p->params->policies[policy];
 }
 
-static void cell(FILE *f, double x, int digits) {
+static void marked_cell(FILE *f, double x, int digits, bool exact) {
     if (isnan(x))
         fputs("<td>-</td>", f);
     else
-        fprintf(f, "<td>%.*f</td>", digits, x);
+        fprintf(f, "<td>%s%.*f</td>", exact ? "" : "~ ", digits, x);
+}
+
+static void cell(FILE *f, double x, int digits) {
+    marked_cell(f, x, digits, true);
 }
 
 static void interval_cell(FILE *f, replay_figure x, double scale, int digits) {
@@ -51,19 +55,20 @@ static void main_table(const page *p) {
         replay_figures x;
         replay_figures_of(p->r, i, 0, -1, &x);
         begin_row(p, i);
-        fprintf(f, "<td>%s%.2f</td>", x.exact ? "" : "~ ", x.accept_length.value);
+        marked_cell(f, x.accept_length.value, 2, x.exact_accept_length);
         interval_cell(f, x.accept_length, 1, 2);
-        cell(f, 100 * x.coverage.value, 2);
+        marked_cell(f, 100 * x.coverage.value, 2, x.exact_coverage);
         interval_cell(f, x.coverage, 100, 2);
-        cell(f, x.active_rows.value, 1);
+        marked_cell(f, x.active_rows.value, 1, x.exact_rows);
         cell(f, 100 * x.mass.value, 2);
         for (int k = 0; k < REPLAY_RECALLS; k++) cell(f, 100 * x.recall[k], 2);
         fputs("</tr>\n", f);
     }
     fprintf(
         f,
-        "</table></div>\n<p class=\"note\">~ is estimated from cycles that another policy "
-        "drafted: within %.0f%% where that was measured. Mass is of the target's law, at least: "
+        "</table></div>\n<p class=\"note\">~ is estimated, from cycles that another policy drafted "
+        "or from states that a trace does not keep: within %.0f%% where that was measured. Mass is "
+        "of the target's law, at least: "
         "what the trace keeps of it. The oracle's list holds every token. Intervals are normal "
         "over sequences, and say nothing of the estimate's own error.</p>\n",
         100 * REPLAY_ERROR);

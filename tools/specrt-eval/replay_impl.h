@@ -72,6 +72,7 @@ typedef struct replay_entrant {
     char text[512];
     bool routed, reads_hidden, serial; /* serial: what it learnt outlives a sequence */
     bool recorded;                     /* by it every trace was recorded */
+    bool exact_coverage, exact_rows;   /* as in replay_figures */
     int32_t d_hidden;
     specrt_session *session; /* serial ones'; else workers have theirs */
     replay_sums *sums;       /* [n_sequences] */

@@ -79,6 +79,12 @@ static void put_number(double x, int width, int digits) {
         printf(" %*.*f", width, digits, x);
 }
 
+/* An estimate, unless it is exact. */
+static void put_marked(double x, int width, int digits, bool exact) {
+    printf(" %c", exact || isnan(x) ? ' ' : '~');
+    put_number(x, width, digits);
+}
+
 static int name_width(const replaying *a) {
     int width = 8;
     for (int i = 0; i < a->params.n_policies; i++)
@@ -94,18 +100,17 @@ static void print_row(const replaying *a, int policy, int width) {
     replay_figures f;
     replay_figures_of(a->r, policy, 0, -1, &f);
     printf("%-*s", width, name_of(a, policy));
-    printf(" %c", f.exact ? ' ' : '~');
-    put_number(f.accept_length.value, 5, 2);
+    put_marked(f.accept_length.value, 5, 2, f.exact_accept_length);
     if (isnan(f.accept_length.low))
         printf("  %9s", "-    ");
     else
         printf("  %4.2f-%-4.2f", f.accept_length.low, f.accept_length.high);
-    put_number(100 * f.coverage.value, 7, 2);
+    put_marked(100 * f.coverage.value, 6, 2, f.exact_coverage);
     if (isnan(f.coverage.low))
         printf("  %11s", "-     ");
     else
         printf("  %5.2f-%-5.2f", 100 * f.coverage.low, 100 * f.coverage.high);
-    put_number(f.active_rows.value, 8, 1);
+    put_marked(f.active_rows.value, 8, 1, f.exact_rows);
     put_number(100 * f.mass.value, 7, 2);
     for (int k = 0; k < REPLAY_RECALLS; k++) put_number(100 * f.recall[k], 7, 2);
     putchar('\n');
@@ -189,14 +194,15 @@ static void print_table(const replaying *a) {
     printf("%s cycles of %s sequences, %s tokens%s\n\n", text_count((uint64_t)f.n_cycles),
            text_count((uint64_t)f.n_sequences), text_count((uint64_t)f.n_tokens),
            replay_is_cut(a->r) ? ", up to where a trace was cut" : "");
-    printf("%-*s %7s  %-9s %7s  %-11s %8s %7s  %-15s %-15s\n", width, "policy", "accept", "95%",
+    printf("%-*s %7s  %-9s %8s  %-11s %10s %7s  %-15s %-15s\n", width, "policy", "accept", "95%",
            "covered", "95%", "rows", "mass", "target's best,%", "drafter's best,%");
     for (int i = -1; i < a->params.n_policies; i++) print_row(a, i, width);
     print_trees(a, width);
     print_acceptance(a, width);
     print_domains(a, width);
     print_spans(a, width);
-    printf("\n~ estimated from another policy's cycles: within %.0f%% where that was measured "
+    printf("\n~ estimated, from another policy's cycles or states that are not kept: within %.0f%% "
+           "where that was measured "
            "(docs/METHODS.md, \"Replay\")\n",
            100 * REPLAY_ERROR);
 }
@@ -243,9 +249,11 @@ static json_object *row_json(const replaying *a, int policy, int tree, int domai
     json_put(o, "n_cycles", json_whole((uint64_t)f.n_cycles));
     json_put(o, "n_tokens", json_whole((uint64_t)f.n_tokens));
     json_put(o, "accept_length", json_real(f.accept_length.value));
-    json_put(o, "estimated", json_object_new_boolean(!f.exact));
+    json_put(o, "estimated", json_object_new_boolean(!f.exact_accept_length));
     json_put(o, "coverage", json_real(f.coverage.value));
+    json_put(o, "coverage_estimated", json_object_new_boolean(!f.exact_coverage));
     json_put(o, "active_rows", json_real(f.active_rows.value));
+    json_put(o, "active_rows_estimated", json_object_new_boolean(!f.exact_rows));
     json_put(o, "mass", json_real(f.mass.value));
     json_put(o, "mass_known", json_real(f.mass_known));
     for (int k = 0; k < REPLAY_RECALLS; k++)
@@ -337,10 +345,11 @@ int replay_main(int argc, char **argv) {
         "specrt-eval replay --trace run.trace --bundle model.specb --policy "
         "static:8192,static:32768,microspec",
         "Runs policies over recorded cycles without a model.\n\n"
-        "accept   tokens per cycle, estimated where ~ stands: another policy drafted them\n"
+        "accept   tokens per cycle\n"
         "covered  emitted tokens that the list held\n"
         "rows     of the head, in the list\n"
         "mass     of the target's law, at least: what the trace keeps of it\n"
+        "~        estimated: docs/METHODS.md (\"Replay\") has the reasons and the errors\n"
         "best     the target's best token and all that were kept, the drafter's 10 best and all, "
         "in "
         "the list",

@@ -117,6 +117,22 @@ static bool any_of(const char *text, const char *const *words) {
     return false;
 }
 
+/* Which figures are a run's own. Lists that never change are the same in every run; others are where what they
+ * were made of is all there: in a tree not the tokens and states that were extended in vain, in a chain not
+ * the states after the last emitted token. */
+static void tell_exact(const replay *r, replay_entrant *e) {
+    const char *text = e->text;
+    bool fixed = !strchr(text, '+') && !strchr(text, '/') &&
+                 (strncmp(text, "full", 4) == 0 || strncmp(text, "static", 6) == 0);
+    bool by_path = e->reads_hidden || strstr(text, "successor"), chain = r->trees[0].topk == 1;
+    bool known = e->recorded && !strstr(text, "mode=async");
+    fixed &= e->recorded || r->infos[0]->draft == SPECRT_DRAFT_TOP_K;
+    for (int i = 0; i < r->params.n_traces; i++)
+        known &= r->infos[i]->n_tree_top > 0 || !strstr(text, "rows=tree");
+    e->exact_coverage = fixed || (known && (chain || !by_path));
+    e->exact_rows = fixed || (known && !e->reads_hidden && (chain || !by_path));
+}
+
 static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
                                  specrt_error *err) {
     static const char *const routed[] = {"cluster",   "group", "centroid", "sketch",
@@ -148,6 +164,7 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
     e->recorded = r->n_trees > 0;
     for (int i = 0; i < r->params.n_traces; i++)
         e->recorded &= r->infos[i]->policy && strcmp(r->infos[i]->policy, e->text) == 0;
+    tell_exact(r, e);
     return SPECRT_STATUS_OK;
 }
 
@@ -163,6 +180,7 @@ static specrt_status open_policies(replay *r, specrt_error *err) {
         if (i > 0) TRY(open_policy(r, r->params.policies[i - 1], e, err));
     }
     snprintf(r->entrants[0].text, sizeof r->entrants[0].text, "oracle");
+    r->entrants[0].exact_coverage = r->entrants[0].exact_rows = true;
     return SPECRT_STATUS_OK;
 }
 

@@ -129,6 +129,29 @@ static int32_t beam_of(const visit *v, const replay_cycle *c, int32_t level, int
     return n;
 }
 
+/* What an EAGLE drafter's first pass is fed: the target's state where its root was drawn. NULL: not known. */
+static const uint16_t *fed_first(const visit *v) {
+    const specrt_trace_info *info = v->s->info;
+    const specrt_trace_record *r = &v->s->prompt;
+    int32_t row = v->first.row - 1;
+    if (info->d_target != info->d_draft) return NULL;
+    if (v->first.cycle == 0 && row < 0) return r->prompt_hidden;
+    r = &v->s->cycles[row < 0 ? v->first.cycle - 1 : v->first.cycle].r;
+    if (row < 0) row = r->n - 1;
+    return r->target_hidden ? r->target_hidden + (int64_t)row * info->d_target : NULL;
+}
+
+/* The drafter's hidden states of a cycle's rows, and behind them what its first pass was fed.
+ * fed: NULL where that is not known */
+static const float *hidden_of(visit *v, const specrt_trace_record *r, const float **fed) {
+    const uint16_t *first = fed_first(v);
+    int32_t d = v->s->info->d_draft;
+    const float *hidden = widen(v->scratch, r->draft_hidden, NULL, r->n, r->n + 1, d);
+    *fed = hidden && first ? hidden + (int64_t)r->n * d : NULL;
+    if (*fed) specrt_row_decode(SPECRT_DTYPE_F16, first, d, v->scratch->hidden + (int64_t)r->n * d);
+    return hidden;
+}
+
 /* The lists of a cycle that begins at v->first. Where the tree ends its last level goes on. */
 static void route(visit *v, const replay_cycle *c) {
     const specrt_trace_record *r = &c->r;
@@ -136,16 +159,16 @@ static void route(visit *v, const replay_cycle *c) {
     int32_t n_levels = r->n_nodes > 1 ? v->r->trees[0].num_steps : 0;
     int32_t tokens[SPECRT_TREE_MAX_TOPK], parents[SPECRT_TREE_MAX_TOPK] = {0};
     float logprobs[SPECRT_TREE_MAX_TOPK];
-    const float *hidden = NULL;
+    const float *hidden = NULL, *fed = NULL;
     specrt_beam beam = {0, tokens, parents, logprobs};
-    if (v->e->reads_hidden && r->draft_hidden)
-        hidden = widen(v->scratch, r->draft_hidden, NULL, r->n, r->n, d);
+    if (v->e->reads_hidden && r->draft_hidden) hidden = hidden_of(v, r, &fed);
     if (v->e->reads_hidden && !hidden) return;
     for (int32_t level = 0; level < n_levels; level++) {
         int32_t n = beam_of(v, c, level, tokens, logprobs), i = v->first.row + level;
         if (n > 0) beam.n = n;
         if (i < r->n && c->rows[i].known) last = i;
-        if (hidden && last > 0) specrt_session_feed(v->session, hidden + (int64_t)(last - 1) * d);
+        if (hidden && level > 0 && last > 0) fed = hidden + (int64_t)(last - 1) * d;
+        if (hidden) specrt_session_feed(v->session, fed);
         specrt_session_route(v->session, level, &beam, hidden ? hidden + (int64_t)last * d : NULL);
     }
 }
