@@ -16,7 +16,12 @@ chain="--topk 1 --num-steps 4"
 # share A : of our vocabulary as many rows as A of EvoSpec's.
 share() { awk -v v="$n_vocab" -v a="$1" 'BEGIN { printf "%d", v * a / 151936 }'; }
 files() { mapfile -t asked < <(tasks "$@"); }
-ask() { rows --prompts "${asked[@]}" --limit "$limit" --max-tokens "$tokens" "$@"; }
+# ask FLAGS... : rows of a comparison; its page with plots is $pages.html, or of several
+# $pages-$part.html.
+ask() {
+    rows --prompts "${asked[@]}" --limit "$limit" --max-tokens "$tokens" \
+        --report "$pages${part:+-$part}.html" -f "$@"
+}
 heading() {
     echo "$1: $2"
     echo "pair $pair, $threads thread(s), $limit prompts a task, $tokens tokens an answer"
@@ -34,7 +39,7 @@ microspec_fig1() {
     done
     beside static:2048 "fastest if nothing were lost" \
         static:16384 "loses below, fastest about here" window:3072 "covers 73 to 97% by task"
-    ask $chain --policy "${list#,},window:3072,microspec" --report "$page" -f >"$work/rows"
+    ask $chain --policy "${list#,},window:3072,microspec" >"$work/rows"
     table <"$work/rows"
     echo
     echo "(a) x plain: what the list gives, beside an oracle that loses nothing in the same cycles"
@@ -52,7 +57,6 @@ microspec_fig1() {
 Ours are the same curves at smaller sizes: such small models use fewer words, and where the
 paper's static lists need 16k to 32k rows for 85%, ours need 1k to 2k on average.
 END
-    echo "The plot: $page"
 }
 
 microspec_fig5() {
@@ -64,14 +68,13 @@ microspec_fig5() {
     done
     beside window:1024 "accept length lower" window:2048 "fastest, accept length levels off" \
         window:3072 fastest window:4096 fastest
-    ask $chain --policy "${list#,}" --report "$page" -f | table
+    ask $chain --policy "${list#,}" | table
     note <<'END'
 By the paper's rules 3 candidates a position fill a window slowly: after short prompts it holds a
 few hundred rows (see rows), so W does nothing. The second of each pair is kept full, as the
 preset microspec is; its speed falls with W as the paper's does, and its accept length is flat
 because what these models write is in the first thousand rows.
 END
-    echo "The plot: $page"
 }
 
 microspec_table3() {
@@ -187,6 +190,7 @@ evospec_temperature() {
     for t in "0.7 2.91 2.99 3.06" "1.0 2.49 2.57 2.63"; do
         set -- $t
         beside "$base" "$2" coral "$3" "$base+retrieve:256" "$4, with alignment"
+        part=$1
         echo "temperature $1"
         ask $chain --temperature "$1" --policy "$list" | table
         echo
@@ -199,10 +203,12 @@ evospec_turns() {
     files mt_bench
     limit=$((limit * 4))
     list=static:2048,static:2048+retrieve:256,window:3072,microspec
-    echo "forgotten"
+    part=forgotten
+    echo $part
     ask $chain --policy $list | table
     echo
-    echo "kept, from prompt to prompt too"
+    part=kept
+    echo "$part, from prompt to prompt too"
     ask $chain --policy $list --stream | table
     note <<'END'
 The paper keeps it: 3.41 to 3.67 (its Table 7) over conversations of more than 50 turns, which we
@@ -275,15 +281,15 @@ vocabtrim_calibration() {
     count_answers target "$target"
     if [ -n "$small" ]; then count_answers draft "$small"; else count_guesses draft; fi
     quarter=static:$((n_vocab / 4))
-    for source in raw target draft; do
-        case $source in
+    for part in raw target draft; do
+        case $part in
         raw) words="raw text" theirs="2.974, 1.685" ;;
         target) words="the target's answers, raw text below" theirs="3.081, 1.745" ;;
         draft) words="the drafter's words, raw text below" theirs="3.057, 1.732" ;;
         esac
-        bundle=$work/$source.specb
+        bundle=$work/$part.specb
         merged=("$work/raw.counts")
-        [ $source = raw ] || merged+=("$work/$source.counts" --weights "$source:100")
+        [ $part = raw ] || merged+=("$work/$part.counts" --weights "$part:100")
         "$build/bin/vocabtrim-calibrate" -q --merge "${merged[@]}" -o "$bundle"
         beside full "3.141, 1.475" $quarter "$theirs"
         echo "from $words"
@@ -306,7 +312,7 @@ vocabtrim_depth() {
     heading "VocabTrim, Table 4" "tree depths 5, 6 and 7 with 60 nodes"
     files $spec_bench
     for depth in 5 6 7; do
-        levels=$((depth + 1))
+        levels=$((depth + 1)) part=$depth
         echo "depth $depth: $levels levels"
         ask --topk 10 --num-steps $levels --num-draft-tokens 60 \
             --policy "static:2048,static:$((n_vocab / 4))" | with_mbsu $levels
@@ -329,7 +335,8 @@ case " $(echo $names) " in
     ;;
 esac
 pair "$pair"
-page=$build/repro-$name-$pair.html
+pages=$build/repro-$name-$pair part=
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "${name//-/_}"
+echo "Plots: $pages*.html"
