@@ -9888,6 +9888,7 @@ SPECRT_API specrt_status specrt_trace_writer_create(
 static const uint8_t *specrt__trace_pack(specrt_trace_writer *w, const specrt__trace_buffer *raw,
                                          size_t *n_stored) {
     *n_stored = raw->n;
+    (void)w;
 #if !defined(SPECRT_NO_ZSTD)
     size_t bound = ZSTD_compressBound(raw->n);
     if (specrt__trace_reserve(&w->desc, &w->stored, bound)) {
