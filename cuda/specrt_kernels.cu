@@ -272,30 +272,47 @@ static __device__ int specrt__block_threads(void) {
     return (int)blockDim.x;
 }
 
-/* How many flags of the block are set; *before: of lower threads. */
-static __device__ int32_t specrt__block_rank(bool flag, int32_t *before) {
+/* Where item j of `each` that a thread has stands among those of the block: lanes are neighbours. */
+static __device__ int32_t specrt__block_place(int each, int j) {
+    return (specrt__block_thread() / 32 * each + j) * 32 + specrt__block_thread() % 32;
+}
+
+/* How many of the block's flags are set, kEach a thread; before[j]: at lower places. */
+template <int kEach>
+static __device__ int32_t specrt__block_ranks(const bool *flags, int32_t *before) {
     __shared__ int32_t sums[SPECRT__BLOCK_WARPS];
     int lane = specrt__block_thread() % 32, warp = specrt__block_thread() / 32;
-    unsigned ballot = __ballot_sync(0xffffffffu, flag);
-    int32_t below = __popc(ballot & ((1u << lane) - 1)), total = 0;
-    if (lane == 0) sums[warp] = __popc(ballot);
+    int32_t n = 0, below = 0, total = 0;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < kEach; j++) {
+        unsigned ballot = __ballot_sync(0xffffffffu, flags[j]);
+        before[j] = n + __popc(ballot & ((1u << lane) - 1));
+        n += __popc(ballot);
+    }
+    if (lane == 0) sums[warp] = n;
     __syncthreads();
     for (int w = 0; w < specrt__block_threads() / 32; w++) {
         if (w < warp) below += sums[w];
         total += sums[w];
     }
     __syncthreads();
-    *before = below;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < kEach; j++) before[j] += below;
     return total;
 }
 
+/* The same of one flag a thread. */
+static __device__ int32_t specrt__block_rank(bool flag, int32_t *before) {
+    return specrt__block_ranks<1>(&flag, before);
+}
+
 /* The sum of x over the block; *before: over lower threads. */
-static __device__ int32_t specrt__block_scan(int32_t x, int32_t *before) {
-    __shared__ int32_t sums[SPECRT__BLOCK_WARPS];
+template <typename T> static __device__ T specrt__block_scan(T x, T *before) {
+    __shared__ T sums[SPECRT__BLOCK_WARPS];
     int lane = specrt__block_thread() % 32, warp = specrt__block_thread() / 32;
-    int32_t sum = x, total = 0;
+    T sum = x, total = 0;
     for (int by = 1; by < 32; by *= 2) {
-        int32_t other = __shfl_up_sync(0xffffffffu, sum, (unsigned)by);
+        T other = __shfl_up_sync(0xffffffffu, sum, (unsigned)by);
         if (lane >= by) sum += other;
     }
     if (lane == 31) sums[warp] = sum;
@@ -1125,6 +1142,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const flo
 
 enum {
     SPECRT__WINDOW_THREADS = 1024,
+    SPECRT__WINDOW_EACH = 4,     /* tokens of a thread that are looked up together */
     SPECRT__WINDOW_BATCH = 4096, /* tokens taken at once: a cycle has at most 640 */
     SPECRT__WINDOW_PACKED =
         SPECRT_CUDA_PINNED | SPECRT_CUDA_FILL | SPECRT_CUDA_WINDOW | SPECRT_CUDA_RETRIEVE
@@ -1140,42 +1158,64 @@ static __device__ bool specrt__window_valid(const specrt_cuda_state *s, int32_t 
     return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT_CUDA_INVALID);
 }
 
-/* Every thread may change what is wanted of one token, -1: none; those of a call are distinct. Twin:
+/* Every thread may change what is wanted of kEach tokens, -1: none; those of a call are distinct. Twin:
  * specrt__active_change. */
-static __device__ void specrt__window_change(specrt_cuda_state *s, int32_t id, int drop, int want) {
-    int gain = 0;
-    bool enters = false;
-    if (id >= 0) {
-        int old = s->wants[id], now = (old & ~drop) | want;
-        if (!(old & SPECRT_CUDA_FIXED))
-            gain = ((now & SPECRT__WINDOW_PACKED) != 0) - ((old & SPECRT__WINDOW_PACKED) != 0);
-        enters = gain > 0 && s->slots[id] < 0 && !(old & SPECRT_CUDA_CHANGED);
-        s->wants[id] = (uint8_t)(enters ? now | SPECRT_CUDA_CHANGED : now);
+template <int kEach>
+static __device__ void specrt__window_change_all(specrt_cuda_state *s, const int32_t *ids, int drop,
+                                                 int want) {
+    const int kGained = 20, kLost = 40; /* bits of sums, above those that enter */
+    uint64_t sums = 0, before;
+    bool enters[kEach];
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < kEach; j++) {
+        int old = ids[j] >= 0 ? s->wants[ids[j]] : (int)SPECRT_CUDA_FIXED,
+            now = (old & ~drop) | want;
+        bool had = (old & SPECRT__WINDOW_PACKED) != 0, has = (now & SPECRT__WINDOW_PACKED) != 0;
+        bool gains = has && !had && !(old & SPECRT_CUDA_FIXED);
+        bool loses = had && !has && !(old & SPECRT_CUDA_FIXED);
+        enters[j] = gains && s->slots[ids[j]] < 0 && !(old & SPECRT_CUDA_CHANGED);
+        if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(enters[j] ? now | SPECRT_CUDA_CHANGED : now);
+        sums += (uint64_t)enters[j] | (uint64_t)gains << kGained | (uint64_t)loses << kLost;
     }
-    int32_t before, n_gained = __syncthreads_count(gain > 0),
-                    n_lost = __syncthreads_count(gain < 0);
-    int32_t n_entering = specrt__block_rank(enters, &before);
-    if (enters) s->entering[s->n_entering + before] = id;
+    uint64_t total = specrt__block_scan(sums, &before);
+    int32_t n_entering = s->n_entering + (int32_t)(before & ((1 << kGained) - 1));
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < kEach; j++)
+        if (enters[j]) s->entering[n_entering++] = ids[j];
     __syncthreads();
     if (specrt__block_thread() == 0) {
-        s->n_wanted += n_gained - n_lost;
-        s->n_entering += n_entering;
+        s->n_wanted += (int32_t)(total >> kGained & ((1 << (kLost - kGained)) - 1));
+        s->n_wanted -= (int32_t)(total >> kLost);
+        s->n_entering += (int32_t)(total & ((1 << kGained) - 1));
     }
     __syncthreads();
 }
 
+static __device__ void specrt__window_change(specrt_cuda_state *s, int32_t id, int drop, int want) {
+    specrt__window_change_all<1>(s, &id, drop, want);
+}
+
 /* Slots of tokens that nobody wants any more become holes. @return how many, ascending. */
 static __device__ int32_t specrt__window_leave(specrt_cuda_state *s) {
-    int32_t n_holes = 0, n_rows = s->n_rows;
-    for (int32_t begin = 0; begin < n_rows; begin += specrt__block_threads()) {
-        int32_t slot = begin + specrt__block_thread(), before;
-        int32_t id = slot < n_rows ? s->ids[slot] : 0;
-        bool leaves = slot < n_rows && !(s->wants[id] & SPECRT__WINDOW_PACKED);
-        int32_t n = specrt__block_rank(leaves, &before);
-        if (leaves) {
-            s->holes[n_holes + before] = slot;
+    const int kEach = SPECRT__WINDOW_EACH;
+    int32_t n_holes = 0, n_rows = s->n_rows, ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
+    bool leaves[SPECRT__WINDOW_EACH];
+    for (int32_t begin = 0; begin < n_rows; begin += kEach * specrt__block_threads()) {
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t slot = begin + specrt__block_place(kEach, j);
+            ids[j] = slot < n_rows ? s->ids[slot] : -1;
+        }
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++)
+            leaves[j] = ids[j] >= 0 && !(s->wants[ids[j]] & SPECRT__WINDOW_PACKED);
+        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(leaves, before);
+        for (int j = 0; j < kEach; j++) {
+            int32_t slot = begin + specrt__block_place(kEach, j);
+            if (!leaves[j]) continue;
+            s->holes[n_holes + before[j]] = slot;
             s->ids[slot] = -1;
-            s->slots[id] = -1;
+            s->slots[ids[j]] = -1;
         }
         n_holes += n;
     }
@@ -1328,31 +1368,63 @@ static __device__ void specrt__window_unmark(specrt_cuda_state *s, const int32_t
     __syncthreads();
 }
 
+/* The list's tokens from place `begin` on, as many as the block has places for, -1: marked, or beyond the
+ * last. keep: which are tokens. */
+static __device__ void specrt__window_unmarked(const specrt_cuda_state *s, int32_t begin,
+                                               int32_t *ids, bool *keep) {
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__WINDOW_EACH; j++) {
+        int32_t i = begin + specrt__block_place(SPECRT__WINDOW_EACH, j);
+        ids[j] = i < s->n_list ? s->list[i] : -1;
+    }
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__WINDOW_EACH; j++) {
+        keep[j] = ids[j] >= 0 && s->marks[ids[j]] < 0;
+        if (!keep[j]) ids[j] = -1;
+    }
+}
+
 /* Of the list, tokens that are not marked close up, but for the n_evicted oldest of them, which leave. */
 static __device__ void specrt__window_close_up(specrt_cuda_state *s, int32_t n_evicted, int drop) {
-    int32_t n_kept = 0, n_list = s->n_list;
-    for (int32_t begin = 0; begin < n_list; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread(), id = i < n_list ? s->list[i] : -1, before;
-        bool keep = id >= 0 && s->marks[id] < 0;
-        int32_t n = specrt__block_rank(keep, &before), place = n_kept + before - n_evicted;
-        if (keep && place >= 0) s->list[place] = id;
+    const int kEach = SPECRT__WINDOW_EACH;
+    int32_t n_kept = 0, ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
+    bool keep[SPECRT__WINDOW_EACH];
+    for (int32_t begin = 0; begin < s->n_list; begin += kEach * specrt__block_threads()) {
+        specrt__window_unmarked(s, begin, ids, keep);
+        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(keep, before);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t place = n_kept + before[j] - n_evicted;
+            if (!keep[j] || place < 0) continue;
+            s->list[place] = ids[j];
+            ids[j] = -1; /* it does not leave */
+        }
         if (drop && n_kept < n_evicted)
-            specrt__window_change(s, keep && place < 0 ? id : -1, drop, 0);
+            specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, drop, 0);
         n_kept += n;
     }
     __syncthreads();
 }
 
+/* How many of the list are not marked. */
+static __device__ int32_t specrt__window_count(const specrt_cuda_state *s) {
+    int32_t n = 0, ids[SPECRT__WINDOW_EACH], before;
+    bool keep[SPECRT__WINDOW_EACH];
+    for (int32_t begin = 0; begin < s->n_list;
+         begin += SPECRT__WINDOW_EACH * specrt__block_threads()) {
+        specrt__window_unmarked(s, begin, ids, keep);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__WINDOW_EACH; j++) n += keep[j];
+    }
+    return specrt__block_scan(n, &before);
+}
+
 /* The batch's tokens to the new end of the list, as if pushed one after another. bit: what the list stands
  * for; 0: for nothing yet. Twin: specrt__window_touch. */
 static __device__ void specrt__window_touch(specrt_cuda_state *s, int32_t n, int bit) {
-    int32_t n_new = specrt__window_gather(s, n, true), n_old = 0, n_list = s->n_list;
+    int32_t n_new = specrt__window_gather(s, n, true);
     if (n_new == 0) return;
-    for (int32_t begin = 0; begin < n_list; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread();
-        n_old += __syncthreads_count(i < n_list && s->marks[s->list[i]] < 0);
-    }
-    int32_t n_evicted = n_old + n_new - s->list_size;
+    int32_t n_old = specrt__window_count(s), n_evicted = n_old + n_new - s->list_size;
     int32_t skip = n_new > s->list_size ? n_new - s->list_size : 0;
     if (n_evicted < 0) n_evicted = 0;
     if (n_evicted > n_old) n_evicted = n_old;
@@ -1511,12 +1583,19 @@ static __device__ int32_t specrt__window_frequent(const specrt_cuda_state *s, in
 }
 
 static __device__ void specrt__window_unfill(specrt_cuda_state *s) {
-    int32_t n_fill = s->n_fill;
+    const int kEach = SPECRT__WINDOW_EACH;
+    int32_t n_fill = s->n_fill, ids[SPECRT__WINDOW_EACH];
     if (n_fill == 0) return;
-    for (int32_t begin = 0; begin < n_fill; begin += specrt__block_threads()) {
-        int32_t rank = begin + specrt__block_thread();
-        int32_t id = rank < n_fill ? specrt__window_frequent(s, rank) : -1;
-        specrt__window_change(s, specrt__window_valid(s, id) ? id : -1, SPECRT_CUDA_FILL, 0);
+    for (int32_t begin = 0; begin < n_fill; begin += kEach * specrt__block_threads()) {
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t rank = begin + specrt__block_place(kEach, j);
+            ids[j] = rank < n_fill ? specrt__window_frequent(s, rank) : -1;
+        }
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++)
+            if (!specrt__window_valid(s, ids[j])) ids[j] = -1;
+        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, SPECRT_CUDA_FILL, 0);
     }
     if (specrt__block_thread() == 0) s->n_fill = 0;
     __syncthreads();
@@ -1525,16 +1604,33 @@ static __device__ void specrt__window_unfill(specrt_cuda_state *s) {
 /* The shortest prefix of the tokens by frequency that reaches the least number of rows; none is filled in
  * before. Twin: specrt__window_fill, which finds it from the prefix before. */
 static __device__ void specrt__window_fill(specrt_cuda_state *s) {
-    int32_t n_missing = s->params.min - s->n_fixed - s->n_wanted, n_fill = 0;
+    const int kEach = SPECRT__WINDOW_EACH;
+    int32_t n_missing = s->params.min - s->n_fixed - s->n_wanted, n_fill = 0, n_taken, n_after;
+    int32_t ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
+    bool gains[SPECRT__WINDOW_EACH];
     while (n_missing > 0 && n_fill < s->params.n_frequent) {
-        int32_t rank = n_fill + specrt__block_thread(), before;
-        int32_t id = rank < s->params.n_frequent ? specrt__window_frequent(s, rank) : -1;
-        bool valid = specrt__window_valid(s, id);
-        bool gains = valid && !(s->wants[id] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED));
-        int32_t n = specrt__block_rank(gains, &before);
-        bool taken = rank < s->params.n_frequent && before < n_missing;
-        specrt__window_change(s, taken && valid ? id : -1, 0, SPECRT_CUDA_FILL);
-        n_fill += __syncthreads_count(taken);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t rank = n_fill + specrt__block_place(kEach, j);
+            ids[j] = rank < s->params.n_frequent ? specrt__window_frequent(s, rank) : -1;
+        }
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            if (!specrt__window_valid(s, ids[j])) ids[j] = -1;
+            gains[j] =
+                ids[j] >= 0 && !(s->wants[ids[j]] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED));
+        }
+        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(gains, before);
+        n_taken = 0;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t rank = n_fill + specrt__block_place(kEach, j);
+            bool taken = rank < s->params.n_frequent && before[j] < n_missing;
+            n_taken += taken;
+            if (!taken) ids[j] = -1;
+        }
+        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, 0, SPECRT_CUDA_FILL);
+        n_fill += specrt__block_scan(n_taken, &n_after);
         n_missing -= n;
     }
     __syncthreads();
@@ -1594,11 +1690,12 @@ static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) 
     specrt__window_push(s, 1);
 }
 
-/* The verified positions' best tokens. A node out of range gives none. */
+/* The verified positions' best tokens, behind n_batch others. A node out of range gives none. */
 static __device__ int32_t specrt__window_read_nodes(specrt_cuda_state *s,
                                                     const specrt_cuda_draft *draft,
                                                     const specrt_verdict *verdict,
-                                                    const int32_t *best, int32_t stride) {
+                                                    const int32_t *best, int32_t stride,
+                                                    int32_t n_batch) {
     bool tree = s->params.rows == SPECRT_CUDA_ROWS_TREE;
     int32_t k = best ? specrt__window_least(s->params.kver, stride) : 0;
     int32_t first = s->params.rows == SPECRT_CUDA_ROWS_LAST ? verdict->n - 1 : 0;
@@ -1606,29 +1703,36 @@ static __device__ int32_t specrt__window_read_nodes(specrt_cuda_state *s,
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         int32_t row = first + i / k, node = tree ? row : verdict->nodes[row];
         bool known = node >= 0 && node < draft->n;
-        s->batch[i] = known ? best[(int64_t)node * stride + i % k] : -1;
+        s->batch[n_batch + i] = known ? best[(int64_t)node * stride + i % k] : -1;
     }
     __syncthreads();
     return n;
 }
 
-/* Twin: specrt__window_observe. */
+/* The batch is a set of a stream. @return 0, tokens of the next. */
+static __device__ int32_t specrt__window_end(specrt_cuda_state *s, int32_t n) {
+    specrt__window_add(s, n);
+    specrt__window_flush(s);
+    return 0;
+}
+
+/* A stream takes sets one by one; other windows are the same when all that is pushed comes at once. Twin:
+ * specrt__window_observe. */
 static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_cuda_draft *draft,
                                              const specrt_verdict *verdict, const int32_t *best,
                                              int32_t stride) {
-    int32_t n = draft->n - 1;
+    bool sets = s->params.mode == SPECRT_CUDA_STREAM;
+    int32_t n = draft->n - 1, n_emitted = s->params.emitted ? verdict->n : 0;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
         s->batch[i] = draft->tokens[i + 1];
     __syncthreads();
-    specrt__window_add(s, n);
-    specrt__window_flush(s);
-    specrt__window_add(s, specrt__window_read_nodes(s, draft, verdict, best, stride));
-    specrt__window_flush(s);
-    n = s->params.emitted ? verdict->n : 0;
-    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
-        s->batch[i] = verdict->tokens[i];
+    if (sets) n = specrt__window_end(s, n);
+    n += specrt__window_read_nodes(s, draft, verdict, best, stride, n);
+    if (sets) n = specrt__window_end(s, n);
+    for (int32_t i = specrt__block_thread(); i < n_emitted; i += specrt__block_threads())
+        s->batch[n + i] = verdict->tokens[i];
     __syncthreads();
-    specrt__window_push(s, n);
+    specrt__window_push(s, n + n_emitted);
 }
 
 /* --- kernels: block i is session i, of any multiple of 32 threads --- */
@@ -2511,8 +2615,10 @@ static __global__ void __launch_bounds__(SPECRT__SCAN_THREADS)
 enum {
     SPECRT__SKETCH_BINS = 2048, /* 11, 11 and 10 bits of a score's order */
     SPECRT__SKETCH_PASSES = 3,
-    SPECRT__SKETCH_PART = 8192, /* places of a block */
-    SPECRT__SKETCH_THREADS = 256
+    SPECRT__SKETCH_THREADS = 256,
+    SPECRT__SKETCH_PLACES = 8, /* places of a thread, read together */
+    SPECRT__SKETCH_PART = SPECRT__SKETCH_THREADS * SPECRT__SKETCH_PLACES, /* of a block */
+    SPECRT__SKETCH_NAMERS = 1024                                          /* threads */
 };
 
 /* What is known of the least of a state's `size` greatest scores. */
@@ -2533,6 +2639,15 @@ typedef struct specrt__sketch_level {
     float *weights;               /* [n_batch, n_ids] of tokens found */
     uint64_t *joint;              /* [n_batch, max_n * size] */
 } specrt__sketch_level;
+
+/* What the thread's places of a part score, 0 beyond the last. order: of the part's first. */
+static __device__ void specrt__sketch_read(const uint32_t *order, int32_t n, uint32_t *out) {
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__SKETCH_PLACES; j++) {
+        int32_t i = specrt__block_place(SPECRT__SKETCH_PLACES, j);
+        out[j] = i < n ? order[i] : 0;
+    }
+}
 
 /* Block (h, b): the bound of a state before the first pass.
  *   grid (max_n, n_batch), block SPECRT__SKETCH_THREADS */
@@ -2594,15 +2709,17 @@ static __global__ void specrt__sketch_count(specrt__sketch_level level, int32_t 
     if (h >= specrt__scan_count(level.scan, b)) return;
     specrt__sketch_bound *bound = &level.bounds[row];
     if (bound->need == bound->n_equal) return;
-    const uint32_t *order = level.scan.order + row * (size_t)n_places + first;
+    uint32_t order[SPECRT__SKETCH_PLACES];
     int32_t *all =
         level.counts + (row * SPECRT__SKETCH_PASSES + (size_t)pass) * SPECRT__SKETCH_BINS;
     uint32_t prefix = bound->prefix, mask = bound->mask;
+    specrt__sketch_read(level.scan.order + row * (size_t)n_places + first, n, order);
     for (int32_t i = thread; i < SPECRT__SKETCH_BINS; i += SPECRT__SKETCH_THREADS) counts[i] = 0;
     __syncthreads();
-    for (int32_t i = thread; i < n && i < SPECRT__SKETCH_PART; i += SPECRT__SKETCH_THREADS)
-        if (order[i] > 0 && (order[i] & mask) == prefix)
-            atomicAdd(&counts[specrt__sketch_bin(order[i], pass)], 1);
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__SKETCH_PLACES; j++)
+        if (order[j] > 0 && (order[j] & mask) == prefix)
+            atomicAdd(&counts[specrt__sketch_bin(order[j], pass)], 1);
     __syncthreads();
     for (int32_t i = thread; i < SPECRT__SKETCH_BINS; i += SPECRT__SKETCH_THREADS)
         if (counts[i] > 0) atomicAdd(&all[i], counts[i]);
@@ -2615,27 +2732,26 @@ static __global__ void specrt__sketch_count(specrt__sketch_level level, int32_t 
     specrt__sketch_narrow(bound, all, pass);
 }
 
-/* Whether a place is taken for sure: those as good as the bound may be too many. */
-static __device__ bool specrt__sketch_takes(const specrt__sketch_bound &bound, uint32_t order) {
-    if (bound.need == bound.n_equal) return order >= bound.prefix;
-    return order > bound.prefix;
+/* Which of a thread's places are taken for sure: those as good as the bound may be too many. */
+static __device__ void specrt__sketch_take(const specrt__sketch_bound &bound, const uint32_t *order,
+                                           bool *take) {
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__SKETCH_PLACES; j++)
+        take[j] = bound.need == bound.n_equal ? order[j] >= bound.prefix : order[j] > bound.prefix;
 }
 
 /* Block (i, h, b): how many places of part i are taken.
  *   grid (n_parts, max_n, n_batch), block SPECRT__SKETCH_THREADS */
 static __global__ void specrt__sketch_tally(specrt__sketch_level level, int32_t n_places) {
-    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, n = 0, before;
+    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, before[SPECRT__SKETCH_PLACES];
     size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h;
     int32_t first = (int32_t)blockIdx.x * SPECRT__SKETCH_PART;
+    uint32_t order[SPECRT__SKETCH_PLACES];
+    bool take[SPECRT__SKETCH_PLACES];
     if (h >= specrt__scan_count(level.scan, b)) return;
-    specrt__sketch_bound bound = level.bounds[row];
-    const uint32_t *order = level.scan.order + row * (size_t)n_places;
-    for (int32_t i = 0; i < SPECRT__SKETCH_PART && first + i < n_places;
-         i += SPECRT__SKETCH_THREADS) {
-        int32_t place = first + i + (int32_t)threadIdx.x;
-        bool take = place < n_places && specrt__sketch_takes(bound, order[place]);
-        n += specrt__block_rank(take, &before);
-    }
+    specrt__sketch_read(level.scan.order + row * (size_t)n_places + first, n_places - first, order);
+    specrt__sketch_take(level.bounds[row], order, take);
+    int32_t n = specrt__block_ranks<SPECRT__SKETCH_PLACES>(take, before);
     if (threadIdx.x == 0) level.taken[row * (size_t)level.n_parts + blockIdx.x] = n;
 }
 
@@ -2649,25 +2765,27 @@ static __device__ int32_t specrt__sketch_id(const specrt_cuda_sketch &s, int32_t
 static __global__ void specrt__sketch_gather(specrt_cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, part = (int32_t)blockIdx.x;
     size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h;
-    int32_t first = part * SPECRT__SKETCH_PART, n = 0, before;
+    int32_t first = part * SPECRT__SKETCH_PART, n = 0, before[SPECRT__SKETCH_PLACES];
+    uint32_t order[SPECRT__SKETCH_PLACES];
+    bool take[SPECRT__SKETCH_PLACES];
     if (h >= specrt__scan_count(level.scan, b)) return;
-    specrt__sketch_bound bound = level.bounds[row];
-    const uint32_t *order = level.scan.order + row * (size_t)s.n_places;
+    specrt__sketch_read(level.scan.order + row * (size_t)s.n_places + first, s.n_places - first,
+                        order);
+    specrt__sketch_take(level.bounds[row], order, take);
     const int32_t *taken = level.taken + row * (size_t)level.n_parts;
     uint64_t *found = level.found + row * (size_t)s.size;
-    for (int32_t i = 0; i < part; i++) n += taken[i];
-    for (int32_t i = 0; i < SPECRT__SKETCH_PART && first + i < s.n_places;
-         i += SPECRT__SKETCH_THREADS) {
-        int32_t place = first + i + (int32_t)threadIdx.x;
-        bool take = place < s.n_places && specrt__sketch_takes(bound, order[place]);
-        int32_t n_taken = specrt__block_rank(take, &before);
-        if (take && n + before < s.size)
-            found[n + before] =
-                (uint64_t)order[place] << 32 | (uint32_t)~specrt__sketch_id(s, place);
-        n += n_taken;
-    }
+    for (int32_t i = (int32_t)threadIdx.x; i < part; i += SPECRT__SKETCH_THREADS) n += taken[i];
+    n = specrt__block_scan(n, before);
+    int32_t n_taken = specrt__block_ranks<SPECRT__SKETCH_PLACES>(take, before);
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__SKETCH_PLACES; j++)
+        if (take[j] && n + before[j] < s.size) {
+            int32_t place = first + specrt__block_place(SPECRT__SKETCH_PLACES, j);
+            found[n + before[j]] =
+                (uint64_t)order[j] << 32 | (uint32_t)~specrt__sketch_id(s, place);
+        }
     if (part + 1 < level.n_parts) return;
-    for (int32_t i = n + (int32_t)threadIdx.x; i < s.size; i += SPECRT__SKETCH_THREADS)
+    for (int32_t i = n + n_taken + (int32_t)threadIdx.x; i < s.size; i += SPECRT__SKETCH_THREADS)
         found[i] = 0;
 }
 
@@ -2746,11 +2864,11 @@ static __device__ int32_t specrt__sketch_combine(const specrt_cuda_sketch &s,
 }
 
 /* Block b: ids[b, :], places[b, :] and n_rows[b] of the sequence's level.
- *   grid (n_batch), block SPECRT__SKETCH_THREADS
+ *   grid (n_batch), any block
  *   CPU twin: specrt__sketch_join() */
-static __global__ void specrt__sketch_name_all(specrt_cuda_sketch s, specrt__sketch_level level,
-                                               const float *logprobs, int32_t *ids, int32_t *places,
-                                               int32_t *n_rows) {
+static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMERS)
+    specrt__sketch_name_all(specrt_cuda_sketch s, specrt__sketch_level level, const float *logprobs,
+                            int32_t *ids, int32_t *places, int32_t *n_rows) {
     int32_t b = (int32_t)blockIdx.x, n = specrt__scan_count(level.scan, b), n_out = 0, before;
     size_t row = (size_t)b * (size_t)level.scan.max_n;
     const uint64_t *keys;
@@ -2915,8 +3033,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
     level.scan.level = level_number;
     SPECRT__TRY(specrt__sketch_project(sketch, n_batch, hidden, dtype, &level.scan, stream));
     SPECRT__TRY(specrt__sketch_find(sketch, n_batch, &level, stream));
-    return SPECRT__LAUNCH(specrt__sketch_name_all, n_batch, SPECRT__SKETCH_THREADS, 0, stream,
-                          *sketch, level, logprobs, ids, places, n_rows);
+    return SPECRT__LAUNCH(specrt__sketch_name_all, (unsigned)n_batch,
+                          specrt__block_size(SPECRT__SKETCH_NAMERS), 0, stream, *sketch, level,
+                          logprobs, ids, places, n_rows);
 }
 
 // >>tree (uses: launch block window)
