@@ -14,8 +14,8 @@
  *     specrt__active_rank_join       the best k of a row, and log-probabilities
  *     specrt__window_begin_kernel, _prefill_, _start_, _observe_
  *                                    membership, the window, slots of packed rows and which to pack
- *     specrt__cluster_read_kernel, _layer_, _weigh_, _total_
- *                                    a router's probabilities of clusters
+ *     specrt__cluster_read_kernel, _weigh_, _total_
+ *                                    a router's probabilities of clusters; its layers are products of the head
  *     specrt__cluster_rank_kernel, _take_, _list_
  *                                    the clusters of a level, as rows
  *     specrt__successor_kernel       the tokens that follow those of a level
@@ -469,7 +469,12 @@ typedef struct specrt__head_product {
     const int32_t *n; /* of sequence b: n[b * n_step]; NULL: max_n */
     int32_t first;    /* the state to begin with */
     float *logits;    /* [n_batch, max_n, n_columns] */
+    int32_t row_step; /* rows of logits from sequence to sequence; 0: max_n */
+    int activation;   /* of a router's layer */
 } specrt__head_product;
+
+/* x: a product. SILU: x / (1 + exp(-x)); RESIDUAL: that, and what it was made of. */
+enum { SPECRT__HEAD_LINEAR, SPECRT__HEAD_SILU, SPECRT__HEAD_RESIDUAL };
 
 static __device__ int32_t specrt__head_count(const specrt__head_product &p, int32_t sequence) {
     int32_t n = p.n ? p.n[(int64_t)sequence * p.n_step] : p.max_n;
@@ -516,12 +521,15 @@ static __device__ void specrt__head_state(const specrt__head_product &p, int32_t
 
 static __device__ void specrt__head_put(const specrt__head_product &p, const specrt_cuda_segment &s,
                                         int32_t row, int32_t state, float logit) {
-    size_t at = (size_t)blockIdx.z * (size_t)p.max_n + (size_t)state;
+    size_t at = (size_t)blockIdx.z * (size_t)(p.row_step ? p.row_step : p.max_n) + (size_t)state;
     if ((s.masked && (s.masked[row / 32] >> row % 32 & 1)) ||
         (s.scored_by && !(s.scored_by[row] >> state & 1)))
         logit = -INFINITY;
     else if (s.bias)
         logit += s.bias[s.places ? s.places[row] : row];
+    if (p.activation != SPECRT__HEAD_LINEAR) logit /= 1 + expf(-logit);
+    if (p.activation == SPECRT__HEAD_RESIDUAL) /* hidden f32 [., n_columns] */
+        logit += ((const float *)p.hidden)[at * (size_t)p.n_columns + (size_t)row];
     p.logits[at * (size_t)p.n_columns + (size_t)(p.starts[blockIdx.y] + row)] = logit;
 }
 
@@ -1929,10 +1937,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
 // clusters a level takes. A cluster's rank is how many are better, so clusters stand in order whoever
 // counts first; the taken ones become rows of one segment.
 
-enum {
-    SPECRT__CLUSTER_THREADS = 256,
-    SPECRT__CLUSTER_STATES = 8 /* rows of a level that a weight is read for at once */
-};
+enum { SPECRT__CLUSTER_THREADS = 256 };
 
 /* Scratch of a level; all DEVICE. */
 typedef struct specrt__cluster_scratch {
@@ -1992,47 +1997,6 @@ static __global__ void specrt__cluster_read_kernel(specrt_cuda_router r,
     for (int32_t j = thread; j < r.n_state; j += specrt__block_threads())
         x[j] = states ? states[at * r.n_state + j] : 0;
     if (r.kind != SPECRT_ROUTER_CENTROID) specrt__cluster_rms(x, r.n_state);
-}
-
-/* What a layer does to its products. */
-enum { SPECRT__CLUSTER_LINEAR, SPECRT__CLUSTER_SILU, SPECRT__CLUSTER_RESIDUAL };
-
-/* Warp w of block (o, s): row 4 o + w of weights f16 [n_out, n_in] with the next 8 states of sequence
- * blockIdx.z from 8 s on: lanes add every 32nd pair, then pairwise.
- *   x [n_batch, max_n, n_in] -> out [n_batch, stride_n, n_out]
- *   grid ((n_out + 3) / 4, (max_n + 7) / 8, n_batch), block 128.  Twin: specrt__cluster_multiply */
-static __global__ void specrt__cluster_layer_kernel(const uint16_t *weights, const float *bias,
-                                                    int32_t n_out, int32_t n_in, int kind,
-                                                    const specrt_cuda_beam *beams, const float *x,
-                                                    int32_t max_n, int32_t stride_n, float *out) {
-    int32_t row = (int32_t)blockIdx.x * 4 + specrt__block_thread() / 32;
-    int32_t lane = specrt__block_thread() % 32,
-            first = (int32_t)blockIdx.y * SPECRT__CLUSTER_STATES;
-    int32_t n = beams[blockIdx.z].n - first;
-    float sums[SPECRT__CLUSTER_STATES] = {0, 0, 0, 0, 0, 0, 0, 0};
-    if (row >= n_out || n <= 0) return;
-    if (n > SPECRT__CLUSTER_STATES) n = SPECRT__CLUSTER_STATES;
-    weights += (int64_t)row * n_in;
-    x += ((int64_t)blockIdx.z * max_n + first) * n_in;
-    for (int32_t j = 2 * lane; j < n_in; j += 64) {
-        float a = __half2float(__ushort_as_half(weights[j]));
-        float b = j + 1 < n_in ? __half2float(__ushort_as_half(weights[j + 1])) : 0;
-        for (int32_t i = 0; i < SPECRT__CLUSTER_STATES; i++) {
-            if (i >= n) break;
-            const float *state = x + (int64_t)i * n_in;
-            sums[i] += a * state[j] + (j + 1 < n_in ? b * state[j + 1] : 0);
-        }
-    }
-    out += ((int64_t)blockIdx.z * stride_n + first) * n_out + row;
-    for (int32_t i = 0; i < SPECRT__CLUSTER_STATES; i++) {
-        float y = sums[i];
-        for (int by = 16; by > 0; by /= 2) y += __shfl_xor_sync(0xffffffffu, y, by);
-        if (i >= n || lane > 0) continue;
-        y += bias[row];
-        if (kind != SPECRT__CLUSTER_LINEAR) y /= 1 + expf(-y);
-        if (kind == SPECRT__CLUSTER_RESIDUAL) y += x[(int64_t)i * n_in + row];
-        out[(int64_t)i * n_out] = y;
-    }
 }
 
 /* Block (i, b): scores of row i to probabilities, times that of its path, in place.
@@ -2228,34 +2192,58 @@ SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router
     return specrt__cluster_lay_out(router, n_batch, max_n, NULL, &scratch);
 }
 
+/* A layer: weights f16 [n_out, n_in], bias [n_out], x [n_batch, max_n, n_in] -> out [n_batch, row_step,
+ * n_out]. Twin: specrt__cluster_multiply */
+static specrt_status specrt__cluster_layer(const uint16_t *weights, const float *bias,
+                                           int32_t n_out, int32_t n_in, int activation,
+                                           const specrt_cuda_beam *beams, int32_t n_batch,
+                                           int32_t max_n, int32_t row_step, const float *x,
+                                           float *out, void *stream) {
+    specrt__head_product p;
+    memset(&p, 0, sizeof p);
+    p.layout.n_segments = 1;
+    p.layout.n_cols = n_in;
+    p.layout.dtypes[0] = SPECRT_DTYPE_F16;
+    p.layout.max_rows[0] = p.own.max_rows = p.n_columns = n_out;
+    p.own.rows = weights;
+    p.own.row_stride = (size_t)n_in * sizeof *weights;
+    p.own.bias = bias;
+    p.hidden = x;
+    p.dtype = SPECRT_DTYPE_F32;
+    p.max_n = max_n;
+    p.n = &beams->n;
+    p.n_step = sizeof *beams / sizeof(int32_t);
+    p.logits = out;
+    p.row_step = row_step;
+    p.activation = activation;
+    return specrt__head_run<SPECRT_DTYPE_F16>(p, n_batch, stream);
+}
+
 /* Probabilities of all clusters by row, and their sums. */
 static specrt_status specrt__cluster_forward(const specrt_cuda_router *r, int32_t n_batch,
                                              int32_t max_n, const specrt_cuda_beam *beams,
                                              const float *states, const specrt__cluster_scratch *s,
                                              void *stream) {
     dim3 rows((unsigned)max_n, (unsigned)n_batch);
-    unsigned n_states = specrt__launch_blocks(max_n, SPECRT__CLUSTER_STATES), b = (unsigned)n_batch;
     int32_t n_in = r->n_embed + r->n_state;
     const float *x = s->inputs;
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_read_kernel, rows,
                                specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *r, beams,
                                states, s->inputs));
     if (r->n_hidden > 0) {
-        int kind = r->kind == SPECRT_ROUTER_CORAL ? SPECRT__CLUSTER_RESIDUAL : SPECRT__CLUSTER_SILU;
-        dim3 grid(specrt__launch_blocks(r->n_hidden, 4), n_states, b);
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_layer_kernel, grid, 128, 0, stream, r->w1, r->b1,
-                                   r->n_hidden, n_in, kind, beams, x, max_n, max_n, s->hidden));
+        SPECRT__TRY(specrt__cluster_layer(r->w1, r->b1, r->n_hidden, n_in,
+                                          r->kind == SPECRT_ROUTER_CORAL ? SPECRT__HEAD_RESIDUAL
+                                                                         : SPECRT__HEAD_SILU,
+                                          beams, n_batch, max_n, max_n, x, s->hidden, stream));
         x = s->hidden;
         n_in = r->n_hidden;
     }
-    dim3 grid(specrt__launch_blocks(r->n_clusters, 4), n_states, b);
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_layer_kernel, grid, 128, 0, stream, r->w2, r->b2,
-                               r->n_clusters, n_in, (int)SPECRT__CLUSTER_LINEAR, beams, x, max_n,
-                               max_n + 1, s->scores));
+    SPECRT__TRY(specrt__cluster_layer(r->w2, r->b2, r->n_clusters, n_in, SPECRT__HEAD_LINEAR, beams,
+                                      n_batch, max_n, max_n + 1, x, s->scores, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_weigh_kernel, rows,
                                specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *r, beams,
                                s->scores));
-    dim3 totals(specrt__launch_blocks(r->n_clusters, SPECRT__CLUSTER_THREADS), b);
+    dim3 totals(specrt__launch_blocks(r->n_clusters, SPECRT__CLUSTER_THREADS), (unsigned)n_batch);
     return SPECRT__LAUNCH(specrt__cluster_total_kernel, totals, (int)SPECRT__CLUSTER_THREADS, 0,
                           stream, *r, beams, max_n, s->scores);
 }
