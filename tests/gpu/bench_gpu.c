@@ -19,6 +19,7 @@ size_t bench_cache;
 FILE *bench_json;
 
 static cudaEvent_t before, after;
+static int n_goals, n_met;
 static bench_product sweeper;
 
 void bench_must(specrt_status status, const char *what) {
@@ -87,6 +88,8 @@ double bench_time_graph(bench_work *run, bench_work *prepare, void *arg) {
 void bench_report(const bench_result *r) {
     double floor_us = r->bytes / bench_bandwidth * 1e6, us = r->seconds * 1e6;
     const char *verdict = r->limit == 0 ? "" : r->seconds <= r->limit ? "pass" : "FAIL";
+    n_goals += r->limit > 0;
+    n_met += r->limit > 0 && r->seconds <= r->limit;
     printf("%-24s %-18s %-5s %7lld %3d %9.1f ", r->what, r->model, r->dtype, (long long)r->rows,
            (int)r->n, us);
     if (r->bytes > 0)
@@ -628,6 +631,7 @@ int main(int argc, char **argv) {
         if (asked("sketch", rest)) bench_sketch(&shapes[i]);
     }
     for (int i = 0; i < 6 && asked("sizes", rest); i++) bench_sizes(&shapes[i / 4], dtypes[i % 4]);
+    printf("bench_gpu: %d of %d goals met\n", n_met, n_goals);
     bench_free(&sweeper);
     cudaEventDestroy(before), cudaEventDestroy(after), cudaStreamDestroy(bench_stream);
     return fclose(bench_json) != 0;
