@@ -38,7 +38,7 @@ CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wild
 NVCC     := $(CUDA_HOME)/bin/nvcc
 # Kernels run on the CPU with its headers alone.
 ifneq ($(wildcard $(CUDA_HOME)/include/cuda_fp16.h),)
-GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness
+GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness gpu/bench_gpu
 endif
 comma    := ,
 

@@ -506,8 +506,8 @@ static void run_scan(void *arg) {
     scan *s = (scan *)arg;
     bench_product *p = s->product;
     bench_must(specrt_cuda_sketch_route(&s->sketch, 1, p->hidden, p->hidden_dtype, p->n, NULL, 0,
-                                        NULL, NULL, s->ids, s->places, s->n_rows, s->scratch,
-                                        bench_stream),
+                                        NULL, NULL, 0, NULL, s->ids, s->places, s->n_rows,
+                                        s->scratch, bench_stream),
                "sketch");
     bench_run_shortlist(p);
 }

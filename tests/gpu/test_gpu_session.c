@@ -50,9 +50,9 @@ static uint8_t *make_router(specrt_router_kind kind, size_t *n) {
 }
 
 static void open_all(void) {
-    enum { N = 6 };
-    static const char *const tags[N] = {"centroid", "cluster", "cograph",
-                                        "group",    "ranks",   "sketch"};
+    enum { N = 7 };
+    static const char *const tags[N] = {"centroid", "cluster", "cograph", "group",
+                                        "hnsw",     "ranks",   "sketch"};
     uint8_t *parts[N];
     fixture_section sections[N];
     size_t n;
@@ -63,7 +63,8 @@ static void open_all(void) {
                    : i == 1 ? make_router(SPECRT_ROUTER_DYNASPEC, &n)
                    : i == 2 ? fixture_graph(V, 6, NULL, 5, &n)
                    : i == 3 ? make_router(SPECRT_ROUTER_CORAL, &n)
-                   : i == 4 ? fixture_ranks(V, 2, 40, &n)
+                   : i == 4 ? fixture_index(V, D, NULL, gpu_seed(6), &n)
+                   : i == 5 ? fixture_ranks(V, 2, 40, &n)
                             : fixture_sketch(V, D, 8, 6, &n);
         sections[i] = (fixture_section){tags[i], 1, 0, parts[i], n, n};
     }
@@ -81,6 +82,12 @@ static void target_logits(const int32_t *tokens, int32_t n, float *out) {
         memcpy(out + i * V, target_table + tokens[i] * V, V * sizeof *out);
 }
 
+/* The drafter's states after each. */
+static void draft_states(const int32_t *tokens, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++)
+        memcpy(out + i * D, draft_table + tokens[i] * D, D * sizeof *out);
+}
+
 static int32_t prompt_token(int32_t sequence, int32_t i) {
     return (37 * i + 11 * sequence + 5) % V;
 }
@@ -93,7 +100,9 @@ typedef struct device {
     specrt_cuda_view view;
     specrt_cuda_head draft_table, target_table;
     specrt_cuda_packing *passes, *trees; /* DEVICE [n] from tokens to states, and to logits */
+    specrt_cuda_packing *states;         /* DEVICE [n] from tokens of a tree to states */
     float *hidden;                       /* DEVICE [n, topk, D] */
+    float *target_hidden;                /* DEVICE [n, num_draft_tokens, D] */
     float *logits;                       /* DEVICE [n, num_draft_tokens, V] */
     int32_t *tokens;
     cudaStream_t stream;
@@ -117,7 +126,7 @@ static specrt_cuda_head device_table(device *d, const float *table, int32_t n_co
 
 /* What the models read and write of every sequence. */
 static void device_lists(device *d) {
-    static specrt_cuda_packing passes[MAX_BATCH], trees[MAX_BATCH];
+    static specrt_cuda_packing passes[MAX_BATCH], trees[MAX_BATCH], states[MAX_BATCH];
     size_t n = (size_t)d->n, topk = (size_t)d->view.topk;
     size_t n_nodes = (size_t)d->view.num_draft_tokens;
     for (size_t i = 0; i < n; i++) {
@@ -127,9 +136,12 @@ static void device_lists(device *d) {
         trees[i] = (specrt_cuda_packing){.ids = d->view.draft[i].tokens,
                                          .n = &d->view.draft[i].n,
                                          .rows = d->logits + i * n_nodes * V};
+        states[i] = trees[i];
+        states[i].rows = d->target_hidden + i * n_nodes * D;
     }
     d->passes = (specrt_cuda_packing *)device_own(d, gpu_copy(passes, n * sizeof *passes));
     d->trees = (specrt_cuda_packing *)device_own(d, gpu_copy(trees, n * sizeof *trees));
+    d->states = (specrt_cuda_packing *)device_own(d, gpu_copy(states, n * sizeof *states));
 }
 
 static void device_open(device *d, const specrt_cuda_policy *policy,
@@ -148,6 +160,7 @@ static void device_open(device *d, const specrt_cuda_policy *policy,
     d->hidden = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
     d->logits = (float *)device_own(d, gpu_alloc(n * NODES * V * sizeof(float)));
     d->tokens = (int32_t *)device_own(d, gpu_alloc(n * sizeof(int32_t)));
+    d->target_hidden = (float *)device_own(d, gpu_alloc(n * NODES * D * sizeof(float)));
     device_lists(d);
 }
 
@@ -191,7 +204,11 @@ static void device_cycle(device *d) {
     REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
     REQUIRE(!specrt_cuda_pack(&d->target_table, d->trees, d->n, v->num_draft_tokens,
                               V * sizeof(float), d->stream));
-    REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, NULL, d->stream));
+    if (v->width > 0) /* any states will do: the drafter's */
+        REQUIRE(!specrt_cuda_pack(&d->draft_table, d->states, d->n, v->num_draft_tokens,
+                                  D * sizeof(float), d->stream));
+    REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, v->width ? d->target_hidden : NULL,
+                                        d->stream));
 }
 
 /* --- the twins --- */
@@ -226,14 +243,16 @@ static void twin_start(twin *t, int32_t sequence) {
 static void twin_cycle(twin *t) {
     specrt_rows rows = {.logits = t->logits};
     specrt_beam beam = {.n = 1, .tokens = &t->root};
-    float hidden[TOPK * D];
+    float hidden[NODES * D];
+    rows.hidden = hidden;
+    rows.d_hidden = specrt_policy_hidden_width(t->session->policy);
     if (t->verdict.n > 0) {
+        draft_states(t->draft.tokens, t->draft.n, hidden);
         t->root = t->verdict.tokens[t->verdict.n - 1];
         REQUIRE(!specrt_session_observe(t->session, &t->draft, &t->verdict, &rows));
     }
     while (beam.n > 0) {
-        for (int32_t i = 0; i < beam.n; i++)
-            memcpy(hidden + i * D, draft_table + beam.tokens[i] * D, D * sizeof *hidden);
+        draft_states(beam.tokens, beam.n, hidden);
         specrt_session_feed(t->session, hidden); /* any states will do */
         REQUIRE(!specrt_session_expand(t->session, hidden, beam.n, &beam));
     }
@@ -344,7 +363,8 @@ static void run_cycles(device *d, twin *twins, const setting *how) {
 
 static void run(const setting *how) {
     static twin twins[MAX_BATCH];
-    specrt_policy_desc desc = {.text = how->policy};
+    open_all();
+    specrt_policy_desc desc = {.text = how->policy, .target = head};
     specrt_session_params params = {.tree = how->tree,
                                     .sampling = how->sampling,
                                     .draft = how->draft,
@@ -359,7 +379,6 @@ static void run(const setting *how) {
     specrt_cuda_policy *shared;
     specrt_error err = {0};
     device d;
-    open_all();
     REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
     if (specrt_cuda_policy_create(policy, NULL, &shared, &err))
         test_fail(__FILE__, __LINE__, err.msg);
@@ -391,6 +410,7 @@ static const char *const policies[] = {
     "window:40@mode=stream@kpre=2@kver=5@rows=last",
     "static:30+window:24@rows=tree@min=40",
     "static:20+window:20@only=ext+retrieve:16@mode=async@graph=off",
+    "static:20+retrieve:30@sem=hnsw_h@mode=async",
     "static:8+sketch:10",
     "group:2@always=0@beam=each",
     "cluster:3@beam=per_row",
