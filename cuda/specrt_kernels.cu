@@ -15,7 +15,7 @@
  *     specrt__window_begin_kernel, _prefill_, _start_, _observe_
  *                                    membership, the window, slots of packed rows and which to pack
  *     specrt__cluster_read_kernel, _weigh_, _total_
- *                                    a router's probabilities of clusters; its layers are products of the head
+ *                                    probabilities of clusters; the layers are products of the head
  *     specrt__cluster_rank_kernel, _take_, _list_
  *                                    the clusters of a level, as rows
  *     specrt__successor_kernel       the tokens that follow those of a level
@@ -1316,9 +1316,10 @@ static __device__ void specrt__window_take_bit(specrt_cuda_state *s, uint32_t ta
         const volatile specrt_cuda_change *c =
             &changes[(taken + (uint32_t)i) % SPECRT_CUDA_CHANGES];
         bool on = false;
-        if (i < n && c->bit == bit && specrt__window_valid(s, c->id) && s->marks[c->id] == i) {
+        if (i < n) { /* marks are those of valid tokens */
             id = c->id;
             on = c->on != 0;
+            if (id < 0 || id >= s->params.n_ids || s->marks[id] != i) id = -1;
         }
         specrt__window_change(s, id, bit, on ? bit : 0);
     }
