@@ -19,9 +19,9 @@
  *     specrt__cluster_rank_kernel, _take_, _list_
  *                                    the clusters of a level, as rows
  *     specrt__successor_kernel       the tokens that follow those of a level
- *     specrt__scan_round             projected states in 8 bits
+ *     specrt__sketch_start           projected states in 8 bits
  *     specrt__scan_places            their products with the sketch's codes
- *     specrt__sketch_start, _count   the least score to take, by histograms
+ *     specrt__sketch_count           the least score to take, by histograms
  *     specrt__sketch_tally, _gather  what reaches it
  *     specrt__sketch_name_all        the tokens of a level, from all its states
  *     specrt__tree_begin_kernel, _expand_, _finish_
@@ -2481,10 +2481,9 @@ static __device__ int32_t specrt__scan_count(const specrt__scan_level &level, in
     return n < level.max_n ? n : level.max_n;
 }
 
-/* Block (h, b): q[b, h, :] and its unit from z[b, h, :]; what is not finite counts as 0.
- *   grid (max_n, n_batch), block a multiple of 32
+/* q[b, h, :] and its unit from z[b, h, :] by block (h, b); what is not finite counts as 0.
  *   CPU twin: the rounding in >>sketch */
-static __global__ void specrt__scan_round(specrt__scan_level level, int32_t rank) {
+static __device__ void specrt__scan_round(const specrt__scan_level &level, int32_t rank) {
     int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x;
     size_t row = (size_t)b * (size_t)level.max_n + (size_t)h;
     const float *z = level.z + row * (size_t)rank;
@@ -2585,6 +2584,7 @@ static __global__ void __launch_bounds__(SPECRT__SCAN_THREADS)
         SPECRT__LAUNCH_UNROLL
         for (int i = 0; i < 4; i++) sums[h][i] = offset;
     }
+    SPECRT__LAUNCH_UNROLL_BY(kStates > 4 ? 4 : 8) /* loads under way */
     for (int32_t line = 0; line < n_groups / kGroups; line++)
         specrt__scan_line<kFourBits, kStates>(__ldg(codes + 4 * line + thread % 4),
                                               q + line * kGroups * kStates, sums);
@@ -2638,14 +2638,16 @@ static __device__ void specrt__sketch_read(const uint32_t *order, int32_t n, uin
     }
 }
 
-/* Block (h, b): the bound of a state before the first pass.
+/* Block (h, b): a state in 8 bits, and its bound before the first pass.
  *   grid (max_n, n_batch), block SPECRT__SKETCH_THREADS */
-static __global__ void specrt__sketch_start(specrt__sketch_level level, int32_t size) {
+static __global__ void specrt__sketch_start(specrt__sketch_level level, int32_t rank,
+                                            int32_t size) {
     size_t row = (size_t)blockIdx.y * (size_t)level.scan.max_n + blockIdx.x;
     int32_t *counts = level.counts + row * SPECRT__SKETCH_PASSES * SPECRT__SKETCH_BINS;
     for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__SKETCH_PASSES * SPECRT__SKETCH_BINS;
          i += SPECRT__SKETCH_THREADS)
         counts[i] = 0;
+    specrt__scan_round(level.scan, rank);
     if (threadIdx.x > 0) return;
     specrt__sketch_bound *bound = &level.bounds[row];
     bound->prefix = bound->mask = bound->ticket = 0;
@@ -2986,9 +2988,7 @@ static specrt_status specrt__sketch_find(const specrt_cuda_sketch *s, int32_t n_
     dim3 rows((unsigned)scan->max_n, (unsigned)n_batch);
     dim3 parts((unsigned)level->n_parts, (unsigned)scan->max_n, (unsigned)n_batch);
     SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_start, rows, SPECRT__SKETCH_THREADS, 0, stream,
-                               *level, s->size));
-    SPECRT__TRY(
-        SPECRT__LAUNCH(specrt__scan_round, rows, SPECRT__SCAN_THREADS, 0, stream, *scan, s->rank));
+                               *level, s->rank, s->size));
     SPECRT__TRY(s->four_bits ? specrt__sketch_scan_by<true>(s, n_batch, scan, stream)
                              : specrt__sketch_scan_by<false>(s, n_batch, scan, stream));
     for (int32_t pass = 0; pass < SPECRT__SKETCH_PASSES; pass++)

@@ -111,6 +111,7 @@ static void check_names(const world *w, specrt__sketch *s, const specrt__active_
     static uint8_t seen[2 * MAX_ROWS];
     double least = INFINITY;
     int32_t n_common = 0;
+    s->n_queries = specrt__sketch_ask(s);
     for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
     specrt__sketch_search(s);
     weigh(s, level->logprobs, weights, w->n_ids);
