@@ -249,6 +249,15 @@ static __device__ void specrt__launch_mma(specrt__launch_operands x, float *c) {
 #endif
 }
 
+/* Asks for memory that is needed soon; any address will do. */
+static __device__ void specrt__launch_prefetch(const void *p) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#else
+    (void)p;
+#endif
+}
+
 // >>block (uses: launch active)
 // Owns sums, ranks and selections over one block, in an order that depends on nothing but its size. All
 // its threads call, in blocks of a multiple of 32 threads, 1024 at most.
@@ -1353,12 +1362,37 @@ static __device__ void specrt__window_take(specrt_cuda_state *s) {
 
 /* --- pushing --- */
 
+/* What lies in [p, p + bytes) is needed soon. */
+static __device__ void specrt__window_fetch(const void *p, int32_t bytes) {
+    for (int32_t i = 128 * specrt__block_thread(); i < bytes; i += 128 * specrt__block_threads())
+        specrt__launch_prefetch((const char *)p + i);
+}
+
+/* All that a cycle looks up comes at once, not one after another as it is asked for: what the target
+ * read since the last cycle left nothing of it in a cache. */
+static __device__ void specrt__window_fetch_all(const specrt_cuda_state *s,
+                                                const specrt_cuda_draft *draft,
+                                                const specrt_verdict *verdict, const int32_t *best,
+                                                int32_t stride) {
+    specrt__window_fetch(draft, (int32_t)sizeof *draft);
+    specrt__window_fetch(verdict, (int32_t)sizeof *verdict);
+    if (best) specrt__window_fetch(best, SPECRT_TREE_MAX_NODES * stride * (int32_t)sizeof *best);
+    specrt__window_fetch(s->ids, s->n_rows * (int32_t)sizeof *s->ids);
+    for (int32_t i = specrt__block_thread(); i < s->n_list; i += specrt__block_threads()) {
+        specrt__launch_prefetch(&s->marks[s->list[i]]);
+        specrt__launch_prefetch(&s->wants[s->list[i]]);
+    }
+}
+
 /* Of the batch the valid tokens, or with `unique` their last occurrences, move to its front in order, and
  * marks tell the place of each. @return how many. */
 static __device__ int32_t specrt__window_gather(specrt_cuda_state *s, int32_t n, bool unique) {
     int32_t n_kept = 0;
-    for (int32_t i = specrt__block_thread(); i < n && unique; i += specrt__block_threads())
-        if (specrt__window_valid(s, s->batch[i])) atomicMax(&s->marks[s->batch[i]], i);
+    for (int32_t i = specrt__block_thread(); i < n && unique; i += specrt__block_threads()) {
+        int32_t id = s->batch[i];
+        if (id >= 0 && id < s->params.n_ids) specrt__launch_prefetch(&s->slots[id]);
+        if (specrt__window_valid(s, id)) atomicMax(&s->marks[id], i);
+    }
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n ? s->batch[i] : -1, before;
@@ -1816,6 +1850,7 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
     specrt_cuda_state *s = &states[blockIdx.x];
     const specrt_verdict *verdict = &verdicts[blockIdx.x];
     if (best) best += (int64_t)blockIdx.x * SPECRT_TREE_MAX_NODES * k;
+    specrt__window_fetch_all(s, &drafts[blockIdx.x], verdict, best, k);
     if (verdict->n < 1) return;
     specrt__window_take(s);
     if (s->params.size > 0 && s->params.only != SPECRT_CUDA_ONLY_CTX) {
