@@ -4,8 +4,9 @@ import math
 import os
 import sys
 
+KINDS = ["product", "cublaslt", "product, indexed", "product, by groups", "product+softmax+topk"]
 COLORS = ["#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#888888"]
-WIDTH, HEIGHT, LEFT, TOP = 460, 300, 60, 40
+WIDTH, HEIGHT, LEFT, TOP = 460, 300, 50, 30
 
 
 def text(x, y, words, anchor="start", size=11):
@@ -23,44 +24,41 @@ def page(width, height, body):
 
 
 def panel(title, series, x0, y0):
-    """Lines over logarithmic axes: series {label: ([(rows, us)], color, dashed)}."""
-    points = [p for values, _, _ in series.values() for p in values]
-    left, right = (math.log2(f(p[0] for p in points)) for f in (min, max))
-    low, high = (math.log10(f(p[1] for p in points)) for f in (min, max))
-    right, high = max(right, left + 1), max(high, low + 0.1)
+    """Shares of a copy's bandwidth by the number of rows: series {(kind, dashed): [(rows, percent)]}."""
+    every = [p for values in series.values() for p in values]
+    left, right = (math.log2(f(p[0] for p in every)) for f in (min, max))
+    right, high = max(right, left + 1), max(110, max(p[1] for p in every))
     w, h = WIDTH - LEFT - 20, HEIGHT - TOP - 40
 
-    def place(rows, us):
-        return (x0 + LEFT + w * (math.log2(rows) - left) / (right - left),
-                y0 + TOP + h * (high - math.log10(us)) / (high - low))
-    body = [text(x0 + LEFT, y0 + 16, title, size=13),
+    def place(rows, percent):
+        return (x0 + LEFT + w * (math.log2(rows) - left) / (right - left), y0 + TOP + h * (1 - percent / high))
+    body = [text(x0 + LEFT, y0 + 16, title),
             '<rect x="%d" y="%d" width="%d" height="%d" fill="none" stroke="#ccc"/>' % (x0 + LEFT, y0 + TOP, w, h)]
     for k in range(math.ceil(left), math.floor(right) + 1):
-        body.append(text(place(2 ** k, 1)[0], y0 + HEIGHT - 22, "%dk" % (2 ** k // 1024) if k >= 10 else str(2 ** k), "middle"))
-    for k in range(math.ceil(low), math.floor(high) + 1):
-        body.append(text(x0 + LEFT - 6, place(1, 10 ** k)[1] + 4, "%g us" % 10 ** k, "end"))
-    for i, (label, (values, color, dashed)) in enumerate(series.items()):
-        body.append(line([place(*p) for p in sorted(values)], color, dashed))
+        rows = "%dk" % (2 ** k // 1024) if k >= 10 else str(2 ** k)
+        body.append(text(place(2 ** k, 0)[0], y0 + HEIGHT - 22, rows, "middle"))
+    for percent in (0, 50, 85, 100):
+        body.append(text(x0 + LEFT - 6, place(1, percent)[1] + 4, "%d%%" % percent, "end"))
+        body.append(line([place(2 ** left, percent), place(2 ** right, percent)], "#ddd"))
+    for (kind, dashed), values in series.items():
+        body.append(line([place(*p) for p in sorted(values)], COLORS[KINDS.index(kind)], dashed))
+    for i, kind in enumerate(KINDS):
         body.append('<text x="%d" y="%d" font-size="10" fill="%s">%s</text>' %
-                    (x0 + LEFT + 8, y0 + TOP + 14 + 12 * i, color, label))
+                    (x0 + LEFT + w - 130, y0 + TOP + h - 12 * (len(KINDS) - i) + 4, COLORS[i], kind))
     return body
 
 
 def sizes(results):
-    """A panel for each model and row format: what products take by the number of rows, beside their floor."""
-    kinds = ["product", "cublaslt", "product, indexed", "product, by groups", "product+softmax+topk"]
+    """A panel for each model and row format: how near products come to a copy's bandwidth, dashed for 10 rows."""
     panels = {}
     for r in results:
-        if r["what"] not in kinds or r["us"] <= 0:
-            continue
-        lines = panels.setdefault((r["model"], r["dtype"]), {})
-        label = "%s, %d row%s" % (r["what"], r["n"], "s" if r["n"] > 1 else "")
-        lines.setdefault(label, ([], COLORS[kinds.index(r["what"])], r["n"] > 1))[0].append((r["rows"], r["us"]))
-        if r["what"] == "product" and r["n"] == 1:
-            lines.setdefault("floor: bytes at a copy's speed", ([], COLORS[5], False))[0].append((r["rows"], max(r["floor_us"], 1e-3)))
+        if r["what"] in KINDS and r["us"] > 0:
+            lines = panels.setdefault((r["model"], r["dtype"]), {})
+            lines.setdefault((r["what"], r["n"] > 1), []).append((r["rows"], 100 * r["floor_us"] / r["us"]))
     body = []
     for i, ((model, dtype), lines) in enumerate(panels.items()):
-        body += panel("%s, rows of %s" % (model, dtype), lines, i % 2 * WIDTH, i // 2 * HEIGHT)
+        body += panel("%s, rows of %s: share of a copy's bandwidth; dashed: 10 states" % (model, dtype), lines,
+                      i % 2 * WIDTH, i // 2 * HEIGHT)
     return page(2 * WIDTH, (len(panels) + 1) // 2 * HEIGHT, body) if panels else None
 
 
