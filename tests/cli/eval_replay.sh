@@ -53,10 +53,13 @@ accepts replay a.trace --trace a.trace --stream --report page.html
 grep -q '</html>' page.html || fail "expected a whole page"
 size=$(stat -c %s a.trace)
 cat a.trace a.trace | head -c $((size - 100)) >cut.trace
-refuses 3 "*cut.trace: no sequence is in it" replay cut.trace # its only block
+refuses 3 "*cut.trace: no sequence is in it, up to where it was cut" replay cut.trace # its only block
 refuses 3 "*a.specb: not a specrt trace; *" replay a.specb
 { head -c $((size - 200)) a.trace; printf 'XXXX'; tail -c 196 a.trace; } >damaged.trace
 refuses 3 "*damaged.trace: block 1: *" replay damaged.trace
+refuses 2 "*policy 'coral' reads the head; expected --model FILE" replay a.trace --policy coral
+refuses 1 "*/dev/full: cannot write: No space left on device" specrt-eval record --target "$sample/target.gguf" \
+    --draft "$sample/draft.safetensors" --prompt hi --max-tokens 4 -q -f -o /dev/full
 refuses 2 "*expected --trace FILE*" specrt-eval replay --policy full
 refuses 2 "*--tree: expected num_steps/topk/num_draft_tokens*'6/10'*" specrt-eval replay --trace a.trace --tree 6/10
 refuses 2 "*tree 7/10/60: expected at most what was recorded, 6/10/60; *" specrt-eval replay --trace a.trace --tree 7/10/60

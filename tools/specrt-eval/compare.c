@@ -23,7 +23,8 @@ static int64_t bytes_of(const eval_models *m, const contestant *k) {
            (int64_t)specrt_row_bytes(head.dtype, head.n_cols);
 }
 
-static specrt_status add_contestant(comparison *c, const char *text, specrt_error *err) {
+static specrt_status add_contestant(void *user, const char *text, specrt_error *err) {
+    comparison *c = (comparison *)user;
     contestant *grown = (contestant *)realloc(c->contestants, (size_t)(c->n_contestants + 1) *
                                                                   sizeof *c->contestants);
     if (!grown) return no_memory(err);
@@ -46,23 +47,12 @@ static specrt_status add_contestant(comparison *c, const char *text, specrt_erro
                           (int32_t)c->options.n_context, &k->decoder, err);
 }
 
-/* A list of policies, "a,b". */
-static specrt_status add_list(comparison *c, const char *list, specrt_error *err) {
-    char *copy = strdup(list), *rest = copy;
-    specrt_status status = copy ? SPECRT_STATUS_OK : no_memory(err);
-    for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;)
-        status = add_contestant(c, text, err);
-    free(copy);
-    return status;
-}
-
 static specrt_status add_contestants(comparison *c, specrt_error *err) {
     const cli_list *given = &c->options.policies;
     TRY(add_contestant(c, NULL, err));
     TRY(add_contestant(c, "full", err));
     if (given->n == 0) return add_contestant(c, "microspec", err);
-    for (int i = 0; i < given->n; i++) TRY(add_list(c, given->items[i], err));
-    return SPECRT_STATUS_OK;
+    return each_policy(given, add_contestant, c, err);
 }
 
 /* ---- one turn ---- */

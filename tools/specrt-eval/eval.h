@@ -86,6 +86,11 @@ typedef struct eval_models {
 specrt_status models_open(const eval_options *o, int threads, eval_models *out, specrt_error *err);
 void models_close(eval_models *m);
 
+/* each_policy() : takes the texts of --policy one by one; an argument may be a list, "a,b".
+ * @return the first that is not OK. */
+typedef specrt_status policy_taker(void *user, const char *text, specrt_error *err);
+specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user, specrt_error *err);
+
 /* models_policy() : a policy for its drafter; terminators are the tokenizer's. */
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err);

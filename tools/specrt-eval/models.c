@@ -73,21 +73,31 @@ static specrt_status open_drafter(const eval_options *o, eval_models *m, specrt_
     return specrt_head_bind(independent ? NULL : m->bundle, &head, &m->env, &m->head, err);
 }
 
-/* Before models are loaded, which takes its time. */
-static specrt_status check_policies(const eval_options *o, specrt_error *err) {
-    bool drafts = o->draft && strcmp(o->draft, "none") != 0;
+specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
+                          specrt_error *err) {
     specrt_status status = SPECRT_STATUS_OK;
-    if (o->policies.n && !drafts)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--policy: expected a --draft, whose vocabulary it is");
-    for (int i = 0; status == SPECRT_STATUS_OK && i < o->policies.n; i++) {
-        char *copy = strdup(o->policies.items[i]), *rest = copy;
+    for (int i = 0; status == SPECRT_STATUS_OK && i < lists->n; i++) {
+        char *copy = strdup(lists->items[i]), *rest = copy;
         if (!copy) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory");
         for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;)
-            status = specrt_policy_check(text, err);
+            status = take(user, text, err);
         free(copy);
     }
     return status;
+}
+
+static specrt_status check_policy(void *user, const char *text, specrt_error *err) {
+    (void)user;
+    return specrt_policy_check(text, err);
+}
+
+/* Before models are loaded, which takes its time. */
+static specrt_status check_policies(const eval_options *o, specrt_error *err) {
+    bool drafts = o->draft && strcmp(o->draft, "none") != 0;
+    if (o->policies.n && !drafts)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--policy: expected a --draft, whose vocabulary it is");
+    return each_policy(&o->policies, check_policy, NULL, err);
 }
 
 static specrt_status open_all(const eval_options *o, int threads, eval_models *m,

@@ -19,7 +19,8 @@ specrt_status plan_no_tree(specrt_error *err) {
 
 /* ---- policies ---- */
 
-static specrt_status add_policy(plan *p, const char *text, specrt_error *err) {
+static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
+    plan *p = (plan *)user;
     plan_policy *grown =
         (plan_policy *)realloc(p->policies, (size_t)(p->n_policies + 1) * sizeof *p->policies);
     if (!grown) return no_memory(err);
@@ -35,15 +36,6 @@ static specrt_status add_policy(plan *p, const char *text, specrt_error *err) {
         }
     p->n_policies++;
     return SPECRT_STATUS_OK;
-}
-
-static specrt_status add_list(plan *p, const char *list, specrt_error *err) {
-    char *copy = strdup(list), *rest = copy;
-    specrt_status status = copy ? SPECRT_STATUS_OK : no_memory(err);
-    for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;)
-        status = add_policy(p, text, err);
-    free(copy);
-    return status;
 }
 
 /* What the bundle lacks is left out. */
@@ -77,8 +69,7 @@ static specrt_status add_policies(plan *p, specrt_error *err) {
     const cli_list *given = &p->options.policies;
     TRY(add_policy(p, "full", err));
     if (given->n == 0) return add_defaults(p, err);
-    for (int i = 0; i < given->n; i++) TRY(add_list(p, given->items[i], err));
-    return SPECRT_STATUS_OK;
+    return each_policy(given, add_policy, p, err);
 }
 
 /* ---- prompts: first turns that fit ---- */

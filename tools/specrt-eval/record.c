@@ -279,8 +279,15 @@ static specrt_status record_prompt(recording *r, const prompt *p, specrt_error *
                                                                             : status;
 }
 
+/* Why writing failed is known here alone. */
+typedef struct trace_file {
+    out_file out;
+    specrt_error why;
+} trace_file;
+
 static int write_bytes(void *user, const void *bytes, size_t n) {
-    return out_write((out_file *)user, bytes, n, NULL) != SPECRT_STATUS_OK;
+    trace_file *f = (trace_file *)user;
+    return out_write(&f->out, bytes, n, &f->why) != SPECRT_STATUS_OK;
 }
 
 static specrt_status record_all(recording *r, const prompt_list *prompts, specrt_error *err) {
@@ -332,8 +339,9 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
     if (!o->draft || !o->common.output)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE and -o FILE for the trace");
-    if (o->policies.n > 1)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "--policy: expected one");
+    if (o->policies.n > 1 || (o->policies.n && strchr(o->policies.items[0], ',')))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--policy: expected one, as a trace is of one run");
     TRY(models_open(o, (int)o->common.threads, &r->models, err));
     TRY(chat_create(o->template_name, r->models.tok, &r->chat, err));
     TRY(models_policy(&r->models, o->policies.n ? o->policies.items[0] : "full", &r->policy, err));
@@ -402,17 +410,17 @@ static specrt_trace_info describe(const recording *r) {
 
 static specrt_status record(recording *r, const prompt_list *prompts, specrt_error *err) {
     const eval_options *o = &r->options;
-    out_file out;
+    trace_file f = {.why = {SPECRT_STATUS_OK, ""}};
     specrt_trace_info info = describe(r);
-    TRY(out_open(&out, o->common.output, o->common.force, err));
+    TRY(out_open(&f.out, o->common.output, o->common.force, err));
     r->err = err;
-    specrt_status status =
-        specrt_trace_writer_create(&info, write_bytes, &out, NULL, &r->trace, err);
+    specrt_status status = specrt_trace_writer_create(&info, write_bytes, &f, NULL, &r->trace, err);
     if (status == SPECRT_STATUS_OK) status = record_all(r, prompts, err);
     specrt_status closed = specrt_trace_writer_close(r->trace, status ? NULL : err);
     if (status == SPECRT_STATUS_OK) status = closed;
-    if (status == SPECRT_STATUS_OK) status = out_commit(&out, err);
-    out_abort(&out);
+    if (f.why.status != SPECRT_STATUS_OK) *err = f.why;
+    if (status == SPECRT_STATUS_OK) status = out_commit(&f.out, err);
+    out_abort(&f.out);
     if (status == SPECRT_STATUS_OK) print_figures(r);
     return status;
 }

@@ -24,19 +24,14 @@ static specrt_status no_memory(specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory to replay");
 }
 
-/* Policies come in lists, "a,b". */
-static specrt_status add_policies(replaying *a, const char *list, specrt_error *err) {
-    char *copy = strdup(list), *rest = copy;
-    specrt_status status = copy ? SPECRT_STATUS_OK : no_memory(err);
-    for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;) {
-        size_t n = (size_t)a->params.n_policies + 1;
-        char **grown = (char **)realloc((void *)a->texts, n * sizeof *grown);
-        if (grown) a->texts = grown;
-        if (!grown || !(grown[n - 1] = strdup(text))) status = no_memory(err);
-        a->params.n_policies += status == SPECRT_STATUS_OK;
-    }
-    free(copy);
-    return status;
+static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
+    replaying *a = (replaying *)user;
+    size_t n = (size_t)a->params.n_policies + 1;
+    char **grown = (char **)realloc((void *)a->texts, n * sizeof *grown);
+    if (grown) a->texts = grown;
+    if (!grown || !(grown[n - 1] = strdup(text))) return no_memory(err);
+    a->params.n_policies++;
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status add_tree(replaying *a, const char *text, specrt_error *err) {
@@ -60,8 +55,9 @@ static specrt_status take_options(replaying *a, specrt_error *err) {
     p->n_traces = a->traces.n;
     p->threads = (int)a->common.threads;
     p->progress = a->common.progress;
-    for (int i = 0; i < a->policies.n; i++) TRY(add_policies(a, a->policies.items[i], err));
-    if (a->policies.n == 0) TRY(add_policies(a, "full,microspec", err));
+    TRY(each_policy(&a->policies, add_policy, a, err));
+    if (a->policies.n == 0) TRY(add_policy(a, "full", err));
+    if (a->policies.n == 0) TRY(add_policy(a, "microspec", err));
     p->policies = (const char *const *)a->texts;
     a->shapes = (specrt_tree_params *)calloc((size_t)a->trees.n + 1, sizeof *a->shapes);
     if (!a->shapes) return no_memory(err);

@@ -117,9 +117,9 @@ static bool any_of(const char *text, const char *const *words) {
     return false;
 }
 
-/* Which figures are a run's own. Lists that never change are the same in every run; others are where what they
- * were made of is all there: in a tree not the tokens and states that were extended in vain, in a chain not
- * the states after the last emitted token. */
+/* Which figures are a run's own. Lists that never change are the same in every run; others are where what
+ * they were made of is all there: in a tree not the tokens and states that were extended in vain, in a
+ * chain not the states after the last emitted token. */
 static void tell_exact(const replay *r, replay_entrant *e) {
     const char *text = e->text;
     bool fixed = !strchr(text, '+') && !strchr(text, '/') &&
@@ -137,7 +137,8 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
                                  specrt_error *err) {
     static const char *const routed[] = {"cluster",   "group", "centroid", "sketch",
                                          "successor", "/",     NULL};
-    static const char *const by_hidden[] = {"cluster", "group", "centroid", "sketch", NULL};
+    static const char *const by_hidden[] = {"cluster",  "group", "centroid", "sketch",
+                                            "dynaspec", "coral", NULL};
     const specrt_trace_info *info = r->infos[0];
     specrt_head_desc embedding;
     specrt_policy_desc desc = {.text = text,
@@ -147,14 +148,10 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
                                .target = r->params.model ? r->head : NULL};
     if (r->params.model && model_embedding(&r->model, NULL, &embedding, NULL) == SPECRT_STATUS_OK)
         desc.embedding = &embedding;
-    specrt_status status = specrt_policy_create(r->bundle, r->head, &desc, &e->policy, err);
-    bool lacks_head = !r->params.model && any_of(text, by_hidden);
-    if (status != SPECRT_STATUS_OK && lacks_head && err) {
-        specrt_error why = *err;
-        specrt_error_set(err, status, "%.300s; policy '%.60s' reads the head: give --model",
-                         why.msg, text);
-    }
-    if (status != SPECRT_STATUS_OK) return status;
+    if (!r->params.model && any_of(text, by_hidden))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "policy '%.60s' reads the head; expected --model FILE", text);
+    TRY(specrt_policy_create(r->bundle, r->head, &desc, &e->policy, err));
     snprintf(e->text, sizeof e->text, "%s", specrt_policy_text(e->policy));
     e->routed = any_of(e->text, routed);
     e->reads_hidden = any_of(e->text, by_hidden);
