@@ -51,9 +51,9 @@ beside() {
         }'
 }
 
-# rate POLICIES : cycles a second over the last recording 60 times, best of three.
+# rate POLICIES : cycles a second over a recording 300 times, the bundle's opening included; best of two.
 rate() {
-    for _ in 1 2 3; do
+    for _ in 1 2; do
         "$eval" replay "${traces[@]}" --bundle "$bundle" --threads 1 --policy "$1" 2>&1 >/dev/null |
             sed "s/.*: \(.* cycles under\)/$1: \1/"
     done | awk '{ rate = $(NF - 1); gsub(",", "", rate); print rate "\t" $0 }' |
@@ -65,9 +65,12 @@ printf '%-25s %7s  %6s %6s %6s  %6s %6s %6s  %8s %8s %6s\n' policy tree run full
 for tree in 6/1/7 6/10/60; do
     record full $tree full >/dev/null
     for policy in $policies; do beside "$policy" $tree; done
+    mv "$work/full.trace" "$work/${tree//\//-}.trace"
 done
-echo
-traces=()
-for ((i = 0; i < 60; i++)); do traces+=(--trace "$work/full.trace"); done
 six=static:1024,static:2048,static:4096,window:3072,microspec,static:1024+window:1024
-for policy in static:2048 window:3072 microspec $six; do rate "$policy"; done
+for tree in 6/1/7 6/10/60; do
+    traces=()
+    for ((i = 0; i < 300; i++)); do traces+=(--trace "$work/${tree//\//-}.trace"); done
+    printf '\n%s\n' $tree
+    for policy in static:32768 window:3072 microspec $six; do rate "$policy"; done
+done
