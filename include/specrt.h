@@ -1812,7 +1812,7 @@ typedef struct specrt_cuda_session_params {
     int32_t n_logits;         /* as specrt_session_params */
     specrt_dtype
         hidden; /* of the drafter's states: f32, f16 or bf16; f32 where routers read them */
-    specrt_draft_kind draft;
+    specrt_draft_kind draft; /* sampled: chains, for whose laws 8 bytes a row and level are kept */
     float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
 } specrt_cuda_session_params;
 

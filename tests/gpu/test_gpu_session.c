@@ -405,6 +405,8 @@ static void run(const setting *how) {
     specrt_policy_close(policy);
 }
 
+/* First what sequences have alone, then what they share; the last are combined before, and run where there is
+ * time. */
 static const char *const policies[] = {
     "window:48@mode=unique_fifo@min=20",
     "window:40@mode=stream@kpre=2@kver=5@rows=last",
@@ -416,8 +418,16 @@ static const char *const policies[] = {
     "cluster:3@beam=per_row",
     "static:20/10+cluster:2@always=8+group:2@always=0+successor:6+sketch:8",
     "window:10+centroid:2@beam=per_row@cap=60+successor:9",
+    "full",
+    "static:40",
+    "window:48@min=20",
+    "static:24+retrieve:16@mode=async",
+    "static:40/20+window:16",
+    "window:12+successor:6",
+    "window:10+cluster@always=8",
+    "static:12+centroid",
 };
-enum { N_POLICIES = sizeof policies / sizeof policies[0] };
+enum { N_ALONE = 4, N_SHORT = 9, N_POLICIES = sizeof policies / sizeof policies[0] };
 
 /* SPECRT_TEST_LONG asks for more than the harness does in seconds. */
 static bool is_long(void) {
@@ -433,8 +443,9 @@ static setting setting_of(const char *policy) {
 }
 
 static void test_policies(void) {
-    for (int i = 0; i < N_POLICIES; i++) {
+    for (int i = 0; i < (is_long() ? N_POLICIES : N_SHORT); i++) {
         setting how = setting_of(policies[i]);
+        if (i < N_ALONE) how.n_batch = 1;
         how.graph = true;
         run(&how);
     }
@@ -444,6 +455,7 @@ static void test_calls(void) {
     setting how = setting_of("static:20+window:20@rows=tree+retrieve:16@mode=async");
     how.tree = (specrt_tree_params){3, 4, 10};
     how.sampling.top_p = 0.9f;
+    if (!is_long()) how.n_cycles = 2;
     run(&how);
 }
 
@@ -463,7 +475,7 @@ static void test_sampled(void) {
         how.draft = SPECRT_DRAFT_SAMPLED;
         how.draft_temperature = i ? 0.7f : 0;
         how.graph = true;
-        how.n_more = 1;
+        how.n_more = i;
         run(&how);
     }
 }
@@ -478,7 +490,7 @@ static void test_keep(void) {
 /* Many sequences in one launch. */
 static void test_batch(void) {
     setting how = setting_of("static:30+window:16");
-    how.n_batch = is_long() ? MAX_BATCH : 7;
+    how.n_batch = is_long() ? MAX_BATCH : 5;
     how.n_cycles = 2;
     how.graph = true;
     run(&how);
