@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # benchmarks.sh [NAME...] : what `make benchmarks` does. Runs the programs behind
 # docs/BENCHMARKS.md, all or those named. What they print becomes bench/results/NAME-MACHINE.txt,
-# with machine, commit and command; `standing` also renews the table in README.md. Takes an hour on
-# one idle core.
+# with machine, commit and command; `standing` also renews the table in README.md. Takes half
+# an hour on one idle core.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); standing, plan, compare, replay; a table of
 # bench/reproduce.sh; peers. Those that lack data or a peer are skipped with a word. In the
