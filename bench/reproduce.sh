@@ -4,8 +4,8 @@
 # answer): more take longer and narrow the intervals.
 #
 # What differs from the papers in all of them: the models are small, the machine is a CPU. There
-# each node of a tree costs the target nearly a pass of its own, so speeds are those of chains;
-# trees as wide as EAGLE-2's are used where only accept length is looked at. Sizes are the papers'
+# each node of a tree costs the target a third of a pass, so speeds are those of chains; trees as
+# wide as EAGLE-2's are used where only accept length is looked at. Sizes are the papers'
 # shares of a vocabulary of 151,936 (EvoSpec) or 128,256.
 name=${1:-} pair=${2:-sample}
 . "$(dirname "$0")/pair.sh"
