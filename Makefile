@@ -173,7 +173,7 @@ tsan: ## what starts threads, under ThreadSanitizer
 tsan-gpu: ## kernels on the CPU under ThreadSanitizer, which knows what orders their threads
 	+$(call SANITIZE,tsan-gpu,thread,test-races)
 test-races: $(patsubst %,$(BUILD)/tests/%,$(filter test_%,$(GPU_TESTS)))
-	@set -e; for test in $^; do \
+	@set -e; filter=; for test in $^; do \
 	    [ $${test##*/} != test_gpu_harness ] || filter="--filter fences"; \
 	    TSAN_OPTIONS="history_size=3 $$TSAN_OPTIONS" $$test $$filter; \
 	done

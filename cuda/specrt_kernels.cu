@@ -2619,10 +2619,20 @@ static __global__ void __launch_bounds__(SPECRT__SCAN_THREADS)
         SPECRT__LAUNCH_UNROLL
         for (int i = 0; i < 4; i++) sums[h][i] = offset;
     }
-    SPECRT__LAUNCH_UNROLL_BY(kStates > 4 ? 4 : 8) /* loads under way */
-    for (int32_t line = 0; line < n_groups / kGroups; line++)
-        specrt__scan_line<kFourBits, kStates>(__ldg(codes + 4 * line + thread % 4),
-                                              q + line * kGroups * kStates, sums);
+    const int32_t kAhead = kStates > 4 ? 4 : 8; /* lines under way */
+    uint4 ahead[kAhead];
+    int32_t n_lines = n_groups / kGroups, line = 0;
+    for (codes += thread % 4; line + kAhead <= n_lines; line += kAhead) {
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kAhead; j++) ahead[j] = __ldg(codes + 4 * (line + j));
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kAhead; j++)
+            specrt__scan_line<kFourBits, kStates>(ahead[j], q + (line + j) * kGroups * kStates,
+                                                  sums);
+    }
+    for (; line < n_lines; line++)
+        specrt__scan_line<kFourBits, kStates>(__ldg(codes + 4 * line), q + line * kGroups * kStates,
+                                              sums);
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4; i++) {
         SPECRT__LAUNCH_UNROLL
