@@ -3,9 +3,10 @@
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 #include "../fixture.h"
+#include "../quantise.h"
 #include "gpu.h"
 
-enum { N_IDS = 40, N_COLS = 8 };
+enum { N_IDS = 40, N_COLS = 8, N_EMBED = 32 };
 
 /* The harness's; not on a GPU. */
 extern int harness_calls_left __attribute__((weak));
@@ -13,7 +14,8 @@ extern int harness_kernels_left __attribute__((weak));
 extern int harness_device __attribute__((weak));
 extern int harness_live __attribute__((weak));
 
-static float rows[N_IDS * N_COLS], embedding[N_IDS * N_COLS];
+static float rows[N_IDS * N_COLS];
+static uint8_t embedding[N_IDS * N_EMBED]; /* q4_0: decoded for the device */
 static specrt_bundle *bundle;
 static specrt_head *head;
 
@@ -24,18 +26,20 @@ static void open_all(void) {
                                 .n_clusters = 5,
                                 .router = SPECRT_ROUTER_DYNASPEC,
                                 .n_state = N_COLS,
-                                .n_embed = N_COLS,
+                                .n_embed = N_EMBED,
                                 .n_hidden = 4,
                                 .n_schedule = 1};
     static const char *const tags[N] = {"cluster", "ranks", "sketch"};
     uint8_t *parts[N];
     fixture_section sections[N];
     uint64_t state = gpu_seed(3);
-    size_t n;
+    float row[N_EMBED];
+    size_t n, stride = specrt_row_bytes(SPECRT_DTYPE_Q4_0, N_EMBED);
     if (bundle) return;
-    for (int i = 0; i < N_IDS * N_COLS; i++) {
-        rows[i] = fixture_normal(&state);
-        embedding[i] = fixture_normal(&state);
+    for (int i = 0; i < N_IDS * N_COLS; i++) rows[i] = fixture_normal(&state);
+    for (size_t i = 0; i < N_IDS; i++) {
+        for (int j = 0; j < N_EMBED; j++) row[j] = fixture_normal(&state);
+        quantise_row(SPECRT_DTYPE_Q4_0, row, N_EMBED, embedding + i * stride);
     }
     for (int i = 0; i < N; i++) {
         parts[i] = i == 0   ? fixture_clusters(h, NULL, 4, &n)
@@ -68,7 +72,7 @@ static specrt_status make_all(const specrt_policy *policy, specrt_error *err) {
 
 static specrt_policy *make_policy(const char *text) {
     specrt_head_desc known = {
-        .rows = embedding, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
+        .rows = embedding, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = N_IDS, .n_cols = N_EMBED};
     specrt_policy_desc desc = {.text = text, .embedding = &known};
     specrt_policy *policy;
     open_all();

@@ -4,6 +4,7 @@
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 #include "../fixture.h"
+#include "../quantise.h"
 #include "gpu.h"
 
 enum { V = 150, D = 16, N_PROMPT = 7, N_CYCLES = 10, MAX_BATCH = 64, TOPK = 4, NODES = 10 };
@@ -14,6 +15,7 @@ enum { V = 150, D = 16, N_PROMPT = 7, N_CYCLES = 10, MAX_BATCH = 64, TOPK = 4, N
 static float draft_table[V * D], target_table[V * V];
 static uint16_t head_rows[V * D];
 static float bias[V];
+static uint8_t embedding[V * 34]; /* q8_0, 32 columns */
 static specrt_bundle *bundle;
 static specrt_head *head;
 
@@ -27,6 +29,8 @@ static void make_tables(void) {
     }
     specrt_to_f16(rows, V * D, head_rows);
     for (int i = 0; i < V; i++) bias[i] = 0.3f * fixture_normal(&state);
+    for (int i = 0; i < V; i++)
+        quantise_row(SPECRT_DTYPE_Q8_0, rows + i * D / 2, 32, embedding + i * 34);
     for (int token = 0; token < V; token++)
         for (int i = 0; i < V; i++) {
             float *logit = &target_table[token * V + i];
@@ -44,7 +48,7 @@ static uint8_t *make_router(specrt_router_kind kind, size_t *n) {
                                 .softmax = kind == SPECRT_ROUTER_CORAL,
                                 .n_state = D,
                                 .n_schedule = 2};
-    if (kind == SPECRT_ROUTER_DYNASPEC) h.n_hidden = 8;
+    if (kind == SPECRT_ROUTER_DYNASPEC) h.n_hidden = 8, h.n_embed = 32;
     if (kind == SPECRT_ROUTER_CORAL) h.n_hidden = D;
     return fixture_clusters(h, NULL, gpu_seed(40) + (uint64_t)kind, n);
 }
@@ -364,7 +368,9 @@ static void run_cycles(device *d, twin *twins, const setting *how) {
 static void run(const setting *how) {
     static twin twins[MAX_BATCH];
     open_all();
-    specrt_policy_desc desc = {.text = how->policy, .target = head};
+    specrt_head_desc known = {
+        .rows = embedding, .dtype = SPECRT_DTYPE_Q8_0, .n_rows = V, .n_cols = 32};
+    specrt_policy_desc desc = {.text = how->policy, .embedding = &known, .target = head};
     specrt_session_params params = {.tree = how->tree,
                                     .sampling = how->sampling,
                                     .draft = how->draft,
