@@ -233,6 +233,44 @@ static void test_smaller_trees(void) {
     CHECK(n_missed < n_seen / 50);
 }
 
+/* A long chain is as many short ones; the last may go on in the next. */
+static void test_shorter_chains(void) {
+    static const struct {
+        int ran, accepted, num_steps, tokens, cycles, open;
+    } cases[] = {{8, 0, 3, 1, 1, 0}, {8, 2, 3, 3, 1, 0}, {8, 3, 3, 4, 1, 0}, {8, 4, 3, 5, 2, 0},
+                 {8, 7, 3, 8, 2, 0}, {8, 8, 3, 8, 2, 1}, {8, 8, 8, 9, 1, 0}, {8, 8, 5, 6, 1, 3},
+                 {8, 5, 8, 6, 1, 0}, {8, 8, 1, 8, 4, 1}, {3, 3, 3, 4, 1, 0}, {2, 2, 5, 0, 0, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plan_tally t = {.open = 0};
+        plan_tally_chain(&t, cases[i].ran, cases[i].accepted, cases[i].num_steps);
+        CHECK_NEAR(t.tokens, cases[i].tokens, 0);
+        CHECK_NEAR(t.cycles, cases[i].cycles, 0);
+        CHECK_INT(t.open, cases[i].open);
+        plan_tally_chain(&t, 8, 0, cases[i].num_steps);
+        CHECK_NEAR(t.tokens, cases[i].tokens + cases[i].open + 1, 0);
+    }
+}
+
+/* Text whose next token is drafted right with a chance that changes slowly: what a chain of 8 says of
+ * shorter ones, against such chains. */
+static void test_chains_in_text(void) {
+    enum { N = 200000, RAN = 8 };
+    static bool right[N + RAN];
+    uint64_t state = 5;
+    for (int i = 0; i < N + RAN; i++) right[i] = chance(&state) < (i / 40 % 2 ? 0.85 : 0.4);
+    for (int steps = 1; steps <= RAN; steps++) {
+        plan_tally t = {.open = 0};
+        double n = 0;
+        for (int at = 0, k; at < N; at += k + 1) {
+            for (k = 0; k < RAN && right[at + k];) k++;
+            plan_tally_chain(&t, RAN, k, steps);
+        }
+        for (int at = 0, k; at < N; at += k + 1, n++)
+            for (k = 0; k < steps && right[at + k];) k++;
+        CHECK_NEAR(t.tokens / t.cycles, N / n, 0.03 * N / n);
+    }
+}
+
 static void test_shapes(void) {
     plan_shape shapes[PLAN_SHAPES];
     const plan_shape most = {3, 0, 16}, chain = {4, 1, 0}, other = {0, 7, 0};
@@ -261,6 +299,8 @@ static const test_case cases[] = {
     {"measure", "sizes asked for, rising curves", test_measure},
     {"interval", "of ratios: nominal coverage", test_interval},
     {"smaller_trees", "tokens of smaller trees against such trees", test_smaller_trees},
+    {"shorter_chains", "cycles of shorter chains in a chain's", test_shorter_chains},
+    {"chains_in_text", "their accept length against such chains", test_chains_in_text},
     {"shapes", "bounds on what is considered", test_shapes},
     {"pays", "verdicts", test_pays},
 };

@@ -57,10 +57,20 @@ int plan_shapes(int width, const plan_shape *most, plan_shape out[PLAN_SHAPES]);
 int plan_tree_tokens(const specrt_draft *draft, const specrt_verdict *verdict,
                      const plan_shape *shape);
 
+/* Cycles of a shorter chain in those of a longer one. */
+typedef struct plan_tally {
+    double tokens, cycles; /* emitted, in as many cycles */
+    int open;              /* tokens of a cycle that has not ended */
+} plan_tally;
+
+/* plan_tally_chain() : what chains of num_steps, one after the other, make of a chain of `ran` drafts of which
+ * `accepted` were. One that reaches behind the last draft goes on in the next call. */
+void plan_tally_chain(plan_tally *t, int ran, int accepted, int num_steps);
+
 /* One prompt under one policy and widest tree. */
 typedef struct plan_turn {
-    double n_cycles, n_rows;    /* cycles, and the sum of their active rows */
-    double tokens[PLAN_SHAPES]; /* emitted under each shape */
+    double n_cycles, n_rows;       /* cycles, and the sum of their active rows */
+    plan_tally tally[PLAN_SHAPES]; /* of each shape */
     double seconds;
     decode_times times;
 } plan_turn;

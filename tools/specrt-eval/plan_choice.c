@@ -41,6 +41,13 @@ int plan_tree_tokens(const specrt_draft *draft, const specrt_verdict *verdict,
     return accepted + 1;
 }
 
+void plan_tally_chain(plan_tally *t, int ran, int accepted, int num_steps) {
+    int n = t->open + accepted + 1, most = num_steps + 1;
+    t->open = accepted == ran ? n % most : 0;
+    t->tokens += n - t->open;
+    t->cycles += (n - t->open + num_steps) / most;
+}
+
 /* ---- one shape ---- */
 
 /* Drafting by the curves: the drafter's layer over what was emitted, then level by level. */
@@ -97,8 +104,8 @@ static double accept_of(const plan_run *run, int n_turns, int shape, double *hal
     double *pair = (double *)malloc(2 * (size_t)n_turns * sizeof *pair), accept = NAN;
     *half = NAN;
     for (int i = 0; pair && i < n_turns; i++) {
-        pair[i] = run->turns[i].tokens[shape];
-        pair[n_turns + i] = run->turns[i].n_cycles;
+        pair[i] = run->turns[i].tally[shape].tokens;
+        pair[n_turns + i] = run->turns[i].tally[shape].cycles;
     }
     if (pair) accept = ratio_of_sums(pair, pair + n_turns, n_turns, half);
     free(pair);

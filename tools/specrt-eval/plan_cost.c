@@ -30,20 +30,20 @@ static void add_point(points *p, point x) {
     if (p->n < MOST_POINTS) p->items[p->n++] = x;
 }
 
-/* Every second size is held back at first, to see what a curve says of it. */
 static void add_sizes(points *p, int kind, const int32_t *sizes, int n, int32_t most, curve *of,
                       curve *unseen, int32_t width) {
     for (int i = 0; i < n && sizes[i] <= most; i++)
-        add_point(p, (point){of, i % 2 ? unseen : NULL, kind, sizes[i], width, width});
+        add_point(p, (point){of, unseen, kind, sizes[i], width, width});
 }
 
-/* Powers of two and all of it. */
+/* Powers of two and all of it; held back, sizes between some of them. */
 static void add_head(points *p, const plan_machine *m, int width, curve *of, curve *unseen) {
-    int32_t sizes[CURVE_MOST], n = 0, rows = 256;
-    for (; rows < m->n_rows && n + 2 < CURVE_MOST; rows *= 2) sizes[n++] = rows;
-    if (n % 2) n--; /* the whole head is of those that make the curve */
+    int32_t sizes[CURVE_MOST], between[CURVE_MOST], n = 0, k = plan_widths[width];
+    for (int32_t rows = 256; rows < m->n_rows && n + 1 < CURVE_MOST; rows *= 2) sizes[n++] = rows;
     sizes[n++] = m->n_rows;
-    add_sizes(p, 0, sizes, n, m->n_rows, of, unseen, plan_widths[width]);
+    for (int i = 0; i + 1 < n; i++) between[i] = sizes[i] + (sizes[i + 1] - sizes[i]) / 2;
+    add_sizes(p, 0, sizes, n, m->n_rows, of, NULL, k);
+    for (int i = 0; i + 1 < n; i += 2) add_sizes(p, 0, &between[i], 1, m->n_rows, of, unseen, k);
 }
 
 static specrt_status time_point(const plan_machine *m, const point *p, double *seconds) {
@@ -90,8 +90,10 @@ static void judge(curve *const curves[N_CURVES], curve unseen[N_CURVES], plan_co
 }
 
 specrt_status plan_measure(const plan_machine *m, plan_costs *out) {
-    static const int32_t drafts[] = {1, 2, 3, 4, 6, 8, 10};
-    static const int32_t nodes[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 56, 60};
+    static const int32_t drafts[] = {1, 2, 3, 4, 6, 8, 10}, other_drafts[] = {5, 7, 9};
+    /* as many nodes as plan_shapes() asks for */
+    static const int32_t nodes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 60};
+    static const int32_t other_nodes[] = {10, 14, 20, 28, 40, 54};
     curve *const curves[N_CURVES] = {&out->head[0], &out->head[1], &out->head[2], &out->draft,
                                      &out->target};
     curve unseen[N_CURVES] = {{0}};
@@ -99,8 +101,11 @@ specrt_status plan_measure(const plan_machine *m, plan_costs *out) {
     double began = cli_seconds();
     *out = (plan_costs){.error = 0};
     for (int w = 0; w < PLAN_WIDTHS; w++) add_head(&p, m, w, curves[w], &unseen[w]);
-    add_sizes(&p, 1, drafts, 7, m->max_rows, &out->draft, &unseen[PLAN_WIDTHS], 0);
-    add_sizes(&p, 2, nodes, 17, m->max_rows, &out->target, &unseen[PLAN_WIDTHS + 1], 0);
+    curve *draft = &unseen[PLAN_WIDTHS], *target = draft + 1;
+    add_sizes(&p, 1, drafts, 7, m->max_rows, &out->draft, NULL, 0);
+    add_sizes(&p, 1, other_drafts, 3, m->max_rows, &out->draft, draft, 0);
+    add_sizes(&p, 2, nodes, 15, m->max_rows, &out->target, NULL, 0);
+    add_sizes(&p, 2, other_nodes, 6, m->max_rows, &out->target, target, 0);
     TRY(measure_all(m, &p, began));
     judge(curves, unseen, out);
     out->seconds = cli_seconds() - began;

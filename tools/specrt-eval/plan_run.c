@@ -15,8 +15,16 @@ static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdic
                       const float *logits) {
     const plan_run *run = (const plan_run *)user;
     (void)logits;
-    for (int s = 0; s < run->n_shapes; s++)
-        run->turn->tokens[s] += plan_tree_tokens(draft, verdict, &run->shapes[s]);
+    plan_turn *t = run->turn;
+    for (int s = 0; s < run->n_shapes; s++) {
+        const plan_shape *shape = &run->shapes[s];
+        if (shape->topk == 1) {
+            plan_tally_chain(&t->tally[s], draft->n - 1, verdict->n - 1, shape->num_steps);
+            continue;
+        }
+        t->tally[s].tokens += plan_tree_tokens(draft, verdict, shape);
+        t->tally[s].cycles++;
+    }
 }
 
 static specrt_status open_run(plan *p, plan_run *run, specrt_error *err) {
@@ -117,7 +125,7 @@ static void take_found(const plan *p, plan_choice *c, const plan_turn *turns, in
     for (int i = 0; i < p->n_prompts; i++) {
         const plan_turn *t = &turns[i];
         cycles += t->n_cycles;
-        tokens += shape < 0 ? t->n_cycles : t->tokens[shape];
+        tokens += shape < 0 ? t->n_cycles : t->tally[shape].tokens;
         seconds += plan_cycle_seconds(&t->times);
     }
     c->measured = tokens / seconds;
