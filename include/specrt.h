@@ -3118,7 +3118,7 @@ typedef struct specrt__simd_kernels {
     specrt__simd_four *four[SPECRT__SIMD_FORMATS];   /* rows side by side */
     specrt__simd_four *stream[SPECRT__SIMD_FORMATS]; /* the same, made for rows from memory */
     specrt__simd_tile *tile[SPECRT__SIMD_FORMATS][SPECRT__SIMD_MOST - 1]; /* of 2, 3, ... */
-    int n_hidden; /* of the widest tile, 3 at least */
+    int n_hidden[SPECRT__SIMD_FORMATS]; /* of the widest tile, 3 at least */
     specrt__simd_lanes *lanes;
     specrt__simd_tile_i8 *tile_i8;
     double (*sum_exp)(const float *x, int64_t n, float max); /* of exp(x - max); NaN counts 0 */
@@ -3272,14 +3272,15 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
 
 /* A tile's definition or name, of 2 to N hidden rows. */
 #define SPECRT__SIMD_EACH_3(define, ...) define(__VA_ARGS__, 2) define(__VA_ARGS__, 3)
+#define SPECRT__SIMD_EACH_5(define, ...)                                                           \
+    SPECRT__SIMD_EACH_3(define, __VA_ARGS__) define(__VA_ARGS__, 4) define(__VA_ARGS__, 5)
 #define SPECRT__SIMD_EACH_6(define, ...)                                                           \
-    SPECRT__SIMD_EACH_3(define, __VA_ARGS__)                                                       \
-    define(__VA_ARGS__, 4) define(__VA_ARGS__, 5) define(__VA_ARGS__, 6)
+    SPECRT__SIMD_EACH_5(define, __VA_ARGS__) define(__VA_ARGS__, 6)
 #define SPECRT__SIMD_NAME(isa, format, N) specrt__simd_tile_##format##x##N##_##isa,
 
 /* Bytes of 32 columns; the formats with single columns divide them evenly. Rows of f16 and bf16 come
  * from memory faster one after the other. */
-#define SPECRT__SIMD_PRODUCTS(isa, target, V, L, N)                                                \
+#define SPECRT__SIMD_PRODUCTS(isa, target, V, L, N, Q)                                             \
     SPECRT__SIMD_FOUR(isa, target, V, L, f32, 128, 4)                                              \
     SPECRT__SIMD_FOUR(isa, target, V, L, f16, 64, 4)                                               \
     SPECRT__SIMD_FOUR(isa, target, V, L, f16, 64, 1)                                               \
@@ -3289,7 +3290,7 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
     SPECRT__SIMD_EACH_##N(SPECRT__SIMD_TILE, isa, target, V, L, f32, 128)                          \
         SPECRT__SIMD_EACH_##N(SPECRT__SIMD_TILE, isa, target, V, L, f16, 64)                       \
             SPECRT__SIMD_EACH_##N(SPECRT__SIMD_TILE, isa, target, V, L, bf16, 64)                  \
-                SPECRT__SIMD_EACH_##N(SPECRT__SIMD_TILE, isa, target, V, L, q8_0, 34)              \
+                SPECRT__SIMD_EACH_##Q(SPECRT__SIMD_TILE, isa, target, V, L, q8_0, 34)              \
                     SPECRT__SIMD_LANES(isa, target, V, L)
 
 /* exp(x) for -87 <= x <= 0 : 2^n e^r, n = round(x / ln 2), Taylor to r^7 (5e-9 of the value).
@@ -3355,9 +3356,10 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
         return i;                                                                                  \
     }
 
-/* All of an instruction set with vectors V of L lanes; a tile takes N hidden rows. */
-#define SPECRT__SIMD_KERNELS(isa, target, V, L, N)                                                 \
-    SPECRT__SIMD_PRODUCTS(isa, target, V, L, N)                                                    \
+/* All of an instruction set with vectors V of L lanes; a tile takes N hidden rows, Q for q8_0, whose scales
+ * need registers too. */
+#define SPECRT__SIMD_KERNELS(isa, target, V, L, N, Q)                                              \
+    SPECRT__SIMD_PRODUCTS(isa, target, V, L, N, Q)                                                 \
     SPECRT__SIMD_EXP(isa, target, V)                                                               \
     SPECRT__SIMD_SUM_EXP(isa, target, V, L)                                                        \
     SPECRT__SIMD_FIND(isa, target, V, L)                                                           \
@@ -3370,8 +3372,8 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
         {{SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, f32)},                                     \
          {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, f16)},                                     \
          {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, bf16)},                                    \
-         {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, q8_0)}},                                   \
-        N,                                                                                         \
+         {SPECRT__SIMD_EACH_##Q(SPECRT__SIMD_NAME, isa, q8_0)}},                                   \
+        {N, N, N, Q},                                                                              \
         specrt__simd_lanes_of_##isa,                                                               \
         specrt__simd_tile_i8_##isa,                                                                \
         specrt__simd_sum_exp_##isa,                                                                \
@@ -3513,7 +3515,7 @@ static void specrt__simd_tile_i8_scalar(const int8_t *const *rows, const int16_t
     }
 }
 
-SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 3)
+SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 3, 3)
 
 #if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define SPECRT__SIMD_X86
@@ -3655,7 +3657,7 @@ SPECRT__SIMD_AVX2 static void specrt__simd_tile_i8_avx2(const int8_t *const *row
     specrt__simd_reduce_i32_avx2(sums, out);
 }
 
-SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3)
+SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3, 3)
 
 /* --- AVX-512 F and BW: 32 registers of 16 lanes --- */
 
@@ -3797,7 +3799,7 @@ SPECRT__SIMD_AVX512 static void specrt__simd_tile_i8_avx512(const int8_t *const 
     specrt__simd_reduce_i32_avx2(halves, out);
 }
 
-SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 6)
+SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 6, 5)
 
 #if defined(__cplusplus) && !defined(__clang__)
 #pragma GCC diagnostic pop
@@ -3941,7 +3943,7 @@ static void specrt__simd_tile_i8_neon(const int8_t *const *rows, const int16_t *
     }
 }
 
-SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3)
+SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3, 3)
 
 #endif
 
@@ -4066,7 +4068,8 @@ typedef struct specrt__head_work {
 
 /* Tiles as even as they go: the last of full ones would be mostly empty. */
 static void specrt__head_divide(specrt__head_work *w) {
-    w->n_tiles = (w->n + w->kernels->n_hidden - 1) / w->kernels->n_hidden;
+    int32_t most = w->kernels->n_hidden[specrt__simd_format(w->segment->dtype)];
+    w->n_tiles = (w->n + most - 1) / most;
     for (int32_t tile = 0; tile <= w->n_tiles; tile++) w->first[tile] = w->n * tile / w->n_tiles;
 }
 
@@ -4175,8 +4178,9 @@ static void specrt__head_several(const specrt__simd_kernels *kernels, const spec
                                  int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
                                  int32_t n, float *logits, size_t logits_stride) {
     bool parts = s->dtype == SPECRT_DTYPE_F32;
-    int32_t most = SPECRT__HEAD_TILES * kernels->n_hidden;
-    int32_t n_tiles = ((n < most ? n : most) + kernels->n_hidden - 1) / kernels->n_hidden;
+    int32_t n_hidden = kernels->n_hidden[specrt__simd_format(s->dtype)];
+    int32_t most = SPECRT__HEAD_TILES * n_hidden;
+    int32_t n_tiles = ((n < most ? n : most) + n_hidden - 1) / n_hidden;
     int32_t n_rows = SPECRT__HEAD_SUMS / n_tiles * 4;
     specrt__head_work w;
     w.kernels = kernels, w.segment = s, w.n_cols = n_cols;

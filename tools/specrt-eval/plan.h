@@ -63,8 +63,8 @@ typedef struct plan_tally {
     int open;              /* tokens of a cycle that has not ended */
 } plan_tally;
 
-/* plan_tally_chain() : what chains of num_steps, one after the other, make of a chain of `ran` drafts of which
- * `accepted` were. One that reaches behind the last draft goes on in the next call. */
+/* plan_tally_chain() : what chains of num_steps, one after the other, make of a chain of `ran` drafts of
+ * which `accepted` were. One that reaches behind the last draft goes on in the next call. */
 void plan_tally_chain(plan_tally *t, int ran, int accepted, int num_steps);
 
 /* One prompt under one policy and widest tree. */
