@@ -16,6 +16,7 @@
 # Needs the CUDA toolkit and a C compiler, no library of the tools. Programs go to build/gpu-bin and stay there for
 # other steps. Exit 1 where something failed, 77 where there is no GPU.
 set -u
+export LC_ALL=C
 cd "$(dirname "$0")/../.."
 dry=${DRY:-} out=${OUT:-build/gpu} bin=build/gpu-bin rounds=${ROUNDS:-8}
 steps=${STEPS:-build twins graph debug sanitize host bench}
