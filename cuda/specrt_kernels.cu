@@ -5107,7 +5107,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
                                       (void **)&s->segments[t], err);
     }
     s->layout.n_cols = s->policy->head.n_cols;
-    for (size_t i = 0; i < n_segments; i++) {
+    for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
         s->layout.dtypes[i] = s->policy->head.dtype;
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
