@@ -64,7 +64,7 @@ typedef struct phases { /* a run's phases by cycle, and its shape's by the curve
     double spread; /* half of the 95% interval of its cycle, as a share */
 } phases;
 
-double plan_cycle_seconds(const decode_times *t) {
+static double plan_cycle_seconds(const decode_times *t) {
     return t->draft + t->head + t->target + t->verify + t->update;
 }
 
@@ -85,6 +85,10 @@ static double phase_of(const plan_turn *turns, int n, size_t phase, double *spre
                                   : NAN;
     free(values);
     return median;
+}
+
+double plan_cycle_median(const plan_turn *turns, int n) {
+    return phase_of(turns, n, 0, NULL);
 }
 
 #define PHASE(name) phase_of(run->turns, n_turns, offsetof(decode_times, name), NULL)

@@ -46,11 +46,17 @@ static void add_head(points *p, const plan_machine *m, int width, curve *of, cur
     for (int i = 0; i + 1 < n; i += 2) add_sizes(p, 0, &between[i], 1, m->n_rows, of, unseen, k);
 }
 
+static specrt_status call_point(const plan_machine *m, const point *p) {
+    return p->kind == 0   ? m->head(m->user, p->x, p->n, p->k)
+           : p->kind == 1 ? m->draft(m->user, p->x)
+                          : m->target(m->user, p->x);
+}
+
+/* The second of two calls: the first finds the caches as another size left them. */
 static specrt_status time_point(const plan_machine *m, const point *p, double *seconds) {
+    TRY(call_point(m, p));
     double began = cli_seconds();
-    specrt_status status = p->kind == 0   ? m->head(m->user, p->x, p->n, p->k)
-                           : p->kind == 1 ? m->draft(m->user, p->x)
-                                          : m->target(m->user, p->x);
+    specrt_status status = call_point(m, p);
     *seconds = cli_seconds() - began;
     return status;
 }

@@ -121,16 +121,15 @@ specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
 /* ---- checking ---- */
 
 static void take_found(const plan *p, plan_choice *c, const plan_turn *turns, int shape) {
-    double cycles = 0, tokens = 0, seconds = 0;
+    double cycles = 0, tokens = 0;
     for (int i = 0; i < p->n_prompts; i++) {
         const plan_turn *t = &turns[i];
         cycles += t->n_cycles;
         tokens += shape < 0 ? t->n_cycles : t->tally[shape].tokens;
-        seconds += plan_cycle_seconds(&t->times);
     }
-    c->measured = tokens / seconds;
     c->accept_found = tokens / cycles;
-    c->cycle_found = seconds / cycles;
+    c->cycle_found = plan_cycle_median(turns, p->n_prompts);
+    c->measured = c->accept_found / c->cycle_found;
 }
 
 static specrt_status add_exact_run(plan *p, const plan_choice *c, specrt_error *err) {
