@@ -6861,7 +6861,7 @@ enum {
     SPECRT__SCAN_TILE = 4,    /* blocks of a tile: each state is loaded once for all */
     SPECRT__SCAN_BLOCKS = 32, /* the most a call covers */
     SPECRT__SCAN_MOST = 16 * SPECRT__SCAN_BLOCKS,
-    SPECRT__SCAN_AHEAD = 4096 /* bytes from a line to one to be fetched */
+    SPECRT__SCAN_AHEAD = 32 /* lines of each block from one to that to be fetched */
 };
 
 /* Rows as they are scanned, in blocks of 16 places: a code is 8 bits of a dimension less 128, or 4 less 8. */
@@ -7008,12 +7008,16 @@ SPECRT__SCAN_AVX2 static inline void specrt__scan_avx2(const specrt__scan_rows *
 #define SPECRT__SCAN_DOT(sums, codes, z) ((sums) = _mm512_dpbusd_epi32(sums, codes, z))
 #endif
 
+SPECRT__SCAN_VNNI static inline __m512i specrt__scan_four_vnni(const int8_t *q) {
+    int32_t four;
+    memcpy(&four, q, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
 /* Four dimensions of the blocks of a tile times a state's. */
 SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
 specrt__scan_add_vnni(const __m512i *codes, const int8_t *q, __m512i *sums) {
-    int32_t four;
-    memcpy(&four, q, sizeof four);
-    __m512i z = _mm512_set1_epi32(four);
+    __m512i z = specrt__scan_four_vnni(q);
     SPECRT__SIMD_UNROLL
     for (int b = 0; b < SPECRT__SCAN_TILE; b++) SPECRT__SCAN_DOT(sums[b], codes[b], z);
 }
@@ -7079,10 +7083,15 @@ specrt__scan_put_vnni(const specrt__scan_query *query, int s, int32_t place, con
             for (int b = 0; b < SPECRT__SCAN_TILE; b++)                                            \
                 sums[s][b] = _mm512_set1_epi32(-query->offset[s]);                                 \
         }                                                                                          \
+        bool is_long = rows->n_lines > SPECRT__SCAN_AHEAD;                                         \
+        int32_t n_lines = rows->n_lines, last = is_long ? n_lines - SPECRT__SCAN_AHEAD : n_lines;  \
+        size_t tile = SPECRT__SCAN_TILE * stride;                                                  \
+        size_t ahead = is_long ? 64 * (size_t)SPECRT__SCAN_AHEAD : 2 * tile;                       \
         for (int32_t g = 0; g < rows->n_lines; g++, line += 64, q += 4 * N) {                      \
+            const uint8_t *fetched = line + ahead + (g < last ? 0 : tile - 64 * (size_t)n_lines);  \
             SPECRT__SIMD_UNROLL                                                                    \
             for (int b = 0; b < SPECRT__SCAN_TILE; b++) {                                          \
-                SPECRT__SIMD_PREFETCH(line + (size_t)b * stride + SPECRT__SCAN_AHEAD);             \
+                SPECRT__SIMD_PREFETCH(fetched + (size_t)b * stride);                               \
                 lines[b] = codes[b] = _mm512_loadu_si512(line + (size_t)b * stride);               \
                 if (four_bits) codes[b] = _mm512_and_si512(lines[b], _mm512_set1_epi8(15));        \
             }                                                                                      \
@@ -7103,12 +7112,64 @@ specrt__scan_put_vnni(const specrt__scan_query *query, int s, int32_t place, con
 SPECRT__SCAN_DEFINE(specrt__scan_one_vnni, 1)
 SPECRT__SCAN_DEFINE(specrt__scan_several_vnni, SPECRT__SCAN_STATES)
 
+/* A line for one state. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) __m512i
+specrt__scan_line_vnni(const uint8_t *line, const int8_t *q, bool four_bits, __m512i sum) {
+    __m512i codes = _mm512_loadu_si512(line), half = _mm512_set1_epi8(15);
+    SPECRT__SIMD_PREFETCH(line + 4 * 64 * SPECRT__SCAN_AHEAD);
+    if (four_bits)
+        SPECRT__SCAN_DOT(sum, _mm512_and_si512(_mm512_srli_epi16(codes, 4), half),
+                         specrt__scan_four_vnni(q + 4));
+    if (four_bits) codes = _mm512_and_si512(codes, half);
+    SPECRT__SCAN_DOT(sum, codes, specrt__scan_four_vnni(q));
+    return sum;
+}
+
+/* One state and a block of many lines, which comes from memory: in order, or it comes slowly. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_long_vnni(const specrt__scan_rows *rows, int32_t block,
+                       const specrt__scan_query *query, bool four_bits, specrt__scan_hits *hits) {
+    __m512i sums[4];
+    const uint8_t *line = rows->codes + (size_t)block * rows->stride;
+    const int8_t *q = query->q;
+    size_t place = 16 * (size_t)block;
+    float scores[16];
+    SPECRT__SIMD_UNROLL
+    for (int i = 0; i < 4; i++) sums[i] = _mm512_setzero_si512();
+    int32_t g = 0, width = four_bits ? 8 : 4;
+    for (; g + 4 <= rows->n_lines; g += 4) {
+        SPECRT__SIMD_UNROLL
+        for (int i = 0; i < 4; i++)
+            sums[i] = specrt__scan_line_vnni(line + 64 * (g + i), q + width * (g + i), four_bits,
+                                             sums[i]);
+    }
+    for (; g < rows->n_lines; g++)
+        sums[0] = specrt__scan_line_vnni(line + 64 * g, q + width * g, four_bits, sums[0]);
+    __m512i sum =
+        _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3]));
+    sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(query->offset[0]));
+    __m512 bias = rows->bias ? _mm512_loadu_ps(rows->bias + place) : _mm512_setzero_ps();
+    __m512 scale =
+        _mm512_mul_ps(_mm512_set1_ps(query->unit[0]), _mm512_loadu_ps(rows->scales + place));
+    __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, bias);
+    __mmask16 hit = _mm512_cmp_ps_mask(x, _mm512_set1_ps(query->least[0]), _CMP_NLT_UQ);
+    if (!hit) return;
+    _mm512_storeu_ps(scores, x);
+    specrt__scan_keep(hits, (int32_t)place, hit, scores);
+}
+
 SPECRT__SCAN_VNNI static inline void specrt__scan_vnni(const specrt__scan_rows *rows, int32_t first,
                                                        int32_t n_blocks,
                                                        const specrt__scan_query *query,
                                                        specrt__scan_hits *hits) {
-    int32_t b = first, end = first + n_blocks / SPECRT__SCAN_TILE * SPECRT__SCAN_TILE;
-    if (query->n_states == 1 && rows->four_bits)
+    bool is_long = query->n_states == 1 && rows->n_lines >= SPECRT__SCAN_AHEAD;
+    int32_t n_left = is_long ? 0 : n_blocks % SPECRT__SCAN_TILE;
+    int32_t b = first, end = first + n_blocks - n_left;
+    if (is_long && rows->four_bits)
+        for (; b < end; b++) specrt__scan_long_vnni(rows, b, query, true, hits);
+    else if (is_long)
+        for (; b < end; b++) specrt__scan_long_vnni(rows, b, query, false, hits);
+    else if (query->n_states == 1 && rows->four_bits)
         for (; b < end; b += SPECRT__SCAN_TILE) specrt__scan_one_vnni(rows, b, query, true, hits);
     else if (query->n_states == 1)
         for (; b < end; b += SPECRT__SCAN_TILE) specrt__scan_one_vnni(rows, b, query, false, hits);
@@ -7118,7 +7179,7 @@ SPECRT__SCAN_VNNI static inline void specrt__scan_vnni(const specrt__scan_rows *
     else
         for (; b < end; b += SPECRT__SCAN_TILE)
             specrt__scan_several_vnni(rows, b, query, false, hits);
-    specrt__scan_avx2(rows, end, n_blocks % SPECRT__SCAN_TILE, query, hits);
+    specrt__scan_avx2(rows, end, n_left, query, hits);
 }
 
 #if defined(__cplusplus) && !defined(__clang__)

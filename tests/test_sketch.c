@@ -160,7 +160,7 @@ static const specrt_active *route(world *w, const float *hidden, int32_t n, cons
 
 /* --- the scan --- */
 
-enum { SCAN_BLOCKS = 40, SCAN_DIMS = 48 };
+enum { SCAN_BLOCKS = 40, SCAN_DIMS = 288 };
 
 /* By the definition of the layout, in the order of the operations. */
 static float score_of(const specrt__scan_rows *rows, const specrt__scan_query *query, int s,
@@ -206,7 +206,8 @@ static void test_scan(void) {
     }
     for (int round = 0; round < 240; round++) {
         bool four_bits = round % 2;
-        int n_lines = 1 + round / 2 % (four_bits ? 6 : 12), built = n_lines + round % 3;
+        int n_lines = round % 5 == 4 ? 32 + round % 4 : 1 + round / 2 % (four_bits ? 6 : 12);
+        int built = n_lines + round % 3;
         int first = round % 7, n = 1 + round % 32, n_dims = n_lines * (four_bits ? 8 : 4);
         if (64 * built > 16 * SCAN_DIMS) built = n_lines;
         specrt__scan_rows rows = {codes,  64 * (size_t)built,     n_lines, four_bits,
