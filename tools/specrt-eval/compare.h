@@ -97,7 +97,8 @@ typedef struct interval {
 /* Of one policy over a domain's turns, or all. Times are seconds per cycle (plain: per token). */
 typedef struct figures {
     int64_t n_prompts, n_turns, n_tokens;
-    double accept_length, coverage, active_rows, loop_share;
+    double accept_length, accept_full; /* the latter: as a share of the full vocabulary's */
+    double coverage, active_rows, loop_share;
     double bytes_pass;  /* read for a drafter's pass: rows scored, and what they were chosen by */
     double rows_copied; /* a cycle */
     double draft, head, target, verify, update, prefill; /* prefill: per turn */
@@ -108,7 +109,8 @@ typedef struct figures {
     double update_event, update_other; /* of cycles with and without one; NaN: none */
     double acceptance
         [COMPARE_POSITIONS]; /* of position i + 1, given that i was accepted; NaN: never */
-    interval accept_length_ci, tokens_per_second_ci, speedup_plain_ci, speedup_full_ci;
+    interval accept_length_ci, accept_full_ci; /* the latter: of prompts in pairs */
+    interval tokens_per_second_ci, speedup_plain_ci, speedup_full_ci;
 } figures;
 
 /* check_tokens() : count a turn's tokens as compared, and keep where the first differs. Sampled drafts

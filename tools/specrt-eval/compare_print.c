@@ -63,6 +63,27 @@ static void print_domains(const comparison *c, int width) {
     putchar('\n');
 }
 
+/* Each draw of prompts takes the same ones of the full vocabulary: where a policy drafts alike, nothing
+ * is left of how prompts differ. */
+static void print_shares(const comparison *c, int width) {
+    enum { MOST = 9 };
+    int n = c->n_domains > 1 && c->n_domains < MOST ? c->n_domains : c->n_domains > 1 ? MOST : 0;
+    printf("\n%-*s %12s", width, "% of full, 95%", "all");
+    for (int d = 0; d < n; d++) printf(" %12.12s", c->domains[d]);
+    for (int i = FULL + 1; i < c->n_contestants; i++) {
+        printf("\n%-*s", width, c->contestants[i].name);
+        for (int d = -1; d < n; d++) {
+            figures f;
+            figures_of(c, i, d, &f);
+            if (f.n_prompts > 1)
+                printf("  %5.1f-%-5.1f", 100 * f.accept_full_ci.low, 100 * f.accept_full_ci.high);
+            else
+                printf(" %12s", "-");
+        }
+    }
+    putchar('\n');
+}
+
 static void print_acceptance(const comparison *c, int width) {
     int steps = compare_num_steps(c);
     if (steps > COMPARE_POSITIONS) steps = COMPARE_POSITIONS;
@@ -155,6 +176,7 @@ void compare_print_table(const comparison *c) {
            "plain", "full");
     for (int i = 0; i < c->n_contestants; i++) print_row(c, i, width);
     if (c->n_domains > 1) print_domains(c, width);
+    if (c->n_contestants > FULL + 1) print_shares(c, width);
     print_acceptance(c, width);
     if (c->lists) print_lists(c, width);
     if (c->n_changes) print_changes(c, width);
@@ -179,6 +201,7 @@ static json_object *json_interval(const interval *x) {
 static json_object *json_intervals(const figures *f) {
     json_object *o = json_object_new_object();
     json_put(o, "accept_length", json_interval(&f->accept_length_ci));
+    json_put(o, "accept_full", json_interval(&f->accept_full_ci));
     json_put(o, "tokens_per_second", json_interval(&f->tokens_per_second_ci));
     json_put(o, "speedup_plain", json_interval(&f->speedup_plain_ci));
     json_put(o, "speedup_full", json_interval(&f->speedup_full_ci));
@@ -241,6 +264,7 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     json_put(o, "n_turns", json_whole((uint64_t)f.n_turns));
     json_put(o, "n_tokens", json_whole((uint64_t)f.n_tokens));
     json_put(o, "accept_length", json_real(f.accept_length));
+    json_put(o, "accept_full", json_real(f.accept_full));
     json_put(o, "acceptance", json_acceptance(&f));
     json_put(o, "coverage", json_real(f.coverage));
     json_put(o, "active_rows", json_real(f.active_rows));

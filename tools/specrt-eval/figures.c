@@ -46,23 +46,31 @@ static double rate(const turn_sample *s) {
     return s->seconds > 0 ? (double)s->n_tokens / s->seconds : 0;
 }
 
-/* The four figures that get intervals, over turns [n]. */
+/* The figures that get intervals, over turns [n]. */
+enum { HEADLINES = 5 };
 typedef struct headline {
-    double accept_length, tokens_per_second, speedup_plain, speedup_full;
+    double accept_length, accept_full, tokens_per_second, speedup_plain, speedup_full;
 } headline;
+
+static double accept_length(const turn_sample *samples, const int *turns, int n) {
+    int64_t emitted = 0, cycles = 0;
+    for (int i = 0; i < n; i++) {
+        emitted += samples[turns[i]].stats.n_emitted;
+        cycles += samples[turns[i]].stats.n_cycles;
+    }
+    return cycles > 0 ? (double)emitted / (double)cycles : 1;
+}
 
 static headline headline_of(const comparison *c, int entrant, const int *turns, int n) {
     const turn_sample *mine = c->contestants[entrant].samples;
-    double emitted = 0, cycles = 0, speed = 0, plain = 0, full = 0;
+    double length = accept_length(mine, turns, n), speed = 0, plain = 0, full = 0;
     for (int i = 0; i < n; i++) {
-        const turn_sample *s = &mine[turns[i]];
-        emitted += (double)s->stats.n_emitted;
-        cycles += (double)s->stats.n_cycles;
-        speed += rate(s);
+        speed += rate(&mine[turns[i]]);
         plain += rate(&c->contestants[PLAIN].samples[turns[i]]);
         full += rate(&c->contestants[FULL].samples[turns[i]]);
     }
-    return (headline){cycles > 0 ? emitted / cycles : 1, speed / n, speed / plain, speed / full};
+    return (headline){length, length / accept_length(c->contestants[FULL].samples, turns, n),
+                      speed / n, speed / plain, speed / full};
 }
 
 static int ascending(const void *a, const void *b) {
@@ -100,25 +108,27 @@ static int group_turns(const turn_sample *samples, const int *turns, int n, int 
 
 static void resample(const comparison *c, int entrant, const int *turns, const int *starts,
                      figures *out) {
-    interval *const to[4] = {&out->accept_length_ci, &out->tokens_per_second_ci,
-                             &out->speedup_plain_ci, &out->speedup_full_ci};
-    double values[4][RESAMPLES];
+    interval *const to[HEADLINES] = {&out->accept_length_ci, &out->accept_full_ci,
+                                     &out->tokens_per_second_ci, &out->speedup_plain_ci,
+                                     &out->speedup_full_ci};
+    double values[HEADLINES][RESAMPLES];
     int n_prompts = (int)out->n_prompts, most = 0;
     for (int p = 0; p < n_prompts; p++)
         if (starts[p + 1] - starts[p] > most) most = starts[p + 1] - starts[p];
     int *drawn =
         n_prompts > 1 ? (int *)malloc((size_t)n_prompts * (size_t)most * sizeof *drawn) : NULL;
-    for (int i = 0; i < 4; i++) *to[i] = (interval){NAN, NAN};
+    for (int i = 0; i < HEADLINES; i++) *to[i] = (interval){NAN, NAN};
     if (!drawn) return;
     for (int r = 0; r < RESAMPLES; r++) {
         int n = draw_prompts(turns, starts, n_prompts, (uint64_t)c->options.common.seed, r, drawn);
         headline h = headline_of(c, entrant, drawn, n);
         values[0][r] = h.accept_length;
-        values[1][r] = h.tokens_per_second;
-        values[2][r] = h.speedup_plain;
-        values[3][r] = h.speedup_full;
+        values[1][r] = h.accept_full;
+        values[2][r] = h.tokens_per_second;
+        values[3][r] = h.speedup_plain;
+        values[4][r] = h.speedup_full;
     }
-    for (int i = 0; i < 4; i++) *to[i] = interval_of(values[i]);
+    for (int i = 0; i < HEADLINES; i++) *to[i] = interval_of(values[i]);
     free(drawn);
 }
 
@@ -271,6 +281,7 @@ void figures_of(const comparison *c, int entrant, int domain, figures *out) {
         headline h = headline_of(c, entrant, turns, n);
         means_of(&sum, n, compare_num_steps(c), out);
         out->accept_length = h.accept_length;
+        out->accept_full = h.accept_full;
         out->tokens_per_second = h.tokens_per_second;
         out->tokens_per_second_prompt = speed_with_prompt(samples, turns, n);
         out->speedup_plain = h.speedup_plain;
