@@ -103,6 +103,15 @@ static void test_measure(void) {
 
 /* Prompts of unlike lengths and accept lengths: 95 of 100 intervals hold the truth, by a wide margin for
  * chance. */
+/* Of five values the middle half is three quarters of the second and the fourth, and all of the third. */
+static void test_midmean(void) {
+    double five[] = {1000, 3, 1, 2, -7}, seven[] = {1, 1, 1, 5, 9, 9, 9}, one[] = {4};
+    CHECK_NEAR(midmean_of(five, 5), (0.75 * 1 + 2 + 0.75 * 3) / 2.5, 1e-12);
+    CHECK_NEAR(midmean_of(seven, 7), (1.25 * 1 + 5 + 1.25 * 9) / 3.5, 1e-12);
+    CHECK_NEAR(midmean_of(one, 1), 4, 0);
+    CHECK(isnan(midmean_of(one, 0)));
+}
+
 static void test_interval(void) {
     static const int counts[] = {5, 12, 40};
     uint64_t state = 11;
@@ -297,6 +306,7 @@ static const test_case cases[] = {
     {"monotone", "isotonic regression against its min-max formula", test_monotone},
     {"curve", "least times, interpolation, beyond the ends", test_curve},
     {"measure", "sizes asked for, rising curves", test_measure},
+    {"midmean", "the mean of the middle half", test_midmean},
     {"interval", "of ratios: nominal coverage", test_interval},
     {"smaller_trees", "tokens of smaller trees against such trees", test_smaller_trees},
     {"shorter_chains", "cycles of shorter chains in a chain's", test_shorter_chains},

@@ -125,7 +125,7 @@ typedef struct plan {
     double seconds;
 } plan;
 
-double plan_cycle_median(const plan_turn *turns, int n); /* over prompts, seconds */
+double plan_cycle_midmean(const plan_turn *turns, int n); /* over prompts, seconds */
 
 /* plan_predict() : a run's shape on this machine. */
 plan_choice plan_predict(const plan *p, const plan_run *run, int shape);

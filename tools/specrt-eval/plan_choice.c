@@ -68,26 +68,27 @@ static double plan_cycle_seconds(const decode_times *t) {
     return t->draft + t->head + t->target + t->verify + t->update;
 }
 
-/* A phase's median over prompts: other programs disturb some of them, and only upwards. */
+/* A phase over prompts, but for those that other programs disturbed or that are unlike most: a mean of the
+ * middle half, since a median jumps between two kinds of prompts, long and short ones. */
 static double phase_of(const plan_turn *turns, int n, size_t phase, double *spread) {
-    double *values = (double *)malloc((size_t)n * sizeof *values), median = NAN;
+    double *values = (double *)malloc((size_t)n * sizeof *values), middle = NAN;
     for (int i = 0; values && i < n; i++) {
         const plan_turn *t = &turns[i];
         double seconds = phase ? *(const double *)(const void *)((const char *)&t->times + phase)
                                : plan_cycle_seconds(&t->times);
         values[i] = seconds / t->n_cycles;
     }
-    if (values) median = median_of(values, n);
+    if (values) middle = midmean_of(values, n);
     /* McGill et al. 1978: 1.57 interquartile ranges by the root of n */
     if (spread)
         *spread = values && n > 1 ? 1.57 * (values[(3 * n) / 4 - (n % 4 == 0)] - values[n / 4]) /
-                                        sqrt(n) / median
+                                        sqrt(n) / middle
                                   : NAN;
     free(values);
-    return median;
+    return middle;
 }
 
-double plan_cycle_median(const plan_turn *turns, int n) {
+double plan_cycle_midmean(const plan_turn *turns, int n) {
     return phase_of(turns, n, 0, NULL);
 }
 

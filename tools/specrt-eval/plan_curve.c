@@ -74,3 +74,15 @@ double median_of(double *values, int n) {
     qsort(values, (size_t)n, sizeof *values, ascending);
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
+
+double midmean_of(double *values, int n) {
+    if (n == 0) return NAN;
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    double from = n / 4.0, to = n - from, sum = 0;
+    for (int i = 0; i < n; i++) {
+        double share =
+            fmin(i + 1, to) - fmax(i, from); /* of value i that lies in the middle half */
+        if (share > 0) sum += share * values[i];
+    }
+    return sum / (to - from);
+}

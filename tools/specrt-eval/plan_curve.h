@@ -25,7 +25,10 @@ double curve_at(const curve *c, double x); /* above 0; an empty curve is 0 */
  * draws of the n pairs (linearised, Student's t). *half is NAN for n < 2. */
 double ratio_of_sums(const double *a, const double *b, int n, double *half);
 
-/* median_of() : of values [n], which get sorted; NAN for none. */
+/* median_of() : of values [n], which get sorted; NaN for none. */
 double median_of(double *values, int n);
+
+/* midmean_of() : the mean of the middle half of values [n], which get sorted; NaN for none. */
+double midmean_of(double *values, int n);
 
 #endif

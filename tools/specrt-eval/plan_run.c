@@ -128,7 +128,7 @@ static void take_found(const plan *p, plan_choice *c, const plan_turn *turns, in
         tokens += shape < 0 ? t->n_cycles : t->tally[shape].tokens;
     }
     c->accept_found = tokens / cycles;
-    c->cycle_found = plan_cycle_median(turns, p->n_prompts);
+    c->cycle_found = plan_cycle_midmean(turns, p->n_prompts);
     c->measured = c->accept_found / c->cycle_found;
 }
 
