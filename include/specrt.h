@@ -7732,8 +7732,9 @@ static void specrt__sketch_search(specrt__sketch *s) {
             specrt__sketch_found *all = &s->found[i * SPECRT__SKETCH_PARTS];
             float *least = &specrt__sketch_query(s, i)->least[i % s->queries->n_states];
             specrt__sketch_merge(s, all);
-            again = again || (all->n<all->size && * least> - INFINITY);
-            if (all->n < all->size) *least = -INFINITY;
+            bool few = all->n < all->size;
+            again = again || (few && *least > -INFINITY);
+            if (few) *least = -INFINITY;
         }
     }
 }
