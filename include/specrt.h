@@ -7133,6 +7133,7 @@ specrt__scan_long_vnni(const specrt__scan_rows *rows, int32_t block,
     const uint8_t *line = rows->codes + (size_t)block * rows->stride;
     const int8_t *q = query->q;
     size_t place = 16 * (size_t)block;
+    static const float zeros[16] = {0};
     float scores[16];
     SPECRT__SIMD_UNROLL
     for (int i = 0; i < 4; i++) sums[i] = _mm512_setzero_si512();
@@ -7148,10 +7149,8 @@ specrt__scan_long_vnni(const specrt__scan_rows *rows, int32_t block,
     __m512i sum =
         _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3]));
     sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(query->offset[0]));
-    __m512 bias = rows->bias ? _mm512_loadu_ps(rows->bias + place) : _mm512_setzero_ps();
-    __m512 scale =
-        _mm512_mul_ps(_mm512_set1_ps(query->unit[0]), _mm512_loadu_ps(rows->scales + place));
-    __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, bias);
+    __m512 x = specrt__scan_score_vnni(
+        rows->scales + place, rows->bias ? rows->bias + place : zeros, query->unit[0], sum);
     __mmask16 hit = _mm512_cmp_ps_mask(x, _mm512_set1_ps(query->least[0]), _CMP_NLT_UQ);
     if (!hit) return;
     _mm512_storeu_ps(scores, x);

@@ -46,9 +46,18 @@ static int name_width(const comparison *c) {
 }
 
 /* Domains as columns, as many as fit a wide terminal. */
+static int columns_of(const comparison *c, int most) {
+    return c->n_domains < most ? c->n_domains : most;
+}
+
+static void end_columns(const comparison *c, int n) {
+    if (n > 0 && n < c->n_domains) printf("\n(%d more domains: --json has them)", c->n_domains - n);
+    putchar('\n');
+}
+
 static void print_domains(const comparison *c, int width) {
     enum { MOST = 12 };
-    int n = c->n_domains < MOST ? c->n_domains : MOST;
+    int n = columns_of(c, MOST);
     printf("\n%-*s", width, "accept length");
     for (int d = 0; d < n; d++) printf(" %10.10s", c->domains[d]);
     for (int i = FULL; i < c->n_contestants; i++) {
@@ -59,15 +68,14 @@ static void print_domains(const comparison *c, int width) {
             put_number(f.n_turns ? f.accept_length : NAN, 10, 2);
         }
     }
-    if (n < c->n_domains) printf("\n(%d more domains: --json has them)", c->n_domains - n);
-    putchar('\n');
+    end_columns(c, n);
 }
 
 /* Each draw of prompts takes the same ones of the full vocabulary: where a policy drafts alike, nothing
  * is left of how prompts differ. */
 static void print_shares(const comparison *c, int width) {
     enum { MOST = 9 };
-    int n = c->n_domains > 1 && c->n_domains < MOST ? c->n_domains : c->n_domains > 1 ? MOST : 0;
+    int n = c->n_domains > 1 ? columns_of(c, MOST) : 0;
     printf("\n%-*s %12s", width, "% of full, 95%", "all");
     for (int d = 0; d < n; d++) printf(" %12.12s", c->domains[d]);
     for (int i = FULL + 1; i < c->n_contestants; i++) {
@@ -81,7 +89,7 @@ static void print_shares(const comparison *c, int width) {
                 printf(" %12s", "-");
         }
     }
-    putchar('\n');
+    end_columns(c, n);
 }
 
 static void print_acceptance(const comparison *c, int width) {
