@@ -1,6 +1,9 @@
 /* test_plan.c : curves, intervals and what a smaller tree would have emitted. */
 #include "../tools/specrt-eval/plan_choice.c"
+static double fake_seconds(void);
+#define cli_seconds fake_seconds /* the clock of what plan measures */
 #include "../tools/specrt-eval/plan_cost.c"
+#undef cli_seconds
 #include "../tools/specrt-eval/plan_curve.c"
 #include "fixture.h"
 #include "test.h"
@@ -50,9 +53,7 @@ static void test_curve(void) {
     curve_add(&c, 4, 2);
     CHECK_NEAR(curve_at(&c, 9), 2, 0);
     curve_add(&c, 16, 8);
-    curve_add(&c, 8, 4.5);
-    curve_add(&c, 8, 4); /* the least counts */
-    curve_add(&c, 8, 5);
+    curve_add(&c, 8, 4);
     CHECK_INT(c.n, 3);
     CHECK_NEAR(curve_at(&c, 4), 2, 1e-12);
     CHECK_NEAR(curve_at(&c, 6), 3, 1e-12);
@@ -64,33 +65,83 @@ static void test_curve(void) {
     CHECK_INT(c.n, CURVE_MOST);
 }
 
-static int32_t sizes_asked[3];
+/* A machine whose cache holds 20,000 rows: those of the last product, but for what the target's pass evicts.
+ * One call in seven is disturbed. */
+typedef struct fake {
+    double now, busy;
+    int32_t cached, most[3], n_rows;
+    uint64_t chance;
+} fake;
+
+static fake *the_fake;
+static double fake_seconds(void) {
+    return the_fake->now;
+}
+
+static specrt_status pass(fake *f, double seconds) {
+    f->now += chance(&f->chance) < 0.86 ? seconds : f->busy * seconds;
+    return SPECRT_STATUS_OK;
+}
+
+static double head_time(int32_t n_rows, int32_t n, bool first) {
+    double bytes = first || n_rows > 20000 ? 20e-9 : 9e-9;
+    return 1e-6 + n_rows * (bytes + 6e-9 * (n - 1));
+}
 
 static specrt_status fake_head(void *user, int32_t n_rows, int32_t n, int32_t k) {
-    (void)user;
-    if (n != k || n_rows > 1000) return SPECRT_STATUS_BAD_ARG;
-    if (n_rows > sizes_asked[0]) sizes_asked[0] = n_rows;
-    return SPECRT_STATUS_OK;
-}
-static specrt_status fake_draft(void *user, int32_t n) {
-    (void)user;
-    if (n > sizes_asked[1]) sizes_asked[1] = n;
-    return SPECRT_STATUS_OK;
-}
-static specrt_status fake_target(void *user, int32_t n) {
-    (void)user;
-    if (n > sizes_asked[2]) sizes_asked[2] = n;
-    return SPECRT_STATUS_OK;
+    fake *f = (fake *)user;
+    if (n != k || n_rows > f->n_rows) return SPECRT_STATUS_BAD_ARG;
+    if (n_rows > f->most[0]) f->most[0] = n_rows;
+    double seconds = head_time(n_rows, n, f->cached < n_rows);
+    f->cached = n_rows;
+    return pass(f, seconds);
 }
 
-/* Whatever the clock says, curves rise and reach the whole head. */
+static specrt_status fake_draft(void *user, int32_t n) {
+    fake *f = (fake *)user;
+    if (n > f->most[1]) f->most[1] = n;
+    return pass(f, 1e-4 + 1e-5 * n);
+}
+
+static specrt_status fake_target(void *user, int32_t n) {
+    fake *f = (fake *)user;
+    if (n > f->most[2]) f->most[2] = n;
+    f->cached = 0;
+    return pass(f, 1e-3 + 2e-4 * n);
+}
+
+static void check_head(const curve *c, int32_t n, bool first) {
+    for (int32_t rows = 256; rows <= 128000; rows = rows * 9 / 8)
+        if (rows < 19000 || rows > 22000) /* beside the edge */
+            CHECK_NEAR(curve_at(c, rows) / head_time(rows, n, first), 1, 0.12);
+}
+
+/* Products of the first level and the next ones, by a cache's edge and beside other programs. */
 static void test_measure(void) {
-    const plan_machine m = {NULL, 1000, 64, fake_head, fake_draft, fake_target};
+    fake f = {.n_rows = 128000, .busy = 10};
+    const plan_machine m = {&f, f.n_rows, 64, fake_head, fake_draft, fake_target};
     plan_costs costs;
+    the_fake = &f;
     REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
-    CHECK_INT(sizes_asked[0], 1000);
-    CHECK_INT(sizes_asked[1], 10);
-    CHECK_INT(sizes_asked[2], 60);
+    CHECK_INT(f.most[0], f.n_rows);
+    CHECK_INT(f.most[1], 10);
+    CHECK_INT(f.most[2], 60);
+    check_head(&costs.head_first, 1, true);
+    for (int w = 0; w < PLAN_WIDTHS; w++) check_head(&costs.head[w], plan_widths[w], false);
+    for (int32_t n = 1; n <= 60; n++) CHECK_NEAR(curve_at(&costs.target, n), 1e-3 + 2e-4 * n, 1e-6);
+    CHECK_NEAR(curve_at(&costs.draft, 5), 1.5e-4, 1e-8);
+    CHECK(costs.error < 0.01 && costs.worst > TOLERANCE); /* at the edge */
+    CHECK_INT(costs.head_first.n, costs.head[0].n);       /* seen at the same sizes, */
+    CHECK(costs.head[0].n > 21);                          /* some of them about the edge */
+}
+
+/* Whatever the clock says, curves rise and reach the whole head, and an end is found. */
+static void test_measure_noise(void) {
+    fake f = {.n_rows = 1000, .busy = 300};
+    const plan_machine m = {&f, f.n_rows, 64, fake_head, fake_draft, fake_target};
+    plan_costs costs;
+    the_fake = &f;
+    REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
     for (int w = 0; w < PLAN_WIDTHS; w++) {
         const curve *c = &costs.head[w];
         CHECK_NEAR(c->x[c->n - 1], 1000, 0);
@@ -110,6 +161,9 @@ static void test_midmean(void) {
     CHECK_NEAR(midmean_of(seven, 7), (1.25 * 1 + 5 + 1.25 * 9) / 3.5, 1e-12);
     CHECK_NEAR(midmean_of(one, 1), 4, 0);
     CHECK(isnan(midmean_of(one, 0)));
+    CHECK_NEAR(quartile_of(seven, 7), 1, 0);
+    CHECK_NEAR(quartile_of(one, 1), 4, 0);
+    CHECK(isnan(quartile_of(one, 0)));
 }
 
 static void test_interval(void) {
@@ -304,9 +358,10 @@ static void test_pays(void) {
 
 static const test_case cases[] = {
     {"monotone", "isotonic regression against its min-max formula", test_monotone},
-    {"curve", "least times, interpolation, beyond the ends", test_curve},
-    {"measure", "sizes asked for, rising curves", test_measure},
-    {"midmean", "the mean of the middle half", test_midmean},
+    {"curve", "interpolation, beyond the ends", test_curve},
+    {"measure", "a machine with a cache, disturbed now and then", test_measure},
+    {"measure_noise", "rising curves whatever the clock says", test_measure_noise},
+    {"midmean", "the mean of the middle half, and where it begins", test_midmean},
     {"interval", "of ratios: nominal coverage", test_interval},
     {"smaller_trees", "tokens of smaller trees against such trees", test_smaller_trees},
     {"shorter_chains", "cycles of shorter chains in a chain's", test_shorter_chains},

@@ -26,13 +26,15 @@ enum { PLAN_WIDTHS = 3 };
 extern const int32_t plan_widths[PLAN_WIDTHS]; /* topk of the shapes: 1, 4, 10 */
 
 typedef struct plan_costs {
-    curve head[PLAN_WIDTHS]; /* by rows of the head, for topk hidden rows */
+    curve head_first; /* by rows of the head, for the one hidden row after the target's pass */
+    curve head[PLAN_WIDTHS]; /* the same for topk hidden rows of a cycle's next levels */
     curve draft, target;     /* by tokens, nodes */
     double error, worst;     /* at sizes between the measured ones: median and greatest share */
     double seconds;          /* that measuring took */
 } plan_costs;
 
-/* plan_measure() : every size in turn, several times over, the least time counts. */
+/* plan_measure() : every size in turn, several times over, and the sizes between again where curves were
+ * far off. */
 specrt_status plan_measure(const plan_machine *m, plan_costs *out);
 
 /* plan_cpu_create() : engine and drafter after a prompt of 64 tokens. */

@@ -56,7 +56,7 @@ static double curve_draft(const plan_costs *c, const plan_shape *s, double emitt
 }
 
 static double curve_head(const plan_costs *c, const plan_shape *s, int width, double rows) {
-    return curve_at(&c->head[0], rows) + (s->num_steps - 1) * curve_at(&c->head[width], rows);
+    return curve_at(&c->head_first, rows) + (s->num_steps - 1) * curve_at(&c->head[width], rows);
 }
 
 typedef struct phases { /* a run's phases by cycle, and its shape's by the curves */

@@ -8,92 +8,187 @@
 
 const int32_t plan_widths[PLAN_WIDTHS] = {1, 4, 10};
 
-enum { MOST_ROUNDS = 12, N_PROMPT = 64 };
-static const double BUDGET = 8; /* seconds; a first round is always finished */
+enum { N_PROMPT = 64 };
 
 /* ---- measuring ---- */
 
-typedef struct point {
-    curve *of, *unseen;
-    int kind;        /* 0: head, 1: draft, 2: target */
-    int32_t x, n, k; /* size; hidden rows and best ones of a head product */
-} point;
+enum { HEAD, DRAFT, TARGET, N_KINDS };
+enum { N_HEADS = 1 + PLAN_WIDTHS, MOST_SITES = 128, MOST_ROUNDS = 12, MOST_TIMES = 40 };
 
-enum { MOST_POINTS = 128 };
+static const double BUDGET = 5, BUDGET_REFINED = 8; /* seconds; a first round is always finished */
+static const double TOLERANCE = 0.07;               /* of a curve between its sizes */
 
-typedef struct points {
-    point items[MOST_POINTS];
+/* A size of one kind of call. */
+typedef struct site {
+    int kind;
+    int32_t x;
+    bool held, asked; /* unseen by the curves; to be timed now */
     int n;
-} points;
+    double times[N_HEADS][MOST_TIMES]; /* [n] of a head by level and width, of others the first */
+} site;
 
-static void add_point(points *p, point x) {
-    if (p->n < MOST_POINTS) p->items[p->n++] = x;
+typedef struct survey {
+    const plan_machine *machine;
+    plan_costs *costs;
+    double began;
+    int n;
+    site sites[MOST_SITES];
+    int n_errors;
+    double errors[MOST_SITES * N_HEADS];
+} survey;
+
+static curve *curve_of(plan_costs *c, int kind, int i) {
+    if (kind != HEAD) return kind == DRAFT ? &c->draft : &c->target;
+    return i == 0 ? &c->head_first : &c->head[i - 1];
 }
 
-static void add_sizes(points *p, int kind, const int32_t *sizes, int n, int32_t most, curve *of,
-                      curve *unseen, int32_t width) {
-    for (int i = 0; i < n && sizes[i] <= most; i++)
-        add_point(p, (point){of, unseen, kind, sizes[i], width, width});
+static int curves_of(int kind) {
+    return kind == HEAD ? N_HEADS : 1;
 }
 
-/* Powers of two and all of it; held back, sizes between some of them. */
-static void add_head(points *p, const plan_machine *m, int width, curve *of, curve *unseen) {
-    int32_t sizes[CURVE_MOST], between[CURVE_MOST], n = 0, k = plan_widths[width];
-    for (int32_t rows = 256; rows < m->n_rows && n + 1 < CURVE_MOST; rows *= 2) sizes[n++] = rows;
-    sizes[n++] = m->n_rows;
-    for (int i = 0; i + 1 < n; i++) between[i] = sizes[i] + (sizes[i + 1] - sizes[i]) / 2;
-    add_sizes(p, 0, sizes, n, m->n_rows, of, NULL, k);
-    for (int i = 0; i + 1 < n; i += 2) add_sizes(p, 0, &between[i], 1, m->n_rows, of, unseen, k);
+static bool add_site(survey *v, int kind, int32_t x, bool held) {
+    if (v->n == MOST_SITES) return false;
+    v->sites[v->n++] = (site){.kind = kind, .x = x, .held = held, .asked = true};
+    return true;
 }
 
-static specrt_status call_point(const plan_machine *m, const point *p) {
-    return p->kind == 0   ? m->head(m->user, p->x, p->n, p->k)
-           : p->kind == 1 ? m->draft(m->user, p->x)
-                          : m->target(m->user, p->x);
+static void add_sizes(survey *v, int kind, const int32_t *sizes, int n, bool held) {
+    for (int i = 0; i < n && sizes[i] <= v->machine->max_rows; i++)
+        add_site(v, kind, sizes[i], held);
 }
 
-/* Not the first call, which finds the caches as another size left them, nor of a head's rows the second: a
- * last cache may keep only what came twice. */
-static specrt_status time_point(const plan_machine *m, const point *p, double *seconds) {
-    for (int warm = p->kind == 0 ? 2 : 1; warm > 0; warm--) TRY(call_point(m, p));
+/* Powers of two and all of it; held back, the sizes between them. */
+static void add_head(survey *v) {
+    int32_t most = v->machine->n_rows;
+    for (int64_t rows = 256; rows < most; rows *= 2) {
+        int64_t next = 2 * rows < most ? 2 * rows : most;
+        add_site(v, HEAD, (int32_t)rows, false);
+        add_site(v, HEAD, (int32_t)(rows + (next - rows) / 2), true);
+    }
+    add_site(v, HEAD, most, false);
+}
+
+static specrt_status time_head(const plan_machine *m, int32_t rows, int32_t n, double *seconds) {
+    TRY(m->draft(m->user, n));
     double began = cli_seconds();
-    specrt_status status = call_point(m, p);
+    specrt_status status = m->head(m->user, rows, n, n);
     *seconds = cli_seconds() - began;
     return status;
 }
 
-static specrt_status measure_all(const plan_machine *m, const points *p, double began) {
+/* Products as a cycle makes them: the first finds its rows where the target's pass left them, which may be
+ * nowhere near, the next where the one before did. */
+static specrt_status time_levels(const plan_machine *m, site *s) {
+    TRY(m->head(m->user, s->x, 1, 1)); /* of the cycle before */
+    TRY(m->target(m->user, 1));
+    TRY(time_head(m, s->x, 1, &s->times[0][s->n]));
+    for (int w = 0; w < PLAN_WIDTHS; w++)
+        TRY(time_head(m, s->x, plan_widths[w], &s->times[1 + w][s->n]));
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status time_site(const plan_machine *m, site *s) {
+    specrt_status (*call)(void *, int32_t) = s->kind == DRAFT ? m->draft : m->target;
+    if (s->kind == HEAD) return time_levels(m, s);
+    if (s->kind == DRAFT) TRY(call(m->user, s->x)); /* its weights are soon back */
+    double began = cli_seconds();
+    specrt_status status = call(m->user, s->x);
+    s->times[0][s->n] = cli_seconds() - began;
+    return status;
+}
+
+/* Every site that is asked, in turns, so that what disturbs the machine for a while hits all alike. */
+static specrt_status time_rounds(survey *v, double budget) {
     for (int round = 0; round < MOST_ROUNDS; round++)
-        for (int i = 0; i < p->n; i++) {
-            double seconds;
-            if (round > 1 && cli_seconds() - began > BUDGET) return SPECRT_STATUS_OK;
-            TRY(time_point(m, &p->items[i], &seconds));
-            if (round) /* the first one warms up */
-                curve_add(p->items[i].unseen ? p->items[i].unseen : p->items[i].of, p->items[i].x,
-                          seconds);
+        for (int i = 0; i < v->n; i++) {
+            site *s = &v->sites[i];
+            if (round && cli_seconds() - v->began > budget) return SPECRT_STATUS_OK;
+            if (!s->asked || s->n == MOST_TIMES) continue;
+            TRY(time_site(v->machine, s));
+            s->n++;
         }
     return SPECRT_STATUS_OK;
 }
 
-enum { N_CURVES = PLAN_WIDTHS + 2 };
+/* The lower quartile: other programs add to a time, rows that happened to lie in a cache take from it. */
+static double time_of(site *s, int i) {
+    return quartile_of(s->times[i], s->n);
+}
 
-/* What the curves say of sizes that they have not seen; then these join them. */
-static void judge(curve *const curves[N_CURVES], curve unseen[N_CURVES], plan_costs *out) {
-    double errors[MOST_POINTS];
-    int n = 0;
-    for (int c = 0; c < N_CURVES; c++) {
-        curve_make_monotone(curves[c]);
-        for (int i = 0; i < unseen[c].n; i++) {
-            double x = unseen[c].x[i], y = unseen[c].y[i];
-            errors[n] = fabs(curve_at(curves[c], x) / y - 1);
-            out->worst = fmax(out->worst, errors[n++]);
-        }
+static void make_curves(survey *v) {
+    *v->costs = (plan_costs){.error = 0};
+    for (int k = 0; k < v->n; k++)
+        for (int i = 0; !v->sites[k].held && i < curves_of(v->sites[k].kind); i++)
+            curve_add(curve_of(v->costs, v->sites[k].kind, i), v->sites[k].x,
+                      time_of(&v->sites[k], i));
+    for (int kind = 0; kind < N_KINDS; kind++)
+        for (int i = 0; i < curves_of(kind); i++) curve_make_monotone(curve_of(v->costs, kind, i));
+}
+
+/* By what shares the curves miss what they have not seen. @return the greatest. */
+static double misses(survey *v, site *s, double out[N_HEADS]) {
+    double worst = 0;
+    for (int i = 0; i < curves_of(s->kind); i++) {
+        out[i] = fabs(curve_at(curve_of(v->costs, s->kind, i), s->x) / time_of(s, i) - 1);
+        worst = fmax(worst, out[i]);
     }
-    for (int c = 0; c < N_CURVES; c++) {
-        for (int i = 0; i < unseen[c].n; i++) curve_add(curves[c], unseen[c].x[i], unseen[c].y[i]);
-        curve_make_monotone(curves[c]);
+    return worst;
+}
+
+/* The nearest size that the curves know, above (side 1) or below (-1). */
+static site *neighbour(survey *v, const site *of, int side) {
+    site *found = NULL;
+    for (int i = 0; i < v->n; i++) {
+        site *s = &v->sites[i];
+        if (s->kind != of->kind || s->held || (s->x - of->x) * side <= 0) continue;
+        if (!found || (found->x - s->x) * side > 0) found = s;
     }
-    out->error = n ? median_of(errors, n) : 0;
+    return found;
+}
+
+/* Ask again of a gap, and of its two halves unless they are narrow. @return whether any is asked for. */
+static bool split(survey *v, site *s) {
+    bool any = false;
+    for (int side = -1; side <= 1; side += 2) {
+        site *other = neighbour(v, s, side);
+        int32_t half = other ? side * (other->x - s->x) / 2 : 0;
+        if (half == 0 || half < s->x / 16 || !add_site(v, s->kind, s->x + side * half, true))
+            continue;
+        s->asked = other->asked = any = true;
+    }
+    return any;
+}
+
+/* Held sites join the curves. Where these were far off, the next ones to be held are asked for, if there
+ * is time; what they missed elsewhere stands. @return whether any are asked for. */
+static bool judge(survey *v, bool refine) {
+    bool any = false;
+    double errors[N_HEADS];
+    int n = v->n;
+    make_curves(v);
+    for (int k = 0; k < n; k++) v->sites[k].asked = false;
+    for (int k = 0; k < n; k++) {
+        site *s = &v->sites[k];
+        if (!s->held) continue;
+        bool splits = misses(v, s, errors) > TOLERANCE && refine && split(v, s);
+        any = any || splits;
+        for (int i = 0; !splits && i < curves_of(s->kind); i++)
+            v->errors[v->n_errors++] = errors[i];
+    }
+    for (int k = 0; k < n; k++) v->sites[k].held = false;
+    return any;
+}
+
+static specrt_status take_survey(survey *v) {
+    TRY(time_rounds(v, 0)); /* warms up */
+    for (int i = 0; i < v->n; i++) v->sites[i].n = 0;
+    TRY(time_rounds(v, BUDGET));
+    while (judge(v, cli_seconds() - v->began < BUDGET_REFINED)) TRY(time_rounds(v, BUDGET_REFINED));
+    make_curves(v);
+    for (int i = 0; i < v->n_errors; i++) v->costs->worst = fmax(v->costs->worst, v->errors[i]);
+    v->costs->error = v->n_errors ? median_of(v->errors, v->n_errors) : 0;
+    v->costs->seconds = cli_seconds() - v->began;
+    return SPECRT_STATUS_OK;
 }
 
 specrt_status plan_measure(const plan_machine *m, plan_costs *out) {
@@ -101,22 +196,19 @@ specrt_status plan_measure(const plan_machine *m, plan_costs *out) {
     /* as many nodes as plan_shapes() asks for */
     static const int32_t nodes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 60};
     static const int32_t other_nodes[] = {10, 14, 20, 28, 40, 54};
-    curve *const curves[N_CURVES] = {&out->head[0], &out->head[1], &out->head[2], &out->draft,
-                                     &out->target};
-    curve unseen[N_CURVES] = {{0}};
-    points p = {.n = 0};
-    double began = cli_seconds();
-    *out = (plan_costs){.error = 0};
-    for (int w = 0; w < PLAN_WIDTHS; w++) add_head(&p, m, w, curves[w], &unseen[w]);
-    curve *draft = &unseen[PLAN_WIDTHS], *target = draft + 1;
-    add_sizes(&p, 1, drafts, 7, m->max_rows, &out->draft, NULL, 0);
-    add_sizes(&p, 1, other_drafts, 3, m->max_rows, &out->draft, draft, 0);
-    add_sizes(&p, 2, nodes, 15, m->max_rows, &out->target, NULL, 0);
-    add_sizes(&p, 2, other_nodes, 6, m->max_rows, &out->target, target, 0);
-    TRY(measure_all(m, &p, began));
-    judge(curves, unseen, out);
-    out->seconds = cli_seconds() - began;
-    return SPECRT_STATUS_OK;
+    survey *v = (survey *)calloc(1, sizeof *v);
+    if (!v) return SPECRT_STATUS_NO_MEMORY;
+    v->machine = m;
+    v->costs = out;
+    v->began = cli_seconds();
+    add_head(v);
+    add_sizes(v, DRAFT, drafts, 7, false);
+    add_sizes(v, DRAFT, other_drafts, 3, true);
+    add_sizes(v, TARGET, nodes, 15, false);
+    add_sizes(v, TARGET, other_nodes, 6, true);
+    specrt_status status = take_survey(v);
+    free(v);
+    return status;
 }
 
 /* ---- the CPU engine ---- */

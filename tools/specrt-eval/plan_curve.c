@@ -8,10 +8,6 @@
 void curve_add(curve *c, double x, double y) {
     int at = 0;
     while (at < c->n && c->x[at] < x) at++;
-    if (at < c->n && c->x[at] == x) {
-        if (y < c->y[at]) c->y[at] = y;
-        return;
-    }
     if (c->n == CURVE_MOST) return;
     size_t bytes = (size_t)(c->n - at) * sizeof *c->x;
     memmove(c->x + at + 1, c->x + at, bytes);
@@ -73,6 +69,12 @@ double median_of(double *values, int n) {
     if (n == 0) return NAN;
     qsort(values, (size_t)n, sizeof *values, ascending);
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+double quartile_of(double *values, int n) {
+    if (n == 0) return NAN;
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    return values[n / 4];
 }
 
 double midmean_of(double *values, int n) {

@@ -2,7 +2,7 @@
 #ifndef PLAN_CURVE_H
 #define PLAN_CURVE_H
 
-enum { CURVE_MOST = 24 };
+enum { CURVE_MOST = 64 };
 
 /* Seconds of a call by its size; straight between the measured sizes, and beyond them as before. */
 typedef struct curve {
@@ -11,8 +11,7 @@ typedef struct curve {
     double y[CURVE_MOST];
 } curve;
 
-/* curve_add() : keep the least of several times at one size, since noise only adds to it. Sizes come in
- * any order; at most CURVE_MOST of them. */
+/* curve_add() : sizes come in any order, each once; at most CURVE_MOST of them. */
 void curve_add(curve *c, double x, double y);
 
 /* curve_make_monotone() : the nearest curve that never falls, by least squares (pool adjacent violators:
@@ -27,6 +26,9 @@ double ratio_of_sums(const double *a, const double *b, int n, double *half);
 
 /* median_of() : of values [n], which get sorted; NaN for none. */
 double median_of(double *values, int n);
+
+/* quartile_of() : the lower one of values [n], which get sorted; NaN for none. */
+double quartile_of(double *values, int n);
 
 /* midmean_of() : the mean of the middle half of values [n], which get sorted; NaN for none. */
 double midmean_of(double *values, int n);

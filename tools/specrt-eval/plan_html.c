@@ -78,20 +78,22 @@ static void choice_table(FILE *f, const plan *p) {
 }
 
 static void plot_head(FILE *f, const plan_costs *k) {
-    static const char *const labels[PLAN_WIDTHS] = {"1 row", "4 rows", "10 rows"};
-    plot_series series[PLAN_WIDTHS];
-    double y[PLAN_WIDTHS][CURVE_MOST];
-    for (int w = 0; w < PLAN_WIDTHS; w++) {
-        const curve *c = &k->head[w];
+    static const char *const labels[] = {"1 row, first level", "1 row", "4 rows", "10 rows"};
+    plot_series series[1 + PLAN_WIDTHS];
+    double y[1 + PLAN_WIDTHS][CURVE_MOST];
+    for (int w = 0; w <= PLAN_WIDTHS; w++) {
+        const curve *c = w ? &k->head[w - 1] : &k->head_first;
         for (int i = 0; i < c->n; i++) y[w][i] = 1e3 * c->y[i];
         series[w] = (plot_series){labels[w], c->x, y[w], c->n, w, false, true};
     }
     const plot p = {.title = "Head product and ranking",
-                    .caption = "By rows of the head, for the hidden rows of one drafter pass.",
+                    .caption =
+                        "By rows of the head, for the hidden rows of one drafter pass; the first "
+                        "level finds caches as the target left them.",
                     .x = {"active rows", PLOT_LOG2, false, 0, 0},
                     .y = {"ms", PLOT_LINEAR, false, 0, 0},
                     .series = series,
-                    .n_series = PLAN_WIDTHS};
+                    .n_series = 1 + PLAN_WIDTHS};
     html_plot(f, &p);
 }
 

@@ -72,11 +72,11 @@ void plan_advice(const plan *p, FILE *f) {
 
 static void print_costs(const plan *p) {
     const plan_costs *k = &p->costs;
-    printf("head, ms for 1 row (%d, %d)", (int)plan_widths[1], (int)plan_widths[2]);
-    for (int i = 0; i < k->head[0].n; i++)
-        printf("  %.0f: %.3f (%.3f, %.3f)", k->head[0].x[i], 1e3 * k->head[0].y[i],
-               1e3 * curve_at(&k->head[1], k->head[0].x[i]),
-               1e3 * curve_at(&k->head[2], k->head[0].x[i]));
+    printf("head, ms for 1 row after the target's pass, at the next levels for 1 (%d, %d)",
+           (int)plan_widths[1], (int)plan_widths[2]);
+    for (int i = 0; i < k->head_first.n; i++)
+        printf("  %.0f: %.3f, %.3f (%.3f, %.3f)", k->head_first.x[i], 1e3 * k->head_first.y[i],
+               1e3 * k->head[0].y[i], 1e3 * k->head[1].y[i], 1e3 * k->head[2].y[i]);
     printf("\ndrafter's layer, ms by tokens");
     for (int i = 0; i < k->draft.n; i++) printf("  %.0f: %.3f", k->draft.x[i], 1e3 * k->draft.y[i]);
     printf("\ntarget, ms by nodes");
@@ -143,6 +143,7 @@ static json_object *json_costs(const plan_costs *k) {
         json_put(head, "points", json_curve(&k->head[w], "rows"));
         json_object_array_add(heads, head);
     }
+    json_put(o, "head_first", json_curve(&k->head_first, "rows"));
     json_put(o, "head", heads);
     json_put(o, "draft", json_curve(&k->draft, "tokens"));
     json_put(o, "target", json_curve(&k->target, "nodes"));
