@@ -30,8 +30,18 @@ refuses 3 "*: unknown.jsonl*words*" run --corpus unknown.jsonl
 # Ill-formed UTF-8 is counted as U+FFFD and reported.
 printf 'caf\351 ol\351\n' >latin1.txt
 accepts run --corpus latin1.txt --json
-warns "*warning: 2 ill-formed byte sequences*"
+warns "*warning: 2 ill-formed byte sequences were counted as U+FFFD, first in latin1.txt*"
 rm x.specb
+
+# Names of files may be any bytes; JSON is UTF-8 all the same, printed and stored.
+cp good.txt $'caf\351.txt'
+for path in $'caf\351.txt' latin1.txt; do
+    accepts run --corpus "$path" --json
+    iconv -f UTF-8 -t UTF-8 <../out >/dev/null || fail "the JSON is no UTF-8"
+    accepts specrt-bundle info x.specb --json
+    iconv -f UTF-8 -t UTF-8 <../out >/dev/null || fail "the provenance is no UTF-8"
+    rm x.specb
+done
 
 # Cut in the middle.
 for ((i = 0; i < 20000; i++)); do echo "line $i of a long text that packs well $((i * i))"; done >long.txt

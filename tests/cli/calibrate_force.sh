@@ -20,3 +20,28 @@ echo "Hello world." >a.txt
 accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus a.txt --holdout 0 --counts-out c -o t.specb -f
 sed 's/^#tokenizer\t....../#tokenizer\t000000/' c >other
 refuses 3 "*t.specb: tokenizer: *write to another file" vocabtrim-calibrate --merge other -o t.specb -f
+
+# Two outputs never share a file.
+refuses 2 "*: y: given for two outputs; expected a file for each" run -o y --report y
+refuses 2 "*: y: given for two outputs; *" run --export text=y --counts-out y
+refuses 2 "*--output: expected FILE, found ''" run -o ""
+
+# npy goes into a folder that is there, and replaces its files with -f only.
+mkdir maps
+accepts run --export npy=maps --size 4
+refuses 2 "*: maps/d2t.npy: exists; use -f to replace it" run --export npy=maps --size 4
+accepts run --export npy=maps --size 3 -f
+refuses 2 "*: a.bin: is a file; npy writes*" run --export npy=a.bin
+
+# The bundle that another run has put there meanwhile stays; what this one has made goes.
+mkfifo pipe.bin
+corpus=pipe.bin run -o late.specb --report late.html --export npy=late >../out 2>../err &
+exec 3>pipe.bin # waits until the tool reads, its check of the outputs behind it
+cp a.specb late.specb
+cat a.bin >&3
+exec 3>&-
+wait $!
+[ $? = 2 ] || fail "the other run's section was replaced"
+warns "*: late.specb: has a section 'ranks' already; *"
+same a.specb late.specb
+[ ! -e late.html ] && [ ! -e late ] || fail "outputs of the failed run were left"

@@ -15,3 +15,14 @@ wait $tool
 code=$?
 [ $code = 130 ] || fail "exit $code, expected 130"
 [ "$(ls)" = pipe.bin ] || fail "files were left: $(ls)"
+
+# What nohup asks for is heard.
+nohup vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus pipe.bin --holdout 0 \
+    -q -o x.specb >../out 2>../err </dev/null &
+tool=$!
+exec 3>pipe.bin
+kill -HUP $tool
+cat ../part >&3
+exec 3>&-
+wait $tool || fail "SIGHUP ended what ran under nohup: exit $?"
+[ -s x.specb ] || fail "no bundle"

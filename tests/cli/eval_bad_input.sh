@@ -52,7 +52,7 @@ refuses 2 "*--policy: expected one; *" drafted --policy full --policy microspec 
 refuses 2 "*--policy: expected one; *" drafted --policy full,microspec --prompt x
 
 # prompts
-refuses 2 "*--prompt: expected some text" decode --prompt ""
+refuses 2 "*--prompt: expected TEXT, found ''" decode --prompt ""
 refuses 3 "*prompt: expected 1 to 9 tokens, found *" decode --context 10 --prompt "a b c d e f g h i j"
 echo '{"prompt_ids":[1,32768]}' >ids.jsonl
 refuses 3 "*prompt: token 1: expected 0 to 32767, found 32768" decode --prompts ids.jsonl

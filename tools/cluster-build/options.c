@@ -110,7 +110,8 @@ static int check(build_options *o) {
     if (!o->schedule_name) o->schedule_name = is_flat ? "flat" : "german";
     if (strcmp(o->init, "kmeans||") != 0 && strcmp(o->init, "kmeans++") != 0)
         return cli_usage("--init: expected kmeans|| or kmeans++, found '%s'", o->init);
-    return check_training(o);
+    int code = cli_distinct((const char *const[]){o->common.output, o->report}, 2);
+    return code < 0 ? check_training(o) : code;
 }
 
 int options_parse(build_options *o, int argc, char **argv) {

@@ -164,18 +164,6 @@ static specrt_status write_all(build *b, pairs *p, double started, specrt_error 
 
 /* ---- the run ---- */
 
-static void warn_of_input(const corpus_stats *stats) {
-    if (stats->n_bad_records)
-        cli_warn("%" PRIu64 " bad records were skipped, such as: %s", stats->n_bad_records,
-                 stats->bad_examples[0]);
-    if (stats->n_skipped_files)
-        cli_warn("%" PRIu64 " files in folders were skipped, such as: %s", stats->n_skipped_files,
-                 stats->skipped_examples[0]);
-    if (stats->n_forced_cuts)
-        cli_warn("%" PRIu64 " times a text had no place to cut for 64 MiB and was cut",
-                 stats->n_forced_cuts);
-}
-
 /* The folder of the output, without its last slash. */
 static char *temp_folder(const build_options *o) {
     const char *path = o->common.output ? o->common.output : o->counts_out;
@@ -214,7 +202,7 @@ static specrt_status run(build *b, tokenizer **tok, counts_vocab *v, pairs **p, 
     status = count(b, *tok, v, *p, err);
     TRY(gather(b, *p, status, err));
     if (mpi_rank() > 0) return SPECRT_STATUS_OK;
-    warn_of_input(&b->stats);
+    corpus_warn(&b->stats);
     return write_all(b, *p, started, err);
 }
 

@@ -85,7 +85,7 @@ static int check_output(const build_options *o) {
         return cli_usage("nothing to write; give -o, --counts-out or --json");
     if (is_stdout(o->common.output) + is_stdout(o->counts_out) + o->common.json > 1)
         return cli_usage("more than one output goes to stdout");
-    return -1;
+    return cli_distinct((const char *const[]){o->common.output, o->counts_out}, 2);
 }
 
 static int choose_shard(build_options *o) {

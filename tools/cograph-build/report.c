@@ -45,12 +45,12 @@ static json_object *shares_json(const graph *g) {
 static json_object *common_json(const build *b) {
     const specrt_cograph_header *h = &b->graph.header;
     json_object *o = json_object_new_object(), *tok = json_object_new_object();
-    json_put(tok, "name", json_object_new_string(b->header.name));
+    json_put(tok, "name", json_text(b->header.name));
     json_put(tok, "sha256", json_hex(b->header.sha256, 32));
     json_put(tok, "n_vocab", json_object_new_int(b->header.n_vocab));
     json_put(o, "tool", json_object_new_string("cograph-build " SPECRT_VERSION_STRING));
     json_put(o, "tokenizer", tok);
-    json_put(o, "options", json_object_new_string(b->header.options));
+    json_put(o, "options", json_text(b->header.options));
     json_put(o, "n_tokens", json_whole(b->header.n_tokens));
     json_put(o, "n_documents", json_whole(b->header.n_docs));
     json_put(o, "n_bytes", json_whole(b->header.n_bytes));

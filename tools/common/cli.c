@@ -46,6 +46,15 @@ int cli_usage(const char *format, ...) {
     return CLI_USAGE;
 }
 
+int cli_distinct(const char *const *paths, int n) {
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++)
+            if (paths[i] && paths[j] && strcmp(paths[i], paths[j]) == 0 &&
+                strcmp(paths[i], "-") != 0 && strncmp(paths[i], "/dev/", 5) != 0)
+                return cli_usage("%s: given for two outputs; expected a file for each", paths[i]);
+    return -1;
+}
+
 int cli_fail(const specrt_error *err) {
     fprintf(stderr, "%s: %s\n", tool_name, err->msg);
     switch (err->status) {
@@ -72,6 +81,21 @@ static int list_add(cli_list *list, const char *item) {
 
 /* ---- the help -------------------------------------------------------------------------------- */
 
+enum { HELP_INDENT = 31, HELP_COLUMNS = 100 };
+
+/* From HELP_INDENT on, broken between words where the line is full. */
+static void help_text(const char *text) {
+    enum { ROOM = HELP_COLUMNS - HELP_INDENT };
+    while (strlen(text) > ROOM) {
+        const char *end = text + ROOM;
+        while (end > text && *end != ' ') end--;
+        if (end == text) break;
+        printf("%.*s\n%*s", (int)(end - text), text, HELP_INDENT, "");
+        text = end + 1;
+    }
+    puts(text);
+}
+
 static void help_option(const cli_option *o) {
     char left[64];
     if (!o->name) {
@@ -81,8 +105,9 @@ static void help_option(const cli_option *o) {
     snprintf(left, sizeof left, "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
              o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name, o->value ? " " : "",
              o->value ? o->value : "");
-    printf("  %-28s %s%s\n", left, strlen(left) > 28 ? "\n                               " : "",
-           o->help);
+    printf("  %-28s ", left);
+    if (strlen(left) > HELP_INDENT - 3) printf("\n%*s", HELP_INDENT, "");
+    help_text(o->help);
 }
 
 static bool option_ends(const cli_option *o) {
@@ -135,6 +160,8 @@ bad:
 }
 
 static int store(const cli_option *o, const char *value) {
+    bool is_text = o->kind == CLI_STRING || o->kind == CLI_STRINGS;
+    if (is_text && !*value) return cli_usage("--%s: expected %s, found ''", o->name, o->value);
     switch (o->kind) {
     case CLI_FLAG: *(bool *)o->target = true; return -1;
     case CLI_STRING: *(const char **)o->target = value; return -1;

@@ -33,7 +33,7 @@ typedef struct cli_option {
     cli_kind kind;
     void *target;
     double min, max;  /* inclusive bounds of numbers; both 0: none */
-    const char *help; /* one line; a name of NULL makes it a heading */
+    const char *help; /* broken into lines when printed; a name of NULL makes it a heading */
 } cli_option;
 
 /* What every tool takes. */
@@ -62,6 +62,11 @@ int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, c
 /* Messages on stderr, each one line behind "tool: ". cli_info is silent under -q. */
 void cli_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* cli_distinct() : no two outputs may be one file.
+ *   paths : [n], NULL: not given; "-" and devices may repeat
+ * @return -1, or CLI_USAGE after saying which */
+int cli_distinct(const char *const *paths, int n);
 
 /* cli_fail() : print the error and give the exit code of its status. */
 int cli_fail(const specrt_error *err);

@@ -2,10 +2,12 @@
  * where a file can only be read in order); outside it is framed where it was not, and parsed. */
 #include "corpus_impl.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cli.h"
 
 /* A batch in work. */
 typedef struct batch_job {
@@ -36,6 +38,7 @@ struct corpus {
     uint64_t *digests;   /* [n_domains] */
     corpus_stats stats;
     place bad_places[CORPUS_EXAMPLES];
+    size_t replaced_file; /* of stats.replaced_in */
     specrt_error failure;
     place failed_at;
 };
@@ -247,13 +250,21 @@ static void note_failure(corpus *c, place at, const specrt_error *err) {
     c->failed_at = at;
 }
 
+static void note_replaced(corpus *c, const open_file *file, uint64_t n) {
+    if (n && (!c->stats.n_replaced || file->index < c->replaced_file)) {
+        c->replaced_file = file->index;
+        snprintf(c->stats.replaced_in, sizeof c->stats.replaced_in, "%.255s", file->stream.name);
+    }
+    c->stats.n_replaced += n;
+}
+
 static void note_batch(corpus *c, const struct corpus_arena *a, const batch_job *job,
                        uint64_t digest) {
     c->stats.n_records += job->n_records;
     c->stats.n_bad_records += job->n_bad;
     c->stats.n_docs += a->n_docs;
     c->stats.n_text_bytes += a->n_text_bytes;
-    c->stats.n_replaced += a->n_replaced;
+    note_replaced(c, job->file, a->n_replaced);
     c->stats.n_forced_cuts += (uint64_t)job->range.n_forced;
     c->digests[c->list.files[job->file->index].domain] += digest;
 }
@@ -420,4 +431,26 @@ uint64_t corpus_digest(corpus *c, int domain) {
     uint64_t digest = domain >= 0 && domain < c->n_domains ? c->digests[domain] : 0;
     pthread_mutex_unlock(&c->lock);
     return digest;
+}
+
+static void warn_examples(const char (*examples)[256]) {
+    for (int i = 0; i < CORPUS_EXAMPLES && examples[i][0]; i++) cli_warn("  %s", examples[i]);
+}
+
+void corpus_warn(const corpus_stats *stats) {
+    if (stats->n_bad_records) {
+        cli_warn("%" PRIu64 " bad records were skipped, such as:", stats->n_bad_records);
+        warn_examples(stats->bad_examples);
+    }
+    if (stats->n_skipped_files) {
+        cli_warn("%" PRIu64 " files in folders were skipped, such as:", stats->n_skipped_files);
+        warn_examples(stats->skipped_examples);
+    }
+    if (stats->n_replaced)
+        cli_warn("%" PRIu64 " ill-formed byte sequences were counted as U+FFFD, first in %s",
+                 stats->n_replaced, stats->replaced_in);
+    if (stats->n_forced_cuts)
+        cli_warn("%" PRIu64 " times a text had no place to cut for 64 MiB and was cut, perhaps "
+                 "inside a token",
+                 stats->n_forced_cuts);
 }

@@ -71,6 +71,7 @@ typedef struct corpus_stats {
     uint64_t n_docs, n_text_bytes;
     uint64_t n_bad_records;
     uint64_t n_replaced;    /* U+FFFD put in for invalid UTF-8 and lone surrogate escapes */
+    char replaced_in[256];  /* the first file where that was needed */
     uint64_t n_forced_cuts; /* of text, at places that may change tokens */
     char bad_examples[CORPUS_EXAMPLES][256]; /* "file.jsonl:17: ...", the first few in file order */
     char skipped_examples[CORPUS_EXAMPLES][256];
@@ -97,6 +98,9 @@ void corpus_batch_free(corpus_batch *batch);
 
 /* corpus_get_stats() : thread-safe snapshot. */
 void corpus_get_stats(corpus *c, corpus_stats *out);
+
+/* corpus_warn() : what was skipped, repaired or cut, a line each. */
+void corpus_warn(const corpus_stats *stats);
 
 /* corpus_digest() : of all content of a domain after the end, for provenance: XXH64 of each batch,
  * seeded with its place and added up, so that packing and threads do not matter and shards' digests

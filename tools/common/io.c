@@ -42,7 +42,9 @@ void io_cleanup_on_signals(void) {
     sigfillset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    struct sigaction hup; /* nohup has it ignored, and means it */
+    if (sigaction(SIGHUP, NULL, &hup) != 0 || hup.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
     signal(SIGPIPE,
            SIG_IGN); /* a closed pipe is a write error with a message, not a silent death */
 }

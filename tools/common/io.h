@@ -49,7 +49,8 @@ specrt_status out_bytes(const char *path, bool force, const void *data, size_t n
 /* folder_open() : a descriptor of the folder that holds `path`, or -1. */
 int folder_open(const char *path);
 
-/* io_cleanup_on_signals() : on SIGINT, SIGTERM, SIGHUP remove temporary files and exit 130. */
+/* io_cleanup_on_signals() : on SIGINT, SIGTERM, SIGHUP remove temporary files and exit 130; under nohup
+ * SIGHUP stays ignored. */
 void io_cleanup_on_signals(void);
 
 #endif

@@ -5,13 +5,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "utf8.h"
 
 void json_put(json_object *to, const char *key, json_object *value) {
     json_object_object_add(to, key, value);
 }
 
+/* Names of files and quoted input may be any bytes, JSON may not. */
+static json_object *text_of(const char *text, size_t n) {
+    if (utf8_valid(text, n) == n) return json_object_new_string_len(text, (int)n);
+    char *copy = (char *)malloc(3 * n);
+    uint64_t n_replaced = 0;
+    if (!copy) return NULL;
+    size_t n_copy = utf8_repair(text, n, copy, &n_replaced);
+    json_object *o = json_object_new_string_len(copy, (int)n_copy);
+    free(copy);
+    return o;
+}
+
 json_object *json_text(const char *text) {
-    return text ? json_object_new_string(text) : NULL;
+    return text ? text_of(text, strlen(text)) : NULL;
 }
 
 json_object *json_whole(uint64_t n) {
@@ -42,7 +55,7 @@ json_object *json_base_name(const char *path) {
     while (n > 1 && path[n - 1] == '/') n--;
     size_t start = n;
     while (start > 0 && path[start - 1] != '/') start--;
-    return json_object_new_string_len(path + start, (int)(n - start));
+    return text_of(path + start, n - start);
 }
 
 char *json_to_text(json_object *o) {

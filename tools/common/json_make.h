@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 void json_put(json_object *to, const char *key, json_object *value);
-json_object *json_text(const char *text); /* NULL is null */
+json_object *json_text(const char *text); /* NULL is null; what is no UTF-8 becomes U+FFFD */
 json_object *json_whole(uint64_t n);
 json_object *json_real(double x); /* NaN is null; nine digits read better than seventeen */
 json_object *json_hex(const uint8_t *bytes, int n); /* at most 32 */

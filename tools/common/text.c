@@ -3,8 +3,8 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
+#include <utf8proc.h>
 #include "utf8.h"
 
 const char *text_count(uint64_t n) {
@@ -18,6 +18,30 @@ const char *text_count(uint64_t n) {
     }
     *p = '\0';
     return out;
+}
+
+/* Columns of the character at p, *len its bytes; a byte that is no UTF-8 is shown as one of either. */
+static int columns_at(const char *p, int *len) {
+    size_t n = strnlen(p, 4), good = utf8_valid(p, n);
+    *len = 1;
+    if (good == 0) return 1;
+    return utf8proc_charwidth((utf8proc_int32_t)utf8_next((const uint8_t *)p, len));
+}
+
+int text_columns(const char *text) {
+    int n = 0, len;
+    for (; *text; text += len) n += columns_at(text, &len);
+    return n;
+}
+
+void text_pad(const char *text, int n_columns, FILE *out) {
+    for (int len; *text; text += len) {
+        int width = columns_at(text, &len);
+        if (width > n_columns) break;
+        fwrite(text, 1, (size_t)len, out);
+        n_columns -= width;
+    }
+    fprintf(out, "%*s", n_columns, "");
 }
 
 void text_token(const uint8_t *bytes, size_t n, char *out) {

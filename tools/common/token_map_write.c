@@ -162,26 +162,57 @@ static specrt_status write_two(const job *j, const pair *p, const char *d2t, con
     return finish(&b, status, j->err);
 }
 
-static specrt_status write_npy(const job *j) {
+/* The two files of a folder, and whether it is there. */
+typedef struct npy_folder {
     char d2t[4096], t2d[4096];
+    bool exists;
+} npy_folder;
+
+static specrt_status npy_files(const char *path, npy_folder *out, specrt_error *err) {
     struct stat info;
-    pair p;
-    bool exists = stat(j->path, &info) == 0;
-    if ((exists && !S_ISDIR(info.st_mode)) || strlen(j->path) > sizeof d2t - 16)
-        return specrt_error_set(j->err, SPECRT_STATUS_BAD_ARG,
+    out->exists = stat(path, &info) == 0;
+    if ((out->exists && !S_ISDIR(info.st_mode)) || strlen(path) > sizeof out->d2t - 16)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: is a file; npy writes d2t.npy and t2d.npy into a folder",
-                                j->path);
+                                path);
+    snprintf(out->d2t, sizeof out->d2t, "%s/d2t.npy", path);
+    snprintf(out->t2d, sizeof out->t2d, "%s/t2d.npy", path);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status token_map_check(const char *format, const char *path, bool force, specrt_error *err) {
+    npy_folder folder;
+    if (strcmp(format, "npy") != 0) return out_check(path, force, err);
+    TRY(npy_files(path, &folder, err));
+    if (!folder.exists) return out_check(path, force, err);
+    TRY(out_check(folder.d2t, force, err));
+    return out_check(folder.t2d, force, err);
+}
+
+static specrt_status write_npy(const job *j) {
+    npy_folder folder;
+    pair p;
+    TRY(npy_files(j->path, &folder, j->err));
     TRY(pair_make(j, &p));
     specrt_status status = SPECRT_STATUS_OK;
-    if (!exists && mkdir(j->path, 0777) != 0)
+    if (!folder.exists && mkdir(j->path, 0777) != 0)
         status = specrt_error_set(j->err, SPECRT_STATUS_IO, "%s: cannot make the folder: %s",
                                   j->path, strerror(errno));
-    snprintf(d2t, sizeof d2t, "%s/d2t.npy", j->path);
-    snprintf(t2d, sizeof t2d, "%s/t2d.npy", j->path);
-    if (status == SPECRT_STATUS_OK) status = write_two(j, &p, d2t, t2d);
-    if (status != SPECRT_STATUS_OK && !exists) rmdir(j->path);
+    if (status == SPECRT_STATUS_OK) status = write_two(j, &p, folder.d2t, folder.t2d);
+    if (status != SPECRT_STATUS_OK && !folder.exists) rmdir(j->path);
     pair_free(&p);
     return status;
+}
+
+void token_map_remove(const char *format, const char *path) {
+    npy_folder folder;
+    if (strcmp(format, "npy") != 0) {
+        unlink(path);
+    } else if (npy_files(path, &folder, NULL) == SPECRT_STATUS_OK) {
+        unlink(folder.d2t);
+        unlink(folder.t2d);
+        rmdir(path);
+    }
 }
 
 /* ---- heads ------------------------------------------------------------------------------------ */

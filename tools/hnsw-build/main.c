@@ -295,7 +295,7 @@ static json_object *common_json(const run *r) {
     json_object *o = json_object_new_object();
     json_put(o, "tool", json_object_new_string("hnsw-build " SPECRT_VERSION_STRING));
     json_put(o, "model", json_base_name(r->options->model));
-    json_put(o, "tensor", json_object_new_string(r->tensor));
+    json_put(o, "tensor", json_text(r->tensor));
     json_put(o, "n_rows", json_object_new_int(h->n_rows));
     json_put(o, "n_nodes", json_object_new_int(h->n_nodes));
     json_put(o, "n_reserved", json_object_new_int(r->n_left_out[0]));

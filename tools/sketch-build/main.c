@@ -41,7 +41,7 @@ static int parse(build_options *o, int argc, char **argv) {
         {"codes", 0, "TYPE", CLI_STRING, (void *)&o->codes, 0, 0,
          "int4 (default), or int8: twice the bytes for each dimension"},
         {"rank", 0, "N", CLI_INT, &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
-         "dimensions, a multiple of 8, of 4 in int8 (default: a quarter of the head's\n"
+         "dimensions, a multiple of 8, of 4 in int8 (default: a quarter of the head's "
          "columns, an eighth in int8)"},
         {"trace", 0, "FILE", CLI_STRING, (void *)&o->trace, 0, 0,
          "recorded states (specrt-eval record): ranks go where they lie"},
@@ -155,7 +155,7 @@ static json_object *common_json(const run *r) {
     const recall_table *t = &r->table;
     json_put(o, "tool", json_object_new_string("sketch-build " SPECRT_VERSION_STRING));
     json_put(o, "model", json_base_name(r->options->model));
-    json_put(o, "tensor", json_object_new_string(r->tensor));
+    json_put(o, "tensor", json_text(r->tensor));
     json_put(o, "n_rows", json_object_new_int(r->order.n));
     json_put(o, "n_cols", json_object_new_int(r->order.n_cols));
     json_put(o, "rank", json_object_new_int(r->basis.rank));

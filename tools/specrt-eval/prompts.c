@@ -273,8 +273,6 @@ specrt_status prompts_add(const char *text, const char *domain, prompt_list *out
 }
 
 specrt_status prompts_of(const eval_options *o, prompt_list *out, specrt_error *err) {
-    if (o->prompt && !*o->prompt)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "--prompt: expected some text");
     if (o->prompt && prompts_add(o->prompt, "prompt", out) != SPECRT_STATUS_OK)
         return no_memory(err);
     for (int i = 0; i < o->prompts.n; i++)

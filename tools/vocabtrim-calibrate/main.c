@@ -46,25 +46,6 @@ static specrt_status check_early(calibration *run, const model *m, specrt_error 
                        &run->speed, err);
 }
 
-static void warn_of_input(const corpus_stats *stats) {
-    if (stats->n_bad_records) {
-        cli_warn("%" PRIu64 " bad records were skipped, such as:", stats->n_bad_records);
-        for (int i = 0; i < CORPUS_EXAMPLES && stats->bad_examples[i][0]; i++)
-            cli_warn("  %s", stats->bad_examples[i]);
-    }
-    if (stats->n_skipped_files) {
-        cli_warn("%" PRIu64 " files in folders were skipped, such as:", stats->n_skipped_files);
-        for (int i = 0; i < CORPUS_EXAMPLES && stats->skipped_examples[i][0]; i++)
-            cli_warn("  %s", stats->skipped_examples[i]);
-    }
-    if (stats->n_replaced)
-        cli_warn("%" PRIu64 " ill-formed byte sequences were counted as U+FFFD", stats->n_replaced);
-    if (stats->n_forced_cuts)
-        cli_warn("%" PRIu64 " times a text had no place to cut for 64 MiB and was cut, perhaps "
-                 "inside a token",
-                 stats->n_forced_cuts);
-}
-
 static void tell_speed(const calibration *run, double seconds) {
     const corpus_stats *s = &run->stats;
     if (!run->options->common.verbose || !run->options->corpus.n) return;
@@ -128,17 +109,24 @@ static specrt_status count(calibration *run, char *const *names, specrt_error *e
 /* The quality gate: hold-out coverage, or calibration coverage where there is none. */
 static bool is_below(const calibration *run) {
     double coverage = calibration_coverage(run, COUNTS_HOLDOUT), least = run->options->min_coverage;
-    if (isnan(coverage)) coverage = calibration_coverage(run, COUNTS_CALIBRATION);
-    if (isnan(least) || coverage >= least) return false;
-    cli_warn("%" PRId32 " ids cover %.4f%% of the tokens, less than --min-coverage %g%%%s",
-             run->size, 100 * coverage, 100 * least,
+    bool held_out = !isnan(coverage);
+    if (isnan(least)) return false;
+    if (!held_out) {
+        coverage = calibration_coverage(run, COUNTS_CALIBRATION);
+        cli_warn(
+            "no text was held out, so --min-coverage is held against the text that was ranked, "
+            "which flatters");
+    }
+    if (coverage >= least) return false;
+    cli_warn("%" PRId32 " ids cover %.4f%% of the %s tokens, less than --min-coverage %g%%%s",
+             run->size, 100 * coverage, held_out ? "held-out" : "ranked", 100 * least,
              run->options->allow_below ? "" : "; nothing is written (--allow-below writes)");
     return true;
 }
 
 static int finish(calibration *run, char *const *names, double started, specrt_error *err) {
     const calibrate_options *o = run->options;
-    warn_of_input(&run->stats);
+    corpus_warn(&run->stats);
     tell_speed(run, cli_seconds() - started);
     if (options_counts_only(o)) {
         cli_info("%" PRIu64 " tokens in %d domains", counts_n_tokens(&run->counts),

@@ -11,6 +11,7 @@
 #include "token_map.h"
 
 #define NOT_GIVEN INT64_MIN
+enum { MAX_OUTPUTS = 64 };
 
 /* ---- the table ---- */
 
@@ -52,7 +53,8 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
         {"holdout", 0, "F", CLI_REAL, &o->holdout, 0, 0.9,
          "share of documents kept out of the ranking to measure coverage (default 0.05)"},
         {"min-coverage", 0, "P", CLI_REAL, &o->min_coverage, 0, 1,
-         "fail with exit code 4 when hold-out coverage is below P"},
+         "fail with exit code 4 when hold-out coverage (without one, that of the ranked text) is "
+         "below P"},
         {"allow-below", 0, NULL, CLI_FLAG, &o->allow_below, 0, 0,
          "write the outputs even below --min-coverage"},
 
@@ -120,7 +122,7 @@ static int check_words(const calibrate_options *o) {
         return cli_usage("--id-bytes: expected 2 or 4, found %" PRId64, o->id_bytes);
     if (o->field && strpbrk(o->field, "\t\n"))
         return cli_usage("--field: a name without tabs and line ends is expected");
-    if (o->domain && (!*o->domain || strpbrk(o->domain, "\t\n")))
+    if (o->domain && strpbrk(o->domain, "\t\n"))
         return cli_usage("--domain: a name without tabs and line ends is expected");
     return -1;
 }
@@ -151,16 +153,19 @@ static bool is_stdout(const char *path) {
 }
 
 static int check_output(const calibrate_options *o) {
-    const char *const paths[] = {o->common.output, o->counts_out, o->report};
-    int n_stdout = o->common.json;
-    for (int i = 0; i < 3; i++) n_stdout += is_stdout(paths[i]);
+    const char *paths[MAX_OUTPUTS] = {o->common.output, o->counts_out, o->report};
+    int n = 3, n_stdout = o->common.json;
     for (int i = 0; i < o->exports.n; i++) {
         const char *equals = strchr(o->exports.items[i], '=');
         if (!equals || equals == o->exports.items[i] || !equals[1])
             return cli_usage("--export: expected FORMAT=FILE, found '%s'", o->exports.items[i]);
-        n_stdout += is_stdout(equals + 1);
+        if (n == MAX_OUTPUTS) return cli_usage("--export: %d at most", MAX_OUTPUTS - 3);
+        paths[n++] = equals + 1;
     }
+    for (int i = 0; i < n; i++) n_stdout += is_stdout(paths[i]);
     if (n_stdout > 1) return cli_usage("more than one output goes to stdout");
+    int code = cli_distinct(paths, n);
+    if (code >= 0) return code;
     if (!o->common.output && !o->counts_out && !o->report && !o->exports.n && !o->common.json)
         return cli_usage("nothing to write; give -o, --counts-out, --export, --report or --json");
     return -1;

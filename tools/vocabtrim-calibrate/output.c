@@ -26,7 +26,7 @@ static specrt_status check_export(const calibrate_options *o, const char *item, 
     if (strcmp(format, "gguf") == 0 && !o->model)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--export gguf needs --model, the drafter to rewrite");
-    return out_check(path, o->common.force || strcmp(format, "npy") == 0, err);
+    return token_map_check(format, path, o->common.force, err);
 }
 
 specrt_status output_check(const calibrate_options *o, specrt_error *err) {
@@ -100,7 +100,8 @@ static specrt_status write_bundle(const calibration *run, const char *provenance
     return status;
 }
 
-static specrt_status write_exports(const calibration *run, specrt_error *err) {
+/* *n_done : how many of the exports, from the first on, are complete. */
+static specrt_status write_exports(const calibration *run, int *n_done, specrt_error *err) {
     const calibrate_options *o = run->options;
     const specrt_ranks ranks = {&run->ranking.header, run->ranking.ids, run->ranking.counts};
     token_map map;
@@ -114,31 +115,13 @@ static specrt_status write_exports(const calibration *run, specrt_error *err) {
         const char *path = export_path(o->exports.items[i], format);
         const char *drafter = strcmp(format, "gguf") == 0 ? o->model : NULL;
         status = token_map_write(&map, format, path, drafter, o->common.force, err);
+        if (status == SPECRT_STATUS_OK) ++*n_done;
     }
     token_map_free(&map);
     return status;
 }
 
 /* ---- all of it ---- */
-
-/* Which of the outputs did not exist before, so that they may be removed after a failure. */
-typedef struct created {
-    const char **paths; /* [n] borrowed */
-    int n;
-} created;
-
-static specrt_status list_new(const calibrate_options *o, created *list, specrt_error *err) {
-    const char *const paths[] = {o->common.output, o->counts_out, o->report};
-    char format[32];
-    list->n = 0;
-    list->paths = (const char **)calloc((size_t)o->exports.n + 3, sizeof *list->paths);
-    if (!list->paths) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-    for (int i = 0; i < 3 + o->exports.n; i++) {
-        const char *path = i < 3 ? paths[i] : export_path(o->exports.items[i - 3], format);
-        if (path && access(path, F_OK) != 0) list->paths[list->n++] = path;
-    }
-    return SPECRT_STATUS_OK;
-}
 
 static bool is_stdout(const char *path) {
     return path && (strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0);
@@ -164,34 +147,67 @@ static specrt_status print_result(const calibration *run, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status write_files(const calibration *run, const char *provenance,
+/* What this run has put where nothing was: gone again if a later output fails. The bundle comes last,
+ * since other tools may add to it as soon as it is there. */
+typedef struct written {
+    bool *is_new; /* [exports] owned: was not there before */
+    int n_exports;
+    const char *counts, *report; /* borrowed; NULL: not written, or replaced */
+} written;
+
+static const char *if_new(const char *path) {
+    return path && access(path, F_OK) != 0 ? path : NULL;
+}
+
+static specrt_status commit_new(out_file *out, const char *path, const char **written_to,
+                                specrt_error *err) {
+    const char *is_new = if_new(path);
+    TRY(commit(out, err));
+    *written_to = is_new;
+    return SPECRT_STATUS_OK;
+}
+
+static void take_back(const calibrate_options *o, const written *w) {
+    char format[32];
+    for (int i = 0; i < w->n_exports; i++) {
+        const char *path = export_path(o->exports.items[i], format);
+        if (w->is_new[i]) token_map_remove(format, path);
+    }
+    if (w->counts) unlink(w->counts);
+    if (w->report) unlink(w->report);
+}
+
+static specrt_status write_files(const calibration *run, const char *provenance, written *w,
                                  specrt_error *err) {
     const calibrate_options *o = run->options;
     out_file counts_file, report_file = {0};
     specrt_status status = stage(run, o->counts_out, write_counts, &counts_file, err);
     if (!status) status = stage(run, o->report, report_html, &report_file, err);
     if (!status) status = print_result(run, err);
+    if (!status) status = write_exports(run, &w->n_exports, err);
+    if (!status) status = commit_new(&counts_file, o->counts_out, &w->counts, err);
+    if (!status) status = commit_new(&report_file, o->report, &w->report, err);
     if (!status && o->common.output) status = write_bundle(run, provenance, err);
-    if (!status) status = write_exports(run, err);
-    if (!status) status = commit(&counts_file, err);
-    if (!status) status = commit(&report_file, err);
     out_abort(&counts_file);
     out_abort(&report_file);
     return status;
 }
 
 specrt_status output_all(const calibration *run, bool files, specrt_error *err) {
-    created list = {0};
+    const calibrate_options *o = run->options;
     if (!files) return print_result(run, err);
-    char *provenance = report_provenance(run);
-    specrt_status status = provenance
-                               ? list_new(run->options, &list, err)
+    char *provenance = report_provenance(run), format[32];
+    written w = {(bool *)calloc((size_t)o->exports.n + 1, sizeof *w.is_new), 0, NULL, NULL};
+    specrt_status status = provenance && w.is_new
+                               ? SPECRT_STATUS_OK
                                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
     if (status == SPECRT_STATUS_OK) {
-        status = write_files(run, provenance, err);
-        for (int i = 0; status && i < list.n; i++) unlink(list.paths[i]);
-        free((void *)list.paths);
+        for (int i = 0; i < o->exports.n; i++)
+            w.is_new[i] = if_new(export_path(o->exports.items[i], format)) != NULL;
+        status = write_files(run, provenance, &w, err);
+        if (status != SPECRT_STATUS_OK) take_back(o, &w);
     }
+    free(w.is_new);
     free(provenance);
     return status;
 }

@@ -77,7 +77,7 @@ static void print_domains(const calibration *run, FILE *out) {
     int width = 10;
     if (c->n_domains < 2) return;
     for (int i = 0; i < c->n_domains; i++)
-        if ((int)strlen(c->domains[i].name) > width) width = (int)strlen(c->domains[i].name);
+        width = (int)fmax(width, text_columns(c->domains[i].name));
     if (width > 48) width = 48;
     fprintf(out, "At %s ids, by domain:\n  %-*s          tokens  weight  calibration   hold-out\n",
             text_count((uint64_t)run->size), width, "");
@@ -86,7 +86,9 @@ static void print_domains(const calibration *run, FILE *out) {
         double coverage[COUNTS_SPLITS];
         for (int s = 0; s < COUNTS_SPLITS; s++)
             ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
-        fprintf(out, "  %-*.*s %15s  %6g ", width, width, d->name,
+        fputs("  ", out);
+        text_pad(d->name, width, out);
+        fprintf(out, " %15s  %6g ",
                 text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
                 run->weights ? run->weights[i] : 1);
         print_share(coverage[COUNTS_CALIBRATION], 12, out);

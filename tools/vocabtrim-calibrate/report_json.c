@@ -11,7 +11,7 @@
 static json_object *tokenizer_json(const calibration *run) {
     const counts_vocab *v = &run->counts.vocab;
     json_object *o = json_object_new_object();
-    json_put(o, "name", json_object_new_string(v->name));
+    json_put(o, "name", json_text(v->name));
     json_put(o, "sha256", json_hex(v->sha256, 32));
     json_put(o, "n_vocab", json_object_new_int(v->n_vocab));
     return o;
@@ -23,7 +23,7 @@ static json_object *domain_json(const calibration *run, int i) {
     for (int s = 0; s < COUNTS_SPLITS; s++)
         ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
     json_object *o = json_object_new_object();
-    json_put(o, "name", json_object_new_string(d->name));
+    json_put(o, "name", json_text(d->name));
     json_put(o, "provenance", json_object_new_string(d->provenance));
     json_put(o, "weight", json_real(run->weights ? run->weights[i] : 1));
     json_put(o, "n_documents", json_whole(d->n_docs));
@@ -60,7 +60,7 @@ static json_object *common_json(const calibration *run) {
         json_object_array_add(domains, domain_json(run, i));
     json_put(o, "tool", json_object_new_string("vocabtrim-calibrate " SPECRT_VERSION_STRING));
     json_put(o, "tokenizer", tokenizer_json(run));
-    json_put(o, "options", json_object_new_string(run->counts.options));
+    json_put(o, "options", json_text(run->counts.options));
     json_put(o, "selection", selection_json(run));
     json_put(o, "n_tokens", json_whole(counts_n_tokens(&run->counts)));
     json_put(o, "n_selected", json_object_new_int(run->size));
@@ -79,7 +79,7 @@ char *report_provenance(const calibration *run) {
     if (run->has_head) {
         json_object *head = json_object_new_object();
         json_put(head, "file", json_base_name(run->options->model));
-        json_put(head, "tensor", json_object_new_string(run->head_name));
+        json_put(head, "tensor", json_text(run->head_name));
         json_put(head, "dtype", json_object_new_string(specrt_dtype_name(run->head.dtype)));
         json_put(head, "rows", json_object_new_int64(run->head.n_rows));
         json_put(head, "cols", json_object_new_int64(run->head.n_cols));
@@ -137,7 +137,7 @@ static void put_reading(const calibration *run, json_object *o) {
     const corpus_stats *s = &run->stats;
     json_object *examples = json_object_new_array();
     for (int i = 0; i < CORPUS_EXAMPLES && s->bad_examples[i][0]; i++)
-        json_object_array_add(examples, json_object_new_string(s->bad_examples[i]));
+        json_object_array_add(examples, json_text(s->bad_examples[i]));
     json_put(o, "bytes_read", json_whole(s->bytes_read));
     json_put(o, "n_files", json_whole(s->n_files));
     json_put(o, "n_skipped_files", json_whole(s->n_skipped_files));
