@@ -64,6 +64,8 @@ refuses 3 "*float.pt: *BINFLOAT*" import "$golden/float.pt" -f
 echo hello >words; refuses 3 "*words: no token map; expected *" import words -f
 head -c 300 a.pt >cut.pt; refuses 3 "*cut.pt: *cut off" import cut.pt -f
 refuses 1 "*none.pt: cannot open*" import none.pt -f
+refuses 3 "*target.gguf: the model's own tokenizer is *; expected *" specrt-bundle import both.txt --size 9 --values absolute \
+    --tokenizer "$CLI_TESTS/../golden/tokenizers/spm.json" --model "$CLI_TESTS/../../data/sample/target.gguf" -o y.specb
 mkdir folder; refuses 3 "*folder: folder without d2t.npy*" import folder -f
 refuses 2 "*expected --tokenizer*" specrt-bundle import map.txt -o y.specb
 refuses 2 "*expected -o FILE" specrt-bundle import map.txt --tokenizer "$tokenizer"

@@ -38,3 +38,9 @@ refuses 3 "*head: row *: expected finite weights, found NaN or infinity" \
 head_file small.safetensors 40
 refuses 3 "*one.specb: head: the bundle is for *" cluster-build --model small.safetensors --router none --clusters 2 -o one.specb -f
 [ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" build --clusters 3 -o /dev/full
+
+# A tokenizer that is not the model's own; a report that is there; neither waits for the clusters.
+target=$CLI_TESTS/../../data/sample/target.gguf
+refuses 3 "*target.gguf: the model's own tokenizer is specrt sample* (gguf); expected *(tokenizer.json)" \
+    cluster-build --model "$target" --tokenizer "$CLI_TESTS/../golden/tokenizers/spm.json" -o x.specb
+refuses 2 "*: y: given for two outputs*" build --router coral --trace t --report y -o y

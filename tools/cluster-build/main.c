@@ -19,7 +19,14 @@
 /* A GGUF brings its tokenizer; without one the head's rows are all taken for tokens. */
 static specrt_status open_tokenizer(build *b, specrt_error *err) {
     const build_options *o = b->options;
-    if (o->tokenizer) return tokenizer_open(o->tokenizer, &b->tok, err);
+    uint8_t sha256[32];
+    if (o->tokenizer) {
+        TRY(tokenizer_open(o->tokenizer, &b->tok, err));
+        tokenizer_fingerprint(b->tok, sha256);
+        return b->source.g
+                   ? tokenizer_check_model(b->source.path, sha256, tokenizer_name(b->tok), err)
+                   : SPECRT_STATUS_OK;
+    }
     if (!b->source.g || tokenizer_open(b->source.path, &b->tok, NULL) != SPECRT_STATUS_OK)
         cli_warn("%s: no tokenizer inside; give --tokenizer so that reserved rows are known",
                  o->model);
@@ -82,6 +89,7 @@ static specrt_status make_ident(const build *b, specrt_ident *out, specrt_error 
 static specrt_status check_output(const build *b, specrt_error *err) {
     const build_options *o = b->options;
     specrt_ident ident;
+    if (o->report) TRY(out_check(o->report, o->common.force, err));
     if (!o->common.output) return SPECRT_STATUS_OK;
     TRY(bundle_write_check(o->common.output, section_tag(o->router), o->common.force, err));
     TRY(make_ident(b, &ident, err));

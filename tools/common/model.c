@@ -332,8 +332,9 @@ specrt_status model_head(model *m, const char *tensor, specrt_head_desc *out, co
         list_tensors(m, names, sizeof names);
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_INPUT,
-            "%s: no LM head; expected %s%s; %s; name the tensor that is the head", m->path,
-            m->g ? gguf_heads[0] : st_heads[0],
+            "%s: no LM head; expected %s%s; name its tensor, or give the target whose head this "
+            "drafter uses; %s",
+            m->path, m->g ? gguf_heads[0] : st_heads[0],
             m->tied == 0 ? " (config.json does not tie the embedding)" : "", names);
     }
     TRY(model_matrix(m, taken, out, err));

@@ -176,3 +176,20 @@ const int32_t *tokenizer_terminators(const tokenizer *tok, int32_t *n) {
 void tokenizer_fingerprint(const tokenizer *tok, uint8_t sha256[32]) {
     memcpy(sha256, tok->sha256, 32);
 }
+
+specrt_status tokenizer_check_model(const char *path, const uint8_t sha256[32], const char *name,
+                                    specrt_error *err) {
+    static const uint8_t unknown[32];
+    tokenizer *tok;
+    uint8_t found[32];
+    if (memcmp(sha256, unknown, 32) == 0) return SPECRT_STATUS_OK;
+    if (tokenizer_open(path, &tok, NULL) != SPECRT_STATUS_OK) return SPECRT_STATUS_OK;
+    tokenizer_fingerprint(tok, found);
+    specrt_status status = SPECRT_STATUS_OK;
+    if (memcmp(found, sha256, 32) != 0)
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s: the model's own tokenizer is %s; expected %s", path,
+                                  tokenizer_name(tok), name);
+    tokenizer_close(tok);
+    return status;
+}

@@ -44,6 +44,13 @@ const int32_t *tokenizer_terminators(const tokenizer *tok, int32_t *n);
 /* tokenizer_fingerprint() : specrt_tokenizer_hash_token over the normal tokens. */
 void tokenizer_fingerprint(const tokenizer *tok, uint8_t sha256[32]);
 
+/* tokenizer_check_model() : that a GGUF's own tokenizer, where it can be read, is the expected one.
+ *   sha256 : of the expected one; all zero: unknown, nothing is compared
+ *   name   : its name
+ * @return BAD_INPUT naming both */
+specrt_status tokenizer_check_model(const char *path, const uint8_t sha256[32], const char *name,
+                                    specrt_error *err);
+
 typedef struct tok_worker tok_worker;
 
 /* Growable token ids; zero-initialise, free(ids). */

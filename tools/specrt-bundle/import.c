@@ -135,6 +135,9 @@ static specrt_status set_head(const request *q, specrt_ident *ident, specrt_erro
                                   "%s: its head has %lld rows, the tokenizer %" PRId32
                                   " ids; they belong to different models",
                                   q->model, (long long)head.n_rows, ident->n_vocab);
+    if (status == SPECRT_STATUS_OK && m.g)
+        status = tokenizer_check_model(q->model, ident->tokenizer_sha256,
+                                       (const char *)ident->tokenizer_name, err);
     if (status == SPECRT_STATUS_OK) status = bundle_ident_head(ident, &head, name, err);
     model_close(&m);
     return status;

@@ -84,24 +84,6 @@ specrt_status input_open_counts(const calibrate_options *o, tokenizer **tok, cou
 
 /* ---- the model ---- */
 
-/* A GGUF brings its own tokenizer: compare, where it can be read. */
-static specrt_status check_model_tokenizer(const char *path, const counts_vocab *v,
-                                           specrt_error *err) {
-    static const uint8_t unknown[32];
-    tokenizer *tok;
-    uint8_t sha256[32];
-    if (memcmp(v->sha256, unknown, 32) == 0) return SPECRT_STATUS_OK;
-    if (tokenizer_open(path, &tok, NULL) != SPECRT_STATUS_OK) return SPECRT_STATUS_OK;
-    tokenizer_fingerprint(tok, sha256);
-    specrt_status status = SPECRT_STATUS_OK;
-    if (memcmp(sha256, v->sha256, 32) != 0)
-        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                  "%s: the model's own tokenizer is %s; expected %s", path,
-                                  tokenizer_name(tok), v->name);
-    tokenizer_close(tok);
-    return status;
-}
-
 specrt_status input_open_model(const calibrate_options *o, const counts_vocab *v, model *m,
                                specrt_head_desc *head, const char **name, specrt_error *err) {
     TRY(model_open(o->model, m, err));
@@ -111,7 +93,7 @@ specrt_status input_open_model(const calibrate_options *o, const counts_vocab *v
                                 "%s: %s has %" PRId64 " rows; expected at least %" PRId32
                                 ", the vocabulary of %s",
                                 o->model, *name, head->n_rows, v->n_vocab, v->name);
-    return m->g ? check_model_tokenizer(o->model, v, err) : SPECRT_STATUS_OK;
+    return m->g ? tokenizer_check_model(o->model, v->sha256, v->name, err) : SPECRT_STATUS_OK;
 }
 
 size_t input_row_bytes(const specrt_head_desc *head) {
