@@ -22,3 +22,9 @@ cmp -s one.jsonl hot.jsonl && fail "temperature makes no difference"
 refuses 2 "*one.jsonl: exists; use -f *" generate -o one.jsonl
 accepts generate -f -o one.jsonl
 refuses 3 "*" generate --context 4 -o none.jsonl
+refuses 2 "*--context: expected at most the 2048 positions of *, found 4096" generate --context 4096
+
+# Prompts saved with a byte order mark and CRLF; figures for scripts.
+printf '\357\273\277{"prompt":"hi"}\r\n{"prompt":"ho"}\r\n' >windows.jsonl
+accepts specrt-eval generate --target "$target" --prompts windows.jsonl --max-tokens 2 -q -o windows.out --json
+prints '{"n_prompts":2,"n_answers":2,"n_tokens":4,"seconds":*}'

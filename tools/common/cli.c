@@ -219,7 +219,7 @@ int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, c
     tool_name = tool->name;
     int code = -1;
     bool only_names = false; /* after "--" */
-    for (int i = 1; i < argc && code < 0; i++) {
+    for (int i = 1; i < argc && code < 0 && !want_help; i++) {
         if (!only_names && strcmp(argv[i], "--") == 0)
             only_names = true;
         else if (!only_names && argv[i][0] == '-' && argv[i][1])

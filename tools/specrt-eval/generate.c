@@ -1,6 +1,7 @@
 /* generate.c : specrt-eval generate. The target alone writes answers: text that calibration should
  * count, since it is what will be drafted. Prompts are shared out over the cores, an engine of one
  * thread each; the output is in the prompts' order and the same for any number of threads. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <pthread.h>
@@ -114,6 +115,18 @@ static specrt_status prepare(generation *g, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+/* The answers themselves are the JSON on stdout where no file takes them. */
+static specrt_status print_json(const generation *g, int n_written, double seconds,
+                                specrt_error *err) {
+    json_object *o = json_object_new_object();
+    json_put(o, "n_prompts", json_whole((uint64_t)g->prompts.n));
+    json_put(o, "n_answers", json_whole((uint64_t)n_written));
+    json_put(o, "n_tokens", json_whole((uint64_t)g->n_tokens));
+    json_put(o, "seconds", json_real(seconds));
+    if (json_print(o) && fflush(stdout) == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_IO, "stdout: cannot write: %s", strerror(errno));
+}
+
 static specrt_status run(generation *g, specrt_error *err) {
     const eval_options *o = &g->options;
     const char *path = o->common.output ? o->common.output : "-";
@@ -132,10 +145,10 @@ static specrt_status run(generation *g, specrt_error *err) {
     specrt_status status = write_lines(g, &out, &n_written, err);
     if (status == SPECRT_STATUS_OK) status = out_commit(&out, err);
     out_abort(&out);
-    if (status == SPECRT_STATUS_OK)
-        cli_info("%d answers, %s tokens in %.1f s, %.0f tokens/s", n_written,
-                 text_count((uint64_t)g->n_tokens), seconds, (double)g->n_tokens / seconds);
-    return status;
+    if (status != SPECRT_STATUS_OK) return status;
+    cli_info("%d answers, %s tokens in %.1f s, %.0f tokens/s", n_written,
+             text_count((uint64_t)g->n_tokens), seconds, (double)g->n_tokens / seconds);
+    return o->common.json && o->common.output ? print_json(g, n_written, seconds, err) : status;
 }
 
 static void close_generation(generation *g) {

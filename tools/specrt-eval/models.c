@@ -1,6 +1,7 @@
 /* models.c : what the options name, opened and checked against each other. */
 #include "eval.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "io.h"
@@ -100,12 +101,22 @@ static specrt_status check_policies(const eval_options *o, specrt_error *err) {
     return each_policy(&o->policies, check_policy, NULL, err);
 }
 
+static specrt_status check_context(const eval_options *o, const eval_models *m, specrt_error *err) {
+    int64_t most = engine_get_config(m->target)->n_context;
+    if (o->n_context <= most) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "--context: expected at most the %" PRId64 " positions of %s, found "
+                            "%" PRId64,
+                            most, o->target, o->n_context);
+}
+
 static specrt_status open_all(const eval_options *o, int threads, eval_models *m,
                               specrt_error *err) {
     if (!o->target)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --target FILE, a GGUF");
     TRY(check_policies(o, err));
     TRY(engine_open(o->target, threads, &m->target, err));
+    TRY(check_context(o, m, err));
     engine_lend(m->target, &m->env);
     TRY(tokenizer_open(o->target, &m->tok, err));
     TRY(check_vocabulary(o, m, err));
