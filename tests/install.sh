@@ -25,8 +25,19 @@ Cflags: -I\${includedir}
 PC
 cat >"$to/lib/cmake/specrt/specrt-config.cmake" <<CMAKE
 get_filename_component(specrt_prefix "\${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
-add_library(specrt::specrt INTERFACE IMPORTED)
-set_target_properties(specrt::specrt PROPERTIES
-    INTERFACE_INCLUDE_DIRECTORIES "\${specrt_prefix}/include"
-    INTERFACE_LINK_LIBRARIES "zstd;m")
+if(NOT TARGET specrt::specrt) # another part of the project may have found it already
+    add_library(specrt::specrt INTERFACE IMPORTED)
+    set_target_properties(specrt::specrt PROPERTIES
+        INTERFACE_INCLUDE_DIRECTORIES "\${specrt_prefix}/include"
+        INTERFACE_LINK_LIBRARIES "zstd;m")
+endif()
+CMAKE
+# find_package(specrt 0.1): any from there on with the same major number.
+cat >"$to/lib/cmake/specrt/specrt-config-version.cmake" <<CMAKE
+set(PACKAGE_VERSION "$version")
+set(PACKAGE_VERSION_COMPATIBLE FALSE)
+if(NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION
+   AND ("\${PACKAGE_FIND_VERSION_MAJOR}" STREQUAL "" OR PACKAGE_FIND_VERSION_MAJOR EQUAL ${version%%.*}))
+    set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
 CMAKE
