@@ -1,6 +1,7 @@
 /* specrt_kernels.cu : the decoding cycle on a GPU. The launch functions are declared and documented in
  * specrt.h under >>cuda; a kernel stands in the section that its CPU twin has in the header. Launches
- * check their arguments, take a stream, and neither wait nor allocate. Counts live on the device: a grid is
+ * check their arguments, take a stream, and neither wait (but for prompts that retrieval reads) nor
+ * allocate. Counts live on the device: a grid is
  * sized for the bound and its blocks return early, so that a cycle can be captured as a graph. Sums run in
  * a fixed order and no float is added atomically: results do not depend on scheduling.
  *
@@ -32,6 +33,8 @@
  *                                    sampled chains: a level's draw, and what of the draws is kept
  *     specrt__verify_remap_kernel    rows to target ids
  *     specrt__ring_tell_kernel       a cycle as a record for retrieval on the host, and what came of others
+ *     specrt__ring_ask_kernel, _match_
+ *                                    a part of a prompt to the host, and members as its cache has them
  *     specrt__batch_claim_kernel     which rows of a level no earlier source brought
  */
 #if defined(__NVCC__)
@@ -4206,17 +4209,6 @@ static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_e
     return status;
 }
 
-/* What a policy may not have here. */
-static specrt_status specrt__device_check_policy(const specrt_policy *p, specrt_error *err) {
-    const char *what = NULL;
-    if (p->retrieve.size > 0 && p->retrieve.prompt != SPECRT__RETRIEVE_PROMPT_OFF)
-        what = "retrieve@prompt";
-    if (!what) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                            "cuda: policy '%s': expected sources that run on the device, found %s",
-                            p->text, what);
-}
-
 /* --- routed sources --- */
 
 /* The head's rows, which a source scores where they lie. */
@@ -4429,7 +4421,6 @@ static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
                                                 const specrt_cuda_policy_desc *desc,
                                                 specrt_error *err) {
     const specrt_policy *host = p->policy;
-    SPECRT__TRY(specrt__device_check_policy(host, err));
     SPECRT__TRY(specrt_cuda_open(err));
     SPECRT__TRY(specrt__device_bind(p, desc, err));
     SPECRT__TRY(specrt__device_upload_marks(p, err));
@@ -4472,16 +4463,18 @@ SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
     specrt__base_free(&desc, policy);
 }
 
-// >>ring (uses: launch active retrieve)
+// >>ring (uses: launch os block active window arc retrieve)
 // Owns the way of cycles to retrieval on the host, and of what that changes back, through memory that both
 // sides map. Neither waits for the other: a cycle that finds no room is lost to retrieval, and counted.
+// Prompts, which may be longer than any ring, go another way: the host waits for each part of one.
 
 /* Cycles on their way to retrieval on the host, in memory that both sides map. Records are numbered: the
  * device writes `posted` after a record, the host `done` after it has written what the record changed. */
 typedef struct specrt__ring_records {
     uint32_t posted, done;
     uint32_t begun; /* the first record of the sequence at hand */
-    uint32_t reserved;
+    uint32_t
+        n_begun; /* sequences, but for those that go on with what is kept; written after `begun` */
     specrt__retrieve_record records[SPECRT__RETRIEVE_RECORDS];
 } specrt__ring_records;
 
@@ -4542,7 +4535,10 @@ static __global__ void specrt__ring_begin_kernel(int32_t n, bool keep, specrt__r
     caches[b].n_cycles = 0;
     caches[b].mailbox.taken = caches[b].mailbox.posted;
     caches[b].begun = caches[b].posted;
-    ((volatile specrt__ring_records *)rings)[b].begun = caches[b].begun;
+    volatile specrt__ring_records *ring = &rings[b];
+    ring->begun = caches[b].begun;
+    __threadfence_system();
+    ring->n_begun = ring->n_begun + 1;
 }
 
 /* Twin: specrt__retrieve_write. */
@@ -4602,6 +4598,107 @@ specrt__ring_tell_kernel(const specrt_verdict *learns, const specrt_cuda_state *
         ring->posted = ++cache->posted;
     else
         cache->n_lost += event;
+}
+
+/* --- prompts --- */
+
+enum { SPECRT__RING_PROMPT = 512 }; /* tokens that the host waits for at a time */
+
+/* A part of a sequence's prompt, which both sides map; behind it the host's answer. */
+typedef struct specrt__ring_prompt {
+    int32_t n_cycles; /* of the sequence */
+    int32_t reserved;
+    int32_t tokens[SPECRT__RING_PROMPT];
+    int32_t best[SPECRT__RING_PROMPT * SPECRT__RETRIEVE_TOP]; /* -1: none */
+} specrt__ring_prompt;
+
+/* The answer: a bit for each token, whether the cache holds it. */
+static uint32_t *specrt__ring_residents(specrt__ring_prompt *prompt) {
+    return (uint32_t *)(void *)(prompt + 1);
+}
+
+static size_t specrt__ring_prompt_bytes(int32_t n_ids) {
+    return sizeof(specrt__ring_prompt) + ((size_t)n_ids + 31) / 32 * sizeof(uint32_t);
+}
+
+/* A thread a token: n of them and the target's best there, best [n, k_best] or NULL, to place `at` on. */
+static __global__ void specrt__ring_ask_kernel(const int32_t *tokens, int32_t n,
+                                               const int32_t *best, int32_t k_best,
+                                               const specrt__ring_cache *cache,
+                                               specrt__ring_prompt *prompt, int32_t at) {
+    int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i == 0) prompt->n_cycles = cache->n_cycles;
+    if (i >= n) return;
+    prompt->tokens[at + i] = tokens[i];
+    int32_t *row = prompt->best + (at + i) * SPECRT__RETRIEVE_TOP;
+    for (int32_t j = 0; j < SPECRT__RETRIEVE_TOP; j++)
+        row[j] = best && j < k_best ? best[(int64_t)i * k_best + j] : -1;
+}
+
+/* Members become what the host's cache holds, whatever was on its way from there. One block.
+ *   residents : u32 [words of the ids] */
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
+    specrt__ring_match_kernel(const uint32_t *residents, specrt__ring_cache *cache,
+                              specrt_cuda_state *state) {
+    const int kBit = SPECRT_CUDA_RETRIEVE;
+    for (int32_t begin = 0; begin < state->params.n_ids; begin += specrt__block_threads()) {
+        int32_t id = begin + specrt__block_thread();
+        bool inside = id < state->params.n_ids;
+        int want = inside && (residents[id / 32] >> id % 32 & 1) ? kBit : 0;
+        bool differs = inside && (state->wants[id] & kBit) != want;
+        specrt__window_change(state, differs ? id : -1, kBit, want);
+    }
+    if (specrt__block_thread() != 0) return;
+    cache->taken = cache->posted;
+    cache->mailbox.taken = cache->mailbox.posted;
+}
+
+/* --- the host's side: one thread at a time --- */
+
+/* A new sequence's cache is empty. */
+static void specrt__ring_renew(const specrt__ring_records *ring, specrt__retrieve *r,
+                               uint32_t *n_begun) {
+    uint32_t n = specrt__os_load(&ring->n_begun);
+    if (r->done != specrt__os_load(&ring->begun) || n == *n_begun) return;
+    *n_begun = n;
+    specrt__arc_reset(&r->arc, r->params.size / 2.0);
+    specrt__retrieve_bar(r);
+    r->n_events = r->n_blocked = 0;
+}
+
+/* Works off what was posted.
+ *   n_begun : the ring's, as the host last saw it
+ * @return how many cycles. */
+static int32_t specrt__ring_serve(specrt__ring_records *ring, specrt__retrieve *r,
+                                  uint32_t *n_begun) {
+    uint32_t posted = specrt__os_load(&ring->posted);
+    int32_t n = 0;
+    for (; r->done != posted; n++) {
+        specrt__ring_renew(ring, r, n_begun);
+        specrt__retrieve_work(r, r->done);
+        specrt__os_store(&ring->done, r->done);
+    }
+    return n;
+}
+
+/* n prompt tokens, once the device is done with them. Twin: specrt__retrieve_prefill. */
+static void specrt__ring_answer(specrt__ring_prompt *prompt, int32_t n, specrt__ring_records *ring,
+                                specrt__retrieve *r, uint32_t *n_begun) {
+    uint32_t *residents = specrt__ring_residents(prompt);
+    specrt__ring_serve(ring, r, n_begun);
+    specrt__ring_renew(ring, r, n_begun);
+    r->n_cycles = prompt->n_cycles;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t *best = prompt->best + i * SPECRT__RETRIEVE_TOP;
+        int32_t n_best = 0;
+        while (n_best < SPECRT__RETRIEVE_TOP && best[n_best] >= 0) n_best++;
+        specrt__retrieve_read(r, prompt->tokens[i], best, n_best, NULL);
+    }
+    memset(residents, 0, specrt__ring_prompt_bytes(r->arc.n_ids) - sizeof *prompt);
+    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
+        for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
+             id = r->arc.newer[id])
+            residents[id / 32] |= 1u << id % 32;
 }
 
 // >>batch (uses: launch block active window ring)
@@ -4788,7 +4885,7 @@ specrt__batch_claim_kernel(const specrt_cuda_state *states, const int32_t *ids, 
     if (threadIdx.x == 0) atomicAdd(&tally->n_scored, sum);
 }
 
-// >>session (uses: launch base os active window arc retrieve policy tree verify device ring batch)
+// >>session (uses: launch base os block active window retrieve policy tree verify device ring batch)
 // Owns batches of sequences whose state never leaves the device: which kernel runs when, on which of two
 // streams. Everything is allocated in create; a cycle's launches are the same every time, so a graph can
 // hold them. Retrieval's cache stays on the host: cycles go there, and wishes come back, through memory
@@ -4858,7 +4955,9 @@ struct specrt_cuda_session {
     specrt__ring_cache *caches;    /* DEVICE [n_batch] */
     specrt__active_pool *pool;     /* for its marks */
     specrt__retrieve **retrievers; /* [n_batch] */
-    uint32_t *begun;               /* [n_batch] the rings' begun, as the host last saw it */
+    uint32_t *n_begun;             /* [n_batch] the rings', as the host last saw them */
+    uint32_t serving;              /* 1: a thread has the caches */
+    specrt__ring_prompt *prompt, *device_prompt; /* NULL: prompts are not read */
 };
 
 /* --- making a batch --- */
@@ -5219,6 +5318,9 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
     SPECRT__TRY(
         specrt__device_map(&s->memory, n * sizeof *s->rings, (void **)&s->rings, &device, err));
     s->device_rings = (specrt__ring_records *)device;
+    if (policy->retrieve.prompt != SPECRT__RETRIEVE_PROMPT_OFF)
+        SPECRT__TRY(specrt__device_map(&s->memory, specrt__ring_prompt_bytes(policy->head->n_ids),
+                                       (void **)&s->prompt, (void **)&s->device_prompt, err));
     if (width > 0) {
         size_t n_queries = n * SPECRT__RETRIEVE_RECORDS * width;
         SPECRT__TRY(
@@ -5228,12 +5330,12 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
         s->device_queries = (float *)device;
     }
     s->pool = specrt__active_pool_create(policy->head, policy->head->n_ids, 0, &policy->desc);
-    size_t bytes = n * (sizeof *s->retrievers + sizeof *s->begun);
+    size_t bytes = n * (sizeof *s->retrievers + sizeof *s->n_begun);
     s->retrievers = (specrt__retrieve **)specrt__base_alloc(&policy->desc, bytes);
     if (!s->pool || !s->retrievers)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     memset(s->retrievers, 0, bytes);
-    s->begun = (uint32_t *)(void *)(s->retrievers + n);
+    s->n_begun = (uint32_t *)(void *)(s->retrievers + n);
     specrt__session_mark(s->pool, policy);
     specrt__retrieve_params params = policy->retrieve;
     params.async = true; /* as many records as the ring has */
@@ -5247,27 +5349,17 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
     return SPECRT_STATUS_OK;
 }
 
-/* A new sequence's cache is empty. */
-static void specrt__session_forget(specrt__retrieve *r) {
-    specrt__arc_reset(&r->arc, r->params.size / 2.0);
-    specrt__retrieve_bar(r);
-    r->n_events = r->n_blocked = 0;
+/* Who has the caches: serve(), perhaps on a thread of its own, or prefill(). */
+static bool specrt__session_claims(specrt_cuda_session *s) {
+    return __atomic_exchange_n(&s->serving, 1u, __ATOMIC_ACQUIRE) == 0;
 }
 
 SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
     int32_t n = 0;
-    for (int32_t i = 0; i < s->n_batch && s->rings; i++) {
-        specrt__ring_records *ring = &s->rings[i];
-        specrt__retrieve *r = s->retrievers[i];
-        uint32_t posted = specrt__os_load(&ring->posted);
-        for (; r->done != posted; n++) {
-            uint32_t begun = specrt__os_load(&ring->begun);
-            if (begun != s->begun[i] && r->done == begun) specrt__session_forget(r);
-            if (r->done == begun) s->begun[i] = begun;
-            specrt__retrieve_work(r, r->done);
-            specrt__os_store(&ring->done, r->done);
-        }
-    }
+    if (!s->rings || !specrt__session_claims(s)) return 0;
+    for (int32_t i = 0; i < s->n_batch; i++)
+        n += specrt__ring_serve(&s->rings[i], s->retrievers[i], &s->n_begun[i]);
+    specrt__os_store(&s->serving, 0);
     return n;
 }
 
@@ -5455,32 +5547,59 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
     return specrt__session_pack_rows(s, first, n, stream);
 }
 
-/* At most SPECRT_TREE_MAX_NODES tokens, for which `best` has room. */
+/* At most SPECRT_TREE_MAX_NODES tokens, for which `best` has room. at : their place in the part of the prompt
+ * that retrieval waits for */
 static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, const int32_t *tokens,
-                                          int32_t n, const float *logits, void *stream) {
+                                          int32_t n, const float *logits, int32_t at,
+                                          void *stream) {
     const specrt_policy *policy = s->policy->policy;
-    bool learns = policy->has_window, knows = learns && logits && policy->window.kpre > 0;
+    int32_t *best = s->best + (size_t)i * SPECRT_TREE_MAX_NODES * (size_t)s->k_best;
+    bool knows = logits && specrt_policy_learns(policy);
     SPECRT__TRY(
         SPECRT__LAUNCH(specrt__batch_advance_kernel, 1, 32, 0, stream, s->trees + i, n, s->count));
-    if (!learns) return SPECRT_STATUS_OK;
-    int32_t *best = s->best + (size_t)i * SPECRT_TREE_MAX_NODES * (size_t)s->k_best;
     if (knows)
         SPECRT__TRY(specrt_cuda_target_topk(1, logits, n, NULL, 0, s->n_logits, s->k_best, best,
                                             NULL, s->scratch, stream));
+    if (s->prompt) {
+        bool asks = knows && policy->retrieve.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
+        SPECRT__TRY(SPECRT__LAUNCH(
+            specrt__ring_ask_kernel, specrt__session_blocks(n), SPECRT__SESSION_THREADS, 0, stream,
+            tokens, n, asks ? best : NULL, s->k_best, s->caches + i, s->device_prompt, at));
+    }
+    if (!policy->has_window) return SPECRT_STATUS_OK;
     return specrt_cuda_state_prefill(1, tokens, s->count, n, knows ? best : NULL, s->k_best,
                                      s->states + i, stream);
+}
+
+/* Retrieval reads the n tokens that were read last, at most SPECRT__RING_PROMPT. */
+static specrt_status specrt__session_warm(specrt_cuda_session *s, int32_t i, int32_t n,
+                                          void *stream) {
+    SPECRT__TRY(specrt__launch_status(cudaStreamSynchronize((cudaStream_t)stream)));
+    while (!specrt__session_claims(s)) specrt__os_yield();
+    specrt__ring_answer(s->prompt, n, &s->rings[i], s->retrievers[i], &s->n_begun[i]);
+    specrt__os_store(&s->serving, 0);
+    return SPECRT__LAUNCH(specrt__ring_match_kernel, 1, specrt__block_size(SPECRT__WINDOW_THREADS),
+                          0, stream, specrt__ring_residents(s->device_prompt), s->caches + i,
+                          s->states + i);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s, int32_t i,
                                                           const int32_t *tokens, int32_t n,
                                                           const float *logits, void *stream) {
     const int32_t most = SPECRT_TREE_MAX_NODES;
+    int32_t waiting = 0;
     if (i < 0 || i >= s->n_batch || !tokens || n < 0) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_join(s, stream));
-    for (int32_t at = 0; at < n; at += most)
-        SPECRT__TRY(specrt__session_read(s, i, tokens + at, n - at < most ? n - at : most,
+    for (int32_t at = 0; at < n; at += most) {
+        int32_t here = n - at < most ? n - at : most;
+        SPECRT__TRY(specrt__session_read(s, i, tokens + at, here,
                                          logits ? logits + (size_t)at * (size_t)s->n_logits : NULL,
-                                         stream));
+                                         waiting, stream));
+        waiting += here;
+        if (!s->prompt || (at + here < n && waiting + most <= SPECRT__RING_PROMPT)) continue;
+        SPECRT__TRY(specrt__session_warm(s, i, waiting, stream));
+        waiting = 0;
+    }
     return SPECRT_STATUS_OK;
 }
 

@@ -1777,8 +1777,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
  * with observe() and ends behind verify() is a whole cycle. One thread at a time; sessions of one policy
  * share its memory.
  *
- * The CPU's alone are sketch@certified=on and retrieve@prompt=tokens or best. What retrieve's mode says,
- * specrt_cuda_session_serve() decides here. */
+ * The CPU's alone is sketch@certified=on. What retrieve's mode says, specrt_cuda_session_serve() decides
+ * here. */
 
 /* What all sessions of a policy share, on the device. */
 typedef struct specrt_cuda_policy specrt_cuda_policy;
@@ -1818,7 +1818,8 @@ typedef struct specrt_cuda_session_params {
 
 typedef struct specrt_cuda_session specrt_cuda_session;
 
-/* specrt_cuda_session_create() : everything the batch needs; the other calls neither allocate nor wait.
+/* specrt_cuda_session_create() : everything the batch needs; the other calls neither allocate nor wait, but
+ * for one, prefill() where retrieve@prompt reads along.
  * @return OK, BAD_ARG naming the field, NO_MEMORY naming the bytes, DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_policy *policy,
                                                          const specrt_cuda_session_params *params,
@@ -1849,8 +1850,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *ses
                                                         void *stream);
 
 /* specrt_cuda_session_prefill() : the next prompt tokens of sequence i. CPU twin: specrt_session_prefill().
+ * With retrieve@prompt=tokens or best, whose cache is the host's, it waits for the stream, and works off the
+ * sequence's cycles before: not to be captured. Another thread may be in specrt_cuda_session_serve().
  *   tokens : DEVICE i32 [n]
- *   logits : DEVICE f32 [n, n_logits]; NULL: not computed there */
+ *   logits : DEVICE f32 [n, n_logits], read where specrt_policy_learns(); NULL: not computed there */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *session, int32_t i,
                                                           const int32_t *tokens, int32_t n,
                                                           const float *logits, void *stream);
@@ -8474,18 +8477,30 @@ static int32_t specrt__retrieve_best(const specrt__retrieve *r, const specrt_row
     return n;
 }
 
-/* A token of the prompt, or one that the target thought likely there: it may give way at once. */
-static void specrt__retrieve_warm(specrt__retrieve *r, int32_t id) {
-    int32_t victim, birth = r->n_cycles - SPECRT__ARC_RESIDENCY;
-    if (id < 0 || id >= r->arc.n_ids || r->offered[id] == SPECRT__RETRIEVE_NEVER) return;
+/* A token of the prompt, or one that the target thought likely there: it may give way at once.
+ * @return whether it came in, and in *victim what left for it, or -1. */
+static bool specrt__retrieve_warm(specrt__retrieve *r, int32_t id, int32_t *victim) {
+    if (id < 0 || id >= r->arc.n_ids || r->offered[id] == SPECRT__RETRIEVE_NEVER) return false;
     if (specrt__arc_resident(&r->arc, id)) {
         specrt__arc_touch(&r->arc, id);
-        return;
+        return false;
     }
-    if (!specrt__arc_insert(&r->arc, id, r->n_cycles, false, &victim)) return;
-    r->arc.births[id] = birth;
-    if (victim >= 0) specrt__active_drop(r->pool, victim, SPECRT__ACTIVE_RETRIEVE);
-    specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+    if (!specrt__arc_insert(&r->arc, id, r->n_cycles, false, victim)) return false;
+    r->arc.births[id] = r->n_cycles - SPECRT__ARC_RESIDENCY;
+    return true;
+}
+
+/* A prompt token, then the target's best there, the best of all last.
+ *   pool : whose members these become; NULL: the caller sees to it */
+static void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
+                                  int32_t n_best, specrt__active_pool *pool) {
+    int32_t victim;
+    for (int32_t i = n_best; i >= 0; i--) {
+        int32_t id = i == n_best ? token : best[i];
+        if (!specrt__retrieve_warm(r, id, &victim) || !pool) continue;
+        if (victim >= 0) specrt__active_drop(pool, victim, SPECRT__ACTIVE_RETRIEVE);
+        specrt__active_want(pool, id, SPECRT__ACTIVE_RETRIEVE);
+    }
 }
 
 /* What comes before the first cycle, or the next turn. */
@@ -8497,11 +8512,10 @@ static void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens,
     specrt__retrieve_finish(r);
     specrt__retrieve_take(r);
     for (int32_t i = 0; i < n; i++) {
-        specrt__retrieve_warm(r, tokens[i]);
         int32_t n_best = 0;
         if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_BEST)
             n_best = specrt__retrieve_best(r, rows, i, best);
-        while (n_best > 0) specrt__retrieve_warm(r, best[--n_best]);
+        specrt__retrieve_read(r, tokens[i], best, n_best, r->pool);
     }
 }
 

@@ -7,7 +7,7 @@
 #include "../quantise.h"
 #include "gpu.h"
 
-enum { V = 150, D = 16, N_PROMPT = 7, N_CYCLES = 10, MAX_BATCH = 64, TOPK = 4, NODES = 10 };
+enum { V = 150, D = 16, N_PROMPT = 7, MAX_PROMPT = 600, MAX_BATCH = 64, TOPK = 4, NODES = 10 };
 
 /* --- the models --- */
 
@@ -174,18 +174,21 @@ static void device_close(device *d) {
     cudaStreamDestroy(d->stream);
 }
 
-/* Begin, the prompts from number `first` on, the first tokens. */
-static void device_start(device *d, int32_t first) {
-    static float logits[N_PROMPT * V], last[MAX_BATCH * V];
-    int32_t tokens[N_PROMPT];
+/* Begin, the prompts from number `first` on, each in two parts, the first tokens. */
+static void device_start(device *d, int32_t first, int32_t n_prompt) {
+    static float logits[MAX_PROMPT * V], last[MAX_BATCH * V];
+    int32_t tokens[MAX_PROMPT], n_part = n_prompt / 9;
     REQUIRE(!specrt_cuda_session_begin(d->session, -1, d->stream));
     for (int32_t i = 0; i < d->n; i++) {
-        for (int32_t j = 0; j < N_PROMPT; j++) tokens[j] = prompt_token(first + i, j);
-        target_logits(tokens, N_PROMPT, logits);
-        memcpy(last + i * V, logits + (N_PROMPT - 1) * V, V * sizeof *last);
+        for (int32_t j = 0; j < n_prompt; j++) tokens[j] = prompt_token(first + i, j);
+        target_logits(tokens, n_prompt, logits);
+        memcpy(last + i * V, logits + (n_prompt - 1) * V, V * sizeof *last);
         int32_t *device_tokens = (int32_t *)gpu_copy(tokens, sizeof tokens);
         float *device_logits = (float *)gpu_copy(logits, sizeof logits);
-        REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens, N_PROMPT, device_logits,
+        REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens, n_part, device_logits,
+                                             d->stream));
+        REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens + n_part,
+                                             n_prompt - n_part, device_logits + n_part * V,
                                              d->stream));
         gpu_check(cudaStreamSynchronize(d->stream), "prefill");
         gpu_free(device_tokens);
@@ -231,15 +234,15 @@ static void submit(void *user, specrt_task *task) {
     task->run(task);
 }
 
-static void twin_start(twin *t, int32_t sequence) {
+static void twin_start(twin *t, int32_t sequence, int32_t n_prompt) {
     specrt_session_begin(t->session);
-    static float logits[N_PROMPT * V];
-    int32_t tokens[N_PROMPT];
+    static float logits[MAX_PROMPT * V];
+    int32_t tokens[MAX_PROMPT];
     specrt_rows rows = {.logits = logits};
-    for (int32_t j = 0; j < N_PROMPT; j++) tokens[j] = prompt_token(sequence, j);
-    target_logits(tokens, N_PROMPT, logits);
-    REQUIRE(!specrt_session_prefill(t->session, tokens, N_PROMPT, &rows));
-    t->root = specrt_session_draw(t->session, logits + (N_PROMPT - 1) * V);
+    for (int32_t j = 0; j < n_prompt; j++) tokens[j] = prompt_token(sequence, j);
+    target_logits(tokens, n_prompt, logits);
+    REQUIRE(!specrt_session_prefill(t->session, tokens, n_prompt, &rows));
+    t->root = specrt_session_draw(t->session, logits + (n_prompt - 1) * V);
     REQUIRE(!specrt_session_start(t->session, t->root));
     t->verdict.n = 0;
 }
@@ -336,7 +339,9 @@ typedef struct setting {
     bool graph;
     specrt_draft_kind draft;
     float draft_temperature;
-    int32_t n_more; /* sequences after the first */
+    int32_t n_more;   /* sequences after the first */
+    int32_t n_prompt; /* 0: N_PROMPT */
+    bool abandons;    /* each sequence follows one of which the prompt alone was read */
 } setting;
 
 /* The first cycles one by one, which a graph may follow. */
@@ -356,7 +361,7 @@ static void run_cycles(device *d, twin *twins, const setting *how) {
         else
             device_cycle(d);
         gpu_check(cudaStreamSynchronize(d->stream), "cycle");
-        specrt_cuda_session_serve(d->session);
+        if (!how->abandons || c + 1 < how->n_cycles) specrt_cuda_session_serve(d->session);
         for (int32_t i = 0; i < d->n; i++) {
             twin_cycle(&twins[i]);
             check_cycle(d, &twins[i], i);
@@ -365,8 +370,20 @@ static void run_cycles(device *d, twin *twins, const setting *how) {
     if (exec) cudaGraphExecDestroy(exec);
 }
 
+/* The batch that comes after n_begun others. */
+static void start(device *d, twin *twins, const setting *how, int32_t n_begun) {
+    int32_t n_prompt = how->n_prompt ? how->n_prompt : N_PROMPT;
+    for (int32_t i = 0; i < d->n; i++) {
+        specrt_session_set_sequence(twins[i].session,
+                                    how->sampling.sequence + (uint64_t)(n_begun * d->n + i));
+        twin_start(&twins[i], i + 3 * n_begun, n_prompt);
+    }
+    device_start(d, 3 * n_begun, n_prompt);
+}
+
 static void run(const setting *how) {
     static twin twins[MAX_BATCH];
+    int32_t n_begun = 0;
     open_all();
     specrt_head_desc known = {
         .rows = embedding, .dtype = SPECRT_DTYPE_Q8_0, .n_rows = V, .n_cols = 32};
@@ -395,12 +412,8 @@ static void run(const setting *how) {
         REQUIRE(!specrt_session_create(policy, &params, NULL, &twins[i].session, &err));
     }
     for (int32_t more = 0; more <= how->n_more; more++) {
-        for (int32_t i = 0; i < d.n; i++) {
-            specrt_session_set_sequence(twins[i].session,
-                                        how->sampling.sequence + (uint64_t)(more * d.n + i));
-            twin_start(&twins[i], i + 3 * more);
-        }
-        device_start(&d, 3 * more);
+        if (how->abandons) start(&d, twins, how, n_begun++);
+        start(&d, twins, how, n_begun++);
         run_cycles(&d, twins, how);
     }
     if (test_failures == 0) check_stats(&d, twins, how->policy);
@@ -493,6 +506,29 @@ static void test_keep(void) {
     run(&how);
 }
 
+/* Prompts come into the host's cache: in several parts, over what cycles brought that were not worked off
+ * before, over what is kept, and over prompts that nothing followed. */
+static void test_prompt(void) {
+    setting how = setting_of("static:20+retrieve:40@prompt=tokens@graph=off@mode=async");
+    how.n_prompt = MAX_PROMPT;
+    how.n_cycles = 1;
+    run(&how);
+    how.n_prompt = 9;
+    how.abandons = true;
+    run(&how);
+    how = setting_of("static:20+window:12@kpre=0+retrieve:16@prompt=best@mode=async");
+    how.n_prompt = 70;
+    how.n_cycles = 2;
+    run(&how);
+    how = setting_of("static:9+retrieve:16@prompt=best@keep=on@mode=async");
+    how.tree = (specrt_tree_params){1, 1, 2};
+    how.n_prompt = 8;
+    how.n_cycles = 6;
+    how.n_more = 2;
+    how.abandons = true;
+    run(&how);
+}
+
 /* Many sequences in one launch. */
 static void test_batch(void) {
     setting how = setting_of("static:30+window:16");
@@ -554,7 +590,6 @@ static void check_refused(const char *text, specrt_cuda_session_params params,
 static void test_refusals(void) {
     specrt_cuda_session_params good = {.tree = {2, 3, 7}}, p = good;
     open_all();
-    check_refused("static:9+retrieve:8@prompt=best", good, SPECRT_STATUS_UNSUPPORTED, "prompt");
     check_refused("sketch:9@certified=on", good, SPECRT_STATUS_UNSUPPORTED, "certified");
     p.hidden = SPECRT_DTYPE_F16;
     check_refused("centroid", p, SPECRT_STATUS_BAD_ARG, "f32");
@@ -578,6 +613,7 @@ static const test_case cases[] = {
     {"greedy", "chains of a greedy target", test_greedy},
     {"sampled", "chains sampled from the drafter", test_sampled},
     {"keep", "one sequence after another, with what was retrieved", test_keep},
+    {"prompt", "what a prompt says before the first cycle", test_prompt},
     {"batch", "many sequences at once", test_batch},
     {"memory", "running out of it leaves nothing behind", test_memory},
     {"refusals", "what the device cannot do is named", test_refusals},
