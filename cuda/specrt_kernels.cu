@@ -3449,11 +3449,13 @@ static __device__ int32_t specrt__verify_tie(const specrt_cuda_law *law, const f
     return id;
 }
 
-/* Of the tokens that `weight` names only the k best are kept, and all that are better. */
+/* Of the tokens that `weight` names only the k best are kept, and all that are better. Those that an earlier
+ * cut removed stay away. */
 static __device__ void specrt__verify_cut(specrt_cuda_law *law, const float *logits,
                                           int32_t n_vocab, float weight, int32_t k) {
-    int32_t rest, n_same, id = INT32_MAX;
+    int32_t rest, n_same;
     uint32_t order = specrt__verify_kth(law, logits, n_vocab, weight, k, &rest, &n_same);
+    int32_t id = order == law->order ? law->id : INT32_MAX;
     if (rest < n_same) id = specrt__verify_tie(law, logits, n_vocab, weight, order, rest);
     __syncthreads();
     if (specrt__block_thread() == 0) {

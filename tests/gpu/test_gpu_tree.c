@@ -459,6 +459,7 @@ static void test_chains(void) {
         run_chain(333, 200, 33, kind, kind % 2 == 0);
     }
     for (int i = 0; i < 2; i++) run_chain(2503, 1200, 611, 0, i);
+    for (int i = 0; i < 20; i++) run_chain(9, 5, 2, 1, true); /* filters that cut among equals */
 }
 
 static void test_remap(void) {
