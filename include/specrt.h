@@ -924,7 +924,9 @@ typedef struct specrt_trace_record {
     const float *draft_logsumexp; /* [n] over its whole head */
     const int32_t
         *tree_top_ids; /* [n_nodes, n_tree_top] as top_ids, where each node was verified */
-    const uint16_t *prompt_hidden; /* f16 [d_target] a sequence's: the target at its last token */
+    const uint16_t
+        *prompt_hidden; /* f16 [d_target] a sequence's: the target at its last token; NULL
+                                      where drafters are not fed its states (EAGLE-3) */
 } specrt_trace_record;
 
 /* specrt_to_f16() : f32 [n] -> f16 [n], to nearest even. */

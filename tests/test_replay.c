@@ -196,11 +196,42 @@ static void test_intervals(void) {
     CHECK(replay_ratio(same, 3).low == 2 && replay_ratio(same, 3).high == 2);
 }
 
+/* --- labels --- */
+
+/* A router that reads what drafter passes are fed is followed where the trace tells that. */
+static void test_exact(void) {
+    const specrt_trace_info info = {.n_vocab = 100}, *infos[] = {&info};
+    replay_shared shared = {.n_cycles = 1, .n_tokens = 2};
+    replay_sums sums = {.n_covered = 2, .n_cycles = 1};
+    replay_walked walked = {2, 1};
+    replay_levels levels = {{0}, {0}};
+    replay_entrant entrants[] = {{.exact_coverage = true},
+                                 {.exact_coverage = true,
+                                  .reads_fed = true,
+                                  .recorded = true,
+                                  .sums = &sums,
+                                  .walked = &walked,
+                                  .levels = &levels}};
+    replay r = {.infos = infos, .n_trees = 1, .entrants = entrants, .n_entrants = 2};
+    replay_figures f;
+    r.shared = &shared;
+    r.n_sequences = 1;
+    for (int untold = 0; untold < 2; untold++)
+        for (int fed = 0; fed < 2; fed++) {
+            r.untold = untold;
+            entrants[1].reads_fed = fed;
+            replay_figures_of(&r, 0, 0, -1, &f);
+            CHECK_INT(f.exact_coverage, !(untold && fed));
+            CHECK(f.exact_accept_length);
+        }
+}
+
 static const test_case cases[] = {
     {"thresholds", "which nodes of a recorded tree a smaller one has", test_thresholds},
     {"rows", "what trees make of an accepted token and of a correction", test_rows},
     {"walks", "cycles as recorded, and as another list would have cut them", test_walks},
     {"quantile", "Student's, beside a table", test_quantile},
+    {"exact", "not what follows from states that were not kept", test_exact},
     {"intervals", "hold the true ratio as often as they say", test_intervals},
 };
 TEST_MAIN(cases)

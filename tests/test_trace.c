@@ -7,6 +7,7 @@
 enum { V = 5000, D_TARGET = 33, D_DRAFT = 17, TOP = 10, DRAFT_TOP = 64, TREE_TOP = 3, MOST = 40 };
 
 static const int32_t ends[] = {7, 4999};
+static const int32_t ends_of_old[] = {7, 9};
 static const specrt_trace_info info = {.tokenizer_sha256 = {1, 2, 3},
                                        .n_vocab = V,
                                        .d_target = D_TARGET,
@@ -105,23 +106,24 @@ static bool same(const void *a, const void *b, size_t n) {
     return (a == NULL) == (b == NULL) && (!a || memcmp(a, b, n) == 0);
 }
 
-static bool same_record(const specrt_trace_record *a, const specrt_trace_record *b) {
-    size_t n = (size_t)a->n, m = (size_t)a->n_nodes;
+static bool same_record(const specrt_trace_info *of, const specrt_trace_record *a,
+                        const specrt_trace_record *b) {
+    size_t n = (size_t)a->n, m = (size_t)a->n_nodes, top = n * (size_t)of->n_top;
+    size_t d_target = (size_t)of->d_target, draft_top = n * (size_t)of->n_draft_top;
     return a->kind == b->kind && a->n == b->n && a->n_nodes == b->n_nodes &&
            strcmp(a->domain, b->domain) == 0 && same(a->tokens, b->tokens, 4 * n) &&
            same(a->nodes, b->nodes, 4 * n) && same(a->tree_tokens, b->tree_tokens, 4 * m) &&
            same(a->tree_parents, b->tree_parents, 4 * m) &&
            same(a->tree_logprobs, b->tree_logprobs, 4 * m) &&
-           same(a->target_hidden, b->target_hidden, 2 * n * D_TARGET) &&
-           same(a->top_ids, b->top_ids, 4 * n * TOP) &&
-           same(a->top_logits, b->top_logits, 4 * n * TOP) &&
+           same(a->target_hidden, b->target_hidden, 2 * n * d_target) &&
+           same(a->top_ids, b->top_ids, 4 * top) && same(a->top_logits, b->top_logits, 4 * top) &&
            same(a->top_logsumexp, b->top_logsumexp, 4 * n) &&
-           same(a->draft_hidden, b->draft_hidden, 2 * n * D_DRAFT) &&
-           same(a->draft_ids, b->draft_ids, 4 * n * DRAFT_TOP) &&
-           same(a->draft_logits, b->draft_logits, 4 * n * DRAFT_TOP) &&
+           same(a->draft_hidden, b->draft_hidden, 2 * n * (size_t)of->d_draft) &&
+           same(a->draft_ids, b->draft_ids, 4 * draft_top) &&
+           same(a->draft_logits, b->draft_logits, 4 * draft_top) &&
            same(a->draft_logsumexp, b->draft_logsumexp, 4 * n) &&
-           same(a->tree_top_ids, b->tree_top_ids, 4 * m * TREE_TOP) &&
-           same(a->prompt_hidden, b->prompt_hidden, 2 * D_TARGET);
+           same(a->tree_top_ids, b->tree_top_ids, 4 * m * (size_t)of->n_tree_top) &&
+           same(a->prompt_hidden, b->prompt_hidden, 2 * d_target);
 }
 
 static bytes write_trace(int n_records) {
@@ -150,7 +152,7 @@ static int read_trace(const uint8_t *p, size_t n, specrt_status *status, bool *c
         *status = specrt_trace_read(r, &record, NULL);
         if (*status != SPECRT_STATUS_OK || record.kind == SPECRT_TRACE_END) break;
         make(count, &c);
-        REQUIRE(same_record(&c.r, &record));
+        REQUIRE(same_record(&info, &c.r, &record));
     }
     *cut = specrt_trace_is_cut(r);
     specrt_trace_close(r);
@@ -247,7 +249,7 @@ static void test_hidden(void) {
         make(i, &c);
         c.r.target_hidden = c.r.draft_hidden = c.r.prompt_hidden = NULL;
         REQUIRE(specrt_trace_read(r, &record, NULL) == SPECRT_STATUS_OK);
-        CHECK(same_record(&c.r, &record));
+        CHECK(same_record(&info, &c.r, &record));
     }
     CHECK(specrt_trace_read(r, &record, NULL) == SPECRT_STATUS_OK && record.kind == 0);
     specrt_trace_close(r);
@@ -296,6 +298,91 @@ static void test_header(void) {
     CHECK(record.kind == SPECRT_TRACE_CYCLE && record.tokens[0] == c.tokens[0]);
     specrt_trace_close(r);
     free(b.p);
+}
+
+/* --- a file of version 2, as its program wrote it --- */
+
+static const specrt_trace_info old_info = {.tokenizer_sha256 = {3, 2, 1},
+                                           .n_vocab = 500,
+                                           .d_target = 3,
+                                           .d_draft = 2,
+                                           .n_top = 2,
+                                           .n_draft_top = 3,
+                                           .n_tree_top = 1,
+                                           .policy = "static:16",
+                                           .tree = {2, 1, 3},
+                                           .draft = SPECRT_DRAFT_TOP_K,
+                                           .temperature = 0.25f,
+                                           .n_ids = 490,
+                                           .n_terminators = 2,
+                                           .terminators = ends_of_old};
+
+static void count_ids(int32_t *ids, int n, int32_t from) {
+    for (int k = 0; k < n; k++) ids[k] = (from + 7 * k) % 500;
+}
+
+static void count_reals(float *x, int n, float from) {
+    for (int k = 0; k < n; k++) x[k] = from + 0.25f * (float)k;
+}
+
+/* Record 0 begins a sequence, the others are cycles. */
+static void make_old(int i, content *c) {
+    specrt_trace_record *r = &c->r;
+    memset(c, 0, sizeof *c);
+    *r = (specrt_trace_record){.kind = i ? SPECRT_TRACE_CYCLE : SPECRT_TRACE_SEQUENCE,
+                               .n = i ? 2 : 3,
+                               .n_nodes = i ? 3 : 0,
+                               .tokens = c->tokens,
+                               .top_ids = c->top_ids};
+    count_ids(c->tokens, 3, 100 + i);
+    count_ids(c->top_ids, 6, 200 + i);
+    if (i == 0) snprintf(r->domain, sizeof r->domain, "old");
+    if (i == 0) return;
+    for (int k = 0; k < 3; k++) c->nodes[k] = k, c->tree_parents[k] = k - 1;
+    count_ids(c->tree_tokens, 3, 300 + i);
+    count_reals(c->tree_logprobs, 3, -1);
+    count_reals(c->top_logits, 4, 2);
+    count_reals(c->logsumexp, 2, 3);
+    count_ids(c->draft_ids, 6, 400 + i);
+    count_reals(c->draft_logits, 6, 4);
+    count_reals(c->draft_logsumexp, 2, 5);
+    count_ids(c->tree_top_ids, 3, 50 + i);
+    for (int k = 0; k < 6; k++) c->target_hidden[k] = c->draft_hidden[k] = (uint16_t)(0x3c00 + k);
+    r->nodes = c->nodes;
+    r->tree_tokens = c->tree_tokens;
+    r->tree_parents = c->tree_parents;
+    r->tree_logprobs = c->tree_logprobs;
+    r->target_hidden = c->target_hidden;
+    r->top_logits = c->top_logits;
+    r->top_logsumexp = c->logsumexp;
+    r->draft_hidden = c->draft_hidden;
+    r->draft_ids = c->draft_ids;
+    r->draft_logits = c->draft_logits;
+    r->draft_logsumexp = c->draft_logsumexp;
+    r->tree_top_ids = c->tree_top_ids;
+}
+
+static void test_golden(void) {
+    static content c;
+    specrt_trace_reader *r;
+    specrt_trace_record record;
+    specrt_error err = {0};
+    specrt_status status = specrt_trace_open("tests/golden/traces/v2.trace", NULL, &r, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(status == SPECRT_STATUS_OK);
+    const specrt_trace_info *found = specrt_trace_get_info(r);
+    CHECK_STR(found->policy, old_info.policy);
+    CHECK(memcmp(&found->tree, &old_info.tree, sizeof found->tree) == 0);
+    CHECK(memcmp(found->terminators, ends_of_old, sizeof ends_of_old) == 0);
+    CHECK_INT(found->n_ids, 490);
+    for (int i = 0; i < 4; i++) {
+        make_old(i, &c);
+        REQUIRE(specrt_trace_read(r, &record, NULL) == SPECRT_STATUS_OK);
+        CHECK(same_record(&old_info, &c.r, &record));
+    }
+    CHECK(specrt_trace_read(r, &record, NULL) == SPECRT_STATUS_OK && record.kind == 0);
+    CHECK(!specrt_trace_is_cut(r));
+    specrt_trace_close(r);
 }
 
 static void test_refusals(void) {
@@ -368,6 +455,7 @@ static const test_case cases[] = {
     {"damage", "a flipped bit anywhere is found", test_damage},
     {"hidden", "states in blocks of their own, which may be skipped", test_hidden},
     {"header", "what a trace says of its recording, in either version", test_header},
+    {"golden", "a file of version 2 reads as it was written", test_golden},
     {"refusals", "records, traces and files that do not fit", test_refusals},
     {"memory", "out of memory at any call", test_memory},
 };

@@ -18,6 +18,11 @@ same one.specb three.specb
 accepts specrt-bundle verify one.specb
 accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" --bundle one.specb \
     --policy dynaspec --prompt "The cat" --max-tokens 8
+# a chain's coverage from the recording alone, which keeps what the drafter's first pass was fed
+record c.trace --bundle one.specb --policy dynaspec --prompt "The cat" --max-tokens 30 --json
+covered=$(grep -o '"coverage":[0-9.]*' ../out)
+accepts specrt-eval replay --trace c.trace --bundle one.specb --model "$target" --policy dynaspec --json
+prints "*\"policy\":\"dynaspec\"*$covered,*\"coverage_estimated\":false*"
 cluster-build --model "$target" --clusters 8 --iterations 4 --trace a.trace --router coral --json -o one.specb >../json ||
     fail "coral is not trained"
 cp ../json ../out

@@ -54,8 +54,9 @@ typedef struct trace_walk {
     example_set *set;
     const examples_model *model;
     uint64_t document;
-    uint16_t *before; /* [d_target] where the target drew the cycle's root */
-    bool has_before;
+    uint16_t *
+        before; /* [d_target] where the target drew the cycle's root; 0: the pass is not fed that */
+    bool fed;
     const char *path;
 } trace_walk;
 
@@ -65,12 +66,12 @@ static bool all_finite(const uint16_t *x, int64_t n) {
     return true;
 }
 
-/* What the router reads at row i; NULL: that is not recorded. */
+/* What the router reads at row i. */
 static const uint16_t *state_of(const trace_walk *w, const specrt_trace_record *r, int32_t i) {
     size_t width = (size_t)w->info->d_draft;
     if (w->model->output) return r->draft_hidden + (size_t)i * width;
     if (i > 0) return r->draft_hidden + (size_t)(i - 1) * width;
-    return w->has_before ? w->before : NULL;
+    return w->before;
 }
 
 static void set_mass(const trace_walk *w, const specrt_trace_record *r, int32_t i, float *mass) {
@@ -90,7 +91,7 @@ static specrt_status add_row(trace_walk *w, const specrt_trace_record *r, int32_
     size_t width = (size_t)w->info->d_draft, top = (size_t)w->info->n_top;
     int64_t at;
     const uint16_t *made = r->draft_hidden + (size_t)i * width, *state = state_of(w, r, i);
-    if ((made[0] & 0x7c00) == 0x7c00 || !state) return SPECRT_STATUS_OK;
+    if ((made[0] & 0x7c00) == 0x7c00) return SPECRT_STATUS_OK;
     if (!all_finite(state, set->n_state))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: a hidden state: expected finite numbers, found NaN or "
@@ -109,9 +110,11 @@ static specrt_status add_row(trace_walk *w, const specrt_trace_record *r, int32_
     return SPECRT_STATUS_OK;
 }
 
+static void keep_before(trace_walk *w, const uint16_t *state) {
+    memcpy(w->before, state, (size_t)w->info->d_target * sizeof *w->before);
+}
+
 static specrt_status add_cycle(trace_walk *w, const specrt_trace_record *r, specrt_error *err) {
-    size_t bytes = (size_t)w->info->d_target * sizeof *w->before;
-    bool same = w->info->d_target == w->info->d_draft;
     if (!r->draft_hidden || !r->top_ids || !r->tree_tokens)
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_INPUT,
@@ -119,10 +122,17 @@ static specrt_status add_cycle(trace_walk *w, const specrt_trace_record *r, spec
             "and trees, found a cycle without; record with specrt-eval record",
             w->path);
     for (int32_t i = 0; i < r->n; i++) TRY(add_row(w, r, i, err));
-    w->has_before = true; /* a drafter of another width is fed nothing at the first level */
-    if (same && r->target_hidden)
-        memcpy(w->before, r->target_hidden + (size_t)(r->n - 1) * (size_t)w->info->d_target, bytes);
+    if (w->fed && r->target_hidden)
+        keep_before(w, r->target_hidden + (size_t)(r->n - 1) * (size_t)w->info->d_target);
     return SPECRT_STATUS_OK;
+}
+
+/* Drafters that are not fed the target's state (EAGLE-3, other widths) tell routers nothing at level 0. */
+static void begin_document(trace_walk *w, const specrt_trace_record *r) {
+    w->document = specrt_hash64(r->tokens, (size_t)r->n * sizeof *r->tokens, 0);
+    w->fed = r->prompt_hidden && w->info->d_target == w->info->d_draft;
+    memset(w->before, 0, (size_t)w->info->d_target * sizeof *w->before);
+    if (w->fed) keep_before(w, r->prompt_hidden);
 }
 
 static specrt_status walk(trace_walk *w, specrt_error *err) {
@@ -134,8 +144,7 @@ static specrt_status walk(trace_walk *w, specrt_error *err) {
             TRY(add_cycle(w, &r, err));
             continue;
         }
-        w->document = specrt_hash64(r.tokens, (size_t)r.n * sizeof *r.tokens, 0);
-        w->has_before = false;
+        begin_document(w, &r);
     }
 }
 

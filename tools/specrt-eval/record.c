@@ -38,6 +38,7 @@ typedef struct recording {
     int32_t *top_ids, *draft_ids;       /* [MOST, n_top], [MOST, n_draft_top] */
     float *top_logits, *draft_logits, *logsumexp, *draft_logsumexp, *scores; /* scores: [n_whole] */
     int32_t *tree_top_ids; /* [MOST, n_tree_top] */
+    bool feeds_state;      /* what drafter passes begin with is the target's state */
     int64_t n_tokens, n_prompts;
     specrt_session_stats stats; /* of all prompts */
 } recording;
@@ -234,7 +235,7 @@ static int record_tokens(void *user, const int32_t *tokens, int32_t n) {
     if (r->sequence.kind == SPECRT_TRACE_END) return 0;
     r->sequence.tokens = r->prompt.ids;
     r->sequence.top_ids = r->prompt_top;
-    r->sequence.prompt_hidden = r->prompt_half;
+    if (r->feeds_state) r->sequence.prompt_hidden = r->prompt_half;
     specrt_status status = specrt_trace_write(r->trace, &r->sequence, r->err);
     r->sequence.kind = SPECRT_TRACE_END;
     return status != SPECRT_STATUS_OK;
@@ -351,6 +352,7 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
     TRY(decoder_create(r->models.target, r->models.drafter, r->policy, &params,
                        (int32_t)o->n_context, &r->decoder, err));
     const specrt_active *whole = specrt_session_shortlist(r->whole);
+    r->feeds_state = engine_drafter_features(r->models.drafter, (int32_t[3]){0}) == 0;
     r->d_target = engine_get_config(r->models.target)->d_model;
     r->n_vocab = engine_get_config(r->models.target)->n_vocab;
     r->d_draft = (int32_t)whole->n_cols;

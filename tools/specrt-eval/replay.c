@@ -227,6 +227,7 @@ static replay_sequence *begin_sequence(replay *r, batch *b, const specrt_trace_i
     replay_sequence *s = &b->sequences[b->n++];
     *s = (replay_sequence){.info = info, .prompt = copy_record(b, info, record, false)};
     s->prompt.prompt_hidden = batch_copy(b, record->prompt_hidden, info->d_target, 2);
+    r->untold |= !s->prompt.prompt_hidden;
     s->domain = domain_of(r, record->domain);
     b->failed |= s->domain < 0;
     return s;

@@ -153,7 +153,7 @@ void replay_figures_of(const replay *r, int policy, int tree, int domain, replay
     if (isnan(out->mass_known)) out->mass = (replay_figure){NAN, NAN, NAN};
     out->accept_length =
         clip(figure_of(r, e, tree, domain, ACCEPT, pairs), 1, r->trees[tree].num_steps + 1);
-    out->exact_coverage = e->exact_coverage;
+    out->exact_coverage = e->exact_coverage && !(e->reads_fed && r->untold);
     out->exact_rows = e->exact_rows;
     out->exact_accept_length = e->recorded && tree == 0;
     if (!out->exact_accept_length && r->infos[0]->draft == SPECRT_DRAFT_SAMPLED)

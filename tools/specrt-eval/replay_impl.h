@@ -70,9 +70,10 @@ typedef struct replay_span {
 typedef struct replay_entrant {
     specrt_policy *policy; /* NULL: the oracle */
     char text[512];
-    bool routed, reads_hidden, serial; /* serial: what it learnt outlives a sequence */
-    bool recorded;                     /* by it every trace was recorded */
-    bool exact_coverage, exact_rows;   /* as in replay_figures */
+    bool routed, reads_hidden, reads_fed; /* fed: what drafter passes were given */
+    bool serial;                          /* what it learnt outlives a sequence */
+    bool recorded;                        /* by it every trace was recorded */
+    bool exact_coverage, exact_rows;      /* as in replay_figures */
     int32_t d_hidden;
     specrt_session *session; /* serial ones'; else workers have theirs */
     replay_sums *sums;       /* [n_sequences] */
@@ -100,6 +101,7 @@ struct replay {
     replay_levels
         levels[REPLAY_TREES];     /* the oracle's along recorded paths, of all that was read */
     bool cut, open, keeps_hidden; /* open: a sequence is being read */
+    bool untold;                  /* of a sequence, what the drafter's first pass was fed */
     int topic;                    /* of the last sequence, and tokens of it so far */
     int64_t topic_tokens;
     pthread_mutex_t lock; /* of sums over sequences */

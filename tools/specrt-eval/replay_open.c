@@ -155,6 +155,7 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
     snprintf(e->text, sizeof e->text, "%s", specrt_policy_text(e->policy));
     e->routed = any_of(e->text, routed);
     e->reads_hidden = any_of(e->text, by_hidden);
+    e->reads_fed = strstr(e->text, "cluster") != NULL;
     e->d_hidden = specrt_policy_hidden_width(e->policy);
     e->serial = r->params.stream || strstr(e->text, "keep=on");
     r->keeps_hidden |= e->reads_hidden || e->d_hidden > 0;

@@ -129,12 +129,13 @@ static int32_t beam_of(const visit *v, const replay_cycle *c, int32_t level, int
     return n;
 }
 
-/* What an EAGLE drafter's first pass is fed: the target's state where its root was drawn. NULL: not known. */
+/* What an EAGLE drafter's first pass is fed: the target's state where its root was drawn. NULL: not known, or
+ * another thing, and then nothing was recorded of it after the prompt either. */
 static const uint16_t *fed_first(const visit *v) {
     const specrt_trace_info *info = v->s->info;
     const specrt_trace_record *r = &v->s->prompt;
     int32_t row = v->first.row - 1;
-    if (info->d_target != info->d_draft) return NULL;
+    if (info->d_target != info->d_draft || !r->prompt_hidden) return NULL;
     if (v->first.cycle == 0 && row < 0) return r->prompt_hidden;
     r = &v->s->cycles[row < 0 ? v->first.cycle - 1 : v->first.cycle].r;
     if (row < 0) row = r->n - 1;
