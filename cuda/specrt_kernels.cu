@@ -289,25 +289,37 @@ static __device__ int32_t specrt__block_place(int each, int j) {
     return (specrt__block_thread() / 32 * each + j) * 32 + specrt__block_thread() % 32;
 }
 
+/* What x sums up to over warps, in each of which all lanes hold the same; *before: over lower ones. Every
+ * warp adds up all sums, by shuffles: reading them one after another takes longer than all else here. */
+template <typename T> static __device__ T specrt__block_add_warps(T x, T *before) {
+    __shared__ T sums[SPECRT__BLOCK_WARPS];
+    int lane = specrt__block_thread() % 32, warp = specrt__block_thread() / 32;
+    int n_warps = specrt__block_threads() / 32;
+    if (lane == 0) sums[warp] = x;
+    __syncthreads();
+    T sum = lane < n_warps ? sums[lane] : 0;
+    for (int by = 1; by < n_warps; by *= 2) {
+        T other = __shfl_up_sync(0xffffffffu, sum, (unsigned)by);
+        if (lane >= by) sum += other;
+    }
+    *before = __shfl_sync(0xffffffffu, sum, warp) - x;
+    T total = __shfl_sync(0xffffffffu, sum, n_warps - 1);
+    __syncthreads();
+    return total;
+}
+
 /* How many of the block's flags are set, kEach a thread; before[j]: at lower places. */
 template <int kEach>
 static __device__ int32_t specrt__block_ranks(const bool *flags, int32_t *before) {
-    __shared__ int32_t sums[SPECRT__BLOCK_WARPS];
-    int lane = specrt__block_thread() % 32, warp = specrt__block_thread() / 32;
-    int32_t n = 0, below = 0, total = 0;
+    int lane = specrt__block_thread() % 32;
+    int32_t n = 0, below;
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < kEach; j++) {
         unsigned ballot = __ballot_sync(0xffffffffu, flags[j]);
         before[j] = n + __popc(ballot & ((1u << lane) - 1));
         n += __popc(ballot);
     }
-    if (lane == 0) sums[warp] = n;
-    __syncthreads();
-    for (int w = 0; w < specrt__block_threads() / 32; w++) {
-        if (w < warp) below += sums[w];
-        total += sums[w];
-    }
-    __syncthreads();
+    int32_t total = specrt__block_add_warps(n, &below);
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < kEach; j++) before[j] += below;
     return total;
@@ -320,47 +332,39 @@ static __device__ int32_t specrt__block_rank(bool flag, int32_t *before) {
 
 /* The sum of x over the block; *before: over lower threads. */
 template <typename T> static __device__ T specrt__block_scan(T x, T *before) {
-    __shared__ T sums[SPECRT__BLOCK_WARPS];
-    int lane = specrt__block_thread() % 32, warp = specrt__block_thread() / 32;
-    T sum = x, total = 0;
+    int lane = specrt__block_thread() % 32;
+    T sum = x, below;
     for (int by = 1; by < 32; by *= 2) {
         T other = __shfl_up_sync(0xffffffffu, sum, (unsigned)by);
         if (lane >= by) sum += other;
     }
-    if (lane == 31) sums[warp] = sum;
-    __syncthreads();
-    for (int w = 0; w < specrt__block_threads() / 32; w++) {
-        if (w < warp) sum += sums[w];
-        total += sums[w];
-    }
-    __syncthreads();
-    *before = sum - x;
+    T total = specrt__block_add_warps(__shfl_sync(0xffffffffu, sum, 31), &below);
+    *before = below + sum - x;
     return total;
 }
 
 /* The greatest x. */
 static __device__ uint64_t specrt__block_max(uint64_t x) {
     __shared__ uint64_t greatest[SPECRT__BLOCK_WARPS];
-    for (int by = 16; by > 0; by /= 2) {
-        uint64_t other = __shfl_xor_sync(0xffffffffu, x, by);
-        if (other > x) x = other;
-    }
-    if (specrt__block_thread() % 32 == 0) greatest[specrt__block_thread() / 32] = x;
+    int lane = specrt__block_thread() % 32, n_warps = specrt__block_threads() / 32;
+    for (int by = 16; by > 0; by /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, by));
+    if (lane == 0) greatest[specrt__block_thread() / 32] = x;
     __syncthreads();
-    for (int w = 0; w < specrt__block_threads() / 32; w++)
-        if (greatest[w] > x) x = greatest[w];
+    x = greatest[lane % n_warps];
+    for (int by = 16; by > 0; by /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, by));
     __syncthreads();
     return x;
 }
 
-/* The sum of x: pairwise within a warp, then warp by warp. */
+/* The sum of x: pairwise within a warp, then over warps. */
 static __device__ double specrt__block_sum(double x) {
     __shared__ double sums[SPECRT__BLOCK_WARPS];
+    int lane = specrt__block_thread() % 32, n_warps = specrt__block_threads() / 32;
     for (int by = 16; by > 0; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
-    if (specrt__block_thread() % 32 == 0) sums[specrt__block_thread() / 32] = x;
+    if (lane == 0) sums[specrt__block_thread() / 32] = x;
     __syncthreads();
-    x = 0;
-    for (int w = 0; w < specrt__block_threads() / 32; w++) x += sums[w];
+    x = lane < n_warps ? sums[lane] : 0;
+    for (int by = 16; by > 0; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
     __syncthreads();
     return x;
 }
@@ -829,11 +833,15 @@ SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layou
 // Owns the packing of rows, and rankings: a number orders a logit and its token, so that what is found does
 // not depend on where it stands.
 
-enum { SPECRT__ACTIVE_PACK_THREADS = 128 };
+enum {
+    SPECRT__ACTIVE_PACK_THREADS = 128,
+    SPECRT__ACTIVE_PACK_BLOCKS =
+        1024 /* of a sequence: mostly a few rows are new, and the rest wait in vain */
+};
 
 /* Block (i, b): rows[slot, :] = head[row_of[ids[slot]], :] where slot = slots[i], the i-th place to fill of
- * sequence b, and its bias.
- *   grid (max_n, n_batch), block SPECRT__ACTIVE_PACK_THREADS
+ * sequence b, and its bias; then the next as many places further as there are blocks.
+ *   grid (max_n at most, n_batch), block SPECRT__ACTIVE_PACK_THREADS
  *   Unit : 16, 4 or 2 bytes; divides addresses, strides and row_bytes
  *   CPU twin: specrt__active_pack() */
 template <typename Unit>
@@ -841,15 +849,17 @@ static __global__ void specrt__active_pack_rows(specrt_cuda_head head,
                                                 const specrt_cuda_packing *packings,
                                                 size_t row_bytes, size_t row_stride) {
     specrt_cuda_packing p = packings[blockIdx.y];
-    int32_t i = (int32_t)blockIdx.x, n_units = (int32_t)(row_bytes / sizeof(Unit));
-    if (i >= *p.n) return;
-    int32_t slot = p.slots ? p.slots[i] : i, id = p.ids[slot];
-    int32_t row = head.row_of ? head.row_of[id] : id;
-    const Unit *from = (const Unit *)((const char *)head.rows + (size_t)row * head.row_stride);
-    Unit *to = (Unit *)((char *)p.rows + (size_t)slot * row_stride);
-    for (int32_t j = (int32_t)threadIdx.x; j < n_units; j += (int32_t)blockDim.x)
-        to[j] = __ldg(from + j);
-    if (p.bias && threadIdx.x == 0) p.bias[slot] = head.bias ? head.bias[row] : 0.0f;
+    int32_t n = *p.n, n_units = (int32_t)(row_bytes / sizeof(Unit));
+    for (int32_t i = (int32_t)blockIdx.x; i < n; i += (int32_t)gridDim.x) {
+        int32_t slot = p.slots ? p.slots[i] : i, id = p.ids[slot];
+        int32_t row = head.row_of ? head.row_of[id] : id;
+        const Unit *from = (const Unit *)((const char *)head.rows + (size_t)row * head.row_stride);
+        Unit *to = (Unit *)((char *)p.rows + (size_t)slot * row_stride);
+        SPECRT__LAUNCH_UNROLL_BY(4) /* loads under way */
+        for (int32_t j = (int32_t)threadIdx.x; j < n_units; j += (int32_t)blockDim.x)
+            to[j] = __ldg(from + j);
+        if (p.bias && threadIdx.x == 0) p.bias[slot] = head.bias ? head.bias[row] : 0.0f;
+    }
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
@@ -861,7 +871,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
     if (bytes == 0) return SPECRT_STATUS_UNSUPPORTED;
     if (head->row_stride < bytes || row_stride < bytes) return SPECRT_STATUS_BAD_ARG;
     uint64_t all = (uintptr_t)head->rows | head->row_stride | row_stride | bytes;
-    dim3 grid((unsigned)max_n, (unsigned)n_batch), block(SPECRT__ACTIVE_PACK_THREADS);
+    int32_t n_blocks = specrt__block_size(SPECRT__ACTIVE_PACK_BLOCKS);
+    dim3 grid((unsigned)(max_n < n_blocks ? max_n : n_blocks), (unsigned)n_batch);
+    dim3 block(SPECRT__ACTIVE_PACK_THREADS);
     if (all % sizeof(uint4) == 0)
         return SPECRT__LAUNCH(specrt__active_pack_rows<uint4>, grid, block, 0, stream, *head,
                               packings, bytes, row_stride);
@@ -1159,6 +1171,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const flo
 // close up the others of the list, append. Ranks within list and batch, by prefix sums, are the sequence
 // numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in. A queue
 // (unique_fifo) depends on the order within a batch: there one thread counts, in shared memory.
+//
+// What takes time is looking up one thing after another, not how many: the state itself and the batch lie
+// in shared memory while a kernel runs, and slots are given by the list of tokens that changed.
 
 enum {
     SPECRT__WINDOW_THREADS = 1024,
@@ -1178,69 +1193,62 @@ static __device__ bool specrt__window_valid(const specrt_cuda_state *s, int32_t 
     return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT_CUDA_INVALID);
 }
 
-/* Every thread may change what is wanted of kEach tokens, -1: none; those of a call are distinct. Twin:
- * specrt__active_change. */
+/* The state of this block, in shared memory; the batch's tokens too. */
+static __device__ specrt_cuda_state *specrt__window_open(const specrt_cuda_state *from) {
+    __shared__ specrt_cuda_state s;
+    if (specrt__block_thread() == 0) s = *from;
+    __syncthreads();
+    return &s;
+}
+
+static __device__ void specrt__window_close(const specrt_cuda_state *s, specrt_cuda_state *to) {
+    __syncthreads();
+    if (specrt__block_thread() == 0) *to = *s;
+}
+
+static __device__ int32_t *specrt__window_batch(void) {
+    __shared__ int32_t batch[SPECRT__WINDOW_BATCH];
+    return batch;
+}
+
+/* Every thread may change what is wanted of kEach tokens, -1: none; those of a call are distinct. Tokens
+ * that come to be packed or cease to be are listed, once. Twin: specrt__active_change. */
 template <int kEach>
 static __device__ void specrt__window_change_all(specrt_cuda_state *s, const int32_t *ids, int drop,
                                                  int want) {
-    const int kGained = 20, kLost = 40; /* bits of sums, above those that enter */
+    const int kGained = 20, kLost = 40; /* bits of sums, above those that are listed */
     uint64_t sums = 0, before;
-    bool enters[kEach];
-    SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < kEach; j++) {
-        int old = ids[j] >= 0 ? s->wants[ids[j]] : (int)SPECRT_CUDA_FIXED,
-            now = (old & ~drop) | want;
-        bool had = (old & SPECRT__WINDOW_PACKED) != 0, has = (now & SPECRT__WINDOW_PACKED) != 0;
-        bool gains = has && !had && !(old & SPECRT_CUDA_FIXED);
-        bool loses = had && !has && !(old & SPECRT_CUDA_FIXED);
-        enters[j] = gains && s->slots[ids[j]] < 0 && !(old & SPECRT_CUDA_CHANGED);
-        if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(enters[j] ? now | SPECRT_CUDA_CHANGED : now);
-        sums += (uint64_t)enters[j] | (uint64_t)gains << kGained | (uint64_t)loses << kLost;
-    }
-    uint64_t total = specrt__block_scan(sums, &before);
-    int32_t n_entering = s->n_entering + (int32_t)(before & ((1 << kGained) - 1));
+    int old[kEach];
+    bool lists[kEach];
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < kEach; j++)
-        if (enters[j]) s->entering[n_entering++] = ids[j];
+        old[j] = ids[j] >= 0 ? s->wants[ids[j]] : (int)SPECRT_CUDA_FIXED;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < kEach; j++) {
+        int now = (old[j] & ~drop) | want;
+        bool had = (old[j] & SPECRT__WINDOW_PACKED) != 0, has = (now & SPECRT__WINDOW_PACKED) != 0;
+        bool turns = had != has && !(old[j] & SPECRT_CUDA_FIXED);
+        lists[j] = turns && !(old[j] & SPECRT_CUDA_CHANGED);
+        if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(lists[j] ? now | SPECRT_CUDA_CHANGED : now);
+        sums += (uint64_t)lists[j] | (uint64_t)(turns && has) << kGained |
+                (uint64_t)(turns && had) << kLost;
+    }
+    uint64_t total = specrt__block_scan(sums, &before);
+    int32_t place = s->n_changed + (int32_t)(before & ((1 << kGained) - 1));
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < kEach; j++)
+        if (lists[j]) s->changed[place++] = ids[j];
     __syncthreads();
     if (specrt__block_thread() == 0) {
         s->n_wanted += (int32_t)(total >> kGained & ((1 << (kLost - kGained)) - 1));
         s->n_wanted -= (int32_t)(total >> kLost);
-        s->n_entering += (int32_t)(total & ((1 << kGained) - 1));
+        s->n_changed += (int32_t)(total & ((1 << kGained) - 1));
     }
     __syncthreads();
 }
 
 static __device__ void specrt__window_change(specrt_cuda_state *s, int32_t id, int drop, int want) {
     specrt__window_change_all<1>(s, &id, drop, want);
-}
-
-/* Slots of tokens that nobody wants any more become holes. @return how many, ascending. */
-static __device__ int32_t specrt__window_leave(specrt_cuda_state *s) {
-    const int kEach = SPECRT__WINDOW_EACH;
-    int32_t n_holes = 0, n_rows = s->n_rows, ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
-    bool leaves[SPECRT__WINDOW_EACH];
-    for (int32_t begin = 0; begin < n_rows; begin += kEach * specrt__block_threads()) {
-        SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < kEach; j++) {
-            int32_t slot = begin + specrt__block_place(kEach, j);
-            ids[j] = slot < n_rows ? s->ids[slot] : -1;
-        }
-        SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < kEach; j++)
-            leaves[j] = ids[j] >= 0 && !(s->wants[ids[j]] & SPECRT__WINDOW_PACKED);
-        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(leaves, before);
-        for (int j = 0; j < kEach; j++) {
-            int32_t slot = begin + specrt__block_place(kEach, j);
-            if (!leaves[j]) continue;
-            s->holes[n_holes + before[j]] = slot;
-            s->ids[slot] = -1;
-            s->slots[ids[j]] = -1;
-        }
-        n_holes += n;
-    }
-    __syncthreads();
-    return n_holes;
 }
 
 /* Gives a token a slot, whose row is to be packed. */
@@ -1251,115 +1259,144 @@ static __device__ void specrt__window_place(specrt_cuda_state *s, int32_t id, in
     s->fresh[fresh] = slot;
 }
 
-/* New tokens take holes first, then the end. Beyond the capacity, which sources do not exceed, they are
- * refused and counted. @return how many came in. */
-static __device__ int32_t specrt__window_enter(specrt_cuda_state *s, int32_t n_holes) {
-    int32_t n_fresh = 0, n_listed = s->n_entering,
-            n_free = n_holes + s->params.capacity - s->n_rows;
-    int32_t n_refused = 0;
-    for (int32_t begin = 0; begin < n_listed; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread(), before;
-        int32_t id = i < n_listed ? s->entering[i] : 0;
-        if (i < n_listed) s->wants[id] &= (uint8_t)~SPECRT_CUDA_CHANGED;
-        bool enters = i < n_listed && (s->wants[id] & SPECRT__WINDOW_PACKED) != 0;
-        int32_t n = specrt__block_rank(enters, &before), place = n_fresh + before;
-        if (enters && place < n_free)
-            specrt__window_place(
-                s, id, place < n_holes ? s->holes[place] : s->n_rows + place - n_holes, place);
+/* Of the tokens that changed those that nobody wants leave holes; those that need a slot move to the front
+ * of the list. @return how many those are. */
+static __device__ int32_t specrt__window_sort_out(specrt_cuda_state *s, int32_t *n_holes) {
+    const int kLeave = 16; /* bit of sums, above those that enter */
+    int32_t n_entering = 0, n_left = 0, n = s->n_changed;
+    for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), id = i < n ? s->changed[i] : -1, slot = -1;
+        uint32_t before;
+        bool wanted = false;
+        if (id >= 0) {
+            uint8_t wants = s->wants[id];
+            slot = s->slots[id];
+            wanted = (wants & SPECRT__WINDOW_PACKED) != 0;
+            s->wants[id] = (uint8_t)(wants & ~SPECRT_CUDA_CHANGED);
+        }
+        bool enters = wanted && slot < 0, leaves = slot >= 0 && !wanted;
+        uint32_t total = specrt__block_scan((uint32_t)enters | (uint32_t)leaves << kLeave, &before);
+        if (enters) s->changed[n_entering + (int32_t)(before & ((1 << kLeave) - 1))] = id;
+        if (leaves) {
+            s->holes[n_left + (int32_t)(before >> kLeave)] = slot;
+            s->ids[slot] = s->slots[id] = -1;
+        }
+        n_entering += (int32_t)(total & ((1 << kLeave) - 1));
+        n_left += (int32_t)(total >> kLeave);
+    }
+    __syncthreads();
+    *n_holes = n_left;
+    return n_entering;
+}
+
+/* Holes beyond the new end go. @return how many are left. */
+static __device__ int32_t specrt__window_lower(specrt_cuda_state *s, int32_t n_holes, int32_t end) {
+    int32_t n_kept = 0, before;
+    for (int32_t begin = 0; begin < n_holes; begin += specrt__block_threads()) {
+        int32_t i = begin + specrt__block_thread(), slot = i < n_holes ? s->holes[i] : end;
+        int32_t n = specrt__block_rank(slot < end, &before);
+        if (slot < end) s->holes[n_kept + before] = slot;
+        n_kept += n;
+    }
+    __syncthreads();
+    return n_kept;
+}
+
+/* Rows beyond the new end that stay move into holes, from number `n_fresh` on: they are packed anew, which
+ * needs no copy within the buffer. */
+static __device__ void specrt__window_move(specrt_cuda_state *s, int32_t end, int32_t n_fresh) {
+    int32_t n_rows = s->n_rows, before;
+    for (int32_t begin = end; begin < n_rows; begin += specrt__block_threads()) {
+        int32_t slot = begin + specrt__block_thread(), id = slot < n_rows ? s->ids[slot] : -1;
+        int32_t n = specrt__block_rank(id >= 0, &before), place = n_fresh + before;
+        if (id >= 0) specrt__window_place(s, id, s->holes[place], place);
         n_fresh += n;
     }
-    if (n_fresh > n_free) {
-        n_refused = n_fresh - n_free;
-        n_fresh = n_free;
-    }
     __syncthreads();
-    if (specrt__block_thread() == 0) {
-        s->n_entering = 0;
-        s->n_refused += n_refused;
-        s->n_rows += n_fresh > n_holes ? n_fresh - n_holes : 0;
-    }
-    __syncthreads();
-    return n_fresh;
 }
 
-/* Rows beyond the end that stay move into the holes that are left: they are packed anew, which needs no
- * copy within the buffer. @return how many rows are to be packed. */
-static __device__ int32_t specrt__window_compact(specrt_cuda_state *s, int32_t n_holes,
-                                                 int32_t n_fresh) {
-    int32_t n_left = n_holes - n_fresh, end = s->n_rows, n_rows = end - n_left, n_moved = 0;
-    const int32_t *holes = s->holes + n_fresh;
-    if (n_left <= 0) return n_fresh;
-    for (int32_t begin = n_rows; begin < end; begin += specrt__block_threads()) {
-        int32_t slot = begin + specrt__block_thread(), before;
-        int32_t id = slot < end ? s->ids[slot] : -1;
-        int32_t n = specrt__block_rank(id >= 0, &before), place = n_moved + before;
-        if (id >= 0) specrt__window_place(s, id, holes[place], n_fresh + place);
-        n_moved += n;
-    }
-    __syncthreads();
-    if (specrt__block_thread() == 0) s->n_rows = n_rows;
-    __syncthreads();
-    return n_fresh + n_moved;
-}
-
-/* Twin: specrt__active_sync, but for the copying, which s->fresh lists. */
+/* New tokens take holes first, then the end. Beyond the capacity, which sources do not exceed, they are
+ * refused and counted. Twin: specrt__active_sync, but for the copying, which s->fresh lists. */
 static __device__ void specrt__window_sync(specrt_cuda_state *s) {
-    int32_t n_holes = specrt__window_leave(s), n_fresh = specrt__window_enter(s, n_holes);
-    n_fresh = specrt__window_compact(s, n_holes, n_fresh);
+    int32_t n_holes, n_rows = s->n_rows, n_entering = specrt__window_sort_out(s, &n_holes);
+    int32_t n_free = n_holes + s->params.capacity - n_rows, n_fresh = n_entering;
+    if (n_fresh > n_free) n_fresh = n_free;
+    int32_t end = n_rows - n_holes + n_fresh;
+    if (end < n_rows) n_holes = specrt__window_lower(s, n_holes, end);
+    for (int32_t i = specrt__block_thread(); i < n_fresh; i += specrt__block_threads())
+        specrt__window_place(s, s->changed[i], i < n_holes ? s->holes[i] : n_rows + i - n_holes, i);
+    if (end < n_rows) {
+        specrt__window_move(s, end, n_fresh);
+        n_fresh = n_holes;
+    }
     if (specrt__block_thread() != 0) return;
+    s->n_refused += n_entering > n_free ? n_entering - n_free : 0;
+    s->n_changed = 0;
+    s->n_rows = end;
     s->n_fresh = n_fresh;
     s->n_copied += n_fresh;
 }
 
 /* --- the host's wishes --- */
 
-/* One kind of wish: the last about a token holds. */
-static __device__ void specrt__window_take_bit(specrt_cuda_state *s, uint32_t taken, int32_t n,
-                                               int bit) {
-    const volatile specrt_cuda_change *changes = s->mailbox->changes;
-    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
-        const volatile specrt_cuda_change *c =
-            &changes[(taken + (uint32_t)i) % SPECRT_CUDA_CHANGES];
-        if (c->bit == bit && specrt__window_valid(s, c->id)) atomicMax(&s->marks[c->id], i);
-    }
+/* The host's numbers of wishes posted and taken: thread 0's, who asks for them before anything else, since
+ * they come from the host's memory, and needs them last. */
+typedef struct specrt__window_posts {
+    uint32_t posted, taken;
+} specrt__window_posts;
+
+static __device__ specrt__window_posts specrt__window_ask(const specrt_cuda_state *s) {
+    specrt__window_posts posts = {0, 0};
+    volatile specrt_cuda_mailbox *mailbox = s->mailbox;
+    if (!mailbox || specrt__block_thread() > 0) return posts;
+    posts.posted = mailbox->posted;
+    posts.taken = mailbox->taken;
+    return posts;
+}
+
+/* One kind of wish: the last about a token holds.
+ *   ids [n] : -1: a wish that is passed over;  bits [n] : the bit, and 256 to set it */
+static __device__ __noinline__ void specrt__window_take_bit(specrt_cuda_state *s,
+                                                            const int32_t *ids, const int32_t *bits,
+                                                            int32_t n, int bit) {
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
+        if (ids[i] >= 0 && (bits[i] & 255) == bit) atomicMax(&s->marks[ids[i]], i);
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread(), id = -1;
-        const volatile specrt_cuda_change *c =
-            &changes[(taken + (uint32_t)i) % SPECRT_CUDA_CHANGES];
-        bool on = false;
-        if (i < n) { /* marks are those of valid tokens */
-            id = c->id;
-            on = c->on != 0;
-            if (id < 0 || id >= s->params.n_ids || s->marks[id] != i) id = -1;
-        }
-        specrt__window_change(s, id, bit, on ? bit : 0);
+        int32_t i = begin + specrt__block_thread(), id = i < n ? ids[i] : -1;
+        if (id >= 0 && s->marks[id] != i) id = -1;
+        specrt__window_change(s, id, bit, i < n && bits[i] >> 8 ? bit : 0);
     }
-    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
-        int32_t id = changes[(taken + (uint32_t)i) % SPECRT_CUDA_CHANGES].id;
-        if (specrt__window_valid(s, id)) s->marks[id] = -1;
-    }
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
+        if (ids[i] >= 0) s->marks[ids[i]] = -1;
     __syncthreads();
 }
 
 /* What the host posted since the last cycle. */
-static __device__ void specrt__window_take(specrt_cuda_state *s) {
-    __shared__ uint32_t posted, taken;
+static __device__ void specrt__window_take(specrt_cuda_state *s, specrt__window_posts posts) {
+    __shared__ specrt__window_posts shared;
+    int32_t *ids = specrt__window_batch(), *bits = ids + SPECRT_CUDA_CHANGES;
     if (!s->mailbox) return;
-    volatile specrt_cuda_mailbox *mailbox = s->mailbox;
     if (specrt__block_thread() == 0) {
-        posted = mailbox->posted;
-        taken = mailbox->taken;
-        __threadfence_system();
+        shared = posts;
+        if (posts.posted != posts.taken) __threadfence_system();
     }
     __syncthreads();
-    uint32_t n = posted - taken;
+    uint32_t n = shared.posted - shared.taken;
     if (n == 0 || n > SPECRT_CUDA_CHANGES) return;
-    specrt__window_take_bit(s, taken, (int32_t)n, SPECRT_CUDA_PINNED);
-    specrt__window_take_bit(s, taken, (int32_t)n, SPECRT_CUDA_RETRIEVE);
+    for (uint32_t i = (uint32_t)specrt__block_thread(); i < n; i += blockDim.x) {
+        const volatile specrt_cuda_change *c =
+            &s->mailbox->changes[(shared.taken + i) % SPECRT_CUDA_CHANGES];
+        int32_t id = c->id, bit = c->bit, on = c->on;
+        ids[i] = specrt__window_valid(s, id) ? id : -1;
+        bits[i] = bit | (on != 0) << 8;
+    }
+    __syncthreads();
+    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT_CUDA_PINNED);
+    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT_CUDA_RETRIEVE);
     if (specrt__block_thread() == 0) {
         __threadfence_system();
-        mailbox->taken = posted;
+        ((volatile specrt_cuda_mailbox *)s->mailbox)->taken = posts.posted;
     }
 }
 
@@ -1380,28 +1417,35 @@ static __device__ void specrt__window_fetch_all(const specrt_cuda_state *s,
     specrt__window_fetch(draft, (int32_t)sizeof *draft);
     specrt__window_fetch(verdict, (int32_t)sizeof *verdict);
     if (best) specrt__window_fetch(best, SPECRT_TREE_MAX_NODES * stride * (int32_t)sizeof *best);
-    specrt__window_fetch(s->ids, s->n_rows * (int32_t)sizeof *s->ids);
     for (int32_t i = specrt__block_thread(); i < s->n_list; i += specrt__block_threads()) {
-        specrt__launch_prefetch(&s->marks[s->list[i]]);
-        specrt__launch_prefetch(&s->wants[s->list[i]]);
+        int32_t id = s->list[i];
+        specrt__launch_prefetch(&s->marks[id]);
+        specrt__launch_prefetch(&s->wants[id]);
+        if (i < specrt__block_threads()) specrt__launch_prefetch(&s->slots[id]); /* it may leave */
     }
 }
 
-/* Of the batch the valid tokens, or with `unique` their last occurrences, move to its front in order, and
- * marks tell the place of each. @return how many. */
-static __device__ int32_t specrt__window_gather(specrt_cuda_state *s, int32_t n, bool unique) {
-    int32_t n_kept = 0;
-    for (int32_t i = specrt__block_thread(); i < n && unique; i += specrt__block_threads()) {
-        int32_t id = s->batch[i];
+/* Of the batch the valid tokens, or with `listed` their last occurrences, move to its front in order, and
+ * marks tell the place of each.
+ *   listed : a bit of wants; 0: all occurrences
+ *   *n_listed : how many of the tokens that are kept have it
+ * @return how many are kept. */
+static __device__ int32_t specrt__window_gather(specrt_cuda_state *s, int32_t n, int listed,
+                                                int32_t *n_listed) {
+    int32_t n_kept = 0, *batch = specrt__window_batch();
+    *n_listed = 0;
+    for (int32_t i = specrt__block_thread(); i < n && listed; i += specrt__block_threads()) {
+        int32_t id = batch[i];
         if (id >= 0 && id < s->params.n_ids) specrt__launch_prefetch(&s->slots[id]);
         if (specrt__window_valid(s, id)) atomicMax(&s->marks[id], i);
     }
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread(), id = i < n ? s->batch[i] : -1, before;
-        bool keep = specrt__window_valid(s, id) && (!unique || s->marks[id] == i);
+        int32_t i = begin + specrt__block_thread(), id = i < n ? batch[i] : -1, before;
+        bool keep = specrt__window_valid(s, id) && (!listed || s->marks[id] == i);
+        *n_listed += __syncthreads_count(keep && (s->wants[id] & listed));
         int32_t n_here = specrt__block_rank(keep, &before);
-        if (keep) s->batch[n_kept + before] = id;
+        if (keep) batch[n_kept + before] = id;
         n_kept += n_here;
     }
     __syncthreads();
@@ -1445,48 +1489,35 @@ static __device__ void specrt__window_close_up(specrt_cuda_state *s, int32_t n_e
             s->list[place] = ids[j];
             ids[j] = -1; /* it does not leave */
         }
-        if (drop && n_kept < n_evicted)
-            specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, drop, 0);
+        if (n_kept < n_evicted) specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, drop, 0);
         n_kept += n;
     }
     __syncthreads();
 }
 
-/* How many of the list are not marked. */
-static __device__ int32_t specrt__window_count(const specrt_cuda_state *s) {
-    int32_t n = 0, ids[SPECRT__WINDOW_EACH], before;
-    bool keep[SPECRT__WINDOW_EACH];
-    for (int32_t begin = 0; begin < s->n_list;
-         begin += SPECRT__WINDOW_EACH * specrt__block_threads()) {
-        specrt__window_unmarked(s, begin, ids, keep);
-        SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < SPECRT__WINDOW_EACH; j++) n += keep[j];
-    }
-    return specrt__block_scan(n, &before);
-}
-
-/* The batch's tokens to the new end of the list, as if pushed one after another. bit: what the list stands
- * for; 0: for nothing yet. Twin: specrt__window_touch. */
-static __device__ void specrt__window_touch(specrt_cuda_state *s, int32_t n, int bit) {
-    int32_t n_new = specrt__window_gather(s, n, true);
+/* The batch's tokens to the new end of the list, as if pushed one after another. bit: of wants, that those
+ * of the list have. Twin: specrt__window_touch. */
+static __device__ __noinline__ void specrt__window_touch(specrt_cuda_state *s, int32_t n, int bit) {
+    int32_t *batch = specrt__window_batch(), n_again;
+    int32_t n_new = specrt__window_gather(s, n, bit, &n_again);
     if (n_new == 0) return;
-    int32_t n_old = specrt__window_count(s), n_evicted = n_old + n_new - s->list_size;
+    int32_t n_old = s->n_list - n_again, n_evicted = n_old + n_new - s->list_size;
     int32_t skip = n_new > s->list_size ? n_new - s->list_size : 0;
     if (n_evicted < 0) n_evicted = 0;
     if (n_evicted > n_old) n_evicted = n_old;
     specrt__window_close_up(s, n_evicted, bit);
     n_old -= n_evicted;
     for (int32_t begin = skip; begin < n_new; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread(), id = i < n_new ? s->batch[i] : -1;
+        int32_t i = begin + specrt__block_thread(), id = i < n_new ? batch[i] : -1;
         if (id >= 0) s->list[n_old + i - skip] = id;
-        if (bit) specrt__window_change(s, id, 0, bit);
+        specrt__window_change(s, id, 0, bit);
     }
     /* A window smaller than the batch: what it had of the batch's first tokens leaves too. */
-    for (int32_t begin = 0; begin < skip && bit; begin += specrt__block_threads()) {
+    for (int32_t begin = 0; begin < skip; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread();
-        specrt__window_change(s, i < skip ? s->batch[i] : -1, bit, 0);
+        specrt__window_change(s, i < skip ? batch[i] : -1, bit, 0);
     }
-    specrt__window_unmark(s, s->batch, n_new);
+    specrt__window_unmark(s, batch, n_new);
     if (specrt__block_thread() == 0) s->n_list = n_old + n_new - skip;
     __syncthreads();
 }
@@ -1513,8 +1544,10 @@ static __device__ void specrt__window_forget(specrt_cuda_state *s, int32_t n) {
     __syncthreads();
 }
 
-/* Elements of the stream, valid ones, in order. Twin: specrt__window_append, element by element. */
-static __device__ void specrt__window_append(specrt_cuda_state *s, const int32_t *ids, int32_t n) {
+/* Elements of the stream, valid ones, in order, which lose a bit. Twin: specrt__window_append, element by
+ * element. */
+static __device__ __noinline__ void specrt__window_append(specrt_cuda_state *s, const int32_t *ids,
+                                                          int32_t n, int drop) {
     int32_t skip = n > s->params.size ? n - s->params.size : 0;
     ids += skip;
     n -= skip;
@@ -1525,7 +1558,7 @@ static __device__ void specrt__window_append(specrt_cuda_state *s, const int32_t
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n ? ids[i] : -1;
-        specrt__window_change(s, id >= 0 && s->marks[id] == i ? id : -1, 0, SPECRT_CUDA_WINDOW);
+        specrt__window_change(s, id >= 0 && s->marks[id] == i ? id : -1, drop, SPECRT_CUDA_WINDOW);
     }
     specrt__window_unmark(s, ids, n);
     if (s->n_ring + n > s->params.size) specrt__window_forget(s, s->n_ring + n - s->params.size);
@@ -1556,7 +1589,8 @@ static __device__ void specrt__window_shift(specrt_cuda_state *s, int32_t n_leav
 /* Valid tokens [n], one a thread, into the queue: those that it does not hold when their turn comes. What it
  * holds then depends on how many came before; where a token stands is looked up by all threads, and kept at
  * its first place in the batch. Twin: specrt__window_push. */
-static __device__ void specrt__window_queue(specrt_cuda_state *s, const int32_t *ids, int32_t n) {
+static __device__ __noinline__ void specrt__window_queue(specrt_cuda_state *s, const int32_t *ids,
+                                                         int32_t n) {
     __shared__ int32_t firsts[SPECRT__WINDOW_THREADS], places[SPECRT__WINDOW_THREADS],
         came[SPECRT__WINDOW_THREADS], n_came;
     int32_t thread = specrt__block_thread(), n_list = s->n_list;
@@ -1591,25 +1625,22 @@ static __device__ void specrt__window_queue(specrt_cuda_state *s, const int32_t 
 
 /* The batch, element by element. Twin: specrt__window_push. */
 static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
+    int32_t n_listed, *batch = specrt__window_batch();
     if (s->params.mode == SPECRT_CUDA_UNIQUE_LRU) {
         specrt__window_touch(s, n, SPECRT_CUDA_WINDOW);
         return;
     }
-    if (s->params.mode == SPECRT_CUDA_UNIQUE_FIFO) {
-        n = specrt__window_gather(s, n, false);
-        for (int32_t i = 0; i < n; i += specrt__block_threads())
-            specrt__window_queue(s, s->batch + i,
-                                 specrt__window_least(n - i, specrt__block_threads()));
-        return;
-    }
-    n = specrt__window_gather(s, n, false);
-    specrt__window_append(s, s->batch, n);
+    n = specrt__window_gather(s, n, 0, &n_listed);
+    if (s->params.mode == SPECRT_CUDA_STREAM) specrt__window_append(s, batch, n, 0);
+    if (s->params.mode == SPECRT_CUDA_STREAM) return;
+    for (int32_t i = 0; i < n; i += specrt__block_threads())
+        specrt__window_queue(s, batch + i, specrt__window_least(n - i, specrt__block_threads()));
 }
 
 /* The batch as part of a set. Twin: specrt__window_add. */
 static __device__ void specrt__window_add(specrt_cuda_state *s, int32_t n) {
     if (s->params.mode == SPECRT_CUDA_STREAM)
-        specrt__window_touch(s, n, 0);
+        specrt__window_touch(s, n, SPECRT_CUDA_LISTED);
     else
         specrt__window_push(s, n);
 }
@@ -1617,7 +1648,7 @@ static __device__ void specrt__window_add(specrt_cuda_state *s, int32_t n) {
 /* The set is complete. Twin: specrt__window_flush. */
 static __device__ void specrt__window_flush(specrt_cuda_state *s) {
     if (s->params.mode != SPECRT_CUDA_STREAM) return;
-    specrt__window_append(s, s->list, s->n_list);
+    specrt__window_append(s, s->list, s->n_list, SPECRT_CUDA_LISTED);
     if (specrt__block_thread() == 0) s->n_list = 0;
     __syncthreads();
 }
@@ -1628,7 +1659,7 @@ static __device__ int32_t specrt__window_frequent(const specrt_cuda_state *s, in
     return s->params.frequent ? s->params.frequent[rank] : rank;
 }
 
-static __device__ void specrt__window_unfill(specrt_cuda_state *s) {
+static __device__ __noinline__ void specrt__window_unfill(specrt_cuda_state *s) {
     const int kEach = SPECRT__WINDOW_EACH;
     int32_t n_fill = s->n_fill, ids[SPECRT__WINDOW_EACH];
     if (n_fill == 0) return;
@@ -1649,7 +1680,7 @@ static __device__ void specrt__window_unfill(specrt_cuda_state *s) {
 
 /* The shortest prefix of the tokens by frequency that reaches the least number of rows; none is filled in
  * before. Twin: specrt__window_fill, which finds it from the prefix before. */
-static __device__ void specrt__window_fill(specrt_cuda_state *s) {
+static __device__ __noinline__ void specrt__window_fill(specrt_cuda_state *s) {
     const int kEach = SPECRT__WINDOW_EACH;
     int32_t n_missing = s->params.min - s->n_fixed - s->n_wanted, n_fill = 0, n_taken, n_after;
     int32_t ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
@@ -1688,13 +1719,12 @@ static __device__ void specrt__window_fill(specrt_cuda_state *s) {
 
 /* Rows [begin, begin + n) of the target's best tokens, k a row, as a batch; tokens, when given, each before
  * its row. */
-static __device__ int32_t specrt__window_read(specrt_cuda_state *s, const int32_t *tokens,
-                                              const int32_t *best, int32_t stride, int32_t begin,
-                                              int32_t n, int32_t k) {
-    int32_t with = tokens ? 1 : 0, width = k + with;
+static __device__ int32_t specrt__window_read(const int32_t *tokens, const int32_t *best,
+                                              int32_t stride, int32_t begin, int32_t n, int32_t k) {
+    int32_t with = tokens ? 1 : 0, width = k + with, *batch = specrt__window_batch();
     for (int32_t i = specrt__block_thread(); i < n * width; i += specrt__block_threads()) {
         int32_t row = begin + i / width, j = i % width - with;
-        s->batch[i] = j < 0 ? tokens[row] : best[(int64_t)row * stride + j];
+        batch[i] = j < 0 ? tokens[row] : best[(int64_t)row * stride + j];
     }
     __syncthreads();
     return n * width;
@@ -1713,25 +1743,26 @@ static __device__ void specrt__window_learn(specrt_cuda_state *s, const int32_t 
     for (int32_t begin = 0; begin < n && s->params.only != SPECRT_CUDA_ONLY_EXT; begin += step) {
         int32_t here = specrt__window_least(step, n - begin);
         int32_t with = stream ? 0 : k;
-        specrt__window_push(s, specrt__window_read(s, tokens, best, stride, begin, here, with));
+        specrt__window_push(s, specrt__window_read(tokens, best, stride, begin, here, with));
         if (!stream || k == 0) continue;
-        specrt__window_add(s, specrt__window_read(s, NULL, best, stride, begin, here, k));
+        specrt__window_add(s, specrt__window_read(NULL, best, stride, begin, here, k));
     }
     __syncthreads();
 }
 
 /* Twin: specrt__window_start. */
 static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) {
+    int32_t *batch = specrt__window_batch();
     if (s->params.only == SPECRT_CUDA_ONLY_EXT) {
         int32_t n = s->n_seed;
         for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
-            s->batch[i] = s->seed[i];
+            batch[i] = s->seed[i];
         __syncthreads();
         specrt__window_add(s, n);
     }
     specrt__window_flush(s);
     if (!s->params.emitted || s->params.only == SPECRT_CUDA_ONLY_CTX) return;
-    if (specrt__block_thread() == 0) s->batch[0] = token;
+    if (specrt__block_thread() == 0) batch[0] = token;
     __syncthreads();
     specrt__window_push(s, 1);
 }
@@ -1749,7 +1780,7 @@ static __device__ int32_t specrt__window_read_nodes(specrt_cuda_state *s,
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         int32_t row = first + i / k, node = tree ? row : verdict->nodes[row];
         bool known = node >= 0 && node < draft->n;
-        s->batch[n_batch + i] = known ? best[(int64_t)node * stride + i % k] : -1;
+        specrt__window_batch()[n_batch + i] = known ? best[(int64_t)node * stride + i % k] : -1;
     }
     __syncthreads();
     return n;
@@ -1769,14 +1800,15 @@ static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_
                                              int32_t stride) {
     bool sets = s->params.mode == SPECRT_CUDA_STREAM;
     int32_t n = draft->n - 1, n_emitted = s->params.emitted ? verdict->n : 0;
+    int32_t *batch = specrt__window_batch();
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
-        s->batch[i] = draft->tokens[i + 1];
+        batch[i] = draft->tokens[i + 1];
     __syncthreads();
     if (sets) n = specrt__window_end(s, n);
     n += specrt__window_read_nodes(s, draft, verdict, best, stride, n);
     if (sets) n = specrt__window_end(s, n);
     for (int32_t i = specrt__block_thread(); i < n_emitted; i += specrt__block_threads())
-        s->batch[n + i] = verdict->tokens[i];
+        batch[n + i] = verdict->tokens[i];
     __syncthreads();
     specrt__window_push(s, n + n_emitted);
 }
@@ -1788,7 +1820,7 @@ static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_
 static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
     specrt__window_begin_kernel(specrt_cuda_state *states, const int32_t *pinned,
                                 int32_t n_pinned) {
-    specrt_cuda_state *s = &states[blockIdx.x];
+    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
     int keep = SPECRT_CUDA_INVALID | SPECRT_CUDA_FIXED;
     if (s->params.keep) keep |= SPECRT_CUDA_RETRIEVE;
     for (int32_t i = specrt__block_thread(); i < s->params.n_ids; i += specrt__block_threads()) {
@@ -1797,7 +1829,7 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
         if (s->params.mode == SPECRT_CUDA_STREAM) s->counts[i] = 0;
     }
     if (specrt__block_thread() == 0) {
-        s->n_wanted = s->n_rows = s->n_fresh = s->n_entering = s->n_refused = 0;
+        s->n_wanted = s->n_rows = s->n_fresh = s->n_changed = s->n_refused = 0;
         s->n_list = s->ring_begin = s->n_ring = s->n_seed = s->n_fill = 0;
         s->n_copied = 0;
     }
@@ -1814,6 +1846,7 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
         specrt__window_change(s, specrt__window_valid(s, id) ? id : -1, 0, SPECRT_CUDA_PINNED);
     }
     specrt__window_sync(s);
+    specrt__window_close(s, &states[blockIdx.x]);
 }
 
 /* tokens i32 [n_batch, max_n], of which ns[i] count; best i32 [n_batch, max_n, k] or NULL.
@@ -1822,27 +1855,30 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
     specrt__window_prefill_kernel(specrt_cuda_state *states, const int32_t *tokens,
                                   const int32_t *ns, int32_t max_n, const int32_t *best,
                                   int32_t k) {
-    specrt_cuda_state *s = &states[blockIdx.x];
+    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
     int32_t n = specrt__window_least(ns[blockIdx.x], max_n);
     int64_t at = (int64_t)blockIdx.x * max_n;
     if (s->params.size == 0) return;
     specrt__window_learn(s, tokens + at, n, best ? best + at * k : NULL, k);
+    specrt__window_close(s, &states[blockIdx.x]);
 }
 
 /* verdicts [n_batch], an empty one: that session rests. Twin: specrt_session_start. */
 static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
     specrt__window_start_kernel(specrt_cuda_state *states, const specrt_verdict *verdicts) {
-    specrt_cuda_state *s = &states[blockIdx.x];
+    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
     const specrt_verdict *verdict = &verdicts[blockIdx.x];
     if (verdict->n < 1) return;
+    specrt__window_posts posts = specrt__window_ask(s);
     int32_t token = verdict->tokens[specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES) - 1];
-    specrt__window_take(s);
     if (s->params.size > 0) {
         specrt__window_unfill(s);
         specrt__window_root(s, token);
-        specrt__window_fill(s);
     }
+    specrt__window_take(s, posts);
+    if (s->params.size > 0) specrt__window_fill(s);
     specrt__window_sync(s);
+    specrt__window_close(s, &states[blockIdx.x]);
 }
 
 /* drafts, verdicts [n_batch], an empty verdict: that session rests; best i32 [n_batch,
@@ -1850,18 +1886,21 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
 static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
     specrt__window_observe_kernel(specrt_cuda_state *states, const specrt_cuda_draft *drafts,
                                   const specrt_verdict *verdicts, const int32_t *best, int32_t k) {
-    specrt_cuda_state *s = &states[blockIdx.x];
+    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
     const specrt_verdict *verdict = &verdicts[blockIdx.x];
     if (best) best += (int64_t)blockIdx.x * SPECRT_TREE_MAX_NODES * k;
     specrt__window_fetch_all(s, &drafts[blockIdx.x], verdict, best, k);
     if (verdict->n < 1) return;
-    specrt__window_take(s);
-    if (s->params.size > 0 && s->params.only != SPECRT_CUDA_ONLY_CTX) {
+    specrt__window_posts posts = specrt__window_ask(s);
+    bool learns = s->params.size > 0 && s->params.only != SPECRT_CUDA_ONLY_CTX;
+    if (learns) {
         specrt__window_unfill(s);
         specrt__window_follow(s, &drafts[blockIdx.x], verdict, best, k);
-        specrt__window_fill(s);
     }
+    specrt__window_take(s, posts);
+    if (learns) specrt__window_fill(s);
     specrt__window_sync(s);
+    specrt__window_close(s, &states[blockIdx.x]);
 }
 
 /* --- launches --- */
@@ -1899,15 +1938,13 @@ static size_t specrt__window_lay_out(void *memory, specrt_cuda_state *s) {
     s->list_size = p->size < p->n_ids ? p->size : p->n_ids;
     s->wants = (uint8_t *)specrt__window_carve(memory, &bytes, (size_t)p->n_ids);
     s->slots = (int32_t *)specrt__window_carve(memory, &bytes, n);
-    s->entering = (int32_t *)specrt__window_carve(memory, &bytes, n);
+    s->changed = (int32_t *)specrt__window_carve(memory, &bytes, n);
     s->marks = (int32_t *)specrt__window_carve(memory, &bytes, n);
     s->ids = (int32_t *)specrt__window_carve(memory, &bytes, m);
     s->fresh = (int32_t *)specrt__window_carve(memory, &bytes, m);
     s->holes = (int32_t *)specrt__window_carve(memory, &bytes, m);
     s->list =
         (int32_t *)specrt__window_carve(memory, &bytes, (size_t)s->list_size * sizeof(int32_t));
-    s->batch =
-        (int32_t *)specrt__window_carve(memory, &bytes, SPECRT__WINDOW_BATCH * sizeof(int32_t));
     s->ring = (int32_t *)specrt__window_carve(memory, &bytes, ring);
     s->counts = (int32_t *)specrt__window_carve(memory, &bytes, stream ? n : 0);
     return bytes;

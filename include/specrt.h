@@ -1415,7 +1415,8 @@ enum {
     SPECRT_CUDA_FILL = 8,    /* makes up a least number of rows */
     SPECRT_CUDA_WINDOW = 16,
     SPECRT_CUDA_RETRIEVE = 32, /* the host's adaptive cache (EvoSpec) */
-    SPECRT_CUDA_CHANGED = 128  /* the functions' own */
+    SPECRT_CUDA_LISTED = 64,
+    SPECRT_CUDA_CHANGED = 128 /* the functions' own */
 };
 
 /* A wish of the host's: a token gets or loses PINNED or RETRIEVE. Others are passed over. */
@@ -1461,7 +1462,7 @@ typedef struct specrt_cuda_state {
     int32_t n_fixed;              /* tokens with the bit FIXED: set it with them */
     int32_t n_rows;               /* that shall be packed, once those of `fresh` are */
     int32_t n_fresh;
-    int32_t n_wanted, n_entering;
+    int32_t n_wanted, n_changed;
     int32_t n_refused; /* wishes beyond capacity: of a host that asks for more than it said */
     int64_t n_copied;  /* rows that were listed as fresh since the sequence began */
     uint8_t *wants;    /* DEVICE [n_ids]; before begin the host sets INVALID and FIXED, else 0 */
@@ -1469,14 +1470,13 @@ typedef struct specrt_cuda_state {
     int32_t *ids;      /* DEVICE [capacity] token of each row */
     int32_t *fresh;    /* DEVICE [n_fresh] rows that must be packed from the head before use */
     int32_t *holes;    /* DEVICE [capacity] scratch */
-    int32_t *entering; /* DEVICE [n_ids] tokens that may need a row */
+    int32_t *changed;  /* DEVICE [n_ids] tokens that may need a row, or need none */
     int32_t *marks;    /* DEVICE [n_ids] scratch, -1 between calls */
     int32_t list_size, n_list;
     int32_t *list; /* DEVICE [list_size] distinct tokens, oldest first */
     int32_t ring_begin, n_ring;
     int32_t *ring;   /* DEVICE [size] the stream */
     int32_t *counts; /* DEVICE [n_ids] how often a token is in it */
-    int32_t *batch;  /* DEVICE, scratch */
     int32_t seed[SPECRT_LOGITS_MAX_K], n_seed, n_fill;
 } specrt_cuda_state;
 
