@@ -10726,8 +10726,9 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *s, const float *logits) {
 
 SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) {
     if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
+    if (s->retrieve)
+        specrt__retrieve_take(s->retrieve); /* first: the window fills up what is left */
     if (s->window) specrt__window_start(s->window, token);
-    if (s->retrieve) specrt__retrieve_take(s->retrieve);
     specrt__session_pack(s);
     s->position++;
     s->cycle++;

@@ -417,6 +417,32 @@ static void test_worker(void) {
     world_free(&w);
 }
 
+/* What a worker found comes in before the window is filled up: no more than the policy's bound, also where
+ * the fill is for a tree wider than the window. */
+static void test_bounded(void) {
+    world w;
+    run r;
+    hand h = {NULL, 0};
+    world_make(&w, true, SPECRT_HNSW_F16);
+    specrt_session_params params = {.tree = {.topk = 30}, .submit = hand_submit, .submit_user = &h};
+    run_make(&r, &w, "window:1@min=0+retrieve:32@graph=off@mode=async", false, &h, NULL);
+    specrt_session_close(r.session);
+    REQUIRE(!specrt_session_create(r.policy, &params, NULL, &r.session, NULL));
+    run_prompt(&r);
+    for (int32_t i = 0; i < 40; i++) {
+        observe_event(&r, i);
+        hand_run(&h);
+        REQUIRE(!specrt_session_turn(r.session, N_PROMPT));
+        REQUIRE(!specrt_session_start(r.session, 200 + i % 8));
+        CHECK(specrt_session_shortlist(r.session)->n_rows <= specrt_policy_bound(r.policy));
+    }
+    CHECK_INT(r.session->retrieve->arc.sizes[SPECRT__ARC_T1] +
+                  r.session->retrieve->arc.sizes[SPECRT__ARC_T2],
+              32);
+    run_free(&r);
+    world_free(&w);
+}
+
 /* What a turn of a conversation leaves, the next one finds; a new sequence does not. */
 static void test_turns(void) {
     static const char *const texts[] = {"static:12+window:8@min=0@kver=0+retrieve:10",
@@ -630,6 +656,7 @@ static const test_case cases[] = {
     {"async_same", "the same events make the same cache", test_async_same},
     {"async_lost", "a worker that never comes holds nothing up", test_async_lost},
     {"worker", "sessions close while a worker works for them", test_worker},
+    {"bounded", "what a worker found is counted before the window is filled up", test_bounded},
     {"turns", "a conversation keeps its state, a new sequence does not", test_turns},
     {"prompt", "a prompt fills the cache before the first event", test_prompt},
     {"prompt_async", "a prompt comes after the events before it", test_prompt_async},
