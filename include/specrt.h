@@ -595,7 +595,8 @@ SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef
 
 /* specrt_hnsw_search() : the rows with about the greatest products, ties to the lower id.
  *   query : f32 [dim]
- *   k, ef : 1 <= k <= ef <= that of the scratch; 0: the index's ef, but at least k
+ *   k, ef : 1 <= k <= ef <= that of the scratch; 0: the index's ef, but at least k (for which the scratch
+ *           must have room, too)
  *   ids, scores : i32, f32 [k], best first; scores are products with the head's rows, bias included
  * @return how many there are; 0 for arguments out of range. Never allocates. */
 SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
@@ -8291,7 +8292,8 @@ static specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
         64);
     size_t n_queries = index ? n_records * (size_t)index->header->dim : 0;
     size_t at_scratch = (size_t)specrt__base_align(at_queries + n_queries * sizeof(float), 64);
-    size_t bytes = at_scratch + (index ? specrt_hnsw_scratch_bytes(index, 0) : 0);
+    int32_t ef = index && index->header->ef > SPECRT__RETRIEVE_TOP ? 0 : SPECRT__RETRIEVE_TOP;
+    size_t bytes = at_scratch + (index ? specrt_hnsw_scratch_bytes(index, ef) : 0);
     specrt__retrieve *r = (specrt__retrieve *)specrt__base_alloc(desc, bytes + 64);
     if (!r) return NULL;
     memset(r, 0, bytes + 64);

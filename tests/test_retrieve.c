@@ -443,6 +443,42 @@ static void test_bounded(void) {
     world_free(&w);
 }
 
+/* Memory that begins where no 64 bytes do, and is watched beyond its end. */
+static void *tight_alloc(void *user, size_t bytes) {
+    uint8_t *p;
+    (void)user;
+    if (posix_memalign((void **)&p, 64, bytes + 32)) return NULL;
+    memcpy(p, &bytes, sizeof bytes);
+    memset(p + 16 + bytes, 0xa5, 16);
+    return p + 16;
+}
+
+static void tight_free(void *user, void *ptr) {
+    uint8_t *p = (uint8_t *)ptr - 16;
+    size_t bytes;
+    (void)user;
+    memcpy(&bytes, p, sizeof bytes);
+    for (int i = 0; i < 16; i++) CHECK_INT(p[16 + bytes + (size_t)i], 0xa5);
+    free(p);
+}
+
+/* An index may name a search narrower than the ten that are asked of it. */
+static void test_narrow_index(void) {
+    world w;
+    run r;
+    specrt_desc tight = {.alloc = tight_alloc, .free = tight_free};
+    size_t n;
+    world_make(&w, true, SPECRT_HNSW_F16);
+    ((specrt_hnsw_header *)(uintptr_t)specrt_bundle_data(w.bundle, "hnsw", &n))->ef = 1;
+    run_make(&r, &w, "retrieve:64@sem=hnsw_w@graph=off", false, NULL, NULL);
+    specrt_session_close(r.session);
+    REQUIRE(!specrt_session_create(r.policy, NULL, &tight, &r.session, NULL));
+    run_prompt(&r);
+    for (int32_t i = 0; i < 8; i++) observe_event(&r, i);
+    run_free(&r);
+    world_free(&w);
+}
+
 /* What a turn of a conversation leaves, the next one finds; a new sequence does not. */
 static void test_turns(void) {
     static const char *const texts[] = {"static:12+window:8@min=0@kver=0+retrieve:10",
@@ -657,6 +693,7 @@ static const test_case cases[] = {
     {"async_lost", "a worker that never comes holds nothing up", test_async_lost},
     {"worker", "sessions close while a worker works for them", test_worker},
     {"bounded", "what a worker found is counted before the window is filled up", test_bounded},
+    {"narrow_index", "an index whose own searches are narrower than ours", test_narrow_index},
     {"turns", "a conversation keeps its state, a new sequence does not", test_turns},
     {"prompt", "a prompt fills the cache before the first event", test_prompt},
     {"prompt_async", "a prompt comes after the events before it", test_prompt_async},
