@@ -8592,7 +8592,7 @@ enum {
 };
 /* Sizes that stand for the share of the vocabulary that was published. */
 enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
-enum { SPECRT__POLICY_MAX_TEXT = 512 };
+enum { SPECRT__POLICY_MAX_TEXT = 1024 }; /* as much as a trace keeps */
 
 enum {
     SPECRT__POLICY_MODE,
@@ -8937,8 +8937,9 @@ static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt
         p->n_invalid = h->n_ranked - h->n_valid;
         least = h->n_vocab;
     }
-    if (p->n_vocab == 0 && ident) p->n_vocab = ident->n_vocab > least ? ident->n_vocab : least;
+    if (p->n_vocab == 0 && ident) p->n_vocab = ident->n_vocab; /* 0 where no tokenizer was known */
     if (p->n_vocab == 0) p->n_vocab = least > 1 ? least : p->head->n_ids;
+    if (n_vocab == 0 && p->n_vocab < least) p->n_vocab = least;
     if (!p->frequent) p->n_frequent = p->n_vocab;
     if (p->n_vocab < least || p->n_vocab > most)
         return specrt_error_set(

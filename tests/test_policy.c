@@ -127,6 +127,24 @@ static void test_bad(void) {
     }
 }
 
+/* With every source, size and option as long as they come. */
+static void test_longest(void) {
+    static const char *const text =
+        "static:16777216/16777215/16777214/16777213/16777212/16777211/16777210/16777209"
+        "+window:16777216@mode=unique_fifo@kpre=8@kver=8@rows=last@only=ctx@emitted=off@min="
+        "16777216"
+        "+retrieve:16777216@sem=hnsw_h@graph=off@keep=on@mode=async@prompt=tokens"
+        "+cluster:16777216@schedule=halving@beam=per_row@cap=16777216@always=65536"
+        "+group:16777216@schedule=halving@beam=per_row@cap=16777216@always=65536"
+        "+centroid:16777216@schedule=halving@beam=per_row@cap=16777216@always=65536"
+        "+successor:16777216+sketch:16777216@rank=4096@scan=16777216@beam=each@certified=on";
+    char printed[SPECRT__POLICY_MAX_TEXT];
+    specrt__policy_spec spec;
+    REQUIRE(specrt__policy_parse(text, &spec, NULL) == SPECRT_STATUS_OK);
+    specrt__policy_print(&spec, printed);
+    CHECK_STR(printed, text);
+}
+
 /* Any text is either refused or printed as one that is read as the same. */
 static void test_round_trip(void) {
     static const char *const parts[] = {"full",   "static", "window",  "microspec-paper",
@@ -179,6 +197,24 @@ static void test_refused(void) {
     for (int32_t i = 0; i < 70; i++) terminators[i] = i;
     specrt_policy_desc flood = {.terminators = terminators, .n_terminators = 70};
     check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG, "expected at most 64, found more");
+}
+
+/* A bundle of a head whose tokenizer nobody named says nothing of the vocabulary. */
+static void test_no_tokenizer(void) {
+    specrt_ident ident = {.n_vocab = 0};
+    fixture_section section = {"ident", 1, 0, &ident, sizeof ident, sizeof ident};
+    specrt_policy_desc desc = {.text = "full"};
+    specrt_policy *policy;
+    specrt_bundle *b;
+    size_t n;
+    open_all();
+    uint8_t *bytes = fixture_bundle(&section, 1, &n);
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &b, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_policy_create(b, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_policy_bound(policy), N_VOCAB);
+    specrt_policy_close(policy);
+    specrt_bundle_close(b);
+    free(bytes);
 }
 
 static void test_topk(void) {
@@ -284,8 +320,10 @@ static void test_no_memory(void) {
 static const test_case cases[] = {
     {"good", "sizes, options and presets resolve to a canonical text and a bound", test_good},
     {"bad", "errors name the position, what was expected and what was found", test_bad},
+    {"longest", "the longest text is printed whole", test_longest},
     {"round_trip", "random texts are refused or printed as themselves", test_round_trip},
     {"refused", "missing sections, sizes and terminators out of range", test_refused},
+    {"no_tokenizer", "a bundle of a head alone leaves the vocabulary to it", test_no_tokenizer},
     {"topk", "topk above the shortlist is refused", test_topk},
     {"fill", "short windows are filled by frequency", test_fill},
     {"full_decoded", "full over a 4-bit head", test_full_decoded},
