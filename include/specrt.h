@@ -4226,31 +4226,31 @@ static const uint8_t *specrt__head_row(const specrt_head_desc *desc, int64_t row
     return (const uint8_t *)desc->rows + (size_t)row * desc->row_stride;
 }
 
-/* What *in says, with its stride filled in, or why not. */
-static specrt_status specrt__head_resolve(const specrt_head_desc *in, specrt_head_desc *out,
-                                          specrt_error *err) {
+/* What *in says, with its stride filled in, or why not; name: what it is, for messages. */
+static specrt_status specrt__head_resolve(const char *name, const specrt_head_desc *in,
+                                          specrt_head_desc *out, specrt_error *err) {
     const char *type = specrt_dtype_name(in->dtype);
     uint64_t bytes;
     if (!type || in->dtype == SPECRT_DTYPE_I32 || in->dtype == SPECRT_DTYPE_I64)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "head: type %d: expected a float row format, found %s",
+                                "%s: type %d: expected a float row format, found %s", name,
                                 (int)in->dtype, type ? type : "an unknown one");
     if (!in->rows || in->n_rows < 1 || in->n_rows > SPECRT_MAX_VOCAB)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "head: expected 1 to %d rows in memory, found %lld",
+                                "%s: expected 1 to %d rows in memory, found %lld", name,
                                 SPECRT_MAX_VOCAB, (long long)in->n_rows);
     size_t row_bytes = specrt_row_bytes(in->dtype, in->n_cols);
     if (row_bytes == 0 || in->n_cols > INT32_MAX)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "head: expected a positive number of columns in whole blocks of "
+                                "%s: expected a positive number of columns in whole blocks of "
                                 "%s, found %lld",
-                                type, (long long)in->n_cols);
+                                name, type, (long long)in->n_cols);
     *out = *in;
     if (out->row_stride == 0) out->row_stride = row_bytes;
     if (out->row_stride < row_bytes ||
         !specrt__base_mul(out->row_stride, (uint64_t)in->n_rows, &bytes) || bytes > PTRDIFF_MAX)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "head: row_stride: expected at least %llu bytes, found %llu",
+                                "%s: row_stride: expected at least %llu bytes, found %llu", name,
                                 (unsigned long long)row_bytes, (unsigned long long)in->row_stride);
     return SPECRT_STATUS_OK;
 }
@@ -4286,7 +4286,7 @@ SPECRT_API specrt_status specrt_head_sketch(const specrt_head_desc *desc, specrt
                                             specrt_error *err) {
     specrt_head_desc head;
     memset(out, 0, sizeof *out);
-    SPECRT__TRY(specrt__head_resolve(desc, &head, err));
+    SPECRT__TRY(specrt__head_resolve("head", desc, &head, err));
     for (int i = 0; i < SPECRT_SKETCH_ROWS; i++) {
         int64_t row = (2 * i + 1) * head.n_rows / (2 * SPECRT_SKETCH_ROWS);
         specrt__head_project(&head, row, out->values[i]);
@@ -4405,7 +4405,7 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
     specrt_desc allocator = specrt__base_desc(env);
     int32_t n_ids;
     *out = NULL;
-    SPECRT__TRY(specrt__head_resolve(desc, &resolved, err));
+    SPECRT__TRY(specrt__head_resolve("head", desc, &resolved, err));
     SPECRT__TRY(specrt__head_count_ids(&resolved, &n_ids, err));
     if (bundle) SPECRT__TRY(specrt__head_check(bundle, &resolved, err));
     size_t map_bytes = resolved.ids ? (size_t)n_ids * sizeof(int32_t) : 0;
@@ -6338,6 +6338,7 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
                                            const int32_t *options, const char *tag, void **shared,
                                            int32_t *bound, specrt_error *err) {
     specrt_clusters c;
+    specrt_head_desc embedding;
     int32_t n_always = options[SPECRT__CLUSTER_ALWAYS], most = 0;
     *shared = NULL;
     if (!bundle)
@@ -6347,6 +6348,9 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
                                 tag, tag);
     SPECRT__TRY(specrt_bundle_clusters(bundle, tag, &c, err));
     SPECRT__TRY(specrt__cluster_check_head(bundle, tag, &c, head, desc->embedding, err));
+    memset(&embedding, 0, sizeof embedding);
+    if (c.header->n_embed > 0)
+        SPECRT__TRY(specrt__head_resolve("policy: embedding", desc->embedding, &embedding, err));
     if (n_always > head->n_ids) n_always = head->n_ids;
     int32_t first = specrt__cluster_in_place(&c, head);
     specrt__cluster_shared *s = specrt__cluster_allocate(
@@ -6364,9 +6368,7 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
     n_always = specrt__cluster_always(bundle, head, n_always, always);
     specrt__cluster_pack(s, always, n_always, first);
     specrt__base_free(&head->compute.desc, always);
-    if (c.header->n_embed > 0) s->embedding = *desc->embedding;
-    if (s->embedding.row_stride == 0 && s->embedding.rows)
-        s->embedding.row_stride = specrt_row_bytes(s->embedding.dtype, s->embedding.n_cols);
+    s->embedding = embedding;
     s->beam = options[SPECRT__CLUSTER_BEAM];
     s->cap = options[SPECRT__CLUSTER_CAP];
     for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++) {
@@ -6459,7 +6461,7 @@ static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level 
     float *x = s->inputs;
     for (int32_t i = 0; i < level->n; i++) {
         if (h->n_embed > 0) {
-            bool is = level->tokens[i] < embedding->n_rows;
+            bool is = level->tokens[i] >= 0 && level->tokens[i] < embedding->n_rows;
             const uint8_t *row = (const uint8_t *)embedding->rows +
                                  (is ? (size_t)level->tokens[i] * embedding->row_stride : 0);
             specrt_row_decode(embedding->dtype, row, embedding->n_cols, x);

@@ -489,6 +489,19 @@ static void test_no_allocation(void) {
     CHECK_INT(a.n_live, 0);
 }
 
+/* In a tree that an application grows for itself. */
+static void test_no_token(void) {
+    static world w;
+    float hidden[N_COLS] = {0}, logprob = 0;
+    int32_t tokens[] = {-1, INT32_MIN, INT32_MAX};
+    open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster", NULL);
+    for (int32_t i = 0; i < 3; i++) {
+        specrt_beam beam = {.n = 1, .tokens = &tokens[i], .logprobs = &logprob};
+        CHECK(specrt_session_route(w.session, i, &beam, hidden) != NULL);
+    }
+    close_world(&w);
+}
+
 static void refuses(world *w, specrt_policy_desc pd, const specrt_bundle *bundle,
                     const specrt_head *head, const char *what) {
     specrt_policy *policy;
@@ -508,6 +521,14 @@ static void test_refusals(void) {
     refuses(&w, pd, w.bundle, w.head, "embedding of 10 columns, found 0; set specrt_policy_desc");
     pd.embedding = &embedding;
     refuses(&w, pd, w.bundle, w.head, "embedding of 10 columns, found 9");
+    embedding.n_cols = N_EMBED;
+    embedding.n_rows = 0;
+    refuses(&w, pd, w.bundle, w.head, "policy: embedding: expected 1 to 16777216 rows in memory");
+    embedding.n_rows = N_IDS;
+    embedding.row_stride = 4 * N_EMBED - 1;
+    refuses(&w, pd, w.bundle, w.head, "policy: embedding: row_stride: expected at least 40 bytes");
+    embedding.dtype = SPECRT_DTYPE_I32;
+    refuses(&w, pd, w.bundle, w.head, "expected a float row format, found i32");
     refuses(&w, pd, NULL, w.head, "needs a bundle with section 'cluster'; cluster-build");
     pd.text = "centroid:4";
     refuses(&w, pd, w.bundle, w.head,
@@ -533,6 +554,7 @@ static const test_case cases[] = {
     {"untold", "without what the pass is fed", test_untold},
     {"begin", "on a worker beside the pass, the same choice", test_begin},
     {"no_allocation", "routing never allocates", test_no_allocation},
+    {"no_token", "a pass may be fed what is no token", test_no_token},
     {"refusals", "heads, embeddings and bundles that do not fit", test_refusals},
 };
 TEST_MAIN(cases)
