@@ -1033,8 +1033,9 @@ typedef enum specrt_draft_kind {
 typedef struct specrt_session_params {
     specrt_tree_params tree; /* sampled drafts: topk is 1, num_draft_tokens num_steps + 1 */
     specrt_sampling sampling;
-    int32_t n_logits; /* columns of the target's logits; 0: the draft head's rows, or the policy's
-                         n_vocab where those have ids of their own */
+    int32_t
+        n_logits; /* columns of the target's logits, one at least for each of the policy's tokens; 0:
+                         the draft head's rows, or the policy's n_vocab where those have ids of their own */
     specrt_draft_kind draft;
     float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
     /* Runs a task soon, once, on another thread, and returns at once; needed by mode=async, used by
@@ -10537,7 +10538,13 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     int32_t n_logits = policy->head->row_of ? policy->n_vocab : n_ids;
     if (params->n_logits) n_logits = params->n_logits;
     int32_t capacity = policy->bound - policy->fixed.n_rows;
+    int32_t n_proposed = policy->head->row_of ? n_ids : policy->n_vocab;
     specrt_tree_params tree;
+    if (n_logits < n_proposed)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: n_logits: expected at least %d, one for every token that "
+                                "may be proposed (specrt_policy_desc.n_vocab), found %d",
+                                (int)n_proposed, (int)n_logits);
     SPECRT__TRY(specrt__session_shape(params, &tree, err));
     SPECRT__TRY(specrt_tree_create(&tree, &s->desc, &s->tree, err));
     SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));

@@ -233,6 +233,23 @@ static void test_topk(void) {
     specrt_policy_close(policy);
 }
 
+/* A target without logits for what may be proposed could not verify it. */
+static void test_few_logits(void) {
+    open_all();
+    specrt_policy_desc desc = {.text = "full", .n_vocab = 400};
+    specrt_session_params params = {.n_logits = 399};
+    specrt_policy *policy;
+    specrt_session *session;
+    specrt_error err;
+    REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
+    CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "n_logits: expected at least 400, one for every token that may be proposed");
+    params.n_logits = 400;
+    CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK);
+    specrt_session_close(session);
+    specrt_policy_close(policy);
+}
+
 /* A list that frequencies fill: the bundle's ranks, or ascending ids; at least topk of them. */
 static void test_fill(void) {
     open_all();
@@ -325,6 +342,7 @@ static const test_case cases[] = {
     {"refused", "missing sections, sizes and terminators out of range", test_refused},
     {"no_tokenizer", "a bundle of a head alone leaves the vocabulary to it", test_no_tokenizer},
     {"topk", "topk above the shortlist is refused", test_topk},
+    {"few_logits", "a target without logits for all tokens is refused", test_few_logits},
     {"fill", "short windows are filled by frequency", test_fill},
     {"full_decoded", "full over a 4-bit head", test_full_decoded},
     {"no_memory", "every failed allocation is survived", test_no_memory},
