@@ -9,8 +9,8 @@
  *
  * Kernels:
  *     specrt__active_pack_rows       rows of the head to their places in packed segments
- *     specrt__head_few               logits of 1 to 4 states, row by row
- *     specrt__head_tiles             logits of 5 to 64 states, on tensor cores
+ *     specrt__head_few               logits of 1 or 2 states, row by row
+ *     specrt__head_tiles             logits of 3 to 64 states, on tensor cores
  *     specrt__active_rank_parts      the best k of each part of a row of logits, and its sum
  *     specrt__active_rank_join       the best k of a row, and log-probabilities
  *     specrt__window_begin_kernel, _prefill_, _start_, _observe_
@@ -179,6 +179,19 @@ static __device__ uint32_t specrt__launch_pack_bf16(float x, float y) {
            (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(y)) << 16;
 }
 
+/* The same, but the greatest number in place of those that f16 does not reach. */
+static __device__ uint32_t specrt__launch_pack_f16_cut(float x, float y) {
+    const float kMost = 65504.0f;
+#if defined(__CUDA_ARCH__)
+    __half2 most = __float2half2_rn(kMost), least = __float2half2_rn(-kMost);
+    __half2 both = __hmax2(__hmin2(__floats2half2_rn(x, y), most), least);
+    return (uint32_t)__half_as_ushort(__low2half(both)) |
+           (uint32_t)__half_as_ushort(__high2half(both)) << 16;
+#else
+    return specrt__launch_pack_f16(fmaxf(fminf(x, kMost), -kMost), fmaxf(fminf(y, kMost), -kMost));
+#endif
+}
+
 /* --- instructions that the harness has not --- */
 
 /* Operands of a 16 x 8 x 16 product: lane l holds of A rows l / 4 and l / 4 + 8 and of B column l / 4,
@@ -249,6 +262,20 @@ static __device__ void specrt__launch_mma(specrt__launch_operands x, float *c) {
                          "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
                          : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                          : "r"(x.a[2 * half]), "r"(x.a[2 * half + 1]), "r"(x.b[half]));
+#endif
+}
+
+/* Reads what nobody reads again, past the first cache, which is left to what is read often; with it comes
+ * the other half of the line. Nobody writes it while the kernel runs. */
+static __device__ uint4 specrt__launch_read_once(const uint4 *p) {
+#if defined(__CUDA_ARCH__)
+    uint4 x;
+    asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+        : "l"(p));
+    return x;
+#else
+    return *p;
 #endif
 }
 
@@ -413,9 +440,14 @@ static __device__ uint32_t specrt__head_codes(uint32_t two) {
     return specrt__launch_pack_f16(x.x - 1152, x.y - 1152);
 }
 
+/* The i-th 16 bytes. kOnce: of rows, which pass once; states are read again for every row. */
+template <bool kOnce> static __device__ uint4 specrt__head_read(const void *x, int32_t i) {
+    return kOnce ? specrt__launch_read_once((const uint4 *)x + i) : __ldg((const uint4 *)x + i);
+}
+
 /* Columns 8 * chunk on of a row, zeros beyond n_cols.
  *   kWhole : all eight are there, and the row is aligned to 16 bytes */
-template <specrt_dtype kDtype, bool kWhole>
+template <specrt_dtype kDtype, bool kWhole, bool kOnce>
 static __device__ specrt__head_eight specrt__head_load(const void *row, int32_t chunk,
                                                        int32_t n_cols) {
     specrt__head_eight out;
@@ -428,7 +460,7 @@ static __device__ specrt__head_eight specrt__head_load(const void *row, int32_t 
         for (int i = 0; i < 4; i++)
             out.pairs[i] = in ? specrt__head_codes(block[1 + chunk % 4 * 4 + i]) : 0;
     } else if (kWhole) {
-        uint4 four = __ldg((const uint4 *)row + chunk);
+        uint4 four = specrt__head_read<kOnce>(row, chunk);
         out.pairs[0] = four.x, out.pairs[1] = four.y, out.pairs[2] = four.z, out.pairs[3] = four.w;
     } else {
         for (int i = 0; i < 4; i++)
@@ -442,28 +474,29 @@ template <specrt_dtype kDtype> static __device__ float2 specrt__head_unpack(uint
                                        : specrt__launch_unpack_f16(pair);
 }
 
-template <bool kWhole>
+template <bool kWhole, bool kOnce>
 static __device__ void specrt__head_floats(const float *x, int32_t chunk, int32_t n_cols,
                                            float *out) {
     if (kWhole) {
-        float4 a = __ldg((const float4 *)x + 2 * chunk),
-               b = __ldg((const float4 *)x + 2 * chunk + 1);
-        out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
-        out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+        for (int i = 0; i < 2; i++) {
+            uint4 four = specrt__head_read<kOnce>(x, 2 * chunk + i);
+            out[4 * i] = __uint_as_float(four.x), out[4 * i + 1] = __uint_as_float(four.y);
+            out[4 * i + 2] = __uint_as_float(four.z), out[4 * i + 3] = __uint_as_float(four.w);
+        }
         return;
     }
     for (int i = 0; i < 8; i++) out[i] = 8 * chunk + i < n_cols ? x[8 * chunk + i] : 0.0f;
 }
 
 /* The same as numbers. */
-template <specrt_dtype kDtype, bool kWhole>
+template <specrt_dtype kDtype, bool kWhole, bool kOnce>
 static __device__ void specrt__head_numbers(const void *row, int32_t chunk, int32_t n_cols,
                                             float *out) {
     if (kDtype == SPECRT_DTYPE_F32) {
-        specrt__head_floats<kWhole>((const float *)row, chunk, n_cols, out);
+        specrt__head_floats<kWhole, kOnce>((const float *)row, chunk, n_cols, out);
         return;
     }
-    specrt__head_eight eight = specrt__head_load<kDtype, kWhole>(row, chunk, n_cols);
+    specrt__head_eight eight = specrt__head_load<kDtype, kWhole, kOnce>(row, chunk, n_cols);
     for (int i = 0; i < 4; i++) {
         float2 two = specrt__head_unpack<kDtype>(eight.pairs[i]);
         out[2 * i] = two.x * eight.scale;
@@ -520,19 +553,25 @@ static __device__ int32_t specrt__head_whole(const specrt__head_product &p,
     return aligned ? (int32_t)p.layout.n_cols / 8 * 8 : 0;
 }
 
-/* Hidden state `state` of a sequence: its columns 8 * chunk on. */
+/* Hidden state `state` of this block's sequence. */
+static __device__ const void *specrt__head_state_at(const specrt__head_product &p, int32_t state) {
+    size_t at = (size_t)blockIdx.z * (size_t)p.max_n + (size_t)state;
+    return (const char *)p.hidden +
+           at * (size_t)p.layout.n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
+}
+
+/* Its columns 8 * chunk on. */
 template <bool kWhole>
-static __device__ void specrt__head_state(const specrt__head_product &p, int32_t sequence,
-                                          int32_t state, int32_t chunk, float *out) {
+static __device__ void specrt__head_state(const specrt__head_product &p, int32_t state,
+                                          int32_t chunk, float *out) {
+    const void *from = specrt__head_state_at(p, state);
     int32_t n_cols = (int32_t)p.layout.n_cols;
-    size_t at = ((size_t)sequence * (size_t)p.max_n + (size_t)state) * (size_t)n_cols;
-    const void *from = (const char *)p.hidden + at * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
     if (p.dtype == SPECRT_DTYPE_F32)
-        specrt__head_numbers<SPECRT_DTYPE_F32, kWhole>(from, chunk, n_cols, out);
+        specrt__head_numbers<SPECRT_DTYPE_F32, kWhole, false>(from, chunk, n_cols, out);
     else if (p.dtype == SPECRT_DTYPE_F16)
-        specrt__head_numbers<SPECRT_DTYPE_F16, kWhole>(from, chunk, n_cols, out);
+        specrt__head_numbers<SPECRT_DTYPE_F16, kWhole, false>(from, chunk, n_cols, out);
     else
-        specrt__head_numbers<SPECRT_DTYPE_BF16, kWhole>(from, chunk, n_cols, out);
+        specrt__head_numbers<SPECRT_DTYPE_BF16, kWhole, false>(from, chunk, n_cols, out);
 }
 
 static __device__ void specrt__head_put(const specrt__head_product &p, const specrt_cuda_segment &s,
@@ -551,7 +590,7 @@ static __device__ void specrt__head_put(const specrt__head_product &p, const spe
 
 /* --- few states --- */
 
-enum { SPECRT__HEAD_FEW_WARPS = 4, SPECRT__HEAD_FEW_ROWS = 2, SPECRT__HEAD_FEW = 4 };
+enum { SPECRT__HEAD_FEW_WARPS = 4, SPECRT__HEAD_FEW_ROWS = 2 };
 
 /* sums[kStates][rows] += a chunk of eight columns. */
 template <specrt_dtype kDtype, int kStates, bool kWhole>
@@ -562,11 +601,11 @@ static __device__ void specrt__head_few_step(const specrt__head_product &p, int3
     float weights[SPECRT__HEAD_FEW_ROWS][8], x[8];
     SPECRT__LAUNCH_UNROLL
     for (int r = 0; r < kRows; r++)
-        specrt__head_numbers<kDtype, kWhole>(rows[r], chunk, (int32_t)p.layout.n_cols, weights[r]);
+        specrt__head_numbers<kDtype, kWhole, true>(rows[r], chunk, (int32_t)p.layout.n_cols,
+                                                   weights[r]);
     SPECRT__LAUNCH_UNROLL
     for (int h = 0; h < kStates; h++) {
-        int32_t state = p.first + (h < n ? h : n - 1);
-        specrt__head_state<kWhole>(p, (int32_t)blockIdx.z, state, chunk, x);
+        specrt__head_state<kWhole>(p, p.first + (h < n ? h : n - 1), chunk, x);
         SPECRT__LAUNCH_UNROLL
         for (int i = 0; i < 8 * kRows; i++)
             sums[h][i / 8] = fmaf(weights[i / 8][i % 8], x[i % 8], sums[h][i / 8]);
@@ -614,61 +653,85 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_FEW_WARPS)
 
 enum { SPECRT__HEAD_TILE_WARPS = 8 };
 
-static __device__ float specrt__head_cut(float x) {
-    return fminf(fmaxf(x, -65504.0f), 65504.0f);
-}
-
 /* The pair (x, y) rounded to 16 bits, and what is left of it. What f16 does not reach is cut. */
 template <bool kBf16>
 static __device__ uint32_t specrt__head_round(float x, float y, float2 *rest) {
-    uint32_t out = kBf16 ? specrt__launch_pack_bf16(x, y)
-                         : specrt__launch_pack_f16(specrt__head_cut(x), specrt__head_cut(y));
+    uint32_t out = kBf16 ? specrt__launch_pack_bf16(x, y) : specrt__launch_pack_f16_cut(x, y);
     float2 back = kBf16 ? specrt__launch_unpack_bf16(out) : specrt__launch_unpack_f16(out);
     *rest = make_float2(x - back.x, y - back.y);
     return out;
 }
 
-/* sums[kTiles][4] += 16 rows times kTiles * 8 states over columns 32 * step on. A lane brings 8 columns of
- * rows lane / 4 and lane / 4 + 8 and of state lane / 4 of every tile: pairs 0 and 1 to one product, 2 and 3
- * to another, so that the order of columns within the 32 is the lanes' own. */
-template <specrt_dtype kDtype, int kTiles, bool kWhole>
+/* Columns 8 * chunk on of a state as an operand, and what rounding leaves of them.
+ *   kExact : states are of the operands' type, and nothing is left */
+template <bool kBf16, bool kWhole, bool kExact>
+static __device__ void specrt__head_operand(const specrt__head_product &p, int32_t state,
+                                            int32_t chunk, uint32_t *pairs, uint32_t *rest) {
+    const specrt_dtype kOperand = kBf16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
+    float z[8];
+    if (kExact) {
+        specrt__head_eight eight = specrt__head_load<kOperand, kWhole, false>(
+            specrt__head_state_at(p, state), chunk, (int32_t)p.layout.n_cols);
+        for (int i = 0; i < 4; i++) pairs[i] = eight.pairs[i];
+        return;
+    }
+    specrt__head_state<kWhole>(p, state, chunk, z);
+    for (int i = 0; i < 4; i++) {
+        float2 left, none;
+        pairs[i] = specrt__head_round<kBf16>(z[2 * i], z[2 * i + 1], &left);
+        rest[i] = specrt__head_round<kBf16>(left.x, left.y, &none);
+    }
+}
+
+/* sums[kTiles][4] += 16 rows, of which a[] holds this lane's part, times kTiles * 8 states over columns
+ * 32 * step on. A lane brings 8 columns of rows lane / 4 and lane / 4 + 8 and of state lane / 4 of every
+ * tile: pairs 0 and 1 to one product, 2 and 3 to another, so that the order of columns within the 32 is the
+ * lanes' own. */
+template <specrt_dtype kDtype, int kTiles, bool kWhole, bool kExact>
 static __device__ void specrt__head_tile_step(const specrt__head_product &p, int32_t n,
-                                              const char *const *rows, int32_t step,
+                                              const specrt__head_eight *a, int32_t step,
                                               float (*sums)[4]) {
     const bool kBf16 = kDtype == SPECRT_DTYPE_BF16;
-    int32_t lane = (int32_t)(threadIdx.x % 32), n_cols = (int32_t)p.layout.n_cols;
-    int32_t chunk = 4 * step + lane % 4;
-    specrt__head_eight a[2];
-    specrt__launch_operands x;
-    float z[8];
-    SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 2; i++) a[i] = specrt__head_load<kDtype, kWhole>(rows[i], chunk, n_cols);
+    int32_t lane = (int32_t)(threadIdx.x % 32);
     SPECRT__LAUNCH_UNROLL
     for (int t = 0; t < kTiles; t++) {
         int32_t state = p.first + 8 * t + lane / 4;
         float part[4] = {0, 0, 0, 0}, *to = kDtype == SPECRT_DTYPE_Q8_0 ? part : sums[t];
-        specrt__head_state<kWhole>(p, (int32_t)blockIdx.z, state < n ? state : n - 1, chunk, z);
+        uint32_t pairs[4], rest[4];
+        specrt__head_operand<kBf16, kWhole, kExact>(p, state < n ? state : n - 1,
+                                                    4 * step + lane % 4, pairs, rest);
         SPECRT__LAUNCH_UNROLL
         for (int half = 0; half < 2; half++) {
-            float2 rest[2];
-            SPECRT__LAUNCH_UNROLL
+            specrt__launch_operands x;
             for (int i = 0; i < 4; i++) x.a[i] = a[i % 2].pairs[2 * half + i / 2];
-            SPECRT__LAUNCH_UNROLL
-            for (int i = 0; i < 2; i++)
-                x.b[i] = specrt__head_round<kBf16>(z[4 * half + 2 * i], z[4 * half + 2 * i + 1],
-                                                   &rest[i]);
+            for (int i = 0; i < 2; i++) x.b[i] = pairs[2 * half + i];
             specrt__launch_mma<kBf16>(x, to);
-            if (p.dtype == kDtype) continue; /* nothing is left */
-            SPECRT__LAUNCH_UNROLL
-            for (int i = 0; i < 2; i++) {
-                float2 none;
-                x.b[i] = specrt__head_round<kBf16>(rest[i].x, rest[i].y, &none);
-            }
+            if (kExact) continue;
+            for (int i = 0; i < 2; i++) x.b[i] = rest[2 * half + i];
             specrt__launch_mma<kBf16>(x, to);
         }
         if (kDtype == SPECRT_DTYPE_Q8_0) SPECRT__LAUNCH_UNROLL
         for (int i = 0; i < 4; i++) sums[t][i] += part[i] * a[i / 2].scale;
     }
+}
+
+/* Steps on to `end`, as long as there are kAhead, whose rows are under way together. @return the next step. */
+template <specrt_dtype kDtype, int kTiles, int kAhead, bool kWhole, bool kExact>
+static __device__ int32_t specrt__head_tile_steps(const specrt__head_product &p, int32_t n,
+                                                  const char *const *rows, int32_t step,
+                                                  int32_t end, float (*sums)[4]) {
+    int32_t n_cols = (int32_t)p.layout.n_cols;
+    for (; step + kAhead <= end; step += kAhead) {
+        specrt__head_eight a[kAhead][2];
+        SPECRT__LAUNCH_UNROLL
+        for (int i = 0; i < 2 * kAhead; i++)
+            a[i / 2][i % 2] = specrt__head_load<kDtype, kWhole, true>(
+                rows[i % 2], 4 * (step + i / 2) + (int32_t)(threadIdx.x % 4), n_cols);
+        SPECRT__LAUNCH_UNROLL
+        for (int i = 0; i < kAhead; i++)
+            specrt__head_tile_step<kDtype, kTiles, kWhole, kExact>(p, n, a[i], step + i, sums);
+    }
+    return step;
 }
 
 /* Block (i, s, b): logits[b, first : first + 8 kTiles, rows] as above, for 16 rows of segment s a group of
@@ -697,12 +760,13 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS)
     int32_t n_steps = ((int32_t)p.layout.n_cols + 31) / 32, split = warp % n_splits;
     int32_t step = (int32_t)((int64_t)n_steps * split / n_splits);
     int32_t end = (int32_t)((int64_t)n_steps * (split + 1) / n_splits);
-    int32_t n_whole = specrt__head_whole(p, s) / 32;
-    SPECRT__LAUNCH_UNROLL_BY(2) /* loads under way */
-    for (; step < end && step < n_whole; step++)
-        specrt__head_tile_step<kDtype, kTiles, true>(p, n, rows, step, sums);
-    for (; step < end; step++)
-        specrt__head_tile_step<kDtype, kTiles, false>(p, n, rows, step, sums);
+    int32_t whole = specrt__head_whole(p, s) / 32;
+    if (whole > end) whole = end;
+    if (p.dtype == (kDtype == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16))
+        step = specrt__head_tile_steps < kDtype, kTiles, kTiles < 8 ? 4 : 2, true,
+        true > (p, n, rows, step, whole, sums);
+    step = specrt__head_tile_steps<kDtype, kTiles, 1, true, false>(p, n, rows, step, whole, sums);
+    specrt__head_tile_steps<kDtype, kTiles, 1, false, false>(p, n, rows, step, end, sums);
     SPECRT__LAUNCH_UNROLL
     for (int t = 0; t < kTiles; t++) SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4; i++)
@@ -762,25 +826,26 @@ static specrt_status specrt__head_launch_tiles(const specrt__head_product &p, in
                           0, stream, p, n_splits);
 }
 
-/* Up to SPECRT__HEAD_FEW states at a time. */
-template <specrt_dtype kDtype>
+/* Up to kMost states at a time. */
+template <specrt_dtype kDtype, int kMost>
 static specrt_status specrt__head_run_few(specrt__head_product p, int32_t n_batch, void *stream) {
-    for (p.first = 0; p.first < p.max_n; p.first += SPECRT__HEAD_FEW) {
+    for (p.first = 0; p.first < p.max_n; p.first += kMost) {
         int32_t left = p.max_n - p.first;
         if (left == 1)
             SPECRT__TRY((specrt__head_launch_few<kDtype, 1>(p, n_batch, stream)));
         else if (left == 2)
             SPECRT__TRY((specrt__head_launch_few<kDtype, 2>(p, n_batch, stream)));
         else
-            SPECRT__TRY((specrt__head_launch_few<kDtype, SPECRT__HEAD_FEW>(p, n_batch, stream)));
+            SPECRT__TRY((specrt__head_launch_few<kDtype, kMost>(p, n_batch, stream)));
     }
     return SPECRT_STATUS_OK;
 }
 
+/* Three states row by row take more instructions than there is time for while their rows are read. */
 template <specrt_dtype kDtype>
 static specrt_status specrt__head_run(specrt__head_product p, int32_t n_batch, void *stream) {
     if (specrt__head_most(&p.layout, kDtype) == 0) return SPECRT_STATUS_OK;
-    if (p.max_n <= SPECRT__HEAD_FEW) return specrt__head_run_few<kDtype>(p, n_batch, stream);
+    if (p.max_n <= 2) return specrt__head_run_few<kDtype, 2>(p, n_batch, stream);
     if (p.max_n <= 8) return specrt__head_launch_tiles<kDtype, 1>(p, n_batch, stream);
     if (p.max_n <= 16) return specrt__head_launch_tiles<kDtype, 2>(p, n_batch, stream);
     if (p.max_n <= 32) return specrt__head_launch_tiles<kDtype, 4>(p, n_batch, stream);
@@ -792,7 +857,7 @@ template <>
 specrt_status specrt__head_run<SPECRT_DTYPE_F32>(specrt__head_product p, int32_t n_batch,
                                                  void *stream) {
     if (specrt__head_most(&p.layout, SPECRT_DTYPE_F32) == 0) return SPECRT_STATUS_OK;
-    return specrt__head_run_few<SPECRT_DTYPE_F32>(p, n_batch, stream);
+    return specrt__head_run_few<SPECRT_DTYPE_F32, 4>(p, n_batch, stream);
 }
 
 static bool specrt__head_is_state(specrt_dtype dtype) {

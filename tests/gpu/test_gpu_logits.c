@@ -5,7 +5,7 @@
 #include "../quantise.h"
 #include "gpu.h"
 
-enum { MAX_ROWS = 200, MAX_COLS = 320, BATCH = 2, MAX_STATES = 64 };
+enum { MAX_ROWS = 64, MAX_COLS = 1344, BATCH = 2, MAX_STATES = 64 };
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
@@ -195,14 +195,23 @@ static void run_states(int32_t max_n, int32_t max_rows) {
 }
 
 static void test_few(void) {
-    for (int32_t n = 1; n <= 4; n++) run_states(n, 45);
+    for (int32_t n = 1; n <= 2; n++) run_states(n, 45);
+    for (int32_t n = 3; n <= 4; n++)
+        run_case(make_shape(SPECRT_DTYPE_F32, SPECRT_DTYPE_F32, 161, 45, n, 6),
+                 make_shape(SPECRT_DTYPE_F32, SPECRT_DTYPE_F32, 161, 20, n, 9));
 }
 
 static void test_tiles(void) {
-    static const int32_t counts[] = {5, 8, 10, 17};
+    static const int32_t counts[] = {3, 8, 10, 17};
     for (int i = 0; i < 4; i++) run_states(counts[i], 50 + i);
     run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F32, 96, 33, 64, 6),
              make_shape(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F32, 96, 20, 64, 1));
+    for (int i = 1; i < 4;
+         i++) { /* so wide that rows are under way, in all three loops of columns */
+        specrt_dtype states = dtypes[i] == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
+        run_case(make_shape(dtypes[i], states, 1344, 17, 9, 2),
+                 make_shape(dtypes[i], states, 1344, 9, 9, 0));
+    }
 }
 
 /* Segments of several types, and the states of the other's type. */
@@ -236,8 +245,8 @@ static void test_refusals(void) {
 }
 
 static const test_case cases[] = {
-    {"few", "1 to 4 states of each type with rows of each type at odd shapes", test_few},
-    {"tiles", "5 to 64 states, as tensor cores do", test_tiles},
+    {"few", "1 and 2 states of each type with rows of each type at odd shapes", test_few},
+    {"tiles", "3 to 64 states, as tensor cores do", test_tiles},
     {"mixed", "segments of different types in one layout", test_mixed},
     {"refusals", "bad arguments give a status", test_refusals},
 };
