@@ -192,6 +192,18 @@ static __device__ uint32_t specrt__launch_pack_f16_cut(float x, float y) {
 #endif
 }
 
+/* a - b, where f16 holds it. */
+static __device__ uint32_t specrt__launch_sub_f16(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+    uint32_t out;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+    return out;
+#else
+    float2 x = specrt__launch_unpack_f16(a), y = specrt__launch_unpack_f16(b);
+    return specrt__launch_pack_f16(x.x - y.x, x.y - y.y);
+#endif
+}
+
 /* --- instructions that the harness has not --- */
 
 /* Operands of a 16 x 8 x 16 product: lane l holds of A rows l / 4 and l / 4 + 8 and of B column l / 4,
@@ -436,8 +448,7 @@ static __device__ uint32_t specrt__head_halves(const uint16_t *x, int32_t at, in
 /* Two codes of 8 bits as f16: the last bits of 1024 + 128 + code are the code's. */
 static __device__ uint32_t specrt__head_codes(uint32_t two) {
     uint32_t magic = ((two & 0xff) | (two & 0xff00) << 8) ^ 0x64806480u;
-    float2 x = specrt__launch_unpack_f16(magic);
-    return specrt__launch_pack_f16(x.x - 1152, x.y - 1152);
+    return specrt__launch_sub_f16(magic, 0x64806480u);
 }
 
 /* The i-th 16 bytes. kOnce: of rows, which pass once; states are read again for every row. */
@@ -683,101 +694,116 @@ static __device__ void specrt__head_operand(const specrt__head_product &p, int32
     }
 }
 
-/* sums[kTiles][4] += 16 rows, of which a[] holds this lane's part, times kTiles * 8 states over columns
- * 32 * step on. A lane brings 8 columns of rows lane / 4 and lane / 4 + 8 and of state lane / 4 of every
- * tile: pairs 0 and 1 to one product, 2 and 3 to another, so that the order of columns within the 32 is the
- * lanes' own. */
-template <specrt_dtype kDtype, int kTiles, bool kWhole, bool kExact>
+/* sums[kGroups * kTiles][4] += 16 rows of every group, of which a[] holds this lane's part, times kTiles * 8
+ * states over columns 32 * step on. A lane brings 8 columns of rows lane / 4 and lane / 4 + 8 of a group and of
+ * state lane / 4 of every tile: pairs 0 and 1 to one product, 2 and 3 to another, so that the order of columns
+ * within the 32 is the lanes' own. */
+template <specrt_dtype kDtype, int kTiles, int kGroups, bool kWhole, bool kExact>
 static __device__ void specrt__head_tile_step(const specrt__head_product &p, int32_t n,
-                                              const specrt__head_eight *a, int32_t step,
+                                              const specrt__head_eight (*a)[2], int32_t step,
                                               float (*sums)[4]) {
     const bool kBf16 = kDtype == SPECRT_DTYPE_BF16;
     int32_t lane = (int32_t)(threadIdx.x % 32);
     SPECRT__LAUNCH_UNROLL
     for (int t = 0; t < kTiles; t++) {
         int32_t state = p.first + 8 * t + lane / 4;
-        float part[4] = {0, 0, 0, 0}, *to = kDtype == SPECRT_DTYPE_Q8_0 ? part : sums[t];
         uint32_t pairs[4], rest[4];
         specrt__head_operand<kBf16, kWhole, kExact>(p, state < n ? state : n - 1,
                                                     4 * step + lane % 4, pairs, rest);
         SPECRT__LAUNCH_UNROLL
-        for (int half = 0; half < 2; half++) {
-            specrt__launch_operands x;
-            for (int i = 0; i < 4; i++) x.a[i] = a[i % 2].pairs[2 * half + i / 2];
-            for (int i = 0; i < 2; i++) x.b[i] = pairs[2 * half + i];
-            specrt__launch_mma<kBf16>(x, to);
-            if (kExact) continue;
-            for (int i = 0; i < 2; i++) x.b[i] = rest[2 * half + i];
-            specrt__launch_mma<kBf16>(x, to);
+        for (int g = 0; g < kGroups; g++) {
+            float part[4] = {0, 0, 0, 0}, *sum = sums[g * kTiles + t];
+            SPECRT__LAUNCH_UNROLL
+            for (int half = 0; half < 2; half++) {
+                specrt__launch_operands x;
+                for (int i = 0; i < 4; i++) x.a[i] = a[g][i % 2].pairs[2 * half + i / 2];
+                for (int i = 0; i < 2; i++) x.b[i] = pairs[2 * half + i];
+                specrt__launch_mma<kBf16>(x, kDtype == SPECRT_DTYPE_Q8_0 ? part : sum);
+                if (kExact) continue;
+                for (int i = 0; i < 2; i++) x.b[i] = rest[2 * half + i];
+                specrt__launch_mma<kBf16>(x, kDtype == SPECRT_DTYPE_Q8_0 ? part : sum);
+            }
+            if (kDtype == SPECRT_DTYPE_Q8_0) SPECRT__LAUNCH_UNROLL
+            for (int i = 0; i < 4; i++) sum[i] += part[i] * a[g][i / 2].scale;
         }
-        if (kDtype == SPECRT_DTYPE_Q8_0) SPECRT__LAUNCH_UNROLL
-        for (int i = 0; i < 4; i++) sums[t][i] += part[i] * a[i / 2].scale;
     }
 }
 
-/* Steps on to `end`, as long as there are kAhead, whose rows are under way together. @return the next step. */
-template <specrt_dtype kDtype, int kTiles, int kAhead, bool kWhole, bool kExact>
+/* Steps on to `end`, as long as there are kAhead, whose rows are under way together. @return the next step.
+ *   rows : [2 * kGroups] this lane's */
+template <specrt_dtype kDtype, int kTiles, int kGroups, int kAhead, bool kWhole, bool kExact>
 static __device__ int32_t specrt__head_tile_steps(const specrt__head_product &p, int32_t n,
                                                   const char *const *rows, int32_t step,
                                                   int32_t end, float (*sums)[4]) {
     int32_t n_cols = (int32_t)p.layout.n_cols;
     for (; step + kAhead <= end; step += kAhead) {
-        specrt__head_eight a[kAhead][2];
+        specrt__head_eight a[kAhead][kGroups][2];
         SPECRT__LAUNCH_UNROLL
-        for (int i = 0; i < 2 * kAhead; i++)
-            a[i / 2][i % 2] = specrt__head_load<kDtype, kWhole, true>(
-                rows[i % 2], 4 * (step + i / 2) + (int32_t)(threadIdx.x % 4), n_cols);
+        for (int i = 0; i < kAhead; i++) SPECRT__LAUNCH_UNROLL
+        for (int r = 0; r < 2 * kGroups; r++)
+            a[i][r / 2][r % 2] = specrt__head_load<kDtype, kWhole, true>(
+                rows[r], 4 * (step + i) + (int32_t)(threadIdx.x % 4), n_cols);
         SPECRT__LAUNCH_UNROLL
         for (int i = 0; i < kAhead; i++)
-            specrt__head_tile_step<kDtype, kTiles, kWhole, kExact>(p, n, a[i], step + i, sums);
+            specrt__head_tile_step<kDtype, kTiles, kGroups, kWhole, kExact>(p, n, a[i], step + i,
+                                                                            sums);
     }
     return step;
 }
 
-/* Block (i, s, b): logits[b, first : first + 8 kTiles, rows] as above, for 16 rows of segment s a group of
- * n_splits warps, each of which takes its share of the columns; their sums are added in order.
- *   grid (rows / (16 * groups), n_segments, n_batch), block 32 * SPECRT__HEAD_TILE_WARPS
+/* Groups of 16 rows of a warp: two where states have to be rounded, which they are for both. */
+template <int kTiles, bool kExact> struct specrt__head_tile {
+    enum { kGroups = kExact || kTiles > 4 ? 1 : 2, kAhead = kExact && kTiles <= 4 ? 4 : 1 };
+};
+
+/* Block (i, s, b): logits[b, first : first + 8 kTiles, rows] as above, for kGroups * 16 rows of segment s a set
+ * of n_splits warps, each of which takes its share of the columns; their sums are added in order.
+ *   grid (rows / (16 * kGroups * sets), n_segments, n_batch), block 32 * SPECRT__HEAD_TILE_WARPS
  *   n_splits : a power of two up to SPECRT__HEAD_TILE_WARPS
  *   CPU twin: specrt_active_logits() */
-template <specrt_dtype kDtype, int kTiles>
+template <specrt_dtype kDtype, int kTiles, bool kExact>
 static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS)
     specrt__head_tiles(specrt__head_product p, int32_t n_splits) {
-    __shared__ float shared[SPECRT__HEAD_TILE_WARPS][16][8 * kTiles];
+    const int kGroups = specrt__head_tile<kTiles, kExact>::kGroups, kRows = 16 * kGroups;
+    const int kAhead = specrt__head_tile<kTiles, kExact>::kAhead;
+    __shared__ float shared[SPECRT__HEAD_TILE_WARPS][kRows][8 * kTiles];
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b);
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt_cuda_segment s = specrt__head_segment(p);
-    int32_t n_rows = specrt__head_rows(s), n_block = 16 * SPECRT__HEAD_TILE_WARPS / n_splits;
+    int32_t n_rows = specrt__head_rows(s), n_block = kRows * SPECRT__HEAD_TILE_WARPS / n_splits;
     int32_t first = (int32_t)blockIdx.x * n_block;
     if (p.layout.dtypes[blockIdx.y] != kDtype || n <= p.first || first >= n_rows) return;
-    float sums[kTiles][4];
-    const char *rows[2];
-    for (int i = 0; i < 2; i++) {
-        int32_t row = first + 16 * (warp / n_splits) + lane / 4 + 8 * i;
+    float sums[kGroups * kTiles][4];
+    const char *rows[2 * kGroups];
+    for (int i = 0; i < 2 * kGroups; i++) {
+        int32_t row = first + kRows * (warp / n_splits) + lane / 4 + 8 * i;
         rows[i] = specrt__head_row_at(s, row < n_rows ? row : n_rows - 1);
     }
     SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 4 * kTiles; i++) sums[i / 4][i % 4] = 0;
+    for (int i = 0; i < 4 * kGroups * kTiles; i++) sums[i / 4][i % 4] = 0;
     int32_t n_steps = ((int32_t)p.layout.n_cols + 31) / 32, split = warp % n_splits;
     int32_t step = (int32_t)((int64_t)n_steps * split / n_splits);
     int32_t end = (int32_t)((int64_t)n_steps * (split + 1) / n_splits);
     int32_t whole = specrt__head_whole(p, s) / 32;
     if (whole > end) whole = end;
-    if (p.dtype == (kDtype == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16))
-        step = specrt__head_tile_steps < kDtype, kTiles, kTiles < 8 ? 4 : 2, true,
-        true > (p, n, rows, step, whole, sums);
-    step = specrt__head_tile_steps<kDtype, kTiles, 1, true, false>(p, n, rows, step, whole, sums);
-    specrt__head_tile_steps<kDtype, kTiles, 1, false, false>(p, n, rows, step, end, sums);
+    if (kAhead > 1)
+        step = specrt__head_tile_steps<kDtype, kTiles, kGroups, kAhead, true, kExact>(
+            p, n, rows, step, whole, sums);
+    step = specrt__head_tile_steps<kDtype, kTiles, kGroups, 1, true, kExact>(p, n, rows, step,
+                                                                             whole, sums);
+    specrt__head_tile_steps<kDtype, kTiles, kGroups, 1, false, kExact>(p, n, rows, step, end, sums);
     SPECRT__LAUNCH_UNROLL
-    for (int t = 0; t < kTiles; t++) SPECRT__LAUNCH_UNROLL
+    for (int t = 0; t < kGroups * kTiles; t++) SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4; i++)
-        shared[warp][lane / 4 + i / 2 * 8][8 * t + lane % 4 * 2 + i % 2] = sums[t][i];
+        shared[warp][t / kTiles * 16 + lane / 4 + i / 2 * 8]
+              [8 * (t % kTiles) + lane % 4 * 2 + i % 2] = sums[t][i];
     __syncthreads();
     for (int32_t i = (int32_t)threadIdx.x; i < n_block * 8 * kTiles; i += (int32_t)blockDim.x) {
         int32_t row = i % n_block, state = i / n_block;
         float sum = 0;
         if (first + row >= n_rows || p.first + state >= n) continue;
         for (int32_t w = 0; w < n_splits; w++)
-            sum += shared[row / 16 * n_splits + w][row % 16][state];
+            sum += shared[row / kRows * n_splits + w][row % kRows][state];
         specrt__head_put(p, s, first + row, p.first + state, sum);
     }
 }
@@ -815,15 +841,24 @@ static specrt_status specrt__head_launch_few(const specrt__head_product &p, int3
                           stream, p);
 }
 
+template <specrt_dtype kDtype, int kTiles, bool kExact>
+static specrt_status specrt__head_launch_tile(const specrt__head_product &p, int32_t n_batch,
+                                              void *stream) {
+    /* Short segments need many warps to a row, or most of the device stands idle. */
+    int32_t most = specrt__head_most(&p.layout, kDtype), n_splits = most < 8192 ? 8 : 4;
+    int32_t rows = 16 * specrt__head_tile<kTiles, kExact>::kGroups;
+    dim3 grid(specrt__launch_blocks(most, rows * SPECRT__HEAD_TILE_WARPS / n_splits),
+              (unsigned)p.layout.n_segments, (unsigned)n_batch);
+    return SPECRT__LAUNCH((specrt__head_tiles<kDtype, kTiles, kExact>), grid,
+                          32 * SPECRT__HEAD_TILE_WARPS, 0, stream, p, n_splits);
+}
+
 template <specrt_dtype kDtype, int kTiles>
 static specrt_status specrt__head_launch_tiles(const specrt__head_product &p, int32_t n_batch,
                                                void *stream) {
-    /* Short segments need many warps to a row, or most of the device stands idle. */
-    int32_t most = specrt__head_most(&p.layout, kDtype), n_splits = most < 8192 ? 8 : 4;
-    dim3 grid(specrt__launch_blocks(most, 16 * SPECRT__HEAD_TILE_WARPS / n_splits),
-              (unsigned)p.layout.n_segments, (unsigned)n_batch);
-    return SPECRT__LAUNCH((specrt__head_tiles<kDtype, kTiles>), grid, 32 * SPECRT__HEAD_TILE_WARPS,
-                          0, stream, p, n_splits);
+    if (p.dtype == (kDtype == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16))
+        return specrt__head_launch_tile<kDtype, kTiles, true>(p, n_batch, stream);
+    return specrt__head_launch_tile<kDtype, kTiles, false>(p, n_batch, stream);
 }
 
 /* Up to kMost states at a time. */

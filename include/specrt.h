@@ -1347,7 +1347,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
  * masked. CPU twin: specrt_active_logits(), which it meets within 2e-6 of the product of the lengths of row
  * and state (bf16 rows with other states: 2e-5), whatever n. Rows with `places` are indexed, not packed.
  *   segments : DEVICE [n_batch, layout->n_segments]; rows aligned to 16 bytes are read the faster
- *   hidden   : DEVICE [n_batch, max_n, n_cols] of dtype f32, f16 or bf16, finite; 5 states and more meet
+ *   hidden   : DEVICE [n_batch, max_n, n_cols] of dtype f32, f16 or bf16, finite; 3 states and more meet
  *              f16 and q8_0 rows cut to +-131,008
  *   max_n    : 1 to SPECRT_CUDA_MAX_STATES
  *   n        : DEVICE i32, n[b * n_step] <= max_n states count; NULL: all max_n. Others' logits are not
