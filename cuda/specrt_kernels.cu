@@ -756,8 +756,8 @@ template <int kTiles, bool kExact> struct specrt__head_tile {
     enum { kGroups = kExact || kTiles > 4 ? 1 : 2, kAhead = kExact && kTiles <= 4 ? 4 : 1 };
 };
 
-/* Block (i, s, b): logits[b, first : first + 8 kTiles, rows] as above, for kGroups * 16 rows of segment s a set
- * of n_splits warps, each of which takes its share of the columns; their sums are added in order.
+/* Block (i, s, b): logits[b, first : first + 8 kTiles, rows] as above, for kGroups * 16 rows of segment s a
+ * set of n_splits warps, each of which takes its share of the columns; their sums are added in order.
  *   grid (rows / (16 * kGroups * sets), n_segments, n_batch), block 32 * SPECRT__HEAD_TILE_WARPS
  *   n_splits : a power of two up to SPECRT__HEAD_TILE_WARPS
  *   CPU twin: specrt_active_logits() */

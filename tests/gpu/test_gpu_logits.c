@@ -206,8 +206,7 @@ static void test_tiles(void) {
     for (int i = 0; i < 4; i++) run_states(counts[i], 50 + i);
     run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F32, 96, 33, 64, 6),
              make_shape(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F32, 96, 20, 64, 1));
-    for (int i = 1; i < 4;
-         i++) { /* so wide that rows of four steps are under way */
+    for (int i = 1; i < 4; i++) { /* so wide that rows of four steps are under way */
         specrt_dtype states = dtypes[i] == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
         run_case(make_shape(dtypes[i], states, 1344, 17, 9, 2),
                  make_shape(dtypes[i], states, 1344, 9, 9, 0));
