@@ -695,9 +695,9 @@ static __device__ void specrt__head_operand(const specrt__head_product &p, int32
 }
 
 /* sums[kGroups * kTiles][4] += 16 rows of every group, of which a[] holds this lane's part, times kTiles * 8
- * states over columns 32 * step on. A lane brings 8 columns of rows lane / 4 and lane / 4 + 8 of a group and of
- * state lane / 4 of every tile: pairs 0 and 1 to one product, 2 and 3 to another, so that the order of columns
- * within the 32 is the lanes' own. */
+ * states over columns 32 * step on. A lane brings 8 columns of rows lane / 4 and lane / 4 + 8 of a group and
+ * of state lane / 4 of every tile: pairs 0 and 1 to one product, 2 and 3 to another, so that the order of
+ * columns within the 32 is the lanes' own. */
 template <specrt_dtype kDtype, int kTiles, int kGroups, bool kWhole, bool kExact>
 static __device__ void specrt__head_tile_step(const specrt__head_product &p, int32_t n,
                                               const specrt__head_eight (*a)[2], int32_t step,
