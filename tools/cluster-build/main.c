@@ -65,12 +65,14 @@ static specrt_status find_ids(build *b, specrt_error *err) {
 static specrt_status open_rows(build *b, specrt_error *err) {
     uint8_t *reserved = NULL;
     if (b->tok) TRY(find_reserved(b, &reserved, err));
-    specrt_error why = {SPECRT_STATUS_OK, ""};
     specrt_status status =
-        rows_open(&b->head, reserved, (int)b->options->common.threads, &b->rows, &why);
+        rows_open(&b->head, reserved, (int)b->options->common.threads, &b->rows, err);
     free(reserved);
-    if (status) return specrt_error_set(err, status, "%s: %.400s", b->options->model, why.msg);
-    return SPECRT_STATUS_OK;
+    if (!status && b->rows.n == 0)
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "no row is left to cluster: all are zero, reserved or equal to "
+                                  "others");
+    return model_blame(&b->source, status, err);
 }
 
 /* ---- output ---- */

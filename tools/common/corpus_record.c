@@ -189,7 +189,8 @@ static specrt_status add_prompts(record_sink *sink, struct json_object *record) 
 }
 
 static specrt_status unknown_shape(record_sink *sink, struct json_object *record) {
-    size_t at = (size_t)snprintf(sink->why, 256, "no known field; found");
+    bool none = json_object_object_length(record) == 0;
+    size_t at = (size_t)snprintf(sink->why, 256, "no known field; found%s", none ? " none" : "");
     json_object_object_foreach(record, key, value) {
         (void)value;
         if (at < 256) at += (size_t)snprintf(sink->why + at, 256 - at, " %.60s", key);

@@ -56,6 +56,7 @@ static specrt_status io_error(specrt_error *err, const char *path, const char *w
 
 /* A pipe or device has no size to map. */
 static specrt_status read_all(int fd, const char *path, file_view *out, specrt_error *err) {
+    const size_t most = (size_t)1 << 30; /* some devices never end */
     size_t capacity = 1 << 16, n = 0;
     uint8_t *bytes = (uint8_t *)malloc(capacity);
     while (bytes) {
@@ -67,6 +68,11 @@ static specrt_status read_all(int fd, const char *path, file_view *out, specrt_e
             return SPECRT_STATUS_OK;
         }
         n += (size_t)got;
+        if (n == most) {
+            free(bytes);
+            return specrt_error_set(err, SPECRT_STATUS_IO,
+                                    "%s: over 1 GiB from a pipe or device; expected a file", path);
+        }
         if (n == capacity) {
             uint8_t *grown = (uint8_t *)realloc(bytes, capacity *= 2);
             if (!grown) break;

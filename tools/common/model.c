@@ -420,3 +420,9 @@ uint64_t model_n_params(const model *m) {
     }
     return sum;
 }
+
+specrt_status model_blame(const model *m, specrt_status status, specrt_error *err) {
+    if (status == SPECRT_STATUS_OK) return status;
+    specrt_error why = *err;
+    return specrt_error_set(err, status, "%s: %.400s", m->path, why.msg);
+}

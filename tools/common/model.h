@@ -18,6 +18,10 @@ typedef struct model {
 specrt_status model_open(const char *path, model *out, specrt_error *err);
 void model_close(model *m);
 
+/* model_blame() : put the model's path before the message of what failed over its weights.
+ * @return status */
+specrt_status model_blame(const model *m, specrt_status status, specrt_error *err);
+
 /* model_matrix() : a 2-D tensor as rows, borrowed from the model.
  * @return OK; BAD_ARG when there is none of that name or shape, naming those there are;
  * UNSUPPORTED type, naming those that are. */

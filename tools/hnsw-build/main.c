@@ -167,6 +167,7 @@ static specrt_status open_rows(run *r, specrt_error *err) {
     TRY(specrt_head_bind(NULL, &r->rows, NULL, &r->head, err));
     uint8_t *skip = reserved_rows(r);
     specrt_status status = index_rows(&r->rows, skip, &r->ids, &r->n_ids, r->n_left_out, err);
+    status = model_blame(&r->model, status, err);
     free(skip);
     return status;
 }

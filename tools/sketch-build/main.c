@@ -118,15 +118,16 @@ static specrt_status build(run *r, specrt_error *err) {
     int threads = (int)o->common.threads;
     double started = cli_seconds();
     TRY(open_head(r, err));
-    TRY(open_order(r, err));
+    TRY(model_blame(&r->model, open_order(r, err), err));
     if (o->trace)
         TRY(states_from_trace(o->trace, r->head.n_cols, (int32_t)o->n_states, &r->states, err));
     else
         TRY(states_synthetic(&r->order, (int32_t)o->n_states, (uint64_t)o->common.seed, &r->states,
                              err));
     TRY(states_truth(&r->states, &r->order, threads, err));
-    TRY(basis_make(&r->order, o->trace ? &r->states : NULL, rank_of(r), threads,
-                   &r->options->common, &r->basis, err));
+    specrt_status status = basis_make(&r->order, o->trace ? &r->states : NULL, rank_of(r), threads,
+                                      &r->options->common, &r->basis, err);
+    TRY(model_blame(&r->model, status, err));
     TRY(sketch_make(&r->order, &r->basis, o->trace != NULL, o->four_bits, threads, &r->sketch,
                     err));
     TRY(recall_measure(&r->sketch, &r->states, o->min_recall,
