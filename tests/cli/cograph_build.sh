@@ -50,3 +50,4 @@ refuses 1 "*/nonexistent/corpus*" cograph-build --tokenizer none --id-bytes 2 --
 refuses 2 "*nothing to write*" few
 refuses 2 "*--corpus needs --tokenizer*" cograph-build --corpus few.bin -o x.specb
 [ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" count --counts-out /dev/full -o x.specb
+refuses 1 "*--temp: nowhere: No such file or directory" cograph-build --tokenizer "$TOKENIZER" --corpus "$CLI_TESTS/lib.bash" --temp nowhere -o x.specb

@@ -60,3 +60,8 @@ echo "no trace" >x.trace
 refuses 3 '*x.trace: *' sketch-build --model "$sample/target.gguf" --trace x.trace -o x.specb
 refuses 2 '*policy: sketch: rank: expected at most *4, found 8; build it with*' specrt-eval decode "${pair[@]}" --bundle two.specb \
     --policy sketch:9@rank=8 --prompt x
+
+# a trace of a model with another tokenizer, of as many columns
+other=$SPECRT_DATA/weights/pair128k/target.gguf
+[ ! -e "$other" ] || refuses 3 "*a.trace: was recorded with another tokenizer than that of *; record with this model and its drafter" \
+    sketch-build --model "$other" --trace a.trace -o x.specb

@@ -154,8 +154,8 @@ static specrt_status check_trace(const trace_walk *w, specrt_error *err) {
     const uint8_t *sha256 = w->model->sha256 ? w->model->sha256 : unknown;
     specrt_status status = specrt_trace_check(w->reader, sha256, 0, w->set->n_state, &why);
     if (status)
-        return specrt_error_set(err, status, "%s: %.400s; record with this model and its drafter",
-                                w->path, why.msg);
+        return specrt_error_set(err, status, "%.400s; record with this model and its drafter",
+                                why.msg);
     if (w->info->n_top < 1 || (w->set->n_top && w->set->n_top != w->info->n_top))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected as many of the target's best tokens as in the other "

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "bundle_write.h"
 #include "id_ranges.h"
 #include "mpi_run.h"
@@ -92,6 +93,8 @@ static specrt_status make_ident(const pairs_header *h, specrt_ident *out) {
 static specrt_status check_output(const build *b, specrt_error *err) {
     const build_options *o = b->options;
     specrt_ident ident;
+    if (o->temp && access(o->temp, W_OK | X_OK) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_IO, "--temp: %s: %s", o->temp, strerror(errno));
     if (o->counts_out) TRY(out_check(o->counts_out, o->common.force, err));
     if (!o->common.output) return SPECRT_STATUS_OK;
     TRY(bundle_write_check(o->common.output, "cograph", o->common.force, err));

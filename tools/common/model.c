@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "tokenizer.h"
 
 enum { MAX_CONFIG = 16 << 20 };
 
@@ -425,4 +426,24 @@ specrt_status model_blame(const model *m, specrt_status status, specrt_error *er
     if (status == SPECRT_STATUS_OK) return status;
     specrt_error why = *err;
     return specrt_error_set(err, status, "%s: %.400s", m->path, why.msg);
+}
+
+specrt_status model_check_trace(const model *m, const char *trace, specrt_error *err) {
+    specrt_trace_reader *reader;
+    tokenizer *tok = NULL;
+    uint8_t sha256[32];
+    specrt_error why = {SPECRT_STATUS_OK, ""};
+    TRY(specrt_trace_open(trace, NULL, &reader, err));
+    specrt_status status = SPECRT_STATUS_OK;
+    if (m->g && tokenizer_open(m->path, &tok, NULL) == SPECRT_STATUS_OK) {
+        tokenizer_fingerprint(tok, sha256);
+        status = specrt_trace_check(reader, sha256, 0, 0, &why);
+    }
+    if (status)
+        specrt_error_set(err, status,
+                         "%.400s than that of %.80s; record with this model and its drafter",
+                         why.msg, m->path);
+    tokenizer_close(tok);
+    specrt_trace_close(reader);
+    return status;
 }

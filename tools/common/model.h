@@ -18,6 +18,10 @@ typedef struct model {
 specrt_status model_open(const char *path, model *out, specrt_error *err);
 void model_close(model *m);
 
+/* model_check_trace() : that a trace was recorded with this model's tokenizer, where it is a GGUF with one.
+ * @return TRACE_MISMATCH naming both files; what specrt_trace_open() gives */
+specrt_status model_check_trace(const model *m, const char *trace, specrt_error *err);
+
 /* model_blame() : put the model's path before the message of what failed over its weights.
  * @return status */
 specrt_status model_blame(const model *m, specrt_status status, specrt_error *err);

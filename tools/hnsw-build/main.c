@@ -175,7 +175,10 @@ static specrt_status open_rows(run *r, specrt_error *err) {
 static specrt_status make_queries(run *r, specrt_error *err) {
     const hnsw_options *o = r->options;
     int32_t n = (int32_t)o->n_queries;
-    if (o->trace) return recall_from_trace(o->trace, r->rows.n_cols, n, &r->set, err);
+    if (o->trace) {
+        TRY(model_check_trace(&r->model, o->trace, err));
+        return recall_from_trace(o->trace, r->rows.n_cols, n, &r->set, err);
+    }
     return recall_synthetic(&r->rows, r->ids, r->n_ids, n, (uint64_t)o->common.seed, &r->set, err);
 }
 

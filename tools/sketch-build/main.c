@@ -118,6 +118,7 @@ static specrt_status build(run *r, specrt_error *err) {
     int threads = (int)o->common.threads;
     double started = cli_seconds();
     TRY(open_head(r, err));
+    if (o->trace) TRY(model_check_trace(&r->model, o->trace, err));
     TRY(model_blame(&r->model, open_order(r, err), err));
     if (o->trace)
         TRY(states_from_trace(o->trace, r->head.n_cols, (int32_t)o->n_states, &r->states, err));
