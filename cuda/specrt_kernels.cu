@@ -753,7 +753,8 @@ static __device__ int32_t specrt__head_tile_steps(const specrt__head_product &p,
 
 /* Groups of 16 rows of a warp: two where states have to be rounded, which they are for both. */
 template <int kTiles, bool kExact> struct specrt__head_tile {
-    enum { kGroups = kExact || kTiles > 4 ? 1 : 2, kAhead = kExact && kTiles <= 4 ? 4 : 1 };
+    enum { kGroups = kExact || kTiles > 4 ? 1 : 2 };
+    enum { kAhead = kTiles * kGroups > 4 ? 1 : 4 / kGroups }; /* steps whose rows are under way */
 };
 
 /* Block (i, s, b): logits[b, first : first + 8 kTiles, rows] as above, for kGroups * 16 rows of segment s a
