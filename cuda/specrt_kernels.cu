@@ -20,11 +20,8 @@
  *     specrt__cluster_rank_kernel, _take_, _list_
  *                                    the clusters of a level, as rows
  *     specrt__successor_kernel       the tokens that follow those of a level
- *     specrt__sketch_start           projected states in 8 bits
- *     specrt__scan_places            their products with the sketch's codes
- *     specrt__sketch_count           the least score to take, by histograms
- *     specrt__sketch_tally, _gather  what reaches it
- *     specrt__sketch_name_all        the tokens of a level, from all its states
+ *     specrt__scan_places            projected states in 8 bits times the sketch's codes
+ *     specrt__sketch_name_all        the best of each state, and the tokens of a level
  *     specrt__tree_begin_kernel, _expand_, _finish_
  *                                    candidates, and of these nodes with masks and positions
  *     specrt__verify_best_kernel, _law_, _sum_, _pick_, _walk_
@@ -2632,19 +2629,23 @@ SPECRT_CUDA_API specrt_status specrt_cuda_successors(
 }
 
 // >>scan (uses: launch block)
-// Owns the 8-bit scan: hidden states projected and rounded, and the codes of all places times them. Sums are
-// whole numbers, so that scores are the CPU's, bit for bit, given the same projection.
+// Owns the 8-bit scan: projected states rounded, and the codes of all places times them. Sums are whole
+// numbers, so that scores are the CPU's, bit for bit, given the same projection.
 
-enum { SPECRT__SCAN_WIDTH = 10, SPECRT__SCAN_THREADS = 128 };
+enum {
+    SPECRT__SCAN_WIDTH = 10, /* states of a block at most */
+    SPECRT__SCAN_THREADS = 128,
+    SPECRT__SCAN_GROUP = 16, /* places whose codes lie together */
+    SPECRT__SCAN_LOADS = 8   /* lines under way */
+};
 
 /* Scratch of a level; rows are n_batch * max_n states. */
 typedef struct specrt__scan_level {
     float *z;        /* [rows, rank] */
-    int8_t *q;       /* [rows, rank] */
-    float *units;    /* [rows] z is about unit * q */
-    int32_t *sums;   /* [rows] of q */
-    uint32_t *order; /* [rows, n_places] scores as numbers that order them; 0: not to be named */
-    int32_t max_n, n_step;
+    uint32_t *order; /* [rows, 16 n_groups] scores as numbers that order them; 0: not to be named */
+    uint64_t *best;  /* [rows, n_groups] the greatest specrt__block_key() of each group, or 0 */
+    int32_t *done;   /* [n_batch] states whose best are known: none yet */
+    int32_t n_groups, max_n, n_step;
     const int32_t *n; /* states of sequence b: n[b * n_step]; NULL: max_n */
     /* Who may not be named: members, and tokens with bit `level` of levels; NULL: none. */
     const specrt_cuda_state *states;
@@ -2657,40 +2658,70 @@ static __device__ int32_t specrt__scan_count(const specrt__scan_level &level, in
     return n < level.max_n ? n : level.max_n;
 }
 
-/* q[b, h, :] and its unit from z[b, h, :] by block (h, b); what is not finite counts as 0.
- *   CPU twin: the rounding in >>sketch */
-static __device__ void specrt__scan_round(const specrt__scan_level &level, int32_t rank) {
-    int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x;
-    size_t row = (size_t)b * (size_t)level.max_n + (size_t)h;
-    const float *z = level.z + row * (size_t)rank;
-    uint64_t greatest = 0;
-    double sum = 0; /* of whole numbers */
-    if (h >= specrt__scan_count(level, b)) return;
-    for (int32_t i = (int32_t)threadIdx.x; i < rank; i += (int32_t)blockDim.x) {
+/* z in 8 bits by one warp: z is about unit * q. What is not finite counts as 0.
+ *   q : the first four dimensions; the next four stand `step` further
+ *   CPU twin: the rounding in >>sketch
+ * @return the unit;  *sum : of q */
+static __device__ float specrt__scan_round(const float *z, int32_t rank, int32_t *q, int32_t step,
+                                           int32_t *sum) {
+    int32_t lane = (int32_t)(threadIdx.x % 32), own = 0;
+    float most = 0;
+    for (int32_t i = lane; i < rank; i += 32) {
         float x = fabsf(z[i]);
-        if (x <= FLT_MAX && __float_as_uint(x) > greatest) greatest = __float_as_uint(x);
+        if (x <= FLT_MAX && x > most) most = x;
     }
-    float most = __uint_as_float((uint32_t)specrt__block_max(greatest));
+    for (int by = 16; by > 0; by /= 2) {
+        float other = __shfl_xor_sync(0xffffffffu, most, by);
+        if (other > most) most = other;
+    }
     float inverse = most > 0 ? 127 / most : 0;
-    for (int32_t i = (int32_t)threadIdx.x; i < rank; i += (int32_t)blockDim.x) {
+    for (int32_t i = lane; i < rank; i += 32) {
         float x = fabsf(z[i]) <= FLT_MAX ? z[i] : 0.0f;
         int32_t rounded = __float2int_rn(x * inverse);
-        level.q[row * (size_t)rank + (size_t)i] = (int8_t)rounded;
-        sum += rounded;
+        ((int8_t *)(q + i / 4 * step))[i % 4] = (int8_t)rounded;
+        own += rounded;
     }
-    sum = specrt__block_sum(sum);
-    if (threadIdx.x > 0) return;
-    level.units[row] = most / 127;
-    level.sums[row] = (int32_t)sum;
+    for (int by = 16; by > 0; by /= 2) own += __shfl_xor_sync(0xffffffffu, own, by);
+    *sum = own;
+    return most / 127;
 }
 
-/* Whether sequence b may be given a token by the sketch. */
-static __device__ bool specrt__scan_is_fresh(const specrt__scan_level &level, int32_t n_ids,
-                                             int32_t b, int32_t id) {
+/* A thread's four places, of which all are looked up at once. */
+typedef struct specrt__scan_four {
+    int32_t first, ids[4]; /* -1: not to be named */
+    float scales[4], bias[4];
+} specrt__scan_four;
+
+/* What sequence b has already, or may not have, is not named. */
+static __device__ void specrt__scan_look_up(const specrt_cuda_sketch &s,
+                                            const specrt__scan_level &level, int32_t b,
+                                            specrt__scan_four *four) {
     const specrt_cuda_state *state = level.states ? &level.states[b] : NULL;
-    if (state && (id >= state->params.n_ids || state->wants[id] % SPECRT_CUDA_CHANGED != 0))
-        return false;
-    return !level.levels || !(level.levels[(int64_t)b * n_ids + id] >> level.level & 1);
+    int32_t *ids = four->ids, n_ids = state ? state->params.n_ids : s.n_ids;
+    const uint8_t *wants = state ? state->wants : NULL;
+    const uint32_t *levels = level.levels ? level.levels + (int64_t)b * s.n_ids : NULL;
+    bool barred[4];
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < 4; i++) {
+        bool is_in = four->first + i < s.n_places;
+        ids[i] = is_in ? s.rows[four->first + i] : -1;
+        four->scales[i] = is_in ? s.scales[four->first + i] : 0.0f;
+    }
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < 4; i++) {
+        four->bias[i] = s.bias && ids[i] >= 0 ? s.bias[ids[i]] : 0.0f;
+        if (s.ids && ids[i] >= 0) ids[i] = s.ids[ids[i]];
+    }
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < 4; i++) {
+        bool is_in = ids[i] >= 0 && ids[i] < n_ids;
+        uint32_t held = wants && is_in ? wants[ids[i]] % SPECRT_CUDA_CHANGED : 0;
+        uint32_t routed = levels && is_in ? levels[ids[i]] >> level.level & 1 : 0;
+        barred[i] = !is_in || held != 0 || routed != 0;
+    }
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < 4; i++)
+        if (barred[i]) ids[i] = -1;
 }
 
 /* Codes of a line times states: four dimensions of 8 bits less 128, or eight of 4 bits.
@@ -2710,369 +2741,272 @@ static __device__ void specrt__scan_line(uint4 line, const int32_t *q, int32_t (
     }
 }
 
-/* The scores of a place, and whether it may be named at all. */
-template <int kStates>
-static __device__ void specrt__scan_put(const specrt_cuda_sketch &s,
-                                        const specrt__scan_level &level, int32_t b, size_t row,
-                                        int32_t n, int32_t place, const int32_t *sums) {
-    int32_t at = s.rows[place];
-    bool fresh = specrt__scan_is_fresh(level, s.n_ids, b, s.ids ? s.ids[at] : at);
+/* Their scores for one state, and the greatest key of their group.
+ *   out, best : of the state; NULL: nobody asks */
+static __device__ void specrt__scan_put(const specrt__scan_four &four, float unit,
+                                        const int32_t *sums, uint32_t *out, uint64_t *best) {
+    uint32_t order[4];
+    uint64_t greatest = 0;
     SPECRT__LAUNCH_UNROLL
-    for (int h = 0; h < kStates; h++) {
-        if (h >= n) continue;
-        float scale = __fmul_rn(level.units[row + (size_t)h], s.scales[place]);
-        float score = s.bias ? __fmaf_rn((float)sums[h], scale, s.bias[at])
-                             : __fmul_rn((float)sums[h], scale);
-        level.order[(row + (size_t)h) * (size_t)s.n_places + (size_t)place] =
-            fresh ? specrt__block_order(score) : 0;
+    for (int i = 0; i < 4; i++) {
+        float scale = __fmul_rn(unit, four.scales[i]);
+        float score = __fmaf_rn((float)sums[i], scale, four.bias[i]);
+        uint64_t key = specrt__block_key(score, four.ids[i]);
+        order[i] = four.ids[i] < 0 ? 0 : (uint32_t)(key >> 32);
+        if (order[i] > 0 && key > greatest) greatest = key;
     }
+    for (int by = 1; by < 4; by *= 2) { /* four threads have a group */
+        uint64_t other = __shfl_xor_sync(0xffffffffu, greatest, by);
+        if (other > greatest) greatest = other;
+    }
+    if (!out) return;
+    *(uint4 *)(void *)(out + four.first) = make_uint4(order[0], order[1], order[2], order[3]);
+    if (four.first % SPECRT__SCAN_GROUP == 0) best[four.first / SPECRT__SCAN_GROUP] = greatest;
 }
 
-/* Block (i, j, b): order[b, kStates * j + 0 : kStates, places of 32 blocks of 16]. Four lanes read the 64
- * bytes of a line, 16 bytes each: a thread has four places of a block.
- *   grid (n_places / 512, max_n / kStates, n_batch), block SPECRT__SCAN_THREADS
+/* Block (i, j, b): order[b, kStates * j + 0 : kStates, places of 32 groups] and best of these groups. Four
+ * lanes read the 64 bytes of a line, 16 bytes each: a thread has four places of a group.
+ *   grid (n_groups / 32, max_n / kStates, n_batch), block SPECRT__SCAN_THREADS
  *   dynamic shared memory: q of the states, i32 [rank / 4, kStates]
  *   CPU twin: specrt__scan_scalar() */
 template <bool kFourBits, int kStates>
-static __global__ void __launch_bounds__(SPECRT__SCAN_THREADS)
+static __global__ void __launch_bounds__(SPECRT__SCAN_THREADS, 2)
     specrt__scan_places(specrt_cuda_sketch s, specrt__scan_level level) {
     SPECRT__LAUNCH_DYNAMIC(int32_t, q);
+    __shared__ float units[kStates];
+    __shared__ int32_t offsets[kStates];
+    const int32_t kGroups = kFourBits ? 2 : 1, kAhead = SPECRT__SCAN_LOADS; /* fours of a line */
     int32_t b = (int32_t)blockIdx.z, h0 = (int32_t)blockIdx.y * kStates;
-    int32_t n = specrt__scan_count(level, b) - h0, n_groups = s.rank / 4;
-    int32_t thread = (int32_t)threadIdx.x;
+    int32_t n = specrt__scan_count(level, b) - h0, thread = (int32_t)threadIdx.x;
+    int32_t n_lines = s.rank / (4 * kGroups), sums[kStates][4];
     size_t row = (size_t)b * (size_t)level.max_n + (size_t)h0;
+    if (blockIdx.x == 0 && h0 == 0 && thread == 0) level.done[b] = 0;
     if (n <= 0) return;
-    for (int32_t i = thread; i < n_groups * kStates; i += SPECRT__SCAN_THREADS) {
-        int32_t state = i % kStates < n ? i % kStates : n - 1;
-        const int8_t *from = level.q + (row + (size_t)state) * (size_t)s.rank;
-        q[i] = ((const int32_t *)(const void *)from)[i / kStates];
+    int32_t group = (int32_t)blockIdx.x * (SPECRT__SCAN_THREADS / 4) + thread / 4;
+    bool beyond = group >= level.n_groups; /* the last once more, for nobody */
+    if (beyond) group = level.n_groups - 1;
+    specrt__scan_four four;
+    four.first = SPECRT__SCAN_GROUP * group + thread % 4 * 4;
+    size_t lines = (size_t)group * (size_t)(s.stored_rank / (4 * kGroups));
+    const uint4 *codes = (const uint4 *)(const void *)(s.codes + 64 * lines) + thread % 4;
+    uint4 ahead[kAhead];
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < kAhead; j++)
+        if (j < n_lines) ahead[j] = __ldg(codes + 4 * j);
+    for (int32_t h = thread / 32; h < kStates; h += SPECRT__SCAN_THREADS / 32) {
+        int32_t sum, state = h < n ? h : n - 1;
+        float unit = specrt__scan_round(level.z + (row + (size_t)state) * (size_t)s.rank, s.rank,
+                                        q + h, kStates, &sum);
+        if (thread % 32 == 0) units[h] = unit, offsets[h] = kFourBits ? -8 * sum : 0;
     }
+    specrt__scan_look_up(s, level, b, &four);
     __syncthreads();
-    int32_t block = (int32_t)blockIdx.x * (SPECRT__SCAN_THREADS / 4) + thread / 4;
-    int32_t place = 16 * block + thread % 4 * 4, sums[kStates][4], column[kStates];
-    const int32_t kGroups = kFourBits ? 2 : 1; /* of four dimensions in a line */
-    if (16 * block >= s.n_places) return;
-    size_t lines = (size_t)block * (size_t)(s.stored_rank / (4 * kGroups));
-    const uint4 *codes = (const uint4 *)(const void *)(s.codes + 64 * lines);
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < 4 * kStates; i++) sums[i / 4][i % 4] = offsets[i / 4];
+    for (int32_t first = 0; first < n_lines; first += kAhead) {
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kAhead; j++) {
+            int32_t line = first + j;
+            if (line >= n_lines) break;
+            uint4 now = ahead[j];
+            if (line + kAhead < n_lines) ahead[j] = __ldg(codes + 4 * (line + kAhead));
+            specrt__scan_line<kFourBits, kStates>(now, q + line * kGroups * kStates, sums);
+        }
+    }
     SPECRT__LAUNCH_UNROLL
     for (int h = 0; h < kStates; h++) {
-        int32_t offset = kFourBits && h < n ? -8 * level.sums[row + (size_t)h] : 0;
-        SPECRT__LAUNCH_UNROLL
-        for (int i = 0; i < 4; i++) sums[h][i] = offset;
-    }
-    const int32_t kAhead = kStates > 4 ? 4 : 8; /* lines under way */
-    uint4 ahead[kAhead];
-    int32_t n_lines = n_groups / kGroups, line = 0;
-    for (codes += thread % 4; line + kAhead <= n_lines; line += kAhead) {
-        SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < kAhead; j++) ahead[j] = __ldg(codes + 4 * (line + j));
-        SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < kAhead; j++)
-            specrt__scan_line<kFourBits, kStates>(ahead[j], q + (line + j) * kGroups * kStates,
-                                                  sums);
-    }
-    for (; line < n_lines; line++)
-        specrt__scan_line<kFourBits, kStates>(__ldg(codes + 4 * line), q + line * kGroups * kStates,
-                                              sums);
-    SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 4; i++) {
-        SPECRT__LAUNCH_UNROLL
-        for (int h = 0; h < kStates; h++) column[h] = sums[h][i];
-        if (place + i < s.n_places)
-            specrt__scan_put<kStates>(s, level, b, row, n, place + i, column);
+        size_t at = (row + (size_t)h) * (size_t)level.n_groups;
+        bool asked = h < n && !beyond;
+        specrt__scan_put(four, units[h], sums[h],
+                         asked ? level.order + SPECRT__SCAN_GROUP * at : NULL, level.best + at);
     }
 }
 
 // >>sketch (uses: launch block base head active scan)
-// Owns which tokens a level's states name: the best of each by score, found by histograms of 11 bits, and the
-// best over all states by probability. Not certified: that is the CPU's.
+// Owns which tokens a level's states name: the best of each by score, and the best over all states by
+// probability. Not certified: that is the CPU's.
 
 enum {
-    SPECRT__SKETCH_BINS = 2048, /* 11, 11 and 10 bits of a score's order */
-    SPECRT__SKETCH_PASSES = 3,
-    SPECRT__SKETCH_THREADS = 256,
-    SPECRT__SKETCH_PLACES = 8, /* places of a thread, read together */
-    SPECRT__SKETCH_PART = SPECRT__SKETCH_THREADS * SPECRT__SKETCH_PLACES, /* of a block */
-    SPECRT__SKETCH_NAMERS = 1024                                          /* threads */
+    SPECRT__SKETCH_THREADS = 1024,
+    SPECRT__SKETCH_ITEMS = 8 /* groups or places of a thread, read together */
 };
-
-/* What is known of the least of a state's `size` greatest scores. */
-typedef struct specrt__sketch_bound {
-    uint32_t prefix, mask; /* of its order */
-    int32_t need;          /* places to take of those whose order begins with prefix */
-    int32_t n_equal;       /* how many there are; equal to need: all of them. -1: not counted */
-    uint32_t ticket;       /* blocks that have counted */
-} specrt__sketch_bound;
 
 typedef struct specrt__sketch_level {
     specrt__scan_level scan;
-    int32_t n_parts;              /* of SPECRT__SKETCH_PART places */
-    specrt__sketch_bound *bounds; /* [rows] */
-    int32_t *counts;              /* [rows, SPECRT__SKETCH_PASSES, SPECRT__SKETCH_BINS] */
-    int32_t *taken;               /* [rows, n_parts] places that are taken of each part */
-    uint64_t *found;              /* [rows, size] keys; 0: none */
-    float *weights;               /* [n_batch, n_ids] of tokens found */
-    uint64_t *joint;              /* [n_batch, max_n * size] */
+    int32_t n_most;  /* groups that may hold what a state names: its size, or all */
+    int32_t *groups; /* [rows, n_most] */
+    uint64_t *keys;  /* [rows, 16 n_most] what may be named */
+    uint64_t *found; /* [rows, size] what is; 0: none. Keys, or weights with ids */
+    float *weights;  /* [n_batch, n_ids] of tokens found */
 } specrt__sketch_level;
 
-/* What the thread's places of a part score, 0 beyond the last. order: of the part's first. */
-static __device__ void specrt__sketch_read(const uint32_t *order, int32_t n, uint32_t *out) {
-    SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__SKETCH_PLACES; j++) {
-        int32_t i = specrt__block_place(SPECRT__SKETCH_PLACES, j);
-        out[j] = i < n ? order[i] : 0;
+/* Groups of a state whose greatest key reaches `least`, in order. @return how many. */
+static __device__ int32_t specrt__sketch_take_groups(const specrt__sketch_level &level, size_t row,
+                                                     uint64_t least) {
+    const int kEach = SPECRT__SKETCH_ITEMS;
+    const uint64_t *best = level.scan.best + row * (size_t)level.scan.n_groups;
+    int32_t *groups = level.groups + row * (size_t)level.n_most, n = 0, before[kEach];
+    bool take[kEach];
+    for (int32_t first = 0; first < level.scan.n_groups; first += kEach * (int32_t)blockDim.x) {
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t i = first + specrt__block_place(kEach, j);
+            take[j] = i < level.scan.n_groups && best[i] >= least;
+        }
+        int32_t n_taken = specrt__block_ranks<kEach>(take, before);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++)
+            if (take[j] && n + before[j] < level.n_most)
+                groups[n + before[j]] = first + specrt__block_place(kEach, j);
+        n += n_taken;
+    }
+    __syncthreads();
+    return n < level.n_most ? n : level.n_most;
+}
+
+/* Keys that reach `least` in n groups of a state, in order. @return how many. */
+static __device__ int32_t specrt__sketch_take_keys(const specrt_cuda_sketch &s,
+                                                   const specrt__sketch_level &level, size_t row,
+                                                   int32_t n_groups, uint64_t least) {
+    const int kEach = SPECRT__SKETCH_ITEMS;
+    const uint32_t *order = level.scan.order + row * 16 * (size_t)level.scan.n_groups;
+    const int32_t *groups = level.groups + row * (size_t)level.n_most;
+    uint64_t *out = level.keys + row * 16 * (size_t)level.n_most;
+    uint32_t high[kEach];
+    int32_t n = 0, at[kEach], before[kEach]; /* at: places, rows, then tokens */
+    bool take[kEach];
+    for (int32_t first = 0; first < 16 * n_groups; first += kEach * (int32_t)blockDim.x) {
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t i = first + specrt__block_place(kEach, j);
+            at[j] = i < 16 * n_groups ? 16 * groups[i / 16] + i % 16 : -1;
+        }
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) high[j] = at[j] < 0 ? 0 : order[at[j]];
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            take[j] = high[j] > 0 && high[j] >= (uint32_t)(least >> 32);
+            at[j] = take[j] ? s.rows[at[j]] : 0;
+        }
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            if (s.ids && take[j]) at[j] = s.ids[at[j]];
+            take[j] = take[j] && ((uint64_t)high[j] << 32 | (uint32_t)~at[j]) >= least;
+        }
+        int32_t n_taken = specrt__block_ranks<kEach>(take, before);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++)
+            if (take[j]) out[n + before[j]] = (uint64_t)high[j] << 32 | (uint32_t)~at[j];
+        n += n_taken;
+    }
+    __syncthreads();
+    return n;
+}
+
+/* The keys of the places that a state scores best, in order. The `size` groups with the greatest keys have
+ * a key each that reaches the least of these: what does not is not among the best. Keys are distinct, so
+ * no other group has any that does, and room for theirs is room for all.
+ * @return how many. */
+static __device__ int32_t specrt__sketch_find(const specrt_cuda_sketch &s,
+                                              const specrt__sketch_level &level, size_t row,
+                                              uint64_t *found) {
+    const uint64_t *best = level.scan.best + row * (size_t)level.scan.n_groups;
+    const uint64_t *keys = level.keys + row * 16 * (size_t)level.n_most;
+    uint64_t least = specrt__active_least(best, level.scan.n_groups, s.size);
+    int32_t n = specrt__sketch_take_groups(level, row, least);
+    n = specrt__sketch_take_keys(s, level, row, n, least);
+    return specrt__active_collect(keys, n, s.size, specrt__active_least(keys, n, s.size), found);
+}
+
+/* Keys of a state, weighed by its path and its own estimate of the next token: weight and id. */
+static __device__ void specrt__sketch_weigh(uint64_t *found, int32_t n, float path) {
+    uint64_t greatest = 0;
+    double sum = 0;
+    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
+        if (found[i] > greatest) greatest = found[i];
+    float most = specrt__active_logit(specrt__block_max(greatest));
+    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
+        sum += (double)expf(specrt__active_logit(found[i]) - most);
+    float each = path / (float)specrt__block_sum(sum);
+    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
+        float weight = each * expf(specrt__active_logit(found[i]) - most);
+        weight = weight > FLT_MIN ? weight : FLT_MIN;
+        found[i] =
+            (uint64_t)__float_as_uint(weight) << 32 | (uint32_t)specrt__block_key_id(found[i]);
     }
 }
 
-/* Block (h, b): a state in 8 bits, and its bound before the first pass.
- *   grid (max_n, n_batch), block SPECRT__SKETCH_THREADS */
-static __global__ void specrt__sketch_start(specrt__sketch_level level, int32_t rank,
-                                            int32_t size) {
-    size_t row = (size_t)blockIdx.y * (size_t)level.scan.max_n + blockIdx.x;
-    int32_t *counts = level.counts + row * SPECRT__SKETCH_PASSES * SPECRT__SKETCH_BINS;
-    for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__SKETCH_PASSES * SPECRT__SKETCH_BINS;
-         i += SPECRT__SKETCH_THREADS)
-        counts[i] = 0;
-    specrt__scan_round(level.scan, rank);
-    if (threadIdx.x > 0) return;
-    specrt__sketch_bound *bound = &level.bounds[row];
-    bound->prefix = bound->mask = bound->ticket = 0;
-    bound->need = size;
-    bound->n_equal = -1;
-}
-
-static __device__ int specrt__sketch_shift(int pass) {
-    return pass == 0 ? 21 : pass == 1 ? 10 : 0;
-}
-
-/* The pass's bits of an order. */
-static __device__ uint32_t specrt__sketch_bin(uint32_t order, int pass) {
-    return order >> specrt__sketch_shift(pass) & (pass < 2 ? 2047 : 1023);
-}
-
-/* Narrows the bound by a pass's counts, to the bin in which the need-th greatest lies. */
-static __device__ void specrt__sketch_narrow(specrt__sketch_bound *bound, const int32_t *counts,
-                                             int pass) {
-    __shared__ int32_t digits[SPECRT__ACTIVE_DIGITS];
-    const int32_t kEach = SPECRT__SKETCH_BINS / SPECRT__ACTIVE_DIGITS;
-    for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__ACTIVE_DIGITS; i += (int32_t)blockDim.x) {
-        digits[i] = 0;
-        for (int32_t j = 0; j < kEach; j++) digits[i] += counts[i * kEach + j];
+/* Keys of a sequence's tokens by their weights over n states, in place of the states' own: each once, where
+ * it was found first. Sums run from state to state.
+ *   found : [n, size] */
+static __device__ void specrt__sketch_join(uint64_t *found, int32_t n, int32_t size,
+                                           float *weights) {
+    int32_t thread = (int32_t)threadIdx.x, n_threads = (int32_t)blockDim.x;
+    for (int32_t i = thread; i < n * size; i += n_threads)
+        if (found[i]) atomicExch(&weights[(uint32_t)found[i]], 0.0f); /* or two states' */
+    for (int32_t h = 0; h < n; h++) {
+        __syncthreads();
+        for (int32_t i = h * size + thread; i < (h + 1) * size; i += n_threads) {
+            if (!found[i]) continue;
+            float before = weights[(uint32_t)found[i]];
+            weights[(uint32_t)found[i]] = before + __uint_as_float((uint32_t)(found[i] >> 32));
+            if (before > 0) found[i] = 0;
+        }
     }
     __syncthreads();
-    if (threadIdx.x >= 32) return;
-    int32_t above, digit = specrt__active_digit(digits, bound->need, &above);
-    int32_t bin = digit * kEach + kEach - 1;
-    while (bin > digit * kEach && above + counts[bin] < bound->need) above += counts[bin--];
-    bool enough = above + counts[bin] >= bound->need;
-    __syncwarp();
-    if (threadIdx.x > 0) return;
-    atomicExch(&bound->ticket, 0u); /* for the next pass */
-    bound->need = enough ? bound->need - above : 0;
-    bound->n_equal = enough ? counts[bin] : 0;
-    bound->prefix |= enough ? (uint32_t)bin << specrt__sketch_shift(pass) : 1; /* else any */
-    bound->mask |= specrt__sketch_bin(0xffffffffu, pass) << specrt__sketch_shift(pass);
+    for (int32_t i = thread; i < n * size; i += n_threads)
+        if (found[i])
+            found[i] = specrt__block_key(weights[(uint32_t)found[i]], (int32_t)(uint32_t)found[i]);
+    __syncthreads();
 }
 
-/* Block (i, h, b): how often each value of the pass's bits is met among the places of part i that may be
- * the bound; a row's last block narrows it.
- *   grid (n_parts, max_n, n_batch), block SPECRT__SKETCH_THREADS */
-static __global__ void specrt__sketch_count(specrt__sketch_level level, int32_t n_places,
-                                            int32_t pass) {
-    __shared__ int32_t counts[SPECRT__SKETCH_BINS], is_last;
-    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, thread = (int32_t)threadIdx.x;
-    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h;
-    int32_t first = (int32_t)blockIdx.x * SPECRT__SKETCH_PART, n = n_places - first;
-    if (h >= specrt__scan_count(level.scan, b)) return;
-    specrt__sketch_bound *bound = &level.bounds[row];
-    if (bound->need == bound->n_equal) return;
-    uint32_t order[SPECRT__SKETCH_PLACES];
-    int32_t *all =
-        level.counts + (row * SPECRT__SKETCH_PASSES + (size_t)pass) * SPECRT__SKETCH_BINS;
-    uint32_t prefix = bound->prefix, mask = bound->mask;
-    specrt__sketch_read(level.scan.order + row * (size_t)n_places + first, n, order);
-    for (int32_t i = thread; i < SPECRT__SKETCH_BINS; i += SPECRT__SKETCH_THREADS) counts[i] = 0;
-    __syncthreads();
-    SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__SKETCH_PLACES; j++)
-        if (order[j] > 0 && (order[j] & mask) == prefix)
-            atomicAdd(&counts[specrt__sketch_bin(order[j], pass)], 1);
-    __syncthreads();
-    for (int32_t i = thread; i < SPECRT__SKETCH_BINS; i += SPECRT__SKETCH_THREADS)
-        if (counts[i] > 0) atomicAdd(&all[i], counts[i]);
+/* The best of n keys as rows, in order. @return how many. */
+static __device__ int32_t specrt__sketch_name(const specrt_cuda_sketch &s, const uint64_t *keys,
+                                              int32_t n, int32_t *ids, int32_t *places) {
+    uint64_t least = specrt__active_least(keys, n, s.bound);
+    int32_t n_out = 0, before;
+    for (int32_t first = 0; first < n; first += (int32_t)blockDim.x) {
+        int32_t i = first + (int32_t)threadIdx.x;
+        bool take = i < n && keys[i] >= least;
+        int32_t n_taken = specrt__block_rank(take, &before), at = n_out + before;
+        if (take && at < s.bound) {
+            ids[at] = specrt__block_key_id(keys[i]);
+            places[at] = s.row_of ? s.row_of[ids[at]] : ids[at];
+        }
+        n_out += n_taken;
+    }
+    return n_out < s.bound ? n_out : s.bound;
+}
+
+/* Block (h, b): what state h of the sequence finds; a sequence's last block makes of it ids[b, :],
+ * places[b, :] and n_rows[b] of the level.
+ *   grid (max_n, n_batch), any block
+ *   CPU twins: specrt__sketch_search(), specrt__sketch_join() */
+static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
+    specrt__sketch_name_all(specrt_cuda_sketch s, specrt__sketch_level level, const float *logprobs,
+                            int32_t *ids, int32_t *places, int32_t *n_rows) {
+    __shared__ bool is_last;
+    int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x, n = specrt__scan_count(level.scan, b);
+    size_t row = (size_t)b * (size_t)level.scan.max_n, bound = (size_t)s.bound;
+    uint64_t *all = level.found + row * (size_t)s.size, *found = all + (size_t)h * (size_t)s.size;
+    if (n <= 0 && h == 0 && threadIdx.x == 0) n_rows[b] = 0;
+    if (h >= n) return;
+    int32_t n_found = specrt__sketch_find(s, level, row + (size_t)h, found);
+    if (logprobs) logprobs += (int64_t)b * level.scan.n_step;
+    if (n > 1)
+        specrt__sketch_weigh(found, n_found, logprobs ? expf(logprobs[h] - logprobs[0]) : 1.0f);
+    for (int32_t i = n_found + (int32_t)threadIdx.x; i < s.size; i += (int32_t)blockDim.x)
+        found[i] = 0;
     __threadfence();
     __syncthreads();
-    if (thread == 0) is_last = atomicAdd(&bound->ticket, 1u) == gridDim.x - 1;
+    if (threadIdx.x == 0) is_last = atomicAdd(&level.scan.done[b], 1) == n - 1;
     __syncthreads();
     if (!is_last) return;
     __threadfence();
-    specrt__sketch_narrow(bound, all, pass);
-}
-
-/* Which of a thread's places are taken for sure: those as good as the bound may be too many. */
-static __device__ void specrt__sketch_take(const specrt__sketch_bound &bound, const uint32_t *order,
-                                           bool *take) {
-    SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__SKETCH_PLACES; j++)
-        take[j] = bound.need == bound.n_equal ? order[j] >= bound.prefix : order[j] > bound.prefix;
-}
-
-/* Block (i, h, b): how many places of part i are taken.
- *   grid (n_parts, max_n, n_batch), block SPECRT__SKETCH_THREADS */
-static __global__ void specrt__sketch_tally(specrt__sketch_level level, int32_t n_places) {
-    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, before[SPECRT__SKETCH_PLACES];
-    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h;
-    int32_t first = (int32_t)blockIdx.x * SPECRT__SKETCH_PART;
-    uint32_t order[SPECRT__SKETCH_PLACES];
-    bool take[SPECRT__SKETCH_PLACES];
-    if (h >= specrt__scan_count(level.scan, b)) return;
-    specrt__sketch_read(level.scan.order + row * (size_t)n_places + first, n_places - first, order);
-    specrt__sketch_take(level.bounds[row], order, take);
-    int32_t n = specrt__block_ranks<SPECRT__SKETCH_PLACES>(take, before);
-    if (threadIdx.x == 0) level.taken[row * (size_t)level.n_parts + blockIdx.x] = n;
-}
-
-static __device__ int32_t specrt__sketch_id(const specrt_cuda_sketch &s, int32_t place) {
-    return s.ids ? s.ids[s.rows[place]] : s.rows[place];
-}
-
-/* Block (i, h, b): the keys of what is taken of part i, behind those of the parts before; found[h] beyond
- * what is taken in all is 0.
- *   grid (n_parts, max_n, n_batch), block SPECRT__SKETCH_THREADS */
-static __global__ void specrt__sketch_gather(specrt_cuda_sketch s, specrt__sketch_level level) {
-    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, part = (int32_t)blockIdx.x;
-    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h;
-    int32_t first = part * SPECRT__SKETCH_PART, n = 0, before[SPECRT__SKETCH_PLACES];
-    uint32_t order[SPECRT__SKETCH_PLACES];
-    bool take[SPECRT__SKETCH_PLACES];
-    if (h >= specrt__scan_count(level.scan, b)) return;
-    specrt__sketch_read(level.scan.order + row * (size_t)s.n_places + first, s.n_places - first,
-                        order);
-    specrt__sketch_take(level.bounds[row], order, take);
-    const int32_t *taken = level.taken + row * (size_t)level.n_parts;
-    uint64_t *found = level.found + row * (size_t)s.size;
-    for (int32_t i = (int32_t)threadIdx.x; i < part; i += SPECRT__SKETCH_THREADS) n += taken[i];
-    n = specrt__block_scan(n, before);
-    int32_t n_taken = specrt__block_ranks<SPECRT__SKETCH_PLACES>(take, before);
-    SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__SKETCH_PLACES; j++)
-        if (take[j] && n + before[j] < s.size) {
-            int32_t place = first + specrt__block_place(SPECRT__SKETCH_PLACES, j);
-            found[n + before[j]] =
-                (uint64_t)order[j] << 32 | (uint32_t)~specrt__sketch_id(s, place);
-        }
-    if (part + 1 < level.n_parts) return;
-    for (int32_t i = n + n_taken + (int32_t)threadIdx.x; i < s.size; i += SPECRT__SKETCH_THREADS)
-        found[i] = 0;
-}
-
-/* Of places as good as the bound, the `need` of the lowest ids, where not all are taken: rare, so one by
- * one. found: where they go. */
-static __device__ void specrt__sketch_ties(const specrt_cuda_sketch &s, uint32_t order_of_bound,
-                                           const uint32_t *order, int32_t need, uint64_t *found) {
-    uint64_t last = UINT64_MAX;
-    for (int32_t j = 0; j < need; j++) {
-        uint64_t best = 0;
-        for (int32_t i = (int32_t)threadIdx.x; i < s.n_places; i += (int32_t)blockDim.x) {
-            if (order[i] != order_of_bound) continue;
-            uint64_t key = (uint64_t)order[i] << 32 | (uint32_t)~specrt__sketch_id(s, i);
-            if (key < last && key > best) best = key;
-        }
-        last = specrt__block_max(best);
-        if (threadIdx.x == 0) found[j] = last;
-    }
-    __syncthreads();
-}
-
-/* The tokens of a state weighed by its path and its own estimate of the next token, onto those of the states
- * before. @return tokens in joint, whose keys are ids for now. */
-static __device__ int32_t specrt__sketch_add(const uint64_t *found, int32_t size, float path,
-                                             float *weights, uint64_t *joint, int32_t n_joint) {
-    uint64_t greatest = 0;
-    double sum = 0;
-    int32_t before;
-    for (int32_t i = (int32_t)threadIdx.x; i < size; i += (int32_t)blockDim.x)
-        if (found[i] > greatest) greatest = found[i];
-    float most = specrt__active_logit(specrt__block_max(greatest));
-    for (int32_t i = (int32_t)threadIdx.x; i < size; i += (int32_t)blockDim.x)
-        if (found[i]) sum += (double)expf(specrt__active_logit(found[i]) - most);
-    float each = path / (float)specrt__block_sum(sum);
-    for (int32_t first = 0; first < size; first += (int32_t)blockDim.x) {
-        int32_t i = first + (int32_t)threadIdx.x;
-        uint64_t key = i < size ? found[i] : 0;
-        int32_t id = specrt__block_key_id(key);
-        bool fresh = key && !(weights[id] > 0);
-        if (key) {
-            float weight = each * expf(specrt__active_logit(key) - most);
-            weights[id] += weight > FLT_MIN ? weight : FLT_MIN;
-        }
-        int32_t n_fresh = specrt__block_rank(fresh, &before);
-        if (fresh) joint[n_joint + before] = (uint32_t)id;
-        n_joint += n_fresh;
-    }
-    return n_joint;
-}
-
-/* The keys of a sequence's tokens: those of one state, or of all by weight. @return how many. */
-static __device__ int32_t specrt__sketch_combine(const specrt_cuda_sketch &s,
-                                                 const specrt__sketch_level &level, int32_t b,
-                                                 int32_t n, const float *logprobs,
-                                                 const uint64_t **keys) {
-    const uint64_t *found = level.found + (size_t)b * (size_t)level.scan.max_n * (size_t)s.size;
-    float *weights = level.weights + (size_t)b * (size_t)s.n_ids;
-    uint64_t *joint = level.joint + (size_t)b * (size_t)level.scan.max_n * (size_t)s.size;
-    int32_t n_joint = 0;
-    *keys = n == 1 ? found : joint;
-    if (n == 1) return s.size;
-    for (int32_t i = (int32_t)threadIdx.x; i < n * s.size; i += (int32_t)blockDim.x)
-        if (found[i])
-            atomicExch(&weights[specrt__block_key_id(found[i])], 0.0f); /* or two states' */
-    __syncthreads();
-    for (int32_t i = 0; i < n; i++) {
-        float path = logprobs ? expf(logprobs[i] - logprobs[0]) : 1.0f;
-        n_joint = specrt__sketch_add(found + (size_t)i * (size_t)s.size, s.size, path, weights,
-                                     joint, n_joint);
-        __syncthreads();
-    }
-    for (int32_t i = (int32_t)threadIdx.x; i < n_joint; i += (int32_t)blockDim.x)
-        joint[i] = specrt__block_key(weights[(uint32_t)joint[i]], (int32_t)joint[i]);
-    __syncthreads();
-    return n_joint;
-}
-
-/* Block b: ids[b, :], places[b, :] and n_rows[b] of the sequence's level.
- *   grid (n_batch), any block
- *   CPU twin: specrt__sketch_join() */
-static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMERS)
-    specrt__sketch_name_all(specrt_cuda_sketch s, specrt__sketch_level level, const float *logprobs,
-                            int32_t *ids, int32_t *places, int32_t *n_rows) {
-    int32_t b = (int32_t)blockIdx.x, n = specrt__scan_count(level.scan, b), n_out = 0, before;
-    size_t row = (size_t)b * (size_t)level.scan.max_n;
-    const uint64_t *keys;
-    for (int32_t i = 0; i < n; i++) {
-        specrt__sketch_bound bound = level.bounds[row + (size_t)i];
-        if (bound.need == bound.n_equal) continue;
-        specrt__sketch_ties(s, bound.prefix,
-                            level.scan.order + (row + (size_t)i) * (size_t)s.n_places, bound.need,
-                            level.found + (row + (size_t)i + 1) * (size_t)s.size - bound.need);
-    }
-    if (n > 0) {
-        int32_t n_keys = specrt__sketch_combine(
-            s, level, b, n, logprobs ? logprobs + (int64_t)b * level.scan.n_step : NULL, &keys);
-        uint64_t least = specrt__active_least(keys, n_keys, s.bound);
-        for (int32_t first = 0; first < n_keys; first += (int32_t)blockDim.x) {
-            int32_t i = first + (int32_t)threadIdx.x;
-            bool take = i < n_keys && keys[i] >= least;
-            int32_t n_taken = specrt__block_rank(take, &before), at = n_out + before;
-            if (take && at < s.bound) {
-                int32_t id = specrt__block_key_id(keys[i]);
-                ids[(size_t)b * (size_t)s.bound + (size_t)at] = id;
-                places[(size_t)b * (size_t)s.bound + (size_t)at] = s.row_of ? s.row_of[id] : id;
-            }
-            n_out += n_taken;
-        }
-    }
-    if (threadIdx.x == 0) n_rows[b] = n_out < s.bound ? n_out : s.bound;
+    if (n > 1) specrt__sketch_join(all, n, s.size, level.weights + (size_t)b * (size_t)s.n_ids);
+    int32_t n_out = specrt__sketch_name(s, all, n * s.size, ids + (size_t)b * bound,
+                                        places + (size_t)b * bound);
+    if (threadIdx.x == 0) n_rows[b] = n_out;
 }
 
 /* --- launches --- */
@@ -3093,21 +3027,21 @@ static bool specrt__sketch_is_valid(const specrt_cuda_sketch *s) {
 static size_t specrt__sketch_lay(const specrt_cuda_sketch *s, int32_t n_batch, int32_t max_n,
                                  uint8_t *memory, specrt__sketch_level *level) {
     size_t b = (size_t)n_batch, rows = b * (size_t)max_n, at = 0;
-    level->n_parts = (int32_t)specrt__launch_blocks(s->n_places, SPECRT__SKETCH_PART);
+    size_t n_groups = specrt__launch_blocks(s->n_places, SPECRT__SCAN_GROUP);
+    size_t n_most = (size_t)s->size < n_groups ? (size_t)s->size : n_groups;
+    level->scan.n_groups = (int32_t)n_groups;
+    level->n_most = (int32_t)n_most;
 #define SPECRT__SKETCH_LAY(field, type, count)                                                     \
     level->field = (type *)(void *)(memory + at);                                                  \
     at = (size_t)specrt__base_align(at + (count) * sizeof(type), 256)
     SPECRT__SKETCH_LAY(scan.z, float, rows *(size_t)s->rank);
-    SPECRT__SKETCH_LAY(scan.q, int8_t, rows * (size_t)s->rank);
-    SPECRT__SKETCH_LAY(scan.units, float, rows);
-    SPECRT__SKETCH_LAY(scan.sums, int32_t, rows);
-    SPECRT__SKETCH_LAY(scan.order, uint32_t, rows * (size_t)s->n_places);
-    SPECRT__SKETCH_LAY(bounds, specrt__sketch_bound, rows);
-    SPECRT__SKETCH_LAY(counts, int32_t, rows * SPECRT__SKETCH_PASSES * SPECRT__SKETCH_BINS);
-    SPECRT__SKETCH_LAY(taken, int32_t, rows * (size_t)level->n_parts);
+    SPECRT__SKETCH_LAY(scan.order, uint32_t, rows * SPECRT__SCAN_GROUP * n_groups);
+    SPECRT__SKETCH_LAY(scan.best, uint64_t, rows * n_groups);
+    SPECRT__SKETCH_LAY(scan.done, int32_t, b);
+    SPECRT__SKETCH_LAY(groups, int32_t, rows * n_most);
+    SPECRT__SKETCH_LAY(keys, uint64_t, rows * SPECRT__SCAN_GROUP * n_most);
     SPECRT__SKETCH_LAY(found, uint64_t, rows * (size_t)s->size);
     SPECRT__SKETCH_LAY(weights, float, b *(size_t)s->n_ids);
-    SPECRT__SKETCH_LAY(joint, uint64_t, rows * (size_t)s->size);
 #undef SPECRT__SKETCH_LAY
     return at;
 }
@@ -3150,7 +3084,7 @@ static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s, int32_t
 template <bool kFourBits, int kStates>
 static specrt_status specrt__sketch_launch_scan(const specrt_cuda_sketch *s, int32_t n_batch,
                                                 const specrt__scan_level *level, void *stream) {
-    dim3 grid(specrt__launch_blocks(s->n_places, 16 * SPECRT__SCAN_THREADS / 4),
+    dim3 grid(specrt__launch_blocks(level->n_groups, SPECRT__SCAN_THREADS / 4),
               specrt__launch_blocks(level->max_n, kStates), (unsigned)n_batch);
     size_t shared = (size_t)s->rank / 4 * kStates * sizeof(int32_t);
     return SPECRT__LAUNCH((specrt__scan_places<kFourBits, kStates>), grid, SPECRT__SCAN_THREADS,
@@ -3165,25 +3099,6 @@ static specrt_status specrt__sketch_scan_by(const specrt_cuda_sketch *s, int32_t
     if (level->max_n <= 4)
         return specrt__sketch_launch_scan<kFourBits, 4>(s, n_batch, level, stream);
     return specrt__sketch_launch_scan<kFourBits, SPECRT__SCAN_WIDTH>(s, n_batch, level, stream);
-}
-
-/* The best of every state. */
-static specrt_status specrt__sketch_find(const specrt_cuda_sketch *s, int32_t n_batch,
-                                         const specrt__sketch_level *level, void *stream) {
-    const specrt__scan_level *scan = &level->scan;
-    dim3 rows((unsigned)scan->max_n, (unsigned)n_batch);
-    dim3 parts((unsigned)level->n_parts, (unsigned)scan->max_n, (unsigned)n_batch);
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_start, rows, SPECRT__SKETCH_THREADS, 0, stream,
-                               *level, s->rank, s->size));
-    SPECRT__TRY(s->four_bits ? specrt__sketch_scan_by<true>(s, n_batch, scan, stream)
-                             : specrt__sketch_scan_by<false>(s, n_batch, scan, stream));
-    for (int32_t pass = 0; pass < SPECRT__SKETCH_PASSES; pass++)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_count, parts, SPECRT__SKETCH_THREADS, 0, stream,
-                                   *level, s->n_places, pass));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_tally, parts, SPECRT__SKETCH_THREADS, 0, stream,
-                               *level, s->n_places));
-    return SPECRT__LAUNCH(specrt__sketch_gather, parts, SPECRT__SKETCH_THREADS, 0, stream, *s,
-                          *level);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
@@ -3207,9 +3122,11 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
     level.scan.levels = levels;
     level.scan.level = level_number;
     SPECRT__TRY(specrt__sketch_project(sketch, n_batch, hidden, dtype, &level.scan, stream));
-    SPECRT__TRY(specrt__sketch_find(sketch, n_batch, &level, stream));
-    return SPECRT__LAUNCH(specrt__sketch_name_all, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__SKETCH_NAMERS), 0, stream, *sketch, level,
+    SPECRT__TRY(sketch->four_bits
+                    ? specrt__sketch_scan_by<true>(sketch, n_batch, &level.scan, stream)
+                    : specrt__sketch_scan_by<false>(sketch, n_batch, &level.scan, stream));
+    return SPECRT__LAUNCH(specrt__sketch_name_all, dim3((unsigned)max_n, (unsigned)n_batch),
+                          specrt__block_size(SPECRT__SKETCH_THREADS), 0, stream, *sketch, level,
                           logprobs, ids, places, n_rows);
 }
 
