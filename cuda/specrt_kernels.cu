@@ -288,6 +288,32 @@ static __device__ uint4 specrt__launch_read_once(const uint4 *p) {
 #endif
 }
 
+/* c[4] += A B in whole numbers of 8 bits, 16 x 8 x 16: as above, of four numbers where that has a pair. All
+ * lanes of a warp take part.
+ *   a : row, row + 8 */
+static __device__ void specrt__launch_mma_s8(uint32_t a0, uint32_t a1, uint32_t b, int32_t *c) {
+#if defined(SPECRT_HARNESS) || !defined(__CUDA_ARCH__)
+    int lane = (int)threadIdx.x % 32;
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < 4; i++) {
+            uint32_t row = __shfl_sync(0xffffffffu, i < 2 ? a0 : a1, lane / 4 * 4 + k);
+            uint32_t column = __shfl_sync(0xffffffffu, b, lane % 4 * 8 + i % 2 * 4 + k);
+            c[i] = __dp4a((int)row, (int)column, c[i]);
+        }
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a0), "r"(a1), "r"(b));
+#else
+    for (int half = 0; half < 2; half++)
+        asm volatile(
+            "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+            : "+r"(c[2 * half]), "+r"(c[2 * half + 1])
+            : "r"(half ? a1 : a0), "r"(b));
+#endif
+}
+
 /* Asks for memory that is needed soon; any address will do. */
 static __device__ void specrt__launch_prefetch(const void *p) {
 #if defined(__CUDA_ARCH__)
@@ -2633,10 +2659,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_successors(
 // numbers, so that scores are the CPU's, bit for bit, given the same projection.
 
 enum {
-    SPECRT__SCAN_WIDTH = 10, /* states of a block at most */
-    SPECRT__SCAN_THREADS = 128,
     SPECRT__SCAN_GROUP = 16, /* places whose codes lie together */
-    SPECRT__SCAN_LOADS = 8   /* lines under way */
+    SPECRT__SCAN_WARPS = 8,
+    SPECRT__SCAN_PAIRS = 2, /* of groups, one after another by each warp */
+    SPECRT__SCAN_LOADS = 8  /* under way */
 };
 
 /* Scratch of a level; rows are n_batch * max_n states. */
@@ -2658,12 +2684,22 @@ static __device__ int32_t specrt__scan_count(const specrt__scan_level &level, in
     return n < level.max_n ? n : level.max_n;
 }
 
-/* z in 8 bits by one warp: z is about unit * q. What is not finite counts as 0.
- *   q : the first four dimensions; the next four stand `step` further
+/* Where four dimensions of a state stand among operands of products: those of four lines together, and of
+ * these eight states, as lanes take them. */
+template <bool kFourBits, int kTiles>
+static __device__ int32_t specrt__scan_at_four(int32_t four, int32_t state) {
+    const int32_t kParts = kFourBits ? 2 : 1; /* fours of a line */
+    int32_t line = four / kParts, part = line / 4 * kParts + four % kParts;
+    return (part * kTiles + state / 8) * 32 + state % 8 * 4 + line % 4;
+}
+
+/* A state in 8 bits by one warp: z is about unit * q. What is not finite, or beyond the rank, counts as 0.
+ *   n_fours : of dimensions, to whole products
  *   CPU twin: the rounding in >>sketch
  * @return the unit;  *sum : of q */
-static __device__ float specrt__scan_round(const float *z, int32_t rank, int32_t *q, int32_t step,
-                                           int32_t *sum) {
+template <bool kFourBits, int kTiles>
+static __device__ float specrt__scan_round(const float *z, int32_t rank, int32_t n_fours,
+                                           int32_t state, int32_t *q, int32_t *sum) {
     int32_t lane = (int32_t)(threadIdx.x % 32), own = 0;
     float most = 0;
     for (int32_t i = lane; i < rank; i += 32) {
@@ -2675,10 +2711,11 @@ static __device__ float specrt__scan_round(const float *z, int32_t rank, int32_t
         if (other > most) most = other;
     }
     float inverse = most > 0 ? 127 / most : 0;
-    for (int32_t i = lane; i < rank; i += 32) {
-        float x = fabsf(z[i]) <= FLT_MAX ? z[i] : 0.0f;
+    for (int32_t i = lane; i < 4 * n_fours; i += 32) {
+        float x = i < rank && fabsf(z[i]) <= FLT_MAX ? z[i] : 0.0f;
         int32_t rounded = __float2int_rn(x * inverse);
-        ((int8_t *)(q + i / 4 * step))[i % 4] = (int8_t)rounded;
+        int32_t at = specrt__scan_at_four<kFourBits, kTiles>(i / 4, state);
+        ((int8_t *)(q + at))[i % 4] = (int8_t)rounded;
         own += rounded;
     }
     for (int by = 16; by > 0; by /= 2) own += __shfl_xor_sync(0xffffffffu, own, by);
@@ -2724,24 +2761,30 @@ static __device__ void specrt__scan_look_up(const specrt_cuda_sketch &s,
         if (barred[i]) ids[i] = -1;
 }
 
-/* Codes of a line times states: four dimensions of 8 bits less 128, or eight of 4 bits.
- *   q : [4 or 8 dimensions, kStates] */
-template <bool kFourBits, int kStates>
-static __device__ void specrt__scan_line(uint4 line, const int32_t *q, int32_t (*sums)[4]) {
-    uint32_t words[4] = {line.x, line.y, line.z, line.w};
+/* Codes of four places times states: four dimensions of 8 bits less 128, or eight of 4 bits. A lane brings
+ * line lane % 4; of places its first and second are rows lane / 4 and lane / 4 + 8 of sums[0], the others
+ * of sums[1].
+ *   q : of the four lines, behind it as many for each lane */
+template <bool kFourBits, int kTiles>
+static __device__ void specrt__scan_lines(uint4 codes, const int32_t *q,
+                                          int32_t (*sums)[kTiles][4]) {
+    uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w}, part[4];
     SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 4; i++) {
-        int32_t low = (int32_t)(kFourBits ? words[i] & 0x0f0f0f0fu : words[i] ^ 0x80808080u);
-        int32_t high = (int32_t)(words[i] >> 4 & 0x0f0f0f0fu);
+    for (int half = 0; half < (kFourBits ? 2 : 1); half++) {
         SPECRT__LAUNCH_UNROLL
-        for (int h = 0; h < kStates; h++) {
-            sums[h][i] = __dp4a(low, q[h], sums[h][i]);
-            if (kFourBits) sums[h][i] = __dp4a(high, q[kStates + h], sums[h][i]);
+        for (int i = 0; i < 4; i++)
+            part[i] = kFourBits ? words[i] >> 4 * half & 0x0f0f0f0fu : words[i] ^ 0x80808080u;
+        SPECRT__LAUNCH_UNROLL
+        for (int t = 0; t < kTiles; t++) {
+            uint32_t states = (uint32_t)q[(half * kTiles + t) * 32];
+            specrt__launch_mma_s8(part[0], part[1], states, sums[0][t]);
+            specrt__launch_mma_s8(part[2], part[3], states, sums[1][t]);
         }
     }
 }
 
-/* Their scores for one state, and the greatest key of their group.
+/* Their scores for one state, and the greatest key of their group. Lanes of the same rest by four share a
+ * state, four lanes in a row of these a group.
  *   out, best : of the state; NULL: nobody asks */
 static __device__ void specrt__scan_put(const specrt__scan_four &four, float unit,
                                         const int32_t *sums, uint32_t *out, uint64_t *best) {
@@ -2755,7 +2798,7 @@ static __device__ void specrt__scan_put(const specrt__scan_four &four, float uni
         order[i] = four.ids[i] < 0 ? 0 : (uint32_t)(key >> 32);
         if (order[i] > 0 && key > greatest) greatest = key;
     }
-    for (int by = 1; by < 4; by *= 2) { /* four threads have a group */
+    for (int by = 4; by < 16; by *= 2) {
         uint64_t other = __shfl_xor_sync(0xffffffffu, greatest, by);
         if (other > greatest) greatest = other;
     }
@@ -2764,61 +2807,79 @@ static __device__ void specrt__scan_put(const specrt__scan_four &four, float uni
     if (four.first % SPECRT__SCAN_GROUP == 0) best[four.first / SPECRT__SCAN_GROUP] = greatest;
 }
 
-/* Block (i, j, b): order[b, kStates * j + 0 : kStates, places of 32 groups] and best of these groups. Four
- * lanes read the 64 bytes of a line, 16 bytes each: a thread has four places of a group.
- *   grid (n_groups / 32, max_n / kStates, n_batch), block SPECRT__SCAN_THREADS
- *   dynamic shared memory: q of the states, i32 [rank / 4, kStates]
+/* 16 bytes of a line; beyond the last, where states are 0, none. */
+static __device__ uint4 specrt__scan_load(const uint4 *codes, int32_t line, int32_t n_lines) {
+    if (line >= n_lines) return make_uint4(0, 0, 0, 0);
+    return specrt__launch_read_once(codes + 4 * line);
+}
+
+/* Block (i, j, b): order[b, 8 kTiles * j + 0 : 8 kTiles, places of 32 groups] and their best. A warp
+ * takes two groups at a time: four lanes read the 64 bytes of a line, 16 bytes each, and eight times
+ * four lanes four lines of both.
+ *   grid (n_groups / 32, max_n / (8 kTiles), n_batch), block 32 * SPECRT__SCAN_WARPS
+ *   dynamic shared memory: q of the states, specrt__scan_bytes()
  *   CPU twin: specrt__scan_scalar() */
-template <bool kFourBits, int kStates>
-static __global__ void __launch_bounds__(SPECRT__SCAN_THREADS, 2)
+template <bool kFourBits, int kTiles>
+static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
     specrt__scan_places(specrt_cuda_sketch s, specrt__scan_level level) {
     SPECRT__LAUNCH_DYNAMIC(int32_t, q);
-    __shared__ float units[kStates];
-    __shared__ int32_t offsets[kStates];
-    const int32_t kGroups = kFourBits ? 2 : 1, kAhead = SPECRT__SCAN_LOADS; /* fours of a line */
-    int32_t b = (int32_t)blockIdx.z, h0 = (int32_t)blockIdx.y * kStates;
-    int32_t n = specrt__scan_count(level, b) - h0, thread = (int32_t)threadIdx.x;
-    int32_t n_lines = s.rank / (4 * kGroups), sums[kStates][4];
+    __shared__ float units[8 * kTiles];
+    __shared__ int32_t offsets[8 * kTiles];
+    const int32_t kParts = kFourBits ? 2 : 1, kLoads = SPECRT__SCAN_LOADS;
+    int32_t b = (int32_t)blockIdx.z, h0 = (int32_t)blockIdx.y * 8 * kTiles;
+    int32_t n = specrt__scan_count(level, b) - h0, warp = (int32_t)(threadIdx.x / 32);
+    int32_t lane = (int32_t)(threadIdx.x % 32), sums[2][kTiles][4];
+    int32_t n_lines = s.rank / (4 * kParts), n_loads = (n_lines + 3) / 4;
     size_t row = (size_t)b * (size_t)level.max_n + (size_t)h0;
-    if (blockIdx.x == 0 && h0 == 0 && thread == 0) level.done[b] = 0;
+    if (blockIdx.x == 0 && h0 == 0 && threadIdx.x == 0) level.done[b] = 0;
     if (n <= 0) return;
-    int32_t group = (int32_t)blockIdx.x * (SPECRT__SCAN_THREADS / 4) + thread / 4;
-    bool beyond = group >= level.n_groups; /* the last once more, for nobody */
-    if (beyond) group = level.n_groups - 1;
-    specrt__scan_four four;
-    four.first = SPECRT__SCAN_GROUP * group + thread % 4 * 4;
-    size_t lines = (size_t)group * (size_t)(s.stored_rank / (4 * kGroups));
-    const uint4 *codes = (const uint4 *)(const void *)(s.codes + 64 * lines) + thread % 4;
-    uint4 ahead[kAhead];
-    SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < kAhead; j++)
-        if (j < n_lines) ahead[j] = __ldg(codes + 4 * j);
-    for (int32_t h = thread / 32; h < kStates; h += SPECRT__SCAN_THREADS / 32) {
-        int32_t sum, state = h < n ? h : n - 1;
-        float unit = specrt__scan_round(level.z + (row + (size_t)state) * (size_t)s.rank, s.rank,
-                                        q + h, kStates, &sum);
-        if (thread % 32 == 0) units[h] = unit, offsets[h] = kFourBits ? -8 * sum : 0;
-    }
-    specrt__scan_look_up(s, level, b, &four);
-    __syncthreads();
-    SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 4 * kStates; i++) sums[i / 4][i % 4] = offsets[i / 4];
-    for (int32_t first = 0; first < n_lines; first += kAhead) {
+    SPECRT__LAUNCH_UNROLL_BY(1)
+    for (int32_t pair = 0; pair < SPECRT__SCAN_PAIRS; pair++) {
+        int32_t group = (int32_t)blockIdx.x * SPECRT__SCAN_PAIRS + pair;
+        group = 2 * (group * SPECRT__SCAN_WARPS + warp) + lane / 16;
+        bool beyond = group >= level.n_groups; /* the last once more, for nobody */
+        if (beyond) group = level.n_groups - 1;
+        specrt__scan_four four;
+        four.first = SPECRT__SCAN_GROUP * group + lane / 4 % 4 * 4;
+        size_t lines = (size_t)group * (size_t)(s.stored_rank / (4 * kParts));
+        const uint4 *codes = (const uint4 *)(const void *)(s.codes + 64 * lines) + lane / 4 % 4;
+        uint4 ahead[kLoads];
         SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < kAhead; j++) {
-            int32_t line = first + j;
-            if (line >= n_lines) break;
-            uint4 now = ahead[j];
-            if (line + kAhead < n_lines) ahead[j] = __ldg(codes + 4 * (line + kAhead));
-            specrt__scan_line<kFourBits, kStates>(now, q + line * kGroups * kStates, sums);
+        for (int j = 0; j < kLoads; j++)
+            ahead[j] = specrt__scan_load(codes, 4 * j + lane % 4, n_lines);
+        specrt__scan_look_up(s, level, b, &four);
+        for (int32_t h = warp; h < 8 * kTiles && pair == 0; h += SPECRT__SCAN_WARPS) {
+            int32_t sum, state = h < n ? h : n - 1;
+            float unit = specrt__scan_round<kFourBits, kTiles>(
+                level.z + (row + (size_t)state) * (size_t)s.rank, s.rank, 4 * kParts * n_loads, h,
+                q, &sum);
+            if (lane == 0) units[h] = unit, offsets[h] = kFourBits ? -8 * sum : 0;
         }
-    }
-    SPECRT__LAUNCH_UNROLL
-    for (int h = 0; h < kStates; h++) {
-        size_t at = (row + (size_t)h) * (size_t)level.n_groups;
-        bool asked = h < n && !beyond;
-        specrt__scan_put(four, units[h], sums[h],
-                         asked ? level.order + SPECRT__SCAN_GROUP * at : NULL, level.best + at);
+        if (pair == 0) __syncthreads();
+        SPECRT__LAUNCH_UNROLL
+        for (int i = 0; i < 8 * kTiles; i++) sums[i / (4 * kTiles)][i / 4 % kTiles][i % 4] = 0;
+        for (int32_t first = 0; first < n_loads; first += kLoads) {
+            SPECRT__LAUNCH_UNROLL
+            for (int j = 0; j < kLoads; j++) {
+                int32_t i = first + j;
+                if (i >= n_loads) break;
+                uint4 now = ahead[j];
+                ahead[j] = specrt__scan_load(codes, 4 * (i + kLoads) + lane % 4, n_lines);
+                specrt__scan_lines<kFourBits, kTiles>(now, q + i * kParts * kTiles * 32 + lane,
+                                                      sums);
+            }
+        }
+        SPECRT__LAUNCH_UNROLL
+        for (int i = 0; i < 2 * kTiles; i++) {
+            int32_t h = i / 2 * 8 + lane % 4 * 2 + i % 2, column[4];
+            SPECRT__LAUNCH_UNROLL
+            for (int j = 0; j < 4; j++)
+                column[j] = sums[j / 2][i / 2][j % 2 * 2 + i % 2] + offsets[h];
+            size_t at = (row + (size_t)h) * (size_t)level.n_groups;
+            specrt__scan_put(four, units[h], column,
+                             h < n && !beyond ? level.order + SPECRT__SCAN_GROUP * at : NULL,
+                             level.best + at);
+        }
     }
 }
 
@@ -3081,24 +3142,24 @@ static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s, int32_t
     return specrt__head_run<SPECRT_DTYPE_F16>(p, n_batch, stream);
 }
 
-template <bool kFourBits, int kStates>
+template <bool kFourBits, int kTiles>
 static specrt_status specrt__sketch_launch_scan(const specrt_cuda_sketch *s, int32_t n_batch,
                                                 const specrt__scan_level *level, void *stream) {
-    dim3 grid(specrt__launch_blocks(level->n_groups, SPECRT__SCAN_THREADS / 4),
-              specrt__launch_blocks(level->max_n, kStates), (unsigned)n_batch);
-    size_t shared = (size_t)s->rank / 4 * kStates * sizeof(int32_t);
-    return SPECRT__LAUNCH((specrt__scan_places<kFourBits, kStates>), grid, SPECRT__SCAN_THREADS,
-                          shared, stream, *s, *level);
+    dim3 grid(specrt__launch_blocks(level->n_groups, 2 * SPECRT__SCAN_WARPS * SPECRT__SCAN_PAIRS),
+              specrt__launch_blocks(level->max_n, 8 * kTiles), (unsigned)n_batch);
+    size_t n_fours =
+        (size_t)specrt__launch_blocks(s->rank, kFourBits ? 32 : 16) * (kFourBits ? 8 : 4);
+    return SPECRT__LAUNCH((specrt__scan_places<kFourBits, kTiles>), grid, 32 * SPECRT__SCAN_WARPS,
+                          n_fours * 8 * kTiles * sizeof(int32_t), stream, *s, *level);
 }
 
+/* More states read codes once, as far as shared memory goes. */
 template <bool kFourBits>
-static specrt_status specrt__sketch_scan_by(const specrt_cuda_sketch *s, int32_t n_batch,
-                                            const specrt__scan_level *level, void *stream) {
-    if (level->max_n == 1)
+static specrt_status specrt__sketch_scan(const specrt_cuda_sketch *s, int32_t n_batch,
+                                         const specrt__scan_level *level, void *stream) {
+    if (level->max_n <= 8 || s->rank > SPECRT_MAX_SKETCH_RANK / 2)
         return specrt__sketch_launch_scan<kFourBits, 1>(s, n_batch, level, stream);
-    if (level->max_n <= 4)
-        return specrt__sketch_launch_scan<kFourBits, 4>(s, n_batch, level, stream);
-    return specrt__sketch_launch_scan<kFourBits, SPECRT__SCAN_WIDTH>(s, n_batch, level, stream);
+    return specrt__sketch_launch_scan<kFourBits, 2>(s, n_batch, level, stream);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
@@ -3123,8 +3184,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
     level.scan.level = level_number;
     SPECRT__TRY(specrt__sketch_project(sketch, n_batch, hidden, dtype, &level.scan, stream));
     SPECRT__TRY(sketch->four_bits
-                    ? specrt__sketch_scan_by<true>(sketch, n_batch, &level.scan, stream)
-                    : specrt__sketch_scan_by<false>(sketch, n_batch, &level.scan, stream));
+                    ? specrt__sketch_scan<true>(sketch, n_batch, &level.scan, stream)
+                    : specrt__sketch_scan<false>(sketch, n_batch, &level.scan, stream));
     return SPECRT__LAUNCH(specrt__sketch_name_all, dim3((unsigned)max_n, (unsigned)n_batch),
                           specrt__block_size(SPECRT__SKETCH_THREADS), 0, stream, *sketch, level,
                           logprobs, ids, places, n_rows);

@@ -4,7 +4,7 @@
 #include "../fixture.h"
 #include "gpu.h"
 
-enum { MAX_ROWS = 9000, MAX_COLS = 48, BATCH = 2, MAX_N = 10 };
+enum { MAX_ROWS = 9000, MAX_COLS = 272, BATCH = 2, MAX_N = 10 };
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
@@ -246,9 +246,15 @@ static void test_names(void) {
         }
 }
 
-/* More places than a block takes, and states of any projection. */
+/* More places than a block takes, states of any projection, and more dimensions than are read at once. */
 static void test_many(void) {
     static world w;
+    for (int four_bits = 0; four_bits < 2; four_bits++) {
+        w.n_rows = 777;
+        w.n_cols = w.rank = four_bits ? 272 : 140;
+        world_make(&w, NORMAL, four_bits, true, 20);
+        run_case(&w, (sizes){w.n_rows, 30, 9, false, true});
+    }
     w.n_rows = 8999;
     w.n_cols = w.rank = 32;
     world_make(&w, NORMAL, false, true, 10);
@@ -280,7 +286,7 @@ static void test_refusals(void) {
 
 static const test_case cases[] = {
     {"names", "8 and 4 bits, a bias, ties, members, one state and several", test_names},
-    {"many", "several blocks of places, and any projection", test_many},
+    {"many", "several blocks of places, any projection, many dimensions", test_many},
     {"refusals", "bad arguments give a status", test_refusals},
 };
 GPU_TEST_MAIN(cases, 31)
