@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# replay.sh PAIR (sample, 128k) : what specrt-eval replay says of runs, from their own recordings and, as an
-# estimate, from one of the whole vocabulary; and how fast it goes. In the environment: as pair.sh; LIMIT (2)
-# prompts a domain of TOKENS (64); POLICIES.
+# replay.sh PAIR (sample, 128k) : what specrt-eval replay says of runs, from their own recordings
+# and, as an estimate, from one of the whole vocabulary; and how fast it goes. In the environment:
+# as pair.sh; LIMIT (2) prompts a domain of TOKENS (64); POLICIES.
 . "$(dirname "$0")/pair.sh"
 pair "${1:-sample}"
 eval=$build/bin/specrt-eval
@@ -26,7 +26,8 @@ record() {
 
 # replay NAME POLICY : figures from a recording.
 replay() {
-    "$eval" replay --trace "$work/$1.trace" --bundle "$bundle" --model "$target" --policy "$2" --json -q |
+    "$eval" replay --trace "$work/$1.trace" --bundle "$bundle" --model "$target" --policy "$2" \
+        --json -q |
         sed 's/{"policy"/\n&/g' | grep -m 1 -F "{\"policy\":\"$2\",\"policy_text\""
 }
 
@@ -42,16 +43,19 @@ beside() {
     run=$(record "$1" "$2" own) own=$(replay own "$1") estimate=$(replay full "$1")
     # shellcheck disable=SC2046
     set -- "$1" "$2" $(three accept_length) $(three coverage) $(three active_rows)
-    awk -v name="$1" -v tree="$2" -v accept="$3 $4 $5" -v covered="$6 $7 $8" -v rows="$9 ${10} ${11}" '
+    awk -v name="$1" -v tree="$2" -v accept="$3 $4 $5" -v covered="$6 $7 $8" \
+        -v rows="$9 ${10} ${11}" '
         function off(x, y) { return sprintf("%+.1f%%", 100 * (x / y - 1)) }
         BEGIN {
             split(accept, a, " "); split(covered, c, " "); split(rows, r, " ")
-            printf "%-25s %7s  %6.3f %6.3f %6s  %6.2f %6.2f %6.2f  %8.1f %8.1f %6s\n", name, tree, a[1], a[3],
-                off(a[3], a[1]), 100 * c[1], 100 * c[2], 100 * c[3], r[1], r[2], off(r[3], r[1])
+            printf "%-25s %7s  %6.3f %6.3f %6s  %6.2f %6.2f %6.2f  %8.1f %8.1f %6s\n",
+                name, tree, a[1], a[3], off(a[3], a[1]), 100 * c[1], 100 * c[2],
+                100 * c[3], r[1], r[2], off(r[3], r[1])
         }'
 }
 
-# rate POLICIES : cycles a second over a recording 300 times, the bundle's opening included; best of two.
+# rate POLICIES : cycles a second over a recording 300 times, the bundle's
+# opening included; best of two.
 rate() {
     for _ in 1 2; do
         "$eval" replay "${traces[@]}" --bundle "$bundle" --threads 1 --policy "$1" 2>&1 >/dev/null |
@@ -61,7 +65,8 @@ rate() {
 }
 
 printf '%-25s %7s  %-20s  %-20s  %-24s\n' "" "" "accept length" "covered %" "rows of the head"
-printf '%-25s %7s  %6s %6s %6s  %6s %6s %6s  %8s %8s %6s\n' policy tree run full "" run own full run own full
+printf '%-25s %7s  %6s %6s %6s  %6s %6s %6s  %8s %8s %6s\n' policy tree run full "" run own full \
+    run own full
 for tree in 6/1/7 6/10/60; do
     record full $tree full >/dev/null
     for policy in $policies; do beside "$policy" $tree; done

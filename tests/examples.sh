@@ -8,7 +8,8 @@ trap 'rm -rf "$work"' EXIT
 check() { # name, expected exit, expected text, command...
     local name=$1 code=$2 text=$3 out got; shift 3
     out=$("$@" 2>&1); got=$?
-    if [ "$got" = "$code" ] && grep -qF -- "$text" <<<"$out"; then passed=$((passed + 1)); return; fi
+    if [ "$got" = "$code" ] && grep -qF -- "$text" <<<"$out"; then passed=$((passed + 1)); return;
+    fi
     failed=$((failed + 1))
     echo "FAIL $name: expected exit $code with '$text', found exit $got: $out"
 }
@@ -23,7 +24,8 @@ check minimal-damaged 1 "overlaps" "$bin/minimal" tests/golden-errors/bundles/ov
 head -c $((20 * 64 * 2)) /dev/zero >"$work/rows.f16"
 check minimal-other-head 1 "expected the weights of 'golden head'" \
     "$bin/minimal" $golden/v1.0-raw.specb --head "$work/rows.f16" 20 64
-check minimal-short-head 1 "halves" "$bin/minimal" $golden/v1.0-raw.specb --head "$work/rows.f16" 21 64
+check minimal-short-head 1 "halves" "$bin/minimal" $golden/v1.0-raw.specb --head "$work/rows.f16" \
+    21 64
 # The loops write what plain decoding writes: the same under every policy, through either API.
 sample=data/sample
 target=$sample/target.gguf draft=$sample/draft.safetensors small=$sample/draft-small.gguf
@@ -39,7 +41,8 @@ check host-loop 0 "" cmp -n $n "$work/full" "$work/host"
 # A prompt of several batches; lists and successors of a bundle.
 corpus="--tokenizer $target --corpus data/prompts --field prompt -q"
 "$bin/vocabtrim-calibrate" $corpus --size 2000 --holdout 0 -o "$work/lists.specb" &&
-    "$bin/cograph-build" $corpus --successor-count 1 -o "$work/lists.specb" || failed=$((failed + 1))
+    "$bin/cograph-build" $corpus --successor-count 1 -o "$work/lists.specb" ||
+        failed=$((failed + 1))
 long="$text $(printf 'On day %s the fever rose and the patient slept badly. ' 1 2 3 4 5 6 7 8 9)"
 answer() { "$bin/own_loop" $target $draft "$1" "$long" "${@:2}" | head -n -1 | head -c 200; }
 answer full >"$work/full"
@@ -48,12 +51,16 @@ for policy in microspec static:500+successor:200 static:100+window:100@min=0+ret
     answer $policy "$work/lists.specb" >"$work/other"
     check "own-loop $policy" 0 "" cmp "$work/full" "$work/other"
 done
-check own-loop-bundle 1 "found another (sha256" "$bin/own_loop" $target $draft full "$text" $golden/v1.0-raw.specb
-check own-loop-section 1 "cluster-build" "$bin/own_loop" $target $draft dynaspec "$text" "$work/lists.specb"
+check own-loop-bundle 1 "found another (sha256" "$bin/own_loop" $target $draft full "$text" \
+    $golden/v1.0-raw.specb
+check own-loop-section 1 "cluster-build" "$bin/own_loop" $target $draft dynaspec "$text" \
+    "$work/lists.specb"
 check own-loop-drafter 1 "expected an EAGLE-2 head" "$bin/own_loop" $target $small full "$text"
 check own-loop-empty 1 "TEXT: it is empty" "$bin/own_loop" $target $draft full ""
-check own-loop-context 1 "fills the context" "$bin/own_loop" $target $draft full "$(yes "$text" | head -n 2000)"
+check own-loop-context 1 "fills the context" "$bin/own_loop" $target $draft full \
+    "$(yes "$text" | head -n 2000)"
 check own-loop-policy 1 "policy 'nothing'" "$bin/own_loop" $target $draft nothing "$text"
-check host-loop-missing 1 "none.gguf: cannot open: No such file" "$bin/host_loop" $target none.gguf full "$text"
+check host-loop-missing 1 "none.gguf: cannot open: No such file" "$bin/host_loop" $target \
+    none.gguf full "$text"
 echo "examples: $passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

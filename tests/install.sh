@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh DESTDIR PREFIX BIN VERSION : what `make install` does. Tools whose names are generic get
-# the prefix "specrt-".
+# install.sh DESTDIR PREFIX BIN VERSION : what `make install` does. Tools whose names are
+# generic get the prefix "specrt-".
 set -eu
 destdir=$1 prefix=$2 bin=$3 version=$4
 to="$destdir$prefix"
@@ -37,7 +37,8 @@ cat >"$to/lib/cmake/specrt/specrt-config-version.cmake" <<CMAKE
 set(PACKAGE_VERSION "$version")
 set(PACKAGE_VERSION_COMPATIBLE FALSE)
 if(NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION
-   AND ("\${PACKAGE_FIND_VERSION_MAJOR}" STREQUAL "" OR PACKAGE_FIND_VERSION_MAJOR EQUAL ${version%%.*}))
+   AND ("\${PACKAGE_FIND_VERSION_MAJOR}" STREQUAL ""
+        OR PACKAGE_FIND_VERSION_MAJOR EQUAL ${version%%.*}))
     set(PACKAGE_VERSION_COMPATIBLE TRUE)
 endif()
 CMAKE

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_check.sh : an installed specrt compiles and runs the README's program through pkg-config, and through
-# CMake where that is installed.
+# install_check.sh : an installed specrt compiles and runs the README's program through pkg-config,
+# and through CMake where that is installed.
 set -eu
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -22,7 +22,9 @@ find_package(specrt REQUIRED)
 add_executable(check $PWD/examples/minimal.c)
 target_link_libraries(check specrt::specrt)
 CMAKE
-    cmake -S "$root/project" -B "$root/project/build" -DCMAKE_PREFIX_PATH="$root/usr" >"$root/cmake.log" 2>&1 &&
-        cmake --build "$root/project/build" >>"$root/cmake.log" 2>&1 || { cat "$root/cmake.log"; exit 1; }
+    cmake -S "$root/project" -B "$root/project/build" -DCMAKE_PREFIX_PATH="$root/usr" \
+        >"$root/cmake.log" 2>&1 &&
+        cmake --build "$root/project/build" >>"$root/cmake.log" 2>&1 || { cat "$root/cmake.log";
+            exit 1; }
     "$root/project/build/check" tests/golden/bundles/v1.0-zstd.specb
 fi

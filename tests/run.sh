@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# run.sh BUILD [NAME...] : every unit test that is built, the compile tests, the examples and the command-line
-# tests; with NAMEs, of all but the unit tests only the command-line tests whose names hold one of them.
+# run.sh BUILD [NAME...] : every unit test that is built, the compile tests, the examples and
+# the command-line tests; with NAMEs, of all but the unit tests only the command-line tests
+# whose names hold one of them.
 # Closes with one line "N passed, N failed, N skipped".
 set -u
 build=$1; shift
@@ -15,7 +16,8 @@ tally() { # name, output: add up its last "N passed, N failed, N skipped"
 tests=$(find "$build/tests" -maxdepth 1 -name 'test_*' -type f -perm -u+x ! -name '*.*' | sort)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-xargs -n 1 -P "$(nproc)" sh -c '"$1" >"$0/${1##*/}" 2>&1; echo $? >"$0/${1##*/}.code"' "$logs" <<<"$tests"
+xargs -n 1 -P "$(nproc)" sh -c '"$1" >"$0/${1##*/}" 2>&1; echo $? >"$0/${1##*/}.code"' "$logs" \
+    <<<"$tests"
 for test in $tests; do
     out=$(cat "$logs/${test##*/}"); code=$(cat "$logs/${test##*/}.code")
     grep -vE '^skipped ' <<<"$out"

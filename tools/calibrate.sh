@@ -1,13 +1,13 @@
 #!/bin/sh
-# calibrate.sh BIN TOKENIZER CORPUS MODEL DRAFT OUT : what `make calibrate` does. Calibrate, build what
-# policies need, show the bundle, use it. Empty arguments mean the sample in data/; CORPUS may be several
-# paths.
+# calibrate.sh BIN TOKENIZER CORPUS MODEL DRAFT OUT : what `make calibrate` does. Calibrate,
+# build what policies need, show the bundle, use it. Empty arguments mean the sample in data/;
+# CORPUS may be several paths.
 #
-# With a target and a drafter (MODEL, DRAFT, or the sample pair) policies are compared at the end; without
-# a CORPUS the target then writes its own first, and the sample text fills the ranks below.
+# With a target and a drafter (MODEL, DRAFT, or the sample pair) policies are compared at the end;
+# without a CORPUS the target then writes its own first, and the sample text fills the ranks below.
 # In the environment, for models slower than the sample: TOKENS of an answer, PROMPTS of a domain;
-# SECTIONS to build beside the ranks (cograph centroid dynaspec coral sketch hnsw), POLICIES to compare, LONG=1 for
-# many more.
+# SECTIONS to build beside the ranks (cograph centroid dynaspec coral sketch hnsw), POLICIES to
+# compare, LONG=1 for many more.
 set -eu
 bin=$1 tokenizer=$2 corpus=$3 model=$4 draft=$5 out=$6
 given=$tokenizer$corpus$model$draft sample=
@@ -20,10 +20,12 @@ answers_weight=100 # a word of the target's own counts as so many of the sample 
 say() { printf 'calibrate: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 2; }
 exists() { [ -z "$2" ] || [ -e "$2" ] || fail "$1=$2: no such file or folder"; }
-counting_number() { case $2 in '' | 0* | *[!0-9]*) fail "$1=$2: expected a number above 0" ;; esac; }
+counting_number() { case $2 in '' | 0* | *[!0-9]*) fail "$1=$2: expected a number above 0" ;;
+    esac; }
 
 wants() { case " $sections " in *" $1 "*) ;; *) return 1 ;; esac; }
-# add SECTION TOOL [FLAGS...] : a section of the bundle; without it the policies that need it stay out.
+# add SECTION TOOL [FLAGS...] : a section of the bundle; without it the
+# policies that need it stay out.
 built=
 add() {
     section=$1 tool=$2
@@ -56,8 +58,10 @@ exists DRAFT "$draft"
 exists TOKENIZER "$tokenizer"
 counting_number TOKENS "$tokens"
 counting_number PROMPTS "$prompts"
-case $model in *.gguf) ;; *) [ -z "$draft" ] || fail "DRAFT=$draft needs its target as MODEL=, a GGUF" ;; esac
-if [ -z "$given" ] && [ -e "$data/sample/target.gguf" ] && [ -e "$data/sample/draft.safetensors" ]; then
+case $model in *.gguf) ;; *) [ -z "$draft" ] ||
+    fail "DRAFT=$draft needs its target as MODEL=, a GGUF" ;; esac
+if [ -z "$given" ] && [ -e "$data/sample/target.gguf" ] && [ -e "$data/sample/draft.safetensors" \
+    ]; then
     model=$data/sample/target.gguf draft=$data/sample/draft.safetensors
     sample=1
 fi
@@ -130,7 +134,8 @@ if [ -n "$model" ]; then
     set -- --model "$head" --tokenizer "$tokenizer" --router
     add centroid cluster-build "$@" centroid
     trace=
-    if [ -n "$draft" ] && [ "$prompts" -gt 1 ] && { wants dynaspec || wants coral || wants sketch; }; then
+    if [ -n "$draft" ] && [ "$prompts" -gt 1 ] && { wants dynaspec || wants coral || wants sketch;
+    }; then
         say "the target answers again with its drafter, recorded for routers, sketch and index"
         trace=$work/trace
         "$bin/specrt-eval" record -q --target "$model" --draft "$draft" --num-steps 3 --topk 1 \
@@ -138,7 +143,8 @@ if [ -n "$model" ]; then
         # The published numbers of rows would be half of the sample's vocabulary.
         add dynaspec cluster-build "$@" dynaspec --embedding "$model" --trace "$trace" \
             ${sample:+--mean-rows 1024 --schedule flat}
-        add coral cluster-build "$@" coral --trace "$trace" ${sample:+--clusters 64 --mean-rows 1024}
+        add coral cluster-build "$@" coral --trace "$trace" \
+            ${sample:+--clusters 64 --mean-rows 1024}
     fi
     add sketch sketch-build --model "$head" ${trace:+--trace "$trace"} --min-recall 0.9
     add hnsw hnsw-build --model "$model" ${trace:+--trace "$trace"}
@@ -146,7 +152,8 @@ fi
 info=$("$bin/specrt-bundle" info "$out")
 printf '%s\n' "$info" | sed '/^provenance/,$d'
 "$bin/minimal" "$out"
-say "$out is ready and $report shows its coverage; $bin/specrt-bundle info tells what it was made from"
+say \
+    "$out is ready and $report shows its coverage; $bin/specrt-bundle info tells what it was made from"
 
 [ -n "$draft" ] || exit 0
 policies=static,microspec,static:2048
@@ -163,14 +170,17 @@ if [ -n "${LONG:-}" ] && has cograph; then
         policies=$policies,static:$size+retrieve:1024,static:$size+retrieve@graph=off
         policies=$policies,static:$size+successor,static:$size+window+successor
     done
-    policies=$policies,static:512+retrieve+successor:256,static:2048+retrieve@graph=off,static:2048+retrieve@prompt=best
+    policies=$policies,static:512+retrieve+successor:256,static:2048+retrieve@graph=off
+    policies=$policies,static:2048+retrieve@prompt=best
     policies=$policies,static:2048+retrieve@prompt=best+successor:256
     for sem in hnsw_h hnsw_w; do
-        ! has hnsw || policies=$policies,static:2048+retrieve@sem=$sem,static:2048+retrieve@sem=$sem@graph=off
+        ! has hnsw ||
+            policies=$policies,static:2048+retrieve@sem=$sem,static:2048+retrieve@sem=$sem@graph=off
     done
     ! has centroid || policies=$policies,static:512+centroid
 fi
-# FR-Spec and DynaSpec with one size at every level and with fewer further down, the same on average over three.
+# FR-Spec and DynaSpec with one size at every level and with fewer further down,
+# the same on average over three.
 if [ -n "${LONG:-}" ] && [ -n "$sample" ] && has dynaspec; then
     policies=$policies,static:1280,static:1772/1772/296
     policies=$policies,cluster:10,cluster:14@schedule=german,cluster:12@schedule=halving

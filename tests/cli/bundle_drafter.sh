@@ -2,7 +2,8 @@
 . "$CLI_TESTS/lib.bash"
 model=$(data weights/pair128k/target.gguf) || skip "$model"
 echo 5 128000 9 7 300 128009 1000 77 78 79 >map.txt
-accepts specrt-bundle import map.txt --values absolute --tokenizer "$model" --model "$model" -o x.specb
+accepts specrt-bundle import map.txt --values absolute --tokenizer "$model" --model "$model" \
+    -o x.specb
 accepts specrt-bundle verify x.specb --tokenizer "$model" --model "$model"
 prints "*tokenizer matches; model matches"
 accepts specrt-bundle export x.specb --format gguf --drafter "$model" -o small.gguf
@@ -13,4 +14,5 @@ b=$(specrt-bundle export y.specb --format text -q -o -)
 [ "$a" = "$b" ] || fail "the drafter's d2t is $b, expected $a"
 refuses 3 "*its head is q8_0, which safetensors cannot hold*" \
     specrt-bundle export x.specb --format safetensors --head "$model" -o x.safetensors
-refuses 1 "*/dev/full: cannot write*" specrt-bundle export x.specb --format gguf --drafter "$model" -o /dev/full
+refuses 1 "*/dev/full: cannot write*" specrt-bundle export x.specb --format gguf \
+    --drafter "$model" -o /dev/full

@@ -24,19 +24,27 @@ accepts specrt-bundle export a.specb --format npy --n-vocab 64 -o wide
 [ "$(wc -c <wide/t2d.npy)" = 192 ] || fail "t2d of --n-vocab 64 has $(wc -c <wide/t2d.npy) bytes"
 
 refuses 2 "*expected --format, one of sglang-pt, vllm-json, *" specrt-bundle export a.specb
-refuses 2 "*unknown format 'onnx'; expected one of sglang-pt, *gguf" specrt-bundle export a.specb --format onnx -o x
+refuses 2 "*unknown format 'onnx'; expected one of sglang-pt, *gguf" specrt-bundle export a.specb \
+    --format onnx -o x
 refuses 2 "*size 1: expected at least 2 (the forced ids) and at most 19*" \
     specrt-bundle export a.specb --format text --size 1 -o x
 refuses 2 "*size 20: *" specrt-bundle export a.specb --format text --size 20 -o x
-refuses 2 "*--size: expected a whole number*" specrt-bundle export a.specb --format text --size 0 -o x
-refuses 2 "*expected the drafter to rewrite (--drafter*" specrt-bundle export a.specb --format gguf -o x
-refuses 2 "*--drafter goes with --format gguf" specrt-bundle export a.specb --format text --drafter d.gguf -o x
-refuses 2 "*--head goes with --format safetensors" specrt-bundle export a.specb --format text --head d.gguf -o x
+refuses 2 "*--size: expected a whole number*" specrt-bundle export a.specb --format text --size 0 \
+    -o x
+refuses 2 "*expected the drafter to rewrite (--drafter*" specrt-bundle export a.specb \
+    --format gguf -o x
+refuses 2 "*--drafter goes with --format gguf" specrt-bundle export a.specb --format text \
+    --drafter d.gguf -o x
+refuses 2 "*--head goes with --format safetensors" specrt-bundle export a.specb --format text \
+    --head d.gguf -o x
 refuses 1 "*none.gguf*" specrt-bundle export a.specb --format gguf --drafter none.gguf -o x
 refuses 3 "*five.txt*" specrt-bundle export a.specb --format gguf --drafter five.txt -o x
-refuses 3 "*id 19 is out of range; expected [[]0, 19)" specrt-bundle export a.specb --format text --size 19 --n-vocab 19 -o x
-refuses 3 "*has no section 'ranks'; vocabtrim-calibrate builds it" specrt-bundle export "$CLI_TESTS/extra.specb" --format text -o x
+refuses 3 "*id 19 is out of range; expected [[]0, 19)" specrt-bundle export a.specb --format text \
+    --size 19 --n-vocab 19 -o x
+refuses 3 "*has no section 'ranks'; vocabtrim-calibrate builds it" specrt-bundle export \
+    "$CLI_TESTS/extra.specb" --format text -o x
 for format in sglang-pt vllm-json text eagle3-pt safetensors; do
     refuses 1 "*/dev/full: cannot write*" specrt-bundle export a.specb --format $format -o /dev/full
 done
-refuses 2 "*five.txt: is a file; npy writes*" specrt-bundle export a.specb --format npy -o five.txt -f
+refuses 2 "*five.txt: is a file; npy writes*" specrt-bundle export a.specb --format npy \
+    -o five.txt -f

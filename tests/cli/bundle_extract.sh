@@ -6,8 +6,10 @@ prints "a section nobody knows*"
 accepts specrt-bundle extract a.specb extra -o section.bin --json
 prints '{"file":"section.bin","section":"extra","bytes":230}'
 [ "$(sort -u section.bin)" = "a section nobody knows" ] || fail "wrong bytes"
-refuses 2 "*section.bin: exists; use -f to replace it" specrt-bundle extract a.specb extra -o section.bin
-refuses 3 "*a.specb: has no section 'ranks'; it holds extra, ident, prov" specrt-bundle extract a.specb ranks
+refuses 2 "*section.bin: exists; use -f to replace it" specrt-bundle extract a.specb extra \
+    -o section.bin
+refuses 3 "*a.specb: has no section 'ranks'; it holds extra, ident, prov" specrt-bundle extract \
+    a.specb ranks
 refuses 2 "*expected a bundle and a section, found 1 argument" specrt-bundle extract a.specb
 refuses 2 "*cannot both go to stdout*" specrt-bundle extract a.specb extra --json
 refuses 1 "*/dev/full: cannot write*" specrt-bundle extract a.specb extra -o /dev/full

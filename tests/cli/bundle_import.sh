@@ -10,7 +10,8 @@ set -- $forced
 [ $# = 6 ] || fail "forced: $forced"
 rm x.specb
 
-printf '9\n700\n5 31000,2\n# a comment\n8 300 4 3 1\n' >map.txt # as offsets 9 and 3 collide with others
+# as offsets 9 and 3 collide with others
+printf '9\n700\n5 31000,2\n# a comment\n8 300 4 3 1\n' >map.txt
 accepts import map.txt
 warns "*map.txt: text list, 10 ids; size 10*6 forced ids that the file lacks*last 6 ids are beyond*"
 [ "$(list)" = "${forced}9 700 5 31000 " ] || fail "list: $(list)"
@@ -18,7 +19,8 @@ warns "*map.txt: text list, 10 ids; size 10*6 forced ids that the file lacks*las
 refuses 2 "*size 17*at most 16*" specrt-bundle export x.specb --format text --size 17 -o y
 refuses 2 "*x.specb: *use -f*" import map.txt
 accepts import map.txt -f --size 16 --json
-prints '{"file":"x.specb","kind":"text list","values":"absolute","n_imported":10,*"n_forced_added":6,*"n_selected":16,*'
+prints \
+    '{"file":"x.specb","kind":"text list","values":"absolute","n_imported":10,*"n_forced_added":6,*"n_selected":16,*'
 
 # Forced ids in the file take their place at the front and add nothing.
 { echo 9 5 700; echo "$forced"; } >whole.txt
@@ -47,7 +49,8 @@ refuses 3 "*twice.txt: *id 30000 stands at entries 0 and 3*--dedupe*" import twi
 accepts import twice.txt -f --dedupe --size 8
 warns "*1 repeated entries left out*"
 echo 3 5 9 >both.txt
-refuses 3 "*both.txt: *reads both as absolute ids (last 9) and as offsets (last id 11)*--values absolute or --values offset" \
+refuses 3 \
+    "*both.txt: *reads both as absolute ids (last 9) and as offsets (last id 11)*--values absolute or --values offset" \
     import both.txt -f
 accepts import both.txt -f --size 9 --values offset
 warns "*both.txt: text list of offsets, 3 ids; size 9*"
@@ -55,7 +58,8 @@ warns "*both.txt: text list of offsets, 3 ids; size 9*"
 accepts import both.txt -f --size 9 --values absolute
 [ "$(list)" = "${forced}3 5 9 " ] || fail "absolute: $(list)"
 refuses 2 "*--values: expected absolute or offset, found 'both'" import both.txt -f --values both
-refuses 3 "*both.txt: size 3: expected at least 6 (the forced ids)*" import both.txt -f --values absolute
+refuses 3 "*both.txt: size 3: expected at least 6 (the forced ids)*" import both.txt \
+    -f --values absolute
 echo 1 40000 >high.txt
 refuses 3 "*high.txt: *entry 1 is 40000; expected an id in [[]0, 32768)" import high.txt -f
 refuses 3 "*legacy.pt: torch's format from before version 1.6*" import "$golden/legacy.pt" -f
@@ -64,10 +68,12 @@ refuses 3 "*float.pt: *BINFLOAT*" import "$golden/float.pt" -f
 echo hello >words; refuses 3 "*words: no token map; expected *" import words -f
 head -c 300 a.pt >cut.pt; refuses 3 "*cut.pt: *cut off" import cut.pt -f
 refuses 1 "*none.pt: cannot open*" import none.pt -f
-refuses 3 "*target.gguf: the model's own tokenizer is *; expected *" specrt-bundle import both.txt --size 9 --values absolute \
-    --tokenizer "$CLI_TESTS/../golden/tokenizers/spm.json" --model "$CLI_TESTS/../../data/sample/target.gguf" -o y.specb
+refuses 3 "*target.gguf: the model's own tokenizer is *; expected *" specrt-bundle import both.txt \
+    --size 9 --values absolute --tokenizer "$CLI_TESTS/../golden/tokenizers/spm.json" \
+    --model "$CLI_TESTS/../../data/sample/target.gguf" -o y.specb
 mkdir folder; refuses 3 "*folder: folder without d2t.npy*" import folder -f
 refuses 2 "*expected --tokenizer*" specrt-bundle import map.txt -o y.specb
 refuses 2 "*expected -o FILE" specrt-bundle import map.txt --tokenizer "$tokenizer"
 refuses 3 "*words*" specrt-bundle import map.txt --tokenizer words -o y.specb
-refuses 1 "*/dev/full: cannot write*" specrt-bundle import whole.txt --tokenizer "$tokenizer" -o /dev/full
+refuses 1 "*/dev/full: cannot write*" specrt-bundle import whole.txt --tokenizer "$tokenizer" \
+    -o /dev/full

@@ -4,7 +4,8 @@ golden=$CLI_TESTS/../golden/bundles/v1.0-zstd.specb extra=$CLI_TESTS/extra.specb
 tokenizer=$CLI_TESTS/../../data/tokenizer.json
 accepts specrt-bundle merge "$golden" "$extra" -o both.specb
 accepts specrt-bundle info both.specb --json
-prints '*"tag":"extra","version":7,*"optional":true,"depends":[[]"tokenizer"]*"tag":"ranks"*"provenance":{"extra":{"tool":"by hand"}*"ranks":*'
+prints \
+    '*"tag":"extra","version":7,*"optional":true,"depends":[[]"tokenizer"]*"tag":"ranks"*"provenance":{"extra":{"tool":"by hand"}*"ranks":*'
 accepts specrt-bundle merge "$extra" "$golden" -o reverse.specb
 same both.specb reverse.specb
 specrt-bundle extract both.specb extra -o extra.bin -q
@@ -20,10 +21,11 @@ case $(cat ../out) in *extra*) fail "what was there before has stayed" ;; esac
 
 # A different section of the same name; the later one wins by force.
 accepts specrt-bundle export "$golden" --format text --size 8 -o list.txt
-accepts specrt-bundle import "$CLI_TESTS/../golden/maps/list.pkl" --values absolute --tokenizer "$tokenizer" \
-    --size 6 -o own.specb
+accepts specrt-bundle import "$CLI_TESTS/../golden/maps/list.pkl" --values absolute \
+    --tokenizer "$tokenizer" --size 6 -o own.specb
 echo "15 7 300" >other.txt
-accepts specrt-bundle import other.txt --values absolute --tokenizer "$tokenizer" --size 6 -o other.specb
+accepts specrt-bundle import other.txt --values absolute --tokenizer "$tokenizer" --size 6 \
+    -o other.specb
 refuses 2 "*other.specb: section 'ranks' differs from that of own.specb; use -f *" \
     specrt-bundle merge own.specb other.specb -o c.specb
 accepts specrt-bundle merge own.specb other.specb -o c.specb -f

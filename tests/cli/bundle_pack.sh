@@ -12,7 +12,8 @@ same packed.specb again.specb
 accepts specrt-bundle unpack again.specb -f -o again.specb
 same raw.specb again.specb
 refuses 2 "*raw.specb: exists; use -f to replace it" specrt-bundle unpack packed.specb -o raw.specb
-refuses 2 "*expected one bundle, found 2 arguments" specrt-bundle pack packed.specb raw.specb -o x.specb
+refuses 2 "*expected one bundle, found 2 arguments" specrt-bundle pack packed.specb raw.specb \
+    -o x.specb
 
 # Through a pipe.
 specrt-bundle unpack packed.specb -o - >piped.specb 2>../err || fail "$(cat ../err)"

@@ -15,4 +15,5 @@ done
 accepts specrt-bundle --version
 prints "specrt-bundle *"
 refuses 2 "specrt-bundle: expected a verb: info, verify, *" specrt-bundle
-refuses 2 "specrt-bundle: unknown verb 'inform'; expected info, verify, *" specrt-bundle inform a.specb
+refuses 2 "specrt-bundle: unknown verb 'inform'; expected info, verify, *" specrt-bundle inform \
+    a.specb

@@ -4,7 +4,8 @@ run() { vocabtrim-calibrate --tokenizer "$TOKENIZER" --holdout 0 -o x.specb "$@"
 echo "Hello world." >good.txt
 
 refuses 1 "*: nowhere.txt: cannot open: No such file*" run --corpus good.txt nowhere.txt
-refuses 1 "*: nowhere: cannot open: No such file*" vocabtrim-calibrate --tokenizer nowhere --corpus good.txt -o x.specb
+refuses 1 "*: nowhere: cannot open: No such file*" vocabtrim-calibrate --tokenizer nowhere \
+    --corpus good.txt -o x.specb
 : >empty.txt
 refuses 3 "*: no tokens were counted*" run --corpus empty.txt
 head -c 3000 /dev/urandom >binary.bin
@@ -47,7 +48,8 @@ for path in $'caf\351.txt' latin1.txt; do
 done
 
 # Cut in the middle.
-for ((i = 0; i < 20000; i++)); do echo "line $i of a long text that packs well $((i * i))"; done >long.txt
+for ((i = 0; i < 20000; i++)); do echo "line $i of a long text that packs well $((i * i))";
+done >long.txt
 zstd -qc long.txt | head -c 20000 >cut.txt.zst
 refuses 3 "*: cut.txt.zst: zstd data at byte *: *cut short" run --corpus cut.txt.zst
 gzip -c long.txt | head -c 20000 >cut.txt.gz
@@ -55,10 +57,14 @@ refuses 3 "*: cut.txt.gz: gzip data at byte *: *cut short" run --corpus good.txt
 
 # Token ids outside the vocabulary, and files of ids that are cut.
 ids ids.bin 5 11 12
-refuses 3 "*: ids.bin: *12*" vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 1 --corpus ids.bin -o x.specb
-refuses 2 "*: ids.bin: *--id-bytes*" vocabtrim-calibrate --tokenizer none --n-vocab 12 --keep 1 --corpus ids.bin -o x.specb
+refuses 3 "*: ids.bin: *12*" vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 \
+    --keep 1 --corpus ids.bin -o x.specb
+refuses 2 "*: ids.bin: *--id-bytes*" vocabtrim-calibrate --tokenizer none --n-vocab 12 --keep 1 \
+    --corpus ids.bin -o x.specb
 head -c 3 ids.bin >cut.bin
-refuses 3 "*: cut.bin: *" vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 1 --corpus cut.bin -o x.specb
-refuses 3 "*: good.txt: *" vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 1 --corpus good.txt -o x.specb
+refuses 3 "*: cut.bin: *" vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 1 \
+    --corpus cut.bin -o x.specb
+refuses 3 "*: good.txt: *" vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 1 \
+    --corpus good.txt -o x.specb
 printf '5\nx\n' >keep.txt
 refuses 3 "*: keep.txt: expected ids below*" run --keep keep.txt --corpus good.txt

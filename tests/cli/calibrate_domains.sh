@@ -1,6 +1,7 @@
 # Domains: named by what tells the arguments apart, one when there are very many, or as asked for.
 . "$CLI_TESTS/lib.bash"
-run() { accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --holdout 0 --counts-out c -f "$@"; }
+run() { accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 \
+    --holdout 0 --counts-out c -f "$@"; }
 names() { grep '^#domain' c | cut -f 8 | tr '\n' '|'; }
 mkdir -p a/x b/x
 ids a/x/1.bin 1 2 3
@@ -24,20 +25,25 @@ accepts vocabtrim-calibrate --merge c --size 3 --json
 cp 2.bin 日本語.bin
 cp 2.bin $'caf\351.bin'
 cp 2.bin a_very_long_name_of_a_file_that_does_not_fit_its_column_éé.bin
-accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --holdout 0 --corpus ./*.bin -o t.specb --size 3
+accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --holdout 0 \
+    --corpus ./*.bin -o t.specb --size 3
 [ "$(LC_ALL=C.UTF-8 grep -c '^  日本語.bin  *3   *1 ' ../out)" = 1 ] || fail "$(cat ../out)"
-rows=$(sed -n '/by domain/,$p' ../out | tr -d '\351' | LC_ALL=C.UTF-8 sed 's/日本語/______/' | sed 's/caf/caf_/')
-[ "$(LC_ALL=C.UTF-8 awk 'NR > 2 && NF { print length($0) }' <<<"$rows" | sort -u | wc -l)" = 1 ] || fail "$rows"
+rows=$(sed -n '/by domain/,$p' ../out | tr -d '\351' | LC_ALL=C.UTF-8 sed 's/日本語/______/' |
+    sed 's/caf/caf_/')
+[ "$(LC_ALL=C.UTF-8 awk 'NR > 2 && NF { print length($0) }' <<<"$rows" | sort -u | wc -l)" = 1 ] ||
+    fail "$rows"
 rm 日本語.bin $'caf\351.bin' a_very*
 
 for ((i = 0; i < 70; i++)); do cp 2.bin "many$i.bin"; done
 run --corpus many*.bin
 warns "*70 corpus arguments are counted as one domain*"
 [ "$(names)" = "corpus|" ] || fail "names: $(names)"
-refuses 2 "*--weights with more than 64*" vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 \
-    --corpus many*.bin --weights many1.bin:2 -o x.specb
+refuses 2 "*--weights with more than 64*" vocabtrim-calibrate --tokenizer none --id-bytes 2 \
+    --n-vocab 12 --keep 7 --corpus many*.bin --weights many1.bin:2 -o x.specb
 
 # One text cannot be of two origins.
 run --corpus 2.bin --provenance target
-accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --holdout 0 --corpus 2.bin --counts-out raw
-refuses 3 "*: raw: domain '2.bin': provenance raw, but target in what it is added to" vocabtrim-calibrate --merge c raw -o x.specb
+accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --holdout 0 \
+    --corpus 2.bin --counts-out raw
+refuses 3 "*: raw: domain '2.bin': provenance raw, but target in what it is added to" \
+    vocabtrim-calibrate --merge c raw -o x.specb

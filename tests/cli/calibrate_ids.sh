@@ -1,7 +1,8 @@
 # Files of token ids: exact counts, ties by lower id, forced ids first, exactly N.
 . "$CLI_TESTS/lib.bash"
 ids a.bin 5 5 5 3 3 9 9 2 7 5
-run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --corpus a.bin --holdout 0 "$@"; }
+run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --corpus a.bin --holdout 0 \
+    "$@"; }
 
 # 7 is the terminator: first, and not counted as text. 3 and 9 tie.
 accepts run --keep 7 --size 4 --export text=list.txt -o a.specb

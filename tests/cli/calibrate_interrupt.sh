@@ -17,8 +17,8 @@ code=$?
 [ "$(ls)" = pipe.bin ] || fail "files were left: $(ls)"
 
 # What nohup asks for is heard.
-nohup vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus pipe.bin --holdout 0 \
-    -q -o x.specb >../out 2>../err </dev/null &
+nohup vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus pipe.bin \
+    --holdout 0 -q -o x.specb >../out 2>../err </dev/null &
 tool=$!
 exec 3>pipe.bin
 kill -HUP $tool

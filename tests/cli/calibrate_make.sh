@@ -19,12 +19,16 @@ warns "*no TOKENIZER= or MODEL= given*"
 accepts make_calibrate "$TOKENIZER" "$root/data/corpus/qa $root/data/corpus/math" "" "" two.specb
 prints "*math *qa *"
 
-refuses 2 "calibrate: CORPUS=nosuch: nosuch: no such file or folder" make_calibrate "" nosuch "" "" x.specb
+refuses 2 "calibrate: CORPUS=nosuch: nosuch: no such file or folder" make_calibrate "" nosuch "" \
+    "" x.specb
 refuses 2 "calibrate: TOKENIZER=nosuch: no such *" make_calibrate nosuch "" "" "" x.specb
 refuses 2 "calibrate: MODEL=nosuch.gguf: no such *" make_calibrate "" "" nosuch.gguf "" x.specb
-refuses 2 "calibrate: MODEL=my text: no tokenizer in its folder; *" make_calibrate "" "" "my text" "" x.specb
+refuses 2 "calibrate: MODEL=my text: no tokenizer in its folder; *" make_calibrate "" "" "my text" \
+    "" x.specb
 echo text >notes.txt
 refuses 2 "calibrate: OUT=notes.txt exists and is no bundle; *" make_calibrate "" "" "" "" notes.txt
 refuses 2 "calibrate: DRAFT=nosuch: no such *" make_calibrate "" "" "" nosuch x.specb
-refuses 2 "calibrate: DRAFT=notes.txt needs its target as MODEL=, a GGUF" make_calibrate "" "" "" notes.txt x.specb
-TOKENS=none refuses 2 "calibrate: TOKENS=none: expected a number above 0" make_calibrate "" "" "" "" x.specb
+refuses 2 "calibrate: DRAFT=notes.txt needs its target as MODEL=, a GGUF" make_calibrate "" "" "" \
+    notes.txt x.specb
+TOKENS=none refuses 2 "calibrate: TOKENS=none: expected a number above 0" make_calibrate "" "" "" \
+    "" x.specb

@@ -1,4 +1,5 @@
-# Count files of shards add up, in any order and packing, to the bytes of one run; so does the bundle.
+# Count files of shards add up, in any order and packing, to the bytes of
+# one run; so does the bundle.
 . "$CLI_TESTS/lib.bash"
 mkdir corpus
 for part in 1 2 3; do
@@ -7,7 +8,8 @@ for part in 1 2 3; do
     ids "corpus/$part.bin" "${list[@]}"
 done
 cat corpus/1.bin corpus/2.bin corpus/3.bin corpus/1.bin >more.bin
-count() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 --corpus corpus more.bin --holdout 0.3 "$@"; }
+count() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 \
+    --corpus corpus more.bin --holdout 0.3 "$@"; }
 accepts count --counts-out whole
 accepts count --size 100 -o whole.specb
 for shard in 0 1 2; do accepts count --shard $shard/3 --counts-out part$shard; done
@@ -34,7 +36,8 @@ accepts vocabtrim-calibrate --merge part1 part2 --counts-out merged -f
 same whole merged
 export SLURM_ARRAY_TASK_MIN=5 SLURM_ARRAY_TASK_STEP=2
 for task in 0 1 2; do
-    SLURM_ARRAY_TASK_ID=$((5 + 2 * task)) SLURM_ARRAY_TASK_COUNT=3 accepts count --counts-out slurm$task
+    SLURM_ARRAY_TASK_ID=$((5 + 2 * task)) SLURM_ARRAY_TASK_COUNT=3 accepts count \
+        --counts-out slurm$task
     warns "*counting shard $task of 3 (SLURM_ARRAY_TASK_ID)*"
     OMPI_COMM_WORLD_RANK=$task OMPI_COMM_WORLD_SIZE=3 accepts count --counts-out ompi$task
     same slurm$task ompi$task
@@ -43,6 +46,8 @@ accepts vocabtrim-calibrate --merge slurm0 slurm1 slurm2 --counts-out merged -f
 same whole merged
 
 # Counting and merging at once.
-accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 --corpus corpus --holdout 0.3 --counts-out half
-accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 --corpus more.bin --holdout 0.3 --merge half --counts-out merged -f
+accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 \
+    --corpus corpus --holdout 0.3 --counts-out half
+accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 \
+    --corpus more.bin --holdout 0.3 --merge half --counts-out merged -f
 same whole merged

@@ -2,7 +2,8 @@
 . "$CLI_TESTS/lib.bash"
 ids a.bin 5 5 5 3 3 9
 ids b.bin 1 1 4
-count() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus a.bin --holdout 0 "$@"; }
+count() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus a.bin \
+    --holdout 0 "$@"; }
 merge() { vocabtrim-calibrate --merge "$@" -o x.specb; }
 accepts count --counts-out good
 refuses 1 "*: nowhere: cannot open: No such file*" merge good nowhere
@@ -17,10 +18,17 @@ grep -v '^3' good >lost
 refuses 3 "*: lost:*#end does not agree*" merge lost
 gzip -c good | head -c 60 >cut.gz
 refuses 3 "*: cut.gz:*" merge cut.gz
-vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 13 --keep 7 --corpus b.bin --holdout 0 --counts-out other -q
-refuses 3 "*: other: counts of another tokenizer; expected ids (00000000, 12 ids), found ids (00000000, 13 ids)" merge good other
-vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 8 --corpus b.bin --holdout 0 --counts-out other -q -f
+vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 13 --keep 7 --corpus b.bin --holdout 0 \
+    --counts-out other -q
+refuses 3 \
+    "*: other: counts of another tokenizer; expected ids (00000000, 12 ids), found ids (00000000, 13 ids)" \
+    merge good other
+vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 8 --corpus b.bin --holdout 0 \
+    --counts-out other -q -f
 refuses 3 "*: other: its tokenizer file names other special tokens*" merge good other
-vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus b.bin --holdout 0.2 --counts-out other -q -f
-refuses 3 "*: other: counted with other options; expected '*holdout=0 *', found '*holdout=0.2 *'" merge good other
-refuses 3 "*: good: counts of another tokenizer*" vocabtrim-calibrate --tokenizer none --n-vocab 44 --keep 7 --merge good -o x.specb
+vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus b.bin \
+    --holdout 0.2 --counts-out other -q -f
+refuses 3 "*: other: counted with other options; expected '*holdout=0 *', found '*holdout=0.2 *'" \
+    merge good other
+refuses 3 "*: good: counts of another tokenizer*" vocabtrim-calibrate --tokenizer none \
+    --n-vocab 44 --keep 7 --merge good -o x.specb

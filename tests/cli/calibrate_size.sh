@@ -1,7 +1,8 @@
 # Sizes out of range name the range, before the corpus is read.
 . "$CLI_TESTS/lib.bash"
 ids a.bin 5 5 5 3 3 9
-run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --corpus a.bin --keep 1-4 "$@" -o x.specb; }
+run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --corpus a.bin --keep 1-4 \
+    "$@" -o x.specb; }
 for size in 0 -3 3 13 99999999999; do
     refuses 2 "vocabtrim-calibrate: --size $size; expected 4 (*) to 12 (*)" run --size "$size"
 done

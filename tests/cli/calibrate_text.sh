@@ -1,6 +1,7 @@
 # Text and JSON in one run: the same answers give the same counts in every shape and packing.
 . "$CLI_TESTS/lib.bash"
-count() { accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --holdout 0 --domain d --counts-out "$@"; }
+count() { accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --holdout 0 --domain d \
+    --counts-out "$@"; }
 rows() { grep -v '^#' "$1"; }
 
 cat >alpaca.json <<'END'
@@ -38,7 +39,8 @@ count c.plain --corpus say.txt count.txt
 diff <(rows c.field) <(rows c.plain) || fail "--field counts something else"
 
 # Each answer ends with one terminator, which is in the ranks and not in the number of tokens.
-accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --holdout 0 --corpus alpaca.json --json -o a.specb
+accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --holdout 0 --corpus alpaca.json \
+    --json -o a.specb
 prints '*"n_completions":2,*'
 tokens=$(rows c.alpaca | awk '{ n += $2 } END { print n }')
 prints "*\"n_tokens\":$tokens,*"

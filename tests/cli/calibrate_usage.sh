@@ -3,12 +3,14 @@
 ids a.bin 5 5 5 3 3 9
 echo hello >a.txt
 run() { vocabtrim-calibrate "$@"; }
-none() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 1 --corpus a.bin "$@"; }
+none() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 1 --corpus a.bin \
+    "$@"; }
 refuses 2 "*give --corpus, or --merge with count files" run
 refuses 2 "*give --corpus, or --merge with count files" run -o x.specb
 refuses 2 "*--corpus needs --tokenizer*" run --corpus a.txt -o x.specb
 refuses 2 "*--tokenizer none needs --n-vocab" run --tokenizer none --corpus a.bin -o x.specb
-refuses 2 "*--n-vocab goes with --tokenizer none" run --tokenizer t.json --n-vocab 9 --corpus a.txt -o x.specb
+refuses 2 "*--n-vocab goes with --tokenizer none" run --tokenizer t.json --n-vocab 9 \
+    --corpus a.txt -o x.specb
 refuses 2 "*nothing to write*" none
 refuses 2 "*unknown option '--sise'" none --sise 4 -o x.specb
 refuses 2 "*unexpected argument 'stray'" none -o x.specb stray
@@ -18,20 +20,25 @@ refuses 2 "*--id-bytes: expected 2 or 4, found 3" none --id-bytes 3 -o x.specb
 refuses 2 "*--holdout: expected a number from 0 to 0.9, found '1'" none --holdout 1 -o x.specb
 refuses 2 "*--keep: expected ids below 12 as in 5,7-9, found '12'" none --keep 3,12 -o x.specb
 refuses 1 "*keep.txt: cannot open: No such file*" none --keep keep.txt -o x.specb
-refuses 2 "*--weights: 'b.bin' is no --corpus argument and no domain" none --weights b.bin:2 -o x.specb
-refuses 2 "*--weights: expected FILE:W with W from 0 to 1e6, found 'a.bin:x'" none --weights a.bin:x -o x.specb
+refuses 2 "*--weights: 'b.bin' is no --corpus argument and no domain" none --weights b.bin:2 \
+    -o x.specb
+refuses 2 "*--weights: expected FILE:W with W from 0 to 1e6, found 'a.bin:x'" none \
+    --weights a.bin:x -o x.specb
 refuses 2 "*--weights: at least one must be above 0" none --weights a.bin:0 -o x.specb
-refuses 2 "*--accept-rate: expected up to 64 shares*found '1.2'" none --accept-rate 0.8,1.2 -o x.specb
+refuses 2 "*--accept-rate: expected up to 64 shares*found '1.2'" none --accept-rate 0.8,1.2 \
+    -o x.specb
 refuses 2 "*--accept-rate: expected up to 64 shares*found ''" none --accept-rate 0.8, -o x.specb
 refuses 2 "*go with --accept-rate" none --target-params 1e9 -o x.specb
 refuses 2 "*without --model give all of*" none --accept-rate 0.5 --target-params 1e9 -o x.specb
-refuses 2 "*--draft-params 10: fewer than the 48 of its full head*" none --accept-rate 0.5 --target-params 1e3 --draft-params 10 --d-draft 4 -o x.specb
+refuses 2 "*--draft-params 10: fewer than the 48 of its full head*" none --accept-rate 0.5 \
+    --target-params 1e3 --draft-params 10 --d-draft 4 -o x.specb
 refuses 2 "*--tensor goes with --model" none --tensor head -o x.specb
 refuses 2 "*--export: expected FORMAT=FILE, found 'text'" none --export text
 refuses 2 "*more than one output goes to stdout" none --json -o -
 refuses 2 "*more than one output goes to stdout" none --counts-out - --report /dev/stdout
 for shard in 3/3 -1/3 1 a/b 1/2x 1/0; do
-    refuses 2 "*--shard: expected I/N with 0 <= I < N, found '$shard'" none --shard "$shard" --counts-out c
+    refuses 2 "*--shard: expected I/N with 0 <= I < N, found '$shard'" none --shard "$shard" \
+        --counts-out c
 done
 refuses 2 "*fixed in count files*" run --merge c --holdout 0.1 -o x.specb
 refuses 2 "*cannot both read stdin" run --tokenizer none --n-vocab 9 --corpus - --merge - -o x.specb

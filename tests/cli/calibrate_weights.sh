@@ -3,7 +3,8 @@
 mkdir x y
 ids x/a.bin 1 1 1 1 2
 ids y/a.bin 2 2 3 3 3
-run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 9 --keep 8 --corpus x/a.bin y/a.bin --holdout 0 -f -q --size 4 --export text=list "$@"; }
+run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 9 --keep 8 --corpus x/a.bin \
+    y/a.bin --holdout 0 -f -q --size 4 --export text=list "$@"; }
 list() { tr '\n' ' ' <list; }
 accepts run
 [ "$(list)" = "8 1 2 3 " ] || fail "plain: $(list)"

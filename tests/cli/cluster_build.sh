@@ -1,4 +1,5 @@
-# cluster-build: same bytes for any threads, what bundles hold of it, what it refuses, what it leaves behind.
+# cluster-build: same bytes for any threads, what bundles hold of it, what it
+# refuses, what it leaves behind.
 . "$CLI_TESTS/lib.bash"
 head_file model.safetensors 300
 build() { cluster-build --model model.safetensors "$@"; }
@@ -9,7 +10,8 @@ same one.specb three.specb
 accepts build --router none --clusters 12 --seed 2 -o other.specb
 cmp -s one.specb other.specb && fail "the seed does not matter"
 accepts build --router none --clusters 7 --balanced --init kmeans++ --json -o balanced.specb
-prints '{*"n_rows":300*"n_clusters":7*"size_least":42,*"size_most":43,"objective":\[*"router":{*"seconds_kmeans":*"peak_bytes":*}'
+prints \
+    '{*"n_rows":300*"n_clusters":7*"size_least":42,*"size_most":43,"objective":\[*"router":{*"seconds_kmeans":*"peak_bytes":*}'
 accepts build --clusters 20 --mean-rows 45 -o one.specb
 prints "*router centroid, clusters by level 3 3 3 3 3 3 3 3: about 45 rows*"
 accepts build --clusters 20 --schedule 9,4,1 -o one.specb -f
@@ -18,12 +20,16 @@ prints "*centroid *300 rows in 20 clusters of 15 to 15; router centroid; cluster
 accepts specrt-bundle info one.specb --json
 prints '{*"cluster":{"n_clusters":12,*"group":null,"centroid":{*"schedule":\[9,4,1\]*}'
 accepts specrt-bundle verify one.specb
-refuses 2 "*one.specb: holds section centroid; use -f to replace it" build --clusters 20 -o one.specb
+refuses 2 "*one.specb: holds section centroid; use -f to replace it" build --clusters 20 \
+    -o one.specb
 
 # Bad input.
-refuses 2 "*expected 1 to 300, the rows there are to cluster, found 301" build --clusters 301 -o x.specb
-refuses 2 "*--mean-rows: expected room for one of the 20 clusters*" build --clusters 20 --mean-rows 14 -o x.specb
-refuses 2 "*--schedule: expected german, halving, flat or 1 to 8 numbers from 1 to the 20 clusters, found '21'" \
+refuses 2 "*expected 1 to 300, the rows there are to cluster, found 301" build --clusters 301 \
+    -o x.specb
+refuses 2 "*--mean-rows: expected room for one of the 20 clusters*" build --clusters 20 \
+    --mean-rows 14 -o x.specb
+refuses 2 \
+    "*--schedule: expected german, halving, flat or 1 to 8 numbers from 1 to the 20 clusters, found '21'" \
     build --clusters 20 --schedule 21 -o x.specb
 refuses 2 "*--router: expected *, found 'best'" build --router best -o x.specb
 refuses 2 "*--init: expected *" build --init random -o x.specb
@@ -39,11 +45,15 @@ head -c 1024 /dev/zero >zeros && head_file zero.safetensors 64 00 && head -c -10
 refuses 3 "*: zero.safetensors: no row is left to cluster: *" cluster-build --model zero.safetensors --clusters 2 -o x.specb
 rm cut zeros zero.safetensors
 head_file small.safetensors 40
-refuses 3 "*one.specb: head: the bundle is for *" cluster-build --model small.safetensors --router none --clusters 2 -o one.specb -f
-[ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" build --clusters 3 -o /dev/full
+refuses 3 "*one.specb: head: the bundle is for *" cluster-build --model small.safetensors \
+    --router none --clusters 2 -o one.specb -f
+[ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" build --clusters 3 \
+    -o /dev/full
 
 # A tokenizer that is not the model's own; a report that is there; neither waits for the clusters.
 target=$CLI_TESTS/../../data/sample/target.gguf
-refuses 3 "*target.gguf: the model's own tokenizer is specrt sample* (gguf); expected *(tokenizer.json)" \
-    cluster-build --model "$target" --tokenizer "$CLI_TESTS/../golden/tokenizers/spm.json" -o x.specb
+refuses 3 \
+    "*target.gguf: the model's own tokenizer is specrt sample* (gguf); expected *(tokenizer.json)" \
+    cluster-build --model "$target" --tokenizer "$CLI_TESTS/../golden/tokenizers/spm.json" \
+    -o x.specb
 refuses 2 "*: y: given for two outputs*" build --router coral --trace t --report y -o y

@@ -1,52 +1,63 @@
-# cluster-build --router: training from a trace of the sample pair, what it leaves behind, what it refuses.
+# cluster-build --router: training from a trace of the sample pair, what it
+# leaves behind, what it refuses.
 . "$CLI_TESTS/lib.bash"
 sample=$CLI_TESTS/../../data/sample
 target=$sample/target.gguf
 record() { # TRACE FLAGS...
     local trace=$1
     shift
-    accepts specrt-eval record --target "$target" --draft "$sample/draft.safetensors" --num-steps 3 --topk 1 \
-        --draft-top 0 -o "$trace" "$@"
+    accepts specrt-eval record --target "$target" --draft "$sample/draft.safetensors" \
+        --num-steps 3 --topk 1 --draft-top 0 -o "$trace" "$@"
 }
-record a.trace --prompts "$CLI_TESTS"/../../data/prompts/{code,qa,math}.jsonl --limit 3 --max-tokens 30
-build() { cluster-build --model "$target" --clusters 32 --iterations 4 --trace a.trace --hidden 32 "$@"; }
+record a.trace --prompts "$CLI_TESTS"/../../data/prompts/{code,qa,math}.jsonl --limit 3 \
+    --max-tokens 30
+build() { cluster-build --model "$target" --clusters 32 --iterations 4 --trace a.trace --hidden 32 \
+    "$@"; }
 accepts build --router dynaspec --threads 1 --report page.html -o one.specb
 prints "*router dynaspec, *trained on * positions, * held out; * epochs*level *all *"
 grep -q "Loss by epoch" page.html || fail "no curve in the report"
 accepts build --router dynaspec --threads 3 -o three.specb
 same one.specb three.specb
 accepts specrt-bundle verify one.specb
-accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" --bundle one.specb \
-    --policy dynaspec --prompt "The cat" --max-tokens 8
+accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" \
+    --bundle one.specb --policy dynaspec --prompt "The cat" --max-tokens 8
 # a chain's coverage from the recording alone, which keeps what the drafter's first pass was fed
 record c.trace --bundle one.specb --policy dynaspec --prompt "The cat" --max-tokens 30 --json
 covered=$(grep -o '"coverage":[0-9.]*' ../out)
-accepts specrt-eval replay --trace c.trace --bundle one.specb --model "$target" --policy dynaspec --json
+accepts specrt-eval replay --trace c.trace --bundle one.specb --model "$target" --policy dynaspec \
+    --json
 prints "*\"policy\":\"dynaspec\"*$covered,*\"coverage_estimated\":false*"
-cluster-build --model "$target" --clusters 8 --iterations 4 --trace a.trace --router coral --json -o one.specb >../json ||
+cluster-build --model "$target" --clusters 8 --iterations 4 --trace a.trace --router coral \
+    --json -o one.specb >../json ||
     fail "coral is not trained"
 cp ../json ../out
-prints '{*"router":{"kind":"coral","rows_mean":*"recall":*"recall_oracle":*"recall_static":*"levels":\[*"loss":"argmax"*"loss_holdout":\[*"seconds_router":*}'
-accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" --bundle one.specb \
-    --policy coral --prompt "The cat" --max-tokens 8
+prints \
+    '{*"router":{"kind":"coral","rows_mean":*"recall":*"recall_oracle":*"recall_static":*"levels":\[*"loss":"argmax"*"loss_holdout":\[*"seconds_router":*}'
+accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" \
+    --bundle one.specb --policy coral --prompt "The cat" --max-tokens 8
 
-# What is learnt beyond how often clusters are meant: recall held out is above that of shuffled labels.
-record b.trace --policy microspec --prompts "$CLI_TESTS"/../../data/prompts/*.jsonl --limit 5 --max-tokens 40
+# What is learnt beyond how often clusters are meant: recall held out is
+# above that of shuffled labels.
+record b.trace --policy microspec --prompts "$CLI_TESTS"/../../data/prompts/*.jsonl --limit 5 \
+    --max-tokens 40
 recall() { # FLAGS... : of what is held out
-    cluster-build --model "$target" --clusters 64 --balanced --iterations 6 --trace b.trace --schedule flat \
-        --mean-rows 1024 --holdout 0.25 --json "$@" >../json || fail "not trained: $*"
+    cluster-build --model "$target" --clusters 64 --balanced --iterations 6 --trace b.trace \
+        --schedule flat --mean-rows 1024 --holdout 0.25 --json "$@" >../json ||
+        fail "not trained: $*"
     grep -o '"recall":[0-9.]*' ../json | head -n 1 | cut -d: -f2
 }
 for router in dynaspec coral; do
     trained=$(recall --router $router) shuffled=$(recall --router $router --shuffle-labels)
-    awk "BEGIN { exit !($trained > $shuffled + 0.05) }" || fail "$router: recall $trained, of shuffled labels $shuffled"
+    awk "BEGIN { exit !($trained > $shuffled + 0.05) }" ||
+        fail "$router: recall $trained, of shuffled labels $shuffled"
 done
-refuses 2 "*--shuffle-labels makes a router that knows nothing; *" build --router coral --shuffle-labels -o x.specb
+refuses 2 "*--shuffle-labels makes a router that knows nothing; *" build --router coral \
+    --shuffle-labels -o x.specb
 
 # An interrupt leaves the bundle as it was, and the next run starts afresh.
 cp one.specb before.specb
-cluster-build --model "$target" --clusters 32 --iterations 4 --trace a.trace --router dynaspec --hidden 2048 --epochs 1000 \
-    --patience 1000 -f -o one.specb 2>../err &
+cluster-build --model "$target" --clusters 32 --iterations 4 --trace a.trace --router dynaspec \
+    --hidden 2048 --epochs 1000 --patience 1000 -f -o one.specb 2>../err &
 job=$!
 sleep 1
 kill -INT $job 2>/dev/null || kill -TERM $job
@@ -57,16 +68,20 @@ same one.specb before.specb
 accepts build --router dynaspec -f -o one.specb
 
 # Bad input.
-refuses 2 "*--trace or --examples is missing; *" cluster-build --model "$target" --router dynaspec -o x.specb
+refuses 2 "*--trace or --examples is missing; *" cluster-build --model "$target" --router dynaspec \
+    -o x.specb
 refuses 2 "*--trace, --examples and --report are for routers that are trained; *" build -o x.specb
 refuses 2 "*--loss: expected *, found 'best'" build --router coral --loss best -o x.specb
 refuses 2 "*--mean-rows: expected room for one of the 32 clusters a level, *" \
     build --router dynaspec --mean-rows 3 -o x.specb
-refuses 1 "*: nowhere.trace: *" cluster-build --model "$target" --router coral --trace nowhere.trace -o x.specb
-refuses 3 "*one.specb: *not a specrt trace*" cluster-build --model "$target" --router coral --trace one.specb -o x.specb
+refuses 1 "*: nowhere.trace: *" cluster-build --model "$target" --router coral \
+    --trace nowhere.trace -o x.specb
+refuses 3 "*one.specb: *not a specrt trace*" cluster-build --model "$target" --router coral \
+    --trace one.specb -o x.specb
 record few.trace --prompt "The cat" --max-tokens 8
 refuses 3 "*training: expected 64 or more drafted positions of 2 or more prompts, found *" \
     cluster-build --model "$target" --router dynaspec --trace few.trace -o x.specb
 [ ! -e "$SPECRT_DATA/weights/pair128k/target.gguf" ] ||
     refuses 3 "*a.trace: *; record with this model and its drafter" \
-        cluster-build --model "$SPECRT_DATA/weights/pair128k/target.gguf" --router coral --trace a.trace -o x.specb
+        cluster-build --model "$SPECRT_DATA/weights/pair128k/target.gguf" --router coral \
+        --trace a.trace -o x.specb

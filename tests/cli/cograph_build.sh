@@ -1,4 +1,5 @@
-# cograph-build: same bytes for any threads, shards and memory; what it refuses; what it leaves behind.
+# cograph-build: same bytes for any threads, shards and memory; what it
+# refuses; what it leaves behind.
 . "$CLI_TESTS/lib.bash"
 mkdir corpus
 for part in 1 2 3; do
@@ -6,7 +7,8 @@ for part in 1 2 3; do
     for ((i = 0; i < 4000; i++)); do list+=($((i * i * part % 97))); done
     ids "corpus/$part.bin" "${list[@]}"
 done
-count() { cograph-build --tokenizer none --id-bytes 2 --n-vocab 1000 --breaks 96 --corpus corpus "$@"; }
+count() { cograph-build --tokenizer none --id-bytes 2 --n-vocab 1000 --breaks 96 --corpus corpus \
+    "$@"; }
 accepts count --threads 1 -o one.specb --counts-out whole
 prints "ids: *tokens in *documents*successors*share of pairs*"
 accepts count --threads 3 --memory 32 -o three.specb
@@ -23,7 +25,8 @@ accepts count --json -o json.specb
 prints '{*"n_tokens":*"n_sources":*"n_edges":*"tokens_per_second":*"seconds":*"peak_bytes":*}'
 
 # Beside other sections, and not twice without force.
-accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 --corpus corpus --holdout 0 --size 50 -o both.specb
+accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 \
+    --corpus corpus --holdout 0 --size 50 -o both.specb
 accepts count -o both.specb
 refuses 2 "*both.specb: holds section cograph; use -f to replace it" count -o both.specb
 refuses 2 "*: whole: exists; use -f to replace it" count --counts-out whole
@@ -33,21 +36,29 @@ echo "Hello world, hello world. Hello world, hello world." >a.txt
 accepts cograph-build --tokenizer "$TOKENIZER" --corpus a.txt -o text.specb
 warns "*no edge obeys EvoSpec's rule*"
 accepts cograph-build --tokenizer "$TOKENIZER" --corpus a.txt --counts-out text
-refuses 3 "*: part0: *pairs of another tokenizer; expected *, found ids with 1000" cograph-build --merge text part0 --counts-out x
-refuses 3 "*: text: pairs of another tokenizer; expected ids with 7 ids, found *" cograph-build --tokenizer none --n-vocab 7 --merge text --counts-out x
+refuses 3 "*: part0: *pairs of another tokenizer; expected *, found ids with 1000" cograph-build \
+    --merge text part0 --counts-out x
+refuses 3 "*: text: pairs of another tokenizer; expected ids with 7 ids, found *" cograph-build \
+    --tokenizer none --n-vocab 7 --merge text --counts-out x
 
 # Bad input.
 ids few.bin 1 2 3 4
 few() { cograph-build --tokenizer none --id-bytes 2 --n-vocab 12 --corpus few.bin "$@"; }
-refuses 3 "*no edges are left: none of 3 pairs occurs 2 times; give more text*" few --successor-count 2 -o x.specb
+refuses 3 "*no edges are left: none of 3 pairs occurs 2 times; give more text*" few \
+    --successor-count 2 -o x.specb
 accepts few -o few.specb
 ids one.bin 1
-refuses 3 "*no two tokens stand side by side*" cograph-build --tokenizer none --id-bytes 2 --n-vocab 12 --corpus one.bin -o x.specb
+refuses 3 "*no two tokens stand side by side*" cograph-build --tokenizer none --id-bytes 2 \
+    --n-vocab 12 --corpus one.bin -o x.specb
 head -c 500 whole >cut
 refuses 3 "*: cut: offset 500: the file is cut" cograph-build --merge cut -o x.specb
-refuses 3 "*: few.bin: offset *: not a count file of pairs*" cograph-build --merge few.bin -o x.specb
-refuses 1 "*/nonexistent/corpus*" cograph-build --tokenizer none --id-bytes 2 --n-vocab 12 --corpus /nonexistent/corpus -o x.specb
+refuses 3 "*: few.bin: offset *: not a count file of pairs*" cograph-build --merge few.bin \
+    -o x.specb
+refuses 1 "*/nonexistent/corpus*" cograph-build --tokenizer none --id-bytes 2 --n-vocab 12 \
+    --corpus /nonexistent/corpus -o x.specb
 refuses 2 "*nothing to write*" few
 refuses 2 "*--corpus needs --tokenizer*" cograph-build --corpus few.bin -o x.specb
-[ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" count --counts-out /dev/full -o x.specb
-refuses 1 "*--temp: nowhere: No such file or directory" cograph-build --tokenizer "$TOKENIZER" --corpus "$CLI_TESTS/lib.bash" --temp nowhere -o x.specb
+[ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" count --counts-out /dev/full \
+    -o x.specb
+refuses 1 "*--temp: nowhere: No such file or directory" cograph-build --tokenizer "$TOKENIZER" \
+    --corpus "$CLI_TESTS/lib.bash" --temp nowhere -o x.specb

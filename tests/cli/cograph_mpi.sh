@@ -1,10 +1,11 @@
-# make MPI=1 under mpirun: three ranks give the bytes of one process, alone and with count files, and
-# fail with one message.
+# make MPI=1 under mpirun: three ranks give the bytes of one process, alone and with count
+# files, and fail with one message.
 . "$CLI_TESTS/lib.bash"
 require mpicc
 require mpirun
 root=$CLI_TESTS/../..
-env -u MAKEFLAGS -u BUILD -u SAN -u OPT make -s -C "$root" MPI=1 build/mpi/bin/cograph-build >../make.log 2>&1 || { cat ../make.log; fail "make MPI=1"; }
+env -u MAKEFLAGS -u BUILD -u SAN -u OPT make -s -C "$root" MPI=1 build/mpi/bin/cograph-build \
+    >../make.log 2>&1 || { cat ../make.log; fail "make MPI=1"; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 ranks() { mpirun -n 3 "$root/build/mpi/bin/cograph-build" "$@"; }
 mpirun -n 3 true 2>../err || skip "mpirun does not run here: $(head -n 1 ../err)"
@@ -26,5 +27,6 @@ same one.specb three.specb
 accepts ranks --merge one extra -o three.specb -f
 same one.specb three.specb
 ranks --corpus corpus nowhere.bin $flags -o x.specb 2>../err && fail "a missing file was accepted"
-[ "$(grep -c '^cograph-build: nowhere.bin: ' ../err)" = 1 ] || fail "expected one message: $(cat ../err)"
+[ "$(grep -c '^cograph-build: nowhere.bin: ' ../err)" = 1 ] ||
+    fail "expected one message: $(cat ../err)"
 [ ! -e x.specb ] || fail "a bundle was left"

@@ -6,13 +6,16 @@ decode() { specrt-eval decode --target "$target" --max-tokens 4 "$@"; }
 drafted() { decode --draft "$draft" "$@"; }
 
 # files that are missing, or something else
-refuses 1 "*nosuch.gguf: cannot open: No such file*" specrt-eval decode --target nosuch.gguf --prompt x
-refuses 3 "*lib.bash: not a model; expected GGUF*" specrt-eval decode --target "$CLI_TESTS/lib.bash" --prompt x
+refuses 1 "*nosuch.gguf: cannot open: No such file*" specrt-eval decode --target nosuch.gguf \
+    --prompt x
+refuses 3 "*lib.bash: not a model; expected GGUF*" specrt-eval decode \
+    --target "$CLI_TESTS/lib.bash" --prompt x
 refuses 1 "*nosuch: cannot open: *" decode --draft nosuch --prompt x
 refuses 3 "*not a model; *" decode --draft "$CLI_TESTS/lib.bash" --prompt x
 refuses 1 "*nosuch.specb: *" drafted --bundle nosuch.specb --prompt x
 refuses 1 "*nosuch.jsonl: *" decode --prompts nosuch.jsonl
-refuses 2 "*--chat-template: expected llama3, *found 'nosuch'" decode --chat-template nosuch --prompt x
+refuses 2 "*--chat-template: expected llama3, *found 'nosuch'" decode --chat-template nosuch \
+    --prompt x
 
 # what does not belong together
 refuses 3 "*golden*tokenizer: expected 'golden' *found another *" drafted --prompt x \
@@ -34,50 +37,58 @@ cp "$target" nan/target.gguf
 chmod u+w nan/target.gguf
 nans() { head -c 65536 /dev/zero | tr '\0' '\377'; }
 nans | dd of=nan/target.gguf bs=1M seek=11 conv=notrunc 2>/dev/null
-refuses 3 "*target: its answer to the prompt is not finite; *" specrt-eval decode --target nan/target.gguf --prompt x
+refuses 3 "*target: its answer to the prompt is not finite; *" specrt-eval decode \
+    --target nan/target.gguf --prompt x
 cp "$draft" "${draft%/*}/config.json" nan
 chmod u+w nan/draft.safetensors
 nans | dd of=nan/draft.safetensors bs=1K seek=600 conv=notrunc 2>/dev/null
-refuses 3 "*drafter: its answer to the prompt is not finite; *" decode --draft nan/draft.safetensors --prompt x
+refuses 3 "*drafter: its answer to the prompt is not finite; *" decode \
+    --draft nan/draft.safetensors --prompt x
 head -c 1000000 "$target" >cut.gguf
 refuses 3 "*cut.gguf: *" specrt-eval decode --target cut.gguf --prompt x
 rm -r nan cut.gguf
 
 # policies and trees
-refuses 3 "*static: needs a bundle with section 'ranks'; vocabtrim-calibrate builds it" drafted --policy static --prompt x
+refuses 3 "*static: needs a bundle with section 'ranks'; vocabtrim-calibrate builds it" drafted \
+    --policy static --prompt x
 refuses 2 "*topk: expected at most the 18 rows of policy 'window:16@min=4', found 20" \
     drafted --policy window:16@min=4 --topk 20 --prompt x
-refuses 2 "*tree: expected topk \* (num_steps - 1) of at most 256, found 1984" drafted --topk 64 --num-steps 32 --prompt x
+refuses 2 "*tree: expected topk \* (num_steps - 1) of at most 256, found 1984" drafted --topk 64 \
+    --num-steps 32 --prompt x
 refuses 2 "*--policy: expected one; *" drafted --policy full --policy microspec --prompt x
 refuses 2 "*--policy: expected one; *" drafted --policy full,microspec --prompt x
 
 # prompts
 refuses 2 "*--prompt: expected TEXT, found ''" decode --prompt ""
-refuses 3 "*prompt: expected 1 to 9 tokens, found *" decode --context 10 --prompt "a b c d e f g h i j"
+refuses 3 "*prompt: expected 1 to 9 tokens, found *" decode --context 10 \
+    --prompt "a b c d e f g h i j"
 echo '{"prompt_ids":[1,32768]}' >ids.jsonl
 refuses 3 "*prompt: token 1: expected 0 to 32767, found 32768" decode --prompts ids.jsonl
 printf '{"prompt":"a"}\n\n{"prompt":""}\n' >empty.jsonl
-refuses 3 "*empty.jsonl:3: expected an object with a text that is not empty *" decode --prompts empty.jsonl
+refuses 3 "*empty.jsonl:3: expected an object with a text that is not empty *" decode \
+    --prompts empty.jsonl
 echo '{"prompt":"a"' >cut.jsonl
 refuses 3 "*cut.jsonl:1: no JSON: *" decode --prompts cut.jsonl
 : >none.jsonl
 refuses 3 "*none.jsonl: expected a prompt a line, found none" decode --prompts none.jsonl
-refuses 3 "*prompt: token 1: expected 0 to 32767, found 32768" specrt-eval record --target "$target" --draft "$draft" \
-    --prompts ids.jsonl -o x.trace
-refuses 3 "*prompt: expected 1 to 9 tokens, found *" specrt-eval record --target "$target" --draft "$draft" \
-    --context 10 --prompt "a b c d e f g h i j" -o x.trace
-refuses 3 "*prompt: expected 1 to 9 tokens, found *" specrt-eval compare --target "$target" --draft "$draft" \
-    --context 10 --prompt "a b c d e f g h i j"
+refuses 3 "*prompt: token 1: expected 0 to 32767, found 32768" specrt-eval record \
+    --target "$target" --draft "$draft" --prompts ids.jsonl -o x.trace
+refuses 3 "*prompt: expected 1 to 9 tokens, found *" specrt-eval record --target "$target" \
+    --draft "$draft" --context 10 --prompt "a b c d e f g h i j" -o x.trace
+refuses 3 "*prompt: expected 1 to 9 tokens, found *" specrt-eval compare --target "$target" \
+    --draft "$draft" --context 10 --prompt "a b c d e f g h i j"
 refuses 3 "*no prompt could be answered" specrt-eval generate --target "$target" --context 10 \
     --prompt "a b c d e f g h i j" -o x.jsonl
 
 # bundles: one of another head, one of another vocabulary, one whose graph is damaged
 head_file model.safetensors 300
-accepts hnsw-build --model model.safetensors --m 4 --ef-construction 16 --min-recall 0 -o index.specb
+accepts hnsw-build --model model.safetensors --m 4 --ef-construction 16 --min-recall 0 \
+    -o index.specb
 refuses 3 "*index.specb: head: expected 'lm_head.weight' [[]300, 8], found [[]32768, 256]; *" \
     drafted --bundle index.specb --policy retrieve:8@sem=hnsw_h@graph=off --prompt x
 ids pairs.bin 1 2 1 2
-accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 40000 --corpus pairs.bin --successor-count 1 -o graph.specb
+accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 40000 --corpus pairs.bin \
+    --successor-count 1 -o graph.specb
 refuses 3 "*graph.specb: head: expected at least the 40000 rows of tokenizer 'ids', found 32768" \
     drafted --bundle graph.specb --policy successor --prompt x
 refuses 3 "*damaged.specb: section 'cograph': an id is out of range*" \

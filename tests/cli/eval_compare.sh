@@ -15,7 +15,8 @@ full *32768 *
 window:16@min=8 *
 microspec-paper *
 accept length * code * qa*
-accepted at * 1.* 2.*microspec-paper is window:3072@mode=stream*4 turns, 32 tokens, *; 96 tokens compared with plain decoding: all equal"
+accepted at * 1.* 2.*microspec-paper is window:3072@mode=stream*\
+4 turns, 32 tokens, *; 96 tokens compared with plain decoding: all equal"
 [ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" = 6 ] || fail "expected six plots"
 grep -q "Speed, times plain decoding, by task" page.html || fail "no speed by task"
 grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
@@ -28,19 +29,22 @@ full * 100.00 *100.0 *100.0 *100.0 *- *- *-
 microspec * *tokens since the domain changed (1 times)*before*0-32*256-*all equal"
 rows=$(awk '$1 == "microspec" { print $5; exit }' ../out)
 accepts compare --policy microspec --max-tokens 24
-[ "$rows" -ge "$(awk '$1 == "microspec" { print $5; exit }' ../out)" ] || fail "a stream forgets: $rows rows"
+[ "$rows" -ge "$(awk '$1 == "microspec" { print $5; exit }' ../out)" ] ||
+    fail "a stream forgets: $rows rows"
 accepts compare --policy retrieve@graph=off+window:8@min=8 --json --lists --stream --max-tokens 16
-prints '*"mass":0.*"recall":{*"10":*"50":*"100":*"recall_beyond_fixed":*"events_per_cycle":*"update_event_ms":*'
+prints \
+    '*"mass":0.*"recall":{*"10":*"50":*"100":*"recall_beyond_fixed":*"events_per_cycle":*"update_event_ms":*'
 prints '*"accept_length_since_change":{*"before":*"256-":null*'
 
 accepts compare --json --temperature 0.7
-for key in policy domain n_prompts n_tokens accept_length coverage active_rows draft_ms head_ms update_ms \
-    verify_ms prefill_ms tokens_per_second speedup_plain speedup_full bytes_extra temperature drafter ci95 \
-    n_compared first_divergence loop_share acceptance; do
+for key in policy domain n_prompts n_tokens accept_length coverage active_rows draft_ms head_ms \
+    update_ms verify_ms prefill_ms tokens_per_second speedup_plain speedup_full bytes_extra \
+    temperature drafter ci95 n_compared first_divergence loop_share acceptance; do
     prints "*\"$key\":*"
 done
 prints '{*"n_prompts":4,*"temperature":0.7*"first_divergence":null*}'
 accepts compare --temperature 0.7 --sampled-drafts
 prints "*; 0 tokens compared with plain decoding: sampled drafts have its law, not its draws"
 accepts compare --json --temperature 0.7
-[ "$(grep -o '"policy":' ../out | wc -l)" = 9 ] || fail "expected three policies by two domains and all"
+[ "$(grep -o '"policy":' ../out | wc -l)" = 9 ] ||
+    fail "expected three policies by two domains and all"

@@ -30,7 +30,8 @@ accepts decode --prompts prompts.jsonl --limit 2
 sampled=(--temperature 0.9 --top-k 40 --top-p 0.95 --min-p 0.01 --seed 4)
 accepts decode --prompts prompts.jsonl "${sampled[@]}"
 cp ../out plain
-accepts decode --prompts prompts.jsonl "${sampled[@]}" --draft "$draft" "${tree[@]}" --policy microspec-paper
+accepts decode --prompts prompts.jsonl "${sampled[@]}" --draft "$draft" "${tree[@]}" \
+    --policy microspec-paper
 same plain ../out
 
 # Each prompt has draws of its own, the same as in generate.
@@ -38,7 +39,8 @@ printf '{"prompt": "Tell me of heat."}\n{"prompt": "Tell me of heat."}\n' >twice
 accepts decode --prompts twice.jsonl "${sampled[@]}" --draft "$draft" "${tree[@]}"
 cp ../out twice
 [ "$(sed -n 2p twice)" != "$(sed -n 4p twice)" ] || fail "one answer for both: $(cat twice)"
-accepts specrt-eval generate --target "$target" --max-tokens 12 --prompts twice.jsonl "${sampled[@]}" -o -
+accepts specrt-eval generate --target "$target" --max-tokens 12 --prompts twice.jsonl \
+    "${sampled[@]}" -o -
 prints "*\"output\":\"$(sed -n 2p twice | cut -c1-8)*"
 
 # Sampled drafts are a chain, of a target that samples.
@@ -52,7 +54,8 @@ same first ../out
 accepts decode --prompts prompts.jsonl "${sampled[@]}" "${chain[@]}" --draft-temperature 0.1
 cmp -s first ../out && fail "the drafts' temperature makes no difference"
 refuses 2 "*sampled drafts: expected a temperature above 0*" decode --prompt x "${chain[@]}"
-refuses 2 "*sampled drafts: expected topk 1*" decode --prompt x "${chain[@]}" --topk 2 --temperature 1
+refuses 2 "*sampled drafts: expected topk 1*" decode --prompt x "${chain[@]}" --topk 2 \
+    --temperature 1
 refuses 2 "*draft_temperature: expected 0*" decode --prompt x --draft "$draft" --draft-temperature 1
 
 # Lines of stdin are turns of one conversation; an empty line begins another.
@@ -61,7 +64,8 @@ specrt-eval decode --target "$target" --max-tokens 12 -q <lines >talk || fail "s
 [ "$(head -n 2 plain | tail -n 1)" ] || fail "empty"
 accepts decode --prompt "Tell me of heat." -q
 grep -qxF "$(head -n 1 ../out)" <(head -n 1 talk) || fail "the first answer: $(cat talk)"
-[ "$(head -n 1 talk)" = "$(tail -n 1 talk)" ] || fail "an empty line did not begin anew: $(cat talk)"
+[ "$(head -n 1 talk)" = "$(tail -n 1 talk)" ] ||
+    fail "an empty line did not begin anew: $(cat talk)"
 
 accepts decode --prompt x --json --draft "$draft" "${tree[@]}"
 prints '{"policy":"window:3072@kpre=8@*","n_turns":1,"n_tokens":*"accept_length":*}'
@@ -85,4 +89,5 @@ same detected ../out
 accepts decode --prompt "Tell me of heat." -q --chat-template none
 cmp -s detected ../out && fail "a template makes no difference"
 echo '{"user": ["a"]}' >bad.json
-refuses 3 '*bad.json: chat template: expected {"begin": *' decode --prompt x --chat-template bad.json
+refuses 3 '*bad.json: chat template: expected {"begin": *' decode --prompt x --chat-template \
+    bad.json

@@ -2,17 +2,20 @@
 . "$CLI_TESTS/lib.bash"
 target=$CLI_TESTS/../../data/sample/target.gguf
 prompts=$CLI_TESTS/../../data/prompts
-generate() { specrt-eval generate --target "$target" --prompts "$prompts/code.jsonl" "$prompts/qa.jsonl" --limit 3 --max-tokens 6 "$@"; }
+generate() { specrt-eval generate --target "$target" --prompts "$prompts/code.jsonl" \
+    "$prompts/qa.jsonl" --limit 3 --max-tokens 6 "$@"; }
 
 accepts generate --ids -o one.jsonl --threads 1
 warns "*6 answers, 36 tokens in *"
 accepts generate --ids -o two.jsonl --threads 2
 same one.jsonl two.jsonl
 [ "$(wc -l <one.jsonl)" = 6 ] || fail "$(wc -l <one.jsonl) lines"
-grep -q '^{"prompt":".*","output":".*","domain":"code","ids":\[.*\]}$' one.jsonl || fail "$(cat one.jsonl)"
+grep -q '^{"prompt":".*","output":".*","domain":"code","ids":\[.*\]}$' one.jsonl ||
+    fail "$(cat one.jsonl)"
 accepts generate
 [ "$(wc -l <../out)" = 6 ] || fail "stdout: $(cat ../out)"
-accepts vocabtrim-calibrate --tokenizer "$target" --corpus one.jsonl --holdout 0 -q --size 100 -o answers.specb
+accepts vocabtrim-calibrate --tokenizer "$target" --corpus one.jsonl --holdout 0 -q --size 100 \
+    -o answers.specb
 accepts specrt-bundle info answers.specb
 prints "*36 tokens counted*"
 
@@ -26,5 +29,6 @@ refuses 2 "*--context: expected at most the 2048 positions of *, found 4096" gen
 
 # Prompts saved with a byte order mark and CRLF; figures for scripts.
 printf '\357\273\277{"prompt":"hi"}\r\n{"prompt":"ho"}\r\n' >windows.jsonl
-accepts specrt-eval generate --target "$target" --prompts windows.jsonl --max-tokens 2 -q -o windows.out --json
+accepts specrt-eval generate --target "$target" --prompts windows.jsonl --max-tokens 2 \
+    -q -o windows.out --json
 prints '{"n_prompts":2,"n_answers":2,"n_tokens":4,"seconds":*}'

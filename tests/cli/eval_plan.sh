@@ -24,14 +24,16 @@ done
 prints '{*"policy":"window:64@min=16",*"num_steps":2,"topk":4,*}'
 
 # From a recording, without decoding; then the same checked.
-specrt-eval record --target "$target" --draft "$draft" --num-steps 3 --topk 1 --max-tokens 8 -q -o run.trace \
-    --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 2 || fail "record"
-accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --num-steps 3 --topk 1
+specrt-eval record --target "$target" --draft "$draft" --num-steps 3 --topk 1 --max-tokens 8 \
+    -q -o run.trace --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 2 || fail "record"
+accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --num-steps 3 \
+    --topk 1
 for policy in microspec full; do # which is faster is the machine's affair
     prints "*
 $policy *replayed; *Recommended: *Pruning *pay*"
 done
-refuses 2 "*expected --prompts FILE*" specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --check 1
+refuses 2 "*expected --prompts FILE*" specrt-eval plan --target "$target" --draft "$draft" \
+    --trace run.trace --check 1
 
 refuses 2 "*page.html: exists; use -f *" plan --report page.html
 refuses 2 "*no tree is within --topk (1, 4 or 10)*" plan --topk 7

@@ -3,32 +3,38 @@
 target=$CLI_TESTS/../../data/sample/target.gguf draft=$CLI_TESTS/../../data/sample/draft.safetensors
 trace() { "$CLI_BIN/../tests/trace" "$@"; }
 prompts=$CLI_TESTS/../../data/prompts/code.jsonl
-accepts specrt-eval record --target "$target" --draft "$draft" --prompts "$prompts" --limit 2 --max-tokens 12 \
-    --num-steps 3 --topk 2 --num-draft-tokens 6 -o a.trace
+accepts specrt-eval record --target "$target" --draft "$draft" --prompts "$prompts" --limit 2 \
+    --max-tokens 12 --num-steps 3 --topk 2 --num-draft-tokens 6 -o a.trace
 accepts trace a.trace
 cp ../out a.txt
 [ "$(grep -c '^s code:' a.txt)" = 2 ] || fail "expected two sequences"
 [ "$(tail -n 1 a.txt)" = whole ] || fail "expected a whole trace"
 # greedy: each emitted token is the target's best; the drafter was asked at the root of every cycle
-awk -F ' : | :$' '/^c/ { if (substr($1, 2) != " " $2) bad = 1; split($3, d, " "); if (d[1] < 0) bad = 1; n++ }
-    END { exit bad || n < 4 }' <(sed 's/ :/ : /g; s/  */ /g' a.txt) || { cat a.txt; fail "rows are not what was decoded"; }
+awk -F ' : | :$' \
+    '/^c/ { if (substr($1, 2) != " " $2) bad = 1; split($3, d, " "); if (d[1] < 0) bad = 1; n++ }
+    END { exit bad || n < 4 }' <(sed 's/ :/ : /g; s/  */ /g' a.txt) ||
+    { cat a.txt; fail "rows are not what was decoded"; }
 # the same tokens as the target alone
 accepts specrt-eval generate --target "$target" --prompts "$prompts" --limit 2 --max-tokens 12 --ids
 ids=$(sed 's/.*"ids": *\[//; s/\].*//; s/,/ /g; s/  */ /g' ../out | head -n 1)
 found=$(awk '/^s/ && n++ { exit } /^c/ { sub(/^c/, ""); sub(/ :.*/, ""); printf "%s", $0 }' a.txt)
-first=$(awk 'NR == 1 { n = split($0, part, ":"); m = split(part[3], ids, " "); print ids[m] }' a.txt)
+first=$(awk 'NR == 1 { n = split($0, part, ":"); m = split(part[3], ids, " "); print ids[m] }' \
+    a.txt)
 case "$first$found " in *) all="$first$found" ;; esac
 for id in $ids; do
     [ "${all%% *}" = "$id" ] || fail "expected $ids, found $first$found"
     case $all in *' '*) all=${all#* } ;; *) all= ;; esac
 done
 # the same file whatever the threads; a cut one reads up to the cut
-accepts specrt-eval record --target "$target" --draft "$draft" --prompts "$prompts" --limit 2 --max-tokens 12 \
-    --num-steps 3 --topk 2 --num-draft-tokens 6 --threads 3 -o b.trace
+accepts specrt-eval record --target "$target" --draft "$draft" --prompts "$prompts" --limit 2 \
+    --max-tokens 12 --num-steps 3 --topk 2 --num-draft-tokens 6 --threads 3 -o b.trace
 same a.trace b.trace
 head -c 2000 a.trace >cut.trace
 accepts trace cut.trace
 prints '*cut'
-refuses 2 "*expected --draft FILE and -o FILE*" specrt-eval record --target "$target" --prompts "$prompts"
-refuses 2 "*a.trace: exists; *" specrt-eval record --target "$target" --draft "$draft" --prompt x -o a.trace
-refuses 2 "*policy 'nothing'*" specrt-eval record --target "$target" --draft "$draft" --prompt x --policy nothing -o n.trace
+refuses 2 "*expected --draft FILE and -o FILE*" specrt-eval record --target "$target" \
+    --prompts "$prompts"
+refuses 2 "*a.trace: exists; *" specrt-eval record --target "$target" --draft "$draft" --prompt x \
+    -o a.trace
+refuses 2 "*policy 'nothing'*" specrt-eval record --target "$target" --draft "$draft" --prompt x \
+    --policy nothing -o n.trace

@@ -1,50 +1,67 @@
-# replay gives what the recorded run itself printed, the same for any number of threads, up to any cut.
+# replay gives what the recorded run itself printed, the same for any number
+# of threads, up to any cut.
 . "$CLI_TESTS/lib.bash"
 sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 text=$(cd "$CLI_TESTS/../../data/corpus" && pwd)
-accepts vocabtrim-calibrate --tokenizer "$sample/target.gguf" --corpus "$text" --size 4096 -o a.specb
+accepts vocabtrim-calibrate --tokenizer "$sample/target.gguf" --corpus "$text" --size 4096 \
+    -o a.specb
 accepts cograph-build --tokenizer "$sample/target.gguf" --corpus "$text" -o a.specb
 accepts cluster-build --model "$sample/target.gguf" --router centroid --clusters 64 -o a.specb
-accepts hnsw-build --model "$sample/target.gguf" --m 4 --ef-construction 16 --min-recall 0 -o a.specb
-figures() { grep -o '"\(accept_length\|coverage\|active_rows\)":[0-9.]*' <<<"$1" | head -n 3 | tr '\n' ' '; }
+accepts hnsw-build --model "$sample/target.gguf" --m 4 --ef-construction 16 --min-recall 0 \
+    -o a.specb
+figures() { grep -o '"\(accept_length\|coverage\|active_rows\)":[0-9.]*' <<<"$1" | head -n 3 |
+    tr '\n' ' '; }
 row() { # POLICY : its figures over all domains, of the replay at hand
     sed 's/{"policy"/\n&/g' ../out | grep -m 1 -F "{\"policy\":\"$1\",\"policy_text\""
 }
 record() { # TRACE POLICY FLAGS...
-    accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" --bundle a.specb \
-        --prompts "$prompts/code.jsonl" --prompts "$prompts/qa.jsonl" --limit 1 --max-tokens 32 --json -f -o "$1" --policy "${@:2}"
+    accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" \
+        --bundle a.specb --prompts "$prompts/code.jsonl" --prompts "$prompts/qa.jsonl" --limit 1 \
+        --max-tokens 32 --json -f -o "$1" --policy "${@:2}"
     printed=$(figures "$(cat ../out)")
 }
 # every kind of source that reads recorded data alone, in trees and in chains
-for policy in full static:2048 static:4096/1024 window:700 microspec microspec-paper window:500@mode=stream@rows=last \
-    static:1024+window:300@mode=unique_fifo@kver=8 static:600+retrieve:64 static:600+retrieve:64@sem=hnsw_h \
+for policy in full static:2048 static:4096/1024 window:700 microspec microspec-paper \
+    window:500@mode=stream@rows=last static:1024+window:300@mode=unique_fifo@kver=8 \
+    static:600+retrieve:64 static:600+retrieve:64@sem=hnsw_h \
     static:600+retrieve:64@graph=off@keep=on; do
     for tree in "--num-steps 4 --topk 3 --num-draft-tokens 12" "--num-steps 3 --topk 1"; do
-        case "$policy $tree" in static:2048*"topk 1" | full*"topk 1" | *paper*"topk 1") continue ;; esac
+        case "$policy $tree" in static:2048*"topk 1" | full*"topk 1" | \
+            *paper*"topk 1") continue ;; esac
         record a.trace "$policy" $tree
         accepts specrt-eval replay --trace a.trace --bundle a.specb --policy "$policy" --json
         found=$(figures "$(row "$policy")")
-        [ "$found" = "$printed" ] || fail "$policy $tree: the run printed $printed; replay found $found"
+        [ "$found" = "$printed" ] ||
+            fail "$policy $tree: the run printed $printed; replay found $found"
         case $(row "$policy") in *'stimated":true'*) fail "$policy: expected it to be exact" ;; esac
     done
 done
-# lists made of the path: in a chain its tokens are all there, its hidden states up to the last emitted token
+# lists made of the path: in a chain its tokens are all there, its hidden states
+# up to the last emitted token
 for policy in static:600+successor:64 centroid:8; do
     record a.trace $policy --num-steps 3 --topk 1
-    accepts specrt-eval replay --trace a.trace --bundle a.specb --model "$sample/target.gguf" --policy $policy --json
+    accepts specrt-eval replay --trace a.trace --bundle a.specb --model "$sample/target.gguf" \
+        --policy $policy --json
     found=$(figures "$(row $policy)")
-    [ "${found% * }" = "${printed% * }" ] || fail "$policy: the run printed $printed; replay found $found"
-    [[ $policy != *succ* || $found = "$printed" ]] || fail "$policy: the run printed $printed; replay found $found"
-    case $(row $policy) in *'"coverage_estimated":false'*) ;; *) fail "$policy: expected exact coverage" ;; esac
+    [ "${found% * }" = "${printed% * }" ] ||
+        fail "$policy: the run printed $printed; replay found $found"
+    [[ $policy != *succ* || $found = "$printed" ]] ||
+        fail "$policy: the run printed $printed; replay found $found"
+    case $(row $policy) in *'"coverage_estimated":false'*) ;;
+        *) fail "$policy: expected exact coverage" ;; esac
 done
-case $(row $policy) in *'"active_rows_estimated":true'*) ;; *) fail "centroid: expected rows to be estimated" ;; esac
+case $(row $policy) in *'"active_rows_estimated":true'*) ;;
+    *) fail "centroid: expected rows to be estimated" ;; esac
 record a.trace static:600+retrieve:64@mode=async
-accepts specrt-eval replay --trace a.trace --bundle a.specb --policy static:600+retrieve:64@mode=async --json
+accepts specrt-eval replay --trace a.trace --bundle a.specb \
+    --policy static:600+retrieve:64@mode=async --json
 prints '*"coverage_estimated":true*'
 # hundreds of policies in one pass, by any number of threads; a cut trace replays up to the cut
-policies=$(for n in $(seq 600 100 4000); do echo "static:$n,window:$n@min=64,static:600+window:$n"; done | paste -sd,)
+policies=$(for n in $(seq 600 100 4000); do
+    echo "static:$n,window:$n@min=64,static:600+window:$n"; done | paste -sd,)
 record a.trace full
-replay() { specrt-eval replay --trace "$@" --bundle a.specb --policy "$policies" --tree 3/1/4 --tree 4/4/20; }
+replay() { specrt-eval replay --trace "$@" --bundle a.specb --policy "$policies" --tree 3/1/4 \
+    --tree 4/4/20; }
 accepts replay a.trace --json --threads 1
 cp ../out one.json
 accepts replay a.trace --json --threads 3
@@ -53,14 +70,18 @@ accepts replay a.trace --trace a.trace --stream --report page.html
 grep -q '</html>' page.html || fail "expected a whole page"
 size=$(stat -c %s a.trace)
 cat a.trace a.trace | head -c $((size - 100)) >cut.trace
-refuses 3 "*cut.trace: no sequence is in it, up to where it was cut" replay cut.trace # its only block
+# its only block
+refuses 3 "*cut.trace: no sequence is in it, up to where it was cut" replay cut.trace
 refuses 3 "*a.specb: not a specrt trace; *" replay a.specb
 { head -c $((size - 200)) a.trace; printf 'XXXX'; tail -c 196 a.trace; } >damaged.trace
 refuses 3 "*damaged.trace: block 1: *" replay damaged.trace
 refuses 2 "*policy 'coral' reads the head; expected --model FILE" replay a.trace --policy coral
-refuses 1 "*/dev/full: cannot write: No space left on device" specrt-eval record --target "$sample/target.gguf" \
-    --draft "$sample/draft.safetensors" --prompt hi --max-tokens 4 -q -f -o /dev/full
+refuses 1 "*/dev/full: cannot write: No space left on device" specrt-eval record \
+    --target "$sample/target.gguf" --draft "$sample/draft.safetensors" --prompt hi --max-tokens 4 \
+    -q -f -o /dev/full
 refuses 2 "*expected --trace FILE*" specrt-eval replay --policy full
-refuses 2 "*--tree: expected num_steps/topk/num_draft_tokens*'6/10'*" specrt-eval replay --trace a.trace --tree 6/10
-refuses 2 "*tree 7/10/60: expected at most what was recorded, 6/10/60; *" specrt-eval replay --trace a.trace --tree 7/10/60
+refuses 2 "*--tree: expected num_steps/topk/num_draft_tokens*'6/10'*" specrt-eval replay \
+    --trace a.trace --tree 6/10
+refuses 2 "*tree 7/10/60: expected at most what was recorded, 6/10/60; *" specrt-eval replay \
+    --trace a.trace --tree 7/10/60
 refuses 3 "*vocabtrim-calibrate builds it*" specrt-eval replay --trace a.trace --policy static:100

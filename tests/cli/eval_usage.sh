@@ -16,10 +16,16 @@ prints "specrt-eval *"
 refuses 2 "specrt-eval: expected a verb: decode, *" specrt-eval
 refuses 2 "specrt-eval: unknown verb 'decoed'; expected decode, *" specrt-eval decoed
 refuses 2 "specrt-eval decode: expected --target FILE, a GGUF" specrt-eval decode --prompt x
-refuses 2 "specrt-eval generate: expected --prompts FILE or --prompt" specrt-eval generate --target t.gguf
-refuses 2 "specrt-eval compare: expected --prompts FILE or --prompt" specrt-eval compare --target t.gguf --draft d
-refuses 2 "specrt-eval compare: expected --draft FILE, *" specrt-eval compare --target t.gguf --prompt x
-refuses 2 "specrt-eval compare: expected --draft FILE, *" specrt-eval compare --target t.gguf --draft none --prompt x
-refuses 2 "*--policy: expected a --draft, *" specrt-eval decode --target t.gguf --policy full --prompt x
+refuses 2 "specrt-eval generate: expected --prompts FILE or --prompt" specrt-eval generate \
+    --target t.gguf
+refuses 2 "specrt-eval compare: expected --prompts FILE or --prompt" specrt-eval compare \
+    --target t.gguf --draft d
+refuses 2 "specrt-eval compare: expected --draft FILE, *" specrt-eval compare --target t.gguf \
+    --prompt x
+refuses 2 "specrt-eval compare: expected --draft FILE, *" specrt-eval compare --target t.gguf \
+    --draft none --prompt x
+refuses 2 "*--policy: expected a --draft, *" specrt-eval decode --target t.gguf --policy full \
+    --prompt x
 # Policies are read before any model is.
-refuses 2 "*policy 'windw:9': position 1: *" specrt-eval compare --target t --draft d --prompt x --policy full,windw:9
+refuses 2 "*policy 'windw:9': position 1: *" specrt-eval compare --target t --draft d --prompt x \
+    --policy full,windw:9

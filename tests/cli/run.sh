@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# run.sh BIN [NAME...] : every command-line test, or those whose name holds one of the NAMEs; closes with
-# "N passed, N failed, N skipped".
+# run.sh BIN [NAME...] : every command-line test, or those whose name holds one of the NAMEs; closes
+# with "N passed, N failed, N skipped".
 #
-# A test is NAME.sh. It runs in an empty folder with the tools first on PATH and $CLI_TESTS naming this
-# folder, and fails by its exit code. Beside it may stand
+# A test is NAME.sh. It runs in an empty folder with the tools first on PATH and $CLI_TESTS naming
+# this folder, and fails by its exit code. Beside it may stand
 #     NAME.sh.exit          the exit code to expect instead of 0
 #     NAME.sh.stdout.exact  what it must print; .stderr.exact likewise
 #     NAME.sh.stdout.glob   a pattern that all of it must match; .stderr.glob likewise
-# Exit code 77 means skipped; the last line on stdout says why. As many run at a time as there are cores.
+# Exit code 77 means skipped; the last line on stdout says why. As many run
+# at a time as there are cores.
 set -u
 export CLI_TESTS; CLI_TESTS=$(cd "$(dirname "$0")" && pwd)
 CLI_BIN=$(cd "$1" && pwd) || exit 1
@@ -16,7 +17,8 @@ export CLI_BIN PATH="$CLI_BIN:$PATH" LC_ALL=C
 export SPECRT_DATA="${SPECRT_DATA:-$CLI_TESTS/../../../shared/data}"
 shift
 unset MAKEFLAGS MAKELEVEL MFLAGS
-unset SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE
+unset SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE \
+    PMI_RANK PMI_SIZE
 export scratch; scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 

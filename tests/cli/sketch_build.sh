@@ -1,67 +1,91 @@
-# sketch-build on the sample pair: the same bytes for any threads, what a scan finds, a policy that decodes
-# with it as the full vocabulary would, and what it refuses.
+# sketch-build on the sample pair: the same bytes for any threads, what a scan finds, a policy that
+# decodes with it as the full vocabulary would, and what it refuses.
 . "$CLI_TESTS/lib.bash"
 sample=$CLI_TESTS/../../data/sample
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
 prompts=$CLI_TESTS/../../data/prompts/code.jsonl
 
-accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit 6 --max-tokens 32 --num-steps 3 --topk 1 -o a.trace
-accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 --threads 1 -o one.specb
+accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit 6 --max-tokens 32 \
+    --num-steps 3 --topk 1 -o a.trace
+accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 \
+    --threads 1 -o one.specb
 prints '*recorded states*proven *the bound alone*fewest bytes for 0.99: --policy sketch:*'
-accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 --threads 3 -o three.specb
+accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 \
+    --threads 3 -o three.specb
 same one.specb three.specb
 accepts specrt-bundle info one.specb
 prints '*sketch *32,768 rows in rank 32*'
 
-# certified, the accept length is the full vocabulary's; every token is plain decoding's (compare checks)
-accepts specrt-eval compare "${pair[@]}" --bundle one.specb --prompts "$prompts" --limit 2 --max-tokens 24 --num-steps 3 \
-    --topk 1 --policy full --policy sketch:64@certified=on --json
-lengths=$(grep -oE '"(policy|accept_length)": *"?[a-z0-9.:@=]+' ../out | grep -A1 -E 'full|sketch' | grep length | sort -u)
+# certified, the accept length is the full vocabulary's; every token is
+# plain decoding's (compare checks)
+accepts specrt-eval compare "${pair[@]}" --bundle one.specb --prompts "$prompts" --limit 2 \
+    --max-tokens 24 --num-steps 3 --topk 1 --policy full --policy sketch:64@certified=on --json
+lengths=$(grep -oE '"(policy|accept_length)": *"?[a-z0-9.:@=]+' ../out | grep -A1 -E 'full|sketch' |
+    grep length | sort -u)
 [ "$(wc -l <<<"$lengths")" = 1 ] || fail "certified differs from full: $lengths"
 
 # from the head alone; below the gate nothing is written
-sketch-build -q --model "$sample/target.gguf" --codes int8 --rank 4 --states 20 --min-recall 0.999 -o two.specb 2>../err
+sketch-build -q --model "$sample/target.gguf" --codes int8 --rank 4 --states 20 --min-recall 0.999 \
+    -o two.specb 2>../err
 [ $? = 4 ] && [ ! -e two.specb ] || fail "expected exit 4 and no bundle"
 warns '*no rank up to 4 finds 0.999 of the ten best rows; nothing is written*'
-accepts sketch-build -q --model "$sample/target.gguf" --codes int8 --rank 4 --states 20 --min-recall 0 -o two.specb
+accepts sketch-build -q --model "$sample/target.gguf" --codes int8 --rank 4 --states 20 \
+    --min-recall 0 -o two.specb
 
-# where the bundle has ranks, the frequent rows come first (with the forced) and the basis leans towards frequent rows
-accepts vocabtrim-calibrate -q --tokenizer "$sample/target.gguf" --corpus "$prompts" --messages all --size 100 -o ranked.specb
+# where the bundle has ranks, the frequent rows come first (with the forced) and the
+# basis leans towards frequent rows
+accepts vocabtrim-calibrate -q --tokenizer "$sample/target.gguf" --corpus "$prompts" \
+    --messages all --size 100 -o ranked.specb
 accepts specrt-bundle info ranked.specb
 first=$(sed -n 's/^top *\([0-9]*\) .*/\1/p' ../out)
-accepts sketch-build --model "$sample/target.gguf" --codes int8 --rank 32 --states 20 --min-recall 0 -o even.specb
-accepts sketch-build --model "$sample/target.gguf" --codes int8 --rank 32 --states 20 --min-recall 0 -o ranked.specb
-for bundle in even ranked; do accepts specrt-bundle extract $bundle.specb sketch -o $bundle.bin; done
+accepts sketch-build --model "$sample/target.gguf" --codes int8 --rank 32 --states 20 \
+    --min-recall 0 -o even.specb
+accepts sketch-build --model "$sample/target.gguf" --codes int8 --rank 32 --states 20 \
+    --min-recall 0 -o ranked.specb
+for bundle in even ranked; do accepts specrt-bundle extract $bundle.specb sketch -o $bundle.bin;
+done
 rows=$((64 + 4 * 32 * 256 + 4 * 256)) # where docs/FORMAT.md puts them
-grep -qw "$first" <<<"$(od -An -td4 -j $rows -N 64 ranked.bin)" || fail "row $first is not among the first 16"
-[ "$(od -An -td4 -j $rows -N 4 even.bin | tr -d ' ')" = 0 ] || fail "without ranks, rows come by number"
+grep -qw "$first" <<<"$(od -An -td4 -j $rows -N 64 ranked.bin)" ||
+    fail "row $first is not among the first 16"
+[ "$(od -An -td4 -j $rows -N 4 even.bin | tr -d ' ')" = 0 ] ||
+    fail "without ranks, rows come by number"
 cmp -s -n $rows even.bin ranked.bin && fail "ranks do not change the basis"
 
-# by default half the bytes for each dimension: the same for any threads, and what decodes with it is plain decoding's
+# by default half the bytes for each dimension: the same for any threads, and what
+# decodes with it is plain decoding's
 for threads in 1 3; do
-    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --threads $threads -o four$threads.specb
+    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 \
+        --threads $threads -o four$threads.specb
 done
 same four1.specb four3.specb
 prints '*in rank 64 of int4*'
 accepts specrt-bundle info four1.specb
 prints '*sketch *32,768 rows in rank 64*codes of 4 bits*'
-accepts specrt-eval compare "${pair[@]}" --bundle four1.specb --prompts "$prompts" --limit 1 --max-tokens 24 --num-steps 3 \
-    --topk 3 --policy sketch:64@rank=32 --policy sketch:64@certified=on
+accepts specrt-eval compare "${pair[@]}" --bundle four1.specb --prompts "$prompts" --limit 1 \
+    --max-tokens 24 --num-steps 3 --topk 3 --policy sketch:64@rank=32 \
+    --policy sketch:64@certified=on
 
-refuses 2 '*--codes: expected int8 or int4, found int2*' sketch-build --model m.gguf --codes int2 -o x.specb
-refuses 2 '*--rank: expected a multiple of 8, found 12*' sketch-build --model m.gguf --rank 12 -o x.specb
+refuses 2 '*--codes: expected int8 or int4, found int2*' sketch-build --model m.gguf --codes int2 \
+    -o x.specb
+refuses 2 '*--rank: expected a multiple of 8, found 12*' sketch-build --model m.gguf --rank 12 \
+    -o x.specb
 refuses 2 '*give --model*' sketch-build -o x.specb
 refuses 2 '*nothing to write*' sketch-build --model m.gguf
-refuses 2 '*--rank: expected a multiple of 4, found 6*' sketch-build --model m.gguf --codes int8 --rank 6 -o x.specb
-refuses 2 '*--rank: expected at most 256, the columns of *, found 264*' sketch-build --model "$sample/target.gguf" --rank 264 -o x.specb
+refuses 2 '*--rank: expected a multiple of 4, found 6*' sketch-build --model m.gguf --codes int8 \
+    --rank 6 -o x.specb
+refuses 2 '*--rank: expected at most 256, the columns of *, found 264*' sketch-build \
+    --model "$sample/target.gguf" --rank 264 -o x.specb
 refuses 1 '*m.gguf: *' sketch-build --model m.gguf -o x.specb
-refuses 2 '*one.specb: holds section sketch; use -f to replace it' sketch-build --model "$sample/target.gguf" -o one.specb
+refuses 2 '*one.specb: holds section sketch; use -f to replace it' sketch-build \
+    --model "$sample/target.gguf" -o one.specb
 echo "no trace" >x.trace
 refuses 3 '*x.trace: *' sketch-build --model "$sample/target.gguf" --trace x.trace -o x.specb
-refuses 2 '*policy: sketch: rank: expected at most *4, found 8; build it with*' specrt-eval decode "${pair[@]}" --bundle two.specb \
-    --policy sketch:9@rank=8 --prompt x
+refuses 2 '*policy: sketch: rank: expected at most *4, found 8; build it with*' specrt-eval decode \
+    "${pair[@]}" --bundle two.specb --policy sketch:9@rank=8 --prompt x
 
 # a trace of a model with another tokenizer, of as many columns
 other=$SPECRT_DATA/weights/pair128k/target.gguf
-[ ! -e "$other" ] || refuses 3 "*a.trace: was recorded with another tokenizer than that of *; record with this model and its drafter" \
+[ ! -e "$other" ] ||
+    refuses 3 \
+    "*a.trace: was recorded with another tokenizer than that of *; record with this model and its drafter" \
     sketch-build --model "$other" --trace a.trace -o x.specb

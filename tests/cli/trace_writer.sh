@@ -1,7 +1,8 @@
 # What examples/trace_writer.py writes is what the header reads, array by array.
 . "$CLI_TESTS/lib.bash"
 python=${PYTHON:-python3}
-"$python" -c "import numpy" 2>/dev/null || skip "no python3 with numpy (apt-get install -y python3-numpy); PYTHON= names another"
+"$python" -c "import numpy" 2>/dev/null ||
+    skip "no python3 with numpy (apt-get install -y python3-numpy); PYTHON= names another"
 trace() { "$CLI_BIN/../tests/trace" "$@"; }
 cat >write.py <<'PYTHON'
 import sys
@@ -65,10 +66,12 @@ for hidden in yes no; do
     sed 's/ *$//' ../out >expected.txt
     accepts trace --hashes $([ $hidden = yes ] || echo --no-hidden) written.trace
     sed 's/ *$//' ../out >found.txt
-    cmp expected.txt found.txt || { diff expected.txt found.txt | head -n 6; fail "not what was written"; }
+    cmp expected.txt found.txt || { diff expected.txt found.txt | head -n 6;
+        fail "not what was written"; }
 done
 { head -c 5000 written.trace; printf 'XXXX'; tail -c +5005 written.trace; } >damaged.trace
-refuses 3 "*damaged.trace: block 1: its checksum is wrong" specrt-eval replay --trace damaged.trace --policy full
+refuses 3 "*damaged.trace: block 1: its checksum is wrong" specrt-eval replay \
+    --trace damaged.trace --policy full
 accepts specrt-eval replay --trace written.trace --policy full,window:300 --json
 prints '*"policy":"full"*"estimated":false*'
 head -c $(($(stat -c %s written.trace) * 9 / 10)) written.trace >cut.trace

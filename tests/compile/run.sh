@@ -19,7 +19,8 @@ check() { # name, command...
 # bare, without libzstd or vector instructions.
 language() { # name, compiler with language and standard
     local name=$1 cc=$2
-    check "$name two users" $cc $warn -O0 "$here"/{program,other,implementation}.c -lzstd -lm -o "$work/two"
+    check "$name two users" $cc $warn -O0 "$here"/{program,other,implementation}.c \
+        -lzstd -lm -o "$work/two"
     check "$name zstd" "$work/two" $golden/v1.0-zstd.specb 0 17
     check "$name raw" "$work/two" $golden/v1.0-raw.specb 0 17
     check "$name damaged" "$work/two" tests/golden-errors/bundles/overlap.23.specb 23 -1
@@ -42,12 +43,13 @@ late() { # compiler
         $1 -std=c99 -D_DEFAULT_SOURCE -Iinclude -c "$here/late.c" -o "$work/late.o"
 }
 
-# All names are ours; nothing prints or exits; no variables (position-dependent code, since otherwise
-# constant tables of pointers are relocated and count as variables).
+# All names are ours; nothing prints or exits; no variables (position-dependent code, since
+# otherwise constant tables of pointers are relocated and count as variables).
 symbols() { # compiler
     $1 -std=c99 $warn -O2 -fno-pic -c "$here/implementation.c" -o "$work/names.o" || return 1
     ! nm -g --defined-only "$work/names.o" | awk '{ print $3 }' | grep -v '^specrt_' &&
-        ! nm -u "$work/names.o" | grep -wE 'printf|puts|putchar|fprintf|fwrite|stdout|stderr|exit|abort|pthread_create' &&
+        ! nm -u "$work/names.o" |
+            grep -wE 'printf|puts|putchar|fprintf|fwrite|stdout|stderr|exit|abort|pthread_create' &&
         ! nm "$work/names.o" | grep -E ' [BbCDdGgSs] '
 }
 
@@ -56,8 +58,10 @@ sections() { # expected complaint, header text
     awk -f tests/check_sections.awk <(printf "$2") | grep -q "$1"
 }
 check "sections" awk -f tests/check_sections.awk include/specrt.h
-check "sections downward" sections 'a uses b, which stands below' '// >>a (uses: b)\n// >>b (uses:)\n'
-check "sections sideways" sections 'b reaches into a' '// >>a (uses:)\n// >>b (uses:)\nspecrt__a_f();\n'
+check "sections downward" sections 'a uses b, which stands below' \
+    '// >>a (uses: b)\n// >>b (uses:)\n'
+check "sections sideways" sections 'b reaches into a' \
+    '// >>a (uses:)\n// >>b (uses:)\nspecrt__a_f();\n'
 check "sections macro" sections 'b reaches into a' '// >>a (uses:)\n// >>b (uses:)\nSPECRT__A_X\n'
 check "sections twice" sections 'section repeated: a' '// >>a (uses:)\n// >>a (uses:)\n'
 check "sections long" sections 'over 900 lines: a' "// >>a (uses:)\\n$(yes x | head -n 901)\\n"

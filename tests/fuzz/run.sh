@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run.sh DIR SECONDS : each fuzzer in DIR for SECONDS, as many at once as there are cores, on a copy of
-# its seeds. Closes with "N passed, N failed, N skipped".
+# run.sh DIR SECONDS : each fuzzer in DIR for SECONDS, as many at once as there are cores, on a copy
+# of its seeds. Closes with "N passed, N failed, N skipped".
 set -u
 dir=$1 seconds=$2 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -11,7 +11,8 @@ fuzz() {
     # 2 GB: a reader that allocates what a hostile header asks for is a finding.
     if "$1" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20 -artifact_prefix="$work/" \
         "$work/$name" >"$work/$name.log" 2>&1; then
-        echo "ok $name: $(grep -oE 'stat::number_of_executed_units: *[0-9]+|Done [0-9]+ runs' "$work/$name.log" | tail -n 1)"
+        echo \
+            "ok $name: $(grep -oE 'stat::number_of_executed_units: *[0-9]+|Done [0-9]+ runs' "$work/$name.log" | tail -n 1)"
     else
         echo "FAIL $name"; tail -n 40 "$work/$name.log"
     fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# run.sh : the interoperability tests of this folder, opt-in: each script skips what it has no package
-# or data for. $PYTHON is the interpreter (python3). Run from the project's root; closes with one line
-# "N passed, N failed, N skipped".
+# run.sh : the interoperability tests of this folder, opt-in: each script skips what it has no
+# package or data for. $PYTHON is the interpreter (python3). Run from the project's root; closes
+# with one line "N passed, N failed, N skipped".
 set -u
 passed=0 failed=0 skipped=0
 for script in tests/interop/*.py; do
