@@ -77,5 +77,5 @@ for tree in 6/1/7 6/10/60; do
     traces=()
     for ((i = 0; i < 300; i++)); do traces+=(--trace "$work/${tree//\//-}.trace"); done
     printf '\n%s\n' $tree
-    for policy in static:32768 window:3072 microspec $six; do rate "$policy"; done
+    for policy in static:$((n_vocab / 4)) window:3072 microspec $six; do rate "$policy"; done
 done

@@ -29,7 +29,8 @@ printf '{"words": "one"}\n' >unknown.jsonl
 refuses 3 "*: unknown.jsonl*words*" run --corpus unknown.jsonl
 echo '{}' >none.jsonl
 refuses 3 "*: none.jsonl:1: no known field; found none; expected *" run --corpus none.jsonl
-[ ! -c /dev/zero ] || refuses 1 "*: /dev/zero: over 1 GiB from a pipe or device; *" vocabtrim-calibrate --tokenizer /dev/zero --corpus good.txt -o x.specb
+[ ! -c /dev/zero ] || refuses 1 "*: /dev/zero: over 1 GiB from a pipe or device; *" \
+    vocabtrim-calibrate --tokenizer /dev/zero --corpus good.txt -o x.specb
 
 # Ill-formed UTF-8 is counted as U+FFFD and reported.
 printf 'caf\351 ol\351\n' >latin1.txt

@@ -41,8 +41,10 @@ refuses 3 "*model.safetensors: \"lm_head.weight\": expected a row for each of th
 head_file nan.safetensors 40 7f
 refuses 3 "*head: row *: expected finite weights, found NaN or infinity" \
     cluster-build --model nan.safetensors --clusters 2 -o x.specb
-head -c 1024 /dev/zero >zeros && head_file zero.safetensors 64 00 && head -c -1024 zero.safetensors >cut && cat cut zeros >zero.safetensors
-refuses 3 "*: zero.safetensors: no row is left to cluster: *" cluster-build --model zero.safetensors --clusters 2 -o x.specb
+head -c 1024 /dev/zero >zeros && head_file zero.safetensors 64 00 &&
+    head -c -1024 zero.safetensors >cut && cat cut zeros >zero.safetensors
+refuses 3 "*: zero.safetensors: no row is left to cluster: *" cluster-build \
+    --model zero.safetensors --clusters 2 -o x.specb
 rm cut zeros zero.safetensors
 head_file small.safetensors 40
 refuses 3 "*one.specb: head: the bundle is for *" cluster-build --model small.safetensors \
