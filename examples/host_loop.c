@@ -2,6 +2,8 @@
  * target and a small model of the same tokenizer that drafts for it; yours take their places.
  *
  *     host_loop TARGET.gguf DRAFT.gguf POLICY TEXT
+ *
+ * TEXT is continued as it stands, without a chat template: "1, 2, 3," rather than a question.
  */
 #include <stdio.h>
 #include <stdlib.h>

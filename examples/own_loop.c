@@ -3,6 +3,8 @@
  * are the CPU engine's, a target with an EAGLE-2 head.
  *
  *     own_loop TARGET.gguf DRAFT.safetensors POLICY TEXT [BUNDLE.specb]
+ *
+ * TEXT is continued as it stands, without a chat template: "1, 2, 3," rather than a question.
  */
 #include <stdio.h>
 #include <stdlib.h>

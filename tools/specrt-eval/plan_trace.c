@@ -81,8 +81,14 @@ static specrt_status recorded_tree(const plan *p, specrt_tree_params *out, specr
     replay *r;
     TRY(replay_policy(p, &none, 0, &r, err));
     *out = *replay_tree(r, 0);
+    bool told = replay_knows_drafter(r);
     replay_free(r);
-    return SPECRT_STATUS_OK;
+    return told
+               ? SPECRT_STATUS_OK
+               : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s: expected the drafter's best tokens; record with --draft-top "
+                                  "above 0",
+                                  p->traces.items[0]);
 }
 
 specrt_status plan_from_trace(plan *p, specrt_error *err) {

@@ -47,6 +47,10 @@ const char *replay_span_name(int span);
 const char *replay_recall_name(int i);
 bool replay_is_cut(const replay *r); /* a trace ended early */
 
+/* replay_knows_drafter() : the traces keep the drafter's best tokens; without them accept length is told of
+ * the recorded policy under its own tree alone, else NaN. */
+bool replay_knows_drafter(const replay *r);
+
 /* A figure with its 95% interval over sequences; NaN for fewer than two. */
 typedef struct replay_figure {
     double value, low, high;

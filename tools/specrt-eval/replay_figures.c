@@ -24,6 +24,10 @@ bool replay_is_cut(const replay *r) {
     return r->cut;
 }
 
+bool replay_knows_drafter(const replay *r) {
+    return r->levels[0].reached[0] > 0;
+}
+
 const char *replay_span_name(int span) {
     static const char *const names[REPLAY_SPANS] = {"0-32",    "32-64",   "64-128",
                                                     "128-256", "256-512", "512-"};
@@ -156,8 +160,8 @@ void replay_figures_of(const replay *r, int policy, int tree, int domain, replay
     out->exact_coverage = e->exact_coverage && !(e->reads_fed && r->untold);
     out->exact_rows = e->exact_rows;
     out->exact_accept_length = e->recorded && tree == 0;
-    if (!out->exact_accept_length && r->infos[0]->draft == SPECRT_DRAFT_SAMPLED)
-        hide_estimates(out);
+    bool told = r->infos[0]->draft != SPECRT_DRAFT_SAMPLED && replay_knows_drafter(r);
+    if (!out->exact_accept_length && !told) hide_estimates(out);
     for (int i = 0; domain >= 0 && i < REPLAY_POSITIONS; i++) out->acceptance[i] = NAN;
     for (int i = 0; domain >= 0 && i < REPLAY_SPANS; i++)
         out->span_coverage[i] = out->span_accept_length[i] = NAN;

@@ -299,6 +299,10 @@ static specrt_status run(replaying *a, specrt_error *err) {
     TRY(replay_run(&a->params, &a->r, err));
     print_speed(a, cli_seconds() - began);
     if (replay_is_cut(a->r)) cli_warn("a trace was cut; what came before counts");
+    if (!replay_knows_drafter(a->r))
+        cli_warn(
+            "the drafter's best tokens are not in the trace (record with --draft-top above 0), so "
+            "accept length is not known of other policies and trees");
     if (a->common.json)
         print_json(a);
     else
