@@ -48,3 +48,12 @@ wait $!
 warns "*: late.specb: has a section 'ranks' already; *"
 same a.specb late.specb
 [ ! -e late.html ] && [ ! -e late ] || fail "outputs of the failed run were left"
+
+# What a link leads to is replaced, not the link.
+mkdir far
+mv a.specb far/b.specb
+ln -s far/b.specb a.specb
+accepts run -o a.specb --size 3 -f
+[ -L a.specb ] && [ "$(ls far)" = b.specb ] || fail "the link was replaced"
+cmp -s far/b.specb late.specb && fail "the file behind the link is the old one"
+accepts specrt-bundle verify a.specb

@@ -161,6 +161,13 @@ static specrt_status look_at(const char *path, bool force, bool *through, specrt
     return SPECRT_STATUS_OK;
 }
 
+/* Where a link leads: the file is replaced, not the link. Owned; NULL: no memory. */
+static char *behind_links(const char *path) {
+    struct stat st;
+    char *real = lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : NULL;
+    return real ? real : strdup(path);
+}
+
 specrt_status out_check(const char *path, bool force, specrt_error *err) {
     bool through;
     TRY(look_at(path, force, &through, err));
@@ -179,10 +186,10 @@ specrt_status out_open(out_file *out, const char *path, bool force, specrt_error
     bool through;
     *out = (out_file){0};
     TRY(look_at(path, force, &through, err));
-    out->path = strdup(path);
+    out->path = behind_links(path);
     if (!out->path)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
-    specrt_status status = through ? open_through(out, path, err) : open_temp(out, path, err);
+    specrt_status status = through ? open_through(out, path, err) : open_temp(out, out->path, err);
     if (status != SPECRT_STATUS_OK) out_abort(out);
     return status;
 }
@@ -193,7 +200,7 @@ specrt_status out_write(out_file *out, const void *data, size_t n, specrt_error 
 }
 
 int folder_open(const char *path) {
-    char *folder = strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
+    char *folder = behind_links(path), *slash = folder ? strrchr(folder, '/') : NULL;
     if (slash) slash[slash == folder] = '\0';
     int fd = folder ? open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     free(folder);

@@ -25,9 +25,9 @@ typedef struct file_view {
 specrt_status file_map(const char *path, file_view *out, specrt_error *err);
 void file_unmap(file_view *view);
 
-/* An output being written: PATH.tmp-XXXXXX beside it, renamed by out_commit after fsync. A path that
- * exists and is no regular file (/dev/stdout, a pipe) is written straight through; "-" is stdout. An
- * interrupt or out_abort removes the temporary file. */
+/* An output being written: PATH.tmp-XXXXXX beside it, renamed by out_commit after fsync. Of a link the
+ * file it leads to is replaced. A path that exists and is no regular file (/dev/stdout, a pipe) is written
+ * straight through; "-" is stdout. An interrupt or out_abort removes the temporary file. */
 typedef struct out_file {
     FILE *f;
     char *path, *temp; /* temp NULL: written through */
