@@ -361,7 +361,8 @@ static void run_cycles(device *d, twin *twins, const setting *how) {
         else
             device_cycle(d);
         gpu_check(cudaStreamSynchronize(d->stream), "cycle");
-        if (!how->abandons || c + 1 < how->n_cycles) specrt_cuda_session_serve(d->session);
+        /* What is left is worked off by the next prompt. */
+        if (!how->n_prompt || c + 1 < how->n_cycles) specrt_cuda_session_serve(d->session);
         for (int32_t i = 0; i < d->n; i++) {
             twin_cycle(&twins[i]);
             check_cycle(d, &twins[i], i);
@@ -520,12 +521,11 @@ static void test_prompt(void) {
     how.n_prompt = 70;
     how.n_cycles = 2;
     run(&how);
-    how = setting_of("static:9+retrieve:16@prompt=best@keep=on@mode=async");
+    how = setting_of("static:9+retrieve:40@graph=off@prompt=best@keep=on@mode=async");
     how.tree = (specrt_tree_params){1, 1, 2};
     how.n_prompt = 8;
     how.n_cycles = 6;
     how.n_more = 2;
-    how.abandons = true;
     run(&how);
 }
 
