@@ -292,7 +292,7 @@ static void open_model(model *m, const bench_shape *shape) {
 void bench_cycles(const bench_shape *shape) {
     const char *fixed = bench_tiny ? "static:200" : "static:32768";
     const char *same = bench_tiny ? "static:96" : "static:3072";
-    const char *learning = bench_tiny ? "window:96@kpre=8@kver=8@rows=tree@min=96" : "microspec";
+    const char *learning = bench_tiny ? "window:96@min=96" : "microspec";
     static model m;
     open_model(&m, shape);
     bench_timeline(&m, learning);
