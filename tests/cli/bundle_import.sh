@@ -60,6 +60,9 @@ accepts import both.txt -f --size 9 --values absolute
 refuses 2 "*--values: expected absolute or offset, found 'both'" import both.txt -f --values both
 refuses 3 "*both.txt: size 3: expected at least 6 (the forced ids)*" import both.txt \
     -f --values absolute
+printf '\357\273\2777 3\r\n9\r\n' >windows.txt
+accepts import windows.txt -f --size 9 --values absolute
+[ "$(list)" = "${forced}7 3 9 " ] || fail "byte order mark: $(list)"
 echo 1 40000 >high.txt
 refuses 3 "*high.txt: *entry 1 is 40000; expected an id in [[]0, 32768)" import high.txt -f
 refuses 3 "*legacy.pt: torch's format from before version 1.6*" import "$golden/legacy.pt" -f

@@ -88,8 +88,10 @@ refuses 3 "*vocabtrim-calibrate builds it*" specrt-eval replay --trace a.trace -
 
 # Without the drafter's best tokens nobody can say what else would have been drafted.
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
-accepts specrt-eval record "${pair[@]}" --prompt "1, 2, 3," --max-tokens 12 --num-steps 3 --topk 1 --draft-top 0 -q -o bare.trace
+accepts specrt-eval record "${pair[@]}" --prompt "1, 2, 3," --max-tokens 12 --num-steps 3 --topk 1 \
+    --draft-top 0 -q -o bare.trace
 accepts specrt-eval replay --trace bare.trace --policy microspec,full --tree 2/1/3
 warns "*the drafter's best tokens are not in the trace (record with --draft-top above 0)*"
 prints "*oracle  *- *microspec  *- *accept length *"
-refuses 3 "*bare.trace: expected the drafter's best tokens; *" specrt-eval plan "${pair[@]}" --trace bare.trace
+refuses 3 "*bare.trace: expected the drafter's best tokens; *" \
+    specrt-eval plan "${pair[@]}" --trace bare.trace

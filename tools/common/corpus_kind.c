@@ -100,7 +100,7 @@ static corpus_kind kind_of_content(const char *head, size_t n) {
 
 static void tell_text(corpus_format *f, const char *ext, const char *head, size_t n) {
     static const char *const lines[] = {"jsonl", "ndjson", "jsonlines", NULL};
-    if (n >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0) f->first = 3;
+    f->first = utf8_mark(head, n);
     head += f->first;
     n -= f->first;
     f->refusal = binary_reason(head, n);

@@ -13,6 +13,7 @@
 #include "npy.h"
 #include "pt.h"
 #include "safetensors.h"
+#include "utf8.h"
 
 enum { MAX_TEXT = 16 << 20 }; /* bytes of a JSON or text list: over a million ids */
 
@@ -319,10 +320,11 @@ static specrt_status read_any(raw_map *raw, const void *bytes, size_t n, specrt_
     if (pt_probe(bytes, n)) return read_pt(raw, bytes, n, err);
     if (npy_probe(bytes, n)) return read_npy(raw, bytes, n, err);
     if (gguf_probe(bytes, n)) return read_gguf(raw, bytes, n, err);
-    size_t start = 0;
+    size_t mark = utf8_mark(bytes, n), start = 0;
+    b += mark, n -= mark;
     while (start < n && is_space((char)b[start])) start++;
     bool object = start < n && b[start] == '{' && (n < 9 || b[8] != '{');
-    if (!object && st_probe(bytes, n)) return read_st(raw, bytes, n, err);
+    if (!object && st_probe(b, n)) return read_st(raw, b, n, err);
     bool json = object || (start < n && b[start] == '[');
     bool text = start == n || (b[start] && strchr("#-,0123456789", b[start]));
     if (!json && !text)
@@ -330,7 +332,7 @@ static specrt_status read_any(raw_map *raw, const void *bytes, size_t n, specrt_
                    "no token map; expected a torch .pt, .npy, safetensors, GGUF, JSON or text list",
                    err);
     if (n > MAX_TEXT) return bad(raw->path, "over 16 MiB of text; no token map is so long", err);
-    return json ? read_json(raw, bytes, n, err) : read_text(raw, bytes, n, err);
+    return json ? read_json(raw, b, n, err) : read_text(raw, b, n, err);
 }
 
 /* ---- ids or offsets --------------------------------------------------------------------------- */

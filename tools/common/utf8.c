@@ -111,3 +111,7 @@ int utf8_put(uint32_t cp, char out[4]) {
     out[0] = (char)(lead[n] | cp);
     return n;
 }
+
+size_t utf8_mark(const void *text, size_t n) {
+    return n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}

@@ -13,6 +13,9 @@ size_t utf8_valid(const char *text, size_t n);
  * @return bytes written; *n_replaced += replacements. */
 size_t utf8_repair(const char *text, size_t n, char *out, uint64_t *n_replaced);
 
+/* utf8_mark() : bytes of the byte order mark that editors on Windows put first: 3, or 0. */
+size_t utf8_mark(const void *text, size_t n);
+
 /* utf8_next() : decode one code point of valid text at p < end; *len = its bytes, 1..4. */
 static inline uint32_t utf8_next(const uint8_t *p, int *len) {
     if (p[0] < 0x80) return *len = 1, p[0];

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "corpus_stream.h"
 #include "io.h"
+#include "utf8.h"
 
 enum { MAX_FILE = 1 << 30 };
 
@@ -208,8 +209,7 @@ static specrt_status read_values(const char *path, const char *name, const char 
     json_tokener *tokener = json_tokener_new();
     specrt_status status = tokener ? SPECRT_STATUS_OK : no_memory(err);
     int line = 1;
-    size_t start = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte order mark */
-    for (size_t at = start; status == SPECRT_STATUS_OK && at < n;) {
+    for (size_t at = utf8_mark(text, n); status == SPECRT_STATUS_OK && at < n;) {
         for (; at < n && strchr(" \t\r\n", text[at]); at++) line += text[at] == '\n';
         if (at >= n) break;
         json_object *value = json_tokener_parse_ex(tokener, text + at, (int)(n - at));
