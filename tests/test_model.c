@@ -105,7 +105,7 @@ static void test_heads(void) {
     put_st("model.safetensors", &vision, 1);
     check_head("model.safetensors", "model.language_model.embed_tokens.weight", NULL);
     put_st("model.safetensors", &none, 1);
-    check_head("model.safetensors", NULL, "expected lm_head.weight; it has fc.weight;");
+    check_head("model.safetensors", NULL, "expected lm_head.weight; name its tensor, ");
     put_st("model.safetensors", NULL, 0);
     check_head("model.safetensors", NULL, "it has none");
     gguf_tensor tied[] = {in_gguf("token_embd.weight", SPECRT_DTYPE_F32, 2, 4, 32),
