@@ -204,7 +204,7 @@ benchmarks: all $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/tests/trace ## the figure
 
 LINTED := $(wildcard include/*.h tools/*/*.[ch] engine/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
 # Data and patterns of one line are as long as they are.
-SCRIPTS := $(filter-out tests/gpu/run.sh,$(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh))
+SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh)
 lint: ## format, section order, line length, white space
 	@clang-format --dry-run -Werror $(LINTED)
 	@awk -f tests/check_sections.awk include/specrt.h cuda/specrt_kernels.cu

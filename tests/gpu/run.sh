@@ -1,26 +1,28 @@
 #!/bin/bash
-# run.sh : proof on a GPU, and its speed. By steps, each with a time limit; one that fails or runs out of time
-# leaves what it found, and the others go on.
+# run.sh : proof on a GPU, and its speed. By steps, each with a time limit; one that fails or runs
+# out of time leaves what it found, and the others go on.
 #
-#     tests/gpu/run.sh                          all of STEPS="build twins graph debug sanitize host bench"
+#     tests/gpu/run.sh                    all of STEPS="build twins graph debug sanitize host bench"
 #     SEED=7 STEPS="build twins" tests/gpu/run.sh
-#     DRY=1 ROUNDS=1 tests/gpu/run.sh           on the CPU's harness: a look at this script, not at a GPU
+#     DRY=1 ROUNDS=1 tests/gpu/run.sh     on the CPU's harness: a look at this script, not at a GPU
 #
-# OUT     folder of the results (build/gpu): cuda.json, cuda.txt, logs.txt, sizes.svg, timeline.svg. Commit the
-#         first two under bench/results. What other steps left there, of the same sources and device, stays
-# LIMIT   seconds that all may take; what is left then is said to be left out, and waits for another call
+# OUT     folder of the results (build/gpu): cuda.json, cuda.txt, logs.txt, sizes.svg, timeline.svg.
+#         Commit the first two under bench/results. What other steps left there, of the same sources
+#         and device, stays
+# LIMIT   seconds that all may take; what is left then is said to be left out, and waits for another
+#         call
 # SEED    of all random data; without it a new one, which is told
 # ROUNDS  seeds that each test is run with (8);  TESTS: these alone, of tests/gpu/test_gpu_*.c
-# TARGET, DRAFT, BUNDLE, PROMPT : models for the step `host`, and ids; else the sample pair, with the bundle
-#         build/sample.specb (make calibrate) if it is there
+# TARGET, DRAFT, BUNDLE, PROMPT : models for the step `host`, and ids; else the sample pair, with
+#         the bundle build/sample.specb (make calibrate) if it is there
 #
-# With 16 cores expect 2 to 3 minutes of `build`, 3 of `twins graph debug`, 3 of `sanitize`, 4 of `host bench`:
-# where a call may take ten, make it three of LIMIT=570: STEPS="build twins graph debug", "build sanitize",
-# "build host bench". Programs stay in build/gpu-bin, where `build` finds them done; on another machine put the
-# call before's cuda.txt and cuda.json into OUT.
+# With 16 cores expect 2 to 3 minutes of `build`, 3 of `twins graph debug`, 3 of `sanitize`, 4 of
+# `host bench`: where a call may take ten, make it three of LIMIT=570: STEPS="build twins graph
+# debug", "build sanitize", "build host bench". Programs stay in build/gpu-bin, where `build` finds
+# them done; on another machine put the call before's cuda.txt and cuda.json into OUT.
 #
-# Needs the CUDA toolkit and a C compiler, no library of the tools. Exit 1 where something failed or was left
-# out, 2 for wrong settings, 77 where there is no GPU.
+# Needs the CUDA toolkit and a C compiler, no library of the tools. Exit 1 where something failed or
+# was left out, 2 for wrong settings, 77 where there is no GPU.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
@@ -29,14 +31,21 @@ all_steps="build twins graph debug sanitize host bench"
 steps=${STEPS:-$all_steps}
 seed=${SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
 cuda=${CUDA_HOME:-/usr/local/cuda}
-if [ -z "${CUDA_HOME:-}" ] && command -v nvcc >/dev/null; then cuda=$(dirname "$(dirname "$(command -v nvcc)")"); fi
-tests=${TESTS:-$(for source in tests/gpu/test_gpu_*.c; do basename "$source" .c; done | grep -vx test_gpu_runtime)}
+if [ -z "${CUDA_HOME:-}" ] && command -v nvcc >/dev/null; then
+    cuda=$(dirname "$(dirname "$(command -v nvcc)")")
+fi
+all_tests() {
+    for source in tests/gpu/test_gpu_*.c; do basename "$source" .c; done | grep -vx test_gpu_runtime
+}
+tests=${TESTS:-$(all_tests)}
 
 stop() { echo "run.sh: $*" >&2; exit 2; }
 for step in $steps; do
-    case " $all_steps " in *" $step "*) ;; *) stop "STEPS: expected some of '$all_steps', found '$step'" ;; esac
+    case " $all_steps " in *" $step "*) ;;
+        *) stop "STEPS: expected some of '$all_steps', found '$step'" ;; esac
 done
-for test in $tests; do [ -e "tests/gpu/$test.c" ] || stop "TESTS: expected names as test_gpu_pack, found '$test'"; done
+for test in $tests; do [ -e "tests/gpu/$test.c" ] ||
+    stop "TESTS: expected names as test_gpu_pack, found '$test'"; done
 for setting in "SEED=$seed" "ROUNDS=$rounds" "LIMIT=${LIMIT:-0}"; do
     case ${setting#*=} in '' | *[!0-9]*) stop "expected a number, found '$setting'" ;; esac
 done
@@ -46,7 +55,8 @@ if [ -z "$dry" ] && ! nvidia-smi -L >/dev/null 2>&1; then
 fi
 needed=bin/nvcc
 [ -z "$dry" ] || needed=include/cuda_fp16.h
-[ -e "$cuda/$needed" ] || stop "no $cuda/$needed: install the CUDA toolkit, and name it by CUDA_HOME= or have nvcc in PATH"
+[ -e "$cuda/$needed" ] ||
+    stop "no $cuda/$needed: install the CUDA toolkit, named by CUDA_HOME= or in PATH"
 mkdir -p "$out" "$bin" && : >>"$out/logs.txt" && : >>"$out/cuda.txt" && : >>"$out/cuda.json" ||
     stop "OUT: cannot write to $out"
 opt=2 slow=1
@@ -56,8 +66,10 @@ logs=$out/logs.txt parts=$bin/parts failed=0 left_out=0
 # --- results ---
 
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
-device=$([ -n "$dry" ] && echo "the CPU's harness" || nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)
-sources=$(cat include/specrt.h cuda/specrt_kernels.cu tests/*.h tests/gpu/* examples/torch_host.py | sha256sum | cut -c 1-12)
+device=$([ -n "$dry" ] && echo "the CPU's harness" || nvidia-smi --query-gpu=name,driver_version \
+    --format=csv,noheader | head -n 1)
+sources=$(cat include/specrt.h cuda/specrt_kernels.cu tests/*.h tests/gpu/* examples/torch_host.py |
+    sha256sum | cut -c 1-12)
 header="$device, sources $sources"
 
 # A step's part of either result is a file of its own; those of other steps come from OUT.
@@ -81,7 +93,8 @@ give_results() {
         for step in $all_steps; do cat "$parts/$step.txt" 2>/dev/null; done
     } >"$out/cuda.txt"
     {
-        printf '{"device": "%s", "commit": "%s", "sources": "%s",\n"steps": [\n' "$device" "$commit" "$sources"
+        printf '{"device": "%s", "commit": "%s", "sources": "%s",\n"steps": [\n' "$device" \
+            "$commit" "$sources"
         for step in $all_steps; do cat "$parts/$step.json" 2>/dev/null; done | sed '$!s/$/,/'
         printf '],\n"benchmarks": [\n'
         sed '$!s/$/,/' "$parts/benchmarks" 2>/dev/null
@@ -93,35 +106,48 @@ say() { echo "$*" | tee -a "$parts/$step.txt"; }
 
 # tell NAME VERDICT SECONDS NOTE : a line of the table and of the JSON
 tell() {
-    case $2 in FAIL | "out of time") failed=$((failed + 1)) ;; "left out") left_out=$((left_out + 1)) ;; esac
+    case $2 in FAIL | "out of time") failed=$((failed + 1)) ;;
+        "left out") left_out=$((left_out + 1)) ;; esac
     say "$(printf '%-30s %-11s %6ss  %s' "$1" "$2" "$3" "$4")"
-    echo "{\"of\": \"$step\", \"step\": \"$1\", \"verdict\": \"$2\", \"seconds\": $3, \"seed\": $seed, \"note\": \"$4\"}" >>"$parts/$step.json"
+    echo \
+        "{\"of\": \"$step\", \"step\": \"$1\", \"verdict\": \"$2\", \"seconds\": $3, \"seed\": $seed, \"note\": \"$4\"}" \
+        >>"$parts/$step.json"
 }
 
-# check NAME SECONDS COMMAND... : what the command prints goes to the logs, and where it fails its end here.
+# check NAME SECONDS COMMAND... : what the command prints goes to the logs, and
+# where it fails its end here.
 check() {
-    local name=$1 limit=$(($2 * slow)) left=$((${LIMIT:-0} - SECONDS)) began=$EPOCHREALTIME code verdict note
+    local name=$1 limit=$(($2 * slow)) left=$((${LIMIT:-0} - SECONDS)) began=$EPOCHREALTIME
+    local code verdict note
     shift 2
     if [ "${LIMIT:-0}" != 0 ]; then
-        if [ $left -lt 5 ]; then tell "$name" "left out" 0 "LIMIT=$LIMIT; STEPS=$step runs it"; return 1; fi
+        if [ $left -lt 5 ]; then
+            tell "$name" "left out" 0 "LIMIT=$LIMIT; STEPS=$step runs it"
+            return 1
+        fi
         [ $limit -le $left ] || limit=$left
     fi
     echo "== $name: $*" >>"$logs"
     timeout -k 5 $limit "$@" >"$bin/output" 2>&1
     code=$?
     head -c 1000000 "$bin/output" >>"$logs"
-    note=$(grep -v '^ *$' "$bin/output" | tail -n 1 | tr -d '"\\' | tr -c '\n -~' '?' | cut -c 1-110)
-    case $code in 0) verdict=pass ;; 77) verdict=skipped ;; 124 | 137) verdict="out of time" note="after $limit s: $note" ;;
+    note=$(grep -v '^ *$' "$bin/output" | tail -n 1 | tr -d '"\\' | tr -c '\n -~' '?' |
+        cut -c 1-110)
+    case $code in 0) verdict=pass ;; 77) verdict=skipped ;;
+    124 | 137) verdict="out of time" note="after $limit s: $note" ;;
     *) verdict=FAIL note="exit $code: $note" ;; esac
     tell "$name" "$verdict" "$(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $began }")" "$note"
-    [ "$verdict" = pass ] || [ "$verdict" = skipped ] || { tail -n 12 "$bin/output" | cut -c 1-200 | sed 's/^/    /'; return 1; }
+    [ "$verdict" = pass ] || [ "$verdict" = skipped ] ||
+        { tail -n 12 "$bin/output" | cut -c 1-200 | sed 's/^/    /'; return 1; }
 }
 
 # --- build ---
 
 flags="-std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -O$opt -g -fPIC -Iinclude -Itests -Itests/gpu"
 zstd=-lzstd blas=
-if ! echo '#include <zstd.h>' | ${CC:-cc} -E - >/dev/null 2>&1; then zstd= flags="$flags -DSPECRT_NO_ZSTD"; fi
+if ! echo '#include <zstd.h>' | ${CC:-cc} -E - >/dev/null 2>&1; then
+    zstd= flags="$flags -DSPECRT_NO_ZSTD"
+fi
 if [ -z "$dry" ] && [ -e "$cuda/include/cublasLt.h" ]; then
     blas=$(ls "$cuda"/lib64/libcublasLt.so* "$cuda"/lib/libcublasLt.so* 2>/dev/null | head -n 1)
 fi
@@ -133,11 +159,12 @@ kernels() { # kernels OUT FLAG...
     if [ -n "$dry" ]; then
         harness -x c++ -c cuda/specrt_kernels.cu -o "$to" "$@"
     else
-        "$cuda/bin/nvcc" -std=c++14 -O3 -lineinfo -diag-suppress 1675 -Iinclude -Xcompiler -fPIC -arch=native "$@" \
-            -c cuda/specrt_kernels.cu -o "$to"
+        "$cuda/bin/nvcc" -std=c++14 -O3 -lineinfo -diag-suppress 1675 -Iinclude -Xcompiler -fPIC \
+            -arch=native "$@" -c cuda/specrt_kernels.cu -o "$to"
     fi
 }
-harness() { ${CXX:-c++} -std=c++11 -DSPECRT_HARNESS -O1 -fPIC -Iinclude -Itests/gpu -idirafter "$cuda/include" "$@"; }
+harness() { ${CXX:-c++} -std=c++11 -DSPECRT_HARNESS -O1 -fPIC -Iinclude -Itests/gpu -idirafter \
+    "$cuda/include" "$@"; }
 compile() { # compile NAME
     case $1 in
     kernels) kernels "$bin/kernels.o" ;;
@@ -181,10 +208,12 @@ build_all() {
     if is_built && [ -z "$missing" ]; then echo "built before"; return; fi
     rm -f "$bin/built"
     [ -n "$dry$blas" ] || echo "no cuBLASLt: nothing to compare products with"
-    each compile kernels debug $tests bench_gpu bench_cycle specrt ${dry:+harness runtime} || return 1
+    each compile kernels debug $tests bench_gpu bench_cycle specrt ${dry:+harness runtime} ||
+        return 1
     each link $programs bench_gpu libspecrt_cuda.so || return 1
     echo "$header" >"$bin/built"
-    echo "built for $([ -n "$dry" ] && echo the harness || nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader)"
+    echo \
+        "built for $([ -n "$dry" ] && echo the harness || nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader)"
 }
 
 export cuda dry bin flags zstd blas tests seed rounds header
@@ -200,30 +229,36 @@ run_rounds() {
     local i
     "$1" || return
     for ((i = 0; i < rounds; i++)); do
-        SPECRT_TEST_SEED=$((seed + i)) "$1" || { echo "$1 failed: SPECRT_TEST_SEED=$((seed + i))"; return 1; }
+        SPECRT_TEST_SEED=$((seed + i)) "$1" || { echo "$1 failed: SPECRT_TEST_SEED=$((seed + i))";
+            return 1; }
     done
 }
 export -f run_rounds
-step_twins() { for test in $twins; do check "twin $test" 60 bash -c 'run_rounds "$0"' "$bin/$test"; done; }
+step_twins() { for test in $twins; do check "twin $test" 60 bash -c 'run_rounds "$0"' \
+    "$bin/$test"; done; }
 
 # Cycles captured and replayed, more of them, and 64 sequences at once; on the harness fewer.
 step_graph() {
     local long=1
     [ -z "$dry" ] || long=0
-    check "graphs of 60 cycles" 60 env SPECRT_TEST_LONG=$long SPECRT_TEST_SEED="$seed" "$bin/test_gpu_session" --filter policies
-    check "64 sessions" 60 env SPECRT_TEST_LONG=$long SPECRT_TEST_SEED="$seed" "$bin/test_gpu_session" --filter batch
+    check "graphs of 60 cycles" 60 env SPECRT_TEST_LONG=$long SPECRT_TEST_SEED="$seed" \
+        "$bin/test_gpu_session" --filter policies
+    check "64 sessions" 60 env SPECRT_TEST_LONG=$long SPECRT_TEST_SEED="$seed" \
+        "$bin/test_gpu_session" --filter batch
 }
 
 # Each launch waited for, so that what fails is named.
 step_debug() { for test in $tests; do check "debug $test" 30 "$bin/$test.debug"; done; }
 
-# Several at a time, of the tests' smallest data. What takes longer than its limit is left out, and said to be.
+# Several at a time, of the tests' smallest data. What takes longer than its limit
+# is left out, and said to be.
 run_sanitizers() {
     local tool test
     rm -f "$bin"/*.code
     for tool in racecheck memcheck synccheck; do
         for test in $twins; do echo "$tool $test"; done
-    done | xargs -P "${SANITIZERS:-6}" -n 2 sh -c 'timeout -k 5 40 "$0" --tool "$2" --error-exitcode 9 "$1/$3" >"$1/$3.$2" 2>&1
+    done | xargs -P "${SANITIZERS:-6}" -n 2 sh \
+        -c 'timeout -k 5 40 "$0" --tool "$2" --error-exitcode 9 "$1/$3" >"$1/$3.$2" 2>&1
         echo $? >"$1/$3.$2.code"' "$1" "$bin"
 }
 export twins
@@ -231,13 +266,17 @@ export -f run_sanitizers
 step_sanitize() {
     local tool test sanitizer=$cuda/bin/compute-sanitizer
     [ -x "$sanitizer" ] || sanitizer=$(command -v compute-sanitizer)
-    if [ -n "$dry" ]; then tell sanitize skipped 0 "it looks at GPUs; make asan and make tsan-gpu at the harness"; return; fi
+    if [ -n "$dry" ]; then
+        tell sanitize skipped 0 "it looks at GPUs; make asan and make tsan-gpu at the harness"
+        return
+    fi
     if [ -z "$sanitizer" ]; then tell sanitize skipped 0 "no compute-sanitizer"; return; fi
     check "all sanitizers" 180 bash -c 'run_sanitizers "$0"' "$sanitizer" || return
     for tool in racecheck memcheck synccheck; do
         for test in $twins; do
             check "$tool $test" 5 sh -c 'cat "$0"; code=$(cat "$0.code")
-                if [ "$code" = 124 ]; then echo "left out: longer than 40 s"; exit 77; fi; exit "$code"' "$bin/$test.$tool"
+                if [ "$code" = 124 ]; then echo "left out: longer than 40 s"; exit 77; fi
+                exit "$code"' "$bin/$test.$tool"
         done
     done
 }
@@ -248,13 +287,16 @@ step_host() {
     "$python" -c 'import torch, safetensors' 2>/dev/null ||
         { tell torch_host skipped 0 "$python has no torch and safetensors (PYTHON=)"; return; }
     if [ -n "$dry" ]; then
-        how="--device cpu --max-tokens 4 --num-steps 2 --topk 2 --num-draft-tokens 4 --policy window:256"
+        how="--device cpu --max-tokens 4 --num-steps 2 --topk 2 --num-draft-tokens 4"
+        how="$how --policy window:256"
     fi
     [ -n "${BUNDLE:-}" ] || [ ! -e build/sample.specb ] || BUNDLE=build/sample.specb
-    [ -n "$dry" ] || [ -z "${BUNDLE:-}" ] || how="$how --policy static:4096 --policy microspec --policy evospec"
+    [ -n "$dry" ] || [ -z "${BUNDLE:-}" ] ||
+        how="$how --policy static:4096 --policy microspec --policy evospec"
     check torch_host 120 "$python" examples/torch_host.py --library "$bin/libspecrt_cuda.so" $how \
-        --target "${TARGET:-data/sample/target.gguf}" --draft "${DRAFT:-data/sample/draft.safetensors}" \
-        ${BUNDLE:+--bundle "$BUNDLE"} --ids "${PROMPT:-1,2,3,4,5,6,7,8}"
+        --target "${TARGET:-data/sample/target.gguf}" \
+        --draft "${DRAFT:-data/sample/draft.safetensors}" ${BUNDLE:+--bundle "$BUNDLE"} \
+        --ids "${PROMPT:-1,2,3,4,5,6,7,8}"
     say "$(grep -E 'tokens/s' "$bin/output")"
 }
 
@@ -269,7 +311,8 @@ step_bench() {
 take_earlier
 echo "$header, SEED=$seed"
 for step in $steps; do
-    [ "$step" = build ] || is_built || stop "STEPS: '$step' needs what 'build' makes of these sources"
+    [ "$step" = build ] || is_built ||
+        stop "STEPS: '$step' needs what 'build' makes of these sources"
     rm -f "$parts/$step.json" "$parts/$step.txt" "$bin/output"
     if [ "$step" = bench ]; then rm -f "$bin/bench.jsonl" "$parts/benchmarks"; fi
     say "== $step of commit $commit, SEED=$seed"
