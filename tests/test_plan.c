@@ -135,19 +135,25 @@ static void test_measure(void) {
     CHECK(costs.head[0].n > 21);                          /* some of them about the edge */
 }
 
+static void check_rises(const curve *c, double last) {
+    CHECK_NEAR(c->x[c->n - 1], last, 0);
+    for (int i = 1; i < c->n; i++) CHECK(c->x[i] > c->x[i - 1] && c->y[i] >= c->y[i - 1]);
+}
+
 /* Whatever the clock says, curves rise and reach the whole head, and an end is found. */
 static void test_measure_noise(void) {
-    fake f = {.n_rows = 1000, .busy = 300};
-    const plan_machine m = {&f, f.n_rows, 64, fake_head, fake_draft, fake_target};
-    plan_costs costs;
-    the_fake = &f;
-    REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
-    for (int w = 0; w < PLAN_WIDTHS; w++) {
-        const curve *c = &costs.head[w];
-        CHECK_NEAR(c->x[c->n - 1], 1000, 0);
-        for (int i = 1; i < c->n; i++) CHECK(c->y[i] >= c->y[i - 1]);
+    static const int32_t sizes[] = {1, 256, 257, 258, 513, 1000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        fake f = {.n_rows = sizes[i], .busy = 300};
+        const plan_machine m = {&f, f.n_rows, 64, fake_head, fake_draft, fake_target};
+        plan_costs costs;
+        the_fake = &f;
+        REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
+        check_rises(&costs.head_first, sizes[i]);
+        for (int w = 0; w < PLAN_WIDTHS; w++) check_rises(&costs.head[w], sizes[i]);
+        check_rises(&costs.target, 60);
+        CHECK(isfinite(costs.worst));
     }
-    for (int i = 1; i < costs.target.n; i++) CHECK(costs.target.y[i] >= costs.target.y[i - 1]);
 }
 
 /* --- intervals --- */

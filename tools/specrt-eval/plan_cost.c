@@ -63,7 +63,7 @@ static void add_head(survey *v) {
     for (int64_t rows = 256; rows < most; rows *= 2) {
         int64_t next = 2 * rows < most ? 2 * rows : most;
         add_site(v, HEAD, (int32_t)rows, false);
-        add_site(v, HEAD, (int32_t)(rows + (next - rows) / 2), true);
+        if (next > rows + 1) add_site(v, HEAD, (int32_t)(rows + (next - rows) / 2), true);
     }
     add_site(v, HEAD, most, false);
 }
