@@ -72,15 +72,24 @@ F32, F16 = 0, 1
 BEAM_WORDS, DRAFT_WORDS, VERDICT_WORDS = 1 + 3 * 64, 2 + 4 * 64 + 4 * 64, 1 + 2 * 64
 
 
+def fail(message):
+    sys.exit("torch_host: " + message)
+
+
 class Specrt:
     def __init__(self, path):
-        self.lib = C.CDLL(path)
+        try:
+            self.lib = C.CDLL(path)
+        except OSError as error:
+            fail("%s; make cuda builds it, --library= names it" % error)
+        if not hasattr(self.lib, "specrt_cuda_open"):
+            fail("%s: expected libspecrt_cuda.so, found another library" % path)
 
     def call(self, name, *args):
         """Calls what takes an error last and gives a handle before it."""
         handle, err = C.c_void_p(), Error()
         if getattr(self.lib, name)(*args, C.byref(handle), C.byref(err)):
-            sys.exit("torch_host: " + err.msg.decode())
+            fail(err.msg.decode())
         return handle
 
     def launch(self, name, *args):
@@ -88,7 +97,7 @@ class Specrt:
         if status:
             err = Error()
             self.lib.specrt_cuda_check(C.byref(err))
-            sys.exit("torch_host: %s: status %d %s" % (name, status, err.msg.decode()))
+            fail("%s: status %d %s" % (name, status, err.msg.decode()))
 
 
 class DeviceWords:
@@ -170,13 +179,36 @@ def frequencies(width, base, scaling):
     return f / scaling["factor"] * (1 - smooth) + f * smooth
 
 
-def read_safetensors(paths):
-    from safetensors import safe_open
-    tensors = {}
-    for path in paths:
-        with safe_open(path, "pt") as file:
-            tensors.update({name: file.get_tensor(name) for name in file.keys()})
+class Named(dict):
+    """What a file holds by name; what is asked for and not there ends the program."""
+
+    def __init__(self, path, things=()):
+        super().__init__(things)
+        self.path = path
+
+    def __missing__(self, name):
+        fail("%s: expected '%s', found only %s, ..." % (self.path, name, ", ".join(sorted(self)[:4])))
+
+
+def read_safetensors(path, files):
+    from safetensors import SafetensorError, safe_open
+    tensors = Named(path)
+    for name in files:
+        try:
+            with safe_open(name, "pt") as file:
+                tensors.update({name: file.get_tensor(name) for name in file.keys()})
+        except (OSError, SafetensorError) as error:
+            fail("%s: %s" % (name, error))
     return tensors
+
+
+def read_config(folder):
+    path = os.path.join(folder, "config.json")
+    try:
+        with open(path) as file:
+            return Named(path, json.load(file))
+    except ValueError as error:
+        fail("%s: %s" % (path, error))
 
 
 class Gguf:
@@ -186,6 +218,8 @@ class Gguf:
 
     def __init__(self, path):
         self.bytes, self.at, self.keys, self.tensors = np.memmap(path, np.uint8, "r"), 8, {}, {}
+        if bytes(self.bytes[:4]) != b"GGUF":
+            fail("%s: expected a GGUF file, found another" % path)
         n_tensors, n_keys = self.take("QQ")
         for _ in range(n_keys):
             name = self.text()
@@ -225,7 +259,7 @@ class Gguf:
             scales = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
             flat = blocks[:, 2:].view(np.int8) * scales
         else:
-            sys.exit("torch_host: %s: type %d; expected f32, f16 or q8_0" % (name, kind))
+            fail("%s: expected f32, f16 or q8_0, found type %d" % (name, kind))
         return torch.from_numpy(np.array(flat, np.float32).reshape(shape))
 
 
@@ -237,13 +271,17 @@ def read_gguf(path):
              "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
     whole = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight",
              "output.weight": "lm_head.weight"}
-    tensors = {}
+    tensors = Named(path)
     for name, tensor in file.tensors.items():
         parts = name.split(".")
+        if name not in whole and parts[2] not in names:
+            continue # what rotation may bring along
         tensors[whole.get(name) or "model.layers.%s.%s.weight" % (parts[1], names[parts[2]])] = tensor
 
+    keys = Named(path, file.keys)
+
     def field(key):
-        return file.keys["llama." + key]
+        return keys["llama." + key]
     config = {"num_attention_heads": field("attention.head_count"),
               "num_key_value_heads": field("attention.head_count_kv"),
               "num_hidden_layers": field("block_count"), "hidden_size": field("embedding_length"),
@@ -265,8 +303,8 @@ class Target:
         if adjacent:
             tensors, config = read_gguf(path)
         else:
-            tensors = read_safetensors(sorted(glob.glob(os.path.join(path, "*.safetensors"))))
-            config = json.load(open(os.path.join(path, "config.json")))
+            tensors = read_safetensors(path, sorted(glob.glob(os.path.join(path, "*.safetensors"))))
+            config = read_config(path)
         self.config, self.device, self.length = settings(config), device, 0
         self.layers = [Layer(self.config, tensors, "model.layers.%d." % i, device, dtype, adjacent)
                        for i in range(config["num_hidden_layers"])]
@@ -304,8 +342,11 @@ class Drafter:
     """An EAGLE head: one layer over pairs of a token's embedding and the state before it."""
 
     def __init__(self, path, target, size, device, dtype):
-        tensors = read_safetensors([path])
-        config = json.load(open(os.path.join(os.path.dirname(path), "config.json")))
+        tensors = read_safetensors(path, [path])
+        config = read_config(os.path.dirname(path))
+        expected, found = (target.head.shape[1], 2 * target.head.shape[1]), tuple(tensors["fc.weight"].shape)
+        if found != expected:
+            fail("%s: fc.weight: expected shape %s of the target's width, found %s" % (path, expected, found))
         self.config, self.target, self.device, self.dtype = settings(config), target, device, dtype
         self.fc = tensors["fc.weight"].to(device, dtype)
         self.bias = tensors["fc.bias"].to(device, dtype) if "fc.bias" in tensors else None
@@ -365,6 +406,8 @@ class Speculation:
         pointers = [C.c_void_p(a.data_ptr()) if torch.is_tensor(a) else a for a in args]
         stream = torch.cuda.current_stream().cuda_stream if self.device.type == "cuda" else 0
         self.specrt.launch("specrt_cuda_session_" + name, self.session, *pointers, C.c_void_p(stream))
+        if self.device.type == "cpu":
+            self.specrt.lib.cudaDeviceSynchronize() # torch's next operation is in no stream
 
     def start(self, prompt):
         tokens = torch.tensor(prompt, device=self.device)
@@ -433,10 +476,14 @@ class Speculation:
 
 
 def encode(args):
-    if args.ids:
+    if not args.ids:
+        from tokenizers import Tokenizer
+        ids = Tokenizer.from_file(args.tokenizer).encode(args.prompt, add_special_tokens=False).ids
+        return ids or fail("--prompt: expected text, found none")
+    try:
         return [int(i) for i in args.ids.split(",")]
-    from tokenizers import Tokenizer
-    return Tokenizer.from_file(args.tokenizer).encode(args.prompt, add_special_tokens=False).ids
+    except ValueError:
+        fail("--ids: expected numbers as 1,2,3, found '%s'" % args.ids)
 
 
 def main():
@@ -466,6 +513,9 @@ def main():
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     with torch.no_grad():
         target = Target(args.target, size, device, dtype)
+        wrong = [i for i in prompt if not 0 <= i < target.embedding.shape[0]]
+        if wrong:
+            fail("--ids: expected 0 to %d, found %d" % (target.embedding.shape[0] - 1, wrong[0]))
         drafter = Drafter(args.draft, target, size, device, dtype)
         began = time.time()
         expected = plain(target, prompt, args.max_tokens, [])
@@ -476,12 +526,14 @@ def main():
 
 def run_policies(specrt, target, drafter, prompt, expected, args):
     bundle = specrt.call("specrt_bundle_open", args.bundle.encode(), None) if args.bundle else None
-    rows = target.head.cpu() # what the host reads while a policy is made
-    desc = HeadDesc(rows=rows.data_ptr(), dtype=F16, n_rows=rows.shape[0], n_cols=rows.shape[1])
+    # What the host reads while a policy is made: the head, and the embedding that routers know tokens by.
+    rows, embedding = target.head.cpu(), target.embedding.cpu().half()
+    desc, known = (HeadDesc(rows=m.data_ptr(), dtype=F16, n_rows=m.shape[0], n_cols=m.shape[1])
+                   for m in (rows, embedding))
     head = specrt.call("specrt_head_bind", bundle, C.byref(desc), None)
     wrong = 0
     for text in args.policy or ["full", "microspec"]:
-        wanted = PolicyDesc(text=text.encode(), n_vocab=rows.shape[0])
+        wanted = PolicyDesc(text=text.encode(), n_vocab=rows.shape[0], embedding=C.addressof(known))
         policy = specrt.call("specrt_policy_create", bundle, head, C.byref(wanted))
         shared = specrt.call("specrt_cuda_policy_create", policy,
                              C.byref(CudaPolicyDesc(rows=target.head.data_ptr())))
@@ -501,4 +553,7 @@ def run_policies(specrt, target, drafter, prompt, expected, args):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except OSError as problem:
+        fail("%s: %s" % (problem.filename, problem.strerror))
