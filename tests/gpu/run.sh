@@ -68,8 +68,8 @@ logs=$out/logs.txt parts=$bin/parts failed=0 left_out=0
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 device=$([ -n "$dry" ] && echo "the CPU's harness" || nvidia-smi --query-gpu=name,driver_version \
     --format=csv,noheader | head -n 1)
-sources=$(cat include/specrt.h cuda/specrt_kernels.cu tests/*.h tests/gpu/* examples/torch_host.py |
-    sha256sum | cut -c 1-12)
+sources=$(cat include/specrt.h cuda/specrt_kernels.cu tests/*.h tests/gpu/*.[ch]* | sha256sum |
+    cut -c 1-12)
 header="$device, sources $sources"
 
 # A step's part of either result is a file of its own; those of other steps come from OUT.
@@ -239,11 +239,11 @@ step_twins() { for test in $twins; do check "twin $test" 60 bash -c 'run_rounds 
 
 # Cycles captured and replayed, more of them, and 64 sequences at once; on the harness fewer.
 step_graph() {
-    local long=1
-    [ -z "$dry" ] || long=0
-    check "graphs of 60 cycles" 60 env SPECRT_TEST_LONG=$long SPECRT_TEST_SEED="$seed" \
+    local long=SPECRT_TEST_LONG=1
+    [ -z "$dry" ] || long=
+    check "graphs of 60 cycles" 60 env $long SPECRT_TEST_SEED="$seed" \
         "$bin/test_gpu_session" --filter policies
-    check "64 sessions" 60 env SPECRT_TEST_LONG=$long SPECRT_TEST_SEED="$seed" \
+    check "64 sessions" 60 env $long SPECRT_TEST_SEED="$seed" \
         "$bin/test_gpu_session" --filter batch
 }
 
