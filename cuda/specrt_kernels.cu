@@ -11,8 +11,9 @@
  *     specrt__active_pack_rows       rows of the head to their places in packed segments
  *     specrt__head_few               logits of 1 or 2 states, row by row
  *     specrt__head_tiles             logits of 3 to 64 states, on tensor cores
- *     specrt__active_rank_parts      the best k of each part of a row of logits, and its sum
- *     specrt__active_rank_join       the best k of a row, and log-probabilities
+ *     specrt__active_rank_kernel     the best k of rows of logits, and log-probabilities; the same goes
+ *                                    before the next pass in specrt__tree_rank_kernel, before the path in
+ *                                    specrt__verify_rank_kernel
  *     specrt__window_begin_kernel, _prefill_, _start_, _observe_
  *                                    membership, the window, slots of packed rows and which to pack
  *     specrt__cluster_read_kernel, _weigh_, _total_
@@ -405,6 +406,13 @@ template <typename T> static __device__ T specrt__block_scan(T x, T *before) {
     return total;
 }
 
+/* As many lanes as the block has warps, or more up to a power of two. */
+static __device__ int specrt__block_width(void) {
+    int width = 1;
+    while (32 * width < specrt__block_threads()) width *= 2;
+    return width;
+}
+
 /* The greatest x. */
 static __device__ uint64_t specrt__block_max(uint64_t x) {
     __shared__ uint64_t greatest[SPECRT__BLOCK_WARPS];
@@ -413,7 +421,8 @@ static __device__ uint64_t specrt__block_max(uint64_t x) {
     if (lane == 0) greatest[specrt__block_thread() / 32] = x;
     __syncthreads();
     x = greatest[lane % n_warps];
-    for (int by = 16; by > 0; by /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, by));
+    for (int by = specrt__block_width() / 2; by > 0; by /= 2)
+        x = max(x, __shfl_xor_sync(0xffffffffu, x, by));
     __syncthreads();
     return x;
 }
@@ -421,14 +430,31 @@ static __device__ uint64_t specrt__block_max(uint64_t x) {
 /* The sum of x: pairwise within a warp, then over warps. */
 static __device__ double specrt__block_sum(double x) {
     __shared__ double sums[SPECRT__BLOCK_WARPS];
-    int lane = specrt__block_thread() % 32, n_warps = specrt__block_threads() / 32;
+    int lane = specrt__block_thread() % 32, width = specrt__block_width();
     for (int by = 16; by > 0; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
     if (lane == 0) sums[specrt__block_thread() / 32] = x;
     __syncthreads();
-    x = lane < n_warps ? sums[lane] : 0;
-    for (int by = 16; by > 0; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
+    x = 32 * (lane % width) < specrt__block_threads() ? sums[lane % width] : 0;
+    for (int by = width / 2; by > 0; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
     __syncthreads();
     return x;
+}
+
+/* Whether of n blocks with a ticket this one comes last, and then sees what the others wrote. The ticket is 0
+ * before the first, and again after the last. */
+static __device__ bool specrt__block_last(uint32_t *ticket, int32_t n) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (specrt__block_thread() == 0) {
+        last = atomicAdd(ticket, 1u) == (uint32_t)n - 1;
+        if (last) atomicExch(ticket, 0u);
+    }
+    __syncthreads();
+    __threadfence();
+    bool out = last;
+    __syncthreads();
+    return out;
 }
 
 /* Orders a logit as an unsigned number: NaN below all, -0 as 0. Twin: specrt__active_key. */
@@ -1077,19 +1103,33 @@ static __device__ int32_t specrt__active_collect(const uint64_t *keys, int32_t n
     return n_out < k ? n_out : k;
 }
 
-/* n keys, descending; few, since each is compared with all. */
-static __device__ void specrt__active_sort(const uint64_t *keys, int32_t n, uint64_t *out) {
+/* The k greatest of n keys, descending, into best [SPECRT__ACTIVE_MAX_K]. @return how many. */
+static __device__ __noinline__ int32_t specrt__active_choose(const uint64_t *keys, int32_t n,
+                                                             int32_t k, uint64_t *best) {
+    __shared__ uint64_t some[SPECRT__ACTIVE_MAX_K];
+    const int32_t kFew = 512; /* that are sooner compared with each other than counted by digits */
+    if (n > kFew) {
+        uint64_t least = specrt__active_least(keys, n, k);
+        n = specrt__active_collect(keys, n, k, least, some);
+        keys = some;
+    }
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
         int32_t rank = 0;
         for (int32_t j = 0; j < n; j++) rank += keys[j] > keys[i] || (keys[j] == keys[i] && j < i);
-        out[rank] = keys[i];
+        if (rank < k) best[rank] = keys[i];
     }
     __syncthreads();
+    return n < k ? n : k;
 }
 
 /* --- the best k of every row of logits --- */
 
-enum { SPECRT__ACTIVE_PART = 2048 }; /* columns of a block */
+enum {
+    SPECRT__ACTIVE_EACH = 16, /* columns of a thread */
+    SPECRT__ACTIVE_PART = SPECRT__ACTIVE_EACH * SPECRT__ACTIVE_THREADS,
+    SPECRT__ACTIVE_GROUPS = 32, /* of threads, as many as a warp has lanes */
+    SPECRT__ACTIVE_TICKETS = SPECRT_CUDA_MAX_BATCH * (SPECRT_CUDA_MAX_STATES + 1)
+};
 
 typedef struct specrt__active_ranks {
     const specrt_cuda_segment *segments; /* [n_batch, n_segments]; NULL: column i is token i */
@@ -1098,17 +1138,19 @@ typedef struct specrt__active_ranks {
     const float *logits; /* [n_batch, max_n, n_columns] */
     int32_t max_n, n_step;
     const int32_t *n;        /* as in specrt__head_product */
+    uint32_t *tickets;       /* [n_batch], then [n_batch, max_n]: 0 */
     uint64_t *keys;          /* [n_batch, max_n, n_parts, k] scratch */
     double *sums;            /* [n_batch, max_n, n_parts] of exp(logit - most) */
-    float *most;             /* [n_batch, max_n, n_parts] */
     int32_t *ids, row_step;  /* [n_batch, row_step, k] */
     float *logprobs, *total; /* [n_batch, row_step, k]; [n_batch, row_step]; NULL: not asked for */
 } specrt__active_ranks;
 
-static __device__ bool specrt__active_counts(const specrt__active_ranks &r, int32_t b,
-                                             int32_t row) {
-    return row < (r.n ? r.n[(int64_t)b * r.n_step] : r.max_n);
-}
+/* What a part of a row has, or all of it: the best keys, how many, and the sum of exp(logit - greatest). */
+typedef struct specrt__active_found {
+    uint64_t *best; /* [SPECRT__ACTIVE_MAX_K] */
+    int32_t n;
+    double sum;
+} specrt__active_found;
 
 /* The token of a column; -1: it has none.
  *   segments [n_segments] of the sequence */
@@ -1122,15 +1164,6 @@ static __device__ int32_t specrt__active_token(const specrt_cuda_segment *segmen
     return row < n_rows ? segments[s].ids[row] : -1;
 }
 
-/* The key of a column; 0: it is none. */
-static __device__ uint64_t specrt__active_column(const specrt__active_ranks &r, int32_t b,
-                                                 int32_t column, float logit) {
-    if (!r.segments) return logit > -INFINITY ? specrt__block_key(logit, column) : 0;
-    int32_t id =
-        specrt__active_token(r.segments + b * r.n_segments, r.starts, r.n_segments, column);
-    return id < 0 ? 0 : specrt__block_key(logit, id);
-}
-
 static __device__ float specrt__active_logit(uint64_t key) {
     uint32_t order = (uint32_t)(key >> 32);
     return __uint_as_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
@@ -1142,106 +1175,204 @@ static __device__ double specrt__active_exp(float logit, float most) {
     return logit < most ? (double)expf(logit - most) : 0.0;
 }
 
-/* Block (i, h, b): of logits[b, h, i * PART : (i + 1) * PART] the k greatest keys, the greatest logit and the
- * sum of exponentials.
- *   grid (n_parts, max_n, n_batch), block SPECRT__ACTIVE_THREADS
- *   CPU twins: specrt_active_topk(), specrt_logits_topk() */
-static __global__ void specrt__active_rank_parts(specrt__active_ranks r) {
-    __shared__ uint64_t keys[SPECRT__ACTIVE_PART];
-    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, thread = (int32_t)threadIdx.x;
-    int32_t first = (int32_t)blockIdx.x * SPECRT__ACTIVE_PART, n = r.n_columns - first;
-    size_t row = (size_t)b * (size_t)r.max_n + (size_t)h;
-    size_t part = row * (size_t)r.n_parts + blockIdx.x;
-    const float *logits = r.logits + row * (size_t)r.n_columns + first;
-    uint64_t greatest = 0;
-    double sum = 0;
-    if (!specrt__active_counts(r, b, h)) return;
-    if (n > SPECRT__ACTIVE_PART) n = SPECRT__ACTIVE_PART;
-    for (int32_t i = thread; i < n; i += (int32_t)blockDim.x) {
-        keys[i] = specrt__active_column(r, b, first + i, logits[i]);
-        if (keys[i] > greatest) greatest = keys[i];
+/* orders[j]: of column first + j * threads + thread; 0: it has no token, 1: NaN. */
+static __device__ void specrt__active_read(const specrt__active_ranks &r, int32_t b, int32_t first,
+                                           const float *logits, uint32_t *orders) {
+    __shared__ int32_t ends[SPECRT_CUDA_MAX_SEGMENTS]; /* of segments' tokens */
+    const specrt_cuda_segment *segments = r.segments + b * r.n_segments;
+    int32_t thread = (int32_t)threadIdx.x;
+    if (r.segments && thread < r.n_segments)
+        ends[thread] = r.starts[thread] + (segments[thread].n_rows ? *segments[thread].n_rows
+                                                                   : segments[thread].max_rows);
+    __syncthreads();
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) {
+        int32_t column = first + j * SPECRT__ACTIVE_THREADS + thread, s = 0;
+        float logit = column < r.n_columns ? logits[column] : -INFINITY;
+        while (s + 1 < r.n_segments && r.starts[s + 1] <= column) s++;
+        bool has = r.segments ? column < r.n_columns && column < ends[s] : logit > -INFINITY;
+        uint32_t order = specrt__block_order(logit);
+        orders[j] = !has ? 0 : order > 0 ? order : 1;
     }
-    greatest = specrt__block_max(greatest);
-    float most = greatest >> 32 ? specrt__active_logit(greatest) : -INFINITY;
-    for (int32_t i = thread; i < n; i += (int32_t)blockDim.x)
-        if (keys[i] >> 32) sum += specrt__active_exp(specrt__active_logit(keys[i]), most);
-    sum = specrt__block_sum(sum);
-    if (thread == 0) {
-        r.most[part] = most;
-        r.sums[part] = sum;
-    }
-    uint64_t least = specrt__active_least(keys, n, r.k), *out = r.keys + part * (size_t)r.k;
-    int32_t n_out = specrt__active_collect(keys, n, r.k, least, out);
-    for (int32_t i = n_out + thread; i < r.k; i += (int32_t)blockDim.x) out[i] = 0;
 }
 
-/* log(sum of exp) over all parts of a row, and the greatest logit. */
-static __device__ double specrt__active_join_sums(const float *most, const double *sums,
-                                                  int32_t n_parts, float *greatest) {
-    uint64_t key = 0;
-    double sum = 0;
-    for (int32_t i = (int32_t)threadIdx.x; i < n_parts; i += (int32_t)blockDim.x) {
-        uint64_t x = specrt__block_key(most[i], 0);
-        if (x > key) key = x;
+/* The k-th greatest of what groups of threads have for their greatest, at least 1: k columns reach it,
+ * and not many more. *greatest: of all. */
+static __device__ uint32_t specrt__active_floor(const uint32_t *orders, int32_t k,
+                                                uint32_t *greatest) {
+    __shared__ uint32_t groups[SPECRT__ACTIVE_GROUPS], sorted[SPECRT__ACTIVE_GROUPS];
+    const int kThreads = SPECRT__ACTIVE_THREADS / SPECRT__ACTIVE_GROUPS;
+    int thread = specrt__block_thread();
+    uint32_t most = 0;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) most = max(most, orders[j]);
+    for (int by = 1; by < kThreads; by *= 2)
+        most = max(most, __shfl_xor_sync(0xffffffffu, most, by));
+    if (thread % kThreads == 0) groups[thread / kThreads] = most;
+    __syncthreads();
+    if (thread < SPECRT__ACTIVE_GROUPS) {
+        uint32_t mine = groups[thread];
+        int rank = 0;
+        SPECRT__LAUNCH_UNROLL
+        for (int i = 0; i < SPECRT__ACTIVE_GROUPS; i++)
+            rank += groups[i] > mine || (groups[i] == mine && i < thread);
+        sorted[rank] = mine;
     }
-    *greatest = specrt__active_logit(specrt__block_max(key));
-    for (int32_t i = (int32_t)threadIdx.x; i < n_parts; i += (int32_t)blockDim.x)
-        if (sums[i] > 0) sum += sums[i] * specrt__active_exp(most[i], *greatest);
-    return log(specrt__block_sum(sum));
+    __syncthreads();
+    *greatest = sorted[0];
+    uint32_t least = k <= SPECRT__ACTIVE_GROUPS ? sorted[k - 1] : 0;
+    return least > 0 ? least : 1;
 }
 
-/* Block (h, b): ids[b, h, :] and logprobs[b, h, :], best first, from the parts of row h.
- *   grid (max_n, n_batch), block SPECRT__ACTIVE_THREADS; k <= SPECRT__ACTIVE_MAX_K */
-static __global__ void specrt__active_rank_join(specrt__active_ranks r) {
-    __shared__ uint64_t found[SPECRT__ACTIVE_MAX_K], best[SPECRT__ACTIVE_MAX_K];
-    int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x, n = r.n_parts * r.k;
-    if (!specrt__active_counts(r, b, h)) return;
-    size_t part = ((size_t)b * (size_t)r.max_n + (size_t)h) * (size_t)r.n_parts;
-    size_t out = (size_t)b * (size_t)r.row_step + (size_t)h;
-    const uint64_t *keys = r.keys + part * (size_t)r.k;
-    uint64_t least = specrt__active_least(keys, n, r.k);
-    int32_t n_found = specrt__active_collect(keys, n, r.k, least, found);
-    specrt__active_sort(found, n_found, best);
-    float most;
-    double total = specrt__active_join_sums(r.most + part, r.sums + part, r.n_parts, &most);
+/* The greatest logit that keys [n], in order, tell of. */
+static __device__ float specrt__active_most(const specrt__active_found &f) {
+    return f.n > 0 && f.best[0] >> 32 ? specrt__active_logit(f.best[0]) : -INFINITY;
+}
+
+/* The part of a row that begins at column `first`.
+ *   keys : [SPECRT__ACTIVE_PART] */
+static __device__ void specrt__active_rank_part(const specrt__active_ranks &r, int32_t b,
+                                                int32_t first, const float *logits, uint64_t *keys,
+                                                specrt__active_found *out) {
+    uint32_t orders[SPECRT__ACTIVE_EACH], greatest;
+    int32_t n_mine = 0, place;
+    specrt__active_read(r, b, first, logits, orders);
+    uint32_t least = specrt__active_floor(orders, r.k, &greatest);
+    float most = specrt__active_logit((uint64_t)greatest << 32);
+    double sum = 0;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) {
+        n_mine += orders[j] >= least;
+        if (orders[j] <= 1) continue;
+        sum += specrt__active_exp(specrt__active_logit((uint64_t)orders[j] << 32), most);
+    }
+    int32_t n = specrt__block_scan(n_mine, &place);
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) {
+        if (orders[j] < least) continue;
+        int32_t id = first + j * SPECRT__ACTIVE_THREADS + (int32_t)threadIdx.x;
+        if (r.segments)
+            id = specrt__active_token(r.segments + b * r.n_segments, r.starts, r.n_segments, id);
+        keys[place++] = (uint64_t)(orders[j] > 1 ? orders[j] : 0) << 32 | (uint32_t)~id;
+    }
+    out->sum = specrt__block_sum(sum);
+    out->n = specrt__active_choose(keys, n, r.k, out->best);
+}
+
+/* All parts of a row, whose keys and sums are there.
+ *   some : [SPECRT__ACTIVE_PART] */
+static __device__ void specrt__active_join(const specrt__active_ranks &r, const uint64_t *keys,
+                                           const double *sums, uint64_t *some,
+                                           specrt__active_found *out) {
+    int32_t n = r.n_parts * r.k, threads = (int32_t)blockDim.x;
+    double sum = 0;
+    for (int32_t i = (int32_t)threadIdx.x; i < n && n <= SPECRT__ACTIVE_PART; i += threads)
+        some[i] = keys[i];
+    __syncthreads();
+    out->n = specrt__active_choose(n <= SPECRT__ACTIVE_PART ? some : keys, n, r.k, out->best);
+    float most = specrt__active_most(*out);
+    for (int32_t i = (int32_t)threadIdx.x; i < r.n_parts; i += threads) {
+        uint64_t first = keys[(int64_t)i * r.k]; /* the part's greatest */
+        if (sums[i] > 0) sum += sums[i] * specrt__active_exp(specrt__active_logit(first), most);
+    }
+    out->sum = specrt__block_sum(sum);
+}
+
+/* Row `at` of all: ids and log-probabilities, best first. */
+static __device__ void specrt__active_write(const specrt__active_ranks &r, size_t at,
+                                            const specrt__active_found &f) {
+    float most = specrt__active_most(f);
+    double total = log(f.sum);
     for (int32_t i = (int32_t)threadIdx.x; i < r.k; i += (int32_t)blockDim.x) {
-        float logit = i < n_found && best[i] >> 32 ? specrt__active_logit(best[i]) : -INFINITY;
+        uint64_t key = i < f.n ? f.best[i] : 0;
+        float logit = key >> 32 ? specrt__active_logit(key) : -INFINITY;
         double logprob = (logit == most ? 0.0 : (double)logit - (double)most) - total;
-        bool absent = i >= n_found || best[i] >> 32 == 0;
-        r.ids[out * (size_t)r.k + (size_t)i] = i < n_found ? specrt__block_key_id(best[i]) : -1;
+        r.ids[at * (size_t)r.k + (size_t)i] = specrt__block_key_id(key);
         if (r.logprobs)
-            r.logprobs[out * (size_t)r.k + (size_t)i] = absent ? -INFINITY : (float)logprob;
+            r.logprobs[at * (size_t)r.k + (size_t)i] = key >> 32 ? (float)logprob : -INFINITY;
     }
-    if (r.total && threadIdx.x == 0) r.total[out] = (float)((double)most + total);
+    if (r.total && threadIdx.x == 0) r.total[at] = (float)((double)most + total);
+}
+
+/* Block (i, h, b): of logits[b, h, i * PART : (i + 1) * PART] the k greatest keys and the sum of
+ * exponentials; the last block of a row joins what its parts have.
+ *   grid (n_parts, max_n, n_batch), block SPECRT__ACTIVE_THREADS; k <= SPECRT__ACTIVE_MAX_K
+ *   CPU twins: specrt_active_topk(), specrt_logits_topk()
+ * @return for all threads of the sequence's last block true: its rows are ranked, and what it was asked with
+ *         is read no more. */
+static __device__ bool specrt__active_rank(const specrt__active_ranks &r) {
+    __shared__ uint64_t keys[SPECRT__ACTIVE_PART], best[SPECRT__ACTIVE_MAX_K];
+    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y;
+    bool counts = h < (r.n ? r.n[(int64_t)b * r.n_step] : r.max_n);
+    size_t row = (size_t)b * (size_t)r.max_n + (size_t)h, part = row * (size_t)r.n_parts;
+    specrt__active_found found = {best, 0, 0};
+    if (counts)
+        specrt__active_rank_part(r, b, (int32_t)blockIdx.x * SPECRT__ACTIVE_PART,
+                                 r.logits + row * (size_t)r.n_columns, keys, &found);
+    if (r.n_parts > 1) {
+        uint64_t *out = r.keys + (part + blockIdx.x) * (size_t)r.k;
+        for (int32_t i = (int32_t)threadIdx.x; i < r.k; i += (int32_t)blockDim.x)
+            out[i] = i < found.n ? best[i] : 0;
+        if (threadIdx.x == 0) r.sums[part + blockIdx.x] = found.sum;
+        if (!specrt__block_last(&r.tickets[gridDim.z + row], r.n_parts)) return false;
+        if (counts)
+            specrt__active_join(r, r.keys + part * (size_t)r.k, r.sums + part, keys, &found);
+    }
+    if (counts) specrt__active_write(r, (size_t)b * (size_t)r.row_step + (size_t)h, found);
+    return specrt__block_last(&r.tickets[b], r.max_n);
+}
+
+static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS)
+    specrt__active_rank_kernel(specrt__active_ranks r) {
+    specrt__active_rank(r);
 }
 
 SPECRT_CUDA_API size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k) {
     if (n_columns < 1 || n_columns > INT32_MAX || k < 1 || k > SPECRT__ACTIVE_MAX_K) return 0;
     if (n_rows < 1 || n_rows > SPECRT_CUDA_MAX_BATCH * SPECRT_CUDA_MAX_STATES) return 0;
     int64_t n_parts = (n_columns + SPECRT__ACTIVE_PART - 1) / SPECRT__ACTIVE_PART;
-    return (size_t)(n_rows * n_parts) *
-           ((size_t)k * sizeof(uint64_t) + sizeof(double) + sizeof(float));
+    return SPECRT__ACTIVE_TICKETS * sizeof(uint32_t) +
+           (size_t)(n_rows * n_parts) * ((size_t)k * sizeof(uint64_t) + sizeof(double));
 }
 
-/* Fills in what both rankings need and starts them. */
-static specrt_status specrt__active_launch_ranks(specrt__active_ranks r, int32_t n_batch,
-                                                 void *scratch, void *stream) {
+/* Checks what all rankings have and fills in the rest, for a kernel on *grid. */
+static specrt_status specrt__active_prepare(specrt__active_ranks *r, int32_t n_batch, void *scratch,
+                                            dim3 *grid) {
     if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
-    if (!r.logits || !r.ids || !scratch || (uintptr_t)scratch % 8 || r.max_n < 1 ||
-        r.max_n > SPECRT_CUDA_MAX_STATES)
+    if (!r->logits || !r->ids || !scratch || (uintptr_t)scratch % 8 || r->max_n < 1 ||
+        r->max_n > SPECRT_CUDA_MAX_STATES)
         return SPECRT_STATUS_BAD_ARG;
-    if (specrt_cuda_topk_bytes(r.n_columns, (int64_t)n_batch * r.max_n, r.k) == 0)
+    if (specrt_cuda_topk_bytes(r->n_columns, (int64_t)n_batch * r->max_n, r->k) == 0)
         return SPECRT_STATUS_BAD_ARG;
-    r.n_parts = (int32_t)specrt__launch_blocks(r.n_columns, SPECRT__ACTIVE_PART);
-    size_t n = (size_t)n_batch * (size_t)r.max_n * (size_t)r.n_parts;
-    r.keys = (uint64_t *)scratch;
-    r.sums = (double *)(void *)(r.keys + n * (size_t)r.k);
-    r.most = (float *)(void *)(r.sums + n);
-    dim3 parts((unsigned)r.n_parts, (unsigned)r.max_n, (unsigned)n_batch);
-    dim3 rows((unsigned)r.max_n, (unsigned)n_batch);
-    SPECRT__TRY(
-        SPECRT__LAUNCH(specrt__active_rank_parts, parts, SPECRT__ACTIVE_THREADS, 0, stream, r));
-    return SPECRT__LAUNCH(specrt__active_rank_join, rows, SPECRT__ACTIVE_THREADS, 0, stream, r);
+    r->n_parts = (int32_t)specrt__launch_blocks(r->n_columns, SPECRT__ACTIVE_PART);
+    size_t n = (size_t)n_batch * (size_t)r->max_n * (size_t)r->n_parts;
+    r->tickets = (uint32_t *)scratch;
+    r->keys = (uint64_t *)(void *)(r->tickets + SPECRT__ACTIVE_TICKETS);
+    r->sums = (double *)(void *)(r->keys + n * (size_t)r->k);
+    *grid = dim3((unsigned)r->n_parts, (unsigned)r->max_n, (unsigned)n_batch);
+    return SPECRT_STATUS_OK;
+}
+
+/* A ranking of a shortlist, as specrt_cuda_topk() is asked for it. */
+static specrt_status specrt__active_shortlist(const specrt_cuda_layout *layout,
+                                              const specrt_cuda_segment *segments, int32_t n_batch,
+                                              const float *logits, int32_t max_n, const int32_t *n,
+                                              int32_t n_step, int32_t k, int32_t *ids,
+                                              float *logprobs, void *scratch,
+                                              specrt__active_ranks *r, dim3 *grid) {
+    memset(r, 0, sizeof *r);
+    r->n_columns = specrt__head_lay_out(layout, r->starts);
+    if (r->n_columns == 0 || !segments || !logprobs) return SPECRT_STATUS_BAD_ARG;
+    r->segments = segments;
+    r->n_segments = layout->n_segments;
+    r->logits = logits;
+    r->max_n = r->row_step = max_n;
+    r->n = n;
+    r->n_step = n_step;
+    r->k = k;
+    r->ids = ids;
+    r->logprobs = logprobs;
+    return specrt__active_prepare(r, n_batch, scratch, grid);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
@@ -1250,19 +1381,29 @@ SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
                                                int32_t n_step, int32_t k, int32_t *ids,
                                                float *logprobs, void *scratch, void *stream) {
     specrt__active_ranks r;
-    memset(&r, 0, sizeof r);
-    r.n_columns = specrt__head_lay_out(layout, r.starts);
-    if (r.n_columns == 0 || !segments || !logprobs) return SPECRT_STATUS_BAD_ARG;
-    r.segments = segments;
-    r.n_segments = layout->n_segments;
-    r.logits = logits;
-    r.max_n = r.row_step = max_n;
-    r.n = n;
-    r.n_step = n_step;
-    r.k = k;
-    r.ids = ids;
-    r.logprobs = logprobs;
-    return specrt__active_launch_ranks(r, n_batch, scratch, stream);
+    dim3 grid;
+    SPECRT__TRY(specrt__active_shortlist(layout, segments, n_batch, logits, max_n, n, n_step, k,
+                                         ids, logprobs, scratch, &r, &grid));
+    return SPECRT__LAUNCH(specrt__active_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
+                          r);
+}
+
+/* A ranking of whole rows of the target's logits. */
+static specrt_status specrt__active_whole(int32_t n_batch, const float *logits, int32_t max_n,
+                                          const int32_t *n, int32_t n_step, int32_t n_vocab,
+                                          int32_t k, int32_t *ids, int32_t row_step, void *scratch,
+                                          specrt__active_ranks *r, dim3 *grid) {
+    memset(r, 0, sizeof *r);
+    if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB) return SPECRT_STATUS_BAD_ARG;
+    r->n_columns = n_vocab;
+    r->logits = logits;
+    r->max_n = max_n;
+    r->row_step = row_step;
+    r->n = n;
+    r->n_step = n_step;
+    r->k = k;
+    r->ids = ids;
+    return specrt__active_prepare(r, n_batch, scratch, grid);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const float *logits,
@@ -1271,18 +1412,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const flo
                                                       int32_t *ids, float *logsumexp, void *scratch,
                                                       void *stream) {
     specrt__active_ranks r;
-    memset(&r, 0, sizeof r);
-    if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB) return SPECRT_STATUS_BAD_ARG;
-    r.n_columns = n_vocab;
-    r.logits = logits;
-    r.max_n = max_n;
-    r.row_step = SPECRT_TREE_MAX_NODES;
-    r.n = n;
-    r.n_step = n_step;
-    r.k = k;
-    r.ids = ids;
+    dim3 grid;
+    SPECRT__TRY(specrt__active_whole(n_batch, logits, max_n, n, n_step, n_vocab, k, ids,
+                                     SPECRT_TREE_MAX_NODES, scratch, &r, &grid));
     r.total = logsumexp;
-    return specrt__active_launch_ranks(r, n_batch, scratch, stream);
+    return SPECRT__LAUNCH(specrt__active_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
+                          r);
 }
 
 // >>window (uses: launch base block active)
@@ -3191,7 +3326,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
                           logprobs, ids, places, n_rows);
 }
 
-// >>tree (uses: launch block window)
+// >>tree (uses: launch block active window)
 // Owns, on the device, the candidates of drafts: expansion, rerank, masks and positions. One block a
 // sequence. Ties go to the lower candidate, as in the twin, so a chosen node's parent is chosen too. A
 // chain is a tree with topk 1, whose block is one warp.
@@ -3207,10 +3342,11 @@ static __device__ int32_t specrt__tree_best(const specrt_cuda_tree *t, int32_t f
         kept[SPECRT_TREE_MAX_TOPK];
     int32_t n_best = 0, n = t->n_candidates, thread = specrt__block_thread();
     for (int32_t begin = first; begin < n; begin += specrt__block_threads()) {
-        int32_t i = begin + thread, n_keys = n_best + specrt__block_threads();
+        int32_t i = begin + thread;
+        int32_t n_keys = n_best + specrt__window_least(specrt__block_threads(), n - begin);
         float x = i < n ? t->logprobs[i] : -INFINITY;
         for (int32_t j = thread; j < n_best; j += specrt__block_threads()) keys[j] = kept[j];
-        keys[n_best + thread] = x > -INFINITY ? specrt__block_key(x, i) : 0;
+        if (i < n) keys[n_best + thread] = x > -INFINITY ? specrt__block_key(x, i) : 0;
         n_best += __syncthreads_count(x > -INFINITY);
         for (int32_t j = thread; j < n_keys; j += specrt__block_threads()) {
             int32_t rank = 0;
@@ -3251,27 +3387,23 @@ static __device__ float specrt__tree_sum(float path, float logprob) {
     return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
 }
 
-/* Block b: candidates [n_candidates, + n_beam * topk) of sequence b and the next pass.
- *   ids, logprobs [n_batch, topk, topk]; grid (n_batch), block SPECRT__TREE_THREADS or a warp.
- *   Twin: specrt_tree_expand */
-static __global__ void specrt__tree_expand_kernel(specrt_cuda_tree *trees, const int32_t *ids,
-                                                  const float *logprobs, int32_t topk,
-                                                  specrt_cuda_beam *beams) {
-    specrt_cuda_tree *t = &trees[blockIdx.x];
-    specrt_cuda_beam *beam = &beams[blockIdx.x];
+/* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass.
+ *   ids, logprobs [topk, topk].  Twin: specrt_tree_expand */
+static __device__ void specrt__tree_grow(specrt_cuda_tree *t, const int32_t *ids,
+                                         const float *logprobs, int32_t topk,
+                                         specrt_cuda_beam *beam) {
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
     int32_t thread = specrt__block_thread();
-    int64_t at = (int64_t)blockIdx.x * topk * topk;
     if (n == 0 || topk != t->params.topk || level >= t->params.num_steps) {
         if (thread == 0) beam->n = t->n_beam = 0;
         return;
     }
     for (int32_t i = thread; i < n; i += specrt__block_threads()) {
         int32_t parent = level == 0 ? -1 : t->beam[i / topk];
-        t->tokens[first + i] = ids[at + i];
+        t->tokens[first + i] = ids[i];
         t->parents[first + i] = parent;
         t->logprobs[first + i] =
-            specrt__tree_sum(parent < 0 ? 0 : t->logprobs[parent], logprobs[at + i]);
+            specrt__tree_sum(parent < 0 ? 0 : t->logprobs[parent], logprobs[i]);
     }
     __syncthreads();
     if (thread == 0) {
@@ -3288,6 +3420,24 @@ static __global__ void specrt__tree_expand_kernel(specrt_cuda_tree *trees, const
         beam->logprobs[i] = t->logprobs[candidate];
     }
     if (thread == 0) beam->n = t->n_beam = n_beam;
+}
+
+/* Block b: that of sequence b.
+ *   ids, logprobs [n_batch, topk, topk]; grid (n_batch), block SPECRT__TREE_THREADS or a warp */
+static __global__ void specrt__tree_expand_kernel(specrt_cuda_tree *trees, const int32_t *ids,
+                                                  const float *logprobs, int32_t topk,
+                                                  specrt_cuda_beam *beams) {
+    int64_t b = blockIdx.x, at = b * topk * topk;
+    specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, &beams[b]);
+}
+
+/* As specrt__active_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
+static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS)
+    specrt__tree_rank_kernel(specrt__active_ranks r, specrt_cuda_tree *trees,
+                             specrt_cuda_beam *beams) {
+    int64_t b = blockIdx.z, at = b * r.k * r.k;
+    if (specrt__active_rank(r))
+        specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
 }
 
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
@@ -3381,6 +3531,21 @@ SPECRT_CUDA_API specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t t
     return SPECRT__LAUNCH(specrt__tree_expand_kernel, (unsigned)n_batch,
                           topk == 1 ? 32 : specrt__block_size(SPECRT__TREE_THREADS), 0, stream,
                           trees, ids, logprobs, topk, beams);
+}
+
+/* specrt_cuda_topk() of topk rows for each beam, then specrt_cuda_tree_expand(), in one launch. */
+static specrt_status specrt__tree_rank(const specrt_cuda_layout *layout,
+                                       const specrt_cuda_segment *segments, int32_t n_batch,
+                                       const float *logits, int32_t topk, int32_t *ids,
+                                       float *logprobs, void *scratch, specrt_cuda_tree *trees,
+                                       specrt_cuda_beam *beams, void *stream) {
+    specrt__active_ranks r;
+    dim3 grid;
+    SPECRT__TRY(specrt__active_shortlist(layout, segments, n_batch, logits, topk, &beams->n,
+                                         sizeof *beams / sizeof(int32_t), topk, ids, logprobs,
+                                         scratch, &r, &grid));
+    return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream, r,
+                          trees, beams);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
@@ -3766,33 +3931,61 @@ static __global__ void specrt__verify_pick_kernel(specrt_cuda_verifier v,
     v.tokens[at] = token;
 }
 
-/* Block b: the path of sequence b: while a child has the token that its parent drew.
- *   grid (n_batch), block 32.  Twin: specrt_verify_tree */
-static __global__ void specrt__verify_walk_kernel(specrt_cuda_verifier v,
-                                                  const specrt_cuda_draft *drafts,
-                                                  specrt_verdict *verdicts) {
-    const specrt_cuda_draft *draft = &drafts[blockIdx.x];
-    specrt_verdict *out = &verdicts[blockIdx.x];
-    const int32_t *tokens = v.tokens + (int64_t)blockIdx.x * v.params.max_nodes;
-    int32_t n = specrt__window_least(draft->n, v.params.max_nodes), lane = specrt__block_thread();
-    int32_t n_out = 0, node = n > 0 ? 0 : -1;
+/* The path of a sequence: while a child has the token that its parent drew. A warp calls, of which a lane
+ * holds every 32nd node.
+ *   tokens : of node i at i * step, -1: none.  Twin: specrt_verify_tree */
+static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const int32_t *tokens,
+                                           int32_t step, int32_t max_nodes, specrt_verdict *out) {
+    const int kEach = SPECRT_TREE_MAX_NODES / 32;
+    int32_t n = specrt__window_least(draft->n, max_nodes), lane = specrt__block_thread();
+    int32_t n_out = 0, node = n > 0 ? 0 : -1, parents[kEach], drafted[kEach], drawn[kEach];
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < kEach; j++) {
+        int32_t i = 32 * j + lane;
+        parents[j] = i < n ? draft->parents[i] : -1;
+        drafted[j] = i < n ? draft->tokens[i] : -1;
+        drawn[j] = i < n ? tokens[i * step] : 0;
+    }
     while (node >= 0) {
-        int32_t token = tokens[node], child = -1;
+        int32_t token = 0, child = -1;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t x = __shfl_sync(0xffffffffu, drawn[j], node % 32);
+            if (node / 32 == j) token = x < 0 ? 0 : x;
+        }
         if (lane == 0) {
             out->nodes[n_out] = node;
             out->tokens[n_out] = token;
         }
         n_out++;
-        for (int32_t begin = 0; begin < n && child < 0; begin += 32) {
-            int32_t i = begin + lane;
-            unsigned found =
-                __ballot_sync(0xffffffffu, i > node && i < n && draft->parents[i] == node &&
-                                               draft->tokens[i] == token);
-            if (found) child = begin + __ffs((int)found) - 1;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            bool is_child = 32 * j + lane > node && parents[j] == node && drafted[j] == token;
+            unsigned found = __ballot_sync(0xffffffffu, is_child);
+            if (found && child < 0) child = 32 * j + __ffs((int)found) - 1;
         }
         node = child;
     }
     if (lane == 0) out->n = n_out;
+}
+
+/* Block b: the path of sequence b.  grid (n_batch), block 32 */
+static __global__ void specrt__verify_walk_kernel(specrt_cuda_verifier v,
+                                                  const specrt_cuda_draft *drafts,
+                                                  specrt_verdict *verdicts) {
+    int64_t b = blockIdx.x;
+    specrt__verify_walk(&drafts[b], v.tokens + b * v.params.max_nodes, 1, v.params.max_nodes,
+                        &verdicts[b]);
+}
+
+/* As specrt__active_rank_kernel, of the target's logits at the nodes of drafts; the last block of a sequence
+ * follows the best tokens. */
+static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS)
+    specrt__verify_rank_kernel(specrt__active_ranks r, const specrt_cuda_draft *drafts,
+                               specrt_verdict *verdicts) {
+    int64_t b = blockIdx.z;
+    if (specrt__active_rank(r) && threadIdx.x < 32)
+        specrt__verify_walk(&drafts[b], r.ids + b * r.row_step * r.k, r.k, r.max_n, &verdicts[b]);
 }
 
 /* --- sampled chains --- */
@@ -4002,12 +4195,18 @@ static bool specrt__verify_params_ok(const specrt_cuda_verifier_params *p) {
 
 static size_t specrt__verify_lay_out(void *memory, specrt_cuda_verifier *v) {
     size_t n = (size_t)v->params.n_batch * (size_t)v->params.max_nodes, bytes = 0;
-    size_t n_parts = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_PART);
+    size_t n_parts = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_PART), n_laws = n;
     size_t n_blocks = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_BLOCK);
-    if (!v->params.sampled) n_blocks = 0;
+    size_t n_scratch = specrt_cuda_topk_bytes(v->params.n_vocab, (int64_t)n, 1);
+    if (v->params.sampled)
+        n_scratch = 0;
+    else
+        n_parts = n_blocks = n_laws = 0;
+    v->scratch = specrt__window_carve(memory, &bytes, n_scratch);
     v->best = (uint64_t *)specrt__window_carve(memory, &bytes, n * n_parts * sizeof(uint64_t));
     v->sums = (double *)specrt__window_carve(memory, &bytes, n * n_blocks * sizeof(double));
-    v->laws = (specrt_cuda_law *)specrt__window_carve(memory, &bytes, n * sizeof(specrt_cuda_law));
+    v->laws =
+        (specrt_cuda_law *)specrt__window_carve(memory, &bytes, n_laws * sizeof(specrt_cuda_law));
     v->tokens = (int32_t *)specrt__window_carve(memory, &bytes, n * sizeof(int32_t));
     return bytes;
 }
@@ -4027,7 +4226,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_verifier_place(const specrt_cuda_verif
     return SPECRT_STATUS_OK;
 }
 
-/* The laws of all nodes, and where some are sampled their sums. */
+/* The laws of all nodes, and their sums. */
 static specrt_status specrt__verify_lay_laws(const specrt_cuda_verifier *verifier,
                                              const specrt_cuda_draft *drafts,
                                              const specrt_sampling *samplings, const float *logits,
@@ -4045,10 +4244,26 @@ static specrt_status specrt__verify_lay_laws(const specrt_cuda_verifier *verifie
         SPECRT__LAUNCH(specrt__verify_law_kernel, n,
                        p->sampled == 2 ? specrt__block_size(SPECRT__VERIFY_LAW_THREADS) : 32, 0,
                        stream, *verifier, drafts, samplings, logits, (int32_t)n_parts));
-    if (!p->sampled) return SPECRT_STATUS_OK;
     return SPECRT__LAUNCH(
         specrt__verify_sum_kernel, dim3(specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK), n),
         specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier, drafts, logits);
+}
+
+/* Greedy verification by a ranking, which reads the logits once: ids i32 [n_batch, row_step, k] get the
+ * target's best at each node too. */
+static specrt_status specrt__verify_greedily(const specrt_cuda_verifier_params *p,
+                                             const specrt_cuda_draft *drafts, const float *logits,
+                                             int32_t k, int32_t *ids, int32_t row_step,
+                                             void *scratch, specrt_verdict *verdicts,
+                                             void *stream) {
+    specrt__active_ranks r;
+    dim3 grid;
+    if (!drafts || !verdicts) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__active_whole(p->n_batch, logits, p->max_nodes, &drafts->n,
+                                     sizeof *drafts / sizeof(int32_t), p->n_vocab, k, ids, row_step,
+                                     scratch, &r, &grid));
+    return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
+                          r, drafts, verdicts);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
@@ -4056,14 +4271,16 @@ SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *ver
                                                  const specrt_sampling *samplings,
                                                  const float *logits, specrt_verdict *verdicts,
                                                  void *stream) {
-    if (!verdicts) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__verify_lay_laws(verifier, drafts, samplings, logits, stream));
+    if (!verdicts || !verifier || !samplings) return SPECRT_STATUS_BAD_ARG;
     const specrt_cuda_verifier_params *p = &verifier->params;
-    if (p->sampled)
-        SPECRT__TRY(SPECRT__LAUNCH(
-            specrt__verify_pick_kernel, (unsigned)(p->n_batch * p->max_nodes),
-            specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier, drafts, samplings,
-            logits, (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK)));
+    if (!p->sampled)
+        return specrt__verify_greedily(p, drafts, logits, 1, verifier->tokens, p->max_nodes,
+                                       verifier->scratch, verdicts, stream);
+    SPECRT__TRY(specrt__verify_lay_laws(verifier, drafts, samplings, logits, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_pick_kernel, (unsigned)(p->n_batch * p->max_nodes),
+                               specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
+                               drafts, samplings, logits,
+                               (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK)));
     return SPECRT__LAUNCH(specrt__verify_walk_kernel, (unsigned)p->n_batch, 32, 0, stream,
                           *verifier, drafts, verdicts);
 }
@@ -5858,9 +6075,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
                                         s->draft_temperature, s->trees, s->samplings, &s->laws,
                                         s->ids, s->logprobs, stream));
     else
-        SPECRT__TRY(specrt_cuda_topk(&s->layout, s->segments[level], s->n_batch, s->logits, k,
-                                     &s->beams->n, step, k, s->ids, s->logprobs, s->scratch,
-                                     stream));
+        return specrt__tree_rank(&s->layout, s->segments[level], s->n_batch, s->logits, k, s->ids,
+                                 s->logprobs, s->scratch, s->trees, s->beams, stream);
     return specrt_cuda_tree_expand(s->n_batch, k, s->ids, s->logprobs, s->trees, s->beams, stream);
 }
 
@@ -5872,17 +6088,23 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
 SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
                                                          const float *logits, const float *hidden,
                                                          void *stream) {
+    bool ranks = s->k_best > 0, sampled = s->verifier.params.sampled > 0; /* then rank apart */
     if (!logits) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(s->laws.n_steps > 0
-                    ? specrt_cuda_verify_chain(&s->verifier, &s->laws, s->drafts, s->trees,
-                                               s->samplings, logits, s->verdicts, stream)
-                    : specrt_cuda_verify(&s->verifier, s->drafts, s->samplings, logits, s->verdicts,
-                                         stream));
+    if (s->laws.n_steps > 0)
+        SPECRT__TRY(specrt_cuda_verify_chain(&s->verifier, &s->laws, s->drafts, s->trees,
+                                             s->samplings, logits, s->verdicts, stream));
+    else if (sampled || !ranks)
+        SPECRT__TRY(
+            specrt_cuda_verify(&s->verifier, s->drafts, s->samplings, logits, s->verdicts, stream));
+    else
+        SPECRT__TRY(specrt__verify_greedily(&s->verifier.params, s->drafts, logits, s->k_best,
+                                            s->best, SPECRT_TREE_MAX_NODES, s->scratch, s->verdicts,
+                                            stream));
     if (s->kept)
         SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_keep_kernel, (unsigned)s->n_batch, 128, 0, stream,
                                    s->verdicts, hidden, s->tree.num_draft_tokens, s->width, s->kept,
                                    s->caches));
-    if (s->k_best == 0) return SPECRT_STATUS_OK;
+    if (!ranks || !sampled) return SPECRT_STATUS_OK;
     return specrt_cuda_target_topk(s->n_batch, logits, s->tree.num_draft_tokens, &s->drafts->n,
                                    SPECRT__SESSION_DRAFT_STEP, s->n_logits, s->k_best, s->best,
                                    NULL, s->scratch, stream);

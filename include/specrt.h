@@ -1367,7 +1367,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layou
  *   n        : DEVICE i32, as there
  *   k        : 1 to 256
  *   ids, logprobs : DEVICE i32, f32 [n_batch, max_n, k], best first; -1 and -inf where there are fewer
- *   scratch  : DEVICE, specrt_cuda_topk_bytes(n_columns, n_batch * max_n, k), aligned to 8 bytes
+ *   scratch  : DEVICE, specrt_cuda_topk_bytes(n_columns, n_batch * max_n, k), aligned to 8 bytes; zeroed
+ *              before its first use, then fit for rankings of any shape that it is large enough for
  * @return OK, BAD_ARG, DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
                                                const specrt_cuda_segment *segments, int32_t n_batch,
@@ -1583,12 +1584,14 @@ typedef struct specrt_cuda_law specrt_cuda_law; /* of a row of logits; the funct
 
 typedef struct specrt_cuda_verifier {
     specrt_cuda_verifier_params params;
+    void *scratch; /* DEVICE, of a ranking, where all are greedy; what follows where some are not */
     uint64_t *best;        /* DEVICE [n_batch, max_nodes, parts of a row] */
     specrt_cuda_law *laws; /* DEVICE [n_batch, max_nodes] */
-    double *sums;          /* DEVICE [n_batch, max_nodes, blocks of a row]; NULL: all greedy */
+    double *sums;          /* DEVICE [n_batch, max_nodes, blocks of a row] */
     int32_t *tokens;       /* DEVICE [n_batch, max_nodes] what the target draws at each node */
 } specrt_cuda_verifier;
 
+/* Memory is DEVICE, zeroed, borrowed. */
 SPECRT_CUDA_API size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params);
 SPECRT_CUDA_API specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
                                                          void *memory, specrt_cuda_verifier *out);

@@ -178,7 +178,7 @@ void bench_make(bench_product *p, const bench_shape *shape, specrt_dtype dtype) 
     p->numbers = shuffled(shape->n_rows, shape->n_rows, &state);
     p->places = shuffled(shape->n_rows, 1, &state);
     p->groups = shuffled(shape->n_rows, 128, &state);
-    p->scratch = gpu_alloc(specrt_cuda_topk_bytes(shape->n_rows, BENCH_MAX_N, BENCH_MAX_N));
+    p->scratch = gpu_zeros(specrt_cuda_topk_bytes(shape->n_rows, BENCH_MAX_N, BENCH_MAX_N));
     bench_take(p, shape->n_rows, NULL);
 }
 

@@ -19,6 +19,14 @@ static inline void *gpu_alloc(size_t bytes) {
     return p;
 }
 
+/* gpu_zeros() : the same, all 0. */
+static inline void *gpu_zeros(size_t bytes) {
+    void *p = gpu_alloc(bytes);
+    gpu_check(cudaMemset(p, 0, bytes), "cudaMemset");
+    gpu_check(cudaStreamSynchronize(NULL), "cudaStreamSynchronize");
+    return p;
+}
+
 static inline void gpu_free(void *p) {
     gpu_check(cudaFree(p), "cudaFree");
 }

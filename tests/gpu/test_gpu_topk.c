@@ -90,7 +90,7 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
     size_t bytes = specrt_cuda_topk_bytes(width, BATCH * max_n, k);
     void *device_segments = gpu_copy(segments, sizeof segments),
          *n = gpu_copy(counts, sizeof counts);
-    void *in = gpu_copy(logits, (size_t)(BATCH * max_n * width) * 4), *scratch = gpu_alloc(bytes);
+    void *in = gpu_copy(logits, (size_t)(BATCH * max_n * width) * 4), *scratch = gpu_zeros(bytes);
     int32_t *out_ids = gpu_alloc(sizeof found);
     float *out = gpu_alloc(sizeof logprobs);
     REQUIRE(bytes > 0);
@@ -143,7 +143,7 @@ static void run_target(int32_t n_vocab, int32_t k, int law) {
     for (int32_t i = 0; i < BATCH * MAX_N * n_vocab; i++) logits[i] = draw_logit(law);
     void *in = gpu_copy(logits, (size_t)(BATCH * MAX_N * n_vocab) * 4),
          *n = gpu_copy(counts, sizeof counts);
-    void *scratch = gpu_alloc(specrt_cuda_topk_bytes(n_vocab, BATCH * MAX_N, k));
+    void *scratch = gpu_zeros(specrt_cuda_topk_bytes(n_vocab, BATCH * MAX_N, k));
     int32_t *out = gpu_alloc(sizeof ids);
     float *total = gpu_alloc(sizeof sums);
     REQUIRE(specrt_cuda_target_topk(BATCH, in, MAX_N, n, 2, n_vocab, k, out, total, scratch,

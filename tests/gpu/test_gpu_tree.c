@@ -230,7 +230,7 @@ static void run_verify(int32_t n_vocab, int sampled, int kind) {
         specrt_verifier_free(v);
     }
     if (sampled == 0 && kind == 0) c.drafts[2].n = c.verdicts[2].n = 0; /* rests */
-    void *memory = gpu_alloc(specrt_cuda_verifier_bytes(&p)), *d_logits = gpu_copy(logits, n * 4);
+    void *memory = gpu_zeros(specrt_cuda_verifier_bytes(&p)), *d_logits = gpu_copy(logits, n * 4);
     verify_case *d = (verify_case *)gpu_copy(&c, sizeof c);
     REQUIRE(specrt_cuda_verifier_place(&p, memory, &verifier) == SPECRT_STATUS_OK);
     CHECK_INT(specrt_cuda_verify(&verifier, d->drafts, d->samplings, (float *)d_logits, d->verdicts,
@@ -254,7 +254,7 @@ static void test_greedy(void) {
     static const int32_t n_vocab[] = {1, 7, 300, 9000};
     for (size_t i = 0; i < sizeof n_vocab / sizeof n_vocab[0]; i++)
         for (int kind = 0; kind < 6; kind++)
-            if (n_vocab[i] < 1000 || takes(i, kind, 2)) run_verify(n_vocab[i], 0, kind);
+            if (takes(i, kind, n_vocab[i] < 1000 ? 2 : 3)) run_verify(n_vocab[i], 0, kind);
 }
 
 static void test_sampled(void) {
@@ -428,7 +428,7 @@ static void run_chain(int32_t n_vocab, int32_t n_first, int32_t n_second, int ki
     float *target = target_of_chain(&c, n_vocab, kind);
     size_t bytes = (size_t)(BATCH * (STEPS + 1) * n_vocab) * sizeof *target;
     float *logits = (float *)gpu_copy(target, bytes);
-    void *memory = gpu_alloc(specrt_cuda_verifier_bytes(&p));
+    void *memory = gpu_zeros(specrt_cuda_verifier_bytes(&p));
     specrt_cuda_draft *drafts = (specrt_cuda_draft *)gpu_copy(c.drafts, sizeof c.drafts);
     specrt_verdict *verdicts = (specrt_verdict *)gpu_alloc(sizeof found);
     REQUIRE(!specrt_cuda_verifier_place(&p, memory, &verifier));
