@@ -13,8 +13,7 @@ mkdir spilled
 refuses 1 "cograph-build: spilled: cannot spill pairs: File too large" limited count \
     --temp spilled -o x.specb
 refuses 1 "cograph-build: .: cannot spill pairs: File too large" limited count --counts-out x
-refuses 1 "cograph-build: ./no: cannot create a temporary file: No such file or directory" count \
-    --temp ./no -o x.specb
+refuses 1 "cograph-build: --temp: ./no: No such file or directory" count --temp ./no -o x.specb
 accepts count --temp spilled -o spilled.specb
 accepts count --memory 1024 -o one.specb
 same one.specb spilled.specb
