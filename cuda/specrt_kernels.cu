@@ -2102,7 +2102,7 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
     }
     for (int32_t begin = 0; begin < n_pinned; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n_pinned ? pinned[i] : -1;
-        specrt__window_change(s, specrt__window_valid(s, id) ? id : -1, 0, SPECRT_CUDA_PINNED);
+        specrt__window_change(s, id < s->params.n_ids ? id : -1, 0, SPECRT_CUDA_PINNED);
     }
     specrt__window_sync(s);
     specrt__window_close(s, &states[blockIdx.x]);

@@ -388,7 +388,13 @@ static void run(const setting *how) {
     open_all();
     specrt_head_desc known = {
         .rows = embedding, .dtype = SPECRT_DTYPE_Q8_0, .n_rows = V, .n_cols = 32};
-    specrt_policy_desc desc = {.text = how->policy, .embedding = &known, .target = head};
+    const int32_t reserved = V - 4; /* the last rank */
+    specrt_policy_desc desc = {.text = how->policy,
+                               .n_vocab = V,
+                               .n_terminators = 1,
+                               .terminators = &reserved,
+                               .embedding = &known,
+                               .target = head};
     specrt_session_params params = {.tree = how->tree,
                                     .sampling = how->sampling,
                                     .draft = how->draft,
