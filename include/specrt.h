@@ -6158,6 +6158,7 @@ static specrt_status specrt__cluster_check_head(const specrt_bundle *bundle, con
                                                 const specrt_head_desc *embedding,
                                                 specrt_error *err) {
     const specrt_clusters_header *h = c->header;
+    int32_t n_absent = 0;
     if (h->n_cols != head->desc.n_cols || (!head->row_of && h->n_rows != head->desc.n_rows))
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "%s: section '%s': expected a head [%d, %d], found [%lld, %lld]; "
@@ -6174,6 +6175,12 @@ static specrt_status specrt__cluster_check_head(const specrt_bundle *bundle, con
                                 "%s: section '%s': the router reads %d columns, the drafter has "
                                 "%lld; train it with traces of this drafter",
                                 bundle->name, tag, (int)h->n_state, (long long)head->desc.n_cols);
+    while (n_absent < h->n_members && specrt__head_row_of(head, c->ids[n_absent]) < 0) n_absent++;
+    if (n_absent == h->n_members)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: section '%s': expected the head to have rows for some of its "
+                                "%d tokens, found none",
+                                bundle->name, tag, (int)n_absent);
     if (h->n_embed == 0 || (embedding && embedding->n_cols == h->n_embed)) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                             "policy: %s: the router reads an embedding of %d columns, found %lld; "

@@ -240,6 +240,26 @@ static void check_bind(const specrt_bundle *b, const int32_t *list, specrt_statu
     specrt_head_close(h);
 }
 
+/* A bundle of clusters of all tokens but one. */
+static specrt_bundle *open_clusters(int32_t left_out) {
+    specrt_clusters_header h = {.n_rows = V,
+                                .n_cols = D,
+                                .n_clusters = 2,
+                                .router = SPECRT_ROUTER_CENTROID,
+                                .n_state = D,
+                                .n_schedule = 1};
+    uint8_t never[V] = {0};
+    specrt_bundle *out;
+    size_t n;
+    never[left_out] = 1;
+    uint8_t *part = fixture_clusters(h, never, 5, &n);
+    fixture_section section = {"centroid", 1, 0, part, n, n};
+    uint8_t *bytes = fixture_bundle(&section, 1, &n);
+    free(part);
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &out, NULL));
+    return out;
+}
+
 static void test_refused(void) {
     int32_t bad[N_ROWS];
     open_all();
@@ -265,6 +285,10 @@ static void test_refused(void) {
     specrt_policy_desc few = {.text = "static:10"};
     CHECK(specrt_policy_create(bundle, h, &few, &policy, &err) == SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected the head to have rows for some of its 10 tokens, found none");
+    specrt_bundle *clusters = open_clusters(rare[0]);
+    few.text = "centroid";
+    CHECK(specrt_policy_create(clusters, h, &few, &policy, &err) == SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_HAS(err.msg, "expected the head to have rows for some of its 299 tokens, found none");
     specrt_head_close(h);
 }
 
