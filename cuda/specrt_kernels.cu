@@ -4665,6 +4665,11 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
                                       (const void **)&out->totals, err));
     SPECRT__TRY(specrt__device_upload(&p->memory, g->offsets, (n + 1) * sizeof *g->offsets,
                                       (const void **)&out->offsets, err));
+    if (e == 0) { /* nothing is read of either */
+        out->ids = (const int32_t *)(const void *)out->offsets;
+        out->counts = (const float *)(const void *)out->offsets;
+        return SPECRT_STATUS_OK;
+    }
     SPECRT__TRY(specrt__device_upload(&p->memory, g->ids, e * sizeof *g->ids,
                                       (const void **)&out->ids, err));
     return specrt__device_upload(&p->memory, g->counts, e * sizeof *g->counts,
@@ -4739,10 +4744,13 @@ static specrt_status specrt__device_route(specrt_cuda_policy *p,
         n += routes[kind];
     }
     routes[SPECRT__POLICY_STATIC] = host->n_routers > n;
-    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++)
-        if (routes[kind])
-            SPECRT__TRY(
-                specrt__device_route_kind(p, kind, host->routers[p->n_routers].shared, desc, err));
+    n = 0;
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
+        if (!routes[kind]) continue;
+        SPECRT__TRY(specrt__device_route_kind(p, kind, host->routers[n++].shared, desc, err));
+        /* Lists of which the head has the same rows at every level: all are fixed. */
+        if (p->routers[p->n_routers - 1].bound == 0) p->n_routers--;
+    }
     return SPECRT_STATUS_OK;
 }
 
@@ -5345,6 +5353,7 @@ static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_s
     if (p.min > policy->bound) p.min = policy->bound;
     p.frequent = s->policy->frequent;
     p.n_frequent = policy->n_frequent;
+    if (!p.frequent && p.n_frequent > p.n_ids) p.n_frequent = p.n_ids; /* others have no row */
     return p;
 }
 

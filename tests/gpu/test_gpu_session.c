@@ -535,6 +535,41 @@ static void test_prompt(void) {
     run(&how);
 }
 
+/* A head that has rows for a few tokens only, lists of which it has the same rows at every level, a window
+ * without a bundle, a graph without edges. */
+static void test_few_rows(void) {
+    static const char *const texts[] = {"static:70/60+window:12", "window:9@min=9",
+                                        "window:9+successor:20"};
+    enum { N_ROWS = 20 };
+    int32_t ids[N_ROWS];
+    uint8_t never[V];
+    size_t n;
+    open_all();
+    for (int32_t i = 0; i < N_ROWS; i++) ids[i] = (7 * (3 * i % 60) + 3) % V;
+    memset(never, 1, sizeof never);
+    uint8_t *part = fixture_graph(V, 1, never, 5, &n);
+    fixture_section section = {"cograph", 1, 0, part, n, n};
+    uint8_t *bytes = fixture_bundle(&section, 1, &n);
+    specrt_bundle *bundles[] = {bundle, NULL, NULL}, *usual = bundle;
+    specrt_head *all = head;
+    specrt_head_desc desc = {
+        .rows = head_rows, .dtype = SPECRT_DTYPE_F16, .n_rows = N_ROWS, .n_cols = D, .ids = ids};
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundles[2], NULL));
+    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+    for (int i = 0; i < 3; i++) {
+        setting how = setting_of(texts[i]);
+        if (!is_long()) how.n_cycles = 2;
+        bundle = bundles[i];
+        run(&how);
+    }
+    specrt_head_close(head);
+    specrt_bundle_close(bundles[2]);
+    free(bytes);
+    free(part);
+    head = all;
+    bundle = usual;
+}
+
 /* Many sequences in one launch. */
 static void test_batch(void) {
     setting how = setting_of("static:30+window:16");
@@ -620,6 +655,7 @@ static const test_case cases[] = {
     {"sampled", "chains sampled from the drafter", test_sampled},
     {"keep", "one sequence after another, with what was retrieved", test_keep},
     {"prompt", "what a prompt says before the first cycle", test_prompt},
+    {"few rows", "heads, lists and graphs that hold little", test_few_rows},
     {"batch", "many sequences at once", test_batch},
     {"memory", "running out of it leaves nothing behind", test_memory},
     {"refusals", "what the device cannot do is named", test_refusals},
