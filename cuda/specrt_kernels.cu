@@ -5728,11 +5728,10 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     twin.sampling = params->sampling;
     twin.draft = params->draft;
     twin.draft_temperature = params->draft_temperature;
+    SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &s->n_logits, err));
     SPECRT__TRY(specrt__session_shape(&twin, &tree, err));
     s->n_batch = params->n_batch ? params->n_batch : 1;
     s->hidden = hidden;
-    s->n_logits = policy->head->row_of ? policy->n_vocab : policy->head->n_ids;
-    if (params->n_logits) s->n_logits = params->n_logits;
     SPECRT__TRY(specrt__tree_resolve(&tree, &s->tree, err));
     SPECRT__TRY(specrt__verify_check(s->n_logits, &params->sampling, err));
     if (s->n_batch < 1 || s->n_batch > SPECRT_CUDA_MAX_BATCH)

@@ -10541,20 +10541,27 @@ static bool specrt__session_make_laws(specrt_session *s, const specrt_session_pa
     return true;
 }
 
+/* Columns of the target's logits: as many as the application says, or 0: one a token. */
+static specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
+                                             int32_t *out, specrt_error *err) {
+    const specrt_head *head = policy->head;
+    int32_t n_proposed = head->row_of ? head->n_ids : policy->n_vocab;
+    *out = head->row_of ? policy->n_vocab : head->n_ids;
+    if (n_said) *out = n_said;
+    if (*out >= n_proposed) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "session: n_logits: expected at least %d, one for every token that "
+                            "may be proposed (specrt_policy_desc.n_vocab), found %d",
+                            (int)n_proposed, (int)*out);
+}
+
 static specrt_status specrt__session_make(specrt_session *s, const specrt_session_params *params,
                                           specrt_error *err) {
     const specrt_policy *policy = s->policy;
-    int32_t n_ids = policy->head->n_ids;
-    int32_t n_logits = policy->head->row_of ? policy->n_vocab : n_ids;
-    if (params->n_logits) n_logits = params->n_logits;
+    int32_t n_ids = policy->head->n_ids, n_logits;
     int32_t capacity = policy->bound - policy->fixed.n_rows;
-    int32_t n_proposed = policy->head->row_of ? n_ids : policy->n_vocab;
     specrt_tree_params tree;
-    if (n_logits < n_proposed)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "session: n_logits: expected at least %d, one for every token that "
-                                "may be proposed (specrt_policy_desc.n_vocab), found %d",
-                                (int)n_proposed, (int)n_logits);
+    SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &n_logits, err));
     SPECRT__TRY(specrt__session_shape(params, &tree, err));
     SPECRT__TRY(specrt_tree_create(&tree, &s->desc, &s->tree, err));
     SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));

@@ -645,6 +645,9 @@ static void test_refusals(void) {
     p = good;
     p.tree.topk = 20;
     check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "topk");
+    p = good;
+    p.n_logits = V - 1;
+    check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "n_logits");
 }
 
 static const test_case cases[] = {
