@@ -5076,7 +5076,7 @@ specrt__batch_begin_kernel(int32_t n, specrt_cuda_tree *trees, specrt_cuda_beam 
     int32_t b = specrt__batch_index();
     if (b >= n) return;
     memset(&stats[b], 0, sizeof stats[b]);
-    if (trees[b].position > 0) samplings[b].sequence += (uint64_t)step;
+    if (trees[b].position > 0 || verdicts[b].n > 0) samplings[b].sequence += (uint64_t)step;
     trees[b].position = 0;
     trees[b].cycle = 0;
     trees[b].level = trees[b].n_candidates = trees[b].n_beam = 0;

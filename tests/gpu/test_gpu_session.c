@@ -177,12 +177,12 @@ static void device_close(device *d) {
 /* Begin, the prompts from number `first` on, each in two parts, the first tokens. */
 static void device_start(device *d, int32_t first, int32_t n_prompt) {
     static float logits[MAX_PROMPT * V], last[MAX_BATCH * V];
-    int32_t tokens[MAX_PROMPT], n_part = n_prompt / 9;
+    int32_t tokens[MAX_PROMPT], n_part = n_prompt / 9, end = n_prompt > 0 ? n_prompt : 1;
     REQUIRE(!specrt_cuda_session_begin(d->session, -1, d->stream));
     for (int32_t i = 0; i < d->n; i++) {
-        for (int32_t j = 0; j < n_prompt; j++) tokens[j] = prompt_token(first + i, j);
-        target_logits(tokens, n_prompt, logits);
-        memcpy(last + i * V, logits + (n_prompt - 1) * V, V * sizeof *last);
+        for (int32_t j = 0; j < end; j++) tokens[j] = prompt_token(first + i, j);
+        target_logits(tokens, end, logits);
+        memcpy(last + i * V, logits + (end - 1) * V, V * sizeof *last);
         int32_t *device_tokens = (int32_t *)gpu_copy(tokens, sizeof tokens);
         float *device_logits = (float *)gpu_copy(logits, sizeof logits);
         REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens, n_part, device_logits,
@@ -237,12 +237,12 @@ static void submit(void *user, specrt_task *task) {
 static void twin_start(twin *t, int32_t sequence, int32_t n_prompt) {
     specrt_session_begin(t->session);
     static float logits[MAX_PROMPT * V];
-    int32_t tokens[MAX_PROMPT];
+    int32_t tokens[MAX_PROMPT], end = n_prompt > 0 ? n_prompt : 1;
     specrt_rows rows = {.logits = logits};
-    for (int32_t j = 0; j < n_prompt; j++) tokens[j] = prompt_token(sequence, j);
-    target_logits(tokens, n_prompt, logits);
+    for (int32_t j = 0; j < end; j++) tokens[j] = prompt_token(sequence, j);
+    target_logits(tokens, end, logits);
     REQUIRE(!specrt_session_prefill(t->session, tokens, n_prompt, &rows));
-    t->root = specrt_session_draw(t->session, logits + (n_prompt - 1) * V);
+    t->root = specrt_session_draw(t->session, logits + (end - 1) * V);
     REQUIRE(!specrt_session_start(t->session, t->root));
     t->verdict.n = 0;
 }
@@ -340,7 +340,7 @@ typedef struct setting {
     specrt_draft_kind draft;
     float draft_temperature;
     int32_t n_more;   /* sequences after the first */
-    int32_t n_prompt; /* 0: N_PROMPT */
+    int32_t n_prompt; /* 0: N_PROMPT; below: none */
     bool abandons;    /* each sequence follows one of which the prompt alone was read */
 } setting;
 
@@ -373,7 +373,7 @@ static void run_cycles(device *d, twin *twins, const setting *how) {
 
 /* The batch that comes after n_begun others. */
 static void start(device *d, twin *twins, const setting *how, int32_t n_begun) {
-    int32_t n_prompt = how->n_prompt ? how->n_prompt : N_PROMPT;
+    int32_t n_prompt = how->n_prompt > 0 ? how->n_prompt : how->n_prompt < 0 ? 0 : N_PROMPT;
     for (int32_t i = 0; i < d->n; i++) {
         specrt_session_set_sequence(twins[i].session,
                                     how->sampling.sequence + (uint64_t)(n_begun * d->n + i));
@@ -526,6 +526,11 @@ static void test_prompt(void) {
     how = setting_of("static:20+window:12@kpre=0+retrieve:16@prompt=best@mode=async");
     how.n_prompt = 70;
     how.n_cycles = 2;
+    run(&how);
+    how = setting_of("static:20+window:12");
+    how.n_prompt = -1;
+    how.n_cycles = 1;
+    how.abandons = true;
     run(&how);
     how = setting_of("static:9+retrieve:40@graph=off@prompt=best@keep=on@mode=async");
     how.tree = (specrt_tree_params){1, 1, 2};
