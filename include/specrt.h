@@ -1878,8 +1878,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *sess
 SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *session, int32_t i,
                                                         const int32_t *tokens, void *stream);
 
-/* specrt_cuda_session_observe() : begins a cycle: learns from what the last verify() left, and makes that
- * verdict's last token the root of the next tree. After start() it learns nothing, and may be left out. CPU
+/* specrt_cuda_session_observe() : begins a cycle, the first one too: learns from what the last verify() left,
+ * which after start() is nothing, and makes the last token that was emitted the root of the next tree. CPU
  * twin: specrt_session_observe(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *session,
                                                           void *stream);
