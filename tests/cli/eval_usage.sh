@@ -29,3 +29,11 @@ refuses 2 "*--policy: expected a --draft, *" specrt-eval decode --target t.gguf 
 # Policies are read before any model is.
 refuses 2 "*policy 'windw:9': position 1: *" specrt-eval compare --target t --draft d --prompt x \
     --policy full,windw:9
+
+# Help fits a terminal of 100 columns.
+for tool in "$CLI_BIN"/*-build "$CLI_BIN/vocabtrim-calibrate" "$CLI_BIN/specrt-bundle"; do
+    [ -z "$("$tool" -h | awk 'length > 100')" ] || fail "$tool -h has long lines"
+done
+for verb in "" decode generate compare plan record replay; do
+    [ -z "$(specrt-eval $verb -h | awk 'length > 100')" ] || fail "$verb -h has long lines"
+done

@@ -83,17 +83,17 @@ static int list_add(cli_list *list, const char *item) {
 
 enum { HELP_INDENT = 31, HELP_COLUMNS = 100 };
 
-/* From HELP_INDENT on, broken between words where the line is full. */
-static void help_text(const char *text) {
-    enum { ROOM = HELP_COLUMNS - HELP_INDENT };
-    while (strlen(text) > ROOM) {
-        const char *end = text + ROOM;
-        while (end > text && *end != ' ') end--;
-        if (end == text) break;
-        printf("%.*s\n%*s", (int)(end - text), text, HELP_INDENT, "");
-        text = end + 1;
+/* From column `indent` on, where the cursor is; broken at newlines, and between words where a line is full. */
+static void help_text(const char *text, int indent) {
+    int room = HELP_COLUMNS - indent;
+    for (size_t n = strcspn(text, "\n"); *text; n = strcspn(text, "\n")) {
+        size_t end = n;
+        while (end > 0 && (end > (size_t)room || (end < n && text[end] != ' '))) end--;
+        if (end == 0) end = n; /* one long word */
+        printf("%.*s\n", (int)end, text);
+        text += end + (text[end] != '\0');
+        if (*text && *text != '\n') printf("%*s", indent, "");
     }
-    puts(text);
 }
 
 static void help_option(const cli_option *o) {
@@ -107,7 +107,7 @@ static void help_option(const cli_option *o) {
              o->value ? o->value : "");
     printf("  %-28s ", left);
     if (strlen(left) > HELP_INDENT - 3) printf("\n%*s", HELP_INDENT, "");
-    help_text(o->help);
+    help_text(o->help, HELP_INDENT);
 }
 
 static bool option_ends(const cli_option *o) {
@@ -115,7 +115,9 @@ static bool option_ends(const cli_option *o) {
 }
 
 static void help(const cli_tool *tool, const cli_option *common) {
-    printf("Example:\n  %s\n\n%s\n\nUsage: %s\n", tool->example, tool->summary, tool->usage);
+    printf("Example:\n  %s\n\n", tool->example);
+    help_text(tool->summary, 0);
+    printf("\nUsage: %s\n", tool->usage);
     for (const cli_option *o = tool->options; o && !option_ends(o); o++) help_option(o);
     for (const cli_option *o = common; !option_ends(o); o++) help_option(o);
     printf(
@@ -208,7 +210,7 @@ int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, c
         {"threads", 0, "N", CLI_INT, &common->threads, 0, 1024, "threads; 0 (default): all cores"},
         {"seed", 0, "N", CLI_INT, &common->seed, 0, 9e15, "random seed (default 1)"},
         {"json", 0, NULL, CLI_FLAG, &common->json, 0, 0, "one JSON object on stdout"},
-        {"quiet", 'q', NULL, CLI_FLAG, &common->quiet, 0, 0, "errors and warnings only"},
+        {"quiet", 'q', NULL, CLI_FLAG, &common->quiet, 0, 0, "no messages but errors and warnings"},
         {"verbose", 'v', NULL, CLI_FLAG, &common->verbose, 0, 0,
          "more detail, where there is some"},
         {"progress", 0, NULL, CLI_FLAG, &progress, 0, 0, "show progress (default: on a terminal)"},
@@ -230,8 +232,13 @@ int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, c
         else
             code = cli_usage("unexpected argument '%s'", argv[i]);
     }
-    if (want_help) return help(tool, common_options), CLI_OK;
-    if (want_version) return printf("%s %s\n", tool->name, SPECRT_VERSION_STRING), CLI_OK;
+    if (want_help || want_version) {
+        if (want_help)
+            help(tool, common_options);
+        else
+            printf("%s %s\n", tool->name, SPECRT_VERSION_STRING);
+        return fflush(stdout) == 0 ? CLI_OK : CLI_IO;
+    }
     if (code >= 0) return code;
     tool_quiet = common->quiet;
     common->progress = no_progress || common->quiet ? 0 : progress ? 1 : -1;

@@ -49,7 +49,7 @@ typedef struct cli_common {
 typedef struct cli_tool {
     const char *name;          /* "vocabtrim-calibrate" */
     const char *example;       /* one command line, first in the help */
-    const char *summary;       /* what it reads and writes, one or two lines */
+    const char *summary;       /* what it reads and writes; long lines are broken when printed */
     const char *usage;         /* "vocabtrim-calibrate --tokenizer T --corpus PATH... -o FILE" */
     const cli_option *options; /* the tool's own, ended by an all-zero entry */
 } cli_tool;

@@ -221,12 +221,12 @@ int compare_main(int argc, char **argv) {
         "specrt-eval compare --target target.gguf --draft draft.safetensors --bundle model.specb\n"
         "      --policy static,microspec --prompts questions.jsonl",
         "Decodes every prompt plainly and under each policy, by turns, and checks that all write "
-        "the "
-        "same tokens.\n\naccept   tokens per cycle, the target's own included; all cycles pooled\n"
-        "covered  emitted tokens that could have been drafted\nrows     of the head, scored per "
-        "pass\n"
-        "draft    ms per cycle in the drafter's layer; head: products, ranking, tree; target: its "
-        "pass over the\n         tree; verify: drawing; update: learning and packing\n"
+        "the same tokens.\n\n"
+        "accept   tokens per cycle, the target's own included; all cycles pooled\n"
+        "covered  emitted tokens that could have been drafted\n"
+        "rows     of the head, scored per pass\n"
+        "draft    ms per cycle in the drafter's layer; head: products, ranking, tree; target: its\n"
+        "         pass over the tree; verify: drawing; update: learning and packing\n"
         "tok/s    after the prompt, mean over turns; x plain and x full are ratios of such means",
         "specrt-eval compare --target FILE --draft FILE --policy SPEC... --prompts FILE...",
         options};

@@ -213,10 +213,9 @@ int decode_main(int argc, char **argv) {
         "specrt-eval decode --target target.gguf --draft draft.safetensors --prompt 'What is a "
         "heap?'",
         "Writes answers as they are decoded, then accept length, coverage and times. Without "
-        "--prompt "
-        "and --prompts\neach line of stdin is a turn of a conversation, and an empty line begins a "
-        "new "
-        "one. Without --draft the target\ndecodes plainly; the tokens are the same.",
+        "--prompt and --prompts each line of stdin is a turn of a conversation, and an empty "
+        "line begins a new one. Without --draft the target decodes plainly; the tokens are the "
+        "same.",
         "specrt-eval decode --target FILE [--draft FILE] [--policy SPEC] [--prompt TEXT]", options};
     int code = cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;

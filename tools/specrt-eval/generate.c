@@ -178,7 +178,7 @@ int generate_main(int argc, char **argv) {
         "specrt-eval generate",
         "specrt-eval generate --target target.gguf --prompts questions.jsonl -o answers.jsonl",
         "The target alone answers prompts, one JSON object a line: prompt, output, domain. What "
-        "vocabtrim-calibrate\nshould count. The same seed gives the same file for any --threads.",
+        "vocabtrim-calibrate should count. The same seed gives the same file for any --threads.",
         "specrt-eval generate --target FILE --prompts FILE... [-o FILE]", options};
     int code = cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;

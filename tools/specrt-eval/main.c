@@ -36,8 +36,8 @@ static int run_without_verb(int argc, char **argv) {
                  i + 1 < N_VERBS ? "\n" : "");
     }
     const cli_tool tool = {"specrt-eval",
-                           "specrt-eval compare --target target.gguf --draft draft.safetensors "
-                           "--policy full,microspec --prompts questions.jsonl",
+                           "specrt-eval compare --target target.gguf --draft draft.safetensors\n"
+                           "      --policy full,microspec --prompts questions.jsonl",
                            summary, "specrt-eval VERB ... [options]", NULL};
     cli_common common;
     cli_list rest = {0};

@@ -229,12 +229,10 @@ int plan_main(int argc, char **argv) {
         "specrt-eval plan",
         "specrt-eval plan --target target.gguf --draft draft.safetensors --bundle model.specb\n"
         "      --prompts questions.jsonl",
-        "Measures what head, drafter and target cost on this machine, by rows and nodes, and what "
-        "drafts are\naccepted; recommends policy, --num-steps, --topk and --num-draft-tokens with "
-        "the "
-        "speed to expect, and says\nwhere speculation or pruning does not pay. The tree's flags "
-        "bound "
-        "what is considered.",
+        "Measures what head, drafter and target cost on this machine, by rows and nodes, and "
+        "what drafts are accepted; recommends policy, --num-steps, --topk and --num-draft-tokens "
+        "with the speed to expect, and says where speculation or pruning does not pay. The "
+        "tree's flags bound what is considered.",
         "specrt-eval plan --target FILE --draft FILE --prompts FILE...", options};
     int code = cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;

@@ -462,14 +462,11 @@ int record_main(int argc, char **argv) {
     };
     const cli_tool tool = {
         "specrt-eval record",
-        "specrt-eval record --target target.gguf --draft draft.safetensors --prompts "
-        "questions.jsonl "
-        "-o run.trace",
-        "Decodes prompts and writes every cycle to a trace (docs/FORMAT.md): tree, emitted tokens, "
-        "hidden "
-        "states of both\nmodels, their best tokens. Routers are trained on it and policies "
-        "replayed over "
-        "it.",
+        "specrt-eval record --target target.gguf --draft draft.safetensors\n"
+        "      --prompts questions.jsonl -o run.trace",
+        "Decodes prompts and writes every cycle to a trace (docs/FORMAT.md): tree, emitted "
+        "tokens, hidden states of both models, their best tokens. Routers are trained on it and "
+        "policies replayed over it.",
         "specrt-eval record --target FILE --draft FILE --prompts FILE... -o FILE", options};
     int code = cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;

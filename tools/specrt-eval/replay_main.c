@@ -342,8 +342,8 @@ int replay_main(int argc, char **argv) {
     };
     const cli_tool tool = {
         "specrt-eval replay",
-        "specrt-eval replay --trace run.trace --bundle model.specb --policy "
-        "static:8192,static:32768,microspec",
+        "specrt-eval replay --trace run.trace --bundle model.specb\n"
+        "      --policy static:8192,static:32768,microspec",
         "Runs policies over recorded cycles without a model.\n\n"
         "accept   tokens per cycle\n"
         "covered  emitted tokens that the list held\n"

@@ -85,8 +85,8 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
         {0}};
     const cli_tool tool = {
         "vocabtrim-calibrate",
-        "vocabtrim-calibrate --tokenizer tokenizer.json --corpus chat.jsonl code/ --size 32768 "
-        "-o model.specb",
+        "vocabtrim-calibrate --tokenizer tokenizer.json --corpus chat.jsonl code/ --size 32768\n"
+        "      -o model.specb",
         "Ranks a vocabulary by how often each token occurs in a corpus (FR-Spec, VocabTrim) and\n"
         "writes the ranking into a bundle, token maps for other engines, and a report.",
         "vocabtrim-calibrate --tokenizer T --corpus PATH... [options] -o BUNDLE", options};
