@@ -83,7 +83,8 @@ static int list_add(cli_list *list, const char *item) {
 
 enum { HELP_INDENT = 31, HELP_COLUMNS = 100 };
 
-/* From column `indent` on, where the cursor is; broken at newlines, and between words where a line is full. */
+/* From column `indent` on, where the cursor is; broken at newlines, and between words where a line
+ * is full. */
 static void help_text(const char *text, int indent) {
     int room = HELP_COLUMNS - indent;
     for (size_t n = strcspn(text, "\n"); *text; n = strcspn(text, "\n")) {
