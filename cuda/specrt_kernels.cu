@@ -23,6 +23,9 @@
  *     specrt__successor_kernel       the tokens that follow those of a level
  *     specrt__scan_places            projected states in 8 bits times the sketch's codes
  *     specrt__sketch_name_all        the best of each state, and the tokens of a level
+ *     specrt__sketch_leave, _sharpen, _prove_kernel, _least, _mark, _gather
+ *                                    certified: states sharpened, what bounds their errors and the best that
+ *                                    is known, and the places that may be better
  *     specrt__tree_begin_kernel, _expand_, _finish_
  *                                    candidates, and of these nodes with masks and positions
  *     specrt__verify_best_kernel, _law_, _sum_, _pick_, _walk_
@@ -293,25 +296,28 @@ static __device__ uint4 specrt__launch_read_once(const uint4 *p) {
  * lanes of a warp take part.
  *   a : row, row + 8 */
 static __device__ void specrt__launch_mma_s8(uint32_t a0, uint32_t a1, uint32_t b, int32_t *c) {
-#if defined(SPECRT_HARNESS) || !defined(__CUDA_ARCH__)
+#if defined(SPECRT_HARNESS)
     int lane = (int)threadIdx.x % 32;
-    for (int k = 0; k < 4; k++)
+    uint4 x = make_uint4(a0, a1, b, 0);
+    const unsigned char *all = harness_warp(0xffffffffu, "mma", &x, sizeof x);
+    for (int k = 0; k < 4; k++) {
+        uint4 rows = harness_read<uint4>(0xffffffffu, all, lane / 4 * 4 + k);
         for (int i = 0; i < 4; i++) {
-            uint32_t row = __shfl_sync(0xffffffffu, i < 2 ? a0 : a1, lane / 4 * 4 + k);
-            uint32_t column = __shfl_sync(0xffffffffu, b, lane % 4 * 8 + i % 2 * 4 + k);
-            c[i] = __dp4a((int)row, (int)column, c[i]);
+            x = harness_read<uint4>(0xffffffffu, all, lane % 4 * 8 + i % 2 * 4 + k);
+            c[i] = __dp4a((int)(i < 2 ? rows.x : rows.y), (int)x.z, c[i]);
         }
-#elif __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
-                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a0), "r"(a1), "r"(b));
-#else
+    }
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
     for (int half = 0; half < 2; half++)
         asm volatile(
             "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
             : "+r"(c[2 * half]), "+r"(c[2 * half + 1])
             : "r"(half ? a1 : a0), "r"(b));
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a0), "r"(a1), "r"(b));
 #endif
 }
 
@@ -945,6 +951,15 @@ specrt_status specrt__head_run<SPECRT_DTYPE_F32>(specrt__head_product p, int32_t
     return specrt__head_run_few<SPECRT_DTYPE_F32, 4>(p, n_batch, stream);
 }
 
+/* Segments of all types, one type after another. */
+static specrt_status specrt__head_run_all(const specrt__head_product &p, int32_t n_batch,
+                                          void *stream) {
+    SPECRT__TRY(specrt__head_run<SPECRT_DTYPE_F32>(p, n_batch, stream));
+    SPECRT__TRY(specrt__head_run<SPECRT_DTYPE_F16>(p, n_batch, stream));
+    SPECRT__TRY(specrt__head_run<SPECRT_DTYPE_BF16>(p, n_batch, stream));
+    return specrt__head_run<SPECRT_DTYPE_Q8_0>(p, n_batch, stream);
+}
+
 static bool specrt__head_is_state(specrt_dtype dtype) {
     return dtype == SPECRT_DTYPE_F32 || dtype == SPECRT_DTYPE_F16 || dtype == SPECRT_DTYPE_BF16;
 }
@@ -973,10 +988,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layou
     p.n = n;
     p.n_step = n_step;
     p.logits = logits;
-    SPECRT__TRY(specrt__head_run<SPECRT_DTYPE_F32>(p, n_batch, stream));
-    SPECRT__TRY(specrt__head_run<SPECRT_DTYPE_F16>(p, n_batch, stream));
-    SPECRT__TRY(specrt__head_run<SPECRT_DTYPE_BF16>(p, n_batch, stream));
-    return specrt__head_run<SPECRT_DTYPE_Q8_0>(p, n_batch, stream);
+    return specrt__head_run_all(p, n_batch, stream);
 }
 
 // >>active (uses: launch block head)
@@ -2804,7 +2816,7 @@ enum {
 typedef struct specrt__scan_level {
     float *z;        /* [rows, rank] */
     uint32_t *order; /* [rows, 16 n_groups] scores as numbers that order them; 0: not to be named */
-    uint64_t *best;  /* [rows, n_groups] the greatest specrt__block_key() of each group, or 0 */
+    uint64_t *best;  /* [rows, n_groups] the greatest key of each group: order and name; or 0 */
     int32_t *done;   /* [n_batch] states whose best are known: none yet */
     int32_t n_groups, max_n, n_step;
     const int32_t *n; /* states of sequence b: n[b * n_step]; NULL: max_n */
@@ -2828,6 +2840,10 @@ static __device__ int32_t specrt__scan_at_four(int32_t four, int32_t state) {
     return (part * kTiles + state / 8) * 32 + state % 8 * 4 + line % 4;
 }
 
+static __device__ int32_t specrt__scan_code(float z, float inverse) {
+    return __float2int_rn((fabsf(z) <= FLT_MAX ? z : 0.0f) * inverse);
+}
+
 /* A state in 8 bits by one warp: z is about unit * q. What is not finite, or beyond the rank, counts as 0.
  *   n_fours : of dimensions, to whole products
  *   CPU twin: the rounding in >>sketch
@@ -2847,8 +2863,7 @@ static __device__ float specrt__scan_round(const float *z, int32_t rank, int32_t
     }
     float inverse = most > 0 ? 127 / most : 0;
     for (int32_t i = lane; i < 4 * n_fours; i += 32) {
-        float x = i < rank && fabsf(z[i]) <= FLT_MAX ? z[i] : 0.0f;
-        int32_t rounded = __float2int_rn(x * inverse);
+        int32_t rounded = i < rank ? specrt__scan_code(z[i], inverse) : 0;
         int32_t at = specrt__scan_at_four<kFourBits, kTiles>(i / 4, state);
         ((int8_t *)(q + at))[i % 4] = (int8_t)rounded;
         own += rounded;
@@ -2860,7 +2875,7 @@ static __device__ float specrt__scan_round(const float *z, int32_t rank, int32_t
 
 /* A thread's four places, of which all are looked up at once. */
 typedef struct specrt__scan_four {
-    int32_t first, ids[4]; /* -1: not to be named */
+    int32_t first, names[4]; /* tokens, or certified: places; -1: not to be named */
     float scales[4], bias[4];
 } specrt__scan_four;
 
@@ -2869,10 +2884,9 @@ static __device__ void specrt__scan_look_up(const specrt_cuda_sketch &s,
                                             const specrt__scan_level &level, int32_t b,
                                             specrt__scan_four *four) {
     const specrt_cuda_state *state = level.states ? &level.states[b] : NULL;
-    int32_t *ids = four->ids, n_ids = state ? state->params.n_ids : s.n_ids;
+    int32_t ids[4], n_ids = state ? state->params.n_ids : s.n_ids;
     const uint8_t *wants = state ? state->wants : NULL;
     const uint32_t *levels = level.levels ? level.levels + (int64_t)b * s.n_ids : NULL;
-    bool barred[4];
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4; i++) {
         bool is_in = four->first + i < s.n_places;
@@ -2889,11 +2903,9 @@ static __device__ void specrt__scan_look_up(const specrt_cuda_sketch &s,
         bool is_in = ids[i] >= 0 && ids[i] < n_ids;
         uint32_t held = wants && is_in ? wants[ids[i]] % SPECRT_CUDA_CHANGED : 0;
         uint32_t routed = levels && is_in ? levels[ids[i]] >> level.level & 1 : 0;
-        barred[i] = !is_in || held != 0 || routed != 0;
+        bool fresh = is_in && held == 0 && routed == 0;
+        four->names[i] = !fresh ? -1 : s.bounds ? four->first + i : ids[i];
     }
-    SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 4; i++)
-        if (barred[i]) ids[i] = -1;
 }
 
 /* Codes of four places times states: four dimensions of 8 bits less 128, or eight of 4 bits. A lane brings
@@ -2929,8 +2941,10 @@ static __device__ void specrt__scan_put(const specrt__scan_four &four, float uni
     for (int i = 0; i < 4; i++) {
         float scale = __fmul_rn(unit, four.scales[i]);
         float score = __fmaf_rn((float)sums[i], scale, four.bias[i]);
-        uint64_t key = specrt__block_key(score, four.ids[i]);
-        order[i] = four.ids[i] < 0 ? 0 : (uint32_t)(key >> 32);
+        order[i] = specrt__block_order(score);
+        if (order[i] == 0) order[i] = 1; /* NaN: the last, as on the CPU */
+        if (four.names[i] < 0) order[i] = 0;
+        uint64_t key = (uint64_t)order[i] << 32 | (uint32_t)~four.names[i];
         if (order[i] > 0 && key > greatest) greatest = key;
     }
     for (int by = 4; by < 16; by *= 2) {
@@ -3020,11 +3034,12 @@ static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
 
 // >>sketch (uses: launch block base head active scan)
 // Owns which tokens a level's states name: the best of each by score, and the best over all states by
-// probability. Not certified: that is the CPU's.
+// probability; certified, whatever may be among the best of one.
 
 enum {
     SPECRT__SKETCH_THREADS = 1024,
-    SPECRT__SKETCH_ITEMS = 8 /* groups or places of a thread, read together */
+    SPECRT__SKETCH_PART = 256, /* columns, dimensions in warps, or places of a block: certified */
+    SPECRT__SKETCH_ITEMS = 8   /* groups or places of a thread, read together */
 };
 
 typedef struct specrt__sketch_level {
@@ -3034,6 +3049,18 @@ typedef struct specrt__sketch_level {
     uint64_t *keys;  /* [rows, 16 n_most] what may be named */
     uint64_t *found; /* [rows, size] what is; 0: none. Keys, or weights with ids */
     float *weights;  /* [n_batch, n_ids] of tokens found */
+    /* Certified. */
+    const void *hidden; /* [rows, n_cols] of dtype */
+    specrt_dtype dtype;
+    int32_t n_parts;               /* of SPECRT__SKETCH_PART places */
+    double *rest, *y;              /* [rows, n_cols] what is left of a state; [rows, rank] */
+    specrt__sketch_proof *proofs;  /* [rows] */
+    specrt_cuda_segment *segments; /* [rows] what each state found, as rows of the head */
+    int32_t *rows, *n_found;       /* [rows, size] these; [rows] how many */
+    int32_t *asked;                /* [rows] 1: a state, 0: none */
+    float *logits;                 /* [rows, size] their exact logits */
+    uint32_t *marks;               /* [n_batch, n_parts, PART / 32] places that join the level */
+    int32_t *taken;                /* [n_batch, n_parts] how many */
 } specrt__sketch_level;
 
 /* Groups of a state whose greatest key reaches `least`, in order. @return how many. */
@@ -3069,7 +3096,7 @@ static __device__ int32_t specrt__sketch_take_keys(const specrt_cuda_sketch &s,
     const int32_t *groups = level.groups + row * (size_t)level.n_most;
     uint64_t *out = level.keys + row * 16 * (size_t)level.n_most;
     uint32_t high[kEach];
-    int32_t n = 0, at[kEach], before[kEach]; /* at: places, rows, then tokens */
+    int32_t n = 0, at[kEach], before[kEach]; /* at: places, rows, then tokens; certified: places */
     bool take[kEach];
     for (int32_t first = 0; first < 16 * n_groups; first += kEach * (int32_t)blockDim.x) {
         SPECRT__LAUNCH_UNROLL
@@ -3082,11 +3109,11 @@ static __device__ int32_t specrt__sketch_take_keys(const specrt_cuda_sketch &s,
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             take[j] = high[j] > 0 && high[j] >= (uint32_t)(least >> 32);
-            at[j] = take[j] ? s.rows[at[j]] : 0;
+            if (take[j] && !s.bounds) at[j] = s.rows[at[j]];
         }
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
-            if (s.ids && take[j]) at[j] = s.ids[at[j]];
+            if (take[j] && !s.bounds && s.ids) at[j] = s.ids[at[j]];
             take[j] = take[j] && ((uint64_t)high[j] << 32 | (uint32_t)~at[j]) >= least;
         }
         int32_t n_taken = specrt__block_ranks<kEach>(take, before);
@@ -3115,7 +3142,7 @@ static __device__ int32_t specrt__sketch_find(const specrt_cuda_sketch &s,
 }
 
 /* Keys of a state, weighed by its path and its own estimate of the next token: weight and id. */
-static __device__ void specrt__sketch_weigh(uint64_t *found, int32_t n, float path) {
+static __device__ void specrt__sketch_soften(uint64_t *found, int32_t n, float path) {
     uint64_t greatest = 0;
     double sum = 0;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
@@ -3135,8 +3162,8 @@ static __device__ void specrt__sketch_weigh(uint64_t *found, int32_t n, float pa
 /* Keys of a sequence's tokens by their weights over n states, in place of the states' own: each once, where
  * it was found first. Sums run from state to state.
  *   found : [n, size] */
-static __device__ void specrt__sketch_join(uint64_t *found, int32_t n, int32_t size,
-                                           float *weights) {
+static __device__ void specrt__sketch_add_up(uint64_t *found, int32_t n, int32_t size,
+                                             float *weights) {
     int32_t thread = (int32_t)threadIdx.x, n_threads = (int32_t)blockDim.x;
     for (int32_t i = thread; i < n * size; i += n_threads)
         if (found[i]) atomicExch(&weights[(uint32_t)found[i]], 0.0f); /* or two states' */
@@ -3157,7 +3184,7 @@ static __device__ void specrt__sketch_join(uint64_t *found, int32_t n, int32_t s
 }
 
 /* The best of n keys as rows, in order. @return how many. */
-static __device__ int32_t specrt__sketch_name(const specrt_cuda_sketch &s, const uint64_t *keys,
+static __device__ int32_t specrt__sketch_list(const specrt_cuda_sketch &s, const uint64_t *keys,
                                               int32_t n, int32_t *ids, int32_t *places) {
     uint64_t least = specrt__active_least(keys, n, s.bound);
     int32_t n_out = 0, before;
@@ -3190,7 +3217,7 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
     int32_t n_found = specrt__sketch_find(s, level, row + (size_t)h, found);
     if (logprobs) logprobs += (int64_t)b * level.scan.n_step;
     if (n > 1)
-        specrt__sketch_weigh(found, n_found, logprobs ? expf(logprobs[h] - logprobs[0]) : 1.0f);
+        specrt__sketch_soften(found, n_found, logprobs ? expf(logprobs[h] - logprobs[0]) : 1.0f);
     for (int32_t i = n_found + (int32_t)threadIdx.x; i < s.size; i += (int32_t)blockDim.x)
         found[i] = 0;
     __threadfence();
@@ -3199,13 +3226,218 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
     __syncthreads();
     if (!is_last) return;
     __threadfence();
-    if (n > 1) specrt__sketch_join(all, n, s.size, level.weights + (size_t)b * (size_t)s.n_ids);
-    int32_t n_out = specrt__sketch_name(s, all, n * s.size, ids + (size_t)b * bound,
+    if (n > 1) specrt__sketch_add_up(all, n, s.size, level.weights + (size_t)b * (size_t)s.n_ids);
+    int32_t n_out = specrt__sketch_list(s, all, n * s.size, ids + (size_t)b * bound,
                                         places + (size_t)b * bound);
     if (threadIdx.x == 0) n_rows[b] = n_out;
 }
 
+/* --- certified: every row that might be among a state's best max_n --- */
+
+static __device__ double specrt__sketch_hidden(const specrt__sketch_level &level, size_t at) {
+    if (level.dtype == SPECRT_DTYPE_F32) return (double)((const float *)level.hidden)[at];
+    uint32_t x = ((const uint16_t *)level.hidden)[at];
+    return (double)(level.dtype == SPECRT_DTYPE_F16 ? specrt__launch_unpack_f16(x)
+                                                    : specrt__launch_unpack_bf16(x))
+        .x;
+}
+
+static __device__ double specrt__sketch_f16(uint16_t x) {
+    return (double)specrt__launch_unpack_f16(x).x;
+}
+
+/* Block (i, h, b): rest[b, h, :] = hidden - z lift, a column a thread.
+ *   grid (n_cols / SPECRT__SKETCH_PART, max_n, n_batch), block SPECRT__SKETCH_PART
+ *   CPU twin, with the next two kernels: specrt__sketch_prove() */
+static __global__ void specrt__sketch_leave(specrt_cuda_sketch s, specrt__sketch_level level) {
+    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y;
+    int32_t j = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, n_cols = (size_t)s.n_cols;
+    if (h >= specrt__scan_count(level.scan, b) || j >= s.n_cols) return;
+    const float *z = level.scan.z + row * (size_t)s.rank;
+    double rest = specrt__sketch_hidden(level, row * n_cols + (size_t)j);
+    for (int32_t k = 0; k < s.rank; k++)
+        rest -= specrt__sketch_f16(s.lift[(size_t)k * n_cols + (size_t)j]) * (double)z[k];
+    level.rest[row * n_cols + (size_t)j] = rest;
+}
+
+/* Block (i, h, b): y[b, h, :] = z + basis rest, and z that in floats, a dimension a warp.
+ *   grid (rank / warps, max_n, n_batch), block SPECRT__SKETCH_PART */
+static __global__ void specrt__sketch_sharpen(specrt_cuda_sketch s, specrt__sketch_level level) {
+    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y;
+    int32_t k = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, n_cols = (size_t)s.n_cols;
+    if (h >= specrt__scan_count(level.scan, b) || k >= s.rank) return;
+    double sum = 0;
+    for (int32_t j = (int32_t)(threadIdx.x % 32); j < s.n_cols; j += 32)
+        sum += specrt__sketch_f16(s.basis[(size_t)k * n_cols + (size_t)j]) *
+               level.rest[row * n_cols + (size_t)j];
+    for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+    if (threadIdx.x % 32 != 0) return;
+    size_t at = row * (size_t)s.rank + (size_t)k;
+    level.y[at] = (double)level.scan.z[at] + sum;
+    level.scan.z[at] = (float)level.y[at];
+}
+
+/* What bounds the errors of a state's scores, as on the CPU. Exact products of the device differ from the
+ * CPU's: sums run in another order, tensor cores round towards 0, states lose bits below 2^-25 to f16 and
+ * are cut at 65504. So what rounding may take counts twice, and a state that would be cut proves
+ * nothing. */
+static __device__ void specrt__sketch_measure(const specrt_cuda_sketch &s,
+                                              const specrt__sketch_level &level, size_t row) {
+    int32_t thread = (int32_t)threadIdx.x, step = (int32_t)blockDim.x;
+    const float *z = level.scan.z + row * (size_t)s.rank;
+    double base = 0, state = 0, rest = 0, length = 0, off = 0;
+    uint64_t most = 0, cut = 0;
+    for (int32_t j = thread; j < s.n_cols; j += step) {
+        size_t at = row * (size_t)s.n_cols + (size_t)j;
+        double x = specrt__sketch_hidden(level, at);
+        base += (double)s.mean[j] * x;
+        state += x * x;
+        rest += level.rest[at] * level.rest[at];
+        if (!(fabs(x) <= 65504)) cut = 1;
+    }
+    for (int32_t k = thread; k < s.rank; k += step) {
+        float x = fabsf(z[k]);
+        if (x <= FLT_MAX && __float_as_uint(x) > most) most = __float_as_uint(x);
+    }
+    float greatest = __uint_as_float((uint32_t)specrt__block_max(most));
+    float inverse = greatest > 0 ? 127 / greatest : 0, unit = greatest / 127;
+    for (int32_t k = thread; k < s.rank; k += step) {
+        double y = level.y[row * (size_t)s.rank + (size_t)k];
+        double left = y - (double)unit * specrt__scan_code(z[k], inverse);
+        length += y * y;
+        off += left * left;
+    }
+    base = specrt__block_sum(base);
+    state = sqrt(specrt__block_sum(state));
+    rest = sqrt(specrt__block_sum(rest));
+    length = sqrt(specrt__block_sum(length));
+    off = sqrt(specrt__block_sum(off));
+    cut = specrt__block_max(cut);
+    if (thread > 0) return;
+    specrt__sketch_proof *proof = &level.proofs[row];
+    proof->base = base;
+    proof->errors[0] = 1.000001 * rest;
+    proof->errors[1] = 1.000001 * length;
+    proof->errors[2] = 1.000001 * off + 1e-6 * length;
+    proof->errors[3] = 2 * (s.n_cols + 64) * 1.2e-7 * state + 6e-8 * sqrt((double)s.n_cols);
+    if (cut) proof->errors[3] = INFINITY;
+}
+
+/* Block (h, b): the proof of state h but for its kth, and what the state finds, as rows to score.
+ *   grid (max_n, n_batch), any block */
+static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
+    specrt__sketch_prove_kernel(specrt_cuda_sketch s, specrt__sketch_level level) {
+    int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x;
+    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, first = row * (size_t)s.size;
+    bool asked = h < specrt__scan_count(level.scan, b);
+    if (threadIdx.x == 0) level.asked[row] = asked;
+    if (!asked) return;
+    specrt__sketch_measure(s, level, row);
+    int32_t n = specrt__sketch_find(s, level, row, level.found + first);
+    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
+        level.rows[first + (size_t)i] =
+            s.rows[specrt__block_key_id(level.found[first + (size_t)i])];
+    if (threadIdx.x > 0) return;
+    level.n_found[row] = n;
+    specrt_cuda_segment *segment = &level.segments[row];
+    memset(segment, 0, sizeof *segment);
+    segment->rows = s.head.rows;
+    segment->row_stride = s.head.row_stride;
+    segment->bias = s.bias;
+    segment->places = level.rows + first;
+    segment->n_rows = &level.n_found[row];
+    segment->max_rows = s.size;
+}
+
+/* Block (h, b): the max_n-th greatest exact logit of what state h found, less what a product may be off by,
+ * once for the level's own, and once for this one.
+ *   grid (max_n, n_batch), any block
+ *   CPU twin: specrt__sketch_kth() */
+static __global__ void specrt__sketch_least(specrt_cuda_sketch s, specrt__sketch_level level) {
+    int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x, k = level.scan.max_n;
+    size_t row = (size_t)b * (size_t)k + (size_t)h, first = row * (size_t)s.size;
+    if (h >= specrt__scan_count(level.scan, b)) return;
+    uint64_t *keys = level.keys + row * 16 * (size_t)level.n_most, lowest = 0;
+    int32_t n = level.n_found[row];
+    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
+        int32_t place = specrt__block_key_id(level.found[first + (size_t)i]);
+        double logit = (double)level.logits[first + (size_t)i];
+        double off = 2 * level.proofs[row].errors[3] * (double)s.bounds[4 * (size_t)place + 3];
+        keys[i] = specrt__block_key((float)(logit - off - 1e-6 * fabs(logit)), i);
+    }
+    __syncthreads();
+    uint64_t least = specrt__active_least(keys, n, k);
+    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
+        if (keys[i] >= least && ~keys[i] > lowest) lowest = ~keys[i];
+    lowest = specrt__block_max(lowest);
+    if (threadIdx.x == 0)
+        level.proofs[row].kth = n < k ? -INFINITY : (double)specrt__active_logit(~lowest);
+}
+
+/* Whether a place may be among the best of one of n states from number `row` on. */
+static __device__ bool specrt__sketch_widens(const specrt_cuda_sketch &s,
+                                             const specrt__sketch_level &level, size_t row,
+                                             int32_t n, int32_t place) {
+    double lengths[4], bias = s.bias ? 1e-6 * fabs((double)s.bias[s.rows[place]]) : 0;
+    for (int i = 0; i < 4; i++) lengths[i] = (double)s.bounds[4 * (size_t)place + (size_t)i];
+    for (size_t at = row; at < row + (size_t)n; at++) {
+        uint32_t order = level.scan.order[at * 16 * (size_t)level.scan.n_groups + (size_t)place];
+        if (order == 0) return false; /* to no state */
+        const specrt__sketch_proof *proof = &level.proofs[at];
+        double most = proof->base + (double)specrt__active_logit((uint64_t)order << 32) + bias;
+        for (int i = 0; i < 4; i++) most += proof->errors[i] * lengths[i];
+        if (!(most < proof->kth)) return true;
+    }
+    return false;
+}
+
+/* Block (i, b): marks[b, i, :] and taken[b, i] of the places of part i.
+ *   grid (n_parts, n_batch), block SPECRT__SKETCH_PART
+ *   CPU twin: specrt__sketch_widen() */
+static __global__ void specrt__sketch_mark(specrt_cuda_sketch s, specrt__sketch_level level) {
+    int32_t b = (int32_t)blockIdx.y, place = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    size_t part = (size_t)b * (size_t)level.n_parts + blockIdx.x;
+    bool joins =
+        place < s.n_places && specrt__sketch_widens(s, level, (size_t)b * (size_t)level.scan.max_n,
+                                                    specrt__scan_count(level.scan, b), place);
+    uint32_t word = __ballot_sync(0xffffffffu, joins);
+    int32_t n = __syncthreads_count(joins);
+    if (threadIdx.x % 32 == 0)
+        level.marks[part * (SPECRT__SKETCH_PART / 32) + threadIdx.x / 32] = word;
+    if (threadIdx.x == 0) level.taken[part] = n;
+}
+
+/* Block (i, b): the places of part i that join the level, behind those of the parts before.
+ *   grid (n_parts, n_batch), block SPECRT__SKETCH_PART */
+static __global__ void specrt__sketch_gather(specrt_cuda_sketch s, specrt__sketch_level level,
+                                             int32_t *ids, int32_t *places, int32_t *n_rows) {
+    int32_t b = (int32_t)blockIdx.y, part = (int32_t)blockIdx.x, n = 0, before;
+    int32_t place = part * SPECRT__SKETCH_PART + (int32_t)threadIdx.x;
+    size_t first = (size_t)b * (size_t)level.n_parts;
+    const uint32_t *marks = level.marks + (first + (size_t)part) * (SPECRT__SKETCH_PART / 32);
+    for (int32_t i = (int32_t)threadIdx.x; i < part; i += (int32_t)blockDim.x)
+        n += level.taken[first + (size_t)i];
+    n = specrt__block_scan(n, &before);
+    bool joins = marks[threadIdx.x / 32] >> threadIdx.x % 32 & 1;
+    int32_t n_taken = specrt__block_rank(joins, &before);
+    if (joins) {
+        size_t at = (size_t)b * (size_t)s.bound + (size_t)(n + before);
+        places[at] = s.rows[place];
+        ids[at] = s.ids ? s.ids[places[at]] : places[at];
+    }
+    if (part == level.n_parts - 1 && threadIdx.x == 0) n_rows[b] = n + n_taken;
+}
+
 /* --- launches --- */
+
+static bool specrt__sketch_is_certifiable(const specrt_cuda_sketch *s) {
+    if (!s->bounds) return true;
+    return s->mean && s->lift && s->head.rows && s->head.n_cols == s->n_cols &&
+           specrt__head_stored_bytes(s->head.dtype, s->n_cols) > 0 && s->rank == s->stored_rank &&
+           s->bound >= s->n_places;
+}
 
 static bool specrt__sketch_is_valid(const specrt_cuda_sketch *s) {
     if (!s || !s->basis || !s->rows || !s->scales || !s->codes) return false;
@@ -3216,7 +3448,7 @@ static bool specrt__sketch_is_valid(const specrt_cuda_sketch *s) {
         return false;
     return s->n_places >= 1 && s->n_places <= SPECRT_MAX_VOCAB && s->size >= 1 &&
            s->size <= s->n_places && s->bound >= s->size && s->n_ids >= 1 &&
-           s->n_ids <= SPECRT_MAX_VOCAB;
+           s->n_ids <= SPECRT_MAX_VOCAB && specrt__sketch_is_certifiable(s);
 }
 
 /* Where the arrays of a level lie; memory NULL: to learn the bytes. */
@@ -3225,8 +3457,11 @@ static size_t specrt__sketch_lay(const specrt_cuda_sketch *s, int32_t n_batch, i
     size_t b = (size_t)n_batch, rows = b * (size_t)max_n, at = 0;
     size_t n_groups = specrt__launch_blocks(s->n_places, SPECRT__SCAN_GROUP);
     size_t n_most = (size_t)s->size < n_groups ? (size_t)s->size : n_groups;
+    size_t proofs = s->bounds ? rows : 0,
+           n_parts = specrt__launch_blocks(s->n_places, SPECRT__SKETCH_PART);
     level->scan.n_groups = (int32_t)n_groups;
     level->n_most = (int32_t)n_most;
+    level->n_parts = (int32_t)n_parts;
 #define SPECRT__SKETCH_LAY(field, type, count)                                                     \
     level->field = (type *)(void *)(memory + at);                                                  \
     at = (size_t)specrt__base_align(at + (count) * sizeof(type), 256)
@@ -3238,20 +3473,32 @@ static size_t specrt__sketch_lay(const specrt_cuda_sketch *s, int32_t n_batch, i
     SPECRT__SKETCH_LAY(keys, uint64_t, rows * SPECRT__SCAN_GROUP * n_most);
     SPECRT__SKETCH_LAY(found, uint64_t, rows * (size_t)s->size);
     SPECRT__SKETCH_LAY(weights, float, b *(size_t)s->n_ids);
+    SPECRT__SKETCH_LAY(rest, double, proofs *(size_t)s->n_cols);
+    SPECRT__SKETCH_LAY(y, double, proofs *(size_t)s->rank);
+    SPECRT__SKETCH_LAY(proofs, specrt__sketch_proof, proofs);
+    SPECRT__SKETCH_LAY(segments, specrt_cuda_segment, proofs);
+    SPECRT__SKETCH_LAY(rows, int32_t, proofs * (size_t)s->size);
+    SPECRT__SKETCH_LAY(n_found, int32_t, proofs);
+    SPECRT__SKETCH_LAY(asked, int32_t, proofs);
+    SPECRT__SKETCH_LAY(logits, float, proofs *(size_t)s->size);
+    SPECRT__SKETCH_LAY(marks, uint32_t, s->bounds ? b * n_parts * (SPECRT__SKETCH_PART / 32) : 0);
+    SPECRT__SKETCH_LAY(taken, int32_t, s->bounds ? b * n_parts : 0);
 #undef SPECRT__SKETCH_LAY
     return at;
 }
 
-static bool specrt__sketch_is_batch(int32_t n_batch, int32_t max_n) {
-    return n_batch >= 1 && n_batch <= SPECRT_CUDA_MAX_BATCH && max_n >= 1 &&
-           max_n <= SPECRT_CUDA_MAX_STATES;
+/* Certified, states stand for sequences in a dimension of a grid. */
+static bool specrt__sketch_is_batch(const specrt_cuda_sketch *s, int32_t n_batch, int32_t max_n) {
+    if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH || max_n < 1) return false;
+    return max_n <= SPECRT_CUDA_MAX_STATES && (!s->bounds || n_batch * max_n <= 65535);
 }
 
 SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
                                                 int32_t max_n) {
     specrt__sketch_level level;
     uint8_t base = 0; /* its address alone counts */
-    if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(n_batch, max_n)) return 0;
+    if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(sketch, n_batch, max_n))
+        return 0;
     return specrt__sketch_lay(sketch, n_batch, max_n, &base, &level);
 }
 
@@ -3278,8 +3525,8 @@ static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s, int32_t
 }
 
 template <bool kFourBits, int kTiles>
-static specrt_status specrt__sketch_launch_scan(const specrt_cuda_sketch *s, int32_t n_batch,
-                                                const specrt__scan_level *level, void *stream) {
+static specrt_status specrt__sketch_run_places(const specrt_cuda_sketch *s, int32_t n_batch,
+                                               const specrt__scan_level *level, void *stream) {
     dim3 grid(specrt__launch_blocks(level->n_groups, 2 * SPECRT__SCAN_WARPS * SPECRT__SCAN_PAIRS),
               specrt__launch_blocks(level->max_n, 8 * kTiles), (unsigned)n_batch);
     size_t n_fours =
@@ -3290,11 +3537,57 @@ static specrt_status specrt__sketch_launch_scan(const specrt_cuda_sketch *s, int
 
 /* More states read codes once, as far as shared memory goes. */
 template <bool kFourBits>
-static specrt_status specrt__sketch_scan(const specrt_cuda_sketch *s, int32_t n_batch,
-                                         const specrt__scan_level *level, void *stream) {
+static specrt_status specrt__sketch_run_scan(const specrt_cuda_sketch *s, int32_t n_batch,
+                                             const specrt__scan_level *level, void *stream) {
     if (level->max_n <= 8 || s->rank > SPECRT_MAX_SKETCH_RANK / 2)
-        return specrt__sketch_launch_scan<kFourBits, 1>(s, n_batch, level, stream);
-    return specrt__sketch_launch_scan<kFourBits, 2>(s, n_batch, level, stream);
+        return specrt__sketch_run_places<kFourBits, 1>(s, n_batch, level, stream);
+    return specrt__sketch_run_places<kFourBits, 2>(s, n_batch, level, stream);
+}
+
+/* Sharpens projected states, before they are scanned. */
+static specrt_status specrt__sketch_refine(const specrt_cuda_sketch *s, int32_t n_batch,
+                                           const specrt__sketch_level *level, void *stream) {
+    unsigned n = (unsigned)level->scan.max_n, threads = SPECRT__SKETCH_PART;
+    dim3 columns(specrt__launch_blocks(s->n_cols, threads), n, (unsigned)n_batch);
+    dim3 dimensions(specrt__launch_blocks(s->rank, threads / 32), n, (unsigned)n_batch);
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_leave, columns, threads, 0, stream, *s, *level));
+    return SPECRT__LAUNCH(specrt__sketch_sharpen, dimensions, threads, 0, stream, *s, *level);
+}
+
+/* What each state found, scored exactly: a state stands for a sequence. */
+static specrt_status specrt__sketch_score(const specrt_cuda_sketch *s, int32_t n_batch,
+                                          const specrt__sketch_level *level, void *stream) {
+    specrt__head_product p;
+    memset(&p, 0, sizeof p);
+    p.segments = level->segments;
+    p.layout.n_segments = 1;
+    p.layout.n_cols = s->n_cols;
+    p.layout.dtypes[0] = s->head.dtype;
+    p.layout.max_rows[0] = p.n_columns = s->size;
+    p.hidden = level->hidden;
+    p.dtype = level->dtype;
+    p.max_n = p.n_step = 1;
+    p.n = level->asked;
+    p.logits = level->logits;
+    return specrt__head_run_all(p, n_batch * level->scan.max_n, stream);
+}
+
+/* The level's tokens, with proof, once places are scored. */
+static specrt_status specrt__sketch_run_proof(const specrt_cuda_sketch *s, int32_t n_batch,
+                                              const specrt__sketch_level *level, int32_t *ids,
+                                              int32_t *places, int32_t *n_rows, void *stream) {
+    dim3 states((unsigned)level->scan.max_n, (unsigned)n_batch);
+    dim3 parts((unsigned)level->n_parts, (unsigned)n_batch);
+    int threads = specrt__block_size(SPECRT__SKETCH_THREADS);
+    SPECRT__TRY(
+        SPECRT__LAUNCH(specrt__sketch_prove_kernel, states, threads, 0, stream, *s, *level));
+    SPECRT__TRY(specrt__sketch_score(s, n_batch, level, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_least, states, specrt__block_size(256), 0, stream, *s,
+                               *level));
+    SPECRT__TRY(
+        SPECRT__LAUNCH(specrt__sketch_mark, parts, SPECRT__SKETCH_PART, 0, stream, *s, *level));
+    return SPECRT__LAUNCH(specrt__sketch_gather, parts, SPECRT__SKETCH_PART, 0, stream, *s, *level,
+                          ids, places, n_rows);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
@@ -3304,7 +3597,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
     int32_t *n_rows, void *scratch, void *stream) {
     specrt__sketch_level level;
     memset(&level, 0, sizeof level);
-    if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(n_batch, max_n))
+    if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(sketch, n_batch, max_n))
         return SPECRT_STATUS_BAD_ARG;
     if (!hidden || !ids || !places || !n_rows || !scratch || (uintptr_t)scratch % 16 ||
         level_number < 0 || level_number >= SPECRT_TREE_MAX_STEPS)
@@ -3317,10 +3610,15 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
     level.scan.states = states;
     level.scan.levels = levels;
     level.scan.level = level_number;
+    level.hidden = hidden;
+    level.dtype = dtype;
     SPECRT__TRY(specrt__sketch_project(sketch, n_batch, hidden, dtype, &level.scan, stream));
+    if (sketch->bounds) SPECRT__TRY(specrt__sketch_refine(sketch, n_batch, &level, stream));
     SPECRT__TRY(sketch->four_bits
-                    ? specrt__sketch_scan<true>(sketch, n_batch, &level.scan, stream)
-                    : specrt__sketch_scan<false>(sketch, n_batch, &level.scan, stream));
+                    ? specrt__sketch_run_scan<true>(sketch, n_batch, &level.scan, stream)
+                    : specrt__sketch_run_scan<false>(sketch, n_batch, &level.scan, stream));
+    if (sketch->bounds)
+        return specrt__sketch_run_proof(sketch, n_batch, &level, ids, places, n_rows, stream);
     return SPECRT__LAUNCH(specrt__sketch_name_all, dim3((unsigned)max_n, (unsigned)n_batch),
                           specrt__block_size(SPECRT__SKETCH_THREADS), 0, stream, *sketch, level,
                           logprobs, ids, places, n_rows);
@@ -4676,6 +4974,23 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
                                  (const void **)&out->counts, err);
 }
 
+/* What a proof reads beyond. */
+static specrt_status specrt__device_certify(specrt_cuda_policy *p, specrt__device_router *r,
+                                            const specrt__sketch_shared *s, specrt_error *err) {
+    specrt_cuda_sketch *out = &r->sketch;
+    size_t n = (size_t)s->view.header->n_rows, n_cols = (size_t)s->view.header->n_cols;
+    out->head = p->head;
+    r->n_read = 3 * (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s) +
+                16 * (int64_t)s->n_places;
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.bounds, 4 * n * sizeof(float),
+                                      (const void **)&out->bounds, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.mean, n_cols * sizeof(float),
+                                      (const void **)&out->mean, err));
+    return specrt__device_upload(&p->memory, s->view.lift,
+                                 (size_t)s->rank * n_cols * sizeof(uint16_t),
+                                 (const void **)&out->lift, err);
+}
+
 static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__device_router *r,
                                                  const specrt__sketch_shared *s,
                                                  specrt_error *err) {
@@ -4683,11 +4998,6 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
     specrt_cuda_sketch *out = &r->sketch;
     size_t n = (size_t)h->n_rows, n_cols = (size_t)h->n_cols;
     size_t n_codes = (n + 15) / 16 * 16 * (size_t)h->rank / (h->four_bits ? 2 : 1);
-    if (s->certified)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "cuda: policy '%s': expected a sketch that is not certified, whose "
-                                "proof is the CPU's",
-                                p->policy->text);
     r->kind = SPECRT__DEVICE_SKETCH;
     r->bound = out->bound = s->bound;
     r->rows = specrt__device_head_rows(p);
@@ -4710,6 +5020,7 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
                                       (const void **)&out->scales, err));
     SPECRT__TRY(
         specrt__device_upload(&p->memory, s->view.codes, n_codes, (const void **)&out->codes, err));
+    if (s->certified) SPECRT__TRY(specrt__device_certify(p, r, s, err));
     if (!p->policy->head->desc.ids) return SPECRT_STATUS_OK;
     return specrt__device_upload(&p->memory, p->policy->head->desc.ids, n * sizeof(int32_t),
                                  (const void **)&out->ids, err);

@@ -1738,6 +1738,11 @@ typedef struct specrt_cuda_sketch {
     int32_t n_places;      /* to scan */
     int32_t size;          /* tokens that a state names */
     int32_t bound; /* and a level, at least size: the size (beam=level), or times the states */
+    /* Certified; bounds NULL: it is not, and the rest is not read. Rank is the section's, bound n_places. */
+    const float *bounds;   /* [n_places, 4] as the section */
+    const float *mean;     /* [n_cols] */
+    const uint16_t *lift;  /* f16 [rank, n_cols] */
+    specrt_cuda_head head; /* the head */
 } specrt_cuda_sketch;
 
 /* specrt_cuda_sketch_bytes() : scratch of one call, DEVICE; 0: arguments out of range. */
@@ -1745,8 +1750,10 @@ SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch
                                                 int32_t max_n);
 
 /* specrt_cuda_sketch_route() : the tokens that a level's states name, for specrt_cuda_logits() to score as a
- * segment with places in the head. CPU twin: the source "sketch", not certified. From the same projection
- * each state finds the same tokens; the projection differs as in specrt_cuda_logits().
+ * segment with places in the head. CPU twin: the source "sketch". From the same projection each state finds
+ * the same tokens; the projection differs as in specrt_cuda_logits(). Certified, every token that may be
+ * among the max_n best of a state, by specrt_cuda_logits() over the whole head: at times some more than on
+ * the CPU.
  *   hidden, dtype, max_n, n, n_step : as in specrt_cuda_logits()
  *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
  *   levels, level : as above; those are not named again, NULL: none
@@ -1784,8 +1791,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
  * with observe() and ends behind verify() is a whole cycle. One thread at a time; sessions of one policy
  * share its memory.
  *
- * The CPU's alone is sketch@certified=on. What retrieve's mode says, specrt_cuda_session_serve() decides
- * here. */
+ * What retrieve's mode says, specrt_cuda_session_serve() decides here. */
 
 /* What all sessions of a policy share, on the device. */
 typedef struct specrt_cuda_policy specrt_cuda_policy;
