@@ -237,7 +237,7 @@ export -f run_rounds
 step_twins() { for test in $twins; do check "twin $test" 60 bash -c 'run_rounds "$0"' \
     "$bin/$test"; done; }
 
-# Cycles captured and replayed, more of them, and 64 sequences at once; on the harness fewer.
+# Cycles captured and replayed, more of them, 64 sequences at once, many policies; on the harness fewer.
 step_graph() {
     local long=SPECRT_TEST_LONG=1
     [ -z "$dry" ] || long=
@@ -245,6 +245,8 @@ step_graph() {
         "$bin/test_gpu_session" --filter policies
     check "64 sessions" 60 env $long SPECRT_TEST_SEED="$seed" \
         "$bin/test_gpu_session" --filter batch
+    check "policies by chance" 60 env $long SPECRT_TEST_SEED="$seed" \
+        "$bin/test_gpu_session" --filter random
 }
 
 # Each launch waited for, so that what fails is named.

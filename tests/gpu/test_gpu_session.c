@@ -594,6 +594,72 @@ static void test_batch(void) {
     run(&how);
 }
 
+/* --- by chance --- */
+
+static uint64_t random_state;
+
+static int32_t random_below(int32_t n) {
+    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+}
+
+/* Sources, and what may stand behind each: one of those that | separates, or nothing. */
+static const char *const grammar[][10] = {
+    {"static", ":20|:60|:30/50|:70/9/40"},
+    {"window", ":8|:30|:70", "@mode=stream|@mode=unique_fifo", "@kpre=0|@kpre=8", "@kver=0|@kver=8",
+     "@rows=last|@rows=tree", "@only=ctx|@only=ext", "@emitted=off", "@min=0|@min=50"},
+    {"retrieve:9@mode=async", "@sem=hnsw_h|@sem=hnsw_w", "@graph=off",
+     "@prompt=tokens|@prompt=best", "@keep=on"},
+    {"cluster", ":1|:5", "@schedule=halving", "@beam=each|@beam=per_row", "@cap=20",
+     "@always=0|@always=30"},
+    {"group", ":2", "@schedule=flat", "@beam=each|@beam=per_row", "@always=0|@always=30"},
+    {"centroid", ":3", "@schedule=german", "@beam=each|@beam=per_row", "@always=0|@always=30"},
+    {"successor", ":5|:40"},
+    {"sketch", ":6|:30", "@rank=4", "@scan=70", "@beam=each"},
+};
+
+/* Adds one of the texts that | separates. */
+static void add_choice(char *text, const char *choices) {
+    int32_t n = 1;
+    for (const char *p = choices; *p; p++) n += *p == '|';
+    for (n = random_below(n); n > 0; n--) choices = strchr(choices, '|') + 1;
+    strncat(text, choices, strcspn(choices, "|"));
+}
+
+static void draw_policy(char *text) {
+    const int32_t n = (int32_t)(sizeof grammar / sizeof grammar[0]);
+    text[0] = '\0';
+    for (int32_t i = random_below(n), left = 1 + random_below(4); left > 0 && i < n; left--) {
+        if (text[0]) strcat(text, "+");
+        strcat(text, grammar[i][0]);
+        for (int j = 1; j < 10 && grammar[i][j]; j++)
+            if (random_below(2)) add_choice(text, grammar[i][j]);
+        i += 1 + random_below(3);
+    }
+}
+
+static void test_random(void) {
+    static const int32_t prompts[] = {-1, 5, 80};
+    char text[512];
+    random_state = gpu_seed(31);
+    for (int i = 0; i < (is_long() ? 60 : 2); i++) {
+        draw_policy(text);
+        setting how = setting_of(text);
+        how.tree = (specrt_tree_params){1 + random_below(4), 1 + random_below(TOPK),
+                                        2 + random_below(NODES - 1)};
+        how.sampling.temperature = (float)random_below(4) / 2;
+        how.sampling.top_k = random_below(2) * (1 + random_below(20));
+        how.sampling.top_p = (float)random_below(3) / 2.1f;
+        how.sampling.min_p = (float)random_below(3) / 30;
+        how.n_batch = 1 + random_below(3);
+        how.n_cycles = is_long() ? 20 : 3;
+        how.n_more = random_below(2);
+        how.n_prompt = prompts[random_below(3)];
+        how.graph = random_below(2);
+        how.abandons = random_below(4) == 0;
+        run(&how);
+    }
+}
+
 /* --- refusals --- */
 
 /* How many allocations the harness lets succeed; below 0: all. Not on a GPU. */
@@ -674,6 +740,7 @@ static const test_case cases[] = {
     {"prompt", "what a prompt says before the first cycle", test_prompt},
     {"few rows", "heads, lists and graphs that hold little", test_few_rows},
     {"batch", "many sequences at once", test_batch},
+    {"random", "policies, trees and prompts by chance", test_random},
     {"memory", "running out of it leaves nothing behind", test_memory},
     {"refusals", "what the device cannot do is named", test_refusals},
 };
