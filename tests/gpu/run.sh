@@ -237,7 +237,8 @@ export -f run_rounds
 step_twins() { for test in $twins; do check "twin $test" 60 bash -c 'run_rounds "$0"' \
     "$bin/$test"; done; }
 
-# Cycles captured and replayed, more of them, 64 sequences at once, many policies; on the harness fewer.
+# Cycles captured and replayed, more of them, 64 sequences at once, many policies; on the harness
+# fewer.
 step_graph() {
     local long=SPECRT_TEST_LONG=1
     [ -z "$dry" ] || long=
