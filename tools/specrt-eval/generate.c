@@ -84,12 +84,17 @@ static void generate_task(void *arg, int64_t i, int worker) {
     free(ids.ids);
 }
 
-/* A prompt that cannot be answered (longer than the context) is left out and named. */
+/* A prompt that cannot be answered (longer than the context) is left out and named; what the machine
+ * fails at ends the run, or the file would depend on it. */
 static specrt_status write_lines(const generation *g, out_file *out, int *n_written,
                                  specrt_error *err) {
     for (int i = 0; i < g->prompts.n; i++) {
+        const specrt_error *failure = &g->errors[i];
+        if (!g->lines[i] && failure->status != SPECRT_STATUS_BAD_INPUT)
+            return specrt_error_set(err, failure->status, "%.80s: %.400s",
+                                    g->prompts.items[i].place, failure->msg);
         if (!g->lines[i]) {
-            cli_warn("%s: left out: %s", g->prompts.items[i].place, g->errors[i].msg);
+            cli_warn("%s: left out: %s", g->prompts.items[i].place, failure->msg);
             continue;
         }
         TRY(out_write(out, g->lines[i], strlen(g->lines[i]), err));
