@@ -16,3 +16,9 @@ refuses 3 "*its head is q8_0, which safetensors cannot hold*" \
     specrt-bundle export x.specb --format safetensors --head "$model" -o x.safetensors
 refuses 1 "*/dev/full: cannot write*" specrt-bundle export x.specb --format gguf \
     --drafter "$model" -o /dev/full
+
+# A drafter with room for every id, but of another tokenizer.
+accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus map.txt --holdout 0 --size 100 -q \
+    -o z.specb
+refuses 3 "*target.gguf: the model's own tokenizer is *; expected *" \
+    specrt-bundle export z.specb --format gguf --drafter "$model" -o z.gguf

@@ -5,6 +5,7 @@
 #include "io.h"
 #include "json_make.h"
 #include "token_map.h"
+#include "tokenizer.h"
 #include "verbs.h"
 
 typedef struct request {
@@ -21,7 +22,15 @@ static int32_t vocabulary(const request *r, const specrt_bundle *bundle, const t
     return d && d->head_rows > map->n_vocab ? d->head_rows : map->n_vocab;
 }
 
+/* A drafter or head of another tokenizer would be cut to rows that mean other tokens. */
+static specrt_status check_model(const char *path, const specrt_bundle *bundle, specrt_error *err) {
+    const specrt_ident *d = specrt_bundle_ident(bundle);
+    if (!path || !d) return SPECRT_STATUS_OK;
+    return tokenizer_check_model(path, d->tokenizer_sha256, (const char *)d->tokenizer_name, err);
+}
+
 static specrt_status run(request *r, token_map *map, specrt_error *err) {
+    const char *source = r->drafter ? r->drafter : r->head;
     specrt_bundle *bundle;
     specrt_ranks ranks;
     TRY(specrt_bundle_open(r->bundle, NULL, &bundle, err));
@@ -29,14 +38,14 @@ static specrt_status run(request *r, token_map *map, specrt_error *err) {
     if (status == SPECRT_STATUS_OK)
         status = token_map_from_ranks(&ranks, (int32_t)r->size, map, err);
     if (status == SPECRT_STATUS_OK) map->n_vocab = vocabulary(r, bundle, map);
+    if (status == SPECRT_STATUS_OK) status = check_model(source, bundle, err);
     specrt_bundle_close(bundle);
     TRY(status);
     if (!r->output) {
         TRY(token_map_default_name(r->format, map->n, r->name, sizeof r->name, err));
         r->output = r->name;
     }
-    return token_map_write(map, r->format, r->output, r->drafter ? r->drafter : r->head, r->force,
-                           err);
+    return token_map_write(map, r->format, r->output, source, r->force, err);
 }
 
 /* Without -o the name is the result; a program wants nothing else on stdout. */
