@@ -5610,6 +5610,7 @@ struct specrt_cuda_session {
     specrt__active_pool *pool;     /* for its marks */
     specrt__retrieve **retrievers; /* [n_batch] */
     uint32_t *n_begun;             /* [n_batch] the rings', as the host last saw them */
+    uint32_t warming;              /* 1: prefill() wants the caches next */
     uint32_t serving;              /* 1: a thread has the caches */
     specrt__ring_prompt *prompt, *device_prompt; /* NULL: prompts are not read */
 };
@@ -6011,7 +6012,7 @@ static bool specrt__session_claims(specrt_cuda_session *s) {
 
 SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
     int32_t n = 0;
-    if (!s->rings || !specrt__session_claims(s)) return 0;
+    if (!s->rings || specrt__os_load(&s->warming) || !specrt__session_claims(s)) return 0;
     for (int32_t i = 0; i < s->n_batch; i++)
         n += specrt__ring_serve(&s->rings[i], s->retrievers[i], &s->n_begun[i]);
     specrt__os_store(&s->serving, 0);
@@ -6229,9 +6230,11 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
 static specrt_status specrt__session_warm(specrt_cuda_session *s, int32_t i, int32_t n,
                                           void *stream) {
     SPECRT__TRY(specrt__launch_status(cudaStreamSynchronize((cudaStream_t)stream)));
+    specrt__os_store(&s->warming, 1);
     while (!specrt__session_claims(s)) specrt__os_yield();
     specrt__ring_answer(s->prompt, n, &s->rings[i], s->retrievers[i], &s->n_begun[i]);
     specrt__os_store(&s->serving, 0);
+    specrt__os_store(&s->warming, 0);
     return SPECRT__LAUNCH(specrt__ring_match_kernel, 1, specrt__block_size(SPECRT__WINDOW_THREADS),
                           0, stream, specrt__ring_residents(s->device_prompt), s->caches + i,
                           s->states + i);
