@@ -1902,8 +1902,10 @@ static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
         return;
     }
     n = specrt__window_gather(s, n, 0, &n_listed);
-    if (s->params.mode == SPECRT_CUDA_STREAM) specrt__window_append(s, batch, n, 0);
-    if (s->params.mode == SPECRT_CUDA_STREAM) return;
+    if (s->params.mode == SPECRT_CUDA_STREAM) {
+        specrt__window_append(s, batch, n, 0);
+        return;
+    }
     for (int32_t i = 0; i < n; i += specrt__block_threads())
         specrt__window_queue(s, batch + i, specrt__window_least(n - i, specrt__block_threads()));
 }
