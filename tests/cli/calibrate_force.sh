@@ -57,3 +57,9 @@ accepts run -o a.specb --size 3 -f
 [ -L a.specb ] && [ "$(ls far)" = b.specb ] || fail "the link was replaced"
 cmp -s far/b.specb late.specb && fail "the file behind the link is the old one"
 accepts specrt-bundle verify a.specb
+
+# Where stdout and stderr are closed, no file takes their place and what is printed.
+vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus a.bin --holdout 0 \
+    --counts-out closed --report closed.html >&- 2>&-
+[ $? = 1 ] || fail "no error without stdout"
+[ ! -e closed ] && [ ! -e closed.html ] || fail "outputs were left"

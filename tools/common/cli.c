@@ -221,6 +221,7 @@ int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, c
         {0}};
     const cli_option *tables[2] = {tool->options, common_options};
     tool_name = tool->name;
+    io_guard_streams();
     int code = -1;
     bool only_names = false; /* after "--" */
     for (int i = 1; i < argc && code < 0 && !want_help; i++) {

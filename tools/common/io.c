@@ -35,6 +35,12 @@ static void on_signal(int signal_number) {
     _exit(130);
 }
 
+void io_guard_streams(void) {
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            _exit(1);
+}
+
 void io_cleanup_on_signals(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);

@@ -49,6 +49,10 @@ specrt_status out_bytes(const char *path, bool force, const void *data, size_t n
 /* folder_open() : a descriptor of the folder that holds `path`, or -1. */
 int folder_open(const char *path);
 
+/* io_guard_streams() : a closed stdin, stdout or stderr stays unusable, so that no file opened later takes
+ * its number and with it what is printed. Before anything is opened. */
+void io_guard_streams(void);
+
 /* io_cleanup_on_signals() : on SIGINT, SIGTERM, SIGHUP remove temporary files and exit 130; under nohup
  * SIGHUP stays ignored. */
 void io_cleanup_on_signals(void);
