@@ -674,6 +674,13 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *                         and all rows score them all; or each row scores its own K alone
  *       cap=N             at most N rows of clusters a level; 0: no limit
  *       always=N          and the N most frequent tokens: 256, if the bundle has ranks
+ *   sketch:M    ours: the M tokens, not members otherwise, that a low-rank copy of the head finds best for what
+ *               the drafter gave, anew at every level, from the bundle's sketch; M is 512
+ *       beam=level|each   the M best of a level, or M for each row
+ *       rank=N            of the copy, the first N dimensions; 0: all
+ *       scan=N            of its rows, the N most frequent; 0: all
+ *       certified=off|on  every token that could be among the topk best of a row, by proof; rank, scan and
+ *                         beam do not matter then
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
  * are published settings: frspec and vocabtrim (a static list that takes the share of the vocabulary
@@ -706,7 +713,8 @@ SPECRT_API specrt_status specrt_policy_check(const char *text, specrt_error *err
  *   bundle : borrowed for the policy's life; NULL where no source needs one
  *   head   : borrowed for the policy's life; memory comes from its env
  *   desc   : NULL: all defaults
- * @return OK, BAD_ARG, NO_MEMORY, BUNDLE_SECTION_MISSING naming the tool that builds it. */
+ * @return OK, BAD_ARG, NO_MEMORY, UNSUPPORTED, BUNDLE_SECTION_MISSING naming the tool that builds it,
+ * BUNDLE_CONTENT, BUNDLE_MISMATCH naming both sides. */
 SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
                                               const specrt_policy_desc *desc, specrt_policy **out,
                                               specrt_error *err);
@@ -1179,7 +1187,7 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 
 /* ---- the whole loop over a host ------------------------------------------------------------------
  * The application's models as a table of callbacks. What they give is borrowed until their next call.
- * They return 0; anything else ends the call with SPECRT_STATUS_HOST. */
+ * They return 0; anything else ends the call with SPECRT_STATUS_HOST, and the generation: begin another. */
 typedef struct specrt_host {
     void *user;
     int64_t n_context; /* positions of the target's cache; 0: no limit */
@@ -9991,7 +9999,6 @@ SPECRT_API specrt_status specrt_trace_writer_create(
 static const uint8_t *specrt__trace_pack(specrt_trace_writer *w, const specrt__trace_buffer *raw,
                                          size_t *n_stored) {
     *n_stored = raw->n;
-    (void)w;
 #if !defined(SPECRT_NO_ZSTD)
     size_t bound = ZSTD_compressBound(raw->n);
     if (specrt__trace_reserve(&w->desc, &w->stored, bound)) {
@@ -10096,7 +10103,7 @@ SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specr
 struct specrt_trace_reader {
     specrt_desc desc;
     specrt__os_map map;
-    const char *name; /* borrowed */
+    char name[256]; /* path, for messages */
     const uint8_t *bytes;
     size_t n_bytes, at; /* at: the next block */
     specrt_trace_info info;
@@ -10203,7 +10210,7 @@ static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, 
     memset(r, 0, sizeof *r);
     r->desc = desc;
     r->map = map;
-    r->name = name;
+    snprintf(r->name, sizeof r->name, "%s", name);
     r->bytes = (const uint8_t *)bytes;
     r->n_bytes = n_bytes;
     specrt_status status = specrt__trace_read_header(r, err);

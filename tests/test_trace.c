@@ -392,6 +392,7 @@ static void test_refusals(void) {
     specrt_trace_reader *r;
     specrt_error err;
     uint8_t other[32] = {9};
+    char name[] = "t";
     specrt_trace_info wrong = info;
     wrong.n_ids = V + 1;
     CHECK_INT(specrt_trace_writer_create(&wrong, append, &b, NULL, &w, &err),
@@ -411,10 +412,12 @@ static void test_refusals(void) {
     b.left = 1;
     CHECK_INT(specrt_trace_writer_close(w, &err), SPECRT_STATUS_IO);
     b.left = 0;
-    REQUIRE(specrt_trace_open_memory(b.p, b.n, "t", NULL, &r, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_trace_open_memory(b.p, b.n, name, NULL, &r, NULL) == SPECRT_STATUS_OK);
+    name[0] = '?'; /* the reader has its own */
     CHECK_INT(specrt_trace_get_info(r)->n_vocab, V);
     CHECK_INT(specrt_trace_check(r, info.tokenizer_sha256, D_TARGET, 0, NULL), SPECRT_STATUS_OK);
     CHECK_INT(specrt_trace_check(r, other, 0, 0, &err), SPECRT_STATUS_TRACE_MISMATCH);
+    CHECK_STR(err.msg, "t: was recorded with another tokenizer");
     CHECK_INT(specrt_trace_check(r, NULL, D_TARGET + 1, 0, &err), SPECRT_STATUS_TRACE_MISMATCH);
     specrt_trace_close(r);
     free(b.p);
