@@ -1190,7 +1190,9 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
  * They return 0; anything else ends the call with SPECRT_STATUS_HOST, and the generation: begin another. */
 typedef struct specrt_host {
     void *user;
-    int64_t n_context; /* positions of the target's cache; 0: no limit */
+    int64_t
+        n_context; /* positions of the target's cache, which holds a tree's nodes beside them; 0: no
+                          limit */
     int32_t max_batch; /* prompt tokens of one call; 0: no limit */
 
     /* Run prompt tokens [n] through the target, and through the drafter as far as it can go.
@@ -1997,9 +1999,11 @@ SPECRT_API specrt_status specrt_error_set(specrt_error *err, specrt_status statu
 
 /* --- memory and sizes --- */
 
-static inline void *specrt__base_alloc(const specrt_desc *desc, size_t bytes) {
-    if (desc->alloc) return desc->alloc(desc->user, bytes);
-    return malloc(bytes ? bytes : 1);
+/* NULL: out of memory, or of addresses. */
+static inline void *specrt__base_alloc(const specrt_desc *desc, uint64_t bytes) {
+    if (bytes > PTRDIFF_MAX) return NULL;
+    if (desc->alloc) return desc->alloc(desc->user, (size_t)bytes);
+    return malloc(bytes ? (size_t)bytes : 1);
 }
 
 static inline void specrt__base_free(const specrt_desc *desc, void *ptr) {
@@ -2696,7 +2700,7 @@ static specrt_status specrt__bundle_load_all(specrt_bundle *b, specrt_error *err
             total += specrt__base_align(s->raw_bytes, SPECRT_BUNDLE_ALIGN);
     }
     if (total > 0) {
-        b->decoded = (uint8_t *)specrt__base_alloc(&b->desc, (size_t)total + SPECRT_BUNDLE_ALIGN);
+        b->decoded = (uint8_t *)specrt__base_alloc(&b->desc, total + SPECRT_BUNDLE_ALIGN);
         if (!b->decoded)
             return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                     "%s: out of memory for %llu bytes of sections", b->name,
@@ -4803,10 +4807,9 @@ static specrt__active_pool *specrt__active_pool_create(const specrt_head *head, 
     size_t words = 2 * n + (head->desc.bias ? 4 : 3) * m;
     size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__active_pool) + 4 * words + n, 64);
     uint64_t bytes;
-    if (!specrt__base_mul(stride, m, &bytes) || !specrt__base_add(bytes, at_rows + 64, &bytes) ||
-        bytes > PTRDIFF_MAX)
+    if (!specrt__base_mul(stride, m, &bytes) || !specrt__base_add(bytes, at_rows + 64, &bytes))
         return NULL;
-    specrt__active_pool *p = (specrt__active_pool *)specrt__base_alloc(desc, (size_t)bytes);
+    specrt__active_pool *p = (specrt__active_pool *)specrt__base_alloc(desc, bytes);
     if (!p) return NULL;
     specrt__os_advise_huge(p, (size_t)bytes);
     memset(p, 0, sizeof *p);
@@ -5570,7 +5573,7 @@ static uint64_t specrt__hnsw_view_vectors(const uint8_t *base, uint64_t at, spec
 static bool specrt__hnsw_view(const uint8_t *base, size_t n, specrt_hnsw *g) {
     const specrt_hnsw_header *h = (const specrt_hnsw_header *)(const void *)base;
     size_t nodes = (size_t)h->n_nodes, m = (size_t)h->m;
-    uint64_t words = 2 * (uint64_t)nodes + 1 + 2 * nodes * m + (uint64_t)h->n_lists * m;
+    uint64_t words = 2 * (uint64_t)nodes + 1 + 2 * (uint64_t)nodes * m + (uint64_t)h->n_lists * m;
     uint64_t end = sizeof *h + 4 * words;
     g->header = h;
     g->ids = (const int32_t *)(const void *)(h + 1);
@@ -6254,10 +6257,10 @@ static specrt__cluster_shared *specrt__cluster_allocate(const specrt_clusters *c
     size_t words = 2 * n + (size_t)h->n_clusters * 2 + 1 + (size_t)h->n_hidden;
     uint64_t at_rows = sizeof(specrt__cluster_shared) + 4 * words, bytes;
     if (!specrt__base_mul(stride, (uint64_t)n_copies, &bytes) ||
-        !specrt__base_add(bytes, at_rows + 64, &bytes) || bytes > PTRDIFF_MAX)
+        !specrt__base_add(bytes, at_rows + 64, &bytes))
         return NULL;
     specrt__cluster_shared *s =
-        (specrt__cluster_shared *)specrt__base_alloc(&head->compute.desc, (size_t)bytes);
+        (specrt__cluster_shared *)specrt__base_alloc(&head->compute.desc, bytes);
     if (!s) return NULL;
     specrt__os_advise_huge(s, (size_t)bytes);
     memset(s, 0, sizeof *s);
@@ -6782,8 +6785,8 @@ static void *specrt__successor_open(void *opaque, int32_t topk, const specrt_des
     size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__successor) + 4 * words, 64);
     uint64_t bytes = 0;
     if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
-    if (!specrt__base_add(bytes, at_rows + 64, &bytes) || bytes > PTRDIFF_MAX) return NULL;
-    specrt__successor *s = (specrt__successor *)specrt__base_alloc(desc, (size_t)bytes);
+    if (!specrt__base_add(bytes, at_rows + 64, &bytes)) return NULL;
+    specrt__successor *s = (specrt__successor *)specrt__base_alloc(desc, bytes);
     if (!s) return NULL;
     memset(s, 0, at_rows);
     s->desc = *desc;
@@ -7578,8 +7581,7 @@ static void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *
     plan.row_stride = specrt_row_bytes(specrt__head_packed_dtype(plan.shared->head),
                                        plan.shared->head->desc.n_cols);
     uint64_t bytes = specrt__sketch_allot(&plan, NULL);
-    if (bytes > PTRDIFF_MAX) return NULL;
-    s = (specrt__sketch *)specrt__base_alloc(desc, (size_t)bytes);
+    s = (specrt__sketch *)specrt__base_alloc(desc, bytes);
     if (!s) return NULL;
     memset(s, 0, (size_t)bytes);
     *s = plan;
@@ -10497,7 +10499,7 @@ static bool specrt__session_make_routers(specrt_session *s) {
 }
 
 static bool specrt__session_make_scratch(specrt_session *s) {
-    size_t k = (size_t)s->topk, n = k * (size_t)specrt_policy_bound(s->policy);
+    uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)specrt_policy_bound(s->policy);
     s->logits = (float *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
     if (!s->logits) return false;
     s->logprobs = s->logits + n;
@@ -10541,8 +10543,8 @@ static specrt_status specrt__session_shape(const specrt_session_params *params,
 }
 
 static bool specrt__session_make_laws(specrt_session *s, const specrt_session_params *params) {
-    size_t n_steps = (size_t)specrt_tree_get_params(s->tree)->num_steps;
-    size_t n = n_steps * (size_t)specrt_policy_bound(s->policy);
+    uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
+    uint64_t n = n_steps * (uint64_t)specrt_policy_bound(s->policy);
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
     s->laws = (specrt_draft_law *)specrt__base_alloc(
         &s->desc, n_steps * sizeof *s->laws + n * (sizeof(int32_t) + sizeof(float)));
