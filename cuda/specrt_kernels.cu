@@ -2165,13 +2165,12 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
     specrt__window_fetch_all(s, &drafts[blockIdx.x], verdict, best, k);
     if (verdict->n < 1) return;
     specrt__window_posts posts = specrt__window_ask(s);
-    bool learns = s->params.size > 0 && s->params.only != SPECRT_CUDA_ONLY_CTX;
-    if (learns) {
-        specrt__window_unfill(s);
+    bool fills = s->params.size > 0;
+    if (fills) specrt__window_unfill(s);
+    if (fills && s->params.only != SPECRT_CUDA_ONLY_CTX)
         specrt__window_follow(s, &drafts[blockIdx.x], verdict, best, k);
-    }
     specrt__window_take(s, posts);
-    if (learns) specrt__window_fill(s);
+    if (fills) specrt__window_fill(s);
     specrt__window_sync(s);
     specrt__window_close(s, &states[blockIdx.x]);
 }

@@ -1048,7 +1048,7 @@ typedef struct specrt_session_params {
     float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
     /* Runs a task soon, once, on another thread, and returns at once; needed by mode=async, used by
      * specrt_session_route_begin(). The session has at most one task of each out; it waits for the former
-     * in begin and close only, for the latter when it routes, too. */
+     * in begin, in close and where a prompt fills the cache (prompt=), for the latter when it routes, too. */
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
 } specrt_session_params;
@@ -5455,9 +5455,8 @@ static void specrt__window_add_row(specrt__window *w, const specrt_rows *rows, i
 }
 
 /* The tree, then the target's best at the verified positions, then what was emitted. */
-static void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
-                                   const specrt_verdict *verdict, const specrt_rows *rows) {
-    if (w->params.only == SPECRT__WINDOW_CTX) return;
+static void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
+                                 const specrt_verdict *verdict, const specrt_rows *rows) {
     for (int32_t i = 1; i < draft->n; i++) specrt__window_add(w, draft->tokens[i]);
     specrt__window_flush(w);
     if (w->params.rows == SPECRT__WINDOW_ROWS_TREE) {
@@ -5470,6 +5469,12 @@ static void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
     specrt__window_flush(w);
     for (int32_t i = 0; i < verdict->n && w->params.emitted; i++)
         specrt__window_push(w, verdict->tokens[i]);
+}
+
+/* Filled up in any case: a prompt may have grown since the last time, and other sources may have. */
+static void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
+                                   const specrt_verdict *verdict, const specrt_rows *rows) {
+    if (w->params.only != SPECRT__WINDOW_CTX) specrt__window_learn(w, draft, verdict, rows);
     specrt__window_fill(w);
 }
 

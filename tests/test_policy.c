@@ -279,6 +279,31 @@ static void test_fill(void) {
     }
 }
 
+/* A prompt that goes on while a window that learns from nothing else is filled up. */
+static void test_late_prompt(void) {
+    open_all();
+    specrt_policy_desc desc = {.text = "window:8@only=ctx"};
+    specrt_session_params params = {.tree = {.topk = 8}};
+    specrt_policy *policy;
+    specrt_session *session;
+    specrt_draft draft;
+    specrt_verdict verdict = {.n = 1, .tokens = {5}};
+    REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_start(session, 7) == SPECRT_STATUS_OK);
+    for (int32_t token = 100; token < 130; token++) {
+        REQUIRE(specrt_session_prefill(session, &token, 1, NULL) == SPECRT_STATUS_OK);
+        specrt_session_finish(session, &draft);
+        REQUIRE(specrt_session_observe(session, &draft, &verdict, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(specrt_session_shortlist(session)->n_rows, 8);
+        CHECK(specrt_session_member(session, token, 0) == SPECRT_MEMBER_NOW);
+        CHECK(specrt_session_member(session, 0, 0) ==
+              (token < 107 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO));
+    }
+    specrt_session_close(session);
+    specrt_policy_close(policy);
+}
+
 /* `full` over rows that are decoded when packed scores what a static list of all would. */
 static void test_full_decoded(void) {
     open_all();
@@ -344,6 +369,7 @@ static const test_case cases[] = {
     {"topk", "topk above the shortlist is refused", test_topk},
     {"few_logits", "a target without logits for all tokens is refused", test_few_logits},
     {"fill", "short windows are filled by frequency", test_fill},
+    {"late_prompt", "a prompt that goes on takes the place of what filled up", test_late_prompt},
     {"full_decoded", "full over a 4-bit head", test_full_decoded},
     {"no_memory", "every failed allocation is survived", test_no_memory},
 };
