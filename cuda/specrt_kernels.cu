@@ -2641,18 +2641,19 @@ SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router
 }
 
 // >>successor (uses: launch base block active window)
-// Owns, on the device, the tokens that likeliest follow those of a level. One block a sequence works off the
-// rows of the level in order, so that sums of scores have the twin's order.
+// Owns, on the device, the tokens that likeliest follow those of a level. One block a sequence reads the
+// rows of the level all at once, a warp a row; then sums of scores are taken row by row, in the twin's
+// order.
 
 enum { SPECRT__SUCCESSOR_THREADS = 256 };
 
-/* Scratch of one sequence: what was found, by the order of finding. */
+/* Scratch of sequences. */
 typedef struct specrt__successor_scratch {
-    int32_t max_found;
-    uint64_t *keys; /* [n_batch, max_found] */
+    int32_t degree; /* places of a row of the level */
+    uint64_t *keys; /* [n_batch, max_n * degree] */
     uint64_t *best; /* [n_batch, size] */
-    int32_t *ids;   /* [n_batch, max_found] */
-    float *scores;  /* [n_batch, max_found] */
+    int32_t *ids;   /* [n_batch, max_n * degree] new successors of each row; -1: no more */
+    float *scores;  /* likewise */
 } specrt__successor_scratch;
 
 /* What a level is asked with. */
@@ -2660,8 +2661,8 @@ typedef struct specrt__successor_query {
     specrt_cuda_cograph graph;
     const specrt_cuda_state *state;
     const uint32_t *levels;
-    int32_t level, size, max_found;
-    int32_t *ids;
+    int32_t level, degree;
+    int32_t *ids; /* of the sequence, as in its scratch */
     float *scores;
 } specrt__successor_query;
 
@@ -2672,52 +2673,71 @@ static __device__ bool specrt__successor_is_new(const specrt__successor_query *q
     return !q->levels || !(q->levels[id] >> q->level & 1);
 }
 
-/* Edges [first, first + threads) of a row, one a thread. Places of found tokens stand in marks as numbers
- * from FOUND on; below it, meanwhile, the least thread that asks for the token, which alone goes on.
- * n_new: of the row, before. @return how many more are found. */
-static __device__ int32_t specrt__successor_edges(specrt__successor_query *q, uint32_t first,
-                                                  uint32_t end, float scale, int32_t n_found,
-                                                  int32_t *n_new) {
-    const uint32_t kFound = 0x80000000u;
-    uint32_t edge = first + (uint32_t)specrt__block_thread(), old = 0;
-    unsigned *marks = (unsigned *)q->state->marks;
-    int32_t id = edge < end ? q->graph.ids[edge] : -1, before;
-    bool is_new = id >= 0 && specrt__successor_is_new(q, id);
-    int32_t n_here = specrt__block_rank(is_new, &before);
-    if (*n_new + before >= q->size) is_new = false;
-    *n_new += n_here;
-    if (is_new) old = marks[id];
-    __syncthreads();
-    if (is_new) atomicMin(&marks[id], (unsigned)specrt__block_thread());
-    __syncthreads();
-    bool mine = is_new && marks[id] == (unsigned)specrt__block_thread();
-    bool found = mine && old == UINT32_MAX;
-    int32_t n_more = specrt__block_rank(found, &before), place = n_found + before;
-    float score = mine ? scale * (q->graph.counts[edge] - 0.5f) : 0;
-    if (!(score > FLT_MIN)) score = FLT_MIN;
-    if (found && place < q->max_found) {
-        q->ids[place] = id;
-        q->scores[place] = score;
-        marks[id] = kFound | (uint32_t)place;
-    } else if (mine) {
-        marks[id] = old;
-        if (!found) q->scores[old & ~kFound] = __fadd_rn(q->scores[old & ~kFound], score);
+/* The first new successors of a token, which are distinct, on a path of this probability, to the places of
+ * its row. A warp calls. Twin: specrt__successor_add. */
+static __device__ void specrt__successor_read(const specrt__successor_query *q, int32_t row,
+                                              int32_t token, float weight) {
+    int32_t lane = specrt__block_thread() % 32, n_new = 0;
+    bool known = token >= 0 && token < q->graph.n_vocab;
+    uint32_t first = known ? q->graph.offsets[token] : 0;
+    uint32_t end = known ? q->graph.offsets[token + 1] : 0;
+    float scale = end > first ? weight / (float)q->graph.totals[token] : 0;
+    int32_t *ids = q->ids + (int64_t)row * q->degree;
+    float *scores = q->scores + (int64_t)row * q->degree;
+    for (; first < end && n_new < q->degree; first += 32) {
+        uint32_t edge = first + (uint32_t)lane;
+        int32_t id = edge < end ? q->graph.ids[edge] : -1;
+        float score = edge < end ? scale * (q->graph.counts[edge] - 0.5f) : 0;
+        bool is_new = id >= 0 && specrt__successor_is_new(q, id);
+        unsigned ballot = __ballot_sync(0xffffffffu, is_new);
+        int32_t place = n_new + __popc(ballot & ((1u << lane) - 1));
+        if (is_new && place < q->degree) {
+            ids[place] = id;
+            scores[place] = score > FLT_MIN ? score : FLT_MIN;
+        }
+        n_new += __popc(ballot);
     }
-    __syncthreads();
-    return specrt__window_least(n_more, q->max_found - n_found);
+    for (int32_t place = n_new + lane; place < q->degree; place += 32) ids[place] = -1;
 }
 
-/* Adds the new successors of a token on a path of this probability. Twin: specrt__successor_add. @return how
- * many are found in all. */
-static __device__ int32_t specrt__successor_add(specrt__successor_query *q, int32_t token,
-                                                float weight, int32_t n_found) {
-    int32_t n_new = 0;
-    if (token < 0 || token >= q->graph.n_vocab) return n_found;
-    uint32_t first = q->graph.offsets[token], end = q->graph.offsets[token + 1];
-    if (end == first) return n_found;
-    float scale = weight / (float)q->graph.totals[token];
-    for (; first < end && n_new < q->size; first += (uint32_t)specrt__block_threads())
-        n_found += specrt__successor_edges(q, first, end, scale, n_found, &n_new);
+/* The first place of each token gets its scores of all rows, in their order; what comes later has -2 - that
+ * place for its id. */
+static __device__ void specrt__successor_merge(const specrt__successor_query *q, int32_t n) {
+    int32_t n_places = n * q->degree, thread = specrt__block_thread();
+    unsigned *marks = (unsigned *)q->state->marks;
+    for (int32_t i = thread; i < n_places; i += specrt__block_threads())
+        if (q->ids[i] >= 0) atomicMin(&marks[q->ids[i]], (unsigned)i);
+    __syncthreads();
+    for (int32_t i = thread; i < n_places; i += specrt__block_threads()) {
+        int32_t place = q->ids[i] >= 0 ? (int32_t)marks[q->ids[i]] : i;
+        if (place != i) q->ids[i] = -2 - place;
+    }
+    __syncthreads();
+    for (int32_t row = 1; row < n; row++) {
+        int32_t end = (row + 1) * q->degree;
+        for (int32_t i = end - q->degree + thread; i < end; i += specrt__block_threads()) {
+            int32_t place = -2 - q->ids[i];
+            if (place >= 0) q->scores[place] = __fadd_rn(q->scores[place], q->scores[i]);
+        }
+        __syncthreads();
+    }
+}
+
+/* Keys of the tokens that were found, in the order of finding. @return how many. */
+static __device__ int32_t specrt__successor_keys(const specrt__successor_query *q, int32_t n_places,
+                                                 uint64_t *keys) {
+    int32_t each = (n_places + specrt__block_threads() - 1) / specrt__block_threads();
+    int32_t first = each * specrt__block_thread(), n = 0, place;
+    int32_t end = specrt__window_least(first + each, n_places);
+    for (int32_t i = first; i < end; i++) n += q->ids[i] >= 0;
+    int32_t n_found = specrt__block_scan(n, &place);
+    for (int32_t i = first; i < end; i++) {
+        int32_t id = q->ids[i];
+        if (id < 0) continue;
+        keys[place++] = (uint64_t)__float_as_uint(q->scores[i]) << 32 | (uint32_t)~id;
+        q->state->marks[id] = -1;
+    }
+    __syncthreads();
     return n_found;
 }
 
@@ -2729,21 +2749,16 @@ static __global__ void specrt__successor_kernel(
     const specrt_cuda_beam *beams, const uint32_t *levels, int32_t level, specrt_cuda_state *states,
     specrt__successor_scratch s, int32_t *ids, int32_t *places, int32_t *n_rows) {
     const specrt_cuda_beam *beam = &beams[blockIdx.x];
-    int64_t at = (int64_t)blockIdx.x * s.max_found, out = (int64_t)blockIdx.x * size;
+    int64_t at = (int64_t)blockIdx.x * max_n * s.degree, out = (int64_t)blockIdx.x * size;
     specrt_cuda_state *state = &states[blockIdx.x];
     if (levels) levels += (int64_t)blockIdx.x * state->params.n_ids;
-    specrt__successor_query q = {graph, state,       levels,     level,
-                                 size,  s.max_found, s.ids + at, s.scores + at};
-    int32_t n_found = 0, n = specrt__window_least(beam->n, max_n);
-    for (int32_t i = 0; i < n; i++)
-        n_found = specrt__successor_add(&q, beam->tokens[i],
-                                        expf(beam->logprobs[i] - beam->logprobs[0]), n_found);
-    for (int32_t i = specrt__block_thread(); i < n_found; i += specrt__block_threads()) {
-        int32_t id = q.ids[i];
-        s.keys[at + i] = (uint64_t)__float_as_uint(q.scores[i]) << 32 | (uint32_t)~id;
-        state->marks[id] = -1;
-    }
+    specrt__successor_query q = {graph, state, levels, level, s.degree, s.ids + at, s.scores + at};
+    int32_t n = specrt__window_least(beam->n, max_n), n_warps = specrt__block_threads() / 32;
+    for (int32_t i = specrt__block_thread() / 32; i < n; i += n_warps)
+        specrt__successor_read(&q, i, beam->tokens[i], expf(beam->logprobs[i] - beam->logprobs[0]));
     __syncthreads();
+    specrt__successor_merge(&q, n);
+    int32_t n_found = specrt__successor_keys(&q, n * s.degree, s.keys + at);
     uint64_t least = specrt__active_least(s.keys + at, n_found, size);
     n_found = specrt__active_collect(s.keys + at, n_found, size, least, s.best + out);
     for (int32_t i = specrt__block_thread(); i < n_found; i += specrt__block_threads()) {
@@ -2759,10 +2774,9 @@ static __global__ void specrt__successor_kernel(
 static size_t specrt__successor_lay_out(const specrt_cuda_cograph *graph, int32_t n_batch,
                                         int32_t max_n, int32_t size, void *memory,
                                         specrt__successor_scratch *out) {
-    int64_t degree = graph->max_degree < size ? graph->max_degree : size, found = degree * max_n;
     size_t bytes = 0, n;
-    out->max_found = found < graph->n_vocab ? (int32_t)found : graph->n_vocab;
-    n = (size_t)n_batch * (size_t)out->max_found;
+    out->degree = graph->max_degree < size ? (int32_t)graph->max_degree : size;
+    n = (size_t)n_batch * (size_t)max_n * (size_t)out->degree;
     out->keys = (uint64_t *)specrt__window_carve(memory, &bytes, n * sizeof(uint64_t));
     out->best = (uint64_t *)specrt__window_carve(memory, &bytes,
                                                  (size_t)n_batch * (size_t)size * sizeof(uint64_t));
@@ -3661,16 +3675,10 @@ static __device__ int32_t specrt__tree_best(const specrt_cuda_tree *t, int32_t f
     return n_best;
 }
 
-/* Block b: the tree of sequence b from the last token of its verdict, and its first pass.
- *   grid (n_batch), block 32.  Twin: specrt_tree_begin */
-static __global__ void specrt__tree_begin_kernel(specrt_cuda_tree *trees,
-                                                 const specrt_verdict *verdicts,
-                                                 specrt_cuda_beam *beams) {
-    specrt_cuda_tree *t = &trees[blockIdx.x];
-    const specrt_verdict *verdict = &verdicts[blockIdx.x];
-    specrt_cuda_beam *beam = &beams[blockIdx.x];
+/* A tree from the last token of a verdict, and its first pass. A thread calls. Twin: specrt_tree_begin */
+static __device__ void specrt__tree_root(specrt_cuda_tree *t, const specrt_verdict *verdict,
+                                         specrt_cuda_beam *beam) {
     int32_t n = specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES);
-    if (specrt__block_thread() > 0) return;
     t->level = t->n_candidates = 0;
     t->n_beam = beam->n = n > 0;
     if (n < 1) return;
@@ -3679,6 +3687,14 @@ static __global__ void specrt__tree_begin_kernel(specrt_cuda_tree *trees,
     t->cycle++;
     beam->parents[0] = 0;
     beam->logprobs[0] = 0;
+}
+
+/* Block b: that of sequence b.  grid (n_batch), block 32 */
+static __global__ void specrt__tree_begin_kernel(specrt_cuda_tree *trees,
+                                                 const specrt_verdict *verdicts,
+                                                 specrt_cuda_beam *beams) {
+    if (specrt__block_thread() > 0) return;
+    specrt__tree_root(&trees[blockIdx.x], &verdicts[blockIdx.x], &beams[blockIdx.x]);
 }
 
 /* Rounding may lift a probability above 1. Twin: specrt__tree_add. */
@@ -5356,10 +5372,10 @@ static void specrt__ring_answer(specrt__ring_prompt *prompt, int32_t n, specrt__
             residents[id / 32] |= 1u << id % 32;
 }
 
-// >>batch (uses: launch block active window ring)
+// >>batch (uses: launch block active window tree ring)
 // Owns what sessions do with each sequence of a batch beside the state of other sections: where it stands,
 // what came of a cycle, which rows of a level count. A thread is a sequence, in any grid of blocks; in one
-// kernel a row.
+// kernel a row, in one a warp is the sequence.
 
 /* Routed rows of a level. */
 typedef struct specrt__batch_tally {
@@ -5452,44 +5468,53 @@ static __device__ int64_t specrt__batch_add_passes(const specrt_cuda_tree *tree,
                                                    const specrt__batch_tally *tallies,
                                                    specrt__batch_costs costs,
                                                    specrt_session_stats *stats) {
-    int64_t n_kept = costs.n_fixed + state->n_rows, n_routed = 0;
+    int64_t n_kept = costs.n_fixed + state->n_rows, n_routed = 0, n_bytes = 0;
     for (int32_t t = 0; t < tree->level; t++) {
         int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
-        stats->n_bytes += costs.n_read + n_rows * costs.row;
+        n_bytes += costs.n_read + n_rows * costs.row;
         if (tallies && tallies[t].n > 0)
             n_routed += tallies[t].n_shared + tallies[t].n_scored / tallies[t].n;
     }
+    stats->n_bytes += n_bytes;
     stats->n_passes += tree->level;
     return tree->level > 0 ? n_routed / tree->level : 0;
 }
 
-/* What observe() learns from: verdicts of drafts, which are counted. Twin: the counting in
- * specrt_session_observe.
+/* What observe() learns from: verdicts of drafts, which are counted; then the next trees begin. A warp is a
+ * sequence. Twin: the counting in specrt_session_observe.
  *   routed [n, n_ids], tallies [n, SPECRT_TREE_MAX_STEPS], or NULL: nothing routes */
-static __global__ void
-specrt__batch_learn_kernel(int32_t n, const specrt_cuda_draft *drafts,
-                           const specrt_verdict *verdicts, const specrt_cuda_tree *trees,
-                           const specrt_cuda_state *states, const uint32_t *routed,
-                           const specrt__batch_tally *tallies, specrt__batch_costs costs,
-                           specrt_verdict *learns, specrt_session_stats *all_stats) {
-    int32_t b = specrt__batch_index();
+static __global__ void specrt__batch_learn_kernel(
+    int32_t n, const specrt_cuda_draft *drafts, const specrt_verdict *verdicts,
+    specrt_cuda_tree *trees, const specrt_cuda_state *states, const uint32_t *routed,
+    const specrt__batch_tally *tallies, specrt__batch_costs costs, specrt_verdict *learns,
+    specrt_session_stats *all_stats, specrt_cuda_beam *beams) {
+    int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32, n_covered = 0;
     if (b >= n) return;
     const specrt_cuda_state *state = &states[b];
     const specrt_verdict *verdict = &verdicts[b];
     specrt_session_stats *stats = &all_stats[b];
+    int32_t n_levels = trees[b].level, n_emitted = drafts[b].n > 0 ? verdict->n : 0;
     if (routed) routed += (int64_t)b * state->params.n_ids, tallies += b * SPECRT_TREE_MAX_STEPS;
+    for (int32_t i = lane; i < n_emitted; i += 32) {
+        int32_t token = verdict->tokens[i], node = verdict->nodes[i];
+        learns[b].tokens[i] = token;
+        learns[b].nodes[i] = node;
+        n_covered += specrt__batch_member(state, routed, token, i, n_levels);
+    }
+    for (int by = 16; by > 0; by /= 2) n_covered += __shfl_xor_sync(0xffffffffu, n_covered, by);
+    __syncwarp();
+    if (lane > 0) return;
     int64_t n_routed = specrt__batch_add_passes(&trees[b], state, tallies, costs, stats);
-    learns[b].n = 0;
-    if (drafts[b].n < 1 || verdict->n < 1) return;
-    learns[b] = *verdict;
-    stats->n_cycles++;
-    stats->n_emitted += verdict->n;
-    stats->n_drafted += drafts[b].n - 1;
-    stats->n_rows += costs.n_fixed + state->n_rows + n_routed;
-    stats->n_by_length[verdict->n]++;
-    for (int32_t i = 0; i < verdict->n; i++)
-        stats->n_covered +=
-            specrt__batch_member(state, routed, verdict->tokens[i], i, trees[b].level);
+    learns[b].n = n_emitted;
+    if (n_emitted > 0) {
+        stats->n_cycles++;
+        stats->n_emitted += n_emitted;
+        stats->n_drafted += drafts[b].n - 1;
+        stats->n_rows += costs.n_fixed + state->n_rows + n_routed;
+        stats->n_by_length[n_emitted]++;
+        stats->n_covered += n_covered;
+    }
+    specrt__tree_root(&trees[b], verdict, &beams[b]);
 }
 
 /* Sums, and the tree at hand. caches [n] or NULL: nothing retrieves. Twin: specrt_session_get_stats */
@@ -6302,10 +6327,10 @@ static specrt_status specrt__session_learn(specrt_cuda_session *s) {
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s, void *stream) {
     SPECRT__TRY(specrt__session_join(s, stream));
     size_t at_tallies, routed_bytes = specrt__session_routed_bytes(s, &at_tallies);
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(s->n_batch),
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->n_batch),
                                SPECRT__SESSION_THREADS, 0, stream, s->n_batch, s->drafts,
                                s->verdicts, s->trees, s->states, s->routed, s->tallies, s->costs,
-                               s->learns, s->stats));
+                               s->learns, s->stats, s->beams));
     if (s->routed)
         SPECRT__TRY(specrt__launch_status(
             cudaMemsetAsync(s->routed, 0, routed_bytes, (cudaStream_t)stream)));
@@ -6314,8 +6339,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
     specrt_status status = specrt__session_learn(s);
     SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->join, s->side)));
     s->forked = true;
-    SPECRT__TRY(status);
-    return specrt_cuda_tree_begin(s->n_batch, s->verdicts, s->trees, s->beams, stream);
+    return status;
 }
 
 /* Rows that others hold already score nothing. */
