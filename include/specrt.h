@@ -4975,7 +4975,7 @@ typedef struct specrt__active_level {
     const float *hidden;   /* f32 [n, n_cols] the drafter's output */
 } specrt__active_level;
 
-enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1024 };
+enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
 
 /* The segments of a level, as sources add them, and which tokens they brought at which level of this
  * cycle: a token is scored by the first segment that has it. */

@@ -145,6 +145,8 @@ static void test_bounds(void) {
     CHECK(specrt__active_route(w.routed, &s));
     CHECK_INT(w.routed->n_masked, 0);
     world_free(&w);
+    /* All that a policy may route: clusters by three routers, what always comes with each, other lists. */
+    CHECK(3 * (SPECRT__CLUSTER_MOST + 1) + 3 <= SPECRT__ACTIVE_MAX_SEGMENTS);
 }
 
 static const test_case cases[] = {
