@@ -108,6 +108,8 @@ static inline int test_main(int argc, char **argv, const test_case *cases, int n
         else
             passed++;
     }
+    if (filter && passed + failed + skipped == 0)
+        return fprintf(stderr, "%s: no test's name holds '%s'\n", argv[0], filter), 2;
     const char *base = strrchr(argv[0], '/');
     printf("%s: %d passed, %d failed, %d skipped\n", base ? base + 1 : argv[0], passed, failed,
            skipped);

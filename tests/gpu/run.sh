@@ -16,10 +16,11 @@
 # TARGET, DRAFT, BUNDLE, PROMPT : models for the step `host`, and ids; else the sample pair, with
 #         the bundle build/sample.specb (make calibrate) if it is there
 #
-# With 16 cores expect 2 to 3 minutes of `build`, 3 of `twins graph debug`, 3 of `sanitize`, 4 of
-# `host bench`: where a call may take ten, make it three of LIMIT=570: STEPS="build twins graph
-# debug", "build sanitize", "build host bench". Programs stay in build/gpu-bin, where `build` finds
-# them done; on another machine put the call before's cuda.txt and cuda.json into OUT.
+# With 16 cores expect 1 to 2 minutes of `build` (nvcc takes 40 s for one architecture, twice side
+# by side), 3 of `twins graph debug`, 3 of `sanitize`, 4 of `host bench`. Where a call may take ten,
+# make it three of LIMIT=570: STEPS="build twins graph debug", "build sanitize", "build host bench".
+# Programs stay in build/gpu-bin, where `build` finds them done; on another machine put the call
+# before's cuda.txt and cuda.json into OUT.
 #
 # Needs the CUDA toolkit and a C compiler, no library of the tools. Exit 1 where something failed or
 # was left out, 2 for wrong settings, 77 where there is no GPU.
