@@ -674,8 +674,8 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *                         and all rows score them all; or each row scores its own K alone
  *       cap=N             at most N rows of clusters a level; 0: no limit
  *       always=N          and the N most frequent tokens: 256, if the bundle has ranks
- *   sketch:M    ours: the M tokens, not members otherwise, that a low-rank copy of the head finds best for what
- *               the drafter gave, anew at every level, from the bundle's sketch; M is 512
+ *   sketch:M    ours: the M tokens, not members otherwise, that a low-rank copy of the head finds best for
+ *               what the drafter gave, anew at every level, from the bundle's sketch; M is 512
  *       beam=level|each   the M best of a level, or M for each row
  *       rank=N            of the copy, the first N dimensions; 0: all
  *       scan=N            of its rows, the N most frequent; 0: all
