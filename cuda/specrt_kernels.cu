@@ -2888,38 +2888,38 @@ static __device__ float specrt__scan_round(const float *z, int32_t rank, int32_t
     return most / 127;
 }
 
-/* A thread's four places, of which all are looked up at once. */
+/* A thread's four places. */
 typedef struct specrt__scan_four {
     int32_t first, names[4]; /* tokens, or certified: places; -1: not to be named */
     float scales[4], bias[4];
 } specrt__scan_four;
 
-/* What sequence b has already, or may not have, is not named. */
+/* The token of a place; -1: there is none, or sequence b has it already, or may not have it. */
+static __device__ int32_t specrt__scan_token(const specrt_cuda_sketch &s,
+                                             const specrt__scan_level &level, int32_t b,
+                                             int32_t row) {
+    const specrt_cuda_state *state = level.states ? &level.states[b] : NULL;
+    int32_t id = row < 0 || !s.ids ? row : s.ids[row];
+    if (id < 0 || id >= (state ? state->params.n_ids : s.n_ids)) return -1;
+    uint32_t held = state ? state->wants[id] % SPECRT_CUDA_CHANGED : 0;
+    uint32_t routed = level.levels ? level.levels[(int64_t)b * s.n_ids + id] >> level.level & 1 : 0;
+    return held | routed ? -1 : id;
+}
+
+/* Four lanes that have the same places look up one each, and tell the others. */
 static __device__ void specrt__scan_look_up(const specrt_cuda_sketch &s,
                                             const specrt__scan_level &level, int32_t b,
                                             specrt__scan_four *four) {
-    const specrt_cuda_state *state = level.states ? &level.states[b] : NULL;
-    int32_t ids[4], n_ids = state ? state->params.n_ids : s.n_ids;
-    const uint8_t *wants = state ? state->wants : NULL;
-    const uint32_t *levels = level.levels ? level.levels + (int64_t)b * s.n_ids : NULL;
+    int32_t lane = (int32_t)(threadIdx.x % 32), place = four->first + lane % 4;
+    int32_t row = place < s.n_places ? s.rows[place] : -1;
+    int32_t name = specrt__scan_token(s, level, b, row);
+    float scale = row < 0 ? 0.0f : s.scales[place], bias = s.bias && row >= 0 ? s.bias[row] : 0.0f;
+    if (s.bounds && name >= 0) name = place;
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4; i++) {
-        bool is_in = four->first + i < s.n_places;
-        ids[i] = is_in ? s.rows[four->first + i] : -1;
-        four->scales[i] = is_in ? s.scales[four->first + i] : 0.0f;
-    }
-    SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 4; i++) {
-        four->bias[i] = s.bias && ids[i] >= 0 ? s.bias[ids[i]] : 0.0f;
-        if (s.ids && ids[i] >= 0) ids[i] = s.ids[ids[i]];
-    }
-    SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 4; i++) {
-        bool is_in = ids[i] >= 0 && ids[i] < n_ids;
-        uint32_t held = wants && is_in ? wants[ids[i]] % SPECRT_CUDA_CHANGED : 0;
-        uint32_t routed = levels && is_in ? levels[ids[i]] >> level.level & 1 : 0;
-        bool fresh = is_in && held == 0 && routed == 0;
-        four->names[i] = !fresh ? -1 : s.bounds ? four->first + i : ids[i];
+        four->names[i] = __shfl_sync(0xffffffffu, name, lane / 4 * 4 + i);
+        four->scales[i] = __shfl_sync(0xffffffffu, scale, lane / 4 * 4 + i);
+        four->bias[i] = __shfl_sync(0xffffffffu, bias, lane / 4 * 4 + i);
     }
 }
 
@@ -2959,8 +2959,8 @@ static __device__ void specrt__scan_put(const specrt__scan_four &four, float uni
         order[i] = specrt__block_order(score);
         if (order[i] == 0) order[i] = 1; /* NaN: the last, as on the CPU */
         if (four.names[i] < 0) order[i] = 0;
-        uint64_t key = (uint64_t)order[i] << 32 | (uint32_t)~four.names[i];
-        if (order[i] > 0 && key > greatest) greatest = key;
+        uint64_t key = (uint64_t)order[i] << 32 | (uint32_t)~four.names[i]; /* of none: 0 */
+        if (key > greatest) greatest = key;
     }
     for (int by = 4; by < 16; by *= 2) {
         uint64_t other = __shfl_xor_sync(0xffffffffu, greatest, by);
@@ -3036,6 +3036,7 @@ static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
         SPECRT__LAUNCH_UNROLL
         for (int i = 0; i < 2 * kTiles; i++) {
             int32_t h = i / 2 * 8 + lane % 4 * 2 + i % 2, column[4];
+            if (i / 2 * 8 >= n) continue;
             SPECRT__LAUNCH_UNROLL
             for (int j = 0; j < 4; j++)
                 column[j] = sums[j / 2][i / 2][j % 2 * 2 + i % 2] + offsets[h];
