@@ -1715,8 +1715,8 @@ SPECRT_CUDA_API size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *g
                                                     int32_t n_batch, int32_t max_n, int32_t size);
 
 /* specrt_cuda_successors() : the tokens that likeliest follow those of a level and are no members yet. Twin:
- * the successor source; the same set where probabilities of paths are the same floats. A token that a
- * damaged graph lists twice for one other counts once.
+ * the successor source; the same set where probabilities of paths are the same floats, and no damaged graph
+ * lists a token twice for one other.
  *   graph  : host;  size : tokens at most
  *   row_of : DEVICE i32 [n_ids] the head's row of each token; NULL: its number
  *   beams  : DEVICE [n_batch]
