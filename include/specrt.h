@@ -145,7 +145,7 @@ specrt_error_set(specrt_error *err, specrt_status status, const char *format, ..
 typedef struct specrt_desc {
     void *(*alloc)(void *user, size_t bytes); /* NULL: malloc. Must align to 16 bytes. */
     void (*free)(void *user, void *ptr);      /* NULL: free */
-    void *user;                               /* passed to alloc, free and log */
+    void *user;                               /* passed to all of these functions */
     /* One line of news, from inside a cold call; level SPECRT_LOG_INFO. NULL: silent */
     void (*log)(void *user, int level, const char *section, const char *msg);
     /* Runs task(arg, i) for i in [0, n) in any order and returns when all are done. NULL: inline */
@@ -8621,8 +8621,7 @@ enum {
     SPECRT__POLICY_WINDOW,
     SPECRT__POLICY_RETRIEVE,
     SPECRT__POLICY_CLUSTER,
-    SPECRT__POLICY_GROUP,
-    SPECRT__POLICY_OWN
+    SPECRT__POLICY_GROUP
 };
 /* Sizes that stand for the share of the vocabulary that was published. */
 enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
