@@ -1241,6 +1241,11 @@ static __device__ float specrt__active_most(const specrt__active_found &f) {
     return f.n > 0 && f.best[0] >> 32 ? specrt__active_logit(f.best[0]) : -INFINITY;
 }
 
+/* Whether sums are asked for, which take longer than all else. */
+static __device__ bool specrt__active_sums(const specrt__active_ranks &r) {
+    return r.logprobs || r.total;
+}
+
 /* The part of a row that begins at column `first`.
  *   keys : [SPECRT__ACTIVE_PART] */
 static __device__ void specrt__active_rank_part(const specrt__active_ranks &r, int32_t b,
@@ -1255,7 +1260,7 @@ static __device__ void specrt__active_rank_part(const specrt__active_ranks &r, i
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) {
         n_mine += orders[j] >= least;
-        if (orders[j] <= 1) continue;
+        if (!specrt__active_sums(r) || orders[j] <= 1) continue;
         sum += specrt__active_exp(specrt__active_logit((uint64_t)orders[j] << 32), most);
     }
     int32_t n = specrt__block_scan(n_mine, &place);
@@ -1267,7 +1272,8 @@ static __device__ void specrt__active_rank_part(const specrt__active_ranks &r, i
             id = specrt__active_token(r.segments + b * r.n_segments, r.starts, r.n_segments, id);
         keys[place++] = (uint64_t)(orders[j] > 1 ? orders[j] : 0) << 32 | (uint32_t)~id;
     }
-    out->sum = specrt__block_sum(sum);
+    if (specrt__active_sums(r)) out->sum = specrt__block_sum(sum);
+    __syncthreads();
     out->n = specrt__active_choose(keys, n, r.k, out->best);
 }
 
@@ -1285,9 +1291,10 @@ static __device__ void specrt__active_join(const specrt__active_ranks &r, const 
     float most = specrt__active_most(*out);
     for (int32_t i = (int32_t)threadIdx.x; i < r.n_parts; i += threads) {
         uint64_t first = keys[(int64_t)i * r.k]; /* the part's greatest */
-        if (sums[i] > 0) sum += sums[i] * specrt__active_exp(specrt__active_logit(first), most);
+        if (specrt__active_sums(r) && sums[i] > 0)
+            sum += sums[i] * specrt__active_exp(specrt__active_logit(first), most);
     }
-    out->sum = specrt__block_sum(sum);
+    if (specrt__active_sums(r)) out->sum = specrt__block_sum(sum);
 }
 
 /* Row `at` of all: ids and log-probabilities, best first. */
