@@ -1138,6 +1138,8 @@ static __device__ __noinline__ int32_t specrt__active_choose(const uint64_t *key
 
 enum {
     SPECRT__ACTIVE_EACH = 16, /* columns of a thread */
+    SPECRT__ACTIVE_BLOCKS =
+        4, /* at once on a multiprocessor: with more a thread's columns would not fit */
     SPECRT__ACTIVE_PART = SPECRT__ACTIVE_EACH * SPECRT__ACTIVE_THREADS,
     SPECRT__ACTIVE_GROUPS = 32, /* of threads, as many as a warp has lanes */
     SPECRT__ACTIVE_TICKETS = SPECRT_CUDA_MAX_BATCH * (SPECRT_CUDA_MAX_STATES + 1)
@@ -1187,23 +1189,33 @@ static __device__ double specrt__active_exp(float logit, float most) {
     return logit < most ? (double)expf(logit - most) : 0.0;
 }
 
-/* orders[j]: of column first + j * threads + thread; 0: it has no token, 1: NaN. */
+/* orders[j]: of column first + j * threads + thread; 0: it has no token, 1: NaN, which only a shortlist
+ * knows. */
 static __device__ void specrt__active_read(const specrt__active_ranks &r, int32_t b, int32_t first,
                                            const float *logits, uint32_t *orders) {
     __shared__ int32_t ends[SPECRT_CUDA_MAX_SEGMENTS]; /* of segments' tokens */
     const specrt_cuda_segment *segments = r.segments + b * r.n_segments;
     int32_t thread = (int32_t)threadIdx.x;
-    if (r.segments && thread < r.n_segments)
+    float row[SPECRT__ACTIVE_EACH]; /* loads under way */
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) {
+        int32_t column = first + j * SPECRT__ACTIVE_THREADS + thread;
+        row[j] = column < r.n_columns ? logits[column] : -INFINITY;
+    }
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++)
+        orders[j] = row[j] > -INFINITY ? specrt__block_order(row[j]) : 0;
+    if (!r.segments) return;
+    if (thread < r.n_segments)
         ends[thread] = r.starts[thread] + (segments[thread].n_rows ? *segments[thread].n_rows
                                                                    : segments[thread].max_rows);
     __syncthreads();
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) {
         int32_t column = first + j * SPECRT__ACTIVE_THREADS + thread, s = 0;
-        float logit = column < r.n_columns ? logits[column] : -INFINITY;
         while (s + 1 < r.n_segments && r.starts[s + 1] <= column) s++;
-        bool has = r.segments ? column < r.n_columns && column < ends[s] : logit > -INFINITY;
-        uint32_t order = specrt__block_order(logit);
+        uint32_t order = specrt__block_order(row[j]);
+        bool has = column < r.n_columns && column < ends[s];
         orders[j] = !has ? 0 : order > 0 ? order : 1;
     }
 }
@@ -1341,7 +1353,7 @@ static __device__ bool specrt__active_rank(const specrt__active_ranks &r) {
     return specrt__block_last(&r.tickets[b], r.max_n);
 }
 
-static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS)
+static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
     specrt__active_rank_kernel(specrt__active_ranks r) {
     specrt__active_rank(r);
 }
@@ -3755,7 +3767,7 @@ static __global__ void specrt__tree_expand_kernel(specrt_cuda_tree *trees, const
 }
 
 /* As specrt__active_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
-static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS)
+static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
     specrt__tree_rank_kernel(specrt__active_ranks r, specrt_cuda_tree *trees,
                              specrt_cuda_beam *beams) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
@@ -4303,7 +4315,7 @@ static __global__ void specrt__verify_walk_kernel(specrt_cuda_verifier v,
 
 /* As specrt__active_rank_kernel, of the target's logits at the nodes of drafts; the last block of a sequence
  * follows the best tokens. */
-static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS)
+static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
     specrt__verify_rank_kernel(specrt__active_ranks r, const specrt_cuda_draft *drafts,
                                specrt_verdict *verdicts) {
     int64_t b = blockIdx.z;
