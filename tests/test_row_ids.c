@@ -241,7 +241,7 @@ static void check_bind(const specrt_bundle *b, const int32_t *list, specrt_statu
 }
 
 /* A bundle of clusters of all tokens but one. */
-static specrt_bundle *open_clusters(int32_t left_out) {
+static specrt_bundle *open_clusters(int32_t left_out, uint8_t **bytes) {
     specrt_clusters_header h = {.n_rows = V,
                                 .n_cols = D,
                                 .n_clusters = 2,
@@ -254,9 +254,9 @@ static specrt_bundle *open_clusters(int32_t left_out) {
     never[left_out] = 1;
     uint8_t *part = fixture_clusters(h, never, 5, &n);
     fixture_section section = {"centroid", 1, 0, part, n, n};
-    uint8_t *bytes = fixture_bundle(&section, 1, &n);
+    *bytes = fixture_bundle(&section, 1, &n);
     free(part);
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &out, NULL));
+    REQUIRE(!specrt_bundle_open_memory(*bytes, n, "b", NULL, &out, NULL));
     return out;
 }
 
@@ -285,10 +285,13 @@ static void test_refused(void) {
     specrt_policy_desc few = {.text = "static:10"};
     CHECK(specrt_policy_create(bundle, h, &few, &policy, &err) == SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected the head to have rows for some of its 10 tokens, found none");
-    specrt_bundle *clusters = open_clusters(rare[0]);
+    uint8_t *bytes;
+    specrt_bundle *clusters = open_clusters(rare[0], &bytes);
     few.text = "centroid";
     CHECK(specrt_policy_create(clusters, h, &few, &policy, &err) == SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected the head to have rows for some of its 299 tokens, found none");
+    specrt_bundle_close(clusters);
+    free(bytes);
     specrt_head_close(h);
 }
 

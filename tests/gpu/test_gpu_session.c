@@ -551,7 +551,7 @@ static void test_prompt(void) {
 }
 
 /* A head that has rows for a few tokens only, lists of which it has the same rows at every level, a window
- * without a bundle, a graph without edges. */
+ * without ranks, a graph without edges. */
 static void test_few_rows(void) {
     static const char *const texts[] = {"static:70/60+window:12", "window:9@min=9",
                                         "window:9+successor:20"};
@@ -565,20 +565,20 @@ static void test_few_rows(void) {
     uint8_t *part = fixture_graph(V, 1, never, 5, &n);
     fixture_section section = {"cograph", 1, 0, part, n, n};
     uint8_t *bytes = fixture_bundle(&section, 1, &n);
-    specrt_bundle *bundles[] = {bundle, NULL, NULL}, *usual = bundle;
+    specrt_bundle *few, *usual = bundle;
     specrt_head *all = head;
     specrt_head_desc desc = {
         .rows = head_rows, .dtype = SPECRT_DTYPE_F16, .n_rows = N_ROWS, .n_cols = D, .ids = ids};
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundles[2], NULL));
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &few, NULL));
     REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
     for (int i = 0; i < 3; i++) {
         setting how = setting_of(texts[i]);
         if (!is_long()) how.n_cycles = 2;
-        bundle = bundles[i];
+        bundle = i == 0 ? usual : few;
         run(&how);
     }
     specrt_head_close(head);
-    specrt_bundle_close(bundles[2]);
+    specrt_bundle_close(few);
     free(bytes);
     free(part);
     head = all;
