@@ -66,18 +66,29 @@ check "sections macro" sections 'b reaches into a' '// >>a (uses:)\n// >>b (uses
 check "sections twice" sections 'section repeated: a' '// >>a (uses:)\n// >>a (uses:)\n'
 check "sections long" sections 'over 900 lines: a' "// >>a (uses:)\\n$(yes x | head -n 901)\\n"
 
-for family in "gcc g++" "clang clang++"; do
-    set -- $family
-    if ! command -v "$1" >/dev/null || ! command -v "$2" >/dev/null; then
-        echo "skipped: $1 is not installed"; skipped=$((skipped + 1)); continue
+# family C_COMPILER CXX_COMPILER : in a process of its own, which leaves its tally in a file.
+family() (
+    tally=$work/$1.tally work=$work/$1 passed=0 failed=0 skipped=0
+    mkdir "$work"
+    if command -v "$1" >/dev/null && command -v "$2" >/dev/null; then
+        language "$1" "$1 -std=c99"
+        language "$2" "$2 -x c++ -std=c++11"
+        check "$1 gnu17" $1 -std=gnu17 $warn -fsyntax-only "$here/implementation.c"
+        check "$2 -O2" $2 -x c++ -std=c++11 $warn -O2 -c "$here/implementation.c" -o "$work/impl.o"
+        check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"
+        check "$1 late" late "$1"
+        check "$1 symbols" symbols "$1"
+    else
+        echo "skipped: $1 is not installed"; skipped=1
     fi
-    language "$1" "$1 -std=c99"
-    language "$2" "$2 -x c++ -std=c++11"
-    check "$1 gnu17" $1 -std=gnu17 $warn -fsyntax-only "$here/implementation.c"
-    check "$2 -O2" $2 -x c++ -std=c++11 $warn -O2 -c "$here/implementation.c" -o "$work/impl.o"
-    check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"
-    check "$1 late" late "$1"
-    check "$1 symbols" symbols "$1"
+    echo "$passed $failed $skipped" >"$tally"
+)
+family gcc g++ >"$work/gcc.log" & family clang clang++ >"$work/clang.log" &
+wait
+for compiler in gcc clang; do
+    cat "$work/$compiler.log"
+    read -r p f s <"$work/$compiler.tally"
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
 echo "compile: $passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
