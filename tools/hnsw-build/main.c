@@ -304,7 +304,7 @@ static json_object *common_json(const run *r) {
     json_put(o, "n_nodes", json_object_new_int(h->n_nodes));
     json_put(o, "n_reserved", json_object_new_int(r->n_left_out[0]));
     json_put(o, "n_zero", json_object_new_int(r->n_left_out[1]));
-    json_put(o, "n_duplicates", json_object_new_int(r->n_left_out[2]));
+    json_put(o, "n_duplicate", json_object_new_int(r->n_left_out[2]));
     json_put(o, "metric", json_object_new_string(h->metric ? "augmented-l2" : "ip"));
     json_put(o, "vectors", json_object_new_string(r->options->vectors));
     json_put(o, "m", json_object_new_int(h->m));
