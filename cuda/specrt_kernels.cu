@@ -997,8 +997,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layou
 
 enum {
     SPECRT__ACTIVE_PACK_THREADS = 128,
-    SPECRT__ACTIVE_PACK_BLOCKS =
-        1024 /* of a sequence: mostly a few rows are new, and the rest wait in vain */
+    SPECRT__ACTIVE_PACK_BLOCKS = 1024 /* of a sequence: mostly few rows are new, others idle */
 };
 
 /* Block (i, b): rows[slot, :] = head[row_of[ids[slot]], :] where slot = slots[i], the i-th place to fill of
@@ -1137,9 +1136,8 @@ static __device__ __noinline__ int32_t specrt__active_choose(const uint64_t *key
 /* --- the best k of every row of logits --- */
 
 enum {
-    SPECRT__ACTIVE_EACH = 16, /* columns of a thread */
-    SPECRT__ACTIVE_BLOCKS =
-        4, /* at once on a multiprocessor: with more a thread's columns would not fit */
+    SPECRT__ACTIVE_EACH = 16,  /* columns of a thread */
+    SPECRT__ACTIVE_BLOCKS = 4, /* on a multiprocessor: with more, columns would not fit */
     SPECRT__ACTIVE_PART = SPECRT__ACTIVE_EACH * SPECRT__ACTIVE_THREADS,
     SPECRT__ACTIVE_GROUPS = 32, /* of threads, as many as a warp has lanes */
     SPECRT__ACTIVE_TICKETS = SPECRT_CUDA_MAX_BATCH * (SPECRT_CUDA_MAX_STATES + 1)
@@ -1366,9 +1364,17 @@ SPECRT_CUDA_API size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows,
            (size_t)(n_rows * n_parts) * ((size_t)k * sizeof(uint64_t) + sizeof(double));
 }
 
-/* Checks what all rankings have and fills in the rest, for a kernel on *grid. */
-static specrt_status specrt__active_prepare(specrt__active_ranks *r, int32_t n_batch, void *scratch,
+/* Checks and fills in what all rankings have, for a kernel on *grid; r: the rest. */
+static specrt_status specrt__active_prepare(specrt__active_ranks *r, int32_t n_batch,
+                                            const float *logits, int32_t max_n, const int32_t *n,
+                                            int32_t n_step, int32_t k, int32_t *ids, void *scratch,
                                             dim3 *grid) {
+    r->logits = logits;
+    r->max_n = max_n;
+    r->n = n;
+    r->n_step = n_step;
+    r->k = k;
+    r->ids = ids;
     if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
     if (!r->logits || !r->ids || !scratch || (uintptr_t)scratch % 8 || r->max_n < 1 ||
         r->max_n > SPECRT_CUDA_MAX_STATES)
@@ -1376,10 +1382,10 @@ static specrt_status specrt__active_prepare(specrt__active_ranks *r, int32_t n_b
     if (specrt_cuda_topk_bytes(r->n_columns, (int64_t)n_batch * r->max_n, r->k) == 0)
         return SPECRT_STATUS_BAD_ARG;
     r->n_parts = (int32_t)specrt__launch_blocks(r->n_columns, SPECRT__ACTIVE_PART);
-    size_t n = (size_t)n_batch * (size_t)r->max_n * (size_t)r->n_parts;
+    size_t n_all = (size_t)n_batch * (size_t)r->max_n * (size_t)r->n_parts;
     r->tickets = (uint32_t *)scratch;
     r->keys = (uint64_t *)(void *)(r->tickets + SPECRT__ACTIVE_TICKETS);
-    r->sums = (double *)(void *)(r->keys + n * (size_t)r->k);
+    r->sums = (double *)(void *)(r->keys + n_all * (size_t)r->k);
     *grid = dim3((unsigned)r->n_parts, (unsigned)r->max_n, (unsigned)n_batch);
     return SPECRT_STATUS_OK;
 }
@@ -1396,14 +1402,9 @@ static specrt_status specrt__active_shortlist(const specrt_cuda_layout *layout,
     if (r->n_columns == 0 || !segments || !logprobs) return SPECRT_STATUS_BAD_ARG;
     r->segments = segments;
     r->n_segments = layout->n_segments;
-    r->logits = logits;
-    r->max_n = r->row_step = max_n;
-    r->n = n;
-    r->n_step = n_step;
-    r->k = k;
-    r->ids = ids;
+    r->row_step = max_n;
     r->logprobs = logprobs;
-    return specrt__active_prepare(r, n_batch, scratch, grid);
+    return specrt__active_prepare(r, n_batch, logits, max_n, n, n_step, k, ids, scratch, grid);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
@@ -1427,14 +1428,8 @@ static specrt_status specrt__active_whole(int32_t n_batch, const float *logits, 
     memset(r, 0, sizeof *r);
     if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB) return SPECRT_STATUS_BAD_ARG;
     r->n_columns = n_vocab;
-    r->logits = logits;
-    r->max_n = max_n;
     r->row_step = row_step;
-    r->n = n;
-    r->n_step = n_step;
-    r->k = k;
-    r->ids = ids;
-    return specrt__active_prepare(r, n_batch, scratch, grid);
+    return specrt__active_prepare(r, n_batch, logits, max_n, n, n_step, k, ids, scratch, grid);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const float *logits,
@@ -2851,7 +2846,7 @@ typedef struct specrt__scan_level {
     float *z;        /* [rows, rank] */
     uint32_t *order; /* [rows, 16 n_groups] scores as numbers that order them; 0: not to be named */
     uint64_t *best;  /* [rows, n_groups] the greatest key of each group: order and name; or 0 */
-    int32_t *done;   /* [n_batch] states whose best are known: none yet */
+    uint32_t *done;  /* [n_batch] ticket of the states whose best are known */
     int32_t n_groups, max_n, n_step;
     const int32_t *n; /* states of sequence b: n[b * n_step]; NULL: max_n */
     /* Who may not be named: members, and tokens with bit `level` of levels; NULL: none. */
@@ -3243,7 +3238,6 @@ static __device__ int32_t specrt__sketch_list(const specrt_cuda_sketch &s, const
 static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
     specrt__sketch_name_all(specrt_cuda_sketch s, specrt__sketch_level level, const float *logprobs,
                             int32_t *ids, int32_t *places, int32_t *n_rows) {
-    __shared__ bool is_last;
     int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x, n = specrt__scan_count(level.scan, b);
     size_t row = (size_t)b * (size_t)level.scan.max_n, bound = (size_t)s.bound;
     uint64_t *all = level.found + row * (size_t)s.size, *found = all + (size_t)h * (size_t)s.size;
@@ -3255,12 +3249,7 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
         specrt__sketch_soften(found, n_found, logprobs ? expf(logprobs[h] - logprobs[0]) : 1.0f);
     for (int32_t i = n_found + (int32_t)threadIdx.x; i < s.size; i += (int32_t)blockDim.x)
         found[i] = 0;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicAdd(&level.scan.done[b], 1) == n - 1;
-    __syncthreads();
-    if (!is_last) return;
-    __threadfence();
+    if (!specrt__block_last(&level.scan.done[b], n)) return;
     if (n > 1) specrt__sketch_add_up(all, n, s.size, level.weights + (size_t)b * (size_t)s.n_ids);
     int32_t n_out = specrt__sketch_list(s, all, n * s.size, ids + (size_t)b * bound,
                                         places + (size_t)b * bound);
@@ -3503,7 +3492,7 @@ static size_t specrt__sketch_lay(const specrt_cuda_sketch *s, int32_t n_batch, i
     SPECRT__SKETCH_LAY(scan.z, float, rows *(size_t)s->rank);
     SPECRT__SKETCH_LAY(scan.order, uint32_t, rows * SPECRT__SCAN_GROUP * n_groups);
     SPECRT__SKETCH_LAY(scan.best, uint64_t, rows * n_groups);
-    SPECRT__SKETCH_LAY(scan.done, int32_t, b);
+    SPECRT__SKETCH_LAY(scan.done, uint32_t, b);
     SPECRT__SKETCH_LAY(groups, int32_t, rows * n_most);
     SPECRT__SKETCH_LAY(keys, uint64_t, rows * SPECRT__SCAN_GROUP * n_most);
     SPECRT__SKETCH_LAY(found, uint64_t, rows * (size_t)s->size);
@@ -5164,8 +5153,8 @@ SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
 typedef struct specrt__ring_records {
     uint32_t posted, done;
     uint32_t begun; /* the first record of the sequence at hand */
-    uint32_t
-        n_begun; /* sequences, but for those that go on with what is kept; written after `begun` */
+    /* Sequences, but for those that go on with what is kept; written after `begun`. */
+    uint32_t n_begun;
     specrt__retrieve_record records[SPECRT__RETRIEVE_RECORDS];
 } specrt__ring_records;
 

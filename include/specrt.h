@@ -933,9 +933,9 @@ typedef struct specrt_trace_record {
     const float *draft_logsumexp; /* [n] over its whole head */
     const int32_t
         *tree_top_ids; /* [n_nodes, n_tree_top] as top_ids, where each node was verified */
-    const uint16_t
-        *prompt_hidden; /* f16 [d_target] a sequence's: the target at its last token; NULL
-                                      where drafters are not fed its states (EAGLE-3) */
+    /* f16 [d_target] a sequence's: the target at its last token; NULL where drafters are not fed its
+     * states (EAGLE-3) */
+    const uint16_t *prompt_hidden;
 } specrt_trace_record;
 
 /* specrt_to_f16() : f32 [n] -> f16 [n], to nearest even. */
@@ -1041,9 +1041,9 @@ typedef enum specrt_draft_kind {
 typedef struct specrt_session_params {
     specrt_tree_params tree; /* sampled drafts: topk is 1, num_draft_tokens num_steps + 1 */
     specrt_sampling sampling;
-    int32_t
-        n_logits; /* columns of the target's logits, one at least for each of the policy's tokens; 0:
-                         the draft head's rows, or the policy's n_vocab where those have ids of their own */
+    /* Columns of the target's logits, one at least for each of the policy's tokens; 0: the draft head's
+     * rows, or the policy's n_vocab where those have ids of their own. */
+    int32_t n_logits;
     specrt_draft_kind draft;
     float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
     /* Runs a task soon, once, on another thread, and returns at once; needed by mode=async, used by
@@ -1190,9 +1190,8 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
  * They return 0; anything else ends the call with SPECRT_STATUS_HOST, and the generation: begin another. */
 typedef struct specrt_host {
     void *user;
-    int64_t
-        n_context; /* positions of the target's cache, which holds a tree's nodes beside them; 0: no
-                          limit */
+    /* Positions of the target's cache, which holds a tree's nodes beside them; 0: no limit. */
+    int64_t n_context;
     int32_t max_batch; /* prompt tokens of one call; 0: no limit */
 
     /* Run prompt tokens [n] through the target, and through the drafter as far as it can go.
@@ -10732,9 +10731,8 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *s, const float *logits) {
 
 SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) {
     if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
-    if (s->retrieve)
-        specrt__retrieve_take(s->retrieve); /* first: the window fills up what is left */
-    if (s->window) specrt__window_start(s->window, token);
+    if (s->retrieve) specrt__retrieve_take(s->retrieve);
+    if (s->window) specrt__window_start(s->window, token); /* last: it fills up what is left */
     specrt__session_pack(s);
     s->position++;
     s->cycle++;

@@ -20,8 +20,9 @@ answers_weight=100 # a word of the target's own counts as so many of the sample 
 say() { printf 'calibrate: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 2; }
 exists() { [ -z "$2" ] || [ -e "$2" ] || fail "$1=$2: no such file or folder"; }
-counting_number() { case $2 in '' | 0* | *[!0-9]*) fail "$1=$2: expected a number above 0" ;;
-    esac; }
+counting_number() {
+    case $2 in '' | 0* | *[!0-9]*) fail "$1=$2: expected a number above 0" ;; esac
+}
 
 wants() { case " $sections " in *" $1 "*) ;; *) return 1 ;; esac; }
 # add SECTION TOOL [FLAGS...] : a section of the bundle; without it the
@@ -58,11 +59,13 @@ exists DRAFT "$draft"
 exists TOKENIZER "$tokenizer"
 counting_number TOKENS "$tokens"
 counting_number PROMPTS "$prompts"
-case $model in *.gguf) ;; *) [ -z "$draft" ] ||
-    fail "DRAFT=$draft needs its target as MODEL=, a GGUF" ;; esac
-if [ -z "$given" ] && [ -e "$data/sample/target.gguf" ] && [ -e "$data/sample/draft.safetensors" \
-    ]; then
-    model=$data/sample/target.gguf draft=$data/sample/draft.safetensors
+case $model in
+    *.gguf) ;;
+    *) [ -z "$draft" ] || fail "DRAFT=$draft needs its target as MODEL=, a GGUF" ;;
+esac
+pair=$data/sample
+if [ -z "$given" ] && [ -e "$pair/target.gguf" ] && [ -e "$pair/draft.safetensors" ]; then
+    model=$pair/target.gguf draft=$pair/draft.safetensors
     sample=1
 fi
 
@@ -134,8 +137,8 @@ if [ -n "$model" ]; then
     set -- --model "$head" --tokenizer "$tokenizer" --router
     add centroid cluster-build "$@" centroid
     trace=
-    if [ -n "$draft" ] && [ "$prompts" -gt 1 ] && { wants dynaspec || wants coral || wants sketch;
-    }; then
+    if [ -n "$draft" ] && [ "$prompts" -gt 1 ] &&
+        { wants dynaspec || wants coral || wants sketch; }; then
         say "the target answers again with its drafter, recorded for routers, sketch and index"
         trace=$work/trace
         "$bin/specrt-eval" record -q --target "$model" --draft "$draft" --num-steps 3 --topk 1 \
@@ -152,8 +155,8 @@ fi
 info=$("$bin/specrt-bundle" info "$out")
 printf '%s\n' "$info" | sed '/^provenance/,$d'
 "$bin/minimal" "$out"
-say \
-    "$out is ready and $report shows its coverage; $bin/specrt-bundle info tells what it was made from"
+say "$out is ready and $report shows its coverage;" \
+    "$bin/specrt-bundle info tells what it was made from"
 
 [ -n "$draft" ] || exit 0
 policies=static,microspec,static:2048

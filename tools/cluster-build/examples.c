@@ -54,8 +54,7 @@ typedef struct trace_walk {
     example_set *set;
     const examples_model *model;
     uint64_t document;
-    uint16_t *
-        before; /* [d_target] where the target drew the cycle's root; 0: the pass is not fed that */
+    uint16_t *before; /* [d_target] where the target drew the cycle's root; 0 unless fed that */
     bool fed;
     const char *path;
 } trace_walk;
