@@ -2610,6 +2610,9 @@ static specrt_status specrt__bundle_check_sections(const specrt_bundle *b, specr
 
 /* --- section contents --- */
 
+/* A zstd block takes 4 bytes or more, and gives 128 KiB or less. */
+enum { SPECRT__BUNDLE_ZSTD_RATIO = 32768 };
+
 /* Whether section i is one to read: sets *known, or refuses it unless it is marked optional. */
 static specrt_status specrt__bundle_know(const specrt_bundle *b, int32_t i, bool *known,
                                          specrt_error *err) {
@@ -2631,6 +2634,13 @@ static specrt_status specrt__bundle_know(const specrt_bundle *b, int32_t i, bool
                                 "%s: section '%.8s': expected at most %llu bytes, found %llu",
                                 b->name, s->tag, (unsigned long long)kind->max_bytes,
                                 (unsigned long long)s->raw_bytes);
+    if (*known && s->flags & SPECRT_SECTION_ZSTD &&
+        s->raw_bytes / SPECRT__BUNDLE_ZSTD_RATIO > s->stored_bytes)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_ZSTD,
+                                "%s: section '%.8s': expected %llu bytes, more than a zstd frame "
+                                "of %llu can hold; the file is damaged",
+                                b->name, s->tag, (unsigned long long)s->raw_bytes,
+                                (unsigned long long)s->stored_bytes);
     return SPECRT_STATUS_OK;
 }
 

@@ -444,7 +444,21 @@ static void test_frames(void) {
     CHECK_INT(open_frame(frame, n, cap + 1, &err), SPECRT_STATUS_BUNDLE_LIMIT);
     CHECK_INT(open_frame(frame, n, UINT64_MAX, &err), SPECRT_STATUS_BUNDLE_LIMIT);
     CHECK_HAS(err.msg, "at most 201326624 bytes");
+    /* So does what a frame can hold: a short one asks for no memory but its own. */
+    CHECK_INT(open_frame(frame, n, 32768 * (n + 1), &err), SPECRT_STATUS_BUNDLE_ZSTD);
+    CHECK_HAS(err.msg, "more than a zstd frame of");
     free(ranks);
+}
+
+/* Nothing packs better than zeros, and no limit is in their way. */
+static void test_frame_of_zeros(void) {
+    const size_t n_zeros = 64 << 20;
+    uint8_t *zeros = (uint8_t *)calloc(n_zeros, 1), frame[16384];
+    size_t n = ZSTD_compress(frame, sizeof frame, zeros, n_zeros, 19);
+    CHECK(!ZSTD_isError(n));
+    specrt_error err;
+    CHECK_INT(open_frame(frame, n, n_zeros, &err), SPECRT_STATUS_BUNDLE_CONTENT);
+    free(zeros);
 }
 
 /* --- versions --- */
@@ -906,6 +920,7 @@ static const test_case cases[] = {
     {"damaged", "structural damage under right checksums, exact status and field", test_damaged},
     {"trailing", "bytes after the last section", test_trailing},
     {"frames", "zstd frames that lie, fail or follow", test_frames},
+    {"zeros", "a frame of nothing but zeros, which packs best", test_frame_of_zeros},
     {"newer_minor", "tomorrow's optional sections are skipped, others refused", test_newer_minor},
     {"ident_content", "every rule of section ident", test_ident_content},
     {"ranks_content", "every rule of section ranks", test_ranks_content},
