@@ -3085,9 +3085,8 @@ typedef struct specrt__sketch_level {
     int32_t n_parts;               /* of SPECRT__SKETCH_PART places */
     double *rest, *y;              /* [rows, n_cols] what is left of a state; [rows, rank] */
     specrt__sketch_proof *proofs;  /* [rows] */
-    specrt_cuda_segment *segments; /* [rows] what each state found, as rows of the head */
+    specrt_cuda_segment *segments; /* [rows] what each state found, of the head; all 0: no state */
     int32_t *rows, *n_found;       /* [rows, size] these; [rows] how many */
-    int32_t *asked;                /* [rows] 1: a state, 0: none */
     float *logits;                 /* [rows, size] their exact logits */
     uint32_t *marks;               /* [n_batch, n_parts, PART / 32] places that join the level */
     int32_t *taken;                /* [n_batch, n_parts] how many */
@@ -3355,9 +3354,9 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
     specrt__sketch_prove_kernel(specrt_cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x;
     size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, first = row * (size_t)s.size;
-    bool asked = h < specrt__scan_count(level.scan, b);
-    if (threadIdx.x == 0) level.asked[row] = asked;
-    if (!asked) return;
+    specrt_cuda_segment *segment = &level.segments[row];
+    if (threadIdx.x == 0) memset(segment, 0, sizeof *segment); /* the product reads all of them */
+    if (h >= specrt__scan_count(level.scan, b)) return;
     specrt__sketch_measure(s, level, row);
     int32_t n = specrt__sketch_find(s, level, row, level.found + first);
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
@@ -3365,8 +3364,6 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
             s.rows[specrt__block_key_id(level.found[first + (size_t)i])];
     if (threadIdx.x > 0) return;
     level.n_found[row] = n;
-    specrt_cuda_segment *segment = &level.segments[row];
-    memset(segment, 0, sizeof *segment);
     segment->rows = s.head.rows;
     segment->row_stride = s.head.row_stride;
     segment->bias = s.bias;
@@ -3503,7 +3500,6 @@ static size_t specrt__sketch_lay(const specrt_cuda_sketch *s, int32_t n_batch, i
     SPECRT__SKETCH_LAY(segments, specrt_cuda_segment, proofs);
     SPECRT__SKETCH_LAY(rows, int32_t, proofs * (size_t)s->size);
     SPECRT__SKETCH_LAY(n_found, int32_t, proofs);
-    SPECRT__SKETCH_LAY(asked, int32_t, proofs);
     SPECRT__SKETCH_LAY(logits, float, proofs *(size_t)s->size);
     SPECRT__SKETCH_LAY(marks, uint32_t, s->bounds ? b * n_parts * (SPECRT__SKETCH_PART / 32) : 0);
     SPECRT__SKETCH_LAY(taken, int32_t, s->bounds ? b * n_parts : 0);
@@ -3590,8 +3586,7 @@ static specrt_status specrt__sketch_score(const specrt_cuda_sketch *s, int32_t n
     p.layout.max_rows[0] = p.n_columns = s->size;
     p.hidden = level->hidden;
     p.dtype = level->dtype;
-    p.max_n = p.n_step = 1;
-    p.n = level->asked;
+    p.max_n = 1;
     p.logits = level->logits;
     return specrt__head_run_all(p, n_batch * level->scan.max_n, stream);
 }

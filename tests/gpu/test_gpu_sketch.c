@@ -378,13 +378,15 @@ static void score(const specrt_cuda_segment *segments, const specrt_cuda_sketch 
     gpu_free(all), gpu_free(logits);
 }
 
-/* A state's best are those of the whole head. @return how many rows the levels name. */
+/* A state's best are those of the whole head, also where another sequence has fewer states, or none. @return
+ * how many rows the levels name. */
 static int64_t run_certified(const world *w, sizes z, specrt_dtype dtype, float huge) {
     enum { MOST = BATCH * MAX_N * 400 };
     static float hidden[BATCH * MAX_N * MAX_COLS], named[MOST], full[MOST];
     static uint16_t rows[MAX_ROWS * MAX_COLS];
     static int32_t ids[BATCH * 400];
     int32_t d = w->n_cols, v = w->n_rows, n_rows[BATCH];
+    int32_t counts[BATCH] = {z.max_n, random_below(z.max_n + 1)};
     specrt_cuda_state states[BATCH] = {{.params = {.n_ids = w->n_ids}}};
     specrt_cuda_segment segments[BATCH], whole[BATCH];
     uint8_t *wants = (uint8_t *)gpu_copy(w->wants, (size_t)w->n_ids);
@@ -412,11 +414,11 @@ static int64_t run_certified(const world *w, sizes z, specrt_dtype dtype, float 
     size_t bytes = specrt_cuda_sketch_bytes(&s, BATCH, z.max_n);
     REQUIRE(bytes > 0);
     void *scratch = gpu_alloc(bytes), *all = gpu_copy(states, sizeof states);
-    void *in = gpu_copy(hidden, sizeof hidden);
+    void *in = gpu_copy(hidden, sizeof hidden), *n = gpu_copy(counts, sizeof counts);
     int32_t *out_ids = gpu_alloc(sizeof ids), *out_places = gpu_alloc(sizeof ids);
     int32_t *out_n = gpu_alloc(sizeof n_rows);
-    REQUIRE(specrt_cuda_sketch_route(&s, BATCH, in, SPECRT_DTYPE_F32, z.max_n, NULL, 0, NULL, NULL,
-                                     0, all, out_ids, out_places, out_n, scratch,
+    REQUIRE(specrt_cuda_sketch_route(&s, BATCH, in, SPECRT_DTYPE_F32, z.max_n, n, 1, NULL, NULL, 0,
+                                     all, out_ids, out_places, out_n, scratch,
                                      NULL) == SPECRT_STATUS_OK);
     gpu_get(ids, out_ids, sizeof ids);
     gpu_get(n_rows, out_n, sizeof n_rows);
@@ -430,17 +432,18 @@ static int64_t run_certified(const world *w, sizes z, specrt_dtype dtype, float 
         segments[b].ids = out_ids + b * v;
         segments[b].places = out_places + b * v;
         segments[b].n_rows = out_n + b;
-        REQUIRE(n_rows[b] >= 0 && n_rows[b] <= v);
+        REQUIRE(n_rows[b] >= 0 && n_rows[b] <= (counts[b] > 0 ? v : 0));
     }
     score(whole, &s, in, z.max_n, full);
     score(segments, &s, in, z.max_n, named);
     for (int32_t i = 0; i < BATCH * z.max_n; i++) {
         int32_t expected[MAX_N], found[MAX_N], b = i / z.max_n;
+        if (i % z.max_n >= counts[b]) continue;
         best_of(full + i * v, w->ids, v, w->wants, z.max_n, expected);
         best_of(named + i * v, ids + b * v, n_rows[b], w->wants, z.max_n, found);
         CHECK(memcmp(expected, found, (size_t)z.max_n * sizeof *found) == 0);
     }
-    const void *used[] = {scratch, all, in, out_ids, out_places, out_n, wants};
+    const void *used[] = {scratch, all, in, n, out_ids, out_places, out_n, wants};
     for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
     discard(&s);
     return n_rows[0] + n_rows[1];
