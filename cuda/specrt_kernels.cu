@@ -88,18 +88,27 @@ static specrt_status specrt__launch_finish(const char *kernel, void *stream, cud
 #define specrt__launch_finish(kernel, stream, error) specrt__launch_status(error)
 #endif
 
-/* Starts a kernel: a specrt_status. A kernel with template arguments stands in parentheses. */
+/* Starts a kernel. @return what became of it alone, which the runtime keeps for specrt_cuda_check(); the
+ * runtime's last error may be that of any call before, also one of the application's. */
 #if defined(SPECRT_HARNESS)
-#define SPECRT__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                             \
-    specrt__launch_finish(#kernel, stream,                                                         \
-                          harness_start(kernel, grid, block, shared_bytes, stream, __VA_ARGS__))
+#define specrt__launch_start               harness_start
 #define SPECRT__LAUNCH_DYNAMIC(type, name) type *name = (type *)(void *)harness_dynamic()
 #define SPECRT__LAUNCH_UNROLL
 #define SPECRT__LAUNCH_UNROLL_BY(n)
 #else
-#define SPECRT__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                             \
-    (kernel<<<grid, block, shared_bytes, (cudaStream_t)(stream)>>>(__VA_ARGS__),                   \
-     specrt__launch_finish(#kernel, stream, cudaGetLastError()))
+template <typename T> struct specrt__launch_same {
+    typedef T type; /* not deduced: arguments are converted to what the kernel takes */
+};
+
+template <typename... Parameters>
+static cudaError_t specrt__launch_start(void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                        size_t shared_bytes, void *stream,
+                                        typename specrt__launch_same<Parameters>::type... x) {
+    void *addresses[] = {(void *)&x...};
+    return cudaLaunchKernel((const void *)kernel, grid, block, addresses, shared_bytes,
+                            (cudaStream_t)stream);
+}
+
 #define SPECRT__LAUNCH_DYNAMIC(type, name)                                                         \
     extern __shared__ __align__(16) unsigned char specrt__launch_bytes[];                          \
     type *name = (type *)(void *)specrt__launch_bytes
@@ -107,6 +116,12 @@ static specrt_status specrt__launch_finish(const char *kernel, void *stream, cud
 #define SPECRT__LAUNCH_PRAGMA(text) _Pragma(#text)
 #define SPECRT__LAUNCH_UNROLL_BY(n) SPECRT__LAUNCH_PRAGMA(unroll n)
 #endif
+
+/* The same: a specrt_status. A kernel with template arguments stands in parentheses. */
+#define SPECRT__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                             \
+    specrt__launch_finish(                                                                         \
+        #kernel, stream,                                                                           \
+        specrt__launch_start(kernel, grid, block, shared_bytes, stream, __VA_ARGS__))
 
 static inline unsigned specrt__launch_blocks(int64_t n, int64_t per_block) {
     return (unsigned)((n + per_block - 1) / per_block);
@@ -135,9 +150,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_open(specrt_error *err) {
                                 "cuda: expected a GPU and its driver, found none: %s",
                                 error == cudaSuccess ? "no device" : cudaGetErrorString(error));
     }
-    if (cudaFuncGetAttributes(&attributes, (const void *)specrt__launch_probe) == cudaSuccess)
-        return SPECRT_STATUS_OK;
+    error = cudaFuncGetAttributes(&attributes, (const void *)specrt__launch_probe);
+    if (error == cudaSuccess) return SPECRT_STATUS_OK;
     (void)cudaGetLastError();
+    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction &&
+        error != cudaErrorUnsupportedPtxVersion) /* it is full, or another's alone */
+        return specrt_error_set(err, SPECRT_STATUS_DEVICE, "cuda: %s", cudaGetErrorString(error));
     (void)cudaGetDevice(&device);
     (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);

@@ -1282,7 +1282,8 @@ SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_h
 /* ---- the device ------------------------------------------------------------------------------------- */
 
 /* specrt_cuda_open() : whether the current device can run this library's kernels.
- * @return OK; NO_DEVICE; DEVICE_ARCH naming the device's architecture and those that were compiled. */
+ * @return OK; NO_DEVICE; DEVICE_ARCH naming the device's architecture and those that were compiled; DEVICE,
+ * when there is one that cannot be used, as when its memory is full. */
 SPECRT_CUDA_API specrt_status specrt_cuda_open(specrt_error *err);
 
 /* specrt_cuda_check() : what the runtime has to report, and forgets it. Built with SPECRT_CUDA_DEBUG, every

@@ -21,7 +21,7 @@ int harness_calls_left = -1;
 /* How many kernels run from now on; the next one fails once it runs, and so does what comes after it, until
  * this is below 0. */
 int harness_kernels_left = -1;
-/* 0: as ever; 1: there is no device; 2: it is none that code was made for. */
+/* 0: as ever; 1: there is no device; 2: it is none that code was made for; 3: it is another's alone. */
 int harness_device;
 /* Allocations, streams and events that were not given back. */
 int harness_live;
@@ -246,7 +246,9 @@ cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes *out, const void 
     (void)kernel;
     memset(out, 0, sizeof *out);
     out->binaryVersion = 90;
-    return harness_device == 2 ? failed(cudaErrorNoKernelImageForDevice) : cudaSuccess;
+    return harness_device == 2   ? failed(cudaErrorNoKernelImageForDevice)
+           : harness_device == 3 ? failed(cudaErrorDevicesUnavailable)
+                                 : cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {

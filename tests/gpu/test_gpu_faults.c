@@ -90,6 +90,9 @@ static void test_devices(void) {
     harness_device = 2;
     CHECK_INT(make_all(policy, &err), SPECRT_STATUS_DEVICE_ARCH);
     CHECK_HAS(err.msg, "found 900; build with make cuda CUDA_ARCH=90");
+    harness_device = 3;
+    CHECK_INT(make_all(policy, &err), SPECRT_STATUS_DEVICE);
+    CHECK_HAS(err.msg, "cuda: an error of the harness");
     harness_device = 0;
     CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_OK);
     CHECK_INT(make_all(policy, &err), SPECRT_STATUS_OK);
@@ -147,6 +150,21 @@ static void test_named(void) {
     gpu_free(in);
 }
 
+/* An error that the application left unread is none of a launch's, and not lost by it. */
+static void test_unread(void) {
+    int32_t *in = (int32_t *)gpu_zeros(64);
+    specrt_error err = {0};
+    cudaEvent_t event;
+    float ms;
+    gpu_check(cudaEventCreateWithFlags(&event, cudaEventDefault), "event");
+    CHECK(cudaEventElapsedTime(&ms, event, event) != cudaSuccess); /* never recorded */
+    CHECK_INT(specrt_cuda_remap(in, 1, in, 16, in, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_DEVICE);
+    CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_OK);
+    gpu_check(cudaEventDestroy(event), "event");
+    gpu_free(in);
+}
+
 /* While a stream is captured nothing can be waited for. */
 static void test_captured(void) {
     int32_t *in = (int32_t *)gpu_alloc(64);
@@ -165,6 +183,7 @@ static void test_captured(void) {
 static const test_case cases[] = {
     {"devices", "none, and one without code for it", test_devices},
     {"calls", "that fail leave nothing behind", test_calls},
+    {"unread", "an error of others is not a launch's", test_unread},
     {"captured", "launches of a debug build can be", test_captured},
     {"named", "the kernel that failed", test_named},
 };
