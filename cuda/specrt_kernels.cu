@@ -4679,7 +4679,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_id
 // Owns memory of the device, and what a policy's sessions share there. Refuses policies with sources that
 // only the CPU has, and devices without code for them.
 
-enum { SPECRT__DEVICE_MAX_BLOCKS = 96 };
+enum {
+    /* Segments of every level, what each routed source has, and the rest. */
+    SPECRT__DEVICE_MAX_BLOCKS = SPECRT_TREE_MAX_STEPS + 12 * (int)SPECRT__POLICY_KINDS + 32
+};
 
 /* Memory that was allocated together with what owns it. */
 typedef struct specrt__device_memory {

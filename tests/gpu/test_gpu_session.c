@@ -692,6 +692,33 @@ static void test_memory(void) {
     specrt_policy_close(policy);
 }
 
+/* The memory of as many levels and sources as there may be. */
+static void test_most(void) {
+    specrt_head_desc known = {
+        .rows = embedding, .dtype = SPECRT_DTYPE_Q8_0, .n_rows = V, .n_cols = 32};
+    specrt_policy_desc desc = {
+        .text = "static:40/20+window:12+retrieve:8@sem=hnsw_h@prompt=best@mode=async"
+                "+cluster:2@always=8@beam=per_row+group:2@always=8@beam=per_row"
+                "+centroid:2@always=8@beam=per_row+successor:6+sketch:8@certified=on",
+        .embedding = &known};
+    specrt_cuda_session_params params = {.tree = {SPECRT_TREE_MAX_STEPS, 1, NODES},
+                                         .sampling = {.temperature = 1},
+                                         .draft = SPECRT_DRAFT_SAMPLED};
+    specrt_policy *policy;
+    specrt_cuda_policy *shared;
+    specrt_cuda_session *session;
+    specrt_error err = {0};
+    open_all();
+    desc.target = head;
+    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    REQUIRE(!specrt_cuda_policy_create(policy, NULL, &shared, &err));
+    specrt_cuda_session_create(shared, &params, &session, &err);
+    CHECK_STR(err.msg, "");
+    specrt_cuda_session_close(session);
+    specrt_cuda_policy_close(shared);
+    specrt_policy_close(policy);
+}
+
 static void check_refused(const char *text, specrt_cuda_session_params params,
                           specrt_status expected, const char *part) {
     specrt_policy_desc desc = {.text = text};
@@ -741,6 +768,7 @@ static const test_case cases[] = {
     {"few rows", "heads, lists and graphs that hold little", test_few_rows},
     {"batch", "many sequences at once", test_batch},
     {"random", "policies, trees and prompts by chance", test_random},
+    {"most", "all that a session may hold", test_most},
     {"memory", "running out of it leaves nothing behind", test_memory},
     {"refusals", "what the device cannot do is named", test_refusals},
 };
