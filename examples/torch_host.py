@@ -323,7 +323,8 @@ class Target:
         for layer, cache in zip(self.layers, self.caches):
             x = layer.forward(x, self.length + depths, cache, self.length, mask)
         x = rms_norm(x, self.norm, self.config["epsilon"])
-        return (x @ self.head.float().T if self.device.type == "cpu" else (x.half() @ self.head.T).float()), x
+        dtype = self.embedding.dtype
+        return (x.to(dtype) @ self.head.to(dtype).T).float(), x
 
     def keep(self, nodes):
         """The nodes of the last pass that stay, a list in order."""
@@ -500,6 +501,9 @@ def main():
     p.add_argument("--topk", type=int, default=10)
     p.add_argument("--num-draft-tokens", type=int, default=60)
     p.add_argument("--library", default="build/libspecrt_cuda.so")
+    p.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"),
+                   help="of the models' weights; with 16 bits a pass of one row rounds otherwise than one of a "
+                   "tree, and where two tokens are as good answers may differ")
     p.add_argument("--device", default="cuda", help="cpu: with a library of kernels that run there")
     args = p.parse_args()
     specrt, device = Specrt(os.path.abspath(args.library)), torch.device(args.device)
@@ -510,7 +514,7 @@ def main():
     torch.manual_seed(0)
     prompt = encode(args)
     size = len(prompt) + args.max_tokens + args.num_draft_tokens + args.topk * args.num_steps + 64
-    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    dtype = getattr(torch, args.dtype)
     with torch.no_grad():
         target = Target(args.target, size, device, dtype)
         wrong = [i for i in prompt if not 0 <= i < target.embedding.shape[0]]
