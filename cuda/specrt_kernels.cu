@@ -194,8 +194,8 @@ static __device__ uint32_t specrt__launch_pack_f16(float x, float y) {
 }
 
 static __device__ uint32_t specrt__launch_pack_bf16(float x, float y) {
-    return (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(x)) |
-           (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(y)) << 16;
+    __nv_bfloat162 both = __floats2bfloat162_rn(x, y); /* at once: one alone is converted slowly */
+    return (uint32_t)__bfloat16_as_ushort(both.x) | (uint32_t)__bfloat16_as_ushort(both.y) << 16;
 }
 
 /* The same, but the greatest number in place of those that f16 does not reach. */
@@ -601,6 +601,7 @@ typedef struct specrt__head_product {
     int32_t max_n, n_step;
     const int32_t *n; /* of sequence b: n[b * n_step]; NULL: max_n */
     int32_t first;    /* the state to begin with */
+    int32_t n_states; /* of all sequences, in groups of max_n; 0: each sequence's own */
     float *logits;    /* [n_batch, max_n, n_columns] */
     int32_t row_step; /* rows of logits from sequence to sequence; 0: max_n */
     int activation;   /* of a router's layer */
@@ -611,13 +612,15 @@ enum { SPECRT__HEAD_LINEAR, SPECRT__HEAD_SILU, SPECRT__HEAD_RESIDUAL };
 
 static __device__ int32_t specrt__head_count(const specrt__head_product &p, int32_t sequence) {
     int32_t n = p.n ? p.n[(int64_t)sequence * p.n_step] : p.max_n;
+    if (p.n_states) n = p.n_states - sequence * p.max_n;
     return n < p.max_n ? n : p.max_n;
 }
 
 /* The segment of this block: y of sequence z. */
 static __device__ specrt_cuda_segment specrt__head_segment(const specrt__head_product &p) {
     if (!p.segments) return p.own;
-    return p.segments[(int32_t)blockIdx.z * p.layout.n_segments + (int32_t)blockIdx.y];
+    int32_t sequence = p.n_states ? 0 : (int32_t)blockIdx.z;
+    return p.segments[sequence * p.layout.n_segments + (int32_t)blockIdx.y];
 }
 
 static __device__ int32_t specrt__head_rows(const specrt_cuda_segment &s) {
@@ -978,6 +981,24 @@ static specrt_status specrt__head_run_all(const specrt__head_product &p, int32_t
     return specrt__head_run<SPECRT_DTYPE_Q8_0>(p, n_batch, stream);
 }
 
+/* Segments that sequences share, with all their states at once, and the others. */
+static specrt_status specrt__head_run_batch(specrt__head_product p, int32_t n_batch, void *stream) {
+    const specrt_dtype kNone = SPECRT_DTYPE_FORCE_INT; /* not this time */
+    specrt__head_product joined = p;
+    for (int32_t i = 0; i < p.layout.n_segments; i++)
+        if (n_batch > 1 && p.layout.shared[i])
+            p.layout.dtypes[i] = kNone;
+        else
+            joined.layout.dtypes[i] = kNone;
+    joined.n = NULL;
+    joined.n_states = n_batch * p.max_n;
+    joined.max_n = SPECRT_CUDA_MAX_STATES;
+    if (joined.max_n > joined.n_states) joined.max_n = joined.n_states;
+    int32_t n_joined = (int32_t)specrt__launch_blocks(joined.n_states, joined.max_n);
+    SPECRT__TRY(specrt__head_run_all(joined, n_joined, stream));
+    return specrt__head_run_all(p, n_batch, stream);
+}
+
 static bool specrt__head_is_state(specrt_dtype dtype) {
     return dtype == SPECRT_DTYPE_F32 || dtype == SPECRT_DTYPE_F16 || dtype == SPECRT_DTYPE_BF16;
 }
@@ -1006,7 +1027,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layou
     p.n = n;
     p.n_step = n_step;
     p.logits = logits;
-    return specrt__head_run_all(p, n_batch, stream);
+    return specrt__head_run_batch(p, n_batch, stream);
 }
 
 // >>active (uses: launch block head)
@@ -1093,14 +1114,21 @@ static __device__ int32_t specrt__active_digit(const int32_t *counts, int32_t ne
 /* The least of the k greatest of n keys, found a digit of 8 bits at a time; at least 1, since a key of 0 is
  * none. More than k keys reach it only where keys are equal. */
 static __device__ uint64_t specrt__active_least(const uint64_t *keys, int32_t n, int32_t k) {
+    const int32_t kEach = 4, step = (int32_t)blockDim.x; /* keys under way */
     __shared__ int32_t counts[SPECRT__ACTIVE_DIGITS], digit, above;
     uint64_t prefix = 0, mask = 0;
     for (int shift = 56; shift >= 0 && n > k; shift -= 8) {
-        for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__ACTIVE_DIGITS; i += (int32_t)blockDim.x)
-            counts[i] = 0;
+        for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__ACTIVE_DIGITS; i += step) counts[i] = 0;
         __syncthreads();
-        for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
-            if ((keys[i] & mask) == prefix) atomicAdd(&counts[keys[i] >> shift & 255], 1);
+        for (int32_t i = (int32_t)threadIdx.x; i < n; i += kEach * step) {
+            uint64_t some[kEach];
+            SPECRT__LAUNCH_UNROLL
+            for (int j = 0; j < kEach; j++) some[j] = i + j * step < n ? keys[i + j * step] : 0;
+            SPECRT__LAUNCH_UNROLL
+            for (int j = 0; j < kEach; j++)
+                if (i + j * step < n && (some[j] & mask) == prefix)
+                    atomicAdd(&counts[some[j] >> shift & 255], 1);
+        }
         __syncthreads();
         if (threadIdx.x < 32) {
             int32_t higher, found = specrt__active_digit(counts, k, &higher);
@@ -2677,7 +2705,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router
 // rows of the level all at once, a warp a row; then sums of scores are taken row by row, in the twin's
 // order.
 
-enum { SPECRT__SUCCESSOR_THREADS = 256 };
+enum { SPECRT__SUCCESSOR_THREADS = 512 }; /* a warp for each row of a level, up to 16 */
 
 /* Scratch of sequences. */
 typedef struct specrt__successor_scratch {
@@ -5913,6 +5941,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
                                       (void **)&s->segments[t], err);
     }
     s->layout.n_cols = s->policy->head.n_cols;
+    s->layout.shared[0] = s->policy->fixed.max_rows > 0;
     for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
         s->layout.dtypes[i] = s->policy->head.dtype;
         s->layout.max_rows[i] = host[i].max_rows;
@@ -6156,8 +6185,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
     memset(s, 0, sizeof *s);
     s->policy = policy;
     specrt_status status = specrt__session_make_batch(s, params, err);
-    if (status == SPECRT_STATUS_OK && specrt_cuda_session_begin(s, -1, NULL) != SPECRT_STATUS_OK)
-        status = specrt__device_fail(cudaGetLastError(), 0, err);
+    if (status == SPECRT_STATUS_OK) {
+        status = specrt_cuda_session_begin(s, -1, NULL);
+        if (status != SPECRT_STATUS_OK && specrt_cuda_check(err) == SPECRT_STATUS_OK)
+            specrt_error_set(err, status, "cuda: a session's first launch: %s",
+                             specrt_status_name(status));
+    }
     if (status == SPECRT_STATUS_OK) status = specrt__device_settle(err);
     if (status == SPECRT_STATUS_OK)
         *out = s;
@@ -6356,11 +6389,11 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
                                SPECRT__SESSION_THREADS, 0, stream, s->n_batch, s->drafts,
                                s->verdicts, s->trees, s->states, s->routed, s->tallies, s->costs,
                                s->learns, s->stats, s->beams));
-    if (s->routed)
-        SPECRT__TRY(specrt__launch_status(
-            cudaMemsetAsync(s->routed, 0, routed_bytes, (cudaStream_t)stream)));
     SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->fork, (cudaStream_t)stream)));
     SPECRT__TRY(specrt__launch_status(cudaStreamWaitEvent(s->side, s->fork, 0)));
+    if (s->routed) /* beside what is learnt */
+        SPECRT__TRY(specrt__launch_status(
+            cudaMemsetAsync(s->routed, 0, routed_bytes, (cudaStream_t)stream)));
     specrt_status status = specrt__session_learn(s);
     SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->join, s->side)));
     s->forked = true;

@@ -1319,6 +1319,9 @@ typedef struct specrt_cuda_layout {
     int64_t n_cols;
     specrt_dtype dtypes[SPECRT_CUDA_MAX_SEGMENTS]; /* f32, f16, bf16 or q8_0 */
     int32_t max_rows[SPECRT_CUDA_MAX_SEGMENTS];
+    /* 1: all sequences have the first one's segment i, without scored_by. It is read once for up to
+     * SPECRT_CUDA_MAX_STATES of all their states. */
+    uint8_t shared[SPECRT_CUDA_MAX_SEGMENTS];
 } specrt_cuda_layout;
 
 /* ---- rows and products ------------------------------------------------------------------------------ */
@@ -1360,8 +1363,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
  *   hidden   : DEVICE [n_batch, max_n, n_cols] of dtype f32, f16 or bf16, finite; 3 states and more meet
  *              f16 and q8_0 rows cut to +-131,008
  *   max_n    : 1 to SPECRT_CUDA_MAX_STATES
- *   n        : DEVICE i32, n[b * n_step] <= max_n states count; NULL: all max_n. Others' logits are not
- *              written
+ *   n        : DEVICE i32, n[b * n_step] <= max_n states count; NULL: all max_n. Others' logits are
+ *              written for shared segments only, whatever they are
  *   logits   : DEVICE f32 [n_batch, max_n, n_columns]
  * @return OK, BAD_ARG, UNSUPPORTED dtypes or columns, DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,

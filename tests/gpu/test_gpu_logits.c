@@ -112,7 +112,7 @@ static bool is_close(const shape *s, const rows_case *c, int32_t row, const floa
     return fabsf(a - b) <= (rough ? 2e-5f : 2e-6f) * most + 1e-6f * fabsf(b) + 1e-6f;
 }
 
-/* Two segments a sequence, of one type or two. */
+/* Two segments a sequence, of one type or two; all share the first where that is scored by all. */
 static void run_case(shape first, shape second) {
     static rows_case rows[BATCH][2];
     static uint8_t states[BATCH * MAX_STATES * MAX_COLS * 4];
@@ -122,13 +122,14 @@ static void run_case(shape first, shape second) {
     int32_t max_n = first.max_n, d = first.n_cols, width = first.max_rows + second.max_rows;
     specrt_cuda_segment segments[BATCH][2];
     specrt_cuda_layout layout = {
-        2, d, {first.dtype, second.dtype}, {first.max_rows, second.max_rows}};
+        2, d, {first.dtype, second.dtype}, {first.max_rows, second.max_rows}, {!first.masked}};
     int32_t n[2 * BATCH] = {max_n, -1, random_below(max_n + 1), -1};
     size_t state_bytes = (size_t)d * (first.state_dtype == SPECRT_DTYPE_F32 ? 4 : 2);
     fill_states(&first, (int64_t)BATCH * max_n * d, states, values);
     for (int b = 0; b < BATCH; b++)
         for (int i = 0; i < 2; i++) {
             fill_rows(&shapes[i], &rows[b][i]);
+            if (layout.shared[i]) rows[b][i] = rows[0][i];
             segments[b][i] = gpu_segment(&shapes[i], &rows[b][i]);
         }
     void *device_segments = gpu_copy(segments, sizeof segments), *counts = gpu_copy(n, sizeof n);
@@ -222,7 +223,7 @@ static void test_mixed(void) {
 }
 
 static void test_refusals(void) {
-    specrt_cuda_layout layout = {1, 64, {SPECRT_DTYPE_F16}, {8}}, bad;
+    specrt_cuda_layout layout = {1, 64, {SPECRT_DTYPE_F16}, {8}, {0}}, bad;
     specrt_cuda_segment s;
     float x[64] = {0};
     memset(&s, 0, sizeof s);

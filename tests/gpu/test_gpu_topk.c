@@ -61,7 +61,7 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
     int32_t n_rows[BATCH][MAX_SEGMENTS], counts[BATCH] = {max_n, random_below(max_n + 1)},
                                          width = 0;
     specrt_cuda_segment segments[BATCH * MAX_SEGMENTS];
-    specrt_cuda_layout layout = {n_segments, 32, {0}, {0}};
+    specrt_cuda_layout layout = {n_segments, 32, {0}, {0}, {0}};
     void *device_ids[BATCH], *device_rows[BATCH];
     memset(segments, 0, sizeof segments);
     for (int32_t s = 0; s < n_segments; s++) {

@@ -413,7 +413,8 @@ static float *target_of_chain(const chain_case *c, int32_t n_vocab, int kind) {
 
 static void run_chain(int32_t n_vocab, int32_t n_first, int32_t n_second, int kind, bool filters) {
     static chain_case c;
-    specrt_cuda_layout layout = {2, 32, {SPECRT_DTYPE_F16, SPECRT_DTYPE_F16}, {n_first, n_second}};
+    specrt_cuda_layout layout = {
+        2, 32, {SPECRT_DTYPE_F16, SPECRT_DTYPE_F16}, {n_first, n_second}, {0}};
     specrt_cuda_verifier_params p = {BATCH, n_vocab, STEPS + 1, filters ? 2 : 1};
     specrt_cuda_verifier verifier;
     specrt_verdict found[BATCH], expected;
