@@ -4834,6 +4834,26 @@ static specrt_status specrt__device_copy_rows(const specrt_head *head, void *dev
                                 : specrt__device_fail(error, (size_t)n_most * stride, err);
 }
 
+/* Rows on the device that the application has. h: their type and, side by side, their stride. */
+static specrt_status specrt__device_borrow(const char *field, const void *rows, size_t row_stride,
+                                           specrt_dtype stored, specrt_cuda_head *h,
+                                           specrt_error *err) {
+    size_t bytes = h->row_stride, unit = h->dtype == SPECRT_DTYPE_F32 ? 4 : 2;
+    if (h->dtype != stored)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: %s: expected NULL for rows of %s, which are decoded, found "
+                                "some",
+                                field, specrt_dtype_name(stored));
+    h->rows = rows;
+    if (row_stride != 0) h->row_stride = row_stride;
+    if (h->row_stride >= bytes && ((uintptr_t)rows | h->row_stride) % unit == 0)
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "cuda: %s: expected rows of %zu bytes or more, aligned to %zu, found "
+                            "%zu bytes a row at %p",
+                            field, bytes, unit, h->row_stride, rows);
+}
+
 /* The head: the application's rows, or a copy. */
 static specrt_status specrt__device_bind(specrt_cuda_policy *p, const specrt_cuda_policy_desc *desc,
                                          specrt_error *err) {
@@ -4844,18 +4864,11 @@ static specrt_status specrt__device_bind(specrt_cuda_policy *p, const specrt_cud
     p->head.dtype = dtype;
     p->head.n_rows = (int32_t)head->desc.n_rows;
     p->head.n_cols = head->desc.n_cols;
-    p->head.rows = desc->rows;
-    p->head.row_stride = desc->rows && desc->row_stride ? desc->row_stride : stride;
-    if (p->head.row_stride < stride)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "cuda: row_stride: expected at least %zu bytes, found %zu", stride,
-                                p->head.row_stride);
-    if (desc->rows && dtype != head->desc.dtype)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "cuda: rows: expected NULL for a head of %s, which is decoded, "
-                                "found some",
-                                specrt_dtype_name(head->desc.dtype));
-    if (!desc->rows) {
+    p->head.row_stride = stride;
+    if (desc->rows) {
+        SPECRT__TRY(specrt__device_borrow("rows", desc->rows, desc->row_stride, head->desc.dtype,
+                                          &p->head, err));
+    } else {
         SPECRT__TRY(specrt__device_allocate(&p->memory, n_rows * stride, &rows, err));
         SPECRT__TRY(specrt__device_copy_rows(head, rows, stride, err));
         p->head.rows = rows;
@@ -4960,21 +4973,16 @@ static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_he
     out->dtype = specrt__head_packed_dtype(rows);
     out->n_rows = (int32_t)host->n_rows;
     out->n_cols = host->n_cols;
-    out->rows = desc->embedding;
     out->row_stride = specrt_row_bytes(out->dtype, host->n_cols);
-    specrt_status status = SPECRT_STATUS_OK;
-    if (desc->embedding && out->dtype != host->dtype)
-        status = specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                  "cuda: embedding: expected NULL for rows of %s, which are "
-                                  "decoded, found some",
-                                  specrt_dtype_name(host->dtype));
-    else if (desc->embedding)
-        out->row_stride = desc->embedding_stride ? desc->embedding_stride : host->row_stride;
-    else
+    specrt_status status;
+    if (desc->embedding) {
+        status = specrt__device_borrow("embedding", desc->embedding, desc->embedding_stride,
+                                       host->dtype, out, err);
+    } else {
         status =
             specrt__device_allocate(&p->memory, (size_t)host->n_rows * out->row_stride, &copy, err);
-    if (status == SPECRT_STATUS_OK && !desc->embedding) {
-        status = specrt__device_copy_rows(rows, copy, out->row_stride, err);
+        if (status == SPECRT_STATUS_OK)
+            status = specrt__device_copy_rows(rows, copy, out->row_stride, err);
         out->rows = copy;
     }
     specrt_head_close(rows);

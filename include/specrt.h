@@ -1817,14 +1817,15 @@ typedef struct specrt_cuda_policy_desc { /* zero-initialise it */
     size_t row_stride; /* bytes; 0: side by side */
     /* DEVICE likewise the embedding's, where a router reads it; NULL: a copy is made */
     const void *embedding;
-    size_t embedding_stride;
+    size_t embedding_stride; /* bytes; 0: side by side */
 } specrt_cuda_policy_desc;
 
 /* specrt_cuda_policy_create() : copies what a policy packed, routers, graphs and lists to the device.
  * Waits for the device.
  *   policy : borrowed for the life of the result, with its head and bundle
  *   desc   : NULL: all defaults
- * @return OK; NO_DEVICE, DEVICE_ARCH, DEVICE; NO_MEMORY naming the bytes; UNSUPPORTED naming the source. */
+ * @return OK; NO_DEVICE, DEVICE_ARCH, DEVICE; NO_MEMORY naming the bytes; UNSUPPORTED naming the source;
+ * BAD_ARG naming rows that are not as they should be. */
 SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *policy,
                                                         const specrt_cuda_policy_desc *desc,
                                                         specrt_cuda_policy **out,

@@ -347,6 +347,7 @@ typedef struct setting {
     int32_t n_more;   /* sequences after the first */
     int32_t n_prompt; /* 0: N_PROMPT; below: none */
     bool abandons;    /* each sequence follows one of which the prompt alone was read */
+    bool lends;       /* the device has the head and the embedding */
 } setting;
 
 /* The first cycles one by one, which a graph may follow. */
@@ -387,6 +388,20 @@ static void start(device *d, twin *twins, const setting *how, int32_t n_begun) {
     device_start(d, 3 * n_begun, n_prompt);
 }
 
+/* Rows that an application has on the device already, further apart than they need be. */
+static void lend(specrt_cuda_policy_desc *out) {
+    enum { STRIDE = D * 2 + 2 };
+    static uint8_t rows[V * STRIDE], known[V * 36];
+    for (size_t i = 0; i < V; i++) {
+        memcpy(rows + i * STRIDE, head_rows + i * D, D * 2);
+        memcpy(known + i * 36, embedding + i * 34, 34);
+    }
+    *out = (specrt_cuda_policy_desc){.rows = gpu_copy(rows, sizeof rows),
+                                     .row_stride = STRIDE,
+                                     .embedding = gpu_copy(known, sizeof known),
+                                     .embedding_stride = 36};
+}
+
 static void run(const setting *how) {
     static twin twins[MAX_BATCH];
     int32_t n_begun = 0;
@@ -412,10 +427,12 @@ static void run(const setting *how) {
                                          .draft_temperature = how->draft_temperature};
     specrt_policy *policy;
     specrt_cuda_policy *shared;
+    specrt_cuda_policy_desc lent = {0};
     specrt_error err = {0};
     device d;
     REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
-    if (specrt_cuda_policy_create(policy, NULL, &shared, &err))
+    if (how->lends) lend(&lent);
+    if (specrt_cuda_policy_create(policy, &lent, &shared, &err))
         test_fail(__FILE__, __LINE__, err.msg);
     REQUIRE(shared);
     device_open(&d, shared, &wanted);
@@ -434,6 +451,7 @@ static void run(const setting *how) {
     device_close(&d);
     specrt_cuda_policy_close(shared);
     specrt_policy_close(policy);
+    gpu_free((void *)(uintptr_t)lent.rows), gpu_free((void *)(uintptr_t)lent.embedding);
 }
 
 /* First what sequences have alone, then what they share; the last are combined before, and run where there is
@@ -592,6 +610,32 @@ static void test_batch(void) {
     how.n_cycles = 2;
     how.graph = true;
     run(&how);
+}
+
+/* The application's own rows, and such as no product can read. */
+static void test_lent(void) {
+    static const char *const lent[] = {"full", "static:20+window:20", "cluster:3+window:12"};
+    for (size_t i = 0; i < sizeof lent / sizeof lent[0]; i++) {
+        setting how = setting_of(lent[i]);
+        how.lends = true;
+        run(&how);
+    }
+    static const size_t strides[] = {D * 2 - 2, D * 2 + 1, D * 2};
+    for (size_t i = 0; i < 3; i++) {
+        specrt_policy_desc desc = {.text = "static:9"};
+        specrt_cuda_policy_desc wrong = {.rows = (const uint8_t *)gpu_alloc(V * (D * 2 + 1)),
+                                         .row_stride = strides[i]};
+        void *rows = (void *)(uintptr_t)wrong.rows;
+        specrt_policy *policy;
+        specrt_cuda_policy *shared;
+        specrt_error err = {0};
+        if (i == 2) wrong.rows = (const uint8_t *)rows + 1;
+        REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+        CHECK_INT(specrt_cuda_policy_create(policy, &wrong, &shared, &err), SPECRT_STATUS_BAD_ARG);
+        CHECK_HAS(err.msg, "cuda: rows: expected rows of 32 bytes or more, aligned to 2");
+        specrt_policy_close(policy);
+        gpu_free(rows);
+    }
 }
 
 /* --- by chance --- */
@@ -767,6 +811,7 @@ static const test_case cases[] = {
     {"prompt", "what a prompt says before the first cycle", test_prompt},
     {"few rows", "heads, lists and graphs that hold little", test_few_rows},
     {"batch", "many sequences at once", test_batch},
+    {"lent", "rows that the device has already", test_lent},
     {"random", "policies, trees and prompts by chance", test_random},
     {"most", "all that a session may hold", test_most},
     {"memory", "running out of it leaves nothing behind", test_memory},
