@@ -1358,7 +1358,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
 
 /* specrt_cuda_logits() : products of hidden states with the rows of segments, biases included; -inf where
  * masked. CPU twin: specrt_active_logits(), which it meets within 2e-6 of the product of the lengths of row
- * and state (bf16 rows with other states: 2e-5), whatever n. Rows with `places` are indexed, not packed.
+ * and state (bf16 rows with other states: 2e-5), whatever n. Tensor cores round sums towards 0: over
+ * thousands of columns whose products have one sign it may be 1e-5. Rows with `places` are indexed, not
+ * packed.
  *   segments : DEVICE [n_batch, layout->n_segments]; rows aligned to 16 bytes are read the faster
  *   hidden   : DEVICE [n_batch, max_n, n_cols] of dtype f32, f16 or bf16, finite; 3 states and more meet
  *              f16 and q8_0 rows cut to +-131,008
