@@ -312,7 +312,8 @@ class Target:
         self.embedding = tensors["model.embed_tokens.weight"].to(device, dtype)
         self.norm = tensors["model.norm.weight"].to(device, dtype)
         self.head = tensors.get("lm_head.weight", tensors["model.embed_tokens.weight"]).to(device, torch.float16)
-        self.head = self.head.contiguous()
+        self.head = self.head.contiguous()  # specrt's; what this stack multiplies with has the models' type
+        self.output = self.head.to(dtype)
 
     def forward(self, tokens, depths, seen):
         """tokens [n] after the cache, at length + depths; seen bool [n, n] among themselves. @return logits f32
@@ -323,8 +324,7 @@ class Target:
         for layer, cache in zip(self.layers, self.caches):
             x = layer.forward(x, self.length + depths, cache, self.length, mask)
         x = rms_norm(x, self.norm, self.config["epsilon"])
-        dtype = self.embedding.dtype
-        return (x.to(dtype) @ self.head.to(dtype).T).float(), x
+        return (x.to(self.output.dtype) @ self.output.T).float(), x
 
     def keep(self, nodes):
         """The nodes of the last pass that stay, a list in order."""
