@@ -620,22 +620,22 @@ static void test_lent(void) {
         how.lends = true;
         run(&how);
     }
-    static const size_t strides[] = {D * 2 - 2, D * 2 + 1, D * 2};
-    for (size_t i = 0; i < 3; i++) {
-        specrt_policy_desc desc = {.text = "static:9"};
-        specrt_cuda_policy_desc wrong = {.rows = (const uint8_t *)gpu_alloc(V * (D * 2 + 1)),
-                                         .row_stride = strides[i]};
-        void *rows = (void *)(uintptr_t)wrong.rows;
-        specrt_policy *policy;
-        specrt_cuda_policy *shared;
-        specrt_error err = {0};
-        if (i == 2) wrong.rows = (const uint8_t *)rows + 1;
-        REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
-        CHECK_INT(specrt_cuda_policy_create(policy, &wrong, &shared, &err), SPECRT_STATUS_BAD_ARG);
+    const uint8_t *rows = (const uint8_t *)gpu_alloc((V + 1) * (D * 2 + 1));
+    const specrt_cuda_policy_desc wrong[] = {{.rows = rows, .row_stride = D * 2 - 2},
+                                             {.rows = rows, .row_stride = D * 2 + 1},
+                                             {.rows = rows + 1, .row_stride = D * 2}};
+    specrt_policy_desc desc = {.text = "static:9"};
+    specrt_policy *policy;
+    specrt_cuda_policy *shared;
+    specrt_error err = {0};
+    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        CHECK_INT(specrt_cuda_policy_create(policy, &wrong[i], &shared, &err),
+                  SPECRT_STATUS_BAD_ARG);
         CHECK_HAS(err.msg, "cuda: rows: expected rows of 32 bytes or more, aligned to 2");
-        specrt_policy_close(policy);
-        gpu_free(rows);
     }
+    specrt_policy_close(policy);
+    gpu_free((void *)(uintptr_t)rows);
 }
 
 /* --- by chance --- */
