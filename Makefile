@@ -1,4 +1,5 @@
-# specrt. `make help` lists the targets. Everything is built under build/.
+# specrt. `make help` lists the targets. Everything is built under build/, on all cores unless -j says
+# otherwise, with a line a file (V=1 prints commands).
 
 VERSION  := 0.1.0
 CC       ?= cc
@@ -11,38 +12,52 @@ OPT      ?= -O2 -g
 PKGS     := libzstd zlib json-c libpcre2-8 libutf8proc
 APT      := gcc g++ make pkg-config libzstd-dev zlib1g-dev libjson-c-dev libpcre2-dev libutf8proc-dev libopenblas-dev zstd
 
-ifneq ($(filter-out help test-cuda,$(or $(MAKECMDGOALS),all)),) # these need none
+ifneq ($(filter-out help test-cuda models,$(or $(MAKECMDGOALS),all)),) # these need none
 ifneq ($(shell pkg-config --exists $(PKGS) openblas 2>/dev/null && echo ok),ok)
 $(error missing libraries; run: apt-get install -y $(APT))
 endif
 endif
+
+ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+Q    := $(if $(V),,@)
+TELL := @$(if $(V),:,echo)
 
 ifdef MPI
 BUILD   := $(BUILD)/mpi
 CC      := mpicc
 MPIFLAG := -DSPECRT_MPI
 endif
-CFLAGS   := -std=c99 -D_GNU_SOURCE -DSPECRT_WORKER $(OPT) $(WARN) $(SAN) $(MPIFLAG) -Iinclude -Itools/common -Iengine $(shell pkg-config --cflags $(PKGS))
+INCLUDES := -Iinclude -Ilib -Itests -I.
+CFLAGS   := -std=c99 -D_GNU_SOURCE -DSPECRT_WORKER $(OPT) $(WARN) $(SAN) $(MPIFLAG) $(INCLUDES) $(shell pkg-config --cflags $(PKGS))
 LDLIBS   := $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 
+# Single kernels and an index's pieces are for what builds, tests and times them.
+$(BUILD)/tools/hnsw-build/%.o $(BUILD)/tests/%.o $(BUILD)/bench/%.o: CFLAGS += -DSPECRT_PARTS
+
 TOOLS    := $(notdir $(patsubst %/,%,$(dir $(wildcard tools/*/main.c))))
-COMMON   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c engine/*.c))
-TESTS    := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
+# SMOKE=1: enough to see that what was built runs, for a machine where all of it is tested elsewhere.
+LIBRARY  := $(wildcard lib/*/*.c engine/*.c)
+TESTS    := $(filter-out tests/gpu/%,$(wildcard tests/$(if $(SMOKE),base,*)/test_*.c))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 BENCHES  := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 60
-LIB      := $(BUILD)/libcommon.a
+LIB      := $(BUILD)/libspecrt-tools.a
 # CUDA's toolkit: where CUDA_HOME says, else beside the nvcc in PATH, else where it is installed by default.
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
 NVCC     := $(CUDA_HOME)/bin/nvcc
 # Kernels run on the CPU with its headers alone.
-ifneq ($(wildcard $(CUDA_HOME)/include/cuda_fp16.h),)
+ifneq ($(and $(if $(SMOKE),,1),$(wildcard $(CUDA_HOME)/include/cuda_fp16.h)),)
 GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness gpu/bench_gpu
+endif
+ifneq ($(filter-out help lint format clean,$(or $(MAKECMDGOALS),all)),)
+$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard lib/*/*.c engine/*.c tools/*/*.c tests/*/*.c bench/*.c examples/*.c)))))
 endif
 comma    := ,
 
-.PHONY: all tools cuda test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate clean help
+.PHONY: all tools cuda test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -50,76 +65,90 @@ all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (defaul
 tools: $(TOOLS:%=$(BUILD)/bin/%) ## the command-line tools, in build/bin
 
 $(BUILD)/%.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+	$(TELL) "CC $<"
+	$(Q)$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(LIB): $(COMMON)
-	@rm -f $@
-	ar rcs $@ $^
+# Files of several folders may share a name, so members are appended, never replaced.
+$(LIB): $(LIBRARY:%.c=$(BUILD)/%.o)
+	$(TELL) "AR $@"
+	$(Q)rm -f $@
+	$(Q)ar qcs $@ $^
 
-# A tool is every .c file of its folder and the common library.
+# link : a C program of the objects and libraries it depends on.
+define link
+	$(TELL) "LD $@"
+	$(Q)$(CC) $^ $(LDLIBS) $(1) -o $@
+endef
+
+# A tool is every .c file of its folder and the library.
 define TOOL
 $(BUILD)/bin/$(1): $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/$(1)/*.c)) $(LIB)
-	@mkdir -p $$(@D)
-	$(CC) $$^ $(LDLIBS) $$($(1)_LIBS) -o $$@
+	$$(call link,$$($(1)_LIBS))
 endef
 sketch-build_LIBS := $(shell pkg-config --libs openblas)
 $(foreach t,$(TOOLS),$(eval $(call TOOL,$(t))))
 
-$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(LIB)
-	$(CC) $^ $(LDLIBS) -o $@
+# A test has the name of its file, whatever its folder.
+define TEST
+$(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(LIB)
+	$$(call link)
+endef
+$(foreach t,$(TESTS),$(eval $(call TEST,$(t))))
 
 # The CUDA file on the harness of tests/gpu, and its tests.
 HARNESS := $(patsubst %,$(BUILD)/tests/gpu/%.o,specrt_kernels harness runtime)
 HARNESS_FLAGS := -std=c++11 -DSPECRT_HARNESS -Iinclude -Itests/gpu -idirafter $(CUDA_HOME)/include
+HARNESS_CXX = $(CXX) $(HARNESS_FLAGS) $(OPT) $(WARN) $(SAN) -MMD -MP
 $(BUILD)/tests/gpu/%.o: CFLAGS += -idirafter $(CUDA_HOME)/include
 $(BUILD)/tests/gpu/harness.o: override SAN := $(filter-out -fsanitize=thread,$(SAN)) # fibres pass for threads
 $(BUILD)/tests/gpu/specrt_kernels.o: cuda/specrt_kernels.cu
-	@mkdir -p $(@D)
-	$(CXX) $(HARNESS_FLAGS) $(OPT) $(WARN) $(SAN) -MMD -MP -x c++ -c $< -o $@
+	$(TELL) "CXX $<"
+	$(Q)$(HARNESS_CXX) -x c++ -c $< -o $@
 $(BUILD)/tests/gpu/%.o: tests/gpu/%.cc
-	@mkdir -p $(@D)
-	$(CXX) $(HARNESS_FLAGS) $(OPT) $(WARN) $(SAN) -MMD -MP -c $< -o $@
+	$(TELL) "CXX $<"
+	$(Q)$(HARNESS_CXX) -c $< -o $@
 $(BUILD)/tests/test_gpu_%: $(BUILD)/tests/gpu/test_gpu_%.o $(HARNESS) $(LIB)
-	$(CXX) $^ $(LDLIBS) -o $@
+	$(TELL) "LD $@"
+	$(Q)$(CXX) $^ $(LDLIBS) -o $@
 
 # Kernels built for debugging, which say what failed.
 $(BUILD)/tests/gpu/specrt_debug.o: cuda/specrt_kernels.cu
-	@mkdir -p $(@D)
-	$(CXX) $(HARNESS_FLAGS) -DSPECRT_CUDA_DEBUG $(OPT) $(WARN) $(SAN) -MMD -MP -x c++ -c $< -o $@
+	$(TELL) "CXX $< for debugging"
+	$(Q)$(HARNESS_CXX) -DSPECRT_CUDA_DEBUG -x c++ -c $< -o $@
 $(BUILD)/tests/test_gpu_faults: $(patsubst %,$(BUILD)/tests/gpu/%.o,test_gpu_faults specrt_debug harness runtime) $(LIB)
-	$(CXX) $^ $(LDLIBS) -o $@
+	$(TELL) "LD $@"
+	$(Q)$(CXX) $^ $(LDLIBS) -o $@
 
 # The GPU's benchmarks on the harness: with --tiny, a look at the program, not at speed.
 $(BUILD)/tests/gpu/bench_gpu: $(patsubst %,$(BUILD)/tests/gpu/%.o,bench_gpu bench_cycle) $(HARNESS) $(LIB)
-	$(CXX) $^ $(LDLIBS) -o $@
+	$(TELL) "LD $@"
+	$(Q)$(CXX) $^ $(LDLIBS) -o $@
 
 # Programs that interoperability tests drive.
-$(BUILD)/tests/%: $(BUILD)/tests/tools/%.o $(LIB)
-	$(CC) $^ $(LDLIBS) -o $@
+$(BUILD)/tests/%: $(BUILD)/tests/programs/%.o $(LIB)
+	$(call link)
 
 # Examples that stand for an engine use ours.
 $(patsubst %,$(BUILD)/bin/%,$(filter %_loop,$(EXAMPLES))): $(BUILD)/bin/%: $(BUILD)/examples/%.o $(LIB)
-	@mkdir -p $(@D)
-	$(CC) $^ $(LDLIBS) -o $@
+	$(call link)
 
 # The others need the header and libzstd only, as their users do.
 $(BUILD)/bin/%: examples/%.c include/specrt.h
-	@mkdir -p $(@D)
-	$(CC) -std=c99 $(OPT) $(WARN) $(SAN) -Iinclude $< $(shell pkg-config --cflags --libs libzstd) -lm -o $@
+	$(TELL) "CC $<"
+	$(Q)$(CC) -std=c99 $(OPT) $(WARN) $(SAN) -Iinclude $< $(shell pkg-config --cflags --libs libzstd) -lm -o $@
 
 $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(LIB)
-	$(CC) $^ $(LDLIBS) $(BENCH_LIBS) -o $@
+	$(call link,$(BENCH_LIBS))
 
-test-build: all $(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace # everything that `make test` runs
+test-build: all $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace # everything that `make test` runs
 
 # What starts threads, for the sanitizer that is slow and looks at nothing else.
-THREADED := $(sort $(patsubst tests/%.c,%,$(shell grep -lE 'parallel|pthread|worker|thread' tests/test_*.c)))
+THREADED := $(patsubst %.c,%,$(notdir $(shell grep -lE 'parallel|pthread|worker|thread' $(TESTS))))
 test-threads: tools $(THREADED:%=$(BUILD)/tests/%)
 	@tests/run.sh $(BUILD) threads interrupt _build eval_compare eval_decode
 
 test: test-build ## unit tests, compile tests, examples, command-line tests
-	@tests/run.sh $(BUILD)
+	@tests/run.sh $(BUILD) $(if $(SMOKE),bundle_info calibrate_usage)
 
 test-cli: tools $(BUILD)/tests/trace ## the command-line tests alone
 	@tests/cli/run.sh $(BUILD)/bin
@@ -133,8 +162,8 @@ test-arm64: ## NEON kernels, cross-compiled and run under qemu-user
 	@for program in $(ARM64_CC) qemu-aarch64; do command -v $$program >/dev/null || \
 	    { echo "skipped: no $$program (apt-get install -y gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)"; exit 77; }; done
 	@mkdir -p $(BUILD)/arm64
-	@set -e; for test in test_simd test_sketch; do \
-	    $(ARM64_CC) -std=c99 -D_GNU_SOURCE -O2 $(WARN) -DSPECRT_NO_ZSTD -Iinclude -static tests/$$test.c \
+	@set -e; for test in test_simd test_sketch; do echo "CC $$test"; \
+	    $(ARM64_CC) -std=c99 -D_GNU_SOURCE -O2 $(WARN) -DSPECRT_NO_ZSTD -Iinclude -Itests -static tests/specrt/$$test.c \
 	        -o $(BUILD)/arm64/$$test -lm; \
 	    qemu-aarch64 $(BUILD)/arm64/$$test; \
 	done
@@ -154,7 +183,7 @@ cuda: ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or nat
 	$(NVCC) $(CUDA_FLAGS) -c cuda/specrt_kernels.cu -o $(BUILD)/cuda/specrt_kernels.o
 	@rm -f $(BUILD)/libspecrt_cuda.a
 	ar rcs $(BUILD)/libspecrt_cuda.a $(BUILD)/cuda/specrt_kernels.o
-	$(CC) $(CFLAGS) -fPIC -c tools/common/specrt_impl.c -o $(BUILD)/cuda/specrt.o
+	$(CC) $(CFLAGS) -fPIC -c lib/base/specrt_impl.c -o $(BUILD)/cuda/specrt.o
 	$(NVCC) -shared $(BUILD)/cuda/specrt_kernels.o $(BUILD)/cuda/specrt.o -lzstd -o $(BUILD)/libspecrt_cuda.so
 
 test-cuda: ## on a GPU: every kernel against its twin, compute-sanitizer, graphs, benchmarks
@@ -184,33 +213,41 @@ test-races: $(patsubst %,$(BUILD)/tests/%,$(filter test_%,$(GPU_TESTS)))
 
 # Fuzzers: clang's libFuzzer, one per reader of untrusted bytes, seeded from tests/fuzz/corpus.
 FUZZ_FLAGS := -g -O1 -std=c99 -D_GNU_SOURCE -fsanitize=address,undefined -fno-sanitize-recover=all \
-    -Iinclude -Itools/common -Iengine $(shell pkg-config --cflags $(PKGS))
-$(BUILD)/fuzz/obj/%.o: %.c $(wildcard tools/common/*.h engine/*.h) include/specrt.h
+    $(INCLUDES) $(shell pkg-config --cflags $(PKGS))
+$(BUILD)/fuzz/obj/%.o: %.c $(wildcard lib/*/*.h engine/*.h) include/specrt.h
 	@mkdir -p $(@D)
-	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
-$(BUILD)/fuzz/libcommon.a: $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(wildcard tools/common/*.c engine/*.c))
-	@rm -f $@
-	ar rcs $@ $^
-$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/fuzz/libcommon.a
-	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer $^ $(LDLIBS) -o $@
+	$(TELL) "CLANG $<"
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
+$(BUILD)/fuzz/libspecrt-tools.a: $(LIBRARY:%.c=$(BUILD)/fuzz/obj/%.o)
+	$(TELL) "AR $@"
+	$(Q)rm -f $@
+	$(Q)ar qcs $@ $^
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/fuzz/libspecrt-tools.a
+	$(TELL) "CLANG $<"
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer $^ $(LDLIBS) -o $@
 fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%) ## every fuzzer for FUZZ_SECONDS (60) each
 	@tests/fuzz/run.sh $(BUILD)/fuzz $(FUZZ_SECONDS)
 
-bench: all $(BENCHES:%=$(BUILD)/bench/%) ## benchmarks; results belong in docs/BENCHMARKS.md
+bench: all $(BENCHES:%=$(BUILD)/bench/%) ## benchmarks; results belong in bench/results
 	@bench/run.sh $(BUILD)
 
 benchmarks: all $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/tests/trace ## the figures of docs/BENCHMARKS.md and the README's table anew [NAMES=]
 	@BUILD=$(BUILD) bench/benchmarks.sh $(NAMES)
 
-LINTED := $(wildcard include/*.h tools/*/*.[ch] engine/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
+LINTED := $(wildcard include/*.h lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh)
-lint: ## format, section order, line length, white space
-	@clang-format --dry-run -Werror $(LINTED)
+PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)
+lint: ## format, order of sections and folders, lengths, white space, links, where figures come from
+	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
 	@awk -f tests/check_sections.awk include/specrt.h cuda/specrt_kernels.cu
+	@awk -f tests/check_includes.awk $(filter lib/% engine/% tools/%,$(LINTED))
+	@awk -f tests/check_lengths.awk $(LINTED)
 	@awk 'length > 110 { printf "%s:%d: line over 110 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(LINTED)
 	@! grep -nE '[[:space:]]+$$' $(LINTED) Makefile README.md
 	@awk 'length > 100 && !/^ *(["\047]|\{"|\[\{)/ { printf "%s:%d: line over 100 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(SCRIPTS)
+	@awk -f tests/check_links.awk $(PAGES)
+	@awk -f tests/check_figures.awk docs/BENCHMARKS.md $(wildcard bench/results/*.txt)
 
 format: ## clang-format everything in place
 	clang-format -i $(LINTED)
@@ -218,13 +255,20 @@ format: ## clang-format everything in place
 install: tools ## header, specrt.pc, CMake file and tools under PREFIX
 	@tests/install.sh "$(DESTDIR)" "$(PREFIX)" "$(BUILD)/bin" "$(VERSION)"
 
-calibrate: all ## the main job: MODEL= DRAFT= TOKENIZER= CORPUS= OUT=; with none, the sample in data/
-	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(MODEL)" "$(DRAFT)" "$(or $(OUT),$(BUILD)/sample.specb)"
+calibrate: tools ## the main job: MODEL= DRAFT= TOKENIZER= CORPUS= OUT=; with none, the sample in data/
+	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(MODEL)" "$(DRAFT)" "$(OUT)"
+
+models: ## published models and text, in build/models: NAME= [FILE=, one you have]; without NAME the list
+	@tools/models.sh "$(BUILD)/models" "$(NAME)" "$(FILE)"
+
+calibrate-smollm2: tools ## the main job on SmolLM2-135M, fetched (93 MB) or MODEL=; DRAFT= TOKENIZER= CORPUS= OUT=
+	@tools/models.sh "$(BUILD)/models" smollm2 "$(MODEL)" >/dev/null
+	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(BUILD)/models/smollm2.gguf" "$(DRAFT)" "$(OUT)"
 
 clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 -include $(shell find $(BUILD) -path '$(BUILD)/text*' -prune -o -type f -name '*.d' -print 2>/dev/null)

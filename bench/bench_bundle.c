@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "bundle_write.h"
-#include "cli.h"
+#include "base/measure.h"
+#include "formats/bundle_write.h"
 
 enum { N_VOCAB = 128256, REPEATS = 50 };
 
@@ -44,9 +44,9 @@ static void time_open(const char *path, const char *what) {
     size_t n_bytes = 0;
     for (int i = 0; i < REPEATS; i++) {
         specrt_bundle *bundle;
-        double start = cli_seconds();
+        double start = measure_seconds();
         if (specrt_bundle_open(path, NULL, &bundle, NULL) != SPECRT_STATUS_OK) exit(1);
-        double seconds = cli_seconds() - start;
+        double seconds = measure_seconds() - start;
         if (seconds < best) best = seconds;
         int32_t n;
         n_bytes = (size_t)specrt_bundle_sections(bundle, &n)->stored_bytes;

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli.h"
+#include "base/cli.h"
 #include "specrt.h"
-#include "tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 enum { COLUMNS = 32, MAX_LINE = 1 << 22 };
 
@@ -74,7 +74,7 @@ static void read_text(specrt_session *s, const text *t, specrt_session_stats *su
         specrt_beam beam = {1, &t->ids.ids[at], NULL, &path};
         specrt_verdict verdict = {.n = 1, .tokens = {t->ids.ids[at + 1]}};
         specrt_draft draft;
-        specrt_session_route(s, 0, &beam, NULL);
+        specrt_session_route(s, 0, &beam, NULL, NULL);
         specrt_session_finish(s, &draft);
         specrt_session_observe(s, &draft, &verdict, NULL);
     }

@@ -3,7 +3,7 @@
  * weights/pair128k of $SPECRT_DATA, if it is there, by specrt-eval compare; then on an EAGLE-2 head of
  * Llama-3-8B's shape with random weights, for time only. One thread.
  *   bench_draft [shape]   the latter alone */
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 
 #include <json-c/json.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "../tests/fixture.h"
-#include "cli.h"
+#include "base/measure.h"
 
 enum { N_POLICIES = 3 };
 
@@ -250,7 +250,7 @@ static void free_shape(shape *s) {
 }
 
 static double tick(double *since) {
-    double now = cli_seconds(), passed = now - *since;
+    double now = measure_seconds(), passed = now - *since;
     *since = now;
     return passed;
 }
@@ -351,7 +351,7 @@ static void run_shape(drafting *d, row *out) {
         fail(err.msg);
     d->layer = d->head = d->update = 0;
     for (int i = 0; i < N_CYCLES; i++) {
-        d->since = cli_seconds();
+        d->since = measure_seconds();
         if (specrt_host_cycle(d->session, &host, &d->verdict, &err)) fail(err.msg);
         d->update += tick(&d->since);
     }

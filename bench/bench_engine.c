@@ -1,13 +1,14 @@
 /* bench_engine.c : the CPU engine on a real pair: prefill and passes over a batch as a share of one
  * core's peak, and where the time of a decoding cycle goes.
  *   bench_engine [TARGET.gguf DRAFT]   without them, weights/pair128k in $SPECRT_DATA */
-#include "decode.h"
+#include "engine/decode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "../tests/fixture.h"
+#include "base/measure.h"
 #include "machine.h"
 
 enum { N_PROMPT = 512, N_TOKENS = 96, REPEATS = 7 };
@@ -61,7 +62,7 @@ static void bench_prefill(const char *path, int threads) {
     fill_prompt(m, tokens);
     for (int i = 0; i < REPEATS; i++) {
         engine_cache_truncate(c, 0);
-        double start = cli_seconds();
+        double start = measure_seconds();
         if (engine_prefill(c, tokens, n, NULL, NULL, NULL, NULL)) fail("prefill");
         keep_least(&best, start);
     }
@@ -89,7 +90,7 @@ static void bench_passes(const engine_model *m, double bytes, double bandwidth) 
         double best = 1e9, flops;
         for (int i = 0; i < REPEATS; i++) {
             engine_cache_truncate(c, 128);
-            double start = cli_seconds();
+            double start = measure_seconds();
             if (engine_forward(c, tokens, batches[b], NULL, NULL, logits)) fail("forward");
             keep_least(&best, start);
         }
@@ -107,12 +108,13 @@ static void bench_passes(const engine_model *m, double bytes, double bandwidth) 
 
 /* ---- a cycle --------------------------------------------------------------------------------- */
 
-static void print_cycle(const char *name, const decoder *d, int64_t n_tokens, double seconds) {
-    const decode_times *t = decoder_times(d);
+static void print_cycle(const char *name, const engine_decoder *d, int64_t n_tokens,
+                        double seconds) {
+    const engine_decode_times *t = engine_decoder_times(d);
     double n = (double)(n_tokens - 1);
     specrt_session_stats stats = {0};
-    if (decoder_session(d)) {
-        specrt_session_get_stats(decoder_session(d), &stats);
+    if (engine_decoder_session(d)) {
+        specrt_session_get_stats(engine_decoder_session(d), &stats);
         n = (double)stats.n_cycles;
     }
     printf(
@@ -131,7 +133,7 @@ static void bench_cycle(const engine_model *m, const engine_drafter *drafter, co
     specrt_head *head = NULL;
     specrt_head_desc rows;
     specrt_error err;
-    decoder *d;
+    engine_decoder *d;
     const int32_t *out;
     int32_t tokens[N_PROMPT], k;
     if (text) {
@@ -140,17 +142,18 @@ static void bench_cycle(const engine_model *m, const engine_drafter *drafter, co
             specrt_policy_create(NULL, head, &desc, &policy, &err))
             fail(err.msg);
     }
-    if (decoder_create(m, text ? drafter : NULL, policy, &params, 0, &d, &err)) fail(err.msg);
+    if (engine_decoder_create(m, text ? drafter : NULL, policy, &params, 0, &d, &err))
+        fail(err.msg);
     fill_prompt(m, tokens);
     for (int i = 0; i < 2; i++) { /* the first run warms the caches */
         int64_t n = 0;
-        if (decoder_begin(d, tokens, 64, &err)) fail(err.msg);
-        double start = cli_seconds();
+        if (engine_decoder_begin(d, tokens, 64, &err)) fail(err.msg);
+        double start = measure_seconds();
         for (k = 1; n < N_TOKENS && k > 0; n += k)
-            if (decoder_next(d, &out, &k)) fail("decode");
-        if (i > 0) print_cycle(name, d, n, cli_seconds() - start);
+            if (engine_decoder_next(d, &out, &k)) fail("decode");
+        if (i > 0) print_cycle(name, d, n, measure_seconds() - start);
     }
-    decoder_free(d);
+    engine_decoder_free(d);
     specrt_policy_close(policy);
     specrt_head_close(head);
 }

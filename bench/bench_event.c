@@ -4,6 +4,7 @@
  * Rows and states lie in 64 dimensions: 1,000 centres and as much around them, log-normal lengths. Each of
  * the 4,096 columns is one of the 64 with a sign, divided by 8, so products are those of the 64, and the
  * graph built over these is the one that a build over all columns would give. */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 
@@ -12,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
-#include "cli.h"
-#include "parallel.h"
+#include "base/measure.h"
+#include "base/parallel.h"
 
-#include "../tools/hnsw-build/index.c"
-#include "../tools/hnsw-build/rows.c"
+#include "tools/hnsw-build/index.c"
+#include "tools/hnsw-build/rows.c"
 
 enum { V = 128256, D = 4096, RANK = 64, CENTRES = 1000, DEGREE = 64, EVENTS = 200, STATIC = 32000 };
 enum { LISTED = 3 }; /* first of the fixture's ranks */
@@ -125,9 +126,9 @@ static specrt_bundle *make_bundle(const float *rows) {
     specrt_bundle *bundle;
     specrt_error err;
     need_ok(index_rows(&few, NULL, &ids, &n_ids, n_left_out, &err), &err);
-    double start = cli_seconds();
+    double start = measure_seconds();
     need_ok(index_build(&few, ids, n_ids, &params, &built, &err), &err);
-    printf("graph of %d rows built in %.1f s\n", (int)n_ids, cli_seconds() - start);
+    printf("graph of %d rows built in %.1f s\n", (int)n_ids, measure_seconds() - start);
     lift_index(&built);
     built.header.vectors = SPECRT_HNSW_INT8;
     built.header.ef = 64;
@@ -171,7 +172,7 @@ static void make_logits(scene *s, const float *rows) {
 }
 
 static double tick(double *since) {
-    double now = cli_seconds(), passed = now - *since;
+    double now = measure_seconds(), passed = now - *since;
     *since = now;
     return passed;
 }
@@ -180,13 +181,14 @@ static double tick(double *since) {
  * the index has found. */
 static int event(scene *s, specrt_session *session, size_t e, double *seconds) {
     specrt__retrieve *r = session->retrieve;
-    specrt_rows rows = {.logits = s->logits + e * V, .hidden = s->lifted + e * D, .d_hidden = D};
+    specrt_target_rows rows = {
+        .logits = s->logits + e * V, .hidden = s->lifted + e * D, .d_hidden = D};
     specrt_verdict verdict = {.n = 1};
     int32_t seeds[2 * SPECRT__RETRIEVE_TOP + 1], best;
     do verdict.tokens[0] = below(V);
     while (specrt__active_member(session->pool, verdict.tokens[0]));
     specrt_logits_topk(rows.logits, V, 1, &best); /* verification has just read this row */
-    double start = cli_seconds(), since = start;
+    double start = measure_seconds(), since = start;
     r->n_cycles++;
     specrt__retrieve_write(r, &verdict, &rows, true);
     seconds[SCAN] = tick(&since);
@@ -269,13 +271,13 @@ static void run(scene *s, const char *text, int32_t ef) {
 }
 
 /* Observes one emitted token. @return the seconds that took. */
-static double observe(specrt_session *session, int32_t token, const specrt_rows *rows) {
+static double observe(specrt_session *session, int32_t token, const specrt_target_rows *rows) {
     specrt_draft draft;
     specrt_verdict verdict = {.n = 1, .tokens = {token}};
     specrt_session_finish(session, &draft);
-    double start = cli_seconds();
+    double start = measure_seconds();
     specrt_session_observe(session, &draft, &verdict, rows);
-    return cli_seconds() - start;
+    return measure_seconds() - start;
 }
 
 /* On a worker on another core: what the event costs the cycle that it ends, when it is done, what the
@@ -287,17 +289,17 @@ static void run_beside(scene *s, const char *text, int32_t ef) {
     turn_make(&t, s, text, ef);
     stay_on(0);
     for (size_t e = 0; e < EVENTS; e++) {
-        specrt_rows rows = {
+        specrt_target_rows rows = {
             .logits = s->logits + e * V, .hidden = s->lifted + e * D, .d_hidden = D};
         const specrt__retrieve *r = t.session->retrieve;
         int32_t token, best;
         do token = below(V);
         while (specrt__active_member(t.session->pool, token));
         specrt_logits_topk(rows.logits, V, 1, &best);
-        double start = cli_seconds();
+        double start = measure_seconds();
         first[e] = observe(t.session, token, &rows);
         while (specrt__os_load(&r->done) != r->limit) sched_yield();
-        done[e] = cli_seconds() - start;
+        done[e] = measure_seconds() - start;
         next[e] = observe(t.session, LISTED, &rows);
         specrt__retrieve_settle(r);
         quiet[e] = observe(t.session, LISTED, &rows);

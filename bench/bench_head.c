@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "../tests/fixture.h"
+#include "base/measure.h"
 #include "machine.h"
 
 enum { N_BATCHES = 4, MAX_BATCH = 60, TOPK = 10, SPREAD = 4 };
@@ -121,7 +122,7 @@ static void shape_free(shape *s) {
 
 static void product(shape *s, const specrt_segment *segment, int n, double *best) {
     s->active.segments = segment;
-    double start = cli_seconds();
+    double start = measure_seconds();
     specrt_active_logits(&s->active, s->hidden, n, s->logits);
     keep_least(best, start);
 }
@@ -137,19 +138,19 @@ static void measure(shape *s, const blas *b, times *t) {
     machine_read_time(s->buffer, s->row_bytes * (size_t)s->packed.n_rows, &t->read);
     for (int i = 0; i < N_BATCHES; i++) {
         product(s, &s->packed, batches[i], &t->product[i]);
-        double start = cli_seconds();
+        double start = measure_seconds();
         if (!b->gemv || s->packed.dtype != SPECRT_DTYPE_F32) continue;
         run_openblas(b, (const float *)(void *)s->buffer, s->packed.n_rows, (int)s->active.n_cols,
                      s->hidden, batches[i], s->logits);
         keep_least(&t->openblas[i], start);
     }
     product(s, &s->in_place, 1, &t->in_place);
-    double start = cli_seconds();
+    double start = measure_seconds();
     gather(s);
     specrt_active_logits((s->active.segments = &s->packed, &s->active), s->hidden, 1, s->logits);
     keep_least(&t->gathered, start);
     specrt_active_logits(&s->active, s->hidden, TOPK, s->logits);
-    start = cli_seconds();
+    start = measure_seconds();
     specrt_active_topk(&s->active, s->logits, 10, TOPK, ids, logprobs);
     keep_least(&t->topk, start);
 }
@@ -224,8 +225,10 @@ static void print_by_hidden(specrt_dtype dtype, int32_t n_rows, int64_t n_cols, 
 }
 
 int main(int argc, char **argv) {
-    static const specrt_dtype types[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
-                                         SPECRT_DTYPE_Q8_0};
+    static const specrt_dtype types[] = {SPECRT_DTYPE_F32,  SPECRT_DTYPE_F16,  SPECRT_DTYPE_BF16,
+                                         SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_Q4_0, SPECRT_DTYPE_Q4_1,
+                                         SPECRT_DTYPE_Q4_K, SPECRT_DTYPE_Q5_K, SPECRT_DTYPE_Q6_K};
+    enum { N_TYPES = sizeof types / sizeof types[0] };
     static const int shapes[][2] = {{3072, 256}, {3072, 4096}, {32768, 1024}, {32768, 4096}};
     bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
     blas b = find_openblas();
@@ -237,7 +240,7 @@ int main(int argc, char **argv) {
             "the first, share of the peak\n",
             1e-9 * peak, batches[0], batches[1], batches[2], batches[3]);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        for (int type = 0; type < 4; type++) {
+        for (int type = 0; type < N_TYPES; type++) {
             shape s = shape_make(types[type], shapes[i][0], shapes[i][1]);
             times t;
             for (double *x = (double *)&t; x < (double *)(&t + 1); x++) *x = 1e9;
@@ -251,7 +254,7 @@ int main(int argc, char **argv) {
         }
     if (!json) printf("products by hidden rows: ms, and how often the least it could take\n");
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] && !json; i++)
-        for (int type = 0; type < 4; type++)
+        for (int type = 0; type < N_TYPES; type++)
             print_by_hidden(types[type], shapes[i][0], shapes[i][1], peak);
     json_object_object_add(out, "peak_flops", json_object_new_double(peak));
     json_object_object_add(out, "batches", json_object_new_array());

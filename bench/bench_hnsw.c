@@ -2,6 +2,7 @@
  * all rows as int8 whose best are scored exactly. Rows around 1,000 centres, bent along 48 directions, of
  * log-normal lengths (deviation 0.3); queries from the same mixture. Best of three, taken in turns.
  *   bench_hnsw [ROWS COLS [ROWS.f32 QUERIES.f32]]   the files are written for peers_hnsw.py */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #define SPECRT_STATIC
 #include "specrt.h"
@@ -10,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
-#include "cli.h"
 #include "machine.h"
 
-#include "../tools/hnsw-build/index.c"
-#include "../tools/hnsw-build/recall.c"
-#include "../tools/hnsw-build/rows.c"
+#include "base/measure.h"
+#include "tools/hnsw-build/index.c"
+#include "tools/hnsw-build/recall.c"
+#include "tools/hnsw-build/rows.c"
 
 enum { QUERIES = 500, CENTRES = 1000, RANK = 48, REPEATS = 3, RERANKED = 32, STEPS = 6 };
 static const int32_t efs[STEPS] = {16, 32, 64, 128, 256, 512};
@@ -23,7 +24,7 @@ static const int32_t efs[STEPS] = {16, 32, 64, 128, 256, 512};
 typedef struct scene {
     int32_t n, dim;
     float *rows, *centres, *directions;
-    recall_set set;
+    hnsw_recall_set set;
     specrt_head_desc desc;
     specrt_head *head;
     int32_t *ids, n_ids, n_left_out[3];
@@ -63,7 +64,7 @@ static void make_scene(scene *s) {
         .rows = s->rows, .dtype = SPECRT_DTYPE_F32, .n_rows = s->n, .n_cols = s->dim};
     if (specrt_head_bind(NULL, &s->desc, NULL, &s->head, NULL) ||
         index_rows(&s->desc, NULL, &s->ids, &s->n_ids, s->n_left_out, NULL) ||
-        recall_truth(&s->set, s->head, &s->desc, s->ids, s->n_ids, NULL))
+        hnsw_recall_truth(&s->set, s->head, &s->desc, s->ids, s->n_ids, NULL))
         exit(1);
 }
 
@@ -87,21 +88,21 @@ static void open_section(const scene *s, const hnsw_index *built, specrt_hnsw *o
     }
 }
 
-static void keep_best(recall_step *best, const recall_step *step) {
+static void keep_best(hnsw_recall_step *best, const hnsw_recall_step *step) {
     if (step->queries_per_second > best->queries_per_second) *best = *step;
 }
 
-static void print_step(const char *name, const recall_step *step) {
+static void print_step(const char *name, const hnsw_recall_step *step) {
     printf("%-6s ef %4d   recall@10 %.4f   %8.0f queries/s\n", name, (int)step->ef, step->recall,
            step->queries_per_second);
     fflush(stdout);
 }
 
 static void bench_searches(const scene *s, const specrt_hnsw *index, const char *name) {
-    recall_step best[STEPS] = {{0, 0, 0}}, step;
+    hnsw_recall_step best[STEPS] = {{0, 0, 0}}, step;
     for (int repeat = 0; repeat < REPEATS; repeat++)
         for (int i = 0; i < STEPS; i++) {
-            if (recall_measure(&s->set, index, efs[i], &step, NULL)) exit(1);
+            if (hnsw_recall_measure(&s->set, index, efs[i], &step, NULL)) exit(1);
             keep_best(&best[i], &step);
         }
     for (int i = 0; i < STEPS; i++) print_step(name, &best[i]);
@@ -126,15 +127,15 @@ static void scan(const specrt_hnsw *g, const float *query, int32_t *ids, void *s
 static void bench_scan(const scene *s, const specrt_hnsw *index) {
     void *scratch = malloc(specrt_hnsw_scratch_bytes(index, RERANKED));
     int32_t found[RECALL_K];
-    recall_step best = {0, 0, 0};
+    hnsw_recall_step best = {0, 0, 0};
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         int32_t hits = 0, n_true = 0, n = QUERIES / 5;
-        double start = cli_seconds();
+        double start = measure_seconds();
         for (int32_t q = 0; q < n; q++) {
             scan(index, s->set.queries + (size_t)q * (size_t)s->dim, found, scratch);
             hits += count_hits(s->set.truth + q * RECALL_K, found, RECALL_K, &n_true);
         }
-        recall_step step = {s->n, (double)hits / n_true, n / (cli_seconds() - start)};
+        hnsw_recall_step step = {s->n, (double)hits / n_true, n / (measure_seconds() - start)};
         keep_best(&best, &step);
     }
     print_step("scan", &best);
@@ -154,10 +155,10 @@ int main(int argc, char **argv) {
         dump(argv[3], s.rows, (size_t)s.n * (size_t)s.dim);
         dump(argv[4], s.set.queries, QUERIES * (size_t)s.dim);
     }
-    double start = cli_seconds();
+    double start = measure_seconds();
     if (index_build(&s.desc, s.ids, s.n_ids, &params, &built, NULL)) exit(1);
     printf("%d x %d, m 32, ef_construction 200: built in %.1f s on %d threads\n", s.n, s.dim,
-           cli_seconds() - start, threads);
+           measure_seconds() - start, threads);
     for (int i = 0; i < 3; i++) {
         built.header.vectors = kinds[i];
         open_section(&s, &built, &index);

@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
-#include "cli.h"
+#include "base/measure.h"
 #include "machine.h"
-#include "parallel.h"
+#include "base/parallel.h"
 
-#include "../tools/cluster-build/vectors.c"
+#include "tools/cluster-build/vectors.c"
 
-#include "../tools/cluster-build/balance.c"
-#include "../tools/cluster-build/kmeans.c"
-#include "../tools/cluster-build/rows.c"
-#include "../tools/cluster-build/seed.c"
+#include "tools/cluster-build/balance.c"
+#include "tools/cluster-build/kmeans.c"
+#include "tools/cluster-build/rows.c"
+#include "tools/cluster-build/seed.c"
 
 enum { CENTRES = 2000, ITERATIONS = 10 };
 
@@ -73,9 +73,9 @@ int main(int argc, char **argv) {
         .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = n, .n_cols = n_cols};
     row_set set;
     kmeans k;
-    double peak = machine_peak_int8(), start = cli_seconds();
+    double peak = machine_peak_int8(), start = measure_seconds();
     if (rows_open(&head, NULL, threads, &set, NULL)) return 1;
-    double opened = cli_seconds() - start;
+    double opened = measure_seconds() - start;
     if (given) o.initial = load(argv[6], n_centroids);
     if (kmeans_run(&set, &o, &k, NULL)) return 1;
     double ops = 2.0 * set.n * n_cols * o.n_clusters * k.n_iterations / k.seconds;

@@ -1,6 +1,6 @@
 /* bench_router.c : what routing a level costs beside the product with the full head that it spares, d =
- * 4,096, weights by chance. Best of several, taken in turns, on one core; then, on two threads, DynaSpec's
- * route behind a drafter's layer and beside it on a third. */
+ * 4,096, weights by chance. Best of several, taken in turns, on one core. */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 
@@ -8,13 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
+#include "base/measure.h"
 #include "machine.h"
-#include "parallel.h"
 
 enum { N_VOCAB = 128256, N_COLS = 4096, TOPK = 10, REPEATS = 12 };
-enum {
-    LAYER = 61440
-}; /* rows of 4,096 weights: those of EAGLE-2's layer for Llama-3 8B and its fc */
 
 typedef struct router {
     const char *name, *tag;
@@ -75,77 +72,9 @@ static void time_route(router *r, const float *states, int32_t n, double *best) 
     memset(out->levels, 0, (size_t)r->header.n_rows * sizeof *out->levels);
     out->level = 0;
     out->n_segments = out->n_rows = out->n_masked = 0;
-    double start = cli_seconds();
-    r->policy->routers[0].klass->route(r->session->routers[0], &level, out);
+    double start = measure_seconds();
+    r->policy->routed[0].source->route(r->session->routed_states[0], &level, out);
     keep_least(best, start);
-}
-
-/* --- beside a layer --- */
-
-typedef struct beside {
-    parallel_pool *pool;
-    specrt_session *session;
-    specrt_active layer;
-    const float *states;
-    float *out;
-} beside;
-
-static void run_pool(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
-    parallel_pool_for(user, n, task, arg);
-}
-
-/* One level: the route is begun before the layer, or follows it. */
-static void time_level(const beside *b, int32_t n, bool begin, bool layer, double *best) {
-    static const int32_t tokens[TOPK] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-    static const float logprobs[TOPK] = {0};
-    specrt_beam beam = {n, tokens, NULL, logprobs};
-    specrt_session_begin(b->session);
-    double start = cli_seconds();
-    if (begin)
-        specrt_session_route_begin(b->session, &beam, b->states);
-    else
-        specrt_session_feed(b->session, b->states);
-    if (layer) specrt_active_logits(&b->layer, b->states, n, b->out);
-    specrt_session_route(b->session, 0, &beam, b->states);
-    keep_least(best, start);
-}
-
-static void print_beside(const router *r, const uint16_t *rows, const float *states, float *out) {
-    beside b = {.pool = parallel_pool_create(2), .states = states, .out = out};
-    specrt_segment weights = {
-        .rows = rows, .row_stride = 2 * N_COLS, .dtype = SPECRT_DTYPE_F16, .n_rows = LAYER};
-    specrt_desc env = {.user = b.pool, .parallel_for = run_pool};
-    specrt_head_desc desc = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F16, .n_rows = r->header.n_rows, .n_cols = N_COLS};
-    specrt_policy_desc pd = {.text = r->tag, .n_vocab = r->header.n_rows, .embedding = &desc};
-    specrt_head *head;
-    specrt_policy *policy;
-    specrt_worker *worker;
-    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 60},
-                                    .submit = specrt_worker_submit};
-    if (specrt_head_bind(r->bundle, &desc, &env, &head, NULL) ||
-        specrt_policy_create(r->bundle, head, &pd, &policy, NULL) ||
-        specrt_worker_create(NULL, &worker, NULL))
-        exit(1);
-    params.submit_user = worker;
-    if (specrt_session_create(policy, &params, NULL, &b.session, NULL)) exit(1);
-    b.layer = (specrt_active){specrt_head_compute(head), &weights, 1, LAYER, N_COLS};
-    for (int32_t n = 1; n <= TOPK; n += TOPK - 1) {
-        double route = 1e9, after = 1e9, ahead = 1e9;
-        for (int repeat = 0; repeat < REPEATS; repeat++) {
-            time_level(&b, n, false, false, &route);
-            time_level(&b, n, false, true, &after);
-            time_level(&b, n, true, true, &ahead);
-        }
-        printf("2 threads, %2d rows: route %.3f ms; layer, then route %.2f ms; route on a worker "
-               "beside the layer %.2f ms\n",
-               n, 1e3 * route, 1e3 * after, 1e3 * ahead);
-    }
-    specrt_session_close(b.session);
-    specrt_worker_close(worker);
-    specrt_policy_close(policy);
-    specrt_head_close(head);
-    parallel_pool_free(b.pool);
 }
 
 int main(void) {
@@ -178,7 +107,7 @@ int main(void) {
     for (int repeat = 0; repeat < REPEATS; repeat++)
         for (int many = 0; many < 2; many++) {
             int32_t n = many ? TOPK : 1;
-            double start = cli_seconds();
+            double start = measure_seconds();
             specrt_active_logits(&product, states, n, logits);
             keep_least(&full[many], start);
             for (int i = 0; i < 3; i++) time_route(&routers[i], states, n, &routers[i].best[many]);
@@ -192,7 +121,6 @@ int main(void) {
                    100 * routers[i].best[many] / full[many]);
         putchar('\n');
     }
-    print_beside(&routers[0], rows, states, logits);
     for (int i = 0; i < 3; i++) close_router(&routers[i]);
     free(rows);
     free(states);

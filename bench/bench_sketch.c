@@ -2,6 +2,7 @@
  * phase, beside reading the same codes and the peak of int8 products. A level finds codes in the cache as the
  * one before left them, but the first after the full head. Weights are random: what is found does not matter.
  *   bench_sketch [ROWS COLUMNS RANK NAMED [BITS]] */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
+#include "base/measure.h"
 #include "machine.h"
 
 enum { TOPK = 10, BEAMS = 10 };
@@ -43,14 +45,14 @@ static void fill_halves(uint16_t *out, size_t n) {
 }
 
 static uint8_t *section(const bench *b, size_t *n) {
-    specrt_row_sketch_header h = {
+    specrt_sketch_header h = {
         .n_rows = b->n_rows, .n_cols = b->n_cols, .rank = b->rank, .four_bits = b->bits == 4};
-    specrt_row_sketch view = {.header = &h};
+    specrt_sketch view = {.header = &h};
     uint64_t state = 9;
     *n = (size_t)specrt__sketch_lay_out(&view);
     uint8_t *bytes = (uint8_t *)take(*n);
     memcpy(bytes, &h, sizeof h);
-    view.header = (const specrt_row_sketch_header *)(const void *)bytes;
+    view.header = (const specrt_sketch_header *)(const void *)bytes;
     specrt__sketch_lay_out(&view);
     fill_halves((uint16_t *)(uintptr_t)view.basis, (size_t)b->rank * (size_t)b->n_cols);
     for (int32_t i = 0; i < b->n_rows; i++) {
@@ -105,13 +107,13 @@ static void level(bench *b, specrt_session *s, int32_t n, times *best) {
     specrt_beam beam = {n, tokens, NULL, path};
     specrt_error err = {SPECRT_STATUS_OK, "start"};
     require(specrt_session_start(s, 1), &err); /* a cycle routes each level once */
-    double start = cli_seconds();
-    const specrt_active *active = specrt_session_route(s, 0, &beam, b->hidden);
+    double start = measure_seconds();
+    const specrt_active *active = specrt_session_route(s, 0, &beam, b->hidden, NULL);
     keep_least(&best->route, start);
-    start = cli_seconds();
+    start = measure_seconds();
     specrt_active_logits(active, b->hidden, n, b->logits);
     keep_least(&best->logits, start);
-    start = cli_seconds();
+    start = measure_seconds();
     specrt_active_topk(active, b->logits, n, TOPK, b->ids, b->logprobs);
     keep_least(&best->topk, start);
 }
@@ -121,11 +123,11 @@ static void floors(bench *b, int32_t n, times *best) {
     size_t bytes;
     const uint8_t *data = (const uint8_t *)specrt_bundle_data(b->bundle, "sketch", &bytes);
     size_t n_codes = ((size_t)b->n_rows + 15) / 16 * 16 * (size_t)b->rank * (size_t)b->bits / 8;
-    specrt_row_sketch view = {.header = (const specrt_row_sketch_header *)(const void *)data};
+    specrt_sketch view = {.header = (const specrt_sketch_header *)(const void *)data};
     specrt__sketch_lay_out(&view);
     specrt_segment basis = specrt__sketch_basis(&view, b->rank);
     specrt_active active = {specrt_head_compute(b->head), &basis, 1, b->rank, b->n_cols};
-    double start = cli_seconds();
+    double start = measure_seconds();
     specrt_active_logits(&active, b->hidden, n, b->logits);
     keep_least(&best->project, start);
     machine_read_time(view.codes, n_codes, &best->read);

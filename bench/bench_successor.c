@@ -1,6 +1,7 @@
 /* bench_successor.c : the successor source at [128256, 4096], f16, on one core: finding a level's list, and
  * its product three ways: where the rows lie (what it does), packed first, and packed beforehand. Rows come
  * from memory each time. Medians in ms. */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
-#include "cli.h"
+#include "base/measure.h"
 
 enum { V = 128256, D = 4096, DEGREE = 1024, ROUNDS = 60, BEAM = 10, PACKS = 8 };
 enum { FIND, INDEXED, PACK, PACKED, AHEAD, COLUMNS };
@@ -81,7 +82,7 @@ static void make_scene(scene *s) {
 }
 
 static double tick(double *since) {
-    double now = cli_seconds(), passed = now - *since;
+    double now = measure_seconds(), passed = now - *since;
     *since = now;
     return passed;
 }
@@ -101,8 +102,8 @@ static int32_t level(scene *s, specrt_session *session, int32_t n, size_t round,
         logprobs[i] = -0.5f * (float)i;
     }
     specrt_session_start(session, tokens[0]);
-    double since = cli_seconds();
-    const specrt_active *active = specrt_session_route(session, 0, &beam, s->hidden);
+    double since = measure_seconds();
+    const specrt_active *active = specrt_session_route(session, 0, &beam, s->hidden, NULL);
     seconds[FIND] = tick(&since);
     const specrt_segment *found = &active->segments[active->n_segments - 1];
     product(s, found, n);

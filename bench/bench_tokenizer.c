@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli.h"
-#include "io.h"
-#include "parallel.h"
-#include "tokenizer.h"
+#include "base/io.h"
+#include "base/measure.h"
+#include "base/parallel.h"
+#include "tokenizer/tokenizer.h"
 
 #define REPEATS     7
 #define MAX_THREADS 2
@@ -103,9 +103,9 @@ static double best_seconds(bench *b, int threads, void (*task)(void *, int)) {
     double best = 1e9;
     b->threads = threads;
     for (int r = 0; r < REPEATS; r++) {
-        double begin = cli_seconds();
+        double begin = measure_seconds();
         parallel_run(threads, task, b);
-        double seconds = cli_seconds() - begin;
+        double seconds = measure_seconds() - begin;
         if (seconds < best) best = seconds;
     }
     return best;
@@ -118,9 +118,9 @@ static double cold_seconds(bench *b) {
     for (int r = 0; r < REPEATS; r++) {
         tok_worker_free(b->workers[0]);
         tok_worker_create(b->tok, &b->workers[0], NULL);
-        double begin = cli_seconds();
+        double begin = measure_seconds();
         work(b, 0);
-        double seconds = cli_seconds() - begin;
+        double seconds = measure_seconds() - begin;
         if (seconds < best) best = seconds;
     }
     return best;
@@ -138,12 +138,12 @@ int main(int argc, char **argv) {
     const char *data = getenv("SPECRT_DATA");
     if (!data || !*data) data = "../shared/data";
     snprintf(path, sizeof path, "%s/tokenizers/llama3/tokenizer.model", data);
-    double begin = cli_seconds();
+    double begin = measure_seconds();
     if (tokenizer_open(argc > 1 ? argv[1] : path, &b.tok, &err)) {
         printf("skipped: %s\n", err.msg);
         return 0;
     }
-    double open_seconds = cli_seconds() - begin;
+    double open_seconds = measure_seconds() - begin;
     for (int i = 2; i < argc; i++) add_file(&b, argv[i]);
     snprintf(path, sizeof path, "%s/generations/llama3", data);
     if (argc < 3) add_folder(&b, path);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
-#include "cli.h"
+#include "base/measure.h"
 
 enum { N_VOCAB = 128256, N_NODES = 60, N_LIST = 32768, N_STEPS = 5, N_ROUNDS = 31 };
 
@@ -65,13 +65,13 @@ static void run_greedy(bench *b) {
     static double floors[N_ROUNDS], greedy[N_ROUNDS];
     specrt_verifier *v = make(NULL);
     for (int k = 0; k < N_ROUNDS; k++) {
-        double start = cli_seconds();
+        double start = measure_seconds();
         b->sink += read_words(b->rows, (size_t)N_NODES * N_VOCAB);
-        double middle = cli_seconds();
+        double middle = measure_seconds();
         for (int i = 0; i < N_NODES; i++)
             b->sink += (uint64_t)specrt_verifier_draw(v, b->rows + (size_t)i * N_VOCAB, i);
         floors[k] = middle - start;
-        greedy[k] = cli_seconds() - middle;
+        greedy[k] = measure_seconds() - middle;
     }
     double a = median(floors), c = median(greedy), bytes = 4.0 * N_NODES * N_VOCAB;
     printf("reading %d rows: %.2f ms (%.1f GB/s); greedy: %.2f ms (%.1f GB/s, %.0f%% of it)\n",
@@ -100,9 +100,9 @@ static void run_draws(bench *b) {
     for (int k = 0; k < N_ROUNDS; k++)
         for (int i = 0; i < N_LAWS; i++) {
             const float *row = b->rows + (size_t)((k * N_LAWS + i) % N_NODES) * N_VOCAB;
-            double start = cli_seconds();
+            double start = measure_seconds();
             b->sink += (uint64_t)specrt_verifier_draw(v[i], row, k);
-            seconds[i][k] = cli_seconds() - start;
+            seconds[i][k] = measure_seconds() - start;
         }
     for (int i = 0; i < N_LAWS; i++) {
         printf("draw, %-34s %.3f ms\n", laws[i].name, 1e3 * median(seconds[i]));
@@ -124,16 +124,16 @@ static void run_chain(bench *b) {
         int32_t tokens[N_STEPS];
         specrt_draft_law laws[N_STEPS];
         specrt_verdict verdict;
-        double start = cli_seconds();
+        double start = measure_seconds();
         for (int i = 0; i < N_STEPS; i++) {
             tokens[i] =
                 specrt_verifier_propose(v, rows + (size_t)i * N_VOCAB, N_LIST, 1, k, i, probs[i]);
             laws[i] = (specrt_draft_law){N_LIST, ids, probs[i]};
         }
-        double middle = cli_seconds();
+        double middle = measure_seconds();
         specrt_verify_chain(v, tokens, laws, N_STEPS, rows, k, &verdict);
         propose[k] = (middle - start) / N_STEPS;
-        verify[k] = (cli_seconds() - middle) / verdict.n;
+        verify[k] = (measure_seconds() - middle) / verdict.n;
         n_emitted += verdict.n;
     }
     printf(

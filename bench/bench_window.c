@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
+#include "base/measure.h"
 #include "machine.h"
 
 enum {
@@ -34,7 +35,7 @@ static double observe(specrt_session *s, int32_t n_new) {
     const specrt_segment *packed = &specrt_session_shortlist(s)->segments[0];
     specrt_draft draft = {N_DRAFT, tokens, parents, NULL, NULL, NULL};
     specrt_verdict verdict = {.n = N_ACCEPTED};
-    specrt_rows rows = {.ids = best, .k = K};
+    specrt_target_rows rows = {.ids = best, .k = K};
     for (int i = 0; i < N_DRAFT; i++) tokens[i] = packed->ids[random_below(packed->n_rows)];
     for (int i = 0; i < N_DRAFT * K; i++) best[i] = tokens[i % N_DRAFT];
     for (int i = 0; i < n_new; i++) best[i * (N_DRAFT * K / n_new)] = random_below(N_VOCAB);
@@ -42,9 +43,9 @@ static double observe(specrt_session *s, int32_t n_new) {
         verdict.nodes[i] = i;
         verdict.tokens[i] = tokens[i];
     }
-    double start = cli_seconds();
+    double start = measure_seconds();
     specrt_session_observe(s, &draft, &verdict, &rows);
-    return cli_seconds() - start;
+    return measure_seconds() - start;
 }
 
 static int ascending(const void *a, const void *b) {
@@ -82,11 +83,11 @@ static void run(const specrt_head *head, const float *hidden, float *logits, row
     specrt_session_get_stats(s, &stats);
     int64_t n_before = stats.n_copied;
     for (int i = 0; i < N_CYCLES; i++) {
-        double start = cli_seconds();
+        double start = measure_seconds();
         specrt_active_logits(specrt_session_shortlist(s), hidden, 1, logits);
-        product[i] = cli_seconds() - start;
+        product[i] = measure_seconds() - start;
         specrt_active_logits(specrt_session_shortlist(s), hidden, TOPK, logits);
-        level[i] = cli_seconds() - start - product[i];
+        level[i] = measure_seconds() - start - product[i];
         update[i] = observe(s, out->n_new);
     }
     specrt_session_get_stats(s, &stats);
@@ -108,7 +109,7 @@ static void run_scan(double *scan, double *read) {
     if (!rows) fprintf(stderr, "bench_window: out of memory\n"), exit(1);
     for (size_t i = 0; i < n; i++) rows[i] = fixture_normal(&random_state);
     for (int repeat = 0; repeat < 15; repeat++) {
-        double start = cli_seconds();
+        double start = measure_seconds();
         for (size_t i = 0; i < N_DRAFT; i++)
             specrt_logits_topk(rows + i * N_VOCAB, N_VOCAB, K, ids);
         keep_least(scan, start);
@@ -137,9 +138,9 @@ static json_object *row_json(const row *r) {
 }
 
 int main(int argc, char **argv) {
-    row cases[] = {{.policy = "window:3072@rows=all", .n_new = 12},
-                   {.policy = "window:3072@rows=tree", .n_new = 12},
-                   {.policy = "window:3072@rows=tree", .n_new = 60},
+    row cases[] = {{.policy = "window:3072@positions=all", .n_new = 12},
+                   {.policy = "window:3072@positions=tree", .n_new = 12},
+                   {.policy = "window:3072@positions=tree", .n_new = 60},
                    {.policy = "window:3072@mode=stream", .n_new = 12}};
     enum { N_CASES = sizeof cases / sizeof cases[0] };
     bool json = argc > 1 && strcmp(argv[1], "--json") == 0;

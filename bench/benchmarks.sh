@@ -4,8 +4,8 @@
 # with machine, commit and command; `standing` also renews the table in README.md. Takes half
 # an hour on one idle core.
 #
-# Names: one of bench_NAME.c (bundle, draft, engine...); standing, plan, compare, replay; a table of
-# bench/reproduce.sh; peers. Those that lack data or a peer are skipped with a word. In the
+# Names: one of bench_NAME.c (bundle, draft, engine...); overlap, standing, plan, compare, replay; a
+# table of bench/reproduce.sh; peers. Those that lack data or a peer are skipped with a word. In the
 # environment: PAIRS (sample 128k), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS
 # (prompts of a task, tokens of an answer), PYTHON (python3, with what the peers need from PyPI).
 . "$(dirname "$0")/pair.sh"
@@ -79,6 +79,12 @@ standing_table() {
         $2 == "all" && $1 != "plain" {
             printf "| `%s` | %.2f | %.2f-%.2f | %s | %.2f | %.2f |\n",
                 $1, $3, $4, $5, thousands($7), $10, $11
+        }
+        $2 == "all" && $1 == "plain" { loops = $17 }
+        END {
+            printf "\nOf these tokens %.0f%% lie in repetition loops (of up to 64 tokens), ", \
+                100 * loops
+            print "which any drafter predicts: they flatter every policy."
         }'
 }
 
@@ -95,20 +101,30 @@ each_pair() {
 
 plan() { each_pair plan_pair; }
 plan_pair() {
-    mapfile -t asked < <(tasks $spec_bench humaneval)
+    mapfile -t asked < <(tasks $(unseen $spec_bench humaneval))
     "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$bundle" \
         --threads "$threads" --prompts "${asked[@]}" --limit "${LIMIT:-2}" --check 6
 }
 
 compare() { each_pair compare_pair; }
+# Text that the pair was trained on has a table of its own: no mean mixes the two.
 compare_pair() {
-    mapfile -t asked < <(tasks $spec_bench humaneval gsm8k legal medical function_calling)
+    every="$spec_bench humaneval gsm8k legal medical function_calling"
+    compare_tasks "$which" $(unseen $every)
+    trained=$(seen $every)
+    [ -n "$trained" ] || return 0
+    echo "== $which, seen: the pair was trained on $(echo $trained)"
+    compare_tasks "$which-seen" $trained
+}
+compare_tasks() {
+    page=$build/compare-$1.html
+    mapfile -t asked < <(tasks "${@:2}")
     list=static:2048,static,microspec,evospec,dynaspec,coral,centroid,sketch:128
     "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" \
         --threads "$threads" --policy $list,static:512+window+successor:256 --topk 1 --num-steps 4 \
         --prompts "${asked[@]}" --limit "${LIMIT:-3}" --max-tokens "${TOKENS:-40}" \
-        --report "$build/compare-$which.html" -f
-    echo "the page: $build/compare-$which.html"
+        --report "$page" -f
+    echo "the page: $page"
 }
 
 replay() { each_pair replay_pair; }
@@ -120,6 +136,44 @@ coverage() {
         return 77
     fi
     "$python" bench/coverage.py "$build" "$data"
+}
+
+mass() {
+    if [ ! -e "$data/generations" ] || [ ! -e "$data/tokenizers" ]; then
+        say "no $data/generations or tokenizers"
+        return 77
+    fi
+    "$python" bench/mass.py "$build" "$data"
+}
+
+# Prompt sets and held-out documents, in what pairs were trained on and lists are made from.
+overlap() {
+    if [ "$prompts" = data/prompts ]; then
+        say "no $data/prompts"
+        return 77
+    fi
+    sets=(own=data/prompts)
+    for task in $spec_bench; do sets+=("spec_bench=$prompts/$task.jsonl"); done
+    for task in humaneval gsm8k legal medical function_calling; do
+        sets+=("$task=$prompts/$task.jsonl")
+    done
+    echo "== 128k: the training text that the data folder holds, and documents held out of it"
+    "$python" bench/training_text.py "$data" "$work/128k"
+    mapfile -t held_out < <(cd "$work/128k/heldout" && ls | sed "s|\(.*\)\.jsonl|held-\1=$PWD/&|")
+    "$python" bench/overlap.py --test "${sets[@]}" "${held_out[@]}" --text trained="$work/128k/train"
+    echo
+    echo "== sample: the training text, as data/collect_text.py makes it"
+    if [ -e build/text/manifest.json ]; then
+        "$python" bench/overlap.py --test "${sets[@]}" --text trained=build/text
+    else
+        echo "no build/text"
+    fi
+    echo
+    echo "== text of lists: make calibrate's, the reproductions' of the sample and of the 128k pair"
+    chat=$data/generations/llama3/Meta-Llama-3
+    "$python" bench/overlap.py --test "${sets[@]}" "${held_out[@]}" --text corpus=data/corpus \
+        general=data/corpus/prose general=data/corpus/qa general=data/corpus/technical \
+        chat="$chat-8B-Instruct.json" chat="$chat-70B-Instruct.json"
 }
 
 # Columns, rank, rows named, bits.
@@ -157,7 +211,9 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    coverage | sketch | standing | plan | compare | replay | peers) keep "$1" "$1" ;;
+    coverage | mass | overlap | sketch | standing | plan | compare | replay | peers)
+        keep "$1" "$1"
+        ;;
     *)
         if [ -e "bench/bench_$1.c" ]; then
             keep "$1" "$build/bench/bench_$1"
@@ -175,6 +231,6 @@ programs=$(for f in bench/bench_*.c; do f=${f#bench/bench_}; echo "${f%.c}"; don
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
-[ $# -gt 0 ] || set -- $programs standing plan compare replay $reproductions peers
+[ $# -gt 0 ] || set -- $programs overlap standing plan compare replay $reproductions peers
 for one; do run "$one"; done
 exit $failed

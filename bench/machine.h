@@ -7,14 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "cli.h"
+#include "base/measure.h"
 
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
 static inline void keep_least(double *best, double start) {
-    double seconds = cli_seconds() - start;
+    double seconds = measure_seconds() - start;
     if (seconds < *best) *best = seconds;
 }
 
@@ -69,7 +69,7 @@ static inline double machine_peak(void) {
     float out;
     double flops = 0;
     for (int i = 0; i < 200; i++) {
-        double start = cli_seconds();
+        double start = measure_seconds();
         flops = machine_fma(&out);
         keep_least(&best, start);
         sink = out;
@@ -109,7 +109,7 @@ static inline double machine_peak_int8(void) {
     int out = 0;
     double ops = 0;
     for (int i = 0; i < 100; i++) {
-        double start = cli_seconds();
+        double start = measure_seconds();
         ops = machine_int8(&out);
         keep_least(&best, start);
         sink = out;
@@ -149,7 +149,7 @@ machine_read(const uint8_t *bytes, size_t n, int way) {
 static inline void machine_read_time(const void *bytes, size_t n, double *best) {
     volatile uint64_t sink;
     for (int way = 0; way < 3; way++) {
-        double start = cli_seconds();
+        double start = measure_seconds();
         sink = machine_read((const uint8_t *)bytes, n, way);
         keep_least(best, start);
         (void)sink;

@@ -4,6 +4,8 @@
 #     n_vocab                 rows of the head
 #     n_target n_layer        parameters of the target; of the drafter without embedding and head
 #     bundle                  build/bench-NAME.specb, made by tools/calibrate.sh unless it is there
+#     trained_on              the prompt sets of which the pair was trained: what it accepts there
+#                             says little of text that it has not seen
 # In the environment: BUILD (build), THREADS (1: steadier beside other programs), PROMPTS, a folder
 # that bench/prompts.py wrote (build/prompts; made from SPECRT_DATA where that exists, else
 # data/prompts).
@@ -23,12 +25,14 @@ pair() {
     case $1 in
     sample)
         target=data/sample/target.gguf draft=data/sample/draft.safetensors
+        trained_on="humaneval gsm8k legal medical"
         small=data/sample/draft-small.gguf n_vocab=32768 n_target=13110528
         ;;
     128k)
         target=$data/weights/pair128k/target.gguf
         draft=$data/weights/pair128k/draft.safetensors
         n_vocab=128256 n_target=37555456
+        trained_on="gsm8k legal medical function_calling"
         ;;
     *) say "expected the pair sample or 128k, found $1"; exit 2 ;;
     esac
@@ -56,13 +60,31 @@ make_bundle() {
         { tail -n 5 "$log" >&2; exit 1; }
 }
 
-# tasks NAME... : prompt files of these tasks; of data/prompts all, which has other ones.
+# unseen NAME... and seen NAME... : those of these tasks that the pair was not trained on, and those
+# that it was. data/prompts, which stands in where there are no others, is unseen.
+unseen() { for task; do is_seen "$task" || echo "$task"; done; }
+seen() { for task; do ! is_seen "$task" || echo "$task"; done; }
+is_seen() {
+    [ "$prompts" != data/prompts ] || return 1
+    case " $trained_on " in *" $1 "*) ;; *) return 1 ;; esac
+}
+
+# tasks NAME... : prompt files of these tasks; of data/prompts all, which has other ones. Those that
+# the pair was trained on get domains whose names begin with "seen-", for tables to show it.
 tasks() {
     if [ "$prompts" = data/prompts ]; then
         printf '%s\n' data/prompts/*.jsonl
-    else
-        printf "$prompts/%s.jsonl\n" "$@"
+        return
     fi
+    for task; do
+        file=$prompts/$task.jsonl
+        if is_seen "$task"; then
+            mkdir -p "$build/seen"
+            sed 's/\(.*"domain": "\)/\1seen-/' "$file" >"$build/seen/$task.jsonl"
+            file=$build/seen/$task.jsonl
+        fi
+        echo "$file"
+    done
 }
 spec_bench="mt_bench translation summarization qa math_reasoning rag"
 special="humaneval legal medical"
@@ -92,6 +114,7 @@ rows() {
             print field("policy"), field("domain"), field("accept_length"), bound(1), bound(2),
                 field("coverage"), field("active_rows"), field("tokens_per_second"),
                 field("tokens_per_second_prompt"), field("speedup_plain"), field("speedup_full"),
-                field("head_ms"), field("mass"), field("10"), field("50"), field("100")
+                field("head_ms"), field("mass"), field("10"), field("50"), field("100"),
+                field("loop_share")
         }'
 }

@@ -15,7 +15,15 @@ chain="--topk 1 --num-steps 4"
 
 # share A : of our vocabulary as many rows as A of EvoSpec's.
 share() { awk -v v="$n_vocab" -v a="$1" 'BEGIN { printf "%d", v * a / 151936 }'; }
-files() { mapfile -t asked < <(tasks "$@"); }
+# files TASK... : their prompts are asked; a word on those that the pair was trained on.
+files() {
+    mapfile -t asked < <(tasks "$@")
+    trained=$(echo $(seen "$@"))
+    [ -n "$trained" ] || return 0
+    echo "seen: the pair was trained on $trained; means over all prompts are of seen text, in part"
+    echo "or whole"
+    echo
+}
 # ask FLAGS... : rows of a comparison; its page with plots is $pages.html, or of several
 # $pages-$part.html.
 ask() {
@@ -64,7 +72,7 @@ microspec_fig5() {
     files $spec_bench
     list=
     for size in 1024 2048 3072 4096 6144 8192; do
-        list=$list,window:$size,window:$size@kpre=8@kver=8@rows=tree@min=$size
+        list=$list,window:$size,window:$size@kpre=8@kver=8@positions=tree@min=$size
     done
     beside window:1024 "accept length lower" window:2048 "fastest, accept length levels off" \
         window:3072 fastest window:4096 fastest
@@ -220,11 +228,11 @@ END
 # As many rows on average over a chain of four: PA gives most to the first two levels.
 dynaspec() {
     heading "DynaSpec" "flat and position-aware budgets of as many rows, routed and static"
-    files $spec_bench humaneval
+    files $spec_bench $(unseen humaneval)
     list=
     for k in 8 16 32; do
         list=$list,cluster:$k@schedule=flat,cluster:$((2 * k))@schedule=halving
-        list=$list,cluster:$((2 * k))@schedule=german
+        list=$list,cluster:$((2 * k))@schedule=harmonic
     done
     for n in 1024 2048 4096; do
         first=$((n * 7 / 4)) third=$((n * 29 / 100))
@@ -239,7 +247,7 @@ dynaspec() {
 The papers' position-aware budgets (v2, v3) are not behind flat ones at fewer rows, over six
 levels; ours have four. Routers of such small heads choose among few clusters, and the published
 budget would be most of the sample's vocabulary, so budgets here are a tenth of it and less.
-Schedules halving and german begin with twice the clusters; how many rows that makes stands under
+Schedules halving and harmonic begin with twice the clusters; how many rows that makes stands under
 rows.
 END
 }
@@ -277,7 +285,7 @@ count_guesses() {
 
 vocabtrim_calibration() {
     heading "VocabTrim, Table 1" "lists from raw text, the target's and the drafter's; tree 4/8/32"
-    files $spec_bench humaneval
+    files $spec_bench $(unseen humaneval)
     count raw $(general_text)
     count_answers target "$target"
     if [ -n "$small" ]; then count_answers draft "$small"; else count_guesses draft; fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh BUILD : every benchmark, with the machine and the commit, ready for docs/BENCHMARKS.md.
+# run.sh BUILD : every benchmark, with the machine and the commit, ready for bench/results.
 set -eu
 build=$1
 echo "machine: $(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2-), $(nproc) cores"

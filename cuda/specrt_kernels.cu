@@ -1,9 +1,9 @@
 /* specrt_kernels.cu : the decoding cycle on a GPU. The launch functions are declared and documented in
- * specrt.h under >>cuda; a kernel stands in the section that its CPU twin has in the header. Launches
- * check their arguments, take a stream, and neither wait (but for prompts that retrieval reads) nor
- * allocate. Counts live on the device: a grid is
- * sized for the bound and its blocks return early, so that a cycle can be captured as a graph. Sums run in
- * a fixed order and no float is added atomically: results do not depend on scheduling.
+ * specrt.h under >>cuda and >>parts; a kernel stands in the section that its CPU twin has in the header.
+ * Launches check their arguments, take a stream, and neither wait (but for prompts that retrieval reads)
+ * nor allocate. Counts live on the device: a grid is sized for the bound and its blocks return early, so
+ * that a cycle can be captured as a graph. Sums run in a fixed order and no float is added atomically:
+ * results do not depend on scheduling.
  *
  * Compiles with nvcc, and with a C++11 compiler under SPECRT_HARNESS (tests/gpu/harness.h).
  *
@@ -55,7 +55,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-// >>launch (uses:)
+// >>launch (uses: base)
 // Owns how kernels are launched, and one wrapper for each thing that hardware has and the harness has
 // not. Nothing else in this file depends on the compiler.
 
@@ -123,8 +123,27 @@ static cudaError_t specrt__launch_start(void (*kernel)(Parameters...), dim3 grid
         #kernel, stream,                                                                           \
         specrt__launch_start(kernel, grid, block, shared_bytes, stream, __VA_ARGS__))
 
+/* Zeroes n elements on the device, in the stream's turn. */
+template <typename T> static specrt_status specrt__launch_clear(T *x, size_t n, void *stream) {
+    return specrt__launch_status(cudaMemsetAsync(x, 0, n * sizeof *x, (cudaStream_t)stream));
+}
+
 static inline unsigned specrt__launch_blocks(int64_t n, int64_t per_block) {
     return (unsigned)((n + per_block - 1) / per_block);
+}
+
+/* --- a block of memory as arrays --- */
+
+/* Where the next array begins in a block; with base NULL only that is counted. */
+typedef struct specrt__launch_arena {
+    void *base;
+    size_t bytes;
+} specrt__launch_arena;
+
+/* The next n elements. What comes after them begins a line. */
+template <typename T> static void specrt__launch_carve(specrt__launch_arena *a, size_t n, T **out) {
+    *out = a->base ? (T *)(void *)((uint8_t *)a->base + a->bytes) : NULL;
+    a->bytes = (size_t)specrt__base_align(a->bytes + n * sizeof(T), 256);
 }
 
 /* --- the device --- */
@@ -1003,31 +1022,61 @@ static bool specrt__head_is_state(specrt_dtype dtype) {
     return dtype == SPECRT_DTYPE_F32 || dtype == SPECRT_DTYPE_F16 || dtype == SPECRT_DTYPE_BF16;
 }
 
+static specrt_status specrt__head_check_batch(const specrt_cuda_batch *batch) {
+    return batch && batch->n_batch >= 1 && batch->n_batch <= SPECRT_CUDA_MAX_BATCH &&
+                   batch->max_n >= 1 && batch->max_n <= SPECRT_CUDA_MAX_STATES
+               ? SPECRT_STATUS_OK
+               : SPECRT_STATUS_BAD_ARG;
+}
+
+/* The rows of a pass. */
+static specrt_cuda_batch specrt__head_beam_rows(const specrt_cuda_beam *beams, int32_t n_batch,
+                                                int32_t max_n) {
+    return {n_batch, max_n, &beams->n, sizeof *beams / sizeof(int32_t)};
+}
+
+/* States of a batch, all of them from the first on. */
+static void specrt__head_take_states(specrt__head_product *p, const specrt_cuda_batch *batch,
+                                     const void *hidden, specrt_dtype dtype) {
+    p->hidden = hidden;
+    p->dtype = dtype;
+    p->max_n = batch->max_n;
+    p->n = batch->n;
+    p->n_step = batch->n_step;
+}
+
+/* A product with one segment of rows that all sequences have. */
+static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n_rows,
+                                                 int32_t n_cols) {
+    specrt__head_product p;
+    SPECRT__CLEAR(&p, 1);
+    p.layout.n_segments = 1;
+    p.layout.n_cols = n_cols;
+    p.layout.dtypes[0] = SPECRT_DTYPE_F16;
+    p.layout.max_rows[0] = p.own.max_rows = p.n_columns = n_rows;
+    p.own.rows = rows;
+    p.own.row_stride = (size_t)n_cols * sizeof *rows;
+    return p;
+}
+
 SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
                                                  const specrt_cuda_segment *segments,
-                                                 int32_t n_batch, const void *hidden,
-                                                 specrt_dtype dtype, int32_t max_n,
-                                                 const int32_t *n, int32_t n_step, float *logits,
-                                                 void *stream) {
+                                                 const specrt_cuda_batch *batch, const void *hidden,
+                                                 specrt_dtype dtype, float *logits, void *stream) {
     specrt__head_product p;
-    memset(&p, 0, sizeof p);
+    SPECRT__CLEAR(&p, 1);
     p.n_columns = specrt__head_lay_out(layout, p.starts);
     if (p.n_columns == 0 || !segments || !hidden || !logits) return SPECRT_STATUS_BAD_ARG;
-    if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
-    if (max_n < 1 || max_n > SPECRT_CUDA_MAX_STATES) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__head_check_batch(batch));
     if (!specrt__head_is_state(dtype)) return SPECRT_STATUS_UNSUPPORTED;
     for (int32_t i = 0; i < layout->n_segments; i++)
         if (specrt__head_stored_bytes(layout->dtypes[i], layout->n_cols) == 0)
             return SPECRT_STATUS_UNSUPPORTED;
     p.segments = segments;
     p.layout = *layout;
-    p.hidden = hidden;
-    p.dtype = dtype;
-    p.max_n = max_n;
-    p.n = n;
-    p.n_step = n_step;
     p.logits = logits;
-    return specrt__head_run_batch(p, n_batch, stream);
+    specrt__head_take_states(&p, batch, hidden, dtype);
+    return specrt__head_run_batch(p, batch->n_batch, stream);
 }
 
 // >>active (uses: launch block head)
@@ -1402,91 +1451,94 @@ static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_
     specrt__active_rank(r);
 }
 
+/* Scratch of a ranking of n rows. Tickets come first, whatever the shape. */
+static size_t specrt__active_lay_out(void *scratch, size_t n, specrt__active_ranks *r) {
+    specrt__launch_arena arena = {scratch, 0};
+    r->n_parts = (int32_t)specrt__launch_blocks(r->n_columns, SPECRT__ACTIVE_PART);
+    specrt__launch_carve(&arena, SPECRT__ACTIVE_TICKETS, &r->tickets);
+    specrt__launch_carve(&arena, n * (size_t)r->n_parts * (size_t)r->k, &r->keys);
+    specrt__launch_carve(&arena, n * (size_t)r->n_parts, &r->sums);
+    return arena.bytes;
+}
+
 SPECRT_CUDA_API size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k) {
     if (n_columns < 1 || n_columns > INT32_MAX || k < 1 || k > SPECRT__ACTIVE_MAX_K) return 0;
     if (n_rows < 1 || n_rows > SPECRT_CUDA_MAX_BATCH * SPECRT_CUDA_MAX_STATES) return 0;
-    int64_t n_parts = (n_columns + SPECRT__ACTIVE_PART - 1) / SPECRT__ACTIVE_PART;
-    return SPECRT__ACTIVE_TICKETS * sizeof(uint32_t) +
-           (size_t)(n_rows * n_parts) * ((size_t)k * sizeof(uint64_t) + sizeof(double));
+    specrt__active_ranks r;
+    r.n_columns = (int32_t)n_columns;
+    r.k = k;
+    return specrt__active_lay_out(NULL, (size_t)n_rows, &r);
 }
 
 /* Checks and fills in what all rankings have, for a kernel on *grid; r: the rest. */
-static specrt_status specrt__active_prepare(specrt__active_ranks *r, int32_t n_batch,
-                                            const float *logits, int32_t max_n, const int32_t *n,
-                                            int32_t n_step, int32_t k, int32_t *ids, void *scratch,
-                                            dim3 *grid) {
+static specrt_status specrt__active_prepare(specrt__active_ranks *r, const specrt_cuda_batch *batch,
+                                            const float *logits, int32_t k, int32_t *ids,
+                                            void *scratch, dim3 *grid) {
     r->logits = logits;
-    r->max_n = max_n;
-    r->n = n;
-    r->n_step = n_step;
     r->k = k;
     r->ids = ids;
-    if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
-    if (!r->logits || !r->ids || !scratch || (uintptr_t)scratch % 8 || r->max_n < 1 ||
-        r->max_n > SPECRT_CUDA_MAX_STATES)
-        return SPECRT_STATUS_BAD_ARG;
-    if (specrt_cuda_topk_bytes(r->n_columns, (int64_t)n_batch * r->max_n, r->k) == 0)
-        return SPECRT_STATUS_BAD_ARG;
-    r->n_parts = (int32_t)specrt__launch_blocks(r->n_columns, SPECRT__ACTIVE_PART);
-    size_t n_all = (size_t)n_batch * (size_t)r->max_n * (size_t)r->n_parts;
-    r->tickets = (uint32_t *)scratch;
-    r->keys = (uint64_t *)(void *)(r->tickets + SPECRT__ACTIVE_TICKETS);
-    r->sums = (double *)(void *)(r->keys + n_all * (size_t)r->k);
-    *grid = dim3((unsigned)r->n_parts, (unsigned)r->max_n, (unsigned)n_batch);
+    SPECRT__TRY(specrt__head_check_batch(batch));
+    r->max_n = batch->max_n;
+    r->n = batch->n;
+    r->n_step = batch->n_step;
+    if (!logits || !ids || !scratch || (uintptr_t)scratch % 8) return SPECRT_STATUS_BAD_ARG;
+    int32_t n_rows = batch->n_batch * batch->max_n;
+    if (specrt_cuda_topk_bytes(r->n_columns, n_rows, k) == 0) return SPECRT_STATUS_BAD_ARG;
+    specrt__active_lay_out(scratch, (size_t)n_rows, r);
+    *grid = dim3((unsigned)r->n_parts, (unsigned)batch->max_n, (unsigned)batch->n_batch);
     return SPECRT_STATUS_OK;
 }
 
 /* A ranking of a shortlist, as specrt_cuda_topk() is asked for it. */
 static specrt_status specrt__active_shortlist(const specrt_cuda_layout *layout,
-                                              const specrt_cuda_segment *segments, int32_t n_batch,
-                                              const float *logits, int32_t max_n, const int32_t *n,
-                                              int32_t n_step, int32_t k, int32_t *ids,
-                                              float *logprobs, void *scratch,
-                                              specrt__active_ranks *r, dim3 *grid) {
-    memset(r, 0, sizeof *r);
+                                              const specrt_cuda_segment *segments,
+                                              const specrt_cuda_batch *batch, const float *logits,
+                                              int32_t k, int32_t *ids, float *logprobs,
+                                              void *scratch, specrt__active_ranks *r, dim3 *grid) {
+    SPECRT__CLEAR(r, 1);
     r->n_columns = specrt__head_lay_out(layout, r->starts);
     if (r->n_columns == 0 || !segments || !logprobs) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__active_prepare(r, batch, logits, k, ids, scratch, grid));
     r->segments = segments;
     r->n_segments = layout->n_segments;
-    r->row_step = max_n;
+    r->row_step = batch->max_n;
     r->logprobs = logprobs;
-    return specrt__active_prepare(r, n_batch, logits, max_n, n, n_step, k, ids, scratch, grid);
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
-                                               const specrt_cuda_segment *segments, int32_t n_batch,
-                                               const float *logits, int32_t max_n, const int32_t *n,
-                                               int32_t n_step, int32_t k, int32_t *ids,
-                                               float *logprobs, void *scratch, void *stream) {
+                                               const specrt_cuda_segment *segments,
+                                               const specrt_cuda_batch *batch, const float *logits,
+                                               int32_t k, int32_t *ids, float *logprobs,
+                                               void *scratch, void *stream) {
     specrt__active_ranks r;
     dim3 grid;
-    SPECRT__TRY(specrt__active_shortlist(layout, segments, n_batch, logits, max_n, n, n_step, k,
-                                         ids, logprobs, scratch, &r, &grid));
+    SPECRT__TRY(specrt__active_shortlist(layout, segments, batch, logits, k, ids, logprobs, scratch,
+                                         &r, &grid));
     return SPECRT__LAUNCH(specrt__active_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
                           r);
 }
 
 /* A ranking of whole rows of the target's logits. */
-static specrt_status specrt__active_whole(int32_t n_batch, const float *logits, int32_t max_n,
-                                          const int32_t *n, int32_t n_step, int32_t n_vocab,
-                                          int32_t k, int32_t *ids, int32_t row_step, void *scratch,
-                                          specrt__active_ranks *r, dim3 *grid) {
-    memset(r, 0, sizeof *r);
+static specrt_status specrt__active_whole(const specrt_cuda_batch *batch, const float *logits,
+                                          int32_t n_vocab, int32_t k, int32_t *ids,
+                                          int32_t row_step, void *scratch, specrt__active_ranks *r,
+                                          dim3 *grid) {
+    SPECRT__CLEAR(r, 1);
     if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB) return SPECRT_STATUS_BAD_ARG;
     r->n_columns = n_vocab;
     r->row_step = row_step;
-    return specrt__active_prepare(r, n_batch, logits, max_n, n, n_step, k, ids, scratch, grid);
+    return specrt__active_prepare(r, batch, logits, k, ids, scratch, grid);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const float *logits,
-                                                      int32_t max_n, const int32_t *n,
-                                                      int32_t n_step, int32_t n_vocab, int32_t k,
-                                                      int32_t *ids, float *logsumexp, void *scratch,
-                                                      void *stream) {
+SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *batch,
+                                                      const float *logits, int32_t n_vocab,
+                                                      int32_t k, int32_t *ids, float *logsumexp,
+                                                      void *scratch, void *stream) {
     specrt__active_ranks r;
     dim3 grid;
-    SPECRT__TRY(specrt__active_whole(n_batch, logits, max_n, n, n_step, n_vocab, k, ids,
-                                     SPECRT_TREE_MAX_NODES, scratch, &r, &grid));
+    SPECRT__TRY(specrt__active_whole(batch, logits, n_vocab, k, ids, SPECRT_TREE_MAX_NODES, scratch,
+                                     &r, &grid));
     r.total = logsumexp;
     return SPECRT__LAUNCH(specrt__active_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
                           r);
@@ -2106,9 +2158,9 @@ static __device__ int32_t specrt__window_read_nodes(specrt_cuda_state *s,
                                                     const specrt_verdict *verdict,
                                                     const int32_t *best, int32_t stride,
                                                     int32_t n_batch) {
-    bool tree = s->params.rows == SPECRT_CUDA_ROWS_TREE;
+    bool tree = s->params.positions == SPECRT_CUDA_POSITIONS_TREE;
     int32_t k = best ? specrt__window_least(s->params.kver, stride) : 0;
-    int32_t first = s->params.rows == SPECRT_CUDA_ROWS_LAST ? verdict->n - 1 : 0;
+    int32_t first = s->params.positions == SPECRT_CUDA_POSITIONS_LAST ? verdict->n - 1 : 0;
     int32_t n = (tree ? draft->n : verdict->n - first) * k;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         int32_t row = first + i / k, node = tree ? row : verdict->nodes[row];
@@ -2242,44 +2294,41 @@ static inline specrt_status specrt__window_check(int32_t n_batch, const void *st
                                                                       : SPECRT_STATUS_BAD_ARG;
 }
 
+static inline specrt_status specrt__window_check_choice(const specrt_cuda_choice *c) {
+    return c && c->ids && c->places && c->n_rows && c->max_rows >= 1 ? SPECRT_STATUS_OK
+                                                                     : SPECRT_STATUS_BAD_ARG;
+}
+
 static bool specrt__window_params_ok(const specrt_cuda_state_params *p) {
     if (!p || p->n_ids < 1 || p->n_ids > SPECRT_MAX_VOCAB) return false;
     if (p->capacity < 0 || p->capacity > p->n_ids) return false;
     if (p->size == 0) return true;
     return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT_CUDA_UNIQUE_LRU &&
-           p->mode <= SPECRT_CUDA_UNIQUE_FIFO && p->rows >= SPECRT_CUDA_ROWS_ALL &&
-           p->rows <= SPECRT_CUDA_ROWS_TREE && p->only >= SPECRT_CUDA_ONLY_BOTH &&
+           p->mode <= SPECRT_CUDA_UNIQUE_FIFO && p->positions >= SPECRT_CUDA_POSITIONS_ALL &&
+           p->positions <= SPECRT_CUDA_POSITIONS_TREE && p->only >= SPECRT_CUDA_ONLY_BOTH &&
            p->only <= SPECRT_CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
            p->kver >= 0 && p->kver <= SPECRT__WINDOW_MAX_K && p->n_frequent >= 0 &&
            (p->frequent || p->n_frequent <= p->n_ids);
 }
 
-/* Advances *bytes by an array; its address when there is memory. */
-static void *specrt__window_carve(void *memory, size_t *bytes, size_t n) {
-    void *p = memory ? (uint8_t *)memory + *bytes : NULL;
-    *bytes = (size_t)specrt__base_align(*bytes + n, 256);
-    return p;
-}
-
 /* The bytes that the arrays of a state take; they lie in memory, if there is some. */
 static size_t specrt__window_lay_out(void *memory, specrt_cuda_state *s) {
     const specrt_cuda_state_params *p = &s->params;
-    size_t n = (size_t)p->n_ids * sizeof(int32_t), m = (size_t)p->capacity * sizeof(int32_t);
+    size_t n = (size_t)p->n_ids, m = (size_t)p->capacity;
     bool stream = p->size > 0 && p->mode == SPECRT_CUDA_STREAM;
-    size_t ring = stream ? (size_t)p->size * sizeof(int32_t) : 0, bytes = 0;
+    specrt__launch_arena arena = {memory, 0};
     s->list_size = p->size < p->n_ids ? p->size : p->n_ids;
-    s->wants = (uint8_t *)specrt__window_carve(memory, &bytes, (size_t)p->n_ids);
-    s->slots = (int32_t *)specrt__window_carve(memory, &bytes, n);
-    s->changed = (int32_t *)specrt__window_carve(memory, &bytes, n);
-    s->marks = (int32_t *)specrt__window_carve(memory, &bytes, n);
-    s->ids = (int32_t *)specrt__window_carve(memory, &bytes, m);
-    s->fresh = (int32_t *)specrt__window_carve(memory, &bytes, m);
-    s->holes = (int32_t *)specrt__window_carve(memory, &bytes, m);
-    s->list =
-        (int32_t *)specrt__window_carve(memory, &bytes, (size_t)s->list_size * sizeof(int32_t));
-    s->ring = (int32_t *)specrt__window_carve(memory, &bytes, ring);
-    s->counts = (int32_t *)specrt__window_carve(memory, &bytes, stream ? n : 0);
-    return bytes;
+    specrt__launch_carve(&arena, n, &s->wants);
+    specrt__launch_carve(&arena, n, &s->slots);
+    specrt__launch_carve(&arena, n, &s->changed);
+    specrt__launch_carve(&arena, n, &s->marks);
+    specrt__launch_carve(&arena, m, &s->ids);
+    specrt__launch_carve(&arena, m, &s->fresh);
+    specrt__launch_carve(&arena, m, &s->holes);
+    specrt__launch_carve(&arena, (size_t)s->list_size, &s->list);
+    specrt__launch_carve(&arena, stream ? (size_t)p->size : 0, &s->ring);
+    specrt__launch_carve(&arena, stream ? n : 0, &s->counts);
+    return arena.bytes;
 }
 
 SPECRT_CUDA_API size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params) {
@@ -2292,7 +2341,7 @@ SPECRT_CUDA_API size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *p
 SPECRT_CUDA_API specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
                                                       void *memory, specrt_cuda_state *out) {
     if (!memory || !out || !specrt__window_params_ok(params)) return SPECRT_STATUS_BAD_ARG;
-    memset(out, 0, sizeof *out);
+    SPECRT__CLEAR(out, 1);
     out->params = *params;
     specrt__window_lay_out(memory, out);
     return SPECRT_STATUS_OK;
@@ -2551,17 +2600,16 @@ static __global__ void specrt__cluster_take_kernel(specrt_cuda_router r,
 /* Block (m, b): rows and tokens of cluster m, where sequence b took it, and who scores them.
  *   grid (n_clusters, n_batch), any block */
 static __global__ void specrt__cluster_list_kernel(specrt_cuda_router r, specrt__cluster_scratch s,
-                                                   int32_t max_rows, int32_t *ids, int32_t *places,
-                                                   uint64_t *scored_by) {
+                                                   specrt_cuda_choice c) {
     int32_t m = (int32_t)blockIdx.x, first = r.starts[m];
     int64_t at = (int64_t)blockIdx.y * r.n_clusters + m;
-    int64_t out = (int64_t)blockIdx.y * max_rows + s.begin[at];
-    int32_t n = specrt__window_least(s.taken[at], max_rows - s.begin[at]);
+    int64_t out = (int64_t)blockIdx.y * c.max_rows + s.begin[at];
+    int32_t n = specrt__window_least(s.taken[at], c.max_rows - s.begin[at]);
     uint64_t takers = s.takers[at] ? s.takers[at] : ~(uint64_t)0;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
-        ids[out + i] = r.ids[first + i];
-        places[out + i] = first + i;
-        if (scored_by) scored_by[out + i] = takers;
+        c.ids[out + i] = r.ids[first + i];
+        c.places[out + i] = first + i;
+        if (c.scored_by) c.scored_by[out + i] = takers;
     }
 }
 
@@ -2579,18 +2627,17 @@ static bool specrt__cluster_router_ok(const specrt_cuda_router *r, int32_t n_bat
 
 static size_t specrt__cluster_lay_out(const specrt_cuda_router *r, int32_t n_batch, int32_t max_n,
                                       void *memory, specrt__cluster_scratch *out) {
-    size_t b = (size_t)n_batch, n = b * (size_t)max_n, m = (size_t)r->n_clusters, bytes = 0;
-    size_t lists = b * (size_t)(max_n + 1) * m * sizeof(float);
-    size_t inputs = n * (size_t)(r->n_embed + r->n_state) * sizeof(float);
-    size_t hidden = n * (size_t)r->n_hidden * sizeof(float);
-    out->inputs = (float *)specrt__window_carve(memory, &bytes, inputs);
-    out->hidden = (float *)specrt__window_carve(memory, &bytes, hidden);
-    out->scores = (float *)specrt__window_carve(memory, &bytes, lists);
-    out->order = (int32_t *)specrt__window_carve(memory, &bytes, lists);
-    out->taken = (int32_t *)specrt__window_carve(memory, &bytes, b * m * sizeof(int32_t));
-    out->begin = (int32_t *)specrt__window_carve(memory, &bytes, b * m * sizeof(int32_t));
-    out->takers = (uint64_t *)specrt__window_carve(memory, &bytes, b * m * sizeof(uint64_t));
-    return bytes;
+    size_t b = (size_t)n_batch, n = b * (size_t)max_n, m = (size_t)r->n_clusters;
+    size_t lists = b * (size_t)(max_n + 1) * m;
+    specrt__launch_arena arena = {memory, 0};
+    specrt__launch_carve(&arena, n * (size_t)(r->n_embed + r->n_state), &out->inputs);
+    specrt__launch_carve(&arena, n * (size_t)r->n_hidden, &out->hidden);
+    specrt__launch_carve(&arena, lists, &out->scores);
+    specrt__launch_carve(&arena, lists, &out->order);
+    specrt__launch_carve(&arena, b * m, &out->taken);
+    specrt__launch_carve(&arena, b * m, &out->begin);
+    specrt__launch_carve(&arena, b * m, &out->takers);
+    return arena.bytes;
 }
 
 SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
@@ -2600,54 +2647,48 @@ SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router
     return specrt__cluster_lay_out(router, n_batch, max_n, NULL, &scratch);
 }
 
-/* A layer: weights f16 [n_out, n_in], bias [n_out], x [n_batch, max_n, n_in] -> out [n_batch, row_step,
- * n_out]. Twin: specrt__cluster_multiply */
-static specrt_status specrt__cluster_layer(const uint16_t *weights, const float *bias,
-                                           int32_t n_out, int32_t n_in, int activation,
-                                           const specrt_cuda_beam *beams, int32_t n_batch,
-                                           int32_t max_n, int32_t row_step, const float *x,
-                                           float *out, void *stream) {
-    specrt__head_product p;
-    memset(&p, 0, sizeof p);
-    p.layout.n_segments = 1;
-    p.layout.n_cols = n_in;
-    p.layout.dtypes[0] = SPECRT_DTYPE_F16;
-    p.layout.max_rows[0] = p.own.max_rows = p.n_columns = n_out;
-    p.own.rows = weights;
-    p.own.row_stride = (size_t)n_in * sizeof *weights;
-    p.own.bias = bias;
-    p.hidden = x;
-    p.dtype = SPECRT_DTYPE_F32;
-    p.max_n = max_n;
-    p.n = &beams->n;
-    p.n_step = sizeof *beams / sizeof(int32_t);
+/* A router's layer: out [n_batch, row_step, n_out] of x [n_batch, max_n, n_in]. */
+typedef struct specrt__cluster_dense {
+    const uint16_t *weights; /* f16 [n_out, n_in] */
+    const float *bias;       /* [n_out] */
+    int32_t n_out, n_in;
+    int activation;
+    int32_t row_step;
+} specrt__cluster_dense;
+
+/* Twin: specrt__cluster_multiply */
+static specrt_status specrt__cluster_multiply_batch(specrt__cluster_dense layer,
+                                                    const specrt_cuda_batch *batch, const float *x,
+                                                    float *out, void *stream) {
+    specrt__head_product p = specrt__head_of_rows(layer.weights, layer.n_out, layer.n_in);
+    specrt__head_take_states(&p, batch, x, SPECRT_DTYPE_F32);
+    p.own.bias = layer.bias;
     p.logits = out;
-    p.row_step = row_step;
-    p.activation = activation;
-    return specrt__head_run<SPECRT_DTYPE_F16>(p, n_batch, stream);
+    p.row_step = layer.row_step;
+    p.activation = layer.activation;
+    return specrt__head_run<SPECRT_DTYPE_F16>(p, batch->n_batch, stream);
 }
 
 /* Probabilities of all clusters by row, and their sums. */
-static specrt_status specrt__cluster_forward(const specrt_cuda_router *r, int32_t n_batch,
-                                             int32_t max_n, const specrt_cuda_beam *beams,
-                                             const float *states, const specrt__cluster_scratch *s,
-                                             void *stream) {
+static specrt_status specrt__cluster_forward_batch(const specrt_cuda_router *r, int32_t n_batch,
+                                                   int32_t max_n, const specrt_cuda_beam *beams,
+                                                   const float *states,
+                                                   const specrt__cluster_scratch *s, void *stream) {
     dim3 rows((unsigned)max_n, (unsigned)n_batch);
+    specrt_cuda_batch batch = specrt__head_beam_rows(beams, n_batch, max_n);
     int32_t n_in = r->n_embed + r->n_state;
-    const float *x = s->inputs;
+    int activation = r->kind == SPECRT_ROUTER_CORAL ? SPECRT__HEAD_RESIDUAL : SPECRT__HEAD_SILU;
+    specrt__cluster_dense first = {r->w1, r->b1, r->n_hidden, n_in, activation, max_n};
+    specrt__cluster_dense last = {
+        r->w2,    r->b2, r->n_clusters, r->n_hidden > 0 ? r->n_hidden : n_in, SPECRT__HEAD_LINEAR,
+        max_n + 1};
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_read_kernel, rows,
                                specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *r, beams,
                                states, s->inputs));
-    if (r->n_hidden > 0) {
-        SPECRT__TRY(specrt__cluster_layer(r->w1, r->b1, r->n_hidden, n_in,
-                                          r->kind == SPECRT_ROUTER_CORAL ? SPECRT__HEAD_RESIDUAL
-                                                                         : SPECRT__HEAD_SILU,
-                                          beams, n_batch, max_n, max_n, x, s->hidden, stream));
-        x = s->hidden;
-        n_in = r->n_hidden;
-    }
-    SPECRT__TRY(specrt__cluster_layer(r->w2, r->b2, r->n_clusters, n_in, SPECRT__HEAD_LINEAR, beams,
-                                      n_batch, max_n, max_n + 1, x, s->scores, stream));
+    if (r->n_hidden > 0)
+        SPECRT__TRY(specrt__cluster_multiply_batch(first, &batch, s->inputs, s->hidden, stream));
+    SPECRT__TRY(specrt__cluster_multiply_batch(
+        last, &batch, r->n_hidden > 0 ? s->hidden : s->inputs, s->scores, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_weigh_kernel, rows,
                                specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *r, beams,
                                s->scores));
@@ -2657,13 +2698,12 @@ static specrt_status specrt__cluster_forward(const specrt_cuda_router *r, int32_
 }
 
 static specrt_status specrt__cluster_arguments(const specrt_cuda_router *r, int32_t n_take,
-                                               const void *beams, const void *scratch,
-                                               int32_t max_rows) {
+                                               const void *beams, const void *scratch) {
     bool coral = r->kind == SPECRT_ROUTER_CORAL;
     if (!r->w2 || !r->b2 || !r->starts || !r->ids || (r->n_hidden > 0 && (!r->w1 || !r->b1)))
         return SPECRT_STATUS_BAD_ARG;
     if (coral && (r->n_hidden != r->n_state || r->n_embed > 0)) return SPECRT_STATUS_BAD_ARG;
-    if (!beams || !scratch || max_rows < 1 || n_take < 1 || n_take > SPECRT__CLUSTER_MOST)
+    if (!beams || !scratch || n_take < 1 || n_take > SPECRT__CLUSTER_MOST)
         return SPECRT_STATUS_BAD_ARG;
     if (r->n_embed == 0) return SPECRT_STATUS_OK;
     if (!r->embedding.rows || r->embedding.n_rows < 1 || r->embedding.n_cols != r->n_embed)
@@ -2676,16 +2716,15 @@ static specrt_status specrt__cluster_arguments(const specrt_cuda_router *r, int3
 SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
                                                 int32_t max_n, int32_t n_take,
                                                 const specrt_cuda_beam *beams, const float *states,
-                                                void *scratch, int32_t max_rows, int32_t *ids,
-                                                int32_t *places, int32_t *n_rows,
-                                                uint64_t *scored_by, void *stream) {
+                                                void *scratch, const specrt_cuda_choice *choice,
+                                                void *stream) {
     specrt__cluster_scratch s;
     if (!specrt__cluster_router_ok(router, n_batch, max_n)) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__cluster_arguments(router, n_take, beams, scratch, max_rows));
-    if (!ids || !places || !n_rows || (router->each == 2) != (scored_by != NULL))
-        return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__window_check_choice(choice));
+    SPECRT__TRY(specrt__cluster_arguments(router, n_take, beams, scratch));
+    if ((router->each == 2) != (choice->scored_by != NULL)) return SPECRT_STATUS_BAD_ARG;
     specrt__cluster_lay_out(router, n_batch, max_n, scratch, &s);
-    SPECRT__TRY(specrt__cluster_forward(router, n_batch, max_n, beams, states, &s, stream));
+    SPECRT__TRY(specrt__cluster_forward_batch(router, n_batch, max_n, beams, states, &s, stream));
     int32_t first = router->each ? 0 : max_n;
     unsigned n_parts = specrt__launch_blocks(router->n_clusters, SPECRT__CLUSTER_THREADS);
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_rank_kernel,
@@ -2694,10 +2733,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router
                                first, s.scores, s.order));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_take_kernel, (unsigned)n_batch,
                                specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *router,
-                               beams, max_n, n_take, s, max_rows, n_rows));
-    return SPECRT__LAUNCH(
-        specrt__cluster_list_kernel, dim3((unsigned)router->n_clusters, (unsigned)n_batch),
-        specrt__block_size(128), 0, stream, *router, s, max_rows, ids, places, scored_by);
+                               beams, max_n, n_take, s, choice->max_rows, choice->n_rows));
+    return SPECRT__LAUNCH(specrt__cluster_list_kernel,
+                          dim3((unsigned)router->n_clusters, (unsigned)n_batch),
+                          specrt__block_size(128), 0, stream, *router, s, *choice);
 }
 
 // >>successor (uses: launch base block active window)
@@ -2802,31 +2841,34 @@ static __device__ int32_t specrt__successor_keys(const specrt__successor_query *
 }
 
 /* Block b: the best `size` over all tokens of sequence b's level.
- *   ids, places [n_batch, size], n_rows [n_batch];  grid (n_batch), any block.
+ *   grid (n_batch), any block.
  *   Twins: specrt__successor_union, and specrt__successor_chain for one row, whose result it has */
-static __global__ void specrt__successor_kernel(
-    specrt_cuda_cograph graph, int32_t max_n, int32_t size, const int32_t *row_of,
-    const specrt_cuda_beam *beams, const uint32_t *levels, int32_t level, specrt_cuda_state *states,
-    specrt__successor_scratch s, int32_t *ids, int32_t *places, int32_t *n_rows) {
+static __global__ void specrt__successor_kernel(specrt_cuda_cograph graph, int32_t max_n,
+                                                const int32_t *row_of,
+                                                const specrt_cuda_beam *beams,
+                                                specrt_cuda_taken taken,
+                                                specrt__successor_scratch s, specrt_cuda_choice c) {
     const specrt_cuda_beam *beam = &beams[blockIdx.x];
-    int64_t at = (int64_t)blockIdx.x * max_n * s.degree, out = (int64_t)blockIdx.x * size;
-    specrt_cuda_state *state = &states[blockIdx.x];
+    int64_t at = (int64_t)blockIdx.x * max_n * s.degree, out = (int64_t)blockIdx.x * c.max_rows;
+    const specrt_cuda_state *state = &taken.states[blockIdx.x];
+    const uint32_t *levels = taken.levels;
     if (levels) levels += (int64_t)blockIdx.x * state->params.n_ids;
-    specrt__successor_query q = {graph, state, levels, level, s.degree, s.ids + at, s.scores + at};
+    specrt__successor_query q = {graph,    state,      levels,       taken.level,
+                                 s.degree, s.ids + at, s.scores + at};
     int32_t n = specrt__window_least(beam->n, max_n), n_warps = specrt__block_threads() / 32;
     for (int32_t i = specrt__block_thread() / 32; i < n; i += n_warps)
         specrt__successor_read(&q, i, beam->tokens[i], expf(beam->logprobs[i] - beam->logprobs[0]));
     __syncthreads();
     specrt__successor_merge(&q, n);
     int32_t n_found = specrt__successor_keys(&q, n * s.degree, s.keys + at);
-    uint64_t least = specrt__active_least(s.keys + at, n_found, size);
-    n_found = specrt__active_collect(s.keys + at, n_found, size, least, s.best + out);
+    uint64_t least = specrt__active_least(s.keys + at, n_found, c.max_rows);
+    n_found = specrt__active_collect(s.keys + at, n_found, c.max_rows, least, s.best + out);
     for (int32_t i = specrt__block_thread(); i < n_found; i += specrt__block_threads()) {
         int32_t id = specrt__block_key_id(s.best[out + i]);
-        ids[out + i] = id;
-        places[out + i] = row_of ? row_of[id] : id;
+        c.ids[out + i] = id;
+        c.places[out + i] = row_of ? row_of[id] : id;
     }
-    if (specrt__block_thread() == 0) n_rows[blockIdx.x] = n_found;
+    if (specrt__block_thread() == 0) c.n_rows[blockIdx.x] = n_found;
 }
 
 /* --- launches --- */
@@ -2834,15 +2876,14 @@ static __global__ void specrt__successor_kernel(
 static size_t specrt__successor_lay_out(const specrt_cuda_cograph *graph, int32_t n_batch,
                                         int32_t max_n, int32_t size, void *memory,
                                         specrt__successor_scratch *out) {
-    size_t bytes = 0, n;
     out->degree = graph->max_degree < size ? (int32_t)graph->max_degree : size;
-    n = (size_t)n_batch * (size_t)max_n * (size_t)out->degree;
-    out->keys = (uint64_t *)specrt__window_carve(memory, &bytes, n * sizeof(uint64_t));
-    out->best = (uint64_t *)specrt__window_carve(memory, &bytes,
-                                                 (size_t)n_batch * (size_t)size * sizeof(uint64_t));
-    out->ids = (int32_t *)specrt__window_carve(memory, &bytes, n * sizeof(int32_t));
-    out->scores = (float *)specrt__window_carve(memory, &bytes, n * sizeof(float));
-    return bytes;
+    size_t n = (size_t)n_batch * (size_t)max_n * (size_t)out->degree;
+    specrt__launch_arena arena = {memory, 0};
+    specrt__launch_carve(&arena, n, &out->keys);
+    specrt__launch_carve(&arena, (size_t)n_batch * (size_t)size, &out->best);
+    specrt__launch_carve(&arena, n, &out->ids);
+    specrt__launch_carve(&arena, n, &out->scores);
+    return arena.bytes;
 }
 
 static bool specrt__successor_sizes_ok(const specrt_cuda_cograph *graph, int32_t n_batch,
@@ -2861,19 +2902,20 @@ SPECRT_CUDA_API size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *g
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_successors(
-    const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n, int32_t size,
-    const int32_t *row_of, const specrt_cuda_beam *beams, const uint32_t *levels, int32_t level,
-    specrt_cuda_state *states, void *scratch, int32_t *ids, int32_t *places, int32_t *n_rows,
-    void *stream) {
+    const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n, const int32_t *row_of,
+    const specrt_cuda_beam *beams, const specrt_cuda_taken *taken, void *scratch,
+    const specrt_cuda_choice *choice, void *stream) {
     specrt__successor_scratch s;
-    if (!specrt__successor_sizes_ok(graph, n_batch, max_n, size)) return SPECRT_STATUS_BAD_ARG;
-    if (!graph->totals || !graph->offsets || !graph->ids || !graph->counts || !beams || !states ||
-        !scratch || !ids || !places || !n_rows || level < 0 || level >= SPECRT_TREE_MAX_STEPS)
+    SPECRT__TRY(specrt__window_check_choice(choice));
+    if (!specrt__successor_sizes_ok(graph, n_batch, max_n, choice->max_rows))
         return SPECRT_STATUS_BAD_ARG;
-    specrt__successor_lay_out(graph, n_batch, max_n, size, scratch, &s);
+    if (!graph->totals || !graph->offsets || !graph->ids || !graph->counts || !beams || !taken ||
+        !taken->states || !scratch || taken->level < 0 || taken->level >= SPECRT_TREE_MAX_STEPS)
+        return SPECRT_STATUS_BAD_ARG;
+    specrt__successor_lay_out(graph, n_batch, max_n, choice->max_rows, scratch, &s);
     return SPECRT__LAUNCH(specrt__successor_kernel, (unsigned)n_batch,
                           specrt__block_size(SPECRT__SUCCESSOR_THREADS), 0, stream, *graph, max_n,
-                          size, row_of, beams, levels, level, states, s, ids, places, n_rows);
+                          row_of, beams, *taken, s, *choice);
 }
 
 // >>scan (uses: launch block)
@@ -2894,11 +2936,8 @@ typedef struct specrt__scan_level {
     uint64_t *best;  /* [rows, n_groups] the greatest key of each group: order and name; or 0 */
     uint32_t *done;  /* [n_batch] ticket of the states whose best are known */
     int32_t n_groups, max_n, n_step;
-    const int32_t *n; /* states of sequence b: n[b * n_step]; NULL: max_n */
-    /* Who may not be named: members, and tokens with bit `level` of levels; NULL: none. */
-    const specrt_cuda_state *states;
-    const uint32_t *levels; /* [n_batch, n_ids] */
-    int32_t level;
+    const int32_t *n;        /* states of sequence b: n[b * n_step]; NULL: max_n */
+    specrt_cuda_taken taken; /* who may not be named */
 } specrt__scan_level;
 
 static __device__ int32_t specrt__scan_count(const specrt__scan_level &level, int32_t b) {
@@ -2958,11 +2997,13 @@ typedef struct specrt__scan_four {
 static __device__ int32_t specrt__scan_token(const specrt_cuda_sketch &s,
                                              const specrt__scan_level &level, int32_t b,
                                              int32_t row) {
-    const specrt_cuda_state *state = level.states ? &level.states[b] : NULL;
+    const specrt_cuda_taken *taken = &level.taken;
+    const specrt_cuda_state *state = taken->states ? &taken->states[b] : NULL;
     int32_t id = row < 0 || !s.ids ? row : s.ids[row];
     if (id < 0 || id >= (state ? state->params.n_ids : s.n_ids)) return -1;
     uint32_t held = state ? state->wants[id] % SPECRT_CUDA_CHANGED : 0;
-    uint32_t routed = level.levels ? level.levels[(int64_t)b * s.n_ids + id] >> level.level & 1 : 0;
+    uint32_t routed =
+        taken->levels ? taken->levels[(int64_t)b * s.n_ids + id] >> taken->level & 1 : 0;
     return held | routed ? -1 : id;
 }
 
@@ -3401,7 +3442,7 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
     int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x;
     size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, first = row * (size_t)s.size;
     specrt_cuda_segment *segment = &level.segments[row];
-    if (threadIdx.x == 0) memset(segment, 0, sizeof *segment); /* the product reads all of them */
+    if (threadIdx.x == 0) SPECRT__CLEAR(segment, 1); /* the product reads all of them */
     if (h >= specrt__scan_count(level.scan, b)) return;
     specrt__sketch_measure(s, level, row);
     int32_t n = specrt__sketch_find(s, level, row, level.found + first);
@@ -3519,38 +3560,35 @@ static bool specrt__sketch_is_valid(const specrt_cuda_sketch *s) {
 }
 
 /* Where the arrays of a level lie; memory NULL: to learn the bytes. */
-static size_t specrt__sketch_lay(const specrt_cuda_sketch *s, int32_t n_batch, int32_t max_n,
-                                 uint8_t *memory, specrt__sketch_level *level) {
-    size_t b = (size_t)n_batch, rows = b * (size_t)max_n, at = 0;
+static size_t specrt__sketch_lay_out(const specrt_cuda_sketch *s, int32_t n_batch, int32_t max_n,
+                                     void *memory, specrt__sketch_level *level) {
+    size_t b = (size_t)n_batch, rows = b * (size_t)max_n, size = (size_t)s->size;
     size_t n_groups = specrt__launch_blocks(s->n_places, SPECRT__SCAN_GROUP);
-    size_t n_most = (size_t)s->size < n_groups ? (size_t)s->size : n_groups;
-    size_t proofs = s->bounds ? rows : 0,
-           n_parts = specrt__launch_blocks(s->n_places, SPECRT__SKETCH_PART);
+    size_t n_most = size < n_groups ? size : n_groups, proofs = s->bounds ? rows : 0;
+    size_t n_parts = specrt__launch_blocks(s->n_places, SPECRT__SKETCH_PART);
+    size_t marked = s->bounds ? b * n_parts : 0;
+    specrt__launch_arena arena = {memory, 0};
     level->scan.n_groups = (int32_t)n_groups;
     level->n_most = (int32_t)n_most;
     level->n_parts = (int32_t)n_parts;
-#define SPECRT__SKETCH_LAY(field, type, count)                                                     \
-    level->field = (type *)(void *)(memory + at);                                                  \
-    at = (size_t)specrt__base_align(at + (count) * sizeof(type), 256)
-    SPECRT__SKETCH_LAY(scan.z, float, rows *(size_t)s->rank);
-    SPECRT__SKETCH_LAY(scan.order, uint32_t, rows * SPECRT__SCAN_GROUP * n_groups);
-    SPECRT__SKETCH_LAY(scan.best, uint64_t, rows * n_groups);
-    SPECRT__SKETCH_LAY(scan.done, uint32_t, b);
-    SPECRT__SKETCH_LAY(groups, int32_t, rows * n_most);
-    SPECRT__SKETCH_LAY(keys, uint64_t, rows * SPECRT__SCAN_GROUP * n_most);
-    SPECRT__SKETCH_LAY(found, uint64_t, rows * (size_t)s->size);
-    SPECRT__SKETCH_LAY(weights, float, b *(size_t)s->n_ids);
-    SPECRT__SKETCH_LAY(rest, double, proofs *(size_t)s->n_cols);
-    SPECRT__SKETCH_LAY(y, double, proofs *(size_t)s->rank);
-    SPECRT__SKETCH_LAY(proofs, specrt__sketch_proof, proofs);
-    SPECRT__SKETCH_LAY(segments, specrt_cuda_segment, proofs);
-    SPECRT__SKETCH_LAY(rows, int32_t, proofs * (size_t)s->size);
-    SPECRT__SKETCH_LAY(n_found, int32_t, proofs);
-    SPECRT__SKETCH_LAY(logits, float, proofs *(size_t)s->size);
-    SPECRT__SKETCH_LAY(marks, uint32_t, s->bounds ? b * n_parts * (SPECRT__SKETCH_PART / 32) : 0);
-    SPECRT__SKETCH_LAY(taken, int32_t, s->bounds ? b * n_parts : 0);
-#undef SPECRT__SKETCH_LAY
-    return at;
+    specrt__launch_carve(&arena, rows * (size_t)s->rank, &level->scan.z);
+    specrt__launch_carve(&arena, rows * SPECRT__SCAN_GROUP * n_groups, &level->scan.order);
+    specrt__launch_carve(&arena, rows * n_groups, &level->scan.best);
+    specrt__launch_carve(&arena, b, &level->scan.done);
+    specrt__launch_carve(&arena, rows * n_most, &level->groups);
+    specrt__launch_carve(&arena, rows * SPECRT__SCAN_GROUP * n_most, &level->keys);
+    specrt__launch_carve(&arena, rows * size, &level->found);
+    specrt__launch_carve(&arena, b * (size_t)s->n_ids, &level->weights);
+    specrt__launch_carve(&arena, proofs * (size_t)s->n_cols, &level->rest);
+    specrt__launch_carve(&arena, proofs * (size_t)s->rank, &level->y);
+    specrt__launch_carve(&arena, proofs, &level->proofs);
+    specrt__launch_carve(&arena, proofs, &level->segments);
+    specrt__launch_carve(&arena, proofs * size, &level->rows);
+    specrt__launch_carve(&arena, proofs, &level->n_found);
+    specrt__launch_carve(&arena, proofs * size, &level->logits);
+    specrt__launch_carve(&arena, marked * (SPECRT__SKETCH_PART / 32), &level->marks);
+    specrt__launch_carve(&arena, marked, &level->taken);
+    return arena.bytes;
 }
 
 /* Certified, states stand for sequences in a dimension of a grid. */
@@ -3562,32 +3600,19 @@ static bool specrt__sketch_is_batch(const specrt_cuda_sketch *s, int32_t n_batch
 SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
                                                 int32_t max_n) {
     specrt__sketch_level level;
-    uint8_t base = 0; /* its address alone counts */
     if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(sketch, n_batch, max_n))
         return 0;
-    return specrt__sketch_lay(sketch, n_batch, max_n, &base, &level);
+    return specrt__sketch_lay_out(sketch, n_batch, max_n, NULL, &level);
 }
 
 /* z = basis hidden. */
-static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s, int32_t n_batch,
-                                            const void *hidden, specrt_dtype dtype,
-                                            const specrt__scan_level *level, void *stream) {
-    specrt__head_product p;
-    memset(&p, 0, sizeof p);
-    p.layout.n_segments = 1;
-    p.layout.n_cols = s->n_cols;
-    p.layout.dtypes[0] = SPECRT_DTYPE_F16;
-    p.layout.max_rows[0] = p.n_columns = s->rank;
-    p.own.rows = s->basis;
-    p.own.row_stride = (size_t)s->n_cols * sizeof *s->basis;
-    p.own.max_rows = s->rank;
-    p.hidden = hidden;
-    p.dtype = dtype;
-    p.max_n = level->max_n;
-    p.n = level->n;
-    p.n_step = level->n_step;
-    p.logits = level->z;
-    return specrt__head_run<SPECRT_DTYPE_F16>(p, n_batch, stream);
+static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s,
+                                            const specrt_cuda_batch *batch, const void *hidden,
+                                            specrt_dtype dtype, float *z, void *stream) {
+    specrt__head_product p = specrt__head_of_rows(s->basis, s->rank, s->n_cols);
+    specrt__head_take_states(&p, batch, hidden, dtype);
+    p.logits = z;
+    return specrt__head_run<SPECRT_DTYPE_F16>(p, batch->n_batch, stream);
 }
 
 template <bool kFourBits, int kTiles>
@@ -3624,7 +3649,7 @@ static specrt_status specrt__sketch_refine(const specrt_cuda_sketch *s, int32_t 
 static specrt_status specrt__sketch_score(const specrt_cuda_sketch *s, int32_t n_batch,
                                           const specrt__sketch_level *level, void *stream) {
     specrt__head_product p;
-    memset(&p, 0, sizeof p);
+    SPECRT__CLEAR(&p, 1);
     p.segments = level->segments;
     p.layout.n_segments = 1;
     p.layout.n_cols = s->n_cols;
@@ -3639,8 +3664,8 @@ static specrt_status specrt__sketch_score(const specrt_cuda_sketch *s, int32_t n
 
 /* The level's tokens, with proof, once places are scored. */
 static specrt_status specrt__sketch_run_proof(const specrt_cuda_sketch *s, int32_t n_batch,
-                                              const specrt__sketch_level *level, int32_t *ids,
-                                              int32_t *places, int32_t *n_rows, void *stream) {
+                                              const specrt__sketch_level *level,
+                                              const specrt_cuda_choice *choice, void *stream) {
     dim3 states((unsigned)level->scan.max_n, (unsigned)n_batch);
     dim3 parts((unsigned)level->n_parts, (unsigned)n_batch);
     int threads = specrt__block_size(SPECRT__SKETCH_THREADS);
@@ -3652,41 +3677,40 @@ static specrt_status specrt__sketch_run_proof(const specrt_cuda_sketch *s, int32
     SPECRT__TRY(
         SPECRT__LAUNCH(specrt__sketch_mark, parts, SPECRT__SKETCH_PART, 0, stream, *s, *level));
     return SPECRT__LAUNCH(specrt__sketch_gather, parts, SPECRT__SKETCH_PART, 0, stream, *s, *level,
-                          ids, places, n_rows);
+                          choice->ids, choice->places, choice->n_rows);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
-    const specrt_cuda_sketch *sketch, int32_t n_batch, const void *hidden, specrt_dtype dtype,
-    int32_t max_n, const int32_t *n, int32_t n_step, const float *logprobs, const uint32_t *levels,
-    int32_t level_number, const specrt_cuda_state *states, int32_t *ids, int32_t *places,
-    int32_t *n_rows, void *scratch, void *stream) {
+    const specrt_cuda_sketch *sketch, const specrt_cuda_batch *batch, const void *hidden,
+    specrt_dtype dtype, const float *logprobs, const specrt_cuda_taken *taken, void *scratch,
+    const specrt_cuda_choice *choice, void *stream) {
     specrt__sketch_level level;
-    memset(&level, 0, sizeof level);
+    SPECRT__CLEAR(&level, 1);
+    SPECRT__TRY(specrt__head_check_batch(batch));
+    int32_t n_batch = batch->n_batch, max_n = batch->max_n;
     if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(sketch, n_batch, max_n))
         return SPECRT_STATUS_BAD_ARG;
-    if (!hidden || !ids || !places || !n_rows || !scratch || (uintptr_t)scratch % 16 ||
-        level_number < 0 || level_number >= SPECRT_TREE_MAX_STEPS)
+    if (taken) level.scan.taken = *taken;
+    if (!hidden || !scratch || (uintptr_t)scratch % 16 || level.scan.taken.level < 0 ||
+        level.scan.taken.level >= SPECRT_TREE_MAX_STEPS || !choice || !choice->ids ||
+        !choice->places || !choice->n_rows || choice->max_rows != sketch->bound)
         return SPECRT_STATUS_BAD_ARG;
     if (!specrt__head_is_state(dtype)) return SPECRT_STATUS_UNSUPPORTED;
-    specrt__sketch_lay(sketch, n_batch, max_n, (uint8_t *)scratch, &level);
+    specrt__sketch_lay_out(sketch, n_batch, max_n, scratch, &level);
     level.scan.max_n = max_n;
-    level.scan.n = n;
-    level.scan.n_step = n_step;
-    level.scan.states = states;
-    level.scan.levels = levels;
-    level.scan.level = level_number;
+    level.scan.n = batch->n;
+    level.scan.n_step = batch->n_step;
     level.hidden = hidden;
     level.dtype = dtype;
-    SPECRT__TRY(specrt__sketch_project(sketch, n_batch, hidden, dtype, &level.scan, stream));
+    SPECRT__TRY(specrt__sketch_project(sketch, batch, hidden, dtype, level.scan.z, stream));
     if (sketch->bounds) SPECRT__TRY(specrt__sketch_refine(sketch, n_batch, &level, stream));
     SPECRT__TRY(sketch->four_bits
                     ? specrt__sketch_run_scan<true>(sketch, n_batch, &level.scan, stream)
                     : specrt__sketch_run_scan<false>(sketch, n_batch, &level.scan, stream));
-    if (sketch->bounds)
-        return specrt__sketch_run_proof(sketch, n_batch, &level, ids, places, n_rows, stream);
+    if (sketch->bounds) return specrt__sketch_run_proof(sketch, n_batch, &level, choice, stream);
     return SPECRT__LAUNCH(specrt__sketch_name_all, dim3((unsigned)max_n, (unsigned)n_batch),
                           specrt__block_size(SPECRT__SKETCH_THREADS), 0, stream, *sketch, level,
-                          logprobs, ids, places, n_rows);
+                          logprobs, choice->ids, choice->places, choice->n_rows);
 }
 
 // >>tree (uses: launch block active window)
@@ -3852,11 +3876,12 @@ static __global__ void specrt__tree_finish_kernel(const specrt_cuda_tree *trees,
 /* --- launches --- */
 
 static size_t specrt__tree_lay_out(void *memory, specrt_cuda_tree *t) {
-    size_t k = (size_t)t->params.topk, n = k + (size_t)(t->params.num_steps - 1) * k * k, bytes = 0;
-    t->tokens = (int32_t *)specrt__window_carve(memory, &bytes, n * sizeof(int32_t));
-    t->parents = (int32_t *)specrt__window_carve(memory, &bytes, n * sizeof(int32_t));
-    t->logprobs = (float *)specrt__window_carve(memory, &bytes, n * sizeof(float));
-    return bytes;
+    size_t k = (size_t)t->params.topk, n = k + (size_t)(t->params.num_steps - 1) * k * k;
+    specrt__launch_arena arena = {memory, 0};
+    specrt__launch_carve(&arena, n, &t->tokens);
+    specrt__launch_carve(&arena, n, &t->parents);
+    specrt__launch_carve(&arena, n, &t->logprobs);
+    return arena.bytes;
 }
 
 SPECRT_CUDA_API size_t specrt_cuda_tree_bytes(const specrt_tree_params *params) {
@@ -3869,7 +3894,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_tree_place(const specrt_tree_params *p
                                                      int64_t position, void *memory,
                                                      specrt_cuda_tree *out) {
     if (!memory || !out || position < 0) return SPECRT_STATUS_BAD_ARG;
-    memset(out, 0, sizeof *out);
+    SPECRT__CLEAR(out, 1);
     SPECRT__TRY(specrt__tree_resolve(params, &out->params, NULL));
     out->position = position;
     specrt__tree_lay_out(memory, out);
@@ -3898,19 +3923,13 @@ SPECRT_CUDA_API specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t t
                           trees, ids, logprobs, topk, beams);
 }
 
-/* specrt_cuda_topk() of topk rows for each beam, then specrt_cuda_tree_expand(), in one launch. */
-static specrt_status specrt__tree_rank(const specrt_cuda_layout *layout,
-                                       const specrt_cuda_segment *segments, int32_t n_batch,
-                                       const float *logits, int32_t topk, int32_t *ids,
-                                       float *logprobs, void *scratch, specrt_cuda_tree *trees,
-                                       specrt_cuda_beam *beams, void *stream) {
-    specrt__active_ranks r;
-    dim3 grid;
-    SPECRT__TRY(specrt__active_shortlist(layout, segments, n_batch, logits, topk, &beams->n,
-                                         sizeof *beams / sizeof(int32_t), topk, ids, logprobs,
-                                         scratch, &r, &grid));
-    return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream, r,
-                          trees, beams);
+/* specrt_cuda_topk() of topk rows for each beam, then specrt_cuda_tree_expand(), in one launch.
+ *   r, grid : the ranking, as specrt__active_shortlist() prepares it */
+static specrt_status specrt__tree_rank(const specrt__active_ranks *r, dim3 grid,
+                                       specrt_cuda_tree *trees, specrt_cuda_beam *beams,
+                                       void *stream) {
+    return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
+                          *r, trees, beams);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
@@ -4559,21 +4578,20 @@ static bool specrt__verify_params_ok(const specrt_cuda_verifier_params *p) {
 }
 
 static size_t specrt__verify_lay_out(void *memory, specrt_cuda_verifier *v) {
-    size_t n = (size_t)v->params.n_batch * (size_t)v->params.max_nodes, bytes = 0;
-    size_t n_parts = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_PART), n_laws = n;
+    size_t n = (size_t)v->params.n_batch * (size_t)v->params.max_nodes;
+    size_t n_laws = v->params.sampled ? n : 0;
+    size_t n_parts = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_PART);
     size_t n_blocks = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_BLOCK);
-    size_t n_scratch = specrt_cuda_topk_bytes(v->params.n_vocab, (int64_t)n, 1);
-    if (v->params.sampled)
-        n_scratch = 0;
-    else
-        n_parts = n_blocks = n_laws = 0;
-    v->scratch = specrt__window_carve(memory, &bytes, n_scratch);
-    v->best = (uint64_t *)specrt__window_carve(memory, &bytes, n * n_parts * sizeof(uint64_t));
-    v->sums = (double *)specrt__window_carve(memory, &bytes, n * n_blocks * sizeof(double));
-    v->laws =
-        (specrt_cuda_law *)specrt__window_carve(memory, &bytes, n_laws * sizeof(specrt_cuda_law));
-    v->tokens = (int32_t *)specrt__window_carve(memory, &bytes, n * sizeof(int32_t));
-    return bytes;
+    size_t n_ranking = specrt_cuda_topk_bytes(v->params.n_vocab, (int64_t)n, 1);
+    specrt__launch_arena arena = {memory, 0};
+    uint8_t *ranking;
+    specrt__launch_carve(&arena, v->params.sampled ? 0 : n_ranking, &ranking);
+    specrt__launch_carve(&arena, n_laws * n_parts, &v->best);
+    specrt__launch_carve(&arena, n_laws * n_blocks, &v->sums);
+    specrt__launch_carve(&arena, n_laws, &v->laws);
+    specrt__launch_carve(&arena, n, &v->tokens);
+    v->scratch = ranking;
+    return arena.bytes;
 }
 
 SPECRT_CUDA_API size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params) {
@@ -4614,6 +4632,12 @@ static specrt_status specrt__verify_lay_laws(const specrt_cuda_verifier *verifie
         specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier, drafts, logits);
 }
 
+/* The nodes of a batch's drafts. */
+static specrt_cuda_batch specrt__verify_nodes(const specrt_cuda_draft *drafts, int32_t n_batch,
+                                              int32_t max_nodes) {
+    return {n_batch, max_nodes, &drafts->n, sizeof *drafts / sizeof(int32_t)};
+}
+
 /* Greedy verification by a ranking, which reads the logits once: ids i32 [n_batch, row_step, k] get the
  * target's best at each node too. */
 static specrt_status specrt__verify_greedily(const specrt_cuda_verifier_params *p,
@@ -4624,9 +4648,9 @@ static specrt_status specrt__verify_greedily(const specrt_cuda_verifier_params *
     specrt__active_ranks r;
     dim3 grid;
     if (!drafts || !verdicts) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__active_whole(p->n_batch, logits, p->max_nodes, &drafts->n,
-                                     sizeof *drafts / sizeof(int32_t), p->n_vocab, k, ids, row_step,
-                                     scratch, &r, &grid));
+    specrt_cuda_batch nodes = specrt__verify_nodes(drafts, p->n_batch, p->max_nodes);
+    SPECRT__TRY(
+        specrt__active_whole(&nodes, logits, p->n_vocab, k, ids, row_step, scratch, &r, &grid));
     return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
                           r, drafts, verdicts);
 }
@@ -4655,24 +4679,21 @@ static bool specrt__verify_laws_ok(const specrt_cuda_laws *laws) {
            laws->n_columns >= 1 && laws->ids && laws->probs && laws->chances && laws->weights;
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_propose(const specrt_cuda_layout *layout,
-                                                  const specrt_cuda_segment *segments,
-                                                  int32_t n_batch, const float *logits,
-                                                  float temperature, const specrt_cuda_tree *trees,
-                                                  const specrt_sampling *samplings,
-                                                  const specrt_cuda_laws *laws, int32_t *ids,
-                                                  float *logprobs, void *stream) {
+SPECRT_CUDA_API specrt_status specrt_cuda_propose(
+    const specrt_cuda_layout *layout, const specrt_cuda_segment *segments, int32_t n_batch,
+    const float *logits, const specrt_cuda_tree *trees, const specrt_sampling *samplings,
+    const specrt_cuda_laws *laws, int32_t *ids, float *logprobs, void *stream) {
     specrt__verify_shortlist from;
-    memset(&from, 0, sizeof from);
+    SPECRT__CLEAR(&from, 1);
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (!segments || !logits || !samplings || !ids || !logprobs || !specrt__verify_laws_ok(laws) ||
-        !(temperature > 0 && temperature <= 100) ||
+        !(laws->temperature > 0 && laws->temperature <= 100) ||
         specrt__head_lay_out(layout, from.starts) != laws->n_columns)
         return SPECRT_STATUS_BAD_ARG;
     from.segments = segments;
     from.n_segments = layout->n_segments;
     from.logits = logits;
-    from.temperature = temperature;
+    from.temperature = laws->temperature;
     return SPECRT__LAUNCH(specrt__verify_propose_kernel, (unsigned)n_batch,
                           specrt__block_size(SPECRT__VERIFY_LAW_THREADS), 0, stream, from, trees,
                           samplings, *laws, ids, logprobs);
@@ -4743,28 +4764,64 @@ static specrt_status specrt__device_allocate(specrt__device_memory *memory, size
     return SPECRT_STATUS_OK;
 }
 
-/* Memory of the host that kernels reach too, zeroed. */
-static specrt_status specrt__device_map(specrt__device_memory *memory, size_t bytes, void **host,
-                                        void **device, specrt_error *err) {
-    *host = *device = NULL;
-    cudaError_t error = cudaHostAlloc(host, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
-    if (error != cudaSuccess) return specrt__device_fail(error, bytes, err);
-    memory->mapped[memory->n] = true;
-    memory->blocks[memory->n++] = *host;
-    memset(*host, 0, bytes);
-    error = cudaHostGetDevicePointer(device, *host, 0);
-    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, bytes, err);
+/* n elements of it, zeroed. */
+template <typename T>
+static specrt_status specrt__device_clear(specrt__device_memory *memory, size_t n, T **out,
+                                          specrt_error *err) {
+    void *block;
+    SPECRT__TRY(specrt__device_allocate(memory, n * sizeof(T), &block, err));
+    *out = (T *)block;
+    cudaError_t error = n > 0 ? cudaMemset(block, 0, n * sizeof(T)) : cudaSuccess;
+    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, n * sizeof(T), err);
 }
 
-/* A copy of the host's bytes. */
-static specrt_status specrt__device_upload(specrt__device_memory *memory, const void *host,
-                                           size_t bytes, const void **out, specrt_error *err) {
+/* A copy of the host's n elements. */
+template <typename T, typename U>
+static specrt_status specrt__device_upload(specrt__device_memory *memory, const T *host, size_t n,
+                                           U **out, specrt_error *err) {
     void *copy;
     *out = NULL;
-    SPECRT__TRY(specrt__device_allocate(memory, bytes, &copy, err));
-    cudaError_t error = bytes ? cudaMemcpy(copy, host, bytes, cudaMemcpyHostToDevice) : cudaSuccess;
+    SPECRT__TRY(specrt__device_allocate(memory, n * sizeof(T), &copy, err));
+    cudaError_t error =
+        n > 0 ? cudaMemcpy(copy, host, n * sizeof(T), cudaMemcpyHostToDevice) : cudaSuccess;
+    *out = (T *)copy;
+    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, n * sizeof(T), err);
+}
+
+/* Rows of any type, n of `stride` bytes. */
+static specrt_status specrt__device_upload_rows(specrt__device_memory *memory, const void *rows,
+                                                size_t n, size_t stride, const void **out,
+                                                specrt_error *err) {
+    const uint8_t *copy = NULL;
+    specrt_status status =
+        specrt__device_upload(memory, (const uint8_t *)rows, n * stride, &copy, err);
     *out = copy;
-    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, bytes, err);
+    return status;
+}
+
+/* n elements in memory of the host that kernels reach too, zeroed. */
+template <typename T>
+static specrt_status specrt__device_map(specrt__device_memory *memory, size_t n, T **host,
+                                        T **device, specrt_error *err) {
+    void *block = NULL, *seen = NULL;
+    cudaError_t error =
+        cudaHostAlloc(&block, n * sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable);
+    if (error != cudaSuccess) return specrt__device_fail(error, n * sizeof(T), err);
+    memory->mapped[memory->n] = true;
+    memory->blocks[memory->n++] = block;
+    *host = (T *)block;
+    SPECRT__CLEAR(*host, n);
+    error = cudaHostGetDevicePointer(&seen, block, 0);
+    *device = (T *)seen;
+    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, n * sizeof(T), err);
+}
+
+/* n elements of the host's own memory. NULL: out of memory, which *err says. */
+template <typename T>
+static T *specrt__device_host(const specrt_desc *desc, size_t n, specrt_error *err) {
+    T *p = (T *)specrt__base_alloc(desc, n * sizeof(T));
+    if (!p) specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    return p;
 }
 
 static void specrt__device_release(specrt__device_memory *memory) {
@@ -4787,7 +4844,7 @@ enum {
     SPECRT__DEVICE_SKETCH
 };
 
-typedef struct specrt__device_router {
+typedef struct specrt__device_source {
     int kind;
     int32_t bound;              /* rows that it chooses for a level at most */
     int64_t n_read;             /* bytes of weights and codes that it chooses by */
@@ -4798,7 +4855,7 @@ typedef struct specrt__device_router {
     specrt_cuda_router clusters;
     specrt_cuda_cograph graph;
     specrt_cuda_sketch sketch;
-} specrt__device_router;
+} specrt__device_source;
 
 struct specrt_cuda_policy {
     const specrt_policy *policy;
@@ -4810,8 +4867,8 @@ struct specrt_cuda_policy {
     const int32_t *terminators; /* DEVICE */
     int32_t n_fixed;            /* tokens marked so */
     /* In the order in which they cover tokens, as on the host. */
-    int32_t n_routers;
-    specrt__device_router routers[SPECRT__POLICY_KINDS];
+    int32_t n_routed;
+    specrt__device_source routed[SPECRT__POLICY_KINDS];
 };
 
 /* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded. */
@@ -4874,11 +4931,10 @@ static specrt_status specrt__device_bind(specrt_cuda_policy *p, const specrt_cud
         p->head.rows = rows;
     }
     if (head->desc.bias)
-        SPECRT__TRY(specrt__device_upload(&p->memory, head->desc.bias, n_rows * sizeof(float),
-                                          (const void **)&p->head.bias, err));
+        SPECRT__TRY(specrt__device_upload(&p->memory, head->desc.bias, n_rows, &p->head.bias, err));
     if (!head->row_of) return SPECRT_STATUS_OK;
-    return specrt__device_upload(&p->memory, head->row_of, (size_t)head->n_ids * sizeof(int32_t),
-                                 (const void **)&p->head.row_of, err);
+    return specrt__device_upload(&p->memory, head->row_of, (size_t)head->n_ids, &p->head.row_of,
+                                 err);
 }
 
 /* Whether a segment is a range of the head itself, from its row *first on. */
@@ -4894,21 +4950,19 @@ static bool specrt__device_in_head(const specrt_cuda_policy *p, const specrt_seg
 static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_segment *s,
                                           specrt_cuda_segment *out, specrt_error *err) {
     size_t n = (size_t)s->n_rows, first;
-    memset(out, 0, sizeof *out);
+    SPECRT__CLEAR(out, 1);
     out->max_rows = s->n_rows;
     out->row_stride = s->row_stride;
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->ids, n * sizeof *s->ids,
-                                      (const void **)&out->ids, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->ids, n, &out->ids, err));
     if (specrt__device_in_head(p, s, &first)) {
         out->rows = (const uint8_t *)p->head.rows + first * p->head.row_stride;
         out->row_stride = p->head.row_stride;
         out->bias = p->head.bias ? p->head.bias + first : NULL;
         return SPECRT_STATUS_OK;
     }
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->rows, n * s->row_stride, &out->rows, err));
+    SPECRT__TRY(specrt__device_upload_rows(&p->memory, s->rows, n, s->row_stride, &out->rows, err));
     if (!s->bias) return SPECRT_STATUS_OK;
-    return specrt__device_upload(&p->memory, s->bias, n * sizeof *s->bias,
-                                 (const void **)&out->bias, err);
+    return specrt__device_upload(&p->memory, s->bias, n, &out->bias, err);
 }
 
 /* Which tokens no sequence may propose, and which are fixed. */
@@ -4919,8 +4973,8 @@ static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_e
     if (!pool) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     specrt__session_mark(pool, p->policy);
     p->n_fixed = pool->n_fixed;
-    specrt_status status = specrt__device_upload(&p->memory, pool->wants, (size_t)pool->n_ids,
-                                                 (const void **)&p->marks, err);
+    specrt_status status =
+        specrt__device_upload(&p->memory, pool->wants, (size_t)pool->n_ids, &p->marks, err);
     specrt__active_pool_free(pool);
     return status;
 }
@@ -4930,14 +4984,14 @@ static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_e
 /* The head's rows, which a source scores where they lie. */
 static specrt_cuda_segment specrt__device_head_rows(const specrt_cuda_policy *p) {
     specrt_cuda_segment s;
-    memset(&s, 0, sizeof s);
+    SPECRT__CLEAR(&s, 1);
     s.rows = p->head.rows;
     s.row_stride = p->head.row_stride;
     s.bias = p->head.bias;
     return s;
 }
 
-static specrt_status specrt__device_route_levels(specrt_cuda_policy *p, specrt__device_router *r,
+static specrt_status specrt__device_route_levels(specrt_cuda_policy *p, specrt__device_source *r,
                                                  const specrt_static *list, specrt_error *err) {
     specrt_segment rest = list->segment;
     rest.rows = (const uint8_t *)rest.rows + (size_t)list->n_always * rest.row_stride;
@@ -4957,9 +5011,9 @@ static specrt_status specrt__device_layer(specrt_cuda_policy *p, const specrt_se
                                           specrt_error *err) {
     size_t n = (size_t)s->n_rows;
     if (n == 0) return SPECRT_STATUS_OK;
-    SPECRT__TRY(
-        specrt__device_upload(&p->memory, s->rows, n * s->row_stride, (const void **)weights, err));
-    return specrt__device_upload(&p->memory, s->bias, n * sizeof(float), (const void **)bias, err);
+    SPECRT__TRY(specrt__device_upload(&p->memory, (const uint16_t *)s->rows,
+                                      n * (s->row_stride / sizeof **weights), weights, err));
+    return specrt__device_upload(&p->memory, s->bias, n, bias, err);
 }
 
 /* What a router knows a token by: the application's rows, or a copy, decoded where it must be. */
@@ -4989,7 +5043,7 @@ static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_he
     return status;
 }
 
-static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p, specrt__device_router *r,
+static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p, specrt__device_source *r,
                                                    const specrt__cluster_shared *c,
                                                    const specrt_cuda_policy_desc *desc,
                                                    specrt_error *err) {
@@ -5013,9 +5067,8 @@ static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p, specrt
     r->clusters.cap = c->cap;
     SPECRT__TRY(specrt__device_place(p, &rows, &r->rows, err));
     r->clusters.ids = r->rows.ids;
-    SPECRT__TRY(specrt__device_upload(&p->memory, c->starts,
-                                      ((size_t)h->n_clusters + 1) * sizeof(int32_t),
-                                      (const void **)&r->clusters.starts, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, c->starts, ((size_t)h->n_clusters + 1),
+                                      &r->clusters.starts, err));
     r->n_read = (int64_t)(c->w1.row_stride * (size_t)c->w1.n_rows +
                           c->w2.row_stride * (size_t)c->w2.n_rows);
     SPECRT__TRY(specrt__device_layer(p, &c->w1, &r->clusters.w1, &r->clusters.b1, err));
@@ -5026,7 +5079,7 @@ static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p, specrt
 }
 
 static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
-                                                     specrt__device_router *r,
+                                                     specrt__device_source *r,
                                                      const specrt__successor_shared *s,
                                                      specrt_error *err) {
     const specrt_cograph *g = &s->graph;
@@ -5037,42 +5090,36 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
     r->rows = specrt__device_head_rows(p);
     out->n_vocab = g->header->n_vocab;
     out->max_degree = g->header->max_degree;
-    SPECRT__TRY(specrt__device_upload(&p->memory, g->totals, n * sizeof *g->totals,
-                                      (const void **)&out->totals, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, g->offsets, (n + 1) * sizeof *g->offsets,
-                                      (const void **)&out->offsets, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, g->totals, n, &out->totals, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, g->offsets, n + 1, &out->offsets, err));
     if (e == 0) { /* nothing is read of either */
-        out->ids = (const int32_t *)(const void *)out->offsets;
-        out->counts = (const float *)(const void *)out->offsets;
-        return SPECRT_STATUS_OK;
+        const int32_t id = -1;
+        const float count = 0;
+        SPECRT__TRY(specrt__device_upload(&p->memory, &id, 1, &out->ids, err));
+        return specrt__device_upload(&p->memory, &count, 1, &out->counts, err);
     }
-    SPECRT__TRY(specrt__device_upload(&p->memory, g->ids, e * sizeof *g->ids,
-                                      (const void **)&out->ids, err));
-    return specrt__device_upload(&p->memory, g->counts, e * sizeof *g->counts,
-                                 (const void **)&out->counts, err);
+    SPECRT__TRY(specrt__device_upload(&p->memory, g->ids, e, &out->ids, err));
+    return specrt__device_upload(&p->memory, g->counts, e, &out->counts, err);
 }
 
 /* What a proof reads beyond. */
-static specrt_status specrt__device_certify(specrt_cuda_policy *p, specrt__device_router *r,
+static specrt_status specrt__device_certify(specrt_cuda_policy *p, specrt__device_source *r,
                                             const specrt__sketch_shared *s, specrt_error *err) {
     specrt_cuda_sketch *out = &r->sketch;
     size_t n = (size_t)s->view.header->n_rows, n_cols = (size_t)s->view.header->n_cols;
     out->head = p->head;
     r->n_read = 3 * (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s) +
                 16 * (int64_t)s->n_places;
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.bounds, 4 * n * sizeof(float),
-                                      (const void **)&out->bounds, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.mean, n_cols * sizeof(float),
-                                      (const void **)&out->mean, err));
-    return specrt__device_upload(&p->memory, s->view.lift,
-                                 (size_t)s->rank * n_cols * sizeof(uint16_t),
-                                 (const void **)&out->lift, err);
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.bounds, 4 * n, &out->bounds, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.mean, n_cols, &out->mean, err));
+    return specrt__device_upload(&p->memory, s->view.lift, (size_t)s->rank * n_cols, &out->lift,
+                                 err);
 }
 
-static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__device_router *r,
+static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__device_source *r,
                                                  const specrt__sketch_shared *s,
                                                  specrt_error *err) {
-    const specrt_row_sketch_header *h = s->view.header;
+    const specrt_sketch_header *h = s->view.header;
     specrt_cuda_sketch *out = &r->sketch;
     size_t n = (size_t)h->n_rows, n_cols = (size_t)h->n_cols;
     size_t n_codes = (n + 15) / 16 * 16 * (size_t)h->rank / (h->four_bits ? 2 : 1);
@@ -5089,31 +5136,26 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
     out->size = s->size;
     out->bias = p->head.bias;
     out->row_of = p->head.row_of;
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.basis,
-                                      (size_t)s->rank * n_cols * sizeof(uint16_t),
-                                      (const void **)&out->basis, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.rows, n * sizeof(int32_t),
-                                      (const void **)&out->rows, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.scales, n * sizeof(float),
-                                      (const void **)&out->scales, err));
-    SPECRT__TRY(
-        specrt__device_upload(&p->memory, s->view.codes, n_codes, (const void **)&out->codes, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.basis, (size_t)s->rank * n_cols,
+                                      &out->basis, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.rows, n, &out->rows, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.scales, n, &out->scales, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.codes, n_codes, &out->codes, err));
     if (s->certified) SPECRT__TRY(specrt__device_certify(p, r, s, err));
     if (!p->policy->head->desc.ids) return SPECRT_STATUS_OK;
-    return specrt__device_upload(&p->memory, p->policy->head->desc.ids, n * sizeof(int32_t),
-                                 (const void **)&out->ids, err);
+    return specrt__device_upload(&p->memory, p->policy->head->desc.ids, n, &out->ids, err);
 }
 
 static specrt_status specrt__device_route_kind(specrt_cuda_policy *p, int kind, const void *shared,
                                                const specrt_cuda_policy_desc *desc,
                                                specrt_error *err) {
-    const specrt__active_class *klass = specrt__policy_kinds[kind].routed;
-    specrt__device_router *r = &p->routers[p->n_routers++];
-    if (klass == &specrt__successor_class)
+    const specrt__active_source *routed = specrt__policy_kinds[kind].routed;
+    specrt__device_source *r = &p->routed[p->n_routed++];
+    if (routed == &specrt__successor_source)
         return specrt__device_route_successors(p, r, (const specrt__successor_shared *)shared, err);
-    if (klass == &specrt__sketch_class)
+    if (routed == &specrt__sketch_source)
         return specrt__device_route_sketch(p, r, (const specrt__sketch_shared *)shared, err);
-    if (klass)
+    if (routed)
         return specrt__device_route_clusters(p, r, (const specrt__cluster_shared *)shared, desc,
                                              err);
     return specrt__device_route_levels(p, r, (const specrt_static *)shared, err);
@@ -5132,13 +5174,13 @@ static specrt_status specrt__device_route(specrt_cuda_policy *p,
         routes[kind] = specrt__policy_kinds[kind].routed && spec.sources[kind].present;
         n += routes[kind];
     }
-    routes[SPECRT__POLICY_STATIC] = host->n_routers > n;
+    routes[SPECRT__POLICY_STATIC] = host->n_routed > n;
     n = 0;
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
         if (!routes[kind]) continue;
-        SPECRT__TRY(specrt__device_route_kind(p, kind, host->routers[n++].shared, desc, err));
+        SPECRT__TRY(specrt__device_route_kind(p, kind, host->routed[n++].shared, desc, err));
         /* Lists of which the head has the same rows at every level: all are fixed. */
-        if (p->routers[p->n_routers - 1].bound == 0) p->n_routers--;
+        if (p->routed[p->n_routed - 1].bound == 0) p->n_routed--;
     }
     return SPECRT_STATUS_OK;
 }
@@ -5158,13 +5200,11 @@ static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
     SPECRT__TRY(specrt__device_upload_marks(p, err));
     if (host->fixed.n_rows > 0) SPECRT__TRY(specrt__device_place(p, &host->fixed, &p->fixed, err));
     if (host->frequent)
-        SPECRT__TRY(specrt__device_upload(&p->memory, host->frequent,
-                                          (size_t)host->n_frequent * sizeof(int32_t),
-                                          (const void **)&p->frequent, err));
+        SPECRT__TRY(specrt__device_upload(&p->memory, host->frequent, (size_t)host->n_frequent,
+                                          &p->frequent, err));
     SPECRT__TRY(specrt__device_route(p, desc, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, host->terminators,
-                                      (size_t)host->n_terminators * sizeof(int32_t),
-                                      (const void **)&p->terminators, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, host->terminators, (size_t)host->n_terminators,
+                                      &p->terminators, err));
     return specrt__device_settle(err);
 }
 
@@ -5173,12 +5213,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
                                                         specrt_cuda_policy **out,
                                                         specrt_error *err) {
     specrt_cuda_policy_desc defaults;
-    memset(&defaults, 0, sizeof defaults);
+    SPECRT__CLEAR(&defaults, 1);
     *out = NULL;
     specrt_cuda_policy *p =
         (specrt_cuda_policy *)specrt__base_alloc(&policy->desc, sizeof(specrt_cuda_policy));
     if (!p) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
-    memset(p, 0, sizeof *p);
+    SPECRT__CLEAR(p, 1);
     p->policy = policy;
     specrt_status status = specrt__device_make_policy(p, desc ? desc : &defaults, err);
     if (status == SPECRT_STATUS_OK)
@@ -5214,22 +5254,19 @@ typedef struct specrt__ring_records {
 typedef struct specrt__ring_cache {
     uint32_t posted, taken, begun; /* of the ring */
     int32_t n_cycles, n_events, n_lost;
-    int32_t told; /* the target's hidden state is kept */
     specrt_cuda_mailbox mailbox;
 } specrt__ring_cache;
 
-/* Block b: the target's hidden state at the last node of sequence b's verdict.
- *   hidden f32 [n_batch, n_nodes, width] or NULL, kept f32 [n_batch, width]; grid (n_batch), any block */
-static __global__ void specrt__ring_keep_kernel(const specrt_verdict *verdicts, const float *hidden,
-                                                int32_t n_nodes, int32_t width, float *kept,
-                                                specrt__ring_cache *caches) {
-    const specrt_verdict *v = &verdicts[blockIdx.x];
-    if (threadIdx.x == 0) caches[blockIdx.x].told = hidden != NULL;
-    if (v->n < 1 || !hidden) return;
-    size_t b = blockIdx.x, row = b * (size_t)n_nodes + (size_t)v->nodes[v->n - 1];
-    for (size_t i = threadIdx.x; i < (size_t)width; i += blockDim.x)
-        kept[b * (size_t)width + i] = hidden[row * (size_t)width + i];
-}
+/* Retrieval of a batch, as kernels see it. */
+typedef struct specrt__ring_view {
+    specrt__ring_cache *caches;  /* DEVICE [n_batch]; NULL: nothing retrieves */
+    specrt__ring_records *rings; /* [n_batch] */
+    float *queries; /* f32 [n_batch, SPECRT__RETRIEVE_RECORDS, width] states that records go with */
+    int32_t width;  /* of the target's hidden states; 0: none is read */
+    int32_t k_best;
+    const int32_t
+        *best; /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] of the target's at nodes */
+} specrt__ring_view;
 
 /* What the host made of its records becomes wishes. Records of another sequence are passed over. Twin:
  * specrt__retrieve_take. */
@@ -5293,22 +5330,21 @@ static __device__ void specrt__ring_write(const specrt__ring_cache *cache,
 
 /* Block b: the cycle of sequence b as a record, and what the host made of earlier ones. Before the window
  * learns, since what could have been drafted is asked here. Twin: specrt__retrieve_observe.
- *   learns, states, caches, rings [n_batch], best [n_batch, SPECRT_TREE_MAX_NODES, k_best], kept f32
- *     [n_batch,
- *   width], queries f32 [n_batch, SPECRT__RETRIEVE_RECORDS, width]; grid (n_batch), any block */
-static __global__ void
-specrt__ring_tell_kernel(const specrt_verdict *learns, const specrt_cuda_state *states,
-                         const int32_t *best, int32_t k_best, const float *kept, int32_t width,
-                         specrt__ring_cache *caches, specrt__ring_records *rings, float *queries) {
+ *   learns, states [n_batch]; hidden f32 [n_batch, n_nodes, width] of the target, or NULL: not told
+ *   grid (n_batch), any block */
+static __global__ void specrt__ring_tell_kernel(const specrt_verdict *learns,
+                                                const specrt_cuda_state *states,
+                                                const float *hidden, int32_t n_nodes,
+                                                specrt__ring_view v) {
     size_t b = blockIdx.x;
     const specrt_verdict *verdict = &learns[b];
     const specrt_cuda_state *s = &states[b];
-    specrt__ring_cache *cache = &caches[b];
-    volatile specrt__ring_records *ring = &rings[b];
+    specrt__ring_cache *cache = &v.caches[b];
+    volatile specrt__ring_records *ring = &v.rings[b];
     if (verdict->n < 1) return;
     int32_t token = verdict->tokens[verdict->n - 1];
     bool event = token >= 0 && token < s->params.n_ids && s->wants[token] == 0;
-    bool told = event && cache->told && width > 0;
+    bool told = event && hidden && v.width > 0;
     if (threadIdx.x == 0) {
         cache->n_cycles++;
         cache->n_events += event;
@@ -5316,13 +5352,14 @@ specrt__ring_tell_kernel(const specrt_verdict *learns, const specrt_cuda_state *
     }
     __syncthreads();
     bool room = cache->posted - cache->taken < SPECRT__RETRIEVE_RECORDS;
-    size_t slot = cache->posted % SPECRT__RETRIEVE_RECORDS;
-    volatile float *query = queries + (b * SPECRT__RETRIEVE_RECORDS + slot) * (size_t)width;
-    for (size_t i = threadIdx.x; i < (size_t)width && room && told; i += blockDim.x)
-        query[i] = kept[b * (size_t)width + i];
+    size_t slot = cache->posted % SPECRT__RETRIEVE_RECORDS, width = (size_t)v.width;
+    size_t row = b * (size_t)n_nodes + (size_t)verdict->nodes[verdict->n - 1];
+    volatile float *query = v.queries + (b * SPECRT__RETRIEVE_RECORDS + slot) * width;
+    for (size_t i = threadIdx.x; i < width && room && told; i += blockDim.x)
+        query[i] = hidden[row * width + i];
     if (room && threadIdx.x == 0)
-        specrt__ring_write(cache, verdict, best + b * SPECRT_TREE_MAX_NODES * (size_t)k_best,
-                           k_best, event, told, &ring->records[slot]);
+        specrt__ring_write(cache, verdict, v.best + b * SPECRT_TREE_MAX_NODES * (size_t)v.k_best,
+                           v.k_best, event, told, &ring->records[slot]);
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x != 0) return;
@@ -5336,22 +5373,13 @@ specrt__ring_tell_kernel(const specrt_verdict *learns, const specrt_cuda_state *
 
 enum { SPECRT__RING_PROMPT = 512 }; /* tokens that the host waits for at a time */
 
-/* A part of a sequence's prompt, which both sides map; behind it the host's answer. */
+/* A part of a sequence's prompt, which both sides map. */
 typedef struct specrt__ring_prompt {
     int32_t n_cycles; /* of the sequence */
     int32_t reserved;
     int32_t tokens[SPECRT__RING_PROMPT];
     int32_t best[SPECRT__RING_PROMPT * SPECRT__RETRIEVE_TOP]; /* -1: none */
 } specrt__ring_prompt;
-
-/* The answer: a bit for each token, whether the cache holds it. */
-static uint32_t *specrt__ring_residents(specrt__ring_prompt *prompt) {
-    return (uint32_t *)(void *)(prompt + 1);
-}
-
-static size_t specrt__ring_prompt_bytes(int32_t n_ids) {
-    return sizeof(specrt__ring_prompt) + ((size_t)n_ids + 31) / 32 * sizeof(uint32_t);
-}
 
 /* A thread a token: n of them and the target's best there, best [n, k_best] or NULL, to place `at` on. */
 static __global__ void specrt__ring_ask_kernel(const int32_t *tokens, int32_t n,
@@ -5413,10 +5441,11 @@ static int32_t specrt__ring_serve(specrt__ring_records *ring, specrt__retrieve *
     return n;
 }
 
-/* n prompt tokens, once the device is done with them. Twin: specrt__retrieve_prefill. */
-static void specrt__ring_answer(specrt__ring_prompt *prompt, int32_t n, specrt__ring_records *ring,
-                                specrt__retrieve *r, uint32_t *n_begun) {
-    uint32_t *residents = specrt__ring_residents(prompt);
+/* n prompt tokens, once the device is done with them. Twin: specrt__retrieve_prefill.
+ *   residents : the answer: a bit for each token, whether the cache holds it */
+static void specrt__ring_answer(const specrt__ring_prompt *prompt, int32_t n,
+                                specrt__ring_records *ring, specrt__retrieve *r, uint32_t *n_begun,
+                                uint32_t *residents) {
     specrt__ring_serve(ring, r, n_begun);
     specrt__ring_renew(ring, r, n_begun);
     r->n_cycles = prompt->n_cycles;
@@ -5426,7 +5455,7 @@ static void specrt__ring_answer(specrt__ring_prompt *prompt, int32_t n, specrt__
         while (n_best < SPECRT__RETRIEVE_TOP && best[n_best] >= 0) n_best++;
         specrt__retrieve_read(r, prompt->tokens[i], best, n_best, NULL);
     }
-    memset(residents, 0, specrt__ring_prompt_bytes(r->arc.n_ids) - sizeof *prompt);
+    SPECRT__CLEAR(residents, (r->arc.n_ids + 31) / 32);
     for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
         for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
              id = r->arc.newer[id])
@@ -5451,25 +5480,58 @@ typedef struct specrt__batch_costs {
     int64_t row, n_read; /* bytes of a row, and of a level's weights and codes */
 } specrt__batch_costs;
 
+/* Sequences of a batch, side by side: all DEVICE [n], but for what says otherwise. */
+typedef struct specrt__batch_part {
+    int32_t n;
+    specrt_cuda_state *states;
+    specrt_cuda_tree *trees;
+    specrt_cuda_beam *beams;
+    specrt_cuda_draft *drafts;
+    specrt_verdict *verdicts, *learns; /* learns: what observe() learns from */
+    specrt_sampling *samplings;
+    specrt_session_stats *stats;
+    /* Bit i of [n, n_ids]: routed at level i of this cycle; NULL: nothing routes. */
+    uint32_t *routed;
+    int32_t n_ids;
+    specrt__batch_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
+    specrt__batch_costs costs;
+} specrt__batch_part;
+
+/* n of them, from number `first` on. */
+static specrt__batch_part specrt__batch_of(specrt__batch_part all, int32_t first, int32_t n) {
+    specrt__batch_part part = all;
+    part.n = n;
+    part.states += first;
+    part.trees += first;
+    part.beams += first;
+    part.drafts += first;
+    part.verdicts += first;
+    part.learns += first;
+    part.samplings += first;
+    part.stats += first;
+    if (!all.routed) return part;
+    part.routed += (int64_t)first * all.n_ids;
+    part.tallies += (int64_t)first * SPECRT_TREE_MAX_STEPS;
+    return part;
+}
+
 static __device__ int32_t specrt__batch_index(void) {
     return (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
 }
 
 /* Position 0, nothing drafted or emitted; draws are another generation's, unless there were none yet. Twin:
  * specrt_session_begin.
- *   all DEVICE [n], of sequences side by side; step : what their numbers go on by */
-static __global__ void
-specrt__batch_begin_kernel(int32_t n, specrt_cuda_tree *trees, specrt_cuda_beam *beams,
-                           specrt_cuda_draft *drafts, specrt_verdict *verdicts,
-                           specrt_sampling *samplings, int32_t step, specrt_session_stats *stats) {
+ *   step : what the sequences' numbers go on by */
+static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, int32_t step) {
     int32_t b = specrt__batch_index();
-    if (b >= n) return;
-    memset(&stats[b], 0, sizeof stats[b]);
-    if (trees[b].position > 0 || verdicts[b].n > 0) samplings[b].sequence += (uint64_t)step;
-    trees[b].position = 0;
-    trees[b].cycle = 0;
-    trees[b].level = trees[b].n_candidates = trees[b].n_beam = 0;
-    beams[b].n = drafts[b].n = verdicts[b].n = 0;
+    if (b >= all.n) return;
+    specrt_cuda_tree *tree = &all.trees[b];
+    SPECRT__CLEAR(&all.stats[b], 1);
+    if (tree->position > 0 || all.verdicts[b].n > 0) all.samplings[b].sequence += (uint64_t)step;
+    tree->position = 0;
+    tree->cycle = 0;
+    tree->level = tree->n_candidates = tree->n_beam = 0;
+    all.beams[b].n = all.drafts[b].n = all.verdicts[b].n = 0;
 }
 
 /* One sequence has n more prompt tokens, of which the next launch takes *count. */
@@ -5480,29 +5542,16 @@ static __global__ void specrt__batch_advance_kernel(specrt_cuda_tree *tree, int3
     *count = n;
 }
 
-/* The first token after the prompt is what a verdict says that has no draft. */
-static __global__ void specrt__batch_start_kernel(int32_t n, const int32_t *tokens,
-                                                  specrt_cuda_draft *drafts,
-                                                  specrt_verdict *verdicts) {
-    int32_t b = specrt__batch_index();
-    if (b >= n) return;
-    drafts[b].n = 0;
-    verdicts[b].n = 1;
-    verdicts[b].tokens[0] = tokens[b];
-    verdicts[b].nodes[0] = 0;
-}
-
 /* Drafts that are a root alone, before the position to draw. */
-static __global__ void specrt__batch_ask_kernel(int32_t n, const specrt_cuda_tree *trees,
-                                                specrt_cuda_draft *asked) {
+static __global__ void specrt__batch_ask_kernel(specrt__batch_part all, specrt_cuda_draft *asked) {
     int32_t b = specrt__batch_index();
-    if (b >= n) return;
+    if (b >= all.n) return;
     asked[b].n = 1;
     asked[b].tokens[0] = asked[b].depths[0] = 0;
     asked[b].parents[0] = -1;
     asked[b].masks[0] = 1;
     asked[b].logprobs[0] = 0;
-    asked[b].positions[0] = trees[b].position - 1;
+    asked[b].positions[0] = all.trees[b].position - 1;
 }
 
 static __global__ void specrt__batch_answer_kernel(int32_t n, const specrt_verdict *verdicts,
@@ -5521,128 +5570,149 @@ static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const ui
     return routed[token] >> (level < n_levels ? level : n_levels - 1) & 1;
 }
 
-/* The passes of a tree. Twin: specrt_session_route.
- *   tallies : [SPECRT_TREE_MAX_STEPS] of the sequence; NULL: nothing routes
+/* The passes of sequence b's tree, into its sums or a copy of them. Twin: specrt_session_route.
  * @return the rows that were routed, mean. */
-static __device__ int64_t specrt__batch_add_passes(const specrt_cuda_tree *tree,
-                                                   const specrt_cuda_state *state,
-                                                   const specrt__batch_tally *tallies,
-                                                   specrt__batch_costs costs,
+static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all, int32_t b,
                                                    specrt_session_stats *stats) {
-    int64_t n_kept = costs.n_fixed + state->n_rows, n_routed = 0, n_bytes = 0;
-    for (int32_t t = 0; t < tree->level; t++) {
+    const specrt__batch_tally *tallies =
+        all.tallies ? all.tallies + (int64_t)b * SPECRT_TREE_MAX_STEPS : NULL;
+    int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
+    int32_t n_levels = all.trees[b].level;
+    for (int32_t t = 0; t < n_levels; t++) {
         int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
-        n_bytes += costs.n_read + n_rows * costs.row;
+        n_bytes += all.costs.n_read + n_rows * all.costs.row;
         if (tallies && tallies[t].n > 0)
             n_routed += tallies[t].n_shared + tallies[t].n_scored / tallies[t].n;
     }
     stats->n_bytes += n_bytes;
-    stats->n_passes += tree->level;
-    return tree->level > 0 ? n_routed / tree->level : 0;
+    stats->n_passes += n_levels;
+    return n_levels > 0 ? n_routed / n_levels : 0;
 }
 
-/* What observe() learns from: verdicts of drafts, which are counted; then the next trees begin. A warp is a
- * sequence. Twin: the counting in specrt_session_observe.
- *   routed [n, n_ids], tallies [n, SPECRT_TREE_MAX_STEPS], or NULL: nothing routes */
-static __global__ void specrt__batch_learn_kernel(
-    int32_t n, const specrt_cuda_draft *drafts, const specrt_verdict *verdicts,
-    specrt_cuda_tree *trees, const specrt_cuda_state *states, const uint32_t *routed,
-    const specrt__batch_tally *tallies, specrt__batch_costs costs, specrt_verdict *learns,
-    specrt_session_stats *all_stats, specrt_cuda_beam *beams) {
+/* A cycle of sequence b. Twin: the counting in specrt_session_observe. */
+static __device__ void specrt__batch_count(const specrt__batch_part &all, int32_t b,
+                                           int32_t n_emitted, int32_t n_covered) {
+    specrt_session_stats *stats = &all.stats[b];
+    int64_t n_routed = specrt__batch_add_passes(all, b, stats);
+    if (n_emitted < 1) return;
+    stats->n_cycles++;
+    stats->n_emitted += n_emitted;
+    stats->n_drafted += all.drafts[b].n - 1;
+    stats->n_rows += all.costs.n_fixed + all.states[b].n_rows + n_routed;
+    stats->n_by_length[n_emitted]++;
+    stats->n_covered += n_covered;
+}
+
+/* Nothing is routed of a tree that has just begun. Lanes of a warp call. */
+static __device__ void specrt__batch_forget(const specrt__batch_part &all, int32_t b,
+                                            int32_t lane) {
+    __syncwarp();
+    for (int32_t t = lane; t < SPECRT_TREE_MAX_STEPS && all.tallies; t += 32)
+        SPECRT__CLEAR(&all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + t], 1);
+}
+
+/* The first token after the prompt is what a verdict says that has no draft; it is the root of the first
+ * tree. A warp is a sequence. Twin: specrt_session_start. */
+static __global__ void specrt__batch_start_kernel(specrt__batch_part all, const int32_t *tokens) {
+    int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32;
+    if (b >= all.n) return;
+    if (lane == 0) {
+        specrt__batch_count(all, b, 0, 0);
+        all.drafts[b].n = 0;
+        all.verdicts[b].n = 1;
+        all.verdicts[b].tokens[0] = tokens[b];
+        all.verdicts[b].nodes[0] = 0;
+        specrt__tree_root(&all.trees[b], &all.verdicts[b], &all.beams[b]);
+    }
+    specrt__batch_forget(all, b, lane);
+}
+
+/* What observe() learns from: verdicts of drafts, which are counted; then their next trees begin. Where there
+ * was no draft, as after start(), the tree is there. A warp is a sequence. Twin: specrt_session_observe. */
+static __global__ void specrt__batch_learn_kernel(specrt__batch_part all) {
     int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32, n_covered = 0;
-    if (b >= n) return;
-    const specrt_cuda_state *state = &states[b];
-    const specrt_verdict *verdict = &verdicts[b];
-    specrt_session_stats *stats = &all_stats[b];
-    int32_t n_levels = trees[b].level, n_emitted = drafts[b].n > 0 ? verdict->n : 0;
-    if (routed) routed += (int64_t)b * state->params.n_ids, tallies += b * SPECRT_TREE_MAX_STEPS;
+    if (b >= all.n) return;
+    const specrt_verdict *verdict = &all.verdicts[b];
+    const uint32_t *routed = all.routed ? all.routed + (int64_t)b * all.n_ids : NULL;
+    int32_t n_levels = all.trees[b].level, n_emitted = all.drafts[b].n > 0 ? verdict->n : 0;
     for (int32_t i = lane; i < n_emitted; i += 32) {
-        int32_t token = verdict->tokens[i], node = verdict->nodes[i];
-        learns[b].tokens[i] = token;
-        learns[b].nodes[i] = node;
-        n_covered += specrt__batch_member(state, routed, token, i, n_levels);
+        int32_t token = verdict->tokens[i];
+        all.learns[b].tokens[i] = token;
+        all.learns[b].nodes[i] = verdict->nodes[i];
+        n_covered += specrt__batch_member(&all.states[b], routed, token, i, n_levels);
     }
     for (int by = 16; by > 0; by /= 2) n_covered += __shfl_xor_sync(0xffffffffu, n_covered, by);
-    __syncwarp();
-    if (lane > 0) return;
-    int64_t n_routed = specrt__batch_add_passes(&trees[b], state, tallies, costs, stats);
-    learns[b].n = n_emitted;
-    if (n_emitted > 0) {
-        stats->n_cycles++;
-        stats->n_emitted += n_emitted;
-        stats->n_drafted += drafts[b].n - 1;
-        stats->n_rows += costs.n_fixed + state->n_rows + n_routed;
-        stats->n_by_length[n_emitted]++;
-        stats->n_covered += n_covered;
+    if (lane == 0) all.learns[b].n = n_emitted;
+    if (n_emitted == 0) return;
+    if (lane == 0) {
+        specrt__batch_count(all, b, n_emitted, n_covered);
+        specrt__tree_root(&all.trees[b], verdict, &all.beams[b]);
     }
-    specrt__tree_root(&trees[b], verdict, &beams[b]);
+    specrt__batch_forget(all, b, lane);
 }
 
 /* Sums, and the tree at hand. caches [n] or NULL: nothing retrieves. Twin: specrt_session_get_stats */
-static __global__ void
-specrt__batch_stats_kernel(int32_t n, const specrt_session_stats *stats,
-                           const specrt_cuda_tree *trees, const specrt_cuda_state *states,
-                           const specrt__batch_tally *tallies, specrt__batch_costs costs,
-                           const specrt__ring_cache *caches, specrt_session_stats *out) {
+static __global__ void specrt__batch_stats_kernel(specrt__batch_part all,
+                                                  const specrt__ring_cache *caches,
+                                                  specrt_session_stats *out) {
     int32_t b = specrt__batch_index();
-    if (b >= n) return;
-    if (tallies) tallies += b * SPECRT_TREE_MAX_STEPS;
-    out[b] = stats[b];
-    specrt__batch_add_passes(&trees[b], &states[b], tallies, costs, &out[b]);
-    out[b].n_copied = states[b].n_copied;
+    if (b >= all.n) return;
+    out[b] = all.stats[b];
+    specrt__batch_add_passes(all, b, &out[b]);
+    out[b].n_copied = all.states[b].n_copied;
     out[b].n_events = caches ? caches[b].n_events : 0;
     out[b].n_lost = caches ? caches[b].n_lost : 0;
 }
 
+/* Rows that a source chose for a level. */
+typedef struct specrt__batch_choice {
+    const int32_t *ids;        /* of sequence b from ids_step * b on, distinct */
+    const int32_t *n_rows;     /* of sequence b at n_step * b; NULL: max_rows */
+    const uint64_t *scored_by; /* [n_batch, max_rows]; NULL: by all */
+    int64_t ids_step;
+    int32_t n_step, max_rows;
+} specrt__batch_choice;
+
 /* Thread (r, b): bit r of the mask of sequence b: whether an earlier source has the token of row r at this
  * level, or none may. What is new is this level's from here on.
- *   ids [., max_rows], distinct, of sequence b from ids_step * b on; n_rows from n_step * b on, or NULL:
- *   max_rows; masks [n_batch, words]; routed [n_batch, n_ids]; scored_by [n_batch, max_rows] or NULL: by all
+ *   masks [n_batch, words of max_rows]
  *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__active_route */
-static __global__ void
-specrt__batch_claim_kernel(const specrt_cuda_state *states, const int32_t *ids, int64_t ids_step,
-                           const int32_t *n_rows, int32_t n_step, int32_t max_rows, int32_t level,
-                           const specrt_cuda_beam *beams, const uint64_t *scored_by,
-                           specrt__batch_tally *tallies, uint32_t *routed, uint32_t *masks) {
+static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt__batch_choice c,
+                                                  int32_t level, uint32_t *masks) {
     int32_t b = (int32_t)blockIdx.y, r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-    int32_t n = n_rows ? n_rows[(int64_t)b * n_step] : max_rows;
-    int32_t id = r < n ? ids[b * ids_step + r] : -1;
-    uint32_t *mine = routed + (int64_t)b * states[b].params.n_ids + (id < 0 ? 0 : id);
-    bool masked = id >= 0 && (states[b].wants[id] != 0 || (*mine >> level & 1) != 0);
+    int32_t n = c.n_rows ? c.n_rows[(int64_t)b * c.n_step] : c.max_rows;
+    int32_t id = r < n ? c.ids[b * c.ids_step + r] : -1, n_beam = all.beams[b].n;
+    uint32_t *mine = all.routed + (int64_t)b * all.n_ids + (id < 0 ? 0 : id);
+    bool masked = id >= 0 && (all.states[b].wants[id] != 0 || (*mine >> level & 1) != 0);
     if (id >= 0 && !masked) *mine |= 1u << level;
     uint32_t word = __ballot_sync(0xffffffffu, masked);
-    if (threadIdx.x % 32 == 0 && r < max_rows)
-        masks[(int64_t)b * ((max_rows + 31) / 32) + r / 32] = word;
-    specrt__batch_tally *tally = &tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
+    if (threadIdx.x % 32 == 0 && r < c.max_rows)
+        masks[(int64_t)b * ((c.max_rows + 31) / 32) + r / 32] = word;
+    specrt__batch_tally *tally = &all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
     if (r == 0) {
-        tally->n = beams[b].n;
+        tally->n = n_beam;
         tally->n_rows += n;
-        if (!scored_by) tally->n_shared += n;
+        if (!c.scored_by) tally->n_shared += n;
     }
-    if (!scored_by) return;
-    uint64_t all = beams[b].n < 64 ? ((uint64_t)1 << beams[b].n) - 1 : ~(uint64_t)0;
-    uint64_t by = id < 0 ? 0 : scored_by[(int64_t)b * max_rows + r] & all;
+    if (!c.scored_by) return;
+    uint64_t every = n_beam < 64 ? ((uint64_t)1 << n_beam) - 1 : ~(uint64_t)0;
+    uint64_t by = id < 0 ? 0 : c.scored_by[(int64_t)b * c.max_rows + r] & every;
     int32_t before, sum = specrt__block_scan(__popcll(by), &before);
     if (threadIdx.x == 0) atomicAdd(&tally->n_scored, sum);
 }
 
-// >>session (uses: launch base os block active window retrieve policy tree verify device ring batch)
+// >>session (uses: launch base os block head active window retrieve policy tree verify device ring batch)
 // Owns batches of sequences whose state never leaves the device: which kernel runs when, on which of two
 // streams. Everything is allocated in create; a cycle's launches are the same every time, so a graph can
 // hold them. Retrieval's cache stays on the host: cycles go there, and wishes come back, through memory
 // that both sides map.
 
-enum {
-    SPECRT__SESSION_THREADS = 128,
-    SPECRT__SESSION_BEAM_STEP = sizeof(specrt_cuda_beam) / sizeof(int32_t),
-    SPECRT__SESSION_DRAFT_STEP = sizeof(specrt_cuda_draft) / sizeof(int32_t)
-};
+enum { SPECRT__SESSION_THREADS = 128 };
 
 /* What a routed source chooses, DEVICE. */
 typedef struct specrt__session_route {
-    int32_t *ids, *places;          /* [n_batch, bound] */
-    int32_t *n;                     /* [n_batch], or LEVELS: [SPECRT_TREE_MAX_STEPS] */
-    uint64_t *scored_by;            /* [n_batch, bound], or NULL */
+    specrt_cuda_choice choice;      /* max_rows is the bound */
+    int32_t *level_rows;            /* LEVELS, of which all is known: [SPECRT_TREE_MAX_STEPS] */
     uint32_t *masks, *always_masks; /* [n_batch, words of bound], [n_batch, words of always] */
     void *scratch;
 } specrt__session_route;
@@ -5651,34 +5721,24 @@ struct specrt_cuda_session {
     const specrt_cuda_policy *policy;
     specrt__device_memory memory;
     specrt_tree_params tree;
-    int32_t n_batch, n_logits, width, k_best; /* k_best: of the target's best at a node; 0: none */
-    int32_t capacity;                         /* packed rows of a sequence */
+    int32_t n_logits, k_best; /* k_best: of the target's best at a node; 0: none */
+    int32_t level;            /* passes since the last start() or observe() */
+    int32_t capacity;         /* packed rows of a sequence */
     specrt_dtype hidden;
-    /* DEVICE [n_batch] */
-    specrt_cuda_state *states;
-    specrt_cuda_tree *trees;
-    specrt_cuda_beam *beams;
-    specrt_cuda_draft *drafts, *asked; /* asked: what draw() has the verifier look at */
-    specrt_verdict *verdicts, *learns; /* learns: what observe() learns from */
-    specrt_sampling *samplings;
-    specrt_cuda_packing *packings;
-    void *rows;  /* DEVICE [n_batch, capacity], row_stride bytes each */
-    float *bias; /* DEVICE [n_batch, capacity]; NULL: none */
+    specrt__batch_part batch;
+    specrt_cuda_draft *asked;      /* DEVICE [n_batch] what draw() has the verifier look at */
+    specrt_cuda_packing *packings; /* DEVICE [n_batch] */
+    void *state_memory;            /* DEVICE of the states */
+    void *rows;                    /* DEVICE [n_batch, capacity], row_stride bytes each */
+    float *bias;                   /* DEVICE [n_batch, capacity]; NULL: none */
     size_t row_stride;
     specrt_cuda_verifier verifier, drawer;
     specrt_cuda_laws laws; /* of sampled chains; n_steps 0: drafts are the best */
-    float draft_temperature;
     /* Shortlists; a level's segments are DEVICE [n_batch, n_segments]. */
     specrt_cuda_layout layout;
     specrt_cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
     specrt__session_route routes[SPECRT__POLICY_KINDS];
-    /* DEVICE [n_batch, n_ids] bit i: routed at level i of this cycle; NULL: nothing routes. Behind it, to be
-     * cleared together, the tallies. */
-    uint32_t *routed;
-    specrt__batch_tally *tallies; /* DEVICE [n_batch, SPECRT_TREE_MAX_STEPS] */
-    specrt_session_stats *stats;  /* DEVICE [n_batch] */
-    specrt__batch_costs costs;
     float *logits;   /* DEVICE [n_batch, topk, n_columns] */
     int32_t *ids;    /* DEVICE [n_batch, topk, topk] */
     float *logprobs; /* DEVICE likewise */
@@ -5690,16 +5750,16 @@ struct specrt_cuda_session {
     cudaEvent_t fork, join;
     bool forked;
     /* Retrieval; rings NULL: none. */
-    specrt__ring_records *rings, *device_rings; /* [n_batch], as either side sees them */
-    float *queries, *device_queries;            /* [n_batch, SPECRT__RETRIEVE_RECORDS, width] */
-    float *kept; /* DEVICE [n_batch, width] the target's hidden states where it drew last */
-    specrt__ring_cache *caches;    /* DEVICE [n_batch] */
+    specrt__ring_view ring;
+    specrt__ring_records *rings;   /* [n_batch] as the host sees them */
+    float *queries;                /* likewise */
     specrt__active_pool *pool;     /* for its marks */
     specrt__retrieve **retrievers; /* [n_batch] */
     uint32_t *n_begun;             /* [n_batch] the rings', as the host last saw them */
     uint32_t warming;              /* 1: prefill() wants the caches next */
     uint32_t serving;              /* 1: a thread has the caches */
     specrt__ring_prompt *prompt, *device_prompt; /* NULL: prompts are not read */
+    uint32_t *residents, *device_residents;      /* the host's answer to it */
 };
 
 /* --- making a batch --- */
@@ -5710,25 +5770,17 @@ static size_t specrt__session_spread(size_t bytes) {
     return (size_t)specrt__base_align(bytes, SPECRT__SESSION_SPREAD);
 }
 
-/* A number of structs, one a sequence, made on the host. */
-static specrt_status specrt__session_send(specrt__device_memory *memory, void *host, size_t bytes,
-                                          void **out, specrt_error *err) {
-    const void *copy = NULL;
-    specrt_status status = specrt__device_upload(memory, host, bytes, &copy, err);
-    *out = (void *)(uintptr_t)copy;
-    return status;
-}
-
-/* n arrays of `bytes` each side by side, zeroed. */
-static specrt_status specrt__session_clear(specrt__device_memory *memory, size_t n, size_t bytes,
-                                           void **out, specrt_error *err) {
-    SPECRT__TRY(specrt__device_allocate(memory, n * bytes, out, err));
-    cudaError_t error = n * bytes > 0 ? cudaMemset(*out, 0, n * bytes) : cudaSuccess;
-    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, n * bytes, err);
-}
-
 static void *specrt__session_at(void *base, size_t i, size_t bytes) {
     return (uint8_t *)base + i * bytes;
+}
+
+/* Memory of any kind, zeroed: n pieces of these bytes. */
+static specrt_status specrt__session_clear(specrt_cuda_session *s, size_t n, size_t bytes,
+                                           void **out, specrt_error *err) {
+    uint8_t *block = NULL;
+    specrt_status status = specrt__device_clear(&s->memory, n * bytes, &block, err);
+    *out = block;
+    return status;
 }
 
 /* The states' parameters: the policy's window, as specrt_session has it. */
@@ -5736,14 +5788,14 @@ static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_s
     const specrt_policy *policy = s->policy->policy;
     const specrt__window_params *w = &policy->window;
     specrt_cuda_state_params p;
-    memset(&p, 0, sizeof p);
+    SPECRT__CLEAR(&p, 1);
     p.n_ids = policy->head->n_ids;
     p.capacity = s->capacity;
     p.keep = policy->retrieve.keep;
     if (!policy->has_window) return p;
     p.size = w->size;
     p.mode = w->mode;
-    p.rows = w->rows;
+    p.positions = w->positions;
     p.only = w->only;
     p.kpre = w->kpre;
     p.kver = w->kver;
@@ -5756,61 +5808,78 @@ static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_s
     return p;
 }
 
-/* Membership of all sequences, with the policy's marks. */
-static specrt_status specrt__session_make_states(specrt_cuda_session *s, specrt_error *err) {
+/* The bytes of a sequence's state. */
+static size_t specrt__session_state_bytes(const specrt_cuda_session *s) {
     specrt_cuda_state_params params = specrt__session_state_params(s);
-    size_t bytes = specrt__session_spread(specrt_cuda_state_bytes(&params));
-    size_t n = (size_t)s->n_batch;
-    const specrt_desc *desc = &s->policy->policy->desc;
-    void *memory;
-    SPECRT__TRY(specrt__session_clear(&s->memory, n, bytes, &memory, err));
-    specrt_cuda_state *host =
-        (specrt_cuda_state *)specrt__base_alloc(desc, n * sizeof(specrt_cuda_state));
-    if (!host) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
-    cudaError_t error = cudaSuccess;
-    specrt_status status = SPECRT_STATUS_OK;
-    for (size_t i = 0; i < n && status == SPECRT_STATUS_OK && error == cudaSuccess; i++) {
-        status = specrt_cuda_state_place(&params, specrt__session_at(memory, i, bytes), &host[i]);
-        if (status != SPECRT_STATUS_OK) break;
-        host[i].n_fixed = s->policy->n_fixed;
-        if (s->caches) host[i].mailbox = &s->caches[i].mailbox;
-        error = cudaMemcpy(host[i].wants, s->policy->marks, (size_t)params.n_ids,
-                           cudaMemcpyDeviceToDevice);
+    return specrt__session_spread(specrt_cuda_state_bytes(&params));
+}
+
+/* The state of sequence i, as it is on the device before anything is learnt. */
+static specrt_status specrt__session_state(const specrt_cuda_session *s, size_t i,
+                                           specrt_cuda_state *out) {
+    specrt_cuda_state_params params = specrt__session_state_params(s);
+    SPECRT__TRY(specrt_cuda_state_place(
+        &params, specrt__session_at(s->state_memory, i, specrt__session_state_bytes(s)), out));
+    out->n_fixed = s->policy->n_fixed;
+    if (s->ring.caches) out->mailbox = &s->ring.caches[i].mailbox;
+    return SPECRT_STATUS_OK;
+}
+
+/* Membership of all sequences, with the policy's marks. */
+static specrt_status specrt__session_fill_states(specrt_cuda_session *s, specrt_cuda_state *host,
+                                                 specrt_error *err) {
+    size_t n = (size_t)s->batch.n, n_ids = (size_t)s->policy->policy->head->n_ids;
+    for (size_t i = 0; i < n; i++) {
+        SPECRT__TRY(specrt__session_state(s, i, &host[i]));
+        cudaError_t error =
+            cudaMemcpy(host[i].wants, s->policy->marks, n_ids, cudaMemcpyDeviceToDevice);
+        if (error != cudaSuccess) return specrt__device_fail(error, n_ids, err);
     }
-    if (error != cudaSuccess)
-        status = specrt__device_fail(error, n * bytes, err);
-    else if (status == SPECRT_STATUS_OK)
-        status = specrt__session_send(&s->memory, host, n * sizeof *host, (void **)&s->states, err);
+    return specrt__device_upload(&s->memory, host, n, &s->batch.states, err);
+}
+
+static specrt_status specrt__session_make_states(specrt_cuda_session *s, specrt_error *err) {
+    size_t n = (size_t)s->batch.n;
+    const specrt_desc *desc = &s->policy->policy->desc;
+    SPECRT__TRY(specrt__session_clear(s, n, specrt__session_state_bytes(s), &s->state_memory, err));
+    specrt_cuda_state *host = specrt__device_host<specrt_cuda_state>(desc, n, err);
+    if (!host) return SPECRT_STATUS_NO_MEMORY;
+    specrt_status status = specrt__session_fill_states(s, host, err);
     specrt__base_free(desc, host);
     return status;
 }
 
-/* Trees, and who draws by which key. */
-static specrt_status specrt__session_make_trees(specrt_cuda_session *s,
-                                                const specrt_sampling *sampling,
-                                                specrt_error *err) {
-    size_t n = (size_t)s->n_batch, bytes = specrt__session_spread(specrt_cuda_tree_bytes(&s->tree));
+static specrt_status specrt__session_make_trees(specrt_cuda_session *s, specrt_error *err) {
+    size_t n = (size_t)s->batch.n, bytes = specrt__session_spread(specrt_cuda_tree_bytes(&s->tree));
     const specrt_desc *desc = &s->policy->policy->desc;
-    size_t each = sizeof(specrt_cuda_tree) + sizeof(specrt_sampling);
-    void *memory;
-    SPECRT__TRY(specrt__session_clear(&s->memory, n, bytes, &memory, err));
-    specrt_cuda_tree *trees = (specrt_cuda_tree *)specrt__base_alloc(desc, n * each);
-    if (!trees) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
-    specrt_sampling *samplings = (specrt_sampling *)(void *)(trees + n);
     specrt_status status = SPECRT_STATUS_OK;
-    for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++) {
+    void *memory;
+    SPECRT__TRY(specrt__session_clear(s, n, bytes, &memory, err));
+    specrt_cuda_tree *host = specrt__device_host<specrt_cuda_tree>(desc, n, err);
+    if (!host) return SPECRT_STATUS_NO_MEMORY;
+    for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++)
         status =
-            specrt_cuda_tree_place(&s->tree, 0, specrt__session_at(memory, i, bytes), &trees[i]);
-        samplings[i] = *sampling;
-        samplings[i].sequence += i;
+            specrt_cuda_tree_place(&s->tree, 0, specrt__session_at(memory, i, bytes), &host[i]);
+    if (status == SPECRT_STATUS_OK)
+        status = specrt__device_upload(&s->memory, host, n, &s->batch.trees, err);
+    specrt__base_free(desc, host);
+    return status;
+}
+
+/* Who draws by which key. */
+static specrt_status specrt__session_make_samplings(specrt_cuda_session *s,
+                                                    const specrt_sampling *sampling,
+                                                    specrt_error *err) {
+    size_t n = (size_t)s->batch.n;
+    const specrt_desc *desc = &s->policy->policy->desc;
+    specrt_sampling *host = specrt__device_host<specrt_sampling>(desc, n, err);
+    if (!host) return SPECRT_STATUS_NO_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        host[i] = *sampling;
+        host[i].sequence += i;
     }
-    if (status == SPECRT_STATUS_OK)
-        status =
-            specrt__session_send(&s->memory, trees, n * sizeof *trees, (void **)&s->trees, err);
-    if (status == SPECRT_STATUS_OK)
-        status = specrt__session_send(&s->memory, samplings, n * sizeof *samplings,
-                                      (void **)&s->samplings, err);
-    specrt__base_free(desc, trees);
+    specrt_status status = specrt__device_upload(&s->memory, host, n, &s->batch.samplings, err);
+    specrt__base_free(desc, host);
     return status;
 }
 
@@ -5821,7 +5890,7 @@ static specrt_status specrt__session_make_verifier(specrt_cuda_session *s, int32
     specrt_cuda_verifier_params p;
     bool filters = sampling->top_k > 0 || sampling->top_p > 0 || sampling->min_p > 0;
     void *memory;
-    p.n_batch = s->n_batch;
+    p.n_batch = s->batch.n;
     p.n_vocab = s->n_logits;
     p.max_nodes = max_nodes;
     p.sampled = sampling->temperature > 0 ? (filters ? 2 : 1) : 0;
@@ -5829,8 +5898,8 @@ static specrt_status specrt__session_make_verifier(specrt_cuda_session *s, int32
     if (bytes == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: n_batch: expected at most %d trees of %d nodes, found %d",
-                                65535 / (int)max_nodes, (int)max_nodes, (int)s->n_batch);
-    SPECRT__TRY(specrt__session_clear(&s->memory, 1, bytes, &memory, err));
+                                65535 / (int)max_nodes, (int)max_nodes, (int)s->batch.n);
+    SPECRT__TRY(specrt__session_clear(s, 1, bytes, &memory, err));
     return specrt_cuda_verifier_place(&p, memory, out);
 }
 
@@ -5838,51 +5907,51 @@ static specrt_status specrt__session_make_verifier(specrt_cuda_session *s, int32
 static specrt_status specrt__session_make_laws(specrt_cuda_session *s,
                                                const specrt_cuda_session_params *params,
                                                specrt_error *err) {
+    specrt__device_memory *m = &s->memory;
     specrt_cuda_laws *laws = &s->laws;
-    size_t n = (size_t)s->n_batch * (size_t)s->tree.num_steps, each = (size_t)s->n_columns;
+    size_t n_batch = (size_t)s->batch.n, n = n_batch * (size_t)s->tree.num_steps;
+    size_t n_all = n * (size_t)s->n_columns;
     if (params->draft != SPECRT_DRAFT_SAMPLED) return SPECRT_STATUS_OK;
-    s->draft_temperature =
+    laws->temperature =
         params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
     laws->n_steps = s->tree.num_steps;
     laws->n_columns = s->n_columns;
-    SPECRT__TRY(
-        specrt__session_clear(&s->memory, n, each * sizeof *laws->ids, (void **)&laws->ids, err));
-    SPECRT__TRY(specrt__session_clear(&s->memory, n, each * sizeof *laws->probs,
-                                      (void **)&laws->probs, err));
-    SPECRT__TRY(
-        specrt__session_clear(&s->memory, n, sizeof *laws->chances, (void **)&laws->chances, err));
-    return specrt__session_clear(&s->memory, (size_t)s->n_batch,
-                                 (size_t)s->n_logits * sizeof *laws->weights,
-                                 (void **)&laws->weights, err);
+    SPECRT__TRY(specrt__device_clear(m, n_all, &laws->ids, err));
+    SPECRT__TRY(specrt__device_clear(m, n_all, &laws->probs, err));
+    SPECRT__TRY(specrt__device_clear(m, n, &laws->chances, err));
+    return specrt__device_clear(m, n_batch * (size_t)s->n_logits, &laws->weights, err);
 }
 
-/* Packed rows of every sequence, and what to pack of them. */
+/* What to pack of sequence i, and where. */
+static specrt_status specrt__session_packing(const specrt_cuda_session *s, size_t i,
+                                             specrt_cuda_packing *out) {
+    size_t m = (size_t)s->capacity;
+    specrt_cuda_state state;
+    SPECRT__TRY(specrt__session_state(s, i, &state));
+    out->ids = state.ids;
+    out->slots = state.fresh;
+    out->n = &s->batch.states[i].n_fresh;
+    out->rows = specrt__session_at(s->rows, i, m * s->row_stride);
+    out->bias = s->bias ? s->bias + i * m : NULL;
+    return SPECRT_STATUS_OK;
+}
+
+/* Packed rows of every sequence. */
 static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specrt_error *err) {
     const specrt_cuda_head *head = &s->policy->head;
-    size_t n = (size_t)s->n_batch, m = (size_t)s->capacity;
+    size_t n = (size_t)s->batch.n, m = (size_t)s->capacity;
     const specrt_desc *desc = &s->policy->policy->desc;
+    specrt_status status = SPECRT_STATUS_OK;
     s->row_stride = (size_t)specrt__base_align(specrt_row_bytes(head->dtype, head->n_cols), 16);
-    SPECRT__TRY(specrt__session_clear(&s->memory, n * m, s->row_stride, &s->rows, err));
-    if (head->bias)
-        SPECRT__TRY(
-            specrt__session_clear(&s->memory, n * m, sizeof(float), (void **)&s->bias, err));
-    specrt_cuda_state *states =
-        (specrt_cuda_state *)specrt__base_alloc(desc, n * (sizeof *states + sizeof *s->packings));
-    if (!states) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
-    specrt_cuda_packing *host = (specrt_cuda_packing *)(void *)(states + n);
-    cudaError_t error = cudaMemcpy(states, s->states, n * sizeof *states, cudaMemcpyDeviceToHost);
-    for (size_t i = 0; i < n && error == cudaSuccess; i++) {
-        host[i].ids = states[i].ids;
-        host[i].slots = states[i].fresh;
-        host[i].n = &s->states[i].n_fresh;
-        host[i].rows = specrt__session_at(s->rows, i, m * s->row_stride);
-        host[i].bias = s->bias ? s->bias + i * m : NULL;
-    }
-    specrt_status status =
-        error != cudaSuccess
-            ? specrt__device_fail(error, n * sizeof *states, err)
-            : specrt__session_send(&s->memory, host, n * sizeof *host, (void **)&s->packings, err);
-    specrt__base_free(desc, states);
+    SPECRT__TRY(specrt__session_clear(s, n * m, s->row_stride, &s->rows, err));
+    if (head->bias) SPECRT__TRY(specrt__device_clear(&s->memory, n * m, &s->bias, err));
+    specrt_cuda_packing *host = specrt__device_host<specrt_cuda_packing>(desc, n, err);
+    if (!host) return SPECRT_STATUS_NO_MEMORY;
+    for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++)
+        status = specrt__session_packing(s, i, &host[i]);
+    if (status == SPECRT_STATUS_OK)
+        status = specrt__device_upload(&s->memory, host, n, &s->packings, err);
+    specrt__base_free(desc, host);
     return status;
 }
 
@@ -5893,8 +5962,9 @@ static size_t specrt__session_words(int32_t n_rows) {
 /* What routed source `at` chooses for sequence i at a level. @return how many segments. */
 static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t at, size_t i,
                                            int32_t level, specrt_cuda_segment *out) {
-    const specrt__device_router *r = &s->policy->routers[at];
+    const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
+    const specrt_cuda_choice *c = &route->choice;
     int32_t n = 0;
     if (r->always.max_rows > 0) {
         out[n] = r->always;
@@ -5903,51 +5973,55 @@ static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t
     out[n] = r->rows;
     out[n].max_rows = r->bound;
     out[n].masked = route->masks + i * specrt__session_words(r->bound);
-    out[n].n_rows = route->n + (r->kind == SPECRT__DEVICE_LEVELS ? (size_t)level : i);
-    if (r->kind == SPECRT__DEVICE_LEVELS) return n + 1;
-    out[n].ids = route->ids + i * (size_t)r->bound;
-    out[n].places = route->places + i * (size_t)r->bound;
-    if (route->scored_by) out[n].scored_by = route->scored_by + i * (size_t)r->bound;
+    if (r->kind == SPECRT__DEVICE_LEVELS) {
+        out[n].n_rows = route->level_rows + level;
+        return n + 1;
+    }
+    out[n].n_rows = c->n_rows + i;
+    out[n].ids = c->ids + i * (size_t)r->bound;
+    out[n].places = c->places + i * (size_t)r->bound;
+    if (c->scored_by) out[n].scored_by = c->scored_by + i * (size_t)r->bound;
     return n + 1;
 }
 
 /* Fixed rows, which all sequences share, then each one's packed rows, then routed ones. */
-static int32_t specrt__session_list(const specrt_cuda_session *s, size_t i, int32_t level,
-                                    const specrt_cuda_packing *packing, specrt_cuda_segment *out) {
+static specrt_status specrt__session_list(const specrt_cuda_session *s, size_t i, int32_t level,
+                                          specrt_cuda_segment *out) {
+    specrt_cuda_packing packing;
     int32_t n = 0;
+    SPECRT__TRY(specrt__session_packing(s, i, &packing));
     if (s->policy->fixed.max_rows > 0) out[n++] = s->policy->fixed;
     if (s->capacity > 0) {
-        memset(&out[n], 0, sizeof out[n]);
-        out[n].rows = packing->rows;
+        SPECRT__CLEAR(&out[n], 1);
+        out[n].rows = packing.rows;
         out[n].row_stride = s->row_stride;
-        out[n].ids = packing->ids;
-        out[n].bias = packing->bias;
-        out[n].n_rows = &s->states[i].n_rows;
+        out[n].ids = packing.ids;
+        out[n].bias = packing.bias;
+        out[n].n_rows = &s->batch.states[i].n_rows;
         out[n++].max_rows = s->capacity;
     }
-    for (int32_t at = 0; at < s->policy->n_routers; at++)
+    for (int32_t at = 0; at < s->policy->n_routed; at++)
         n += specrt__session_list_routed(s, at, i, level, out + n);
-    return n;
+    return SPECRT_STATUS_OK;
+}
+
+/* The shortlists of a level. host [n_batch, n_segments] : while they are made */
+static specrt_status specrt__session_make_level(specrt_cuda_session *s, int32_t level,
+                                                specrt_cuda_segment *host, specrt_error *err) {
+    size_t n = (size_t)s->batch.n, n_segments = (size_t)s->layout.n_segments;
+    for (size_t i = 0; i < n; i++)
+        SPECRT__TRY(specrt__session_list(s, i, level, host + i * n_segments));
+    return specrt__device_upload(&s->memory, host, n * n_segments, &s->segments[level], err);
 }
 
 static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specrt_error *err) {
-    size_t n = (size_t)s->n_batch, n_segments = (size_t)s->layout.n_segments;
+    size_t n_segments = (size_t)s->layout.n_segments, n = (size_t)s->batch.n * n_segments;
     const specrt_desc *desc = &s->policy->policy->desc;
-    size_t each = sizeof(specrt_cuda_packing) + n_segments * sizeof(specrt_cuda_segment);
-    specrt_cuda_packing *packings = (specrt_cuda_packing *)specrt__base_alloc(desc, n * each);
-    if (!packings) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
-    specrt_cuda_segment *host = (specrt_cuda_segment *)(void *)(packings + n);
-    cudaError_t error =
-        cudaMemcpy(packings, s->packings, n * sizeof *packings, cudaMemcpyDeviceToHost);
-    specrt_status status = error == cudaSuccess
-                               ? SPECRT_STATUS_OK
-                               : specrt__device_fail(error, n * sizeof *packings, err);
-    for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++) {
-        for (size_t i = 0; i < n; i++)
-            specrt__session_list(s, i, t, &packings[i], host + i * n_segments);
-        status = specrt__session_send(&s->memory, host, n * n_segments * sizeof *host,
-                                      (void **)&s->segments[t], err);
-    }
+    specrt_status status = SPECRT_STATUS_OK;
+    specrt_cuda_segment *host = specrt__device_host<specrt_cuda_segment>(desc, n, err);
+    if (!host) return SPECRT_STATUS_NO_MEMORY;
+    for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++)
+        status = specrt__session_make_level(s, t, host, err);
     s->layout.n_cols = s->policy->head.n_cols;
     s->layout.shared[0] = s->policy->fixed.max_rows > 0;
     for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
@@ -5955,136 +6029,134 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
-    specrt__base_free(desc, packings);
+    specrt__base_free(desc, host);
     return status;
 }
 
 /* Scratch of a routed source; 0: it needs none. */
 static size_t specrt__session_route_bytes(const specrt_cuda_session *s,
-                                          const specrt__device_router *r) {
+                                          const specrt__device_source *r) {
     if (r->kind == SPECRT__DEVICE_CLUSTERS)
-        return specrt_cuda_router_bytes(&r->clusters, s->n_batch, s->tree.topk);
+        return specrt_cuda_router_bytes(&r->clusters, s->batch.n, s->tree.topk);
     if (r->kind == SPECRT__DEVICE_SUCCESSORS)
-        return specrt_cuda_successors_bytes(&r->graph, s->n_batch, s->tree.topk, r->bound);
+        return specrt_cuda_successors_bytes(&r->graph, s->batch.n, s->tree.topk, r->bound);
     if (r->kind == SPECRT__DEVICE_SKETCH)
-        return specrt_cuda_sketch_bytes(&r->sketch, s->n_batch, s->tree.topk);
+        return specrt_cuda_sketch_bytes(&r->sketch, s->batch.n, s->tree.topk);
     return 0;
 }
 
 /* Rows of each level, where those follow from the level alone. */
 static specrt_status specrt__session_make_levels(specrt_cuda_session *s,
-                                                 const specrt__device_router *r,
+                                                 const specrt__device_source *r,
                                                  specrt__session_route *route, specrt_error *err) {
     int32_t rows[SPECRT_TREE_MAX_STEPS];
     for (int32_t t = 0; t < SPECRT_TREE_MAX_STEPS; t++)
         rows[t] = r->levels[t < r->n_levels ? t : r->n_levels - 1] - r->n_always;
-    return specrt__session_send(&s->memory, rows, sizeof rows, (void **)&route->n, err);
+    return specrt__device_upload(&s->memory, rows, SPECRT_TREE_MAX_STEPS, &route->level_rows, err);
 }
 
 static specrt_status specrt__session_make_route(specrt_cuda_session *s,
-                                                const specrt__device_router *r,
+                                                const specrt__device_source *r,
                                                 specrt__session_route *route, specrt_error *err) {
     specrt__device_memory *m = &s->memory;
-    size_t n = (size_t)s->n_batch, bound = (size_t)r->bound;
-    SPECRT__TRY(specrt__session_clear(m, n, specrt__session_words(r->bound) * sizeof *route->masks,
-                                      (void **)&route->masks, err));
-    SPECRT__TRY(specrt__session_clear(
-        m, n, specrt__session_words(r->always.max_rows) * sizeof *route->always_masks,
-        (void **)&route->always_masks, err));
+    specrt_cuda_choice *c = &route->choice;
+    size_t n = (size_t)s->batch.n, bound = n * (size_t)r->bound;
+    c->max_rows = r->bound;
+    SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(r->bound), &route->masks, err));
+    SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(r->always.max_rows),
+                                     &route->always_masks, err));
     if (r->kind == SPECRT__DEVICE_LEVELS) return specrt__session_make_levels(s, r, route, err);
-    SPECRT__TRY(specrt__session_clear(m, n, sizeof *route->n, (void **)&route->n, err));
-    SPECRT__TRY(specrt__session_clear(m, n, bound * sizeof(int32_t), (void **)&route->ids, err));
-    SPECRT__TRY(specrt__session_clear(m, n, bound * sizeof(int32_t), (void **)&route->places, err));
+    SPECRT__TRY(specrt__device_clear(m, n, &c->n_rows, err));
+    SPECRT__TRY(specrt__device_clear(m, bound, &c->ids, err));
+    SPECRT__TRY(specrt__device_clear(m, bound, &c->places, err));
     if (r->kind == SPECRT__DEVICE_CLUSTERS && r->clusters.each == 2)
-        SPECRT__TRY(
-            specrt__session_clear(m, n, bound * sizeof(uint64_t), (void **)&route->scored_by, err));
-    return specrt__session_clear(m, 1, specrt__session_route_bytes(s, r), &route->scratch, err);
-}
-
-/* Bytes before the tallies, and in all. */
-static size_t specrt__session_routed_bytes(const specrt_cuda_session *s, size_t *at_tallies) {
-    size_t n = (size_t)s->n_batch;
-    *at_tallies =
-        specrt__session_spread(n * (size_t)s->policy->policy->head->n_ids * sizeof *s->routed);
-    return *at_tallies + n * SPECRT_TREE_MAX_STEPS * sizeof *s->tallies;
+        SPECRT__TRY(specrt__device_clear(m, bound, &c->scored_by, err));
+    return specrt__session_clear(s, 1, specrt__session_route_bytes(s, r), &route->scratch, err);
 }
 
 static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_error *err) {
     const specrt_cuda_policy *p = s->policy;
-    size_t at_tallies;
-    s->costs.n_fixed = p->policy->fixed.n_rows;
-    s->costs.row = (int64_t)specrt_row_bytes(p->head.dtype, p->head.n_cols);
-    if (p->n_routers == 0) return SPECRT_STATUS_OK;
-    for (int32_t i = 0; i < p->n_routers; i++) {
-        SPECRT__TRY(specrt__session_make_route(s, &p->routers[i], &s->routes[i], err));
-        s->costs.n_read += p->routers[i].n_read;
+    size_t n = (size_t)s->batch.n;
+    s->batch.n_ids = p->policy->head->n_ids;
+    s->batch.costs.n_fixed = p->policy->fixed.n_rows;
+    s->batch.costs.row = (int64_t)specrt_row_bytes(p->head.dtype, p->head.n_cols);
+    if (p->n_routed == 0) return SPECRT_STATUS_OK;
+    for (int32_t i = 0; i < p->n_routed; i++) {
+        SPECRT__TRY(specrt__session_make_route(s, &p->routed[i], &s->routes[i], err));
+        s->batch.costs.n_read += p->routed[i].n_read;
     }
-    SPECRT__TRY(specrt__session_clear(&s->memory, 1, specrt__session_routed_bytes(s, &at_tallies),
-                                      (void **)&s->routed, err));
-    s->tallies = (specrt__batch_tally *)specrt__session_at(s->routed, 1, at_tallies);
-    return SPECRT_STATUS_OK;
+    SPECRT__TRY(
+        specrt__device_clear(&s->memory, n * (size_t)s->batch.n_ids, &s->batch.routed, err));
+    return specrt__device_clear(&s->memory, n * SPECRT_TREE_MAX_STEPS, &s->batch.tallies, err);
+}
+
+/* The most that a ranking takes: of a pass, of a tree's nodes, of a part of a prompt. */
+static size_t specrt__session_ranking_bytes(const specrt_cuda_session *s) {
+    int32_t k = s->k_best > 0 ? s->k_best : 1, n_nodes = s->batch.n * s->tree.num_draft_tokens;
+    size_t passes = specrt_cuda_topk_bytes(s->n_columns, s->batch.n * s->tree.topk, s->tree.topk);
+    size_t nodes = specrt_cuda_topk_bytes(
+        s->n_logits, n_nodes < SPECRT_TREE_MAX_NODES ? SPECRT_TREE_MAX_NODES : n_nodes, k);
+    return passes > nodes ? passes : nodes;
 }
 
 static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt_error *err) {
     specrt__device_memory *m = &s->memory;
-    size_t n = (size_t)s->n_batch, k = (size_t)s->tree.topk;
-    size_t n_best = SPECRT_TREE_MAX_NODES * (size_t)s->k_best;
-    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->beams, (void **)&s->beams, err));
-    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->drafts, (void **)&s->drafts, err));
-    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->asked, (void **)&s->asked, err));
-    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->verdicts, (void **)&s->verdicts, err));
-    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->learns, (void **)&s->learns, err));
-    SPECRT__TRY(specrt__session_clear(m, n, sizeof *s->stats, (void **)&s->stats, err));
-    SPECRT__TRY(specrt__session_clear(m, n * k * (size_t)s->n_columns, sizeof *s->logits,
-                                      (void **)&s->logits, err));
-    SPECRT__TRY(specrt__session_clear(m, n * k * k, sizeof *s->ids, (void **)&s->ids, err));
+    specrt__batch_part *b = &s->batch;
+    size_t n = (size_t)b->n, k = (size_t)s->tree.topk;
+    SPECRT__TRY(specrt__device_clear(m, n, &b->beams, err));
+    SPECRT__TRY(specrt__device_clear(m, n, &b->drafts, err));
+    SPECRT__TRY(specrt__device_clear(m, n, &b->verdicts, err));
+    SPECRT__TRY(specrt__device_clear(m, n, &b->learns, err));
+    SPECRT__TRY(specrt__device_clear(m, n, &b->stats, err));
+    SPECRT__TRY(specrt__device_clear(m, n, &s->asked, err));
+    SPECRT__TRY(specrt__device_clear(m, n * k * (size_t)s->n_columns, &s->logits, err));
+    SPECRT__TRY(specrt__device_clear(m, n * k * k, &s->ids, err));
+    SPECRT__TRY(specrt__device_clear(m, n * k * k, &s->logprobs, err));
     SPECRT__TRY(
-        specrt__session_clear(m, n * k * k, sizeof *s->logprobs, (void **)&s->logprobs, err));
-    SPECRT__TRY(specrt__session_clear(m, n * n_best, sizeof *s->best, (void **)&s->best, err));
-    SPECRT__TRY(specrt__session_clear(m, 1, sizeof *s->count, (void **)&s->count, err));
-    size_t n_topk = specrt_cuda_topk_bytes(s->n_columns, (int32_t)(n * k), s->tree.topk);
-    size_t n_target = specrt_cuda_topk_bytes(s->n_logits, s->n_batch * s->tree.num_draft_tokens,
-                                             s->k_best > 0 ? s->k_best : 1);
-    size_t n_prompt =
-        specrt_cuda_topk_bytes(s->n_logits, SPECRT_TREE_MAX_NODES, s->k_best > 0 ? s->k_best : 1);
-    if (n_target < n_prompt) n_target = n_prompt;
-    return specrt__session_clear(m, 1, n_topk > n_target ? n_topk : n_target, &s->scratch, err);
+        specrt__device_clear(m, n * SPECRT_TREE_MAX_NODES * (size_t)s->k_best, &s->best, err));
+    s->ring.best = s->best;
+    s->ring.k_best = s->k_best;
+    SPECRT__TRY(specrt__device_clear(m, 1, &s->count, err));
+    return specrt__session_clear(s, 1, specrt__session_ranking_bytes(s), &s->scratch, err);
 }
 
 /* --- retrieval's part on the host --- */
 
+/* What both sides map of it. */
+static specrt_status specrt__session_make_rings(specrt_cuda_session *s, specrt_error *err) {
+    const specrt_policy *policy = s->policy->policy;
+    specrt__device_memory *m = &s->memory;
+    size_t n = (size_t)s->batch.n, width = (size_t)s->ring.width;
+    SPECRT__TRY(specrt__device_clear(m, n, &s->ring.caches, err));
+    SPECRT__TRY(specrt__device_map(m, n, &s->rings, &s->ring.rings, err));
+    if (policy->retrieve.prompt != SPECRT__RETRIEVE_PROMPT_OFF) {
+        SPECRT__TRY(specrt__device_map(m, 1, &s->prompt, &s->device_prompt, err));
+        SPECRT__TRY(specrt__device_map(m, specrt__session_words(policy->head->n_ids), &s->residents,
+                                       &s->device_residents, err));
+    }
+    if (width == 0) return SPECRT_STATUS_OK;
+    return specrt__device_map(m, n * SPECRT__RETRIEVE_RECORDS * width, &s->queries,
+                              &s->ring.queries, err);
+}
+
 static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, specrt_error *err) {
     const specrt_policy *policy = s->policy->policy;
-    size_t n = (size_t)s->n_batch, width = (size_t)s->width;
-    void *device = NULL;
+    const specrt_desc *desc = &policy->desc;
+    size_t n = (size_t)s->batch.n, width = (size_t)s->ring.width;
     if (policy->retrieve.size == 0) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt__session_clear(&s->memory, n, sizeof *s->caches, (void **)&s->caches, err));
-    SPECRT__TRY(
-        specrt__device_map(&s->memory, n * sizeof *s->rings, (void **)&s->rings, &device, err));
-    s->device_rings = (specrt__ring_records *)device;
-    if (policy->retrieve.prompt != SPECRT__RETRIEVE_PROMPT_OFF)
-        SPECRT__TRY(specrt__device_map(&s->memory, specrt__ring_prompt_bytes(policy->head->n_ids),
-                                       (void **)&s->prompt, (void **)&s->device_prompt, err));
-    if (width > 0) {
-        size_t n_queries = n * SPECRT__RETRIEVE_RECORDS * width;
-        SPECRT__TRY(
-            specrt__session_clear(&s->memory, n * width, sizeof(float), (void **)&s->kept, err));
-        SPECRT__TRY(specrt__device_map(&s->memory, n_queries * sizeof(float), (void **)&s->queries,
-                                       &device, err));
-        s->device_queries = (float *)device;
-    }
-    s->pool = specrt__active_pool_create(policy->head, policy->head->n_ids, 0, &policy->desc);
-    size_t bytes = n * (sizeof *s->retrievers + sizeof *s->n_begun);
-    s->retrievers = (specrt__retrieve **)specrt__base_alloc(&policy->desc, bytes);
-    if (!s->pool || !s->retrievers)
+    SPECRT__TRY(specrt__session_make_rings(s, err));
+    s->pool = specrt__active_pool_create(policy->head, policy->head->n_ids, 0, desc);
+    s->retrievers = specrt__device_host<specrt__retrieve *>(desc, n, err);
+    s->n_begun = specrt__device_host<uint32_t>(desc, n, err);
+    if (s->retrievers) SPECRT__CLEAR(s->retrievers, n);
+    if (!s->pool || !s->retrievers || !s->n_begun)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
-    memset(s->retrievers, 0, bytes);
-    s->n_begun = (uint32_t *)(void *)(s->retrievers + n);
+    SPECRT__CLEAR(s->n_begun, n);
     specrt__session_mark(s->pool, policy);
     specrt__retrieve_params params = policy->retrieve;
     params.async = true; /* as many records as the ring has */
     for (size_t i = 0; i < n; i++) {
-        specrt__retrieve *r = specrt__retrieve_create(s->pool, &params, s->n_logits, &policy->desc);
+        specrt__retrieve *r = specrt__retrieve_create(s->pool, &params, s->n_logits, desc);
         if (!r) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
         s->retrievers[i] = r;
         r->records = s->rings[i].records;
@@ -6101,7 +6173,7 @@ static bool specrt__session_claims(specrt_cuda_session *s) {
 SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
     int32_t n = 0;
     if (!s->rings || specrt__os_load(&s->warming) || !specrt__session_claims(s)) return 0;
-    for (int32_t i = 0; i < s->n_batch; i++)
+    for (int32_t i = 0; i < s->batch.n; i++)
         n += specrt__ring_serve(&s->rings[i], s->retrievers[i], &s->n_begun[i]);
     specrt__os_store(&s->serving, 0);
     return n;
@@ -6123,21 +6195,21 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     specrt_dtype hidden = params->hidden;
     specrt_session_params twin;
     specrt_tree_params tree;
-    memset(&twin, 0, sizeof twin);
+    SPECRT__CLEAR(&twin, 1);
     twin.tree = params->tree;
     twin.sampling = params->sampling;
     twin.draft = params->draft;
     twin.draft_temperature = params->draft_temperature;
     SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &s->n_logits, err));
     SPECRT__TRY(specrt__session_shape(&twin, &tree, err));
-    s->n_batch = params->n_batch ? params->n_batch : 1;
+    s->batch.n = params->n_batch ? params->n_batch : 1;
     s->hidden = hidden;
     SPECRT__TRY(specrt__tree_resolve(&tree, &s->tree, err));
     SPECRT__TRY(specrt__verify_check(s->n_logits, &params->sampling, err));
-    if (s->n_batch < 1 || s->n_batch > SPECRT_CUDA_MAX_BATCH)
+    if (s->batch.n < 1 || s->batch.n > SPECRT_CUDA_MAX_BATCH)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: n_batch: expected 1 to %d, found %d", SPECRT_CUDA_MAX_BATCH,
-                                (int)s->n_batch);
+                                (int)s->batch.n);
     if (hidden != SPECRT_DTYPE_F32 && hidden != SPECRT_DTYPE_F16 && hidden != SPECRT_DTYPE_BF16)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: hidden: expected f32, f16 or bf16, found %d", (int)hidden);
@@ -6146,13 +6218,13 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                 "cuda: topk: expected at most the %d rows of policy '%s', found %d",
                                 (int)specrt_policy_bound(policy), policy->text, (int)s->tree.topk);
     s->capacity = policy->bound - policy->fixed.n_rows;
-    s->width = specrt_policy_hidden_width(policy);
+    s->ring.width = specrt_policy_hidden_width(policy);
     s->k_best = policy->has_window ? policy->window.kver : 0;
     if (policy->has_window && policy->window.kpre > s->k_best) s->k_best = policy->window.kpre;
     if (policy->retrieve.size > 0) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
-    for (int32_t i = 0; i < s->policy->n_routers; i++) {
-        const specrt__device_router *r = &s->policy->routers[i];
+    for (int32_t i = 0; i < s->policy->n_routed; i++) {
+        const specrt__device_source *r = &s->policy->routed[i];
         s->layout.n_segments += 1 + (r->always.max_rows > 0);
         if (r->kind == SPECRT__DEVICE_CLUSTERS && hidden != SPECRT_DTYPE_F32)
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -6169,7 +6241,8 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_make_streams(s, err));
     SPECRT__TRY(specrt__session_make_retrieval(s, err));
     SPECRT__TRY(specrt__session_make_states(s, err));
-    SPECRT__TRY(specrt__session_make_trees(s, &params->sampling, err));
+    SPECRT__TRY(specrt__session_make_trees(s, err));
+    SPECRT__TRY(specrt__session_make_samplings(s, &params->sampling, err));
     SPECRT__TRY(specrt__session_make_verifier(s, s->tree.num_draft_tokens, &params->sampling,
                                               &s->verifier, err));
     SPECRT__TRY(specrt__session_make_verifier(s, 1, &params->sampling, &s->drawer, err));
@@ -6190,7 +6263,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
     specrt_cuda_session *s =
         (specrt_cuda_session *)specrt__base_alloc(desc, sizeof(specrt_cuda_session));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
-    memset(s, 0, sizeof *s);
+    SPECRT__CLEAR(s, 1);
     s->policy = policy;
     specrt_status status = specrt__session_make_batch(s, params, err);
     if (status == SPECRT_STATUS_OK) {
@@ -6211,11 +6284,12 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     if (!s) return;
     specrt_desc desc = s->policy->policy->desc;
     (void)cudaDeviceSynchronize();
-    for (int32_t i = 0; i < s->n_batch && s->retrievers; i++) {
+    for (int32_t i = 0; i < s->batch.n && s->retrievers; i++) {
         if (s->retrievers[i]) s->retrievers[i]->limit = s->retrievers[i]->done; /* no task is out */
         specrt__retrieve_free(s->retrievers[i]);
     }
     specrt__base_free(&desc, s->retrievers);
+    specrt__base_free(&desc, s->n_begun);
     specrt__active_pool_free(s->pool);
     specrt__device_release(&s->memory);
     if (s->fork) (void)cudaEventDestroy(s->fork);
@@ -6226,17 +6300,17 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
 
 SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
                                                   specrt_cuda_view *out) {
-    memset(out, 0, sizeof *out);
-    out->beam = s->beams;
-    out->draft = s->drafts;
-    out->verdict = s->verdicts;
-    out->states = s->states;
-    out->n_batch = s->n_batch;
+    SPECRT__CLEAR(out, 1);
+    out->beam = s->batch.beams;
+    out->draft = s->batch.drafts;
+    out->verdict = s->batch.verdicts;
+    out->states = s->batch.states;
+    out->n_batch = s->batch.n;
     out->topk = s->tree.topk;
     out->num_steps = s->tree.num_steps;
     out->num_draft_tokens = s->tree.num_draft_tokens;
     out->n_logits = s->n_logits;
-    out->width = s->width;
+    out->width = s->ring.width;
     out->n_bytes = s->memory.n_bytes;
     out->side = s->side;
 }
@@ -6244,7 +6318,7 @@ SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
 /* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range. */
 static int32_t specrt__session_range(const specrt_cuda_session *s, int32_t i, int32_t *first) {
     *first = i < 0 ? 0 : i;
-    return i < -1 || i >= s->n_batch ? 0 : i < 0 ? s->n_batch : 1;
+    return i < -1 || i >= s->batch.n ? 0 : i < 0 ? s->batch.n : 1;
 }
 
 static unsigned specrt__session_blocks(int32_t n) {
@@ -6263,9 +6337,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session 
                                                             void *stream) {
     if (!stats) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_join(s, stream));
-    return SPECRT__LAUNCH(specrt__batch_stats_kernel, specrt__session_blocks(s->n_batch),
-                          SPECRT__SESSION_THREADS, 0, stream, s->n_batch, s->stats, s->trees,
-                          s->states, s->tallies, s->costs, s->caches, stats);
+    return SPECRT__LAUNCH(specrt__batch_stats_kernel, specrt__session_blocks(s->batch.n),
+                          SPECRT__SESSION_THREADS, 0, stream, s->batch, s->ring.caches, stats);
 }
 
 static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
@@ -6280,17 +6353,17 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
     int32_t first, n = specrt__session_range(s, i, &first);
     const specrt_cuda_policy *p = s->policy;
     if (n == 0) return SPECRT_STATUS_BAD_ARG;
+    specrt__batch_part part = specrt__batch_of(s->batch, first, n);
+    s->level = 0;
     SPECRT__TRY(specrt__session_join(s, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
-                               SPECRT__SESSION_THREADS, 0, stream, n, s->trees + first,
-                               s->beams + first, s->drafts + first, s->verdicts + first,
-                               s->samplings + first, s->n_batch, s->stats + first));
-    if (s->caches)
+                               SPECRT__SESSION_THREADS, 0, stream, part, s->batch.n));
+    if (s->ring.caches)
         SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, specrt__session_blocks(n),
                                    SPECRT__SESSION_THREADS, 0, stream, n, p->policy->retrieve.keep,
-                                   s->caches + first, s->device_rings + first));
-    SPECRT__TRY(specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators,
-                                        s->states + first, stream));
+                                   s->ring.caches + first, s->ring.rings + first));
+    SPECRT__TRY(
+        specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
     return specrt__session_pack_rows(s, first, n, stream);
 }
 
@@ -6302,20 +6375,21 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
     const specrt_policy *policy = s->policy->policy;
     int32_t *best = s->best + (size_t)i * SPECRT_TREE_MAX_NODES * (size_t)s->k_best;
     bool knows = logits && specrt_policy_learns(policy);
-    SPECRT__TRY(
-        SPECRT__LAUNCH(specrt__batch_advance_kernel, 1, 32, 0, stream, s->trees + i, n, s->count));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_advance_kernel, 1, 32, 0, stream, s->batch.trees + i,
+                               n, s->count));
+    specrt_cuda_batch positions = {1, n, NULL, 0};
     if (knows)
-        SPECRT__TRY(specrt_cuda_target_topk(1, logits, n, NULL, 0, s->n_logits, s->k_best, best,
-                                            NULL, s->scratch, stream));
+        SPECRT__TRY(specrt_cuda_target_topk(&positions, logits, s->n_logits, s->k_best, best, NULL,
+                                            s->scratch, stream));
     if (s->prompt) {
         bool asks = knows && policy->retrieve.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
         SPECRT__TRY(SPECRT__LAUNCH(
             specrt__ring_ask_kernel, specrt__session_blocks(n), SPECRT__SESSION_THREADS, 0, stream,
-            tokens, n, asks ? best : NULL, s->k_best, s->caches + i, s->device_prompt, at));
+            tokens, n, asks ? best : NULL, s->k_best, s->ring.caches + i, s->device_prompt, at));
     }
     if (!policy->has_window) return SPECRT_STATUS_OK;
     return specrt_cuda_state_prefill(1, tokens, s->count, n, knows ? best : NULL, s->k_best,
-                                     s->states + i, stream);
+                                     s->batch.states + i, stream);
 }
 
 /* Retrieval reads the n tokens that were read last, at most SPECRT__RING_PROMPT. */
@@ -6324,12 +6398,11 @@ static specrt_status specrt__session_warm(specrt_cuda_session *s, int32_t i, int
     SPECRT__TRY(specrt__launch_status(cudaStreamSynchronize((cudaStream_t)stream)));
     specrt__os_store(&s->warming, 1);
     while (!specrt__session_claims(s)) specrt__os_yield();
-    specrt__ring_answer(s->prompt, n, &s->rings[i], s->retrievers[i], &s->n_begun[i]);
+    specrt__ring_answer(s->prompt, n, &s->rings[i], s->retrievers[i], &s->n_begun[i], s->residents);
     specrt__os_store(&s->serving, 0);
     specrt__os_store(&s->warming, 0);
     return SPECRT__LAUNCH(specrt__ring_match_kernel, 1, specrt__block_size(SPECRT__WINDOW_THREADS),
-                          0, stream, specrt__ring_residents(s->device_prompt), s->caches + i,
-                          s->states + i);
+                          0, stream, s->device_residents, s->ring.caches + i, s->batch.states + i);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s, int32_t i,
@@ -6337,7 +6410,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s
                                                           const float *logits, void *stream) {
     const int32_t most = SPECRT_TREE_MAX_NODES;
     int32_t waiting = 0;
-    if (i < 0 || i >= s->n_batch || !tokens || n < 0) return SPECRT_STATUS_BAD_ARG;
+    if (i < 0 || i >= s->batch.n || !tokens || n < 0) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_join(s, stream));
     for (int32_t at = 0; at < n; at += most) {
         int32_t here = n - at < most ? n - at : most;
@@ -6354,55 +6427,60 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, const float *logits,
                                                        int32_t *tokens, void *stream) {
-    unsigned blocks = specrt__session_blocks(s->n_batch);
+    unsigned blocks = specrt__session_blocks(s->batch.n);
     if (!logits || !tokens) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_join(s, stream)); /* which may be reading what it learns from */
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
-                               s->n_batch, s->trees, s->asked));
-    SPECRT__TRY(specrt_cuda_verify(&s->drawer, s->asked, s->samplings, logits, s->learns, stream));
+                               s->batch, s->asked));
+    SPECRT__TRY(specrt_cuda_verify(&s->drawer, s->asked, s->batch.samplings, logits,
+                                   s->batch.learns, stream));
     return SPECRT__LAUNCH(specrt__batch_answer_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
-                          s->n_batch, s->learns, tokens);
+                          s->batch.n, s->batch.learns, tokens);
+}
+
+/* Nothing is routed of the trees to come. */
+static specrt_status specrt__session_clear_routed(specrt__batch_part part, void *stream) {
+    if (!part.routed) return SPECRT_STATUS_OK;
+    return specrt__launch_clear(part.routed, (size_t)part.n * (size_t)part.n_ids, stream);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, int32_t i,
                                                         const int32_t *tokens, void *stream) {
     int32_t first, n = specrt__session_range(s, i, &first);
     if (n == 0 || !tokens) return SPECRT_STATUS_BAD_ARG;
+    specrt__batch_part part = specrt__batch_of(s->batch, first, n);
+    s->level = 0;
     SPECRT__TRY(specrt__session_join(s, stream));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_start_kernel, specrt__session_blocks(n),
-                               SPECRT__SESSION_THREADS, 0, stream, n, tokens + first,
-                               s->drafts + first, s->verdicts + first));
-    SPECRT__TRY(specrt_cuda_state_start(n, s->verdicts + first, s->states + first, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_start_kernel, specrt__session_blocks(32 * n),
+                               SPECRT__SESSION_THREADS, 0, stream, part, tokens + first));
+    SPECRT__TRY(specrt__session_clear_routed(part, stream));
+    SPECRT__TRY(specrt_cuda_state_start(n, part.verdicts, part.states, stream));
     return specrt__session_pack_rows(s, first, n, stream);
 }
 
 /* Learning and packing, beside the drafter's first pass. */
-static specrt_status specrt__session_learn(specrt_cuda_session *s) {
-    unsigned n = (unsigned)s->n_batch;
+static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *hidden) {
+    unsigned n = (unsigned)s->batch.n;
     if (s->rings)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_tell_kernel, n, 128, 0, s->side, s->learns,
-                                   s->states, s->best, s->k_best, s->kept, s->width, s->caches,
-                                   s->device_rings, s->device_queries));
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_tell_kernel, n, 128, 0, s->side, s->batch.learns,
+                                   s->batch.states, hidden, s->tree.num_draft_tokens, s->ring));
     if (s->capacity == 0) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt_cuda_state_observe(s->n_batch, s->drafts, s->learns,
-                                          s->k_best > 0 ? s->best : NULL, s->k_best, s->states,
-                                          s->side));
-    return specrt__session_pack_rows(s, 0, s->n_batch, s->side);
+    SPECRT__TRY(specrt_cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
+                                          s->k_best > 0 ? s->best : NULL, s->k_best,
+                                          s->batch.states, s->side));
+    return specrt__session_pack_rows(s, 0, s->batch.n, s->side);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s, void *stream) {
+SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s,
+                                                          const float *hidden, void *stream) {
+    s->level = 0;
     SPECRT__TRY(specrt__session_join(s, stream));
-    size_t at_tallies, routed_bytes = specrt__session_routed_bytes(s, &at_tallies);
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->n_batch),
-                               SPECRT__SESSION_THREADS, 0, stream, s->n_batch, s->drafts,
-                               s->verdicts, s->trees, s->states, s->routed, s->tallies, s->costs,
-                               s->learns, s->stats, s->beams));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
+                               SPECRT__SESSION_THREADS, 0, stream, s->batch));
     SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->fork, (cudaStream_t)stream)));
     SPECRT__TRY(specrt__launch_status(cudaStreamWaitEvent(s->side, s->fork, 0)));
-    if (s->routed) /* beside what is learnt */
-        SPECRT__TRY(specrt__launch_status(
-            cudaMemsetAsync(s->routed, 0, routed_bytes, (cudaStream_t)stream)));
-    specrt_status status = specrt__session_learn(s);
+    SPECRT__TRY(specrt__session_clear_routed(s->batch, stream)); /* beside what is learnt */
+    specrt_status status = specrt__session_learn(s, hidden);
     SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->join, s->side)));
     s->forked = true;
     return status;
@@ -6411,50 +6489,48 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
 /* Rows that others hold already score nothing. */
 static specrt_status specrt__session_claim(specrt_cuda_session *s, int32_t at, int32_t level,
                                            void *stream) {
-    const specrt__device_router *r = &s->policy->routers[at];
+    const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
-    unsigned n = (unsigned)s->n_batch, threads = SPECRT__SESSION_THREADS;
-    bool fixed = r->kind == SPECRT__DEVICE_LEVELS;
+    unsigned n = (unsigned)s->batch.n, threads = SPECRT__SESSION_THREADS;
+    const specrt_cuda_choice *c = &route->choice;
+    specrt__batch_choice always = {r->always.ids, NULL, NULL, 0, 0, r->always.max_rows};
+    specrt__batch_choice chosen = {c->ids, c->n_rows, c->scored_by, r->bound, 1, r->bound};
+    if (r->kind == SPECRT__DEVICE_LEVELS)
+        chosen = {r->rows.ids, route->level_rows + level, NULL, 0, 0, r->bound};
     if (r->always.max_rows > 0)
-        SPECRT__TRY(SPECRT__LAUNCH(
-            specrt__batch_claim_kernel, dim3(specrt__session_blocks(r->always.max_rows), n),
-            threads, 0, stream, s->states, r->always.ids, (int64_t)0, (const int32_t *)NULL, 0,
-            r->always.max_rows, level, s->beams, (const uint64_t *)NULL, s->tallies, s->routed,
-            route->always_masks));
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_claim_kernel,
+                                   dim3(specrt__session_blocks(r->always.max_rows), n), threads, 0,
+                                   stream, s->batch, always, level, route->always_masks));
     return SPECRT__LAUNCH(specrt__batch_claim_kernel, dim3(specrt__session_blocks(r->bound), n),
-                          threads, 0, stream, s->states, fixed ? r->rows.ids : route->ids,
-                          fixed ? (int64_t)0 : (int64_t)r->bound, route->n + (fixed ? level : 0),
-                          fixed ? 0 : 1, r->bound, level, s->beams, route->scored_by, s->tallies,
-                          s->routed, route->masks);
+                          threads, 0, stream, s->batch, chosen, level, route->masks);
 }
 
 static specrt_status specrt__session_route_clusters(specrt_cuda_session *s, int32_t at,
                                                     int32_t level, const void *hidden,
                                                     const void *fed, void *stream) {
-    const specrt__device_router *r = &s->policy->routers[at];
+    const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
     int32_t n_take = r->levels[level < r->n_levels ? level : r->n_levels - 1];
     const void *states = r->clusters.kind == SPECRT_ROUTER_DYNASPEC ? fed : hidden;
-    return specrt_cuda_route(&r->clusters, s->n_batch, s->tree.topk, n_take, s->beams,
-                             (const float *)states, route->scratch, r->bound, route->ids,
-                             route->places, route->n, route->scored_by, stream);
+    return specrt_cuda_route(&r->clusters, s->batch.n, s->tree.topk, n_take, s->batch.beams,
+                             (const float *)states, route->scratch, &route->choice, stream);
 }
 
 /* Tokens that a source names which are no members yet. */
 static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_t at, int32_t level,
                                                   const void *hidden, void *stream) {
-    const specrt__device_router *r = &s->policy->routers[at];
+    const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
-    int32_t k = s->tree.topk, step = SPECRT__SESSION_BEAM_STEP;
+    specrt_cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    specrt_cuda_taken taken = {s->batch.states, s->batch.routed, level};
     if (r->kind == SPECRT__DEVICE_SUCCESSORS)
-        return specrt_cuda_successors(&r->graph, s->n_batch, k, r->bound, s->policy->head.row_of,
-                                      s->beams, s->routed, level, s->states, route->scratch,
-                                      route->ids, route->places, route->n, stream);
+        return specrt_cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
+                                      s->batch.beams, &taken, route->scratch, &route->choice,
+                                      stream);
     if (r->kind == SPECRT__DEVICE_SKETCH)
-        return specrt_cuda_sketch_route(&r->sketch, s->n_batch, hidden, s->hidden, k, &s->beams->n,
-                                        step, s->beams->logprobs, s->routed, level, s->states,
-                                        route->ids, route->places, route->n, route->scratch,
-                                        stream);
+        return specrt_cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
+                                        s->batch.beams->logprobs, &taken, route->scratch,
+                                        &route->choice, stream);
     return SPECRT_STATUS_OK;
 }
 
@@ -6464,61 +6540,63 @@ static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t
                                                  const void *hidden, const void *fed,
                                                  void *stream) {
     const specrt_cuda_policy *p = s->policy;
-    for (int32_t i = 0; i < p->n_routers; i++)
-        if (p->routers[i].kind == SPECRT__DEVICE_CLUSTERS)
+    for (int32_t i = 0; i < p->n_routed; i++)
+        if (p->routed[i].kind == SPECRT__DEVICE_CLUSTERS)
             SPECRT__TRY(specrt__session_route_clusters(s, i, level, hidden, fed, stream));
     SPECRT__TRY(specrt__session_join(s, stream));
-    for (int32_t i = 0; i < p->n_routers; i++) {
+    for (int32_t i = 0; i < p->n_routed; i++) {
         SPECRT__TRY(specrt__session_route_tokens(s, i, level, hidden, stream));
         SPECRT__TRY(specrt__session_claim(s, i, level, stream));
     }
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s, int32_t level,
-                                                         const void *hidden, const void *fed,
-                                                         void *stream) {
-    int32_t k = s->tree.topk, step = SPECRT__SESSION_BEAM_STEP;
-    if (level < 0 || level >= s->tree.num_steps || !hidden) return SPECRT_STATUS_BAD_ARG;
+SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s, const void *hidden,
+                                                         const void *fed, void *stream) {
+    specrt_cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    int32_t k = s->tree.topk, level = s->level;
+    specrt__active_ranks r;
+    dim3 grid;
+    if (level == s->tree.num_steps || !hidden) return SPECRT_STATUS_BAD_ARG;
+    const specrt_cuda_segment *segments = s->segments[level];
+    s->level++;
     SPECRT__TRY(specrt__session_route_level(s, level, hidden, fed, stream));
-    SPECRT__TRY(specrt_cuda_logits(&s->layout, s->segments[level], s->n_batch, hidden, s->hidden, k,
-                                   &s->beams->n, step, s->logits, stream));
-    if (s->laws.n_steps > 0)
-        SPECRT__TRY(specrt_cuda_propose(&s->layout, s->segments[level], s->n_batch, s->logits,
-                                        s->draft_temperature, s->trees, s->samplings, &s->laws,
-                                        s->ids, s->logprobs, stream));
-    else
-        return specrt__tree_rank(&s->layout, s->segments[level], s->n_batch, s->logits, k, s->ids,
-                                 s->logprobs, s->scratch, s->trees, s->beams, stream);
-    return specrt_cuda_tree_expand(s->n_batch, k, s->ids, s->logprobs, s->trees, s->beams, stream);
+    SPECRT__TRY(
+        specrt_cuda_logits(&s->layout, segments, &beam, hidden, s->hidden, s->logits, stream));
+    if (s->laws.n_steps == 0) {
+        SPECRT__TRY(specrt__active_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
+                                             s->logprobs, s->scratch, &r, &grid));
+        return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams, stream);
+    }
+    SPECRT__TRY(specrt_cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
+                                    s->batch.samplings, &s->laws, s->ids, s->logprobs, stream));
+    return specrt_cuda_tree_expand(s->batch.n, k, s->ids, s->logprobs, s->batch.trees,
+                                   s->batch.beams, stream);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
-    return specrt_cuda_tree_finish(s->n_batch, s->trees, s->drafts, stream);
+    return specrt_cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
-                                                         const float *logits, const float *hidden,
-                                                         void *stream) {
+                                                         const float *logits, void *stream) {
     bool ranks = s->k_best > 0, sampled = s->verifier.params.sampled > 0; /* then rank apart */
     if (!logits) return SPECRT_STATUS_BAD_ARG;
     if (s->laws.n_steps > 0)
-        SPECRT__TRY(specrt_cuda_verify_chain(&s->verifier, &s->laws, s->drafts, s->trees,
-                                             s->samplings, logits, s->verdicts, stream));
+        SPECRT__TRY(specrt_cuda_verify_chain(&s->verifier, &s->laws, s->batch.drafts,
+                                             s->batch.trees, s->batch.samplings, logits,
+                                             s->batch.verdicts, stream));
     else if (sampled || !ranks)
-        SPECRT__TRY(
-            specrt_cuda_verify(&s->verifier, s->drafts, s->samplings, logits, s->verdicts, stream));
+        SPECRT__TRY(specrt_cuda_verify(&s->verifier, s->batch.drafts, s->batch.samplings, logits,
+                                       s->batch.verdicts, stream));
     else
-        SPECRT__TRY(specrt__verify_greedily(&s->verifier.params, s->drafts, logits, s->k_best,
-                                            s->best, SPECRT_TREE_MAX_NODES, s->scratch, s->verdicts,
-                                            stream));
-    if (s->kept)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_keep_kernel, (unsigned)s->n_batch, 128, 0, stream,
-                                   s->verdicts, hidden, s->tree.num_draft_tokens, s->width, s->kept,
-                                   s->caches));
+        SPECRT__TRY(specrt__verify_greedily(&s->verifier.params, s->batch.drafts, logits, s->k_best,
+                                            s->best, SPECRT_TREE_MAX_NODES, s->scratch,
+                                            s->batch.verdicts, stream));
     if (!ranks || !sampled) return SPECRT_STATUS_OK;
-    return specrt_cuda_target_topk(s->n_batch, logits, s->tree.num_draft_tokens, &s->drafts->n,
-                                   SPECRT__SESSION_DRAFT_STEP, s->n_logits, s->k_best, s->best,
-                                   NULL, s->scratch, stream);
+    specrt_cuda_batch nodes =
+        specrt__verify_nodes(s->batch.drafts, s->batch.n, s->tree.num_draft_tokens);
+    return specrt_cuda_target_topk(&nodes, logits, s->n_logits, s->k_best, s->best, NULL,
+                                   s->scratch, stream);
 }

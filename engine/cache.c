@@ -1,5 +1,5 @@
 /* cache.c : one sequence's keys and values, and the scratch of its passes. */
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,10 +37,10 @@ specrt_status engine_cache_create(const engine_model *m, int32_t n_context, engi
                                   specrt_error *err) {
     *out = NULL;
     if (n_context == 0) n_context = m->config.n_context;
-    if (n_context < 1 || n_context > m->config.n_context)
+    if (n_context < ENGINE_LEAST_CONTEXT || n_context > m->config.n_context)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "context: expected 1 to %d positions, found %d",
-                                m->config.n_context, n_context);
+                                "context: expected %d to %d positions, found %d",
+                                ENGINE_LEAST_CONTEXT, m->config.n_context, n_context);
     engine_cache *c = (engine_cache *)calloc(1, sizeof *c);
     if (c) {
         c->m = m;

@@ -3,15 +3,15 @@
  * nodes extend its cache with the target's true features, and their last output drafts the first level
  * of the next tree. An independent drafter reads the same tokens without features, and the first token
  * of the prompt too. */
-#include "decode.h"
+#include "engine/decode.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli.h"
-#include "io.h"
+#include "base/io.h"
+#include "base/measure.h"
 
-struct decoder {
+struct engine_decoder {
     const engine_model *target;
     const engine_drafter *drafter;
     engine_cache *cache, *draft_cache;
@@ -26,7 +26,7 @@ struct decoder {
     float *features; /* [ENGINE_MAX_BATCH, width] its taps; without any, `final` */
     float *pairs;    /* [ENGINE_MAX_BATCH, width] features that go with the emitted tokens */
     float *hidden[2],
-        *query; /* [ENGINE_MAX_BATCH, d_draft] of the drafter, this level and what fed it */
+        *head_input; /* [ENGINE_MAX_BATCH, d_draft] of the drafter, this level and what fed it */
     int32_t emitted[SPECRT_TREE_MAX_NODES], n_emitted; /* that the drafter has not read yet */
     int32_t before, n_open; /* nodes of the drafter's cache: where the last level began, how many */
     int32_t n_context;
@@ -40,7 +40,7 @@ struct decoder {
     const char *damaged;    /* the model whose answer to the prompt is not finite; NULL */
     specrt_verdict verdict; /* what the last call emitted */
     double since;           /* when the phase at hand began */
-    decode_times times;
+    engine_decode_times times;
 };
 
 static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
@@ -57,7 +57,7 @@ static float *rows(size_t width) {
     return (float *)malloc(ENGINE_MAX_BATCH * width * sizeof(float));
 }
 
-void decoder_free(decoder *d) {
+void engine_decoder_free(engine_decoder *d) {
     if (!d) return;
     free(d->logits);
     if (d->features != d->final) free(d->features);
@@ -65,7 +65,7 @@ void decoder_free(decoder *d) {
     free(d->pairs);
     free(d->hidden[0]);
     free(d->hidden[1]);
-    free(d->query);
+    free(d->head_input);
     engine_cache_close(d->cache);
     engine_cache_close(d->draft_cache);
     specrt_session_close(d->session);
@@ -73,7 +73,7 @@ void decoder_free(decoder *d) {
     free(d);
 }
 
-static specrt_status create_drafting(decoder *d, const specrt_policy *policy,
+static specrt_status create_drafting(engine_decoder *d, const specrt_policy *policy,
                                      const specrt_session_params *params, int32_t n_context,
                                      specrt_error *err) {
     specrt_head_desc head;
@@ -102,12 +102,12 @@ static specrt_status create_drafting(decoder *d, const specrt_policy *policy,
     d->d_draft = (int32_t)head.n_cols;
     d->hidden[0] = rows((size_t)d->d_draft);
     d->hidden[1] = rows((size_t)d->d_draft);
-    d->query = rows((size_t)d->d_draft);
-    return d->pairs && d->hidden[0] && d->hidden[1] && d->query ? SPECRT_STATUS_OK
-                                                                : SPECRT_STATUS_NO_MEMORY;
+    d->head_input = rows((size_t)d->d_draft);
+    return d->pairs && d->hidden[0] && d->hidden[1] && d->head_input ? SPECRT_STATUS_OK
+                                                                     : SPECRT_STATUS_NO_MEMORY;
 }
 
-static specrt_status create(decoder *d, const specrt_policy *policy,
+static specrt_status create(engine_decoder *d, const specrt_policy *policy,
                             const specrt_session_params *params, int32_t n_context,
                             specrt_error *err) {
     TRY(engine_cache_create(d->target, n_context, &d->cache, err));
@@ -121,11 +121,12 @@ static specrt_status create(decoder *d, const specrt_policy *policy,
     return SPECRT_STATUS_OK;
 }
 
-specrt_status decoder_create(const engine_model *target, const engine_drafter *drafter,
-                             const specrt_policy *policy, const specrt_session_params *params,
-                             int32_t n_context, decoder **out, specrt_error *err) {
+specrt_status engine_decoder_create(const engine_model *target, const engine_drafter *drafter,
+                                    const specrt_policy *policy,
+                                    const specrt_session_params *params, int32_t n_context,
+                                    engine_decoder **out, specrt_error *err) {
     const engine_config *k = engine_get_config(target);
-    decoder *d = (decoder *)calloc(1, sizeof *d);
+    engine_decoder *d = (engine_decoder *)calloc(1, sizeof *d);
     specrt_status status = d ? SPECRT_STATUS_OK : SPECRT_STATUS_NO_MEMORY;
     *out = NULL;
     if (d) {
@@ -141,7 +142,7 @@ specrt_status decoder_create(const engine_model *target, const engine_drafter *d
         *out = d;
         return SPECRT_STATUS_OK;
     }
-    decoder_free(d);
+    engine_decoder_free(d);
     if (status == SPECRT_STATUS_NO_MEMORY)
         specrt_error_set(err, status, "no memory for a sequence");
     return status;
@@ -150,13 +151,13 @@ specrt_status decoder_create(const engine_model *target, const engine_drafter *d
 /* ---- the two models -------------------------------------------------------------------------- */
 
 static double tick(double *since) {
-    double now = cli_seconds(), passed = now - *since;
+    double now = measure_seconds(), passed = now - *since;
     *since = now;
     return passed;
 }
 
 /* Features of a batch are its hidden states, or taps. */
-static specrt_status run_target(decoder *d, const int32_t *tokens, int32_t n,
+static specrt_status run_target(engine_decoder *d, const int32_t *tokens, int32_t n,
                                 const int32_t *parents, bool score) {
     return engine_forward(d->cache, tokens, n, parents, d->final, score ? d->logits : NULL);
 }
@@ -168,19 +169,19 @@ static void keep_first(engine_cache *c, int32_t n) {
 }
 
 /* Extend the drafter's past by pairs (token, feature of the position before). */
-static specrt_status feed_pairs(decoder *d, const int32_t *tokens, const float *features,
+static specrt_status feed_pairs(engine_decoder *d, const int32_t *tokens, const float *features,
                                 int32_t n) {
     engine_cache_truncate(d->draft_cache,
                           engine_cache_length(d->draft_cache)); /* drop the old tree */
     TRY(engine_draft(d->drafter, d->draft_cache, tokens, features, d->width, n, NULL, d->hidden[0],
-                     d->query));
+                     d->head_input));
     keep_first(d->draft_cache, n);
     return SPECRT_STATUS_OK;
 }
 
 /* The hidden states of the rows' parents feed the pass. Rows follow nodes [before, ...) of the drafter's
  * cache, or its past. */
-static specrt_status draft_level(decoder *d, const specrt_beam *beam) {
+static specrt_status draft_level(engine_decoder *d, const specrt_beam *beam) {
     int32_t parents[ENGINE_MAX_BATCH];
     size_t width = (size_t)d->d_draft;
     for (int32_t i = 0; i < beam->n; i++) {
@@ -191,18 +192,18 @@ static specrt_status draft_level(decoder *d, const specrt_beam *beam) {
     d->before = d->n_open;
     d->n_open += beam->n;
     return engine_draft(d->drafter, d->draft_cache, beam->tokens, d->hidden[1], d->d_draft, beam->n,
-                        parents, d->hidden[0], d->query);
+                        parents, d->hidden[0], d->head_input);
 }
 
 /* What was emitted since the last draft, after a prompt the root alone, extends the drafter's past;
  * its last row drafts. */
-static specrt_status draft_root(decoder *d, int32_t root) {
+static specrt_status draft_root(engine_decoder *d, int32_t root) {
     if (d->n_emitted == 0) d->emitted[d->n_emitted++] = root;
     int32_t n = d->n_emitted;
     size_t last = (size_t)(n - 1) * (size_t)d->d_draft, bytes = (size_t)d->d_draft * sizeof(float);
     TRY(feed_pairs(d, d->emitted, d->pairs, n));
     memmove(d->hidden[0], d->hidden[0] + last, bytes);
-    memmove(d->query, d->query + last, bytes);
+    memmove(d->head_input, d->head_input + last, bytes);
     d->before = -1;
     d->n_open = 0;
     return SPECRT_STATUS_OK;
@@ -212,10 +213,10 @@ static specrt_status draft_root(decoder *d, int32_t root) {
 
 static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
                       const float **fed) {
-    decoder *d = (decoder *)user;
+    engine_decoder *d = (engine_decoder *)user;
     d->times.head += tick(&d->since);
     specrt_status status = level == 0 ? draft_root(d, beam->tokens[0]) : draft_level(d, beam);
-    *hidden = d->query;
+    *hidden = d->head_input;
     if (level > 0)
         *fed = d->hidden[1];
     else if (d->width == d->d_draft) /* EAGLE-3 fuses three features into what it reads */
@@ -225,7 +226,7 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
 }
 
 static int target_verify(void *user, const specrt_draft *draft, const float **logits) {
-    decoder *d = (decoder *)user;
+    engine_decoder *d = (engine_decoder *)user;
     d->times.head += tick(&d->since);
     specrt_status status = run_target(d, draft->tokens, draft->n, draft->parents, true);
     *logits = d->logits;
@@ -235,7 +236,7 @@ static int target_verify(void *user, const specrt_draft *draft, const float **lo
 
 /* Features of the kept nodes wait for the tokens that follow them. */
 static int commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
-    decoder *d = (decoder *)user;
+    engine_decoder *d = (engine_decoder *)user;
     size_t width = (size_t)d->width;
     engine_keep(d->cache, verdict->nodes, verdict->n);
     memcpy(d->emitted, verdict->tokens, (size_t)verdict->n * sizeof *d->emitted);
@@ -250,7 +251,7 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
 }
 
 static int target_hidden(void *user, const float **hidden, int32_t *width) {
-    const decoder *d = (const decoder *)user;
+    const engine_decoder *d = (const engine_decoder *)user;
     *hidden = d->final;
     *width = d->d_model;
     return 0;
@@ -259,7 +260,7 @@ static int target_hidden(void *user, const float **hidden, int32_t *width) {
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
 /* Pairs of a chunk: its last feature waits for the token that follows. */
-static specrt_status prefill_drafter(decoder *d, const int32_t *tokens, int32_t n) {
+static specrt_status prefill_drafter(engine_decoder *d, const int32_t *tokens, int32_t n) {
     size_t width = (size_t)d->width, bytes = width * sizeof(float), before = (size_t)(n - 1);
     bool first = engine_cache_length(d->cache) == n;
     specrt_status status = SPECRT_STATUS_OK;
@@ -283,7 +284,7 @@ static bool all_finite(const float *values, int32_t n) {
 
 static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                           const float **logits) {
-    decoder *d = (decoder *)user;
+    engine_decoder *d = (engine_decoder *)user;
     const float *last = d->logits + (all ? (size_t)(n - 1) * (size_t)d->n_vocab : 0);
     specrt_status status = run_target(d, tokens, n, NULL, all);
     if (status != SPECRT_STATUS_OK) return (int)status;
@@ -300,7 +301,7 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
     return (int)status;
 }
 
-static specrt_status check_prompt(const decoder *d, const int32_t *prompt, int32_t n,
+static specrt_status check_prompt(const engine_decoder *d, const int32_t *prompt, int32_t n,
                                   specrt_error *err) {
     if (n < 1 || n >= d->n_context)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -315,7 +316,8 @@ static specrt_status check_prompt(const decoder *d, const int32_t *prompt, int32
 }
 
 /* What specrt_host_begin does, without a session. */
-static specrt_status begin_plain(decoder *d, const int32_t *prompt, int32_t n, int32_t *first) {
+static specrt_status begin_plain(engine_decoder *d, const int32_t *prompt, int32_t n,
+                                 int32_t *first) {
     const float *logits = NULL;
     for (int32_t done = 0, k; done < n; done += k) {
         k = n - done < ENGINE_MAX_BATCH ? n - done : ENGINE_MAX_BATCH;
@@ -327,8 +329,8 @@ static specrt_status begin_plain(decoder *d, const int32_t *prompt, int32_t n, i
     return SPECRT_STATUS_OK;
 }
 
-void decoder_reset(decoder *d) {
-    d->since = cli_seconds();
+void engine_decoder_reset(engine_decoder *d) {
+    d->since = measure_seconds();
     memset(&d->times, 0, sizeof d->times);
     engine_cache_truncate(d->cache, 0);
     if (d->session) engine_cache_truncate(d->draft_cache, 0);
@@ -337,13 +339,14 @@ void decoder_reset(decoder *d) {
     d->damaged = NULL;
 }
 
-void decoder_set_sequence(decoder *d, uint64_t sequence) {
+void engine_decoder_set_sequence(engine_decoder *d, uint64_t sequence) {
     d->sequence = sequence;
 }
 
-specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt_error *err) {
+specrt_status engine_decoder_begin(engine_decoder *d, const int32_t *prompt, int32_t n,
+                                   specrt_error *err) {
     TRY(check_prompt(d, prompt, n, err));
-    decoder_reset(d);
+    engine_decoder_reset(d);
     specrt_verifier_set_sequence(d->verifier, d->sequence);
     if (d->session) specrt_session_set_sequence(d->session, d->sequence);
     d->sequence++;
@@ -363,7 +366,7 @@ specrt_status decoder_begin(decoder *d, const int32_t *prompt, int32_t n, specrt
 
 /* ---- decoding ------------------------------------------------------------------------------ */
 
-static specrt_status plain_cycle(decoder *d) {
+static specrt_status plain_cycle(engine_decoder *d) {
     TRY(run_target(d, d->verdict.tokens, 1, NULL, true));
     keep_first(d->cache, 1);
     d->times.target += tick(&d->since);
@@ -372,15 +375,15 @@ static specrt_status plain_cycle(decoder *d) {
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status speculative_cycle(decoder *d) {
+static specrt_status speculative_cycle(engine_decoder *d) {
     TRY(specrt_host_cycle(d->session, &d->host, &d->verdict, NULL));
     d->times.update += tick(&d->since);
     return SPECRT_STATUS_OK;
 }
 
 /* The first token came with the prompt. */
-specrt_status decoder_next(decoder *d, const int32_t **tokens, int32_t *n) {
-    d->since = cli_seconds();
+specrt_status engine_decoder_next(engine_decoder *d, const int32_t **tokens, int32_t *n) {
+    d->since = measure_seconds();
     *tokens = d->verdict.tokens;
     *n = 0;
     if (!d->begun)
@@ -393,27 +396,27 @@ specrt_status decoder_next(decoder *d, const int32_t **tokens, int32_t *n) {
     return SPECRT_STATUS_OK;
 }
 
-void decoder_keep(decoder *d, bool keep) {
+void engine_decoder_keep(engine_decoder *d, bool keep) {
     d->keep = keep;
 }
 
-void decoder_watch(decoder *d,
-                   void (*watch)(void *user, const specrt_draft *draft,
-                                 const specrt_verdict *verdict, const float *logits),
-                   void *user) {
+void engine_decoder_watch(engine_decoder *d,
+                          void (*watch)(void *user, const specrt_draft *draft,
+                                        const specrt_verdict *verdict, const float *logits),
+                          void *user) {
     d->watch = watch;
     d->watch_user = user;
 }
 
-const specrt_host *decoder_host(const decoder *d) {
+const specrt_host *engine_decoder_host(const engine_decoder *d) {
     return &d->host;
 }
-const decode_times *decoder_times(const decoder *d) {
+const engine_decode_times *engine_decoder_times(const engine_decoder *d) {
     return &d->times;
 }
-const float *decoder_hidden(const decoder *d) {
+const float *engine_decoder_hidden(const engine_decoder *d) {
     return d->final;
 }
-specrt_session *decoder_session(const decoder *d) {
+specrt_session *engine_decoder_session(const engine_decoder *d) {
     return d->session;
 }

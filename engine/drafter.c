@@ -1,8 +1,9 @@
 /* drafter.c : EAGLE heads from safetensors, and whole small models from GGUF. An EAGLE head is a model
  * of one layer whose input is fused from an embedding and a feature, so that the forward pass serves it
  * unchanged. */
-#include "engine_impl.h"
-#include "weights.h"
+#include "engine/engine_impl.h"
+#include "base/error.h"
+#include "engine/weights.h"
 
 #include <json-c/json.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@ struct engine_drafter {
     engine_model *own; /* an independent drafter; NULL: an EAGLE head, and then */
     engine_model body; /* one layer; pool and compute are the target's */
     const engine_model *target;
-    weights file;
+    engine_weights file;
     bool eagle3;
     engine_matrix fc; /* EAGLE-1/2 [d, 2d]; EAGLE-3 [d, 3d] */
     const float *embedding_norm, *feature_norm, *final_norm; /* EAGLE-3, [d] */
@@ -32,11 +33,11 @@ static specrt_status bad(const loader *l, const char *what, const char *detail) 
 
 static specrt_status get_matrix(const loader *l, const char *name, int64_t n_rows, int64_t n_cols,
                                 engine_matrix *out) {
-    return weights_matrix(&l->d->file, name, n_rows, n_cols, out, l->err);
+    return engine_weights_matrix(&l->d->file, name, n_rows, n_cols, out, l->err);
 }
 
 static specrt_status get_vector(const loader *l, const char *name, int64_t n, const float **out) {
-    return weights_vector(&l->d->file, name, n, false, out, l->err);
+    return engine_weights_vector(&l->d->file, name, n, false, out, l->err);
 }
 
 static const char *layer_name(const loader *l, const char *name, char out[96]) {
@@ -164,26 +165,24 @@ static specrt_status load_eagle2(loader *l) {
     engine_drafter *d = l->d;
     int64_t width = d->body.config.d_model;
     d->body.head = d->target->head;
-    TRY(weights_vector(&d->file, "fc.bias", width, true, &d->fc.segment.bias, l->err));
+    TRY(engine_weights_vector(&d->file, "fc.bias", width, true, &d->fc.segment.bias, l->err));
     return get_matrix(l, "fc.weight", width, 2 * width, &d->fc);
 }
 
 static specrt_status load(loader *l) {
     engine_drafter *d = l->d;
-    TRY(weights_open(&d->file, l->path, l->err));
+    TRY(engine_weights_open(&d->file, l->path, l->err));
     if (!d->file.file.s) return bad(l, "file", "expected safetensors");
     /* EAGLE-3 checkpoints name their layer "midlayer", or norm the feature. */
-    bool midlayer = weights_has(&d->file, "midlayer.self_attn.q_proj.weight");
-    d->eagle3 = midlayer || weights_has(&d->file, "layers.0.hidden_norm.weight");
+    bool midlayer = engine_weights_has(&d->file, "midlayer.self_attn.q_proj.weight");
+    d->eagle3 = midlayer || engine_weights_has(&d->file, "layers.0.hidden_norm.weight");
     l->prefix = midlayer ? "midlayer" : "layers.0";
     TRY(read_config(l));
     d->body.d_input = 2 * d->body.config.d_model;
     TRY(d->eagle3 ? load_eagle3(l) : load_eagle2(l));
     TRY(load_layer(l));
     d->body.rope_frequency = engine_rope_frequencies(&d->body.config, NULL);
-    return d->body.rope_frequency
-               ? SPECRT_STATUS_OK
-               : specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
+    return d->body.rope_frequency ? SPECRT_STATUS_OK : error_no_memory(l->err, l->path);
 }
 
 /* Only the head of a GGUF is read here; which kind it is tells the kind of drafter. */
@@ -206,14 +205,14 @@ static specrt_status open_eagle(engine_drafter *d, const char *path, specrt_erro
     d->body.serial_owner = d->target->serial_owner;
     d->body.layers = (engine_layer *)calloc(1, sizeof *d->body.layers);
     if (d->body.layers) return load(&l);
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
+    return error_no_memory(err, path);
 }
 
 specrt_status engine_drafter_open(const char *path, const engine_model *target,
                                   engine_drafter **out, specrt_error *err) {
     engine_drafter *d = (engine_drafter *)calloc(1, sizeof *d);
     *out = NULL;
-    if (!d) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
+    if (!d) return error_no_memory(err, path);
     d->target = target;
     specrt_status status =
         is_gguf(path) ? open_independent(d, path, err) : open_eagle(d, path, err);
@@ -238,7 +237,7 @@ void engine_drafter_close(engine_drafter *d) {
     free(d->d2t);
     free(d->body.rope_frequency);
     free(d->body.layers);
-    weights_close(&d->file);
+    engine_weights_close(&d->file);
     free(d);
 }
 
@@ -300,20 +299,20 @@ static void fuse_eagle3(const engine_drafter *d, engine_cache *c, const float *f
 /* A target with more rows than the drafter may emit ids that it does not know: any known one will do. */
 static specrt_status draft_independent(const engine_drafter *d, engine_cache *c,
                                        const int32_t *tokens, int32_t n, const int32_t *parents,
-                                       float *hidden, float *query) {
+                                       float *hidden, float *head_input) {
     int32_t known[ENGINE_MAX_BATCH];
     if (n < 1 || n > ENGINE_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
     for (int32_t i = 0; i < n; i++) known[i] = tokens[i] < d->own->config.n_vocab ? tokens[i] : 0;
-    specrt_status status = engine_forward(c, known, n, parents, query, NULL);
+    specrt_status status = engine_forward(c, known, n, parents, head_input, NULL);
     if (status == SPECRT_STATUS_OK)
-        memcpy(hidden, query, sizeof(float) * (size_t)n * (size_t)d->own->config.d_model);
+        memcpy(hidden, head_input, sizeof(float) * (size_t)n * (size_t)d->own->config.d_model);
     return status;
 }
 
 specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
                            const float *features, int32_t width, int32_t n, const int32_t *parents,
-                           float *hidden, float *query) {
-    if (d->own) return draft_independent(d, c, tokens, n, parents, hidden, query);
+                           float *hidden, float *head_input) {
+    if (d->own) return draft_independent(d, c, tokens, n, parents, hidden, head_input);
     const engine_config *k = &c->m->config;
     size_t bytes = sizeof(float) * (size_t)n * (size_t)k->d_model;
     if (width != k->d_model && !(d->eagle3 && width == 3 * k->d_model))
@@ -329,8 +328,8 @@ specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32
     engine_layer_forward(c, 0, d->eagle3 ? c->input : c->x);
     memcpy(hidden, c->x, bytes);
     if (d->eagle3)
-        engine_norm(c->x, d->final_norm, n, k->d_model, k->rms_epsilon, query);
+        engine_norm(c->x, d->final_norm, n, k->d_model, k->rms_epsilon, head_input);
     else
-        memcpy(query, c->x, bytes);
+        memcpy(head_input, c->x, bytes);
     return SPECRT_STATUS_OK;
 }

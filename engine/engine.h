@@ -26,8 +26,7 @@ typedef struct engine_config {
 
 typedef struct engine_model engine_model;
 
-/* engine_open() : load a GGUF target. f32, f16, bf16 and q8_0 matrices are used where they lie in the
- * mapped file; others are decoded to f32 here.
+/* engine_open() : load a GGUF target. Matrices of any format are used where they lie in the mapped file.
  *   threads : of every later forward pass
  * @return IO, NO_MEMORY, BAD_INPUT naming tensor and expected shape, UNSUPPORTED architecture. */
 specrt_status engine_open(const char *path, int threads, engine_model **out, specrt_error *err);
@@ -45,8 +44,10 @@ void engine_lend(const engine_model *m, specrt_desc *out);
 
 typedef struct engine_cache engine_cache;
 
-#define ENGINE_MAX_BATCH 64  /* tokens of one pass */
-#define ENGINE_MAX_OPEN  256 /* nodes computed but not committed */
+#define ENGINE_MAX_BATCH     64        /* tokens of one pass */
+#define ENGINE_MAX_OPEN      256       /* nodes computed but not committed */
+#define ENGINE_LEAST_CONTEXT 2         /* positions: of a prompt and of what follows it */
+#define ENGINE_MOST_CONTEXT  (1 << 24) /* of any model */
 
 /* engine_cache_create() : room for n_context positions (0: the model's) and the open nodes. */
 specrt_status engine_cache_create(const engine_model *m, int32_t n_context, engine_cache **out,
@@ -122,9 +123,9 @@ specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, e
  *   features : f32 [n, width], width d_model, or 3 d_model for EAGLE-3's tapped features; an
  *              independent drafter ignores them
  *   hidden   : f32 [n, d_draft], the features of the next level
- *   query    : f32 [n, d_draft], what the head multiplies; differs from hidden for EAGLE-3 only */
+ *   head_input    : f32 [n, d_draft], what the head multiplies; differs from hidden for EAGLE-3 only */
 specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
                            const float *features, int32_t width, int32_t n, const int32_t *parents,
-                           float *hidden, float *query);
+                           float *hidden, float *head_input);
 
 #endif

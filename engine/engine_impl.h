@@ -2,14 +2,14 @@
 #ifndef ENGINE_IMPL_H
 #define ENGINE_IMPL_H
 
-#include "engine.h"
-#include "parallel.h"
+#include "engine/engine.h"
+#include "base/parallel.h"
 
 /* A weight matrix y = W x, rows of any computed format. */
 typedef struct engine_matrix {
     specrt_segment segment; /* rows, dtype, n_rows */
     int32_t n_cols;
-    void *owned; /* decoded rows; NULL: borrowed from the mapping */
+    void *owned; /* rows of a caller of its own; NULL: borrowed from the mapping */
 } engine_matrix;
 
 typedef struct engine_layer {
@@ -21,7 +21,7 @@ typedef struct engine_layer {
 
 struct engine_model {
     engine_config config;
-    struct weights *file; /* owned */
+    struct engine_weights *file; /* owned */
     parallel_pool *pool;
     bool borrows_pool;          /* a drafter: the target's */
     specrt_head *compute_owner; /* whose specrt_compute every product uses */

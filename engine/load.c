@@ -1,6 +1,7 @@
 /* load.c : a GGUF file to an engine_model. Every tensor's shape is checked against the metadata. */
-#include "engine_impl.h"
-#include "weights.h"
+#include "engine/engine_impl.h"
+#include "base/error.h"
+#include "engine/weights.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 /* What a load passes around. */
 typedef struct loader {
     engine_model *m;
-    weights *file; /* the model's */
+    engine_weights *file; /* the model's */
     const char *path;
     char arch[32]; /* metadata prefix */
     specrt_error *err;
@@ -104,7 +105,7 @@ static specrt_status read_config(loader *l) {
     TRY(need_int(l, "embedding_length", 1, 1 << 20, &k->d_model));
     TRY(need_int(l, "feed_forward_length", 1, 1 << 20, &k->d_ffn));
     TRY(need_int(l, "attention.head_count", 1, 1 << 14, &k->n_heads));
-    TRY(need_int(l, "context_length", 1, 1 << 24, &k->n_context));
+    TRY(need_int(l, "context_length", ENGINE_LEAST_CONTEXT, ENGINE_MOST_CONTEXT, &k->n_context));
     k->n_kv_heads = k->n_heads;
     get_int(l, "attention.head_count_kv", 1, k->n_heads, &k->n_kv_heads);
     k->d_head = k->d_model / k->n_heads;
@@ -124,16 +125,16 @@ static specrt_status get_layer_matrix(const loader *l, int32_t layer, const char
                                       int64_t n_cols, int64_t n_rows, engine_matrix *w) {
     char full[64];
     snprintf(full, sizeof full, "blk.%d.%s.bias", layer, name);
-    TRY(weights_vector(l->file, full, n_rows, true, &w->segment.bias, l->err));
+    TRY(engine_weights_vector(l->file, full, n_rows, true, &w->segment.bias, l->err));
     snprintf(full, sizeof full, "blk.%d.%s.weight", layer, name);
-    return weights_matrix(l->file, full, n_rows, n_cols, w, l->err);
+    return engine_weights_matrix(l->file, full, n_rows, n_cols, w, l->err);
 }
 
 static specrt_status get_layer_vector(const loader *l, int32_t layer, const char *name, int64_t n,
                                       bool optional, const float **out) {
     char full[64];
     snprintf(full, sizeof full, "blk.%d.%s.weight", layer, name);
-    return weights_vector(l->file, full, n, optional, out, l->err);
+    return engine_weights_vector(l->file, full, n, optional, out, l->err);
 }
 
 static specrt_status load_layer(const loader *l, int32_t i) {
@@ -173,32 +174,33 @@ static specrt_status load_ends(const loader *l) {
     if (!e || e->n_dims != 2 || e->dims[1] < 1 || e->dims[1] > SPECRT_MAX_VOCAB)
         return bad(l, "token_embd.weight", "missing or not a matrix");
     k->n_vocab = (int32_t)e->dims[1];
-    k->tied = !weights_has(l->file, "output.weight");
-    TRY(weights_matrix(l->file, "token_embd.weight", k->n_vocab, k->d_model, &m->embedding,
-                       l->err));
-    TRY(weights_vector(l->file, "output_norm.weight", k->d_model, false, &m->output_norm, l->err));
+    k->tied = !engine_weights_has(l->file, "output.weight");
+    TRY(engine_weights_matrix(l->file, "token_embd.weight", k->n_vocab, k->d_model, &m->embedding,
+                              l->err));
+    TRY(engine_weights_vector(l->file, "output_norm.weight", k->d_model, false, &m->output_norm,
+                              l->err));
     m->head = m->embedding;
-    return k->tied
-               ? SPECRT_STATUS_OK
-               : weights_matrix(l->file, "output.weight", k->n_vocab, k->d_model, &m->head, l->err);
+    return k->tied ? SPECRT_STATUS_OK
+                   : engine_weights_matrix(l->file, "output.weight", k->n_vocab, k->d_model,
+                                           &m->head, l->err);
 }
 
 static specrt_status load(loader *l, parallel_pool *lent, int threads) {
     engine_model *m = l->m;
     const float *factors;
-    TRY(weights_open(l->file, l->path, l->err));
+    TRY(engine_weights_open(l->file, l->path, l->err));
     if (!l->file->file.g) return bad(l, "file", "expected a GGUF");
     TRY(read_config(l));
     TRY(load_ends(l));
-    TRY(weights_vector(l->file, "rope_freqs.weight", m->config.d_head / 2, true, &factors, l->err));
+    TRY(engine_weights_vector(l->file, "rope_freqs.weight", m->config.d_head / 2, true, &factors,
+                              l->err));
     for (int32_t i = 0; factors && i < m->config.d_head / 2; i++)
         if (!(factors[i] > 0)) return bad(l, "rope_freqs.weight", "expected positive factors");
     m->rope_frequency = engine_rope_frequencies(&m->config, factors);
     m->borrows_pool = lent != NULL;
     m->pool = lent ? lent : parallel_pool_create(threads);
     m->layers = (engine_layer *)calloc((size_t)m->config.n_layers, sizeof *m->layers);
-    if (!m->pool || !m->layers || !m->rope_frequency)
-        return specrt_error_set(l->err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", l->path);
+    if (!m->pool || !m->layers || !m->rope_frequency) return error_no_memory(l->err, l->path);
     for (int32_t i = 0; i < m->config.n_layers; i++) TRY(load_layer(l, i));
     specrt_head_desc head;
     specrt_desc desc;
@@ -213,11 +215,11 @@ static specrt_status open_model(const char *path, parallel_pool *lent, int threa
     loader l = {.path = path, .err = err};
     *out = NULL;
     l.m = (engine_model *)calloc(1, sizeof *l.m);
-    l.file = (weights *)calloc(1, sizeof *l.file);
+    l.file = (engine_weights *)calloc(1, sizeof *l.file);
     if (!l.m || !l.file) {
         free(l.m);
         free(l.file);
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
+        return error_no_memory(err, path);
     }
     l.m->file = l.file;
     specrt_status status = load(&l, lent, threads);
@@ -246,7 +248,7 @@ void engine_close(engine_model *m) {
     specrt_head_close(m->compute_owner);
     specrt_head_close(m->serial_owner);
     if (!m->borrows_pool) parallel_pool_free(m->pool);
-    weights_close(m->file);
+    engine_weights_close(m->file);
     free(m->file);
     free(m->layers);
     free(m->rope_frequency);

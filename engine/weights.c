@@ -1,15 +1,15 @@
 /* weights.c : see weights.h. */
-#include "weights.h"
+#include "engine/weights.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-specrt_status weights_open(weights *w, const char *path, specrt_error *err) {
+specrt_status engine_weights_open(engine_weights *w, const char *path, specrt_error *err) {
     return model_open(path, &w->file, err);
 }
 
-void weights_close(weights *w) {
+void engine_weights_close(engine_weights *w) {
     for (int i = 0; i < w->n_decoded; i++) free(w->decoded[i]);
     free(w->decoded);
     model_close(&w->file);
@@ -42,16 +42,16 @@ static bool find_safetensors(const st *s, const char *name, tensor *out) {
     return true;
 }
 
-static bool find(const weights *w, const char *name, tensor *out) {
+static bool find(const engine_weights *w, const char *name, tensor *out) {
     return w->file.g ? find_gguf(w->file.g, name, out) : find_safetensors(w->file.s, name, out);
 }
 
-bool weights_has(const weights *w, const char *name) {
+bool engine_weights_has(const engine_weights *w, const char *name) {
     tensor t;
     return find(w, name, &t);
 }
 
-static specrt_status check(const weights *w, const char *name, int n_dims, int64_t n_rows,
+static specrt_status check(const engine_weights *w, const char *name, int n_dims, int64_t n_rows,
                            int64_t n_cols, tensor *t, specrt_error *err) {
     char shape[64];
     snprintf(shape, sizeof shape, n_dims == 2 ? "[%lld, %lld]" : "[%lld]",
@@ -73,7 +73,7 @@ static specrt_status check(const weights *w, const char *name, int n_dims, int64
 }
 
 /* Rows decoded to f32, owned by the weights. */
-static float *decode(weights *w, const tensor *t) {
+static float *decode(engine_weights *w, const tensor *t) {
     size_t stride = specrt_row_bytes(t->dtype, t->n_cols);
     void **grown = (void **)realloc(w->decoded, (size_t)(w->n_decoded + 1) * sizeof *grown);
     if (grown) w->decoded = grown;
@@ -88,38 +88,28 @@ static float *decode(weights *w, const tensor *t) {
     return rows;
 }
 
-static specrt_status no_memory(const weights *w, const char *name, specrt_error *err) {
+static specrt_status no_memory(const engine_weights *w, const char *name, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: %s: no memory to decode it",
                             w->file.path, name);
 }
 
-static bool computed_as_stored(specrt_dtype dtype) {
-    return dtype == SPECRT_DTYPE_F32 || dtype == SPECRT_DTYPE_F16 || dtype == SPECRT_DTYPE_BF16 ||
-           dtype == SPECRT_DTYPE_Q8_0;
-}
-
-specrt_status weights_matrix(weights *w, const char *name, int64_t n_rows, int64_t n_cols,
-                             engine_matrix *out, specrt_error *err) {
+specrt_status engine_weights_matrix(engine_weights *w, const char *name, int64_t n_rows,
+                                    int64_t n_cols, engine_matrix *out, specrt_error *err) {
     tensor t;
     TRY(check(w, name, 2, n_rows, n_cols, &t, err));
     out->n_cols = (int32_t)n_cols;
     out->segment.n_rows = (int32_t)n_rows;
     out->segment.rows = t.data;
     out->segment.dtype = t.dtype;
-    if (!computed_as_stored(t.dtype)) {
-        out->segment.rows = decode(w, &t);
-        out->segment.dtype = SPECRT_DTYPE_F32;
-        if (!out->segment.rows) return no_memory(w, name, err);
-    }
     out->segment.row_stride = specrt_row_bytes(out->segment.dtype, n_cols);
     return SPECRT_STATUS_OK;
 }
 
-specrt_status weights_vector(weights *w, const char *name, int64_t n, bool optional,
-                             const float **out, specrt_error *err) {
+specrt_status engine_weights_vector(engine_weights *w, const char *name, int64_t n, bool optional,
+                                    const float **out, specrt_error *err) {
     tensor t;
     *out = NULL;
-    if (optional && !weights_has(w, name)) return SPECRT_STATUS_OK;
+    if (optional && !engine_weights_has(w, name)) return SPECRT_STATUS_OK;
     TRY(check(w, name, 1, 1, n, &t, err));
     const float *v = decode(w, &t);
     if (!v) return no_memory(w, name, err);

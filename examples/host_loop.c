@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine.h"
-#include "tokenizer.h"
+#include "engine/engine.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct models {
     engine_cache *target, *draft;

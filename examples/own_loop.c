@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine.h"
-#include "tokenizer.h"
+#include "engine/engine.h"
+#include "tokenizer/tokenizer.h"
 
 enum { N_TOKENS = 48, STEPS = 3, TOPK = 4, NODES = 12 };
 
@@ -29,7 +29,7 @@ typedef struct loop {
     float *logits, *features; /* [ENGINE_MAX_BATCH, n_vocab], [ENGINE_MAX_BATCH, d] of the target */
     float *pairs;             /* [ENGINE_MAX_BATCH, d] features that go with the emitted tokens */
     float *hidden, *fed;      /* [ENGINE_MAX_BATCH, d] what a drafter pass gives, and was fed */
-    float *query;             /* what the head multiplies: with EAGLE-2 `hidden` again */
+    float *head_input;        /* what the head multiplies: with EAGLE-2 `hidden` again */
     float *scores;            /* [TOPK, active rows] */
     int32_t emitted[SPECRT_TREE_MAX_NODES], n_emitted;
 } loop;
@@ -53,7 +53,7 @@ static void keep_all(engine_cache *c, int32_t n) {
 static void feed_drafter(loop *l, const int32_t *tokens, const float *features, int32_t n) {
     engine_cache_truncate(l->draft_cache, engine_cache_length(l->draft_cache)); /* the old tree */
     check(engine_draft(l->drafter, l->draft_cache, tokens, features, (int32_t)l->d, n, NULL,
-                       l->hidden, l->query));
+                       l->hidden, l->head_input));
     keep_all(l->draft_cache, n);
     memmove(l->hidden, l->hidden + (size_t)(n - 1) * l->d, l->d * sizeof(float));
 }
@@ -67,7 +67,7 @@ static void draft_level(loop *l, const specrt_beam *beam, int32_t *before, int32
         parents[i] = *before < 0 ? -1 : *before + beam->parents[i];
     }
     check(engine_draft(l->drafter, l->draft_cache, beam->tokens, l->fed, (int32_t)l->d, beam->n,
-                       parents, l->hidden, l->query));
+                       parents, l->hidden, l->head_input));
     *before = *n_open;
     *n_open += beam->n;
 }
@@ -78,10 +78,11 @@ static void draft(loop *l, specrt_draft *out) {
     float logprobs[TOPK * TOPK], no_path = 0;
     specrt_beam beam = {.n = 1, .tokens = &l->emitted[last], .logprobs = &no_path};
     specrt_tree_begin(l->tree, l->emitted[last]);
+    const float *fed = l->pairs + (size_t)last * l->d;
     feed_drafter(l, l->emitted, l->pairs, l->n_emitted);
-    specrt_session_feed(l->session, l->pairs + (size_t)last * l->d);
-    for (int32_t level = 0;; level++) {
-        const specrt_active *active = specrt_session_route(l->session, level, &beam, l->hidden);
+    for (int32_t level = 0;; level++, fed = l->fed) {
+        const specrt_active *active =
+            specrt_session_route(l->session, level, &beam, l->hidden, fed);
         int32_t k = active->n_rows < TOPK ? active->n_rows : TOPK;
         if (k == 0) break;
         check(specrt_active_logits(active, l->hidden, beam.n, l->scores));
@@ -89,14 +90,14 @@ static void draft(loop *l, specrt_draft *out) {
         check(specrt_tree_expand(l->tree, ids, logprobs, beam.n, k, &beam));
         if (beam.n == 0) break;
         draft_level(l, &beam, &before, &n_open);
-        specrt_session_feed(l->session, l->fed);
     }
     specrt_tree_finish(l->tree, out);
 }
 
 /* What the target said at the rows of its last batch. */
-static specrt_rows said(const loop *l) {
-    return (specrt_rows){.logits = l->logits, .hidden = l->features, .d_hidden = (int32_t)l->d};
+static specrt_target_rows said(const loop *l) {
+    return (specrt_target_rows){
+        .logits = l->logits, .hidden = l->features, .d_hidden = (int32_t)l->d};
 }
 
 /* One cycle; the verdict's tokens become the next ones to feed. */
@@ -110,7 +111,7 @@ static void cycle(loop *l, int64_t position) {
     for (int32_t i = 0; i < verdict.n; i++)
         memcpy(l->pairs + (size_t)i * l->d, l->features + (size_t)verdict.nodes[i] * l->d,
                l->d * sizeof(float));
-    const specrt_rows rows = said(l);
+    const specrt_target_rows rows = said(l);
     check(specrt_session_observe(l->session, &tree, &verdict, &rows));
     memcpy(l->emitted, verdict.tokens, (size_t)verdict.n * sizeof *l->emitted);
     l->n_emitted = verdict.n;
@@ -125,7 +126,7 @@ static void prefill(loop *l, const int32_t *tokens, int32_t n) {
         int32_t n_pairs = done + k < n ? k : k - 1;
         check(engine_forward(l->cache, tokens + done, k, NULL, l->features, l->logits));
         keep_all(l->cache, k);
-        const specrt_rows rows = said(l);
+        const specrt_target_rows rows = said(l);
         check(specrt_session_prefill(l->session, tokens + done, k, &rows));
         if (n_pairs > 0) feed_drafter(l, tokens + done + 1, l->features, n_pairs);
     }
@@ -195,14 +196,14 @@ static void open_loop(loop *l, const char *policy) {
     l->features = rows_of(l->d);
     l->pairs = rows_of(l->d);
     l->hidden = rows_of(l->d);
-    l->query = rows_of(l->d);
+    l->head_input = rows_of(l->d);
     l->fed = rows_of(l->d);
     l->scores = rows_of((size_t)specrt_policy_bound(l->policy));
 }
 
 static void close_loop(loop *l) {
     free(l->logits), free(l->features), free(l->pairs), free(l->hidden);
-    free(l->query), free(l->fed), free(l->scores);
+    free(l->head_input), free(l->fed), free(l->scores);
     specrt_verifier_free(l->verifier);
     specrt_tree_free(l->tree);
     specrt_session_close(l->session);

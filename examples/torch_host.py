@@ -432,7 +432,7 @@ class Speculation:
         self.hidden[:1] = drafter.extend(self.emitted, self.states)
         root, first = drafter.length, drafter.length
         seen = torch.zeros(k, 0, dtype=torch.bool, device=device) # of the tree's earlier rows
-        self.call("expand", 0, self.hidden, None)
+        self.call("expand", self.hidden, None)
         for level in range(1, self.view.num_steps):
             tokens = self.beam[1:1 + k].long().clamp(0, self.target.embedding.shape[0] - 1)
             parents = self.beam[65:65 + k].long().clamp(0, k - 1)
@@ -441,7 +441,7 @@ class Speculation:
             past = torch.ones(k, root, dtype=torch.bool, device=device)
             positions = torch.full((k,), root + level - 1, device=device)
             self.hidden.copy_(drafter.forward(tokens, self.fed, positions, first, torch.cat((past, seen), 1)))
-            self.call("expand", level, self.hidden, self.fed)
+            self.call("expand", self.hidden, self.fed)
             first += k
         self.call("finish")
 
@@ -457,13 +457,13 @@ class Speculation:
         seen = seen | torch.eye(n, dtype=torch.bool, device=device)
         logits, states = self.target.forward(tokens, depths, seen)
         self.logits.copy_(logits)
-        self.call("verify", self.logits, None)
+        self.call("verify", self.logits)
         return states
 
     def cycle(self):
-        self.call("observe")
         self.draft_tree()
         states = self.verify_tree()
+        self.call("observe", None)
         said = self.verdict.cpu().tolist() # the host waits here, once
         n, tokens, nodes = said[0], said[1:1 + said[0]], said[65:65 + said[0]]
         self.target.keep(nodes)

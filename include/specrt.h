@@ -34,6 +34,7 @@
  *     SPECRT_STATIC         every function static to the including file
  *     SPECRT_NO_ZSTD        no libzstd: bundles must be stored raw (specrt-bundle unpack)
  *     SPECRT_NO_SIMD        scalar code only
+ *     SPECRT_PARTS          declares the parts, too: see >>parts
  *     SPECRT_WORKER         specrt_worker, a thread for what need not delay a cycle (needs pthreads);
  *                           define it wherever this file is included
  *
@@ -57,8 +58,50 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Contents: api decoding cuda | base os bundle rows simd head active ranks window hnsw cograph cluster
- * successor scan sketch arc retrieve policy tree verify trace session host */
+/* WORDS. One word is one thing (docs/METHODS.md says more).
+ *     head, row       the matrix the drafter's logits come from; a row scores one token
+ *     head digest     numbers that tell whether a head is the one a bundle was made for
+ *     id              a token's number in the target's vocabulary
+ *     active          the tokens that may be proposed now; of a session, its shortlist
+ *     list            the ranked ids of `static`
+ *     source, policy  a rule that brings tokens in; a sum of such rules. A routed source chooses anew at
+ *                     every level of the tree
+ *     cluster, router a group of head rows; what chooses clusters at a level
+ *     sketch          a low-rank copy of a head, which names the rows worth scoring
+ *     segment         head rows that lie side by side, or are listed by place
+ *     level, node     one pass of the drafter in a cycle; one drafted token of its tree
+ *     fed             the hidden states that a pass of the drafter is given
+ *     hidden          the hidden states that it gives, which the head multiplies
+ *     target rows     what the target said at some positions: its logits or best tokens
+ *     cycle           a draft, a pass of the target over it, and what is learnt from the outcome
+ *     session, host   the state of one sequence; the application's models (under >>cuda and >>parts the
+ *                     host is the CPU and its memory, as CUDA says it)
+ *
+ * FUNCTIONS, by task. Those that an application calls:
+ *     open a bundle        specrt_bundle_open, _open_memory, _close, _check_tokenizer; its content:
+ *                          _sections, _data, _ident, _ranks, _cograph, _clusters, _sketch, _hnsw;
+ *                          specrt_cograph_successors, specrt_hnsw_search, _scratch_bytes
+ *     bind a head          specrt_head_bind, _close, _compute; specrt_head_digest, specrt_digest_distance
+ *     one fixed list       specrt_static_create, _active, _close
+ *     score and rank       specrt_active_logits, _topk; specrt_logits_topk
+ *     choose a policy      specrt_policy_check, _create, _close, _text, _learns, _hidden_width, _ends, _bound
+ *     run the whole loop   specrt_generate; or cycle by cycle specrt_host_begin, _turn, _cycle
+ *     run it yourself      specrt_session_create, _close, _begin, _turn, _prefill, _draw, _start, _expand,
+ *                          _finish, _verify, _observe, _get_stats, _set_sequence; of a tree of your own
+ *                          _shortlist, _route, _member; specrt_worker_create, _submit, _close
+ *     trees and verdicts   specrt_tree_create, _free, _get_params, _begin, _expand, _finish;
+ *                          specrt_verifier_create, _free, _set_sequence, _draw, _propose;
+ *                          specrt_verify_tree, _verify_chain
+ *     traces               specrt_trace_writer_create, _trace_write, _trace_writer_close; specrt_trace_open,
+ *                          _open_memory, _close, _get_info, _check, _skip_hidden, _read, _is_cut;
+ *                          specrt_to_f16
+ *     on a GPU             specrt_cuda_open, _check; specrt_cuda_policy_create, _close; and
+ *                          specrt_cuda_session_create and so on, as the table in >>cuda says
+ *     formats and hashes   specrt_dtype_name, _row_bytes, _row_decode; specrt_hash64, _sha256_init, _update,
+ *                          _final; specrt_tokenizer_hash_token; specrt_status_name, specrt_error_set */
+
+/* Contents: api decoding cuda | parts | base os bundle rows simd head active ranks window hnsw cograph
+ * cluster successor scan sketch arc retrieve policy tree verify trace session host */
 
 // >>api (uses:)
 // Everything public but the decoding loop. All multi-byte on-disk values are little-endian; so must the
@@ -253,18 +296,18 @@ typedef struct specrt_bundle_section { /* 64 bytes each, sorted by tag, after th
 } specrt_bundle_section;
 
 /* Section "ident": what the bundle was built for. Names inform, digests identify. */
-#define SPECRT_SKETCH_ROWS        64 /* sampled head rows */
-#define SPECRT_SKETCH_PROJECTIONS 4  /* random +-1 projections of each */
-typedef struct specrt_sketch {
-    float values[SPECRT_SKETCH_ROWS][SPECRT_SKETCH_PROJECTIONS];
-} specrt_sketch;
+#define SPECRT_DIGEST_ROWS        64 /* sampled head rows */
+#define SPECRT_DIGEST_PROJECTIONS 4  /* random +-1 projections of each */
+typedef struct specrt_digest {
+    float values[SPECRT_DIGEST_ROWS][SPECRT_DIGEST_PROJECTIONS];
+} specrt_digest;
 
 typedef struct specrt_ident {
     uint8_t tokenizer_sha256[32]; /* specrt_tokenizer_hash_token() over normal tokens; 0: unknown */
     int32_t n_vocab;              /* ids the tokenizer can produce, specials included */
     int32_t n_normal;             /* tokens under the digest */
     int32_t head_rows, head_cols; /* 0, 0: no head recorded */
-    specrt_sketch head_sketch;    /* specrt_head_sketch() */
+    specrt_digest head_digest;    /* specrt_head_digest() */
     char tokenizer_name[64], head_name[64]; /* NUL-terminated UTF-8 */
 } specrt_ident;
 
@@ -301,20 +344,20 @@ typedef struct specrt_cograph_header {
     uint32_t reserved; /* 0 */
 } specrt_cograph_header;
 
-/* Section "sketch" (ours; docs/METHODS.md): a low-rank copy of a head in 8 bits. A hidden state h becomes
+/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head in 8 or 4 bits. A hidden state h becomes
  * z = basis h, and the row at a place v scores about scales[v] * ((codes[v] - 128) . z), but for a
  * constant of the state. After the header come f16 basis[rank, n_cols], f16 lift[rank, n_cols], float
  * mean[n_cols], int32 rows[n_rows], float scales[n_rows], float bounds[n_rows, 4], zeros up to a multiple
  * of 64, and u8 codes[n_blocks, rank / 4, 16, 4]: for 16 places side by side, four dimensions at a
  * time; of 4 bits codes[n_blocks, rank / 8, 16, 4], four in the lower halves and the next four above them.
  * Dimensions come in order of importance, so that the first of them are a smaller sketch. */
-typedef struct specrt_row_sketch_header {
+typedef struct specrt_sketch_header {
     int32_t n_rows, n_cols; /* of the head */
     int32_t rank;           /* a multiple of 4 (8 with four_bits), at most SPECRT_MAX_SKETCH_RANK */
     int32_t whitened;       /* 1: ranks lie where recorded hidden states did */
     int32_t four_bits;      /* 1: codes of 4 bits, 0: of 8 */
     uint32_t reserved[11];  /* 0 */
-} specrt_row_sketch_header;
+} specrt_sketch_header;
 #define SPECRT_MAX_SKETCH_RANK 4096
 
 /* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/METHODS.md), one layout: the rows of
@@ -326,8 +369,9 @@ typedef struct specrt_row_sketch_header {
 typedef enum specrt_router_kind {
     SPECRT_ROUTER_NONE,     /* no weights: it cannot route yet */
     SPECRT_ROUTER_CENTROID, /* w2 h + b2; h is the drafter's output */
-    SPECRT_ROUTER_DYNASPEC, /* w2 silu(w1 [rms(e); rms(g)] + b1) + b2; e embeds the token that the pass is
-                               fed, g is the hidden state it is fed; rms(x) = x / root mean square */
+    /* w2 silu(w1 [rms(e); rms(g)] + b1) + b2; e embeds the token that the pass is fed, g is the
+     * hidden state it is fed; rms(x) = x / root mean square */
+    SPECRT_ROUTER_DYNASPEC,
     SPECRT_ROUTER_CORAL /* w2 (silu(w1 rms(h) + b1) + rms(h)) + b2 */
 } specrt_router_kind;
 
@@ -428,22 +472,23 @@ typedef struct specrt_clusters {
 SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, const char *tag,
                                                 specrt_clusters *out, specrt_error *err);
 
-/* specrt_row_sketch : view of section "sketch", borrowed from the bundle. */
-typedef struct specrt_row_sketch {
-    const specrt_row_sketch_header *header;
+/* specrt_sketch : view of section "sketch", borrowed from the bundle. */
+typedef struct specrt_sketch {
+    const specrt_sketch_header *header;
     const uint16_t *basis, *lift; /* f16 [rank, n_cols] */
     const float *mean;            /* [n_cols] of the head's rows */
     const int32_t *rows;          /* [n_rows] the head's row at each place, the frequent first */
     const float *scales;          /* [n_rows] */
-    const float *bounds;          /* [n_rows, 4] lengths: of what the basis leaves of a row, of what
-                                     rounding took from its code, of the code, of the row */
-    const uint8_t *codes;         /* shape above */
-} specrt_row_sketch;
+    /* [n_rows, 4] lengths: of what the basis leaves of a row, of what rounding took from its code,
+     * of the code, of the row */
+    const float *bounds;
+    const uint8_t *codes; /* shape above */
+} specrt_sketch;
 
-/* specrt_bundle_row_sketch() : checks all of the section, so that users of the view need not.
+/* specrt_bundle_sketch() : checks all of the section, so that users of the view need not.
  * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, NO_MEMORY. */
-SPECRT_API specrt_status specrt_bundle_row_sketch(const specrt_bundle *bundle,
-                                                  specrt_row_sketch *out, specrt_error *err);
+SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specrt_sketch *out,
+                                              specrt_error *err);
 
 /* --- head: the matrix the drafter's logits come from --- */
 
@@ -454,8 +499,8 @@ typedef struct specrt_compute specrt_compute;
 
 typedef struct specrt_head_desc {
     const void *rows; /* [n_rows, n_cols] of dtype, borrowed for the life of the head */
-    specrt_dtype
-        dtype; /* computed as stored for f32, f16, bf16, q8_0; others decoded to f16 when packed */
+    /* packed as stored for f32, f16, bf16, q8_0; others decoded to f16 then */
+    specrt_dtype dtype;
     int64_t n_rows;    /* at least the tokenizer's vocabulary; more is padding, never proposed */
     int64_t n_cols;    /* d_draft */
     size_t row_stride; /* bytes between rows; 0: specrt_row_bytes(dtype, n_cols) */
@@ -465,19 +510,19 @@ typedef struct specrt_head_desc {
     const int32_t *ids;
 } specrt_head_desc;
 
-/* specrt_head_sketch() : the comparable digest of a head: SPECRT_SKETCH_ROWS rows spread over
- * [0, n_rows), each projected on SPECRT_SKETCH_PROJECTIONS fixed random +-1 vectors and divided by
+/* specrt_head_digest() : the comparable digest of a head: SPECRT_DIGEST_ROWS rows spread over
+ * [0, n_rows), each projected on SPECRT_DIGEST_PROJECTIONS fixed random +-1 vectors and divided by
  * sqrt(n_cols). */
-SPECRT_API specrt_status specrt_head_sketch(const specrt_head_desc *desc, specrt_sketch *out,
+SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt_digest *out,
                                             specrt_error *err);
 
-/* specrt_sketch_distance() : 0 for one head, about 0.1 for its 4-bit quantisation, about 1.4 for
+/* specrt_digest_distance() : 0 for one head, about 0.1 for its 4-bit quantisation, about 1.4 for
  * another head or another row order. A constant added to every row does not count, since no softmax
- * sees it. What is above SPECRT_SKETCH_TOLERANCE is taken for another head. */
-#define SPECRT_SKETCH_TOLERANCE 0.5f
-SPECRT_API float specrt_sketch_distance(const specrt_sketch *a, const specrt_sketch *b);
+ * sees it. What is above SPECRT_DIGEST_TOLERANCE is taken for another head. */
+#define SPECRT_DIGEST_TOLERANCE 0.5f
+SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
 
-/* specrt_head_bind() : check the head against the bundle (dimensions, sketch where recorded) and
+/* specrt_head_bind() : check the head against the bundle (dimensions, digest where recorded) and
  * choose the kernels for this CPU.
  *   bundle : borrowed until the call returns; NULL: nothing to check against. Rows with ids may be
  *            another head than the bundle records, unless one of its sections depends on that
@@ -499,15 +544,16 @@ typedef struct specrt_segment {
     size_t row_stride;  /* bytes between rows */
     const int32_t *ids; /* [n_rows] target id of each row */
     const float *bias;  /* [n_rows], or NULL */
-    specrt_dtype dtype; /* f32, f16, bf16 or q8_0 */
+    specrt_dtype dtype; /* any float format; q8_0 and larger are the fastest for many hidden rows */
     int32_t n_rows;
-    const int32_t
-        *masked; /* [n_masked] distinct rows that an earlier segment covers, or that are never */
-    int32_t n_masked; /* proposed: their logits are -inf. A range chosen whole may hold such */
-    const int32_t
-        *places; /* [n_rows] row i is the places[i]-th of `rows` and `bias`; NULL: the i-th */
-    uint64_t
-        scored_by; /* bit h: for hidden row h; for the others these logits are -inf. 0: for all */
+    /* [n_masked] distinct rows whose logits are -inf: an earlier segment covers them, or they are never
+     * proposed. A range chosen whole may hold such rows */
+    const int32_t *masked;
+    int32_t n_masked;
+    /* [n_rows] row i is the places[i]-th of `rows` and `bias`; NULL: the i-th */
+    const int32_t *places;
+    /* bit h: for hidden row h; for the others these logits are -inf. 0: for all */
+    uint64_t scored_by;
 } specrt_segment;
 
 /* The tokens the drafter may propose now. Column i of its logits is the i-th row, segments in
@@ -583,9 +629,9 @@ typedef struct specrt_hnsw {
 
 /* specrt_bundle_hnsw() : checks all of the section but the vectors, so that users need not.
  *   head : of the matrix that was indexed, borrowed for the view's life; NULL only where vectors are
- *          stored. Its type must be computed as stored where none are
+ *          stored
  * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, BUNDLE_MISMATCH for
- * a head of another shape, BAD_ARG, UNSUPPORTED. */
+ * a head of another shape, BAD_ARG. */
 SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const specrt_head *head,
                                             specrt_hnsw *out, specrt_error *err);
 
@@ -601,23 +647,6 @@ SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef
  * @return how many there are; 0 for arguments out of range. Never allocates. */
 SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
                                       int32_t ef, int32_t *ids, float *scores, void *scratch);
-
-/* Builders search for nodes with nodes of an index of int8 vectors, whose links may be under
- * construction. The scores of two nodes are the same whichever asks. */
-
-/* specrt_hnsw_nearest() : nodes of one level, best first.
- *   nodes, scores : i32, f32 [ef]
- * @return how many there are. */
-SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, int32_t level,
-                                       int32_t ef, int32_t *nodes, float *scores, void *scratch);
-
-/* specrt_hnsw_scores() : of the listed nodes with one. */
-SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
-                                   int32_t n, float *scores, void *scratch);
-
-/* specrt_hnsw_any_above() : 1 when any of these scores is above a bound, else 0. */
-SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
-                                     int32_t n, float bound, void *scratch);
 
 /* --- static source: FR-Spec, VocabTrim --- */
 
@@ -649,7 +678,7 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *       mode=unique_lru|stream|unique_fifo   W distinct tokens by last occurrence; the last W elements
  *                                            of the stream (the paper's Eq. 4); or by first occurrence
  *       kpre=0..8, kver=0..8   best tokens taken at each prompt and verified position: 3, 3
- *       rows=all|last|tree     positions that count as verified: the accepted path, its end, all nodes
+ *       positions=all|last|tree   those that count as verified: the accepted path, its end, all nodes
  *       only=both|ctx|ext      ablations: the prompt alone, or all but the prompt
  *       emitted=on|off         whether emitted tokens enter too, last
  *       min=N                  filled up to N rows, by frequency: 256, at most W
@@ -668,13 +697,13 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *   cluster:K, group:K, centroid:K   the K clusters of the head's rows that a router finds likeliest, anew at
  *               every level, from the bundle's section of that name: DynaSpec, CORAL, centroids. Without K
  *               the section's own clusters by level; with it those, scaled to K at the first
- *       schedule=table|german|halving|flat   clusters by level t from K at t = 0: the section's shape; K /
+ *       schedule=table|harmonic|halving|flat   clusters by level t from K at t = 0: the section's shape; K /
  *                                            2 (t + 1) from t = 2; halved from t = 2; K always
  *       beam=level|each|per_row   one list for a level by the probability of its rows' paths; K for each row
  *                         and all rows score them all; or each row scores its own K alone
  *       cap=N             at most N rows of clusters a level; 0: no limit
  *       always=N          and the N most frequent tokens: 256, if the bundle has ranks
- *   sketch:M    ours: the M tokens, not members otherwise, that a low-rank copy of the head finds best for
+ *   sketch:M    the M tokens, not members otherwise, that a low-rank copy of the head finds best for
  *               what the drafter gave, anew at every level, from the bundle's sketch; M is 512
  *       beam=level|each   the M best of a level, or M for each row
  *       rank=N            of the copy, the first N dimensions; 0: all
@@ -686,7 +715,7 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  * are published settings: frspec and vocabtrim (a static list that takes the share of the vocabulary
  * that 32,768 is of Llama-3's), microspec-paper (Eq. 3 and 4 to the letter), evospec (the share that 32,000
  * is of Qwen3's rows, and retrieve:256), dynaspec (cluster) and coral (group); microspec is what we
- * recommend in place of the paper's, window:3072@kpre=8@kver=8@rows=tree@min=3072: always full. */
+ * recommend in place of the paper's, window:3072@kpre=8@kver=8@positions=tree@min=3072: always full. */
 
 #define SPECRT_MAX_TERMINATORS 64
 
@@ -714,7 +743,7 @@ SPECRT_API specrt_status specrt_policy_check(const char *text, specrt_error *err
  *   head   : borrowed for the policy's life; memory comes from its env
  *   desc   : NULL: all defaults
  * @return OK, BAD_ARG, NO_MEMORY, UNSUPPORTED, BUNDLE_SECTION_MISSING naming the tool that builds it,
- * BUNDLE_CONTENT, BUNDLE_MISMATCH naming both sides. */
+ * BUNDLE_CONTENT, BUNDLE_MISMATCH naming both sides; the message begins with the policy's text. */
 SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
                                               const specrt_policy_desc *desc, specrt_policy **out,
                                               specrt_error *err);
@@ -728,7 +757,7 @@ SPECRT_API const char *specrt_policy_text(const specrt_policy *policy);
 SPECRT_API int specrt_policy_learns(const specrt_policy *policy);
 
 /* specrt_policy_hidden_width() : columns of the target's hidden states, if a source reads them where drafts
- * are verified (specrt_rows.hidden); else 0. */
+ * are verified (specrt_target_rows.hidden); else 0. */
 SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy);
 
 /* specrt_policy_ends() : 1 when a token ends a generation: the bundle's terminators and the desc's. */
@@ -805,12 +834,13 @@ SPECRT_API void specrt_tree_finish(specrt_tree *tree, specrt_draft *draft);
 /* How the target samples. Zero-initialised is greedy. The filters apply in this order, each to what
  * the one before left: temperature, top_k, top_p, min_p. */
 typedef struct specrt_sampling {
-    float temperature;       /* 0: greedy, ties to the lower id */
-    int32_t top_k;           /* 0: off */
-    float top_p;             /* in (0, 1]; 0: off */
-    float min_p;             /* relative to the best token, in [0, 1) */
-    uint64_t seed, sequence; /* in the key of every draw, with the position; of sampled drafts,
-                                with cycle and level. Generations that share both share their chance */
+    float temperature; /* 0: greedy, ties to the lower id */
+    int32_t top_k;     /* 0: off */
+    float top_p;       /* in (0, 1]; 0: off */
+    float min_p;       /* relative to the best token, in [0, 1) */
+    /* in the key of every draw, with the position; of sampled drafts, with cycle and level.
+     * Generations that share both share their chance */
+    uint64_t seed, sequence;
 } specrt_sampling;
 
 /* What a cycle emits. */
@@ -931,8 +961,8 @@ typedef struct specrt_trace_record {
     const int32_t *draft_ids;  /* [n, n_draft_top] the drafter's best over its whole head */
     const float *draft_logits; /* [n, n_draft_top] */
     const float *draft_logsumexp; /* [n] over its whole head */
-    const int32_t
-        *tree_top_ids; /* [n_nodes, n_tree_top] as top_ids, where each node was verified */
+    /* [n_nodes, n_tree_top] as top_ids, where each node was verified */
+    const int32_t *tree_top_ids;
     /* f16 [d_target] a sequence's: the target at its last token; NULL where drafters are not fed its
      * states (EAGLE-3) */
     const uint16_t *prompt_hidden;
@@ -997,7 +1027,7 @@ SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
  *     specrt_session_start(s, token);
  *     while (token is not the last):
  *         hidden = your drafter(the root), then
- *         while (specrt_session_expand(s, hidden, n, &beam), beam.n > 0)
+ *         while (specrt_session_expand(s, hidden, fed, n, &beam), beam.n > 0)
  *             hidden = your drafter(beam.tokens, beam.parents), n = beam.n
  *         specrt_session_finish(s, &draft);
  *         logits = your target(draft.tokens, draft.masks, draft.depths)
@@ -1046,21 +1076,21 @@ typedef struct specrt_session_params {
     int32_t n_logits;
     specrt_draft_kind draft;
     float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
-    /* Runs a task soon, once, on another thread, and returns at once; needed by mode=async, used by
-     * specrt_session_route_begin(). The session has at most one task of each out; it waits for the former
-     * in begin, in close and where a prompt fills the cache (prompt=), for the latter when it routes, too. */
+    /* Runs a task soon, once, on another thread, and returns at once; needed by mode=async. The session has
+     * at most one task out; it waits for it in begin, in close and where a prompt fills the cache
+     * (prompt=). */
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
 } specrt_session_params;
 
 /* What the target said at n positions: its logits, or its best tokens if you have found them. */
-typedef struct specrt_rows {
+typedef struct specrt_target_rows {
     const float *logits; /* f32 [n, n_logits], borrowed; NULL: see ids */
     const int32_t *ids;  /* i32 [n, k] best first, -1: none; NULL too: nothing is known */
     int32_t k;
     const float *hidden; /* f32 [n, d_hidden] what its head multiplied; NULL: not told */
     int32_t d_hidden;    /* specrt_policy_hidden_width(), where that is not 0 */
-} specrt_rows;
+} specrt_target_rows;
 
 /* Sums since begin, over `n_cycles` observations. */
 typedef struct specrt_session_stats {
@@ -1113,7 +1143,7 @@ SPECRT_API specrt_status specrt_session_turn(specrt_session *session, int64_t po
  *            did not compute (cached prefixes)
  * @return OK; BAD_ARG for a token outside the vocabulary, before anything is learnt. */
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *session, const int32_t *tokens,
-                                                int32_t n, const specrt_rows *rows);
+                                                int32_t n, const specrt_target_rows *rows);
 
 /* specrt_session_draw() : the token that plain decoding emits next. logits : f32 [n_logits] */
 SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *logits);
@@ -1130,28 +1160,19 @@ SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *s
  * expand does for its own; each level once in a cycle, in order.
  *   level  : 0 for the first pass
  *   beam   : the rows of the pass, at most topk; its parents are not looked at
- *   hidden : f32 [beam->n, n_cols] what the pass gave
+ *   hidden, fed : as for expand
  * @return borrowed until the next call; NULL for a level or beam out of range. */
 SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, int32_t level,
-                                                     const specrt_beam *beam, const float *hidden);
-
-/* specrt_session_feed() : what the drafter pass to come is fed, for sources that route by it (DynaSpec);
- * others do not look. hidden : f32 [n, n_cols], rows as the beam's, borrowed until expand or route. */
-SPECRT_API void specrt_session_feed(specrt_session *session, const float *hidden);
-
-/* specrt_session_route_begin() : in place of feed and before the pass: what routes by it begins at once, as
- * a task of params.submit, beside the pass, and expand or route waits for that. What they give is the same,
- * to the bit. Without submit it is feed.
- *   beam   : the rows of the pass; NULL: those of the session's own tree
- *   hidden : as for feed, unchanged until expand or route */
-SPECRT_API void specrt_session_route_begin(specrt_session *session, const specrt_beam *beam,
-                                           const float *hidden);
+                                                     const specrt_beam *beam, const float *hidden,
+                                                     const float *fed);
 
 /* specrt_session_expand() : score a drafter pass over the shortlist and grow the tree by it.
- *   hidden : f32 [n, n_cols]; n is 1 at the first pass, then the beam's
+ *   hidden : f32 [n, n_cols] what the pass gave; n is 1 at the first pass, then the beam's
+ *   fed    : f32 [n, n_cols] what the pass was fed, for sources that route by it (DynaSpec); others do not
+ *            look; NULL: not told
  *   beam   : the rows of the next pass; n = 0: go on with finish */
 SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *hidden,
-                                               int32_t n, specrt_beam *beam);
+                                               const float *fed, int32_t n, specrt_beam *beam);
 
 /* specrt_session_finish() : the tree to verify, borrowed until the next start or observe. */
 SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft);
@@ -1181,7 +1202,7 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *session, in
  * reads, before anything is learnt. */
 SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
-                                                const specrt_rows *rows);
+                                                const specrt_target_rows *rows);
 
 SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out);
 
@@ -1190,7 +1211,7 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
  * They return 0; anything else ends the call with SPECRT_STATUS_HOST, and the generation: begin another. */
 typedef struct specrt_host {
     void *user;
-    /* Positions of the target's cache, which holds a tree's nodes beside them; 0: no limit. */
+    /* Positions of the target's cache, which holds a tree's nodes beside them, 2 or more; 0: no limit. */
     int64_t n_context;
     int32_t max_batch; /* prompt tokens of one call; 0: no limit */
 
@@ -1271,10 +1292,35 @@ SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_h
 // all, was started; what goes wrong later, the runtime reports with a later call (specrt_cuda_check()).
 //
 // Everything comes in batches: arrays are [n_batch, ...], a sequence each, independent of one another;
-// a count per sequence is DEVICE i32 [n_batch], and 0 passes a sequence over. The state of something is a
-// struct of DEVICE pointers; X_bytes() says how much memory they need, X_place() puts them into it, X_reset()
-// makes the state empty. Results equal those of the CPU twin that each function names: whole numbers exactly,
-// products but for the order of their sums. Nothing depends on which thread ran first.
+// a count per sequence is DEVICE i32 [n_batch], and 0 passes a sequence over. Results equal those of
+// the CPU twin that each function names: whole numbers exactly, products but for the order of their sums.
+// Nothing depends on which thread ran first.
+//
+// Sessions of both kinds have the same calls, in the same order. The CPU's gives back what a cycle says; the
+// device's leaves it where specrt_cuda_view points, and takes the stream last, and first the number of a
+// sequence where a call is about one.
+//
+//     specrt_session_      specrt_cuda_session_     but that on the device
+//     create               create                   its policy is a specrt_cuda_policy
+//     begin(s)             begin(s, i)              i = -1: all sequences
+//     prefill(s, tokens, n, rows)
+//                          prefill(s, i, tokens, n, logits)
+//                                                   rows are logits, which the session ranks itself
+//     draw(s, logits)      draw(s, logits, tokens)  tokens are written there
+//     start(s, token)      start(s, i, tokens)      i = -1: all sequences
+//     expand(s, hidden, fed, n, &beam)
+//                          expand(s, hidden, fed)   n and the next beam stand in view.beam
+//     finish(s, &draft)    finish(s)                in view.draft
+//     verify(s, &draft, logits, &verdict)
+//                          verify(s, logits)        in view.verdict
+//     observe(s, &draft, &verdict, rows)
+//                          observe(s, hidden)       of rows the hidden states; verify() read the logits
+//     get_stats(s, &stats) get_stats(s, stats)      of every sequence, written there
+//     close                close                    waits for the device
+//     params.submit        serve(s)                 who runs retrieval's part on the host
+//     shortlist, member    get_view: states         membership, as it is on the device
+//     turn, set_sequence, route
+//                          none                     sequences begin anew; trees are the session's own
 
 /* Linked, even where the rest of this file is static. */
 #define SPECRT_CUDA_API extern
@@ -1290,6 +1336,240 @@ SPECRT_CUDA_API specrt_status specrt_cuda_open(specrt_error *err);
  * launch waits for its end, and the message names the kernel; otherwise it may be of any launch before.
  * @return OK or DEVICE with the runtime's text. */
 SPECRT_CUDA_API specrt_status specrt_cuda_check(specrt_error *err);
+
+/* ---- what a session shows -------------------------------------------------------------------------- */
+
+/* A cycle's drafter pass: specrt_beam, DEVICE [n_batch], one each. n = 0: the sequence does not draft. */
+typedef struct specrt_cuda_beam {
+    int32_t n;
+    int32_t tokens[SPECRT_TREE_MAX_TOPK], parents[SPECRT_TREE_MAX_TOPK];
+    float logprobs[SPECRT_TREE_MAX_TOPK];
+} specrt_cuda_beam;
+
+/* specrt_draft, DEVICE [n_batch], one each. */
+typedef struct specrt_cuda_draft {
+    int32_t n;
+    int32_t tokens[SPECRT_TREE_MAX_NODES], parents[SPECRT_TREE_MAX_NODES];
+    int32_t depths[SPECRT_TREE_MAX_NODES];
+    float logprobs[SPECRT_TREE_MAX_NODES];
+    int64_t positions[SPECRT_TREE_MAX_NODES]; /* in the sequence */
+    uint64_t masks[SPECRT_TREE_MAX_NODES];
+} specrt_cuda_draft;
+
+/* Membership of a sequence; a part, see >>parts. */
+typedef struct specrt_cuda_state specrt_cuda_state;
+
+/* ---- sessions -----------------------------------------------------------------------------------------
+ * What specrt_session is for one sequence, for a batch of them in lockstep, with all of it on the device, by
+ * the same calls in the same order (see the top of this section):
+ *
+ *     specrt_cuda_session_begin(s, -1, stream);
+ *     for each sequence, for each chunk of its prompt:
+ *         specrt_cuda_session_prefill(s, i, tokens, n, logits, stream);
+ *     specrt_cuda_session_draw(s, logits, tokens, stream);       // after the last prompt tokens
+ *     specrt_cuda_session_start(s, -1, tokens, stream);
+ *     for each cycle:
+ *         num_steps times:
+ *             your drafter reads view.beam, writes hidden
+ *             specrt_cuda_session_expand(s, hidden, fed, stream);
+ *         specrt_cuda_session_finish(s, stream);
+ *         your target reads view.draft, writes logits
+ *         specrt_cuda_session_verify(s, logits, stream);
+ *         specrt_cuda_session_observe(s, target_hidden, stream);
+ *         your caches keep view.verdict's nodes; copy it to the host when you want its tokens
+ *
+ * Every pass has topk rows a sequence, of which the beam's n count; a tree num_draft_tokens nodes, of
+ * which the draft's n count. observe() forks: what it learns and packs runs on the session's own stream,
+ * and the first expand() that follows waits for it immediately before it multiplies. A graph must hold both
+ * ends of that: capture a cycle from the observe() of the one before to its own verify(). It may be launched
+ * at once after start(), where observe() has nothing to do. One thread at a time; sessions
+ * of one policy share its memory.
+ *
+ * What retrieve's mode says, specrt_cuda_session_serve() decides here. */
+
+/* What all sessions of a policy share, on the device. */
+typedef struct specrt_cuda_policy specrt_cuda_policy;
+
+typedef struct specrt_cuda_policy_desc { /* zero-initialise it */
+    /* DEVICE [n_rows, n_cols] the head's rows, borrowed for the policy's life, in the type that the bound
+     * head has and that products take: f32, f16, bf16 or q8_0. NULL: a copy is made, decoded to f16 where
+     * it must be */
+    const void *rows;
+    size_t row_stride; /* bytes; 0: side by side */
+    /* DEVICE likewise the embedding's, where a router reads it; NULL: a copy is made */
+    const void *embedding;
+    size_t embedding_stride; /* bytes; 0: side by side */
+} specrt_cuda_policy_desc;
+
+/* specrt_cuda_policy_create() : copies what a policy packed, routers, graphs and lists to the device.
+ * Waits for the device.
+ *   policy : borrowed for the life of the result, with its head and bundle
+ *   desc   : NULL: all defaults
+ * @return OK; NO_DEVICE, DEVICE_ARCH, DEVICE; NO_MEMORY naming the bytes; UNSUPPORTED naming the source;
+ * BAD_ARG naming rows that are not as they should be. */
+SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *policy,
+                                                        const specrt_cuda_policy_desc *desc,
+                                                        specrt_cuda_policy **out,
+                                                        specrt_error *err);
+SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy);
+
+typedef struct specrt_cuda_session_params {
+    specrt_tree_params tree;
+    specrt_sampling sampling; /* sequence i draws with sampling.sequence + i; see session_begin */
+    int32_t n_batch;          /* sequences; 0: 1 */
+    int32_t n_logits;         /* as specrt_session_params */
+    /* of the drafter's states: f32, f16 or bf16; f32 where routers read them */
+    specrt_dtype hidden;
+    specrt_draft_kind draft; /* sampled: chains, for whose laws 8 bytes a row and level are kept */
+    float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
+} specrt_cuda_session_params;
+
+typedef struct specrt_cuda_session specrt_cuda_session;
+
+/* specrt_cuda_session_create() : everything the batch needs; the other calls neither allocate nor wait, but
+ * for one, prefill() where retrieve@prompt reads along.
+ * @return OK, BAD_ARG naming the field, NO_MEMORY naming the bytes, DEVICE. */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_policy *policy,
+                                                         const specrt_cuda_session_params *params,
+                                                         specrt_cuda_session **out,
+                                                         specrt_error *err);
+
+/* specrt_cuda_session_close() : waits for the device. */
+SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *session);
+
+/* Where the models find what a session says, and what for; the addresses never change. */
+typedef struct specrt_cuda_view {
+    const specrt_cuda_beam *beam;    /* DEVICE [n_batch] rows of the next pass */
+    const specrt_cuda_draft *draft;  /* DEVICE [n_batch] */
+    const specrt_verdict *verdict;   /* DEVICE [n_batch] */
+    const specrt_cuda_state *states; /* DEVICE [n_batch] membership: for tests and tools */
+    int32_t n_batch, topk, num_steps, num_draft_tokens, n_logits;
+    int32_t width;  /* columns of the target's hidden states that observe() reads; 0: none */
+    size_t n_bytes; /* of device memory, this session's alone */
+    void *side;     /* cudaStream_t that learns and packs: for tools that take its time */
+} specrt_cuda_view;
+SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *session,
+                                                  specrt_cuda_view *out);
+
+/* specrt_cuda_session_begin() : sequence i, or all for -1, forgets everything. Its draws are keyed by the
+ * next number: sampling.sequence + i at first, then n_batch more each time. CPU twin:
+ * specrt_session_begin(). */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *session, int32_t i,
+                                                        void *stream);
+
+/* specrt_cuda_session_prefill() : the next prompt tokens of sequence i. CPU twin: specrt_session_prefill().
+ * With retrieve@prompt=tokens or best, whose cache is the host's, it waits for the stream, and works off the
+ * sequence's cycles before: not to be captured. Another thread may be in specrt_cuda_session_serve().
+ *   tokens : DEVICE i32 [n]
+ *   logits : DEVICE f32 [n, n_logits], read where specrt_policy_learns(); NULL: not computed there */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *session, int32_t i,
+                                                          const int32_t *tokens, int32_t n,
+                                                          const float *logits, void *stream);
+
+/* specrt_cuda_session_draw() : the tokens that plain decoding emits next. CPU twin: specrt_session_draw().
+ *   logits : DEVICE f32 [n_batch, n_logits]
+ *   tokens : DEVICE i32 [n_batch], written */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *session,
+                                                       const float *logits, int32_t *tokens,
+                                                       void *stream);
+
+/* specrt_cuda_session_start() : the first token after the prompt, of sequence i, or of all for -1; it is the
+ * root of the first tree. CPU twin: specrt_session_start().
+ *   tokens : DEVICE i32 [n_batch], whatever i is */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *session, int32_t i,
+                                                        const int32_t *tokens, void *stream);
+
+/* specrt_cuda_session_expand() : scores a drafter pass and grows the trees. CPU twin:
+ * specrt_session_expand().
+ *   hidden : DEVICE [n_batch, topk, n_cols] of params.hidden, rows as the beam's; first the root's
+ *   fed    : DEVICE likewise, what the pass was fed, for sources that route by it; NULL: not told
+ * @return OK; BAD_ARG, as after num_steps passes; what launches return. */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,
+                                                         const void *hidden, const void *fed,
+                                                         void *stream);
+
+/* specrt_cuda_session_finish() : the trees to verify. CPU twin: specrt_session_finish(). */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *session,
+                                                         void *stream);
+
+/* specrt_cuda_session_verify() : what is emitted, and the target's best tokens to learn from. CPU twin:
+ * specrt_session_verify().
+ *   logits : DEVICE f32 [n_batch, num_draft_tokens, n_logits] */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *session,
+                                                         const float *logits, void *stream);
+
+/* specrt_cuda_session_observe() : learns from the cycle, and roots the next trees in the last tokens
+ * emitted. A sequence that verified nothing since its start() is passed over. CPU twin:
+ * specrt_session_observe().
+ *   hidden : DEVICE f32 [n_batch, num_draft_tokens, width] of the target at the drafts' nodes, where the
+ *            view's width is not 0, borrowed until the next expand or finish has run; NULL: not told */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *session,
+                                                          const float *hidden, void *stream);
+
+/* specrt_cuda_session_get_stats() : each sequence's sums since begin. CPU twin: specrt_session_get_stats(),
+ * but that n_copied counts rows twice which were packed again to close a gap, and n_bytes one scan a level.
+ *   stats : DEVICE [n_batch], written */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *session,
+                                                            specrt_session_stats *stats,
+                                                            void *stream);
+
+/* specrt_cuda_session_serve() : retrieval's part on the host: works off the cycles that observe() has told
+ * of, through memory that host and device share, and posts what they change, for the next observe() to
+ * take over. Calls nothing of the runtime and waits for nobody; call it between cycles, or again and again
+ * on a thread of its own. As specrt_session_params.submit, it decides when retrieval learns, not what.
+ * @return how many cycles it worked off; 0 where nothing retrieves. */
+SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SPECRT_H */
+
+/* =================================================================================================
+ * The parts: what an application does without. Define SPECRT_PARTS before the include to call them.
+ * ============================================================================================== */
+#if (defined(SPECRT_PARTS) || defined(SPECRT_IMPLEMENTATION)) && !defined(SPECRT_PARTS_H)
+#define SPECRT_PARTS_H
+
+// >>parts (uses: api decoding cuda)
+// Single pieces of an index's search, for its builders, and single kernels, of which >>cuda makes sessions:
+// for tools, tests, and engines that schedule a cycle by themselves.
+//
+//     an index's nodes     specrt_hnsw_nearest, _scores, _any_above
+//     rows and products    specrt_cuda_pack, _logits, _topk, _topk_bytes, _target_topk, _remap
+//     membership           specrt_cuda_state_bytes, _place, _begin, _prefill, _start, _observe
+//     trees                specrt_cuda_tree_bytes, _place, _begin, _expand, _finish
+//     verification         specrt_cuda_verifier_bytes, _place; specrt_cuda_verify; of sampled chains
+//                          specrt_cuda_propose, _verify_chain
+//     routed sources       specrt_cuda_router_bytes, _route; _successors_bytes, _successors; _sketch_bytes,
+//                          _sketch_route
+//
+// On the device the state of something is a struct of DEVICE pointers: X_bytes() says how much memory they
+// need, X_place() puts them into it, X_begin() makes the state empty.
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- an index under construction -------------------------------------------------------------------- */
+
+/* Builders search for nodes with nodes of an index of int8 vectors, whose links may be under
+ * construction. The scores of two nodes are the same whichever asks. */
+
+/* specrt_hnsw_nearest() : nodes of one level, best first.
+ *   nodes, scores : i32, f32 [ef]
+ * @return how many there are. */
+SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, int32_t level,
+                                       int32_t ef, int32_t *nodes, float *scores, void *scratch);
+
+/* specrt_hnsw_scores() : of the listed nodes with one. */
+SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
+                                   int32_t n, float *scores, void *scratch);
+
+/* specrt_hnsw_any_above() : 1 when any of these scores is above a bound, else 0. */
+SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
+                                     int32_t n, float bound, void *scratch);
 
 /* ---- what several functions share ------------------------------------------------------------------- */
 
@@ -1323,6 +1603,22 @@ typedef struct specrt_cuda_layout {
      * SPECRT_CUDA_MAX_STATES of all their states. */
     uint8_t shared[SPECRT_CUDA_MAX_SEGMENTS];
 } specrt_cuda_layout;
+
+/* Rows of a batch: up to max_n of each sequence, of which the first so many count. */
+typedef struct specrt_cuda_batch {
+    int32_t n_batch, max_n;
+    const int32_t *n; /* DEVICE: of sequence b n[b * n_step], at most max_n; NULL: all max_n */
+    int32_t n_step;
+} specrt_cuda_batch;
+
+/* The rows that a source chooses for a level; all pointers are DEVICE memory. */
+typedef struct specrt_cuda_choice {
+    int32_t max_rows;    /* of a sequence */
+    int32_t *ids;        /* [n_batch, max_rows] tokens */
+    int32_t *places;     /* [n_batch, max_rows] their rows in the head */
+    int32_t *n_rows;     /* [n_batch] */
+    uint64_t *scored_by; /* [n_batch, max_rows] bit h: row h of the level scores it; NULL: all do */
+} specrt_cuda_choice;
 
 /* ---- rows and products ------------------------------------------------------------------------------ */
 
@@ -1362,68 +1658,47 @@ SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
  * thousands of columns whose products have one sign it may be 1e-5. Rows with `places` are indexed, not
  * packed.
  *   segments : DEVICE [n_batch, layout->n_segments]; rows aligned to 16 bytes are read the faster
+ *   batch    : max_n is 1 to SPECRT_CUDA_MAX_STATES. The logits of states that do not count are written for
+ *              shared segments only, whatever they are
  *   hidden   : DEVICE [n_batch, max_n, n_cols] of dtype f32, f16 or bf16, finite; 3 states and more meet
  *              f16 and q8_0 rows cut to +-131,008
- *   max_n    : 1 to SPECRT_CUDA_MAX_STATES
- *   n        : DEVICE i32, n[b * n_step] <= max_n states count; NULL: all max_n. Others' logits are
- *              written for shared segments only, whatever they are
  *   logits   : DEVICE f32 [n_batch, max_n, n_columns]
  * @return OK, BAD_ARG, UNSUPPORTED dtypes or columns, DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
                                                  const specrt_cuda_segment *segments,
-                                                 int32_t n_batch, const void *hidden,
-                                                 specrt_dtype dtype, int32_t max_n,
-                                                 const int32_t *n, int32_t n_step, float *logits,
-                                                 void *stream);
+                                                 const specrt_cuda_batch *batch, const void *hidden,
+                                                 specrt_dtype dtype, float *logits, void *stream);
 
 /* specrt_cuda_topk() : the k best target ids of each row with log-probabilities over the row, ties to the
  * lower id. CPU twin: specrt_active_topk(), whose ids it finds; log-probabilities within 1e-5.
+ *   batch    : as there
  *   logits   : DEVICE f32 [n_batch, max_n, n_columns] as specrt_cuda_logits() left them
- *   n        : DEVICE i32, as there
  *   k        : 1 to 256
  *   ids, logprobs : DEVICE i32, f32 [n_batch, max_n, k], best first; -1 and -inf where there are fewer
  *   scratch  : DEVICE, specrt_cuda_topk_bytes(n_columns, n_batch * max_n, k), aligned to 8 bytes; zeroed
  *              before its first use, then fit for rankings of any shape that it is large enough for
  * @return OK, BAD_ARG, DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
-                                               const specrt_cuda_segment *segments, int32_t n_batch,
-                                               const float *logits, int32_t max_n, const int32_t *n,
-                                               int32_t n_step, int32_t k, int32_t *ids,
-                                               float *logprobs, void *scratch, void *stream);
+                                               const specrt_cuda_segment *segments,
+                                               const specrt_cuda_batch *batch, const float *logits,
+                                               int32_t k, int32_t *ids, float *logprobs,
+                                               void *scratch, void *stream);
 SPECRT_CUDA_API size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k);
 
 /* specrt_cuda_target_topk() : the k best ids of each row of the target's logits, ties to the lower id; -inf
  * and NaN are never among them. CPU twin: specrt_logits_topk().
+ *   batch     : as there
  *   logits    : DEVICE f32 [n_batch, max_n, n_vocab]
- *   n         : DEVICE i32, n[b * n_step] rows count; NULL: all max_n, at most SPECRT_CUDA_MAX_STATES
  *   ids       : DEVICE i32 [n_batch, SPECRT_TREE_MAX_NODES, k], best first, -1 where there are fewer
  *   logsumexp : DEVICE f32 [n_batch, SPECRT_TREE_MAX_NODES], or NULL
  *   scratch   : as above, of n_vocab columns
  * @return as above. */
-SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(int32_t n_batch, const float *logits,
-                                                      int32_t max_n, const int32_t *n,
-                                                      int32_t n_step, int32_t n_vocab, int32_t k,
-                                                      int32_t *ids, float *logsumexp, void *scratch,
-                                                      void *stream);
+SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *batch,
+                                                      const float *logits, int32_t n_vocab,
+                                                      int32_t k, int32_t *ids, float *logsumexp,
+                                                      void *scratch, void *stream);
 
 /* ---- membership, routing, trees, verification ------------------------------------------------------- */
-
-/* A cycle's drafter pass: specrt_beam, DEVICE [n_batch], one each. n = 0: the sequence does not draft. */
-typedef struct specrt_cuda_beam {
-    int32_t n;
-    int32_t tokens[SPECRT_TREE_MAX_TOPK], parents[SPECRT_TREE_MAX_TOPK];
-    float logprobs[SPECRT_TREE_MAX_TOPK];
-} specrt_cuda_beam;
-
-/* specrt_draft, DEVICE [n_batch], one each. */
-typedef struct specrt_cuda_draft {
-    int32_t n;
-    int32_t tokens[SPECRT_TREE_MAX_NODES], parents[SPECRT_TREE_MAX_NODES];
-    int32_t depths[SPECRT_TREE_MAX_NODES];
-    float logprobs[SPECRT_TREE_MAX_NODES];
-    int64_t positions[SPECRT_TREE_MAX_NODES]; /* in the sequence */
-    uint64_t masks[SPECRT_TREE_MAX_NODES];
-} specrt_cuda_draft;
 
 /* Who wants a token: the bits of specrt_cuda_state.wants. */
 enum {
@@ -1453,16 +1728,16 @@ typedef struct specrt_cuda_mailbox {
     specrt_cuda_change changes[SPECRT_CUDA_CHANGES];
 } specrt_cuda_mailbox;
 
-/* specrt_cuda_state_params.mode, .rows and .only : the window's options of specrt_policy_create(). */
+/* specrt_cuda_state_params.mode, .positions and .only : the window's options of specrt_policy_create(). */
 enum { SPECRT_CUDA_UNIQUE_LRU, SPECRT_CUDA_STREAM, SPECRT_CUDA_UNIQUE_FIFO };
-enum { SPECRT_CUDA_ROWS_ALL, SPECRT_CUDA_ROWS_LAST, SPECRT_CUDA_ROWS_TREE };
+enum { SPECRT_CUDA_POSITIONS_ALL, SPECRT_CUDA_POSITIONS_LAST, SPECRT_CUDA_POSITIONS_TREE };
 enum { SPECRT_CUDA_ONLY_BOTH, SPECRT_CUDA_ONLY_CTX, SPECRT_CUDA_ONLY_EXT };
 
 typedef struct specrt_cuda_state_params {
     int32_t n_ids;    /* tokens are below it; at most SPECRT_MAX_VOCAB */
     int32_t capacity; /* rows that may be packed; sources never want more */
     int32_t size;     /* of the window; 0: there is none, and what follows does not matter */
-    int32_t mode, rows, only;
+    int32_t mode, positions, only;
     int32_t kpre, kver; /* at most 8 */
     int32_t emitted;
     int32_t min;             /* rows to fill up to, FIXED ones included */
@@ -1474,7 +1749,7 @@ typedef struct specrt_cuda_state_params {
 /* Membership, packed rows and window of one sequence. An array of them, DEVICE [n_batch], is what functions
  * take: make it on the host with specrt_cuda_state_place() and copy it. Packed rows are dense: row i is that
  * of token ids[i] for i < n_rows. */
-typedef struct specrt_cuda_state {
+struct specrt_cuda_state {
     specrt_cuda_state_params params;
     specrt_cuda_mailbox *mailbox; /* as the device sees it; NULL: none */
     int32_t n_fixed;              /* tokens with the bit FIXED: set it with them */
@@ -1496,7 +1771,7 @@ typedef struct specrt_cuda_state {
     int32_t *ring;   /* DEVICE [size] the stream */
     int32_t *counts; /* DEVICE [n_ids] how often a token is in it */
     int32_t seed[SPECRT_LOGITS_MAX_K], n_seed, n_fill;
-} specrt_cuda_state;
+};
 
 /* specrt_cuda_state_bytes() : device memory of one state; 0: parameters out of range. */
 SPECRT_CUDA_API size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params);
@@ -1544,8 +1819,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
 typedef struct specrt_cuda_tree {
     specrt_tree_params params;
     int32_t root, level, n_candidates, n_beam;
-    int64_t
-        position; /* in the sequence, of the token after the root; before the first, of the root */
+    /* in the sequence, of the token after the root; before the first, of the root */
+    int64_t position;
     uint64_t cycle;                     /* trees begun */
     int32_t *tokens;                    /* DEVICE [topk + (num_steps - 1) topk^2] */
     int32_t *parents;                   /* DEVICE, candidates; -1: the root */
@@ -1629,29 +1904,26 @@ SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *ver
  * columns of a shortlist, [n_batch, n_steps, n_columns]. All pointers are DEVICE memory. */
 typedef struct specrt_cuda_laws {
     int32_t n_steps, n_columns;
-    int32_t *ids;   /* tokens; -1: the column has none */
-    float *probs;   /* f32, 0 where nothing is drawn */
-    float *chances; /* f32 [n_batch, n_steps] of the token that was drawn */
-    float *weights; /* f32 [n_batch, n_vocab] scratch of specrt_cuda_verify_chain() */
+    float temperature; /* above 0, to 100 */
+    int32_t *ids;      /* tokens; -1: the column has none */
+    float *probs;      /* f32, 0 where nothing is drawn */
+    float *chances;    /* f32 [n_batch, n_steps] of the token that was drawn */
+    float *weights;    /* f32 [n_batch, n_vocab] scratch of specrt_cuda_verify_chain() */
 } specrt_cuda_laws;
 
 /* specrt_cuda_propose() : samples a token of each sequence from its shortlist, and notes the law. CPU twin:
  * specrt_verifier_propose() over the columns that have a token, in their order: the same law and draw, but
  * for the last bits of sums, so a draw differs where it lies that close to a boundary.
  *   logits      : DEVICE f32 [n_batch, n_columns] of the only row of a pass
- *   temperature : above 0, to 100
  *   trees       : DEVICE [n_batch] whose cycle and level are the draw's key; no beam: passed over
  *   samplings   : DEVICE [n_batch]
  *   laws        : host
  *   ids, logprobs : DEVICE i32, f32 [n_batch] for specrt_cuda_tree_expand(); -inf: nothing to draw
  * @return OK, BAD_ARG, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_propose(const specrt_cuda_layout *layout,
-                                                  const specrt_cuda_segment *segments,
-                                                  int32_t n_batch, const float *logits,
-                                                  float temperature, const specrt_cuda_tree *trees,
-                                                  const specrt_sampling *samplings,
-                                                  const specrt_cuda_laws *laws, int32_t *ids,
-                                                  float *logprobs, void *stream);
+SPECRT_CUDA_API specrt_status specrt_cuda_propose(
+    const specrt_cuda_layout *layout, const specrt_cuda_segment *segments, int32_t n_batch,
+    const float *logits, const specrt_cuda_tree *trees, const specrt_sampling *samplings,
+    const specrt_cuda_laws *laws, int32_t *ids, float *logprobs, void *stream);
 
 /* specrt_cuda_verify_chain() : chain rejection sampling. Twin: specrt_verify_chain(), given drafts that
  * specrt_cuda_propose() drew; the same tokens but as there.
@@ -1695,16 +1967,21 @@ SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router
  *   beams  : DEVICE [n_batch] what the pass was fed;  n = 0: n_rows is 0
  *   states : DEVICE f32 [n_batch, max_n, n_state] what the pass was fed (DynaSpec), or gave; NULL: 0
  *   scratch : DEVICE, specrt_cuda_router_bytes(), aligned to 256
- *   max_rows : that ids and places hold; what is beyond is cut off
- *   ids, places, n_rows : DEVICE i32 [n_batch, max_rows] twice, [n_batch]: tokens, and their rows in the head
- *   scored_by : DEVICE u64 [n_batch, max_rows] which rows of the level score each; NULL unless each = 2
+ *   choice : written; what is beyond its max_rows is cut off; scored_by is not NULL where each = 2, and only
+ *            there
  * @return OK, BAD_ARG, UNSUPPORTED embeddings (f32, f16, bf16 and q8_0 are read), DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
                                                 int32_t max_n, int32_t n_take,
                                                 const specrt_cuda_beam *beams, const float *states,
-                                                void *scratch, int32_t max_rows, int32_t *ids,
-                                                int32_t *places, int32_t *n_rows,
-                                                uint64_t *scored_by, void *stream);
+                                                void *scratch, const specrt_cuda_choice *choice,
+                                                void *stream);
+
+/* Tokens that a source need not name at a level: members, and what an earlier source brought. */
+typedef struct specrt_cuda_taken {
+    const specrt_cuda_state *states; /* DEVICE [n_batch]; NULL: no members */
+    const uint32_t *levels;          /* DEVICE [n_batch, n_ids] bit `level`: brought; NULL: none */
+    int32_t level;
+} specrt_cuda_taken;
 
 /* specrt_cograph on the device; all pointers are DEVICE memory. */
 typedef struct specrt_cuda_cograph {
@@ -1722,22 +1999,20 @@ SPECRT_CUDA_API size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *g
 /* specrt_cuda_successors() : the tokens that likeliest follow those of a level and are no members yet. Twin:
  * the successor source; the same set where probabilities of paths are the same floats, and no damaged graph
  * lists a token twice for one other.
- *   graph  : host;  size : tokens at most
+ *   graph  : host
  *   row_of : DEVICE i32 [n_ids] the head's row of each token; NULL: its number
  *   beams  : DEVICE [n_batch]
- *   levels : DEVICE u32 [n_batch, n_ids] tokens with bit `level` came by an earlier source; NULL: none did
- *   states : DEVICE [n_batch] membership, whose scratch is used
- *   scratch : DEVICE, specrt_cuda_successors_bytes(), aligned to 256
- *   ids, places, n_rows : DEVICE i32 [n_batch, size] twice, [n_batch] */
-SPECRT_CUDA_API specrt_status
-specrt_cuda_successors(const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n,
-                       int32_t size, const int32_t *row_of, const specrt_cuda_beam *beams,
-                       const uint32_t *levels, int32_t level, specrt_cuda_state *states,
-                       void *scratch, int32_t *ids, int32_t *places, int32_t *n_rows, void *stream);
+ *   taken  : its states are not NULL; their scratch is used
+ *   scratch : DEVICE, specrt_cuda_successors_bytes() for a size of choice->max_rows, aligned to 256
+ *   choice : written, max_rows tokens at most */
+SPECRT_CUDA_API specrt_status specrt_cuda_successors(
+    const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n, const int32_t *row_of,
+    const specrt_cuda_beam *beams, const specrt_cuda_taken *taken, void *scratch,
+    const specrt_cuda_choice *choice, void *stream);
 
 /* ---- the sketch ------------------------------------------------------------------------------------- */
 
-/* A sketch on the device: specrt_row_sketch, and how a source uses it. Pointers are DEVICE, borrowed. */
+/* A sketch on the device: specrt_sketch, and how a source uses it. Pointers are DEVICE, borrowed. */
 typedef struct specrt_cuda_sketch {
     const uint16_t *basis; /* f16 [rank, n_cols] */
     const int32_t *rows;   /* [n_places] */
@@ -1769,184 +2044,22 @@ SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch
  * the same tokens; the projection differs as in specrt_cuda_logits(). Certified, every token that may be
  * among the max_n best of a state, by specrt_cuda_logits() over the whole head: at times some more than on
  * the CPU.
- *   hidden, dtype, max_n, n, n_step : as in specrt_cuda_logits()
+ *   batch, hidden, dtype : as in specrt_cuda_logits()
  *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
- *   levels, level : as above; those are not named again, NULL: none
- *   states   : DEVICE [n_batch] members, which are not either; NULL: none
- *   ids, places : DEVICE i32 [n_batch, bound];  n_rows : DEVICE i32 [n_batch]
- *   scratch  : aligned to 16 bytes
+ *   taken    : NULL: none
+ *   choice   : written; max_rows is the sketch's bound
+ *   scratch  : DEVICE, specrt_cuda_sketch_bytes(), aligned to 16 bytes
  * @return OK, BAD_ARG, UNSUPPORTED dtype, DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
-    const specrt_cuda_sketch *sketch, int32_t n_batch, const void *hidden, specrt_dtype dtype,
-    int32_t max_n, const int32_t *n, int32_t n_step, const float *logprobs, const uint32_t *levels,
-    int32_t level, const specrt_cuda_state *states, int32_t *ids, int32_t *places, int32_t *n_rows,
-    void *scratch, void *stream);
-
-/* ---- sessions -----------------------------------------------------------------------------------------
- * What specrt_session is for one sequence, for a batch of them in lockstep, with all of it on the device:
- *
- *     specrt_cuda_session_begin(s, -1, stream);
- *     for each sequence, for each chunk of its prompt:
- *         specrt_cuda_session_prefill(s, i, tokens, n, logits, stream);
- *     specrt_cuda_session_draw(s, logits, tokens, stream);       // after the last prompt tokens
- *     specrt_cuda_session_start(s, -1, tokens, stream);
- *     for each cycle:                                            // from here on a graph may hold it
- *         specrt_cuda_session_observe(s, stream);                // the cycle before
- *         for level < num_steps:
- *             your drafter reads view.beam, writes hidden
- *             specrt_cuda_session_expand(s, level, hidden, fed, stream);
- *         specrt_cuda_session_finish(s, stream);
- *         your target reads view.draft, writes logits
- *         specrt_cuda_session_verify(s, logits, target_hidden, stream);
- *         your caches keep view.verdict's nodes; copy it to the host when you want its tokens
- *
- * Every pass has topk rows a sequence, of which the beam's n count; a tree num_draft_tokens nodes, of
- * which the draft's n count. observe() forks: what it learns and packs runs on the session's own stream,
- * and the first expand() of the cycle waits for it immediately before it multiplies. A graph that begins
- * with observe() and ends behind verify() is a whole cycle. One thread at a time; sessions of one policy
- * share its memory.
- *
- * What retrieve's mode says, specrt_cuda_session_serve() decides here. */
-
-/* What all sessions of a policy share, on the device. */
-typedef struct specrt_cuda_policy specrt_cuda_policy;
-
-typedef struct specrt_cuda_policy_desc { /* zero-initialise it */
-    /* DEVICE [n_rows, n_cols] the head's rows, borrowed for the policy's life, in the type that the bound
-     * head has and that products take: f32, f16, bf16 or q8_0. NULL: a copy is made, decoded to f16 where
-     * it must be */
-    const void *rows;
-    size_t row_stride; /* bytes; 0: side by side */
-    /* DEVICE likewise the embedding's, where a router reads it; NULL: a copy is made */
-    const void *embedding;
-    size_t embedding_stride; /* bytes; 0: side by side */
-} specrt_cuda_policy_desc;
-
-/* specrt_cuda_policy_create() : copies what a policy packed, routers, graphs and lists to the device.
- * Waits for the device.
- *   policy : borrowed for the life of the result, with its head and bundle
- *   desc   : NULL: all defaults
- * @return OK; NO_DEVICE, DEVICE_ARCH, DEVICE; NO_MEMORY naming the bytes; UNSUPPORTED naming the source;
- * BAD_ARG naming rows that are not as they should be. */
-SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *policy,
-                                                        const specrt_cuda_policy_desc *desc,
-                                                        specrt_cuda_policy **out,
-                                                        specrt_error *err);
-SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy);
-
-typedef struct specrt_cuda_session_params {
-    specrt_tree_params tree;
-    specrt_sampling sampling; /* sequence i draws with sampling.sequence + i; see session_begin */
-    int32_t n_batch;          /* sequences; 0: 1 */
-    int32_t n_logits;         /* as specrt_session_params */
-    specrt_dtype
-        hidden; /* of the drafter's states: f32, f16 or bf16; f32 where routers read them */
-    specrt_draft_kind draft; /* sampled: chains, for whose laws 8 bytes a row and level are kept */
-    float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
-} specrt_cuda_session_params;
-
-typedef struct specrt_cuda_session specrt_cuda_session;
-
-/* specrt_cuda_session_create() : everything the batch needs; the other calls neither allocate nor wait, but
- * for one, prefill() where retrieve@prompt reads along.
- * @return OK, BAD_ARG naming the field, NO_MEMORY naming the bytes, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_policy *policy,
-                                                         const specrt_cuda_session_params *params,
-                                                         specrt_cuda_session **out,
-                                                         specrt_error *err);
-
-/* specrt_cuda_session_close() : waits for the device. */
-SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *session);
-
-/* Where the models find what a session says, and what for; the addresses never change. */
-typedef struct specrt_cuda_view {
-    const specrt_cuda_beam *beam;    /* DEVICE [n_batch] rows of the next pass */
-    const specrt_cuda_draft *draft;  /* DEVICE [n_batch] */
-    const specrt_verdict *verdict;   /* DEVICE [n_batch] */
-    const specrt_cuda_state *states; /* DEVICE [n_batch] membership: for tests and tools */
-    int32_t n_batch, topk, num_steps, num_draft_tokens, n_logits;
-    int32_t width;  /* columns of the target's hidden states that verify() reads; 0: none */
-    size_t n_bytes; /* of device memory, this session's alone */
-    void *side;     /* cudaStream_t that learns and packs: for tools that take its time */
-} specrt_cuda_view;
-SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *session,
-                                                  specrt_cuda_view *out);
-
-/* specrt_cuda_session_begin() : sequence i, or all for -1, forgets everything. Its draws are keyed by the
- * next number: sampling.sequence + i at first, then n_batch more each time. CPU twin:
- * specrt_session_begin(). */
-SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *session, int32_t i,
-                                                        void *stream);
-
-/* specrt_cuda_session_prefill() : the next prompt tokens of sequence i. CPU twin: specrt_session_prefill().
- * With retrieve@prompt=tokens or best, whose cache is the host's, it waits for the stream, and works off the
- * sequence's cycles before: not to be captured. Another thread may be in specrt_cuda_session_serve().
- *   tokens : DEVICE i32 [n]
- *   logits : DEVICE f32 [n, n_logits], read where specrt_policy_learns(); NULL: not computed there */
-SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *session, int32_t i,
-                                                          const int32_t *tokens, int32_t n,
-                                                          const float *logits, void *stream);
-
-/* specrt_cuda_session_draw() : the tokens that plain decoding emits next. CPU twin: specrt_session_draw().
- *   logits : DEVICE f32 [n_batch, n_logits]
- *   tokens : DEVICE i32 [n_batch], written */
-SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *session,
-                                                       const float *logits, int32_t *tokens,
-                                                       void *stream);
-
-/* specrt_cuda_session_start() : the first token after the prompt, of sequence i, or of all for -1. CPU
- * twin: specrt_session_start().
- *   tokens : DEVICE i32 [n_batch], whatever i is */
-SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *session, int32_t i,
-                                                        const int32_t *tokens, void *stream);
-
-/* specrt_cuda_session_observe() : begins a cycle, the first one too: learns from what the last verify() left,
- * which after start() is nothing, and makes the last token that was emitted the root of the next tree. CPU
- * twin: specrt_session_observe(). */
-SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *session,
-                                                          void *stream);
-
-/* specrt_cuda_session_expand() : scores a drafter pass and grows the trees. CPU twin:
- * specrt_session_expand().
- *   level  : 0 for the first pass, whose only row is the root's
- *   hidden : DEVICE [n_batch, topk, n_cols] of params.hidden; rows as the beam's
- *   fed    : DEVICE likewise, what the pass was fed, for sources that route by it; NULL: not told */
-SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,
-                                                         int32_t level, const void *hidden,
-                                                         const void *fed, void *stream);
-
-/* specrt_cuda_session_finish() : the trees to verify. CPU twin: specrt_session_finish(). */
-SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *session,
-                                                         void *stream);
-
-/* specrt_cuda_session_verify() : what is emitted, and what there is to learn. CPU twin:
- * specrt_session_verify().
- *   logits : DEVICE f32 [n_batch, num_draft_tokens, n_logits]
- *   hidden : DEVICE f32 [n_batch, num_draft_tokens, width], where the view's width is not 0; NULL: not
- *            told */
-SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *session,
-                                                         const float *logits, const float *hidden,
-                                                         void *stream);
-
-/* specrt_cuda_session_get_stats() : each sequence's sums since begin. CPU twin: specrt_session_get_stats(),
- * but that n_copied counts rows twice which were packed again to close a gap, and n_bytes one scan a level.
- *   stats : DEVICE [n_batch], written */
-SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *session,
-                                                            specrt_session_stats *stats,
-                                                            void *stream);
-
-/* specrt_cuda_session_serve() : retrieval's part on the host: works off the cycles that observe() has told
- * of, through memory that host and device share, and posts what they change, for the next observe() to
- * take over. Calls nothing of the runtime and waits for nobody; call it between cycles, or again and again
- * on a thread of its own. As specrt_session_params.submit, it decides when retrieval learns, not what.
- * @return how many cycles it worked off; 0 where nothing retrieves. */
-SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
+    const specrt_cuda_sketch *sketch, const specrt_cuda_batch *batch, const void *hidden,
+    specrt_dtype dtype, const float *logprobs, const specrt_cuda_taken *taken, void *scratch,
+    const specrt_cuda_choice *choice, void *stream);
 
 #ifdef __cplusplus
 }
 #endif
 
-#endif /* SPECRT_H */
+#endif /* SPECRT_PARTS_H */
 
 /* =================================================================================================
  * Stop here if you only want the API.
@@ -1978,6 +2091,9 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
         specrt_status specrt__try = (expression);                                                  \
         if (specrt__try != SPECRT_STATUS_OK) return specrt__try;                                   \
     } while (0)
+
+/* Zeroes the n elements that a typed pointer points to. */
+#define SPECRT__CLEAR(pointer, n) ((void)memset((pointer), 0, (size_t)(n) * sizeof *(pointer)))
 
 SPECRT_API const char *specrt_status_name(specrt_status status) {
     switch (status) {
@@ -2039,6 +2155,15 @@ static inline bool specrt__base_add(uint64_t a, uint64_t b, uint64_t *out) {
 }
 
 /* a rounded up to a multiple of a power of two; a is far from the end of its range. */
+/* The next n elements of a block that is carved into arrays, those of the widest type first. */
+#define SPECRT__CARVE(type, at, n) ((type *)specrt__base_carve(at, (uint64_t)(n) * sizeof(type)))
+
+static inline void *specrt__base_carve(uint8_t **at, uint64_t bytes) {
+    void *p = *at;
+    *at += bytes;
+    return p;
+}
+
 static inline uint64_t specrt__base_align(uint64_t a, uint64_t alignment) {
     return (a + alignment - 1) & ~(alignment - 1);
 }
@@ -2748,10 +2873,10 @@ static specrt_status specrt__bundle_check_ident(const specrt_bundle *b, specrt_e
         return specrt__bundle_bad(b, "ident", "n_vocab or n_normal is out of range", err);
     if (d->head_rows < 0 || d->head_cols < 0 || (d->head_rows > 0) != (d->head_cols > 0))
         return specrt__bundle_bad(b, "ident", "head_rows or head_cols is out of range", err);
-    for (int i = 0; i < SPECRT_SKETCH_ROWS; i++)
-        for (int k = 0; k < SPECRT_SKETCH_PROJECTIONS; k++)
-            if (!(fabsf(d->head_sketch.values[i][k]) <= FLT_MAX))
-                return specrt__bundle_bad(b, "ident", "head_sketch is not finite", err);
+    for (int i = 0; i < SPECRT_DIGEST_ROWS; i++)
+        for (int k = 0; k < SPECRT_DIGEST_PROJECTIONS; k++)
+            if (!(fabsf(d->head_digest.values[i][k]) <= FLT_MAX))
+                return specrt__bundle_bad(b, "ident", "head_digest is not finite", err);
     return SPECRT_STATUS_OK;
 }
 
@@ -3171,7 +3296,7 @@ typedef struct specrt__simd_kernels {
     int64_t (*find)(const float *x, int64_t n, float bound);
 } specrt__simd_kernels;
 
-/* The kernels of a type; -1 for those that are decoded when packed. */
+/* The kernels of a type here; -1 for those of >>blocks, which are decoded when packed. */
 static int specrt__simd_format(specrt_dtype dtype) {
     switch (dtype) {
     case SPECRT_DTYPE_F32: return SPECRT__SIMD_F32;
@@ -4002,7 +4127,328 @@ static const specrt__simd_kernels *specrt__simd_choose(void) {
     return &specrt__simd_kernels_scalar;
 }
 
-// >>head (uses: base bundle rows simd)
+// >>blocks (uses: base rows simd)
+// Owns the kernels of rows whose codes of 4 to 6 bits share scales: for one hidden row they are multiplied
+// as they are read, for more a row is decoded once. Refuses nothing; its callers checked.
+// A weight is what specrt_row_decode() gives: a code times a scale is exact in f32, so that fused with its
+// offset it is rounded once, as there. Sums are added as in >>simd, and so a product has the bits of the
+// decoded row's, for any batch and instruction set.
+
+/*   four   : as a kernel of >>simd
+ *   expand : a row to f32 [n_cols] */
+typedef struct specrt__blocks_kernels {
+    specrt_dtype dtype;
+    specrt__simd_four *four;
+    void (*expand)(const uint8_t *row, int64_t n_cols, float *out);
+} specrt__blocks_kernels;
+
+/* The formats and their bytes of 256 columns; rows are read so many at a time, at most. */
+#define SPECRT__BLOCKS_EACH(X, ...)                                                                \
+    X(__VA_ARGS__, q4_0, Q4_0, 144)                                                                \
+    X(__VA_ARGS__, q4_1, Q4_1, 160)                                                                \
+    X(__VA_ARGS__, q5_0, Q5_0, 176)                                                                \
+    X(__VA_ARGS__, q5_1, Q5_1, 192)                                                                \
+    X(__VA_ARGS__, q4_k, Q4_K, 144)                                                                \
+    X(__VA_ARGS__, q5_k, Q5_K, 176)                                                                \
+    X(__VA_ARGS__, q6_k, Q6_K, 210)
+
+#define SPECRT__BLOCKS_ENTRY(isa, format, name, n_bytes)                                           \
+    {SPECRT_DTYPE_##name, specrt__blocks_four_##format##_##isa,                                    \
+     specrt__blocks_expand_##format##_##isa},
+
+#define SPECRT__BLOCKS_TABLE(isa)                                                                  \
+    static const specrt__blocks_kernels specrt__blocks_kernels_##isa[] = {                         \
+        SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_ENTRY, isa)};
+
+/* --- the scalar instruction set: blocks decoded by >>rows --- */
+
+static void specrt__blocks_multiply(specrt_dtype dtype, int64_t n_bytes, const uint8_t *const *rows,
+                                    const float *hidden, int64_t n_cols, float *out) {
+    specrt__simd_v16 sums[4][1];
+    float weights[256];
+    for (int r = 0; r < 4; r++) {
+        const uint8_t *from = rows[r];
+        sums[r][0] = specrt__simd_splat_scalar(0);
+        for (int64_t i = 0; i < n_cols; i += 256, from += n_bytes) {
+            int64_t n = n_cols - i < 256 ? n_cols - i : 256;
+            specrt__rows_decode_blocks(dtype, from, n, weights);
+            for (int64_t j = 0; j < n; j += 16)
+                sums[r][0] =
+                    specrt__simd_fma_scalar(specrt__simd_load_scalar(weights + j),
+                                            specrt__simd_load_scalar(hidden + i + j), sums[r][0]);
+        }
+    }
+    specrt__simd_reduce_scalar(sums, out);
+}
+
+#define SPECRT__BLOCKS_SCALAR(isa, format, name, n_bytes)                                          \
+    static void specrt__blocks_four_##format##_##isa(                                              \
+        const uint8_t *const *rows, const uint8_t *const *next, const float *hidden,               \
+        int64_t n_cols, float *out) {                                                              \
+        (void)next;                                                                                \
+        specrt__blocks_multiply(SPECRT_DTYPE_##name, n_bytes, rows, hidden, n_cols, out);          \
+    }                                                                                              \
+    static void specrt__blocks_expand_##format##_##isa(const uint8_t *row, int64_t n_cols,         \
+                                                       float *out) {                               \
+        specrt__rows_decode_blocks(SPECRT_DTYPE_##name, row, n_cols, out);                         \
+    }
+
+SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_SCALAR, scalar)
+SPECRT__BLOCKS_TABLE(scalar)
+
+#if defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64)
+
+/* --- codes: 16 of a block as bytes, alike for every instruction set --- */
+
+typedef uint8_t specrt__blocks_codes __attribute__((vector_size(16)));
+typedef uint16_t specrt__blocks_words __attribute__((vector_size(16)));
+typedef uint32_t specrt__blocks_fours __attribute__((vector_size(16)));
+typedef uint64_t specrt__blocks_longs __attribute__((vector_size(16)));
+
+#define SPECRT__BLOCKS_CODES(name)                                                                 \
+    static inline __attribute__((always_inline)) specrt__blocks_codes specrt__blocks_##name
+
+/* Bits [from, from + n) of 16 bytes. */
+SPECRT__BLOCKS_CODES(bits)(const uint8_t *p, int from, int n) {
+    const uint8_t low = (uint8_t)((1 << n) - 1); /* apart: g++ widens it under ubsan */
+    specrt__blocks_words x;
+    memcpy(&x, p, sizeof x);
+    return (specrt__blocks_codes)(x >> from) & low;
+}
+
+/* Sixteens where bit i of two bytes is clear. */
+SPECRT__BLOCKS_CODES(clear)(const uint8_t *p) {
+    const specrt__blocks_longs each = {0x8040201008040201u, 0x8040201008040201u};
+    specrt__blocks_words x = {(uint16_t)specrt__base_load16(p)};
+#if defined(__clang__)
+    specrt__blocks_codes y =
+        __builtin_shufflevector((specrt__blocks_codes)x, (specrt__blocks_codes)x, 0, 0, 0, 0, 0, 0,
+                                0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+#else
+    const specrt__blocks_codes which = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    specrt__blocks_codes y = __builtin_shuffle((specrt__blocks_codes)x, which);
+#endif
+    return (specrt__blocks_codes)((y & (specrt__blocks_codes)each) == 0) & 16;
+}
+
+/* Eight scales, then eight minima of q4_k and q5_k. */
+SPECRT__BLOCKS_CODES(scales)(const uint8_t *p) {
+    uint32_t x = specrt__base_load32(p), y = specrt__base_load32(p + 4),
+             z = specrt__base_load32(p + 8);
+    specrt__blocks_fours all = {
+        x & 0x3f3f3f3fu, (z & 0x0f0f0f0fu) | (x >> 6 & 0x03030303u) << 4, /* of scales */
+        y & 0x3f3f3f3fu, (z >> 4 & 0x0f0f0f0fu) | (y >> 6 & 0x03030303u) << 4};
+    return (specrt__blocks_codes)all;
+}
+
+/* Columns [at, at + 16) of group g of 32. */
+#define SPECRT__BLOCKS_CODES_q5_0(b, g, at)                                                        \
+    (specrt__blocks_bits((b) + 22 * (g) + 6, (at) / 4, 4) -                                        \
+     specrt__blocks_clear((b) + 22 * (g) + 2 + (at) / 8))
+#define SPECRT__BLOCKS_CODES_q5_1(b, g, at)                                                        \
+    (specrt__blocks_bits((b) + 24 * (g) + 8, (at) / 4, 4) + 16 -                                   \
+     specrt__blocks_clear((b) + 24 * (g) + 4 + (at) / 8))
+#define SPECRT__BLOCKS_CODES_q5_k(b, g, at)                                                        \
+    (specrt__blocks_bits((b) + 48 + (g) / 2 * 32 + (at), (g) % 2 * 4, 4) |                         \
+     specrt__blocks_bits((b) + 16 + (at), g, 1) << 4)
+#define SPECRT__BLOCKS_CODES_q6_k(b, g, at)                                                        \
+    ((specrt__blocks_bits((b) + (g) / 4 * 64 + (g) % 2 * 32 + (at), (g) % 4 / 2 * 4, 4) |          \
+      specrt__blocks_bits((b) + 128 + (g) / 4 * 32 + (at), (g) % 4 * 2, 2) << 4) -                 \
+     32)
+
+/* --- scales that 256 columns share: f32 [16], then [16] of what is added --- */
+
+#define SPECRT__BLOCKS_HALF(isa, p) specrt__blocks_half_##isa(p)
+
+#define SPECRT__BLOCKS_TIMES(isa, L, half, codes, s)                                               \
+    SPECRT__SIMD_UNROLL for (int at = 0; at < 16; at += L) SPECRT__SIMD_OP(isa, store)(            \
+        (s) + at, SPECRT__SIMD_OP(isa, mul)(SPECRT__SIMD_OP(isa, splat)(half),                     \
+                                            specrt__blocks_floats_##isa(codes, (at)&8)))
+
+#define SPECRT__BLOCKS_SCALES_q4_0(isa, L, b, s) (void)(s)
+#define SPECRT__BLOCKS_SCALES_q4_1(isa, L, b, s) (void)(s)
+#define SPECRT__BLOCKS_SCALES_q5_0(isa, L, b, s) (void)(s)
+#define SPECRT__BLOCKS_SCALES_q5_1(isa, L, b, s) (void)(s)
+#define SPECRT__BLOCKS_SCALES_q4_k(isa, L, b, s)                                                   \
+    specrt__blocks_codes codes = specrt__blocks_scales((b) + 4);                                   \
+    SPECRT__BLOCKS_TIMES(isa, L, SPECRT__BLOCKS_HALF(isa, b), codes, s);                           \
+    SPECRT__BLOCKS_TIMES(isa, L, -SPECRT__BLOCKS_HALF(isa, (b) + 2), codes, (s) + 8)
+#define SPECRT__BLOCKS_SCALES_q5_k SPECRT__BLOCKS_SCALES_q4_k
+#define SPECRT__BLOCKS_SCALES_q6_k(isa, L, b, s)                                                   \
+    SPECRT__BLOCKS_TIMES(isa, L, SPECRT__BLOCKS_HALF(isa, (b) + 208),                              \
+                         specrt__blocks_bits((b) + 192, 0, 8), s)
+
+/* --- weights: L columns of group g from `at` on --- */
+
+#define SPECRT__BLOCKS_SPLAT(isa, x) SPECRT__SIMD_OP(isa, splat)(x)
+#define SPECRT__BLOCKS_WEIGHT(isa, codes, at, scale, offset)                                       \
+    SPECRT__SIMD_OP(isa, fma)                                                                      \
+    (SPECRT__BLOCKS_SPLAT(isa, scale), specrt__blocks_floats_##isa(codes, (at)&8),                 \
+     SPECRT__BLOCKS_SPLAT(isa, offset))
+
+/* Nibbles less `zero`: 16 from bit `from` (0 or 4) of the bytes at p on. */
+#define SPECRT__BLOCKS_NIBBLES(isa, target, V)                                                     \
+    target static inline V specrt__blocks_nibbles_##isa(const uint8_t *p, int from, int zero,      \
+                                                        int at, float scale, float offset) {       \
+        return SPECRT__BLOCKS_WEIGHT(isa, specrt__blocks_bits(p, from, 4) - (uint8_t)zero, at,     \
+                                     scale, offset);                                               \
+    }
+
+#define SPECRT__BLOCKS_q4_0(isa, b, s, g, at)                                                      \
+    specrt__blocks_nibbles_##isa((b) + 18 * (g) + 2, (at) / 16 * 4, 8, (at)&8,                     \
+                                 SPECRT__BLOCKS_HALF(isa, (b) + 18 * (g)), 0)
+#define SPECRT__BLOCKS_q4_1(isa, b, s, g, at)                                                      \
+    specrt__blocks_nibbles_##isa((b) + 20 * (g) + 4, (at) / 16 * 4, 0, (at)&8,                     \
+                                 SPECRT__BLOCKS_HALF(isa, (b) + 20 * (g)),                         \
+                                 SPECRT__BLOCKS_HALF(isa, (b) + 20 * (g) + 2))
+#define SPECRT__BLOCKS_q5_0(isa, b, s, g, at)                                                      \
+    SPECRT__BLOCKS_WEIGHT(isa, SPECRT__BLOCKS_CODES_q5_0(b, g, (at)&16), at,                       \
+                          SPECRT__BLOCKS_HALF(isa, (b) + 22 * (g)), 0)
+#define SPECRT__BLOCKS_q5_1(isa, b, s, g, at)                                                      \
+    SPECRT__BLOCKS_WEIGHT(isa, SPECRT__BLOCKS_CODES_q5_1(b, g, (at)&16), at,                       \
+                          SPECRT__BLOCKS_HALF(isa, (b) + 24 * (g)),                                \
+                          SPECRT__BLOCKS_HALF(isa, (b) + 24 * (g) + 2))
+#define SPECRT__BLOCKS_q4_k(isa, b, s, g, at)                                                      \
+    specrt__blocks_nibbles_##isa((b) + 16 + (g) / 2 * 32 + ((at)&16), (g) % 2 * 4, 0, (at)&8,      \
+                                 (s)[g], (s)[16 + (g)])
+#define SPECRT__BLOCKS_q5_k(isa, b, s, g, at)                                                      \
+    SPECRT__BLOCKS_WEIGHT(isa, SPECRT__BLOCKS_CODES_q5_k(b, g, (at)&16), at, (s)[g], (s)[16 + (g)])
+#define SPECRT__BLOCKS_q6_k(isa, b, s, g, at)                                                      \
+    SPECRT__BLOCKS_WEIGHT(isa, SPECRT__BLOCKS_CODES_q6_k(b, g, (at)&16), at,                       \
+                          (s)[2 * (g) + (at) / 16], 0)
+
+/* --- kernels --- */
+
+#define SPECRT__BLOCKS_FOUR(isa, target, V, L, format, name, n_bytes)                              \
+    target static void specrt__blocks_four_##format##_##isa(                                       \
+        const uint8_t *const *rows, const uint8_t *const *next, const float *hidden,               \
+        int64_t n_cols, float *out) {                                                              \
+        V sums[4][16 / L];                                                                         \
+        float scales[4][32];                                                                       \
+        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                            \
+            SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++) sums[r][p] =                      \
+                SPECRT__SIMD_OP(isa, splat)(0);                                                    \
+        for (int64_t i = 0, left = n_cols / 32; left > 0; i++, left -= 8) {                        \
+            int n_groups = left < 8 ? (int)left : 8;                                               \
+            for (int r = 0; r < 4; r++) {                                                          \
+                for (int line = 0; line < n_bytes; line += 64)                                     \
+                    SPECRT__SIMD_PREFETCH(next[r] + n_bytes * i + line);                           \
+                SPECRT__BLOCKS_SCALES_##format(isa, L, rows[r] + n_bytes * i, scales[r]);          \
+            }                                                                                      \
+            for (int g = 0; g < n_groups; g++, hidden += 32)                                       \
+                SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++)                               \
+                    SPECRT__SIMD_UNROLL for (int at = p * L; at < 32; at += 16) {                  \
+                    V x = SPECRT__SIMD_OP(isa, load)(hidden + at);                                 \
+                    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) sums[r][p] =                   \
+                        SPECRT__SIMD_OP(isa, fma)(                                                 \
+                            SPECRT__BLOCKS_##format(isa, rows[r] + n_bytes * i, scales[r], g, at), \
+                            x, sums[r][p]);                                                        \
+                }                                                                                  \
+        }                                                                                          \
+        SPECRT__SIMD_OP(isa, reduce)(sums, out);                                                   \
+    }
+
+#define SPECRT__BLOCKS_EXPAND(isa, target, V, L, format, name, n_bytes)                            \
+    target static void specrt__blocks_expand_##format##_##isa(const uint8_t *row, int64_t n_cols,  \
+                                                              float *out) {                        \
+        float scales[32];                                                                          \
+        for (int64_t left = n_cols / 32; left > 0; left -= 8, row += n_bytes) {                    \
+            int n_groups = left < 8 ? (int)left : 8;                                               \
+            SPECRT__BLOCKS_SCALES_##format(isa, L, row, scales);                                   \
+            for (int g = 0; g < n_groups; g++, out += 32)                                          \
+                SPECRT__SIMD_UNROLL for (int at = 0; at < 32; at += L) SPECRT__SIMD_OP(            \
+                    isa, store)(out + at, SPECRT__BLOCKS_##format(isa, row, scales, g, at));       \
+        }                                                                                          \
+    }
+
+#define SPECRT__BLOCKS_KERNELS(isa, target, V, L)                                                  \
+    SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_FOUR, isa, target, V, L)                                    \
+    SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_EXPAND, isa, target, V, L)                                  \
+    SPECRT__BLOCKS_TABLE(isa)
+
+#endif
+
+#if defined(SPECRT__SIMD_X86)
+SPECRT__SIMD_AVX2 static inline __m256 specrt__blocks_floats_avx2(specrt__blocks_codes codes,
+                                                                  int at) {
+    __m128i q = (__m128i)codes;
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(at ? _mm_srli_si128(q, 8) : q));
+}
+
+SPECRT__SIMD_AVX2 static inline float specrt__blocks_half_avx2(const uint8_t *p) {
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128((int)specrt__base_load16(p))));
+}
+
+SPECRT__BLOCKS_NIBBLES(avx2, SPECRT__SIMD_AVX2, __m256)
+SPECRT__BLOCKS_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8)
+
+#if defined(__cplusplus) && !defined(__clang__) /* as in >>simd */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_floats_avx512(specrt__blocks_codes codes,
+                                                                      int at) {
+    (void)at;
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)codes));
+}
+
+#define specrt__blocks_half_avx512 specrt__blocks_half_avx2
+
+/* The weights of all 16 codes, from which each takes its own: by the low four bits of a lane. */
+SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_nibbles_avx512(const uint8_t *p, int from,
+                                                                       int zero, int at,
+                                                                       float scale, float offset) {
+    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512 weights =
+        _mm512_fmadd_ps(_mm512_set1_ps(scale), _mm512_sub_ps(codes, _mm512_set1_ps((float)zero)),
+                        _mm512_set1_ps(offset));
+    __m512i lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    (void)at;
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, (unsigned)from), weights);
+}
+
+SPECRT__BLOCKS_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16)
+
+#if defined(__cplusplus) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#elif defined(SPECRT__SIMD_ARM64)
+static inline specrt__simd_v4x2 specrt__blocks_floats_neon(specrt__blocks_codes codes, int at) {
+    int8x16_t q = (int8x16_t)codes;
+    int16x8_t x = vmovl_s8(at ? vget_high_s8(q) : vget_low_s8(q));
+    return specrt__simd_pair_neon(vcvtq_f32_s32(vmovl_s16(vget_low_s16(x))),
+                                  vcvtq_f32_s32(vmovl_high_s16(x)));
+}
+
+static inline float specrt__blocks_half_neon(const uint8_t *p) {
+    return vgetq_lane_f32(
+        vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16((uint16_t)specrt__base_load16(p)))), 0);
+}
+
+SPECRT__BLOCKS_NIBBLES(neon, , specrt__simd_v4x2)
+SPECRT__BLOCKS_KERNELS(neon, , specrt__simd_v4x2, 8)
+#endif
+
+/* The kernels of a type of blocks, of the instruction set that `kernels` are of. */
+static const specrt__blocks_kernels *specrt__blocks_find(const specrt__simd_kernels *kernels,
+                                                         specrt_dtype dtype) {
+    const specrt__blocks_kernels *k = specrt__blocks_kernels_scalar;
+#if defined(SPECRT__SIMD_X86)
+    if (kernels == &specrt__simd_kernels_avx2) k = specrt__blocks_kernels_avx2;
+    if (kernels == &specrt__simd_kernels_avx512) k = specrt__blocks_kernels_avx512;
+#elif defined(SPECRT__SIMD_ARM64)
+    if (kernels == &specrt__simd_kernels_neon) k = specrt__blocks_kernels_neon;
+#else
+    (void)kernels;
+#endif
+    while (k->dtype != dtype) k++;
+    return k;
+}
+
+// >>head (uses: base bundle rows simd blocks)
 // Owns the bound head, its check against a bundle, and every product with its rows.
 // Refuses integer types, strides that overlap and sizes that overflow.
 
@@ -4055,18 +4501,24 @@ enum {
     SPECRT__HEAD_AHEAD = 8192       /* bytes to fetch ahead of a row that is read by itself */
 };
 
+static specrt__simd_four *specrt__head_four_of(const specrt__simd_kernels *kernels,
+                                               specrt_dtype dtype, bool stream) {
+    int format = specrt__simd_format(dtype);
+    if (format < 0) return specrt__blocks_find(kernels, dtype)->four;
+    return (stream ? kernels->stream : kernels->four)[format];
+}
+
 /* Logits of rows [begin, end) for one hidden row. */
 static void specrt__head_single(const specrt__simd_kernels *kernels, const specrt_segment *s,
                                 int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
                                 float *logits) {
-    int format = specrt__simd_format(s->dtype);
     bool stream = !s->places && s->row_stride * (size_t)s->n_rows > SPECRT__HEAD_CACHED;
-    specrt__simd_four *four = (stream ? kernels->stream : kernels->four)[format];
+    specrt__simd_four *four = specrt__head_four_of(kernels, s->dtype, stream);
     size_t row_bytes = specrt_row_bytes(s->dtype, n_cols);
     int32_t ahead = 4;
     const uint8_t *rows[4], *next[4];
     float last[4];
-    if (four != kernels->four[format])
+    if (four != specrt__head_four_of(kernels, s->dtype, false))
         ahead = (int32_t)((SPECRT__HEAD_AHEAD + s->row_stride - 1) / s->row_stride);
     for (int32_t row = begin; row < end; row += 4) {
         specrt__head_four(s, row, 0, rows);
@@ -4077,6 +4529,12 @@ static void specrt__head_single(const specrt__simd_kernels *kernels, const specr
     if (begin < end && (end - begin) % 4 != 0)
         memcpy(logits + end - (end - begin) % 4, last, (size_t)((end - begin) % 4) * sizeof *last);
     specrt__head_bias(s, begin, end, logits);
+}
+
+/* The tiles of a type: those of f32 where rows are decoded for them. */
+static int specrt__head_tiles(specrt_dtype dtype) {
+    int format = specrt__simd_format(dtype);
+    return format < 0 ? SPECRT__SIMD_F32 : format;
 }
 
 /* Bytes of 32 columns. */
@@ -4112,7 +4570,7 @@ typedef struct specrt__head_work {
 
 /* Tiles as even as they go: the last of full ones would be mostly empty. */
 static void specrt__head_divide(specrt__head_work *w) {
-    int32_t most = w->kernels->n_hidden[specrt__simd_format(w->segment->dtype)];
+    int32_t most = w->kernels->n_hidden[specrt__head_tiles(w->segment->dtype)];
     w->n_tiles = (w->n + most - 1) / most;
     for (int32_t tile = 0; tile <= w->n_tiles; tile++) w->first[tile] = w->n * tile / w->n_tiles;
 }
@@ -4217,12 +4675,42 @@ static void specrt__head_parts(specrt__head_work *w) {
     }
 }
 
+/* Four rows are decoded for all tiles, some columns at a time. */
+static void specrt__head_expand(specrt__head_work *w) {
+    static const float zeros[SPECRT__HEAD_TILE] = {0};
+    const specrt__blocks_kernels *blocks = specrt__blocks_find(w->kernels, w->segment->dtype);
+    size_t part_bytes = specrt_row_bytes(w->segment->dtype, SPECRT__HEAD_COLS);
+    float decoded[4][SPECRT__HEAD_COLS];
+    const float *hidden[SPECRT__SIMD_MOST];
+    const uint8_t *from[4], *rows[4];
+    for (int r = 0; r < 4; r++) rows[r] = (const uint8_t *)decoded[r];
+    for (int32_t row = w->begin; row < w->end; row += 4) {
+        specrt__head_four(w->segment, row, 0, from);
+        for (int64_t at = 0; at < w->n_cols; at += SPECRT__HEAD_COLS) {
+            int64_t n = w->n_cols - at;
+            if (n > SPECRT__HEAD_COLS) n = SPECRT__HEAD_COLS;
+            for (int r = 0; r < 4; r++) {
+                blocks->expand(from[r], n, decoded[r]);
+                from[r] += part_bytes;
+            }
+            for (int32_t tile = 0; tile < w->n_tiles; tile++) {
+                int32_t h0 = w->first[tile], n_hidden = w->first[tile + 1] - h0;
+                float *sums = w->sums + tile * SPECRT__HEAD_TILE;
+                for (int32_t h = 0; h < n_hidden; h++) hidden[h] = w->at[h0 + h] + at;
+                w->kernels->tile[SPECRT__SIMD_F32][n_hidden - 2](rows, rows, 0, hidden, n / 32,
+                                                                 at == 0 ? zeros : sums, sums);
+            }
+        }
+        specrt__head_finish(w, row, w->sums);
+    }
+}
+
 /* Logits of rows [begin, end) for n > 1 hidden rows: four rows at a time, each read from memory once. */
 static void specrt__head_several(const specrt__simd_kernels *kernels, const specrt_segment *s,
                                  int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
                                  int32_t n, float *logits, size_t logits_stride) {
     bool parts = s->dtype == SPECRT_DTYPE_F32;
-    int32_t n_hidden = kernels->n_hidden[specrt__simd_format(s->dtype)];
+    int32_t n_hidden = kernels->n_hidden[specrt__head_tiles(s->dtype)];
     int32_t most = SPECRT__HEAD_TILES * n_hidden;
     int32_t n_tiles = ((n < most ? n : most) + n_hidden - 1) / n_hidden;
     int32_t n_rows = SPECRT__HEAD_SUMS / n_tiles * 4;
@@ -4238,7 +4726,9 @@ static void specrt__head_several(const specrt__simd_kernels *kernels, const spec
             w.hidden = hidden + h * n_cols;
             w.logits = logits + (size_t)h * logits_stride;
             w.begin = begin, w.end = end - begin < n_rows ? end : begin + n_rows;
-            if (parts)
+            if (specrt__simd_format(s->dtype) < 0)
+                specrt__head_point(&w), specrt__head_expand(&w);
+            else if (parts)
                 specrt__head_parts(&w);
             else
                 specrt__head_point(&w), specrt__head_columns(&w, 0, n_cols);
@@ -4305,30 +4795,30 @@ static uint64_t specrt__head_signs(int64_t column) {
 static void specrt__head_project(const specrt_head_desc *desc, int64_t row, float *out) {
     const uint8_t *p = specrt__head_row(desc, row);
     size_t chunk_bytes = specrt_row_bytes(desc->dtype, 256);
-    double sums[SPECRT_SKETCH_PROJECTIONS] = {0, 0, 0, 0};
+    double sums[SPECRT_DIGEST_PROJECTIONS] = {0, 0, 0, 0};
     float values[256];
     for (int64_t done = 0; done < desc->n_cols; done += 256, p += chunk_bytes) {
         int64_t n = desc->n_cols - done < 256 ? desc->n_cols - done : 256;
         specrt_row_decode(desc->dtype, p, n, values);
         for (int64_t j = 0; j < n; j++) {
             uint64_t signs = specrt__head_signs(done + j);
-            for (int k = 0; k < SPECRT_SKETCH_PROJECTIONS; k++)
+            for (int k = 0; k < SPECRT_DIGEST_PROJECTIONS; k++)
                 sums[k] += signs >> k & 1 ? -(double)values[j] : (double)values[j];
         }
     }
-    for (int k = 0; k < SPECRT_SKETCH_PROJECTIONS; k++)
+    for (int k = 0; k < SPECRT_DIGEST_PROJECTIONS; k++)
         out[k] = (float)(sums[k] / sqrt((double)desc->n_cols));
 }
 
-SPECRT_API specrt_status specrt_head_sketch(const specrt_head_desc *desc, specrt_sketch *out,
+SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt_digest *out,
                                             specrt_error *err) {
     specrt_head_desc head;
     memset(out, 0, sizeof *out);
     SPECRT__TRY(specrt__head_resolve("head", desc, &head, err));
-    for (int i = 0; i < SPECRT_SKETCH_ROWS; i++) {
-        int64_t row = (2 * i + 1) * head.n_rows / (2 * SPECRT_SKETCH_ROWS);
+    for (int i = 0; i < SPECRT_DIGEST_ROWS; i++) {
+        int64_t row = (2 * i + 1) * head.n_rows / (2 * SPECRT_DIGEST_ROWS);
         specrt__head_project(&head, row, out->values[i]);
-        for (int k = 0; k < SPECRT_SKETCH_PROJECTIONS; k++) {
+        for (int k = 0; k < SPECRT_DIGEST_PROJECTIONS; k++) {
             if (fabsf(out->values[i][k]) <= FLT_MAX) continue;
             memset(out, 0, sizeof *out);
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -4341,21 +4831,21 @@ SPECRT_API specrt_status specrt_head_sketch(const specrt_head_desc *desc, specrt
 }
 
 /* Projection k of every row less its mean, so that a constant added to all rows drops out. */
-static void specrt__head_center(const specrt_sketch *sketch, int k, double *out) {
+static void specrt__head_center(const specrt_digest *digest, int k, double *out) {
     double mean = 0;
-    for (int i = 0; i < SPECRT_SKETCH_ROWS; i++) mean += sketch->values[i][k];
-    mean /= SPECRT_SKETCH_ROWS;
-    for (int i = 0; i < SPECRT_SKETCH_ROWS; i++) out[i] = sketch->values[i][k] - mean;
+    for (int i = 0; i < SPECRT_DIGEST_ROWS; i++) mean += digest->values[i][k];
+    mean /= SPECRT_DIGEST_ROWS;
+    for (int i = 0; i < SPECRT_DIGEST_ROWS; i++) out[i] = digest->values[i][k] - mean;
 }
 
-/* |a - b| / sqrt(|a| |b|) of the centred sketches. */
-SPECRT_API float specrt_sketch_distance(const specrt_sketch *a, const specrt_sketch *b) {
+/* |a - b| / sqrt(|a| |b|) of the centred digests. */
+SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b) {
     double aa = 0, bb = 0, difference = 0;
-    for (int k = 0; k < SPECRT_SKETCH_PROJECTIONS; k++) {
-        double x[SPECRT_SKETCH_ROWS], y[SPECRT_SKETCH_ROWS];
+    for (int k = 0; k < SPECRT_DIGEST_PROJECTIONS; k++) {
+        double x[SPECRT_DIGEST_ROWS], y[SPECRT_DIGEST_ROWS];
         specrt__head_center(a, k, x);
         specrt__head_center(b, k, y);
-        for (int i = 0; i < SPECRT_SKETCH_ROWS; i++) {
+        for (int i = 0; i < SPECRT_DIGEST_ROWS; i++) {
             aa += x[i] * x[i];
             bb += y[i] * y[i];
             difference += (x[i] - y[i]) * (x[i] - y[i]);
@@ -4376,7 +4866,7 @@ static bool specrt__head_needed(const specrt_bundle *bundle) {
 static specrt_status specrt__head_check(const specrt_bundle *bundle, const specrt_head_desc *desc,
                                         specrt_error *err) {
     const specrt_ident *ident = specrt_bundle_ident(bundle);
-    specrt_sketch sketch;
+    specrt_digest digest;
     if (!ident) return SPECRT_STATUS_OK;
     if (desc->ids && !specrt__head_needed(bundle)) return SPECRT_STATUS_OK;
     if (!desc->ids && ident->n_vocab > desc->n_rows)
@@ -4393,14 +4883,14 @@ static specrt_status specrt__head_check(const specrt_bundle *bundle, const specr
                                 bundle->name, ident->head_name, (int)ident->head_rows,
                                 (int)ident->head_cols, (long long)desc->n_rows,
                                 (long long)desc->n_cols);
-    SPECRT__TRY(specrt_head_sketch(desc, &sketch, err));
-    float distance = specrt_sketch_distance(&ident->head_sketch, &sketch);
-    if (distance > SPECRT_SKETCH_TOLERANCE)
+    SPECRT__TRY(specrt_head_digest(desc, &digest, err));
+    float distance = specrt_digest_distance(&ident->head_digest, &digest);
+    if (distance > SPECRT_DIGEST_TOLERANCE)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "%s: head: expected the weights of '%s', found others (distance "
                                 "%.2f, at most %.2f); use the bundle made for this model",
                                 bundle->name, ident->head_name, (double)distance,
-                                (double)SPECRT_SKETCH_TOLERANCE);
+                                (double)SPECRT_DIGEST_TOLERANCE);
     return SPECRT_STATUS_OK;
 }
 
@@ -4987,7 +5477,7 @@ typedef struct specrt__active_level {
     int32_t n;             /* rows of the pass */
     const int32_t *tokens; /* [n] that the pass was fed, the root at level 0 */
     const float *logprobs; /* [n] cumulative */
-    const float *previous; /* f32 [n, n_cols] hidden states it was fed; NULL: not told */
+    const float *fed;      /* f32 [n, n_cols] hidden states it was fed; NULL: not told */
     const float *hidden;   /* f32 [n, n_cols] the drafter's output */
 } specrt__active_level;
 
@@ -5035,16 +5525,21 @@ static inline bool specrt__active_route(specrt__active_routed *r, const specrt_s
     return true;
 }
 
-/* A number within limits, or one of names, which stand for 0, 1, 2. */
 typedef struct specrt__active_option {
-    const char *key, *names[4];
-    int32_t least, most, value;
+    const char *key;
+    const char *names;          /* "off on": they stand for 0, 1...; NULL: it is a number */
+    int32_t least, most, value; /* limits of a number; the default */
 } specrt__active_option;
 
 enum { SPECRT__ACTIVE_MAX_OPTIONS = 8 };
 
+/* Does not compile unless a table has n options and a source has room for their values. */
+#define SPECRT__ACTIVE_FITS(table, n)                                                              \
+    typedef char table##_fit                                                                       \
+        [sizeof table / sizeof *table == (n) && (n) <= (int)SPECRT__ACTIVE_MAX_OPTIONS ? 1 : -1]
+
 /* What a routed source does; its section defines one, and >>policy lists it with its options. */
-typedef struct specrt__active_class {
+typedef struct specrt__active_source {
     /* What all sessions share, from size and options in the table's order.
      *   desc : the policy's
      *   *bound : the most rows it adds at a level
@@ -5058,11 +5553,7 @@ typedef struct specrt__active_class {
     void (*close)(void *state);
     /* Adds the level's segments with specrt__active_route. Never allocates. */
     void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
-    /* Begins, as a task of submit, what can be known of a level before its pass (hidden is NULL); route
-     * waits for it. Level NULL: returns once no task is out. NULL: there is nothing to begin. */
-    void (*begin)(void *state, const specrt__active_level *level,
-                  void (*submit)(void *user, specrt_task *task), void *user);
-} specrt__active_class;
+} specrt__active_source;
 
 // >>ranks (uses: base os bundle head active)
 // Owns the static source: a prefix of the ranks, packed once and shared by all sessions.
@@ -5244,9 +5735,8 @@ static void specrt__ranks_route(void *state, const specrt__active_level *level,
 }
 
 /* Its list is made with its sizes, by >>policy. */
-static const specrt__active_class specrt__ranks_levels = {
-    NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route,
-    NULL};
+static const specrt__active_source specrt__ranks_levels = {
+    NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route};
 
 // >>window (uses: base active)
 // Owns MicroSpec's window (section "MicroSpec" of docs/METHODS.md): which tokens the target lately saw
@@ -5254,13 +5744,13 @@ static const specrt__active_class specrt__ranks_levels = {
 // Refuses nothing: tokens that may not be proposed are passed over.
 
 enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM, SPECRT__WINDOW_FIFO };
-enum { SPECRT__WINDOW_ROWS_ALL, SPECRT__WINDOW_ROWS_LAST, SPECRT__WINDOW_ROWS_TREE };
+enum { SPECRT__WINDOW_POSITIONS_ALL, SPECRT__WINDOW_POSITIONS_LAST, SPECRT__WINDOW_POSITIONS_TREE };
 enum { SPECRT__WINDOW_MAX_K = 8 };
 enum { SPECRT__WINDOW_BOTH, SPECRT__WINDOW_CTX, SPECRT__WINDOW_EXT };
 
 typedef struct specrt__window_params {
     int32_t size; /* stream: elements; else distinct tokens */
-    int32_t mode, rows, only;
+    int32_t mode, positions, only;
     int32_t kpre, kver; /* at most SPECRT__WINDOW_MAX_K */
     int32_t emitted;    /* whether emitted tokens are pushed */
     int32_t min;        /* rows to fill up to, of all sources together */
@@ -5283,8 +5773,9 @@ typedef struct specrt__window {
     int32_t *counts; /* [n_ids] */
     int32_t n_seed;  /* the best tokens at the latest prompt position */
     int32_t seed[SPECRT_LOGITS_MAX_K];
-    const int32_t *frequent;    /* [n_frequent] borrowed; NULL: ascending ids, which in byte-pair
-                                vocabularies are bytes and early merges */
+    /* [n_frequent] borrowed; NULL: ascending ids, which in byte-pair vocabularies are bytes and
+     * early merges */
+    const int32_t *frequent;
     int32_t n_frequent, n_fill; /* n_fill: of the list, in use */
 } specrt__window;
 
@@ -5409,8 +5900,8 @@ static void specrt__window_flush(specrt__window *w) {
 /* --- what is pushed --- */
 
 /* The k best tokens of the target at row i. @return how many are known. */
-static int32_t specrt__window_best(const specrt__window *w, const specrt_rows *rows, int32_t i,
-                                   int32_t k, int32_t *out) {
+static int32_t specrt__window_best(const specrt__window *w, const specrt_target_rows *rows,
+                                   int32_t i, int32_t k, int32_t *out) {
     if (!rows) return 0;
     if (rows->logits)
         return specrt_logits_topk(rows->logits + (int64_t)i * w->n_logits, w->n_logits, k, out);
@@ -5420,7 +5911,7 @@ static int32_t specrt__window_best(const specrt__window *w, const specrt_rows *r
 }
 
 static void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int32_t n,
-                                   const specrt_rows *rows) {
+                                   const specrt_target_rows *rows) {
     bool ext = w->params.only == SPECRT__WINDOW_EXT;
     for (int32_t i = 0; i < n; i++) {
         if (!ext) specrt__window_push(w, tokens[i]);
@@ -5464,7 +5955,8 @@ static void specrt__window_start(specrt__window *w, int32_t token) {
     specrt__window_fill(w);
 }
 
-static void specrt__window_add_row(specrt__window *w, const specrt_rows *rows, int32_t node) {
+static void specrt__window_add_row(specrt__window *w, const specrt_target_rows *rows,
+                                   int32_t node) {
     int32_t best[SPECRT_LOGITS_MAX_K];
     int32_t n = specrt__window_best(w, rows, node, w->params.kver, best);
     for (int32_t j = 0; j < n; j++) specrt__window_add(w, best[j]);
@@ -5472,13 +5964,13 @@ static void specrt__window_add_row(specrt__window *w, const specrt_rows *rows, i
 
 /* The tree, then the target's best at the verified positions, then what was emitted. */
 static void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
-                                 const specrt_verdict *verdict, const specrt_rows *rows) {
+                                 const specrt_verdict *verdict, const specrt_target_rows *rows) {
     for (int32_t i = 1; i < draft->n; i++) specrt__window_add(w, draft->tokens[i]);
     specrt__window_flush(w);
-    if (w->params.rows == SPECRT__WINDOW_ROWS_TREE) {
+    if (w->params.positions == SPECRT__WINDOW_POSITIONS_TREE) {
         for (int32_t i = 0; i < draft->n; i++) specrt__window_add_row(w, rows, i);
     } else {
-        int32_t first = w->params.rows == SPECRT__WINDOW_ROWS_LAST ? verdict->n - 1 : 0;
+        int32_t first = w->params.positions == SPECRT__WINDOW_POSITIONS_LAST ? verdict->n - 1 : 0;
         for (int32_t i = first; i < verdict->n; i++)
             specrt__window_add_row(w, rows, verdict->nodes[i]);
     }
@@ -5489,7 +5981,7 @@ static void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
 
 /* Filled up in any case: a prompt may have grown since the last time, and other sources may have. */
 static void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
-                                   const specrt_verdict *verdict, const specrt_rows *rows) {
+                                   const specrt_verdict *verdict, const specrt_target_rows *rows) {
     if (w->params.only != SPECRT__WINDOW_CTX) specrt__window_learn(w, draft, verdict, rows);
     specrt__window_fill(w);
 }
@@ -5659,11 +6151,6 @@ static specrt_status specrt__hnsw_bind(const specrt_bundle *bundle, specrt_hnsw 
                                 "%s: hnsw: holds no vectors, so the head is needed; rebuild it "
                                 "with --vectors int8",
                                 bundle->name);
-    if (specrt__simd_format(head->dtype) < 0)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "%s: hnsw: holds no vectors, and a %s head is not computed as "
-                                "stored; rebuild it with --vectors int8",
-                                bundle->name, specrt_dtype_name(head->dtype));
     g->n_cols = h->dim;
     g->rows.rows = head->rows;
     g->rows.row_stride = head->row_stride;
@@ -5885,7 +6372,7 @@ SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *que
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
     specrt__hnsw_ask(index, &s, query);
     int32_t n = specrt__hnsw_descend(index, &s, 0, ef);
-    bool exact = index->head && specrt__simd_format(index->head->desc.dtype) >= 0;
+    bool exact = index->head != NULL;
     if (exact) specrt__hnsw_rerank(index, &s, n);
     for (int32_t i = 0; i < n && i < k; i++) {
         ids[i] =
@@ -6151,12 +6638,13 @@ enum {
     SPECRT__CLUSTER_OPTIONS
 };
 enum { SPECRT__CLUSTER_LEVEL, SPECRT__CLUSTER_EACH, SPECRT__CLUSTER_PER_ROW }; /* of BEAM */
-static const specrt__active_option specrt__cluster_options[SPECRT__CLUSTER_OPTIONS] = {
-    {"schedule", {"table", "german", "halving", "flat"}, 0, 3, 0},
-    {"beam", {"level", "each", "per_row", NULL}, 0, 2, 0},
-    {"cap", {NULL, NULL, NULL, NULL}, 0, SPECRT_MAX_VOCAB, 0},
-    {"always", {NULL, NULL, NULL, NULL}, 0, 65536, 256},
+static const specrt__active_option specrt__cluster_options[] = {
+    {"schedule", "table harmonic halving flat", 0, 0, 0},
+    {"beam", "level each per_row", 0, 0, 0},
+    {"cap", NULL, 0, SPECRT_MAX_VOCAB, 0},
+    {"always", NULL, 0, 65536, 256},
 };
+SPECRT__ACTIVE_FITS(specrt__cluster_options, SPECRT__CLUSTER_OPTIONS);
 
 enum {
     SPECRT__CLUSTER_MOST =
@@ -6221,7 +6709,7 @@ static specrt_status specrt__cluster_check_head(const specrt_bundle *bundle, con
                                 bundle->name, tag, (int)n_absent);
     if (h->n_embed == 0 || (embedding && embedding->n_cols == h->n_embed)) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "policy: %s: the router reads an embedding of %d columns, found %lld; "
+                            "%s: the router reads an embedding of %d columns, found %lld; "
                             "set specrt_policy_desc.embedding",
                             tag, (int)h->n_embed, embedding ? (long long)embedding->n_cols : 0);
 }
@@ -6392,14 +6880,13 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
     *shared = NULL;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "policy: %s: needs a bundle with section '%s'; cluster-build "
-                                "builds it",
+                                "%s: needs a bundle with section '%s'; cluster-build builds it",
                                 tag, tag);
     SPECRT__TRY(specrt_bundle_clusters(bundle, tag, &c, err));
     SPECRT__TRY(specrt__cluster_check_head(bundle, tag, &c, head, desc->embedding, err));
     memset(&embedding, 0, sizeof embedding);
     if (c.header->n_embed > 0)
-        SPECRT__TRY(specrt__head_resolve("policy: embedding", desc->embedding, &embedding, err));
+        SPECRT__TRY(specrt__head_resolve("embedding", desc->embedding, &embedding, err));
     if (n_always > head->n_ids) n_always = head->n_ids;
     int32_t first = specrt__cluster_in_place(&c, head);
     specrt__cluster_shared *s = specrt__cluster_allocate(
@@ -6409,10 +6896,8 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
     if (!s || !always) {
         specrt__base_free(&head->compute.desc, s);
         specrt__base_free(&head->compute.desc, always);
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                "policy: %s: out of memory for %d "
-                                "rows",
-                                tag, (int)c.header->n_members);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory for %d rows", tag,
+                                (int)c.header->n_members);
     }
     n_always = specrt__cluster_always(bundle, head, n_always, always);
     specrt__cluster_pack(s, always, n_always, first);
@@ -6439,10 +6924,6 @@ static void specrt__cluster_unshare(void *shared) {
 /* --- a session's router --- */
 
 typedef struct specrt__cluster {
-    specrt_task task; /* first, so that it leads back here: scores `ahead` beside its pass */
-    specrt__active_level ahead; /* n 0: none */
-    uint32_t n_begun, n_done;   /* tasks; the task alone writes n_done, last of all */
-    specrt_compute alone;       /* products on the thread that asks for them */
     specrt_desc desc;
     const specrt__cluster_shared *shared;
     float *inputs;    /* [topk, n_embed + n_state] */
@@ -6452,7 +6933,6 @@ typedef struct specrt__cluster {
     uint64_t *heap;   /* [n_clusters] */
     uint64_t *takers; /* [n_clusters] the level's rows that score it; 0: all do */
     int32_t *taken;   /* [n_clusters] rows of each cluster in this level */
-    int32_t *tokens;  /* [topk] of `ahead` */
 } specrt__cluster;
 
 static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc) {
@@ -6460,15 +6940,13 @@ static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc 
     const specrt_clusters_header *h = shared->view.header;
     size_t k = (size_t)topk, m = (size_t)h->n_clusters;
     size_t inputs = (size_t)specrt__cluster_inputs(h);
-    size_t words = k * (inputs + (size_t)h->n_hidden + m + 1) + 2 * m;
+    size_t words = k * (inputs + (size_t)h->n_hidden + m) + 2 * m;
     size_t at_floats = sizeof(specrt__cluster) + 2 * m * sizeof(uint64_t);
     specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(desc, at_floats + 4 * words);
     if (!s) return NULL;
     memset(s, 0, sizeof *s);
     s->desc = *desc;
     s->shared = shared;
-    s->alone = shared->head->compute;
-    s->alone.desc.parallel_for = NULL;
     s->heap = (uint64_t *)(void *)(s + 1);
     s->takers = s->heap + m;
     s->inputs = (float *)(void *)(s->takers + m);
@@ -6476,18 +6954,11 @@ static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc 
     s->scores = s->hidden + k * (size_t)h->n_hidden;
     s->totals = s->scores + k * m;
     s->taken = (int32_t *)(void *)(s->totals + m);
-    s->tokens = s->taken + m;
     return s;
-}
-
-/* Returns when no task is out. */
-static void specrt__cluster_settle(const specrt__cluster *s) {
-    while (specrt__os_load(&s->n_done) != s->n_begun) specrt__os_yield();
 }
 
 static void specrt__cluster_close(void *state) {
     specrt__cluster *s = (specrt__cluster *)state;
-    specrt__cluster_settle(s);
     specrt_desc desc = s->desc;
     specrt__base_free(&desc, s);
 }
@@ -6505,7 +6976,7 @@ static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level 
     const specrt_clusters_header *h = s->shared->view.header;
     const specrt_head_desc *embedding = &s->shared->embedding;
     bool before = h->router == SPECRT_ROUTER_DYNASPEC;
-    const float *states = before ? level->previous : level->hidden;
+    const float *states = before ? level->fed : level->hidden;
     size_t width = (size_t)h->n_state;
     float *x = s->inputs;
     for (int32_t i = 0; i < level->n; i++) {
@@ -6551,37 +7022,6 @@ static void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *co
     }
     specrt__cluster_multiply(compute, &s->shared->w2, specrt__cluster_width(h), x, level->n,
                              s->scores);
-}
-
-/* --- ahead of the pass --- */
-
-static void specrt__cluster_run(specrt_task *task) {
-    specrt__cluster *s = (specrt__cluster *)(void *)task;
-    specrt__cluster_forward(s, &s->alone, &s->ahead);
-    specrt__os_store(&s->n_done, s->n_begun);
-}
-
-static void specrt__cluster_begin(void *state, const specrt__active_level *level,
-                                  void (*submit)(void *user, specrt_task *task), void *user) {
-    specrt__cluster *s = (specrt__cluster *)state;
-    specrt__cluster_settle(s);
-    s->ahead.n = 0;
-    if (!level || s->shared->view.header->router != SPECRT_ROUTER_DYNASPEC) return;
-    s->ahead = *level;
-    s->ahead.tokens = s->tokens;
-    memcpy(s->tokens, level->tokens, (size_t)level->n * sizeof *s->tokens);
-    s->task.run = specrt__cluster_run;
-    s->n_begun++;
-    submit(user, &s->task);
-}
-
-/* Whether the scores of this level were computed ahead; waits for them. */
-static bool specrt__cluster_began(specrt__cluster *s, const specrt__active_level *level) {
-    specrt__cluster_settle(s);
-    bool same = s->ahead.n == level->n && s->ahead.previous == level->previous &&
-                memcmp(s->tokens, level->tokens, (size_t)level->n * sizeof *s->tokens) == 0;
-    s->ahead.n = 0;
-    return same;
 }
 
 /* One row's scores to probabilities, times that of its path. */
@@ -6679,8 +7119,7 @@ static void specrt__cluster_route(void *state, const specrt__active_level *level
     int32_t t = level->level < SPECRT__CLUSTER_LEVELS ? level->level : SPECRT__CLUSTER_LEVELS - 1;
     int32_t n = s->shared->levels[t];
     specrt__cluster_choice choice = {0, 0};
-    if (!specrt__cluster_began(s, level))
-        specrt__cluster_forward(s, &s->shared->head->compute, level);
+    specrt__cluster_forward(s, &s->shared->head->compute, level);
     memset(s->taken, 0, (size_t)h->n_clusters * sizeof *s->taken);
     memset(s->takers, 0, (size_t)h->n_clusters * sizeof *s->takers);
     memset(s->totals, 0, (size_t)h->n_clusters * sizeof *s->totals);
@@ -6725,15 +7164,15 @@ static specrt_status specrt__cluster_share_centroids(const specrt_bundle *bundle
     return specrt__cluster_share(bundle, head, desc, size, options, "centroid", shared, bound, err);
 }
 
-static const specrt__active_class specrt__cluster_class = {
+static const specrt__active_source specrt__cluster_source = {
     specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,          specrt__cluster_route,   specrt__cluster_begin};
-static const specrt__active_class specrt__cluster_groups = {
+    specrt__cluster_close, specrt__cluster_route};
+static const specrt__active_source specrt__cluster_groups = {
     specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,        specrt__cluster_route,   specrt__cluster_begin};
-static const specrt__active_class specrt__cluster_centroids = {
+    specrt__cluster_close, specrt__cluster_route};
+static const specrt__active_source specrt__cluster_centroids = {
     specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,           specrt__cluster_route,   specrt__cluster_begin};
+    specrt__cluster_close, specrt__cluster_route};
 
 // >>successor (uses: base bundle head active cograph)
 // Owns the successor source (section "Successors" of docs/METHODS.md): at every level, the tokens that
@@ -6768,17 +7207,17 @@ static specrt_status specrt__successor_share(const specrt_bundle *bundle, const 
     *shared = NULL;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "policy: successor: needs a bundle with section 'cograph'; "
+                                "successor: needs a bundle with section 'cograph'; "
                                 "cograph-build builds it");
     SPECRT__TRY(specrt_bundle_cograph(bundle, &graph, err));
     if (!head->row_of && graph.header->n_vocab > head->n_ids)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
-                                "policy: successor: the graph has %d tokens, the head %lld rows; "
+                                "successor: the graph has %d tokens, the head %lld rows; "
                                 "use the bundle made for this model",
                                 (int)graph.header->n_vocab, (long long)head->desc.n_rows);
     specrt__successor_shared *s =
         (specrt__successor_shared *)specrt__base_alloc(&head->compute.desc, sizeof *s);
-    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
     s->desc = head->compute.desc;
     s->head = head;
     s->graph = graph;
@@ -6905,9 +7344,9 @@ static void specrt__successor_route(void *state, const specrt__active_level *lev
     specrt__active_route(out, &segment);
 }
 
-static const specrt__active_class specrt__successor_class = {
+static const specrt__active_source specrt__successor_source = {
     specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
-    specrt__successor_close, specrt__successor_route,   NULL};
+    specrt__successor_close, specrt__successor_route};
 
 // >>scan (uses: base simd)
 // Owns products of codes of 8 or 4 bits with a few hidden states, sixteen rows of a head side by side. Sums
@@ -6933,13 +7372,13 @@ typedef struct specrt__scan_rows {
 
 /* Hidden states as they are scanned with, one or SPECRT__SCAN_STATES: z is about unit * q. */
 typedef struct specrt__scan_query {
-    int8_t
-        *q; /* [n_lines or twice that, n_states, 4]: four dimensions of each state, then the next */
+    /* [n_lines or twice that, n_states, 4]: four dimensions of each state, then the next */
+    int8_t *q;
     int32_t n_states;
     float unit[SPECRT__SCAN_STATES];
     int32_t offset[SPECRT__SCAN_STATES]; /* what the codes' 128 or 8 adds to every sum */
-    float
-        least[SPECRT__SCAN_STATES]; /* scores from here on are of interest, and what is no number */
+    /* scores from here on are of interest, and what is no number */
+    float least[SPECRT__SCAN_STATES];
 } specrt__scan_query;
 
 /* What is of interest to a state, by place; a vector's width of it may be overwritten at a time. */
@@ -7304,24 +7743,24 @@ static specrt__scan_kernel *specrt__scan_choose(void) {
 }
 
 // >>sketch (uses: base bundle simd scan head active)
-// Owns the sketch source (ours): a low-rank copy of the head in 8 or 4 bits, scanned with the drafter's own
+// Owns the sketch source: a low-rank copy of the head in 8 or 4 bits, scanned with the drafter's own
 // state, names the rows to score exactly; certified, it proves that no other row is among the best.
 // Refuses sections of another head. What it finds is exact and the same for any number of threads.
 
 /* --- the section --- */
 
 /* Dimensions of 64 bytes of codes. */
-static int32_t specrt__sketch_step(const specrt_row_sketch_header *h) {
+static int32_t specrt__sketch_step(const specrt_sketch_header *h) {
     return h->four_bits ? 8 : 4;
 }
 
 /* Bytes of the codes of 16 places. */
-static size_t specrt__sketch_stride(const specrt_row_sketch_header *h) {
+static size_t specrt__sketch_stride(const specrt_sketch_header *h) {
     return 64 * (size_t)(h->rank / specrt__sketch_step(h));
 }
 
 /* NULL, or what is wrong with the sizes. */
-static const char *specrt__sketch_check_sizes(const specrt_row_sketch_header *h, size_t n) {
+static const char *specrt__sketch_check_sizes(const specrt_sketch_header *h, size_t n) {
     if (n < sizeof *h) return "it is shorter than its header";
     if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->n_cols < 1 || h->n_cols > 65536)
         return "n_rows or n_cols is out of range";
@@ -7332,8 +7771,8 @@ static const char *specrt__sketch_check_sizes(const specrt_row_sketch_header *h,
 }
 
 /* Places of the arrays. @return the bytes of the section. */
-static uint64_t specrt__sketch_lay_out(specrt_row_sketch *s) {
-    const specrt_row_sketch_header *h = s->header;
+static uint64_t specrt__sketch_lay_out(specrt_sketch *s) {
+    const specrt_sketch_header *h = s->header;
     uint64_t n = (uint64_t)h->n_rows, d = (uint64_t)h->n_cols, r = (uint64_t)h->rank;
     const uint8_t *base = (const uint8_t *)h;
     uint64_t mean = sizeof *h + 2 * 2 * r * d, rows = mean + 4 * d, scales = rows + 4 * n;
@@ -7362,8 +7801,8 @@ static bool specrt__sketch_lengths_good(const float *x, size_t n) {
 }
 
 /* NULL, or what is wrong with the arrays; seen: scratch, zeroed, a bit for each row. */
-static const char *specrt__sketch_check(const specrt_row_sketch *s, uint8_t *seen) {
-    const specrt_row_sketch_header *h = s->header;
+static const char *specrt__sketch_check(const specrt_sketch *s, uint8_t *seen) {
+    const specrt_sketch_header *h = s->header;
     size_t n = (size_t)h->n_rows, d = (size_t)h->n_cols;
     if (!specrt__sketch_halves_finite(s->basis, 2 * (size_t)h->rank * d))
         return "a weight of its basis is not finite";
@@ -7379,13 +7818,13 @@ static const char *specrt__sketch_check(const specrt_row_sketch *s, uint8_t *see
     return NULL;
 }
 
-SPECRT_API specrt_status specrt_bundle_row_sketch(const specrt_bundle *bundle,
-                                                  specrt_row_sketch *out, specrt_error *err) {
+SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specrt_sketch *out,
+                                              specrt_error *err) {
     size_t n;
-    specrt_row_sketch view;
+    specrt_sketch view;
     memset(out, 0, sizeof *out);
     memset(&view, 0, sizeof view);
-    view.header = (const specrt_row_sketch_header *)specrt_bundle_data(bundle, "sketch", &n);
+    view.header = (const specrt_sketch_header *)specrt_bundle_data(bundle, "sketch", &n);
     if (!view.header) return specrt__bundle_missing(bundle, "sketch", err);
     const char *wrong = specrt__sketch_check_sizes(view.header, n);
     if (!wrong && specrt__sketch_lay_out(&view) != n) wrong = "its size does not fit its header";
@@ -7411,12 +7850,13 @@ enum {
     SPECRT__SKETCH_CERTIFIED,
     SPECRT__SKETCH_OPTIONS
 };
-static const specrt__active_option specrt__sketch_options[SPECRT__SKETCH_OPTIONS] = {
-    {"rank", {NULL, NULL, NULL, NULL}, 0, SPECRT_MAX_SKETCH_RANK, 0},
-    {"scan", {NULL, NULL, NULL, NULL}, 0, SPECRT_MAX_VOCAB, 0},
-    {"beam", {"level", "each", NULL, NULL}, 0, 1, 0},
-    {"certified", {"off", "on", NULL, NULL}, 0, 1, 0},
+static const specrt__active_option specrt__sketch_options[] = {
+    {"rank", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
+    {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
+    {"beam", "level each", 0, 0, 0},
+    {"certified", "off on", 0, 0, 0},
 };
+SPECRT__ACTIVE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
 
 enum {
     SPECRT__SKETCH_EACH = 16, /* states whose rows a level holds in full with beam=each */
@@ -7427,7 +7867,7 @@ enum {
 typedef struct specrt__sketch_shared {
     specrt_desc desc;
     const specrt_head *head;
-    specrt_row_sketch view;
+    specrt_sketch view;
     specrt_segment basis; /* its first `rank` rows */
     specrt__scan_kernel *scan;
     specrt__scan_rows rows;       /* its bias stands behind this struct */
@@ -7437,10 +7877,9 @@ typedef struct specrt__sketch_shared {
 } specrt__sketch_shared;
 
 static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
-                                              const specrt_row_sketch *view,
-                                              const specrt_head *head, const int32_t *options,
-                                              specrt_error *err) {
-    const specrt_row_sketch_header *h = view->header;
+                                              const specrt_sketch *view, const specrt_head *head,
+                                              const int32_t *options, specrt_error *err) {
+    const specrt_sketch_header *h = view->header;
     if (h->n_cols != head->desc.n_cols || h->n_rows != head->desc.n_rows)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "%s: section 'sketch': expected a head [%d, %d], found [%lld, "
@@ -7449,14 +7888,14 @@ static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                 (long long)head->desc.n_rows, (long long)head->desc.n_cols);
     if (options[SPECRT__SKETCH_RANK] > h->rank)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "policy: sketch: rank: expected at most the section's %d, found "
+                                "sketch: rank: expected at most the section's %d, found "
                                 "%d; build it with sketch-build --rank %d",
                                 (int)h->rank, (int)options[SPECRT__SKETCH_RANK],
                                 (int)options[SPECRT__SKETCH_RANK]);
     return SPECRT_STATUS_OK;
 }
 
-static specrt_segment specrt__sketch_basis(const specrt_row_sketch *view, int32_t rank) {
+static specrt_segment specrt__sketch_basis(const specrt_sketch *view, int32_t rank) {
     specrt_segment s;
     memset(&s, 0, sizeof s);
     s.rows = view->basis;
@@ -7468,7 +7907,7 @@ static specrt_segment specrt__sketch_basis(const specrt_row_sketch *view, int32_
 
 /* The rows to scan, with n_bias numbers behind the struct. */
 static void specrt__sketch_fill_rows(specrt__sketch_shared *s, size_t n_bias) {
-    const specrt_row_sketch *v = &s->view;
+    const specrt_sketch *v = &s->view;
     float *bias = (float *)(void *)(s + 1);
     for (size_t i = 0; i < n_bias; i++)
         bias[i] = i < (size_t)v->header->n_rows ? s->head->desc.bias[v->rows[i]] : 0;
@@ -7485,21 +7924,21 @@ static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const spe
                                           const specrt_policy_desc *desc, int32_t size,
                                           const int32_t *options, void **shared, int32_t *bound,
                                           specrt_error *err) {
-    specrt_row_sketch view;
+    specrt_sketch view;
     (void)desc;
     *shared = NULL;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "policy: sketch: needs a bundle with section 'sketch'; "
+                                "sketch: needs a bundle with section 'sketch'; "
                                 "sketch-build builds it");
-    SPECRT__TRY(specrt_bundle_row_sketch(bundle, &view, err));
+    SPECRT__TRY(specrt_bundle_sketch(bundle, &view, err));
     SPECRT__TRY(specrt__sketch_check_fit(bundle, &view, head, options, err));
     int32_t n = view.header->n_rows, rank = options[SPECRT__SKETCH_RANK];
     int32_t n_places = options[SPECRT__SKETCH_SCAN], step = specrt__sketch_step(view.header);
     size_t n_bias = head->desc.bias ? ((size_t)n + 15) / 16 * 16 : 0;
     specrt__sketch_shared *s = (specrt__sketch_shared *)specrt__base_alloc(
         &head->compute.desc, sizeof *s + n_bias * sizeof(float));
-    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
     s->desc = head->compute.desc;
     s->head = head;
     s->view = view;
@@ -7876,7 +8315,7 @@ static double specrt__sketch_length(const double *x, int64_t n) {
 /* Sharpens z to basis (2 h - lift z), so that what is left of h meets no code, and rounds it. */
 static void specrt__sketch_prove(specrt__sketch *s, int32_t i, const float *h,
                                  specrt__sketch_proof *proof) {
-    const specrt_row_sketch *v = &s->shared->view;
+    const specrt_sketch *v = &s->shared->view;
     int64_t d = v->header->n_cols, rank = s->shared->rank;
     float *z = s->z + i * rank;
     double *rest = s->proof, *state = rest + d, *y = state + d, *off = y + rank;
@@ -8001,9 +8440,9 @@ static void specrt__sketch_route(void *state, const specrt__active_level *level,
     out->n_read += s->n_read;
 }
 
-static const specrt__active_class specrt__sketch_class = {
-    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open,
-    specrt__sketch_close, specrt__sketch_route,   NULL};
+static const specrt__active_source specrt__sketch_source = {
+    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open, specrt__sketch_close,
+    specrt__sketch_route};
 
 // >>arc (uses: base)
 // Owns adaptive replacement caches over token ids (Megiddo and Modha, FAST 2003): T1 and T2 are resident,
@@ -8165,13 +8604,14 @@ enum {
     SPECRT__RETRIEVE_OPTIONS
 };
 enum { SPECRT__RETRIEVE_PROMPT_OFF, SPECRT__RETRIEVE_PROMPT_TOKENS, SPECRT__RETRIEVE_PROMPT_BEST };
-static const specrt__active_option specrt__retrieve_options[SPECRT__RETRIEVE_OPTIONS] = {
-    {"sem", {"logits", "hnsw_h", "hnsw_w", NULL}, 0, 2, 0},
-    {"graph", {"off", "on", NULL, NULL}, 0, 1, 1},
-    {"keep", {"off", "on", NULL, NULL}, 0, 1, 0},
-    {"mode", {"sync", "async", NULL, NULL}, 0, 1, 0},
-    {"prompt", {"off", "tokens", "best", NULL}, 0, 2, 0},
+static const specrt__active_option specrt__retrieve_options[] = {
+    {"sem", "logits hnsw_h hnsw_w", 0, 0, 0},
+    {"graph", "off on", 0, 0, 1},
+    {"keep", "off on", 0, 0, 0},
+    {"mode", "sync async", 0, 0, 0},
+    {"prompt", "off tokens best", 0, 0, 0},
 };
+SPECRT__ACTIVE_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
 
 typedef struct specrt__retrieve_params {
     int32_t size; /* 0: no such source */
@@ -8209,8 +8649,8 @@ typedef struct specrt__retrieve {
     uint32_t done;
     int32_t n_events;  /* corrections that could not have been drafted */
     int32_t n_blocked; /* candidates that found no room */
-    int32_t
-        *offered; /* [n_ids] the last event that a token was a candidate of; NEVER: it may not */
+    /* [n_ids] the last event that a token was a candidate of; NEVER: it may not */
+    int32_t *offered;
     specrt__arc arc;
     specrt__retrieve_record *records; /* [n_records] */
     float *queries;                   /* [n_records, width of the index]; NULL: no index */
@@ -8226,9 +8666,8 @@ static specrt_status specrt__retrieve_target(const specrt_bundle *bundle, const 
     const specrt_ident *ident = specrt_bundle_ident(bundle);
     *out = target;
     if (target && target->row_of)
-        return specrt_error_set(
-            err, SPECRT_STATUS_BAD_ARG,
-            "policy: target: expected row i to be token i, found rows with ids");
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "target: expected row i to be token i, found rows with ids");
     if (target) return specrt__head_check(bundle, &target->desc, err);
     bool same = ident && ident->head_rows > 0 && !head->row_of &&
                 specrt__head_check(bundle, &head->desc, NULL) == SPECRT_STATUS_OK;
@@ -8242,12 +8681,12 @@ static specrt_status specrt__retrieve_resolve_index(const specrt_bundle *bundle,
                                                     specrt_hnsw *out, specrt_error *err) {
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "policy: retrieve: needs a bundle with section 'hnsw', or "
-                                "@sem=logits; hnsw-build builds it");
+                                "retrieve: needs a bundle with section 'hnsw', or @sem=logits; "
+                                "hnsw-build builds it");
     SPECRT__TRY(specrt__retrieve_target(bundle, head, target, &target, err));
     if (sem == SPECRT__RETRIEVE_HNSW_W && !target)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "policy: retrieve: sem=hnsw_w searches with rows of the target's "
+                                "retrieve: sem=hnsw_w searches with rows of the target's "
                                 "head: expected it in specrt_policy_desc.target, found NULL");
     return specrt_bundle_hnsw(bundle, target, out, err);
 }
@@ -8269,8 +8708,8 @@ static specrt_status specrt__retrieve_resolve(const specrt_bundle *bundle, const
     if (!options[SPECRT__RETRIEVE_GRAPH]) return SPECRT_STATUS_OK;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "policy: retrieve: needs a bundle with section 'cograph', or "
-                                "@graph=off; cograph-build builds it");
+                                "retrieve: needs a bundle with section 'cograph', or @graph=off; "
+                                "cograph-build builds it");
     return specrt_bundle_cograph(bundle, &out->graph, err);
 }
 
@@ -8477,7 +8916,7 @@ static void specrt__retrieve_begin(specrt__retrieve *r) {
 }
 
 /* The target's best tokens at a node. @return how many are known. */
-static int32_t specrt__retrieve_best(const specrt__retrieve *r, const specrt_rows *rows,
+static int32_t specrt__retrieve_best(const specrt__retrieve *r, const specrt_target_rows *rows,
                                      int32_t node, int32_t *out) {
     if (!rows) return 0;
     if (rows->logits)
@@ -8517,7 +8956,7 @@ static void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int3
 
 /* What comes before the first cycle, or the next turn. */
 static void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens, int32_t n,
-                                     const specrt_rows *rows) {
+                                     const specrt_target_rows *rows) {
     int32_t best[SPECRT__RETRIEVE_TOP];
     if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_OFF) return;
     specrt__retrieve_settle(r);
@@ -8532,13 +8971,13 @@ static void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens,
 }
 
 /* Whether hidden states are of the width that is read, if they are. */
-static bool specrt__retrieve_fits(const specrt__retrieve *r, const specrt_rows *rows) {
+static bool specrt__retrieve_fits(const specrt__retrieve *r, const specrt_target_rows *rows) {
     int32_t width = specrt__retrieve_width(&r->params);
     return width == 0 || !rows || !rows->hidden || rows->d_hidden == width;
 }
 
 static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
-                                   const specrt_rows *rows, bool event) {
+                                   const specrt_target_rows *rows, bool event) {
     uint32_t slot = r->posted++ % r->n_records;
     specrt__retrieve_record *record = &r->records[slot];
     int32_t node = verdict->nodes[verdict->n - 1], width = specrt__retrieve_width(&r->params);
@@ -8563,7 +9002,7 @@ static bool specrt__retrieve_due(const specrt__retrieve *r) {
 /* Before any other source learns from the cycle, since what could have been drafted is asked here. Only
  * the last token can be an event: the others were drafted. */
 static void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
-                                     const specrt_rows *rows) {
+                                     const specrt_target_rows *rows) {
     int32_t token = verdict->tokens[verdict->n - 1];
     bool event = specrt__active_valid(r->pool, token) && !specrt__active_member(r->pool, token);
     r->n_cycles++;
@@ -8605,21 +9044,22 @@ enum {
     SPECRT__POLICY_MODE,
     SPECRT__POLICY_KPRE,
     SPECRT__POLICY_KVER,
-    SPECRT__POLICY_ROWS,
+    SPECRT__POLICY_POSITIONS,
     SPECRT__POLICY_ONLY,
     SPECRT__POLICY_EMITTED,
     SPECRT__POLICY_MIN,
     SPECRT__POLICY_WINDOW_OPTIONS
 };
-static const specrt__active_option specrt__policy_window_options[SPECRT__POLICY_WINDOW_OPTIONS] = {
-    {"mode", {"unique_lru", "stream", "unique_fifo", NULL}, 0, 2, 0},
-    {"kpre", {NULL, NULL, NULL, NULL}, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"kver", {NULL, NULL, NULL, NULL}, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"rows", {"all", "last", "tree", NULL}, 0, 2, 0},
-    {"only", {"both", "ctx", "ext", NULL}, 0, 2, 0},
-    {"emitted", {"off", "on", NULL, NULL}, 0, 1, 1},
-    {"min", {NULL, NULL, NULL, NULL}, 0, SPECRT_MAX_VOCAB, 256},
+static const specrt__active_option specrt__policy_window_options[] = {
+    {"mode", "unique_lru stream unique_fifo", 0, 0, 0},
+    {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"positions", "all last tree", 0, 0, 0},
+    {"only", "both ctx ext", 0, 0, 0},
+    {"emitted", "off on", 0, 0, 1},
+    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
 };
+SPECRT__ACTIVE_FITS(specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS);
 
 typedef struct specrt__policy_kind {
     const char *name;
@@ -8627,7 +9067,7 @@ typedef struct specrt__policy_kind {
     int32_t size;    /* when the text names none; 0: as calibrated */
     const specrt__active_option *options;
     int n_options;
-    const specrt__active_class *routed; /* NULL: fixed or packed */
+    const specrt__active_source *routed; /* NULL: fixed or packed */
 } specrt__policy_kind;
 
 /* In the order in which a sum covers tokens and is printed. */
@@ -8636,12 +9076,12 @@ static const specrt__policy_kind specrt__policy_kinds[] = {
     {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL},
     {"window", 1, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL},
     {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL},
-    {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_class},
+    {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source},
     {"group", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_groups},
     {"centroid", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS,
      &specrt__cluster_centroids},
-    {"successor", 1, 1024, NULL, 0, &specrt__successor_class},
-    {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_class},
+    {"successor", 1, 1024, NULL, 0, &specrt__successor_source},
+    {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_source},
 };
 enum { SPECRT__POLICY_KINDS = sizeof specrt__policy_kinds / sizeof specrt__policy_kinds[0] };
 
@@ -8655,8 +9095,8 @@ typedef struct specrt__policy_preset {
 static const specrt__policy_preset specrt__policy_presets[] = {
     {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
     {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
-    {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kpre=8@kver=8@rows=tree@min=3072"},
-    {"microspec-paper", SPECRT__POLICY_WINDOW, 3072, "@mode=stream@rows=last@emitted=off"},
+    {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kpre=8@kver=8@positions=tree@min=3072"},
+    {"microspec-paper", SPECRT__POLICY_WINDOW, 3072, "@mode=stream@positions=last@emitted=off"},
     {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
     {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},
     {"coral", SPECRT__POLICY_GROUP, 0, ""},
@@ -8687,9 +9127,43 @@ static int specrt__policy_word(const char *at) {
     return (int)strcspn(at, "+:/@=");
 }
 
-static bool specrt__policy_is(const char *at, const char *word) {
+/* Words that have another name now; a policy may still use the old one. */
+static const char *const specrt__policy_renamed[][2] = {{"rows", "positions"},
+                                                        {"german", "harmonic"}};
+
+/* What the word at a place is called now; NULL: as it always was. */
+static const char *specrt__policy_new_name(const char *at) {
     size_t n = (size_t)specrt__policy_word(at);
-    return strlen(word) == n && strncmp(at, word, n) == 0;
+    for (size_t i = 0; i < sizeof specrt__policy_renamed / sizeof *specrt__policy_renamed; i++) {
+        const char *const *names = specrt__policy_renamed[i];
+        if (strlen(names[0]) == n && strncmp(at, names[0], n) == 0) return names[1];
+    }
+    return NULL;
+}
+
+/* A text with today's names, for what was recorded under old ones; those that do not fit stay. */
+static void specrt__policy_renew(char *text, size_t size) {
+    for (char *at = text; *at; at += *at != '\0') {
+        const char *name = specrt__policy_new_name(at);
+        size_t n = (size_t)specrt__policy_word(at), rest = strlen(at + n) + 1;
+        if (name && (size_t)(at - text) + strlen(name) + rest <= size) {
+            memmove(at + strlen(name), at + n, rest);
+            memcpy(at, name, n = strlen(name));
+        }
+        at += n;
+    }
+}
+
+/* The length of a name, which a blank ends where others follow it. */
+static int specrt__policy_name(const char *name) {
+    return (int)strcspn(name, " ");
+}
+
+static bool specrt__policy_is(const char *at, const char *name) {
+    const char *now = specrt__policy_new_name(at);
+    if (now) at = now;
+    int n = specrt__policy_word(at);
+    return specrt__policy_name(name) == n && strncmp(at, name, (size_t)n) == 0;
 }
 
 static specrt_status specrt__policy_fail(const specrt__policy_parser *p, const char *expected) {
@@ -8737,15 +9211,36 @@ static specrt_status specrt__policy_sizes(specrt__policy_parser *p, int32_t most
     return SPECRT_STATUS_OK;
 }
 
+/* Adds a name to a list "a, b or c"; `left` names follow it. */
+static void specrt__policy_list(char *text, size_t size, const char *name, int left) {
+    size_t n = strlen(text);
+    snprintf(text + n, size - n, "%.*s%s", specrt__policy_name(name), name,
+             left > 1    ? ", "
+             : left == 1 ? " or "
+                         : "");
+}
+
+/* The value's name and those that follow it; NULL: it has none. */
+static const char *specrt__policy_value_name(const specrt__active_option *option, int32_t value) {
+    const char *name = option->names;
+    for (; name && value > 0; value--) {
+        name = strchr(name, ' ');
+        if (name) name++;
+    }
+    return name;
+}
+
 /* What stands after `key=`. */
 static specrt_status specrt__policy_value(specrt__policy_parser *p,
                                           const specrt__active_option *option, int32_t *out) {
-    char expected[64] = "";
-    if (!option->names[0]) return specrt__policy_number(p, option->least, option->most, out);
-    for (int i = 0; option->names[i]; i++) {
-        if (!specrt__policy_is(p->at, option->names[i])) {
-            size_t n = strlen(expected);
-            snprintf(expected + n, sizeof expected - n, "%s%s", n ? ", " : "", option->names[i]);
+    char expected[128] = "";
+    int32_t n = 0;
+    if (!option->names) return specrt__policy_number(p, option->least, option->most, out);
+    while (specrt__policy_value_name(option, n)) n++;
+    for (int32_t i = 0; i < n; i++) {
+        const char *name = specrt__policy_value_name(option, i);
+        if (!specrt__policy_is(p->at, name)) {
+            specrt__policy_list(expected, sizeof expected, name, (int)(n - 1 - i));
             continue;
         }
         *out = i;
@@ -8753,12 +9248,6 @@ static specrt_status specrt__policy_value(specrt__policy_parser *p,
         return SPECRT_STATUS_OK;
     }
     return specrt__policy_fail(p, expected);
-}
-
-/* Adds a name to a list "a, b or c"; `left` names follow it. */
-static void specrt__policy_list(char *text, size_t size, const char *name, int left) {
-    size_t n = strlen(text);
-    snprintf(text + n, size - n, "%s%s", name, left > 1 ? ", " : left == 1 ? " or " : "");
 }
 
 static specrt_status specrt__policy_no_option(const specrt__policy_parser *p,
@@ -8881,6 +9370,20 @@ static void specrt__policy_append(char *text, const char *a, const char *b, cons
     snprintf(text + n, SPECRT__POLICY_MAX_TEXT - n, "%s%s%s", a, b, c);
 }
 
+static void specrt__policy_print_options(const specrt__policy_kind *kind,
+                                         const specrt__policy_source *source, char *text) {
+    char number[16], name[32];
+    for (int i = 0; i < kind->n_options; i++) {
+        const specrt__active_option *option = &kind->options[i];
+        const char *names = specrt__policy_value_name(option, source->options[i]);
+        if (source->options[i] == option->value) continue;
+        snprintf(number, sizeof number, "%d", (int)source->options[i]);
+        if (names) snprintf(name, sizeof name, "%.*s", specrt__policy_name(names), names);
+        specrt__policy_append(text, "@", option->key, "=");
+        specrt__policy_append(text, names ? name : number, "", "");
+    }
+}
+
 static void specrt__policy_print(const specrt__policy_spec *spec, char *text) {
     char number[16];
     text[0] = '\0';
@@ -8894,14 +9397,7 @@ static void specrt__policy_print(const specrt__policy_spec *spec, char *text) {
             snprintf(number, sizeof number, "/%d", (int)source->levels[i]);
             specrt__policy_append(text, number, "", "");
         }
-        for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++) {
-            const specrt__active_option *option = &specrt__policy_kinds[kind].options[i];
-            int32_t value = source->options[i];
-            if (value == option->value) continue;
-            snprintf(number, sizeof number, "=%d", (int)value);
-            specrt__policy_append(text, "@", option->key, option->names[0] ? "=" : number);
-            if (option->names[0]) specrt__policy_append(text, option->names[value], "", "");
-        }
+        specrt__policy_print_options(&specrt__policy_kinds[kind], source, text);
     }
 }
 
@@ -8918,15 +9414,15 @@ struct specrt_policy {
     bool has_window;
     specrt__window_params window;
     specrt__retrieve_params retrieve;
-    int32_t n_routers, routed_bound; /* routed sources, and the most rows they add at a level */
+    int32_t n_routed, routed_bound; /* routed sources, and the most rows they add at a level */
     struct {
-        const specrt__active_class *klass;
+        const specrt__active_source *source;
         void *shared; /* owned */
-    } routers[SPECRT__POLICY_KINDS];
+    } routed[SPECRT__POLICY_KINDS];
     const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
     int32_t n_frequent, n_invalid;
-    int32_t n_ends,
-        n_terminators; /* all of them, and those to pack: rows that no fixed segment holds */
+    /* all of them, and those to pack: rows that no fixed segment holds */
+    int32_t n_ends, n_terminators;
     int32_t ends[SPECRT_MAX_TERMINATORS], terminators[SPECRT_MAX_TERMINATORS];
 };
 
@@ -8948,14 +9444,19 @@ static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt
     if (p->n_vocab == 0) p->n_vocab = least > 1 ? least : p->head->n_ids;
     if (n_vocab == 0 && p->n_vocab < least) p->n_vocab = least;
     if (!p->frequent) p->n_frequent = p->n_vocab;
+    if (least > most)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: expected a head with rows for its %d tokens, found %d rows; "
+                                "use the bundle made for this model",
+                                bundle->name, (int)least, (int)most);
     if (p->n_vocab < least || p->n_vocab > most)
         return specrt_error_set(
-            err, SPECRT_STATUS_BAD_ARG, "policy: n_vocab: expected %d%s to %s%d%s, found %d",
-            (int)least, least > 1 ? " (the bundle's)" : "", p->head->row_of ? "" : "the head's ",
-            (int)most, p->head->row_of ? "" : " rows", (int)p->n_vocab);
+            err, SPECRT_STATUS_BAD_ARG, "n_vocab: expected %d%s to %s%d%s, found %d", (int)least,
+            least > 1 ? " (the bundle's)" : "", p->head->row_of ? "" : "the head's ", (int)most,
+            p->head->row_of ? "" : " rows", (int)p->n_vocab);
     if (p->head->row_of && p->n_vocab < p->head->n_ids)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "policy: head: expected rows of tokens below %d, found one of %d",
+                                "head: expected rows of tokens below %d, found one of %d",
                                 (int)p->n_vocab, (int)p->head->n_ids - 1);
     return SPECRT_STATUS_OK;
 }
@@ -8963,8 +9464,7 @@ static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt
 /* Ids of rows that are their numbers. */
 static specrt_status specrt__policy_number_rows(specrt_policy *p, specrt_error *err) {
     p->full_ids = (int32_t *)specrt__base_alloc(&p->desc, (size_t)p->n_vocab * sizeof(int32_t));
-    if (!p->full_ids)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
+    if (!p->full_ids) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
     for (int32_t i = 0; i < p->n_vocab; i++) p->full_ids[i] = i;
     return SPECRT_STATUS_OK;
 }
@@ -8982,8 +9482,8 @@ static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *er
     if (specrt__head_packed_dtype(p->head) == head->dtype) return SPECRT_STATUS_OK;
     p->list = specrt__ranks_pack(p->head, p->fixed.ids, p->fixed.n_rows);
     if (!p->list)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                "policy: full: out of memory for %d rows", (int)p->fixed.n_rows);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "full: out of memory for %d rows",
+                                (int)p->fixed.n_rows);
     p->fixed = p->list->segment;
     return SPECRT_STATUS_OK;
 }
@@ -9002,8 +9502,8 @@ static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_so
     specrt__ranks_set_levels(p->list, p->head, ids, source->levels, source->n_levels);
     p->routed_bound += p->fixed.n_rows - p->list->n_always;
     p->fixed.n_rows = p->list->n_always;
-    p->routers[p->n_routers].klass = &specrt__ranks_levels;
-    p->routers[p->n_routers++].shared = p->list;
+    p->routed[p->n_routed].source = &specrt__ranks_levels;
+    p->routed[p->n_routed++].shared = p->list;
     p->list = NULL;
 }
 
@@ -9012,7 +9512,7 @@ static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_b
     specrt_ranks ranks;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "policy: static: needs a bundle with section 'ranks'; "
+                                "static: needs a bundle with section 'ranks'; "
                                 "vocabtrim-calibrate builds it");
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
     if (source->size < 0) source->size = specrt__policy_published_size(ranks.header, source->size);
@@ -9034,7 +9534,7 @@ static void specrt__policy_make_window(specrt_policy *p, const specrt__policy_so
     p->has_window = true;
     p->window.size = source->size;
     p->window.mode = options[SPECRT__POLICY_MODE];
-    p->window.rows = options[SPECRT__POLICY_ROWS];
+    p->window.positions = options[SPECRT__POLICY_POSITIONS];
     p->window.only = options[SPECRT__POLICY_ONLY];
     p->window.kpre = options[SPECRT__POLICY_KPRE];
     p->window.kver = options[SPECRT__POLICY_KVER];
@@ -9043,18 +9543,18 @@ static void specrt__policy_make_window(specrt_policy *p, const specrt__policy_so
         options[SPECRT__POLICY_MIN] < source->size ? options[SPECRT__POLICY_MIN] : source->size;
 }
 
-static specrt_status specrt__policy_make_routers(specrt_policy *p, const specrt_bundle *bundle,
-                                                 const specrt_policy_desc *desc,
-                                                 const specrt__policy_spec *spec,
-                                                 specrt_error *err) {
+static specrt_status specrt__policy_make_routed(specrt_policy *p, const specrt_bundle *bundle,
+                                                const specrt_policy_desc *desc,
+                                                const specrt__policy_spec *spec,
+                                                specrt_error *err) {
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
-        const specrt__active_class *klass = specrt__policy_kinds[kind].routed;
+        const specrt__active_source *routed = specrt__policy_kinds[kind].routed;
         const specrt__policy_source *source = &spec->sources[kind];
         int32_t bound = 0;
-        if (!klass || !source->present) continue;
-        SPECRT__TRY(klass->share(bundle, p->head, desc, source->size, source->options,
-                                 &p->routers[p->n_routers].shared, &bound, err));
-        p->routers[p->n_routers++].klass = klass;
+        if (!routed || !source->present) continue;
+        SPECRT__TRY(routed->share(bundle, p->head, desc, source->size, source->options,
+                                  &p->routed[p->n_routed].shared, &bound, err));
+        p->routed[p->n_routed++].source = routed;
         p->routed_bound += bound;
     }
     return SPECRT_STATUS_OK;
@@ -9071,12 +9571,12 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
     for (int32_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= p->n_vocab)
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                    "policy: terminator: expected a token from 0 to %d, found %d",
+                                    "terminator: expected a token from 0 to %d, found %d",
                                     (int)p->n_vocab - 1, (int)ids[i]);
         if (specrt__policy_holds(p->ends, p->n_ends, ids[i])) continue;
         if (p->n_ends == SPECRT_MAX_TERMINATORS)
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                    "policy: terminators: expected at most %d, found more",
+                                    "terminators: expected at most %d, found more",
                                     SPECRT_MAX_TERMINATORS);
         p->ends[p->n_ends++] = ids[i];
         if (specrt__head_row_of(p->head, ids[i]) >= 0 &&
@@ -9087,57 +9587,70 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
 }
 
 static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *bundle,
-                                         const specrt_policy_desc *desc, specrt_error *err) {
-    specrt__policy_spec spec;
+                                         const specrt_policy_desc *desc, specrt__policy_spec *spec,
+                                         specrt_error *err) {
     specrt_ranks ranks;
-    SPECRT__TRY(specrt__policy_parse(desc->text ? desc->text : "microspec", &spec, err));
     SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
-    if (spec.sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
-    if (spec.sources[SPECRT__POLICY_STATIC].present)
+    if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
+    if (spec->sources[SPECRT__POLICY_STATIC].present)
         SPECRT__TRY(
-            specrt__policy_make_static(p, bundle, &spec.sources[SPECRT__POLICY_STATIC], err));
-    if (spec.sources[SPECRT__POLICY_WINDOW].present)
-        specrt__policy_make_window(p, &spec.sources[SPECRT__POLICY_WINDOW]);
-    const specrt__policy_source *retrieve = &spec.sources[SPECRT__POLICY_RETRIEVE];
+            specrt__policy_make_static(p, bundle, &spec->sources[SPECRT__POLICY_STATIC], err));
+    if (spec->sources[SPECRT__POLICY_WINDOW].present)
+        specrt__policy_make_window(p, &spec->sources[SPECRT__POLICY_WINDOW]);
+    const specrt__policy_source *retrieve = &spec->sources[SPECRT__POLICY_RETRIEVE];
     if (retrieve->present)
         SPECRT__TRY(specrt__retrieve_resolve(bundle, p->head, desc->target, retrieve->size,
                                              retrieve->options, &p->retrieve, err));
-    SPECRT__TRY(specrt__policy_make_routers(p, bundle, desc, &spec, err));
+    SPECRT__TRY(specrt__policy_make_routed(p, bundle, desc, spec, err));
     if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
     SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
     int64_t bound = (int64_t)p->fixed.n_rows + p->window.size + p->retrieve.size + p->n_terminators;
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
-    specrt__policy_print(&spec, p->text);
+    specrt__policy_print(spec, p->text);
     return SPECRT_STATUS_OK;
+}
+
+/* Of several policies an application knows which could not be made. */
+static void specrt__policy_blame(const char *text, specrt_error *err) {
+    specrt_error why;
+    if (!err) return;
+    why = *err;
+    specrt_error_set(err, why.status, "policy '%.100s': %s", text, why.msg);
 }
 
 SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
                                               const specrt_policy_desc *desc, specrt_policy **out,
                                               specrt_error *err) {
     specrt_policy_desc defaults;
+    specrt__policy_spec spec;
     memset(&defaults, 0, sizeof defaults);
+    if (!desc) desc = &defaults;
+    const char *text = desc->text ? desc->text : "microspec";
     *out = NULL;
+    SPECRT__TRY(specrt__policy_parse(text, &spec, err));
     specrt_policy *p =
         (specrt_policy *)specrt__base_alloc(&head->compute.desc, sizeof(specrt_policy));
-    if (!p) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy: out of memory");
+    if (!p)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy '%.100s': out of memory",
+                                text);
     memset(p, 0, sizeof *p);
     p->desc = head->compute.desc;
     p->head = head;
-    specrt_status status = specrt__policy_make(p, bundle, desc ? desc : &defaults, err);
+    specrt_status status = specrt__policy_make(p, bundle, desc, &spec, err);
     if (status == SPECRT_STATUS_OK)
         *out = p;
     else
-        specrt_policy_close(p);
+        specrt__policy_blame(text, err), specrt_policy_close(p);
     return status;
 }
 
 SPECRT_API void specrt_policy_close(specrt_policy *policy) {
     if (!policy) return;
     specrt_desc desc = policy->desc;
-    for (int i = 0; i < policy->n_routers; i++)
-        policy->routers[i].klass->unshare(policy->routers[i].shared);
+    for (int i = 0; i < policy->n_routed; i++)
+        policy->routed[i].source->unshare(policy->routed[i].shared);
     specrt_static_close(policy->list);
     specrt__base_free(&desc, policy->full_ids);
     specrt__base_free(&desc, policy);
@@ -9756,7 +10269,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
     return SPECRT_STATUS_OK;
 }
 
-// >>trace (uses: base os)
+// >>trace (uses: base os policy)
 // Owns trace files: records in blocks, their hidden states in blocks beside them. Refuses sizes that do not
 // fit each other, tokens outside the vocabulary, damaged blocks. Every record is a list of arrays in one
 // order, described once.
@@ -10145,7 +10658,10 @@ static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, si
     memcpy(r->terminators, more, n_ids);
     memcpy(r->policy, more + n_ids, n - n_ids);
     if (n > n_ids) info->policy = r->policy;
-    return n == n_ids || r->policy[n - n_ids - 1] == '\0';
+    if (n == n_ids) return true;
+    if (r->policy[n - n_ids - 1] != '\0') return false;
+    specrt__policy_renew(r->policy, sizeof r->policy);
+    return true;
 }
 
 static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_error *err) {
@@ -10400,10 +10916,7 @@ struct specrt_session {
     specrt_segment segments[2 + SPECRT__ACTIVE_MAX_SEGMENTS]; /* fixed, packed, routed */
     int32_t n_kept; /* of the segments, fixed and packed ones; the others are the last level's */
     specrt__active_routed *routed; /* NULL: the policy routes nothing */
-    void *routers[SPECRT__POLICY_KINDS];
-    const float *previous; /* what the application said the next pass was fed */
-    void (*submit)(void *user, specrt_task *task);
-    void *submit_user;
+    void *routed_states[SPECRT__POLICY_KINDS];
     int64_t n_routed_rows, n_levels; /* of this cycle */
     int64_t position;                /* of the next token to emit */
     int64_t n_copied_before;         /* by the pool, until begin */
@@ -10456,32 +10969,34 @@ static bool specrt__session_make_retrieve(specrt_session *s, const specrt_sessio
     return true;
 }
 
-static bool specrt__session_make_routers(specrt_session *s) {
+static bool specrt__session_make_routed(specrt_session *s) {
     const specrt_policy *policy = s->policy;
     size_t n_ids = (size_t)s->pool->n_ids, n_rows = (size_t)policy->routed_bound;
-    if (policy->n_routers == 0) return true;
-    s->routed = (specrt__active_routed *)specrt__base_alloc(
+    if (policy->n_routed == 0) return true;
+    uint8_t *at = (uint8_t *)specrt__base_alloc(
         &s->desc, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
-    if (!s->routed) return false;
-    memset(s->routed, 0, sizeof *s->routed);
+    if (!at) return false;
+    s->routed = SPECRT__CARVE(specrt__active_routed, &at, 1);
+    SPECRT__CLEAR(s->routed, 1);
     s->routed->pool = s->pool;
-    s->routed->levels = (uint32_t *)(void *)(s->routed + 1);
-    s->routed->masked = (int32_t *)(void *)(s->routed->levels + n_ids);
+    s->routed->levels = SPECRT__CARVE(uint32_t, &at, n_ids);
+    s->routed->masked = SPECRT__CARVE(int32_t, &at, n_rows);
     s->routed->max_rows = policy->routed_bound;
-    for (int i = 0; i < policy->n_routers; i++) {
-        s->routers[i] =
-            policy->routers[i].klass->open(policy->routers[i].shared, s->topk, &s->desc);
-        if (!s->routers[i]) return false;
+    for (int i = 0; i < policy->n_routed; i++) {
+        s->routed_states[i] =
+            policy->routed[i].source->open(policy->routed[i].shared, s->topk, &s->desc);
+        if (!s->routed_states[i]) return false;
     }
     return true;
 }
 
 static bool specrt__session_make_scratch(specrt_session *s) {
     uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)specrt_policy_bound(s->policy);
-    s->logits = (float *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
-    if (!s->logits) return false;
-    s->logprobs = s->logits + n;
-    s->ids = (int32_t *)(void *)(s->logprobs + k * k);
+    uint8_t *at = (uint8_t *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
+    if (!at) return false;
+    s->logits = SPECRT__CARVE(float, &at, n);
+    s->logprobs = SPECRT__CARVE(float, &at, k *k);
+    s->ids = SPECRT__CARVE(int32_t, &at, k * k);
     return true;
 }
 
@@ -10524,11 +11039,12 @@ static bool specrt__session_make_laws(specrt_session *s, const specrt_session_pa
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
     uint64_t n = n_steps * (uint64_t)specrt_policy_bound(s->policy);
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
-    s->laws = (specrt_draft_law *)specrt__base_alloc(
+    uint8_t *at = (uint8_t *)specrt__base_alloc(
         &s->desc, n_steps * sizeof *s->laws + n * (sizeof(int32_t) + sizeof(float)));
-    if (!s->laws) return false;
-    s->law_ids = (int32_t *)(void *)(s->laws + n_steps);
-    s->law_probs = (float *)(void *)(s->law_ids + n);
+    if (!at) return false;
+    s->laws = SPECRT__CARVE(specrt_draft_law, &at, n_steps);
+    s->law_ids = SPECRT__CARVE(int32_t, &at, n);
+    s->law_probs = SPECRT__CARVE(float, &at, n);
     s->draft_temperature =
         params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
     return true;
@@ -10572,7 +11088,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->pool = specrt__active_pool_create(policy->head, n_ids, capacity, &s->desc);
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_make_window(s, n_logits) ||
-        !specrt__session_make_retrieve(s, params, n_logits) || !specrt__session_make_routers(s) ||
+        !specrt__session_make_retrieve(s, params, n_logits) || !specrt__session_make_routed(s) ||
         !specrt__session_make_scratch(s) || !specrt__session_make_laws(s, params))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
@@ -10580,8 +11096,6 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->active.segments = s->segments;
     s->active.n_cols = policy->head->desc.n_cols;
     s->sequence = params->sampling.sequence;
-    s->submit = params->submit;
-    s->submit_user = params->submit_user;
     specrt_session_begin(s);
     return SPECRT_STATUS_OK;
 }
@@ -10592,11 +11106,13 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                specrt_error *err) {
     specrt_session_params defaults;
     specrt_desc desc = env ? *env : policy->desc;
-    memset(&defaults, 0, sizeof defaults);
+    SPECRT__CLEAR(&defaults, 1);
     *out = NULL;
     specrt_session *s = (specrt_session *)specrt__base_alloc(&desc, sizeof(specrt_session));
-    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "session: out of memory");
-    memset(s, 0, sizeof *s);
+    if (!s)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "session: out of memory for policy '%s'", policy->text);
+    SPECRT__CLEAR(s, 1);
     s->desc = desc;
     s->policy = policy;
     specrt_status status = specrt__session_make(s, params ? params : &defaults, err);
@@ -10611,7 +11127,8 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
     if (!session) return;
     specrt_desc desc = session->desc;
     for (int i = 0; i < SPECRT__POLICY_KINDS; i++)
-        if (session->routers[i]) session->policy->routers[i].klass->close(session->routers[i]);
+        if (session->routed_states[i])
+            session->policy->routed[i].source->close(session->routed_states[i]);
     specrt__base_free(&desc, session->routed);
     specrt__window_free(session->window);
     specrt__retrieve_free(session->retrieve);
@@ -10625,26 +11142,17 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
 
 /* --- a sequence --- */
 
-/* Has routers begin a level, or end what they began (NULL). */
-static void specrt__session_ahead(specrt_session *s, const specrt__active_level *level) {
-    for (int i = 0; i < s->policy->n_routers; i++)
-        if (s->policy->routers[i].klass->begin)
-            s->policy->routers[i].klass->begin(s->routers[i], level, s->submit, s->submit_user);
-}
-
 /* Packs what the sources want now and lists the segments. */
 static void specrt__session_pack(specrt_session *s) {
     int32_t n = 0;
-    specrt__session_ahead(s, NULL);
     specrt__active_sync(s->pool);
     if (s->policy->fixed.n_rows > 0) s->segments[n++] = s->policy->fixed;
     if (s->pool->n_rows > 0) specrt__active_segment(s->pool, &s->segments[n++]);
     s->active.n_segments = s->n_kept = n;
     s->active.n_rows = s->policy->fixed.n_rows + s->pool->n_rows;
-    s->previous = NULL;
     s->n_routed_rows = 0;
     s->n_levels = 0;
-    if (s->routed) memset(s->routed->levels, 0, (size_t)s->pool->n_ids * sizeof *s->routed->levels);
+    if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
 
 /* Rows of the routed segments that a row of the level scores, mean. */
@@ -10667,7 +11175,8 @@ static const specrt_active *specrt__session_count_read(specrt_session *s, int64_
 
 /* The last level's routed segments make way for those of this one. */
 SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t at,
-                                                     const specrt_beam *beam, const float *hidden) {
+                                                     const specrt_beam *beam, const float *hidden,
+                                                     const float *fed) {
     specrt__active_routed *routed = s->routed;
     specrt__active_level level;
     if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
@@ -10677,20 +11186,19 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
     level.n = beam->n;
     level.tokens = beam->tokens;
     level.logprobs = beam->logprobs;
-    level.previous = s->previous;
+    level.fed = fed;
     level.hidden = hidden;
     routed->level = at;
     routed->n_segments = routed->n_rows = routed->n_masked = 0;
     routed->n_read = 0;
-    for (int i = 0; i < s->policy->n_routers; i++)
-        s->policy->routers[i].klass->route(s->routers[i], &level, routed);
+    for (int i = 0; i < s->policy->n_routed; i++)
+        s->policy->routed[i].source->route(s->routed_states[i], &level, routed);
     memcpy(s->segments + s->n_kept, routed->segments,
            (size_t)routed->n_segments * sizeof *s->segments);
     s->active.n_segments = s->n_kept + routed->n_segments;
     s->active.n_rows = s->policy->fixed.n_rows + s->pool->n_rows + routed->n_rows;
     s->n_routed_rows += specrt__session_scored(routed, beam->n);
     s->n_levels++;
-    s->previous = NULL;
     return specrt__session_count_read(s, routed->n_read);
 }
 
@@ -10711,7 +11219,7 @@ SPECRT_API void specrt_session_begin(specrt_session *s) {
     s->n_copied_before = s->pool->n_copied;
     specrt__session_count(s);
     s->position = s->cycle = 0;
-    memset(&s->stats, 0, sizeof s->stats);
+    SPECRT__CLEAR(&s->stats, 1);
     specrt__session_pack(s);
 }
 
@@ -10734,7 +11242,7 @@ static bool specrt__session_tokens_ok(const specrt_session *s, const int32_t *to
 }
 
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *s, const int32_t *tokens, int32_t n,
-                                                const specrt_rows *rows) {
+                                                const specrt_target_rows *rows) {
     if (n < 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
     if (s->window) specrt__window_prefill(s->window, tokens, n, rows);
     if (s->retrieve) specrt__retrieve_prefill(s->retrieve, tokens, n, rows);
@@ -10761,10 +11269,6 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
 
 SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session) {
     return &session->active;
-}
-
-SPECRT_API void specrt_session_feed(specrt_session *session, const float *hidden) {
-    session->previous = hidden;
 }
 
 /* One token, sampled from the law that verification will be shown. */
@@ -10796,34 +11300,13 @@ static specrt_beam specrt__session_beam(const specrt_session *s) {
     return beam;
 }
 
-SPECRT_API void specrt_session_route_begin(specrt_session *s, const specrt_beam *beam,
-                                           const float *hidden) {
+SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *hidden,
+                                               const float *fed, int32_t n, specrt_beam *beam) {
     specrt_beam own = specrt__session_beam(s);
-    specrt__active_level level;
-    if (!beam) beam = &own;
-    s->previous = hidden;
-    if (!s->submit || !hidden || beam->n < 1 || beam->n > s->topk) return;
-    memset(&level, 0, sizeof level);
-    level.n = beam->n;
-    level.tokens = beam->tokens;
-    level.logprobs = beam->logprobs;
-    level.previous = hidden;
-    specrt__session_ahead(s, &level);
-}
-
-static specrt_status specrt__session_route_tree(specrt_session *s, const float *hidden) {
-    const specrt_tree *t = s->tree;
-    specrt_beam beam = specrt__session_beam(s);
-    return specrt_session_route(s, t->level, &beam, hidden) ? SPECRT_STATUS_OK
-                                                            : SPECRT_STATUS_BAD_ARG;
-}
-
-SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *hidden, int32_t n,
-                                               specrt_beam *beam) {
-    memset(beam, 0, sizeof *beam);
+    SPECRT__CLEAR(beam, 1);
     if (n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__session_route_tree(s, hidden));
+    if (!specrt_session_route(s, s->tree->level, &own, hidden, fed)) return SPECRT_STATUS_BAD_ARG;
     int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
     SPECRT__TRY(specrt_active_logits(&s->active, hidden, n, s->logits));
@@ -10839,7 +11322,7 @@ SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *dra
 SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out) {
     if (!s->laws) return specrt_verify_tree(s->verifier, draft, logits, s->position, out);
-    memset(out, 0, sizeof *out);
+    SPECRT__CLEAR(out, 1);
     if (draft->n < 1 || draft->n > s->tree->level + 1) return SPECRT_STATUS_BAD_ARG;
     for (int32_t i = 1; i < draft->n; i++)
         if (draft->parents[i] != i - 1) return SPECRT_STATUS_BAD_ARG;
@@ -10871,7 +11354,7 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t 
 
 SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
-                                                const specrt_rows *rows) {
+                                                const specrt_target_rows *rows) {
     if (!specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
     if (s->retrieve && !specrt__retrieve_fits(s->retrieve, rows)) return SPECRT_STATUS_BAD_ARG;
     s->stats.n_cycles++;
@@ -10932,9 +11415,12 @@ static specrt_status specrt__host_check(const specrt_session *s, const specrt_ho
                                                           : NULL;
     if (missing)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "host: %s: expected a function, found "
-                                "NULL",
-                                missing);
+                                "host: %s: expected a function, found NULL", missing);
+    if (host->n_context < 0 || host->n_context == 1)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "host: n_context: expected 0 for no limit, or at least 2 for a "
+                                "prompt and what follows it, found %lld",
+                                (long long)host->n_context);
     return specrt__host_check_prompt(s, host, prompt, n, err);
 }
 
@@ -10946,7 +11432,7 @@ static specrt_status specrt__host_failed(const char *callback, int code, specrt_
 static specrt_status specrt__host_prefill(specrt_session *s, const specrt_host *host,
                                           const int32_t *tokens, int32_t n, const float **last,
                                           specrt_error *err) {
-    specrt_rows rows;
+    specrt_target_rows rows;
     memset(&rows, 0, sizeof rows);
     int all = specrt_policy_learns(s->policy);
     int code = host->target_prefill(host->user, tokens, n, all, &rows.logits);
@@ -10998,15 +11484,14 @@ static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *ho
         const float *hidden = NULL, *fed = NULL;
         int code = host->draft_step(host->user, level, &beam, &hidden, &fed);
         if (code != 0) return specrt__host_failed("draft_step", code, err);
-        specrt_session_feed(s, fed);
-        SPECRT__TRY(specrt_session_expand(s, hidden, beam.n, &beam));
+        SPECRT__TRY(specrt_session_expand(s, hidden, fed, beam.n, &beam));
     }
     return SPECRT_STATUS_OK;
 }
 
 /* The hidden states that the last verification computed, where a source reads them. */
 static specrt_status specrt__host_hidden(const specrt_session *s, const specrt_host *host,
-                                         specrt_rows *rows, specrt_error *err) {
+                                         specrt_target_rows *rows, specrt_error *err) {
     int32_t width = specrt_policy_hidden_width(s->policy);
     if (width == 0) return SPECRT_STATUS_OK;
     int code = host->target_hidden(host->user, &rows->hidden, &rows->d_hidden);
@@ -11021,7 +11506,7 @@ static specrt_status specrt__host_hidden(const specrt_session *s, const specrt_h
 SPECRT_API specrt_status specrt_host_cycle(specrt_session *s, const specrt_host *host,
                                            specrt_verdict *verdict, specrt_error *err) {
     specrt_draft draft;
-    specrt_rows rows;
+    specrt_target_rows rows;
     memset(&rows, 0, sizeof rows);
     int64_t left = host->n_context ? host->n_context - (s->position - 1) : INT64_MAX;
     if (left < 1) return verdict->n = 0, SPECRT_STATUS_OK;

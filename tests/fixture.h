@@ -198,7 +198,7 @@ static inline uint8_t *fixture_index(int32_t n_rows, int32_t n_cols, const uint8
 /* A "sketch" section, malloc'ed, of numbers by chance: what it promises is false. */
 static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t rank, uint64_t seed,
                                       size_t *n) {
-    specrt_row_sketch_header h = {.n_rows = n_rows, .n_cols = n_cols, .rank = rank};
+    specrt_sketch_header h = {.n_rows = n_rows, .n_cols = n_cols, .rank = rank};
     size_t v = (size_t)n_rows, d = (size_t)n_cols, r = (size_t)rank;
     size_t mean = sizeof h + 4 * r * d, rows = mean + 4 * d, codes = rows + 24 * v;
     codes = (codes + 63) / 64 * 64;
@@ -217,7 +217,7 @@ static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t ra
     return bytes;
 }
 
-/* --- an allocator that counts, and fails at call `fail_at` (1 is the first; 0: never) --- */
+/* --- an allocator that counts, on any thread, and fails at call `fail_at` (from 1; 0: never) --- */
 
 typedef struct fixture_allocator {
     int n_calls, n_live, fail_at;
@@ -225,13 +225,13 @@ typedef struct fixture_allocator {
 
 static inline void *fixture_alloc(void *user, size_t bytes) {
     fixture_allocator *a = (fixture_allocator *)user;
-    if (++a->n_calls == a->fail_at) return NULL;
-    a->n_live++;
+    if (__atomic_add_fetch(&a->n_calls, 1, __ATOMIC_RELAXED) == a->fail_at) return NULL;
+    __atomic_add_fetch(&a->n_live, 1, __ATOMIC_RELAXED);
     return malloc(bytes);
 }
 
 static inline void fixture_free(void *user, void *ptr) {
-    ((fixture_allocator *)user)->n_live--;
+    __atomic_sub_fetch(&((fixture_allocator *)user)->n_live, 1, __ATOMIC_RELAXED);
     free(ptr);
 }
 

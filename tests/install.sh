@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh DESTDIR PREFIX BIN VERSION : what `make install` does. Tools whose names are
-# generic get the prefix "specrt-".
+# install.sh DESTDIR PREFIX BIN VERSION : what `make install` does. Tools keep the names
+# that they have in tools/.
 set -eu
 destdir=$1 prefix=$2 bin=$3 version=$4
 to="$destdir$prefix"
@@ -9,8 +9,8 @@ install -m 644 include/specrt.h "$to/include/"
 for folder in tools/*/; do
     tool=$(basename "$folder")
     [ -x "$bin/$tool" ] || continue
-    case $tool in specrt-*) name=$tool ;; *) name=specrt-$tool ;; esac
-    install -m 755 "$bin/$tool" "$to/bin/$name"
+    install -m 755 "$bin/$tool" "$to/bin/"
+    names="${names:-} $tool"
 done
 cat >"$to/lib/pkgconfig/specrt.pc" <<PC
 prefix=$prefix
@@ -42,3 +42,8 @@ if(NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION
     set(PACKAGE_VERSION_COMPATIBLE TRUE)
 endif()
 CMAKE
+
+echo "$to/include/specrt.h: the header"
+echo "$to/bin:${names:-}"
+echo "$to/lib/pkgconfig/specrt.pc: pkg-config --cflags --libs specrt"
+echo "$to/lib/cmake/specrt: find_package(specrt)"

@@ -4,13 +4,23 @@
 set -eu
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-make -s install DESTDIR="$root" PREFIX=/usr
+make -s install DESTDIR="$root" PREFIX=/usr >"$root/said"
+while IFS=: read -r path names; do # what it says is there
+    [ -e "$path" ] || { echo "install names $path, which is not there"; exit 1; }
+    case $path in */bin) for name in $names; do [ -x "$path/$name" ]; done ;; esac
+done < <(grep "^$root/usr/" "$root/said")
+[ "$(grep -c "^$root/usr/" "$root/said")" = 4 ] || { cat "$root/said"; exit 1; }
 export PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR=
 flags=$(pkg-config --define-variable=prefix="$root/usr" --cflags --libs specrt)
 cc -std=c99 examples/minimal.c $flags -o "$root/minimal"
 "$root/minimal" tests/golden/bundles/v1.0-zstd.specb
-"$root/usr/bin/specrt-vocabtrim-calibrate" --version
-"$root/usr/bin/specrt-bundle" --version
+# Tools have the names that the documentation calls them by.
+for folder in tools/*/; do
+    tool=$(basename "$folder")
+    [[ $("$root/usr/bin/$tool" --version) == "$tool "* ]] && continue
+    echo "$tool: not installed under its name"
+    exit 1
+done
 
 if command -v cmake >/dev/null; then
     mkdir "$root/project"

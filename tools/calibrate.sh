@@ -1,51 +1,44 @@
 #!/bin/sh
-# calibrate.sh BIN TOKENIZER CORPUS MODEL DRAFT OUT : what `make calibrate` does. Calibrate,
-# build what policies need, show the bundle, use it. Empty arguments mean the sample in data/;
-# CORPUS may be several paths.
+# calibrate.sh BIN TOKENIZER CORPUS MODEL DRAFT OUT : what `make calibrate` does. Calibrate, build
+# what policies need, compare them, say what came out. Empty arguments mean the sample in data/;
+# CORPUS may be several paths. OUT is by default beside BIN, named after the model.
 #
-# With a target and a drafter (MODEL, DRAFT, or the sample pair) policies are compared at the end;
-# without a CORPUS the target then writes its own first, and the sample text fills the ranks below.
-# In the environment, for models slower than the sample: TOKENS of an answer, PROMPTS of a domain;
-# SECTIONS to build beside the ranks (cograph centroid dynaspec coral sketch hnsw), POLICIES to
-# compare, LONG=1 for many more.
+# A GGUF that the engine runs writes its own CORPUS where none is given (the sample text fills the
+# ranks below), and drafts for itself where there is no DRAFT: its states are what sketch, index
+# and routers are made from, and what its lists keep of accept length is measured.
+# In the environment: TOKENS of an answer, PROMPTS of a domain; SECTIONS to build beside the ranks,
+# POLICIES to compare, LONG=1 for many more.
 set -eu
 bin=$1 tokenizer=$2 corpus=$3 model=$4 draft=$5 out=$6
 given=$tokenizer$corpus$model$draft sample=
-tokens=${TOKENS:-128} prompts=${PROMPTS:-20}
 sections=${SECTIONS-cograph centroid dynaspec coral sketch hnsw}
-data=$(dirname "$0")/../data
+tools=$(dirname "$0")
+data=$tools/../data
 [ "$0" != tools/calibrate.sh ] || data=data
 answers_weight=100 # a word of the target's own counts as so many of the sample text
 
 say() { printf 'calibrate: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 2; }
+invalid() { say "$@"; exit 3; }
 exists() { [ -z "$2" ] || [ -e "$2" ] || fail "$1=$2: no such file or folder"; }
 counting_number() {
     case $2 in '' | 0* | *[!0-9]*) fail "$1=$2: expected a number above 0" ;; esac
 }
+includes() { case " $1 " in *" $2 "*) ;; *) return 1 ;; esac; }
+at_least_one() { if [ "$1" -gt 0 ]; then echo "$1"; else echo 1; fi; }
+is_gguf() { [ -f "$1" ] && [ "$(head -c 4 "$1")" = GGUF ]; }
 
-wants() { case " $sections " in *" $1 "*) ;; *) return 1 ;; esac; }
-# add SECTION TOOL [FLAGS...] : a section of the bundle; without it the
-# policies that need it stay out.
-built=
-add() {
-    section=$1 tool=$2
-    shift 2
-    wants "$section" || return 0
-    say "$tool adds $section"
-    code=0
-    "$bin/$tool" "$@" -q -f -o "$out" || code=$?
-    case $code in
-    0) built="$built $section" ;;
-    3 | 4) say "$section is left out" ;;
-    *) exit $code ;;
-    esac
+# name_of PATH : its last part, a file's without the suffix.
+name_of() {
+    name=${1%/}
+    name=${name##*/}
+    [ -d "$1" ] || name=${name%.*}
+    echo "$name"
 }
-has() { case "$built " in *" $1 "*) ;; *) return 1 ;; esac; }
 
 # beside MODEL : the tokenizer inside a GGUF, or in a checkpoint's folder.
 beside() {
-    case $1 in *.gguf) echo "$1"; return ;; esac
+    if is_gguf "$1"; then echo "$1"; return; fi
     folder=$1
     [ -d "$folder" ] || folder=$(dirname "$folder")
     for file in "$folder"/tokenizer.json "$folder"/*.tiktoken "$folder"/tokenizer.model \
@@ -54,20 +47,33 @@ beside() {
     done
 }
 
+# number KEY FILE : the first number under that key of a tool's JSON.
+number() { sed -n "s/^[^\n]*\"$1\":\([-0-9.e+]*\).*/\1/p" "$2"; }
+
+# ---- what is given ----
+
 exists MODEL "$model"
 exists DRAFT "$draft"
 exists TOKENIZER "$tokenizer"
-counting_number TOKENS "$tokens"
-counting_number PROMPTS "$prompts"
-case $model in
-    *.gguf) ;;
-    *) [ -z "$draft" ] || fail "DRAFT=$draft needs its target as MODEL=, a GGUF" ;;
-esac
 pair=$data/sample
 if [ -z "$given" ] && [ -e "$pair/target.gguf" ] && [ -e "$pair/draft.safetensors" ]; then
     model=$pair/target.gguf draft=$pair/draft.safetensors
     sample=1
 fi
+tokens=${TOKENS:-64} prompts=${PROMPTS:-20}
+[ -z "$sample" ] || tokens=${TOKENS:-128}
+counting_number TOKENS "$tokens"
+counting_number PROMPTS "$prompts"
+if [ -n "$draft" ] && { [ -z "$model" ] || ! is_gguf "$model"; }; then
+    fail "DRAFT=$draft needs its target as MODEL=, a GGUF"
+fi
+case $model in
+*.safetensors | *.json) ;;
+*)
+    [ -z "$model" ] || [ -d "$model" ] || is_gguf "$model" ||
+        invalid "MODEL=$model: expected a GGUF, a .safetensors file or a checkpoint's folder"
+    ;;
+esac
 
 # A path that exists may hold spaces; else they separate several.
 if [ -z "$corpus" ]; then
@@ -83,90 +89,224 @@ for path; do
 done
 
 # The default output is ours to replace; another bundle keeps its other sections.
-if [ "$out" = "${bin%/bin}/sample.specb" ]; then
-    rm -f "$out"
+ours=
+if [ -z "$out" ]; then
+    name=$(name_of "${model:-${tokenizer:-corpus}}")
+    if [ -n "$sample" ] || [ -z "$given" ]; then
+        name=sample
+    elif [ "$name" = sample ]; then
+        name=sample_model
+    fi
+    out=${bin%/bin}/$name.specb ours=1
 elif [ -e "$out" ] && ! "$bin/specrt-bundle" verify -q "$out" >/dev/null 2>&1; then
     fail "OUT=$out exists and is no bundle; remove it or name another file"
 fi
+answers=${out%.specb}-answers.jsonl
+report=${out%.specb}.html
+comparison=${out%.specb}-compare.html
 
 if [ -z "$tokenizer" ] && [ -n "$model" ]; then
     tokenizer=$(beside "$model")
     [ -n "$tokenizer" ] || fail "MODEL=$model: no tokenizer in its folder; name one with TOKENIZER="
-    [ -z "$given" ] || say "taking the model's own tokenizer, $tokenizer"
 elif [ -z "$tokenizer" ]; then
     tokenizer=$data/tokenizer.json
     [ -z "$given" ] || say "no TOKENIZER= or MODEL= given: counting with the sample's, $tokenizer"
 fi
-[ -z "$given" ] || [ -n "$corpus" ] || [ -n "$draft" ] ||
-    say "no CORPUS= given: counting the sample text, not what your model writes"
+
+# ---- whether it runs, and how fast ----
 
 mkdir -p "$(dirname "$out")"
-weights=
-if [ -n "$draft" ]; then
-    work=$(mktemp -d "${TMPDIR:-/tmp}/calibrate-XXXXXX")
-    trap 'rm -rf "$work"' EXIT
-    trap 'exit 130' INT TERM HUP
-    # A fifth of the prompts is for comparing: lists must not be judged on what they were made from.
+work=$(mktemp -d "${TMPDIR:-/tmp}/calibrate-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM HUP
+bar=
+[ ! -t 2 ] || bar=--progress
+
+# A fifth of the prompts is for comparing: lists must not be judged on what they were made from.
+share_out() {
     mkdir "$work/ask" "$work/test"
     for file in "$data"/prompts/*.jsonl; do
-        head -n "$prompts" "$file" | awk 'NR % 5 != 1' >"$work/ask/${file##*/}"
-        head -n "$prompts" "$file" | awk 'NR % 5 == 1' >"$work/test/${file##*/}"
+        head -n "$prompts" "$file" | awk 'NR % 5 != 1' >"$work/ask/${file##*/}" || return
+        head -n "$prompts" "$file" | awk 'NR % 5 == 1' >"$work/test/${file##*/}" || return
     done
+}
+share_out 2>/dev/null || { say "$work: cannot write; TMPDIR= names another folder"; exit 1; }
+n_domains=$(find "$work/test" -name '*.jsonl' | wc -l)
+n_domains=$((n_domains))
+
+# counts MODEL : whether the tokenizer, and the model's head, can be read.
+counts() {
+    echo text | "$bin/vocabtrim-calibrate" -q --tokenizer "$tokenizer" --corpus - --domain text \
+        ${1:+--model "$1"} --holdout 0 -f -o "$work/counted.specb" >"$work/counted"
+}
+# refused CODE : end with what the tool said.
+refused() { cat "$work/why" >&2; exit "$1"; }
+
+counts ""
+runs=
+text=${corpus:-the sample text, not what your model writes}
+if [ -n "$model" ] && is_gguf "$model"; then
+    code=0
+    "$bin/specrt-eval" generate -q --json --target "$model" --prompts "$work"/test/*.jsonl \
+        --limit 1 --max-tokens $((tokens < 8 ? tokens : 8)) -o "$work/tried.jsonl" \
+        >"$work/speed" 2>"$work/why" || code=$?
+    case $code in
+    0) runs=1 ;;
+    3) [ -z "$draft" ] || refused 3 ;;
+    *) refused $code ;;
+    esac
+    [ -n "$runs" ] ||
+        say "the engine cannot run $(sed 's/^[^:]*: //' "$work/why"); counting $text"
+elif [ -n "$model" ]; then
+    say "the engine runs GGUF, which $model is not; counting $text"
+elif [ -n "$given" ] && [ -z "$corpus" ]; then
+    say "no CORPUS= given: counting $text"
 fi
-if [ -n "$draft" ] && [ -z "$corpus" ] && [ "$prompts" -gt 1 ]; then
-    say "the target answers the prompts in $data/prompts"
-    answers=${out%.specb}-answers.jsonl
-    "$bin/specrt-eval" generate --target "$model" --prompts "$work"/ask/*.jsonl \
+if [ -n "$draft" ]; then
+    "$bin/specrt-eval" record -q --target "$model" --draft "$draft" --num-steps 3 --topk 1 \
+        --prompt "Why?" --max-tokens 2 -o "$work/tried.trace" 2>"$work/why" || refused $?
+fi
+# A model that cannot run may still have a head to make clusters of.
+[ -z "$model" ] || [ -n "$runs" ] || counts "$model" 2>"$work/why" || model=
+
+# ---- the plan ----
+
+plan=ranks
+if [ -n "$runs" ] && [ -z "$corpus" ] && [ "$prompts" -gt 1 ]; then plan="answers ranks"; fi
+! includes "$sections" cograph || plan="$plan cograph"
+[ -z "$model" ] || ! includes "$sections" centroid || plan="$plan centroid"
+trained=
+for section in dynaspec coral sketch hnsw; do
+    ! includes "$sections" $section || trained="$trained $section"
+done
+if [ -n "$runs" ] && [ -n "$trained" ] && [ "$prompts" -gt 1 ]; then
+    plan="$plan states$trained"
+fi
+[ -z "$runs" ] || plan="$plan compare"
+planned() { includes "$plan" "$1"; }
+
+# A target that drafts for itself is slow at every pass: fewer prompts are recorded and compared.
+recorded=$prompts compared=$prompts
+if [ -z "$draft" ]; then
+    recorded=$(at_least_one $((prompts / 5))) compared=$(at_least_one $((prompts / 20)))
+elif [ -z "$sample" ]; then
+    compared=$(at_least_one $((prompts / 10)))
+fi
+
+# Decoding alone is foreseen: one sequence on each core for answers, and 1.7 times the work of a
+# plain token where the target drafts for itself.
+foresee() {
+    awk -v domains="$n_domains" -v prompts="$prompts" -v tokens="$tokens" -v plan=" $plan " \
+        -v recorded="$recorded" -v compared="$compared" -v own="${draft:+0}" \
+        -v speed="$(number n_tokens "$work/speed") $(number seconds "$work/speed")" '
+        function least(a, b) { return a < b ? a : b }
+        BEGIN {
+            split(speed, s, " ")
+            rate = s[1] / s[2]
+            test = int((prompts + 4) / 5)
+            ask = prompts - test
+            each = domains * tokens / rate
+            work = own == "" ? 1.7 : 1
+            seconds = each * least(compared, test) * (1 + work * (own == "" ? 9 : 13))
+            if (plan ~ / answers /) seconds += each * ask
+            if (plan ~ / states /) seconds += each * work * least(recorded, ask)
+            printf "%.3g tokens/s here: about ", rate
+            if (seconds < 90) printf "%d seconds", seconds + 1
+            else if (seconds < 5400) printf "%.0f minutes", seconds / 60
+            else printf "%.1f hours", seconds / 3600
+        }'
+}
+
+n_steps=$(echo "$plan" | wc -w) n_done=0
+step() {
+    n_done=$((n_done + 1))
+    printf '[%d/%d] %s\n' $n_done $((n_steps)) "$*" >&2
+}
+# add SECTION WHAT TOOL [FLAGS...] : a section of the bundle; without it the
+# policies that need it stay out.
+built=
+add() {
+    section=$1 what=$2 tool=$3
+    shift 3
+    planned "$section" || return 0
+    step "$section: $what"
+    code=0
+    # shellcheck disable=SC2086
+    "$bin/$tool" "$@" -q $bar --json -f -o "$out" >"$work/$section.json" || code=$?
+    case $code in
+    0) built="$built $section" ;;
+    3 | 4) say "$section is left out" ;;
+    *) exit $code ;;
+    esac
+}
+has() { includes "$built" "$1"; }
+
+# ---- the work ----
+
+[ -z "$runs" ] ||
+    say "$(name_of "$model") writes $(foresee) of decoding, and some of building" \
+        "(PROMPTS=$prompts TOKENS=$tokens: smaller ones take less)"
+
+weights=
+if planned answers; then
+    step "answers: the target writes on prompts of $n_domains domains, for the text to be its own"
+    # shellcheck disable=SC2086
+    "$bin/specrt-eval" generate -q $bar --target "$model" --prompts "$work"/ask/*.jsonl \
         --max-tokens "$tokens" -f -o "$answers"
     weights=$answers:$answers_weight
     set -- "$answers" "$@"
 fi
 
-report=${out%.specb}.html
-"$bin/vocabtrim-calibrate" --tokenizer "$tokenizer" --corpus "$@" ${model:+--model "$model"} \
-    ${weights:+--weights "$weights"} --holdout 0.05 --report "$report" -f -o "$out"
+heavy="; one of an answer counts as $answers_weight of the sample text"
+step "ranks: which tokens come most${weights:+$heavy}"
+[ -z "$ours" ] || rm -f "$out"
+# shellcheck disable=SC2086
+"$bin/vocabtrim-calibrate" -q $bar --json --tokenizer "$tokenizer" --corpus "$@" \
+    ${model:+--model "$model"} ${weights:+--weights "$weights"} --holdout 0.05 --report "$report" \
+    -f -o "$out" >"$work/ranks.json"
 
+add cograph "which tokens follow which" cograph-build --tokenizer "$tokenizer" --corpus "$@"
 # EAGLE drafts with the target's head, unless it has one of its own.
 head=$model
+if [ -n "$draft" ] && is_gguf "$draft"; then head=$draft; fi
 case $draft in
-*.gguf) head=$draft ;;
 *.safetensors) ! head -c 1000000 "$draft" | grep -aq '"lm_head.weight"' || head=$draft ;;
 esac
-add cograph cograph-build --tokenizer "$tokenizer" --corpus "$@"
-if [ -n "$model" ]; then
-    set -- --model "$head" --tokenizer "$tokenizer" --router
-    add centroid cluster-build "$@" centroid
-    trace=
-    if [ -n "$draft" ] && [ "$prompts" -gt 1 ] &&
-        { wants dynaspec || wants coral || wants sketch; }; then
-        say "the target answers again with its drafter, recorded for routers, sketch and index"
-        trace=$work/trace
-        "$bin/specrt-eval" record -q --target "$model" --draft "$draft" --num-steps 3 --topk 1 \
-            --prompts "$work"/ask/*.jsonl --max-tokens "$tokens" -o "$trace"
-        # The published numbers of rows would be half of the sample's vocabulary.
-        add dynaspec cluster-build "$@" dynaspec --embedding "$model" --trace "$trace" \
-            ${sample:+--mean-rows 1024 --schedule flat}
-        add coral cluster-build "$@" coral --trace "$trace" \
-            ${sample:+--clusters 64 --mean-rows 1024}
-    fi
-    add sketch sketch-build --model "$head" ${trace:+--trace "$trace"} --min-recall 0.9
-    add hnsw hnsw-build --model "$model" ${trace:+--trace "$trace"}
+set -- --model "$head" --tokenizer "$tokenizer" --router
+add centroid "the head's rows in small clusters" cluster-build "$@" centroid
+trace=$work/trace
+if planned states; then
+    with="itself as drafter"
+    [ -z "$draft" ] || with="its drafter"
+    step "states: the target answers again with $with, for what follows to learn from"
+    # shellcheck disable=SC2086
+    "$bin/specrt-eval" record -q $bar --target "$model" --draft "${draft:-$model}" --num-steps 3 \
+        --topk 1 --prompts "$work"/ask/*.jsonl --limit "$recorded" --max-tokens "$tokens" \
+        -o "$trace"
 fi
-info=$("$bin/specrt-bundle" info "$out")
-printf '%s\n' "$info" | sed '/^provenance/,$d'
-"$bin/minimal" "$out"
-say "$out is ready and $report shows its coverage;" \
-    "$bin/specrt-bundle info tells what it was made from"
+# The published numbers of rows would be half of the sample's vocabulary.
+add dynaspec "clusters, and a router that chooses among them" cluster-build "$@" dynaspec \
+    --embedding "$model" --trace "$trace" ${sample:+--mean-rows 1024 --schedule flat}
+add coral "the same as large groups" cluster-build "$@" coral --trace "$trace" \
+    ${sample:+--clusters 64 --mean-rows 1024}
+add sketch "the head in few dimensions, to scan" sketch-build --model "$head" --trace "$trace" \
+    --min-recall 0.9
+add hnsw "an index to search the head" hnsw-build --model "$model" --trace "$trace"
 
-[ -n "$draft" ] || exit 0
-policies=static,microspec,static:2048
-if has cograph; then
-    policies=$policies,evospec,static:2048+retrieve,static:512+window+successor:256
-fi
-! has centroid || policies=$policies,centroid,centroid+retrieve@graph=off
+# ---- the comparison ----
+
+policies=static,static:2048
+! has cograph || policies=$policies,static:2048+retrieve,static:512+window+successor:256
+! has centroid || policies=$policies,centroid
 ! has dynaspec || policies=$policies,dynaspec
 ! has coral || policies=$policies,coral
-! has sketch || policies=$policies,sketch:128,sketch:64@certified=on
+! has sketch || policies=$policies,sketch:128
+if [ -n "$draft" ]; then
+    policies=$policies,microspec
+    ! has cograph || policies=$policies,evospec
+    ! has centroid || policies=$policies,centroid+retrieve@graph=off
+    ! has sketch || policies=$policies,sketch:64@certified=on
+fi
 if [ -n "${LONG:-}" ] && has cograph; then
     for size in 1024 4096 8192; do
         policies=$policies,static:$size,static:$size+retrieve,static:$size+retrieve:512
@@ -186,10 +326,58 @@ fi
 # the same on average over three.
 if [ -n "${LONG:-}" ] && [ -n "$sample" ] && has dynaspec; then
     policies=$policies,static:1280,static:1772/1772/296
-    policies=$policies,cluster:10,cluster:14@schedule=german,cluster:12@schedule=halving
+    policies=$policies,cluster:10,cluster:14@schedule=harmonic,cluster:12@schedule=halving
 fi
-comparison=${out%.specb}-compare.html
-say "decoding other prompts of each domain with every policy; plots go to $comparison"
-"$bin/specrt-eval" compare --target "$model" --draft "$draft" --bundle "$out" \
-    --policy "${POLICIES:-$policies}" --num-steps 3 --topk 1 --prompts "$work"/test/*.jsonl \
-    --max-tokens "$tokens" --report "$comparison" -f
+if planned compare; then
+    step "policies: each decodes other prompts, beside plain decoding"
+    # shellcheck disable=SC2086
+    "$bin/specrt-eval" compare -q $bar --json --target "$model" --draft "${draft:-$model}" \
+        --bundle "$out" --policy "${POLICIES:-$policies}" --num-steps 3 --topk 1 \
+        --prompts "$work"/test/*.jsonl --limit "$compared" --max-tokens "$tokens" \
+        --report "$comparison" -f >"$work/compare.json"
+fi
+
+# ---- what came out ----
+
+shown() { printf '  %-10s %s\n' "$@"; }
+printf '\n'
+shown bundle "$out"
+shown coverage "$report"
+! planned answers || shown answers "$answers"
+! planned compare || shown policies "$comparison"
+printf '\n'
+for section in ranks $built; do
+    # A tool's JSON is one line; its lists come apart at their braces.
+    tr '{' '\n' <"$work/$section.json" |
+        awk -v section="$section" -v answers="${weights:+${answers##*/}}" \
+            -f "$tools/calibrate_sections.awk"
+done
+best=
+if planned compare; then
+    printf '\n'
+    sed 's/{"policy":/\n&/g' "$work/compare.json" |
+        awk -v own="$([ -n "$draft" ] || echo 1)" -v best="$work/best" \
+            -f "$tools/calibrate_policies.awk"
+    [ ! -e "$work/best" ] || best=$(cat "$work/best")
+fi
+
+# quoted WORD... : as one types them.
+quoted() {
+    for word; do
+        case $word in
+        *[!A-Za-z0-9_./:=@+,-]*) printf " '%s'" "$(printf %s "$word" | sed "s/'/'\\\\''/g")" ;;
+        *) printf ' %s' "$word" ;;
+        esac
+    done
+}
+printf '\nNext:\n '
+if [ -n "$best" ] && [ -n "$draft" ]; then
+    quoted "$bin/specrt-eval" decode --target "$model" --draft "$draft" --bundle "$out" \
+        --policy "$best" --num-steps 3 --topk 1 --prompt "What is a heap?"
+elif [ -n "$runs" ]; then
+    quoted make calibrate MODEL="$model" DRAFT=your-drafter.safetensors
+    [ -n "$ours" ] || quoted OUT="$out"
+else
+    quoted "$bin/specrt-bundle" export "$out" --format sglang-pt -o "${out%.specb}.pt"
+fi
+printf '\n'

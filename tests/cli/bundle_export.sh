@@ -46,5 +46,7 @@ refuses 3 "*has no section 'ranks'; vocabtrim-calibrate builds it" specrt-bundle
 for format in sglang-pt vllm-json text eagle3-pt safetensors; do
     refuses 1 "*/dev/full: cannot write*" specrt-bundle export a.specb --format $format -o /dev/full
 done
+refuses 2 "*x.npy: npy writes d2t.npy and t2d.npy into a folder; expected a name without .npy" \
+    specrt-bundle export a.specb --format npy -o x.npy
 refuses 2 "*five.txt: is a file; npy writes*" specrt-bundle export a.specb --format npy \
     -o five.txt -f

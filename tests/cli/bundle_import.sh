@@ -48,6 +48,11 @@ echo 30000 1 29998 30000 >twice.txt
 refuses 3 "*twice.txt: *id 30000 stands at entries 0 and 3*--dedupe*" import twice.txt -f
 accepts import twice.txt -f --dedupe --size 8
 warns "*1 repeated entries left out*"
+echo 7 8 8 9 >once.txt # offsets, or ids with one that is repeated
+refuses 3 "*once.txt: *(last 9, some twice) and as offsets (last id 12)*--values absolute or *" \
+    import once.txt -f
+accepts import once.txt -f --size 9 --values offset
+accepts import once.txt -f --size 9 --values absolute --dedupe
 echo 3 5 9 >both.txt
 refuses 3 \
     "*both.txt: *reads both as absolute ids (last 9) and as offsets (last id 11)*--values absolute or --values offset" \

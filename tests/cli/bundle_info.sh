@@ -14,7 +14,8 @@ prints "a.specb: bundle, 3 sections, 1,808 bytes
            171,000 tokens counted
 forced     3 10
 top        *
-*provenance {*"
+*provenance of sections (all of it: --json)
+*"
 accepts specrt-bundle info a.specb --json
 prints \
     '{"file":"a.specb","bytes":1808,"sections":[[]{"tag":"ident",*"tokenizer":{"name":"golden",*"ranks":{"n_default":8,*"forced":[[]3,10],*"provenance":{*}}'
@@ -49,7 +50,14 @@ accepts specrt-bundle info b.specb
 prints "*centroid * rows in 12 clusters *cograph *4 successors of 3 of 300 tokens, at most *
 *obey EvoSpec's rule*7 tokens counted*hnsw * of 300 rows of 8 columns; m 4, *\
 metric ip, vectors int8; recall *
-sketch *rank 4 *"
+sketch *rank 4 *
+provenance of sections (all of it: --json)
+centroid   made by cluster-build *model model.safetensors, *
+cograph    made by cograph-build *
+hnsw       made by hnsw-build *recall_at_10 *
+sketch     made by sketch-build *recall (*"
+[ "$(grep -A 99 '^provenance' ../out | wc -l)" -lt 30 ] || fail "provenance is no summary"
+[ "$(awk 'f && length > 100; /^provenance/ { f = 1 }' ../out)" = "" ] || fail "$(cat ../out)"
 accepts specrt-bundle info b.specb --json
 prints \
     '{*"centroid":{*"cograph":{"n_vocab":300,*"hnsw":{"n_rows":300,*"recall_at_10":*"sketch":{*"rank":4,*}*'

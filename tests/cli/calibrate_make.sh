@@ -1,23 +1,48 @@
 # What `make calibrate` runs: on the sample, on parts of its arguments, and on wrong ones.
 . "$CLI_TESTS/lib.bash"
-require minimal
 root=$CLI_TESTS/../..
 export TOKENS=8 PROMPTS=5 SECTIONS="cograph centroid"
-make_calibrate() { "$root/tools/calibrate.sh" "$CLI_BIN" "$@"; } # TOKENIZER CORPUS MODEL DRAFT OUT
+mkdir build
+ln -s "$CLI_BIN" build/bin
+make_calibrate() { "$root/tools/calibrate.sh" build/bin "$@"; } # TOKENIZER CORPUS MODEL DRAFT OUT
 
-accepts make_calibrate "" "" "" "" sample.specb
-for domain in code legal math medical prose qa technical; do prints "*$domain *"; done
-prints "*8,192 of 32,758 valid ids*the best of 8192 tokens (of 32768)*"
-warns "*sample.specb is ready and sample.html shows its coverage*"
-grep -q "<svg" sample.html || fail "no report"
+accepts make_calibrate "" "" "" "" ""
+warns "*/5? answers: *2/5? ranks: *3/5? cograph: *4/5? centroid: *5/5? policies: *"
+prints "*build/sample.specb*build/sample.html*build/sample-answers.jsonl*build/sample-compare.html*"
+prints "*list *8,192 of 32,758 ids cover *% of held-out text*cograph *centroid *"
+prints "*x plain*full *static *"
+prints "*all equal*is the fastest: *Next:*decode --target *--bundle build/sample.specb --policy *"
+grep -q "<svg" build/sample.html || fail "no report"
+sample=$(cksum build/sample.* build/sample-*)
 
 # Again, with a corpus of the user's, one that has a space in its name.
 mkdir "my text"
 cp "$root/data/corpus/legal/constitution.txt" "my text"
-accepts make_calibrate "" "my text" "" "" sample.specb
+accepts make_calibrate "" "my text" "" "" ""
 warns "*no TOKENIZER= or MODEL= given*"
+prints "*build/corpus.specb*export build/corpus.specb*"
 accepts make_calibrate "$TOKENIZER" "$root/data/corpus/qa $root/data/corpus/math" "" "" two.specb
-prints "*math *qa *"
+specrt-bundle info two.specb >info
+grep -q math info && grep -q qa info || fail "two folders are not two domains"
+
+# A model that the engine cannot run has a tokenizer and a head; without a head its tokenizer will
+# do. What it is called leaves the sample's files alone.
+target=$root/data/sample/target.gguf
+instead() { LC_ALL=C sed "$1" "$target"; }
+instead 's/\(general.architecture............\)llama/\1mamba/' >sample.gguf
+accepts make_calibrate "" "" sample.gguf "" ""
+warns "calibrate: the engine cannot run sample.gguf: general.architecture: 'mamba' is not *; \
+counting the sample text, not what your model writes
+?1/3? ranks: *3/3? centroid: *"
+prints "*build/sample_model.specb*export build/sample_model.specb*"
+[ "$sample" = "$(cksum build/sample.* build/sample-*)" ] || fail "the sample's files changed"
+instead 's/token_embd/token_embx/' >headless.gguf
+accepts make_calibrate "" "$root/data/corpus/qa" headless.gguf "" ""
+warns "calibrate: the engine cannot run headless.gguf: *; counting *corpus/qa
+?1/2? ranks: *2/2? cograph: *"
+SECTIONS= accepts make_calibrate "" "" "$root/data/sample/draft.safetensors" "" drafter.specb
+warns "calibrate: the engine runs GGUF, which *draft.safetensors is not; counting the sample *"
+prints "*list *8,192 of 32,758 ids*"
 
 refuses 2 "calibrate: CORPUS=nosuch: nosuch: no such file or folder" make_calibrate "" nosuch "" \
     "" x.specb
@@ -32,3 +57,22 @@ refuses 2 "calibrate: DRAFT=notes.txt needs its target as MODEL=, a GGUF" make_c
     notes.txt x.specb
 TOKENS=none refuses 2 "calibrate: TOKENS=none: expected a number above 0" make_calibrate "" "" "" \
     "" x.specb
+
+# What is no model, holds no tokenizer or is cut is told before anything is decoded; so is a drafter
+# of another vocabulary, or none.
+cp notes.txt notes.gguf
+for file in notes.txt notes.gguf; do
+    refuses 3 "calibrate: MODEL=$file: expected a GGUF, a .safetensors file or a *" \
+        make_calibrate "" "" $file "" ""
+done
+instead 's/tokenizer[.]ggml/tokenizer.gone/' >untold.gguf
+refuses 3 "*: untold.gguf: no tokenizer in this GGUF; *" make_calibrate "" "" untold.gguf "" ""
+head -c 3000000 "$target" >cut.gguf
+refuses 3 "*: cut.gguf: *" make_calibrate "" "" cut.gguf "" ""
+refuses 3 "*: notes.txt: not a model; *" make_calibrate "" "" "$target" notes.txt ""
+mkdir other
+cp "$root/data/sample/draft.safetensors" other
+sed 's/32768/49152/' "$root/data/sample/config.json" >other/config.json
+refuses 3 "*config.json: vocab_size: expected the target's 32768, found 49152; *" make_calibrate \
+    "" "" "$target" other/draft.safetensors ""
+TMPDIR=$PWD/nowhere refuses 1 "mktemp: *nowhere*" make_calibrate "" "" "$target" "" ""

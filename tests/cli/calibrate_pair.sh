@@ -9,10 +9,9 @@ export TOKENS=8 PROMPTS=5 SECTIONS="cograph centroid coral"
 calibrate() { "$CLI_TESTS/../../tools/calibrate.sh" "$CLI_BIN" "$@"; }
 
 accepts calibrate "" "" "$target" "$draft" pair.specb
-warns \
-    "*the target answers the prompts in *28 answers*answers again*coral*pair.specb is ready*plots go to pair-compare.html*"
-prints \
-    "*pair-answers.jsonl * 100 *centroid *cograph *full *static *microspec *successor:256 *static is static:8192*7 turns*all equal"
+warns "*1/7? answers: *ranks: * as 100 of *states: *with its drafter*coral: *7/7? policies: *"
+prints "*pair.specb*pair-answers.jsonl*pair-compare.html*list *coral *full *static *successor:256 *"
+prints "*coral *microspec *all equal*Next:*decode --target *--draft *--policy *"
 [ "$(wc -l <pair-answers.jsonl)" = 28 ] || fail "$(wc -l <pair-answers.jsonl) answers"
 grep -q "<svg" pair-compare.html || fail "no plots"
 
@@ -20,4 +19,19 @@ grep -q "<svg" pair-compare.html || fail "no plots"
 SECTIONS= POLICIES=static accepts calibrate "" "$CLI_TESTS/../../data/corpus/qa" "$target" \
     "$draft" own.specb
 [ ! -e own-answers.jsonl ] || fail "answers were written"
-prints "*static is static:8192*all equal"
+prints "*full *static *all equal*--policy static *"
+
+# A target alone drafts for itself: it writes the text, states of its own make the sketch, and what
+# lists keep is measured on prompts that it did not answer before.
+SECTIONS="cograph dynaspec sketch" accepts calibrate "" "" "$target" "" own.specb
+warns "*states: *with itself as drafter*dynaspec: *sketch: *policies: *"
+prints "*own-answers.jsonl*sketch * of the ten best*of full*MB read*full * 100.0%*sketch:128 *"
+prints "*all equal*keeps *% of accept length*Next:*make calibrate MODEL=*DRAFT=*OUT=own.specb*"
+specrt-bundle info --json own.specb >info
+grep -q '"queries":"trace"\|"states":"trace"' info || fail "the sketch is of states made up"
+[ "$(wc -l <own-answers.jsonl)" = 28 ] || fail "$(wc -l <own-answers.jsonl) answers"
+for file in "$CLI_TESTS"/../../data/prompts/*.jsonl; do
+    compared=$(head -n 1 "$file" | sed 's/.*"prompt": *"\([^"\\]*\).*/\1/')
+    grep -F "$compared" own-answers.jsonl && fail "an answer is compared on: $compared"
+done
+exit 0

@@ -29,7 +29,7 @@ refuses 2 "*expected 1 to 300, the rows there are to cluster, found 301" build -
 refuses 2 "*--mean-rows: expected room for one of the 20 clusters*" build --clusters 20 \
     --mean-rows 14 -o x.specb
 refuses 2 \
-    "*--schedule: expected german, halving, flat or 1 to 8 numbers from 1 to the 20 clusters, found '21'" \
+    "*--schedule: expected harmonic, halving, flat or 1 to 8 numbers from 1 to the 20 clusters, found '21'" \
     build --clusters 20 --schedule 21 -o x.specb
 refuses 2 "*--router: expected *, found 'best'" build --router best -o x.specb
 refuses 2 "*--init: expected *" build --init random -o x.specb
@@ -38,9 +38,6 @@ refuses 2 "*--model is missing" cluster-build -o x.specb
 refuses 1 "*: nowhere.gguf: cannot open*" cluster-build --model nowhere.gguf -o x.specb
 refuses 3 "*model.safetensors: \"lm_head.weight\": expected a row for each of the tokenizer's *" \
     build --tokenizer "$TOKENIZER" -o x.specb
-head_file nan.safetensors 40 7f
-refuses 3 "*head: row *: expected finite weights, found NaN or infinity" \
-    cluster-build --model nan.safetensors --clusters 2 -o x.specb
 head -c 1024 /dev/zero >zeros && head_file zero.safetensors 64 00 &&
     head -c -1024 zero.safetensors >cut && cat cut zeros >zero.safetensors
 refuses 3 "*: zero.safetensors: no row is left to cluster: *" cluster-build \

@@ -64,7 +64,7 @@ kill -INT $job 2>/dev/null || kill -TERM $job
 wait $job
 case $? in 130 | 143) ;; *) fail "expected an interrupted run" ;; esac
 same one.specb before.specb
-[ -z "$(find . -name '*.tmp-*')" ] || fail "a temporary file stayed"
+[ -z "$(find . -name '*tmp-*')" ] || fail "a temporary file stayed"
 accepts build --router dynaspec -f -o one.specb
 
 # Bad input.

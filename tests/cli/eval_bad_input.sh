@@ -49,8 +49,10 @@ refuses 3 "*cut.gguf: *" specrt-eval decode --target cut.gguf --prompt x
 rm -r nan cut.gguf
 
 # policies and trees
-refuses 3 "*static: needs a bundle with section 'ranks'; vocabtrim-calibrate builds it" drafted \
-    --policy static --prompt x
+refuses 3 "*: policy 'static': static: needs a bundle with section 'ranks'; vocabtrim-calibrate \
+builds it" drafted --policy static --prompt x
+refuses 3 "*: policy 'static:9+window': static: needs a bundle *" specrt-eval compare --prompt x \
+    --target "$target" --draft "$draft" --policy full,static:9+window,microspec
 refuses 2 "*topk: expected at most the 18 rows of policy 'window:16@min=4', found 20" \
     drafted --policy window:16@min=4 --topk 20 --prompt x
 refuses 2 "*tree: expected topk \* (num_steps - 1) of at most 256, found 1984" drafted --topk 64 \
@@ -60,13 +62,23 @@ refuses 2 "*--policy: expected one; *" drafted --policy full,microspec --prompt 
 
 # prompts
 refuses 2 "*--prompt: expected TEXT, found ''" decode --prompt ""
+for n in 1 0 -3; do # a prompt and what follows it take two positions
+    refuses 2 "*--context: expected a whole number from 2 to *, found '$n'" decode --context $n \
+        --prompt x
+done
+refuses 2 "*--context: expected at least 113 positions, *found 112; lower --max-tokens" \
+    specrt-eval plan --target "$target" --draft "$draft" --context 112 --prompt x
+refuses 3 "*prompt: expected 1 to 1 tokens, found *" decode --context 2 --prompt "a b c"
 refuses 3 "*prompt: expected 1 to 9 tokens, found *" decode --context 10 \
     --prompt "a b c d e f g h i j"
 echo '{"prompt_ids":[1,32768]}' >ids.jsonl
 refuses 3 "*prompt: token 1: expected 0 to 32767, found 32768" decode --prompts ids.jsonl
-printf '{"prompt":"a"}\n\n{"prompt":""}\n' >empty.jsonl
-refuses 3 "*empty.jsonl:3: expected an object with a text that is not empty *" decode \
-    --prompts empty.jsonl
+printf '{"prompt":"a"}\n\n{"answer":"b"}\n' >other.jsonl
+refuses 3 "*other.jsonl:3: expected an object with a text under prompt, *" decode \
+    --prompts other.jsonl
+printf '{"prompt":""}\n{"turns":[]}\n' >empty.jsonl
+refuses 3 "*empty.jsonl: expected a prompt a line, found empty ones alone" decode \
+    --prompts empty.jsonl --prompt a
 echo '{"prompt":"a"' >cut.jsonl
 refuses 3 "*cut.jsonl:1: no JSON: *" decode --prompts cut.jsonl
 : >none.jsonl
@@ -77,8 +89,17 @@ refuses 3 "*prompt: expected 1 to 9 tokens, found *" specrt-eval record --target
     --draft "$draft" --context 10 --prompt "a b c d e f g h i j" -o x.trace
 refuses 3 "*prompt: expected 1 to 9 tokens, found *" specrt-eval compare --target "$target" \
     --draft "$draft" --context 10 --prompt "a b c d e f g h i j"
-refuses 3 "*no prompt could be answered" specrt-eval generate --target "$target" --context 10 \
-    --prompt "a b c d e f g h i j" -o x.jsonl
+refuses 3 "*prompt: expected 1 to 9 tokens, found *" specrt-eval generate --target "$target" \
+    --context 10 --prompt "a b c d e f g h i j" -o x.jsonl
+printf '{"prompt":"%s"}\n' "" "a b c d e f g h i j" "k l m n o p q r s t" >long.jsonl
+long=(--target "$target" --context 10 --prompts long.jsonl)
+none="*no prompt could be decoded: 3 prompts were passed over: 1 empty, first long.jsonl:1; 2 \
+unfit, first long.jsonl:2: prompt: expected 1 to *"
+refuses 3 "$none" specrt-eval decode "${long[@]}" --json
+refuses 3 "$none" specrt-eval generate "${long[@]}" -o x.jsonl
+refuses 3 "$none" specrt-eval record "${long[@]}" --draft "$draft" -o x.trace
+refuses 3 "$none" specrt-eval compare "${long[@]}" --draft "$draft"
+refuses 3 "$none" specrt-eval plan "${long[@]}" --draft "$draft" --context 118
 
 # bundles: one of another head, one of another vocabulary, one whose graph is damaged
 head_file model.safetensors 300

@@ -70,14 +70,67 @@ grep -qxF "$(head -n 1 ../out)" <(head -n 1 talk) || fail "the first answer: $(c
 accepts decode --prompt x --json --draft "$draft" "${tree[@]}"
 prints '{"policy":"window:3072@kpre=8@*","n_turns":1,"n_tokens":*"accept_length":*}'
 
-# The context ends an answer; a prompt that does not fit is passed over among others.
+# The context ends an answer; prompts that are empty or do not fit are passed over among others.
 accepts decode --prompt "Tell me of heat." --context 20 --max-tokens 100
 warns "* tokens in *"
-echo '{"prompt": "a b c d e f g h i j k l m n o p q r s t u v w x y z"}' >>prompts.jsonl
-accepts decode --prompts prompts.jsonl --context 36 --max-tokens 2
-warns "*warning: prompts.jsonl:6: left out: prompt: expected 1 to 35 tokens, found *"
+cp prompts.jsonl some.jsonl
+echo '{"prompt": "a b c d e f g h i j k l m n o p q r s t u v w x y z"}' >>some.jsonl
+printf '%s\n' '{"turns": ["a", ""]}' '{"prompt_ids": []}' '{"question": ""}' >>some.jsonl
+accepts decode --prompts some.jsonl --context 36 --max-tokens 2
+warns "*warning: 4 prompts were passed over: 3 empty, first some.jsonl:7; 1 unfit, first \
+some.jsonl:6: prompt: expected 1 to 35 tokens, found *"
+[ "$(grep -c "passed over" ../err)" = 1 ] || fail "more than one line: $(cat ../err)"
+passed_over='*"n_empty":3,"n_unfit":1[,}]*'
+some=(--target "$target" --draft "$draft" --prompts some.jsonl --context 36 --max-tokens 2 --json)
+for verb in decode generate record compare; do
+    accepts specrt-eval $verb "${some[@]:0:2}" $([ $verb = generate ] || echo "${some[@]:2:2}") \
+        "${some[@]:4}" $(case $verb in generate | record) echo -o $verb.out ;; esac)
+    prints "$passed_over"
+done
+some[7]=96 # a plan wants room for its widest tree
+accepts specrt-eval plan "${some[@]}" --policy microspec --num-steps 1 --topk 1
+prints "$passed_over"
 
-# Templates: texts before and after a message, where special tokens are named.
+# The model's own template. It ends with blanks here, so that tensors stay aligned behind it.
+with_template() { # TEXT
+    local text=$1
+    while [ $(((43 + ${#text}) % 32)) != 0 ]; do text+=" "; done
+    head -c 16 "$target"
+    printf '\26\0\0\0\0\0\0\0' # one key more than 21
+    printf '\27\0\0\0\0\0\0\0tokenizer.chat_template\10\0\0\0'
+    printf "\\$(printf %o $((${#text} % 256)))\\$(printf %o $((${#text} / 256)))"
+    printf '\0\0\0\0\0\0%s' "$text"
+    tail -c +25 "$target"
+}
+mark="<|start_header_id|>" end="<|end_header_id|>"
+brief="{% set system_message = 'Be brief.' %}"
+with_template "$brief{{ '$mark' + role + '$end' + '<|eot_id|>' }}" >own.gguf
+with_template "[INST] {{ message }} [/INST]" >foreign.gguf
+own() { specrt-eval decode --prompt "Tell me of heat." --max-tokens 12 "$@"; }
+accepts own --target "$target"
+warns "*template: llama3, guessed from the special tokens; the model has none of its own*"
+cp ../out guessed
+accepts own --target own.gguf
+warns "*template: llama3, as the model's own says, with its system prompt*"
+cmp -s ../out guessed && fail "a system prompt makes no difference"
+cp ../out briefly
+accepts own --target own.gguf --chat-template llama3
+warns "*template: llama3, by --chat-template*"
+same ../out guessed
+accepts own --target foreign.gguf -q
+warns "*warning: the model's own template is not one that specrt knows; taking llama3, guessed \
+from its special tokens; --chat-template names another"
+same ../out guessed
+accepts own --target own.gguf --json
+prints '*"chat_template":"llama3","chat_template_from":"model","system_prompt":"Be brief."*'
+for system in "Be brief." ""; do
+    printf '{"system":"%s","prompt":"Tell me of heat."}\n' "$system" >system.jsonl
+    accepts specrt-eval decode --target own.gguf --max-tokens 12 -q --prompts system.jsonl
+    [ "$system" ] || cp guessed briefly # an empty one is none
+    same ../out briefly
+done
+
+# Templates from a file: texts before and after a message, where special tokens are named.
 cat >plain.json <<'END'
 {"begin": "<|begin_of_text|>", "user": ["<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"],
  "assistant": ["<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"]}
@@ -88,6 +141,17 @@ accepts decode --prompt "Tell me of heat." -q --chat-template plain.json
 same detected ../out
 accepts decode --prompt "Tell me of heat." -q --chat-template none
 cmp -s detected ../out && fail "a template makes no difference"
+sed 's/^{/{"system": ["<|start_header_id|>system<|end_header_id|>\\n\\n", "<|eot_id|>"],/' \
+    plain.json >system.json
+printf '{"system":"Be brief.","prompt":"Tell me of heat."}\n' >system.jsonl
+accepts decode --prompts system.jsonl -q --chat-template llama3
+cp ../out system
+accepts decode --prompts system.jsonl -q --chat-template system.json
+same ../out system
+accepts decode --prompts system.jsonl -q --chat-template plain.json
+cp ../out led # by the system message, in the user's own
+accepts decode --prompt $'Be brief.\n\nTell me of heat.' -q --chat-template plain.json
+same ../out led
 echo '{"user": ["a"]}' >bad.json
 refuses 3 '*bad.json: chat template: expected {"begin": *' decode --prompt x --chat-template \
     bad.json

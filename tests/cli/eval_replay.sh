@@ -22,7 +22,7 @@ record() { # TRACE POLICY FLAGS...
 }
 # every kind of source that reads recorded data alone, in trees and in chains
 for policy in full static:2048 static:4096/1024 window:700 microspec microspec-paper \
-    window:500@mode=stream@rows=last static:1024+window:300@mode=unique_fifo@kver=8 \
+    window:500@mode=stream@positions=last static:1024+window:300@mode=unique_fifo@kver=8 \
     static:600+retrieve:64 static:600+retrieve:64@sem=hnsw_h \
     static:600+retrieve:64@graph=off@keep=on; do
     for tree in "--num-steps 4 --topk 3 --num-draft-tokens 12" "--num-steps 3 --topk 1"; do
@@ -76,6 +76,13 @@ refuses 3 "*a.specb: not a specrt trace; *" replay a.specb
 { head -c $((size - 200)) a.trace; printf 'XXXX'; tail -c 196 a.trace; } >damaged.trace
 refuses 3 "*damaged.trace: block 1: *" replay damaged.trace
 refuses 2 "*policy 'coral' reads the head; expected --model FILE" replay a.trace --policy coral
+# lists too short for the recorded tree: what a run says of them, by any number of threads
+for policy in static:8 retrieve:3 successor:2 window:4@min=2; do
+    refuses 2 "*topk: expected at most the [2-8] rows of policy '$policy', found 10" \
+        specrt-eval replay --trace a.trace --bundle a.specb --policy full,$policy,microspec
+done
+refuses 2 "*policy 'window:4@min=2', found 10" specrt-eval replay --trace a.trace --threads 3 \
+    --bundle a.specb --policy static:600,window:4@min=2,retrieve:3
 refuses 1 "*/dev/full: cannot write: No space left on device" specrt-eval record \
     --target "$sample/target.gguf" --draft "$sample/draft.safetensors" --prompt hi --max-tokens 4 \
     -q -f -o /dev/full
@@ -84,7 +91,10 @@ refuses 2 "*--tree: expected num_steps/topk/num_draft_tokens*'6/10'*" specrt-eva
     --trace a.trace --tree 6/10
 refuses 2 "*tree 7/10/60: expected at most what was recorded, 6/10/60; *" specrt-eval replay \
     --trace a.trace --tree 7/10/60
-refuses 3 "*vocabtrim-calibrate builds it*" specrt-eval replay --trace a.trace --policy static:100
+refuses 3 "*policy 'static:100': *vocabtrim-calibrate builds it*" specrt-eval replay \
+    --trace a.trace --policy static:100
+refuses 2 "*policy 'static:2': a.specb: static: size: expected *to *, found 2" replay a.trace \
+    --policy static:2
 
 # Without the drafter's best tokens nobody can say what else would have been drafted.
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")

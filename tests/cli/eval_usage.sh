@@ -11,6 +11,17 @@ for verb in decode generate compare; do
     refuses 2 "specrt-eval $verb: unknown option '--nonsense'" specrt-eval $verb --nonsense
     refuses 2 "specrt-eval $verb: unexpected argument 'stray'" specrt-eval $verb stray
 done
+# Lists that were read before the fault: a leak's report would be more than one line.
+for verb in decode generate compare plan record; do
+    refuses 2 "specrt-eval $verb: unknown option '--nonsense'" specrt-eval $verb --prompts a b \
+        --nonsense
+done
+refuses 2 "specrt-eval replay: --tree: expected S/K/N" specrt-eval replay --trace a --policy b \
+    --tree
+refuses 2 "specrt-bundle: unknown option '--nonsense'" specrt-bundle info a --nonsense
+refuses 2 "cluster-build: unknown option '--nonsense'" cluster-build --trace a --nonsense
+refuses 2 "cograph-build: unknown option '--nonsense'" cograph-build --corpus a b --nonsense
+refuses 2 "vocabtrim-calibrate: --size: expected *" vocabtrim-calibrate --corpus a b --size x
 accepts specrt-eval --version
 prints "specrt-eval *"
 refuses 2 "specrt-eval: expected a verb: decode, *" specrt-eval
@@ -29,6 +40,9 @@ refuses 2 "*--policy: expected a --draft, *" specrt-eval decode --target t.gguf 
 # Policies are read before any model is.
 refuses 2 "*policy 'windw:9': position 1: *" specrt-eval compare --target t --draft d --prompt x \
     --policy full,windw:9
+refuses 2 "*policy 'centroid@schedule=flta': position 19: expected table, harmonic, halving or \
+flat, found 'flta'" specrt-eval compare --target t --draft d --prompt x \
+    --policy full,centroid@schedule=flta
 
 # Help fits a terminal of 100 columns.
 for tool in "$CLI_BIN"/*-build "$CLI_BIN/vocabtrim-calibrate" "$CLI_BIN/specrt-bundle"; do

@@ -44,6 +44,17 @@ refuses() {
     [ "$before" = "$after" ] || fail "files changed by: $*: $after"
 }
 
+# shows_clean [FILE...] : what the last command printed, or the files, is UTF-8 without controls but ends of lines.
+shows_clean() {
+    local file
+    for file in "${@:-../out}" ../err; do
+        iconv -f UTF-8 -t UTF-8 "$file" >/dev/null 2>&1 || fail "$file is no UTF-8: $(od -c "$file")"
+        LC_ALL=C grep -q $'[\x01-\x09\x0b-\x1f\x7f]\|\xc2[\x80-\x9f]' "$file" &&
+            fail "controls in $file: $(od -c "$file" | grep -m 3 '033\|302')"
+    done
+    return 0
+}
+
 # snapshot : every file here with its size and content.
 snapshot() { find . -type f -exec cksum {} + | sort; }
 

@@ -9,6 +9,7 @@ accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit 6 --max-tok
     --num-steps 3 --topk 1 -o a.trace
 accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 \
     --threads 1 -o one.specb
+[ ! -s ../err ] || fail "a warning beside a trace: $(cat ../err)"
 prints '*recorded states*proven *the bound alone*fewest bytes for 0.99: --policy sketch:*'
 accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 \
     --threads 3 -o three.specb
@@ -29,8 +30,15 @@ sketch-build -q --model "$sample/target.gguf" --codes int8 --rank 4 --states 20 
     -o two.specb 2>../err
 [ $? = 4 ] && [ ! -e two.specb ] || fail "expected exit 4 and no bundle"
 warns '*no rank up to 4 finds 0.999 of the ten best rows; nothing is written*'
-accepts sketch-build -q --model "$sample/target.gguf" --codes int8 --rank 4 --states 20 \
+
+# without a trace it says what that costs and how to get one; the figures and the bundle say so too
+accepts sketch-build -q --json --model "$sample/target.gguf" --codes int8 --rank 4 --states 20 \
     --min-recall 0 -o two.specb
+warns "*warning: without --trace *may draft much worse*record --target $sample/target.gguf*"
+[ "$(grep -c warning: ../err)" = 1 ] || fail "more than one line: $(cat ../err)"
+prints '*"states":"synthetic"*'
+accepts specrt-bundle info two.specb --json
+prints '*"states":"synthetic"*'
 
 # where the bundle has ranks, the frequent rows come first (with the forced) and the
 # basis leans towards frequent rows
@@ -80,7 +88,7 @@ refuses 2 '*one.specb: holds section sketch; use -f to replace it' sketch-build 
     --model "$sample/target.gguf" -o one.specb
 echo "no trace" >x.trace
 refuses 3 '*x.trace: *' sketch-build --model "$sample/target.gguf" --trace x.trace -o x.specb
-refuses 2 '*policy: sketch: rank: expected at most *4, found 8; build it with*' specrt-eval decode \
+refuses 2 '*: sketch: rank: expected at most *4, found 8; build it with*' specrt-eval decode \
     "${pair[@]}" --bundle two.specb --policy sketch:9@rank=8 --prompt x
 
 # a trace of a model with another tokenizer, of as many columns

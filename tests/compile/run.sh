@@ -21,6 +21,8 @@ language() { # name, compiler with language and standard
     local name=$1 cc=$2
     check "$name two users" $cc $warn -O0 "$here"/{program,other,implementation}.c \
         -lzstd -lm -o "$work/two"
+    check "$name parts" $cc $warn -DSPECRT_PARTS -fsyntax-only \
+        "$here"/{program,other,implementation}.c
     check "$name zstd" "$work/two" $golden/v1.0-zstd.specb 0 17
     check "$name raw" "$work/two" $golden/v1.0-raw.specb 0 17
     check "$name damaged" "$work/two" tests/golden-errors/bundles/overlap.23.specb 23 -1
@@ -33,6 +35,35 @@ language() { # name, compiler with language and standard
         "$here"/{worker,implementation}.c -lzstd -lm -o "$work/worker"
     check "$name worker runs" "$work/worker"
     check "$name bare refuses" "$work/bare" $golden/v1.0-zstd.specb 4 -1
+}
+
+# The README's lines for C++, as its reader would use them.
+readme() { # compiler
+    {
+        echo '#include "specrt.h"'
+        echo 'int readme(specrt_bundle *bundle, specrt_head *head);'
+        echo 'int readme(specrt_bundle *bundle, specrt_head *head) {'
+        echo 'specrt_policy *policy; specrt_session *session; specrt_error err;'
+        sed -n '/^```cpp$/,/^```$/{/^```/!p}' README.md
+        echo 'return err.status; }'
+    } >"$work/readme.cc"
+    grep -q specrt_policy_create "$work/readme.cc" &&
+        $1 -std=c++11 $warn -fsyntax-only "$work/readme.cc"
+}
+
+# What an application calls; the parts come on request, and declare themselves.
+tier() { # compiler, options...
+    printf '#include "specrt.h"\n' |
+        "$@" -DSPECRT_WORKER -Iinclude -E -P - | tr '\n' ' ' |
+        grep -oE 'extern [^;{]* \*?specrt_[a-z0-9_]+\(' | grep -oE 'specrt_[a-z0-9_]+\($' | sort -u
+}
+tiers() { # compiler
+    local n=$(tier "$1" | wc -l) some='specrt_(hnsw_nearest|cuda_(pack|verify|state_begin))' parts
+    [ "$n" -ge 90 ] && [ "$n" -le 110 ] ||
+        { echo "an application has $n functions; expected 90 to 110"; return 1; }
+    ! tier "$1" | grep -E "$some" || return 1
+    parts=$(tier "$1" -DSPECRT_PARTS | grep -cE "$some\(")
+    [ "$parts" = 4 ] || { echo "$parts of the parts are declared; expected 4"; return 1; }
 }
 
 # Strict C that included something else first is told what to do.
@@ -66,6 +97,23 @@ check "sections macro" sections 'b reaches into a' '// >>a (uses:)\n// >>b (uses
 check "sections twice" sections 'section repeated: a' '// >>a (uses:)\n// >>a (uses:)\n'
 check "sections long" sections 'over 900 lines: a' "// >>a (uses:)\\n$(yes x | head -n 901)\\n"
 
+# So do those of folders and of functions' lengths.
+breach() { # lint, its complaint, file's name, its text
+    mkdir -p "$work/$(dirname "$3")"
+    printf "$4" >"$work/$3"
+    (cd "$work" && awk -f "$OLDPWD/tests/$1" "$3") | grep -q "$2"
+}
+check "includes upward" breach check_includes.awk 'base may not include formats/gguf.h' \
+    lib/base/x.c '#include "formats/gguf.h"\n'
+check "includes of the command line" breach check_includes.awk 'engine may not include base/cli.h' \
+    engine/x.c '#include "base/cli.h"\n'
+check "includes of another tool" breach check_includes.awk 'tools may not include other.h' \
+    tools/a/x.c '#include "other.h"\n'
+check "guards" breach check_includes.awk 'guard OLD_X_H; expected BASE_X_H' \
+    lib/base/x.h '#ifndef OLD_X_H\n#define OLD_X_H\n'
+long="static int f(void) {\\n$(yes '    x;\n' | head -n 80 | tr -d '\n')}\\n"
+check "lengths" breach check_lengths.awk 'a function of 82 lines' lib/base/long.c "$long"
+
 # family C_COMPILER CXX_COMPILER : in a process of its own, which leaves its tally in a file.
 family() (
     tally=$work/$1.tally work=$work/$1 passed=0 failed=0 skipped=0
@@ -76,8 +124,10 @@ family() (
         check "$1 gnu17" $1 -std=gnu17 $warn -fsyntax-only "$here/implementation.c"
         check "$2 -O2" $2 -x c++ -std=c++11 $warn -O2 -c "$here/implementation.c" -o "$work/impl.o"
         check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"
+        check "$2 readme" readme "$2"
         check "$1 late" late "$1"
         check "$1 symbols" symbols "$1"
+        check "$1 tiers" tiers "$1"
     else
         echo "skipped: $1 is not installed"; skipped=1
     fi

@@ -1,7 +1,7 @@
 /* fuzz_bundle.c : bundles from hostile bytes, as they come and again with their checksums made right. */
 #include "specrt.h"
 
-#include "../fixture.h"
+#include "fixture.h"
 
 /* Reads every byte a bundle offers and scores a list of its tokens. */
 static void use(const specrt_bundle *bundle) {

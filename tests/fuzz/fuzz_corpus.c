@@ -1,7 +1,7 @@
 /* fuzz_corpus.c : any bytes either are refused or come out as valid UTF-8. The first byte says what
  * the rest is called and how it is read. */
-#include "corpus.h"
-#include "utf8.h"
+#include "corpus/corpus.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* fuzz_counts.c : any bytes are refused, or are counts that survive being written and read again. */
-#include "counts.h"
+#include "counts/counts.h"
 
 #include <stdlib.h>
 #include <string.h>

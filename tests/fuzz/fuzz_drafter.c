@@ -1,6 +1,6 @@
 /* fuzz_drafter.c : an EAGLE head from any bytes either fails to open beside a target, or drafts. The input
  * is the length of config.json, u16; config.json; the safetensors. */
-#include "engine.h"
+#include "engine/engine.h"
 
 #include <fcntl.h>
 #include <stdio.h>

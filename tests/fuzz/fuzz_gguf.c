@@ -1,5 +1,5 @@
 /* fuzz_gguf.c : any bytes either fail to open or can be read and rewritten to the end. */
-#include "gguf.h"
+#include "formats/gguf.h"
 
 #include <stdlib.h>
 

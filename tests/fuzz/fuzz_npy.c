@@ -1,5 +1,5 @@
 /* fuzz_npy.c : any bytes as a .npy file. */
-#include "npy.h"
+#include "formats/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,5 +1,5 @@
 /* fuzz_pairs.c : any bytes are refused, or are pairs that survive being written and read again. */
-#include "pairs.h"
+#include "counts/pairs.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* fuzz_pt.c : any bytes as a torch file (zip archive or bare pickle). */
-#include "pt.h"
+#include "formats/pt.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

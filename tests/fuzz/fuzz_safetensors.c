@@ -1,5 +1,5 @@
 /* fuzz_safetensors.c : any bytes either fail to open, or hold tensors that can be read. */
-#include "safetensors.h"
+#include "formats/safetensors.h"
 
 #include <stdlib.h>
 

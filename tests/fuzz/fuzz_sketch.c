@@ -6,10 +6,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const texts[] = {"sketch:5", "sketch:3@rank=4@scan=9@beam=each",
                                         "sketch:4@certified=on"};
     uint8_t *memory;
-    specrt_row_sketch s;
+    specrt_sketch s;
     specrt_bundle *bundle =
         section_open("sketch", SPECRT_SECTION_DEPENDS_HEAD, data, size, &memory);
-    if (bundle && specrt_bundle_row_sketch(bundle, &s, NULL) == SPECRT_STATUS_OK)
+    if (bundle && specrt_bundle_sketch(bundle, &s, NULL) == SPECRT_STATUS_OK)
         for (int i = 0; i < 3; i++)
             section_serve(bundle, texts[i], s.header->n_rows, s.header->n_cols, 0);
     specrt_bundle_close(bundle);

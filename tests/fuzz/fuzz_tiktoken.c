@@ -1,6 +1,6 @@
 /* fuzz_tiktoken.c : rank files; whatever parses is compiled and encodes the file itself. */
 #include <stdlib.h>
-#include "tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

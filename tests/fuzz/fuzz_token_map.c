@@ -1,5 +1,5 @@
 /* fuzz_token_map.c : the first byte picks the options, the rest is a token map of any kind. */
-#include "token_map.h"
+#include "model/token_map.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

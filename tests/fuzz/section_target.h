@@ -3,7 +3,7 @@
 #ifndef SECTION_TARGET_H
 #define SECTION_TARGET_H
 
-#include "../fixture.h"
+#include "fixture.h"
 
 enum { SECTION_MAX_ROWS = 128, SECTION_MAX_COLS = 32, SECTION_TOPK = 3, SECTION_STEPS = 3 };
 
@@ -38,21 +38,21 @@ static inline void section_check(const specrt_active *active, int32_t n_vocab,
         }
 }
 
-static inline void section_draft(specrt_session *s, int32_t n_vocab) {
+/* A cycle up to what the target would verify. */
+static inline void section_draft(specrt_session *s, int32_t n_vocab, specrt_draft *draft) {
     static float logits[SECTION_TOPK * 4 * SECTION_MAX_ROWS];
     specrt_beam beam = {1, &(int32_t){0}, NULL, &(float){0}};
-    specrt_draft draft;
     if (specrt_session_start(s, 0)) abort();
     for (int32_t level = 0; beam.n > 0; level++) {
-        specrt_session_feed(s, section_weights() + level);
-        if (specrt_session_expand(s, section_weights() + 2 * level, beam.n, &beam)) abort();
+        const float *fed = section_weights() + level, *hidden = fed + level;
+        if (specrt_session_expand(s, hidden, fed, beam.n, &beam)) abort();
         const specrt_active *active = specrt_session_shortlist(s);
         if (active->n_rows > 4 * SECTION_MAX_ROWS ||
             specrt_active_logits(active, section_weights(), 1, logits))
             abort();
         section_check(active, n_vocab, logits);
     }
-    specrt_session_finish(s, &draft);
+    specrt_session_finish(s, draft);
 }
 
 /* A session of such a policy over a head of these sizes, if there is one. */
@@ -68,12 +68,13 @@ static inline void section_serve(const specrt_bundle *bundle, const char *text, 
     specrt_head *head;
     specrt_policy *policy = NULL;
     specrt_session *s = NULL;
+    specrt_draft draft;
     if (n_rows > SECTION_MAX_ROWS || n_cols > SECTION_MAX_COLS / 2 || n_embed > SECTION_MAX_COLS)
         return;
     if (specrt_head_bind(NULL, &head_desc, NULL, &head, NULL)) return;
     if (!specrt_policy_create(bundle, head, &desc, &policy, NULL) &&
         !specrt_session_create(policy, &params, NULL, &s, NULL))
-        section_draft(s, n_rows);
+        section_draft(s, n_rows, &draft);
     specrt_session_close(s);
     specrt_policy_close(policy);
     specrt_head_close(head);

@@ -4,8 +4,8 @@
 #define TOKENIZER_TARGET_H
 
 #include <stdlib.h>
-#include "tokenizer_impl.h"
-#include "utf8.h"
+#include "tokenizer/tokenizer_impl.h"
+#include "base/utf8.h"
 
 static inline void encode_text(const tokenizer *tok, const uint8_t *data, size_t size) {
     tok_worker *w = NULL;

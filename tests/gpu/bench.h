@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "../fixture.h"
+#include "fixture.h"
 #include "gpu.h"
 
 enum { BENCH_MAX_N = 10 };

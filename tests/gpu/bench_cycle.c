@@ -31,28 +31,28 @@ typedef struct model {
 
 /* --- a cycle --- */
 
+/* What the last cycle taught is learnt beside the first pass of this. */
 static void run_draft(void *arg) {
     cycle *c = (cycle *)arg;
-    bench_must(specrt_cuda_session_observe(c->session, bench_stream), "observe");
+    bench_must(specrt_cuda_session_observe(c->session, NULL, bench_stream), "observe");
     for (int32_t level = 0; level < STEPS; level++) {
         c->layer->n = level == 0 ? 1 : BENCH_MAX_N;
         bench_run_logits(c->layer);
-        bench_must(
-            specrt_cuda_session_expand(c->session, level, c->hidden, c->hidden, bench_stream),
-            "expand");
+        bench_must(specrt_cuda_session_expand(c->session, c->hidden, c->hidden, bench_stream),
+                   "expand");
     }
     bench_must(specrt_cuda_session_finish(c->session, bench_stream), "finish");
 }
 
 static void run_observe(void *arg) {
     cycle *c = (cycle *)arg;
-    bench_must(specrt_cuda_session_observe(c->session, bench_stream), "observe");
+    bench_must(specrt_cuda_session_observe(c->session, NULL, bench_stream), "observe");
     bench_must(specrt_cuda_session_finish(c->session, bench_stream), "finish"); /* joins */
 }
 
 static void run_verify(void *arg) {
     cycle *c = (cycle *)arg;
-    bench_must(specrt_cuda_session_verify(c->session, c->logits, NULL, bench_stream), "verify");
+    bench_must(specrt_cuda_session_verify(c->session, c->logits, bench_stream), "verify");
 }
 
 /* Target logits with NEW_ROWS tokens among the best that were not there before; PATH drafted tokens are what
@@ -212,16 +212,15 @@ static cudaEvent_t add_span(const char *name, cudaEvent_t begin) {
 static void draw_spans(cycle *c) {
     cudaEvent_t at = record(bench_stream), begin = at;
     n_spans = 0;
-    bench_must(specrt_cuda_session_observe(c->session, bench_stream), "observe");
+    bench_must(specrt_cuda_session_observe(c->session, NULL, bench_stream), "observe");
     spans[n_spans++] = (span){"side", "learn+pack", begin, record((cudaStream_t)c->view.side)};
     at = add_span("observe", at);
     for (int32_t level = 0; level < STEPS; level++) {
         c->layer->n = level == 0 ? 1 : BENCH_MAX_N;
         bench_run_logits(c->layer);
         at = add_span("layer", at);
-        bench_must(
-            specrt_cuda_session_expand(c->session, level, c->hidden, c->hidden, bench_stream),
-            "expand");
+        bench_must(specrt_cuda_session_expand(c->session, c->hidden, c->hidden, bench_stream),
+                   "expand");
         at = add_span("head", at);
     }
     bench_must(specrt_cuda_session_finish(c->session, bench_stream), "finish");

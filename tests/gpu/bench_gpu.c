@@ -4,9 +4,10 @@
  *
  *     bench_gpu OUT.jsonl [PART...]     all parts: sizes window sketch cycles
  *     bench_gpu --tiny OUT.jsonl        shapes for a look at the program itself, on the harness */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
-#include "../quantise.h"
+#include "quantise.h"
 #include "bench.h"
 #if defined(BENCH_CUBLASLT)
 #include <cublasLt.h>
@@ -206,15 +207,17 @@ void bench_take(bench_product *p, int32_t rows, const int32_t *places) {
 
 void bench_run_logits(void *arg) {
     bench_product *p = (bench_product *)arg;
-    bench_must(specrt_cuda_logits(&p->layout, p->segment, 1, p->hidden, p->hidden_dtype, p->n, NULL,
-                                  0, p->logits, bench_stream),
+    specrt_cuda_batch batch = {1, p->n, NULL, 0};
+    bench_must(specrt_cuda_logits(&p->layout, p->segment, &batch, p->hidden, p->hidden_dtype,
+                                  p->logits, bench_stream),
                "logits");
 }
 
 void bench_run_shortlist(void *arg) {
     bench_product *p = (bench_product *)arg;
     bench_run_logits(arg);
-    bench_must(specrt_cuda_topk(&p->layout, p->segment, 1, p->logits, p->n, NULL, 0, p->k, p->ids,
+    specrt_cuda_batch batch = {1, p->n, NULL, 0};
+    bench_must(specrt_cuda_topk(&p->layout, p->segment, &batch, p->logits, p->k, p->ids,
                                 p->logprobs, p->scratch, bench_stream),
                "topk");
 }
@@ -459,7 +462,7 @@ static void bench_window(const bench_shape *shape, int32_t n_new) {
     specrt_cuda_state_params params = {.n_ids = n_ids,
                                        .capacity = size,
                                        .size = size,
-                                       .rows = SPECRT_CUDA_ROWS_TREE,
+                                       .positions = SPECRT_CUDA_POSITIONS_TREE,
                                        .kpre = 8,
                                        .kver = 8,
                                        .emitted = 1,
@@ -510,16 +513,16 @@ static void bench_window(const bench_shape *shape, int32_t n_new) {
 typedef struct scan {
     bench_product *product;
     specrt_cuda_sketch sketch;
-    int32_t *ids, *places, *n_rows; /* DEVICE */
+    specrt_cuda_choice choice;
     void *scratch;
 } scan;
 
 static void run_scan(void *arg) {
     scan *s = (scan *)arg;
     bench_product *p = s->product;
-    bench_must(specrt_cuda_sketch_route(&s->sketch, 1, p->hidden, p->hidden_dtype, p->n, NULL, 0,
-                                        NULL, NULL, 0, NULL, s->ids, s->places, s->n_rows,
-                                        s->scratch, bench_stream),
+    specrt_cuda_batch batch = {1, p->n, NULL, 0};
+    bench_must(specrt_cuda_sketch_route(&s->sketch, &batch, p->hidden, p->hidden_dtype, NULL, NULL,
+                                        s->scratch, &s->choice, bench_stream),
                "sketch");
     bench_run_shortlist(p);
 }
@@ -544,14 +547,15 @@ static void report_scan(bench_product *p, bench_result r, int32_t rank, bool fou
         .n_places = n,
         .size = size,
         .bound = size};
-    s.ids = (int32_t *)gpu_alloc(bound), s.places = (int32_t *)gpu_alloc(bound);
-    s.n_rows = (int32_t *)gpu_alloc(sizeof(int32_t));
+    s.choice.ids = (int32_t *)gpu_alloc(bound), s.choice.places = (int32_t *)gpu_alloc(bound);
+    s.choice.n_rows = (int32_t *)gpu_alloc(sizeof(int32_t));
+    s.choice.max_rows = size;
     s.scratch = gpu_alloc(specrt_cuda_sketch_bytes(&s.sketch, 1, p->n));
     specrt_cuda_segment segment = {.rows = p->head.rows,
                                    .row_stride = p->head.row_stride,
-                                   .ids = s.ids,
-                                   .places = s.places,
-                                   .n_rows = s.n_rows,
+                                   .ids = s.choice.ids,
+                                   .places = s.choice.places,
+                                   .n_rows = s.choice.n_rows,
                                    .max_rows = size};
     take_segment(p, &segment);
     snprintf(what, sizeof what, "sketch of %d, %d bits", (int)rank, four_bits ? 4 : 8);
@@ -564,7 +568,8 @@ static void report_scan(bench_product *p, bench_result r, int32_t rank, bool fou
     bench_report(&r);
     gpu_free((void *)(uintptr_t)s.sketch.basis), gpu_free((void *)(uintptr_t)s.sketch.scales);
     gpu_free((void *)(uintptr_t)s.sketch.codes);
-    gpu_free(s.ids), gpu_free(s.places), gpu_free(s.n_rows), gpu_free(s.scratch);
+    gpu_free(s.choice.ids), gpu_free(s.choice.places), gpu_free(s.choice.n_rows),
+        gpu_free(s.scratch);
 }
 
 static void bench_sketch(const bench_shape *shape) {

@@ -2,7 +2,7 @@
 #ifndef GPU_H
 #define GPU_H
 
-#include "../test.h"
+#include "test.h"
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 

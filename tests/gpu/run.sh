@@ -144,7 +144,8 @@ check() {
 
 # --- build ---
 
-flags="-std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -O$opt -g -fPIC -Iinclude -Itests -Itests/gpu"
+flags="-std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -DSPECRT_PARTS -O$opt -g -fPIC"
+flags="$flags -Iinclude -Itests -Itests/gpu"
 zstd=-lzstd blas=
 if ! echo '#include <zstd.h>' | ${CC:-cc} -E - >/dev/null 2>&1; then
     zstd= flags="$flags -DSPECRT_NO_ZSTD"
@@ -171,7 +172,7 @@ compile() { # compile NAME
     kernels) kernels "$bin/kernels.o" ;;
     debug) kernels "$bin/debug.o" -DSPECRT_CUDA_DEBUG ;;
     harness | runtime) harness -c "tests/gpu/$1.cc" -o "$bin/$1.o" ;;
-    specrt) ${CC:-cc} $flags -c tools/common/specrt_impl.c -o "$bin/specrt.o" ;;
+    specrt) ${CC:-cc} $flags -c lib/base/specrt_impl.c -o "$bin/specrt.o" ;;
     *) ${CC:-cc} $flags -idirafter "$cuda/include" -c "tests/gpu/$1.c" -o "$bin/$1.o" ;;
     esac
 }
@@ -187,11 +188,11 @@ link_all() { # link_all OUT OBJECT...
 link() { # link NAME
     case $1 in
     bench_gpu)
-        link_all "$bin/$1" "$bin/$1.o" "$bin/bench_cycle.o" "$bin/kernels.o" \
+        link_all "$bin/$1" "$bin/$1.o" "$bin/bench_cycle.o" "$bin/kernels.o" "$bin/specrt.o" \
             ${blas:+"$blas" -Xlinker "-rpath=$(dirname "$blas")"} ;;
     *.so) link_all "$bin/$1" -shared "$bin/kernels.o" "$bin/specrt.o" ;;
-    *.debug) link_all "$bin/$1" "$bin/${1%.debug}.o" "$bin/debug.o" ;;
-    *) link_all "$bin/$1" "$bin/$1.o" "$bin/kernels.o" ;;
+    *.debug) link_all "$bin/$1" "$bin/${1%.debug}.o" "$bin/debug.o" "$bin/specrt.o" ;;
+    *) link_all "$bin/$1" "$bin/$1.o" "$bin/kernels.o" "$bin/specrt.o" ;;
     esac
 }
 each() { # each FUNCTION NAME... : as many at a time as there are cores; fails where one does

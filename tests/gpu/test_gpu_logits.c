@@ -1,8 +1,9 @@
 /* test_gpu_logits.c : products on the device against the CPU's. */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
-#include "../fixture.h"
-#include "../quantise.h"
+#include "fixture.h"
+#include "quantise.h"
 #include "gpu.h"
 
 enum { MAX_ROWS = 64, MAX_COLS = 1344, BATCH = 2, MAX_STATES = 64 };
@@ -136,8 +137,9 @@ static void run_case(shape first, shape second) {
     void *hidden = gpu_copy(states, (size_t)(BATCH * max_n) * state_bytes);
     size_t bytes = (size_t)(BATCH * max_n * width) * sizeof(float);
     float *out = gpu_alloc(bytes);
-    REQUIRE(specrt_cuda_logits(&layout, device_segments, BATCH, hidden, first.state_dtype, max_n,
-                               counts, 2, out, NULL) == SPECRT_STATUS_OK);
+    specrt_cuda_batch batch = {BATCH, max_n, counts, 2};
+    REQUIRE(specrt_cuda_logits(&layout, device_segments, &batch, hidden, first.state_dtype, out,
+                               NULL) == SPECRT_STATUS_OK);
     gpu_get(logits, out, bytes);
     specrt_head_desc desc = {.rows = rows[0][0].rows,
                              .dtype = first.dtype,
@@ -227,7 +229,9 @@ static void test_refusals(void) {
     specrt_cuda_segment s;
     float x[64] = {0};
     memset(&s, 0, sizeof s);
-#define TRY(layout, n, dtype) specrt_cuda_logits(layout, &s, n, x, dtype, 1, NULL, 0, x, NULL)
+    specrt_cuda_batch batch = {1, 1, NULL, 0};
+#define TRY(layout, n, dtype)                                                                      \
+    (batch.n_batch = (n), specrt_cuda_logits(layout, &s, &batch, x, dtype, x, NULL))
     CHECK_INT(TRY(NULL, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(TRY(&layout, 0, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(TRY(&layout, 1, SPECRT_DTYPE_Q8_0), SPECRT_STATUS_UNSUPPORTED);
@@ -239,8 +243,8 @@ static void test_refusals(void) {
     CHECK_INT(TRY(&bad, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_UNSUPPORTED);
     bad = layout, bad.n_cols = 1 << 20;
     CHECK_INT(TRY(&bad, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_UNSUPPORTED);
-    CHECK_INT(specrt_cuda_logits(&layout, &s, 1, x, SPECRT_DTYPE_F32, 65, NULL, 0, x, NULL),
-              SPECRT_STATUS_BAD_ARG);
+    batch.max_n = 65;
+    CHECK_INT(TRY(&layout, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);
 #undef TRY
 }
 

@@ -1,7 +1,8 @@
 /* test_gpu_pack.c : rows packed on the device against the same rows packed by the CPU. */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
-#include "../fixture.h"
+#include "fixture.h"
 #include "gpu.h"
 
 enum { N_ROWS = 70, MAX_COLS = 320, BATCH = 3, CAPACITY = 45 };

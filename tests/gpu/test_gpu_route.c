@@ -1,9 +1,10 @@
 /* test_gpu_route.c : levels routed on the device against the CPU's sources: clusters by every kind of router,
  * with limits and empty clusters, and successors of a graph. */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
-#include "../fixture.h"
-#include "../quantise.h"
+#include "fixture.h"
+#include "quantise.h"
 #include "gpu.h"
 
 enum { N_IDS = 300, N_COLS = 6, MAX_EMBED = 64, BATCH = 2, MAX_N = 11, MAX_CLUSTERS = 280 };
@@ -60,7 +61,7 @@ static void free_routed(specrt__active_routed *r) {
 /* What a source adds on the CPU, as ids in order. @return how many.
  *   taken : [N_IDS] as the source finds it; NULL: zeros
  *   takers : u64 [N_IDS] by token: which rows of the level score it; NULL: not asked for */
-static int32_t route_on_cpu(const specrt__active_class *klass, void *state, const level_input *in,
+static int32_t route_on_cpu(const specrt__active_source *routed, void *state, const level_input *in,
                             int b, const uint32_t *taken, int32_t *ids, uint64_t *takers) {
     const specrt_cuda_beam *beam = &in->beams[b];
     specrt__active_level level = {
@@ -68,7 +69,7 @@ static int32_t route_on_cpu(const specrt__active_class *klass, void *state, cons
     specrt__active_routed *r = make_routed(2 * N_IDS);
     int32_t n = 0;
     if (taken) memcpy(r->levels, taken, N_IDS * sizeof *taken);
-    if (beam->n > 0) klass->route(state, &level, r);
+    if (beam->n > 0) routed->route(state, &level, r);
     for (int32_t i = 0; i < r->n_segments; i++)
         for (int32_t j = 0; j < r->segments[i].n_rows; j++) {
             uint64_t by = r->segments[i].scored_by;
@@ -81,21 +82,15 @@ static int32_t route_on_cpu(const specrt__active_class *klass, void *state, cons
 }
 
 /* What the device gave: row_ids[place] is the token of a place. */
-typedef struct device_output {
-    int32_t *ids, *places, *n_rows;
-    int32_t max_rows;
-    uint64_t *scored_by;
-} device_output;
-
-static device_output make_output(int32_t max_rows) {
+static specrt_cuda_choice make_output(int32_t max_rows) {
     size_t bytes = (size_t)(BATCH * max_rows) * sizeof(int32_t);
-    device_output out = {(int32_t *)gpu_alloc(bytes), (int32_t *)gpu_alloc(bytes),
-                         (int32_t *)gpu_alloc(BATCH * sizeof(int32_t)), max_rows,
-                         (uint64_t *)gpu_alloc(2 * bytes)};
+    specrt_cuda_choice out = {max_rows, (int32_t *)gpu_alloc(bytes), (int32_t *)gpu_alloc(bytes),
+                              (int32_t *)gpu_alloc(BATCH * sizeof(int32_t)),
+                              (uint64_t *)gpu_alloc(2 * bytes)};
     return out;
 }
 
-static void compare_output(const device_output *out, int b, const int32_t *row_ids,
+static void compare_output(const specrt_cuda_choice *out, int b, const int32_t *row_ids,
                            const int32_t *expected, int32_t n) {
     int32_t n_rows[BATCH], *ids = (int32_t *)malloc((size_t)out->max_rows * 2 * sizeof(int32_t));
     int32_t *places = ids + out->max_rows;
@@ -110,7 +105,8 @@ static void compare_output(const device_output *out, int b, const int32_t *row_i
     free(ids);
 }
 
-static void compare_takers(const device_output *out, int b, const uint64_t *expected, int32_t n) {
+static void compare_takers(const specrt_cuda_choice *out, int b, const uint64_t *expected,
+                           int32_t n) {
     size_t at = (size_t)(b * out->max_rows);
     for (int32_t i = 0; i < n; i++) {
         uint64_t takers;
@@ -121,7 +117,7 @@ static void compare_takers(const device_output *out, int b, const uint64_t *expe
     }
 }
 
-static void free_output(device_output *out) {
+static void free_output(specrt_cuda_choice *out) {
     gpu_free(out->scored_by);
     gpu_free(out->ids);
     gpu_free(out->places);
@@ -241,19 +237,20 @@ static void run_clusters(cluster_case *c, int32_t n_take) {
     int32_t ids[2 * N_IDS];
     void *state = specrt__cluster_open(c->shared, MAX_N, &c->shared->desc);
     void *scratch = gpu_alloc(specrt_cuda_router_bytes(&c->router, BATCH, MAX_N));
-    device_output out = make_output(N_IDS);
+    specrt_cuda_choice out = make_output(N_IDS);
     for (int i = 0; i < SPECRT__CLUSTER_LEVELS; i++) c->shared->levels[i] = n_take;
     uint64_t takers[N_IDS];
     c->shared->beam = c->router.each;
     c->shared->cap = c->router.cap;
     draw_level(&in);
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
+    specrt_cuda_choice choice = out;
+    if (c->router.each != 2) choice.scored_by = NULL;
     CHECK_INT(specrt_cuda_route(&c->router, BATCH, MAX_N, n_take, d->beams, d->states[0][0],
-                                scratch, out.max_rows, out.ids, out.places, out.n_rows,
-                                c->router.each == 2 ? out.scored_by : NULL, NULL),
+                                scratch, &choice, NULL),
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) {
-        int32_t n = route_on_cpu(&specrt__cluster_class, state, &in, b, NULL, ids, takers);
+        int32_t n = route_on_cpu(&specrt__cluster_source, state, &in, b, NULL, ids, takers);
         compare_output(&out, b, c->shared->ids, ids, n);
         if (c->router.each == 2) compare_takers(&out, b, takers, n);
     }
@@ -325,16 +322,16 @@ static void run_successors(const graph_case *g, const specrt_cuda_cograph *graph
     void *state = specrt__successor_open(&shared, MAX_N, &shared.desc);
     uint32_t *levels = taken ? (uint32_t *)gpu_copy(taken, (size_t)BATCH * N_IDS * 4) : NULL;
     void *scratch = gpu_alloc(specrt_cuda_successors_bytes(graph, BATCH, MAX_N, size));
-    device_output out = make_output(size);
+    specrt_cuda_choice out = make_output(size);
     draw_level(&in);
     for (int i = 1; i < in.beams[0].n; i += 3) in.beams[0].tokens[i] = in.beams[0].tokens[0];
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
-    CHECK_INT(specrt_cuda_successors(graph, BATCH, MAX_N, size, mapped ? row_of : NULL, d->beams,
-                                     levels, 1, states, scratch, out.ids, out.places, out.n_rows,
-                                     NULL),
+    specrt_cuda_taken others = {states, levels, 1};
+    CHECK_INT(specrt_cuda_successors(graph, BATCH, MAX_N, mapped ? row_of : NULL, d->beams, &others,
+                                     scratch, &out, NULL),
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) {
-        int32_t n = route_on_cpu(&specrt__successor_class, state, &in, b,
+        int32_t n = route_on_cpu(&specrt__successor_source, state, &in, b,
                                  taken ? taken + b * N_IDS : NULL, ids, NULL);
         compare_output(&out, b, g->row_of, ids, n);
     }
@@ -412,11 +409,12 @@ static void test_damaged(void) {
     memset(&in, 0, sizeof in);
     in.beams[0].n = 2;
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
-    device_output out = make_output(2);
+    specrt_cuda_choice out = make_output(2);
     void *scratch = gpu_alloc(specrt_cuda_successors_bytes(&graph, BATCH, MAX_N, 2));
-    CHECK_INT(specrt_cuda_successors(&graph, BATCH, MAX_N, 2, NULL, d->beams, NULL, 0, states,
-                                     scratch, out.ids, out.places, out.n_rows, NULL),
-              SPECRT_STATUS_OK);
+    specrt_cuda_taken members = {states, NULL, 0};
+    CHECK_INT(
+        specrt_cuda_successors(&graph, BATCH, MAX_N, NULL, d->beams, &members, scratch, &out, NULL),
+        SPECRT_STATUS_OK);
     gpu_get(n_rows, out.n_rows, sizeof n_rows);
     CHECK_INT(n_rows[0], 1);
     CHECK_INT(n_rows[1], 0);
@@ -433,14 +431,15 @@ static void test_refusals(void) {
     int32_t some[4];
     CHECK(specrt_cuda_router_bytes(&r, 1, 4) > 0);
     CHECK_INT(specrt_cuda_router_bytes(&r, 1, 65), 0);
-    CHECK_INT(specrt_cuda_route(&r, 1, 4, 2, NULL, NULL, some, 4, some, some, some, NULL, NULL),
+    specrt_cuda_choice choice = {4, some, some, some, NULL};
+    specrt_cuda_taken nobody = {NULL, NULL, 0};
+    CHECK_INT(specrt_cuda_route(&r, 1, 4, 2, NULL, NULL, some, &choice, NULL),
               SPECRT_STATUS_BAD_ARG);
     r.kind = SPECRT_ROUTER_NONE;
     CHECK_INT(specrt_cuda_router_bytes(&r, 1, 4), 0);
     CHECK(specrt_cuda_successors_bytes(&g, 1, 4, 10) > 0);
     CHECK_INT(specrt_cuda_successors_bytes(&g, 1, 4, 11), 0);
-    CHECK_INT(specrt_cuda_successors(&g, 1, 4, 2, NULL, NULL, NULL, 0, NULL, some, some, some, some,
-                                     NULL),
+    CHECK_INT(specrt_cuda_successors(&g, 1, 4, NULL, NULL, &nobody, some, &choice, NULL),
               SPECRT_STATUS_BAD_ARG);
 }
 

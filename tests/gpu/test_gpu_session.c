@@ -1,10 +1,11 @@
 /* test_gpu_session.c : batches of sequences on the device against specrt_session, cycle by cycle: the same
  * shortlists, trees and tokens, called one by one and replayed as a graph. The models are bigrams made of the
  * library's own kernels, so that they run on the device: a state is a row of a table, by token. */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
-#include "../fixture.h"
-#include "../quantise.h"
+#include "fixture.h"
+#include "quantise.h"
 #include "gpu.h"
 
 enum { V = 150, D = 16, N_PROMPT = 7, MAX_PROMPT = 600, MAX_BATCH = 64, TOPK = 4, NODES = 10 };
@@ -199,23 +200,41 @@ static void device_start(device *d, int32_t first, int32_t n_prompt) {
     REQUIRE(!specrt_cuda_session_start(d->session, -1, d->tokens, d->stream));
 }
 
-/* A whole cycle, without waiting for any of it. */
+/* A cycle but for what is learnt, without waiting for any of it. */
 static void device_cycle(device *d) {
     const specrt_cuda_view *v = &d->view;
-    REQUIRE(!specrt_cuda_session_observe(d->session, d->stream));
     for (int32_t level = 0; level < v->num_steps; level++) {
         REQUIRE(!specrt_cuda_pack(&d->draft_table, d->passes, d->n, v->topk, D * sizeof(float),
                                   d->stream));
-        REQUIRE(!specrt_cuda_session_expand(d->session, level, d->hidden, d->hidden, d->stream));
+        REQUIRE(!specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream));
     }
+    CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
+              SPECRT_STATUS_BAD_ARG);
     REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
     REQUIRE(!specrt_cuda_pack(&d->target_table, d->trees, d->n, v->num_draft_tokens,
                               V * sizeof(float), d->stream));
     if (v->width > 0) /* any states will do: the drafter's */
         REQUIRE(!specrt_cuda_pack(&d->draft_table, d->states, d->n, v->num_draft_tokens,
                                   D * sizeof(float), d->stream));
-    REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, v->width ? d->target_hidden : NULL,
-                                        d->stream));
+    REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, d->stream));
+}
+
+static void device_observe(device *d) {
+    REQUIRE(!specrt_cuda_session_observe(d->session, d->view.width ? d->target_hidden : NULL,
+                                         d->stream));
+}
+
+/* A cycle as a graph, which begins with what is learnt from the one before. */
+static cudaGraphExec_t device_capture(device *d) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    device_observe(d);
+    device_cycle(d);
+    REQUIRE(cudaStreamEndCapture(d->stream, &graph) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiateWithFlags(&exec, graph, 0) == cudaSuccess);
+    cudaGraphDestroy(graph);
+    return exec;
 }
 
 /* --- the twins --- */
@@ -238,34 +257,34 @@ static void twin_start(twin *t, int32_t sequence, int32_t n_prompt) {
     specrt_session_begin(t->session);
     static float logits[MAX_PROMPT * V];
     int32_t tokens[MAX_PROMPT], end = n_prompt > 0 ? n_prompt : 1;
-    specrt_rows rows = {.logits = logits};
+    specrt_target_rows rows = {.logits = logits};
     for (int32_t j = 0; j < end; j++) tokens[j] = prompt_token(sequence, j);
     target_logits(tokens, end, logits);
     REQUIRE(!specrt_session_prefill(t->session, tokens, n_prompt, &rows));
     t->root = specrt_session_draw(t->session, logits + (end - 1) * V);
     REQUIRE(!specrt_session_start(t->session, t->root));
-    t->verdict.n = 0;
 }
 
 static void twin_cycle(twin *t) {
-    specrt_rows rows = {.logits = t->logits};
     specrt_beam beam = {.n = 1, .tokens = &t->root};
-    float hidden[NODES * D];
-    rows.hidden = hidden;
-    rows.d_hidden = specrt_policy_hidden_width(t->session->policy);
-    if (t->verdict.n > 0) {
-        draft_states(t->draft.tokens, t->draft.n, hidden);
-        t->root = t->verdict.tokens[t->verdict.n - 1];
-        REQUIRE(!specrt_session_observe(t->session, &t->draft, &t->verdict, &rows));
-    }
+    float hidden[TOPK * D];
     while (beam.n > 0) {
         draft_states(beam.tokens, beam.n, hidden);
-        specrt_session_feed(t->session, hidden); /* any states will do */
-        REQUIRE(!specrt_session_expand(t->session, hidden, beam.n, &beam));
+        REQUIRE(!specrt_session_expand(t->session, hidden, hidden, beam.n, &beam)); /* fed: any */
     }
     specrt_session_finish(t->session, &t->draft);
     target_logits(t->draft.tokens, t->draft.n, t->logits);
     REQUIRE(!specrt_session_verify(t->session, &t->draft, t->logits, &t->verdict));
+}
+
+static void twin_observe(twin *t) {
+    float hidden[NODES * D];
+    specrt_target_rows rows = {.logits = t->logits,
+                               .hidden = hidden,
+                               .d_hidden = specrt_policy_hidden_width(t->session->policy)};
+    draft_states(t->draft.tokens, t->draft.n, hidden);
+    t->root = t->verdict.tokens[t->verdict.n - 1];
+    REQUIRE(!specrt_session_observe(t->session, &t->draft, &t->verdict, &rows));
 }
 
 /* --- both --- */
@@ -350,29 +369,29 @@ typedef struct setting {
     bool lends;       /* the device has the head and the embedding */
 } setting;
 
-/* The first cycles one by one, which a graph may follow. */
-static void run_cycles(device *d, twin *twins, const setting *how) {
-    cudaGraph_t graph;
+/* Cycles by calls, or the first so and then by a graph, or all by a graph: after start, or after a cycle's
+ * verify, it learns what there is. */
+static void run_cycles(device *d, twin *twins, const setting *how, bool at_once) {
     cudaGraphExec_t exec = NULL;
     for (int32_t c = 0; c < how->n_cycles && test_failures == 0; c++) {
-        if (how->graph && c == 1) {
-            cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
-            device_cycle(d);
-            REQUIRE(cudaStreamEndCapture(d->stream, &graph) == cudaSuccess);
-            REQUIRE(cudaGraphInstantiateWithFlags(&exec, graph, 0) == cudaSuccess);
-            cudaGraphDestroy(graph);
-        }
+        if (how->graph && !exec && (at_once || c > 0)) exec = device_capture(d);
         if (exec)
             REQUIRE(cudaGraphLaunch(exec, d->stream) == cudaSuccess);
         else
             device_cycle(d);
         gpu_check(cudaStreamSynchronize(d->stream), "cycle");
-        /* What is left is worked off by the next prompt. */
-        if (!how->n_prompt || c + 1 < how->n_cycles) specrt_cuda_session_serve(d->session);
+        /* What a graph told of. */
+        if (exec) specrt_cuda_session_serve(d->session);
         for (int32_t i = 0; i < d->n; i++) {
             twin_cycle(&twins[i]);
             check_cycle(d, &twins[i], i);
+            twin_observe(&twins[i]);
         }
+        if (how->graph && c + 1 < how->n_cycles) continue;
+        device_observe(d);
+        gpu_check(cudaStreamSynchronize(d->stream), "observe");
+        /* What is left is worked off by the next prompt. */
+        if (!how->n_prompt || c + 1 < how->n_cycles) specrt_cuda_session_serve(d->session);
     }
     if (exec) cudaGraphExecDestroy(exec);
 }
@@ -443,7 +462,7 @@ static void run(const setting *how) {
     for (int32_t more = 0; more <= how->n_more; more++) {
         if (how->abandons) start(&d, twins, how, n_begun++);
         start(&d, twins, how, n_begun++);
-        run_cycles(&d, twins, how);
+        run_cycles(&d, twins, how, more % 2);
     }
     if (test_failures == 0) check_stats(&d, twins, how->policy);
     if (test_failures > 0) fprintf(stderr, "in policy %s\n", how->policy);
@@ -458,8 +477,8 @@ static void run(const setting *how) {
  * time. */
 static const char *const policies[] = {
     "window:48@mode=unique_fifo@min=20",
-    "window:40@mode=stream@kpre=2@kver=5@rows=last",
-    "static:30+window:24@rows=tree@min=40",
+    "window:40@mode=stream@kpre=2@kver=5@positions=last",
+    "static:30+window:24@positions=tree@min=40",
     "static:20+window:20@only=ext+retrieve:16@mode=async@graph=off",
     "static:20+retrieve:30@sem=hnsw_h@mode=async",
     "static:8+sketch:10",
@@ -502,7 +521,7 @@ static void test_policies(void) {
 }
 
 static void test_calls(void) {
-    setting how = setting_of("static:20+window:20@rows=tree+retrieve:16@mode=async");
+    setting how = setting_of("static:20+window:20@positions=tree+retrieve:16@mode=async");
     how.tree = (specrt_tree_params){3, 4, 10};
     how.sampling.top_p = 0.9f;
     if (!is_long()) how.n_cycles = 2;
@@ -650,13 +669,13 @@ static int32_t random_below(int32_t n) {
 static const char *const grammar[][10] = {
     {"static", ":20|:60|:30/50|:70/9/40"},
     {"window", ":8|:30|:70", "@mode=stream|@mode=unique_fifo", "@kpre=0|@kpre=8", "@kver=0|@kver=8",
-     "@rows=last|@rows=tree", "@only=ctx|@only=ext", "@emitted=off", "@min=0|@min=50"},
+     "@positions=last|@positions=tree", "@only=ctx|@only=ext", "@emitted=off", "@min=0|@min=50"},
     {"retrieve:9@mode=async", "@sem=hnsw_h|@sem=hnsw_w", "@graph=off",
      "@prompt=tokens|@prompt=best", "@keep=on"},
     {"cluster", ":1|:5", "@schedule=halving", "@beam=each|@beam=per_row", "@cap=20",
      "@always=0|@always=30"},
     {"group", ":2", "@schedule=flat", "@beam=each|@beam=per_row", "@always=0|@always=30"},
-    {"centroid", ":3", "@schedule=german", "@beam=each|@beam=per_row", "@always=0|@always=30"},
+    {"centroid", ":3", "@schedule=harmonic", "@beam=each|@beam=per_row", "@always=0|@always=30"},
     {"successor", ":5|:40"},
     {"sketch", ":6|:30", "@rank=4", "@scan=70", "@beam=each"},
 };

@@ -1,7 +1,8 @@
 /* test_gpu_sketch.c : the tokens that a sketch names, on the device and by the CPU. */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
-#include "../fixture.h"
+#include "fixture.h"
 #include "gpu.h"
 
 enum { MAX_ROWS = 9000, MAX_COLS = 272, BATCH = 2, MAX_N = 10 };
@@ -28,7 +29,7 @@ typedef struct world {
 } world;
 
 static void world_make(world *w, int law, bool four_bits, bool exact, int members) {
-    specrt_row_sketch_header h = {.n_rows = w->n_rows, .rank = w->rank, .four_bits = four_bits};
+    specrt_sketch_header h = {.n_rows = w->n_rows, .rank = w->rank, .four_bits = four_bits};
     size_t n_codes = ((size_t)w->n_rows + 15) / 16 * specrt__sketch_stride(&h);
     w->four_bits = four_bits;
     w->exact = exact;
@@ -60,10 +61,10 @@ static void world_make(world *w, int law, bool four_bits, bool exact, int member
 /* The twin's state, over arrays of the world. */
 static specrt__sketch *twin_open(const world *w, const specrt_head *head, int32_t n_places,
                                  int32_t size, bool each, bool biased) {
-    static specrt_row_sketch_header header;
+    static specrt_sketch_header header;
     size_t n_bias = biased ? ((size_t)w->n_rows + 15) / 16 * 16 : 0;
     specrt__sketch_shared *s = calloc(1, sizeof *s + n_bias * sizeof(float));
-    header = (specrt_row_sketch_header){
+    header = (specrt_sketch_header){
         .n_rows = w->n_rows, .n_cols = w->n_cols, .rank = w->rank, .four_bits = w->four_bits};
     s->head = head;
     s->view.header = &header;
@@ -205,9 +206,11 @@ static void run_case(const world *w, sizes z) {
     void *scratch = gpu_alloc(bytes);
     int32_t *out_ids = gpu_alloc(sizeof ids), *out_places = gpu_alloc(sizeof places);
     int32_t *out_n = gpu_alloc(sizeof n_rows);
-    REQUIRE(specrt_cuda_sketch_route(&s, BATCH, in, SPECRT_DTYPE_F32, z.max_n, n, z.max_n, paths,
-                                     taken, 3, all, out_ids, out_places, out_n, scratch,
-                                     NULL) == SPECRT_STATUS_OK);
+    specrt_cuda_batch batch = {BATCH, z.max_n, n, z.max_n};
+    specrt_cuda_taken others = {all, taken, 3};
+    specrt_cuda_choice choice = {bound, out_ids, out_places, out_n, NULL};
+    REQUIRE(specrt_cuda_sketch_route(&s, &batch, in, SPECRT_DTYPE_F32, paths, &others, scratch,
+                                     &choice, NULL) == SPECRT_STATUS_OK);
     gpu_get(ids, out_ids, sizeof ids);
     gpu_get(places, out_places, sizeof places);
     gpu_get(n_rows, out_n, sizeof n_rows);
@@ -372,8 +375,9 @@ static void score(const specrt_cuda_segment *segments, const specrt_cuda_sketch 
     size_t bytes = BATCH * (size_t)max_n * (size_t)segments[0].max_rows * sizeof *out;
     void *all = gpu_copy(segments, BATCH * sizeof *segments);
     float *logits = (float *)gpu_alloc(bytes);
-    REQUIRE(specrt_cuda_logits(&layout, all, BATCH, in, SPECRT_DTYPE_F32, max_n, NULL, 0, logits,
-                               NULL) == SPECRT_STATUS_OK);
+    specrt_cuda_batch batch = {BATCH, max_n, NULL, 0};
+    REQUIRE(specrt_cuda_logits(&layout, all, &batch, in, SPECRT_DTYPE_F32, logits, NULL) ==
+            SPECRT_STATUS_OK);
     gpu_get(out, logits, bytes);
     gpu_free(all), gpu_free(logits);
 }
@@ -417,9 +421,11 @@ static int64_t run_certified(const world *w, sizes z, specrt_dtype dtype, float 
     void *in = gpu_copy(hidden, sizeof hidden), *n = gpu_copy(counts, sizeof counts);
     int32_t *out_ids = gpu_alloc(sizeof ids), *out_places = gpu_alloc(sizeof ids);
     int32_t *out_n = gpu_alloc(sizeof n_rows);
-    REQUIRE(specrt_cuda_sketch_route(&s, BATCH, in, SPECRT_DTYPE_F32, z.max_n, n, 1, NULL, NULL, 0,
-                                     all, out_ids, out_places, out_n, scratch,
-                                     NULL) == SPECRT_STATUS_OK);
+    specrt_cuda_batch batch = {BATCH, z.max_n, n, 1};
+    specrt_cuda_taken members = {all, NULL, 0};
+    specrt_cuda_choice choice = {s.bound, out_ids, out_places, out_n, NULL};
+    REQUIRE(specrt_cuda_sketch_route(&s, &batch, in, SPECRT_DTYPE_F32, NULL, &members, scratch,
+                                     &choice, NULL) == SPECRT_STATUS_OK);
     gpu_get(ids, out_ids, sizeof ids);
     gpu_get(n_rows, out_n, sizeof n_rows);
     for (int32_t b = 0; b < BATCH; b++) {
@@ -499,12 +505,16 @@ static void test_refusals(void) {
     s.bounds = NULL;
 #undef BAD
     CHECK(specrt_cuda_sketch_bytes(&s, 0, 1) == 0 && specrt_cuda_sketch_bytes(&s, 1, 65) == 0);
-    CHECK_INT(specrt_cuda_sketch_route(&s, 1, p, SPECRT_DTYPE_Q8_0, 1, NULL, 0, NULL, NULL, 0, NULL,
-                                       p, p, p, p, NULL),
-              SPECRT_STATUS_UNSUPPORTED);
-    CHECK_INT(specrt_cuda_sketch_route(&s, 1, NULL, SPECRT_DTYPE_F32, 1, NULL, 0, NULL, NULL, 0,
-                                       NULL, p, p, p, p, NULL),
-              SPECRT_STATUS_BAD_ARG);
+    const specrt_cuda_batch one = {1, 1, NULL, 0};
+    const specrt_cuda_taken deep = {NULL, NULL, SPECRT_TREE_MAX_STEPS};
+    specrt_cuda_choice choice = {s.bound, p, p, p, NULL}, small = {s.bound - 1, p, p, p, NULL};
+#define TRY(hidden, dtype, taken, choice)                                                          \
+    specrt_cuda_sketch_route(&s, &one, hidden, dtype, NULL, taken, p, choice, NULL)
+    CHECK_INT(TRY(p, SPECRT_DTYPE_Q8_0, NULL, &choice), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_INT(TRY(NULL, SPECRT_DTYPE_F32, NULL, &choice), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(TRY(p, SPECRT_DTYPE_F32, &deep, &choice), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(TRY(p, SPECRT_DTYPE_F32, NULL, &small), SPECRT_STATUS_BAD_ARG);
+#undef TRY
 }
 
 static const test_case cases[] = {

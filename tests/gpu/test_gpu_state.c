@@ -1,8 +1,9 @@
 /* test_gpu_state.c : membership, packed rows and the window on the device against the CPU's, over long
  * histories, at windows smaller and larger than what a cycle brings. */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
-#include "../fixture.h"
+#include "fixture.h"
 #include "gpu.h"
 
 enum { N_IDS = 211, BATCH = 3, CAPACITY = 200, K = 5, N_PROMPT = 40, N_CYCLES = 8, N_COLS = 2 };
@@ -45,7 +46,7 @@ static void draw_params(specrt_cuda_state_params *p, int variant) {
     p->capacity = CAPACITY;
     p->size = variant % 5 == 4 ? 150 : 1 + random_below(60);
     p->mode = variant / 3 % 3;
-    p->rows = random_below(3);
+    p->positions = random_below(3);
     p->only = variant % 7 == 5 ? SPECRT_CUDA_ONLY_CTX : variant % 7 == 6 ? SPECRT_CUDA_ONLY_EXT : 0;
     p->kpre = random_below(K + 2);
     p->kver = random_below(K + 2);
@@ -62,8 +63,8 @@ static void mark(specrt__active_pool *pool) {
 static void make_sequence(sequence *s, int variant) {
     specrt_desc desc = specrt__base_desc(NULL);
     draw_params(&s->params, variant);
-    specrt__window_params p = {s->params.size, s->params.mode, s->params.rows,    s->params.only,
-                               s->params.kpre, s->params.kver, s->params.emitted, s->params.min};
+    specrt__window_params p = {s->params.size, s->params.mode, s->params.positions, s->params.only,
+                               s->params.kpre, s->params.kver, s->params.emitted,   s->params.min};
     s->pool = specrt__active_pool_create(head, N_IDS, CAPACITY, &desc);
     s->window = specrt__window_create(s->pool, &p, 0, &desc);
     s->window->n_frequent = s->params.n_frequent;
@@ -175,7 +176,7 @@ static void draw_cycle(cycle_input *in) {
 
 static void observe_on_cpu(sequence *s, const cycle_input *in, int b, bool told) {
     specrt_draft draft = {0};
-    specrt_rows rows = {.ids = in->best[b][0], .k = K};
+    specrt_target_rows rows = {.ids = in->best[b][0], .k = K};
     draft.n = in->drafts[b].n;
     draft.tokens = in->drafts[b].tokens;
     if (in->verdicts[b].n == 0) return;
@@ -189,7 +190,7 @@ static void prefill(sequence *s, specrt_cuda_state *states, bool told) {
         n[b] = b == 0 ? N_PROMPT : random_below(N_PROMPT);
         for (int i = 0; i < N_PROMPT; i++) tokens[b][i] = draw_token();
         for (int i = 0; i < N_PROMPT * K; i++) best[b][i / K][i % K] = draw_token();
-        specrt_rows rows = {.ids = best[b][0], .k = K};
+        specrt_target_rows rows = {.ids = best[b][0], .k = K};
         specrt__window_prefill(s[b].window, tokens[b], n[b], told ? &rows : NULL);
     }
     void *d_tokens = gpu_copy(tokens, sizeof tokens), *d_n = gpu_copy(n, sizeof n);
@@ -303,7 +304,7 @@ static void test_bits(void) {
     CHECK_INT(SPECRT_CUDA_RETRIEVE, SPECRT__ACTIVE_RETRIEVE);
     CHECK_INT(SPECRT_CUDA_UNIQUE_LRU, SPECRT__WINDOW_LRU);
     CHECK_INT(SPECRT_CUDA_STREAM, SPECRT__WINDOW_STREAM);
-    CHECK_INT(SPECRT_CUDA_ROWS_TREE, SPECRT__WINDOW_ROWS_TREE);
+    CHECK_INT(SPECRT_CUDA_POSITIONS_TREE, SPECRT__WINDOW_POSITIONS_TREE);
     CHECK_INT(SPECRT_CUDA_ONLY_EXT, SPECRT__WINDOW_EXT);
 }
 

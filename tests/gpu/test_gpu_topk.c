@@ -1,7 +1,8 @@
 /* test_gpu_topk.c : rankings on the device against the CPU's: the same ids, log-probabilities within 1e-5. */
+#define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
-#include "../fixture.h"
+#include "fixture.h"
 #include "gpu.h"
 
 enum { MAX_COLUMNS = 5000, BATCH = 2, MAX_N = 3, MAX_SEGMENTS = 3 };
@@ -94,8 +95,9 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
     int32_t *out_ids = gpu_alloc(sizeof found);
     float *out = gpu_alloc(sizeof logprobs);
     REQUIRE(bytes > 0);
-    REQUIRE(specrt_cuda_topk(&layout, device_segments, BATCH, in, max_n, n, 1, k, out_ids, out,
-                             scratch, NULL) == SPECRT_STATUS_OK);
+    specrt_cuda_batch batch = {BATCH, max_n, n, 1};
+    REQUIRE(specrt_cuda_topk(&layout, device_segments, &batch, in, k, out_ids, out, scratch,
+                             NULL) == SPECRT_STATUS_OK);
     gpu_get(found, out_ids, sizeof found);
     gpu_get(logprobs, out, sizeof logprobs);
     specrt_compute compute = {specrt__simd_choose(), {0}};
@@ -146,8 +148,9 @@ static void run_target(int32_t n_vocab, int32_t k, int law) {
     void *scratch = gpu_zeros(specrt_cuda_topk_bytes(n_vocab, BATCH * MAX_N, k));
     int32_t *out = gpu_alloc(sizeof ids);
     float *total = gpu_alloc(sizeof sums);
-    REQUIRE(specrt_cuda_target_topk(BATCH, in, MAX_N, n, 2, n_vocab, k, out, total, scratch,
-                                    NULL) == SPECRT_STATUS_OK);
+    specrt_cuda_batch batch = {BATCH, MAX_N, n, 2};
+    REQUIRE(specrt_cuda_target_topk(&batch, in, n_vocab, k, out, total, scratch, NULL) ==
+            SPECRT_STATUS_OK);
     gpu_get(ids, out, sizeof ids);
     gpu_get(sums, total, sizeof sums);
     for (int b = 0; b < BATCH; b++)
@@ -177,14 +180,16 @@ static void test_refusals(void) {
     int32_t ids[4];
     float x[4] = {0};
     CHECK(specrt_cuda_topk_bytes(0, 1, 1) == 0 && specrt_cuda_topk_bytes(10, 1, 257) == 0);
-    CHECK_INT(specrt_cuda_target_topk(0, x, 1, NULL, 0, 4, 1, ids, NULL, x, NULL),
-              SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_target_topk(1, x, 1, NULL, 0, 0, 1, ids, NULL, x, NULL),
-              SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_target_topk(1, x, 65, NULL, 0, 4, 1, ids, NULL, x, NULL),
-              SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_target_topk(1, x, 1, NULL, 0, 4, 0, ids, NULL, x, NULL),
-              SPECRT_STATUS_BAD_ARG);
+    const specrt_cuda_batch one = {1, 1, NULL, 0}, none = {0, 1, NULL, 0}, many = {1, 65, NULL, 0};
+#define TRY(batch, n_vocab, k)                                                                     \
+    CHECK_INT(specrt_cuda_target_topk(batch, x, n_vocab, k, ids, NULL, x, NULL),                   \
+              SPECRT_STATUS_BAD_ARG)
+    TRY(NULL, 4, 1);
+    TRY(&none, 4, 1);
+    TRY(&many, 4, 1);
+    TRY(&one, 0, 1);
+    TRY(&one, 4, 0);
+#undef TRY
 }
 
 static const test_case cases[] = {

@@ -1,8 +1,8 @@
 /* test_gpu_tree.c : trees grown, cut and verified on the device against the CPU's: the same nodes, masks and
  * tokens, in chains and in the widest trees, with ties, and with laws that filters make hard. */
-#define SPECRT_IMPLEMENTATION
+#include <stdbool.h>
 #include "specrt.h"
-#include "../fixture.h"
+#include "fixture.h"
 #include "gpu.h"
 
 enum { BATCH = 3, MAX_NODES = SPECRT_TREE_MAX_NODES };
@@ -328,6 +328,7 @@ static void send_chain(chain_case *c, int32_t n_vocab) {
     c->segments = (specrt_cuda_segment *)gpu_copy(segments, sizeof segments);
     c->device.n_steps = STEPS;
     c->device.n_columns = c->n_columns;
+    c->device.temperature = 0.6f;
     c->device.ids = (int32_t *)gpu_alloc(n);
     c->device.probs = (float *)gpu_alloc(n);
     c->device.chances = (float *)gpu_alloc(BATCH * STEPS * sizeof(float));
@@ -384,7 +385,7 @@ static void propose_chain(chain_case *c, const specrt_cuda_layout *layout,
         }
         gpu_put(d_trees, trees, sizeof trees);
         float *logits = (float *)gpu_copy(c->logits + (size_t)t * n, n * sizeof *logits);
-        CHECK_INT(specrt_cuda_propose(layout, c->segments, BATCH, logits, 0.6f, d_trees, samplings,
+        CHECK_INT(specrt_cuda_propose(layout, c->segments, BATCH, logits, d_trees, samplings,
                                       &c->device, d_ids, d_logprobs, NULL),
                   SPECRT_STATUS_OK);
         gpu_get(ids, d_ids, sizeof ids);
@@ -499,7 +500,7 @@ static void test_refusals(void) {
     CHECK_INT(specrt_cuda_verify(NULL, NULL, NULL, NULL, NULL, NULL), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_cuda_verify_chain(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
               SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_propose(NULL, NULL, 1, NULL, 1, &tree, NULL, NULL, NULL, NULL, NULL),
+    CHECK_INT(specrt_cuda_propose(NULL, NULL, 1, NULL, &tree, NULL, NULL, NULL, NULL, NULL),
               SPECRT_STATUS_BAD_ARG);
 }
 

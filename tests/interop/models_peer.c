@@ -2,7 +2,7 @@
  *   models_peer dump FILE              every key and tensor as JSON
  *   models_peer decode FILE TENSOR OUT the tensor's rows as raw f32
  *   models_peer copy FILE OUT          the model, read and written again */
-#include "model.h"
+#include "model/model.h"
 
 #include <json-c/json.h>
 #include <stdlib.h>

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "io.h"
-#include "npy.h"
-#include "safetensors.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "formats/npy.h"
+#include "formats/safetensors.h"
 
 enum { HIDDEN, TOKENS, TOP_IDS, TOP_PROBS, LOGITS, LEVELS, DOCUMENTS, N_ARRAYS };
 enum { BEST = 10, MOST_BEST = 256, ROWS_OF_A_DOCUMENT = 64 };
@@ -41,10 +42,6 @@ typedef struct array_set {
     float *x;         /* [widest row] decoded */
 } array_set;
 
-static specrt_status out_of_memory(const char *path, specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", path);
-}
-
 /* --- files --- */
 
 static specrt_status open_npy(array_set *s, int field, specrt_error *err) {
@@ -52,7 +49,7 @@ static specrt_status open_npy(array_set *s, int field, specrt_error *err) {
     struct stat info;
     size_t bytes = strlen(s->path) + 32;
     char *path = malloc(bytes);
-    if (!path) return out_of_memory(s->path, err);
+    if (!path) return error_no_memory(err, s->path);
     snprintf(path, bytes, "%s/%s.npy", s->path, fields[field].name);
     specrt_status status = SPECRT_STATUS_OK;
     if (stat(path, &info) == 0) {
@@ -201,7 +198,7 @@ static specrt_status check_arrays(array_set *s, example_set *out, specrt_error *
     int64_t widest = has(s, LOGITS) ? n_cols(s, LOGITS) : out->n_top;
     if (widest < s->model->n_state) widest = s->model->n_state;
     s->x = malloc((size_t)widest * sizeof *s->x);
-    return s->x ? SPECRT_STATUS_OK : out_of_memory(s->path, err);
+    return s->x ? SPECRT_STATUS_OK : error_no_memory(err, s->path);
 }
 
 /* --- rows --- */

@@ -4,8 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
-#include "parallel.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
 
 enum { NEAREST = 16, BALANCE_ROUNDS = 5 };
 
@@ -133,6 +134,5 @@ specrt_status balance(kmeans_work *w, specrt_error *err) {
     free(b.wishes);
     free(b.open);
     free(b.sizes);
-    return good ? SPECRT_STATUS_OK
-                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "k-means: out of memory");
+    return good ? SPECRT_STATUS_OK : error_no_memory(err, "k-means");
 }

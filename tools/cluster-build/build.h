@@ -1,18 +1,18 @@
 /* build.h : what the files of cluster-build share: the command line, what was built, and one group of
  * prototypes per file. */
-#ifndef CLUSTER_BUILD_H
-#define CLUSTER_BUILD_H
+#ifndef CLUSTER_BUILD_BUILD_H
+#define CLUSTER_BUILD_BUILD_H
 
 #include <stdio.h>
-#include "cli.h"
+#include "base/cli.h"
 #include "kmeans.h"
-#include "model.h"
-#include "tokenizer.h"
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
 #include "train.h"
 
 /* ---- options.c ---- */
 
-typedef struct build_options {
+typedef struct cluster_options {
     cli_common common;
     const char *model, *tensor;
     const char *tokenizer; /* NULL: the model's, if it holds one */
@@ -29,13 +29,13 @@ typedef struct build_options {
     train_loss loss;
     int64_t n_hidden, n_batch, n_epochs, patience;
     double rate, decay, holdout;
-} build_options;
+} cluster_options;
 
-/* options_is_trained() : whether the router has a network. */
-bool options_is_trained(const build_options *o);
+/* cluster_options_is_trained() : whether the router has a network. */
+bool cluster_options_is_trained(const cluster_options *o);
 
-/* options_parse() : @return -1 to go on, else the exit code. */
-int options_parse(build_options *o, int argc, char **argv);
+/* cluster_options_parse() : @return -1 to go on, else the exit code. */
+int cluster_options_parse(cluster_options *o, int argc, char **argv);
 
 /* ---- schedule.c ---- */
 
@@ -47,13 +47,12 @@ typedef struct schedule {
     double rows;                       /* mean over the first SCHEDULE_MEAN levels */
 } schedule;
 
-/* schedule_make() : a named shape (german, halving, flat), the greatest whose mean stays within `rows`,
+/* schedule_make() : a named shape (harmonic, halving, flat), the greatest whose mean stays within `rows`,
  * or the numbers of a list.
  *   rows_of : [n_clusters + 1] that the k clusters of a level hold on average
  * @return BAD_ARG when one cluster a level is too many already, or the list is none. */
-specrt_status schedule_make(const char *shape, double rows, const double *rows_of,
+specrt_status schedule_make(const char *name, double rows, const double *rows_of,
                             int32_t n_clusters, schedule *out, specrt_error *err);
-bool schedule_is_named(const char *shape);
 
 /* ---- section.c ---- */
 
@@ -74,8 +73,8 @@ typedef struct router_training {
     double seconds;
 } router_training;
 
-typedef struct build {
-    const build_options *options;
+typedef struct cluster_build {
+    const cluster_options *options;
     model source;
     specrt_head_desc head;
     const char *head_name;
@@ -88,39 +87,40 @@ typedef struct build {
     router_weights router;
     router_training training;
     double seconds;
-} build;
+} cluster_build;
 
 /* build_id() : the target id of a row of the head. */
-static inline int32_t build_id(const build *b, int32_t row) {
+static inline int32_t build_id(const cluster_build *b, int32_t row) {
     return b->ids ? b->ids[row] : row;
 }
 
-/* section_tag() : where clusters with this router belong. */
-const char *section_tag(specrt_router_kind router);
+/* cluster_section_tag() : where clusters with this router belong. */
+const char *cluster_section_tag(specrt_router_kind router);
 
-/* section_bytes() : the section, owned; NULL: no memory. */
-void *section_bytes(const build *b, size_t *n_bytes);
+/* cluster_section_bytes() : the section, owned; NULL: no memory. */
+void *cluster_section_bytes(const cluster_build *b, size_t *n_bytes);
 
 /* ---- router.c ---- */
 
 /* router_read() : the examples of the traces, before any work; a no-op for routers that need none. */
-specrt_status router_read(build *b, specrt_error *err);
+specrt_status router_read(cluster_build *b, specrt_error *err);
 
 /* router_make() : after clustering, the weights and the schedule. Centroids score a cluster by the mean
  * of its rows. */
-specrt_status router_make(build *b, specrt_error *err);
+specrt_status router_make(cluster_build *b, specrt_error *err);
 void router_training_free(router_training *t);
 
 /* ---- report.c ---- */
 
-void report_table(const build *b, FILE *out);
-/* report_json() : the --json object; report_provenance() : for the bundle. Owned; NULL: no memory. */
-char *report_json(const build *b);
-char *report_provenance(const build *b);
+void cluster_report_table(const cluster_build *b, FILE *out);
+/* cluster_report_json() : the --json object; cluster_report_provenance() : for the bundle. Owned; NULL: no
+ * memory. */
+char *cluster_report_json(const cluster_build *b);
+char *cluster_report_provenance(const cluster_build *b);
 
 /* ---- report_html.c ---- */
 
-/* report_html() : the page of --report: curves of training, recall by level. */
-specrt_status report_html(const build *b, specrt_error *err);
+/* cluster_report_html() : the page of --report: curves of training, recall by level. */
+specrt_status cluster_report_html(const cluster_build *b, specrt_error *err);
 
 #endif

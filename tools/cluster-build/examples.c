@@ -5,7 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "base/error.h"
+#include "base/io.h"
 
 enum { EXAMPLES_LEAST = 64 };
 
@@ -17,11 +18,6 @@ void examples_free(example_set *set) {
     free(set->levels);
     free(set->documents);
     *set = (example_set){0};
-}
-
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                            "out of memory for the training examples");
 }
 
 static bool resize(void *array, int64_t n, size_t bytes) {
@@ -41,7 +37,7 @@ specrt_status examples_add(example_set *set, int64_t *at, specrt_error *err) {
         !resize(&set->mass, n, top * sizeof *set->mass) ||
         !resize(&set->levels, n, sizeof *set->levels) ||
         !resize(&set->documents, n, sizeof *set->documents))
-        return no_memory(err);
+        return error_no_memory_for(err, "the training examples");
     set->capacity = n;
     return SPECRT_STATUS_OK;
 }
@@ -174,7 +170,7 @@ specrt_status examples_read(const char *path, const examples_model *of, example_
         int32_t most = w.info->d_target > n_state ? w.info->d_target : n_state;
         out->n_top = w.info->n_top;
         w.before = calloc((size_t)most, sizeof *w.before);
-        status = w.before ? walk(&w, err) : no_memory(err);
+        status = w.before ? walk(&w, err) : error_no_memory_for(err, "the training examples");
     }
     free(w.before);
     specrt_trace_close(w.reader);
@@ -247,7 +243,7 @@ static specrt_status check_examples(const example_set *set, int64_t n_documents,
 specrt_status examples_split(example_set *set, double share, uint64_t seed, specrt_error *err) {
     document *documents = NULL;
     int64_t n = set->n > 0 ? list_documents(set, seed, &documents) : 0;
-    if (n < 0) return no_memory(err);
+    if (n < 0) return error_no_memory_for(err, "the training examples");
     specrt_status status = check_examples(set, n, err);
     int64_t n_out = (int64_t)ceil(share * (double)n);
     if (n_out < 1) n_out = 1;

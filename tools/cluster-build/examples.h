@@ -1,7 +1,7 @@
 /* examples.h : what a router learns from: at each position of recorded drafts what it would have read, and
  * what the target held likely there. examples.c reads traces, arrays.c what other programs wrote. */
-#ifndef EXAMPLES_H
-#define EXAMPLES_H
+#ifndef CLUSTER_BUILD_EXAMPLES_H
+#define CLUSTER_BUILD_EXAMPLES_H
 
 #include <stdbool.h>
 #include "specrt.h"
@@ -26,9 +26,9 @@ typedef struct examples_model {
     int32_t n_ids;            /* ids of the head's rows are below it */
     int32_t n_least, n_most;  /* columns of the target's logits */
     int32_t n_embedding_rows; /* of the embedding that is read; 0: none is */
-    bool output; /* states are what the drafter's head multiplied (CORAL); else what fed the pass
-                    (DynaSpec): the pass before, at a cycle's first level the target where it drew the
-                    token */
+    /* states are what the drafter's head multiplied (CORAL); else what fed the pass (DynaSpec): the
+     * pass before, at a cycle's first level the target where it drew the token */
+    bool output;
 } examples_model;
 
 /* examples_read() : adds the positions of a trace where the drafter made a pass; -1 stands in top for ids

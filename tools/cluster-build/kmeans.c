@@ -9,16 +9,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli.h"
-#include "io.h"
-#include "parallel.h"
-
-#define FIXED_ONE 68719476736.0f /* 2^36: 2^24 unit rows stay below 2^63 */
-
-double kmeans_random(uint64_t seed, uint64_t a, uint64_t b) {
-    uint64_t key[2] = {a, b};
-    return (double)(specrt_hash64(key, sizeof key, seed) >> 11) / 9007199254740992.0;
-}
+#include "base/error.h"
+#include "base/io.h"
+#include "base/measure.h"
+#include "base/parallel.h"
 
 /* --- assignment --- */
 
@@ -87,96 +81,6 @@ void kmeans_round(kmeans_work *w) {
     panels_fill(&w->panels, &w->units);
 }
 
-/* --- sums --- */
-
-typedef float floats __attribute__((vector_size(32)));
-typedef int64_t wholes __attribute__((vector_size(64)));
-
-/* sums += sign * x * inverse, in steps of 2^-36. */
-CLONES static void add_fixed(int64_t *sums, const float *x, float inverse, int sign, int32_t n) {
-    int32_t j = 0;
-    for (; j + 8 <= n; j += 8) {
-        floats values;
-        wholes total;
-        memcpy(&values, x + j, sizeof values);
-        memcpy(&total, sums + j, sizeof total);
-        values = values * inverse * FIXED_ONE;
-        total += sign * __builtin_convertvector(values, wholes);
-        memcpy(sums + j, &total, sizeof total);
-    }
-    for (; j < n; j++) sums[j] += sign * (int64_t)(x[j] * inverse * FIXED_ONE);
-}
-
-/* Lists the rows that move by old and by new cluster (-1: none). @return how many. */
-static int32_t list_moves(kmeans_work *w) {
-    int32_t m = w->k->n_clusters, n_moved = 0;
-    for (int list = 0; list < 2; list++) {
-        int32_t *starts = w->starts + list * (m + 1), *order = w->order + list * w->r->n;
-        const int32_t *cluster = list ? w->next : w->k->clusters;
-        memset(starts, 0, ((size_t)m + 1) * sizeof *starts);
-        for (int32_t i = 0; i < w->r->n; i++)
-            if (w->next[i] != w->k->clusters[i] && cluster[i] >= 0) starts[cluster[i] + 1]++;
-        for (int32_t c = 0; c < m; c++) starts[c + 1] += starts[c];
-        n_moved = starts[m];
-        for (int32_t i = 0; i < w->r->n; i++)
-            if (w->next[i] != w->k->clusters[i] && cluster[i] >= 0) order[starts[cluster[i]]++] = i;
-        for (int32_t c = m; c > 0; c--) starts[c] = starts[c - 1];
-        starts[0] = 0;
-    }
-    return n_moved;
-}
-
-static void sum_cluster(void *arg, int64_t cluster, int worker) {
-    kmeans_work *w = arg;
-    int32_t m = w->k->n_clusters, n_cols = w->k->n_cols, c = (int32_t)cluster;
-    int64_t *sums = w->sums + (size_t)c * (size_t)n_cols;
-    float *scratch = w->scratch + (size_t)worker * w->scratch_floats;
-    float *centroid = w->k->centroids + (size_t)c * (size_t)n_cols;
-    double square = 0;
-    for (int list = 0; list < 2; list++) {
-        const int32_t *starts = w->starts + list * (m + 1), *order = w->order + list * w->r->n;
-        for (int32_t i = starts[c]; i < starts[c + 1]; i++) {
-            const float *x = rows_f32(w->r, order[i], scratch);
-            add_fixed(sums, x, w->r->inverses[order[i]], list ? 1 : -1, n_cols);
-        }
-    }
-    for (int32_t j = 0; j < n_cols; j++) square += (double)sums[j] * (double)sums[j];
-    for (int32_t j = 0; j < n_cols && square > 0; j++)
-        centroid[j] = (float)((double)sums[j] / sqrt(square));
-}
-
-int32_t kmeans_place(kmeans_work *w) {
-    int32_t n_moved = list_moves(w);
-    parallel_for(w->options->threads, w->k->n_clusters, sum_cluster, w);
-    memcpy(w->k->clusters, w->next, (size_t)w->r->n * sizeof *w->next);
-    memset(w->k->sizes, 0, (size_t)w->k->n_clusters * sizeof *w->k->sizes);
-    for (int32_t i = 0; i < w->r->n; i++) w->k->sizes[w->next[i]]++;
-    return n_moved;
-}
-
-/* Sum over clusters of their sum's length: of all rows' similarity to the centroid that they make. */
-static double own_objective(const kmeans_work *w) {
-    int32_t n_cols = w->k->n_cols;
-    double total = 0;
-    for (int32_t c = 0; c < w->k->n_clusters; c++) {
-        double square = 0;
-        for (int32_t j = 0; j < n_cols; j++) {
-            double x = (double)w->sums[(size_t)c * (size_t)n_cols + (size_t)j];
-            square += x * x;
-        }
-        total += sqrt(square);
-    }
-    return total / (double)FIXED_ONE;
-}
-
-/* Of all rows' similarity to `given` centroids, from the sums of those that they were given to. */
-static double objective(const kmeans_work *w, const float *given) {
-    size_t n = (size_t)w->k->n_clusters * (size_t)w->k->n_cols;
-    double total = 0;
-    for (size_t j = 0; j < n; j++) total += (double)w->sums[j] * (double)given[j];
-    return total / (double)FIXED_ONE;
-}
-
 /* --- empty clusters --- */
 
 /* The row that suits its cluster `donor` least, but for those that go already. */
@@ -207,10 +111,6 @@ static void repair(kmeans_work *w) {
 }
 
 /* --- the run --- */
-
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "k-means: out of memory");
-}
 
 static bool start(kmeans_work *w) {
     kmeans *k = w->k;
@@ -260,14 +160,14 @@ static void normalise(float *centroids, int32_t n, int32_t n_cols) {
 static specrt_status seed(kmeans_work *w, specrt_error *err) {
     const kmeans_options *o = w->options;
     kmeans *k = w->k;
-    double started = cli_seconds();
+    double started = measure_seconds();
     if (o->initial)
         memcpy(k->centroids, o->initial,
                (size_t)k->n_clusters * (size_t)k->n_cols * sizeof *k->centroids);
     else
         TRY(seed_centroids(w->r, o, w->kernels, k->centroids, err));
     normalise(k->centroids, k->n_clusters, k->n_cols);
-    k->seconds_seeding = cli_seconds() - started;
+    k->seconds_seeding = measure_seconds() - started;
     return SPECRT_STATUS_OK;
 }
 
@@ -277,36 +177,36 @@ static specrt_status iterate(kmeans_work *w, specrt_error *err) {
     int32_t n_tasks = (w->r->n + KMEANS_BLOCK - 1) / KMEANS_BLOCK;
     size_t n = (size_t)k->n_clusters * (size_t)k->n_cols;
     float *before = malloc(n * sizeof *before);
-    if (!before) return no_memory(err);
+    if (!before) return error_no_memory(err, "k-means");
     for (bool more = true; more && k->n_iterations < o->n_iterations;) {
         int32_t i = k->n_iterations++;
         kmeans_round(w);
         parallel_for(o->threads, n_tasks, assign_block, w);
         memcpy(before, k->centroids, n * sizeof *before);
         int32_t moved = kmeans_place(w);
-        k->objectives[i] = objective(w, before);
+        k->objectives[i] = kmeans_objective(w, before);
         repair(w);
         if (o->each) o->each(o->user, i, k->objectives[i], moved);
         more = moved > 0 && (i == 0 || k->objectives[i] - k->objectives[i - 1] >=
                                            o->tolerance * k->objectives[i]);
     }
     free(before);
-    k->objective = own_objective(w);
+    k->objective = kmeans_own_objective(w);
     return SPECRT_STATUS_OK;
 }
 
 static specrt_status run(kmeans_work *w, specrt_error *err) {
     kmeans *k = w->k;
-    if (!start(w)) return no_memory(err);
+    if (!start(w)) return error_no_memory(err, "k-means");
     TRY(seed(w, err));
-    double started = cli_seconds();
+    double started = measure_seconds();
     TRY(iterate(w, err));
     k->objective_free = k->objective;
     if (w->options->balanced) {
         TRY(balance(w, err));
-        k->objective = own_objective(w);
+        k->objective = kmeans_own_objective(w);
     }
-    k->seconds = cli_seconds() - started;
+    k->seconds = measure_seconds() - started;
     return SPECRT_STATUS_OK;
 }
 

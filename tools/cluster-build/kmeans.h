@@ -1,6 +1,6 @@
 /* kmeans.h : spherical k-means over the rows of a head (Dhillon and Modha 2001; docs/METHODS.md). */
-#ifndef KMEANS_H
-#define KMEANS_H
+#ifndef CLUSTER_BUILD_KMEANS_H
+#define CLUSTER_BUILD_KMEANS_H
 
 #include <stdbool.h>
 #include "rows.h"
@@ -11,8 +11,8 @@ typedef struct kmeans_options {
     double tolerance;     /* stop when the objective gains less than this share */
     bool balanced;        /* sizes that differ by at most one */
     bool plus_plus;       /* seed by k-means++, one pass over the rows for each cluster */
-    const float
-        *initial; /* f32 [n_clusters, n_cols] to start from instead, of any length; borrowed */
+    /* f32 [n_clusters, n_cols] to start from instead, of any length; borrowed */
+    const float *initial;
     uint64_t seed;
     int threads;
     const char *kernels; /* see dot_choose(); NULL: the fastest */

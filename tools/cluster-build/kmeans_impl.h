@@ -1,6 +1,6 @@
-/* kmeans_impl.h : what seed.c, balance.c and kmeans.c share. */
-#ifndef KMEANS_IMPL_H
-#define KMEANS_IMPL_H
+/* kmeans_impl.h : what seed.c, balance.c, kmeans_sums.c and kmeans.c share. */
+#ifndef CLUSTER_BUILD_KMEANS_IMPL_H
+#define CLUSTER_BUILD_KMEANS_IMPL_H
 
 #include "kmeans.h"
 
@@ -19,8 +19,8 @@ typedef struct kmeans_work {
     float *nearest; /* [r->n] similarity to the row's centroid, nearly */
     int64_t *sums;  /* [n_clusters, n_cols] of unit rows, in steps of 2^-36: exact in any order */
     int32_t *next;  /* [r->n] clusters to be */
-    int32_t *
-        order; /* [2 * r->n] rows that move, by the cluster they leave, then by the one they join */
+    /* [2 * r->n] rows that move, by the cluster they leave, then by the one they join */
+    int32_t *order;
     int32_t *starts; /* [2, n_clusters + 1] */
     float *scratch;  /* [threads, scratch_floats] */
     size_t scratch_floats;
@@ -29,6 +29,11 @@ typedef struct kmeans_work {
 /* kmeans_place() : give every row its cluster of w->next, then make sums, sizes and centroids those of
  * the rows. @return rows that moved. */
 int32_t kmeans_place(kmeans_work *w);
+
+/* kmeans_own_objective() : sum over clusters of their sum's length: of all rows' similarity to the centroid
+ * that they make. kmeans_objective() : to `given` centroids, from the sums of the rows given to each. */
+double kmeans_own_objective(const kmeans_work *w);
+double kmeans_objective(const kmeans_work *w, const float *given);
 
 /* kmeans_round() : the int8 copies of the centroids anew. */
 void kmeans_round(kmeans_work *w);

@@ -1,24 +1,26 @@
 /* cluster-build : from an LM head to clusters of its rows and a router that chooses among them.
  *
- *     model  -> rows.c -> kmeans.c (seed.c, balance.c, vectors.c) -> router.c -> section.c -> bundle
+ *     model  -> rows.c -> kmeans*.c (seed.c, balance.c, vectors.c) -> router.c -> section.c -> bundle
  *     traces -> examples.c, arrays.c -> train.c (network.c, product.c), route.c --^
  *     options.c  the command line      schedule.c  clusters by level
  *     report.c  table, JSON            report_html.c  --report
  */
 #include "build.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bundle_write.h"
-#include "io.h"
+#include "base/error.h"
+#include "base/measure.h"
+#include "formats/bundle_write.h"
+#include "model/head_check.h"
+#include "base/io.h"
 
 /* ---- input ---- */
 
 /* A GGUF brings its tokenizer; without one the head's rows are all taken for tokens. */
-static specrt_status open_tokenizer(build *b, specrt_error *err) {
-    const build_options *o = b->options;
+static specrt_status open_tokenizer(cluster_build *b, specrt_error *err) {
+    const cluster_options *o = b->options;
     uint8_t sha256[32];
     if (o->tokenizer) {
         TRY(tokenizer_open(o->tokenizer, &b->tok, err));
@@ -27,14 +29,15 @@ static specrt_status open_tokenizer(build *b, specrt_error *err) {
                    ? tokenizer_check_model(b->source.path, sha256, tokenizer_name(b->tok), err)
                    : SPECRT_STATUS_OK;
     }
-    if (!b->source.g || tokenizer_open(b->source.path, &b->tok, NULL) != SPECRT_STATUS_OK)
+    if (b->source.g) TRY(tokenizer_of_model(b->source.path, &b->tok, err));
+    if (!b->tok)
         cli_warn("%s: no tokenizer inside; give --tokenizer so that reserved rows are known",
                  o->model);
     return SPECRT_STATUS_OK;
 }
 
 /* u8 [n_rows]: padding and placeholders. */
-static specrt_status find_reserved(const build *b, uint8_t **out, specrt_error *err) {
+static specrt_status find_reserved(const cluster_build *b, uint8_t **out, specrt_error *err) {
     int32_t n_vocab = tokenizer_n_vocab(b->tok);
     if (n_vocab > b->n_ids)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -42,7 +45,7 @@ static specrt_status find_reserved(const build *b, uint8_t **out, specrt_error *
                                 " tokens, found %" PRId64,
                                 b->options->model, b->head_name, n_vocab, b->head.n_rows);
     *out = calloc((size_t)b->head.n_rows, 1);
-    if (!*out) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    if (!*out) return error_no_memory(err, NULL);
     for (int32_t row = 0; row < b->head.n_rows; row++) {
         int32_t id = build_id(b, row);
         (*out)[row] = id >= n_vocab || tokenizer_type(b->tok, id) == TOKEN_RESERVED;
@@ -51,7 +54,7 @@ static specrt_status find_reserved(const build *b, uint8_t **out, specrt_error *
 }
 
 /* The ids of a draft head with a vocabulary of its own. */
-static specrt_status find_ids(build *b, specrt_error *err) {
+static specrt_status find_ids(cluster_build *b, specrt_error *err) {
     int32_t n_vocab = b->tok ? tokenizer_n_vocab(b->tok) : 0;
     int64_t bound = n_vocab ? n_vocab : SPECRT_MAX_VOCAB;
     TRY(model_d2t(&b->source, b->head.n_rows, bound, &b->ids, err));
@@ -62,11 +65,12 @@ static specrt_status find_ids(build *b, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status open_rows(build *b, specrt_error *err) {
+static specrt_status open_rows(cluster_build *b, specrt_error *err) {
     uint8_t *reserved = NULL;
     if (b->tok) TRY(find_reserved(b, &reserved, err));
-    specrt_status status =
-        rows_open(&b->head, reserved, (int)b->options->common.threads, &b->rows, err);
+    int threads = (int)b->options->common.threads;
+    specrt_status status = head_check(&b->head, b->head_name, reserved, threads, err);
+    if (!status) status = rows_open(&b->head, reserved, threads, &b->rows, err);
     free(reserved);
     if (!status && b->rows.n == 0)
         status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -77,7 +81,7 @@ static specrt_status open_rows(build *b, specrt_error *err) {
 
 /* ---- output ---- */
 
-static specrt_status make_ident(const build *b, specrt_ident *out, specrt_error *err) {
+static specrt_status make_ident(const cluster_build *b, specrt_ident *out, specrt_error *err) {
     *out = (specrt_ident){0};
     if (b->tok) {
         out->n_vocab = tokenizer_n_vocab(b->tok);
@@ -85,67 +89,55 @@ static specrt_status make_ident(const build *b, specrt_ident *out, specrt_error 
         tokenizer_fingerprint(b->tok, out->tokenizer_sha256);
         snprintf(out->tokenizer_name, sizeof out->tokenizer_name, "%s", tokenizer_name(b->tok));
     }
-    return bundle_ident_head(out, &b->head, b->head_name, err);
+    return model_blame(&b->source, bundle_ident_head(out, &b->head, b->head_name, err), err);
 }
 
-static specrt_status check_output(const build *b, specrt_error *err) {
-    const build_options *o = b->options;
+static specrt_status check_output(const cluster_build *b, specrt_error *err) {
+    const cluster_options *o = b->options;
+    const cli_common *common = &o->common;
     specrt_ident ident;
-    if (o->report) TRY(out_check(o->report, o->common.force, err));
-    if (!o->common.output) return SPECRT_STATUS_OK;
-    TRY(bundle_write_check(o->common.output, section_tag(o->router), o->common.force, err));
+    if (o->report) TRY(out_check(o->report, common->force, err));
+    if (!common->output) return SPECRT_STATUS_OK;
     TRY(make_ident(b, &ident, err));
-    return bundle_ident_check(o->common.output, &ident, err);
+    return bundle_check_section(common->output, cluster_section_tag(o->router), common->force,
+                                &ident, err);
 }
 
-static specrt_status write_bundle(const build *b, specrt_error *err) {
+static specrt_status write_bundle(const cluster_build *b, specrt_error *err) {
+    const cli_common *common = &b->options->common;
     specrt_ident ident;
-    bundle_part part = {.tag = section_tag(b->options->router),
+    bundle_part part = {.tag = cluster_section_tag(b->options->router),
                         .version = 1,
                         .depends = SPECRT_SECTION_DEPENDS_HEAD};
-    if (options_is_trained(b->options)) part.depends |= SPECRT_SECTION_DEPENDS_DRAFTER;
-    void *bytes = section_bytes(b, &part.n_bytes);
-    char *provenance = report_provenance(b);
-    specrt_status status = bytes && provenance ? make_ident(b, &ident, err)
-                                               : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                                                  "out of memory for the bundle");
+    if (cluster_options_is_trained(b->options)) part.depends |= SPECRT_SECTION_DEPENDS_DRAFTER;
+    TRY(make_ident(b, &ident, err));
+    void *bytes = cluster_section_bytes(b, &part.n_bytes);
     part.data = bytes;
-    part.provenance = provenance;
-    bundle_update update = {
-        .parts = &part, .n_parts = 1, .ident = &ident, .force = b->options->common.force};
-    if (!status) status = bundle_write(b->options->common.output, &update, err);
+    specrt_status status = bundle_write_section(common->output, common->force, &part,
+                                                cluster_report_provenance(b), &ident, err);
     free(bytes);
-    free(provenance);
     return status;
 }
 
-static specrt_status print_result(const build *b, specrt_error *err) {
-    const build_options *o = b->options;
-    if (o->common.json) {
-        char *json = report_json(b);
-        if (!json) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-        puts(json);
-        free(json);
-    } else if (!o->common.quiet) {
-        report_table(b, strcmp(o->common.output, "/dev/stdout") == 0 ? stderr : stdout);
-    }
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return specrt_error_set(err, SPECRT_STATUS_IO, "stdout: cannot write: %s", strerror(errno));
-    return SPECRT_STATUS_OK;
+static specrt_status print_result(const cluster_build *b, specrt_error *err) {
+    const cli_common *common = &b->options->common;
+    if (common->json) return cli_print_json(cluster_report_json(b), err);
+    if (!common->quiet) cluster_report_table(b, cli_table(&common->output, 1));
+    return out_flush_stdout(err);
 }
 
 /* ---- the work ---- */
 
 /* Progress of k-means: a line that is redrawn, or one for each iteration under -v. */
 static void each_iteration(void *user, int32_t iteration, double objective, int32_t moved) {
-    const build *b = user;
+    const cluster_build *b = user;
     const cli_common *common = &b->options->common;
     if (common->verbose || common->progress == 1)
         cli_info("k-means %" PRId32 ": objective %.6f, %" PRId32 " rows moved", iteration + 1,
                  objective / b->rows.n, moved);
 }
 
-static int32_t default_clusters(const build *b) {
+static int32_t default_clusters(const cluster_build *b) {
     int32_t n = b->rows.n > 150000 ? 512 : 256;
     if (b->options->router == SPECRT_ROUTER_CORAL) n = b->rows.n < 16 ? b->rows.n : 16;
     if (b->options->router == SPECRT_ROUTER_CENTROID)
@@ -153,8 +145,8 @@ static int32_t default_clusters(const build *b) {
     return n < 1 ? 1 : n;
 }
 
-static specrt_status cluster(build *b, specrt_error *err) {
-    const build_options *o = b->options;
+static specrt_status cluster(cluster_build *b, specrt_error *err) {
+    const cluster_options *o = b->options;
     kmeans_options options = {.n_clusters =
                                   o->n_clusters ? (int32_t)o->n_clusters : default_clusters(b),
                               .n_iterations = (int32_t)o->n_iterations,
@@ -168,9 +160,9 @@ static specrt_status cluster(build *b, specrt_error *err) {
     return kmeans_run(&b->rows, &options, &b->k, err);
 }
 
-static specrt_status run(build *b, specrt_error *err) {
-    const build_options *o = b->options;
-    double started = cli_seconds();
+static specrt_status run(cluster_build *b, specrt_error *err) {
+    const cluster_options *o = b->options;
+    double started = measure_seconds();
     TRY(model_open(o->model, &b->source, err));
     TRY(model_head(&b->source, o->tensor, &b->head, &b->head_name, err));
     TRY(open_tokenizer(b, err));
@@ -180,17 +172,17 @@ static specrt_status run(build *b, specrt_error *err) {
     TRY(open_rows(b, err));
     TRY(cluster(b, err));
     TRY(router_make(b, err));
-    b->seconds = cli_seconds() - started;
-    if (o->report) TRY(report_html(b, err));
+    b->seconds = measure_seconds() - started;
+    if (o->report) TRY(cluster_report_html(b, err));
     if (o->common.output) TRY(write_bundle(b, err));
     return print_result(b, err);
 }
 
 int main(int argc, char **argv) {
-    build_options options;
-    build b = {.options = &options};
+    cluster_options options;
+    cluster_build b = {.options = &options};
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    int code = options_parse(&options, argc, argv);
+    int code = cluster_options_parse(&options, argc, argv);
     if (code < 0) code = run(&b, &err) ? cli_fail(&err) : CLI_OK;
     router_weights_free(&b.router);
     router_training_free(&b.training);

@@ -4,11 +4,11 @@
  *     CORAL     scores = w2 (silu(w1 x + b1) + x) + b2
  *
  * x is scaled already (specrt_router_kind says how). Results do not depend on the number of threads. */
-#ifndef NETWORK_H
-#define NETWORK_H
+#ifndef CLUSTER_BUILD_NETWORK_H
+#define CLUSTER_BUILD_NETWORK_H
 
 #include <stdbool.h>
-#include "parallel.h"
+#include "base/parallel.h"
 #include "specrt.h"
 
 typedef struct network_shape {

@@ -3,59 +3,60 @@
 
 #include <string.h>
 
-static int parse_table(build_options *o, int argc, char **argv) {
+static int parse_table(cluster_options *o, int argc, char **argv) {
     const cli_option options[] = {
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Input"},
-        {"model", 0, "FILE", CLI_STRING, (void *)&o->model, 0, 0,
-         "GGUF or safetensors with the head: the drafter's, or the target's if it drafts with "
-         "that"},
-        {"tensor", 0, "NAME", CLI_STRING, (void *)&o->tensor, 0, 0,
-         "the head (default: output.weight, lm_head.weight or the tied embedding)"},
-        {"tokenizer", 0, "T", CLI_STRING, (void *)&o->tokenizer, 0, 0,
-         "GGUF, tokenizer.json, tiktoken ranks (default: the model's own, if a GGUF)"},
+        cli_heading("Input"),
+        cli_string(
+            "model", "FILE", &o->model,
+            "GGUF or safetensors with the head: the drafter's, or the target's if it drafts with "
+            "that"),
+        cli_string("tensor", "NAME", &o->tensor,
+                   "the head (default: output.weight, lm_head.weight or the tied embedding)"),
+        cli_string("tokenizer", "T", &o->tokenizer,
+                   "GGUF, tokenizer.json, tiktoken ranks (default: the model's own, if a GGUF)"),
 
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Clusters"},
-        {"clusters", 0, "M", CLI_INT, &o->n_clusters, 1, SPECRT_MAX_CLUSTERS,
-         "how many (default 256, 512 above 150,000 rows; coral 16; centroid 2048 at most)"},
-        {"balanced", 0, NULL, CLI_FLAG, &o->balanced, 0, 0,
-         "equal sizes, give or take one (centroid and coral: always)"},
-        {"iterations", 0, "N", CLI_INT, &o->n_iterations, 1, 1000,
-         "of k-means at most (default 25)"},
-        {"init", 0, "NAME", CLI_STRING, (void *)&o->init, 0, 0,
-         "kmeans|| (default) or kmeans++, for small heads"},
+        cli_heading("Clusters"),
+        cli_int("clusters", "M", &o->n_clusters, 1, SPECRT_MAX_CLUSTERS,
+                "how many (default 256, 512 above 150,000 rows; coral 16; centroid 2048 at most)"),
+        cli_flag("balanced", &o->balanced,
+                 "equal sizes, give or take one (centroid and coral: always)"),
+        cli_int("iterations", "N", &o->n_iterations, 1, 1000, "of k-means at most (default 25)"),
+        cli_string("init", "NAME", &o->init, "kmeans|| (default) or kmeans++, for small heads"),
 
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Router"},
-        {"router", 0, "NAME", CLI_STRING, (void *)&o->router_name, 0, 0,
-         "centroid (default): the drafter's output against each cluster's mean row; dynaspec or "
-         "coral: trained; or none"},
-        {"schedule", 0, "NAME|LIST", CLI_STRING, (void *)&o->schedule_name, 0, 0,
-         "clusters by tree level: german, halving, flat, or numbers such as 64,64,16"},
-        {"mean-rows", 0, "N", CLI_INT, &o->mean_rows, 1, SPECRT_MAX_VOCAB,
-         "the schedule's mean number of rows over six levels"},
+        cli_heading("Router"),
+        cli_string(
+            "router", "NAME", &o->router_name,
+            "centroid (default): the drafter's output against each cluster's mean row; dynaspec or "
+            "coral: trained; or none"),
+        cli_string("schedule", "NAME|LIST", &o->schedule_name,
+                   "clusters by tree level: harmonic, halving, flat, or numbers such as 64,64,16"),
+        cli_int("mean-rows", "N", &o->mean_rows, 1, SPECRT_MAX_VOCAB,
+                "the schedule's mean number of rows over six levels"),
 
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Training"},
-        {"trace", 0, "FILE", CLI_STRINGS, &o->traces, 0, 0,
-         "what specrt-eval record wrote with this drafter; may be repeated"},
-        {"examples", 0, "FILE|DIR", CLI_STRINGS, &o->examples, 0, 0,
-         "the same from another program: safetensors, or a folder of .npy files, with hidden, "
-         "tokens and top_ids or logits (docs/METHODS.md); may be repeated"},
-        {"embedding", 0, "FILE", CLI_STRING, (void *)&o->embedding, 0, 0,
-         "model that holds the token embedding dynaspec reads (default: --model)"},
-        {"loss", 0, "NAME", CLI_STRING, (void *)&o->loss_name, 0, 0,
-         "multi-hot (dynaspec), soft-mass or argmax (coral): see docs/METHODS.md"},
-        {"hidden", 0, "N", CLI_INT, &o->n_hidden, 1, 65536, "width of dynaspec's layer (512)"},
-        {"epochs", 0, "N", CLI_INT, &o->n_epochs, 1, TRAIN_MAX_EPOCHS, "at most (20)"},
-        {"patience", 0, "N", CLI_INT, &o->patience, 1, TRAIN_MAX_EPOCHS,
-         "epochs without gain on what is held out before training ends (3)"},
-        {"batch", 0, "N", CLI_INT, &o->n_batch, 1, 65536,
-         "positions of a step (default: a 64th of them, from 32 to 4096)"},
-        {"rate", 0, "X", CLI_REAL, &o->rate, 1e-8, 1, "AdamW's greatest (0.001)"},
-        {"decay", 0, "X", CLI_REAL, &o->decay, 0, 10, "of weights (0.01)"},
-        {"holdout", 0, "P", CLI_REAL, &o->holdout, 0.001, 0.9, "share of prompts held out (0.1)"},
-        {"shuffle-labels", 0, NULL, CLI_FLAG, &o->shuffled, 0, 0,
-         "a control: learn from the labels of other positions; for --json without -o"},
-        {"report", 0, "FILE", CLI_STRING, (void *)&o->report, 0, 0,
-         "HTML page with the curves of training and recall by level"},
+        cli_heading("Training"),
+        cli_strings("trace", "FILE", &o->traces,
+                    "what specrt-eval record wrote with this drafter; may be repeated"),
+        cli_strings(
+            "examples", "FILE|DIR", &o->examples,
+            "the same from another program: safetensors, or a folder of .npy files, with hidden, "
+            "tokens and top_ids or logits (docs/METHODS.md); may be repeated"),
+        cli_string("embedding", "FILE", &o->embedding,
+                   "model that holds the token embedding dynaspec reads (default: --model)"),
+        cli_string("loss", "NAME", &o->loss_name,
+                   "multi-hot (dynaspec), soft-mass or argmax (coral): see docs/METHODS.md"),
+        cli_int("hidden", "N", &o->n_hidden, 1, 65536, "width of dynaspec's layer (512)"),
+        cli_int("epochs", "N", &o->n_epochs, 1, TRAIN_MAX_EPOCHS, "at most (20)"),
+        cli_int("patience", "N", &o->patience, 1, TRAIN_MAX_EPOCHS,
+                "epochs without gain on what is held out before training ends (3)"),
+        cli_int("batch", "N", &o->n_batch, 1, 65536,
+                "positions of a step (default: a 64th of them, from 32 to 4096)"),
+        cli_real("rate", "X", &o->rate, 1e-8, 1, "AdamW's greatest (0.001)"),
+        cli_real("decay", "X", &o->decay, 0, 10, "of weights (0.01)"),
+        cli_real("holdout", "P", &o->holdout, 0.001, 0.9, "share of prompts held out (0.1)"),
+        cli_flag("shuffle-labels", &o->shuffled,
+                 "a control: learn from the labels of other positions; for --json without -o"),
+        cli_string("report", "FILE", &o->report,
+                   "HTML page with the curves of training and recall by level"),
         {0}};
     const cli_tool tool = {
         "cluster-build", "cluster-build --model llama3.gguf --router centroid -o model.specb",
@@ -65,20 +66,20 @@ static int parse_table(build_options *o, int argc, char **argv) {
     return cli_parse(&tool, argc, argv, &o->common, NULL);
 }
 
-bool options_is_trained(const build_options *o) {
+bool cluster_options_is_trained(const cluster_options *o) {
     return o->router == SPECRT_ROUTER_DYNASPEC || o->router == SPECRT_ROUTER_CORAL;
 }
 
-static int check_training(build_options *o) {
+static int check_training(cluster_options *o) {
     static const char *const losses[] = {"multi-hot", "soft-mass", "argmax"};
     int loss = 0, n = sizeof losses / sizeof losses[0];
     bool is_coral = o->router == SPECRT_ROUTER_CORAL;
     int n_inputs = o->traces.n + o->examples.n;
-    if (!options_is_trained(o) && (n_inputs > 0 || o->shuffled || o->report))
+    if (!cluster_options_is_trained(o) && (n_inputs > 0 || o->shuffled || o->report))
         return cli_usage(
             "--trace, --examples and --report are for routers that are trained; add --router "
             "dynaspec or coral");
-    if (!options_is_trained(o)) return -1;
+    if (!cluster_options_is_trained(o)) return -1;
     if (n_inputs == 0)
         return cli_usage("--trace or --examples is missing; specrt-eval record writes a trace for "
                          "--router %s",
@@ -95,7 +96,7 @@ static int check_training(build_options *o) {
     return -1;
 }
 
-static int check(build_options *o) {
+static int check(cluster_options *o) {
     static const char *const names[] = {"none", "centroid", "dynaspec", "coral"};
     int kind = 0, n = sizeof names / sizeof names[0];
     if (!o->model) return cli_usage("--model is missing");
@@ -107,23 +108,23 @@ static int check(build_options *o) {
     o->router = (specrt_router_kind)kind;
     bool is_flat = o->router == SPECRT_ROUTER_CENTROID || o->router == SPECRT_ROUTER_CORAL;
     if (is_flat) o->balanced = true;
-    if (!o->schedule_name) o->schedule_name = is_flat ? "flat" : "german";
+    if (!o->schedule_name) o->schedule_name = is_flat ? "flat" : "harmonic";
     if (strcmp(o->init, "kmeans||") != 0 && strcmp(o->init, "kmeans++") != 0)
         return cli_usage("--init: expected kmeans|| or kmeans++, found '%s'", o->init);
     int code = cli_distinct((const char *const[]){o->common.output, o->report}, 2);
     return code < 0 ? check_training(o) : code;
 }
 
-int options_parse(build_options *o, int argc, char **argv) {
-    *o = (build_options){.router_name = "centroid",
-                         .init = "kmeans||",
-                         .n_iterations = 25,
-                         .n_hidden = 512,
-                         .n_epochs = 20,
-                         .patience = 3,
-                         .rate = 1e-3,
-                         .decay = 0.01,
-                         .holdout = 0.1};
+int cluster_options_parse(cluster_options *o, int argc, char **argv) {
+    *o = (cluster_options){.router_name = "centroid",
+                           .init = "kmeans||",
+                           .n_iterations = 25,
+                           .n_hidden = 512,
+                           .n_epochs = 20,
+                           .patience = 3,
+                           .rate = 1e-3,
+                           .decay = 0.01,
+                           .holdout = 0.1};
     int code = parse_table(o, argc, argv);
     return code < 0 ? check(o) : code;
 }

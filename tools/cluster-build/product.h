@@ -1,9 +1,9 @@
 /* product.h : matrix products in f32, the same bits for any number of threads and on any CPU. */
-#ifndef PRODUCT_H
-#define PRODUCT_H
+#ifndef CLUSTER_BUILD_PRODUCT_H
+#define CLUSTER_BUILD_PRODUCT_H
 
 #include <stdint.h>
-#include "parallel.h"
+#include "base/parallel.h"
 
 /* Element (i, j) is x[i * row + j * col], so that a transpose is a view. */
 typedef struct matrix_view {

@@ -4,12 +4,13 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include "json_make.h"
-#include "text.h"
+#include "base/json.h"
+#include "base/measure.h"
+#include "base/text.h"
 
 enum { N_EXAMPLES = 12, N_TOKENS = 6 };
 
-static const char *router_name(const build *b) {
+static const char *router_name(const cluster_build *b) {
     static const char *const names[] = {"none", "centroid", "dynaspec", "coral"};
     return names[b->router.kind];
 }
@@ -22,12 +23,12 @@ static void size_range(const kmeans *k, int32_t *least, int32_t *most) {
     }
 }
 
-static double mean_size(const build *b) {
+static double mean_size(const cluster_build *b) {
     return (double)b->rows.n / b->k.n_clusters;
 }
 
 /* Of positions held out: the target's best token among the rows. */
-static void training_table(const build *b, FILE *out) {
+static void training_table(const cluster_build *b, FILE *out) {
     const route_figures *f = &b->training.figures;
     const train_curve *c = &b->training.curve;
     fprintf(out,
@@ -48,7 +49,7 @@ static void training_table(const build *b, FILE *out) {
     }
 }
 
-void report_table(const build *b, FILE *out) {
+void cluster_report_table(const cluster_build *b, FILE *out) {
     const kmeans *k = &b->k;
     int32_t least, most, left_out = (int32_t)b->head.n_rows - b->rows.n;
     size_range(k, &least, &most);
@@ -68,11 +69,11 @@ void report_table(const build *b, FILE *out) {
     fprintf(out, "router %s, clusters by level", router_name(b));
     for (int32_t t = 0; t < b->schedule.n; t++) fprintf(out, " %" PRId32, b->schedule.clusters[t]);
     fprintf(out, ": about %s rows on average\n", text_count((uint64_t)(b->schedule.rows + 0.5)));
-    if (options_is_trained(b->options)) training_table(b, out);
+    if (cluster_options_is_trained(b->options)) training_table(b, out);
 }
 
 /* The tokens nearest to a cluster's centroid, as text. */
-static json_object *example_json(const build *b, int32_t cluster, float *x) {
+static json_object *example_json(const cluster_build *b, int32_t cluster, float *x) {
     const kmeans *k = &b->k;
     json_object *o = json_object_new_object(), *tokens = json_object_new_array();
     float best[N_TOKENS];
@@ -102,7 +103,7 @@ static json_object *example_json(const build *b, int32_t cluster, float *x) {
 }
 
 /* Clusters spread over all; NULL without a tokenizer. */
-static json_object *examples_json(const build *b) {
+static json_object *examples_json(const cluster_build *b) {
     int32_t m = b->k.n_clusters, n = m < N_EXAMPLES ? m : N_EXAMPLES;
     float *x = b->tok ? malloc((size_t)b->k.n_cols * sizeof *x) : NULL;
     if (!x) return NULL;
@@ -113,7 +114,7 @@ static json_object *examples_json(const build *b) {
     return list;
 }
 
-static json_object *common_json(const build *b) {
+static json_object *common_json(const cluster_build *b) {
     const kmeans *k = &b->k;
     int32_t least, most;
     json_object *o = json_object_new_object(), *objective = json_object_new_array();
@@ -170,14 +171,14 @@ static json_object *names_json(const cli_list *paths) {
 }
 
 /* The router: its kind and size, and what training came to. */
-static json_object *router_json(const build *b) {
-    const build_options *o = b->options;
+static json_object *router_json(const cluster_build *b) {
+    const cluster_options *o = b->options;
     const router_training *t = &b->training;
     const route_figures *f = &t->figures;
     json_object *r = json_object_new_object();
     json_put(r, "kind", json_object_new_string(router_name(b)));
     json_put(r, "rows_mean", json_real(b->schedule.rows));
-    if (!options_is_trained(o)) return r;
+    if (!cluster_options_is_trained(o)) return r;
     json_object *levels = json_object_new_array();
     for (int32_t i = 0; i < f->n_levels; i++)
         json_object_array_add(levels, level_json(&f->levels[i]));
@@ -201,9 +202,9 @@ static json_object *router_json(const build *b) {
     return r;
 }
 
-char *report_provenance(const build *b) {
+char *cluster_report_provenance(const cluster_build *b) {
     json_object *o = common_json(b);
-    if (options_is_trained(b->options))
+    if (cluster_options_is_trained(b->options))
         json_put(o, "router", router_json(b));
     else
         json_put(o, "router", json_object_new_string(router_name(b)));
@@ -211,13 +212,13 @@ char *report_provenance(const build *b) {
     return json_to_text(o);
 }
 
-char *report_json(const build *b) {
+char *cluster_report_json(const cluster_build *b) {
     json_object *o = common_json(b);
     json_put(o, "router", router_json(b));
     json_put(o, "seconds_seeding", json_real(b->k.seconds_seeding));
     json_put(o, "seconds_kmeans", json_real(b->k.seconds));
     json_put(o, "seconds_router", json_real(b->training.seconds));
     json_put(o, "seconds", json_real(b->seconds));
-    json_put(o, "peak_bytes", json_object_new_int64(cli_peak_bytes()));
+    json_put(o, "peak_bytes", json_object_new_int64(measure_peak_bytes()));
     return json_to_text(o);
 }

@@ -4,9 +4,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include "html_plot.h"
-#include "io.h"
-#include "text.h"
+#include "base/html_plot.h"
+#include "base/io.h"
+#include "base/text.h"
 
 static void plot_loss(const train_curve *c, FILE *f) {
     double x[TRAIN_MAX_EPOCHS];
@@ -68,7 +68,7 @@ static void table_levels(const route_figures *r, FILE *f) {
     fputs("</table></div>\n", f);
 }
 
-specrt_status report_html(const build *b, specrt_error *err) {
+specrt_status cluster_report_html(const cluster_build *b, specrt_error *err) {
     const router_training *t = &b->training;
     char title[64], subtitle[160];
     out_file out;

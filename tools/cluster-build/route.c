@@ -2,8 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "base/io.h"
 #include "train.h"
+#include "base/error.h"
 
 typedef struct routed {
     float score;
@@ -28,7 +29,7 @@ typedef void route_visit(void *user, int64_t example, const float *scores, route
 static specrt_status for_examples(const train_world *w, network *net, route_visit *visit,
                                   void *user, specrt_error *err) {
     routed *scratch = malloc((size_t)w->n_clusters * sizeof *scratch);
-    if (!scratch) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "training: out of memory");
+    if (!scratch) return error_no_memory(err, "training");
     for (int64_t at = 0; at < w->examples->n_holdout;) {
         int32_t n = train_scores(w, net, at, w->examples->n_holdout);
         for (int32_t i = 0; i < n; i++)
@@ -175,10 +176,9 @@ specrt_status route_measure(const train_world *world, network *net, const int32_
     *out = (route_figures){0};
     figure_job job = {world, schedule, n_schedule, out, calloc(m, 1), calloc(m, sizeof *job.truth),
                       0};
-    specrt_status status =
-        job.chosen && job.truth
-            ? for_examples(world, net, add_figures, &job, err)
-            : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "training: out of memory");
+    specrt_status status = job.chosen && job.truth
+                               ? for_examples(world, net, add_figures, &job, err)
+                               : error_no_memory(err, "training");
     if (!status) finish(&job);
     free(job.chosen);
     free(job.truth);

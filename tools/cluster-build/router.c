@@ -3,12 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
-#include "text.h"
-
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "router: out of memory");
-}
+#include "base/error.h"
+#include "base/io.h"
+#include "base/measure.h"
+#include "base/text.h"
 
 void router_training_free(router_training *t) {
     examples_free(&t->examples);
@@ -18,7 +16,7 @@ void router_training_free(router_training *t) {
 
 /* --- input --- */
 
-static specrt_status find_embedding(build *b, specrt_head_desc *out, specrt_error *err) {
+static specrt_status find_embedding(cluster_build *b, specrt_head_desc *out, specrt_error *err) {
     const char *path = b->options->embedding;
     *out = (specrt_head_desc){0};
     if (b->options->router != SPECRT_ROUTER_DYNASPEC) return SPECRT_STATUS_OK;
@@ -27,11 +25,11 @@ static specrt_status find_embedding(build *b, specrt_head_desc *out, specrt_erro
     return model_embedding(&b->training.embedding_file, NULL, out, err);
 }
 
-specrt_status router_read(build *b, specrt_error *err) {
-    const build_options *o = b->options;
+specrt_status router_read(cluster_build *b, specrt_error *err) {
+    const cluster_options *o = b->options;
     example_set *set = &b->training.examples;
     uint8_t sha256[32];
-    if (!options_is_trained(o)) return SPECRT_STATUS_OK;
+    if (!cluster_options_is_trained(o)) return SPECRT_STATUS_OK;
     TRY(find_embedding(b, &b->training.embedding, err));
     if (b->tok) tokenizer_fingerprint(b->tok, sha256);
     examples_model of = {.sha256 = b->tok ? sha256 : NULL,
@@ -52,7 +50,7 @@ specrt_status router_read(build *b, specrt_error *err) {
 /* --- what is chosen among --- */
 
 /* Rank of each token in the bundle's list. NULL: there is none. */
-static int32_t *read_ranks(const build *b) {
+static int32_t *read_ranks(const cluster_build *b) {
     specrt_bundle *bundle;
     specrt_ranks ranks;
     const char *path = b->options->common.output;
@@ -67,7 +65,7 @@ static int32_t *read_ranks(const build *b) {
     return rank_of;
 }
 
-static int32_t *clusters_by_token(const build *b) {
+static int32_t *clusters_by_token(const cluster_build *b) {
     int32_t *out = malloc((size_t)b->n_ids * sizeof *out);
     for (int64_t id = 0; out && id < b->n_ids; id++) out[id] = -1;
     for (int32_t i = 0; out && i < b->rows.n; i++)
@@ -85,8 +83,8 @@ static double default_share(specrt_router_kind router) {
                                             : 0.213;
 }
 
-static specrt_status make_schedule(build *b, const double *rows_of, specrt_error *err) {
-    const build_options *o = b->options;
+static specrt_status make_schedule(cluster_build *b, const double *rows_of, specrt_error *err) {
+    const cluster_options *o = b->options;
     double rows = (double)o->mean_rows;
     if (!o->mean_rows) rows = default_share(o->router) * b->rows.n;
     if (!o->mean_rows && rows < rows_of[1]) rows = rows_of[1];
@@ -96,7 +94,7 @@ static specrt_status make_schedule(build *b, const double *rows_of, specrt_error
 /* --- training --- */
 
 static void each_epoch(void *user, int32_t epoch, double loss, double holdout) {
-    const build *b = user;
+    const cluster_build *b = user;
     const cli_common *common = &b->options->common;
     if (common->verbose || common->progress == 1)
         cli_info("epoch %d: loss %.4f, held out %.4f", (int)epoch + 1, loss, holdout);
@@ -108,7 +106,7 @@ static float *copy(const float *x, int64_t n) {
     return out;
 }
 
-static specrt_status keep_weights(build *b, const network *net, specrt_error *err) {
+static specrt_status keep_weights(cluster_build *b, const network *net, specrt_error *err) {
     const network_shape *s = &net->shape;
     router_weights *w = &b->router;
     *w = (router_weights){.kind = (int32_t)b->options->router,
@@ -120,12 +118,12 @@ static specrt_status keep_weights(build *b, const network *net, specrt_error *er
     w->b1 = copy(net->b1, s->n_hidden);
     w->w2 = copy(net->w2, (int64_t)s->n_out * s->n_hidden);
     w->b2 = copy(net->b2, s->n_out);
-    return w->w1 && w->b1 && w->w2 && w->b2 ? SPECRT_STATUS_OK : no_memory(err);
+    return w->w1 && w->b1 && w->w2 && w->b2 ? SPECRT_STATUS_OK : error_no_memory(err, "router");
 }
 
-static specrt_status train(build *b, const train_world *world, parallel_pool *pool, double *rows_of,
-                           specrt_error *err) {
-    const build_options *o = b->options;
+static specrt_status train(cluster_build *b, const train_world *world, parallel_pool *pool,
+                           double *rows_of, specrt_error *err) {
+    const cluster_options *o = b->options;
     network net = {0};
     train_options options = {.residual = o->router == SPECRT_ROUTER_CORAL,
                              .loss = o->loss,
@@ -150,8 +148,8 @@ static specrt_status train(build *b, const train_world *world, parallel_pool *po
     return status;
 }
 
-static specrt_status trained_router(build *b, double *rows_of, specrt_error *err) {
-    double started = cli_seconds();
+static specrt_status trained_router(cluster_build *b, double *rows_of, specrt_error *err) {
+    double started = measure_seconds();
     int32_t *cluster_of = clusters_by_token(b), *rank_of = read_ranks(b);
     train_world world = {.examples = &b->training.examples,
                          .embedding = b->training.embedding,
@@ -161,17 +159,17 @@ static specrt_status trained_router(build *b, double *rows_of, specrt_error *err
                          .rank_of = rank_of};
     parallel_pool *pool = parallel_pool_create((int)b->options->common.threads);
     specrt_status status =
-        cluster_of && pool ? train(b, &world, pool, rows_of, err) : no_memory(err);
+        cluster_of && pool ? train(b, &world, pool, rows_of, err) : error_no_memory(err, "router");
     if (pool) parallel_pool_free(pool);
     free(cluster_of);
     free(rank_of);
-    b->training.seconds = cli_seconds() - started;
+    b->training.seconds = measure_seconds() - started;
     return status;
 }
 
 /* --- without training --- */
 
-static specrt_status centroid_router(build *b, specrt_error *err) {
+static specrt_status centroid_router(cluster_build *b, specrt_error *err) {
     const kmeans *k = &b->k;
     size_t n_cols = (size_t)k->n_cols, n = (size_t)k->n_clusters * n_cols;
     router_weights *w = &b->router;
@@ -181,7 +179,7 @@ static specrt_status centroid_router(build *b, specrt_error *err) {
     w->b2 = calloc((size_t)k->n_clusters, sizeof *w->b2);
     if (!x || !w->w2 || !w->b2) {
         free(x);
-        return no_memory(err);
+        return error_no_memory(err, "router");
     }
     for (int32_t i = 0; i < b->rows.n; i++) {
         float *mean = w->w2 + (size_t)k->clusters[i] * n_cols;
@@ -192,13 +190,13 @@ static specrt_status centroid_router(build *b, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-specrt_status router_make(build *b, specrt_error *err) {
+specrt_status router_make(cluster_build *b, specrt_error *err) {
     int32_t m = b->k.n_clusters;
     double *rows_of = malloc(((size_t)m + 1) * sizeof *rows_of);
-    if (!rows_of) return no_memory(err);
+    if (!rows_of) return error_no_memory(err, "router");
     for (int32_t k = 0; k <= m; k++) rows_of[k] = (double)b->rows.n * k / m;
-    specrt_status status = options_is_trained(b->options) ? trained_router(b, rows_of, err)
-                                                          : make_schedule(b, rows_of, err);
+    specrt_status status = cluster_options_is_trained(b->options) ? trained_router(b, rows_of, err)
+                                                                  : make_schedule(b, rows_of, err);
     free(rows_of);
     if (!status && b->options->router == SPECRT_ROUTER_CENTROID) status = centroid_router(b, err);
     return status;

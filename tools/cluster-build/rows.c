@@ -5,8 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
-#include "parallel.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
 
 enum { ROWS_BLOCK = 256 };
 
@@ -71,18 +72,12 @@ static void mark_duplicates(survey *s, uint8_t *duplicate) {
             duplicate[s->digests[i].id] = duplicate[s->digests[i - 1].id] = 1;
 }
 
-static specrt_status keep_rows(survey *s, const uint8_t *reserved, const uint8_t *duplicate,
-                               specrt_error *err) {
+static void keep_rows(survey *s, const uint8_t *reserved, const uint8_t *duplicate) {
     row_set *r = s->r;
     for (int64_t id = 0; id < r->head.n_rows; id++) {
         double square = s->squares[id];
         if (reserved && reserved[id]) {
             r->n_reserved++;
-        } else if (!(square <= DBL_MAX)) {
-            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                    "head: row %lld: expected finite weights, found NaN or "
-                                    "infinity",
-                                    (long long)id);
         } else if (square < FLT_MIN) {
             r->n_zero++;
         } else if (duplicate[id]) {
@@ -92,7 +87,6 @@ static specrt_status keep_rows(survey *s, const uint8_t *reserved, const uint8_t
             r->inverses[r->n++] = (float)(1 / sqrt(square));
         }
     }
-    return SPECRT_STATUS_OK;
 }
 
 /* --- their int8 copies --- */
@@ -112,12 +106,12 @@ static void round_block(void *arg, int64_t block, int worker) {
 static specrt_status choose(survey *s, const uint8_t *reserved, int threads, specrt_error *err) {
     int64_t n = s->r->head.n_rows;
     uint8_t *duplicate = calloc((size_t)n, 1);
-    if (!duplicate) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    if (!duplicate) return error_no_memory(err, NULL);
     parallel_for(threads, (n + ROWS_BLOCK - 1) / ROWS_BLOCK, survey_block, s);
     mark_duplicates(s, duplicate);
-    specrt_status status = keep_rows(s, reserved, duplicate, err);
+    keep_rows(s, reserved, duplicate);
     free(duplicate);
-    return status;
+    return SPECRT_STATUS_OK;
 }
 
 specrt_status rows_open(const specrt_head_desc *head, const uint8_t *reserved, int threads,

@@ -1,6 +1,6 @@
 /* rows.h : the rows of a head that are clustered. */
-#ifndef ROWS_H
-#define ROWS_H
+#ifndef CLUSTER_BUILD_ROWS_H
+#define CLUSTER_BUILD_ROWS_H
 
 #include "specrt.h"
 #include "vectors.h"
@@ -16,8 +16,9 @@ typedef struct row_set {
 
 /* rows_open() : all rows but those marked, those of zeros, and those that equal another, which is what
  * tokens look like that were never trained.
+ *   head     : that head_check() passed
  *   reserved : u8 [head->n_rows], NULL: none
- * @return OK, NO_MEMORY, BAD_INPUT naming a row that is not finite. */
+ * @return OK, NO_MEMORY. */
 specrt_status rows_open(const specrt_head_desc *head, const uint8_t *reserved, int threads,
                         row_set *out, specrt_error *err);
 void rows_close(row_set *r);

@@ -3,12 +3,22 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "base/io.h"
+
+static const char *const shapes[] = {"harmonic", "halving", "flat"};
+
+/* The shape of this name; NULL: it is none. `german` is what `harmonic` was called. */
+static const char *shape_named(const char *name) {
+    if (strcmp(name, "german") == 0) return shapes[0];
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (strcmp(name, shapes[i]) == 0) return shapes[i];
+    return NULL;
+}
 
 /* Level t of a named shape that begins with `most` clusters. */
 static int32_t level_of(const char *shape, int32_t most, int32_t t) {
     int32_t n = most;
-    if (strcmp(shape, "german") == 0 && t >= 2) n = most / (2 * (t + 1));
+    if (strcmp(shape, "harmonic") == 0 && t >= 2) n = most / (2 * (t + 1));
     if (strcmp(shape, "halving") == 0 && t >= 2) n = most >> (t - 1);
     return n > 1 ? n : 1;
 }
@@ -26,11 +36,6 @@ static void fill(const char *shape, int32_t most, const double *rows_of, schedul
     weigh(rows_of, out);
 }
 
-bool schedule_is_named(const char *shape) {
-    return strcmp(shape, "german") == 0 || strcmp(shape, "halving") == 0 ||
-           strcmp(shape, "flat") == 0;
-}
-
 static specrt_status parse(const char *list, int32_t n_clusters, schedule *out, specrt_error *err) {
     const char *at = list;
     *out = (schedule){0};
@@ -40,8 +45,8 @@ static specrt_status parse(const char *list, int32_t n_clusters, schedule *out, 
         if (end == at || (*end && *end != ',') || n < 1 || n > n_clusters ||
             out->n == SCHEDULE_LEVELS)
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                    "--schedule: expected german, halving, flat or 1 to %d numbers "
-                                    "from 1 to the %d clusters, found '%s'",
+                                    "--schedule: expected harmonic, halving, flat or 1 to %d "
+                                    "numbers from 1 to the %d clusters, found '%s'",
                                     SCHEDULE_LEVELS, (int)n_clusters, list);
         out->clusters[out->n++] = (int32_t)n;
         if (!*end) return SPECRT_STATUS_OK;
@@ -49,10 +54,11 @@ static specrt_status parse(const char *list, int32_t n_clusters, schedule *out, 
     }
 }
 
-specrt_status schedule_make(const char *shape, double rows, const double *rows_of,
+specrt_status schedule_make(const char *name, double rows, const double *rows_of,
                             int32_t n_clusters, schedule *out, specrt_error *err) {
-    if (!schedule_is_named(shape)) {
-        TRY(parse(shape, n_clusters, out, err));
+    const char *shape = shape_named(name);
+    if (!shape) {
+        TRY(parse(name, n_clusters, out, err));
         weigh(rows_of, out);
         return SPECRT_STATUS_OK;
     }

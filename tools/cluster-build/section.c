@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "base/io.h"
 
 void router_weights_free(router_weights *w) {
     free(w->w1);
@@ -13,7 +13,7 @@ void router_weights_free(router_weights *w) {
     *w = (router_weights){0};
 }
 
-const char *section_tag(specrt_router_kind router) {
+const char *cluster_section_tag(specrt_router_kind router) {
     return router == SPECRT_ROUTER_CENTROID ? "centroid"
            : router == SPECRT_ROUTER_CORAL  ? "group"
                                             : "cluster";
@@ -37,7 +37,7 @@ static int by_id(const void *a, const void *b) {
 }
 
 /* Offsets by cluster, then the head's ids by cluster, ascending. */
-static uint8_t *put_members(uint8_t *at, const build *b) {
+static uint8_t *put_members(uint8_t *at, const cluster_build *b) {
     int32_t m = b->k.n_clusters;
     uint32_t *offsets = (uint32_t *)(void *)at;
     int32_t *ids = (int32_t *)(void *)(offsets + m + 1);
@@ -52,7 +52,7 @@ static uint8_t *put_members(uint8_t *at, const build *b) {
     return (uint8_t *)(ids + b->rows.n);
 }
 
-void *section_bytes(const build *b, size_t *n_bytes) {
+void *cluster_section_bytes(const cluster_build *b, size_t *n_bytes) {
     const router_weights *w = &b->router;
     specrt_clusters_header h = {.n_rows = b->n_ids,
                                 .n_cols = (int32_t)b->head.n_cols,

@@ -9,8 +9,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
-#include "parallel.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
 
 enum { SEED_ROUNDS = 5, MOST_PER_ROUND = 2048, SEED_BATCH = 1024 };
 enum { LUCK_FIRST, LUCK_ROUND, LUCK_CHOICE = LUCK_ROUND + SEED_ROUNDS, LUCK_FILL };
@@ -79,7 +80,7 @@ static specrt_status approach(seeding *s, const dot_kernels *kernels, specrt_err
             panels_fill(&s->panels, &batch);
             parallel_for(s->options->threads, n_tasks, approach_block, s);
         } else {
-            status = specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "k-means: out of memory");
+            status = error_no_memory(err, "k-means");
         }
         s->n_before += n;
         panels_free(&s->panels);
@@ -187,8 +188,7 @@ static specrt_status reduce(seeding *s, float *out, specrt_error *err) {
     free(weights);
     free(s->points);
     free(s->gaps);
-    return good ? SPECRT_STATUS_OK
-                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "k-means: out of memory");
+    return good ? SPECRT_STATUS_OK : error_no_memory(err, "k-means");
 }
 
 specrt_status seed_centroids(const row_set *r, const kmeans_options *options,
@@ -204,7 +204,7 @@ specrt_status seed_centroids(const row_set *r, const kmeans_options *options,
     s.scratch = malloc((size_t)options->threads * s.scratch_floats * sizeof *s.scratch);
     specrt_status status = SPECRT_STATUS_OK;
     if (!s.taken || !s.nearest || !s.distances || !s.scratch)
-        status = specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "k-means: out of memory");
+        status = error_no_memory(err, "k-means");
     for (int32_t i = 0; i < r->n && options->plus_plus && !status; i++)
         s.taken[s.n_taken++] = s.nearest[i] = i;
     if (!status && !options->plus_plus) status = take_all(&s, kernels, (int32_t)capacity, err);

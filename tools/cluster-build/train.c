@@ -6,11 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
-
-static specrt_status out_of_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "training: out of memory");
-}
+#include "base/error.h"
+#include "base/io.h"
 
 void train_curve_free(train_curve *curve) {
     free(curve->loss);
@@ -217,15 +214,16 @@ specrt_status train_run(const train_world *world, const train_options *options, 
                            .n_batch = batch_size(&t)};
     shape.n_hidden = o->residual ? shape.n_in : o->n_hidden;
     *curve = (train_curve){0};
-    if (!network_create(net, &shape, o->seed, o->pool)) return out_of_memory(err);
+    if (!network_create(net, &shape, o->seed, o->pool)) return error_no_memory(err, "training");
     t.job = (batch_job){world, net, o->loss, NULL, 0};
     t.n_steps = (n + shape.n_batch - 1) / shape.n_batch;
     t.order = malloc((size_t)world->examples->n * sizeof *t.order);
     t.best = malloc((size_t)net->n_weights * sizeof *t.best);
     curve->loss = calloc((size_t)o->n_epochs, sizeof *curve->loss);
     curve->holdout = calloc((size_t)o->n_epochs, sizeof *curve->holdout);
-    specrt_status status =
-        t.order && t.best && curve->loss && curve->holdout ? SPECRT_STATUS_OK : out_of_memory(err);
+    specrt_status status = t.order && t.best && curve->loss && curve->holdout
+                               ? SPECRT_STATUS_OK
+                               : error_no_memory(err, "training");
     if (!status) {
         set_prior(&t);
         status = train_epochs(&t, err);

@@ -1,6 +1,6 @@
 /* train.h : a router's network from examples, and how well it routes those held out. */
-#ifndef TRAIN_H
-#define TRAIN_H
+#ifndef CLUSTER_BUILD_TRAIN_H
+#define CLUSTER_BUILD_TRAIN_H
 
 #include "examples.h"
 #include "network.h"

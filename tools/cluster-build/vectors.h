@@ -1,7 +1,7 @@
 /* vectors.h : unit rows of a head, kept as int8, and the dot products of k-means. Every figure is the same
  * on any instruction set: int8 products are whole numbers, f32 ones are summed in one order. */
-#ifndef VECTORS_H
-#define VECTORS_H
+#ifndef CLUSTER_BUILD_VECTORS_H
+#define CLUSTER_BUILD_VECTORS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,11 +4,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "parallel.h"
-#include "progress.h"
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/progress.h"
 
 typedef struct job {
-    const build_options *options;
+    const cograph_options *options;
     const tokenizer *tok;
     const uint8_t *skip;
     corpus *corpus;
@@ -27,10 +28,6 @@ typedef struct worker {
     corpus_batch batch;
     uint64_t n_tokens, n_docs, n_bytes;
 } worker;
-
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-}
 
 static bool has_failed(job *j) {
     pthread_mutex_lock(&j->lock);
@@ -53,7 +50,7 @@ static bool reserve(id_list *list, size_t more) {
 static specrt_status add_ids(worker *w, const corpus_doc *doc, id_list *tokens, specrt_error *err) {
     const uint8_t *skip = w->job->skip;
     int32_t boundary = w->job->header->n_vocab;
-    if (!reserve(tokens, doc->n_ids)) return no_memory(err);
+    if (!reserve(tokens, doc->n_ids)) return error_no_memory(err, NULL);
     int32_t *out = tokens->ids + tokens->n;
     uint64_t n_skipped = 0;
     for (size_t i = 0; i < doc->n_ids; i++) {
@@ -69,7 +66,7 @@ static specrt_status add_text(worker *w, const corpus_doc *doc, id_list *tokens,
                               specrt_error *err) {
     size_t before = tokens->n;
     tok_worker_continue(w->tok, doc->continues);
-    if (tok_encode(w->tok, doc->text, doc->n_bytes, tokens)) return no_memory(err);
+    if (tok_encode(w->tok, doc->text, doc->n_bytes, tokens)) return error_no_memory(err, NULL);
     w->n_tokens += tokens->n - before;
     return SPECRT_STATUS_OK;
 }
@@ -79,7 +76,7 @@ static specrt_status add_text(worker *w, const corpus_doc *doc, id_list *tokens,
 static specrt_status add_doc(worker *w, const corpus_doc *doc, bool goes_on, specrt_error *err) {
     id_list *tokens = pairs_counter_tokens(w->counter);
     if (!goes_on) {
-        if (!reserve(tokens, 1)) return no_memory(err);
+        if (!reserve(tokens, 1)) return error_no_memory(err, NULL);
         tokens->ids[tokens->n++] = w->job->header->n_vocab;
     }
     w->n_docs++;
@@ -123,7 +120,7 @@ static void run_worker(void *arg, int index) {
     corpus_batch_free(&w.batch);
 }
 
-specrt_status count_pairs(const build_options *o, const tokenizer *tok, const uint8_t *skip,
+specrt_status count_pairs(const cograph_options *o, const tokenizer *tok, const uint8_t *skip,
                           pairs *p, pairs_header *header, corpus_stats *stats, specrt_error *err) {
     corpus_options reading = {.all_messages = strcmp(o->messages, "all") == 0,
                               .field = o->field,

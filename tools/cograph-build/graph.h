@@ -1,8 +1,8 @@
 /* graph.h : counts of pairs to the bytes of section "cograph". */
-#ifndef COGRAPH_GRAPH_H
-#define COGRAPH_GRAPH_H
+#ifndef COGRAPH_BUILD_GRAPH_H
+#define COGRAPH_BUILD_GRAPH_H
 
-#include "pairs.h"
+#include "counts/pairs.h"
 #include "specrt.h"
 
 typedef struct graph_rule {

@@ -1,6 +1,6 @@
 /* cograph-build : from a corpus to the graph of which token follows which.
  *
- *     corpus -> count.c -> pairs (tools/common) <- --merge      options.c  the command line
+ *     corpus -> count.c -> pairs (lib/counts) <- --merge      options.c  the command line
  *                            |                                  report.c   table, JSON, provenance
  *                         graph.c -> bundle
  */
@@ -11,14 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "bundle_write.h"
-#include "id_ranges.h"
-#include "mpi_run.h"
-#include "text.h"
+#include "base/error.h"
+#include "base/measure.h"
+#include "formats/bundle_write.h"
+#include "counts/id_ranges.h"
+#include "base/mpi.h"
+#include "base/text.h"
 
 /* ---- input ---- */
 
-static specrt_status open_vocab(const build_options *o, tokenizer **tok, counts_vocab *v,
+static specrt_status open_vocab(const cograph_options *o, tokenizer **tok, counts_vocab *v,
                                 specrt_error *err) {
     id_list breaks = {0};
     if (!o->tokenizer || (strcmp(o->tokenizer, "none") == 0 && !o->n_vocab))
@@ -34,7 +36,7 @@ static specrt_status open_vocab(const build_options *o, tokenizer **tok, counts_
     return SPECRT_STATUS_OK;
 }
 
-static void header_from(const build_options *o, const counts_vocab *v, pairs_header *out) {
+static void header_from(const cograph_options *o, const counts_vocab *v, pairs_header *out) {
     *out = (pairs_header){.n_vocab = v->n_vocab, .n_normal = v->n_normal};
     memcpy(out->sha256, v->sha256, sizeof out->sha256);
     memcpy(out->name, v->name, sizeof out->name);
@@ -43,7 +45,8 @@ static void header_from(const build_options *o, const counts_vocab *v, pairs_hea
 }
 
 /* Merged counts must be of the tokenizer that was given. */
-static specrt_status check_merged(const build *b, const counts_vocab *given, specrt_error *err) {
+static specrt_status check_merged(const cograph_build *b, const counts_vocab *given,
+                                  specrt_error *err) {
     pairs_header ours, merged = b->header;
     if (!given->types) return SPECRT_STATUS_OK;
     header_from(b->options, given, &ours);
@@ -51,8 +54,8 @@ static specrt_status check_merged(const build *b, const counts_vocab *given, spe
     return pairs_header_add(&ours, &merged, b->options->merge.items[0], err);
 }
 
-static specrt_status merge_files(build *b, pairs *p, specrt_error *err) {
-    const build_options *o = b->options;
+static specrt_status merge_files(cograph_build *b, pairs *p, specrt_error *err) {
+    const cograph_options *o = b->options;
     /* Ranks are added up, so one of them brings in the files. */
     if (mpi_rank() > 0) return SPECRT_STATUS_OK;
     for (int i = 0; i < o->merge.n; i++) TRY(pairs_read(p, &b->header, o->merge.items[i], err));
@@ -62,7 +65,7 @@ static specrt_status merge_files(build *b, pairs *p, specrt_error *err) {
 /* ---- MPI ---- */
 
 /* All pairs to rank 0, one rank after another, so that its memory holds what --memory says. */
-static specrt_status gather(build *b, pairs *p, specrt_status status, specrt_error *err) {
+static specrt_status gather(cograph_build *b, pairs *p, specrt_status status, specrt_error *err) {
     TRY(mpi_agree(status, err));
     if (mpi_rank() > 0) {
         mpi_send(&b->header, sizeof b->header, 0);
@@ -83,66 +86,47 @@ static specrt_status gather(build *b, pairs *p, specrt_status status, specrt_err
 
 /* ---- output ---- */
 
-static specrt_status make_ident(const pairs_header *h, specrt_ident *out) {
-    *out = (specrt_ident){.n_vocab = h->n_vocab, .n_normal = h->n_normal};
-    memcpy(out->tokenizer_sha256, h->sha256, sizeof out->tokenizer_sha256);
-    memcpy(out->tokenizer_name, h->name, sizeof out->tokenizer_name);
-    return SPECRT_STATUS_OK;
+static specrt_ident make_ident(const pairs_header *h) {
+    specrt_ident ident = {.n_vocab = h->n_vocab, .n_normal = h->n_normal};
+    memcpy(ident.tokenizer_sha256, h->sha256, sizeof ident.tokenizer_sha256);
+    memcpy(ident.tokenizer_name, h->name, sizeof ident.tokenizer_name);
+    return ident;
 }
 
-static specrt_status check_output(const build *b, specrt_error *err) {
-    const build_options *o = b->options;
-    specrt_ident ident;
+static specrt_status check_output(const cograph_build *b, specrt_error *err) {
+    const cograph_options *o = b->options;
+    const cli_common *common = &o->common;
+    const specrt_ident ident = make_ident(&b->header);
     if (o->temp && access(o->temp, W_OK | X_OK) != 0)
         return specrt_error_set(err, SPECRT_STATUS_IO, "--temp: %s: %s", o->temp, strerror(errno));
-    if (o->counts_out) TRY(out_check(o->counts_out, o->common.force, err));
-    if (!o->common.output) return SPECRT_STATUS_OK;
-    TRY(bundle_write_check(o->common.output, "cograph", o->common.force, err));
-    if (!b->header.n_vocab) return SPECRT_STATUS_OK;
-    make_ident(&b->header, &ident);
-    return bundle_ident_check(o->common.output, &ident, err);
+    if (o->counts_out) TRY(out_check(o->counts_out, common->force, err));
+    return bundle_check_section(common->output, "cograph", common->force,
+                                b->header.n_vocab ? &ident : NULL, err);
 }
 
-static specrt_status write_bundle(const build *b, specrt_error *err) {
-    specrt_ident ident;
+static specrt_status write_bundle(const cograph_build *b, specrt_error *err) {
+    const cli_common *common = &b->options->common;
+    const specrt_ident ident = make_ident(&b->header);
     bundle_part part = {
         .tag = "cograph", .version = 1, .depends = SPECRT_SECTION_DEPENDS_TOKENIZER};
     void *bytes = graph_bytes(&b->graph, &part.n_bytes);
-    char *provenance = report_provenance(b);
-    specrt_status status = bytes && provenance ? make_ident(&b->header, &ident)
-                                               : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                                                  "out of memory for the bundle");
     part.data = bytes;
-    part.provenance = provenance;
-    bundle_update update = {
-        .parts = &part, .n_parts = 1, .ident = &ident, .force = b->options->common.force};
-    if (!status) status = bundle_write(b->options->common.output, &update, err);
+    specrt_status status = bundle_write_section(common->output, common->force, &part,
+                                                cograph_report_provenance(b), &ident, err);
     free(bytes);
-    free(provenance);
     return status;
 }
 
-static bool is_stdout(const char *path) {
-    return path && (strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0);
+static specrt_status print_result(const cograph_build *b, specrt_error *err) {
+    const cli_common *common = &b->options->common;
+    const char *const outputs[] = {common->output, b->options->counts_out};
+    if (common->json) return cli_print_json(cograph_report_json(b), err);
+    if (!common->quiet) cograph_report_table(b, cli_table(outputs, 2));
+    return out_flush_stdout(err);
 }
 
-static specrt_status print_result(const build *b, specrt_error *err) {
-    const build_options *o = b->options;
-    if (o->common.json) {
-        char *json = report_json(b);
-        if (!json) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-        puts(json);
-        free(json);
-    } else if (!o->common.quiet) {
-        report_table(b, is_stdout(o->common.output) || is_stdout(o->counts_out) ? stderr : stdout);
-    }
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return specrt_error_set(err, SPECRT_STATUS_IO, "stdout: cannot write: %s", strerror(errno));
-    return SPECRT_STATUS_OK;
-}
-
-static specrt_status write_all(build *b, pairs *p, double started, specrt_error *err) {
-    const build_options *o = b->options;
+static specrt_status write_all(cograph_build *b, pairs *p, double started, specrt_error *err) {
+    const cograph_options *o = b->options;
     int threads = (int)o->common.threads;
     out_file out = {0};
     specrt_status status = SPECRT_STATUS_OK;
@@ -151,7 +135,7 @@ static specrt_status write_all(build *b, pairs *p, double started, specrt_error 
                          err));
     if (b->graph.header.n_edges && !b->graph.n_rule_edges)
         cli_warn("no edge obeys EvoSpec's rule, so retrieve will find no successors");
-    b->seconds = cli_seconds() - started;
+    b->seconds = measure_seconds() - started;
     if (o->counts_out) {
         TRY(out_open(&out, o->counts_out, o->common.force, err));
         status = pairs_write(p, threads, &b->header, &out, err);
@@ -168,7 +152,7 @@ static specrt_status write_all(build *b, pairs *p, double started, specrt_error 
 /* ---- the run ---- */
 
 /* The folder of the output, without its last slash. */
-static char *temp_folder(const build_options *o) {
+static char *temp_folder(const cograph_options *o) {
     const char *path = o->common.output ? o->common.output : o->counts_out;
     const char *slash = path ? strrchr(path, '/') : NULL;
     if (o->temp) return strdup(o->temp);
@@ -176,28 +160,27 @@ static char *temp_folder(const build_options *o) {
     return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
 }
 
-static specrt_status count(build *b, const tokenizer *tok, const counts_vocab *v, pairs *p,
+static specrt_status count(cograph_build *b, const tokenizer *tok, const counts_vocab *v, pairs *p,
                            specrt_error *err) {
-    double started = cli_seconds();
+    double started = measure_seconds();
     specrt_status status = SPECRT_STATUS_OK;
     if (b->options->corpus.n)
         status = count_pairs(b->options, tok, v->types, p, &b->header, &b->stats, err);
-    b->seconds_counting = cli_seconds() - started;
+    b->seconds_counting = measure_seconds() - started;
     if (!status) status = merge_files(b, p, err);
     if (!status && !b->options->corpus.n && mpi_rank() == 0) status = check_merged(b, v, err);
     return status;
 }
 
-static specrt_status run(build *b, tokenizer **tok, counts_vocab *v, pairs **p, char **folder,
-                         specrt_error *err) {
-    const build_options *o = b->options;
-    double started = cli_seconds();
+static specrt_status run(cograph_build *b, tokenizer **tok, counts_vocab *v, pairs **p,
+                         char **folder, specrt_error *err) {
+    const cograph_options *o = b->options;
+    double started = measure_seconds();
     specrt_status status = open_vocab(o, tok, v, err);
     if (!status && o->corpus.n) header_from(o, v, &b->header);
     if (!status && mpi_rank() == 0) status = check_output(b, err);
     *folder = temp_folder(o);
-    if (!status && !*folder)
-        status = specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    if (!status && !*folder) status = error_no_memory(err, NULL);
     if (!status)
         status = pairs_create(b->header.n_vocab, (uint64_t)o->memory_mib << 20,
                               (int)o->common.threads, *folder, p, err);
@@ -210,21 +193,21 @@ static specrt_status run(build *b, tokenizer **tok, counts_vocab *v, pairs **p, 
 }
 
 static int build_graph(int argc, char **argv) {
-    build_options options;
-    build b = {.options = &options};
+    cograph_options options;
+    cograph_build b = {.options = &options};
     tokenizer *tok = NULL;
     counts_vocab v = {0};
     pairs *p = NULL;
     char *folder = NULL;
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    int code = options_parse(&options, argc, argv);
+    int code = cograph_options_parse(&options, argc, argv);
     if (code < 0) code = run(&b, &tok, &v, &p, &folder, &err) ? cli_fail(&err) : CLI_OK;
     graph_free(&b.graph);
     pairs_free(p);
     free(folder);
     free(v.types);
     tokenizer_close(tok);
-    options_free(&options);
+    cograph_options_free(&options);
     return code;
 }
 

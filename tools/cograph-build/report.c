@@ -3,16 +3,17 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include "json_make.h"
-#include "text.h"
+#include "base/json.h"
+#include "base/measure.h"
+#include "base/text.h"
 
 static const int32_t degrees[] = {8, 64, 256, 1024, 4096};
 enum { N_DEGREES = sizeof degrees / sizeof degrees[0] };
 
-void report_table(const build *b, FILE *out) {
+void cograph_report_table(const cograph_build *b, FILE *out) {
     const graph *g = &b->graph;
-    fprintf(out, "%s: %s tokens in %s documents\n", b->header.name, text_count(b->header.n_tokens),
-            text_count(b->header.n_docs));
+    fprintf(out, "%s: %s tokens in %s documents\n", text_name(b->header.name),
+            text_count(b->header.n_tokens), text_count(b->header.n_docs));
     if (!g->header.n_edges) return;
     fprintf(out, "%s edges of %s tokens, %s of them by EvoSpec's rule\n\n",
             text_count(g->header.n_edges), text_count((uint64_t)g->header.n_sources),
@@ -42,7 +43,7 @@ static json_object *shares_json(const graph *g) {
     return rows;
 }
 
-static json_object *common_json(const build *b) {
+static json_object *common_json(const cograph_build *b) {
     const specrt_cograph_header *h = &b->graph.header;
     json_object *o = json_object_new_object(), *tok = json_object_new_object();
     json_put(tok, "name", json_text(b->header.name));
@@ -69,11 +70,11 @@ static json_object *common_json(const build *b) {
     return o;
 }
 
-char *report_provenance(const build *b) {
+char *cograph_report_provenance(const cograph_build *b) {
     return json_to_text(common_json(b));
 }
 
-char *report_json(const build *b) {
+char *cograph_report_json(const cograph_build *b) {
     json_object *o = common_json(b);
     json_put(o, "bytes_read", json_whole(b->stats.bytes_read));
     json_put(o, "n_bad_records", json_whole(b->stats.n_bad_records));
@@ -81,6 +82,6 @@ char *report_json(const build *b) {
              b->seconds_counting > 0 ? json_real((double)b->header.n_tokens / b->seconds_counting)
                                      : NULL);
     json_put(o, "seconds", json_real(b->seconds));
-    json_put(o, "peak_bytes", json_object_new_int64(cli_peak_bytes()));
+    json_put(o, "peak_bytes", json_object_new_int64(measure_peak_bytes()));
     return json_to_text(o);
 }

@@ -6,8 +6,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
-#include "parallel.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
 
 enum { MAX_BATCH = 512, PAD = 64 /* columns of a row as int8 */ };
 
@@ -56,10 +57,6 @@ typedef struct building {
     float *scores0, *scores; /* of links */
     int32_t *n_chosen;       /* [n + n_lists] of a list's links; the others are spare */
 } building;
-
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the index");
-}
 
 static uint64_t hash_of(uint64_t seed, int32_t node) {
     return specrt_hash64(&node, sizeof node, seed);
@@ -439,13 +436,13 @@ static void insert_all(building *b) {
 }
 
 static specrt_status build(building *b, specrt_error *err) {
-    if (!allocate(b)) return no_memory(err);
+    if (!allocate(b)) return error_no_memory_for(err, "the index");
     make_view(b);
-    if (!make_workers(b)) return no_memory(err);
+    if (!make_workers(b)) return error_no_memory_for(err, "the index");
     parallel_for(b->params->threads, b->n, copy_row, b);
     if (b->offsets) lengthen(b);
     insert_all(b);
-    return repair(b) ? SPECRT_STATUS_OK : no_memory(err);
+    return repair(b) ? SPECRT_STATUS_OK : error_no_memory_for(err, "the index");
 }
 
 static void building_free(building *b) {
@@ -482,7 +479,7 @@ specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int3
                                    .ef = params->ef_construction}};
     out->n_cols = (rows->n_cols + PAD - 1) / PAD * PAD;
     out->ids = (int32_t *)malloc((size_t)n * sizeof *out->ids);
-    if (!out->ids) return no_memory(err);
+    if (!out->ids) return error_no_memory_for(err, "the index");
     memcpy(out->ids, ids, (size_t)n * sizeof *ids);
     specrt_status status = build(&b, err);
     building_free(&b);

@@ -1,6 +1,6 @@
 /* index.h : building a navigable graph over rows, the same for any number of threads. */
-#ifndef HNSW_INDEX_H
-#define HNSW_INDEX_H
+#ifndef HNSW_BUILD_INDEX_H
+#define HNSW_BUILD_INDEX_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,10 +33,11 @@ specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int3
                           const index_params *params, hnsw_index *out, specrt_error *err);
 void index_free(hnsw_index *index);
 
-/* index_rows() : the rows worth indexing: finite, not zero, of equal ones the first.
+/* index_rows() : the rows worth indexing: not zero, of equal ones the first.
+ *   rows : that head_check() passed
  *   skip : u8 [n_rows] rows to leave out, or NULL
  *   ids  : owned
- *   n_left_out : [3] skipped or not finite, zero, duplicates */
+ *   n_left_out : [3] skipped, zero, duplicates */
 specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int32_t **ids,
                          int32_t *n, int32_t n_left_out[3], specrt_error *err);
 

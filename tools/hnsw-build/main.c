@@ -5,16 +5,19 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bundle_write.h"
-#include "cli.h"
+#include "formats/bundle_write.h"
+#include "base/cli.h"
+#include "base/error.h"
+#include "base/measure.h"
+#include "model/head_check.h"
 #include "index.h"
-#include "io.h"
-#include "json_make.h"
-#include "model.h"
-#include "progress.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "model/model.h"
+#include "base/progress.h"
 #include "recall.h"
-#include "text.h"
-#include "tokenizer.h"
+#include "base/text.h"
+#include "tokenizer/tokenizer.h"
 
 enum { METRIC_AUTO = 2, SAMPLE_ROWS = 8192, SAMPLE_EF = 64, SHOWN_EF = 512 };
 
@@ -36,11 +39,11 @@ typedef struct run {
     uint16_t *decoded;     /* of those, or NULL */
     specrt_head *head;
     int32_t *ids, n_ids, n_left_out[3];
-    recall_set set;
+    hnsw_recall_set set;
     hnsw_index index;
     void *section;
     size_t n_section;
-    recall_step steps[RECALL_MAX_STEPS];
+    hnsw_recall_step steps[RECALL_MAX_STEPS];
     int n_steps, chosen;
     double sample_recall[2]; /* by metric; 0: not tried */
     double seconds, seconds_build;
@@ -81,23 +84,22 @@ static int parse(hnsw_options *o, int argc, char **argv) {
                         .n_queries = 512,
                         .min_recall = 0.95};
     const cli_option options[] = {
-        {"model", 0, "FILE", CLI_STRING, (void *)&o->model, 0, 0,
-         "GGUF or safetensors of the target"},
-        {"tensor", 0, "NAME", CLI_STRING, (void *)&o->tensor, 0, 0, "its head's name, if unusual"},
-        {"m", 0, "N", CLI_INT, &o->m, 2, SPECRT_HNSW_MAX_M, "links of a node (default 32)"},
-        {"ef-construction", 0, "N", CLI_INT, &o->ef_construction, 8, SPECRT_HNSW_MAX_EF,
-         "candidates for them (default 256)"},
-        {"vectors", 0, "WHAT", CLI_STRING, (void *)&o->vectors, 0, 0,
-         "to search with: int8 (default), f16, or none: the application's rows"},
-        {"metric", 0, "WHICH", CLI_STRING, (void *)&o->metric, 0, 0,
-         "ip, augmented-l2, or auto (default): what finds more on a sample"},
-        {"trace", 0, "FILE", CLI_STRING, (void *)&o->trace, 0, 0,
-         "hidden states to measure with (specrt-eval record); else synthetic queries"},
-        {"queries", 0, "N", CLI_INT, &o->n_queries, 1, 100000, "how many (default 512)"},
-        {"min-recall", 0, "P", CLI_REAL, &o->min_recall, 0, 1,
-         "of the ten best; ef is chosen to reach it, exit code 4 when none does (default 0.95)"},
-        {"allow-below", 0, NULL, CLI_FLAG, &o->allow_below, 0, 0,
-         "write the bundle even below --min-recall"},
+        cli_string("model", "FILE", &o->model, "GGUF or safetensors of the target"),
+        cli_string("tensor", "NAME", &o->tensor, "its head's name, if unusual"),
+        cli_int("m", "N", &o->m, 2, SPECRT_HNSW_MAX_M, "links of a node (default 32)"),
+        cli_int("ef-construction", "N", &o->ef_construction, 8, SPECRT_HNSW_MAX_EF,
+                "candidates for them (default 256)"),
+        cli_string("vectors", "WHAT", &o->vectors,
+                   "to search with: int8 (default), f16, or none: the application's rows"),
+        cli_string("metric", "WHICH", &o->metric,
+                   "ip, augmented-l2, or auto (default): what finds more on a sample"),
+        cli_string("trace", "FILE", &o->trace,
+                   "hidden states to measure with (specrt-eval record); else synthetic queries"),
+        cli_int("queries", "N", &o->n_queries, 1, 100000, "how many (default 512)"),
+        cli_real(
+            "min-recall", "P", &o->min_recall, 0, 1,
+            "of the ten best; ef is chosen to reach it, exit code 4 when none does (default 0.95)"),
+        cli_flag("allow-below", &o->allow_below, "write the bundle even below --min-recall"),
         {0}};
     const cli_tool tool = {
         "hnsw-build", "hnsw-build --model target.gguf --trace target.trace -o model.specb",
@@ -130,7 +132,7 @@ static specrt_status decode_rows(run *r, specrt_error *err) {
     r->decoded = (uint16_t *)malloc(n * d * sizeof *r->decoded);
     if (!row || !r->decoded) {
         free(row);
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the rows");
+        return error_no_memory_for(err, "the rows");
     }
     size_t stride =
         rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
@@ -145,15 +147,34 @@ static specrt_status decode_rows(run *r, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-/* Rows of reserved tokens, where the model brings its tokenizer; NULL: not known. */
-static uint8_t *reserved_rows(const run *r) {
+/* Rows of reserved tokens, where the model brings its tokenizer; *out NULL: not known. */
+static specrt_status reserved_rows(const run *r, uint8_t **out, specrt_error *err) {
     tokenizer *tok;
-    if (tokenizer_open(r->options->model, &tok, NULL) != SPECRT_STATUS_OK) return NULL;
+    *out = NULL;
+    TRY(tokenizer_of_model(r->options->model, &tok, err));
+    if (!tok) return SPECRT_STATUS_OK;
     uint8_t *skip = (uint8_t *)calloc((size_t)r->rows.n_rows, 1);
     for (int32_t i = 0; skip && i < (int32_t)r->rows.n_rows; i++)
         skip[i] = i >= tokenizer_n_vocab(tok) || tokenizer_type(tok, i) == TOKEN_RESERVED;
     tokenizer_close(tok);
-    return skip;
+    *out = skip;
+    return skip ? SPECRT_STATUS_OK : error_no_memory_for(err, "the rows");
+}
+
+/* What is left out, and what is indexed: only rows that numbers can be trusted of. */
+static specrt_status choose_rows(run *r, specrt_error *err) {
+    uint8_t *skip;
+    TRY(reserved_rows(r, &skip, err));
+    specrt_status status =
+        head_check(&r->rows, r->tensor, skip, (int)r->options->common.threads, err);
+    status = model_blame(&r->model, status, err);
+    if (!status) status = decode_rows(r, err);
+    if (!status) status = specrt_head_bind(NULL, &r->rows, NULL, &r->head, err);
+    if (!status)
+        status = model_blame(
+            &r->model, index_rows(&r->rows, skip, &r->ids, &r->n_ids, r->n_left_out, err), err);
+    free(skip);
+    return status;
 }
 
 static specrt_status open_rows(run *r, specrt_error *err) {
@@ -163,13 +184,7 @@ static specrt_status open_rows(run *r, specrt_error *err) {
     if (r->rows.n_rows > SPECRT_MAX_VOCAB)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s has over %d rows", o->model,
                                 r->tensor, SPECRT_MAX_VOCAB);
-    TRY(decode_rows(r, err));
-    TRY(specrt_head_bind(NULL, &r->rows, NULL, &r->head, err));
-    uint8_t *skip = reserved_rows(r);
-    specrt_status status = index_rows(&r->rows, skip, &r->ids, &r->n_ids, r->n_left_out, err);
-    status = model_blame(&r->model, status, err);
-    free(skip);
-    return status;
+    return choose_rows(r, err);
 }
 
 static specrt_status make_queries(run *r, specrt_error *err) {
@@ -177,9 +192,10 @@ static specrt_status make_queries(run *r, specrt_error *err) {
     int32_t n = (int32_t)o->n_queries;
     if (o->trace) {
         TRY(model_check_trace(&r->model, o->trace, err));
-        return recall_from_trace(o->trace, r->rows.n_cols, n, &r->set, err);
+        return hnsw_recall_from_trace(o->trace, r->rows.n_cols, n, &r->set, err);
     }
-    return recall_synthetic(&r->rows, r->ids, r->n_ids, n, (uint64_t)o->common.seed, &r->set, err);
+    return hnsw_recall_synthetic(&r->rows, r->ids, r->n_ids, n, (uint64_t)o->common.seed, &r->set,
+                                 err);
 }
 
 /* ---- building and measuring ---- */
@@ -197,7 +213,7 @@ static specrt_status view_section(const run *r, const void *section, specrt_hnsw
     size_t n = r->n_section;
     uint8_t *p = (uint8_t *)malloc(s.offset + n);
     *bytes = p;
-    if (!p) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the index");
+    if (!p) return error_no_memory_for(err, "the index");
     memcpy(h.magic, SPECRT_BUNDLE_MAGIC, 8);
     h.file_bytes = s.offset + n;
     s.stored_bytes = s.raw_bytes = n;
@@ -220,9 +236,9 @@ static specrt_status measure(run *r, const int32_t *efs, double enough, specrt_e
     specrt_status status = view_section(r, r->section, &view, &bundle, &bytes, err);
     bool reached = false;
     for (r->n_steps = 0; !status && r->n_steps < RECALL_MAX_STEPS && efs[r->n_steps];) {
-        recall_step *step = &r->steps[r->n_steps];
+        hnsw_recall_step *step = &r->steps[r->n_steps];
         if (reached && efs[r->n_steps] > SHOWN_EF) break;
-        status = recall_measure(&r->set, &view, efs[r->n_steps], step, err);
+        status = hnsw_recall_measure(&r->set, &view, efs[r->n_steps], step, err);
         if (!reached) r->chosen = r->n_steps;
         reached = reached || step->recall >= enough;
         r->n_steps++;
@@ -250,9 +266,7 @@ static specrt_status build(run *r, const int32_t *ids, int32_t n, int metric, bo
     r->index.header.vectors = o->vectors_value;
     free(r->section);
     r->section = index_bytes(&r->index, &r->rows, &r->n_section);
-    return r->section
-               ? SPECRT_STATUS_OK
-               : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the index");
+    return r->section ? SPECRT_STATUS_OK : error_no_memory_for(err, "the index");
 }
 
 /* Both metrics over a sample; the one that finds more is *best. */
@@ -260,10 +274,9 @@ static specrt_status choose_metric(run *r, int *best, specrt_error *err) {
     static const int32_t efs[] = {SAMPLE_EF, 0};
     int32_t step = r->n_ids / SAMPLE_ROWS + 1, n = 0;
     int32_t *sample = (int32_t *)malloc((size_t)r->n_ids * sizeof *sample);
-    if (!sample)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for a sample");
+    if (!sample) return error_no_memory_for(err, "a sample");
     for (int32_t i = 0; i < r->n_ids; i += step) sample[n++] = r->ids[i];
-    specrt_status status = recall_truth(&r->set, r->head, &r->rows, sample, n, err);
+    specrt_status status = hnsw_recall_truth(&r->set, r->head, &r->rows, sample, n, err);
     for (int metric = INDEX_PRODUCTS; metric <= INDEX_DISTANCES && !status; metric++) {
         status = build(r, sample, n, metric, false, err);
         if (!status) status = measure(r, efs, 2, err);
@@ -280,12 +293,12 @@ static specrt_status build_and_measure(run *r, specrt_error *err) {
     static const int32_t efs[RECALL_MAX_STEPS] = {16, 32, 64, 128, 256, 512, 1024, 2048};
     int metric = r->options->metric_value;
     if (metric == METRIC_AUTO) TRY(choose_metric(r, &metric, err));
-    double started = cli_seconds();
+    double started = measure_seconds();
     TRY(build(r, r->ids, r->n_ids, metric, true, err));
-    r->seconds_build = cli_seconds() - started;
-    TRY(recall_truth(&r->set, r->head, &r->rows, r->ids, r->n_ids, err));
+    r->seconds_build = measure_seconds() - started;
+    TRY(hnsw_recall_truth(&r->set, r->head, &r->rows, r->ids, r->n_ids, err));
     TRY(measure(r, efs, r->options->min_recall, err));
-    const recall_step *chosen = &r->steps[r->chosen];
+    const hnsw_recall_step *chosen = &r->steps[r->chosen];
     r->index.header.ef = chosen->ef;
     r->index.header.recall = (float)chosen->recall;
     memcpy(r->section, &r->index.header, sizeof r->index.header);
@@ -335,13 +348,13 @@ static char *full_json(const run *r) {
     json_put(o, "queries_per_second", json_real(r->steps[r->chosen].queries_per_second));
     json_put(o, "seconds_build", json_real(r->seconds_build));
     json_put(o, "seconds", json_real(r->seconds));
-    json_put(o, "peak_bytes", json_object_new_int64(cli_peak_bytes()));
+    json_put(o, "peak_bytes", json_object_new_int64(measure_peak_bytes()));
     return json_to_text(o);
 }
 
 static void print_table(const run *r, FILE *out) {
     const specrt_hnsw_header *h = &r->index.header;
-    fprintf(out, "%s: %s of %s rows [%" PRId32 "], %s, built in %.1f s\n", r->tensor,
+    fprintf(out, "%s: %s of %s rows [%" PRId32 "], %s, built in %.1f s\n", text_name(r->tensor),
             text_count((uint64_t)h->n_nodes), text_count((uint64_t)h->n_rows), h->dim,
             h->metric ? "distances of rows made equally long" : "products", r->seconds_build);
     if (r->options->metric_value == METRIC_AUTO)
@@ -356,22 +369,23 @@ static void print_table(const run *r, FILE *out) {
 }
 
 static specrt_status write_bundle(const run *r, specrt_error *err) {
+    const cli_common *common = &r->options->common;
+    const bundle_part part = {.tag = "hnsw",
+                              .version = 1,
+                              .depends = SPECRT_SECTION_DEPENDS_HEAD,
+                              .data = r->section,
+                              .n_bytes = r->n_section};
     specrt_ident ident = {0};
-    bundle_part part = {.tag = "hnsw",
-                        .version = 1,
-                        .depends = SPECRT_SECTION_DEPENDS_HEAD,
-                        .data = r->section,
-                        .n_bytes = r->n_section};
     TRY(bundle_ident_head(&ident, &r->rows, r->tensor, err));
-    char *provenance = json_to_text(common_json(r));
-    part.provenance = provenance;
-    bundle_update update = {
-        .parts = &part, .n_parts = 1, .ident = &ident, .force = r->options->common.force};
-    specrt_status status =
-        provenance ? bundle_write(r->options->common.output, &update, err)
-                   : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the bundle");
-    free(provenance);
-    return status;
+    return bundle_write_section(common->output, common->force, &part, json_to_text(common_json(r)),
+                                &ident, err);
+}
+
+static specrt_status print_result(const run *r, specrt_error *err) {
+    const cli_common *common = &r->options->common;
+    if (common->json) return cli_print_json(full_json(r), err);
+    if (!common->quiet) print_table(r, cli_table(&common->output, 1));
+    return out_flush_stdout(err);
 }
 
 static bool is_below(const run *r) {
@@ -387,23 +401,16 @@ static bool is_below(const run *r) {
 
 static specrt_status finish(run *r, int *code, specrt_error *err) {
     const hnsw_options *o = r->options;
-    bool below = is_below(r), taken = o->common.output && strcmp(o->common.output, "-") == 0;
+    bool below = is_below(r);
     *code = below ? CLI_BELOW : CLI_OK;
-    if (o->common.json) {
-        char *json = full_json(r);
-        if (!json) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-        puts(json);
-        free(json);
-    } else if (!o->common.quiet) {
-        print_table(r, taken ? stderr : stdout);
-    }
+    TRY(print_result(r, err));
     return o->common.output && (!below || o->allow_below) ? write_bundle(r, err) : SPECRT_STATUS_OK;
 }
 
 static specrt_status work(run *r, int *code, specrt_error *err) {
     const hnsw_options *o = r->options;
     specrt_ident ident = {0};
-    double started = cli_seconds();
+    double started = measure_seconds();
     if (o->common.output) TRY(bundle_write_check(o->common.output, "hnsw", o->common.force, err));
     TRY(open_rows(r, err));
     if (o->common.output) {
@@ -412,7 +419,7 @@ static specrt_status work(run *r, int *code, specrt_error *err) {
     }
     TRY(make_queries(r, err));
     TRY(build_and_measure(r, err));
-    r->seconds = cli_seconds() - started;
+    r->seconds = measure_seconds() - started;
     return finish(r, code, err);
 }
 
@@ -424,7 +431,7 @@ int main(int argc, char **argv) {
     if (code >= 0) return code;
     if (work(&r, &code, &err)) code = cli_fail(&err);
     index_free(&r.index);
-    recall_free(&r.set);
+    hnsw_recall_free(&r.set);
     specrt_head_close(r.head);
     free(r.section);
     free(r.ids);

@@ -5,32 +5,34 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli.h"
-#include "io.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/measure.h"
 
 static specrt_status no_room(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the queries");
+    return error_no_memory_for(err, "the queries");
 }
 
-static specrt_status set_create(recall_set *set, int64_t dim, int32_t n, specrt_error *err) {
-    *set = (recall_set){.dim = dim};
+static specrt_status set_create(hnsw_recall_set *set, int64_t dim, int32_t n, specrt_error *err) {
+    *set = (hnsw_recall_set){.dim = dim};
     set->queries = (float *)calloc((size_t)n * (size_t)dim, sizeof *set->queries);
     set->truth = (int32_t *)malloc((size_t)n * RECALL_K * sizeof *set->truth);
     if (set->queries && set->truth) return SPECRT_STATUS_OK;
-    recall_free(set);
+    hnsw_recall_free(set);
     return no_room(err);
 }
 
-void recall_free(recall_set *set) {
+void hnsw_recall_free(hnsw_recall_set *set) {
     free(set->queries);
     free(set->truth);
-    *set = (recall_set){0};
+    *set = (hnsw_recall_set){0};
 }
 
 /* ---- queries ---- */
 
 /* Row i of all in the trace takes the place of an earlier one with the chance of a reservoir. */
-static void take_states(recall_set *set, const specrt_trace_record *r, int32_t n, uint64_t *i) {
+static void take_states(hnsw_recall_set *set, const specrt_trace_record *r, int32_t n,
+                        uint64_t *i) {
     for (int32_t row = 0; row < r->n; row++, ++*i) {
         uint64_t place = *i < (uint64_t)n ? *i : specrt_hash64(i, sizeof *i, 0) % (*i + 1);
         if (place >= (uint64_t)n) continue;
@@ -40,7 +42,7 @@ static void take_states(recall_set *set, const specrt_trace_record *r, int32_t n
     }
 }
 
-static specrt_status read_states(specrt_trace_reader *reader, recall_set *set, int32_t n,
+static specrt_status read_states(specrt_trace_reader *reader, hnsw_recall_set *set, int32_t n,
                                  specrt_error *err) {
     uint64_t i = 0;
     for (;;) {
@@ -51,8 +53,8 @@ static specrt_status read_states(specrt_trace_reader *reader, recall_set *set, i
     }
 }
 
-specrt_status recall_from_trace(const char *path, int64_t dim, int32_t n, recall_set *out,
-                                specrt_error *err) {
+specrt_status hnsw_recall_from_trace(const char *path, int64_t dim, int32_t n, hnsw_recall_set *out,
+                                     specrt_error *err) {
     specrt_trace_reader *reader;
     TRY(specrt_trace_open(path, NULL, &reader, err));
     int32_t width = specrt_trace_get_info(reader)->d_target;
@@ -90,8 +92,9 @@ static void add_row(const specrt_head_desc *rows, int32_t id, float *row, float 
     for (int64_t j = 0; j < rows->n_cols; j++) query[j] += scale * row[j];
 }
 
-specrt_status recall_synthetic(const specrt_head_desc *rows, const int32_t *ids, int32_t n_ids,
-                               int32_t n, uint64_t seed, recall_set *out, specrt_error *err) {
+specrt_status hnsw_recall_synthetic(const specrt_head_desc *rows, const int32_t *ids, int32_t n_ids,
+                                    int32_t n, uint64_t seed, hnsw_recall_set *out,
+                                    specrt_error *err) {
     float *row = (float *)malloc((size_t)rows->n_cols * sizeof *row);
     specrt_status status = row ? set_create(out, rows->n_cols, n, err) : no_room(err);
     uint64_t state = seed;
@@ -110,8 +113,9 @@ specrt_status recall_synthetic(const specrt_head_desc *rows, const int32_t *ids,
 
 /* ---- truth and measure ---- */
 
-specrt_status recall_truth(recall_set *set, const specrt_head *head, const specrt_head_desc *rows,
-                           const int32_t *ids, int32_t n_ids, specrt_error *err) {
+specrt_status hnsw_recall_truth(hnsw_recall_set *set, const specrt_head *head,
+                                const specrt_head_desc *rows, const int32_t *ids, int32_t n_ids,
+                                specrt_error *err) {
     enum { BATCH = 16 };
     specrt_segment s = {
         .rows = rows->rows, .bias = rows->bias, .dtype = rows->dtype, .ids = ids, .places = ids};
@@ -142,20 +146,20 @@ static int32_t count_hits(const int32_t *truth, const int32_t *found, int32_t n,
     return hits;
 }
 
-specrt_status recall_measure(const recall_set *set, const specrt_hnsw *index, int32_t ef,
-                             recall_step *out, specrt_error *err) {
+specrt_status hnsw_recall_measure(const hnsw_recall_set *set, const specrt_hnsw *index, int32_t ef,
+                                  hnsw_recall_step *out, specrt_error *err) {
     void *scratch = calloc(1, specrt_hnsw_scratch_bytes(index, ef));
     int32_t found[RECALL_K], hits = 0, n_true = 0;
     float scores[RECALL_K];
     if (!scratch) return no_room(err);
-    double started = cli_seconds();
+    double started = measure_seconds();
     for (int32_t q = 0; q < set->n; q++) {
         int32_t n = specrt_hnsw_search(index, set->queries + q * set->dim, RECALL_K, ef, found,
                                        scores, scratch);
         hits += count_hits(set->truth + q * RECALL_K, found, n, &n_true);
     }
-    *out = (recall_step){ef, n_true ? (double)hits / n_true : 0,
-                         set->n / (cli_seconds() - started + 1e-9)};
+    *out = (hnsw_recall_step){ef, n_true ? (double)hits / n_true : 0,
+                              set->n / (measure_seconds() - started + 1e-9)};
     free(scratch);
     return SPECRT_STATUS_OK;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "index.h"
+#include "base/error.h"
 
 typedef struct hashed {
     uint64_t hash;
@@ -24,11 +25,10 @@ static size_t stride_of(const specrt_head_desc *rows) {
     return rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
 }
 
-/* 0: of use; 1: not finite; 2: zero. */
-static int judge(const float *row, int64_t n) {
-    double sum = 0;
-    for (int64_t j = 0; j < n; j++) sum += fabs((double)row[j]);
-    return !isfinite(sum) ? 1 : sum == 0 ? 2 : 0;
+static bool is_zero(const float *row, int64_t n) {
+    int64_t j = 0;
+    while (j < n && row[j] == 0) j++;
+    return j == n;
 }
 
 /* Of rows with equal bytes the first stays. */
@@ -58,15 +58,14 @@ specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int3
     *n = 0;
     memset(n_left_out, 0, 3 * sizeof *n_left_out);
     specrt_status status = SPECRT_STATUS_OK;
-    if (!found || !row || !*ids)
-        status = specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the rows");
+    if (!found || !row || !*ids) status = error_no_memory_for(err, "the rows");
     int32_t n_found = 0;
     for (int32_t i = 0; i < (int32_t)n_rows && !status; i++) {
         const void *at = (const uint8_t *)rows->rows + (size_t)i * stride_of(rows);
         status = specrt_row_decode(rows->dtype, at, rows->n_cols, row);
-        int wrong = skip && skip[i] ? 1 : judge(row, rows->n_cols);
-        if (wrong)
-            n_left_out[wrong - 1]++;
+        bool is_reserved = skip && skip[i];
+        if (is_reserved || is_zero(row, rows->n_cols))
+            n_left_out[is_reserved ? 0 : 1]++;
         else
             found[n_found++] = (hashed){specrt_hash64(at, bytes, 0), i};
     }
@@ -76,7 +75,7 @@ specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int3
     free(row);
     if (!status && *n == 0)
         status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                  "no row is left to index: all are zero, reserved or not finite");
+                                  "no row is left to index: all are zero or reserved");
     if (status) {
         free(*ids);
         *ids = NULL;

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "build.h"
-#include "io.h"
-#include "parallel.h"
-#include "progress.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
+#include "base/progress.h"
 
 void dsyevr_(const char *jobz, const char *range, const char *uplo, const int *n, double *a,
              const int *lda, const double *vl, const double *vu, const int *il, const int *iu,
@@ -71,8 +72,7 @@ static specrt_status moment_of_rows(const row_order *o, int threads, int shows, 
     if (good) finish(&m, o->n, out);
     free(m.block);
     free(m.sums);
-    return good ? SPECRT_STATUS_OK
-                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the moments");
+    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the moments");
 }
 
 /* A little of the mean is added to the diagonal: states are few, and none may be lost. */
@@ -82,8 +82,7 @@ static specrt_status moment_of_states(const state_set *s, int threads, double *o
         .d = s->dim, .n = s->n - s->n_measured, .block = s->states + s->n_measured * s->dim};
     double trace = 0;
     m.sums = calloc((size_t)(m.d * m.d), sizeof *m.sums);
-    if (!m.sums)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the moments");
+    if (!m.sums) return error_no_memory_for(err, "the moments");
     parallel_for(threads, MOMENT_PANELS, add_panel, &m);
     finish(&m, m.n, out);
     for (int64_t i = 0; i < m.d; i++) trace += out[i * m.d + i];
@@ -167,7 +166,7 @@ static specrt_status store(const plan *p, basis *out, specrt_error *err) {
     size_t d = (size_t)p->d;
     double most = 0;
     float *row = malloc(d * sizeof *row);
-    if (!row) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    if (!row) return error_no_memory(err, NULL);
     for (size_t i = 0; i < d; i++) most = fabs(p->basis[i]) > most ? fabs(p->basis[i]) : most;
     for (size_t k = 0; k < (size_t)p->rank; k++) {
         double share = p->values[k] / p->values[0];
@@ -208,9 +207,8 @@ specrt_status basis_make(const row_order *o, const state_set *states, int32_t ra
     p.lift = malloc(n * sizeof *p.lift);
     bool good =
         out->basis && out->lift && p.g && (p.c || !states) && p.values && p.v && p.basis && p.lift;
-    specrt_status status =
-        good ? fill(&p, o, states, threads, common->progress, out, err)
-             : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the basis");
+    specrt_status status = good ? fill(&p, o, states, threads, common->progress, out, err)
+                                : error_no_memory_for(err, "the basis");
     free(p.g);
     free(p.c);
     free(p.values);

@@ -1,23 +1,23 @@
 /* build.h : what the files of sketch-build share. */
-#ifndef BUILD_H
-#define BUILD_H
+#ifndef SKETCH_BUILD_BUILD_H
+#define SKETCH_BUILD_BUILD_H
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "cli.h"
-#include "model.h"
+#include "base/cli.h"
+#include "model/model.h"
 #include "specrt.h"
 
 enum { BUILD_K = 10, BUILD_MAX_RANKS = 12, BUILD_MAX_ROWS = 8, STATES_MOST = 65536 };
 
-typedef struct build_options {
+typedef struct sketch_options {
     cli_common common;
     const char *model, *tensor, *trace;
     const char *codes;
     int64_t rank, n_states;
     double min_recall;
     bool four_bits, allow_below;
-} build_options;
+} sketch_options;
 
 /* The head's rows, in the order in which they are stored: by rank where that is known, then by number. */
 typedef struct row_order {
@@ -29,7 +29,8 @@ typedef struct row_order {
 } row_order;
 
 /* order_open() : ranks and counts of a bundle, where it has them; NULL: none.
- * @return OK, NO_MEMORY, BAD_INPUT naming a row that is not finite. */
+ *   head : that head_check() passed
+ * @return OK, NO_MEMORY. */
 specrt_status order_open(const specrt_head_desc *head, const specrt_bundle *ranks, int threads,
                          row_order *out, specrt_error *err);
 void order_free(row_order *o);
@@ -68,11 +69,11 @@ specrt_status basis_make(const row_order *o, const state_set *states, int32_t ra
                          const cli_common *common, basis *out, specrt_error *err);
 void basis_free(basis *b);
 
-/* The section, laid out as specrt_row_sketch. */
+/* The section, laid out as specrt_sketch. */
 typedef struct sketch {
     void *bytes; /* owned */
     size_t n_bytes;
-    specrt_row_sketch view;
+    specrt_sketch view;
 } sketch;
 
 /* sketch_make() : codes of 8 or 4 bits and lengths of all rows. @return OK, NO_MEMORY. */
@@ -80,25 +81,26 @@ specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, boo
                           int threads, sketch *out, specrt_error *err);
 void sketch_free(sketch *s);
 /* sketch_add() : adds dimensions [begin, end) of every place times q to its sum, [n_blocks, 16]. */
-void sketch_add(const specrt_row_sketch *v, const int32_t *q, int32_t begin, int32_t end,
+void sketch_add(const specrt_sketch *v, const int32_t *q, int32_t begin, int32_t end,
                 int32_t *sums);
 void sketch_widen(const uint16_t *halves, size_t n, double *out); /* from f16 */
 
 /* Share of the true best that are among the best `rows` by the first `rank` dimensions. */
-typedef struct recall_table {
+typedef struct sketch_recall_table {
     int n_ranks, n_rows;
     int32_t ranks[BUILD_MAX_RANKS], rows[BUILD_MAX_ROWS];
     double recall[BUILD_MAX_RANKS][BUILD_MAX_ROWS];
     int best_rank, best_rows; /* the fewest bytes that reach enough; -1: none do */
-    double
-        proven[BUILD_MAX_ROWS]; /* share of states whose ten best the bound proves, at full rank */
-    double certified_rows;      /* that may be among them by the bound, mean */
-} recall_table;
+    /* share of states whose ten best the bound proves, at full rank */
+    double proven[BUILD_MAX_ROWS];
+    double certified_rows; /* that may be among them by the bound, mean */
+} sketch_recall_table;
 
-specrt_status recall_measure(const sketch *s, const state_set *states, double enough,
-                             size_t row_bytes, int threads, recall_table *out, specrt_error *err);
-/* proof_measure() : fills proven and certified_rows of a table that recall_measure filled. */
+specrt_status sketch_recall_measure(const sketch *s, const state_set *states, double enough,
+                                    size_t row_bytes, int threads, sketch_recall_table *out,
+                                    specrt_error *err);
+/* proof_measure() : fills proven and certified_rows of a table that sketch_recall_measure filled. */
 specrt_status proof_measure(const sketch *s, const state_set *states, int threads,
-                            recall_table *out, specrt_error *err);
+                            sketch_recall_table *out, specrt_error *err);
 
 #endif

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "build.h"
-#include "io.h"
-#include "parallel.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
 
 enum { CODES_BLOCK = 64 };
 
@@ -19,25 +20,25 @@ void sketch_free(sketch *s) {
 /* --- the layout --- */
 
 /* Points the view into the section. @return its bytes; header filled in. */
-static size_t lay_out(const specrt_row_sketch_header *h, uint8_t *base, specrt_row_sketch *v) {
+static size_t lay_out(const specrt_sketch_header *h, uint8_t *base, specrt_sketch *v) {
     size_t n = (size_t)h->n_rows, d = (size_t)h->n_cols, r = (size_t)h->rank;
     size_t mean = sizeof *h + 4 * r * d, rows = mean + 4 * d, scales = rows + 4 * n;
     size_t codes = (scales + 20 * n + 63) / 64 * 64;
     size_t end = codes + (n + 15) / 16 * 16 * r / (h->four_bits ? 2 : 1);
     if (!base) return end;
-    *v = (specrt_row_sketch){.header = (const void *)base,
-                             .basis = (const void *)(base + sizeof *h),
-                             .lift = (const void *)(base + sizeof *h + 2 * r * d),
-                             .mean = (const void *)(base + mean),
-                             .rows = (const void *)(base + rows),
-                             .scales = (const void *)(base + scales),
-                             .bounds = (const void *)(base + scales + 4 * n),
-                             .codes = base + codes};
+    *v = (specrt_sketch){.header = (const void *)base,
+                         .basis = (const void *)(base + sizeof *h),
+                         .lift = (const void *)(base + sizeof *h + 2 * r * d),
+                         .mean = (const void *)(base + mean),
+                         .rows = (const void *)(base + rows),
+                         .scales = (const void *)(base + scales),
+                         .bounds = (const void *)(base + scales + 4 * n),
+                         .codes = base + codes};
     return end;
 }
 
 /* One number of a code, of 4 bits in the upper half from the fifth of every eight dimensions on. */
-static void put_code(const specrt_row_sketch *v, int32_t place, int32_t k, int number) {
+static void put_code(const specrt_sketch *v, int32_t place, int32_t k, int number) {
     size_t step = v->header->four_bits ? 8 : 4, n_lines = (size_t)v->header->rank / step;
     size_t line = (size_t)(place / 16) * n_lines + (size_t)k / step;
     uint8_t *at = (uint8_t *)(uintptr_t)v->codes + 64 * line + (size_t)(place % 16 * 4 + k % 4);
@@ -47,7 +48,7 @@ static void put_code(const specrt_row_sketch *v, int32_t place, int32_t k, int n
         *at = (uint8_t)(128 + number);
 }
 
-void sketch_add(const specrt_row_sketch *v, const int32_t *q, int32_t begin, int32_t end,
+void sketch_add(const specrt_sketch *v, const int32_t *q, int32_t begin, int32_t end,
                 int32_t *sums) {
     bool four_bits = v->header->four_bits;
     int32_t step = four_bits ? 8 : 4, mask = four_bits ? 15 : 255, zero = four_bits ? 8 : 128;
@@ -66,7 +67,7 @@ void sketch_add(const specrt_row_sketch *v, const int32_t *q, int32_t begin, int
 
 typedef struct coding {
     const row_order *o;
-    const specrt_row_sketch *view;
+    const specrt_sketch *view;
     double *basis, *lift; /* [rank, n_cols] as they are stored */
     double *rows, *codes; /* [threads, CODES_BLOCK, n_cols], [.., rank] */
     float *scratch;       /* [threads, n_cols] */
@@ -142,7 +143,7 @@ void sketch_widen(const uint16_t *halves, size_t n, double *out) {
 }
 
 static void fill(const coding *c, const basis *b, int threads) {
-    const specrt_row_sketch *v = c->view;
+    const specrt_sketch *v = c->view;
     size_t d = (size_t)b->n_cols, n = (size_t)b->rank * d;
     memcpy((void *)(uintptr_t)v->basis, b->basis, n * sizeof *b->basis);
     memcpy((void *)(uintptr_t)v->lift, b->lift, n * sizeof *b->lift);
@@ -155,11 +156,11 @@ static void fill(const coding *c, const basis *b, int threads) {
 
 specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, bool four_bits,
                           int threads, sketch *out, specrt_error *err) {
-    specrt_row_sketch_header h = {.n_rows = o->n,
-                                  .n_cols = o->n_cols,
-                                  .rank = b->rank,
-                                  .whitened = whitened,
-                                  .four_bits = four_bits};
+    specrt_sketch_header h = {.n_rows = o->n,
+                              .n_cols = o->n_cols,
+                              .rank = b->rank,
+                              .whitened = whitened,
+                              .four_bits = four_bits};
     size_t d = (size_t)o->n_cols, r = (size_t)b->rank, blocks = (size_t)threads * CODES_BLOCK;
     coding c = {.o = o, .view = &out->view};
     *out = (sketch){.n_bytes = lay_out(&h, NULL, NULL)};
@@ -180,6 +181,5 @@ specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, boo
     free(c.rows);
     free(c.codes);
     free(c.scratch);
-    return good ? SPECRT_STATUS_OK
-                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the codes");
+    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the codes");
 }

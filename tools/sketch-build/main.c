@@ -7,13 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include "build.h"
-#include "bundle_write.h"
-#include "io.h"
-#include "json_make.h"
-#include "text.h"
+#include "base/error.h"
+#include "base/measure.h"
+#include "formats/bundle_write.h"
+#include "model/head_check.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/text.h"
 
 typedef struct run {
-    const build_options *options;
+    const sketch_options *options;
     model model;
     const char *tensor;
     specrt_head_desc head;
@@ -21,36 +24,35 @@ typedef struct run {
     state_set states;
     basis basis;
     sketch sketch;
-    recall_table table;
+    sketch_recall_table table;
     double seconds;
 } run;
 
 /* ---- options ---- */
 
 /* Ranks are multiples of it. */
-static int step_of(const build_options *o) {
+static int step_of(const sketch_options *o) {
     return o->four_bits ? 8 : 4;
 }
 
-static int parse(build_options *o, int argc, char **argv) {
-    *o = (build_options){.codes = "int4", .n_states = 512, .min_recall = 0.99};
+static int parse(sketch_options *o, int argc, char **argv) {
+    *o = (sketch_options){.codes = "int4", .n_states = 512, .min_recall = 0.99};
     const cli_option options[] = {
-        {"model", 0, "FILE", CLI_STRING, (void *)&o->model, 0, 0,
-         "GGUF or safetensors with the head that the drafter uses"},
-        {"tensor", 0, "NAME", CLI_STRING, (void *)&o->tensor, 0, 0, "its name, if unusual"},
-        {"codes", 0, "TYPE", CLI_STRING, (void *)&o->codes, 0, 0,
-         "int4 (default), or int8: twice the bytes for each dimension"},
-        {"rank", 0, "N", CLI_INT, &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
-         "dimensions, a multiple of 8, of 4 in int8 (default: a quarter of the head's "
-         "columns, an eighth in int8)"},
-        {"trace", 0, "FILE", CLI_STRING, (void *)&o->trace, 0, 0,
-         "recorded states (specrt-eval record): ranks go where they lie"},
-        {"states", 0, "N", CLI_INT, &o->n_states, 20, 100000,
-         "how many to measure with (default 512); synthetic ones without --trace"},
-        {"min-recall", 0, "P", CLI_REAL, &o->min_recall, 0, 1,
-         "of the ten best rows; exit code 4 when no choice reaches it (default 0.99)"},
-        {"allow-below", 0, NULL, CLI_FLAG, &o->allow_below, 0, 0,
-         "write the bundle even below --min-recall"},
+        cli_string("model", "FILE", &o->model,
+                   "GGUF or safetensors with the head that the drafter uses"),
+        cli_string("tensor", "NAME", &o->tensor, "its name, if unusual"),
+        cli_string("codes", "TYPE", &o->codes,
+                   "int4 (default), or int8: twice the bytes for each dimension"),
+        cli_int("rank", "N", &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
+                "dimensions, a multiple of 8, of 4 in int8 (default: a quarter of the head's "
+                "columns, an eighth in int8)"),
+        cli_string("trace", "FILE", &o->trace,
+                   "recorded states (specrt-eval record): ranks go where they lie"),
+        cli_int("states", "N", &o->n_states, 20, 100000,
+                "how many to measure with (default 512); synthetic ones without --trace"),
+        cli_real("min-recall", "P", &o->min_recall, 0, 1,
+                 "of the ten best rows; exit code 4 when no choice reaches it (default 0.99)"),
+        cli_flag("allow-below", &o->allow_below, "write the bundle even below --min-recall"),
         {0}};
     const cli_tool tool = {"sketch-build",
                            "sketch-build --model target.gguf --trace pair.trace -o model.specb",
@@ -74,7 +76,7 @@ static int parse(build_options *o, int argc, char **argv) {
 /* ---- the work ---- */
 
 static specrt_status open_head(run *r, specrt_error *err) {
-    const build_options *o = r->options;
+    const sketch_options *o = r->options;
     specrt_ident ident = {0};
     if (o->common.output) TRY(bundle_write_check(o->common.output, "sketch", o->common.force, err));
     TRY(model_open(o->model, &r->model, err));
@@ -90,6 +92,8 @@ static specrt_status open_head(run *r, specrt_error *err) {
                                 "--rank: expected at most %" PRId64
                                 ", the columns of %s, found %" PRId64,
                                 r->head.n_cols / step_of(o) * step_of(o), r->tensor, o->rank);
+    specrt_status status = head_check(&r->head, r->tensor, NULL, (int)o->common.threads, err);
+    TRY(model_blame(&r->model, status, err));
     if (!o->common.output) return SPECRT_STATUS_OK;
     TRY(bundle_ident_head(&ident, &r->head, r->tensor, err));
     return bundle_ident_check(o->common.output, &ident, err);
@@ -97,7 +101,7 @@ static specrt_status open_head(run *r, specrt_error *err) {
 
 /* Ranks, where the bundle to add to has some. */
 static specrt_status open_order(run *r, specrt_error *err) {
-    const build_options *o = r->options;
+    const sketch_options *o = r->options;
     specrt_bundle *bundle = NULL;
     if (o->common.output && specrt_bundle_open(o->common.output, NULL, &bundle, NULL) != 0)
         bundle = NULL;
@@ -113,11 +117,22 @@ static int32_t rank_of(const run *r) {
     return rank < step ? step : rank > SPECRT_MAX_SKETCH_RANK ? SPECRT_MAX_SKETCH_RANK : rank;
 }
 
+/* A drafter's states lie in few directions, sums of rows under noise in all of them. */
+static void warn_synthetic(const sketch_options *o) {
+    cli_warn(
+        "without --trace synthetic states stand in for the drafter's: the sketch may draft much "
+        "worse than figures here promise; record states (specrt-eval record --target %s "
+        "--draft D --prompts F -o pair.trace; the target as its own drafter where there is "
+        "none) and give --trace pair.trace",
+        o->model);
+}
+
 static specrt_status build(run *r, specrt_error *err) {
-    const build_options *o = r->options;
+    const sketch_options *o = r->options;
     int threads = (int)o->common.threads;
-    double started = cli_seconds();
+    double started = measure_seconds();
     TRY(open_head(r, err));
+    if (!o->trace) warn_synthetic(o);
     if (o->trace) TRY(model_check_trace(&r->model, o->trace, err));
     TRY(model_blame(&r->model, open_order(r, err), err));
     if (o->trace)
@@ -131,16 +146,17 @@ static specrt_status build(run *r, specrt_error *err) {
     TRY(model_blame(&r->model, status, err));
     TRY(sketch_make(&r->order, &r->basis, o->trace != NULL, o->four_bits, threads, &r->sketch,
                     err));
-    TRY(recall_measure(&r->sketch, &r->states, o->min_recall,
-                       specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table, err));
+    TRY(sketch_recall_measure(&r->sketch, &r->states, o->min_recall,
+                              specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table,
+                              err));
     TRY(proof_measure(&r->sketch, &r->states, threads, &r->table, err));
-    r->seconds = cli_seconds() - started;
+    r->seconds = measure_seconds() - started;
     return SPECRT_STATUS_OK;
 }
 
 /* ---- output ---- */
 
-static json_object *proven_json(const recall_table *t) {
+static json_object *proven_json(const sketch_recall_table *t) {
     json_object *all = json_object_new_array();
     for (int w = 0; w < t->n_rows; w++) {
         json_object *one = json_object_new_object();
@@ -154,7 +170,7 @@ static json_object *proven_json(const recall_table *t) {
 /* What the bundle keeps of how it was made. */
 static json_object *common_json(const run *r) {
     json_object *o = json_object_new_object(), *rows = json_object_new_array();
-    const recall_table *t = &r->table;
+    const sketch_recall_table *t = &r->table;
     json_put(o, "tool", json_object_new_string("sketch-build " SPECRT_VERSION_STRING));
     json_put(o, "model", json_base_name(r->options->model));
     json_put(o, "tensor", json_text(r->tensor));
@@ -184,10 +200,10 @@ static json_object *common_json(const run *r) {
 }
 
 static void print_table(const run *r, FILE *out) {
-    const recall_table *t = &r->table;
+    const sketch_recall_table *t = &r->table;
     fprintf(out,
             "%s: %s rows [%" PRId32 "] in rank %" PRId32 " of %s, %.1f MB, built in %.1f s\n\n",
-            r->tensor, text_count((uint64_t)r->order.n), r->order.n_cols, r->basis.rank,
+            text_name(r->tensor), text_count((uint64_t)r->order.n), r->order.n_cols, r->basis.rank,
             r->options->codes, (double)r->sketch.n_bytes / 1e6, r->seconds);
     fprintf(out, "share of the ten best rows among those scored exactly (%" PRId32 " %s)\n\n  rank",
             r->states.n_measured, r->options->trace ? "recorded states" : "synthetic states");
@@ -210,42 +226,34 @@ static void print_table(const run *r, FILE *out) {
 }
 
 static specrt_status write_bundle(const run *r, specrt_error *err) {
+    const cli_common *common = &r->options->common;
+    const bundle_part part = {.tag = "sketch",
+                              .version = 1,
+                              .depends = SPECRT_SECTION_DEPENDS_HEAD,
+                              .data = r->sketch.bytes,
+                              .n_bytes = r->sketch.n_bytes};
     specrt_ident ident = {0};
-    bundle_part part = {.tag = "sketch",
-                        .version = 1,
-                        .depends = SPECRT_SECTION_DEPENDS_HEAD,
-                        .data = r->sketch.bytes,
-                        .n_bytes = r->sketch.n_bytes};
     TRY(bundle_ident_head(&ident, &r->head, r->tensor, err));
-    char *provenance = json_to_text(common_json(r));
-    part.provenance = provenance;
-    bundle_update update = {
-        .parts = &part, .n_parts = 1, .ident = &ident, .force = r->options->common.force};
-    specrt_status status =
-        provenance ? bundle_write(r->options->common.output, &update, err)
-                   : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the bundle");
-    free(provenance);
-    return status;
+    return bundle_write_section(common->output, common->force, &part, json_to_text(common_json(r)),
+                                &ident, err);
+}
+
+static char *full_json(const run *r) {
+    json_object *o = common_json(r);
+    json_put(o, "seconds", json_real(r->seconds));
+    json_put(o, "peak_bytes", json_object_new_int64(measure_peak_bytes()));
+    return json_to_text(o);
 }
 
 static specrt_status print_result(const run *r, specrt_error *err) {
     const cli_common *common = &r->options->common;
-    if (common->json) {
-        json_object *o = common_json(r);
-        json_put(o, "seconds", json_real(r->seconds));
-        json_put(o, "peak_bytes", json_object_new_int64(cli_peak_bytes()));
-        char *json = json_to_text(o);
-        if (!json) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-        puts(json);
-        free(json);
-    } else if (!common->quiet) {
-        print_table(r, strcmp(common->output, "/dev/stdout") == 0 ? stderr : stdout);
-    }
-    return SPECRT_STATUS_OK;
+    if (common->json) return cli_print_json(full_json(r), err);
+    if (!common->quiet) print_table(r, cli_table(&common->output, 1));
+    return out_flush_stdout(err);
 }
 
 static specrt_status finish(run *r, int *code, specrt_error *err) {
-    const build_options *o = r->options;
+    const sketch_options *o = r->options;
     bool below = r->table.best_rank < 0;
     TRY(print_result(r, err));
     if (below)
@@ -259,7 +267,7 @@ static specrt_status finish(run *r, int *code, specrt_error *err) {
 }
 
 int main(int argc, char **argv) {
-    build_options options;
+    sketch_options options;
     run r = {.options = &options};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     int code = parse(&options, argc, argv);

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "build.h"
-#include "io.h"
-#include "parallel.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
 
 enum { ORDER_BLOCK = 512 };
 
@@ -64,19 +65,13 @@ static specrt_status average(row_order *o, int threads, specrt_error *err) {
                    malloc((size_t)(threads * d) * sizeof(float))};
     specrt_status status = SPECRT_STATUS_OK;
     double total = 0;
-    if (!a.sums || !a.rows)
-        status = specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the rows");
+    if (!a.sums || !a.rows) status = error_no_memory_for(err, "the rows");
     if (!status) parallel_for(threads, n_blocks, average_block, &a);
     for (int32_t i = 0; i < o->n; i++) total += (double)o->weights[i];
     for (int64_t j = 0; j < d && !status; j++) {
         double sum = 0;
         for (int64_t block = 0; block < n_blocks; block++) sum += a.sums[block * d + j];
         o->mean[j] = (float)(sum / total);
-        if (!isfinite(o->mean[j]))
-            status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                      "head: column %d: expected finite weights, found NaN or "
-                                      "infinity",
-                                      (int)j);
     }
     free(a.sums);
     free(a.rows);

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "build.h"
-#include "io.h"
-#include "parallel.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
 
 typedef struct proving {
-    const specrt_row_sketch *view;
+    const specrt_sketch *view;
     const state_set *states;
     double *basis, *lift;     /* [rank, n_cols] */
     int32_t *sums;            /* [threads, n_blocks, 16] */
@@ -57,7 +58,7 @@ static void sharpen(const proving *p, const float *h, double *rest, sharpened *o
 
 static void prove_state(void *arg, int64_t state, int worker) {
     const proving *p = arg;
-    const specrt_row_sketch *v = p->view;
+    const specrt_sketch *v = p->view;
     int32_t n = v->header->n_rows, d = v->header->n_cols, rank = v->header->rank;
     size_t padded = ((size_t)n + 15) / 16 * 16;
     int32_t *sums = p->sums + (size_t)worker * padded;
@@ -78,7 +79,7 @@ static void prove_state(void *arg, int64_t state, int worker) {
     for (int32_t i = 0; i < n; i++) p->needed[state] += v->scales[i] * (float)sums[i] >= least;
 }
 
-static void sum_up(const proving *p, recall_table *t) {
+static void sum_up(const proving *p, sketch_recall_table *t) {
     double n = p->states->n_measured;
     t->certified_rows = 0;
     for (int32_t i = 0; i < p->states->n_measured; i++) {
@@ -88,8 +89,8 @@ static void sum_up(const proving *p, recall_table *t) {
 }
 
 specrt_status proof_measure(const sketch *s, const state_set *states, int threads,
-                            recall_table *out, specrt_error *err) {
-    const specrt_row_sketch *v = &s->view;
+                            sketch_recall_table *out, specrt_error *err) {
+    const specrt_sketch *v = &s->view;
     size_t d = (size_t)v->header->n_cols, r = (size_t)v->header->rank, n_states;
     n_states = (size_t)states->n_measured;
     proving p = {.view = v, .states = states};
@@ -113,6 +114,5 @@ specrt_status proof_measure(const sketch *s, const state_set *states, int thread
     free(p.scratch);
     free(p.needed);
     free(p.beyond);
-    return good ? SPECRT_STATUS_OK
-                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the bound");
+    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the bound");
 }

@@ -3,13 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "build.h"
-#include "io.h"
-#include "parallel.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
 
 typedef struct measuring {
     const sketch *s;
     const state_set *states;
-    const recall_table *table;
+    const sketch_recall_table *table;
     int32_t *sums;   /* [threads, n_blocks, 16] */
     float *scores;   /* [threads, n_rows] */
     int32_t *places; /* [n_rows] of each row */
@@ -17,7 +18,7 @@ typedef struct measuring {
 } measuring;
 
 /* z = basis h in 8 bits; a common factor does not change who is best. */
-static void project(const specrt_row_sketch *v, const float *h, int32_t *q) {
+static void project(const specrt_sketch *v, const float *h, int32_t *q) {
     int32_t rank = v->header->rank, d = v->header->n_cols;
     float z[SPECRT_MAX_SKETCH_RANK], row[1024], most = 0;
     for (int32_t k = 0; k < rank; k++) {
@@ -43,7 +44,7 @@ static int32_t n_above(const float *scores, int32_t n, int32_t place) {
 
 static void measure_state(void *arg, int64_t state, int worker) {
     const measuring *m = arg;
-    const specrt_row_sketch *v = &m->s->view;
+    const specrt_sketch *v = &m->s->view;
     int32_t n = v->header->n_rows, q[SPECRT_MAX_SKETCH_RANK], begin = 0;
     size_t padded = ((size_t)n + 15) / 16 * 16;
     int32_t *sums = m->sums + (size_t)worker * padded;
@@ -63,7 +64,7 @@ static void measure_state(void *arg, int64_t state, int worker) {
 }
 
 /* Powers of two up to the section's rank, and that; rows likewise. */
-static void choose(recall_table *t, const specrt_row_sketch_header *h) {
+static void choose(sketch_recall_table *t, const specrt_sketch_header *h) {
     for (int32_t r = 8; r < h->rank && t->n_ranks < BUILD_MAX_RANKS - 1; r *= 2)
         t->ranks[t->n_ranks++] = r;
     t->ranks[t->n_ranks++] = h->rank;
@@ -72,7 +73,7 @@ static void choose(recall_table *t, const specrt_row_sketch_header *h) {
 }
 
 /* Sums the hits; the cheapest good choice in bytes read for a state. */
-static void judge(recall_table *t, const measuring *m, double enough, size_t row_bytes) {
+static void judge(sketch_recall_table *t, const measuring *m, double enough, size_t row_bytes) {
     double least = INFINITY, n = (double)m->states->n_measured * BUILD_K;
     t->best_rank = t->best_rows = -1;
     for (int r = 0; r < t->n_ranks; r++)
@@ -91,11 +92,12 @@ static void judge(recall_table *t, const measuring *m, double enough, size_t row
         }
 }
 
-specrt_status recall_measure(const sketch *s, const state_set *states, double enough,
-                             size_t row_bytes, int threads, recall_table *out, specrt_error *err) {
+specrt_status sketch_recall_measure(const sketch *s, const state_set *states, double enough,
+                                    size_t row_bytes, int threads, sketch_recall_table *out,
+                                    specrt_error *err) {
     size_t n = (size_t)s->view.header->n_rows, padded = (n + 15) / 16 * 16;
     measuring m = {.s = s, .states = states, .table = out};
-    *out = (recall_table){0};
+    *out = (sketch_recall_table){0};
     choose(out, s->view.header);
     m.sums = malloc((size_t)threads * padded * sizeof *m.sums);
     m.scores = malloc((size_t)threads * n * sizeof *m.scores);
@@ -111,6 +113,5 @@ specrt_status recall_measure(const sketch *s, const state_set *states, double en
     free(m.scores);
     free(m.places);
     free(m.hits);
-    return good ? SPECRT_STATUS_OK
-                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the measure");
+    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the measure");
 }

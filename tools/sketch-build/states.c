@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "build.h"
-#include "io.h"
-#include "parallel.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
 
 void states_free(state_set *s) {
     free(s->states);
@@ -18,7 +19,7 @@ static specrt_status allocate(state_set *s, int64_t dim, int32_t n, specrt_error
     *s = (state_set){.dim = dim};
     s->states = calloc((size_t)n * (size_t)dim, sizeof *s->states);
     if (s->states) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the states");
+    return error_no_memory_for(err, "the states");
 }
 
 /* --- recorded --- */
@@ -107,7 +108,7 @@ static void add_row(const row_order *o, int32_t place, float *row, float *state)
 specrt_status states_synthetic(const row_order *o, int32_t n, uint64_t seed, state_set *out,
                                specrt_error *err) {
     float *row = malloc((size_t)o->n_cols * sizeof *row);
-    if (!row) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    if (!row) return error_no_memory(err, NULL);
     specrt_status status = allocate(out, o->n_cols, n, err);
     for (int32_t i = 0; i < n && !status; i++) {
         float *state = out->states + (int64_t)i * o->n_cols;
@@ -188,10 +189,9 @@ specrt_status states_truth(state_set *s, const row_order *o, int threads, specrt
                .scores = malloc(n * sizeof(float))};
     s->best = malloc(n * sizeof *s->best);
     s->least = malloc((size_t)s->n_measured * sizeof *s->least);
-    specrt_status status =
-        rows && t.logits && t.scores && s->best && s->least
-            ? SPECRT_STATUS_OK
-            : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for the states");
+    specrt_status status = rows && t.logits && t.scores && s->best && s->least
+                               ? SPECRT_STATUS_OK
+                               : error_no_memory_for(err, "the states");
     for (size_t i = 0; i < n && !status; i++) {
         s->best[i] = INT32_MAX;
         t.scores[i] = -INFINITY;

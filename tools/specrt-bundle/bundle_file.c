@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <zstd.h>
 #include "verbs.h"
+#include "base/error.h"
 
 /* zstd packs at most 128 KiB into a block of 4 bytes. */
 enum { MAX_ZSTD_RATIO = 1 << 16 };
@@ -33,8 +34,7 @@ static specrt_status unpack(const bundle_file *b, const specrt_bundle_section *s
                                 "%s: section '%s': no zstd frame of %" PRIu64 " bytes", b->path,
                                 verb_tag(s), s->raw_bytes);
     *owned = malloc((size_t)s->raw_bytes + 1);
-    if (!*owned)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", b->path);
+    if (!*owned) return error_no_memory(err, b->path);
     size_t n = ZSTD_decompress(*owned, (size_t)s->raw_bytes, stored, n_stored);
     if (n == s->raw_bytes) return SPECRT_STATUS_OK;
     free(*owned);

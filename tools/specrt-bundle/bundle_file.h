@@ -1,9 +1,9 @@
 /* bundle_file.h : an open bundle together with its file, for sections that the runtime skips: optional
  * ones of a later version. They can be taken apart and moved like any other. */
-#ifndef BUNDLE_FILE_H
-#define BUNDLE_FILE_H
+#ifndef SPECRT_BUNDLE_BUNDLE_FILE_H
+#define SPECRT_BUNDLE_BUNDLE_FILE_H
 
-#include "io.h"
+#include "base/io.h"
 #include "specrt.h"
 
 typedef struct bundle_file {

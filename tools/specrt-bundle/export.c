@@ -2,10 +2,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "io.h"
-#include "json_make.h"
-#include "token_map.h"
-#include "tokenizer.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "model/token_map.h"
+#include "tokenizer/tokenizer.h"
 #include "verbs.h"
 
 typedef struct request {
@@ -80,16 +80,16 @@ static int check(const request *r, const cli_common *common) {
 int export_main(int argc, char **argv) {
     request r = {0};
     const cli_option options[] = {
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "What to write"},
-        {"format", 0, "F", CLI_STRING, (void *)&r.format, 0, 0,
-         "sglang-pt vllm-json text npy eagle3-pt safetensors gguf"},
-        {"size", 0, "N", CLI_INT, &r.size, 1, INT32_MAX, "ids (default: the calibrated size)"},
-        {"n-vocab", 0, "N", CLI_INT, &r.n_vocab, 1, INT32_MAX,
-         "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"},
-        {"drafter", 0, "FILE", CLI_STRING, (void *)&r.drafter, 0, 0,
-         "gguf: the drafter to rewrite with a smaller head"},
-        {"head", 0, "FILE", CLI_STRING, (void *)&r.head, 0, 0,
-         "safetensors: add the rows of this model's head as lm_head.weight"},
+        cli_heading("What to write"),
+        cli_string("format", "F", &r.format,
+                   "sglang-pt vllm-json text npy eagle3-pt safetensors gguf"),
+        cli_int("size", "N", &r.size, 1, INT32_MAX, "ids (default: the calibrated size)"),
+        cli_int("n-vocab", "N", &r.n_vocab, 1, INT32_MAX,
+                "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"),
+        cli_string("drafter", "FILE", &r.drafter,
+                   "gguf: the drafter to rewrite with a smaller head"),
+        cli_string("head", "FILE", &r.head,
+                   "safetensors: add the rows of this model's head as lm_head.weight"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle export model.specb --format sglang-pt -o freq_32768.pt",

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "bundle_file.h"
-#include "json_make.h"
+#include "base/json.h"
 #include "verbs.h"
 
 static specrt_status section_missing(const char *path, const specrt_bundle *bundle, const char *tag,

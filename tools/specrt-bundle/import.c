@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "bundle_write.h"
-#include "io.h"
-#include "json_make.h"
-#include "model.h"
-#include "token_map.h"
-#include "tokenizer.h"
+#include "formats/bundle_write.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "model/model.h"
+#include "model/token_map.h"
+#include "tokenizer/tokenizer.h"
 #include "verbs.h"
 
 typedef struct request {
@@ -21,7 +22,7 @@ typedef struct request {
 } request;
 
 /* The ranking being made, and how it differs from the file. */
-typedef struct ranking {
+typedef struct rank_list {
     specrt_ranks_header header;
     int32_t *ids;       /* [n_vocab] by rank */
     uint64_t *counts;   /* [n_vocab] by rank */
@@ -29,27 +30,27 @@ typedef struct ranking {
     uint8_t *taken;     /* [n_vocab] already ranked */
     int32_t n_added;    /* forced ids that the file lacks */
     int32_t n_reserved; /* placeholders in the file */
-} ranking;
+} rank_list;
 
-static void ranking_free(ranking *r) {
+static void rank_list_free(rank_list *r) {
     free(r->ids);
     free(r->counts);
     free(r->by_id);
     free(r->taken);
 }
 
-static specrt_status ranking_alloc(ranking *r, int32_t n_vocab, specrt_error *err) {
+static specrt_status rank_list_alloc(rank_list *r, int32_t n_vocab, specrt_error *err) {
     size_t n = (size_t)n_vocab;
-    *r = (ranking){.header = {.n_vocab = n_vocab},
-                   .ids = (int32_t *)malloc(n * sizeof *r->ids),
-                   .counts = (uint64_t *)malloc(n * sizeof *r->counts),
-                   .by_id = (uint64_t *)calloc(n, sizeof *r->by_id),
-                   .taken = (uint8_t *)calloc(n, 1)};
+    *r = (rank_list){.header = {.n_vocab = n_vocab},
+                     .ids = (int32_t *)malloc(n * sizeof *r->ids),
+                     .counts = (uint64_t *)malloc(n * sizeof *r->counts),
+                     .by_id = (uint64_t *)calloc(n, sizeof *r->by_id),
+                     .taken = (uint8_t *)calloc(n, 1)};
     if (r->ids && r->counts && r->by_id && r->taken) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    return error_no_memory(err, NULL);
 }
 
-static void rank(ranking *r, int32_t id) {
+static void rank(rank_list *r, int32_t id) {
     if (r->taken[id]) return;
     r->taken[id] = 1;
     r->counts[r->header.n_ranked] = r->by_id[id];
@@ -57,7 +58,7 @@ static void rank(ranking *r, int32_t id) {
 }
 
 /* Terminators, other specials, the list, and its reserved placeholders last. */
-static void fill(ranking *r, const tokenizer *tok, const token_map *map) {
+static void fill(rank_list *r, const tokenizer *tok, const token_map *map) {
     specrt_ranks_header *h = &r->header;
     const int32_t *terminators = tokenizer_terminators(tok, &h->n_terminators);
     for (int32_t i = 0; map->counts && i < map->n; i++) r->by_id[map->ids[i]] = map->counts[i];
@@ -78,7 +79,7 @@ static void fill(ranking *r, const tokenizer *tok, const token_map *map) {
 }
 
 /* The size of the file, unless --size says otherwise or reserved ids make it smaller. */
-static specrt_status set_size(const request *q, ranking *r, const token_map *map,
+static specrt_status set_size(const request *q, rank_list *r, const token_map *map,
                               specrt_error *err) {
     specrt_ranks_header *h = &r->header;
     h->n_default = map->n < h->n_valid ? map->n : h->n_valid;
@@ -101,7 +102,7 @@ static json_object *digest(const char *path) {
     return o;
 }
 
-static void put_figures(json_object *o, const ranking *r, const token_map *map) {
+static void put_figures(json_object *o, const rank_list *r, const token_map *map) {
     json_put(o, "kind", json_text(map->kind));
     json_put(o, "values", json_text(map->was_offset ? "offset" : "absolute"));
     json_put(o, "n_imported", json_object_new_int(map->n));
@@ -113,7 +114,7 @@ static void put_figures(json_object *o, const ranking *r, const token_map *map) 
     json_put(o, "n_valid", json_object_new_int(r->header.n_valid));
 }
 
-static char *provenance(const request *q, const ranking *r, const token_map *map) {
+static char *provenance(const request *q, const rank_list *r, const token_map *map) {
     json_object *o = json_object_new_object(), *input = json_object_new_object();
     json_put(input, "file", json_base_name(q->map));
     json_put(input, "xxh64", digest(q->map));
@@ -143,7 +144,7 @@ static specrt_status set_head(const request *q, specrt_ident *ident, specrt_erro
     return status;
 }
 
-static specrt_status write(const request *q, const tokenizer *tok, const ranking *r,
+static specrt_status write(const request *q, const tokenizer *tok, const rank_list *r,
                            const token_map *map, specrt_error *err) {
     specrt_ident ident = {.n_vocab = r->header.n_vocab, .n_normal = tokenizer_n_normal(tok)};
     bundle_part part;
@@ -151,13 +152,8 @@ static specrt_status write(const request *q, const tokenizer *tok, const ranking
     snprintf(ident.tokenizer_name, sizeof ident.tokenizer_name, "%s", tokenizer_name(tok));
     if (q->model) TRY(set_head(q, &ident, err));
     TRY(bundle_ranks(&r->header, r->ids, r->counts, &part, err));
-    char *text = provenance(q, r, map);
-    part.provenance = text;
-    bundle_update update = {
-        .parts = &part, .n_parts = 1, .ident = &ident, .force = q->common->force};
-    specrt_status status = text ? bundle_write(q->common->output, &update, err)
-                                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-    free(text);
+    specrt_status status = bundle_write_section(q->common->output, q->common->force, &part,
+                                                provenance(q, r, map), &ident, err);
     free((void *)(uintptr_t)part.data);
     return status;
 }
@@ -170,7 +166,7 @@ static bool is_ascending(const token_map *map) {
     return map->n > 1;
 }
 
-static void report(const request *q, const ranking *r, const token_map *map) {
+static void report(const request *q, const rank_list *r, const token_map *map) {
     const specrt_ranks_header *h = &r->header;
     if (q->common->json) {
         json_object *o = json_object_new_object();
@@ -203,16 +199,16 @@ static specrt_status run(const request *q, const tokenizer *tok, specrt_error *e
                                  .n_vocab = tokenizer_n_vocab(tok),
                                  .dedupe = q->dedupe};
     token_map map;
-    ranking r;
+    rank_list r;
     TRY(token_map_read(q->map, &o, &map, err));
-    specrt_status status = ranking_alloc(&r, o.n_vocab, err);
+    specrt_status status = rank_list_alloc(&r, o.n_vocab, err);
     if (status == SPECRT_STATUS_OK) {
         fill(&r, tok, &map);
         status = set_size(q, &r, &map, err);
     }
     if (status == SPECRT_STATUS_OK) status = write(q, tok, &r, &map, err);
     if (status == SPECRT_STATUS_OK) report(q, &r, &map);
-    ranking_free(&r);
+    rank_list_free(&r);
     token_map_free(&map);
     return status;
 }
@@ -240,18 +236,17 @@ int import_main(int argc, char **argv) {
     cli_common common;
     request q = {.common = &common};
     const cli_option options[] = {
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "What it belongs to"},
-        {"tokenizer", 0, "FILE", CLI_STRING, (void *)&q.tokenizer, 0, 0,
-         "GGUF, tokenizer.json or tiktoken ranks; required"},
-        {"model", 0, "FILE", CLI_STRING, (void *)&q.model, 0, 0,
-         "GGUF or safetensors whose head to record"},
-        {"tensor", 0, "NAME", CLI_STRING, (void *)&q.tensor, 0, 0, "its head's name, if unusual"},
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "How to read the map"},
-        {"values", 0, "KIND", CLI_STRING, (void *)&q.values, 0, 0,
-         "absolute (ids) or offset (id minus place); default: whichever fits"},
-        {"dedupe", 0, NULL, CLI_FLAG, &q.dedupe, 0, 0, "keep the first of repeated ids"},
-        {"size", 0, "N", CLI_INT, &q.size, 1, INT32_MAX,
-         "size of the list by default (default: as many as the map has)"},
+        cli_heading("What it belongs to"),
+        cli_string("tokenizer", "FILE", &q.tokenizer,
+                   "GGUF, tokenizer.json or tiktoken ranks; required"),
+        cli_string("model", "FILE", &q.model, "GGUF or safetensors whose head to record"),
+        cli_string("tensor", "NAME", &q.tensor, "its head's name, if unusual"),
+        cli_heading("How to read the map"),
+        cli_string("values", "KIND", &q.values,
+                   "absolute (ids) or offset (id minus place); default: whichever fits"),
+        cli_flag("dedupe", &q.dedupe, "keep the first of repeated ids"),
+        cli_int("size", "N", &q.size, 1, INT32_MAX,
+                "size of the list by default (default: as many as the map has)"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle",

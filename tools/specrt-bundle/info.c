@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include "json_make.h"
-#include "text.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "verbs.h"
 
 enum { N_TOP = 16 }; /* ids shown */
@@ -17,6 +17,12 @@ static json_object *coverage(json_object *provenance, const char *key) {
     return number ? value : NULL;
 }
 
+/* Of what may be null. */
+static const char *string_of(json_object *value) {
+    const char *text = json_object_get_string(value);
+    return text ? text : "";
+}
+
 /* ---- for people ------------------------------------------------------------------------------- */
 
 static void print_sections(const specrt_bundle *bundle) {
@@ -26,8 +32,9 @@ static void print_sections(const specrt_bundle *bundle) {
            "stored bytes", "ratio", "checksum", "depends on");
     for (int32_t i = 0; i < n; i++) {
         uint32_t f = s[i].flags;
-        printf("  %-8s %7" PRIu32 " %14s %14s %6.2f  %016" PRIx64 " %s%s%s%s\n", verb_tag(&s[i]),
-               s[i].version, text_count(s[i].raw_bytes), text_count(s[i].stored_bytes),
+        printf("  %-8s %7" PRIu32 " %14s %14s %6.2f  %016" PRIx64 " %s%s%s%s\n",
+               text_name(verb_tag(&s[i])), s[i].version, text_count(s[i].raw_bytes),
+               text_count(s[i].stored_bytes),
                s[i].stored_bytes ? (double)s[i].raw_bytes / (double)s[i].stored_bytes : 1.0,
                s[i].checksum, f & SPECRT_SECTION_DEPENDS_TOKENIZER ? " tokenizer" : "",
                f & SPECRT_SECTION_DEPENDS_HEAD ? " head" : "",
@@ -38,12 +45,12 @@ static void print_sections(const specrt_bundle *bundle) {
 
 static void print_ident(const specrt_ident *d) {
     if (!d) return;
-    printf("\ntokenizer  %s: %s ids, %s normal\n           sha256 ", d->tokenizer_name,
+    printf("\ntokenizer  %s: %s ids, %s normal\n           sha256 ", text_name(d->tokenizer_name),
            text_count((uint64_t)d->n_vocab), text_count((uint64_t)d->n_normal));
     for (int i = 0; i < 32; i++) printf("%02x", d->tokenizer_sha256[i]);
     if (d->head_rows)
-        printf("\nhead       %s [%" PRId32 ", %" PRId32 "]\n", d->head_name, d->head_rows,
-               d->head_cols);
+        printf("\nhead       %s [%" PRId32 ", %" PRId32 "]\n", text_name(d->head_name),
+               d->head_rows, d->head_cols);
     else
         printf("\nhead       not recorded\n");
 }
@@ -72,7 +79,7 @@ typedef struct views {
     specrt_clusters clusters[N_CLUSTERED];
     specrt_cograph graph;
     const specrt_hnsw_header *index; /* it may need a head for all else */
-    specrt_row_sketch sketch;
+    specrt_sketch sketch;
 } views;
 
 static void views_open(const specrt_bundle *bundle, views *out) {
@@ -80,7 +87,7 @@ static void views_open(const specrt_bundle *bundle, views *out) {
     for (int i = 0; i < N_CLUSTERED; i++)
         specrt_bundle_clusters(bundle, clustered[i], &out->clusters[i], NULL);
     specrt_bundle_cograph(bundle, &out->graph, NULL);
-    specrt_bundle_row_sketch(bundle, &out->sketch, NULL);
+    specrt_bundle_sketch(bundle, &out->sketch, NULL);
     out->index = (const specrt_hnsw_header *)specrt_bundle_data(bundle, "hnsw", &n);
     if (out->index && verb_check_section("", bundle, "hnsw", NULL, NULL) != SPECRT_STATUS_OK)
         out->index = NULL;
@@ -122,7 +129,7 @@ static void print_clusters(const char *tag, const specrt_clusters *c, json_objec
                json_object_get_int(json_object_object_get(o, "cluster")),
                json_object_get_int(json_object_object_get(o, "size")));
         for (size_t k = 0; k < n_tokens; k++)
-            printf(" %s", json_object_get_string(json_object_array_get_idx(tokens, k)));
+            printf(" %s", text_name(string_of(json_object_array_get_idx(tokens, k))));
         printf("\n");
     }
 }
@@ -164,7 +171,7 @@ static void print_index(const specrt_hnsw_header *h) {
            metric_name(h), vectors_name(h), (double)h->recall, h->ef);
 }
 
-static void print_sketch(const specrt_row_sketch *s) {
+static void print_sketch(const specrt_sketch *s) {
     printf("\n%-10s %s rows in rank %d of %d columns, codes of %d bits%s\n", "sketch",
            text_count((uint64_t)s->header->n_rows), (int)s->header->rank, (int)s->header->n_cols,
            s->header->four_bits ? 4 : 8, s->header->whitened ? ", chosen by recorded states" : "");
@@ -189,20 +196,12 @@ static void print_coverage(json_object *provenance) {
     if (calibration) printf("\n");
 }
 
-static void print_provenance(json_object *provenance) {
-    if (provenance)
-        printf("\nprovenance %s\n",
-               json_object_to_json_string_ext(provenance, JSON_C_TO_STRING_PRETTY |
-                                                              JSON_C_TO_STRING_SPACED |
-                                                              JSON_C_TO_STRING_NOSLASHESCAPE));
-}
-
 static void print_all(const char *path, const specrt_bundle *bundle, uint64_t bytes) {
     int32_t n;
     specrt_ranks ranks;
     json_object *provenance = verb_provenance(bundle);
     specrt_bundle_sections(bundle, &n);
-    printf("%s: bundle, %" PRId32 " sections, %s bytes\n", path, n, text_count(bytes));
+    printf("%s: bundle, %" PRId32 " sections, %s bytes\n", text_name(path), n, text_count(bytes));
     print_sections(bundle);
     print_ident(specrt_bundle_ident(bundle));
     if (specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) {
@@ -210,7 +209,7 @@ static void print_all(const char *path, const specrt_bundle *bundle, uint64_t by
         print_coverage(provenance);
     }
     print_views(bundle, provenance);
-    print_provenance(provenance);
+    if (provenance) verb_print_provenance(provenance);
     json_object_put(provenance);
 }
 
@@ -332,7 +331,7 @@ static json_object *index_json(const specrt_hnsw_header *h) {
     return o;
 }
 
-static json_object *sketch_json(const specrt_row_sketch *s) {
+static json_object *sketch_json(const specrt_sketch *s) {
     json_object *o = json_object_new_object();
     json_put(o, "n_rows", json_object_new_int(s->header->n_rows));
     json_put(o, "rank", json_object_new_int(s->header->rank));

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bundle_file.h"
-#include "bundle_write.h"
-#include "json_make.h"
-#include "text.h"
+#include "base/error.h"
+#include "formats/bundle_write.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "verbs.h"
 
 /* One input. */
@@ -146,7 +147,7 @@ static int run(const cli_tool *tool, int argc, char **argv, int most, const char
     if (!common.output) {
         code = cli_usage("expected -o FILE");
     } else if (!c || !sources) {
-        specrt_error_set(&err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+        error_no_memory(&err, NULL);
         code = cli_fail(&err);
     } else {
         *c = (collection){.sources = sources, .n_sources = rest.n, .force = common.force};

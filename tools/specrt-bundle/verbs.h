@@ -1,14 +1,12 @@
 /* verbs.h : the verbs of specrt-bundle, and what several of them share. */
-#ifndef VERBS_H
-#define VERBS_H
+#ifndef SPECRT_BUNDLE_VERBS_H
+#define SPECRT_BUNDLE_VERBS_H
 
 #include <json-c/json.h>
-#include "cli.h"
+#include "base/cli.h"
 #include "specrt.h"
 
-/* A verb gets its own argv, its name first, and returns the exit code. */
-typedef int verb_main(int argc, char **argv);
-verb_main info_main, verify_main, merge_main, extract_main, unpack_main, pack_main, export_main,
+cli_verb_main info_main, verify_main, merge_main, extract_main, unpack_main, pack_main, export_main,
     import_main;
 
 /* verb_start() : parse the verb's flags.
@@ -20,6 +18,9 @@ int verb_start(const cli_tool *tool, int argc, char **argv, cli_common *common, 
 /* verb_provenance() : the bundle's provenance by section, owned; NULL when there is none or it is no
  * JSON object. */
 json_object *verb_provenance(const specrt_bundle *bundle);
+
+/* verb_print_provenance() : on stdout, a paragraph for each section: tool, inputs, parameters, figures. */
+void verb_print_provenance(json_object *provenance);
 
 /* verb_tag() : the section's tag with an end, in one of several static buffers by turns. */
 const char *verb_tag(const specrt_bundle_section *section);

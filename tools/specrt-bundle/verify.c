@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bundle_file.h"
-#include "json_make.h"
-#include "model.h"
-#include "tokenizer.h"
+#include "base/json.h"
+#include "model/model.h"
+#include "base/text.h"
+#include "tokenizer/tokenizer.h"
 #include "verbs.h"
 
 typedef struct checks {
@@ -75,8 +76,8 @@ static specrt_status check_graph(const char *path, const specrt_bundle *bundle, 
 
 static specrt_status check_sketch(const char *path, const specrt_bundle *bundle,
                                   specrt_error *err) {
-    specrt_row_sketch s;
-    TRY(specrt_bundle_row_sketch(bundle, &s, err));
+    specrt_sketch s;
+    TRY(specrt_bundle_sketch(bundle, &s, err));
     return check_shape(path, bundle, "sketch", s.header->n_rows, s.header->n_cols, err);
 }
 
@@ -165,7 +166,7 @@ static void print_result(const checks *c, int32_t n_sections, const cli_common *
         json_put(o, "model", json_text(c->model ? "matches" : NULL));
         json_print(o);
     } else if (!common->quiet) {
-        printf("%s: ok, %d sections%s%s\n", c->bundle, n_sections,
+        printf("%s: ok, %d sections%s%s\n", text_name(c->bundle), n_sections,
                c->tokenizer ? "; tokenizer matches" : "", c->model ? "; model matches" : "");
     }
 }
@@ -173,11 +174,10 @@ static void print_result(const checks *c, int32_t n_sections, const cli_common *
 int verify_main(int argc, char **argv) {
     checks c = {0};
     const cli_option options[] = {
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "What it must belong to"},
-        {"tokenizer", 0, "FILE", CLI_STRING, (void *)&c.tokenizer, 0, 0,
-         "GGUF, tokenizer.json or tiktoken ranks"},
-        {"model", 0, "FILE", CLI_STRING, (void *)&c.model, 0, 0, "GGUF or safetensors"},
-        {"tensor", 0, "NAME", CLI_STRING, (void *)&c.tensor, 0, 0, "its head's name, if unusual"},
+        cli_heading("What it must belong to"),
+        cli_string("tokenizer", "FILE", &c.tokenizer, "GGUF, tokenizer.json or tiktoken ranks"),
+        cli_string("model", "FILE", &c.model, "GGUF or safetensors"),
+        cli_string("tensor", "NAME", &c.tensor, "its head's name, if unusual"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle verify model.specb --tokenizer tokenizer.json",

@@ -5,37 +5,26 @@
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "chat_template.h"
+#include "formats/gguf.h"
 
-typedef struct chat_form {
-    const char *name, *begin;
-    const char *user[2], *assistant[2]; /* before and after a message */
-} chat_form;
-
-static const chat_form forms[] = {
-    {"llama3",
-     "<|begin_of_text|>",
-     {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"},
-     {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"}},
-    {"chatml",
-     "",
-     {"<|im_start|>user\n", "<|im_end|>\n"},
-     {"<|im_start|>assistant\n", "<|im_end|>\n"}},
-    {"vicuna",
-     "<s>A chat between a curious user and an artificial intelligence assistant. The assistant "
-     "gives "
-     "helpful, detailed, and polite answers to the user's questions. ",
-     {"USER: ", " "},
-     {"ASSISTANT:", "</s>"}},
-    {"none", "", {"", ""}, {"", ""}},
-};
-enum { N_FORMS = sizeof forms / sizeof *forms };
+/* Who says which form it is; also as JSON has it. */
+static const char from_option[] = "option", from_model[] = "model",
+                  from_tokens[] = "special tokens";
 
 struct chat {
     const tokenizer *tok;
     tok_worker *worker;
     chat_form form;
+    const char *from;
+    bool announced;
+    bool unknown;      /* the model has a template, of no form that is known */
+    chat_template own; /* the model's, where it is taken */
+    char *bos;         /* of the model */
     json_object *file; /* owns the texts of a form from a file */
+    const char *lead;  /* a system message that the user's first one will hold; borrowed */
     char *text; /* pending, not yet tokens: pieces on both sides of a seam are cut together */
     size_t n_text, capacity;
 };
@@ -47,9 +36,12 @@ static bool has(const tokenizer *tok, const char *special) {
 }
 
 static const chat_form *detect(const tokenizer *tok) {
-    if (has(tok, "<|start_header_id|>")) return &forms[0];
-    if (has(tok, "<|im_start|>")) return &forms[1];
-    return &forms[3];
+    static const char *const tells[][2] = {{"<|start_header_id|>", "llama3"},
+                                           {"<|im_start|>", "chatml"},
+                                           {"<start_of_turn>", "gemma"}};
+    for (size_t i = 0; i < sizeof tells / sizeof *tells; i++)
+        if (has(tok, tells[i][0])) return chat_form_named(tells[i][1]);
+    return chat_form_named("none");
 }
 
 static const char *string_of(json_object *value) {
@@ -68,43 +60,79 @@ static bool pair_of(json_object *file, const char *key, const char *out[2]) {
 
 static specrt_status form_from_file(chat *c, const char *path, specrt_error *err) {
     file_view view;
-    json_object *begin;
+    json_object *begin, *system;
     TRY(file_map(path, &view, err));
     json_tokener *tokener = json_tokener_new();
     if (tokener && view.n && view.n < INT32_MAX)
         c->file = json_tokener_parse_ex(tokener, (const char *)view.bytes, (int)view.n);
     if (tokener) json_tokener_free(tokener);
     file_unmap(&view);
-    c->form.name = path;
-    c->form.begin = "";
+    c->form = (chat_form){.name = path, .begin = ""};
     if (c->file && json_object_object_get_ex(c->file, "begin", &begin))
         c->form.begin = string_of(begin);
-    if (c->file && c->form.begin && pair_of(c->file, "user", c->form.user) &&
-        pair_of(c->file, "assistant", c->form.assistant))
-        return SPECRT_STATUS_OK;
+    bool ok = c->file && c->form.begin && pair_of(c->file, "user", c->form.user) &&
+              pair_of(c->file, "assistant", c->form.assistant);
+    if (ok && json_object_object_get_ex(c->file, "system", &system))
+        ok = pair_of(c->file, "system", c->form.system);
+    if (ok) return SPECRT_STATUS_OK;
     return specrt_error_set(
         err, SPECRT_STATUS_BAD_INPUT,
         "%s: chat template: expected {\"begin\": TEXT, \"user\": [BEFORE, AFTER], "
-        "\"assistant\": [BEFORE, AFTER]}",
+        "\"assistant\": [BEFORE, AFTER]}, and \"system\" likewise if at all",
         path);
 }
 
-static specrt_status choose(chat *c, const char *name, specrt_error *err) {
-    c->form = *detect(c->tok);
-    if (!name) return SPECRT_STATUS_OK;
-    for (int i = 0; i < N_FORMS; i++)
-        if (strcmp(name, forms[i].name) == 0) {
-            c->form = forms[i];
-            return SPECRT_STATUS_OK;
-        }
+static specrt_status form_by_option(chat *c, const char *name, specrt_error *err) {
+    const chat_form *form = chat_form_named(name);
+    c->from = from_option;
+    if (form) {
+        c->form = *form;
+        return SPECRT_STATUS_OK;
+    }
     specrt_status status = form_from_file(c, name, err);
     if (status == SPECRT_STATUS_IO)
         status = specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
-            "--chat-template: expected llama3, chatml, vicuna, none or a JSON file, "
+            "--chat-template: expected llama3, chatml, vicuna, gemma, none or a JSON file, "
             "found '%s'",
             name);
     return status;
+}
+
+static char *text_of_token(const tokenizer *tok, int64_t id) {
+    size_t n = 0;
+    const uint8_t *bytes =
+        id >= 0 && id < tokenizer_n_vocab(tok) ? tokenizer_bytes(tok, (int32_t)id, &n) : NULL;
+    return bytes ? strndup((const char *)bytes, n) : NULL;
+}
+
+/* The template that the model itself brings. ChatML has no beginning of its own, so a template of that form
+ * may name the model's. */
+static void form_by_model(chat *c, const gguf *g) {
+    gguf_string said;
+    int64_t bos = -1;
+    c->form = *detect(c->tok);
+    c->from = from_tokens;
+    if (!gguf_get_string(g, "tokenizer.chat_template", &said)) return;
+    char *text = strndup(said.s, said.n);
+    bool known = text && chat_template_read(text, &c->own);
+    free(text);
+    c->unknown = !known;
+    if (!known) return;
+    c->form = c->own.form;
+    c->from = from_model;
+    if (c->form.begin[0] || !c->own.says_bos) return;
+    gguf_get_int(g, "tokenizer.ggml.bos_token_id", &bos);
+    if ((c->bos = text_of_token(c->tok, bos))) c->form.begin = c->bos;
+}
+
+static specrt_status choose(chat *c, const char *name, const char *model, specrt_error *err) {
+    gguf *g;
+    if (name) return form_by_option(c, name, err);
+    TRY(gguf_open(model, &g, err));
+    form_by_model(c, g);
+    gguf_close(g);
+    return SPECRT_STATUS_OK;
 }
 
 /* Texts that plainly continue still begin as the model's texts did. */
@@ -117,13 +145,14 @@ static void plain_begin(chat *c) {
         }
 }
 
-specrt_status chat_create(const char *name, const tokenizer *tok, chat **out, specrt_error *err) {
+specrt_status chat_create(const eval_options *o, const tokenizer *tok, chat **out,
+                          specrt_error *err) {
     chat *c = (chat *)calloc(1, sizeof *c);
     *out = NULL;
-    if (!c) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a chat template");
+    if (!c) return error_no_memory_for(err, "a chat template");
     c->tok = tok;
     specrt_status status = tok_worker_create(tok, &c->worker, err);
-    if (status == SPECRT_STATUS_OK) status = choose(c, name, err);
+    if (status == SPECRT_STATUS_OK) status = choose(c, o->template_name, o->target, err);
     if (status == SPECRT_STATUS_OK && strcmp(c->form.name, "none") == 0) plain_begin(c);
     if (status == SPECRT_STATUS_OK)
         *out = c;
@@ -135,18 +164,43 @@ specrt_status chat_create(const char *name, const tokenizer *tok, chat **out, sp
 void chat_free(chat *c) {
     if (!c) return;
     tok_worker_free(c->worker);
+    chat_template_free(&c->own);
     json_object_put(c->file);
+    free(c->bos);
     free(c->text);
     free(c);
 }
 
-const char *chat_name(const chat *c) {
-    return c->form.name;
+void chat_announce(chat *c) {
+    const char *name = c->form.name;
+    bool system = c->form.default_system || c->form.preface;
+    if (c->announced) return;
+    c->announced = true;
+    if (c->unknown)
+        cli_warn(
+            "the model's own template is not one that specrt knows; taking %s, guessed from its "
+            "special tokens; --chat-template names another",
+            name);
+    else if (c->from == from_model)
+        cli_info("template: %s, as the model's own says%s", name,
+                 system ? ", with its system prompt" : "");
+    else if (c->from == from_option)
+        cli_info("template: %s, by --chat-template", name);
+    else
+        cli_info("template: %s, guessed from the special tokens; the model has none of its own",
+                 name);
+}
+
+void chat_put_json(const chat *c, json_object *to) {
+    json_put(to, "chat_template", json_base_name(c->form.name));
+    json_put(to, "chat_template_from", json_text(c->from));
+    json_put(to, "system_prompt", json_text(c->form.default_system));
 }
 
 /* ---- ids ---- */
 
 static specrt_status add_text(chat *c, const char *text, size_t n) {
+    if (n == 0) return SPECRT_STATUS_OK; /* there may be no buffer yet */
     if (c->n_text + n > c->capacity) {
         size_t capacity = 2 * (c->n_text + n);
         char *grown = (char *)realloc(c->text, capacity);
@@ -190,15 +244,43 @@ static specrt_status add_form(chat *c, const char *text, id_list *ids) {
     return SPECRT_STATUS_OK;
 }
 
-specrt_status chat_begin(chat *c, id_list *ids) {
+static bool is_blank(char c) {
+    return c && strchr(" \t\n\r\v\f", c);
+}
+
+static specrt_status add_message(chat *c, const char *text) {
+    size_t n = strlen(text);
+    while (c->form.trims && is_blank(*text)) text++, n--;
+    while (c->form.trims && n && is_blank(text[n - 1])) n--;
+    return add_text(c, text, n);
+}
+
+specrt_status chat_begin(chat *c, const char *system, id_list *ids) {
+    const char *preface = c->form.preface ? c->form.preface : "";
     ids->n = 0;
     c->n_text = 0;
-    return add_form(c, c->form.begin, ids);
+    c->lead = NULL;
+    TRY(add_form(c, c->form.begin, ids));
+    if (!system) system = c->form.default_system ? c->form.default_system : "";
+    if (!*system && !*preface) return SPECRT_STATUS_OK;
+    if (!c->form.system[0]) {
+        c->lead = system;
+        return SPECRT_STATUS_OK;
+    }
+    TRY(add_form(c, c->form.system[0], ids));
+    TRY(add_text(c, preface, strlen(preface)));
+    TRY(add_message(c, system));
+    return add_form(c, c->form.system[1], ids);
 }
 
 specrt_status chat_user(chat *c, const char *text, id_list *ids) {
     TRY(add_form(c, c->form.user[0], ids));
-    TRY(add_text(c, text, strlen(text)));
+    if (c->lead) {
+        TRY(add_message(c, c->lead));
+        TRY(add_text(c, "\n\n", 2));
+        c->lead = NULL;
+    }
+    TRY(add_message(c, text));
     TRY(add_form(c, c->form.user[1], ids));
     TRY(add_form(c, c->form.assistant[0], ids));
     return flush(c, ids);
@@ -217,7 +299,7 @@ specrt_status chat_answered(chat *c, id_list *ids) {
 
 specrt_status chat_prompt(chat *c, const prompt *p, id_list *ids) {
     if (p->n_turns) {
-        TRY(chat_begin(c, ids));
+        TRY(chat_begin(c, p->system, ids));
         return chat_user(c, p->turns[0], ids);
     }
     ids->n = 0;

@@ -5,12 +5,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
-#include "progress.h"
-
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for the comparison");
-}
+#include "base/error.h"
+#include "base/io.h"
+#include "base/progress.h"
 
 /* ---- contestants ---- */
 
@@ -27,7 +24,7 @@ static specrt_status add_contestant(void *user, const char *text, specrt_error *
     comparison *c = (comparison *)user;
     contestant *grown = (contestant *)realloc(c->contestants, (size_t)(c->n_contestants + 1) *
                                                                   sizeof *c->contestants);
-    if (!grown) return no_memory(err);
+    if (!grown) return error_no_memory_for(err, "the comparison");
     c->contestants = grown;
     contestant *k = &grown[c->n_contestants++];
     *k = (contestant){.name = "plain"};
@@ -43,8 +40,8 @@ static specrt_status add_contestant(void *user, const char *text, specrt_error *
         }
     if (text) k->bytes_extra = bytes_of(&c->models, k);
     specrt_session_params params = models_session(&c->models, &c->options, 0);
-    return decoder_create(c->models.target, text ? c->models.drafter : NULL, k->policy, &params,
-                          (int32_t)c->options.n_context, &k->decoder, err);
+    return engine_decoder_create(c->models.target, text ? c->models.drafter : NULL, k->policy,
+                                 &params, (int32_t)c->options.n_context, &k->decoder, err);
 }
 
 static specrt_status add_contestants(comparison *c, specrt_error *err) {
@@ -74,7 +71,7 @@ static specrt_status reserve_turn(comparison *c, specrt_error *err) {
         contestant *k = &c->contestants[i];
         turn_sample *grown =
             (turn_sample *)realloc(k->samples, (size_t)c->capacity * sizeof *k->samples);
-        if (!grown) return no_memory(err);
+        if (!grown) return error_no_memory_for(err, "the comparison");
         k->samples = grown;
     }
     return SPECRT_STATUS_OK;
@@ -104,7 +101,7 @@ static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int doma
         take_sample(c, k, domain, prompt_ids->n);
     }
     for (int i = 1; i < c->n_contestants; i++)
-        check_tokens(c, &c->contestants[i], c->domains[domain]);
+        eval_check_tokens(c, &c->contestants[i], c->domains[domain]);
     const id_list *written = &c->contestants[PLAIN].result.tokens;
     for (size_t i = 0; i < written->n && !warm_up; i++) c->counts[written->ids[i]]++;
     c->since += (int64_t)written->n;
@@ -116,7 +113,7 @@ static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int doma
 static specrt_status run_one(comparison *c, const prompt *p, id_list *ids, bool warm_up,
                              specrt_error *err) {
     int domain = domain_of(c, p->domain);
-    if (domain < 0) return no_memory(err);
+    if (domain < 0) return error_no_memory_for(err, "the comparison");
     TRY(chat_prompt(c->chat, p, ids));
     if (!warm_up && c->stream && c->domain >= 0 && c->domain != domain) watch_change(c);
     if (!warm_up) c->domain = domain;
@@ -131,7 +128,8 @@ static specrt_status run_one(comparison *c, const prompt *p, id_list *ids, bool 
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status run_all(comparison *c, const prompt_list *prompts, specrt_error *err) {
+static specrt_status run_all(comparison *c, specrt_error *err) {
+    prompt_list *prompts = &c->prompts;
     id_list ids = {0};
     progress bar;
     specrt_status status = run_one(c, &prompts->items[0], &ids, true, err);
@@ -143,33 +141,32 @@ static specrt_status run_all(comparison *c, const prompt_list *prompts, specrt_e
         c->prompt = i;
         status = run_one(c, &prompts->items[i], &ids, false, err);
         progress_update(&bar, (uint64_t)i + 1);
-        if (status == SPECRT_STATUS_BAD_INPUT && prompts->n > 1) { /* longer than the context */
-            cli_warn("%s: left out: %s", prompts->items[i].place, err->msg);
+        if (status == SPECRT_STATUS_BAD_INPUT &&
+            prompts_pass_over(prompts, &prompts->items[i], err))
             status = SPECRT_STATUS_OK;
-        }
+        else if (status == SPECRT_STATUS_OK)
+            chat_announce(c->chat);
     }
     progress_end(&bar);
     free(ids.ids);
-    if (status == SPECRT_STATUS_OK && c->n_turns == 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be decoded");
-    return status;
+    return status == SPECRT_STATUS_OK ? prompts_account(prompts, c->n_turns, err) : status;
 }
 
 /* ---- the verb ---- */
 
-static specrt_status compare(comparison *c, const prompt_list *prompts, specrt_error *err) {
+static specrt_status compare(comparison *c, specrt_error *err) {
     const eval_options *o = &c->options;
     if (!o->draft || strcmp(o->draft, "none") == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE, an EAGLE head or a small GGUF");
     if (c->report) TRY(out_check(c->report, o->common.force, err));
     TRY(models_open(o, (int)o->common.threads, &c->models, err));
-    TRY(chat_create(o->template_name, c->models.tok, &c->chat, err));
+    TRY(chat_create(o, c->models.tok, &c->chat, err));
     TRY(add_contestants(c, err));
     c->counts =
         (int64_t *)calloc((size_t)engine_get_config(c->models.target)->n_vocab, sizeof *c->counts);
-    if (!c->counts) return no_memory(err);
-    TRY(run_all(c, prompts, err));
+    if (!c->counts) return error_no_memory_for(err, "the comparison");
+    TRY(run_all(c, err));
     if (o->common.json)
         compare_print_json(c);
     else
@@ -180,7 +177,7 @@ static specrt_status compare(comparison *c, const prompt_list *prompts, specrt_e
 static void close_comparison(comparison *c) {
     for (int i = 0; i < c->n_contestants; i++) {
         contestant *k = &c->contestants[i];
-        decoder_free(k->decoder);
+        engine_decoder_free(k->decoder);
         specrt_policy_close(k->policy);
         free(k->result.tokens.ids);
         free(k->samples);
@@ -191,6 +188,7 @@ static void close_comparison(comparison *c) {
     free(c->counts);
     free(c->contestants);
     chat_free(c->chat);
+    prompts_free(&c->prompts);
     models_close(&c->models);
     cli_list_free(&c->options.policies);
     cli_list_free(&c->options.prompts);
@@ -199,21 +197,20 @@ static void close_comparison(comparison *c) {
 int compare_main(int argc, char **argv) {
     comparison c = {.options = {.max_tokens = 128}, .domain = -1};
     eval_options *o = &c.options;
-    prompt_list prompts = {0};
     specrt_error err = {0};
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        {"policy", 0, "SPEC", CLI_STRINGS, &o->policies, 0, 0,
-         "repeat, or a comma list; full is always among them (microspec)"},
+        cli_strings("policy", "SPEC", &o->policies,
+                    "repeat, or a comma list; full is always among them (microspec)"),
         EVAL_PROMPTS(*o),
-        {"stream", 0, NULL, CLI_FLAG, &c.stream, 0, 0,
-         "prompts follow each other: what policies learnt stays; shows what changes of domain do"},
+        cli_flag("stream", &c.stream,
+                 "prompts follow each other: what policies learnt stays; shows what changes of "
+                 "domain do"),
         EVAL_SAMPLING(*o),
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Output"},
-        {"lists", 0, NULL, CLI_FLAG, &c.lists, 0, 0,
-         "mass and best tokens of the target that the lists held"},
-        {"report", 0, "FILE", CLI_STRING, &c.report, 0, 0, "an HTML page with plots"},
+        cli_heading("Output"),
+        cli_flag("lists", &c.lists, "mass and best tokens of the target that the lists held"),
+        cli_string("report", "FILE", &c.report, "an HTML page with plots"),
         {0},
     };
     const cli_tool tool = {
@@ -232,14 +229,10 @@ int compare_main(int argc, char **argv) {
         options};
     int code = cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
-    specrt_status status = prompts_of(o, &prompts, &err);
-    if (status == SPECRT_STATUS_OK && prompts.n == 0)
-        status =
-            specrt_error_set(&err, SPECRT_STATUS_BAD_ARG, "expected --prompts FILE or --prompt");
-    if (status == SPECRT_STATUS_OK) status = compare(&c, &prompts, &err);
+    specrt_status status = prompts_given(o, &c.prompts, &err);
+    if (status == SPECRT_STATUS_OK) status = compare(&c, &err);
     if (status == SPECRT_STATUS_OK && c.diverged)
         status = specrt_error_set(&err, SPECRT_STATUS_IO, "%s", c.divergence);
-    prompts_free(&prompts);
     close_comparison(&c);
     return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
 }

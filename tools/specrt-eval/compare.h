@@ -1,6 +1,6 @@
 /* compare.h : what specrt-eval compare measures, and the figures made of it. */
-#ifndef COMPARE_H
-#define COMPARE_H
+#ifndef SPECRT_EVAL_COMPARE_H
+#define SPECRT_EVAL_COMPARE_H
 
 #include "eval.h"
 
@@ -28,7 +28,7 @@ typedef struct turn_sample {
     int64_t n_prompt, n_tokens;
     int64_t n_loop; /* tokens inside repetitions */
     double seconds; /* after the prompt */
-    decode_times times;
+    engine_decode_times times;
     specrt_session_stats stats;
     list_sums lists;
     double event_update; /* of times.update, in cycles with an event */
@@ -59,7 +59,7 @@ typedef struct cycle_watch {
 typedef struct contestant {
     char name[160]; /* the policy as it was given, or "plain" */
     specrt_policy *policy;
-    decoder *decoder;
+    engine_decoder *decoder;
     int64_t bytes_extra; /* packed rows beside the head's own, at most */
     run_result result;
     turn_sample *samples; /* [n_turns] */
@@ -72,6 +72,7 @@ typedef struct comparison {
     bool stream, lists; /* prompts are one stream; lists are looked into */
     eval_models models;
     chat *chat;
+    prompt_list prompts;
     contestant *contestants; /* plain first, then full, then the others */
     int n_contestants;
     char **domains;
@@ -107,16 +108,16 @@ typedef struct figures {
     double mass, recall[WATCH_TOPS], recall_beyond[WATCH_TOPS]; /* of lists; NaN: not looked into */
     double events;                                              /* a cycle */
     double update_event, update_other; /* of cycles with and without one; NaN: none */
-    double acceptance
-        [COMPARE_POSITIONS]; /* of position i + 1, given that i was accepted; NaN: never */
+    /* of position i + 1, given that i was accepted; NaN: never */
+    double acceptance[COMPARE_POSITIONS];
     interval accept_length_ci, accept_full_ci; /* the latter: of prompts in pairs */
     interval tokens_per_second_ci, speedup_plain_ci, speedup_full_ci;
 } figures;
 
-/* check_tokens() : count a turn's tokens as compared, and keep where the first differs. Sampled drafts
+/* eval_check_tokens() : count a turn's tokens as compared, and keep where the first differs. Sampled drafts
  * give the target's law but not its draws, and are not compared. */
-void check_tokens(comparison *c, const contestant *k, const char *domain);
-const char *check_outcome(const comparison *c); /* in words */
+void eval_check_tokens(comparison *c, const contestant *k, const char *domain);
+const char *eval_check_outcome(const comparison *c); /* in words */
 
 int compare_num_steps(const comparison *c); /* levels of its trees */
 
@@ -126,6 +127,7 @@ void figures_of(const comparison *c, int entrant, int domain, figures *out);
 /* compare_span() : accept length over a span around changes of domain; NaN: no cycle was there. */
 double compare_span(const comparison *c, int entrant, int span);
 
+enum { LOOP_LONGEST = 64 };
 /* loop_tokens() : how many of the tokens repeat. A token does when, for some period p of 1 to 64, it
  * ends a stretch of at least max(2 p, 8) tokens each equal to the one p before. */
 int64_t loop_tokens(const int32_t *tokens, size_t n);
@@ -153,6 +155,10 @@ int compare_coverage(const comparison *c, const int32_t *order, int32_t n,
 void compare_plot_times(FILE *f, const comparison *c);    /* active rows over time */
 void compare_plot_coverage(FILE *f, const comparison *c); /* policies beside fixed lists */
 void compare_plot_phases(FILE *f, const comparison *c);   /* a cycle's timeline */
+
+/* What it comes to, on the page and under the table. */
+void compare_write_cards(FILE *f, const comparison *c);
+void compare_print_best(FILE *f, const comparison *c);
 
 void compare_print_table(const comparison *c);
 void compare_print_json(const comparison *c);

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "compare.h"
-#include "html_plot.h"
-#include "io.h"
-#include "text.h"
+#include "base/html_plot.h"
+#include "base/io.h"
+#include "base/text.h"
 
 static void cell(FILE *f, double x, int digits) {
     if (isnan(x))
@@ -27,7 +27,7 @@ static void count_cell(FILE *f, double x) {
         fprintf(f, "<td>%s</td>", text_count((uint64_t)(x + 0.5)));
 }
 
-/* The policy that wrote the most tokens a second. */
+/* Who wrote the most tokens a second. */
 static int fastest_of(const comparison *c) {
     figures best, x;
     int fastest = PLAIN;
@@ -43,28 +43,6 @@ static void begin_row(FILE *f, const comparison *c, int i) {
     fputs("<tr><td><code>", f);
     html_text(f, c->contestants[i].name);
     fputs("</code></td>", f);
-}
-
-static void fact(FILE *f, double value, int digits, const char *unit, const char *what) {
-    fprintf(f, "<div><b>%.*f%s</b><span>%s", digits, value, unit, what);
-}
-
-static void write_facts(FILE *f, const comparison *c) {
-    int fastest = fastest_of(c);
-    figures x, full;
-    figures_of(c, fastest, -1, &x);
-    figures_of(c, FULL, -1, &full);
-    fputs("<div class=\"facts\">\n", f);
-    fact(f, x.speedup_plain, 2, " x", "plain decoding's speed, by <code>");
-    html_text(f, c->contestants[fastest].name);
-    fputs("</code></span></div>\n", f);
-    fact(f, x.speedup_full, 2, " x", "the whole vocabulary's speed</span></div>\n");
-    if (fastest != PLAIN) {
-        fact(f, 100 * x.accept_length / full.accept_length, 1, "%",
-             "of its accept length</span></div>\n");
-        fact(f, 100 * x.active_rows / full.active_rows, 1, "%", "of its rows</span></div>\n");
-    }
-    fputs("</div>\n", f);
 }
 
 static void interval_cell(FILE *f, const interval *x) {
@@ -143,6 +121,17 @@ static void spread_cell(FILE *f, double x, const interval *ci) {
     fputs("</td>", f);
 }
 
+/* Where text repeats, any drafter is right. */
+static void loop_row(FILE *f, const comparison *c) {
+    fputs("<tr><td>% of tokens in loops</td>", f);
+    for (int d = 0; d < c->n_domains; d++) {
+        figures x;
+        figures_of(c, PLAIN, d, &x);
+        cell(f, x.n_turns ? 100 * x.loop_share : NAN, 1);
+    }
+    fputs("</tr>\n", f);
+}
+
 /* Accept length or speed-up by domain; plain decoding has a row of the latter's tokens per second. */
 static void domain_table(FILE *f, const comparison *c, bool speed) {
     fprintf(f, "<h2>%s by task</h2>\n<div class=\"scroll\"><table><tr><th>policy</th>",
@@ -168,6 +157,7 @@ static void domain_table(FILE *f, const comparison *c, bool speed) {
         }
         fputs("</tr>\n", f);
     }
+    if (!speed) loop_row(f, c);
     fputs("</table></div>\n<p class=\"note\">Small: 95% intervals over the task's prompts.</p>\n",
           f);
 }
@@ -303,13 +293,14 @@ static void write_page(FILE *f, const comparison *c) {
     figures_of(c, PLAIN, -1, &plain);
     snprintf(
         subtitle, sizeof subtitle,
-        "%s turns, %s tokens, temperature %g; %.1f%% of the tokens in repetition loops; %s tokens "
-        "compared with plain decoding, %s",
+        "%s turns, %s tokens, temperature %g; %.1f%% of the tokens in repetition loops (period <= "
+        "%d)%s; %s tokens compared with plain decoding, %s",
         text_count((uint64_t)plain.n_turns), text_count((uint64_t)plain.n_tokens),
-        c->options.temperature, 100 * plain.loop_share, text_count((uint64_t)c->n_compared),
-        c->diverged ? "NOT ALL EQUAL" : check_outcome(c));
+        c->options.temperature, 100 * plain.loop_share, LOOP_LONGEST,
+        plain.loop_share > 0 ? ", which flatter every policy" : "",
+        text_count((uint64_t)c->n_compared), c->diverged ? "NOT ALL EQUAL" : eval_check_outcome(c));
     html_begin(f, "Policies compared", subtitle);
-    write_facts(f, c);
+    compare_write_cards(f, c);
     main_table(f, c);
     name_policies(f, c);
     time_table(f, c);

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "compare.h"
-#include "html_plot.h"
+#include "base/html_plot.h"
 
 static plot_series series_of(const comparison *c, int i, const double *x, const double *y, int n,
                              bool dots) {

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 #include "compare.h"
-#include "json_make.h"
-#include "text.h"
+#include "base/json.h"
+#include "base/text.h"
 
 /* ---- table ---- */
 
@@ -59,7 +59,7 @@ static void print_domains(const comparison *c, int width) {
     enum { MOST = 12 };
     int n = columns_of(c, MOST);
     printf("\n%-*s", width, "accept length");
-    for (int d = 0; d < n; d++) printf(" %10.10s", c->domains[d]);
+    for (int d = 0; d < n; d++) putchar(' '), text_pad_left(c->domains[d], 10, stdout);
     for (int i = FULL; i < c->n_contestants; i++) {
         printf("\n%-*s", width, c->contestants[i].name);
         for (int d = 0; d < n; d++) {
@@ -67,6 +67,12 @@ static void print_domains(const comparison *c, int width) {
             figures_of(c, i, d, &f);
             put_number(f.n_turns ? f.accept_length : NAN, 10, 2);
         }
+    }
+    printf("\n%-*s", width, "% in loops");
+    for (int d = 0; d < n; d++) {
+        figures f;
+        figures_of(c, PLAIN, d, &f);
+        put_number(f.n_turns ? 100 * f.loop_share : NAN, 10, 1);
     }
     end_columns(c, n);
 }
@@ -77,7 +83,7 @@ static void print_shares(const comparison *c, int width) {
     enum { MOST = 9 };
     int n = c->n_domains > 1 ? columns_of(c, MOST) : 0;
     printf("\n%-*s %12s", width, "% of full, 95%", "all");
-    for (int d = 0; d < n; d++) printf(" %12.12s", c->domains[d]);
+    for (int d = 0; d < n; d++) putchar(' '), text_pad_left(c->domains[d], 12, stdout);
     for (int i = FULL + 1; i < c->n_contestants; i++) {
         printf("\n%-*s", width, c->contestants[i].name);
         for (int d = -1; d < n; d++) {
@@ -191,10 +197,13 @@ void compare_print_table(const comparison *c) {
     if (any_events(c)) print_events(c, width);
     putchar('\n');
     print_names(c);
-    printf("%s turns, %s tokens, %.1f%% of them in repetition loops; %s tokens compared with plain "
-           "decoding: %s\n",
+    compare_print_best(stdout, c);
+    printf("%s turns, %s tokens, %.1f%% of them in repetition loops (period <= %d)%s; %s tokens "
+           "compared with plain decoding: %s\n",
            text_count((uint64_t)plain.n_turns), text_count((uint64_t)plain.n_tokens),
-           100 * plain.loop_share, text_count((uint64_t)c->n_compared), check_outcome(c));
+           100 * plain.loop_share, LOOP_LONGEST,
+           plain.loop_share > 0 ? ", which flatter every policy" : "",
+           text_count((uint64_t)c->n_compared), eval_check_outcome(c));
 }
 
 /* ---- JSON ---- */
@@ -299,7 +308,8 @@ void compare_print_json(const comparison *c) {
     json_object *o = json_object_new_object(), *rows = json_object_new_array();
     json_put(o, "target", json_base_name(c->options.target));
     json_put(o, "drafter", json_base_name(c->options.draft));
-    json_put(o, "chat_template", json_base_name(chat_name(c->chat)));
+    chat_put_json(c->chat, o);
+    prompts_put_json(&c->prompts, o);
     json_put(o, "max_tokens", json_whole((uint64_t)c->options.max_tokens));
     json_put(o, "threads", json_whole((uint64_t)c->options.common.threads));
     for (int i = 0; i < c->n_contestants; i++) {

@@ -4,17 +4,18 @@
 #include <string.h>
 #include <unistd.h>
 #include "eval.h"
-#include "io.h"
-#include "json_make.h"
-#include "parallel.h"
-#include "text.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/parallel.h"
+#include "base/text.h"
 
 typedef struct decoding {
     eval_options options;
     eval_models models;
     specrt_policy *policy;
-    decoder *decoder;
+    engine_decoder *decoder;
     chat *chat;
+    prompt_list prompts;
     id_list prompt;
     run_result result, total;
     int n_turns;
@@ -28,7 +29,7 @@ static void put_text(void *user, const int32_t *tokens, int32_t n) {
     fflush(stdout);
 }
 
-static void add_times(decode_times *to, const decode_times *t) {
+static void add_times(engine_decode_times *to, const engine_decode_times *t) {
     to->prefill += t->prefill;
     to->draft += t->draft;
     to->head += t->head;
@@ -52,13 +53,14 @@ static void add_result(decoding *run) {
 
 /* Draws are keyed by the conversation's number, as in generate, so equal prompts may be answered
  * differently. */
-static specrt_status begin_conversation(decoding *run, int number, specrt_error *err) {
+static specrt_status begin_conversation(decoding *run, int number, const char *system,
+                                        specrt_error *err) {
     const eval_options *o = &run->options;
     specrt_session_params params = models_session(&run->models, o, (uint64_t)number);
-    decoder_free(run->decoder);
-    TRY(decoder_create(run->models.target, run->models.drafter, run->policy, &params,
-                       (int32_t)o->n_context, &run->decoder, err));
-    return chat_begin(run->chat, &run->prompt);
+    engine_decoder_free(run->decoder);
+    TRY(engine_decoder_create(run->models.target, run->models.drafter, run->policy, &params,
+                              (int32_t)o->n_context, &run->decoder, err));
+    return chat_begin(run->chat, system, &run->prompt);
 }
 
 /* The answer joins the conversation as the target wrote it, token for token. */
@@ -70,6 +72,7 @@ static specrt_status answer(decoding *run, specrt_error *err) {
         putchar('\n');
         fflush(stdout);
     }
+    chat_announce(run->chat);
     add_result(run);
     TRY(ids_append(&run->prompt, run->result.tokens.ids, (int32_t)run->result.tokens.n));
     return chat_answered(run->chat, &run->prompt);
@@ -77,13 +80,13 @@ static specrt_status answer(decoding *run, specrt_error *err) {
 
 static specrt_status answer_prompt(decoding *run, const prompt *p, int number, bool show,
                                    specrt_error *err) {
-    TRY(begin_conversation(run, number, err));
+    TRY(begin_conversation(run, number, p->system, err));
     if (p->n_ids) {
         TRY(chat_prompt(run->chat, p, &run->prompt));
         return answer(run, err);
     }
     for (int i = 0; i < p->n_turns; i++) {
-        if (show) printf("> %s\n", p->turns[i]);
+        if (show) printf("> "), text_lines(p->turns[i], stdout);
         TRY(chat_user(run->chat, p->turns[i], &run->prompt));
         TRY(answer(run, err));
     }
@@ -91,20 +94,16 @@ static specrt_status answer_prompt(decoding *run, const prompt *p, int number, b
 }
 
 static specrt_status answer_all(decoding *run, specrt_error *err) {
-    prompt_list prompts = {0};
-    specrt_status status = prompts_of(&run->options, &prompts, err);
-    bool show = prompts.n > 1 && !run->options.common.json;
-    for (int i = 0; status == SPECRT_STATUS_OK && i < prompts.n; i++) {
-        status = answer_prompt(run, &prompts.items[i], i, show, err);
-        if (status == SPECRT_STATUS_BAD_INPUT && prompts.n > 1) { /* longer than the context */
-            cli_warn("%s: left out: %s", prompts.items[i].place, err->msg);
+    prompt_list *prompts = &run->prompts;
+    specrt_status status = prompts_of(&run->options, prompts, err);
+    bool show = prompts->n > 1 && !run->options.common.json;
+    for (int i = 0; status == SPECRT_STATUS_OK && i < prompts->n; i++) {
+        status = answer_prompt(run, &prompts->items[i], i, show, err);
+        if (status == SPECRT_STATUS_BAD_INPUT &&
+            prompts_pass_over(prompts, &prompts->items[i], err))
             status = SPECRT_STATUS_OK;
-        }
     }
-    if (status == SPECRT_STATUS_OK && run->n_turns == 0)
-        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be decoded");
-    prompts_free(&prompts);
-    return status;
+    return status == SPECRT_STATUS_OK ? prompts_account(prompts, run->n_turns, err) : status;
 }
 
 /* A line is a turn of one conversation; an empty line begins a new one. */
@@ -121,7 +120,7 @@ static specrt_status converse(decoding *run, specrt_error *err) {
         if (n && line[n - 1] == '\n') line[--n] = '\0';
         if (n == 0) fresh = true;
         if (n == 0) continue;
-        if (fresh) status = begin_conversation(run, number++, err);
+        if (fresh) status = begin_conversation(run, number++, NULL, err);
         fresh = false;
         if (status == SPECRT_STATUS_OK) status = chat_user(run->chat, line, &run->prompt);
         if (status == SPECRT_STATUS_OK) status = answer(run, err);
@@ -140,6 +139,8 @@ static void print_json(const decoding *run) {
     json_put(o, "policy", json_text(run->policy ? specrt_policy_text(run->policy) : "plain"));
     json_put(o, "n_turns", json_whole((uint64_t)run->n_turns));
     json_put(o, "n_tokens", json_whole(t->tokens.n));
+    prompts_put_json(&run->prompts, o);
+    chat_put_json(run->chat, o);
     json_put(o, "seconds", json_real(t->seconds));
     json_put(o, "prefill_seconds", json_real(t->times.prefill));
     json_put(o, "tokens_per_second", json_real((double)t->tokens.n / t->seconds));
@@ -181,15 +182,17 @@ static specrt_status open_run(decoding *run, specrt_error *err) {
         TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : NULL, &run->policy,
                           err));
     run->text = (text_stream){.tok = run->models.tok, .f = stdout};
-    TRY(chat_create(o->template_name, run->models.tok, &run->chat, err));
-    return begin_conversation(run, 0, err); /* what it refuses is known before anything is read */
+    TRY(chat_create(o, run->models.tok, &run->chat, err));
+    return begin_conversation(run, 0, NULL,
+                              err); /* what it refuses is known before anything is read */
 }
 
 static void close_run(decoding *run) {
-    decoder_free(run->decoder);
+    engine_decoder_free(run->decoder);
     specrt_policy_close(run->policy);
     chat_free(run->chat);
     models_close(&run->models);
+    prompts_free(&run->prompts);
     free(run->prompt.ids);
     free(run->result.tokens.ids);
     cli_list_free(&run->options.policies);
@@ -203,7 +206,7 @@ int decode_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        {"policy", 0, "SPEC", CLI_STRINGS, &o->policies, 0, 0, "what may be drafted (microspec)"},
+        cli_strings("policy", "SPEC", &o->policies, "what may be drafted (microspec)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
         {0},

@@ -1,15 +1,14 @@
 /* eval.h : what the verbs of specrt-eval share: their flags, the models, prompts and templates. */
-#ifndef EVAL_H
-#define EVAL_H
+#ifndef SPECRT_EVAL_EVAL_H
+#define SPECRT_EVAL_EVAL_H
 
 #include <stdio.h>
-#include "cli.h"
-#include "decode.h"
-#include "tokenizer.h"
+#include "base/cli.h"
+#include "engine/decode.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
 
-/* A verb gets its own argv, its name first, and returns the exit code. */
-typedef int verb_main(int argc, char **argv);
-verb_main decode_main, generate_main, compare_main, plan_main, record_main, replay_main;
+cli_verb_main decode_main, generate_main, compare_main, plan_main, record_main, replay_main;
 
 /* ---- options --------------------------------------------------------------------------------- */
 
@@ -31,40 +30,40 @@ typedef struct eval_options {
 /* Rows of a verb's option table. */
 /* clang-format off */
 #define EVAL_TARGET(o) \
-    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Model"}, \
-    {"target", 0, "FILE", CLI_STRING, &(o).target, 0, 0, "GGUF of the target"}, \
-    {"context", 0, "N", CLI_INT, &(o).n_context, 0, 1 << 20, \
-     "positions of a sequence (default: the model's)"}
+    cli_heading("Model"), \
+    cli_string("target", "FILE", &(o).target, "GGUF of the target"), \
+    cli_int("context", "N", &(o).n_context, ENGINE_LEAST_CONTEXT, ENGINE_MOST_CONTEXT, \
+     "positions of a sequence (default: the model's)")
 #define EVAL_DRAFT(o) \
-    {"draft", 0, "FILE", CLI_STRING, &(o).draft, 0, 0, \
-     "EAGLE head (safetensors, config.json beside it), or a small GGUF"}, \
-    {"bundle", 0, "FILE", CLI_STRING, &(o).bundle, 0, 0, "what policies need"}, \
-    {"num-steps", 0, "N", CLI_INT, &(o).num_steps, 1, SPECRT_TREE_MAX_STEPS, \
-     "drafter passes of a cycle (6)"}, \
-    {"topk", 0, "N", CLI_INT, &(o).topk, 1, SPECRT_TREE_MAX_TOPK, \
-     "branching of the tree; 1 is a chain (10)"}, \
-    {"num-draft-tokens", 0, "N", CLI_INT, &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES, \
-     "nodes verified, root included (60; a chain: num-steps + 1)"}, \
-    {"sampled-drafts", 0, NULL, CLI_FLAG, &(o).sampled_drafts, 0, 0, \
-     "sample a chain from the drafter's law; needs a temperature"}, \
-    {"draft-temperature", 0, "X", CLI_REAL, &(o).draft_temperature, 0, 100, \
-     "of sampled drafts (the target's)"}
+    cli_string("draft", "FILE", &(o).draft, \
+     "EAGLE head (safetensors, config.json beside it), or a small GGUF"), \
+    cli_string("bundle", "FILE", &(o).bundle, "what policies need"), \
+    cli_int("num-steps", "N", &(o).num_steps, 1, SPECRT_TREE_MAX_STEPS, \
+     "drafter passes of a cycle (6)"), \
+    cli_int("topk", "N", &(o).topk, 1, SPECRT_TREE_MAX_TOPK, \
+     "branching of the tree; 1 is a chain (10)"), \
+    cli_int("num-draft-tokens", "N", &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES, \
+     "nodes verified, root included (60; a chain: num-steps + 1)"), \
+    cli_flag("sampled-drafts", &(o).sampled_drafts, \
+     "sample a chain from the drafter's law; needs a temperature"), \
+    cli_real("draft-temperature", "X", &(o).draft_temperature, 0, 100, \
+     "of sampled drafts (the target's)")
 #define EVAL_PROMPTS(o) \
-    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Prompts"}, \
-    {"prompts", 0, "FILE", CLI_STRINGS, &(o).prompts, 0, 0, \
-     "JSON Lines (.gz, .zst): prompt, question, turns, instruction or prompt_ids"}, \
-    {"prompt", 0, "TEXT", CLI_STRING, &(o).prompt, 0, 0, "one prompt"}, \
-    {"limit", 0, "N", CLI_INT, &(o).limit, 1, 1e9, \
-     "so many prompts of each file, spread over it"}, \
-    {"chat-template", 0, "NAME", CLI_STRING, &(o).template_name, 0, 0, \
-     "llama3, chatml, vicuna, none or a JSON file (default: by the special tokens)"}, \
-    {"max-tokens", 0, "N", CLI_INT, &(o).max_tokens, 1, 1e9, "tokens written per turn (128)"}
+    cli_heading("Prompts"), \
+    cli_strings("prompts", "FILE", &(o).prompts, \
+     "JSON Lines (.gz, .zst): prompt, question, turns, instruction or prompt_ids"), \
+    cli_string("prompt", "TEXT", &(o).prompt, "one prompt"), \
+    cli_int("limit", "N", &(o).limit, 1, 1e9, \
+     "so many prompts of each file, spread over it"), \
+    cli_string("chat-template", "NAME", &(o).template_name, \
+     "llama3, chatml, vicuna, gemma, none or a JSON file (default: the model's own)"), \
+    cli_int("max-tokens", "N", &(o).max_tokens, 1, 1e9, "tokens written per turn (128)")
 #define EVAL_SAMPLING(o) \
-    {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Sampling"}, \
-    {"temperature", 0, "X", CLI_REAL, &(o).temperature, 0, 100, "0 is greedy (0)"}, \
-    {"top-k", 0, "N", CLI_INT, &(o).top_k, 0, 1 << 24, "of the target's tokens"}, \
-    {"top-p", 0, "X", CLI_REAL, &(o).top_p, 0, 1, "of the target's mass"}, \
-    {"min-p", 0, "X", CLI_REAL, &(o).min_p, 0, 0.999, "relative to the best token"}
+    cli_heading("Sampling"), \
+    cli_real("temperature", "X", &(o).temperature, 0, 100, "0 is greedy (0)"), \
+    cli_int("top-k", "N", &(o).top_k, 0, 1 << 24, "of the target's tokens"), \
+    cli_real("top-p", "X", &(o).top_p, 0, 1, "of the target's mass"), \
+    cli_real("min-p", "X", &(o).min_p, 0, 0.999, "relative to the best token")
 /* clang-format on */
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -97,7 +96,12 @@ specrt_status models_policy(const eval_models *m, const char *text, specrt_polic
 
 bool models_ends(const eval_models *m, int32_t token); /* a terminator */
 
-/* models_session() : what trees and sampling the options ask for; `sequence` keys the draws. */
+/* eval_tree() : a tree with the runtime's defaults for 0; on failure as it was asked for. */
+specrt_status eval_tree(const specrt_tree_params *asked, specrt_tree_params *out,
+                        specrt_error *err);
+
+/* models_session() : what trees and sampling the options ask for; `sequence` keys the draws. A tree that is
+ * refused stays as asked for, so that its session says why. */
 specrt_session_params models_session(const eval_models *m, const eval_options *o,
                                      uint64_t sequence);
 
@@ -105,42 +109,65 @@ specrt_session_params models_session(const eval_models *m, const eval_options *o
 
 typedef struct prompt {
     char place[96]; /* "questions.jsonl:17", or "--prompt" */
+    char *system;   /* its own system message; NULL: none */
     char **turns;   /* [n_turns] text, or */
     int n_turns;
     int32_t *ids; /* [n_ids] token ids of the only turn, taken as they are */
     int32_t n_ids;
-    char *
-        domain; /* its "domain", "category" or "task" (Spec-Bench's MT-Bench kinds are mt_bench), else
-                     the file's name */
+    /* its "domain", "category" or "task" (Spec-Bench's MT-Bench kinds are mt_bench), else the
+     * file's name */
+    char *domain;
 } prompt;
 
 typedef struct prompt_list {
     prompt *items;
     int n;
+    /* passed over: without text and not in items; that could not be decoded */
+    int n_empty, n_unfit;
+    char first_empty[96];  /* its place */
+    char first_unfit[512]; /* its place, and why */
 } prompt_list;
 
-/* prompts_read() : append a file's prompts; with a limit, so many of them, evenly spread.
- * @return IO; BAD_INPUT naming file, line and what was expected. */
+/* prompts_read() : append a file's prompts; with a limit, so many of them, evenly spread. Empty ones are
+ * passed over and counted.
+ * @return IO; BAD_INPUT naming file, line and what was expected, or a file that has none left. */
 specrt_status prompts_read(const char *path, int64_t limit, prompt_list *out, specrt_error *err);
 specrt_status prompts_add(const char *text, const char *domain, prompt_list *out);
 void prompts_free(prompt_list *list);
 
-/* prompts_of() : --prompt and every --prompts file. */
+/* prompts_of() : --prompt and every --prompts file. prompts_given() : the same, at least one. */
 specrt_status prompts_of(const eval_options *o, prompt_list *out, specrt_error *err);
+specrt_status prompts_given(const eval_options *o, prompt_list *out, specrt_error *err);
+
+/* prompts_pass_over() : count one that could not be decoded, or not all of its turns: longer than the
+ * context, say. The only prompt is not passed over.
+ * @return whether to go on without it */
+bool prompts_pass_over(prompt_list *list, const prompt *p, const specrt_error *why);
+
+/* prompts_account() : one line on stderr that says how many were passed over and why; none if none.
+ *   n_decoded : turns or prompts that were
+ * @return BAD_INPUT with that line where none was */
+specrt_status prompts_account(const prompt_list *list, int64_t n_decoded, specrt_error *err);
+void prompts_put_json(const prompt_list *list, json_object *to); /* n_empty, n_unfit */
 
 /* ---- chat templates -------------------------------------------------------------------------- */
 
 typedef struct chat chat;
 
-/* chat_create() : a known name, a JSON file {"begin": S, "user": [S, S], "assistant": [S, S]} of texts
- * before and after a message, or NULL: what the tokenizer's special tokens tell. Special tokens in
+/* chat_create() : the form that --chat-template names, or a JSON file {"begin": S, "system": [S, S], "user":
+ * [S, S], "assistant": [S, S]} of texts before and after a message; without it what the target's own template
+ * says, and where it is of no form that is known, what the tokenizer's special tokens tell. Special tokens in
  * these texts become their ids; in messages they stay text. */
-specrt_status chat_create(const char *name, const tokenizer *tok, chat **out, specrt_error *err);
+specrt_status chat_create(const eval_options *o, const tokenizer *tok, chat **out,
+                          specrt_error *err);
 void chat_free(chat *c);
-const char *chat_name(const chat *c);
+/* chat_announce() : on stderr which form, and who says so; once, when a first prompt has been decoded. */
+void chat_announce(chat *c);
+void chat_put_json(const chat *c, json_object *to);
 
-/* chat_begin() : start a conversation's ids. */
-specrt_status chat_begin(chat *c, id_list *ids);
+/* chat_begin() : start a conversation's ids.
+ *   system : its own system message; kept up to the first chat_user(). NULL: the template's */
+specrt_status chat_begin(chat *c, const char *system, id_list *ids);
 /* chat_user() : append a message and the opening of the answer. */
 specrt_status chat_user(chat *c, const char *text, id_list *ids);
 /* chat_answered() : close the answer whose tokens (terminator included or not) end `ids`. */
@@ -154,14 +181,15 @@ specrt_status chat_prompt(chat *c, const prompt *p, id_list *ids);
 typedef struct run_result {
     id_list tokens; /* what was written; a terminator, if any, is the last */
     double seconds; /* after the prompt */
-    decode_times times;
+    engine_decode_times times;
     specrt_session_stats stats; /* of this turn alone; zero when plain */
 } run_result;
 
 /* run_prompt() : decode one turn, until a terminator, max_tokens or the context's end.
  * @return BAD_INPUT for a prompt that is empty, too long or of no such tokens.
  *   each : called with new tokens as they come; may be NULL */
-specrt_status run_prompt(const eval_models *m, decoder *d, const id_list *input, int64_t max_tokens,
+specrt_status run_prompt(const eval_models *m, engine_decoder *d, const id_list *input,
+                         int64_t max_tokens,
                          void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
                          run_result *out, specrt_error *err);
 

@@ -4,17 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 #include "compare.h"
 
 enum { RESAMPLES = 1000 };
 
 int64_t loop_tokens(const int32_t *tokens, size_t n) {
-    enum { LONGEST = 64, LEAST = 8 };
-    size_t run[LONGEST + 1] = {0};
+    enum { LEAST = 8 };
+    size_t run[LOOP_LONGEST + 1] = {0};
     int64_t count = 0;
     for (size_t i = 0; i < n; i++) {
         bool repeats = false;
-        for (size_t p = 1; p <= LONGEST && p <= i; p++) {
+        for (size_t p = 1; p <= LOOP_LONGEST && p <= i; p++) {
             run[p] = tokens[i] == tokens[i - p] ? run[p] + 1 : 0;
             if (run[p] >= LEAST && run[p] >= 2 * p) repeats = true;
         }
@@ -23,7 +24,7 @@ int64_t loop_tokens(const int32_t *tokens, size_t n) {
     return count;
 }
 
-void check_tokens(comparison *c, const contestant *k, const char *domain) {
+void eval_check_tokens(comparison *c, const contestant *k, const char *domain) {
     const id_list *expected = &c->contestants[PLAIN].result.tokens, *found = &k->result.tokens;
     size_t n = expected->n < found->n ? expected->n : found->n, i = 0;
     if (c->options.sampled_drafts) return;
@@ -33,11 +34,11 @@ void check_tokens(comparison *c, const contestant *k, const char *domain) {
     c->diverged = true;
     snprintf(c->divergence, sizeof c->divergence,
              "%.120s: prompt %d (%.80s), token %zu: expected %d as plain decoding, found %d",
-             k->name, c->prompt + 1, domain, i + 1, i < expected->n ? (int)expected->ids[i] : -1,
-             i < found->n ? (int)found->ids[i] : -1);
+             k->name, c->prompt + 1, text_name(domain), i + 1,
+             i < expected->n ? (int)expected->ids[i] : -1, i < found->n ? (int)found->ids[i] : -1);
 }
 
-const char *check_outcome(const comparison *c) {
+const char *eval_check_outcome(const comparison *c) {
     if (c->diverged) return c->divergence;
     return c->options.sampled_drafts ? "sampled drafts have its law, not its draws" : "all equal";
 }
@@ -170,7 +171,9 @@ static void add_sample(turn_sample *sum, const turn_sample *s) {
 }
 
 int compare_num_steps(const comparison *c) {
-    return c->options.num_steps ? (int)c->options.num_steps : 6;
+    specrt_tree_params tree = {.num_steps = (int32_t)c->options.num_steps};
+    eval_tree(&tree, &tree, NULL);
+    return tree.num_steps;
 }
 
 /* A cycle that emitted n tokens accepted n - 1 drafts. */

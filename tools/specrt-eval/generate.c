@@ -1,26 +1,27 @@
 /* generate.c : specrt-eval generate. The target alone writes answers: text that calibration should
  * count, since it is what will be drafted. Prompts are shared out over the cores, an engine of one
  * thread each; the output is in the prompts' order and the same for any number of threads. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <pthread.h>
 #include "eval.h"
-#include "io.h"
-#include "json_make.h"
-#include "parallel.h"
-#include "progress.h"
-#include "text.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/measure.h"
+#include "base/parallel.h"
+#include "base/progress.h"
+#include "base/text.h"
 
 typedef struct generation {
     eval_options options;
     bool with_ids;
     eval_models models;
     prompt_list prompts;
-    chat **chats;         /* [threads] */
-    decoder **decoders;   /* [threads], of the next sequence each */
-    char **lines;         /* [n] JSON, owned */
-    specrt_error *errors; /* [n] */
+    chat **chats;              /* [threads] */
+    engine_decoder **decoders; /* [threads], of the next sequence each */
+    char **lines;              /* [n] JSON, owned */
+    specrt_error *errors;      /* [n] */
     progress bar;
     int64_t n_done, n_tokens;
     pthread_mutex_t lock;
@@ -61,12 +62,11 @@ static specrt_status generate(generation *g, int64_t i, int worker, run_result *
     const prompt *p = &g->prompts.items[i];
     specrt_session_params params = models_session(&g->models, o, (uint64_t)i);
     TRY(chat_prompt(g->chats[worker], p, ids));
-    TRY(decoder_create(g->models.target, NULL, NULL, &params, (int32_t)o->n_context,
-                       &g->decoders[worker], err));
+    TRY(engine_decoder_create(g->models.target, NULL, NULL, &params, (int32_t)o->n_context,
+                              &g->decoders[worker], err));
     TRY(run_prompt(&g->models, g->decoders[worker], ids, o->max_tokens, NULL, NULL, result, err));
     g->lines[i] = line_of(g, p, &result->tokens);
-    return g->lines[i] ? SPECRT_STATUS_OK
-                       : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for an answer");
+    return g->lines[i] ? SPECRT_STATUS_OK : error_no_memory_for(err, "an answer");
 }
 
 static void generate_task(void *arg, int64_t i, int worker) {
@@ -74,7 +74,7 @@ static void generate_task(void *arg, int64_t i, int worker) {
     run_result result = {0};
     id_list ids = {0};
     generate(g, i, worker, &result, &ids, &g->errors[i]);
-    decoder_free(g->decoders[worker]);
+    engine_decoder_free(g->decoders[worker]);
     g->decoders[worker] = NULL;
     pthread_mutex_lock(&g->lock);
     g->n_tokens += (int64_t)result.tokens.n;
@@ -84,39 +84,36 @@ static void generate_task(void *arg, int64_t i, int worker) {
     free(ids.ids);
 }
 
-/* A prompt that cannot be answered (longer than the context) is left out and named; what the machine
- * fails at ends the run, or the file would depend on it. */
-static specrt_status write_lines(const generation *g, out_file *out, int *n_written,
-                                 specrt_error *err) {
+/* A prompt that cannot be answered (longer than the context) is passed over; what the machine fails at
+ * ends the run, or the file would depend on it. */
+static specrt_status write_lines(generation *g, out_file *out, int *n_written, specrt_error *err) {
     for (int i = 0; i < g->prompts.n; i++) {
+        const prompt *p = &g->prompts.items[i];
         const specrt_error *failure = &g->errors[i];
-        if (!g->lines[i] && failure->status != SPECRT_STATUS_BAD_INPUT)
-            return specrt_error_set(err, failure->status, "%.80s: %.400s",
-                                    g->prompts.items[i].place, failure->msg);
-        if (!g->lines[i]) {
-            cli_warn("%s: left out: %s", g->prompts.items[i].place, failure->msg);
+        if (!g->lines[i] && failure->status == SPECRT_STATUS_BAD_INPUT &&
+            prompts_pass_over(&g->prompts, p, failure))
             continue;
-        }
+        if (!g->lines[i])
+            return specrt_error_set(err, failure->status, "%.80s: %.400s", p->place, failure->msg);
         TRY(out_write(out, g->lines[i], strlen(g->lines[i]), err));
         TRY(out_write(out, "\n", 1, err));
         ++*n_written;
     }
-    if (*n_written) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be answered");
+    return prompts_account(&g->prompts, *n_written, err);
 }
 
 static specrt_status prepare(generation *g, specrt_error *err) {
     int threads = (int)g->options.common.threads;
     size_t n = (size_t)g->prompts.n;
     g->chats = (chat **)calloc((size_t)threads, sizeof *g->chats);
-    g->decoders = (decoder **)calloc((size_t)threads, sizeof *g->decoders);
+    g->decoders = (engine_decoder **)calloc((size_t)threads, sizeof *g->decoders);
     g->lines = (char **)calloc(n, sizeof *g->lines);
     g->errors = (specrt_error *)calloc(n, sizeof *g->errors);
     if (!g->chats || !g->decoders || !g->lines || !g->errors)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %zu prompts", n);
     TRY(models_open(&g->options, 1, &g->models, err));
     for (int i = 0; i < threads; i++)
-        TRY(chat_create(g->options.template_name, g->models.tok, &g->chats[i], err));
+        TRY(chat_create(&g->options, g->models.tok, &g->chats[i], err));
     return SPECRT_STATUS_OK;
 }
 
@@ -128,8 +125,9 @@ static specrt_status print_json(const generation *g, int n_written, double secon
     json_put(o, "n_answers", json_whole((uint64_t)n_written));
     json_put(o, "n_tokens", json_whole((uint64_t)g->n_tokens));
     json_put(o, "seconds", json_real(seconds));
-    if (json_print(o) && fflush(stdout) == 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_IO, "stdout: cannot write: %s", strerror(errno));
+    prompts_put_json(&g->prompts, o);
+    chat_put_json(g->chats[0], o);
+    return cli_print_json(json_to_text(o), err);
 }
 
 static specrt_status run(generation *g, specrt_error *err) {
@@ -137,20 +135,19 @@ static specrt_status run(generation *g, specrt_error *err) {
     const char *path = o->common.output ? o->common.output : "-";
     out_file out;
     int n_written = 0;
-    TRY(prompts_of(o, &g->prompts, err));
-    if (g->prompts.n == 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --prompts FILE or --prompt");
+    TRY(prompts_given(o, &g->prompts, err));
     TRY(prepare(g, err));
     TRY(out_open(&out, path, o->common.force, err));
-    double began = cli_seconds();
+    double began = measure_seconds();
     progress_begin(&g->bar, o->common.progress, "generate", "prompts", (uint64_t)g->prompts.n);
     parallel_for((int)o->common.threads, g->prompts.n, generate_task, g);
     progress_end(&g->bar);
-    double seconds = cli_seconds() - began;
+    double seconds = measure_seconds() - began;
     specrt_status status = write_lines(g, &out, &n_written, err);
     if (status == SPECRT_STATUS_OK) status = out_commit(&out, err);
     out_abort(&out);
     if (status != SPECRT_STATUS_OK) return status;
+    chat_announce(g->chats[0]);
     cli_info("%d answers, %s tokens in %.1f s, %.0f tokens/s", n_written,
              text_count((uint64_t)g->n_tokens), seconds, (double)g->n_tokens / seconds);
     return o->common.json && o->common.output ? print_json(g, n_written, seconds, err) : status;
@@ -175,7 +172,7 @@ int generate_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_PROMPTS(*o),
-        {"ids", 0, NULL, CLI_FLAG, &g.with_ids, 0, 0, "write token ids beside the text"},
+        cli_flag("ids", &g.with_ids, "write token ids beside the text"),
         EVAL_SAMPLING(*o),
         {0},
     };

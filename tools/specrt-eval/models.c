@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "base/io.h"
 
 void models_close(eval_models *m) {
     specrt_head_close(m->head);
@@ -169,7 +169,8 @@ specrt_session_params models_session(const eval_models *m, const eval_options *o
         .submit_user = m->worker,
     };
     if (o->sampled_drafts && p.tree.topk == 0) p.tree.topk = 1;
-    if (p.tree.topk == 1 && p.tree.num_draft_tokens == 0)
-        p.tree.num_draft_tokens = (p.tree.num_steps ? p.tree.num_steps : 6) + 1;
+    bool whole_chain = p.tree.topk == 1 && p.tree.num_draft_tokens == 0;
+    eval_tree(&p.tree, &p.tree, NULL);
+    if (whole_chain) p.tree.num_draft_tokens = p.tree.num_steps + 1;
     return p;
 }

@@ -2,20 +2,13 @@
  * prompts, and does it pay at all? */
 #include "plan.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/measure.h"
 #include "plan_run.h"
-
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a plan");
-}
-
-specrt_status plan_no_tree(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "no tree is within --topk (1, 4 or 10), --num-steps and "
-                            "--num-draft-tokens");
-}
 
 /* ---- policies ---- */
 
@@ -23,7 +16,7 @@ static specrt_status add_policy(void *user, const char *text, specrt_error *err)
     plan *p = (plan *)user;
     plan_policy *grown =
         (plan_policy *)realloc(p->policies, (size_t)(p->n_policies + 1) * sizeof *p->policies);
-    if (!grown) return no_memory(err);
+    if (!grown) return error_no_memory_for(err, "a plan");
     p->policies = grown;
     plan_policy *k = &grown[p->n_policies];
     *k = (plan_policy){.full = strcmp(text, "full") == 0};
@@ -74,24 +67,48 @@ static specrt_status add_policies(plan *p, specrt_error *err) {
 
 /* ---- prompts: first turns that fit ---- */
 
-static specrt_status add_prompts(plan *p, const prompt_list *prompts, specrt_error *err) {
-    int64_t context = p->options.n_context ? p->options.n_context
-                                           : engine_get_config(p->models.target)->n_context;
+static int64_t context_of(const plan *p) {
+    return p->options.n_context ? p->options.n_context
+                                : engine_get_config(p->models.target)->n_context;
+}
+
+static int64_t beside_prompt(const plan *p) {
+    return p->options.max_tokens + SPECRT_TREE_MAX_NODES;
+}
+
+static specrt_status check_context(const plan *p, specrt_error *err) {
+    if (context_of(p) > beside_prompt(p)) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "--context: expected at least %" PRId64
+                            " positions, for a prompt, an answer of %" PRId64
+                            " tokens and a tree, found %" PRId64 "; lower --max-tokens",
+                            beside_prompt(p) + 1, p->options.max_tokens, context_of(p));
+}
+
+static specrt_status check_fits(const plan *p, const id_list *ids, specrt_error *err) {
+    int64_t most = context_of(p) - beside_prompt(p);
+    if (ids->n && (int64_t)ids->n <= most) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            "prompt: expected 1 to %" PRId64 " tokens, so that its answer and a "
+                            "tree fit the context of %" PRId64 ", found %zu",
+                            most, context_of(p), ids->n);
+}
+
+static specrt_status add_prompts(plan *p, specrt_error *err) {
+    prompt_list *prompts = &p->asked;
     p->prompts = (id_list *)calloc((size_t)prompts->n, sizeof *p->prompts);
-    if (!p->prompts) return no_memory(err);
+    if (!p->prompts) return error_no_memory_for(err, "a plan");
     for (int i = 0; i < prompts->n; i++) {
         id_list *ids = &p->prompts[p->n_prompts];
         TRY(chat_prompt(p->chat, &prompts->items[i], ids));
-        if ((int64_t)ids->n + p->options.max_tokens + SPECRT_TREE_MAX_NODES <= context && ids->n)
+        if (check_fits(p, ids, err) == SPECRT_STATUS_OK)
             p->n_prompts++;
-        else
-            cli_warn("%s: left out: %zu tokens do not fit", prompts->items[i].place, ids->n),
-                ids->n = 0;
+        else if (!prompts_pass_over(prompts, &prompts->items[i], err))
+            return err->status;
     }
-    if (p->n_prompts == 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be decoded");
+    TRY(prompts_account(prompts, p->n_prompts, err));
     p->plain = (plan_turn *)calloc((size_t)p->n_prompts, sizeof *p->plain);
-    return p->plain ? SPECRT_STATUS_OK : no_memory(err);
+    return p->plain ? SPECRT_STATUS_OK : error_no_memory_for(err, "a plan");
 }
 
 /* ---- the plan ---- */
@@ -168,9 +185,9 @@ static specrt_status run_all(plan *p, specrt_error *err) {
     return p->n_runs > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 
-static specrt_status make_plan(plan *p, const prompt_list *prompts, specrt_error *err) {
+static specrt_status make_plan(plan *p, specrt_error *err) {
     const eval_options *o = &p->options;
-    double began = cli_seconds();
+    double began = measure_seconds();
     if (!o->draft || strcmp(o->draft, "none") == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE, an EAGLE head or a small GGUF");
@@ -179,13 +196,15 @@ static specrt_status make_plan(plan *p, const prompt_list *prompts, specrt_error
                                 "--sampled-drafts: a plan is for the drafter's best tokens");
     if (p->report) TRY(out_check(p->report, o->common.force, err));
     TRY(models_open(o, (int)o->common.threads, &p->models, err));
-    TRY(chat_create(o->template_name, p->models.tok, &p->chat, err));
+    if (p->asked.n) TRY(check_context(p, err));
+    TRY(chat_create(o, p->models.tok, &p->chat, err));
     TRY(add_policies(p, err));
-    if (prompts->n) TRY(add_prompts(p, prompts, err));
+    if (p->asked.n) TRY(add_prompts(p, err));
     TRY(measure_costs(p, err));
     TRY(p->traces.n ? plan_from_trace(p, err) : run_all(p, err));
-    p->seconds = cli_seconds() - began;
+    p->seconds = measure_seconds() - began;
     if (p->n_check) TRY(plan_check(p, err));
+    if (p->asked.n) chat_announce(p->chat);
     if (o->common.json)
         plan_print_json(p);
     else
@@ -193,11 +212,12 @@ static specrt_status make_plan(plan *p, const prompt_list *prompts, specrt_error
     return p->report ? plan_write_report(p, p->report, o->common.force, err) : SPECRT_STATUS_OK;
 }
 
-static void close_plan(plan *p, int n_prompts) {
+static void close_plan(plan *p) {
     plan_free_runs(p);
     for (int i = 0; i < p->n_policies; i++) specrt_policy_close(p->policies[i].policy);
-    for (int i = 0; p->prompts && i < n_prompts; i++) free(p->prompts[i].ids);
+    for (int i = 0; p->prompts && i < p->asked.n; i++) free(p->prompts[i].ids);
     free(p->policies), free(p->prompts), free(p->plain), free(p->choices);
+    prompts_free(&p->asked);
     chat_free(p->chat);
     models_close(&p->models);
     cli_list_free(&p->options.policies);
@@ -208,21 +228,22 @@ static void close_plan(plan *p, int n_prompts) {
 int plan_main(int argc, char **argv) {
     plan p = {.options = {.max_tokens = 48}};
     eval_options *o = &p.options;
-    prompt_list prompts = {0};
     specrt_error err = {0};
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        {"policy", 0, "SPEC", CLI_STRINGS, &o->policies, 0, 0,
-         "repeat, or a comma list; full is always among them (default: a dozen the bundle allows)"},
+        cli_strings("policy", "SPEC", &o->policies,
+                    "repeat, or a comma list; full is always among them (default: a dozen the "
+                    "bundle allows)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
-        {"trace", 0, "FILE", CLI_STRINGS, &p.traces, 0, 0,
-         "what is accepted comes from recorded cycles; prompts serve --check alone"},
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Output"},
-        {"check", 0, "N", CLI_INT, &p.n_check, 1, 100,
-         "decode the N best choices under exactly their trees, and say how far off the plan was"},
-        {"report", 0, "FILE", CLI_STRING, &p.report, 0, 0, "an HTML page with plots"},
+        cli_strings("trace", "FILE", &p.traces,
+                    "what is accepted comes from recorded cycles; prompts serve --check alone"),
+        cli_heading("Output"),
+        cli_int("check", "N", &p.n_check, 1, 100,
+                "decode the N best choices under exactly their trees, and say how far off the plan "
+                "was"),
+        cli_string("report", "FILE", &p.report, "an HTML page with plots"),
         {0},
     };
     const cli_tool tool = {
@@ -236,12 +257,9 @@ int plan_main(int argc, char **argv) {
         "specrt-eval plan --target FILE --draft FILE --prompts FILE...", options};
     int code = cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
-    specrt_status status = prompts_of(o, &prompts, &err);
-    if (status == SPECRT_STATUS_OK && prompts.n == 0 && (p.traces.n == 0 || p.n_check))
-        status =
-            specrt_error_set(&err, SPECRT_STATUS_BAD_ARG, "expected --prompts FILE or --prompt");
-    if (status == SPECRT_STATUS_OK) status = make_plan(&p, &prompts, &err);
-    close_plan(&p, prompts.n);
-    prompts_free(&prompts);
+    bool asks = p.traces.n == 0 || p.n_check;
+    specrt_status status = asks ? prompts_given(o, &p.asked, &err) : prompts_of(o, &p.asked, &err);
+    if (status == SPECRT_STATUS_OK) status = make_plan(&p, &err);
+    close_plan(&p);
     return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
 }

@@ -3,8 +3,8 @@
  *     machine (a call of each kind, timed) -> plan_costs, monotone curves
  *     plan_run (a policy decodes, each cycle's tree is looked at) -> tokens a cycle of many shapes
  *     both -> plan_choice: tokens per second of a policy and shape, with an interval */
-#ifndef PLAN_H
-#define PLAN_H
+#ifndef SPECRT_EVAL_PLAN_H
+#define SPECRT_EVAL_PLAN_H
 
 #include "eval.h"
 #include "plan_curve.h"
@@ -53,6 +53,7 @@ typedef struct plan_shape {
  *   width : of plan_widths
  *   most  : bounds; 0: none  @return how many. */
 int plan_shapes(int width, const plan_shape *most, plan_shape out[PLAN_SHAPES]);
+specrt_status plan_no_tree(specrt_error *err); /* the options leave none */
 
 /* plan_tree_tokens() : what a cycle would have emitted under a shape with fewer levels or nodes than the
  * draft's: nodes rank by log-probability, so that a smaller tree is a prefix of the ranking. */
@@ -74,7 +75,7 @@ typedef struct plan_turn {
     double n_cycles, n_rows;       /* cycles, and the sum of their active rows */
     plan_tally tally[PLAN_SHAPES]; /* of each shape */
     double seconds;
-    decode_times times;
+    engine_decode_times times;
 } plan_turn;
 
 typedef struct plan_run {
@@ -82,7 +83,7 @@ typedef struct plan_run {
     int width;
     int n_shapes;
     plan_shape shapes[PLAN_SHAPES];
-    decoder *decoder;
+    engine_decoder *decoder;
     plan_turn *turns; /* [n_prompts] */
     plan_turn *turn;  /* at hand */
 } plan_run;
@@ -115,6 +116,7 @@ typedef struct plan {
     plan_costs costs;
     plan_policy *policies;
     int n_policies;
+    prompt_list asked;
     id_list *prompts; /* [n_prompts] those that fit */
     int n_prompts;
     plan_turn *plain; /* [n_prompts] */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "plan.h"
+#include "base/error.h"
 
 /* ---- shapes ---- */
 
@@ -24,6 +25,12 @@ int plan_shapes(int width, const plan_shape *most, plan_shape out[PLAN_SHAPES]) 
             if (within(&s, most) && n < PLAN_SHAPES) out[n++] = s;
         }
     return n;
+}
+
+specrt_status plan_no_tree(specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "no tree is within --topk (1, 4 or 10), --num-steps and "
+                            "--num-draft-tokens");
 }
 
 int plan_tree_tokens(const specrt_draft *draft, const specrt_verdict *verdict,
@@ -64,7 +71,7 @@ typedef struct phases { /* a run's phases by cycle, and its shape's by the curve
     double spread; /* half of the 95% interval of its cycle, as a share */
 } phases;
 
-static double plan_cycle_seconds(const decode_times *t) {
+static double plan_cycle_seconds(const engine_decode_times *t) {
     return t->draft + t->head + t->target + t->verify + t->update;
 }
 
@@ -92,7 +99,7 @@ double plan_cycle_midmean(const plan_turn *turns, int n) {
     return phase_of(turns, n, 0, NULL);
 }
 
-#define PHASE(name) phase_of(run->turns, n_turns, offsetof(decode_times, name), NULL)
+#define PHASE(name) phase_of(run->turns, n_turns, offsetof(engine_decode_times, name), NULL)
 static phases phases_of(const plan_run *run, int n_turns) {
     phases l = {PHASE(draft), PHASE(head), PHASE(target), PHASE(verify) + PHASE(update), 0, 0};
     double cycles = 0;
@@ -210,7 +217,7 @@ void plan_rank_curves(plan *p) {
 specrt_status plan_decide(plan *p, specrt_error *err) {
     free(p->choices);
     p->choices = (plan_choice *)malloc((size_t)(p->n_runs + 1) * sizeof *p->choices);
-    if (!p->choices) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a plan");
+    if (!p->choices) return error_no_memory_for(err, "a plan");
     p->n_choices = 0;
     p->plain_choice = p->choices[p->n_choices++] = plain_choice(p);
     for (int i = 0; i < p->n_runs; i++) {

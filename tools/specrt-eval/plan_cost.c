@@ -3,7 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "base/io.h"
+#include "base/error.h"
+#include "base/measure.h"
 #include "plan.h"
 
 const int32_t plan_widths[PLAN_WIDTHS] = {1, 4, 10};
@@ -70,9 +72,9 @@ static void add_head(survey *v) {
 
 static specrt_status time_head(const plan_machine *m, int32_t rows, int32_t n, double *seconds) {
     TRY(m->draft(m->user, n));
-    double began = cli_seconds();
+    double began = measure_seconds();
     specrt_status status = m->head(m->user, rows, n, n);
-    *seconds = cli_seconds() - began;
+    *seconds = measure_seconds() - began;
     return status;
 }
 
@@ -91,9 +93,9 @@ static specrt_status time_site(const plan_machine *m, site *s) {
     specrt_status (*call)(void *, int32_t) = s->kind == DRAFT ? m->draft : m->target;
     if (s->kind == HEAD) return time_levels(m, s);
     if (s->kind == DRAFT) TRY(call(m->user, s->x)); /* its weights are soon back */
-    double began = cli_seconds();
+    double began = measure_seconds();
     specrt_status status = call(m->user, s->x);
-    s->times[0][s->n] = cli_seconds() - began;
+    s->times[0][s->n] = measure_seconds() - began;
     return status;
 }
 
@@ -102,7 +104,7 @@ static specrt_status time_rounds(survey *v, double budget) {
     for (int round = 0; round < MOST_ROUNDS; round++)
         for (int i = 0; i < v->n; i++) {
             site *s = &v->sites[i];
-            if (round && cli_seconds() - v->began > budget) return SPECRT_STATUS_OK;
+            if (round && measure_seconds() - v->began > budget) return SPECRT_STATUS_OK;
             if (!s->asked || s->n == MOST_TIMES) continue;
             TRY(time_site(v->machine, s));
             s->n++;
@@ -183,11 +185,12 @@ static specrt_status take_survey(survey *v) {
     TRY(time_rounds(v, 0)); /* warms up */
     for (int i = 0; i < v->n; i++) v->sites[i].n = 0;
     TRY(time_rounds(v, BUDGET));
-    while (judge(v, cli_seconds() - v->began < BUDGET_REFINED)) TRY(time_rounds(v, BUDGET_REFINED));
+    while (judge(v, measure_seconds() - v->began < BUDGET_REFINED))
+        TRY(time_rounds(v, BUDGET_REFINED));
     make_curves(v);
     for (int i = 0; i < v->n_errors; i++) v->costs->worst = fmax(v->costs->worst, v->errors[i]);
     v->costs->error = v->n_errors ? median_of(v->errors, v->n_errors) : 0;
-    v->costs->seconds = cli_seconds() - v->began;
+    v->costs->seconds = measure_seconds() - v->began;
     return SPECRT_STATUS_OK;
 }
 
@@ -200,7 +203,7 @@ specrt_status plan_measure(const plan_machine *m, plan_costs *out) {
     if (!v) return SPECRT_STATUS_NO_MEMORY;
     v->machine = m;
     v->costs = out;
-    v->began = cli_seconds();
+    v->began = measure_seconds();
     add_head(v);
     add_sizes(v, DRAFT, drafts, 7, false);
     add_sizes(v, DRAFT, other_drafts, 3, true);
@@ -217,9 +220,9 @@ typedef struct cpu {
     const eval_models *models;
     engine_cache *cache, *draft_cache;
     specrt_head_desc head;
-    int32_t *ids;          /* [n_rows] of the head */
-    float *hidden, *query; /* [ENGINE_MAX_BATCH, d] */
-    float *logits, *best;  /* [ENGINE_MAX_BATCH, n_vocab]; [ENGINE_MAX_BATCH, 64] */
+    int32_t *ids;               /* [n_rows] of the head */
+    float *hidden, *head_input; /* [ENGINE_MAX_BATCH, d] */
+    float *logits, *best;       /* [ENGINE_MAX_BATCH, n_vocab]; [ENGINE_MAX_BATCH, 64] */
     int32_t *best_ids;
     int32_t tokens[ENGINE_MAX_BATCH];
 } cpu;
@@ -248,15 +251,16 @@ static specrt_status cpu_draft(void *user, int32_t n) {
     cpu *c = (cpu *)user;
     int32_t parents[ENGINE_MAX_BATCH];
     for (int32_t i = 0; i < n; i++) parents[i] = -1;
-    specrt_status status = engine_draft(c->models->drafter, c->draft_cache, c->tokens, c->hidden,
-                                        (int32_t)c->head.n_cols, n, parents, c->hidden, c->query);
+    specrt_status status =
+        engine_draft(c->models->drafter, c->draft_cache, c->tokens, c->hidden,
+                     (int32_t)c->head.n_cols, n, parents, c->hidden, c->head_input);
     engine_cache_truncate(c->draft_cache, engine_cache_length(c->draft_cache));
     return status;
 }
 
 static specrt_status cpu_target(void *user, int32_t n) {
     cpu *c = (cpu *)user;
-    specrt_status status = engine_forward(c->cache, c->tokens, n, NULL, c->query, c->logits);
+    specrt_status status = engine_forward(c->cache, c->tokens, n, NULL, c->head_input, c->logits);
     engine_cache_truncate(c->cache, engine_cache_length(c->cache));
     return status;
 }
@@ -268,13 +272,13 @@ static specrt_status cpu_allocate(cpu *c, specrt_error *err) {
     if ((size_t)c->head.n_cols > d) d = (size_t)c->head.n_cols;
     c->ids = (int32_t *)malloc((size_t)c->head.n_rows * sizeof *c->ids);
     c->hidden = (float *)calloc(ENGINE_MAX_BATCH * d, sizeof(float));
-    c->query = (float *)malloc(ENGINE_MAX_BATCH * d * sizeof(float));
+    c->head_input = (float *)malloc(ENGINE_MAX_BATCH * d * sizeof(float));
     c->logits = (float *)malloc(ENGINE_MAX_BATCH * most * sizeof(float));
     c->best = (float *)malloc((size_t)ENGINE_MAX_BATCH * SPECRT_TREE_MAX_TOPK * sizeof(float));
     c->best_ids =
         (int32_t *)malloc((size_t)ENGINE_MAX_BATCH * SPECRT_TREE_MAX_TOPK * sizeof *c->best_ids);
-    if (!c->ids || !c->hidden || !c->query || !c->logits || !c->best || !c->best_ids)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for measuring");
+    if (!c->ids || !c->hidden || !c->head_input || !c->logits || !c->best || !c->best_ids)
+        return error_no_memory_for(err, "measuring");
     for (int32_t i = 0; i < (int32_t)c->head.n_rows; i++)
         c->ids[i] = c->head.ids ? c->head.ids[i] : i;
     for (int32_t i = 0; i < ENGINE_MAX_BATCH; i++) /* any tokens */
@@ -297,14 +301,14 @@ static specrt_status cpu_begin(cpu *c, specrt_error *err) {
     TRY(engine_forward(c->cache, c->tokens, N_PROMPT, NULL, NULL, NULL));
     keep_all(c->cache);
     TRY(engine_draft(c->models->drafter, c->draft_cache, c->tokens, c->hidden,
-                     (int32_t)c->head.n_cols, N_PROMPT, NULL, c->hidden, c->query));
+                     (int32_t)c->head.n_cols, N_PROMPT, NULL, c->hidden, c->head_input));
     keep_all(c->draft_cache);
     return SPECRT_STATUS_OK;
 }
 
 specrt_status plan_cpu_create(const eval_models *m, plan_machine *out, specrt_error *err) {
     cpu *c = (cpu *)calloc(1, sizeof *c);
-    if (!c) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for measuring");
+    if (!c) return error_no_memory_for(err, "measuring");
     c->models = m;
     engine_drafter_head(m->drafter, &c->head);
     *out = (plan_machine){.user = c,
@@ -323,7 +327,7 @@ void plan_cpu_free(plan_machine *m) {
     if (!c) return;
     engine_cache_close(c->cache);
     engine_cache_close(c->draft_cache);
-    free(c->ids), free(c->hidden), free(c->query);
+    free(c->ids), free(c->hidden), free(c->head_input);
     free(c->logits), free(c->best), free(c->best_ids);
     free(c);
     *m = (plan_machine){0};

@@ -2,10 +2,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "html_plot.h"
-#include "io.h"
+#include "base/html_plot.h"
+#include "base/io.h"
 #include "plan.h"
-#include "text.h"
+#include "base/text.h"
 
 static void write_advice(FILE *f, const plan *p) {
     char *text = NULL;

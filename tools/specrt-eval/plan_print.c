@@ -1,7 +1,7 @@
 /* plan_print.c : a plan in words, as a table and as JSON. */
 #include <math.h>
 #include <string.h>
-#include "json_make.h"
+#include "base/json.h"
 #include "plan.h"
 
 /* ---- in words ---- */
@@ -184,6 +184,8 @@ void plan_print_json(const plan *p) {
     json_put(o, "threads", json_whole((uint64_t)p->options.common.threads));
     json_put(o, "temperature", json_real(p->options.temperature));
     json_put(o, "n_prompts", json_whole((uint64_t)p->n_prompts));
+    prompts_put_json(&p->asked, o);
+    chat_put_json(p->chat, o);
     json_put(o, "seconds", json_real(p->seconds));
     json_put(o, "costs", json_costs(&p->costs));
     json_put(o, "recommended", json_choice(p, &p->best));

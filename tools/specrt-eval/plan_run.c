@@ -3,13 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "base/io.h"
 #include "plan_run.h"
-#include "progress.h"
-
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a plan");
-}
+#include "base/error.h"
+#include "base/progress.h"
 
 static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
                       const float *logits) {
@@ -35,16 +32,17 @@ static specrt_status open_run(plan *p, plan_run *run, specrt_error *err) {
     o.num_draft_tokens = s->num_draft_tokens;
     specrt_session_params params = models_session(&p->models, &o, 0);
     run->turns = (plan_turn *)calloc((size_t)p->n_prompts, sizeof *run->turns);
-    if (!run->turns) return no_memory(err);
-    return decoder_create(p->models.target, p->models.drafter, p->policies[run->policy].policy,
-                          &params, (int32_t)o.n_context, &run->decoder, err);
+    if (!run->turns) return error_no_memory_for(err, "a plan");
+    return engine_decoder_create(p->models.target, p->models.drafter,
+                                 p->policies[run->policy].policy, &params, (int32_t)o.n_context,
+                                 &run->decoder, err);
 }
 
 plan_run *plan_add_run(plan *p, int policy, int width, specrt_error *err) {
     const plan_shape most = {(int32_t)p->options.num_steps, (int32_t)p->options.topk,
                              (int32_t)p->options.num_draft_tokens};
     plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
-    if (!grown) return no_memory(err), NULL;
+    if (!grown) return error_no_memory_for(err, "a plan"), NULL;
     p->runs = grown;
     plan_run *run = &grown[p->n_runs];
     *run = (plan_run){.policy = policy, .width = width};
@@ -56,7 +54,7 @@ plan_run *plan_add_run(plan *p, int policy, int width, specrt_error *err) {
 
 void plan_free_runs(plan *p) {
     for (int i = 0; i < p->n_runs; i++) {
-        decoder_free(p->runs[i].decoder);
+        engine_decoder_free(p->runs[i].decoder);
         free(p->runs[i].turns);
     }
     free(p->runs);
@@ -70,7 +68,7 @@ static specrt_status run_turn(plan *p, plan_run *run, int i, run_result *result,
                               specrt_error *err) {
     plan_turn *t = run->turn = &run->turns[i];
     *t = (plan_turn){0};
-    decoder_watch(run->decoder, see_cycle, run);
+    engine_decoder_watch(run->decoder, see_cycle, run);
     TRY(run_prompt(&p->models, run->decoder, &p->prompts[i], p->options.max_tokens, NULL, NULL,
                    result, err));
     t->n_cycles = (double)result->stats.n_cycles;
@@ -80,7 +78,7 @@ static specrt_status run_turn(plan *p, plan_run *run, int i, run_result *result,
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status run_plain(plan *p, decoder *plain, int i, run_result *result,
+static specrt_status run_plain(plan *p, engine_decoder *plain, int i, run_result *result,
                                specrt_error *err) {
     plan_turn *t = &p->plain[i];
     TRY(run_prompt(&p->models, plain, &p->prompts[i], p->options.max_tokens, NULL, NULL, result,
@@ -96,13 +94,13 @@ specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
                           specrt_error *err) {
     specrt_session_params params = models_session(&p->models, &p->options, 0);
     int n = p->n_runs - first + plain_too;
-    decoder *plain = NULL;
+    engine_decoder *plain = NULL;
     run_result result = {.seconds = 0};
     progress bar;
     specrt_status status = SPECRT_STATUS_OK;
     if (plain_too)
-        status = decoder_create(p->models.target, NULL, NULL, &params,
-                                (int32_t)p->options.n_context, &plain, err);
+        status = engine_decoder_create(p->models.target, NULL, NULL, &params,
+                                       (int32_t)p->options.n_context, &plain, err);
     progress_begin(&bar, p->options.common.progress, phase, "prompts", (uint64_t)p->n_prompts);
     for (int i = 0; status == SPECRT_STATUS_OK && i < p->n_prompts; i++) {
         for (int k = 0; status == SPECRT_STATUS_OK && k < n; k++) {
@@ -113,7 +111,7 @@ specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
         progress_update(&bar, (uint64_t)i + 1);
     }
     progress_end(&bar);
-    decoder_free(plain);
+    engine_decoder_free(plain);
     free(result.tokens.ids);
     return status;
 }
@@ -134,7 +132,7 @@ static void take_found(const plan *p, plan_choice *c, const plan_turn *turns, in
 
 static specrt_status add_exact_run(plan *p, const plan_choice *c, specrt_error *err) {
     plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
-    if (!grown) return no_memory(err);
+    if (!grown) return error_no_memory_for(err, "a plan");
     p->runs = grown;
     plan_run *run = &grown[p->n_runs++];
     *run = (plan_run){.policy = c->policy, .n_shapes = 1, .shapes = {c->shape}};

@@ -1,6 +1,6 @@
 /* plan_run.h : the decoding behind a plan. */
-#ifndef PLAN_RUN_H
-#define PLAN_RUN_H
+#ifndef SPECRT_EVAL_PLAN_RUN_H
+#define SPECRT_EVAL_PLAN_RUN_H
 
 #include "plan.h"
 
@@ -17,7 +17,5 @@ specrt_status plan_check(plan *p, specrt_error *err);
 
 /* plan_from_trace() : choices from recorded cycles and curves alone. */
 specrt_status plan_from_trace(plan *p, specrt_error *err);
-
-specrt_status plan_no_tree(specrt_error *err); /* the options leave none */
 
 #endif

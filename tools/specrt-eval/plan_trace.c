@@ -1,9 +1,10 @@
 /* plan_trace.c : a plan whose acceptance comes from recorded cycles, replayed; nothing is decoded. */
 #include <math.h>
 #include <stdlib.h>
-#include "io.h"
+#include "base/io.h"
 #include "plan_run.h"
 #include "replay.h"
+#include "base/error.h"
 
 typedef struct trial { /* the shapes of one width */
     specrt_tree_params trees[PLAN_SHAPES];
@@ -96,7 +97,7 @@ specrt_status plan_from_trace(plan *p, specrt_error *err) {
     int n_shapes = 0;
     p->choices =
         (plan_choice *)malloc((size_t)(PLAN_WIDTHS * p->n_policies + 1) * sizeof *p->choices);
-    if (!p->choices) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a plan");
+    if (!p->choices) return error_no_memory_for(err, "a plan");
     p->n_choices = 0;
     TRY(recorded_tree(p, &recorded, err));
     for (int w = 0; w < PLAN_WIDTHS; w++) {

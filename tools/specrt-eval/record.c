@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "eval.h"
-#include "io.h"
-#include "json_make.h"
-#include "progress.h"
-#include "text.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/progress.h"
+#include "base/text.h"
 
 enum { MOST = SPECRT_TREE_MAX_NODES };
 
@@ -17,7 +18,7 @@ typedef struct recording {
     eval_models models;
     specrt_policy *policy, *full;
     specrt_session *whole; /* a list of all rows: the drafter's own ranking */
-    decoder *decoder;
+    engine_decoder *decoder;
     specrt_host host; /* the decoder's, with us before it */
     chat *chat;
     specrt_trace_writer *trace;
@@ -130,7 +131,7 @@ static void take_draft_row(recording *r, int32_t i, int32_t level, int32_t row) 
 
 static void take_target_row(recording *r, int32_t i, int32_t node) {
     const float *logits = r->logits + (size_t)node * (size_t)r->n_vocab;
-    const float *hidden = decoder_hidden(r->decoder) + (size_t)node * (size_t)r->d_target;
+    const float *hidden = engine_decoder_hidden(r->decoder) + (size_t)node * (size_t)r->d_target;
     int64_t k = r->n_top;
     specrt_to_f16(hidden, r->d_target, r->target_half + (size_t)i * (size_t)r->d_target);
     best_of(logits, r->n_vocab, k, r->top_ids + i * k, r->top_logits + i * k);
@@ -153,11 +154,11 @@ static void take_tree(recording *r, const specrt_draft *draft) {
 static int record_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                           const float **logits) {
     recording *r = (recording *)user;
-    const specrt_host *inner = decoder_host(r->decoder);
+    const specrt_host *inner = engine_decoder_host(r->decoder);
     int code = inner->target_prefill(inner->user, tokens, n, 1, logits);
     if (code != 0) return code;
-    specrt_to_f16(decoder_hidden(r->decoder) + (size_t)(n - 1) * (size_t)r->d_target, r->d_target,
-                  r->prompt_half);
+    specrt_to_f16(engine_decoder_hidden(r->decoder) + (size_t)(n - 1) * (size_t)r->d_target,
+                  r->d_target, r->prompt_half);
     for (int32_t i = 0; i < n; i++)
         best_of(*logits + (size_t)i * (size_t)r->n_vocab, r->n_vocab, r->n_top,
                 r->prompt_top + r->n_prompt_rows++ * r->n_top, NULL);
@@ -168,7 +169,7 @@ static int record_prefill(void *user, const int32_t *tokens, int32_t n, int all,
 static int record_draft_step(void *user, int32_t level, const specrt_beam *beam,
                              const float **hidden, const float **fed) {
     recording *r = (recording *)user;
-    const specrt_host *inner = decoder_host(r->decoder);
+    const specrt_host *inner = engine_decoder_host(r->decoder);
     size_t n = (size_t)beam->n, bytes = n * sizeof(int32_t);
     int code = inner->draft_step(inner->user, level, beam, hidden, fed);
     if (code != 0) return code;
@@ -183,20 +184,20 @@ static int record_draft_step(void *user, int32_t level, const specrt_beam *beam,
 
 static int record_verify(void *user, const specrt_draft *draft, const float **logits) {
     recording *r = (recording *)user;
-    const specrt_host *inner = decoder_host(r->decoder);
+    const specrt_host *inner = engine_decoder_host(r->decoder);
     int code = inner->target_verify(inner->user, draft, logits);
     r->logits = *logits;
     return code;
 }
 
 static int record_hidden(void *user, const float **hidden, int32_t *width) {
-    const specrt_host *inner = decoder_host(((recording *)user)->decoder);
+    const specrt_host *inner = engine_decoder_host(((recording *)user)->decoder);
     return inner->target_hidden(inner->user, hidden, width);
 }
 
 static int record_commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
     recording *r = (recording *)user;
-    const specrt_host *inner = decoder_host(r->decoder);
+    const specrt_host *inner = engine_decoder_host(r->decoder);
     int32_t row = r->n_levels ? 0 : -1;
     for (int32_t i = 0; i < verdict->n; i++) {
         int32_t node = verdict->nodes[i];
@@ -243,14 +244,10 @@ static int record_tokens(void *user, const int32_t *tokens, int32_t n) {
 
 /* ---- a run ---- */
 
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory to record");
-}
-
 /* A prompt's statistics begin with it. */
 static void add_stats(recording *r) {
     specrt_session_stats s;
-    specrt_session_get_stats(decoder_session(r->decoder), &s);
+    specrt_session_get_stats(engine_decoder_session(r->decoder), &s);
     r->stats.n_cycles += s.n_cycles;
     r->stats.n_emitted += s.n_emitted;
     r->stats.n_covered += s.n_covered;
@@ -265,16 +262,16 @@ static specrt_status record_prompt(recording *r, const prompt *p, specrt_error *
         r->prompt_capacity = 2 * (int64_t)r->prompt.n;
         int32_t *grown = (int32_t *)realloc(
             r->prompt_top, (size_t)(r->prompt_capacity * r->n_top) * sizeof *grown + 1);
-        if (!grown) return no_memory(err);
+        if (!grown) return error_no_memory_for(err, "a trace");
         r->prompt_top = grown;
     }
     r->n_prompt_rows = 0;
     r->sequence = (specrt_trace_record){.kind = SPECRT_TRACE_SEQUENCE, .n = (int32_t)r->prompt.n};
     snprintf(r->sequence.domain, sizeof r->sequence.domain, "%s", p->domain);
-    decoder_reset(r->decoder);
+    engine_decoder_reset(r->decoder);
     r->err->status = SPECRT_STATUS_OK;
-    specrt_status status = specrt_generate(decoder_session(r->decoder), &r->host, r->prompt.ids,
-                                           (int64_t)r->prompt.n, &g, err);
+    specrt_status status = specrt_generate(engine_decoder_session(r->decoder), &r->host,
+                                           r->prompt.ids, (int64_t)r->prompt.n, &g, err);
     if (status == SPECRT_STATUS_OK) add_stats(r);
     return status == SPECRT_STATUS_OK && r->err->status != SPECRT_STATUS_OK ? r->err->status
                                                                             : status;
@@ -291,26 +288,21 @@ static int write_bytes(void *user, const void *bytes, size_t n) {
     return out_write(&f->out, bytes, n, &f->why) != SPECRT_STATUS_OK;
 }
 
-static specrt_status record_all(recording *r, const prompt_list *prompts, specrt_error *err) {
+static specrt_status record_all(recording *r, prompt_list *prompts, specrt_error *err) {
     specrt_status status = SPECRT_STATUS_OK;
     progress bar;
-    int n_done = 0;
     progress_begin(&bar, r->options.common.progress, "record", "prompts", (uint64_t)prompts->n);
     for (int i = 0; status == SPECRT_STATUS_OK && i < prompts->n; i++) {
         status = record_prompt(r, &prompts->items[i], err);
-        if (status == SPECRT_STATUS_BAD_ARG && prompts->n > 1) {
-            cli_warn("prompt %d of %s was left out: %s", i + 1, prompts->items[i].domain, err->msg);
+        if (status == SPECRT_STATUS_BAD_ARG && prompts_pass_over(prompts, &prompts->items[i], err))
             status = SPECRT_STATUS_OK;
-        } else {
-            n_done++;
-        }
+        else if (status == SPECRT_STATUS_OK)
+            chat_announce(r->chat);
         progress_update(&bar, (uint64_t)i + 1);
     }
     progress_end(&bar);
     if (status == SPECRT_STATUS_BAD_ARG) status = err->status = SPECRT_STATUS_BAD_INPUT;
-    if (status == SPECRT_STATUS_OK && n_done == 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be decoded");
-    return status;
+    return status == SPECRT_STATUS_OK ? prompts_account(prompts, r->n_prompts, err) : status;
 }
 
 static specrt_status make_scratch(recording *r, specrt_error *err) {
@@ -331,7 +323,7 @@ static specrt_status make_scratch(recording *r, specrt_error *err) {
                    r->draft_ids && r->draft_logits && r->logsumexp && r->scores &&
                    r->draft_logsumexp && r->tree_top_ids && r->prompt_half
                ? SPECRT_STATUS_OK
-               : no_memory(err);
+               : error_no_memory_for(err, "a trace");
 }
 
 static specrt_status open_recording(recording *r, specrt_error *err) {
@@ -344,20 +336,20 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected one, as a trace is of one run");
     TRY(models_open(o, (int)o->common.threads, &r->models, err));
-    TRY(chat_create(o->template_name, r->models.tok, &r->chat, err));
+    TRY(chat_create(o, r->models.tok, &r->chat, err));
     TRY(models_policy(&r->models, o->policies.n ? o->policies.items[0] : "full", &r->policy, err));
     TRY(models_policy(&r->models, "full", &r->full, err));
     TRY(specrt_session_create(r->full, &one, NULL, &r->whole, err));
     specrt_session_params params = models_session(&r->models, o, 0); /* with the models' worker */
-    TRY(decoder_create(r->models.target, r->models.drafter, r->policy, &params,
-                       (int32_t)o->n_context, &r->decoder, err));
+    TRY(engine_decoder_create(r->models.target, r->models.drafter, r->policy, &params,
+                              (int32_t)o->n_context, &r->decoder, err));
     const specrt_active *whole = specrt_session_shortlist(r->whole);
     r->feeds_state = engine_drafter_features(r->models.drafter, (int32_t[3]){0}) == 0;
     r->d_target = engine_get_config(r->models.target)->d_model;
     r->n_vocab = engine_get_config(r->models.target)->n_vocab;
     r->d_draft = (int32_t)whole->n_cols;
     r->n_whole = whole->n_rows;
-    r->host = *decoder_host(r->decoder);
+    r->host = *engine_decoder_host(r->decoder);
     r->host.user = r;
     r->host.target_prefill = record_prefill;
     r->host.draft_step = record_draft_step;
@@ -367,7 +359,7 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
     return make_scratch(r, err);
 }
 
-static void print_figures(const recording *r) {
+static void print_figures(const recording *r, const prompt_list *prompts) {
     const specrt_session_stats *s = &r->stats;
     double cycles = s->n_cycles ? (double)s->n_cycles : 1;
     double accept_length = (double)s->n_emitted / cycles, rows = (double)s->n_rows / cycles;
@@ -380,6 +372,8 @@ static void print_figures(const recording *r) {
     json_object *o = json_object_new_object();
     json_put(o, "policy", json_text(specrt_policy_text(r->policy)));
     json_put(o, "n_prompts", json_whole((uint64_t)r->n_prompts));
+    prompts_put_json(prompts, o);
+    chat_put_json(r->chat, o);
     json_put(o, "n_tokens", json_whole((uint64_t)r->n_tokens));
     json_put(o, "n_cycles", json_whole((uint64_t)s->n_cycles));
     json_put(o, "accept_length", json_real(accept_length));
@@ -402,15 +396,13 @@ static specrt_trace_info describe(const recording *r) {
                               .temperature = (float)o->temperature,
                               .n_ids = tokenizer_n_vocab(r->models.tok)};
     specrt_session_params params = models_session(&r->models, o, 0);
-    info.tree.num_steps = params.tree.num_steps ? params.tree.num_steps : 6;
-    info.tree.topk = params.tree.topk ? params.tree.topk : 10;
-    info.tree.num_draft_tokens = params.tree.num_draft_tokens ? params.tree.num_draft_tokens : 60;
+    info.tree = params.tree;
     info.terminators = tokenizer_terminators(r->models.tok, &info.n_terminators);
     tokenizer_fingerprint(r->models.tok, info.tokenizer_sha256);
     return info;
 }
 
-static specrt_status record(recording *r, const prompt_list *prompts, specrt_error *err) {
+static specrt_status record(recording *r, prompt_list *prompts, specrt_error *err) {
     const eval_options *o = &r->options;
     trace_file f = {.why = {SPECRT_STATUS_OK, ""}};
     specrt_trace_info info = describe(r);
@@ -423,12 +415,12 @@ static specrt_status record(recording *r, const prompt_list *prompts, specrt_err
     if (f.why.status != SPECRT_STATUS_OK) *err = f.why;
     if (status == SPECRT_STATUS_OK) status = out_commit(&f.out, err);
     out_abort(&f.out);
-    if (status == SPECRT_STATUS_OK) print_figures(r);
+    if (status == SPECRT_STATUS_OK) print_figures(r, prompts);
     return status;
 }
 
 static void close_recording(recording *r) {
-    decoder_free(r->decoder);
+    engine_decoder_free(r->decoder);
     specrt_session_close(r->whole);
     specrt_policy_close(r->policy);
     specrt_policy_close(r->full);
@@ -450,14 +442,14 @@ int record_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        {"policy", 0, "SPEC", CLI_STRINGS, &o->policies, 0, 0, "what may be drafted (full)"},
+        cli_strings("policy", "SPEC", &o->policies, "what may be drafted (full)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Trace"},
-        {"top", 0, "N", CLI_INT, &r.n_top, 1, 1024, "best tokens of the target kept (10)"},
-        {"draft-top", 0, "N", CLI_INT, &r.n_draft_top, 0, 1024, "of the drafter (64)"},
-        {"tree-top", 0, "N", CLI_INT, &r.n_tree_top, 0, SPECRT_LOGITS_MAX_K,
-         "of the target at every node, for windows with rows=tree (8)"},
+        cli_heading("Trace"),
+        cli_int("top", "N", &r.n_top, 1, 1024, "best tokens of the target kept (10)"),
+        cli_int("draft-top", "N", &r.n_draft_top, 0, 1024, "of the drafter (64)"),
+        cli_int("tree-top", "N", &r.n_tree_top, 0, SPECRT_LOGITS_MAX_K,
+                "of the target at every node, for windows with positions=tree (8)"),
         {0},
     };
     const cli_tool tool = {
@@ -470,10 +462,7 @@ int record_main(int argc, char **argv) {
         "specrt-eval record --target FILE --draft FILE --prompts FILE... -o FILE", options};
     int code = cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
-    specrt_status status = prompts_of(o, &prompts, &err);
-    if (status == SPECRT_STATUS_OK && prompts.n == 0)
-        status =
-            specrt_error_set(&err, SPECRT_STATUS_BAD_ARG, "expected --prompts FILE or --prompt");
+    specrt_status status = prompts_given(o, &prompts, &err);
     if (status == SPECRT_STATUS_OK) status = open_recording(&r, &err);
     if (status == SPECRT_STATUS_OK) status = record(&r, &prompts, &err);
     prompts_free(&prompts);

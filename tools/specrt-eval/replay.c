@@ -5,16 +5,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli.h"
-#include "io.h"
-#include "parallel.h"
-#include "progress.h"
+#include "base/cli.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
+#include "base/progress.h"
 
 enum { BATCH_BYTES = 8 << 20, BLOCK_BYTES = 1 << 20 };
-
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory to replay");
-}
 
 static bool grow(void **array, int64_t n, int64_t *capacity, size_t bytes) {
     if (n < *capacity) return true;
@@ -113,11 +110,6 @@ static specrt_trace_record copy_record(batch *b, const specrt_trace_info *info,
     c.target_hidden = hidden ? batch_copy(b, r->target_hidden, n * info->d_target, 2) : NULL;
     c.draft_hidden = hidden ? batch_copy(b, r->draft_hidden, n * info->d_draft, 2) : NULL;
     return c;
-}
-
-int32_t replay_best_width(const specrt_trace_info *info) {
-    int32_t k = info->n_top > info->n_tree_top ? info->n_top : info->n_tree_top;
-    return k < REPLAY_BEST ? k : REPLAY_BEST;
 }
 
 /* The target's best tokens at every node, as far as they were recorded. */
@@ -239,14 +231,15 @@ static replay_sequence *begin_sequence(replay *r, batch *b, const specrt_trace_i
 typedef struct worker {
     int entrant; /* whose session it is; -1: none */
     specrt_session *session;
-    replay_scratch scratch;
+    float *scratch;
 } worker;
 
 typedef struct job {
     replay *r;
     const batch *b;
-    worker *workers; /* [threads] */
-    bool failed;
+    worker *workers;  /* [threads] */
+    int failed;       /* the first of the policies that no session could be made of; -1: none */
+    specrt_error err; /* its */
 } job;
 
 static void run_now(void *user, specrt_task *task) {
@@ -262,14 +255,25 @@ static specrt_status open_session(const replay *r, const replay_entrant *e, spec
     return e->policy ? specrt_session_create(e->policy, &params, NULL, out, err) : SPECRT_STATUS_OK;
 }
 
+/* The same policy's is told whatever the threads. */
+static void note_failure(job *j, int entrant, const specrt_error *err) {
+    pthread_mutex_lock(&j->r->lock);
+    if (j->failed < 0 || entrant < j->failed) {
+        j->failed = entrant;
+        j->err = *err;
+    }
+    pthread_mutex_unlock(&j->r->lock);
+}
+
 static specrt_session *session_of(job *j, worker *w, int entrant) {
     replay_entrant *e = &j->r->entrants[entrant];
+    specrt_error err;
     if (e->serial) return e->session;
     if (w->entrant == entrant) return w->session;
     specrt_session_close(w->session);
     w->entrant = entrant;
-    if (open_session(j->r, e, &w->session, NULL) != SPECRT_STATUS_OK)
-        w->entrant = -1, j->failed = true;
+    if (open_session(j->r, e, &w->session, &err) != SPECRT_STATUS_OK)
+        note_failure(j, entrant, &err);
     return w->session;
 }
 
@@ -277,7 +281,7 @@ static void run_visit(job *j, worker *w, int entrant, int64_t sequence) {
     replay_entrant *e = &j->r->entrants[entrant];
     specrt_session *session = session_of(j, w, entrant);
     if (session || !e->policy)
-        visit_sequence(j->r, e, &j->b->sequences[sequence], session, &w->scratch);
+        visit_sequence(j->r, e, &j->b->sequences[sequence], session, w->scratch);
 }
 
 /* One policy and sequence a block, policies one after another; one whose sessions remember takes all of its
@@ -301,27 +305,38 @@ static specrt_status reserve_sums(replay *r, specrt_error *err) {
         size_t bytes = n * (size_t)r->n_trees * sizeof(replay_walked);
         replay_walked *walked = (replay_walked *)realloc(e->walked, bytes);
         if (walked) e->walked = walked;
-        if (!sums || !walked) return no_memory(err);
+        if (!sums || !walked) return error_no_memory_for(err, "a replay");
     }
     return SPECRT_STATUS_OK;
+}
+
+static specrt_status open_workers(job *j, int n, specrt_error *err) {
+    j->workers = (worker *)calloc((size_t)n, sizeof *j->workers);
+    if (!j->workers) return error_no_memory_for(err, "a replay");
+    for (int i = 0; i < n; i++) j->workers[i].entrant = -1;
+    for (int i = 0; i < n; i++) TRY(replay_scratch(j->r, &j->workers[i].scratch, err));
+    return SPECRT_STATUS_OK;
+}
+
+static void close_workers(job *j, int n) {
+    for (int i = 0; j->workers && i < n; i++) {
+        specrt_session_close(j->workers[i].session);
+        free(j->workers[i].scratch);
+    }
+    free(j->workers);
 }
 
 static specrt_status run_batch(replay *r, batch *b, specrt_error *err) {
     int threads = r->params.threads > 0 ? r->params.threads : 1;
     if (b->n == 0) return SPECRT_STATUS_OK;
-    if (b->failed) return no_memory(err);
+    if (b->failed) return error_no_memory_for(err, "a replay");
     TRY(reserve_sums(r, err));
-    job j = {.r = r, .b = b, .workers = (worker *)calloc((size_t)threads, sizeof *j.workers)};
-    if (!j.workers) return no_memory(err);
-    for (int i = 0; i < threads; i++) j.workers[i].entrant = -1;
-    parallel_for(threads, r->n_entrants * b->n, run_block, &j);
-    for (int i = 0; i < threads; i++) {
-        specrt_session_close(j.workers[i].session);
-        free(j.workers[i].scratch.hidden);
-    }
-    free(j.workers);
+    job j = {.r = r, .b = b, .failed = -1};
+    specrt_status status = open_workers(&j, threads, err);
+    if (status == SPECRT_STATUS_OK) parallel_for(threads, r->n_entrants * b->n, run_block, &j);
+    close_workers(&j, threads);
     batch_clear(b);
-    return j.failed ? no_memory(err) : SPECRT_STATUS_OK;
+    return j.failed < 0 ? status : specrt_error_set(err, j.err.status, "%s", j.err.msg);
 }
 
 /* ---- a pass over the traces ---- */
@@ -332,7 +347,8 @@ static specrt_status add_record(replay *r, batch *b, const specrt_trace_info *in
     bool begins = record->kind != SPECRT_TRACE_CYCLE;
     if (begins && r->open) {
         r->open = false;
-        if (!finish_sequence(r, &b->sequences[b->n - 1])) return no_memory(err);
+        if (!finish_sequence(r, &b->sequences[b->n - 1]))
+            return error_no_memory_for(err, "a replay");
         if (b->n_bytes >= BATCH_BYTES) TRY(run_batch(r, b, err));
     }
     if (record->kind == SPECRT_TRACE_SEQUENCE)
@@ -348,7 +364,7 @@ static specrt_status add_record(replay *r, batch *b, const specrt_trace_info *in
             (int)r->trees[0].num_steps + 1, (int)record->n);
     else if (record->kind == SPECRT_TRACE_CYCLE)
         add_cycle(r, b, &b->sequences[b->n - 1], record, r->keeps_hidden);
-    return b->failed ? no_memory(err) : SPECRT_STATUS_OK;
+    return b->failed ? error_no_memory_for(err, "a replay") : SPECRT_STATUS_OK;
 }
 
 static specrt_status read_trace(replay *r, batch *b, int i, specrt_error *err) {
@@ -385,7 +401,7 @@ static specrt_status read_all(replay *r, specrt_error *err) {
 specrt_status replay_run(const replay_params *params, replay **out, specrt_error *err) {
     replay *r = (replay *)calloc(1, sizeof *r);
     *out = NULL;
-    if (!r) return no_memory(err);
+    if (!r) return error_no_memory_for(err, "a replay");
     r->params = *params;
     r->topic = -1;
     pthread_mutex_init(&r->lock, NULL);

@@ -1,7 +1,7 @@
 /* replay.h : policies over recorded cycles, without a model. docs/METHODS.md ("Replay") says what is exact
  * and how the rest is estimated. */
-#ifndef REPLAY_H
-#define REPLAY_H
+#ifndef SPECRT_EVAL_REPLAY_H
+#define SPECRT_EVAL_REPLAY_H
 
 #include <stdbool.h>
 #include "specrt.h"
@@ -65,10 +65,10 @@ typedef struct replay_figures {
     replay_figure accept_length; /* tokens per cycle, the target's own included */
     /* The run's own figures, or what a run would give; else estimates. Of accept_length: and acceptance. */
     bool exact_accept_length, exact_coverage, exact_rows;
-    double
-        acceptance[REPLAY_POSITIONS]; /* of position i + 1, given that i was accepted; NaN: none */
-    double span_coverage[REPLAY_SPANS],
-        span_accept_length[REPLAY_SPANS]; /* NaN: no token was there */
+    /* of position i + 1, given that i was accepted; NaN: none */
+    double acceptance[REPLAY_POSITIONS];
+    /* NaN: no token was there */
+    double span_coverage[REPLAY_SPANS], span_accept_length[REPLAY_SPANS];
 } replay_figures;
 
 /* replay_figures_of() : policy -1 is the oracle, whose lists hold every token; domain -1 takes all.

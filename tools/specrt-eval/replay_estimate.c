@@ -4,12 +4,10 @@
 #include <math.h>
 #include "replay_impl.h"
 
-enum { MOST = SPECRT_TREE_MAX_NODES };
-
 /* ---- what a tree has room for ---- */
 
 /* Nodes by falling probability; of equal ones the earlier first, so parents before children. */
-static void order_nodes(const specrt_trace_record *r, int32_t order[MOST]) {
+static void order_nodes(const specrt_trace_record *r, int32_t order[REPLAY_NODES]) {
     for (int32_t i = 0; i < r->n_nodes; i++) {
         int32_t at = i;
         for (; at > 0 && r->tree_logprobs[order[at - 1]] < r->tree_logprobs[i]; at--)
@@ -21,10 +19,10 @@ static void order_nodes(const specrt_trace_record *r, int32_t order[MOST]) {
 /* The log-probability that a node needs to be in a tree: that of the last of the recorded nodes which such
  * a tree would have had. */
 static float threshold_of(const specrt_tree_params *tree, const replay_cycle *c,
-                          const int32_t order[MOST]) {
+                          const int32_t order[REPLAY_NODES]) {
     const specrt_trace_record *r = &c->r;
-    int32_t n_kept = 1, n_children[MOST] = {0}, n_at_depth[MOST] = {0};
-    bool beam[MOST] = {true};
+    int32_t n_kept = 1, n_children[REPLAY_NODES] = {0}, n_at_depth[REPLAY_NODES] = {0};
+    bool beam[REPLAY_NODES] = {true};
     if (!r->tree_logprobs || tree->topk == 1) return -INFINITY;
     for (int32_t j = 0; j < r->n_nodes; j++) {
         int32_t i = order[j], parent = r->tree_parents[i];
@@ -71,7 +69,7 @@ static float path_of(const specrt_trace_info *info, const replay_cycle *c, int32
 void estimate_rows(const specrt_tree_params *trees, int n_trees, const specrt_trace_info *info,
                    const replay_cycle *c, replay_levels levels[]) {
     const specrt_trace_record *r = &c->r;
-    int32_t order[MOST];
+    int32_t order[REPLAY_NODES];
     if (r->tree_logprobs) order_nodes(r, order);
     for (int32_t i = 0; i < r->n; i++) place_row(info, c, i);
     for (int t = 0; t < n_trees; t++) {

@@ -2,10 +2,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "html_plot.h"
-#include "io.h"
+#include "base/html_plot.h"
+#include "base/io.h"
 #include "replay_report.h"
-#include "text.h"
+#include "base/text.h"
 
 typedef struct page {
     FILE *f;

@@ -1,13 +1,14 @@
 /* replay_impl.h : what the files of replay share: sequences in memory, and sums over them. */
-#ifndef REPLAY_IMPL_H
-#define REPLAY_IMPL_H
+#ifndef SPECRT_EVAL_REPLAY_IMPL_H
+#define SPECRT_EVAL_REPLAY_IMPL_H
 
 #include <pthread.h>
-#include "model.h"
+#include "model/model.h"
 #include "replay.h"
 
 enum {
     REPLAY_TREES = 64,
+    REPLAY_NODES = SPECRT_TREE_MAX_NODES,
     REPLAY_BEST = 16,      /* best tokens of the target that a source reads at most */
     REPLAY_DRAFT_BEST = 10 /* of the drafter, whose recall is told beside that of all */
 };
@@ -114,15 +115,14 @@ int32_t replay_best_width(const specrt_trace_info *info);
 
 /* ---- replay_visit.c ---- */
 
-typedef struct replay_scratch {
-    float *hidden; /* [n_hidden] owned */
-    size_t n_hidden;
-} replay_scratch;
+/* replay_scratch() : of a worker, for hidden states; to free. */
+specrt_status replay_scratch(const replay *r, float **out, specrt_error *err);
 
 /* visit_sequence() : adds what a policy makes of a sequence to its sums.
- *   session : NULL: the oracle's */
+ *   session : NULL: the oracle's
+ *   scratch : replay_scratch() */
 void visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s, specrt_session *session,
-                    replay_scratch *scratch);
+                    float *scratch);
 
 /* ---- replay_open.c ---- */
 

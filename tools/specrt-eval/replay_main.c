@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "eval.h"
-#include "io.h"
-#include "json_make.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/measure.h"
 #include "replay_report.h"
-#include "text.h"
+#include "base/text.h"
 
 typedef struct replaying {
     cli_common common;
@@ -20,16 +22,12 @@ typedef struct replaying {
 
 /* ---- options ---- */
 
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory to replay");
-}
-
 static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
     replaying *a = (replaying *)user;
     size_t n = (size_t)a->params.n_policies + 1;
     char **grown = (char **)realloc((void *)a->texts, n * sizeof *grown);
     if (grown) a->texts = grown;
-    if (!grown || !(grown[n - 1] = strdup(text))) return no_memory(err);
+    if (!grown || !(grown[n - 1] = strdup(text))) return error_no_memory_for(err, "a replay");
     a->params.n_policies++;
     return SPECRT_STATUS_OK;
 }
@@ -60,7 +58,7 @@ static specrt_status take_options(replaying *a, specrt_error *err) {
     if (a->policies.n == 0) TRY(add_policy(a, "microspec", err));
     p->policies = (const char *const *)a->texts;
     a->shapes = (specrt_tree_params *)calloc((size_t)a->trees.n + 1, sizeof *a->shapes);
-    if (!a->shapes) return no_memory(err);
+    if (!a->shapes) return error_no_memory_for(err, "a replay");
     for (int i = 0; i < a->trees.n; i++) TRY(add_tree(a, a->trees.items[i], err));
     p->trees = a->shapes;
     return a->report ? out_check(a->report, a->common.force, err) : SPECRT_STATUS_OK;
@@ -117,7 +115,7 @@ static void print_domains(const replaying *a, int width) {
     int n = replay_n_domains(a->r) < MOST ? replay_n_domains(a->r) : MOST;
     if (n < 2) return;
     printf("\n%-*s", width, "covered, %");
-    for (int d = 0; d < n; d++) printf(" %10.10s", replay_domain(a->r, d));
+    for (int d = 0; d < n; d++) putchar(' '), text_pad_left(replay_domain(a->r, d), 10, stdout);
     for (int i = 0; i < a->params.n_policies; i++) {
         printf("\n%-*s", width, name_of(a, i));
         for (int d = 0; d < n; d++) {
@@ -295,9 +293,9 @@ static void print_speed(const replaying *a, double seconds) {
 
 static specrt_status run(replaying *a, specrt_error *err) {
     TRY(take_options(a, err));
-    double began = cli_seconds();
+    double began = measure_seconds();
     TRY(replay_run(&a->params, &a->r, err));
-    print_speed(a, cli_seconds() - began);
+    print_speed(a, measure_seconds() - began);
     if (replay_is_cut(a->r)) cli_warn("a trace was cut; what came before counts");
     if (!replay_knows_drafter(a->r))
         cli_warn(
@@ -325,19 +323,19 @@ int replay_main(int argc, char **argv) {
     replaying a = {0};
     specrt_error err = {0};
     const cli_option options[] = {
-        {"trace", 0, "FILE", CLI_STRINGS, &a.traces, 0, 0,
-         "of specrt-eval record or an engine; repeat for more of one drafter and tree"},
-        {"policy", 0, "SPEC", CLI_STRINGS, &a.policies, 0, 0,
-         "repeat, or a comma list (full,microspec)"},
-        {"bundle", 0, "FILE", CLI_STRING, &a.params.bundle, 0, 0, "what policies need"},
-        {"model", 0, "FILE", CLI_STRING, &a.params.model, 0, 0,
-         "GGUF or safetensors of the head, for policies that read it"},
-        {"tree", 0, "S/K/N", CLI_STRINGS, &a.trees, 0, 0,
-         "accept length also for num_steps/topk/num_draft_tokens, up to what was recorded"},
-        {"stream", 0, NULL, CLI_FLAG, &a.params.stream, 0, 0,
-         "sequences follow each other: what policies learnt stays"},
-        {NULL, 0, NULL, CLI_FLAG, NULL, 0, 0, "Output"},
-        {"report", 0, "FILE", CLI_STRING, &a.report, 0, 0, "an HTML page with plots"},
+        cli_strings("trace", "FILE", &a.traces,
+                    "of specrt-eval record or an engine; repeat for more of one drafter and tree"),
+        cli_strings("policy", "SPEC", &a.policies, "repeat, or a comma list (full,microspec)"),
+        cli_string("bundle", "FILE", &a.params.bundle, "what policies need"),
+        cli_string("model", "FILE", &a.params.model,
+                   "GGUF or safetensors of the head, for policies that read it"),
+        cli_strings(
+            "tree", "S/K/N", &a.trees,
+            "accept length also for num_steps/topk/num_draft_tokens, up to what was recorded"),
+        cli_flag("stream", &a.params.stream,
+                 "sequences follow each other: what policies learnt stays"),
+        cli_heading("Output"),
+        cli_string("report", "FILE", &a.report, "an HTML page with plots"),
         {0},
     };
     const cli_tool tool = {

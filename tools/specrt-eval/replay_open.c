@@ -3,23 +3,16 @@
  * nothing is multiplied. */
 #include <stdlib.h>
 #include <string.h>
-#include "io.h"
+#include "base/io.h"
+#include "eval.h"
 #include "replay_impl.h"
-
-static specrt_status no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory to replay");
-}
+#include "base/error.h"
 
 /* ---- traces ---- */
 
-/* Of the recording, with the session's defaults. */
-static specrt_status tree_of(const specrt_tree_params *params, specrt_tree_params *out,
-                             specrt_error *err) {
-    specrt_tree *tree;
-    TRY(specrt_tree_create(params, NULL, &tree, err));
-    *out = *specrt_tree_get_params(tree);
-    specrt_tree_free(tree);
-    return SPECRT_STATUS_OK;
+int32_t replay_best_width(const specrt_trace_info *info) {
+    int32_t k = info->n_top > info->n_tree_top ? info->n_top : info->n_tree_top;
+    return k < REPLAY_BEST ? k : REPLAY_BEST;
 }
 
 static specrt_status check_trace(const replay *r, int i, specrt_error *err) {
@@ -49,7 +42,7 @@ static specrt_status open_traces(replay *r, specrt_error *err) {
     int n = r->params.n_traces;
     r->readers = (specrt_trace_reader **)calloc((size_t)n, sizeof *r->readers);
     r->infos = (const specrt_trace_info **)calloc((size_t)n, sizeof *r->infos);
-    if (!r->readers || !r->infos) return no_memory(err);
+    if (!r->readers || !r->infos) return error_no_memory_for(err, "a replay");
     for (int i = 0; i < n; i++) {
         TRY(specrt_trace_open(r->params.traces[i], NULL, &r->readers[i], err));
         r->infos[i] = specrt_trace_get_info(r->readers[i]);
@@ -63,10 +56,10 @@ static specrt_status open_trees(replay *r, specrt_error *err) {
     if (r->params.n_trees >= REPLAY_TREES)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected at most %d trees, found %d",
                                 REPLAY_TREES - 1, r->params.n_trees);
-    TRY(tree_of(&r->infos[0]->tree, &r->trees[0], err));
+    TRY(eval_tree(&r->infos[0]->tree, &r->trees[0], err));
     for (int i = 0; i < r->params.n_trees; i++) {
         specrt_tree_params *tree = &r->trees[i + 1], *most = &r->trees[0];
-        TRY(tree_of(&r->params.trees[i], tree, err));
+        TRY(eval_tree(&r->params.trees[i], tree, err));
         if (tree->num_steps > most->num_steps || tree->topk > most->topk ||
             (tree->topk > 1 && tree->num_draft_tokens > most->num_draft_tokens))
             return specrt_error_set(
@@ -95,7 +88,7 @@ static specrt_status open_head(replay *r, specrt_error *err) {
     specrt_head_desc head = {.dtype = SPECRT_DTYPE_F32, .n_rows = info->n_vocab, .n_cols = 1};
     if (!r->params.model) {
         head.rows = r->no_rows = calloc((size_t)info->n_vocab, sizeof(float));
-        if (!r->no_rows) return no_memory(err);
+        if (!r->no_rows) return error_no_memory_for(err, "a replay");
         return specrt_head_bind(NULL, &head, NULL, &r->head, err);
     }
     TRY(model_open(r->params.model, &r->model, err));
@@ -128,7 +121,7 @@ static void tell_exact(const replay *r, replay_entrant *e) {
     bool known = e->recorded && !strstr(text, "mode=async");
     fixed &= e->recorded || r->infos[0]->draft == SPECRT_DRAFT_TOP_K;
     for (int i = 0; i < r->params.n_traces; i++)
-        known &= r->infos[i]->n_tree_top > 0 || !strstr(text, "rows=tree");
+        known &= r->infos[i]->n_tree_top > 0 || !strstr(text, "positions=tree");
     e->exact_coverage = fixed || (known && (chain || !by_path));
     e->exact_rows = fixed || (known && !e->reads_hidden && (chain || !by_path));
 }
@@ -169,12 +162,12 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
 static specrt_status open_policies(replay *r, specrt_error *err) {
     int n = r->params.n_policies + 1;
     r->entrants = (replay_entrant *)calloc((size_t)n, sizeof *r->entrants);
-    if (!r->entrants) return no_memory(err);
+    if (!r->entrants) return error_no_memory_for(err, "a replay");
     r->n_entrants = n;
     for (int i = 0; i < n; i++) {
         replay_entrant *e = &r->entrants[i];
         e->levels = (replay_levels *)calloc((size_t)r->n_trees, sizeof *e->levels);
-        if (!e->levels) return no_memory(err);
+        if (!e->levels) return error_no_memory_for(err, "a replay");
         if (i > 0) TRY(open_policy(r, r->params.policies[i - 1], e, err));
     }
     snprintf(r->entrants[0].text, sizeof r->entrants[0].text, "oracle");

@@ -1,6 +1,6 @@
 /* replay_report.h : a replay as an HTML page. */
-#ifndef REPLAY_REPORT_H
-#define REPLAY_REPORT_H
+#ifndef SPECRT_EVAL_REPLAY_REPORT_H
+#define SPECRT_EVAL_REPLAY_REPORT_H
 
 #include "replay.h"
 

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "replay_impl.h"
-
-enum { MOST = SPECRT_TREE_MAX_NODES };
+#include "base/error.h"
 
 static const int64_t edges[REPLAY_SPANS] = {0,   32,  64,
                                             128, 256, 512}; /* tokens since the topic began */
@@ -22,7 +21,7 @@ typedef struct visit {
     replay_entrant *e;
     const replay_sequence *s;
     specrt_session *session; /* NULL: the oracle */
-    replay_scratch *scratch;
+    float *scratch;          /* replay_scratch() */
     replay_sums sums;
     replay_walk walks[REPLAY_TREES]; /* by the first the session learns */
     replay_levels levels[REPLAY_TREES];
@@ -74,7 +73,7 @@ static int32_t look_at_best(visit *v, const replay_cycle *c, int32_t i) {
  * the share's logarithm. */
 static float slack_of(visit *v, const replay_cycle *c) {
     const specrt_trace_record *r = &c->r;
-    bool kept[MOST] = {true};
+    bool kept[REPLAY_NODES] = {true};
     int32_t n_kept = 1;
     if (!isnan(v->slack)) return v->slack;
     for (int32_t i = 1; i < r->n_nodes; i++) {
@@ -98,19 +97,20 @@ static replay_drafted drafted_by(visit *v, const replay_cycle *c, int32_t i, boo
 /* ---- routed sources ---- */
 
 /* f16 rows as f32: of row i at nodes[i], or one after another. */
-static const float *widen(replay_scratch *w, const uint16_t *half, const int32_t *nodes, int32_t n,
-                          int32_t n_rows, int32_t d) {
-    size_t size = (size_t)n_rows * (size_t)d;
-    if (size > w->n_hidden) {
-        free(w->hidden);
-        w->hidden = (float *)malloc(size * sizeof(float));
-        w->n_hidden = w->hidden ? size : 0;
-    }
-    if (!w->hidden) return NULL;
+static const float *widen(float *scratch, const uint16_t *half, const int32_t *nodes, int32_t n,
+                          int32_t d) {
     for (int32_t i = 0; i < n; i++)
         specrt_row_decode(SPECRT_DTYPE_F16, half + (int64_t)i * d, d,
-                          w->hidden + (size_t)(nodes ? nodes[i] : i) * (size_t)d);
-    return w->hidden;
+                          scratch + (int64_t)(nodes ? nodes[i] : i) * d);
+    return scratch;
+}
+
+/* A row for every node, and one more for what the first pass was fed. */
+specrt_status replay_scratch(const replay *r, float **out, specrt_error *err) {
+    int32_t d_draft = r->infos[0]->d_draft, d_target = r->infos[0]->d_target;
+    size_t d = (size_t)(d_draft > d_target ? d_draft : d_target);
+    *out = (float *)malloc((r->keeps_hidden ? (REPLAY_NODES + 1) * d : 1) * sizeof(float));
+    return *out ? SPECRT_STATUS_OK : error_no_memory_for(err, "a replay");
 }
 
 /* The tokens that a level extends: the tree's nodes there. Sources that route by hidden states are given
@@ -147,10 +147,8 @@ static const uint16_t *fed_first(const visit *v) {
 static const float *hidden_of(visit *v, const specrt_trace_record *r, const float **fed) {
     const uint16_t *first = fed_first(v);
     int32_t d = v->s->info->d_draft;
-    const float *hidden = widen(v->scratch, r->draft_hidden, NULL, r->n, r->n + 1, d);
-    *fed = hidden && first ? hidden + (int64_t)r->n * d : NULL;
-    if (*fed) specrt_row_decode(SPECRT_DTYPE_F16, first, d, v->scratch->hidden + (int64_t)r->n * d);
-    return hidden;
+    *fed = first ? widen(v->scratch, first, &r->n, 1, d) + (int64_t)r->n * d : NULL;
+    return widen(v->scratch, r->draft_hidden, NULL, r->n, d);
 }
 
 /* The lists of a cycle that begins at v->first. Where the tree ends its last level goes on. */
@@ -169,15 +167,15 @@ static void route(visit *v, const replay_cycle *c) {
         if (n > 0) beam.n = n;
         if (i < r->n && c->rows[i].known) last = i;
         if (hidden && level > 0 && last > 0) fed = hidden + (int64_t)(last - 1) * d;
-        if (hidden) specrt_session_feed(v->session, fed);
-        specrt_session_route(v->session, level, &beam, hidden ? hidden + (int64_t)last * d : NULL);
+        specrt_session_route(v->session, level, &beam, hidden ? hidden + (int64_t)last * d : NULL,
+                             fed);
     }
 }
 
 /* ---- what a policy learns from ---- */
 
 static void observe(visit *v, const specrt_draft *draft, const specrt_verdict *verdict,
-                    specrt_rows *rows, const float *hidden) {
+                    specrt_target_rows *rows, const float *hidden) {
     rows->hidden = hidden;
     rows->d_hidden = hidden ? v->s->info->d_target : 0;
     specrt_session_observe(v->session, draft, verdict, rows);
@@ -193,23 +191,23 @@ static void learn_recorded(visit *v, const replay_cycle *c) {
     specrt_draft draft = {r->n_nodes, r->tree_tokens, r->tree_parents,
                           c->depths,  c->masks,       r->tree_logprobs};
     specrt_verdict verdict;
-    specrt_rows rows = {.ids = c->best, .k = replay_best_width(v->s->info)};
+    specrt_target_rows rows = {.ids = c->best, .k = replay_best_width(v->s->info)};
     const float *hidden = NULL;
     verdict.n = r->n;
     memcpy(verdict.tokens, r->tokens, (size_t)r->n * sizeof *verdict.tokens);
     memcpy(verdict.nodes, r->nodes, (size_t)r->n * sizeof *verdict.nodes);
     if (wants_hidden(v, r))
-        hidden =
-            widen(v->scratch, r->target_hidden, r->nodes, r->n, r->n_nodes, v->s->info->d_target);
+        hidden = widen(v->scratch, r->target_hidden, r->nodes, r->n, v->s->info->d_target);
     observe(v, &draft, &verdict, &rows, hidden);
 }
 
 /* A cycle as it might have been: first the path, then what the list held of the recorded trees beside it. */
 typedef struct replica {
     int32_t n, k;
-    int32_t tokens[MOST], parents[MOST], depths[MOST], best[MOST * REPLAY_BEST];
-    uint64_t masks[MOST];
-    float logprobs[MOST];
+    int32_t tokens[REPLAY_NODES], parents[REPLAY_NODES], depths[REPLAY_NODES],
+        best[REPLAY_NODES * REPLAY_BEST];
+    uint64_t masks[REPLAY_NODES];
+    float logprobs[REPLAY_NODES];
     specrt_verdict verdict;
 } replica;
 
@@ -232,7 +230,7 @@ static bool add_path(const visit *v, replica *p, place last) {
         const replay_cycle *c = &v->s->cycles[at.cycle];
         int32_t end = at.cycle == last.cycle ? last.row : c->r.n - 1;
         for (; at.row <= end; at.row++) {
-            if (p->n == MOST) return false;
+            if (p->n == REPLAY_NODES) return false;
             int32_t i = add_node(p, c, c->r.nodes[at.row], p->n - 1);
             p->verdict.tokens[i] = c->r.tokens[at.row];
             p->verdict.nodes[i] = i;
@@ -247,7 +245,7 @@ static void add_trees(const visit *v, replica *p, place last) {
     place at = v->first;
     for (; at.cycle <= last.cycle; at.cycle++, at.row = 0) {
         const replay_cycle *c = &v->s->cycles[at.cycle];
-        int32_t places[MOST], top = c->r.nodes[at.row];
+        int32_t places[REPLAY_NODES], top = c->r.nodes[at.row];
         int32_t end = at.cycle == last.cycle ? last.row : c->r.n - 1;
         memset(places, 0xff, sizeof places);
         for (; at.row <= end; at.row++) places[c->r.nodes[at.row]] = on_path++;
@@ -273,11 +271,11 @@ static void learn(visit *v, place last) {
     if (!add_path(v, &p, last)) return;
     add_trees(v, &p, last);
     specrt_draft draft = {p.n, p.tokens, p.parents, p.depths, p.masks, p.logprobs};
-    specrt_rows rows = {.ids = p.best, .k = p.k};
+    specrt_target_rows rows = {.ids = p.best, .k = p.k};
     const float *hidden = NULL;
     int32_t d = v->s->info->d_target, node = p.verdict.n - 1; /* events read the last one alone */
     if (wants_hidden(v, &c->r))
-        hidden = widen(v->scratch, c->r.target_hidden + (int64_t)last.row * d, &node, 1, p.n, d);
+        hidden = widen(v->scratch, c->r.target_hidden + (int64_t)last.row * d, &node, 1, d);
     observe(v, &draft, &p.verdict, &rows, hidden);
 }
 
@@ -317,7 +315,7 @@ static void look_at_token(visit *v, place at) {
 
 static void begin(visit *v) {
     const specrt_trace_record *p = &v->s->prompt;
-    specrt_rows rows = {.ids = p->top_ids, .k = v->s->info->n_top};
+    specrt_target_rows rows = {.ids = p->top_ids, .k = v->s->info->n_top};
     if (v->r->params.stream && v->s->number > 0)
         specrt_session_turn(v->session, 0);
     else
@@ -358,7 +356,7 @@ static int64_t rows_of(const visit *v) {
 }
 
 void visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s, specrt_session *session,
-                    replay_scratch *scratch) {
+                    float *scratch) {
     visit v = {.r = r, .e = e, .s = s, .session = session, .scratch = scratch, .since = s->topic};
     v.recorded = s->info->policy && strcmp(s->info->policy, e->text) == 0;
     if (session) begin(&v);

@@ -2,8 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "eval.h"
-#include "io.h"
-#include "utf8.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/measure.h"
+#include "base/utf8.h"
 
 specrt_status ids_append(id_list *ids, const int32_t *tokens, int32_t n) {
     if (ids->n + (size_t)n > ids->capacity) {
@@ -46,7 +48,8 @@ static void subtract_stats(specrt_session_stats *s, const specrt_session_stats *
     for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) s->n_by_length[i] -= before->n_by_length[i];
 }
 
-specrt_status run_prompt(const eval_models *m, decoder *d, const id_list *input, int64_t max_tokens,
+specrt_status run_prompt(const eval_models *m, engine_decoder *d, const id_list *input,
+                         int64_t max_tokens,
                          void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
                          run_result *out, specrt_error *err) {
     const int32_t *tokens;
@@ -57,23 +60,23 @@ specrt_status run_prompt(const eval_models *m, decoder *d, const id_list *input,
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "prompt: %zu tokens are too many",
                                 input->n);
     specrt_session_stats before = {0};
-    specrt_status status = decoder_begin(d, input->ids, (int32_t)input->n, err);
+    specrt_status status = engine_decoder_begin(d, input->ids, (int32_t)input->n, err);
     if (status == SPECRT_STATUS_BAD_ARG && err) err->status = SPECRT_STATUS_BAD_INPUT;
     if (status != SPECRT_STATUS_OK)
         return status == SPECRT_STATUS_BAD_ARG ? SPECRT_STATUS_BAD_INPUT : status;
-    if (decoder_session(d)) specrt_session_get_stats(decoder_session(d), &before);
-    double began = cli_seconds();
+    if (engine_decoder_session(d)) specrt_session_get_stats(engine_decoder_session(d), &before);
+    double began = measure_seconds();
     for (bool ended = false; !ended && n > 0;) {
-        if (decoder_next(d, &tokens, &n) != SPECRT_STATUS_OK)
+        if (engine_decoder_next(d, &tokens, &n) != SPECRT_STATUS_OK)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "a decoding step failed");
         n = cut(m, tokens, n, max_tokens - (int64_t)out->tokens.n, &ended);
         if (ids_append(&out->tokens, tokens, n) != SPECRT_STATUS_OK)
-            return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for an answer");
+            return error_no_memory_for(err, "an answer");
         if (each) each(user, tokens, n);
     }
-    out->times = *decoder_times(d);
-    out->seconds = cli_seconds() - began - out->times.watch;
-    if (decoder_session(d)) specrt_session_get_stats(decoder_session(d), &out->stats);
+    out->times = *engine_decoder_times(d);
+    out->seconds = measure_seconds() - began - out->times.watch;
+    if (engine_decoder_session(d)) specrt_session_get_stats(engine_decoder_session(d), &out->stats);
     subtract_stats(&out->stats, &before);
     return SPECRT_STATUS_OK;
 }

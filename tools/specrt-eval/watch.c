@@ -64,8 +64,8 @@ static void add_position(list_sums *sums, const specrt_session *s, const float *
 static void add_event(cycle_watch *w) {
     const contestant *k = w->k;
     specrt_session_stats stats;
-    specrt_session_get_stats(decoder_session(k->decoder), &stats);
-    double update = decoder_times(k->decoder)->update;
+    specrt_session_get_stats(engine_decoder_session(k->decoder), &stats);
+    double update = engine_decoder_times(k->decoder)->update;
     if (w->n_events >= 0 && stats.n_events > w->n_events) w->event_update += update - w->update;
     w->n_events = stats.n_events;
     w->update = update;
@@ -135,11 +135,11 @@ static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdic
     add_event(w);
     if (w->c->stream) add_cycle(w, verdict->n);
     row_times_add(&w->times, w->n_written,
-                  specrt_session_shortlist(decoder_session(w->k->decoder))->n_rows);
+                  specrt_session_shortlist(engine_decoder_session(w->k->decoder))->n_rows);
     w->n_written += verdict->n;
     w->n_since += verdict->n;
     for (int32_t i = 0; w->c->lists && i < verdict->n; i++)
-        add_position(&w->lists, decoder_session(w->k->decoder),
+        add_position(&w->lists, engine_decoder_session(w->k->decoder),
                      logits + (size_t)verdict->nodes[i] * (size_t)n_vocab, n_vocab, i);
 }
 
@@ -153,8 +153,8 @@ void watch_begin(comparison *c, contestant *k) {
     w->n_events = -1; /* of this turn none is known yet */
     w->n_since = 0;
     if (!c->stream) w->n_written = 0;
-    decoder_keep(k->decoder, c->stream);
-    decoder_watch(k->decoder, see_cycle, w);
+    engine_decoder_keep(k->decoder, c->stream);
+    engine_decoder_watch(k->decoder, see_cycle, w);
 }
 
 void watch_end(contestant *k, turn_sample *out) {

@@ -1,16 +1,16 @@
 /* calibrate.h : what the files of vocabtrim-calibrate share: the parsed command line, the state of
  * a run, and one prototype group per file. */
-#ifndef CALIBRATE_H
-#define CALIBRATE_H
+#ifndef VOCABTRIM_CALIBRATE_CALIBRATE_H
+#define VOCABTRIM_CALIBRATE_CALIBRATE_H
 
-#include "cli.h"
-#include "corpus.h"
-#include "counts.h"
-#include "model.h"
+#include "base/cli.h"
+#include "corpus/corpus.h"
+#include "counts/counts.h"
+#include "model/model.h"
 #include "select.h"
-#include "shard.h"
+#include "base/shard.h"
 #include "sweep.h"
-#include "tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 enum { MAX_RATES = 64, MAX_DOMAINS = 64, DEFAULT_SIZE = 32768 };
 
@@ -49,29 +49,36 @@ typedef struct calibrate_options {
     cli_list exports;
 } calibrate_options;
 
-/* options_parse() : @return -1 to go on, else the exit code. */
-int options_parse(calibrate_options *o, int argc, char **argv);
-void options_free(calibrate_options *o);
+/* calibrate_options_parse() : @return -1 to go on, else the exit code. */
+int calibrate_options_parse(calibrate_options *o, int argc, char **argv);
+void calibrate_options_free(calibrate_options *o);
 
-/* options_counts_only() : a map task, which writes counts and nothing else. */
-bool options_counts_only(const calibrate_options *o);
+/* calibrate_options_counts_only() : a map task, which writes counts and nothing else. */
+bool calibrate_options_counts_only(const calibrate_options *o);
 
-/* options_domain_names() : names of the --corpus arguments: as many trailing path components as
+/* calibrate_options_domain_names() : names of the --corpus arguments: as many trailing path components as
  * tell them apart; "stdin" for "-"; --domain, or "corpus" beyond MAX_DOMAINS.
  *   out : [o->corpus.n] owned strings */
-specrt_status options_domain_names(const calibrate_options *o, char ***out, specrt_error *err);
+specrt_status calibrate_options_domain_names(const calibrate_options *o, char ***out,
+                                             specrt_error *err);
 
-/* options_keep() : ids of --keep (a list as 5,7-9, or a file of one), ascending and distinct. */
-specrt_status options_keep(const calibrate_options *o, int32_t n_vocab, int32_t **ids, int32_t *n,
-                           specrt_error *err);
+/* calibrate_options_outputs() : every file that is to be written, NULL where none was asked for; once
+ * parsed. @return how many. */
+enum { CALIBRATE_MAX_OUTPUTS = 64 };
+int calibrate_options_outputs(const calibrate_options *o, const char *paths[CALIBRATE_MAX_OUTPUTS]);
 
-/* options_weights() : f64 [c->n_domains], owned; NULL: none were given.
+/* calibrate_options_keep() : ids of --keep (a list as 5,7-9, or a file of one), ascending and distinct. */
+specrt_status calibrate_options_keep(const calibrate_options *o, int32_t n_vocab, int32_t **ids,
+                                     int32_t *n, specrt_error *err);
+
+/* calibrate_options_weights() : f64 [c->n_domains], owned; NULL: none were given.
  *   names : [o->corpus.n] domain of each --corpus argument */
-specrt_status options_weights(const calibrate_options *o, const counts *c, char *const *names,
-                              double **out, specrt_error *err);
+specrt_status calibrate_options_weights(const calibrate_options *o, const counts *c,
+                                        char *const *names, double **out, specrt_error *err);
 
-/* options_rates() : --accept-rate into m->rates. */
-specrt_status options_rates(const calibrate_options *o, speed_model *m, specrt_error *err);
+/* calibrate_options_rates() : --accept-rate into m->rates. */
+specrt_status calibrate_options_rates(const calibrate_options *o, speed_model *m,
+                                      specrt_error *err);
 
 /* ---- count.c : corpus to counts, on all threads ---- */
 
@@ -98,7 +105,7 @@ typedef struct calibration {
     double *weights; /* [counts.n_domains], or NULL */
     int32_t *keep;
     int32_t n_keep;
-    ranking ranking;
+    calibrate_ranking ranking;
     speed_model speed;
     sweep sweep;
     int32_t size;       /* chosen */
@@ -114,13 +121,13 @@ double calibration_coverage(const calibration *run, int split);
 
 /* ---- report.c, report_json.c, report_html.c ---- */
 
-void report_table(const calibration *run, FILE *out);
+void calibrate_report_table(const calibration *run, FILE *out);
 
-/* report_json() : the --json object as one line; report_provenance() : what goes into the bundle.
- * Both owned; NULL: no memory. */
-char *report_json(const calibration *run);
-char *report_provenance(const calibration *run);
+/* calibrate_report_json() : the --json object as one line; calibrate_report_provenance() : what goes into
+ * the bundle. Both owned; NULL: no memory. */
+char *calibrate_report_json(const calibration *run);
+char *calibrate_report_provenance(const calibration *run);
 
-specrt_status report_html(const calibration *run, out_file *out, specrt_error *err);
+specrt_status calibrate_report_html(const calibration *run, out_file *out, specrt_error *err);
 
 #endif

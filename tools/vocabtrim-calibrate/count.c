@@ -8,8 +8,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "parallel.h"
-#include "progress.h"
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/progress.h"
 
 typedef struct job {
     const calibrate_options *options;
@@ -71,8 +72,7 @@ static bool take_rows(counter *w, int32_t n_vocab) {
 static specrt_status flush(counter *w, specrt_error *err) {
     job *j = w->job;
     if (w->domain < 0) return SPECRT_STATUS_OK;
-    if (!take_rows(w, j->total->vocab.n_vocab))
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    if (!take_rows(w, j->total->vocab.n_vocab)) return error_no_memory(err, NULL);
     w->tally.name = j->names[w->domain];
     snprintf(w->tally.provenance, sizeof w->tally.provenance, "%s", j->options->provenance);
     pthread_mutex_lock(&j->lock);
@@ -107,7 +107,7 @@ static specrt_status count_doc(counter *w, const corpus_doc *doc, specrt_error *
     if (!doc->text) return count_ids(w, doc, split), SPECRT_STATUS_OK;
     tok_worker_continue(w->worker, doc->continues);
     if (tok_count(w->worker, doc->text, doc->n_bytes, w->dense[split], &w->tally.n_tokens[split]))
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+        return error_no_memory(err, NULL);
     return SPECRT_STATUS_OK;
 }
 
@@ -132,7 +132,7 @@ static specrt_status counter_open(counter *w, job *j, specrt_error *err) {
     *w = (counter){.job = j, .domain = -1};
     for (int s = 0; s < COUNTS_SPLITS; s++) {
         w->dense[s] = (uint64_t *)calloc(n, sizeof *w->dense[s]);
-        if (!w->dense[s]) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+        if (!w->dense[s]) return error_no_memory(err, NULL);
     }
     return j->tok ? tok_worker_create(j->tok, &w->worker, err) : SPECRT_STATUS_OK;
 }

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "mpi_run.h"
+#include "base/mpi.h"
 
 /* ---- the vocabulary ---- */
 
@@ -15,7 +15,7 @@ static specrt_status vocab_from_ids(const calibrate_options *o, counts_vocab *v,
                                     specrt_error *err) {
     int32_t *keep, n_keep;
     TRY(counts_vocab_from_ids((int32_t)o->n_vocab, v, err));
-    TRY(options_keep(o, v->n_vocab, &keep, &n_keep, err));
+    TRY(calibrate_options_keep(o, v->n_vocab, &keep, &n_keep, err));
     for (int32_t i = 0; i < n_keep; i++) v->types[keep[i]] = COUNTS_TERMINATOR;
     free(keep);
     if (n_keep == 0)
@@ -159,7 +159,7 @@ static specrt_status check_params(const speed_model *m, specrt_error *err) {
 
 specrt_status input_speed(const calibrate_options *o, const model *m, const specrt_head_desc *head,
                           int32_t n_vocab, speed_model *out, specrt_error *err) {
-    TRY(options_rates(o, out, err));
+    TRY(calibrate_options_rates(o, out, err));
     out->target_params = o->target_params;
     out->draft_params = o->draft_params;
     out->d_draft = o->d_draft;

@@ -1,6 +1,6 @@
 /* input.h : what a run reads besides the corpus. */
-#ifndef INPUT_H
-#define INPUT_H
+#ifndef VOCABTRIM_CALIBRATE_INPUT_H
+#define VOCABTRIM_CALIBRATE_INPUT_H
 
 #include "calibrate.h"
 

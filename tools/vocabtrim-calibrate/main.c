@@ -12,14 +12,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/measure.h"
 #include "input.h"
-#include "mpi_run.h"
+#include "base/mpi.h"
 #include "output.h"
-#include "text.h"
-
-double calibration_coverage(const calibration *run, int split) {
-    return ranking_coverage(&run->ranking, split, run->size);
-}
+#include "base/text.h"
 
 /* ---- steps of a run ---- */
 
@@ -37,7 +34,7 @@ static void drop_specials(calibration *run) {
 /* What can be refused before the corpus is read. */
 static specrt_status check_early(calibration *run, const model *m, specrt_error *err) {
     const calibrate_options *o = run->options;
-    TRY(options_keep(o, run->counts.vocab.n_vocab, &run->keep, &run->n_keep, err));
+    TRY(calibrate_options_keep(o, run->counts.vocab.n_vocab, &run->keep, &run->n_keep, err));
     drop_specials(run);
     select_limits limits = select_limits_of(&run->counts.vocab, run->keep, run->n_keep);
     if (o->rule == SELECT_SIZE && o->rule_given)
@@ -52,7 +49,7 @@ static void tell_speed(const calibration *run, double seconds) {
     cli_info("read %s bytes of %s files, %s bytes of text, in %.2f s (%.1f MB of text/s); "
              "peak memory %.0f MB",
              text_count(s->bytes_read), text_count(s->n_files), text_count(s->n_text_bytes),
-             seconds, (double)s->n_text_bytes / 1e6 / seconds, (double)cli_peak_bytes() / 1e6);
+             seconds, (double)s->n_text_bytes / 1e6 / seconds, (double)measure_peak_bytes() / 1e6);
 }
 
 /* Where the corpus is smaller than the reader's steps, a split may be empty. */
@@ -89,11 +86,54 @@ static specrt_status choose_size(calibration *run, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+/* Says where --mass rests on too little. @return whether it said so. */
+static bool warn_mass(const calibration *run) {
+    const calibrate_ranking *r = &run->ranking;
+    double share = run->options->rule_value, n = (double)r->n_held_out;
+    double held_out = calibration_coverage(run, COUNTS_HOLDOUT);
+    if (run->options->rule != SELECT_MASS) return false;
+    if (held_out < share)
+        cli_warn("--mass %g: cannot be reached: all %s ids that a list may hold cover %.2f%% of "
+                 "held-out text",
+                 share, text_count((uint64_t)run->size), 100 * held_out);
+    else if (n < select_mass_needs(share))
+        cli_warn("--mass %g: %s held-out tokens cannot show it, so the list errs to the long side "
+                 "(%.1f%% of further text may be any of the ids not seen); give more text%s",
+                 share, text_count(r->n_held_out), 100 * r->unseen,
+                 r->n_held_out ? "" : ", some of it held out (--holdout 0.2)");
+    else if (n < select_mass_wants(share))
+        cli_warn(
+            "--mass %g: %s held-out tokens tell it within %.1f points, %.0f would within %.1f; "
+            "give more text",
+            share, text_count(r->n_held_out), 200 * select_deviation(share, n),
+            ceil(select_mass_wants(share)), 50 * (1 - share));
+    else
+        return false;
+    return true;
+}
+
+/* Where the list knows the text that was ranked better than other text, beyond chance. */
+static void warn_gap(const calibration *run) {
+    const calibrate_ranking *r = &run->ranking;
+    double ranked = calibration_coverage(run, COUNTS_CALIBRATION);
+    double held_out = calibration_coverage(run, COUNTS_HOLDOUT);
+    double chance = 2 * select_deviation(held_out, (double)r->n_held_out);
+    if (isnan(held_out) || ranked - held_out <= fmax(0.01, chance)) return;
+    cli_warn(
+        "the list covers %.1f%% of the text that was ranked, %.1f%% of held-out text: too little "
+        "text for %s ids (%s were seen in it); give more%s",
+        100 * ranked, 100 * held_out, text_count((uint64_t)run->size),
+        text_count((uint64_t)r->n_seen),
+        run->options->rule == SELECT_MASS ? ", and fewer will do" : ", or let --mass choose");
+}
+
 static specrt_status select_and_sweep(calibration *run, char *const *names, specrt_error *err) {
     TRY(check_counted(run, err));
-    TRY(options_weights(run->options, &run->counts, names, &run->weights, err));
-    TRY(ranking_create(&run->counts, run->weights, run->keep, run->n_keep, &run->ranking, err));
+    TRY(calibrate_options_weights(run->options, &run->counts, names, &run->weights, err));
+    TRY(calibrate_ranking_create(&run->counts, run->weights, run->keep, run->n_keep, &run->ranking,
+                                 err));
     TRY(choose_size(run, err));
+    if (!warn_mass(run)) warn_gap(run);
     return sweep_create(&run->ranking, &run->speed, run->size, &run->sweep, err);
 }
 
@@ -127,14 +167,14 @@ static bool is_below(const calibration *run) {
 static int finish(calibration *run, char *const *names, double started, specrt_error *err) {
     const calibrate_options *o = run->options;
     corpus_warn(&run->stats);
-    tell_speed(run, cli_seconds() - started);
-    if (options_counts_only(o)) {
+    tell_speed(run, measure_seconds() - started);
+    if (calibrate_options_counts_only(o)) {
         cli_info("%" PRIu64 " tokens in %d domains", counts_n_tokens(&run->counts),
                  run->counts.n_domains);
         return output_counts(run, err) ? cli_fail(err) : CLI_OK;
     }
     if (select_and_sweep(run, names, err)) return cli_fail(err);
-    run->seconds = cli_seconds() - started;
+    run->seconds = measure_seconds() - started;
     bool below = is_below(run);
     specrt_status status = output_all(run, !below || o->allow_below, err);
     if (status != SPECRT_STATUS_OK) return cli_fail(err);
@@ -144,9 +184,9 @@ static int finish(calibration *run, char *const *names, double started, specrt_e
 static int run_with(calibration *run, tokenizer **tok, model *m, char ***names) {
     const calibrate_options *o = run->options;
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    double started = cli_seconds();
+    double started = measure_seconds();
     specrt_status status = mpi_rank() == 0 ? output_check(o, &err) : SPECRT_STATUS_OK;
-    if (!status) status = options_domain_names(o, names, &err);
+    if (!status) status = calibrate_options_domain_names(o, names, &err);
     if (!status) status = input_open_counts(o, tok, &run->counts, &err);
     run->tok = *tok;
     if (!status && o->model) {
@@ -172,18 +212,18 @@ static int calibrate(int argc, char **argv) {
     tokenizer *tok = NULL;
     model m = {0};
     char **names = NULL;
-    int code = options_parse(&options, argc, argv);
+    int code = calibrate_options_parse(&options, argc, argv);
     if (code < 0) code = run_with(&run, &tok, &m, &names);
     free_names(&options, names);
     sweep_free(&run.sweep);
-    ranking_free(&run.ranking);
+    calibrate_ranking_free(&run.ranking);
     counts_free(&run.counts);
     free(run.weights);
     free(run.keep);
     free(run.speed.rates);
     tokenizer_close(tok);
     model_close(&m);
-    options_free(&options);
+    calibrate_options_free(&options);
     return code;
 }
 

@@ -1,14 +1,14 @@
 /* output.c : see output.h. Every file is complete before the first appears under its name. */
 #include "output.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "bundle_write.h"
-#include "token_map.h"
+#include "base/error.h"
+#include "formats/bundle_write.h"
+#include "model/token_map.h"
 
 /* ---- before counting ---- */
 
@@ -123,28 +123,14 @@ static specrt_status write_exports(const calibration *run, int *n_done, specrt_e
 
 /* ---- all of it ---- */
 
-static bool is_stdout(const char *path) {
-    return path && (strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0);
-}
-
 /* The table goes to stdout unless a file does. */
 static specrt_status print_result(const calibration *run, specrt_error *err) {
     const calibrate_options *o = run->options;
-    bool taken = is_stdout(o->common.output) || is_stdout(o->counts_out) || is_stdout(o->report);
-    char format[32];
-    for (int i = 0; i < o->exports.n; i++)
-        taken = taken || is_stdout(export_path(o->exports.items[i], format));
-    if (o->common.json) {
-        char *json = report_json(run);
-        if (!json) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-        puts(json);
-        free(json);
-    } else if (!o->common.quiet) {
-        report_table(run, taken ? stderr : stdout);
-    }
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return specrt_error_set(err, SPECRT_STATUS_IO, "stdout: cannot write: %s", strerror(errno));
-    return SPECRT_STATUS_OK;
+    const char *paths[CALIBRATE_MAX_OUTPUTS];
+    if (o->common.json) return cli_print_json(calibrate_report_json(run), err);
+    if (!o->common.quiet)
+        calibrate_report_table(run, cli_table(paths, calibrate_options_outputs(o, paths)));
+    return out_flush_stdout(err);
 }
 
 /* What this run has put where nothing was: gone again if a later output fails. The bundle comes last,
@@ -182,7 +168,7 @@ static specrt_status write_files(const calibration *run, const char *provenance,
     const calibrate_options *o = run->options;
     out_file counts_file, report_file = {0};
     specrt_status status = stage(run, o->counts_out, write_counts, &counts_file, err);
-    if (!status) status = stage(run, o->report, report_html, &report_file, err);
+    if (!status) status = stage(run, o->report, calibrate_report_html, &report_file, err);
     if (!status) status = print_result(run, err);
     if (!status) status = write_exports(run, &w->n_exports, err);
     if (!status) status = commit_new(&counts_file, o->counts_out, &w->counts, err);
@@ -196,11 +182,9 @@ static specrt_status write_files(const calibration *run, const char *provenance,
 specrt_status output_all(const calibration *run, bool files, specrt_error *err) {
     const calibrate_options *o = run->options;
     if (!files) return print_result(run, err);
-    char *provenance = report_provenance(run), format[32];
+    char *provenance = calibrate_report_provenance(run), format[32];
     written w = {(bool *)calloc((size_t)o->exports.n + 1, sizeof *w.is_new), 0, NULL, NULL};
-    specrt_status status = provenance && w.is_new
-                               ? SPECRT_STATUS_OK
-                               : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    specrt_status status = provenance && w.is_new ? SPECRT_STATUS_OK : error_no_memory(err, NULL);
     if (status == SPECRT_STATUS_OK) {
         for (int i = 0; i < o->exports.n; i++)
             w.is_new[i] = if_new(export_path(o->exports.items[i], format)) != NULL;

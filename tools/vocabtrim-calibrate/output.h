@@ -1,6 +1,6 @@
 /* output.h : what a run writes: all of it, or nothing. */
-#ifndef OUTPUT_H
-#define OUTPUT_H
+#ifndef VOCABTRIM_CALIBRATE_OUTPUT_H
+#define VOCABTRIM_CALIBRATE_OUTPUT_H
 
 #include "calibrate.h"
 

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "mpi_run.h"
+#include "base/mpi.h"
 
 /* Rows are at most COUNTS_MAX_VOCAB times 24 bytes, so their size fits MPI's int. */
 static void send_counts(const counts *c, int to) {

@@ -6,9 +6,13 @@
 #include <locale.h>
 #include <math.h>
 #include <string.h>
-#include "text.h"
+#include "base/text.h"
 
 enum { BAR_CELLS = 24 };
+
+double calibration_coverage(const calibration *run, int split) {
+    return calibrate_ranking_coverage(&run->ranking, split, run->size);
+}
 
 /* A bar of eighths of cells, or of whole '#' where the terminal is not UTF-8. */
 static void print_bar(double share, bool utf8, FILE *out) {
@@ -32,8 +36,9 @@ static void print_head(const calibration *run, FILE *out) {
     uint64_t n_docs = 0;
     for (int i = 0; i < run->counts.n_domains; i++) n_docs += run->counts.domains[i].n_docs;
     fprintf(out, "%s: %s tokens in %s documents; %s ids, %s of them forced\n\n",
-            run->counts.vocab.name, text_count(counts_n_tokens(&run->counts)), text_count(n_docs),
-            text_count((uint64_t)h->n_valid), text_count((uint64_t)h->n_forced));
+            text_name(run->counts.vocab.name), text_count(counts_n_tokens(&run->counts)),
+            text_count(n_docs), text_count((uint64_t)h->n_valid),
+            text_count((uint64_t)h->n_forced));
 }
 
 /* Bars begin at the round share under the smallest row, where the differences can be seen. */
@@ -85,7 +90,7 @@ static void print_domains(const calibration *run, FILE *out) {
         const counts_domain *d = &c->domains[i];
         double coverage[COUNTS_SPLITS];
         for (int s = 0; s < COUNTS_SPLITS; s++)
-            ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
+            calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
         fputs("  ", out);
         text_pad(d->name, width, out);
         fprintf(out, " %15s  %6g ",
@@ -98,7 +103,7 @@ static void print_domains(const calibration *run, FILE *out) {
     fputc('\n', out);
 }
 
-void report_table(const calibration *run, FILE *out) {
+void calibrate_report_table(const calibration *run, FILE *out) {
     setlocale(LC_CTYPE, "");
     bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     print_head(run, out);

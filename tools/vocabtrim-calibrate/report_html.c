@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "html_plot.h"
-#include "text.h"
+#include "base/html_plot.h"
+#include "base/text.h"
 
 enum { CURVE_POINTS = 96, TOKENS_SHOWN = 60, MAX_TOKEN = 128 };
 
@@ -77,7 +77,8 @@ static void plot_coverage(const calibration *run, FILE *f) {
     bool has_holdout = !isnan(calibration_coverage(run, COUNTS_HOLDOUT));
     to_double(sizes, n, x);
     for (int s = 0; s < COUNTS_SPLITS; s++) {
-        for (int i = 0; i < n; i++) y[s][i] = ranking_coverage(&run->ranking, s, sizes[i]);
+        for (int i = 0; i < n; i++)
+            y[s][i] = calibrate_ranking_coverage(&run->ranking, s, sizes[i]);
         low = floor_of(y[s], n, low);
     }
     const plot_series series[] = {
@@ -120,7 +121,7 @@ static void plot_domains(const calibration *run, FILE *f) {
     for (int i = 0; order && series && y && i < n_domains; i++) {
         int split = order[i]->n_tokens[COUNTS_HOLDOUT] ? COUNTS_HOLDOUT : COUNTS_CALIBRATION;
         double *curve = y + (size_t)i * CURVE_POINTS;
-        ranking_coverage_domain(&run->ranking, order[i], split, sizes, n, curve);
+        calibrate_ranking_coverage_domain(&run->ranking, order[i], split, sizes, n, curve);
         low = floor_of(curve, n, low);
         series[i] = (plot_series){i < HTML_COLORS ? order[i]->name : NULL,
                                   x,
@@ -237,7 +238,7 @@ static void table_domains(const calibration *run, FILE *f) {
                 run->weights ? run->weights[i] : 1);
         for (int s = 0; s < COUNTS_SPLITS; s++) {
             double share;
-            ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &share);
+            calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &share);
             cell_share(share, f);
         }
         fputs("</tr>\n", f);
@@ -286,7 +287,7 @@ static void facts(const calibration *run, FILE *f) {
     fputs("</div>\n", f);
 }
 
-specrt_status report_html(const calibration *run, out_file *out, specrt_error *err) {
+specrt_status calibrate_report_html(const calibration *run, out_file *out, specrt_error *err) {
     FILE *f = out->f;
     html_begin(f, "Draft vocabulary", run->counts.vocab.name);
     facts(run, f);

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "json_make.h"
+#include "base/json.h"
+#include "base/measure.h"
 
 /* ---- shared parts ---- */
 
@@ -21,7 +22,7 @@ static json_object *domain_json(const calibration *run, int i) {
     const counts_domain *d = &run->counts.domains[i];
     double coverage[COUNTS_SPLITS];
     for (int s = 0; s < COUNTS_SPLITS; s++)
-        ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
+        calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
     json_object *o = json_object_new_object();
     json_put(o, "name", json_text(d->name));
     json_put(o, "provenance", json_object_new_string(d->provenance));
@@ -74,7 +75,7 @@ static json_object *common_json(const calibration *run) {
 
 /* ---- the bundle's provenance ---- */
 
-char *report_provenance(const calibration *run) {
+char *calibrate_report_provenance(const calibration *run) {
     json_object *o = common_json(run);
     if (run->has_head) {
         json_object *head = json_object_new_object();
@@ -147,9 +148,10 @@ static void put_reading(const calibration *run, json_object *o) {
     json_put(o, "n_replaced", json_whole(s->n_replaced));
 }
 
-char *report_json(const calibration *run) {
+char *calibrate_report_json(const calibration *run) {
     json_object *o = common_json(run);
     json_put(o, "n_distinct", json_whole(count_distinct(&run->counts)));
+    json_put(o, "unseen_estimate", json_real(run->ranking.unseen));
     put_reading(run, o);
     json_put(o, "sweep", sweep_json(run));
     json_put(o, "speed", speed_json(run));
@@ -157,6 +159,6 @@ char *report_json(const calibration *run) {
              run->sweep.best < 0 ? NULL
                                  : json_object_new_int(run->sweep.rows[run->sweep.best].size));
     json_put(o, "seconds", json_real(run->seconds));
-    json_put(o, "peak_bytes", json_object_new_int64(cli_peak_bytes()));
+    json_put(o, "peak_bytes", json_object_new_int64(measure_peak_bytes()));
     return json_to_text(o);
 }

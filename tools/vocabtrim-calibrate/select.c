@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 
 /* The groups of a ranking, in its order. */
 enum { TERMINATOR, SPECIAL, KEPT, NORMAL, RESERVED };
@@ -95,7 +96,7 @@ static int32_t chat_terminator(const counts_vocab *v) {
     return id;
 }
 
-static void fill(ranking *r, const entry *entries, uint64_t *scores[COUNTS_SPLITS]) {
+static void fill(calibrate_ranking *r, const entry *entries, uint64_t *scores[COUNTS_SPLITS]) {
     specrt_ranks_header *h = &r->header;
     for (int32_t i = 0; i < h->n_ranked; i++) {
         int32_t id = entries[i].id;
@@ -111,9 +112,33 @@ static void fill(ranking *r, const entry *entries, uint64_t *scores[COUNTS_SPLIT
         }
     }
     h->n_tokens = r->covered[COUNTS_CALIBRATION][h->n_ranked];
+    r->n_seen = h->n_ranked;
+    while (r->n_seen > 0 && r->covered[COUNTS_CALIBRATION][r->n_seen - 1] == h->n_tokens)
+        r->n_seen--;
 }
 
-static bool allocate(ranking *r, size_t n) {
+/* What occurred once, whatever its weight, and how much was held out. @return false: no memory. */
+static bool count_unseen(const counts *c, const double *weights, calibrate_ranking *r) {
+    uint64_t *plain = (uint64_t *)calloc((size_t)c->vocab.n_vocab, sizeof *plain), n = 0,
+             n_once = 0;
+    if (!plain) return false;
+    for (int i = 0; i < c->n_domains; i++) {
+        const counts_domain *d = &c->domains[i];
+        if (weights && !(weights[i] > 0)) continue;
+        for (int32_t j = 0; j < d->n_rows; j++)
+            add_saturating(&plain[d->rows[j].id], d->rows[j].n[COUNTS_CALIBRATION]);
+        add_saturating(&r->n_held_out, d->n_tokens[COUNTS_HOLDOUT]);
+    }
+    for (int32_t id = 0; id < c->vocab.n_vocab; id++) {
+        add_saturating(&n, plain[id]);
+        n_once += plain[id] == 1;
+    }
+    r->unseen = n ? (double)n_once / (double)n : 1;
+    free(plain);
+    return true;
+}
+
+static bool allocate(calibrate_ranking *r, size_t n) {
     r->ids = (int32_t *)malloc(n * sizeof *r->ids);
     r->counts = (uint64_t *)malloc(n * sizeof *r->counts);
     r->position = (int32_t *)malloc(n * sizeof *r->position);
@@ -122,14 +147,16 @@ static bool allocate(ranking *r, size_t n) {
     return r->ids && r->counts && r->position && r->covered[0] && r->covered[1];
 }
 
-specrt_status ranking_create(const counts *c, const double *weights, const int32_t *keep,
-                             int32_t n_keep, ranking *out, specrt_error *err) {
+specrt_status calibrate_ranking_create(const counts *c, const double *weights, const int32_t *keep,
+                                       int32_t n_keep, calibrate_ranking *out, specrt_error *err) {
     size_t n = (size_t)c->vocab.n_vocab;
     uint64_t completions = 0, *scores[COUNTS_SPLITS];
     entry *entries = (entry *)malloc(n * sizeof *entries);
     for (int s = 0; s < COUNTS_SPLITS; s++) scores[s] = (uint64_t *)calloc(n, sizeof *scores[s]);
-    *out = (ranking){.header = {.n_vocab = c->vocab.n_vocab, .n_ranked = c->vocab.n_vocab}};
-    bool ok = allocate(out, n) && entries && scores[0] && scores[1];
+    *out =
+        (calibrate_ranking){.header = {.n_vocab = c->vocab.n_vocab, .n_ranked = c->vocab.n_vocab}};
+    bool ok =
+        allocate(out, n) && entries && scores[0] && scores[1] && count_unseen(c, weights, out);
     if (ok) {
         sum_domains(c, weights, scores, &completions);
         for (int32_t id = 0; id < c->vocab.n_vocab; id++)
@@ -140,26 +167,33 @@ specrt_status ranking_create(const counts *c, const double *weights, const int32
         qsort(entries, n, sizeof *entries, by_rank);
         fill(out, entries, scores);
     } else {
-        ranking_free(out);
+        calibrate_ranking_free(out);
     }
     for (int s = 0; s < COUNTS_SPLITS; s++) free(scores[s]);
     free(entries);
-    return ok ? SPECRT_STATUS_OK : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    return ok ? SPECRT_STATUS_OK : error_no_memory(err, NULL);
 }
 
-void ranking_free(ranking *r) {
+void calibrate_ranking_free(calibrate_ranking *r) {
     free(r->ids);
     free(r->counts);
     free(r->position);
     for (int s = 0; s < COUNTS_SPLITS; s++) free(r->covered[s]);
-    *r = (ranking){0};
+    *r = (calibrate_ranking){0};
 }
 
 /* ---- coverage ---- */
 
-double ranking_coverage(const ranking *r, int split, int32_t size) {
+double calibrate_ranking_coverage(const calibrate_ranking *r, int split, int32_t size) {
     uint64_t all = r->covered[split][r->header.n_ranked];
     return all ? (double)r->covered[split][size] / (double)all : NAN;
+}
+
+double calibrate_ranking_estimate(const calibrate_ranking *r, int32_t size) {
+    double known = calibrate_ranking_coverage(r, COUNTS_CALIBRATION, size) * (1 - r->unseen);
+    int32_t n_new = r->header.n_valid - r->n_seen;
+    if (size <= r->n_seen || n_new <= 0) return known;
+    return known + r->unseen * fmin(1, (double)(size - r->n_seen) / n_new);
 }
 
 /* The first of the ascending sizes that a rank lies under; n_sizes: none. */
@@ -175,8 +209,8 @@ static int first_size_over(const int32_t *sizes, int n_sizes, int32_t rank) {
     return low;
 }
 
-void ranking_coverage_domain(const ranking *r, const counts_domain *d, int split,
-                             const int32_t *sizes, int n_sizes, double *out) {
+void calibrate_ranking_coverage_domain(const calibrate_ranking *r, const counts_domain *d,
+                                       int split, const int32_t *sizes, int n_sizes, double *out) {
     double all = (double)d->n_tokens[split], inside = 0;
     for (int k = 0; k < n_sizes; k++) out[k] = 0;
     for (int32_t j = 0; j < d->n_rows; j++) {
@@ -205,12 +239,29 @@ specrt_status select_size_check(const select_limits *limits, double size, specrt
     return size_error(limits, what, err);
 }
 
-/* The smallest size whose calibration coverage reaches `share`; covered[] never falls. */
-static int32_t size_of_mass(const ranking *r, double share) {
-    int32_t low = r->header.n_forced, high = r->header.n_valid;
+double select_mass_needs(double share) {
+    return 3 / fmax(1 - share, 1e-12);
+}
+
+double select_deviation(double share, double n) {
+    return sqrt(10 * share * (1 - share) / fmax(n, 1));
+}
+
+double select_mass_wants(double share) {
+    return 160 * share / fmax(1 - share, 1e-12);
+}
+
+static double held_out_coverage(const calibrate_ranking *r, int32_t size) {
+    return calibrate_ranking_coverage(r, COUNTS_HOLDOUT, size);
+}
+
+/* The smallest size from `low` on that covers the share; no kind of coverage ever falls. */
+static int32_t smallest_size(const calibrate_ranking *r, double share, int32_t low,
+                             double (*coverage)(const calibrate_ranking *r, int32_t size)) {
+    int32_t high = r->header.n_valid;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (ranking_coverage(r, COUNTS_CALIBRATION, middle) >= share)
+        if (coverage(r, middle) >= share)
             high = middle;
         else
             low = middle + 1;
@@ -218,7 +269,14 @@ static int32_t size_of_mass(const ranking *r, double share) {
     return low;
 }
 
-static int32_t size_of_min_count(const ranking *r, double least) {
+static int32_t size_of_mass(const calibrate_ranking *r, double share) {
+    int32_t size = r->header.n_forced;
+    if (r->n_held_out) size = smallest_size(r, share, size, held_out_coverage);
+    if ((double)r->n_held_out >= select_mass_needs(share)) return size;
+    return smallest_size(r, share, size, calibrate_ranking_estimate);
+}
+
+static int32_t size_of_min_count(const calibrate_ranking *r, double least) {
     int32_t size = r->header.n_forced;
     while (size < r->header.n_valid && (double)r->counts[size] >= least) size++;
     return size;
@@ -235,8 +293,8 @@ static specrt_status size_of_budget(const select_limits *limits, double mib, siz
     return size_error(limits, what, err);
 }
 
-specrt_status select_size(const ranking *r, select_rule rule, double value, size_t row_bytes,
-                          int32_t *size, specrt_error *err) {
+specrt_status select_size(const calibrate_ranking *r, select_rule rule, double value,
+                          size_t row_bytes, int32_t *size, specrt_error *err) {
     const specrt_ranks_header *h = &r->header;
     select_limits limits = {h->n_terminators, h->n_forced, h->n_valid};
     switch (rule) {

@@ -1,18 +1,21 @@
 /* select.h : from counts to a ranked vocabulary and a size. Pure: no files, no output. */
-#ifndef SELECT_H
-#define SELECT_H
+#ifndef VOCABTRIM_CALIBRATE_SELECT_H
+#define VOCABTRIM_CALIBRATE_SELECT_H
 
-#include "counts.h"
+#include "counts/counts.h"
 
 /* A ranking of the whole vocabulary, as section "ranks" stores it. */
-typedef struct ranking {
+typedef struct calibrate_ranking {
     specrt_ranks_header header; /* n_default is set by whoever chooses the size */
     int32_t *ids;               /* [n_ranked] by rank, owned */
     uint64_t *counts;           /* [n_ranked] by rank, calibration part, weighted, owned */
     int32_t *position;          /* [n_vocab] rank of an id, owned */
     /* [n_ranked + 1] tokens covered by the first k ranks, weighted, owned; terminators excluded. */
     uint64_t *covered[COUNTS_SPLITS];
-} ranking;
+    int32_t n_seen;      /* the first so many cover all of the calibration part */
+    uint64_t n_held_out; /* tokens, whatever their weight */
+    double unseen;       /* of further text, the share that the calibration part has not seen */
+} calibrate_ranking;
 
 /* How many ids every list must hold, and how many it may. */
 typedef struct select_limits {
@@ -24,22 +27,27 @@ typedef struct select_limits {
  *   keep : [n_keep] ids, ascending, distinct, in range */
 select_limits select_limits_of(const counts_vocab *v, const int32_t *keep, int32_t n_keep);
 
-/* ranking_create() : forced ids first (terminators, other specials, kept ones, each ascending),
+/* calibrate_ranking_create() : forced ids first (terminators, other specials, kept ones, each ascending),
  * then by weighted count descending, ties by lower id, then reserved placeholders. The terminators
  * of completions are counted at the highest terminator id, where chat formats add theirs.
  *   weights : [c->n_domains], not all 0; scaled so that the smallest positive one is 1; NULL: all 1
  * @return OK or NO_MEMORY. */
-specrt_status ranking_create(const counts *c, const double *weights, const int32_t *keep,
-                             int32_t n_keep, ranking *out, specrt_error *err);
-void ranking_free(ranking *r);
+specrt_status calibrate_ranking_create(const counts *c, const double *weights, const int32_t *keep,
+                                       int32_t n_keep, calibrate_ranking *out, specrt_error *err);
+void calibrate_ranking_free(calibrate_ranking *r);
 
-/* ranking_coverage() : share of a split's tokens in the first `size` ranks; NaN: it is empty. */
-double ranking_coverage(const ranking *r, int split, int32_t size);
+/* calibrate_ranking_estimate() : what of further text the first `size` ranks should cover, from the
+ * calibration part alone: by Good and Turing as much is new as tokens occurred once, spread here over all
+ * ids not seen. It knows nothing of tokens that come in bursts, nor that ids not seen come by merge order. */
+double calibrate_ranking_estimate(const calibrate_ranking *r, int32_t size);
 
-/* ranking_coverage_domain() : the same for one domain at several ascending sizes.
+/* calibrate_ranking_coverage() : share of a split's tokens in the first `size` ranks; NaN: it is empty. */
+double calibrate_ranking_coverage(const calibrate_ranking *r, int split, int32_t size);
+
+/* calibrate_ranking_coverage_domain() : the same for one domain at several ascending sizes.
  *   out : f64 [n_sizes] */
-void ranking_coverage_domain(const ranking *r, const counts_domain *d, int split,
-                             const int32_t *sizes, int n_sizes, double *out);
+void calibrate_ranking_coverage_domain(const calibrate_ranking *r, const counts_domain *d,
+                                       int split, const int32_t *sizes, int n_sizes, double *out);
 
 typedef enum select_rule { SELECT_SIZE, SELECT_MASS, SELECT_MIN_COUNT, SELECT_BUDGET } select_rule;
 
@@ -47,11 +55,22 @@ typedef enum select_rule { SELECT_SIZE, SELECT_MASS, SELECT_MIN_COUNT, SELECT_BU
  * @return OK, or BAD_ARG naming the range. */
 specrt_status select_size_check(const select_limits *limits, double size, specrt_error *err);
 
-/* select_size() : the size a rule asks for, forced ids included.
- *   value     : size; share of calibration tokens; lowest count; MiB
+/* select_deviation() : by how much a share of n held-out tokens may be off by chance: one deviation. Tokens
+ * come in bursts, so it is that of a tenth as many drawn ones. */
+double select_deviation(double share, double n);
+
+/* select_mass_needs() : held-out tokens without which a share cannot be shown, since all of them may be
+ * covered where it is not reached (3 / (1 - share)); _wants() : those with two deviations of half of 1 -
+ * share. */
+double select_mass_needs(double share);
+double select_mass_wants(double share);
+
+/* select_size() : the size a rule asks for, forced ids included; all valid ones where it cannot be had.
+ *   value     : size; share of held-out tokens, where there are too few to show it also of
+ *               calibrate_ranking_estimate(); lowest count; MiB
  *   row_bytes : of one packed row, for SELECT_BUDGET
  * @return OK, or BAD_ARG naming the range. */
-specrt_status select_size(const ranking *r, select_rule rule, double value, size_t row_bytes,
-                          int32_t *size, specrt_error *err);
+specrt_status select_size(const calibrate_ranking *r, select_rule rule, double value,
+                          size_t row_bytes, int32_t *size, specrt_error *err);
 
 #endif

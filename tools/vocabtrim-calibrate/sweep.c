@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "base/error.h"
 
 enum { MAX_ROWS = 40 };
 
@@ -38,9 +39,10 @@ static int sizes_of(const specrt_ranks_header *h, int32_t chosen, int32_t sizes[
     }
 }
 
-static sweep_row row_of(const ranking *r, const speed_model *m, int32_t size) {
+static sweep_row row_of(const calibrate_ranking *r, const speed_model *m, int32_t size) {
     sweep_row row = {.size = size, .tau = NAN, .c = NAN, .mbsu = NAN};
-    for (int s = 0; s < COUNTS_SPLITS; s++) row.coverage[s] = ranking_coverage(r, s, size);
+    for (int s = 0; s < COUNTS_SPLITS; s++)
+        row.coverage[s] = calibrate_ranking_coverage(r, s, size);
     double coverage = row.coverage[COUNTS_HOLDOUT];
     if (isnan(coverage)) coverage = row.coverage[COUNTS_CALIBRATION];
     if (m->n_rates) row.tau = speed_tau(m->rates, m->n_rates, coverage);
@@ -51,13 +53,13 @@ static sweep_row row_of(const ranking *r, const speed_model *m, int32_t size) {
     return row;
 }
 
-specrt_status sweep_create(const ranking *r, const speed_model *m, int32_t chosen, sweep *out,
-                           specrt_error *err) {
+specrt_status sweep_create(const calibrate_ranking *r, const speed_model *m, int32_t chosen,
+                           sweep *out, specrt_error *err) {
     int32_t sizes[MAX_ROWS];
     int n = sizes_of(&r->header, chosen, sizes);
     *out = (sweep){.n_rows = n, .best = -1};
     out->rows = (sweep_row *)malloc((size_t)n * sizeof *out->rows);
-    if (!out->rows) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    if (!out->rows) return error_no_memory(err, NULL);
     for (int i = 0; i < n; i++) {
         const sweep_row *row = &out->rows[i];
         out->rows[i] = row_of(r, m, sizes[i]);

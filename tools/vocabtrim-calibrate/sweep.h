@@ -1,6 +1,6 @@
 /* sweep.h : what each size of the vocabulary would bring. docs/METHODS.md derives the formulas. */
-#ifndef SWEEP_H
-#define SWEEP_H
+#ifndef VOCABTRIM_CALIBRATE_SWEEP_H
+#define VOCABTRIM_CALIBRATE_SWEEP_H
 
 #include "select.h"
 
@@ -42,8 +42,8 @@ double speed_mbsu(double tau, double c, int gamma);
 
 /* sweep_create() : 1k, 2k, 4k ... below the full vocabulary, the full vocabulary and `chosen`. The
  * hold-out coverage goes into tau where there is one. */
-specrt_status sweep_create(const ranking *r, const speed_model *m, int32_t chosen, sweep *out,
-                           specrt_error *err);
+specrt_status sweep_create(const calibrate_ranking *r, const speed_model *m, int32_t chosen,
+                           sweep *out, specrt_error *err);
 void sweep_free(sweep *s);
 
 #endif

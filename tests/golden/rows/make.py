@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden rows for tests/test_rows.c: random blocks of every block format and what PyPI's `gguf`
+"""Golden rows for tests/specrt/test_rows.c: random blocks of every block format and what PyPI's `gguf`
 decodes them to. Needs gguf and numpy. TYPE.bin holds the blocks, then the f32 values."""
 import pathlib
 import numpy as np

@@ -1,0 +1,382 @@
+/* cli.c : see cli.h. Options are tables; this file walks them for parsing and for the help. */
+#include "base/cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/io.h"
+#include "base/parallel.h"
+#include "base/text.h"
+
+/* One process runs one tool; these serve the message functions. */
+static const char *tool_name = "specrt";
+static bool tool_quiet;
+
+static void say(const char *prefix, const char *format, va_list args) {
+    char *line = NULL;
+    bool made = vasprintf(&line, format, args) >= 0;
+    if (made) text_clean(line);
+    fprintf(stderr, "%s: %s%s\n", tool_name, prefix, made ? line : "out of memory");
+    if (made) free(line);
+}
+
+static void say_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say_line(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say("", format, args);
+    va_end(args);
+}
+
+void cli_info(const char *format, ...) {
+    if (tool_quiet) return;
+    va_list args;
+    va_start(args, format);
+    say("", format, args);
+    va_end(args);
+}
+
+void cli_warn(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say("warning: ", format, args);
+    va_end(args);
+}
+
+int cli_usage(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say("", format, args);
+    va_end(args);
+    fprintf(stderr, "%s: -h shows the options\n", tool_name);
+    return CLI_USAGE;
+}
+
+int cli_distinct(const char *const *paths, int n) {
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++)
+            if (paths[i] && paths[j] && strcmp(paths[i], paths[j]) == 0 &&
+                strcmp(paths[i], "-") != 0 && strncmp(paths[i], "/dev/", 5) != 0)
+                return cli_usage("%s: given for two outputs; expected a file for each", paths[i]);
+    return -1;
+}
+
+int cli_one_stdout(const cli_common *common, const char *const *paths, int n) {
+    int n_stdout = common->json;
+    for (int i = 0; i < n; i++) n_stdout += out_is_stdout(paths[i]);
+    if (n_stdout > 1) return cli_usage("more than one output goes to stdout");
+    return cli_distinct(paths, n);
+}
+
+specrt_status cli_print_json(char *text, specrt_error *err) {
+    if (!text) return error_no_memory(err, NULL);
+    puts(text);
+    free(text);
+    return out_flush_stdout(err);
+}
+
+FILE *cli_table(const char *const *paths, int n) {
+    for (int i = 0; i < n; i++)
+        if (out_is_stdout(paths[i])) return stderr;
+    return stdout;
+}
+
+int cli_fail(const specrt_error *err) {
+    say_line("%s", err->msg);
+    switch (err->status) {
+    case SPECRT_STATUS_IO:
+    case SPECRT_STATUS_NO_MEMORY: return CLI_IO;
+    case SPECRT_STATUS_BAD_ARG: return CLI_USAGE;
+    default: return CLI_INVALID;
+    }
+}
+
+void cli_list_free(cli_list *list) {
+    free(list->items);
+    *list = (cli_list){0};
+}
+
+static int list_add(cli_list *list, const char *item) {
+    const char **grown =
+        (const char **)realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *grown);
+    if (!grown) return cli_usage("out of memory"), CLI_IO;
+    list->items = grown;
+    list->items[list->n++] = item;
+    return -1;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+cli_option cli_heading(const char *text) {
+    return (cli_option){.help = text};
+}
+
+cli_option cli_flag(const char *name, bool *target, const char *help) {
+    return (cli_option){.name = name, .kind = CLI_FLAG, .target = target, .help = help};
+}
+
+cli_option cli_string(const char *name, const char *value, const char **target, const char *help) {
+    return (cli_option){
+        .name = name, .value = value, .kind = CLI_STRING, .target = (void *)target, .help = help};
+}
+
+cli_option cli_strings(const char *name, const char *value, cli_list *target, const char *help) {
+    return (cli_option){
+        .name = name, .value = value, .kind = CLI_STRINGS, .target = target, .help = help};
+}
+
+static cli_option number(cli_kind kind, const char *name, const char *value, void *target,
+                         double min, double max, const char *help) {
+    return (cli_option){.name = name,
+                        .value = value,
+                        .kind = kind,
+                        .target = target,
+                        .min = min,
+                        .max = max,
+                        .help = help};
+}
+
+cli_option cli_int(const char *name, const char *value, int64_t *target, double min, double max,
+                   const char *help) {
+    return number(CLI_INT, name, value, target, min, max, help);
+}
+
+cli_option cli_real(const char *name, const char *value, double *target, double min, double max,
+                    const char *help) {
+    return number(CLI_REAL, name, value, target, min, max, help);
+}
+
+cli_option cli_letter(char letter, cli_option option) {
+    option.letter = letter;
+    return option;
+}
+
+/* ---- the help -------------------------------------------------------------------------------- */
+
+enum { HELP_INDENT = 31, HELP_COLUMNS = 100 };
+
+/* From column `indent` on, where the cursor is; broken at newlines, and between words where a line
+ * is full. */
+static void help_text(const char *text, int indent) {
+    int room = HELP_COLUMNS - indent;
+    for (size_t n = strcspn(text, "\n"); *text; n = strcspn(text, "\n")) {
+        size_t end = n;
+        while (end > 0 && (end > (size_t)room || (end < n && text[end] != ' '))) end--;
+        if (end == 0) end = n; /* one long word */
+        printf("%.*s\n", (int)end, text);
+        text += end + (text[end] != '\0');
+        if (*text && *text != '\n') printf("%*s", indent, "");
+    }
+}
+
+static void help_option(const cli_option *o) {
+    char left[64];
+    if (!o->name) {
+        printf("\n%s\n", o->help);
+        return;
+    }
+    snprintf(left, sizeof left, "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
+             o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name, o->value ? " " : "",
+             o->value ? o->value : "");
+    printf("  %-28s ", left);
+    if (strlen(left) > HELP_INDENT - 3) printf("\n%*s", HELP_INDENT, "");
+    help_text(o->help, HELP_INDENT);
+}
+
+static bool option_ends(const cli_option *o) {
+    return !o->name && !o->help;
+}
+
+static void help(const cli_tool *tool, const cli_option *common) {
+    printf("Example:\n  %s\n\n", tool->example);
+    help_text(tool->summary, 0);
+    printf("\nUsage: %s\n", tool->usage);
+    for (const cli_option *o = tool->options; o && !option_ends(o); o++) help_option(o);
+    for (const cli_option *o = common; !option_ends(o); o++) help_option(o);
+    printf(
+        "\nExit codes: 0 ok, 1 I/O or memory, 2 usage, 3 invalid input, 4 below a quality gate,\n"
+        "130 interrupted.\n");
+}
+
+/* ---- parsing --------------------------------------------------------------------------------- */
+
+static const cli_option *find(const cli_option *table, const char *name, size_t n, char letter) {
+    for (const cli_option *o = table; o && !option_ends(o); o++) {
+        if (!o->name) continue;
+        if (letter ? o->letter == letter : strlen(o->name) == n && memcmp(o->name, name, n) == 0)
+            return o;
+    }
+    return NULL;
+}
+
+static bool out_of_bounds(const cli_option *o, double x) {
+    return (o->min != 0 || o->max != 0) && !(x >= o->min && x <= o->max);
+}
+
+static int store_number(const cli_option *o, const char *value) {
+    char *end;
+    errno = 0;
+    if (o->kind == CLI_INT) {
+        long long x = strtoll(value, &end, 10);
+        if (end == value || *end || errno || out_of_bounds(o, (double)x)) goto bad;
+        *(int64_t *)o->target = x;
+    } else {
+        double x = strtod(value, &end);
+        if (end == value || *end || !isfinite(x) || out_of_bounds(o, x)) goto bad;
+        *(double *)o->target = x;
+    }
+    return -1;
+bad:
+    if (o->min == 0 && o->max == 0)
+        return cli_usage("--%s: expected %s, found '%s'", o->name,
+                         o->kind == CLI_INT ? "a whole number" : "a number", value);
+    return cli_usage("--%s: expected %s from %.15g to %.15g, found '%s'", o->name,
+                     o->kind == CLI_INT ? "a whole number" : "a number", o->min, o->max, value);
+}
+
+static int store(const cli_option *o, const char *value) {
+    bool is_text = o->kind == CLI_STRING || o->kind == CLI_STRINGS;
+    if (is_text && !*value) return cli_usage("--%s: expected %s, found ''", o->name, o->value);
+    switch (o->kind) {
+    case CLI_FLAG: *(bool *)o->target = true; return -1;
+    case CLI_STRING: *(const char **)o->target = value; return -1;
+    case CLI_STRINGS: return list_add((cli_list *)o->target, value);
+    case CLI_INT:
+    case CLI_REAL: return store_number(o, value);
+    }
+    return -1;
+}
+
+/* One argument that starts with '-': "--name", "--name=V", "--name V", "-x", "-x V", "-xV". */
+static int parse_option(const cli_option *const tables[2], char **argv, int *i) {
+    const char *arg = argv[*i], *value = NULL;
+    bool is_long = arg[1] == '-';
+    const char *name = arg + 2, *equals = is_long ? strchr(name, '=') : NULL;
+    size_t n = equals ? (size_t)(equals - name) : strlen(name);
+    const cli_option *o = NULL;
+    for (int t = 0; t < 2 && !o; t++) o = find(tables[t], name, n, is_long ? '\0' : arg[1]);
+    if (!o) return cli_usage("unknown option '%s'", arg);
+    if (equals)
+        value = equals + 1;
+    else if (!is_long && arg[2])
+        value = arg + 2;
+    if (o->kind == CLI_FLAG)
+        return value ? cli_usage("--%s takes no value, found '%s'", o->name, value)
+                     : store(o, NULL);
+    if (!value) value = argv[*i + 1] ? argv[++*i] : NULL;
+    if (!value) return cli_usage("--%s: expected %s", o->name, o->value);
+    int code = store(o, value);
+    /* A list takes every word up to the next option: --corpus a b c. */
+    while (code < 0 && o->kind == CLI_STRINGS && argv[*i + 1] &&
+           (argv[*i + 1][0] != '-' || argv[*i + 1][1] == '\0'))
+        code = store(o, argv[++*i]);
+    return code;
+}
+
+/* Where a tool is not to go on, it is not to free anything either. */
+static void drop_lists(const cli_tool *tool, cli_list *rest) {
+    for (const cli_option *o = tool->options; o && !option_ends(o); o++)
+        if (o->kind == CLI_STRINGS) cli_list_free((cli_list *)o->target);
+    if (rest) cli_list_free(rest);
+}
+
+int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest) {
+    bool progress = false, no_progress = false, want_help = false, want_version = false;
+    *common = (cli_common){.seed = 1};
+    const cli_option common_options[] = {
+        cli_heading("Common options"),
+        cli_letter('o', cli_string("output", "FILE", &common->output, "write FILE")),
+        cli_letter('f', cli_flag("force", &common->force, "replace what exists")),
+        cli_int("threads", "N", &common->threads, 0, 1024, "threads; 0 (default): all cores"),
+        cli_int("seed", "N", &common->seed, 0, 9e15, "random seed (default 1)"),
+        cli_flag("json", &common->json, "one JSON object on stdout"),
+        cli_letter('q', cli_flag("quiet", &common->quiet, "no messages but errors and warnings")),
+        cli_letter('v', cli_flag("verbose", &common->verbose, "more detail, where there is some")),
+        cli_flag("progress", &progress, "show progress (default: on a terminal)"),
+        cli_flag("no-progress", &no_progress, "never show progress"),
+        cli_letter('h', cli_flag("help", &want_help, "this text")),
+        cli_flag("version", &want_version, "the version"),
+        {0}};
+    const cli_option *tables[2] = {tool->options, common_options};
+    tool_name = tool->name;
+    io_guard_streams();
+    int code = -1;
+    bool only_names = false; /* after "--" */
+    for (int i = 1; i < argc && code < 0 && !want_help; i++) {
+        if (!only_names && strcmp(argv[i], "--") == 0)
+            only_names = true;
+        else if (!only_names && argv[i][0] == '-' && argv[i][1])
+            code = parse_option(tables, argv, &i);
+        else if (rest)
+            code = list_add(rest, argv[i]);
+        else
+            code = cli_usage("unexpected argument '%s'", argv[i]);
+    }
+    if (want_help || want_version) {
+        drop_lists(tool, rest);
+        if (want_help)
+            help(tool, common_options);
+        else
+            printf("%s %s\n", tool->name, SPECRT_VERSION_STRING);
+        return fflush(stdout) == 0 ? CLI_OK : CLI_IO;
+    }
+    if (code >= 0) return drop_lists(tool, rest), code;
+    tool_quiet = common->quiet;
+    common->progress = no_progress ? 0 : progress ? 1 : common->quiet ? 0 : -1;
+    if (common->threads == 0) common->threads = parallel_cores();
+    io_cleanup_on_signals();
+    return -1;
+}
+
+/* ---- verbs ----------------------------------------------------------------------------------- */
+
+enum { MAX_SUMMARY = 2048, MAX_NAMES = 256 };
+
+/* "one, two or three". */
+static void name_verbs(const cli_verb *verbs, int n, char out[MAX_NAMES]) {
+    size_t used = 0;
+    for (int i = 0; i < n && used < MAX_NAMES; i++)
+        used += (size_t)snprintf(out + used, MAX_NAMES - used, "%s%s",
+                                 i == 0       ? ""
+                                 : i == n - 1 ? " or "
+                                              : ", ",
+                                 verbs[i].name);
+}
+
+static void list_verbs(const cli_tool *tool, const cli_verb *verbs, int n, char out[MAX_SUMMARY]) {
+    size_t used = (size_t)snprintf(out, MAX_SUMMARY,
+                                   "%s\n\nVerbs, each with a -h of its own:", tool->summary);
+    for (int i = 0; i < n && used < MAX_SUMMARY; i++)
+        used += (size_t)snprintf(out + used, MAX_SUMMARY - used, "\n  %-9s %s", verbs[i].name,
+                                 verbs[i].what);
+}
+
+/* Flags before any verb: the help and the version. */
+static int run_without_verb(const cli_tool *tool, const cli_verb *verbs, int n, int argc,
+                            char **argv) {
+    char summary[MAX_SUMMARY], names[MAX_NAMES];
+    cli_tool with_verbs = *tool;
+    cli_common common;
+    cli_list rest = {0};
+    list_verbs(tool, verbs, n, summary);
+    name_verbs(verbs, n, names);
+    with_verbs.summary = summary;
+    int code = cli_parse(&with_verbs, argc, argv, &common, &rest);
+    if (code < 0 && rest.n)
+        code = cli_usage("unknown verb '%s'; expected %s", rest.items[0], names);
+    cli_list_free(&rest);
+    return code < 0 ? cli_usage("expected a verb: %s", names) : code;
+}
+
+int cli_dispatch(const cli_tool *tool, const cli_verb *verbs, int n, int argc, char **argv) {
+    specrt_error err;
+    int i = 0;
+    while (argc > 1 && i < n && strcmp(argv[1], verbs[i].name) != 0) i++;
+    int code = argc > 1 && i < n ? verbs[i].run(argc - 1, argv + 1)
+                                 : run_without_verb(tool, verbs, n, argc, argv);
+    return out_flush_stdout(&err) && code == CLI_OK ? cli_fail(&err) : code;
+}

@@ -1,0 +1,111 @@
+/* cli.h : flags, help, messages and exit codes, the same in every tool. */
+#ifndef BASE_CLI_H
+#define BASE_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "specrt.h"
+
+enum { /* exit codes (design section 8) */
+       CLI_OK = 0,
+       CLI_IO = 1, /* I/O or memory */
+       CLI_USAGE = 2,
+       CLI_INVALID = 3, /* invalid input */
+       CLI_BELOW = 4,   /* built, but under a --min-... gate */
+       CLI_INTERRUPTED = 130
+};
+
+/* A growable list of borrowed strings (flags that repeat, positional arguments). */
+typedef struct cli_list {
+    const char **items;
+    int n;
+} cli_list;
+void cli_list_free(cli_list *list);
+
+typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_STRINGS, CLI_INT, CLI_REAL } cli_kind;
+
+/* One flag. `target` is bool*, const char**, cli_list*, int64_t* or double* by kind; its value before
+ * parsing is the default. A value may be given as "--name V" or "--name=V". */
+typedef struct cli_option {
+    const char *name;  /* without dashes: "holdout" */
+    char letter;       /* short form, 0: none */
+    const char *value; /* "FILE" in the help; NULL for a flag */
+    cli_kind kind;
+    void *target;
+    double min, max;  /* inclusive bounds of numbers; both 0: none */
+    const char *help; /* broken into lines when printed; a name of NULL makes it a heading */
+} cli_option;
+
+/* Rows of a table, by what the option takes; a heading stands above those that follow. */
+cli_option cli_heading(const char *text);
+cli_option cli_flag(const char *name, bool *target, const char *help);
+cli_option cli_string(const char *name, const char *value, const char **target, const char *help);
+cli_option cli_strings(const char *name, const char *value, cli_list *target, const char *help);
+cli_option cli_int(const char *name, const char *value, int64_t *target, double min, double max,
+                   const char *help);
+cli_option cli_real(const char *name, const char *value, double *target, double min, double max,
+                    const char *help);
+cli_option cli_letter(char letter, cli_option option); /* the same, with a short form */
+
+/* What every tool takes. */
+typedef struct cli_common {
+    const char *output; /* -o; NULL: none */
+    bool force;         /* -f */
+    int64_t threads;    /* --threads; resolved: never 0 after cli_parse */
+    int64_t seed;
+    bool json, quiet, verbose;
+    int progress; /* -1: on a terminal only; 0 never; 1 always */
+} cli_common;
+
+typedef struct cli_tool {
+    const char *name;          /* "vocabtrim-calibrate" */
+    const char *example;       /* one command line, first in the help */
+    const char *summary;       /* what it reads and writes; long lines are broken when printed */
+    const char *usage;         /* "vocabtrim-calibrate --tokenizer T --corpus PATH... -o FILE" */
+    const cli_option *options; /* the tool's own, ended by an all-zero entry */
+} cli_tool;
+
+/* cli_parse() : parse argv; handles -h and --version itself, installs the interrupt handler.
+ *   rest : positional arguments; a tool that takes none passes NULL and they are a usage error
+ * @return -1 to go on, else the exit code to return from main, and every list is empty. */
+int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest);
+
+/* One verb of a tool: it gets its own argv, its name first, and returns the exit code. */
+typedef int cli_verb_main(int argc, char **argv);
+typedef struct cli_verb {
+    const char *name, *what;
+    cli_verb_main *run;
+} cli_verb;
+
+/* cli_dispatch() : run the verb that argv[1] names; help and version come before any verb. What it printed
+ * has reached stdout when it returns 0.
+ *   tool  : of the help, which lists the verbs [n] below its summary; without options
+ * @return the exit code */
+int cli_dispatch(const cli_tool *tool, const cli_verb *verbs, int n, int argc, char **argv);
+
+/* Messages on stderr, each one line behind "tool: ", shown as text_clean() does. cli_info is silent under
+ * -q. */
+void cli_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* cli_distinct() : no two outputs may be one file.
+ *   paths : [n], NULL: not given; "-" and devices may repeat
+ * @return -1, or CLI_USAGE after saying which */
+int cli_distinct(const char *const *paths, int n);
+/* cli_one_stdout() : the same, and stdout takes but one of them, or the object of --json. */
+int cli_one_stdout(const cli_common *common, const char *const *paths, int n);
+
+/* cli_print_json() : what --json prints: the text as a line of stdout, which it has reached.
+ *   text : owned, released here; NULL: out of memory */
+specrt_status cli_print_json(char *text, specrt_error *err);
+
+/* cli_table() : where a table goes: stderr when one of the outputs [n] goes to stdout. */
+FILE *cli_table(const char *const *paths, int n);
+
+/* cli_fail() : print the error and give the exit code of its status. */
+int cli_fail(const specrt_error *err);
+/* cli_usage() : print "tool: ..." and the hint to -h. @return CLI_USAGE. */
+int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

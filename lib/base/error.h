@@ -1,0 +1,15 @@
+/* error.h : the errors that every library reports in the same words. */
+#ifndef BASE_ERROR_H
+#define BASE_ERROR_H
+
+#include "specrt.h"
+
+/* error_no_memory() : "NAME: out of memory".
+ *   name : of the file or step that asked for it; NULL: none
+ * @return NO_MEMORY */
+specrt_status error_no_memory(specrt_error *err, const char *name);
+
+/* error_no_memory_for() : "out of memory for WHAT", where no file is at hand. @return NO_MEMORY */
+specrt_status error_no_memory_for(specrt_error *err, const char *what);
+
+#endif

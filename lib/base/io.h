@@ -1,0 +1,66 @@
+/* io.h : whole files in and out. Output appears under its final name complete or not at all. */
+#ifndef BASE_IO_H
+#define BASE_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "specrt.h"
+
+/* Forward any status that is not OK to the caller. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        specrt_status try_status = (call);                                                         \
+        if (try_status != SPECRT_STATUS_OK) return try_status;                                     \
+    } while (0)
+
+/* A file mapped read-only (an empty file has bytes = NULL, n = 0). Pipes are read into memory. */
+typedef struct file_view {
+    const uint8_t *bytes;
+    size_t n;
+    bool mapped;
+} file_view;
+
+specrt_status file_map(const char *path, file_view *out, specrt_error *err);
+void file_unmap(file_view *view);
+
+/* An output being written: PATH.specrt-tmp-XXXXXX beside it, renamed by out_commit after fsync. Of a link
+ * the file it leads to is replaced; one that leads nowhere is refused. What killed writers of the same PATH
+ * left is removed first. A path that exists and is no regular file (/dev/stdout, a pipe) is written
+ * straight through; "-" is stdout. An interrupt or out_abort removes the temporary file. */
+typedef struct out_file {
+    FILE *f;
+    char *path, *temp; /* temp NULL: written through */
+} out_file;
+
+/* out_check() : what out_open() would refuse, before the work that makes the output. */
+specrt_status out_check(const char *path, bool force, specrt_error *err);
+
+/* out_open() : @return IO naming the file; BAD_ARG "exists; use -f" unless force. */
+specrt_status out_open(out_file *out, const char *path, bool force, specrt_error *err);
+specrt_status out_write(out_file *out, const void *data, size_t n, specrt_error *err);
+specrt_status out_commit(out_file *out, specrt_error *err); /* on failure the file is aborted */
+void out_abort(out_file *out);                              /* a no-op after commit */
+
+/* out_bytes() : the three calls above for one buffer. */
+specrt_status out_bytes(const char *path, bool force, const void *data, size_t n,
+                        specrt_error *err);
+
+/* out_is_stdout() : whether an output goes to stdout; NULL does not. */
+bool out_is_stdout(const char *path);
+/* out_flush_stdout() : @return IO when not all that was printed has reached stdout. */
+specrt_status out_flush_stdout(specrt_error *err);
+
+/* folder_open() : a descriptor of the folder that holds `path`, or -1. */
+int folder_open(const char *path);
+
+/* io_guard_streams() : a closed stdin, stdout or stderr stays unusable, so that no file opened later takes
+ * its number and with it what is printed. Before anything is opened. */
+void io_guard_streams(void);
+
+/* io_cleanup_on_signals() : on SIGINT, SIGTERM, SIGHUP remove temporary files and exit 130; under nohup
+ * SIGHUP stays ignored. A closed pipe and a full `ulimit -f` become write errors. */
+void io_cleanup_on_signals(void);
+
+#endif

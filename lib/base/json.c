@@ -1,0 +1,94 @@
+/* json.c : see json.h. */
+#include "base/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/utf8.h"
+
+void json_put(json_object *to, const char *key, json_object *value) {
+    json_object_object_add(to, key, value);
+}
+
+/* Names of files and quoted input may be any bytes, JSON may not: a copy with U+FFFD for what is no UTF-8;
+ * NULL: no memory. */
+static char *repaired(const char *text, size_t n) {
+    char *copy = (char *)malloc(3 * n + 1);
+    uint64_t n_replaced = 0;
+    if (copy) copy[utf8_repair(text, n, copy, &n_replaced)] = '\0';
+    return copy;
+}
+
+static json_object *text_of(const char *text, size_t n) {
+    char *copy = repaired(text, n);
+    json_object *o = copy ? json_object_new_string(copy) : NULL;
+    free(copy);
+    return o;
+}
+
+json_object *json_text(const char *text) {
+    return text ? text_of(text, strlen(text)) : NULL;
+}
+
+json_object *json_whole(uint64_t n) {
+    return json_object_new_uint64(n);
+}
+
+json_object *json_real(double x) {
+    char text[32];
+    if (isnan(x)) return NULL;
+    snprintf(text, sizeof text, "%.9g", x);
+    return json_object_new_double_s(x, text);
+}
+
+json_object *json_hex(const uint8_t *bytes, int n) {
+    char text[65];
+    for (int i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return json_object_new_string_len(text, 2 * n);
+}
+
+json_object *json_hex64(uint64_t x) {
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(x >> (56 - 8 * i));
+    return json_hex(bytes, 8);
+}
+
+json_object *json_base_name(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t start = n;
+    while (start > 0 && path[start - 1] != '/') start--;
+    return text_of(path + start, n - start);
+}
+
+/* Escapes what JSON lets stand and a terminal obeys: DEL, which json-c leaves, and the C1 controls. Frees
+ * `text`; NULL: no memory. */
+static char *escaped(char *text) {
+    char *copy = text ? (char *)malloc(6 * strlen(text) + 1) : NULL, *out = copy;
+    for (const char *p = text; copy && *p; p++) {
+        bool c1 = (uint8_t)p[0] == 0xC2 && (uint8_t)p[1] < 0xA0;
+        if (c1 || *p == 0x7F)
+            out += sprintf(out, "\\u%04x", (unsigned)(uint8_t)p[c1]), p += c1;
+        else
+            *out++ = *p;
+    }
+    if (copy) *out = '\0';
+    free(text);
+    return copy;
+}
+
+char *json_to_text(json_object *o) {
+    const char *text =
+        json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    char *copy = text ? escaped(repaired(text, strlen(text))) : NULL; /* a file's JSON, keys */
+    json_object_put(o);
+    return copy;
+}
+
+bool json_print(json_object *o) {
+    char *text = json_to_text(o);
+    if (text) puts(text);
+    free(text);
+    return text != NULL;
+}

@@ -1,0 +1,81 @@
+/* leftovers.c : see leftovers.h. */
+#include "base/leftovers.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum { N_RANDOM = 6, N_SUFFIX = sizeof TEMP_SUFFIX - 1, N_TRIES = 64 };
+
+/* Another tool that looks for leftovers may have come between the file and its lock: its lock is in the
+ * way, or the file is gone already. */
+static bool was_taken(int fd) {
+    struct stat st;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return true;
+    return fstat(fd, &st) == 0 && st.st_nlink == 0;
+}
+
+int leftovers_create(char *temp) {
+    size_t n = strlen(temp);
+    for (int i = 0; i < N_TRIES; i++) {
+        memset(temp + n - N_RANDOM, 'X', N_RANDOM);
+        int fd = mkostemp(temp, O_CLOEXEC);
+        if (fd < 0 || !was_taken(fd)) return fd;
+        unlink(temp);
+        close(fd);
+    }
+    errno = EBUSY;
+    return -1;
+}
+
+/* File systems of one machine, where every writer's lock is seen. */
+static bool locks_reach_all(int folder) {
+    static const uint32_t local[] = {0xEF53,     0x58465342, 0x9123683E, 0x01021994, 0x858458F6,
+                                     0x794C7630, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E};
+    /* ext, XFS, Btrfs, tmpfs, ramfs, overlayfs, F2FS, ZFS, bcachefs */
+    struct statfs fs;
+    if (fstatfs(folder, &fs) != 0) return false;
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+        if ((uint32_t)fs.f_type == local[i]) return true;
+    return false;
+}
+
+static bool is_temp_of(const char *name, const char *base, size_t n_base) {
+    if (strlen(name) != n_base + N_SUFFIX || memcmp(name, base, n_base) != 0 ||
+        memcmp(name + n_base, TEMP_SUFFIX, N_SUFFIX - N_RANDOM) != 0)
+        return false;
+    for (const char *p = name + n_base + N_SUFFIX - N_RANDOM; *p; p++)
+        if (!isalnum((unsigned char)*p)) return false;
+    return true;
+}
+
+static void remove_unless_locked(int folder, const char *name) {
+    struct stat st;
+    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        unlinkat(folder, name, 0);
+    close(fd);
+}
+
+void leftovers_remove(int fd, const char *path) {
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    DIR *folder = fd >= 0 && locks_reach_all(fd) ? fdopendir(fd) : NULL;
+    if (!folder) {
+        if (fd >= 0) close(fd);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (is_temp_of(entry->d_name, base, strlen(base)))
+            remove_unless_locked(dirfd(folder), entry->d_name);
+    closedir(folder);
+}

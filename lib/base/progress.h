@@ -1,0 +1,20 @@
+/* progress.h : one line on stderr, "phase  41%  118 MB/s  ETA 0:12", redrawn at most 10 times a second. */
+#ifndef BASE_PROGRESS_H
+#define BASE_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct progress {
+    const char *phase, *unit; /* unit "B" scales to kB, MB, GB; else a count */
+    uint64_t total;           /* 0: unknown */
+    double started, drawn;
+    bool on;
+} progress;
+
+/* mode: cli_common.progress. progress_update may be called from one thread at a time. */
+void progress_begin(progress *p, int mode, const char *phase, const char *unit, uint64_t total);
+void progress_update(progress *p, uint64_t done);
+void progress_end(progress *p);
+
+#endif

@@ -1,0 +1,70 @@
+/* shard.c : see shard.h. */
+#include "base/shard.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/cli.h"
+#include "base/mpi.h"
+
+static bool env_int(const char *name, int64_t *out) {
+    const char *text = name ? getenv(name) : NULL;
+    char *end;
+    if (!text || !*text) return false;
+    *out = strtoll(text, &end, 10);
+    return *end == '\0';
+}
+
+/* Rank variables of schedulers. Slurm's array ids may start anywhere and step. */
+static const struct {
+    const char *index, *count, *first, *step;
+} schedulers[] = {
+    {"SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN",
+     "SLURM_ARRAY_TASK_STEP"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, NULL},
+    {"PMI_RANK", "PMI_SIZE", NULL, NULL},
+};
+
+int shard_from_scheduler(shard *out) {
+    for (size_t i = 0; i < sizeof schedulers / sizeof schedulers[0]; i++) {
+        int64_t index, count, first = 0, step = 1;
+        if (!env_int(schedulers[i].index, &index) || !env_int(schedulers[i].count, &count))
+            continue;
+        if (env_int(schedulers[i].first, &first) && env_int(schedulers[i].step, &step) && step > 0)
+            index = (index - first) / step;
+        if (count <= 1) return -1;
+        if (index < 0 || index >= count)
+            return cli_usage("%s and %s do not make a shard; give --shard I/N", schedulers[i].index,
+                             schedulers[i].count);
+        *out = (shard){index, count};
+        cli_info("counting shard %" PRId64 " of %" PRId64 " (%s); --shard 0/1 counts all", index,
+                 count, schedulers[i].index);
+        return -1;
+    }
+    return -1;
+}
+
+int shard_parse(const char *text, shard *out) {
+    int read = 0;
+    if (sscanf(text, "%" SCNd64 "/%" SCNd64 "%n", &out->index, &out->n, &read) != 2 || text[read] ||
+        out->n < 1 || out->index < 0 || out->index >= out->n)
+        return cli_usage("--shard: expected I/N with 0 <= I < N, found '%s'", text);
+    return -1;
+}
+
+int shard_choose(const char *text, bool counts_only, bool has_corpus, const char *what,
+                 shard *out) {
+    int code = -1;
+    *out = (shard){0, 1};
+    if (text)
+        code = shard_parse(text, out);
+    else if (mpi_n_ranks() == 1 && counts_only && has_corpus)
+        code = shard_from_scheduler(out);
+    if (code < 0 && text && out->n > 1 && !counts_only)
+        cli_warn("the %s will hold shard %s of the corpus only; --counts-out and --merge put "
+                 "shards together",
+                 what, text);
+    out->index += out->n * mpi_rank();
+    out->n *= mpi_n_ranks();
+    return code;
+}

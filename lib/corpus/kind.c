@@ -1,0 +1,144 @@
+/* kind.c : what a file holds, told by its first bytes and, where those leave a choice, by
+ * its name without .gz or .zst. */
+#include "corpus/corpus_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "formats/npy.h"
+#include "base/utf8.h"
+
+static const struct {
+    const char *magic;
+    size_t n, at;
+    const char *what;
+} binaries[] = {
+    {"\x7F"
+     "ELF",
+     4, 0, "an ELF program"},
+    {"\x89PNG", 4, 0, "a PNG image"},
+    {"\xFF\xD8\xFF", 3, 0, "a JPEG image"},
+    {"GIF8", 4, 0, "a GIF image"},
+    {"%PDF-", 5, 0, "a PDF document"},
+    {"PK\x03\x04", 4, 0, "a zip archive; unpack it first"},
+    {"\xFD"
+     "7zXZ",
+     5, 0, "xz data; unpack it first or use .gz or .zst"},
+    {"BZh", 3, 0, "bzip2 data; unpack it first or use .gz or .zst"},
+    {"\x04\"M\x18", 4, 0, "lz4 data; unpack it first or use .gz or .zst"},
+    {"7z\xBC\xAF", 4, 0, "a 7z archive; unpack it first"},
+    {"\x1F\x8B", 2, 0, "gzip data inside packed data"},
+    {"\x28\xB5\x2F\xFD", 4, 0, "zstd data inside packed data"},
+    {"ustar", 5, 257, "a tar archive; unpack it first"},
+    {"PAR1", 4, 0, "a Parquet file; convert it to .jsonl"},
+    {"ARROW1", 6, 0, "an Arrow file; convert it to .jsonl"},
+    {"SQLite format 3", 15, 0, "an SQLite database"},
+    {"GGUF", 4, 0, "a GGUF model"},
+    {"\xFF\xFE", 2, 0, "UTF-16 text; convert it to UTF-8"},
+    {"\xFE\xFF", 2, 0, "UTF-16 text; convert it to UTF-8"},
+};
+
+/* NULs here and there are text, and so are a few control bytes, and ill-formed UTF-8. Control bytes
+ * throughout are not, nor NULs by the third byte, nor all three together. */
+static bool is_binary(const char *head, size_t n) {
+    size_t n_nul = 0, n_control = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)head[i];
+        n_nul += c == 0;
+        n_control += c != 0 && (c < 7 || (c > 13 && c < 27) || (c > 27 && c < 32) || c == 127);
+    }
+    bool ill_formed = utf8_valid(head, n) + 3 < n; /* the last character may be cut */
+    return n_control > 8 + n / 20 || n_nul > 8 + n / 3 ||
+           (n_nul > 0 && ill_formed && n_control > 2 + n / 200);
+}
+
+static const char *binary_reason(const char *head, size_t n) {
+    for (size_t i = 0; i < sizeof binaries / sizeof binaries[0]; i++)
+        if (n >= binaries[i].at + binaries[i].n &&
+            memcmp(head + binaries[i].at, binaries[i].magic, binaries[i].n) == 0)
+            return binaries[i].what;
+    return is_binary(head, n) ? "binary data, not text" : NULL;
+}
+
+/* extension() : of a name without .gz or .zst, lower case not assumed; "" if none. */
+static void extension(const char *name, char out[16]) {
+    const char *slash = strrchr(name, '/'), *start = slash ? slash + 1 : name;
+    size_t n = strlen(start);
+    static const char *const packed[] = {".gz", ".zst", ".zstd"};
+    for (int i = 0; i < 3; i++) {
+        size_t m = strlen(packed[i]);
+        if (n > m && strncasecmp(start + n - m, packed[i], m) == 0) {
+            n -= m;
+            break;
+        }
+    }
+    size_t dot = n;
+    while (dot > 0 && start[dot - 1] != '.') dot--;
+    out[0] = '\0';
+    if (dot <= 1 || n - dot >= 16) return;
+    memcpy(out, start + dot, n - dot);
+    out[n - dot] = '\0';
+}
+
+static bool one_of(const char *ext, const char *const *list) {
+    while (*list && strcasecmp(ext, *list) != 0) list++;
+    return *list != NULL;
+}
+
+/* Content without an extension to go by (a pipe, "part-00000"): '{"' and '[{' begin JSON. */
+static corpus_kind kind_of_content(const char *head, size_t n) {
+    size_t at = 0;
+    char seen[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        while (at < n && head[at] && strchr(" \t\r\n", head[at])) at++;
+        if (at < n) seen[i] = head[at++];
+    }
+    if (seen[0] == '{' && (seen[1] == '"' || seen[1] == '}'))
+        return corpus_lines_are_values(head, n) ? KIND_LINES : KIND_VALUES;
+    return seen[0] == '[' && seen[1] == '{' ? KIND_VALUES : KIND_TEXT;
+}
+
+static void tell_text(corpus_format *f, const char *ext, const char *head, size_t n) {
+    static const char *const lines[] = {"jsonl", "ndjson", "jsonlines", NULL};
+    f->first = utf8_mark(head, n);
+    head += f->first;
+    n -= f->first;
+    f->refusal = binary_reason(head, n);
+    if (one_of(ext, lines))
+        f->kind = corpus_lines_are_values(head, n) ? KIND_LINES : KIND_VALUES;
+    else if (strcasecmp(ext, "json") == 0)
+        f->kind = KIND_VALUES;
+    else
+        f->kind = ext[0] ? KIND_TEXT : kind_of_content(head, n);
+}
+
+static specrt_status tell_bin(corpus_format *f, const char *name, const corpus_options *options,
+                              specrt_error *err) {
+    if (options->id_bytes != 2 && options->id_bytes != 4)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: a .bin file does not say how wide its ids are; give "
+                                "--id-bytes 2 or --id-bytes 4",
+                                name);
+    f->id_bytes = (uint32_t)options->id_bytes;
+    f->unit_bytes = CORPUS_UNIT_BYTES;
+    f->group_bytes = CORPUS_BATCH_BYTES;
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status corpus_format_tell(corpus_format *f, const char *name, const char *head, size_t n,
+                                 const corpus_options *options, specrt_error *err) {
+    char ext[16];
+    memset(f, 0, sizeof *f);
+    extension(name, ext);
+    bool npy = npy_probe(head, n);
+    bool ids = npy || strcasecmp(ext, "npy") == 0 || strcasecmp(ext, "bin") == 0 ||
+               (options->token_ids && ext[0] == '\0');
+    if (!ids) tell_text(f, ext, head, n);
+    if (ids) f->kind = KIND_IDS;
+    if (ids && !options->token_ids)
+        f->refusal = "token ids, not text; they are counted with --tokenizer none";
+    if (!ids && options->token_ids) f->refusal = "no token ids (.bin or .npy)";
+    if (f->refusal || !ids) return SPECRT_STATUS_OK;
+    if (npy || strcasecmp(ext, "npy") == 0) return corpus_ids_npy(f, name, head, n, err);
+    return tell_bin(f, name, options, err);
+}

@@ -1,0 +1,517 @@
+/* counts.c : see counts.h. A file is parsed line by line and added domain by domain, so memory
+ * holds the sum and one domain of what is being read. */
+#include "counts/counts.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "corpus/stream.h"
+
+enum {
+    READ_AHEAD = 1 << 16,
+    MAX_LINE = 1 << 25, /* an id list of the largest vocabulary in the worst order */
+};
+
+static const char *const type_tags[] = {"", "#terminators", "#special", "#reserved"};
+
+void counts_free(counts *c) {
+    for (int i = 0; i < c->n_domains; i++) {
+        free(c->domains[i].name);
+        free(c->domains[i].rows);
+    }
+    free(c->domains);
+    free(c->vocab.types);
+    *c = (counts){0};
+}
+
+uint64_t counts_n_tokens(const counts *c) {
+    uint64_t sum = 0;
+    for (int i = 0; i < c->n_domains; i++)
+        for (int s = 0; s < COUNTS_SPLITS; s++) sum += c->domains[i].n_tokens[s];
+    return sum;
+}
+
+/* ---- adding ---- */
+
+/* The domain of that name, made in its sorted place if new; NULL: no memory or too many. */
+static counts_domain *domain_get(counts *c, const counts_domain *like, specrt_error *err) {
+    int at = 0;
+    while (at < c->n_domains && strcmp(c->domains[at].name, like->name) < 0) at++;
+    if (at < c->n_domains && strcmp(c->domains[at].name, like->name) == 0) {
+        if (strcmp(c->domains[at].provenance, like->provenance) == 0) return &c->domains[at];
+        specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                         "domain '%s': provenance %s, but %s in what it is added to", like->name,
+                         like->provenance, c->domains[at].provenance);
+        return NULL;
+    }
+    if (c->n_domains == COUNTS_MAX_DOMAINS) {
+        specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                         "more than %d domains; give them fewer names with --domain",
+                         COUNTS_MAX_DOMAINS);
+        return NULL;
+    }
+    size_t n = (size_t)c->n_domains;
+    counts_domain *grown = (counts_domain *)realloc(c->domains, (n + 1) * sizeof *grown);
+    if (grown) c->domains = grown;
+    char *name = grown ? strdup(like->name) : NULL;
+    if (!name) return error_no_memory(err, NULL), NULL;
+    memmove(grown + at + 1, grown + at, (n - (size_t)at) * sizeof *grown);
+    grown[at] = (counts_domain){.name = name};
+    memcpy(grown[at].provenance, like->provenance, sizeof grown[at].provenance);
+    c->n_domains++;
+    return &grown[at];
+}
+
+/* a and b, both by ascending id, into one; false: no memory. */
+static bool rows_merge(counts_domain *into, const counts_row *b, int32_t n_b) {
+    const counts_row *a = into->rows;
+    int32_t n_a = into->n_rows, i = 0, j = 0, n = 0;
+    if (n_b == 0) return true;
+    counts_row *rows = (counts_row *)malloc(((size_t)n_a + (size_t)n_b) * sizeof *rows);
+    if (!rows) return false;
+    while (i < n_a || j < n_b) {
+        if (j == n_b || (i < n_a && a[i].id < b[j].id)) {
+            rows[n++] = a[i++];
+        } else if (i == n_a || b[j].id < a[i].id) {
+            rows[n++] = b[j++];
+        } else {
+            rows[n] = a[i++];
+            for (int s = 0; s < COUNTS_SPLITS; s++) rows[n].n[s] += b[j].n[s];
+            n++, j++;
+        }
+    }
+    counts_row *fitted = (counts_row *)realloc(rows, (size_t)n * sizeof *rows);
+    free(into->rows);
+    into->rows = fitted ? fitted : rows;
+    into->n_rows = n;
+    return true;
+}
+
+static bool add(uint64_t *sum, uint64_t x) {
+    return !__builtin_add_overflow(*sum, x, sum);
+}
+
+specrt_status counts_add(counts *c, const counts_domain *delta, specrt_error *err) {
+    counts_domain *d = domain_get(c, delta, err);
+    if (!d) return err ? err->status : SPECRT_STATUS_NO_MEMORY;
+    /* A row never exceeds its column's sum, so the sums alone can tell an overflow. */
+    bool fits = add(&d->n_docs, delta->n_docs) && add(&d->n_bytes, delta->n_bytes);
+    for (int s = 0; s < COUNTS_SPLITS; s++)
+        fits = fits && add(&d->n_tokens[s], delta->n_tokens[s]) &&
+               add(&d->n_completions[s], delta->n_completions[s]);
+    if (!fits)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "domain '%s': counts exceed 64 bits",
+                                delta->name);
+    d->digest += delta->digest;
+    return rows_merge(d, delta->rows, delta->n_rows) ? SPECRT_STATUS_OK
+                                                     : error_no_memory(err, NULL);
+}
+
+/* What #end sums: every number of a row, so that a changed one shows. */
+static uint64_t row_sum(const counts_row *r) {
+    return (uint64_t)r->id + r->n[COUNTS_CALIBRATION] + r->n[COUNTS_HOLDOUT];
+}
+
+/* ---- writing ---- */
+
+/* Ids of one type as "1,5-9". */
+static specrt_status write_types(const counts_vocab *v, int type, out_file *out,
+                                 specrt_error *err) {
+    char text[64];
+    specrt_status status = out_write(out, type_tags[type], strlen(type_tags[type]), err);
+    const char *before = "\t";
+    for (int32_t id = 0; id < v->n_vocab && status == SPECRT_STATUS_OK; id++) {
+        if (v->types[id] != type) continue;
+        int32_t last = id;
+        while (last + 1 < v->n_vocab && v->types[last + 1] == type) last++;
+        int n = snprintf(text, sizeof text, last > id ? "%s%" PRId32 "-%" PRId32 : "%s%" PRId32,
+                         before, id, last);
+        status = out_write(out, text, (size_t)n, err);
+        before = ",";
+        id = last;
+    }
+    return status == SPECRT_STATUS_OK ? out_write(out, "\n", 1, err) : status;
+}
+
+static specrt_status write_header(const counts *c, out_file *out, specrt_error *err) {
+    char text[512], hex[65];
+    for (int i = 0; i < 32; i++) snprintf(hex + 2 * i, 3, "%02x", c->vocab.sha256[i]);
+    int n = snprintf(text, sizeof text,
+                     "#specrt-counts\t1\n#tokenizer\t%s\t%" PRId32 "\t%" PRId32 "\t%s\n", hex,
+                     c->vocab.n_vocab, c->vocab.n_normal, c->vocab.name);
+    specrt_status status = out_write(out, text, (size_t)n, err);
+    for (int type = COUNTS_TERMINATOR; type <= COUNTS_RESERVED && !status; type++)
+        status = write_types(&c->vocab, type, out, err);
+    n = snprintf(text, sizeof text, "#options\t%s\n", c->options);
+    return status == SPECRT_STATUS_OK ? out_write(out, text, (size_t)n, err) : status;
+}
+
+static specrt_status write_domain(const counts_domain *d, out_file *out, uint64_t *sum,
+                                  specrt_error *err) {
+    char text[256];
+    int n = snprintf(text, sizeof text,
+                     "#domain\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%016" PRIx64
+                     "\t",
+                     d->provenance, d->n_docs, d->n_bytes, d->n_completions[COUNTS_CALIBRATION],
+                     d->n_completions[COUNTS_HOLDOUT], d->digest);
+    specrt_status status = out_write(out, text, (size_t)n, err);
+    if (status == SPECRT_STATUS_OK) status = out_write(out, d->name, strlen(d->name), err);
+    if (status == SPECRT_STATUS_OK) status = out_write(out, "\n", 1, err);
+    for (int32_t i = 0; i < d->n_rows && status == SPECRT_STATUS_OK; i++) {
+        const counts_row *r = &d->rows[i];
+        n = snprintf(text, sizeof text, "%" PRId32 "\t%" PRIu64 "\t%" PRIu64 "\n", r->id,
+                     r->n[COUNTS_CALIBRATION], r->n[COUNTS_HOLDOUT]);
+        status = out_write(out, text, (size_t)n, err);
+        *sum += row_sum(r);
+    }
+    return status;
+}
+
+specrt_status counts_write(const counts *c, out_file *out, specrt_error *err) {
+    char text[64];
+    uint64_t n_rows = 0, sum = 0;
+    specrt_status status = write_header(c, out, err);
+    for (int i = 0; i < c->n_domains && status == SPECRT_STATUS_OK; i++) {
+        status = write_domain(&c->domains[i], out, &sum, err);
+        n_rows += (uint64_t)c->domains[i].n_rows;
+    }
+    int n = snprintf(text, sizeof text, "#end\t%" PRIu64 "\t%" PRIu64 "\n", n_rows, sum);
+    return status == SPECRT_STATUS_OK ? out_write(out, text, (size_t)n, err) : status;
+}
+
+/* ---- reading: lines ---- */
+
+/* A source of lines with the position for messages. */
+typedef struct reader {
+    corpus_stream stream;
+    uint8_t *ahead; /* [READ_AHEAD] content at [offset - n, offset) */
+    size_t at, n;
+    uint64_t offset;
+    char *line; /* without its newline; NUL-terminated */
+    size_t capacity, length;
+    uint64_t number; /* of the line, from 1 */
+    specrt_error *err;
+} reader;
+
+static specrt_status bad(const reader *r, const char *what) {
+    return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT, "%s:%" PRIu64 ": %s", r->stream.name,
+                            r->number, what);
+}
+
+static specrt_status read_ahead(reader *r) {
+    TRY(corpus_stream_read(&r->stream, r->offset, r->ahead, READ_AHEAD, &r->n, r->err));
+    r->offset += r->n;
+    r->at = 0;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status append(reader *r, const uint8_t *bytes, size_t n) {
+    size_t capacity = r->capacity ? r->capacity : 256;
+    while (capacity < r->length + n + 1) capacity *= 2;
+    if (capacity > MAX_LINE) return bad(r, "line too long for a count file");
+    if (memchr(bytes, '\0', n)) return bad(r, "a NUL byte; expected text");
+    char *grown = capacity > r->capacity ? (char *)realloc(r->line, capacity) : r->line;
+    if (!grown) return error_no_memory(r->err, NULL);
+    r->line = grown;
+    r->capacity = capacity;
+    memcpy(r->line + r->length, bytes, n);
+    r->length += n;
+    r->line[r->length] = '\0';
+    return SPECRT_STATUS_OK;
+}
+
+/* *end is set when there is no further line. A last line without its newline is a cut file. */
+static specrt_status next_line(reader *r, bool *end) {
+    r->length = 0;
+    r->number++;
+    for (*end = false;;) {
+        if (r->at == r->n) TRY(read_ahead(r));
+        if (r->n == 0) break;
+        const uint8_t *from = r->ahead + r->at;
+        const uint8_t *newline = (const uint8_t *)memchr(from, '\n', r->n - r->at);
+        size_t n = newline ? (size_t)(newline - from) : r->n - r->at;
+        TRY(append(r, from, n));
+        r->at += n + (newline != NULL);
+        if (newline) return SPECRT_STATUS_OK;
+    }
+    *end = r->length == 0;
+    return *end ? SPECRT_STATUS_OK : bad(r, "the file is cut in the middle of a line");
+}
+
+/* ---- reading: fields ---- */
+
+/* Cut the next field off *rest at a tab; NULL when there is none left. */
+static char *field(char **rest) {
+    char *start = *rest, *tab = start ? strchr(start, '\t') : NULL;
+    if (tab) *tab = '\0';
+    *rest = tab ? tab + 1 : NULL;
+    return start;
+}
+
+/* Decimal digits only, up to `stop`; *end moves behind them. */
+static bool parse_digits(const char *text, const char **end, uint64_t *out) {
+    uint64_t x = 0;
+    const char *p = text;
+    for (; *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(x, 10u, &x) ||
+            __builtin_add_overflow(x, (uint64_t)(*p - '0'), &x))
+            return false;
+    *end = p;
+    *out = x;
+    return p > text;
+}
+
+static bool field_u64(char **rest, uint64_t *out) {
+    const char *text = field(rest), *end;
+    return text && parse_digits(text, &end, out) && *end == '\0';
+}
+
+static bool field_i32(char **rest, int32_t max, int32_t *out) {
+    uint64_t x;
+    if (!field_u64(rest, &x) || x > (uint64_t)max) return false;
+    *out = (int32_t)x;
+    return true;
+}
+
+static bool parse_hex(const char *text, size_t n_bytes, uint8_t *out) {
+    if (!text || strlen(text) != 2 * n_bytes) return false;
+    for (size_t i = 0; i < 2 * n_bytes; i++) {
+        const char *digits = "0123456789abcdef", *d = strchr(digits, text[i]);
+        if (!d) return false;
+        out[i / 2] = (uint8_t)(out[i / 2] << 4 | (d - digits));
+    }
+    return true;
+}
+
+/* "1,5-9" : mark those ids. */
+static bool parse_types(const char *text, int type, counts_vocab *v) {
+    while (text && *text) {
+        uint64_t first, last;
+        if (!parse_digits(text, &text, &first)) return false;
+        last = first;
+        if (*text == '-' && !parse_digits(text + 1, &text, &last)) return false;
+        if (last < first || last >= (uint64_t)v->n_vocab) return false;
+        memset(v->types + first, type, (size_t)(last - first) + 1);
+        if (*text && *text++ != ',') return false;
+    }
+    return true;
+}
+
+/* ---- reading: one file ---- */
+
+static bool has_tag(const reader *r, const char *tag) {
+    size_t n = strlen(tag);
+    return r->length >= n && memcmp(r->line, tag, n) == 0 &&
+           (r->line[n] == '\t' || r->line[n] == '\0');
+}
+
+/* The next line must carry the tag; *rest is what follows it. */
+static specrt_status expect_tag(reader *r, const char *tag, char **rest) {
+    char what[96];
+    bool end;
+    TRY(next_line(r, &end));
+    snprintf(what, sizeof what, "expected %s%s", tag, end ? ", found the end: a cut file" : "");
+    if (end || !has_tag(r, tag)) return bad(r, what);
+    *rest = r->line + strlen(tag);
+    if (**rest == '\t') ++*rest;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status read_tokenizer(reader *r, counts_vocab *v) {
+    char *rest;
+    TRY(expect_tag(r, "#tokenizer", &rest));
+    bool ok = parse_hex(field(&rest), 32, v->sha256) &&
+              field_i32(&rest, COUNTS_MAX_VOCAB, &v->n_vocab) && v->n_vocab > 0 &&
+              field_i32(&rest, v->n_vocab, &v->n_normal) && rest;
+    if (!ok) return bad(r, "#tokenizer: expected SHA256, N_VOCAB, N_NORMAL, NAME");
+    snprintf(v->name, sizeof v->name, "%s", rest);
+    v->types = (uint8_t *)calloc((size_t)v->n_vocab, 1);
+    return v->types ? SPECRT_STATUS_OK : error_no_memory(r->err, NULL);
+}
+
+static specrt_status read_header(reader *r, counts *c) {
+    char *rest;
+    TRY(read_tokenizer(r, &c->vocab));
+    for (int type = COUNTS_TERMINATOR; type <= COUNTS_RESERVED; type++) {
+        TRY(expect_tag(r, type_tags[type], &rest));
+        if (!parse_types(rest, type, &c->vocab))
+            return bad(r, "expected ids of the vocabulary as in 1,5-9");
+    }
+    TRY(expect_tag(r, "#options", &rest));
+    snprintf(c->options, sizeof c->options, "%s", rest);
+    return SPECRT_STATUS_OK;
+}
+
+/* What both sides call themselves, for the message of a mismatch. */
+static const char *vocab_label(const counts_vocab *v, char out[128]) {
+    snprintf(out, 128, "%s (%02x%02x%02x%02x, %" PRId32 " ids)", v->name, v->sha256[0],
+             v->sha256[1], v->sha256[2], v->sha256[3], v->n_vocab);
+    return out;
+}
+
+/* Give an empty `c` the header of what is read, or compare the two. */
+static specrt_status adopt_header(counts *c, counts *head, const reader *r) {
+    counts_vocab *a = &c->vocab, *b = &head->vocab;
+    char a_text[128], b_text[128];
+    if (!a->types) {
+        *a = *b;
+        b->types = NULL;
+        memcpy(c->options, head->options, sizeof c->options);
+        return SPECRT_STATUS_OK;
+    }
+    if (memcmp(a->sha256, b->sha256, 32) != 0 || a->n_vocab != b->n_vocab)
+        return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: counts of another tokenizer; expected %s, found %s",
+                                r->stream.name, vocab_label(a, a_text), vocab_label(b, b_text));
+    if (a->n_normal != b->n_normal || memcmp(a->types, b->types, (size_t)a->n_vocab) != 0)
+        return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: its tokenizer file names other special tokens than that of "
+                                "the counts before; count all with one file",
+                                r->stream.name);
+    if (strcmp(c->options, head->options) != 0)
+        return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: counted with other options; expected '%s', found '%s'",
+                                r->stream.name, c->options, head->options);
+    /* One digest may have several names (GGUF, tiktoken): choose regardless of the order. */
+    if (strcmp(b->name, a->name) < 0) memcpy(a->name, b->name, sizeof a->name);
+    return SPECRT_STATUS_OK;
+}
+
+static bool is_provenance(const char *text) {
+    return text && (!strcmp(text, "raw") || !strcmp(text, "target") || !strcmp(text, "draft"));
+}
+
+/* The name is a view of the line: copied before the next one is read. */
+static bool parse_domain(char *rest, counts_domain *d) {
+    uint8_t digest[8] = {0};
+    const char *provenance = field(&rest);
+    if (!is_provenance(provenance)) return false;
+    snprintf(d->provenance, sizeof d->provenance, "%s", provenance);
+    bool ok = field_u64(&rest, &d->n_docs) && field_u64(&rest, &d->n_bytes) &&
+              field_u64(&rest, &d->n_completions[COUNTS_CALIBRATION]) &&
+              field_u64(&rest, &d->n_completions[COUNTS_HOLDOUT]) &&
+              parse_hex(field(&rest), 8, digest) && rest && *rest;
+    for (const char *p = rest; ok && *p; p++) ok = (unsigned char)*p >= ' ' && *p != 0x7f;
+    for (int i = 0; i < 8; i++) d->digest = d->digest << 8 | digest[i];
+    d->name = ok ? strdup(rest) : NULL;
+    return ok;
+}
+
+static specrt_status parse_row(reader *r, counts_domain *d, int32_t n_vocab, int32_t *capacity) {
+    char *rest = r->line;
+    counts_row row = {0};
+    bool ok = field_i32(&rest, n_vocab - 1, &row.id);
+    for (int s = 0; s < COUNTS_SPLITS; s++) ok = ok && field_u64(&rest, &row.n[s]);
+    if (!ok || rest)
+        return bad(r, "expected ID, CALIBRATION, HOLDOUT with an id of the vocabulary");
+    if (row.n[COUNTS_CALIBRATION] == 0 && row.n[COUNTS_HOLDOUT] == 0)
+        return bad(r, "a row without a count");
+    if (d->n_rows && d->rows[d->n_rows - 1].id >= row.id) return bad(r, "ids are not ascending");
+    if (d->n_rows == *capacity) {
+        int32_t wanted = *capacity ? 2 * *capacity : 1024;
+        counts_row *grown = (counts_row *)realloc(d->rows, (size_t)wanted * sizeof *grown);
+        if (!grown) return error_no_memory(r->err, NULL);
+        d->rows = grown;
+        *capacity = wanted;
+    }
+    d->rows[d->n_rows++] = row;
+    for (int s = 0; s < COUNTS_SPLITS; s++)
+        if (!add(&d->n_tokens[s], row.n[s])) return bad(r, "counts exceed 64 bits");
+    return SPECRT_STATUS_OK;
+}
+
+/* Rows of one domain, up to the next line that is none (left in the reader). */
+static specrt_status read_rows(reader *r, counts_domain *d, int32_t n_vocab) {
+    int32_t capacity = 0;
+    for (;;) {
+        bool end;
+        TRY(next_line(r, &end));
+        if (end) return bad(r, "expected #end, found the end: a cut file");
+        if (r->length && r->line[0] == '#') return SPECRT_STATUS_OK;
+        if (!r->length) return bad(r, "empty line");
+        TRY(parse_row(r, d, n_vocab, &capacity));
+    }
+}
+
+/* Add the error's line to what counts_add() has to say. */
+static specrt_status add_domain(reader *r, counts *c, const counts_domain *d) {
+    specrt_error inner = {SPECRT_STATUS_OK, ""};
+    specrt_status status = counts_add(c, d, &inner);
+    if (status == SPECRT_STATUS_OK) return status;
+    return specrt_error_set(r->err, status, "%s: %s", r->stream.name, inner.msg);
+}
+
+static specrt_status read_domain(reader *r, counts *c, uint64_t *n_rows, uint64_t *sum) {
+    counts_domain d = {0};
+    specrt_status status = SPECRT_STATUS_OK;
+    if (!parse_domain(r->line + strlen("#domain\t"), &d))
+        return bad(r, "#domain: expected PROVENANCE, N_DOCS, N_BYTES, COMPLETIONS, "
+                      "COMPLETIONS_HOLDOUT, DIGEST, NAME");
+    if (!d.name) return error_no_memory(r->err, NULL);
+    status = read_rows(r, &d, c->vocab.n_vocab);
+    if (status == SPECRT_STATUS_OK) status = add_domain(r, c, &d);
+    *n_rows += (uint64_t)d.n_rows;
+    for (int32_t i = 0; i < d.n_rows; i++) *sum += row_sum(&d.rows[i]);
+    free(d.name);
+    free(d.rows);
+    return status;
+}
+
+/* Domains and the closing line, after the header. */
+static specrt_status read_body(reader *r, counts *c) {
+    uint64_t n_rows = 0, sum = 0, said_rows, said_sum;
+    bool end;
+    specrt_status status = next_line(r, &end);
+    while (status == SPECRT_STATUS_OK && !end && has_tag(r, "#domain") && r->length > 8)
+        status = read_domain(r, c, &n_rows, &sum);
+    if (status != SPECRT_STATUS_OK) return status;
+    if (end) return bad(r, "expected #domain or #end, found the end: a cut file");
+    if (!has_tag(r, "#end") || r->length < 6) return bad(r, "expected #domain or #end");
+    char *rest = r->line + strlen("#end\t");
+    if (!field_u64(&rest, &said_rows) || !field_u64(&rest, &said_sum) || rest)
+        return bad(r, "#end: expected N_ROWS, SUM");
+    if (said_rows != n_rows || said_sum != sum)
+        return bad(r, "#end does not agree with the rows above: lines were lost or changed");
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status read_all(reader *r, counts *c) {
+    for (bool first = true;; first = false) {
+        counts head = {0};
+        bool end;
+        TRY(next_line(r, &end));
+        if (end && first)
+            return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: empty; expected a count file", r->stream.name);
+        if (end) return SPECRT_STATUS_OK;
+        if (!r->line || strcmp(r->line, "#specrt-counts\t1") != 0)
+            return bad(r, "not a count file; expected '#specrt-counts 1'");
+        specrt_status status = read_header(r, &head);
+        if (status == SPECRT_STATUS_OK) status = adopt_header(c, &head, r);
+        counts_free(&head);
+        if (status == SPECRT_STATUS_OK) status = read_body(r, c);
+        if (status != SPECRT_STATUS_OK) return status;
+    }
+}
+
+static specrt_status read_input(counts *c, const char *path, const void *bytes, size_t n,
+                                specrt_error *err) {
+    reader r = {.err = err};
+    TRY(corpus_stream_open(&r.stream, path, (const uint8_t *)bytes, n, err));
+    r.ahead = (uint8_t *)malloc(READ_AHEAD);
+    specrt_status status = r.ahead ? read_all(&r, c) : error_no_memory(err, NULL);
+    corpus_stream_close(&r.stream);
+    free(r.ahead);
+    free(r.line);
+    return status;
+}
+
+specrt_status counts_read_memory(counts *c, const void *bytes, size_t n, const char *name,
+                                 specrt_error *err) {
+    return read_input(c, name, bytes ? bytes : "", n, err);
+}
+
+specrt_status counts_read(counts *c, const char *path, specrt_error *err) {
+    return read_input(c, path, NULL, 0, err);
+}

@@ -1,0 +1,72 @@
+/* token_map.h : draft vocabularies in the neighbours' formats; docs/TOKEN_MAPS.md has the table.
+ *
+ * In memory a map is always the list of absolute target ids by draft id. */
+#ifndef MODEL_TOKEN_MAP_H
+#define MODEL_TOKEN_MAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "specrt.h"
+
+typedef struct token_map {
+    int32_t *ids; /* [n] owned */
+    int32_t n;
+    int32_t n_vocab;   /* rows of the target's vocabulary: the length of t2d; 0: unknown */
+    uint64_t *counts;  /* [n] owned, from a frequency file; NULL: none */
+    const char *kind;  /* what was read, static: "torch list"; NULL */
+    bool was_offset;   /* its entries were offsets */
+    int32_t n_dropped; /* repeated entries left out on reading */
+} token_map;
+
+typedef enum token_map_values {
+    TOKEN_MAP_AUTO,
+    TOKEN_MAP_ABSOLUTE, /* entry i is a target id */
+    TOKEN_MAP_OFFSET    /* entry i is a target id minus i, as EAGLE-3 stores it */
+} token_map_values;
+
+typedef struct token_map_options {
+    token_map_values values; /* AUTO refuses a list that fits both readings */
+    int32_t n_vocab;         /* ids must be below it; 0: unknown */
+    bool dedupe;             /* keep the first of repeated ids; else they are an error */
+} token_map_options;
+
+/* token_map_formats() : "sglang-pt, vllm-json, ..." for help and errors. */
+const char *token_map_formats(void);
+
+/* token_map_default_name() : the file a format is written to when none is given ("freq_32768.pt").
+ * @return BAD_ARG listing the formats. */
+specrt_status token_map_default_name(const char *format, int32_t n, char *out, size_t bytes,
+                                     specrt_error *err);
+
+/* token_map_from_ranks() : the first `size` ranks (0: the calibrated size), counts included.
+ * @return BAD_ARG naming the limits: at least the forced ids, at most the valid ones. */
+specrt_status token_map_from_ranks(const specrt_ranks *ranks, int32_t size, token_map *out,
+                                   specrt_error *err);
+
+/* token_map_check() : what token_map_write() would refuse of `path`, before the work.
+ * @return as out_check(); for npy of its two files, where the folder is there. */
+specrt_status token_map_check(const char *format, const char *path, bool force, specrt_error *err);
+
+/* token_map_write() : FORMAT one of sglang-pt vllm-json text npy eagle3-pt safetensors gguf. Ids are
+ * checked unique and in [0, n_vocab). Lists keep the map's order; the forms with d2t offsets and
+ * vllm-json are ascending by id.
+ *   path    : a file; for npy a folder, made if missing
+ *   drafter : gguf: the model to rewrite, required; safetensors: its head's rows are added; else NULL */
+specrt_status token_map_write(const token_map *map, const char *format, const char *path,
+                              const char *drafter, bool force, specrt_error *err);
+
+/* token_map_remove() : take back what token_map_write() put where nothing was. */
+void token_map_remove(const char *format, const char *path);
+
+/* token_map_read() : any of those, and ModelOpt d2t.pt, token_freq.pt and EAGLE-3 checkpoints; told by
+ * content. `path` may be a folder that holds d2t.npy, model.safetensors or pytorch_model.bin.
+ *   options : NULL: all defaults */
+specrt_status token_map_read(const char *path, const token_map_options *options, token_map *out,
+                             specrt_error *err);
+/* token_map_read_memory() : the same over one file's bytes, borrowed; `name` stands for the path. */
+specrt_status token_map_read_memory(const void *bytes, size_t n, const char *name,
+                                    const token_map_options *options, token_map *out,
+                                    specrt_error *err);
+void token_map_free(token_map *map);
+
+#endif

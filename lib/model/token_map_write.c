@@ -1,0 +1,486 @@
+/* token_map_write.c : the table of formats, and writing each of them. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/cli.h"
+#include "base/error.h"
+#include "formats/gguf.h"
+#include "base/io.h"
+#include "model/model.h"
+#include "formats/npy.h"
+#include "formats/pt.h"
+#include "formats/safetensors.h"
+#include "model/token_map.h"
+
+/* One export under way. */
+typedef struct job {
+    const int32_t *ids; /* [n] in the order the format wants */
+    int32_t n, n_vocab;
+    const char *format, *path, *drafter;
+    bool force;
+    specrt_error *err;
+} job;
+
+typedef specrt_status writer(const job *j);
+static writer write_sglang, write_json, write_text, write_npy, write_eagle3, write_st, write_gguf;
+
+static const struct format {
+    const char *name;
+    const char *default_name; /* of the file; %d is the size */
+    bool ascending;           /* readers want d2t to rise, or sort the list themselves */
+    bool needs_vocab;         /* for the length of t2d */
+    bool takes_drafter;
+    writer *write;
+} formats[] = {
+    {"sglang-pt", "freq_%d.pt", false, false, false, write_sglang},
+    {"vllm-json", "draft_token_map_%d.json", true, false, false, write_json},
+    {"text", "draft_vocab_%d.txt", false, false, false, write_text},
+    {"npy", "vocab_mapping_%d", true, true, false, write_npy},
+    {"eagle3-pt", "vocab_mapping_%d.pt", true, true, false, write_eagle3},
+    {"safetensors", "d2t_%d.safetensors", true, true, true, write_st},
+    {"gguf", "drafter_%d.gguf", false, false, true, write_gguf},
+};
+enum { N_FORMATS = sizeof formats / sizeof formats[0] };
+
+const char *token_map_formats(void) {
+    return "sglang-pt, vllm-json, text, npy, eagle3-pt, safetensors, gguf";
+}
+
+static const struct format *find_format(const char *name, specrt_error *err) {
+    for (int i = 0; i < N_FORMATS; i++)
+        if (strcmp(formats[i].name, name) == 0) return &formats[i];
+    specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "unknown format '%s'; expected one of %s", name,
+                     token_map_formats());
+    return NULL;
+}
+
+specrt_status token_map_default_name(const char *format, int32_t n, char *out, size_t bytes,
+                                     specrt_error *err) {
+    const struct format *f = find_format(format, err);
+    if (!f) return SPECRT_STATUS_BAD_ARG;
+    const char *number = strstr(f->default_name, "%d");
+    snprintf(out, bytes, "%.*s%" PRId32 "%s", (int)(number - f->default_name), f->default_name, n,
+             number + 2);
+    return SPECRT_STATUS_OK;
+}
+
+/* Commit what was written, or take it back. */
+static specrt_status finish(out_file *out, specrt_status status, specrt_error *err) {
+    if (status == SPECRT_STATUS_OK) return out_commit(out, err);
+    out_abort(out);
+    return status;
+}
+
+/* ---- lists ------------------------------------------------------------------------------------ */
+
+static specrt_status write_sglang(const job *j) {
+    out_file out;
+    TRY(out_open(&out, j->path, j->force, j->err));
+    return finish(&out, pt_write_list(j->ids, j->n, &out, j->err), j->err);
+}
+
+static specrt_status put_ids(const job *j, out_file *out, const char *before, const char *between,
+                             const char *after) {
+    char text[32];
+    for (int32_t i = 0; i < j->n; i++) {
+        int length = snprintf(text, sizeof text, "%s%" PRId32 "%s", i == 0 ? before : between,
+                              j->ids[i], i == j->n - 1 ? after : "");
+        TRY(out_write(out, text, (size_t)length, j->err));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status write_json(const job *j) {
+    out_file out;
+    TRY(out_open(&out, j->path, j->force, j->err));
+    return finish(&out, put_ids(j, &out, "[", ", ", "]\n"), j->err);
+}
+
+static specrt_status write_text(const job *j) {
+    out_file out;
+    TRY(out_open(&out, j->path, j->force, j->err));
+    return finish(&out, put_ids(j, &out, "", "\n", "\n"), j->err);
+}
+
+/* ---- d2t and t2d ------------------------------------------------------------------------------ */
+
+/* The EAGLE-3 pair: offsets id - i, and a mask over the target's vocabulary. */
+typedef struct pair {
+    int64_t *d2t;
+    uint8_t *t2d;
+} pair;
+
+static void pair_free(pair *p) {
+    free(p->d2t);
+    free(p->t2d);
+}
+
+static specrt_status pair_make(const job *j, pair *out) {
+    *out = (pair){(int64_t *)malloc((size_t)j->n * sizeof(int64_t)),
+                  (uint8_t *)calloc((size_t)j->n_vocab, 1)};
+    if (!out->d2t || !out->t2d) {
+        pair_free(out);
+        return error_no_memory(j->err, j->path);
+    }
+    for (int32_t i = 0; i < j->n; i++) {
+        out->d2t[i] = (int64_t)j->ids[i] - i;
+        out->t2d[j->ids[i]] = 1;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status write_eagle3(const job *j) {
+    pair p;
+    out_file out;
+    TRY(out_open(&out, j->path, j->force, j->err));
+    specrt_status status = pair_make(j, &p);
+    if (status != SPECRT_STATUS_OK) return finish(&out, status, j->err);
+    const pt_tensor tensors[2] = {{"d2t", 'i', 8, j->n, p.d2t}, {"t2d", 'b', 1, j->n_vocab, p.t2d}};
+    status = pt_write_tensors(tensors, 2, &out, j->err);
+    pair_free(&p);
+    return finish(&out, status, j->err);
+}
+
+/* Both files are complete before either gets its name. */
+static specrt_status write_two(const job *j, const pair *p, const char *d2t, const char *t2d) {
+    out_file a, b;
+    TRY(out_open(&a, d2t, j->force, j->err));
+    specrt_status status = npy_write('i', 8, p->d2t, j->n, &a, j->err);
+    if (status == SPECRT_STATUS_OK) status = out_open(&b, t2d, j->force, j->err);
+    if (status != SPECRT_STATUS_OK) return finish(&a, status, j->err);
+    status = npy_write('b', 1, p->t2d, j->n_vocab, &b, j->err);
+    if (status == SPECRT_STATUS_OK)
+        status = out_commit(&a, j->err);
+    else
+        out_abort(&a);
+    return finish(&b, status, j->err);
+}
+
+/* The two files of a folder, and whether it is there. */
+typedef struct npy_folder {
+    char d2t[4096], t2d[4096];
+    bool exists;
+} npy_folder;
+
+static specrt_status npy_files(const char *path, npy_folder *out, specrt_error *err) {
+    struct stat info;
+    out->exists = stat(path, &info) == 0;
+    if ((out->exists && !S_ISDIR(info.st_mode)) || strlen(path) > sizeof out->d2t - 16)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: is a file; npy writes d2t.npy and t2d.npy into a folder",
+                                path);
+    size_t n = strlen(path);
+    if (!out->exists && n > 4 && strcmp(path + n - 4, ".npy") == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: npy writes d2t.npy and t2d.npy into a folder; expected a name "
+                                "without .npy",
+                                path);
+    snprintf(out->d2t, sizeof out->d2t, "%s/d2t.npy", path);
+    snprintf(out->t2d, sizeof out->t2d, "%s/t2d.npy", path);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status token_map_check(const char *format, const char *path, bool force, specrt_error *err) {
+    npy_folder folder;
+    if (strcmp(format, "npy") != 0) return out_check(path, force, err);
+    TRY(npy_files(path, &folder, err));
+    if (!folder.exists) return out_check(path, force, err);
+    TRY(out_check(folder.d2t, force, err));
+    return out_check(folder.t2d, force, err);
+}
+
+static specrt_status write_npy(const job *j) {
+    npy_folder folder;
+    pair p;
+    TRY(npy_files(j->path, &folder, j->err));
+    TRY(pair_make(j, &p));
+    specrt_status status = SPECRT_STATUS_OK;
+    if (!folder.exists && mkdir(j->path, 0777) != 0)
+        status = specrt_error_set(j->err, SPECRT_STATUS_IO, "%s: cannot make the folder: %s",
+                                  j->path, strerror(errno));
+    if (status == SPECRT_STATUS_OK) status = write_two(j, &p, folder.d2t, folder.t2d);
+    if (status != SPECRT_STATUS_OK && !folder.exists) rmdir(j->path);
+    pair_free(&p);
+    return status;
+}
+
+void token_map_remove(const char *format, const char *path) {
+    npy_folder folder;
+    if (strcmp(format, "npy") != 0) {
+        unlink(path);
+    } else if (npy_files(path, &folder, NULL) == SPECRT_STATUS_OK) {
+        unlink(folder.d2t);
+        unlink(folder.t2d);
+        rmdir(path);
+    }
+}
+
+/* ---- heads ------------------------------------------------------------------------------------ */
+
+/* The map's rows of a matrix, byte for byte, owned.
+ *   row_of : which row holds an id, [n_ids], -1: none; NULL: row id
+ *   n_rows : of the matrix */
+static specrt_status gather(const job *j, const uint8_t *rows, size_t stride, size_t row_bytes,
+                            int64_t n_rows, const int32_t *row_of, int64_t n_ids, uint8_t **out) {
+    if (row_bytes == 0 || (size_t)j->n > SIZE_MAX / row_bytes)
+        return error_no_memory(j->err, j->path);
+    *out = (uint8_t *)malloc((size_t)j->n * row_bytes);
+    if (!*out) return error_no_memory(j->err, j->path);
+    for (int32_t i = 0; i < j->n; i++) {
+        int64_t row = !row_of ? j->ids[i] : j->ids[i] < n_ids ? row_of[j->ids[i]] : -1;
+        if (row < 0 || row >= n_rows) {
+            free(*out);
+            *out = NULL;
+            return specrt_error_set(
+                j->err, SPECRT_STATUS_BAD_INPUT,
+                "%s: has no row for token %" PRId32 "; its head has %" PRId64 " rows%s", j->drafter,
+                j->ids[i], n_rows, row_of ? " chosen by its own d2t" : "");
+        }
+        memcpy(*out + (size_t)i * row_bytes, rows + (size_t)row * stride, row_bytes);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static const char *st_name(specrt_dtype dtype) {
+    switch (dtype) {
+    case SPECRT_DTYPE_F32: return "F32";
+    case SPECRT_DTYPE_F16: return "F16";
+    case SPECRT_DTYPE_BF16: return "BF16";
+    default: return NULL;
+    }
+}
+
+/* The rows of the drafter's head as tensor lm_head.weight; its data are owned. */
+static specrt_status st_head(const job *j, st_tensor *out) {
+    model m;
+    specrt_head_desc head;
+    uint8_t *rows = NULL;
+    TRY(model_open(j->drafter, &m, j->err));
+    specrt_status status = model_head(&m, NULL, &head, NULL, j->err);
+    if (status == SPECRT_STATUS_OK && !st_name(head.dtype))
+        status = specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
+                                  "%s: its head is %s, which safetensors cannot hold; give a model "
+                                  "in f32, f16 or bf16",
+                                  j->drafter, specrt_dtype_name(head.dtype));
+    if (status == SPECRT_STATUS_OK) {
+        size_t row_bytes = specrt_row_bytes(head.dtype, head.n_cols);
+        size_t stride = head.row_stride ? head.row_stride : row_bytes;
+        status =
+            gather(j, (const uint8_t *)head.rows, stride, row_bytes, head.n_rows, NULL, 0, &rows);
+        *out = (st_tensor){.name = "lm_head.weight",
+                           .n_dims = 2,
+                           .shape = {j->n, head.n_cols},
+                           .data = rows,
+                           .bytes = (size_t)j->n * row_bytes};
+        strcpy(out->dtype, st_name(head.dtype));
+    }
+    model_close(&m);
+    return status;
+}
+
+/* Tensors in the order safetensors itself writes: wider types first. */
+static specrt_status write_st(const job *j) {
+    static const char *const metadata[] = {"format", "pt"};
+    pair p;
+    st_tensor tensors[3], head = {0};
+    out_file out;
+    int n = 0;
+    if (j->drafter) TRY(st_head(j, &head));
+    specrt_status status = pair_make(j, &p);
+    if (status != SPECRT_STATUS_OK) goto done;
+    tensors[n++] = (st_tensor){"d2t", "I64", 1, {j->n}, (uint8_t *)p.d2t, (size_t)j->n * 8};
+    if (head.data) tensors[n++] = head;
+    tensors[n++] = (st_tensor){"t2d", "BOOL", 1, {j->n_vocab}, p.t2d, (size_t)j->n_vocab};
+    status = out_open(&out, j->path, j->force, j->err);
+    if (status == SPECRT_STATUS_OK)
+        status = finish(&out, st_write(tensors, n, metadata, 1, &out, j->err), j->err);
+    pair_free(&p);
+done:
+    free((void *)(uintptr_t)head.data);
+    return status;
+}
+
+/* ---- GGUF ------------------------------------------------------------------------------------- */
+
+/* Architectures whose loader in llama.cpp reads d2t, and takes the target's head where the drafter has
+ * none of its own. */
+static bool reads_d2t(gguf_string arch) {
+    static const char *const names[] = {"eagle3", "dflash"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i]) == arch.n && memcmp(names[i], arch.s, arch.n) == 0) return true;
+    return false;
+}
+
+/* The head to cut. A tied one is the embedding, which stays whole for the drafter's input. */
+static specrt_status find_head(const job *j, const gguf *g, const gguf_tensor **out) {
+    gguf_string arch = {"", 0};
+    gguf_get_string(g, "general.architecture", &arch);
+    *out = gguf_find_tensor(g, "output.weight");
+    if (!*out && reads_d2t(arch))
+        return specrt_error_set(
+            j->err, SPECRT_STATUS_UNSUPPORTED,
+            "%s: has no output.weight: llama.cpp would score the target's whole "
+            "head; convert the drafter with its LM head",
+            j->drafter);
+    if (!*out) *out = gguf_find_tensor(g, "token_embd.weight");
+    if (!*out || (*out)->n_dims != 2 || (*out)->dims[1] < 1)
+        return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: expected a matrix output.weight or token_embd.weight",
+                                j->drafter);
+    if (!reads_d2t(arch))
+        cli_warn("%s: llama.cpp reads d2t for eagle3 and dflash drafters; architecture '%.*s' "
+                 "needs a build that does",
+                 j->drafter, (int)(arch.n > 40 ? 40 : arch.n), arch.s);
+    return SPECRT_STATUS_OK;
+}
+
+/* Where the rows of ids lie in a drafter that is trimmed already: the inverse of its d2t.
+ *   row_of : [n_ids] owned, -1: no row; NULL: not trimmed, ids are rows */
+typedef struct trimmed {
+    int32_t *row_of;
+    int64_t n_ids;
+} trimmed;
+
+static specrt_status find_trimmed(const job *j, const gguf *g, trimmed *out) {
+    token_map old;
+    *out = (trimmed){0};
+    if (!gguf_find_tensor(g, "d2t")) return SPECRT_STATUS_OK;
+    TRY(token_map_read(j->drafter, NULL, &old, j->err));
+    for (int32_t i = 0; i < old.n; i++)
+        if (old.ids[i] >= out->n_ids) out->n_ids = (int64_t)old.ids[i] + 1;
+    out->row_of = (int32_t *)malloc((size_t)out->n_ids * sizeof *out->row_of);
+    for (int64_t id = 0; out->row_of && id < out->n_ids; id++) out->row_of[id] = -1;
+    for (int32_t i = 0; out->row_of && i < old.n; i++) out->row_of[old.ids[i]] = i;
+    token_map_free(&old);
+    return out->row_of ? SPECRT_STATUS_OK : error_no_memory(j->err, j->path);
+}
+
+/* Add `from` cut to the map's rows under a new name. Every type packs whole rows, so rows are copied
+ * as they are. */
+static specrt_status cut_tensor(const job *j, const gguf_tensor *from, const char *name,
+                                const trimmed *t, gguf_tensor *out) {
+    int last = from->n_dims - 1; /* the dimension of rows */
+    size_t row_bytes = from->dims[last] > 0 ? from->bytes / (size_t)from->dims[last] : 0;
+    uint8_t *rows;
+    if (strcmp(gguf_type_name(from->type), "unknown") == 0)
+        return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: tensor %s has the unknown type %" PRIu32, j->drafter,
+                                from->name, from->type);
+    TRY(gather(j, from->data, row_bytes, row_bytes, from->dims[last], t->row_of, t->n_ids, &rows));
+    *out = *from;
+    snprintf(out->name, sizeof out->name, "%s", name);
+    out->dims[last] = j->n;
+    out->data = rows;
+    out->bytes = row_bytes * (size_t)j->n;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status add_d2t(const job *j, gguf_tensor *out) {
+    *out = (gguf_tensor){
+        .name = "d2t", .n_dims = 1, .dims = {j->n, 1, 1, 1}, .type = SPECRT_DTYPE_I64};
+    int64_t *d2t = (int64_t *)malloc((size_t)j->n * sizeof *d2t);
+    if (!d2t) return error_no_memory(j->err, j->path);
+    for (int32_t i = 0; i < j->n; i++) d2t[i] = j->ids[i];
+    out->data = (const uint8_t *)d2t;
+    out->bytes = (size_t)j->n * sizeof *d2t;
+    return SPECRT_STATUS_OK;
+}
+
+/* llama.cpp writes logits to the places d2t names without looking, so an id beyond the drafter's own
+ * vocabulary would corrupt its memory. */
+static specrt_status check_tokens(const job *j, const gguf *g) {
+    const gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    for (int32_t i = 0; tokens && i < j->n; i++)
+        if ((uint64_t)j->ids[i] >= tokens->count)
+            return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: its vocabulary has %" PRIu64 " tokens, the map names id "
+                                    "%" PRId32 "; they belong to different models",
+                                    j->drafter, tokens->count, j->ids[i]);
+    return SPECRT_STATUS_OK;
+}
+
+/* The tensors that change: at most head, bias and d2t. */
+static specrt_status make_edits(const job *j, const gguf *g, gguf_tensor edits[3], int *n) {
+    const gguf_tensor *head, *bias = gguf_find_tensor(g, "output.bias");
+    trimmed t;
+    TRY(find_head(j, g, &head));
+    TRY(check_tokens(j, g));
+    TRY(find_trimmed(j, g, &t));
+    specrt_status status = cut_tensor(j, head, "output.weight", &t, &edits[*n]);
+    if (status == SPECRT_STATUS_OK) ++*n;
+    if (status == SPECRT_STATUS_OK && bias && bias->n_dims == 1) {
+        status = cut_tensor(j, bias, "output.bias", &t, &edits[*n]);
+        if (status == SPECRT_STATUS_OK) ++*n;
+    }
+    if (status == SPECRT_STATUS_OK) status = add_d2t(j, &edits[*n]);
+    if (status == SPECRT_STATUS_OK) ++*n;
+    free(t.row_of);
+    return status;
+}
+
+static specrt_status write_gguf(const job *j) {
+    gguf_tensor edits[3];
+    gguf *g;
+    out_file out;
+    int n = 0;
+    if (!j->drafter)
+        return specrt_error_set(
+            j->err, SPECRT_STATUS_BAD_ARG,
+            "format gguf: expected the drafter to rewrite (--drafter FILE.gguf)");
+    TRY(gguf_open(j->drafter, &g, j->err));
+    specrt_status status = make_edits(j, g, edits, &n);
+    if (status == SPECRT_STATUS_OK) status = out_open(&out, j->path, j->force, j->err);
+    if (status == SPECRT_STATUS_OK)
+        status = finish(&out, gguf_rewrite(g, edits, n, &out, j->err), j->err);
+    for (int i = 0; i < n; i++) free((void *)(uintptr_t)edits[i].data);
+    gguf_close(g);
+    return status;
+}
+
+/* ---- any format ------------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static specrt_status check_ids(const token_map *map, const int32_t *sorted, specrt_error *err) {
+    int32_t n = map->n;
+    if (sorted[0] < 0 || (map->n_vocab > 0 && sorted[n - 1] >= map->n_vocab))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "token map: id %" PRId32 " is out of range; expected [0, %" PRId32
+                                ")",
+                                sorted[0] < 0 ? sorted[0] : sorted[n - 1], map->n_vocab);
+    for (int32_t i = 1; i < n; i++)
+        if (sorted[i] == sorted[i - 1])
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "token map: id %" PRId32 " is listed twice", sorted[i]);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status token_map_write(const token_map *map, const char *format, const char *path,
+                              const char *drafter, bool force, specrt_error *err) {
+    const struct format *f = find_format(format, err);
+    if (!f) return SPECRT_STATUS_BAD_ARG;
+    if (drafter && !f->takes_drafter)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "format %s holds no weights; a model is for gguf and safetensors",
+                                format);
+    if (map->n < 1 || (f->needs_vocab && map->n_vocab < 1))
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "format %s: expected at least one id and the size of the vocabulary", format);
+    int32_t *sorted = (int32_t *)malloc((size_t)map->n * sizeof *sorted);
+    if (!sorted) return error_no_memory(err, path);
+    memcpy(sorted, map->ids, (size_t)map->n * sizeof *sorted);
+    qsort(sorted, (size_t)map->n, sizeof *sorted, by_id);
+    specrt_status status = check_ids(map, sorted, err);
+    const job j = {
+        f->ascending ? sorted : map->ids, map->n, map->n_vocab, format, path, drafter, force, err};
+    if (status == SPECRT_STATUS_OK) status = f->write(&j);
+    free(sorted);
+    return status;
+}

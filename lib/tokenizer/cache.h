@@ -1,0 +1,60 @@
+/* cache.h : pieces a worker has met -> their ids, in bounded memory.
+ *
+ * A slot holds a piece of at most 15 bytes and 3 ids within itself; other pieces of up to 255 bytes
+ * have a record in the arena. A slot that is found moves to the front of its set, a new piece takes
+ * the back. When the arena is full, the whole cache is emptied. */
+#ifndef TOKENIZER_CACHE_H
+#define TOKENIZER_CACHE_H
+
+#include "tokenizer/key.h"
+
+#define TOK_CACHE_SETS_LOG2   18                /* of two slots in a cache line: 16 MiB */
+#define TOK_CACHE_ARENA_WORDS ((size_t)2 << 20) /* 8 MiB */
+#define TOK_CACHE_INLINE_IDS  3
+#define TOK_CACHE_MAX_BYTES   255
+
+/* An empty slot has an all-zero key. */
+typedef struct tok_slot {
+    tok_key key;
+    int32_t ids[TOK_CACHE_INLINE_IDS]; /* or [0]: the record's place in the arena */
+    uint32_t n_ids;                    /* or TOK_CACHE_RECORD */
+} tok_slot;
+#define TOK_CACHE_RECORD UINT32_MAX
+
+typedef struct tok_cache {
+    tok_slot (*sets)[2];
+    uint32_t *arena; /* records: n_ids, ids, bytes in whole words */
+    size_t arena_n;
+} tok_cache;
+
+bool tok_cache_init(tok_cache *cache); /* false: no memory */
+void tok_cache_free(tok_cache *cache);
+
+/* The key of a piece too long to remember: no slot has it. */
+#define TOK_KEY_NONE ((tok_key){0, UINT64_C(254) << 56})
+
+static inline size_t tok_cache_set(tok_key key) {
+    return (size_t)(tok_key_hash(key) >> (64 - TOK_CACHE_SETS_LOG2));
+}
+
+/* tok_cache_find() : the slot of a key, moved to the front of its set; NULL if there is none. A long
+ * key only names the candidate: compare the bytes of its record. */
+static inline const tok_slot *tok_cache_find(tok_cache *cache, tok_key key, size_t set) {
+    tok_slot *slots = cache->sets[set];
+    if (tok_key_equal(slots[0].key, key)) return slots;
+    if (!tok_key_equal(slots[1].key, key)) return NULL;
+    tok_slot found = slots[1];
+    slots[1] = slots[0];
+    slots[0] = found;
+    return slots;
+}
+
+/* tok_cache_ids() : the ids of a record, NULL when its piece has other bytes. */
+const int32_t *tok_cache_ids(const tok_cache *cache, const tok_slot *slot, const uint8_t *piece,
+                             size_t n, size_t *n_ids);
+
+/* tok_cache_put() : remember a piece that tok_cache_find() did not know. */
+void tok_cache_put(tok_cache *cache, tok_key key, const uint8_t *piece, size_t n,
+                   const int32_t *ids, size_t n_ids);
+
+#endif

@@ -1,0 +1,13 @@
+/* cut.h : cutting text that no splitter cuts. Merging never joins two characters that stand side
+ * by side in no token, so between them a piece may end without changing any id; words then repeat
+ * and the cache knows them. */
+#ifndef TOKENIZER_CUT_H
+#define TOKENIZER_CUT_H
+
+#include "tokenizer/tokenizer_impl.h"
+
+/* tok_cut_use() : let a tokenizer without a splitter cut text so, where that is sound. After
+ * tok_index(). */
+specrt_status tok_cut_use(tokenizer *tok, specrt_error *err);
+
+#endif

@@ -1,0 +1,62 @@
+/* tokenizer.c : what can be asked of a tokenizer. */
+#include "tokenizer/tokenizer_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void tokenizer_close(tokenizer *tok) {
+    if (!tok) return;
+    if (tok->custom.state_free) tok->custom.state_free(tok->custom.state);
+    tok_unicode_free(tok->unicode);
+    void *owned[] = {tok->tokens,     tok->scores,      tok->pool,         tok->terminators,
+                     tok->merges,     tok->index,       tok->pairs,        tok->merge_ids,
+                     tok->byte_pairs, tok->merge_ranks, tok->raw[0].items, tok->raw[1].items};
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) free(owned[i]);
+    free(tok);
+}
+
+/* ---- accessors ---- */
+
+const char *tokenizer_name(const tokenizer *tok) {
+    return tok->name;
+}
+
+int32_t tokenizer_n_vocab(const tokenizer *tok) {
+    return tok->n_vocab;
+}
+
+int32_t tokenizer_n_normal(const tokenizer *tok) {
+    return tok->n_normal;
+}
+
+token_type tokenizer_type(const tokenizer *tok, int32_t id) {
+    if (id < 0 || id >= tok->n_vocab) return TOKEN_RESERVED;
+    return (token_type)tok->tokens[id].type;
+}
+
+const uint8_t *tokenizer_bytes(const tokenizer *tok, int32_t id, size_t *n) {
+    bool hole = id < 0 || id >= tok->n_vocab || tok->tokens[id].n == 0;
+    *n = hole ? 0 : tok->tokens[id].n;
+    return hole ? NULL : tok->pool + tok->tokens[id].offset;
+}
+
+int32_t tokenizer_find(const tokenizer *tok, const void *bytes, size_t n) {
+    int32_t found = tok_find_symbol(tok, bytes, n);
+    if (found >= 0 && found < tok->n_vocab) return found;
+    if (tok->chars && n == 1 && tok->byte_ids[*(const uint8_t *)bytes] != TOK_NONE)
+        return tok->byte_ids[*(const uint8_t *)bytes];
+    for (int32_t id = 0; id < tok->n_vocab; id++) {
+        const tok_token *token = &tok->tokens[id];
+        if (n && token->n == n && memcmp(tok->pool + token->offset, bytes, n) == 0) return id;
+    }
+    return TOK_NONE;
+}
+
+const int32_t *tokenizer_terminators(const tokenizer *tok, int32_t *n) {
+    *n = tok->n_terminators;
+    return tok->terminators;
+}
+
+void tokenizer_fingerprint(const tokenizer *tok, uint8_t sha256[32]) {
+    memcpy(sha256, tok->sha256, 32);
+}

@@ -1,0 +1,360 @@
+/* test_cli.c : flags and their errors, and files that appear complete or not at all. */
+#include "base/cli.h"
+#include "base/io.h"
+#include "base/parallel.h"
+#include "test.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int64_t number;
+static double real;
+static bool flag;
+static const char *string;
+static cli_list strings;
+
+static int parse(cli_common *common, cli_list *rest, int argc, const char **argv) {
+    const cli_option options[] = {
+        cli_letter('n', cli_int("number", "N", &number, 1, 10, "a number")),
+        cli_real("real", "X", &real, 0, 0, "a real"),
+        cli_letter('F', cli_flag("flag", &flag, "a flag")),
+        cli_letter('s', cli_string("string", "S", &string, "a string")),
+        cli_strings("list", "S", &strings, "a list"),
+        {0}};
+    const cli_tool tool = {"tool", "tool -n 1", "Tests.", "tool [options]", options};
+    const char *full[16] = {"tool"};
+    for (int i = 0; i < argc; i++) full[i + 1] = argv[i];
+    return cli_parse(&tool, argc + 1, (char **)(uintptr_t)full, common, rest);
+}
+
+#define PARSE(common, rest, ...)                                                                   \
+    parse(common, rest, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),             \
+          (const char *[]){__VA_ARGS__})
+
+static void test_parse_values(void) {
+    cli_common c;
+    cli_list rest = {0};
+    CHECK_INT(PARSE(&c, &rest, "-n5", "--real=2.5", "-F", "file", "--string", "x", "--list", "a",
+                    "b", "--list", "c", "--threads", "3", "--", "-odd"),
+              -1);
+    CHECK_INT(number, 5);
+    CHECK(real == 2.5);
+    CHECK(flag);
+    CHECK_STR(string, "x");
+    REQUIRE(strings.n == 3);
+    CHECK_STR(strings.items[2], "c");
+    REQUIRE(rest.n == 2);
+    CHECK_STR(rest.items[1], "-odd");
+    CHECK_INT(c.threads, 3);
+    cli_list_free(&strings);
+    cli_list_free(&rest);
+}
+
+/* What is printed meanwhile goes nowhere. */
+static int quietly(int fd) {
+    int saved = dup(fd);
+    REQUIRE(freopen("/dev/null", "w", fd == STDERR_FILENO ? stderr : stdout) != NULL);
+    return saved;
+}
+
+static void loudly(int fd, int saved) {
+    fflush(fd == STDERR_FILENO ? stderr : stdout);
+    dup2(saved, fd);
+    close(saved);
+}
+
+/* Bad usage exits with 2 and keeps no list; messages go to stderr, which the test closes off. */
+static void test_parse_errors(void) {
+    cli_common c;
+    cli_list rest = {0};
+    int saved = quietly(STDERR_FILENO);
+    int codes[] = {PARSE(&c, NULL, "-n", "11"),
+                   PARSE(&c, NULL, "-n", "x"),
+                   PARSE(&c, NULL, "-n"),
+                   PARSE(&c, NULL, "--real=nan"),
+                   PARSE(&c, NULL, "--what"),
+                   PARSE(&c, NULL, "stray"),
+                   PARSE(&c, NULL, "--flag=1"),
+                   PARSE(&c, &rest, "a", "--list", "b", "--what"),
+                   PARSE(&c, &rest, "a", "--list", "b", "--list=c", "-n", "0")};
+    loudly(STDERR_FILENO, saved);
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) CHECK_INT(codes[i], CLI_USAGE);
+    CHECK(strings.n == 0 && !strings.items && rest.n == 0 && !rest.items);
+}
+
+static char verb_seen[32];
+static int note_verb(int argc, char **argv) {
+    snprintf(verb_seen, sizeof verb_seen, "%d %s %s", argc, argv[0], argc > 1 ? argv[1] : "");
+    return CLI_BELOW;
+}
+static int never_verb(int argc, char **argv) {
+    return argc < 0 && argv ? CLI_OK : CLI_IO;
+}
+
+static int dispatch(int argc, const char **argv) {
+    static const cli_verb verbs[] = {
+        {"one", "first", never_verb}, {"two", "second", note_verb}, {"six", "third", never_verb}};
+    static const cli_tool tool = {"tool", "tool two", "Tests.", "tool VERB", NULL};
+    return cli_dispatch(&tool, verbs, 3, argc, (char **)(uintptr_t)argv);
+}
+
+static void test_dispatch(void) {
+    CHECK_INT(dispatch(3, (const char *[]){"tool", "two", "x", NULL}), CLI_BELOW);
+    CHECK_STR(verb_seen, "2 two x");
+    int saved = quietly(STDERR_FILENO);
+    int codes[] = {dispatch(2, (const char *[]){"tool", "three", NULL}),
+                   dispatch(2, (const char *[]){"tool", "tw", NULL}),
+                   dispatch(1, (const char *[]){"tool", NULL})};
+    loudly(STDERR_FILENO, saved);
+    for (int i = 0; i < 3; i++) CHECK_INT(codes[i], CLI_USAGE);
+    saved = quietly(STDOUT_FILENO);
+    int helped = dispatch(2, (const char *[]){"tool", "-h", NULL});
+    loudly(STDOUT_FILENO, saved);
+    CHECK_INT(helped, CLI_OK);
+}
+
+static void test_stdout(void) {
+    cli_common c = {0};
+    const char *const files[] = {"a", NULL, "b"}, *const dash[] = {NULL, "-"};
+    const char *const both[] = {"/dev/stdout", "-"}, *const twice[] = {"a", "a"};
+    CHECK_INT(cli_one_stdout(&c, files, 3), -1);
+    CHECK_INT(cli_one_stdout(&c, dash, 2), -1);
+    CHECK(cli_table(files, 3) == stdout);
+    CHECK(cli_table(dash, 2) == stderr && cli_table(both, 1) == stderr);
+    int saved = quietly(STDERR_FILENO);
+    int codes[] = {cli_one_stdout(&c, both, 2), cli_one_stdout(&c, twice, 2), 0};
+    c.json = true;
+    codes[2] = cli_one_stdout(&c, dash, 2);
+    loudly(STDERR_FILENO, saved);
+    for (int i = 0; i < 3; i++) CHECK_INT(codes[i], CLI_USAGE);
+    CHECK_INT(cli_one_stdout(&c, files, 3), -1);
+    CHECK_INT(cli_print_json(NULL, NULL), SPECRT_STATUS_NO_MEMORY);
+}
+
+static char folder[64];
+static const char *in_folder(const char *name) {
+    static char paths[4][128];
+    static int turn;
+    if (!folder[0]) {
+        strcpy(folder, "/tmp/specrt-test-XXXXXX");
+        REQUIRE(mkdtemp(folder) != NULL);
+    }
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static void test_out_file(void) {
+    specrt_error err;
+    out_file out;
+    file_view view;
+    const char *path = in_folder("out");
+    REQUIRE(out_open(&out, path, false, &err) == SPECRT_STATUS_OK);
+    CHECK(out_write(&out, "hello", 5, &err) == SPECRT_STATUS_OK);
+    CHECK(access(path, F_OK) != 0); /* not before commit */
+    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(file_map(path, &view, &err) == SPECRT_STATUS_OK);
+    CHECK(view.n == 5 && memcmp(view.bytes, "hello", 5) == 0);
+    file_unmap(&view);
+    CHECK(out_open(&out, path, false, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(out_check(path, false, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(out_check(path, true, &err) == SPECRT_STATUS_OK);
+    CHECK(out_check("/nonexistent/x", true, &err) == SPECRT_STATUS_IO);
+    REQUIRE(out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
+    out_abort(&out); /* the old content stays */
+    REQUIRE(file_map(path, &view, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(view.n, 5);
+    file_unmap(&view);
+    unlink(path);
+    CHECK_INT(rmdir(folder), 0); /* no temporary file is left */
+    folder[0] = '\0';
+}
+
+static void test_disk_full(void) {
+    specrt_error err;
+    CHECK(out_bytes("/dev/full", false, "x", 1, &err) == SPECRT_STATUS_IO);
+    CHECK(strstr(err.msg, "/dev/full") != NULL);
+    CHECK(out_bytes("/nonexistent/x", false, "x", 1, &err) == SPECRT_STATUS_IO);
+    file_view view;
+    CHECK(file_map("/nonexistent/x", &view, &err) == SPECRT_STATUS_IO);
+    CHECK(file_map("/tmp", &view, &err) == SPECRT_STATUS_IO);
+}
+
+static void test_interrupt(void) {
+    const char *path = in_folder("cut");
+    pid_t child = fork();
+    if (child == 0) {
+        out_file out;
+        io_cleanup_on_signals();
+        if (freopen("/dev/null", "w", stderr) &&
+            out_open(&out, path, false, NULL) == SPECRT_STATUS_OK)
+            raise(SIGINT);
+        _exit(1);
+    }
+    int state;
+    REQUIRE(waitpid(child, &state, 0) == child);
+    CHECK(WIFEXITED(state));
+    CHECK_INT(WEXITSTATUS(state), CLI_INTERRUPTED);
+    CHECK_INT(rmdir(folder), 0);
+    folder[0] = '\0';
+}
+
+/* Files of the test's folder whose name begins so. */
+static int n_files(const char *start) {
+    int n = 0;
+    DIR *d = opendir(folder);
+    REQUIRE(d != NULL);
+    for (struct dirent *entry; (entry = readdir(d));)
+        n += entry->d_name[0] != '.' && strncmp(entry->d_name, start, strlen(start)) == 0;
+    closedir(d);
+    return n;
+}
+
+/* A writer of `path` that is killed before it commits. */
+static void write_and_die(const char *path) {
+    pid_t child = fork();
+    if (child == 0) {
+        out_file out;
+        if (out_open(&out, path, true, NULL) == SPECRT_STATUS_OK &&
+            out_write(&out, "half", 4, NULL) == SPECRT_STATUS_OK)
+            kill(getpid(), SIGKILL);
+        _exit(1);
+    }
+    int state;
+    REQUIRE(waitpid(child, &state, 0) == child);
+    REQUIRE(WIFSIGNALED(state));
+}
+
+/* Names that look alike but are of other files. */
+static const char *const alike[] = {"out.specrt-tmp-", "out.specrt-tmp-1234567",
+                                    "out.specrt-tmp-..-...", "out.specrt-tmp",
+                                    "about.specrt-tmp-123456"};
+enum { N_ALIKE = sizeof alike / sizeof alike[0] };
+
+static void test_leftovers(void) {
+    out_file out;
+    char path[128], other[128];
+    strcpy(path, in_folder("out"));
+    strcpy(other, in_folder("about"));
+    write_and_die(path);
+    write_and_die(other);
+    REQUIRE(n_files("") == 2);
+    for (int i = 0; i < N_ALIKE; i++)
+        REQUIRE(out_bytes(in_folder(alike[i]), true, "x", 1, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(symlink("about", in_folder("out.specrt-tmp-abcdef")), 0);
+    REQUIRE(out_open(&out, path, false, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(n_files("out.specrt-tmp"), N_ALIKE + 1); /* 4 alike, the link, this writer's */
+    CHECK(out_commit(&out, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(n_files("about.specrt-tmp"), 2); /* another output's leftover, and one alike */
+    REQUIRE(out_open(&out, other, false, NULL) == SPECRT_STATUS_OK);
+    out_abort(&out);
+    CHECK_INT(n_files("about"), 0);
+    for (int i = 0; i < N_ALIKE; i++) unlink(in_folder(alike[i]));
+    unlink(in_folder("out.specrt-tmp-abcdef"));
+    unlink(path);
+    CHECK_INT(rmdir(folder), 0);
+    folder[0] = '\0';
+}
+
+/* Of two that write one file both succeed, and the later stays. */
+static void test_leftovers_live(void) {
+    out_file first, second;
+    file_view view;
+    const char *path = in_folder("out");
+    REQUIRE(out_open(&first, path, false, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(out_open(&second, path, false, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(n_files("out.specrt-tmp-"), 2);
+    CHECK(out_write(&second, "second", 6, NULL) == SPECRT_STATUS_OK);
+    CHECK(out_commit(&second, NULL) == SPECRT_STATUS_OK);
+    CHECK(out_write(&first, "first", 5, NULL) == SPECRT_STATUS_OK);
+    CHECK(out_commit(&first, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(file_map(path, &view, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(view.n, 5);
+    file_unmap(&view);
+    unlink(path);
+    CHECK_INT(rmdir(folder), 0);
+    folder[0] = '\0';
+}
+
+static void test_links(void) {
+    specrt_error err;
+    const char *nowhere = in_folder("nowhere"), *circle = in_folder("circle");
+    CHECK_INT(symlink("no such file", nowhere), 0);
+    CHECK_INT(symlink("circle", circle), 0);
+    for (int force = 0; force < 2; force++) {
+        CHECK(out_check(nowhere, force, &err) == SPECRT_STATUS_IO);
+        CHECK(out_bytes(nowhere, force, "x", 1, &err) == SPECRT_STATUS_IO);
+        CHECK_HAS(err.msg, "nowhere: is a link that leads nowhere; ");
+        CHECK(out_bytes(circle, force, "x", 1, &err) == SPECRT_STATUS_IO);
+        CHECK_HAS(err.msg, "circle: is a link that leads round in a circle; ");
+    }
+    CHECK_INT(n_files(""), 2);
+    CHECK_INT(unlink(nowhere), 0);
+    CHECK_INT(unlink(circle), 0);
+    CHECK_INT(rmdir(folder), 0);
+    folder[0] = '\0';
+}
+
+static void add_block(void *arg, int64_t block, int worker) {
+    (void)worker;
+    __atomic_fetch_add((int64_t *)arg, block + 1, __ATOMIC_RELAXED);
+}
+
+static void test_parallel(void) {
+    for (int threads = 1; threads <= 7; threads += 3) {
+        int64_t sum = 0;
+        parallel_for(threads, 1000, add_block, &sum);
+        CHECK_INT(sum, 500500);
+    }
+}
+
+typedef struct counted {
+    int32_t runs[16]; /* of each i */
+    int64_t sum;      /* read by the caller without atomics, when the loop is over */
+} counted;
+
+static void count_run(void *arg, int64_t i) {
+    counted *c = (counted *)arg;
+    __atomic_fetch_add(&c->runs[i], 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&c->sum, i + 1, __ATOMIC_RELAXED);
+}
+
+/* More threads than cores, and pauses in which they fall asleep. */
+static void test_pool(void) {
+    for (int threads = 1; threads <= 8; threads += 7) {
+        parallel_pool *pool = parallel_pool_create(threads);
+        REQUIRE(pool);
+        CHECK_INT(parallel_pool_threads(pool), threads);
+        for (int loop = 0; loop < 3000; loop++) {
+            counted c = {{0}, 0};
+            int n = loop % 17;
+            parallel_pool_for(pool, n, count_run, &c);
+            REQUIRE(c.sum == n * (n + 1) / 2);
+            for (int i = 0; i < 16; i++) REQUIRE(c.runs[i] == (i < n));
+            if (loop % 100 == 0) usleep(300);
+        }
+        parallel_pool_free(pool);
+    }
+    parallel_pool *idle = parallel_pool_create(3);
+    parallel_pool_free(idle);
+}
+
+static const test_case cases[] = {
+    {"parse_values", "every spelling of a flag", test_parse_values},
+    {"parse_errors", "bad flags exit with 2", test_parse_errors},
+    {"dispatch", "the verb that is named runs, with its own argv", test_dispatch},
+    {"stdout", "one output goes there, and the table gives way", test_stdout},
+    {"out_file", "output appears at commit, or the old stays", test_out_file},
+    {"disk_full", "errors name the file", test_disk_full},
+    {"interrupt", "a signal leaves no temporary file and exits 130", test_interrupt},
+    {"leftovers", "what a killed writer left goes with the next", test_leftovers},
+    {"leftovers_live", "a writer at work is left alone", test_leftovers_live},
+    {"links", "a link that leads nowhere is no free name", test_links},
+    {"parallel", "each block runs once for any number of threads", test_parallel},
+    {"pool", "loops of a pool run each task once and are over when they return", test_pool},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,20 @@
+/* test_error.c : the words of errors that every library shares. */
+#include "base/error.h"
+#include "test.h"
+
+static void test_no_memory(void) {
+    specrt_error err;
+    CHECK_INT(error_no_memory(&err, "a.gguf"), SPECRT_STATUS_NO_MEMORY);
+    CHECK_INT(err.status, SPECRT_STATUS_NO_MEMORY);
+    CHECK_STR(err.msg, "a.gguf: out of memory");
+    CHECK_INT(error_no_memory(&err, NULL), SPECRT_STATUS_NO_MEMORY);
+    CHECK_STR(err.msg, "out of memory");
+    CHECK_INT(error_no_memory_for(&err, "the rows"), SPECRT_STATUS_NO_MEMORY);
+    CHECK_STR(err.msg, "out of memory for the rows");
+    CHECK_INT(error_no_memory(NULL, "a.gguf"), SPECRT_STATUS_NO_MEMORY);
+}
+
+static const test_case cases[] = {
+    {"no_memory", "names what asked for memory, and needs no error to write to", test_no_memory},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,168 @@
+/* test_text.c : numbers and tokens as people see them, and pages that hold any text. */
+#include "base/html_plot.h"
+#include "base/json.h"
+#include "test.h"
+#include "base/text.h"
+
+static void test_count(void) {
+    CHECK_STR(text_count(0), "0");
+    CHECK_STR(text_count(999), "999");
+    CHECK_STR(text_count(1000), "1,000");
+    CHECK_STR(text_count(6787530), "6,787,530");
+    CHECK_STR(text_count(UINT64_MAX), "18,446,744,073,709,551,615");
+}
+
+static void check_token(const char *bytes, size_t n, const char *expected) {
+    char out[128];
+    text_token((const uint8_t *)bytes, n, out);
+    CHECK_STR(out, expected);
+}
+
+static void test_token(void) {
+    check_token("", 0, "");
+    check_token(" the", 4, "\xe2\x90\xa3the");
+    check_token("a\n\tb\r", 5, "a\\n\\tb\\r");
+    check_token("\0\x1b[", 3, "\\x00\\x1b[");
+    check_token("\xc3\xa9", 2, "\xc3\xa9");
+    check_token("\xc3", 1, "\\xc3");
+    check_token("\xa9x", 2, "\\xa9x");
+    check_token("\xc2\x85", 2, "\\xc2\\x85"); /* a C1 control */
+    check_token("\xed\xa0\x80", 3, "\\xed\\xa0\\x80");
+    check_token("\xf0\x9f\x98", 3, "\\xf0\\x9f\\x98");
+}
+
+static void check_name(const char *name, const char *expected) {
+    char copy[64];
+    CHECK_STR(text_name(name), expected);
+    snprintf(copy, sizeof copy, "%s", name);
+    text_clean(copy);
+    CHECK_STR(copy, expected);
+}
+
+static void test_name(void) {
+    check_name("", "");
+    check_name("caf\xc3\xa9 \xe6\x97\xa5", "caf\xc3\xa9 \xe6\x97\xa5");
+    check_name("\x1b[31mred\x1b[0m", "?[31mred?[0m");
+    check_name("a\nb\tc\x7f", "a?b?c?");
+    check_name("\xff\xc3.\xe6\x97", "??.??");
+    check_name("\xc2\x9b"
+               "31m",
+               "?31m"); /* a C1 control */
+    check_name("x\xe2\x80\xae"
+               "gpj\xe2\x81\xa6\xe2\x80\xa8",
+               "x?gpj??"); /* written backwards */
+    char name[400];
+    for (int i = 0; i < 399; i++) name[i] = "\xc3\xa9"[i % 2];
+    name[399] = '\0';
+    const char *cut = text_name(name);
+    CHECK_INT(strlen(cut), 255);
+    CHECK_STR(cut + 250, "\xc3\xa9...");
+}
+
+static void check_pad(const char *text, int n, const char *behind, const char *before) {
+    char *printed = NULL;
+    size_t n_printed;
+    FILE *f = open_memstream(&printed, &n_printed);
+    REQUIRE(f != NULL);
+    text_pad(text, n, f);
+    fputc('|', f);
+    text_pad_left(text, n, f);
+    fclose(f);
+    char expected[128];
+    snprintf(expected, sizeof expected, "%s|%s", behind, before);
+    CHECK_STR(printed, expected);
+    free(printed);
+}
+
+static void test_pad(void) {
+    check_pad("ab", 4, "ab  ", "  ab");
+    check_pad("abcdef", 4, "abcd", "abcd");
+    check_pad("\xe6\x97\xa5\xe6\x97\xa5", 3, "\xe6\x97\xa5 ", " \xe6\x97\xa5");
+    check_pad("\x1b[1m\xff", 6, "?[1m? ", " ?[1m?");
+    CHECK_INT(text_columns("\x1b[1m\xff\xe6\x97\xa5"), 7);
+}
+
+/* What json-c lets through of a file's JSON. */
+static void test_json_repaired(void) {
+    json_object *o = json_object_new_object();
+    json_put(o, "k\xff", json_object_new_string("\x1b\xc3(\xc2\x9b\x7f\xc2\xa0"));
+    json_put(o, "text", json_text("a\xff"));
+    char *text = json_to_text(o);
+    CHECK_STR(text, "{\"k\xef\xbf\xbd\":\"\\u001b\xef\xbf\xbd(\\u009b\\u007f\xc2\xa0\",\"text\":"
+                    "\"a\xef\xbf\xbd\"}");
+    free(text);
+}
+
+/* Everything a plot writes, owned. */
+static char *plot_text(const plot *p) {
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    REQUIRE(f != NULL);
+    html_plot(f, p);
+    fclose(f);
+    return text;
+}
+
+static int count_of(const char *text, const char *part) {
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, part)); p += strlen(part)) n++;
+    return n;
+}
+
+static void test_plot(void) {
+    const double x[] = {1024, 2048, 4096, 8192}, y[] = {0.5, 0.75, NAN, 1};
+    const plot_series series[] = {{"<a&b>", x, y, 4, 0, false, true},
+                                  {"c", x, y, 4, 1, true, false}};
+    const plot_mark mark = {2048, "\"here\""};
+    plot p = {.title = "T<1>\x1b[\xff",
+              .x = {"size", PLOT_LOG2, false, 0, 0},
+              .y = {"share", PLOT_LINEAR, true, 0.5, 1},
+              .series = series,
+              .n_series = 2,
+              .marks = &mark,
+              .n_marks = 1};
+    char *text = plot_text(&p);
+    CHECK_INT(count_of(text, "<svg"), 3); /* and two of the legend */
+    CHECK_INT(count_of(text, "<svg"), count_of(text, "</svg>"));
+    CHECK_INT(count_of(text, "<text"), count_of(text, "</text>"));
+    CHECK_INT(count_of(text, "<circle"), 3); /* the NaN is left out */
+    CHECK_HAS(text, "&lt;a&amp;b&gt;: 75.00% at 2048");
+    CHECK_HAS(text, "T&lt;1&gt;?[?");
+    CHECK_HAS(text, "&quot;here&quot;");
+    CHECK_HAS(text, "d=\"M62.0 308.0L"); /* the first point is the lower left corner */
+    CHECK_HAS(text, "L604.0 18.0\"");    /* the last the upper right */
+    CHECK(!strstr(text, "nan") && !strstr(text, "inf"));
+    free(text);
+}
+
+/* Data without extent still gives a drawing without NaN or endless loops. */
+static void test_plot_degenerate(void) {
+    const double zero = 0, one = 1;
+    const plot_series series[] = {{"none", &one, &one, 0, 0, false, false},
+                                  {"zero", &zero, &zero, 1, 0, false, true},
+                                  {"one", &one, &one, 1, 0, false, true}};
+    static const plot_scale scales[] = {PLOT_LINEAR, PLOT_LOG2, PLOT_LOG10};
+    for (int s = 0; s < 9; s++)
+        for (int k = 0; k < 3; k++) {
+            plot p = {.title = "t",
+                      .x = {"x", scales[s / 3], false, 0, 0},
+                      .y = {"y", scales[s % 3], false, 0, 0},
+                      .series = &series[k],
+                      .n_series = 1};
+            char *text = plot_text(&p);
+            CHECK(!strstr(text, "nan") && !strstr(text, "inf"));
+            free(text);
+        }
+}
+
+static const test_case cases[] = {
+    {"text_count", "digits in groups", test_count},
+    {"text_token", "controls and broken UTF-8 become visible", test_token},
+    {"text_name", "nothing that a terminal obeys, nothing broken", test_name},
+    {"text_pad", "columns of what is shown", test_pad},
+    {"json_to_text", "UTF-8 whatever went in", test_json_repaired},
+    {"html_plot", "escapes, positions, points without a value", test_plot},
+    {"html_plot_degenerate", "no data, one point, zeros on a log axis", test_plot_degenerate},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,51 @@
+# check_includes.awk FILE... : folders include only those below them: base <- formats <- tokenizer, corpus
+# <- counts, model <- engine <- tools. The engine knows nothing of the command line, and no tool of another.
+# A header's guard is its folder and name, so that no two are the same.
+BEGIN {
+    below["base"] = "base"
+    below["formats"] = "base formats"
+    below["tokenizer"] = "base formats tokenizer"
+    below["corpus"] = "base formats corpus"
+    below["counts"] = "base formats tokenizer corpus counts"
+    below["model"] = "base formats tokenizer corpus model"
+    below["engine"] = "base formats tokenizer corpus counts model engine"
+    below["tools"] = below["engine"]
+}
+
+FNR == 1 {
+    split(FILENAME, part, "/")
+    folder = part[1] == "lib" ? part[2] : part[1]
+    guarded = 0
+}
+
+/^#ifndef / && FILENAME ~ /\.h$/ && !guarded++ {
+    n = split(FILENAME, part, "/")
+    own = part[n] ~ "^" part[n - 1] "[_.]" ? part[n] : part[n - 1] "_" part[n]
+    own = toupper(own)
+    gsub(/[^A-Z0-9]/, "_", own)
+    if ($2 != own) {
+        printf "%s:%d: guard %s; expected %s\n", FILENAME, FNR, $2, own
+        bad = 1
+    }
+}
+
+/^#include "/ {
+    split($2, name, "\"")
+    if (!index(name[2], "/")) { # the header, or a file of the tool's own folder
+        beside = FILENAME
+        sub(/[^\/]*$/, name[2], beside)
+        if (name[2] != "specrt.h" && (folder != "tools" || (getline line < beside) < 0)) complain()
+        close(beside)
+    } else {
+        split(name[2], at, "/")
+        if (index(" " below[folder] " ", " " at[1] " ") == 0) complain()
+        if (folder == "engine" && name[2] == "base/cli.h") complain()
+    }
+}
+
+function complain() {
+    printf "%s:%d: %s may not include %s\n", FILENAME, FNR, folder, name[2]
+    bad = 1
+}
+
+END { exit bad }

@@ -1,0 +1,327 @@
+/* test_pairs.c : counts of pairs and the graph made of them, against brute force over the same ids. */
+#include "test.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+#include "counts/pairs.h"
+
+#include "tools/cograph-build/graph.c"
+
+static uint64_t random_state;
+static uint32_t random_below(uint32_t n) {
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33) % n;
+}
+
+/* Few ids are frequent, and what follows depends on what stands before. */
+static int32_t random_id(int32_t before, int32_t n_vocab) {
+    uint32_t rare = random_below((uint32_t)n_vocab), few = random_below(12);
+    if (random_below(40) == 0) return n_vocab; /* a boundary */
+    return random_below(3)
+               ? (int32_t)((uint32_t)(before * 7 + 1 + (int32_t)few) % (uint32_t)n_vocab)
+               : (int32_t)rare;
+}
+
+typedef struct text {
+    int32_t *ids;
+    size_t n;
+    int32_t n_vocab;
+} text;
+
+static text make_text(int32_t n_vocab, size_t n) {
+    text t = {(int32_t *)malloc((n + 1) * sizeof(int32_t)), n, n_vocab};
+    for (size_t i = 0; i < n; i++) t.ids[i] = random_id(i ? t.ids[i - 1] : 0, n_vocab);
+    return t;
+}
+
+static uint64_t *count_dense(const text *t) {
+    size_t v = (size_t)t->n_vocab;
+    uint64_t *dense = (uint64_t *)calloc(v * v, sizeof *dense);
+    for (size_t i = 0; i + 1 < t->n; i++)
+        if (t->ids[i] < t->n_vocab && t->ids[i + 1] < t->n_vocab)
+            dense[(size_t)t->ids[i] * v + (size_t)t->ids[i + 1]]++;
+    return dense;
+}
+
+/* A part of a text in blocks of `block` tokens, each block a run. The last token of a block is repeated
+ * at the start of the next, so that no pair is lost or counted twice. */
+static void count_part(pairs *p, const text *t, size_t begin, size_t end, size_t block) {
+    pairs_counter *c;
+    REQUIRE(pairs_counter_create(p, &c, NULL) == SPECRT_STATUS_OK);
+    id_list *tokens = pairs_counter_tokens(c);
+    for (size_t at = begin; at < end; at += block) {
+        size_t n = end - at < block ? end - at : block;
+        n += at + n < t->n;
+        memcpy(tokens->ids, t->ids + at, n * sizeof *t->ids);
+        tokens->n = n;
+        REQUIRE(pairs_counter_flush(c, NULL) == SPECRT_STATUS_OK);
+    }
+    pairs_counter_free(c);
+}
+
+typedef struct collected {
+    uint64_t *dense;
+    int32_t n_vocab, last;
+} collected;
+
+static specrt_status collect_take(void *arg, const pairs_row *row, pairs_bytes *out,
+                                  specrt_error *err) {
+    uint8_t *at;
+    (void)arg, (void)err;
+    size_t n = sizeof(int32_t) * 2 + (size_t)row->n * 16;
+    REQUIRE(pairs_bytes_more(out, n, &at));
+    memcpy(at, &row->source, 4);
+    memcpy(at + 4, &row->n, 4);
+    for (int32_t i = 0; i < row->n; i++) {
+        int64_t id = row->ids[i];
+        memcpy(at + 8 + 16 * i, &id, 8);
+        memcpy(at + 16 + 16 * i, &row->counts[i], 8);
+    }
+    out->n += n;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status collect_put(void *arg, const void *bytes, size_t n, specrt_error *err) {
+    collected *c = (collected *)arg;
+    const uint8_t *p = (const uint8_t *)bytes, *end = p + n;
+    (void)err;
+    while (p < end) {
+        int32_t head[2];
+        memcpy(head, p, 8);
+        CHECK(head[0] > c->last);
+        c->last = head[0];
+        p += 8;
+        for (int32_t i = 0; i < head[1]; i++, p += 16) {
+            uint64_t entry[2];
+            memcpy(entry, p, 16);
+            c->dense[(size_t)head[0] * (size_t)c->n_vocab + entry[0]] = entry[1];
+        }
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static void check_store(pairs *p, const text *t, int threads) {
+    size_t v = (size_t)t->n_vocab;
+    uint64_t *expected = count_dense(t);
+    collected c = {(uint64_t *)calloc(v * v, sizeof(uint64_t)), t->n_vocab, -1};
+    CHECK_INT(pairs_each(p, threads, collect_take, collect_put, &c, NULL), SPECRT_STATUS_OK);
+    CHECK(memcmp(expected, c.dense, v * v * sizeof *expected) == 0);
+    free(expected);
+    free(c.dense);
+}
+
+static void test_counts(void) {
+    static const int32_t vocabs[] = {2, 63, 64, 1025, 2500};
+    for (int i = 0; i < 5; i++) {
+        random_state = (uint64_t)i + 1;
+        text t = make_text(vocabs[i], 60000);
+        pairs *p;
+        REQUIRE(pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+        count_part(p, &t, 0, t.n, 7000);
+        check_store(p, &t, 1);
+        check_store(p, &t, 3);
+        pairs_free(p);
+        free(t.ids);
+    }
+}
+
+/* So little memory that runs go to disk again and again, and are merged there. */
+static void test_spilling(void) {
+    random_state = 7;
+    text t = make_text(3000, 900000);
+    pairs *p;
+    REQUIRE(pairs_create(t.n_vocab, 0, 1, "/tmp", &p, NULL) == SPECRT_STATUS_OK);
+    pairs_limit(p, 40000);
+    count_part(p, &t, 0, t.n, 9000);
+    check_store(p, &t, 1);
+    check_store(p, &t, 2);
+    pairs_free(p);
+    free(t.ids);
+}
+
+static void test_no_disk(void) {
+    random_state = 8;
+    text t = make_text(500, 60000);
+    pairs *p;
+    pairs_counter *c;
+    specrt_error err;
+    REQUIRE(pairs_create(t.n_vocab, 0, 1, "/nonexistent", &p, NULL) == SPECRT_STATUS_OK);
+    pairs_limit(p, 1000);
+    REQUIRE(pairs_counter_create(p, &c, NULL) == SPECRT_STATUS_OK);
+    memcpy(pairs_counter_tokens(c)->ids, t.ids, t.n * sizeof *t.ids);
+    pairs_counter_tokens(c)->n = t.n;
+    CHECK_INT(pairs_counter_flush(c, &err), SPECRT_STATUS_IO);
+    CHECK_STR(err.msg, "/nonexistent: cannot create a temporary file: No such file or directory");
+    pairs_counter_free(c);
+    pairs_free(p);
+    free(t.ids);
+}
+
+/* ---- count files ---- */
+
+static pairs_header some_header(const text *t, uint64_t n_tokens) {
+    pairs_header h = {.n_vocab = t->n_vocab, .n_normal = t->n_vocab, .n_tokens = n_tokens};
+    h.n_docs = 2, h.digest = UINT64_MAX / 3 * 2;
+    strcpy(h.name, "toy");
+    strcpy(h.options, "messages=assistant");
+    return h;
+}
+
+static uint8_t *file_of(pairs *p, const pairs_header *h, size_t *n) {
+    char *bytes;
+    out_file out = {.f = open_memstream(&bytes, n), .path = (char *)(uintptr_t) "memory"};
+    REQUIRE(out.f);
+    CHECK_INT(pairs_write(p, 2, h, &out, NULL), SPECRT_STATUS_OK);
+    fclose(out.f);
+    return (uint8_t *)bytes;
+}
+
+static uint8_t *file_of_part(const text *t, size_t begin, size_t end, size_t *n) {
+    pairs *p;
+    pairs_header h = some_header(t, end - begin);
+    REQUIRE(pairs_create(t->n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+    count_part(p, t, begin, end, 5000);
+    uint8_t *bytes = file_of(p, &h, n);
+    pairs_free(p);
+    return bytes;
+}
+
+static void test_merge(void) {
+    random_state = 9;
+    text t = make_text(1500, 40000);
+    size_t n_whole, n[3], cuts[4] = {0, 11111, 30000, 40000};
+    uint8_t *whole = file_of_part(&t, 0, t.n, &n_whole), *parts[3];
+    for (int i = 0; i < 3; i++) parts[i] = file_of_part(&t, cuts[i], cuts[i + 1], &n[i]);
+    static const int orders[3][3] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}};
+    for (int o = 0; o < 3; o++) {
+        pairs *p;
+        pairs_header sum = {0};
+        size_t n_merged;
+        REQUIRE(pairs_create(0, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+        for (int i = 0; i < 3; i++)
+            CHECK_INT(pairs_read_memory(p, &sum, parts[orders[o][i]], n[orders[o][i]], "x", NULL),
+                      SPECRT_STATUS_OK);
+        CHECK_INT(sum.n_docs, 6);
+        CHECK(sum.digest == UINT64_MAX / 3 * 2 * 3);
+        sum.n_docs = 2, sum.digest = UINT64_MAX / 3 * 2;
+        uint8_t *merged = file_of(p, &sum, &n_merged);
+        CHECK(n_merged == n_whole && memcmp(merged, whole, n_whole) == 0);
+        check_store(p, &t, 1);
+        free(merged);
+        pairs_free(p);
+    }
+    for (int i = 0; i < 3; i++) free(parts[i]);
+    free(whole);
+    free(t.ids);
+}
+
+/* Any cut, and any changed byte behind the names, is seen. */
+static void test_damage(void) {
+    random_state = 10;
+    text t = make_text(60, 400);
+    size_t n;
+    uint8_t *bytes = file_of_part(&t, 0, t.n, &n);
+    for (size_t i = 0; i < n; i++) {
+        pairs *p;
+        pairs_header h = {0};
+        REQUIRE(pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(pairs_read_memory(p, &h, bytes, i, "cut", NULL), SPECRT_STATUS_BAD_INPUT);
+        bytes[i] ^= 0x10;
+        h = (pairs_header){0};
+        CHECK_INT(pairs_read_memory(p, &h, bytes, n, "flip", NULL), SPECRT_STATUS_BAD_INPUT);
+        bytes[i] ^= 0x10;
+        pairs_free(p);
+    }
+    free(bytes);
+    free(t.ids);
+}
+
+static void test_mismatch(void) {
+    pairs_header a = {.n_vocab = 10}, b = {.n_vocab = 11};
+    specrt_error err;
+    strcpy(a.name, "one"), strcpy(b.name, "two");
+    CHECK_INT(pairs_header_add(&a, &b, "f", &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_STR(err.msg,
+              "f: pairs of another tokenizer; expected one with 10 ids, found two with 11");
+    b.n_vocab = 10;
+    strcpy(b.options, "messages=all");
+    CHECK_INT(pairs_header_add(&a, &b, "f", &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_STR(err.msg, "f: counted with other options; expected '', found 'messages=all'");
+    strcpy(a.options, "messages=all");
+    a.n_tokens = b.n_tokens = UINT64_MAX / 2 + 1;
+    CHECK_INT(pairs_header_add(&a, &b, "f", &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_STR(err.msg, "f: counts exceed 64 bits");
+}
+
+/* ---- the graph ---- */
+
+/* Row u by brute force: every other successor that beats an edge comes before it. */
+static void check_row(const graph *g, const uint64_t *dense, const graph_rule *rule, int32_t u) {
+    size_t v = (size_t)g->header.n_vocab;
+    const uint64_t *row = dense + (size_t)u * v;
+    uint64_t total = 0;
+    int32_t n_wanted = 0, n = (int32_t)(g->offsets[u + 1] - g->offsets[u]), n_rule = 0;
+    for (size_t i = 0; i < v; i++) total += row[i], n_wanted += row[i] >= (uint64_t)rule->min_count;
+    CHECK(total == g->totals[u]);
+    CHECK_INT(n, n_wanted < rule->max_degree ? n_wanted : rule->max_degree);
+    for (int32_t k = 0; k < n; k++) {
+        int32_t id = g->ids[g->offsets[u] + (uint32_t)k], place = 0;
+        for (int32_t i = 0; i < (int32_t)v; i++)
+            place += row[i] > row[id] || (row[i] == row[id] && i < id);
+        CHECK_INT(place, k);
+        CHECK((uint64_t)g->counts[g->offsets[u] + (uint32_t)k] == row[id]);
+        n_rule += row[id] >= (uint64_t)rule->rule_count && k < rule->rule_degree &&
+                  (double)row[id] / (double)total >= rule->rule_share;
+    }
+    CHECK_INT(g->n_rule[u], n_rule);
+}
+
+static void test_graph(void) {
+    static const graph_rule rules[] = {
+        {1000, 1, 64, 5, 1e-4}, {7, 2, 3, 4, 0.05}, {64, 5, 64, 5, 0}, {1, 1, 1, 1, 1}};
+    random_state = 11;
+    text t = make_text(300, 80000);
+    for (size_t i = 0; i < 4000; i++) t.ids[i] = i % 2 ? 7 : 5; /* counts above SMALL_COUNTS */
+    uint64_t *dense = count_dense(&t);
+    for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++) {
+        pairs *p;
+        graph g;
+        REQUIRE(pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+        count_part(p, &t, 0, t.n, 30000);
+        REQUIRE(graph_create(p, 2, &rules[r], t.n_vocab, t.n, &g, NULL) == SPECRT_STATUS_OK);
+        for (int32_t u = 0; u < t.n_vocab; u++) check_row(&g, dense, &rules[r], u);
+        graph_free(&g);
+        pairs_free(p);
+    }
+    free(dense);
+    free(t.ids);
+}
+
+static void test_nothing_left(void) {
+    const graph_rule rule = {10, 3, 64, 5, 1e-4};
+    text t = {(int32_t[]){1, 2, 1, 2}, 4, 5};
+    pairs *p;
+    graph g;
+    specrt_error err;
+    REQUIRE(pairs_create(5, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(graph_create(p, 1, &rule, 5, 0, &g, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "no two tokens stand side by side");
+    graph_free(&g);
+    count_part(p, &t, 0, 4, 10);
+    CHECK_INT(graph_create(p, 1, &rule, 5, 4, &g, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "no edges are left: none of 3 pairs occurs 3 times");
+    graph_free(&g);
+    pairs_free(p);
+}
+
+static const test_case cases[] = {
+    {"counts", "runs of many blocks, merged on several threads", test_counts},
+    {"spilling", "runs on disk, merged there again", test_spilling},
+    {"no_disk", "a temporary file that cannot be made", test_no_disk},
+    {"merge", "count files of parts in any order give the file of the whole", test_merge},
+    {"damage", "every cut and every flipped byte of a count file", test_damage},
+    {"mismatch", "other tokenizers, options, overflow", test_mismatch},
+    {"graph", "rows, order, cuts and EvoSpec's rule", test_graph},
+    {"nothing_left", "no pairs, no edges", test_nothing_left},
+};
+TEST_MAIN(cases)

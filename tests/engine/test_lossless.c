@@ -1,0 +1,357 @@
+/* test_lossless.c : the promise, on the sample pair (else on one from the data folder): whatever the drafter
+ * may propose, the output is plain decoding's. Lists, clusters, graphs, indexes and sketches are made by
+ * chance, or adversarial: those know none of the tokens that the target is going to say.
+ *
+ * SPECRT_TEST_LONG=N takes 200 prompts of 128 tokens (`make test-long`), and gives each policy every
+ * N-th of them. */
+#include "corpus/corpus.h"
+#include "engine/decode.h"
+#include "fixture.h"
+#include "base/parallel.h"
+#include "test.h"
+#include "tokenizer/tokenizer.h"
+
+#include <unistd.h>
+
+enum { PROMPT = 64, N_TOKENS = 128, N_PROMPTS = 200, MAX_WORKERS = 8 };
+enum { N_CONTEXT = PROMPT + N_TOKENS + 2 * SPECRT_TREE_MAX_STEPS };
+
+typedef enum list_kind { ABSENT, RANDOM, ADVERSARIAL } list_kind;
+
+typedef struct text_prompt {
+    int32_t n, ids[PROMPT];
+    int32_t expected[N_TOKENS]; /* what plain decoding says */
+} text_prompt;
+
+typedef struct pair {
+    engine_model *target;
+    engine_drafter *drafter;
+    specrt_head *head;
+    specrt_worker *worker;
+    int32_t n_vocab, width, n_prompts, n_tokens; /* width: of the head */
+    int n_workers;
+    int32_t share, first; /* prompts of a run: first, first + share, ... */
+    text_prompt prompts[N_PROMPTS];
+} pair;
+
+static const specrt_tree_params chain = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4};
+static const specrt_tree_params small_tree = {.num_steps = 4, .topk = 4, .num_draft_tokens = 16};
+static const specrt_tree_params eagle_tree = {.num_steps = 6, .topk = 10, .num_draft_tokens = 60};
+
+/* ---- the models and their prompts ---------------------------------------------------------- */
+
+/* The committed prompts, domains mixed; after the last come their first halves. */
+static void read_prompts(pair *p, const char *target) {
+    const char *const folder = "data/prompts";
+    corpus_options options = {.field = "prompt"};
+    corpus_batch batch = {0};
+    corpus *prompts;
+    tokenizer *tok;
+    tok_worker *worker;
+    id_list ids = {0};
+    size_t starts[1024] = {0};
+    int n = 0;
+    bool end = false;
+    specrt_error err;
+    REQUIRE(tokenizer_open(target, &tok, &err) == SPECRT_STATUS_OK);
+    REQUIRE(tok_worker_create(tok, &worker, &err) == SPECRT_STATUS_OK);
+    REQUIRE(corpus_open(&folder, 1, &options, &prompts, &err) == SPECRT_STATUS_OK);
+    while (corpus_next(prompts, &batch, &end, &err) == SPECRT_STATUS_OK && !end)
+        for (int64_t i = 0; i < batch.n_docs && n < 1023; i++, starts[++n] = ids.n)
+            REQUIRE(tok_encode(worker, batch.docs[i].text, batch.docs[i].n_bytes, &ids) == 0);
+    REQUIRE(end && n >= 100 && n % 37 != 0);
+    for (int i = 0; i < p->n_prompts; i++) {
+        size_t first = starts[i * 37 % n], length = starts[i * 37 % n + 1] - first;
+        if (i >= n) length = (length + 1) / 2;
+        p->prompts[i].n = length < PROMPT ? (int32_t)length : PROMPT;
+        memcpy(p->prompts[i].ids, ids.ids + first, (size_t)p->prompts[i].n * sizeof *ids.ids);
+    }
+    free(ids.ids);
+    corpus_batch_free(&batch);
+    corpus_close(prompts);
+    tok_worker_free(worker);
+    tokenizer_close(tok);
+}
+
+static void size_up(pair *p, bool sample) {
+    int cores = parallel_cores();
+    p->n_workers = cores < MAX_WORKERS ? cores : MAX_WORKERS;
+    const char *wanted = getenv("SPECRT_TEST_LONG");
+    bool many = wanted && atoi(wanted) > 0;
+    (void)sample, (void)many; /* sanitizers leave no choice */
+    p->share = 1;
+#ifdef __SANITIZE_THREAD__ /* twenty times slower */
+    p->n_prompts = 2, p->n_tokens = 8;
+#elif defined(__SANITIZE_ADDRESS__) /* ten times */
+    p->n_prompts = 4, p->n_tokens = 24;
+#else
+    p->n_prompts = many ? N_PROMPTS : sample ? 8 : 4;
+    p->n_tokens = many ? N_TOKENS : sample ? 64 : 16;
+#endif
+}
+
+static void open_pair(pair *p) {
+    const char *target = "data/sample/target.gguf", *draft = "data/sample/draft.safetensors";
+    bool sample = access(target, R_OK) == 0 && access(draft, R_OK) == 0;
+    specrt_head_desc head;
+    specrt_error err;
+    if (!sample) {
+        target = test_data("weights/pair128k/target.gguf");
+        draft = test_data("weights/pair128k/draft.safetensors");
+    }
+    size_up(p, sample);
+    REQUIRE(engine_open(target, 1, &p->target, &err) == SPECRT_STATUS_OK);
+    REQUIRE(engine_drafter_open(draft, p->target, &p->drafter, &err) == SPECRT_STATUS_OK);
+    engine_head(p->target, &head);
+    REQUIRE(specrt_head_bind(NULL, &head, NULL, &p->head, &err) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_worker_create(NULL, &p->worker, &err) == SPECRT_STATUS_OK);
+    p->width = (int32_t)head.n_cols;
+    p->n_vocab = engine_get_config(p->target)->n_vocab;
+    read_prompts(p, target);
+}
+
+static void close_pair(pair *p) {
+    specrt_worker_close(p->worker);
+    specrt_head_close(p->head);
+    engine_drafter_close(p->drafter);
+    engine_close(p->target);
+    free(p);
+}
+
+/* Every prompt, each worker with a sequence of its own over the same models and policy.
+ *   policy : NULL: plain decoding, which sets what is expected */
+typedef struct run {
+    pair *p;
+    bool plain;
+    engine_decoder *decoders[MAX_WORKERS];
+    int32_t n_same[N_PROMPTS]; /* leading tokens that are as expected; -1: decoding failed */
+    specrt_session_stats stats[N_PROMPTS];
+} run;
+
+static bool decode(engine_decoder *d, const text_prompt *prompt, int32_t n_tokens, int32_t *out) {
+    const int32_t *tokens;
+    if (engine_decoder_begin(d, prompt->ids, prompt->n, NULL) != SPECRT_STATUS_OK) return false;
+    for (int32_t n = 0, k; n < n_tokens; n += k) {
+        if (engine_decoder_next(d, &tokens, &k) != SPECRT_STATUS_OK || k < 1) return false;
+        memcpy(out + n, tokens, (size_t)(k < n_tokens - n ? k : n_tokens - n) * sizeof *out);
+    }
+    return true;
+}
+
+static void run_prompt(void *arg, int64_t block, int worker) {
+    run *r = (run *)arg;
+    int64_t i = r->p->first + block * r->p->share;
+    text_prompt *prompt = &r->p->prompts[i];
+    engine_decoder *d = r->decoders[worker];
+    int32_t found[N_TOKENS], n_tokens = r->p->n_tokens, same = 0;
+    engine_decoder_set_sequence(d, (uint64_t)i);
+    if (!decode(d, prompt, n_tokens, r->plain ? prompt->expected : found)) {
+        r->n_same[i] = -1;
+        return;
+    }
+    if (!r->plain) {
+        while (same < n_tokens && found[same] == prompt->expected[same]) same++;
+        specrt_session_get_stats(engine_decoder_session(d), &r->stats[i]);
+    }
+    r->n_same[i] = r->plain ? n_tokens : same;
+}
+
+/* @return the accept length over all prompts; 0 when plain. */
+static double run_prompts(pair *p, const specrt_policy *policy,
+                          const specrt_session_params *params) {
+    run *r = (run *)calloc(1, sizeof *r);
+    int64_t n_cycles = 0, n_emitted = 0;
+    specrt_error err;
+    r->p = p;
+    r->plain = !policy;
+    for (int i = 0; i < p->n_workers; i++)
+        REQUIRE(engine_decoder_create(p->target, policy ? p->drafter : NULL, policy, params,
+                                      N_CONTEXT, &r->decoders[i], &err) == SPECRT_STATUS_OK);
+    parallel_for(p->n_workers, (p->n_prompts - p->first + p->share - 1) / p->share, run_prompt, r);
+    for (int32_t i = p->first; i < p->n_prompts; i += p->share) {
+        if (r->n_same[i] != p->n_tokens)
+            fprintf(stderr, "%s: prompt %d: %d tokens are right\n",
+                    policy ? specrt_policy_text(policy) : "plain", i, (int)r->n_same[i]);
+        CHECK_INT(r->n_same[i], p->n_tokens);
+        n_cycles += r->stats[i].n_cycles;
+        n_emitted += r->stats[i].n_emitted;
+    }
+    for (int i = 0; i < p->n_workers; i++) engine_decoder_free(r->decoders[i]);
+    free(r);
+    return n_cycles ? (double)n_emitted / (double)n_cycles : 0;
+}
+
+/* ---- lists --------------------------------------------------------------------------------- */
+
+/* Ranks by chance; with `spoken`, its tokens come last of all. */
+static uint8_t *shuffled_ranks(int32_t n_vocab, const uint8_t *spoken, size_t *n_bytes) {
+    uint64_t state = 12345;
+    uint8_t *bytes = fixture_ranks(n_vocab, 0, n_vocab / 4, n_bytes);
+    int32_t *ids = (int32_t *)(void *)(bytes + sizeof(specrt_ranks_header) + 8 * (size_t)n_vocab);
+    int32_t n = 0, n_last = 0;
+    for (int32_t id = 0; id < n_vocab; id++)
+        if (spoken && spoken[id])
+            ids[n_vocab - 1 - n_last++] = id;
+        else
+            ids[n++] = id;
+    for (int32_t i = n - 1; i > 0; i--) {
+        int32_t j = (int32_t)(fixture_random(&state) % (uint64_t)(i + 1)), id = ids[i];
+        ids[i] = ids[j];
+        ids[j] = id;
+    }
+    return bytes;
+}
+
+/* ---- a bundle of every section ------------------------------------------------------------------ */
+
+enum { N_CLUSTERS = 64, N_SECTIONS = 7 };
+
+static uint8_t *clusters_of(const pair *p, specrt_router_kind router, const uint8_t *never,
+                            size_t *n) {
+    specrt_clusters_header h = {.n_rows = p->n_vocab,
+                                .n_cols = p->width,
+                                .n_clusters = N_CLUSTERS,
+                                .router = (int32_t)router,
+                                .softmax = router != SPECRT_ROUTER_DYNASPEC,
+                                .n_state = p->width,
+                                .n_schedule = 4};
+    if (router == SPECRT_ROUTER_DYNASPEC) h.n_hidden = 16;
+    if (router == SPECRT_ROUTER_CORAL) h.n_hidden = p->width;
+    return fixture_clusters(h, never, 3 + (uint64_t)router, n);
+}
+
+/* All that a policy may ask of a bundle, made by chance; adversarial ones know no spoken token.
+ * *bytes is its memory. */
+static specrt_bundle *list_of(const pair *p, list_kind kind, uint8_t **bytes) {
+    const uint32_t head = SPECRT_SECTION_DEPENDS_HEAD, tok = SPECRT_SECTION_DEPENDS_TOKENIZER;
+    uint8_t *spoken = (uint8_t *)calloc(1, (size_t)p->n_vocab), *made[N_SECTIONS];
+    const uint8_t *never = kind == ADVERSARIAL ? spoken : NULL;
+    specrt_bundle *bundle = NULL;
+    size_t sizes[N_SECTIONS], n;
+    for (int i = 0; i < p->n_prompts; i++)
+        for (int32_t j = 0; j < p->n_tokens; j++) spoken[p->prompts[i].expected[j]] = 1;
+    made[0] = clusters_of(p, SPECRT_ROUTER_CENTROID, never, &sizes[0]);
+    made[1] = clusters_of(p, SPECRT_ROUTER_DYNASPEC, never, &sizes[1]);
+    made[2] = fixture_graph(p->n_vocab, 40, never, 8, &sizes[2]);
+    made[3] = clusters_of(p, SPECRT_ROUTER_CORAL, never, &sizes[3]);
+    made[4] = fixture_index(p->n_vocab, p->width, never, 9, &sizes[4]);
+    made[5] = shuffled_ranks(p->n_vocab, never, &sizes[5]);
+    made[6] = fixture_sketch(p->n_vocab, p->width, 16, 10, &sizes[6]);
+    const fixture_section sections[N_SECTIONS] = {
+        {"centroid", 1, head, made[0], sizes[0], sizes[0]},
+        {"cluster", 1, head, made[1], sizes[1], sizes[1]},
+        {"cograph", 1, tok, made[2], sizes[2], sizes[2]},
+        {"group", 1, head, made[3], sizes[3], sizes[3]},
+        {"hnsw", 1, head, made[4], sizes[4], sizes[4]},
+        {"ranks", 1, tok, made[5], sizes[5], sizes[5]},
+        {"sketch", 1, head, made[6], sizes[6], sizes[6]},
+    };
+    *bytes = fixture_bundle(sections, N_SECTIONS, &n);
+    free(spoken);
+    for (int i = 0; i < N_SECTIONS; i++) free(made[i]);
+    REQUIRE(specrt_bundle_open_memory(*bytes, n, "list", NULL, &bundle, NULL) == 0);
+    return bundle;
+}
+
+/* ---- the promise --------------------------------------------------------------------------- */
+
+typedef struct trial {
+    const char *policy;
+    list_kind list;
+    const specrt_tree_params *tree;
+} trial;
+
+/* @return the accept length. */
+static double check_trial(pair *p, const trial *t, const specrt_sampling *sampling) {
+    specrt_session_params params = {.tree = *t->tree,
+                                    .sampling = *sampling,
+                                    .submit = specrt_worker_submit,
+                                    .submit_user = p->worker};
+    uint8_t *bytes = NULL;
+    specrt_bundle *bundle = t->list == ABSENT ? NULL : list_of(p, t->list, &bytes);
+    specrt_policy *policy;
+    specrt_policy_desc desc = {.text = t->policy, .target = p->head};
+    specrt_error err = {0};
+    if (specrt_policy_create(bundle, p->head, &desc, &policy, &err))
+        fprintf(stderr, "%s\n", err.msg);
+    REQUIRE(err.status == SPECRT_STATUS_OK);
+    const char *wanted = getenv("SPECRT_TEST_LONG");
+    p->share = wanted && atoi(wanted) > 1 ? atoi(wanted) : 1;
+    double accept_length = run_prompts(p, policy, &params);
+    p->first = (p->first + 1) % p->share;
+    specrt_policy_close(policy);
+    specrt_bundle_close(bundle);
+    free(bytes);
+    return accept_length;
+}
+
+static void test_greedy(void) {
+    static const trial trials[] = {
+        {"full", ABSENT, &eagle_tree},
+        {"full", ABSENT, &chain},
+        {"microspec", ABSENT, &small_tree},
+        {"microspec-paper", ABSENT, &small_tree},
+        {"window:512@mode=unique_fifo@positions=tree@only=ext", ABSENT, &small_tree},
+        {"window:16@min=8", ABSENT, &chain},
+        {"frspec", RANDOM, &small_tree},
+        {"static:1000+window:512", RANDOM, &small_tree},
+        {"static:8000/2000/500+window:256", RANDOM, &small_tree},
+        {"static:1000", ADVERSARIAL, &small_tree},
+        {"static:10", ADVERSARIAL, &chain},
+        {"static:64+window:256@min=16", ADVERSARIAL, &small_tree},
+        {"cluster:6", RANDOM, &small_tree},
+        {"cluster:5@always=0", ADVERSARIAL, &chain},
+        {"group:4@beam=each+window:256@min=16", RANDOM, &small_tree},
+        {"cluster:3@beam=per_row+static:64", RANDOM, &small_tree},
+        {"centroid:8@cap=600@always=0", ADVERSARIAL, &chain},
+        {"static:500+centroid@schedule=halving", RANDOM, &chain},
+        {"successor:64", ADVERSARIAL, &chain},
+        {"static:500+window:256@min=0+successor:300", RANDOM, &small_tree},
+        {"sketch:64", RANDOM, &small_tree},
+        {"window:64@min=0+sketch:32@certified=on", RANDOM, &chain},
+        {"static:1000+retrieve:64", RANDOM, &small_tree},
+        {"static:200+retrieve:64@sem=hnsw_w", ADVERSARIAL, &chain},
+        {"static:200+retrieve:64@prompt=best", RANDOM, &chain},
+        {"static:200+retrieve:128@sem=hnsw_h@mode=async", RANDOM, &small_tree},
+        {"static:256+window:256@min=0+retrieve:32+cluster:3+group:2+centroid:2+successor:64+sketch:"
+         "32",
+         RANDOM, &small_tree},
+    };
+    const specrt_sampling greedy = {0};
+    pair *p = (pair *)calloc(1, sizeof *p);
+    open_pair(p);
+    run_prompts(p, NULL, &(specrt_session_params){.sampling = greedy});
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        const trial *t = &trials[i];
+        double accept_length = check_trial(p, t, &greedy);
+        printf("%-50s accept length %.2f\n", t->policy, accept_length);
+        if (strcmp(t->policy, "full") == 0) CHECK(accept_length > 1.3);
+        if (t->list == ADVERSARIAL && !strchr(t->policy, '+')) CHECK_NEAR(accept_length, 1, 0);
+    }
+    close_pair(p);
+}
+
+static void test_sampled(void) {
+    static const trial trials[] = {
+        {"full", ABSENT, &small_tree},
+        {"microspec", ABSENT, &small_tree},
+        {"static:1000", ADVERSARIAL, &small_tree},
+        {"static:8000/2000/500", RANDOM, &small_tree},
+        {"cluster:6+successor:64", RANDOM, &small_tree},
+        {"static:200+retrieve:64@sem=hnsw_h+sketch:32", RANDOM, &chain},
+        {"centroid:8@always=0+successor:64", ADVERSARIAL, &small_tree},
+    };
+    const specrt_sampling warm = {.temperature = 0.7f, .top_p = 0.95f, .seed = 11};
+    pair *p = (pair *)calloc(1, sizeof *p);
+    open_pair(p);
+    p->n_prompts = (p->n_prompts + 3) / 4;
+    run_prompts(p, NULL, &(specrt_session_params){.sampling = warm});
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) check_trial(p, &trials[i], &warm);
+    close_pair(p);
+}
+
+static const test_case cases[] = {
+    {"greedy", "every policy emits plain decoding's tokens", test_greedy},
+    {"sampled", "so it does with sampling, draw for draw", test_sampled},
+};
+TEST_MAIN(cases)

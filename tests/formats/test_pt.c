@@ -1,0 +1,371 @@
+/* test_pt.c : torch files made by torch (tests/golden/maps), and every pickle and archive that must be
+ * refused. */
+#include "formats/pt.h"
+#include "formats/zip.h"
+#include "test.h"
+
+#include <unistd.h>
+
+static file_view view;
+static specrt_error err;
+
+static pt *open_golden(const char *name) {
+    char path[128];
+    pt *p;
+    snprintf(path, sizeof path, "tests/golden/maps/%s", name);
+    REQUIRE(file_map(path, &view, NULL) == SPECRT_STATUS_OK);
+    specrt_status status = pt_open_memory(view.bytes, view.n, name, &p, &err);
+    if (status != SPECRT_STATUS_OK) test_fail(__FILE__, __LINE__, err.msg);
+    REQUIRE(p);
+    return p;
+}
+
+static void close_golden(pt *p) {
+    pt_close(p);
+    file_unmap(&view);
+}
+
+static void test_torch_list(void) {
+    static const int64_t expected[] = {128000, 5, 70000, 300, 0};
+    pt *p = open_golden("list.pt");
+    const pt_value *root = pt_root(p);
+    REQUIRE(root->kind == PT_LIST && root->object->n == 5);
+    for (int i = 0; i < 5; i++) CHECK_INT(root->object->items[i].i, expected[i]);
+    close_golden(p);
+    p = open_golden("list.pkl"); /* protocol 4, no archive */
+    REQUIRE(pt_root(p)->kind == PT_LIST && pt_root(p)->object->n == 3);
+    CHECK_INT(pt_root(p)->object->items[2].i, 3);
+    close_golden(p);
+}
+
+static void test_torch_tensors(void) {
+    static const int64_t offsets[] = {2, 2, 5, 8};
+    static const char *const names[] = {"vocab_mapping.pt", "pytorch_model.bin"};
+    for (int f = 0; f < 2; f++) {
+        pt *p = open_golden(names[f]);
+        const pt_value *d2t = pt_find(pt_root(p), "d2t"), *t2d = pt_find(pt_root(p), "t2d");
+        pt_tensor t;
+        REQUIRE(d2t && t2d && d2t->kind == PT_TENSOR && !pt_find(pt_root(p), "d2"));
+        REQUIRE(pt_tensor_get(p, d2t, &t, &err) == SPECRT_STATUS_OK);
+        CHECK(t.kind == 'i' && t.item_bytes == 8);
+        CHECK_INT(t.n, 4);
+        CHECK(memcmp(t.values, offsets, sizeof offsets) == 0);
+        REQUIRE(pt_tensor_get(p, t2d, &t, &err) == SPECRT_STATUS_OK);
+        CHECK(t.kind == 'b' && t.item_bytes == 1 && t.n == 13);
+        CHECK(memcmp(t.values, "\0\0\1\1\0\0\0\1\0\0\0\1\0", 13) == 0);
+        close_golden(p);
+    }
+    pt *p = open_golden("d2t.pt");
+    CHECK(pt_root(p)->kind == PT_TENSOR);
+    close_golden(p);
+    p = open_golden("token_freq.pt");
+    CHECK(pt_root(p)->kind == PT_DICT && pt_root(p)->object->n == 10);
+    CHECK_INT(pt_root(p)->object->items[3].i, 10);
+    close_golden(p);
+}
+
+static void test_refused_files(void) {
+    static const struct {
+        const char *file, *text;
+    } cases[] = {{"legacy.pt", "before version 1.6"}, {"float.pt", "BINFLOAT"}};
+    for (int i = 0; i < 2; i++) {
+        char path[128];
+        pt *p;
+        snprintf(path, sizeof path, "tests/golden/maps/%s", cases[i].file);
+        REQUIRE(file_map(path, &view, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(pt_open_memory(view.bytes, view.n, path, &p, &err), SPECRT_STATUS_UNSUPPORTED);
+        CHECK(p == NULL && strstr(err.msg, cases[i].text));
+        file_unmap(&view);
+    }
+}
+
+static specrt_status open_pickle(const char *bytes, size_t n) {
+    char *copy = (char *)malloc(n ? n : 1); /* exact, so that asan sees an overread */
+    pt *p;
+    memcpy(copy, bytes, n);
+    specrt_status status = pt_open_memory(copy, n, "x", &p, &err);
+    pt_close(p);
+    free(copy);
+    return status;
+}
+#define PICKLE(text) open_pickle(text, sizeof(text) - 1)
+
+static void test_pickle_accepts(void) {
+    CHECK(PICKLE("\x80\x02N.") == SPECRT_STATUS_OK);
+    CHECK(PICKLE("\x80\x02]q\0K\1a.") == SPECRT_STATUS_OK);
+    CHECK(PICKLE("\x80\x05\x95\3\0\0\0\0\0\0\0]\x94.") == SPECRT_STATUS_OK);
+    CHECK(PICKLE("\x80\x04](\x8a\2\1\2J\xff\xff\xff\xffM\1\1\x88\x89"
+                 "e.") == SPECRT_STATUS_OK);
+    CHECK(PICKLE("\x80\x02}X\1\0\0\0aq\0h\0s.") == SPECRT_STATUS_OK);
+    CHECK(PICKLE("\x80\x02"
+                 "ccollections\nOrderedDict\n)R(K\1K\2u}b.") == SPECRT_STATUS_OK);
+    CHECK(PICKLE("\x80\x04\x8c\x0b"
+                 "collections\x94\x8c\x07"
+                 "Counter\x94\x93}\x85R.") == SPECRT_STATUS_OK);
+    CHECK(PICKLE("\x80\x02]q\0h\0a.") == SPECRT_STATUS_OK); /* a list inside itself */
+}
+
+static void test_pickle_code(void) {
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *text;
+    } cases[] = {
+#define CASE(bytes, text) {bytes, sizeof(bytes) - 1, text}
+        CASE("\x80\x02"
+             "cos\nsystem\nX\2\0\0\0ls\x85R.",
+             "os.system"),
+        CASE("\x80\x04\x8c\x05posix\x8c\x06system\x93.", "posix.system"),
+        CASE("\x80\x02"
+             "c__builtin__\neval\n.",
+             "__builtin__.eval"),
+        CASE("\x80\x02"
+             "ctorch._utils\n_rebuild_tensor_v3\n.",
+             "torch._utils._rebuild_tensor_v3"),
+        CASE("\x80\x02(K\1o.", "(OBJ)"),
+        CASE("\x80\x02N)\x81.", "(NEWOBJ)"),
+        CASE("\x80\x02(I1\n.", "(INT)"),
+        CASE("\x80\x02K\1"
+             "0.",
+             "(POP)"),
+        CASE("\x80\x02"
+             "i os\n system\n.",
+             "(INST)"),
+        CASE("\x80\x02\xff.", "unknown"),
+#undef CASE
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_INT(open_pickle(cases[i].bytes, cases[i].n), SPECRT_STATUS_UNSUPPORTED);
+        CHECK(strstr(err.msg, cases[i].text) != NULL);
+    }
+}
+
+static void test_pickle_broken(void) {
+    static const struct {
+        const char *bytes;
+        size_t n;
+    } cases[] = {
+#define CASE(bytes) {bytes, sizeof(bytes) - 1}
+        CASE("\x80\x02"),
+        CASE("\x80\x02."),
+        CASE("\x80\x02NN."),
+        CASE("\x80\x02(N."),
+        CASE("\x80\x02N.N"),
+        CASE("\x80\x02\x80\x06N."),
+        CASE("\x80\x02K"),
+        CASE("\x80\x02J\1\2\3"),
+        CASE("\x80\x02\x8a\x09\1\2\3\4\5\6\7\x08\x09."),
+        CASE("\x80\x02X\xff\xff\xff\xff"),
+        CASE("\x80\x02X\4\0\0\0abc"),
+        CASE("\x80\x02t."),
+        CASE("\x80\x02N\x87."),
+        CASE("\x80\x02(N\x85N\x86."),
+        CASE("\x80\x02Na."),
+        CASE("\x80\x02NK\1a."),
+        CASE("\x80\x02]K\1e."),
+        CASE("\x80\x02](K\1u."),
+        CASE("\x80\x02}(K\1u."),
+        CASE("\x80\x02}K\1s."),
+        CASE("\x80\x02h\0."),
+        CASE("\x80\x02Nq\1."),
+        CASE("\x80\x02Nr\xff\xff\xff\xff."),
+        CASE("\x80\x02q\0."),
+        CASE("\x80\x02\x94."),
+        CASE("\x80\x02"
+             "cos\nsystem"),
+        CASE("\x80\x02"
+             "cos"),
+        CASE("\x80\x04K\1K\2\x93."),
+        CASE("\x80\x02N)R."),
+        CASE("\x80\x02"
+             "ccollections\nOrderedDict\nNR."),
+        CASE("\x80\x02"
+             "ccollections\nOrderedDict\nN\x85R."),
+        CASE("\x80\x02"
+             "ccollections\nCounter\nN\x85R."),
+        CASE("\x80\x02"
+             "ctorch\nLongStorage\n)R."),
+        CASE("\x80\x02"
+             "ctorch._utils\n_rebuild_tensor_v2\n)R."),
+        CASE("\x80\x02"
+             "ctorch._utils\n_rebuild_tensor_v2\n(NK\0))tR."),
+        CASE("\x80\x02"
+             "ctorch._utils\n_rebuild_parameter\nN\x85R."),
+        CASE("\x80\x02NQ."),
+        CASE("\x80\x02)Q."),
+        CASE("\x80\x02(NNNNNtQ."),
+        CASE("\x80\x02NNb."),
+#undef CASE
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_INT(open_pickle(cases[i].bytes, cases[i].n), SPECRT_STATUS_BAD_INPUT);
+        CHECK(strncmp(err.msg, "x: pickle: ", 11) == 0);
+    }
+    char deep[200] = "\x80\x02";
+    memset(deep + 2, '(', 198);
+    CHECK_INT(open_pickle(deep, sizeof deep), SPECRT_STATUS_BAD_INPUT);
+}
+
+/* Bounded work: many objects, and a pickle that is too long. */
+static void test_pickle_limits(void) {
+    size_t n = (8u << 20) + 1;
+    char *bytes = (char *)malloc(n);
+    pt *p;
+    REQUIRE(bytes != NULL);
+    memset(bytes, ']', n);
+    memcpy(bytes, "\x80\x02", 2);
+    CHECK_INT(pt_open_memory(bytes, 2u << 20, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK(strstr(err.msg, "too many objects"));
+    CHECK_INT(pt_open_memory(bytes, n, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK(strstr(err.msg, "at most"));
+    free(bytes);
+}
+
+/* ---- archives --------------------------------------------------------------------------------- */
+
+static char path[] = "/tmp/specrt-pt-XXXXXX";
+
+/* What `write` writes, as bytes to free. */
+static uint8_t *written(size_t *n, specrt_status (*write)(out_file *out)) {
+    strcpy(path + sizeof path - 7, "XXXXXX");
+    int fd = mkstemp(path);
+    REQUIRE(fd >= 0);
+    close(fd);
+    out_file out;
+    file_view file;
+    REQUIRE(out_open(&out, path, true, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(write(&out) == SPECRT_STATUS_OK);
+    REQUIRE(out_commit(&out, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(file_map(path, &file, NULL) == SPECRT_STATUS_OK);
+    uint8_t *bytes = (uint8_t *)malloc(file.n);
+    REQUIRE(bytes != NULL);
+    memcpy(bytes, file.bytes, *n = file.n);
+    file_unmap(&file);
+    unlink(path);
+    return bytes;
+}
+
+enum { N_LIST = 2001 }; /* two full batches of the pickle and a single one */
+static int32_t list_id(int i) {
+    return i * 97 % 131072;
+}
+
+static specrt_status write_list(out_file *out) {
+    int32_t ids[N_LIST];
+    for (int i = 0; i < N_LIST; i++) ids[i] = list_id(i);
+    return pt_write_list(ids, N_LIST, out, &err);
+}
+
+static specrt_status write_tensors(out_file *out) {
+    static const int64_t d2t[3] = {0, 4, 300};
+    static const uint8_t t2d[5] = {1, 0, 0, 1, 1};
+    const pt_tensor tensors[2] = {{"d2t", 'i', 8, 3, d2t}, {"t2d", 'b', 1, 5, t2d}};
+    return pt_write_tensors(tensors, 2, out, &err);
+}
+
+static void test_write_list(void) {
+    size_t n;
+    pt *p;
+    uint8_t *bytes = written(&n, write_list);
+    REQUIRE(pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
+    const pt_value *root = pt_root(p);
+    REQUIRE(root->kind == PT_LIST && root->object->n == N_LIST);
+    for (int i = 0; i < N_LIST; i++) CHECK_INT(root->object->items[i].i, list_id(i));
+    pt_close(p);
+    size_t n_again;
+    uint8_t *again = written(&n_again, write_list);
+    CHECK(n == n_again && memcmp(bytes, again, n) == 0);
+    free(bytes);
+    free(again);
+}
+
+static void test_write_tensors(void) {
+    size_t n;
+    pt *p;
+    pt_tensor t;
+    uint8_t *bytes = written(&n, write_tensors);
+    REQUIRE(pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
+    REQUIRE(pt_find(pt_root(p), "d2t") && pt_find(pt_root(p), "t2d"));
+    REQUIRE(pt_tensor_get(p, pt_find(pt_root(p), "d2t"), &t, &err) == SPECRT_STATUS_OK);
+    CHECK(t.n == 3 && ((const uint8_t *)t.values - bytes) % 64 == 0);
+    CHECK(memcmp(t.values, (int64_t[]){0, 4, 300}, 24) == 0);
+    REQUIRE(pt_tensor_get(p, pt_find(pt_root(p), "t2d"), &t, &err) == SPECRT_STATUS_OK);
+    CHECK(t.n == 5 && t.kind == 'b' && memcmp(t.values, "\1\0\0\1\1", 5) == 0);
+    pt_close(p);
+    free(bytes);
+}
+
+/* A cut archive never opens. A flipped byte either is noticed or changes nothing that is read. */
+static void test_archive_damage(void) {
+    size_t n;
+    pt *p;
+    pt_tensor t;
+    uint8_t *bytes = written(&n, write_tensors);
+    for (size_t cut = 0; cut < n; cut++) {
+        uint8_t *copy = (uint8_t *)malloc(cut ? cut : 1);
+        memcpy(copy, bytes, cut);
+        CHECK(pt_open_memory(copy, cut, "x", &p, &err) != SPECRT_STATUS_OK && !p);
+        free(copy);
+    }
+    for (size_t i = 0; i < n; i++) {
+        bytes[i] ^= 0x41;
+        if (pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK) {
+            const pt_value *d2t = pt_find(pt_root(p), "d2t");
+            if (d2t && pt_tensor_get(p, d2t, &t, &err) == SPECRT_STATUS_OK)
+                CHECK(memcmp(t.values, (int64_t[]){0, 4, 300}, 24) == 0);
+            pt_close(p);
+        }
+        bytes[i] ^= 0x41;
+    }
+    free(bytes);
+}
+
+/* Edits of the directory that must be named. `at` counts from the first central header. */
+static void test_archive_hostile(void) {
+    static const struct {
+        size_t at, n;
+        const char *bytes, *text;
+        specrt_status status;
+    } cases[] = {
+        {10, 2, "\x08\0", "compressed (method 8)", SPECRT_STATUS_UNSUPPORTED},
+        {8, 1, "\x01", "encrypted", SPECRT_STATUS_BAD_INPUT},
+        {20, 4, "\xff\xff\xff\x7f", "entry data is outside", SPECRT_STATUS_BAD_INPUT},
+        {24, 4, "\1\0\0\0", "two sizes", SPECRT_STATUS_BAD_INPUT},
+        {42, 4, "\xff\xff\xff\x7f", "entry offset is outside", SPECRT_STATUS_BAD_INPUT},
+        {28, 2, "\xff\xff", "cut off", SPECRT_STATUS_BAD_INPUT},
+        {16, 4, "\0\0\0\0", "CRC", SPECRT_STATUS_BAD_INPUT},
+        {54, 1, "B", "no data.pkl", SPECRT_STATUS_BAD_INPUT},
+        {0, 1, "Q", "cut off", SPECRT_STATUS_BAD_INPUT},
+    };
+    size_t n;
+    pt *p;
+    uint8_t *bytes = written(&n, write_list), *copy = (uint8_t *)malloc(n);
+    size_t central = bytes[n - 6] | (size_t)bytes[n - 5] << 8;
+    REQUIRE(copy && memcmp(bytes + central, "PK\1\2", 4) == 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        memcpy(copy, bytes, n);
+        memcpy(copy + central + cases[i].at, cases[i].bytes, cases[i].n);
+        CHECK_INT(pt_open_memory(copy, n, "x", &p, &err), cases[i].status);
+        if (!strstr(err.msg, cases[i].text)) test_fail(__FILE__, (int)i, err.msg);
+    }
+    memcpy(copy, bytes, n);
+    memset(copy + n - 14, 0xff, 4); /* 65535 entries in a directory of a few bytes */
+    CHECK_INT(pt_open_memory(copy, n, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
+    free(copy);
+    free(bytes);
+}
+
+static const test_case cases[] = {
+    {"torch_list", "lists that torch and Python wrote", test_torch_list},
+    {"torch_tensors", "tensors, checkpoints and counts that torch wrote", test_torch_tensors},
+    {"refused_files", "older torch files and floats are named", test_refused_files},
+    {"pickle_accepts", "all that plain data needs", test_pickle_accepts},
+    {"pickle_code", "anything that is code is refused by name", test_pickle_code},
+    {"pickle_broken", "broken pickles", test_pickle_broken},
+    {"pickle_limits", "size and number of objects are bounded", test_pickle_limits},
+    {"write_list", "a list reads back; same bytes every time", test_write_list},
+    {"write_tensors", "tensors read back, aligned to 64", test_write_tensors},
+    {"archive_damage", "cut and flipped archives", test_archive_damage},
+    {"archive_hostile", "edited directories", test_archive_hostile},
+};
+TEST_MAIN(cases)

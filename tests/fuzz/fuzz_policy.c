@@ -1,0 +1,122 @@
+/* fuzz_policy.c : any text is either refused as a policy, or means the same when its canonical form is read,
+ * and serves a session if the head and the bundle have what it asks for. */
+#include "section_target.h"
+
+#include <stdio.h>
+
+enum { N_VOCAB = 60, N_COLS = 12, N_EMBED = 8, N_SECTIONS = 7 };
+
+static specrt_bundle *bundle; /* of every section that a source reads */
+static specrt_head *head;
+
+static void run_now(void *user, specrt_task *task) {
+    (void)user;
+    task->run(task);
+}
+
+static uint8_t *clusters(int32_t router, int32_t n_embed, int32_t n_hidden, size_t *n) {
+    const specrt_clusters_header h = {.n_rows = N_VOCAB,
+                                      .n_cols = N_COLS,
+                                      .n_clusters = 6,
+                                      .router = router,
+                                      .n_embed = n_embed,
+                                      .n_state = N_COLS,
+                                      .n_hidden = n_hidden,
+                                      .n_schedule = 3};
+    return fixture_clusters(h, NULL, 5, n);
+}
+
+/* All sections, in the order of their tags. */
+static uint8_t *make_bundle(size_t *n) {
+    enum { HEAD = SPECRT_SECTION_DEPENDS_HEAD, TOKENIZER = SPECRT_SECTION_DEPENDS_TOKENIZER };
+    uint8_t *made[N_SECTIONS];
+    size_t sizes[N_SECTIONS];
+    made[0] = clusters(SPECRT_ROUTER_CENTROID, 0, 0, &sizes[0]);
+    made[1] = clusters(SPECRT_ROUTER_DYNASPEC, N_EMBED, 5, &sizes[1]);
+    made[2] = fixture_graph(N_VOCAB, 4, NULL, 5, &sizes[2]);
+    made[3] = clusters(SPECRT_ROUTER_CORAL, 0, N_COLS, &sizes[3]);
+    made[4] = fixture_index(N_VOCAB, N_COLS, NULL, 5, &sizes[4]);
+    made[5] = fixture_ranks(N_VOCAB, 3, 20, &sizes[5]);
+    made[6] = fixture_sketch(N_VOCAB, N_COLS, 8, 5, &sizes[6]);
+    static const char *const tags[] = {"centroid", "cluster", "cograph", "group",
+                                       "hnsw",     "ranks",   "sketch"};
+    fixture_section sections[N_SECTIONS];
+    for (int i = 0; i < N_SECTIONS; i++)
+        sections[i] = (fixture_section){tags[i], 1,        i == 2 || i == 5 ? TOKENIZER : HEAD,
+                                        made[i], sizes[i], sizes[i]};
+    uint8_t *bytes = fixture_bundle(sections, N_SECTIONS, n);
+    for (int i = 0; i < N_SECTIONS; i++) free(made[i]);
+    return bytes;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    const specrt_head_desc desc = {.rows = section_weights(), .n_rows = N_VOCAB, .n_cols = N_COLS};
+    static uint8_t *bytes; /* kept: the bundle lies in it */
+    size_t n;
+    specrt_error err;
+    (void)argc, (void)argv;
+    bytes = make_bundle(&n);
+    if (specrt_bundle_open_memory(bytes, n, "fuzz", NULL, &bundle, &err) ||
+        specrt_head_bind(NULL, &desc, NULL, &head, &err)) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    return 0;
+}
+
+static specrt_status open_policy(const char *text, specrt_policy **policy, specrt_error *err) {
+    static specrt_head_desc embedding = {.n_rows = N_VOCAB, .n_cols = N_EMBED};
+    const specrt_policy_desc desc = {.text = text, .embedding = &embedding, .target = head};
+    embedding.rows = section_weights();
+    return specrt_policy_create(bundle, head, &desc, policy, err);
+}
+
+static void check_canonical(const specrt_policy *policy) {
+    specrt_policy *again;
+    if (open_policy(specrt_policy_text(policy), &again, NULL) ||
+        strcmp(specrt_policy_text(policy), specrt_policy_text(again)) != 0)
+        abort();
+    specrt_policy_close(again);
+}
+
+/* A prompt, and two cycles to learn from. */
+static void serve(const specrt_policy *policy) {
+    static const int32_t prompt[] = {1, 5, 9};
+    const specrt_session_params params = {
+        .tree = {.num_steps = SECTION_STEPS, .topk = SECTION_TOPK, .num_draft_tokens = 8},
+        .submit = run_now};
+    specrt_target_rows rows = {.logits = section_weights()};
+    specrt_session *s;
+    if (specrt_session_create(policy, &params, NULL, &s, NULL)) return;
+    if (specrt_session_prefill(s, prompt, 3, &rows)) abort();
+    rows.hidden = section_weights();
+    rows.d_hidden = specrt_policy_hidden_width(policy);
+    for (int cycle = 0; cycle < 2; cycle++) {
+        const specrt_verdict verdict = {.n = 1, .tokens = {40 + cycle}};
+        specrt_draft draft;
+        section_draft(s, N_VOCAB, &draft);
+        if (specrt_session_observe(s, &draft, &verdict, &rows)) abort();
+    }
+    specrt_session_close(s);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    char *text = (char *)malloc(size + 1);
+    specrt_policy *policy;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    if (size > 0) memcpy(text, data, size);
+    text[size] = '\0';
+    specrt_status checked = specrt_policy_check(text, &err);
+    if ((checked == SPECRT_STATUS_OK) != !err.msg[0] || strchr(err.msg, '\n')) abort();
+    specrt_status status = open_policy(text, &policy, &err);
+    if (checked != SPECRT_STATUS_OK && status != checked) abort();
+    if (status == SPECRT_STATUS_OK) {
+        check_canonical(policy);
+        serve(policy);
+        specrt_policy_close(policy);
+    }
+    free(text);
+    return 0;
+}

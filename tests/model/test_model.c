@@ -1,0 +1,308 @@
+/* test_model.c : which file, which tensor is the head, and models small enough to know by heart. */
+#include "model/head_check.h"
+#include "model/model.h"
+#include "test.h"
+
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/test_model-XXXXXX";
+
+static const char *in_folder(const char *name) {
+    static char paths[4][128];
+    static int turn;
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static const char *const made[] = {"model.safetensors",
+                                   "model.safetensors.index.json",
+                                   "config.json",
+                                   "a.gguf",
+                                   "b.gguf",
+                                   "a-00001-of-00002.gguf",
+                                   "other",
+                                   "a-00002-of-00002.gguf"};
+
+static void clear_folder(void) {
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) unlink(in_folder(made[i]));
+}
+
+static const float numbers[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                  16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
+/* A tensor of f32 rows that count up. */
+static st_tensor f32(const char *name, int64_t rows, int64_t cols) {
+    st_tensor t = {.name = name, .dtype = "F32", .n_dims = cols ? 2 : 1, .shape = {rows, cols}};
+    t.data = (const uint8_t *)numbers;
+    t.bytes = (size_t)(rows * (cols ? cols : 1)) * sizeof(float);
+    return t;
+}
+
+static void put_st(const char *name, const st_tensor *tensors, int n) {
+    specrt_error err;
+    out_file out;
+    REQUIRE(out_open(&out, in_folder(name), true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(st_write(tensors, n, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
+}
+
+static gguf_tensor in_gguf(const char *name, uint32_t type, int64_t cols, int64_t rows,
+                           size_t bytes) {
+    gguf_tensor t = {.n_dims = 2, .dims = {cols, rows, 1, 1}, .type = type, .bytes = bytes};
+    snprintf(t.name, sizeof t.name, "%s", name);
+    t.data = (const uint8_t *)numbers;
+    return t;
+}
+
+static void put_gguf(const char *name, const gguf_tensor *tensors, int n) {
+    static const uint8_t empty[24] = {'G', 'G', 'U', 'F', 3};
+    specrt_error err;
+    out_file out;
+    gguf *g;
+    REQUIRE(gguf_open_memory(empty, sizeof empty, "empty", &g, &err) == SPECRT_STATUS_OK);
+    REQUIRE(out_open(&out, in_folder(name), true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(gguf_rewrite(g, tensors, n, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
+    gguf_close(g);
+}
+
+static void put_text(const char *name, const char *text) {
+    specrt_error err;
+    REQUIRE(out_bytes(in_folder(name), true, text, strlen(text), &err) == SPECRT_STATUS_OK);
+}
+
+/* The head of the model is the tensor `expected`; NULL: it has none, as `say` says. */
+static void check_head(const char *file, const char *expected, const char *say) {
+    model m;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_head_desc head;
+    const char *name = NULL;
+    REQUIRE(model_open(in_folder(file), &m, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(model_head(&m, NULL, &head, &name, &err),
+              expected ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT);
+    if (expected)
+        CHECK_STR(name, expected);
+    else
+        CHECK_HAS(err.msg, say);
+    model_close(&m);
+}
+
+static void test_heads(void) {
+    st_tensor both[] = {f32("lm_head.weight", 4, 2), f32("model.embed_tokens.weight", 4, 2)};
+    st_tensor vision = f32("model.language_model.embed_tokens.weight", 4, 2);
+    st_tensor none = f32("fc.weight", 4, 2);
+    put_st("model.safetensors", both, 2);
+    check_head("model.safetensors", "lm_head.weight", NULL);
+    put_text("config.json", "{\"tie_word_embeddings\":true}");
+    check_head("model.safetensors", "model.embed_tokens.weight", NULL);
+    put_text("config.json", "{\"text_config\":{\"tie_word_embeddings\":false}}");
+    check_head("model.safetensors", "lm_head.weight", NULL);
+    put_st("model.safetensors", both + 1, 1);
+    check_head("model.safetensors", NULL, "config.json does not tie the embedding");
+    put_text("config.json", "{}");
+    check_head("model.safetensors", "model.embed_tokens.weight", NULL);
+    put_st("model.safetensors", &vision, 1);
+    check_head("model.safetensors", "model.language_model.embed_tokens.weight", NULL);
+    put_st("model.safetensors", &none, 1);
+    check_head("model.safetensors", NULL, "expected lm_head.weight; name its tensor, ");
+    put_st("model.safetensors", NULL, 0);
+    check_head("model.safetensors", NULL, "it has none");
+    gguf_tensor tied[] = {in_gguf("token_embd.weight", SPECRT_DTYPE_F32, 2, 4, 32),
+                          in_gguf("output.weight", SPECRT_DTYPE_F32, 2, 4, 32)};
+    put_gguf("a.gguf", tied, 2);
+    check_head("a.gguf", "output.weight", NULL);
+    put_gguf("a.gguf", tied, 1);
+    check_head("a.gguf", "token_embd.weight", NULL);
+    clear_folder();
+}
+
+static void test_bias(void) {
+    st_tensor tensors[] = {f32("lm_head.weight", 3, 2), f32("lm_head.bias", 3, 0)};
+    model m;
+    specrt_error err;
+    specrt_head_desc head;
+    put_st("model.safetensors", tensors, 2);
+    REQUIRE(model_open(folder, &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(model_head(&m, NULL, &head, NULL, &err) == SPECRT_STATUS_OK);
+    REQUIRE(head.bias);
+    CHECK_NEAR((double)head.bias[2], 2, 0);
+    model_close(&m);
+    tensors[1].shape[0] = 2, tensors[1].bytes = 8;
+    put_st("model.safetensors", tensors, 2);
+    REQUIRE(model_open(folder, &m, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(model_head(&m, NULL, &head, NULL, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "\"lm_head.bias\": 2 elements; expected 3");
+    model_close(&m);
+    clear_folder();
+}
+
+/* The first bad row is named, whoever finds it; rows that will not be used are not looked at. */
+static void test_numbers(void) {
+    enum { ROWS = 3000, COLS = 3 };
+    static float x[ROWS * COLS], bias[ROWS];
+    static uint8_t skip[ROWS];
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_head_desc head = {.rows = x, .dtype = SPECRT_DTYPE_F32, .n_rows = ROWS, .n_cols = COLS};
+    head.bias = bias;
+    x[7] = -65504;
+    CHECK_INT(head_check(&head, "h", NULL, 3, &err), SPECRT_STATUS_OK);
+    x[COLS * 2999 + 2] = 65505, x[COLS * 700] = INFINITY, bias[650] = NAN;
+    for (int threads = 1; threads < 5; threads++) {
+        CHECK_INT(head_check(&head, "h", NULL, threads, &err), SPECRT_STATUS_BAD_INPUT);
+        CHECK_STR(err.msg, "\"h\": row 650: expected a finite bias of 65504 at most, found nan");
+    }
+    skip[650] = 1;
+    CHECK_INT(head_check(&head, "h", skip, 2, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_STR(err.msg, "\"h\": row 700: expected a finite weight of 65504 at most, found inf");
+    skip[700] = skip[2999] = 1;
+    CHECK_INT(head_check(&head, "h", skip, 2, &err), SPECRT_STATUS_OK);
+    x[7] = x[COLS * 700] = x[COLS * 2999 + 2] = bias[650] = 0;
+}
+
+static void test_matrices(void) {
+    gguf_tensor tensors[] = {in_gguf("m", SPECRT_DTYPE_F32, 2, 4, 32), in_gguf("iq", 20, 32, 2, 36),
+                             in_gguf("ids", SPECRT_DTYPE_I64, 2, 2, 32),
+                             in_gguf("v", SPECRT_DTYPE_F32, 2, 1, 8)};
+    model m;
+    specrt_error err;
+    specrt_head_desc rows;
+    float row[2];
+    tensors[3].n_dims = 1;
+    put_gguf("a.gguf", tensors, 4);
+    REQUIRE(model_open(in_folder("a.gguf"), &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(model_matrix(&m, "m", &rows, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(rows.n_rows, 4);
+    CHECK_INT(rows.n_cols, 2);
+    specrt_row_decode(rows.dtype, (const uint8_t *)rows.rows + 3 * sizeof row, 2, row);
+    CHECK_NEAR((double)row[1], 7, 0);
+    CHECK_INT(model_matrix(&m, "iq", &rows, &err), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_HAS(err.msg, "type iq4_nl (20) is not supported; supported: f32 f16 q4_0");
+    CHECK_HAS(err.msg, "q6_k bf16");
+    CHECK_INT(model_matrix(&m, "ids", &rows, &err), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_INT(model_matrix(&m, "v", &rows, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "expected a matrix, found 1 dimension");
+    CHECK_INT(model_matrix(&m, "n", &rows, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "\"n\": missing; it has m, iq, ids, v");
+    CHECK_INT(model_n_params(&m), 8 + 64 + 4 + 2);
+    model_close(&m);
+    clear_folder();
+}
+
+static void test_n_params(void) {
+    st_tensor both[] = {f32("lm_head.weight", 4, 2), f32("model.embed_tokens.weight", 4, 2),
+                        f32("norm.weight", 5, 0)};
+    model m;
+    specrt_error err;
+    put_st("model.safetensors", both, 3);
+    REQUIRE(model_open(folder, &m, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(model_n_params(&m), 21);
+    model_close(&m);
+    put_text("config.json", "{\"tie_word_embeddings\":true}");
+    REQUIRE(model_open(folder, &m, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(model_n_params(&m), 13);
+    model_close(&m);
+    clear_folder();
+}
+
+static void check_folder(const char *expected, const char *say) {
+    model m;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    CHECK_INT(model_open(folder, &m, &err), expected ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT);
+    if (expected)
+        CHECK_STR(m.path, in_folder(expected));
+    else
+        CHECK_HAS(err.msg, say);
+    model_close(&m);
+}
+
+static void test_folders(void) {
+    st_tensor head = f32("lm_head.weight", 4, 2);
+    check_folder(NULL, "no model inside");
+    put_gguf("a.gguf", NULL, 0);
+    check_folder("a.gguf", NULL);
+    put_gguf("a-00002-of-00002.gguf", NULL, 0);
+    check_folder("a.gguf", NULL);
+    put_gguf("b.gguf", NULL, 0);
+    check_folder(NULL, "2 models inside (a.gguf, b.gguf); name one of them");
+    put_st("model.safetensors", &head, 1);
+    check_folder("model.safetensors", NULL);
+    put_text("model.safetensors.index.json",
+             "{\"weight_map\":{\"lm_head.weight\":\"model.safetensors\"}}");
+    check_folder("model.safetensors.index.json", NULL);
+    put_text("config.json", "{");
+    check_folder(NULL, "config.json: expected a JSON object");
+    clear_folder();
+}
+
+static void test_not_models(void) {
+    model m;
+    specrt_error err;
+    CHECK_INT(model_open(in_folder("missing"), &m, &err), SPECRT_STATUS_IO);
+    put_text("other", "");
+    CHECK_INT(model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "not a model; expected GGUF");
+    put_text("other", "PK\3\4 a zip archive of some other framework");
+    CHECK_INT(model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "not a model; expected GGUF");
+    put_text("other", "GGUF");
+    CHECK_INT(model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "header: the file ends");
+    model_close(&m);
+    clear_folder();
+}
+
+static void test_real(void) {
+    model m;
+    specrt_error err;
+    specrt_head_desc head;
+    const char *name;
+    REQUIRE(model_open(test_data("weights/pair128k/target.gguf"), &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(model_head(&m, NULL, &head, &name, &err) == SPECRT_STATUS_OK);
+    CHECK_STR(name, "token_embd.weight");
+    CHECK_INT(head.n_rows, 128256);
+    CHECK_INT(head.n_cols, 256);
+    CHECK_INT(head.dtype, SPECRT_DTYPE_Q8_0);
+    CHECK(head.bias == NULL);
+    CHECK_INT(model_n_params(&m),
+              128256 * 256 + 256 + 6 * (2 * 256 * 256 + 2 * 256 * 128 + 3 * 256 * 768 + 2 * 256));
+    model_close(&m);
+    REQUIRE(model_open(test_data("weights/pair128k/draft.safetensors"), &m, &err) ==
+            SPECRT_STATUS_OK);
+    CHECK_INT(m.tied, 1);
+    CHECK_INT(model_head(&m, NULL, &head, &name, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "uses; it has fc.bias, fc.weight, ");
+    CHECK_INT(model_head(&m, "fc.weight", &head, &name, &err), SPECRT_STATUS_OK);
+    CHECK_INT(head.n_cols, 512);
+    model_close(&m);
+}
+
+/* Llama2.c's own format is none of ours, and says so. */
+static void test_foreign(void) {
+    model m;
+    specrt_error err;
+    const char *path = test_data("weights/stories260K/stories260K.bin");
+    CHECK_INT(model_open(path, &m, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "stories260K.bin: not a model; expected GGUF, safetensors");
+}
+
+static const test_case cases[] = {
+    {"heads", "heads, tied embeddings and what config.json says", test_heads},
+    {"bias", "the head's bias comes along, of the right length", test_bias},
+    {"numbers", "a number that no head has is named by its row", test_numbers},
+    {"matrices", "rows of a tensor, and what has none", test_matrices},
+    {"n_params", "a tied embedding counts once", test_n_params},
+    {"folders", "the model inside a folder", test_folders},
+    {"not models", "missing, empty and foreign files", test_not_models},
+    {"real", "the sample pair", test_real},
+    {"foreign", "a real file of another format", test_foreign},
+};
+
+int main(int argc, char **argv) {
+    if (!mkdtemp(folder)) return perror(folder), 1;
+    int result = test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0]));
+    clear_folder();
+    return rmdir(folder) == 0 ? result : (perror(folder), 1);
+}

@@ -1,0 +1,298 @@
+/* test_active.c : products and ranking over a list of segments, against brute force. */
+#include <stdlib.h>
+
+/* Whatever the header would allocate behind specrt_desc's back is counted too. */
+static int n_mallocs;
+static void *counted_malloc(size_t n) {
+    n_mallocs++;
+    return malloc(n);
+}
+#define malloc(n) counted_malloc(n)
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#undef malloc
+
+#include "fixture.h"
+#include "base/parallel.h"
+#include "test.h"
+
+enum { N_COLS = 96 };
+
+/* Three segments of different types over distinct ids in no order, one with a bias. */
+typedef struct list {
+    specrt_head *head;
+    specrt_segment segments[3];
+    specrt_active active;
+    float *rows[3], *bias;
+    int32_t *ids;
+} list;
+
+static list *list_make(const int32_t sizes[3], const specrt_desc *env, uint64_t seed) {
+    list *l = (list *)calloc(1, sizeof *l);
+    int32_t n = sizes[0] + sizes[1] + sizes[2], done = 0;
+    l->ids = (int32_t *)calloc((size_t)n, sizeof *l->ids);
+    l->bias = (float *)calloc((size_t)n, sizeof *l->bias);
+    for (int32_t i = 0; i < n; i++) l->ids[i] = 3 * i + 1, l->bias[i] = fixture_normal(&seed);
+    for (int32_t i = n - 1; i > 0; i--) {
+        int32_t j = (int32_t)(fixture_random(&seed) % (uint64_t)(i + 1)), t = l->ids[i];
+        l->ids[i] = l->ids[j], l->ids[j] = t;
+    }
+    for (int s = 0; s < 3; s++) {
+        size_t n_values = (size_t)sizes[s] * N_COLS;
+        l->rows[s] = (float *)calloc(n_values + 1, sizeof(float));
+        for (size_t i = 0; i < n_values; i++) {
+            float x = fixture_normal(&seed);
+            uint16_t half = specrt__base_to_f16(x);
+            if (s == 1)
+                memcpy((uint8_t *)l->rows[s] + 2 * i, &half, 2);
+            else
+                l->rows[s][i] = x;
+        }
+        specrt_dtype dtype = s == 1 ? SPECRT_DTYPE_F16 : SPECRT_DTYPE_F32;
+        l->segments[s] = (specrt_segment){l->rows[s],    specrt_row_bytes(dtype, N_COLS),
+                                          l->ids + done, s == 2 ? l->bias + done : NULL,
+                                          dtype,         sizes[s],
+                                          NULL,          0,
+                                          NULL,          0};
+        done += sizes[s];
+    }
+    specrt_head_desc desc = {.rows = l->rows, .n_rows = 1, .n_cols = 1, .dtype = SPECRT_DTYPE_F32};
+    REQUIRE(specrt_head_bind(NULL, &desc, env, &l->head, NULL) == SPECRT_STATUS_OK);
+    l->active = (specrt_active){&l->head->compute, l->segments, 3, n, N_COLS};
+    return l;
+}
+
+static void list_free(list *l) {
+    for (int s = 0; s < 3; s++) free(l->rows[s]);
+    specrt_head_close(l->head);
+    free(l->ids), free(l->bias), free(l);
+}
+
+/* --- logits --- */
+
+static double value_at(const specrt_segment *s, int32_t row, int64_t col) {
+    const uint8_t *p = (const uint8_t *)s->rows + (size_t)row * s->row_stride;
+    if (s->dtype == SPECRT_DTYPE_F16) return specrt__base_f16(specrt__base_load16(p + 2 * col));
+    return specrt__base_float(specrt__base_load32(p + 4 * col));
+}
+
+static void test_logits(void) {
+    const int32_t shapes[][3] = {{1, 0, 0}, {3, 5, 2}, {0, 0, 7}, {128, 129, 127}, {300, 1, 513}};
+    for (size_t t = 0; t < sizeof shapes / sizeof shapes[0]; t++) {
+        enum { N = 5 };
+        list *l = list_make(shapes[t], NULL, t + 1);
+        int32_t n_rows = l->active.n_rows;
+        uint64_t seed = 77;
+        float hidden[N * N_COLS], *logits = (float *)calloc((size_t)n_rows * N + 1, sizeof(float));
+        for (int i = 0; i < N * N_COLS; i++) hidden[i] = fixture_normal(&seed);
+        logits[n_rows * N] = 12345;
+        CHECK_INT(specrt_active_logits(&l->active, hidden, N, logits), SPECRT_STATUS_OK);
+        for (int h = 0; h < N; h++) {
+            const float *out = logits + h * n_rows;
+            for (int s = 0; s < 3; out += shapes[t][s++])
+                for (int32_t r = 0; r < shapes[t][s]; r++) {
+                    double sum = s == 2 ? (double)l->segments[2].bias[r] : 0.0;
+                    for (int j = 0; j < N_COLS; j++)
+                        sum += value_at(&l->segments[s], r, j) * hidden[h * N_COLS + j];
+                    CHECK_NEAR(out[r], sum, 1e-4);
+                }
+        }
+        CHECK(logits[n_rows * N] == 12345);
+        free(logits);
+        list_free(l);
+    }
+}
+
+/* Applications run tasks on their threads, in any order. */
+static void run_backwards(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
+    (void)user;
+    while (n-- > 0) task(arg, n);
+}
+
+typedef struct lent {
+    void (*task)(void *arg, int64_t i);
+    void *arg;
+} lent;
+
+static void lent_block(void *opaque, int64_t block, int worker) {
+    (void)worker;
+    const lent *l = (const lent *)opaque;
+    l->task(l->arg, block);
+}
+
+static void run_threads(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
+    lent l = {task, arg};
+    (void)user;
+    parallel_for(3, n, lent_block, &l);
+}
+
+static void test_parallel(void) {
+    enum { N = 6, K = 20 };
+    const int32_t sizes[3] = {700, 300, 129};
+    const int32_t n_rows = 1129;
+    void (*runs[])(void *, int64_t, void (*)(void *, int64_t), void *) = {NULL, run_backwards,
+                                                                          run_threads};
+    float hidden[N * N_COLS], *logits[3], logprobs[3][N * K];
+    int32_t ids[3][N * K];
+    uint64_t seed = 5;
+    for (int i = 0; i < N * N_COLS; i++) hidden[i] = fixture_normal(&seed);
+    for (int r = 0; r < 3; r++) {
+        specrt_desc env = {.parallel_for = runs[r]};
+        list *l = list_make(sizes, &env, 9);
+        logits[r] = (float *)calloc(N * (size_t)n_rows, sizeof(float));
+        CHECK_INT(specrt_active_logits(&l->active, hidden, N, logits[r]), SPECRT_STATUS_OK);
+        CHECK_INT(specrt_active_topk(&l->active, logits[r], N, K, ids[r], logprobs[r]),
+                  SPECRT_STATUS_OK);
+        list_free(l);
+    }
+    for (int r = 1; r < 3; r++) {
+        CHECK(memcmp(logits[0], logits[r], N * (size_t)n_rows * sizeof(float)) == 0);
+        CHECK(memcmp(ids[0], ids[r], sizeof ids[0]) == 0);
+        CHECK(memcmp(logprobs[0], logprobs[r], sizeof logprobs[0]) == 0);
+    }
+    for (int r = 0; r < 3; r++) free(logits[r]);
+}
+
+/* --- the best k --- */
+
+typedef struct candidate {
+    float logit;
+    int32_t id;
+} candidate;
+
+static int better(const void *a, const void *b) {
+    const candidate *x = (const candidate *)a, *y = (const candidate *)b;
+    if (isnan(x->logit) != isnan(y->logit)) return isnan(x->logit) ? 1 : -1;
+    if (!isnan(x->logit) && x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+/* log p by the definition, in long double; infinite logits by the limit. */
+static long double logprob(const candidate *sorted, int32_t n, int32_t i) {
+    float max = sorted[0].logit, x = sorted[i].logit;
+    long double sum = 0;
+    if (isnan(x)) return -INFINITY;
+    for (int32_t k = 0; k < n; k++)
+        if (!isnan(sorted[k].logit))
+            sum += sorted[k].logit == max ? 1
+                   : isinf(max)           ? 0
+                                          : expl((long double)sorted[k].logit - max);
+    return (x == max ? 0 : (long double)x - max) - logl(sum);
+}
+
+static void check_topk(const list *l, const float *logits, int32_t k) {
+    int32_t n = l->active.n_rows, ids[256];
+    float logprobs[256];
+    candidate *all = (candidate *)calloc((size_t)n, sizeof *all);
+    for (int32_t i = 0; i < n; i++) all[i] = (candidate){logits[i], l->ids[i]};
+    qsort(all, (size_t)n, sizeof *all, better);
+    CHECK_INT(specrt_active_topk(&l->active, logits, 1, k, ids, logprobs), SPECRT_STATUS_OK);
+    for (int32_t i = 0; i < k; i++) {
+        long double expected = logprob(all, n, i);
+        CHECK_INT(ids[i], all[i].id);
+        if (isinf(expected))
+            CHECK(isinf(logprobs[i]) && logprobs[i] < 0);
+        else
+            CHECK_NEAR(logprobs[i], (double)expected, 4e-7 + 1.2e-7 * fabs((double)expected));
+    }
+    free(all);
+}
+
+/* One kind of difficulty each. */
+static void logits_fill(float *x, int32_t n, int kind, uint64_t seed) {
+    for (int32_t i = 0; i < n; i++) {
+        float normal = fixture_normal(&seed);
+        switch (kind) {
+        case 0: x[i] = 5 * normal; break;
+        case 1: x[i] = roundf(normal); break; /* ties everywhere */
+        case 2: x[i] = 3; break;
+        case 3: x[i] = i % 2 ? 0.0f : -0.0f; break; /* equal too */
+        case 4: x[i] = i % 5 == 0 ? NAN : normal; break;
+        case 5: x[i] = i % 3 == 0 ? INFINITY : normal; break;
+        case 6: x[i] = i % 3 == 0 ? -INFINITY : 40 * normal; break;
+        case 7: x[i] = i % 7 ? -INFINITY : NAN; break;
+        case 8: x[i] = NAN; break;
+        case 9: x[i] = 1e38f * normal; break;
+        case 10: x[i] = (float)i; break;  /* every one displaces the best */
+        default: x[i] = (float)-i; break; /* none does */
+        }
+    }
+}
+
+static void test_topk(void) {
+    const int32_t shapes[][3] = {{1, 0, 0}, {3, 5, 2}, {20, 0, 21}, {300, 1, 413}};
+    for (size_t t = 0; t < sizeof shapes / sizeof shapes[0]; t++) {
+        list *l = list_make(shapes[t], NULL, t + 1);
+        float *logits = (float *)calloc((size_t)l->active.n_rows, sizeof(float));
+        for (int kind = 0; kind < 12; kind++) {
+            logits_fill(logits, l->active.n_rows, kind, (uint64_t)kind + 3);
+            for (int32_t k = 1; k <= l->active.n_rows && k <= 256; k += k < 12 ? 1 : 61)
+                check_topk(l, logits, k);
+            if (l->active.n_rows >= 256) check_topk(l, logits, 256);
+        }
+        free(logits);
+        list_free(l);
+    }
+}
+
+/* The order of rows and segments decides nothing. */
+static void test_order(void) {
+    const int32_t sizes[3] = {40, 30, 20}, turned[3] = {20, 30, 40};
+    list *a = list_make(sizes, NULL, 1), *b = list_make(turned, NULL, 2);
+    float x[90], y[90], logprobs_a[30], logprobs_b[30];
+    int32_t ids_a[30], ids_b[30];
+    for (int i = 0; i < 90; i++) x[i] = (float)(a->ids[i] % 7), y[i] = (float)(b->ids[i] % 7);
+    specrt_active_topk(&a->active, x, 1, 30, ids_a, logprobs_a);
+    specrt_active_topk(&b->active, y, 1, 30, ids_b, logprobs_b);
+    CHECK(memcmp(ids_a, ids_b, sizeof ids_a) == 0);
+    for (int i = 0; i < 30; i++) CHECK_NEAR(logprobs_a[i], logprobs_b[i], 1e-6);
+    list_free(a), list_free(b);
+}
+
+static void test_arguments(void) {
+    const int32_t sizes[3] = {200, 100, 20};
+    list *l = list_make(sizes, NULL, 1);
+    static float x[320], hidden[N_COLS], logprobs[320];
+    int32_t ids[320];
+    const specrt_active *a = &l->active;
+    CHECK_INT(specrt_active_logits(a, hidden, 0, x), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_logits(a, hidden, -3, x), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_logits(a, NULL, 1, x), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_logits(a, hidden, 1, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_logits(NULL, hidden, 1, x), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_topk(a, x, 0, 1, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_topk(a, x, 1, 0, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_topk(a, x, 1, 257, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_topk(a, x, 1, 1, NULL, logprobs), SPECRT_STATUS_BAD_ARG);
+    l->active.n_rows = 100, l->active.n_segments = 1, l->segments[0].n_rows = 100;
+    CHECK_INT(specrt_active_topk(a, x, 1, 101, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_topk(a, x, 1, 100, ids, logprobs), SPECRT_STATUS_OK);
+    list_free(l);
+}
+
+static void test_no_allocation(void) {
+    const int32_t sizes[3] = {200, 100, 20};
+    fixture_allocator allocator = {0};
+    specrt_desc env = fixture_desc(&allocator);
+    list *l = list_make(sizes, &env, 1);
+    static float logits[3 * 320], hidden[3 * N_COLS], logprobs[3 * 256];
+    int32_t ids[3 * 256], calls = allocator.n_calls, mallocs = n_mallocs;
+    for (int i = 0; i < 10; i++) {
+        CHECK_INT(specrt_active_logits(&l->active, hidden, 3, logits), SPECRT_STATUS_OK);
+        CHECK_INT(specrt_active_topk(&l->active, logits, 3, 256, ids, logprobs), SPECRT_STATUS_OK);
+    }
+    CHECK_INT(allocator.n_calls, calls);
+    CHECK_INT(n_mallocs, mallocs);
+    list_free(l);
+}
+
+static const test_case cases[] = {
+    {"logits", "segments of several types and sizes against doubles", test_logits},
+    {"parallel", "lent threads and any order of tasks give the same bits", test_parallel},
+    {"topk", "ranking and log-softmax by the definition, ties, NaN, infinities", test_topk},
+    {"order", "the order of rows and segments decides nothing", test_order},
+    {"arguments", "sizes out of range", test_arguments},
+    {"no_allocation", "step functions allocate nothing", test_no_allocation},
+};
+TEST_MAIN(cases)

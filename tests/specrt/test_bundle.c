@@ -1,0 +1,940 @@
+/* test_bundle.c : the container and its sections, good, damaged and hostile; and the writer.
+ *
+ * SPECRT_MAKE_GOLDEN=1 test_bundle --filter golden_make writes tests/golden/bundles and
+ * tests/golden-errors/bundles anew. The files that are there must open (or be refused) for ever: add,
+ * never replace. */
+#include "specrt.h"
+#include "fixture.h"
+#include "test.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <zstd.h>
+#include "formats/bundle_write.h"
+#include "base/io.h"
+
+enum { N_VOCAB = 20 };
+
+/* The content of every bundle below: an ident, ranks over 20 ids, provenance. */
+typedef struct content {
+    specrt_ident ident;
+    uint8_t *ranks;
+    size_t n_ranks;
+    const char *provenance;
+} content;
+
+static content content_make(void) {
+    content c = {.provenance = "{\"ranks\":{\"n_tokens\":123}}"};
+    c.ident.n_vocab = N_VOCAB;
+    c.ident.n_normal = 18;
+    c.ident.head_rows = N_VOCAB;
+    c.ident.head_cols = 64;
+    for (int i = 0; i < 32; i++) c.ident.tokenizer_sha256[i] = (uint8_t)(i + 1);
+    for (int i = 0; i < 64; i++)
+        for (int k = 0; k < 4; k++)
+            c.ident.head_digest.values[i][k] = (float)((i * 37 + k * 11) % 29) / 8 - 1.75f;
+    strcpy(c.ident.tokenizer_name, "golden");
+    strcpy(c.ident.head_name, "golden head");
+    c.ranks = fixture_ranks(N_VOCAB, 2, 8, &c.n_ranks);
+    return c;
+}
+
+/* The same three sections raw, or each as a zstd frame. */
+static uint8_t *bundle_make(bool zstd, size_t *n) {
+    content c = content_make();
+    fixture_section s[3] = {
+        {"ident", 1, 0, &c.ident, sizeof c.ident, sizeof c.ident},
+        {"prov", 1, SPECRT_SECTION_OPTIONAL, c.provenance, strlen(c.provenance),
+         strlen(c.provenance)},
+        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, c.ranks, c.n_ranks, c.n_ranks}};
+    static uint8_t frames[3][4096];
+    for (int i = 0; zstd && i < 3; i++) {
+        s[i].n_stored = ZSTD_compress(frames[i], sizeof frames[i], s[i].stored, s[i].n_raw, 3);
+        s[i].stored = frames[i];
+        s[i].flags |= SPECRT_SECTION_ZSTD;
+    }
+    uint8_t *bytes = fixture_bundle(s, 3, n);
+    free(c.ranks);
+    return bytes;
+}
+
+static specrt_status open_status(const uint8_t *bytes, size_t n, specrt_error *err) {
+    specrt_bundle *bundle;
+    uint8_t *copy = (uint8_t *)malloc(n + 1); /* of exactly n bytes for the sanitizer to guard */
+    copy = (uint8_t *)realloc(copy, n ? n : 1);
+    if (n > 0) memcpy(copy, bytes, n);
+    specrt_status status = specrt_bundle_open_memory(copy, n, "test.specb", NULL, &bundle, err);
+    CHECK((status == SPECRT_STATUS_OK) == (bundle != NULL));
+    specrt_bundle_close(bundle);
+    free(copy);
+    return status;
+}
+
+static void check_content(const specrt_bundle *bundle) {
+    content c = content_make();
+    specrt_ranks ranks;
+    size_t n;
+    const void *data = specrt_bundle_data(bundle, "ident", &n);
+    CHECK(data && n == sizeof c.ident && memcmp(data, &c.ident, n) == 0);
+    CHECK(specrt_bundle_ident(bundle) == data);
+    data = specrt_bundle_data(bundle, "prov", &n);
+    CHECK(data && n == strlen(c.provenance) && memcmp(data, c.provenance, n) == 0);
+    data = specrt_bundle_data(bundle, "ranks", &n);
+    CHECK(data && n == c.n_ranks && memcmp(data, c.ranks, n) == 0);
+    CHECK((uintptr_t)data % 16 == 0);
+    REQUIRE(specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(ranks.header->n_ranked, N_VOCAB);
+    CHECK_INT(ranks.ids[1], 10);
+    CHECK_INT(ranks.counts[1], 19000);
+    CHECK(!specrt_bundle_data(bundle, "rank", &n) && n == 0);
+    CHECK(!specrt_bundle_data(bundle, "ranks-and-more", &n) && n == 0);
+    free(c.ranks);
+}
+
+/* --- layout --- */
+
+/* docs/FORMAT.md has a row "| offset | type | `field` |" for every field of every struct. */
+static void test_layout(void) {
+    const struct {
+        size_t offset;
+        const char *type, *field;
+    } rows[] = {
+#define FIELD(s, type, field) {offsetof(s, field), type, #field}
+        FIELD(specrt_bundle_header, "u8[8]", magic),
+        FIELD(specrt_bundle_header, "u32", version_major),
+        FIELD(specrt_bundle_header, "u32", version_minor),
+        FIELD(specrt_bundle_header, "u32", n_sections),
+        FIELD(specrt_bundle_header, "u32", flags),
+        FIELD(specrt_bundle_header, "u64", table_offset),
+        FIELD(specrt_bundle_header, "u64", file_bytes),
+        FIELD(specrt_bundle_header, "u64", table_checksum),
+        FIELD(specrt_bundle_header, "u64", reserved),
+        FIELD(specrt_bundle_header, "u64", header_checksum),
+        FIELD(specrt_bundle_section, "u8[8]", tag),
+        FIELD(specrt_bundle_section, "u32", version),
+        FIELD(specrt_bundle_section, "u32", flags),
+        FIELD(specrt_bundle_section, "u64", offset),
+        FIELD(specrt_bundle_section, "u64", stored_bytes),
+        FIELD(specrt_bundle_section, "u64", raw_bytes),
+        FIELD(specrt_bundle_section, "u64", checksum),
+        FIELD(specrt_bundle_section, "u64[2]", reserved),
+        FIELD(specrt_ident, "u8[32]", tokenizer_sha256),
+        FIELD(specrt_ident, "i32", n_vocab),
+        FIELD(specrt_ident, "i32", n_normal),
+        FIELD(specrt_ident, "i32", head_rows),
+        FIELD(specrt_ident, "i32", head_cols),
+        FIELD(specrt_ident, "f32[64][4]", head_digest),
+        FIELD(specrt_ident, "u8[64]", tokenizer_name),
+        FIELD(specrt_ident, "u8[64]", head_name),
+        FIELD(specrt_ranks_header, "i32", n_vocab),
+        FIELD(specrt_ranks_header, "i32", n_ranked),
+        FIELD(specrt_ranks_header, "i32", n_forced),
+        FIELD(specrt_ranks_header, "i32", n_terminators),
+        FIELD(specrt_ranks_header, "i32", n_valid),
+        FIELD(specrt_ranks_header, "i32", n_default),
+        FIELD(specrt_ranks_header, "u64", n_tokens),
+#undef FIELD
+    };
+    CHECK_INT(sizeof(specrt_bundle_header), 64);
+    CHECK_INT(sizeof(specrt_bundle_section), 64);
+    CHECK_INT(sizeof(specrt_ident), 1200);
+    CHECK_INT(sizeof(specrt_ranks_header), 32);
+    file_view doc;
+    REQUIRE(file_map("docs/FORMAT.md", &doc, NULL) == SPECRT_STATUS_OK);
+    char *text = (char *)calloc(1, doc.n + 1);
+    memcpy(text, doc.bytes, doc.n);
+    file_unmap(&doc);
+    const char *at = text; /* rows come in the order of the fields */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char row[96];
+        snprintf(row, sizeof row, "| %d | %s | `%s` |", (int)rows[i].offset, rows[i].type,
+                 rows[i].field);
+        const char *found = strstr(at, row);
+        CHECK_HAS(at, row);
+        if (found) at = found;
+    }
+    free(text);
+}
+
+/* --- good bundles --- */
+
+static void test_open(void) {
+    for (int zstd = 0; zstd < 2; zstd++) {
+        size_t n;
+        int32_t n_sections;
+        uint8_t *bytes = bundle_make(zstd, &n);
+        specrt_bundle *bundle;
+        specrt_error err;
+        CHECK_INT(specrt_bundle_open_memory(bytes, n, "x", NULL, &bundle, &err), SPECRT_STATUS_OK);
+        REQUIRE(bundle);
+        check_content(bundle);
+        const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n_sections);
+        CHECK_INT(n_sections, 3);
+        CHECK_STR(s[2].tag, "ranks");
+        CHECK_INT(s[2].raw_bytes, 32 + 12 * N_VOCAB);
+        specrt_bundle_close(bundle);
+        free(bytes);
+    }
+    specrt_bundle_close(NULL);
+}
+
+static void test_empty_bundle(void) {
+    size_t n;
+    uint8_t *bytes = fixture_bundle(NULL, 0, &n);
+    specrt_bundle *bundle;
+    specrt_ranks ranks;
+    specrt_error err;
+    uint8_t digest[32] = {1};
+    CHECK_INT(n, 64);
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "x", NULL, &bundle, NULL) == SPECRT_STATUS_OK);
+    CHECK(!specrt_bundle_ident(bundle));
+    CHECK_INT(specrt_bundle_check_tokenizer(bundle, digest, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_bundle_ranks(bundle, &ranks, &err), SPECRT_STATUS_BUNDLE_SECTION_MISSING);
+    CHECK_HAS(err.msg, "vocabtrim-calibrate");
+    CHECK(!ranks.header && !ranks.ids && !ranks.counts);
+    specrt_bundle_close(bundle);
+    free(bytes);
+}
+
+static void test_tokenizer(void) {
+    size_t n;
+    uint8_t *bytes = bundle_make(false, &n), digest[32];
+    specrt_bundle *bundle;
+    specrt_error err;
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "a.specb", NULL, &bundle, NULL) == 0);
+    for (int i = 0; i < 32; i++) digest[i] = (uint8_t)(i + 1);
+    CHECK_INT(specrt_bundle_check_tokenizer(bundle, digest, &err), SPECRT_STATUS_OK);
+    digest[31] ^= 1, digest[0] = 0xab;
+    CHECK_INT(specrt_bundle_check_tokenizer(bundle, digest, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_HAS(err.msg, "a.specb: tokenizer: expected 'golden' (sha256 0102030405060708...)");
+    CHECK_HAS(err.msg, "ab02030405060708");
+    specrt_bundle_close(bundle);
+    free(bytes);
+}
+
+static void test_bad_arguments(void) {
+    size_t n;
+    uint8_t *bytes = bundle_make(false, &n), *off = (uint8_t *)malloc(n + 8);
+    specrt_bundle *bundle = (specrt_bundle *)(void *)bytes;
+    specrt_error err;
+    memcpy(off + 8, bytes, n);
+    CHECK_INT(specrt_bundle_open_memory(off + 8, n, "x", NULL, &bundle, &err),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK(!bundle);
+    free(bytes);
+    free(off);
+}
+
+/* --- files --- */
+
+static char folder[64];
+
+static const char *in_folder(const char *name) {
+    static char paths[4][400];
+    static int turn;
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static void folder_make(void) {
+    snprintf(folder, sizeof folder, "/tmp/specrt-test-XXXXXX");
+    REQUIRE(mkdtemp(folder));
+}
+
+/* Removes it with all files; @return how many there were. */
+static int folder_remove(void) {
+    DIR *dir = opendir(folder);
+    int n = 0;
+    for (struct dirent *e; (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            n++, unlink(in_folder(e->d_name));
+    closedir(dir);
+    rmdir(folder);
+    return n;
+}
+
+static specrt_status open_path(const char *path, specrt_error *err) {
+    specrt_bundle *bundle;
+    specrt_status status = specrt_bundle_open(path, NULL, &bundle, err);
+    CHECK((status == SPECRT_STATUS_OK) == (bundle != NULL));
+    if (bundle) check_content(bundle);
+    specrt_bundle_close(bundle);
+    return status;
+}
+
+static void test_files(void) {
+    size_t n;
+    specrt_error err;
+    uint8_t *bytes = bundle_make(true, &n);
+    folder_make();
+    CHECK_INT(out_bytes(in_folder("a.specb"), false, bytes, n, &err), SPECRT_STATUS_OK);
+    CHECK_INT(open_path(in_folder("a.specb"), &err), SPECRT_STATUS_OK);
+    CHECK_INT(open_path(in_folder("missing"), &err), SPECRT_STATUS_IO);
+    CHECK_HAS(err.msg, "missing: No such file");
+    CHECK_INT(open_path(folder, &err), SPECRT_STATUS_IO);
+    CHECK_HAS(err.msg, "expected a regular file");
+    CHECK_INT(mkfifo(in_folder("pipe"), 0600), 0);
+    CHECK_INT(open_path(in_folder("pipe"), &err), SPECRT_STATUS_IO);
+    CHECK_INT(out_bytes(in_folder("empty"), false, "", 0, &err), SPECRT_STATUS_OK);
+    CHECK_INT(open_path(in_folder("empty"), &err), SPECRT_STATUS_BUNDLE_MAGIC);
+    CHECK_HAS(err.msg, "an empty file");
+    CHECK_INT(folder_remove(), 3);
+    free(bytes);
+}
+
+/* --- damage: each with its exact status --- */
+
+static void test_truncated(void) {
+    for (int zstd = 0; zstd < 2; zstd++) {
+        size_t n;
+        uint8_t *bytes = bundle_make(zstd, &n);
+        CHECK_INT(open_status(bytes, n, NULL), SPECRT_STATUS_OK);
+        CHECK_INT(open_status(bytes, 0, NULL), SPECRT_STATUS_BUNDLE_MAGIC);
+        for (size_t k = 1; k < n; k++)
+            CHECK_INT(open_status(bytes, k, NULL), SPECRT_STATUS_BUNDLE_TRUNCATED);
+        free(bytes);
+    }
+}
+
+/* One bit flipped anywhere is seen, padding included. */
+static void test_flipped(void) {
+    for (int zstd = 0; zstd < 2; zstd++) {
+        size_t n;
+        uint8_t *bytes = bundle_make(zstd, &n);
+        specrt_bundle_section s[3];
+        memcpy(s, bytes + 64, sizeof s);
+        for (size_t bit = 0; bit < 8 * n; bit++) {
+            size_t at = bit / 8;
+            bool padding = at >= 64 + sizeof s;
+            for (int i = 0; i < 3; i++)
+                if (at >= s[i].offset && at < s[i].offset + s[i].stored_bytes) padding = false;
+            specrt_status expected = at < 8    ? SPECRT_STATUS_BUNDLE_MAGIC
+                                     : at < 12 ? SPECRT_STATUS_BUNDLE_VERSION
+                                     : padding ? SPECRT_STATUS_BUNDLE_TABLE
+                                               : SPECRT_STATUS_BUNDLE_CHECKSUM;
+            bytes[at] = (uint8_t)(bytes[at] ^ 1 << bit % 8);
+            CHECK_INT(open_status(bytes, n, NULL), expected);
+            bytes[at] = (uint8_t)(bytes[at] ^ 1 << bit % 8);
+        }
+        free(bytes);
+    }
+}
+
+/* A field of the header (section -1) or of a table entry set to a value, checksums made right. */
+typedef struct damage {
+    const char *name;
+    int section;
+    size_t offset, bytes;
+    uint64_t value;
+    specrt_status expected;
+    const char *message;
+} damage;
+
+#define HEADER(field)     -1, offsetof(specrt_bundle_header, field), sizeof(uint32_t)
+#define HEADER64(field)   -1, offsetof(specrt_bundle_header, field), sizeof(uint64_t)
+#define ENTRY(i, field)   i, offsetof(specrt_bundle_section, field), sizeof(uint32_t)
+#define ENTRY64(i, field) i, offsetof(specrt_bundle_section, field), sizeof(uint64_t)
+
+static const damage damages[] = {
+    {"major", HEADER(version_major), 2, SPECRT_STATUS_BUNDLE_VERSION, "expected 1.x, found 2.0"},
+    {"flags", HEADER(flags), 1, SPECRT_STATUS_BUNDLE_VERSION, "flags 0x1"},
+    {"sections-over", HEADER(n_sections), 257, SPECRT_STATUS_BUNDLE_LIMIT, "at most 256"},
+    {"sections-max", HEADER(n_sections), 0xffffffff, SPECRT_STATUS_BUNDLE_LIMIT, "at most 256"},
+    {"sections-beyond", HEADER(n_sections), 200, SPECRT_STATUS_BUNDLE_TABLE, "does not fit"},
+    {"sections-fewer", HEADER(n_sections), 2, SPECRT_STATUS_BUNDLE_TABLE, "padding"},
+    {"table-offset", HEADER64(table_offset), 128, SPECRT_STATUS_BUNDLE_TABLE, "offset 128"},
+    {"table-offset-max", HEADER64(table_offset), UINT64_MAX, SPECRT_STATUS_BUNDLE_TABLE, "offset"},
+    {"file-longer", HEADER64(file_bytes), 1 << 20, SPECRT_STATUS_BUNDLE_TRUNCATED, "1048576"},
+    {"file-shorter", HEADER64(file_bytes), 1024, SPECRT_STATUS_BUNDLE_TABLE, "of 1024 bytes"},
+    {"tag-empty", ENTRY64(0, tag), 0, SPECRT_STATUS_BUNDLE_TABLE, "no name"},
+    {"tag-upper", ENTRY64(0, tag), 0x41, SPECRT_STATUS_BUNDLE_TABLE, "no name"},
+    {"tag-after-nul", ENTRY64(0, tag), 0x610061, SPECRT_STATUS_BUNDLE_TABLE, "no name"},
+    {"tag-twice", ENTRY64(0, tag), 0x766f7270, SPECRT_STATUS_BUNDLE_TABLE, "ascending"},
+    {"tag-order", ENTRY64(2, tag), 0x6161, SPECRT_STATUS_BUNDLE_TABLE, "ascending"},
+    {"version", ENTRY(2, version), 2, SPECRT_STATUS_BUNDLE_VERSION, "'ranks' version 2"},
+    {"flag", ENTRY(2, flags), 4, SPECRT_STATUS_BUNDLE_VERSION, "'ranks'"},
+    {"unaligned", ENTRY64(1, offset), 0x5b8, SPECRT_STATUS_BUNDLE_TABLE, "multiple of 64"},
+    {"overlap", ENTRY64(1, offset), 256, SPECRT_STATUS_BUNDLE_TABLE, "overlaps"},
+    {"in-header", ENTRY64(0, offset), 0, SPECRT_STATUS_BUNDLE_TABLE, "overlaps"},
+    {"in-table", ENTRY64(0, offset), 192, SPECRT_STATUS_BUNDLE_TABLE, "overlaps"},
+    {"beyond", ENTRY64(2, offset), 1 << 20, SPECRT_STATUS_BUNDLE_TABLE, "end of the file"},
+    {"offset-max", ENTRY64(2, offset), UINT64_MAX - 63, SPECRT_STATUS_BUNDLE_TABLE, "end"},
+    {"size-max", ENTRY64(2, stored_bytes), UINT64_MAX, SPECRT_STATUS_BUNDLE_TABLE, "end"},
+    {"size-over", ENTRY64(2, stored_bytes), 1 << 20, SPECRT_STATUS_BUNDLE_TABLE, "end"},
+    {"size-less", ENTRY64(2, stored_bytes), 8, SPECRT_STATUS_BUNDLE_TABLE, "sizes differ"},
+    {"raw-size", ENTRY64(2, raw_bytes), 8, SPECRT_STATUS_BUNDLE_TABLE, "sizes differ"},
+    {"raw-as-zstd", ENTRY(2, flags), SPECRT_SECTION_ZSTD, SPECRT_STATUS_BUNDLE_ZSTD, "'ranks'"},
+};
+
+static void damage_apply(const damage *d, uint8_t *bytes, size_t n) {
+    size_t at = (d->section < 0 ? 0 : 64 + 64 * (size_t)d->section) + d->offset;
+    memcpy(bytes + at, &d->value, d->bytes); /* little-endian, so the low bytes of the value */
+    fixture_seal(bytes, n);
+}
+
+static void test_damaged(void) {
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        const damage *d = &damages[i];
+        size_t n;
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        uint8_t *bytes = bundle_make(false, &n);
+        damage_apply(d, bytes, n);
+        specrt_status status = open_status(bytes, n, &err);
+        if (status != d->expected) fprintf(stderr, "%s: %s\n", d->name, err.msg);
+        CHECK_INT(status, d->expected);
+        CHECK_INT(err.status, d->expected);
+        CHECK_HAS(err.msg, "test.specb: ");
+        CHECK_HAS(err.msg, d->message);
+        free(bytes);
+    }
+}
+
+/* Bytes after the last section, though the header counts them. */
+static void test_trailing(void) {
+    size_t n;
+    uint8_t *bytes = bundle_make(false, &n);
+    bytes = (uint8_t *)realloc(bytes, n + 64);
+    memset(bytes + n, 0, 64);
+    uint64_t n_all = n + 64;
+    memcpy(bytes + offsetof(specrt_bundle_header, file_bytes), &n_all, 8);
+    fixture_seal(bytes, n + 64);
+    CHECK_INT(open_status(bytes, n + 64, NULL), SPECRT_STATUS_BUNDLE_TABLE);
+    free(bytes);
+}
+
+/* --- hostile frames --- */
+
+static specrt_status open_frame(const void *frame, size_t n_frame, uint64_t n_raw,
+                                specrt_error *err) {
+    size_t n;
+    fixture_section s = {"ranks", 1, SPECRT_SECTION_ZSTD, frame, n_frame, (size_t)n_raw};
+    uint8_t *bytes = fixture_bundle(&s, 1, &n);
+    specrt_status status = open_status(bytes, n, err);
+    free(bytes);
+    return status;
+}
+
+static void test_frames(void) {
+    size_t n_ranks;
+    uint8_t *ranks = fixture_ranks(N_VOCAB, 2, 8, &n_ranks), frame[4096], two[8192];
+    size_t n = ZSTD_compress(frame, sizeof frame, ranks, n_ranks, 3);
+    specrt_error err;
+    CHECK_INT(open_frame(frame, n, n_ranks, &err), SPECRT_STATUS_OK);
+    CHECK_INT(open_frame(frame, n, n_ranks - 1, &err), SPECRT_STATUS_BUNDLE_ZSTD);
+    CHECK_INT(open_frame(frame, n, n_ranks + 1, &err), SPECRT_STATUS_BUNDLE_ZSTD);
+    CHECK_HAS(err.msg, "section 'ranks': expected 273 bytes, found 272");
+    CHECK_INT(open_frame(frame, n - 1, n_ranks, &err), SPECRT_STATUS_BUNDLE_ZSTD);
+    CHECK_INT(open_frame(frame, 0, n_ranks, &err), SPECRT_STATUS_BUNDLE_ZSTD);
+    CHECK_INT(open_frame(frame, 0, 0, &err), SPECRT_STATUS_BUNDLE_ZSTD);
+    memcpy(two, frame, n), memcpy(two + n, frame, n);
+    CHECK_INT(open_frame(two, 2 * n, 2 * n_ranks, &err), SPECRT_STATUS_BUNDLE_ZSTD);
+    CHECK_HAS(err.msg, "bytes follow");
+    for (size_t i = 0; i < n; i++) { /* a frame damaged anywhere, with a right checksum */
+        memcpy(two, frame, n);
+        two[i] ^= 0x10;
+        specrt_status status = open_frame(two, n, n_ranks, NULL);
+        CHECK(status == SPECRT_STATUS_OK || status == SPECRT_STATUS_BUNDLE_ZSTD ||
+              status == SPECRT_STATUS_BUNDLE_CONTENT);
+    }
+    /* The cap holds before anything is allocated. */
+    uint64_t cap = 32 + 12ull * SPECRT_MAX_VOCAB;
+    CHECK_INT(open_frame(frame, n, cap + 1, &err), SPECRT_STATUS_BUNDLE_LIMIT);
+    CHECK_INT(open_frame(frame, n, UINT64_MAX, &err), SPECRT_STATUS_BUNDLE_LIMIT);
+    CHECK_HAS(err.msg, "at most 201326624 bytes");
+    /* So does what a frame can hold: a short one asks for no memory but its own. */
+    CHECK_INT(open_frame(frame, n, 32768 * (n + 1), &err), SPECRT_STATUS_BUNDLE_ZSTD);
+    CHECK_HAS(err.msg, "more than a zstd frame of");
+    free(ranks);
+}
+
+/* Nothing packs better than zeros, and no limit is in their way. */
+static void test_frame_of_zeros(void) {
+    const size_t n_zeros = 64 << 20;
+    uint8_t *zeros = (uint8_t *)calloc(n_zeros, 1), frame[16384];
+    size_t n = ZSTD_compress(frame, sizeof frame, zeros, n_zeros, 19);
+    CHECK(!ZSTD_isError(n));
+    specrt_error err;
+    CHECK_INT(open_frame(frame, n, n_zeros, &err), SPECRT_STATUS_BUNDLE_CONTENT);
+    free(zeros);
+}
+
+/* --- versions --- */
+
+static int n_logged;
+static void count_log(void *user, int level, const char *section, const char *msg) {
+    (void)user;
+    n_logged += level == SPECRT_LOG_INFO && strcmp(section, "bundle") == 0 &&
+                strstr(msg, "'zebra'") != NULL;
+}
+
+/* A bundle of tomorrow: minor version 9, an optional section and a new kind of an old one. */
+static void test_newer_minor(void) {
+    content c = content_make();
+    size_t n;
+    specrt_bundle *bundle;
+    specrt_desc desc = {.log = count_log};
+    fixture_section s[3] = {{"ident", 1, 0, &c.ident, sizeof c.ident, sizeof c.ident},
+                            {"ranks", 2, SPECRT_SECTION_OPTIONAL, "new", 3, 3},
+                            {"zebra", 1, SPECRT_SECTION_OPTIONAL | SPECRT_SECTION_ZSTD | 1u << 31,
+                             "stripes", 7, 1ull << 60}};
+    uint8_t *bytes = fixture_bundle(s, 3, &n);
+    bytes[offsetof(specrt_bundle_header, version_minor)] = 9;
+    bytes[offsetof(specrt_bundle_header, reserved)] = 1;
+    fixture_seal(bytes, n);
+    n_logged = 0;
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "x", &desc, &bundle, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(n_logged, 1);
+    CHECK(specrt_bundle_ident(bundle) != NULL);
+    CHECK(!specrt_bundle_data(bundle, "ranks", &n) && n == 0);
+    CHECK(!specrt_bundle_data(bundle, "zebra", &n) && n == 0);
+    specrt_bundle_close(bundle);
+    free(bytes);
+    fixture_section unknown = {"zebra", 1, 0, "stripes", 7, 7};
+    specrt_error err;
+    bytes = fixture_bundle(&unknown, 1, &n);
+    CHECK_INT(open_status(bytes, n, &err), SPECRT_STATUS_BUNDLE_VERSION);
+    CHECK_HAS(err.msg, "section 'zebra' version 1 is unknown");
+    free(bytes);
+    free(c.ranks);
+}
+
+/* --- content --- */
+
+static specrt_status open_section(const char *tag, const void *data, size_t n_data) {
+    size_t n;
+    fixture_section s = {tag, 1, 0, data, n_data, n_data};
+    specrt_error err;
+    uint8_t *bytes = fixture_bundle(&s, 1, &n);
+    specrt_status status = open_status(bytes, n, &err);
+    if (status != SPECRT_STATUS_OK) CHECK_HAS(err.msg, tag);
+    free(bytes);
+    return status;
+}
+
+static void test_ident_content(void) {
+    content c = content_make();
+    specrt_ident d = c.ident;
+#define IDENT_BAD(change)                                                                          \
+    do {                                                                                           \
+        d = c.ident;                                                                               \
+        change;                                                                                    \
+        CHECK_INT(open_section("ident", &d, sizeof d), SPECRT_STATUS_BUNDLE_CONTENT);              \
+    } while (0)
+    CHECK_INT(open_section("ident", &d, sizeof d), SPECRT_STATUS_OK);
+    CHECK_INT(open_section("ident", &d, sizeof d - 1), SPECRT_STATUS_BUNDLE_CONTENT);
+    IDENT_BAD(d.n_vocab = -1);
+    IDENT_BAD(d.n_vocab = SPECRT_MAX_VOCAB + 1);
+    IDENT_BAD(d.n_normal = -1);
+    IDENT_BAD(d.n_normal = N_VOCAB + 1);
+    IDENT_BAD(d.head_rows = -5);
+    IDENT_BAD(d.head_cols = -5);
+    IDENT_BAD(d.head_cols = 0);
+    IDENT_BAD(d.head_digest.values[63][3] = NAN);
+    IDENT_BAD(d.head_digest.values[0][0] = -INFINITY);
+    IDENT_BAD(memset(d.tokenizer_name, 'a', sizeof d.tokenizer_name));
+    IDENT_BAD(memset(d.head_name, 'a', sizeof d.head_name));
+#undef IDENT_BAD
+    free(c.ranks);
+}
+
+static void test_ranks_content(void) {
+    size_t n;
+    specrt_ranks_header h;
+    uint8_t *good = fixture_ranks(N_VOCAB, 2, 8, &n), *bytes = (uint8_t *)malloc(n + 12);
+    int32_t *ids = (int32_t *)(void *)(bytes + 32 + 8 * N_VOCAB);
+#define RANKS_BAD(change, n_bytes)                                                                 \
+    do {                                                                                           \
+        memcpy(bytes, good, n);                                                                    \
+        memcpy(&h, good, sizeof h);                                                                \
+        change;                                                                                    \
+        memcpy(bytes, &h, sizeof h);                                                               \
+        CHECK_INT(open_section("ranks", bytes, n_bytes), SPECRT_STATUS_BUNDLE_CONTENT);            \
+    } while (0)
+    CHECK_INT(open_section("ranks", good, n), SPECRT_STATUS_OK);
+    CHECK_INT(open_section("ranks", good, 31), SPECRT_STATUS_BUNDLE_CONTENT);
+    CHECK_INT(open_section("ranks", good, 0), SPECRT_STATUS_BUNDLE_CONTENT);
+    memset(bytes, 0, n + 12);
+    RANKS_BAD((void)0, n - 1);
+    RANKS_BAD((void)0, n + 12);
+    RANKS_BAD(h.n_vocab = SPECRT_MAX_VOCAB + 1, n);
+    RANKS_BAD(h.n_ranked = h.n_valid = N_VOCAB + 1, n + 12);
+    RANKS_BAD(h.n_ranked = INT32_MAX, n);
+    RANKS_BAD(h.n_ranked = -1, n);
+    RANKS_BAD(h.n_valid = N_VOCAB + 1, n);
+    RANKS_BAD(h.n_forced = 9, n);
+    RANKS_BAD(h.n_forced = -1, n);
+    RANKS_BAD(h.n_terminators = 3, n);
+    RANKS_BAD(h.n_terminators = -1, n);
+    RANKS_BAD(h.n_default = N_VOCAB, n);
+    RANKS_BAD(h.n_default = 0; h.n_forced = h.n_terminators = 0, n);
+    RANKS_BAD(ids[3] = ids[4], n);
+    RANKS_BAD(ids[N_VOCAB - 1] = ids[0], n);
+    RANKS_BAD(ids[0] = N_VOCAB, n);
+    RANKS_BAD(ids[0] = -1, n);
+    RANKS_BAD(ids[0] = INT32_MIN, n);
+    RANKS_BAD(ids[0] = INT32_MAX, n);
+#undef RANKS_BAD
+    free(good);
+    free(bytes);
+}
+
+/* Half of a vocabulary, as an imported token map gives it. */
+static void test_ranks_partial(void) {
+    specrt_ranks_header h = {.n_vocab = 1000001, .n_ranked = 3, .n_valid = 3, .n_default = 2};
+    int32_t ids[3] = {1000000, 0, 77};
+    uint64_t counts[3] = {0};
+    bundle_part part;
+    REQUIRE(bundle_ranks(&h, ids, counts, &part, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(open_section("ranks", part.data, part.n_bytes), SPECRT_STATUS_OK);
+    free((void *)(uintptr_t)part.data);
+}
+
+/* --- memory --- */
+
+static void test_allocations(void) {
+    for (int zstd = 0; zstd < 2; zstd++) {
+        size_t n;
+        uint8_t *bytes = bundle_make(zstd, &n);
+        specrt_bundle *bundle;
+        int fail_at = 1;
+        for (specrt_status status = SPECRT_STATUS_NO_MEMORY; status != SPECRT_STATUS_OK;
+             fail_at++) {
+            fixture_allocator a = {.fail_at = fail_at};
+            specrt_desc desc = fixture_desc(&a);
+            specrt_error err;
+            REQUIRE(fail_at < 20);
+            status = specrt_bundle_open_memory(bytes, n, "x", &desc, &bundle, &err);
+            CHECK(status == SPECRT_STATUS_OK || status == SPECRT_STATUS_NO_MEMORY);
+            CHECK((bundle != NULL) == (status == SPECRT_STATUS_OK));
+            specrt_bundle_close(bundle);
+            CHECK_INT(a.n_live, 0);
+        }
+        CHECK(fail_at >=
+              3 + zstd); /* the bundle, what is decoded, the ids seen: all went through it */
+        free(bytes);
+    }
+}
+
+/* --- golden files --- */
+
+static void golden_write(const char *path, const uint8_t *bytes, size_t n) {
+    specrt_error err;
+    if (out_bytes(path, false, bytes, n, &err) != SPECRT_STATUS_OK)
+        fprintf(stderr, "%s\n", err.msg);
+}
+
+static void test_golden_make(void) {
+    if (!getenv("SPECRT_MAKE_GOLDEN")) SKIP("SPECRT_MAKE_GOLDEN is not set");
+    size_t n;
+    uint8_t *bytes = bundle_make(false, &n);
+    golden_write("tests/golden/bundles/v1.0-raw.specb", bytes, n);
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        uint8_t *damaged = (uint8_t *)malloc(n);
+        char path[128];
+        memcpy(damaged, bytes, n);
+        damage_apply(&damages[i], damaged, n);
+        snprintf(path, sizeof path, "tests/golden-errors/bundles/%s.%d.specb", damages[i].name,
+                 (int)damages[i].expected);
+        golden_write(path, damaged, n);
+        free(damaged);
+    }
+    free(bytes);
+    bytes = bundle_make(true, &n);
+    golden_write("tests/golden/bundles/v1.0-zstd.specb", bytes, n);
+    free(bytes);
+}
+
+/* Files of the first release open with the content they had. */
+static void test_golden(void) {
+    CHECK_INT(open_path("tests/golden/bundles/v1.0-raw.specb", NULL), SPECRT_STATUS_OK);
+    CHECK_INT(open_path("tests/golden/bundles/v1.0-zstd.specb", NULL), SPECRT_STATUS_OK);
+}
+
+/* The status of a damaged file is the number in its name: overlap.23.specb. */
+static void test_golden_errors(void) {
+    DIR *dir = opendir("tests/golden-errors/bundles");
+    int n = 0;
+    REQUIRE(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        char path[400];
+        const char *dot = strchr(e->d_name, '.');
+        if (!dot || !strstr(e->d_name, ".specb")) continue;
+        snprintf(path, sizeof path, "tests/golden-errors/bundles/%s", e->d_name);
+        CHECK_INT(open_path(path, NULL), atoi(dot + 1));
+        n++;
+    }
+    closedir(dir);
+    CHECK(n >= 20);
+}
+
+/* --- the writer --- */
+
+static specrt_status write_ranks(const char *path, bool force, specrt_error *err) {
+    content c = content_make();
+    bundle_part part = {"ranks", 1,         SPECRT_SECTION_DEPENDS_TOKENIZER,
+                        c.ranks, c.n_ranks, "{\"n_tokens\": 123}"};
+    bundle_update u = {.parts = &part, .n_parts = 1, .ident = &c.ident, .force = force};
+    specrt_status status = bundle_write(path, &u, err);
+    free(c.ranks);
+    return status;
+}
+
+/* Adds the optional section `tag` whose content is its own name. */
+static specrt_status write_tag(const char *path, const char *tag, bool force, specrt_error *err) {
+    char provenance[64];
+    snprintf(provenance, sizeof provenance, "{\"z\": 1.50, \"a\": [{\"d\": \"%s\", \"c\": 2}]}",
+             tag);
+    bundle_part part = {tag, 1, SPECRT_SECTION_OPTIONAL, tag, strlen(tag), provenance};
+    bundle_update u = {.parts = &part, .n_parts = 1, .force = force};
+    return bundle_write(path, &u, err);
+}
+
+/* The tags of a bundle in order, each followed by a space; "" when it does not open. */
+static const char *tags_of(const char *path) {
+    static char out[4096];
+    specrt_bundle *bundle;
+    int32_t n = 0;
+    out[0] = '\0';
+    if (specrt_bundle_open(path, NULL, &bundle, NULL) != SPECRT_STATUS_OK) return out;
+    const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
+    for (int32_t i = 0; i < n; i++) snprintf(out + strlen(out), 16, "%.8s ", s[i].tag);
+    specrt_bundle_close(bundle);
+    return out;
+}
+
+static const char *provenance_of(const char *path) {
+    static char out[4096];
+    specrt_bundle *bundle;
+    size_t n;
+    out[0] = '\0';
+    if (specrt_bundle_open(path, NULL, &bundle, NULL) != SPECRT_STATUS_OK) return out;
+    const char *text = (const char *)specrt_bundle_data(bundle, "prov", &n);
+    if (text && n < sizeof out) memcpy(out, text, n), out[n] = '\0';
+    specrt_bundle_close(bundle);
+    return out;
+}
+
+static void test_write(void) {
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    folder_make();
+    const char *path = in_folder("a.specb");
+    CHECK_INT(write_ranks(path, false, &err), SPECRT_STATUS_OK);
+    CHECK_INT(open_path(path, &err), SPECRT_STATUS_OK);
+    CHECK_INT(write_ranks(path, false, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "has a section 'ranks' already; use -f");
+    CHECK_INT(write_ranks(path, true, &err), SPECRT_STATUS_OK);
+    CHECK_INT(open_path(path, &err), SPECRT_STATUS_OK);
+    CHECK_INT(write_tag(path, "zebra", false, &err), SPECRT_STATUS_OK);
+    CHECK_INT(write_tag(path, "apple", false, &err), SPECRT_STATUS_OK);
+    CHECK_STR(tags_of(path), "apple ident prov ranks zebra ");
+    CHECK_STR(provenance_of(path), "{\"apple\":{\"a\":[{\"c\":2,\"d\":\"apple\"}],\"z\":1.50},"
+                                   "\"ranks\":{\"n_tokens\":123},"
+                                   "\"zebra\":{\"a\":[{\"c\":2,\"d\":\"zebra\"}],\"z\":1.50}}");
+    const char *drop[] = {"zebra", "ranks", "absent"};
+    bundle_update u = {.drop = drop, .n_drop = 3};
+    CHECK_INT(bundle_write(path, &u, &err), SPECRT_STATUS_OK);
+    CHECK_STR(tags_of(path), "apple ident prov ");
+    CHECK_STR(provenance_of(path), "{\"apple\":{\"a\":[{\"c\":2,\"d\":\"apple\"}],\"z\":1.50}}");
+    CHECK_INT(folder_remove(), 1);
+}
+
+static void read_file(const char *path, uint8_t *out, size_t capacity, size_t *n) {
+    file_view view = {0};
+    *n = 0;
+    if (file_map(path, &view, NULL) != SPECRT_STATUS_OK) return;
+    *n = view.n < capacity ? view.n : capacity;
+    memcpy(out, view.bytes, *n);
+    file_unmap(&view);
+}
+
+/* The order in which sections came leaves no mark. */
+static void test_same_bytes(void) {
+    uint8_t a[8192], b[8192];
+    size_t n_a, n_b;
+    folder_make();
+    write_ranks(in_folder("a"), false, NULL);
+    write_tag(in_folder("a"), "zebra", false, NULL);
+    write_tag(in_folder("a"), "apple", false, NULL);
+    write_tag(in_folder("b"), "apple", false, NULL);
+    write_tag(in_folder("b"), "zebra", false, NULL);
+    write_ranks(in_folder("b"), false, NULL);
+    write_ranks(in_folder("b"), true, NULL);
+    read_file(in_folder("a"), a, sizeof a, &n_a);
+    read_file(in_folder("b"), b, sizeof b, &n_b);
+    CHECK(n_a > 1000 && n_a == n_b && memcmp(a, b, n_a) == 0);
+    CHECK_INT(folder_remove(), 2);
+}
+
+static void test_write_raw(void) {
+    content c = content_make();
+    int32_t n = 0;
+    specrt_bundle *bundle;
+    bundle_part part = {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, c.ranks, c.n_ranks, NULL};
+    bundle_update u = {.parts = &part, .n_parts = 1, .ident = &c.ident, .raw = true};
+    folder_make();
+    CHECK_INT(bundle_write(in_folder("raw"), &u, NULL), SPECRT_STATUS_OK);
+    REQUIRE(specrt_bundle_open(in_folder("raw"), NULL, &bundle, NULL) == SPECRT_STATUS_OK);
+    const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
+    for (int32_t i = 0; i < n; i++) CHECK(!(s[i].flags & SPECRT_SECTION_ZSTD));
+    CHECK_INT(n, 2);
+    specrt_bundle_close(bundle);
+    folder_remove();
+    free(c.ranks);
+}
+
+/* What cannot be read as a bundle is replaced only by force; nothing is left half written. */
+static void test_write_over(void) {
+    specrt_error err;
+    size_t n;
+    uint8_t *bytes = bundle_make(false, &n), after[16];
+    folder_make();
+    out_bytes(in_folder("text"), false, "a poem", 6, NULL);
+    CHECK_INT(write_ranks(in_folder("text"), false, &err), SPECRT_STATUS_BUNDLE_MAGIC);
+    CHECK_HAS(err.msg, "use -f");
+    read_file(in_folder("text"), after, sizeof after, &n);
+    CHECK(n == 6 && memcmp(after, "a poem", 6) == 0);
+    CHECK_INT(write_ranks(in_folder("text"), true, &err), SPECRT_STATUS_OK);
+    CHECK_INT(open_path(in_folder("text"), NULL), SPECRT_STATUS_OK);
+    out_bytes(in_folder("cut"), false, bytes, 500, NULL);
+    CHECK_INT(write_ranks(in_folder("cut"), false, &err), SPECRT_STATUS_BUNDLE_TRUNCATED);
+    CHECK_INT(write_ranks(in_folder("cut"), true, &err), SPECRT_STATUS_OK);
+    CHECK_INT(open_path(in_folder("cut"), NULL), SPECRT_STATUS_OK);
+    CHECK_INT(write_ranks(in_folder("no/such/folder"), true, &err), SPECRT_STATUS_IO);
+    CHECK_INT(write_ranks(folder, true, &err), SPECRT_STATUS_IO);
+    CHECK_INT(folder_remove(), 2);
+    free(bytes);
+}
+
+static void test_write_refuses(void) {
+    specrt_error err;
+    content c = content_make();
+    folder_make();
+    bundle_part part = {"ranks", 1, 0, c.ranks, c.n_ranks, "[1]"};
+    bundle_update u = {.parts = &part, .n_parts = 1};
+    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "provenance of 'ranks'");
+    part.provenance = "{} {}";
+    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
+    part.provenance = NULL;
+    part.tag = "prov";
+    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
+    part.tag = "far too long";
+    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
+    bundle_part twice[2] = {{.tag = "a", .data = "1", .n_bytes = 1}, {.tag = "a"}};
+    u = (bundle_update){.parts = twice, .n_parts = 2};
+    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
+    /* What the runtime would refuse is never given its name. */
+    part = (bundle_part){"ranks", 1, 0, c.ranks, c.n_ranks - 1, NULL};
+    u = (bundle_update){.parts = &part, .n_parts = 1};
+    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BUNDLE_CONTENT);
+    part = (bundle_part){"zebra", 1, 0, "s", 1, NULL};
+    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BUNDLE_VERSION);
+    CHECK_INT(folder_remove(), 0);
+    free(c.ranks);
+}
+
+static specrt_status write_ident(const specrt_ident *ident, specrt_error *err) {
+    bundle_update u = {.ident = ident};
+    return bundle_write(in_folder("m.specb"), &u, err);
+}
+
+static void test_merge_ident(void) {
+    content c = content_make();
+    specrt_ident tokenizer = c.ident, head = {0}, other;
+    specrt_error err;
+    specrt_bundle *bundle;
+    folder_make();
+    memset(&tokenizer.head_rows, 0,
+           offsetof(specrt_ident, tokenizer_name) - offsetof(specrt_ident, head_rows));
+    memset(tokenizer.head_name, 0, sizeof tokenizer.head_name);
+    head.head_rows = c.ident.head_rows, head.head_cols = c.ident.head_cols;
+    head.head_digest = c.ident.head_digest;
+    memcpy(head.head_name, c.ident.head_name, sizeof head.head_name);
+    CHECK_INT(write_ident(&tokenizer, &err), SPECRT_STATUS_OK);
+    CHECK_INT(write_ident(&head, &err), SPECRT_STATUS_OK); /* each adds what the other left open */
+    CHECK_INT(write_ident(&c.ident, &err), SPECRT_STATUS_OK);
+    other = tokenizer, other.tokenizer_sha256[5] ^= 1;
+    strcpy(other.tokenizer_name, "impostor");
+    CHECK_INT(write_ident(&other, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_HAS(err.msg, "'golden'");
+    CHECK_HAS(err.msg, "'impostor'");
+    other = head, other.head_rows++;
+    CHECK_INT(write_ident(&other, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_HAS(err.msg, "'golden head' [20, 64], this is 'golden head' [21, 64]");
+    other = head;
+    for (int i = 0; i < 64; i++) other.head_digest.values[i][0] *= -1;
+    for (int i = 0; i < 64; i++) other.head_digest.values[i][1] *= -1;
+    CHECK_INT(write_ident(&other, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
+    other = head; /* another quantisation of the same head */
+    for (int i = 0; i < 64; i++) other.head_digest.values[i][0] *= 1.05f;
+    CHECK_INT(write_ident(&other, &err), SPECRT_STATUS_OK);
+    REQUIRE(specrt_bundle_open(in_folder("m.specb"), NULL, &bundle, NULL) == SPECRT_STATUS_OK);
+    CHECK(memcmp(specrt_bundle_ident(bundle), &c.ident, sizeof c.ident) == 0);
+    specrt_bundle_close(bundle);
+    CHECK_INT(folder_remove(), 1);
+    free(c.ranks);
+}
+
+/* Writers that meet wait for each other: no section is lost, no lock is left. */
+static void test_concurrent(void) {
+    enum { WRITERS = 4, SECTIONS = 6 };
+    folder_make();
+    for (int w = 0; w < WRITERS; w++) {
+        if (fork() != 0) continue;
+        int failed = 0;
+        for (int i = 0; i < SECTIONS; i++) {
+            char tag[32];
+            snprintf(tag, sizeof tag, "w%d-s%d", w, i);
+            failed += write_tag(in_folder("c.specb"), tag, false, NULL) != SPECRT_STATUS_OK;
+        }
+        _exit(failed);
+    }
+    for (int w = 0; w < WRITERS; w++) {
+        int status = -1;
+        wait(&status);
+        CHECK_INT(status, 0);
+    }
+    const char *tags = tags_of(in_folder("c.specb"));
+    for (int w = 0; w < WRITERS; w++)
+        for (int i = 0; i < SECTIONS; i++) {
+            char tag[32];
+            snprintf(tag, sizeof tag, "w%d-s%d ", w, i);
+            CHECK_HAS(tags, tag);
+        }
+    CHECK_INT(folder_remove(), 1);
+}
+
+static const test_case cases[] = {
+    {"layout", "every field stands where docs/FORMAT.md says", test_layout},
+    {"open", "raw and zstd bundles give their content", test_open},
+    {"empty_bundle", "a bundle without sections; what is missing names its tool",
+     test_empty_bundle},
+    {"tokenizer", "another tokenizer is refused, both named", test_tokenizer},
+    {"bad_arguments", "unaligned memory", test_bad_arguments},
+    {"files", "paths that are no bundles", test_files},
+    {"truncated", "cut at every byte", test_truncated},
+    {"flipped", "every single bit flipped, with its exact status", test_flipped},
+    {"damaged", "structural damage under right checksums, exact status and field", test_damaged},
+    {"trailing", "bytes after the last section", test_trailing},
+    {"frames", "zstd frames that lie, fail or follow", test_frames},
+    {"zeros", "a frame of nothing but zeros, which packs best", test_frame_of_zeros},
+    {"newer_minor", "tomorrow's optional sections are skipped, others refused", test_newer_minor},
+    {"ident_content", "every rule of section ident", test_ident_content},
+    {"ranks_content", "every rule of section ranks", test_ranks_content},
+    {"ranks_partial", "a list shorter than its vocabulary", test_ranks_partial},
+    {"allocations", "every allocation fails once: clean, nothing leaks", test_allocations},
+    {"golden_make", "writes the golden files when asked", test_golden_make},
+    {"golden", "the first release's bundles open", test_golden},
+    {"golden_errors", "damaged files give the status in their name", test_golden_errors},
+    {"write", "create, add, replace, drop; provenance follows", test_write},
+    {"same_bytes", "the order of updates leaves no mark", test_same_bytes},
+    {"write_raw", "sections stored raw", test_write_raw},
+    {"write_over", "files that are no bundles", test_write_over},
+    {"write_refuses", "updates that make no sense, or no bundle", test_write_refuses},
+    {"merge_ident", "identities add up or are refused, both named", test_merge_ident},
+    {"concurrent", "writers at once, none loses", test_concurrent},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,259 @@
+/* test_head.c : the digest of a head, and binding. */
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "fixture.h"
+#include "quantise.h"
+#include "test.h"
+
+#include "formats/gguf.h"
+
+/* A head of n_rows by n_cols in a format, from f32 values. */
+static uint8_t *head_rows(specrt_dtype dtype, const float *values, int64_t n_rows, int64_t n_cols) {
+    size_t row_bytes = specrt_row_bytes(dtype, n_cols);
+    uint8_t *rows = (uint8_t *)malloc(row_bytes * (size_t)n_rows);
+    for (int64_t r = 0; r < n_rows; r++)
+        quantise_row(dtype, values + r * n_cols, n_cols, rows + (size_t)r * row_bytes);
+    return rows;
+}
+
+static float *random_values(size_t n, uint64_t seed) {
+    float *x = (float *)malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) x[i] = fixture_normal(&seed);
+    return x;
+}
+
+static const specrt_dtype formats[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
+                                       SPECRT_DTYPE_Q8_0};
+
+/* --- the digest --- */
+
+/* docs/FORMAT.md once more, over decoded rows, as somebody else would write it. */
+static void digest_by_the_page(const float *values, int64_t n_rows, int64_t n_cols,
+                               specrt_digest *out) {
+    for (int i = 0; i < 64; i++)
+        for (int p = 0; p < 4; p++) {
+            const float *row = values + (2 * i + 1) * n_rows / 128 * n_cols;
+            double sum = 0;
+            for (int64_t j = 0; j < n_cols; j++) {
+                uint64_t z = ((uint64_t)j + 1) * 0x9E3779B97F4A7C15u;
+                z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+                z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+                z = z ^ (z >> 31);
+                sum += (z >> p & 1 ? -1.0 : 1.0) * row[j];
+            }
+            out->values[i][p] = (float)(sum / sqrt((double)n_cols));
+        }
+}
+
+static void test_digest(void) {
+    const int64_t sizes[][2] = {{1, 1}, {5, 40}, {64, 256}, {1000, 257}, {300, 700}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int64_t n_rows = sizes[i][0], n_cols = sizes[i][1];
+        float *values = random_values((size_t)(n_rows * n_cols), i + 1);
+        specrt_head_desc desc = {
+            .rows = values, .dtype = SPECRT_DTYPE_F32, .n_rows = n_rows, .n_cols = n_cols};
+        specrt_digest got, expected;
+        CHECK_INT(specrt_head_digest(&desc, &got, NULL), SPECRT_STATUS_OK);
+        digest_by_the_page(values, n_rows, n_cols, &expected);
+        CHECK(memcmp(&got, &expected, sizeof got) == 0);
+        CHECK(specrt_digest_distance(&got, &expected) == 0);
+        free(values);
+    }
+}
+
+static float distance(specrt_dtype dtype, const float *values, const float *other, int64_t n_rows,
+                      int64_t n_cols) {
+    uint8_t *rows = head_rows(dtype, other, n_rows, n_cols);
+    specrt_head_desc a = {
+        .rows = values, .dtype = SPECRT_DTYPE_F32, .n_rows = n_rows, .n_cols = n_cols};
+    specrt_head_desc b = {.rows = rows, .dtype = dtype, .n_rows = n_rows, .n_cols = n_cols};
+    specrt_digest sa, sb;
+    CHECK_INT(specrt_head_digest(&a, &sa, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_head_digest(&b, &sb, NULL), SPECRT_STATUS_OK);
+    free(rows);
+    CHECK(specrt_digest_distance(&sa, &sb) == specrt_digest_distance(&sb, &sa));
+    return specrt_digest_distance(&sa, &sb);
+}
+
+/* Quantisations of one head are near; every impostor is far, also when 80% of a row is common to all. */
+static void test_distance(void) {
+    enum { N_ROWS = 700, N_COLS = 256 };
+    for (int mean = 0; mean <= 2; mean++) {
+        float *w = random_values((N_ROWS + 1) * N_COLS, 3), *common = random_values(N_COLS, 4);
+        float *other = random_values(N_ROWS * N_COLS, 5),
+              *scaled = random_values(N_ROWS * N_COLS, 6);
+        for (int i = 0; i < (N_ROWS + 1) * N_COLS; i++) w[i] += (float)mean * common[i % N_COLS];
+        for (int i = 0; i < N_ROWS * N_COLS; i++) {
+            other[i] += (float)mean * common[i % N_COLS];
+            scaled[i] = 2 * w[i];
+        }
+        CHECK(distance(SPECRT_DTYPE_F32, w, w, N_ROWS, N_COLS) == 0);
+        CHECK(distance(SPECRT_DTYPE_F16, w, w, N_ROWS, N_COLS) < 0.002f);
+        CHECK(distance(SPECRT_DTYPE_BF16, w, w, N_ROWS, N_COLS) < 0.01f);
+        CHECK(distance(SPECRT_DTYPE_Q8_0, w, w, N_ROWS, N_COLS) < 0.02f);
+        CHECK(distance(SPECRT_DTYPE_Q6_K, w, w, N_ROWS, N_COLS) < 0.1f);
+        CHECK(distance(SPECRT_DTYPE_Q4_0, w, w, N_ROWS, N_COLS) < 0.3f);
+        CHECK(distance(SPECRT_DTYPE_F32, w, w + N_COLS, N_ROWS, N_COLS) > 1.0f);
+        CHECK(distance(SPECRT_DTYPE_Q4_0, w, w + N_COLS, N_ROWS, N_COLS) > 1.0f);
+        CHECK(distance(SPECRT_DTYPE_F32, w, other, N_ROWS, N_COLS) > 1.0f);
+        CHECK(distance(SPECRT_DTYPE_F32, w, scaled, N_ROWS, N_COLS) > 0.7f);
+        free(w), free(common), free(other), free(scaled);
+    }
+    specrt_digest zero = {{{0}}}, constant = {{{0}}}, some = {{{1}}};
+    for (int i = 0; i < 64; i++) constant.values[i][1] = 3;
+    CHECK(specrt_digest_distance(&zero, &zero) == 0);
+    CHECK(specrt_digest_distance(&zero, &constant) == 0);
+    CHECK(specrt_digest_distance(&zero, &some) > 1e30f);
+}
+
+/* The same on a trained embedding of 128,256 rows. */
+static void test_distance_trained(void) {
+    gguf *model;
+    const char *path = test_data("weights/pair128k/target.gguf");
+    REQUIRE(gguf_open(path, &model, NULL) == SPECRT_STATUS_OK);
+    const gguf_tensor *t = gguf_find_tensor(model, "token_embd.weight");
+    REQUIRE(t);
+    enum { N_ROWS = 128255, N_COLS = 256 };
+    float *w = (float *)malloc((size_t)(N_ROWS + 1) * N_COLS * sizeof *w);
+    size_t row_bytes = specrt_row_bytes(t->type, N_COLS);
+    for (int r = 0; r <= N_ROWS; r++)
+        specrt_row_decode(t->type, t->data + (size_t)r * row_bytes, N_COLS, w + r * N_COLS);
+    CHECK(distance(SPECRT_DTYPE_F16, w, w, N_ROWS, N_COLS) < 0.002f);
+    CHECK(distance(SPECRT_DTYPE_Q6_K, w, w, N_ROWS, N_COLS) < 0.1f);
+    CHECK(distance(SPECRT_DTYPE_Q4_0, w, w, N_ROWS, N_COLS) < 0.2f);
+    CHECK(distance(SPECRT_DTYPE_Q4_0, w, w + N_COLS, N_ROWS, N_COLS) > 1.0f);
+    free(w);
+    gguf_close(model);
+}
+
+/* --- binding --- */
+
+static void test_bad_heads(void) {
+    static const float rows[64];
+    const specrt_head_desc good = {
+        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 2, .n_cols = 32};
+    specrt_head_desc d;
+    specrt_head *head;
+    specrt_error err;
+    CHECK_INT(specrt_head_bind(NULL, &good, NULL, &head, &err), SPECRT_STATUS_OK);
+    specrt_head_close(head);
+    specrt_head_close(NULL);
+#define HEAD_BAD(change, status, message)                                                          \
+    do {                                                                                           \
+        d = good;                                                                                  \
+        change;                                                                                    \
+        CHECK_INT(specrt_head_bind(NULL, &d, NULL, &head, &err), status);                          \
+        CHECK(!head);                                                                              \
+        CHECK_HAS(err.msg, message);                                                               \
+    } while (0)
+    HEAD_BAD(d.rows = NULL, SPECRT_STATUS_BAD_ARG, "rows");
+    HEAD_BAD(d.n_rows = 0, SPECRT_STATUS_BAD_ARG, "expected 1 to 16777216 rows in memory, found 0");
+    HEAD_BAD(d.n_rows = -1, SPECRT_STATUS_BAD_ARG, "found -1");
+    HEAD_BAD(d.n_rows = SPECRT_MAX_VOCAB + 1, SPECRT_STATUS_BAD_ARG, "found 16777217");
+    HEAD_BAD(d.n_cols = 0, SPECRT_STATUS_BAD_ARG, "columns");
+    HEAD_BAD(d.n_cols = -32, SPECRT_STATUS_BAD_ARG, "columns");
+    HEAD_BAD(d.n_cols = INT64_MAX / 2, SPECRT_STATUS_BAD_ARG, "columns");
+    HEAD_BAD(d.dtype = SPECRT_DTYPE_Q8_0; d.n_cols = 33, SPECRT_STATUS_BAD_ARG, "blocks of q8_0");
+    HEAD_BAD(d.dtype = SPECRT_DTYPE_I32, SPECRT_STATUS_UNSUPPORTED, "found i32");
+    HEAD_BAD(d.dtype = (specrt_dtype)99, SPECRT_STATUS_UNSUPPORTED, "type 99");
+    HEAD_BAD(d.row_stride = 127, SPECRT_STATUS_BAD_ARG, "at least 128 bytes, found 127");
+    HEAD_BAD(d.row_stride = SIZE_MAX / 2, SPECRT_STATUS_BAD_ARG, "row_stride");
+#undef HEAD_BAD
+}
+
+/* A bundle that records this head, opened. */
+static specrt_bundle *bundle_of(const specrt_head_desc *desc, int32_t n_vocab, uint8_t **bytes) {
+    size_t n;
+    specrt_bundle *bundle;
+    specrt_ident ident = {.n_vocab = n_vocab};
+    strcpy(ident.tokenizer_name, "words");
+    strcpy(ident.head_name, "small");
+    if (desc) {
+        ident.head_rows = (int32_t)desc->n_rows;
+        ident.head_cols = (int32_t)desc->n_cols;
+        CHECK_INT(specrt_head_digest(desc, &ident.head_digest, NULL), SPECRT_STATUS_OK);
+    }
+    fixture_section s = {"ident", 1, 0, &ident, sizeof ident, sizeof ident};
+    *bytes = fixture_bundle(&s, 1, &n);
+    REQUIRE(specrt_bundle_open_memory(*bytes, n, "b.specb", NULL, &bundle, NULL) == 0);
+    return bundle;
+}
+
+static specrt_status bind(const specrt_bundle *bundle, specrt_dtype dtype, const float *values,
+                          int64_t n_rows, int64_t n_cols, specrt_error *err) {
+    uint8_t *rows = head_rows(dtype, values, n_rows, n_cols);
+    specrt_head_desc desc = {.rows = rows, .dtype = dtype, .n_rows = n_rows, .n_cols = n_cols};
+    specrt_head *head;
+    specrt_status status = specrt_head_bind(bundle, &desc, NULL, &head, err);
+    CHECK((status == SPECRT_STATUS_OK) == (head != NULL));
+    specrt_head_close(head);
+    free(rows);
+    return status;
+}
+
+static void test_bind(void) {
+    enum { N_ROWS = 300, N_COLS = 256 };
+    float *w = random_values((N_ROWS + 1) * N_COLS, 8);
+    uint8_t *f16 = head_rows(SPECRT_DTYPE_F16, w, N_ROWS, N_COLS), *bytes;
+    specrt_head_desc desc = {
+        .rows = f16, .dtype = SPECRT_DTYPE_F16, .n_rows = N_ROWS, .n_cols = N_COLS};
+    specrt_bundle *bundle = bundle_of(&desc, N_ROWS - 7, &bytes);
+    specrt_error err;
+    for (int f = 0; f < 4; f++)
+        CHECK_INT(bind(bundle, formats[f], w, N_ROWS, N_COLS, &err), SPECRT_STATUS_OK);
+    CHECK_INT(bind(bundle, SPECRT_DTYPE_Q4_0, w, N_ROWS, N_COLS, &err), SPECRT_STATUS_OK);
+    CHECK_INT(bind(bundle, SPECRT_DTYPE_Q6_K, w, N_ROWS, N_COLS, &err), SPECRT_STATUS_OK);
+    CHECK_INT(bind(bundle, SPECRT_DTYPE_F16, w + N_COLS, N_ROWS, N_COLS, &err),
+              SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_HAS(err.msg, "b.specb: head: expected the weights of 'small'");
+    CHECK_INT(bind(bundle, SPECRT_DTYPE_F16, w, N_ROWS + 1, N_COLS, &err),
+              SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_HAS(err.msg, "expected 'small' [300, 256], found [301, 256]");
+    CHECK_INT(bind(bundle, SPECRT_DTYPE_F16, w, N_ROWS, N_COLS - 32, &err),
+              SPECRT_STATUS_BUNDLE_MISMATCH);
+    w[(2 * 5 + 1) * N_ROWS / 128 * N_COLS + 9] = NAN;
+    CHECK_INT(bind(bundle, SPECRT_DTYPE_F16, w, N_ROWS, N_COLS, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "row 25");
+    specrt_bundle_close(bundle);
+    free(bytes), free(f16), free(w);
+}
+
+/* A bundle that knows only the tokenizer asks for enough rows. */
+static void test_bind_vocabulary(void) {
+    float *w = random_values(40 * 32, 8);
+    uint8_t *bytes;
+    specrt_bundle *bundle = bundle_of(NULL, 30, &bytes);
+    specrt_error err;
+    CHECK_INT(bind(bundle, SPECRT_DTYPE_F32, w, 30, 32, &err), SPECRT_STATUS_OK);
+    CHECK_INT(bind(bundle, SPECRT_DTYPE_F32, w, 40, 32, &err), SPECRT_STATUS_OK);
+    CHECK_INT(bind(bundle, SPECRT_DTYPE_F32, w, 29, 32, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_HAS(err.msg, "at least the 30 rows of tokenizer 'words', found 29");
+    specrt_bundle_close(bundle);
+    free(bytes), free(w);
+}
+
+static void test_bind_memory(void) {
+    static const float rows[32];
+    specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 1, .n_cols = 32};
+    specrt_head *head;
+    specrt_error err;
+    fixture_allocator a = {.fail_at = 1};
+    specrt_desc env = fixture_desc(&a);
+    CHECK_INT(specrt_head_bind(NULL, &desc, &env, &head, &err), SPECRT_STATUS_NO_MEMORY);
+    CHECK(!head);
+    CHECK_INT(specrt_head_bind(NULL, &desc, &env, &head, &err), SPECRT_STATUS_OK);
+    specrt_head_close(head);
+    CHECK_INT(a.n_live, 0);
+}
+
+static const test_case cases[] = {
+    {"digest", "the digest as docs/FORMAT.md describes it", test_digest},
+    {"distance", "quantisations are near, other heads far", test_distance},
+    {"distance_trained", "the same on trained weights", test_distance_trained},
+    {"bad_heads", "descriptions that make no sense", test_bad_heads},
+    {"bind", "quantised heads bind; shifted, padded and broken ones do not", test_bind},
+    {"bind_vocabulary", "fewer rows than tokens", test_bind_vocabulary},
+    {"bind_memory", "a failing allocator", test_bind_memory},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,289 @@
+/* test_host.c : the whole loop over a table of callbacks: its tokens are plain decoding's, and it ends
+ * where it should. The models are a toy: a token's logits follow from the two tokens before it. */
+#include <stdbool.h>
+#include "specrt.h"
+#include "fixture.h"
+#include "test.h"
+
+enum { V = 200, D = 8, N_PROMPT = 23, MOST = 400 };
+
+static float weights[V * D];
+
+typedef struct toy {
+    int32_t
+        stream[MOST + N_PROMPT + 64]; /* tokens that the caches hold, and the root behind them */
+    int32_t n;                        /* of them in the caches */
+    int32_t last[SPECRT_TREE_MAX_TOPK][2];
+    float hidden[SPECRT_TREE_MAX_TOPK * D], logits[SPECRT_TREE_MAX_NODES * V];
+    int32_t fail_at; /* calls of target_verify before it fails */
+    int n_levels;
+    int32_t given[MOST + 64], n_given, stop_after;
+} toy;
+
+static void hidden_of(int32_t before, int32_t last, float *out) {
+    uint64_t state = (uint64_t)(before % 3 * 500 + last % 30 + 1) * 0x9E3779B97F4A7C15u;
+    for (int i = 0; i < D; i++) out[i] = fixture_normal(&state);
+}
+
+static void logits_of(int32_t before, int32_t last, float *out) {
+    uint64_t state = (uint64_t)(before * V + last + 1) * 0xD6E8FEB86659FD93u;
+    float h[D];
+    hidden_of(before, last, h);
+    for (int i = 0; i < V; i++) {
+        out[i] = 0.3f * fixture_normal(&state);
+        for (int j = 0; j < D; j++) out[i] += weights[i * D + j] * h[j];
+    }
+}
+
+static int prefill(void *user, const int32_t *tokens, int32_t n, int all, const float **logits) {
+    toy *t = (toy *)user;
+    for (int32_t i = 0; i < n; i++) {
+        t->stream[t->n++] = tokens[i];
+        int32_t before = t->n > 1 ? t->stream[t->n - 2] : 0;
+        if (all || i == n - 1) logits_of(before, tokens[i], t->logits + (all ? i : 0) * V);
+    }
+    *logits = t->logits;
+    return 0;
+}
+
+static int draft(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
+                 const float **fed) {
+    toy *t = (toy *)user;
+    int32_t last[SPECRT_TREE_MAX_TOPK][2];
+    memcpy(last, t->last, sizeof last);
+    t->n_levels++;
+    for (int32_t i = 0; i < beam->n; i++) {
+        t->last[i][0] = level ? last[beam->parents[i]][1] : t->stream[t->n - 1];
+        t->last[i][1] = beam->tokens[i];
+        hidden_of(t->last[i][0], t->last[i][1], t->hidden + i * D);
+    }
+    *hidden = t->hidden;
+    (void)fed;
+    return 0;
+}
+
+static int verify(void *user, const specrt_draft *d, const float **logits) {
+    toy *t = (toy *)user;
+    if (t->fail_at > 0 && --t->fail_at == 0) return 7;
+    for (int32_t i = 0; i < d->n; i++) {
+        int32_t before = i ? d->tokens[d->parents[i]] : t->stream[t->n - 1];
+        logits_of(before, d->tokens[i], t->logits + i * V);
+    }
+    *logits = t->logits;
+    return 0;
+}
+
+static int commit(void *user, const specrt_draft *d, const specrt_verdict *verdict) {
+    toy *t = (toy *)user;
+    for (int32_t i = 0; i < verdict->n; i++) t->stream[t->n++] = d->tokens[verdict->nodes[i]];
+    return 0;
+}
+
+static int take(void *user, const int32_t *tokens, int32_t n) {
+    toy *t = (toy *)user;
+    for (int32_t i = 0; i < n; i++) t->given[t->n_given++] = tokens[i];
+    return t->stop_after > 0 && t->n_given >= t->stop_after;
+}
+
+/* --- a session over the toy --- */
+
+typedef struct bench {
+    fixture_allocator allocator;
+    specrt_head *head;
+    specrt_policy *policy;
+    specrt_session *session;
+    specrt_host host;
+    toy *toy;
+} bench;
+
+static int32_t prompt_token(int32_t i) {
+    return 13 * i % 41;
+}
+
+static void bench_make(bench *b, const char *policy, int32_t topk, float temperature,
+                       const int32_t *terminator) {
+    uint64_t state = 3;
+    memset(b, 0, sizeof *b);
+    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
+    specrt_desc env = fixture_desc(&b->allocator);
+    specrt_head_desc head = {.rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    specrt_policy_desc desc = {
+        .text = policy, .terminators = terminator, .n_terminators = terminator ? 1 : 0};
+    specrt_session_params params = {.tree = {.num_steps = 4, .topk = topk, .num_draft_tokens = 12},
+                                    .sampling = {.temperature = temperature, .seed = 9}};
+    REQUIRE(specrt_head_bind(NULL, &head, &env, &b->head, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_policy_create(NULL, b->head, &desc, &b->policy, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_create(b->policy, &params, NULL, &b->session, NULL) == SPECRT_STATUS_OK);
+    b->toy = (toy *)calloc(1, sizeof *b->toy);
+    b->host = (specrt_host){b->toy, 0, 10, prefill, draft, verify, commit, NULL};
+}
+
+static void bench_free(bench *b) {
+    specrt_session_close(b->session);
+    specrt_policy_close(b->policy);
+    specrt_head_close(b->head);
+    free(b->toy);
+}
+
+static specrt_status generate(bench *b, specrt_generation *g, specrt_error *err) {
+    int32_t prompt[N_PROMPT];
+    for (int32_t i = 0; i < N_PROMPT; i++) prompt[i] = prompt_token(i);
+    b->toy->n = b->toy->n_given = 0;
+    g->user = b->toy;
+    g->each = take;
+    return specrt_generate(b->session, &b->host, prompt, N_PROMPT, g, err);
+}
+
+static void plain(float temperature, uint64_t sequence, int32_t *out, int32_t n) {
+    float logits[V];
+    specrt_verifier *v;
+    specrt_sampling sampling = {.temperature = temperature, .seed = 9, .sequence = sequence};
+    int32_t before = prompt_token(N_PROMPT - 2), last = prompt_token(N_PROMPT - 1);
+    REQUIRE(specrt_verifier_create(V, &sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    for (int32_t i = 0; i < n; i++) {
+        logits_of(before, last, logits);
+        out[i] = specrt_verifier_draw(v, logits, N_PROMPT + i);
+        before = last;
+        last = out[i];
+    }
+    specrt_verifier_free(v);
+}
+
+/* --- tests --- */
+
+/* Every policy, tree and chain, greedy and sampled: plain decoding's tokens, and no allocation. */
+static void test_same(void) {
+    static const char *const policies[] = {"full", "window:64@min=8", "microspec-paper"};
+    for (int i = 0; i < 12; i++) {
+        bench b;
+        specrt_generation g = {.max_tokens = 150};
+        float temperature = i % 2 ? 0.8f : 0;
+        int32_t expected[150];
+        specrt_session_stats stats;
+        bench_make(&b, policies[i / 4], i / 2 % 2 ? 1 : 3, temperature, NULL);
+        int n_before = b.allocator.n_calls;
+        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+        CHECK_INT(b.allocator.n_calls, n_before);
+        CHECK_INT(g.end, SPECRT_END_LENGTH);
+        CHECK_INT(g.n_tokens, 150);
+        CHECK_INT(b.toy->n_given, 150);
+        plain(temperature, 0, expected, 150);
+        CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
+        specrt_session_get_stats(b.session, &stats);
+        CHECK(stats.n_emitted > stats.n_cycles); /* drafts were accepted */
+        bench_free(&b);
+    }
+}
+
+static void test_ends(void) {
+    bench b;
+    int32_t expected[MOST];
+    specrt_generation g = {0};
+    plain(0.8f, 0, expected, MOST);
+    int32_t end = 0; /* a token that first comes late */
+    for (int32_t i = 30; i < 60 && !end; i++) {
+        bool before = false;
+        for (int32_t j = 0; j < i; j++) before |= expected[j] == expected[i];
+        if (!before) end = i;
+    }
+    REQUIRE(end);
+    bench_make(&b, "full", 3, 0.8f, &expected[end]);
+    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(g.end, SPECRT_END_TERMINATOR);
+    CHECK_INT(b.toy->n_given, end + 1);
+    CHECK(specrt_policy_ends(b.policy, expected[end]) && !specrt_policy_ends(b.policy, V + 5));
+    b.toy->stop_after = 5;
+    specrt_session_set_sequence(b.session, 0);
+    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(g.end, SPECRT_END_STOPPED);
+    CHECK(b.toy->n_given >= 5 && b.toy->n_given <= 5 + 5);
+    b.toy->stop_after = 0;
+    specrt_session_set_sequence(b.session, 0);
+    g.max_tokens = end + 1; /* both at once: the terminator is what ended it */
+    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(g.end, SPECRT_END_TERMINATOR);
+    bench_free(&b);
+}
+
+/* The answers of one session, by number, are those of plain decoding with these numbers. */
+static void test_answers(void) {
+    static const uint64_t numbers[] = {0, 1, 2, 1, 2, 77, 78};
+    bench b;
+    bench_make(&b, "window:64@min=8", 3, 0.8f, NULL);
+    for (int i = 0; i < 7; i++) {
+        int32_t expected[40];
+        specrt_generation g = {.max_tokens = 40};
+        if (i > 0 && numbers[i] != numbers[i - 1] + 1)
+            specrt_session_set_sequence(b.session, numbers[i]);
+        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+        plain(0.8f, numbers[i], expected, 40);
+        CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
+    }
+    bench_free(&b);
+}
+
+/* A full context ends generation where plain decoding, which writes a token per position, would. */
+static void test_context(void) {
+    bench b;
+    specrt_generation g = {0};
+    for (int32_t room = 1; room < 12; room++) {
+        bench_make(&b, "full", 3, 0, NULL);
+        b.host.n_context = N_PROMPT + room;
+        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+        CHECK_INT(g.end, SPECRT_END_CONTEXT);
+        CHECK_INT(g.n_tokens, room + 1); /* the last needs no position of its own */
+        CHECK(b.toy->n <= N_PROMPT + room);
+        bench_free(&b);
+    }
+    specrt_error err;
+    bench_make(&b, "full", 3, 0, NULL);
+    b.host.n_context = N_PROMPT;
+    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "prompt: expected 1 to 22 tokens, found 23");
+    b.host.n_context = 1;
+    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg,
+              "host: n_context: expected 0 for no limit, or at least 2 for a prompt and what "
+              "follows it, found 1");
+    b.host.n_context = -5;
+    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "n_context: expected 0 for no limit, or at least 2");
+    bench_free(&b);
+}
+
+static void test_refusals(void) {
+    bench b;
+    specrt_error err;
+    specrt_generation g = {.max_tokens = 50};
+    bench_make(&b, "microspec", 3, 0, NULL);
+    specrt_host good = b.host;
+    b.host.draft_step = NULL;
+    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "host: draft_step: expected a function, found NULL");
+    b.host = good;
+    b.host.commit = NULL;
+    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "host: commit: expected a function, found NULL");
+    b.host = good;
+    b.toy->fail_at = 3;
+    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_HOST);
+    CHECK_STR(err.msg, "host: target_verify: returned 7");
+    CHECK(b.toy->n_given > 0);
+    int32_t bad[2] = {1, V}, first;
+    b.toy->n = 0;
+    CHECK_INT(specrt_host_begin(b.session, &b.host, bad, 2, &first, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "prompt: token 1: expected 0 to 199, found 200");
+    CHECK_INT(b.toy->n, 0); /* the model did not see it */
+    CHECK_INT(specrt_host_begin(b.session, &b.host, bad, 0, &first, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_OK); /* a session outlives its failures */
+    bench_free(&b);
+}
+
+static const test_case cases[] = {
+    {"same", "tokens are plain decoding's, nothing is allocated", test_same},
+    {"ends", "terminators, limits and the application end an answer", test_ends},
+    {"answers", "each answer of a session draws anew, or again where asked", test_answers},
+    {"context", "a full context ends it too", test_context},
+    {"refusals", "holes in the table, failing models, bad prompts", test_refusals},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,450 @@
+/* test_policy.c : texts of policies, what they resolve to, and what is refused. */
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "fixture.h"
+#include "test.h"
+
+enum { N_VOCAB = 500, N_COLS = 32, N_FORCED = 3, N_DEFAULT = 100 };
+
+static uint64_t random_state = 31;
+static int32_t random_below(int32_t n) {
+    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+}
+
+static float weights[N_VOCAB * N_COLS];
+static uint8_t q4_weights[N_VOCAB * 18];
+static specrt_bundle *bundle;
+static specrt_head *head, *q4_head;
+
+static void open_all(void) {
+    static uint8_t *bytes;
+    size_t n;
+    if (bundle) return;
+    for (int i = 0; i < N_VOCAB * N_COLS; i++) weights[i] = fixture_normal(&random_state);
+    for (size_t i = 0; i < sizeof q4_weights; i++) q4_weights[i] = (uint8_t)(i * 37 & 63);
+    bytes = fixture_ranks_bundle(N_VOCAB, N_FORCED, N_DEFAULT, &n);
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "b.specb", NULL, &bundle, NULL) ==
+            SPECRT_STATUS_OK);
+    specrt_head_desc desc = {
+        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = N_VOCAB, .n_cols = N_COLS};
+    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    desc.rows = q4_weights;
+    desc.dtype = SPECRT_DTYPE_Q4_0;
+    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &q4_head, NULL) == SPECRT_STATUS_OK);
+}
+
+/* --- texts --- */
+
+static const struct {
+    const char *text, *canonical;
+    int32_t bound;
+} good[] = {
+    {"full", "full", N_VOCAB},
+    {"static", "static:100", 100},
+    {"static:50", "static:50", 50},
+    {"static:50/20/5", "static:50/20/5", 50},
+    {"static:20/50/50", "static:20/50", 50},
+    {"static:7/7/7/7/7/7/7/7", "static:7", 7},
+    {"window:64+static:50/20", "static:50/20+window:64", 114},
+    {"window", "window:3072", N_VOCAB},
+    {"window:64", "window:64", 65},
+    {"window:64@mode=unique_lru@kpre=3@positions=all@only=both@emitted=on@min=256", "window:64",
+     65},
+    {"window:64@kver=0@mode=stream", "window:64@mode=stream@kver=0", 65},
+    {"window:64@min=2", "window:64@min=2", 65},
+    {"window:64@only=ext@positions=tree+static:50", "static:50+window:64@positions=tree@only=ext",
+     114},
+    {"frspec", "static:127", 127},
+    {"vocabtrim+window:8", "static:127+window:8", 135},
+    {"window:64@rows=tree", "window:64@positions=tree", 65}, /* older names */
+    {"window:64@rows=last+static:50", "static:50+window:64@positions=last", 114},
+    {"microspec", "window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
+    {"microspec-paper", "window:3072@mode=stream@positions=last@emitted=off", N_VOCAB},
+    {"microspec+static:4", "static:4+window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
+    {NULL, "window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
+};
+
+static void test_good(void) {
+    open_all();
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        specrt_policy_desc desc = {.text = good[i].text};
+        specrt_policy *policy;
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        specrt_policy_create(bundle, head, &desc, &policy, &err);
+        CHECK_STR(err.msg, "");
+        REQUIRE(policy != NULL);
+        CHECK_STR(specrt_policy_text(policy), good[i].canonical);
+        CHECK_INT(specrt_policy_bound(policy), good[i].bound);
+        specrt_policy_close(policy);
+    }
+}
+
+/* A text as long as a trace keeps has no room for longer names. */
+static void test_renamed_no_room(void) {
+    char text[1024];
+    memset(text, 'x', sizeof text);
+    memcpy(text, "rows=", 5);
+    text[sizeof text - 1] = '\0';
+    specrt__policy_renew(text, sizeof text);
+    CHECK(strlen(text) == sizeof text - 1 && strncmp(text, "rows=x", 6) == 0);
+}
+
+static const struct {
+    const char *text, *message;
+} bad[] = {
+    {"", "policy '': position 1: expected full, static, window, retrieve, cluster, group, "
+         "centroid, successor, sketch, frspec, vocabtrim, microspec, microspec-paper, evospec, "
+         "dynaspec or "
+         "coral, found the end"},
+    {"statik:5", "position 1: expected full, static, window, retrieve, cluster, group"},
+    {"statik:5", "found 'statik'"},
+    {"static:5+", "position 10: expected full"},
+    {"static:", "position 8: expected a number from 1 to 16777216, found the end"},
+    {"static:0", "position 8: expected a number from 1 to 16777216, found '0'"},
+    {"static:-3", "position 8: expected a number"},
+    {"static:99999999999999999999", "position 8: expected a number"},
+    {"static:5k", "found '5k'"},
+    {"static :5", "found 'static '"},
+    {"static:5/", "position 10: expected a number from 1 to 16777216, found the end"},
+    {"static:5/0", "position 10: expected a number from 1 to 16777216, found '0'"},
+    {"static:5//6", "position 10: expected a number from 1 to 16777216, found '/'"},
+    {"static:1/2/3/4/5/6/7/8/9", "position 24: expected no more sizes, found '9'"},
+    {"static/5", "position 7: expected '+' or the end, found '/'"},
+    {"window:9/5", "position 9: expected '+' or the end, found '/'"},
+    {"static@mode=stream", "position 8: expected no option for this source, found 'mode'"},
+    {"full:5", "position 5: expected '+' or the end, found ':'"},
+    {"full+window", "position 6: expected 'full' to stand alone"},
+    {"window+full", "position 8: expected 'full' to stand alone"},
+    {"window+microspec", "position 8: expected each source once, found 'microspec'"},
+    {"static:1+static:2", "position 10: expected each source once, found 'static'"},
+    {"microspec:5", "position 10: expected '+' or the end, since a preset takes no size"},
+    {"microspec@kpre=1", "position 10: expected '+' or the end, since"},
+    {"window:5@",
+     "position 10: expected mode, kpre, kver, positions, only, emitted or min, found "},
+    {"window:5@size=3", "found 'size'"},
+    {"window:5@min=1@min=2", "position 16: expected each option once, found 'min'"},
+    {"window:5@rows=all@positions=all",
+     "position 19: expected each option once, found 'positions'"},
+    {"rows:5", "position 1: expected full, static, "},
+    {"window:5@mode", "position 14: expected '=', found the end"},
+    {"window:5@mode=", "position 15: expected unique_lru, stream or unique_fifo, found the end"},
+    {"window:5@mode=lru", "position 15: expected unique_lru, stream or unique_fifo, found 'lru'"},
+    {"window:5@mode=streams", "found 'streams'"},
+    {"window:5@kpre=9", "position 15: expected a number from 0 to 8, found '9'"},
+    {"window:5@kpre=", "expected a number from 0 to 8, found the end"},
+    {"window:5 @kpre=1", "found '5 '"},
+    {"window:5@kpre=1,", "found '1,'"},
+    {"cluster@schedule=flta",
+     "position 18: expected table, harmonic, halving or flat, found 'flta'"},
+    {"group@beam=", "position 12: expected level, each or per_row, found the end"},
+    {"centroid@schedule=table harmonic",
+     "expected table, harmonic, halving or flat, found 'table h"},
+};
+
+/* `found` ends with the word, not with the rest of the text. */
+static void test_bad(void) {
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        CHECK(specrt_policy_check(bad[i].text, &err) == SPECRT_STATUS_BAD_ARG);
+        CHECK_HAS(err.msg, bad[i].message);
+    }
+}
+
+/* Every name of every option is a value, and what is none is refused with all of them. */
+static void test_names(void) {
+    int n_names = 0;
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++)
+        for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++) {
+            const specrt__active_option *option = &specrt__policy_kinds[kind].options[i];
+            specrt_error err = {SPECRT_STATUS_OK, ""};
+            char text[80], names[80] = "";
+            int n =
+                snprintf(text, sizeof text, "%s@%s=", specrt__policy_kinds[kind].name, option->key);
+            if (option->names) snprintf(names, sizeof names, "%s", option->names);
+            strcpy(text + n, "x");
+            CHECK(specrt_policy_check(text, &err) == SPECRT_STATUS_BAD_ARG);
+            for (char *name = strtok(names, " "); name; name = strtok(NULL, " "), n_names++) {
+                CHECK_HAS(err.msg, name);
+                strcpy(text + n, name);
+                CHECK_INT(specrt_policy_check(text, NULL), SPECRT_STATUS_OK);
+            }
+            CHECK_HAS(err.msg, option->names ? ", found 'x'" : "expected a number from ");
+        }
+    CHECK(n_names > 40);
+}
+
+/* With every source, size and option as long as they come. */
+static void test_longest(void) {
+    static const char *const text =
+        "static:16777216/16777215/16777214/16777213/16777212/16777211/16777210/16777209"
+        "+window:16777216@mode=unique_fifo@kpre=8@kver=8@positions=last@only=ctx@emitted=off@min="
+        "16777216"
+        "+retrieve:16777216@sem=hnsw_h@graph=off@keep=on@mode=async@prompt=tokens"
+        "+cluster:16777216@schedule=halving@beam=per_row@cap=16777216@always=65536"
+        "+group:16777216@schedule=halving@beam=per_row@cap=16777216@always=65536"
+        "+centroid:16777216@schedule=halving@beam=per_row@cap=16777216@always=65536"
+        "+successor:16777216+sketch:16777216@rank=4096@scan=16777216@beam=each@certified=on";
+    char printed[SPECRT__POLICY_MAX_TEXT];
+    specrt__policy_spec spec;
+    REQUIRE(specrt__policy_parse(text, &spec, NULL) == SPECRT_STATUS_OK);
+    specrt__policy_print(&spec, printed);
+    CHECK_STR(printed, text);
+}
+
+/* Any text is either refused or printed as one that is read as the same. */
+static void test_round_trip(void) {
+    static const char *const parts[] = {"full",   "static", "window",  "microspec-paper",
+                                        ":",      "7",      "+",       "@",
+                                        "mode",   "stream", "kpre",    "=",
+                                        "0",      "min",    "only",    "ctx",
+                                        "rows",   "tree",   "emitted", "off",
+                                        "frspec", "/"};
+    int n_good = 0;
+    for (int round = 0; round < 200000; round++) {
+        char text[SPECRT__POLICY_MAX_TEXT] = "", printed[SPECRT__POLICY_MAX_TEXT];
+        specrt__policy_spec spec, again;
+        for (int n = random_below(9); n >= 0; n--)
+            strcat(text, parts[random_below((int32_t)(sizeof parts / sizeof parts[0]))]);
+        if (specrt_policy_check(text, NULL) != SPECRT_STATUS_OK) continue;
+        REQUIRE(specrt__policy_parse(text, &spec, NULL) == SPECRT_STATUS_OK);
+        if (spec.sources[SPECRT__POLICY_STATIC].size < 0) continue; /* resolved with a bundle */
+        specrt__policy_print(&spec, printed);
+        REQUIRE(specrt__policy_parse(printed, &again, NULL) == SPECRT_STATUS_OK);
+        CHECK(memcmp(&spec, &again, sizeof spec) == 0);
+        n_good++;
+    }
+    CHECK(n_good > 500);
+}
+
+/* --- what does not fit the bundle, the head or the session --- */
+
+static void check_refused(const specrt_bundle *b, const specrt_policy_desc *desc,
+                          specrt_status status, const char *message) {
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_policy *policy;
+    CHECK_INT(specrt_policy_create(b, head, desc, &policy, &err), status);
+    CHECK(policy == NULL);
+    CHECK_HAS(err.msg, message);
+}
+
+static void test_refused(void) {
+    open_all();
+    int32_t terminators[70] = {0, 1, N_VOCAB};
+    specrt_policy_desc list = {.text = "static"}, large = {.text = "static:501"};
+    specrt_policy_desc levels = {.text = "static:90/2"};
+    check_refused(NULL, &list, SPECRT_STATUS_BUNDLE_SECTION_MISSING, "vocabtrim-calibrate");
+    check_refused(
+        bundle, &large, SPECRT_STATUS_BAD_ARG,
+        "policy 'static:501': b.specb: static: size: expected 3 (3 forced tokens) to 499");
+    check_refused(
+        bundle, &levels, SPECRT_STATUS_BAD_ARG,
+        "policy 'static:90/2': b.specb: static: size: expected 3 (3 forced tokens) to 499");
+    specrt_policy_desc few = {.n_vocab = 300}, many = {.n_vocab = 501};
+    check_refused(bundle, &few, SPECRT_STATUS_BAD_ARG,
+                  "policy 'microspec': n_vocab: expected 500 (the bundle's)");
+    check_refused(bundle, &many, SPECRT_STATUS_BAD_ARG, "the head's 500 rows, found 501");
+    specrt_policy_desc outside = {.terminators = terminators, .n_terminators = 3};
+    check_refused(bundle, &outside, SPECRT_STATUS_BAD_ARG, "from 0 to 499, found 500");
+    for (int32_t i = 0; i < 70; i++) terminators[i] = i;
+    specrt_policy_desc flood = {.terminators = terminators, .n_terminators = 70};
+    check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG, "expected at most 64, found more");
+}
+
+/* A head with fewer rows than the bundle has tokens, whatever the vocabulary is said to be. */
+static void test_small_head(void) {
+    open_all();
+    specrt_head_desc desc = {.rows = weights, .n_rows = 300, .n_cols = N_COLS};
+    for (int32_t n_vocab = 0; n_vocab <= N_VOCAB; n_vocab += 100) {
+        specrt_policy_desc wanted = {.text = "window:9", .n_vocab = n_vocab};
+        specrt_head *small;
+        specrt_policy *policy;
+        specrt_error err;
+        REQUIRE(specrt_head_bind(NULL, &desc, NULL, &small, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(specrt_policy_create(bundle, small, &wanted, &policy, &err),
+                  SPECRT_STATUS_BUNDLE_MISMATCH);
+        CHECK_STR(err.msg,
+                  "policy 'window:9': b.specb: expected a head with rows for its 500 tokens, "
+                  "found 300 rows; use the bundle made for this model");
+        specrt_head_close(small);
+    }
+}
+
+/* A bundle of a head whose tokenizer nobody named says nothing of the vocabulary. */
+static void test_no_tokenizer(void) {
+    specrt_ident ident = {.n_vocab = 0};
+    fixture_section section = {"ident", 1, 0, &ident, sizeof ident, sizeof ident};
+    specrt_policy_desc desc = {.text = "full"};
+    specrt_policy *policy;
+    specrt_bundle *b;
+    size_t n;
+    open_all();
+    uint8_t *bytes = fixture_bundle(&section, 1, &n);
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &b, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_policy_create(b, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_policy_bound(policy), N_VOCAB);
+    specrt_policy_close(policy);
+    specrt_bundle_close(b);
+    free(bytes);
+}
+
+static void test_topk(void) {
+    open_all();
+    specrt_policy_desc desc = {.text = "static:5"};
+    specrt_policy *policy;
+    specrt_session *session;
+    specrt_error err;
+    REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
+    CHECK(specrt_session_create(policy, NULL, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(session == NULL);
+    CHECK_HAS(err.msg, "topk: expected at most the 5 rows of policy 'static:5', found 10");
+    specrt_session_params params = {.tree = {.topk = 5}};
+    CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK);
+    specrt_session_close(session);
+    specrt_policy_close(policy);
+}
+
+/* A target without logits for what may be proposed could not verify it. */
+static void test_few_logits(void) {
+    open_all();
+    specrt_policy_desc desc = {.text = "full", .n_vocab = 400};
+    specrt_session_params params = {.n_logits = 399};
+    specrt_policy *policy;
+    specrt_session *session;
+    specrt_error err;
+    REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
+    CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "n_logits: expected at least 400, one for every token that may be proposed");
+    params.n_logits = 400;
+    CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK);
+    specrt_session_close(session);
+    specrt_policy_close(policy);
+}
+
+/* A list that frequencies fill: the bundle's ranks, or ascending ids; at least topk of them. */
+static void test_fill(void) {
+    open_all();
+    for (int with = 0; with < 2; with++) {
+        const int32_t end[2] = {499, 20};
+        specrt_policy_desc desc = {
+            .text = "window:30@min=12", .terminators = end, .n_terminators = 2};
+        specrt_session_params params = {.tree = {.topk = 14}};
+        specrt_policy *policy;
+        specrt_session *session;
+        REQUIRE(specrt_policy_create(with ? bundle : NULL, head, &desc, &policy, NULL) ==
+                SPECRT_STATUS_OK);
+        CHECK_INT(specrt_policy_bound(policy), with ? 33 : 32);
+        REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(specrt_session_shortlist(session)->n_rows, with ? 3 : 2);
+        REQUIRE(specrt_session_start(session, 7) == SPECRT_STATUS_OK);
+        const specrt_active *active = specrt_session_shortlist(session);
+        CHECK_INT(active->n_rows, 14);
+        bool seen[N_VOCAB] = {false};
+        for (int32_t i = 0; i < 14; i++) seen[active->segments[0].ids[i]] = true;
+        CHECK(seen[499] && seen[20] && seen[7]);
+        /* rank r of the fixture is id (7 r + 3) mod 500; ranks 0 to 2 are forced, 0 a terminator */
+        if (with) CHECK(seen[3]);
+        for (int32_t i = 0; i < 10; i++) CHECK(seen[with ? 7 * (i + 3) + 3 : i]);
+        specrt_session_close(session);
+        specrt_policy_close(policy);
+    }
+}
+
+/* A prompt that goes on while a window that learns from nothing else is filled up. */
+static void test_late_prompt(void) {
+    open_all();
+    specrt_policy_desc desc = {.text = "window:8@only=ctx"};
+    specrt_session_params params = {.tree = {.topk = 8}};
+    specrt_policy *policy;
+    specrt_session *session;
+    specrt_draft draft;
+    specrt_verdict verdict = {.n = 1, .tokens = {5}};
+    REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_start(session, 7) == SPECRT_STATUS_OK);
+    for (int32_t token = 100; token < 130; token++) {
+        REQUIRE(specrt_session_prefill(session, &token, 1, NULL) == SPECRT_STATUS_OK);
+        specrt_session_finish(session, &draft);
+        REQUIRE(specrt_session_observe(session, &draft, &verdict, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(specrt_session_shortlist(session)->n_rows, 8);
+        CHECK(specrt_session_member(session, token, 0) == SPECRT_MEMBER_NOW);
+        CHECK(specrt_session_member(session, 0, 0) ==
+              (token < 107 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO));
+    }
+    specrt_session_close(session);
+    specrt_policy_close(policy);
+}
+
+/* `full` over rows that are decoded when packed scores what a static list of all would. */
+static void test_full_decoded(void) {
+    open_all();
+    specrt_policy_desc desc = {.text = "full"};
+    specrt_policy *policy;
+    specrt_session *session;
+    float hidden[N_COLS], logits[N_VOCAB], row[N_COLS];
+    REQUIRE(specrt_policy_create(NULL, q4_head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_create(policy, NULL, NULL, &session, NULL) == SPECRT_STATUS_OK);
+    for (int i = 0; i < N_COLS; i++) hidden[i] = fixture_normal(&random_state);
+    const specrt_active *active = specrt_session_shortlist(session);
+    CHECK_INT(active->n_rows, N_VOCAB);
+    REQUIRE(specrt_active_logits(active, hidden, 1, logits) == SPECRT_STATUS_OK);
+    for (int id = 0; id < N_VOCAB; id++) {
+        double sum = 0, size = 0;
+        specrt_row_decode(SPECRT_DTYPE_Q4_0, q4_weights + 18 * id, N_COLS, row);
+        for (int i = 0; i < N_COLS; i++)
+            sum += (double)row[i] * (double)hidden[i], size += fabs((double)row[i] * hidden[i]);
+        CHECK_NEAR(logits[id], sum, 1e-3 * size + 1e-6);
+    }
+    specrt_session_close(session);
+    specrt_policy_close(policy);
+}
+
+/* Memory that runs out at any point leaves nothing behind. */
+static void test_no_memory(void) {
+    open_all();
+    specrt_head_desc hd = {
+        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = N_VOCAB, .n_cols = N_COLS};
+    static const char *const texts[] = {"full", "static:50+window:40@mode=stream", "microspec",
+                                        "static:50/20/90+window:40"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        specrt_status status = SPECRT_STATUS_NO_MEMORY;
+        for (int fail_at = 1; status == SPECRT_STATUS_NO_MEMORY; fail_at++) {
+            fixture_allocator a = {0, 0, fail_at};
+            specrt_desc env = fixture_desc(&a);
+            specrt_policy_desc desc = {.text = texts[i]};
+            specrt_head *h = NULL;
+            specrt_policy *policy = NULL;
+            specrt_session *session = NULL;
+            status = specrt_head_bind(bundle, &hd, &env, &h, NULL);
+            if (h) status = specrt_policy_create(bundle, h, &desc, &policy, NULL);
+            if (policy) status = specrt_session_create(policy, NULL, NULL, &session, NULL);
+            CHECK((session != NULL) == (status == SPECRT_STATUS_OK));
+            specrt_session_close(session);
+            specrt_policy_close(policy);
+            specrt_head_close(h);
+            CHECK_INT(a.n_live, 0);
+        }
+        CHECK_INT(status, SPECRT_STATUS_OK);
+    }
+    specrt_policy_close(NULL);
+    specrt_session_close(NULL);
+}
+
+static const test_case cases[] = {
+    {"renamed", "a longer name that does not fit is left out", test_renamed_no_room},
+    {"good", "sizes, options and presets resolve to a canonical text and a bound", test_good},
+    {"bad", "errors name the position, what was expected and what was found", test_bad},
+    {"names", "every name of every option is taken, and no other", test_names},
+    {"longest", "the longest text is printed whole", test_longest},
+    {"round_trip", "random texts are refused or printed as themselves", test_round_trip},
+    {"refused", "missing sections, sizes and terminators out of range", test_refused},
+    {"small_head", "a bundle of more tokens than the head has rows", test_small_head},
+    {"no_tokenizer", "a bundle of a head alone leaves the vocabulary to it", test_no_tokenizer},
+    {"topk", "topk above the shortlist is refused", test_topk},
+    {"few_logits", "a target without logits for all tokens is refused", test_few_logits},
+    {"fill", "short windows are filled by frequency", test_fill},
+    {"late_prompt", "a prompt that goes on takes the place of what filled up", test_late_prompt},
+    {"full_decoded", "full over a 4-bit head", test_full_decoded},
+    {"no_memory", "every failed allocation is survived", test_no_memory},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,708 @@
+/* test_retrieve.c : EvoSpec's retrieval in sessions: what its index is asked, on a worker what at once,
+ * across turns, and what is refused. The target's logits are its head times its hidden state, which
+ * follows from the two tokens before, so the truth is at hand. */
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "fixture.h"
+#include "test.h"
+
+#include "tools/hnsw-build/index.c"
+#include "tools/hnsw-build/rows.c"
+
+enum { V = 300, D = 16, N_STATIC = 40, DEGREE = 6, N_PROMPT = 20, N_TOKENS = 200 };
+
+static float weights[V * D], draft_weights[V * 8];
+static uint64_t state = 5;
+
+static void hidden_of(int32_t before, int32_t last, float *out, int n) {
+    uint64_t seed = (uint64_t)(before % 4 * 700 + last % 40 + 1) * 0x9E3779B97F4A7C15u;
+    for (int i = 0; i < n; i++) out[i] = fixture_normal(&seed);
+}
+
+static void logits_of(const float *hidden, float *out) {
+    for (int i = 0; i < V; i++) {
+        out[i] = 0;
+        for (int j = 0; j < D; j++) out[i] += weights[i * D + j] * hidden[j];
+    }
+}
+
+/* --- a bundle --- */
+
+static uint8_t *make_graph(size_t *n) {
+    specrt_cograph_header h = {.n_vocab = V, .n_edges = V * DEGREE, .max_degree = DEGREE};
+    struct {
+        uint64_t totals[V];
+        uint32_t offsets[V + 1], n_rule[V];
+        int32_t ids[V * DEGREE];
+        float counts[V * DEGREE];
+    } *g = calloc(1, sizeof *g);
+    for (int32_t u = 0; u < V; u++) {
+        g->totals[u] = 1000;
+        g->offsets[u + 1] = (uint32_t)(u + 1) * DEGREE;
+        g->n_rule[u] = (uint32_t)u % 5;
+        for (int32_t i = 0; i < DEGREE; i++) {
+            g->ids[u * DEGREE + i] = (u * 3 + i * 41) % V;
+            g->counts[u * DEGREE + i] = (float)(90 - i);
+        }
+    }
+    *n = sizeof h + 16 * V + 4 + 8 * V * DEGREE;
+    uint8_t *bytes = (uint8_t *)malloc(*n), *p = bytes;
+    const void *parts[] = {&h, g->totals, g->offsets, g->n_rule, g->ids, g->counts};
+    const size_t sizes[] = {sizeof h,         sizeof g->totals, sizeof g->offsets,
+                            sizeof g->n_rule, sizeof g->ids,    sizeof g->counts};
+    for (int i = 0; i < 6; i++) memcpy(p, parts[i], sizes[i]), p += sizes[i];
+    free(g);
+    return bytes;
+}
+
+static uint8_t *make_index(const specrt_head_desc *rows, int32_t vectors, size_t *n) {
+    index_params params = {.m = 8, .ef_construction = 60, .seed = 1, .threads = 1};
+    int32_t *ids, n_ids, n_left_out[3];
+    hnsw_index built;
+    REQUIRE(!index_rows(rows, NULL, &ids, &n_ids, n_left_out, NULL));
+    REQUIRE(!index_build(rows, ids, n_ids, &params, &built, NULL));
+    built.header.vectors = vectors;
+    built.header.ef = V;
+    uint8_t *bytes = (uint8_t *)index_bytes(&built, rows, n);
+    REQUIRE(bytes);
+    index_free(&built);
+    free(ids);
+    return bytes;
+}
+
+typedef struct world {
+    uint8_t *bytes;
+    specrt_bundle *bundle;
+    specrt_head *head, *draft_head; /* the target's, which drafts too; another */
+    fixture_allocator allocator;
+} world;
+
+static specrt_head_desc target_rows(void) {
+    return (specrt_head_desc){.rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+}
+
+static void world_make(world *w, bool with_index, int32_t vectors) {
+    specrt_ident ident = {.n_vocab = V, .n_normal = V, .head_rows = V, .head_cols = D};
+    specrt_head_desc rows = target_rows(), draft_rows = rows;
+    size_t n_graph, n_index, n_ranks, n;
+    memset(w, 0, sizeof *w);
+    state = 5;
+    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
+    for (int i = 0; i < V * 8; i++) draft_weights[i] = fixture_normal(&state);
+    REQUIRE(!specrt_head_digest(&rows, &ident.head_digest, NULL));
+    uint8_t *graph = make_graph(&n_graph), *index = make_index(&rows, vectors, &n_index);
+    uint8_t *ranks = fixture_ranks(V, 2, N_STATIC, &n_ranks);
+    fixture_section sections[] = {
+        {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n_graph, n_graph},
+        {"ident", 1, 0, &ident, sizeof ident, sizeof ident},
+        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks},
+        {"hnsw", 1, SPECRT_SECTION_DEPENDS_HEAD, index, n_index, n_index},
+    };
+    fixture_section hnsw = sections[3]; /* the table is sorted by tag */
+    memmove(sections + 2, sections + 1, 2 * sizeof *sections);
+    sections[1] = hnsw;
+    if (with_index)
+        w->bytes = fixture_bundle(sections, 4, &n);
+    else
+        w->bytes = fixture_bundle(sections + 2, 2, &n);
+    specrt_desc env = fixture_desc(&w->allocator);
+    REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, NULL));
+    REQUIRE(!specrt_head_bind(w->bundle, &rows, &env, &w->head, NULL));
+    draft_rows.rows = draft_weights;
+    draft_rows.n_cols = 8;
+    REQUIRE(!specrt_head_bind(NULL, &draft_rows, &env, &w->draft_head, NULL));
+    free(graph);
+    free(index);
+    free(ranks);
+}
+
+static void world_free(world *w) {
+    specrt_head_close(w->head);
+    specrt_head_close(w->draft_head);
+    specrt_bundle_close(w->bundle);
+    free(w->bytes);
+}
+
+/* --- sessions --- */
+
+/* A worker that the test moves by hand: tasks run when it says so. */
+typedef struct hand {
+    specrt_task *task;
+    int n_submitted;
+} hand;
+
+static void hand_submit(void *user, specrt_task *task) {
+    hand *h = (hand *)user;
+    REQUIRE(!h->task);
+    h->task = task;
+    h->n_submitted++;
+}
+
+static void hand_run(hand *h) {
+    specrt_task *task = h->task;
+    h->task = NULL;
+    if (task) task->run(task);
+}
+
+typedef struct run {
+    specrt_policy *policy;
+    specrt_session *session;
+    int32_t stream[N_TOKENS + 32], n;
+    bool told; /* the target's hidden states are given */
+} run;
+
+static void run_make(run *r, const world *w, const char *text, bool target, hand *h,
+                     specrt_worker *thread) {
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_policy_desc desc = {.text = text, .target = target ? w->head : NULL};
+    specrt_session_params params = {.tree = {.num_steps = 3, .topk = 3, .num_draft_tokens = 8},
+                                    .submit = h ? hand_submit : specrt_worker_submit,
+                                    .submit_user = h ? (void *)h : thread};
+    memset(r, 0, sizeof *r);
+    r->told = true;
+    specrt_policy_create(w->bundle, target ? w->draft_head : w->head, &desc, &r->policy, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(r->policy);
+    REQUIRE(!specrt_session_create(r->policy, &params, NULL, &r->session, &err));
+}
+
+static void run_free(run *r) {
+    specrt_session_close(r->session);
+    specrt_policy_close(r->policy);
+}
+
+static void run_prompt(run *r) {
+    float hidden[D], logits[V];
+    for (r->n = 0; r->n < N_PROMPT; r->n++) r->stream[r->n] = 17 * r->n % 50;
+    REQUIRE(!specrt_session_prefill(r->session, r->stream, N_PROMPT, NULL));
+    hidden_of(r->stream[N_PROMPT - 2], r->stream[N_PROMPT - 1], hidden, D);
+    logits_of(hidden, logits);
+    r->stream[r->n++] = specrt_session_draw(r->session, logits);
+    REQUIRE(!specrt_session_start(r->session, r->stream[N_PROMPT]));
+}
+
+/* A cycle whose drafter knows the target's state where it is as wide. */
+static void run_cycle(run *r) {
+    static __thread float logits[SPECRT_TREE_MAX_NODES * V], states[SPECRT_TREE_MAX_NODES * D];
+    int32_t root = r->stream[r->n - 1], before = r->stream[r->n - 2], last[8] = {root};
+    int32_t previous[8] = {before}, width = (int32_t)r->policy->head->desc.n_cols, n = 1;
+    float hidden[3 * D];
+    specrt_beam beam;
+    specrt_draft draft;
+    specrt_verdict verdict;
+    for (; n > 0; n = beam.n) {
+        int32_t parents[8];
+        for (int32_t i = 0; i < n; i++)
+            hidden_of(previous[i], last[i], hidden + i * width, (int)width);
+        REQUIRE(!specrt_session_expand(r->session, hidden, NULL, n, &beam));
+        memcpy(parents, last, sizeof parents);
+        for (int32_t i = 0; i < beam.n; i++) {
+            previous[i] = parents[beam.parents[i]];
+            last[i] = beam.tokens[i];
+        }
+    }
+    specrt_session_finish(r->session, &draft);
+    for (int32_t i = 0; i < draft.n; i++) {
+        hidden_of(i ? draft.tokens[draft.parents[i]] : before, draft.tokens[i], states + i * D, D);
+        logits_of(states + i * D, logits + i * V);
+    }
+    specrt_target_rows rows = {.logits = logits, .hidden = r->told ? states : NULL, .d_hidden = D};
+    REQUIRE(!specrt_session_verify(r->session, &draft, logits, &verdict));
+    REQUIRE(!specrt_session_observe(r->session, &draft, &verdict, &rows));
+    memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * sizeof *r->stream);
+    r->n += verdict.n;
+}
+
+static void check_plain(const run *r) {
+    float hidden[D], logits[V];
+    for (int32_t i = N_PROMPT; i < r->n; i++) {
+        int32_t best;
+        hidden_of(r->stream[i - 2], r->stream[i - 1], hidden, D);
+        logits_of(hidden, logits);
+        CHECK_INT(specrt_logits_topk(logits, V, 1, &best), 1);
+        CHECK_INT(r->stream[i], best);
+    }
+}
+
+static void check_same(const run *a, const run *b) {
+    const specrt__arc *x = &a->session->retrieve->arc, *y = &b->session->retrieve->arc;
+    CHECK_INT(a->session->retrieve->n_events, b->session->retrieve->n_events);
+    CHECK_NEAR(x->p, y->p, 0);
+    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_B2; list++) {
+        int32_t i = specrt__arc_oldest(x, list), j = specrt__arc_oldest(y, list);
+        CHECK_INT(x->sizes[list], y->sizes[list]);
+        for (; i < V && j < V; i = x->newer[i], j = y->newer[j]) CHECK_INT(i, j);
+    }
+    for (int32_t i = 0; i < V; i++)
+        CHECK_INT(specrt__active_member(a->session->pool, i),
+                  specrt__active_member(b->session->pool, i));
+}
+
+/* --- tests --- */
+
+/* The output is the target's under every query and mode, and nothing is allocated. */
+static void test_lossless(void) {
+    static const char *const texts[] = {"static+retrieve:64",
+                                        "static+retrieve:64@sem=hnsw_h",
+                                        "static+retrieve:20@sem=hnsw_w",
+                                        "retrieve:64@sem=hnsw_h@graph=off",
+                                        "static+window:32@min=0+retrieve:32@sem=hnsw_w",
+                                        "static:12+retrieve:64@prompt=tokens"};
+    static const int32_t vectors[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_F16, SPECRT_HNSW_INT8};
+    specrt_worker *thread;
+    REQUIRE(!specrt_worker_create(NULL, &thread, NULL));
+    for (int i = 0; i < 36; i++) {
+        char text[128];
+        world w;
+        run r;
+        specrt_session_stats stats;
+        bool async = i % 2 == 1, other = i / 2 % 3 == 1;
+        snprintf(text, sizeof text, "%s%s", texts[i / 6], async ? "@mode=async" : "");
+        world_make(&w, true, vectors[i % 3]);
+        run_make(&r, &w, text, other, NULL, thread);
+        CHECK_INT(specrt_policy_hidden_width(r.policy), strstr(text, "hnsw_h") ? D : 0);
+        int n_calls = w.allocator.n_calls;
+        run_prompt(&r);
+        while (r.n < N_TOKENS) run_cycle(&r);
+        CHECK_INT(w.allocator.n_calls, n_calls);
+        check_plain(&r);
+        specrt_session_get_stats(r.session, &stats);
+        CHECK(stats.n_events > 0);
+        CHECK(async || stats.n_lost == 0);
+        CHECK(async || r.session->retrieve->n_events == stats.n_events);
+        run_free(&r);
+        CHECK_INT(w.allocator.n_live, 2); /* the heads */
+        world_free(&w);
+    }
+    specrt_worker_close(thread);
+}
+
+/* With all rows searched, the index finds what the target's logits say: nothing changes. */
+static void test_hidden_query(void) {
+    world w;
+    run a, b, c;
+    world_make(&w, true, SPECRT_HNSW_INT8);
+    run_make(&a, &w, "static+retrieve:64", false, NULL, NULL);
+    run_make(&b, &w, "static+retrieve:64@sem=hnsw_h", false, NULL, NULL);
+    run_make(&c, &w, "static+retrieve:64@sem=hnsw_h", true, NULL, NULL);
+    run *runs[] = {&a, &b};
+    for (int i = 0; i < 2; i++) {
+        run_prompt(runs[i]);
+        while (runs[i]->n < N_TOKENS) run_cycle(runs[i]);
+    }
+    check_same(&a, &b);
+    c.told = false; /* without the hidden states it goes on with the logits */
+    run_prompt(&c);
+    while (c.n < N_TOKENS) run_cycle(&c);
+    check_plain(&c);
+    run_free(&a);
+    run_free(&b);
+    run_free(&c);
+    world_free(&w);
+}
+
+/* The ten rows with the greatest products with the missed token's own come in. */
+static void test_row_query(void) {
+    world w;
+    run r;
+    float logits[V];
+    int32_t near[10];
+    world_make(&w, true, SPECRT_HNSW_NONE);
+    run_make(&r, &w, "retrieve:64@sem=hnsw_w@graph=off", true, NULL, NULL);
+    run_prompt(&r);
+    for (int32_t token = 60; token < 63; token++) {
+        specrt_verdict verdict = {.n = 1, .tokens = {token}};
+        specrt_draft draft;
+        specrt_session_finish(r.session, &draft);
+        REQUIRE(!specrt_session_observe(r.session, &draft, &verdict, NULL));
+        logits_of(weights + token * D, logits);
+        CHECK_INT(specrt_logits_topk(logits, V, 10, near), 10);
+        for (int i = 0; i < 10; i++) CHECK(specrt__active_member(r.session->pool, near[i]));
+        CHECK(specrt__active_member(r.session->pool, token));
+    }
+    CHECK(r.session->retrieve->arc.sizes[SPECRT__ARC_T1] > 15);
+    run_free(&r);
+    world_free(&w);
+}
+
+/* Observes a verdict that an adversary chose: an event whatever was retrieved before. */
+static void observe_event(run *r, int32_t i) {
+    specrt_verdict verdict = {.n = 2, .tokens = {i * 7 % 50, 100 + i}, .nodes = {0, 0}};
+    int32_t top[10];
+    specrt_draft draft;
+    specrt_session_finish(r->session, &draft);
+    for (int k = 0; k < 10; k++) top[k] = (i * 31 + k * k) % 60;
+    specrt_target_rows rows = {.ids = top, .k = 10};
+    REQUIRE(!specrt_session_observe(r->session, &draft, &verdict, &rows));
+}
+
+/* The same events make the same cache, whenever a worker finds the time. Nothing that is found is seen
+ * before a cycle ends. */
+static void test_async_same(void) {
+    world w;
+    run a, b;
+    hand h = {NULL, 0};
+    world_make(&w, true, SPECRT_HNSW_F16);
+    run_make(&a, &w, "static:12+retrieve:16@graph=off", false, NULL, NULL);
+    run_make(&b, &w, "static:12+retrieve:16@graph=off@mode=async", false, &h, NULL);
+    run_prompt(&a);
+    run_prompt(&b);
+    for (int32_t i = 0; i < 200; i++) {
+        observe_event(&a, i);
+        uint32_t taken = b.session->retrieve->taken;
+        int32_t n_rows = specrt_session_shortlist(b.session)->n_rows;
+        if (i % 7 == 3 || i % 11 < 3) hand_run(&h);
+        CHECK_INT(specrt_session_shortlist(b.session)->n_rows, n_rows);
+        CHECK_INT(b.session->retrieve->taken, taken);
+        observe_event(&b, i);
+    }
+    CHECK(h.n_submitted > 50);
+    CHECK_INT(b.session->retrieve->n_lost, 0);
+    hand_run(&h);
+    specrt__retrieve_take(b.session->retrieve);
+    while (b.session->retrieve->done != b.session->retrieve->posted) {
+        specrt__retrieve_work(b.session->retrieve, b.session->retrieve->done);
+        b.session->retrieve->limit = b.session->retrieve->done;
+        specrt__retrieve_take(b.session->retrieve);
+    }
+    check_same(&a, &b);
+    run_free(&a);
+    run_free(&b);
+    world_free(&w);
+}
+
+/* A worker that never comes holds nothing up: events are lost, and counted. */
+static void test_async_lost(void) {
+    world w;
+    run r;
+    hand h = {NULL, 0};
+    specrt_session_stats stats;
+    world_make(&w, true, SPECRT_HNSW_F16);
+    run_make(&r, &w, "static:12+retrieve:64@mode=async@sem=hnsw_h", false, &h, NULL);
+    run_prompt(&r);
+    for (int32_t i = 0; i < 40; i++) observe_event(&r, i);
+    specrt_session_get_stats(r.session, &stats);
+    CHECK_INT(stats.n_events, 40);
+    CHECK_INT(stats.n_lost, 24);
+    CHECK_INT(h.n_submitted, 1);
+    hand_run(&h); /* a task goes no further than what it was given */
+    CHECK_INT(r.session->retrieve->n_events, 1);
+    observe_event(&r, 40);
+    CHECK_INT(h.n_submitted, 2);
+    hand_run(&h);
+    CHECK_INT(r.session->retrieve->n_events, 17);
+    run_free(&r);
+    world_free(&w);
+}
+
+/* Sessions share a worker, and may be closed while it works for them. */
+static void test_worker(void) {
+    world w;
+    run r[3];
+    specrt_worker *thread;
+    world_make(&w, true, SPECRT_HNSW_INT8);
+    REQUIRE(!specrt_worker_create(NULL, &thread, NULL));
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 3; i++) {
+            run_make(&r[i], &w, "static:12+retrieve:64@mode=async@sem=hnsw_w", false, NULL, thread);
+            run_prompt(&r[i]);
+        }
+        for (int32_t k = 0; k < round; k++)
+            for (int i = 0; i < 3; i++) observe_event(&r[i], k);
+        specrt_session_begin(r[0].session);
+        run_prompt(&r[0]);
+        for (int i = 0; i < 3; i++) run_free(&r[i]);
+    }
+    specrt_worker_close(thread);
+    world_free(&w);
+}
+
+/* What a worker found comes in before the window is filled up: no more than the policy's bound, also where
+ * the fill is for a tree wider than the window. */
+static void test_bounded(void) {
+    world w;
+    run r;
+    hand h = {NULL, 0};
+    world_make(&w, true, SPECRT_HNSW_F16);
+    specrt_session_params params = {.tree = {.topk = 30}, .submit = hand_submit, .submit_user = &h};
+    run_make(&r, &w, "window:1@min=0+retrieve:32@graph=off@mode=async", false, &h, NULL);
+    specrt_session_close(r.session);
+    REQUIRE(!specrt_session_create(r.policy, &params, NULL, &r.session, NULL));
+    run_prompt(&r);
+    for (int32_t i = 0; i < 40; i++) {
+        observe_event(&r, i);
+        hand_run(&h);
+        REQUIRE(!specrt_session_turn(r.session, N_PROMPT));
+        REQUIRE(!specrt_session_start(r.session, 200 + i % 8));
+        CHECK(specrt_session_shortlist(r.session)->n_rows <= specrt_policy_bound(r.policy));
+    }
+    CHECK_INT(r.session->retrieve->arc.sizes[SPECRT__ARC_T1] +
+                  r.session->retrieve->arc.sizes[SPECRT__ARC_T2],
+              32);
+    run_free(&r);
+    world_free(&w);
+}
+
+/* Memory that begins where no 64 bytes do, and is watched beyond its end. */
+static void *tight_alloc(void *user, size_t bytes) {
+    uint8_t *p;
+    (void)user;
+    if (posix_memalign((void **)&p, 64, bytes + 32)) return NULL;
+    memcpy(p, &bytes, sizeof bytes);
+    memset(p + 16 + bytes, 0xa5, 16);
+    return p + 16;
+}
+
+static void tight_free(void *user, void *ptr) {
+    uint8_t *p = (uint8_t *)ptr - 16;
+    size_t bytes;
+    (void)user;
+    memcpy(&bytes, p, sizeof bytes);
+    for (int i = 0; i < 16; i++) CHECK_INT(p[16 + bytes + (size_t)i], 0xa5);
+    free(p);
+}
+
+/* An index may name a search narrower than the ten that are asked of it. */
+static void test_narrow_index(void) {
+    world w;
+    run r;
+    specrt_desc tight = {.alloc = tight_alloc, .free = tight_free};
+    size_t n;
+    world_make(&w, true, SPECRT_HNSW_F16);
+    ((specrt_hnsw_header *)(uintptr_t)specrt_bundle_data(w.bundle, "hnsw", &n))->ef = 1;
+    run_make(&r, &w, "retrieve:64@sem=hnsw_w@graph=off", false, NULL, NULL);
+    specrt_session_close(r.session);
+    REQUIRE(!specrt_session_create(r.policy, NULL, &tight, &r.session, NULL));
+    run_prompt(&r);
+    for (int32_t i = 0; i < 8; i++) observe_event(&r, i);
+    run_free(&r);
+    world_free(&w);
+}
+
+/* What a turn of a conversation leaves, the next one finds; a new sequence does not. */
+static void test_turns(void) {
+    static const char *const texts[] = {"static:12+window:8@min=0@kver=0+retrieve:10",
+                                        "static:12+window:8@min=0@kver=0+retrieve:10@mode=async"};
+    for (int i = 0; i < 2; i++) {
+        world w;
+        run r, once;
+        specrt_worker *thread;
+        REQUIRE(!specrt_worker_create(NULL, &thread, NULL));
+        world_make(&w, true, SPECRT_HNSW_F16);
+        run_make(&r, &w, texts[i], false, NULL, thread);
+        run_make(&once, &w, texts[i], false, NULL, thread);
+        run_prompt(&r);
+        while (r.n < N_TOKENS) run_cycle(&r);
+        specrt__retrieve_settle(r.session->retrieve);
+        specrt__arc before = r.session->retrieve->arc;
+        int32_t n_window = r.session->window->n_list;
+        CHECK(i == 1 || before.sizes[SPECRT__ARC_B1] + before.sizes[SPECRT__ARC_B2] > 0);
+        CHECK(n_window > 0);
+        CHECK_INT(specrt_session_turn(r.session, -1), SPECRT_STATUS_BAD_ARG);
+        CHECK_INT(specrt_session_turn(r.session, 0), SPECRT_STATUS_OK);
+        CHECK(memcmp(&before, &r.session->retrieve->arc, sizeof before) == 0);
+        CHECK_INT(r.session->window->n_list, n_window);
+        for (int32_t id = 0; id < V && i == 0; id++)
+            if (specrt__arc_resident(&before, id))
+                CHECK(specrt__active_member(r.session->pool, id));
+        run_prompt(&r);
+        CHECK_INT(r.session->position, N_PROMPT + 1);
+        while (r.n < N_TOKENS) run_cycle(&r);
+        check_plain(&r);
+        specrt_session_begin(r.session);
+        specrt_session_begin(once.session);
+        check_same(&r, &once);
+        run_free(&r);
+        run_free(&once);
+        specrt_worker_close(thread);
+        world_free(&w);
+    }
+}
+
+/* A prompt's tokens come in, the last of them where not all find room, and so do the target's best there.
+ * They make way for the first event. */
+static void test_prompt(void) {
+    static const int32_t tokens[] = {20, 3, 30, 21, 22, 23, 20, 34, 25, 26, 27, 28, 29, 35, 32, 33};
+    static const int32_t best[32] = {100, 101, 30, 3, 102, 299};
+    world w;
+    run r;
+    specrt_target_rows rows = {.ids = best, .k = 2};
+    world_make(&w, true, SPECRT_HNSW_F16);
+    run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=tokens", false, NULL, NULL);
+    const specrt__active_pool *pool = r.session->pool;
+    CHECK_INT(specrt_policy_learns(r.policy), 0);
+    REQUIRE(!specrt_session_prefill(r.session, tokens, 16, &rows));
+    const specrt__arc *arc = &r.session->retrieve->arc;
+    CHECK_INT(arc->sizes[SPECRT__ARC_T1] + arc->sizes[SPECRT__ARC_T2], 12);
+    CHECK_INT(arc->lists[20], SPECRT__ARC_T2); /* it came twice */
+    for (int i = 4; i < 16; i++) CHECK(specrt__active_member(pool, tokens[i]));
+    for (int i = 2; i < 4; i++) CHECK(!specrt__active_member(pool, tokens[i]));
+    CHECK(arc->lists[3] == SPECRT__ARC_NONE && !specrt__active_member(pool, 100));
+    REQUIRE(!specrt_session_start(r.session, 33));
+    observe_event(&r, 0);
+    CHECK_INT(r.session->retrieve->n_blocked, 0);
+    CHECK(specrt__active_member(pool, 100));
+    run_free(&r);
+    run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=best", false, NULL, NULL);
+    CHECK_INT(specrt_policy_learns(r.policy), 1);
+    REQUIRE(!specrt_session_prefill(r.session, tokens, 3, &rows));
+    static const int32_t members[] = {20, 30, 100, 101, 102, 299};
+    for (int i = 0; i < 6; i++) CHECK(specrt__active_member(r.session->pool, members[i]));
+    CHECK_INT(r.session->retrieve->arc.sizes[SPECRT__ARC_T1], 5);
+    run_free(&r);
+    world_free(&w);
+}
+
+/* The next turn's prompt waits for what is being retrieved, so that the order of events is kept. */
+static void test_prompt_async(void) {
+    world w;
+    run a, b;
+    specrt_worker *thread;
+    world_make(&w, true, SPECRT_HNSW_F16);
+    REQUIRE(!specrt_worker_create(NULL, &thread, NULL));
+    run_make(&a, &w, "static:12+retrieve:16@graph=off@prompt=tokens", false, NULL, NULL);
+    run_make(&b, &w, "static:12+retrieve:16@graph=off@prompt=tokens@mode=async", false, NULL,
+             thread);
+    for (int turn = 0; turn < 20; turn++) {
+        run *both[] = {&a, &b};
+        for (int i = 0; i < 2; i++) {
+            REQUIRE(!specrt_session_turn(both[i]->session, 0));
+            run_prompt(both[i]);
+            for (int32_t k = 0; k < 9; k++) observe_event(both[i], 10 * turn + k);
+            int32_t next = 60 + turn;
+            REQUIRE(!specrt_session_prefill(both[i]->session, &next, 1, NULL));
+        }
+        check_same(&a, &b);
+    }
+    run_free(&a);
+    run_free(&b);
+    specrt_worker_close(thread);
+    world_free(&w);
+}
+
+/* --- refusals --- */
+
+static void check_refused(const specrt_bundle *bundle, const specrt_head *head,
+                          const specrt_head *target, const char *text, specrt_status status,
+                          const char *message) {
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_policy *policy;
+    specrt_policy_desc desc = {.text = text, .target = target};
+    CHECK_INT(specrt_policy_create(bundle, head, &desc, &policy, &err), status);
+    CHECK(!policy);
+    char expected[sizeof err.msg];
+    snprintf(expected, sizeof expected, "policy '%s': %s", text, message);
+    CHECK_STR(err.msg, expected);
+}
+
+static void test_refused_policies(void) {
+    world w, bare;
+    world_make(&bare, false, SPECRT_HNSW_NONE);
+    world_make(&w, true, SPECRT_HNSW_NONE);
+    specrt_head *other;
+    specrt_head_desc rows = target_rows();
+    static float other_weights[V * D];
+    for (int i = 0; i < V * D; i++) other_weights[i] = weights[V * D - 1 - i];
+    rows.rows = other_weights;
+    REQUIRE(!specrt_head_bind(NULL, &rows, NULL, &other, NULL));
+    check_refused(NULL, w.head, NULL, "retrieve@sem=hnsw_h", SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                  "retrieve: needs a bundle with section 'hnsw', or "
+                  "@sem=logits; "
+                  "hnsw-build builds it");
+    check_refused(bare.bundle, bare.head, NULL, "retrieve@sem=hnsw_h@graph=off",
+                  SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                  "b: has no section 'hnsw'; hnsw-build builds it");
+    check_refused(bare.bundle, bare.head, NULL, "retrieve", SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                  "b: has no section 'cograph'; cograph-build builds it");
+    check_refused(w.bundle, w.draft_head, NULL, "retrieve@sem=hnsw_w", SPECRT_STATUS_BAD_ARG,
+                  "retrieve: sem=hnsw_w searches with rows of the "
+                  "target's head: expected "
+                  "it in specrt_policy_desc.target, found NULL");
+    check_refused(w.bundle, w.draft_head, w.draft_head, "retrieve@sem=hnsw_h",
+                  SPECRT_STATUS_BUNDLE_MISMATCH,
+                  "b: head: expected '' [300, 16], found [300, 8]; use the bundle made for this "
+                  "model");
+    check_refused(w.bundle, w.head, other, "retrieve@sem=hnsw_h", SPECRT_STATUS_BUNDLE_MISMATCH,
+                  "b: head: expected the weights of '', found others (distance 1.51, at most "
+                  "0.50); use the bundle made for this model");
+    specrt_head_close(other);
+    world_free(&w);
+    world_free(&bare);
+}
+
+static int no_hidden(void *user, const float **hidden, int32_t *width) {
+    (void)user;
+    *hidden = weights;
+    *width = D + 1;
+    return 0;
+}
+static int any_prefill(void *user, const int32_t *tokens, int32_t n, int all,
+                       const float **logits) {
+    (void)user, (void)tokens, (void)n, (void)all;
+    *logits = weights;
+    return 0;
+}
+static int any_draft(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
+                     const float **fed) {
+    (void)user, (void)level, (void)beam, (void)fed;
+    *hidden = weights;
+    return 0;
+}
+static int any_verify(void *user, const specrt_draft *draft, const float **logits) {
+    (void)user, (void)draft;
+    *logits = weights;
+    return 0;
+}
+static int any_commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
+    (void)user, (void)draft, (void)verdict;
+    return 0;
+}
+
+static void test_refused_calls(void) {
+    world w;
+    run r;
+    specrt_error err;
+    specrt_session *s;
+    specrt_session_params none = {.n_logits = V};
+    specrt_verdict verdict = {.n = 1, .tokens = {70}};
+    int32_t first, prompt = 1;
+    specrt_draft draft;
+    world_make(&w, true, SPECRT_HNSW_F16);
+    run_make(&r, &w, "static+retrieve:32@sem=hnsw_h@mode=async", false, NULL, NULL);
+    CHECK_INT(specrt_session_create(r.policy, &none, NULL, &s, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "session: policy 'static:40+retrieve:32@sem=hnsw_h@mode=async': expected "
+                       "params.submit, which runs what mode=async leaves to another thread, found "
+                       "NULL");
+    run_prompt(&r);
+    specrt_session_finish(r.session, &draft);
+    specrt_target_rows rows = {.logits = weights, .hidden = weights, .d_hidden = D - 1};
+    CHECK_INT(specrt_session_observe(r.session, &draft, &verdict, &rows), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(r.session->retrieve->n_cycles, 0);
+    specrt_host host = {NULL, 0, 0, any_prefill, any_draft, any_verify, any_commit, NULL};
+    CHECK_INT(specrt_host_begin(r.session, &host, &prompt, 1, &first, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "host: target_hidden: expected a function, found NULL");
+    host.target_hidden = no_hidden;
+    CHECK_INT(specrt_host_turn(r.session, &host, &prompt, 1, &first, &err), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_host_cycle(r.session, &host, &verdict, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "host: target_hidden: expected 16 columns, which the index has, found 17");
+    run_free(&r);
+    world_free(&w);
+}
+
+static const test_case cases[] = {
+    {"lossless", "every query and mode: the target's tokens, no allocation", test_lossless},
+    {"hidden_query", "an exact index finds the target's best logits", test_hidden_query},
+    {"row_query", "the neighbours of the missed token's row come in", test_row_query},
+    {"async_same", "the same events make the same cache", test_async_same},
+    {"async_lost", "a worker that never comes holds nothing up", test_async_lost},
+    {"worker", "sessions close while a worker works for them", test_worker},
+    {"bounded", "what a worker found is counted before the window is filled up", test_bounded},
+    {"narrow_index", "an index whose own searches are narrower than ours", test_narrow_index},
+    {"turns", "a conversation keeps its state, a new sequence does not", test_turns},
+    {"prompt", "a prompt fills the cache before the first event", test_prompt},
+    {"prompt_async", "a prompt comes after the events before it", test_prompt_async},
+    {"refused_policies", "no index, another head, no rows to ask with", test_refused_policies},
+    {"refused_calls", "no worker, hidden states missing or of a wrong width", test_refused_calls},
+};
+TEST_MAIN(cases)

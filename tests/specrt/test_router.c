@@ -1,0 +1,511 @@
+/* test_router.c : routers against double precision, and what they bring into a level against brute force. */
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "fixture.h"
+#include "test.h"
+
+enum { N_IDS = 205, N_COLS = 24, N_EMBED = 10, M = 13, TOPK = 6, N_HIDDEN = 20, LEVELS = 4 };
+enum { MAX_WEIGHTS = 4096 };
+
+static uint64_t state = 11;
+static int32_t below(int32_t n) {
+    return (int32_t)((fixture_random(&state) >> 33) % (uint64_t)n);
+}
+
+typedef struct world {
+    uint8_t *bytes; /* of the bundle */
+    float rows[N_IDS * N_COLS], bias[N_IDS], embedding[N_IDS * N_EMBED];
+    double w1[MAX_WEIGHTS], b1[MAX_WEIGHTS], w2[MAX_WEIGHTS], b2[M];
+    int32_t cluster_of[N_IDS]; /* -1: none */
+    specrt_clusters_header header;
+    specrt_bundle *bundle;
+    specrt_head *head;
+    specrt_policy *policy;
+    specrt_session *session;
+} world;
+
+static specrt_clusters_header header_of(int32_t router) {
+    specrt_clusters_header h = {.n_rows = N_IDS,
+                                .n_cols = N_COLS,
+                                .n_clusters = M,
+                                .router = router,
+                                .softmax = router != SPECRT_ROUTER_DYNASPEC,
+                                .n_state = N_COLS,
+                                .n_schedule = LEVELS};
+    if (router == SPECRT_ROUTER_DYNASPEC) h.n_embed = N_EMBED, h.n_hidden = N_HIDDEN;
+    if (router == SPECRT_ROUTER_CORAL) h.n_hidden = N_COLS;
+    return h;
+}
+
+/* n random weights as they are stored, and as numbers. */
+static uint8_t *put_weights(uint8_t *at, double *values, int32_t n) {
+    for (int32_t i = 0; i < n; i++, at += 2) {
+        float x = 0.4f * fixture_normal(&state);
+        uint16_t half;
+        specrt_to_f16(&x, 1, &half);
+        memcpy(at, &half, 2);
+        values[i] = (double)specrt__base_f16(half);
+    }
+    return at;
+}
+
+/* A section of skewed clusters that leave every tenth row out. */
+static uint8_t *make_section(world *w, int32_t router, size_t *n) {
+    specrt_clusters_header h = header_of(router);
+    int32_t schedule[LEVELS] = {6, 4, 2, 1}, width = h.n_hidden ? h.n_hidden : h.n_state;
+    uint8_t *bytes = (uint8_t *)calloc(1, 1 << 16), *at = bytes + sizeof h;
+    uint32_t *offsets = (uint32_t *)(void *)at;
+    int32_t *ids = (int32_t *)(void *)(offsets + M + 1);
+    for (int32_t id = 0; id < N_IDS; id++) {
+        w->cluster_of[id] = id % 10 == 3 ? -1 : below(1 + below(M));
+        if (id % 10 != 3 && id < 3 * M) w->cluster_of[id] = id % M;
+    }
+    for (int32_t m = 0; m < M; m++) {
+        offsets[m] = (uint32_t)h.n_members;
+        for (int32_t id = 0; id < N_IDS; id++)
+            if (w->cluster_of[id] == m) ids[h.n_members++] = id;
+    }
+    offsets[M] = (uint32_t)h.n_members;
+    at = (uint8_t *)(ids + h.n_members);
+    memcpy(at, schedule, sizeof schedule);
+    at += sizeof schedule;
+    at = put_weights(at, w->w1, h.n_hidden * (h.n_embed + h.n_state));
+    at = put_weights(at, w->b1, h.n_hidden);
+    at = put_weights(at, w->w2, M * width);
+    at = put_weights(at, w->b2, M);
+    memcpy(bytes, &h, sizeof h);
+    w->header = h;
+    *n = (size_t)(at - bytes);
+    return bytes;
+}
+
+static void open_world(world *w, int32_t router, const char *policy, const specrt_desc *env) {
+    const char *tags[] = {"cluster", "centroid", "cluster", "group"};
+    size_t n_ranks, n_section, n;
+    uint8_t *ranks = fixture_ranks(N_IDS, 1, 20, &n_ranks);
+    uint8_t *section = make_section(w, router, &n_section);
+    fixture_section sections[] = {{tags[router], 1, 32, section, n_section, n_section},
+                                  {"ranks", 1, 16, ranks, n_ranks, n_ranks}};
+    w->bytes = fixture_bundle(sections, 2, &n);
+    free(ranks);
+    free(section);
+    for (int i = 0; i < N_IDS * N_COLS; i++) w->rows[i] = fixture_normal(&state);
+    for (int i = 0; i < N_IDS; i++) w->bias[i] = fixture_normal(&state);
+    for (int i = 0; i < N_IDS * N_EMBED; i++) w->embedding[i] = fixture_normal(&state);
+    specrt_head_desc desc = {.rows = w->rows,
+                             .dtype = SPECRT_DTYPE_F32,
+                             .n_rows = N_IDS,
+                             .n_cols = N_COLS,
+                             .bias = w->bias};
+    specrt_head_desc embedding = {
+        .rows = w->embedding, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_EMBED};
+    specrt_policy_desc pd = {.text = policy, .n_vocab = N_IDS, .embedding = &embedding};
+    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, &err));
+    REQUIRE(!specrt_head_bind(w->bundle, &desc, env, &w->head, &err));
+    specrt_status status = specrt_policy_create(w->bundle, w->head, &pd, &w->policy, &err);
+    if (status) fprintf(stderr, "%s\n", err.msg);
+    REQUIRE(!status);
+    REQUIRE(!specrt_session_create(w->policy, &params, NULL, &w->session, &err));
+}
+
+static void close_world(world *w) {
+    specrt_session_close(w->session);
+    specrt_policy_close(w->policy);
+    specrt_head_close(w->head);
+    specrt_bundle_close(w->bundle);
+    free(w->bytes);
+}
+
+/* --- the network in double precision --- */
+
+static void rms(const float *x, int32_t n, double *out) {
+    double square = 0;
+    for (int32_t j = 0; j < n; j++) square += (double)x[j] * (double)x[j];
+    for (int32_t j = 0; j < n; j++) out[j] = square > 0 ? (double)x[j] / sqrt(square / n) : 0;
+}
+
+static void score(const world *w, int32_t token, const float *fed, const float *hidden,
+                  double *out) {
+    const specrt_clusters_header *h = &w->header;
+    double x[N_EMBED + N_COLS], y[64];
+    const double *last = x;
+    int32_t n_in = h->n_embed + h->n_state, width = h->n_state;
+    if (h->n_embed) rms(w->embedding + token * N_EMBED, N_EMBED, x);
+    rms(h->router == SPECRT_ROUTER_DYNASPEC ? fed : hidden, N_COLS, x + h->n_embed);
+    for (int32_t j = 0; j < N_COLS && h->router == SPECRT_ROUTER_CENTROID; j++)
+        x[j] = (double)hidden[j];
+    for (int32_t i = 0; i < h->n_hidden; i++) {
+        y[i] = w->b1[i];
+        for (int32_t j = 0; j < n_in; j++) y[i] += w->w1[i * n_in + j] * x[j];
+        y[i] /= 1 + exp(-y[i]);
+        if (h->router == SPECRT_ROUTER_CORAL) y[i] += x[i];
+        last = y;
+        width = h->n_hidden;
+    }
+    for (int32_t m = 0; m < M; m++) {
+        out[m] = w->b2[m];
+        for (int32_t j = 0; j < width; j++) out[m] += w->w2[m * width + j] * last[j];
+    }
+}
+
+static void to_probs(const world *w, double *scores) {
+    double sum = 0;
+    for (int32_t m = 0; m < M; m++) {
+        scores[m] = w->header.softmax ? exp(scores[m]) : 1 / (1 + exp(-scores[m]));
+        sum += scores[m];
+    }
+    for (int32_t m = 0; m < M && w->header.softmax; m++) scores[m] /= sum;
+}
+
+typedef struct level {
+    int32_t n, tokens[TOPK];
+    float logprobs[TOPK], fed[TOPK * N_COLS], hidden[TOPK * N_COLS];
+} level;
+
+static specrt__active_level random_level(level *l, int32_t t, int32_t n) {
+    l->n = n;
+    for (int32_t i = 0; i < n; i++) {
+        l->tokens[i] = below(N_IDS);
+        l->logprobs[i] = -fabsf(fixture_normal(&state));
+        for (int32_t j = 0; j < N_COLS; j++) {
+            l->fed[i * N_COLS + j] = 3 * fixture_normal(&state);
+            l->hidden[i * N_COLS + j] = fixture_normal(&state);
+        }
+    }
+    specrt__active_level out = {t, n, l->tokens, l->logprobs, l->fed, l->hidden};
+    return out;
+}
+
+static void test_forward(void) {
+    const char *policies[] = {NULL, "centroid", "cluster", "group"};
+    for (int32_t router = 1; router <= 3; router++) {
+        static world w;
+        level l;
+        open_world(&w, router, policies[router], NULL);
+        specrt__cluster *s = (specrt__cluster *)w.session->routed_states[0];
+        for (int round = 0; round < 20; round++) {
+            specrt__active_level at = random_level(&l, 0, 1 + round % TOPK);
+            specrt__cluster_forward(s, &w.head->compute, &at);
+            for (int32_t i = 0; i < at.n; i++) {
+                double expected[M];
+                score(&w, l.tokens[i], l.fed + i * N_COLS, l.hidden + i * N_COLS, expected);
+                for (int32_t m = 0; m < M; m++) CHECK_NEAR(s->scores[i * M + m], expected[m], 2e-4);
+            }
+        }
+        close_world(&w);
+    }
+}
+
+/* --- the choice --- */
+
+/* Marks the k best clusters that are not marked yet. */
+static void mark_best(const double *probs, int32_t k, bool *marked) {
+    bool seen[M] = {false};
+    for (int32_t i = 0; i < k && i < M; i++) {
+        int32_t best = -1;
+        for (int32_t m = 0; m < M; m++)
+            if (!seen[m] && (best < 0 || probs[m] > probs[best])) best = m;
+        seen[best] = marked[best] = true;
+    }
+}
+
+/* The clusters that a level should have, as members by token. */
+static void expect(const world *w, const specrt__active_level *l, int32_t k, bool each,
+                   bool *member) {
+    double totals[M] = {0};
+    bool marked[M] = {false};
+    for (int32_t i = 0; i < l->n; i++) {
+        double probs[M];
+        score(w, l->tokens[i], l->fed + i * N_COLS, l->hidden + i * N_COLS, probs);
+        to_probs(w, probs);
+        if (each) mark_best(probs, k, marked);
+        for (int32_t m = 0; m < M; m++) totals[m] += probs[m] * exp((double)l->logprobs[i]);
+    }
+    if (!each) mark_best(totals, k, marked);
+    for (;;) { /* rows for any topk */
+        int32_t n = 0, n_marked = 0;
+        for (int32_t id = 0; id < N_IDS; id++)
+            n += w->cluster_of[id] >= 0 && marked[w->cluster_of[id]];
+        for (int32_t m = 0; m < M; m++) n_marked += marked[m];
+        if (n >= SPECRT_TREE_MAX_TOPK || n_marked == M) break;
+        double rest[M];
+        for (int32_t m = 0; m < M; m++) rest[m] = marked[m] ? -1 : totals[m];
+        mark_best(rest, 1, marked);
+    }
+    for (int32_t id = 0; id < N_IDS; id++)
+        member[id] = w->cluster_of[id] >= 0 && marked[w->cluster_of[id]];
+}
+
+/* What the session routes at a level: as often as each token stands in its segments. */
+static int32_t route(world *w, const specrt__active_level *l, int32_t *count) {
+    specrt__active_routed *r = w->session->routed;
+    int32_t n = 0;
+    memset(count, 0, N_IDS * sizeof *count);
+    memset(r->levels, 0, N_IDS * sizeof *r->levels);
+    r->level = l->level;
+    r->n_segments = r->n_rows = r->n_masked = 0;
+    w->policy->routed[0].source->route(w->session->routed_states[0], l, r);
+    for (int32_t i = 0; i < r->n_segments; i++) {
+        const specrt_segment *s = &r->segments[i];
+        for (int32_t j = 0; j < s->n_rows; j++, n++) {
+            const float *row =
+                (const float *)(const void *)((const uint8_t *)s->rows + (size_t)j * s->row_stride);
+            CHECK(memcmp(row, w->rows + s->ids[j] * N_COLS, N_COLS * sizeof *row) == 0);
+            CHECK(s->bias[j] == w->bias[s->ids[j]]);
+            count[s->ids[j]]++;
+        }
+    }
+    CHECK(n <= specrt_policy_bound(w->policy));
+    return n;
+}
+
+static void check_levels(int32_t router, const char *policy, const int32_t *k, bool each) {
+    static world w;
+    level l;
+    open_world(&w, router, policy, NULL);
+    for (int round = 0; round < 60; round++) {
+        int32_t t = round % 6, count[N_IDS];
+        bool member[N_IDS];
+        specrt__active_level at = random_level(&l, t, t ? 1 + below(TOPK) : 1);
+        route(&w, &at, count);
+        expect(&w, &at, k[t], each, member);
+        for (int32_t id = 0; id < N_IDS; id++) CHECK_INT(count[id], member[id]);
+    }
+    close_world(&w);
+}
+
+/* Every row scores its own best clusters, with rows for any topk, and those alone. */
+static void check_rows(int32_t router, const char *policy, int32_t k) {
+    static world w;
+    static float logits[TOPK * 2 * N_IDS];
+    level l;
+    open_world(&w, router, policy, NULL);
+    for (int round = 0; round < 40; round++) {
+        int32_t count[N_IDS];
+        specrt__active_level at = random_level(&l, round % 6, 1 + below(TOPK));
+        route(&w, &at, count);
+        const specrt__active_routed *r = w.session->routed;
+        specrt_active active = {&w.head->compute, r->segments, r->n_segments, r->n_rows, N_COLS};
+        REQUIRE(!specrt_active_logits(&active, l.hidden, at.n, logits));
+        for (int32_t i = 0; i < at.n; i++) {
+            specrt__active_level alone = {at.level,           1,
+                                          l.tokens + i,       l.logprobs + i,
+                                          l.fed + i * N_COLS, l.hidden + i * N_COLS};
+            bool member[N_IDS], seen[N_IDS] = {false};
+            const float *x = logits + i * r->n_rows;
+            expect(&w, &alone, k, false, member);
+            for (int32_t s = 0; s < r->n_segments; s++)
+                for (int32_t j = 0; j < r->segments[s].n_rows; j++, x++) {
+                    int32_t id = r->segments[s].ids[j];
+                    double dot = (double)w.bias[id];
+                    if (!(*x > -INFINITY)) continue;
+                    seen[id] = true;
+                    for (int32_t c = 0; c < N_COLS; c++)
+                        dot += (double)w.rows[id * N_COLS + c] * (double)alone.hidden[c];
+                    CHECK_NEAR((double)*x, dot, 1e-4);
+                }
+            for (int32_t id = 0; id < N_IDS; id++) {
+                const specrt__active_pool *p = w.session->pool;
+                bool other = specrt__active_member(p, id) || !specrt__active_valid(p, id);
+                CHECK_INT(seen[id], member[id] && !other);
+            }
+        }
+    }
+    close_world(&w);
+}
+
+static void test_choice(void) {
+    const int32_t table[] = {6, 4, 2, 1, 1, 1}, scaled[] = {12, 8, 4, 2, 2, 2};
+    const int32_t harmonic[] = {12, 12, 2, 1, 1, 1}, halving[] = {9, 9, 4, 2, 1, 1};
+    const int32_t flat[] = {5, 5, 5, 5, 5, 5}, all[] = {13, 13, 13, 13, 13, 13};
+    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster@always=0", table, false);
+    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:12@always=0", scaled, false);
+    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:12@always=0@schedule=harmonic", harmonic, false);
+    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:9@always=0@schedule=halving", halving, false);
+    check_levels(SPECRT_ROUTER_CORAL, "group:5@always=0@schedule=flat", flat, false);
+    check_levels(SPECRT_ROUTER_CORAL, "group:5@always=0@schedule=flat@beam=each", flat, true);
+    check_levels(SPECRT_ROUTER_CENTROID, "centroid:5@always=0@schedule=flat", flat, false);
+    check_levels(SPECRT_ROUTER_CENTROID, "centroid:16384@always=0@schedule=flat", all, false);
+}
+
+static void test_per_row(void) {
+    check_rows(SPECRT_ROUTER_DYNASPEC, "cluster:3@always=0@schedule=flat@beam=per_row", 3);
+    check_rows(SPECRT_ROUTER_CORAL, "group:1@always=0@schedule=flat@beam=per_row", 1);
+    check_rows(SPECRT_ROUTER_CENTROID, "centroid:5@always=0@schedule=flat@beam=per_row", 5);
+}
+
+/* The most frequent come along, once with mask; the cap cuts the last cluster short. */
+static void test_always_and_cap(void) {
+    static world w;
+    level l;
+    int32_t count[N_IDS];
+    open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster:13@cap=40@always=9", NULL);
+    CHECK(specrt_policy_bound(w.policy) >= 49);
+    for (int round = 0; round < 30; round++) {
+        specrt__active_level at = random_level(&l, round % 3, 1 + round % TOPK);
+        CHECK_INT(route(&w, &at, count), 49);
+        for (int32_t i = 1; i < 10; i++) CHECK(count[(7 * i + 3) % N_IDS] >= 1);
+        const specrt__active_routed *r = w.session->routed;
+        int32_t n_masked = 0, n_twice = 0, n_ends = 0;
+        for (int32_t i = 0; i < r->n_segments; i++) n_masked += r->segments[i].n_masked;
+        for (int32_t id = 0; id < N_IDS; id++) n_twice += count[id] == 2;
+        for (int32_t id = 0; id < N_IDS; id++)
+            n_ends += count[id] == 1 && specrt__active_member(w.session->pool, id);
+        n_ends += specrt__active_valid(w.session->pool, (7 * (N_IDS - 1) + 3) % N_IDS)
+                      ? 0
+                      : count[(7 * (N_IDS - 1) + 3) % N_IDS];
+        CHECK_INT(n_masked, n_twice + n_ends);
+    }
+    close_world(&w);
+}
+
+/* A head whose rows lie cluster by cluster, behind those in none, is routed where it lies. */
+static void test_in_place(void) {
+    static world w, moved;
+    static float rows[N_IDS * N_COLS], bias[N_IDS];
+    level l;
+    int32_t ids[N_IDS], n = 0, expected[N_IDS], count[N_IDS];
+    open_world(&w, SPECRT_ROUTER_CENTROID, "centroid:5@always=9", NULL);
+    for (int32_t m = -1; m < M; m++)
+        for (int32_t id = 0; id < N_IDS; id++)
+            if (w.cluster_of[id] == m) ids[n++] = id;
+    for (int32_t i = 0; i < N_IDS; i++) {
+        memcpy(rows + i * N_COLS, w.rows + ids[i] * N_COLS, N_COLS * sizeof *rows);
+        bias[i] = w.bias[ids[i]];
+    }
+    specrt_head_desc desc = {.rows = rows,
+                             .dtype = SPECRT_DTYPE_F32,
+                             .n_rows = N_IDS,
+                             .n_cols = N_COLS,
+                             .bias = bias,
+                             .ids = ids};
+    specrt_policy_desc pd = {.text = "centroid:5@always=9", .n_vocab = N_IDS};
+    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
+    moved = w;
+    REQUIRE(!specrt_head_bind(w.bundle, &desc, NULL, &moved.head, NULL));
+    REQUIRE(!specrt_policy_create(w.bundle, moved.head, &pd, &moved.policy, NULL));
+    REQUIRE(!specrt_session_create(moved.policy, &params, NULL, &moved.session, NULL));
+    CHECK_INT(specrt_policy_bound(moved.policy), specrt_policy_bound(w.policy));
+    for (int round = 0; round < 20; round++) {
+        specrt__active_level at = random_level(&l, round % 6, 1 + round % TOPK);
+        route(&w, &at, expected);
+        route(&moved, &at, count);
+        const specrt__active_routed *r = moved.session->routed;
+        for (int32_t id = 0; id < N_IDS; id++) CHECK_INT(count[id], expected[id]);
+        for (int32_t i = 1; i < r->n_segments; i++)
+            CHECK(r->segments[i].rows >= (void *)rows &&
+                  r->segments[i].rows < (void *)(rows + N_IDS * N_COLS));
+    }
+    specrt_session_close(moved.session);
+    specrt_policy_close(moved.policy);
+    specrt_head_close(moved.head);
+    close_world(&w);
+}
+
+/* A hidden state that is not told reads as 0. */
+static void test_untold(void) {
+    static world w;
+    level l;
+    open_world(&w, SPECRT_ROUTER_DYNASPEC, "dynaspec", NULL);
+    CHECK_STR(specrt_policy_text(w.policy), "cluster");
+    specrt__cluster *s = (specrt__cluster *)w.session->routed_states[0];
+    specrt__active_level at = random_level(&l, 0, 1);
+    double expected[M];
+    at.fed = NULL;
+    memset(l.fed, 0, sizeof l.fed);
+    specrt__cluster_forward(s, &w.head->compute, &at);
+    score(&w, l.tokens[0], l.fed, l.hidden, expected);
+    for (int32_t m = 0; m < M; m++) CHECK_NEAR(s->scores[m], expected[m], 2e-4);
+    close_world(&w);
+}
+
+static void test_no_allocation(void) {
+    static world w;
+    level l;
+    int32_t count[N_IDS];
+    fixture_allocator a = {0, 0, 0};
+    specrt_desc env = fixture_desc(&a);
+    open_world(&w, SPECRT_ROUTER_CORAL, "coral", &env);
+    int n_calls = a.n_calls;
+    for (int round = 0; round < 10; round++) {
+        specrt__active_level at = random_level(&l, round % 6, 1 + round % TOPK);
+        route(&w, &at, count);
+    }
+    CHECK_INT(a.n_calls, n_calls);
+    close_world(&w);
+    CHECK_INT(a.n_live, 0);
+}
+
+/* In a tree that an application grows for itself. */
+static void test_no_token(void) {
+    static world w;
+    float hidden[N_COLS] = {0}, logprob = 0;
+    int32_t tokens[] = {-1, INT32_MIN, INT32_MAX};
+    open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster", NULL);
+    for (int32_t i = 0; i < 3; i++) {
+        specrt_beam beam = {.n = 1, .tokens = &tokens[i], .logprobs = &logprob};
+        CHECK(specrt_session_route(w.session, i, &beam, hidden, NULL) != NULL);
+    }
+    close_world(&w);
+}
+
+static void refuses(world *w, specrt_policy_desc pd, const specrt_bundle *bundle,
+                    const specrt_head *head, const char *what) {
+    specrt_policy *policy;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    (void)w;
+    CHECK(specrt_policy_create(bundle, head, &pd, &policy, &err) != SPECRT_STATUS_OK);
+    CHECK(policy == NULL);
+    CHECK_HAS(err.msg, what);
+}
+
+static void test_refusals(void) {
+    static world w;
+    open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster", NULL);
+    specrt_head_desc embedding = {
+        .rows = w.embedding, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_EMBED - 1};
+    specrt_policy_desc pd = {.text = "cluster", .n_vocab = N_IDS};
+    refuses(&w, pd, w.bundle, w.head, "embedding of 10 columns, found 0; set specrt_policy_desc");
+    pd.embedding = &embedding;
+    refuses(&w, pd, w.bundle, w.head, "embedding of 10 columns, found 9");
+    embedding.n_cols = N_EMBED;
+    embedding.n_rows = 0;
+    refuses(&w, pd, w.bundle, w.head,
+            "policy 'cluster': embedding: expected 1 to 16777216 rows in memory");
+    embedding.n_rows = N_IDS;
+    embedding.row_stride = 4 * N_EMBED - 1;
+    refuses(&w, pd, w.bundle, w.head,
+            "policy 'cluster': embedding: row_stride: expected at least 40 bytes");
+    embedding.dtype = SPECRT_DTYPE_I32;
+    refuses(&w, pd, w.bundle, w.head, "expected a float row format, found i32");
+    refuses(&w, pd, NULL, w.head, "needs a bundle with section 'cluster'; cluster-build");
+    pd.text = "centroid:4";
+    refuses(&w, pd, w.bundle, w.head,
+            "no section 'centroid'; cluster-build --router centroid builds it");
+    pd.text = "cluster@beam=some";
+    refuses(&w, pd, w.bundle, w.head, "expected level, each or per_row, found 'some'");
+    specrt_head_desc narrow = {
+        .rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS - 1};
+    specrt_head *head;
+    REQUIRE(specrt_head_bind(NULL, &narrow, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    pd.text = "cluster";
+    refuses(&w, pd, w.bundle, head, "expected a head [205, 24], found [205, 23]");
+    specrt_head_close(head);
+    close_world(&w);
+}
+
+static const test_case cases[] = {
+    {"forward", "every router's scores in double precision", test_forward},
+    {"choice", "levels hold the best clusters, by table, schedule, size and beam", test_choice},
+    {"per_row", "every row scores its own clusters alone", test_per_row},
+    {"always_and_cap", "frequent tokens come along, the cap holds", test_always_and_cap},
+    {"in_place", "a head that lies cluster by cluster is not copied", test_in_place},
+    {"untold", "without what the pass is fed", test_untold},
+    {"no_allocation", "routing never allocates", test_no_allocation},
+    {"no_token", "a pass may be fed what is no token", test_no_token},
+    {"refusals", "heads, embeddings and bundles that do not fit", test_refusals},
+};
+TEST_MAIN(cases)

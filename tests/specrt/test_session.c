@@ -1,0 +1,517 @@
+/* test_session.c : whole decoding loops over a toy target. Whatever is drafted, the stream is plain
+ * decoding's; shortlists hold what they say; nothing is allocated on the way. */
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include <pthread.h>
+#include "fixture.h"
+#include "test.h"
+
+enum { V = 300, D = 16, N_PROMPT = 20, N_TOKENS = 160, MAX_STREAM = N_TOKENS + 64 };
+
+/* --- the models: the target's logits are the drafter's over all rows, disturbed --- */
+
+static float weights[V * D], bias[V];
+static specrt_bundle *bundle;
+static specrt_head *head;
+
+static void open_all(void) {
+    static uint64_t state = 5;
+    size_t n;
+    if (bundle) return;
+    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
+    for (int i = 0; i < V; i++) bias[i] = fixture_normal(&state);
+    uint8_t *bytes = fixture_ranks_bundle(V, 2, 60, &n);
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL) == SPECRT_STATUS_OK);
+    specrt_head_desc desc = {
+        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D, .bias = bias};
+    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+}
+
+/* Tokens follow tokens by a rule that returns to few of them, so that windows learn something. */
+static void hidden_state(int32_t before, int32_t last, float *out) {
+    uint64_t state = (uint64_t)(before % 5 * 1000 + last % 40 + 1) * 0x9E3779B97F4A7C15u;
+    for (int i = 0; i < D; i++) out[i] = 0.7f * fixture_normal(&state);
+}
+
+static void target(int32_t before, int32_t last, float *logits) {
+    uint64_t state = (uint64_t)(before * V + last + 1) * 0xD6E8FEB86659FD93u;
+    float h[D];
+    hidden_state(before, last, h);
+    for (int i = 0; i < V; i++) {
+        double sum = (double)bias[i];
+        for (int j = 0; j < D; j++) sum += (double)weights[i * D + j] * (double)h[j];
+        logits[i] = (float)sum + 0.2f * fixture_normal(&state);
+    }
+}
+
+/* --- decoding --- */
+
+typedef enum truth_kind {
+    HONEST,
+    RANDOM,
+    ADVERSARIAL
+} truth_kind; /* what the window is told of the target */
+
+typedef struct setting {
+    const char *policy;
+    truth_kind truth;
+    specrt_tree_params tree;
+    specrt_sampling sampling;
+} setting;
+
+typedef struct run {
+    int32_t stream[MAX_STREAM], n;
+    specrt_session_stats stats;
+} run;
+
+static void make_prompt(int32_t *stream) {
+    for (int32_t i = 0; i < N_PROMPT; i++) stream[i] = 11 * i % 37;
+}
+
+static void decode_plain(const specrt_sampling *sampling, run *r) {
+    float logits[V];
+    specrt_verifier *v;
+    REQUIRE(specrt_verifier_create(V, sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    make_prompt(r->stream);
+    for (r->n = N_PROMPT; r->n < N_TOKENS; r->n++) {
+        target(r->stream[r->n - 2], r->stream[r->n - 1], logits);
+        r->stream[r->n] = specrt_verifier_draw(v, logits, r->n);
+    }
+    specrt_verifier_free(v);
+}
+
+/* The true rows, or ids that mislead: chance, or the tokens the target likes least. */
+static specrt_target_rows told(truth_kind truth, const float *logits, int32_t n, int32_t *ids,
+                               uint64_t *state) {
+    specrt_target_rows rows = {.logits = logits};
+    if (truth == HONEST) return rows;
+    rows = (specrt_target_rows){.ids = ids, .k = 3};
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = 0; j < 3; j++) {
+            int32_t worst = (int32_t)(fixture_random(state) % V);
+            for (int32_t id = 0; id < V && truth == ADVERSARIAL; id++)
+                if (logits[i * V + id] < logits[i * V + worst]) worst = id;
+            ids[i * 3 + j] = worst;
+        }
+    return rows;
+}
+
+/* Drafts one tree: the hidden state of a row follows from its last two tokens. */
+static void draft_tree(specrt_session *s, int32_t before, int32_t root, specrt_draft *draft) {
+    int32_t last[SPECRT_TREE_MAX_TOPK] = {root}, previous[SPECRT_TREE_MAX_TOPK] = {before};
+    int32_t n = 1, parents_last[SPECRT_TREE_MAX_TOPK];
+    float hidden[SPECRT_TREE_MAX_TOPK * D];
+    specrt_beam beam;
+    while (n > 0) {
+        for (int32_t i = 0; i < n; i++) hidden_state(previous[i], last[i], hidden + i * D);
+        REQUIRE(specrt_session_expand(s, hidden, NULL, n, &beam) == SPECRT_STATUS_OK);
+        memcpy(parents_last, last, sizeof last);
+        n = beam.n;
+        for (int32_t i = 0; i < n; i++) {
+            previous[i] = parents_last[beam.parents[i]];
+            last[i] = beam.tokens[i];
+        }
+    }
+    specrt_session_finish(s, draft);
+}
+
+static void check_shortlist(const specrt_session *s, int32_t bound) {
+    const specrt_active *active = specrt_session_shortlist(s);
+    bool seen[V] = {false};
+    int32_t n = 0;
+    for (int32_t i = 0; i < active->n_segments; i++)
+        for (int32_t r = 0; r < active->segments[i].n_rows; r++, n++) {
+            int32_t id = active->segments[i].ids[r];
+            REQUIRE(id >= 0 && id < V && !seen[id]);
+            seen[id] = true;
+        }
+    CHECK_INT(n, active->n_rows);
+    CHECK(n >= 1 && n <= bound);
+    CHECK(seen[3]); /* the fixture's terminator */
+    for (int32_t id = -1; id <= V; id++) {
+        bool member = specrt_session_member(s, id, 0) != SPECRT_MEMBER_NO;
+        REQUIRE(member == (id >= 0 && id < V && seen[id]));
+    }
+}
+
+/* One sequence through a session; with_prefix: the first half of the prompt has no logits. */
+static void decode(specrt_session *s, const setting *set, int32_t bound, bool with_prefix, run *r) {
+    static __thread float logits[SPECRT_TREE_MAX_NODES * V];
+    int32_t ids[SPECRT_TREE_MAX_NODES * 3];
+    uint64_t state = 77;
+    specrt_draft draft;
+    specrt_verdict verdict;
+    make_prompt(r->stream);
+    specrt_session_begin(s);
+    int32_t n_prefix = with_prefix ? N_PROMPT / 2 : 0;
+    REQUIRE(specrt_session_prefill(s, r->stream, n_prefix, NULL) == SPECRT_STATUS_OK);
+    for (int32_t i = n_prefix; i < N_PROMPT; i++)
+        target(i > 0 ? r->stream[i - 1] : 0, r->stream[i], logits + (i - n_prefix) * V);
+    specrt_target_rows rows = told(set->truth, logits, N_PROMPT - n_prefix, ids, &state);
+    REQUIRE(specrt_session_prefill(s, r->stream + n_prefix, N_PROMPT - n_prefix, &rows) ==
+            SPECRT_STATUS_OK);
+    r->stream[N_PROMPT] = specrt_session_draw(s, logits + (N_PROMPT - 1 - n_prefix) * V);
+    REQUIRE(specrt_session_start(s, r->stream[N_PROMPT]) == SPECRT_STATUS_OK);
+    for (r->n = N_PROMPT + 1; r->n < N_TOKENS; r->n += verdict.n) {
+        int32_t before = r->stream[r->n - 2];
+        check_shortlist(s, bound);
+        draft_tree(s, before, r->stream[r->n - 1], &draft);
+        for (int32_t i = 0; i < draft.n; i++)
+            target(i == 0 ? before : draft.tokens[draft.parents[i]], draft.tokens[i],
+                   logits + i * V);
+        REQUIRE(specrt_session_verify(s, &draft, logits, &verdict) == SPECRT_STATUS_OK);
+        memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * sizeof *r->stream);
+        rows = told(set->truth, logits, draft.n, ids, &state);
+        REQUIRE(specrt_session_observe(s, &draft, &verdict, &rows) == SPECRT_STATUS_OK);
+    }
+    specrt_session_get_stats(s, &r->stats);
+}
+
+static specrt_policy *make_policy(const char *text) {
+    specrt_policy_desc desc = {.text = text};
+    specrt_policy *policy;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_policy_create(bundle, head, &desc, &policy, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(policy != NULL);
+    return policy;
+}
+
+static specrt_session *make_session(const specrt_policy *policy, const setting *set,
+                                    const specrt_desc *env) {
+    specrt_session_params params = {.tree = set->tree, .sampling = set->sampling, .n_logits = V};
+    specrt_session *s;
+    REQUIRE(specrt_session_create(policy, &params, env, &s, NULL) == SPECRT_STATUS_OK);
+    return s;
+}
+
+static void decode_setting(const setting *set, bool with_prefix, run *r) {
+    specrt_policy *policy = make_policy(set->policy);
+    specrt_session *s = make_session(policy, set, NULL);
+    decode(s, set, specrt_policy_bound(policy), with_prefix, r);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+/* --- lossless --- */
+
+static const char *const policies[] = {
+    "full",
+    "static",
+    "static:12",
+    "window:40",
+    "microspec",
+    "microspec-paper",
+    "window:16@min=0@emitted=off@mode=stream",
+    "window:25@mode=unique_fifo@positions=tree",
+    "window:64@only=ctx@min=0",
+    "window:64@only=ext@min=0@kver=1",
+    "static:30+window:48@positions=last",
+    "static:60/25/12",
+    "static:12/70/30+window:40@min=0@mode=stream",
+    "frspec+window:20@mode=stream@positions=tree@kver=8",
+};
+enum { N_POLICIES = sizeof policies / sizeof policies[0] };
+
+static const specrt_tree_params trees[] = {{4, 5, 20}, {4, 1, 5}, {6, 10, 60}};
+static const specrt_sampling samplings[] = {
+    {0, 0, 0, 0, 0, 0}, {0.8f, 0, 0, 0, 9, 4}, {1.3f, 20, 0.9f, 0.02f, 3, 1}};
+
+static void check_lossless(truth_kind truth) {
+    run plain, r;
+    open_all();
+    for (int k = 0; k < 3; k++) {
+        decode_plain(&samplings[k], &plain);
+        for (int i = 0; i < N_POLICIES; i++) {
+            setting set = {policies[i], truth, trees[(i + k) % 3], samplings[k]};
+            decode_setting(&set, i % 2 == 1, &r);
+            CHECK(memcmp(plain.stream, r.stream, N_TOKENS * sizeof *plain.stream) == 0);
+            CHECK_INT(r.stats.n_emitted, r.n - N_PROMPT - 1);
+            CHECK(r.stats.n_covered <= r.stats.n_emitted);
+        }
+    }
+}
+
+static void test_honest(void) {
+    check_lossless(HONEST);
+}
+
+static void test_random(void) {
+    check_lossless(RANDOM);
+}
+
+static void test_adversarial(void) {
+    check_lossless(ADVERSARIAL);
+}
+
+/* A better list drafts better, and the statistics say so. */
+static void test_stats(void) {
+    setting full = {"full", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    setting window = full, misled = full, bare = full;
+    window.policy = "window:60@min=0";
+    misled.policy = "window:20@min=0@emitted=off";
+    misled.truth = ADVERSARIAL;
+    bare.policy = "static:5";
+    run a, b, c, d;
+    open_all();
+    decode_setting(&full, false, &a);
+    decode_setting(&window, false, &b);
+    decode_setting(&misled, false, &c);
+    decode_setting(&bare, false, &d);
+    CHECK_INT(a.stats.n_covered, a.stats.n_emitted);
+    CHECK_INT(a.stats.n_rows, a.stats.n_cycles * V);
+    CHECK_INT(a.stats.n_copied, 0);
+    CHECK(a.stats.n_drafted <= 19 * a.stats.n_cycles && a.stats.n_drafted > 0);
+    CHECK(a.stats.n_emitted > 2 * a.stats.n_cycles);
+    int64_t n_cycles = 0, n_emitted = 0;
+    for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) {
+        n_cycles += a.stats.n_by_length[i];
+        n_emitted += i * a.stats.n_by_length[i];
+    }
+    CHECK_INT(n_cycles, a.stats.n_cycles);
+    CHECK_INT(n_emitted, a.stats.n_emitted);
+    CHECK_INT(a.stats.n_by_length[0], 0);
+    CHECK(b.stats.n_covered > c.stats.n_covered);
+    CHECK(b.stats.n_emitted * c.stats.n_cycles > c.stats.n_emitted * b.stats.n_cycles);
+    CHECK(b.stats.n_rows <= 61 * b.stats.n_cycles);
+    CHECK(b.stats.n_copied > 0 && b.stats.n_copied < b.stats.n_rows / 2);
+    CHECK_INT(d.stats.n_rows, 5 * d.stats.n_cycles);
+}
+
+/* Nothing of a sequence but its number is left for the next: named as before, it is the first one again,
+ * else it is what a new session with the next number says. */
+static void test_again(void) {
+    setting set = {"static:30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 4}};
+    run first, next, again, fresh;
+    open_all();
+    specrt_policy *policy = make_policy(set.policy);
+    int32_t bound = specrt_policy_bound(policy);
+    specrt_session *s = make_session(policy, &set, NULL);
+    decode(s, &set, bound, false, &first);
+    specrt_session_begin(s); /* nothing was drawn: no number is lost */
+    decode(s, &set, bound, false, &next);
+    specrt_session_set_sequence(s, 4);
+    decode(s, &set, bound, false, &again);
+    CHECK(memcmp(&first.stats, &again.stats, sizeof first.stats) == 0);
+    CHECK(memcmp(first.stream, again.stream, N_TOKENS * sizeof *first.stream) == 0);
+    CHECK(memcmp(first.stream, next.stream, N_TOKENS * sizeof *first.stream) != 0);
+    specrt_session_close(s);
+    set.sampling.sequence = 5;
+    s = make_session(policy, &set, NULL);
+    decode(s, &set, bound, false, &fresh);
+    CHECK(memcmp(fresh.stream, next.stream, N_TOKENS * sizeof *fresh.stream) == 0);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+/* --- sums --- */
+
+/* Scores of a sum are a plain softmax over the union of its sources. */
+static void test_union(void) {
+    enum { K = 6 };
+    setting set = {"static:40+window:70@min=0", HONEST, {4, K, 20}, {0, 0, 0, 0, 0, 0}};
+    float hidden[D], *logits = (float *)malloc(V * sizeof *logits);
+    uint64_t state = 8;
+    run r;
+    open_all();
+    specrt_policy *policy = make_policy(set.policy);
+    specrt_session *s = make_session(policy, &set, NULL);
+    decode(s, &set, specrt_policy_bound(policy), false, &r);
+    const specrt_active *active = specrt_session_shortlist(s);
+    REQUIRE(active->n_segments == 2);
+    int n_both = 0;
+    for (int32_t id = 0; id < V; id++)
+        n_both += (s->pool->wants[id] & SPECRT__ACTIVE_FIXED) &&
+                  (s->pool->wants[id] & SPECRT__ACTIVE_WINDOW);
+    CHECK(n_both > 0); /* else the sources do not overlap and the case says little */
+    for (int i = 0; i < D; i++) hidden[i] = fixture_normal(&state);
+    double total = 0, x[V];
+    for (int32_t id = 0; id < V; id++) {
+        x[id] = -INFINITY;
+        if (!(s->pool->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_WINDOW))) continue;
+        x[id] = (double)bias[id];
+        for (int j = 0; j < D; j++) x[id] += (double)weights[id * D + j] * (double)hidden[j];
+        total += exp(x[id]);
+    }
+    int32_t ids[K];
+    float logprobs[K];
+    REQUIRE(specrt_active_logits(active, hidden, 1, logits) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_active_topk(active, logits, 1, K, ids, logprobs) == SPECRT_STATUS_OK);
+    for (int k = 0; k < K; k++) {
+        int32_t best = 0;
+        for (int32_t id = 0; id < V; id++)
+            if (x[id] > x[best]) best = id;
+        CHECK_INT(ids[k], best);
+        CHECK_NEAR(logprobs[k], x[best] - log(total), 1e-5);
+        x[best] = -INFINITY;
+    }
+    free(logits);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+/* The members at a level of `static:60/25/9+window:40@min=0`, terminators being ranks. */
+static bool at_level(const specrt_session *s, int32_t level, int32_t id) {
+    int32_t size = level == 0 ? 60 : level == 1 ? 25 : 9, rank = 0;
+    while ((7 * rank + 3) % V != id) rank++;
+    return rank < size || (s->pool->wants[id] & SPECRT__ACTIVE_WINDOW);
+}
+
+/* Every level is one softmax over its own prefix of the ranks and the window. */
+static void test_levels(void) {
+    setting set = {"static:60/25/9+window:40@min=0", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    specrt_beam beam = {.n = 1};
+    uint64_t state = 8;
+    int n_both = 0;
+    run r;
+    open_all();
+    specrt_policy *policy = make_policy(set.policy);
+    specrt_session *s = make_session(policy, &set, NULL);
+    decode(s, &set, specrt_policy_bound(policy), false, &r);
+    for (int32_t level = 0; beam.n > 0; level++) {
+        float hidden[5 * D];
+        double total = 0, x[V];
+        for (int i = 0; i < 5 * D; i++) hidden[i] = fixture_normal(&state);
+        REQUIRE(specrt_session_expand(s, hidden, NULL, beam.n, &beam) == SPECRT_STATUS_OK);
+        for (int32_t id = 0; id < V; id++) {
+            x[id] = (double)bias[id];
+            for (int j = 0; j < D; j++) x[id] += (double)weights[id * D + j] * (double)hidden[j];
+            if (at_level(s, level, id)) total += exp(x[id]);
+        }
+        for (int i = 0; i < 5; i++) {
+            CHECK(at_level(s, level, s->ids[i]));
+            CHECK_NEAR(s->logprobs[i], x[s->ids[i]] - log(total), 1e-5);
+        }
+        for (int32_t i = 0; i < s->routed->n_segments; i++)
+            n_both += s->routed->segments[i].n_masked;
+    }
+    CHECK(n_both > 0); /* the window holds some of the ranks that levels differ in */
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+/* An application that grows its own tree asks for the list of each level. */
+static void test_route(void) {
+    setting set = {"static:60/25/9", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    static const int32_t sizes[] = {60, 25, 9, 9, 9}, tokens[6] = {9, 8, 7, 6, 5, 4};
+    const float logprobs[6] = {0, 0, 0, 0, 0, 0}, hidden[6 * D] = {0};
+    specrt_beam beam = {5, tokens, NULL, logprobs};
+    open_all();
+    specrt_policy *policy = make_policy(set.policy), *plain = make_policy("static:60");
+    specrt_session *s = make_session(policy, &set, NULL), *t = make_session(plain, &set, NULL);
+    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_session_shortlist(s)->n_rows, 9);
+    for (int32_t level = 0; level < 5; level++) {
+        const specrt_active *active = specrt_session_route(s, level, &beam, hidden, NULL);
+        REQUIRE(active == specrt_session_shortlist(s));
+        CHECK_INT(active->n_rows, sizes[level]);
+    }
+    CHECK(specrt_session_route(t, 0, &beam, hidden, NULL) == specrt_session_shortlist(t));
+    CHECK(!specrt_session_route(s, -1, &beam, hidden, NULL));
+    CHECK(!specrt_session_route(s, SPECRT_TREE_MAX_STEPS, &beam, hidden, NULL));
+    beam.n = 6;
+    CHECK(!specrt_session_route(s, 5, &beam, hidden, NULL));
+    beam.n = 0;
+    CHECK(!specrt_session_route(t, 0, &beam, hidden, NULL));
+    specrt_session_close(s);
+    specrt_session_close(t);
+    specrt_policy_close(policy);
+    specrt_policy_close(plain);
+}
+
+/* --- memory and threads --- */
+
+static void test_no_allocation(void) {
+    static const char *const texts[] = {"full", "static:30+window:48", "microspec-paper",
+                                        "static:30/20/60+window:48"};
+    open_all();
+    for (int i = 0; i < 4; i++) {
+        fixture_allocator a = {0, 0, 0};
+        specrt_desc env = fixture_desc(&a);
+        setting set = {texts[i], HONEST, {4, 5, 20}, {0.8f, 5, 0.9f, 0, 9, 4}};
+        run r;
+        specrt_policy *policy = make_policy(set.policy);
+        specrt_session *s = make_session(policy, &set, &env);
+        int n_calls = a.n_calls;
+        CHECK(n_calls > 0);
+        decode(s, &set, specrt_policy_bound(policy), true, &r);
+        CHECK_INT(a.n_calls, n_calls);
+        specrt_session_close(s);
+        CHECK_INT(a.n_live, 0);
+        specrt_policy_close(policy);
+    }
+}
+
+static const setting threaded = {
+    "static:60/30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 4}};
+
+static void *decode_thread(void *arg) {
+    const specrt_policy *policy = *(const specrt_policy **)arg;
+    run *r = (run *)malloc(sizeof *r);
+    specrt_session *s = make_session(policy, &threaded, NULL);
+    decode(s, &threaded, specrt_policy_bound(policy), false, r);
+    specrt_session_close(s);
+    return r;
+}
+
+static void test_threads(void) {
+    pthread_t threads[2];
+    void *results[2];
+    open_all();
+    specrt_policy *policy = make_policy(threaded.policy);
+    for (int i = 0; i < 2; i++)
+        REQUIRE(pthread_create(&threads[i], NULL, decode_thread, &policy) == 0);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], &results[i]);
+    const run *a = (const run *)results[0], *b = (const run *)results[1];
+    CHECK(memcmp(a->stream, b->stream, N_TOKENS * sizeof *a->stream) == 0);
+    CHECK(memcmp(&a->stats, &b->stats, sizeof a->stats) == 0);
+    free(results[0]);
+    free(results[1]);
+    specrt_policy_close(policy);
+}
+
+/* Tokens that are none are refused before anything is learnt. */
+static void test_bad_tokens(void) {
+    setting set = {"window:40@min=0", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    int32_t tokens[2] = {5, V};
+    int32_t parents[2] = {-1, 0};
+    open_all();
+    specrt_policy *policy = make_policy(set.policy);
+    specrt_session *s = make_session(policy, &set, NULL);
+    specrt_draft draft = {2, tokens, parents, NULL, NULL, NULL};
+    specrt_verdict verdict = {.n = 1, .tokens = {5}};
+    specrt_beam beam;
+    float hidden[6 * D] = {0};
+    CHECK(specrt_session_prefill(s, tokens, 2, NULL) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_session_prefill(s, tokens, -1, NULL) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_session_start(s, -1) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_session_observe(s, &draft, &verdict, NULL) == SPECRT_STATUS_BAD_ARG);
+    tokens[1] = 6;
+    verdict.nodes[0] = 2;
+    CHECK(specrt_session_observe(s, &draft, &verdict, NULL) == SPECRT_STATUS_BAD_ARG);
+    verdict.n = 0;
+    CHECK(specrt_session_observe(s, &draft, &verdict, NULL) == SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_shortlist(s)->n_rows, 1);
+    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+    CHECK(specrt_session_expand(s, hidden, NULL, 6, &beam) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_session_expand(s, hidden, NULL, 0, &beam) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_session_expand(s, hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+static const test_case cases[] = {
+    {"honest", "every policy and tree gives plain decoding's stream", test_honest},
+    {"random", "so do windows fed with chance", test_random},
+    {"adversarial", "and with what the target likes least", test_adversarial},
+    {"stats", "coverage, rows and accept length follow the policy", test_stats},
+    {"again", "begin forgets everything", test_again},
+    {"union", "a sum is one softmax over the union of its sources", test_union},
+    {"levels", "so is each level of a list with sizes by level", test_levels},
+    {"route", "trees of one's own get a list for every level", test_route},
+    {"no_allocation", "nothing is allocated after creation", test_no_allocation},
+    {"threads", "two sessions share a policy", test_threads},
+    {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,527 @@
+/* test_sketch.c : the scan against plain sums, what sketch:m names against brute force, and the promise of
+ * the certified mode against the full vocabulary. */
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "fixture.h"
+#include "test.h"
+
+enum { MOST_ROWS = 2105, MOST_COLS = 24, MOST_RANK = 24, TOPK = 5, N_STATIC = 20 };
+
+static uint64_t state = 11;
+
+typedef struct world {
+    int32_t n_rows, n_cols, rank;
+    bool four_bits, biased;
+    float rows[MOST_ROWS * MOST_COLS], bias[MOST_ROWS];
+    int32_t order[MOST_ROWS]; /* row at each place */
+    float basis[MOST_RANK * MOST_COLS], scales[MOST_ROWS];
+    int8_t codes[MOST_ROWS * MOST_RANK]; /* by place */
+    uint8_t *bytes;
+    size_t n_bytes;
+    specrt_bundle *bundle;
+    specrt_head *head;
+    specrt_policy *policy;
+    specrt_session *session;
+} world;
+
+/* --- a section, by its definition --- */
+
+static void to_half(const float *x, int32_t n, uint16_t *out, float *back) {
+    specrt_to_f16(x, n, out);
+    for (int32_t i = 0; i < n; i++) back[i] = specrt__base_f16(out[i]);
+}
+
+static double length_of(const double *x, int32_t n) {
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += x[i] * x[i];
+    return sqrt(sum) * 1.000001;
+}
+
+/* Code and lengths of the row at a place; any basis and lift will do. */
+static void code_row(world *w, int32_t place, const float *mean, const float *lift,
+                     float bounds[4]) {
+    const float *row = w->rows + w->order[place] * w->n_cols;
+    double code[MOST_RANK], rest[MOST_COLS], off[MOST_RANK], rounded[MOST_RANK], most = 0;
+    for (int32_t j = 0; j < w->n_cols; j++) rest[j] = (double)row[j] - (double)mean[j];
+    for (int32_t k = 0; k < w->rank; k++) {
+        code[k] = 0;
+        for (int32_t j = 0; j < w->n_cols; j++)
+            code[k] += rest[j] * (double)lift[k * w->n_cols + j];
+        most = fabs(code[k]) > most ? fabs(code[k]) : most;
+    }
+    int greatest = w->four_bits ? 7 : 127;
+    float scale = w->scales[place] = (float)(most / greatest);
+    for (int32_t k = 0; k < w->rank; k++) {
+        double q = scale > 0 ? fmax(-greatest, fmin(greatest, rint(code[k] / (double)scale))) : 0;
+        w->codes[place * w->rank + k] = (int8_t)q;
+        rounded[k] = q * (double)scale;
+        off[k] = code[k] - rounded[k];
+        for (int32_t j = 0; j < w->n_cols; j++)
+            rest[j] -= code[k] * (double)w->basis[k * w->n_cols + j];
+    }
+    double whole[MOST_COLS];
+    for (int32_t j = 0; j < w->n_cols; j++) whole[j] = (double)row[j];
+    bounds[0] = (float)length_of(rest, w->n_cols);
+    bounds[1] = (float)length_of(off, w->rank);
+    bounds[2] = (float)length_of(rounded, w->rank);
+    bounds[3] = (float)length_of(whole, w->n_cols);
+}
+
+static uint8_t *section_make(world *w, size_t *n) {
+    size_t v = (size_t)w->n_rows, d = (size_t)w->n_cols, r = (size_t)w->rank;
+    size_t mean = 64 + 4 * r * d, rows = mean + 4 * d, scales = rows + 4 * v;
+    size_t codes = (scales + 20 * v + 63) / 64 * 64;
+    float plain[MOST_RANK * MOST_COLS], lift[MOST_RANK * MOST_COLS], zero[MOST_COLS] = {0};
+    *n = codes + (v + 15) / 16 * 16 * r / (w->four_bits ? 2 : 1);
+    uint8_t *bytes = (uint8_t *)calloc(1, *n);
+    int32_t header[5] = {w->n_rows, w->n_cols, w->rank, 0, w->four_bits};
+    memcpy(bytes, header, sizeof header);
+    for (size_t i = 0; i < r * d; i++) plain[i] = fixture_normal(&state) / (float)sqrt((double)d);
+    if (r == d)
+        for (size_t i = 0; i < r * d; i++) plain[i] = i % (d + 1) == 0;
+    to_half(plain, (int32_t)(r * d), (uint16_t *)(void *)(bytes + 64), w->basis);
+    to_half(plain, (int32_t)(r * d), (uint16_t *)(void *)(bytes + 64 + 2 * r * d), lift);
+    for (int32_t i = 0; i < w->n_rows; i++) w->order[i] = (int32_t)((i * 13 + 5) % w->n_rows);
+    memcpy(bytes + rows, w->order, 4 * v);
+    for (int32_t i = 0; i < w->n_rows; i++) {
+        float bounds[4];
+        code_row(w, i, zero, lift, bounds);
+        memcpy(bytes + scales + 4 * v + 16 * (size_t)i, bounds, sizeof bounds);
+        for (size_t k = 0, p = (size_t)i; k < r; k++) {
+            int code = w->codes[p * r + k], step = w->four_bits ? 8 : 4;
+            uint8_t *line = bytes + codes + (p / 16 * r + k) / (size_t)step * 64;
+            uint8_t *at = line + p % 16 * 4 + k % 4;
+            if (w->four_bits)
+                *at = (uint8_t)(*at | (8 + code) << (k % 8 / 4 * 4));
+            else
+                *at = (uint8_t)(128 + code);
+        }
+    }
+    memcpy(bytes + scales, w->scales, 4 * v);
+    return bytes;
+}
+
+/* --- a head, a bundle, a session --- */
+
+static void world_open(world *w, const char *policy) {
+    specrt_head_desc desc = {.rows = w->rows,
+                             .dtype = SPECRT_DTYPE_F32,
+                             .n_rows = w->n_rows,
+                             .n_cols = w->n_cols,
+                             .bias = w->biased ? w->bias : NULL};
+    specrt_policy_desc pd = {.text = policy, .n_vocab = w->n_rows - 1};
+    specrt_session_params params = {.tree = {.num_steps = 3, .topk = TOPK, .num_draft_tokens = 12}};
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    REQUIRE(!specrt_bundle_open_memory(w->bytes, w->n_bytes, "b", NULL, &w->bundle, &err));
+    REQUIRE(!specrt_head_bind(w->bundle, &desc, NULL, &w->head, &err));
+    REQUIRE(!specrt_policy_create(w->bundle, w->head, &pd, &w->policy, &err));
+    REQUIRE(!specrt_session_create(w->policy, &params, NULL, &w->session, &err));
+    specrt_session_begin(w->session);
+}
+
+static void world_close(world *w) {
+    specrt_session_close(w->session);
+    specrt_policy_close(w->policy);
+    specrt_head_close(w->head);
+    specrt_bundle_close(w->bundle);
+}
+
+/* Rows: 0 random, 1 with equal, zero and huge ones among them, 2 all but equal. Codes have 4 bits where they
+ * can and `variant` is odd; the head has a bias where it is 2 or more. */
+static void world_make(world *w, int32_t n_rows, int32_t n_cols, int32_t rank, int kind,
+                       int variant) {
+    size_t n_ranks, n_sketch;
+    *w = (world){.n_rows = n_rows, .n_cols = n_cols, .rank = rank};
+    w->four_bits = variant % 2 == 1 && rank % 8 == 0;
+    w->biased = variant >= 2;
+    for (int32_t i = 0; i < n_rows; i++) w->bias[i] = 2 * fixture_normal(&state);
+    for (int32_t i = 0; i < n_rows * n_cols; i++)
+        w->rows[i] = kind == 2 ? 1 + 1e-4f * fixture_normal(&state) : fixture_normal(&state);
+    for (int32_t i = 0; kind == 1 && i < n_rows; i++)
+        for (int32_t j = 0; j < n_cols; j++) {
+            float *x = &w->rows[i * n_cols + j];
+            *x = i % 7 == 1 ? w->rows[j] : i % 7 == 2 ? 0 : i % 7 == 3 ? 1000 * *x : *x;
+        }
+    uint8_t *ranks = fixture_ranks(n_rows - 1, 1, N_STATIC, &n_ranks);
+    uint8_t *sketch = section_make(w, &n_sketch);
+    fixture_section sections[] = {{"ranks", 1, 16, ranks, n_ranks, n_ranks},
+                                  {"sketch", 1, 32, sketch, n_sketch, n_sketch}};
+    w->bytes = fixture_bundle(sections, 2, &w->n_bytes);
+    free(ranks);
+    free(sketch);
+}
+
+static const specrt_active *route(world *w, const float *hidden, int32_t n, const float *logprobs) {
+    static const int32_t tokens[TOPK] = {1, 2, 3, 4, 5};
+    specrt_beam beam = {n, tokens, NULL, logprobs};
+    REQUIRE(!specrt_session_start(w->session, 1));
+    return specrt_session_route(w->session, 0, &beam, hidden, NULL);
+}
+
+/* --- the scan --- */
+
+enum { SCAN_BLOCKS = 40, SCAN_DIMS = 288 };
+
+/* By the definition of the layout, in the order of the operations. */
+static float score_of(const specrt__scan_rows *rows, const specrt__scan_query *query, int s,
+                      int place) {
+    int sum = 0, n_dims = rows->n_lines * (rows->four_bits ? 8 : 4);
+    const uint8_t *block = rows->codes + (size_t)(place / 16) * rows->stride + place % 16 * 4;
+    for (int k = 0; k < n_dims; k++) {
+        int code = rows->four_bits ? (block[k / 8 * 64 + k % 4] >> (k / 4 % 2 * 4) & 15) - 8
+                                   : block[k / 4 * 64 + k % 4] - 128;
+        sum += code * *specrt__scan_at(query, s, k);
+    }
+    float scale = query->unit[s] * rows->scales[place];
+    return fmaf((float)sum, scale, rows->bias ? rows->bias[place] : 0);
+}
+
+static void check_hits(const specrt__scan_rows *rows, int first, int n_blocks,
+                       const specrt__scan_query *query, int s, const specrt__scan_hits *hits) {
+    int n = 0;
+    for (int place = 16 * first; place < 16 * (first + n_blocks); place++) {
+        float score = score_of(rows, query, s, place);
+        if (score < query->least[s]) continue;
+        if (n < hits->n)
+            CHECK(hits->places[n] == place && memcmp(&hits->scores[n], &score, 4) == 0);
+        n++;
+    }
+    CHECK_INT(hits->n, n);
+}
+
+static void test_scan(void) {
+    static uint8_t codes[SCAN_BLOCKS * 16 * SCAN_DIMS];
+    static float scales[SCAN_BLOCKS * 16], bias[SCAN_BLOCKS * 16];
+    static specrt__scan_hits hits[SPECRT__SCAN_STATES];
+    specrt__scan_kernel *kernels[3] = {specrt__scan_scalar, specrt__scan_choose()};
+    int n_kernels = 2;
+    static int8_t q[SPECRT__SCAN_STATES * SCAN_DIMS];
+#if defined(SPECRT__SIMD_X86)
+    if (__builtin_cpu_supports("avx2")) kernels[n_kernels++] = specrt__scan_avx2;
+#endif
+    for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)fixture_random(&state);
+    for (int i = 0; i < SCAN_BLOCKS * 16; i++) {
+        scales[i] = i % 19 ? fabsf(fixture_normal(&state)) : 0;
+        bias[i] = 300 * fixture_normal(&state);
+    }
+    for (int round = 0; round < 240; round++) {
+        bool four_bits = round % 2;
+        int n_lines = round % 5 == 4 ? 32 + round % 4 : 1 + round / 2 % (four_bits ? 6 : 12);
+        int built = n_lines + round % 3;
+        int first = round % 7, n = 1 + round % 32, n_dims = n_lines * (four_bits ? 8 : 4);
+        if (64 * built > 16 * SCAN_DIMS) built = n_lines;
+        specrt__scan_rows rows = {codes,  64 * (size_t)built,     n_lines, four_bits,
+                                  scales, round % 5 ? NULL : bias};
+        specrt__scan_query query = {.q = q, .n_states = round % 3 ? SPECRT__SCAN_STATES : 1};
+        for (int s = 0; s < query.n_states; s++) {
+            query.unit[s] = 0.5f + (float)s;
+            query.least[s] = s == 0 ? -INFINITY : 400.0f * (float)s;
+            for (int k = 0; k < n_dims; k++) {
+                int8_t number = (int8_t)((fixture_random(&state) >> 40) % 255 - 127);
+                *specrt__scan_at(&query, s, k) = number;
+                query.offset[s] += (four_bits ? 8 : 128) * number;
+            }
+        }
+        for (int k = 0; k < n_kernels; k++) {
+            for (int s = 0; s < query.n_states; s++) hits[s].n = 0;
+            kernels[k](&rows, first, n, &query, hits);
+            for (int s = 0; s < query.n_states; s++)
+                check_hits(&rows, first, n, &query, s, &hits[s]);
+        }
+    }
+}
+
+/* --- what a level names --- */
+
+/* Scores of every token by the first `rank` dimensions; -inf for what is no new row. */
+static void score_all(const world *w, const float *hidden, int32_t rank, double *scores) {
+    float z[MOST_RANK], most = 0;
+    for (int32_t k = 0; k < rank; k++) {
+        specrt_segment basis = {.rows = w->basis + k * w->n_cols,
+                                .dtype = SPECRT_DTYPE_F32,
+                                .row_stride = (size_t)w->n_cols * 4,
+                                .n_rows = 1};
+        specrt__head_products(&specrt__simd_kernels_scalar, &basis, 0, 1, w->n_cols, hidden, 1,
+                              &z[k], 1);
+        most = fabsf(z[k]) > most ? fabsf(z[k]) : most;
+    }
+    for (int32_t i = 0; i < w->n_rows; i++) {
+        int32_t id = w->order[i], sum = 0;
+        for (int32_t k = 0; k < rank; k++)
+            sum += w->codes[i * w->rank + k] * (int32_t)lrintf(z[k] * (127 / most));
+        scores[id] =
+            (double)fmaf((float)sum, most / 127 * w->scales[i], w->biased ? w->bias[id] : 0);
+        if (specrt__active_member(w->session->pool, id) ||
+            !specrt__active_valid(w->session->pool, id))
+            scores[id] = -INFINITY;
+    }
+}
+
+static const specrt_segment *routed(const specrt_active *active) {
+    return &active->segments[active->n_segments - 1];
+}
+
+/* One state: exactly the greatest scores, ties to the lower id. */
+static void check_one(world *w, int32_t size, int32_t rank) {
+    static double scores[MOST_ROWS];
+    static uint8_t held[MOST_ROWS];
+    float hidden[MOST_COLS], sure = 0;
+    for (int32_t j = 0; j < w->n_cols; j++) hidden[j] = fixture_normal(&state);
+    const specrt_segment *s = routed(route(w, hidden, 1, &sure));
+    memset(held, 0, sizeof held);
+    score_all(w, hidden, rank, scores);
+    CHECK_INT(s->n_rows, size);
+    CHECK_INT(s->n_masked, 0);
+    for (int32_t i = 0; i < s->n_rows; i++) {
+        CHECK(!held[s->ids[i]]);
+        held[s->ids[i]] = 1;
+    }
+    double least = INFINITY;
+    int32_t last = -1; /* the greatest id among the least scores held */
+    for (int32_t id = 0; id < w->n_rows; id++)
+        if (held[id] && scores[id] <= least) least = scores[id], last = id;
+    for (int32_t id = 0; id < w->n_rows; id++) {
+        if (held[id])
+            CHECK(scores[id] > least || (scores[id] == least && id <= last));
+        else
+            CHECK(scores[id] < least || (scores[id] == least && id > last));
+    }
+}
+
+static void test_one_state(void) {
+    static world w;
+    static const struct {
+        int32_t n_rows, n_cols, rank, used, size;
+        const char *policy;
+    } tries[] = {{2105, 20, 8, 8, 30, "static:20+sketch:30"},
+                 {2105, 20, 8, 4, 64, "sketch:64@rank=4"},
+                 {97, 24, 24, 24, 11, "static:20+sketch:11"},
+                 {2105, 20, 16, 8, 6, "sketch:6@rank=5"},
+                 {601, 16, 12, 12, 33, "sketch:33@beam=each"}};
+    for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++)
+        for (int kind = 0; kind < 8; kind++) {
+            world_make(&w, tries[i].n_rows, tries[i].n_cols, tries[i].rank, kind % 2, kind / 2);
+            world_open(&w, tries[i].policy);
+            CHECK_STR(specrt_policy_text(w.policy), tries[i].policy);
+            int32_t used = w.four_bits ? (tries[i].used + 7) / 8 * 8 : tries[i].used;
+            for (int round = 0; round < 20; round++) check_one(&w, tries[i].size, used);
+            world_close(&w);
+            free(w.bytes);
+        }
+}
+
+/* Only the most frequent rows are scanned. */
+static void test_part(void) {
+    static world w;
+    float hidden[MOST_COLS], sure = 0;
+    world_make(&w, 2105, 20, 8, 0, 1);
+    world_open(&w, "sketch:50@scan=133");
+    for (int32_t j = 0; j < 20; j++) hidden[j] = fixture_normal(&state);
+    const specrt_segment *s = routed(route(&w, hidden, 1, &sure));
+    CHECK_INT(s->n_rows, 50);
+    for (int32_t i = 0; i < s->n_rows; i++) {
+        int32_t place = 0;
+        while (w.order[place] != s->ids[i]) place++;
+        CHECK(place < 133);
+    }
+    /* rows, the basis in f16, and nine blocks of codes of 4 bits with scales */
+    specrt_session_stats stats;
+    specrt_session_get_stats(w.session, &stats);
+    CHECK_INT(stats.n_passes, 1);
+    CHECK_INT(stats.n_bytes, w.session->active.n_rows * 80 + 8 * 40 + 9 * (64 + 64));
+    world_close(&w);
+    free(w.bytes);
+}
+
+/* Several states: every one held is at least as likely as every one that some state named but not held. */
+static void test_levels(void) {
+    static world w;
+    static double scores[TOPK][MOST_ROWS], weights[MOST_ROWS];
+    float hidden[TOPK * MOST_COLS], logprobs[TOPK];
+    uint8_t held[MOST_ROWS];
+    world_make(&w, 2105, 20, 12, 0, 2);
+    world_open(&w, "static:20+sketch:40");
+    for (int round = 0; round < 20; round++) {
+        int32_t n = 2 + round % (TOPK - 1);
+        for (int32_t i = 0; i < n * w.n_cols; i++) hidden[i] = fixture_normal(&state);
+        for (int32_t i = 0; i < n; i++) logprobs[i] = -0.7f * (float)i;
+        const specrt_segment *s = routed(route(&w, hidden, n, logprobs));
+        memset(weights, 0, sizeof weights);
+        memset(held, 0, sizeof held);
+        for (int32_t i = 0; i < n; i++) {
+            double most = -INFINITY, sum = 0;
+            int32_t named = 0;
+            score_all(&w, hidden + i * w.n_cols, w.rank, scores[i]);
+            for (int32_t id = 0; id < w.n_rows; id++) most = fmax(most, scores[i][id]);
+            double low = most;
+            while (named < 40) { /* the 40th greatest */
+                double next = -INFINITY;
+                named = 0;
+                for (int32_t id = 0; id < w.n_rows; id++) {
+                    named += scores[i][id] >= low;
+                    if (scores[i][id] < low && scores[i][id] > next) next = scores[i][id];
+                }
+                if (named < 40) low = next;
+            }
+            for (int32_t id = 0; id < w.n_rows; id++)
+                sum += scores[i][id] >= low ? exp(scores[i][id] - most) : 0;
+            for (int32_t id = 0; id < w.n_rows; id++)
+                if (scores[i][id] >= low)
+                    weights[id] += exp((double)logprobs[i] + scores[i][id] - most) / sum;
+        }
+        double least = INFINITY;
+        CHECK_INT(s->n_rows, 40);
+        for (int32_t i = 0; i < s->n_rows; i++) {
+            CHECK(!held[s->ids[i]]);
+            held[s->ids[i]] = 1;
+            least = fmin(least, weights[s->ids[i]]);
+        }
+        for (int32_t id = 0; id < w.n_rows; id++)
+            CHECK(held[id] || weights[id] <= least * (1 + 1e-4));
+    }
+    world_close(&w);
+    free(w.bytes);
+}
+
+/* With every row named, logits are the full vocabulary's. */
+static void test_everything(void) {
+    static world w;
+    static float logits[MOST_ROWS], expected[MOST_ROWS];
+    float hidden[MOST_COLS], sure = 0;
+    world_make(&w, 601, 24, 24, 1, 3);
+    world_open(&w, "sketch:601");
+    for (int32_t j = 0; j < w.n_cols; j++) hidden[j] = fixture_normal(&state);
+    const specrt_active *active = route(&w, hidden, 1, &sure);
+    CHECK_INT(active->n_rows, 599); /* n_vocab leaves one out, the ranks another */
+    specrt_segment all = {.rows = w.rows,
+                          .dtype = SPECRT_DTYPE_F32,
+                          .row_stride = 24 * 4,
+                          .n_rows = 601,
+                          .bias = w.bias};
+    specrt__head_products(w.head->compute.kernels, &all, 0, 601, 24, hidden, 1, expected, 601);
+    REQUIRE(!specrt_active_logits(active, hidden, 1, logits));
+    const float *at = logits;
+    for (int32_t i = 0; i < active->n_segments; at += active->segments[i++].n_rows)
+        for (int32_t r = 0; r < active->segments[i].n_rows; r++)
+            CHECK(memcmp(&at[r], &expected[active->segments[i].ids[r]], 4) == 0);
+    world_close(&w);
+    free(w.bytes);
+}
+
+/* --- certified --- */
+
+/* The best topk of each state over the level's rows are those over all rows. */
+static int64_t check_certified(world *w, const specrt_active *full, float *hidden, int32_t n) {
+    static float logits[TOPK * MOST_ROWS];
+    int32_t ids[TOPK * TOPK], expected[TOPK * TOPK];
+    float logprobs[TOPK * TOPK], path[TOPK] = {0};
+    const specrt_active *active = route(w, hidden, n, path);
+    REQUIRE(!specrt_active_logits(active, hidden, n, logits));
+    REQUIRE(!specrt_active_topk(active, logits, n, TOPK, ids, logprobs));
+    REQUIRE(!specrt_active_logits(full, hidden, n, logits));
+    for (int32_t id = 0; id < full->n_rows; id++) /* a placeholder is never drafted */
+        for (int32_t i = 0; i < n && !specrt__active_valid(w->session->pool, id); i++)
+            logits[i * full->n_rows + id] = -INFINITY;
+    REQUIRE(!specrt_active_topk(full, logits, n, TOPK, expected, logprobs));
+    CHECK(memcmp(ids, expected, (size_t)(n * TOPK) * sizeof *ids) == 0);
+    return active->n_rows;
+}
+
+static void test_certified(void) {
+    static world w;
+    static const char *const policies[] = {"sketch:10@certified=on",
+                                           "static:20+sketch:40@certified=on"};
+    int64_t n_rows[3] = {0}, n_states = 0;
+    for (int kind = 0; kind < 3; kind++)
+        for (int which = 0; which < 4; which++) {
+            specrt_policy_desc pd = {.text = "full"};
+            specrt_session_params params = {
+                .tree = {.num_steps = 1, .topk = TOPK, .num_draft_tokens = 6}};
+            specrt_policy *policy;
+            specrt_session *session;
+            specrt_error err;
+            float hidden[TOPK * MOST_COLS];
+            world_make(&w, 307, 16, which < 2 ? 16 : 8, kind, (kind + which) % 4);
+            world_open(&w, policies[which % 2]);
+            pd.n_vocab = w.n_rows - 1;
+            REQUIRE(!specrt_policy_create(w.bundle, w.head, &pd, &policy, &err));
+            REQUIRE(!specrt_session_create(policy, &params, NULL, &session, &err));
+            specrt_session_begin(session);
+            REQUIRE(!specrt_session_start(session, 1));
+            for (int round = 0; round < 4000; round++) {
+                int32_t n = 1 + round % 3, like = (int32_t)(fixture_random(&state) % 307);
+                for (int32_t i = 0; i < n * 16; i++)
+                    hidden[i] = (round % 2 ? 0 : 0.5f * w.rows[like * 16 + i % 16]) +
+                                fixture_normal(&state);
+                n_rows[kind] += check_certified(&w, specrt_session_shortlist(session), hidden, n);
+                n_states += n;
+            }
+            specrt_session_close(session);
+            specrt_policy_close(policy);
+            world_close(&w);
+            free(w.bytes);
+        }
+    CHECK(n_states > 90000);
+    CHECK(n_rows[0] < 16000 * 306 * 9 / 10); /* the bound leaves rows out */
+}
+
+/* --- what is refused --- */
+
+static void test_refused(void) {
+    static world w;
+    specrt_error err;
+    specrt_policy *policy;
+    specrt_head_desc desc = {.rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 96, .n_cols = 24};
+    specrt_policy_desc pd = {.text = "sketch:5@rank=28"};
+    specrt_head *other;
+    specrt_sketch view;
+    world_make(&w, 97, 24, 24, 0, 0);
+    world_open(&w, "sketch:5");
+    CHECK_INT(specrt_policy_create(w.bundle, w.head, &pd, &policy, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "expected at most the section's 24, found 28");
+    pd.text = "sketch:5";
+    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &other, &err));
+    CHECK_INT(specrt_policy_create(w.bundle, other, &pd, &policy, &err),
+              SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_HAS(err.msg, "expected a head [97, 24], found [96, 24]");
+    CHECK_INT(specrt_policy_create(NULL, other, &pd, &policy, &err),
+              SPECRT_STATUS_BUNDLE_SECTION_MISSING);
+    CHECK_HAS(err.msg, "sketch-build");
+    specrt_head_close(other);
+    REQUIRE(!specrt_bundle_sketch(w.bundle, &view, &err));
+    size_t at[] = {(size_t)((const uint8_t *)view.basis - w.bytes) + 1,
+                   (size_t)((const uint8_t *)view.mean - w.bytes) + 3,
+                   (size_t)((const uint8_t *)view.rows - w.bytes),
+                   (size_t)((const uint8_t *)view.scales - w.bytes) + 3,
+                   (size_t)((const uint8_t *)view.bounds - w.bytes) + 3,
+                   (size_t)((const uint8_t *)view.header - w.bytes) + 8,
+                   (size_t)((const uint8_t *)view.header - w.bytes) + 16};
+    world_close(&w);
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        uint8_t kept[2];
+        memcpy(kept, w.bytes + at[i] - 1, 2);
+        bool whole = i == 2 || i >= 5;
+        memset(w.bytes + at[i] - !whole, 0xff, whole ? 1 : 2);
+        fixture_seal(w.bytes, w.n_bytes);
+        REQUIRE(!specrt_bundle_open_memory(w.bytes, w.n_bytes, "b", NULL, &w.bundle, &err));
+        CHECK_INT(specrt_bundle_sketch(w.bundle, &view, &err), SPECRT_STATUS_BUNDLE_CONTENT);
+        CHECK_HAS(err.msg, "section 'sketch'");
+        specrt_bundle_close(w.bundle);
+        memcpy(w.bytes + at[i] - 1, kept, 2);
+    }
+    free(w.bytes);
+}
+
+static const test_case cases[] = {
+    {"scan", "every instruction set against plain sums: both widths, odd ranks and lengths, biases",
+     test_scan},
+    {"one_state", "what a state names against a full sort, prefix ranks, ties", test_one_state},
+    {"part", "a scan of the frequent rows alone", test_part},
+    {"levels", "what a level of several states names, by probability", test_levels},
+    {"everything", "all rows named: the full vocabulary, bit for bit", test_everything},
+    {"certified", "the best of 90,000 states and more, adversarial heads among them",
+     test_certified},
+    {"refused", "ranks, heads, a missing bundle, damaged sections", test_refused},
+};
+TEST_MAIN(cases)

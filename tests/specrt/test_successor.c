@@ -1,0 +1,232 @@
+/* test_successor.c : what successor:k adds to a level, against brute force over the graph, and its
+ * logits against those of packed rows. */
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "fixture.h"
+#include "test.h"
+
+enum { N_IDS = 121, N_COLS = 256, N_STATIC = 20, SIZE = 12, TOPK = 5, DEGREE = 40 };
+
+static uint64_t state = 5;
+static int32_t below(int32_t n) {
+    return (int32_t)((fixture_random(&state) >> 33) % (uint64_t)n);
+}
+
+typedef struct world {
+    uint8_t *bytes; /* of the bundle */
+    float rows[N_IDS * N_COLS], bias[N_IDS];
+    uint8_t q4[N_IDS * N_COLS / 32 * 18]; /* the same rows, in a format that is decoded */
+    specrt_bundle *bundle;
+    specrt_head *head;
+    specrt_policy *policy;
+    specrt_session *session;
+    specrt_cograph graph;
+} world;
+
+/* A graph of random rows, some of them empty, by count descending. */
+static uint8_t *graph_make(size_t *n) {
+    specrt_cograph_header h = {
+        .n_vocab = N_IDS - 1, .max_degree = DEGREE, .min_count = 1, .rule_degree = 64};
+    uint64_t totals[N_IDS] = {0};
+    uint32_t offsets[N_IDS] = {0}, n_rule[N_IDS] = {0};
+    int32_t *ids = (int32_t *)calloc(N_IDS * DEGREE, sizeof *ids);
+    float *counts = (float *)calloc(N_IDS * DEGREE, sizeof *counts);
+    for (int32_t u = 0; u < h.n_vocab; u++) {
+        int32_t degree = u % 5 ? below(DEGREE) : 0, id = below(7);
+        float count = 1000;
+        for (int32_t i = 0; i < degree; i++, id = (id + 7) % h.n_vocab) {
+            count -= (float)(1 + below(20));
+            ids[h.n_edges] = id;
+            counts[h.n_edges++] = count;
+            totals[u] += (uint64_t)count + 3;
+        }
+        offsets[u + 1] = (uint32_t)h.n_edges;
+    }
+    size_t v = (size_t)h.n_vocab, e = (size_t)h.n_edges;
+    *n = sizeof h + 16 * v + 4 + 8 * e;
+    uint8_t *bytes = (uint8_t *)malloc(*n), *p = bytes;
+    const void *parts[] = {&h, totals, offsets, n_rule, ids, counts};
+    const size_t sizes[] = {sizeof h, 8 * v, 4 * (v + 1), 4 * v, 4 * e, 4 * e};
+    for (int i = 0; i < 6; i++) memcpy(p, parts[i], sizes[i]), p += sizes[i];
+    free(ids);
+    free(counts);
+    return bytes;
+}
+
+static void world_make(world *w, specrt_dtype dtype, const char *policy) {
+    size_t n_ranks, n_graph, n;
+    uint8_t *ranks = fixture_ranks(N_IDS - 1, 1, N_STATIC, &n_ranks), *graph = graph_make(&n_graph);
+    fixture_section sections[] = {{"cograph", 1, 16, graph, n_graph, n_graph},
+                                  {"ranks", 1, 16, ranks, n_ranks, n_ranks}};
+    w->bytes = fixture_bundle(sections, 2, &n);
+    free(ranks);
+    free(graph);
+    for (int i = 0; i < N_IDS * N_COLS; i++) w->rows[i] = fixture_normal(&state);
+    for (int i = 0; i < N_IDS; i++) w->bias[i] = fixture_normal(&state);
+    for (size_t i = 0; i < sizeof w->q4; i++)
+        w->q4[i] = i % 18 == 1 ? 0x2c : (uint8_t)fixture_random(&state);
+    specrt_head_desc desc = {.rows = dtype == SPECRT_DTYPE_F32 ? (void *)w->rows : (void *)w->q4,
+                             .dtype = dtype,
+                             .n_rows = N_IDS,
+                             .n_cols = N_COLS,
+                             .bias = w->bias};
+    specrt_policy_desc pd = {.text = policy, .n_vocab = N_IDS - 1};
+    specrt_session_params params = {.tree = {.num_steps = 4, .topk = TOPK, .num_draft_tokens = 12}};
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, &err));
+    REQUIRE(!specrt_bundle_cograph(w->bundle, &w->graph, &err));
+    REQUIRE(!specrt_head_bind(w->bundle, &desc, NULL, &w->head, &err));
+    REQUIRE(!specrt_policy_create(w->bundle, w->head, &pd, &w->policy, &err));
+    REQUIRE(!specrt_session_create(w->policy, &params, NULL, &w->session, &err));
+}
+
+static void world_free(world *w) {
+    specrt_session_close(w->session);
+    specrt_policy_close(w->policy);
+    specrt_head_close(w->head);
+    specrt_bundle_close(w->bundle);
+    free(w->bytes);
+}
+
+/* The sum of path probabilities times p(v | u), in double precision; 0 for members. */
+static void score_all(const world *w, const int32_t *tokens, const float *logprobs, int32_t n,
+                      double *scores) {
+    for (int32_t v = 0; v < N_IDS; v++) scores[v] = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t *ids;
+        const float *counts;
+        int32_t m = specrt_cograph_successors(&w->graph, tokens[i], &ids, &counts), n_new = 0;
+        for (int32_t j = 0; j < m && n_new < SIZE; j++) {
+            if (specrt__active_member(w->session->pool, ids[j])) continue;
+            if (!specrt__active_valid(w->session->pool, ids[j])) continue;
+            n_new++;
+            scores[ids[j]] += exp((double)logprobs[i]) * ((double)counts[j] - 0.5) /
+                              (double)w->graph.totals[tokens[i]];
+        }
+    }
+}
+
+/* The routed segment holds the best by score, none twice, no member, and no more than SIZE. */
+static void check_level(const world *w, const int32_t *tokens, const float *logprobs, int32_t n) {
+    const specrt_active *active = specrt_session_shortlist(w->session);
+    double scores[N_IDS], worst = INFINITY;
+    bool held[N_IDS] = {false};
+    int32_t n_found = 0, n_rows = 0;
+    score_all(w, tokens, logprobs, n, scores);
+    for (int32_t v = 0; v < N_IDS; v++) n_found += scores[v] > 0;
+    if (active->n_segments > 1) {
+        const specrt_segment *s = &active->segments[1];
+        n_rows = s->n_rows;
+        CHECK_INT(s->n_masked, 0);
+        for (int32_t i = 0; i < s->n_rows; i++) {
+            CHECK(!held[s->ids[i]] && scores[s->ids[i]] > 0);
+            held[s->ids[i]] = true;
+            if (scores[s->ids[i]] < worst) worst = scores[s->ids[i]];
+        }
+    }
+    CHECK_INT(n_rows, n_found < SIZE ? n_found : SIZE);
+    for (int32_t v = 0; v < N_IDS; v++)
+        CHECK(held[v] || scores[v] <= worst * (1 + 1e-5) || scores[v] == 0);
+}
+
+/* Every row's logit by the definition, whatever segment it lies in. */
+static void check_logits(const world *w, specrt_dtype dtype, const float *hidden, int32_t n) {
+    const specrt_active *active = specrt_session_shortlist(w->session);
+    float *logits = (float *)malloc((size_t)n * (size_t)active->n_rows * sizeof *logits);
+    int32_t column = 0;
+    REQUIRE(!specrt_active_logits(active, hidden, n, logits));
+    for (int32_t i = 0; i < active->n_segments; i++)
+        for (int32_t r = 0; r < active->segments[i].n_rows; r++, column++) {
+            int32_t id = active->segments[i].ids[r];
+            float row[N_COLS];
+            const void *from = dtype == SPECRT_DTYPE_F32
+                                   ? (const void *)(w->rows + id * N_COLS)
+                                   : (const void *)(w->q4 + id * (N_COLS / 32 * 18));
+            REQUIRE(!specrt_row_decode(dtype, from, N_COLS, row));
+            for (int32_t h = 0; h < n; h++) {
+                double sum = w->bias[id];
+                for (int j = 0; j < N_COLS; j++) sum += (double)row[j] * hidden[h * N_COLS + j];
+                CHECK_NEAR(logits[h * active->n_rows + column], sum, 2e-2);
+            }
+        }
+    free(logits);
+}
+
+static void draft_some(world *w, specrt_dtype dtype) {
+    static float hidden[TOPK * N_COLS];
+    specrt_session_begin(w->session);
+    for (int32_t root = 0; root < N_IDS - 1; root += 3) {
+        static const float sure = 0;
+        specrt_beam beam = {1, &root, NULL, &sure};
+        int32_t tokens[TOPK];
+        float logprobs[TOPK];
+        REQUIRE(!specrt_session_start(w->session, root));
+        while (beam.n > 0) {
+            int32_t n = beam.n;
+            memcpy(tokens, beam.tokens, (size_t)n * sizeof *tokens);
+            memcpy(logprobs, beam.logprobs, (size_t)n * sizeof *logprobs);
+            for (int i = 0; i < n * N_COLS; i++) hidden[i] = 0.1f * fixture_normal(&state);
+            REQUIRE(!specrt_session_expand(w->session, hidden, NULL, n, &beam));
+            check_level(w, tokens, logprobs, n);
+            check_logits(w, dtype, hidden, n);
+        }
+    }
+}
+
+static void test_levels(void) {
+    static world w;
+    static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_Q4_0};
+    for (int i = 0; i < 2; i++) {
+        world_make(&w, dtypes[i], "static:20+successor:12");
+        CHECK_STR(specrt_policy_text(w.policy), "static:20+successor:12");
+        CHECK_INT(specrt_policy_bound(w.policy), N_STATIC + SIZE);
+        draft_some(&w, dtypes[i]);
+        world_free(&w);
+    }
+}
+
+static void test_select(void) {
+    uint64_t keys[300];
+    for (int round = 0; round < 2000; round++) {
+        int32_t n = 1 + below(300), k = 1 + below(n);
+        for (int32_t i = 0; i < n; i++) keys[i] = (uint64_t)(uint32_t)below(40) << 32 | (uint32_t)i;
+        specrt__active_select(keys, n, k);
+        uint64_t least = UINT64_MAX;
+        for (int32_t i = 0; i < k; i++) least = keys[i] < least ? keys[i] : least;
+        for (int32_t i = k; i < n; i++) CHECK(keys[i] < least);
+    }
+}
+
+static void test_missing(void) {
+    static float rows[N_IDS * 32];
+    size_t n;
+    specrt_error err;
+    specrt_bundle *bundle;
+    specrt_head *head;
+    specrt_policy *policy;
+    specrt_head_desc desc = {
+        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = 32};
+    specrt_policy_desc pd = {.text = "static:20+successor"};
+    uint8_t *bytes = fixture_ranks_bundle(N_IDS, 1, N_STATIC, &n);
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err));
+    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, &err));
+    CHECK_INT(specrt_policy_create(bundle, head, &pd, &policy, &err),
+              SPECRT_STATUS_BUNDLE_SECTION_MISSING);
+    CHECK_STR(err.msg,
+              "policy 'static:20+successor': b: has no section 'cograph'; cograph-build builds it");
+    pd.text = "window:100+successor";
+    CHECK_INT(specrt_policy_create(NULL, head, &pd, &policy, &err),
+              SPECRT_STATUS_BUNDLE_SECTION_MISSING);
+    CHECK_HAS(err.msg, "cograph-build");
+    specrt_head_close(head);
+    specrt_bundle_close(bundle);
+    free(bytes);
+}
+
+static const test_case cases[] = {
+    {"levels", "rows and logits of every level, f32 and decoded heads", test_levels},
+    {"select", "the k greatest, against their definition", test_select},
+    {"missing", "a bundle without the graph, no bundle", test_missing},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,211 @@
+/* test_tree.c : trees against a brute-force EAGLE-2 expansion, forced ties included. */
+#include "specrt.h"
+#include "test.h"
+
+static uint64_t random_state = 88172645463325252u;
+static uint32_t random_below(uint32_t n) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)(random_state >> 33) % n;
+}
+
+/* The oracle keeps every node ever proposed and sorts. */
+enum { MAX_NODES = 2048 };
+typedef struct oracle_node {
+    int token, parent, depth, index;
+    float logprob;
+} oracle_node;
+
+static int by_rank(const void *a, const void *b) {
+    const oracle_node *x = (const oracle_node *)a, *y = (const oracle_node *)b;
+    if (x->logprob != y->logprob) return x->logprob > y->logprob ? -1 : 1;
+    return x->index - y->index;
+}
+
+static int by_index(const void *a, const void *b) {
+    return ((const oracle_node *)a)->index - ((const oracle_node *)b)->index;
+}
+
+/* A row's proposals: distinct tokens, falling log-probabilities, many of them equal or zero. */
+static void propose(int k, int32_t *ids, float *logprobs) {
+    float x = 0;
+    for (int j = 0; j < k; j++) {
+        ids[j] = (int32_t)(random_below(1000) * (uint32_t)k) + j;
+        x -= 0.5f * (float)random_below(3);
+        logprobs[j] = x;
+    }
+}
+
+static void check_finished(const specrt_draft *draft, const oracle_node *nodes, int n,
+                           int n_draft) {
+    static oracle_node best[MAX_NODES];
+    memcpy(best, nodes, (size_t)n * sizeof *best);
+    qsort(best, (size_t)n, sizeof *best, by_rank);
+    if (n > n_draft - 1) n = n_draft - 1;
+    qsort(best, (size_t)n, sizeof *best, by_index);
+    REQUIRE(draft->n == n + 1);
+    for (int i = 1; i <= n; i++) {
+        const oracle_node *node = &best[i - 1];
+        int parent = draft->parents[i];
+        REQUIRE(parent >= 0 && parent < i);
+        CHECK_INT(draft->tokens[i], node->token);
+        CHECK_INT(draft->depths[i], node->depth);
+        CHECK(draft->logprobs[i] == node->logprob);
+        CHECK_INT(parent == 0 ? -1 : best[parent - 1].index, node->parent);
+        CHECK(draft->masks[i] == (draft->masks[parent] | (uint64_t)1 << i));
+    }
+}
+
+static void run_random(specrt_tree_params params, int k) {
+    static oracle_node nodes[MAX_NODES], level[MAX_NODES];
+    int32_t ids[SPECRT_TREE_MAX_TOPK * SPECRT_TREE_MAX_TOPK];
+    float logprobs[SPECRT_TREE_MAX_TOPK * SPECRT_TREE_MAX_TOPK];
+    specrt_tree *tree;
+    specrt_beam beam;
+    specrt_draft draft;
+    REQUIRE(specrt_tree_create(&params, NULL, &tree, NULL) == SPECRT_STATUS_OK);
+    specrt_tree_begin(tree, 7);
+    int n = 0, n_rows = 1, rows[SPECRT_TREE_MAX_TOPK] = {-1};
+    for (int step = 0; step < params.num_steps; step++) {
+        int first = n;
+        for (int r = 0; r < n_rows; r++) {
+            propose(k, ids + r * k, logprobs + r * k);
+            for (int j = 0; j < k; j++, n++)
+                nodes[n] =
+                    (oracle_node){ids[r * k + j], rows[r], step + 1, n,
+                                  (rows[r] < 0 ? 0 : nodes[rows[r]].logprob) + logprobs[r * k + j]};
+        }
+        REQUIRE(specrt_tree_expand(tree, ids, logprobs, n_rows, k, &beam) == SPECRT_STATUS_OK);
+        memcpy(level, nodes + first, (size_t)(n - first) * sizeof *level);
+        qsort(level, (size_t)(n - first), sizeof *level, by_rank);
+        n_rows = n - first < params.topk ? n - first : params.topk;
+        if (step + 1 == params.num_steps) n_rows = 0;
+        REQUIRE(beam.n == n_rows);
+        for (int r = 0; r < n_rows; r++) {
+            rows[r] = level[r].index;
+            CHECK_INT(beam.tokens[r], level[r].token);
+            CHECK_INT(beam.parents[r], (level[r].index - first) / k);
+            CHECK(beam.logprobs[r] == level[r].logprob);
+        }
+    }
+    specrt_tree_finish(tree, &draft);
+    CHECK_INT(draft.tokens[0], 7);
+    CHECK_INT(draft.parents[0], -1);
+    check_finished(&draft, nodes, n, params.num_draft_tokens);
+    specrt_tree_free(tree);
+}
+
+static void test_random(void) {
+    for (int i = 0; i < 300; i++) {
+        specrt_tree_params p = {1 + (int32_t)random_below(7), 1 + (int32_t)random_below(10),
+                                2 + (int32_t)random_below(63)};
+        run_random(p, 1 + (int)random_below((uint32_t)p.topk));
+    }
+    run_random((specrt_tree_params){6, 10, 60}, 10);
+    run_random((specrt_tree_params){4, 8, 32}, 8);
+}
+
+static void test_chain(void) {
+    specrt_tree_params chain = {4, 1, 5};
+    specrt_tree *tree;
+    specrt_beam beam;
+    specrt_draft draft;
+    REQUIRE(specrt_tree_create(&chain, NULL, &tree, NULL) == SPECRT_STATUS_OK);
+    specrt_tree_begin(tree, 100);
+    for (int32_t step = 0; step < 4; step++) {
+        float logprob = -0.5f;
+        int32_t id = 200 + step;
+        REQUIRE(specrt_tree_expand(tree, &id, &logprob, 1, 1, &beam) == SPECRT_STATUS_OK);
+        CHECK_INT(beam.n, step < 3);
+        if (beam.n) CHECK_INT(beam.tokens[0], id);
+    }
+    specrt_tree_finish(tree, &draft);
+    REQUIRE(draft.n == 5);
+    for (int i = 0; i < 5; i++) {
+        CHECK_INT(draft.parents[i], i - 1);
+        CHECK_INT(draft.masks[i], (1 << (i + 1)) - 1);
+    }
+    specrt_tree_free(tree);
+}
+
+/* Impossible proposals are never drafted, and certain ones never lose their parent. */
+static void test_extremes(void) {
+    specrt_tree_params p = {3, 2, 3};
+    specrt_tree *tree;
+    specrt_beam beam;
+    specrt_draft draft;
+    const int32_t ids[4] = {1, 2, 3, 4};
+    const float none[4] = {-INFINITY, NAN, -INFINITY, NAN}, certain[4] = {1e-7f, 0, 1e-7f, 0};
+    REQUIRE(specrt_tree_create(&p, NULL, &tree, NULL) == SPECRT_STATUS_OK);
+    specrt_tree_begin(tree, 9);
+    REQUIRE(specrt_tree_expand(tree, ids, none, 1, 2, &beam) == SPECRT_STATUS_OK);
+    CHECK_INT(beam.n, 0);
+    specrt_tree_finish(tree, &draft);
+    CHECK_INT(draft.n, 1);
+    specrt_tree_begin(tree, 9);
+    REQUIRE(specrt_tree_expand(tree, NULL, NULL, 1, 0, &beam) == SPECRT_STATUS_OK);
+    CHECK_INT(beam.n, 0);
+    specrt_tree_finish(tree, &draft);
+    CHECK_INT(draft.n, 1);
+    specrt_tree_begin(tree, 9);
+    REQUIRE(specrt_tree_expand(tree, ids, certain, 1, 2, &beam) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_tree_expand(tree, ids, certain, 2, 2, &beam) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_tree_expand(tree, ids, certain, 2, 2, &beam) == SPECRT_STATUS_OK);
+    specrt_tree_finish(tree, &draft);
+    REQUIRE(draft.n == 3);
+    CHECK_INT(draft.parents[1], 0);
+    CHECK_INT(draft.parents[2], 0);
+    CHECK(specrt_tree_expand(tree, ids, certain, 2, 2, &beam) == SPECRT_STATUS_BAD_ARG);
+    specrt_tree_free(tree);
+}
+
+/* Every proposal as good as its parent: the earlier wins, so the first levels are kept whole. */
+static void test_forced_ties(void) {
+    enum { K = 10 };
+    int32_t ids[K * K];
+    const float certain[K * K] = {0};
+    specrt_tree *tree;
+    specrt_beam beam;
+    specrt_draft draft;
+    for (int i = 0; i < K * K; i++) ids[i] = i;
+    REQUIRE(specrt_tree_create(NULL, NULL, &tree, NULL) == SPECRT_STATUS_OK);
+    specrt_tree_begin(tree, 7);
+    for (int32_t step = 0, n = 1; step < 6; step++, n = K) {
+        REQUIRE(specrt_tree_expand(tree, ids, certain, n, K, &beam) == SPECRT_STATUS_OK);
+        for (int32_t i = 0; i < beam.n; i++) CHECK_INT(beam.parents[i], 0);
+    }
+    specrt_tree_finish(tree, &draft);
+    REQUIRE(draft.n == 60);
+    for (int32_t i = 1; i < 60; i++) {
+        CHECK_INT(draft.parents[i], i <= K ? 0 : (i - K - 1) / K + 1);
+        CHECK_INT(draft.depths[i], i <= K ? 1 : 2);
+    }
+    specrt_tree_free(tree);
+}
+
+static void test_limits(void) {
+    specrt_tree *tree;
+    specrt_error err;
+    const specrt_tree_params bad[] = {{33, 1, 2}, {-1, 1, 2}, {6, 65, 60}, {6, 10, 65}, {6, 10, 1}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK(specrt_tree_create(&bad[i], NULL, &tree, &err) == SPECRT_STATUS_BAD_ARG);
+        CHECK(strstr(err.msg, "expected") != NULL);
+    }
+    REQUIRE(specrt_tree_create(NULL, NULL, &tree, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_tree_get_params(tree)->num_steps, 6);
+    CHECK_INT(specrt_tree_get_params(tree)->topk, 10);
+    CHECK_INT(specrt_tree_get_params(tree)->num_draft_tokens, 60);
+    specrt_tree_free(tree);
+    specrt_tree_free(NULL);
+}
+
+static const test_case cases[] = {
+    {"random", "beams and trees equal a brute-force sort, under many ties", test_random},
+    {"chain", "topk = 1 is a chain", test_chain},
+    {"extremes", "-inf and NaN never drafted; probability 1 keeps parents", test_extremes},
+    {"forced_ties", "where all tie, the earliest nodes are kept with their parents",
+     test_forced_ties},
+    {"limits", "bad sizes are refused, defaults are EAGLE-2's", test_limits},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,348 @@
+/* test_verify.c : draws, filters and rejection against laws written out in double, and draw-and-descend
+ * against plain sampling. */
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "law.h"
+#include "test.h"
+
+static uint64_t random_state = 2463534242u;
+static double random_real(void) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (double)(random_state >> 11) / 9007199254740992.0;
+}
+
+enum { V = 23 };
+
+static const specrt_sampling settings[] = {
+    {1, 0, 0, 0, 1, 0},    {0.7f, 0, 0, 0, 2, 0}, {1.5f, 5, 0, 0, 3, 0},
+    {1, 0, 0.8f, 0, 4, 0}, {1, 0, 0, 0.1f, 5, 0}, {0.9f, 9, 0.9f, 0.05f, 6, 3},
+    {1, 1, 0, 0, 7, 0},    {1, V, 1, 0, 8, 0},
+};
+enum { N_SETTINGS = sizeof settings / sizeof settings[0] };
+
+static void test_law(void) {
+    float logits[V];
+    for (int i = 0; i < V; i++) logits[i] = (float)(4 * random_real());
+    logits[3] = logits[11]; /* a tie */
+    logits[7] = NAN;
+    logits[8] = -INFINITY;
+    for (int k = 0; k < N_SETTINGS; k++) {
+        enum { N = 40000 };
+        double p[V];
+        int seen[V] = {0};
+        specrt_verifier *v;
+        REQUIRE(specrt_verifier_create(V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
+        law_of(logits, V, &settings[k], p);
+        for (int64_t i = 0; i < N; i++) seen[specrt_verifier_draw(v, logits, i)]++;
+        CHECK(law_holds(law_fit_of(seen, p, V, N)));
+        specrt_verifier_free(v);
+    }
+}
+
+/* Weights of a verifier against the oracle's p: the very same tokens kept, the same shares. */
+static void check_weights(specrt_verifier *v, const float *logits, int n) {
+    static double p[LAW_MAX_VOCAB];
+    double sum = 0;
+    law_of(logits, n, &v->sampling, p);
+    specrt__verify_law(v, logits);
+    for (int i = 0; i < n; i++) {
+        double share = (double)v->weights[i] / v->total;
+        bool kept = v->weights[i] > 0;
+        if (p[i] > 1e-30) CHECK(kept);
+        if (p[i] == 0) CHECK(!kept);
+        CHECK_NEAR(share, p[i], 1e-5 * p[i] + 1e-12); /* |t| ulps of exp(t), t to -80 */
+        sum += share;
+    }
+    CHECK_NEAR(sum, 1, 1e-12);
+    for (int32_t b = 0; b < v->n_blocks; b++)
+        CHECK_NEAR(
+            v->sums[b],
+            specrt__verify_sum(v->weights + b * SPECRT__VERIFY_BLOCK, specrt__verify_block(v, b)),
+            1e-9 * v->total);
+}
+
+/* Vocabularies around the sizes of blocks, with ties, NaN and -inf, under random filters. */
+static void test_filters(void) {
+    static float logits[LAW_MAX_VOCAB];
+    static const int sizes[] = {1, 2, 15, 16, 17, 63, 64, 65, 1000, 1023, 1024, 1025, 3000};
+    for (int round = 0; round < 400; round++) {
+        int n = sizes[round % 13];
+        double spread = round % 3 == 0 ? 0.5 : round % 3 == 1 ? 8 : 60;
+        specrt_sampling s = {(float)(0.05 + 2 * random_real()), 0, 0, 0, 1, 0};
+        if (random_real() < 0.5) s.top_k = 1 + (int32_t)(random_real() * 1.2 * n);
+        if (random_real() < 0.5) s.top_p = (float)(0.01 + 0.98 * random_real());
+        if (random_real() < 0.4) s.min_p = (float)(0.3 * random_real() * random_real());
+        for (int i = 0; i < n; i++) {
+            logits[i] = (float)(spread * (random_real() - random_real()));
+            if (round % 5 == 0) logits[i] = floorf(logits[i]); /* many ties */
+            if (i != n / 2 && random_real() < 0.02) logits[i] = i % 2 ? NAN : -INFINITY;
+        }
+        specrt_verifier *v;
+        REQUIRE(specrt_verifier_create(n, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+        check_weights(v, logits, n);
+        specrt_verifier_free(v);
+    }
+}
+
+/* Rows that hold no law: the greedy token, whatever the temperature. */
+static void test_degenerate(void) {
+    float logits[V];
+    for (int k = 0; k < N_SETTINGS; k++) {
+        specrt_verifier *v;
+        REQUIRE(specrt_verifier_create(V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
+        for (int i = 0; i < V; i++) logits[i] = i % 2 ? NAN : -INFINITY;
+        CHECK_INT(specrt_verifier_draw(v, logits, 1), 0);
+        logits[9] = -1e30f;
+        CHECK_INT(specrt_verifier_draw(v, logits, 2), 9);
+        logits[4] = logits[6] = INFINITY;
+        CHECK_INT(specrt_verifier_draw(v, logits, 3), 4);
+        specrt_verifier_free(v);
+    }
+}
+
+/* A temperature near 0 is greedy, not a division by zero. */
+static void test_cold(void) {
+    const float temperatures[] = {1e-45f, 1e-38f, 1e-20f, 1e-5f};
+    float logits[V] = {0};
+    logits[12] = 1e-3f, logits[2] = -3e38f;
+    for (int k = 0; k < 4; k++) {
+        specrt_sampling s = {temperatures[k], 0, 0, 0, 1, 0};
+        specrt_verifier *v;
+        REQUIRE(specrt_verifier_create(V, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+        for (int64_t i = 0; i < 20; i++) CHECK_INT(specrt_verifier_draw(v, logits, i), 12);
+        specrt_verifier_free(v);
+    }
+}
+
+static void test_greedy(void) {
+    specrt_verifier *v;
+    float logits[V] = {0};
+    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_verifier_draw(v, logits, 0), 0);
+    logits[5] = logits[9] = 1;
+    logits[0] = NAN;
+    CHECK_INT(specrt_verifier_draw(v, logits, 3), 5);
+    for (int i = 0; i < V; i++) logits[i] = i == 8 ? INFINITY : -INFINITY;
+    CHECK_INT(specrt_verifier_draw(v, logits, 4), 8);
+    specrt_verifier_free(v);
+}
+
+/* A target whose logits depend on the last two tokens, so that a wrong path shows. */
+static void target(int32_t before, int32_t last, float *logits) {
+    uint64_t saved = random_state;
+    random_state = (uint64_t)(before * 131 + last + 1) * 0x9E3779B97F4A7C15u;
+    for (int i = 0; i < V; i++) logits[i] = (float)(5 * random_real());
+    random_state = saved;
+}
+
+/* A random tree under the last token; children of a node are distinct. */
+static int random_tree(int32_t root, int32_t *tokens, int32_t *parents) {
+    int n = 1 + (int)(random_real() * (SPECRT_TREE_MAX_NODES - 1));
+    tokens[0] = root;
+    parents[0] = -1;
+    for (int i = 1; i < n; i++) {
+        parents[i] = (int32_t)(random_real() * i);
+        bool fresh;
+        do {
+            fresh = true;
+            tokens[i] = (int32_t)(random_real() * V);
+            for (int j = 1; j < i; j++)
+                if (parents[j] == parents[i] && tokens[j] == tokens[i]) fresh = false;
+            if (!fresh) parents[i] = (int32_t)(random_real() * i);
+        } while (!fresh);
+    }
+    return n;
+}
+
+/* Whatever is drafted, the stream is the one of plain decoding. */
+static void test_stream(void) {
+    static float logits[SPECRT_TREE_MAX_NODES][V];
+    for (int k = -1; k < N_SETTINGS; k++) {
+        enum { LENGTH = 300 };
+        int32_t plain[LENGTH + SPECRT_TREE_MAX_NODES] = {1, 2},
+                               stream[LENGTH + SPECRT_TREE_MAX_NODES] = {1, 2};
+        specrt_verifier *v;
+        specrt_verdict verdict;
+        int n_longer = 0;
+        REQUIRE(specrt_verifier_create(V, k < 0 ? NULL : &settings[k], NULL, &v, NULL) ==
+                SPECRT_STATUS_OK);
+        for (int n = 2; n < LENGTH; n++) {
+            target(plain[n - 2], plain[n - 1], logits[0]);
+            plain[n] = specrt_verifier_draw(v, logits[0], n);
+        }
+        for (int n = 2; n < LENGTH; n += verdict.n) {
+            int32_t tokens[SPECRT_TREE_MAX_NODES], parents[SPECRT_TREE_MAX_NODES];
+            specrt_draft draft = {
+                random_tree(stream[n - 1], tokens, parents), tokens, parents, NULL, NULL, NULL};
+            for (int i = 0; i < draft.n; i++)
+                target(i == 0 ? stream[n - 2] : tokens[parents[i]], tokens[i], logits[i]);
+            REQUIRE(specrt_verify_tree(v, &draft, logits[0], n, &verdict) == SPECRT_STATUS_OK);
+            REQUIRE(verdict.n >= 1 && verdict.nodes[0] == 0);
+            for (int i = 1; i < verdict.n; i++) {
+                CHECK_INT(parents[verdict.nodes[i]], verdict.nodes[i - 1]);
+                CHECK_INT(tokens[verdict.nodes[i]], verdict.tokens[i - 1]);
+            }
+            memcpy(stream + n, verdict.tokens, (size_t)verdict.n * sizeof *stream);
+            n_longer += verdict.n > 1;
+        }
+        CHECK(memcmp(plain, stream, sizeof(int32_t) * LENGTH) == 0);
+        CHECK(n_longer > 5);
+        specrt_verifier_free(v);
+    }
+}
+
+/* ---- sampled chains ------------------------------------------------------------------------- */
+
+/* q is the softmax over the list; its tokens come as often as q says. */
+static void test_propose(void) {
+    enum { N = 40000 };
+    const float temperatures[] = {1, 0.4f, 3};
+    float logits[V], probs[V];
+    specrt_verifier *v;
+    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    for (int i = 0; i < V; i++) logits[i] = (float)(4 * random_real());
+    logits[0] = logits[10] = NAN;
+    logits[V - 1] = -INFINITY;
+    for (int k = 0; k < 3; k++) {
+        int seen[V] = {0};
+        double p[V];
+        specrt_sampling s = {temperatures[k], 0, 0, 0, 0, 0};
+        law_of(logits, V, &s, p);
+        for (int64_t i = 0; i < N; i++)
+            seen[specrt_verifier_propose(v, logits, V, temperatures[k], i / 3, (int32_t)(i % 3),
+                                         probs)]++;
+        CHECK(law_holds(law_fit_of(seen, p, V, N)));
+        for (int i = 0; i < V; i++) CHECK_NEAR((double)probs[i], p[i], 1e-6 * p[i]);
+    }
+    CHECK_INT(specrt_verifier_propose(v, logits, 1, 1, 0, 0, probs), -1);
+    CHECK_INT(specrt_verifier_propose(v, logits, 0, 1, 0, 0, probs), -1);
+    CHECK_INT(specrt_verifier_propose(v, logits, V, 0, 0, 0, probs), -1);
+    CHECK_INT(specrt_verifier_propose(v, logits, V, NAN, 0, 0, probs), -1);
+    logits[4] = logits[9] = INFINITY;
+    CHECK_INT(specrt_verifier_propose(v, logits, V, 1, 0, 0, probs), 4);
+    CHECK(probs[4] == 1 && probs[9] == 0 && probs[3] == 0);
+    specrt_verifier_free(v);
+}
+
+/* Emissions of one drafted token and what follows, over many cycles: counts, and how many accepted. */
+static int chain_counts(specrt_verifier *v, const float *draft_logits, const int32_t *ids,
+                        int n_ids, const float *logits, int n, int *seen) {
+    float probs[V];
+    specrt_draft_law law = {n_ids, ids, probs};
+    specrt_verdict verdict;
+    int n_accepted = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t token = ids[specrt_verifier_propose(v, draft_logits, n_ids, 1, i, 0, probs)];
+        REQUIRE(specrt_verify_chain(v, &token, &law, 1, logits, i, &verdict) == SPECRT_STATUS_OK);
+        if (verdict.n == 2) CHECK_INT(verdict.tokens[0], token);
+        n_accepted += verdict.n == 2;
+        seen[verdict.tokens[0]]++;
+    }
+    return n_accepted;
+}
+
+/* What is emitted follows p; it is accepted as often as sum min(p, q) says. */
+static void test_rejection(void) {
+    enum { N = 40000, N_IDS = 9 };
+    float logits[2 * V], draft_logits[N_IDS];
+    int32_t ids[N_IDS];
+    for (int i = 0; i < 2 * V; i++) logits[i] = (float)(4 * random_real());
+    logits[2] = NAN, logits[5] = -INFINITY;
+    for (int i = 0; i < N_IDS; i++) {
+        ids[i] = 2 * i;
+        draft_logits[i] = 0.7f * logits[2 * i] + (float)random_real();
+    }
+    draft_logits[1] = 2; /* a token that the target excludes */
+    draft_logits[3] = -INFINITY;
+    for (int k = 0; k < N_SETTINGS; k++) {
+        specrt_sampling plain = {1, 0, 0, 0, 0, 0};
+        double p[V], q[N_IDS], expected = 0;
+        int seen[V] = {0};
+        specrt_verifier *v;
+        REQUIRE(specrt_verifier_create(V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
+        law_of(logits, V, &settings[k], p);
+        law_of(draft_logits, N_IDS, &plain, q);
+        for (int i = 0; i < N_IDS; i++) expected += fmin(p[ids[i]], q[i]);
+        int n_accepted = chain_counts(v, draft_logits, ids, N_IDS, logits, N, seen);
+        CHECK(law_holds(law_fit_of(seen, p, V, N)));
+        CHECK_NEAR((double)n_accepted / N, expected, 4.5 * sqrt(expected * (1 - expected) / N));
+        specrt_verifier_free(v);
+    }
+}
+
+/* p = q leaves nothing to reject; a greedy target and a row without a law work too; so does a list that
+ * holds a token twice, if q says so. */
+static void test_rejection_edges(void) {
+    enum { N = 20000 };
+    float logits[2 * V] = {0}, doubled[V + 2];
+    int32_t ids[V + 2];
+    int seen[V] = {0};
+    double p[V];
+    specrt_verifier *v;
+    specrt_sampling s = {1, 0, 0, 0, 7, 0}, greedy = {0, 0, 0, 0, 0, 0};
+    for (int i = 0; i < V; i++) {
+        logits[i] = doubled[i] = (float)(3 * random_real());
+        ids[i] = i;
+    }
+    doubled[V] = doubled[V + 1] = 1;
+    ids[V] = ids[V + 1] = 5;
+    REQUIRE(specrt_verifier_create(V, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    CHECK(chain_counts(v, logits, ids, V, logits, N, seen) >= N - 1);
+    memset(seen, 0, sizeof seen);
+    float probs[V + 2];
+    specrt_draft_law law = {V + 2, ids, probs};
+    specrt_verdict verdict;
+    for (int64_t i = 0; i < N; i++) {
+        int32_t token = ids[specrt_verifier_propose(v, doubled, V + 2, 1, i, 0, probs)];
+        REQUIRE(specrt_verify_chain(v, &token, &law, 1, logits, i, &verdict) == SPECRT_STATUS_OK);
+        seen[verdict.tokens[0]]++;
+    }
+    law_of(logits, V, &s, p);
+    CHECK(law_holds(law_fit_of(seen, p, V, N)));
+    /* Rejected against a residual of nothing, which only rounding can bring about: p itself. */
+    specrt__verify_law(v, logits);
+    law = (specrt_draft_law){V, ids, probs};
+    for (int i = 0; i < V; i++) probs[i] = (float)((double)v->weights[i] / v->total * 1.0001);
+    CHECK(!specrt__verify_subtract(v, &law));
+    specrt_verifier_free(v);
+    REQUIRE(specrt_verifier_create(V, &greedy, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    memset(seen, 0, sizeof seen);
+    chain_counts(v, logits, ids, V, logits, 100, seen);
+    CHECK_INT(seen[specrt_verifier_draw(v, logits, 0)], 100);
+    for (int i = 0; i < V; i++) logits[i] = NAN;
+    memset(seen, 0, sizeof seen);
+    chain_counts(v, doubled, ids, V, logits, 100, seen);
+    CHECK_INT(seen[0], 100);
+    specrt_verifier_free(v);
+}
+
+static void test_refused(void) {
+    specrt_verifier *v;
+    specrt_error err;
+    const specrt_sampling bad[] = {{-1, 0, 0, 0, 0, 0}, {NAN, 0, 0, 0, 0, 0},
+                                   {1, -1, 0, 0, 0, 0}, {1, 0, 1.5f, 0, 0, 0},
+                                   {1, 0, 0, 1, 0, 0},  {1, 0, NAN, 0, 0, 0}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK(specrt_verifier_create(V, &bad[i], NULL, &v, &err) == SPECRT_STATUS_BAD_ARG);
+        CHECK(v == NULL);
+    }
+    CHECK(specrt_verifier_create(0, NULL, NULL, &v, &err) == SPECRT_STATUS_BAD_ARG);
+    specrt_verifier_free(NULL);
+}
+
+static const test_case cases[] = {
+    {"law", "draws follow temperature, top-k, top-p and min-p", test_law},
+    {"filters", "they keep the definition's tokens, at any size and under ties", test_filters},
+    {"degenerate", "rows of NaN and infinities give the greedy token", test_degenerate},
+    {"cold", "temperatures near 0 are greedy", test_cold},
+    {"greedy", "ties to the lower id, NaN never", test_greedy},
+    {"stream", "any draft leaves plain decoding's stream as it is", test_stream},
+    {"propose", "q is the softmax over the list, and what is sampled", test_propose},
+    {"rejection", "emissions follow p, acceptances sum min(p, q)", test_rejection},
+    {"rejection_edges", "p = q, a token listed twice, greedy targets", test_rejection_edges},
+    {"refused", "settings that are no law are refused", test_refused},
+};
+TEST_MAIN(cases)

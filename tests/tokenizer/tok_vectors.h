@@ -1,0 +1,76 @@
+/* tok_vectors.h : tokenizers of the data folder, and published vectors of texts and ids. */
+#ifndef TOK_VECTORS_H
+#define TOK_VECTORS_H
+
+#include "base/io.h"
+#include "test.h"
+#include "tokenizer/tokenizer.h"
+
+#define SEPARATOR "\n__ggml_vocab_test__\n"
+
+static inline tokenizer *open_tokenizer(const char *path) {
+    specrt_error err = {0};
+    tokenizer *tok = NULL;
+    if (tokenizer_open(path, &tok, &err)) fprintf(stderr, "%s\n", err.msg);
+    REQUIRE(tok != NULL);
+    return tok;
+}
+
+static inline tok_worker *worker_of(const tokenizer *tok) {
+    tok_worker *w = NULL;
+    REQUIRE(tok_worker_create(tok, &w, NULL) == SPECRT_STATUS_OK);
+    return w;
+}
+
+/* The ids of a text as " 1 2 3"; free() it. */
+static inline char *ids_of(tok_worker *w, const char *text, size_t n) {
+    id_list ids = {0};
+    REQUIRE(tok_encode(w, text, n, &ids) == SPECRT_STATUS_OK);
+    char *line = calloc(1, ids.n * 12 + 1), *end = line;
+    REQUIRE(line);
+    for (size_t i = 0; i < ids.n; i++) end += sprintf(end, " %d", ids.ids[i]);
+    free(ids.ids);
+    return line;
+}
+
+static inline void check_ids(tok_worker *w, const char *text, const char *expected) {
+    char *line = ids_of(w, text, strlen(text));
+    CHECK_STR(line, expected);
+    free(line);
+}
+
+/* Each text of an .inp file against its line of the .out file. */
+static inline void check_vectors(const char *tokenizer_file, const char *vectors) {
+    tokenizer *tok = open_tokenizer(test_data(tokenizer_file));
+    tok_worker *w = worker_of(tok);
+    char path[256];
+    file_view inp, out;
+    snprintf(path, sizeof path, "tokenizers/gguf/%s.inp", vectors);
+    REQUIRE(file_map(test_data(path), &inp, NULL) == 0);
+    snprintf(path, sizeof path, "tokenizers/gguf/%s.out", vectors);
+    REQUIRE(file_map(test_data(path), &out, NULL) == 0);
+    int n_vectors = 0;
+    const char *text = (const char *)inp.bytes, *text_end = text + inp.n;
+    const char *line = (const char *)out.bytes, *lines_end = line + out.n;
+    while (text < text_end && line < lines_end) {
+        const char *end = memmem(text, (size_t)(text_end - text), SEPARATOR, strlen(SEPARATOR));
+        const char *line_end = memchr(line, '\n', (size_t)(lines_end - line));
+        REQUIRE(line_end);
+        if (!end) end = text_end;
+        char *expected = strndup(line, (size_t)(line_end - line));
+        char *found = ids_of(w, text, (size_t)(end - text));
+        CHECK_STR(found, expected);
+        free(expected);
+        free(found);
+        n_vectors++;
+        text = end + strlen(SEPARATOR);
+        line = line_end + 1;
+    }
+    CHECK(n_vectors >= 46);
+    file_unmap(&inp);
+    file_unmap(&out);
+    tok_worker_free(w);
+    tokenizer_close(tok);
+}
+
+#endif

@@ -1,0 +1,319 @@
+/* test_cluster.c : k-means against brute force, planted clusters, and the bad rows a head may hold. */
+#include "fixture.h"
+#include "test.h"
+
+/* clang wants functions with clones defined before they are used. */
+#include "tools/cluster-build/vectors.c"
+
+#include "tools/cluster-build/balance.c"
+#include "tools/cluster-build/kmeans.c"
+#include "tools/cluster-build/kmeans_sums.c"
+#include "tools/cluster-build/rows.c"
+#include "tools/cluster-build/seed.c"
+
+/* Rows about planted centres, of random lengths; row i belongs to centre truth[i]. */
+typedef struct world {
+    int32_t n, n_cols, n_centres;
+    float *x;
+    int32_t *truth;
+    row_set rows;
+} world;
+
+static specrt_head_desc head_of(const world *w) {
+    specrt_head_desc head = {
+        .rows = w->x, .dtype = SPECRT_DTYPE_F32, .n_rows = w->n, .n_cols = w->n_cols};
+    return head;
+}
+
+static void plant(world *w, int32_t n, int32_t n_cols, int32_t n_centres, float noise) {
+    uint64_t state = 88172645463325252u;
+    float *centres = malloc((size_t)(n_centres * n_cols) * sizeof *centres);
+    *w = (world){.n = n, .n_cols = n_cols, .n_centres = n_centres};
+    w->x = malloc((size_t)(n * n_cols) * sizeof *w->x);
+    w->truth = malloc((size_t)n * sizeof *w->truth);
+    for (int32_t i = 0; i < n_centres * n_cols; i++) centres[i] = fixture_normal(&state);
+    for (int32_t i = 0; i < n; i++) {
+        w->truth[i] = (int32_t)(fixture_random(&state) % (uint64_t)n_centres);
+        float length = expf(fixture_normal(&state));
+        for (int32_t j = 0; j < n_cols; j++)
+            w->x[i * n_cols + j] =
+                length * (centres[w->truth[i] * n_cols + j] + noise * fixture_normal(&state));
+    }
+    free(centres);
+}
+
+static void open_world(world *w) {
+    specrt_head_desc head = head_of(w);
+    REQUIRE(rows_open(&head, NULL, 2, &w->rows, NULL) == SPECRT_STATUS_OK);
+}
+
+static void free_world(world *w) {
+    rows_close(&w->rows);
+    free(w->x);
+    free(w->truth);
+}
+
+static kmeans_options options_for(int32_t n_clusters) {
+    kmeans_options o = {
+        .n_clusters = n_clusters, .n_iterations = 25, .tolerance = 1e-7, .seed = 7, .threads = 2};
+    return o;
+}
+
+/* Similarity of row i to a centroid, in double precision. */
+static double similarity(const world *w, int32_t i, const float *centroid) {
+    double dot = 0, square = 0;
+    for (int32_t j = 0; j < w->n_cols; j++) {
+        double x = (double)w->x[i * w->n_cols + j];
+        dot += x * (double)centroid[j];
+        square += x * x;
+    }
+    return dot / sqrt(square);
+}
+
+/* --- the kernels --- */
+
+static void test_kernels(void) {
+    const char *names[] = {"plain", "avx2", "vnni"};
+    world w;
+    plant(&w, 101, 77, 5, 1);
+    open_world(&w);
+    unit_rows centres;
+    REQUIRE(unit_rows_create(&centres, 70, 77));
+    for (int32_t c = 0; c < 70; c++) unit_rows_set(&centres, c, w.x + c * 77, w.rows.inverses[c]);
+    for (int k = 0; k < 3; k++) {
+        panels p;
+        const dot_kernels *kernels = dot_choose(names[k]);
+        if (!kernels) continue;
+        REQUIRE(panels_create(&p, 70, 77, kernels));
+        panels_fill(&p, &centres);
+        float *out = malloc((size_t)(101 * panels_width(&p)) * sizeof *out);
+        panels_similarities(&p, &w.rows.units, 0, 101, out);
+        for (int32_t i = 0; i < 101; i++)
+            for (int32_t c = 0; c < 70; c++) {
+                int64_t sum = 0;
+                for (int32_t j = 0; j < 77; j++)
+                    sum += w.rows.units.q[i * w.rows.units.stride + j] *
+                           centres.q[c * centres.stride + j];
+                double scale = (double)w.rows.units.scales[i] * (double)centres.scales[c];
+                CHECK_NEAR(out[i * panels_width(&p) + c], (double)sum * scale, 1e-6);
+            }
+        for (int32_t i = 0; i < 101; i++)
+            for (int32_t c = 70; c < panels_width(&p); c++)
+                CHECK(out[i * panels_width(&p) + c] == -INFINITY);
+        free(out);
+        panels_free(&p);
+    }
+    CHECK(dot_choose("none such") == NULL);
+    unit_rows_free(&centres);
+    free_world(&w);
+}
+
+static void test_rounding(void) {
+    world w;
+    plant(&w, 500, 64, 500, 1);
+    open_world(&w);
+    for (int32_t i = 0; i < w.rows.n; i++) {
+        double square = 0;
+        for (int32_t j = 0; j < 64; j++) {
+            double x = (double)w.x[i * 64 + j] * (double)w.rows.inverses[i];
+            double off = x - (double)w.rows.units.scales[i] * w.rows.units.q[i * 64 + j];
+            square += off * off;
+        }
+        CHECK_NEAR(w.rows.units.residuals[i], sqrt(square), 1e-6);
+    }
+    free_world(&w);
+}
+
+/* --- k-means --- */
+
+/* Every row is nearest to the centroid it was given, but for ties within float rounding. */
+static void check_nearest(const world *w, const float *centroids, int32_t n_clusters,
+                          const int32_t *clusters) {
+    for (int32_t i = 0; i < w->n; i++) {
+        double best = -2, own = similarity(w, i, centroids + clusters[i] * w->n_cols);
+        for (int32_t c = 0; c < n_clusters; c++)
+            best = fmax(best, similarity(w, i, centroids + c * w->n_cols));
+        CHECK(own >= best - 1e-6);
+    }
+}
+
+static void test_one_iteration(void) {
+    world w;
+    plant(&w, 3000, 48, 3000, 1);
+    open_world(&w);
+    kmeans_options o = options_for(37);
+    kmeans k;
+    float initial[37 * 48], unit[37 * 48];
+    for (int32_t c = 0; c < 37; c++) {
+        double square = 0;
+        memcpy(initial + c * 48, w.x + c * 71 * 48, 48 * sizeof(float));
+        for (int j = 0; j < 48; j++) square += (double)initial[c * 48 + j] * initial[c * 48 + j];
+        for (int j = 0; j < 48; j++) unit[c * 48 + j] = (float)(initial[c * 48 + j] / sqrt(square));
+    }
+    o.initial = initial;
+    o.n_iterations = 1;
+    REQUIRE(kmeans_run(&w.rows, &o, &k, NULL) == SPECRT_STATUS_OK);
+    check_nearest(&w, unit, 37, k.clusters);
+    double total = 0;
+    for (int32_t i = 0; i < w.n; i++) total += similarity(&w, i, unit + k.clusters[i] * 48);
+    CHECK_NEAR(k.objectives[0], total, 1e-3);
+    for (int32_t c = 0; c < 37; c++) {
+        double sum[48] = {0}, square = 0;
+        int32_t size = 0;
+        for (int32_t i = 0; i < w.n; i++) {
+            if (k.clusters[i] != c) continue;
+            size++;
+            for (int j = 0; j < 48; j++)
+                sum[j] += (double)w.x[i * 48 + j] * (double)w.rows.inverses[i];
+        }
+        CHECK_INT(k.sizes[c], size);
+        for (int j = 0; j < 48; j++) square += sum[j] * sum[j];
+        for (int j = 0; j < 48; j++)
+            CHECK_NEAR(k.centroids[c * 48 + j], sum[j] / sqrt(square), 1e-5);
+    }
+    kmeans_free(&k);
+    free_world(&w);
+}
+
+static void test_planted(void) {
+    world w;
+    plant(&w, 4000, 32, 20, 0.02f);
+    open_world(&w);
+    for (int plus_plus = 0; plus_plus < 2; plus_plus++) {
+        kmeans_options o = options_for(20);
+        kmeans k;
+        int32_t cluster_of[20];
+        o.plus_plus = plus_plus;
+        REQUIRE(kmeans_run(&w.rows, &o, &k, NULL) == SPECRT_STATUS_OK);
+        memset(cluster_of, 0xff, sizeof cluster_of);
+        for (int32_t i = 0; i < w.n; i++)
+            if (cluster_of[w.truth[i]] < 0) cluster_of[w.truth[i]] = k.clusters[i];
+        for (int32_t i = 0; i < w.n; i++) CHECK_INT(k.clusters[i], cluster_of[w.truth[i]]);
+        kmeans_free(&k);
+    }
+    free_world(&w);
+}
+
+static void test_monotone(void) {
+    world w;
+    plant(&w, 5000, 40, 5000, 1);
+    open_world(&w);
+    kmeans_options o = options_for(60);
+    kmeans k;
+    o.tolerance = 0;
+    REQUIRE(kmeans_run(&w.rows, &o, &k, NULL) == SPECRT_STATUS_OK);
+    CHECK(k.n_iterations > 5);
+    for (int32_t i = 1; i < k.n_iterations; i++) CHECK(k.objectives[i] >= k.objectives[i - 1]);
+    CHECK(k.objective >= k.objectives[k.n_iterations - 1]);
+    kmeans_free(&k);
+    free_world(&w);
+}
+
+static void test_same_bytes(void) {
+    const char *names[] = {"plain", "avx2", "vnni"};
+    world w;
+    plant(&w, 3000, 50, 3000, 1);
+    open_world(&w);
+    for (int balanced = 0; balanced < 2; balanced++) {
+        uint64_t first = 0;
+        for (int run_ = 0; run_ < 6; run_++) {
+            kmeans_options o = options_for(70);
+            kmeans k;
+            o.balanced = balanced;
+            o.threads = run_ < 3 ? 1 + 2 * run_ : 2;
+            o.kernels = run_ < 3 ? NULL : names[run_ - 3];
+            if (!dot_choose(o.kernels)) continue;
+            REQUIRE(kmeans_run(&w.rows, &o, &k, NULL) == SPECRT_STATUS_OK);
+            uint64_t hash = specrt_hash64(k.clusters, (size_t)w.n * sizeof *k.clusters, 0) ^
+                            specrt_hash64(k.centroids, 70 * 50 * sizeof *k.centroids, 0);
+            if (run_ == 0) first = hash;
+            CHECK(hash == first);
+            kmeans_free(&k);
+        }
+    }
+    free_world(&w);
+}
+
+static void test_balanced(void) {
+    const int32_t counts[] = {1, 7, 64, 333, 1000};
+    world w;
+    plant(&w, 1000, 24, 9, 0.5f);
+    open_world(&w);
+    for (int i = 0; i < 5; i++) {
+        kmeans_options o = options_for(counts[i]);
+        kmeans k;
+        o.balanced = true;
+        REQUIRE(kmeans_run(&w.rows, &o, &k, NULL) == SPECRT_STATUS_OK);
+        int32_t n_larger = 0;
+        for (int32_t c = 0; c < counts[i]; c++) {
+            CHECK(k.sizes[c] == 1000 / counts[i] || k.sizes[c] == 1000 / counts[i] + 1);
+            n_larger += k.sizes[c] == 1000 / counts[i] + 1;
+        }
+        CHECK_INT(n_larger, 1000 % counts[i]);
+        kmeans_free(&k);
+    }
+    free_world(&w);
+}
+
+/* All start in one place, so that all but one cluster are empty after the first assignment. */
+static void test_repair(void) {
+    world w;
+    plant(&w, 300, 16, 300, 1);
+    open_world(&w);
+    float initial[40 * 16];
+    for (int i = 0; i < 40 * 16; i++) initial[i] = w.x[i % 16];
+    kmeans_options o = options_for(40);
+    kmeans k;
+    o.initial = initial;
+    o.tolerance = 0;
+    REQUIRE(kmeans_run(&w.rows, &o, &k, NULL) == SPECRT_STATUS_OK);
+    CHECK(k.n_repaired >= 39);
+    for (int32_t c = 0; c < 40; c++) CHECK(k.sizes[c] > 0);
+    for (int32_t i = 1; i < k.n_iterations; i++) CHECK(k.objectives[i] >= k.objectives[i - 1]);
+    kmeans_free(&k);
+    free_world(&w);
+}
+
+/* --- rows --- */
+
+static void test_bad_rows(void) {
+    uint8_t reserved[100] = {0};
+    specrt_error err;
+    kmeans k;
+    world w;
+    plant(&w, 100, 16, 5, 1);
+    memset(w.x + 10 * 16, 0, 3 * 16 * sizeof(float));
+    for (int i = 20; i < 24; i++) memcpy(w.x + i * 16, w.x + 30 * 16, 16 * sizeof(float));
+    reserved[98] = reserved[99] = 1;
+    w.x[99 * 16] = NAN; /* of a row that does not count */
+    specrt_head_desc head = head_of(&w);
+    REQUIRE(rows_open(&head, reserved, 1, &w.rows, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(w.rows.n_reserved, 2);
+    CHECK_INT(w.rows.n_zero, 3);
+    CHECK_INT(w.rows.n_duplicate, 5);
+    CHECK_INT(w.rows.n, 90);
+    for (int32_t i = 1; i < w.rows.n; i++) CHECK(w.rows.ids[i] > w.rows.ids[i - 1]);
+    kmeans_options o = options_for(91);
+    CHECK_INT(kmeans_run(&w.rows, &o, &k, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "expected 1 to 90, the rows there are to cluster, found 91");
+    o.n_clusters = 90;
+    REQUIRE(kmeans_run(&w.rows, &o, &k, &err) == SPECRT_STATUS_OK);
+    for (int32_t c = 0; c < 90; c++) CHECK_INT(k.sizes[c], 1);
+    kmeans_free(&k);
+    rows_close(&w.rows);
+    free_world(&w);
+}
+
+static const test_case cases[] = {
+    {"kernels", "int8 products equal whole-number sums on every instruction set", test_kernels},
+    {"rounding", "residuals are what rounding left", test_rounding},
+    {"one_iteration", "assignment, objective, sums and centroids by brute force",
+     test_one_iteration},
+    {"planted", "clusters far apart are found, by either seeding", test_planted},
+    {"monotone", "the objective never falls", test_monotone},
+    {"same_bytes", "any threads, any kernels", test_same_bytes},
+    {"balanced", "sizes differ by at most one", test_balanced},
+    {"repair", "no cluster stays empty", test_repair},
+    {"bad_rows", "reserved, zero and equal rows are left out; NaN is refused", test_bad_rows},
+};
+TEST_MAIN(cases)

@@ -1,0 +1,356 @@
+/* test_figures.c : what specrt-eval compare makes of its samples, on samples made by hand. */
+#include "tools/specrt-eval/compare_best.c"
+#include "tools/specrt-eval/figures.c"
+#include "tools/specrt-eval/tree.c"
+#include "tools/specrt-eval/watch.c"
+#include "fixture.h"
+#include "test.h"
+
+/* --- loops --- */
+
+/* The definition, word for word. */
+static bool repeats(const int32_t *tokens, int i) {
+    for (int p = 1; p <= 64; p++) {
+        int length = 0;
+        while (i - length - p >= 0 && tokens[i - length] == tokens[i - length - p]) length++;
+        if (length >= 8 && length >= 2 * p) return true;
+    }
+    return false;
+}
+
+static void test_loops(void) {
+    uint64_t state = 7;
+    int32_t tokens[300];
+    for (int round = 0; round < 200; round++) {
+        int period = 1 + (int)(fixture_random(&state) % 80), n = 300, expected = 0;
+        int from = (int)(fixture_random(&state) % 200), to = from + 100;
+        for (int i = 0; i < n; i++)
+            tokens[i] = i >= from && i < to && i >= period ? tokens[i - period]
+                                                           : (int32_t)(fixture_random(&state) % 9);
+        for (int i = 0; i < n; i++) expected += repeats(tokens, i);
+        CHECK_INT(loop_tokens(tokens, (size_t)n), expected);
+    }
+    for (int i = 0; i < 300; i++) tokens[i] = i;
+    CHECK_INT(loop_tokens(tokens, 300), 0);
+    for (int i = 100; i < 120; i++)
+        tokens[i] = 5; /* 19 equal the one before, the first 7 too few */
+    CHECK_INT(loop_tokens(tokens, 300), 12);
+    CHECK_INT(loop_tokens(tokens, 0), 0);
+}
+
+/* --- figures --- */
+
+enum { N_TURNS = 20 };
+
+typedef struct scene {
+    contestant contestants[3];
+    turn_sample samples[3][N_TURNS];
+    comparison c;
+} scene;
+
+/* Prompts of `turns_each` turns; every turn of plain decoding takes 1 s for 100 tokens. */
+static void set_scene(scene *s, int n_turns, int turns_each) {
+    memset(s, 0, sizeof *s);
+    s->c = (comparison){.contestants = s->contestants, .n_contestants = 3, .n_turns = n_turns};
+    s->c.options.num_steps = 3;
+    for (int k = 0; k < 3; k++) {
+        s->contestants[k].samples = s->samples[k];
+        for (int i = 0; i < n_turns; i++)
+            s->samples[k][i] =
+                (turn_sample){.prompt = i / turns_each, .n_tokens = 100, .seconds = 1};
+    }
+}
+
+static void test_means(void) {
+    scene s;
+    figures f;
+    set_scene(&s, 3, 1);
+    turn_sample *t = s.samples[2];
+    t[0].stats = (specrt_session_stats){.n_cycles = 40, .n_emitted = 100, .n_covered = 90};
+    t[0].stats.n_rows = 40 * 256;
+    t[0].stats.n_passes = 120, t[0].stats.n_bytes = 120 * 1000;
+    t[0].stats.n_by_length[1] = 10, t[0].stats.n_by_length[3] = 30;
+    t[1].stats = (specrt_session_stats){.n_cycles = 10, .n_emitted = 40, .n_covered = 40};
+    t[1].stats.n_rows = 10 * 512;
+    t[1].stats.n_passes = 30, t[1].stats.n_bytes = 30 * 2000;
+    t[1].stats.n_by_length[4] = 10;
+    t[2].domain = 1;
+    t[0].times.draft = 0.03, t[1].times.draft = 0.02;
+    t[0].times.prefill = 0.5, t[1].times.prefill = 0.1;
+    t[0].seconds = 0.5, t[1].seconds = 0.25; /* 200 and 400 tokens/s beside 100 */
+    s.samples[FULL][0].seconds = 2;          /* 50 and 100 */
+    t[0].n_loop = 30;
+    figures_of(&s.c, 2, 0, &f);
+    CHECK_INT(f.n_turns, 2);
+    CHECK_INT(f.n_prompts, 2);
+    CHECK_INT(f.n_tokens, 200);
+    CHECK_NEAR(f.accept_length, 140.0 / 50, 1e-12);
+    CHECK_NEAR(f.coverage, 130.0 / 140, 1e-12);
+    CHECK_NEAR(f.active_rows, (40 * 256 + 10 * 512) / 50.0, 1e-12);
+    CHECK_NEAR(f.bytes_pass, 1200, 1e-9);
+    CHECK_NEAR(f.loop_share, 0.15, 1e-12);
+    CHECK_NEAR(f.draft, 0.001, 1e-12);
+    CHECK_NEAR(f.prefill, 0.3, 1e-12);
+    CHECK_NEAR(f.tokens_per_second, 300, 1e-9);
+    CHECK_NEAR(f.speedup_plain, 3, 1e-12);
+    CHECK_NEAR(f.speedup_full, 300 / 75.0, 1e-12);
+    CHECK_NEAR(f.acceptance[0], 0.8, 1e-12); /* 40 of 50 */
+    CHECK_NEAR(f.acceptance[1], 1, 1e-12);
+    CHECK_NEAR(f.acceptance[2], 0.25, 1e-12);
+    CHECK(isnan(f.acceptance[3])); /* no such level */
+    figures_of(&s.c, 2, 1, &f);
+    CHECK_INT(f.n_turns, 1);
+    CHECK(isnan(f.accept_length_ci.low)); /* one prompt tells nothing of the spread */
+    figures_of(&s.c, 2, 7, &f);
+    CHECK_INT(f.n_turns, 0);
+}
+
+/* Two prompts of accept lengths 1 and 3: a resample gives 1, 2 or 3 with chances 1/4, 1/2, 1/4, so
+ * the interval is [1, 3] however many turns each has. */
+static void test_intervals(void) {
+    static const int turns_each[] = {1, 10};
+    scene s;
+    figures f, again;
+    for (int i = 0; i < 2; i++) {
+        set_scene(&s, 2 * turns_each[i], turns_each[i]);
+        for (int t = 0; t < s.c.n_turns; t++) {
+            int64_t emitted = s.samples[2][t].prompt ? 30 : 10;
+            s.samples[2][t].stats =
+                (specrt_session_stats){.n_cycles = 10, .n_emitted = emitted, .n_covered = 10};
+            s.samples[2][t].seconds = s.samples[2][t].prompt ? 0.5 : 1;
+        }
+        figures_of(&s.c, 2, -1, &f);
+        CHECK_NEAR(f.accept_length, 2, 1e-12);
+        CHECK_NEAR(f.accept_length_ci.low, 1, 1e-12);
+        CHECK_NEAR(f.accept_length_ci.high, 3, 1e-12);
+        CHECK_NEAR(f.speedup_plain_ci.low, 1, 1e-12);
+        CHECK_NEAR(f.speedup_plain_ci.high, 2, 1e-12);
+        figures_of(&s.c, 2, -1, &again);
+        CHECK(memcmp(&f, &again, sizeof f) == 0);
+    }
+    set_scene(&s, N_TURNS, 1); /* all alike: no spread */
+    figures_of(&s.c, 1, -1, &f);
+    CHECK_NEAR(f.tokens_per_second_ci.low, 100, 1e-9);
+    CHECK_NEAR(f.tokens_per_second_ci.high, 100, 1e-9);
+}
+
+/* --- what is best --- */
+
+/* Both ways of showing it, as one text. */
+static char *shown_best(const comparison *c) {
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    REQUIRE(f != NULL);
+    compare_write_cards(f, c);
+    compare_print_best(f, c);
+    fclose(f);
+    return text;
+}
+
+/* `full` and a policy that takes so many seconds a turn, where plain decoding takes one. */
+static char *best_of_speeds(scene *s, double full, double policy) {
+    set_scene(s, 2, 1);
+    snprintf(s->contestants[PLAIN].name, sizeof s->contestants[PLAIN].name, "plain");
+    snprintf(s->contestants[FULL].name, sizeof s->contestants[FULL].name, "full");
+    snprintf(s->contestants[2].name, sizeof s->contestants[2].name, "window:64");
+    for (int i = 0; i < 2; i++) {
+        s->samples[FULL][i].seconds = full;
+        s->samples[2][i].seconds = policy;
+        for (int k = FULL; k < 3; k++)
+            s->samples[k][i].stats =
+                (specrt_session_stats){.n_cycles = 10, .n_emitted = 20, .n_rows = 100 / k};
+    }
+    return shown_best(&s->c);
+}
+
+static void test_best(void) {
+    scene s;
+    char *text = best_of_speeds(&s, 1, 0.5);
+    CHECK_HAS(text, "<b>2.00 x</b><span>plain decoding's speed, by <code>window:64</code>");
+    CHECK_HAS(text, "<b>2.00 x</b><span>the whole vocabulary's speed, by <code>window:64</code>");
+    CHECK_HAS(text, "<b>100.0%</b><span>of its accept length");
+    CHECK_HAS(text, "<b>50.0%</b><span>of its rows");
+    CHECK_HAS(text, "fastest is window:64, 2.00 x plain decoding\n");
+    CHECK_HAS(text, "fastest is window:64, 2.00 x the whole vocabulary\n");
+    free(text);
+    text = best_of_speeds(&s, 4, 2); /* faster than `full`, slower than no drafts */
+    CHECK_HAS(text, "<b>0.50 x</b><span>no policy beat plain decoding; the nearest is "
+                    "<code>window:64</code>");
+    CHECK_HAS(text, "<b>2.00 x</b><span>the whole vocabulary's speed, by <code>window:64</code>");
+    CHECK_HAS(text, "no policy beat plain decoding; the nearest is window:64, 0.50 x\n");
+    CHECK(!strstr(text, "<code>plain</code>"));
+    free(text);
+    text = best_of_speeds(&s, 0.5, 2); /* less vocabulary only costs */
+    CHECK_HAS(text, "<b>2.00 x</b><span>plain decoding's speed, by <code>full</code>");
+    CHECK_HAS(text, "<b>0.25 x</b><span>no policy beat the whole vocabulary; the nearest is "
+                    "<code>window:64</code>");
+    CHECK_HAS(text, "no policy beat the whole vocabulary; the nearest is window:64, 0.25 x\n");
+    s.c.n_contestants = 2;
+    free(text);
+    text = shown_best(&s.c);
+    CHECK(!strstr(text, "whole vocabulary")); /* there is no other to hold against it */
+    free(text);
+}
+
+/* --- what is watched --- */
+
+static void test_greatest(void) {
+    uint64_t state = 3;
+    float logits[200];
+    int32_t ids[MOST];
+    for (int round = 0; round < 100; round++) {
+        int n = 1 + (int)(fixture_random(&state) % 200), k = 1 + (int)(fixture_random(&state) % 99);
+        for (int i = 0; i < n; i++) logits[i] = (float)(fixture_random(&state) % 50);
+        int found = greatest(logits, n, k, ids);
+        CHECK_INT(found, k < n ? k : n);
+        for (int i = 0; i < found; i++) { /* its place is how many are before it */
+            int before = 0;
+            for (int j = 0; j < n; j++)
+                before += logits[j] > logits[ids[i]] || (logits[j] == logits[ids[i]] && j < ids[i]);
+            CHECK_INT(before, i);
+        }
+    }
+}
+
+/* Cycles of 1, 2, 3, ... tokens, the domain changes twice. */
+static void test_changes(void) {
+    scene s;
+    set_scene(&s, 3, 1);
+    cycle_watch *w = &s.contestants[2].watch;
+    w->c = &s.c;
+    for (int i = 1; i <= 20; i++) add_cycle(w, i); /* 210 tokens: the last 20 to 14 make 119 */
+    CHECK(isnan(compare_span(&s.c, 2, 0)));
+    watch_change(&s.c);
+    CHECK_NEAR(compare_span(&s.c, 2, 0), 119 / 7.0, 1e-12);
+    CHECK(isnan(compare_span(&s.c, 2, 1)));
+    for (int at = 0, n = 0; at < 300; at += n) {
+        n = 1 + at % 7;
+        w->n_since = at < 100 ? at : at - 100; /* a second turn begins at 100 or later */
+        s.c.since = at < 100 ? 0 : 100;
+        add_cycle(w, n);
+    }
+    span_sums expected[WATCH_SPANS] = {{119, 7}};
+    for (int at = 0, n = 0; at < 300; at += n) {
+        n = 1 + at % 7;
+        span_sums *e = &expected[at < 32 ? 1 : at < 64 ? 2 : at < 128 ? 3 : at < 256 ? 4 : 5];
+        e->n_cycles++;
+        e->n_emitted += n;
+    }
+    for (int i = 0; i < WATCH_SPANS; i++) {
+        CHECK_INT(w->spans[i].n_cycles, expected[i].n_cycles);
+        CHECK_INT(w->spans[i].n_emitted, expected[i].n_emitted);
+    }
+    watch_change(&s.c);
+    CHECK_INT(s.c.n_changes, 2);
+    CHECK(w->spans[0].n_emitted > 119 && w->spans[0].n_emitted <= 119 + BEFORE);
+    free(w->lengths);
+}
+
+static void test_watched(void) {
+    scene s;
+    figures f;
+    set_scene(&s, 2, 1);
+    figures_of(&s.c, 2, -1, &f);
+    CHECK(isnan(f.mass) && isnan(f.recall[0]) && isnan(f.update_event));
+    for (int t = 0; t < 2; t++) {
+        turn_sample *x = &s.samples[2][t];
+        x->stats.n_cycles = 50, x->stats.n_events = 5 * t;
+        x->times.update = 0.01, x->event_update = 0.005 * t;
+        x->lists = (list_sums){.n_positions = 10, .mass = 8 + t};
+        for (int i = 0; i < WATCH_TOPS; i++) {
+            x->lists.wanted[i] = 10 * watch_top(i);
+            x->lists.held[i] = 8 * watch_top(i);
+            x->lists.beyond[i] = (4 - 2 * t) * watch_top(i);
+            x->lists.brought[i] = t * watch_top(i);
+        }
+    }
+    figures_of(&s.c, 2, -1, &f);
+    CHECK_NEAR(f.mass, 0.85, 1e-12);
+    CHECK_NEAR(f.recall[1], 0.8, 1e-12);
+    CHECK_NEAR(f.recall_beyond[2], 1 / 6.0, 1e-12);
+    CHECK_NEAR(f.events, 0.05, 1e-12);
+    CHECK_NEAR(f.update_event, 0.001, 1e-12);
+    CHECK_NEAR(f.update_other, 0.015 / 95, 1e-12);
+}
+
+/* --- the check against plain decoding --- */
+
+static void test_divergence(void) {
+    scene s;
+    int32_t plain[] = {4, 5, 6, 7}, other[] = {4, 5, 9, 7};
+    set_scene(&s, 1, 1);
+    contestant *k = &s.contestants[2];
+    snprintf(k->name, sizeof k->name, "window:3072");
+    s.contestants[PLAIN].result.tokens = (id_list){plain, 4, 4};
+    k->result.tokens = (id_list){plain, 4, 4};
+    eval_check_tokens(&s.c, k, "code");
+    CHECK_INT(s.c.n_compared, 4);
+    CHECK(!s.c.diverged);
+    k->result.tokens.n = 3;
+    s.c.prompt = 6;
+    eval_check_tokens(&s.c, k, "code");
+    CHECK(s.c.diverged);
+    CHECK_STR(s.c.divergence,
+              "window:3072: prompt 7 (code), token 4: expected 7 as plain decoding, "
+              "found -1");
+    k->result.tokens = (id_list){other, 4, 4}; /* the first place is kept */
+    eval_check_tokens(&s.c, k, "code");
+    CHECK_HAS(s.c.divergence, "token 4");
+    s.c.diverged = false;
+    eval_check_tokens(&s.c, k, "co\33[2Jde"); /* a file's word, which a terminal would obey */
+    CHECK_HAS(s.c.divergence, "(co?[2Jde)");
+    CHECK_HAS(s.c.divergence, "token 3: expected 6 as plain decoding, found 9");
+}
+
+static void test_row_times(void) {
+    row_times t = {0};
+    double sums[2000] = {0};
+    uint64_t state = 5;
+    int64_t most = 0, counted = 0;
+    for (int64_t at = 0; at < 1500; at += 1 + (int64_t)(fixture_random(&state) % 4), most = at) {
+        sums[at] = 100 + (double)(fixture_random(&state) % 50);
+        row_times_add(&t, at, sums[at]);
+        counted++;
+    }
+    CHECK_INT(t.width, 32); /* 4, doubled until 64 bins hold 1,500 */
+    for (int b = 0; b < ROW_BINS; b++) {
+        double expected = 0;
+        for (int64_t at = b * t.width; at < (b + 1) * t.width && at < 2000; at++)
+            expected += sums[at];
+        CHECK_NEAR(t.rows[b], expected, 1e-6);
+        counted -= t.n[b];
+    }
+    CHECK_INT(counted, 0);
+    CHECK(most > 1490);
+}
+
+static void test_coverage(void) {
+    int64_t counts[200] = {0};
+    int32_t order[200];
+    double sizes[COVERAGE_POINTS], shares[COVERAGE_POINTS];
+    const comparison c = {.counts = counts};
+    for (int i = 0; i < 200; i++) order[i] = 199 - i;
+    counts[3] = 60, counts[150] = 30, counts[90] = 10;
+    CHECK_INT(compare_coverage(&c, order, 200, sizes, shares), 3); /* 64, 128 and all */
+    CHECK_NEAR(sizes[2], 200, 0);
+    CHECK_NEAR(shares[0], 0.3, 1e-12);
+    CHECK_NEAR(shares[1], 0.4, 1e-12);
+    CHECK_NEAR(shares[2], 1, 1e-12);
+    compare_coverage(&c, NULL, 200, sizes, shares);
+    CHECK_NEAR(shares[0], 1, 1e-12); /* three ids are enough */
+}
+
+static const test_case cases[] = {
+    {"loops", "tokens in repetitions, by their definition", test_loops},
+    {"means", "counts are pooled, speeds averaged over turns", test_means},
+    {"intervals", "whole prompts are drawn", test_intervals},
+    {"best", "policies race with policies, and may all lose to plain decoding", test_best},
+    {"greatest", "best tokens, by counting those before each", test_greatest},
+    {"changes", "cycles fall into spans of tokens since the domain changed", test_changes},
+    {"watched", "mass, recall and updates are pooled", test_watched},
+    {"row_times", "bins double as a sequence grows", test_row_times},
+    {"coverage", "of fixed lists by size", test_coverage},
+    {"divergence", "the first place that differs is named", test_divergence},
+};
+TEST_MAIN(cases)

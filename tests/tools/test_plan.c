@@ -1,0 +1,380 @@
+/* test_plan.c : curves, intervals and what a smaller tree would have emitted. */
+#include "tools/specrt-eval/plan_choice.c"
+static double fake_seconds(void);
+#define measure_seconds fake_seconds /* the clock of what plan measures */
+#include "tools/specrt-eval/plan_cost.c"
+#undef measure_seconds
+#include "base/measure.h"
+#include "tools/specrt-eval/plan_curve.c"
+#include "fixture.h"
+#include "test.h"
+
+static double chance(uint64_t *state) {
+    return (double)(fixture_random(state) >> 11) / 9007199254740992.0;
+}
+
+/* --- curves --- */
+
+/* Isotonic regression by its min-max formula (Robertson et al. 1988). */
+static double isotonic_at(const double *y, int n, int i) {
+    double best = -INFINITY;
+    for (int from = 0; from <= i; from++) {
+        double least = INFINITY;
+        for (int to = i; to < n; to++) {
+            double sum = 0;
+            for (int k = from; k <= to; k++) sum += y[k];
+            least = fmin(least, sum / (to - from + 1));
+        }
+        best = fmax(best, least);
+    }
+    return best;
+}
+
+static void test_monotone(void) {
+    uint64_t state = 3;
+    for (int round = 0; round < 300; round++) {
+        curve c = {0};
+        double y[CURVE_MOST];
+        int n = 1 + (int)(fixture_random(&state) % CURVE_MOST);
+        for (int i = 0; i < n; i++) {
+            y[i] = 1 + i * 0.2 + chance(&state) * 3;
+            curve_add(&c, i, y[i]);
+        }
+        curve_make_monotone(&c);
+        CHECK_INT(c.n, n);
+        for (int i = 0; i < n; i++) CHECK_NEAR(c.y[i], isotonic_at(y, n, i), 1e-9);
+        for (double x = -2; x < n + 3; x += 0.25)
+            CHECK(curve_at(&c, x) <= curve_at(&c, x + 0.25) && curve_at(&c, x) > 0);
+    }
+}
+
+static void test_curve(void) {
+    curve c = {0};
+    CHECK_NEAR(curve_at(&c, 7), 0, 0);
+    curve_add(&c, 4, 2);
+    CHECK_NEAR(curve_at(&c, 9), 2, 0);
+    curve_add(&c, 16, 8);
+    curve_add(&c, 8, 4);
+    CHECK_INT(c.n, 3);
+    CHECK_NEAR(curve_at(&c, 4), 2, 1e-12);
+    CHECK_NEAR(curve_at(&c, 6), 3, 1e-12);
+    CHECK_NEAR(curve_at(&c, 12), 6, 1e-12);
+    CHECK_NEAR(curve_at(&c, 20), 10, 1e-12);
+    CHECK_NEAR(curve_at(&c, 2), 1, 1e-12);
+    CHECK(curve_at(&c, -100) > 0);
+    for (int i = 0; i < 2 * CURVE_MOST; i++) curve_add(&c, 100 + i, 100);
+    CHECK_INT(c.n, CURVE_MOST);
+}
+
+/* A machine whose cache holds 20,000 rows: those of the last product, but for what the target's pass evicts.
+ * One call in seven is disturbed. */
+typedef struct fake {
+    double now, busy;
+    int32_t cached, most[3], n_rows;
+    uint64_t chance;
+} fake;
+
+static fake *the_fake;
+static double fake_seconds(void) {
+    return the_fake->now;
+}
+
+static specrt_status pass(fake *f, double seconds) {
+    f->now += chance(&f->chance) < 0.86 ? seconds : f->busy * seconds;
+    return SPECRT_STATUS_OK;
+}
+
+static double head_time(int32_t n_rows, int32_t n, bool first) {
+    double bytes = first || n_rows > 20000 ? 20e-9 : 9e-9;
+    return 1e-6 + n_rows * (bytes + 6e-9 * (n - 1));
+}
+
+static specrt_status fake_head(void *user, int32_t n_rows, int32_t n, int32_t k) {
+    fake *f = (fake *)user;
+    if (n != k || n_rows > f->n_rows) return SPECRT_STATUS_BAD_ARG;
+    if (n_rows > f->most[0]) f->most[0] = n_rows;
+    double seconds = head_time(n_rows, n, f->cached < n_rows);
+    f->cached = n_rows;
+    return pass(f, seconds);
+}
+
+static specrt_status fake_draft(void *user, int32_t n) {
+    fake *f = (fake *)user;
+    if (n > f->most[1]) f->most[1] = n;
+    return pass(f, 1e-4 + 1e-5 * n);
+}
+
+static specrt_status fake_target(void *user, int32_t n) {
+    fake *f = (fake *)user;
+    if (n > f->most[2]) f->most[2] = n;
+    f->cached = 0;
+    return pass(f, 1e-3 + 2e-4 * n);
+}
+
+static void check_head(const curve *c, int32_t n, bool first) {
+    for (int32_t rows = 256; rows <= 128000; rows = rows * 9 / 8)
+        if (rows < 19000 || rows > 22000) /* beside the edge */
+            CHECK_NEAR(curve_at(c, rows) / head_time(rows, n, first), 1, 0.12);
+}
+
+/* Products of the first level and the next ones, by a cache's edge and beside other programs. */
+static void test_measure(void) {
+    fake f = {.n_rows = 128000, .busy = 10};
+    const plan_machine m = {&f, f.n_rows, 64, fake_head, fake_draft, fake_target};
+    plan_costs costs;
+    the_fake = &f;
+    REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
+    CHECK_INT(f.most[0], f.n_rows);
+    CHECK_INT(f.most[1], 10);
+    CHECK_INT(f.most[2], 60);
+    check_head(&costs.head_first, 1, true);
+    for (int w = 0; w < PLAN_WIDTHS; w++) check_head(&costs.head[w], plan_widths[w], false);
+    for (int32_t n = 1; n <= 60; n++) CHECK_NEAR(curve_at(&costs.target, n), 1e-3 + 2e-4 * n, 1e-6);
+    CHECK_NEAR(curve_at(&costs.draft, 5), 1.5e-4, 1e-8);
+    CHECK(costs.error < 0.01 && costs.worst > TOLERANCE); /* at the edge */
+    CHECK_INT(costs.head_first.n, costs.head[0].n);       /* seen at the same sizes, */
+    CHECK(costs.head[0].n > 21);                          /* some of them about the edge */
+}
+
+static void check_rises(const curve *c, double last) {
+    CHECK_NEAR(c->x[c->n - 1], last, 0);
+    for (int i = 1; i < c->n; i++) CHECK(c->x[i] > c->x[i - 1] && c->y[i] >= c->y[i - 1]);
+}
+
+/* Whatever the clock says, curves rise and reach the whole head, and an end is found. */
+static void test_measure_noise(void) {
+    static const int32_t sizes[] = {1, 256, 257, 258, 513, 1000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        fake f = {.n_rows = sizes[i], .busy = 300};
+        const plan_machine m = {&f, f.n_rows, 64, fake_head, fake_draft, fake_target};
+        plan_costs costs;
+        the_fake = &f;
+        REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
+        check_rises(&costs.head_first, sizes[i]);
+        for (int w = 0; w < PLAN_WIDTHS; w++) check_rises(&costs.head[w], sizes[i]);
+        check_rises(&costs.target, 60);
+        CHECK(isfinite(costs.worst));
+    }
+}
+
+/* --- intervals --- */
+
+/* Prompts of unlike lengths and accept lengths: 95 of 100 intervals hold the truth, by a wide margin for
+ * chance. */
+/* Of five values the middle half is three quarters of the second and the fourth, and all of the third. */
+static void test_midmean(void) {
+    double five[] = {1000, 3, 1, 2, -7}, seven[] = {1, 1, 1, 5, 9, 9, 9}, one[] = {4};
+    CHECK_NEAR(midmean_of(five, 5), (0.75 * 1 + 2 + 0.75 * 3) / 2.5, 1e-12);
+    CHECK_NEAR(midmean_of(seven, 7), (1.25 * 1 + 5 + 1.25 * 9) / 3.5, 1e-12);
+    CHECK_NEAR(midmean_of(one, 1), 4, 0);
+    CHECK(isnan(midmean_of(one, 0)));
+    CHECK_NEAR(quartile_of(seven, 7), 1, 0);
+    CHECK_NEAR(quartile_of(one, 1), 4, 0);
+    CHECK(isnan(quartile_of(one, 0)));
+}
+
+static void test_interval(void) {
+    static const int counts[] = {5, 12, 40};
+    uint64_t state = 11;
+    double half;
+    for (size_t k = 0; k < 3; k++) {
+        int held = 0;
+        for (int round = 0; round < 2000; round++) {
+            double tokens[40], cycles[40];
+            for (int i = 0; i < counts[k]; i++) {
+                cycles[i] = 20 + 20 * chance(&state);
+                tokens[i] = cycles[i] * (2 + chance(&state) + chance(&state)); /* mean 3 */
+            }
+            double ratio = ratio_of_sums(tokens, cycles, counts[k], &half);
+            held += ratio - half <= 3 && 3 <= ratio + half;
+        }
+        CHECK(held > 1840 && held < 1960); /* 92 to 98% */
+    }
+    const double two[] = {4, 8}, ones[] = {2, 2};
+    CHECK_NEAR(ratio_of_sums(two, ones, 2, &half), 3, 1e-12);
+    CHECK_NEAR(half, 12.71, 1e-9); /* deviations -2 and 2 around a ratio of 3 */
+    ratio_of_sums(two, ones, 1, &half);
+    CHECK(isnan(half));
+}
+
+/* --- trees --- */
+
+enum { MOST_STEPS = 6 };
+
+/* The drafter's law over 40 tokens after a path, which is told by its hash. */
+static void propose(uint64_t path, int32_t k, int32_t *ids, float *logprobs) {
+    float mass[40], sum = 0;
+    for (int32_t v = 0; v < 40; v++) {
+        uint64_t h = specrt_hash64(&v, sizeof v, path);
+        mass[v] = expf(4 * (float)(h >> 40) / 16777216.0f);
+        sum += mass[v];
+    }
+    for (int32_t j = 0; j < k; j++) {
+        int32_t best = 0;
+        for (int32_t v = 1; v < 40; v++)
+            if (mass[v] > mass[best]) best = v;
+        ids[j] = best;
+        logprobs[j] = logf(mass[best] / sum);
+        mass[best] = -1;
+    }
+}
+
+static uint64_t step_of(uint64_t path, int32_t token) {
+    return specrt_hash64(&token, sizeof token, path);
+}
+
+static void draw_tree(specrt_tree *t, uint64_t root, specrt_draft *draft) {
+    int32_t k = specrt_tree_get_params(t)->topk, ids[64 * 10];
+    uint64_t paths[64] = {root}, before[64];
+    float logprobs[64 * 10];
+    specrt_beam beam = {.n = 1};
+    specrt_tree_begin(t, 0);
+    while (beam.n) {
+        int32_t n = beam.n;
+        for (int32_t i = 0; i < n; i++) propose(paths[i], k, ids + i * k, logprobs + i * k);
+        REQUIRE(specrt_tree_expand(t, ids, logprobs, n, k, &beam) == SPECRT_STATUS_OK);
+        memcpy(before, paths, sizeof paths);
+        for (int32_t i = 0; i < beam.n; i++)
+            paths[i] = step_of(before[beam.parents[i]], beam.tokens[i]);
+    }
+    specrt_tree_finish(t, draft);
+}
+
+/* The target wants one token after each path: often the drafter's first or second. */
+static void descend(const specrt_draft *draft, uint64_t root, specrt_verdict *verdict) {
+    uint64_t path = root;
+    int32_t node = 0, next = 0;
+    verdict->n = 0;
+    while (next >= 0) {
+        int32_t ids[4];
+        float logprobs[4];
+        propose(path, 4, ids, logprobs);
+        int32_t wanted = ids[path % 7 < 4 ? 0 : path % 7 < 6 ? 1 : 3];
+        node = next, next = -1;
+        verdict->nodes[verdict->n] = node;
+        verdict->tokens[verdict->n++] = wanted;
+        for (int32_t i = 1; i < draft->n; i++)
+            if (draft->parents[i] == node && draft->tokens[i] == wanted) next = i;
+        path = step_of(path, wanted);
+    }
+}
+
+static specrt_tree *tree_of(const plan_shape *s) {
+    const specrt_tree_params params = {s->num_steps, s->topk, s->num_draft_tokens};
+    specrt_tree *t;
+    REQUIRE(specrt_tree_create(&params, NULL, &t, NULL) == SPECRT_STATUS_OK);
+    return t;
+}
+
+/* Every shape against a tree made with it. Where fewer levels leave the wide tree too few nodes it may
+ * miss one, never find too much. */
+static void test_smaller_trees(void) {
+    const plan_shape none = {0, 0, 0};
+    int n_shapes = 0, n_seen = 0, n_missed = 0;
+    for (int w = 0; w < PLAN_WIDTHS; w++) {
+        plan_shape shapes[PLAN_SHAPES];
+        int n = plan_shapes(w, &none, shapes);
+        specrt_tree *wide = tree_of(&shapes[n - 1]);
+        n_shapes += n;
+        for (int s = 0; s < n; s++) {
+            specrt_tree *small = tree_of(&shapes[s]);
+            for (uint64_t root = 1; root < 60; root++) {
+                specrt_draft a, b;
+                specrt_verdict va, vb;
+                draw_tree(wide, root, &a);
+                draw_tree(small, root, &b);
+                descend(&a, root, &va);
+                descend(&b, root, &vb);
+                int32_t kept = 1;
+                for (int32_t i = 1; i < a.n; i++) kept += a.depths[i] <= shapes[s].num_steps;
+                int found = plan_tree_tokens(&a, &va, &shapes[s]);
+                if (kept >= shapes[s].num_draft_tokens || w == 0)
+                    CHECK_INT(found, vb.n);
+                else
+                    CHECK(found <= vb.n);
+                n_missed += vb.n - found;
+                n_seen++;
+            }
+            specrt_tree_free(small);
+        }
+        specrt_tree_free(wide);
+    }
+    CHECK(n_shapes > 60);
+    CHECK(n_missed < n_seen / 50);
+}
+
+/* A long chain is as many short ones; the last may go on in the next. */
+static void test_shorter_chains(void) {
+    static const struct {
+        int ran, accepted, num_steps, tokens, cycles, open;
+    } cases[] = {{8, 0, 3, 1, 1, 0}, {8, 2, 3, 3, 1, 0}, {8, 3, 3, 4, 1, 0}, {8, 4, 3, 5, 2, 0},
+                 {8, 7, 3, 8, 2, 0}, {8, 8, 3, 8, 2, 1}, {8, 8, 8, 9, 1, 0}, {8, 8, 5, 6, 1, 3},
+                 {8, 5, 8, 6, 1, 0}, {8, 8, 1, 8, 4, 1}, {3, 3, 3, 4, 1, 0}, {2, 2, 5, 0, 0, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plan_tally t = {.open = 0};
+        plan_tally_chain(&t, cases[i].ran, cases[i].accepted, cases[i].num_steps);
+        CHECK_NEAR(t.tokens, cases[i].tokens, 0);
+        CHECK_NEAR(t.cycles, cases[i].cycles, 0);
+        CHECK_INT(t.open, cases[i].open);
+        plan_tally_chain(&t, 8, 0, cases[i].num_steps);
+        CHECK_NEAR(t.tokens, cases[i].tokens + cases[i].open + 1, 0);
+    }
+}
+
+/* Text whose next token is drafted right with a chance that changes slowly: what a chain of 8 says of
+ * shorter ones, against such chains. */
+static void test_chains_in_text(void) {
+    enum { N = 200000, RAN = 8 };
+    static bool right[N + RAN];
+    uint64_t state = 5;
+    for (int i = 0; i < N + RAN; i++) right[i] = chance(&state) < (i / 40 % 2 ? 0.85 : 0.4);
+    for (int steps = 1; steps <= RAN; steps++) {
+        plan_tally t = {.open = 0};
+        double n = 0;
+        for (int at = 0, k; at < N; at += k + 1) {
+            for (k = 0; k < RAN && right[at + k];) k++;
+            plan_tally_chain(&t, RAN, k, steps);
+        }
+        for (int at = 0, k; at < N; at += k + 1, n++)
+            for (k = 0; k < steps && right[at + k];) k++;
+        CHECK_NEAR(t.tokens / t.cycles, N / n, 0.03 * N / n);
+    }
+}
+
+static void test_shapes(void) {
+    plan_shape shapes[PLAN_SHAPES];
+    const plan_shape most = {3, 0, 16}, chain = {4, 1, 0}, other = {0, 7, 0};
+    int n = plan_shapes(2, &most, shapes);
+    for (int i = 0; i < n; i++)
+        CHECK(shapes[i].num_steps <= 3 && shapes[i].num_draft_tokens <= 16 && shapes[i].topk == 10);
+    CHECK(n == 6);
+    CHECK_INT(plan_shapes(0, &chain, shapes), 4);
+    CHECK_INT(shapes[3].num_draft_tokens, 5);
+    CHECK_INT(plan_shapes(1, &chain, shapes), 0);
+    CHECK_INT(plan_shapes(0, &other, shapes), 0);
+}
+
+static void test_pays(void) {
+    const plan_choice slow = {.low = 1, .high = 2}, fast = {.low = 3, .high = 4},
+                      wide = {.low = 1.5, .high = 3.5}, unknown = {.low = NAN, .high = NAN};
+    CHECK_INT(plan_pays(&fast, &slow), 1);
+    CHECK_INT(plan_pays(&slow, &fast), -1);
+    CHECK_INT(plan_pays(&wide, &fast), 0);
+    CHECK_INT(plan_pays(&unknown, &fast), 0);
+}
+
+static const test_case cases[] = {
+    {"monotone", "isotonic regression against its min-max formula", test_monotone},
+    {"curve", "interpolation, beyond the ends", test_curve},
+    {"measure", "a machine with a cache, disturbed now and then", test_measure},
+    {"measure_noise", "rising curves whatever the clock says", test_measure_noise},
+    {"midmean", "the mean of the middle half, and where it begins", test_midmean},
+    {"interval", "of ratios: nominal coverage", test_interval},
+    {"smaller_trees", "tokens of smaller trees against such trees", test_smaller_trees},
+    {"shorter_chains", "cycles of shorter chains in a chain's", test_shorter_chains},
+    {"chains_in_text", "their accept length against such chains", test_chains_in_text},
+    {"shapes", "bounds on what is considered", test_shapes},
+    {"pays", "verdicts", test_pays},
+};
+
+TEST_MAIN(cases)

@@ -1,0 +1,73 @@
+/* provenance.c : what a bundle's sections were made by and from, for people: a few lines for each. */
+#include <stdio.h>
+#include <string.h>
+#include "base/text.h"
+#include "verbs.h"
+
+enum { INDENT = 11, COLUMNS = 100, MAX_NAMES = 8 };
+
+/* One fact after another, over as many lines as they need. */
+typedef struct paragraph {
+    int column; /* of the cursor */
+} paragraph;
+
+static void put_fact(paragraph *p, const char *key, const char *value) {
+    key = text_name(key), value = text_name(value);
+    int n = text_columns(key) + 1 + text_columns(value);
+    bool fits = p->column + 2 + n < COLUMNS; /* and a comma */
+    if (p->column > INDENT && fits) p->column += printf(", ");
+    if (p->column > INDENT && !fits) p->column = printf(",\n%*s", INDENT, "") - 2;
+    printf("%s %s", key, value);
+    p->column += n;
+}
+
+/* Domains and inputs have names; of figures in a list only their number is told. */
+static void put_list(paragraph *p, const char *key, json_object *list) {
+    size_t n = json_object_array_length(list);
+    char number[32];
+    for (size_t i = 0; i < n && i < MAX_NAMES; i++) {
+        json_object *name = json_object_object_get(json_object_array_get_idx(list, i), "name");
+        if (!name) break;
+        put_fact(p, i == 0 ? key : "and", json_object_get_string(name));
+        if (i + 1 == n) return;
+    }
+    snprintf(number, sizeof number, "(%zu)", n);
+    if (n > 0) put_fact(p, key, number);
+}
+
+static void put_value(paragraph *p, const char *key, json_object *value, int depth) {
+    char name[128];
+    switch (json_object_get_type(value)) {
+    case json_type_null: break;
+    case json_type_array: put_list(p, key, value); break;
+    case json_type_object:
+        if (depth > 0 || strcmp(key, "tokenizer") == 0) break; /* the tokenizer stands above */
+        {
+            json_object_object_foreach(value, inner, member) {
+                snprintf(name, sizeof name, "%.60s.%.60s", key, inner);
+                put_value(p, name, member, depth + 1);
+            }
+        }
+        break;
+    default: put_fact(p, key, json_object_get_string(value));
+    }
+}
+
+static void put_section(const char *tag, json_object *entry) {
+    paragraph p = {INDENT};
+    json_object *tool = json_object_object_get(entry, "tool");
+    text_pad(tag, INDENT - 1, stdout);
+    putchar(' ');
+    if (tool) put_fact(&p, "made by", json_object_get_string(tool));
+    json_object_object_foreach(entry, key, value) {
+        if (value != tool) put_value(&p, key, value, 0);
+    }
+    putchar('\n');
+}
+
+void verb_print_provenance(json_object *provenance) {
+    printf("\nprovenance of sections (all of it: --json)\n");
+    json_object_object_foreach(provenance, tag, entry) {
+        if (json_object_is_type(entry, json_type_object)) put_section(tag, entry);
+    }
+}

@@ -1,0 +1,36 @@
+/* verbs.c : what the verbs of specrt-bundle share. */
+#include "verbs.h"
+
+#include <limits.h>
+#include <string.h>
+
+int verb_start(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest,
+               int least, int most, const char *what) {
+    *rest = (cli_list){0};
+    int code = cli_parse(tool, argc, argv, common, rest);
+    if (code < 0 && (rest->n < least || rest->n > most))
+        code =
+            cli_usage("expected %s, found %d argument%s", what, rest->n, rest->n == 1 ? "" : "s");
+    if (code >= 0) cli_list_free(rest);
+    return code;
+}
+
+json_object *verb_provenance(const specrt_bundle *bundle) {
+    size_t n;
+    const char *text = (const char *)specrt_bundle_data(bundle, "prov", &n);
+    json_tokener *tokener = text && n < INT_MAX ? json_tokener_new() : NULL;
+    if (!tokener) return NULL;
+    json_object *value = json_tokener_parse_ex(tokener, text, (int)n);
+    json_tokener_free(tokener);
+    if (json_object_is_type(value, json_type_object)) return value;
+    json_object_put(value);
+    return NULL;
+}
+
+const char *verb_tag(const specrt_bundle_section *section) {
+    static char tags[4][9];
+    static int turn;
+    char *tag = tags[turn++ % 4];
+    memcpy(tag, section->tag, 8);
+    return tag;
+}
