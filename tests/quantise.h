@@ -1,10 +1,10 @@
-/* quantise.h : rows of every format, quantised by the plainest rule. After the implementation of
- * specrt.h. */
+/* quantise.h : rows of every format, quantised by the plainest rule. After specrt.h. */
 #ifndef QUANTISE_H
 #define QUANTISE_H
 
 static inline void quantise_half(uint8_t *out, float x) {
-    uint16_t half = specrt__base_to_f16(x);
+    uint16_t half;
+    specrt_to_f16(&x, 1, &half);
     memcpy(out, &half, 2);
 }
 
@@ -52,10 +52,9 @@ static inline void quantise_q6_k(const float *x, uint8_t *out) {
 
 static inline void quantise_row(specrt_dtype dtype, const float *x, int64_t n, uint8_t *out) {
     for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = specrt__base_bits(x[i]);
         if (dtype == SPECRT_DTYPE_F32) memcpy(out + 4 * i, &x[i], 4);
         if (dtype == SPECRT_DTYPE_F16) quantise_half(out + 2 * i, x[i]);
-        if (dtype == SPECRT_DTYPE_BF16) memcpy(out + 2 * i, (uint8_t *)&bits + 2, 2);
+        if (dtype == SPECRT_DTYPE_BF16) memcpy(out + 2 * i, (const uint8_t *)&x[i] + 2, 2);
         if (dtype == SPECRT_DTYPE_Q8_0 && i % 32 == 0) quantise_q8_0(x + i, out + 34 * (i / 32));
         if (dtype == SPECRT_DTYPE_Q4_0 && i % 32 == 0) quantise_q4_0(x + i, out + 18 * (i / 32));
         if (dtype == SPECRT_DTYPE_Q6_K && i % 256 == 0) quantise_q6_k(x + i, out + 210 * (i / 256));

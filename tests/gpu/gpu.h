@@ -4,6 +4,7 @@
 
 #include "test.h"
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 static inline void gpu_check(cudaError_t error, const char *what) {

@@ -1,7 +1,5 @@
 /* test_gpu_faults.c : what goes wrong on a device: none is there, another's code, calls of the runtime that
  * fail, kernels that do. A status, a message, nothing left behind. Its kernels are built for debugging. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 #include "fixture.h"
 #include "quantise.h"

@@ -1,6 +1,4 @@
 /* test_gpu_logits.c : products on the device against the CPU's. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 #include "fixture.h"
 #include "quantise.h"
@@ -54,11 +52,7 @@ static void fill_states(const shape *s, int64_t n, uint8_t *out, float *values) 
     size_t bytes = s->state_dtype == SPECRT_DTYPE_F32 ? 4 : 2;
     for (int64_t i = 0; i < n; i++) {
         values[i] = fixture_normal(&random_state) * (i % 29 == 0 ? 50.0f : 1.0f);
-        uint16_t half = specrt__base_to_f16(values[i]);
-        if (s->state_dtype == SPECRT_DTYPE_BF16)
-            half = (uint16_t)(specrt__base_bits(values[i]) >> 16);
-        if (bytes == 2) memcpy(out + 2 * i, &half, 2);
-        if (bytes == 4) memcpy(out + 4 * i, &values[i], 4);
+        quantise_row(s->state_dtype, &values[i], 1, out + bytes * (size_t)i);
         specrt_row_decode(s->state_dtype, out + bytes * (size_t)i, 1, &values[i]);
     }
 }

@@ -1,6 +1,4 @@
 /* test_head.c : the digest of a head, and binding. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 #include "fixture.h"
 #include "quantise.h"

@@ -509,7 +509,7 @@ static void test_edited(void) {
     edited.tokens = tokens;
     memcpy(tokens, draft.tokens, 2 * sizeof *tokens);
     for (tokens[2] = 0; tokens[2] < V; tokens[2]++) { /* those outside the shortlist have no q */
-        bool listed = specrt__active_member(st.s->pool, tokens[2]);
+        bool listed = specrt_session_member(st.s, tokens[2], 0) != SPECRT_MEMBER_NO;
         CHECK(specrt_session_verify(st.s, &edited, logits, &verdict) ==
               (listed ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_ARG));
     }
