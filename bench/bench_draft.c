@@ -227,7 +227,8 @@ static void make_shape(shape *s) {
     m->layers = &s->layer;
     m->head = m->embedding = random_matrix(N_VOCAB, D_MODEL);
     m->pool = parallel_pool_create(1);
-    m->rope_frequency = engine_rope_frequencies(&m->config, NULL);
+    engine_llama_layer(&m->config);
+    m->rope_frequency = engine_rope_frequencies(128, m->config.rope_base, 1, NULL);
     engine_head(m, &head);
     if (!m->pool || !m->rope_frequency ||
         specrt_head_bind(NULL, &head, NULL, &m->compute_owner, &err))

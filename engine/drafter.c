@@ -96,6 +96,7 @@ static specrt_status read_config(const loader *l) {
     k->rope_base = json_real(config, "rope_theta", target->rope_base);
     k->n_vocab = json_int(config, "vocab_size", target->n_vocab);
     json_object_put(config);
+    engine_llama_layer(k);
     TRY(check_target(l, path, "hidden_size", target->d_model, k->d_model));
     TRY(check_target(l, path, "vocab_size", target->n_vocab, k->n_vocab));
     if (!(k->rms_epsilon > 0 && k->rope_base > 0))
@@ -181,7 +182,8 @@ static specrt_status load(loader *l) {
     d->body.d_input = 2 * d->body.config.d_model;
     TRY(d->eagle3 ? load_eagle3(l) : load_eagle2(l));
     TRY(load_layer(l));
-    d->body.rope_frequency = engine_rope_frequencies(&d->body.config, NULL);
+    const engine_config *k = &d->body.config;
+    d->body.rope_frequency = engine_rope_frequencies(k->d_head, k->rope_base, 1, NULL);
     return d->body.rope_frequency ? SPECRT_STATUS_OK : error_no_memory(l->err, l->path);
 }
 

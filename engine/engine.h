@@ -1,4 +1,4 @@
-/* engine.h : a small CPU engine for Llama-family and Qwen targets from GGUF files.
+/* engine.h : a small CPU engine for Llama-family, Qwen and Gemma 3 targets from GGUF files.
  *
  * Two nouns: a model (weights, immutable, shared by threads) and a cache (one sequence's keys and
  * values, one thread at a time). A forward pass takes a batch of tokens after the cached ones, a
@@ -14,14 +14,19 @@
 #include <stdint.h>
 #include "specrt.h"
 
-typedef enum engine_arch { ENGINE_LLAMA, ENGINE_QWEN2, ENGINE_QWEN3 } engine_arch;
-
 typedef struct engine_config {
-    engine_arch arch;
     int32_t n_layers, d_model, n_heads, n_kv_heads, d_head, d_ffn, n_vocab;
     int32_t n_context; /* positions the model was made for */
     float rms_epsilon, rope_base;
     bool tied; /* the head is the embedding */
+    /* Where Gemma 3 differs (Gemma Team 2025, arXiv 2503.19786); in the others as engine_llama_layer(). */
+    float embedding_scale, score_scale; /* of a token's row, and of queries by keys */
+    float rope_scale; /* global layers divide positions by it ("linear" scaling) */
+    float softcap;    /* c: logits are c tanh(x / c); 0: as they are */
+    int32_t window;   /* positions that local layers see, their own included; 0: no local layers */
+    int32_t window_period;  /* every such layer is global, the others are local */
+    float window_rope_base; /* of local layers */
+    bool gelu;              /* gates by GELU's tanh form instead of SiLU */
 } engine_config;
 
 typedef struct engine_model engine_model;

@@ -14,9 +14,11 @@ typedef struct engine_matrix {
 
 typedef struct engine_layer {
     const float *attn_norm, *ffn_norm; /* [d_model] */
-    const float *q_norm, *k_norm;      /* [d_head], Qwen3; else NULL */
-    engine_matrix q, k, v, o;          /* [heads * d_head, d_model]; o: [d_model, heads * d_head] */
-    engine_matrix gate, up, down;      /* [d_ffn, d_model]; down: [d_model, d_ffn] */
+    const float *attn_post_norm,
+        *ffn_post_norm;           /* [d_model] of what is added, Gemma 3; else NULL */
+    const float *q_norm, *k_norm; /* [d_head], Qwen3 and Gemma 3; else NULL */
+    engine_matrix q, k, v, o;     /* [heads * d_head, d_model]; o: [d_model, heads * d_head] */
+    engine_matrix gate, up, down; /* [d_ffn, d_model]; down: [d_model, d_ffn] */
 } engine_layer;
 
 struct engine_model {
@@ -31,6 +33,7 @@ struct engine_model {
     engine_matrix embedding, head;
     const float *output_norm; /* [d_model] */
     float *rope_frequency;    /* [d_head / 2] radians per position, owned */
+    float *window_frequency;  /* the same of local layers; NULL: there are none */
     engine_layer *layers;     /* [n_layers] */
 };
 
@@ -43,9 +46,10 @@ struct engine_cache {
     uint8_t path[ENGINE_MAX_OPEN][ENGINE_MAX_OPEN]; /* ancestors of a node, itself last */
     /* Scratch, rows of the batch. */
     float *x, *normed, *q, *k, *v, *attended, *gate, *up;
-    float *input;  /* [ENGINE_MAX_BATCH, m->d_input] of drafters */
-    float *rope;   /* [ENGINE_MAX_BATCH, d_head] cos and sin interleaved */
-    float *scores; /* [n_attend, engine_attend_floats()] of attention's tasks */
+    float *input;       /* [ENGINE_MAX_BATCH, m->d_input] of drafters */
+    float *rope;        /* [ENGINE_MAX_BATCH, d_head] cos and sin interleaved */
+    float *window_rope; /* the same of local layers */
+    float *scores;      /* [n_attend, engine_attend_floats()] of attention's tasks */
     int32_t n_attend;
     const int32_t *tap_layers;
     int32_t n_tap;
@@ -56,9 +60,12 @@ struct engine_cache {
 specrt_status engine_open_beside(const char *path, const engine_model *other, engine_model **out,
                                  specrt_error *err);
 
-/* cos and sin of every position follow from these: base^(-2 i / d_head), divided by factors where the
- * model has them (Llama-3). @return [d_head / 2], owned; NULL: no memory. */
-float *engine_rope_frequencies(const engine_config *k, const float *factors);
+/* What a Llama layer of this d_head has where Gemma 3 differs: no windows, no scales. */
+void engine_llama_layer(engine_config *k);
+
+/* cos and sin of every position follow from these: base^(-2 i / d_head) / scale, divided by factors
+ * [d_head / 2] where the model has them (Llama-3). @return [d_head / 2], owned; NULL: no memory. */
+float *engine_rope_frequencies(int32_t d_head, float base, float scale, const float *factors);
 
 /* y = W x for rows of a batch: f32 [n, n_cols] -> [n, n_rows]. */
 void engine_product(const engine_model *m, const engine_matrix *w, const float *x, int32_t n,
@@ -66,7 +73,7 @@ void engine_product(const engine_model *m, const engine_matrix *w, const float *
 
 bool engine_tokens_valid(const engine_model *m, const int32_t *tokens, int32_t n);
 
-/* Rows of the input embedding, i32 [n] -> f32 [n, d_model]. */
+/* Rows of the input embedding, scaled: i32 [n] -> f32 [n, d_model]. */
 void engine_embed(const engine_model *m, const int32_t *tokens, int32_t n, float *out);
 
 /* RMSNorm of rows [n, width]; in place is fine. */

@@ -58,14 +58,13 @@ static int32_t node_of(const engine_cache *c, int32_t row) {
     return c->n_open - c->n_batch + row;
 }
 
-static void prepare_rope(engine_cache *c) {
+static void prepare_rope(const engine_cache *c, const float *frequency, float *rope) {
     int32_t d = c->m->config.d_head;
     for (int32_t i = 0; i < c->n_batch; i++)
         for (int32_t j = 0; j < d / 2; j++) {
-            double angle =
-                (double)(c->length + c->depth[node_of(c, i)]) * (double)c->m->rope_frequency[j];
-            c->rope[(int64_t)i * d + 2 * j] = (float)cos(angle);
-            c->rope[(int64_t)i * d + 2 * j + 1] = (float)sin(angle);
+            double angle = (double)(c->length + c->depth[node_of(c, i)]) * (double)frequency[j];
+            rope[(int64_t)i * d + 2 * j] = (float)cos(angle);
+            rope[(int64_t)i * d + 2 * j + 1] = (float)sin(angle);
         }
 }
 
@@ -77,12 +76,18 @@ static float *cache_row(const engine_cache *c, float *base, int32_t layer, int32
     return base + (((int64_t)layer * k->n_kv_heads + kv_head) * c->n_slots + slot) * k->d_head;
 }
 
+/* Gemma 3's layers 0 to 4, 6 to 10, ... see a window only. */
+static bool is_local(const engine_config *k, int32_t layer) {
+    return k->window && (layer + 1) % k->window_period;
+}
+
 /* Norm and rotate queries and keys of the batch, and put keys and values into its slots. */
 static void place_keys(engine_cache *c, const engine_layer *layer, int32_t index) {
     const engine_config *k = &c->m->config;
     bool adjacent = c->m->rope_adjacent;
+    const float *rope = is_local(k, index) ? c->window_rope : c->rope;
     for (int32_t i = 0; i < c->n_batch; i++) {
-        const float *cos_sin = c->rope + (int64_t)i * k->d_head;
+        const float *cos_sin = rope + (int64_t)i * k->d_head;
         int32_t slot = c->length + node_of(c, i);
         for (int32_t h = 0; h < k->n_heads; h++) {
             float *q = c->q + ((int64_t)i * k->n_heads + h) * k->d_head;
@@ -173,35 +178,53 @@ static float greatest(const float *x, int32_t n) {
     return best[0];
 }
 
+/* The keys that a node sees: n committed ones, the last, and n_path open ones. */
+typedef struct sight {
+    int32_t n, n_path;
+    const uint8_t *path;
+} sight;
+
+static sight sight_of(const engine_cache *c, int32_t layer, int32_t node) {
+    const engine_config *k = &c->m->config;
+    sight s = {c->length, c->depth[node] + 1, c->path[node]};
+    int32_t unseen = is_local(k, layer) ? c->length + s.n_path - k->window : 0;
+    if (unseen <= 0) return s;
+    s.n = unseen < c->length ? c->length - unseen : 0;
+    if (unseen <= c->length) return s;
+    s.path += unseen - c->length;
+    s.n_path -= unseen - c->length;
+    return s;
+}
+
 /* Softmax of one query's scores over the keys it sees, the committed ones, then its path, in place and not
- * yet divided. @return their sum. */
-static float weigh(const engine_cache *c, int32_t node, float *scores) {
-    int32_t n_path = c->depth[node] + 1;
-    const uint8_t *path = c->path[node];
-    float *open = scores + c->length;
-    float scale = 1.0f / sqrtf((float)c->m->config.d_head), sum = 0;
-    float best = greatest(scores, c->length);
-    for (int32_t i = 0; i < n_path; i++) best = open[path[i]] > best ? open[path[i]] : best;
-    for (int32_t j = 0; j < c->length; j++) sum += scores[j] = expf(scale * (scores[j] - best));
-    for (int32_t i = 0; i < n_path; i++)
-        sum += open[path[i]] = expf(scale * (open[path[i]] - best));
+ * yet divided.
+ *   scores : of the committed keys it sees, then of the open ones
+ * @return their sum. */
+static float weigh(const engine_cache *c, const sight *s, float *scores) {
+    float *open = scores + s->n, scale = c->m->config.score_scale, sum = 0;
+    float best = greatest(scores, s->n);
+    for (int32_t i = 0; i < s->n_path; i++)
+        best = open[s->path[i]] > best ? open[s->path[i]] : best;
+    for (int32_t j = 0; j < s->n; j++) sum += scores[j] = expf(scale * (scores[j] - best));
+    for (int32_t i = 0; i < s->n_path; i++)
+        sum += open[s->path[i]] = expf(scale * (open[s->path[i]] - best));
     return sum;
 }
 
 /* The values that one or two heads of a node weigh, in order of position.
- *   scores : [n_heads, stride] by slot, scratch; out : [n_heads, d_head] */
-static void mix_values(const engine_cache *c, const float *values, int32_t node, int32_t n_heads,
+ *   values : [slots, d_head]; scores : [n_heads, stride], scratch; both from the first key that it sees
+ *   out : [n_heads, d_head] */
+static void mix_values(const engine_cache *c, const float *values, const sight *s, int32_t n_heads,
                        float *scores, int64_t stride, float *out) {
-    int32_t d = c->m->config.d_head, n_path = c->depth[node] + 1;
-    const uint8_t *path = c->path[node];
-    mixture m = {values, scores, stride, c->length, d, out};
+    int32_t d = c->m->config.d_head;
+    mixture m = {values, scores, stride, s->n, d, out};
     float sums[2];
-    for (int32_t h = 0; h < n_heads; h++) sums[h] = weigh(c, node, scores + h * stride);
+    for (int32_t h = 0; h < n_heads; h++) sums[h] = weigh(c, s, scores + h * stride);
     memset(out, 0, sizeof(float) * (size_t)n_heads * (size_t)d);
     mix(&m, n_heads);
-    for (int32_t i = 0; i < n_path; i += m.n) { /* a chain's nodes lie side by side */
-        int32_t slot = c->length + path[i];
-        for (m.n = 1; i + m.n < n_path && path[i + m.n] == path[i] + m.n;) m.n++;
+    for (int32_t i = 0; i < s->n_path; i += m.n) { /* a chain's nodes lie side by side */
+        int32_t slot = s->n + s->path[i];
+        for (m.n = 1; i + m.n < s->n_path && s->path[i + m.n] == s->path[i] + m.n;) m.n++;
         m.values = values + (int64_t)slot * d;
         m.weights = scores + slot;
         mix(&m, n_heads);
@@ -215,11 +238,17 @@ static void mix_values(const engine_cache *c, const float *values, int32_t node,
 static void attend(const engine_cache *c, int32_t layer, int32_t kv, int32_t first,
                    float *scratch) {
     const engine_config *k = &c->m->config;
-    int32_t d = k->d_head, group = k->n_heads / k->n_kv_heads, n_keys = c->length + c->n_open;
+    int32_t d = k->d_head, group = k->n_heads / k->n_kv_heads, n_committed = 0;
     int32_t left = c->n_batch - first, n = left < ENGINE_ATTEND_ROWS ? left : ENGINE_ATTEND_ROWS;
+    sight seen[ENGINE_ATTEND_ROWS];
+    for (int32_t i = 0; i < n; i++) {
+        seen[i] = sight_of(c, layer, node_of(c, first + i));
+        if (seen[i].n > n_committed) n_committed = seen[i].n;
+    }
+    int32_t from = c->length - n_committed, n_keys = n_committed + c->n_open;
     int64_t stride = (int64_t)k->n_heads * d, at = first * stride + (int64_t)kv * group * d;
     float *queries = scratch, *scores = scratch + (int64_t)ENGINE_ATTEND_ROWS * group * d;
-    specrt_segment keys = {.rows = cache_row(c, c->keys, layer, kv, 0),
+    specrt_segment keys = {.rows = cache_row(c, c->keys, layer, kv, from),
                            .row_stride = (size_t)d * sizeof(float),
                            .dtype = SPECRT_DTYPE_F32,
                            .n_rows = n_keys};
@@ -228,11 +257,13 @@ static void attend(const engine_cache *c, int32_t layer, int32_t kv, int32_t fir
         memcpy(queries + (int64_t)i * group * d, c->q + at + i * stride,
                sizeof(float) * (size_t)group * (size_t)d);
     specrt_active_logits(&all, queries, n * group, scores);
-    const float *values = cache_row(c, c->values, layer, kv, 0);
     int32_t n_heads = group % 2 == 0 ? 2 : 1;
-    for (int32_t i = 0; i < n * group; i += n_heads)
-        mix_values(c, values, node_of(c, first + i / group), n_heads, scores + (int64_t)i * n_keys,
-                   n_keys, c->attended + at + i / group * stride + (int64_t)(i % group) * d);
+    for (int32_t i = 0; i < n * group; i += n_heads) {
+        const sight *s = &seen[i / group];
+        mix_values(c, cache_row(c, c->values, layer, kv, c->length - s->n), s, n_heads,
+                   scores + (int64_t)i * n_keys + n_committed - s->n, n_keys,
+                   c->attended + at + i / group * stride + (int64_t)(i % group) * d);
+    }
 }
 
 size_t engine_attend_floats(const engine_model *m, int32_t n_slots) {
@@ -268,8 +299,11 @@ static void norm_rows(const engine_cache *c, const float *weight, float *out) {
     engine_norm(c->x, weight, c->n_batch, c->m->config.d_model, c->m->config.rms_epsilon, out);
 }
 
-static void add_rows(engine_cache *c, const float *delta) {
-    int64_t n = (int64_t)c->n_batch * c->m->config.d_model;
+/* c->x += delta, through a norm of its own where there is one. */
+static void add_rows(engine_cache *c, const float *norm, float *delta) {
+    const engine_config *k = &c->m->config;
+    int64_t n = (int64_t)c->n_batch * k->d_model;
+    if (norm) engine_norm(delta, norm, c->n_batch, k->d_model, k->rms_epsilon, delta);
     for (int64_t i = 0; i < n; i++) c->x[i] += delta[i];
 }
 
@@ -284,20 +318,29 @@ static void attention_block(engine_cache *c, int32_t index, const float *input) 
     attention a = {c, index};
     parallel_pool_for(m->pool, c->n_attend, attend_task, &a);
     engine_product(m, &layer->o, c->attended, c->n_batch, c->normed);
-    add_rows(c, c->normed);
+    add_rows(c, layer->attn_post_norm, c->normed);
 }
 
-/* SwiGLU (Shazeer 2020): down(silu(gate x) * up x). */
+/* gate *= up, after x sigmoid(x), or GELU's tanh form (Hendrycks & Gimpel 2016), .5 x (1 + tanh y), which is
+ * x sigmoid(2 y). */
+static void open_gate(float *gate, const float *up, int64_t n, bool gelu) {
+    const float slope = 1.5957691f, bend = slope * 0.044715f; /* 2 sqrt(2 / pi) */
+    for (int64_t i = 0; i < n; i++) {
+        float x = gate[i], y = gelu ? x * (slope + bend * x * x) : x;
+        gate[i] = x / (1.0f + expf(-y)) * up[i];
+    }
+}
+
+/* SwiGLU or GEGLU (Shazeer 2020): down(act(gate x) * up x). */
 static void ffn_block(engine_cache *c, int32_t index) {
     const engine_model *m = c->m;
     const engine_layer *layer = &m->layers[index];
     norm_rows(c, layer->ffn_norm, c->normed);
     engine_product(m, &layer->gate, c->normed, c->n_batch, c->gate);
     engine_product(m, &layer->up, c->normed, c->n_batch, c->up);
-    int64_t n = (int64_t)c->n_batch * m->config.d_ffn;
-    for (int64_t i = 0; i < n; i++) c->gate[i] = c->gate[i] / (1.0f + expf(-c->gate[i])) * c->up[i];
+    open_gate(c->gate, c->up, (int64_t)c->n_batch * m->config.d_ffn, m->config.gelu);
     engine_product(m, &layer->down, c->gate, c->n_batch, c->normed);
-    add_rows(c, c->normed);
+    add_rows(c, layer->ffn_post_norm, c->normed);
 }
 
 void engine_layer_forward(engine_cache *c, int32_t layer, const float *input) {
@@ -314,9 +357,11 @@ bool engine_tokens_valid(const engine_model *m, const int32_t *tokens, int32_t n
 void engine_embed(const engine_model *m, const int32_t *tokens, int32_t n, float *out) {
     const specrt_segment *e = &m->embedding.segment;
     int32_t d = m->config.d_model;
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++, out += d) {
         specrt_row_decode(e->dtype, (const char *)e->rows + (size_t)tokens[i] * e->row_stride, d,
-                          out + (int64_t)i * d);
+                          out);
+        for (int32_t j = 0; j < d; j++) out[j] *= m->config.embedding_scale;
+    }
 }
 
 /* EAGLE-3's features: row i of the tap is the residual before each tapped layer, side by side. */
@@ -329,7 +374,8 @@ static void tap_layer(engine_cache *c, int32_t layer) {
 
 specrt_status engine_begin(engine_cache *c, int32_t n, const int32_t *parents) {
     if (n < 1 || n > ENGINE_MAX_BATCH || !lay_out(c, parents, n)) return SPECRT_STATUS_BAD_ARG;
-    prepare_rope(c);
+    prepare_rope(c, c->m->rope_frequency, c->rope);
+    if (c->m->window_frequency) prepare_rope(c, c->m->window_frequency, c->window_rope);
     return SPECRT_STATUS_OK;
 }
 
@@ -351,5 +397,8 @@ specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
 }
 
 void engine_score(const engine_model *m, const float *hidden, int32_t n, float *logits) {
+    float cap = m->config.softcap;
     engine_product(m, &m->head, hidden, n, logits);
+    for (int64_t i = 0; cap > 0 && i < (int64_t)n * m->config.n_vocab; i++)
+        logits[i] = cap * tanhf(logits[i] / cap);
 }

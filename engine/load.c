@@ -8,12 +8,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What sets an architecture apart from Llama. */
+typedef struct architecture {
+    const char *name;                       /* and prefix of its metadata */
+    bool rope_adjacent;                     /* of GGUF's llama: see engine_model */
+    bool head_norms;                        /* of queries and keys */
+    bool post_norms, gelu, embedding_scale; /* the last: sqrt(d_model) */
+    int32_t window_period;                  /* where the file names none; 0: no windows */
+} architecture;
+
+static const architecture architectures[] = {
+    {.name = "llama", .rope_adjacent = true},
+    {.name = "qwen2"},
+    {.name = "qwen3", .head_norms = true},
+    {.name = "gemma3",
+     .head_norms = true,
+     .post_norms = true,
+     .gelu = true,
+     .embedding_scale = true,
+     .window_period = 6},
+};
+enum { N_ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
+
 /* What a load passes around. */
 typedef struct loader {
     engine_model *m;
     engine_weights *file; /* the model's */
     const char *path;
-    char arch[32]; /* metadata prefix */
+    const architecture *arch;
     specrt_error *err;
 } loader;
 
@@ -23,79 +45,143 @@ static specrt_status bad(const loader *l, const char *what, const char *detail) 
 
 /* ---- metadata -------------------------------------------------------------------------------- */
 
+enum { KEY_BYTES = 96 };
+
+/* "gemma3.block_count" of "block_count". */
+static const char *key_of(const loader *l, const char *key, char out[KEY_BYTES]) {
+    snprintf(out, KEY_BYTES, "%s.%s", l->arch->name, key);
+    return out;
+}
+
 static bool get_int(const loader *l, const char *key, int64_t min, int64_t max, int32_t *out) {
-    char full[96];
+    char full[KEY_BYTES];
     int64_t value;
-    snprintf(full, sizeof full, "%s.%s", l->arch, key);
-    if (!gguf_get_int(l->file->file.g, full, &value) || value < min || value > max) return false;
+    if (!gguf_get_int(l->file->file.g, key_of(l, key, full), &value) || value < min || value > max)
+        return false;
     *out = (int32_t)value;
     return true;
 }
 
 static specrt_status need_int(const loader *l, const char *key, int64_t min, int64_t max,
                               int32_t *out) {
-    char detail[96];
+    char detail[96], full[KEY_BYTES];
     if (get_int(l, key, min, max, out)) return SPECRT_STATUS_OK;
     snprintf(detail, sizeof detail, "missing or outside %lld to %lld", (long long)min,
              (long long)max);
-    char full[96];
-    snprintf(full, sizeof full, "%s.%s", l->arch, key);
-    return bad(l, full, detail);
+    return bad(l, key_of(l, key, full), detail);
+}
+
+/* A number that may be absent, but not another one. */
+static specrt_status may_int(const loader *l, const char *key, int64_t min, int64_t max,
+                             int32_t fallback, int32_t *out) {
+    char full[KEY_BYTES], found[32] = "another type";
+    int64_t value;
+    *out = fallback;
+    if (get_int(l, key, min, max, out) || !gguf_find(l->file->file.g, key_of(l, key, full)))
+        return SPECRT_STATUS_OK;
+    if (gguf_get_int(l->file->file.g, full, &value))
+        snprintf(found, sizeof found, "%lld", (long long)value);
+    return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: %s: expected a number from %lld to %lld, found %s", l->path, full,
+                            (long long)min, (long long)max, found);
 }
 
 /* A positive number; `fallback` where the key is absent. */
 static specrt_status get_real(const loader *l, const char *key, double fallback, float *out) {
-    char full[96];
+    char full[KEY_BYTES];
     double value;
-    snprintf(full, sizeof full, "%s.%s", l->arch, key);
-    if (!gguf_get_real(l->file->file.g, full, &value)) value = fallback;
+    if (!gguf_get_real(l->file->file.g, key_of(l, key, full), &value)) value = fallback;
     *out = (float)value;
     if (*out > 0 && isfinite(*out)) return SPECRT_STATUS_OK;
     return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
                             "%s: %s: expected a positive number, found %g", l->path, full, value);
 }
 
+/* Positions of global layers may be divided by a factor, as in Gemma 3 from 4B on. */
+static specrt_status read_rope_scaling(const loader *l) {
+    char key[KEY_BYTES];
+    gguf_string type = {"none", 4};
+    gguf_get_string(l->file->file.g, key_of(l, "rope.scaling.type", key), &type);
+    if (type.n == 4 && memcmp(type.s, "none", 4) == 0) return SPECRT_STATUS_OK;
+    if (type.n == 6 && memcmp(type.s, "linear", 6) == 0)
+        return get_real(l, "rope.scaling.factor", 1, &l->m->config.rope_scale);
+    return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
+                            "%s: %s: '%.*s' is not supported; expected none, linear, or Llama-3's, "
+                            "which is a tensor",
+                            l->path, key, type.n < 40 ? (int)type.n : 40, type.s);
+}
+
 /* Variants of the architecture that would run and answer wrongly. */
 static specrt_status refuse_variants(const loader *l) {
     const engine_config *k = &l->m->config;
-    char key[96];
-    gguf_string scaling = {"none", 4};
+    const char *arch = l->arch->name;
+    char key[KEY_BYTES];
     int32_t n = k->d_head;
-    snprintf(key, sizeof key, "%s.rope.scaling.type", l->arch);
-    gguf_get_string(l->file->file.g, key, &scaling);
-    if (scaling.n != 4 || memcmp(scaling.s, "none", 4) != 0)
-        return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
-                                "%s: %s: '%.*s' is not supported; expected none, or Llama-3's, "
-                                "which is a tensor",
-                                l->path, key, scaling.n < 40 ? (int)scaling.n : 40, scaling.s);
+    double cap = 0;
     if (get_int(l, "rope.dimension_count", 0, INT32_MAX, &n) && n != k->d_head)
         return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: %s.rope.dimension_count: expected the %d of a head, found %d",
-                                l->path, l->arch, (int)k->d_head, (int)n);
+                                l->path, arch, (int)k->d_head, (int)n);
     if (get_int(l, "expert_count", 1, INT32_MAX, &n))
         return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: %s.expert_count: expected a dense model, found %d experts",
-                                l->path, l->arch, (int)n);
+                                l->path, arch, (int)n);
+    gguf_get_real(l->file->file.g, key_of(l, "attn_logit_softcapping", key), &cap);
+    if (cap != 0)
+        return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: %s: expected scores of attention as they are, found a cap "
+                                "of %g",
+                                l->path, key, cap);
     return SPECRT_STATUS_OK;
 }
 
 static specrt_status read_arch(loader *l) {
-    static const char *const names[] = {"llama", "qwen2", "qwen3"};
     gguf_string name;
     if (!gguf_get_string(l->file->file.g, "general.architecture", &name))
         return bad(l, "general.architecture", "missing; expected a language model");
-    for (int i = 0; i < 3; i++)
-        if (name.n == strlen(names[i]) && memcmp(name.s, names[i], name.n) == 0) {
-            l->m->config.arch = (engine_arch)i;
-            l->m->rope_adjacent = i == ENGINE_LLAMA;
-            strcpy(l->arch, names[i]);
-            return SPECRT_STATUS_OK;
-        }
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
+        const architecture *a = &architectures[i];
+        if (name.n != strlen(a->name) || memcmp(name.s, a->name, name.n) != 0) continue;
+        l->arch = a;
+        l->m->rope_adjacent = a->rope_adjacent;
+        return SPECRT_STATUS_OK;
+    }
     return specrt_error_set(
         l->err, SPECRT_STATUS_UNSUPPORTED,
-        "%s: general.architecture: '%.*s' is not supported; expected llama, qwen2 "
-        "or qwen3",
+        "%s: general.architecture: '%.*s' is not supported; expected llama, qwen2, qwen3 "
+        "or gemma3",
         l->path, name.n < 40 ? (int)name.n : 40, name.s);
+}
+
+void engine_llama_layer(engine_config *k) {
+    k->embedding_scale = k->rope_scale = 1;
+    k->score_scale = 1.0f / sqrtf((float)k->d_head);
+    k->softcap = k->window_rope_base = 0;
+    k->window = k->window_period = 0;
+    k->gelu = false;
+}
+
+/* What sets the architecture apart, and what the file says of it. */
+static specrt_status read_variant(const loader *l) {
+    enum { LAYERS_OF_27B = 62 };
+    engine_config *k = &l->m->config;
+    const architecture *a = l->arch;
+    char key[KEY_BYTES];
+    double cap = 0;
+    engine_llama_layer(k);
+    k->gelu = a->gelu;
+    if (a->embedding_scale) k->embedding_scale = sqrtf((float)k->d_model);
+    gguf_get_real(l->file->file.g, key_of(l, "final_logit_softcapping", key), &cap);
+    if (cap != 0) TRY(get_real(l, "final_logit_softcapping", 0, &k->softcap));
+    TRY(read_rope_scaling(l));
+    if (!a->window_period) return SPECRT_STATUS_OK;
+    /* Gemma 3 27B divides scores by the root of another width than d_head, which no key tells. */
+    if (k->n_layers == LAYERS_OF_27B)
+        k->score_scale = 1.0f / sqrtf((float)(k->d_model / k->n_heads));
+    TRY(may_int(l, "attention.sliding_window", 0, INT32_MAX, 0, &k->window));
+    TRY(may_int(l, "attention.sliding_window_pattern", 1, 1024, a->window_period,
+                &k->window_period));
+    return get_real(l, "rope.freq_base_swa", 10000, &k->window_rope_base);
 }
 
 static specrt_status read_config(loader *l) {
@@ -115,6 +201,7 @@ static specrt_status read_config(loader *l) {
     if (k->d_head < 2 || k->d_head % 2) return bad(l, "attention.key_length", "is not even");
     if (k->n_heads % k->n_kv_heads)
         return bad(l, "attention.head_count_kv", "does not divide attention.head_count");
+    TRY(read_variant(l));
     return refuse_variants(l);
 }
 
@@ -142,11 +229,13 @@ static specrt_status load_layer(const loader *l, int32_t i) {
     engine_layer *w = &l->m->layers[i];
     int64_t d = k->d_model, q = (int64_t)k->n_heads * k->d_head;
     int64_t kv = (int64_t)k->n_kv_heads * k->d_head;
-    bool normless = k->arch != ENGINE_QWEN3;
+    const architecture *a = l->arch;
     TRY(get_layer_vector(l, i, "attn_norm", d, false, &w->attn_norm));
     TRY(get_layer_vector(l, i, "ffn_norm", d, false, &w->ffn_norm));
-    TRY(get_layer_vector(l, i, "attn_q_norm", k->d_head, normless, &w->q_norm));
-    TRY(get_layer_vector(l, i, "attn_k_norm", k->d_head, normless, &w->k_norm));
+    TRY(get_layer_vector(l, i, "post_attention_norm", d, !a->post_norms, &w->attn_post_norm));
+    TRY(get_layer_vector(l, i, "post_ffw_norm", d, !a->post_norms, &w->ffn_post_norm));
+    TRY(get_layer_vector(l, i, "attn_q_norm", k->d_head, !a->head_norms, &w->q_norm));
+    TRY(get_layer_vector(l, i, "attn_k_norm", k->d_head, !a->head_norms, &w->k_norm));
     TRY(get_layer_matrix(l, i, "attn_q", d, q, &w->q));
     TRY(get_layer_matrix(l, i, "attn_k", d, kv, &w->k));
     TRY(get_layer_matrix(l, i, "attn_v", d, kv, &w->v));
@@ -157,13 +246,28 @@ static specrt_status load_layer(const loader *l, int32_t i) {
 }
 
 /* RoPE (Su et al. 2021). */
-float *engine_rope_frequencies(const engine_config *k, const float *factors) {
-    int32_t half = k->d_head / 2;
+float *engine_rope_frequencies(int32_t d_head, float base, float scale, const float *factors) {
+    int32_t half = d_head / 2;
     float *f = (float *)malloc((size_t)half * sizeof *f);
     for (int32_t i = 0; f && i < half; i++)
-        f[i] = (float)(pow((double)k->rope_base, -2.0 * i / k->d_head) /
-                       (factors ? (double)factors[i] : 1.0));
+        f[i] = (float)(pow((double)base, -2.0 * i / d_head) /
+                       ((double)scale * (factors ? (double)factors[i] : 1.0)));
     return f;
+}
+
+static specrt_status load_rope(const loader *l) {
+    engine_model *m = l->m;
+    const engine_config *k = &m->config;
+    const float *factors;
+    TRY(engine_weights_vector(l->file, "rope_freqs.weight", k->d_head / 2, true, &factors, l->err));
+    for (int32_t i = 0; factors && i < k->d_head / 2; i++)
+        if (!(factors[i] > 0)) return bad(l, "rope_freqs.weight", "expected positive factors");
+    m->rope_frequency = engine_rope_frequencies(k->d_head, k->rope_base, k->rope_scale, factors);
+    if (k->window)
+        m->window_frequency = engine_rope_frequencies(k->d_head, k->window_rope_base, 1, NULL);
+    if (!m->rope_frequency || (k->window && !m->window_frequency))
+        return error_no_memory(l->err, l->path);
+    return SPECRT_STATUS_OK;
 }
 
 /* The embedding, the head and the norm between. */
@@ -187,20 +291,15 @@ static specrt_status load_ends(const loader *l) {
 
 static specrt_status load(loader *l, parallel_pool *lent, int threads) {
     engine_model *m = l->m;
-    const float *factors;
     TRY(engine_weights_open(l->file, l->path, l->err));
     if (!l->file->file.g) return bad(l, "file", "expected a GGUF");
     TRY(read_config(l));
     TRY(load_ends(l));
-    TRY(engine_weights_vector(l->file, "rope_freqs.weight", m->config.d_head / 2, true, &factors,
-                              l->err));
-    for (int32_t i = 0; factors && i < m->config.d_head / 2; i++)
-        if (!(factors[i] > 0)) return bad(l, "rope_freqs.weight", "expected positive factors");
-    m->rope_frequency = engine_rope_frequencies(&m->config, factors);
+    TRY(load_rope(l));
     m->borrows_pool = lent != NULL;
     m->pool = lent ? lent : parallel_pool_create(threads);
     m->layers = (engine_layer *)calloc((size_t)m->config.n_layers, sizeof *m->layers);
-    if (!m->pool || !m->layers || !m->rope_frequency) return error_no_memory(l->err, l->path);
+    if (!m->pool || !m->layers) return error_no_memory(l->err, l->path);
     for (int32_t i = 0; i < m->config.n_layers; i++) TRY(load_layer(l, i));
     specrt_head_desc head;
     specrt_desc desc;
@@ -252,6 +351,7 @@ void engine_close(engine_model *m) {
     free(m->file);
     free(m->layers);
     free(m->rope_frequency);
+    free(m->window_frequency);
     free(m);
 }
 

@@ -35,9 +35,13 @@ typedef struct tiny {
     const char *arch;
     int layers, d, heads, kv_heads, d_head, ffn, vocab;
     bool tied, biased, normed, scaled;
+    /* Gemma 3's; 0: the file does not say, or another architecture. */
+    bool gemma;
+    int window, period;
+    double rope_scale, window_base, softcap;
 } tiny;
 
-enum { MAX_TENSORS = 96 };
+enum { MAX_TENSORS = 1024 };
 typedef struct tensor {
     char name[64];
     int rows, cols;
@@ -104,6 +108,10 @@ static void make_tiny(tiny_model *m, tiny k, uint64_t seed) {
             add_layer_tensor(m, i, "attn_k.bias", 1, kv, 0, 0.5);
             add_layer_tensor(m, i, "attn_v.bias", 1, kv, 0, 0.5);
         }
+        if (k.gemma) {
+            add_layer_tensor(m, i, "post_attention_norm.weight", 1, k.d, 0.5, 0.3);
+            add_layer_tensor(m, i, "post_ffw_norm.weight", 1, k.d, 0.5, 0.3);
+        }
         if (k.normed) {
             add_layer_tensor(m, i, "attn_q_norm.weight", 1, k.d_head, 1, 0.3);
             add_layer_tensor(m, i, "attn_k_norm.weight", 1, k.d_head, 1, 0.3);
@@ -129,6 +137,30 @@ static void put_int(bytes *b, const char *arch, const char *key, int value) {
     put_text(b, full);
     put_u32(b, 4); /* GGUF u32 */
     put_u32(b, (uint32_t)value);
+}
+
+static void put_real(bytes *b, const char *arch, const char *key, double value) {
+    char full[96];
+    float x = (float)value;
+    snprintf(full, sizeof full, "%s.%s", arch, key);
+    put_text(b, full);
+    put_u32(b, 6); /* GGUF f32 */
+    put(b, &x, 4);
+}
+
+/* What the tiny says of Gemma 3. @return how many keys. */
+static int put_gemma(bytes *b, const tiny *k) {
+    int n = 0;
+    if (k->window) put_int(b, k->arch, "attention.sliding_window", k->window), n++;
+    if (k->period) put_int(b, k->arch, "attention.sliding_window_pattern", k->period), n++;
+    if (k->window_base > 0) put_real(b, k->arch, "rope.freq_base_swa", k->window_base), n++;
+    if (k->softcap > 0) put_real(b, k->arch, "final_logit_softcapping", k->softcap), n++;
+    if (!(k->rope_scale > 0)) return n;
+    put_text(b, "gemma3.rope.scaling.type");
+    put_u32(b, 8);
+    put_text(b, "linear");
+    put_real(b, k->arch, "rope.scaling.factor", k->rope_scale);
+    return n + 2;
 }
 
 static void put_odd(bytes *b, const tiny_model *m) {
@@ -173,7 +205,11 @@ static const char *write_tiny(const tiny_model *m, const char *skip) {
     for (int i = 0; i < m->n_tensors; i++) n += !skip || strcmp(m->tensors[i].name, skip) != 0;
     put(&b, "GGUF\3\0\0\0", 8);
     put_u64(&b, (uint64_t)n);
-    put_u64(&b, m->odd_key ? 9 : 8);
+    bytes gemma = {0};
+    int n_gemma = put_gemma(&gemma, k);
+    put_u64(&b, (uint64_t)(n_gemma + (m->odd_key ? 9 : 8)));
+    if (n_gemma) put(&b, gemma.p, gemma.n);
+    free(gemma.p);
     if (m->odd_key) put_odd(&b, m);
     put_text(&b, "general.architecture");
     put_u32(&b, 8); /* GGUF string */
@@ -240,11 +276,18 @@ static void norm(const double *x, const float *w, int n, double *y) {
     for (int i = 0; i < n; i++) y[i] = x[i] / sqrt(sum / n + 1e-5) * (double)w[i];
 }
 
-static void rotate(const tiny *k, const float *factors, double *head, int position) {
-    bool adjacent = strcmp(k->arch, "llama") == 0;
+/* Gemma 3: of six layers, or another number, the last is global. */
+static bool sees_window(const tiny *k, int layer) {
+    return k->window && (layer + 1) % (k->period ? k->period : 6) != 0;
+}
+
+static void rotate(const tiny *k, int layer, const float *factors, double *head, int position) {
+    bool adjacent = strcmp(k->arch, "llama") == 0, local = sees_window(k, layer);
+    double base = local && k->window_base > 0 ? k->window_base : 10000;
+    double scale = !local && k->rope_scale > 0 ? k->rope_scale : 1;
     for (int i = 0; i < k->d_head / 2; i++) {
         double angle =
-            position * pow(10000, -2.0 * i / k->d_head) / (factors ? (double)factors[i] : 1);
+            position / scale * pow(base, -2.0 * i / k->d_head) / (factors ? (double)factors[i] : 1);
         double *a = adjacent ? head + 2 * i : head + i;
         double *b = adjacent ? head + 2 * i + 1 : head + i + k->d_head / 2;
         double x = *a, y = *b;
@@ -272,42 +315,53 @@ static void oracle_attention(const tiny_model *m, int layer, int n, double in[MA
                 weights(m, layer, "attn_v.bias"), value[t]);
         for (int i = 0; i < k->heads; i++) {
             if (qn) norm(q[t] + i * k->d_head, qn, k->d_head, q[t] + i * k->d_head);
-            rotate(k, factors, q[t] + i * k->d_head, t);
+            rotate(k, layer, factors, q[t] + i * k->d_head, t);
         }
         for (int i = 0; i < k->kv_heads; i++) {
             if (kn) norm(key[t] + i * k->d_head, kn, k->d_head, key[t] + i * k->d_head);
-            rotate(k, factors, key[t] + i * k->d_head, t);
+            rotate(k, layer, factors, key[t] + i * k->d_head, t);
         }
     }
+    const float *post = weights(m, layer, "post_attention_norm.weight");
+    int per = k->layers == 62 ? k->d / k->heads : k->d_head; /* 62: Gemma 3 27B */
     for (int t = 0; t < n; t++) {
         double mixed[MAX_WIDTH] = {0}, out[MAX_WIDTH];
+        int first = sees_window(k, layer) && t >= k->window ? t - k->window + 1 : 0;
         for (int h = 0; h < k->heads; h++) {
             int kv = h / (k->heads / k->kv_heads) * k->d_head;
             double weight[MAX_N], sum = 0;
-            for (int j = 0; j <= t; j++) {
+            for (int j = first; j <= t; j++) {
                 double s = 0;
                 for (int i = 0; i < k->d_head; i++) s += q[t][h * k->d_head + i] * key[j][kv + i];
-                sum += weight[j] = exp(s / sqrt(k->d_head));
+                sum += weight[j] = exp(s / sqrt(per));
             }
-            for (int j = 0; j <= t; j++)
+            for (int j = first; j <= t; j++)
                 for (int i = 0; i < k->d_head; i++)
                     mixed[h * k->d_head + i] += weight[j] / sum * value[j][kv + i];
         }
         mat_vec(weights(m, layer, "attn_output.weight"), mixed, k->d, k->heads * k->d_head, NULL,
                 out);
+        if (post) norm(out, post, k->d, out);
         for (int i = 0; i < k->d; i++) x[t][i] += out[i];
     }
 }
 
+static double activation(const tiny *k, double x) {
+    if (!k->gemma) return x / (1 + exp(-x));
+    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+}
+
 static void oracle_ffn(const tiny_model *m, int layer, int n, double x[MAX_N][MAX_WIDTH]) {
     const tiny *k = &m->k;
+    const float *post = weights(m, layer, "post_ffw_norm.weight");
     for (int t = 0; t < n; t++) {
         double h[MAX_WIDTH], gate[MAX_WIDTH], up[MAX_WIDTH], out[MAX_WIDTH];
         norm(x[t], weights(m, layer, "ffn_norm.weight"), k->d, h);
         mat_vec(weights(m, layer, "ffn_gate.weight"), h, k->ffn, k->d, NULL, gate);
         mat_vec(weights(m, layer, "ffn_up.weight"), h, k->ffn, k->d, NULL, up);
-        for (int i = 0; i < k->ffn; i++) gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+        for (int i = 0; i < k->ffn; i++) gate[i] = activation(k, gate[i]) * up[i];
         mat_vec(weights(m, layer, "ffn_down.weight"), gate, k->d, k->ffn, NULL, out);
+        if (post) norm(out, post, k->d, out);
         for (int i = 0; i < k->d; i++) x[t][i] += out[i];
     }
 }
@@ -318,8 +372,9 @@ static void oracle(const tiny_model *m, const int32_t *tokens, int n, double *lo
     const tiny *k = &m->k;
     const float *embedding = weights(m, -1, "token_embd.weight");
     const float *head = weights(m, -1, k->tied ? "token_embd.weight" : "output.weight");
+    double scale = k->gemma ? sqrt(k->d) : 1;
     for (int t = 0; t < n; t++)
-        for (int i = 0; i < k->d; i++) x[t][i] = (double)embedding[tokens[t] * k->d + i];
+        for (int i = 0; i < k->d; i++) x[t][i] = scale * (double)embedding[tokens[t] * k->d + i];
     for (int layer = 0; layer < k->layers; layer++) {
         static double in[MAX_N][MAX_WIDTH];
         for (int t = 0; t < n; t++) norm(x[t], weights(m, layer, "attn_norm.weight"), k->d, in[t]);
@@ -330,18 +385,24 @@ static void oracle(const tiny_model *m, const int32_t *tokens, int n, double *lo
         double h[MAX_WIDTH];
         norm(x[t], weights(m, -1, "output_norm.weight"), k->d, h);
         mat_vec(head, h, k->vocab, k->d, NULL, logits + t * k->vocab);
+        for (int i = t * k->vocab; k->softcap > 0 && i < (t + 1) * k->vocab; i++)
+            logits[i] = k->softcap * tanh(logits[i] / k->softcap);
     }
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static const tiny shapes[] = {
-    {"llama", 2, 32, 4, 2, 8, 48, 50, true, false, false, false},
-    {"llama", 3, 40, 4, 1, 10, 72, 37, false, false, false, true},
-    {"qwen2", 2, 32, 4, 4, 8, 40, 41, false, true, false, false},
-    {"qwen3", 2, 24, 3, 1, 16, 40, 29, true, false, true, false},
+    {"llama", 2, 32, 4, 2, 8, 48, 50, .tied = true},
+    {"llama", 3, 40, 4, 1, 10, 72, 37, .scaled = true},
+    {"qwen2", 2, 32, 4, 4, 8, 40, 41, .biased = true},
+    {"qwen3", 2, 24, 3, 1, 16, 40, 29, .tied = true, .normed = true},
+    {"gemma3", 7, 24, 4, 2, 16, 40, 37, .tied = true, .normed = true, .gemma = true, .window = 5,
+     .period = 3, .rope_scale = 8, .window_base = 500, .softcap = 4},
+    {"gemma3", 8, 24, 4, 1, 10, 40, 31, .tied = true, .normed = true, .gemma = true, .window = 6},
+    {"gemma3", 62, 24, 3, 1, 16, 40, 30, .tied = true, .normed = true, .gemma = true},
 };
-enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
+enum { N_SHAPES = sizeof shapes / sizeof shapes[0], LLAMA = 1, GEMMA = 4 };
 
 static void test_oracle(void) {
     for (int s = 0; s < N_SHAPES; s++) {
@@ -366,10 +427,10 @@ static void test_oracle(void) {
 }
 
 /* One at a time, in chunks, as a prefill and in a tree, with 1 to 3 threads: the same bits. */
-static void test_bitwise(void) {
+static void check_bitwise(int shape) {
     enum { N = 13, V = 37 };
     tiny_model m;
-    make_tiny(&m, shapes[1], 7);
+    make_tiny(&m, shapes[shape], 7);
     int32_t tokens[N];
     static float alone[N][V], other[N][V], last[V];
     for (int i = 0; i < N; i++) tokens[i] = (int32_t)((random_real() + 1) / 2 * V);
@@ -394,6 +455,11 @@ static void test_bitwise(void) {
         engine_close(e);
     }
     free_tiny(&m);
+}
+
+static void test_bitwise(void) {
+    check_bitwise(LLAMA);
+    check_bitwise(GEMMA);
 }
 
 /* A file of blocks gives the bits of its f32 copy, alone and in batches, and its rows stay as they are. */
@@ -433,18 +499,18 @@ static void test_blocks(void) {
  * path leaves the cache as if its chain had been decoded. */
 static specrt_status grow(engine_cache *c, const int32_t *tokens, const int32_t *parents, int32_t n,
                           float *logits) {
-    int32_t V = shapes[1].vocab, first = n / 3; /* in two passes, as a drafter adds levels */
+    int32_t V = shapes[LLAMA].vocab, first = n / 3; /* in two passes, as a drafter adds levels */
     specrt_status status = engine_forward(c, tokens, first, parents, NULL, logits);
     if (status) return status;
     return engine_forward(c, tokens + first, n - first, parents + first, NULL, logits + first * V);
 }
 
-static void test_tree(void) {
+static void check_tree(int shape) {
     enum { PREFIX = 5, N = 40, V = 37 };
     tiny_model m;
     specrt_error err;
     engine_cache *c, *chain;
-    make_tiny(&m, shapes[1], 11);
+    make_tiny(&m, shapes[shape], 11);
     engine_model *e = open_tiny(&m, 2);
     REQUIRE(engine_cache_create(e, 128, &c, &err) == SPECRT_STATUS_OK);
     REQUIRE(engine_cache_create(e, 128, &chain, &err) == SPECRT_STATUS_OK);
@@ -482,6 +548,11 @@ static void test_tree(void) {
     engine_cache_close(chain);
     engine_close(e);
     free_tiny(&m);
+}
+
+static void test_tree(void) {
+    check_tree(LLAMA);
+    check_tree(GEMMA); /* windows end inside the prefix, and inside paths */
 }
 
 static void test_limits(void) {
@@ -542,6 +613,49 @@ static void test_bad_models(void) {
     m.odd_key = NULL;
     m.k.arch = "mamba";
     check_refused(&m, NULL, SPECRT_STATUS_UNSUPPORTED, "mamba");
+    free_tiny(&m);
+}
+
+static void check_gemma_refused(tiny_model *m, const char *key, const char *text, float number,
+                                specrt_status status, const char *says) {
+    m->odd_key = key;
+    m->odd_text = text;
+    m->odd_number = number;
+    check_refused(m, NULL, status, says);
+    m->odd_key = NULL;
+}
+
+static void test_bad_gemma(void) {
+    tiny_model m;
+    make_tiny(&m, shapes[GEMMA], 5);
+    check_refused(&m, "blk.2.post_ffw_norm.weight", SPECRT_STATUS_BAD_INPUT,
+                  "blk.2.post_ffw_norm.weight: missing; expected [24]");
+    check_refused(&m, "blk.2.attn_q_norm.weight", SPECRT_STATUS_BAD_INPUT,
+                  "blk.2.attn_q_norm.weight: missing; expected [16]");
+    m.k.window = -1; /* as unsigned */
+    check_refused(&m, NULL, SPECRT_STATUS_BAD_INPUT,
+                  "gemma3.attention.sliding_window: expected a number from 0 to 2147483647, found "
+                  "4294967295");
+    m.k.window = 5, m.k.period = 1025;
+    check_refused(&m, NULL, SPECRT_STATUS_BAD_INPUT,
+                  "gemma3.attention.sliding_window_pattern: expected a number from 1 to 1024, "
+                  "found 1025");
+    m.k.period = 0, m.k.window_base = m.k.softcap = 0;
+    check_gemma_refused(&m, "gemma3.attention.sliding_window_pattern", "half", 0,
+                        SPECRT_STATUS_BAD_INPUT, "from 1 to 1024, found another type");
+    check_gemma_refused(&m, "gemma3.rope.freq_base_swa", NULL, -2, SPECRT_STATUS_BAD_INPUT,
+                        "gemma3.rope.freq_base_swa: expected a positive number, found -2");
+    check_gemma_refused(&m, "gemma3.final_logit_softcapping", NULL, -30, SPECRT_STATUS_BAD_INPUT,
+                        "gemma3.final_logit_softcapping: expected a positive number, found -30");
+    check_gemma_refused(&m, "gemma3.attn_logit_softcapping", NULL, 50, SPECRT_STATUS_UNSUPPORTED,
+                        "gemma3.attn_logit_softcapping: expected scores of attention as they are, "
+                        "found a cap of 50");
+    m.k.rope_scale = 0;
+    check_gemma_refused(&m, "gemma3.rope.scaling.type", "yarn", 0, SPECRT_STATUS_UNSUPPORTED,
+                        "gemma3.rope.scaling.type: 'yarn' is not supported");
+    m.k.rope_scale = 1e39; /* infinite in f32 */
+    check_refused(&m, NULL, SPECRT_STATUS_BAD_INPUT,
+                  "gemma3.rope.scaling.factor: expected a positive number, found inf");
     free_tiny(&m);
 }
 
@@ -669,7 +783,7 @@ static void oracle_eagle3(const tiny_model *m, const tiny_model *target, const i
 
 static void test_eagle3(void) {
     enum { N = 9, D = 24 };
-    static const tiny shape = {"qwen3", 6, D, 3, 1, 16, 40, 29, true, false, true, false};
+    static const tiny shape = {"qwen3", 6, D, 3, 1, 16, 40, 29, .tied = true, .normed = true};
     static float taps[ENGINE_MAX_BATCH][3 * D], hidden[N][D], query[N][D];
     static double x[MAX_N][MAX_WIDTH], expected[MAX_N][MAX_WIDTH];
     int64_t d2t[DRAFT_VOCAB];
@@ -762,7 +876,7 @@ static int64_t decode_tokens(const engine_model *e, const engine_drafter *drafte
 /* A head of few tokens drafts, and changes nothing of what is emitted. */
 static void test_eagle3_decode(void) {
     enum { LENGTH = 60 };
-    static const tiny shape = {"qwen3", 6, 24, 3, 1, 16, 40, 29, true, false, true, false};
+    static const tiny shape = {"qwen3", 6, 24, 3, 1, 16, 40, 29, .tied = true, .normed = true};
     static const char *const policies[] = {"full", "window:6@min=3", "microspec"};
     int64_t d2t[DRAFT_VOCAB];
     int32_t plain[LENGTH], found[LENGTH];
@@ -785,6 +899,29 @@ static void test_eagle3_decode(void) {
     engine_close(e);
     free_tiny(&target);
     free_tiny(&eagle);
+}
+
+/* A Gemma 3 that drafts for itself, with lists of a few tokens and trees across the windows' ends. */
+static void test_gemma_decode(void) {
+    enum { LENGTH = 60 };
+    static const char *const policies[] = {"full", "window:6@min=3", "microspec"};
+    int32_t plain[LENGTH], found[LENGTH];
+    tiny_model m;
+    specrt_error err = {0};
+    engine_drafter *d;
+    make_tiny(&m, shapes[GEMMA], 99);
+    engine_model *e = open_tiny(&m, 2);
+    const char *path = write_tiny(&m, NULL);
+    REQUIRE(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_OK);
+    unlink(path);
+    decode_tokens(e, NULL, NULL, plain, LENGTH);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        CHECK(decode_tokens(e, d, policies[i], found, LENGTH) > LENGTH);
+        CHECK(memcmp(plain, found, sizeof plain) == 0);
+    }
+    engine_drafter_close(d);
+    engine_close(e);
+    free_tiny(&m);
 }
 
 /* One-token greedy choices of the target and first guesses of the drafter, over one document. */
@@ -857,6 +994,8 @@ static const test_case cases[] = {
     {"tree", "tree nodes equal chains; a kept path equals its chain", test_tree},
     {"limits", "bad batches are refused", test_limits},
     {"bad_models", "bad files are refused by name", test_bad_models},
+    {"bad_gemma", "what a Gemma 3 file says wrongly is refused by name", test_bad_gemma},
+    {"gemma_decode", "a Gemma 3 that drafts for itself, without loss", test_gemma_decode},
     {"eagle3", "an EAGLE-3 head equals its definition in double", test_eagle3},
     {"eagle3_decode", "a head of few tokens drafts without loss", test_eagle3_decode},
     {"real_pair", "a trained model assigns held-out text a low loss", test_real_pair},

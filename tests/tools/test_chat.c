@@ -15,6 +15,7 @@
 /* ---- a model with a template ---- */
 
 static char path[] = "/tmp/test_chat-XXXXXX";
+static int adds_bos = -1; /* tokenizer.ggml.add_bos_token; -1: the file does not say */
 
 static const char *const specials[] = {"<|im_start|>",
                                        "<|im_end|>",
@@ -51,6 +52,7 @@ static void write_model(const char *text) {
     put_ints("tokenizer.ggml.token_type", types, (uint64_t)n);
     put_strings("tokenizer.ggml.merges", merges);
     put_int("tokenizer.ggml.bos_token_id", BOS);
+    if (adds_bos >= 0) put_int("tokenizer.ggml.add_bos_token", (uint32_t)adds_bos);
     if (text) put_string("tokenizer.chat_template", text);
     FILE *f = fopen(path, "wb");
     REQUIRE(f && fwrite(file, 1, n_file, f) == n_file && fclose(f) == 0);
@@ -346,11 +348,35 @@ static void test_prompts(void) {
         "s", 1, "[1]\n\na");
 }
 
+/* What plainly continues begins as the file says, else with the first token of a usual name. */
+static void test_plain(void) {
+    static const struct {
+        int adds;
+        const char *begin;
+    } said[] = {{-1, "<|begin_of_text|>"}, {0, ""}, {1, "<s>"}};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        id_list ids = {0};
+        int n_special;
+        adds_bos = said[i].adds;
+        model m = open_model(NULL, "none");
+        REQUIRE(chat_begin(m.chat, NULL, &ids) == SPECRT_STATUS_OK);
+        REQUIRE(chat_user(m.chat, "hi", &ids) == SPECRT_STATUS_OK);
+        char expected[32];
+        snprintf(expected, sizeof expected, "%shi", said[i].begin);
+        CHECK_STR(text_of(&m, &ids, &n_special), expected);
+        CHECK_INT(n_special, said[i].begin[0] != 0);
+        free(ids.ids);
+        close_model(&m);
+    }
+    adds_bos = -1;
+}
+
 static const test_case cases[] = {
     {"chatml", "SmolLM2's, Qwen's and a thinking one, with their system prompts", test_chatml},
     {"llama3", "the first, and the one that tells dates", test_llama3},
     {"others", "Vicuna and Gemma", test_others},
     {"from", "whose template it is", test_from},
+    {"plain", "what begins a text without a template", test_plain},
     {"cut", "templates that end anywhere", test_cut},
     {"prompts", "their own system messages", test_prompts},
 };

@@ -135,14 +135,25 @@ static specrt_status choose(chat *c, const char *name, const char *model, specrt
     return SPECRT_STATUS_OK;
 }
 
-/* Texts that plainly continue still begin as the model's texts did. */
-static void plain_begin(chat *c) {
-    static const char *const begins[] = {"<|begin_of_text|>", "<s>", "<bos>"};
-    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
-        if (has(c->tok, begins[i])) {
-            c->form.begin = begins[i];
-            return;
-        }
+/* Texts that plainly continue still begin as the model's texts did: as the file says, or else by the
+ * token's usual names. (To Gemma "<s>" is one of HTML's tags.) */
+static specrt_status plain_begin(chat *c, const char *model, specrt_error *err) {
+    static const char *const begins[] = {"<|begin_of_text|>", "<bos>", "<s>"};
+    int64_t adds = 0, bos = -1;
+    gguf *g;
+    TRY(gguf_open(model, &g, err));
+    bool said = gguf_get_int(g, "tokenizer.ggml.add_bos_token", &adds);
+    gguf_get_int(g, "tokenizer.ggml.bos_token_id", &bos);
+    gguf_close(g);
+    if (said) {
+        free(c->bos);
+        c->bos = adds ? text_of_token(c->tok, bos) : NULL;
+        c->form.begin = c->bos ? c->bos : "";
+        return SPECRT_STATUS_OK;
+    }
+    for (size_t i = sizeof begins / sizeof *begins; i-- > 0;)
+        if (has(c->tok, begins[i])) c->form.begin = begins[i];
+    return SPECRT_STATUS_OK;
 }
 
 specrt_status chat_create(const eval_options *o, const tokenizer *tok, chat **out,
@@ -153,7 +164,8 @@ specrt_status chat_create(const eval_options *o, const tokenizer *tok, chat **ou
     c->tok = tok;
     specrt_status status = tok_worker_create(tok, &c->worker, err);
     if (status == SPECRT_STATUS_OK) status = choose(c, o->template_name, o->target, err);
-    if (status == SPECRT_STATUS_OK && strcmp(c->form.name, "none") == 0) plain_begin(c);
+    if (status == SPECRT_STATUS_OK && strcmp(c->form.name, "none") == 0)
+        status = plain_begin(c, o->target, err);
     if (status == SPECRT_STATUS_OK)
         *out = c;
     else
