@@ -5123,6 +5123,12 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
     specrt_cuda_sketch *out = &r->sketch;
     size_t n = (size_t)h->n_rows, n_cols = (size_t)h->n_cols;
     size_t n_codes = (n + 15) / 16 * 16 * (size_t)h->rank / (h->four_bits ? 2 : 1);
+    if (h->n_bands)
+        return specrt_error_set(
+            err, SPECRT_STATUS_UNSUPPORTED,
+            "sketch: expected codes of one width on the device, found %d bands; "
+            "build it with sketch-build --codes int4",
+            (int)h->n_bands);
     r->kind = SPECRT__DEVICE_SKETCH;
     r->bound = out->bound = s->bound;
     r->rows = specrt__device_head_rows(p);

@@ -344,21 +344,35 @@ typedef struct specrt_cograph_header {
     uint32_t reserved; /* 0 */
 } specrt_cograph_header;
 
-/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head in 8 or 4 bits. A hidden state h becomes
+/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head. Version 1 holds 8 or 4 bits of every
+ * direction. A hidden state h becomes
  * z = basis h, and the row at a place v scores about scales[v] * ((codes[v] - 128) . z), but for a
  * constant of the state. After the header come f16 basis[rank, n_cols], f16 lift[rank, n_cols], float
  * mean[n_cols], int32 rows[n_rows], float scales[n_rows], float bounds[n_rows, 4], zeros up to a multiple
  * of 64, and u8 codes[n_blocks, rank / 4, 16, 4]: for 16 places side by side, four dimensions at a
  * time; of 4 bits codes[n_blocks, rank / 8, 16, 4], four in the lower halves and the next four above them.
- * Dimensions come in order of importance, so that the first of them are a smaller sketch. */
+ * Dimensions come in order of importance, so that the first of them are a smaller sketch.
+ *
+ * Version 2 holds bands: directions next to each other by importance, whose codes have 8, 4, 2 or 1 bits.
+ * z = basis (h - center), and the row at a place v scores about constants[v] plus, for every band,
+ * scales[v] * ((2 codes[v] - 2^bits + 1) . z of the band), but for a constant of the state. After the header
+ * come f16 basis[rank, n_cols], float center[n_cols], int32 rows[n_rows], float constants[n_rows], and of
+ * each band, from a multiple of 64 on, bf16 scales[16 * n_blocks] and, from a multiple of 64 on,
+ * u8 codes[n_blocks, band's rank / (32 / bits), 16, 4]: the first four dimensions of a line in the lowest
+ * bits, the next four above them. The first bands are a smaller sketch. */
+#define SPECRT_MAX_SKETCH_RANK  4096
+#define SPECRT_MAX_SKETCH_BANDS 8
 typedef struct specrt_sketch_header {
     int32_t n_rows, n_cols; /* of the head */
     int32_t rank;           /* a multiple of 4 (8 with four_bits), at most SPECRT_MAX_SKETCH_RANK */
     int32_t whitened;       /* 1: ranks lie where recorded hidden states did */
-    int32_t four_bits;      /* 1: codes of 4 bits, 0: of 8 */
-    uint32_t reserved[11];  /* 0 */
+    int32_t four_bits;      /* version 1: 1: codes of 4 bits, 0: of 8; version 2: 0 */
+    int32_t n_bands;        /* version 2: 1 or more, whose ranks add up to it; version 1: 0 */
+    struct {
+        uint16_t rank, bits; /* a multiple of 32 / bits; 8, 4, 2 or 1; beyond n_bands 0 */
+    } bands[SPECRT_MAX_SKETCH_BANDS];
+    uint32_t reserved[2]; /* 0 */
 } specrt_sketch_header;
-#define SPECRT_MAX_SKETCH_RANK 4096
 
 /* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/METHODS.md), one layout: the rows of
  * a head in clusters, and a router that chooses among them. After the header come uint32
@@ -472,17 +486,30 @@ typedef struct specrt_clusters {
 SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, const char *tag,
                                                 specrt_clusters *out, specrt_error *err);
 
+/* Directions of a sketch whose codes have one width; shapes above. */
+typedef struct specrt_sketch_band {
+    int32_t rank, bits;
+    const uint16_t *scales; /* bf16 [n_rows up to a multiple of 16] */
+    const uint8_t *codes;
+} specrt_sketch_band;
+
 /* specrt_sketch : view of section "sketch", borrowed from the bundle. */
 typedef struct specrt_sketch {
     const specrt_sketch_header *header;
-    const uint16_t *basis, *lift; /* f16 [rank, n_cols] */
-    const float *mean;            /* [n_cols] of the head's rows */
-    const int32_t *rows;          /* [n_rows] the head's row at each place, the frequent first */
-    const float *scales;          /* [n_rows] */
+    const uint16_t *basis; /* f16 [rank, n_cols] */
+    const int32_t *rows;   /* [n_rows] the head's row at each place, the frequent first */
+    /* Of one width, version 1; NULL with bands. */
+    const uint16_t *lift; /* f16 [rank, n_cols] */
+    const float *mean;    /* [n_cols] of the head's rows */
+    const float *scales;  /* [n_rows] */
     /* [n_rows, 4] lengths: of what the basis leaves of a row, of what rounding took from its code,
      * of the code, of the row */
     const float *bounds;
     const uint8_t *codes; /* shape above */
+    /* Of bands, version 2, as many as the header says; NULL with one width. */
+    const float *center;    /* [n_cols] the mean of states, taken off each */
+    const float *constants; /* [n_rows] what a row scores there */
+    specrt_sketch_band bands[SPECRT_MAX_SKETCH_BANDS];
 } specrt_sketch;
 
 /* specrt_bundle_sketch() : checks all of the section, so that users of the view need not.
@@ -2597,7 +2624,7 @@ struct specrt_bundle {
 /* The sections this runtime knows; the caps bound what a hostile file can make it allocate. */
 typedef struct specrt__bundle_kind {
     char tag[9];        /* of up to 8 characters, padded with NULs */
-    uint32_t version;   /* the one it reads */
+    uint32_t version;   /* the newest it reads, as all before it */
     uint64_t max_bytes; /* decompressed */
     const char *tool;   /* that builds it */
 } specrt__bundle_kind;
@@ -2615,7 +2642,7 @@ static const specrt__bundle_kind specrt__bundle_kinds[] = {
     {"ident", 1, sizeof(specrt_ident), "any builder"},
     {"prov", 1, 16u << 20, "any builder"},
     {"ranks", 1, sizeof(specrt_ranks_header) + 12ull * SPECRT_MAX_VOCAB, "vocabtrim-calibrate"},
-    {"sketch", 1, 64ull << 30, "sketch-build"},
+    {"sketch", 2, 64ull << 30, "sketch-build"},
 };
 
 static const specrt__bundle_kind *specrt__bundle_kind_of(const char tag[8]) {
@@ -2750,7 +2777,8 @@ static specrt_status specrt__bundle_know(const specrt_bundle *b, int32_t i, bool
                                          specrt_error *err) {
     const specrt_bundle_section *s = &b->sections[i];
     const specrt__bundle_kind *kind = specrt__bundle_kind_of(s->tag);
-    *known = kind && kind->version == s->version && (s->flags & ~SPECRT__BUNDLE_FLAGS) == 0;
+    *known = kind && s->version >= 1 && s->version <= kind->version &&
+             (s->flags & ~SPECRT__BUNDLE_FLAGS) == 0;
     if (!*known && !(s->flags & SPECRT_SECTION_OPTIONAL))
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_VERSION,
                                 "%s: section '%.8s' version %u is unknown to specrt %s and not "
@@ -3013,6 +3041,13 @@ SPECRT_API const void *specrt_bundle_data(const specrt_bundle *bundle, const cha
         return bundle->data[i];
     }
     return NULL;
+}
+
+/* The version of a section that it has. */
+static uint32_t specrt__bundle_version(const specrt_bundle *bundle, const char *tag) {
+    for (int32_t i = 0; i < bundle->n_sections; i++)
+        if (strncmp(bundle->sections[i].tag, tag, 8) == 0) return bundle->sections[i].version;
+    return 0;
 }
 
 SPECRT_API const specrt_ident *specrt_bundle_ident(const specrt_bundle *bundle) {
@@ -7349,8 +7384,9 @@ static const specrt__active_source specrt__successor_source = {
     specrt__successor_close, specrt__successor_route};
 
 // >>scan (uses: base simd)
-// Owns products of codes of 8 or 4 bits with a few hidden states, sixteen rows of a head side by side. Sums
-// are whole numbers, so that every instruction set finds the same. Refuses nothing; its callers checked.
+// Owns products of codes of 8 bits or fewer with a few hidden states, sixteen rows of a head side by side.
+// Sums are whole numbers, so that every instruction set finds the same; bands of several widths add up by
+// fused steps in one order. Refuses nothing; its callers checked.
 
 enum {
     SPECRT__SCAN_STATES = 5,  /* of a query: each code is loaded once for all */
@@ -7731,6 +7767,312 @@ static inline void specrt__scan_neon(const specrt__scan_rows *rows, int32_t firs
 
 #endif
 
+/* --- bands: codes of 8, 4, 2 or 1 bits, added to what bands before them score --- */
+
+/* A band as it is scanned: a code c stands for 2 c - 2^bits + 1. A line of 64 bytes holds, for 16 places,
+ * four dimensions in the lowest bits, the next four above them, and so on. */
+typedef struct specrt__scan_band {
+    const uint8_t *codes;   /* [n_blocks, n_lines, 64] */
+    const uint16_t *scales; /* bf16 [n_blocks, 16] */
+    int32_t n_lines, bits;
+} specrt__scan_band;
+
+/* add() : adds the scores of blocks [first, first + n_blocks) to sums [n_states, SPECRT__SCAN_MOST].
+ *   query : of the band; offset is what 2^bits - 1 adds; `least` is not read
+ * pick() : adds to the hits what of a state's sums is at least `least`, or no number. */
+typedef struct specrt__scan_adder {
+    void (*add)(const specrt__scan_band *band, int32_t first, int32_t n_blocks,
+                const specrt__scan_query *query, float *sums);
+    void (*pick)(const float *sums, int32_t first, int32_t n_blocks, float least,
+                 specrt__scan_hits *hits);
+} specrt__scan_adder;
+
+static inline float specrt__scan_scale(uint16_t bf16) {
+    return specrt__base_float((uint32_t)bf16 << 16);
+}
+
+/* The product of place i of a block; q: of a state, every n_states fours. */
+static inline int32_t specrt__scan_dot_band(const specrt__scan_band *band, const uint8_t *codes,
+                                            int i, const int8_t *q, int32_t n_states) {
+    int32_t sum = 0, mask = (1 << band->bits) - 1;
+    for (int32_t line = 0; line < band->n_lines; line++)
+        for (int32_t shift = 0; shift < 8; shift += band->bits, q += 4 * n_states)
+            for (int j = 0; j < 4; j++)
+                sum += (codes[64 * line + 4 * i + j] >> shift & mask) * q[j];
+    return sum;
+}
+
+static inline void specrt__scan_add_scalar(const specrt__scan_band *band, int32_t first,
+                                           int32_t n_blocks, const specrt__scan_query *query,
+                                           float *sums) {
+    const uint8_t *codes = band->codes + 64 * (size_t)first * (size_t)band->n_lines;
+    const uint16_t *scales = band->scales + 16 * (size_t)first;
+    for (int32_t at = 0; at < 16 * n_blocks; at++) {
+        const uint8_t *block = codes + 64 * (size_t)(at / 16) * (size_t)band->n_lines;
+        for (int s = 0; s < query->n_states; s++) {
+            float *sum = sums + s * SPECRT__SCAN_MOST + at;
+            int32_t dot =
+                specrt__scan_dot_band(band, block, at % 16, query->q + 4 * s, query->n_states);
+            float scale = query->unit[s] * specrt__scan_scale(scales[at]);
+            *sum = fmaf((float)(2 * dot - query->offset[s]), scale, *sum);
+        }
+    }
+}
+
+static inline void specrt__scan_pick_scalar(const float *sums, int32_t first, int32_t n_blocks,
+                                            float least, specrt__scan_hits *hits) {
+    for (int32_t at = 0; at < 16 * n_blocks; at++)
+        if (!(sums[at] < least)) specrt__scan_keep(hits, 16 * first + at, 1, sums + at);
+}
+
+#if defined(SPECRT__SIMD_X86)
+
+/* Sums of 8 places by one state. Up to eight products of fewer than 8 bits fit 16; of 8 the halves do. */
+SPECRT__SCAN_AVX2 static inline __attribute__((always_inline)) __m256i
+specrt__scan_dot_band_avx2(const uint8_t *codes, int32_t n_lines, int bits, const int8_t *q,
+                           int32_t n_states) {
+    __m256i sum = _mm256_setzero_si256(), upper = sum, ones = _mm256_set1_epi16(1);
+    __m256i mask = _mm256_set1_epi8((char)((1 << (bits == 8 ? 4 : bits)) - 1));
+    for (int32_t line = 0; line < n_lines; line++, codes += 64) {
+        __m256i all = _mm256_loadu_si256((const __m256i *)(const void *)codes);
+        __m256i part = _mm256_setzero_si256();
+        for (int shift = 0; shift < 8; shift += bits, q += 4 * n_states) {
+            int32_t four;
+            memcpy(&four, q, sizeof four);
+            __m256i z = _mm256_set1_epi32(four);
+            __m256i code = _mm256_and_si256(_mm256_srli_epi16(all, shift), mask);
+            part = _mm256_add_epi16(part, _mm256_maddubs_epi16(code, z));
+            if (bits < 8) continue;
+            code = _mm256_and_si256(_mm256_srli_epi16(all, 4), mask);
+            upper = _mm256_add_epi32(upper, _mm256_madd_epi16(_mm256_maddubs_epi16(code, z), ones));
+        }
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(part, ones));
+    }
+    return _mm256_add_epi32(sum, _mm256_slli_epi32(upper, 4));
+}
+
+SPECRT__SCAN_AVX2 static inline __attribute__((always_inline)) void
+specrt__scan_add_width_avx2(const specrt__scan_band *band, int bits, int32_t first,
+                            int32_t n_blocks, const specrt__scan_query *query, float *sums) {
+    for (int32_t half = 0; half < 2 * n_blocks; half++) {
+        size_t block = (size_t)(first + half / 2), at = 16 * block + (size_t)(half % 2 * 8);
+        const uint8_t *codes = band->codes + 64 * block * (size_t)band->n_lines + half % 2 * 32;
+        __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(band->scales + at));
+        __m256 scales = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+        for (int s = 0; s < query->n_states; s++) {
+            float *sum = sums + s * SPECRT__SCAN_MOST + 8 * half;
+            __m256i dot = specrt__scan_dot_band_avx2(codes, band->n_lines, bits, query->q + 4 * s,
+                                                     query->n_states);
+            dot = _mm256_sub_epi32(_mm256_slli_epi32(dot, 1), _mm256_set1_epi32(query->offset[s]));
+            __m256 scale = _mm256_mul_ps(_mm256_set1_ps(query->unit[s]), scales);
+            _mm256_storeu_ps(sum,
+                             _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, _mm256_loadu_ps(sum)));
+        }
+    }
+}
+
+SPECRT__SCAN_AVX2 static inline void specrt__scan_add_avx2(const specrt__scan_band *band,
+                                                           int32_t first, int32_t n_blocks,
+                                                           const specrt__scan_query *query,
+                                                           float *sums) {
+    switch (band->bits) {
+    case 1: specrt__scan_add_width_avx2(band, 1, first, n_blocks, query, sums); break;
+    case 2: specrt__scan_add_width_avx2(band, 2, first, n_blocks, query, sums); break;
+    case 4: specrt__scan_add_width_avx2(band, 4, first, n_blocks, query, sums); break;
+    default: specrt__scan_add_width_avx2(band, 8, first, n_blocks, query, sums);
+    }
+}
+
+SPECRT__SCAN_AVX2 static inline void specrt__scan_pick_avx2(const float *sums, int32_t first,
+                                                            int32_t n_blocks, float least,
+                                                            specrt__scan_hits *hits) {
+    for (int32_t at = 0; at < 16 * n_blocks; at += 8) {
+        __m256 is = _mm256_cmp_ps(_mm256_loadu_ps(sums + at), _mm256_set1_ps(least), _CMP_NLT_UQ);
+        specrt__scan_keep(hits, 16 * first + at, _mm256_movemask_ps(is), sums + at);
+    }
+}
+
+#if defined(__cplusplus) && !defined(__clang__) /* as above */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+/* Adds a block's scores for a state. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_raise_vnni(const uint16_t *bf16, const specrt__scan_query *query, int s, __m512i dot,
+                        float *sum) {
+    __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)bf16);
+    __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    dot = _mm512_sub_epi32(_mm512_slli_epi32(dot, 1), _mm512_set1_epi32(query->offset[s]));
+    scale = _mm512_mul_ps(_mm512_set1_ps(query->unit[s]), scale);
+    _mm512_storeu_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, _mm512_loadu_ps(sum)));
+}
+
+/* Leaves out the lowest bits; a shift must be a constant. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) __m512i
+specrt__scan_shift_vnni(__m512i line, int bits) {
+    if (bits == 1) return _mm512_srli_epi16(line, 1);
+    return bits == 2 ? _mm512_srli_epi16(line, 2) : _mm512_srli_epi16(line, 4);
+}
+
+/* A tile for n_states; both, and the bits, are constants. */
+#define SPECRT__SCAN_DEFINE_BAND(name, N)                                                          \
+    SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void name(                      \
+        const specrt__scan_band *band, int bits, int32_t first, int32_t at,                        \
+        const specrt__scan_query *query, float *sums) {                                            \
+        __m512i dots[N][SPECRT__SCAN_TILE], lines[SPECRT__SCAN_TILE], codes[SPECRT__SCAN_TILE];    \
+        __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1));                                  \
+        size_t stride = 64 * (size_t)band->n_lines;                                                \
+        const uint8_t *line = band->codes + (size_t)(first + at) * stride;                         \
+        const uint16_t *scales = band->scales + 16 * (size_t)(first + at);                         \
+        const int8_t *q = query->q;                                                                \
+        SPECRT__SIMD_UNROLL                                                                        \
+        for (int s = 0; s < N; s++) {                                                              \
+            SPECRT__SIMD_UNROLL                                                                    \
+            for (int b = 0; b < SPECRT__SCAN_TILE; b++) dots[s][b] = _mm512_setzero_si512();       \
+        }                                                                                          \
+        for (int32_t g = 0; g < band->n_lines; g++, line += 64) {                                  \
+            SPECRT__SIMD_UNROLL                                                                    \
+            for (int b = 0; b < SPECRT__SCAN_TILE; b++) {                                          \
+                SPECRT__SIMD_PREFETCH(line + (size_t)(b + 2 * SPECRT__SCAN_TILE) * stride);        \
+                lines[b] = _mm512_loadu_si512(line + (size_t)b * stride);                          \
+            }                                                                                      \
+            SPECRT__SIMD_UNROLL                                                                    \
+            for (int shift = 0; shift < 8; shift += bits, q += 4 * N) {                            \
+                SPECRT__SIMD_UNROLL                                                                \
+                for (int b = 0; b < SPECRT__SCAN_TILE; b++) {                                      \
+                    codes[b] = bits == 8 ? lines[b] : _mm512_and_si512(lines[b], mask);            \
+                    lines[b] = specrt__scan_shift_vnni(lines[b], bits);                            \
+                }                                                                                  \
+                SPECRT__SIMD_UNROLL                                                                \
+                for (int s = 0; s < N; s++) specrt__scan_add_vnni(codes, q + 4 * s, dots[s]);      \
+            }                                                                                      \
+        }                                                                                          \
+        SPECRT__SIMD_UNROLL                                                                        \
+        for (int s = 0; s < N; s++) {                                                              \
+            SPECRT__SIMD_UNROLL                                                                    \
+            for (int b = 0; b < SPECRT__SCAN_TILE; b++)                                            \
+                specrt__scan_raise_vnni(scales + 16 * b, query, s, dots[s][b],                     \
+                                        sums + s * SPECRT__SCAN_MOST + 16 * (at + b));             \
+        }                                                                                          \
+    }
+SPECRT__SCAN_DEFINE_BAND(specrt__scan_band_one_vnni, 1)
+SPECRT__SCAN_DEFINE_BAND(specrt__scan_band_several_vnni, SPECRT__SCAN_STATES)
+
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_add_width_vnni(const specrt__scan_band *band, int bits, int32_t first,
+                            int32_t n_blocks, const specrt__scan_query *query, float *sums) {
+    int32_t at = 0;
+    if (query->n_states == 1)
+        for (; at + SPECRT__SCAN_TILE <= n_blocks; at += SPECRT__SCAN_TILE)
+            specrt__scan_band_one_vnni(band, bits, first, at, query, sums);
+    else
+        for (; at + SPECRT__SCAN_TILE <= n_blocks; at += SPECRT__SCAN_TILE)
+            specrt__scan_band_several_vnni(band, bits, first, at, query, sums);
+    if (at < n_blocks)
+        specrt__scan_add_avx2(band, first + at, n_blocks - at, query, sums + 16 * at);
+}
+
+SPECRT__SCAN_VNNI static inline void specrt__scan_add_bands_vnni(const specrt__scan_band *band,
+                                                                 int32_t first, int32_t n_blocks,
+                                                                 const specrt__scan_query *query,
+                                                                 float *sums) {
+    switch (band->bits) {
+    case 1: specrt__scan_add_width_vnni(band, 1, first, n_blocks, query, sums); break;
+    case 2: specrt__scan_add_width_vnni(band, 2, first, n_blocks, query, sums); break;
+    case 4: specrt__scan_add_width_vnni(band, 4, first, n_blocks, query, sums); break;
+    default: specrt__scan_add_width_vnni(band, 8, first, n_blocks, query, sums);
+    }
+}
+
+SPECRT__SCAN_VNNI static inline void specrt__scan_pick_vnni(const float *sums, int32_t first,
+                                                            int32_t n_blocks, float least,
+                                                            specrt__scan_hits *hits) {
+    __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (int32_t at = 0; at < 16 * n_blocks; at += 16) {
+        __m512 x = _mm512_loadu_ps(sums + at);
+        __mmask16 hit = _mm512_cmp_ps_mask(x, _mm512_set1_ps(least), _CMP_NLT_UQ);
+        if (!hit) continue;
+        __m512i places = _mm512_add_epi32(_mm512_set1_epi32(16 * first + at), lanes);
+        _mm512_storeu_si512(hits->places + hits->n, _mm512_maskz_compress_epi32(hit, places));
+        _mm512_storeu_ps(hits->scores + hits->n, _mm512_maskz_compress_ps(hit, x));
+        hits->n += __builtin_popcount(hit);
+    }
+}
+
+#if defined(__cplusplus) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#elif defined(SPECRT__SIMD_ARM64)
+
+/* Products of 16 codes of at most 4 bits with a four, added in pairs to 16 bits, which hold eight of them. */
+static inline void specrt__scan_multiply_neon(uint8x16_t code, int8x8_t z, int16x8_t *sums) {
+    int8x16_t x = vreinterpretq_s8_u8(code);
+    sums[0] = vmlal_s8(sums[0], vget_low_s8(x), z);
+    sums[1] = vmlal_s8(sums[1], vget_high_s8(x), z);
+}
+
+/* Sums of 4 places; of 8 bits the upper halves count 16 times. */
+static inline int32x4_t specrt__scan_dot_band_neon(const specrt__scan_band *band,
+                                                   const uint8_t *codes, const int8_t *q,
+                                                   int32_t n_states) {
+    int32x4_t a = vdupq_n_s32(0), b = a, upper_a = a, upper_b = a;
+    uint8x16_t mask = vdupq_n_u8((uint8_t)((1 << (band->bits == 8 ? 4 : band->bits)) - 1));
+    for (int32_t line = 0; line < band->n_lines; line++, codes += 64) {
+        uint8x16_t all = vld1q_u8(codes);
+        int16x8_t parts[2] = {vdupq_n_s16(0), vdupq_n_s16(0)};
+        for (int shift = 0; shift < 8; shift += band->bits, q += 4 * n_states) {
+            uint32_t four;
+            memcpy(&four, q, sizeof four);
+            int8x8_t z = vreinterpret_s8_u32(vdup_n_u32(four));
+            specrt__scan_multiply_neon(vandq_u8(vshlq_u8(all, vdupq_n_s8((int8_t)-shift)), mask), z,
+                                       parts);
+            if (band->bits < 8) continue;
+            int16x8_t upper[2] = {vdupq_n_s16(0), vdupq_n_s16(0)};
+            specrt__scan_multiply_neon(vshrq_n_u8(all, 4), z, upper);
+            upper_a = vpadalq_s16(upper_a, upper[0]);
+            upper_b = vpadalq_s16(upper_b, upper[1]);
+        }
+        a = vpadalq_s16(a, parts[0]);
+        b = vpadalq_s16(b, parts[1]);
+    }
+    a = vaddq_s32(a, vshlq_n_s32(upper_a, 4));
+    b = vaddq_s32(b, vshlq_n_s32(upper_b, 4));
+    return vpaddq_s32(a, b);
+}
+
+static inline void specrt__scan_add_neon(const specrt__scan_band *band, int32_t first,
+                                         int32_t n_blocks, const specrt__scan_query *query,
+                                         float *sums) {
+    for (int32_t part = 0; part < 4 * n_blocks; part++) {
+        size_t block = (size_t)(first + part / 4), at = 16 * block + (size_t)(part % 4 * 4);
+        const uint8_t *codes = band->codes + 64 * block * (size_t)band->n_lines + part % 4 * 16;
+        float32x4_t scales = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(band->scales + at), 16));
+        for (int s = 0; s < query->n_states; s++) {
+            float *sum = sums + s * SPECRT__SCAN_MOST + 4 * part;
+            int32x4_t dot =
+                specrt__scan_dot_band_neon(band, codes, query->q + 4 * s, query->n_states);
+            dot = vsubq_s32(vshlq_n_s32(dot, 1), vdupq_n_s32(query->offset[s]));
+            vst1q_f32(sum, vfmaq_f32(vld1q_f32(sum), vcvtq_f32_s32(dot),
+                                     vmulq_n_f32(scales, query->unit[s])));
+        }
+    }
+}
+
+static inline void specrt__scan_pick_neon(const float *sums, int32_t first, int32_t n_blocks,
+                                          float least, specrt__scan_hits *hits) {
+    static const uint32_t bits[4] = {1, 2, 4, 8};
+    for (int32_t at = 0; at < 16 * n_blocks; at += 4) {
+        uint32x4_t is = vmvnq_u32(vcltq_f32(vld1q_f32(sums + at), vdupq_n_f32(least)));
+        int hit = (int)vaddvq_u32(vandq_u32(is, vld1q_u32(bits)));
+        specrt__scan_keep(hits, 16 * first + at, hit, sums + at);
+    }
+}
+
+#endif
+
 static specrt__scan_kernel *specrt__scan_choose(void) {
 #if defined(SPECRT__SIMD_X86)
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
@@ -7742,8 +8084,22 @@ static specrt__scan_kernel *specrt__scan_choose(void) {
     return specrt__scan_scalar;
 }
 
+static const specrt__scan_adder *specrt__scan_choose_adder(void) {
+    static const specrt__scan_adder scalar = {specrt__scan_add_scalar, specrt__scan_pick_scalar};
+#if defined(SPECRT__SIMD_X86)
+    static const specrt__scan_adder avx2 = {specrt__scan_add_avx2, specrt__scan_pick_avx2};
+    static const specrt__scan_adder vnni = {specrt__scan_add_bands_vnni, specrt__scan_pick_vnni};
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni")) return &vnni;
+    if (__builtin_cpu_supports("avx2")) return &avx2;
+#elif defined(SPECRT__SIMD_ARM64)
+    static const specrt__scan_adder neon = {specrt__scan_add_neon, specrt__scan_pick_neon};
+    return &neon;
+#endif
+    return &scalar;
+}
+
 // >>sketch (uses: base bundle simd scan head active)
-// Owns the sketch source: a low-rank copy of the head in 8 or 4 bits, scanned with the drafter's own
+// Owns the sketch source: a low-rank copy of the head in 8 bits or fewer, scanned with the drafter's own
 // state, names the rows to score exactly; certified, it proves that no other row is among the best.
 // Refuses sections of another head. What it finds is exact and the same for any number of threads.
 
@@ -7754,7 +8110,7 @@ static int32_t specrt__sketch_step(const specrt_sketch_header *h) {
     return h->four_bits ? 8 : 4;
 }
 
-/* Bytes of the codes of 16 places. */
+/* Bytes of the codes of 16 places, of one width. */
 static size_t specrt__sketch_stride(const specrt_sketch_header *h) {
     return 64 * (size_t)(h->rank / specrt__sketch_step(h));
 }
@@ -7770,8 +8126,52 @@ static const char *specrt__sketch_check_sizes(const specrt_sketch_header *h, siz
     return NULL;
 }
 
+/* NULL, or what is wrong with the bands of a header. */
+static const char *specrt__sketch_check_bands(const specrt_sketch_header *h, uint32_t version) {
+    int32_t rank = 0;
+    if (version == 1) return h->n_bands ? "version 1 has bands" : NULL;
+    if (h->n_bands < 1 || h->n_bands > SPECRT_MAX_SKETCH_BANDS) return "n_bands is out of range";
+    for (int32_t i = 0; i < SPECRT_MAX_SKETCH_BANDS; i++) {
+        int32_t bits = h->bands[i].bits, own = h->bands[i].rank;
+        if (i >= h->n_bands) {
+            if (bits || own) return "it has a band beyond n_bands";
+            continue;
+        }
+        if (bits != 8 && bits != 4 && bits != 2 && bits != 1)
+            return "the bits of a band are not 8, 4, 2 or 1";
+        if (own == 0 || own % (32 / bits)) return "the rank of a band does not fill its lines";
+        rank += own;
+    }
+    return rank == h->rank ? NULL : "the ranks of its bands do not add up to its rank";
+}
+
+/* Places of the arrays of a sketch of bands. @return the bytes of the section. */
+static uint64_t specrt__sketch_lay_out_bands(specrt_sketch *s) {
+    const specrt_sketch_header *h = s->header;
+    uint64_t n = (uint64_t)h->n_rows, d = (uint64_t)h->n_cols, r = (uint64_t)h->rank;
+    const uint8_t *base = (const uint8_t *)h;
+    uint64_t n_blocks = (n + 15) / 16;
+    uint64_t center = sizeof *h + 2 * r * d, rows = center + 4 * d, at = rows + 8 * n;
+    s->basis = (const uint16_t *)(const void *)(h + 1);
+    s->center = (const float *)(const void *)(base + center);
+    s->rows = (const int32_t *)(const void *)(base + rows);
+    s->constants = (const float *)(const void *)(base + rows + 4 * n);
+    for (int32_t i = 0; i < h->n_bands; i++) {
+        specrt_sketch_band *band = &s->bands[i];
+        uint64_t scales = specrt__base_align(at, 64);
+        uint64_t codes = specrt__base_align(scales + 32 * n_blocks, 64);
+        band->rank = h->bands[i].rank;
+        band->bits = h->bands[i].bits;
+        band->scales = (const uint16_t *)(const void *)(base + scales);
+        band->codes = base + codes;
+        at = codes + n_blocks * (uint64_t)(2 * band->rank * band->bits);
+    }
+    return at;
+}
+
 /* Places of the arrays. @return the bytes of the section. */
 static uint64_t specrt__sketch_lay_out(specrt_sketch *s) {
+    if (s->header->n_bands) return specrt__sketch_lay_out_bands(s);
     const specrt_sketch_header *h = s->header;
     uint64_t n = (uint64_t)h->n_rows, d = (uint64_t)h->n_cols, r = (uint64_t)h->rank;
     const uint8_t *base = (const uint8_t *)h;
@@ -7800,16 +8200,44 @@ static bool specrt__sketch_lengths_good(const float *x, size_t n) {
     return good;
 }
 
-/* NULL, or what is wrong with the arrays; seen: scratch, zeroed, a bit for each row. */
-static const char *specrt__sketch_check(const specrt_sketch *s, uint8_t *seen) {
+static bool specrt__sketch_floats_finite(const float *x, size_t n) {
+    bool finite = true;
+    for (size_t i = 0; i < n; i++) finite = finite && fabsf(x[i]) <= FLT_MAX;
+    return finite;
+}
+
+/* NULL, or what is wrong with the arrays of a sketch of bands. */
+static const char *specrt__sketch_check_numbers(const specrt_sketch *s) {
+    const specrt_sketch_header *h = s->header;
+    size_t n = (size_t)h->n_rows, d = (size_t)h->n_cols, n_places = (n + 15) / 16 * 16;
+    if (!specrt__sketch_halves_finite(s->basis, (size_t)h->rank * d))
+        return "a weight of its basis is not finite";
+    if (!specrt__sketch_floats_finite(s->center, d)) return "center is not finite";
+    if (!specrt__sketch_floats_finite(s->constants, n)) return "a constant is not finite";
+    for (int32_t b = 0; b < h->n_bands; b++)
+        for (size_t i = 0; i < n_places; i++)
+            if (s->bands[b].scales[i] >= 0x7f80) return "a scale is out of range";
+    return NULL;
+}
+
+/* The same of a sketch of one width. */
+static const char *specrt__sketch_check_lengths(const specrt_sketch *s) {
     const specrt_sketch_header *h = s->header;
     size_t n = (size_t)h->n_rows, d = (size_t)h->n_cols;
     if (!specrt__sketch_halves_finite(s->basis, 2 * (size_t)h->rank * d))
         return "a weight of its basis is not finite";
-    for (size_t j = 0; j < d; j++)
-        if (!(fabsf(s->mean[j]) <= FLT_MAX)) return "mean is not finite";
+    if (!specrt__sketch_floats_finite(s->mean, d)) return "mean is not finite";
     if (!specrt__sketch_lengths_good(s->scales, 5 * n)) return "a scale or length is out of range";
-    for (size_t i = 0; i < n; i++) {
+    return NULL;
+}
+
+/* NULL, or what is wrong with the arrays; seen: scratch, zeroed, a bit for each row. */
+static const char *specrt__sketch_check(const specrt_sketch *s, uint8_t *seen) {
+    const specrt_sketch_header *h = s->header;
+    const char *wrong =
+        h->n_bands ? specrt__sketch_check_numbers(s) : specrt__sketch_check_lengths(s);
+    if (wrong) return wrong;
+    for (size_t i = 0; i < (size_t)h->n_rows; i++) {
         int32_t row = s->rows[i];
         if (row < 0 || row >= h->n_rows) return "a row is out of range";
         if (seen[row >> 3] >> (row & 7) & 1) return "a row stands twice";
@@ -7827,6 +8255,8 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
     view.header = (const specrt_sketch_header *)specrt_bundle_data(bundle, "sketch", &n);
     if (!view.header) return specrt__bundle_missing(bundle, "sketch", err);
     const char *wrong = specrt__sketch_check_sizes(view.header, n);
+    if (!wrong)
+        wrong = specrt__sketch_check_bands(view.header, specrt__bundle_version(bundle, "sketch"));
     if (!wrong && specrt__sketch_lay_out(&view) != n) wrong = "its size does not fit its header";
     if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
     size_t n_seen = ((size_t)view.header->n_rows + 7) / 8;
@@ -7870,7 +8300,12 @@ typedef struct specrt__sketch_shared {
     specrt_sketch view;
     specrt_segment basis; /* its first `rank` rows */
     specrt__scan_kernel *scan;
-    specrt__scan_rows rows;       /* its bias stands behind this struct */
+    const specrt__scan_adder *adder; /* of bands */
+    /* Its bias, of bands with their constants, stands behind this struct. Of bands only the bias counts. */
+    specrt__scan_rows rows;
+    specrt__scan_band bands[SPECRT_MAX_SKETCH_BANDS];
+    const float *center; /* [rank] of bands, taken off z; stands behind the bias; NULL: one width */
+    int32_t n_bands;     /* to scan; 0: one width */
     int32_t size, rank, n_places; /* rows to name; dimensions and places to scan */
     int32_t bound;                /* rows of a level */
     bool each, certified;
@@ -7892,6 +8327,13 @@ static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                 "%d; build it with sketch-build --rank %d",
                                 (int)h->rank, (int)options[SPECRT__SKETCH_RANK],
                                 (int)options[SPECRT__SKETCH_RANK]);
+    if (options[SPECRT__SKETCH_CERTIFIED] && h->n_bands)
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "sketch: certified: expected a sketch of one width, found one of %d "
+            "bands, which holds no bounds; build it with sketch-build --codes "
+            "int4",
+            (int)h->n_bands);
     return SPECRT_STATUS_OK;
 }
 
@@ -7905,19 +8347,57 @@ static specrt_segment specrt__sketch_basis(const specrt_sketch *view, int32_t ra
     return s;
 }
 
+/* What every place scores at any state: n_bias numbers. */
+static void specrt__sketch_fill_bias(const specrt__sketch_shared *s, float *bias, size_t n_bias) {
+    const specrt_sketch *v = &s->view;
+    for (size_t i = 0; i < n_bias; i++) {
+        bool is_row = i < (size_t)v->header->n_rows;
+        bias[i] = is_row && v->constants ? v->constants[i] : 0;
+        if (is_row && s->head->desc.bias) bias[i] += s->head->desc.bias[v->rows[i]];
+    }
+}
+
+/* Bands to scan, the first so many, and what the center has in each direction. */
+static void specrt__sketch_fill_bands(specrt__sketch_shared *s, float *center) {
+    const specrt_sketch *v = &s->view;
+    specrt_active basis = {&s->head->compute, &s->basis, 1, s->rank, v->header->n_cols};
+    for (int32_t i = 0; i < s->n_bands; i++) {
+        specrt__scan_band *band = &s->bands[i];
+        band->codes = v->bands[i].codes;
+        band->scales = v->bands[i].scales;
+        band->bits = v->bands[i].bits;
+        band->n_lines = v->bands[i].rank * band->bits / 32;
+        s->rows.stride += 64 * (size_t)band->n_lines;
+    }
+    specrt_active_logits(&basis, v->center, 1, center);
+    s->center = center;
+}
+
 /* The rows to scan, with n_bias numbers behind the struct. */
 static void specrt__sketch_fill_rows(specrt__sketch_shared *s, size_t n_bias) {
     const specrt_sketch *v = &s->view;
     float *bias = (float *)(void *)(s + 1);
-    for (size_t i = 0; i < n_bias; i++)
-        bias[i] = i < (size_t)v->header->n_rows ? s->head->desc.bias[v->rows[i]] : 0;
+    specrt__sketch_fill_bias(s, bias, n_bias);
     memset(&s->rows, 0, sizeof s->rows);
+    s->rows.bias = n_bias ? bias : NULL;
+    if (s->n_bands) {
+        specrt__sketch_fill_bands(s, bias + n_bias);
+        return;
+    }
     s->rows.codes = v->codes;
     s->rows.stride = specrt__sketch_stride(v->header);
     s->rows.n_lines = s->rank / specrt__sketch_step(v->header);
     s->rows.four_bits = v->header->four_bits != 0;
     s->rows.scales = v->scales;
-    s->rows.bias = n_bias ? bias : NULL;
+}
+
+/* Dimensions to scan where `rank` are asked for, 0 all: whole lines, or whole bands, which it counts. */
+static int32_t specrt__sketch_use(const specrt_sketch_header *h, int32_t rank, int32_t *n_bands) {
+    int32_t step = specrt__sketch_step(h), used = 0;
+    *n_bands = 0;
+    if (!h->n_bands) return rank == 0 ? h->rank : (rank + step - 1) / step * step;
+    while (*n_bands < h->n_bands && (rank == 0 || used < rank)) used += h->bands[(*n_bands)++].rank;
+    return used;
 }
 
 static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const specrt_head *head,
@@ -7934,21 +8414,24 @@ static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const spe
     SPECRT__TRY(specrt_bundle_sketch(bundle, &view, err));
     SPECRT__TRY(specrt__sketch_check_fit(bundle, &view, head, options, err));
     int32_t n = view.header->n_rows, rank = options[SPECRT__SKETCH_RANK];
-    int32_t n_places = options[SPECRT__SKETCH_SCAN], step = specrt__sketch_step(view.header);
-    size_t n_bias = head->desc.bias ? ((size_t)n + 15) / 16 * 16 : 0;
+    int32_t n_places = options[SPECRT__SKETCH_SCAN];
+    size_t n_bias = head->desc.bias || view.constants ? ((size_t)n + 15) / 16 * 16 : 0;
+    size_t n_center = view.center ? (size_t)view.header->rank : 0;
     specrt__sketch_shared *s = (specrt__sketch_shared *)specrt__base_alloc(
-        &head->compute.desc, sizeof *s + n_bias * sizeof(float));
+        &head->compute.desc, sizeof *s + (n_bias + n_center) * sizeof(float));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    memset(s, 0, sizeof *s);
     s->desc = head->compute.desc;
     s->head = head;
     s->view = view;
     s->certified = options[SPECRT__SKETCH_CERTIFIED] != 0;
     s->each = s->certified || options[SPECRT__SKETCH_BEAM] != 0;
-    s->rank = rank == 0 || s->certified ? view.header->rank : (rank + step - 1) / step * step;
+    s->rank = specrt__sketch_use(view.header, s->certified ? 0 : rank, &s->n_bands);
     s->n_places = n_places == 0 || n_places > n || s->certified ? n : n_places;
     s->size = size < s->n_places ? size : s->n_places;
     s->basis = specrt__sketch_basis(&view, s->rank);
     s->scan = specrt__scan_choose();
+    s->adder = specrt__scan_choose_adder();
     specrt__sketch_fill_rows(s, n_bias);
     int64_t most = s->certified ? n : (int64_t)s->size * (s->each ? SPECRT__SKETCH_EACH : 1);
     s->bound = *bound = (int32_t)(most < n ? most : n);
@@ -7975,7 +8458,9 @@ typedef struct specrt__sketch_found {
 typedef struct specrt__sketch {
     specrt_desc desc;
     const specrt__sketch_shared *shared;
-    specrt__scan_query *queries; /* [topk], or as many as it takes with STATES in each */
+    /* [topk], or as many as it takes with STATES in each; of bands [n_bands, topk], and the first's know
+     * `least` */
+    specrt__scan_query *queries;
     uint64_t *keys;              /* [topk, PARTS, 2 * size + SPARE] */
     specrt__sketch_found *found; /* [topk, PARTS] */
     double *proof;               /* [2 * n_cols + 2 * rank]; NULL unless certified */
@@ -8015,7 +8500,8 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     s->field = base && n ? (type *)(void *)(base + at) : NULL;                                     \
     at = specrt__base_align(at + n * sizeof(type), 64)
     at = specrt__base_align(at, 64);
-    SPECRT__SKETCH_ALLOT(queries, specrt__scan_query, k);
+    SPECRT__SKETCH_ALLOT(queries, specrt__scan_query,
+                         k * (uint64_t)(shared->n_bands ? shared->n_bands : 1));
     SPECRT__SKETCH_ALLOT(keys, uint64_t, k * SPECRT__SKETCH_PARTS * specrt__sketch_room(shared));
     SPECRT__SKETCH_ALLOT(found, specrt__sketch_found, k * SPECRT__SKETCH_PARTS);
     SPECRT__SKETCH_ALLOT(proof, double, shared->certified ? 2 * d + 2 * r : 0);
@@ -8062,26 +8548,33 @@ static specrt__scan_query *specrt__sketch_query(const specrt__sketch *s, int32_t
     return &s->queries[i / s->queries->n_states];
 }
 
-/* Queries for the level's states, of which none are known yet. @return how many. */
+/* Query i for n_states, of which none are known yet, of dimensions from `first` on. */
+static void specrt__sketch_clear_query(specrt__sketch *s, specrt__scan_query *query, int32_t i,
+                                       int32_t n_states, int32_t first) {
+    memset(query, 0, sizeof *query);
+    query->n_states = n_states;
+    query->q = s->q + (size_t)n_states * ((size_t)i * (size_t)s->shared->rank + (size_t)first);
+    for (int k = 0; k < n_states; k++) query->least[k] = INFINITY;
+}
+
+/* Queries for the level's states. @return how many. */
 static int32_t specrt__sketch_ask(specrt__sketch *s) {
     int32_t n_states = s->n == 1 ? 1 : SPECRT__SCAN_STATES, n = (s->n + n_states - 1) / n_states;
-    size_t stride = (size_t)n_states * (size_t)s->shared->rank;
-    for (int32_t i = 0; i < n; i++) {
-        memset(&s->queries[i], 0, sizeof s->queries[i]);
-        s->queries[i].n_states = n_states;
-        s->queries[i].q = s->q + (size_t)i * stride;
-        for (int k = 0; k < n_states; k++) s->queries[i].least[k] = INFINITY;
-    }
-    memset(s->q, 0, (size_t)n * stride);
+    int32_t first = 0, band = 0;
+    do {
+        for (int32_t i = 0; i < n; i++)
+            specrt__sketch_clear_query(s, &s->queries[band * s->topk + i], i, n_states, first);
+        first += s->shared->view.bands[band].rank;
+    } while (++band < s->shared->n_bands);
+    memset(s->q, 0, (size_t)(n * n_states) * (size_t)s->shared->rank);
     return n;
 }
 
-/* The 8-bit copy of z. */
-static void specrt__sketch_round(specrt__sketch *s, int32_t i) {
-    int32_t rank = s->shared->rank, sum = 0;
-    float *z = s->z + (size_t)i * (size_t)rank, most = 0;
-    specrt__scan_query *query = specrt__sketch_query(s, i);
-    int k = i % query->n_states;
+/* The 8-bit copy of z [rank] in a query, for its state k. */
+static void specrt__sketch_round_part(float *z, int32_t rank, int32_t zero,
+                                      specrt__scan_query *query, int k) {
+    float most = 0;
+    int32_t sum = 0;
     for (int32_t j = 0; j < rank; j++) {
         if (!(fabsf(z[j]) <= FLT_MAX)) z[j] = 0;
         most = fabsf(z[j]) > most ? fabsf(z[j]) : most;
@@ -8093,8 +8586,26 @@ static void specrt__sketch_round(specrt__sketch *s, int32_t i) {
         sum += q;
     }
     query->unit[k] = unit;
-    query->offset[k] = (s->shared->rows.four_bits ? 8 : 128) * sum;
+    query->offset[k] = zero * sum;
     query->least[k] = -INFINITY;
+}
+
+/* The 8-bit copy of a state's z, each band's in a unit of its own. */
+static void specrt__sketch_round(specrt__sketch *s, int32_t i) {
+    const specrt__sketch_shared *shared = s->shared;
+    float *z = s->z + (size_t)i * (size_t)shared->rank;
+    specrt__scan_query *query = specrt__sketch_query(s, i);
+    int k = i % query->n_states;
+    if (!shared->n_bands) {
+        specrt__sketch_round_part(z, shared->rank, shared->rows.four_bits ? 8 : 128, query, k);
+        return;
+    }
+    for (int32_t j = 0; j < shared->rank; j++) z[j] -= shared->center[j];
+    for (int32_t b = 0; b < shared->n_bands; b++, query += s->topk) {
+        const specrt_sketch_band *band = &shared->view.bands[b];
+        specrt__sketch_round_part(z, band->rank, (1 << band->bits) - 1, query, k);
+        z += band->rank;
+    }
 }
 
 /* The token at a place, or -1. */
@@ -8149,13 +8660,32 @@ static float specrt__sketch_collect(const specrt__sketch *s, specrt__sketch_foun
     return least;
 }
 
+/* The same as a scan of one width by the bands, one after another. */
+static void specrt__sketch_scan_bands(const specrt__sketch *s, const specrt__scan_query *query,
+                                      int32_t at, int32_t block, int32_t n_blocks,
+                                      specrt__scan_hits *hits) {
+    const specrt__sketch_shared *shared = s->shared;
+    const specrt__scan_adder *adder = shared->adder;
+    float sums[SPECRT__SCAN_STATES * SPECRT__SCAN_MOST];
+    size_t bytes = (size_t)n_blocks * 16 * sizeof *sums;
+    for (int32_t k = 0; k < query->n_states; k++)
+        memcpy(sums + k * SPECRT__SCAN_MOST, shared->rows.bias + 16 * (size_t)block, bytes);
+    for (int32_t b = 0; b < shared->n_bands; b++)
+        adder->add(&shared->bands[b], block, n_blocks, &s->queries[b * s->topk + at], sums);
+    for (int32_t k = 0; k < query->n_states; k++)
+        adder->pick(sums + k * SPECRT__SCAN_MOST, block, n_blocks, query->least[k], &hits[k]);
+}
+
 /* Scans blocks for a query, number `at`. Finds of each state are added to every PARTS-th of `found`. */
 static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *query, int32_t at,
                                 int32_t block, int32_t n_blocks, specrt__sketch_found *found) {
     specrt__scan_hits hits[SPECRT__SCAN_STATES];
     int32_t first = at * query->n_states;
     for (int32_t k = 0; k < query->n_states; k++) hits[k].n = 0;
-    s->shared->scan(&s->shared->rows, block, n_blocks, query, hits);
+    if (s->shared->n_bands)
+        specrt__sketch_scan_bands(s, query, at, block, n_blocks, hits);
+    else
+        s->shared->scan(&s->shared->rows, block, n_blocks, query, hits);
     for (int32_t k = 0; k < query->n_states && first + k < s->n; k++)
         query->least[k] = specrt__sketch_collect(s, &found[(first + k) * SPECRT__SKETCH_PARTS],
                                                  &hits[k], query->least[k]);
@@ -8209,6 +8739,8 @@ static void specrt__sketch_merge(const specrt__sketch *s, specrt__sketch_found *
 
 /* Bytes that a scan reads: codes, scales, biases. */
 static int64_t specrt__sketch_scanned(const specrt__sketch_shared *shared) {
+    int64_t of_bands = (int64_t)shared->rows.stride + 32 * shared->n_bands + 64;
+    if (shared->n_bands) return ((int64_t)shared->n_places + 15) / 16 * of_bands;
     int64_t block = 64 * (shared->rows.n_lines + (shared->rows.bias ? 2 : 1));
     return ((int64_t)shared->n_places + 15) / 16 * block;
 }

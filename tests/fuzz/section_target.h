@@ -18,14 +18,20 @@ static inline const float *section_weights(void) {
 }
 
 /* A bundle of the one section, its bytes as they come; *memory: to free after it. */
-static inline specrt_bundle *section_open(const char *tag, uint32_t flags, const uint8_t *data,
-                                          size_t size, uint8_t **memory) {
+static inline specrt_bundle *section_open_version(const char *tag, uint32_t version, uint32_t flags,
+                                                  const uint8_t *data, size_t size,
+                                                  uint8_t **memory) {
     size_t n;
     specrt_bundle *bundle;
-    fixture_section section = {tag, 1, flags, data, size, size};
+    fixture_section section = {tag, version, flags, data, size, size};
     *memory = fixture_bundle(&section, 1, &n);
     specrt_bundle_open_memory(*memory, n, "fuzz", NULL, &bundle, NULL);
     return bundle;
+}
+
+static inline specrt_bundle *section_open(const char *tag, uint32_t flags, const uint8_t *data,
+                                          size_t size, uint8_t **memory) {
+    return section_open_version(tag, 1, flags, data, size, memory);
 }
 
 static inline void section_check(const specrt_active *active, int32_t n_vocab,

@@ -172,9 +172,14 @@ static void print_index(const specrt_hnsw_header *h) {
 }
 
 static void print_sketch(const specrt_sketch *s) {
-    printf("\n%-10s %s rows in rank %d of %d columns, codes of %d bits%s\n", "sketch",
-           text_count((uint64_t)s->header->n_rows), (int)s->header->rank, (int)s->header->n_cols,
-           s->header->four_bits ? 4 : 8, s->header->whitened ? ", chosen by recorded states" : "");
+    const specrt_sketch_header *h = s->header;
+    printf("\n%-10s %s rows in rank %d of %d columns, ", "sketch", text_count((uint64_t)h->n_rows),
+           (int)h->rank, (int)h->n_cols);
+    if (!h->n_bands) printf("codes of %d bits", h->four_bits ? 4 : 8);
+    for (int i = 0; i < h->n_bands; i++)
+        printf("%s%d of %d bit%s", i ? ", " : "", (int)h->bands[i].rank, (int)h->bands[i].bits,
+               h->bands[i].bits == 1 ? "" : "s");
+    printf("%s\n", h->whitened ? ", chosen by recorded states" : "");
 }
 
 static void print_views(const specrt_bundle *bundle, json_object *provenance) {
@@ -331,11 +336,27 @@ static json_object *index_json(const specrt_hnsw_header *h) {
     return o;
 }
 
+/* [{rank, bits}], or NULL where all codes have one width. */
+static json_object *bands_json(const specrt_sketch_header *h) {
+    json_object *all = h->n_bands ? json_object_new_array() : NULL;
+    for (int i = 0; i < h->n_bands; i++) {
+        json_object *one = json_object_new_object();
+        json_put(one, "rank", json_object_new_int(h->bands[i].rank));
+        json_put(one, "bits", json_object_new_int(h->bands[i].bits));
+        json_object_array_add(all, one);
+    }
+    return all;
+}
+
 static json_object *sketch_json(const specrt_sketch *s) {
     json_object *o = json_object_new_object();
     json_put(o, "n_rows", json_object_new_int(s->header->n_rows));
     json_put(o, "rank", json_object_new_int(s->header->rank));
-    json_put(o, "codes", json_object_new_string(s->header->four_bits ? "int4" : "int8"));
+    json_put(o, "codes",
+             json_object_new_string(s->header->n_bands     ? "bands"
+                                    : s->header->four_bits ? "int4"
+                                                           : "int8"));
+    json_put(o, "bands", bands_json(s->header));
     json_put(o, "n_cols", json_object_new_int(s->header->n_cols));
     json_put(o, "whitened", json_object_new_boolean(s->header->whitened != 0));
     return o;
