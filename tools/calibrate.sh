@@ -61,7 +61,7 @@ if [ -z "$given" ] && [ -e "$pair/target.gguf" ] && [ -e "$pair/draft.safetensor
     sample=1
 fi
 tokens=${TOKENS:-64} prompts=${PROMPTS:-20}
-[ -z "$sample" ] || tokens=${TOKENS:-128}
+[ -z "$sample" ] || [ -z "${LONG:-}" ] || tokens=${TOKENS:-128}
 counting_number TOKENS "$tokens"
 counting_number PROMPTS "$prompts"
 if [ -n "$draft" ] && { [ -z "$model" ] || ! is_gguf "$model"; }; then

@@ -88,7 +88,7 @@ for verb in decode generate record compare; do
     prints "$passed_over"
 done
 some[7]=96 # a plan wants room for its widest tree
-accepts specrt-eval plan "${some[@]}" --policy microspec --num-steps 1 --topk 1
+accepts specrt-eval plan "${some[@]}" --policy microspec --num-steps 1 --topk 1 --measure 1
 prints "$passed_over"
 
 # The model's own template. It ends with blanks here, so that tensors stay aligned behind it.

@@ -3,7 +3,7 @@
 target=$CLI_TESTS/../../data/sample/target.gguf
 draft=$CLI_TESTS/../../data/sample/draft.safetensors
 plan() {
-    specrt-eval plan --target "$target" --draft "$draft" --max-tokens 8 \
+    specrt-eval plan --target "$target" --draft "$draft" --max-tokens 8 --measure 1 \
         --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 2 "$@"
 }
 
@@ -27,7 +27,7 @@ prints '{*"policy":"window:64@min=16",*"num_steps":2,"topk":4,*}'
 specrt-eval record --target "$target" --draft "$draft" --num-steps 3 --topk 1 --max-tokens 8 \
     -q -o run.trace --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 2 || fail "record"
 accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --num-steps 3 \
-    --topk 1
+    --topk 1 --measure 1
 for policy in microspec full; do # which is faster is the machine's affair
     prints "*
 $policy *replayed; *Recommended: *Pruning *pay*"

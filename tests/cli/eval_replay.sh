@@ -104,4 +104,4 @@ accepts specrt-eval replay --trace bare.trace --policy microspec,full --tree 2/1
 warns "*the drafter's best tokens are not in the trace (record with --draft-top above 0)*"
 prints "*oracle  *- *microspec  *- *accept length *"
 refuses 3 "*bare.trace: expected the drafter's best tokens; *" \
-    specrt-eval plan "${pair[@]}" --trace bare.trace
+    specrt-eval plan "${pair[@]}" --trace bare.trace --measure 1

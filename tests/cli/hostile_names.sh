@@ -107,5 +107,5 @@ prints "* b?[[]31m<i>? *"
 accepts specrt-eval replay --trace run.trace --policy microspec --json
 valid_json
 accepts specrt-eval plan "${models[@]}" --max-tokens 4 --policy microspec --num-steps 2 --topk 1 \
-    --report plan.html
+    --measure 1 --report plan.html
 shows_clean ../out plan.html

@@ -62,8 +62,12 @@ same() { cmp "$1" "$2" || fail "$1 and $2 differ"; }
 
 # ids FILE N... : token ids as u16.
 ids() {
-    local file=$1 id; shift
-    for id; do printf "\\x$(printf %02x $((id & 255)))\\x$(printf %02x $((id >> 8)))"; done >"$file"
+    local file=$1 id two bytes=; shift
+    for id; do
+        printf -v two '\\x%02x\\x%02x' $((id & 255)) $((id >> 8))
+        bytes+=$two
+    done
+    printf "$bytes" >"$file"
 }
 
 # head_file FILE ROWS [WORD] : a safetensors head of ROWS x 8 bf16, its numbers from a fixed sequence or all WORD.

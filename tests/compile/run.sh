@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh BIN_DIR : the header under every compiler, standard and option; closes with
+# run.sh : the header under every compiler, standard and option; closes with
 # "N passed, N failed, N skipped".
 set -u
 here=$(dirname "$0") passed=0 failed=0 skipped=0

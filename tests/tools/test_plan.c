@@ -120,7 +120,7 @@ static void check_head(const curve *c, int32_t n, bool first) {
 /* Products of the first level and the next ones, by a cache's edge and beside other programs. */
 static void test_measure(void) {
     fake f = {.n_rows = 128000, .busy = 10};
-    const plan_machine m = {&f, f.n_rows, 64, fake_head, fake_draft, fake_target};
+    const plan_machine m = {&f, f.n_rows, 64, 5, fake_head, fake_draft, fake_target};
     plan_costs costs;
     the_fake = &f;
     REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
@@ -146,7 +146,7 @@ static void test_measure_noise(void) {
     static const int32_t sizes[] = {1, 256, 257, 258, 513, 1000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         fake f = {.n_rows = sizes[i], .busy = 300};
-        const plan_machine m = {&f, f.n_rows, 64, fake_head, fake_draft, fake_target};
+        const plan_machine m = {&f, f.n_rows, 64, 5, fake_head, fake_draft, fake_target};
         plan_costs costs;
         the_fake = &f;
         REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);

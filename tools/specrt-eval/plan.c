@@ -116,6 +116,7 @@ static specrt_status add_prompts(plan *p, specrt_error *err) {
 static specrt_status measure_costs(plan *p, specrt_error *err) {
     plan_machine machine;
     TRY(plan_cpu_create(&p->models, &machine, err));
+    machine.seconds = p->measure;
     specrt_status status = plan_measure(&machine, &p->costs);
     plan_cpu_free(&machine);
     return status == SPECRT_STATUS_OK
@@ -226,7 +227,7 @@ static void close_plan(plan *p) {
 }
 
 int plan_main(int argc, char **argv) {
-    plan p = {.options = {.max_tokens = 48}};
+    plan p = {.options = {.max_tokens = 48}, .measure = 5};
     eval_options *o = &p.options;
     specrt_error err = {0};
     const cli_option options[] = {
@@ -239,6 +240,8 @@ int plan_main(int argc, char **argv) {
         EVAL_SAMPLING(*o),
         cli_strings("trace", "FILE", &p.traces,
                     "what is accepted comes from recorded cycles; prompts serve --check alone"),
+        cli_real("measure", "SECONDS", &p.measure, 0.1, 600,
+                 "time head, drafter and target for so long, or up to 1.6 times that (default: 5)"),
         cli_heading("Output"),
         cli_int("check", "N", &p.n_check, 1, 100,
                 "decode the N best choices under exactly their trees, and say how far off the plan "

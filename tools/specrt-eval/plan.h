@@ -16,6 +16,7 @@ typedef struct plan_machine {
     void *user;
     int32_t n_rows;   /* of the draft head */
     int32_t max_rows; /* hidden rows, drafted tokens or nodes of one call */
+    double seconds;   /* to measure for, about; every size is timed once at least */
     /* the head's first n_rows with n hidden rows, and each one's k best */
     specrt_status (*head)(void *user, int32_t n_rows, int32_t n, int32_t k);
     specrt_status (*draft)(void *user, int32_t n);  /* the drafter's layer over n tokens */
@@ -109,6 +110,7 @@ typedef struct plan_policy {
 typedef struct plan {
     eval_options options;
     const char *report;
+    double measure; /* seconds, costs */
     int64_t n_check;
     cli_list traces; /* acceptance comes from them; none: the policies decode */
     eval_models models;

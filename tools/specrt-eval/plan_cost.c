@@ -17,7 +17,6 @@ enum { N_PROMPT = 64 };
 enum { HEAD, DRAFT, TARGET, N_KINDS };
 enum { N_HEADS = 1 + PLAN_WIDTHS, MOST_SITES = 128, MOST_ROUNDS = 12, MOST_TIMES = 40 };
 
-static const double BUDGET = 5, BUDGET_REFINED = 8; /* seconds; a first round is always finished */
 static const double TOLERANCE = 0.07;               /* of a curve between its sizes */
 
 /* A size of one kind of call. */
@@ -184,9 +183,9 @@ static bool judge(survey *v, bool refine) {
 static specrt_status take_survey(survey *v) {
     TRY(time_rounds(v, 0)); /* warms up */
     for (int i = 0; i < v->n; i++) v->sites[i].n = 0;
-    TRY(time_rounds(v, BUDGET));
-    while (judge(v, measure_seconds() - v->began < BUDGET_REFINED))
-        TRY(time_rounds(v, BUDGET_REFINED));
+    TRY(time_rounds(v, v->machine->seconds));
+    double most = 1.6 * v->machine->seconds; /* sizes between that curves missed are timed too */
+    while (judge(v, measure_seconds() - v->began < most)) TRY(time_rounds(v, most));
     make_curves(v);
     for (int i = 0; i < v->n_errors; i++) v->costs->worst = fmax(v->costs->worst, v->errors[i]);
     v->costs->error = v->n_errors ? median_of(v->errors, v->n_errors) : 0;
