@@ -17,7 +17,7 @@ enum { N_PROMPT = 64 };
 enum { HEAD, DRAFT, TARGET, N_KINDS };
 enum { N_HEADS = 1 + PLAN_WIDTHS, MOST_SITES = 128, MOST_ROUNDS = 12, MOST_TIMES = 40 };
 
-static const double TOLERANCE = 0.07;               /* of a curve between its sizes */
+static const double TOLERANCE = 0.07; /* of a curve between its sizes */
 
 /* A size of one kind of call. */
 typedef struct site {
