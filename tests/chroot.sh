@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # chroot.sh : the README's two set-up commands, as written, in an empty
-# Debian; with SMOKE=1 the second runs a few tests only. Exit 77: cannot here.
+# Debian; with SMOKE=1 the first takes a few short answers, the second a few tests. Exit 77: cannot here.
 set -u
 skip() { echo "skipped: $1"; exit 77; }
 [ "$(id -u)" = 0 ] || skip "needs root"
@@ -16,7 +16,7 @@ cp /etc/apt/apt.conf.d/99* "$root/etc/apt/apt.conf.d/" 2>/dev/null # a mirror's 
 mkdir "$root/specrt"
 git archive HEAD | tar -x -C "$root/specrt"
 in_chroot() { chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C \
-    ${SMOKE:+SMOKE=1} sh -c "cd /specrt && $1"; }
+    ${SMOKE:+SMOKE=1 TOKENS=16 PROMPTS=5} sh -c "cd /specrt && $1"; }
 sed -n '/^```sh setup$/,/^```$/p' README.md | grep -v '^```' >"$root/commands"
 [ "$(wc -l <"$root/commands")" = 2 ] || { echo "README must hold exactly two set-up commands";
     exit 1; }
