@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# chroot.sh : the README's two set-up commands, as written, in an empty Debian. With SMOKE=1 the first
-# takes a few short answers, the second a few tests. Exit 77: cannot here.
+# chroot.sh : the README's two set-up commands, as written, in an empty Debian. With SMOKE=1 the
+# first takes a few short answers, the second a few tests. Exit 77: cannot here.
 set -u
 skip() { echo "skipped: $1"; exit 77; }
 [ "$(id -u)" = 0 ] || skip "needs root"
