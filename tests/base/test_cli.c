@@ -2,6 +2,7 @@
 #include "base/cli.h"
 #include "base/io.h"
 #include "base/parallel.h"
+#include "folder.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -135,19 +136,6 @@ static void test_stdout(void) {
     CHECK_INT(cli_print_json(NULL, NULL), SPECRT_STATUS_NO_MEMORY);
 }
 
-static char folder[64];
-static const char *in_folder(const char *name) {
-    static char paths[4][128];
-    static int turn;
-    if (!folder[0]) {
-        strcpy(folder, "/tmp/specrt-test-XXXXXX");
-        REQUIRE(mkdtemp(folder) != NULL);
-    }
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
 static void test_out_file(void) {
     specrt_error err;
     out_file out;
@@ -169,9 +157,7 @@ static void test_out_file(void) {
     REQUIRE(file_map(path, &view, &err) == SPECRT_STATUS_OK);
     CHECK_INT(view.n, 5);
     file_unmap(&view);
-    unlink(path);
-    CHECK_INT(rmdir(folder), 0); /* no temporary file is left */
-    folder[0] = '\0';
+    CHECK_INT(clear_folder(), 1); /* no temporary file is left */
 }
 
 static void test_disk_full(void) {
@@ -199,14 +185,13 @@ static void test_interrupt(void) {
     REQUIRE(waitpid(child, &state, 0) == child);
     CHECK(WIFEXITED(state));
     CHECK_INT(WEXITSTATUS(state), CLI_INTERRUPTED);
-    CHECK_INT(rmdir(folder), 0);
-    folder[0] = '\0';
+    CHECK_INT(clear_folder(), 0);
 }
 
 /* Files of the test's folder whose name begins so. */
 static int n_files(const char *start) {
     int n = 0;
-    DIR *d = opendir(folder);
+    DIR *d = opendir(folder());
     REQUIRE(d != NULL);
     for (struct dirent *entry; (entry = readdir(d));)
         n += entry->d_name[0] != '.' && strncmp(entry->d_name, start, strlen(start)) == 0;
@@ -253,11 +238,7 @@ static void test_leftovers(void) {
     REQUIRE(out_open(&out, other, false, NULL) == SPECRT_STATUS_OK);
     out_abort(&out);
     CHECK_INT(n_files("about"), 0);
-    for (int i = 0; i < N_ALIKE; i++) unlink(in_folder(alike[i]));
-    unlink(in_folder("out.specrt-tmp-abcdef"));
-    unlink(path);
-    CHECK_INT(rmdir(folder), 0);
-    folder[0] = '\0';
+    CHECK_INT(clear_folder(), N_ALIKE + 1); /* but about's; the link, the output */
 }
 
 /* Of two that write one file both succeed, and the later stays. */
@@ -275,9 +256,7 @@ static void test_leftovers_live(void) {
     REQUIRE(file_map(path, &view, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(view.n, 5);
     file_unmap(&view);
-    unlink(path);
-    CHECK_INT(rmdir(folder), 0);
-    folder[0] = '\0';
+    CHECK_INT(clear_folder(), 1);
 }
 
 static void test_links(void) {
@@ -292,11 +271,7 @@ static void test_links(void) {
         CHECK(out_bytes(circle, force, "x", 1, &err) == SPECRT_STATUS_IO);
         CHECK_HAS(err.msg, "circle: is a link that leads round in a circle; ");
     }
-    CHECK_INT(n_files(""), 2);
-    CHECK_INT(unlink(nowhere), 0);
-    CHECK_INT(unlink(circle), 0);
-    CHECK_INT(rmdir(folder), 0);
-    folder[0] = '\0';
+    CHECK_INT(clear_folder(), 2);
 }
 
 static void add_block(void *arg, int64_t block, int worker) {

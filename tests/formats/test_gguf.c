@@ -1,5 +1,6 @@
 /* test_gguf.c : files built byte by byte, good and hostile, split models, rewriting, real ones. */
 #include "formats/gguf.h"
+#include "folder.h"
 #include "test.h"
 
 #include <unistd.h>
@@ -316,16 +317,6 @@ static void test_hostile_tensors(void) {
 
 /* --- files --- */
 
-static char folder[] = "/tmp/test_gguf-XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char paths[4][128];
-    static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
 static void save(const char *name) {
     specrt_error err;
     REQUIRE(out_bytes(in_folder(name), true, file, n_file, &err) == SPECRT_STATUS_OK);
@@ -382,6 +373,7 @@ static void test_split(void) {
     CHECK(gguf_find(whole, "general.name") != NULL);
     gguf_close(whole);
     gguf_close(g);
+    CHECK_INT(clear_folder(), 4);
 }
 
 static void test_split_refusals(void) {
@@ -404,6 +396,7 @@ static void test_split_refusals(void) {
     refuse_split(SPECRT_STATUS_BAD_INPUT, "key \"split.count\": 0; expected 1 to 65535");
     save_part(0, 3, 3);
     CHECK_INT(gguf_open_memory(file, n_file, "x", &g, &err), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_INT(clear_folder(), 3);
 }
 
 static void test_rewrite(void) {
@@ -438,6 +431,7 @@ static void test_rewrite(void) {
     CHECK_INT(gguf_kvs(again, &n)[1].value[0], 9);
     gguf_close(again);
     gguf_close(g);
+    CHECK_INT(clear_folder(), 1);
 }
 
 static void refuse_edit(const gguf *g, const gguf_tensor *edits, int n, const char *say) {
@@ -462,6 +456,7 @@ static void test_rewrite_refusals(void) {
     edit.type = 77;
     refuse_edit(g, &edit, 1, "type is not known");
     gguf_close(g);
+    CHECK_INT(clear_folder(), 0);
 }
 
 /* --- real files --- */
@@ -511,14 +506,8 @@ static void test_identity(void) {
         CHECK(before.n == after.n && memcmp(before.bytes, after.bytes, before.n) == 0);
         file_unmap(&before);
         file_unmap(&after);
+        CHECK_INT(clear_folder(), 1);
     }
-}
-
-/* @return whether the folder held nothing but what the cases put there. */
-static bool remove_folder(void) {
-    for (int i = 0; i < 3; i++) unlink(in_folder(part_names[i]));
-    unlink(in_folder("rewritten.gguf"));
-    return rmdir(folder) == 0;
 }
 
 static const test_case cases[] = {
@@ -536,9 +525,4 @@ static const test_case cases[] = {
     {"vocabularies", "real vocabulary files", test_vocabularies},
     {"identity", "an unedited rewrite changes no byte", test_identity},
 };
-
-int main(int argc, char **argv) {
-    if (!mkdtemp(folder)) return perror(folder), 1;
-    int result = test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0]));
-    return remove_folder() ? result : (perror(folder), 1);
-}
+TEST_MAIN(cases)

@@ -1,5 +1,6 @@
 /* test_safetensors.c : files built by hand, good and hostile, sharded models, and what we write. */
 #include "formats/safetensors.h"
+#include "folder.h"
 #include "test.h"
 
 #include <unistd.h>
@@ -130,16 +131,6 @@ static void test_prefix(void) {
 
 /* --- files --- */
 
-static char folder[] = "/tmp/test_safetensors-XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char paths[4][128];
-    static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
 static void put_file(const char *name, const void *bytes, size_t n) {
     specrt_error err;
     REQUIRE(out_bytes(in_folder(name), true, bytes, n, &err) == SPECRT_STATUS_OK);
@@ -188,6 +179,7 @@ static void test_sharded(void) {
     refuse_index("{\"weight_map\":{\"a\":\"..\"}}", SPECRT_STATUS_BAD_INPUT, "plain file name");
     refuse_index("{\"weight_map\":{},\"weight_map\":{}}", SPECRT_STATUS_BAD_INPUT, "occurs twice");
     refuse_index("{\"metadata\":[[", SPECRT_STATUS_BAD_INPUT, "ends in a value");
+    CHECK_INT(clear_folder(), 3);
 }
 
 static void test_write(void) {
@@ -222,6 +214,7 @@ static void test_write(void) {
         CHECK(memcmp(t->data, tensors[i].data, t->bytes) == 0);
     }
     st_close(s);
+    CHECK_INT(clear_folder(), 1);
 }
 
 static void test_write_refusals(void) {
@@ -236,6 +229,7 @@ static void test_write_refusals(void) {
     CHECK_INT(st_write(tensors, 1, NULL, 0, &out, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "do not agree");
     out_abort(&out);
+    CHECK_INT(clear_folder(), 0);
 }
 
 static void test_real(void) {
@@ -256,13 +250,6 @@ static void test_real(void) {
     st_close(s);
 }
 
-/* @return whether the folder held nothing but what the cases put there. */
-static bool remove_folder(void) {
-    static const char *const names[] = {"1", "2", "x.json", "written.safetensors"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_folder(names[i]));
-    return rmdir(folder) == 0;
-}
-
 static const test_case cases[] = {
     {"read", "tensors, scalars, empty ones, metadata and escapes", test_read},
     {"layout", "holes, overlaps, sizes that do not fit", test_layout},
@@ -274,9 +261,4 @@ static const test_case cases[] = {
     {"write refusals", "tensors that contradict themselves", test_write_refusals},
     {"real", "the sample drafter", test_real},
 };
-
-int main(int argc, char **argv) {
-    if (!mkdtemp(folder)) return perror(folder), 1;
-    int result = test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0]));
-    return remove_folder() ? result : (perror(folder), 1);
-}
+TEST_MAIN(cases)

@@ -1,34 +1,12 @@
 /* test_model.c : which file, which tensor is the head, and models small enough to know by heart. */
 #include "model/head_check.h"
 #include "model/model.h"
+#include "folder.h"
 #include "test.h"
 
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char folder[] = "/tmp/test_model-XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char paths[4][128];
-    static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static const char *const made[] = {"model.safetensors",
-                                   "model.safetensors.index.json",
-                                   "config.json",
-                                   "a.gguf",
-                                   "b.gguf",
-                                   "a-00001-of-00002.gguf",
-                                   "other",
-                                   "a-00002-of-00002.gguf"};
-
-static void clear_folder(void) {
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++) unlink(in_folder(made[i]));
-}
 
 static const float numbers[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
                                   16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
@@ -125,14 +103,14 @@ static void test_bias(void) {
     specrt_error err;
     specrt_head_desc head;
     put_st("model.safetensors", tensors, 2);
-    REQUIRE(model_open(folder, &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
     REQUIRE(model_head(&m, NULL, &head, NULL, &err) == SPECRT_STATUS_OK);
     REQUIRE(head.bias);
     CHECK_NEAR((double)head.bias[2], 2, 0);
     model_close(&m);
     tensors[1].shape[0] = 2, tensors[1].bytes = 8;
     put_st("model.safetensors", tensors, 2);
-    REQUIRE(model_open(folder, &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
     CHECK_INT(model_head(&m, NULL, &head, NULL, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "\"lm_head.bias\": 2 elements; expected 3");
     model_close(&m);
@@ -197,11 +175,11 @@ static void test_n_params(void) {
     model m;
     specrt_error err;
     put_st("model.safetensors", both, 3);
-    REQUIRE(model_open(folder, &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
     CHECK_INT(model_n_params(&m), 21);
     model_close(&m);
     put_text("config.json", "{\"tie_word_embeddings\":true}");
-    REQUIRE(model_open(folder, &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
     CHECK_INT(model_n_params(&m), 13);
     model_close(&m);
     clear_folder();
@@ -210,7 +188,8 @@ static void test_n_params(void) {
 static void check_folder(const char *expected, const char *say) {
     model m;
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    CHECK_INT(model_open(folder, &m, &err), expected ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(model_open(folder(), &m, &err),
+              expected ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT);
     if (expected)
         CHECK_STR(m.path, in_folder(expected));
     else
@@ -299,10 +278,4 @@ static const test_case cases[] = {
     {"real", "the sample pair", test_real},
     {"foreign", "a real file of another format", test_foreign},
 };
-
-int main(int argc, char **argv) {
-    if (!mkdtemp(folder)) return perror(folder), 1;
-    int result = test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0]));
-    clear_folder();
-    return rmdir(folder) == 0 ? result : (perror(folder), 1);
-}
+TEST_MAIN(cases)

@@ -4,6 +4,7 @@
 #include "formats/npy.h"
 #include "formats/pt.h"
 #include "formats/safetensors.h"
+#include "folder.h"
 #include "test.h"
 #include "model/token_map.h"
 
@@ -15,32 +16,6 @@ enum { N_VOCAB = 500, N = 6, N_COLS = 32 };
 static const int32_t ranked[N] = {499, 7, 300, 5, 2, 255};
 static const int32_t rising[N] = {2, 5, 7, 255, 300, 499};
 static specrt_error err;
-
-/* ---- a folder for files ----------------------------------------------------------------------- */
-
-static char folder[64];
-
-static const char *in_folder(const char *name) {
-    static char paths[4][128];
-    static int turn;
-    if (!folder[0]) {
-        strcpy(folder, "/tmp/specrt-maps-XXXXXX");
-        REQUIRE(mkdtemp(folder) != NULL);
-    }
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-/* Nothing but the named files may be left, so a temporary file fails the test. */
-static void clear(const char *const *names, int n) {
-    for (int i = 0; i < n; i++) remove(in_folder(names[i]));
-    CHECK_INT(rmdir(folder), 0);
-    folder[0] = '\0';
-}
-#define CLEAR(...)                                                                                 \
-    clear((const char *const[]){__VA_ARGS__},                                                      \
-          (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
 
 static void put_file(const char *name, const void *bytes, size_t n) {
     REQUIRE(out_bytes(in_folder(name), true, bytes, n, &err) == SPECRT_STATUS_OK);
@@ -84,8 +59,7 @@ static void test_round_trip(void) {
                   SPECRT_STATUS_BAD_ARG); /* it exists */
         CHECK_INT(token_map_write(&sample, cases[i].format, path, NULL, true, &err), 0);
     }
-    CLEAR("a.pt", "a.json", "a.txt", "npy/d2t.npy", "npy/t2d.npy", "npy", "map.pt",
-          "a.safetensors");
+    CHECK_INT(clear_folder(), 8);
 }
 
 /* The bytes themselves, for the formats a person can check. */
@@ -99,7 +73,7 @@ static void test_written_bytes(void) {
     REQUIRE(file_map(in_folder("a"), &view, NULL) == SPECRT_STATUS_OK);
     CHECK(view.n == 18 && memcmp(view.bytes, "499\n7\n300\n5\n2\n255\n", 18) == 0);
     file_unmap(&view);
-    CLEAR("a");
+    CHECK_INT(clear_folder(), 1);
 }
 
 static void test_default_names(void) {
@@ -176,7 +150,7 @@ static void test_write_refuses(void) {
     CHECK_INT(token_map_write(&sample, "npy", in_folder("npy"), NULL, false, &err),
               SPECRT_STATUS_BAD_ARG);
     CHECK(access(in_folder("npy/d2t.npy"), F_OK) != 0);
-    CLEAR("file", "npy/t2d.npy", "npy");
+    CHECK_INT(clear_folder(), 3);
 }
 
 static void test_from_ranks(void) {
@@ -333,7 +307,7 @@ static void test_mask_decides(void) {
         if (!status) CHECK_INT(map.ids[2], cases[i].last);
         token_map_free(&map);
     }
-    CLEAR("a");
+    CHECK_INT(clear_folder(), 1);
 }
 
 static void test_npy_files(void) {
@@ -352,10 +326,10 @@ static void test_npy_files(void) {
     REQUIRE(out_open(&out, in_folder("d2t.npy"), true, &err) == SPECRT_STATUS_OK);
     REQUIRE(npy_write('i', 4, d2t, 3, &out, &err) == SPECRT_STATUS_OK);
     REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
-    CHECK_INT(token_map_read(folder, NULL, &map, &err), 0);
+    CHECK_INT(token_map_read(folder(), NULL, &map, &err), 0);
     check_ids(&map, ids, 3);
     token_map_free(&map);
-    CLEAR("t2d.npy", "d2t.npy");
+    CHECK_INT(clear_folder(), 2);
 }
 
 static void test_hostile(void) {
@@ -513,7 +487,7 @@ static void test_gguf_drafter(void) {
     check_ids(&map, ranked, N);
     CHECK_INT(map.n_vocab, 500);
     token_map_free(&map);
-    CLEAR("d.gguf", "o.gguf");
+    CHECK_INT(clear_folder(), 2);
 }
 
 /* A drafter that was trimmed before keeps only the rows it has; a tied one gets a head of its own. */
@@ -547,7 +521,7 @@ static void test_gguf_other_heads(void) {
         token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
         SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "has no row for token 499; its head has 5 rows");
-    CLEAR("d.gguf", "o.gguf");
+    CHECK_INT(clear_folder(), 2);
 }
 
 /* GGUF holds absolute ids; a list of offsets there is an error, not a guess. */
@@ -563,7 +537,7 @@ static void test_gguf_offsets(void) {
     CHECK_INT(token_map_read(in_folder("d.gguf"), NULL, &map, &err), 0);
     check_ids(&map, (int32_t[]){3, 5, 9}, 3);
     token_map_free(&map);
-    CLEAR("d.gguf");
+    CHECK_INT(clear_folder(), 1);
 }
 
 static void test_safetensors_head(void) {
@@ -584,7 +558,7 @@ static void test_safetensors_head(void) {
     }
     REQUIRE(t2d && t2d->shape[0] == N_VOCAB);
     st_close(s);
-    CLEAR("o", "d.gguf");
+    CHECK_INT(clear_folder(), 2);
 }
 
 static const test_case cases[] = {

@@ -5,6 +5,7 @@
  * never replace. */
 #include "specrt.h"
 #include "fixture.h"
+#include "folder.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -229,33 +230,6 @@ static void test_bad_arguments(void) {
 
 /* --- files --- */
 
-static char folder[64];
-
-static const char *in_folder(const char *name) {
-    static char paths[4][400];
-    static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static void folder_make(void) {
-    snprintf(folder, sizeof folder, "/tmp/specrt-test-XXXXXX");
-    REQUIRE(mkdtemp(folder));
-}
-
-/* Removes it with all files; @return how many there were. */
-static int folder_remove(void) {
-    DIR *dir = opendir(folder);
-    int n = 0;
-    for (struct dirent *e; (e = readdir(dir));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            n++, unlink(in_folder(e->d_name));
-    closedir(dir);
-    rmdir(folder);
-    return n;
-}
-
 static specrt_status open_path(const char *path, specrt_error *err) {
     specrt_bundle *bundle;
     specrt_status status = specrt_bundle_open(path, NULL, &bundle, err);
@@ -269,19 +243,18 @@ static void test_files(void) {
     size_t n;
     specrt_error err;
     uint8_t *bytes = bundle_make(true, &n);
-    folder_make();
     CHECK_INT(out_bytes(in_folder("a.specb"), false, bytes, n, &err), SPECRT_STATUS_OK);
     CHECK_INT(open_path(in_folder("a.specb"), &err), SPECRT_STATUS_OK);
     CHECK_INT(open_path(in_folder("missing"), &err), SPECRT_STATUS_IO);
     CHECK_HAS(err.msg, "missing: No such file");
-    CHECK_INT(open_path(folder, &err), SPECRT_STATUS_IO);
+    CHECK_INT(open_path(folder(), &err), SPECRT_STATUS_IO);
     CHECK_HAS(err.msg, "expected a regular file");
     CHECK_INT(mkfifo(in_folder("pipe"), 0600), 0);
     CHECK_INT(open_path(in_folder("pipe"), &err), SPECRT_STATUS_IO);
     CHECK_INT(out_bytes(in_folder("empty"), false, "", 0, &err), SPECRT_STATUS_OK);
     CHECK_INT(open_path(in_folder("empty"), &err), SPECRT_STATUS_BUNDLE_MAGIC);
     CHECK_HAS(err.msg, "an empty file");
-    CHECK_INT(folder_remove(), 3);
+    CHECK_INT(clear_folder(), 3);
     free(bytes);
 }
 
@@ -719,7 +692,6 @@ static const char *provenance_of(const char *path) {
 
 static void test_write(void) {
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    folder_make();
     const char *path = in_folder("a.specb");
     CHECK_INT(write_ranks(path, false, &err), SPECRT_STATUS_OK);
     CHECK_INT(open_path(path, &err), SPECRT_STATUS_OK);
@@ -738,7 +710,7 @@ static void test_write(void) {
     CHECK_INT(bundle_write(path, &u, &err), SPECRT_STATUS_OK);
     CHECK_STR(tags_of(path), "apple ident prov ");
     CHECK_STR(provenance_of(path), "{\"apple\":{\"a\":[{\"c\":2,\"d\":\"apple\"}],\"z\":1.50}}");
-    CHECK_INT(folder_remove(), 1);
+    CHECK_INT(clear_folder(), 1);
 }
 
 static void read_file(const char *path, uint8_t *out, size_t capacity, size_t *n) {
@@ -754,7 +726,6 @@ static void read_file(const char *path, uint8_t *out, size_t capacity, size_t *n
 static void test_same_bytes(void) {
     uint8_t a[8192], b[8192];
     size_t n_a, n_b;
-    folder_make();
     write_ranks(in_folder("a"), false, NULL);
     write_tag(in_folder("a"), "zebra", false, NULL);
     write_tag(in_folder("a"), "apple", false, NULL);
@@ -765,7 +736,7 @@ static void test_same_bytes(void) {
     read_file(in_folder("a"), a, sizeof a, &n_a);
     read_file(in_folder("b"), b, sizeof b, &n_b);
     CHECK(n_a > 1000 && n_a == n_b && memcmp(a, b, n_a) == 0);
-    CHECK_INT(folder_remove(), 2);
+    CHECK_INT(clear_folder(), 2);
 }
 
 static void test_write_raw(void) {
@@ -774,14 +745,13 @@ static void test_write_raw(void) {
     specrt_bundle *bundle;
     bundle_part part = {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, c.ranks, c.n_ranks, NULL};
     bundle_update u = {.parts = &part, .n_parts = 1, .ident = &c.ident, .raw = true};
-    folder_make();
     CHECK_INT(bundle_write(in_folder("raw"), &u, NULL), SPECRT_STATUS_OK);
     REQUIRE(specrt_bundle_open(in_folder("raw"), NULL, &bundle, NULL) == SPECRT_STATUS_OK);
     const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
     for (int32_t i = 0; i < n; i++) CHECK(!(s[i].flags & SPECRT_SECTION_ZSTD));
     CHECK_INT(n, 2);
     specrt_bundle_close(bundle);
-    folder_remove();
+    clear_folder();
     free(c.ranks);
 }
 
@@ -790,7 +760,6 @@ static void test_write_over(void) {
     specrt_error err;
     size_t n;
     uint8_t *bytes = bundle_make(false, &n), after[16];
-    folder_make();
     out_bytes(in_folder("text"), false, "a poem", 6, NULL);
     CHECK_INT(write_ranks(in_folder("text"), false, &err), SPECRT_STATUS_BUNDLE_MAGIC);
     CHECK_HAS(err.msg, "use -f");
@@ -803,15 +772,14 @@ static void test_write_over(void) {
     CHECK_INT(write_ranks(in_folder("cut"), true, &err), SPECRT_STATUS_OK);
     CHECK_INT(open_path(in_folder("cut"), NULL), SPECRT_STATUS_OK);
     CHECK_INT(write_ranks(in_folder("no/such/folder"), true, &err), SPECRT_STATUS_IO);
-    CHECK_INT(write_ranks(folder, true, &err), SPECRT_STATUS_IO);
-    CHECK_INT(folder_remove(), 2);
+    CHECK_INT(write_ranks(folder(), true, &err), SPECRT_STATUS_IO);
+    CHECK_INT(clear_folder(), 2);
     free(bytes);
 }
 
 static void test_write_refuses(void) {
     specrt_error err;
     content c = content_make();
-    folder_make();
     bundle_part part = {"ranks", 1, 0, c.ranks, c.n_ranks, "[1]"};
     bundle_update u = {.parts = &part, .n_parts = 1};
     CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
@@ -832,7 +800,7 @@ static void test_write_refuses(void) {
     CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BUNDLE_CONTENT);
     part = (bundle_part){"zebra", 1, 0, "s", 1, NULL};
     CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BUNDLE_VERSION);
-    CHECK_INT(folder_remove(), 0);
+    CHECK_INT(clear_folder(), 0);
     free(c.ranks);
 }
 
@@ -846,7 +814,6 @@ static void test_merge_ident(void) {
     specrt_ident tokenizer = c.ident, head = {0}, other;
     specrt_error err;
     specrt_bundle *bundle;
-    folder_make();
     memset(&tokenizer.head_rows, 0,
            offsetof(specrt_ident, tokenizer_name) - offsetof(specrt_ident, head_rows));
     memset(tokenizer.head_name, 0, sizeof tokenizer.head_name);
@@ -874,14 +841,14 @@ static void test_merge_ident(void) {
     REQUIRE(specrt_bundle_open(in_folder("m.specb"), NULL, &bundle, NULL) == SPECRT_STATUS_OK);
     CHECK(memcmp(specrt_bundle_ident(bundle), &c.ident, sizeof c.ident) == 0);
     specrt_bundle_close(bundle);
-    CHECK_INT(folder_remove(), 1);
+    CHECK_INT(clear_folder(), 1);
     free(c.ranks);
 }
 
 /* Writers that meet wait for each other: no section is lost, no lock is left. */
 static void test_concurrent(void) {
     enum { WRITERS = 4, SECTIONS = 6 };
-    folder_make();
+    folder(); /* one for all */
     for (int w = 0; w < WRITERS; w++) {
         if (fork() != 0) continue;
         int failed = 0;
@@ -904,7 +871,7 @@ static void test_concurrent(void) {
             snprintf(tag, sizeof tag, "w%d-s%d ", w, i);
             CHECK_HAS(tags, tag);
         }
-    CHECK_INT(folder_remove(), 1);
+    CHECK_INT(clear_folder(), 1);
 }
 
 static const test_case cases[] = {

@@ -1,6 +1,7 @@
 /* test_tok_json.c : tokenizer.json files against ids that PyPI's tokenizers gave (tests/golden/tokenizers/
  * make.py), pre-tokenizers and regexes against the pieces it gave, and bad files. */
 #include <unistd.h>
+#include "folder.h"
 #include "test.h"
 #include "tokenizer/from_json.h"
 #include "tokenizer/split.h"
@@ -460,26 +461,19 @@ static void test_kinds(void) {
 
 /* ---- files beside it ---- */
 
-static char folder[] = "/tmp/specrt-tok-json-XXXXXX";
-
 static void write_file(const char *name, const char *text) {
-    char path[100];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    REQUIRE(out_bytes(path, true, text, strlen(text), NULL) == SPECRT_STATUS_OK);
+    REQUIRE(out_bytes(in_folder(name), true, text, strlen(text), NULL) == SPECRT_STATUS_OK);
 }
 
 static void check_beside(const char *expected) {
-    tokenizer *tok = open_tokenizer(folder);
+    tokenizer *tok = open_tokenizer(folder());
     check_terminators(tok, expected);
     tokenizer_close(tok);
 }
 
 static void test_side_files(void) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "config.json",
-                                        "generation_config.json"};
     specrt_error err = {0};
     tokenizer *tok = NULL;
-    REQUIRE(mkdtemp(folder));
     write_file("tokenizer.json", kinds);
     check_beside(" 3 11");
     write_file("tokenizer_config.json", "{\"eos_token\":\"<tool>\"}");
@@ -491,18 +485,13 @@ static void test_side_files(void) {
     write_file("generation_config.json", "{\"eos_token_id\":[0,2]}");
     check_beside(" 0 2 3 10 11");
     write_file("generation_config.json", "{\"eos_token_id\":12}");
-    CHECK(tokenizer_open(folder, &tok, &err) == SPECRT_STATUS_BAD_INPUT);
+    CHECK(tokenizer_open(folder(), &tok, &err) == SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg,
               "generation_config.json beside it: eos_token_id is 12; expected an id below 12");
     write_file("generation_config.json", "{");
-    CHECK(tokenizer_open(folder, &tok, &err) == SPECRT_STATUS_BAD_INPUT);
+    CHECK(tokenizer_open(folder(), &tok, &err) == SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "/generation_config.json: byte 1: not JSON");
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[100];
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    rmdir(folder);
+    CHECK_INT(clear_folder(), 4);
 }
 
 static const test_case cases[] = {
