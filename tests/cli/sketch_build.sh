@@ -73,6 +73,40 @@ accepts specrt-eval compare "${pair[@]}" --bundle four1.specb --prompts "$prompt
     --max-tokens 24 --num-steps 3 --topk 3 --policy sketch:64@rank=32 \
     --policy sketch:64@certified=on
 
+# bands for a budget of bytes: the same for any threads; what decodes with them is plain decoding's
+for threads in 1 3; do
+    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --bytes 40 \
+        --min-recall 0 --threads $threads -o bands$threads.specb
+done
+same bands1.specb bands3.specb
+prints '*in rank * of several widths*bytes of a row, in bands: *directions of *bit*of the best row*'
+case $(cat ../out) in *proven*) fail "bands are not certified" ;; esac
+accepts specrt-bundle info bands1.specb --json
+prints '*"sketch":{*"codes":"bands","bands":\[{"rank":*,"bits":*'
+accepts specrt-bundle verify bands1.specb
+accepts specrt-eval compare "${pair[@]}" --bundle bands1.specb --prompts "$prompts" --limit 1 \
+    --max-tokens 24 --num-steps 3 --topk 3 --policy sketch:64 --policy window:100+sketch:64@rank=8
+refuses 2 '*sketch: certified: expected a sketch of one width, found one of * bands*--codes int4*' \
+    specrt-eval decode "${pair[@]}" --bundle bands1.specb --policy sketch:9@certified=on --prompt x
+
+# measured with a trace of their own; on the sample pair both kinds find nearly all
+accepts sketch-build --json --model "$sample/target.gguf" --trace a.trace --held-out a.trace \
+    --states 100 --bytes 36 --min-recall 0
+bands=$(grep -oE '"recall_at_10":[0-9.]+' ../out | tail -1)
+grep -q '"n_states":100,' ../out || fail "not measured with --held-out: $(cat ../out)"
+grep -qE '"bytes_per_row":3[456]' ../out || fail "the budget is not spent: $(cat ../out)"
+accepts sketch-build --json --model "$sample/target.gguf" --trace a.trace --states 100 \
+    --rank 64 --min-recall 0
+one_width=$(grep -oE '"recall_at_10":[0-9.]+' ../out | tail -1)
+[[ ${bands#*:} > 0.9 && ${one_width#*:} > 0.9 ]] ||
+    fail "recall: bands $bands, one width $one_width"
+
+refuses 2 '*--bytes: bands choose ranks and widths*' sketch-build --model m.gguf --bytes 40 \
+    --rank 8 -o x.specb
+refuses 2 '*--held-out: expected --trace*' sketch-build --model m.gguf --held-out a.trace \
+    -o x.specb
+refuses 2 '*--bytes: expected room for a line of codes, found 9*' sketch-build \
+    --model "$sample/target.gguf" --trace a.trace --states 60 --bytes 9 -o x.specb
 refuses 2 '*--codes: expected int8 or int4, found int2*' sketch-build --model m.gguf --codes int2 \
     -o x.specb
 refuses 2 '*--rank: expected a multiple of 8, found 12*' sketch-build --model m.gguf --rank 12 \

@@ -75,8 +75,20 @@ static specrt_status moment_of_rows(const row_order *o, int threads, int shows, 
     return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the moments");
 }
 
+/* Takes their mean off the states that choose. */
+static void center_states(const state_set *s, float *center) {
+    int32_t n = s->n - s->n_measured;
+    float *states = s->states + s->n_measured * s->dim;
+    for (int64_t j = 0; j < s->dim; j++) {
+        double sum = 0;
+        for (int32_t i = 0; i < n; i++) sum += (double)states[i * s->dim + j];
+        center[j] = (float)(sum / n);
+        for (int32_t i = 0; i < n; i++) states[i * s->dim + j] -= center[j];
+    }
+}
+
 /* A little of the mean is added to the diagonal: states are few, and none may be lost. */
-static specrt_status moment_of_states(const state_set *s, int threads, double *out,
+static specrt_status moment_of_states(const state_set *s, double ridge, int threads, double *out,
                                       specrt_error *err) {
     moment m = {
         .d = s->dim, .n = s->n - s->n_measured, .block = s->states + s->n_measured * s->dim};
@@ -86,7 +98,7 @@ static specrt_status moment_of_states(const state_set *s, int threads, double *o
     parallel_for(threads, MOMENT_PANELS, add_panel, &m);
     finish(&m, m.n, out);
     for (int64_t i = 0; i < m.d; i++) trace += out[i * m.d + i];
-    for (int64_t i = 0; i < m.d; i++) out[i * m.d + i] += 0.01 * trace / (double)m.d;
+    for (int64_t i = 0; i < m.d; i++) out[i * m.d + i] += ridge * trace / (double)m.d;
     free(m.sums);
     return SPECRT_STATUS_OK;
 }
@@ -180,34 +192,62 @@ static specrt_status store(const plan *p, basis *out, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status fill(plan *p, const row_order *o, const state_set *states, int threads,
-                          int shows, basis *out, specrt_error *err) {
+/* Of bands: each one's directions turned, and scaled so that f16 holds them. */
+static specrt_status store_bands(plan *p, int64_t bytes, uint64_t seed, basis *out,
+                                 specrt_error *err) {
+    size_t d = (size_t)p->d, at = 0;
+    float *row = malloc(d * sizeof *row);
+    specrt_status status = widths_choose(p->values, p->rank, (double)bytes, &out->list, err);
+    out->rank = out->list.rank;
+    if (!status) status = turn_bands(&out->list, p->d, seed, p->basis, p->lift, err);
+    if (!status && !row) status = error_no_memory(err, NULL);
+    for (int32_t i = 0; i < out->list.n && !status; i++) {
+        size_t n = (size_t)out->list.bands[i].rank * d;
+        double most = 0;
+        for (size_t k = at; k < at + n; k++) most = fmax(most, fabs(p->basis[k]));
+        for (size_t k = at; k < at + n; k++) {
+            row[k % d] = (float)(p->basis[k] / most);
+            out->turned[k] = p->lift[k] * most;
+            if (k % d == d - 1) specrt_to_f16(row, p->d, out->basis + k - (d - 1));
+        }
+        at += n;
+    }
+    free(row);
+    return status;
+}
+
+static specrt_status fill(plan *p, const row_order *o, const state_set *states, int64_t bytes,
+                          int threads, const cli_common *common, basis *out, specrt_error *err) {
     openblas_set_num_threads(1);
-    TRY(moment_of_rows(o, threads, shows, p->g, err));
-    if (states) TRY(moment_of_states(states, threads, p->c, err));
+    TRY(moment_of_rows(o, threads, common->progress, p->g, err));
+    if (bytes && states) center_states(states, out->center);
+    if (states) TRY(moment_of_states(states, bytes ? 0.001 : 0.01, threads, p->c, err));
     TRY(directions(p, err));
     if (!(p->values[0] > 0))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "head: expected rows that differ, found all alike");
+    if (bytes) return store_bands(p, bytes, (uint64_t)common->seed, out, err);
     return store(p, out, err);
 }
 
-specrt_status basis_make(const row_order *o, const state_set *states, int32_t rank, int threads,
-                         const cli_common *common, basis *out, specrt_error *err) {
+specrt_status basis_make(const row_order *o, const state_set *states, int32_t rank, int64_t bytes,
+                         int threads, const cli_common *common, basis *out, specrt_error *err) {
     size_t d = (size_t)o->n_cols, n = (size_t)rank * d;
     plan p = {.d = o->n_cols, .rank = rank};
     *out = (basis){.rank = rank, .n_cols = o->n_cols};
     out->basis = malloc(n * sizeof *out->basis);
-    out->lift = malloc(n * sizeof *out->lift);
+    out->lift = bytes ? NULL : malloc(n * sizeof *out->lift);
+    out->turned = bytes ? malloc(n * sizeof *out->turned) : NULL;
+    out->center = bytes ? calloc(d, sizeof *out->center) : NULL;
     p.g = malloc(d * d * sizeof *p.g);
     p.c = states ? malloc(d * d * sizeof *p.c) : NULL;
     p.values = malloc((size_t)rank * sizeof *p.values);
     p.v = malloc(n * sizeof *p.v);
     p.basis = malloc(n * sizeof *p.basis);
     p.lift = malloc(n * sizeof *p.lift);
-    bool good =
-        out->basis && out->lift && p.g && (p.c || !states) && p.values && p.v && p.basis && p.lift;
-    specrt_status status = good ? fill(&p, o, states, threads, common->progress, out, err)
+    bool good = out->basis && p.g && (p.c || !states) && p.values && p.v && p.basis && p.lift;
+    good = good && (bytes ? out->turned && out->center : out->lift != NULL);
+    specrt_status status = good ? fill(&p, o, states, bytes, threads, common, out, err)
                                 : error_no_memory_for(err, "the basis");
     free(p.g);
     free(p.c);
@@ -221,5 +261,7 @@ specrt_status basis_make(const row_order *o, const state_set *states, int32_t ra
 void basis_free(basis *b) {
     free(b->basis);
     free(b->lift);
+    free(b->turned);
+    free(b->center);
     *b = (basis){0};
 }

@@ -1,7 +1,7 @@
-/* sketch-build : from a head to a low-rank copy in 8 or 4 bits that tells which of its rows matter.
+/* sketch-build : from a head to a low-rank copy in few bits that tells which of its rows matter.
  *
- *     model -> order.c (rows by rank) -> basis.c (directions) -> codes.c (the section) -> bundle
- *     trace -> states.c ------------------^                      recall.c (what a scan finds), proof.c
+ *     model -> order.c (rows by rank) -> basis.c (directions) -> codes.c, bands.c (the section) -> bundle
+ *     trace -> states.c ------------------^  widths.c, turn.c    recall.c (what a scan finds), proof.c
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -46,8 +46,14 @@ static int parse(sketch_options *o, int argc, char **argv) {
         cli_int("rank", "N", &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
                 "dimensions, a multiple of 8, of 4 in int8 (default: a quarter of the head's "
                 "columns, an eighth in int8)"),
+        cli_int(
+            "bytes", "N", &o->bytes, 0, 65536,
+            "instead of both: bytes of a row that a scan reads, spent on bands of 8, 4, 2 and 1 "
+            "bits by what directions count"),
         cli_string("trace", "FILE", &o->trace,
                    "recorded states (specrt-eval record): ranks go where they lie"),
+        cli_string("held-out", "FILE", &o->held_out,
+                   "another trace to measure with (default: half of --trace)"),
         cli_int("states", "N", &o->n_states, 20, 100000,
                 "how many to measure with (default 512); synthetic ones without --trace"),
         cli_real("min-recall", "P", &o->min_recall, 0, 1,
@@ -56,7 +62,7 @@ static int parse(sketch_options *o, int argc, char **argv) {
         {0}};
     const cli_tool tool = {"sketch-build",
                            "sketch-build --model target.gguf --trace pair.trace -o model.specb",
-                           "Makes a low-rank copy of a head in 8 or 4 bits, which the drafter's "
+                           "Makes a low-rank copy of a head in few bits, which the drafter's "
                            "own state is scanned against;\n"
                            "measures which rank and how many exact rows find the best tokens.",
                            "sketch-build --model FILE [options] -o BUNDLE", options};
@@ -68,6 +74,10 @@ static int parse(sketch_options *o, int argc, char **argv) {
     o->four_bits = strcmp(o->codes, "int4") == 0;
     if (!o->four_bits && strcmp(o->codes, "int8") != 0)
         return cli_usage("--codes: expected int8 or int4, found %.80s", o->codes);
+    if (o->bytes && (o->rank || strcmp(o->codes, "int4") != 0))
+        return cli_usage("--bytes: bands choose ranks and widths; give no --rank or --codes");
+    if (o->held_out && !o->trace)
+        return cli_usage("--held-out: expected --trace FILE beside it, which chooses directions");
     if (o->rank % step_of(o))
         return cli_usage("--rank: expected a multiple of %d, found %" PRId64, step_of(o), o->rank);
     return -1;
@@ -111,6 +121,9 @@ static specrt_status open_order(run *r, specrt_error *err) {
 }
 
 static int32_t rank_of(const run *r) {
+    int32_t most =
+        r->head.n_cols < SPECRT_MAX_SKETCH_RANK ? (int32_t)r->head.n_cols : SPECRT_MAX_SKETCH_RANK;
+    if (r->options->bytes) return most; /* to choose from */
     int32_t step = step_of(r->options);
     int32_t rank = (int32_t)(r->head.n_cols / (r->options->four_bits ? 4 : 8) / step * step);
     if (r->options->rank) return (int32_t)r->options->rank;
@@ -127,29 +140,43 @@ static void warn_synthetic(const sketch_options *o) {
         o->model);
 }
 
+static specrt_status open_states(run *r, specrt_error *err) {
+    const sketch_options *o = r->options;
+    int32_t n = (int32_t)o->n_states;
+    if (o->trace) TRY(model_check_trace(&r->model, o->trace, err));
+    if (o->held_out) TRY(model_check_trace(&r->model, o->held_out, err));
+    if (o->held_out)
+        return states_held_out(o->trace, o->held_out, r->head.n_cols, n, &r->states, err);
+    if (o->trace) return states_from_trace(o->trace, r->head.n_cols, n, &r->states, err);
+    return states_synthetic(&r->order, n, (uint64_t)o->common.seed, &r->states, err);
+}
+
+static specrt_status make(run *r, specrt_error *err) {
+    const sketch_options *o = r->options;
+    int threads = (int)o->common.threads;
+    if (o->bytes)
+        return bands_make(&r->order, &r->basis, o->trace != NULL, threads, &r->sketch, err);
+    return sketch_make(&r->order, &r->basis, o->trace != NULL, o->four_bits, threads, &r->sketch,
+                       err);
+}
+
 static specrt_status build(run *r, specrt_error *err) {
     const sketch_options *o = r->options;
     int threads = (int)o->common.threads;
     double started = measure_seconds();
     TRY(open_head(r, err));
     if (!o->trace) warn_synthetic(o);
-    if (o->trace) TRY(model_check_trace(&r->model, o->trace, err));
     TRY(model_blame(&r->model, open_order(r, err), err));
-    if (o->trace)
-        TRY(states_from_trace(o->trace, r->head.n_cols, (int32_t)o->n_states, &r->states, err));
-    else
-        TRY(states_synthetic(&r->order, (int32_t)o->n_states, (uint64_t)o->common.seed, &r->states,
-                             err));
+    TRY(open_states(r, err));
     TRY(states_truth(&r->states, &r->order, threads, err));
-    specrt_status status = basis_make(&r->order, o->trace ? &r->states : NULL, rank_of(r), threads,
-                                      &r->options->common, &r->basis, err);
+    specrt_status status = basis_make(&r->order, o->trace ? &r->states : NULL, rank_of(r), o->bytes,
+                                      threads, &r->options->common, &r->basis, err);
     TRY(model_blame(&r->model, status, err));
-    TRY(sketch_make(&r->order, &r->basis, o->trace != NULL, o->four_bits, threads, &r->sketch,
-                    err));
+    TRY(make(r, err));
     TRY(sketch_recall_measure(&r->sketch, &r->states, o->min_recall,
                               specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table,
                               err));
-    TRY(proof_measure(&r->sketch, &r->states, threads, &r->table, err));
+    if (!o->bytes) TRY(proof_measure(&r->sketch, &r->states, threads, &r->table, err));
     r->seconds = measure_seconds() - started;
     return SPECRT_STATUS_OK;
 }
@@ -167,6 +194,18 @@ static json_object *proven_json(const sketch_recall_table *t) {
     return all;
 }
 
+/* [{rank, bits}] */
+static json_object *bands_json(const band_list *list) {
+    json_object *all = json_object_new_array();
+    for (int32_t i = 0; i < list->n; i++) {
+        json_object *one = json_object_new_object();
+        json_put(one, "rank", json_object_new_int(list->bands[i].rank));
+        json_put(one, "bits", json_object_new_int(list->bands[i].bits));
+        json_object_array_add(all, one);
+    }
+    return all;
+}
+
 /* What the bundle keeps of how it was made. */
 static json_object *common_json(const run *r) {
     json_object *o = json_object_new_object(), *rows = json_object_new_array();
@@ -177,7 +216,9 @@ static json_object *common_json(const run *r) {
     json_put(o, "n_rows", json_object_new_int(r->order.n));
     json_put(o, "n_cols", json_object_new_int(r->order.n_cols));
     json_put(o, "rank", json_object_new_int(r->basis.rank));
-    json_put(o, "codes", json_object_new_string(r->options->codes));
+    json_put(o, "codes", json_object_new_string(r->options->bytes ? "bands" : r->options->codes));
+    json_put(o, "bytes_per_row", json_real(t->bytes[t->n_ranks - 1]));
+    if (r->options->bytes) json_put(o, "bands", bands_json(&r->basis.list));
     json_put(o, "states", json_object_new_string(r->options->trace ? "trace" : "synthetic"));
     json_put(o, "n_states", json_object_new_int(r->states.n_measured));
     json_put(o, "seed", json_object_new_int64(r->options->common.seed));
@@ -187,11 +228,14 @@ static json_object *common_json(const run *r) {
             json_put(row, "rank", json_object_new_int(t->ranks[i]));
             json_put(row, "rows", json_object_new_int(t->rows[w]));
             json_put(row, "recall_at_10", json_real(t->recall[i][w]));
+            json_put(row, "recall_of_best", json_real(t->recall_best[i][w]));
             json_object_array_add(rows, row);
         }
     json_put(o, "recall", rows);
-    json_put(o, "proven", proven_json(t));
-    json_put(o, "certified_rows", json_real(t->certified_rows));
+    if (!r->options->bytes) { /* bands hold no bounds */
+        json_put(o, "proven", proven_json(t));
+        json_put(o, "certified_rows", json_real(t->certified_rows));
+    }
     if (t->best_rank >= 0) {
         json_put(o, "recommended_rank", json_object_new_int(t->ranks[t->best_rank]));
         json_put(o, "recommended_rows", json_object_new_int(t->rows[t->best_rows]));
@@ -199,27 +243,52 @@ static json_object *common_json(const run *r) {
     return o;
 }
 
-static void print_table(const run *r, FILE *out) {
-    const sketch_recall_table *t = &r->table;
-    fprintf(out,
-            "%s: %s rows [%" PRId32 "] in rank %" PRId32 " of %s, %.1f MB, built in %.1f s\n\n",
-            text_name(r->tensor), text_count((uint64_t)r->order.n), r->order.n_cols, r->basis.rank,
-            r->options->codes, (double)r->sketch.n_bytes / 1e6, r->seconds);
-    fprintf(out, "share of the ten best rows among those scored exactly (%" PRId32 " %s)\n\n  rank",
-            r->states.n_measured, r->options->trace ? "recorded states" : "synthetic states");
+/* How many directions have how many bits. */
+static void print_bands(const run *r, FILE *out) {
+    const band_list *list = &r->basis.list;
+    fprintf(out, "%g bytes of a row, in bands:", widths_bytes(list, list->n));
+    for (int32_t i = 0; i < list->n; i++)
+        fprintf(out, "%s %" PRId32 " directions of %" PRId32 " bit%s", i ? "," : "",
+                list->bands[i].rank, list->bands[i].bits, list->bands[i].bits == 1 ? "" : "s");
+    fputs("\n\n", out);
+}
+
+static void print_recall(const sketch_recall_table *t,
+                         const double recall[BUILD_MAX_RANKS][BUILD_MAX_ROWS], FILE *out) {
+    fprintf(out, "  rank  bytes");
     for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7" PRId32, t->rows[w]);
     fputc('\n', out);
     for (int i = 0; i < t->n_ranks; i++) {
-        fprintf(out, "%6" PRId32, t->ranks[i]);
-        for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7.4f", t->recall[i][w]);
+        fprintf(out, "%6" PRId32 " %6.5g", t->ranks[i], t->bytes[i]);
+        for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7.4f", recall[i][w]);
         fputc('\n', out);
     }
-    fprintf(out, "proven");
+}
+
+static void print_proof(const sketch_recall_table *t, FILE *out) {
+    fprintf(out, "proven       ");
     for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7.4f", t->proven[w]);
     fprintf(out,
             "  of states: the bound alone shows the ten best exact\n"
             "certified, %.0f rows may be among them and are scored, on average\n",
             t->certified_rows);
+}
+
+static void print_table(const run *r, FILE *out) {
+    const sketch_recall_table *t = &r->table;
+    const char *kind = r->options->trace ? "recorded states" : "synthetic states";
+    fprintf(out,
+            "%s: %s rows [%" PRId32 "] in rank %" PRId32 " of %s, %.1f MB, built in %.1f s\n\n",
+            text_name(r->tensor), text_count((uint64_t)r->order.n), r->order.n_cols, r->basis.rank,
+            r->options->bytes ? "several widths" : r->options->codes,
+            (double)r->sketch.n_bytes / 1e6, r->seconds);
+    if (r->options->bytes) print_bands(r, out);
+    fprintf(out, "share of the ten best rows among those scored exactly (%" PRId32 " %s)\n\n",
+            r->states.n_measured, kind);
+    print_recall(t, t->recall, out);
+    if (!r->options->bytes) print_proof(t, out);
+    fprintf(out, "\nof the best row\n\n");
+    print_recall(t, t->recall_best, out);
     if (t->best_rank >= 0)
         fprintf(out, "\nfewest bytes for %g: --policy sketch:%" PRId32 "@rank=%" PRId32 "\n",
                 r->options->min_recall, t->rows[t->best_rows], t->ranks[t->best_rank]);
@@ -228,7 +297,7 @@ static void print_table(const run *r, FILE *out) {
 static specrt_status write_bundle(const run *r, specrt_error *err) {
     const cli_common *common = &r->options->common;
     const bundle_part part = {.tag = "sketch",
-                              .version = 1,
+                              .version = r->options->bytes ? 2 : 1,
                               .depends = SPECRT_SECTION_DEPENDS_HEAD,
                               .data = r->sketch.bytes,
                               .n_bytes = r->sketch.n_bytes};

@@ -87,6 +87,25 @@ specrt_status states_from_trace(const char *path, int64_t dim, int32_t n, state_
     return status;
 }
 
+specrt_status states_held_out(const char *path, const char *held_out, int64_t dim, int32_t n,
+                              state_set *out, specrt_error *err) {
+    state_set chosen = {0}, measured = {0};
+    specrt_status status = states_from_trace(path, dim, n, &chosen, err);
+    if (!status) status = states_from_trace(held_out, dim, n, &measured, err);
+    int32_t n_measured = n < measured.n ? n : measured.n;
+    if (!status) status = allocate(out, dim, n_measured + chosen.n, err);
+    if (!status) {
+        size_t first = (size_t)n_measured * (size_t)dim;
+        memcpy(out->states, measured.states, first * sizeof(float));
+        memcpy(out->states + first, chosen.states, (size_t)(chosen.n * dim) * sizeof(float));
+        out->n_measured = n_measured;
+        out->n = n_measured + chosen.n;
+    }
+    states_free(&chosen);
+    states_free(&measured);
+    return status;
+}
+
 /* --- made up: sums of rows under noise --- */
 
 static double uniform(uint64_t *state) {
