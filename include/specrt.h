@@ -3914,8 +3914,8 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_q8_0_avx512(const uint8_t 
                                                                   int at) {
     const uint8_t *block = row + 34 * i;
     __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(block + 2 + at));
-    __m512 d = _mm512_cvtph_ps(_mm256_set1_epi16((short)specrt__base_load16(block)));
-    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
+    __m128 d = _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)block));
+    return _mm512_mul_ps(_mm512_broadcastss_ps(d), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
 }
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_fma_avx512(__m512 a, __m512 b, __m512 c) {
@@ -4239,6 +4239,8 @@ typedef uint8_t specrt__blocks_codes __attribute__((vector_size(16)));
 typedef uint16_t specrt__blocks_words __attribute__((vector_size(16)));
 typedef uint32_t specrt__blocks_fours __attribute__((vector_size(16)));
 typedef uint64_t specrt__blocks_longs __attribute__((vector_size(16)));
+typedef uint8_t specrt__blocks_bytes __attribute__((vector_size(32)));
+typedef uint16_t specrt__blocks_pairs __attribute__((vector_size(32)));
 
 #define SPECRT__BLOCKS_CODES(name)                                                                 \
     static inline __attribute__((always_inline)) specrt__blocks_codes specrt__blocks_##name
@@ -4276,42 +4278,67 @@ SPECRT__BLOCKS_CODES(scales)(const uint8_t *p) {
     return (specrt__blocks_codes)all;
 }
 
-/* Columns [at, at + 16) of group g of 32. */
-#define SPECRT__BLOCKS_CODES_q5_0(b, g, at)                                                        \
-    (specrt__blocks_bits((b) + 22 * (g) + 6, (at) / 4, 4) -                                        \
-     specrt__blocks_clear((b) + 22 * (g) + 2 + (at) / 8))
-#define SPECRT__BLOCKS_CODES_q5_1(b, g, at)                                                        \
-    (specrt__blocks_bits((b) + 24 * (g) + 8, (at) / 4, 4) + 16 -                                   \
-     specrt__blocks_clear((b) + 24 * (g) + 4 + (at) / 8))
-#define SPECRT__BLOCKS_CODES_q5_k(b, g, at)                                                        \
-    (specrt__blocks_bits((b) + 48 + (g) / 2 * 32 + (at), (g) % 2 * 4, 4) |                         \
-     specrt__blocks_bits((b) + 16 + (at), g, 1) << 4)
-#define SPECRT__BLOCKS_CODES_q6_k(b, g, at)                                                        \
-    ((specrt__blocks_bits((b) + (g) / 4 * 64 + (g) % 2 * 32 + (at), (g) % 4 / 2 * 4, 4) |          \
-      specrt__blocks_bits((b) + 128 + (g) / 4 * 32 + (at), (g) % 4 * 2, 2) << 4) -                 \
-     32)
+/* --- what 256 columns share, made ready before they are multiplied --- */
 
-/* --- scales that 256 columns share: f32 [16], then [16] of what is added --- */
+/* Instructions that take a number from memory to all lanes cost less than those that move it there from
+ * another register. */
+typedef struct specrt__blocks_ready {
+    /* Of group g: stored scales at 4 g, what is added at 4 g + 1; computed ones (of q6_k two) at g and
+     * 16 + g. */
+    float scales[32];
+    int8_t codes[256]; /* of formats whose codes lie in two places */
+} specrt__blocks_ready;
 
 #define SPECRT__BLOCKS_HALF(isa, p) specrt__blocks_half_##isa(p)
 
-#define SPECRT__BLOCKS_TIMES(isa, L, half, codes, s)                                               \
-    SPECRT__SIMD_UNROLL for (int at = 0; at < 16; at += L) SPECRT__SIMD_OP(isa, store)(            \
-        (s) + at, SPECRT__SIMD_OP(isa, mul)(SPECRT__SIMD_OP(isa, splat)(half),                     \
-                                            specrt__blocks_floats_##isa(codes, (at)&8)))
+/* Stored scales: the first four halves of a group, of which one or two are scales. */
+#define SPECRT__BLOCKS_HALVES(isa, b, n, bytes, s)                                                 \
+    for (int g = 0; g < n; g++) specrt__blocks_halves_##isa((b) + bytes * g, (s)->scales + 4 * g)
 
-#define SPECRT__BLOCKS_SCALES_q4_0(isa, L, b, s) (void)(s)
-#define SPECRT__BLOCKS_SCALES_q4_1(isa, L, b, s) (void)(s)
-#define SPECRT__BLOCKS_SCALES_q5_0(isa, L, b, s) (void)(s)
-#define SPECRT__BLOCKS_SCALES_q5_1(isa, L, b, s) (void)(s)
-#define SPECRT__BLOCKS_SCALES_q4_k(isa, L, b, s)                                                   \
+#define SPECRT__BLOCKS_TIMES(isa, L, half, codes, to)                                              \
+    SPECRT__SIMD_UNROLL for (int at = 0; at < 16; at += L) SPECRT__SIMD_OP(isa, store)(            \
+        (to) + at, SPECRT__SIMD_OP(isa, mul)(SPECRT__SIMD_OP(isa, splat)(half),                    \
+                                             specrt__blocks_floats_##isa(codes, (at)&8)))
+
+#define SPECRT__BLOCKS_READY_q4_0(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 18, s)
+#define SPECRT__BLOCKS_READY_q4_1(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 20, s)
+#define SPECRT__BLOCKS_READY_q5_0(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 22, s)
+#define SPECRT__BLOCKS_READY_q5_1(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 24, s)
+#define SPECRT__BLOCKS_READY_q4_k(isa, L, b, n, s)                                                 \
     specrt__blocks_codes codes = specrt__blocks_scales((b) + 4);                                   \
-    SPECRT__BLOCKS_TIMES(isa, L, SPECRT__BLOCKS_HALF(isa, b), codes, s);                           \
-    SPECRT__BLOCKS_TIMES(isa, L, -SPECRT__BLOCKS_HALF(isa, (b) + 2), codes, (s) + 8)
-#define SPECRT__BLOCKS_SCALES_q5_k SPECRT__BLOCKS_SCALES_q4_k
-#define SPECRT__BLOCKS_SCALES_q6_k(isa, L, b, s)                                                   \
+    SPECRT__BLOCKS_TIMES(isa, L, SPECRT__BLOCKS_HALF(isa, b), codes, (s)->scales);                 \
+    SPECRT__BLOCKS_TIMES(isa, L, -SPECRT__BLOCKS_HALF(isa, (b) + 2), codes, (s)->scales + 8)
+#define SPECRT__BLOCKS_READY_q5_k(isa, L, b, n, s)                                                 \
+    SPECRT__BLOCKS_READY_q4_k(isa, L, b, n, s);                                                    \
+    specrt__blocks_codes_q5_k_##isa(b, (s)->codes)
+#define SPECRT__BLOCKS_READY_q6_k(isa, L, b, n, s)                                                 \
     SPECRT__BLOCKS_TIMES(isa, L, SPECRT__BLOCKS_HALF(isa, (b) + 208),                              \
-                         specrt__blocks_bits((b) + 192, 0, 8), s)
+                         specrt__blocks_bits((b) + 192, 0, 8), (s)->scales);                       \
+    specrt__blocks_codes_q6_k_##isa(b, (s)->codes)
+
+/* Codes of 256 columns, a group at a time: nibbles below, the higher bits (from bit `from` of other bytes
+ * on) above them. */
+#define SPECRT__BLOCKS_JOIN(low, half, high, from, mask, zero, codes)                              \
+    do {                                                                                           \
+        specrt__blocks_pairs x, y;                                                                 \
+        memcpy(&x, low, sizeof x);                                                                 \
+        memcpy(&y, high, sizeof y);                                                                \
+        x = (x >> (half)&0x0f0f) |                                                                 \
+            (((from) < 4 ? y << ((4 - (from)) & 7) : y >> (((from)-4) & 7)) & (mask));             \
+        specrt__blocks_bytes z = (specrt__blocks_bytes)x - (uint8_t)(zero);                        \
+        memcpy(codes, &z, sizeof z);                                                               \
+    } while (0)
+
+#define SPECRT__BLOCKS_JOINED(isa, target)                                                         \
+    target static inline void specrt__blocks_codes_q5_k_##isa(const uint8_t *b, int8_t *codes) {   \
+        SPECRT__SIMD_UNROLL for (int g = 0; g < 8; g++) SPECRT__BLOCKS_JOIN(                       \
+            b + 48 + g / 2 * 32, g % 2 * 4, b + 16, g, 0x1010, 0, codes + 32 * g);                 \
+    }                                                                                              \
+    target static inline void specrt__blocks_codes_q6_k_##isa(const uint8_t *b, int8_t *codes) {   \
+        SPECRT__SIMD_UNROLL for (int g = 0; g < 8; g++)                                            \
+            SPECRT__BLOCKS_JOIN(b + g / 4 * 64 + g % 2 * 32, g % 4 / 2 * 4, b + 128 + g / 4 * 32,  \
+                                g % 4 * 2, 0x3030, 32, codes + 32 * g);                            \
+    }
 
 /* --- weights: L columns of group g from `at` on --- */
 
@@ -4329,37 +4356,60 @@ SPECRT__BLOCKS_CODES(scales)(const uint8_t *p) {
                                      scale, offset);                                               \
     }
 
+/* The same with a fifth bit, bit `first` of the word at `high` on. */
+#define SPECRT__BLOCKS_FIVES(isa, target, V)                                                       \
+    target static inline V specrt__blocks_fives_##isa(const uint8_t *p, const uint8_t *high,       \
+                                                      int first, int zero, int at, float scale,    \
+                                                      float offset) {                              \
+        return SPECRT__BLOCKS_WEIGHT(isa,                                                          \
+                                     specrt__blocks_bits(p, first / 4, 4) + (uint8_t)(16 - zero) - \
+                                         specrt__blocks_clear(high + first / 8),                   \
+                                     at, scale, offset);                                           \
+    }
+
+/* Codes that are ready. */
+#define SPECRT__BLOCKS_MADE(isa, s, g, at, scale, offset)                                          \
+    SPECRT__BLOCKS_WEIGHT(                                                                         \
+        isa, specrt__blocks_bits((const uint8_t *)(s)->codes + 32 * (g) + ((at)&16), 0, 8), at,    \
+        scale, offset)
+
 #define SPECRT__BLOCKS_q4_0(isa, b, s, g, at)                                                      \
     specrt__blocks_nibbles_##isa((b) + 18 * (g) + 2, (at) / 16 * 4, 8, (at)&8,                     \
-                                 SPECRT__BLOCKS_HALF(isa, (b) + 18 * (g)), 0)
+                                 (s)->scales[4 * (g)], 0)
 #define SPECRT__BLOCKS_q4_1(isa, b, s, g, at)                                                      \
     specrt__blocks_nibbles_##isa((b) + 20 * (g) + 4, (at) / 16 * 4, 0, (at)&8,                     \
-                                 SPECRT__BLOCKS_HALF(isa, (b) + 20 * (g)),                         \
-                                 SPECRT__BLOCKS_HALF(isa, (b) + 20 * (g) + 2))
+                                 (s)->scales[4 * (g)], (s)->scales[4 * (g) + 1])
 #define SPECRT__BLOCKS_q5_0(isa, b, s, g, at)                                                      \
-    SPECRT__BLOCKS_WEIGHT(isa, SPECRT__BLOCKS_CODES_q5_0(b, g, (at)&16), at,                       \
-                          SPECRT__BLOCKS_HALF(isa, (b) + 22 * (g)), 0)
+    specrt__blocks_fives_##isa((b) + 22 * (g) + 6, (b) + 22 * (g) + 2, (at)&16, 16, (at)&8,        \
+                               (s)->scales[4 * (g)], 0)
 #define SPECRT__BLOCKS_q5_1(isa, b, s, g, at)                                                      \
-    SPECRT__BLOCKS_WEIGHT(isa, SPECRT__BLOCKS_CODES_q5_1(b, g, (at)&16), at,                       \
-                          SPECRT__BLOCKS_HALF(isa, (b) + 24 * (g)),                                \
-                          SPECRT__BLOCKS_HALF(isa, (b) + 24 * (g) + 2))
+    specrt__blocks_fives_##isa((b) + 24 * (g) + 8, (b) + 24 * (g) + 4, (at)&16, 0, (at)&8,         \
+                               (s)->scales[4 * (g)], (s)->scales[4 * (g) + 1])
 #define SPECRT__BLOCKS_q4_k(isa, b, s, g, at)                                                      \
     specrt__blocks_nibbles_##isa((b) + 16 + (g) / 2 * 32 + ((at)&16), (g) % 2 * 4, 0, (at)&8,      \
-                                 (s)[g], (s)[16 + (g)])
+                                 (s)->scales[g], (s)->scales[16 + (g)])
 #define SPECRT__BLOCKS_q5_k(isa, b, s, g, at)                                                      \
-    SPECRT__BLOCKS_WEIGHT(isa, SPECRT__BLOCKS_CODES_q5_k(b, g, (at)&16), at, (s)[g], (s)[16 + (g)])
+    SPECRT__BLOCKS_MADE(isa, s, g, at, (s)->scales[g], (s)->scales[16 + (g)])
 #define SPECRT__BLOCKS_q6_k(isa, b, s, g, at)                                                      \
-    SPECRT__BLOCKS_WEIGHT(isa, SPECRT__BLOCKS_CODES_q6_k(b, g, (at)&16), at,                       \
-                          (s)[2 * (g) + (at) / 16], 0)
+    SPECRT__BLOCKS_MADE(isa, s, g, at, (s)->scales[2 * (g) + (at) / 16], 0)
 
 /* --- kernels --- */
+
+/* Group g of four rows against one hidden row. */
+#define SPECRT__BLOCKS_GROUP(isa, V, L, format, n_bytes, hidden)                                   \
+    SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++)                                           \
+        SPECRT__SIMD_UNROLL for (int at = p * L; at < 32; at += 16) {                              \
+        V x = SPECRT__SIMD_OP(isa, load)((hidden) + at);                                           \
+        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) sums[r][p] = SPECRT__SIMD_OP(isa, fma)(    \
+            SPECRT__BLOCKS_##format(isa, rows[r] + n_bytes * i, &ready[r], g, at), x, sums[r][p]); \
+    }
 
 #define SPECRT__BLOCKS_FOUR(isa, target, V, L, format, name, n_bytes)                              \
     target static void specrt__blocks_four_##format##_##isa(                                       \
         const uint8_t *const *rows, const uint8_t *const *next, const float *hidden,               \
         int64_t n_cols, float *out) {                                                              \
         V sums[4][16 / L];                                                                         \
-        float scales[4][32];                                                                       \
+        specrt__blocks_ready ready[4];                                                             \
         SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                            \
             SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++) sums[r][p] =                      \
                 SPECRT__SIMD_OP(isa, splat)(0);                                                    \
@@ -4368,17 +4418,14 @@ SPECRT__BLOCKS_CODES(scales)(const uint8_t *p) {
             for (int r = 0; r < 4; r++) {                                                          \
                 for (int line = 0; line < n_bytes; line += 64)                                     \
                     SPECRT__SIMD_PREFETCH(next[r] + n_bytes * i + line);                           \
-                SPECRT__BLOCKS_SCALES_##format(isa, L, rows[r] + n_bytes * i, scales[r]);          \
+                SPECRT__BLOCKS_READY_##format(isa, L, rows[r] + n_bytes * i, n_groups, &ready[r]); \
             }                                                                                      \
-            for (int g = 0; g < n_groups; g++, hidden += 32)                                       \
-                SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++)                               \
-                    SPECRT__SIMD_UNROLL for (int at = p * L; at < 32; at += 16) {                  \
-                    V x = SPECRT__SIMD_OP(isa, load)(hidden + at);                                 \
-                    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) sums[r][p] =                   \
-                        SPECRT__SIMD_OP(isa, fma)(                                                 \
-                            SPECRT__BLOCKS_##format(isa, rows[r] + n_bytes * i, scales[r], g, at), \
-                            x, sums[r][p]);                                                        \
-                }                                                                                  \
+            int pairs = n_groups & ~1; /* two groups of q4_k share their bytes */                  \
+            for (int pair = 0; pair < pairs; pair += 2, hidden += 64)                              \
+                SPECRT__SIMD_UNROLL for (int g = pair; g < pair + 2; g++) SPECRT__BLOCKS_GROUP(    \
+                    isa, V, L, format, n_bytes,                                                    \
+                    hidden + 32 * (g - pair)) for (int g = pairs; g < n_groups; g++, hidden += 32) \
+                    SPECRT__BLOCKS_GROUP(isa, V, L, format, n_bytes, hidden)                       \
         }                                                                                          \
         SPECRT__SIMD_OP(isa, reduce)(sums, out);                                                   \
     }
@@ -4386,13 +4433,13 @@ SPECRT__BLOCKS_CODES(scales)(const uint8_t *p) {
 #define SPECRT__BLOCKS_EXPAND(isa, target, V, L, format, name, n_bytes)                            \
     target static void specrt__blocks_expand_##format##_##isa(const uint8_t *row, int64_t n_cols,  \
                                                               float *out) {                        \
-        float scales[32];                                                                          \
+        specrt__blocks_ready ready;                                                                \
         for (int64_t left = n_cols / 32; left > 0; left -= 8, row += n_bytes) {                    \
             int n_groups = left < 8 ? (int)left : 8;                                               \
-            SPECRT__BLOCKS_SCALES_##format(isa, L, row, scales);                                   \
+            SPECRT__BLOCKS_READY_##format(isa, L, row, n_groups, &ready);                          \
             for (int g = 0; g < n_groups; g++, out += 32)                                          \
                 SPECRT__SIMD_UNROLL for (int at = 0; at < 32; at += L) SPECRT__SIMD_OP(            \
-                    isa, store)(out + at, SPECRT__BLOCKS_##format(isa, row, scales, g, at));       \
+                    isa, store)(out + at, SPECRT__BLOCKS_##format(isa, row, &ready, g, at));       \
         }                                                                                          \
     }
 
@@ -4414,7 +4461,13 @@ SPECRT__SIMD_AVX2 static inline float specrt__blocks_half_avx2(const uint8_t *p)
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128((int)specrt__base_load16(p))));
 }
 
+SPECRT__SIMD_AVX2 static inline void specrt__blocks_halves_avx2(const uint8_t *p, float *out) {
+    _mm_storeu_ps(out, _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
 SPECRT__BLOCKS_NIBBLES(avx2, SPECRT__SIMD_AVX2, __m256)
+SPECRT__BLOCKS_FIVES(avx2, SPECRT__SIMD_AVX2, __m256)
+SPECRT__BLOCKS_JOINED(avx2, SPECRT__SIMD_AVX2)
 SPECRT__BLOCKS_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8)
 
 #if defined(__cplusplus) && !defined(__clang__) /* as in >>simd */
@@ -4429,7 +4482,8 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_floats_avx512(specrt__bl
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)codes));
 }
 
-#define specrt__blocks_half_avx512 specrt__blocks_half_avx2
+#define specrt__blocks_half_avx512   specrt__blocks_half_avx2
+#define specrt__blocks_halves_avx512 specrt__blocks_halves_avx2
 
 /* The weights of all 16 codes, from which each takes its own: by the low four bits of a lane. */
 SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_nibbles_avx512(const uint8_t *p, int from,
@@ -4442,6 +4496,62 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_nibbles_avx512(const uin
     __m512i lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     (void)at;
     return _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, (unsigned)from), weights);
+}
+
+/* The same of 32 codes, whose fifth bits are turned to bit 4. */
+SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_fives_avx512(const uint8_t *p,
+                                                                     const uint8_t *high, int first,
+                                                                     int zero, int at, float scale,
+                                                                     float offset) {
+    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512 s = _mm512_set1_ps(scale), o = _mm512_set1_ps(offset);
+    __m512 low = _mm512_fmadd_ps(s, _mm512_sub_ps(codes, _mm512_set1_ps((float)zero)), o);
+    __m512 upper = _mm512_fmadd_ps(s, _mm512_sub_ps(codes, _mm512_set1_ps((float)zero - 16)), o);
+    __m512i lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    __m512i fifths = _mm512_rorv_epi32(_mm512_set1_epi32((int)specrt__base_load32(high)),
+                                       _mm512_add_epi32(lane, _mm512_set1_epi32(first - 4)));
+    (void)at;
+    lanes = _mm512_srli_epi32(lanes, (unsigned)first / 4);
+    lanes = _mm512_ternarylogic_epi32(_mm512_set1_epi32(15), lanes, fifths, 0xca); /* by bit */
+    return _mm512_permutex2var_ps(low, lanes, upper);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512i specrt__blocks_twice(const uint8_t *p) {
+    return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+/* Two numbers, each in half of the lanes. */
+SPECRT__SIMD_AVX512 static inline __m512i specrt__blocks_halves_of(int a, int b) {
+    return _mm512_inserti64x4(_mm512_set1_epi32(a), _mm256_set1_epi32(b), 1);
+}
+
+/* Groups 2 i and 2 i + 1 share bytes: low nibbles and bits 2 i, then high ones and bits 2 i + 1. */
+SPECRT__SIMD_AVX512 static inline void specrt__blocks_codes_q5_k_avx512(const uint8_t *b,
+                                                                        int8_t *codes) {
+    const __m512i nibble = _mm512_set1_epi8(15), five = _mm512_set1_epi8(31);
+    __m512i fifths = specrt__blocks_twice(b + 16);
+    SPECRT__SIMD_UNROLL for (int i = 0; i < 4; i++) {
+        __m512i low = _mm512_srlv_epi32(specrt__blocks_twice(b + 48 + 32 * i),
+                                        specrt__blocks_halves_of(0, 4));
+        __m512i high = _mm512_rorv_epi32(fifths, specrt__blocks_halves_of(2 * i - 4, 2 * i - 3));
+        low = _mm512_and_si512(_mm512_ternarylogic_epi32(nibble, low, high, 0xca), five);
+        _mm512_storeu_si512((void *)(codes + 64 * i), low);
+    }
+}
+
+/* Of each 128 columns groups 0 and 1 are low nibbles, 2 and 3 high ones; group g's two bits are 2 g on. */
+SPECRT__SIMD_AVX512 static inline void specrt__blocks_codes_q6_k_avx512(const uint8_t *b,
+                                                                        int8_t *codes) {
+    const __m512i nibble = _mm512_set1_epi8(15), six = _mm512_set1_epi8(63);
+    SPECRT__SIMD_UNROLL for (int i = 0; i < 4; i++) {
+        __m512i low = _mm512_loadu_si512((const void *)(b + i / 2 * 64));
+        __m512i high = specrt__blocks_twice(b + 128 + i / 2 * 32);
+        low = _mm512_srli_epi32(low, (unsigned)i % 2 * 4);
+        high = _mm512_rorv_epi32(high, specrt__blocks_halves_of(i % 2 * 4 - 4, i % 2 * 4 - 2));
+        low = _mm512_and_si512(_mm512_ternarylogic_epi32(nibble, low, high, 0xca), six);
+        _mm512_storeu_si512((void *)(codes + 64 * i), _mm512_sub_epi8(low, _mm512_set1_epi8(32)));
+    }
 }
 
 SPECRT__BLOCKS_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16)
@@ -4463,7 +4573,13 @@ static inline float specrt__blocks_half_neon(const uint8_t *p) {
         vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16((uint16_t)specrt__base_load16(p)))), 0);
 }
 
+static inline void specrt__blocks_halves_neon(const uint8_t *p, float *out) {
+    vst1q_f32(out, vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))));
+}
+
 SPECRT__BLOCKS_NIBBLES(neon, , specrt__simd_v4x2)
+SPECRT__BLOCKS_FIVES(neon, , specrt__simd_v4x2)
+SPECRT__BLOCKS_JOINED(neon, )
 SPECRT__BLOCKS_KERNELS(neon, , specrt__simd_v4x2, 8)
 #endif
 
