@@ -5,7 +5,7 @@
 
 #include <json-c/json.h>
 
-#ifdef __SANITIZE_THREAD__ /* twenty times slower */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* twenty times slower */
 enum { PROMPT = 24, LENGTH = 8 };
 #else
 enum { PROMPT = 48, LENGTH = 32 };
