@@ -1,7 +1,8 @@
 /* bench_sketch.c : one level of a tree over the full head and over a sketch of it, on one core: time by
  * phase, beside reading the same codes and the peak of int8 products. A level finds codes in the cache as the
  * one before left them, but the first after the full head. Weights are random: what is found does not matter.
- *   bench_sketch [ROWS COLUMNS RANK NAMED [BITS]] */
+ *   bench_sketch [ROWS COLUMNS RANK NAMED [BITS]]
+ * BITS is 8, 4, or bands, which give the rank: 64x4,160x2 for 64 directions of 4 bits and 160 of 2. */
 #define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
@@ -16,7 +17,9 @@
 enum { TOPK = 10, BEAMS = 10 };
 
 typedef struct bench {
-    int32_t n_rows, n_cols, rank, named, bits;
+    int32_t n_rows, n_cols, rank, named, bits; /* 0: bands */
+    const char *widths;                        /* as they were given */
+    specrt_sketch_header header;
     uint16_t *rows;
     float *hidden, *logits;
     int32_t ids[BEAMS * TOPK];
@@ -44,9 +47,39 @@ static void fill_halves(uint16_t *out, size_t n) {
         out[i] = (uint16_t)(0x2800 | ((fixture_random(&state) >> 32) & 0x83ff));
 }
 
+/* Bands from RANKxBITS,... */
+static void parse_bands(const char *text, specrt_sketch_header *h) {
+    int n = 0, rank, bits;
+    for (; h->n_bands < SPECRT_MAX_SKETCH_BANDS && sscanf(text, "%dx%d%n", &rank, &bits, &n) == 2;
+         text += n + (text[n] == ',')) {
+        h->bands[h->n_bands].rank = (uint16_t)rank;
+        h->bands[h->n_bands++].bits = (uint16_t)bits;
+        h->rank += rank;
+    }
+}
+
+static void plan(bench *b) {
+    b->header = (specrt_sketch_header){.n_rows = b->n_rows, .n_cols = b->n_cols};
+    b->bits = b->widths && strchr(b->widths, 'x') ? 0 : b->widths ? atoi(b->widths) : 8;
+    b->header.four_bits = b->bits == 4;
+    if (b->bits)
+        b->header.rank = b->rank;
+    else
+        parse_bands(b->widths, &b->header);
+    b->rank = b->header.rank;
+}
+
+/* Bytes of codes and of bands' scales. */
+static size_t n_codes(const specrt_sketch_header *h) {
+    size_t blocks = ((size_t)h->n_rows + 15) / 16, bytes = 0;
+    if (!h->n_bands) return blocks * specrt__sketch_stride(h);
+    for (int i = 0; i < h->n_bands; i++)
+        bytes += blocks * (2 * (size_t)h->bands[i].rank * h->bands[i].bits + 32);
+    return bytes;
+}
+
 static uint8_t *section(const bench *b, size_t *n) {
-    specrt_sketch_header h = {
-        .n_rows = b->n_rows, .n_cols = b->n_cols, .rank = b->rank, .four_bits = b->bits == 4};
+    specrt_sketch_header h = b->header;
     specrt_sketch view = {.header = &h};
     uint64_t state = 9;
     *n = (size_t)specrt__sketch_lay_out(&view);
@@ -55,12 +88,16 @@ static uint8_t *section(const bench *b, size_t *n) {
     view.header = (const specrt_sketch_header *)(const void *)bytes;
     specrt__sketch_lay_out(&view);
     fill_halves((uint16_t *)(uintptr_t)view.basis, (size_t)b->rank * (size_t)b->n_cols);
+    const uint8_t *codes = h.n_bands ? (const uint8_t *)view.bands[0].scales : view.codes;
+    for (uint8_t *p = (uint8_t *)(uintptr_t)codes; p < bytes + *n; p++)
+        *p = (uint8_t)(fixture_random(&state) >> 32);
     for (int32_t i = 0; i < b->n_rows; i++) {
         ((int32_t *)(uintptr_t)view.rows)[i] = i;
-        ((float *)(uintptr_t)view.scales)[i] = 0.01f;
+        if (!h.n_bands) ((float *)(uintptr_t)view.scales)[i] = 0.01f;
     }
-    uint8_t *codes = (uint8_t *)(uintptr_t)view.codes;
-    for (uint8_t *p = codes; p < bytes + *n; p++) *p = (uint8_t)(fixture_random(&state) >> 32);
+    for (int k = 0; k < h.n_bands; k++)
+        for (int32_t i = 0; i < (b->n_rows + 15) / 16 * 16; i++)
+            ((uint16_t *)(uintptr_t)view.bands[k].scales)[i] = 0x3c24; /* 0.01 */
     return bytes;
 }
 
@@ -68,7 +105,7 @@ static void open_all(bench *b) {
     size_t n, n_bundle, n_weights = (size_t)b->n_rows * (size_t)b->n_cols;
     specrt_error err;
     uint8_t *bytes = section(b, &n);
-    fixture_section s = {"sketch", 1, SPECRT_SECTION_DEPENDS_HEAD, bytes, n, n};
+    fixture_section s = {"sketch", b->bits ? 1 : 2, SPECRT_SECTION_DEPENDS_HEAD, bytes, n, n};
     uint8_t *bundle = fixture_bundle(&s, 1, &n_bundle);
     free(bytes);
     b->rows = (uint16_t *)take(n_weights * sizeof *b->rows);
@@ -122,7 +159,6 @@ static void level(bench *b, specrt_session *s, int32_t n, times *best) {
 static void floors(bench *b, int32_t n, times *best) {
     size_t bytes;
     const uint8_t *data = (const uint8_t *)specrt_bundle_data(b->bundle, "sketch", &bytes);
-    size_t n_codes = ((size_t)b->n_rows + 15) / 16 * 16 * (size_t)b->rank * (size_t)b->bits / 8;
     specrt_sketch view = {.header = (const specrt_sketch_header *)(const void *)data};
     specrt__sketch_lay_out(&view);
     specrt_segment basis = specrt__sketch_basis(&view, b->rank);
@@ -130,24 +166,26 @@ static void floors(bench *b, int32_t n, times *best) {
     double start = measure_seconds();
     specrt_active_logits(&active, b->hidden, n, b->logits);
     keep_least(&best->project, start);
-    machine_read_time(view.codes, n_codes, &best->read);
+    const uint8_t *codes = b->bits ? view.codes : (const uint8_t *)view.bands[0].scales;
+    machine_read_time(codes, n_codes(&b->header), &best->read);
 }
 
 int main(int argc, char **argv) {
-    bench b = {.n_rows = 128256, .n_cols = 4096, .rank = 512, .named = 512, .bits = 8};
+    bench b = {.n_rows = 128256, .n_cols = 4096, .rank = 512, .named = 512};
     char text[64];
     if (argc >= 5) {
         b.n_rows = atoi(argv[1]);
         b.n_cols = atoi(argv[2]);
         b.rank = atoi(argv[3]);
         b.named = atoi(argv[4]);
-        if (argc > 5) b.bits = atoi(argv[5]);
+        if (argc > 5) b.widths = argv[5];
     }
+    plan(&b);
     open_all(&b);
     snprintf(text, sizeof text, "sketch:%d", b.named);
     specrt_session *full = session(&b, "full"), *sketch = session(&b, text);
-    printf("%d x %d f16, rank %d of %d bits, %d rows exactly; ms\n", (int)b.n_rows, (int)b.n_cols,
-           (int)b.rank, (int)b.bits, (int)b.named);
+    printf("%d x %d f16, rank %d of %s bits, %d rows exactly; ms\n", (int)b.n_rows, (int)b.n_cols,
+           (int)b.rank, b.widths ? b.widths : "8", (int)b.named);
     printf(
         "states  full: head topk  sketch: project  scan+select (reading, products; first) exact  "
         "topk   x\n");

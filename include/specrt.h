@@ -8032,49 +8032,107 @@ specrt__scan_shift_vnni(__m512i line, int bits) {
     return bits == 2 ? _mm512_srli_epi16(line, 2) : _mm512_srli_epi16(line, 4);
 }
 
-/* A tile for n_states; both, and the bits, are constants. */
-#define SPECRT__SCAN_DEFINE_BAND(name, N)                                                          \
-    SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void name(                      \
-        const specrt__scan_band *band, int bits, int32_t first, int32_t at,                        \
-        const specrt__scan_query *query, float *sums) {                                            \
-        __m512i dots[N][SPECRT__SCAN_TILE], lines[SPECRT__SCAN_TILE], codes[SPECRT__SCAN_TILE];    \
-        __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1));                                  \
-        size_t stride = 64 * (size_t)band->n_lines;                                                \
-        const uint8_t *line = band->codes + (size_t)(first + at) * stride;                         \
-        const uint16_t *scales = band->scales + 16 * (size_t)(first + at);                         \
-        const int8_t *q = query->q;                                                                \
-        SPECRT__SIMD_UNROLL                                                                        \
-        for (int s = 0; s < N; s++) {                                                              \
-            SPECRT__SIMD_UNROLL                                                                    \
-            for (int b = 0; b < SPECRT__SCAN_TILE; b++) dots[s][b] = _mm512_setzero_si512();       \
-        }                                                                                          \
-        for (int32_t g = 0; g < band->n_lines; g++, line += 64) {                                  \
-            SPECRT__SIMD_UNROLL                                                                    \
-            for (int b = 0; b < SPECRT__SCAN_TILE; b++) {                                          \
-                SPECRT__SIMD_PREFETCH(line + (size_t)(b + 2 * SPECRT__SCAN_TILE) * stride);        \
-                lines[b] = _mm512_loadu_si512(line + (size_t)b * stride);                          \
-            }                                                                                      \
-            SPECRT__SIMD_UNROLL                                                                    \
-            for (int shift = 0; shift < 8; shift += bits, q += 4 * N) {                            \
-                SPECRT__SIMD_UNROLL                                                                \
-                for (int b = 0; b < SPECRT__SCAN_TILE; b++) {                                      \
-                    codes[b] = bits == 8 ? lines[b] : _mm512_and_si512(lines[b], mask);            \
-                    lines[b] = specrt__scan_shift_vnni(lines[b], bits);                            \
-                }                                                                                  \
-                SPECRT__SIMD_UNROLL                                                                \
-                for (int s = 0; s < N; s++) specrt__scan_add_vnni(codes, q + 4 * s, dots[s]);      \
-            }                                                                                      \
-        }                                                                                          \
-        SPECRT__SIMD_UNROLL                                                                        \
-        for (int s = 0; s < N; s++) {                                                              \
-            SPECRT__SIMD_UNROLL                                                                    \
-            for (int b = 0; b < SPECRT__SCAN_TILE; b++)                                            \
-                specrt__scan_raise_vnni(scales + 16 * b, query, s, dots[s][b],                     \
-                                        sums + s * SPECRT__SCAN_MOST + 16 * (at + b));             \
-        }                                                                                          \
+/* A line of each block of a tile for one state. Codes stay where their bits are, so that sum i of a block
+ * counts 2^(i * bits) times; of 1 bit the upper halves come down first. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_line_one_vnni(const uint8_t *line, size_t stride, int bits, const int8_t *q,
+                           __m512i (*dots)[4]) {
+    int n_sums = bits == 8 ? 1 : bits == 4 ? 2 : 4;
+    SPECRT__SIMD_UNROLL
+    for (int b = 0; b < SPECRT__SCAN_TILE; b++) {
+        __m512i codes = _mm512_loadu_si512(line + (size_t)b * stride);
+        SPECRT__SIMD_PREFETCH(line + (size_t)(b + 2 * SPECRT__SCAN_TILE) * stride);
+        SPECRT__SIMD_UNROLL
+        for (int part = 0; part < 8 / bits; part++) {
+            int at = part % n_sums;
+            __m512i mask = _mm512_set1_epi8((char)(((1 << bits) - 1) << at * bits));
+            if (part == 4) codes = _mm512_srli_epi16(codes, 4);
+            __m512i kept = bits == 8 ? codes : _mm512_and_si512(codes, mask);
+            SPECRT__SCAN_DOT(dots[b][at], kept, specrt__scan_four_vnni(q + 4 * part));
+        }
     }
-SPECRT__SCAN_DEFINE_BAND(specrt__scan_band_one_vnni, 1)
-SPECRT__SCAN_DEFINE_BAND(specrt__scan_band_several_vnni, SPECRT__SCAN_STATES)
+}
+
+/* Sums that count 2^(i * bits) times, which divides them, as one. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) __m512i
+specrt__scan_unite_vnni(const __m512i *dots, int bits) {
+    __m512i first = dots[0];
+    if (bits == 4) first = _mm512_add_epi32(first, _mm512_srai_epi32(dots[1], 4));
+    if (bits == 2)
+        first = _mm512_add_epi32(
+            _mm512_add_epi32(first, _mm512_srai_epi32(dots[1], 2)),
+            _mm512_add_epi32(_mm512_srai_epi32(dots[2], 4), _mm512_srai_epi32(dots[3], 6)));
+    if (bits == 1)
+        first = _mm512_add_epi32(
+            _mm512_add_epi32(first, _mm512_srai_epi32(dots[1], 1)),
+            _mm512_add_epi32(_mm512_srai_epi32(dots[2], 2), _mm512_srai_epi32(dots[3], 3)));
+    return first;
+}
+
+/* A tile for one state; the bits are a constant. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_band_one_vnni(const specrt__scan_band *band, int bits, int32_t first, int32_t at,
+                           const specrt__scan_query *query, float *sums) {
+    __m512i dots[SPECRT__SCAN_TILE][4];
+    size_t stride = 64 * (size_t)band->n_lines;
+    const uint8_t *line = band->codes + (size_t)(first + at) * stride;
+    const uint16_t *scales = band->scales + 16 * (size_t)(first + at);
+    const int8_t *q = query->q;
+    SPECRT__SIMD_UNROLL
+    for (int b = 0; b < SPECRT__SCAN_TILE; b++) {
+        SPECRT__SIMD_UNROLL
+        for (int i = 0; i < 4; i++) dots[b][i] = _mm512_setzero_si512();
+    }
+    for (int32_t g = 0; g < band->n_lines; g++, line += 64, q += 32 / bits)
+        specrt__scan_line_one_vnni(line, stride, bits, q, dots);
+    SPECRT__SIMD_UNROLL
+    for (int b = 0; b < SPECRT__SCAN_TILE; b++)
+        specrt__scan_raise_vnni(scales + 16 * b, query, 0, specrt__scan_unite_vnni(dots[b], bits),
+                                sums + 16 * (at + b));
+}
+
+/* A tile for several states; the bits are a constant. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_band_several_vnni(const specrt__scan_band *band, int bits, int32_t first, int32_t at,
+                               const specrt__scan_query *query, float *sums) {
+    __m512i dots[SPECRT__SCAN_STATES][SPECRT__SCAN_TILE], lines[SPECRT__SCAN_TILE],
+        codes[SPECRT__SCAN_TILE];
+    __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1));
+    size_t stride = 64 * (size_t)band->n_lines;
+    const uint8_t *line = band->codes + (size_t)(first + at) * stride;
+    const uint16_t *scales = band->scales + 16 * (size_t)(first + at);
+    const int8_t *q = query->q;
+    SPECRT__SIMD_UNROLL
+    for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
+        SPECRT__SIMD_UNROLL
+        for (int b = 0; b < SPECRT__SCAN_TILE; b++) dots[s][b] = _mm512_setzero_si512();
+    }
+    for (int32_t g = 0; g < band->n_lines; g++, line += 64) {
+        SPECRT__SIMD_UNROLL
+        for (int b = 0; b < SPECRT__SCAN_TILE; b++) {
+            SPECRT__SIMD_PREFETCH(line + (size_t)(b + 2 * SPECRT__SCAN_TILE) * stride);
+            lines[b] = _mm512_loadu_si512(line + (size_t)b * stride);
+        }
+        SPECRT__SIMD_UNROLL
+        for (int shift = 0; shift < 8; shift += bits, q += 4 * SPECRT__SCAN_STATES) {
+            SPECRT__SIMD_UNROLL
+            for (int b = 0; b < SPECRT__SCAN_TILE; b++) {
+                codes[b] = bits == 8 ? lines[b] : _mm512_and_si512(lines[b], mask);
+                lines[b] = specrt__scan_shift_vnni(lines[b], bits);
+            }
+            SPECRT__SIMD_UNROLL
+            for (int s = 0; s < SPECRT__SCAN_STATES; s++)
+                specrt__scan_add_vnni(codes, q + 4 * s, dots[s]);
+        }
+    }
+    SPECRT__SIMD_UNROLL
+    for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
+        SPECRT__SIMD_UNROLL
+        for (int b = 0; b < SPECRT__SCAN_TILE; b++)
+            specrt__scan_raise_vnni(scales + 16 * b, query, s, dots[s][b],
+                                    sums + s * SPECRT__SCAN_MOST + 16 * (at + b));
+    }
+}
 
 SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
 specrt__scan_add_width_vnni(const specrt__scan_band *band, int bits, int32_t first,
