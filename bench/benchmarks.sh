@@ -5,9 +5,10 @@
 # an hour on one idle core.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, standing, plan, compare, replay; a
-# table of bench/reproduce.sh; peers. Those that lack data or a peer are skipped with a word. In the
-# environment: PAIRS (sample 128k), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS
-# (prompts of a task, tokens of an answer), PYTHON (python3, with what the peers need from PyPI).
+# table of bench/reproduce.sh; decode; peers. Those that lack data or a peer are skipped with a
+# word. In the environment: PAIRS (sample 128k), MACHINE (here), BUILD (build), THREADS (1), LIMIT
+# and TOKENS (prompts of a task, tokens of an answer), PYTHON (python3, with what the peers need
+# from PyPI).
 . "$(dirname "$0")/pair.sh"
 machine=${MACHINE:-here} python=${PYTHON:-python3}
 results=bench/results
@@ -184,6 +185,20 @@ sketch() {
     done
 }
 
+# Published models that are at hand.
+decode() {
+    missing=$("$python" -c 'import gguf, llama_cpp' 2>&1 | tail -n 1)
+    published=()
+    for name in smollm2 qwen-0.5b gemma-270m qwen-1.5b; do
+        [ ! -e "$build/models/$name.gguf" ] || published+=("$build/models/$name.gguf")
+    done
+    if [ -n "$missing" ] || [ ${#published[@]} = 0 ]; then
+        say "${missing:-no $build/models: make models} (pip install llama-cpp-python gguf)"
+        return 77
+    fi
+    "$python" bench/peers_decode.py "$build" "${published[@]}"
+}
+
 peers() {
     missing=$("$python" -c 'import faiss, hnswlib, tiktoken, tokenizers' 2>&1 | tail -n 1)
     if [ -n "$missing" ]; then
@@ -211,7 +226,7 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    coverage | mass | overlap | sketch | standing | plan | compare | replay | peers)
+    coverage | mass | overlap | sketch | standing | plan | compare | replay | decode | peers)
         keep "$1" "$1"
         ;;
     *)
@@ -231,6 +246,6 @@ programs=$(for f in bench/bench_*.c; do f=${f#bench/bench_}; echo "${f%.c}"; don
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
-[ $# -gt 0 ] || set -- $programs overlap standing plan compare replay $reproductions peers
+[ $# -gt 0 ] || set -- $programs overlap standing plan compare replay $reproductions decode peers
 for one; do run "$one"; done
 exit $failed
