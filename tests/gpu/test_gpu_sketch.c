@@ -517,10 +517,46 @@ static void test_refusals(void) {
 #undef TRY
 }
 
+/* Sketches of bands run on the CPU alone: a session on the device says so, and leaves nothing behind. */
+static void test_bands(void) {
+    enum { V = 32, D = 8, RANK = 16 };
+    const size_t rows = 64 + 2 * RANK * D + 4 * D, scales = (rows + 8 * V + 63) / 64 * 64;
+    const size_t size = scales + 64 + V * RANK / 4;
+    static float weights[V * D];
+    uint8_t *bytes = calloc(1, size), *file;
+    specrt_sketch_header h = {.n_rows = V, .n_cols = D, .rank = RANK, .n_bands = 1};
+    h.bands[0].rank = RANK;
+    h.bands[0].bits = 2;
+    memcpy(bytes, &h, sizeof h);
+    for (int32_t i = 0; i < V; i++) memcpy(bytes + rows + 4 * (size_t)i, &i, 4);
+    fixture_section part = {"sketch", 2, SPECRT_SECTION_DEPENDS_HEAD, bytes, size, size};
+    specrt_head_desc desc = {.rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    specrt_policy_desc wanted = {.text = "sketch:5"};
+    size_t n;
+    specrt_bundle *bundle;
+    specrt_head *head;
+    specrt_policy *policy;
+    specrt_cuda_policy *shared = NULL;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    file = fixture_bundle(&part, 1, &n);
+    REQUIRE(!specrt_bundle_open_memory(file, n, "b", NULL, &bundle, &err));
+    REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, &err));
+    REQUIRE(!specrt_policy_create(bundle, head, &wanted, &policy, &err));
+    CHECK_INT(specrt_cuda_policy_create(policy, NULL, &shared, &err), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_HAS(err.msg, "sketch: expected codes of one width on the device, found 1 bands");
+    CHECK(shared == NULL);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
+    specrt_bundle_close(bundle);
+    free(file);
+    free(bytes);
+}
+
 static const test_case cases[] = {
     {"names", "8 and 4 bits, a bias, ties, members, one state and several", test_names},
     {"many", "several blocks of places, any projection, many dimensions", test_many},
     {"certified", "the whole head's best, adversarial heads among them", test_certified},
     {"refusals", "bad arguments give a status", test_refusals},
+    {"bands", "a sketch of several widths is refused by name", test_bands},
 };
 GPU_TEST_MAIN(cases, 31)
