@@ -262,9 +262,11 @@ calibrate: tools ## the main job: MODEL= DRAFT= TOKENIZER= CORPUS= OUT=; with no
 models: ## published models and text, in build/models: NAME= [FILE=, one you have]; without NAME the list
 	@tools/models.sh "$(BUILD)/models" "$(NAME)" "$(FILE)"
 
-calibrate-smollm2: tools ## the main job on SmolLM2-135M, fetched (93 MB) or MODEL=; DRAFT= TOKENIZER= CORPUS= OUT=
+# Without DRAFT= ours drafts; an empty one lets the target draft for itself.
+SMOLLM2_DRAFT = $(if $(filter undefined,$(origin DRAFT)),data/smollm2/draft.safetensors,$(DRAFT))
+calibrate-smollm2: tools ## the main job on SmolLM2-135M, fetched (93 MB) or MODEL=, with data/smollm2 or DRAFT=; TOKENIZER= CORPUS= OUT=
 	@tools/models.sh "$(BUILD)/models" smollm2 "$(MODEL)" >/dev/null
-	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(BUILD)/models/smollm2.gguf" "$(DRAFT)" "$(OUT)"
+	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(BUILD)/models/smollm2.gguf" "$(SMOLLM2_DRAFT)" "$(OUT)"
 
 clean: ## remove build/
 	rm -rf build

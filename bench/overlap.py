@@ -179,4 +179,5 @@ def main():
             show(tests, result[2], options.show)
 
 
-main()
+if __name__ == "__main__":
+    main()

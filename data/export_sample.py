@@ -82,19 +82,23 @@ def write_gguf(work, stage, path, name):
     out.close()
 
 
+def eagle_config(s):
+    """config.json of an EAGLE-2 head for a target of this shape, as Hugging Face has it."""
+    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "bias": True,
+            "hidden_act": "silu", "hidden_size": s["d"], "intermediate_size": s["n_ffn"],
+            "num_attention_heads": s["n_heads"], "num_key_value_heads": s["n_kv"],
+            "num_hidden_layers": 1, "rms_norm_eps": model.EPS,
+            "rope_theta": s.get("rope_base", model.ROPE_BASE), "tie_word_embeddings": True,
+            "torch_dtype": "float16", "vocab_size": s["n_vocab"]}
+
+
 def write_draft(work, folder):
     state = torch.load(os.path.join(work, "draft.pt"))
     save_file({EAGLE_NAMES[k]: v.numpy().astype(np.float16) for k, v in state["weights"].items()},
               os.path.join(folder, "draft.safetensors"))
     s = torch.load(os.path.join(work, "target.pt"))["shape"]
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "bias": True,
-              "hidden_act": "silu", "hidden_size": s["d"], "intermediate_size": s["n_ffn"],
-              "num_attention_heads": s["n_heads"],
-              "num_key_value_heads": s["n_kv"], "num_hidden_layers": 1, "rms_norm_eps": model.EPS,
-              "rope_theta": model.ROPE_BASE, "tie_word_embeddings": True, "torch_dtype": "float16",
-              "vocab_size": s["n_vocab"]}
     with open(os.path.join(folder, "config.json"), "w") as f:
-        json.dump(config, f, indent=1)
+        json.dump(eagle_config(s), f, indent=1)
         f.write("\n")
 
 

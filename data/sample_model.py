@@ -11,9 +11,10 @@ EPS, ROPE_BASE = 1e-5, 10000.0
 class Shape:
     """d: width, n_layers, n_heads and n_kv of d / n_heads each, n_ffn."""
 
-    def __init__(self, n_vocab, d, n_layers, n_heads, n_kv, n_ffn):
+    def __init__(self, n_vocab, d, n_layers, n_heads, n_kv, n_ffn, rope_base=ROPE_BASE):
         self.n_vocab, self.d, self.n_layers, self.n_heads = n_vocab, d, n_layers, n_heads
         self.n_kv, self.n_ffn, self.n_rot = n_kv, n_ffn, d // n_heads
+        self.rope_base = rope_base
 
 
 def matrix(n_out, n_in, scale=1.0):
@@ -48,10 +49,10 @@ def linear(x, weight):
     return F.linear(x.bfloat16(), weight.bfloat16())
 
 
-def rope(x, adjacent):
-    """x [batch, n, heads, n_rot]: pairs are adjacent (Llama in GGUF) or half apart (Hugging Face)."""
+def rope(x, adjacent, base, first=0):
+    """x [batch, n, heads, n_rot] of the positions from `first` on: pairs are adjacent (Llama in GGUF) or half apart (Hugging Face)."""
     n, half = x.shape[1], x.shape[-1] // 2
-    angle = torch.outer(torch.arange(n), ROPE_BASE ** (-torch.arange(half) / half))
+    angle = torch.outer(torch.arange(first, first + n), base ** (-torch.arange(half) / half))
     cos, sin = angle.cos().view(1, n, 1, half), angle.sin().view(1, n, 1, half)
     a, b = (x[..., 0::2], x[..., 1::2]) if adjacent else x.chunk(2, -1)
     pair = (a * cos - b * sin, b * cos + a * sin)
@@ -61,8 +62,8 @@ def rope(x, adjacent):
 def attention(s, w, prefix, x, mask, adjacent):
     batch, n, _ = x.shape
     heads = lambda name, count: linear(x, w[prefix + name]).float().view(batch, n, count, s.n_rot)
-    q = rope(heads("attn_q", s.n_heads), adjacent).transpose(1, 2) / math.sqrt(s.n_rot)
-    k = rope(heads("attn_k", s.n_kv), adjacent).transpose(1, 2)
+    q = rope(heads("attn_q", s.n_heads), adjacent, s.rope_base).transpose(1, 2) / math.sqrt(s.n_rot)
+    k = rope(heads("attn_k", s.n_kv), adjacent, s.rope_base).transpose(1, 2)
     v = heads("attn_v", s.n_kv).transpose(1, 2)
     groups = s.n_heads // s.n_kv
     k, v = k.repeat_interleave(groups, 1).bfloat16(), v.repeat_interleave(groups, 1).bfloat16()

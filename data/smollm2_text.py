@@ -1,0 +1,130 @@
+"""Prompts for the drafter of SmolLM2: what real users asked, without what evaluation sets hold."""
+import json
+import os
+import struct
+import subprocess
+import sys
+
+import gguf
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "bench"))
+import overlap  # noqa: E402
+
+N_HELD_OUT = 150     # WildChat prompts kept for evaluation
+LEAST_WORDS = 3
+MOST_TOKENS = 128    # of a prompt in its template
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+START, END = 1, 2    # <|im_start|>, <|im_end|>
+
+
+def fit(text):
+    """SmolLM2 reads English; what is no ASCII is mostly another language."""
+    return text.isascii() and len(text.split()) >= LEAST_WORDS and len(text) < 5 * MOST_TOKENS
+
+
+def unique(prompts):
+    return list(dict.fromkeys(p.strip() for p in prompts if fit(p.strip())))
+
+
+def wildchat(path):
+    """-> (prompts to train on, prompts held out)."""
+    made = json.load(open(path, encoding="utf-8"))
+    prompts = unique(row["input"] for part in ("dev", "test") for row in made[part])
+    return prompts[:-N_HELD_OUT], prompts[-N_HELD_OUT:]
+
+
+def sharegpt(path):
+    """What conversations begin with; nothing of the answers."""
+    made = json.load(open(path, encoding="utf-8"))
+    first = (c["conversations"][0] for c in made if c["id"].endswith("_0") and c["conversations"])
+    return unique(turn["value"] for turn in first if turn["from"] == "human")
+
+
+def write(path, prompts, domain):
+    with open(path + ".part", "w", encoding="utf-8") as f:
+        f.writelines(json.dumps({"prompt": p, "domain": domain}) + "\n" for p in prompts)
+    os.replace(path + ".part", path)
+
+
+def evaluation_sets(shared, held_out, more):
+    """NAME: paths of everything that the drafter may be evaluated on."""
+    folder = os.path.join(shared, "data", "prompts")
+    sets = {name: [os.path.join(folder, name)] for name in sorted(os.listdir(folder))}
+    sets.update({"own": [os.path.join(HERE, "prompts")], "held-out": [held_out]})
+    sets.update({os.path.basename(path): [path] for path in more})
+    return sets
+
+
+class Evaluation:
+    """All 13-word runs of the evaluation sets."""
+
+    def __init__(self, sets):
+        self.tests = overlap.Tests(sets, 13)
+
+    def holds(self, text):
+        words = overlap.WORD.findall(text.lower())
+        return any(True for _ in self.tests.shared([words]))
+
+
+class Encoder:
+    """The engine's own tokenizer, by tests/programs/encode.c."""
+
+    def __init__(self, program, model):
+        self.program, self.model = program, model
+
+    def __call__(self, texts):
+        """-> a list of i32 arrays."""
+        raw = b"".join(struct.pack("<I", len(t)) + t for t in (s.encode() for s in texts))
+        out = subprocess.run([self.program, self.model], input=raw, stdout=subprocess.PIPE,
+                             check=True).stdout
+        found, at = np.frombuffer(out, np.int32), 0
+        ids = []
+        while at < len(found):
+            ids.append(found[at + 1:at + 1 + found[at]])
+            at += 1 + found[at]
+        return ids
+
+
+def read(paths):
+    return [json.loads(line)["prompt"] for path in paths for line in open(path, encoding="utf-8")]
+
+
+def conversations(encode, prompts):
+    """The model's own template around each prompt -> (how many ids all begin with; lists of ids, up to
+    where the answer begins)."""
+    system, between, user, answer = encode(["system\n" + SYSTEM, "\n", "user\n", "assistant\n"])
+    asked = encode(["user\n" + p for p in prompts])
+    begin = [START, *system, END, *between, START]
+    end = [END, *between, START, *answer]
+    made = [np.array([*begin, *ids, *end], np.int32) for ids in asked]
+    prefix = len(begin) + len(user)
+    return prefix, [ids for ids in made if prefix < len(ids) <= MOST_TOKENS]
+
+
+class Decoder:
+    """Ids to text, by the tokens in the GGUF, whose characters stand for bytes (GPT-2)."""
+
+    def __init__(self, model):
+        field = gguf.GGUFReader(model).get_field("tokenizer.ggml.tokens")
+        plain = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
+        shifted = [b for b in range(256) if b not in plain]
+        self.bytes = {chr(b): b for b in plain}
+        self.bytes.update({chr(256 + i): b for i, b in enumerate(shifted)})
+        self.tokens = field.contents()
+
+    def __call__(self, ids):
+        raw = bytes(self.bytes[c] for i in ids for c in self.tokens[i])
+        return raw.decode("utf-8", "replace")
+
+
+def batches(conversations, n):
+    """Of like lengths, in an order that has all lengths early."""
+    shuffled = [conversations[i] for i in np.random.default_rng(0).permutation(len(conversations))]
+    return [part for at in range(0, len(shuffled), 8 * n)
+            for part in split(sorted(shuffled[at:at + 8 * n], key=len), n)]
+
+
+def split(values, n):
+    return [values[i:i + n] for i in range(0, len(values), n)]

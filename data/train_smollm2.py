@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Trains data/smollm2: an EAGLE-2 head for SmolLM2-135M-Instruct, on what the model itself answers.
+
+usage: data/train_smollm2.py prompts|answers|text|draft|check|export [--wildchat FILE]
+           [--sharegpt FILE] [--exclude FILE...] [--model FILE] [--work DIR] [--shared DIR]
+           [--batches N] [--part N/M] [--held-out] [--tokens N] [--rate X] [--phase 1|2]
+           [--init FILE] [--threads N] [-o DIR]
+
+Stages in that order. `prompts` takes what users asked (WildChat, ShareGPT), keeps 150 of WildChat
+for evaluation (WORK/held-out.jsonl) and drops what shares 13 words in a row with an evaluation set.
+`answers` lets the model answer, half of them greedily and half at temperature 0.8, and keeps the
+hidden states (--part 1/2 and 2/2 may run side by side); --held-out, greedily, the prompts kept out.
+`text` writes WORK/trained.jsonl, prompts and answers, for bench/overlap.py.
+`draft` sees N tokens of the answers' first --batches; phase 2 over three drafted steps. `check` reads
+answers to the held-out prompts. data/README.md has the commands that made the committed head."""
+import argparse
+import glob
+import json
+import os
+import sys
+import time
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+
+import smollm2_draft as draft
+import smollm2_target as target
+import smollm2_text as text
+from export_sample import EAGLE_NAMES, eagle_config
+from train_sample import Muon
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BATCH = 96             # answers written side by side
+N_ANSWER = 160         # tokens of one
+TEMPERATURES = (0, .8)  # by turns
+BATCH_TOKENS = 5000    # of a training step, padding and prompts counted
+MUON_RATE, ADAM_RATE = .02, 2e-3
+REPORT = 2             # steps
+
+
+def prompts(args):
+    wild, held_out = text.wildchat(args.wildchat)
+    text.write(os.path.join(args.work, "held-out.jsonl"), held_out, "wildchat")
+    sets = text.evaluation_sets(args.shared, os.path.join(args.work, "held-out.jsonl"), args.exclude)
+    evaluation = text.Evaluation(sets)
+    for name, found in (("wildchat", wild), ("sharegpt", text.sharegpt(args.sharegpt))):
+        kept = [p for p in found if not evaluation.holds(p)]
+        text.write(os.path.join(args.work, f"train-{name}.jsonl"), kept, name)
+        print(f"{name}: {len(found)} prompts, {len(found) - len(kept)} dropped, which share 13 words "
+              f"in a row with an evaluation set")
+    print(f"held out: {len(held_out)} of wildchat; evaluation sets: {', '.join(sets)}")
+
+
+def save_batch(path, answers, starts):
+    """ids i32 and states f16 of all answers, one after the other; where each begins in its sequence."""
+    with open(path + ".part", "wb") as f:
+        np.savez(f, ids=np.concatenate([ids for ids, _ in answers]),
+                 states=np.concatenate([states for _, states in answers]),
+                 lengths=np.array([len(ids) for ids, _ in answers]), starts=np.array(starts))
+    os.replace(path + ".part", path)
+
+
+def answers(args):
+    model, encode = target.Target(args.model), text.Encoder(args.encoder, args.model)
+    names = ("held-out",) if args.held_out else ("train-wildchat", "train-sharegpt")
+    asked = text.read([os.path.join(args.work, n + ".jsonl") for n in names])
+    prefix, conversations = text.conversations(encode, asked)
+    part, n_parts = map(int, args.part.split("/"))
+    for batch, chosen in enumerate(text.batches(conversations, BATCH)[:args.batches]):
+        path = os.path.join(args.work, f"{'check' if args.held_out else 'answers'}-{batch:03d}.npz")
+        if batch % n_parts != part - 1 or os.path.exists(path):
+            continue
+        warm = torch.tensor([TEMPERATURES[i % 2] for i in range(len(chosen))])
+        made = target.answer(model, prefix, chosen, N_ANSWER, warm * (not args.held_out), text.END,
+                             torch.Generator().manual_seed(batch))
+        save_batch(path, made, [len(p) for p in chosen])
+        print(f"{path}: {sum(len(i) - len(p) for (i, _), p in zip(made, chosen))} tokens", flush=True)
+
+
+def log(args, line):
+    print(line, flush=True)
+    with open(os.path.join(args.work, "draft.log"), "a", encoding="utf-8") as f:
+        print(line, file=f)
+
+
+def load_answers(args, name):
+    paths = sorted(glob.glob(os.path.join(args.work, name + "-*.npz")))
+    return draft.Answers(paths[:args.batches])
+
+
+def trained(args):
+    """What bench/overlap.py compares with the evaluation sets."""
+    made, decode = load_answers(args, "answers"), text.Decoder(args.model)
+    path = os.path.join(args.work, "trained.jsonl")
+    with open(path + ".part", "w", encoding="utf-8") as f:
+        for ids, start in zip(made.ids, made.starts):
+            row = {"prompt": decode(ids[:start].tolist()), "answer": decode(ids[start:].tolist())}
+            f.write(json.dumps(row) + "\n")
+    os.replace(path + ".part", path)
+
+
+def new_head(args, embedding, made):
+    if args.init:
+        return load_head(args.init, embedding)
+    head = draft.Head(target.SHAPE, embedding, draft.scale_of(embedding),
+                      draft.scale_of(torch.cat(made.states[:64])))
+    head.fit(made)
+    return head
+
+
+def load_head(path, embedding):
+    state = torch.load(path)
+    weights = {k: torch.nn.Parameter(v) for k, v in state["weights"].items()}
+    return draft.Head(target.SHAPE, embedding, state["e_scale"], state["scale"], weights)
+
+
+def save_head(head, path):
+    torch.save({"weights": {k: p.data for k, p in head.w.items()}, "e_scale": head.e_scale,
+                "scale": head.scale}, path + ".part")
+    os.replace(path + ".part", path)
+
+
+def train_step(head, made, chosen, often, phase, rng):
+    """Gradients of one batch -> the share of best tokens guessed at each drafted step, tokens drafted."""
+    ids, states, starts, lengths = made.batch(chosen)
+    scored = draft.rows_to_score(ids, often, target.SHAPE.n_vocab, rng)
+    weights = draft.ROLLOUT if phase == 2 else (1,)
+    total, shares, n = 0, [], 0
+    steps = draft.rollout(head, ids, states / head.scale, starts, lengths, len(weights), draft.NOISE)
+    for weight, (rows, guess, wanted) in zip(weights, steps):
+        loss, share = draft.losses(head, scored, guess, wanted)
+        total, n = total + weight * loss, n or len(guess)
+        shares.append(share)
+    (total / sum(weights)).backward()
+    return total.item() / sum(weights), shares, n
+
+
+class Optimizer:
+    """Muon for matrices, Adam for the rest; the rate rises over 3 steps and falls linearly to 0."""
+
+    def __init__(self, weights, rate):
+        self.rate = rate
+        self.muon = Muon([p for p in weights.values() if p.dim() == 2])
+        self.adam = torch.optim.Adam([p for p in weights.values() if p.dim() == 1], betas=(.9, .95))
+
+    def step(self, number, share):
+        rate = self.rate * min(1, (number + 1) / 3) * max(0, 1 - share)
+        self.muon.step(MUON_RATE * rate)
+        for group in self.adam.param_groups:
+            group["lr"] = ADAM_RATE * rate
+        self.adam.step()
+        self.adam.zero_grad()
+
+
+def train(args):
+    made, model = load_answers(args, "answers"), target.Target(args.model, layers=False)
+    head, rng = new_head(args, model.embedding, made), np.random.default_rng(args.phase)
+    often = np.argsort(-made.counts(target.SHAPE.n_vocab), kind="stable")[:draft.N_OFTEN]
+    optimizer, seen, number, queue = Optimizer(head.w, args.rate), 0, 0, []
+    log(args, f"phase {args.phase}: {len(made.ids)} answers of {made.n_tokens()} tokens, "
+              f"to see {args.tokens:.0f} at rate {args.rate}{' from ' + args.init if args.init else ''}")
+    began = time.process_time()
+    while seen < args.tokens:
+        queue = queue or made.batches(BATCH_TOKENS, rng)
+        loss, shares, n = train_step(head, made, queue.pop(), often, args.phase, rng)
+        optimizer.step(number, seen / args.tokens)
+        seen, number = seen + n, number + 1
+        if number % REPORT == 0 or seen >= args.tokens:
+            log(args, f"step {number} tokens {seen} loss {loss:.3f} agree "
+                      f"{' '.join(f'{s:.3f}' for s in shares)} cpu {time.process_time() - began:.0f} s")
+            save_head(head, os.path.join(args.work, f"draft-{args.phase}.pt"))
+
+
+def check(args):
+    made, model = load_answers(args, "check"), target.Target(args.model, layers=False)
+    path = args.init or os.path.join(args.work, f"draft-{args.phase}.pt")
+    first, accepted = draft.agreement(load_head(path, model.embedding), made)
+    log(args, f"check {os.path.basename(path)}: {len(made.ids)} answers to held-out prompts: first guess "
+              f"{first:.3f}, accept length of a chain of 4 from any token {accepted:.2f}")
+
+
+def export(args):
+    path = args.init or os.path.join(args.work, f"draft-{args.phase}.pt")
+    weights = load_head(path, target.Target(args.model, layers=False).embedding).exported()
+    os.makedirs(args.folder, exist_ok=True)
+    save_file({EAGLE_NAMES[k]: v.numpy().astype(np.float16) for k, v in weights.items()},
+              os.path.join(args.folder, "draft.safetensors"))
+    with open(os.path.join(args.folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(eagle_config(vars(target.SHAPE)), f, indent=1)
+        f.write("\n")
+
+
+STAGES = {"prompts": prompts, "answers": answers, "text": trained, "draft": train, "check": check,
+          "export": export}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    root = os.path.join(HERE, "..")
+    models = os.path.join(root, "build", "models")
+    p.add_argument("stage", choices=STAGES)
+    p.add_argument("--wildchat", default=os.path.join(models, "wildchat.json"))
+    p.add_argument("--sharegpt", default=os.path.join(models, "sharegpt.json"))
+    p.add_argument("--exclude", nargs="*", default=[os.path.join(models, "prompts.jsonl")])
+    p.add_argument("--model", default=os.path.join(models, "smollm2.gguf"))
+    p.add_argument("--encoder", default=os.path.join(root, "build", "tests", "encode"))
+    p.add_argument("--work", default=os.path.join(root, "build", "smollm2"))
+    p.add_argument("--shared", default=os.path.join(root, "..", "shared"))
+    p.add_argument("--batches", type=int)
+    p.add_argument("--part", default="1/1")
+    p.add_argument("--held-out", action="store_true")
+    p.add_argument("--tokens", type=float, default=3e5)
+    p.add_argument("--rate", type=float, default=1.0)
+    p.add_argument("--phase", type=int, choices=(1, 2), default=1)
+    p.add_argument("--init")
+    p.add_argument("--threads", type=int, default=os.cpu_count())
+    p.add_argument("-o", dest="folder", default=os.path.join(HERE, "smollm2"))
+    args = p.parse_args()
+    os.makedirs(args.work, exist_ok=True)
+    torch.manual_seed(0)
+    torch.set_num_threads(args.threads)
+    STAGES[args.stage](args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
