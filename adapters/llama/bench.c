@@ -1,0 +1,474 @@
+/* bench.c : --bench. Ways of decoding take turns over all prompts, so that a slow minute of the machine
+ * hits all of them; each keeps its best round. Tokens are compared with plain decoding's.
+ *
+ * Where a model is quantised, llama.cpp rounds a pass of five tokens other than five passes of one, and
+ * two nearly equal logits may change places. So a token that is not plain decoding's is looked into: it
+ * must be the target's own, said again when it is fed the same tokens in the same passes, without drafter
+ * or policy; beside it stands how far apart plain decoding had the two. */
+#include "tool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the target verified in a cycle. */
+typedef struct cycle {
+    int32_t n;
+    int32_t tokens[SPECRT_TREE_MAX_NODES], parents[SPECRT_TREE_MAX_NODES];
+    int32_t depths[SPECRT_TREE_MAX_NODES];
+    uint64_t masks[SPECRT_TREE_MAX_NODES];
+} cycle;
+
+/* An answer, and its cycles. */
+typedef struct answer {
+    int32_t *ids; /* [room] */
+    cycle *cycles;
+    int32_t n, n_cycles, room;
+} answer;
+
+typedef enum way_kind { PLAIN, WHOLE_HEAD, POLICY } way_kind;
+
+typedef struct way {
+    way_kind kind;
+    char name[96];
+    specrt_policy *policy;
+    specrt_session *session;
+    answer *answers; /* [n_prompts] of the last round */
+    /* Sums over the prompts of a round. */
+    double seconds, draft_seconds, target_seconds;
+    int64_t n_tokens, n_cycles, n_emitted, n_rows;
+    /* Of the best round. */
+    double best_seconds, best_draft, best_target;
+    int n_same, n_splits, n_unexplained;
+} way;
+
+typedef struct split {
+    int way, prompt, token;
+    double margin; /* plain decoding's, between its token and this one */
+    bool repeated; /* by the target, fed the same passes */
+} split;
+
+typedef struct bench {
+    const options *o;
+    models *m;
+    const prompts *p;
+    specrt_host host; /* the pair's */
+    way ways[MAX_POLICIES + 3];
+    int n_ways;
+    split *splits; /* [n_splits] */
+    int n_splits;
+    answer *recorded; /* what target_verify fills now */
+} bench;
+
+/* ---- decoding ------------------------------------------------------------------------------------ */
+
+static int32_t best_of(const float *logits, int32_t n) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+static bool ends(const bench *b, int32_t token) {
+    return llama_vocab_is_eog(b->m->vocab, token);
+}
+
+/* The prompt. *logits : of its last token, borrowed */
+static int prefill(bench *b, const prompt *p, const float **logits) {
+    specrt_llama_reset(b->m->pair);
+    for (int32_t done = 0; done < p->n; done += b->host.max_batch) {
+        int32_t left = p->n - done, n = left < b->host.max_batch ? left : b->host.max_batch;
+        if (b->host.target_prefill(b->host.user, p->ids + done, n, 0, logits)) return 1;
+    }
+    return 0;
+}
+
+static specrt_draft view(const cycle *c) {
+    static const float none[SPECRT_TREE_MAX_NODES];
+    return (specrt_draft){.n = c->n,
+                          .tokens = c->tokens,
+                          .parents = c->parents,
+                          .depths = c->depths,
+                          .masks = c->masks,
+                          .logprobs = none};
+}
+
+static void cycle_add(cycle *c, int32_t token, int32_t parent) {
+    int32_t i = c->n++;
+    c->tokens[i] = token;
+    c->parents[i] = parent;
+    c->depths[i] = parent < 0 ? 0 : c->depths[parent] + 1;
+    c->masks[i] = (parent < 0 ? 0 : c->masks[parent]) | (uint64_t)1 << i;
+}
+
+/* The prompt is not timed, nor what both models took for it. */
+static int64_t begin_clock(const bench *b, way *w) {
+    specrt_llama_times times = specrt_llama_get_times(b->m->pair);
+    w->draft_seconds -= times.draft_seconds;
+    w->target_seconds -= times.target_seconds;
+    return llama_time_us();
+}
+
+/* The child of a node that holds the token, or -1. */
+static int32_t child_with(const specrt_draft *draft, int32_t node, int32_t token) {
+    for (int32_t i = node + 1; i < draft->n; i++)
+        if (draft->parents[i] == node && draft->tokens[i] == token) return i;
+    return -1;
+}
+
+/* Greedy verification as llama.cpp does it: nothing of specrt. */
+static void descend(const bench *b, const specrt_draft *draft, const float *logits,
+                    specrt_verdict *out) {
+    out->n = 0;
+    for (int32_t node = 0; node >= 0;) {
+        int32_t best = best_of(logits + (int64_t)node * b->m->n_vocab, b->m->n_vocab);
+        out->nodes[out->n] = node;
+        out->tokens[out->n++] = best;
+        node = child_with(draft, node, best);
+    }
+}
+
+/* A chain by llama.cpp's whole head, its best token at every step. */
+static int draft_chain(bench *b, cycle *c) {
+    for (int32_t level = 0; level < b->o->num_steps; level++) {
+        const int32_t none = 0;
+        const float zero = 0, *hidden, *fed = NULL;
+        specrt_beam beam = {.n = 1, .tokens = &c->tokens[level], .parents = &none};
+        beam.logprobs = &zero;
+        if (b->host.draft_step(b->host.user, level, &beam, &hidden, &fed)) return 1;
+        cycle_add(c, best_of(specrt_llama_draft_logits(b->m->pair), b->m->n_vocab), level);
+    }
+    return 0;
+}
+
+/* Takes new tokens. @return whether the answer goes on */
+static bool give(const bench *b, answer *a, const int32_t *tokens, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        if (a->n == a->room) return false;
+        a->ids[a->n++] = tokens[i];
+        if (ends(b, tokens[i])) return false;
+    }
+    return a->n < a->room;
+}
+
+/* Plain decoding, or drafts by the whole head, without specrt's session. */
+static int decode_without(bench *b, way *w, const prompt *p, answer *a) {
+    const float *logits;
+    specrt_verdict v = {.n = 1};
+    if (prefill(b, p, &logits)) return 1;
+    v.tokens[0] = best_of(logits, b->m->n_vocab);
+    int64_t began = begin_clock(b, w);
+    while (give(b, a, v.tokens, v.n)) {
+        cycle *c = &a->cycles[a->n_cycles++];
+        c->n = 0;
+        cycle_add(c, v.tokens[v.n - 1], -1);
+        if (w->kind == WHOLE_HEAD && draft_chain(b, c)) return 1;
+        specrt_draft draft = view(c);
+        if (b->host.target_verify(b->host.user, &draft, &logits)) return 1;
+        descend(b, &draft, logits, &v);
+        if (b->host.commit(b->host.user, &draft, &v)) return 1;
+        w->n_cycles++;
+        w->n_emitted += v.n;
+        w->n_rows += w->kind == WHOLE_HEAD ? b->m->n_vocab : 0;
+    }
+    w->seconds += 1e-6 * (double)(llama_time_us() - began);
+    return 0;
+}
+
+/* The pair's callbacks; verified trees are kept for what is looked into. */
+static int forward_prefill(void *user, const int32_t *tokens, int32_t n, int all,
+                           const float **logits) {
+    bench *b = (bench *)user;
+    return b->host.target_prefill(b->host.user, tokens, n, all, logits);
+}
+
+static int forward_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
+                        const float **fed) {
+    bench *b = (bench *)user;
+    return b->host.draft_step(b->host.user, level, beam, hidden, fed);
+}
+
+static int forward_verify(void *user, const specrt_draft *draft, const float **logits) {
+    bench *b = (bench *)user;
+    cycle *c = &b->recorded->cycles[b->recorded->n_cycles++];
+    c->n = 0;
+    for (int32_t i = 0; i < draft->n; i++) cycle_add(c, draft->tokens[i], draft->parents[i]);
+    return b->host.target_verify(b->host.user, draft, logits);
+}
+
+static int forward_commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
+    bench *b = (bench *)user;
+    return b->host.commit(b->host.user, draft, verdict);
+}
+
+static specrt_status decode_with(bench *b, way *w, const prompt *p, answer *a, specrt_error *err) {
+    specrt_host host = b->host;
+    specrt_session_stats stats;
+    specrt_verdict v = {.n = 1};
+    host.user = b;
+    host.target_prefill = forward_prefill;
+    host.draft_step = forward_step;
+    host.target_verify = forward_verify;
+    host.commit = forward_commit;
+    b->recorded = a;
+    specrt_llama_reset(b->m->pair);
+    TRY(specrt_host_begin(w->session, &host, p->ids, p->n, &v.tokens[0], err));
+    int64_t began = begin_clock(b, w);
+    while (v.n > 0 && give(b, a, v.tokens, v.n)) TRY(specrt_host_cycle(w->session, &host, &v, err));
+    w->seconds += 1e-6 * (double)(llama_time_us() - began);
+    specrt_session_get_stats(w->session, &stats);
+    w->n_cycles += stats.n_cycles;
+    w->n_emitted += stats.n_emitted;
+    w->n_rows += stats.n_rows;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status decode(bench *b, way *w, int i, specrt_error *err) {
+    answer *a = &w->answers[i];
+    specrt_status status = SPECRT_STATUS_OK;
+    a->n = a->n_cycles = 0;
+    specrt_llama_use_head(b->m->pair, w->kind == WHOLE_HEAD);
+    if (w->kind == POLICY)
+        status = decode_with(b, w, &b->p->items[i], a, err);
+    else if (decode_without(b, w, &b->p->items[i], a))
+        status = SPECRT_STATUS_HOST;
+    specrt_llama_use_head(b->m->pair, false);
+    specrt_llama_times times = specrt_llama_get_times(b->m->pair);
+    w->draft_seconds += times.draft_seconds;
+    w->target_seconds += times.target_seconds;
+    w->n_tokens += a->n - 1; /* the first comes with the prompt */
+    return models_error(b->m, status, err);
+}
+
+static specrt_status run_round(bench *b, way *w, specrt_error *err) {
+    w->seconds = w->draft_seconds = w->target_seconds = 0;
+    w->n_tokens = w->n_cycles = w->n_emitted = w->n_rows = 0;
+    for (int i = 0; i < b->p->n; i++) TRY(decode(b, w, i, err));
+    if (w->best_seconds > 0 && w->seconds >= w->best_seconds) return SPECRT_STATUS_OK;
+    w->best_seconds = w->seconds;
+    w->best_draft = w->draft_seconds;
+    w->best_target = w->target_seconds;
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- tokens that differ --------------------------------------------------------------------------- */
+
+/* Logits of plain decoding after the first n tokens of its answer; NULL: the target failed. */
+static const float *plain_logits(bench *b, int i, int32_t n) {
+    const answer *plain = &b->ways[0].answers[i];
+    const float *logits;
+    if (prefill(b, &b->p->items[i], &logits)) return NULL;
+    for (int32_t k = 0; k < n; k++) {
+        cycle c = {.n = 0};
+        specrt_verdict v = {.n = 1};
+        cycle_add(&c, plain->ids[k], -1);
+        specrt_draft draft = view(&c);
+        if (b->host.target_verify(b->host.user, &draft, &logits)) return NULL;
+        if (b->host.commit(b->host.user, &draft, &v)) return NULL;
+    }
+    return logits;
+}
+
+/* Whether the target alone, fed the cycles of an answer, says its token at a place again. */
+static bool repeats(bench *b, int i, const answer *a, int32_t place) {
+    const float *logits;
+    int32_t n = 1;
+    if (prefill(b, &b->p->items[i], &logits)) return false;
+    if (best_of(logits, b->m->n_vocab) != a->ids[0] || place == 0) return place == 0;
+    for (int32_t k = 0; k < a->n_cycles; k++) {
+        specrt_draft draft = view(&a->cycles[k]);
+        specrt_verdict v;
+        if (b->host.target_verify(b->host.user, &draft, &logits)) return false;
+        descend(b, &draft, logits, &v);
+        for (int32_t j = 0; j < v.n; j++, n++) {
+            if (v.tokens[j] != a->ids[n]) return false;
+            if (n == place) return true;
+        }
+        if (b->host.commit(b->host.user, &draft, &v)) return false;
+    }
+    return false;
+}
+
+/* The first place where two answers differ; -1: nowhere. */
+static int32_t first_difference(const answer *a, const answer *b) {
+    int32_t n = a->n < b->n ? a->n : b->n;
+    for (int32_t i = 0; i < n; i++)
+        if (a->ids[i] != b->ids[i]) return i;
+    return a->n == b->n || n == a->room ? -1 : n;
+}
+
+static specrt_status look_into(bench *b, int w, int i, int32_t place, specrt_error *err) {
+    const answer *plain = &b->ways[0].answers[i], *other = &b->ways[w].answers[i];
+    split *more = (split *)realloc(b->splits, (size_t)(b->n_splits + 1) * sizeof *more);
+    if (!more) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for figures");
+    b->splits = more;
+    split *s = &more[b->n_splits++];
+    *s = (split){.way = w, .prompt = i, .token = place};
+    if (place < plain->n && place < other->n) {
+        const float *logits = plain_logits(b, i, place);
+        if (!logits) return models_error(b->m, SPECRT_STATUS_HOST, err);
+        s->margin = (double)(logits[plain->ids[place]] - logits[other->ids[place]]);
+        s->repeated = repeats(b, i, other, place);
+    }
+    b->ways[w].n_splits++;
+    b->ways[w].n_unexplained += !s->repeated;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status compare_answers(bench *b, specrt_error *err) {
+    for (int w = 0; w < b->n_ways; w++)
+        for (int i = 0; i < b->p->n; i++) {
+            int32_t place = first_difference(&b->ways[0].answers[i], &b->ways[w].answers[i]);
+            if (place < 0)
+                b->ways[w].n_same++;
+            else
+                TRY(look_into(b, w, i, place, err));
+        }
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------ */
+
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : 0;
+}
+
+static double speed(const way *w) {
+    return ratio((double)w->n_tokens, w->best_seconds);
+}
+
+static void print_table(const bench *b) {
+    printf("%-50s %9s %8s %7s %8s %9s  %s\n", "", "tokens/s", "x plain", "accept", "rows",
+           "drafter", "same as plain");
+    for (int i = 0; i < b->n_ways; i++) {
+        const way *w = &b->ways[i];
+        printf("%-50s %9.1f %8.2f %7.2f %8.0f %8.0f%%  %d of %d", w->name, speed(w),
+               ratio(speed(w), speed(&b->ways[0])),
+               ratio((double)w->n_emitted, (double)w->n_cycles),
+               ratio((double)w->n_rows, (double)w->n_cycles),
+               100 * ratio(w->best_draft, w->best_seconds), w->n_same, b->p->n);
+        puts(w->n_unexplained ? ", NOT the target's" : "");
+    }
+    for (int i = 0; i < b->n_splits; i++) {
+        const split *s = &b->splits[i];
+        printf("%s, prompt %d, token %d: plain decoding had the two %.3g apart; %s\n",
+               b->ways[s->way].name, s->prompt + 1, s->token + 1, s->margin,
+               s->repeated ? "fed the same passes, the target alone says it too"
+                           : "the target does NOT repeat it");
+    }
+}
+
+static void print_json_way(const bench *b, const way *w) {
+    fputs("{\"name\": ", stdout);
+    json_string(stdout, w->name, strlen(w->name));
+    printf(", \"tokens_per_second\": %.3f, \"speedup_plain\": %.4f, \"accept_length\": %.4f, ",
+           speed(w), ratio(speed(w), speed(&b->ways[0])),
+           ratio((double)w->n_emitted, (double)w->n_cycles));
+    printf("\"active_rows\": %.1f, \"seconds\": %.6f, \"draft_seconds\": %.6f, ",
+           ratio((double)w->n_rows, (double)w->n_cycles), w->best_seconds, w->best_draft);
+    printf("\"target_seconds\": %.6f, \"n_tokens\": %lld, \"n_same\": %d}", w->best_target,
+           (long long)w->n_tokens, w->n_same);
+}
+
+static void print_json(const bench *b) {
+    printf("{\"llama_cpp\": \"%s\", \"n_prompts\": %d, \"rounds\": %d, ", llama_version(), b->p->n,
+           b->o->rounds);
+    printf("\"num_steps\": %d, \"topk\": %d, \"num_draft_tokens\": %d, \"rows\": [",
+           b->o->num_steps, b->o->topk, b->o->num_draft_tokens);
+    for (int i = 0; i < b->n_ways; i++) {
+        if (i) fputs(", ", stdout);
+        print_json_way(b, &b->ways[i]);
+    }
+    fputs("], \"splits\": [", stdout);
+    for (int i = 0; i < b->n_splits; i++) {
+        const split *s = &b->splits[i];
+        printf("%s{\"row\": %d, \"prompt\": %d, \"token\": %d, \"plain_margin\": %.6g, "
+               "\"target_repeats\": %s}",
+               i ? ", " : "", s->way, s->prompt, s->token, s->margin,
+               s->repeated ? "true" : "false");
+    }
+    puts("]}");
+}
+
+/* ---- ways ----------------------------------------------------------------------------------------- */
+
+static specrt_status make_answers(bench *b, way *w, specrt_error *err) {
+    w->answers = (answer *)calloc((size_t)b->p->n, sizeof *w->answers);
+    for (int i = 0; w->answers && i < b->p->n; i++) {
+        answer *a = &w->answers[i];
+        /* Where every way still drafts. */
+        int32_t room = (int32_t)b->host.n_context - b->p->items[i].n - b->o->num_steps - 1;
+        a->room = b->o->n_predict >= 0 && b->o->n_predict < room ? b->o->n_predict : room;
+        if (a->room < 1)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "prompt %d: expected room for an answer in the context's "
+                                    "%d tokens, found a prompt of %d; see -c",
+                                    i + 1, (int)b->host.n_context, (int)b->p->items[i].n);
+        a->ids = (int32_t *)malloc((size_t)a->room * sizeof *a->ids);
+        a->cycles = (cycle *)malloc((size_t)a->room * sizeof *a->cycles);
+        if (!a->ids || !a->cycles)
+            return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for answers");
+    }
+    return w->answers ? SPECRT_STATUS_OK
+                      : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for answers");
+}
+
+static specrt_status add_way(bench *b, way_kind kind, const char *text, specrt_error *err) {
+    way *w = &b->ways[b->n_ways++];
+    w->kind = kind;
+    if (kind == POLICY) TRY(models_session(b->m, b->o, text, &w->policy, &w->session, err));
+    snprintf(w->name, sizeof w->name, "%s",
+             kind == PLAIN        ? "plain"
+             : kind == WHOLE_HEAD ? "llama.cpp's whole head, chain"
+                                  : specrt_policy_text(w->policy));
+    return make_answers(b, w, err);
+}
+
+static specrt_status add_ways(bench *b, specrt_error *err) {
+    TRY(add_way(b, PLAIN, NULL, err));
+    TRY(add_way(b, WHOLE_HEAD, NULL, err));
+    TRY(add_way(b, POLICY, "full", err));
+    if (b->o->n_policies == 0) return add_way(b, POLICY, NULL, err);
+    for (int i = 0; i < b->o->n_policies; i++)
+        if (strcmp(b->o->policies[i], "full") != 0) TRY(add_way(b, POLICY, b->o->policies[i], err));
+    return SPECRT_STATUS_OK;
+}
+
+static void close_way(way *w, int n_prompts) {
+    for (int i = 0; w->answers && i < n_prompts; i++) {
+        free(w->answers[i].ids);
+        free(w->answers[i].cycles);
+    }
+    free(w->answers);
+    specrt_session_close(w->session);
+    specrt_policy_close(w->policy);
+}
+
+static specrt_status run_all(bench *b, specrt_error *err) {
+    TRY(add_ways(b, err));
+    for (int round = 0; round < b->o->rounds; round++)
+        for (int i = 0; i < b->n_ways; i++) {
+            if (!b->o->quiet)
+                fprintf(stderr, "specrt-llama: round %d of %d: %s\n", round + 1, b->o->rounds,
+                        b->ways[i].name);
+            TRY(run_round(b, &b->ways[i], err));
+        }
+    return compare_answers(b, err);
+}
+
+specrt_status bench_all(const options *o, models *m, const prompts *p, specrt_error *err) {
+    bench *b = (bench *)calloc(1, sizeof *b);
+    if (!b) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for figures");
+    b->o = o;
+    b->m = m;
+    b->p = p;
+    b->host = specrt_llama_host(m->pair);
+    specrt_status status = run_all(b, err);
+    if (status == SPECRT_STATUS_OK && o->json)
+        print_json(b);
+    else if (status == SPECRT_STATUS_OK)
+        print_table(b);
+    for (int i = 0; i < b->n_ways; i++) close_way(&b->ways[i], p->n);
+    free(b->splits);
+    free(b);
+    return status;
+}

@@ -1,0 +1,111 @@
+/* models.c : what the options name, opened and checked against each other. */
+#include "tool.h"
+
+#include <string.h>
+#include "ggml-backend.h"
+
+/* The first line in which llama.cpp said what is wrong. It has one log for all. */
+static char complaint[256];
+static bool is_verbose;
+
+static void on_log(enum ggml_log_level level, const char *text, void *user) {
+    (void)user;
+    if (is_verbose) fputs(text, stderr);
+    if (level != GGML_LOG_LEVEL_ERROR || complaint[0]) return;
+    snprintf(complaint, sizeof complaint, "%s", text);
+    complaint[strcspn(complaint, "\n")] = '\0';
+}
+
+static specrt_status load(const char *path, int n_gpu_layers, struct llama_model **out,
+                          specrt_error *err) {
+    struct llama_model_params p = llama_model_default_params();
+    FILE *f = fopen(path, "rb");
+    if (!f) return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot be opened", path);
+    fclose(f);
+    if (n_gpu_layers >= 0) p.n_gpu_layers = n_gpu_layers;
+    complaint[0] = '\0';
+    *out = llama_model_load_from_file(path, p);
+    if (*out) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: llama.cpp does not load it: %s",
+                            path, complaint[0] ? complaint : "see -v");
+}
+
+static specrt_status open_bundle(const options *o, models *m, specrt_error *err) {
+    uint8_t sha256[32];
+    if (!o->bundle) return SPECRT_STATUS_OK;
+    TRY(specrt_bundle_open(o->bundle, NULL, &m->bundle, err));
+    specrt_llama_fingerprint(m->vocab, sha256);
+    return specrt_bundle_check_tokenizer(m->bundle, sha256, err);
+}
+
+static specrt_status check_context(const options *o, const models *m, specrt_error *err) {
+    int32_t most = llama_model_n_ctx_train(m->target);
+    if (o->n_context <= most) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "-c: expected at most the %d positions of %s, found %d", (int)most,
+                            o->target, o->n_context);
+}
+
+static specrt_status open_all(const options *o, models *m, specrt_error *err) {
+    specrt_llama_params p = {
+        .tree = {.num_steps = o->num_steps,
+                 .topk = o->topk,
+                 .num_draft_tokens = o->num_draft_tokens},
+        .n_context = o->n_context,
+        .n_threads = o->n_threads,
+    };
+    TRY(load(o->target, o->n_gpu_layers, &m->target, err));
+    TRY(load(o->draft, o->n_gpu_layers_draft, &m->draft, err));
+    m->vocab = llama_model_get_vocab(m->target);
+    m->n_vocab = llama_vocab_n_tokens(m->vocab);
+    TRY(check_context(o, m, err));
+    TRY(open_bundle(o, m, err));
+    TRY(specrt_llama_head_open(o->draft, &m->rows, err));
+    TRY(specrt_llama_create(m->target, m->draft, &m->rows, &p, &m->pair, err));
+    TRY(specrt_worker_create(NULL, &m->worker, err));
+    return specrt_head_bind(NULL, &m->rows.desc, NULL, &m->head, err);
+}
+
+specrt_status models_open(const options *o, models *m, specrt_error *err) {
+    memset(m, 0, sizeof *m);
+    is_verbose = o->verbose;
+    llama_log_set(on_log, NULL);
+    ggml_backend_load_all();
+    llama_backend_init();
+    specrt_status status = open_all(o, m, err);
+    if (status != SPECRT_STATUS_OK) models_close(m);
+    return status;
+}
+
+void models_close(models *m) {
+    specrt_head_close(m->head);
+    specrt_worker_close(m->worker);
+    specrt_llama_free(m->pair);
+    specrt_llama_head_close(&m->rows);
+    specrt_bundle_close(m->bundle);
+    if (m->draft) llama_model_free(m->draft);
+    if (m->target) llama_model_free(m->target);
+    memset(m, 0, sizeof *m);
+}
+
+specrt_status models_session(const models *m, const options *o, const char *text,
+                             specrt_policy **policy, specrt_session **session, specrt_error *err) {
+    specrt_policy_desc desc = {.text = text};
+    specrt_session_params params = {
+        .sampling = {.temperature = (float)o->temperature,
+                     .top_k = o->top_k,
+                     .top_p = (float)o->top_p,
+                     .min_p = (float)o->min_p,
+                     .seed = (uint64_t)o->seed},
+        .submit = specrt_worker_submit,
+        .submit_user = m->worker,
+    };
+    specrt_llama_describe(m->pair, &desc, &params);
+    TRY(specrt_policy_create(m->bundle, m->head, &desc, policy, err));
+    return specrt_session_create(*policy, &params, NULL, session, err);
+}
+
+specrt_status models_error(const models *m, specrt_status status, specrt_error *err) {
+    if (status != SPECRT_STATUS_HOST) return status;
+    return specrt_error_set(err, status, "%s", specrt_llama_fault(m->pair));
+}

@@ -1,0 +1,661 @@
+/* specrt_llama.c : the callbacks of a specrt_host over two contexts of llama.cpp. */
+#include "specrt_llama.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "ggml.h"
+#include "ggml-backend.h"
+#include "gguf.h"
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        specrt_status try_status = (call);                                                         \
+        if (try_status != SPECRT_STATUS_OK) return try_status;                                     \
+    } while (0)
+
+struct specrt_llama {
+    const specrt_llama_head *head;
+    struct llama_context *target, *draft;
+    struct llama_batch to_target, to_draft;
+    specrt_tree_params tree;
+    int32_t n_context, n_batch;
+    int32_t n_vocab, n_logits; /* that may be drafted; columns of the target's logits */
+    int32_t d;                 /* the drafter's width */
+    int32_t terminators[SPECRT_MAX_TERMINATORS], n_terminators;
+
+    /* The sequence: tokens by position, of which the target's cache holds n_past, and the drafter's
+     * sequence 0 the first n_read. */
+    int32_t *tokens; /* [n_context + SPECRT_TREE_MAX_NODES] */
+    int32_t n_past, n_read;
+    int32_t n_levels;                                /* drafted in this cycle */
+    int32_t leaves[SPECRT_TREE_MAX_NODES], n_leaves; /* nodes of the tree at the target */
+
+    /* The drafter's last pass. */
+    float *hidden; /* [n_batch, d] what its head multiplies */
+    int64_t n_hidden;
+    bool uses_head, reached_head;
+
+    specrt_llama_check check;
+    specrt_llama_times times;
+    char fault[256];
+};
+
+static int fail(specrt_llama *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int fail(specrt_llama *s, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->fault, sizeof s->fault, format, args);
+    va_end(args);
+    return 1;
+}
+
+/* ---- the head's rows ----------------------------------------------------------------------------- */
+
+static specrt_status map_file(const char *path, specrt_llama_head *out, specrt_error *err) {
+    struct stat st;
+    int fd = open(path, O_RDONLY);
+    void *map = MAP_FAILED;
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0)
+        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fd >= 0) close(fd);
+    if (map == MAP_FAILED)
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot be opened", path);
+    out->map = map;
+    out->n_map = (size_t)st.st_size;
+    return SPECRT_STATUS_OK;
+}
+
+static bool is_split(const struct gguf_context *gguf) {
+    int64_t key = gguf_find_key(gguf, "split.count");
+    return key >= 0 && gguf_get_kv_type(gguf, key) == GGUF_TYPE_UINT16 &&
+           gguf_get_val_u16(gguf, key) > 1;
+}
+
+/* Where the rows lie in the mapping, by the file's own table. */
+static specrt_status find_rows(const char *path, const struct gguf_context *gguf,
+                               struct ggml_context *meta, specrt_llama_head *out,
+                               specrt_error *err) {
+    if (is_split(gguf))
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: split.count: expected one file, found a part; join them with "
+                                "llama-gguf-split --merge",
+                                path);
+    if (gguf_find_tensor(gguf, "output.bias") >= 0)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: output.bias: a drafter's head with a bias is not supported",
+                                path);
+    const char *name = "output.weight";
+    int64_t id = gguf_find_tensor(gguf, name);
+    if (id < 0) id = gguf_find_tensor(gguf, name = "token_embd.weight");
+    if (id < 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: expected a tensor output.weight or token_embd.weight", path);
+    const struct ggml_tensor *t = ggml_get_tensor(meta, name);
+    specrt_dtype dtype = (specrt_dtype)t->type; /* specrt's numbers are ggml's */
+    size_t row_bytes = specrt_row_bytes(dtype, t->ne[0]);
+    if (row_bytes == 0)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: %s: type %s is not supported; requantise this tensor, as to "
+                                "q8_0",
+                                path, name, ggml_type_name(t->type));
+    size_t begin = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, id);
+    if (begin > out->n_map || (size_t)t->ne[1] > (out->n_map - begin) / row_bytes)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s: ends beyond the file", path,
+                                name);
+    out->desc = (specrt_head_desc){.rows = (const char *)out->map + begin,
+                                   .dtype = dtype,
+                                   .n_rows = t->ne[1],
+                                   .n_cols = t->ne[0]};
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err) {
+    struct ggml_context *meta = NULL;
+    memset(out, 0, sizeof *out);
+    TRY(map_file(path, out, err));
+    struct gguf_init_params how = {.no_alloc = true, .ctx = &meta};
+    struct gguf_context *gguf = gguf_init_from_file(path, how);
+    specrt_status status =
+        gguf ? find_rows(path, gguf, meta, out, err)
+             : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: not a GGUF file", path);
+    gguf_free(gguf);
+    ggml_free(meta);
+    if (status != SPECRT_STATUS_OK) specrt_llama_head_close(out);
+    return status;
+}
+
+void specrt_llama_head_close(specrt_llama_head *head) {
+    if (head->map) munmap(head->map, head->n_map);
+    memset(head, 0, sizeof *head);
+}
+
+/* ---- vocabularies -------------------------------------------------------------------------------- */
+
+/* llama.cpp marks some tokens as control beside what the file says; those count by their text. */
+void specrt_llama_fingerprint(const struct llama_vocab *vocab, uint8_t sha256[32]) {
+    const int counted = LLAMA_TOKEN_ATTR_NORMAL | LLAMA_TOKEN_ATTR_BYTE;
+    specrt_sha256 sha;
+    char piece[1024];
+    specrt_sha256_init(&sha);
+    for (int32_t id = 0; id < llama_vocab_n_tokens(vocab); id++) {
+        if (!((int)llama_vocab_get_attr(vocab, id) & counted)) continue;
+        int32_t n = llama_token_to_piece(vocab, id, piece, sizeof piece, 0, true);
+        if (n > 0) specrt_tokenizer_hash_token(&sha, id, piece, (size_t)n);
+    }
+    specrt_sha256_final(&sha, sha256);
+}
+
+/* Lists of one family may differ in what pads their ends: the shorter one is what may be drafted. */
+enum { MOST_PADDING = 128 }; /* as llama.cpp's own drafts allow */
+
+static specrt_status check_vocabularies(specrt_llama *s, const struct llama_vocab *target,
+                                        const struct llama_vocab *draft, specrt_error *err) {
+    int32_t a = llama_vocab_n_tokens(target), b = llama_vocab_n_tokens(draft);
+    s->n_logits = a;
+    s->n_vocab = a < b ? a : b;
+    if (a - b > MOST_PADDING || b - a > MOST_PADDING)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "drafter: its vocabulary is another: expected the target's %d "
+                                "tokens, found %d",
+                                (int)a, (int)b);
+    for (int32_t id = 0; id < s->n_vocab; id++)
+        if (strcmp(llama_vocab_get_text(target, id), llama_vocab_get_text(draft, id)) != 0)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "drafter: its vocabulary is another: token %d is not the "
+                                    "target's; a drafter must have its tokens",
+                                    (int)id);
+    for (int32_t id = 0; id < a && s->n_terminators < SPECRT_MAX_TERMINATORS; id++)
+        if (llama_vocab_is_eog(target, id)) s->terminators[s->n_terminators++] = id;
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- which models -------------------------------------------------------------------------------- */
+
+/* The value of "<architecture>.<key>", or an empty text. */
+static void meta_value(const struct llama_model *model, const char *key, char *out, size_t n) {
+    char arch[64] = "", name[128];
+    out[0] = '\0';
+    if (llama_model_meta_val_str(model, "general.architecture", arch, sizeof arch) < 0) return;
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    if (llama_model_meta_val_str(model, name, out, n) < 0) out[0] = '\0';
+}
+
+/* What a cache of rows cannot take back, or has no next token. */
+static const char *unfit(const struct llama_model *model) {
+    char causal[16];
+    meta_value(model, "attention.causal", causal, sizeof causal);
+    if (llama_model_has_encoder(model) || !llama_model_has_decoder(model) ||
+        strcmp(causal, "false") == 0)
+        return "an encoder, which has no next token";
+    if (llama_model_is_diffusion(model)) return "a diffusion model, which has no next token";
+    if (llama_model_is_recurrent(model))
+        return "recurrent: its state cannot give back what was drafted in vain";
+    if (llama_model_is_hybrid(model))
+        return "partly recurrent: its state cannot give back what was drafted in vain";
+    return NULL;
+}
+
+static specrt_status check_model(const struct llama_model *model, const char *role,
+                                 specrt_error *err) {
+    const char *why = unfit(model);
+    if (!why) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED, "%s: %s; expected a decoder", role,
+                            why);
+}
+
+/* Logits that are not plain products of rows and state. */
+static specrt_status check_drafter(const struct llama_model *model, const specrt_llama_head *head,
+                                   specrt_error *err) {
+    static const char *const keys[] = {"logit_scale", "final_logit_softcapping"};
+    char arch[64] = "", value[64];
+    TRY(check_model(model, "drafter", err));
+    llama_model_meta_val_str(model, "general.architecture", arch, sizeof arch);
+    if (strncmp(arch, "eagle", 5) == 0)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "drafter: architecture %s: expected a model that drafts by itself",
+                                arch);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        meta_value(model, keys[i], value, sizeof value);
+        if (value[0] && strtod(value, NULL) != 0 && strtod(value, NULL) != 1)
+            return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                    "drafter: %s.%s is %s: expected logits that are products of "
+                                    "the head, neither scaled nor capped",
+                                    arch, keys[i], value);
+    }
+    if (head->desc.n_cols == llama_model_n_embd(model)) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "drafter: its head has %lld columns; expected the %d of its states: "
+                            "is it of another file?",
+                            (long long)head->desc.n_cols, (int)llama_model_n_embd(model));
+}
+
+/* ---- passes -------------------------------------------------------------------------------------- */
+
+static void batch_add(struct llama_batch *b, int32_t token, int32_t pos, int32_t seq, bool output) {
+    int32_t i = b->n_tokens++;
+    b->token[i] = token;
+    b->pos[i] = pos;
+    b->n_seq_id[i] = 1;
+    b->seq_id[i][0] = seq;
+    b->logits[i] = output;
+}
+
+/* The scheduler asks about every node of the drafter's graph. At result_norm it hands over the tensor
+ * and, told false, leaves what follows uncomputed: the LM head. */
+static bool at_node(struct ggml_tensor *t, bool ask, void *user) {
+    specrt_llama *s = (specrt_llama *)user;
+    if (s->uses_head) return false;
+    if (ask) {
+        if (strcmp(t->name, "result_output") == 0) s->reached_head = true;
+        return strcmp(t->name, "result_norm") == 0;
+    }
+    if (t->type != GGML_TYPE_F32 || t->ne[0] != s->d || t->ne[1] > s->n_batch) return false;
+    s->n_hidden = t->ne[1];
+    ggml_backend_tensor_get(t, s->hidden, 0, ggml_nbytes(t));
+    return false;
+}
+
+/* n_outputs : rows whose state, or logits, are wanted */
+static int run_draft(specrt_llama *s, int32_t n_outputs) {
+    int64_t began = llama_time_us();
+    s->n_hidden = 0;
+    s->reached_head = false;
+    int code = llama_decode(s->draft, s->to_draft);
+    llama_synchronize(s->draft);
+    s->times.draft_seconds += 1e-6 * (double)(llama_time_us() - began);
+    s->times.n_draft_passes++;
+    if (code != 0) return fail(s, "drafter: llama_decode returned %d", code);
+    if (s->uses_head || n_outputs == 0) return 0;
+    if (s->reached_head)
+        return fail(s, "drafter: its LM head was computed: its graph is split over devices; keep "
+                       "it on one");
+    if (s->n_hidden == n_outputs) return 0;
+    return fail(s, "drafter: its graph has no result_norm of %d rows, found %lld", (int)n_outputs,
+                (long long)s->n_hidden);
+}
+
+static int run_target(specrt_llama *s, const float **logits) {
+    int64_t began = llama_time_us();
+    int code = llama_decode(s->target, s->to_target);
+    *logits = code == 0 ? llama_get_logits(s->target) : NULL;
+    s->times.target_seconds += 1e-6 * (double)(llama_time_us() - began);
+    s->times.n_target_passes++;
+    if (*logits) return 0;
+    return fail(s, "target: llama_decode returned %d", code);
+}
+
+static void put_pending(specrt_llama *s, int32_t n) {
+    s->to_draft.n_tokens = 0;
+    for (int32_t i = 0; i < n; i++, s->n_read++)
+        batch_add(&s->to_draft, s->tokens[s->n_read], s->n_read, 0, false);
+}
+
+/* The drafter reads what the target has, but for at most `rest` tokens. Nothing is asked of these. */
+static int read_pending(specrt_llama *s, int32_t rest) {
+    while (s->n_past - s->n_read > rest) {
+        int32_t n = s->n_past - s->n_read < s->n_batch ? s->n_past - s->n_read : s->n_batch;
+        put_pending(s, n);
+        if (run_draft(s, 0)) return 1;
+    }
+    return 0;
+}
+
+static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
+                          const float **logits) {
+    specrt_llama *s = (specrt_llama *)user;
+    if (n > s->n_batch || s->n_past + n > s->n_context)
+        return fail(s, "prompt: %d tokens at %d; expected at most %d a pass, and %d in all", (int)n,
+                    (int)s->n_past, (int)s->n_batch, (int)s->n_context);
+    s->to_target.n_tokens = 0;
+    for (int32_t i = 0; i < n; i++) {
+        batch_add(&s->to_target, tokens[i], s->n_past + i, 0, all || i == n - 1);
+        s->tokens[s->n_past + i] = tokens[i];
+    }
+    if (run_target(s, logits)) return 1;
+    s->n_past += n;
+    return read_pending(s, 0);
+}
+
+/* ---- drafts -------------------------------------------------------------------------------------- */
+
+/* What the drafter has not read of the sequence, and the root. */
+static int draft_root(specrt_llama *s, int32_t root) {
+    llama_memory_seq_rm(llama_get_memory(s->draft), 0, s->n_read, -1);
+    if (read_pending(s, s->n_batch - 1)) return 1;
+    put_pending(s, s->n_past - s->n_read);
+    batch_add(&s->to_draft, root, s->n_past, 0, true);
+    return run_draft(s, 1);
+}
+
+/* The sequence of a row: two sets take turns, since a row's is a copy of its parent's. */
+static int32_t row_sequence(const specrt_llama *s, int32_t level, int32_t row) {
+    return level == 0 || s->tree.topk == 1 ? 0 : 1 + (level % 2) * s->tree.topk + row;
+}
+
+static int draft_level(specrt_llama *s, int32_t level, const specrt_beam *beam) {
+    llama_memory_t memory = llama_get_memory(s->draft);
+    if (beam->n > s->tree.topk || level >= s->tree.num_steps)
+        return fail(s, "draft: level %d of %d rows; expected below %d, at most %d rows", (int)level,
+                    (int)beam->n, (int)s->tree.num_steps, (int)s->tree.topk);
+    s->to_draft.n_tokens = 0;
+    for (int32_t i = 0; i < beam->n; i++) {
+        int32_t from = row_sequence(s, level - 1, beam->parents[i]), to = row_sequence(s, level, i);
+        if (from != to) {
+            llama_memory_seq_rm(memory, to, -1, -1);
+            llama_memory_seq_cp(memory, from, to, -1, -1);
+        }
+        batch_add(&s->to_draft, beam->tokens[i], s->n_past + level, to, true);
+    }
+    return run_draft(s, beam->n);
+}
+
+static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
+                      const float **fed) {
+    specrt_llama *s = (specrt_llama *)user;
+    (void)fed; /* a model of its own is fed tokens alone */
+    s->n_levels = level + 1;
+    *hidden = s->hidden;
+    return level == 0 ? draft_root(s, beam->tokens[0]) : draft_level(s, level, beam);
+}
+
+/* ---- verification -------------------------------------------------------------------------------- */
+
+static void find_leaves(specrt_llama *s, const specrt_draft *draft) {
+    bool inner[SPECRT_TREE_MAX_NODES] = {false};
+    for (int32_t i = 1; i < draft->n; i++) inner[draft->parents[i]] = true;
+    s->n_leaves = 0;
+    for (int32_t i = 0; i < draft->n; i++)
+        if (!inner[i]) s->leaves[s->n_leaves++] = i;
+}
+
+static bool on_path(const specrt_llama *s, const specrt_draft *draft, int32_t leaf, int32_t node) {
+    return draft->masks[s->leaves[leaf]] >> node & 1;
+}
+
+/* A sequence for every leaf, which shares the cells of what came before; a node is in those of the
+ * leaves below it, so that it sees its ancestors and no other node. */
+static void branch(specrt_llama *s, const specrt_draft *draft) {
+    llama_memory_t memory = llama_get_memory(s->target);
+    for (int32_t leaf = 0; leaf < s->n_leaves; leaf++)
+        llama_memory_seq_cp(memory, 0, 1 + leaf, -1, -1);
+    for (int32_t i = 0; i < draft->n; i++) {
+        int32_t n = 0;
+        for (int32_t leaf = 0; leaf < s->n_leaves; leaf++)
+            if (on_path(s, draft, leaf, i)) s->to_target.seq_id[i][n++] = 1 + leaf;
+        s->to_target.n_seq_id[i] = n;
+    }
+}
+
+static int target_verify(void *user, const specrt_draft *draft, const float **logits) {
+    specrt_llama *s = (specrt_llama *)user;
+    find_leaves(s, draft);
+    if (draft->n > s->tree.num_draft_tokens || (s->n_leaves > 1 && s->tree.topk == 1))
+        return fail(s, "draft: %d nodes with %d leaves; expected at most %d of a tree of topk %d",
+                    (int)draft->n, (int)s->n_leaves, (int)s->tree.num_draft_tokens,
+                    (int)s->tree.topk);
+    s->to_target.n_tokens = 0;
+    for (int32_t i = 0; i < draft->n; i++)
+        batch_add(&s->to_target, draft->tokens[i], s->n_past + draft->depths[i], 0, true);
+    if (s->n_leaves > 1) branch(s, draft);
+    return run_target(s, logits);
+}
+
+/* The target keeps the path: of a chain a beginning, of a tree what one leaf's sequence shares. */
+static int keep_path(specrt_llama *s, const specrt_draft *draft, const specrt_verdict *verdict) {
+    llama_memory_t memory = llama_get_memory(s->target);
+    int32_t last = verdict->nodes[verdict->n - 1], keep = 0, end = s->n_past + verdict->n;
+    if (s->n_leaves == 1)
+        return llama_memory_seq_rm(memory, 0, end, -1)
+                   ? 0
+                   : fail(s, "target: its cache does not give back what was drafted in vain");
+    while (!on_path(s, draft, keep, last)) keep++;
+    llama_memory_seq_cp(memory, 1 + keep, 0, s->n_past, end);
+    for (int32_t leaf = 0; leaf < s->n_leaves; leaf++)
+        llama_memory_seq_rm(memory, 1 + leaf, -1, -1);
+    return 0;
+}
+
+/* The drafter has read the nodes of a chain as far as it was drafted, of a tree only the root counts. */
+static void keep_drafted(specrt_llama *s, int32_t n_kept) {
+    llama_memory_t memory = llama_get_memory(s->draft);
+    if (s->n_levels == 0) return;
+    int32_t n = s->tree.topk == 1 ? s->n_levels : 1;
+    s->n_read = s->n_past + (n < n_kept ? n : n_kept);
+    for (int32_t seq = 1; s->tree.topk > 1 && seq <= 2 * s->tree.topk; seq++)
+        llama_memory_seq_rm(memory, seq, -1, -1);
+    s->n_levels = 0;
+}
+
+static int commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
+    specrt_llama *s = (specrt_llama *)user;
+    if (keep_path(s, draft, verdict)) return 1;
+    keep_drafted(s, verdict->n);
+    for (int32_t i = 0; i < verdict->n; i++)
+        s->tokens[s->n_past + i] = draft->tokens[verdict->nodes[i]];
+    s->n_past += verdict->n;
+    return 0;
+}
+
+/* ---- the check at the start ----------------------------------------------------------------------- */
+
+/* A state and logits of the drafter after a few tokens: one pass with its head, one without. */
+static int sample_pass(specrt_llama *s, float *logits) {
+    static const char text[] = "The quick brown fox jumps over the lazy dog, and";
+    int32_t tokens[32];
+    const struct llama_vocab *vocab = llama_model_get_vocab(llama_get_model(s->draft));
+    int32_t n = llama_tokenize(vocab, text, sizeof text - 1, tokens, 32, true, false);
+    if (n <= 0) n = 1, tokens[0] = 0; /* a vocabulary without letters: any token will do */
+    for (int pass = 0; pass < 2; pass++) {
+        s->uses_head = pass == 0;
+        s->to_draft.n_tokens = 0;
+        for (int32_t i = 0; i < n; i++) batch_add(&s->to_draft, tokens[i], i, 0, i == n - 1);
+        if (run_draft(s, 1)) return 1;
+        const float *found = pass == 0 ? llama_get_logits(s->draft) : NULL;
+        if (pass == 0 && !found) return fail(s, "drafter: llama.cpp gave no logits");
+        if (found) memcpy(logits, found, (size_t)s->n_vocab * sizeof *logits);
+        llama_memory_clear(llama_get_memory(s->draft), false);
+    }
+    return 0;
+}
+
+/* Rows times state, beside logits [n_vocab]. row : scratch [d] */
+static specrt_status compare(specrt_llama *s, const float *logits, float *row, specrt_error *err) {
+    const specrt_head_desc *head = &s->head->desc;
+    size_t row_bytes = specrt_row_bytes(head->dtype, head->n_cols);
+    double difference = 0, size = 0, best_product = 0;
+    int32_t best_row = 0;
+    s->check.best = 0;
+    for (int32_t id = 0; id < s->n_vocab; id++) {
+        double product = 0;
+        TRY(specrt_row_decode(head->dtype, (const char *)head->rows + (size_t)id * row_bytes,
+                              head->n_cols, row));
+        for (int32_t j = 0; j < s->d; j++) product += (double)row[j] * (double)s->hidden[j];
+        difference += (product - (double)logits[id]) * (product - (double)logits[id]);
+        size += (double)logits[id] * (double)logits[id];
+        if (id == 0 || product > best_product) best_product = product, best_row = id;
+        if (logits[id] > logits[s->check.best]) s->check.best = id;
+    }
+    s->check.relative_rms = size > 0 ? sqrt(difference / size) : 1;
+    double rms = sqrt(difference / s->n_vocab);
+    bool same = (double)(logits[s->check.best] - logits[best_row]) <= 4 * rms; /* or nearly tied */
+    if (s->check.relative_rms <= SPECRT_LLAMA_MAX_RMS && same) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                            "drafter: head rows times its state are not llama.cpp's logits: "
+                            "expected a relative rms of at most %g and best token %d, found %.3g "
+                            "and %d; its graph ends otherwise",
+                            SPECRT_LLAMA_MAX_RMS, (int)s->check.best, s->check.relative_rms,
+                            (int)best_row);
+}
+
+static specrt_status self_check(specrt_llama *s, specrt_error *err) {
+    float *logits = (float *)malloc((size_t)s->n_vocab * sizeof *logits);
+    float *row = (float *)malloc((size_t)s->d * sizeof *row);
+    specrt_status status = SPECRT_STATUS_OK;
+    if (!logits || !row)
+        status = specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %d logits",
+                                  (int)s->n_vocab);
+    else if (sample_pass(s, logits))
+        status = specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED, "%s", s->fault);
+    else
+        status = compare(s, logits, row, err);
+    free(logits);
+    free(row);
+    return status;
+}
+
+/* ---- the pair ------------------------------------------------------------------------------------- */
+
+static specrt_status take_params(specrt_llama *s, const struct llama_model *target,
+                                 const specrt_llama_params *p, specrt_error *err) {
+    specrt_tree *tree;
+    int32_t trained = llama_model_n_ctx_train(target);
+    TRY(specrt_tree_create(&p->tree, NULL, &tree, err));
+    s->tree = *specrt_tree_get_params(tree);
+    specrt_tree_free(tree);
+    s->n_context = p->n_context ? p->n_context : trained < 4096 ? trained : 4096;
+    s->n_batch = p->n_batch ? p->n_batch : 128;
+    if (s->n_batch < SPECRT_TREE_MAX_NODES)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "n_batch: expected %d or more, found %d", SPECRT_TREE_MAX_NODES,
+                                (int)s->n_batch);
+    if (s->n_context >= 2) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "n_context: expected 2 or more, found %d",
+                            (int)s->n_context);
+}
+
+/* Cells for the sequence and, beside it, one cycle's nodes. */
+static struct llama_context *make_context(const specrt_llama *s, struct llama_model *model,
+                                          int32_t n_nodes, int32_t n_sequences, int32_t n_threads,
+                                          bool is_draft) {
+    struct llama_context_params p = llama_context_default_params();
+    p.n_ctx = (uint32_t)(s->n_context + n_nodes);
+    p.n_batch = p.n_ubatch = (uint32_t)s->n_batch;
+    p.n_seq_max = (uint32_t)n_sequences;
+    p.kv_unified = true;
+    p.no_perf = true;
+    if (n_threads > 0) p.n_threads = p.n_threads_batch = n_threads;
+    if (is_draft) {
+        p.cb_eval = at_node;
+        p.cb_eval_user_data = (void *)(size_t)s;
+    }
+    return llama_init_from_model(model, p);
+}
+
+static specrt_status make_contexts(specrt_llama *s, struct llama_model *target,
+                                   struct llama_model *draft, int32_t n_threads,
+                                   specrt_error *err) {
+    bool chain = s->tree.topk == 1;
+    int32_t drafted = s->tree.num_steps * s->tree.topk + SPECRT_TREE_MAX_NODES;
+    s->target = make_context(s, target, SPECRT_TREE_MAX_NODES,
+                             chain ? 1 : 1 + s->tree.num_draft_tokens, n_threads, false);
+    s->draft = make_context(s, draft, drafted, chain ? 1 : 1 + 2 * s->tree.topk, n_threads, true);
+    if (!s->target || !s->draft || !llama_get_memory(s->target) || !llama_get_memory(s->draft))
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "%s: llama.cpp made no context of %d positions",
+                                s->target ? "drafter" : "target", (int)s->n_context);
+    s->to_target = llama_batch_init(s->n_batch, 0, SPECRT_TREE_MAX_NODES);
+    s->to_draft = llama_batch_init(s->n_batch, 0, 1);
+    s->d = llama_model_n_embd(draft);
+    s->hidden = (float *)malloc((size_t)s->n_batch * (size_t)s->d * sizeof *s->hidden);
+    s->tokens = (int32_t *)malloc((size_t)(s->n_context + SPECRT_TREE_MAX_NODES) * sizeof(int32_t));
+    if (s->hidden && s->tokens && s->to_target.token && s->to_draft.token) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %d positions",
+                            (int)s->n_context);
+}
+
+static specrt_status open_pair(specrt_llama *s, struct llama_model *target,
+                               struct llama_model *draft, const specrt_llama_params *p,
+                               specrt_error *err) {
+    TRY(check_model(target, "target", err));
+    TRY(check_drafter(draft, s->head, err));
+    TRY(check_vocabularies(s, llama_model_get_vocab(target), llama_model_get_vocab(draft), err));
+    if (s->head->desc.n_rows < s->n_vocab)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "drafter: its head has %lld rows; expected one for each of its %d "
+                                "tokens",
+                                (long long)s->head->desc.n_rows, (int)s->n_vocab);
+    TRY(take_params(s, target, p, err));
+    TRY(make_contexts(s, target, draft, p->n_threads, err));
+    TRY(self_check(s, err));
+    specrt_llama_reset(s);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status specrt_llama_create(struct llama_model *target, struct llama_model *draft,
+                                  const specrt_llama_head *head, const specrt_llama_params *params,
+                                  specrt_llama **out, specrt_error *err) {
+    const specrt_llama_params defaults = {.n_context = 0};
+    specrt_llama *s = *out = (specrt_llama *)calloc(1, sizeof *s);
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a pair");
+    s->head = head;
+    specrt_status status = open_pair(s, target, draft, params ? params : &defaults, err);
+    if (status == SPECRT_STATUS_OK) return status;
+    specrt_llama_free(s);
+    *out = NULL;
+    return status;
+}
+
+void specrt_llama_free(specrt_llama *s) {
+    if (!s) return;
+    if (s->to_target.token) llama_batch_free(s->to_target);
+    if (s->to_draft.token) llama_batch_free(s->to_draft);
+    if (s->draft) llama_free(s->draft);
+    if (s->target) llama_free(s->target);
+    free(s->hidden);
+    free(s->tokens);
+    free(s);
+}
+
+void specrt_llama_describe(const specrt_llama *s, specrt_policy_desc *policy,
+                           specrt_session_params *session) {
+    policy->n_vocab = s->n_vocab;
+    policy->terminators = s->terminators;
+    policy->n_terminators = s->n_terminators;
+    session->n_logits = s->n_logits;
+    session->tree = s->tree;
+}
+
+specrt_host specrt_llama_host(specrt_llama *s) {
+    return (specrt_host){.user = s,
+                         .n_context = s->n_context,
+                         .max_batch = s->n_batch,
+                         .target_prefill = target_prefill,
+                         .draft_step = draft_step,
+                         .target_verify = target_verify,
+                         .commit = commit};
+}
+
+void specrt_llama_reset(specrt_llama *s) {
+    llama_memory_clear(llama_get_memory(s->target), false);
+    llama_memory_clear(llama_get_memory(s->draft), false);
+    s->n_past = s->n_read = s->n_levels = 0;
+    s->times = (specrt_llama_times){.n_draft_passes = 0};
+    s->fault[0] = '\0';
+}
+
+const char *specrt_llama_fault(const specrt_llama *s) {
+    return s->fault;
+}
+
+specrt_llama_check specrt_llama_get_check(const specrt_llama *s) {
+    return s->check;
+}
+
+specrt_llama_times specrt_llama_get_times(const specrt_llama *s) {
+    return s->times;
+}
+
+void specrt_llama_use_head(specrt_llama *s, bool use) {
+    s->uses_head = use;
+}
+
+const float *specrt_llama_draft_logits(const specrt_llama *s) {
+    return llama_get_logits(s->draft);
+}

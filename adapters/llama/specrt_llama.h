@@ -1,0 +1,119 @@
+/* specrt_llama.h : specrt inside llama.cpp, through its C API alone (llama.h, ggml.h, gguf.h).
+ *
+ * Two contexts of llama.cpp become a specrt_host. The target's is an ordinary one. The drafter's ends every
+ * pass at the node "result_norm", before the LM head: specrt scores the rows that the policy names, straight
+ * from the drafter's file. Chains and trees; a tree's paths are sequences that share cells of the cache.
+ *
+ *     llama_backend_init(), load both models as ever, then
+ *     specrt_llama_head_open("draft.gguf", &rows, &err);
+ *     specrt_llama_create(target, draft, &rows, &params, &pair, &err);      // checks the pair, see below
+ *     specrt_head_bind(NULL, &rows.desc, NULL, &head, &err);
+ *     specrt_llama_describe(pair, &policy_desc, &session_params);
+ *     specrt_policy_create(bundle, head, &policy_desc, &policy, &err);
+ *     specrt_session_create(policy, &session_params, NULL, &session, &err);
+ *     specrt_host host = specrt_llama_host(pair);
+ *     for each prompt: specrt_llama_reset(pair); specrt_generate(session, &host, prompt, n, &answer, &err);
+ *
+ * Compile specrt_llama.c beside the file that defines SPECRT_IMPLEMENTATION, and link llama and ggml. main.c
+ * here is a whole program. What a bundle holds for one head (sketch, cluster, centroid) must have been built
+ * for the drafter's; ranks and successors follow from the tokenizer and serve any.
+ *
+ * REFUSES, in one line each: another vocabulary; encoders, diffusion, recurrent and hybrid models; a
+ * drafter whose logits are scaled, capped or biased, whose head lies in a split file, or whose graph does
+ * not end in "result_norm" and a product (an EAGLE head, a graph split over devices). */
+#ifndef LLAMA_SPECRT_LLAMA_H
+#define LLAMA_SPECRT_LLAMA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "llama.h"
+#include "specrt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The rows of a drafter's head: output.weight of its GGUF, or token_embd.weight where they are one. */
+typedef struct specrt_llama_head {
+    specrt_head_desc desc; /* for specrt_head_bind(); rows [n_rows, n_cols] in the mapping */
+    void *map;             /* the file, owned */
+    size_t n_map;
+} specrt_llama_head;
+
+/* specrt_llama_head_open() : maps a GGUF file.
+ * @return OK; IO; BAD_INPUT naming file, tensor or key; UNSUPPORTED for a type that specrt does not know, a
+ * bias, or a part of a split file. */
+specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err);
+void specrt_llama_head_close(specrt_llama_head *head);
+
+/* specrt_llama_fingerprint() : the tokenizer's digest, equal to that of every other form of it. */
+void specrt_llama_fingerprint(const struct llama_vocab *vocab, uint8_t sha256[32]);
+
+/* Zero-initialise it. */
+typedef struct specrt_llama_params {
+    specrt_tree_params tree; /* the greatest that sessions will draft; topk = 1 is a chain */
+    int32_t n_context;       /* positions; 0: what the target was trained with, at most 4096 */
+    int32_t n_batch;         /* prompt tokens of one pass, 64 or more; 0: 128 */
+    int32_t n_threads;       /* of llama.cpp; 0: its default */
+} specrt_llama_params;
+
+/* What the check at the start found: head rows times the drafter's state beside llama.cpp's logits. */
+typedef struct specrt_llama_check {
+    double relative_rms; /* of the difference; at most SPECRT_LLAMA_MAX_RMS */
+    int32_t best;        /* the token that llama.cpp's logits put first */
+} specrt_llama_check;
+
+/* Rounding of the state to 8 bits, as llama.cpp does before a product with a quantised head, moves logits
+ * by 0.001 (f16) to 0.012 (q8_0) of their size. */
+#define SPECRT_LLAMA_MAX_RMS 0.02
+
+/* Passes of both models since the last reset. */
+typedef struct specrt_llama_times {
+    double draft_seconds, target_seconds; /* prompts included */
+    int64_t n_draft_passes, n_target_passes;
+} specrt_llama_times;
+
+/* A target and its drafter: one sequence. One thread at a time. */
+typedef struct specrt_llama specrt_llama;
+
+/* specrt_llama_create() : makes both contexts and checks the pair: its vocabulary, that head rows times a
+ * state of the drafter are llama.cpp's logits (SPECRT_LLAMA_MAX_RMS, the same best token up to
+ * near-ties of that size), and that a pass ends before the head.
+ *   target, draft : borrowed; draft's head, borrowed too, is that of its file
+ *   params : NULL: all defaults
+ * @return OK; BAD_ARG naming the parameter, UNSUPPORTED or BAD_INPUT naming the model and why, NO_MEMORY. */
+specrt_status specrt_llama_create(struct llama_model *target, struct llama_model *draft,
+                                  const specrt_llama_head *head, const specrt_llama_params *params,
+                                  specrt_llama **out, specrt_error *err);
+void specrt_llama_free(specrt_llama *pair);
+
+/* specrt_llama_describe() : what policy and session must know of the pair: n_vocab, terminators (borrowed
+ * from the pair), n_logits and the tree. Other fields are left as they are. */
+void specrt_llama_describe(const specrt_llama *pair, specrt_policy_desc *policy,
+                           specrt_session_params *session);
+
+/* specrt_llama_host() : the pair as callbacks, valid for its life. It has no target_hidden. */
+specrt_host specrt_llama_host(specrt_llama *pair);
+
+/* specrt_llama_reset() : forget the sequence: before every specrt_host_begin(), specrt_host_turn() and
+ * specrt_generate(), which run the whole prompt. */
+void specrt_llama_reset(specrt_llama *pair);
+
+/* specrt_llama_fault() : why a callback failed, when a call of specrt returned SPECRT_STATUS_HOST; else
+ * empty. Borrowed. */
+const char *specrt_llama_fault(const specrt_llama *pair);
+
+specrt_llama_check specrt_llama_get_check(const specrt_llama *pair);
+specrt_llama_times specrt_llama_get_times(const specrt_llama *pair);
+
+/* specrt_llama_use_head() : whether draft_step runs llama.cpp's LM head (to compare with it) instead of
+ * ending before it. Then draft_step gives no states, and specrt_llama_draft_logits() f32 [beam->n, n_vocab]
+ * of the last one, borrowed until the next. */
+void specrt_llama_use_head(specrt_llama *pair, bool use);
+const float *specrt_llama_draft_logits(const specrt_llama *pair);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,145 @@
+/* llama_convert.c : a GGUF in another type of weights, by llama.cpp's own function, and a file with a key
+ * changed, to be refused.
+ *
+ *     llama_convert f32|f16|bf16|q4_0 IN.gguf OUT.gguf
+ *     llama_convert KEY=VALUE IN.gguf OUT.gguf     KEY of "<architecture>.<key>", an f32; or
+ *     llama_convert causal=false IN.gguf OUT.gguf
+ *     llama_convert tokens=reversed IN.gguf OUT.gguf
+ *     llama_convert mamba IN.gguf OUT.gguf         recurrent: one layer of zeros, with IN's tokens */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ggml.h"
+#include "gguf.h"
+#include "llama.h"
+
+static void quiet(enum ggml_log_level level, const char *text, void *user) {
+    (void)user;
+    if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
+}
+
+static int requantise(enum llama_ftype type, const char *in, const char *out) {
+    llama_model_quantize_params p = llama_model_quantize_default_params();
+    p.ftype = type;
+    p.allow_requantize = true;
+    p.nthread = 1;
+    p.pure = true;
+    return (int)llama_model_quantize(in, out, &p);
+}
+
+static void reverse_tokens(struct gguf_context *gguf) {
+    int64_t key = gguf_find_key(gguf, "tokenizer.ggml.tokens");
+    size_t n = gguf_get_arr_n(gguf, key);
+    const char **tokens = (const char **)malloc(n * sizeof *tokens);
+    if (!tokens) return;
+    for (size_t i = 0; i < n; i++) tokens[i] = strdup(gguf_get_arr_str(gguf, key, n - 1 - i));
+    gguf_set_arr_str(gguf, "tokenizer.ggml.tokens", tokens, n);
+    for (size_t i = 0; i < n; i++) free((void *)(size_t)tokens[i]);
+    free((void *)tokens);
+}
+
+/* A copy of a file with one more key, or its tokens in another order. */
+static int with_key(const char *key, const char *value, const char *in, const char *out) {
+    struct ggml_context *data = NULL;
+    struct gguf_init_params how = {.no_alloc = false, .ctx = &data};
+    struct gguf_context *from = gguf_init_from_file(in, how), *gguf = gguf_init_empty();
+    char name[128];
+    if (!from) return 1;
+    gguf_set_kv(gguf, from);
+    for (int64_t i = 0; i < gguf_get_n_tensors(from); i++)
+        gguf_add_tensor(gguf, ggml_get_tensor(data, gguf_get_tensor_name(from, i)));
+    const char *arch = gguf_get_val_str(gguf, gguf_find_key(gguf, "general.architecture"));
+    if (strcmp(key, "causal") == 0) {
+        snprintf(name, sizeof name, "%s.attention.causal", arch);
+        gguf_set_val_bool(gguf, name, strcmp(value, "true") == 0);
+    } else if (strcmp(key, "tokens") == 0) {
+        reverse_tokens(gguf);
+    } else {
+        snprintf(name, sizeof name, "%s.%s", arch, key);
+        gguf_set_val_f32(gguf, name, strtof(value, NULL));
+    }
+    bool written = gguf_write_to_file(gguf, out, false);
+    gguf_free(gguf);
+    gguf_free(from);
+    ggml_free(data);
+    return !written;
+}
+
+static void add(struct gguf_context *gguf, struct ggml_context *data, const char *name,
+                int64_t n_cols, int64_t n_rows) {
+    struct ggml_tensor *t = n_rows ? ggml_new_tensor_2d(data, GGML_TYPE_F32, n_cols, n_rows)
+                                   : ggml_new_tensor_1d(data, GGML_TYPE_F32, n_cols);
+    memset(t->data, 0, ggml_nbytes(t));
+    ggml_set_name(t, name);
+    gguf_add_tensor(gguf, t);
+}
+
+static void add_mamba(struct gguf_context *gguf, struct ggml_context *data, int64_t n_vocab) {
+    enum { D = 8, INNER = 2 * D, STATE = 4, RANK = 2, KERNEL = 4 };
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } keys[] = {
+        {"context_length", 64},     {"embedding_length", D},     {"block_count", 1},
+        {"feed_forward_length", 0}, {"attention.head_count", 0}, {"ssm.conv_kernel", KERNEL},
+        {"ssm.inner_size", INNER},  {"ssm.state_size", STATE},   {"ssm.time_step_rank", RANK}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "mamba.%s", keys[i].key);
+        gguf_set_val_u32(gguf, name, keys[i].value);
+    }
+    gguf_set_val_f32(gguf, "mamba.attention.layer_norm_rms_epsilon", 1e-5f);
+    add(gguf, data, "token_embd.weight", D, n_vocab);
+    add(gguf, data, "output_norm.weight", D, 0);
+    add(gguf, data, "blk.0.attn_norm.weight", D, 0);
+    add(gguf, data, "blk.0.ssm_in.weight", D, 2 * INNER);
+    add(gguf, data, "blk.0.ssm_conv1d.weight", KERNEL, INNER);
+    add(gguf, data, "blk.0.ssm_conv1d.bias", INNER, 0);
+    add(gguf, data, "blk.0.ssm_x.weight", INNER, RANK + 2 * STATE);
+    add(gguf, data, "blk.0.ssm_dt.weight", RANK, INNER);
+    add(gguf, data, "blk.0.ssm_dt.bias", INNER, 0);
+    add(gguf, data, "blk.0.ssm_a", STATE, INNER);
+    add(gguf, data, "blk.0.ssm_d", INNER, 0);
+    add(gguf, data, "blk.0.ssm_out.weight", INNER, D);
+}
+
+/* Small, so that it loads in no time. */
+static int write_mamba(const char *in, const char *out) {
+    struct gguf_init_params how = {.no_alloc = true};
+    struct gguf_context *from = gguf_init_from_file(in, how), *gguf = gguf_init_empty();
+    struct ggml_init_params memory = {.mem_size = (size_t)64 << 20};
+    struct ggml_context *data = ggml_init(memory);
+    if (!from || !data) return 1;
+    gguf_set_kv(gguf, from);
+    gguf_set_val_str(gguf, "general.architecture", "mamba");
+    int64_t tokens = gguf_find_key(from, "tokenizer.ggml.tokens");
+    add_mamba(gguf, data, (int64_t)gguf_get_arr_n(from, tokens));
+    bool written = gguf_write_to_file(gguf, out, false);
+    gguf_free(gguf);
+    gguf_free(from);
+    ggml_free(data);
+    return !written;
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        enum llama_ftype type;
+    } types[] = {{"f32", LLAMA_FTYPE_ALL_F32},
+                 {"f16", LLAMA_FTYPE_MOSTLY_F16},
+                 {"bf16", LLAMA_FTYPE_MOSTLY_BF16},
+                 {"q4_0", LLAMA_FTYPE_MOSTLY_Q4_0}};
+    if (argc != 4) return fprintf(stderr, "llama_convert: expected TYPE IN OUT\n"), 2;
+    llama_log_set(quiet, NULL);
+    llama_backend_init();
+    if (strcmp(argv[1], "mamba") == 0) return write_mamba(argv[2], argv[3]);
+    char *equals = strchr(argv[1], '=');
+    if (equals) {
+        *equals = '\0';
+        return with_key(argv[1], equals + 1, argv[2], argv[3]);
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, argv[1]) == 0) return requantise(types[i].type, argv[2], argv[3]);
+    fprintf(stderr, "llama_convert: unknown type %s\n", argv[1]);
+    return 2;
+}

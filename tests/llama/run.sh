@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# run.sh BUILD : specrt-llama on the sample pair, opt-in since it needs llama.cpp (`make llama`).
+# Every answer is plain greedy decoding's, for chains and trees; where weights are quantised, a
+# token that differs must be the target's own when it is fed the same passes. Then what is refused,
+# and the commands of docs/INTEGRATIONS.md. Run from the project's root; closes with "N passed, N
+# failed, N skipped".
+set -u
+build=$(cd "$1" && pwd) root=$PWD passed=0 failed=0
+llama=$build/bin/specrt-llama convert=$build/tests/llama_convert
+if [ ! -x "$llama" ] || [ ! -x "$convert" ]; then
+    echo "skipped: no specrt-llama; make llama builds it"
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+target=data/sample/target.gguf draft=data/sample/draft-small.gguf
+out=$work/out err=$work/err
+
+pass() { passed=$((passed + 1)); }
+fail() { failed=$((failed + 1)); echo "FAIL $*"; }
+check() { # NAME COMMAND... : exit code 0
+    local name=$1; shift
+    if "$@"; then pass; else fail "$name: $(tail -c 600 "$err" "$out" 2>/dev/null)"; fi
+}
+run() { "$llama" "$@" >"$out" 2>"$err"; }
+
+# refuses NAME CODE TEXT ARGUMENT... : that exit code, one line on stderr with the text, no output.
+refuses() {
+    local name=$1 code=$2 text=$3 found; shift 3
+    "$llama" -q -p "The patient has" -n 4 "$@" >"$out" 2>"$err"; found=$?
+    if [ $found = "$code" ] && grep -qF -- "$text" "$err" && [ "$(wc -l <"$err")" = 1 ] &&
+        [ ! -s "$out" ]; then
+        pass
+    else
+        fail "$name: expected exit $code and '$text', found $found: $(cat "$err" "$out")"
+    fi
+}
+
+# A prompt of every domain.
+head -qn 1 data/prompts/*.jsonl | sed 's/^{"prompt": "//; s/", "domain".*//; s/\\"/"/g' \
+    >"$work/lines"
+
+# ---- tokens ----
+
+# same NAME ARGUMENT... : --bench finds every way's tokens plain decoding's; a split is let through
+# where the target repeats it and $splits is not empty.
+splits=
+same() {
+    local name=$1 found; shift
+    run --bench --rounds 1 --json -q -n 24 -md "$draft" --lines "$work/lines" "$@" || {
+        fail "$name: $(cat "$err")"
+        return
+    }
+    found=$(grep -o '"splits": .*' "$out")
+    if [ "$found" = '"splits": []}' ]; then pass
+    elif [ -n "$splits" ] && ! grep -q '"target_repeats": false' <<<"$found"; then
+        echo "$name: $found"
+        pass
+    else
+        fail "$name: $found"
+    fi
+}
+
+tree="--num-steps 3 --topk 4 --num-draft-tokens 16"
+for type in f32 f16 bf16; do
+    check "convert $type" "$convert" $type $target "$work/$type.gguf"
+    same "$type chain" -m "$work/$type.gguf" -t 1
+    same "$type tree" -m "$work/$type.gguf" -t 2 $tree
+done
+splits=1
+check "convert q4_0" "$convert" q4_0 $target "$work/q4_0.gguf"
+same "q8_0 chain" -m $target -t 2 --num-steps 7
+same "q8_0 tree" -m $target -t 1 --num-steps 6 --topk 10 --num-draft-tokens 60
+same "q4_0 chain" -m "$work/q4_0.gguf" -t 1
+# A full context, a prompt of several passes.
+same "short context" -m $target -c 64 -n -1
+yes "On day one the fever rose." | head -n 40 | tr '\n' ' ' >"$work/long"
+same "long prompt" -m $target -f "$work/long" -n 8
+
+# ---- answers ----
+
+# A bundle made from llama.cpp's reading of the vocabulary opens, and its policies run.
+corpus="--tokenizer $target --corpus data/prompts --field prompt -q"
+check lists "$build/bin/vocabtrim-calibrate" $corpus --size 2000 --holdout 0 \
+    -o "$work/lists.specb"
+check graph "$build/bin/cograph-build" $corpus --successor-count 1 -o "$work/lists.specb"
+same "bundle chain" -m $target --bundle "$work/lists.specb" --policy static \
+    --policy static:512+window:256@min=0+successor:64 --policy static:100+retrieve:64
+same "bundle tree" -m $target --bundle "$work/lists.specb" --policy static:512+successor:64 $tree
+
+answer() { run -m $target -md $draft -q -p "The patient has a fever and" -n 40 "$@"; }
+check answer answer
+cp "$out" "$work/text"
+check answer-json answer --json
+text=$(tr '\n' ' ' <"$work/text" | head -c 60)
+check answer-same grep -qF -- "\"text\": \"${text:0:30}" "$out"
+# Sampled: an answer follows from prompt and seed, whatever drafts.
+check sampled answer --temp 0.8 --top-p 0.95 -s 5 --policy full
+cp "$out" "$work/sampled"
+check sampled-window answer --temp 0.8 --top-p 0.95 -s 5 --policy window:64@min=0 --num-steps 2
+check sampled-same cmp "$out" "$work/sampled"
+check sampled-differs test "$(cat "$work/sampled")" != "$(cat "$work/text")"
+printf 'What is it?\\nIt is\n\n' >"$work/two"
+check lines answer --lines "$work/two" --json
+check lines-two test "$(grep -o '"ids"' "$out" | wc -l)" = 2
+
+# ---- what is refused ----
+
+pair="-m $target -md $draft"
+check mamba "$convert" mamba $target "$work/mamba.gguf"
+check causal "$convert" causal=false $target "$work/encoder.gguf"
+check scale "$convert" logit_scale=0.5 $draft "$work/scaled.gguf"
+check cap "$convert" final_logit_softcapping=30 $draft "$work/capped.gguf"
+refuses recurrent 3 "target: recurrent" -m "$work/mamba.gguf" -md $draft
+refuses recurrent-drafter 3 "drafter: recurrent" -m $target -md "$work/mamba.gguf"
+refuses encoder 3 "target: an encoder" -m "$work/encoder.gguf" -md $draft
+refuses scaled 3 "drafter: llama.logit_scale is 0.5" -m $target -md "$work/scaled.gguf"
+refuses capped 3 "final_logit_softcapping is 30" -m $target -md "$work/capped.gguf"
+head -c 100000 $draft >"$work/cut.gguf"
+refuses cut 3 "cut.gguf: llama.cpp does not load it: " -m $target -md "$work/cut.gguf"
+refuses no-file 1 "none.gguf: cannot be opened" -m $target -md none.gguf
+refuses bundle 3 "tokenizer: expected 'golden'" $pair --bundle tests/golden/bundles/v1.0-raw.specb
+refuses section 3 "cluster-build" $pair --bundle "$work/lists.specb" --policy dynaspec
+refuses context 2 "prompt: expected 1 to 3 tokens" $pair -c 4 -p "The patient has a fever and"
+refuses context-long 2 "-c: expected at most the 2048 positions" $pair -c 4096
+refuses template 3 "knows no chat template" $pair -cnv
+refuses policy 2 "policy 'nothing'" $pair --policy nothing
+refuses policies 2 "expected one without --bench" $pair --policy full --policy microspec
+refuses number 2 "expected a number from 1 to 32" $pair --num-steps 99
+refuses no-drafter 2 "expected -md FILE" -m $target
+refuses unknown 2 "unknown option --what" $pair --what
+refuses empty-lines 3 "found none" $pair --lines /dev/null
+# A drafter of another vocabulary: the golden one has other tokens.
+check other "$convert" tokens=reversed $draft "$work/other.gguf"
+refuses other 3 "drafter: its vocabulary is another: token " -m $target -md "$work/other.gguf"
+
+# ---- docs/INTEGRATIONS.md ----
+
+# Its commands as they stand, but for those that build, in a folder that looks like the root.
+mkdir "$work/root"
+ln -s "$build" "$work/root/build"
+ln -s "$root/data" "$work/root/data"
+awk '/^### /{ mine = /specrt inside/ } /^```/{ fence = !fence; next }
+    mine && fence && !/^make /' docs/INTEGRATIONS.md >"$work/commands"
+check commands grep -q specrt-llama "$work/commands"
+check integrations sh -c "cd $work/root && sh -eu ../commands >$out 2>$err"
+check integrations-bench grep -q "same as plain" "$out"
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]
