@@ -323,6 +323,9 @@ static void test_greedy(void) {
     run_prompts(p, NULL, &(specrt_session_params){.sampling = greedy});
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         const trial *t = &trials[i];
+#ifdef __SANITIZE_THREAD__ /* the others start no thread */
+        if (!strstr(t->policy, "retrieve")) continue;
+#endif
         double accept_length = check_trial(p, t, &greedy);
         printf("%-50s accept length %.2f\n", t->policy, accept_length);
         if (strcmp(t->policy, "full") == 0) CHECK(accept_length > 1.3);
