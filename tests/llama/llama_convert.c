@@ -5,6 +5,7 @@
  *     llama_convert KEY=VALUE IN.gguf OUT.gguf     KEY of "<architecture>.<key>", an f32; or
  *     llama_convert causal=false IN.gguf OUT.gguf
  *     llama_convert tokens=reversed IN.gguf OUT.gguf
+ *     llama_convert template=llama3 IN.gguf OUT.gguf
  *     llama_convert mamba IN.gguf OUT.gguf         recurrent: one layer of zeros, with IN's tokens */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +55,8 @@ static int with_key(const char *key, const char *value, const char *in, const ch
         gguf_set_val_bool(gguf, name, strcmp(value, "true") == 0);
     } else if (strcmp(key, "tokens") == 0) {
         reverse_tokens(gguf);
+    } else if (strcmp(key, "template") == 0) {
+        gguf_set_val_str(gguf, "tokenizer.chat_template", value);
     } else {
         snprintf(name, sizeof name, "%s.%s", arch, key);
         gguf_set_val_f32(gguf, name, strtof(value, NULL));

@@ -105,6 +105,15 @@ printf 'What is it?\\nIt is\n\n' >"$work/two"
 check lines answer --lines "$work/two" --json
 check lines-two test "$(grep -o '"ids"' "$out" | wc -l)" = 2
 
+# A message in the template is another prompt, with a system's before it a third.
+check template "$convert" template=llama3 $target "$work/chat.gguf"
+chat() { run -m "$work/chat.gguf" -md $draft -q -p "Why is the sky blue?" -n 16 "$@"; }
+for how in "" -cnv "-cnv -sys Brief."; do
+    check "chat $how" chat $how
+    cat "$out" >>"$work/chats"
+done
+check chats test "$(sort -u "$work/chats" | wc -l)" = "$(wc -l <"$work/chats")"
+
 # ---- what is refused ----
 
 pair="-m $target -md $draft"
