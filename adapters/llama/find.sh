@@ -42,7 +42,8 @@ build_sources() {
         echo "LLAMA $at: a few minutes; $out/log tells what goes on"
         cmake -S "$at" -B "$out" -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_COMMON=OFF \
             -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
-            -DLLAMA_BUILD_SERVER=OFF -DLLAMA_CURL=OFF ${LLAMA_CMAKE:-} >"$out/log" 2>&1 &&
+            -DLLAMA_BUILD_SERVER=OFF -DLLAMA_CURL=OFF \
+            -DCMAKE_UNITY_BUILD=ON ${LLAMA_CMAKE:-} >"$out/log" 2>&1 &&
             cmake --build "$out" --target llama -j "${LLAMA_JOBS:-$(nproc)}" >>"$out/log" 2>&1 ||
             fail "$at: does not build: $(grep -m 1 -iE 'error' "$out/log" || tail -n 1 "$out/log")"
     fi
