@@ -105,7 +105,7 @@ refuses 2 '*--bytes: bands choose ranks and widths*' sketch-build --model m.gguf
     --rank 8 -o x.specb
 refuses 2 '*--held-out: expected --trace*' sketch-build --model m.gguf --held-out a.trace \
     -o x.specb
-refuses 2 '*--bytes: expected room for a line of codes, found 9*' sketch-build \
+refuses 2 '*--bytes: expected 10 or more, room for a line of codes, found 9*' sketch-build \
     --model "$sample/target.gguf" --trace a.trace --states 60 --bytes 9 -o x.specb
 refuses 2 '*--codes: expected int8 or int4, found int2*' sketch-build --model m.gguf --codes int2 \
     -o x.specb

@@ -74,7 +74,8 @@ specrt_status widths_choose(const double *spectrum, int32_t d, double bytes, ban
     }
     if (out->n > 0) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "--bytes: expected room for a line of codes, found %g", bytes);
+                            "--bytes: expected %d or more, room for a line of codes, found %g",
+                            BANDS_CONSTANT + BANDS_SCALE + 4, bytes);
 }
 
 double widths_bytes(const band_list *list, int32_t n_bands) {
