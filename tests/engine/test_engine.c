@@ -873,13 +873,22 @@ static int64_t decode_tokens(const engine_model *e, const engine_drafter *drafte
     return stats.n_drafted;
 }
 
+/* The drafter drafts under each policy, and changes nothing of what is emitted. */
+static void check_lossless(engine_model *e, engine_drafter *d) {
+    enum { LENGTH = 60 };
+    static const char *const policies[] = {"full", "window:6@min=3", "microspec"};
+    int32_t plain[LENGTH], found[LENGTH];
+    decode_tokens(e, NULL, NULL, plain, LENGTH);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        CHECK(decode_tokens(e, d, policies[i], found, LENGTH) > LENGTH);
+        CHECK(memcmp(plain, found, sizeof plain) == 0);
+    }
+}
+
 /* A head of few tokens drafts, and changes nothing of what is emitted. */
 static void test_eagle3_decode(void) {
-    enum { LENGTH = 60 };
     static const tiny shape = {"qwen3", 6, 24, 3, 1, 16, 40, 29, .tied = true, .normed = true};
-    static const char *const policies[] = {"full", "window:6@min=3", "microspec"};
     int64_t d2t[DRAFT_VOCAB];
-    int32_t plain[LENGTH], found[LENGTH];
     tiny_model target, eagle;
     specrt_error err = {0};
     engine_drafter *d;
@@ -890,11 +899,7 @@ static void test_eagle3_decode(void) {
     const char *path = write_eagle3(&eagle, d2t);
     REQUIRE(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_OK);
     unlink(path);
-    decode_tokens(e, NULL, NULL, plain, LENGTH);
-    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
-        CHECK(decode_tokens(e, d, policies[i], found, LENGTH) > LENGTH);
-        CHECK(memcmp(plain, found, sizeof plain) == 0);
-    }
+    check_lossless(e, d);
     engine_drafter_close(d);
     engine_close(e);
     free_tiny(&target);
@@ -903,9 +908,6 @@ static void test_eagle3_decode(void) {
 
 /* A Gemma 3 that drafts for itself, with lists of a few tokens and trees across the windows' ends. */
 static void test_gemma_decode(void) {
-    enum { LENGTH = 60 };
-    static const char *const policies[] = {"full", "window:6@min=3", "microspec"};
-    int32_t plain[LENGTH], found[LENGTH];
     tiny_model m;
     specrt_error err = {0};
     engine_drafter *d;
@@ -914,11 +916,7 @@ static void test_gemma_decode(void) {
     const char *path = write_tiny(&m, NULL);
     REQUIRE(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_OK);
     unlink(path);
-    decode_tokens(e, NULL, NULL, plain, LENGTH);
-    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
-        CHECK(decode_tokens(e, d, policies[i], found, LENGTH) > LENGTH);
-        CHECK(memcmp(plain, found, sizeof plain) == 0);
-    }
+    check_lossless(e, d);
     engine_drafter_close(d);
     engine_close(e);
     free_tiny(&m);

@@ -13,9 +13,9 @@ import sys
 import tempfile
 
 try:
-    import gguf
     import llama_cpp
     import numpy as np
+    from f32_copy import f32_copy
 except ImportError as missing:
     print(f"skipped: {missing}; pip install llama-cpp-python gguf numpy")
     print("0 passed, 0 failed, 1 skipped")
@@ -28,24 +28,6 @@ NEAR = 0.1  # logits; rounding to 8 bits moves them by a few hundredths
 TEMPLATE = ("<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>"
             "<|start_header_id|>assistant<|end_header_id|>\n\n")
 folder = tempfile.TemporaryDirectory()
-
-
-def f32_copy(path):
-    reader, copy = gguf.GGUFReader(path), f"{folder.name}/f32.gguf"
-    writer = gguf.GGUFWriter(copy, reader.fields["general.architecture"].contents())
-    for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name == "general.architecture":
-            continue
-        inner = field.types[-1] if len(field.types) > 1 else None
-        writer.add_key_value(name, field.contents(), field.types[0], inner)
-    for tensor in reader.tensors:
-        rows = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        writer.add_tensor(tensor.name, rows.reshape(tensor.shape[::-1]))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return copy
 
 
 def prompts():
@@ -81,7 +63,7 @@ def main():
     texts = list(prompts())
     answers = our_answers(texts)
     passed = failed = 0
-    for name, path, near in (("f32", f32_copy(TARGET), 0), ("q8_0", TARGET, NEAR)):
+    for name, path, near in (("f32", f32_copy(TARGET, f"{folder.name}/f32.gguf"), 0), ("q8_0", TARGET, NEAR)):
         model = llama_cpp.Llama(path, n_ctx=512, n_threads=1, logits_all=True, verbose=False)
         n_equal = 0
         for text, ours in zip(texts, answers):

@@ -15,9 +15,9 @@ import sys
 import tempfile
 
 try:
-    import gguf
     import llama_cpp
     import numpy as np
+    from f32_copy import f32_copy
 except ImportError as missing:
     print(f"skipped: {missing}; pip install llama-cpp-python gguf numpy")
     print("0 passed, 0 failed, 1 skipped")
@@ -36,24 +36,6 @@ TEXTS = ["The capital of France is",
          "Die Hauptstadt von Österreich ist Wien, und",
          "Question: A farmer has 17 sheep and buys 5 more. How many has he?\nAnswer:"]
 folder = tempfile.TemporaryDirectory()
-
-
-def f32_copy(path):
-    reader, copy = gguf.GGUFReader(path), f"{folder.name}/f32.gguf"
-    writer = gguf.GGUFWriter(copy, reader.fields["general.architecture"].contents(), use_temp_file=True)
-    for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type"):
-            continue
-        inner = field.types[-1] if len(field.types) > 1 else None
-        writer.add_key_value(name, field.contents(), field.types[0], inner)
-    for tensor in reader.tensors:
-        rows = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        writer.add_tensor(tensor.name, rows.reshape(tensor.shape[::-1]))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return copy
 
 
 def open_peer(path, exact):
@@ -158,7 +140,7 @@ def main():
             continue
         results.append(check(name, "file", path, path))
         if path.stat().st_size <= MOST_COPIED:
-            copy = f32_copy(path)
+            copy = f32_copy(path, f"{folder.name}/f32.gguf")
             results.append(check(name, "f32", copy, path))
             os.unlink(copy)
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed, {skipped} skipped")

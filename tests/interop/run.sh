@@ -4,7 +4,7 @@
 # with one line "N passed, N failed, N skipped".
 set -u
 passed=0 failed=0 skipped=0
-for script in tests/interop/*.py; do
+for script in tests/interop/*_interop.py; do
     echo "== $script"
     out=$("${PYTHON:-python3}" "$script" 2>&1)
     code=$?
