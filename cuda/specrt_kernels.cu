@@ -5650,6 +5650,7 @@ static __global__ void specrt__batch_learn_kernel(specrt__batch_part all) {
     for (int by = 16; by > 0; by /= 2) n_covered += __shfl_xor_sync(0xffffffffu, n_covered, by);
     if (lane == 0) all.learns[b].n = n_emitted;
     if (n_emitted == 0) return;
+    __syncwarp(); /* all lanes have read the level of the tree, which is begun anew */
     if (lane == 0) {
         specrt__batch_count(all, b, n_emitted, n_covered);
         specrt__tree_root(&all.trees[b], verdict, &all.beams[b]);
