@@ -4,11 +4,11 @@
 # with machine, commit and command; `standing` also renews the table in README.md. Takes half
 # an hour on one idle core.
 #
-# Names: one of bench_NAME.c (bundle, draft, engine...); overlap, standing, plan, compare, replay; a
-# table of bench/reproduce.sh; decode; peers. Those that lack data or a peer are skipped with a
-# word. In the environment: PAIRS (sample 128k), MACHINE (here), BUILD (build), THREADS (1), LIMIT
-# and TOKENS (prompts of a task, tokens of an answer), PYTHON (python3, with what the peers need
-# from PyPI).
+# Names: one of bench_NAME.c (bundle, draft, engine...); overlap, standing, plan, compare,
+# published, replay; a table of bench/reproduce.sh; decode; peers. Those that lack data or a peer
+# are skipped with a word. In the environment: PAIRS (sample 128k; of published models smollm2
+# qwen), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS (prompts of a task, tokens of
+# an answer), PYTHON (python3, with what the peers need from PyPI).
 . "$(dirname "$0")/pair.sh"
 machine=${MACHINE:-here} python=${PYTHON:-python3}
 results=bench/results
@@ -128,6 +128,13 @@ compare_tasks() {
     echo "the page: $page"
 }
 
+# Policies on models that others trained; what was recorded of a pair is kept beside them.
+published() { PAIRS=${PAIRS:-smollm2 qwen} each_pair published_pair; }
+published_pair() {
+    mapfile -t asked < <(tasks $spec_bench humaneval)
+    "$python" bench/published.py "$build" $which "$target" "$draft" "$bundle" "$head" "${asked[@]}"
+}
+
 replay() { each_pair replay_pair; }
 replay_pair() { bench/replay.sh $which; }
 
@@ -226,7 +233,8 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    coverage | mass | overlap | sketch | standing | plan | compare | replay | decode | peers)
+    coverage | mass | overlap | sketch | standing | plan | compare | published | replay | decode |
+        peers)
         keep "$1" "$1"
         ;;
     *)
@@ -246,6 +254,7 @@ programs=$(for f in bench/bench_*.c; do f=${f#bench/bench_}; echo "${f%.c}"; don
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
-[ $# -gt 0 ] || set -- $programs overlap standing plan compare replay $reproductions decode peers
+[ $# -gt 0 ] ||
+    set -- $programs overlap standing plan compare published replay $reproductions decode peers
 for one; do run "$one"; done
 exit $failed

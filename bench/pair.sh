@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # pair.sh : what reproduce.sh, benchmarks.sh and replay.sh share; source it. `pair NAME` sets
 #     target draft small      the models; small is an independent drafter, or empty
-#     n_vocab                 rows of the head
+#     head n_vocab            the model whose head drafts; its rows
 #     n_target n_layer        parameters of the target; of the drafter without embedding and head
 #     bundle                  build/bench-NAME.specb, made by tools/calibrate.sh unless it is there
 #     trained_on              the prompt sets of which the pair was trained: what it accepts there
@@ -21,7 +21,7 @@ fi
 [ -d "$prompts" ] || prompts=data/prompts
 
 pair() {
-    bundle=$build/bench-$1.specb small='' n_layer=918016
+    bundle=$build/bench-$1.specb small='' n_layer=918016 trained_on='' head='' sections=
     case $1 in
     sample)
         target=data/sample/target.gguf draft=data/sample/draft.safetensors
@@ -34,15 +34,33 @@ pair() {
         n_vocab=128256 n_target=37555456
         trained_on="gsm8k legal medical function_calling"
         ;;
-    *) say "expected the pair sample or 128k, found $1"; exit 2 ;;
+    smollm2) # its drafter is ours: data/README.md
+        target=$build/models/smollm2.gguf draft=data/smollm2/draft.safetensors
+        n_vocab=49152 n_target=134515008 n_layer=4203648
+        ;;
+    qwen) # an index over its head takes long, and no policy of the comparisons reads one
+        target=$build/models/qwen-1.5b.gguf draft=$build/models/qwen-0.5b.gguf head=$draft
+        n_vocab=151936 n_target=1543714304 n_layer=357898112
+        sections="cograph centroid dynaspec coral sketch"
+        ;;
+    *) say "expected the pair sample, 128k, smollm2 or qwen, found $1"; exit 2 ;;
     esac
-    [ -e "$target" ] || { say "skipped: no $target"; exit 77; }
+    head=${head:-$target}
+    for file in "$target" "$draft"; do
+        [ -e "$file" ] || { say "skipped: no $file (make models)"; exit 77; }
+    done
     [ -e "$bundle" ] || make_bundle
 }
 
-# Chat with models of the same tokenizer where that is at hand, else prose, questions and manuals.
+# Chat: ShareGPT for published models, answers of models with the same tokenizer for the 128k pair;
+# where that is not at hand, prose, questions and manuals.
 general_text() {
     chat=$data/generations/llama3/Meta-Llama-3
+    case $target in
+    "$build"/models/*)
+        [ ! -e "$build/models/sharegpt.json" ] || { echo "$build/models/sharegpt.json"; return; }
+        ;;
+    esac
     if [ "$n_vocab" = 128256 ] && [ -e "$chat-8B-Instruct.json" ]; then
         echo "$chat-8B-Instruct.json" "$chat-70B-Instruct.json"
     else
@@ -55,6 +73,7 @@ general_text() {
 make_bundle() {
     say "making $bundle (its log is beside it)"
     log=${bundle%.specb}.log
+    [ -z "$sections" ] || export SECTIONS=$sections
     PROMPTS=${CALIBRATE_PROMPTS:-6} TOKENS=48 POLICIES=microspec tools/calibrate.sh \
         "$build/bin" "" "$(general_text)" "$target" "$draft" "$bundle" >"$log" 2>&1 ||
         { tail -n 5 "$log" >&2; exit 1; }
