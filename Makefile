@@ -37,7 +37,7 @@ LDLIBS   := $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 # Single kernels and an index's pieces are for what builds, tests and times them.
 $(BUILD)/tools/hnsw-build/%.o $(BUILD)/tests/%.o $(BUILD)/bench/%.o: CFLAGS += -DSPECRT_PARTS
 
-TOOLS    := $(notdir $(patsubst %/,%,$(dir $(wildcard tools/*/main.c))))
+TOOLS    := $(filter-out specrt-llama,$(notdir $(patsubst %/,%,$(dir $(wildcard tools/*/main.c)))))
 # SMOKE=1: enough to see that what was built runs, for a machine where all of it is tested elsewhere.
 LIBRARY  := $(wildcard lib/*/*.c engine/*.c)
 TESTS    := $(filter-out tests/gpu/%,$(wildcard tests/$(if $(SMOKE),base,*)/test_*.c))
@@ -60,7 +60,7 @@ comma    := ,
 
 # Where llama.cpp is: adapters/llama/find.sh says what may stand here.
 LLAMA ?=
-ADAPTER := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c))
+WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
 .PHONY: all tools cuda llama llama-fetch test-llama test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
@@ -200,11 +200,12 @@ llama-fetch: ## llama.cpp's sources, from PyPI, into build/llama/src (77 MB)
 	@adapters/llama/fetch.sh $(BUILD)/llama
 
 # Another llama.cpp has other headers.
-$(ADAPTER) $(BUILD)/tests/llama/llama_convert.o: CFLAGS += $(LLAMA_CFLAGS)
-$(ADAPTER) $(BUILD)/tests/llama/llama_convert.o: $(wildcard $(BUILD)/llama/cflags)
-$(BUILD)/bin/specrt-llama: $(ADAPTER) $(BUILD)/lib/base/specrt_impl.o
+$(WITH_LLAMA) $(BUILD)/tests/llama/llama_convert.o: CFLAGS += -Iadapters $(LLAMA_CFLAGS)
+$(WITH_LLAMA) $(BUILD)/tests/llama/llama_convert.o: $(wildcard $(BUILD)/llama/cflags)
+# ggml's gguf_find_tensor() is to be found before the library's own: its reader of GGUF stays out.
+$(BUILD)/bin/specrt-llama: $(WITH_LLAMA) $(LIB)
 	$(TELL) "LD $@"
-	$(Q)$(CC) $^ $(LLAMA_LIBS) $(SAN) $(shell pkg-config --libs libzstd) -lm -lpthread -o $@
+	$(Q)$(CC) $(WITH_LLAMA) $(LLAMA_LIBS) $(LIB) $(LDLIBS) -o $@
 $(BUILD)/tests/llama_convert: $(BUILD)/tests/llama/llama_convert.o
 	$(TELL) "LD $@"
 	$(Q)$(CC) $^ $(LLAMA_LIBS) $(SAN) -o $@

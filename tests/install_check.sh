@@ -17,6 +17,7 @@ cc -std=c99 examples/minimal.c $flags -o "$root/minimal"
 # Tools have the names that the documentation calls them by.
 for folder in tools/*/; do
     tool=$(basename "$folder")
+    [ "$tool" != specrt-llama ] || continue # it is there where llama.cpp is
     [[ $("$root/usr/bin/$tool" --version) == "$tool "* ]] && continue
     echo "$tool: not installed under its name"
     exit 1

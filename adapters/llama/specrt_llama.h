@@ -14,9 +14,9 @@
  *     specrt_host host = specrt_llama_host(pair);
  *     for each prompt: specrt_llama_reset(pair); specrt_generate(session, &host, prompt, n, &answer, &err);
  *
- * Compile specrt_llama.c beside the file that defines SPECRT_IMPLEMENTATION, and link llama and ggml. main.c
- * here is a whole program. What a bundle holds for one head (sketch, cluster, centroid) must have been built
- * for the drafter's; ranks and successors follow from the tokenizer and serve any.
+ * Compile specrt_llama.c beside the file that defines SPECRT_IMPLEMENTATION, and link llama and ggml.
+ * tools/specrt-llama is a whole program. What a bundle holds for one head (sketch, cluster, centroid) must
+ * have been built for the drafter's; ranks and successors follow from the tokenizer and serve any.
  *
  * REFUSES, in one line each: another vocabulary; encoders, diffusion, recurrent and hybrid models; a
  * drafter whose logits are scaled, capped or biased, whose head lies in a split file, or whose graph does

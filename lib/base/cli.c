@@ -155,6 +155,11 @@ cli_option cli_letter(char letter, cli_option option) {
     return option;
 }
 
+cli_option cli_also(const char *spellings, cli_option option) {
+    option.also = spellings;
+    return option;
+}
+
 /* ---- the help -------------------------------------------------------------------------------- */
 
 enum { HELP_INDENT = 31, HELP_COLUMNS = 100 };
@@ -185,10 +190,21 @@ static void help_option(const cli_option *o) {
     printf("  %-28s ", left);
     if (strlen(left) > HELP_INDENT - 3) printf("\n%*s", HELP_INDENT, "");
     help_text(o->help, HELP_INDENT);
+    if (o->also) printf("%*salso %s\n", HELP_INDENT, "", o->also);
 }
 
 static bool option_ends(const cli_option *o) {
     return !o->name && !o->help;
+}
+
+static const cli_option *find(const cli_option *table, const char *name, size_t n, char letter);
+
+/* A common option, but for its letter or all of it where the tool has that for itself. */
+static void help_common(const cli_tool *tool, const cli_option *o) {
+    cli_option left = *o;
+    if (o->name && find(tool->options, o->name, strlen(o->name), '\0')) return;
+    if (o->letter && find(tool->options, NULL, 0, o->letter)) left.letter = '\0';
+    help_option(&left);
 }
 
 static void help(const cli_tool *tool, const cli_option *common) {
@@ -196,7 +212,7 @@ static void help(const cli_tool *tool, const cli_option *common) {
     help_text(tool->summary, 0);
     printf("\nUsage: %s\n", tool->usage);
     for (const cli_option *o = tool->options; o && !option_ends(o); o++) help_option(o);
-    for (const cli_option *o = common; !option_ends(o); o++) help_option(o);
+    for (const cli_option *o = common; !option_ends(o); o++) help_common(tool, o);
     printf(
         "\nExit codes: 0 ok, 1 I/O or memory, 2 usage, 3 invalid input, 4 below a quality gate,\n"
         "130 interrupted.\n");
@@ -210,6 +226,21 @@ static const cli_option *find(const cli_option *table, const char *name, size_t 
         if (letter ? o->letter == letter : strlen(o->name) == n && memcmp(o->name, name, n) == 0)
             return o;
     }
+    return NULL;
+}
+
+/* Whether a word of "-md --draft" is the argument. */
+static bool has_spelling(const cli_option *o, const char *arg, size_t n) {
+    for (const char *word = o->also; word; word = strchr(word, ' ')) {
+        word += *word == ' ';
+        if (strncmp(word, arg, n) == 0 && (word[n] == ' ' || word[n] == '\0')) return true;
+    }
+    return false;
+}
+
+static const cli_option *find_spelling(const cli_option *table, const char *arg, size_t n) {
+    for (const cli_option *o = table; o && !option_ends(o); o++)
+        if (has_spelling(o, arg, n)) return o;
     return NULL;
 }
 
@@ -257,12 +288,13 @@ static int parse_option(const cli_option *const tables[2], char **argv, int *i) 
     bool is_long = arg[1] == '-';
     const char *name = arg + 2, *equals = is_long ? strchr(name, '=') : NULL;
     size_t n = equals ? (size_t)(equals - name) : strlen(name);
-    const cli_option *o = NULL;
+    const cli_option *o = find_spelling(tables[0], arg, (size_t)(name + n - arg));
+    bool is_letter = !o && !is_long;
     for (int t = 0; t < 2 && !o; t++) o = find(tables[t], name, n, is_long ? '\0' : arg[1]);
     if (!o) return cli_usage("unknown option '%s'", arg);
     if (equals)
         value = equals + 1;
-    else if (!is_long && arg[2])
+    else if (is_letter && arg[2])
         value = arg + 2;
     if (o->kind == CLI_FLAG)
         return value ? cli_usage("--%s takes no value, found '%s'", o->name, value)

@@ -30,6 +30,7 @@ typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_STRINGS, CLI_INT, CLI_REAL } c
 typedef struct cli_option {
     const char *name;  /* without dashes: "holdout" */
     char letter;       /* short form, 0: none */
+    const char *also;  /* other spellings as they are typed, "-md --draft"; NULL: none */
     const char *value; /* "FILE" in the help; NULL for a flag */
     cli_kind kind;
     void *target;
@@ -46,7 +47,8 @@ cli_option cli_int(const char *name, const char *value, int64_t *target, double 
                    const char *help);
 cli_option cli_real(const char *name, const char *value, double *target, double min, double max,
                     const char *help);
-cli_option cli_letter(char letter, cli_option option); /* the same, with a short form */
+cli_option cli_letter(char letter, cli_option option);         /* the same, with a short form */
+cli_option cli_also(const char *spellings, cli_option option); /* the same, with other names */
 
 /* What every tool takes. */
 typedef struct cli_common {
@@ -59,11 +61,12 @@ typedef struct cli_common {
 } cli_common;
 
 typedef struct cli_tool {
-    const char *name;          /* "vocabtrim-calibrate" */
-    const char *example;       /* one command line, first in the help */
-    const char *summary;       /* what it reads and writes; long lines are broken when printed */
-    const char *usage;         /* "vocabtrim-calibrate --tokenizer T --corpus PATH... -o FILE" */
-    const cli_option *options; /* the tool's own, ended by an all-zero entry */
+    const char *name;    /* "vocabtrim-calibrate" */
+    const char *example; /* one command line, first in the help */
+    const char *summary; /* what it reads and writes; long lines are broken when printed */
+    const char *usage;   /* "vocabtrim-calibrate --tokenizer T --corpus PATH... -o FILE" */
+    /* the tool's own, ended by an all-zero entry; its names and letters go before the common ones */
+    const cli_option *options;
 } cli_tool;
 
 /* cli_parse() : parse argv; handles -h and --version itself, installs the interrupt handler.

@@ -15,7 +15,7 @@
 static int64_t number;
 static double real;
 static bool flag;
-static const char *string;
+static const char *string, *last;
 static cli_list strings;
 
 static int parse(cli_common *common, cli_list *rest, int argc, const char **argv) {
@@ -25,6 +25,7 @@ static int parse(cli_common *common, cli_list *rest, int argc, const char **argv
         cli_letter('F', cli_flag("flag", &flag, "a flag")),
         cli_letter('s', cli_string("string", "S", &string, "a string")),
         cli_strings("list", "S", &strings, "a list"),
+        cli_also("-sx --other", cli_letter('f', cli_string("last", "S", &last, "of -f and -sx"))),
         {0}};
     const cli_tool tool = {"tool", "tool -n 1", "Tests.", "tool [options]", options};
     const char *full[16] = {"tool"};
@@ -53,6 +54,22 @@ static void test_parse_values(void) {
     CHECK_INT(c.threads, 3);
     cli_list_free(&strings);
     cli_list_free(&rest);
+}
+
+/* Other spellings go before letters, and the tool's own before what every tool takes. */
+static void test_parse_spellings(void) {
+    static const char *const spelt[][3] = {
+        {"-sx", "a", "a"}, {"--other=b", "-F", "b"}, {"-f", "c", "c"}, {"--last", "d", "d"}};
+    cli_common c;
+    for (size_t i = 0; i < sizeof spelt / sizeof *spelt; i++) {
+        string = NULL;
+        CHECK_INT(PARSE(&c, NULL, spelt[i][0], spelt[i][1]), -1);
+        CHECK_STR(last, spelt[i][2]);
+        CHECK(!c.force && !string);
+    }
+    CHECK_INT(PARSE(&c, NULL, "-sy", "--force"), -1);
+    CHECK_STR(string, "y");
+    CHECK(c.force);
 }
 
 /* What is printed meanwhile goes nowhere. */
@@ -319,6 +336,8 @@ static void test_pool(void) {
 }
 
 static const test_case cases[] = {
+    {"parse_spellings", "other names of a flag, and those that every tool has",
+     test_parse_spellings},
     {"parse_values", "every spelling of a flag", test_parse_values},
     {"parse_errors", "bad flags exit with 2", test_parse_errors},
     {"dispatch", "the verb that is named runs, with its own argv", test_dispatch},

@@ -6,6 +6,7 @@
 #include "base/cli.h"
 #include "engine/decode.h"
 #include "base/json.h"
+#include "corpus/prompts.h"
 #include "tokenizer/tokenizer.h"
 
 cli_verb_main decode_main, generate_main, compare_main, plan_main, record_main, replay_main;
@@ -107,48 +108,9 @@ specrt_session_params models_session(const eval_models *m, const eval_options *o
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-typedef struct prompt {
-    char place[96]; /* "questions.jsonl:17", or "--prompt" */
-    char *system;   /* its own system message; NULL: none */
-    char **turns;   /* [n_turns] text, or */
-    int n_turns;
-    int32_t *ids; /* [n_ids] token ids of the only turn, taken as they are */
-    int32_t n_ids;
-    /* its "domain", "category" or "task" (Spec-Bench's MT-Bench kinds are mt_bench), else the
-     * file's name */
-    char *domain;
-} prompt;
-
-typedef struct prompt_list {
-    prompt *items;
-    int n;
-    /* passed over: without text and not in items; that could not be decoded */
-    int n_empty, n_unfit;
-    char first_empty[96];  /* its place */
-    char first_unfit[512]; /* its place, and why */
-} prompt_list;
-
-/* prompts_read() : append a file's prompts; with a limit, so many of them, evenly spread. Empty ones are
- * passed over and counted.
- * @return IO; BAD_INPUT naming file, line and what was expected, or a file that has none left. */
-specrt_status prompts_read(const char *path, int64_t limit, prompt_list *out, specrt_error *err);
-specrt_status prompts_add(const char *text, const char *domain, prompt_list *out);
-void prompts_free(prompt_list *list);
-
 /* prompts_of() : --prompt and every --prompts file. prompts_given() : the same, at least one. */
 specrt_status prompts_of(const eval_options *o, prompt_list *out, specrt_error *err);
 specrt_status prompts_given(const eval_options *o, prompt_list *out, specrt_error *err);
-
-/* prompts_pass_over() : count one that could not be decoded, or not all of its turns: longer than the
- * context, say. The only prompt is not passed over.
- * @return whether to go on without it */
-bool prompts_pass_over(prompt_list *list, const prompt *p, const specrt_error *why);
-
-/* prompts_account() : one line on stderr that says how many were passed over and why; none if none.
- *   n_decoded : turns or prompts that were
- * @return BAD_INPUT with that line where none was */
-specrt_status prompts_account(const prompt_list *list, int64_t n_decoded, specrt_error *err);
-void prompts_put_json(const prompt_list *list, json_object *to); /* n_empty, n_unfit */
 
 /* ---- chat templates -------------------------------------------------------------------------- */
 

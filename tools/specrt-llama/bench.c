@@ -9,6 +9,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
+#include "base/json.h"
+
+enum { MOST_WAYS = 64 };
 
 /* What the target verified in a cycle. */
 typedef struct cycle {
@@ -50,9 +54,9 @@ typedef struct split {
 typedef struct bench {
     const options *o;
     models *m;
-    const prompts *p;
+    const inputs *in;
     specrt_host host; /* the pair's */
-    way ways[MAX_POLICIES + 3];
+    way ways[MOST_WAYS];
     int n_ways;
     split *splits; /* [n_splits] */
     int n_splits;
@@ -73,7 +77,7 @@ static bool ends(const bench *b, int32_t token) {
 }
 
 /* The prompt. *logits : of its last token, borrowed */
-static int prefill(bench *b, const prompt *p, const float **logits) {
+static int prefill(bench *b, const input *p, const float **logits) {
     specrt_llama_reset(b->m->pair);
     for (int32_t done = 0; done < p->n; done += b->host.max_batch) {
         int32_t left = p->n - done, n = left < b->host.max_batch ? left : b->host.max_batch;
@@ -151,7 +155,7 @@ static bool give(const bench *b, answer *a, const int32_t *tokens, int32_t n) {
 }
 
 /* Plain decoding, or drafts by the whole head, without specrt's session. */
-static int decode_without(bench *b, way *w, const prompt *p, answer *a) {
+static int decode_without(bench *b, way *w, const input *p, answer *a) {
     const float *logits;
     specrt_verdict v = {.n = 1};
     if (prefill(b, p, &logits)) return 1;
@@ -200,7 +204,7 @@ static int forward_commit(void *user, const specrt_draft *draft, const specrt_ve
     return b->host.commit(b->host.user, draft, verdict);
 }
 
-static specrt_status decode_with(bench *b, way *w, const prompt *p, answer *a, specrt_error *err) {
+static specrt_status decode_with(bench *b, way *w, const input *p, answer *a, specrt_error *err) {
     specrt_host host = b->host;
     specrt_session_stats stats;
     specrt_verdict v = {.n = 1};
@@ -228,8 +232,8 @@ static specrt_status decode(bench *b, way *w, int i, specrt_error *err) {
     a->n = a->n_cycles = 0;
     specrt_llama_use_head(b->m->pair, w->kind == WHOLE_HEAD);
     if (w->kind == POLICY)
-        status = decode_with(b, w, &b->p->items[i], a, err);
-    else if (decode_without(b, w, &b->p->items[i], a))
+        status = decode_with(b, w, &b->in->items[i], a, err);
+    else if (decode_without(b, w, &b->in->items[i], a))
         status = SPECRT_STATUS_HOST;
     specrt_llama_use_head(b->m->pair, false);
     specrt_llama_times times = specrt_llama_get_times(b->m->pair);
@@ -242,7 +246,7 @@ static specrt_status decode(bench *b, way *w, int i, specrt_error *err) {
 static specrt_status run_round(bench *b, way *w, specrt_error *err) {
     w->seconds = w->draft_seconds = w->target_seconds = 0;
     w->n_tokens = w->n_cycles = w->n_emitted = w->n_rows = 0;
-    for (int i = 0; i < b->p->n; i++) TRY(decode(b, w, i, err));
+    for (int i = 0; i < b->in->n; i++) TRY(decode(b, w, i, err));
     if (w->best_seconds > 0 && w->seconds >= w->best_seconds) return SPECRT_STATUS_OK;
     w->best_seconds = w->seconds;
     w->best_draft = w->draft_seconds;
@@ -256,7 +260,7 @@ static specrt_status run_round(bench *b, way *w, specrt_error *err) {
 static const float *plain_logits(bench *b, int i, int32_t n) {
     const answer *plain = &b->ways[0].answers[i];
     const float *logits;
-    if (prefill(b, &b->p->items[i], &logits)) return NULL;
+    if (prefill(b, &b->in->items[i], &logits)) return NULL;
     for (int32_t k = 0; k < n; k++) {
         cycle c = {.n = 0};
         specrt_verdict v = {.n = 1};
@@ -272,7 +276,7 @@ static const float *plain_logits(bench *b, int i, int32_t n) {
 static bool repeats(bench *b, int i, const answer *a, int32_t place) {
     const float *logits;
     int32_t n = 1;
-    if (prefill(b, &b->p->items[i], &logits)) return false;
+    if (prefill(b, &b->in->items[i], &logits)) return false;
     if (best_of(logits, b->m->n_vocab) != a->ids[0] || place == 0) return place == 0;
     for (int32_t k = 0; k < a->n_cycles; k++) {
         specrt_draft draft = view(&a->cycles[k]);
@@ -299,7 +303,7 @@ static int32_t first_difference(const answer *a, const answer *b) {
 static specrt_status look_into(bench *b, int w, int i, int32_t place, specrt_error *err) {
     const answer *plain = &b->ways[0].answers[i], *other = &b->ways[w].answers[i];
     split *more = (split *)realloc(b->splits, (size_t)(b->n_splits + 1) * sizeof *more);
-    if (!more) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for figures");
+    if (!more) return error_no_memory_for(err, "figures");
     b->splits = more;
     split *s = &more[b->n_splits++];
     *s = (split){.way = w, .prompt = i, .token = place};
@@ -316,7 +320,7 @@ static specrt_status look_into(bench *b, int w, int i, int32_t place, specrt_err
 
 static specrt_status compare_answers(bench *b, specrt_error *err) {
     for (int w = 0; w < b->n_ways; w++)
-        for (int i = 0; i < b->p->n; i++) {
+        for (int i = 0; i < b->in->n; i++) {
             int32_t place = first_difference(&b->ways[0].answers[i], &b->ways[w].answers[i]);
             if (place < 0)
                 b->ways[w].n_same++;
@@ -345,7 +349,7 @@ static void print_table(const bench *b) {
                ratio(speed(w), speed(&b->ways[0])),
                ratio((double)w->n_emitted, (double)w->n_cycles),
                ratio((double)w->n_rows, (double)w->n_cycles),
-               100 * ratio(w->best_draft, w->best_seconds), w->n_same, b->p->n);
+               100 * ratio(w->best_draft, w->best_seconds), w->n_same, b->in->n);
         puts(w->n_unexplained ? ", NOT the target's" : "");
     }
     for (int i = 0; i < b->n_splits; i++) {
@@ -357,59 +361,68 @@ static void print_table(const bench *b) {
     }
 }
 
-static void print_json_way(const bench *b, const way *w) {
-    fputs("{\"name\": ", stdout);
-    json_string(stdout, w->name, strlen(w->name));
-    printf(", \"tokens_per_second\": %.3f, \"speedup_plain\": %.4f, \"accept_length\": %.4f, ",
-           speed(w), ratio(speed(w), speed(&b->ways[0])),
-           ratio((double)w->n_emitted, (double)w->n_cycles));
-    printf("\"active_rows\": %.1f, \"seconds\": %.6f, \"draft_seconds\": %.6f, ",
-           ratio((double)w->n_rows, (double)w->n_cycles), w->best_seconds, w->best_draft);
-    printf("\"target_seconds\": %.6f, \"n_tokens\": %lld, \"n_same\": %d}", w->best_target,
-           (long long)w->n_tokens, w->n_same);
+static json_object *json_way(const bench *b, const way *w) {
+    json_object *o = json_object_new_object();
+    json_put(o, "name", json_text(w->name));
+    json_put(o, "tokens_per_second", json_real(speed(w)));
+    json_put(o, "speedup_plain", json_real(ratio(speed(w), speed(&b->ways[0]))));
+    json_put(o, "accept_length", json_real(ratio((double)w->n_emitted, (double)w->n_cycles)));
+    json_put(o, "active_rows", json_real(ratio((double)w->n_rows, (double)w->n_cycles)));
+    json_put(o, "seconds", json_real(w->best_seconds));
+    json_put(o, "draft_seconds", json_real(w->best_draft));
+    json_put(o, "target_seconds", json_real(w->best_target));
+    json_put(o, "n_tokens", json_whole((uint64_t)w->n_tokens));
+    json_put(o, "n_same", json_whole((uint64_t)w->n_same));
+    return o;
 }
 
-static void print_json(const bench *b) {
-    printf("{\"llama_cpp\": \"%s\", \"n_prompts\": %d, \"rounds\": %d, ", llama_version(), b->p->n,
-           b->o->rounds);
-    printf("\"num_steps\": %d, \"topk\": %d, \"num_draft_tokens\": %d, \"rows\": [",
-           b->o->num_steps, b->o->topk, b->o->num_draft_tokens);
-    for (int i = 0; i < b->n_ways; i++) {
-        if (i) fputs(", ", stdout);
-        print_json_way(b, &b->ways[i]);
-    }
-    fputs("], \"splits\": [", stdout);
-    for (int i = 0; i < b->n_splits; i++) {
-        const split *s = &b->splits[i];
-        printf("%s{\"row\": %d, \"prompt\": %d, \"token\": %d, \"plain_margin\": %.6g, "
-               "\"target_repeats\": %s}",
-               i ? ", " : "", s->way, s->prompt, s->token, s->margin,
-               s->repeated ? "true" : "false");
-    }
-    puts("]}");
+static json_object *json_split(const split *s) {
+    json_object *o = json_object_new_object();
+    json_put(o, "row", json_whole((uint64_t)s->way));
+    json_put(o, "prompt", json_whole((uint64_t)s->prompt));
+    json_put(o, "token", json_whole((uint64_t)s->token));
+    json_put(o, "plain_margin", json_real(s->margin));
+    json_put(o, "target_repeats", json_object_new_boolean(s->repeated));
+    return o;
+}
+
+static specrt_status print_json(const bench *b, specrt_error *err) {
+    json_object *o = json_object_new_object(), *rows = json_object_new_array(),
+                *splits = json_object_new_array();
+    json_put(o, "llama_cpp", json_text(llama_version()));
+    json_put(o, "n_prompts", json_whole((uint64_t)b->in->n));
+    json_put(o, "rounds", json_whole((uint64_t)b->o->rounds));
+    json_put(o, "num_steps", json_whole((uint64_t)b->o->num_steps));
+    json_put(o, "topk", json_whole((uint64_t)b->o->topk));
+    json_put(o, "num_draft_tokens", json_whole((uint64_t)b->o->num_draft_tokens));
+    for (int i = 0; i < b->n_ways; i++) json_object_array_add(rows, json_way(b, &b->ways[i]));
+    for (int i = 0; i < b->n_splits; i++) json_object_array_add(splits, json_split(&b->splits[i]));
+    json_put(o, "rows", rows);
+    json_put(o, "splits", splits);
+    return cli_print_json(json_to_text(o), err);
 }
 
 /* ---- ways ----------------------------------------------------------------------------------------- */
 
 static specrt_status make_answers(bench *b, way *w, specrt_error *err) {
-    w->answers = (answer *)calloc((size_t)b->p->n, sizeof *w->answers);
-    for (int i = 0; w->answers && i < b->p->n; i++) {
+    w->answers = (answer *)calloc((size_t)b->in->n, sizeof *w->answers);
+    for (int i = 0; w->answers && i < b->in->n; i++) {
         answer *a = &w->answers[i];
         /* Where every way still drafts. */
-        int32_t room = (int32_t)b->host.n_context - b->p->items[i].n - b->o->num_steps - 1;
-        a->room = b->o->n_predict >= 0 && b->o->n_predict < room ? b->o->n_predict : room;
+        int32_t room =
+            (int32_t)b->host.n_context - b->in->items[i].n - (int32_t)b->o->num_steps - 1;
+        bool bounded = b->o->n_predict >= 0 && b->o->n_predict < room;
+        a->room = bounded ? (int32_t)b->o->n_predict : room;
         if (a->room < 1)
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                     "prompt %d: expected room for an answer in the context's "
                                     "%d tokens, found a prompt of %d; see -c",
-                                    i + 1, (int)b->host.n_context, (int)b->p->items[i].n);
+                                    i + 1, (int)b->host.n_context, (int)b->in->items[i].n);
         a->ids = (int32_t *)malloc((size_t)a->room * sizeof *a->ids);
         a->cycles = (cycle *)malloc((size_t)a->room * sizeof *a->cycles);
-        if (!a->ids || !a->cycles)
-            return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for answers");
+        if (!a->ids || !a->cycles) return error_no_memory_for(err, "answers");
     }
-    return w->answers ? SPECRT_STATUS_OK
-                      : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for answers");
+    return w->answers ? SPECRT_STATUS_OK : error_no_memory_for(err, "answers");
 }
 
 static specrt_status add_way(bench *b, way_kind kind, const char *text, specrt_error *err) {
@@ -427,9 +440,15 @@ static specrt_status add_ways(bench *b, specrt_error *err) {
     TRY(add_way(b, PLAIN, NULL, err));
     TRY(add_way(b, WHOLE_HEAD, NULL, err));
     TRY(add_way(b, POLICY, "full", err));
-    if (b->o->n_policies == 0) return add_way(b, POLICY, NULL, err);
-    for (int i = 0; i < b->o->n_policies; i++)
-        if (strcmp(b->o->policies[i], "full") != 0) TRY(add_way(b, POLICY, b->o->policies[i], err));
+    const cli_list *policies = &b->o->policies;
+    if (policies->n == 0) return add_way(b, POLICY, NULL, err);
+    if (policies->n > MOST_WAYS - b->n_ways)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--policy: expected at most %d, found %d", MOST_WAYS - b->n_ways,
+                                policies->n);
+    for (int i = 0; i < policies->n; i++)
+        if (strcmp(policies->items[i], "full") != 0)
+            TRY(add_way(b, POLICY, policies->items[i], err));
     return SPECRT_STATUS_OK;
 }
 
@@ -447,27 +466,25 @@ static specrt_status run_all(bench *b, specrt_error *err) {
     TRY(add_ways(b, err));
     for (int round = 0; round < b->o->rounds; round++)
         for (int i = 0; i < b->n_ways; i++) {
-            if (!b->o->quiet)
-                fprintf(stderr, "specrt-llama: round %d of %d: %s\n", round + 1, b->o->rounds,
-                        b->ways[i].name);
+            cli_info("round %d of %d: %s", round + 1, (int)b->o->rounds, b->ways[i].name);
             TRY(run_round(b, &b->ways[i], err));
         }
     return compare_answers(b, err);
 }
 
-specrt_status bench_all(const options *o, models *m, const prompts *p, specrt_error *err) {
+specrt_status bench_all(const options *o, models *m, const inputs *in, specrt_error *err) {
     bench *b = (bench *)calloc(1, sizeof *b);
-    if (!b) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for figures");
+    if (!b) return error_no_memory_for(err, "figures");
     b->o = o;
     b->m = m;
-    b->p = p;
+    b->in = in;
     b->host = specrt_llama_host(m->pair);
     specrt_status status = run_all(b, err);
-    if (status == SPECRT_STATUS_OK && o->json)
-        print_json(b);
+    if (status == SPECRT_STATUS_OK && o->common.json)
+        status = print_json(b, err);
     else if (status == SPECRT_STATUS_OK)
         print_table(b);
-    for (int i = 0; i < b->n_ways; i++) close_way(&b->ways[i], p->n);
+    for (int i = 0; i < b->n_ways; i++) close_way(&b->ways[i], in->n);
     free(b->splits);
     free(b);
     return status;

@@ -16,13 +16,13 @@ static void on_log(enum ggml_log_level level, const char *text, void *user) {
     complaint[strcspn(complaint, "\n")] = '\0';
 }
 
-static specrt_status load(const char *path, int n_gpu_layers, struct llama_model **out,
+static specrt_status load(const char *path, int64_t n_gpu_layers, struct llama_model **out,
                           specrt_error *err) {
     struct llama_model_params p = llama_model_default_params();
     FILE *f = fopen(path, "rb");
     if (!f) return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot be opened", path);
     fclose(f);
-    if (n_gpu_layers >= 0) p.n_gpu_layers = n_gpu_layers;
+    if (n_gpu_layers >= 0) p.n_gpu_layers = (int32_t)n_gpu_layers;
     complaint[0] = '\0';
     *out = llama_model_load_from_file(path, p);
     if (*out) return SPECRT_STATUS_OK;
@@ -42,17 +42,17 @@ static specrt_status check_context(const options *o, const models *m, specrt_err
     int32_t most = llama_model_n_ctx_train(m->target);
     if (o->n_context <= most) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "-c: expected at most the %d positions of %s, found %d", (int)most,
-                            o->target, o->n_context);
+                            "-c: expected at most the %d positions of %s, found %lld", (int)most,
+                            o->target, (long long)o->n_context);
 }
 
 static specrt_status open_all(const options *o, models *m, specrt_error *err) {
     specrt_llama_params p = {
-        .tree = {.num_steps = o->num_steps,
-                 .topk = o->topk,
-                 .num_draft_tokens = o->num_draft_tokens},
-        .n_context = o->n_context,
-        .n_threads = o->n_threads,
+        .tree = {.num_steps = (int32_t)o->num_steps,
+                 .topk = (int32_t)o->topk,
+                 .num_draft_tokens = (int32_t)o->num_draft_tokens},
+        .n_context = (int32_t)o->n_context,
+        .n_threads = (int32_t)o->n_threads,
     };
     TRY(load(o->target, o->n_gpu_layers, &m->target, err));
     TRY(load(o->draft, o->n_gpu_layers_draft, &m->draft, err));
@@ -68,7 +68,7 @@ static specrt_status open_all(const options *o, models *m, specrt_error *err) {
 
 specrt_status models_open(const options *o, models *m, specrt_error *err) {
     memset(m, 0, sizeof *m);
-    is_verbose = o->verbose;
+    is_verbose = o->common.verbose;
     llama_log_set(on_log, NULL);
     ggml_backend_load_all();
     llama_backend_init();
@@ -93,10 +93,10 @@ specrt_status models_session(const models *m, const options *o, const char *text
     specrt_policy_desc desc = {.text = text};
     specrt_session_params params = {
         .sampling = {.temperature = (float)o->temperature,
-                     .top_k = o->top_k,
+                     .top_k = (int32_t)o->top_k,
                      .top_p = (float)o->top_p,
                      .min_p = (float)o->min_p,
-                     .seed = (uint64_t)o->seed},
+                     .seed = (uint64_t)o->common.seed},
         .submit = specrt_worker_submit,
         .submit_user = m->worker,
     };

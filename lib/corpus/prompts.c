@@ -1,0 +1,336 @@
+/* prompts.c : prompt files in the shapes that benchmarks come in. */
+#include "corpus/prompts.h"
+
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/cli.h"
+#include "base/error.h"
+#include "corpus/stream.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/utf8.h"
+
+enum { MAX_FILE = 1 << 30 };
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void prompt_free(prompt *p) {
+    free(p->system);
+    for (int i = 0; i < p->n_turns; i++) free(p->turns[i]);
+    free((void *)p->turns);
+    free(p->ids);
+    free(p->domain);
+}
+
+void prompts_free(prompt_list *list) {
+    for (int i = 0; i < list->n; i++) prompt_free(&list->items[i]);
+    free(list->items);
+    *list = (prompt_list){0};
+}
+
+/* ---- one record ---- */
+
+static bool add_turn(prompt *p, const char *text) {
+    char **grown = (char **)realloc((void *)p->turns, (size_t)(p->n_turns + 1) * sizeof *grown);
+    if (!grown) return false;
+    p->turns = grown;
+    p->turns[p->n_turns] = strdup(text);
+    return p->turns[p->n_turns] && ++p->n_turns;
+}
+
+static const char *string_under(json_object *record, const char *key) {
+    json_object *value;
+    return json_object_object_get_ex(record, key, &value) &&
+                   json_object_is_type(value, json_type_string)
+               ? json_object_get_string(value)
+               : NULL;
+}
+
+/* "category" is Spec-Bench's; its kinds of MT-Bench count as one task, as its own report does. */
+static const char *domain_of(json_object *record, const char *file_name) {
+    static const char *const keys[] = {"domain", "category", "task"};
+    static const char *const mt_bench[] = {"writing", "roleplay",   "reasoning", "math",
+                                           "coding",  "extraction", "stem",      "humanities"};
+    json_object *value;
+    for (size_t i = 0; i < 3; i++) {
+        if (!json_object_object_get_ex(record, keys[i], &value) ||
+            !json_object_is_type(value, json_type_string))
+            continue;
+        const char *name = json_object_get_string(value);
+        for (size_t k = 0; i == 1 && k < sizeof mt_bench / sizeof *mt_bench; k++)
+            if (strcmp(name, mt_bench[k]) == 0) return "mt_bench";
+        return name;
+    }
+    return file_name;
+}
+
+static bool take_ids(json_object *array, prompt *p) {
+    size_t n = json_object_array_length(array);
+    if (n > INT32_MAX) return false;
+    p->ids = (int32_t *)malloc(n * sizeof *p->ids + 1);
+    for (size_t i = 0; p->ids && i < n; i++) {
+        json_object *id = json_object_array_get_idx(array, i);
+        if (!json_object_is_type(id, json_type_int)) return false;
+        p->ids[i] = json_object_get_int(id);
+    }
+    p->n_ids = (int32_t)n;
+    return p->ids != NULL;
+}
+
+static bool take_turns(json_object *array, prompt *p) {
+    size_t n = json_object_array_length(array);
+    for (size_t i = 0; i < n; i++) {
+        json_object *turn = json_object_array_get_idx(array, i);
+        if (!json_object_is_type(turn, json_type_string)) return false;
+        if (!add_turn(p, json_object_get_string(turn))) return false;
+    }
+    return true;
+}
+
+/* An Alpaca instruction goes before its input. */
+static bool take_instruction(json_object *record, const char *text, prompt *p) {
+    const char *input = string_under(record, "input"), *more = input ? input : "";
+    char *whole = (char *)malloc(strlen(text) + strlen(more) + 3);
+    if (whole) sprintf(whole, *more ? "%s\n\n%s" : "%s", text, more);
+    bool ok = whole && add_turn(p, whole);
+    free(whole);
+    return ok;
+}
+
+/* What the user says are turns; the answers come from the target.
+ *   *told : goes before the first of them */
+static bool take_message(json_object *message, const char **told, prompt *p) {
+    const char *text = string_under(message, "content"), *role = string_under(message, "role");
+    if (!text) return false;
+    if (role && strcmp(role, "system") == 0) return p->system || (p->system = strdup(text));
+    if (role && strcmp(role, "user") != 0) return true;
+    char *whole = (char *)malloc(strlen(*told) + strlen(text) + 3);
+    if (whole) sprintf(whole, **told ? "%s\n\n%s" : "%s%s", *told, text);
+    bool ok = whole && add_turn(p, whole);
+    free(whole);
+    *told = "";
+    return ok;
+}
+
+static bool take_messages(json_object *messages, const char **told, prompt *p) {
+    if (!json_object_is_type(messages, json_type_array)) return false;
+    for (size_t i = 0; i < json_object_array_length(messages); i++)
+        if (!take_message(json_object_array_get_idx(messages, i), told, p)) return false;
+    return true;
+}
+
+/* BFCL: "question" is turns of messages, "function" what may be called, told before the first. */
+static bool take_calls(json_object *turns, json_object *record, prompt *p) {
+    json_object *functions;
+    const char *told = "";
+    if (json_object_object_get_ex(record, "function", &functions))
+        told = json_object_to_json_string_ext(functions, JSON_C_TO_STRING_PLAIN);
+    for (size_t i = 0; i < json_object_array_length(turns); i++)
+        if (!take_messages(json_object_array_get_idx(turns, i), &told, p)) return false;
+    return true;
+}
+
+static bool take_record(json_object *record, prompt *p) {
+    static const char *const texts[] = {"prompt", "question", "instruction", "text"};
+    const char *system = string_under(record, "system"), *told = "";
+    json_object *value;
+    if (system && !(p->system = strdup(system))) return false;
+    if (json_object_object_get_ex(record, "prompt_ids", &value) &&
+        json_object_is_type(value, json_type_array))
+        return take_ids(value, p);
+    if (json_object_object_get_ex(record, "turns", &value) &&
+        json_object_is_type(value, json_type_array))
+        return take_turns(value, p);
+    if (json_object_object_get_ex(record, "question", &value) &&
+        json_object_is_type(value, json_type_array))
+        return take_calls(value, record, p);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (string_under(record, texts[i]))
+            return take_instruction(i == 2 ? record : NULL, string_under(record, texts[i]), p);
+    return json_object_object_get_ex(record, "messages", &value) && take_messages(value, &told, p);
+}
+
+static specrt_status append(prompt_list *out, const prompt *p, specrt_error *err) {
+    prompt *grown = (prompt *)realloc(out->items, (size_t)(out->n + 1) * sizeof *grown);
+    if (!grown) return error_no_memory_for(err, "prompts");
+    out->items = grown;
+    out->items[out->n++] = *p;
+    return SPECRT_STATUS_OK;
+}
+
+static bool is_empty(const prompt *p) {
+    for (int i = 0; i < p->n_turns; i++)
+        if (p->turns[i][0] == '\0') return true;
+    return p->n_turns == 0 && p->n_ids == 0;
+}
+
+static specrt_status pass_over_empty(prompt *p, prompt_list *out) {
+    if (out->n_empty++ == 0) memcpy(out->first_empty, p->place, sizeof p->place);
+    prompt_free(p);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status read_record(const char *path, int line, const char *file_name,
+                                 json_object *record, prompt_list *out, specrt_error *err) {
+    prompt p = {0};
+    bool ok = json_object_is_type(record, json_type_object) && take_record(record, &p);
+    snprintf(p.place, sizeof p.place, "%.80s:%d", base_name(path), line);
+    if (ok && is_empty(&p)) return pass_over_empty(&p, out);
+    if (ok) p.domain = strdup(domain_of(record, file_name));
+    specrt_status status = SPECRT_STATUS_OK;
+    if (!ok)
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s:%d: expected an object with a text under prompt, question, "
+                                  "instruction, text, turns or messages, or prompt_ids",
+                                  path, line);
+    else
+        status = p.domain ? append(out, &p, err) : error_no_memory_for(err, "prompts");
+    if (status != SPECRT_STATUS_OK) prompt_free(&p);
+    return status;
+}
+
+/* ---- one file ---- */
+
+static specrt_status read_all(const char *path, char **text, size_t *n, specrt_error *err) {
+    corpus_stream s;
+    size_t capacity = 1 << 16, got = 1;
+    *n = 0;
+    *text = (char *)malloc(capacity);
+    TRY(corpus_stream_open(&s, path, NULL, 0, err));
+    specrt_status status = *text ? SPECRT_STATUS_OK : error_no_memory_for(err, "prompts");
+    while (status == SPECRT_STATUS_OK && got) {
+        status = corpus_stream_read(&s, *n, *text + *n, capacity - *n - 1, &got, err);
+        if (status == SPECRT_STATUS_OK) *n += got;
+        if (*n + 1 < capacity) continue;
+        char *grown = capacity < MAX_FILE ? (char *)realloc(*text, capacity *= 2) : NULL;
+        if (grown)
+            *text = grown;
+        else
+            status = error_no_memory_for(err, "prompts");
+    }
+    corpus_stream_close(&s);
+    if (status == SPECRT_STATUS_OK) (*text)[*n] = '\0';
+    return status;
+}
+
+/* Values one after another: JSON Lines, or one object over several lines; an array holds several. */
+static specrt_status read_value(const char *path, int line, const char *name, json_object *value,
+                                prompt_list *out, specrt_error *err) {
+    if (!json_object_is_type(value, json_type_array))
+        return read_record(path, line, name, value, out, err);
+    for (size_t i = 0; i < json_object_array_length(value); i++)
+        TRY(read_record(path, line, name, json_object_array_get_idx(value, i), out, err));
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status read_values(const char *path, const char *name, const char *text, size_t n,
+                                 prompt_list *out, specrt_error *err) {
+    json_tokener *tokener = json_tokener_new();
+    specrt_status status = tokener ? SPECRT_STATUS_OK : error_no_memory_for(err, "prompts");
+    int line = 1;
+    for (size_t at = utf8_mark(text, n); status == SPECRT_STATUS_OK && at < n;) {
+        for (; at < n && strchr(" \t\r\n", text[at]); at++) line += text[at] == '\n';
+        if (at >= n) break;
+        json_object *value = json_tokener_parse_ex(tokener, text + at, (int)(n - at));
+        if (!value) {
+            status =
+                specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s:%d: no JSON: %s", path, line,
+                                 json_tokener_error_desc(json_tokener_get_error(tokener)));
+            break;
+        }
+        status = read_value(path, line, name, value, out, err);
+        json_object_put(value);
+        size_t end = at + json_tokener_get_parse_end(tokener);
+        for (; at < end; at++) line += text[at] == '\n';
+        json_tokener_reset(tokener);
+    }
+    if (tokener) json_tokener_free(tokener);
+    return status;
+}
+
+/* Keep `limit` of the prompts from `first` on, evenly spread: files are often sorted by task. */
+static void thin(prompt_list *list, int first, int64_t limit) {
+    int n = list->n - first, kept = 0;
+    if (limit == 0 || n <= limit) return;
+    for (int i = 0; i < n; i++) {
+        prompt p = list->items[first + i];
+        if (kept < limit && i == (int)(((int64_t)kept * n) / limit))
+            list->items[first + kept++] = p;
+        else
+            prompt_free(&p);
+    }
+    list->n = first + kept;
+}
+
+/* "questions" of "folder/questions.jsonl.gz". */
+static char *name_of(const char *path) {
+    char *name = strdup(base_name(path));
+    if (name) name[strcspn(name, ".")] = '\0';
+    return name;
+}
+
+specrt_status prompts_read(const char *path, int64_t limit, prompt_list *out, specrt_error *err) {
+    char *text = NULL, *name = name_of(path);
+    size_t n = 0;
+    int first = out->n, n_empty = out->n_empty;
+    specrt_status status =
+        name ? read_all(path, &text, &n, err) : error_no_memory_for(err, "prompts");
+    if (status == SPECRT_STATUS_OK) status = read_values(path, name, text, n, out, err);
+    if (status == SPECRT_STATUS_OK && out->n == first)
+        status =
+            specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: expected a prompt a line, found %s",
+                             path, out->n_empty > n_empty ? "empty ones alone" : "none");
+    if (status == SPECRT_STATUS_OK) thin(out, first, limit);
+    free(text);
+    free(name);
+    return status;
+}
+
+specrt_status prompts_add(const char *text, const char *domain, prompt_list *out) {
+    prompt p = {.place = "--prompt", .domain = strdup(domain)};
+    if (p.domain && add_turn(&p, text) && append(out, &p, NULL) == SPECRT_STATUS_OK)
+        return SPECRT_STATUS_OK;
+    prompt_free(&p);
+    return SPECRT_STATUS_NO_MEMORY;
+}
+
+/* ---- those that are passed over ---- */
+
+bool prompts_pass_over(prompt_list *list, const prompt *p, const specrt_error *why) {
+    if (list->n == 1) return false;
+    if (list->n_unfit++ == 0)
+        snprintf(list->first_unfit, sizeof list->first_unfit, "%s: %.400s", p->place, why->msg);
+    return true;
+}
+
+/* "2 prompts were passed over: 1 empty, first a.jsonl:3; 1 unfit, first a.jsonl:6: prompt: ..." */
+static void describe_passed_over(const prompt_list *list, char *out, size_t n) {
+    int n_all = list->n_empty + list->n_unfit;
+    int at = snprintf(out, n, "%d prompt%s passed over:", n_all, n_all == 1 ? " was" : "s were");
+    if (list->n_empty)
+        at += snprintf(out + at, n - (size_t)at, " %d empty, first %s%s", list->n_empty,
+                       list->first_empty, list->n_unfit ? ";" : "");
+    if (list->n_unfit)
+        snprintf(out + at, n - (size_t)at, " %d unfit, first %s", list->n_unfit, list->first_unfit);
+}
+
+specrt_status prompts_account(const prompt_list *list, int64_t n_decoded, specrt_error *err) {
+    char text[sizeof list->first_unfit + sizeof list->first_empty + 80];
+    if (list->n_empty + list->n_unfit == 0) return SPECRT_STATUS_OK;
+    describe_passed_over(list, text, sizeof text);
+    if (n_decoded == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be decoded: %s",
+                                text);
+    cli_warn("%s", text);
+    return SPECRT_STATUS_OK;
+}
+
+void prompts_put_json(const prompt_list *list, json_object *to) {
+    json_put(to, "n_empty", json_whole((uint64_t)list->n_empty));
+    json_put(to, "n_unfit", json_whole((uint64_t)list->n_unfit));
+}

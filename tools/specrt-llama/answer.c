@@ -1,0 +1,138 @@
+/* answer.c : answers as they come, or as one JSON object. */
+#include "tool.h"
+
+#include <stdlib.h>
+#include "base/error.h"
+#include "base/json.h"
+
+/* Sums over prompts. */
+typedef struct sums {
+    int64_t n_tokens, n_cycles, n_emitted, n_rows;
+    double seconds;
+} sums;
+
+/* A session over the pair, and the answer that it writes. */
+typedef struct writer {
+    const options *o;
+    models *m;
+    specrt_session *session;
+    sums total;
+    FILE *text;       /* the answer's bytes */
+    json_object *ids; /* NULL: not wanted */
+    int64_t n;        /* tokens */
+    int64_t began;    /* llama_time_us() at the first of them: the prompt is not timed */
+} writer;
+
+static void write_piece(const writer *w, int32_t token) {
+    char piece[1024];
+    if (llama_vocab_is_eog(w->m->vocab, token)) return;
+    int32_t n = llama_token_to_piece(w->m->vocab, token, piece, sizeof piece, 0, false);
+    if (n > 0) fwrite(piece, 1, (size_t)n, w->text);
+}
+
+static int each(void *user, const int32_t *tokens, int32_t n) {
+    writer *w = (writer *)user;
+    if (w->n == 0) w->began = llama_time_us();
+    for (int32_t i = 0; i < n; i++, w->n++) {
+        write_piece(w, tokens[i]);
+        if (w->ids) json_object_array_add(w->ids, json_object_new_int(tokens[i]));
+    }
+    return fflush(w->text);
+}
+
+static specrt_status answer(writer *w, const input *in, specrt_error *err) {
+    specrt_host host = specrt_llama_host(w->m->pair);
+    specrt_generation g = {
+        .max_tokens = w->o->n_predict < 0 ? 0 : w->o->n_predict, .each = each, .user = w};
+    specrt_session_stats stats;
+    specrt_llama_reset(w->m->pair);
+    w->n = 0;
+    specrt_status status = specrt_generate(w->session, &host, in->ids, in->n, &g, err);
+    if (status != SPECRT_STATUS_OK) return models_error(w->m, status, err);
+    specrt_session_get_stats(w->session, &stats);
+    w->total.seconds += 1e-6 * (double)(llama_time_us() - w->began);
+    w->total.n_tokens += g.n_tokens;
+    w->total.n_cycles += stats.n_cycles;
+    w->total.n_emitted += stats.n_emitted;
+    w->total.n_rows += stats.n_rows;
+    return SPECRT_STATUS_OK;
+}
+
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : 0;
+}
+
+/* The first token of an answer comes with the prompt, which is not timed. */
+static double speed(const sums *total, int n_prompts) {
+    return ratio((double)(total->n_tokens - n_prompts), total->seconds);
+}
+
+static specrt_status stream(writer *w, const inputs *in, specrt_error *err) {
+    w->text = stdout;
+    for (int i = 0; i < in->n; i++) {
+        TRY(answer(w, &in->items[i], err));
+        putchar('\n');
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* {"text": ..., "ids": [...]} */
+static specrt_status put_answer(writer *w, const input *in, json_object *to, specrt_error *err) {
+    char *text = NULL;
+    size_t n = 0;
+    json_object *o = json_object_new_object();
+    json_object_array_add(to, o);
+    json_put(o, "ids", w->ids = json_object_new_array());
+    w->text = open_memstream(&text, &n);
+    specrt_status status = w->text ? answer(w, in, err) : error_no_memory_for(err, "an answer");
+    if (w->text) fclose(w->text);
+    if (status == SPECRT_STATUS_OK) json_put(o, "text", json_text(text));
+    free(text);
+    return status;
+}
+
+static specrt_status put_answers(writer *w, const inputs *in, json_object *to, specrt_error *err) {
+    for (int i = 0; i < in->n; i++) TRY(put_answer(w, &in->items[i], to, err));
+    return SPECRT_STATUS_OK;
+}
+
+/* Nothing is printed unless all of it is. */
+static specrt_status print_json(writer *w, const inputs *in, const char *policy,
+                                specrt_error *err) {
+    json_object *o = json_object_new_object(), *answers = json_object_new_array();
+    const sums *s = &w->total;
+    json_put(o, "policy", json_text(policy));
+    json_put(o, "answers", answers);
+    specrt_status status = put_answers(w, in, answers, err);
+    json_put(o, "n_tokens", json_whole((uint64_t)s->n_tokens));
+    json_put(o, "n_cycles", json_whole((uint64_t)s->n_cycles));
+    json_put(o, "accept_length", json_real(ratio((double)s->n_emitted, (double)s->n_cycles)));
+    json_put(o, "active_rows", json_real(ratio((double)s->n_rows, (double)s->n_cycles)));
+    json_put(o, "seconds", json_real(s->seconds));
+    json_put(o, "tokens_per_second", json_real(speed(s, in->n)));
+    if (status == SPECRT_STATUS_OK) return cli_print_json(json_to_text(o), err);
+    json_object_put(o);
+    return status;
+}
+
+static void tell(const sums *s, int n_prompts, const char *policy) {
+    cli_info("%s: %lld tokens in %lld cycles, accept length %.2f, %.0f rows, %.1f tokens/s", policy,
+             (long long)s->n_tokens, (long long)s->n_cycles,
+             ratio((double)s->n_emitted, (double)s->n_cycles),
+             ratio((double)s->n_rows, (double)s->n_cycles), speed(s, n_prompts));
+}
+
+specrt_status answer_all(const options *o, models *m, const inputs *in, specrt_error *err) {
+    specrt_policy *policy = NULL;
+    writer w = {.o = o, .m = m};
+    const char *text = o->policies.n ? o->policies.items[0] : NULL;
+    specrt_status status = models_session(m, o, text, &policy, &w.session, err);
+    if (status == SPECRT_STATUS_OK)
+        status = o->common.json ? print_json(&w, in, specrt_policy_text(policy), err)
+                                : stream(&w, in, err);
+    if (status == SPECRT_STATUS_OK && !o->common.json)
+        tell(&w.total, in->n, specrt_policy_text(policy));
+    specrt_session_close(w.session);
+    specrt_policy_close(policy);
+    return status;
+}

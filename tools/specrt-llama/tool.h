@@ -1,0 +1,82 @@
+/* tool.h : what the files of specrt-llama share. */
+#ifndef SPECRT_LLAMA_TOOL_H
+#define SPECRT_LLAMA_TOOL_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include "base/cli.h"
+#include "base/io.h"
+#include "corpus/prompts.h"
+#include "llama/specrt_llama.h"
+
+/* ---- options.c ---- */
+
+/* Names are llama.cpp's where it has one. */
+typedef struct options {
+    cli_common common;
+    const char *target, *draft, *bundle, *system;
+    cli_list policies, texts, files, prompts; /* -p, -f, --prompts */
+    int64_t limit;                            /* prompts of each --prompts; 0: all */
+    int64_t n_predict;                        /* -1: until an answer ends */
+    int64_t n_context, n_threads;             /* 0: llama.cpp's own */
+    int64_t n_gpu_layers, n_gpu_layers_draft; /* -1: llama.cpp's own */
+    int64_t num_steps, topk, num_draft_tokens, rounds;
+    int64_t top_k;
+    double temperature, top_p, min_p;
+    bool conversation, bench;
+} options;
+
+/* options_parse() : @return -1 to go on, else the exit code, and nothing is kept. */
+int options_parse(int argc, char **argv, options *out);
+void options_free(options *o);
+
+/* ---- models.c ---- */
+
+typedef struct models {
+    struct llama_model *target, *draft;
+    const struct llama_vocab *vocab; /* the target's */
+    specrt_llama_head rows;
+    specrt_llama *pair;
+    specrt_head *head;
+    specrt_bundle *bundle;
+    specrt_worker *worker;
+    int32_t n_vocab; /* columns of the target's logits */
+} models;
+
+specrt_status models_open(const options *o, models *out, specrt_error *err);
+void models_close(models *m);
+
+/* models_session() : a policy, by its text (NULL: the default), and a session of it; both owned. */
+specrt_status models_session(const models *m, const options *o, const char *text,
+                             specrt_policy **policy, specrt_session **session, specrt_error *err);
+
+/* models_error() : a call's error; where a model failed (HOST), what the pair says of it. */
+specrt_status models_error(const models *m, specrt_status status, specrt_error *err);
+
+/* ---- prompts.c ---- */
+
+/* A prompt's first turn, as tokens. */
+typedef struct input {
+    int32_t *ids; /* [n], owned */
+    int32_t n;
+    const char *domain; /* of its prompt */
+} input;
+typedef struct inputs {
+    prompt_list prompts;
+    input *items; /* [n] of the prompts */
+    int n;
+} inputs;
+
+/* inputs_read() : what the options name, in the model's chat template if asked for. */
+specrt_status inputs_read(const options *o, const models *m, inputs *out, specrt_error *err);
+void inputs_free(inputs *in);
+
+/* ---- answer.c, bench.c ---- */
+
+/* answer_all() : answers every prompt with one policy; text streams to stdout, or one JSON object. */
+specrt_status answer_all(const options *o, models *m, const inputs *in, specrt_error *err);
+
+/* bench_all() : plain decoding, llama.cpp's full head, `full` and the policies in turns. */
+specrt_status bench_all(const options *o, models *m, const inputs *in, specrt_error *err);
+
+#endif
