@@ -12,6 +12,8 @@ cmp -s one.specb other.specb && fail "the seed does not matter"
 accepts build --router none --clusters 7 --balanced --init kmeans++ --json -o balanced.specb
 prints \
     '{*"n_rows":300*"n_clusters":7*"size_least":42,*"size_most":43,"objective":\[*"router":{*"seconds_kmeans":*"peak_bytes":*}'
+accepts build --router none --clusters 12 --largest 1.5 --json -f -o one.specb
+prints '{*"balanced":false,"largest":1.5,*"size_mean":25,"size_most":3[0-7],*'
 accepts build --clusters 20 --mean-rows 45 -o one.specb
 prints "*router centroid, clusters by level 3 3 3 3 3 3 3 3: about 45 rows*"
 accepts build --clusters 20 --schedule 9,4,1 -o one.specb -f
@@ -26,6 +28,7 @@ refuses 2 "*one.specb: holds section centroid; use -f to replace it" build --clu
 # Bad input.
 refuses 2 "*expected 1 to 300, the rows there are to cluster, found 301" build --clusters 301 \
     -o x.specb
+refuses 2 "*--largest: expected 0 or at least 1, found 0.5*" build --largest 0.5 -o x.specb
 refuses 2 "*--mean-rows: expected room for one of the 20 clusters*" build --clusters 20 \
     --mean-rows 14 -o x.specb
 refuses 2 \

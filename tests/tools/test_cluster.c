@@ -214,12 +214,12 @@ static void test_same_bytes(void) {
     world w;
     plant(&w, 3000, 50, 3000, 1);
     open_world(&w);
-    for (int balanced = 0; balanced < 2; balanced++) {
+    for (int largest = 0; largest < 2; largest++) {
         uint64_t first = 0;
         for (int run_ = 0; run_ < 6; run_++) {
             kmeans_options o = options_for(70);
             kmeans k;
-            o.balanced = balanced;
+            o.largest = largest;
             o.threads = run_ < 3 ? 1 + 2 * run_ : 2;
             o.kernels = run_ < 3 ? NULL : names[run_ - 3];
             if (!dot_choose(o.kernels)) continue;
@@ -242,7 +242,7 @@ static void test_balanced(void) {
     for (int i = 0; i < 5; i++) {
         kmeans_options o = options_for(counts[i]);
         kmeans k;
-        o.balanced = true;
+        o.largest = 1;
         REQUIRE(kmeans_run(&w.rows, &o, &k, NULL) == SPECRT_STATUS_OK);
         int32_t n_larger = 0;
         for (int32_t c = 0; c < counts[i]; c++) {
@@ -250,6 +250,38 @@ static void test_balanced(void) {
             n_larger += k.sizes[c] == 1000 / counts[i] + 1;
         }
         CHECK_INT(n_larger, 1000 % counts[i]);
+        kmeans_free(&k);
+    }
+    free_world(&w);
+}
+
+/* Seven rows of ten lie in one place, which free clusters leave to few of them. */
+static void test_bounded(void) {
+    const double bounds[] = {0, 6, 2, 1};
+    double objective = INFINITY;
+    uint64_t state = 5;
+    world w;
+    plant(&w, 1000, 24, 30, 0.5f);
+    for (int32_t i = 1; i < w.n; i++)
+        for (int32_t j = 0; j < w.n_cols && i % 10 < 7; j++)
+            w.x[i * w.n_cols + j] = w.x[j] + 1e-3f * fixture_normal(&state);
+    open_world(&w);
+    for (int i = 0; i < 4; i++) {
+        kmeans_options o = options_for(40);
+        kmeans k;
+        o.largest = bounds[i];
+        REQUIRE(kmeans_run(&w.rows, &o, &k, NULL) == SPECRT_STATUS_OK);
+        int32_t n = 0, most = 0;
+        for (int32_t c = 0; c < 40; c++) {
+            CHECK(k.sizes[c] > 0);
+            n += k.sizes[c];
+            if (k.sizes[c] > most) most = k.sizes[c];
+        }
+        CHECK_INT(n, w.rows.n);
+        CHECK(i == 0 ? most > 6 * 25 : most <= bounds[i] * 25);
+        CHECK(k.objective <= objective);
+        CHECK(i == 0 ? k.objective == k.objective_free : k.objective < k.objective_free);
+        objective = k.objective;
         kmeans_free(&k);
     }
     free_world(&w);
@@ -313,6 +345,7 @@ static const test_case cases[] = {
     {"monotone", "the objective never falls", test_monotone},
     {"same_bytes", "any threads, any kernels", test_same_bytes},
     {"balanced", "sizes differ by at most one", test_balanced},
+    {"bounded", "no size is over its bound; a tighter bound costs similarity", test_bounded},
     {"repair", "no cluster stays empty", test_repair},
     {"bad_rows", "reserved, zero and equal rows are left out; NaN is refused", test_bad_rows},
 };

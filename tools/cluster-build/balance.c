@@ -1,7 +1,8 @@
-/* balance.c : clusters of equal sizes. Rows and clusters are paired by descending similarity while
- * the cluster has room; rows left over look again among the clusters that have some. */
+/* balance.c : clusters of bounded, or of equal, sizes. Rows and clusters are paired by descending
+ * similarity while the cluster has room; rows left over look again among the clusters that have some. */
 #include "kmeans_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
@@ -23,8 +24,9 @@ typedef struct balancing {
     int32_t n_wishes;
     int32_t *open; /* [n_open] clusters with room: those in the panels */
     int32_t n_open;
-    int32_t *sizes;          /* [n_clusters] so far */
-    int32_t least, n_larger; /* every cluster gets `least` rows, and n_larger of them one more */
+    int32_t *sizes; /* [n_clusters] so far */
+    int32_t room,
+        n_larger; /* every cluster has room for so many rows, n_larger of them for one more */
 } balancing;
 
 static int by_similarity(const void *a, const void *b) {
@@ -35,7 +37,7 @@ static int by_similarity(const void *a, const void *b) {
 }
 
 static bool has_room(const balancing *b, int32_t cluster) {
-    return b->sizes[cluster] < b->least || (b->sizes[cluster] == b->least && b->n_larger > 0);
+    return b->sizes[cluster] < b->room || (b->sizes[cluster] == b->room && b->n_larger > 0);
 }
 
 /* The n_wishes best of similarities [n_open], best first. */
@@ -89,7 +91,7 @@ static void grant(balancing *b) {
         const wish *best = &b->wishes[i];
         if (b->w->next[best->row] >= 0 || !has_room(b, best->cluster)) continue;
         b->w->next[best->row] = best->cluster;
-        b->n_larger -= b->sizes[best->cluster]++ == b->least;
+        b->n_larger -= b->sizes[best->cluster]++ == b->room;
     }
     int32_t n_left = 0;
     for (int32_t i = 0; i < b->n_left; i++)
@@ -101,8 +103,8 @@ static void grant(balancing *b) {
 static bool assign(balancing *b) {
     const row_set *r = b->w->r;
     int32_t m = b->w->k->n_clusters;
-    b->least = r->n / m;
-    b->n_larger = r->n % m;
+    b->room = (int32_t)fmin(b->w->options->largest * r->n / m, r->n);
+    b->n_larger = b->room >= (r->n + m - 1) / m ? 0 : r->n % m;
     b->n_left = r->n;
     memset(b->sizes, 0, (size_t)m * sizeof *b->sizes);
     for (int32_t i = 0; i < r->n; i++) {
@@ -128,7 +130,9 @@ specrt_status balance(kmeans_work *w, specrt_error *err) {
     bool good = b.left && b.wishes && b.open && b.sizes;
     for (int round = 0; round < BALANCE_ROUNDS && good; round++) {
         good = assign(&b);
-        if (good) kmeans_place(w);
+        if (!good) break;
+        kmeans_place(w);
+        kmeans_repair(w);
     }
     free(b.left);
     free(b.wishes);

@@ -93,8 +93,8 @@ static int32_t worst_row(const kmeans_work *w, int32_t donor) {
     return worst;
 }
 
-/* An empty cluster takes the worst row of the largest. The objective can only gain. */
-static void repair(kmeans_work *w) {
+/* The objective can only gain. */
+void kmeans_repair(kmeans_work *w) {
     int32_t *sizes = w->k->sizes, m = w->k->n_clusters, n_empty = 0;
     for (int32_t c = 0; c < m; c++) {
         int32_t donor = 0;
@@ -185,7 +185,7 @@ static specrt_status iterate(kmeans_work *w, specrt_error *err) {
         memcpy(before, k->centroids, n * sizeof *before);
         int32_t moved = kmeans_place(w);
         k->objectives[i] = kmeans_objective(w, before);
-        repair(w);
+        kmeans_repair(w);
         if (o->each) o->each(o->user, i, k->objectives[i], moved);
         more = moved > 0 && (i == 0 || k->objectives[i] - k->objectives[i - 1] >=
                                            o->tolerance * k->objectives[i]);
@@ -195,6 +195,15 @@ static specrt_status iterate(kmeans_work *w, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+/* Whether a cluster has more rows than it may. */
+static bool is_too_large(const kmeans_work *w) {
+    const kmeans *k = w->k;
+    int32_t most = 0;
+    for (int32_t c = 0; c < k->n_clusters; c++)
+        if (k->sizes[c] > most) most = k->sizes[c];
+    return w->options->largest > 0 && (double)most * k->n_clusters > w->options->largest * w->r->n;
+}
+
 static specrt_status run(kmeans_work *w, specrt_error *err) {
     kmeans *k = w->k;
     if (!start(w)) return error_no_memory(err, "k-means");
@@ -202,7 +211,7 @@ static specrt_status run(kmeans_work *w, specrt_error *err) {
     double started = measure_seconds();
     TRY(iterate(w, err));
     k->objective_free = k->objective;
-    if (w->options->balanced) {
+    if (is_too_large(w)) {
         TRY(balance(w, err));
         k->objective = kmeans_own_objective(w);
     }

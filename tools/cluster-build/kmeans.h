@@ -9,7 +9,8 @@ typedef struct kmeans_options {
     int32_t n_clusters;
     int32_t n_iterations; /* at most */
     double tolerance;     /* stop when the objective gains less than this share */
-    bool balanced;        /* sizes that differ by at most one */
+    double largest;       /* sizes at most so many times the mean: 1 makes them differ by at most
+                           * one, 0 leaves them as they come */
     bool plus_plus;       /* seed by k-means++, one pass over the rows for each cluster */
     /* f32 [n_clusters, n_cols] to start from instead, of any length; borrowed */
     const float *initial;
@@ -27,7 +28,7 @@ typedef struct kmeans {
     int32_t n_repaired; /* clusters that were empty at some time and got a row of the largest */
     double *objectives; /* [n_iterations] sum of rows' similarity to the centroid they were given */
     double objective; /* sum over rows of the similarity to their cluster's centroid, in the end */
-    double objective_free; /* of balanced clusters: what it was before sizes were made equal */
+    double objective_free; /* the same before sizes were bounded */
     int32_t *clusters;     /* [rows->n] */
     int32_t *sizes;        /* [n_clusters] */
     float *centroids; /* [n_clusters, n_cols] of length 1: the direction of the sum of its rows */

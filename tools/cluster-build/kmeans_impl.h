@@ -29,6 +29,8 @@ typedef struct kmeans_work {
 /* kmeans_place() : give every row its cluster of w->next, then make sums, sizes and centroids those of
  * the rows. @return rows that moved. */
 int32_t kmeans_place(kmeans_work *w);
+/* kmeans_repair() : an empty cluster takes the row of the largest that suits it least. */
+void kmeans_repair(kmeans_work *w);
 
 /* kmeans_own_objective() : sum over clusters of their sum's length: of all rows' similarity to the centroid
  * that they make. kmeans_objective() : to `given` centroids, from the sums of the rows given to each. */

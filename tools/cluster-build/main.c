@@ -151,7 +151,7 @@ static specrt_status cluster(cluster_build *b, specrt_error *err) {
                                   o->n_clusters ? (int32_t)o->n_clusters : default_clusters(b),
                               .n_iterations = (int32_t)o->n_iterations,
                               .tolerance = 1e-5,
-                              .balanced = o->balanced,
+                              .largest = o->largest,
                               .plus_plus = strcmp(o->init, "kmeans++") == 0,
                               .seed = (uint64_t)o->common.seed,
                               .threads = (int)o->common.threads,

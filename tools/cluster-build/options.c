@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* On real heads sizes left alone run from one to a hundred times the mean (docs/METHODS.md). */
+#define LARGEST 4
+
 static int parse_table(cluster_options *o, int argc, char **argv) {
     const cli_option options[] = {
         cli_heading("Input"),
@@ -20,6 +23,8 @@ static int parse_table(cluster_options *o, int argc, char **argv) {
                 "how many (default 256, 512 above 150,000 rows; coral 16; centroid 2048 at most)"),
         cli_flag("balanced", &o->balanced,
                  "equal sizes, give or take one (centroid and coral: always)"),
+        cli_real("largest", "X", &o->largest, 0, 1e9,
+                 "no cluster larger than X times the mean (default 4); 0: as they come"),
         cli_int("iterations", "N", &o->n_iterations, 1, 1000, "of k-means at most (default 25)"),
         cli_string("init", "NAME", &o->init, "kmeans|| (default) or kmeans++, for small heads"),
 
@@ -108,6 +113,9 @@ static int check(cluster_options *o) {
     o->router = (specrt_router_kind)kind;
     bool is_flat = o->router == SPECRT_ROUTER_CENTROID || o->router == SPECRT_ROUTER_CORAL;
     if (is_flat) o->balanced = true;
+    if (o->largest > 0 && o->largest < 1)
+        return cli_usage("--largest: expected 0 or at least 1, found %g", o->largest);
+    if (o->balanced) o->largest = 1;
     if (!o->schedule_name) o->schedule_name = is_flat ? "flat" : "harmonic";
     if (strcmp(o->init, "kmeans||") != 0 && strcmp(o->init, "kmeans++") != 0)
         return cli_usage("--init: expected kmeans|| or kmeans++, found '%s'", o->init);
@@ -118,6 +126,7 @@ static int check(cluster_options *o) {
 int cluster_options_parse(cluster_options *o, int argc, char **argv) {
     *o = (cluster_options){.router_name = "centroid",
                            .init = "kmeans||",
+                           .largest = LARGEST,
                            .n_iterations = 25,
                            .n_hidden = 512,
                            .n_epochs = 20,

@@ -59,8 +59,8 @@ void cluster_report_table(const cluster_build *b, FILE *out) {
             text_count((uint64_t)most));
     fprintf(out, "mean similarity to the cluster %.4f after %" PRId32 " iterations",
             k->objective / b->rows.n, k->n_iterations);
-    if (b->options->balanced)
-        fprintf(out, " (%.4f before balancing)", k->objective_free / b->rows.n);
+    if (k->objective != k->objective_free)
+        fprintf(out, " (%.4f before sizes were bounded)", k->objective_free / b->rows.n);
     fprintf(out, "\n");
     if (left_out > 0)
         fprintf(out, "left out: %s reserved rows, %s of zeros, %s equal to others\n",
@@ -135,6 +135,7 @@ static json_object *common_json(const cluster_build *b) {
     json_put(o, "n_duplicate", json_object_new_int(b->rows.n_duplicate));
     json_put(o, "n_clusters", json_object_new_int(k->n_clusters));
     json_put(o, "balanced", json_object_new_boolean(b->options->balanced));
+    json_put(o, "largest", json_real(b->options->largest));
     json_put(o, "size_least", json_object_new_int(least));
     json_put(o, "size_mean", json_real(mean_size(b)));
     json_put(o, "size_most", json_object_new_int(most));
