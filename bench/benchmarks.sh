@@ -4,11 +4,11 @@
 # with machine, commit and command; `standing` also renews the table in README.md. Takes half
 # an hour on one idle core.
 #
-# Names: one of bench_NAME.c (bundle, draft, engine...); overlap, standing, plan, compare,
-# published, replay; a table of bench/reproduce.sh; decode; peers. Those that lack data or a peer
-# are skipped with a word. In the environment: PAIRS (sample 128k; of published models smollm2
-# qwen), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS (prompts of a task, tokens of
-# an answer), PYTHON (python3, with what the peers need from PyPI).
+# Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
+# plan, compare, published, replay; a table of bench/reproduce.sh; decode; peers. Those that lack
+# data or a peer are skipped with a word. In the environment: PAIRS (sample 128k; of published
+# models smollm2 qwen), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS (prompts of a
+# task, tokens of an answer), PYTHON (python3, with what the peers need from PyPI).
 . "$(dirname "$0")/pair.sh"
 machine=${MACHINE:-here} python=${PYTHON:-python3}
 results=bench/results
@@ -183,6 +183,13 @@ overlap() {
         general=data/corpus/prose general=data/corpus/qa general=data/corpus/technical \
         chat="$chat-8B-Instruct.json" chat="$chat-70B-Instruct.json"
 }
+overlap-published() {
+    sharegpt=$build/models/sharegpt.json
+    [ -e "$sharegpt" ] || { say "no $sharegpt: make models NAME=sharegpt"; return 77; }
+    echo "== published: the text of lists"
+    mapfile -t sets < <(tasks $spec_bench humaneval | sed 's|.*/\(.*\)\.jsonl|\1=&|')
+    "$python" bench/overlap.py --test "${sets[@]}" own=data/prompts --text sharegpt="$sharegpt"
+}
 
 # Columns, rank, rows named, bits.
 sketch() {
@@ -233,8 +240,8 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    coverage | mass | overlap | sketch | standing | plan | compare | published | replay | decode |
-        peers)
+    coverage | mass | overlap | overlap-published | sketch | standing | plan | compare | \
+        published | replay | decode | peers)
         keep "$1" "$1"
         ;;
     *)
@@ -255,6 +262,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 [ $# -gt 0 ] ||
-    set -- $programs overlap standing plan compare published replay $reproductions decode peers
+    set -- $programs overlap overlap-published standing plan compare published replay \
+        $reproductions decode peers
 for one; do run "$one"; done
 exit $failed
