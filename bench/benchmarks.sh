@@ -187,6 +187,7 @@ overlap-published() {
     sharegpt=$build/models/sharegpt.json
     [ -e "$sharegpt" ] || { say "no $sharegpt: make models NAME=sharegpt"; return 77; }
     echo "== published: the text of lists"
+    trained_on=
     mapfile -t sets < <(tasks $spec_bench humaneval | sed 's|.*/\(.*\)\.jsonl|\1=&|')
     "$python" bench/overlap.py --test "${sets[@]}" own=data/prompts --text sharegpt="$sharegpt"
 }
