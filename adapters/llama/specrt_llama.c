@@ -42,6 +42,11 @@ struct specrt_llama {
     int64_t n_hidden;
     bool uses_head, reached_head;
 
+    /* The target's last pass. */
+    float *states; /* [n_batch, d_target] what its head multiplied; NULL: not kept */
+    int64_t n_states;
+    int32_t d_target;
+
     specrt_llama_check check;
     specrt_llama_times times;
     char fault[256];
@@ -262,6 +267,16 @@ static bool at_node(struct ggml_tensor *t, bool ask, void *user) {
     return false;
 }
 
+/* The target's graph goes on behind result_norm. */
+static bool at_target_node(struct ggml_tensor *t, bool ask, void *user) {
+    specrt_llama *s = (specrt_llama *)user;
+    if (ask) return strcmp(t->name, "result_norm") == 0;
+    if (t->type != GGML_TYPE_F32 || t->ne[0] != s->d_target || t->ne[1] > s->n_batch) return true;
+    s->n_states = t->ne[1];
+    ggml_backend_tensor_get(t, s->states, 0, ggml_nbytes(t));
+    return true;
+}
+
 /* n_outputs : rows whose state, or logits, are wanted */
 static int run_draft(specrt_llama *s, int32_t n_outputs) {
     int64_t began = llama_time_us();
@@ -283,6 +298,7 @@ static int run_draft(specrt_llama *s, int32_t n_outputs) {
 
 static int run_target(specrt_llama *s, const float **logits) {
     int64_t began = llama_time_us();
+    s->n_states = 0;
     int code = llama_decode(s->target, s->to_target);
     *logits = code == 0 ? llama_get_logits(s->target) : NULL;
     s->times.target_seconds += 1e-6 * (double)(llama_time_us() - began);
@@ -304,6 +320,14 @@ static int read_pending(specrt_llama *s, int32_t rest) {
         put_pending(s, n);
         if (run_draft(s, 0)) return 1;
     }
+    return 0;
+}
+
+static int target_hidden(void *user, const float **hidden, int32_t *width) {
+    specrt_llama *s = (specrt_llama *)user;
+    if (s->n_states == 0) return fail(s, "target: its graph has no result_norm");
+    *hidden = s->states;
+    *width = s->d_target;
     return 0;
 }
 
@@ -533,7 +557,7 @@ static specrt_status take_params(specrt_llama *s, const struct llama_model *targ
 /* Cells for the sequence and, beside it, one cycle's nodes. */
 static struct llama_context *make_context(const specrt_llama *s, struct llama_model *model,
                                           int32_t n_nodes, int32_t n_sequences, int32_t n_threads,
-                                          bool is_draft) {
+                                          ggml_backend_sched_eval_callback at) {
     struct llama_context_params p = llama_context_default_params();
     p.n_ctx = (uint32_t)(s->n_context + n_nodes);
     p.n_batch = p.n_ubatch = (uint32_t)s->n_batch;
@@ -541,21 +565,21 @@ static struct llama_context *make_context(const specrt_llama *s, struct llama_mo
     p.kv_unified = true;
     p.no_perf = true;
     if (n_threads > 0) p.n_threads = p.n_threads_batch = n_threads;
-    if (is_draft) {
-        p.cb_eval = at_node;
-        p.cb_eval_user_data = (void *)(size_t)s;
-    }
+    p.cb_eval = at;
+    p.cb_eval_user_data = (void *)(size_t)s;
     return llama_init_from_model(model, p);
 }
 
 static specrt_status make_contexts(specrt_llama *s, struct llama_model *target,
-                                   struct llama_model *draft, int32_t n_threads,
+                                   struct llama_model *draft, const specrt_llama_params *p,
                                    specrt_error *err) {
     bool chain = s->tree.topk == 1;
     int32_t drafted = s->tree.num_steps * s->tree.topk + SPECRT_TREE_MAX_NODES;
-    s->target = make_context(s, target, SPECRT_TREE_MAX_NODES,
-                             chain ? 1 : 1 + s->tree.num_draft_tokens, n_threads, false);
-    s->draft = make_context(s, draft, drafted, chain ? 1 : 1 + 2 * s->tree.topk, n_threads, true);
+    s->target =
+        make_context(s, target, SPECRT_TREE_MAX_NODES, chain ? 1 : 1 + s->tree.num_draft_tokens,
+                     p->n_threads, p->keeps_states ? at_target_node : NULL);
+    s->draft =
+        make_context(s, draft, drafted, chain ? 1 : 1 + 2 * s->tree.topk, p->n_threads, at_node);
     if (!s->target || !s->draft || !llama_get_memory(s->target) || !llama_get_memory(s->draft))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "%s: llama.cpp made no context of %d positions",
@@ -563,9 +587,14 @@ static specrt_status make_contexts(specrt_llama *s, struct llama_model *target,
     s->to_target = llama_batch_init(s->n_batch, 0, SPECRT_TREE_MAX_NODES);
     s->to_draft = llama_batch_init(s->n_batch, 0, 1);
     s->d = llama_model_n_embd(draft);
+    s->d_target = llama_model_n_embd(target);
     s->hidden = (float *)malloc((size_t)s->n_batch * (size_t)s->d * sizeof *s->hidden);
+    if (p->keeps_states)
+        s->states = (float *)malloc((size_t)s->n_batch * (size_t)s->d_target * sizeof *s->states);
     s->tokens = (int32_t *)malloc((size_t)(s->n_context + SPECRT_TREE_MAX_NODES) * sizeof(int32_t));
-    if (s->hidden && s->tokens && s->to_target.token && s->to_draft.token) return SPECRT_STATUS_OK;
+    if (s->hidden && s->tokens && s->to_target.token && s->to_draft.token &&
+        (s->states || !p->keeps_states))
+        return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %d positions",
                             (int)s->n_context);
 }
@@ -582,7 +611,7 @@ static specrt_status open_pair(specrt_llama *s, struct llama_model *target,
                                 "tokens",
                                 (long long)s->head->desc.n_rows, (int)s->n_vocab);
     TRY(take_params(s, target, p, err));
-    TRY(make_contexts(s, target, draft, p->n_threads, err));
+    TRY(make_contexts(s, target, draft, p, err));
     TRY(self_check(s, err));
     specrt_llama_reset(s);
     return SPECRT_STATUS_OK;
@@ -609,6 +638,7 @@ void specrt_llama_free(specrt_llama *s) {
     if (s->draft) llama_free(s->draft);
     if (s->target) llama_free(s->target);
     free(s->hidden);
+    free(s->states);
     free(s->tokens);
     free(s);
 }
@@ -629,7 +659,8 @@ specrt_host specrt_llama_host(specrt_llama *s) {
                          .target_prefill = target_prefill,
                          .draft_step = draft_step,
                          .target_verify = target_verify,
-                         .commit = commit};
+                         .commit = commit,
+                         .target_hidden = s->states ? target_hidden : NULL};
 }
 
 void specrt_llama_reset(specrt_llama *s) {

@@ -55,6 +55,7 @@ typedef struct specrt_llama_params {
     int32_t n_context;       /* positions; 0: what the target was trained with, at most 4096 */
     int32_t n_batch;         /* prompt tokens of one pass, 64 or more; 0: 128 */
     int32_t n_threads;       /* of llama.cpp; 0: its default */
+    bool keeps_states;       /* the host has target_hidden, for traces and for policies that ask */
 } specrt_llama_params;
 
 /* What the check at the start found: head rows times the drafter's state beside llama.cpp's logits. */
@@ -92,7 +93,9 @@ void specrt_llama_free(specrt_llama *pair);
 void specrt_llama_describe(const specrt_llama *pair, specrt_policy_desc *policy,
                            specrt_session_params *session);
 
-/* specrt_llama_host() : the pair as callbacks, valid for its life. It has no target_hidden. */
+/* specrt_llama_host() : the pair as callbacks, valid for its life. Where it keeps states, target_hidden gives
+ * those of the target's last pass, f32 [n, its width] after the final norm, a row for each row of logits;
+ * else there is none. */
 specrt_host specrt_llama_host(specrt_llama *pair);
 
 /* specrt_llama_reset() : forget the sequence: before every specrt_host_begin(), specrt_host_turn() and

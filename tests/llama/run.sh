@@ -115,6 +115,31 @@ printf '{"prompt": "What is it?\\nIt is"}\n{"prompt_ids": [5, 6, 7]}\n' >"$work/
 check prompts answer --prompts "$work/two" --json
 check prompts-three test "$(grep -o '"ids"' "$out" | wc -l)" = 3
 
+# ---- traces ----
+
+# replays NAME ARGUMENT... : what specrt-llama says of its run, replay of its trace says again, for
+# the policy that was recorded; and that policy's answers are those without a trace.
+figure() { grep -oE "\"$1\": ?[0-9.]+" | head -n 1 | sed 's/.*: *//'; }
+replays() {
+    local name=$1 said found policy=$2; shift 2
+    check "$name record" answer --prompts "$work/prompts.jsonl" --json --policy "$policy" "$@" \
+        --record "$work/$name.trace"
+    said=$(figure accept_length <"$out") found=
+    sed 's/"seconds".*//' "$out" >"$work/recorded"
+    check "$name plain" answer --prompts "$work/prompts.jsonl" --json --policy "$policy" "$@"
+    check "$name same" cmp <(sed 's/"seconds".*//' "$out") "$work/recorded"
+    check "$name replay" sh -c "$build/bin/specrt-eval replay --trace $work/$name.trace --json \
+        --bundle $work/lists.specb --policy $policy >$out 2>$err"
+    found=$(tr '{' '\n' <"$out" | grep -A 1 "\"policy\": *\"$policy\".*\"domain\": *\"all\"" |
+        figure accept_length)
+    check "$name figures: $said, replayed $found" test -n "$said" -a "$said" = "$found"
+}
+replays chain full
+replays list static:512 --bundle "$work/lists.specb"
+replays tree full $tree
+refuses trace-there 2 "chain.trace: exists" -m $target -md $draft --record "$work/chain.trace"
+refuses trace-bench 2 "expected no --bench" -m $target -md $draft --record "$work/b" --bench
+
 # A message in the template is another prompt, with a system's before it a third.
 check template "$convert" template=llama3 $target "$work/chat.gguf"
 chat() { run -m "$work/chat.gguf" -md $draft -q -p "Why is the sky blue?" -n 16 "$@"; }

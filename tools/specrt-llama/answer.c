@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/json.h"
+#include "engine/recorder.h"
 
 /* Sums over prompts. */
 typedef struct sums {
@@ -16,6 +17,7 @@ typedef struct writer {
     const options *o;
     models *m;
     specrt_session *session;
+    record_file trace;
     sums total;
     FILE *text;       /* the answer's bytes */
     json_object *ids; /* NULL: not wanted */
@@ -40,18 +42,25 @@ static int each(void *user, const int32_t *tokens, int32_t n) {
     return fflush(w->text);
 }
 
-static specrt_status answer(writer *w, const input *in, specrt_error *err) {
+static specrt_status generate(writer *w, const input *in, specrt_error *err) {
+    int64_t most = w->o->n_predict < 0 ? 0 : w->o->n_predict;
     specrt_host host = specrt_llama_host(w->m->pair);
-    specrt_generation g = {
-        .max_tokens = w->o->n_predict < 0 ? 0 : w->o->n_predict, .each = each, .user = w};
+    specrt_generation g = {.max_tokens = most, .each = each, .user = w};
+    if (w->trace.recorder)
+        return recorder_generate(w->trace.recorder, w->session, in->ids, in->n, in->domain, most,
+                                 each, w, err);
+    return specrt_generate(w->session, &host, in->ids, in->n, &g, err);
+}
+
+static specrt_status answer(writer *w, const input *in, specrt_error *err) {
     specrt_session_stats stats;
     specrt_llama_reset(w->m->pair);
     w->n = 0;
-    specrt_status status = specrt_generate(w->session, &host, in->ids, in->n, &g, err);
+    specrt_status status = generate(w, in, err);
     if (status != SPECRT_STATUS_OK) return models_error(w->m, status, err);
     specrt_session_get_stats(w->session, &stats);
     w->total.seconds += 1e-6 * (double)(llama_time_us() - w->began);
-    w->total.n_tokens += g.n_tokens;
+    w->total.n_tokens += w->n;
     w->total.n_cycles += stats.n_cycles;
     w->total.n_emitted += stats.n_emitted;
     w->total.n_rows += stats.n_rows;
@@ -127,11 +136,14 @@ specrt_status answer_all(const options *o, models *m, const inputs *in, specrt_e
     writer w = {.o = o, .m = m};
     const char *text = o->policies.n ? o->policies.items[0] : NULL;
     specrt_status status = models_session(m, o, text, &policy, &w.session, err);
+    if (status == SPECRT_STATUS_OK && o->record) status = record_open(o, m, policy, &w.trace, err);
     if (status == SPECRT_STATUS_OK)
         status = o->common.json ? print_json(&w, in, specrt_policy_text(policy), err)
                                 : stream(&w, in, err);
+    if (status == SPECRT_STATUS_OK && o->record) status = recorder_commit(w.trace.recorder, err);
     if (status == SPECRT_STATUS_OK && !o->common.json)
         tell(&w.total, in->n, specrt_policy_text(policy));
+    record_close(&w.trace);
     specrt_session_close(w.session);
     specrt_policy_close(policy);
     return status;

@@ -53,6 +53,7 @@ static specrt_status open_all(const options *o, models *m, specrt_error *err) {
                  .num_draft_tokens = (int32_t)o->num_draft_tokens},
         .n_context = (int32_t)o->n_context,
         .n_threads = (int32_t)o->n_threads,
+        .keeps_states = o->record != NULL,
     };
     TRY(load(o->target, o->n_gpu_layers, &m->target, err));
     TRY(load(o->draft, o->n_gpu_layers_draft, &m->draft, err));

@@ -14,6 +14,7 @@ static int check(options *o) {
     for (int i = 0; i < o->policies.n; i++)
         if (specrt_policy_check(o->policies.items[i], &err) != SPECRT_STATUS_OK)
             return cli_fail(&err);
+    if (o->bench && o->record) return cli_usage("--record: expected no --bench with it");
     if (o->num_draft_tokens == 0) o->num_draft_tokens = o->topk == 1 ? o->num_steps + 1 : 32;
     return -1;
 }
@@ -66,6 +67,10 @@ static int check(options *o) {
     cli_real("top-p", "P", &(o).top_p, 0, 1, "from the best of mass P; 0: off"), \
     cli_real("min-p", "P", &(o).min_p, 0, 0.999, "relative to the best; 0: off"), \
     cli_letter('s', cli_int("seed", "N", &(o).common.seed, 0, 9e15, "of sampling (default 1)"))
+#define OPTIONS_TRACE(o) \
+    cli_heading("Trace"), \
+    cli_string("record", "FILE", &(o).record, \
+     "every cycle to a trace, for specrt-eval replay and plan; best with --policy full")
 #define OPTIONS_BENCH(o) \
     cli_heading("Comparison"), \
     cli_flag("bench", &(o).bench, \
@@ -81,8 +86,13 @@ int options_parse(int argc, char **argv, options *o) {
                    .rounds = 5,
                    .n_gpu_layers = -1,
                    .n_gpu_layers_draft = -1};
-    const cli_option table[] = {OPTIONS_MODELS(*o),   OPTIONS_DRAFTS(*o), OPTIONS_PROMPTS(*o),
-                                OPTIONS_SAMPLING(*o), OPTIONS_BENCH(*o),  {0}};
+    const cli_option table[] = {OPTIONS_MODELS(*o),
+                                OPTIONS_DRAFTS(*o),
+                                OPTIONS_PROMPTS(*o),
+                                OPTIONS_SAMPLING(*o),
+                                OPTIONS_TRACE(*o),
+                                OPTIONS_BENCH(*o),
+                                {0}};
     const cli_tool tool = {
         "specrt-llama", "specrt-llama -m target.gguf -md draft.gguf -p \"The patient has\" -n 64",
         "Answers prompts with llama.cpp, drafting with few rows of the drafter's "

@@ -14,7 +14,7 @@
 /* Names are llama.cpp's where it has one. */
 typedef struct options {
     cli_common common;
-    const char *target, *draft, *bundle, *system;
+    const char *target, *draft, *bundle, *system, *record;
     cli_list policies, texts, files, prompts; /* -p, -f, --prompts */
     int64_t limit;                            /* prompts of each --prompts; 0: all */
     int64_t n_predict;                        /* -1: until an answer ends */
@@ -70,6 +70,20 @@ typedef struct inputs {
 /* inputs_read() : what the options name, in the model's chat template if asked for. */
 specrt_status inputs_read(const options *o, const models *m, inputs *out, specrt_error *err);
 void inputs_free(inputs *in);
+
+/* ---- record.c ---- */
+
+/* A trace that is being written, and the drafter's own ranking of all rows for it. Zero-initialise. */
+typedef struct record_file {
+    struct recorder *recorder;
+    specrt_policy *full;
+    specrt_session *whole;
+} record_file;
+
+/* record_open() : the trace that the options name, of a policy; its host is the recorder's. */
+specrt_status record_open(const options *o, const models *m, const specrt_policy *policy,
+                          record_file *out, specrt_error *err);
+void record_close(record_file *r);
 
 /* ---- answer.c, bench.c ---- */
 

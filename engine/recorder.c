@@ -1,0 +1,374 @@
+/* recorder.c : see recorder.h. */
+#include "engine/recorder.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/io.h"
+
+enum { MOST = SPECRT_TREE_MAX_NODES };
+
+struct recorder {
+    specrt_host host, inner; /* ours, before theirs */
+    const specrt_active *whole;
+    specrt_trace_info info;
+    bool feeds_state;
+    specrt_trace_writer *trace;
+    out_file out;
+    specrt_error why; /* a write or a record failed; known here alone */
+    recorder_figures figures;
+
+    /* The prompt, until its first token comes. */
+    specrt_trace_record sequence;
+    int (*each)(void *user, const int32_t *tokens, int32_t n);
+    void *user;
+    int32_t *prompt_top; /* [prompt_room, n_top] */
+    int64_t n_prompt_rows, prompt_room;
+    /* The drafter's passes of this cycle: a row of each is extended by a row of the next. */
+    int32_t n_levels, n_rows[SPECRT_TREE_MAX_STEPS];
+    int32_t tokens[SPECRT_TREE_MAX_STEPS][SPECRT_TREE_MAX_TOPK];
+    int32_t parents[SPECRT_TREE_MAX_STEPS][SPECRT_TREE_MAX_TOPK];
+    float *hidden;                      /* [SPECRT_TREE_MAX_STEPS, SPECRT_TREE_MAX_TOPK, d_draft] */
+    const float *logits;                /* [n_nodes, n_vocab] of the target, borrowed */
+    const float *target_hidden;         /* [n_nodes, d_target], borrowed */
+    uint16_t *target_half, *draft_half; /* [MOST, d] */
+    uint16_t *prompt_half;              /* [d_target] of the prompt's last token */
+    int32_t *top_ids, *draft_ids;       /* [MOST, n_top], [MOST, n_draft_top] */
+    float *top_logits, *draft_logits, *logsumexp, *draft_logsumexp;
+    float *scores;         /* [rows of the whole head] */
+    int32_t *tree_top_ids; /* [MOST, n_tree_top] */
+};
+
+static const float *hidden_row(const recorder *r, int32_t level, int32_t row) {
+    return r->hidden +
+           ((size_t)level * SPECRT_TREE_MAX_TOPK + (size_t)row) * (size_t)r->info.d_draft;
+}
+
+/* ---- rows ---- */
+
+typedef struct scored {
+    float logit;
+    int32_t id;
+} scored;
+
+/* A heap of the k best, the worst on top; ties to the lower id. */
+static bool is_worse(scored a, scored b) {
+    return a.logit != b.logit ? a.logit < b.logit : a.id > b.id;
+}
+
+static void sift(scored *heap, int64_t n, int64_t i) {
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && is_worse(heap[child + 1], heap[child])) child++;
+        if (!is_worse(heap[child], heap[i])) return;
+        scored t = heap[i];
+        heap[i] = heap[child];
+        heap[child] = t;
+    }
+}
+
+static int best_first(const void *a, const void *b) {
+    return is_worse(*(const scored *)a, *(const scored *)b) ? 1 : -1;
+}
+
+/* The k best of a row, best first; -1 where there are fewer. */
+static void best_of(const float *logits, int32_t n, int64_t k, int32_t *ids, float *values) {
+    scored heap[1024];
+    int64_t m = 0;
+    for (int32_t i = 0; i < n; i++) {
+        scored x = {logits[i], i};
+        if (isnan(x.logit)) continue;
+        if (m < k) {
+            heap[m++] = x;
+            if (m == k)
+                for (int64_t j = k / 2; j-- > 0;) sift(heap, m, j);
+        } else if (k && is_worse(heap[0], x)) {
+            heap[0] = x;
+            sift(heap, m, 0);
+        }
+    }
+    qsort(heap, (size_t)m, sizeof *heap, best_first);
+    for (int64_t j = 0; j < k; j++) {
+        ids[j] = j < m ? heap[j].id : -1;
+        if (values) values[j] = j < m ? heap[j].logit : -INFINITY;
+    }
+}
+
+static float logsumexp_of(const float *logits, int32_t n) {
+    double sum = 0, max = -INFINITY;
+    for (int32_t i = 0; i < n; i++) max = fmax(max, (double)logits[i]);
+    for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - max);
+    return (float)(max + log(sum));
+}
+
+/* The row of a level that extends `row` of the level before by a token; -1: none was run. */
+static int32_t row_after(const recorder *r, int32_t level, int32_t row, int32_t token) {
+    if (level >= r->n_levels) return -1;
+    for (int32_t i = 0; i < r->n_rows[level]; i++)
+        if (r->parents[level][i] == row && r->tokens[level][i] == token) return i;
+    return -1;
+}
+
+static void take_draft_row(recorder *r, int32_t i, int32_t level, int32_t row) {
+    size_t d = (size_t)r->info.d_draft;
+    int64_t k = r->info.n_draft_top;
+    if (row < 0) { /* a half that is no number */
+        for (size_t j = 0; j < d; j++) r->draft_half[(size_t)i * d + j] = 0x7e00;
+        for (int64_t j = 0; j < k; j++) r->draft_ids[i * k + j] = -1;
+        for (int64_t j = 0; j < k; j++) r->draft_logits[i * k + j] = -INFINITY;
+        r->draft_logsumexp[i] = -INFINITY;
+        return;
+    }
+    const float *hidden = hidden_row(r, level, row);
+    specrt_to_f16(hidden, r->info.d_draft, r->draft_half + (size_t)i * d);
+    specrt_active_logits(r->whole, hidden, 1, r->scores);
+    best_of(r->scores, r->whole->n_rows, k, r->draft_ids + i * k, r->draft_logits + i * k);
+    r->draft_logsumexp[i] = logsumexp_of(r->scores, r->whole->n_rows);
+}
+
+static void take_target_row(recorder *r, int32_t i, int32_t node) {
+    const float *logits = r->logits + (size_t)node * (size_t)r->info.n_vocab;
+    const float *hidden = r->target_hidden + (size_t)node * (size_t)r->info.d_target;
+    int64_t k = r->info.n_top;
+    specrt_to_f16(hidden, r->info.d_target, r->target_half + (size_t)i * (size_t)r->info.d_target);
+    best_of(logits, r->info.n_vocab, k, r->top_ids + i * k, r->top_logits + i * k);
+    r->logsumexp[i] = logsumexp_of(logits, r->info.n_vocab);
+}
+
+/* What sources that look at whole trees learn from. */
+static void take_tree(recorder *r, const specrt_draft *draft) {
+    int32_t k = (int32_t)r->info.n_tree_top;
+    for (int32_t i = 0; i < draft->n; i++) {
+        int32_t *ids = r->tree_top_ids + i * k;
+        int32_t n = specrt_logits_topk(r->logits + (size_t)i * (size_t)r->info.n_vocab,
+                                       r->info.n_vocab, k, ids);
+        for (; n < k; n++) ids[n] = -1;
+    }
+}
+
+/* ---- the host before theirs ---- */
+
+/* The target's states of its last pass. */
+static int take_hidden(recorder *r) {
+    int32_t width;
+    int code = r->inner.target_hidden(r->inner.user, &r->target_hidden, &width);
+    return code != 0 || width != r->info.d_target;
+}
+
+static int record_prefill(void *user, const int32_t *tokens, int32_t n, int all,
+                          const float **logits) {
+    recorder *r = (recorder *)user;
+    const specrt_host *inner = &r->inner;
+    int code = inner->target_prefill(inner->user, tokens, n, 1, logits);
+    if (code != 0) return code;
+    if (take_hidden(r)) return 1;
+    specrt_to_f16(r->target_hidden + (size_t)(n - 1) * (size_t)r->info.d_target, r->info.d_target,
+                  r->prompt_half);
+    for (int32_t i = 0; i < n; i++)
+        best_of(*logits + (size_t)i * (size_t)r->info.n_vocab, r->info.n_vocab, r->info.n_top,
+                r->prompt_top + r->n_prompt_rows++ * r->info.n_top, NULL);
+    if (!all) *logits += (size_t)(n - 1) * (size_t)r->info.n_vocab;
+    return 0;
+}
+
+static int record_draft_step(void *user, int32_t level, const specrt_beam *beam,
+                             const float **hidden, const float **fed) {
+    recorder *r = (recorder *)user;
+    const specrt_host *inner = &r->inner;
+    size_t n = (size_t)beam->n, bytes = n * sizeof(int32_t);
+    int code = inner->draft_step(inner->user, level, beam, hidden, fed);
+    if (code != 0) return code;
+    r->n_levels = level + 1;
+    r->n_rows[level] = beam->n;
+    memcpy(r->tokens[level], beam->tokens, bytes);
+    memcpy(r->parents[level], beam->parents, bytes);
+    memcpy(r->hidden + (size_t)level * SPECRT_TREE_MAX_TOPK * (size_t)r->info.d_draft, *hidden,
+           n * (size_t)r->info.d_draft * sizeof(float));
+    return 0;
+}
+
+static int record_verify(void *user, const specrt_draft *draft, const float **logits) {
+    recorder *r = (recorder *)user;
+    const specrt_host *inner = &r->inner;
+    int code = inner->target_verify(inner->user, draft, logits);
+    r->logits = *logits;
+    return code != 0 ? code : take_hidden(r);
+}
+
+static int record_hidden(void *user, const float **hidden, int32_t *width) {
+    const specrt_host *inner = &((recorder *)user)->inner;
+    return inner->target_hidden(inner->user, hidden, width);
+}
+
+static int record_commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
+    recorder *r = (recorder *)user;
+    const specrt_host *inner = &r->inner;
+    int32_t row = r->n_levels ? 0 : -1;
+    for (int32_t i = 0; i < verdict->n; i++) {
+        int32_t node = verdict->nodes[i];
+        if (i && row >= 0) row = row_after(r, i, row, draft->tokens[node]);
+        take_target_row(r, i, node);
+        take_draft_row(r, i, i, row);
+    }
+    take_tree(r, draft);
+    specrt_trace_record cycle = {.kind = SPECRT_TRACE_CYCLE,
+                                 .n = verdict->n,
+                                 .n_nodes = draft->n,
+                                 .tokens = verdict->tokens,
+                                 .nodes = verdict->nodes,
+                                 .tree_tokens = draft->tokens,
+                                 .tree_parents = draft->parents,
+                                 .tree_logprobs = draft->logprobs,
+                                 .target_hidden = r->target_half,
+                                 .top_ids = r->top_ids,
+                                 .top_logits = r->top_logits,
+                                 .top_logsumexp = r->logsumexp,
+                                 .draft_hidden = r->draft_half,
+                                 .draft_ids = r->draft_ids,
+                                 .draft_logits = r->draft_logits,
+                                 .draft_logsumexp = r->draft_logsumexp,
+                                 .tree_top_ids = r->tree_top_ids};
+    r->n_levels = 0;
+    if (specrt_trace_write(r->trace, &cycle, &r->why) != SPECRT_STATUS_OK) return 1;
+    return inner->commit(inner->user, draft, verdict);
+}
+
+/* The first tokens come when the prompt has been read. */
+static int record_tokens(void *user, const int32_t *tokens, int32_t n) {
+    recorder *r = (recorder *)user;
+    r->figures.n_tokens += n;
+    if (r->sequence.kind == SPECRT_TRACE_SEQUENCE) {
+        r->sequence.top_ids = r->prompt_top;
+        if (r->feeds_state) r->sequence.prompt_hidden = r->prompt_half;
+        if (specrt_trace_write(r->trace, &r->sequence, &r->why) != SPECRT_STATUS_OK) return 1;
+        r->sequence.kind = SPECRT_TRACE_END;
+    }
+    return r->each ? r->each(r->user, tokens, n) : 0;
+}
+
+/* ---- a run ---- */
+
+/* A prompt's statistics begin with it. */
+static void add_stats(recorder *r, const specrt_session *session) {
+    specrt_session_stats s, *sum = &r->figures.stats;
+    specrt_session_get_stats(session, &s);
+    sum->n_cycles += s.n_cycles;
+    sum->n_emitted += s.n_emitted;
+    sum->n_covered += s.n_covered;
+    sum->n_rows += s.n_rows;
+    r->figures.n_prompts++;
+}
+
+static specrt_status make_room(recorder *r, int64_t n, specrt_error *err) {
+    if (n <= r->prompt_room) return SPECRT_STATUS_OK;
+    int32_t *grown = (int32_t *)realloc(
+        r->prompt_top, (size_t)(2 * n * (int64_t)r->info.n_top) * sizeof *grown + 1);
+    if (!grown) return error_no_memory_for(err, "a trace");
+    r->prompt_top = grown;
+    r->prompt_room = 2 * n;
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status recorder_generate(recorder *r, specrt_session *session, const int32_t *prompt,
+                                int32_t n, const char *domain, int64_t max_tokens,
+                                int (*each)(void *user, const int32_t *tokens, int32_t n),
+                                void *user, specrt_error *err) {
+    specrt_generation g = {.max_tokens = max_tokens, .each = record_tokens, .user = r};
+    TRY(make_room(r, n, err));
+    r->each = each;
+    r->user = user;
+    r->n_prompt_rows = 0;
+    r->n_levels = 0;
+    r->sequence = (specrt_trace_record){.kind = SPECRT_TRACE_SEQUENCE, .n = n, .tokens = prompt};
+    snprintf(r->sequence.domain, sizeof r->sequence.domain, "%s", domain);
+    specrt_status status = specrt_generate(session, &r->host, prompt, n, &g, err);
+    if (status == SPECRT_STATUS_OK) add_stats(r, session);
+    if (r->why.status == SPECRT_STATUS_OK) return status;
+    *err = r->why;
+    return err->status;
+}
+
+recorder_figures recorder_get_figures(const recorder *r) {
+    return r->figures;
+}
+
+static int write_bytes(void *user, const void *bytes, size_t n) {
+    recorder *r = (recorder *)user;
+    return out_write(&r->out, bytes, n, &r->why) != SPECRT_STATUS_OK;
+}
+
+specrt_status recorder_commit(recorder *r, specrt_error *err) {
+    specrt_status status = specrt_trace_writer_close(r->trace, err);
+    r->trace = NULL;
+    if (r->why.status != SPECRT_STATUS_OK) *err = r->why, status = err->status;
+    return status == SPECRT_STATUS_OK ? out_commit(&r->out, err) : status;
+}
+
+static specrt_status make_scratch(recorder *r, specrt_error *err) {
+    size_t levels = (size_t)SPECRT_TREE_MAX_STEPS * SPECRT_TREE_MAX_TOPK;
+    size_t top = (size_t)r->info.n_top, draft_top = (size_t)r->info.n_draft_top;
+    size_t d_target = (size_t)r->info.d_target, d_draft = (size_t)r->info.d_draft;
+    r->hidden = (float *)malloc(levels * d_draft * sizeof(float));
+    r->target_half = (uint16_t *)malloc(MOST * d_target * sizeof(uint16_t));
+    r->draft_half = (uint16_t *)malloc(MOST * d_draft * sizeof(uint16_t));
+    r->prompt_half = (uint16_t *)malloc(d_target * sizeof(uint16_t));
+    r->top_ids = (int32_t *)malloc(MOST * top * sizeof(int32_t));
+    r->top_logits = (float *)malloc(MOST * top * sizeof(float));
+    r->draft_ids = (int32_t *)malloc(MOST * draft_top * sizeof(int32_t) + 1);
+    r->draft_logits = (float *)malloc(MOST * draft_top * sizeof(float) + 1);
+    r->logsumexp = (float *)malloc(MOST * sizeof(float));
+    r->draft_logsumexp = (float *)malloc(MOST * sizeof(float));
+    r->tree_top_ids = (int32_t *)malloc(MOST * (size_t)r->info.n_tree_top * sizeof(int32_t) + 1);
+    r->scores = (float *)malloc((size_t)r->whole->n_rows * sizeof(float));
+    return r->hidden && r->target_half && r->draft_half && r->top_ids && r->top_logits &&
+                   r->draft_ids && r->draft_logits && r->logsumexp && r->scores &&
+                   r->draft_logsumexp && r->tree_top_ids && r->prompt_half
+               ? SPECRT_STATUS_OK
+               : error_no_memory_for(err, "a trace");
+}
+
+static void stand_before(recorder *r, const specrt_host *inner) {
+    r->inner = r->host = *inner;
+    r->host.user = r;
+    r->host.target_prefill = record_prefill;
+    r->host.draft_step = record_draft_step;
+    r->host.target_verify = record_verify;
+    r->host.target_hidden = record_hidden;
+    r->host.commit = record_commit;
+}
+
+static specrt_status open_trace(recorder *r, const recorder_params *p, specrt_error *err) {
+    TRY(make_scratch(r, err));
+    TRY(out_open(&r->out, p->path, p->force, err));
+    specrt_status status =
+        specrt_trace_writer_create(&r->info, write_bytes, r, NULL, &r->trace, err);
+    if (r->why.status != SPECRT_STATUS_OK) *err = r->why;
+    return status;
+}
+
+specrt_status recorder_create(const recorder_params *p, recorder **out, specrt_error *err) {
+    recorder *r = *out = (recorder *)calloc(1, sizeof *r);
+    if (!r) return error_no_memory_for(err, "a trace");
+    r->whole = p->whole;
+    r->info = p->info;
+    r->info.d_draft = (int32_t)p->whole->n_cols;
+    r->feeds_state = p->feeds_state;
+    stand_before(r, &p->host);
+    specrt_status status = open_trace(r, p, err);
+    if (status == SPECRT_STATUS_OK) return status;
+    recorder_free(r);
+    *out = NULL;
+    return status;
+}
+
+void recorder_free(recorder *r) {
+    if (!r) return;
+    specrt_trace_writer_close(r->trace, NULL);
+    out_abort(&r->out);
+    free(r->prompt_top), free(r->hidden), free(r->prompt_half), free(r->tree_top_ids);
+    free(r->target_half), free(r->draft_half), free(r->top_ids), free(r->top_logits);
+    free(r->draft_ids), free(r->draft_logits), free(r->logsumexp), free(r->scores);
+    free(r->draft_logsumexp);
+    free(r);
+}

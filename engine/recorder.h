@@ -1,0 +1,46 @@
+/* recorder.h : a host that stands before another and writes down what passes: a trace (docs/FORMAT.md), on
+ * which routers are trained and over which policies are replayed. Any engine's host will do. */
+#ifndef ENGINE_RECORDER_H
+#define ENGINE_RECORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "specrt.h"
+
+typedef struct recorder recorder;
+
+typedef struct recorder_params {
+    /* The host, copied. Its target_hidden() tells of prompts, too: f32 [n, width] of its last call. */
+    specrt_host host;
+    /* All rows of the drafter's head: its own ranking. Borrowed. */
+    const specrt_active *whole;
+    /* What the trace says of itself; d_draft follows from `whole`. */
+    specrt_trace_info info;
+    bool feeds_state; /* what drafter passes begin with is the target's state */
+    const char *path; /* borrowed */
+    bool force;       /* replace what is there */
+} recorder_params;
+
+/* recorder_create() : opens the trace. @return OK, NO_MEMORY, IO, BAD_ARG naming field or file. */
+specrt_status recorder_create(const recorder_params *params, recorder **out, specrt_error *err);
+void recorder_free(recorder *r); /* what was not committed is removed */
+
+/* recorder_generate() : a prompt, i32 [n], decoded as specrt_generate() does it, each cycle recorded. The
+ * host has forgotten the sequence before. A prompt that is refused (BAD_ARG) leaves nothing in the trace.
+ *   each : called with new tokens as they come; may be NULL */
+specrt_status recorder_generate(recorder *r, specrt_session *session, const int32_t *prompt,
+                                int32_t n, const char *domain, int64_t max_tokens,
+                                int (*each)(void *user, const int32_t *tokens, int32_t n),
+                                void *user, specrt_error *err);
+
+/* Of all that was recorded. */
+typedef struct recorder_figures {
+    int64_t n_prompts, n_tokens;
+    specrt_session_stats stats; /* n_cycles, n_emitted, n_covered, n_rows */
+} recorder_figures;
+recorder_figures recorder_get_figures(const recorder *r);
+
+/* recorder_commit() : the trace appears under its name. @return IO naming it. */
+specrt_status recorder_commit(recorder *r, specrt_error *err);
+
+#endif

@@ -1,0 +1,44 @@
+/* record.c : --record. Answers as ever, and each cycle in a trace, with llama.cpp's own states. */
+#include "tool.h"
+
+#include "engine/recorder.h"
+
+/* What the trace says of itself. */
+static specrt_trace_info describe(const options *o, const models *m, const specrt_policy *policy,
+                                  const specrt_session_params *session,
+                                  const specrt_policy_desc *of_pair) {
+    specrt_trace_info info = {.n_vocab = m->n_vocab,
+                              .d_target = llama_model_n_embd(m->target),
+                              .n_top = 10,
+                              .n_draft_top = 64,
+                              .n_tree_top = SPECRT_LOGITS_MAX_K,
+                              .policy = specrt_policy_text(policy),
+                              .tree = session->tree,
+                              .temperature = (float)o->temperature,
+                              .n_ids = of_pair->n_vocab,
+                              .n_terminators = of_pair->n_terminators,
+                              .terminators = of_pair->terminators};
+    specrt_llama_fingerprint(m->vocab, info.tokenizer_sha256);
+    return info;
+}
+
+specrt_status record_open(const options *o, const models *m, const specrt_policy *policy,
+                          record_file *out, specrt_error *err) {
+    specrt_policy_desc of_pair = {.text = NULL};
+    specrt_session_params params = {.n_logits = 0};
+    TRY(models_session(m, o, "full", &out->full, &out->whole, err));
+    specrt_llama_describe(m->pair, &of_pair, &params);
+    const recorder_params record = {.host = specrt_llama_host(m->pair),
+                                    .whole = specrt_session_shortlist(out->whole),
+                                    .info = describe(o, m, policy, &params, &of_pair),
+                                    .path = o->record,
+                                    .force = o->common.force};
+    return recorder_create(&record, &out->recorder, err);
+}
+
+void record_close(record_file *r) {
+    recorder_free(r->recorder);
+    specrt_session_close(r->whole);
+    specrt_policy_close(r->full);
+    *r = (record_file){0};
+}
