@@ -169,6 +169,16 @@ fi
 # A model that cannot run may still have a head to make clusters of.
 [ -z "$model" ] || [ -n "$runs" ] || counts "$model" 2>"$work/why" || model=
 
+# What is made is of the head that drafts: the target's for EAGLE, unless it has one of its own.
+# That may hold fewer tokens than are ranked, so that ranks are bound to none.
+head=$model ranked=$model
+if [ -n "$draft" ] && is_gguf "$draft"; then head=$draft ranked=$draft; fi
+case $draft in
+*.safetensors)
+    ! head -c 1000000 "$draft" | grep -aq '"lm_head.weight"' || head=$draft ranked=
+    ;;
+esac
+
 # ---- the plan ----
 
 plan=ranks
@@ -177,6 +187,8 @@ if [ -n "$runs" ] && [ -z "$corpus" ] && [ "$prompts" -gt 1 ]; then plan="answer
 [ -z "$model" ] || ! includes "$sections" centroid || plan="$plan centroid"
 trained=
 for section in dynaspec coral sketch hnsw; do
+    # An index is searched with states of the target, so it is of the target's head alone.
+    if [ $section = hnsw ] && [ "$head" != "$model" ]; then continue; fi
     ! includes "$sections" $section || trained="$trained $section"
 done
 if [ -n "$runs" ] && [ -n "$trained" ] && [ "$prompts" -gt 1 ]; then
@@ -262,16 +274,10 @@ step "ranks: which tokens come most${weights:+$heavy}"
 [ -z "$ours" ] || rm -f "$out"
 # shellcheck disable=SC2086
 "$bin/vocabtrim-calibrate" -q $bar --json --tokenizer "$tokenizer" --corpus "$@" \
-    ${model:+--model "$model"} ${weights:+--weights "$weights"} --holdout 0.05 --report "$report" \
-    -f -o "$out" >"$work/ranks.json"
+    ${ranked:+--model "$ranked"} ${weights:+--weights "$weights"} --holdout 0.05 \
+    --report "$report" -f -o "$out" >"$work/ranks.json"
 
 add cograph "which tokens follow which" cograph-build --tokenizer "$tokenizer" --corpus "$@"
-# EAGLE drafts with the target's head, unless it has one of its own.
-head=$model
-if [ -n "$draft" ] && is_gguf "$draft"; then head=$draft; fi
-case $draft in
-*.safetensors) ! head -c 1000000 "$draft" | grep -aq '"lm_head.weight"' || head=$draft ;;
-esac
 set -- --model "$head" --tokenizer "$tokenizer" --router
 add centroid "the head's rows in small clusters" cluster-build "$@" centroid
 trace=$work/trace
@@ -291,7 +297,7 @@ add coral "the same as large groups" cluster-build "$@" coral --trace "$trace" \
     ${sample:+--clusters 64 --mean-rows 1024}
 add sketch "the head in few dimensions, to scan" sketch-build --model "$head" --trace "$trace" \
     --min-recall 0.9
-add hnsw "an index to search the head" hnsw-build --model "$model" --trace "$trace"
+add hnsw "an index to search the head" hnsw-build --model "$head" --trace "$trace"
 
 # ---- the comparison ----
 

@@ -34,4 +34,13 @@ for file in "$CLI_TESTS"/../../data/prompts/*.jsonl; do
     compared=$(head -n 1 "$file" | sed 's/.*"prompt": *"\([^"\\]*\).*/\1/')
     grep -F "$compared" own-answers.jsonl && fail "an answer is compared on: $compared"
 done
+
+# A drafter with a head of its own: what is made is of that head, but for the index, which is
+# searched with states of the target.
+PROMPTS=2 SECTIONS="centroid sketch hnsw" POLICIES=centroid,sketch:128 accepts calibrate "" \
+    "$CLI_TESTS/../../data/corpus/qa" "$target" "${draft%.safetensors}-small.gguf" small.specb
+warns "*\[5/5? policies: *"
+prints "*centroid *sketch *all equal*"
+specrt-bundle info small.specb >info
+grep -q '\[32768, 96\]' info || fail "another head than the drafter's: $(cat info)"
 exit 0
