@@ -81,14 +81,16 @@
  *     open a bundle        specrt_bundle_open, _open_memory, _close, _check_tokenizer; its content:
  *                          _sections, _data, _ident, _ranks, _cograph, _clusters, _sketch, _hnsw;
  *                          specrt_cograph_successors, specrt_hnsw_search, _scratch_bytes
- *     bind a head          specrt_head_bind, _close, _compute; specrt_head_digest, specrt_digest_distance
+ *     bind a head          specrt_head_bind, _close, _compute, _check_states; specrt_head_digest,
+ *                          specrt_digest_distance
  *     one fixed list       specrt_static_create, _active, _close
  *     score and rank       specrt_active_logits, _topk; specrt_logits_topk
  *     choose a policy      specrt_policy_check, _create, _close, _text, _learns, _hidden_width, _ends, _bound
  *     run the whole loop   specrt_generate; or cycle by cycle specrt_host_begin, _turn, _cycle
  *     run it yourself      specrt_session_create, _close, _begin, _turn, _prefill, _draw, _start, _expand,
- *                          _finish, _verify, _observe, _get_stats, _set_sequence; of a tree of your own
- *                          _shortlist, _route, _member; specrt_worker_create, _submit, _close
+ *                          _finish, _verify, _observe, _get_stats, _set_sequence; what you verified
+ *                          _observe_chain; of a tree of your own _shortlist, _route, _member;
+ *                          specrt_worker_create, _submit, _close
  *     trees and verdicts   specrt_tree_create, _free, _get_params, _begin, _expand, _finish;
  *                          specrt_verifier_create, _free, _set_sequence, _draw, _propose;
  *                          specrt_verify_tree, _verify_chain
@@ -548,6 +550,20 @@ SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt
  * sees it. What is above SPECRT_DIGEST_TOLERANCE is taken for another head. */
 #define SPECRT_DIGEST_TOLERANCE 0.5f
 SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
+
+/* specrt_head_check_states() : whether an engine's states are what this head multiplies: rows times states
+ * beside logits that the engine made itself. It finds states of another layer, rows of another file, and
+ * logits that are scaled or capped afterwards; do it once, at the start.
+ *   hidden : f32 [n, n_cols]
+ *   logits : f32 [n, n_logits] by target id; ids from n_logits on are left out
+ *   relative_rms : of the difference, over all n; NULL: not wanted
+ * @return OK; BAD_INPUT when relative_rms is above SPECRT_HEAD_MAX_RMS, or a state's best token another one
+ *         by more than rounding, with both; BAD_ARG naming the field. */
+#define SPECRT_HEAD_MAX_RMS                                                                        \
+    0.02 /* an engine that rounds states to 8 bits, as for a q8_0 head: 0.012 */
+SPECRT_API specrt_status specrt_head_check_states(const specrt_head_desc *desc, const float *hidden,
+                                                  int32_t n, const float *logits, int32_t n_logits,
+                                                  double *relative_rms, specrt_error *err);
 
 /* specrt_head_bind() : check the head against the bundle (dimensions, digest where recorded) and
  * choose the kernels for this CPU.
@@ -1230,6 +1246,17 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *session, in
 SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows);
+
+/* specrt_session_observe_chain() : the same of a chain that the application verified in its own way, whoever
+ * drafted it; or of plain decoding, n = 1.
+ *   tokens : i32 [n] that the target read: the root, then what was drafted; n at most SPECRT_TREE_MAX_NODES
+ *   n_accepted : of those drafted, 0 to n - 1
+ *   last   : the target's own token after them, the root of the next draft
+ *   rows   : the target at the n tokens; NULL: nothing but the tokens is learnt */
+SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *session,
+                                                      const int32_t *tokens, int32_t n,
+                                                      int32_t n_accepted, int32_t last,
+                                                      const specrt_target_rows *rows);
 
 SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out);
 
@@ -4981,6 +5008,71 @@ SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt
     return SPECRT_STATUS_OK;
 }
 
+/* A row's product and bias, decoded 256 columns at a time. */
+static double specrt__head_product(const specrt_head_desc *desc, int64_t row, const float *hidden) {
+    const uint8_t *p = specrt__head_row(desc, row);
+    size_t chunk_bytes = specrt_row_bytes(desc->dtype, 256);
+    double sum = desc->bias ? (double)desc->bias[row] : 0;
+    float values[256];
+    for (int64_t done = 0; done < desc->n_cols; done += 256, p += chunk_bytes) {
+        int64_t n = desc->n_cols - done < 256 ? desc->n_cols - done : 256;
+        specrt_row_decode(desc->dtype, p, n, values);
+        for (int64_t j = 0; j < n; j++) sum += (double)values[j] * (double)hidden[done + j];
+    }
+    return sum;
+}
+
+typedef struct specrt__head_match {
+    double difference, size; /* sums of squares, over all states */
+    int64_t n;               /* logits */
+    int32_t best, found;     /* of the last state: by logits, by products */
+    double margin;           /* between the two, by logits */
+} specrt__head_match;
+
+static void specrt__head_match_state(const specrt_head_desc *desc, const float *hidden,
+                                     const float *logits, int32_t n_logits, specrt__head_match *m) {
+    double found = 0;
+    m->best = m->found = -1;
+    for (int64_t row = 0; row < desc->n_rows; row++) {
+        int32_t id = desc->ids ? desc->ids[row] : (int32_t)row;
+        if (id < 0 || id >= n_logits) continue;
+        double product = specrt__head_product(desc, row, hidden), logit = (double)logits[id];
+        m->difference += (product - logit) * (product - logit);
+        m->size += logit * logit;
+        m->n++;
+        if (m->best < 0 || logit > (double)logits[m->best]) m->best = id;
+        if (m->found < 0 || product > found) found = product, m->found = id;
+    }
+    m->margin = m->n ? (double)logits[m->best] - (double)logits[m->found] : 0;
+}
+
+SPECRT_API specrt_status specrt_head_check_states(const specrt_head_desc *desc, const float *hidden,
+                                                  int32_t n, const float *logits, int32_t n_logits,
+                                                  double *relative_rms, specrt_error *err) {
+    specrt_head_desc head;
+    specrt__head_match m = {0, 0, 0, 0, 0, 0};
+    double rms = 0, apart = 0;
+    bool same = true;
+    SPECRT__TRY(specrt__head_resolve("head", desc, &head, err));
+    if (n < 1 || n_logits < 1)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: expected states and logits to check, found %d and %d",
+                                (int)n, (int)n_logits);
+    for (int32_t i = 0; i < n && same; i++) {
+        specrt__head_match_state(&head, hidden + i * head.n_cols, logits + (int64_t)i * n_logits,
+                                 n_logits, &m);
+        rms = m.size > 0 ? sqrt(m.difference / m.size) : 1;
+        apart = m.n ? sqrt(m.difference / (double)m.n) : 0;
+        same = m.margin <= 4 * apart; /* or nearly tied */
+    }
+    if (relative_rms) *relative_rms = rms;
+    if (rms <= SPECRT_HEAD_MAX_RMS && same) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            "head: rows times states are not these logits: expected a relative rms "
+                            "of at most %g and best token %d, found %.3g and %d",
+                            SPECRT_HEAD_MAX_RMS, (int)m.best, rms, (int)m.found);
+}
+
 /* Projection k of every row less its mean, so that a constant added to all rows drops out. */
 static void specrt__head_center(const specrt_digest *digest, int k, double *out) {
     double mean = 0;
@@ -5030,7 +5122,8 @@ static specrt_status specrt__head_check(const specrt_bundle *bundle, const specr
     if (ident->head_rows != desc->n_rows || ident->head_cols != desc->n_cols)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "%s: head: expected '%s' [%d, %d], found [%lld, %lld]; use the "
-                                "bundle made for this model",
+                                "bundle made for this model: sketch, cluster and centroid are of "
+                                "the drafter's head",
                                 bundle->name, ident->head_name, (int)ident->head_rows,
                                 (int)ident->head_cols, (long long)desc->n_rows,
                                 (long long)desc->n_cols);
@@ -5039,7 +5132,8 @@ static specrt_status specrt__head_check(const specrt_bundle *bundle, const specr
     if (distance > SPECRT_DIGEST_TOLERANCE)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "%s: head: expected the weights of '%s', found others (distance "
-                                "%.2f, at most %.2f); use the bundle made for this model",
+                                "%.2f, at most %.2f); use the bundle made for this model: sketch, "
+                                "cluster and centroid are of the drafter's head",
                                 bundle->name, ident->head_name, (double)distance,
                                 (double)SPECRT_DIGEST_TOLERANCE);
     return SPECRT_STATUS_OK;
@@ -12079,6 +12173,37 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
     s->cycle++;
     specrt_tree_begin(s->tree, root);
     return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const int32_t *tokens,
+                                                      int32_t n, int32_t n_accepted, int32_t last,
+                                                      const specrt_target_rows *rows) {
+    static const float none[SPECRT_TREE_MAX_NODES] = {0};
+    int32_t parents[SPECRT_TREE_MAX_NODES], depths[SPECRT_TREE_MAX_NODES];
+    uint64_t masks[SPECRT_TREE_MAX_NODES], path = 0;
+    specrt_draft draft;
+    specrt_verdict verdict;
+    if (n < 1 || n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
+        return SPECRT_STATUS_BAD_ARG;
+    SPECRT__CLEAR(&draft, 1);
+    SPECRT__CLEAR(&verdict, 1);
+    for (int32_t i = 0; i < n; i++) {
+        parents[i] = i - 1;
+        depths[i] = i;
+        masks[i] = path |= (uint64_t)1 << i;
+    }
+    draft.n = n;
+    draft.tokens = tokens;
+    draft.parents = parents;
+    draft.depths = depths;
+    draft.masks = masks;
+    draft.logprobs = none;
+    verdict.n = n_accepted + 1;
+    for (int32_t i = 0; i < verdict.n; i++) {
+        verdict.nodes[i] = i;
+        verdict.tokens[i] = i < n_accepted ? tokens[i + 1] : last;
+    }
+    return specrt_session_observe(s, &draft, &verdict, rows);
 }
 
 SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out) {

@@ -2,7 +2,6 @@
 #include "specrt_llama.h"
 
 #include <fcntl.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +46,7 @@ struct specrt_llama {
     int64_t n_states;
     int32_t d_target;
 
-    specrt_llama_check check;
+    double relative_rms; /* the check at the start */
     specrt_llama_times times;
     char fault[256];
 };
@@ -489,48 +488,20 @@ static int sample_pass(specrt_llama *s, float *logits) {
     return 0;
 }
 
-/* Rows times state, beside logits [n_vocab]. row : scratch [d] */
-static specrt_status compare(specrt_llama *s, const float *logits, float *row, specrt_error *err) {
-    const specrt_head_desc *head = &s->head->desc;
-    size_t row_bytes = specrt_row_bytes(head->dtype, head->n_cols);
-    double difference = 0, size = 0, best_product = 0;
-    int32_t best_row = 0;
-    s->check.best = 0;
-    for (int32_t id = 0; id < s->n_vocab; id++) {
-        double product = 0;
-        TRY(specrt_row_decode(head->dtype, (const char *)head->rows + (size_t)id * row_bytes,
-                              head->n_cols, row));
-        for (int32_t j = 0; j < s->d; j++) product += (double)row[j] * (double)s->hidden[j];
-        difference += (product - (double)logits[id]) * (product - (double)logits[id]);
-        size += (double)logits[id] * (double)logits[id];
-        if (id == 0 || product > best_product) best_product = product, best_row = id;
-        if (logits[id] > logits[s->check.best]) s->check.best = id;
-    }
-    s->check.relative_rms = size > 0 ? sqrt(difference / size) : 1;
-    double rms = sqrt(difference / s->n_vocab);
-    bool same = (double)(logits[s->check.best] - logits[best_row]) <= 4 * rms; /* or nearly tied */
-    if (s->check.relative_rms <= SPECRT_LLAMA_MAX_RMS && same) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                            "drafter: head rows times its state are not llama.cpp's logits: "
-                            "expected a relative rms of at most %g and best token %d, found %.3g "
-                            "and %d; its graph ends otherwise",
-                            SPECRT_LLAMA_MAX_RMS, (int)s->check.best, s->check.relative_rms,
-                            (int)best_row);
-}
-
 static specrt_status self_check(specrt_llama *s, specrt_error *err) {
     float *logits = (float *)malloc((size_t)s->n_vocab * sizeof *logits);
-    float *row = (float *)malloc((size_t)s->d * sizeof *row);
+    specrt_error why;
     specrt_status status = SPECRT_STATUS_OK;
-    if (!logits || !row)
+    if (!logits)
         status = specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %d logits",
                                   (int)s->n_vocab);
     else if (sample_pass(s, logits))
         status = specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED, "%s", s->fault);
-    else
-        status = compare(s, logits, row, err);
+    else if (specrt_head_check_states(&s->head->desc, s->hidden, 1, logits, s->n_vocab,
+                                      &s->relative_rms, &why) != SPECRT_STATUS_OK)
+        status = specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                  "drafter: %s; its graph ends otherwise", why.msg);
     free(logits);
-    free(row);
     return status;
 }
 
@@ -675,8 +646,8 @@ const char *specrt_llama_fault(const specrt_llama *s) {
     return s->fault;
 }
 
-specrt_llama_check specrt_llama_get_check(const specrt_llama *s) {
-    return s->check;
+double specrt_llama_relative_rms(const specrt_llama *s) {
+    return s->relative_rms;
 }
 
 specrt_llama_times specrt_llama_get_times(const specrt_llama *s) {

@@ -58,16 +58,6 @@ typedef struct specrt_llama_params {
     bool keeps_states;       /* the host has target_hidden, for traces and for policies that ask */
 } specrt_llama_params;
 
-/* What the check at the start found: head rows times the drafter's state beside llama.cpp's logits. */
-typedef struct specrt_llama_check {
-    double relative_rms; /* of the difference; at most SPECRT_LLAMA_MAX_RMS */
-    int32_t best;        /* the token that llama.cpp's logits put first */
-} specrt_llama_check;
-
-/* Rounding of the state to 8 bits, as llama.cpp does before a product with a quantised head, moves logits
- * by 0.001 (f16) to 0.012 (q8_0) of their size. */
-#define SPECRT_LLAMA_MAX_RMS 0.02
-
 /* Passes of both models since the last reset. */
 typedef struct specrt_llama_times {
     double draft_seconds, target_seconds; /* prompts included */
@@ -78,8 +68,8 @@ typedef struct specrt_llama_times {
 typedef struct specrt_llama specrt_llama;
 
 /* specrt_llama_create() : makes both contexts and checks the pair: its vocabulary, that head rows times a
- * state of the drafter are llama.cpp's logits (SPECRT_LLAMA_MAX_RMS, the same best token up to
- * near-ties of that size), and that a pass ends before the head.
+ * state of the drafter are llama.cpp's logits (specrt_head_check_states()), and that a pass ends before the
+ * head.
  *   target, draft : borrowed; draft's head, borrowed too, is that of its file
  *   params : NULL: all defaults
  * @return OK; BAD_ARG naming the parameter, UNSUPPORTED or BAD_INPUT naming the model and why, NO_MEMORY. */
@@ -106,7 +96,8 @@ void specrt_llama_reset(specrt_llama *pair);
  * empty. Borrowed. */
 const char *specrt_llama_fault(const specrt_llama *pair);
 
-specrt_llama_check specrt_llama_get_check(const specrt_llama *pair);
+/* specrt_llama_relative_rms() : of head rows times a state beside llama.cpp's logits, at the start. */
+double specrt_llama_relative_rms(const specrt_llama *pair);
 specrt_llama_times specrt_llama_get_times(const specrt_llama *pair);
 
 /* specrt_llama_use_head() : whether draft_step runs llama.cpp's LM head (to compare with it) instead of

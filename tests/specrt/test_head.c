@@ -205,6 +205,7 @@ static void test_bind(void) {
     CHECK_INT(bind(bundle, SPECRT_DTYPE_F16, w + N_COLS, N_ROWS, N_COLS, &err),
               SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "b.specb: head: expected the weights of 'small'");
+    CHECK_HAS(err.msg, "sketch, cluster and centroid are of the drafter's head");
     CHECK_INT(bind(bundle, SPECRT_DTYPE_F16, w, N_ROWS + 1, N_COLS, &err),
               SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected 'small' [300, 256], found [301, 256]");
@@ -231,6 +232,81 @@ static void test_bind_vocabulary(void) {
     free(bytes), free(w);
 }
 
+/* Logits of an engine that rounds states to steps of `step`. */
+static void engine_logits(const specrt_head_desc *head, const float *w, const float *hidden, int n,
+                          double step, float *logits, int32_t n_logits) {
+    for (int i = 0; i < n; i++)
+        for (int32_t row = 0; row < (int32_t)head->n_rows; row++) {
+            double sum = head->bias ? (double)head->bias[row] : 0;
+            for (int64_t j = 0; j < head->n_cols; j++) {
+                double x = (double)hidden[i * head->n_cols + j];
+                sum += (double)w[row * head->n_cols + j] * (step > 0 ? step * round(x / step) : x);
+            }
+            int32_t id = head->ids ? head->ids[row] : row;
+            if (id < n_logits) logits[i * n_logits + id] = (float)sum;
+        }
+}
+
+enum { S_ROWS = 40, S_COLS = 320, S_STATES = 2, S_LOGITS = 2 * S_ROWS };
+
+/* The engine's own states and logits pass, with a bias, ids and rounding; other ones do not. */
+static void test_check_states(void) {
+    float *w = random_values(S_ROWS * S_COLS, 11), *bias = random_values(S_ROWS, 12);
+    float *hidden = random_values(S_STATES * S_COLS, 13), *wrong = random_values(S_COLS, 14);
+    float logits[S_STATES * S_LOGITS] = {0}, scaled[S_LOGITS];
+    int32_t ids[S_ROWS];
+    double rms = -1;
+    specrt_error err;
+    for (int32_t i = 0; i < S_ROWS; i++) ids[i] = 2 * i + 1;
+    specrt_head_desc head = {
+        .rows = w, .dtype = SPECRT_DTYPE_F32, .n_rows = S_ROWS, .n_cols = S_COLS, .bias = bias};
+    for (int with_ids = 0; with_ids < 2; with_ids++) {
+        if (with_ids) head.ids = ids;
+        for (int rounded = 0; rounded < 2; rounded++) {
+            engine_logits(&head, w, hidden, S_STATES, rounded ? 0.02 : 0, logits, S_LOGITS);
+            CHECK_INT(
+                specrt_head_check_states(&head, hidden, S_STATES, logits, S_LOGITS, &rms, &err),
+                SPECRT_STATUS_OK);
+            CHECK(rounded ? rms > 1e-4 && rms < SPECRT_HEAD_MAX_RMS : rms < 1e-6);
+        }
+    }
+    for (int i = 0; i < S_LOGITS; i++) scaled[i] = 0.5f * logits[i];
+    CHECK_INT(specrt_head_check_states(&head, hidden, 1, scaled, S_LOGITS, &rms, &err),
+              SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "head: rows times states are not these logits");
+    CHECK(rms > 0.9 && rms < 1.1); /* of logits that are half as large */
+    CHECK_INT(specrt_head_check_states(&head, wrong, 1, logits, S_LOGITS, NULL, &err),
+              SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(specrt_head_check_states(&head, hidden, 0, logits, S_LOGITS, NULL, &err),
+              SPECRT_STATUS_BAD_ARG);
+    head.n_cols = 0;
+    CHECK_INT(specrt_head_check_states(&head, hidden, 1, logits, S_LOGITS, NULL, &err),
+              SPECRT_STATUS_BAD_ARG);
+    free(w), free(bias), free(hidden), free(wrong);
+}
+
+/* A best token that is another is found, however well the other logits fit. */
+static void test_check_best(void) {
+    enum { N = 4000 };
+    float *w = random_values((size_t)N * S_COLS, 23), *hidden = random_values(S_COLS, 22);
+    float *logits = (float *)calloc(N, sizeof *logits);
+    specrt_error err;
+    specrt_head_desc head = {.rows = w, .dtype = SPECRT_DTYPE_F32, .n_rows = N, .n_cols = S_COLS};
+    double rms;
+    int32_t best = 0, second;
+    engine_logits(&head, w, hidden, 1, 0, logits, N);
+    for (int32_t i = 1; i < N; i++)
+        if (logits[i] > logits[best]) best = i;
+    second = best == 0;
+    for (int32_t i = 0; i < N; i++)
+        if (i != best && logits[i] > logits[second]) second = i;
+    logits[second] = logits[best] + 5;
+    CHECK_INT(specrt_head_check_states(&head, hidden, 1, logits, N, &rms, &err),
+              SPECRT_STATUS_BAD_INPUT);
+    CHECK(rms < SPECRT_HEAD_MAX_RMS);
+    free(w), free(hidden), free(logits);
+}
+
 static void test_bind_memory(void) {
     static const float rows[32];
     specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 1, .n_cols = 32};
@@ -252,6 +328,8 @@ static const test_case cases[] = {
     {"bad_heads", "descriptions that make no sense", test_bad_heads},
     {"bind", "quantised heads bind; shifted, padded and broken ones do not", test_bind},
     {"bind_vocabulary", "fewer rows than tokens", test_bind_vocabulary},
+    {"check_states", "an engine's own states and logits", test_check_states},
+    {"check_best", "and its best token", test_check_best},
     {"bind_memory", "a failing allocator", test_bind_memory},
 };
 TEST_MAIN(cases)

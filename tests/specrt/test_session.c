@@ -60,6 +60,8 @@ typedef struct setting {
     specrt_sampling sampling;
 } setting;
 
+static bool tells_chains; /* cycles are told by specrt_session_observe_chain() */
+
 typedef struct run {
     int32_t stream[MAX_STREAM], n;
     specrt_session_stats stats;
@@ -163,7 +165,11 @@ static void decode(specrt_session *s, const setting *set, int32_t bound, bool wi
         REQUIRE(specrt_session_verify(s, &draft, logits, &verdict) == SPECRT_STATUS_OK);
         memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * sizeof *r->stream);
         rows = told(set->truth, logits, draft.n, ids, &state);
-        REQUIRE(specrt_session_observe(s, &draft, &verdict, &rows) == SPECRT_STATUS_OK);
+        specrt_status status =
+            tells_chains ? specrt_session_observe_chain(s, draft.tokens, draft.n, verdict.n - 1,
+                                                        verdict.tokens[verdict.n - 1], &rows)
+                         : specrt_session_observe(s, &draft, &verdict, &rows);
+        REQUIRE(status == SPECRT_STATUS_OK);
     }
     specrt_session_get_stats(s, &r->stats);
 }
@@ -472,6 +478,54 @@ static void test_threads(void) {
 }
 
 /* Tokens that are none are refused before anything is learnt. */
+/* A chain that is told by its tokens alone teaches what its draft and verdict do. */
+static void test_observe_chain(void) {
+    open_all();
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        static run whole, chain;
+        setting set = {policies[i], HONEST, {4, 1, 5}, {.temperature = 0.7f, .seed = 3}};
+        decode_setting(&set, true, &whole);
+        tells_chains = true;
+        decode_setting(&set, true, &chain);
+        tells_chains = false;
+        CHECK_INT(chain.n, whole.n);
+        CHECK(memcmp(chain.stream, whole.stream, (size_t)whole.n * sizeof *whole.stream) == 0);
+        CHECK(memcmp(&chain.stats, &whole.stats, sizeof whole.stats) == 0);
+    }
+}
+
+/* Tokens of plain decoding, and what is refused. */
+static void test_observe_plain(void) {
+    setting set = {"window:40@min=0", HONEST, {4, 1, 5}, {0, 0, 0, 0, 0, 0}};
+    int32_t tokens[SPECRT_TREE_MAX_NODES + 1] = {5, 6, 7};
+    float logits[V];
+    specrt_session_stats stats;
+    open_all();
+    specrt_policy *policy = make_policy(set.policy);
+    specrt_session *s = make_session(policy, &set, NULL);
+    const specrt_target_rows rows = {.logits = logits};
+    REQUIRE(specrt_session_start(s, 5) == SPECRT_STATUS_OK);
+    target(0, 5, logits);
+    CHECK(specrt_session_member(s, 8, 0) == SPECRT_MEMBER_NO);
+    CHECK_INT(specrt_session_observe_chain(s, tokens, 1, 0, 8, &rows), SPECRT_STATUS_OK);
+    CHECK(specrt_session_shortlist(s)->n_rows > 1); /* what the target likes is there now */
+    specrt_session_get_stats(s, &stats);
+    CHECK_INT(stats.n_cycles, 1);
+    CHECK_INT(stats.n_emitted, 1);
+    CHECK_INT(stats.n_drafted, 0);
+    const struct {
+        int32_t n, n_accepted, last;
+    } bad[] = {{0, 0, 8}, {SPECRT_TREE_MAX_NODES + 1, 0, 8}, {3, 3, 8}, {3, -1, 8}, {3, 1, V}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_INT(
+            specrt_session_observe_chain(s, tokens, bad[i].n, bad[i].n_accepted, bad[i].last, NULL),
+            SPECRT_STATUS_BAD_ARG);
+    specrt_session_get_stats(s, &stats);
+    CHECK_INT(stats.n_cycles, 1);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
 static void test_bad_tokens(void) {
     setting set = {"window:40@min=0", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
     int32_t tokens[2] = {5, V};
@@ -512,6 +566,8 @@ static const test_case cases[] = {
     {"route", "trees of one's own get a list for every level", test_route},
     {"no_allocation", "nothing is allocated after creation", test_no_allocation},
     {"threads", "two sessions share a policy", test_threads},
+    {"observe_chain", "a chain's tokens tell what its draft and verdict do", test_observe_chain},
+    {"observe_plain", "plain decoding may be told, nonsense not", test_observe_plain},
     {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
 };
 TEST_MAIN(cases)

@@ -11,7 +11,7 @@ static specrt_status run(const options *o, models *m, inputs *in, specrt_error *
     cli_info("drafter's %lld rows of %s times its state are llama.cpp's logits (relative rms "
              "%.2g); no pass computes its head",
              (long long)m->rows.desc.n_rows, specrt_dtype_name(m->rows.desc.dtype),
-             specrt_llama_get_check(m->pair).relative_rms);
+             specrt_llama_relative_rms(m->pair));
     TRY(o->bench ? bench_all(o, m, in, err) : answer_all(o, m, in, err));
     return out_flush_stdout(err);
 }
