@@ -3894,12 +3894,17 @@ SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3, 3)
 
 #define SPECRT__SIMD_AVX512 __attribute__((target("avx512f,avx512bw,avx2,fma,f16c")))
 
-/* g++ 12 takes the undefined vectors inside its own intrinsics for ours (its bug 105593). */
+/* g++ 12, which takes the undefined vectors inside its own intrinsics for ours (bug 105593), is unasked. */
 #if defined(__cplusplus) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#define SPECRT__SIMD_UNASKED                                                                       \
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wuninitialized\"")           \
+        _Pragma("GCC diagnostic ignored \"-Wmaybe-uninitialized\"")
+#define SPECRT__SIMD_ASKED _Pragma("GCC diagnostic pop")
+#else
+#define SPECRT__SIMD_UNASKED
+#define SPECRT__SIMD_ASKED
 #endif
+SPECRT__SIMD_UNASKED
 
 typedef struct specrt__simd_sums_avx512 {
     __m512d lo, hi;
@@ -4032,9 +4037,7 @@ SPECRT__SIMD_AVX512 static void specrt__simd_tile_i8_avx512(const int8_t *const 
 
 SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 6, 5)
 
-#if defined(__cplusplus) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
+SPECRT__SIMD_ASKED
 
 #endif
 
@@ -4497,11 +4500,7 @@ SPECRT__BLOCKS_FIVES(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_JOINED(avx2, SPECRT__SIMD_AVX2)
 SPECRT__BLOCKS_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8)
 
-#if defined(__cplusplus) && !defined(__clang__) /* as in >>simd */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+SPECRT__SIMD_UNASKED
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_floats_avx512(specrt__blocks_codes codes,
                                                                       int at) {
@@ -4583,9 +4582,7 @@ SPECRT__SIMD_AVX512 static inline void specrt__blocks_codes_q6_k_avx512(const ui
 
 SPECRT__BLOCKS_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16)
 
-#if defined(__cplusplus) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
+SPECRT__SIMD_ASKED
 
 #elif defined(SPECRT__SIMD_ARM64)
 static inline specrt__simd_v4x2 specrt__blocks_floats_neon(specrt__blocks_codes codes, int at) {
@@ -7736,11 +7733,7 @@ SPECRT__SCAN_AVX2 static inline void specrt__scan_avx2(const specrt__scan_rows *
     }
 }
 
-#if defined(__cplusplus) && !defined(__clang__) /* as in >>simd */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+SPECRT__SIMD_UNASKED
 
 /* Adds products of fours; with the intrinsic, gcc 12 moves the sums about and spills them. */
 #if defined(__GNUC__)
@@ -7923,9 +7916,7 @@ SPECRT__SCAN_VNNI static inline void specrt__scan_vnni(const specrt__scan_rows *
     specrt__scan_avx2(rows, end, n_left, query, hits);
 }
 
-#if defined(__cplusplus) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
+SPECRT__SIMD_ASKED
 
 #elif defined(SPECRT__SIMD_ARM64)
 
@@ -8102,11 +8093,7 @@ SPECRT__SCAN_AVX2 static inline void specrt__scan_pick_avx2(const float *sums, i
     }
 }
 
-#if defined(__cplusplus) && !defined(__clang__) /* as above */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+SPECRT__SIMD_UNASKED
 
 /* Adds a block's scores for a state. */
 SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
@@ -8269,9 +8256,7 @@ SPECRT__SCAN_VNNI static inline void specrt__scan_pick_vnni(const float *sums, i
     }
 }
 
-#if defined(__cplusplus) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
+SPECRT__SIMD_ASKED
 
 #elif defined(SPECRT__SIMD_ARM64)
 

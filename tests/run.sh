@@ -2,7 +2,7 @@
 # run.sh BUILD [NAME...] : every unit test that is built, the compile tests, the examples and
 # the command-line tests; with NAMEs, of all but the unit tests only the command-line tests
 # whose names hold one of them. The compile tests build for themselves, so a sanitized run (SAN)
-# leaves them out.
+# leaves them out. With TIMES=1 the seconds of CPU that each took stand before the tally.
 # Closes with one line "N passed, N failed, N skipped".
 set -u
 build=$1; shift
@@ -19,8 +19,8 @@ if [ $# = 0 ] && [ -z "${SAN:-}" ]; then tests="tests/compile/run.sh
 $tests"; fi
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-xargs -n 1 -P "$(nproc)" sh -c '"$1" >"$0/${1##*/}" 2>&1; echo $? >"$0/${1##*/}.code"' "$logs" \
-    <<<"$tests"
+xargs -n 1 -P "$(nproc)" sh -c '"$1" >"$0/${1##*/}" 2>&1; echo $? >"$0/${1##*/}.code"
+    times >"$0/${1##*/}.times"' "$logs" <<<"$tests"
 for test in $tests; do
     out=$(cat "$logs/${test##*/}"); code=$(cat "$logs/${test##*/}.code")
     grep -vE '^skipped ' <<<"$out"
@@ -37,5 +37,6 @@ for script in tests/cli/run.sh tests/examples.sh; do
     out=$("$script" "$build/bin" "$@" 2>&1); echo "$out"
     tally "$script" "$out"
 done
+[ -z "${TIMES:-}" ] || awk -f tests/times.awk "$logs"/*.times | sort -rn
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -8,7 +8,7 @@
 #     NAME.sh.stdout.exact  what it must print; .stderr.exact likewise
 #     NAME.sh.stdout.glob   a pattern that all of it must match; .stderr.glob likewise
 # Exit code 77 means skipped; the last line on stdout says why. As many run
-# at a time as there are cores.
+# at a time as there are cores. TIMES=1 tells the seconds of CPU that each took.
 set -u
 export CLI_TESTS; CLI_TESTS=$(cd "$(dirname "$0")" && pwd)
 CLI_BIN=$(cd "$1" && pwd) || exit 1
@@ -46,6 +46,7 @@ one() {
     mkdir -p "$folder/work"
     (cd "$folder/work" && exec bash "$script") >"$folder/stdout" 2>"$folder/stderr" </dev/null
     code=$?
+    times >"$scratch/$name.times"
     expected_code=$(cat "$script.exit" 2>/dev/null || echo 0)
     if [ $code = 77 ]; then
         verdict=skipped; echo "skipped $name: $(tail -n 1 "$folder/stdout")"
@@ -68,6 +69,7 @@ names=$(for script in "$CLI_TESTS"/*.sh; do
 done)
 xargs -r -P "$(nproc)" -n 1 bash -c 'one "$0"' <<<"$names"
 for name in $names; do cat "$scratch/$name/report"; done
+[ -z "${TIMES:-}" ] || awk -f "$CLI_TESTS/../times.awk" "$scratch"/*.times | sort -rn
 count() { cat "$scratch"/*/verdict | grep -c "$1"; }
 failed=$(count failed)
 echo "command line: $(count passed) passed, $failed failed, $(count skipped) skipped"

@@ -4,8 +4,10 @@
  *
  *     bench_gpu OUT.jsonl [PART...]     all parts: sizes window sketch cycles
  *     bench_gpu --tiny OUT.jsonl        shapes for a look at the program itself, on the harness */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 #include "specrt.h"
 #include "quantise.h"
 #include "bench.h"

@@ -1,15 +1,23 @@
 /* test_gpu_topk.c : rankings on the device against the CPU's: the same ids, log-probabilities within 1e-5. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
+#include <stdbool.h>
 #include "specrt.h"
 #include "fixture.h"
 #include "gpu.h"
 
-enum { MAX_COLUMNS = 5000, BATCH = 2, MAX_N = 3, MAX_SEGMENTS = 3 };
+enum { MAX_COLUMNS = 5000, BATCH = 2, MAX_N = 3, MAX_SEGMENTS = 3, MOST_K = 256 };
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
     return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+}
+
+/* How the CPU ranks: by any head's. */
+static const specrt_compute *compute_of(specrt_head **head) {
+    static float row[1];
+    const specrt_head_desc desc = {
+        .rows = row, .dtype = SPECRT_DTYPE_F32, .n_rows = 1, .n_cols = 1};
+    REQUIRE(specrt_head_bind(NULL, &desc, NULL, head, NULL) == SPECRT_STATUS_OK);
+    return specrt_head_compute(*head);
 }
 
 /* How logits come: as they do, all in a few values, all alike, mostly -inf, with infinity and NaN. */
@@ -36,8 +44,8 @@ static int32_t gather(const float *row, const int32_t *max_rows, const int32_t *
 
 static void check_row(const specrt_active *active, const float *logits, int32_t k,
                       const int32_t *ids, const float *logprobs) {
-    int32_t want_ids[SPECRT__ACTIVE_MAX_K], n = active->n_rows < k ? active->n_rows : k;
-    float want[SPECRT__ACTIVE_MAX_K];
+    int32_t want_ids[MOST_K], n = active->n_rows < k ? active->n_rows : k;
+    float want[MOST_K];
     bool finite = true;
     if (n > 0)
         REQUIRE(specrt_active_topk(active, logits, 1, n, want_ids, want) == SPECRT_STATUS_OK);
@@ -57,8 +65,8 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
                      int law) {
     static float logits[BATCH * MAX_N * MAX_COLUMNS], row[MAX_COLUMNS];
     static int32_t ids[BATCH][MAX_COLUMNS];
-    static float logprobs[BATCH * MAX_N * SPECRT__ACTIVE_MAX_K];
-    static int32_t found[BATCH * MAX_N * SPECRT__ACTIVE_MAX_K];
+    static float logprobs[BATCH * MAX_N * MOST_K];
+    static int32_t found[BATCH * MAX_N * MOST_K];
     int32_t n_rows[BATCH][MAX_SEGMENTS], counts[BATCH] = {max_n, random_below(max_n + 1)},
                                          width = 0;
     specrt_cuda_segment segments[BATCH * MAX_SEGMENTS];
@@ -94,13 +102,14 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
     void *in = gpu_copy(logits, (size_t)(BATCH * max_n * width) * 4), *scratch = gpu_zeros(bytes);
     int32_t *out_ids = gpu_alloc(sizeof found);
     float *out = gpu_alloc(sizeof logprobs);
+    specrt_head *head;
+    const specrt_compute *compute = compute_of(&head);
     REQUIRE(bytes > 0);
     specrt_cuda_batch batch = {BATCH, max_n, n, 1};
     REQUIRE(specrt_cuda_topk(&layout, device_segments, &batch, in, k, out_ids, out, scratch,
                              NULL) == SPECRT_STATUS_OK);
     gpu_get(found, out_ids, sizeof found);
     gpu_get(logprobs, out, sizeof logprobs);
-    specrt_compute compute = {specrt__simd_choose(), {0}};
     for (int b = 0; b < BATCH; b++)
         for (int32_t h = 0; h < counts[b]; h++) {
             specrt_segment twin[MAX_SEGMENTS];
@@ -112,9 +121,10 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
             }
             int32_t n_columns =
                 gather(logits + (size_t)at * (size_t)width, max_rows, n_rows[b], n_segments, row);
-            specrt_active active = {&compute, twin, n_segments, n_columns, 32};
+            specrt_active active = {compute, twin, n_segments, n_columns, 32};
             check_row(&active, row, k, found + at * k, logprobs + at * k);
         }
+    specrt_head_close(head);
     for (int b = 0; b < BATCH; b++) gpu_free(device_ids[b]), gpu_free(device_rows[b]);
     void *used[] = {device_segments, n, in, scratch, out_ids, out};
     for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free(used[i]);

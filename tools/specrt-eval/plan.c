@@ -201,6 +201,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     TRY(chat_create(o, p->models.tok, &p->chat, err));
     TRY(add_policies(p, err));
     if (p->asked.n) TRY(add_prompts(p, err));
+    if (p->traces.n) TRY(plan_read_tree(p, err));
     TRY(measure_costs(p, err));
     TRY(p->traces.n ? plan_from_trace(p, err) : run_all(p, err));
     p->seconds = measure_seconds() - began;

@@ -112,7 +112,8 @@ typedef struct plan {
     const char *report;
     double measure; /* seconds, costs */
     int64_t n_check;
-    cli_list traces; /* acceptance comes from them; none: the policies decode */
+    cli_list traces;             /* acceptance comes from them; none: the policies decode */
+    specrt_tree_params recorded; /* the traces' own */
     eval_models models;
     chat *chat;
     plan_costs costs;

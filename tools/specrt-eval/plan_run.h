@@ -15,6 +15,10 @@ specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
 /* plan_check() : decode the best choices under exactly their shapes. */
 specrt_status plan_check(plan *p, specrt_error *err);
 
+/* plan_read_tree() : p->recorded, of traces that hold the drafter's best tokens, else an error: before costs
+ * are measured, which takes seconds. */
+specrt_status plan_read_tree(plan *p, specrt_error *err);
+
 /* plan_from_trace() : choices from recorded cycles and curves alone. */
 specrt_status plan_from_trace(plan *p, specrt_error *err);
 

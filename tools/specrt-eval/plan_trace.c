@@ -76,12 +76,11 @@ static specrt_status try_policy(plan *p, const trial *t, int policy, specrt_erro
     return status;
 }
 
-/* Of the first policy, `full`, the tree alone. */
-static specrt_status recorded_tree(const plan *p, specrt_tree_params *out, specrt_error *err) {
+specrt_status plan_read_tree(plan *p, specrt_error *err) {
     const trial none = {.n = 0};
     replay *r;
-    TRY(replay_policy(p, &none, 0, &r, err));
-    *out = *replay_tree(r, 0);
+    TRY(replay_policy(p, &none, 0, &r, err)); /* of the first policy, `full` */
+    p->recorded = *replay_tree(r, 0);
     bool told = replay_knows_drafter(r);
     replay_free(r);
     return told
@@ -93,15 +92,13 @@ static specrt_status recorded_tree(const plan *p, specrt_tree_params *out, specr
 }
 
 specrt_status plan_from_trace(plan *p, specrt_error *err) {
-    specrt_tree_params recorded;
     int n_shapes = 0;
     p->choices =
         (plan_choice *)malloc((size_t)(PLAN_WIDTHS * p->n_policies + 1) * sizeof *p->choices);
     if (!p->choices) return error_no_memory_for(err, "a plan");
     p->n_choices = 0;
-    TRY(recorded_tree(p, &recorded, err));
     for (int w = 0; w < PLAN_WIDTHS; w++) {
-        const trial t = trial_of(p, w, &recorded);
+        const trial t = trial_of(p, w, &p->recorded);
         n_shapes += t.n;
         for (int i = 0; t.n && i < p->n_policies; i++) TRY(try_policy(p, &t, i, err));
     }
