@@ -30,6 +30,16 @@ static jmp_buf test_escape;
     test_check_near(__FILE__, __LINE__, #a " ~ " #b, (a), (b), (tolerance))
 #define SKIP(reason) (test_skipped = (reason), longjmp(test_escape, 1))
 
+/* test_brief() : under a sanitizer, where code is ten to twenty times slower, tests take so much of their
+ * data as reaches all of their code. EVERYTHING=1 takes all. */
+static inline int test_brief(void) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return getenv("EVERYTHING") == NULL;
+#else
+    return 0;
+#endif
+}
+
 static inline void test_fail(const char *file, int line, const char *what) {
     if (test_failures++ < 10) fprintf(stderr, "%s:%d: failed: %s\n", file, line, what);
 }

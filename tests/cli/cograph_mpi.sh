@@ -4,10 +4,11 @@
 require mpicc
 require mpirun
 root=$CLI_TESTS/../..
-env -u MAKEFLAGS -u BUILD -u SAN -u OPT make -s -C "$root" MPI=1 build/mpi/bin/cograph-build \
+made=build/test-mpi/bin/cograph-build # at -O0: in a quarter of the time
+env -u SAN flock "$root/build" make -s -C "$root" MPI=1 BUILD=build/test-mpi OPT=-O0 $made \
     >../make.log 2>&1 || { cat ../make.log; fail "make MPI=1"; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-ranks() { mpirun -n 3 "$root/build/mpi/bin/cograph-build" "$@"; }
+ranks() { mpirun -n 3 "$root/$made" "$@"; }
 mpirun -n 3 true 2>../err || skip "mpirun does not run here: $(head -n 1 ../err)"
 mkdir corpus
 for part in 1 2 3 4 5 6 7; do

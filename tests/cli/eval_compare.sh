@@ -25,15 +25,17 @@ grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
 refuses 2 "*page.html: exists; use -f *" compare --report page.html
 
 # A stream: what was learnt stays, one change of domain; what lists held, what events cost.
-accepts compare --policy microspec --stream --lists --max-tokens 24
+length=$(most 24 10)
+accepts compare --policy microspec --stream --lists --max-tokens $length
 prints "*best tokens held*
 full * 100.00 *100.0 *100.0 *100.0 *- *- *-
 microspec * *tokens since the domain changed (1 times)*before*0-32*256-*all equal"
 rows=$(awk '$1 == "microspec" { print $5; exit }' ../out)
-accepts compare --policy microspec --max-tokens 24
+accepts compare --policy microspec --max-tokens $length
 [ "$rows" -ge "$(awk '$1 == "microspec" { print $5; exit }' ../out)" ] ||
     fail "a stream forgets: $rows rows"
-accepts compare --policy retrieve@graph=off+window:8@min=8 --json --lists --stream --max-tokens 16
+accepts compare --policy retrieve@graph=off+window:8@min=8 --json --lists --stream --max-tokens \
+    $(most 16 8)
 prints \
     '*"mass":0.*"recall":{*"10":*"50":*"100":*"recall_beyond_fixed":*"events_per_cycle":*"update_event_ms":*'
 prints '*"accept_length_since_change":{*"before":*"256-":null*'
@@ -45,8 +47,7 @@ for key in policy domain n_prompts n_tokens accept_length coverage active_rows d
     prints "*\"$key\":*"
 done
 prints '{*"n_prompts":4,*"temperature":0.7*"first_divergence":null*}'
-accepts compare --temperature 0.7 --sampled-drafts
-prints "*; 0 tokens compared with plain decoding: sampled drafts have its law, not its draws"
-accepts compare --json --temperature 0.7
 [ "$(grep -o '"policy":' ../out | wc -l)" = 9 ] ||
     fail "expected three policies by two domains and all"
+accepts compare --temperature 0.7 --sampled-drafts
+prints "*; 0 tokens compared with plain decoding: sampled drafts have its law, not its draws"

@@ -17,9 +17,10 @@ row() { # POLICY : its figures over all domains, of the replay at hand
 record() { # TRACE POLICY FLAGS...
     accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" \
         --bundle a.specb --prompts "$prompts/code.jsonl" --prompts "$prompts/qa.jsonl" --limit 1 \
-        --max-tokens 32 --json -f -o "$1" --policy "${@:2}"
+        --max-tokens $(most 32 12) --json -f -o "$1" --policy "${@:2}"
     printed=$(figures "$(cat ../out)")
 }
+turn=0
 # every kind of source that reads recorded data alone, in trees and in chains
 for policy in full static:2048 static:4096/1024 window:700 microspec microspec-paper \
     window:500@mode=stream@positions=last static:1024+window:300@mode=unique_fifo@kver=8 \
@@ -28,6 +29,8 @@ for policy in full static:2048 static:4096/1024 window:700 microspec microspec-p
     for tree in "--num-steps 4 --topk 3 --num-draft-tokens 12" "--num-steps 3 --topk 1"; do
         case "$policy $tree" in static:2048*"topk 1" | full*"topk 1" | \
             *paper*"topk 1") continue ;; esac
+        turn=$((turn + 1)) # briefly: a policy with trees, the next with chains
+        if is_brief && [ $((turn % 2)) = 0 ]; then continue; fi
         record a.trace "$policy" $tree
         accepts specrt-eval replay --trace a.trace --bundle a.specb --policy "$policy" --json
         found=$(figures "$(row "$policy")")
@@ -57,7 +60,7 @@ accepts specrt-eval replay --trace a.trace --bundle a.specb \
     --policy static:600+retrieve:64@mode=async --json
 prints '*"coverage_estimated":true*'
 # hundreds of policies in one pass, by any number of threads; a cut trace replays up to the cut
-policies=$(for n in $(seq 600 100 4000); do
+policies=$(for n in $(seq 600 $(most 100 1000) 4000); do
     echo "static:$n,window:$n@min=64,static:600+window:$n"; done | paste -sd,)
 record a.trace full
 replay() { specrt-eval replay --trace "$@" --bundle a.specb --policy "$policies" --tree 3/1/4 \

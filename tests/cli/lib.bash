@@ -7,6 +7,11 @@ fail() { echo "failed: $*"; exit 1; }
 skip() { echo "$*"; exit 77; }
 require() { command -v "$1" >/dev/null || skip "$1 is not installed"; }
 
+# most ALL BRIEF : a size or a list; the brief one where tools are built with a sanitizer (SAN), ten to
+# twenty times slower, and the rest reaches no other code. EVERYTHING=1 takes all.
+is_brief() { [ -n "${SAN:-}" ] && [ -z "${EVERYTHING:-}" ]; }
+most() { if is_brief; then echo "$2"; else echo "$1"; fi; }
+
 # data PATH : a file of the optional shared data, else the test is skipped.
 data() {
     [ -e "$SPECRT_DATA/$1" ] || skip "the shared data is missing"

@@ -5,8 +5,8 @@ sample=$CLI_TESTS/../../data/sample
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
 prompts=$CLI_TESTS/../../data/prompts/code.jsonl
 
-accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit 6 --max-tokens 32 \
-    --num-steps 3 --topk 1 -o a.trace
+accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit $(most 6 4) \
+    --max-tokens 32 --num-steps 3 --topk 1 -o a.trace
 accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 \
     --threads 1 -o one.specb
 [ ! -s ../err ] || fail "a warning beside a trace: $(cat ../err)"
@@ -19,8 +19,9 @@ prints '*sketch *32,768 rows in rank 32*'
 
 # certified, the accept length is the full vocabulary's; every token is
 # plain decoding's (compare checks)
-accepts specrt-eval compare "${pair[@]}" --bundle one.specb --prompts "$prompts" --limit 2 \
-    --max-tokens 24 --num-steps 3 --topk 1 --policy full --policy sketch:64@certified=on --json
+accepts specrt-eval compare "${pair[@]}" --bundle one.specb --prompts "$prompts" \
+    --limit $(most 2 1) --max-tokens $(most 24 8) --num-steps 3 --topk 1 --policy full \
+    --policy sketch:64@certified=on --json
 lengths=$(grep -oE '"(policy|accept_length)": *"?[a-z0-9.:@=]+' ../out | grep -A1 -E 'full|sketch' |
     grep length | sort -u)
 [ "$(wc -l <<<"$lengths")" = 1 ] || fail "certified differs from full: $lengths"
@@ -46,13 +47,13 @@ accepts vocabtrim-calibrate -q --tokenizer "$sample/target.gguf" --corpus "$prom
     --messages all --size 100 -o ranked.specb
 accepts specrt-bundle info ranked.specb
 first=$(sed -n 's/^top *\([0-9]*\) .*/\1/p' ../out)
-accepts sketch-build --model "$sample/target.gguf" --codes int8 --rank 32 --states 20 \
-    --min-recall 0 -o even.specb
-accepts sketch-build --model "$sample/target.gguf" --codes int8 --rank 32 --states 20 \
-    --min-recall 0 -o ranked.specb
-for bundle in even ranked; do accepts specrt-bundle extract $bundle.specb sketch -o $bundle.bin;
+rank=$(most 32 8)
+for bundle in even ranked; do
+    accepts sketch-build --model "$sample/target.gguf" --codes int8 --rank $rank --states 20 \
+        --min-recall 0 -o $bundle.specb
+    accepts specrt-bundle extract $bundle.specb sketch -o $bundle.bin
 done
-rows=$((64 + 4 * 32 * 256 + 4 * 256)) # where docs/FORMAT.md puts them
+rows=$((64 + 4 * rank * 256 + 4 * 256)) # where docs/FORMAT.md puts them
 grep -qw "$first" <<<"$(od -An -td4 -j $rows -N 64 ranked.bin)" ||
     fail "row $first is not among the first 16"
 [ "$(od -An -td4 -j $rows -N 4 even.bin | tr -d ' ')" = 0 ] ||
@@ -61,33 +62,35 @@ cmp -s -n $rows even.bin ranked.bin && fail "ranks do not change the basis"
 
 # by default half the bytes for each dimension: the same for any threads, and what
 # decodes with it is plain decoding's
-for threads in 1 3; do
+few_and_more=$(most "1 3" 3)
+for threads in $few_and_more; do
     accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 \
         --threads $threads -o four$threads.specb
 done
-same four1.specb four3.specb
+is_brief || same four1.specb four3.specb
 prints '*in rank 64 of int4*'
-accepts specrt-bundle info four1.specb
+accepts specrt-bundle info four3.specb
 prints '*sketch *32,768 rows in rank 64*codes of 4 bits*'
-accepts specrt-eval compare "${pair[@]}" --bundle four1.specb --prompts "$prompts" --limit 1 \
-    --max-tokens 24 --num-steps 3 --topk 3 --policy sketch:64@rank=32 \
+accepts specrt-eval compare "${pair[@]}" --bundle four3.specb --prompts "$prompts" --limit 1 \
+    --max-tokens $(most 24 8) --num-steps 3 --topk 3 --policy sketch:64@rank=32 \
     --policy sketch:64@certified=on
 
 # bands for a budget of bytes: the same for any threads; what decodes with them is plain decoding's
-for threads in 1 3; do
+for threads in $few_and_more; do
     accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --bytes 40 \
         --min-recall 0 --threads $threads -o bands$threads.specb
 done
-same bands1.specb bands3.specb
+is_brief || same bands1.specb bands3.specb
 prints '*in rank * of several widths*bytes of a row, in bands: *directions of *bit*of the best row*'
 case $(cat ../out) in *proven*) fail "bands are not certified" ;; esac
-accepts specrt-bundle info bands1.specb --json
+accepts specrt-bundle info bands3.specb --json
 prints '*"sketch":{*"codes":"bands","bands":\[{"rank":*,"bits":*'
-accepts specrt-bundle verify bands1.specb
-accepts specrt-eval compare "${pair[@]}" --bundle bands1.specb --prompts "$prompts" --limit 1 \
-    --max-tokens 24 --num-steps 3 --topk 3 --policy sketch:64 --policy window:100+sketch:64@rank=8
+accepts specrt-bundle verify bands3.specb
+accepts specrt-eval compare "${pair[@]}" --bundle bands3.specb --prompts "$prompts" --limit 1 \
+    --max-tokens $(most 24 8) --num-steps 3 --topk 3 --policy sketch:64 \
+    --policy window:100+sketch:64@rank=8
 refuses 2 '*sketch: certified: expected a sketch of one width, found one of * bands*--codes int4*' \
-    specrt-eval decode "${pair[@]}" --bundle bands1.specb --policy sketch:9@certified=on --prompt x
+    specrt-eval decode "${pair[@]}" --bundle bands3.specb --policy sketch:9@certified=on --prompt x
 
 # measured with a trace of their own; on the sample pair both kinds find nearly all
 accepts sketch-build --json --model "$sample/target.gguf" --trace a.trace --held-out a.trace \
@@ -95,8 +98,8 @@ accepts sketch-build --json --model "$sample/target.gguf" --trace a.trace --held
 bands=$(grep -oE '"recall_at_10":[0-9.]+' ../out | tail -1)
 grep -q '"n_states":100,' ../out || fail "not measured with --held-out: $(cat ../out)"
 grep -qE '"bytes_per_row":3[456]' ../out || fail "the budget is not spent: $(cat ../out)"
-accepts sketch-build --json --model "$sample/target.gguf" --trace a.trace --states 100 \
-    --rank 64 --min-recall 0
+is_brief || accepts sketch-build --json --model "$sample/target.gguf" --trace a.trace \
+    --states 100 --rank 64 --min-recall 0
 one_width=$(grep -oE '"recall_at_10":[0-9.]+' ../out | tail -1)
 [[ ${bands#*:} > 0.9 && ${one_width#*:} > 0.9 ]] ||
     fail "recall: bands $bands, one width $one_width"

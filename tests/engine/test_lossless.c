@@ -83,7 +83,7 @@ static void size_up(pair *p, bool sample) {
 #ifdef __SANITIZE_THREAD__ /* twenty times slower */
     p->n_prompts = 2, p->n_tokens = 8;
 #elif defined(__SANITIZE_ADDRESS__) /* ten times */
-    p->n_prompts = 4, p->n_tokens = 24;
+    p->n_prompts = test_brief() ? 2 : 4, p->n_tokens = test_brief() ? 12 : 24;
 #else
     p->n_prompts = many ? N_PROMPTS : sample ? 8 : 4;
     p->n_tokens = many ? N_TOKENS : sample ? 64 : 16;

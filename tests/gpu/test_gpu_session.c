@@ -508,7 +508,9 @@ static setting setting_of(const char *policy) {
                      .tree = {2, 3, 7},
                      .sampling = {.temperature = 1, .seed = gpu_seed(4), .sequence = 9},
                      .n_batch = 2,
-                     .n_cycles = is_long() ? 60 : 3};
+                     .n_cycles = is_long()      ? 60
+                                 : test_brief() ? 2
+                                                : 3};
 }
 
 static void test_policies(void) {
@@ -582,7 +584,7 @@ static void test_prompt(void) {
     how = setting_of("static:9+retrieve:40@graph=off@prompt=best@keep=on@mode=async");
     how.tree = (specrt_tree_params){1, 1, 2};
     how.n_prompt = 8;
-    how.n_cycles = 6;
+    how.n_cycles = test_brief() ? 3 : 6;
     how.n_more = 2;
     run(&how);
 }
@@ -714,7 +716,7 @@ static void test_random(void) {
         how.sampling.top_p = (float)random_below(3) / 2.1f;
         how.sampling.min_p = (float)random_below(3) / 30;
         how.n_batch = 1 + random_below(3);
-        how.n_cycles = is_long() ? 20 : 3;
+        if (is_long()) how.n_cycles = 20;
         how.n_more = random_below(2);
         how.n_prompt = prompts[random_below(3)];
         how.graph = random_below(2);
