@@ -1,7 +1,7 @@
 # What `make calibrate` runs: on the sample, on parts of its arguments, and on wrong ones.
 . "$CLI_TESTS/lib.bash"
 root=$CLI_TESTS/../..
-export TOKENS=8 PROMPTS=5 SECTIONS="cograph centroid"
+export TOKENS=$(most 8 4) PROMPTS=$(most 5 2) SECTIONS="cograph centroid"
 mkdir build
 ln -s "$CLI_BIN" build/bin
 make_calibrate() { "$root/tools/calibrate.sh" build/bin "$@"; } # TOKENIZER CORPUS MODEL DRAFT OUT

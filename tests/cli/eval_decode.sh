@@ -2,7 +2,8 @@
 . "$CLI_TESTS/lib.bash"
 target=$CLI_TESTS/../../data/sample/target.gguf
 draft=$CLI_TESTS/../../data/sample/draft.safetensors
-decode() { specrt-eval decode --target "$target" --max-tokens 12 "$@"; }
+length=$(most 12 6)
+decode() { specrt-eval decode --target "$target" --max-tokens $length "$@"; }
 tree=(--num-steps 3 --topk 2 --num-draft-tokens 6)
 
 cat >prompts.jsonl <<'END'
@@ -39,7 +40,7 @@ printf '{"prompt": "Tell me of heat."}\n{"prompt": "Tell me of heat."}\n' >twice
 accepts decode --prompts twice.jsonl "${sampled[@]}" --draft "$draft" "${tree[@]}"
 cp ../out twice
 [ "$(sed -n 2p twice)" != "$(sed -n 4p twice)" ] || fail "one answer for both: $(cat twice)"
-accepts specrt-eval generate --target "$target" --max-tokens 12 --prompts twice.jsonl \
+accepts specrt-eval generate --target "$target" --max-tokens $length --prompts twice.jsonl \
     "${sampled[@]}" -o -
 prints "*\"output\":\"$(sed -n 2p twice | cut -c1-8)*"
 
@@ -60,7 +61,7 @@ refuses 2 "*draft_temperature: expected 0*" decode --prompt x --draft "$draft" -
 
 # Lines of stdin are turns of one conversation; an empty line begins another.
 printf 'Tell me of heat.\nAnd of cold?\n\nTell me of heat.\n' >lines
-specrt-eval decode --target "$target" --max-tokens 12 -q <lines >talk || fail "stdin"
+specrt-eval decode --target "$target" --max-tokens $length -q <lines >talk || fail "stdin"
 [ "$(head -n 2 plain | tail -n 1)" ] || fail "empty"
 accepts decode --prompt "Tell me of heat." -q
 grep -qxF "$(head -n 1 ../out)" <(head -n 1 talk) || fail "the first answer: $(cat talk)"
@@ -106,7 +107,7 @@ mark="<|start_header_id|>" end="<|end_header_id|>"
 brief="{% set system_message = 'Be brief.' %}"
 with_template "$brief{{ '$mark' + role + '$end' + '<|eot_id|>' }}" >own.gguf
 with_template "[INST] {{ message }} [/INST]" >foreign.gguf
-own() { specrt-eval decode --prompt "Tell me of heat." --max-tokens 12 "$@"; }
+own() { specrt-eval decode --prompt "Tell me of heat." --max-tokens $length "$@"; }
 accepts own --target "$target"
 warns "*template: llama3, guessed from the special tokens; the model has none of its own*"
 cp ../out guessed
@@ -125,7 +126,7 @@ accepts own --target own.gguf --json
 prints '*"chat_template":"llama3","chat_template_from":"model","system_prompt":"Be brief."*'
 for system in "Be brief." ""; do
     printf '{"system":"%s","prompt":"Tell me of heat."}\n' "$system" >system.jsonl
-    accepts specrt-eval decode --target own.gguf --max-tokens 12 -q --prompts system.jsonl
+    accepts specrt-eval decode --target own.gguf --max-tokens $length -q --prompts system.jsonl
     [ "$system" ] || cp guessed briefly # an empty one is none
     same ../out briefly
 done

@@ -716,7 +716,7 @@ static void test_random(void) {
         how.sampling.top_p = (float)random_below(3) / 2.1f;
         how.sampling.min_p = (float)random_below(3) / 30;
         how.n_batch = 1 + random_below(3);
-        if (is_long()) how.n_cycles = 20;
+        how.n_cycles = is_long() ? 20 : 3;
         how.n_more = random_below(2);
         how.n_prompt = prompts[random_below(3)];
         how.graph = random_below(2);
