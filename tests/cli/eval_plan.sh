@@ -35,6 +35,27 @@ done
 refuses 2 "*expected --prompts FILE*" specrt-eval plan --target "$target" --draft "$draft" \
     --trace run.trace --check 1
 
+# Costs of another engine: a pass takes 10 ms there whatever it does, and nothing else counts.
+point() { printf '[{"%s": 1, "seconds": %s}, {"%s": 40000, "seconds": %s}]' "$1" "$2" "$1" "$2"; }
+head() { printf '{"topk": %s, "points": %s}' "$1" "$(point rows 1e-9)"; }
+printf '{"head_first": %s, "head": [%s, %s, %s], "draft": %s, "target": %s}' "$(point rows 1e-9)" \
+    "$(head 1)" "$(head 4)" "$(head 10)" "$(point tokens 1e-9)" "$(point nodes 0.01)" >costs.json
+theirs() {
+    specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --costs "$@"
+}
+accepts theirs costs.json --policy full --json
+prints '{*"policy":"plain",*"tokens_per_second":100,*}'
+accepts theirs costs.json --policy full
+prints "*measured by another engine: costs.json*"
+refuses 2 "*--costs: expected --trace, no --check*" theirs costs.json --check 1 --prompt x
+refuses 1 "*none.json: cannot open*" theirs none.json
+echo '[]' >bad.json
+refuses 3 "*bad.json: expected the JSON object that specrt-llama --costs writes" theirs bad.json
+sed 's/"topk": 4/"topk": 5/' costs.json >bad.json
+refuses 3 "*bad.json: head: expected points for a topk of 4, found none" theirs bad.json
+sed 's/0.01/-1/' costs.json >bad.json
+refuses 3 "*bad.json: target: expected 1 to 64 objects with nodes and seconds*" theirs bad.json
+
 refuses 2 "*page.html: exists; use -f *" plan --report page.html
 refuses 2 "*no tree is within --topk (1, 4 or 10)*" plan --topk 7
 refuses 2 "*--sampled-drafts: *" plan --sampled-drafts --temperature 1

@@ -142,6 +142,11 @@ replays() {
 replays chain full
 replays list static:512 --bundle "$work/lists.specb"
 replays tree full $tree
+# What calls cost in llama.cpp, and a plan of both.
+check costs run -m $target -md $draft -t 1 -q --costs "$work/costs.json"
+check plan sh -c "$build/bin/specrt-eval plan --target $target --draft $draft --json \
+    --trace $work/chain.trace --costs $work/costs.json --policy window:64@min=0 >$out 2>$err"
+check plan-policies grep -q '"policy":"window:64@min=0"' "$out"
 refuses trace-there 2 "chain.trace: exists" -m $target -md $draft --record "$work/chain.trace"
 refuses trace-bench 2 "expected no --bench" -m $target -md $draft --record "$work/b" --bench
 

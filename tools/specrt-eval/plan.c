@@ -115,6 +115,7 @@ static specrt_status add_prompts(plan *p, specrt_error *err) {
 
 static specrt_status measure_costs(plan *p, specrt_error *err) {
     plan_machine machine;
+    if (p->costs_file) return plan_read_costs(p->costs_file, &p->costs, err);
     TRY(plan_cpu_create(&p->models, &machine, err));
     machine.seconds = p->measure;
     specrt_status status = plan_measure(&machine, &p->costs);
@@ -195,6 +196,10 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     if (o->sampled_drafts)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--sampled-drafts: a plan is for the drafter's best tokens");
+    if (p->costs_file && (p->traces.n == 0 || p->n_check || p->report))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--costs: expected --trace, no --check and no --report: they are "
+                                "another engine's");
     if (p->report) TRY(out_check(p->report, o->common.force, err));
     TRY(models_open(o, (int)o->common.threads, &p->models, err));
     if (p->asked.n) TRY(check_context(p, err));
@@ -241,6 +246,9 @@ int plan_main(int argc, char **argv) {
         EVAL_SAMPLING(*o),
         cli_strings("trace", "FILE", &p.traces,
                     "what is accepted comes from recorded cycles; prompts serve --check alone"),
+        cli_string("costs", "FILE", &p.costs_file,
+                   "with --trace: what calls cost in another engine, from specrt-llama --costs; "
+                   "nothing is timed"),
         cli_real("measure", "SECONDS", &p.measure, 0.1, 600,
                  "time head, drafter and target for so long, or up to 1.6 times that (default: 5)"),
         cli_heading("Output"),

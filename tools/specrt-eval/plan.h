@@ -38,6 +38,10 @@ typedef struct plan_costs {
  * far off. */
 specrt_status plan_measure(const plan_machine *m, plan_costs *out);
 
+/* plan_read_costs() : those that another engine measured of itself, a JSON file with head_first, head, draft
+ * and target as plan --json prints them. @return IO, BAD_INPUT naming file and key. */
+specrt_status plan_read_costs(const char *path, plan_costs *out, specrt_error *err);
+
 /* plan_cpu_create() : engine and drafter after a prompt of 64 tokens. */
 specrt_status plan_cpu_create(const eval_models *m, plan_machine *out, specrt_error *err);
 void plan_cpu_free(plan_machine *m);
@@ -110,7 +114,8 @@ typedef struct plan_policy {
 typedef struct plan {
     eval_options options;
     const char *report;
-    double measure; /* seconds, costs */
+    double measure;         /* seconds, costs */
+    const char *costs_file; /* costs are read, not measured; NULL: none */
     int64_t n_check;
     cli_list traces;             /* acceptance comes from them; none: the policies decode */
     specrt_tree_params recorded; /* the traces' own */

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/json.h"
+#include "base/text.h"
 #include "plan.h"
 
 /* ---- in words ---- */
@@ -82,8 +83,11 @@ static void print_costs(const plan *p) {
     printf("\ntarget, ms by nodes");
     for (int i = 0; i < k->target.n; i++)
         printf("  %.0f: %.2f", k->target.x[i], 1e3 * k->target.y[i]);
-    printf("\nat sizes that were held back these curves are off by %.0f%%, at worst %.0f%%\n\n",
-           100 * k->error, 100 * k->worst);
+    if (p->costs_file)
+        printf("\nmeasured by another engine: %s\n\n", text_name(p->costs_file));
+    else
+        printf("\nat sizes that were held back these curves are off by %.0f%%, at worst %.0f%%\n\n",
+               100 * k->error, 100 * k->worst);
 }
 
 static void print_choice(const plan *p, const plan_choice *c, int width) {

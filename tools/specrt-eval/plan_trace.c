@@ -32,6 +32,8 @@ static trial trial_of(const plan *p, int width, const specrt_tree_params *record
 static specrt_status replay_policy(const plan *p, const trial *t, int policy, replay **out,
                                    specrt_error *err) {
     const char *text = p->policies[policy].name;
+    /* The file whose head the drafter's states are multiplied with. */
+    bool own_head = engine_drafter_is_model(p->models.drafter);
     const replay_params params = {.traces = p->traces.items,
                                   .n_traces = p->traces.n,
                                   .policies = &text,
@@ -39,7 +41,7 @@ static specrt_status replay_policy(const plan *p, const trial *t, int policy, re
                                   .trees = t->trees,
                                   .n_trees = t->n,
                                   .bundle = p->options.bundle,
-                                  .model = p->options.target,
+                                  .model = own_head ? p->options.draft : p->options.target,
                                   .threads = (int)p->options.common.threads};
     return replay_run(&params, out, err);
 }

@@ -7,6 +7,7 @@
 
 static specrt_status run(const options *o, models *m, inputs *in, specrt_error *err) {
     TRY(models_open(o, m, err));
+    if (o->costs) return costs_measure(o, m, err);
     TRY(inputs_read(o, m, in, err));
     cli_info("drafter's %lld rows of %s times its state are llama.cpp's logits (relative rms "
              "%.2g); no pass computes its head",

@@ -5,6 +5,12 @@ static int check(options *o) {
     specrt_error err;
     if (!o->target) return cli_usage("expected -m FILE, the target");
     if (!o->draft) return cli_usage("expected -md FILE, the drafter");
+    if (o->costs) {
+        o->num_steps = 2;
+        o->topk = 10;
+        o->num_draft_tokens = 60;
+        return -1;
+    }
     if (o->texts.n + o->files.n + o->prompts.n == 0)
         return cli_usage("expected a prompt: -p TEXT, -f FILE or --prompts FILE");
     if (o->policies.n > 1 && !o->bench) return cli_usage("--policy: expected one without --bench");
@@ -70,7 +76,9 @@ static int check(options *o) {
 #define OPTIONS_TRACE(o) \
     cli_heading("Trace"), \
     cli_string("record", "FILE", &(o).record, \
-     "every cycle to a trace, for specrt-eval replay and plan; best with --policy full")
+     "every cycle to a trace, for specrt-eval replay and plan; best with --policy full"), \
+    cli_string("costs", "FILE", &(o).costs, \
+     "no answers: what head, drafter and target cost here, for specrt-eval plan --costs")
 #define OPTIONS_BENCH(o) \
     cli_heading("Comparison"), \
     cli_flag("bench", &(o).bench, \

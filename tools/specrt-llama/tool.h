@@ -14,7 +14,7 @@
 /* Names are llama.cpp's where it has one. */
 typedef struct options {
     cli_common common;
-    const char *target, *draft, *bundle, *system, *record;
+    const char *target, *draft, *bundle, *system, *record, *costs;
     cli_list policies, texts, files, prompts; /* -p, -f, --prompts */
     int64_t limit;                            /* prompts of each --prompts; 0: all */
     int64_t n_predict;                        /* -1: until an answer ends */
@@ -84,6 +84,11 @@ typedef struct record_file {
 specrt_status record_open(const options *o, const models *m, const specrt_policy *policy,
                           record_file *out, specrt_error *err);
 void record_close(record_file *r);
+
+/* ---- costs.c ---- */
+
+/* costs_measure() : what calls cost, by size, to the file that the options name. */
+specrt_status costs_measure(const options *o, const models *m, specrt_error *err);
 
 /* ---- answer.c, bench.c ---- */
 

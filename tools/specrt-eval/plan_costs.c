@@ -1,0 +1,86 @@
+/* plan_costs.c : costs that another engine measured of itself, as specrt-llama --costs writes them. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/io.h"
+#include "plan.h"
+
+static specrt_status bad_points(const char *path, const char *key, const char *size,
+                                specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: %s: expected 1 to %d objects with %s and seconds, both above 0 "
+                            "and sizes ascending",
+                            path, key, CURVE_MOST, size);
+}
+
+/* [{SIZE: n, "seconds": s}, ...] */
+static specrt_status take_points(const char *path, json_object *points, const char *key,
+                                 const char *size, curve *out, specrt_error *err) {
+    size_t n = json_object_is_type(points, json_type_array) ? json_object_array_length(points) : 0;
+    if (n < 1 || n > CURVE_MOST) return bad_points(path, key, size, err);
+    for (size_t i = 0; i < n; i++) {
+        json_object *point = json_object_array_get_idx(points, i), *x, *y;
+        if (!json_object_is_type(point, json_type_object) ||
+            !json_object_object_get_ex(point, size, &x) ||
+            !json_object_object_get_ex(point, "seconds", &y) ||
+            !(json_object_get_double(x) > (i ? out->x[i - 1] : 0)) ||
+            !(json_object_get_double(y) > 0))
+            return bad_points(path, key, size, err);
+        curve_add(out, json_object_get_double(x), json_object_get_double(y));
+    }
+    curve_make_monotone(out);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status take_curve(const char *path, json_object *o, const char *key, const char *size,
+                                curve *out, specrt_error *err) {
+    json_object *points = NULL;
+    json_object_object_get_ex(o, key, &points);
+    return take_points(path, points, key, size, out, err);
+}
+
+/* One curve for each width, by its topk. */
+static specrt_status take_head(const char *path, json_object *o, int width, curve *out,
+                               specrt_error *err) {
+    json_object *heads = NULL, *topk, *points;
+    json_object_object_get_ex(o, "head", &heads);
+    size_t n = json_object_is_type(heads, json_type_array) ? json_object_array_length(heads) : 0;
+    for (size_t i = 0; i < n; i++) {
+        json_object *head = json_object_array_get_idx(heads, i);
+        if (json_object_is_type(head, json_type_object) &&
+            json_object_object_get_ex(head, "topk", &topk) &&
+            json_object_get_int(topk) == plan_widths[width] &&
+            json_object_object_get_ex(head, "points", &points))
+            return take_points(path, points, "head", "rows", out, err);
+    }
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: head: expected points for a topk of %d, found none", path,
+                            (int)plan_widths[width]);
+}
+
+static specrt_status take_all(const char *path, json_object *o, plan_costs *out,
+                              specrt_error *err) {
+    TRY(take_curve(path, o, "head_first", "rows", &out->head_first, err));
+    for (int w = 0; w < PLAN_WIDTHS; w++) TRY(take_head(path, o, w, &out->head[w], err));
+    TRY(take_curve(path, o, "draft", "tokens", &out->draft, err));
+    return take_curve(path, o, "target", "nodes", &out->target, err);
+}
+
+specrt_status plan_read_costs(const char *path, plan_costs *out, specrt_error *err) {
+    file_view view;
+    *out = (plan_costs){.error = 0};
+    TRY(file_map(path, &view, err));
+    char *text = strndup(view.n ? (const char *)view.bytes : "", view.n);
+    file_unmap(&view);
+    if (!text) return error_no_memory(err, path);
+    json_object *o = json_tokener_parse(text);
+    free(text);
+    specrt_status status =
+        json_object_is_type(o, json_type_object)
+            ? take_all(path, o, out, err)
+            : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                               "%s: expected the JSON object that specrt-llama --costs writes",
+                               path);
+    json_object_put(o);
+    return status;
+}

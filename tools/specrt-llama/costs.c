@@ -1,0 +1,207 @@
+/* costs.c : --costs. What head, drafter and target cost in llama.cpp on this machine, by rows, tokens and
+ * nodes: the curves that specrt-eval plan measures of its own engine. */
+#include "tool.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/json.h"
+#include "base/measure.h"
+
+enum { N_ROUNDS = 9, N_PROMPT = 64, MOST_SIZES = 32 };
+enum { N_WIDTHS = 3 };
+static const int32_t widths[N_WIDTHS] = {1, 4, 10};
+static const int32_t drafted[] = {1, 2, 3, 4, 6, 8, 10};
+static const int32_t verified[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 60};
+
+/* Times of one kind of call by its size. */
+typedef struct timing {
+    int n;
+    int32_t sizes[MOST_SIZES];
+    double seconds[MOST_SIZES][N_ROUNDS];
+} timing;
+
+typedef struct costs {
+    const models *m;
+    specrt_host host;
+    int32_t vocabulary;
+    timing head_first, head[N_WIDTHS], draft, target;
+    int32_t *ids;                  /* [rows of the head] */
+    float *logits, *hidden, *best; /* [10, rows], [10, columns], [10, 10] */
+    int32_t tokens[SPECRT_TREE_MAX_NODES], best_ids[100];
+} costs;
+
+static void add_sizes(timing *t, const int32_t *sizes, int n) {
+    for (int i = 0; i < n; i++) t->sizes[t->n++] = sizes[i];
+}
+
+/* Powers of two, and all of it. */
+static void add_rows(timing *t, int32_t most) {
+    for (int64_t rows = 256; rows < most && t->n < MOST_SIZES - 1; rows *= 2)
+        t->sizes[t->n++] = (int32_t)rows;
+    t->sizes[t->n++] = most;
+}
+
+/* The target's pass over a chain of n tokens, of which it keeps the first. */
+static int run_target(costs *c, int32_t n, double *seconds) {
+    int32_t parents[SPECRT_TREE_MAX_NODES], depths[SPECRT_TREE_MAX_NODES];
+    uint64_t masks[SPECRT_TREE_MAX_NODES], path = 0;
+    static const float none[SPECRT_TREE_MAX_NODES];
+    const float *logits;
+    for (int32_t i = 0; i < n; i++) {
+        parents[i] = i - 1;
+        depths[i] = i;
+        masks[i] = path |= (uint64_t)1 << i;
+    }
+    const specrt_draft draft = {n, c->tokens, parents, depths, masks, none};
+    const specrt_verdict verdict = {.n = 1};
+    double began = measure_seconds();
+    int code = c->host.target_verify(c->host.user, &draft, &logits);
+    *seconds = measure_seconds() - began;
+    return code ? code : c->host.commit(c->host.user, &draft, &verdict);
+}
+
+/* A pass of the drafter over n tokens that follow one. */
+static int run_draft(costs *c, int32_t n, double *seconds) {
+    static const int32_t root[SPECRT_TREE_MAX_TOPK];
+    static const float zero[SPECRT_TREE_MAX_TOPK];
+    const float *hidden, *fed = NULL;
+    const specrt_beam first = {1, c->tokens, root, zero}, next = {n, c->tokens, root, zero};
+    if (c->host.draft_step(c->host.user, 0, &first, &hidden, &fed)) return 1;
+    double began = measure_seconds();
+    int code = c->host.draft_step(c->host.user, 1, &next, &hidden, &fed);
+    *seconds = measure_seconds() - began;
+    if (code == 0) memcpy(c->hidden, hidden, (size_t)n * (size_t)c->m->rows.desc.n_cols * 4);
+    return code;
+}
+
+/* The head's first rows where they lie: as fast as rows that were packed. */
+static specrt_status run_head(costs *c, int32_t n_rows, int32_t n, double *seconds) {
+    const specrt_head_desc *head = &c->m->rows.desc;
+    const specrt_segment rows = {.rows = head->rows,
+                                 .row_stride = specrt_row_bytes(head->dtype, head->n_cols),
+                                 .ids = c->ids,
+                                 .dtype = head->dtype,
+                                 .n_rows = n_rows};
+    const specrt_active active = {.compute = specrt_head_compute(c->m->head),
+                                  .segments = &rows,
+                                  .n_segments = 1,
+                                  .n_rows = n_rows,
+                                  .n_cols = head->n_cols};
+    double began = measure_seconds();
+    TRY(specrt_active_logits(&active, c->hidden, n, c->logits));
+    specrt_status status = specrt_active_topk(&active, c->logits, n, n, c->best_ids, c->best);
+    *seconds = measure_seconds() - began;
+    return status;
+}
+
+/* As cycles do: the first product after the target's pass, the next ones after the drafter's. */
+static specrt_status time_head(costs *c, int round, int i) {
+    double unused;
+    int32_t rows = c->head_first.sizes[i];
+    if (run_target(c, 1, &unused) || run_draft(c, 1, &unused)) return SPECRT_STATUS_HOST;
+    TRY(run_head(c, rows, 1, &c->head_first.seconds[i][round]));
+    for (int w = 0; w < N_WIDTHS; w++) {
+        if (run_draft(c, widths[w], &unused)) return SPECRT_STATUS_HOST;
+        TRY(run_head(c, rows, widths[w], &c->head[w].seconds[i][round]));
+    }
+    double kept;
+    return run_target(c, 1, &kept) ? SPECRT_STATUS_HOST : SPECRT_STATUS_OK;
+}
+
+/* Every size in turn, so that what disturbs the machine for a while hits all alike. */
+static specrt_status time_round(costs *c, int round) {
+    specrt_llama_reset(c->m->pair);
+    const float *logits;
+    double unused;
+    if (c->host.target_prefill(c->host.user, c->tokens, N_PROMPT - 4, 0, &logits))
+        return SPECRT_STATUS_HOST;
+    for (int i = 0; i < c->draft.n; i++)
+        if (run_draft(c, c->draft.sizes[i], &c->draft.seconds[i][round]) ||
+            run_target(c, 1, &unused))
+            return SPECRT_STATUS_HOST;
+    for (int i = 0; i < c->target.n; i++)
+        if (run_target(c, c->target.sizes[i], &c->target.seconds[i][round]))
+            return SPECRT_STATUS_HOST;
+    for (int i = 0; i < c->head_first.n; i++) TRY(time_head(c, round, i));
+    return SPECRT_STATUS_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The lower quartile: other programs add to a time. The first round warms up. */
+static json_object *json_timing(timing *t, const char *key) {
+    json_object *points = json_object_new_array();
+    for (int i = 0; i < t->n; i++) {
+        json_object *o = json_object_new_object();
+        qsort(t->seconds[i] + 1, N_ROUNDS - 1, sizeof(double), by_value);
+        json_put(o, key, json_whole((uint64_t)t->sizes[i]));
+        json_put(o, "seconds", json_real(t->seconds[i][1 + (N_ROUNDS - 1) / 4]));
+        json_object_array_add(points, o);
+    }
+    return points;
+}
+
+static char *costs_text(costs *c) {
+    json_object *o = json_object_new_object(), *heads = json_object_new_array();
+    for (int w = 0; w < N_WIDTHS; w++) {
+        json_object *head = json_object_new_object();
+        json_put(head, "topk", json_whole((uint64_t)widths[w]));
+        json_put(head, "points", json_timing(&c->head[w], "rows"));
+        json_object_array_add(heads, head);
+    }
+    json_put(o, "llama_cpp", json_text(llama_version()));
+    json_put(o, "head_first", json_timing(&c->head_first, "rows"));
+    json_put(o, "head", heads);
+    json_put(o, "draft", json_timing(&c->draft, "tokens"));
+    json_put(o, "target", json_timing(&c->target, "nodes"));
+    return json_to_text(o);
+}
+
+static specrt_status prepare(costs *c, specrt_error *err) {
+    const specrt_head_desc *head = &c->m->rows.desc;
+    size_t rows = (size_t)head->n_rows, most = SPECRT_TREE_MAX_TOPK;
+    c->ids = (int32_t *)malloc(rows * sizeof *c->ids);
+    c->logits = (float *)malloc(most * rows * sizeof *c->logits);
+    c->hidden = (float *)malloc(most * (size_t)head->n_cols * sizeof *c->hidden);
+    c->best = (float *)malloc(most * most * sizeof *c->best);
+    if (!c->ids || !c->logits || !c->hidden || !c->best) return error_no_memory_for(err, "costs");
+    for (int32_t i = 0; i < (int32_t)rows; i++) c->ids[i] = i;
+    for (int32_t i = 0; i < SPECRT_TREE_MAX_NODES; i++) /* any tokens */
+        c->tokens[i] = (i * 977 + 11) % c->m->n_vocab;
+    add_sizes(&c->draft, drafted, sizeof drafted / sizeof *drafted);
+    add_sizes(&c->target, verified, sizeof verified / sizeof *verified);
+    add_rows(&c->head_first, (int32_t)rows);
+    for (int w = 0; w < N_WIDTHS; w++) add_rows(&c->head[w], (int32_t)rows);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status measure(costs *c, const options *o, specrt_error *err) {
+    TRY(prepare(c, err));
+    for (int round = 0; round < N_ROUNDS; round++) {
+        cli_info("costs: round %d of %d", round + 1, N_ROUNDS);
+        specrt_status status = time_round(c, round);
+        if (status == SPECRT_STATUS_HOST) return models_error(c->m, status, err);
+        if (status != SPECRT_STATUS_OK)
+            return specrt_error_set(err, status, "a product could not be timed");
+    }
+    char *text = costs_text(c);
+    if (!text) return error_no_memory_for(err, "costs");
+    specrt_status status = out_bytes(o->costs, o->common.force, text, strlen(text), err);
+    free(text);
+    return status;
+}
+
+specrt_status costs_measure(const options *o, const models *m, specrt_error *err) {
+    costs *c = (costs *)calloc(1, sizeof *c);
+    if (!c) return error_no_memory_for(err, "costs");
+    c->m = m;
+    c->host = specrt_llama_host(m->pair);
+    specrt_status status = measure(c, o, err);
+    free(c->ids), free(c->logits), free(c->hidden), free(c->best);
+    free(c);
+    return status;
+}
