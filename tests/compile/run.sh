@@ -77,7 +77,7 @@ late() { # compiler
 # All names are ours; nothing prints or exits; no variables (position-dependent code, since
 # otherwise constant tables of pointers are relocated and count as variables).
 symbols() { # compiler
-    $1 -std=c99 $warn -O2 -fno-pic -c "$here/implementation.c" -o "$work/names.o" || return 1
+    $1 -std=c99 $warn -O0 -fno-pic -c "$here/implementation.c" -o "$work/names.o" || return 1
     ! nm -g --defined-only "$work/names.o" | awk '{ print $3 }' | grep -v '^specrt_' &&
         ! nm -u "$work/names.o" |
             grep -wE 'printf|puts|putchar|fprintf|fwrite|stdout|stderr|exit|abort|pthread_create' &&
