@@ -5006,7 +5006,7 @@ SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt
 }
 
 /* A row's product and bias, decoded 256 columns at a time. */
-static double specrt__head_product(const specrt_head_desc *desc, int64_t row, const float *hidden) {
+static double specrt__head_exact(const specrt_head_desc *desc, int64_t row, const float *hidden) {
     const uint8_t *p = specrt__head_row(desc, row);
     size_t chunk_bytes = specrt_row_bytes(desc->dtype, 256);
     double sum = desc->bias ? (double)desc->bias[row] : 0;
@@ -5033,7 +5033,7 @@ static void specrt__head_match_state(const specrt_head_desc *desc, const float *
     for (int64_t row = 0; row < desc->n_rows; row++) {
         int32_t id = desc->ids ? desc->ids[row] : (int32_t)row;
         if (id < 0 || id >= n_logits) continue;
-        double product = specrt__head_product(desc, row, hidden), logit = (double)logits[id];
+        double product = specrt__head_exact(desc, row, hidden), logit = (double)logits[id];
         m->difference += (product - logit) * (product - logit);
         m->size += logit * logit;
         m->n++;
