@@ -16,7 +16,6 @@ LISTS = ["static:2048", "static:8192", "static:16384", "static:32768", "static:2
          "static:8192+retrieve", "static:32768+retrieve", "static:2048+retrieve@prompt=best",
          "window:3072", "microspec", "static:512+window+successor:256",
          "static:2048+retrieve+successor:256"]
-CLUSTERS = ["dynaspec", "coral"]
 CENTROIDS = ["centroid", "centroid+retrieve@graph=off"]
 SKETCHES = ["sketch:64", "sketch:128", "static:2048+sketch:128"]
 WARM = ["static:2048", "static:32768", "static:2048+retrieve", "microspec",
@@ -45,8 +44,9 @@ class Pair:
 
     def policies(self):
         has = lambda *names: any(n in self.sections for n in names)
-        return (["full", *LISTS] + CLUSTERS * has("coral") + CENTROIDS * has("centroid", "clusters")
-                + SKETCHES * has("sketch"))
+        # dynaspec reads the target's embedding, which `replay` takes from the head's file.
+        return (["full", *LISTS] + ["dynaspec"] * (has("cluster") and self.head == self.models[1])
+                + ["coral"] * has("group") + CENTROIDS * has("centroid") + SKETCHES * has("sketch"))
 
     def record(self, temperature, limit):
         """Traces of all tasks -> their paths and the JSON that `record` says."""
