@@ -87,7 +87,8 @@ static replay_drafted drafted_by(visit *v, const replay_cycle *c, int32_t i, boo
                                  int32_t at_place, int tree) {
     const replay_row *row = &c->rows[i];
     if (tree == 0 && v->recorded) return i + 1 < c->r.n ? DRAFTED_YES : DRAFTED_NO;
-    if (!held) return DRAFTED_NEVER;
+    /* Without a pass there is no state either, of which the source would have known this token. */
+    if (!held && (row->known || !v->e->reads_hidden)) return DRAFTED_NEVER;
     if (!row->known) return DRAFTED_UNKNOWN;
     if (at_place >= v->r->trees[tree].topk || row->room[tree] == -INFINITY) return DRAFTED_NO;
     bool fits = row->room[tree] >= 0 || row->room[tree] + slack_of(v, c) >= 0;
