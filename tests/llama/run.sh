@@ -197,7 +197,7 @@ refuses other 3 "drafter: its vocabulary is another: token " -m $target -md "$wo
 mkdir "$work/root"
 ln -s "$build" "$work/root/build"
 ln -s "$root/data" "$work/root/data"
-awk '/^### /{ mine = /specrt inside/ } /^```/{ fence = !fence; next }
+awk '/^### /{ mine = /specrt inside/ } /^```/{ fence = /^```sh/; next }
     mine && fence && !/^make /' docs/INTEGRATIONS.md >"$work/commands"
 check commands grep -q specrt-llama "$work/commands"
 check integrations sh -c "cd $work/root && sh -eu ../commands >$out 2>$err"

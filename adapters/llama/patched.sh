@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# patched.sh FOLDER : llama.cpp's server with the type draft-specrt, in FOLDER/patched, from the
+# sources that `make llama-fetch` brought into FOLDER/src. They stay as they are. Run from the
+# project's root.
+set -euo pipefail
+folder=$1 root=$PWD patch=adapters/llama/llama.cpp-0.5.0.patch
+fail() { echo "make llama-patched: $*" >&2; exit 1; }
+
+[ -e "$folder/src/CMakeLists.txt" ] || fail "no $folder/src; make llama-fetch brings it"
+for program in cmake patch; do
+    command -v $program >/dev/null || fail "no $program; apt-get install -y $program"
+done
+to=$folder/patched
+if ! cmp -s "$patch" "$to/patch"; then
+    rm -rf "$to/src" "$to/patch"
+    mkdir -p "$to"
+    cp -r "$folder/src" "$to/src"
+    patch -s -p1 -d "$to/src" <"$patch" ||
+        fail "$folder/src: $patch does not apply; expected the version that make llama-fetch brings"
+    cp "$patch" "$to/patch"
+fi
+mkdir -p "$to/build"
+out=$(cd "$to/build" && pwd)
+echo "LLAMA $to/src: half an hour of CPU; $out/log tells what goes on"
+cmake -S "$to/src" -B "$out" -DCMAKE_BUILD_TYPE=Release -DSPECRT_DIR="$root" \
+    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF \
+    -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF \
+    ${LLAMA_CMAKE:-} >"$out/log" 2>&1 &&
+    cmake --build "$out" --target llama-server -j "${LLAMA_JOBS:-$(nproc)}" >>"$out/log" 2>&1 ||
+    fail "$to/src: does not build: $(grep -m 1 -iE 'error' "$out/log" || tail -n 1 "$out/log")"
+echo "$out/bin/llama-server --spec-type draft-specrt -md DRAFT --spec-specrt-policy SPEC"

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# server.sh BUILD : llama.cpp's server with the type draft-specrt, opt-in since `make llama-patched`
+# takes long. Three slots answer at once, with drafts and without; every token is the same. Run from
+# the project's root, after `make tools llama`; LLAMA_SERVER= names another binary. Closes with
+# "N passed, N failed, N skipped".
+set -u
+build=$(cd "$1" && pwd) passed=0 failed=0
+server=${LLAMA_SERVER:-$build/llama/patched/build/bin/llama-server}
+convert=$build/tests/llama_convert
+for program in "$server" "$convert"; do
+    [ ! -x "$program" ] || continue
+    echo "skipped: no $program; make llama llama-patched builds it"
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 77
+done
+work=$(mktemp -d) pid=
+trap '[ -z "$pid" ] || kill "$pid" 2>"$work/kill"; rm -rf "$work"' EXIT
+target=data/sample/target.gguf draft=data/sample/draft-small.gguf
+
+check() { # NAME COMMAND... : exit code 0
+    local name=$1; shift
+    if "$@" >"$work/out" 2>&1; then passed=$((passed + 1)); return; fi
+    failed=$((failed + 1))
+    echo "FAIL $name: $(tail -c 600 "$work/out")"
+}
+
+# ask.py PORT PROMPTS OUT : every prompt twice, three at a time; a line of tokens each, then how
+# many were drafted and accepted.
+cat >"$work/ask.py" <<'PY'
+import json, sys, urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+def ask(prompt):
+    body = {"prompt": prompt, "n_predict": 40, "temperature": 0, "return_tokens": True,
+            "cache_prompt": False}
+    request = urllib.request.Request(f"http://127.0.0.1:{sys.argv[1]}/completion",
+                                     json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    return json.load(urllib.request.urlopen(request, timeout=300))
+
+prompts = [json.loads(line)["prompt"] for line in open(sys.argv[2])] * 2
+with ThreadPoolExecutor(3) as pool:
+    answers = list(pool.map(ask, prompts))
+with open(sys.argv[3], "w") as out:
+    for answer in answers:
+        print(*answer["tokens"], file=out)
+times = [answer["timings"] for answer in answers]
+print(sum(t.get("draft_n", 0) for t in times), sum(t.get("draft_n_accepted", 0) for t in times))
+PY
+
+free_port() {
+    python3 -c 'import socket
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])'
+}
+
+# healthy PORT : answers, or has ended.
+healthy() {
+    local port=$1
+    for _ in $(seq 600); do
+        kill -0 "$pid" 2>"$work/kill" || return 1
+        python3 -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$port/health')" \
+            2>"$work/health" && return 0
+        sleep 0.2
+    done
+    return 1
+}
+
+# serve NAME ARGUMENT... : the prompts' answers in NAME.ids, the log in NAME.log, figures in NAME.n.
+serve() {
+    local name=$1 port code; shift
+    port=$(free_port)
+    "$server" -m "$work/target.gguf" -np 3 -c 3072 -t 1 --no-warmup --host 127.0.0.1 --port "$port" \
+        "$@" >"$work/$name.log" 2>&1 &
+    pid=$!
+    healthy "$port" &&
+        python3 "$work/ask.py" "$port" "$work/prompts.jsonl" "$work/$name.ids" >"$work/$name.n"
+    code=$?
+    kill "$pid" 2>"$work/kill"
+    wait "$pid" 2>"$work/kill"
+    pid=
+    [ $code = 0 ] || tail -n 5 "$work/$name.log"
+    return $code
+}
+
+head -qn 1 data/prompts/*.jsonl >"$work/prompts.jsonl"
+check target "$convert" f32 $target "$work/target.gguf"
+corpus="--tokenizer $target --corpus data/prompts --field prompt -q"
+check lists "$build/bin/vocabtrim-calibrate" $corpus --size 2000 --holdout 0 -o "$work/pair.specb"
+check graph "$build/bin/cograph-build" $corpus --successor-count 1 -o "$work/pair.specb"
+check plain serve plain
+
+# drafts NAME POLICY : plain decoding's tokens, some of which were drafted, no pass with its head.
+drafts() {
+    local name=$1 policy=$2; shift 2
+    check "$name" serve "$name" -md $draft --spec-type draft-specrt --spec-draft-n-max 4 \
+        --spec-specrt-policy "$policy" "$@"
+    check "$name: tokens" cmp "$work/plain.ids" "$work/$name.ids"
+    check "$name: accepted" awk '{ exit !($1 > 0 && $2 > 0) }' "$work/$name.n"
+    check "$name: policy" grep -F "draft-specrt: policy ${policy%%@*}" "$work/$name.log"
+    check "$name: passes" sh -c "! grep -E 'draft-specrt: (expected|llama_process|token)' \
+        '$work/$name.log'"
+    echo "$name: drafted and accepted $(cat "$work/$name.n")"
+}
+drafts full full
+drafts window window:256@min=0
+drafts list static:512 --spec-specrt-bundle "$work/pair.specb"
+
+# refuses NAME TEXT ARGUMENT... : the log says why there are no drafts.
+refuses() {
+    local name=$1 text=$2; shift 2
+    serve "$name" --spec-type draft-specrt "$@" >"$work/out" 2>&1
+    check "$name" grep -F -- "$text" "$work/$name.log"
+}
+check other "$convert" tokens=reversed $draft "$work/other.gguf"
+refuses vocabulary "has another vocabulary" -md "$work/other.gguf"
+refuses bundle "tokenizer: expected 'golden'" -md $draft \
+    --spec-specrt-bundle tests/golden/bundles/v1.0-raw.specb
+refuses policy "policy 'nothing'" -md $draft --spec-specrt-policy nothing
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]
