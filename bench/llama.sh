@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# llama.sh [PAIR...] : plain decoding, drafts by llama.cpp's whole head, `full` and pruned drafts in
+# llama.cpp, a table a pair, best of five, every token compared; beside each what `plan` predicted
+# from llama.cpp's own trace and costs. On an idle machine, after `make tools llama`.
+#
+#     sample      the sample pair
+#     qwen        Qwen2.5-Coder 1.5B as published (Q4_K_M) with its 0.5B sibling: `make models`
+#                 with NAME=qwen-1.5b and NAME=qwen-0.5b
+#     qwen-bf16   the same target as BF16, made of that file by llama.cpp
+#
+# In the environment: BUILD, THREADS (2), ROUNDS (5), PROMPTS (prompt files; data/prompts), LIMIT (2
+# of each), TOKENS (96), CORPUS (what lists are counted from; PROMPTS) and FIELD (prompt).
+set -euo pipefail
+build=${BUILD:-build} threads=${THREADS:-2} rounds=${ROUNDS:-5} limit=${LIMIT:-2}
+tokens=${TOKENS:-96}
+prompts=${PROMPTS:-$(echo data/prompts/*.jsonl)} corpus=${CORPUS:-$prompts} field=${FIELD:-prompt}
+llama=$build/bin/specrt-llama
+fail() { echo "bench/llama.sh: $*" >&2; exit 1; }
+[ -x "$llama" ] || fail "no $llama; make llama builds it"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# models PAIR : its target and drafter.
+models() {
+    local at=$build/models
+    case $1 in
+    sample) target=data/sample/target.gguf draft=data/sample/draft-small.gguf ;;
+    qwen | qwen-bf16) target=$at/qwen-1.5b.gguf draft=$at/qwen-0.5b.gguf ;;
+    *) fail "$1: expected sample, qwen or qwen-bf16" ;;
+    esac
+    for file in "$target" "$draft"; do
+        [ -e "$file" ] || fail "no $file; make models NAME=$(basename "$file" .gguf)"
+    done
+    [ "$1" = qwen-bf16 ] || return 0
+    [ -e "$at/qwen-1.5b-bf16.gguf" ] ||
+        "$build/tests/llama_convert" bf16 "$target" "$at/qwen-1.5b-bf16.gguf"
+    target=$at/qwen-1.5b-bf16.gguf
+}
+
+# What plan says of a policy, beside what was measured; then the table's own lines on splits.
+table() { # PLAN BENCH
+    python3 - "$1" "$2" <<'PY'
+import json, sys
+plan, bench = (json.load(open(path)) for path in sys.argv[1:])
+steps = bench["num_steps"]
+said = {c["policy"]: c for c in plan["choices"]}
+print(f"{'':50} {'tokens/s':>9} {'x plain':>8} {'x whole':>8} {'accept':>7} {'rows':>7} "
+      f"{'same':>8}  plan: tokens/s, accept, error")
+plain, whole = bench["rows"][0], bench["rows"][1]
+for row in bench["rows"]:
+    c = said.get(row["name"]) or next(
+        (c for c in plan["choices"] if c["policy_text"] == row["name"]), None)
+    speed, told = row["tokens_per_second"], ""
+    if c and (row is plain or c["num_steps"] == steps):
+        told = (f"{c['tokens_per_second']:.1f}, {c['accept_length']:.2f}, "
+                f"{100 * (c['tokens_per_second'] / speed - 1):+.1f}%")
+    elif c:
+        told = f"best with {c['num_steps']} steps: {c['tokens_per_second']:.1f}"
+    print(f"{row['name']:50} {speed:9.1f} {speed / plain['tokens_per_second']:8.2f} "
+          f"{speed / whole['tokens_per_second']:8.2f} {row['accept_length']:7.2f} "
+          f"{row['active_rows']:7.0f} {row['n_same']:3} of {bench['n_prompts']:<2}  {told}")
+for s in bench["splits"]:
+    print(f"{bench['rows'][s['row']]['name']}, prompt {s['prompt'] + 1}, token {s['token'] + 1}: "
+          f"plain decoding had the two {s['plain_margin']:.3g} apart; the target alone, fed the "
+          f"same passes, {'says it too' if s['target_repeats'] else 'does NOT say it'}")
+PY
+}
+
+run_pair() {
+    local name=$1 steps
+    models "$name"
+    local pair=(-m "$target" -md "$draft" -t "$threads" --bundle "$work/pair.specb" -q)
+    local policies=(microspec static:512+window+successor:256 sketch:64)
+    local listed="full,microspec,static:512+window+successor:256,sketch:64"
+    "$build/bin/vocabtrim-calibrate" --tokenizer "$target" --corpus $corpus --field "$field" \
+        --size 512 --holdout 0 -q -f -o "$work/pair.specb"
+    "$build/bin/cograph-build" --tokenizer "$target" --corpus $corpus --field "$field" \
+        --successor-count 1 -q -f -o "$work/pair.specb"
+    "$llama" "${pair[@]}" --prompts $prompts --limit "$limit" -n "$tokens" --num-steps 8 \
+        --policy full --force --record "$work/trace" >"$work/answers"
+    "$build/bin/sketch-build" --model "$draft" --trace "$work/trace" -q -f -o "$work/pair.specb"
+    "$llama" "${pair[@]}" --force --costs "$work/costs.json"
+    "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$work/pair.specb" \
+        --trace "$work/trace" --costs "$work/costs.json" --policy "$listed" --topk 1 --json \
+        >"$work/plan.json"
+    steps=$(python3 -c 'import json, sys
+print(max(1, json.load(open(sys.argv[1]))["recommended"]["num_steps"]))' "$work/plan.json")
+    "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$work/pair.specb" \
+        --trace "$work/trace" --costs "$work/costs.json" --policy "$listed" --topk 1 \
+        --num-steps "$steps" --json >"$work/plan.json"
+    "$llama" "${pair[@]}" --prompts $prompts --limit "$limit" -n "$tokens" --num-steps "$steps" \
+        $(printf -- '--policy %s ' "${policies[@]}") --bench --rounds "$rounds" --json \
+        >"$work/bench.json"
+    echo "$name: $(basename "$target"), $(basename "$draft"); chain of $steps, as plan says;" \
+        "$threads threads, best of $rounds, $tokens tokens"
+    table "$work/plan.json" "$work/bench.json"
+    echo
+}
+
+for name in "${@:-sample}"; do run_pair "$name"; done
