@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2034
 # pair.sh : what reproduce.sh, benchmarks.sh and replay.sh share; source it. `pair NAME` sets
 #     target draft small      the models; small is an independent drafter, or empty
-#     head n_vocab            the model whose head drafts; its rows
+#     head n_vocab n_cols     the model whose head drafts; its rows, and of published ones columns
+#     sections                what to build beside ranks; empty: all
 #     n_target n_layer        parameters of the target; of the drafter without embedding and head
 #     bundle                  build/bench-NAME.specb, made by tools/calibrate.sh unless it is there
 #     trained_on              the prompt sets of which the pair was trained: what it accepts there
@@ -36,12 +37,13 @@ pair() {
         ;;
     smollm2) # its drafter is ours: data/README.md
         target=$build/models/smollm2.gguf draft=data/smollm2/draft.safetensors
-        n_vocab=49152 n_target=134515008 n_layer=4203648
+        n_vocab=49152 n_cols=576 n_target=134515008 n_layer=4203648
+        sections="cograph centroid dynaspec coral"
         ;;
-    qwen) # an index over its head takes long, and no policy of the comparisons reads one
+    qwen)
         target=$build/models/qwen-1.5b.gguf draft=$build/models/qwen-0.5b.gguf head=$draft
-        n_vocab=151936 n_target=1543714304 n_layer=357898112
-        sections="cograph centroid dynaspec coral sketch"
+        n_vocab=151936 n_cols=896 n_target=1543714304 n_layer=357898112
+        sections="cograph centroid coral"
         ;;
     *) say "expected the pair sample, 128k, smollm2 or qwen, found $1"; exit 2 ;;
     esac
@@ -77,6 +79,18 @@ make_bundle() {
     PROMPTS=${CALIBRATE_PROMPTS:-6} TOKENS=48 POLICIES=microspec tools/calibrate.sh \
         "$build/bin" "" "$(general_text)" "$target" "$draft" "$bundle" >"$log" 2>&1 ||
         { tail -n 5 "$log" >&2; exit 1; }
+    case $target in "$build"/models/*) make_sketch >>"$log" 2>&1 ;; esac
+}
+
+# A sketch of bands, an eighth of the bytes of an f16 row, by states of users' questions that no list
+# is counted from: a basis of few states, or of other questions, finds less.
+make_sketch() {
+    asked=$build/models/prompts.jsonl states=${bundle%.specb}.trace
+    [ -e "$asked" ] || { say "no sketch: no $asked (make models)"; return; }
+    "$build/bin/specrt-eval" record -q --target "$target" --draft "$draft" --prompts "$asked" \
+        --limit 64 --max-tokens 32 --topk 1 --num-steps 4 --draft-top 0 -f -o "$states"
+    "$build/bin/sketch-build" --model "$head" --trace "$states" --bytes $((n_cols / 4)) \
+        --states 500 --allow-below -f -o "$bundle"
 }
 
 # unseen NAME... and seen NAME... : those of these tasks that the pair was not trained on, and those
