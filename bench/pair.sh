@@ -82,8 +82,8 @@ make_bundle() {
     case $target in "$build"/models/*) make_sketch >>"$log" 2>&1 ;; esac
 }
 
-# A sketch of bands, an eighth of the bytes of an f16 row, by states of users' questions that no list
-# is counted from: a basis of few states, or of other questions, finds less.
+# A sketch of bands, an eighth of the bytes of an f16 row, by states of users' questions that no
+# list is counted from: a basis of few states, or of other questions, finds less.
 make_sketch() {
     asked=$build/models/prompts.jsonl states=${bundle%.specb}.trace
     [ -e "$asked" ] || { say "no sketch: no $asked (make models)"; return; }

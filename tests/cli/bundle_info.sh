@@ -52,7 +52,7 @@ prints "*centroid * rows in 12 clusters *cograph *4 successors of 3 of 300 token
 metric ip, vectors int8; recall *
 sketch *rank 4 *
 provenance of sections (all of it: --json)
-centroid   made by cluster-build *model model.safetensors, *
+centroid   made by cluster-build *model model.safetensors,*
 cograph    made by cograph-build *
 hnsw       made by hnsw-build *recall_at_10 *
 sketch     made by sketch-build *recall (*"

@@ -622,10 +622,11 @@ static void test_refused_policies(void) {
     check_refused(w.bundle, w.draft_head, w.draft_head, "retrieve@sem=hnsw_h",
                   SPECRT_STATUS_BUNDLE_MISMATCH,
                   "b: head: expected '' [300, 16], found [300, 8]; use the bundle made for this "
-                  "model");
+                  "model: sketch, cluster and centroid are of the drafter's head");
     check_refused(w.bundle, w.head, other, "retrieve@sem=hnsw_h", SPECRT_STATUS_BUNDLE_MISMATCH,
                   "b: head: expected the weights of '', found others (distance 1.51, at most "
-                  "0.50); use the bundle made for this model");
+                  "0.50); use the bundle made for this model: sketch, cluster and centroid are "
+                  "of the drafter's head");
     specrt_head_close(other);
     world_free(&w);
     world_free(&bare);
