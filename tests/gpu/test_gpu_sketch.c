@@ -463,7 +463,8 @@ static void test_certified(void) {
     int n_runs = getenv("SPECRT_TEST_LONG") ? 30 : 1;
     for (int kind = 0; kind < 3; kind++)
         for (int variant = 0; variant < 4; variant++) {
-            if (test_brief() && (kind + variant) % 3) continue; /* each of both once */
+            /* Of the first kind, whose rows are counted, all; of the others each once. */
+            if (test_brief() && kind > 0 && (kind + variant) % 3) continue;
             w.n_rows = 290 + variant;
             w.n_cols = 16;
             w.rank = variant % 3 ? 16 : 8;
