@@ -24,9 +24,9 @@ typedef struct balancing {
     int32_t n_wishes;
     int32_t *open; /* [n_open] clusters with room: those in the panels */
     int32_t n_open;
-    int32_t *sizes; /* [n_clusters] so far */
-    int32_t room,
-        n_larger; /* every cluster has room for so many rows, n_larger of them for one more */
+    int32_t *sizes;   /* [n_clusters] so far */
+    int32_t room;     /* rows that every cluster has room for */
+    int32_t n_larger; /* clusters that have room for one more */
 } balancing;
 
 static int by_similarity(const void *a, const void *b) {

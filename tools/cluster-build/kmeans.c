@@ -195,13 +195,20 @@ static specrt_status iterate(kmeans_work *w, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+void kmeans_size_range(const kmeans *k, int32_t *least, int32_t *most) {
+    *least = *most = k->sizes[0];
+    for (int32_t c = 1; c < k->n_clusters; c++) {
+        if (k->sizes[c] < *least) *least = k->sizes[c];
+        if (k->sizes[c] > *most) *most = k->sizes[c];
+    }
+}
+
 /* Whether a cluster has more rows than it may. */
 static bool is_too_large(const kmeans_work *w) {
-    const kmeans *k = w->k;
-    int32_t most = 0;
-    for (int32_t c = 0; c < k->n_clusters; c++)
-        if (k->sizes[c] > most) most = k->sizes[c];
-    return w->options->largest > 0 && (double)most * k->n_clusters > w->options->largest * w->r->n;
+    int32_t least, most;
+    kmeans_size_range(w->k, &least, &most);
+    return w->options->largest > 0 &&
+           (double)most * w->k->n_clusters > w->options->largest * w->r->n;
 }
 
 static specrt_status run(kmeans_work *w, specrt_error *err) {

@@ -39,6 +39,8 @@ typedef struct kmeans {
  * @return OK, NO_MEMORY, BAD_ARG when there are more clusters than rows. */
 specrt_status kmeans_run(const row_set *r, const kmeans_options *options, kmeans *out,
                          specrt_error *err);
+/* kmeans_size_range() : rows of the smallest and of the largest cluster. */
+void kmeans_size_range(const kmeans *k, int32_t *least, int32_t *most);
 void kmeans_free(kmeans *k);
 
 #endif

@@ -15,14 +15,6 @@ static const char *router_name(const cluster_build *b) {
     return names[b->router.kind];
 }
 
-static void size_range(const kmeans *k, int32_t *least, int32_t *most) {
-    *least = *most = k->sizes[0];
-    for (int32_t c = 1; c < k->n_clusters; c++) {
-        if (k->sizes[c] < *least) *least = k->sizes[c];
-        if (k->sizes[c] > *most) *most = k->sizes[c];
-    }
-}
-
 static double mean_size(const cluster_build *b) {
     return (double)b->rows.n / b->k.n_clusters;
 }
@@ -52,7 +44,7 @@ static void training_table(const cluster_build *b, FILE *out) {
 void cluster_report_table(const cluster_build *b, FILE *out) {
     const kmeans *k = &b->k;
     int32_t least, most, left_out = (int32_t)b->head.n_rows - b->rows.n;
-    size_range(k, &least, &most);
+    kmeans_size_range(k, &least, &most);
     fprintf(out, "%s rows of %s columns in %s clusters of %s to %s\n",
             text_count((uint64_t)b->rows.n), text_count((uint64_t)b->head.n_cols),
             text_count((uint64_t)k->n_clusters), text_count((uint64_t)least),
@@ -119,7 +111,7 @@ static json_object *common_json(const cluster_build *b) {
     int32_t least, most;
     json_object *o = json_object_new_object(), *objective = json_object_new_array();
     json_object *levels = json_object_new_array();
-    size_range(k, &least, &most);
+    kmeans_size_range(k, &least, &most);
     for (int32_t i = 0; i < k->n_iterations; i++)
         json_object_array_add(objective, json_real(k->objectives[i]));
     for (int32_t t = 0; t < b->schedule.n; t++)
