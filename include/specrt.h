@@ -94,6 +94,8 @@
  *     trees and verdicts   specrt_tree_create, _free, _get_params, _begin, _expand, _finish;
  *                          specrt_verifier_create, _free, _set_sequence, _draw, _propose;
  *                          specrt_verify_tree, _verify_chain
+ *     align the drafter    specrt_align_create, _close, _observe, _take, _gradient, _give, _clear,
+ *                          _get_stats, _bytes
  *     traces               specrt_trace_writer_create, _trace_write, _trace_writer_close; specrt_trace_open,
  *                          _open_memory, _close, _get_info, _check, _skip_hidden, _read, _is_cut;
  *                          specrt_to_f16
@@ -103,7 +105,7 @@
  *                          _final; specrt_tokenizer_hash_token; specrt_status_name, specrt_error_set */
 
 /* Contents: api decoding cuda | parts | base os bundle rows simd head active ranks window hnsw cograph
- * cluster successor scan sketch arc retrieve policy tree verify trace session host */
+ * cluster successor scan sketch arc retrieve policy tree verify align trace session host */
 
 // >>api (uses:)
 // Everything public but the decoding loop. All multi-byte on-disk values are little-endian; so must the
@@ -1259,6 +1261,122 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *session,
                                                       const specrt_target_rows *rows);
 
 SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out);
+
+/* ---- alignment: the drafter learns from what the target says (EvoSpec's path B) -----------------
+ * Zhang et al. 2026, arXiv 2605.27390, section 3.4 and Algorithm 1. Of every cycle the application tells
+ * the positions where its drafter had a law. Those that could be drafted, and where the two models differ,
+ * wait in a bounded buffer; a full one is a batch. What remains to the application is the drafter's own
+ * layer, forward from inputs it kept and backward from `dh`, and the optimiser:
+ *
+ *     specrt_align_observe(a, positions, n);                  // after verification, before observe
+ *     if ((batch = specrt_align_take(a)) != NULL) {
+ *         hidden = your drafter, once more, at batch->contexts
+ *         specrt_align_gradient(a, batch, hidden, dh, &loss);
+ *         your layer's backward pass from dh, a step of your optimiser
+ *         specrt_align_give(a, batch);
+ *     }
+ *
+ * gradient may run on another thread, for a batch that is out, beside all other calls; these are one
+ * thread's. Whatever is learnt costs no token: verification does not ask who drafted. */
+
+#define SPECRT_ALIGN_MAX_BATCH 4096
+#define SPECRT_ALIGN_MAX_TOP   256
+
+typedef struct specrt_align_params {
+    int32_t n_batch; /* |B|: positions of a batch, 1 to SPECRT_ALIGN_MAX_BATCH */
+    int32_t
+        n_steps; /* gamma: later positions of a cycle are left out; 1 to SPECRT_TREE_MAX_NODES */
+    int32_t
+        n_top; /* K_logit: of the target's best tokens that are kept, 1 to SPECRT_ALIGN_MAX_TOP */
+    float temperature; /* T_KD, above 0 */
+    float beta;        /* of the curriculum w_j = exp(-beta L_base (j - 1)) (Eq. 4), 0 or more */
+    float epsilon;     /* of the gate: a divergence above it, in nats, is kept */
+} specrt_align_params;
+
+/* The paper's Table 5; n_top and epsilon are ours, for it gives none. */
+#define SPECRT_ALIGN_DEFAULTS                                                                      \
+    { 32, 6, 64, 1.0f, 0.3f, 0.1f }
+
+/* One position of a cycle's accepted path where the drafter had a law. */
+typedef struct specrt_align_position {
+    uint64_t context;    /* of yours: where the drafter's input is to be found again */
+    int32_t step;        /* j: 1 where the root was the last token, then ascending */
+    int32_t token;       /* that was emitted there */
+    int32_t covered;     /* 1: it could have been drafted (specrt_session_member()); 0: path A's */
+    int32_t rejected;    /* 1: the target refused what was drafted there */
+    const float *logits; /* f32 [n_logits] of the target, borrowed */
+    const float *hidden; /* f32 [n_cols] what the drafter's head multiplied, borrowed */
+    int32_t drafted;     /* a token proposed there and its log-probability over the shortlist, at */
+    float drafted_logprob; /* temperature 1, from which L_base follows; -1: none, L_base is over the
+                              retained support */
+} specrt_align_position;
+
+/* Positions to learn from, borrowed from specrt_align_take() until specrt_align_give(). */
+typedef struct specrt_align_batch {
+    int32_t n;
+    const uint64_t *contexts; /* [n] */
+    const int32_t *steps;     /* [n] j */
+    const float *weights;     /* [n] w_j */
+    const int32_t *n_top;     /* [n] retained tokens of each */
+    const int32_t *ids;       /* [n, params.n_top] best first */
+    const float *probs; /* [n, params.n_top] of the target, softmax at T_KD over those retained */
+} specrt_align_batch;
+
+/* Sums since create. */
+typedef struct specrt_align_stats {
+    int64_t n_positions; /* told, of steps up to gamma */
+    int64_t n_missing;   /* of those, not covered: path A */
+    int64_t n_invalid;   /* of those, not finite, or without a retained token that the head has */
+    int64_t n_rejected;  /* of the others, refused by the target */
+    int64_t n_kept;      /* of the others, past the gate: path B */
+    int64_t n_dropped;   /* past the gate, but the buffer was full and the last batch out */
+    int64_t n_batches;   /* taken */
+    double divergence;   /* sum of KL(p || q) over n_positions - n_missing - n_invalid */
+} specrt_align_stats;
+
+typedef struct specrt_align specrt_align;
+
+/* specrt_align_create() : two buffers, one to fill while the other is out; the other calls never allocate.
+ *   head     : the drafter's, borrowed for its life. Retained tokens are scored by it, whether the
+ *              shortlist held them or not; those without a row are left out
+ *   n_logits : columns of the target's logits
+ *   params   : NULL: SPECRT_ALIGN_DEFAULTS
+ *   env      : NULL: all defaults
+ * @return OK, NO_MEMORY, BAD_ARG naming the field and its limits. */
+SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
+                                             const specrt_align_params *params,
+                                             const specrt_desc *env, specrt_align **out,
+                                             specrt_error *err);
+SPECRT_API void specrt_align_close(specrt_align *align);
+
+/* specrt_align_observe() : the positions of one cycle, [n], steps ascending.
+ * @return how many were kept; -1, and nothing is, for a token outside the logits or steps out of order. */
+SPECRT_API int32_t specrt_align_observe(specrt_align *align, const specrt_align_position *positions,
+                                        int32_t n);
+
+/* specrt_align_take() : the buffer as a batch, once it is full; NULL: it is not, or the last one is out. */
+SPECRT_API const specrt_align_batch *specrt_align_take(specrt_align *align);
+
+/* specrt_align_gradient() : of J = sum w_j T^2 KL(p_j || q_j) (Eq. 5) with respect to hidden states.
+ *   hidden : f32 [batch->n, n_cols] what the drafter's head multiplies there now
+ *   dh     : f32 [batch->n, n_cols], written
+ *   loss   : J; NULL: not wanted
+ * @return OK; BAD_INPUT when a value is not finite: make no step of it. */
+SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
+                                               const specrt_align_batch *batch, const float *hidden,
+                                               float *dh, double *loss);
+
+/* specrt_align_give() : ends a batch; its buffer is empty again. */
+SPECRT_API void specrt_align_give(specrt_align *align, const specrt_align_batch *batch);
+
+/* specrt_align_clear() : forget what waits, as when the drafter's inputs are lost. A batch that is out
+ * stays. */
+SPECRT_API void specrt_align_clear(specrt_align *align);
+
+SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out);
+
+/* specrt_align_bytes() : of memory it holds. */
+SPECRT_API size_t specrt_align_bytes(const specrt_align *align);
 
 /* ---- the whole loop over a host ------------------------------------------------------------------
  * The application's models as a table of callbacks. What they give is borrowed until their next call.
@@ -11052,6 +11170,357 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
         break;
     }
     return SPECRT_STATUS_OK;
+}
+
+// >>align (uses: base head)
+// Owns what waits to be learnt from: the gate, the buffers, the curriculum's weights, and the gradient of the
+// loss with respect to hidden states. Refuses settings out of range and values that are not finite. Knows
+// nothing of the drafter but its head: the layer's backward pass and the optimiser are the application's.
+
+typedef struct specrt__align_buffer {
+    specrt_align_batch view; /* of the arrays below */
+    bool out;
+    uint64_t *contexts; /* [n_batch] */
+    int32_t *steps, *n_top;
+    float *weights;
+    int32_t *ids;    /* [n_batch, n_top] */
+    float *probs;    /* [n_batch, n_top] */
+    float *logits;   /* [n_top] of the drafter, scratch */
+    int32_t *places; /* [n_top] rows of the head, scratch */
+    float *row;      /* [n_cols] scratch */
+} specrt__align_buffer;
+
+struct specrt_align {
+    specrt_desc desc;
+    const specrt_head *head;
+    specrt_compute compute; /* the head's, on the calling thread alone */
+    specrt_align_params params;
+    int32_t n_logits;
+    size_t bytes;
+    specrt__align_buffer buffers[2];
+    int filling;
+    int32_t *ids; /* [n_top + 1] of the position being looked at, then the token itself */
+    float *probs; /* [n_top] */
+    specrt_align_stats stats;
+};
+
+static specrt_status specrt__align_check(const specrt_align_params *p, int32_t n_logits,
+                                         specrt_error *err) {
+    const struct {
+        const char *name;
+        int32_t value, most;
+    } counts[] = {{"n_logits", n_logits, SPECRT_MAX_VOCAB},
+                  {"n_batch", p->n_batch, SPECRT_ALIGN_MAX_BATCH},
+                  {"n_steps", p->n_steps, SPECRT_TREE_MAX_NODES},
+                  {"n_top", p->n_top, SPECRT_ALIGN_MAX_TOP}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i].value < 1 || counts[i].value > counts[i].most)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "align: %s: expected 1 to %d, found %d", counts[i].name,
+                                    (int)counts[i].most, (int)counts[i].value);
+    if (!(p->temperature > 0 && p->temperature <= 1000))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "align: temperature: expected above 0, to 1000, found %g",
+                                (double)p->temperature);
+    if (!(p->beta >= 0 && p->beta <= 1000) || !(p->epsilon >= 0))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "align: expected beta in [0, 1000] and epsilon of at least 0, "
+                                "found %g and %g",
+                                (double)p->beta, (double)p->epsilon);
+    return SPECRT_STATUS_OK;
+}
+
+static uint64_t specrt__align_size(const specrt_align *a) {
+    uint64_t n = (uint64_t)a->params.n_batch, k = (uint64_t)a->params.n_top;
+    uint64_t entry = sizeof(uint64_t) + 3 * sizeof(int32_t) + k * 2 * sizeof(float);
+    uint64_t scratch = 2 * (k + 1) * sizeof(float) + (uint64_t)a->head->desc.n_cols * sizeof(float);
+    return 2 * (n * entry + scratch) + (2 * k + 1) * sizeof(float);
+}
+
+static void specrt__align_carve(specrt_align *a, uint8_t *at) {
+    int32_t n = a->params.n_batch, k = a->params.n_top;
+    for (int i = 0; i < 2; i++) a->buffers[i].contexts = SPECRT__CARVE(uint64_t, &at, n);
+    for (int i = 0; i < 2; i++) {
+        specrt__align_buffer *b = &a->buffers[i];
+        b->steps = SPECRT__CARVE(int32_t, &at, n);
+        b->n_top = SPECRT__CARVE(int32_t, &at, n);
+        b->weights = SPECRT__CARVE(float, &at, n);
+        b->ids = SPECRT__CARVE(int32_t, &at, (int64_t)n * k);
+        b->probs = SPECRT__CARVE(float, &at, (int64_t)n *k);
+        b->logits = SPECRT__CARVE(float, &at, k + 1);
+        b->places = SPECRT__CARVE(int32_t, &at, k + 1);
+        b->row = SPECRT__CARVE(float, &at, a->head->desc.n_cols);
+        b->view.contexts = b->contexts;
+        b->view.steps = b->steps;
+        b->view.weights = b->weights;
+        b->view.n_top = b->n_top;
+        b->view.ids = b->ids;
+        b->view.probs = b->probs;
+    }
+    a->ids = SPECRT__CARVE(int32_t, &at, k + 1);
+    a->probs = SPECRT__CARVE(float, &at, k);
+}
+
+SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
+                                             const specrt_align_params *params,
+                                             const specrt_desc *env, specrt_align **out,
+                                             specrt_error *err) {
+    static const specrt_align_params defaults = SPECRT_ALIGN_DEFAULTS;
+    specrt_desc desc = specrt__base_desc(env);
+    specrt_align probe;
+    SPECRT__CLEAR(&probe, 1);
+    *out = NULL;
+    probe.desc = desc;
+    probe.head = head;
+    probe.params = params ? *params : defaults;
+    probe.n_logits = n_logits;
+    SPECRT__TRY(specrt__align_check(&probe.params, n_logits, err));
+    uint64_t bytes = sizeof probe + specrt__align_size(&probe);
+    uint8_t *block = (uint8_t *)specrt__base_alloc(&desc, bytes);
+    if (!block) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "align: out of memory");
+    specrt_align *a = (specrt_align *)(void *)block;
+    *a = probe;
+    a->bytes = (size_t)bytes;
+    a->compute = head->compute;
+    a->compute.desc.parallel_for = NULL;
+    specrt__align_carve(a, block + sizeof *a);
+    *out = a;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_align_close(specrt_align *align) {
+    if (!align) return;
+    specrt_desc desc = align->desc;
+    specrt__base_free(&desc, align);
+}
+
+SPECRT_API size_t specrt_align_bytes(const specrt_align *align) {
+    return align->bytes;
+}
+
+/* --- the two laws over the retained support --- */
+
+/* The k greatest finite logits of tokens that the head has rows for, best first, ties to the lower id.
+ * @return how many; -1: a logit is NaN or +inf. */
+static int32_t specrt__align_top(const specrt_align *a, const float *logits, int32_t *ids) {
+    int32_t n = 0, k = a->params.n_top;
+    for (int32_t i = 0; i < a->n_logits; i++) {
+        float x = logits[i];
+        if (n == k && x <= logits[ids[k - 1]]) continue;
+        if (isnan(x) || x == INFINITY) return -1;
+        if (x == -INFINITY || specrt__head_row_of(a->head, i) < 0) continue;
+        int32_t at = n < k ? n++ : k - 1;
+        for (; at > 0 && x > logits[ids[at - 1]]; at--) ids[at] = ids[at - 1];
+        ids[at] = i;
+    }
+    return n;
+}
+
+/* Logits of the drafter for tokens [n] that the head has rows for. */
+static void specrt__align_score(const specrt_align *a, const specrt__align_buffer *b,
+                                const float *hidden, const int32_t *ids, int32_t n) {
+    const specrt_head_desc *head = &a->head->desc;
+    specrt_segment rows;
+    specrt_active few;
+    for (int32_t i = 0; i < n; i++) b->places[i] = specrt__head_row_of(a->head, ids[i]);
+    SPECRT__CLEAR(&rows, 1);
+    SPECRT__CLEAR(&few, 1);
+    rows.rows = head->rows;
+    rows.row_stride = head->row_stride;
+    rows.bias = head->bias;
+    rows.dtype = head->dtype;
+    rows.n_rows = n;
+    rows.places = b->places;
+    few.compute = &a->compute;
+    few.segments = &rows;
+    few.n_segments = 1;
+    few.n_rows = n;
+    few.n_cols = head->n_cols;
+    specrt_active_logits(&few, hidden, 1, b->logits);
+}
+
+/* log sum exp(x / t); NaN where an x is NaN. */
+static double specrt__align_logsumexp(const float *x, int32_t n, double t) {
+    double best = -INFINITY, sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (!((double)x[i] / t <= best)) best = (double)x[i] / t;
+    for (int32_t i = 0; i < n; i++) sum += exp((double)x[i] / t - best);
+    return best + log(sum);
+}
+
+/* KL(p || q), q the softmax of logits at t. */
+static double specrt__align_divergence(const float *probs, const float *logits, int32_t n,
+                                       double t) {
+    double total = specrt__align_logsumexp(logits, n, t), sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (probs[i] > 0)
+            sum += (double)probs[i] * (log((double)probs[i]) - (double)logits[i] / t + total);
+    return sum;
+}
+
+/* The first step's cross-entropy against the token that was emitted: over the shortlist where a proposal's
+ * log-probability tells its logsumexp, else over the retained tokens and that one. */
+static double specrt__align_base_loss(const specrt_align *a, const specrt__align_buffer *b,
+                                      const specrt_align_position *e, int32_t n) {
+    if (specrt__head_row_of(a->head, e->token) < 0) return INFINITY;
+    if (e->drafted >= 0 && specrt__head_row_of(a->head, e->drafted) >= 0) {
+        const int32_t both[2] = {e->drafted, e->token};
+        specrt__align_score(a, b, e->hidden, both, 1);
+        double total = (double)b->logits[0] - (double)e->drafted_logprob;
+        specrt__align_score(a, b, e->hidden, both + 1, 1);
+        return total - (double)b->logits[0];
+    }
+    bool among = false;
+    for (int32_t i = 0; i < n; i++) among = among || a->ids[i] == e->token;
+    if (!among) a->ids[n] = e->token;
+    specrt__align_score(a, b, e->hidden, a->ids, n + !among);
+    double total = specrt__align_logsumexp(b->logits, n + !among, 1);
+    for (int32_t i = 0; i < n; i++)
+        if (a->ids[i] == e->token) return total - (double)b->logits[i];
+    return total - (double)b->logits[n];
+}
+
+/* --- the gate and the buffer --- */
+
+/* p over the retained tokens of a position, into a->ids and a->probs. @return how many; 0: none, or not
+ * finite. */
+static int32_t specrt__align_retain(const specrt_align *a, const float *logits) {
+    double t = (double)a->params.temperature, sum = 0;
+    int32_t n = specrt__align_top(a, logits, a->ids);
+    for (int32_t i = 0; i < n; i++)
+        sum += exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t);
+    for (int32_t i = 0; i < n; i++)
+        a->probs[i] =
+            (float)(exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t) / sum);
+    return n < 0 ? 0 : n;
+}
+
+static void specrt__align_keep(specrt_align *a, const specrt_align_position *e, int32_t n,
+                               double base_loss) {
+    specrt__align_buffer *b = &a->buffers[a->filling];
+    size_t k = (size_t)a->params.n_top, at = (size_t)b->view.n;
+    /* At j = 1 the weight is 1, whatever the loss: infinity times 0 is none. */
+    double power = e->step > 1 ? (double)a->params.beta * base_loss * (e->step - 1) : 0;
+    if (a->params.beta == 0) power = 0;
+    b->contexts[at] = e->context;
+    b->steps[at] = e->step;
+    b->weights[at] = (float)exp(-(power > 0 ? power : 0));
+    b->n_top[at] = n;
+    memcpy(b->ids + at * k, a->ids, (size_t)n * sizeof *b->ids);
+    memcpy(b->probs + at * k, a->probs, (size_t)n * sizeof *b->probs);
+    b->view.n++;
+    a->stats.n_kept++;
+}
+
+/* What the gate says of a covered position. @return 1 if it was kept. */
+static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *e,
+                                  double *base_loss) {
+    specrt__align_buffer *b = &a->buffers[a->filling];
+    int32_t n = specrt__align_retain(a, e->logits);
+    double divergence = NAN;
+    if (n > 0) {
+        specrt__align_score(a, b, e->hidden, a->ids, n);
+        divergence =
+            specrt__align_divergence(a->probs, b->logits, n, (double)a->params.temperature);
+        if (e->step == 1) *base_loss = specrt__align_base_loss(a, b, e, n);
+    }
+    if (!(divergence < INFINITY)) {
+        a->stats.n_invalid++;
+        return 0;
+    }
+    a->stats.divergence += divergence;
+    a->stats.n_rejected += e->rejected != 0;
+    if (!e->rejected && !(divergence > (double)a->params.epsilon)) return 0;
+    if (b->view.n == a->params.n_batch) {
+        a->stats.n_dropped++;
+        return 0;
+    }
+    specrt__align_keep(a, e, n, *base_loss);
+    return 1;
+}
+
+SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_position *positions,
+                                        int32_t n) {
+    double base_loss = 0;
+    int32_t n_kept = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (positions[i].token < 0 || positions[i].token >= a->n_logits ||
+            positions[i].drafted >= a->n_logits ||
+            positions[i].step <= (i ? positions[i - 1].step : 0))
+            return -1;
+    for (int32_t i = 0; i < n && positions[i].step <= a->params.n_steps; i++) {
+        a->stats.n_positions++;
+        if (positions[i].covered)
+            n_kept += specrt__align_look(a, &positions[i], &base_loss);
+        else
+            a->stats.n_missing++;
+    }
+    return n_kept;
+}
+
+SPECRT_API const specrt_align_batch *specrt_align_take(specrt_align *a) {
+    specrt__align_buffer *full = &a->buffers[a->filling], *other = &a->buffers[1 - a->filling];
+    if (full->view.n < a->params.n_batch || other->out) return NULL;
+    full->out = true;
+    a->filling = 1 - a->filling;
+    a->stats.n_batches++;
+    return &full->view;
+}
+
+static specrt__align_buffer *specrt__align_buffer_of(specrt_align *a,
+                                                     const specrt_align_batch *batch) {
+    return &a->buffers[batch == &a->buffers[1].view];
+}
+
+SPECRT_API void specrt_align_give(specrt_align *align, const specrt_align_batch *batch) {
+    specrt__align_buffer *b = specrt__align_buffer_of(align, batch);
+    b->out = false;
+    b->view.n = 0;
+}
+
+SPECRT_API void specrt_align_clear(specrt_align *align) {
+    align->buffers[align->filling].view.n = 0;
+}
+
+SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out) {
+    *out = align->stats;
+}
+
+/* --- the gradient --- */
+
+/* dh = W[support]^T g with g_k = w T (q_k - p_k) of entry i. @return its loss. */
+static double specrt__align_entry(const specrt_align *a, const specrt__align_buffer *b, int32_t i,
+                                  const float *hidden, float *dh) {
+    const specrt_head_desc *head = &a->head->desc;
+    int32_t n = b->n_top[i];
+    const int32_t *ids = b->ids + (size_t)i * (size_t)a->params.n_top;
+    const float *probs = b->probs + (size_t)i * (size_t)a->params.n_top;
+    double t = (double)a->params.temperature, w = (double)b->weights[i];
+    specrt__align_score(a, b, hidden, ids, n);
+    double total = specrt__align_logsumexp(b->logits, n, t);
+    SPECRT__CLEAR(dh, head->n_cols);
+    for (int32_t k = 0; k < n; k++) {
+        double q = exp((double)b->logits[k] / t - total);
+        float g = (float)(w * t * (q - (double)probs[k]));
+        const uint8_t *row = (const uint8_t *)head->rows + (size_t)b->places[k] * head->row_stride;
+        specrt_row_decode(head->dtype, row, head->n_cols, b->row);
+        for (int64_t c = 0; c < head->n_cols; c++) dh[c] += g * b->row[c];
+    }
+    return w * t * t * specrt__align_divergence(probs, b->logits, n, t);
+}
+
+SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
+                                               const specrt_align_batch *batch, const float *hidden,
+                                               float *dh, double *loss) {
+    const specrt__align_buffer *b = &align->buffers[batch == &align->buffers[1].view];
+    int64_t n_cols = align->head->desc.n_cols;
+    double sum = 0;
+    for (int32_t i = 0; i < batch->n; i++)
+        sum += specrt__align_entry(align, b, i, hidden + i * n_cols, dh + i * n_cols);
+    if (loss) *loss = sum;
+    for (int64_t i = 0; i < batch->n * n_cols; i++)
+        if (!isfinite(dh[i])) return SPECRT_STATUS_BAD_INPUT;
+    return isfinite(sum) ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT;
 }
 
 // >>trace (uses: base os policy)
