@@ -50,7 +50,7 @@ standing() {
     for file in data/prompts/*.jsonl; do
         awk 'NR % 5 == 1' "$file" >"$work/test/${file##*/}"
     done
-    list=full,sketch:64@certified=on,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid
+    list=full,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid
     list=$list,microspec,static:2048+retrieve,static:512+window+successor:256
     rows --policy "$list" --topk 1 --num-steps 3 --max-tokens 128 \
         --prompts "$work"/test/*.jsonl | standing_table >"$work/table"

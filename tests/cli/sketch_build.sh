@@ -60,11 +60,11 @@ grep -qw "$first" <<<"$(od -An -td4 -j $rows -N 64 ranked.bin)" ||
     fail "without ranks, rows come by number"
 cmp -s -n $rows even.bin ranked.bin && fail "ranks do not change the basis"
 
-# by default half the bytes for each dimension: the same for any threads, and what
-# decodes with it is plain decoding's
+# half the bytes for each dimension: the same for any threads, and what decodes with it is plain
+# decoding's
 few_and_more=$(most "1 3" 3)
 for threads in $few_and_more; do
-    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 \
+    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int4 \
         --threads $threads -o four$threads.specb
 done
 is_brief || same four1.specb four3.specb
@@ -75,13 +75,14 @@ accepts specrt-eval compare "${pair[@]}" --bundle four3.specb --prompts "$prompt
     --max-tokens $(most 24 8) --num-steps 3 --topk 3 --policy sketch:64@rank=32 \
     --policy sketch:64@certified=on
 
-# bands for a budget of bytes: the same for any threads; what decodes with them is plain decoding's
+# by default bands of an eighth of an f16 row's bytes: the same for any threads; what decodes with
+# them is plain decoding's
 for threads in $few_and_more; do
-    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --bytes 40 \
-        --min-recall 0 --threads $threads -o bands$threads.specb
+    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 \
+        --threads $threads -o bands$threads.specb
 done
 is_brief || same bands1.specb bands3.specb
-prints '*in rank * of several widths*bytes of a row, in bands: *directions of *bit*of the best row*'
+prints '*in rank * of several widths*6[0-4] bytes of a row, in bands: *directions of *of the best row*'
 case $(cat ../out) in *proven*) fail "bands are not certified" ;; esac
 accepts specrt-bundle info bands3.specb --json
 prints '*"sketch":{*"codes":"bands","bands":\[{"rank":*,"bits":*'

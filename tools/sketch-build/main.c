@@ -20,6 +20,7 @@ typedef struct run {
     model model;
     const char *tensor;
     specrt_head_desc head;
+    int64_t bytes; /* of a row, in bands; 0: one width */
     row_order order;
     state_set states;
     basis basis;
@@ -36,20 +37,19 @@ static int step_of(const sketch_options *o) {
 }
 
 static int parse(sketch_options *o, int argc, char **argv) {
-    *o = (sketch_options){.codes = "int4", .n_states = 512, .min_recall = 0.99};
+    *o = (sketch_options){.n_states = 512, .min_recall = 0.99};
     const cli_option options[] = {
         cli_string("model", "FILE", &o->model,
                    "GGUF or safetensors with the head that the drafter uses"),
         cli_string("tensor", "NAME", &o->tensor, "its name, if unusual"),
+        cli_int("bytes", "N", &o->bytes, 0, 65536,
+                "bytes of a row that a scan reads, spent on bands of 8, 4, 2 and 1 bits by what "
+                "directions count (default: a quarter of the head's columns)"),
         cli_string("codes", "TYPE", &o->codes,
-                   "int4 (default), or int8: twice the bytes for each dimension"),
+                   "instead: int4 or int8, one width, as GPU sessions and certified=on need"),
         cli_int("rank", "N", &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
-                "dimensions, a multiple of 8, of 4 in int8 (default: a quarter of the head's "
-                "columns, an eighth in int8)"),
-        cli_int(
-            "bytes", "N", &o->bytes, 0, 65536,
-            "instead of both: bytes of a row that a scan reads, spent on bands of 8, 4, 2 and 1 "
-            "bits by what directions count"),
+                "of one width: dimensions, a multiple of 8, of 4 in int8 (default: a quarter of "
+                "the head's columns, an eighth in int8)"),
         cli_string("trace", "FILE", &o->trace,
                    "recorded states (specrt-eval record): ranks go where they lie"),
         cli_string("held-out", "FILE", &o->held_out,
@@ -71,10 +71,10 @@ static int parse(sketch_options *o, int argc, char **argv) {
     if (!o->model) return cli_usage("give --model, the GGUF or safetensors with the head");
     if (!o->common.output && !o->common.json)
         return cli_usage("nothing to write; give -o or --json");
-    o->four_bits = strcmp(o->codes, "int4") == 0;
+    o->four_bits = !o->codes || strcmp(o->codes, "int4") == 0;
     if (!o->four_bits && strcmp(o->codes, "int8") != 0)
         return cli_usage("--codes: expected int8 or int4, found %.80s", o->codes);
-    if (o->bytes && (o->rank || strcmp(o->codes, "int4") != 0))
+    if (o->bytes && (o->rank || o->codes))
         return cli_usage("--bytes: bands choose ranks and widths; give no --rank or --codes");
     if (o->held_out && !o->trace)
         return cli_usage("--held-out: expected --trace FILE beside it, which chooses directions");
@@ -85,12 +85,20 @@ static int parse(sketch_options *o, int argc, char **argv) {
 
 /* ---- the work ---- */
 
+/* What a scan reads of a row in bands, an eighth of an f16 row unless it is said; 0: one width. */
+static int64_t bytes_of(const sketch_options *o, int64_t n_cols) {
+    enum { LEAST = BANDS_CONSTANT + BANDS_SCALE + 4 }; /* room for a line of codes */
+    if (o->bytes || o->rank || o->codes) return o->bytes;
+    return n_cols / 4 > LEAST ? n_cols / 4 : LEAST;
+}
+
 static specrt_status open_head(run *r, specrt_error *err) {
     const sketch_options *o = r->options;
     specrt_ident ident = {0};
     if (o->common.output) TRY(bundle_write_check(o->common.output, "sketch", o->common.force, err));
     TRY(model_open(o->model, &r->model, err));
     TRY(model_head(&r->model, o->tensor, &r->head, &r->tensor, err));
+    r->bytes = bytes_of(o, r->head.n_cols);
     if (r->head.n_rows > SPECRT_MAX_VOCAB || r->head.n_cols < step_of(o))
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_INPUT,
@@ -123,7 +131,7 @@ static specrt_status open_order(run *r, specrt_error *err) {
 static int32_t rank_of(const run *r) {
     int32_t most =
         r->head.n_cols < SPECRT_MAX_SKETCH_RANK ? (int32_t)r->head.n_cols : SPECRT_MAX_SKETCH_RANK;
-    if (r->options->bytes) return most; /* to choose from */
+    if (r->bytes) return most; /* to choose from */
     int32_t step = step_of(r->options);
     int32_t rank = (int32_t)(r->head.n_cols / (r->options->four_bits ? 4 : 8) / step * step);
     if (r->options->rank) return (int32_t)r->options->rank;
@@ -154,7 +162,7 @@ static specrt_status open_states(run *r, specrt_error *err) {
 static specrt_status make(run *r, specrt_error *err) {
     const sketch_options *o = r->options;
     int threads = (int)o->common.threads;
-    if (o->bytes)
+    if (r->bytes)
         return bands_make(&r->order, &r->basis, o->trace != NULL, threads, &r->sketch, err);
     return sketch_make(&r->order, &r->basis, o->trace != NULL, o->four_bits, threads, &r->sketch,
                        err);
@@ -169,14 +177,14 @@ static specrt_status build(run *r, specrt_error *err) {
     TRY(model_blame(&r->model, open_order(r, err), err));
     TRY(open_states(r, err));
     TRY(states_truth(&r->states, &r->order, threads, err));
-    specrt_status status = basis_make(&r->order, o->trace ? &r->states : NULL, rank_of(r), o->bytes,
+    specrt_status status = basis_make(&r->order, o->trace ? &r->states : NULL, rank_of(r), r->bytes,
                                       threads, &r->options->common, &r->basis, err);
     TRY(model_blame(&r->model, status, err));
     TRY(make(r, err));
     TRY(sketch_recall_measure(&r->sketch, &r->states, o->min_recall,
                               specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table,
                               err));
-    if (!o->bytes) TRY(proof_measure(&r->sketch, &r->states, threads, &r->table, err));
+    if (!r->bytes) TRY(proof_measure(&r->sketch, &r->states, threads, &r->table, err));
     r->seconds = measure_seconds() - started;
     return SPECRT_STATUS_OK;
 }
@@ -206,6 +214,15 @@ static json_object *bands_json(const band_list *list) {
     return all;
 }
 
+static const char *codes_name(const run *r, const char *bands) {
+    return r->bytes ? bands : r->options->four_bits ? "int4" : "int8";
+}
+
+/* Recorded states that chose directions; none of those that measure. */
+static int32_t n_basis_states(const run *r) {
+    return r->options->trace ? r->states.n - r->states.n_measured : 0;
+}
+
 /* What the bundle keeps of how it was made. */
 static json_object *common_json(const run *r) {
     json_object *o = json_object_new_object(), *rows = json_object_new_array();
@@ -216,11 +233,12 @@ static json_object *common_json(const run *r) {
     json_put(o, "n_rows", json_object_new_int(r->order.n));
     json_put(o, "n_cols", json_object_new_int(r->order.n_cols));
     json_put(o, "rank", json_object_new_int(r->basis.rank));
-    json_put(o, "codes", json_object_new_string(r->options->bytes ? "bands" : r->options->codes));
+    json_put(o, "codes", json_object_new_string(codes_name(r, "bands")));
     json_put(o, "bytes_per_row", json_real(t->bytes[t->n_ranks - 1]));
-    if (r->options->bytes) json_put(o, "bands", bands_json(&r->basis.list));
+    if (r->bytes) json_put(o, "bands", bands_json(&r->basis.list));
     json_put(o, "states", json_object_new_string(r->options->trace ? "trace" : "synthetic"));
     json_put(o, "n_states", json_object_new_int(r->states.n_measured));
+    json_put(o, "n_states_basis", json_object_new_int(n_basis_states(r)));
     json_put(o, "seed", json_object_new_int64(r->options->common.seed));
     for (int i = 0; i < t->n_ranks; i++)
         for (int w = 0; w < t->n_rows; w++) {
@@ -232,7 +250,7 @@ static json_object *common_json(const run *r) {
             json_object_array_add(rows, row);
         }
     json_put(o, "recall", rows);
-    if (!r->options->bytes) { /* bands hold no bounds */
+    if (!r->bytes) { /* bands hold no bounds */
         json_put(o, "proven", proven_json(t));
         json_put(o, "certified_rows", json_real(t->certified_rows));
     }
@@ -276,17 +294,19 @@ static void print_proof(const sketch_recall_table *t, FILE *out) {
 
 static void print_table(const run *r, FILE *out) {
     const sketch_recall_table *t = &r->table;
-    const char *kind = r->options->trace ? "recorded states" : "synthetic states";
+    char chose[64] = "synthetic states";
+    if (r->options->trace)
+        snprintf(chose, sizeof chose, "recorded states; %" PRId32 " others chose directions",
+                 n_basis_states(r));
     fprintf(out,
             "%s: %s rows [%" PRId32 "] in rank %" PRId32 " of %s, %.1f MB, built in %.1f s\n\n",
             text_name(r->tensor), text_count((uint64_t)r->order.n), r->order.n_cols, r->basis.rank,
-            r->options->bytes ? "several widths" : r->options->codes,
-            (double)r->sketch.n_bytes / 1e6, r->seconds);
-    if (r->options->bytes) print_bands(r, out);
+            codes_name(r, "several widths"), (double)r->sketch.n_bytes / 1e6, r->seconds);
+    if (r->bytes) print_bands(r, out);
     fprintf(out, "share of the ten best rows among those scored exactly (%" PRId32 " %s)\n\n",
-            r->states.n_measured, kind);
+            r->states.n_measured, chose);
     print_recall(t, t->recall, out);
-    if (!r->options->bytes) print_proof(t, out);
+    if (!r->bytes) print_proof(t, out);
     fprintf(out, "\nof the best row\n\n");
     print_recall(t, t->recall_best, out);
     if (t->best_rank >= 0)
@@ -297,7 +317,7 @@ static void print_table(const run *r, FILE *out) {
 static specrt_status write_bundle(const run *r, specrt_error *err) {
     const cli_common *common = &r->options->common;
     const bundle_part part = {.tag = "sketch",
-                              .version = r->options->bytes ? 2 : 1,
+                              .version = r->bytes ? 2 : 1,
                               .depends = SPECRT_SECTION_DEPENDS_HEAD,
                               .data = r->sketch.bytes,
                               .n_bytes = r->sketch.n_bytes};
