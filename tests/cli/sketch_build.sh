@@ -82,7 +82,7 @@ for threads in $few_and_more; do
         --threads $threads -o bands$threads.specb
 done
 is_brief || same bands1.specb bands3.specb
-prints '*in rank * of several widths*6[0-4] bytes of a row, in bands: *directions of *of the best row*'
+prints '*in rank * of several widths*bytes of a row, in bands: *directions of *bit*of the best row*'
 case $(cat ../out) in *proven*) fail "bands are not certified" ;; esac
 accepts specrt-bundle info bands3.specb --json
 prints '*"sketch":{*"codes":"bands","bands":\[{"rank":*,"bits":*'
