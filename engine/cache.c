@@ -30,6 +30,7 @@ static size_t lay_arrays(engine_cache *c, float *block) {
     c->rope = carve(block, &at, rows, (size_t)k->d_head);
     c->window_rope = carve(block, &at, k->window ? rows : 0, (size_t)k->d_head);
     c->input = carve(block, &at, rows, (size_t)c->m->d_input);
+    c->low = carve(block, &at, c->m->d_input ? rows : 0, ENGINE_MAX_RANK);
     c->scores = carve(block, &at, (size_t)c->n_attend, engine_attend_floats(c->m, c->n_slots));
     return at;
 }
@@ -80,6 +81,11 @@ void engine_tap(engine_cache *c, const int32_t *layers, int32_t n_layers, float 
     c->tap_layers = layers;
     c->n_tap = out ? n_layers : 0;
     c->tap = out;
+}
+
+void engine_capture(engine_cache *c, bool pairs, float *out) {
+    c->captured = out;
+    c->capture_pairs = pairs;
 }
 
 /* Nodes ascend along a path and node i of the path is at least i, so copying forward in place never

@@ -1,25 +1,13 @@
 /* drafter.c : EAGLE heads from safetensors, and whole small models from GGUF. An EAGLE head is a model
  * of one layer whose input is fused from an embedding and a feature, so that the forward pass serves it
  * unchanged. */
-#include "engine/engine_impl.h"
+#include "engine/drafter.h"
 #include "base/error.h"
-#include "engine/weights.h"
 
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct engine_drafter {
-    engine_model *own; /* an independent drafter; NULL: an EAGLE head, and then */
-    engine_model body; /* one layer; pool and compute are the target's */
-    const engine_model *target;
-    engine_weights file;
-    bool eagle3;
-    engine_matrix fc; /* EAGLE-1/2 [d, 2d]; EAGLE-3 [d, 3d] */
-    const float *embedding_norm, *feature_norm, *final_norm; /* EAGLE-3, [d] */
-    int32_t *d2t; /* owned; NULL: the head is the whole vocabulary's */
-};
 
 typedef struct loader {
     engine_drafter *d;
@@ -178,6 +166,7 @@ static specrt_status load(loader *l) {
     bool midlayer = engine_weights_has(&d->file, "midlayer.self_attn.q_proj.weight");
     d->eagle3 = midlayer || engine_weights_has(&d->file, "layers.0.hidden_norm.weight");
     l->prefix = midlayer ? "midlayer" : "layers.0";
+    snprintf(d->prefix, sizeof d->prefix, "%s", l->prefix);
     TRY(read_config(l));
     d->body.d_input = 2 * d->body.config.d_model;
     TRY(d->eagle3 ? load_eagle3(l) : load_eagle2(l));
@@ -311,6 +300,20 @@ static specrt_status draft_independent(const engine_drafter *d, engine_cache *c,
     return status;
 }
 
+/* What alignment reads again: see engine_capture(). */
+static void capture(const engine_drafter *d, const engine_cache *c) {
+    size_t width = (size_t)c->m->config.d_model, n = (size_t)c->n_batch;
+    if (c->capture_pairs) {
+        memcpy(c->captured, c->input, n * 2 * width * sizeof(float));
+        return;
+    }
+    size_t stride = (d->eagle3 ? 3 : 1) * width, at = stride - width;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(c->captured + i * stride, c->input + i * 2 * width, at * sizeof(float));
+        memcpy(c->captured + i * stride + at, c->x + i * width, width * sizeof(float));
+    }
+}
+
 specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
                            const float *features, int32_t width, int32_t n, const int32_t *parents,
                            float *hidden, float *head_input) {
@@ -327,6 +330,7 @@ specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32
         fuse_eagle3(d, c, features, width);
     else
         fuse_eagle2(d, c, features);
+    if (c->captured) capture(d, c);
     engine_layer_forward(c, 0, d->eagle3 ? c->input : c->x);
     memcpy(hidden, c->x, bytes);
     if (d->eagle3)

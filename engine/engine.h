@@ -80,6 +80,12 @@ specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
  *            the cache until the next engine_tap; NULL ends it */
 void engine_tap(engine_cache *c, const int32_t *layers, int32_t n_layers, float *out);
 
+/* engine_capture() : also keep what the layer of an EAGLE head reads in each pass, to go through it again.
+ *   pairs : true: embedding and feature side by side, before fc, [2 d_model] (EAGLE-1/2 only); false: the
+ *           layer's input: [d_model], or of EAGLE-3 the pair it attends with and the residual, [3 d_model]
+ *   out   : f32 [ENGINE_MAX_BATCH, that], borrowed by the cache; NULL ends it */
+void engine_capture(engine_cache *c, bool pairs, float *out);
+
 /* engine_score() : the target head on hidden states, f32 [n, d_model] -> [n, n_vocab]. */
 void engine_score(const engine_model *m, const float *hidden, int32_t n, float *logits);
 

@@ -12,6 +12,13 @@ typedef struct engine_matrix {
     void *owned; /* rows of a caller of its own; NULL: borrowed from the mapping */
 } engine_matrix;
 
+/* LoRA (Hu et al. 2022): y += scale b (a x), while the drafter is aligned. */
+enum { ENGINE_MAX_RANK = 256 };
+typedef struct engine_lora {
+    engine_matrix a, b; /* f32 [rank, n_cols], [n_rows, rank] */
+    float scale;
+} engine_lora;
+
 typedef struct engine_layer {
     const float *attn_norm, *ffn_norm; /* [d_model] */
     const float *attn_post_norm,
@@ -19,6 +26,7 @@ typedef struct engine_layer {
     const float *q_norm, *k_norm; /* [d_head], Qwen3 and Gemma 3; else NULL */
     engine_matrix q, k, v, o;     /* [heads * d_head, d_model]; o: [d_model, heads * d_head] */
     engine_matrix gate, up, down; /* [d_ffn, d_model]; down: [d_model, d_ffn] */
+    const engine_lora *q_lora, *v_lora; /* borrowed; NULL: none */
 } engine_layer;
 
 struct engine_model {
@@ -51,6 +59,9 @@ struct engine_cache {
     float *window_rope; /* the same of local layers */
     float *scores;      /* [n_attend, engine_attend_floats()] of attention's tasks */
     int32_t n_attend;
+    float *low;      /* [ENGINE_MAX_BATCH, ENGINE_MAX_RANK] of drafters: LoRA's inner products */
+    float *captured; /* engine_capture()'s; NULL: nobody asks */
+    bool capture_pairs;
     const int32_t *tap_layers;
     int32_t n_tap;
     float *tap;

@@ -307,6 +307,15 @@ static void add_rows(engine_cache *c, const float *norm, float *delta) {
     for (int64_t i = 0; i < n; i++) c->x[i] += delta[i];
 }
 
+/* Rows of attention's are free until it runs. */
+static void add_lora(engine_cache *c, const engine_lora *l, const float *input, float *out) {
+    if (!l) return;
+    int64_t n = (int64_t)c->n_batch * l->b.segment.n_rows;
+    engine_product(c->m, &l->a, input, c->n_batch, c->low);
+    engine_product(c->m, &l->b, c->low, c->n_batch, c->attended);
+    for (int64_t i = 0; i < n; i++) out[i] += l->scale * c->attended[i];
+}
+
 static void attention_block(engine_cache *c, int32_t index, const float *input) {
     const engine_model *m = c->m;
     const engine_layer *layer = &m->layers[index];
@@ -314,6 +323,8 @@ static void attention_block(engine_cache *c, int32_t index, const float *input) 
     engine_product(m, &layer->q, input, c->n_batch, c->q);
     engine_product(m, &layer->k, input, c->n_batch, c->k);
     engine_product(m, &layer->v, input, c->n_batch, c->v);
+    add_lora(c, layer->q_lora, input, c->q);
+    add_lora(c, layer->v_lora, input, c->v);
     place_keys(c, layer, index);
     attention a = {c, index};
     parallel_pool_for(m->pool, c->n_attend, attend_task, &a);

@@ -1,0 +1,190 @@
+/* align_file.c : what was learnt, as safetensors: adapters in PEFT's names, or a whole head in EAGLE's. The
+ * file's metadata has a digest of the drafter that it belongs to. */
+#include <json-c/json.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "engine/align_impl.h"
+#include "formats/safetensors.h"
+
+enum { NAME_BYTES = 112 };
+
+/* "base_model.model.layers.0.self_attn.q_proj.lora_A.weight", "layers.0.mlp.up_proj.weight", "fc.bias". */
+static const char *name_of(const engine_align *a, int block, char out[NAME_BYTES]) {
+    const align_block *b = &a->blocks[block];
+    bool lora = a->params.mode == ENGINE_ALIGN_LORA;
+    snprintf(out, NAME_BYTES, "%s%s%s%s%s", lora ? "base_model.model." : "",
+             b->of_layer ? a->d->prefix : "", b->of_layer ? "." : "", b->name,
+             b->of_layer ? ".weight" : "");
+    return out;
+}
+
+static uint64_t digest_matrix(const engine_matrix *w, uint64_t digest) {
+    size_t bytes = specrt_row_bytes(w->segment.dtype, w->n_cols);
+    for (int32_t row = 0; row < w->segment.n_rows; row++)
+        digest = specrt_hash64((const char *)w->segment.rows + (size_t)row * w->segment.row_stride,
+                               bytes, digest);
+    return digest;
+}
+
+/* Of the drafter as it was before it learnt. */
+static const char *digest_of(const engine_align *a, char out[17]) {
+    const engine_layer *w = &a->kept_layer;
+    const engine_matrix *const all[] = {&w->q,  &w->k,    &w->v,    &w->o,
+                                        &w->up, &w->gate, &w->down, &a->kept_fc};
+    uint64_t digest = 0;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) digest = digest_matrix(all[i], digest);
+    snprintf(out, 17, "%016llx", (unsigned long long)digest);
+    return out;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+/* What loaders of adapters ask for. */
+static specrt_status save_config(const engine_align *a, const char *path, bool force,
+                                 specrt_error *err) {
+    char beside[4096];
+    const char *slash = strrchr(path, '/');
+    json_object *o = json_object_new_object(), *modules = json_object_new_array();
+    json_object_array_add(modules, json_text("q_proj"));
+    json_object_array_add(modules, json_text("v_proj"));
+    json_put(o, "peft_type", json_text("LORA"));
+    json_put(o, "r", json_whole((uint64_t)a->params.rank));
+    json_put(o, "lora_alpha", json_real((double)a->params.alpha));
+    json_put(o, "lora_dropout", json_real(0));
+    json_put(o, "bias", json_text("none"));
+    json_put(o, "target_modules", modules);
+    snprintf(beside, sizeof beside, "%.*sadapter_config.json", slash ? (int)(slash - path + 1) : 0,
+             path);
+    char *text = json_to_text(o);
+    if (!text) return error_no_memory(err, beside);
+    specrt_status status = out_bytes(beside, force, text, strlen(text), err);
+    free(text);
+    return status;
+}
+
+static specrt_status save_values(const engine_align *a, const char *path, bool force,
+                                 specrt_error *err) {
+    st_tensor tensors[ALIGN_FULL_BLOCKS] = {0};
+    char names[ALIGN_FULL_BLOCKS][NAME_BYTES], digest[17], rank[16], alpha[32];
+    const char *metadata[] = {"format", "pt", "specrt.drafter", digest_of(a, digest),
+                              "r",      rank, "lora_alpha",     alpha};
+    int n = 0;
+    out_file out;
+    snprintf(rank, sizeof rank, "%d", (int)a->params.rank);
+    snprintf(alpha, sizeof alpha, "%.9g", (double)a->params.alpha);
+    for (int i = 0; i < a->n_blocks; i++) {
+        const align_block *b = &a->blocks[i];
+        if (b->n_rows == 0) continue;
+        bool vector = a->params.mode == ENGINE_ALIGN_FULL && (i == ALIGN_NORM || i == ALIGN_BIAS);
+        st_tensor *t = &tensors[n++];
+        t->name = name_of(a, i, names[i]);
+        snprintf(t->dtype, sizeof t->dtype, "F32");
+        t->n_dims = vector ? 1 : 2;
+        t->shape[0] = vector ? b->n_cols : b->n_rows;
+        t->shape[1] = b->n_cols;
+        t->data = (const uint8_t *)align_part(a, a->values, i);
+        t->bytes = sizeof(float) * (size_t)b->n_rows * (size_t)b->n_cols;
+    }
+    TRY(out_open(&out, path, force, err));
+    specrt_status status =
+        st_write(tensors, n, metadata, a->params.mode == ENGINE_ALIGN_LORA ? 4 : 2, &out, err);
+    if (status == SPECRT_STATUS_OK) return out_commit(&out, err);
+    out_abort(&out);
+    return status;
+}
+
+specrt_status engine_align_save(const engine_align *a, const char *path, bool force,
+                                specrt_error *err) {
+    TRY(save_values(a, path, force, err));
+    return a->params.mode == ENGINE_ALIGN_LORA ? save_config(a, path, true, err) : SPECRT_STATUS_OK;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static specrt_status bad(const char *path, const char *what, const char *expected,
+                         const char *found, specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s: expected %s, found %s", path,
+                            what, expected, found);
+}
+
+/* The header's "__metadata__"; NULL: it has none. The file was found well-formed before. */
+static json_object *read_metadata(const char *path) {
+    file_view file;
+    json_object *header = NULL, *metadata = NULL;
+    uint64_t n = 0;
+    if (file_map(path, &file, NULL) != SPECRT_STATUS_OK) return NULL;
+    if (file.n >= 8) memcpy(&n, file.bytes, 8);
+    struct json_tokener *parser = json_tokener_new();
+    if (parser && n <= file.n - 8 && n < INT32_MAX)
+        header = json_tokener_parse_ex(parser, (const char *)file.bytes + 8, (int)n);
+    if (header && json_object_object_get_ex(header, "__metadata__", &metadata))
+        json_object_get(metadata);
+    json_object_put(header);
+    if (parser) json_tokener_free(parser);
+    file_unmap(&file);
+    return metadata;
+}
+
+/* Adapters of other programs say nothing of the drafter: shapes must do. */
+static specrt_status check_metadata(const engine_align *a, const char *path, specrt_error *err) {
+    char ours[32];
+    json_object *metadata = read_metadata(path), *value;
+    specrt_status status = SPECRT_STATUS_OK;
+    if (json_object_object_get_ex(metadata, "specrt.drafter", &value) &&
+        strcmp(json_object_get_string(value), digest_of(a, ours)) != 0)
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s: is of another drafter; expected digest %s, found %s", path,
+                                  ours, json_object_get_string(value));
+    snprintf(ours, sizeof ours, "%.9g", (double)a->params.alpha);
+    if (status == SPECRT_STATUS_OK && a->params.mode == ENGINE_ALIGN_LORA &&
+        json_object_object_get_ex(metadata, "lora_alpha", &value) &&
+        strcmp(json_object_get_string(value), ours) != 0)
+        status = bad(path, "lora_alpha", ours, json_object_get_string(value), err);
+    json_object_put(metadata);
+    return status;
+}
+
+static specrt_status load_block(const engine_align *a, const st *s, int block, const char *path,
+                                float *values, specrt_error *err) {
+    const align_block *b = &a->blocks[block];
+    char name[NAME_BYTES], expected[64], found[64] = "none";
+    specrt_dtype dtype;
+    const st_tensor *t = st_find(s, name_of(a, block, name));
+    int64_t n_cols = t && t->n_dims > 0 ? t->shape[t->n_dims - 1] : 0;
+    int64_t n_rows = t && t->n_dims == 2 ? t->shape[0] : 1;
+    if (b->n_rows == 0) return SPECRT_STATUS_OK;
+    snprintf(expected, sizeof expected, "[%d, %d]", (int)b->n_rows, (int)b->n_cols);
+    if (t)
+        snprintf(found, sizeof found, "[%lld, %lld] of %s", (long long)n_rows, (long long)n_cols,
+                 t->dtype);
+    size_t row_bytes = t && n_cols == b->n_cols && st_dtype(t->dtype, &dtype)
+                           ? specrt_row_bytes(dtype, n_cols)
+                           : 0;
+    if (!t || t->n_dims < 1 || t->n_dims > 2 || n_rows != b->n_rows || row_bytes == 0)
+        return bad(path, name, expected, found, err);
+    for (int64_t row = 0; row < n_rows; row++)
+        if (specrt_row_decode(dtype, t->data + (size_t)row * row_bytes, n_cols,
+                              values + b->at + row * n_cols) != SPECRT_STATUS_OK)
+            return bad(path, name, "a float type", t->dtype, err);
+    for (int64_t i = 0; i < n_rows * n_cols; i++)
+        if (!isfinite(values[b->at + i])) return bad(path, name, "finite values", "others", err);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status engine_align_load(engine_align *a, const char *path, specrt_error *err) {
+    st *s;
+    TRY(st_open(path, &s, err));
+    float *values = (float *)malloc((size_t)a->n_values * sizeof *values);
+    specrt_status status = values ? check_metadata(a, path, err) : error_no_memory(err, path);
+    for (int i = 0; status == SPECRT_STATUS_OK && i < a->n_blocks; i++)
+        status = load_block(a, s, i, path, values, err);
+    if (status == SPECRT_STATUS_OK) memcpy(a->values, values, (size_t)a->n_values * sizeof *values);
+    free(values);
+    st_close(s);
+    return status;
+}

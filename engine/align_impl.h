@@ -1,0 +1,105 @@
+/* align_impl.h : the inside of an aligned drafter, for engine/align*.c. */
+#ifndef ENGINE_ALIGN_IMPL_H
+#define ENGINE_ALIGN_IMPL_H
+
+#include "engine/align.h"
+#include "engine/drafter.h"
+
+/* What may be trained, in the order of the masters. */
+enum {
+    ALIGN_Q_A,
+    ALIGN_Q_B,
+    ALIGN_V_A,
+    ALIGN_V_B,
+    ALIGN_LORA_BLOCKS,
+    ALIGN_Q = 0,
+    ALIGN_K,
+    ALIGN_V,
+    ALIGN_O,
+    ALIGN_GATE,
+    ALIGN_UP,
+    ALIGN_DOWN,
+    ALIGN_NORM, /* before the FFN */
+    ALIGN_FC,
+    ALIGN_BIAS, /* fc's */
+    ALIGN_FULL_BLOCKS
+};
+
+typedef struct align_block {
+    const char *name; /* "self_attn.q_proj.lora_A"; the layer's prefix stands before it */
+    bool of_layer;    /* else of the head as a whole: fc */
+    int32_t n_rows, n_cols;
+    int64_t at; /* in the masters */
+} align_block;
+
+/* Rows of every pass, grown as needed; n rows, m queries, d widths as in the drafter. */
+typedef struct align_rows {
+    int32_t n_rows, n_queries, n_keys; /* that fit */
+    void *block;
+    size_t bytes;
+    float *x;        /* [n, d_in] what queries, keys and values are made of */
+    float *k, *v;    /* [n, kv] */
+    float *dk, *dv;  /* likewise */
+    float *low_v;    /* [n, rank] a x */
+    float *dlow;     /* [n, rank] */
+    float *dx;       /* [n, d_in], all parameters only */
+    float *xq, *dxq; /* [m, d_in] of the queries' own rows */
+    float *q, *dq;   /* [m, q] */
+    float *low_q;    /* [m, rank] */
+    float *weights;  /* [m, heads, keys] of attention */
+    float *mixed;    /* [m, q] what attention gives */
+    float *dmixed;   /* likewise */
+    float *h1, *h2;  /* [m, d] after attention, after the FFN */
+    float *out;      /* [m, d] what the head multiplies */
+    float *dh;       /* [m, d] */
+    float *normed;   /* [m, d] */
+    float *dnormed;  /* [m, d] */
+    float *gate, *up, *act, *dgate, *dup, *dact; /* [m, ffn] */
+    float *moved; /* [max(n, m), widest] of a product that is added */
+} align_rows;
+
+struct engine_align {
+    engine_drafter *d;
+    engine_align_params params;
+    parallel_pool *pool;
+    specrt_head *compute; /* products on that pool */
+    int32_t n_blocks;
+    align_block blocks[ALIGN_FULL_BLOCKS];
+    int64_t n_values;
+    float *values, *gradients, *first, *second; /* [n_values]; moments of AdamW only */
+    float *drafting;                            /* [n_values] */
+    engine_layer layer;                         /* as trained: the file's, or the masters */
+    engine_matrix fc;
+    engine_layer kept_layer; /* the drafter's own, put back in the end */
+    engine_matrix kept_fc;
+    engine_lora lora[2]; /* of drafting, q and v */
+    float scale;         /* of LoRA */
+    int64_t n_steps;
+    align_rows rows;
+};
+
+/* A block's own part of a row of all values. */
+static inline float *align_part(const engine_align *a, float *values, int block) {
+    return values + a->blocks[block].at;
+}
+
+/* y = W x, rows [n, n_cols] -> [n, n_rows]. */
+void align_product(const engine_align *a, const engine_matrix *w, const float *x, int32_t n,
+                   float *y);
+
+/* dx += W^T dy, rows [n, n_rows] -> [n, n_cols]. */
+void align_product_back(const engine_align *a, const engine_matrix *w, const float *dy, int32_t n,
+                        float *dx);
+
+/* dW += scale dy^T x, rows [n, n_rows], [n, n_cols] -> [n_rows, n_cols]. */
+void align_outer(const engine_align *a, const float *dy, int32_t n_rows, const float *x,
+                 int32_t n_cols, int32_t n, float scale, float *dw);
+
+/* sum x y; y += a x: the same bits in vectors of any width. */
+float align_dot(const float *x, const float *y, int32_t n);
+void align_add(float scale, const float *x, int32_t n, float *y);
+
+/* A matrix of f32 rows side by side. */
+engine_matrix align_matrix(const float *rows, int32_t n_rows, int32_t n_cols);
+
+#endif
