@@ -8,7 +8,7 @@
 # plan, compare, published, replay; a table of bench/reproduce.sh; decode; peers. Those that lack
 # data or a peer are skipped with a word. In the environment: PAIRS (sample 128k; of published
 # models smollm2 qwen), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS (prompts of a
-# task, tokens of an answer), PYTHON (python3, with what the peers need from PyPI).
+# task, tokens of an answer), TASKS (of published), PYTHON (python3, with what the peers need from PyPI).
 . "$(dirname "$0")/pair.sh"
 machine=${MACHINE:-here} python=${PYTHON:-python3}
 results=bench/results
@@ -131,7 +131,7 @@ compare_tasks() {
 # Policies on models that others trained; what was recorded of a pair is kept beside them.
 published() { PAIRS=${PAIRS:-smollm2 qwen} each_pair published_pair; }
 published_pair() {
-    mapfile -t asked < <(tasks $spec_bench humaneval)
+    mapfile -t asked < <(tasks ${TASKS:-$spec_bench humaneval})
     "$python" bench/published.py "$build" $which "$target" "$draft" "$bundle" "$head" "${asked[@]}"
 }
 

@@ -4,9 +4,11 @@
 usage: published.py BUILD NAME TARGET DRAFT BUNDLE HEAD PROMPTS...
 BUNDLE holds what policies need, HEAD (a model) the rows that they score; PROMPTS are JSON Lines, a
 task each. Recordings stay in BUILD/published/NAME-*.trace: those that are there are not made again.
-In the environment: LIMIT prompts of a task (8), TOKENS of an answer (64), THREADS (1), STEPS of a
-chain (4), TEMPERATURES beside 0 ("0.7 1.0"), of WARM prompts a task (3). What accept lengths rest on
-and how good estimates ("~") are: docs/METHODS.md, "Replay"."""
+In the environment: LIMIT prompts of a task (8; 0: no tables of greedy answers), TOKENS of an answer
+(64), THREADS (1), STEPS of a chain (4), TEMPERATURES beside 0 ("0.7 1.0"), of WARM prompts a task
+(3); RUNS prompts a task (0) whose answers of RUN_TOKENS (32) are decoded under policies too, each
+token compared with plain decoding's, beside what replay says. What accept lengths rest on and how
+good estimates ("~") are: docs/METHODS.md, "Replay"."""
 import json
 import os
 import subprocess
@@ -20,6 +22,7 @@ CENTROIDS = ["centroid", "centroid+retrieve@graph=off"]
 SKETCHES = ["sketch:64", "sketch:128", "static:2048+sketch:128"]
 WARM = ["static:2048", "static:32768", "static:2048+retrieve", "microspec",
         "static:512+window+successor:256", "sketch:128"]
+RUN = ["microspec", "static:512+window+successor:256", "sketch:128"]
 SINCE = ["0-32", "32-64", "64-128"]
 
 
@@ -48,17 +51,17 @@ class Pair:
         return (["full", *LISTS] + ["dynaspec"] * (has("cluster") and self.head == self.models[1])
                 + ["coral"] * has("group") + CENTROIDS * has("centroid") + SKETCHES * has("sketch"))
 
-    def record(self, temperature, limit):
-        """Traces of all tasks -> their paths and the JSON that `record` says."""
+    def record(self, temperature, limit, tokens=None, kind=None):
+        """Traces of all tasks -> their paths."""
         paths = []
         for prompts in self.prompts:
             task = os.path.basename(prompts).removesuffix(".jsonl")
-            paths.append(f"{self.folder}/{self.name}-{task}-{temperature}.trace")
+            paths.append(f"{self.folder}/{self.name}-{task}-{kind or temperature}.trace")
             if os.path.exists(paths[-1]):
                 continue
             print(f"recording {paths[-1]}", file=sys.stderr)
             self.run([self.tool, "record", *self.models, *self.common, "--policy", "full",
-                      "--prompts", prompts, "--limit", limit, "--max-tokens", number("TOKENS", "64"),
+                      "--prompts", prompts, "--limit", limit, "--max-tokens", tokens or number("TOKENS", "64"),
                       "--temperature", temperature, "-q", "-o", paths[-1]])
         return paths
 
@@ -69,6 +72,14 @@ class Pair:
                                     "--model", self.head, "--policy", ",".join(policies),
                                     "--json", "-q", *options]))
         return {(r["policy"], r["domain"]): r for r in said["rows"]}
+
+    def compare(self, policies, limit, tokens):
+        """-> rows of what decoding under each policy accepted, the whole vocabulary's first."""
+        said = json.loads(self.run([self.tool, "compare", *self.models, *self.common, "--bundle",
+                                    self.bundle, "--policy", ",".join(policies), "--prompts",
+                                    *self.prompts, "--limit", limit, "--max-tokens", tokens,
+                                    "--json", "-q"]))
+        return [r for r in said["rows"] if r["domain"] == "all" and r["policy"] != "plain"]
 
     def choosing(self, policies):
         """Of each policy: bytes that a pass reads beside the rows scored; the bytes of a row."""
@@ -143,14 +154,37 @@ def warm(pair, temperature, policies):
     table(["policy", "accept length", "of full"], map(line, ["full", *policies]))
 
 
-def main():
-    pair = Pair(*sys.argv[1:7], sys.argv[7:])
+def runs(pair, policies):
+    """What decoding accepted beside what one recording of the whole vocabulary foretells."""
+    limit, tokens = number("RUNS", "0"), number("RUN_TOKENS", "32")
+    found = pair.compare(policies, limit, tokens)
+    told = pair.replay(pair.record("0", limit, tokens, "runs"), ["full", *policies])
+    print(f"Decoded, {limit} prompts a task of {tokens} tokens; {found[0]['n_tokens']} tokens under "
+          "each policy, all equal to plain decoding's:\n")
+    def line(r):
+        run, estimate = r["accept_length"], told[r["policy"], "all"]["accept_length"]
+        low, high = r["ci95"]["accept_length"]
+        return (f"`{r['policy']}`", f"{run:.3f}", f"{low:.2f}-{high:.2f}", f"{estimate:.3f}",
+                f"{100 * (estimate / run - 1):+.1f}%")
+    table(["policy", "run", "95%", "replay", "off by"], map(line, found))
+
+
+def greedy(pair):
     paths, policies = pair.record("0", number("LIMIT", "8")), pair.policies()
     rows, read = pair.replay(paths, policies), pair.choosing(policies)
     whole(pair, policies, rows, read)
     by_task(policies, rows)
     equal_bytes(pair, policies, rows, read, paths)
     since(policies, pair.replay(paths, policies, "--stream"))
+
+
+def main():
+    pair = Pair(*sys.argv[1:7], sys.argv[7:])
+    policies = pair.policies()
+    if number("LIMIT", "8") != "0":
+        greedy(pair)
+    if number("RUNS", "0") != "0":
+        runs(pair, [p for p in RUN if p in policies])
     for temperature in number("TEMPERATURES", "0.7 1.0").split():
         warm(pair, temperature, [p for p in WARM if p in policies])
 
