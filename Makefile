@@ -71,7 +71,7 @@ tools: $(TOOLS:%=$(BUILD)/bin/%) ## the command-line tools, in build/bin
 
 $(BUILD)/%.o: %.c
 	$(TELL) "CC $<"
-	$(Q)$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(SEES) $(CFLAGS) -MMD -MP -c $< -o $@
 
 # Files of several folders may share a name, so members are appended, never replaced.
 $(LIB): $(LIBRARY:%.c=$(BUILD)/%.o)
@@ -93,9 +93,24 @@ endef
 sketch-build_LIBS := $(shell pkg-config --libs openblas)
 $(foreach t,$(TOOLS),$(eval $(call TOOL,$(t))))
 
+# Tests that call what the header keeps to itself share one implementation (tests/internals.sed); kernels'
+# own test compiles all of it, as its users do.
+INTERNALS := $(BUILD)/tests/internals
+INTERNAL  := $(filter-out %/test_simd.c,$(shell grep -l '^.define SPECRT_IMPLEMENTATION' tests/specrt/*.c tests/gpu/*.c))
+INTERNAL_OBJECTS := $(INTERNAL:%.c=$(BUILD)/%.o)
+$(INTERNALS)/specrt.h: include/specrt.h tests/internals.sed
+	@mkdir -p $(@D)
+	$(Q)sed -E -f tests/internals.sed $< >$@
+$(INTERNALS)/specrt.o: lib/base/specrt_impl.c
+	$(TELL) "CC $< for tests of internals"
+	$(Q)$(CC) $(SEES) $(CFLAGS) -DSPECRT_LINKAGE= -MMD -MP -c $< -o $@
+$(INTERNAL_OBJECTS) $(INTERNALS)/specrt.o: $(INTERNALS)/specrt.h
+$(INTERNAL_OBJECTS) $(INTERNALS)/specrt.o: SEES := -I$(INTERNALS)
+$(INTERNAL_OBJECTS): CFLAGS += -O1 -fno-inline '-DSPECRT_LINKAGE=extern inline __attribute__((gnu_inline))'
+
 # A test has the name of its file, whatever its folder.
 define TEST
-$(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(LIB)
+$(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(if $(filter $(1),$(INTERNAL)),$(INTERNALS)/specrt.o) $(LIB)
 	$$(call link)
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST,$(t))))
@@ -112,11 +127,13 @@ $(BUILD)/tests/gpu/specrt_kernels.o: cuda/specrt_kernels.cu
 $(BUILD)/tests/gpu/%.o: tests/gpu/%.cc
 	$(TELL) "CXX $<"
 	$(Q)$(HARNESS_CXX) -c $< -o $@
+$(patsubst tests/gpu/%.c,$(BUILD)/tests/%,$(filter tests/gpu/%,$(INTERNAL))): $(INTERNALS)/specrt.o
 $(BUILD)/tests/test_gpu_%: $(BUILD)/tests/gpu/test_gpu_%.o $(HARNESS) $(LIB)
 	$(TELL) "LD $@"
-	$(Q)$(CXX) $^ $(LDLIBS) -o $@
+	$(Q)$(CXX) $(filter %.o,$^) $(LIB) $(LDLIBS) -o $@
 
-# Kernels built for debugging, which say what failed.
+# Kernels built for debugging, which say what failed: a few launches of each.
+$(BUILD)/tests/gpu/specrt_debug.o: OPT := -O0 -g1
 $(BUILD)/tests/gpu/specrt_debug.o: cuda/specrt_kernels.cu
 	$(TELL) "CXX $< for debugging"
 	$(Q)$(HARNESS_CXX) -DSPECRT_CUDA_DEBUG -x c++ -c $< -o $@
@@ -137,7 +154,8 @@ $(BUILD)/tests/%: $(BUILD)/tests/programs/%.o $(LIB)
 $(patsubst %,$(BUILD)/bin/%,$(filter %_loop,$(EXAMPLES))): $(BUILD)/bin/%: $(BUILD)/examples/%.o $(LIB)
 	$(call link)
 
-# The others need the header and libzstd only, as their users do.
+# The others need the header and libzstd only, as their users do, who optimise: nothing here is timed.
+$(BUILD)/bin/%: OPT := -O0 -g1
 $(BUILD)/bin/%: examples/%.c include/specrt.h
 	$(TELL) "CC $<"
 	$(Q)$(CC) -std=c99 $(OPT) $(WARN) $(SAN) -Iinclude $< $(shell pkg-config --cflags --libs libzstd) -lm -o $@

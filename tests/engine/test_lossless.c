@@ -32,6 +32,8 @@ typedef struct pair {
     int n_workers;
     int32_t share, first; /* prompts of a run: first, first + share, ... */
     text_prompt prompts[N_PROMPTS];
+    specrt_bundle *lists[ADVERSARIAL + 1]; /* by kind, once asked for */
+    uint8_t *list_bytes[ADVERSARIAL + 1];  /* their memory */
 } pair;
 
 static const specrt_tree_params chain = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4};
@@ -86,7 +88,7 @@ static void size_up(pair *p, bool sample) {
     p->n_prompts = test_brief() ? 2 : 4, p->n_tokens = test_brief() ? 12 : 24;
 #else
     p->n_prompts = many ? N_PROMPTS : sample ? 8 : 4;
-    p->n_tokens = many ? N_TOKENS : sample ? 64 : 16;
+    p->n_tokens = many ? N_TOKENS : sample ? 32 : 16;
 #endif
 }
 
@@ -111,6 +113,10 @@ static void open_pair(pair *p) {
 }
 
 static void close_pair(pair *p) {
+    for (int kind = 0; kind <= ADVERSARIAL; kind++) {
+        specrt_bundle_close(p->lists[kind]);
+        free(p->list_bytes[kind]);
+    }
     specrt_worker_close(p->worker);
     specrt_head_close(p->head);
     engine_drafter_close(p->drafter);
@@ -220,13 +226,11 @@ static uint8_t *clusters_of(const pair *p, specrt_router_kind router, const uint
     return fixture_clusters(h, never, 3 + (uint64_t)router, n);
 }
 
-/* All that a policy may ask of a bundle, made by chance; adversarial ones know no spoken token.
- * *bytes is its memory. */
-static specrt_bundle *list_of(const pair *p, list_kind kind, uint8_t **bytes) {
+/* All that a policy may ask of a bundle, made by chance; adversarial ones know no spoken token. */
+static void make_list(pair *p, list_kind kind) {
     const uint32_t head = SPECRT_SECTION_DEPENDS_HEAD, tok = SPECRT_SECTION_DEPENDS_TOKENIZER;
     uint8_t *spoken = (uint8_t *)calloc(1, (size_t)p->n_vocab), *made[N_SECTIONS];
     const uint8_t *never = kind == ADVERSARIAL ? spoken : NULL;
-    specrt_bundle *bundle = NULL;
     size_t sizes[N_SECTIONS], n;
     for (int i = 0; i < p->n_prompts; i++)
         for (int32_t j = 0; j < p->n_tokens; j++) spoken[p->prompts[i].expected[j]] = 1;
@@ -246,11 +250,17 @@ static specrt_bundle *list_of(const pair *p, list_kind kind, uint8_t **bytes) {
         {"ranks", 1, tok, made[5], sizes[5], sizes[5]},
         {"sketch", 1, head, made[6], sizes[6], sizes[6]},
     };
-    *bytes = fixture_bundle(sections, N_SECTIONS, &n);
+    p->list_bytes[kind] = fixture_bundle(sections, N_SECTIONS, &n);
     free(spoken);
     for (int i = 0; i < N_SECTIONS; i++) free(made[i]);
-    REQUIRE(specrt_bundle_open_memory(*bytes, n, "list", NULL, &bundle, NULL) == 0);
-    return bundle;
+    REQUIRE(specrt_bundle_open_memory(p->list_bytes[kind], n, "list", NULL, &p->lists[kind],
+                                      NULL) == 0);
+}
+
+/* @return the pair's own; NULL of ABSENT. Plain decoding has said what is spoken. */
+static specrt_bundle *list_of(pair *p, list_kind kind) {
+    if (kind != ABSENT && !p->lists[kind]) make_list(p, kind);
+    return p->lists[kind];
 }
 
 /* ---- the promise --------------------------------------------------------------------------- */
@@ -267,8 +277,7 @@ static double check_trial(pair *p, const trial *t, const specrt_sampling *sampli
                                     .sampling = *sampling,
                                     .submit = specrt_worker_submit,
                                     .submit_user = p->worker};
-    uint8_t *bytes = NULL;
-    specrt_bundle *bundle = t->list == ABSENT ? NULL : list_of(p, t->list, &bytes);
+    specrt_bundle *bundle = list_of(p, t->list);
     specrt_policy *policy;
     specrt_policy_desc desc = {.text = t->policy, .target = p->head};
     specrt_error err = {0};
@@ -280,8 +289,6 @@ static double check_trial(pair *p, const trial *t, const specrt_sampling *sampli
     double accept_length = run_prompts(p, policy, &params);
     p->first = (p->first + 1) % p->share;
     specrt_policy_close(policy);
-    specrt_bundle_close(bundle);
-    free(bytes);
     return accept_length;
 }
 
