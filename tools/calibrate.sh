@@ -197,10 +197,11 @@ fi
 [ -z "$runs" ] || plan="$plan compare"
 planned() { includes "$plan" "$1"; }
 
-# A target that drafts for itself is slow at every pass: fewer prompts are recorded and compared.
+# A target that drafts for itself is slow at every pass: fewer prompts are recorded (a sketch wants
+# two states for a column of the head) and compared.
 recorded=$prompts compared=$prompts
 if [ -z "$draft" ]; then
-    recorded=$(at_least_one $((prompts / 5))) compared=$(at_least_one $((prompts / 20)))
+    recorded=$(at_least_one $((prompts * 2 / 5))) compared=$(at_least_one $((prompts / 20)))
 elif [ -z "$sample" ]; then
     compared=$(at_least_one $((prompts / 10)))
 fi

@@ -36,10 +36,16 @@ refuses 2 "*expected --prompts FILE*" specrt-eval plan --target "$target" --draf
     --trace run.trace --check 1
 
 # Costs of another engine: a pass takes 10 ms there whatever it does, and nothing else counts.
-point() { printf '[{"%s": 1, "seconds": %s}, {"%s": 40000, "seconds": %s}]' "$1" "$2" "$1" "$2"; }
-head() { printf '{"topk": %s, "points": %s}' "$1" "$(point rows 1e-9)"; }
-printf '{"head_first": %s, "head": [%s, %s, %s], "draft": %s, "target": %s}' "$(point rows 1e-9)" \
-    "$(head 1)" "$(head 4)" "$(head 10)" "$(point tokens 1e-9)" "$(point nodes 0.01)" >costs.json
+point() {
+    printf '[{"%s": 1, "seconds": %s}, {"%s": 40000, "seconds": %s}]' "$1" "$2" "$1" "${3:-$2}"
+}
+costs() { # PASS HEAD : seconds of the target's pass, and of a product with 40,000 rows
+    rows=$(point rows 1e-9 "$2")
+    printf '{"head_first": %s, "head": [' "$rows"
+    for topk in 1 4 10; do printf '{"topk": %s, "points": %s},' $topk "$rows"; done | sed 's/,$//'
+    printf '], "draft": %s, "target": %s}' "$(point tokens 1e-9)" "$(point nodes "$1")"
+}
+costs 0.01 1e-9 >costs.json
 theirs() {
     specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --costs "$@"
 }
@@ -47,6 +53,12 @@ accepts theirs costs.json --policy full --json
 prints '{*"policy":"plain",*"tokens_per_second":100,*}'
 accepts theirs costs.json --policy full
 prints "*measured by another engine: costs.json*"
+costs 10 5 >dear.json # rows are dear: what is recommended scores few, and was seen elsewhere
+accepts theirs dear.json --policy microspec
+prints "*Recommended: --policy microspec *
+Elsewhere microspec kept *Qwen2.5-Coder*"
+accepts theirs dear.json --policy microspec --json
+prints '*"seen":"kept *Qwen2.5-Coder*'
 refuses 2 "*--costs: expected --trace, no --check*" theirs costs.json --check 1 --prompt x
 refuses 1 "*none.json: cannot open*" theirs none.json
 echo '[]' >bad.json

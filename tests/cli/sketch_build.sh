@@ -9,13 +9,24 @@ accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit $(most 6 4)
     --max-tokens 32 --num-steps 3 --topk 1 -o a.trace
 accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 \
     --threads 1 -o one.specb
-[ ! -s ../err ] || fail "a warning beside a trace: $(cat ../err)"
+warns '*warning: a.trace: * states choose directions of 256 columns, *: record 572 states or more*'
+[ "$(wc -l <../err)" = 1 ] || fail "more than one warning: $(cat ../err)"
 prints '*recorded states*proven *the bound alone*fewest bytes for 0.99: --policy sketch:*'
 accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 --codes int8 \
     --threads 3 -o three.specb
 same one.specb three.specb
 accepts specrt-bundle info one.specb
 prints '*sketch *32,768 rows in rank 32*'
+
+# with enough states there is no warning, and the advice says what was seen of such a sketch
+enough() {
+    accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit 12 --max-tokens 64 \
+        --num-steps 3 --topk 1 -o enough.trace
+    accepts sketch-build --model "$sample/target.gguf" --trace enough.trace --states 60 --json
+    [ ! -s ../err ] || fail "a warning beside a trace: $(cat ../err)"
+    prints '*"advice":"--policy sketch:128: it kept 100.0% of accept length on Qwen2.5-Coder-1.5B*'
+}
+is_brief || enough
 
 # certified, the accept length is the full vocabulary's; every token is
 # plain decoding's (compare checks)

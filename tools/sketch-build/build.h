@@ -145,4 +145,22 @@ specrt_status sketch_recall_measure(const sketch *s, const state_set *states, do
 specrt_status proof_measure(const sketch *s, const state_set *states, int threads,
                             sketch_recall_table *out, specrt_error *err);
 
+/* What advice rests on. */
+typedef struct sketch_facts {
+    const char *trace; /* NULL: synthetic states */
+    int32_t n_states;  /* that chose directions */
+    int32_t n_measured;
+    int32_t n_cols;
+    int64_t bytes; /* of a row, in bands; 0: one width */
+    double recall; /* of the ten best rows among 128 */
+} sketch_facts;
+
+enum { ADVICE_MOST = 512 };
+
+/* advice_warn() : where states were too few.
+ * advice_say() : which policy to run, and on which published models that was seen, a line in out
+ * [ADVICE_MOST]. */
+void advice_warn(const sketch_facts *f);
+void advice_say(const sketch_facts *f, char *out);
+
 #endif

@@ -1,7 +1,8 @@
 /* sketch-build : from a head to a low-rank copy in few bits that tells which of its rows matter.
  *
  *     model -> order.c (rows by rank) -> basis.c (directions) -> codes.c, bands.c (the section) -> bundle
- *     trace -> states.c ------------------^  widths.c, turn.c    recall.c (what a scan finds), proof.c
+ *     trace -> states.c ------------------^  widths.c, turn.c    recall.c (what a scan finds), proof.c,
+ *                                                                advice.c
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -223,6 +224,21 @@ static int32_t n_basis_states(const run *r) {
     return r->options->trace ? r->states.n - r->states.n_measured : 0;
 }
 
+static double recall_at(const sketch_recall_table *t, int32_t rows) {
+    int w = 0;
+    while (w < t->n_rows - 1 && t->rows[w] < rows) w++;
+    return t->recall[t->n_ranks - 1][w];
+}
+
+static sketch_facts facts_of(const run *r) {
+    return (sketch_facts){.trace = r->options->trace,
+                          .n_states = n_basis_states(r),
+                          .n_measured = r->options->held_out ? 0 : r->states.n_measured,
+                          .n_cols = r->order.n_cols,
+                          .bytes = r->bytes,
+                          .recall = recall_at(&r->table, 128)};
+}
+
 /* What the bundle keeps of how it was made. */
 static json_object *common_json(const run *r) {
     json_object *o = json_object_new_object(), *rows = json_object_new_array();
@@ -294,7 +310,9 @@ static void print_proof(const sketch_recall_table *t, FILE *out) {
 
 static void print_table(const run *r, FILE *out) {
     const sketch_recall_table *t = &r->table;
-    char chose[64] = "synthetic states";
+    sketch_facts facts = facts_of(r);
+    char chose[64] = "synthetic states", advice[ADVICE_MOST];
+    advice_say(&facts, advice);
     if (r->options->trace)
         snprintf(chose, sizeof chose, "recorded states; %" PRId32 " others chose directions",
                  n_basis_states(r));
@@ -312,6 +330,7 @@ static void print_table(const run *r, FILE *out) {
     if (t->best_rank >= 0)
         fprintf(out, "\nfewest bytes for %g: --policy sketch:%" PRId32 "@rank=%" PRId32 "\n",
                 r->options->min_recall, t->rows[t->best_rows], t->ranks[t->best_rank]);
+    fprintf(out, "\nto run: %s\n", advice);
 }
 
 static specrt_status write_bundle(const run *r, specrt_error *err) {
@@ -329,6 +348,10 @@ static specrt_status write_bundle(const run *r, specrt_error *err) {
 
 static char *full_json(const run *r) {
     json_object *o = common_json(r);
+    sketch_facts facts = facts_of(r);
+    char advice[ADVICE_MOST];
+    advice_say(&facts, advice);
+    json_put(o, "advice", json_text(advice));
     json_put(o, "seconds", json_real(r->seconds));
     json_put(o, "peak_bytes", json_object_new_int64(measure_peak_bytes()));
     return json_to_text(o);
@@ -344,7 +367,9 @@ static specrt_status print_result(const run *r, specrt_error *err) {
 static specrt_status finish(run *r, int *code, specrt_error *err) {
     const sketch_options *o = r->options;
     bool below = r->table.best_rank < 0;
+    sketch_facts facts = facts_of(r);
     TRY(print_result(r, err));
+    advice_warn(&facts);
     if (below)
         cli_warn("no rank up to %" PRId32 " finds %g of the ten best rows%s", r->basis.rank,
                  o->min_recall,

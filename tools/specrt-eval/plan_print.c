@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/text.h"
+#include "model/seen.h"
 #include "plan.h"
 
 /* ---- in words ---- */
@@ -52,8 +53,14 @@ static void put_rivals(FILE *f, const plan *p) {
     if (before[0] == ',') fputs(".\n", f);
 }
 
+/* What the recommended policy kept elsewhere; false where no published pair was measured with it. */
+static bool seen_elsewhere(const plan *p, char *out) {
+    return p->best.policy >= 0 && seen_say(plan_name(p, &p->best), out);
+}
+
 void plan_advice(const plan *p, FILE *f) {
     const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
+    char seen[SEEN_MOST];
     if (p->best.policy < 0)
         fputs("Recommended: no drafts; plain decoding is fastest, ", f);
     else {
@@ -67,6 +74,7 @@ void plan_advice(const plan *p, FILE *f) {
     if (drafted) put_verdict(f, p, "Speculation", drafted, &p->plain_choice, "plain decoding");
     if (pruned && p->full_choice.policy >= 0)
         put_verdict(f, p, "Pruning", pruned, &p->full_choice, "the full vocabulary");
+    if (seen_elsewhere(p, seen)) fprintf(f, "Elsewhere %s %s.\n", plan_name(p, &p->best), seen);
 }
 
 /* ---- table ---- */
@@ -183,6 +191,7 @@ static json_object *json_choice(const plan *p, const plan_choice *c) {
 void plan_print_json(const plan *p) {
     const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
     json_object *o = json_object_new_object(), *choices = json_object_new_array();
+    char seen[SEEN_MOST];
     json_put(o, "target", json_base_name(p->options.target));
     json_put(o, "drafter", json_base_name(p->options.draft));
     json_put(o, "threads", json_whole((uint64_t)p->options.common.threads));
@@ -193,6 +202,7 @@ void plan_print_json(const plan *p) {
     json_put(o, "seconds", json_real(p->seconds));
     json_put(o, "costs", json_costs(&p->costs));
     json_put(o, "recommended", json_choice(p, &p->best));
+    json_put(o, "seen", seen_elsewhere(p, seen) ? json_text(seen) : NULL);
     json_put(o, "speculation_pays",
              drafted ? json_object_new_int(plan_pays(drafted, &p->plain_choice)) : NULL);
     json_put(o, "pruning_pays",

@@ -123,6 +123,11 @@ double calibration_coverage(const calibration *run, int split);
 
 void calibrate_report_table(const calibration *run, FILE *out);
 
+/* calibrate_advice() : which policy to run with such a list, and on which published models that was seen, a
+ * line in out [CALIBRATE_ADVICE]. */
+enum { CALIBRATE_ADVICE = 768 };
+void calibrate_advice(char *out);
+
 /* calibrate_report_json() : the --json object as one line; calibrate_report_provenance() : what goes into
  * the bundle. Both owned; NULL: no memory. */
 char *calibrate_report_json(const calibration *run);

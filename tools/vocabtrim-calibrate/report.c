@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/text.h"
+#include "model/seen.h"
 
 enum { BAR_CELLS = 24 };
 
@@ -103,11 +104,25 @@ static void print_domains(const calibration *run, FILE *out) {
     fputc('\n', out);
 }
 
+void calibrate_advice(char *out) {
+    static const char *const sum = "static:512+window+successor:256", *const list = "static:32768";
+    char of_sum[SEEN_MOST], of_list[SEEN_MOST];
+    seen_say(sum, of_sum);
+    seen_say(list, of_list);
+    snprintf(out, CALIBRATE_ADVICE,
+             "--policy %s, with cograph-build's graph: on a list from other models' chat it %s; %s "
+             "alone %s",
+             sum, of_sum, list, of_list);
+}
+
 void calibrate_report_table(const calibration *run, FILE *out) {
     setlocale(LC_CTYPE, "");
     bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    char advice[CALIBRATE_ADVICE];
     print_head(run, out);
     print_sweep(run, utf8, out);
     print_speed(run, out);
     print_domains(run, out);
+    calibrate_advice(advice);
+    fprintf(out, "to run: %s\n", advice);
 }

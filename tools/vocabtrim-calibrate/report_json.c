@@ -150,6 +150,8 @@ static void put_reading(const calibration *run, json_object *o) {
 
 char *calibrate_report_json(const calibration *run) {
     json_object *o = common_json(run);
+    char advice[CALIBRATE_ADVICE];
+    calibrate_advice(advice);
     json_put(o, "n_distinct", json_whole(count_distinct(&run->counts)));
     json_put(o, "unseen_estimate", json_real(run->ranking.unseen));
     put_reading(run, o);
@@ -158,6 +160,7 @@ char *calibrate_report_json(const calibration *run) {
     json_put(o, "best_size",
              run->sweep.best < 0 ? NULL
                                  : json_object_new_int(run->sweep.rows[run->sweep.best].size));
+    json_put(o, "advice", json_text(advice));
     json_put(o, "seconds", json_real(run->seconds));
     json_put(o, "peak_bytes", json_object_new_int64(measure_peak_bytes()));
     return json_to_text(o);
