@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # benchmarks.sh [NAME...] : what `make benchmarks` does. Runs the programs behind
 # docs/BENCHMARKS.md, all or those named. What they print becomes bench/results/NAME-MACHINE.txt,
-# with machine, commit and command; `standing` also renews the table in README.md. Takes half
-# an hour on one idle core.
+# with machine, commit and command; `standing` also renews the table in README.md.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
 # plan, compare, published, replay; a table of bench/reproduce.sh; decode; peers. Those that lack
