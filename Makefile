@@ -265,7 +265,7 @@ test-races: $(patsubst %,$(BUILD)/tests/%,$(filter test_%,$(GPU_TESTS)))
 	done
 
 # Fuzzers: clang's libFuzzer, one per reader of untrusted bytes, seeded from tests/fuzz/corpus.
-FUZZ_FLAGS := -g -O1 -std=c99 -D_GNU_SOURCE -fsanitize=address,undefined -fno-sanitize-recover=all \
+FUZZ_FLAGS := -g -O1 -std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -fsanitize=address,undefined -fno-sanitize-recover=all \
     $(INCLUDES) $(shell pkg-config --cflags $(PKGS))
 $(BUILD)/fuzz/obj/%.o: %.c $(wildcard lib/*/*.h engine/*.h) include/specrt.h
 	@mkdir -p $(@D)

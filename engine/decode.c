@@ -34,6 +34,8 @@ struct engine_decoder {
     uint64_t sequence; /* keys the draws of the next answer */
     bool begun;        /* the first token was given */
     bool keep;
+    engine_controller *controller; /* NULL: the drafter stays as it is */
+    bool sampled;                  /* drafts are */
     void (*watch)(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
                   const float *logits);
     void *watch_user;
@@ -99,6 +101,7 @@ static specrt_status create_drafting(engine_decoder *d, const specrt_policy *pol
                             .commit = commit,
                             .target_hidden = target_hidden};
     d->pairs = rows((size_t)d->width);
+    d->sampled = params->draft == SPECRT_DRAFT_SAMPLED;
     d->d_draft = (int32_t)head.n_cols;
     d->hidden[0] = rows((size_t)d->d_draft);
     d->hidden[1] = rows((size_t)d->d_draft);
@@ -176,6 +179,7 @@ static specrt_status feed_pairs(engine_decoder *d, const int32_t *tokens, const 
     TRY(engine_draft(d->drafter, d->draft_cache, tokens, features, d->width, n, NULL, d->hidden[0],
                      d->head_input));
     keep_first(d->draft_cache, n);
+    if (d->controller) engine_controller_fed(d->controller, n);
     return SPECRT_STATUS_OK;
 }
 
@@ -217,6 +221,8 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
     d->times.head += tick(&d->since);
     specrt_status status = level == 0 ? draft_root(d, beam->tokens[0]) : draft_level(d, beam);
     *hidden = d->head_input;
+    if (d->controller && status == SPECRT_STATUS_OK)
+        engine_controller_drafted(d->controller, level, beam, d->head_input);
     if (level > 0)
         *fed = d->hidden[1];
     else if (d->width == d->d_draft) /* EAGLE-3 fuses three features into what it reads */
@@ -245,6 +251,10 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
         memcpy(d->pairs + (size_t)i * width, d->features + (size_t)verdict->nodes[i] * width,
                width * sizeof(float));
     d->times.verify += tick(&d->since);
+    if (d->controller)
+        engine_controller_verified(d->controller, d->session, d->sampled, draft, verdict,
+                                   d->logits);
+    d->times.align += tick(&d->since);
     if (d->watch) d->watch(d->watch_user, draft, verdict, d->logits);
     d->times.watch += tick(&d->since);
     return 0;
@@ -295,7 +305,8 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
     if (!all_finite(last, d->n_vocab)) return d->damaged = "target", (int)SPECRT_STATUS_BAD_INPUT;
     if (!d->drafter) return 0;
     status = prefill_drafter(d, tokens, n);
-    if (status == SPECRT_STATUS_OK && engine_cache_length(d->draft_cache) > 0 &&
+    /* A drafter that has learnt too fast proposes nothing; that is no fault of its file. */
+    if (status == SPECRT_STATUS_OK && !d->controller && engine_cache_length(d->draft_cache) > 0 &&
         !all_finite(d->hidden[0], d->d_draft))
         return d->damaged = "drafter", (int)SPECRT_STATUS_BAD_INPUT;
     return (int)status;
@@ -334,6 +345,7 @@ void engine_decoder_reset(engine_decoder *d) {
     memset(&d->times, 0, sizeof d->times);
     engine_cache_truncate(d->cache, 0);
     if (d->session) engine_cache_truncate(d->draft_cache, 0);
+    if (d->controller) engine_controller_begin(d->controller, d->draft_cache);
     d->n_emitted = 0;
     d->begun = false;
     d->damaged = NULL;
@@ -398,6 +410,10 @@ specrt_status engine_decoder_next(engine_decoder *d, const int32_t **tokens, int
 
 void engine_decoder_keep(engine_decoder *d, bool keep) {
     d->keep = keep;
+}
+
+void engine_decoder_align(engine_decoder *d, engine_controller *controller) {
+    d->controller = controller;
 }
 
 void engine_decoder_watch(engine_decoder *d,

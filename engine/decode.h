@@ -3,7 +3,7 @@
 #ifndef ENGINE_DECODE_H
 #define ENGINE_DECODE_H
 
-#include "engine/engine.h"
+#include "engine/controller.h"
 
 /* Seconds since engine_decoder_begin, by phase of a cycle. */
 typedef struct engine_decode_times {
@@ -13,6 +13,7 @@ typedef struct engine_decode_times {
     double target; /* the target's pass over the tree */
     double verify; /* drawing and descending */
     double update; /* sources learning, rows packed */
+    double align;  /* the controller's: rows kept, steps in line, weights taken over */
     double watch;  /* of engine_decoder_watch(), no part of a cycle */
 } engine_decode_times;
 
@@ -37,6 +38,11 @@ void engine_decoder_reset(engine_decoder *d);
 /* engine_decoder_keep() : whether a new sequence keeps what the session's sources learnt
  * (specrt_host_turn()). */
 void engine_decoder_keep(engine_decoder *d, bool keep);
+
+/* engine_decoder_align() : its drafter learns from every cycle (controller.h). What is emitted stays the
+ * target's own; a run with steps in line is the same every time.
+ *   controller : of the drafter that this decoder drafts with, borrowed; before the first sequence */
+void engine_decoder_align(engine_decoder *d, engine_controller *controller);
 
 /* engine_decoder_watch() : called in each cycle, verified but not learnt from yet, while the session's lists
  * are those it was drafted from.  logits : f32 [draft->n, n_vocab] of the target */

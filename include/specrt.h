@@ -1283,7 +1283,7 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 #define SPECRT_ALIGN_MAX_TOP   256
 
 typedef struct specrt_align_params {
-    int32_t n_batch; /* |B|: positions of a batch, 1 to SPECRT_ALIGN_MAX_BATCH */
+    int32_t n_batch; /* |B|: positions that make a batch, 1 to SPECRT_ALIGN_MAX_BATCH */
     int32_t
         n_steps; /* gamma: later positions of a cycle are left out; 1 to SPECRT_TREE_MAX_NODES */
     int32_t
@@ -1313,7 +1313,7 @@ typedef struct specrt_align_position {
 
 /* Positions to learn from, borrowed from specrt_align_take() until specrt_align_give(). */
 typedef struct specrt_align_batch {
-    int32_t n;
+    int32_t n; /* params.n_batch at least, with the rest of the cycle that filled it */
     const uint64_t *contexts; /* [n] */
     const int32_t *steps;     /* [n] j */
     const float *weights;     /* [n] w_j */
@@ -11180,11 +11180,11 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
 typedef struct specrt__align_buffer {
     specrt_align_batch view; /* of the arrays below */
     bool out;
-    uint64_t *contexts; /* [n_batch] */
+    uint64_t *contexts; /* [capacity] */
     int32_t *steps, *n_top;
     float *weights;
-    int32_t *ids;    /* [n_batch, n_top] */
-    float *probs;    /* [n_batch, n_top] */
+    int32_t *ids;    /* [capacity, n_top] */
+    float *probs;    /* [capacity, n_top] */
     float *logits;   /* [n_top] of the drafter, scratch */
     int32_t *places; /* [n_top] rows of the head, scratch */
     float *row;      /* [n_cols] scratch */
@@ -11199,6 +11199,7 @@ struct specrt_align {
     size_t bytes;
     specrt__align_buffer buffers[2];
     int filling;
+    bool full;    /* since before this cycle */
     int32_t *ids; /* [n_top + 1] of the position being looked at, then the token itself */
     float *probs; /* [n_top] */
     specrt_align_stats stats;
@@ -11230,15 +11231,20 @@ static specrt_status specrt__align_check(const specrt_align_params *p, int32_t n
     return SPECRT_STATUS_OK;
 }
 
+/* A cycle that fills a buffer goes into it as a whole. */
+static int32_t specrt__align_capacity(const specrt_align *a) {
+    return a->params.n_batch + a->params.n_steps - 1;
+}
+
 static uint64_t specrt__align_size(const specrt_align *a) {
-    uint64_t n = (uint64_t)a->params.n_batch, k = (uint64_t)a->params.n_top;
+    uint64_t n = (uint64_t)specrt__align_capacity(a), k = (uint64_t)a->params.n_top;
     uint64_t entry = sizeof(uint64_t) + 3 * sizeof(int32_t) + k * 2 * sizeof(float);
     uint64_t scratch = 2 * (k + 1) * sizeof(float) + (uint64_t)a->head->desc.n_cols * sizeof(float);
     return 2 * (n * entry + scratch) + (2 * k + 1) * sizeof(float);
 }
 
 static void specrt__align_carve(specrt_align *a, uint8_t *at) {
-    int32_t n = a->params.n_batch, k = a->params.n_top;
+    int32_t n = specrt__align_capacity(a), k = a->params.n_top;
     for (int i = 0; i < 2; i++) a->buffers[i].contexts = SPECRT__CARVE(uint64_t, &at, n);
     for (int i = 0; i < 2; i++) {
         specrt__align_buffer *b = &a->buffers[i];
@@ -11431,7 +11437,7 @@ static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *
     a->stats.divergence += divergence;
     a->stats.n_rejected += e->rejected != 0;
     if (!e->rejected && !(divergence > (double)a->params.epsilon)) return 0;
-    if (b->view.n == a->params.n_batch) {
+    if (a->full) {
         a->stats.n_dropped++;
         return 0;
     }
@@ -11448,6 +11454,7 @@ SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_posi
             positions[i].drafted >= a->n_logits ||
             positions[i].step <= (i ? positions[i - 1].step : 0))
             return -1;
+    a->full = a->buffers[a->filling].view.n >= a->params.n_batch;
     for (int32_t i = 0; i < n && positions[i].step <= a->params.n_steps; i++) {
         a->stats.n_positions++;
         if (positions[i].covered)

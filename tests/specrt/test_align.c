@@ -159,11 +159,10 @@ static int make_cycle(world *w, specrt_align_position *out) {
 
 /* ---- the gate ---- */
 
-static void check_batch(const world *w, const specrt_align_batch *batch,
-                        const specrt_align_params *p, const expectation *kept,
-                        const specrt_align_position *positions, const double *weights) {
-    (void)w;
-    CHECK_INT(batch->n, p->n_batch);
+static void check_batch(const specrt_align_batch *batch, int n, const specrt_align_params *p,
+                        const expectation *kept, const specrt_align_position *positions,
+                        const double *weights) {
+    CHECK_INT(batch->n, n);
     for (int i = 0; i < batch->n; i++) {
         const int32_t *ids = batch->ids + i * p->n_top;
         const float *probs = batch->probs + i * p->n_top;
@@ -194,6 +193,7 @@ static void run_gate(bool own_ids, const specrt_align_params *p) {
         specrt_align_position cycle[MOST];
         int n = make_cycle(&w, cycle), n_kept = 0;
         double base_loss = 0;
+        bool full = n_waiting >= p->n_batch;
         for (int j = 0; j < n && j < p->n_steps; j++) {
             expectation e;
             sums.n_positions++;
@@ -204,8 +204,8 @@ static void run_gate(bool own_ids, const specrt_align_params *p) {
             sums.divergence += e.divergence;
             sums.n_rejected += cycle[j].rejected;
             if (!cycle[j].rejected && !(e.divergence > (double)p->epsilon)) continue;
-            if (n_waiting == p->n_batch) sums.n_dropped++;
-            if (n_waiting == p->n_batch) continue;
+            if (full) sums.n_dropped++;
+            if (full) continue;
             weights[n_waiting] = fmin(1, exp(-(double)p->beta * base_loss * j));
             kept[n_waiting] = e;
             positions[n_waiting++] = cycle[j];
@@ -214,10 +214,10 @@ static void run_gate(bool own_ids, const specrt_align_params *p) {
         sums.n_kept += n_kept;
         CHECK_INT(specrt_align_observe(a, cycle, n), n_kept);
         const specrt_align_batch *batch = specrt_align_take(a);
-        CHECK((batch != NULL) == (n_waiting == p->n_batch));
+        CHECK((batch != NULL) == (n_waiting >= p->n_batch));
         if (!batch) continue;
         sums.n_batches++;
-        check_batch(&w, batch, p, kept, positions, weights);
+        check_batch(batch, n_waiting, p, kept, positions, weights);
         CHECK(specrt_align_take(a) == NULL);
         specrt_align_give(a, batch);
         n_waiting = 0;
@@ -317,7 +317,7 @@ static void run_gradient(bool own_ids, float t) {
     specrt_align *a;
     specrt_align_position cycle[MOST];
     const specrt_align_batch *batch = NULL;
-    float hidden[12 * D], dh[12 * D];
+    float hidden[20 * D], dh[20 * D];
     double loss;
     world_make(&w, own_ids, 99);
     REQUIRE(specrt_align_create(w.head, V, &p, &counting, &a, NULL) == SPECRT_STATUS_OK);
@@ -326,7 +326,7 @@ static void run_gradient(bool own_ids, float t) {
         batch = specrt_align_take(a);
     }
     REQUIRE(batch != NULL);
-    for (int i = 0; i < 12 * D; i++) hidden[i] = spread(3);
+    for (int i = 0; i < 20 * D; i++) hidden[i] = spread(3);
     n_allocated = 0;
     CHECK_INT(specrt_align_gradient(a, batch, hidden, dh, &loss), SPECRT_STATUS_OK);
     check_gradient(&w, batch, p.n_top, (double)t, hidden, dh, loss);

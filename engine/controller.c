@@ -1,0 +1,405 @@
+/* controller.c : what the drafter read, cycle by cycle; what of it is learnt from; and the hand-over of
+ * steps between the decoder's thread and the worker's. */
+#include "engine/controller.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/io.h"
+#include "base/measure.h"
+#include "engine/controller_impl.h"
+
+/* ---- rows ---------------------------------------------------------------------------------------- */
+
+bool kept_rows_reserve(kept_rows *r, int32_t n, int32_t width) {
+    if (r->n + n <= r->capacity) return true;
+    int32_t capacity = r->n + n + r->n / 2 + 64;
+    float *inputs = (float *)realloc(r->inputs, sizeof(float) * (size_t)capacity * (size_t)width);
+    if (inputs) r->inputs = inputs;
+    int32_t *positions = (int32_t *)realloc(r->positions, sizeof(int32_t) * (size_t)capacity);
+    if (positions) r->positions = positions;
+    if (!inputs || !positions) return false;
+    r->capacity = capacity;
+    return true;
+}
+
+static bool append_rows(kept_rows *r, const float *inputs, int32_t n, int32_t position,
+                        int32_t width) {
+    if (!kept_rows_reserve(r, n, width)) return false;
+    memcpy(r->inputs + (int64_t)r->n * width, inputs, sizeof(float) * (size_t)n * (size_t)width);
+    for (int32_t i = 0; i < n; i++) r->positions[r->n + i] = position + i;
+    r->n += n;
+    return true;
+}
+
+static void free_rows(kept_rows *r) {
+    free(r->inputs);
+    free(r->positions);
+}
+
+static void empty_batch(kept_batch *b) {
+    b->past.n = b->drafted.n = b->n = b->n_sequences = 0;
+    b->targets = NULL;
+}
+
+/* Nothing of what waits can be gone through again. */
+static void forget(engine_controller *c) {
+    kept_batch *b = &c->batches[c->filling];
+    c->stats.n_dropped += b->n;
+    empty_batch(b);
+    if (c->gate) specrt_align_clear(c->gate);
+}
+
+/* The rows of the sequence that goes on join the batch, as many as its positions see. OSD reads the feature
+ * after a position as well, and leaves out the last where there is none. */
+static void settle_sequence(engine_controller *c) {
+    kept_batch *b = &c->batches[c->filling];
+    int32_t first = b->past.n, n = 0;
+    if (!c->gate)
+        while (b->n > 0 && b->places[b->n - 1].first < 0 && b->places[b->n - 1].n >= c->current.n)
+            b->n--;
+    for (int32_t i = 0; i < b->n; i++)
+        if (b->places[i].first < 0 && b->places[i].n + !c->gate > n) n = b->places[i].n + !c->gate;
+    if (n == 0) return;
+    if (first + n > c->max_rows || !append_rows(&b->past, c->current.inputs, n, 0, c->width)) {
+        forget(c);
+        return;
+    }
+    for (int32_t i = 0; i < b->n; i++)
+        if (b->places[i].first < 0) b->places[i].first = first;
+}
+
+/* ---- steps --------------------------------------------------------------------------------------- */
+
+static void run_task(specrt_task *task) {
+    engine_controller *c =
+        (engine_controller *)(void *)((char *)task - offsetof(engine_controller, task));
+    controller_step(c);
+    pthread_mutex_lock(&c->lock);
+    c->done = true;
+    pthread_cond_signal(&c->ready);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Drafts go on with what the step made. */
+static void take_over(engine_controller *c) {
+    c->out = c->done = false;
+    c->stats.seconds += c->step_seconds;
+    if (c->step_made) {
+        c->stats.n_steps++;
+        c->stats.n_learnt += c->step_n;
+        c->stats.loss += c->step_loss;
+        engine_align_swap(c->align);
+    } else {
+        c->stats.n_bad_steps++;
+    }
+    if (c->training->targets) specrt_align_give(c->gate, c->training->targets);
+    empty_batch(c->training);
+}
+
+/* A step that is ready is taken over; with `wait` one that is under way is waited for. */
+static void settle_step(engine_controller *c, bool wait) {
+    if (!c->out) return;
+    pthread_mutex_lock(&c->lock);
+    while (wait && !c->done) pthread_cond_wait(&c->ready, &c->lock);
+    bool done = c->done;
+    pthread_mutex_unlock(&c->lock);
+    if (done) take_over(c);
+}
+
+/* The batch that is full becomes a step, and the other one fills. */
+static void begin_step(engine_controller *c) {
+    kept_batch *b = &c->batches[c->filling];
+    if (c->out) return;
+    if (c->gate) {
+        const specrt_align_batch *targets = specrt_align_take(c->gate);
+        if (!targets) return;
+        settle_sequence(c);
+        b->targets = targets;
+        if (b->n == 0) { /* its rows were more than there is room for */
+            specrt_align_give(c->gate, targets);
+            b->targets = NULL;
+            return;
+        }
+    }
+    c->training = b;
+    c->filling = 1 - c->filling;
+    c->out = true;
+    if (c->worker) {
+        specrt_worker_submit(c->worker, &c->task);
+        return;
+    }
+    controller_step(c);
+    take_over(c);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------- */
+
+static specrt_status create_step(engine_controller *c, engine_drafter *drafter, specrt_error *err) {
+    c->task.run = run_task;
+    if (c->params.async) {
+        int threads = c->params.threads > 0 ? c->params.threads : 1;
+        c->pool = parallel_pool_create(threads);
+        if (!c->pool) return error_no_memory_for(err, "the drafter's alignment");
+        TRY(specrt_worker_create(NULL, &c->worker, err));
+    }
+    return engine_align_create(drafter, &c->params.align, c->pool, &c->align, err);
+}
+
+static specrt_status create(engine_controller *c, engine_drafter *drafter, const specrt_head *head,
+                            specrt_error *err) {
+    bool full = c->params.align.mode == ENGINE_ALIGN_FULL;
+    size_t rows = ENGINE_MAX_BATCH * sizeof(float);
+    if (c->params.interval < 1)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "alignment: interval: expected 1 or more, found %d",
+                                (int)c->params.interval);
+    TRY(create_step(c, drafter, err));
+    c->width = engine_align_width(c->align);
+    c->d_model = drafter->body.config.d_model;
+    if (!full) TRY(specrt_align_create(head, c->n_logits, &c->params.gate, NULL, &c->gate, err));
+    c->captured = (float *)malloc(rows * (size_t)c->width);
+    bool ok = c->captured != NULL;
+    for (int i = 0; i < CONTROLLER_LEVELS && ok; i++) {
+        c->levels[i].hidden = (float *)malloc(rows * (size_t)c->d_model);
+        c->levels[i].inputs = (float *)malloc(rows * (size_t)c->width);
+        ok = c->levels[i].hidden && c->levels[i].inputs;
+    }
+    if (full && ok) {
+        size_t n_vocab = (size_t)drafter->body.head.segment.n_rows;
+        c->logits = (float *)malloc(2 * CONTROLLER_CHUNK * n_vocab * sizeof(float));
+        ok = c->logits != NULL;
+    }
+    return ok ? SPECRT_STATUS_OK : error_no_memory_for(err, "the drafter's alignment");
+}
+
+specrt_status engine_controller_create(engine_drafter *drafter, const specrt_head *head,
+                                       int32_t n_logits, int32_t n_context,
+                                       const engine_controller_params *params,
+                                       engine_controller **out, specrt_error *err) {
+    engine_controller *c = (engine_controller *)calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c) return error_no_memory_for(err, "the drafter's alignment");
+    c->params = *params;
+    c->n_logits = n_logits;
+    c->max_rows =
+        params->align.mode == ENGINE_ALIGN_FULL ? params->interval * n_context : 2 * n_context;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->ready, NULL);
+    specrt_status status = create(c, drafter, head, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = c;
+    else
+        engine_controller_free(c);
+    return status;
+}
+
+void engine_controller_free(engine_controller *c) {
+    if (!c) return;
+    settle_step(c, true);
+    specrt_worker_close(c->worker);
+    engine_align_free(c->align);
+    specrt_align_close(c->gate);
+    parallel_pool_free(c->pool);
+    free(c->captured);
+    free_rows(&c->current);
+    for (int i = 0; i < CONTROLLER_LEVELS; i++)
+        free(c->levels[i].hidden), free(c->levels[i].inputs);
+    for (int i = 0; i < 2; i++) {
+        free_rows(&c->batches[i].past);
+        free_rows(&c->batches[i].drafted);
+        free(c->batches[i].places);
+    }
+    free(c->queries);
+    free(c->dh);
+    free(c->logits);
+    pthread_cond_destroy(&c->ready);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+void engine_controller_pause(engine_controller *c, bool paused) {
+    c->paused = paused;
+}
+
+void engine_controller_finish(engine_controller *c) {
+    settle_step(c, true);
+}
+
+specrt_status engine_controller_save(engine_controller *c, const char *path, bool force,
+                                     specrt_error *err) {
+    engine_controller_finish(c);
+    return engine_align_save(c->align, path, force, err);
+}
+
+specrt_status engine_controller_load(engine_controller *c, const char *path, specrt_error *err) {
+    engine_controller_finish(c);
+    TRY(engine_align_load(c->align, path, err));
+    engine_align_swap(c->align);
+    return SPECRT_STATUS_OK;
+}
+
+void engine_controller_get_stats(const engine_controller *c, engine_controller_stats *out) {
+    specrt_align_stats gate = {0};
+    *out = c->stats;
+    if (!c->gate) return;
+    specrt_align_get_stats(c->gate, &gate);
+    out->n_positions = gate.n_positions;
+    out->n_missing = gate.n_missing;
+    out->n_rejected = gate.n_rejected;
+    out->n_kept = gate.n_kept;
+    out->n_dropped += gate.n_dropped;
+    out->n_invalid = gate.n_invalid;
+    out->divergence = gate.divergence;
+}
+
+static size_t rows_bytes(const kept_rows *r, int32_t width) {
+    return (size_t)r->capacity * (sizeof(int32_t) + sizeof(float) * (size_t)width);
+}
+
+engine_align_bytes engine_controller_get_bytes(const engine_controller *c) {
+    engine_align_bytes b = engine_align_get_bytes(c->align);
+    size_t row = sizeof(float) * (size_t)(c->d_model + c->width);
+    b.activations +=
+        rows_bytes(&c->current, c->width) + sizeof *c +
+        (size_t)CONTROLLER_LEVELS * ENGINE_MAX_BATCH * row +
+        (size_t)c->n_queries * (sizeof *c->queries + sizeof(float) * (size_t)c->d_model);
+    for (int i = 0; i < 2; i++)
+        b.activations += rows_bytes(&c->batches[i].past, c->width) +
+                         rows_bytes(&c->batches[i].drafted, c->width) +
+                         (size_t)c->batches[i].capacity * sizeof *c->batches[i].places;
+    if (c->gate) b.activations += specrt_align_bytes(c->gate);
+    if (c->logits)
+        b.activations +=
+            2 * CONTROLLER_CHUNK * sizeof(float) * (size_t)c->align->d->body.head.segment.n_rows;
+    return b;
+}
+
+/* ---- the decoder's ------------------------------------------------------------------------------- */
+
+void engine_controller_begin(engine_controller *c, engine_cache *cache) {
+    double began = measure_seconds();
+    kept_batch *b = &c->batches[c->filling];
+    settle_step(c, false);
+    settle_sequence(c);
+    if (!c->gate && c->current.n > 0 && !c->paused && ++b->n_sequences >= c->params.interval)
+        begin_step(c);
+    c->current.n = c->n_levels = 0;
+    engine_capture(cache, engine_align_pairs(c->align), c->captured);
+    c->stats.waited += measure_seconds() - began;
+}
+
+void engine_controller_fed(engine_controller *c, int32_t n) {
+    if (!append_rows(&c->current, c->captured, n, c->current.n, c->width)) c->paused = true;
+}
+
+void engine_controller_drafted(engine_controller *c, int32_t level, const specrt_beam *beam,
+                               const float *hidden) {
+    drafted_level *l = &c->levels[level];
+    size_t n = (size_t)beam->n;
+    l->n = beam->n;
+    for (size_t i = 0; i < n; i++) l->tokens[i] = beam->tokens[i];
+    for (size_t i = 0; i < n; i++) l->parents[i] = level ? beam->parents[i] : 0;
+    memcpy(l->hidden, hidden, n * (size_t)c->d_model * sizeof(float));
+    if (level > 0) memcpy(l->inputs, c->captured, n * (size_t)c->width * sizeof(float));
+    c->n_levels = level + 1;
+}
+
+/* The row of a level that extends a row of the one before by a token; -1: none was drafted from. */
+static int32_t row_after(const engine_controller *c, int32_t level, int32_t parent, int32_t token) {
+    if (level >= c->n_levels) return -1;
+    const drafted_level *l = &c->levels[level];
+    for (int32_t i = 0; i < l->n; i++)
+        if (l->tokens[i] == token && l->parents[i] == parent) return i;
+    return -1;
+}
+
+static int32_t child_of(const specrt_draft *draft, int32_t node) {
+    for (int32_t i = node + 1; i < draft->n; i++)
+        if (draft->parents[i] == node) return i;
+    return -1;
+}
+
+static bool reserve_places(kept_batch *b, int32_t n) {
+    if (b->n + n <= b->capacity) return true;
+    int32_t capacity = 2 * b->n + n + 64;
+    kept_place *grown = (kept_place *)realloc(b->places, (size_t)capacity * sizeof *grown);
+    if (!grown) return false;
+    b->places = grown;
+    b->capacity = capacity;
+    return true;
+}
+
+/* The positions of a cycle where the drafter had a law, and their places. @return how many. */
+static int32_t list_positions(engine_controller *c, const specrt_session *session, bool sampled,
+                              const specrt_draft *draft, const specrt_verdict *verdict,
+                              const float *logits, specrt_align_position *out) {
+    kept_batch *b = &c->batches[c->filling];
+    int32_t most = c->params.gate.n_steps < verdict->n ? c->params.gate.n_steps : verdict->n;
+    int32_t row = 0, n = 0, path = b->drafted.n;
+    for (; n < most && n < c->n_levels; n++) {
+        const drafted_level *l = &c->levels[n];
+        int32_t node = verdict->nodes[n], child = child_of(draft, node);
+        if (n > 0) row = row_after(c, n, row, draft->tokens[node]);
+        if (row < 0) break;
+        if (n > 0 && !append_rows(&b->drafted, l->inputs + (int64_t)row * c->width, 1,
+                                  c->current.n + n - 1, c->width))
+            break;
+        b->places[b->n + n] = (kept_place){-1, c->current.n, path, n};
+        out[n] = (specrt_align_position){
+            .context = (uint64_t)(b->n + n),
+            .step = n + 1,
+            .token = verdict->tokens[n],
+            .covered = specrt_session_member(session, verdict->tokens[n], n) != SPECRT_MEMBER_NO,
+            .rejected = n + 1 == verdict->n && child >= 0,
+            .logits = logits + (int64_t)node * c->n_logits,
+            .hidden = l->hidden + (int64_t)row * c->d_model,
+            .drafted = child < 0 || sampled ? -1 : draft->tokens[child],
+            .drafted_logprob = child < 0 ? 0 : draft->logprobs[child] - draft->logprobs[node]};
+    }
+    return n;
+}
+
+static void gather_positions(engine_controller *c, const specrt_session *session, bool sampled,
+                             const specrt_draft *draft, const specrt_verdict *verdict,
+                             const float *logits) {
+    specrt_align_position positions[SPECRT_TREE_MAX_NODES];
+    kept_batch *b = &c->batches[c->filling];
+    int32_t n_drafted = b->drafted.n;
+    if (!reserve_places(b, SPECRT_TREE_MAX_NODES)) return;
+    int32_t n = list_positions(c, session, sampled, draft, verdict, logits, positions);
+    if (specrt_align_observe(c->gate, positions, n) > 0)
+        b->n += n;
+    else
+        b->drafted.n = n_drafted;
+}
+
+/* OSD keeps where the target refused what was drafted. */
+static void gather_refused(engine_controller *c, const specrt_session *session,
+                           const specrt_draft *draft, const specrt_verdict *verdict) {
+    kept_batch *b = &c->batches[c->filling];
+    int32_t last = verdict->n - 1;
+    c->stats.n_positions += verdict->n;
+    if (specrt_session_member(session, verdict->tokens[last], last) == SPECRT_MEMBER_NO)
+        c->stats.n_missing++;
+    if (child_of(draft, verdict->nodes[last]) < 0 || !reserve_places(b, 1)) return;
+    c->stats.n_rejected++;
+    c->stats.n_kept++;
+    b->places[b->n++] = (kept_place){-1, c->current.n + last, 0, 0};
+}
+
+void engine_controller_verified(engine_controller *c, const specrt_session *session, bool sampled,
+                                const specrt_draft *draft, const specrt_verdict *verdict,
+                                const float *logits) {
+    double began = measure_seconds();
+    settle_step(c, false);
+    if (!c->paused && c->n_levels > 0) {
+        if (c->gate)
+            gather_positions(c, session, sampled, draft, verdict, logits);
+        else
+            gather_refused(c, session, draft, verdict);
+        if (c->gate) begin_step(c);
+    }
+    c->n_levels = 0;
+    c->stats.waited += measure_seconds() - began;
+}

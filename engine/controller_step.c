@@ -1,0 +1,136 @@
+/* controller_step.c : one step of the optimiser, EvoSpec's over a batch of positions, OSD's over whole
+ * sequences. Runs on the worker's thread while drafts go on with the weights they have. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/measure.h"
+#include "engine/controller_impl.h"
+
+/* Room for queries and their gradients. */
+static bool reserve(engine_controller *c, int32_t n) {
+    if (n <= c->n_queries) return true;
+    free(c->queries);
+    free(c->dh);
+    c->queries = (engine_align_query *)malloc((size_t)n * sizeof *c->queries);
+    c->dh = (float *)malloc((size_t)n * (size_t)c->d_model * sizeof *c->dh);
+    c->n_queries = c->queries && c->dh ? n : 0;
+    return c->n_queries > 0;
+}
+
+/* ---- EvoSpec: sparse distillation at the positions of a batch ------------------------------------ */
+
+/* Drafted rows stand behind the committed ones. */
+static bool join_rows(kept_batch *b, int32_t width) {
+    kept_rows *past = &b->past, *drafted = &b->drafted;
+    if (!kept_rows_reserve(past, drafted->n, width)) return false;
+    memcpy(past->inputs + (int64_t)past->n * width, drafted->inputs,
+           sizeof(float) * (size_t)drafted->n * (size_t)width);
+    memcpy(past->positions + past->n, drafted->positions, sizeof(int32_t) * (size_t)drafted->n);
+    return true;
+}
+
+static bool align_positions(engine_controller *c) {
+    kept_batch *b = c->training;
+    const specrt_align_batch *targets = b->targets;
+    const float *hidden;
+    int32_t n = targets->n;
+    if (!reserve(c, n) || !join_rows(b, c->width)) return false;
+    for (int32_t i = 0; i < n; i++) {
+        const kept_place *p = &b->places[targets->contexts[i]];
+        c->queries[i] = (engine_align_query){p->n_path ? b->past.n + p->path + p->n_path - 1
+                                                       : p->first + p->n - 1,
+                                             p->first, p->n, b->past.n + p->path, p->n_path};
+    }
+    engine_align_rows rows = {b->past.n + b->drafted.n, n, b->past.inputs, b->past.positions,
+                              c->queries};
+    if (engine_align_forward(c->align, &rows, &hidden) != SPECRT_STATUS_OK) return false;
+    if (specrt_align_gradient(c->gate, targets, hidden, c->dh, &c->step_loss) != SPECRT_STATUS_OK)
+        return false;
+    c->step_n = n;
+    engine_align_backward(c->align, &rows, c->dh);
+    return engine_align_step(c->align, 1);
+}
+
+/* ---- OSD: cross-entropy over the whole vocabulary where drafts were refused ----------------------- */
+
+/* logits -> softmax, in place. @return log sum exp. */
+static double soften(float *x, int32_t n) {
+    float best = -INFINITY;
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) best = x[i] > best ? x[i] : best;
+    for (int32_t i = 0; i < n; i++) sum += x[i] = expf(x[i] - best);
+    for (int32_t i = 0; i < n; i++) x[i] = (float)(x[i] / sum);
+    return (double)best + log(sum);
+}
+
+/* dh = W^T (q - p), p the target's law, both over all rows of the head. @return the cross-entropy. */
+static double dense_gradient(engine_controller *c, const engine_matrix *head, const float *features,
+                             const float *hidden, int32_t n, float *dh) {
+    int32_t n_vocab = head->segment.n_rows;
+    float *p = c->logits, *q = p + (int64_t)CONTROLLER_CHUNK * n_vocab;
+    double loss = 0;
+    align_product(c->align, head, features, n, p);
+    align_product(c->align, head, hidden, n, q);
+    for (int64_t i = 0; i < n; i++) {
+        float *pi = p + i * n_vocab, *qi = q + i * n_vocab;
+        double along = 0, total;
+        soften(pi, n_vocab);
+        for (int32_t v = 0; v < n_vocab; v++) along += (double)pi[v] * qi[v];
+        total = soften(qi, n_vocab);
+        loss += total - along;
+        for (int32_t v = 0; v < n_vocab; v++) qi[v] -= pi[v];
+    }
+    memset(dh, 0, sizeof(float) * (size_t)n * (size_t)c->d_model);
+    align_product_back(c->align, head, q, n, dh);
+    return loss;
+}
+
+/* The positions [from, to) of one sequence. Row i reads token i + 1 with feature i and drafts token i + 2; so
+ * does the target from its feature i + 1, which stands in row i + 1. */
+static bool align_sequence(engine_controller *c, int32_t from, int32_t to, double *loss) {
+    const kept_batch *b = c->training;
+    const kept_place *places = b->places + from;
+    const engine_matrix *head = &c->align->d->body.head;
+    const float *hidden, *inputs = b->past.inputs + (int64_t)places[0].first * c->width;
+    int32_t n = to - from, n_rows = 0, d = c->d_model;
+    for (int32_t i = 0; i < n; i++) {
+        c->queries[i] = (engine_align_query){places[i].n - 1, 0, places[i].n, 0, 0};
+        if (places[i].n > n_rows) n_rows = places[i].n;
+    }
+    engine_align_rows rows = {n_rows, n, inputs, b->past.positions + places[0].first, c->queries};
+    float *wanted = (float *)malloc(sizeof(float) * (size_t)CONTROLLER_CHUNK * (size_t)d);
+    if (!wanted || engine_align_forward(c->align, &rows, &hidden) != SPECRT_STATUS_OK) {
+        free(wanted);
+        return false;
+    }
+    for (int32_t at = 0; at < n; at += CONTROLLER_CHUNK) {
+        int32_t k = n - at < CONTROLLER_CHUNK ? n - at : CONTROLLER_CHUNK;
+        for (int32_t i = 0; i < k; i++)
+            memcpy(wanted + (int64_t)i * d, inputs + (int64_t)places[at + i].n * c->width + d,
+                   sizeof(float) * (size_t)d);
+        *loss +=
+            dense_gradient(c, head, wanted, hidden + (int64_t)at * d, k, c->dh + (int64_t)at * d);
+    }
+    free(wanted);
+    engine_align_backward(c->align, &rows, c->dh);
+    return true;
+}
+
+static bool align_sequences(engine_controller *c) {
+    const kept_batch *b = c->training;
+    if (!reserve(c, b->n > 0 ? b->n : 1)) return false;
+    c->step_loss = 0;
+    for (int32_t from = 0, to; from < b->n; from = to) {
+        for (to = from + 1; to < b->n && b->places[to].first == b->places[from].first;) to++;
+        if (!align_sequence(c, from, to, &c->step_loss)) return false;
+    }
+    c->step_n = b->n;
+    return b->n == 0 || engine_align_step(c->align, 1 / (float)b->n);
+}
+
+void controller_step(engine_controller *c) {
+    double began = measure_seconds();
+    c->step_loss = 0;
+    c->step_made = c->gate ? align_positions(c) : align_sequences(c);
+    c->step_seconds = measure_seconds() - began;
+}

@@ -1,0 +1,404 @@
+/* test_controller.c : the sample pair decodes while its drafter learns: what is learnt from is what was
+ * drafted, bytes repeat, and every token stays plain decoding's, whatever is learnt. */
+#include "engine/decode.h"
+#include "test.h"
+
+#include <unistd.h>
+
+static int LENGTH = 28;
+enum { N_PROMPTS = 3, PROMPT = 12, CONTEXT = 256, MOST = 64 };
+
+static engine_model *target;
+static specrt_error err;
+
+static void open_target(void) {
+    if (test_brief()) LENGTH = 12;
+    if (target) return;
+    if (access("data/sample/target.gguf", R_OK)) SKIP("no data/sample/target.gguf");
+    REQUIRE(engine_open("data/sample/target.gguf", 2, &target, &err) == SPECRT_STATUS_OK);
+}
+
+static void make_prompt(int i, int32_t *out) {
+    for (int k = 0; k < PROMPT; k++) out[k] = 300 + 731 * i + 97 * k % 4001;
+}
+
+/* ---- one run --------------------------------------------------------------------------------------- */
+
+typedef struct run {
+    engine_controller_params params;
+    specrt_session_params session;
+    const char *policy;
+    bool frozen; /* no controller */
+    bool same;   /* all prompts are one */
+    int n_prompts;
+    int32_t tokens[N_PROMPTS][MOST], n_tokens[N_PROMPTS];
+    int64_t n_cycles;
+    engine_controller_stats stats;
+    float *masters;
+    int64_t n_masters;
+    void (*watch)(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
+                  const float *logits);
+    engine_align_bytes bytes;
+} run;
+
+static const specrt_session_params chain = {
+    .tree = {.num_steps = 4, .topk = 1, .num_draft_tokens = 5}};
+static const specrt_session_params tree = {
+    .tree = {.num_steps = 3, .topk = 4, .num_draft_tokens = 16}};
+static const engine_controller_params defaults = ENGINE_CONTROLLER_DEFAULTS;
+
+/* @return how many were emitted: the last cycle goes beyond LENGTH. */
+static int32_t decode(engine_decoder *d, int i, int32_t *out) {
+    int32_t prompt[PROMPT];
+    const int32_t *tokens;
+    make_prompt(i, prompt);
+    REQUIRE(engine_decoder_begin(d, prompt, PROMPT, &err) == SPECRT_STATUS_OK);
+    int32_t n = 0;
+    for (int32_t k; n < LENGTH; n += k) {
+        REQUIRE(engine_decoder_next(d, &tokens, &k) == SPECRT_STATUS_OK && k > 0);
+        memcpy(out + n, tokens, sizeof *out * (size_t)k);
+    }
+    return n;
+}
+
+static void read_masters(run *r, engine_controller *c) {
+    char dir[] = "/tmp/specrt-controller-XXXXXX", path[64], beside[64];
+    FILE *f = NULL;
+    REQUIRE(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/s", dir);
+    snprintf(beside, sizeof beside, "%s/adapter_config.json", dir);
+    REQUIRE(engine_controller_save(c, path, true, &err) == SPECRT_STATUS_OK);
+    REQUIRE((f = fopen(path, "rb")) != NULL);
+    fseek(f, 0, SEEK_END);
+    r->n_masters = ftell(f);
+    rewind(f);
+    r->masters = (float *)realloc(r->masters, (size_t)r->n_masters);
+    REQUIRE(fread(r->masters, 1, (size_t)r->n_masters, f) == (size_t)r->n_masters);
+    fclose(f);
+    unlink(path);
+    unlink(beside);
+    rmdir(dir);
+}
+
+static void decode_all(run *r, engine_drafter *drafter, specrt_head *head, specrt_policy *policy) {
+    engine_decoder *d;
+    engine_controller *c = NULL;
+    REQUIRE(engine_decoder_create(target, drafter, policy, &r->session, CONTEXT, &d, &err) == 0);
+    if (!r->frozen) {
+        specrt_status status = engine_controller_create(
+            drafter, head, engine_get_config(target)->n_vocab, CONTEXT, &r->params, &c, &err);
+        if (status) fprintf(stderr, "%s\n", err.msg);
+        REQUIRE(status == SPECRT_STATUS_OK);
+        engine_decoder_align(d, c);
+    }
+    if (r->watch) engine_decoder_watch(d, r->watch, r);
+    r->n_cycles = 0;
+    for (int i = 0; i < r->n_prompts; i++) {
+        specrt_session_stats stats;
+        r->n_tokens[i] = decode(d, r->same ? 0 : i, r->tokens[i]);
+        specrt_session_get_stats(engine_decoder_session(d), &stats);
+        r->n_cycles += stats.n_cycles;
+    }
+    if (c) {
+        engine_controller_finish(c);
+        engine_controller_get_stats(c, &r->stats);
+        r->bytes = engine_controller_get_bytes(c);
+        read_masters(r, c);
+    }
+    engine_decoder_free(d);
+    engine_controller_free(c);
+}
+
+static void run_all(run *r) {
+    engine_drafter *drafter;
+    specrt_head_desc desc;
+    specrt_head *head;
+    specrt_policy *policy;
+    open_target();
+    if (!r->policy) r->policy = "full";
+    if (!r->n_prompts) r->n_prompts = N_PROMPTS;
+    REQUIRE(engine_drafter_open("data/sample/draft.safetensors", target, &drafter, &err) == 0);
+    engine_drafter_head(drafter, &desc);
+    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == 0);
+    REQUIRE(specrt_policy_create(NULL, head, &(specrt_policy_desc){.text = r->policy}, &policy,
+                                 &err) == 0);
+    decode_all(r, drafter, head, policy);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
+    engine_drafter_close(drafter);
+}
+
+/* Every token is the one that plain decoding gives. */
+static void check_lossless(const run *r) {
+    engine_decoder *plain;
+    int32_t expected[MOST];
+    REQUIRE(engine_decoder_create(target, NULL, NULL, &r->session, CONTEXT, &plain, &err) == 0);
+    for (int i = 0; i < r->n_prompts; i++) {
+        decode(plain, r->same ? 0 : i, expected);
+        CHECK(memcmp(expected, r->tokens[i], sizeof(int32_t) * (size_t)LENGTH) == 0);
+    }
+    engine_decoder_free(plain);
+}
+
+static engine_controller_params learning(int32_t n_batch, float rate) {
+    engine_controller_params p = defaults;
+    p.gate.n_batch = n_batch;
+    p.align.rank = 8, p.align.alpha = 8;
+    p.align.rate = rate;
+    return p;
+}
+
+/* ---- what is learnt from --------------------------------------------------------------------------- */
+
+/* With a rate of 0, no curriculum and an open gate, the loss at the steps is the divergence that the gate saw
+ * when the positions were drafted: rows, paths and sequences are found again. In the first run a position is
+ * a batch; in the second all positions of all sequences are one. */
+static void run_places(const specrt_session_params *session, const char *policy) {
+    run one = {.session = *session, .policy = policy, .params = learning(1, 0)}, all;
+    one.params.gate.beta = 0;
+    one.params.gate.epsilon = 0;
+    run_all(&one);
+    check_lossless(&one);
+    CHECK_INT(one.stats.n_learnt, one.stats.n_kept);
+    CHECK_INT(one.stats.n_kept, one.stats.n_positions - one.stats.n_missing);
+    CHECK(one.stats.n_kept > 20);
+    CHECK(one.stats.divergence > 1);
+    CHECK_NEAR(one.stats.loss, one.stats.divergence, 2e-3 * one.stats.divergence);
+    all = one;
+    all.masters = NULL;
+    all.params.gate.n_batch = (int32_t)one.stats.n_kept;
+    run_all(&all);
+    CHECK_INT(all.stats.n_steps, 1);
+    CHECK_NEAR(all.stats.loss, all.stats.divergence, 2e-3 * all.stats.divergence);
+    CHECK(one.n_cycles == all.n_cycles);
+    free(one.masters);
+    free(all.masters);
+}
+
+static void test_places(void) {
+    run_places(&chain, "full");
+    run_places(&tree, "full");
+    run_places(&tree, "window:64@min=16");
+}
+
+/* ---- what comes of it ------------------------------------------------------------------------------ */
+
+/* A rate of 0 drafts as the frozen drafter does; another one drafts otherwise, twice alike, on any number
+ * of threads, and loses no token. */
+static void test_repeats(void) {
+    run frozen = {.session = tree, .frozen = true}, still = {.session = tree};
+    run first = {.session = tree}, again;
+    still.params = learning(6, 0);
+    first.params = learning(6, 0.02f);
+    run_all(&frozen);
+    run_all(&still);
+    run_all(&first);
+    check_lossless(&first);
+    CHECK(frozen.n_cycles == still.n_cycles);
+    CHECK(first.stats.n_steps > 2);
+    again = first;
+    again.masters = NULL;
+    run_all(&again);
+    CHECK(first.n_cycles == again.n_cycles && first.n_masters == again.n_masters);
+    CHECK(memcmp(first.masters, again.masters, (size_t)first.n_masters) == 0);
+    engine_close(target);
+    REQUIRE(engine_open("data/sample/target.gguf", 5, &target, &err) == SPECRT_STATUS_OK);
+    run_all(&again);
+    CHECK(memcmp(first.masters, again.masters, (size_t)first.n_masters) == 0);
+    engine_close(target);
+    target = NULL;
+    CHECK(memcmp(first.masters, still.masters, (size_t)first.n_masters) != 0);
+    free(first.masters), free(again.masters), free(still.masters);
+}
+
+/* The same prompt over and over is learnt: fewer cycles than the frozen drafter takes. */
+static void test_learns(void) {
+    run frozen = {.session = chain, .frozen = true, .same = true};
+    run lora = {.session = chain, .same = true}, osd = lora;
+    if (test_brief()) SKIP("learning takes its time");
+    lora.params = learning(8, 0.01f);
+    osd.params = defaults;
+    osd.params.align.mode = ENGINE_ALIGN_FULL;
+    osd.params.align.rate = 2e-4f;
+    osd.params.interval = 1;
+    run_all(&frozen);
+    run_all(&lora);
+    run_all(&osd);
+    check_lossless(&lora);
+    check_lossless(&osd);
+    CHECK(lora.n_cycles < frozen.n_cycles);
+    CHECK(osd.n_cycles < frozen.n_cycles);
+    CHECK(lora.stats.n_steps > 3);
+    CHECK_INT(osd.stats.n_steps, N_PROMPTS - 1);
+    CHECK(osd.bytes.parameters > 10 * lora.bytes.parameters);
+    free(lora.masters), free(osd.masters);
+}
+
+/* Rates that ruin the drafter, gradients that are not finite: tokens stay. */
+static void test_ruin(void) {
+    static const float rates[] = {1e9f, 1e4f};
+    for (int i = 0; i < 4; i++) {
+        run r = {.session = tree, .params = learning(4, rates[i / 2])};
+        if (i % 2) {
+            r.params.align.mode = ENGINE_ALIGN_FULL;
+            r.params.interval = 1;
+        }
+        r.params.align.clip = 0;
+        run_all(&r);
+        check_lossless(&r);
+        CHECK(r.stats.n_steps > 0);
+        free(r.masters);
+    }
+}
+
+static void test_sampled(void) {
+    run r = {.session = tree, .params = learning(4, 0.05f)};
+    r.session.sampling.temperature = 0.8f;
+    run_all(&r);
+    check_lossless(&r);
+    CHECK(r.stats.n_steps > 2);
+    r.session = chain;
+    r.session.sampling.temperature = 0.8f;
+    r.session.draft = SPECRT_DRAFT_SAMPLED;
+    run_all(&r); /* of another draw than plain decoding */
+    CHECK(r.stats.n_steps > 0);
+    free(r.masters);
+}
+
+/* Steps on a thread of their own come in when they are ready. */
+static void test_async(void) {
+    for (int mode = 0; mode < 2; mode++) {
+        run r = {.session = tree, .params = learning(4, 0.02f)};
+        r.params.async = true;
+        r.params.threads = 2;
+        r.params.interval = 1;
+        if (mode) r.params.align.mode = ENGINE_ALIGN_FULL;
+        run_all(&r);
+        check_lossless(&r);
+        CHECK(r.stats.n_steps > 0);
+        free(r.masters);
+    }
+}
+
+/* ---- OSD -------------------------------------------------------------------------------------------- */
+
+static int32_t refused[MOST], n_refused, n_before, n_fed; /* rows, of the last sequence */
+
+/* Row i of a sequence reads token i + 1; a cycle's root is the token at PROMPT + what was emitted before. */
+static void note_refused(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
+                         const float *logits) {
+    bool child = false;
+    (void)user, (void)logits;
+    for (int32_t i = 1; i < draft->n; i++)
+        child = child || draft->parents[i] == verdict->nodes[verdict->n - 1];
+    n_fed = PROMPT + n_before - 1;
+    if (child) refused[n_refused++] = n_fed + verdict->n - 2;
+    n_before += verdict->n;
+}
+
+static double cross_entropy(const float *p, const float *q, int32_t n) {
+    double zp = 0, zq = 0, sum = 0;
+    for (int32_t v = 0; v < n; v++) zp += exp((double)p[v]), zq += exp((double)q[v]);
+    for (int32_t v = 0; v < n; v++) sum += exp((double)p[v]) / zp * (log(zq) - (double)q[v]);
+    return sum;
+}
+
+/* One sequence's loss by passes of the two models over the whole text. */
+static double oracle_loss(const run *r, int *n_counted) {
+    enum { D = 256 };
+    static float feature[ENGINE_MAX_BATCH][D], hidden[ENGINE_MAX_BATCH][D],
+        fed[ENGINE_MAX_BATCH][D];
+    int32_t tokens[PROMPT + MOST], n = PROMPT + r->n_tokens[0],
+                                   V = engine_get_config(target)->n_vocab;
+    engine_drafter *drafter;
+    engine_cache *c, *draft;
+    float *p = (float *)malloc(2 * sizeof *p * (size_t)V), *q = p + V;
+    double sum = 0;
+    make_prompt(0, tokens);
+    memcpy(tokens + PROMPT, r->tokens[0], sizeof(int32_t) * (size_t)r->n_tokens[0]);
+    REQUIRE(engine_drafter_open("data/sample/draft.safetensors", target, &drafter, &err) == 0);
+    REQUIRE(engine_cache_create(target, CONTEXT, &c, &err) == 0);
+    REQUIRE(engine_drafter_cache(drafter, CONTEXT, &draft, &err) == 0);
+    REQUIRE(engine_forward(c, tokens, n, NULL, feature[0], NULL) == 0);
+    REQUIRE(engine_draft(drafter, draft, tokens + 1, feature[0], D, n - 1, NULL, hidden[0],
+                         fed[0]) == 0);
+    *n_counted = 0;
+    for (int i = 0; i < n_refused; i++) {
+        if (refused[i] + 1 >= n_fed) continue; /* no row tells what the target said there */
+        engine_score(target, feature[refused[i] + 1], 1, p);
+        engine_score(target, fed[refused[i]], 1, q);
+        sum += cross_entropy(p, q, V);
+        (*n_counted)++;
+    }
+    free(p);
+    engine_cache_close(c);
+    engine_cache_close(draft);
+    engine_drafter_close(drafter);
+    return sum / *n_counted;
+}
+
+/* The first sequence's positions, learnt when the second begins. */
+static void test_osd_positions(void) {
+    run r = {.session = chain, .n_prompts = 1, .watch = note_refused, .params = defaults};
+    int n_counted;
+    n_refused = n_before = 0;
+    r.params.align.mode = ENGINE_ALIGN_FULL;
+    r.params.align.rate = 0;
+    r.params.interval = 1;
+    open_target();
+    n_before = 1; /* the first token comes with the prompt */
+    run_all(&r);
+    int n_first = n_refused, fed_first = n_fed;
+    r.n_prompts = 2;
+    n_refused = n_before = 0;
+    n_before = 1;
+    run_all(&r);
+    n_refused = n_first, n_fed = fed_first;
+    double expected = oracle_loss(&r, &n_counted);
+    CHECK(n_counted > 2);
+    CHECK_INT(r.stats.n_steps, 1);
+    CHECK_INT(r.stats.n_learnt, n_counted);
+    CHECK_NEAR(r.stats.loss / n_counted, expected, 1e-3 * expected);
+    free(r.masters);
+}
+
+/* ---- refusals --------------------------------------------------------------------------------------- */
+
+static void test_refused(void) {
+    engine_drafter *drafter;
+    specrt_head_desc desc;
+    specrt_head *head;
+    engine_controller *c;
+    engine_controller_params p = defaults;
+    open_target();
+    REQUIRE(engine_drafter_open("data/sample/draft.safetensors", target, &drafter, &err) == 0);
+    engine_drafter_head(drafter, &desc);
+    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == 0);
+    p.gate.n_batch = 0;
+    CHECK_INT(engine_controller_create(drafter, head, 32768, 64, &p, &c, &err),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "n_batch: expected 1 to 4096, found 0");
+    p = defaults, p.interval = 0;
+    CHECK_INT(engine_controller_create(drafter, head, 32768, 64, &p, &c, &err),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "interval");
+    CHECK(c == NULL);
+    engine_controller_free(NULL);
+    specrt_head_close(head);
+    engine_drafter_close(drafter);
+    engine_close(target);
+    target = NULL;
+}
+
+static const test_case cases[] = {
+    {"places", "what is gone through again is what was drafted", test_places},
+    {"repeats", "the same bytes on every run and for any threads", test_repeats},
+    {"learns", "fewer cycles than the frozen drafter, by LoRA and by OSD", test_learns},
+    {"ruin", "rates that ruin the drafter lose no token", test_ruin},
+    {"sampled", "sampled targets and sampled drafts", test_sampled},
+    {"async", "steps beside the cycles", test_async},
+    {"osd_positions", "OSD's loss is the two models' over the text, where drafts were refused",
+     test_osd_positions},
+    {"refused", "settings out of range", test_refused},
+};
+TEST_MAIN(cases)
