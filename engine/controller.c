@@ -219,6 +219,7 @@ void engine_controller_free(engine_controller *c) {
 }
 
 void engine_controller_pause(engine_controller *c, bool paused) {
+    if (c->paused && !paused) c->current.n = 0; /* a sequence that it only looked on at */
     c->paused = paused;
 }
 

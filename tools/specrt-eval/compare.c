@@ -20,8 +20,14 @@ static int64_t bytes_of(const eval_models *m, const contestant *k) {
            (int64_t)specrt_row_bytes(head.dtype, head.n_cols);
 }
 
-static specrt_status add_contestant(void *user, const char *text, specrt_error *err) {
-    comparison *c = (comparison *)user;
+/* Whether contestant i drafts as the last one does. */
+static bool drafts_alike(const comparison *c, int i, bool aligned) {
+    const contestant *k = &c->contestants[c->n_contestants - 1], *other = &c->contestants[i];
+    return (other->controller != NULL) == aligned &&
+           strcmp(specrt_policy_text(other->policy), specrt_policy_text(k->policy)) == 0;
+}
+
+static specrt_status add_one(comparison *c, const char *text, bool aligned, specrt_error *err) {
     contestant *grown = (contestant *)realloc(c->contestants, (size_t)(c->n_contestants + 1) *
                                                                   sizeof *c->contestants);
     if (!grown) return error_no_memory_for(err, "the comparison");
@@ -31,25 +37,42 @@ static specrt_status add_contestant(void *user, const char *text, specrt_error *
     if (text) TRY(models_policy(&c->models, text, &k->policy, err));
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)
-        if (strcmp(specrt_policy_text(grown[i].policy), specrt_policy_text(k->policy)) == 0) {
-            if (strcmp(grown[i].name, text) != 0)
+        if (drafts_alike(c, i, aligned)) {
+            if (strcmp(grown[i].name, text) != 0 && !aligned)
                 cli_warn("%s is %s, which is there already", text, grown[i].name);
             specrt_policy_close(k->policy);
             c->n_contestants--;
             return SPECRT_STATUS_OK;
         }
     if (text) k->bytes_extra = bytes_of(&c->models, k);
+    if (aligned) TRY(compare_align_open(c, k, err));
     specrt_session_params params = models_session(&c->models, &c->options, 0);
-    return engine_decoder_create(c->models.target, text ? c->models.drafter : NULL, k->policy,
-                                 &params, (int32_t)c->options.n_context, &k->decoder, err);
+    TRY(engine_decoder_create(c->models.target,
+                              aligned ? k->drafter
+                              : text  ? c->models.drafter
+                                      : NULL,
+                              k->policy, &params, (int32_t)c->options.n_context, &k->decoder, err));
+    if (aligned) engine_decoder_align(k->decoder, k->controller);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status add_contestant(void *user, const char *text, specrt_error *err) {
+    return add_one((comparison *)user, text, false, err);
+}
+
+/* As it is, and with a drafter that learns. */
+static specrt_status add_given(void *user, const char *text, specrt_error *err) {
+    comparison *c = (comparison *)user;
+    TRY(add_one(c, text, false, err));
+    return c->aligned ? add_one(c, text, true, err) : SPECRT_STATUS_OK;
 }
 
 static specrt_status add_contestants(comparison *c, specrt_error *err) {
     const cli_list *given = &c->options.policies;
     TRY(add_contestant(c, NULL, err));
     TRY(add_contestant(c, "full", err));
-    if (given->n == 0) return add_contestant(c, "microspec", err);
-    return each_policy(given, add_contestant, c, err);
+    if (given->n == 0) return add_given(c, "microspec", err);
+    return each_policy(given, add_given, c, err);
 }
 
 /* ---- one turn ---- */
@@ -88,6 +111,7 @@ static void take_sample(comparison *c, contestant *k, int domain, size_t n_promp
                                            .times = k->result.times,
                                            .stats = k->result.stats};
     watch_end(k, &k->samples[c->n_turns]);
+    compare_align_end(k, &k->samples[c->n_turns].align);
 }
 
 static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int domain, bool warm_up,
@@ -96,6 +120,7 @@ static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int doma
     for (int i = 0; i < c->n_contestants; i++) {
         contestant *k = &c->contestants[(i + c->n_turns) % c->n_contestants];
         watch_begin(c, k);
+        compare_align_begin(k, warm_up);
         TRY(run_prompt(&c->models, k->decoder, prompt_ids, warm_up ? 8 : c->options.max_tokens,
                        NULL, NULL, &k->result, err));
         take_sample(c, k, domain, prompt_ids->n);
@@ -160,6 +185,7 @@ static specrt_status compare(comparison *c, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE, an EAGLE head or a small GGUF");
     if (c->report) TRY(out_check(c->report, o->common.force, err));
+    TRY(compare_align_check(c, err));
     TRY(models_open(o, (int)o->common.threads, &c->models, err));
     TRY(chat_create(o, c->models.tok, &c->chat, err));
     TRY(add_contestants(c, err));
@@ -167,6 +193,9 @@ static specrt_status compare(comparison *c, specrt_error *err) {
         (int64_t *)calloc((size_t)engine_get_config(c->models.target)->n_vocab, sizeof *c->counts);
     if (!c->counts) return error_no_memory_for(err, "the comparison");
     TRY(run_all(c, err));
+    for (int i = 0; i < c->n_contestants; i++)
+        if (c->contestants[i].controller) engine_controller_finish(c->contestants[i].controller);
+    TRY(compare_align_save(c, err));
     if (o->common.json)
         compare_print_json(c);
     else
@@ -178,6 +207,7 @@ static void close_comparison(comparison *c) {
     for (int i = 0; i < c->n_contestants; i++) {
         contestant *k = &c->contestants[i];
         engine_decoder_free(k->decoder);
+        compare_align_close(k);
         specrt_policy_close(k->policy);
         free(k->result.tokens.ids);
         free(k->samples);
@@ -194,8 +224,14 @@ static void close_comparison(comparison *c) {
     cli_list_free(&c->options.prompts);
 }
 
+#define ALIGN_OPTIONS                                                                              \
+    {                                                                                              \
+        .rate = -1, .alpha = -1, .clip = 1, .temperature = 1, .beta = 0.3, .epsilon = 0.1,         \
+        .rank = 32, .n_batch = 32, .n_steps = 6, .n_top = 64, .interval = 8                        \
+    }
+
 int compare_main(int argc, char **argv) {
-    comparison c = {.options = {.max_tokens = 128}, .domain = -1};
+    comparison c = {.options = {.max_tokens = 128}, .domain = -1, .align = ALIGN_OPTIONS};
     eval_options *o = &c.options;
     specrt_error err = {0};
     const cli_option options[] = {
@@ -208,6 +244,33 @@ int compare_main(int argc, char **argv) {
                  "prompts follow each other: what policies learnt stays; shows what changes of "
                  "domain do"),
         EVAL_SAMPLING(*o),
+        cli_heading("Alignment"),
+        cli_string("align", "MODE", &c.align.mode,
+                   "lora (EvoSpec) or osd: each policy once more with a drafter that learns (off)"),
+        cli_real("align-rate", "ETA", &c.align.rate, 0, 1e9, "of learning (lora 1e-3, osd 1e-4)"),
+        cli_string("align-optimiser", "NAME", &c.align.optimiser, "adamw or sgd (adamw)"),
+        cli_real("align-clip", "X", &c.align.clip, 0, 1e9,
+                 "of the gradient's length; 0: never (1)"),
+        cli_int("align-batch", "N", &c.align.n_batch, 0, SPECRT_ALIGN_MAX_BATCH,
+                "lora: positions of a step (32)"),
+        cli_real("align-beta", "X", &c.align.beta, 0, 1000, "lora: of the curriculum (0.3)"),
+        cli_real("align-temperature", "X", &c.align.temperature, 1e-3, 1000,
+                 "lora: of distillation (1)"),
+        cli_int("align-gamma", "N", &c.align.n_steps, 1, SPECRT_TREE_MAX_NODES,
+                "lora: positions of a cycle (6)"),
+        cli_real("align-epsilon", "X", &c.align.epsilon, 0, 1e9,
+                 "lora: least divergence, in nats (0.1)"),
+        cli_int("align-top", "N", &c.align.n_top, 1, SPECRT_ALIGN_MAX_TOP,
+                "lora: of the target's best tokens (64)"),
+        cli_int("align-rank", "N", &c.align.rank, 1, 256, "lora: (32)"),
+        cli_real("align-alpha", "X", &c.align.alpha, 0, 1e9, "lora: (the rank)"),
+        cli_int("align-interval", "N", &c.align.interval, 1, 1e6,
+                "osd: requests between steps (8)"),
+        cli_flag("align-async", &c.align.async,
+                 "steps on a thread of their own; runs differ in what is drafted"),
+        cli_string("align-load", "FILE", &c.align.load, "what a drafter begins with"),
+        cli_string("align-save", "FILE", &c.align.save,
+                   "what it ends with, an adapter or a head; of one --policy"),
         cli_heading("Output"),
         cli_flag("lists", &c.lists, "mass and best tokens of the target that the lists held"),
         cli_string("report", "FILE", &c.report, "an HTML page with plots"),

@@ -31,7 +31,8 @@ typedef struct turn_sample {
     engine_decode_times times;
     specrt_session_stats stats;
     list_sums lists;
-    double event_update; /* of times.update, in cycles with an event */
+    double event_update;           /* of times.update, in cycles with an event */
+    engine_controller_stats align; /* zeros where the drafter does not learn */
 } turn_sample;
 
 /* Active rows by the tokens written so far, in equal bins that double when a sequence outgrows them. */
@@ -60,16 +61,29 @@ typedef struct contestant {
     char name[160]; /* the policy as it was given, or "plain" */
     specrt_policy *policy;
     engine_decoder *decoder;
-    int64_t bytes_extra; /* packed rows beside the head's own, at most */
+    engine_drafter *drafter; /* of its own, which learns; NULL: the models' */
+    engine_controller *controller;
+    engine_controller_stats align_before; /* the turn */
+    int64_t bytes_extra;                  /* packed rows beside the head's own, at most */
     run_result result;
     turn_sample *samples; /* [n_turns] */
     cycle_watch watch;
 } contestant;
 
+/* --align and what goes with it. */
+typedef struct align_options {
+    const char *mode, *optimiser, *save, *load;
+    double rate, alpha, clip, temperature, beta, epsilon; /* rate, alpha below 0: by mode, rank */
+    int64_t rank, n_batch, n_steps, n_top, interval;
+    bool async;
+} align_options;
+
 typedef struct comparison {
     eval_options options;
     const char *report;
     bool stream, lists; /* prompts are one stream; lists are looked into */
+    align_options align;
+    bool aligned; /* each policy's drafter stays, and learns in a second run beside it */
     eval_models models;
     chat *chat;
     prompt_list prompts;
@@ -103,6 +117,7 @@ typedef struct figures {
     double bytes_pass;  /* read for a drafter's pass: rows scored, and what they were chosen by */
     double rows_copied; /* a cycle */
     double draft, head, target, verify, update, prefill; /* prefill: per turn */
+    double align;                                        /* the decoder's share of alignment */
     double tokens_per_second, speedup_plain, speedup_full;
     double tokens_per_second_prompt;                            /* the prompt's time counted too */
     double mass, recall[WATCH_TOPS], recall_beyond[WATCH_TOPS]; /* of lists; NaN: not looked into */
@@ -151,6 +166,18 @@ void row_times_add(row_times *t, int64_t n_written, double rows);
 enum { COVERAGE_POINTS = 24 };
 int compare_coverage(const comparison *c, const int32_t *order, int32_t n,
                      double sizes[COVERAGE_POINTS], double shares[COVERAGE_POINTS]);
+
+/* compare_align_check() : of the settings, before models are loaded.
+ * compare_align_open() : a contestant's own drafter and its controller; its name says so. */
+specrt_status compare_align_check(comparison *c, specrt_error *err);
+specrt_status compare_align_open(comparison *c, contestant *k, specrt_error *err);
+void compare_align_close(contestant *k); /* after its decoder */
+void compare_align_begin(contestant *k, bool warm_up);
+void compare_align_end(const contestant *k, engine_controller_stats *out);
+specrt_status compare_align_save(comparison *c, specrt_error *err);
+json_object *compare_align_json(const contestant *k); /* NULL: its drafter does not learn */
+json_object *compare_align_requests(const comparison *c);
+void compare_align_print(const comparison *c, int width);
 
 void compare_plot_times(FILE *f, const comparison *c);    /* active rows over time */
 void compare_plot_coverage(FILE *f, const comparison *c); /* policies beside fixed lists */

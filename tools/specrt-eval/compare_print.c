@@ -195,6 +195,7 @@ void compare_print_table(const comparison *c) {
     if (c->lists) print_lists(c, width);
     if (c->n_changes) print_changes(c, width);
     if (any_events(c)) print_events(c, width);
+    if (c->aligned) compare_align_print(c, width);
     putchar('\n');
     print_names(c);
     compare_print_best(stdout, c);
@@ -229,6 +230,7 @@ static void put_times(json_object *o, const figures *f) {
     json_put(o, "draft_ms", json_real(f->draft * 1e3));
     json_put(o, "head_ms", json_real(f->head * 1e3));
     json_put(o, "update_ms", json_real(f->update * 1e3));
+    json_put(o, "align_ms", json_real(f->align * 1e3));
     json_put(o, "target_ms", json_real(f->target * 1e3));
     json_put(o, "verify_ms", json_real(f->verify * 1e3));
     json_put(o, "prefill_ms", json_real(f->prefill * 1e3));
@@ -294,6 +296,7 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     json_put(o, "speedup_plain", json_real(f.speedup_plain));
     json_put(o, "speedup_full", json_real(f.speedup_full));
     json_put(o, "bytes_extra", json_whole((uint64_t)k->bytes_extra));
+    if (k->controller && domain < 0) json_put(o, "align", compare_align_json(k));
     json_put(o, "loop_share", json_real(f.loop_share));
     json_put(o, "temperature", json_real(c->options.temperature));
     json_put(o, "drafter", json_base_name(c->options.draft));
@@ -318,5 +321,6 @@ void compare_print_json(const comparison *c) {
             json_object_array_add(rows, json_row(c, i, d));
     }
     json_put(o, "rows", rows);
+    if (c->aligned || c->stream) json_put(o, "requests", compare_align_requests(c));
     json_print(o);
 }

@@ -165,6 +165,7 @@ static void add_sample(turn_sample *sum, const turn_sample *s) {
     sum->times.target += s->times.target;
     sum->times.verify += s->times.verify;
     sum->times.update += s->times.update;
+    sum->times.align += s->times.align;
     sum->event_update += s->event_update;
     add_lists(&sum->lists, &s->lists);
     add_stats(&sum->stats, &s->stats);
@@ -222,6 +223,7 @@ static void means_of(const turn_sample *sum, int n_turns, int num_steps, figures
     out->target = sum->times.target / cycles;
     out->verify = sum->times.verify / cycles;
     out->update = sum->times.update / cycles;
+    out->align = sum->times.align / cycles;
     out->prefill = sum->times.prefill / n_turns;
     acceptance_of(&sum->stats, num_steps, out->acceptance);
     watched_of(sum, out);

@@ -1,0 +1,94 @@
+# compare --align: drafters that learn beside those that stay; snapshots; bad input.
+. "$CLI_TESTS/lib.bash"
+target=$CLI_TESTS/../../data/sample/target.gguf
+draft=$CLI_TESTS/../../data/sample/draft.safetensors
+prompts=$CLI_TESTS/../../data/prompts
+compare() {
+    specrt-eval compare --target "$target" --draft "$draft" --topk 1 --num-steps 3 --stream \
+        --max-tokens "$(most 16 8)" --prompts "$prompts/qa.jsonl" --limit "$(most 4 2)" \
+        --policy window:64@min=16 "$@"
+}
+# value KEY : the first number behind a key of the JSON
+value() { grep -o "\"$1\":[^,}]*" ../out | head -1 | cut -d: -f2; }
+lengths() { grep -o '"accept_length":[^,}]*' ../out; }
+
+accepts compare --align lora --align-batch 4 --align-rate 0.01
+prints "*window:64@min=16 *
+window:64@min=16 (lora) *
+alignment * path A * path B * steps *
+window:64@min=16 (lora) *compared with plain decoding: all equal"
+
+# the same bytes on every run and for any threads; another rate drafts otherwise
+accepts compare --align lora --align-batch 4 --align-rate 0.01 --json --align-save a.safetensors
+for key in n_path_a n_path_b n_rejected n_dropped n_steps n_bad_steps loss update_ms parameters \
+    moments activations requests align_ms; do
+    prints "*\"$key\":*"
+done
+[ "$(value n_steps)" -gt 0 ] || fail "no steps"
+lengths >lengths
+accepts compare --align lora --align-batch 4 --align-rate 0.01 --json --align-save b.safetensors \
+    --threads 1
+cmp a.safetensors b.safetensors || fail "another run saves other bytes"
+lengths | cmp - lengths || fail "another run drafts otherwise"
+refuses 2 "*a.safetensors: exists; use -f *" compare --align lora --align-save a.safetensors
+grep -q '"r": *32' adapter_config.json || fail "no rank in adapter_config.json"
+grep -aq 'base_model.model.layers.0.self_attn.q_proj.lora_A.weight' a.safetensors ||
+    fail "not PEFT's names"
+
+# a rate of 0 drafts as the frozen drafter does; what was learnt is there again
+accepts compare --align lora --align-batch 4 --align-rate 0 --json
+[ "$(grep -o '"n_emitted":[0-9]*' ../out | sort -u | wc -l)" -gt 0 ] || fail "no requests"
+python3 - ../out <<'END' || fail "a rate of 0 drafts otherwise than the frozen drafter"
+import json, sys
+of = {}
+for r in json.load(open(sys.argv[1]))["requests"]:
+    of.setdefault(r["policy"].replace(" (lora)", ""), []).append(r["n_cycles"])
+window = of["window:64@min=16"]
+sys.exit(window[0::2] != window[1::2])
+END
+accepts compare --align lora --align-rate 0 --align-load a.safetensors --align-save c.safetensors
+cmp a.safetensors c.safetensors || fail "a snapshot came back other"
+
+# OSD, steps beside the cycles, plain descent
+accepts compare --align osd --align-interval 1 --align-save osd.safetensors
+prints "*window:64@min=16 (osd) *compared with plain decoding: all equal"
+accepts compare --align lora --align-batch 4 --align-async --align-optimiser sgd
+prints "*all equal"
+accepts compare --align lora --align-batch 2 --temperature 0.7
+prints "*all equal"
+
+# settings that ruin the drafter, or never train it: decoding goes on without loss
+accepts compare --align lora --align-batch 4 --align-rate 1e9 --align-clip 0
+prints "*all equal"
+accepts compare --align osd --align-interval 1 --align-rate 1e9
+prints "*all equal"
+accepts compare --align lora --align-batch 0
+prints "*all equal"
+warns "*--align-batch 0: a buffer that holds nothing never fills; drafters learn nothing*"
+
+# what does not fit
+refuses 2 "*--align: expected off, lora or osd, found 'on'" compare --align on
+refuses 2 "*--align-optimiser: expected adamw or sgd, found 'lion'" compare --align lora \
+    --align-optimiser lion
+refuses 2 "*--align-save and --align-load: expected --align lora or osd" compare \
+    --align-load a.safetensors
+refuses 2 "*--align-save: expected one --policy, *" compare --policy full --align lora \
+    --align-save d.safetensors
+refuses 2 "*--align-rate*" compare --align lora --align-rate -1
+refuses 1 "*nosuch: cannot open: *" compare --align lora --align-load nosuch
+refuses 3 "*lib.bash: *" compare --align lora --align-load "$CLI_TESTS/lib.bash"
+refuses 3 "*osd.safetensors: *lora_A.weight: expected \[32, 256\], found none" compare \
+    --align lora --align-load osd.safetensors
+refuses 3 "*a.safetensors: *lora_A.weight: expected \[8, 256\], found \[32, 256\] of F32" \
+    compare --align lora --align-rank 8 --align-alpha 32 --align-load a.safetensors
+refuses 3 "*a.safetensors: lora_alpha: expected 8, found 32" compare --align lora --align-rank 8 \
+    --align-load a.safetensors
+cp osd.safetensors other.safetensors
+cp "${draft%/*}/config.json" .
+refuses 3 "*a.safetensors: is of another drafter; expected digest *, found *" compare --align lora \
+    --draft other.safetensors --align-load a.safetensors
+head -c 5000 a.safetensors >cut.safetensors
+refuses 3 "*cut.safetensors: *" compare --align lora --align-load cut.safetensors
+small=$CLI_TESTS/../../data/sample/draft-small.gguf
+refuses 3 "*alignment: expected an EAGLE head, found an independent drafter" compare --align lora \
+    --draft "$small"

@@ -1,0 +1,200 @@
+/* compare_align.c : policies whose drafter learns while it is compared: settings, one drafter and controller
+ * each, and what is told of them. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "compare.h"
+
+/* ---- settings ---- */
+
+specrt_status compare_align_check(comparison *c, specrt_error *err) {
+    align_options *o = &c->align;
+    if (!o->mode) o->mode = "off";
+    bool lora = strcmp(o->mode, "lora") == 0, osd = strcmp(o->mode, "osd") == 0;
+    if (!lora && !osd && strcmp(o->mode, "off") != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--align: expected off, lora or osd, found '%s'", o->mode);
+    if (o->optimiser && strcmp(o->optimiser, "adamw") != 0 && strcmp(o->optimiser, "sgd") != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--align-optimiser: expected adamw or sgd, found '%s'",
+                                o->optimiser);
+    if (!lora && !osd && (o->save || o->load))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--align-save and --align-load: expected --align lora or osd");
+    if (o->save && (c->options.policies.n != 1 || strchr(c->options.policies.items[0], ',')))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--align-save: expected one --policy, whose drafter is saved");
+    c->aligned = lora || osd;
+    if (c->aligned && lora && o->n_batch == 0) {
+        cli_warn(
+            "--align-batch 0: a buffer that holds nothing never fills; drafters learn nothing");
+        c->aligned = false;
+    }
+    return o->save ? out_check(o->save, c->options.common.force, err) : SPECRT_STATUS_OK;
+}
+
+static engine_controller_params params_of(const comparison *c) {
+    const align_options *o = &c->align;
+    engine_controller_params p = ENGINE_CONTROLLER_DEFAULTS;
+    bool full = strcmp(o->mode, "osd") == 0;
+    p.align.mode = full ? ENGINE_ALIGN_FULL : ENGINE_ALIGN_LORA;
+    p.align.optimiser =
+        o->optimiser && strcmp(o->optimiser, "sgd") == 0 ? ENGINE_SGD : ENGINE_ADAMW;
+    p.align.rate = o->rate >= 0 ? (float)o->rate : full ? 1e-4f : p.align.rate;
+    p.align.rank = (int32_t)o->rank;
+    p.align.alpha = o->alpha >= 0 ? (float)o->alpha : (float)o->rank;
+    p.align.clip = (float)o->clip;
+    p.align.seed = (uint64_t)c->options.common.seed;
+    p.gate.n_batch = (int32_t)o->n_batch;
+    p.gate.n_steps = (int32_t)o->n_steps;
+    p.gate.n_top = (int32_t)o->n_top;
+    p.gate.temperature = (float)o->temperature;
+    p.gate.beta = (float)o->beta;
+    p.gate.epsilon = (float)o->epsilon;
+    p.interval = (int32_t)o->interval;
+    p.async = o->async;
+    return p;
+}
+
+/* ---- a drafter that learns ---- */
+
+specrt_status compare_align_open(comparison *c, contestant *k, specrt_error *err) {
+    engine_controller_params p = params_of(c);
+    const engine_config *target = engine_get_config(c->models.target);
+    int32_t n_context = c->options.n_context ? (int32_t)c->options.n_context : target->n_context;
+    size_t n = strlen(k->name);
+    snprintf(k->name + n, sizeof k->name - n, " (%s)", c->align.mode);
+    TRY(engine_drafter_open(c->options.draft, c->models.target, &k->drafter, err));
+    TRY(engine_controller_create(k->drafter, c->models.head, target->n_vocab, n_context, &p,
+                                 &k->controller, err));
+    return c->align.load ? engine_controller_load(k->controller, c->align.load, err)
+                         : SPECRT_STATUS_OK;
+}
+
+void compare_align_close(contestant *k) {
+    engine_controller_free(k->controller);
+    engine_drafter_close(k->drafter);
+}
+
+void compare_align_begin(contestant *k, bool warm_up) {
+    if (!k->controller) return;
+    engine_controller_pause(k->controller, warm_up);
+    engine_controller_get_stats(k->controller, &k->align_before);
+}
+
+/* Sums of a turn: now less what they were when it began. */
+void compare_align_end(const contestant *k, engine_controller_stats *out) {
+    const engine_controller_stats *b = &k->align_before;
+    *out = (engine_controller_stats){0};
+    if (!k->controller) return;
+    engine_controller_get_stats(k->controller, out);
+    out->n_positions -= b->n_positions;
+    out->n_missing -= b->n_missing;
+    out->n_rejected -= b->n_rejected;
+    out->n_kept -= b->n_kept;
+    out->n_dropped -= b->n_dropped;
+    out->n_invalid -= b->n_invalid;
+    out->n_steps -= b->n_steps;
+    out->n_bad_steps -= b->n_bad_steps;
+    out->n_learnt -= b->n_learnt;
+    out->loss -= b->loss;
+    out->divergence -= b->divergence;
+    out->seconds -= b->seconds;
+    out->waited -= b->waited;
+}
+
+specrt_status compare_align_save(comparison *c, specrt_error *err) {
+    for (int i = FULL; c->align.save && i < c->n_contestants; i++)
+        if (c->contestants[i].controller)
+            return engine_controller_save(c->contestants[i].controller, c->align.save,
+                                          c->options.common.force, err);
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- what is told ---- */
+
+static void put_stats(json_object *o, const engine_controller_stats *s) {
+    json_put(o, "n_positions", json_whole((uint64_t)s->n_positions));
+    json_put(o, "n_path_a", json_whole((uint64_t)s->n_missing));
+    json_put(o, "n_path_b", json_whole((uint64_t)s->n_kept));
+    json_put(o, "n_rejected", json_whole((uint64_t)s->n_rejected));
+    json_put(o, "n_dropped", json_whole((uint64_t)s->n_dropped));
+    json_put(o, "n_invalid", json_whole((uint64_t)s->n_invalid));
+    json_put(o, "n_steps", json_whole((uint64_t)s->n_steps));
+    json_put(o, "n_bad_steps", json_whole((uint64_t)s->n_bad_steps));
+    json_put(o, "n_learnt", json_whole((uint64_t)s->n_learnt));
+    json_put(o, "loss", json_real(s->n_learnt ? s->loss / (double)s->n_learnt : NAN));
+    json_put(o, "divergence",
+             json_real(s->n_positions ? s->divergence / (double)s->n_positions : NAN));
+    json_put(o, "update_ms", json_real(s->seconds * 1e3));
+    json_put(o, "decoder_ms", json_real(s->waited * 1e3));
+}
+
+json_object *compare_align_json(const contestant *k) {
+    json_object *o = json_object_new_object(), *bytes = json_object_new_object();
+    engine_controller_stats s;
+    if (!k->controller) {
+        json_object_put(o);
+        json_object_put(bytes);
+        return NULL;
+    }
+    engine_align_bytes b = engine_controller_get_bytes(k->controller);
+    engine_controller_get_stats(k->controller, &s);
+    put_stats(o, &s);
+    json_put(bytes, "parameters", json_whole(b.parameters));
+    json_put(bytes, "gradients", json_whole(b.gradients));
+    json_put(bytes, "moments", json_whole(b.moments));
+    json_put(bytes, "drafting", json_whole(b.drafting));
+    json_put(bytes, "activations", json_whole(b.activations));
+    json_put(o, "bytes", bytes);
+    return o;
+}
+
+static json_object *request_of(const comparison *c, const contestant *k, const turn_sample *t) {
+    json_object *o = json_object_new_object();
+    double cycles = (double)t->stats.n_cycles;
+    json_put(o, "policy", json_text(k->name));
+    json_put(o, "domain", json_text(c->domains[t->domain]));
+    json_put(o, "prompt", json_whole((uint64_t)t->prompt));
+    json_put(o, "n_tokens", json_whole((uint64_t)t->n_tokens));
+    json_put(o, "n_loop", json_whole((uint64_t)t->n_loop));
+    json_put(o, "n_cycles", json_whole((uint64_t)t->stats.n_cycles));
+    json_put(o, "n_emitted", json_whole((uint64_t)t->stats.n_emitted));
+    json_put(o, "accept_length", json_real(cycles > 0 ? (double)t->stats.n_emitted / cycles : NAN));
+    json_put(o, "seconds", json_real(t->seconds));
+    if (k->controller) put_stats(o, &t->align);
+    return o;
+}
+
+json_object *compare_align_requests(const comparison *c) {
+    json_object *array = json_object_new_array();
+    for (int t = 0; t < c->n_turns; t++)
+        for (int i = FULL; i < c->n_contestants; i++)
+            json_object_array_add(array,
+                                  request_of(c, &c->contestants[i], &c->contestants[i].samples[t]));
+    return array;
+}
+
+void compare_align_print(const comparison *c, int width) {
+    printf("\n%-*s %10s %8s %8s %8s %7s %6s %8s %9s %9s\n", width, "alignment", "positions",
+           "path A", "path B", "dropped", "steps", "bad", "loss", "ms/step", "MiB");
+    for (int i = FULL; i < c->n_contestants; i++) {
+        const contestant *k = &c->contestants[i];
+        engine_controller_stats s;
+        if (!k->controller) continue;
+        engine_align_bytes b = engine_controller_get_bytes(k->controller);
+        engine_controller_get_stats(k->controller, &s);
+        double steps = (double)(s.n_steps + s.n_bad_steps);
+        printf("%-*s %10s %8s %8s %8s %7s %6s %8.3f %9.1f %9.1f\n", width, k->name,
+               text_count((uint64_t)s.n_positions), text_count((uint64_t)s.n_missing),
+               text_count((uint64_t)s.n_kept), text_count((uint64_t)s.n_dropped),
+               text_count((uint64_t)s.n_steps), text_count((uint64_t)s.n_bad_steps),
+               s.n_learnt ? s.loss / (double)s.n_learnt : 0.0,
+               steps > 0 ? s.seconds * 1e3 / steps : 0.0,
+               (double)(b.parameters + b.gradients + b.moments + b.drafting + b.activations) /
+                   1048576.0);
+    }
+}
