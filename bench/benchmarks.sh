@@ -6,8 +6,9 @@
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
 # plan, compare, published, replay; a table of bench/reproduce.sh; decode; peers. Those that lack
 # data or a peer are skipped with a word. In the environment: PAIRS (sample 128k; of published
-# models smollm2 smollm2-self qwen), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS (prompts of a
-# task, tokens of an answer), TASKS (of published), PYTHON (python3, with what the peers need).
+# models smollm2 smollm2-self qwen), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS
+# (prompts of a task, tokens of an answer), TASKS (of published), PYTHON (python3, with what the
+# peers need).
 . "$(dirname "$0")/pair.sh"
 machine=${MACHINE:-here} python=${PYTHON:-python3}
 results=bench/results
