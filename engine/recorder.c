@@ -16,7 +16,10 @@ struct recorder {
     specrt_trace_info info;
     bool feeds_state;
     specrt_trace_writer *trace;
-    out_file out;
+    bool in_memory;
+    out_file out; /* with a path */
+    FILE *memory; /* without: a stream into `part` */
+    recorder_part part;
     specrt_error why; /* a write or a record failed; known here alone */
     recorder_figures figures;
 
@@ -250,14 +253,12 @@ static int record_tokens(void *user, const int32_t *tokens, int32_t n) {
 /* ---- a run ---- */
 
 /* A prompt's statistics begin with it. */
-static void add_stats(recorder *r, const specrt_session *session) {
-    specrt_session_stats s, *sum = &r->figures.stats;
-    specrt_session_get_stats(session, &s);
-    sum->n_cycles += s.n_cycles;
-    sum->n_emitted += s.n_emitted;
-    sum->n_covered += s.n_covered;
-    sum->n_rows += s.n_rows;
-    r->figures.n_prompts++;
+static void add_stats(recorder_figures *sum, const specrt_session_stats *s) {
+    sum->stats.n_cycles += s->n_cycles;
+    sum->stats.n_emitted += s->n_emitted;
+    sum->stats.n_covered += s->n_covered;
+    sum->stats.n_rows += s->n_rows;
+    sum->n_prompts++;
 }
 
 static specrt_status make_room(recorder *r, int64_t n, specrt_error *err) {
@@ -270,11 +271,46 @@ static specrt_status make_room(recorder *r, int64_t n, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+static int write_bytes(void *user, const void *bytes, size_t n) {
+    recorder *r = (recorder *)user;
+    if (r->in_memory) return fwrite(bytes, 1, n, r->memory) != n;
+    return out_write(&r->out, bytes, n, &r->why) != SPECRT_STATUS_OK;
+}
+
+/* A trace of its own for the next prompt; the figures are the prompt's. */
+static specrt_status begin_part(recorder *r, specrt_error *err) {
+    recorder_part_free(&r->part);
+    r->figures = (recorder_figures){0};
+    r->why = (specrt_error){0};
+    r->memory = open_memstream(&r->part.trace, &r->part.n_bytes);
+    if (!r->memory) return error_no_memory_for(err, "a trace");
+    return specrt_trace_writer_create(&r->info, write_bytes, r, NULL, &r->trace, err);
+}
+
+static specrt_status end_part(recorder *r, specrt_status status, specrt_error *err) {
+    specrt_status closed = specrt_trace_writer_close(r->trace, NULL);
+    r->trace = NULL;
+    if (r->memory && fclose(r->memory) != 0) closed = SPECRT_STATUS_NO_MEMORY;
+    r->memory = NULL;
+    if (status != SPECRT_STATUS_OK) return status;
+    return closed == SPECRT_STATUS_OK ? closed : error_no_memory_for(err, "a trace");
+}
+
+static specrt_status generate(recorder *r, specrt_session *session, const int32_t *prompt,
+                              int32_t n, int64_t max_tokens, specrt_error *err) {
+    specrt_generation g = {.max_tokens = max_tokens, .each = record_tokens, .user = r};
+    specrt_session_stats stats;
+    specrt_status status = specrt_generate(session, &r->host, prompt, n, &g, err);
+    if (r->why.status != SPECRT_STATUS_OK) return *err = r->why, err->status;
+    specrt_session_get_stats(session, &stats);
+    if (status == SPECRT_STATUS_OK) add_stats(&r->figures, &stats);
+    return status;
+}
+
 specrt_status recorder_generate(recorder *r, specrt_session *session, const int32_t *prompt,
                                 int32_t n, const char *domain, int64_t max_tokens,
                                 int (*each)(void *user, const int32_t *tokens, int32_t n),
                                 void *user, specrt_error *err) {
-    specrt_generation g = {.max_tokens = max_tokens, .each = record_tokens, .user = r};
     TRY(make_room(r, n, err));
     r->each = each;
     r->user = user;
@@ -282,20 +318,46 @@ specrt_status recorder_generate(recorder *r, specrt_session *session, const int3
     r->n_levels = 0;
     r->sequence = (specrt_trace_record){.kind = SPECRT_TRACE_SEQUENCE, .n = n, .tokens = prompt};
     snprintf(r->sequence.domain, sizeof r->sequence.domain, "%s", domain);
-    specrt_status status = specrt_generate(session, &r->host, prompt, n, &g, err);
-    if (status == SPECRT_STATUS_OK) add_stats(r, session);
-    if (r->why.status == SPECRT_STATUS_OK) return status;
-    *err = r->why;
-    return err->status;
+    specrt_status status = r->in_memory ? begin_part(r, err) : SPECRT_STATUS_OK;
+    if (status == SPECRT_STATUS_OK) status = generate(r, session, prompt, n, max_tokens, err);
+    return r->in_memory ? end_part(r, status, err) : status;
+}
+
+recorder_part recorder_detach(recorder *r) {
+    recorder_part part = r->part;
+    part.figures = r->figures;
+    r->part = (recorder_part){0};
+    return part;
+}
+
+void recorder_part_free(recorder_part *part) {
+    free(part->trace);
+    *part = (recorder_part){0};
+}
+
+static specrt_status append_records(recorder *r, specrt_trace_reader *reader, specrt_error *err) {
+    specrt_trace_record record;
+    for (;;) {
+        TRY(specrt_trace_read(reader, &record, err));
+        if (record.kind == SPECRT_TRACE_END) return SPECRT_STATUS_OK;
+        TRY(specrt_trace_write(r->trace, &record, err));
+    }
+}
+
+specrt_status recorder_append(recorder *r, const recorder_part *part, specrt_error *err) {
+    specrt_trace_reader *reader;
+    TRY(specrt_trace_open_memory(part->trace, part->n_bytes, "part", NULL, &reader, err));
+    specrt_status status = append_records(r, reader, err);
+    specrt_trace_close(reader);
+    if (status != SPECRT_STATUS_OK)
+        return r->why.status != SPECRT_STATUS_OK ? (*err = r->why, err->status) : status;
+    add_stats(&r->figures, &part->figures.stats);
+    r->figures.n_tokens += part->figures.n_tokens;
+    return status;
 }
 
 recorder_figures recorder_get_figures(const recorder *r) {
     return r->figures;
-}
-
-static int write_bytes(void *user, const void *bytes, size_t n) {
-    recorder *r = (recorder *)user;
-    return out_write(&r->out, bytes, n, &r->why) != SPECRT_STATUS_OK;
 }
 
 specrt_status recorder_commit(recorder *r, specrt_error *err) {
@@ -340,6 +402,7 @@ static void stand_before(recorder *r, const specrt_host *inner) {
 
 static specrt_status open_trace(recorder *r, const recorder_params *p, specrt_error *err) {
     TRY(make_scratch(r, err));
+    if (r->in_memory) return SPECRT_STATUS_OK;
     TRY(out_open(&r->out, p->path, p->force, err));
     specrt_status status =
         specrt_trace_writer_create(&r->info, write_bytes, r, NULL, &r->trace, err);
@@ -354,6 +417,7 @@ specrt_status recorder_create(const recorder_params *p, recorder **out, specrt_e
     r->info = p->info;
     r->info.d_draft = (int32_t)p->whole->n_cols;
     r->feeds_state = p->feeds_state;
+    r->in_memory = !p->path;
     stand_before(r, &p->host);
     specrt_status status = open_trace(r, p, err);
     if (status == SPECRT_STATUS_OK) return status;
@@ -365,7 +429,8 @@ specrt_status recorder_create(const recorder_params *p, recorder **out, specrt_e
 void recorder_free(recorder *r) {
     if (!r) return;
     specrt_trace_writer_close(r->trace, NULL);
-    out_abort(&r->out);
+    if (!r->in_memory) out_abort(&r->out);
+    recorder_part_free(&r->part);
     free(r->prompt_top), free(r->hidden), free(r->prompt_half), free(r->tree_top_ids);
     free(r->target_half), free(r->draft_half), free(r->top_ids), free(r->top_logits);
     free(r->draft_ids), free(r->draft_logits), free(r->logsumexp), free(r->scores);

@@ -17,7 +17,7 @@ typedef struct recorder_params {
     /* What the trace says of itself; d_draft follows from `whole`. */
     specrt_trace_info info;
     bool feeds_state; /* what drafter passes begin with is the target's state */
-    const char *path; /* borrowed */
+    const char *path; /* borrowed; NULL: prompts stay in memory, for recorder_detach() */
     bool force;       /* replace what is there */
 } recorder_params;
 
@@ -39,6 +39,20 @@ typedef struct recorder_figures {
     specrt_session_stats stats; /* n_cycles, n_emitted, n_covered, n_rows */
 } recorder_figures;
 recorder_figures recorder_get_figures(const recorder *r);
+
+/* A prompt on its way from a recorder in memory to one with a path, which may be another thread's. */
+typedef struct recorder_part {
+    char *trace; /* owned */
+    size_t n_bytes;
+    recorder_figures figures;
+} recorder_part;
+
+/* recorder_detach() : the prompt that was generated last, out of a recorder in memory. */
+recorder_part recorder_detach(recorder *r);
+void recorder_part_free(recorder_part *part);
+
+/* recorder_append() : as if r had generated the part. @return OK, NO_MEMORY, IO. */
+specrt_status recorder_append(recorder *r, const recorder_part *part, specrt_error *err);
 
 /* recorder_commit() : the trace appears under its name. @return IO naming it. */
 specrt_status recorder_commit(recorder *r, specrt_error *err);

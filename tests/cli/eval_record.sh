@@ -29,6 +29,18 @@ done
 accepts specrt-eval record --target "$target" --draft "$draft" --prompts "$prompts" --limit 2 \
     --max-tokens 12 --num-steps 3 --topk 2 --num-draft-tokens 6 --threads 3 -o b.trace
 same a.trace b.trace
+# sampled, with a prompt that does not fit passed over: draws are those of the prompt's number
+{ for text in "The cat" "$(printf 'long %.0s' $(seq 3000))" "One, two," "x ="; do
+    echo "{\"prompt\": \"$text\"}"; done; } >mixed.jsonl
+for threads in 1 3; do
+    accepts specrt-eval record --target "$target" --draft "$draft" --prompts mixed.jsonl \
+        --max-tokens 12 --num-steps 3 --topk 1 --temperature 0.8 --threads $threads \
+        -o t$threads.trace
+    warns "*mixed.jsonl:2*"
+done
+same t1.trace t3.trace
+accepts trace t1.trace
+[ "$(grep -c '^s ' ../out)" = 3 ] || fail "expected three sequences"
 head -c 2000 a.trace >cut.trace
 accepts trace cut.trace
 prints '*cut'

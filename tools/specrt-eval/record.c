@@ -1,12 +1,32 @@
-/* record.c : specrt-eval record. Decoding runs as ever, through a recorder before the decoder's host. */
+/* record.c : specrt-eval record. Decoding runs as ever, through a recorder before the decoder's host.
+ * Prompts are shared out over the cores unless a source learns from prompt to prompt; the trace has them
+ * in their order, for any number of threads. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "eval.h"
+#include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/parallel.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "engine/recorder.h"
+
+/* What one thread decodes with. */
+typedef struct lane {
+    engine_decoder *decoder;
+    recorder *recorder; /* in memory */
+    chat *chat;
+    id_list prompt;
+} lane;
+
+/* A prompt's end, until all before it are in the trace. */
+typedef struct outcome {
+    recorder_part part;
+    specrt_error err;
+    bool is_done;
+} outcome;
 
 typedef struct recording {
     eval_options options;
@@ -14,37 +34,87 @@ typedef struct recording {
     eval_models models;
     specrt_policy *policy, *full;
     specrt_session *whole; /* a list of all rows: the drafter's own ranking */
-    engine_decoder *decoder;
-    recorder *recorder;
-    chat *chat;
-    id_list prompt;
+    recorder *recorder;    /* of the trace */
+    prompt_list *prompts;
+    lane *lanes; /* [n_lanes] */
+    int n_lanes;
+    outcome *outcomes; /* [prompts] */
+    int n_joined;      /* prompts that the trace has, or has passed over */
+    specrt_error err;  /* what ended the recording */
+    pthread_mutex_t lock;
+    progress bar;
 } recording;
 
-static specrt_status record_prompt(recording *r, const prompt *p, specrt_error *err) {
-    TRY(chat_prompt(r->chat, p, &r->prompt));
-    engine_decoder_reset(r->decoder);
-    return recorder_generate(r->recorder, engine_decoder_session(r->decoder), r->prompt.ids,
-                             (int32_t)r->prompt.n, p->domain, r->options.max_tokens, NULL, NULL,
-                             err);
+static specrt_status record_prompt(recording *r, lane *l, int i, specrt_error *err) {
+    const prompt *p = &r->prompts->items[i];
+    specrt_session *session = engine_decoder_session(l->decoder);
+    TRY(chat_prompt(l->chat, p, &l->prompt));
+    engine_decoder_reset(l->decoder);
+    specrt_session_set_sequence(session, (uint64_t)i);
+    return recorder_generate(l->recorder, session, l->prompt.ids, (int32_t)l->prompt.n, p->domain,
+                             r->options.max_tokens, NULL, NULL, err);
 }
 
-static specrt_status record_all(recording *r, prompt_list *prompts, specrt_error *err) {
-    specrt_status status = SPECRT_STATUS_OK;
-    progress bar;
-    progress_begin(&bar, r->options.common.progress, "record", "prompts", (uint64_t)prompts->n);
-    for (int i = 0; status == SPECRT_STATUS_OK && i < prompts->n; i++) {
-        status = record_prompt(r, &prompts->items[i], err);
-        if (status == SPECRT_STATUS_BAD_ARG && prompts_pass_over(prompts, &prompts->items[i], err))
-            status = SPECRT_STATUS_OK;
-        else if (status == SPECRT_STATUS_OK)
-            chat_announce(r->chat);
-        progress_update(&bar, (uint64_t)i + 1);
+/* The next prompt's records to the trace; a prompt that cannot be decoded (longer than the context) is
+ * passed over. */
+static specrt_status join(recording *r, outcome *o, specrt_error *err) {
+    const prompt *p = &r->prompts->items[r->n_joined++];
+    if (o->err.status == SPECRT_STATUS_OK) return recorder_append(r->recorder, &o->part, err);
+    *err = o->err;
+    if (o->err.status != SPECRT_STATUS_BAD_ARG) return err->status;
+    if (prompts_pass_over(r->prompts, p, err)) return SPECRT_STATUS_OK;
+    return err->status = SPECRT_STATUS_BAD_INPUT;
+}
+
+static void record_task(void *arg, int64_t i, int worker) {
+    recording *r = (recording *)arg;
+    lane *l = &r->lanes[worker];
+    outcome done = {.is_done = true};
+    pthread_mutex_lock(&r->lock);
+    bool is_over = r->err.status != SPECRT_STATUS_OK;
+    pthread_mutex_unlock(&r->lock);
+    if (is_over) return;
+    if (record_prompt(r, l, (int)i, &done.err) == SPECRT_STATUS_OK)
+        done.part = recorder_detach(l->recorder);
+    pthread_mutex_lock(&r->lock);
+    r->outcomes[i] = done;
+    while (r->err.status == SPECRT_STATUS_OK && r->n_joined < r->prompts->n &&
+           r->outcomes[r->n_joined].is_done) {
+        outcome *next = &r->outcomes[r->n_joined];
+        specrt_error err = {0};
+        if (join(r, next, &err) != SPECRT_STATUS_OK) r->err = err;
+        recorder_part_free(&next->part);
+        progress_update(&r->bar, (uint64_t)r->n_joined);
     }
-    progress_end(&bar);
-    if (status == SPECRT_STATUS_BAD_ARG) status = err->status = SPECRT_STATUS_BAD_INPUT;
-    return status == SPECRT_STATUS_OK
-               ? prompts_account(prompts, recorder_get_figures(r->recorder).n_prompts, err)
-               : status;
+    pthread_mutex_unlock(&r->lock);
+}
+
+static specrt_status record_all(recording *r, specrt_error *err) {
+    progress_begin(&r->bar, r->options.common.progress, "record", "prompts",
+                   (uint64_t)r->prompts->n);
+    pthread_mutex_init(&r->lock, NULL);
+    parallel_for(r->n_lanes, r->prompts->n, record_task, r);
+    pthread_mutex_destroy(&r->lock);
+    progress_end(&r->bar);
+    if (r->err.status != SPECRT_STATUS_OK) return *err = r->err, err->status;
+    int64_t n = recorder_get_figures(r->recorder).n_prompts;
+    if (n > 0) chat_announce(r->lanes[0].chat);
+    return prompts_account(r->prompts, n, err);
+}
+
+static specrt_status open_lanes(recording *r, specrt_error *err) {
+    const eval_options *o = &r->options;
+    specrt_session_params params = models_session(&r->models, o, 0); /* with the models' worker */
+    r->lanes = (lane *)calloc((size_t)r->n_lanes, sizeof *r->lanes);
+    r->outcomes = (outcome *)calloc((size_t)r->prompts->n + 1, sizeof *r->outcomes);
+    if (!r->lanes || !r->outcomes) return error_no_memory_for(err, "prompts");
+    for (int i = 0; i < r->n_lanes; i++) {
+        lane *l = &r->lanes[i];
+        TRY(chat_create(o, r->models.tok, &l->chat, err));
+        TRY(engine_decoder_create(r->models.target, r->models.drafter, r->policy, &params,
+                                  (int32_t)o->n_context, &l->decoder, err));
+    }
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status open_recording(recording *r, specrt_error *err) {
@@ -56,17 +126,18 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
     if (o->policies.n > 1 || (o->policies.n && strchr(o->policies.items[0], ',')))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected one, as a trace is of one run");
-    TRY(models_open(o, (int)o->common.threads, &r->models, err));
-    TRY(chat_create(o, r->models.tok, &r->chat, err));
-    TRY(models_policy(&r->models, o->policies.n ? o->policies.items[0] : "full", &r->policy, err));
+    const char *policy = o->policies.n ? o->policies.items[0] : "full";
+    int threads = (int)o->common.threads;
+    r->n_lanes = policy_keeps(policy) || r->prompts->n == 0 ? 1 : threads;
+    if (r->n_lanes > r->prompts->n && r->prompts->n > 0) r->n_lanes = r->prompts->n;
+    TRY(models_open(o, r->n_lanes > 1 ? 1 : threads, &r->models, err));
+    TRY(models_policy(&r->models, policy, &r->policy, err));
     TRY(models_policy(&r->models, "full", &r->full, err));
     TRY(specrt_session_create(r->full, &one, NULL, &r->whole, err));
-    specrt_session_params params = models_session(&r->models, o, 0); /* with the models' worker */
-    return engine_decoder_create(r->models.target, r->models.drafter, r->policy, &params,
-                                 (int32_t)o->n_context, &r->decoder, err);
+    return open_lanes(r, err);
 }
 
-static void print_figures(const recording *r, const prompt_list *prompts) {
+static void print_figures(const recording *r) {
     const recorder_figures figures = recorder_get_figures(r->recorder);
     const specrt_session_stats *s = &figures.stats;
     double cycles = s->n_cycles ? (double)s->n_cycles : 1;
@@ -80,8 +151,8 @@ static void print_figures(const recording *r, const prompt_list *prompts) {
     json_object *o = json_object_new_object();
     json_put(o, "policy", json_text(specrt_policy_text(r->policy)));
     json_put(o, "n_prompts", json_whole((uint64_t)figures.n_prompts));
-    prompts_put_json(prompts, o);
-    chat_put_json(r->chat, o);
+    prompts_put_json(r->prompts, o);
+    chat_put_json(r->lanes[0].chat, o);
     json_put(o, "n_tokens", json_whole((uint64_t)figures.n_tokens));
     json_put(o, "n_cycles", json_whole((uint64_t)s->n_cycles));
     json_put(o, "accept_length", json_real(accept_length));
@@ -109,39 +180,61 @@ static specrt_trace_info describe(const recording *r) {
     return info;
 }
 
-static specrt_status record(recording *r, prompt_list *prompts, specrt_error *err) {
+static specrt_status open_recorders(recording *r, specrt_error *err) {
     const eval_options *o = &r->options;
-    const recorder_params params = {
-        .host = *engine_decoder_host(r->decoder),
-        .whole = specrt_session_shortlist(r->whole),
-        .info = describe(r),
-        .feeds_state = engine_drafter_features(r->models.drafter, (int32_t[3]){0}) == 0,
-        .path = o->common.output,
-        .force = o->common.force};
+    recorder_params params = {.host = *engine_decoder_host(r->lanes[0].decoder),
+                              .whole = specrt_session_shortlist(r->whole),
+                              .info = describe(r),
+                              .feeds_state =
+                                  engine_drafter_features(r->models.drafter, (int32_t[3]){0}) == 0,
+                              .path = o->common.output,
+                              .force = o->common.force};
     TRY(recorder_create(&params, &r->recorder, err));
-    TRY(record_all(r, prompts, err));
+    params.path = NULL;
+    for (int i = 0; i < r->n_lanes; i++) {
+        params.host = *engine_decoder_host(r->lanes[i].decoder);
+        TRY(recorder_create(&params, &r->lanes[i].recorder, err));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status record(recording *r, specrt_error *err) {
+    TRY(open_recording(r, err));
+    TRY(open_recorders(r, err));
+    TRY(record_all(r, err));
     TRY(recorder_commit(r->recorder, err));
-    print_figures(r, prompts);
+    print_figures(r);
     return SPECRT_STATUS_OK;
 }
 
 static void close_recording(recording *r) {
     recorder_free(r->recorder);
-    engine_decoder_free(r->decoder);
+    for (int i = 0; r->lanes && i < r->n_lanes; i++) {
+        lane *l = &r->lanes[i];
+        recorder_free(l->recorder);
+        engine_decoder_free(l->decoder);
+        chat_free(l->chat);
+        free(l->prompt.ids);
+    }
+    for (int i = 0; r->outcomes && i < r->prompts->n; i++) recorder_part_free(&r->outcomes[i].part);
+    free(r->lanes);
+    free(r->outcomes);
     specrt_session_close(r->whole);
     specrt_policy_close(r->policy);
     specrt_policy_close(r->full);
-    chat_free(r->chat);
     models_close(&r->models);
-    free(r->prompt.ids);
     cli_list_free(&r->options.policies);
     cli_list_free(&r->options.prompts);
 }
 
 int record_main(int argc, char **argv) {
-    recording r = {.options = {.max_tokens = 128}, .n_top = 10, .n_draft_top = 64, .n_tree_top = 8};
-    eval_options *o = &r.options;
     prompt_list prompts = {0};
+    recording r = {.options = {.max_tokens = 128},
+                   .n_top = 10,
+                   .n_draft_top = 64,
+                   .n_tree_top = 8,
+                   .prompts = &prompts};
+    eval_options *o = &r.options;
     specrt_error err = {0};
     const cli_option options[] = {
         EVAL_TARGET(*o),
@@ -167,9 +260,8 @@ int record_main(int argc, char **argv) {
     int code = cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
     specrt_status status = prompts_given(o, &prompts, &err);
-    if (status == SPECRT_STATUS_OK) status = open_recording(&r, &err);
-    if (status == SPECRT_STATUS_OK) status = record(&r, &prompts, &err);
-    prompts_free(&prompts);
+    if (status == SPECRT_STATUS_OK) status = record(&r, &err);
     close_recording(&r);
+    prompts_free(&prompts);
     return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
 }

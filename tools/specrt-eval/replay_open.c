@@ -150,7 +150,7 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
     e->reads_hidden = any_of(e->text, by_hidden);
     e->reads_fed = strstr(e->text, "cluster") != NULL;
     e->d_hidden = specrt_policy_hidden_width(e->policy);
-    e->serial = r->params.stream || strstr(e->text, "keep=on");
+    e->serial = r->params.stream || policy_keeps(e->text);
     r->keeps_hidden |= e->reads_hidden || e->d_hidden > 0;
     e->recorded = r->n_trees > 0;
     for (int i = 0; i < r->params.n_traces; i++)
