@@ -49,6 +49,10 @@ END
 accepts compare --align lora --align-rate 0 --align-load a.safetensors --align-save c.safetensors
 cmp a.safetensors c.safetensors || fail "a snapshot came back other"
 
+# several at once, each with a drafter of its own
+accepts compare --align lora@batch=4@rate=0.01,osd@interval=1,lora@batch=2@optimiser=sgd
+prints "*(lora@batch=4@rate=0.01) *(osd@interval=1) *(lora@batch=2@optimiser=sgd) *all equal"
+
 # OSD, steps beside the cycles, plain descent
 accepts compare --align osd --align-interval 1 --align-save osd.safetensors
 prints "*window:64@min=16 (osd) *compared with plain decoding: all equal"
@@ -72,8 +76,14 @@ refuses 2 "*--align-optimiser: expected adamw or sgd, found 'lion'" compare --al
     --align-optimiser lion
 refuses 2 "*--align-save and --align-load: expected --align lora or osd" compare \
     --align-load a.safetensors
-refuses 2 "*--align-save: expected one --policy, *" compare --policy full --align lora \
+refuses 2 "*--align-save: expected one --policy and one --align, *" compare --policy full \
+    --align lora --align-save d.safetensors
+refuses 2 "*--align-save: expected one --policy and one --align, *" compare --align lora,osd \
     --align-save d.safetensors
+refuses 2 "*--align: 'rat=1': expected rate, clip, *" compare --align lora@rat=1
+refuses 2 "*--align: 'rank=257': expected rate, *" compare --align lora@rank=257
+refuses 2 "*--align: expected at most 8, found more" compare \
+    --align lora,lora,lora,lora,lora,lora,lora,lora,lora
 refuses 2 "*--align-rate*" compare --align lora --align-rate -1
 refuses 1 "*nosuch: cannot open: *" compare --align lora --align-load nosuch
 refuses 3 "*lib.bash: *" compare --align lora --align-load "$CLI_TESTS/lib.bash"

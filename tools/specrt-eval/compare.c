@@ -21,50 +21,50 @@ static int64_t bytes_of(const eval_models *m, const contestant *k) {
 }
 
 /* Whether contestant i drafts as the last one does. */
-static bool drafts_alike(const comparison *c, int i, bool aligned) {
+static bool drafts_alike(const comparison *c, int i) {
     const contestant *k = &c->contestants[c->n_contestants - 1], *other = &c->contestants[i];
-    return (other->controller != NULL) == aligned &&
+    return other->alignment == k->alignment &&
            strcmp(specrt_policy_text(other->policy), specrt_policy_text(k->policy)) == 0;
 }
 
-static specrt_status add_one(comparison *c, const char *text, bool aligned, specrt_error *err) {
+static specrt_status add_one(comparison *c, const char *text, const alignment *a,
+                             specrt_error *err) {
     contestant *grown = (contestant *)realloc(c->contestants, (size_t)(c->n_contestants + 1) *
                                                                   sizeof *c->contestants);
     if (!grown) return error_no_memory_for(err, "the comparison");
     c->contestants = grown;
     contestant *k = &grown[c->n_contestants++];
-    *k = (contestant){.name = "plain"};
+    *k = (contestant){.name = "plain", .alignment = a};
     if (text) TRY(models_policy(&c->models, text, &k->policy, err));
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)
-        if (drafts_alike(c, i, aligned)) {
-            if (strcmp(grown[i].name, text) != 0 && !aligned)
+        if (drafts_alike(c, i)) {
+            if (strcmp(grown[i].name, text) != 0 && !a)
                 cli_warn("%s is %s, which is there already", text, grown[i].name);
             specrt_policy_close(k->policy);
             c->n_contestants--;
             return SPECRT_STATUS_OK;
         }
     if (text) k->bytes_extra = bytes_of(&c->models, k);
-    if (aligned) TRY(compare_align_open(c, k, err));
+    if (a) TRY(compare_align_open(c, k, a, err));
     specrt_session_params params = models_session(&c->models, &c->options, 0);
-    TRY(engine_decoder_create(c->models.target,
-                              aligned ? k->drafter
-                              : text  ? c->models.drafter
-                                      : NULL,
-                              k->policy, &params, (int32_t)c->options.n_context, &k->decoder, err));
-    if (aligned) engine_decoder_align(k->decoder, k->controller);
+    const engine_drafter *drafter = a ? k->drafter : text ? c->models.drafter : NULL;
+    TRY(engine_decoder_create(c->models.target, drafter, k->policy, &params,
+                              (int32_t)c->options.n_context, &k->decoder, err));
+    if (a) engine_decoder_align(k->decoder, k->controller);
     return SPECRT_STATUS_OK;
 }
 
 static specrt_status add_contestant(void *user, const char *text, specrt_error *err) {
-    return add_one((comparison *)user, text, false, err);
+    return add_one((comparison *)user, text, NULL, err);
 }
 
-/* As it is, and with a drafter that learns. */
+/* As it is, and with drafters that learn. */
 static specrt_status add_given(void *user, const char *text, specrt_error *err) {
     comparison *c = (comparison *)user;
-    TRY(add_one(c, text, false, err));
-    return c->aligned ? add_one(c, text, true, err) : SPECRT_STATUS_OK;
+    TRY(add_one(c, text, NULL, err));
+    for (int i = 0; i < c->n_alignments; i++) TRY(add_one(c, text, &c->alignments[i], err));
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status add_contestants(comparison *c, specrt_error *err) {
@@ -245,8 +245,10 @@ int compare_main(int argc, char **argv) {
                  "domain do"),
         EVAL_SAMPLING(*o),
         cli_heading("Alignment"),
-        cli_string("align", "MODE", &c.align.mode,
-                   "lora (EvoSpec) or osd: each policy once more with a drafter that learns (off)"),
+        cli_string(
+            "align", "SPEC", &c.align.mode,
+            "lora (EvoSpec) or osd: each policy once more with a drafter that learns; a comma "
+            "list of them, with settings of their own as in lora@rate=1e-4@beta=0 (off)"),
         cli_real("align-rate", "ETA", &c.align.rate, 0, 1e9, "of learning (lora 1e-3, osd 1e-4)"),
         cli_string("align-optimiser", "NAME", &c.align.optimiser, "adamw or sgd (adamw)"),
         cli_real("align-clip", "X", &c.align.clip, 0, 1e9,

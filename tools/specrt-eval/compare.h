@@ -57,11 +57,19 @@ typedef struct cycle_watch {
     span_sums spans[WATCH_SPANS]; /* before and after changes */
 } cycle_watch;
 
+/* One of --align's list. */
+enum { COMPARE_ALIGNMENTS = 8 };
+typedef struct alignment {
+    char name[64];
+    engine_controller_params params;
+} alignment;
+
 typedef struct contestant {
     char name[160]; /* the policy as it was given, or "plain" */
     specrt_policy *policy;
     engine_decoder *decoder;
-    engine_drafter *drafter; /* of its own, which learns; NULL: the models' */
+    engine_drafter *drafter;    /* of its own, which learns; NULL: the models' */
+    const alignment *alignment; /* how; NULL: it stays */
     engine_controller *controller;
     engine_controller_stats align_before; /* the turn */
     int64_t bytes_extra;                  /* packed rows beside the head's own, at most */
@@ -83,7 +91,9 @@ typedef struct comparison {
     const char *report;
     bool stream, lists; /* prompts are one stream; lists are looked into */
     align_options align;
-    bool aligned; /* each policy's drafter stays, and learns in a second run beside it */
+    /* Each policy's drafter stays, and learns in further runs beside it. */
+    alignment alignments[COMPARE_ALIGNMENTS];
+    int n_alignments;
     eval_models models;
     chat *chat;
     prompt_list prompts;
@@ -170,7 +180,8 @@ int compare_coverage(const comparison *c, const int32_t *order, int32_t n,
 /* compare_align_check() : of the settings, before models are loaded.
  * compare_align_open() : a contestant's own drafter and its controller; its name says so. */
 specrt_status compare_align_check(comparison *c, specrt_error *err);
-specrt_status compare_align_open(comparison *c, contestant *k, specrt_error *err);
+specrt_status compare_align_open(comparison *c, contestant *k, const alignment *a,
+                                 specrt_error *err);
 void compare_align_close(contestant *k); /* after its decoder */
 void compare_align_begin(contestant *k, bool warm_up);
 void compare_align_end(const contestant *k, engine_controller_stats *out);

@@ -10,36 +10,9 @@
 
 /* ---- settings ---- */
 
-specrt_status compare_align_check(comparison *c, specrt_error *err) {
-    align_options *o = &c->align;
-    if (!o->mode) o->mode = "off";
-    bool lora = strcmp(o->mode, "lora") == 0, osd = strcmp(o->mode, "osd") == 0;
-    if (!lora && !osd && strcmp(o->mode, "off") != 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--align: expected off, lora or osd, found '%s'", o->mode);
-    if (o->optimiser && strcmp(o->optimiser, "adamw") != 0 && strcmp(o->optimiser, "sgd") != 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--align-optimiser: expected adamw or sgd, found '%s'",
-                                o->optimiser);
-    if (!lora && !osd && (o->save || o->load))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--align-save and --align-load: expected --align lora or osd");
-    if (o->save && (c->options.policies.n != 1 || strchr(c->options.policies.items[0], ',')))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--align-save: expected one --policy, whose drafter is saved");
-    c->aligned = lora || osd;
-    if (c->aligned && lora && o->n_batch == 0) {
-        cli_warn(
-            "--align-batch 0: a buffer that holds nothing never fills; drafters learn nothing");
-        c->aligned = false;
-    }
-    return o->save ? out_check(o->save, c->options.common.force, err) : SPECRT_STATUS_OK;
-}
-
-static engine_controller_params params_of(const comparison *c) {
+static engine_controller_params defaults_of(const comparison *c, bool full) {
     const align_options *o = &c->align;
     engine_controller_params p = ENGINE_CONTROLLER_DEFAULTS;
-    bool full = strcmp(o->mode, "osd") == 0;
     p.align.mode = full ? ENGINE_ALIGN_FULL : ENGINE_ALIGN_LORA;
     p.align.optimiser =
         o->optimiser && strcmp(o->optimiser, "sgd") == 0 ? ENGINE_SGD : ENGINE_ADAMW;
@@ -59,16 +32,109 @@ static engine_controller_params params_of(const comparison *c) {
     return p;
 }
 
+/* "rate=1e-3" into the settings. @return false: there is no such key, or no such value. */
+static bool set_key(engine_controller_params *p, const char *text) {
+    const struct {
+        const char *name;
+        float *real;
+        int32_t *whole;
+        double most;
+    } keys[] = {{"rate", &p->align.rate, NULL, 1e9},
+                {"clip", &p->align.clip, NULL, 1e9},
+                {"alpha", &p->align.alpha, NULL, 1e9},
+                {"temperature", &p->gate.temperature, NULL, 1000},
+                {"beta", &p->gate.beta, NULL, 1000},
+                {"epsilon", &p->gate.epsilon, NULL, 1e9},
+                {"rank", NULL, &p->align.rank, 256},
+                {"batch", NULL, &p->gate.n_batch, SPECRT_ALIGN_MAX_BATCH},
+                {"gamma", NULL, &p->gate.n_steps, SPECRT_TREE_MAX_NODES},
+                {"top", NULL, &p->gate.n_top, SPECRT_ALIGN_MAX_TOP},
+                {"interval", NULL, &p->interval, 1e6}};
+    size_t n = strcspn(text, "=");
+    char *end = NULL;
+    double value = text[n] ? strtod(text + n + 1, &end) : NAN;
+    if (n == 9 && memcmp(text, "optimiser", n) == 0 && text[n]) {
+        p->align.optimiser = strcmp(text + n + 1, "sgd") == 0 ? ENGINE_SGD : ENGINE_ADAMW;
+        return p->align.optimiser == ENGINE_SGD || strcmp(text + n + 1, "adamw") == 0;
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (strlen(keys[i].name) != n || memcmp(text, keys[i].name, n) != 0) continue;
+        if (!(value >= (keys[i].whole ? 1 : 0) && value <= keys[i].most) || *end) return false;
+        if (keys[i].whole) *keys[i].whole = (int32_t)value;
+        if (keys[i].real) *keys[i].real = (float)value;
+        return true;
+    }
+    return false;
+}
+
+/* One of the list: mode[@key=value]... */
+static specrt_status parse_one(const comparison *c, char *text, engine_controller_params *out,
+                               specrt_error *err) {
+    char *mode = strsep(&text, "@");
+    if (strcmp(mode, "lora") != 0 && strcmp(mode, "osd") != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--align: expected off, lora or osd, found '%s'", mode);
+    *out = defaults_of(c, strcmp(mode, "osd") == 0);
+    for (char *key; (key = strsep(&text, "@")) != NULL;)
+        if (!set_key(out, key))
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "--align: '%s': expected rate, clip, alpha, rank, optimiser, "
+                                    "batch, gamma, top, temperature, beta, epsilon or interval, "
+                                    "with a value in its range",
+                                    key);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status parse_all(comparison *c, specrt_error *err) {
+    char *copy = strdup(c->align.mode), *rest = copy;
+    specrt_status status = copy ? SPECRT_STATUS_OK : error_no_memory_for(err, "the comparison");
+    for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;) {
+        alignment *a = &c->alignments[c->n_alignments];
+        if (c->n_alignments == COMPARE_ALIGNMENTS)
+            status =
+                specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                 "--align: expected at most %d, found more", COMPARE_ALIGNMENTS);
+        else
+            snprintf(a->name, sizeof a->name, "%s", text),
+                status = parse_one(c, text, &a->params, err), c->n_alignments++;
+    }
+    free(copy);
+    return status;
+}
+
+specrt_status compare_align_check(comparison *c, specrt_error *err) {
+    align_options *o = &c->align;
+    if (o->optimiser && strcmp(o->optimiser, "adamw") != 0 && strcmp(o->optimiser, "sgd") != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--align-optimiser: expected adamw or sgd, found '%s'",
+                                o->optimiser);
+    if (o->mode && strcmp(o->mode, "off") != 0) TRY(parse_all(c, err));
+    if (c->n_alignments == 0 && (o->save || o->load))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--align-save and --align-load: expected --align lora or osd");
+    if (o->save && (c->n_alignments > 1 || c->options.policies.n != 1 ||
+                    strchr(c->options.policies.items[0], ',')))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--align-save: expected one --policy and one --align, whose "
+                                "drafter is saved");
+    if (c->n_alignments > 0 && o->n_batch == 0) {
+        cli_warn(
+            "--align-batch 0: a buffer that holds nothing never fills; drafters learn nothing");
+        c->n_alignments = 0;
+    }
+    return o->save ? out_check(o->save, c->options.common.force, err) : SPECRT_STATUS_OK;
+}
+
 /* ---- a drafter that learns ---- */
 
-specrt_status compare_align_open(comparison *c, contestant *k, specrt_error *err) {
-    engine_controller_params p = params_of(c);
+specrt_status compare_align_open(comparison *c, contestant *k, const alignment *a,
+                                 specrt_error *err) {
     const engine_config *target = engine_get_config(c->models.target);
     int32_t n_context = c->options.n_context ? (int32_t)c->options.n_context : target->n_context;
     size_t n = strlen(k->name);
-    snprintf(k->name + n, sizeof k->name - n, " (%s)", c->align.mode);
+    snprintf(k->name + n, sizeof k->name - n, " (%s)", a->name);
     TRY(engine_drafter_open(c->options.draft, c->models.target, &k->drafter, err));
-    TRY(engine_controller_create(k->drafter, c->models.head, target->n_vocab, n_context, &p,
+    TRY(engine_controller_create(k->drafter, c->models.head, target->n_vocab, n_context, &a->params,
                                  &k->controller, err));
     return c->align.load ? engine_controller_load(k->controller, c->align.load, err)
                          : SPECRT_STATUS_OK;

@@ -195,7 +195,7 @@ void compare_print_table(const comparison *c) {
     if (c->lists) print_lists(c, width);
     if (c->n_changes) print_changes(c, width);
     if (any_events(c)) print_events(c, width);
-    if (c->aligned) compare_align_print(c, width);
+    if (c->n_alignments) compare_align_print(c, width);
     putchar('\n');
     print_names(c);
     compare_print_best(stdout, c);
@@ -321,6 +321,6 @@ void compare_print_json(const comparison *c) {
             json_object_array_add(rows, json_row(c, i, d));
     }
     json_put(o, "rows", rows);
-    if (c->aligned || c->stream) json_put(o, "requests", compare_align_requests(c));
+    if (c->n_alignments || c->stream) json_put(o, "requests", compare_align_requests(c));
     json_print(o);
 }
