@@ -5,7 +5,6 @@ static double fake_seconds(void);
 #include "tools/specrt-eval/plan_cost.c"
 #undef measure_seconds
 #include "base/measure.h"
-#include "tools/specrt-eval/plan_curve.c"
 #include "fixture.h"
 #include "test.h"
 
@@ -121,14 +120,14 @@ static void check_head(const curve *c, int32_t n, bool first) {
 static void test_measure(void) {
     fake f = {.n_rows = 128000, .busy = 10};
     const plan_machine m = {&f, f.n_rows, 64, 5, fake_head, fake_draft, fake_target};
-    plan_costs costs;
+    pass_costs costs;
     the_fake = &f;
     REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
     CHECK_INT(f.most[0], f.n_rows);
     CHECK_INT(f.most[1], 10);
     CHECK_INT(f.most[2], 60);
     check_head(&costs.head_first, 1, true);
-    for (int w = 0; w < PLAN_WIDTHS; w++) check_head(&costs.head[w], plan_widths[w], false);
+    for (int w = 0; w < PASS_WIDTHS; w++) check_head(&costs.head[w], pass_widths[w], false);
     for (int32_t n = 1; n <= 60; n++) CHECK_NEAR(curve_at(&costs.target, n), 1e-3 + 2e-4 * n, 1e-6);
     CHECK_NEAR(curve_at(&costs.draft, 5), 1.5e-4, 1e-8);
     CHECK(costs.error < 0.01 && costs.worst > TOLERANCE); /* at the edge */
@@ -147,11 +146,11 @@ static void test_measure_noise(void) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         fake f = {.n_rows = sizes[i], .busy = 300};
         const plan_machine m = {&f, f.n_rows, 64, 5, fake_head, fake_draft, fake_target};
-        plan_costs costs;
+        pass_costs costs;
         the_fake = &f;
         REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
         check_rises(&costs.head_first, sizes[i]);
-        for (int w = 0; w < PLAN_WIDTHS; w++) check_rises(&costs.head[w], sizes[i]);
+        for (int w = 0; w < PASS_WIDTHS; w++) check_rises(&costs.head[w], sizes[i]);
         check_rises(&costs.target, 60);
         CHECK(isfinite(costs.worst));
     }
@@ -271,7 +270,7 @@ static specrt_tree *tree_of(const plan_shape *s) {
 static void test_smaller_trees(void) {
     const plan_shape none = {0, 0, 0};
     int n_shapes = 0, n_seen = 0, n_missed = 0;
-    for (int w = 0; w < PLAN_WIDTHS; w++) {
+    for (int w = 0; w < PASS_WIDTHS; w++) {
         plan_shape shapes[PLAN_SHAPES];
         int n = plan_shapes(w, &none, shapes);
         specrt_tree *wide = tree_of(&shapes[n - 1]);

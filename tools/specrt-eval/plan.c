@@ -115,7 +115,7 @@ static specrt_status add_prompts(plan *p, specrt_error *err) {
 
 static specrt_status measure_costs(plan *p, specrt_error *err) {
     plan_machine machine;
-    if (p->costs_file) return plan_read_costs(p->costs_file, &p->costs, err);
+    if (p->costs_file) return pass_costs_read(p->costs_file, &p->costs, err);
     TRY(plan_cpu_create(&p->models, &machine, err));
     machine.seconds = p->measure;
     specrt_status status = plan_measure(&machine, &p->costs);
@@ -136,7 +136,7 @@ static double rows_of(const plan *p, const plan_run *run) {
 
 /* Trees of one policy, those that could beat the best so far if every draft were accepted. */
 static specrt_status add_trees(plan *p, int policy, double rows, specrt_error *err) {
-    for (int w = 1; w < PLAN_WIDTHS; w++)
+    for (int w = 1; w < PASS_WIDTHS; w++)
         if (rows > 0 && 1.1 * plan_bound(p, w, rows) < p->best.speed)
             p->n_skipped++;
         else if (!plan_add_run(p, policy, w, err))
@@ -183,7 +183,7 @@ static specrt_status run_all(plan *p, specrt_error *err) {
     if (trees_matter(p, fastest))
         TRY(run_trees(p, -1, fastest, err));
     else
-        p->n_skipped += (PLAN_WIDTHS - 1) * (p->n_policies - 1);
+        p->n_skipped += (PASS_WIDTHS - 1) * (p->n_policies - 1);
     return p->n_runs > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 

@@ -1,13 +1,14 @@
 /* plan.h : what specrt-eval plan measures and makes of it.
  *
- *     machine (a call of each kind, timed) -> plan_costs, monotone curves
+ *     machine (a call of each kind, timed) -> pass_costs, monotone curves
  *     plan_run (a policy decodes, each cycle's tree is looked at) -> tokens a cycle of many shapes
  *     both -> plan_choice: tokens per second of a policy and shape, with an interval */
 #ifndef SPECRT_EVAL_PLAN_H
 #define SPECRT_EVAL_PLAN_H
 
 #include "eval.h"
-#include "plan_curve.h"
+#include "base/curve.h"
+#include "engine/costs.h"
 
 /* ---- what calls cost ------------------------------------------------------------------------- */
 
@@ -23,24 +24,9 @@ typedef struct plan_machine {
     specrt_status (*target)(void *user, int32_t n); /* the target over n nodes, with logits */
 } plan_machine;
 
-enum { PLAN_WIDTHS = 3 };
-extern const int32_t plan_widths[PLAN_WIDTHS]; /* topk of the shapes: 1, 4, 10 */
-
-typedef struct plan_costs {
-    curve head_first; /* by rows of the head, for the one hidden row after the target's pass */
-    curve head[PLAN_WIDTHS]; /* the same for topk hidden rows of a cycle's next levels */
-    curve draft, target;     /* by tokens, nodes */
-    double error, worst;     /* at sizes between the measured ones: median and greatest share */
-    double seconds;          /* that measuring took */
-} plan_costs;
-
 /* plan_measure() : every size in turn, several times over, and the sizes between again where curves were
  * far off. */
-specrt_status plan_measure(const plan_machine *m, plan_costs *out);
-
-/* plan_read_costs() : those that another engine measured of itself, a JSON file with head_first, head, draft
- * and target as plan --json prints them. @return IO, BAD_INPUT naming file and key. */
-specrt_status plan_read_costs(const char *path, plan_costs *out, specrt_error *err);
+specrt_status plan_measure(const plan_machine *m, pass_costs *out);
 
 /* plan_cpu_create() : engine and drafter after a prompt of 64 tokens. */
 specrt_status plan_cpu_create(const eval_models *m, plan_machine *out, specrt_error *err);
@@ -55,7 +41,7 @@ typedef struct plan_shape {
 } plan_shape;
 
 /* plan_shapes() : those that one run of the widest tree tells about, the run's own the last.
- *   width : of plan_widths
+ *   width : of pass_widths
  *   most  : bounds; 0: none  @return how many. */
 int plan_shapes(int width, const plan_shape *most, plan_shape out[PLAN_SHAPES]);
 specrt_status plan_no_tree(specrt_error *err); /* the options leave none */
@@ -121,7 +107,7 @@ typedef struct plan {
     specrt_tree_params recorded; /* the traces' own */
     eval_models models;
     chat *chat;
-    plan_costs costs;
+    pass_costs costs;
     plan_policy *policies;
     int n_policies;
     prompt_list asked;

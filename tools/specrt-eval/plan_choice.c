@@ -16,7 +16,7 @@ static bool within(const plan_shape *s, const plan_shape *most) {
 
 int plan_shapes(int width, const plan_shape *most, plan_shape out[PLAN_SHAPES]) {
     static const int32_t nodes[] = {8, 12, 16, 24, 32, 48, 60};
-    int32_t topk = plan_widths[width];
+    int32_t topk = pass_widths[width];
     int n = 0;
     for (int32_t steps = topk == 1 ? 1 : 2; steps <= (topk == 1 ? 8 : 6); steps++)
         for (size_t i = 0; i < (topk == 1 ? 1 : sizeof nodes / sizeof *nodes); i++) {
@@ -58,11 +58,11 @@ void plan_tally_chain(plan_tally *t, int ran, int accepted, int num_steps) {
 /* ---- one shape ---- */
 
 /* Drafting by the curves: the drafter's layer over what was emitted, then level by level. */
-static double curve_draft(const plan_costs *c, const plan_shape *s, double emitted) {
+static double curve_draft(const pass_costs *c, const plan_shape *s, double emitted) {
     return curve_at(&c->draft, emitted) + (s->num_steps - 1) * curve_at(&c->draft, s->topk);
 }
 
-static double curve_head(const plan_costs *c, const plan_shape *s, int width, double rows) {
+static double curve_head(const pass_costs *c, const plan_shape *s, int width, double rows) {
     return curve_at(&c->head_first, rows) + (s->num_steps - 1) * curve_at(&c->head[width], rows);
 }
 
@@ -134,7 +134,7 @@ static void set_speed(plan_choice *c, double share) {
 /* The curves give what changes with the shape, the run what they leave out: a source's own scan or
  * route per pass, longer contexts, caches that others emptied. */
 plan_choice plan_predict(const plan *p, const plan_run *run, int shape) {
-    const plan_costs *k = &p->costs;
+    const pass_costs *k = &p->costs;
     const plan_shape *s = &run->shapes[shape], *ran = &run->shapes[run->n_shapes - 1];
     plan_choice c = {.policy = run->policy, .shape = *s};
     phases l = phases_of(run, p->n_prompts);
@@ -155,7 +155,7 @@ plan_choice plan_predict(const plan *p, const plan_run *run, int shape) {
 }
 
 void plan_choose_from_curves(const plan *p, int width, plan_choice *c) {
-    const plan_costs *k = &p->costs;
+    const pass_costs *k = &p->costs;
     double accept = c->accept_half / c->accept_length;
     c->cycle = curve_draft(k, &c->shape, c->accept_length) +
                curve_head(k, &c->shape, width, c->rows) +

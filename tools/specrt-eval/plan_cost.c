@@ -8,14 +8,12 @@
 #include "base/measure.h"
 #include "plan.h"
 
-const int32_t plan_widths[PLAN_WIDTHS] = {1, 4, 10};
-
 enum { N_PROMPT = 64 };
 
 /* ---- measuring ---- */
 
 enum { HEAD, DRAFT, TARGET, N_KINDS };
-enum { N_HEADS = 1 + PLAN_WIDTHS, MOST_SITES = 128, MOST_ROUNDS = 12, MOST_TIMES = 40 };
+enum { N_HEADS = 1 + PASS_WIDTHS, MOST_SITES = 128, MOST_ROUNDS = 12, MOST_TIMES = 40 };
 
 static const double TOLERANCE = 0.07; /* of a curve between its sizes */
 
@@ -30,7 +28,7 @@ typedef struct site {
 
 typedef struct survey {
     const plan_machine *machine;
-    plan_costs *costs;
+    pass_costs *costs;
     double began;
     int n;
     site sites[MOST_SITES];
@@ -38,7 +36,7 @@ typedef struct survey {
     double errors[MOST_SITES * N_HEADS];
 } survey;
 
-static curve *curve_of(plan_costs *c, int kind, int i) {
+static curve *curve_of(pass_costs *c, int kind, int i) {
     if (kind != HEAD) return kind == DRAFT ? &c->draft : &c->target;
     return i == 0 ? &c->head_first : &c->head[i - 1];
 }
@@ -83,8 +81,8 @@ static specrt_status time_levels(const plan_machine *m, site *s) {
     TRY(m->head(m->user, s->x, 1, 1)); /* of the cycle before */
     TRY(m->target(m->user, 1));
     TRY(time_head(m, s->x, 1, &s->times[0][s->n]));
-    for (int w = 0; w < PLAN_WIDTHS; w++)
-        TRY(time_head(m, s->x, plan_widths[w], &s->times[1 + w][s->n]));
+    for (int w = 0; w < PASS_WIDTHS; w++)
+        TRY(time_head(m, s->x, pass_widths[w], &s->times[1 + w][s->n]));
     return SPECRT_STATUS_OK;
 }
 
@@ -117,7 +115,7 @@ static double time_of(site *s, int i) {
 }
 
 static void make_curves(survey *v) {
-    *v->costs = (plan_costs){.error = 0};
+    *v->costs = (pass_costs){.error = 0};
     for (int k = 0; k < v->n; k++)
         for (int i = 0; !v->sites[k].held && i < curves_of(v->sites[k].kind); i++)
             curve_add(curve_of(v->costs, v->sites[k].kind, i), v->sites[k].x,
@@ -193,7 +191,7 @@ static specrt_status take_survey(survey *v) {
     return SPECRT_STATUS_OK;
 }
 
-specrt_status plan_measure(const plan_machine *m, plan_costs *out) {
+specrt_status plan_measure(const plan_machine *m, pass_costs *out) {
     static const int32_t drafts[] = {1, 2, 3, 4, 6, 8, 10}, other_drafts[] = {5, 7, 9};
     /* as many nodes as plan_shapes() asks for */
     static const int32_t nodes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 60};

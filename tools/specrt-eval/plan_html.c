@@ -77,11 +77,11 @@ static void choice_table(FILE *f, const plan *p) {
             100 * p->costs.error, 100 * p->costs.worst);
 }
 
-static void plot_head(FILE *f, const plan_costs *k) {
+static void plot_head(FILE *f, const pass_costs *k) {
     static const char *const labels[] = {"1 row, first level", "1 row", "4 rows", "10 rows"};
-    plot_series series[1 + PLAN_WIDTHS];
-    double y[1 + PLAN_WIDTHS][CURVE_MOST];
-    for (int w = 0; w <= PLAN_WIDTHS; w++) {
+    plot_series series[1 + PASS_WIDTHS];
+    double y[1 + PASS_WIDTHS][CURVE_MOST];
+    for (int w = 0; w <= PASS_WIDTHS; w++) {
         const curve *c = w ? &k->head[w - 1] : &k->head_first;
         for (int i = 0; i < c->n; i++) y[w][i] = 1e3 * c->y[i];
         series[w] = (plot_series){labels[w], c->x, y[w], c->n, w, false, true};
@@ -93,11 +93,11 @@ static void plot_head(FILE *f, const plan_costs *k) {
                     .x = {"active rows", PLOT_LOG2, false, 0, 0},
                     .y = {"ms", PLOT_LINEAR, false, 0, 0},
                     .series = series,
-                    .n_series = 1 + PLAN_WIDTHS};
+                    .n_series = 1 + PASS_WIDTHS};
     html_plot(f, &p);
 }
 
-static void plot_passes(FILE *f, const plan_costs *k) {
+static void plot_passes(FILE *f, const pass_costs *k) {
     double y[2][CURVE_MOST];
     for (int i = 0; i < k->target.n; i++) y[0][i] = 1e3 * k->target.y[i];
     for (int i = 0; i < k->draft.n; i++) y[1][i] = 1e3 * k->draft.y[i];

@@ -80,9 +80,9 @@ void plan_advice(const plan *p, FILE *f) {
 /* ---- table ---- */
 
 static void print_costs(const plan *p) {
-    const plan_costs *k = &p->costs;
+    const pass_costs *k = &p->costs;
     printf("head, ms for 1 row after the target's pass, at the next levels for 1 (%d, %d)",
-           (int)plan_widths[1], (int)plan_widths[2]);
+           (int)pass_widths[1], (int)pass_widths[2]);
     for (int i = 0; i < k->head_first.n; i++)
         printf("  %.0f: %.3f, %.3f (%.3f, %.3f)", k->head_first.x[i], 1e3 * k->head_first.y[i],
                1e3 * k->head[0].y[i], 1e3 * k->head[1].y[i], 1e3 * k->head[2].y[i]);
@@ -136,29 +136,9 @@ void plan_print_table(const plan *p) {
 
 /* ---- JSON ---- */
 
-static json_object *json_curve(const curve *c, const char *key) {
-    json_object *points = json_object_new_array();
-    for (int i = 0; i < c->n; i++) {
-        json_object *o = json_object_new_object();
-        json_put(o, key, json_whole((uint64_t)c->x[i]));
-        json_put(o, "seconds", json_real(c->y[i]));
-        json_object_array_add(points, o);
-    }
-    return points;
-}
-
-static json_object *json_costs(const plan_costs *k) {
-    json_object *o = json_object_new_object(), *heads = json_object_new_array();
-    for (int w = 0; w < PLAN_WIDTHS; w++) {
-        json_object *head = json_object_new_object();
-        json_put(head, "topk", json_whole((uint64_t)plan_widths[w]));
-        json_put(head, "points", json_curve(&k->head[w], "rows"));
-        json_object_array_add(heads, head);
-    }
-    json_put(o, "head_first", json_curve(&k->head_first, "rows"));
-    json_put(o, "head", heads);
-    json_put(o, "draft", json_curve(&k->draft, "tokens"));
-    json_put(o, "target", json_curve(&k->target, "nodes"));
+static json_object *json_costs(const pass_costs *k) {
+    json_object *o = json_object_new_object();
+    pass_costs_put(k, o);
     json_put(o, "error_median", json_real(k->error));
     json_put(o, "error_worst", json_real(k->worst));
     json_put(o, "seconds", json_real(k->seconds));

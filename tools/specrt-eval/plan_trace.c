@@ -22,7 +22,7 @@ static trial trial_of(const plan *p, int width, const specrt_tree_params *record
                              lesser(o->num_draft_tokens, recorded->num_draft_tokens)};
     plan_shape shapes[PLAN_SHAPES];
     trial t = {.width = width};
-    if (plan_widths[width] <= recorded->topk) t.n = plan_shapes(width, &most, shapes);
+    if (pass_widths[width] <= recorded->topk) t.n = plan_shapes(width, &most, shapes);
     for (int s = 0; s < t.n; s++)
         t.trees[s] =
             (specrt_tree_params){shapes[s].num_steps, shapes[s].topk, shapes[s].num_draft_tokens};
@@ -96,10 +96,10 @@ specrt_status plan_read_tree(plan *p, specrt_error *err) {
 specrt_status plan_from_trace(plan *p, specrt_error *err) {
     int n_shapes = 0;
     p->choices =
-        (plan_choice *)malloc((size_t)(PLAN_WIDTHS * p->n_policies + 1) * sizeof *p->choices);
+        (plan_choice *)malloc((size_t)(PASS_WIDTHS * p->n_policies + 1) * sizeof *p->choices);
     if (!p->choices) return error_no_memory_for(err, "a plan");
     p->n_choices = 0;
-    for (int w = 0; w < PLAN_WIDTHS; w++) {
+    for (int w = 0; w < PASS_WIDTHS; w++) {
         const trial t = trial_of(p, w, &p->recorded);
         n_shapes += t.n;
         for (int i = 0; t.n && i < p->n_policies; i++) TRY(try_policy(p, &t, i, err));

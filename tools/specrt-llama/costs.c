@@ -7,10 +7,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/measure.h"
+#include "engine/costs.h"
 
 enum { N_ROUNDS = 9, N_PROMPT = 64, MOST_SIZES = 32 };
-enum { N_WIDTHS = 3 };
-static const int32_t widths[N_WIDTHS] = {1, 4, 10};
 static const int32_t drafted[] = {1, 2, 3, 4, 6, 8, 10};
 static const int32_t verified[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 60};
 
@@ -25,7 +24,7 @@ typedef struct costs {
     const models *m;
     specrt_host host;
     int32_t vocabulary;
-    timing head_first, head[N_WIDTHS], draft, target;
+    timing head_first, head[PASS_WIDTHS], draft, target;
     int32_t *ids;                  /* [rows of the head] */
     float *logits, *hidden, *best; /* [10, rows], [10, columns], [10, 10] */
     int32_t tokens[SPECRT_TREE_MAX_NODES], best_ids[100];
@@ -101,9 +100,9 @@ static specrt_status time_head(costs *c, int round, int i) {
     int32_t rows = c->head_first.sizes[i];
     if (run_target(c, 1, &unused) || run_draft(c, 1, &unused)) return SPECRT_STATUS_HOST;
     TRY(run_head(c, rows, 1, &c->head_first.seconds[i][round]));
-    for (int w = 0; w < N_WIDTHS; w++) {
-        if (run_draft(c, widths[w], &unused)) return SPECRT_STATUS_HOST;
-        TRY(run_head(c, rows, widths[w], &c->head[w].seconds[i][round]));
+    for (int w = 0; w < PASS_WIDTHS; w++) {
+        if (run_draft(c, pass_widths[w], &unused)) return SPECRT_STATUS_HOST;
+        TRY(run_head(c, rows, pass_widths[w], &c->head[w].seconds[i][round]));
     }
     double kept;
     return run_target(c, 1, &kept) ? SPECRT_STATUS_HOST : SPECRT_STATUS_OK;
@@ -127,37 +126,21 @@ static specrt_status time_round(costs *c, int round) {
     return SPECRT_STATUS_OK;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The lower quartile: other programs add to a time. The first round warms up. */
-static json_object *json_timing(timing *t, const char *key) {
-    json_object *points = json_object_new_array();
-    for (int i = 0; i < t->n; i++) {
-        json_object *o = json_object_new_object();
-        qsort(t->seconds[i] + 1, N_ROUNDS - 1, sizeof(double), by_value);
-        json_put(o, key, json_whole((uint64_t)t->sizes[i]));
-        json_put(o, "seconds", json_real(t->seconds[i][1 + (N_ROUNDS - 1) / 4]));
-        json_object_array_add(points, o);
-    }
-    return points;
+static void add_timing(timing *t, curve *out) {
+    for (int i = 0; i < t->n; i++)
+        curve_add(out, t->sizes[i], quartile_of(t->seconds[i] + 1, N_ROUNDS - 1));
 }
 
 static char *costs_text(costs *c) {
-    json_object *o = json_object_new_object(), *heads = json_object_new_array();
-    for (int w = 0; w < N_WIDTHS; w++) {
-        json_object *head = json_object_new_object();
-        json_put(head, "topk", json_whole((uint64_t)widths[w]));
-        json_put(head, "points", json_timing(&c->head[w], "rows"));
-        json_object_array_add(heads, head);
-    }
+    pass_costs found = {.error = 0};
+    json_object *o = json_object_new_object();
+    add_timing(&c->head_first, &found.head_first);
+    for (int w = 0; w < PASS_WIDTHS; w++) add_timing(&c->head[w], &found.head[w]);
+    add_timing(&c->draft, &found.draft);
+    add_timing(&c->target, &found.target);
     json_put(o, "llama_cpp", json_text(llama_version()));
-    json_put(o, "head_first", json_timing(&c->head_first, "rows"));
-    json_put(o, "head", heads);
-    json_put(o, "draft", json_timing(&c->draft, "tokens"));
-    json_put(o, "target", json_timing(&c->target, "nodes"));
+    pass_costs_put(&found, o);
     return json_to_text(o);
 }
 
@@ -175,7 +158,7 @@ static specrt_status prepare(costs *c, specrt_error *err) {
     add_sizes(&c->draft, drafted, sizeof drafted / sizeof *drafted);
     add_sizes(&c->target, verified, sizeof verified / sizeof *verified);
     add_rows(&c->head_first, (int32_t)rows);
-    for (int w = 0; w < N_WIDTHS; w++) add_rows(&c->head[w], (int32_t)rows);
+    for (int w = 0; w < PASS_WIDTHS; w++) add_rows(&c->head[w], (int32_t)rows);
     return SPECRT_STATUS_OK;
 }
 

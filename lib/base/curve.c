@@ -1,5 +1,5 @@
-/* plan_curve.c : isotonic curves and intervals of ratios. */
-#include "plan_curve.h"
+/* curve.c : isotonic curves and intervals of ratios. */
+#include "base/curve.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,42 @@
-/* plan_costs.c : costs that another engine measured of itself, as specrt-llama --costs writes them. */
+/* costs.c : see costs.h. */
+#include "engine/costs.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
-#include "plan.h"
+#include "base/json.h"
+
+const int32_t pass_widths[PASS_WIDTHS] = {1, 4, 10};
+
+/* ---- to JSON ---- */
+
+static json_object *json_curve(const curve *c, const char *size) {
+    json_object *points = json_object_new_array();
+    for (int i = 0; i < c->n; i++) {
+        json_object *o = json_object_new_object();
+        json_put(o, size, json_whole((uint64_t)c->x[i]));
+        json_put(o, "seconds", json_real(c->y[i]));
+        json_object_array_add(points, o);
+    }
+    return points;
+}
+
+void pass_costs_put(const pass_costs *costs, json_object *o) {
+    json_object *heads = json_object_new_array();
+    for (int w = 0; w < PASS_WIDTHS; w++) {
+        json_object *head = json_object_new_object();
+        json_put(head, "topk", json_whole((uint64_t)pass_widths[w]));
+        json_put(head, "points", json_curve(&costs->head[w], "rows"));
+        json_object_array_add(heads, head);
+    }
+    json_put(o, "head_first", json_curve(&costs->head_first, "rows"));
+    json_put(o, "head", heads);
+    json_put(o, "draft", json_curve(&costs->draft, "tokens"));
+    json_put(o, "target", json_curve(&costs->target, "nodes"));
+}
+
+/* ---- from a file ---- */
 
 static specrt_status bad_points(const char *path, const char *key, const char *size,
                                 specrt_error *err) {
@@ -49,26 +82,26 @@ static specrt_status take_head(const char *path, json_object *o, int width, curv
         json_object *head = json_object_array_get_idx(heads, i);
         if (json_object_is_type(head, json_type_object) &&
             json_object_object_get_ex(head, "topk", &topk) &&
-            json_object_get_int(topk) == plan_widths[width] &&
+            json_object_get_int(topk) == pass_widths[width] &&
             json_object_object_get_ex(head, "points", &points))
             return take_points(path, points, "head", "rows", out, err);
     }
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                             "%s: head: expected points for a topk of %d, found none", path,
-                            (int)plan_widths[width]);
+                            (int)pass_widths[width]);
 }
 
-static specrt_status take_all(const char *path, json_object *o, plan_costs *out,
+static specrt_status take_all(const char *path, json_object *o, pass_costs *out,
                               specrt_error *err) {
     TRY(take_curve(path, o, "head_first", "rows", &out->head_first, err));
-    for (int w = 0; w < PLAN_WIDTHS; w++) TRY(take_head(path, o, w, &out->head[w], err));
+    for (int w = 0; w < PASS_WIDTHS; w++) TRY(take_head(path, o, w, &out->head[w], err));
     TRY(take_curve(path, o, "draft", "tokens", &out->draft, err));
     return take_curve(path, o, "target", "nodes", &out->target, err);
 }
 
-specrt_status plan_read_costs(const char *path, plan_costs *out, specrt_error *err) {
+specrt_status pass_costs_read(const char *path, pass_costs *out, specrt_error *err) {
     file_view view;
-    *out = (plan_costs){.error = 0};
+    *out = (pass_costs){.error = 0};
     TRY(file_map(path, &view, err));
     char *text = strndup(view.n ? (const char *)view.bytes : "", view.n);
     file_unmap(&view);

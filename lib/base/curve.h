@@ -1,6 +1,6 @@
-/* plan_curve.h : measured times as functions of a size, and what may be said about a mean. */
-#ifndef SPECRT_EVAL_PLAN_CURVE_H
-#define SPECRT_EVAL_PLAN_CURVE_H
+/* curve.h : measured times as functions of a size, and what may be said about a mean. */
+#ifndef BASE_CURVE_H
+#define BASE_CURVE_H
 
 enum { CURVE_MOST = 64 };
 

@@ -1,0 +1,31 @@
+/* costs.h : what a product of the head, a pass of the drafter and one of the target take on a machine, by
+ * size: of our engine by specrt-eval plan, of llama.cpp by specrt-llama --costs; exchanged as JSON. */
+#ifndef ENGINE_COSTS_H
+#define ENGINE_COSTS_H
+
+#include <json-c/json.h>
+#include <stdint.h>
+#include "specrt.h"
+#include "base/curve.h"
+
+enum { PASS_WIDTHS = 3 };
+extern const int32_t pass_widths[PASS_WIDTHS]; /* topk of trees: 1, 4, 10 */
+
+typedef struct pass_costs {
+    curve head_first; /* by rows of the head, for the one hidden row after the target's pass */
+    curve head[PASS_WIDTHS]; /* the same for topk hidden rows of a cycle's next levels */
+    curve draft, target;     /* by tokens, nodes */
+    double error,
+        worst; /* at sizes between the measured ones: median and greatest share; 0: not known */
+    double seconds; /* that measuring took; 0: not known */
+} pass_costs;
+
+/* pass_costs_put() : the curves as keys of an object: head_first [{rows, seconds}], head [{topk, points}],
+ * draft [{tokens, seconds}], target [{nodes, seconds}]. */
+void pass_costs_put(const pass_costs *costs, json_object *o);
+
+/* pass_costs_read() : a file with those keys; curves become monotone. @return IO, NO_MEMORY, BAD_INPUT naming
+ * file and key. */
+specrt_status pass_costs_read(const char *path, pass_costs *out, specrt_error *err);
+
+#endif
