@@ -186,10 +186,11 @@ overlap() {
 overlap-published() {
     sharegpt=$build/models/sharegpt.json
     [ -e "$sharegpt" ] || { say "no $sharegpt: make models NAME=sharegpt"; return 77; }
-    echo "== published: the text of lists"
+    echo "== published: the text of lists, the questions of sketches"
     trained_on=
     mapfile -t sets < <(tasks $spec_bench humaneval | sed 's|.*/\(.*\)\.jsonl|\1=&|')
-    "$python" bench/overlap.py --test "${sets[@]}" own=data/prompts --text sharegpt="$sharegpt"
+    "$python" bench/overlap.py --test "${sets[@]}" own=data/prompts --text sharegpt="$sharegpt" \
+        questions="$build/models/prompts.jsonl" # whose answers' states make sketches
 }
 
 # Columns, rank, rows named, bits.
