@@ -6,17 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The share of full that a table of the page gives a policy: its 4th column, of the pair's table. */
+/* The share of full that the page gives a policy: the 4th column of its row in the pair's section. */
 static double share_in_page(FILE *page, int pair, const char *policy) {
-    static const char head[] = "| policy | accept length | 95% | of full |";
-    char line[512], row[128];
-    int table = -1;
+    char line[512], row[128], title[128];
+    bool inside = false;
     double share = -1;
     snprintf(row, sizeof row, "| `%s` | ", policy);
+    snprintf(title, sizeof title, "## %s\n", seen_pairs[pair]);
     rewind(page);
     while (fgets(line, sizeof line, page)) {
-        table += strncmp(line, head, sizeof head - 1) == 0;
-        if (table != pair || strncmp(line, row, strlen(row)) != 0 || share >= 0) continue;
+        if (strncmp(line, "## ", 3) == 0) inside = strcmp(line, title) == 0;
+        if (!inside || strncmp(line, row, strlen(row)) != 0 || share >= 0) continue;
         const char *at = line + strlen(row);
         for (int bars = 0; bars < 2 && at; bars++) at = strchr(at, '|') + 1;
         share = atof(at);
