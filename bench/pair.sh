@@ -7,6 +7,7 @@
 #     bundle                  build/bench-NAME.specb, made by tools/calibrate.sh unless it is there
 #     trained_on              the prompt sets of which the pair was trained: what it accepts there
 #                             says little of text that it has not seen
+# With no_bundle set none is made.
 # In the environment: BUILD (build), THREADS (1: steadier beside other programs), PROMPTS, a folder
 # that bench/prompts.py wrote (build/prompts; made from SPECRT_DATA where that exists, else
 # data/prompts).
@@ -56,7 +57,7 @@ pair() {
     for file in "$target" "$draft"; do
         [ -e "$file" ] || { say "skipped: no $file (make models)"; exit 77; }
     done
-    [ -e "$bundle" ] || make_bundle
+    [ -e "$bundle" ] || [ -n "${no_bundle:-}" ] || make_bundle
 }
 
 # Chat: ShareGPT for published models, answers of models with the same tokenizer for the 128k pair;

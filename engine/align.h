@@ -25,7 +25,7 @@ typedef struct engine_align_params {
 
 /* EvoSpec's Table 5; optimiser, rate and clip are ours (docs/METHODS.md). */
 #define ENGINE_ALIGN_DEFAULTS                                                                      \
-    { .mode = ENGINE_ALIGN_LORA, .rank = 32, .alpha = 32, .rate = 1e-3f, .clip = 1 }
+    { .mode = ENGINE_ALIGN_LORA, .rank = 32, .alpha = 32, .rate = 3e-4f, .clip = 1 }
 
 /* A row whose output is wanted, and the keys that it sees. */
 typedef struct engine_align_query {

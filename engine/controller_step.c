@@ -22,6 +22,7 @@ static bool reserve(engine_controller *c, int32_t n) {
 /* Drafted rows stand behind the committed ones. */
 static bool join_rows(kept_batch *b, int32_t width) {
     kept_rows *past = &b->past, *drafted = &b->drafted;
+    if (drafted->n == 0) return true;
     if (!kept_rows_reserve(past, drafted->n, width)) return false;
     memcpy(past->inputs + (int64_t)past->n * width, drafted->inputs,
            sizeof(float) * (size_t)drafted->n * (size_t)width);

@@ -249,7 +249,7 @@ int compare_main(int argc, char **argv) {
             "align", "SPEC", &c.align.mode,
             "lora (EvoSpec) or osd: each policy once more with a drafter that learns; a comma "
             "list of them, with settings of their own as in lora@rate=1e-4@beta=0 (off)"),
-        cli_real("align-rate", "ETA", &c.align.rate, 0, 1e9, "of learning (lora 1e-3, osd 1e-4)"),
+        cli_real("align-rate", "ETA", &c.align.rate, 0, 1e9, "of learning (lora 3e-4, osd 1e-4)"),
         cli_string("align-optimiser", "NAME", &c.align.optimiser, "adamw or sgd (adamw)"),
         cli_real("align-clip", "X", &c.align.clip, 0, 1e9,
                  "of the gradient's length; 0: never (1)"),
