@@ -787,6 +787,8 @@ SPECRT_API specrt_status specrt_policy_check(const char *text, specrt_error *err
  *   bundle : borrowed for the policy's life; NULL where no source needs one
  *   head   : borrowed for the policy's life; memory comes from its env
  *   desc   : NULL: all defaults
+ * What a source reads of a head (sketch, cluster, group, centroid) must be of this one, whether it was bound
+ * to the bundle or to none.
  * @return OK, BAD_ARG, NO_MEMORY, UNSUPPORTED, BUNDLE_SECTION_MISSING naming the tool that builds it,
  * BUNDLE_CONTENT, BUNDLE_MISMATCH naming both sides; the message begins with the policy's text. */
 SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
@@ -9971,20 +9973,24 @@ typedef struct specrt__policy_kind {
     const specrt__active_option *options;
     int n_options;
     const specrt__active_source *routed; /* NULL: fixed or packed */
+    bool of_head;                        /* its section was made of the very head that drafts */
 } specrt__policy_kind;
 
 /* In the order in which a sum covers tokens and is printed. */
 static const specrt__policy_kind specrt__policy_kinds[] = {
-    {"full", 0, 0, NULL, 0, NULL},
-    {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL},
-    {"window", 1, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL},
-    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL},
-    {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source},
-    {"group", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_groups},
-    {"centroid", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS,
-     &specrt__cluster_centroids},
-    {"successor", 1, 1024, NULL, 0, &specrt__successor_source},
-    {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_source},
+    {"full", 0, 0, NULL, 0, NULL, false},
+    {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL, false},
+    {"window", 1, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL, false},
+    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL, false},
+    {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source,
+     true},
+    {"group", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_groups,
+     true},
+    {"centroid", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_centroids,
+     true},
+    {"successor", 1, 1024, NULL, 0, &specrt__successor_source, false},
+    {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_source,
+     true},
 };
 enum { SPECRT__POLICY_KINDS = sizeof specrt__policy_kinds / sizeof specrt__policy_kinds[0] };
 
@@ -10455,6 +10461,8 @@ static specrt_status specrt__policy_make_routed(specrt_policy *p, const specrt_b
         const specrt__policy_source *source = &spec->sources[kind];
         int32_t bound = 0;
         if (!routed || !source->present) continue;
+        if (bundle && specrt__policy_kinds[kind].of_head)
+            SPECRT__TRY(specrt__head_check(bundle, &p->head->desc, err));
         SPECRT__TRY(routed->share(bundle, p->head, desc, source->size, source->options,
                                   &p->routed[p->n_routed].shared, &bound, err));
         p->routed[p->n_routed++].source = routed;

@@ -218,6 +218,44 @@ static void test_bind(void) {
     free(bytes), free(f16), free(w);
 }
 
+/* A head that was bound to no bundle, as that of an independent drafter: lists serve it, a sketch of another
+ * head of its shape does not. */
+static void test_policy_of_another_head(void) {
+    enum { N_ROWS = 300, N_COLS = 256 };
+    static const struct {
+        const char *policy;
+        bool same;
+        specrt_status expected; /* the bundle has none of the sections */
+    } cases[] = {{"sketch:8", true, SPECRT_STATUS_BUNDLE_SECTION_MISSING},
+                 {"sketch:8", false, SPECRT_STATUS_BUNDLE_MISMATCH},
+                 {"window:64+cluster:2", false, SPECRT_STATUS_BUNDLE_MISMATCH},
+                 {"group:2", false, SPECRT_STATUS_BUNDLE_MISMATCH},
+                 {"centroid:2", false, SPECRT_STATUS_BUNDLE_MISMATCH},
+                 {"static:64", false, SPECRT_STATUS_BUNDLE_SECTION_MISSING},
+                 {"window:64+successor:8", false, SPECRT_STATUS_BUNDLE_SECTION_MISSING},
+                 {"window:64", false, SPECRT_STATUS_OK}};
+    float *w = random_values((N_ROWS + 1) * N_COLS, 8);
+    specrt_head_desc desc = {
+        .rows = w, .dtype = SPECRT_DTYPE_F32, .n_rows = N_ROWS, .n_cols = N_COLS};
+    uint8_t *bytes;
+    specrt_bundle *bundle = bundle_of(&desc, N_ROWS, &bytes);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        specrt_policy_desc asked = {.text = cases[i].policy};
+        specrt_policy *policy;
+        specrt_head *head;
+        specrt_error err;
+        desc.rows = cases[i].same ? w : w + N_COLS;
+        REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
+        CHECK_INT(specrt_policy_create(bundle, head, &asked, &policy, &err), cases[i].expected);
+        if (cases[i].expected == SPECRT_STATUS_BUNDLE_MISMATCH)
+            CHECK_HAS(err.msg, "b.specb: head: expected the weights of 'small'");
+        specrt_policy_close(policy);
+        specrt_head_close(head);
+    }
+    specrt_bundle_close(bundle);
+    free(bytes), free(w);
+}
+
 /* A bundle that knows only the tokenizer asks for enough rows. */
 static void test_bind_vocabulary(void) {
     float *w = random_values(40 * 32, 8);
@@ -323,6 +361,7 @@ static void test_bind_memory(void) {
 
 static const test_case cases[] = {
     {"digest", "the digest as docs/FORMAT.md describes it", test_digest},
+    {"another", "what is made of a head serves that head alone", test_policy_of_another_head},
     {"distance", "quantisations are near, other heads far", test_distance},
     {"distance_trained", "the same on trained weights", test_distance_trained},
     {"bad_heads", "descriptions that make no sense", test_bad_heads},

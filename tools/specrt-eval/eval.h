@@ -3,6 +3,7 @@
 #define SPECRT_EVAL_EVAL_H
 
 #include <stdio.h>
+#include <string.h>
 #include "base/cli.h"
 #include "engine/decode.h"
 #include "base/json.h"
@@ -92,7 +93,9 @@ typedef specrt_status policy_taker(void *user, const char *text, specrt_error *e
 specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user, specrt_error *err);
 
 /* policy_keeps() : whether what a source learnt outlives a prompt, so that prompts cannot change places. */
-bool policy_keeps(const char *text);
+static inline bool policy_keeps(const char *text) {
+    return strstr(text, "keep=on") != NULL;
+}
 
 /* models_policy() : a policy for its drafter; terminators are the tokenizer's. */
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,

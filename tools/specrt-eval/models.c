@@ -131,10 +131,6 @@ specrt_status models_open(const eval_options *o, int threads, eval_models *out, 
     return status;
 }
 
-bool policy_keeps(const char *text) {
-    return strstr(text, "keep=on") != NULL;
-}
-
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err) {
     specrt_head_desc embedding;
