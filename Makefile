@@ -185,11 +185,9 @@ test-arm64: ## NEON kernels, cross-compiled and run under qemu-user
 	@for program in $(ARM64_CC) qemu-aarch64; do command -v $$program >/dev/null || \
 	    { echo "skipped: no $$program (apt-get install -y gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)"; exit 77; }; done
 	@mkdir -p $(BUILD)/arm64
-	@set -e; for test in test_simd test_sketch; do echo "CC $$test"; \
-	    $(ARM64_CC) -std=c99 -D_GNU_SOURCE -O2 $(WARN) -DSPECRT_NO_ZSTD -Iinclude -Itests -static tests/specrt/$$test.c \
-	        -o $(BUILD)/arm64/$$test -lm; \
-	    qemu-aarch64 $(BUILD)/arm64/$$test; \
-	done
+	@printf '%s\n' test_simd test_sketch | xargs -P $(shell nproc) -I TEST sh -c 'echo "CC TEST" && \
+	    $(ARM64_CC) -std=c99 -D_GNU_SOURCE -O2 $(WARN) -DSPECRT_NO_ZSTD -Iinclude -Itests -static tests/specrt/TEST.c \
+	        -o $(BUILD)/arm64/TEST -lm && qemu-aarch64 $(BUILD)/arm64/TEST || exit 255'
 
 # Code for those of these that nvcc knows, and PTX of the last for what comes after it.
 CUDA_ARCH ?= $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)),75 80 86 89 90 100 120)
@@ -255,10 +253,8 @@ tsan: ## what starts threads, under ThreadSanitizer
 tsan-gpu: ## kernels on the CPU under ThreadSanitizer, which knows what orders their threads
 	+$(call SANITIZE,tsan-gpu,thread,test-races)
 test-races: $(patsubst %,$(BUILD)/tests/%,$(filter test_%,$(GPU_TESTS)))
-	@set -e; filter=; for test in $^; do \
-	    [ $${test##*/} != test_gpu_harness ] || filter="--filter fences"; \
-	    TSAN_OPTIONS="history_size=3 $$TSAN_OPTIONS" $$test $$filter; \
-	done
+	@printf '%s\n' $^ | xargs -P $(shell nproc) -I TEST sh -c 'case TEST in *_harness) only="--filter fences" ;; esac; \
+	    TSAN_OPTIONS="history_size=3 $$TSAN_OPTIONS" TEST $$only || exit 255'
 	@for race in race_in_block race_of_blocks; do \
 	    $(BUILD)/tests/test_gpu_harness --filter $$race >/dev/null 2>&1; \
 	    test $$? = 66 || { echo "FAIL $$race: ThreadSanitizer did not report it"; exit 1; }; \
