@@ -74,7 +74,8 @@ class Pair:
         return {(r["policy"], r["domain"]): r for r in said["rows"]}
 
     def compare(self, policies, limit, tokens):
-        """-> rows of what decoding under each policy accepted, the whole vocabulary's first."""
+        """-> rows of what decoding under each policy accepted, the whole vocabulary's first. Give
+        tasks of one turn: recordings hold first turns alone."""
         said = json.loads(self.run([self.tool, "compare", *self.models, *self.common, "--bundle",
                                     self.bundle, "--policy", ",".join(policies), "--prompts",
                                     *self.prompts, "--limit", limit, "--max-tokens", tokens,

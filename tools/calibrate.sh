@@ -197,13 +197,12 @@ fi
 [ -z "$runs" ] || plan="$plan compare"
 planned() { includes "$plan" "$1"; }
 
-# A target that drafts for itself is slow at every pass: fewer prompts are recorded (a sketch wants
-# two states for a column of the head) and compared.
+# Real models are slow, and most where they draft for themselves: fewer prompts are recorded (a
+# sketch wants two states for a column of the head) and compared.
 recorded=$prompts compared=$prompts
-if [ -z "$draft" ]; then
-    recorded=$(at_least_one $((prompts * 2 / 5))) compared=$(at_least_one $((prompts / 20)))
-elif [ -z "$sample" ]; then
-    compared=$(at_least_one $((prompts / 10)))
+if [ -z "$sample" ]; then
+    recorded=$(at_least_one $((prompts * 2 / 5))) compared=$(at_least_one $((prompts / 10)))
+    [ -n "$draft" ] || compared=$(at_least_one $((prompts / 20)))
 fi
 
 # Decoding alone is foreseen: one sequence on each core for answers, and 1.7 times the work of a

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SEEN_PAIRS = 1, SEEN_MOST = 256 };
+enum { SEEN_PAIRS = 2, SEEN_MOST = 256 };
 
 extern const char *const seen_pairs[SEEN_PAIRS];
 
