@@ -131,9 +131,10 @@ def memory(run):
             totals[row["policy"]] = sum(b.values())
             print(f"{row['policy']:24}" + "".join(f" {b[k] / 2**20:12.2f}" for k in kinds) +
                   f" {sum(b.values()) / 2**20:9.2f}")
-    values = list(totals.items())
-    for name, total in values[1:]:
-        print(f"{values[0][0]}: {100 * (1 - values[0][1] / total):.1f}% less than {name}")
+    for name, total in totals.items():
+        for other, more in totals.items():
+            if "(lora" in name and "(osd" in other:
+                print(f"{name}: {100 * (1 - total / more):.1f}% less than {other}")
 
 
 def main():

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-static int LENGTH = 28;
+static int LENGTH = 20;
 enum { N_PROMPTS = 3, PROMPT = 12, CONTEXT = 256, MOST = 64 };
 
 static engine_model *target;
@@ -161,7 +161,7 @@ static void run_places(const specrt_session_params *session, const char *policy)
     check_lossless(&one);
     CHECK_INT(one.stats.n_learnt, one.stats.n_kept);
     CHECK_INT(one.stats.n_kept, one.stats.n_positions - one.stats.n_missing);
-    CHECK(one.stats.n_kept > 20);
+    CHECK(one.stats.n_kept > (test_brief() ? 5 : 20));
     CHECK(one.stats.divergence > 1);
     CHECK_NEAR(one.stats.loss, one.stats.divergence, 2e-3 * one.stats.divergence);
     all = one;
@@ -195,7 +195,7 @@ static void test_repeats(void) {
     run_all(&first);
     check_lossless(&first);
     CHECK(frozen.n_cycles == still.n_cycles);
-    CHECK(first.stats.n_steps > 2);
+    CHECK(first.stats.n_steps > (test_brief() ? 0 : 2));
     again = first;
     again.masters = NULL;
     run_all(&again);
@@ -216,6 +216,8 @@ static void test_learns(void) {
     run frozen = {.session = chain, .frozen = true, .same = true};
     run lora = {.session = chain, .same = true}, osd = lora;
     if (test_brief()) SKIP("learning takes its time");
+    int length = LENGTH;
+    LENGTH = 28;
     lora.params = learning(8, 0.01f);
     osd.params = defaults;
     osd.params.align.mode = ENGINE_ALIGN_FULL;
@@ -231,6 +233,7 @@ static void test_learns(void) {
     CHECK(lora.stats.n_steps > 3);
     CHECK_INT(osd.stats.n_steps, N_PROMPTS - 1);
     CHECK(osd.bytes.parameters > 10 * lora.bytes.parameters);
+    LENGTH = length;
     free(lora.masters), free(osd.masters);
 }
 
@@ -256,7 +259,7 @@ static void test_sampled(void) {
     r.session.sampling.temperature = 0.8f;
     run_all(&r);
     check_lossless(&r);
-    CHECK(r.stats.n_steps > 2);
+    CHECK(r.stats.n_steps > (test_brief() ? 0 : 2));
     r.session = chain;
     r.session.sampling.temperature = 0.8f;
     r.session.draft = SPECRT_DRAFT_SAMPLED;
@@ -355,7 +358,7 @@ static void test_osd_positions(void) {
     run_all(&r);
     n_refused = n_first, n_fed = fed_first;
     double expected = oracle_loss(&r, &n_counted);
-    CHECK(n_counted > 2);
+    CHECK(n_counted > (test_brief() ? 0 : 2));
     CHECK_INT(r.stats.n_steps, 1);
     CHECK_INT(r.stats.n_learnt, n_counted);
     CHECK_NEAR(r.stats.loss / n_counted, expected, 1e-3 * expected);
