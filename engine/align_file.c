@@ -118,7 +118,11 @@ static json_object *read_metadata(const char *path) {
     json_object *header = NULL, *metadata = NULL;
     uint64_t n = 0;
     if (file_map(path, &file, NULL) != SPECRT_STATUS_OK) return NULL;
-    if (file.n >= 8) memcpy(&n, file.bytes, 8);
+    if (file.n < 8) {
+        file_unmap(&file);
+        return NULL;
+    }
+    memcpy(&n, file.bytes, 8);
     struct json_tokener *parser = json_tokener_new();
     if (parser && n <= file.n - 8 && n < INT32_MAX)
         header = json_tokener_parse_ex(parser, (const char *)file.bytes + 8, (int)n);

@@ -133,6 +133,8 @@ static void begin_step(engine_controller *c) {
     take_over(c);
 }
 
+enum { MOST_ROWS = 1 << 24 }; /* kept, whatever the context */
+
 /* ---- life ---------------------------------------------------------------------------------------- */
 
 static specrt_status create_step(engine_controller *c, engine_drafter *drafter, specrt_error *err) {
@@ -182,8 +184,8 @@ specrt_status engine_controller_create(engine_drafter *drafter, const specrt_hea
     if (!c) return error_no_memory_for(err, "the drafter's alignment");
     c->params = *params;
     c->n_logits = n_logits;
-    c->max_rows =
-        params->align.mode == ENGINE_ALIGN_FULL ? params->interval * n_context : 2 * n_context;
+    int64_t sequences = params->align.mode == ENGINE_ALIGN_FULL ? params->interval : 2;
+    c->max_rows = (int32_t)(sequences * n_context < MOST_ROWS ? sequences * n_context : MOST_ROWS);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->ready, NULL);
     specrt_status status = create(c, drafter, head, err);
