@@ -28,7 +28,7 @@ cp 2.bin a_very_long_name_of_a_file_that_does_not_fit_its_column_éé.bin
 accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --holdout 0 \
     --corpus ./*.bin -o t.specb --size 3
 [ "$(LC_ALL=C.UTF-8 grep -c '^  日本語.bin  *3   *1 ' ../out)" = 1 ] || fail "$(cat ../out)"
-rows=$(sed -n '/by domain/,$p' ../out | LC_ALL=C.UTF-8 sed 's/日本語/______/')
+rows=$(sed -n '/by domain/,/^$/p' ../out | LC_ALL=C.UTF-8 sed 's/日本語/______/')
 [ "$(LC_ALL=C.UTF-8 awk 'NR > 2 && NF { print length($0) }' <<<"$rows" | sort -u | wc -l)" = 1 ] ||
     fail "$rows"
 rm 日本語.bin $'caf\351.bin' a_very*
