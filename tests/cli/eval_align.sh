@@ -38,7 +38,8 @@ grep -aq 'base_model.model.layers.0.self_attn.q_proj.lora_A.weight' a.safetensor
 # a rate of 0 drafts as the frozen drafter does; what was learnt is there again
 accepts compare --align lora --align-batch 4 --align-rate 0 --json
 [ "$(grep -o '"n_emitted":[0-9]*' ../out | sort -u | wc -l)" -gt 0 ] || fail "no requests"
-python3 - ../out <<'END' || fail "a rate of 0 drafts otherwise than the frozen drafter"
+otherwise="a rate of 0 drafts otherwise than the frozen drafter"
+[ -z "$(command -v python3)" ] || python3 - ../out <<'END' || fail "$otherwise"
 import json, sys
 of = {}
 for r in json.load(open(sys.argv[1]))["requests"]:
