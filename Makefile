@@ -251,7 +251,7 @@ tsan: ## what starts threads, under ThreadSanitizer
 
 # Every test of kernels but those that end the program on purpose; then races made on purpose must be seen.
 tsan-gpu: ## kernels on the CPU under ThreadSanitizer, which knows what orders their threads
-	+$(call SANITIZE,tsan-gpu,thread,test-races)
+	+$(call SANITIZE,tsan,thread,test-races)
 test-races: $(patsubst %,$(BUILD)/tests/%,$(filter test_%,$(GPU_TESTS)))
 	@printf '%s\n' $^ | xargs -P $(shell nproc) -I TEST sh -c 'case TEST in *_harness) only="--filter fences" ;; esac; \
 	    TSAN_OPTIONS="history_size=3 $$TSAN_OPTIONS" TEST $$only || exit 255'

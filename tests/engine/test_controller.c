@@ -8,6 +8,13 @@
 static int LENGTH = 20;
 enum { N_PROMPTS = 3, PROMPT = 12, CONTEXT = 256, MOST = 64 };
 
+/* ThreadSanitizer looks at threads, which few cases are about. */
+#ifdef __SANITIZE_THREAD__
+#define NOT_OF_THREADS() SKIP("as much in one thread as in several")
+#else
+#define NOT_OF_THREADS() ((void)0)
+#endif
+
 static engine_model *target;
 static specrt_error err;
 
@@ -176,6 +183,7 @@ static void run_places(const specrt_session_params *session, const char *policy)
 }
 
 static void test_places(void) {
+    NOT_OF_THREADS();
     run_places(&chain, "full");
     if (!test_brief()) run_places(&tree, "full");
     run_places(&tree, "window:64@min=16");
@@ -240,6 +248,7 @@ static void test_learns(void) {
 /* Rates that ruin the drafter, gradients that are not finite: tokens stay. */
 static void test_ruin(void) {
     static const float rates[] = {1e9f, 1e4f};
+    NOT_OF_THREADS();
     for (int i = 0; i < 4; i++) {
         if (test_brief() && i % 3) continue; /* a rate for each kind of training */
         run r = {.session = tree, .params = learning(4, rates[i / 2])};
@@ -257,6 +266,7 @@ static void test_ruin(void) {
 
 static void test_sampled(void) {
     run r = {.session = tree, .params = learning(4, 0.05f)};
+    NOT_OF_THREADS();
     r.session.sampling.temperature = 0.8f;
     run_all(&r);
     check_lossless(&r);
