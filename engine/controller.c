@@ -287,7 +287,7 @@ void engine_controller_begin(engine_controller *c, engine_cache *cache) {
     settle_sequence(c);
     if (!c->gate && c->current.n > 0 && !c->paused && ++b->n_sequences >= c->params.interval)
         begin_step(c);
-    c->current.n = c->n_levels = 0;
+    c->current.n = c->passes.n = 0;
     engine_capture(cache, engine_align_pairs(c->align), c->captured);
     c->stats.waited += measure_seconds() - began;
 }
@@ -300,21 +300,9 @@ void engine_controller_drafted(engine_controller *c, int32_t level, const specrt
                                const float *hidden) {
     drafted_level *l = &c->levels[level];
     size_t n = (size_t)beam->n;
-    l->n = beam->n;
-    for (size_t i = 0; i < n; i++) l->tokens[i] = beam->tokens[i];
-    for (size_t i = 0; i < n; i++) l->parents[i] = level ? beam->parents[i] : 0;
+    draft_passes_add(&c->passes, level, beam);
     memcpy(l->hidden, hidden, n * (size_t)c->d_model * sizeof(float));
     if (level > 0) memcpy(l->inputs, c->captured, n * (size_t)c->width * sizeof(float));
-    c->n_levels = level + 1;
-}
-
-/* The row of a level that extends a row of the one before by a token; -1: none was drafted from. */
-static int32_t row_after(const engine_controller *c, int32_t level, int32_t parent, int32_t token) {
-    if (level >= c->n_levels) return -1;
-    const drafted_level *l = &c->levels[level];
-    for (int32_t i = 0; i < l->n; i++)
-        if (l->tokens[i] == token && l->parents[i] == parent) return i;
-    return -1;
 }
 
 static int32_t child_of(const specrt_draft *draft, int32_t node) {
@@ -340,10 +328,10 @@ static int32_t list_positions(engine_controller *c, const specrt_session *sessio
     kept_batch *b = &c->batches[c->filling];
     int32_t most = c->params.gate.n_steps < verdict->n ? c->params.gate.n_steps : verdict->n;
     int32_t row = 0, n = 0, path = b->drafted.n;
-    for (; n < most && n < c->n_levels; n++) {
+    for (; n < most && n < c->passes.n; n++) {
         const drafted_level *l = &c->levels[n];
         int32_t node = verdict->nodes[n], child = child_of(draft, node);
-        if (n > 0) row = row_after(c, n, row, draft->tokens[node]);
+        if (n > 0) row = draft_passes_row(&c->passes, n, row, draft->tokens[node]);
         if (row < 0) break;
         if (n > 0 && !append_rows(&b->drafted, l->inputs + (int64_t)row * c->width, 1,
                                   c->current.n + n - 1, c->width))
@@ -396,13 +384,13 @@ void engine_controller_verified(engine_controller *c, const specrt_session *sess
                                 const float *logits) {
     double began = measure_seconds();
     settle_step(c, false);
-    if (!c->paused && c->n_levels > 0) {
+    if (!c->paused && c->passes.n > 0) {
         if (c->gate)
             gather_positions(c, session, sampled, draft, verdict, logits);
         else
             gather_refused(c, session, draft, verdict);
         if (c->gate) begin_step(c);
     }
-    c->n_levels = 0;
+    c->passes.n = 0;
     c->stats.waited += measure_seconds() - began;
 }

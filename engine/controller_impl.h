@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include "engine/align_impl.h"
 #include "engine/controller.h"
+#include "engine/passes.h"
 
 /* Rows of inputs, grown as needed. */
 typedef struct kept_rows {
@@ -34,7 +35,6 @@ enum {
     CONTROLLER_CHUNK = 8 /* rows of OSD's logits at a time */
 };
 typedef struct drafted_level {
-    int32_t n, tokens[ENGINE_MAX_BATCH], parents[ENGINE_MAX_BATCH];
     float *hidden; /* [ENGINE_MAX_BATCH, d_model] */
     float *inputs; /* [ENGINE_MAX_BATCH, width] */
 } drafted_level;
@@ -49,7 +49,7 @@ struct engine_controller {
     float *captured;   /* [ENGINE_MAX_BATCH, width] of the last pass */
     kept_rows current; /* of the sequence that goes on */
     drafted_level levels[CONTROLLER_LEVELS];
-    int32_t n_levels;
+    draft_passes passes;
     kept_batch batches[2];
     int filling;
     engine_controller_stats stats;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "engine/passes.h"
 
 enum { MOST = SPECRT_TREE_MAX_NODES };
 
@@ -30,9 +31,7 @@ struct recorder {
     int32_t *prompt_top; /* [prompt_room, n_top] */
     int64_t n_prompt_rows, prompt_room;
     /* The drafter's passes of this cycle: a row of each is extended by a row of the next. */
-    int32_t n_levels, n_rows[SPECRT_TREE_MAX_STEPS];
-    int32_t tokens[SPECRT_TREE_MAX_STEPS][SPECRT_TREE_MAX_TOPK];
-    int32_t parents[SPECRT_TREE_MAX_STEPS][SPECRT_TREE_MAX_TOPK];
+    draft_passes passes;
     float *hidden;                      /* [SPECRT_TREE_MAX_STEPS, SPECRT_TREE_MAX_TOPK, d_draft] */
     const float *logits;                /* [n_nodes, n_vocab] of the target, borrowed */
     const float *target_hidden;         /* [n_nodes, d_target], borrowed */
@@ -105,14 +104,6 @@ static float logsumexp_of(const float *logits, int32_t n) {
     return (float)(max + log(sum));
 }
 
-/* The row of a level that extends `row` of the level before by a token; -1: none was run. */
-static int32_t row_after(const recorder *r, int32_t level, int32_t row, int32_t token) {
-    if (level >= r->n_levels) return -1;
-    for (int32_t i = 0; i < r->n_rows[level]; i++)
-        if (r->parents[level][i] == row && r->tokens[level][i] == token) return i;
-    return -1;
-}
-
 static void take_draft_row(recorder *r, int32_t i, int32_t level, int32_t row) {
     size_t d = (size_t)r->info.d_draft;
     int64_t k = r->info.n_draft_top;
@@ -179,13 +170,10 @@ static int record_draft_step(void *user, int32_t level, const specrt_beam *beam,
                              const float **hidden, const float **fed) {
     recorder *r = (recorder *)user;
     const specrt_host *inner = &r->inner;
-    size_t n = (size_t)beam->n, bytes = n * sizeof(int32_t);
+    size_t n = (size_t)beam->n;
     int code = inner->draft_step(inner->user, level, beam, hidden, fed);
     if (code != 0) return code;
-    r->n_levels = level + 1;
-    r->n_rows[level] = beam->n;
-    memcpy(r->tokens[level], beam->tokens, bytes);
-    memcpy(r->parents[level], beam->parents, bytes);
+    draft_passes_add(&r->passes, level, beam);
     memcpy(r->hidden + (size_t)level * SPECRT_TREE_MAX_TOPK * (size_t)r->info.d_draft, *hidden,
            n * (size_t)r->info.d_draft * sizeof(float));
     return 0;
@@ -207,10 +195,10 @@ static int record_hidden(void *user, const float **hidden, int32_t *width) {
 static int record_commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
     recorder *r = (recorder *)user;
     const specrt_host *inner = &r->inner;
-    int32_t row = r->n_levels ? 0 : -1;
+    int32_t row = r->passes.n ? 0 : -1;
     for (int32_t i = 0; i < verdict->n; i++) {
         int32_t node = verdict->nodes[i];
-        if (i && row >= 0) row = row_after(r, i, row, draft->tokens[node]);
+        if (i && row >= 0) row = draft_passes_row(&r->passes, i, row, draft->tokens[node]);
         take_target_row(r, i, node);
         take_draft_row(r, i, i, row);
     }
@@ -232,7 +220,7 @@ static int record_commit(void *user, const specrt_draft *draft, const specrt_ver
                                  .draft_logits = r->draft_logits,
                                  .draft_logsumexp = r->draft_logsumexp,
                                  .tree_top_ids = r->tree_top_ids};
-    r->n_levels = 0;
+    r->passes.n = 0;
     if (specrt_trace_write(r->trace, &cycle, &r->why) != SPECRT_STATUS_OK) return 1;
     return inner->commit(inner->user, draft, verdict);
 }
@@ -315,7 +303,7 @@ specrt_status recorder_generate(recorder *r, specrt_session *session, const int3
     r->each = each;
     r->user = user;
     r->n_prompt_rows = 0;
-    r->n_levels = 0;
+    r->passes.n = 0;
     r->sequence = (specrt_trace_record){.kind = SPECRT_TRACE_SEQUENCE, .n = n, .tokens = prompt};
     snprintf(r->sequence.domain, sizeof r->sequence.domain, "%s", domain);
     specrt_status status = r->in_memory ? begin_part(r, err) : SPECRT_STATUS_OK;

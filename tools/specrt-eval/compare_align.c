@@ -10,12 +10,16 @@
 
 /* ---- settings ---- */
 
+static bool parse_optimiser(const char *text, engine_optimiser *out) {
+    *out = strcmp(text, "sgd") == 0 ? ENGINE_SGD : ENGINE_ADAMW;
+    return *out == ENGINE_SGD || strcmp(text, "adamw") == 0;
+}
+
 static engine_controller_params defaults_of(const comparison *c, bool full) {
     const align_options *o = &c->align;
     engine_controller_params p = ENGINE_CONTROLLER_DEFAULTS;
     p.align.mode = full ? ENGINE_ALIGN_FULL : ENGINE_ALIGN_LORA;
-    p.align.optimiser =
-        o->optimiser && strcmp(o->optimiser, "sgd") == 0 ? ENGINE_SGD : ENGINE_ADAMW;
+    if (o->optimiser) parse_optimiser(o->optimiser, &p.align.optimiser);
     p.align.rate = o->rate >= 0 ? (float)o->rate : full ? 1e-4f : p.align.rate;
     p.align.rank = (int32_t)o->rank;
     p.align.alpha = o->alpha >= 0 ? (float)o->alpha : (float)o->rank;
@@ -53,10 +57,8 @@ static bool set_key(engine_controller_params *p, const char *text) {
     size_t n = strcspn(text, "=");
     char *end = NULL;
     double value = text[n] ? strtod(text + n + 1, &end) : NAN;
-    if (n == 9 && memcmp(text, "optimiser", n) == 0 && text[n]) {
-        p->align.optimiser = strcmp(text + n + 1, "sgd") == 0 ? ENGINE_SGD : ENGINE_ADAMW;
-        return p->align.optimiser == ENGINE_SGD || strcmp(text + n + 1, "adamw") == 0;
-    }
+    if (n == 9 && memcmp(text, "optimiser", n) == 0 && text[n])
+        return parse_optimiser(text + n + 1, &p->align.optimiser);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (strlen(keys[i].name) != n || memcmp(text, keys[i].name, n) != 0) continue;
         if (!(value >= (keys[i].whole ? 1 : 0) && value <= keys[i].most) || *end) return false;
@@ -104,7 +106,8 @@ static specrt_status parse_all(comparison *c, specrt_error *err) {
 
 specrt_status compare_align_check(comparison *c, specrt_error *err) {
     align_options *o = &c->align;
-    if (o->optimiser && strcmp(o->optimiser, "adamw") != 0 && strcmp(o->optimiser, "sgd") != 0)
+    engine_optimiser optimiser;
+    if (o->optimiser && !parse_optimiser(o->optimiser, &optimiser))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--align-optimiser: expected adamw or sgd, found '%s'",
                                 o->optimiser);
@@ -200,13 +203,9 @@ static void put_stats(json_object *o, const engine_controller_stats *s) {
 }
 
 json_object *compare_align_json(const contestant *k) {
+    if (!k->controller) return NULL;
     json_object *o = json_object_new_object(), *bytes = json_object_new_object();
     engine_controller_stats s;
-    if (!k->controller) {
-        json_object_put(o);
-        json_object_put(bytes);
-        return NULL;
-    }
     engine_align_bytes b = engine_controller_get_bytes(k->controller);
     engine_controller_get_stats(k->controller, &s);
     put_stats(o, &s);

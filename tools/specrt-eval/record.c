@@ -106,7 +106,7 @@ static specrt_status open_lanes(recording *r, specrt_error *err) {
     const eval_options *o = &r->options;
     specrt_session_params params = models_session(&r->models, o, 0); /* with the models' worker */
     r->lanes = (lane *)calloc((size_t)r->n_lanes, sizeof *r->lanes);
-    r->outcomes = (outcome *)calloc((size_t)r->prompts->n + 1, sizeof *r->outcomes);
+    r->outcomes = (outcome *)calloc((size_t)r->prompts->n, sizeof *r->outcomes);
     if (!r->lanes || !r->outcomes) return error_no_memory_for(err, "prompts");
     for (int i = 0; i < r->n_lanes; i++) {
         lane *l = &r->lanes[i];
@@ -128,8 +128,7 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
                                 "--policy: expected one, as a trace is of one run");
     const char *policy = o->policies.n ? o->policies.items[0] : "full";
     int threads = (int)o->common.threads;
-    r->n_lanes = policy_keeps(policy) || r->prompts->n == 0 ? 1 : threads;
-    if (r->n_lanes > r->prompts->n && r->prompts->n > 0) r->n_lanes = r->prompts->n;
+    r->n_lanes = policy_keeps(policy) ? 1 : threads < r->prompts->n ? threads : r->prompts->n;
     TRY(models_open(o, r->n_lanes > 1 ? 1 : threads, &r->models, err));
     TRY(models_policy(&r->models, policy, &r->policy, err));
     TRY(models_policy(&r->models, "full", &r->full, err));
