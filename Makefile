@@ -62,10 +62,10 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools cuda llama llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib cuda llama llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
-all: tools $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
+all: tools lib $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
 
 tools: $(TOOLS:%=$(BUILD)/bin/%) ## the command-line tools, in build/bin
 
@@ -92,6 +92,23 @@ $(BUILD)/bin/$(1): $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/$(1)/*.c)) $(LIB
 endef
 sketch-build_LIBS := $(shell pkg-config --libs openblas)
 $(foreach t,$(TOOLS),$(eval $(call TOOL,$(t))))
+
+# The runtime for languages that load libraries. It exports what applications call and nothing else. While the
+# major number is 0, a minor one may change structs, so both name the interface.
+INTERFACE := $(basename $(VERSION))
+SHARED    := $(BUILD)/libspecrt.so.$(VERSION)
+lib: $(SHARED) ## libspecrt.so, the runtime as a shared library
+$(BUILD)/libspecrt.map: include/specrt.h tools/exports.sh
+	$(Q)tools/exports.sh $(CC) >$@.names
+	$(Q)awk 'BEGIN { print "SPECRT_$(INTERFACE) { global:" } { print $$1 ";" } END { print "local: *; };" }' $@.names >$@
+$(BUILD)/libspecrt.o: lib/base/specrt_impl.c
+	$(TELL) "CC $< as a library"
+	$(Q)$(CC) $(CFLAGS) -fPIC -ffunction-sections -fdata-sections -MMD -MP -c $< -o $@
+$(SHARED): $(BUILD)/libspecrt.o $(BUILD)/libspecrt.map
+	$(TELL) "LD $@"
+	$(Q)$(CC) -shared -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map \
+	    -Wl,--gc-sections $< $(SAN) $(shell pkg-config --libs libzstd) -lm -lpthread -o $@
+	$(Q)ln -sf $(@F) $(BUILD)/libspecrt.so.$(INTERFACE) && ln -sf libspecrt.so.$(INTERFACE) $(BUILD)/libspecrt.so
 
 # Tests that call what the header keeps to itself share one implementation (tests/internals.sed); kernels'
 # own test compiles all of it, as its users do.
@@ -301,8 +318,8 @@ lint: ## format, order of sections and folders, lengths, white space, links, whe
 format: ## clang-format everything in place
 	clang-format -i $(LINTED)
 
-install: tools ## header, specrt.pc, CMake file and tools under PREFIX
-	@tests/install.sh "$(DESTDIR)" "$(PREFIX)" "$(BUILD)/bin" "$(VERSION)"
+install: tools lib ## header, libspecrt.so, files for pkg-config and CMake, and tools under PREFIX
+	@tests/install.sh "$(DESTDIR)" "$(PREFIX)" "$(BUILD)" "$(VERSION)"
 
 calibrate: tools ## the main job: MODEL= DRAFT= TOKENIZER= CORPUS= OUT=; with none, the sample in data/
 	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(MODEL)" "$(DRAFT)" "$(OUT)"

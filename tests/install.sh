@@ -1,35 +1,50 @@
 #!/usr/bin/env bash
-# install.sh DESTDIR PREFIX BIN VERSION : what `make install` does. Tools keep the names
+# install.sh DESTDIR PREFIX BUILD VERSION : what `make install` does. Tools keep the names
 # that they have in tools/.
 set -eu
-destdir=$1 prefix=$2 bin=$3 version=$4
+destdir=$1 prefix=$2 build=$3 version=$4
 to="$destdir$prefix"
+interface=${version%.*}
 install -d "$to/include" "$to/bin" "$to/lib/pkgconfig" "$to/lib/cmake/specrt"
 install -m 644 include/specrt.h "$to/include/"
+install -m 755 "$build/libspecrt.so.$version" "$to/lib/"
+ln -sf "libspecrt.so.$version" "$to/lib/libspecrt.so.$interface"
+ln -sf "libspecrt.so.$interface" "$to/lib/libspecrt.so"
 for folder in tools/*/; do
     tool=$(basename "$folder")
-    [ -x "$bin/$tool" ] || continue
-    install -m 755 "$bin/$tool" "$to/bin/"
+    [ -x "$build/bin/$tool" ] || continue
+    install -m 755 "$build/bin/$tool" "$to/bin/"
     names="${names:-} $tool"
 done
-cat >"$to/lib/pkgconfig/specrt.pc" <<PC
+# pc NAME DESCRIPTION LIBS [REQUIRES] : a file for pkg-config.
+pc() {
+    cat >"$to/lib/pkgconfig/$1.pc" <<PC
 prefix=$prefix
 includedir=\${prefix}/include
+libdir=\${prefix}/lib
 
-Name: specrt
-Description: Vocabulary-pruned speculative decoding, a single-header runtime
+Name: $1
+Description: Vocabulary-pruned speculative decoding, $2
 Version: $version
-Requires: libzstd
-Libs: -lm
+${4:+Requires: $4
+}Libs: $3
 Cflags: -I\${includedir}
 PC
+}
+pc specrt "a single-header runtime" -lm libzstd
+pc libspecrt "the runtime as a shared library" "-L\${libdir} -lspecrt"
 cat >"$to/lib/cmake/specrt/specrt-config.cmake" <<CMAKE
 get_filename_component(specrt_prefix "\${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 if(NOT TARGET specrt::specrt) # another part of the project may have found it already
-    add_library(specrt::specrt INTERFACE IMPORTED)
+    add_library(specrt::specrt INTERFACE IMPORTED) # the header, compiled by whoever includes it
     set_target_properties(specrt::specrt PROPERTIES
         INTERFACE_INCLUDE_DIRECTORIES "\${specrt_prefix}/include"
         INTERFACE_LINK_LIBRARIES "zstd;m")
+    add_library(specrt::library SHARED IMPORTED) # libspecrt.so
+    set_target_properties(specrt::library PROPERTIES
+        INTERFACE_INCLUDE_DIRECTORIES "\${specrt_prefix}/include"
+        IMPORTED_SONAME "libspecrt.so.$interface"
+        IMPORTED_LOCATION "\${specrt_prefix}/lib/libspecrt.so.$version")
 endif()
 CMAKE
 # find_package(specrt 0.1): any from there on with the same major number.
@@ -44,6 +59,7 @@ endif()
 CMAKE
 
 echo "$to/include/specrt.h: the header"
+echo "$to/lib/libspecrt.so.$version: the same as a shared library"
 echo "$to/bin:${names:-}"
-echo "$to/lib/pkgconfig/specrt.pc: pkg-config --cflags --libs specrt"
-echo "$to/lib/cmake/specrt: find_package(specrt)"
+echo "$to/lib/pkgconfig/specrt.pc: pkg-config --cflags --libs specrt; libspecrt for the library"
+echo "$to/lib/cmake/specrt: find_package(specrt), specrt::specrt or specrt::library"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # install_check.sh : an installed specrt compiles and runs the README's program through pkg-config,
-# and through CMake where that is installed.
+# and through CMake where that is installed; and a program over the shared library, which exports
+# what the header declares for applications and nothing else.
 set -eu
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -9,11 +10,17 @@ while IFS=: read -r path names; do # what it says is there
     [ -e "$path" ] || { echo "install names $path, which is not there"; exit 1; }
     case $path in */bin) for name in $names; do [ -x "$path/$name" ]; done ;; esac
 done < <(grep "^$root/usr/" "$root/said")
-[ "$(grep -c "^$root/usr/" "$root/said")" = 4 ] || { cat "$root/said"; exit 1; }
+[ "$(grep -c "^$root/usr/" "$root/said")" = 5 ] || { cat "$root/said"; exit 1; }
 export PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR=
 flags=$(pkg-config --define-variable=prefix="$root/usr" --cflags --libs specrt)
 cc -std=c99 examples/minimal.c $flags -o "$root/minimal"
 "$root/minimal" tests/golden/bundles/v1.0-zstd.specb
+flags=$(pkg-config --define-variable=prefix="$root/usr" --cflags --libs libspecrt)
+cc -std=c99 tests/compile/{program,other}.c $flags -o "$root/shared"
+LD_LIBRARY_PATH="$root/usr/lib" "$root/shared" tests/golden/bundles/v1.0-zstd.specb 0 17
+readelf -d "$root/shared" | grep -q 'NEEDED.*libspecrt\.so\.[0-9.]*]'
+diff <(nm -D --defined-only "$root/usr/lib/libspecrt.so" | awk '$2 == "T" { print $3 }' |
+    sed 's/@.*//' | sort) <(tools/exports.sh cc)
 # Tools have the names that the documentation calls them by.
 for folder in tools/*/; do
     tool=$(basename "$folder")
@@ -32,10 +39,13 @@ find_package(specrt 0.1 REQUIRED)
 find_package(specrt REQUIRED)
 add_executable(check $PWD/examples/minimal.c)
 target_link_libraries(check specrt::specrt)
+add_executable(shared $PWD/tests/compile/program.c $PWD/tests/compile/other.c)
+target_link_libraries(shared specrt::library)
 CMAKE
     cmake -S "$root/project" -B "$root/project/build" -DCMAKE_PREFIX_PATH="$root/usr" \
         >"$root/cmake.log" 2>&1 &&
         cmake --build "$root/project/build" >>"$root/cmake.log" 2>&1 || { cat "$root/cmake.log";
             exit 1; }
     "$root/project/build/check" tests/golden/bundles/v1.0-zstd.specb
+    "$root/project/build/shared" tests/golden/bundles/v1.0-zstd.specb 0 17
 fi
