@@ -83,12 +83,14 @@ def write_gguf(work, stage, path, name):
 
 
 def eagle_config(s):
-    """config.json of an EAGLE-2 head for a target of this shape, as Hugging Face has it."""
-    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "bias": True,
+    """config.json of an EAGLE-2 head for a target of this shape, as Hugging Face has it. Not "bias": true, as
+    EAGLE's own files say of fc: vLLM takes that for biases of the attention, and drafts from memory that nothing
+    set. Not tied: SGLang would ask for an embedding that is the target's."""
+    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
             "hidden_act": "silu", "hidden_size": s["d"], "intermediate_size": s["n_ffn"],
             "num_attention_heads": s["n_heads"], "num_key_value_heads": s["n_kv"],
             "num_hidden_layers": 1, "rms_norm_eps": model.EPS,
-            "rope_theta": s.get("rope_base", model.ROPE_BASE), "tie_word_embeddings": True,
+            "rope_theta": s.get("rope_base", model.ROPE_BASE), "tie_word_embeddings": False,
             "torch_dtype": "float16", "vocab_size": s["n_vocab"]}
 
 

@@ -574,11 +574,22 @@ specrt_status pt_tensor_get(const pt *p, const pt_value *value, pt_tensor *out, 
 
 /* ---- writing ---------------------------------------------------------------------------------- */
 
-/* Ints in their shortest form, as Python has them. */
+static void put_bytes(FILE *f, int64_t x, int bytes) {
+    for (int i = 0; i < bytes; i++) fputc((int)(x >> (8 * i) & 255), f);
+}
+
+/* Ints in their shortest form, as Python has them; long ones with their length. */
 static void put_int(FILE *f, int64_t x) {
     int bytes = x >= 0 && x <= 255 ? 1 : x >= 0 && x <= 65535 ? 2 : 4;
-    fputc(bytes == 1 ? 'K' : bytes == 2 ? 'M' : 'J', f);
-    for (int i = 0; i < bytes; i++) fputc((int)(x >> (8 * i) & 255), f);
+    if (x > INT32_MAX) {
+        for (bytes = 4; bytes < 8 && x >> (8 * bytes - 1); bytes++) {
+        }
+        fputc(0x8a, f);
+        fputc(bytes, f);
+    } else {
+        fputc(bytes == 1 ? 'K' : bytes == 2 ? 'M' : 'J', f);
+    }
+    put_bytes(f, x, bytes);
 }
 
 static void put_string(FILE *f, const char *text) {
@@ -598,6 +609,21 @@ static void put_list(FILE *f, const int32_t *ids, int64_t n) {
         if (n > 1) fputc('(', f);
         for (int64_t i = start; i < end; i++) put_int(f, ids[i]);
         fputc(n > 1 ? 'e' : 'a', f);
+    }
+    fputc('.', f);
+}
+
+static void put_counts(FILE *f, const int32_t *ids, const uint64_t *counts, int64_t n) {
+    fputs("\x80\x02}q", f);
+    fputc(0, f);
+    for (int64_t start = 0; start < n; start += PICKLE_BATCH) {
+        int64_t end = n - start < PICKLE_BATCH ? n : start + PICKLE_BATCH;
+        fputc('(', f);
+        for (int64_t i = start; i < end; i++) {
+            put_int(f, ids[i]);
+            put_int(f, counts[i] < INT64_MAX ? (int64_t)counts[i] : INT64_MAX);
+        }
+        fputc('u', f);
     }
     fputc('.', f);
 }
@@ -646,14 +672,18 @@ static specrt_status write_archive(FILE *f, char **pickle, size_t *pickle_bytes,
     return status == SPECRT_STATUS_OK ? zip_finish(&w, err) : status;
 }
 
-static specrt_status write_pickled(const int32_t *ids, int64_t n_ids, const pt_tensor *tensors,
-                                   int n, out_file *out, specrt_error *err) {
+/* Tensors, or else ids, with or without counts. */
+static specrt_status write_pickled(const int32_t *ids, const uint64_t *counts, int64_t n_ids,
+                                   const pt_tensor *tensors, int n, out_file *out,
+                                   specrt_error *err) {
     char *pickle = NULL;
     size_t bytes = 0;
     FILE *f = open_memstream(&pickle, &bytes);
     if (!f) return error_no_memory(err, out->path);
     if (tensors)
         put_dict(f, tensors, n);
+    else if (counts)
+        put_counts(f, ids, counts, n_ids);
     else
         put_list(f, ids, n_ids);
     specrt_status status = write_archive(f, &pickle, &bytes, tensors, n, out, err);
@@ -662,12 +692,17 @@ static specrt_status write_pickled(const int32_t *ids, int64_t n_ids, const pt_t
 }
 
 specrt_status pt_write_list(const int32_t *ids, int64_t n, out_file *out, specrt_error *err) {
-    return write_pickled(ids, n, NULL, 0, out, err);
+    return write_pickled(ids, NULL, n, NULL, 0, out, err);
+}
+
+specrt_status pt_write_counts(const int32_t *ids, const uint64_t *counts, int64_t n, out_file *out,
+                              specrt_error *err) {
+    return write_pickled(ids, counts, n, NULL, 0, out, err);
 }
 
 specrt_status pt_write_tensors(const pt_tensor *tensors, int n, out_file *out, specrt_error *err) {
     if (n > MAX_WRITTEN_TENSORS)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: more than %d tensors", out->path,
                                 MAX_WRITTEN_TENSORS);
-    return write_pickled(NULL, 0, tensors, n, out, err);
+    return write_pickled(NULL, NULL, 0, tensors, n, out, err);
 }

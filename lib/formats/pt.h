@@ -63,9 +63,11 @@ typedef struct pt_tensor {
 /* pt_tensor_get() : the values of a contiguous 1-D tensor. */
 specrt_status pt_tensor_get(const pt *p, const pt_value *value, pt_tensor *out, specrt_error *err);
 
-/* pt_write_list() : a list of ints, as Python pickles it. pt_write_tensors() : a dict of int64 and
- * bool tensors, at most 4. */
+/* pt_write_list() : a list of ints, as Python pickles it. pt_write_counts() : a dict {id: count} in the
+ * given order. pt_write_tensors() : a dict of int64 and bool tensors, at most 4. */
 specrt_status pt_write_list(const int32_t *ids, int64_t n, out_file *out, specrt_error *err);
+specrt_status pt_write_counts(const int32_t *ids, const uint64_t *counts, int64_t n, out_file *out,
+                              specrt_error *err);
 specrt_status pt_write_tensors(const pt_tensor *tensors, int n, out_file *out, specrt_error *err);
 
 #endif

@@ -44,19 +44,21 @@ specrt_status token_map_from_ranks(const specrt_ranks *ranks, int32_t size, toke
                                    specrt_error *err);
 
 /* token_map_check() : what token_map_write() would refuse of `path`, before the work.
- * @return as out_check(); for npy of its two files, where the folder is there. */
+ * @return as out_check(); for npy of its two files, where the folder is there; speculators', whose names hold
+ * the size, are left to the writer. */
 specrt_status token_map_check(const char *format, const char *path, bool force, specrt_error *err);
 
-/* token_map_write() : FORMAT one of sglang-pt vllm-json text npy eagle3-pt safetensors gguf. Ids are
- * checked unique and in [0, n_vocab). Lists keep the map's order; the forms with d2t offsets and
- * vllm-json are ascending by id.
- *   path    : a file; for npy a folder, made if missing
+/* token_map_write() : FORMAT one of those of token_map_formats(). Ids are checked unique and in
+ * [0, n_vocab). Lists keep the map's order; the forms with d2t offsets and vllm-json are ascending by id.
+ * token-freq has the map's counts, none below that of a later id, so that whoever cuts it by count cuts the
+ * map.
+ *   path    : a file; for npy and speculators a folder, made if missing
  *   drafter : gguf: the model to rewrite, required; safetensors: its head's rows are added; else NULL */
 specrt_status token_map_write(const token_map *map, const char *format, const char *path,
                               const char *drafter, bool force, specrt_error *err);
 
-/* token_map_remove() : take back what token_map_write() put where nothing was. */
-void token_map_remove(const char *format, const char *path);
+/* token_map_remove() : take back what token_map_write() put where nothing was, of a map of n ids. */
+void token_map_remove(const char *format, const char *path, int32_t n);
 
 /* token_map_read() : any of those, and ModelOpt d2t.pt, token_freq.pt and EAGLE-3 checkpoints; told by
  * content. `path` may be a folder that holds d2t.npy, model.safetensors or pytorch_model.bin.

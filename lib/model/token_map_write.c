@@ -17,7 +17,8 @@
 
 /* One export under way. */
 typedef struct job {
-    const int32_t *ids; /* [n] in the order the format wants */
+    const int32_t *ids;     /* [n] in the order the format wants */
+    const uint64_t *counts; /* [n] of the map's order; NULL: none */
     int32_t n, n_vocab;
     const char *format, *path, *drafter;
     bool force;
@@ -25,7 +26,8 @@ typedef struct job {
 } job;
 
 typedef specrt_status writer(const job *j);
-static writer write_sglang, write_json, write_text, write_npy, write_eagle3, write_st, write_gguf;
+static writer write_sglang, write_json, write_text, write_counts, write_npy, write_eagle3, write_st,
+    write_gguf;
 
 static const struct format {
     const char *name;
@@ -39,6 +41,8 @@ static const struct format {
     {"vllm-json", "draft_token_map_%d.json", true, false, false, write_json},
     {"text", "draft_vocab_%d.txt", false, false, false, write_text},
     {"npy", "vocab_mapping_%d", true, true, false, write_npy},
+    {"speculators", "vocab_mapping_%d", true, true, false, write_npy},
+    {"token-freq", "token_freq_%d.pt", false, false, false, write_counts},
     {"eagle3-pt", "vocab_mapping_%d.pt", true, true, false, write_eagle3},
     {"safetensors", "d2t_%d.safetensors", true, true, true, write_st},
     {"gguf", "drafter_%d.gguf", false, false, true, write_gguf},
@@ -46,7 +50,7 @@ static const struct format {
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
 const char *token_map_formats(void) {
-    return "sglang-pt, vllm-json, text, npy, eagle3-pt, safetensors, gguf";
+    return "sglang-pt, vllm-json, text, npy, speculators, token-freq, eagle3-pt, safetensors, gguf";
 }
 
 static const struct format *find_format(const char *name, specrt_error *err) {
@@ -103,6 +107,25 @@ static specrt_status write_text(const job *j) {
     out_file out;
     TRY(out_open(&out, j->path, j->force, j->err));
     return finish(&out, put_ids(j, &out, "", "\n", "\n"), j->err);
+}
+
+/* What speculators and others cut by count: forced ids come first however seldom they were counted. */
+static specrt_status write_counts(const job *j) {
+    out_file out;
+    if (!j->counts)
+        return specrt_error_set(j->err, SPECRT_STATUS_BAD_ARG,
+                                "format token-freq: expected counts; the map has none");
+    uint64_t *counts = (uint64_t *)malloc((size_t)j->n * sizeof *counts);
+    if (!counts) return error_no_memory(j->err, j->path);
+    for (int32_t i = j->n - 1; i >= 0; i--) {
+        uint64_t least = i + 1 < j->n ? counts[i + 1] : 1; /* 0 reads as never seen */
+        counts[i] = j->counts[i] > least ? j->counts[i] : least;
+    }
+    specrt_status status = out_open(&out, j->path, j->force, j->err);
+    if (status == SPECRT_STATUS_OK)
+        status = finish(&out, pt_write_counts(j->ids, counts, j->n, &out, j->err), j->err);
+    free(counts);
+    return status;
 }
 
 /* ---- d2t and t2d ------------------------------------------------------------------------------ */
@@ -165,29 +188,38 @@ typedef struct npy_folder {
     bool exists;
 } npy_folder;
 
-static specrt_status npy_files(const char *path, npy_folder *out, specrt_error *err) {
+/* Those of speculators have their size in their names. */
+static bool is_sized(const char *format) {
+    return strcmp(format, "speculators") == 0;
+}
+
+static specrt_status npy_files(const char *format, const char *path, int32_t size, npy_folder *out,
+                               specrt_error *err) {
     struct stat info;
+    char ending[32] = ".npy";
     out->exists = stat(path, &info) == 0;
-    if ((out->exists && !S_ISDIR(info.st_mode)) || strlen(path) > sizeof out->d2t - 16)
+    if ((out->exists && !S_ISDIR(info.st_mode)) || strlen(path) > sizeof out->d2t - 32)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: is a file; npy writes d2t.npy and t2d.npy into a folder",
-                                path);
+                                "%s: is a file; %s writes d2t.npy and t2d.npy into a folder", path,
+                                format);
     size_t n = strlen(path);
     if (!out->exists && n > 4 && strcmp(path + n - 4, ".npy") == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: npy writes d2t.npy and t2d.npy into a folder; expected a name "
+                                "%s: %s writes d2t.npy and t2d.npy into a folder; expected a name "
                                 "without .npy",
-                                path);
-    snprintf(out->d2t, sizeof out->d2t, "%s/d2t.npy", path);
-    snprintf(out->t2d, sizeof out->t2d, "%s/t2d.npy", path);
+                                path, format);
+    if (is_sized(format)) snprintf(ending, sizeof ending, "-%" PRId32 ".npy", size);
+    snprintf(out->d2t, sizeof out->d2t, "%s/d2t%s", path, ending);
+    snprintf(out->t2d, sizeof out->t2d, "%s/t2d%s", path, ending);
     return SPECRT_STATUS_OK;
 }
 
 specrt_status token_map_check(const char *format, const char *path, bool force, specrt_error *err) {
     npy_folder folder;
-    if (strcmp(format, "npy") != 0) return out_check(path, force, err);
-    TRY(npy_files(path, &folder, err));
+    if (strcmp(format, "npy") != 0 && !is_sized(format)) return out_check(path, force, err);
+    TRY(npy_files(format, path, 0, &folder, err));
     if (!folder.exists) return out_check(path, force, err);
+    if (is_sized(format)) return SPECRT_STATUS_OK;
     TRY(out_check(folder.d2t, force, err));
     return out_check(folder.t2d, force, err);
 }
@@ -195,7 +227,7 @@ specrt_status token_map_check(const char *format, const char *path, bool force, 
 static specrt_status write_npy(const job *j) {
     npy_folder folder;
     pair p;
-    TRY(npy_files(j->path, &folder, j->err));
+    TRY(npy_files(j->format, j->path, j->n, &folder, j->err));
     TRY(pair_make(j, &p));
     specrt_status status = SPECRT_STATUS_OK;
     if (!folder.exists && mkdir(j->path, 0777) != 0)
@@ -207,11 +239,11 @@ static specrt_status write_npy(const job *j) {
     return status;
 }
 
-void token_map_remove(const char *format, const char *path) {
+void token_map_remove(const char *format, const char *path, int32_t n) {
     npy_folder folder;
-    if (strcmp(format, "npy") != 0) {
+    if (strcmp(format, "npy") != 0 && !is_sized(format)) {
         unlink(path);
-    } else if (npy_files(path, &folder, NULL) == SPECRT_STATUS_OK) {
+    } else if (npy_files(format, path, n, &folder, NULL) == SPECRT_STATUS_OK) {
         unlink(folder.d2t);
         unlink(folder.t2d);
         rmdir(path);
@@ -478,8 +510,15 @@ specrt_status token_map_write(const token_map *map, const char *format, const ch
     memcpy(sorted, map->ids, (size_t)map->n * sizeof *sorted);
     qsort(sorted, (size_t)map->n, sizeof *sorted, by_id);
     specrt_status status = check_ids(map, sorted, err);
-    const job j = {
-        f->ascending ? sorted : map->ids, map->n, map->n_vocab, format, path, drafter, force, err};
+    const job j = {.ids = f->ascending ? sorted : map->ids,
+                   .counts = map->counts,
+                   .n = map->n,
+                   .n_vocab = map->n_vocab,
+                   .format = format,
+                   .path = path,
+                   .drafter = drafter,
+                   .force = force,
+                   .err = err};
     if (status == SPECRT_STATUS_OK) status = f->write(&j);
     free(sorted);
     return status;

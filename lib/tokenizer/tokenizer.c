@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 
 void tokenizer_close(tokenizer *tok) {
     if (!tok) return;
@@ -50,6 +51,21 @@ int32_t tokenizer_find(const tokenizer *tok, const void *bytes, size_t n) {
         if (n && token->n == n && memcmp(tok->pool + token->offset, bytes, n) == 0) return id;
     }
     return TOK_NONE;
+}
+
+specrt_status tokenizer_byte_tokens(const tokenizer *tok, int32_t **ids, int32_t *n,
+                                    specrt_error *err) {
+    int32_t count = 0;
+    *ids = NULL;
+    *n = 0;
+    for (int32_t id = 0; id < tok->n_vocab; id++)
+        count += tok->tokens[id].n == 1 && tokenizer_type(tok, id) == TOKEN_NORMAL;
+    if (count == 0) return SPECRT_STATUS_OK;
+    *ids = (int32_t *)malloc((size_t)count * sizeof **ids);
+    if (!*ids) return error_no_memory(err, tok->name);
+    for (int32_t id = 0; id < tok->n_vocab; id++)
+        if (tok->tokens[id].n == 1 && tokenizer_type(tok, id) == TOKEN_NORMAL) (*ids)[(*n)++] = id;
+    return SPECRT_STATUS_OK;
 }
 
 const int32_t *tokenizer_terminators(const tokenizer *tok, int32_t *n) {

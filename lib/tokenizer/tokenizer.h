@@ -47,6 +47,12 @@ const uint8_t *tokenizer_bytes(const tokenizer *tok, int32_t id, size_t *n);
 /* tokenizer_find() : the id of a token by its raw bytes or special text; -1 if there is none. */
 int32_t tokenizer_find(const tokenizer *tok, const void *bytes, size_t n);
 
+/* tokenizer_byte_tokens() : the normal tokens that stand for one byte, by which any text can be written;
+ * ascending. Of SentencePiece both forms, "a" and <0x61>.
+ *   ids : [*n] owned; NULL when there are none */
+specrt_status tokenizer_byte_tokens(const tokenizer *tok, int32_t **ids, int32_t *n,
+                                    specrt_error *err);
+
 /* tokenizer_terminators() : ids that end a generation (EOS, <|eot_id|>, <|im_end|>...), ascending. */
 const int32_t *tokenizer_terminators(const tokenizer *tok, int32_t *n);
 

@@ -3,13 +3,16 @@
 golden=$CLI_TESTS/../golden/bundles/v1.0-raw.specb
 cp "$golden" a.specb
 for pair in sglang-pt:freq_8.pt vllm-json:draft_token_map_8.json text:draft_vocab_8.txt \
-    npy:vocab_mapping_8 eagle3-pt:vocab_mapping_8.pt safetensors:d2t_8.safetensors; do
+    npy:vocab_mapping_8 speculators:vocab_mapping_8 token-freq:token_freq_8.pt \
+    eagle3-pt:vocab_mapping_8.pt safetensors:d2t_8.safetensors; do
     accepts specrt-bundle export a.specb --format "${pair%%:*}"
     prints "${pair##*:}"
     [ -e "${pair##*:}" ] || fail "no ${pair##*:}"
     refuses 2 "*exists; use -f to replace it" specrt-bundle export a.specb --format "${pair%%:*}"
 done
 head -c 2 freq_8.pt | grep -q PK || fail "freq_8.pt is no zip archive"
+same vocab_mapping_8/d2t.npy vocab_mapping_8/d2t-8.npy
+same vocab_mapping_8/t2d.npy vocab_mapping_8/t2d-8.npy
 [ "$(wc -l <draft_vocab_8.txt)" = 8 ] || fail "not 8 ids"
 [ "$(head -n 2 draft_vocab_8.txt | tr '\n' ' ')" = "3 10 " ] || fail "forced ids do not come first"
 [ "$(tr -d '[] ' <draft_token_map_8.json | tr , '\n')" = "$(sort -n draft_vocab_8.txt)" ] ||
@@ -33,8 +36,8 @@ refuses 2 "*--size: expected a whole number*" specrt-bundle export a.specb --for
     -o x
 refuses 2 "*expected the drafter to rewrite (--drafter*" specrt-bundle export a.specb \
     --format gguf -o x
-refuses 2 "*--drafter goes with --format gguf" specrt-bundle export a.specb --format text \
-    --drafter d.gguf -o x
+refuses 2 "*--drafter goes with --format gguf, or with --for" specrt-bundle export a.specb \
+    --format text --drafter d.gguf -o x
 refuses 2 "*--head goes with --format safetensors" specrt-bundle export a.specb --format text \
     --head d.gguf -o x
 refuses 1 "*none.gguf*" specrt-bundle export a.specb --format gguf --drafter none.gguf -o x

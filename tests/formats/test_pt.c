@@ -263,6 +263,33 @@ static specrt_status write_tensors(out_file *out) {
     return pt_write_tensors(tensors, 2, out, &err);
 }
 
+enum { N_COUNTS = 1001 };
+static uint64_t count_of(int i) {
+    return i == 0 ? (uint64_t)1 << 40 : i == 1 ? (uint64_t)INT32_MAX + 1 : (uint64_t)i * 70;
+}
+
+static specrt_status write_counts(out_file *out) {
+    int32_t ids[N_COUNTS];
+    uint64_t counts[N_COUNTS];
+    for (int i = 0; i < N_COUNTS; i++) ids[i] = list_id(i), counts[i] = count_of(i);
+    return pt_write_counts(ids, counts, N_COUNTS, out, &err);
+}
+
+static void test_write_counts(void) {
+    size_t n;
+    pt *p;
+    uint8_t *bytes = written(&n, write_counts);
+    REQUIRE(pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
+    const pt_value *root = pt_root(p);
+    REQUIRE(root->kind == PT_DICT && root->object->n == 2 * (int64_t)N_COUNTS);
+    for (int i = 0; i < N_COUNTS; i++) {
+        CHECK_INT(root->object->items[2 * i].i, list_id(i));
+        CHECK_INT(root->object->items[2 * i + 1].i, (int64_t)count_of(i));
+    }
+    pt_close(p);
+    free(bytes);
+}
+
 static void test_write_list(void) {
     size_t n;
     pt *p;
@@ -363,6 +390,7 @@ static const test_case cases[] = {
     {"pickle_code", "anything that is code is refused by name", test_pickle_code},
     {"pickle_broken", "broken pickles", test_pickle_broken},
     {"pickle_limits", "size and number of objects are bounded", test_pickle_limits},
+    {"write_counts", "counts beyond 32 bits, of many ids", test_write_counts},
     {"write_list", "a list reads back; same bytes every time", test_write_list},
     {"write_tensors", "tensors read back, aligned to 64", test_write_tensors},
     {"archive_damage", "cut and flipped archives", test_archive_damage},

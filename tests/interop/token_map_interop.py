@@ -155,6 +155,12 @@ def torch_counts():
         assert read(work / "token_freq.pt") == RANKED
 
 
+def torch_reads_counts():
+    counts = load(write("token-freq", "token_freq.pt"))
+    assert list(counts) == ours() and all(type(n) is int and n > 0 for n in counts.values())
+    assert sorted(counts, key=lambda i: -counts[i])[:FORCED] == ours()[:FORCED]  # Python's sort keeps order
+
+
 def torch_ambiguous():
     ids = [3, 5, 9]
     torch.save(torch.tensor(ids), work / "both.pt")
@@ -283,7 +289,7 @@ def json_both_ways():
 
 CHECKS = [(json_both_ways, True),
           (torch_reads_list, torch), (torch_reads_pair, torch), (torch_lists, torch), (torch_tensors, torch),
-          (torch_dicts, torch), (torch_counts, torch), (torch_ambiguous, torch), (torch_code, torch),
+          (torch_dicts, torch), (torch_counts, torch), (torch_reads_counts, torch), (torch_ambiguous, torch), (torch_code, torch),
           (numpy_reads, numpy), (numpy_writes, numpy),
           (safetensors_both_ways, safetensors), (safetensors_head, safetensors),
           (gguf_both_ways, gguf), (gguf_offsets, gguf)]

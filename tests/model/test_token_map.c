@@ -153,6 +153,38 @@ static void test_write_refuses(void) {
     CHECK_INT(clear_folder(), 3);
 }
 
+/* speculators looks for the size in its files' names, and cuts counts itself. */
+static void test_speculators(void) {
+    const uint64_t counts[N] = {0, 3, 9, 9, 0, 0};
+    const token_map counted = {.ids = (int32_t *)(uintptr_t)ranked,
+                               .n = N,
+                               .n_vocab = N_VOCAB,
+                               .counts = (uint64_t *)(uintptr_t)counts};
+    token_map map;
+    CHECK_INT(token_map_check("speculators", in_folder("s"), false, &err), 0);
+    CHECK_INT(token_map_write(&sample, "speculators", in_folder("s"), NULL, false, &err), 0);
+    CHECK_INT(token_map_read(in_folder("s/d2t-6.npy"),
+                             &(token_map_options){.values = TOKEN_MAP_OFFSET}, &map, &err),
+              0);
+    check_ids(&map, rising, N);
+    token_map_free(&map);
+    CHECK(access(in_folder("s/t2d-6.npy"), R_OK) == 0);
+    token_map_remove("speculators", in_folder("s"), N);
+    CHECK(access(in_folder("s"), F_OK) != 0);
+    CHECK_INT(token_map_write(&sample, "token-freq", in_folder("f"), NULL, false, &err),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "expected counts");
+    CHECK_INT(token_map_write(&counted, "token-freq", in_folder("f"), NULL, false, &err), 0);
+    CHECK_INT(token_map_read(in_folder("f"), NULL, &map, &err), 0);
+    /* Forced ids lead although they were not counted, and none reads as never seen. */
+    static const int32_t by_count[N] = {5, 7, 300, 499, 2, 255};
+    check_ids(&map, by_count, N);
+    CHECK_INT((int64_t)map.counts[0], 9);
+    CHECK_INT((int64_t)map.counts[N - 1], 1);
+    token_map_free(&map);
+    CHECK_INT(clear_folder(), 1);
+}
+
 static void test_from_ranks(void) {
     const specrt_ranks_header h = {500, N, 2, 1, 5, 4, 100};
     const uint64_t counts[N] = {9, 8, 7, 6, 5, 4};
@@ -572,6 +604,7 @@ static const test_case cases[] = {
     {"values", "absolute, offset and both", test_values},
     {"dedupe", "repeated ids", test_dedupe},
     {"mask_decides", "t2d tells offsets from ids", test_mask_decides},
+    {"speculators", "names with a size, and counts", test_speculators},
     {"npy_files", "d2t.npy and t2d.npy", test_npy_files},
     {"hostile", "bad files, each named", test_hostile},
     {"gguf_drafter", "a drafter cut to the map", test_gguf_drafter},

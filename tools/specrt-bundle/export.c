@@ -81,8 +81,9 @@ int export_main(int argc, char **argv) {
     request r = {0};
     const cli_option options[] = {
         cli_heading("What to write"),
-        cli_string("format", "F", &r.format,
-                   "sglang-pt vllm-json text npy eagle3-pt safetensors gguf"),
+        cli_string(
+            "format", "F", &r.format,
+            "sglang-pt vllm-json text npy speculators token-freq eagle3-pt safetensors gguf"),
         cli_int("size", "N", &r.size, 1, INT32_MAX, "ids (default: the calibrated size)"),
         cli_int("n-vocab", "N", &r.n_vocab, 1, INT32_MAX,
                 "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"),

@@ -67,9 +67,11 @@ specrt_status calibrate_options_domain_names(const calibrate_options *o, char **
 enum { CALIBRATE_MAX_OUTPUTS = 64 };
 int calibrate_options_outputs(const calibrate_options *o, const char *paths[CALIBRATE_MAX_OUTPUTS]);
 
-/* calibrate_options_keep() : ids of --keep (a list as 5,7-9, or a file of one), ascending and distinct. */
-specrt_status calibrate_options_keep(const calibrate_options *o, int32_t n_vocab, int32_t **ids,
-                                     int32_t *n, specrt_error *err);
+/* calibrate_options_keep() : ids of --keep (a list as 5,7-9, or a file of one, or the tokens of one byte for
+ * "bytes"), ascending and distinct.
+ *   tok : NULL: none, and "bytes" is refused */
+specrt_status calibrate_options_keep(const calibrate_options *o, const tokenizer *tok,
+                                     int32_t n_vocab, int32_t **ids, int32_t *n, specrt_error *err);
 
 /* calibrate_options_weights() : f64 [c->n_domains], owned; NULL: none were given.
  *   names : [o->corpus.n] domain of each --corpus argument */

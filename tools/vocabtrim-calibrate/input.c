@@ -15,7 +15,7 @@ static specrt_status vocab_from_ids(const calibrate_options *o, counts_vocab *v,
                                     specrt_error *err) {
     int32_t *keep, n_keep;
     TRY(counts_vocab_from_ids((int32_t)o->n_vocab, v, err));
-    TRY(calibrate_options_keep(o, v->n_vocab, &keep, &n_keep, err));
+    TRY(calibrate_options_keep(o, NULL, v->n_vocab, &keep, &n_keep, err));
     for (int32_t i = 0; i < n_keep; i++) v->types[keep[i]] = COUNTS_TERMINATOR;
     free(keep);
     if (n_keep == 0)

@@ -34,13 +34,13 @@ static void drop_specials(calibration *run) {
 /* What can be refused before the corpus is read. */
 static specrt_status check_early(calibration *run, const model *m, specrt_error *err) {
     const calibrate_options *o = run->options;
-    TRY(calibrate_options_keep(o, run->counts.vocab.n_vocab, &run->keep, &run->n_keep, err));
+    int32_t n_vocab = run->counts.vocab.n_vocab;
+    TRY(calibrate_options_keep(o, run->tok, n_vocab, &run->keep, &run->n_keep, err));
     drop_specials(run);
     select_limits limits = select_limits_of(&run->counts.vocab, run->keep, run->n_keep);
     if (o->rule == SELECT_SIZE && o->rule_given)
         TRY(select_size_check(&limits, o->rule_value, err));
-    return input_speed(o, m, run->has_head ? &run->head : NULL, run->counts.vocab.n_vocab,
-                       &run->speed, err);
+    return input_speed(o, m, run->has_head ? &run->head : NULL, n_vocab, &run->speed, err);
 }
 
 static void tell_speed(const calibration *run, double seconds) {

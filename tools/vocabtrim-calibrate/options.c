@@ -36,8 +36,10 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
                  "as many rows of --model's head as fit M MiB"),
 
         cli_heading("Ranking"),
-        cli_string("keep", "IDS|FILE", &o->keep,
-                   "always members: 5,7-9 or a file of ids; with --tokenizer none the terminators"),
+        cli_string(
+            "keep", "IDS|FILE", &o->keep,
+            "always members: 5,7-9 or a file of ids; bytes: the tokens of one byte, by which "
+            "any text can be drafted; with --tokenizer none the terminators"),
         cli_strings("weights", "FILE:W,...", &o->weights,
                     "weight of a --corpus argument or domain (default 1)"),
         cli_real(
@@ -258,12 +260,17 @@ specrt_status calibrate_options_domain_names(const calibrate_options *o, char **
 
 /* ---- values with a grammar ---- */
 
-specrt_status calibrate_options_keep(const calibrate_options *o, int32_t n_vocab, int32_t **ids,
-                                     int32_t *n, specrt_error *err) {
+specrt_status calibrate_options_keep(const calibrate_options *o, const tokenizer *tok,
+                                     int32_t n_vocab, int32_t **ids, int32_t *n,
+                                     specrt_error *err) {
     id_list list;
     *ids = NULL;
     *n = 0;
     if (!o->keep) return SPECRT_STATUS_OK;
+    if (strcmp(o->keep, "bytes") == 0 && !tok)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--keep bytes: expected a --tokenizer, which knows their ids");
+    if (strcmp(o->keep, "bytes") == 0) return tokenizer_byte_tokens(tok, ids, n, err);
     TRY(id_ranges_read("--keep", o->keep, n_vocab, &list, err));
     *ids = list.ids;
     *n = (int32_t)list.n;

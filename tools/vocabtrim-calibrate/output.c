@@ -153,11 +153,11 @@ static specrt_status commit_new(out_file *out, const char *path, const char **wr
     return SPECRT_STATUS_OK;
 }
 
-static void take_back(const calibrate_options *o, const written *w) {
+static void take_back(const calibrate_options *o, const written *w, int32_t size) {
     char format[32];
     for (int i = 0; i < w->n_exports; i++) {
         const char *path = export_path(o->exports.items[i], format);
-        if (w->is_new[i]) token_map_remove(format, path);
+        if (w->is_new[i]) token_map_remove(format, path, size);
     }
     if (w->counts) unlink(w->counts);
     if (w->report) unlink(w->report);
@@ -189,7 +189,7 @@ specrt_status output_all(const calibration *run, bool files, specrt_error *err) 
         for (int i = 0; i < o->exports.n; i++)
             w.is_new[i] = if_new(export_path(o->exports.items[i], format)) != NULL;
         status = write_files(run, provenance, &w, err);
-        if (status != SPECRT_STATUS_OK) take_back(o, &w);
+        if (status != SPECRT_STATUS_OK) take_back(o, &w, run->size);
     }
     free(w.is_new);
     free(provenance);
