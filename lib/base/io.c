@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/leftovers.h"
 
-enum { MAX_TEMPS = 16 };
+enum { MAX_TEMPS = 32 };
 /* Written with signals blocked, read in the handler. */
 static char *volatile temps[MAX_TEMPS];
 

@@ -541,6 +541,21 @@ specrt_status token_map_read_memory(const void *bytes, size_t n, const char *nam
     return raw_finish(&raw, read_any(&raw, bytes, n, err), o, out, err);
 }
 
+specrt_status token_map_read_st(const st *s, const char *name, const token_map_options *options,
+                                token_map *out, specrt_error *err) {
+    const token_map_options *o = options ? options : &defaults;
+    raw_map raw = raw_start(name, o);
+    return raw_finish(&raw, take_st(&raw, s, err), o, out, err);
+}
+
+bool token_map_values_of(const char *text, token_map_values *out) {
+    *out = TOKEN_MAP_AUTO;
+    if (!text) return true;
+    if (strcmp(text, "absolute") == 0) *out = TOKEN_MAP_ABSOLUTE;
+    if (strcmp(text, "offset") == 0) *out = TOKEN_MAP_OFFSET;
+    return *out != TOKEN_MAP_AUTO;
+}
+
 static specrt_status read_file(raw_map *raw, const char *path, specrt_error *err) {
     file_view view;
     raw->path = path;

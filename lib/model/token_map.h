@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "formats/safetensors.h"
 #include "specrt.h"
 
 typedef struct token_map {
@@ -69,6 +70,13 @@ specrt_status token_map_read(const char *path, const token_map_options *options,
 specrt_status token_map_read_memory(const void *bytes, size_t n, const char *name,
                                     const token_map_options *options, token_map *out,
                                     specrt_error *err);
+/* token_map_read_st() : d2t and t2d of an open checkpoint; `name` stands for its path. */
+specrt_status token_map_read_st(const st *s, const char *name, const token_map_options *options,
+                                token_map *out, specrt_error *err);
 void token_map_free(token_map *map);
+
+/* token_map_values_of() : AUTO, ABSOLUTE or OFFSET of "absolute", "offset"; false for other texts, NULL is
+ * AUTO. */
+bool token_map_values_of(const char *text, token_map_values *out);
 
 #endif

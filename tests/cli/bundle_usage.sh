@@ -3,8 +3,8 @@
 accepts specrt-bundle -h
 prints "Example:
   specrt-bundle info model.specb
-*info*verify*merge*extract*unpack*pack*export*import*"
-for verb in info verify merge extract unpack pack export import; do
+*info*verify*merge*extract*unpack*pack*export*import*map*check*"
+for verb in info verify merge extract unpack pack export import map check; do
     accepts specrt-bundle $verb -h
     prints "Example:
   specrt-bundle $verb *

@@ -90,3 +90,37 @@ head_file() {
         done
     } >"$1"
 }
+
+# safetensors FILE NAME:DTYPE:SHAPE:HEX... : tensors of the bytes given, a shape as 2,3.
+safetensors() {
+    local file=$1 header="{" item name dtype shape hex at=0 data=; shift
+    for item; do
+        IFS=: read -r name dtype shape hex <<<"$item"
+        header+="${data:+,}\"$name\":{\"dtype\":\"$dtype\",\"shape\":[$shape],"
+        header+="\"data_offsets\":[$at,$((at + ${#hex} / 2))]}"
+        at=$((at + ${#hex} / 2)) data+=$hex
+    done
+    header+="}"
+    while [ $((${#header} % 8)) != 0 ]; do header+=" "; done
+    {
+        printf "\\x$(printf %02x $((${#header} & 255)))\\x$(printf %02x $((${#header} >> 8)))"
+        printf '\0\0\0\0\0\0%s' "$header"
+        printf "$(sed 's/../\\x&/g' <<<"$data")"
+    } >"$file"
+}
+
+# i64 N... : their bytes in hex, for safetensors.
+i64() {
+    local n i
+    for n; do for ((i = 0; i < 64; i += 8)); do printf %02x $((n >> i & 255)); done; done
+}
+
+# mask N ID... : a t2d of N entries in hex.
+mask() {
+    local n=$1 i id byte; shift
+    for ((i = 0; i < n; i++)); do
+        byte=00
+        for id; do [ "$id" != $i ] || byte=01; done
+        printf $byte
+    done
+}

@@ -1,4 +1,4 @@
-/* export.c : specrt-bundle export. */
+/* export.c : specrt-bundle export: a token map, or a drafter's whole folder. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,12 +6,14 @@
 #include "base/json.h"
 #include "model/token_map.h"
 #include "tokenizer/tokenizer.h"
+#include "recut.h"
 #include "verbs.h"
 
 typedef struct request {
     const char *bundle, *format, *output, *drafter, *head;
-    int64_t size, n_vocab; /* 0: as the bundle says */
-    char name[64];         /* the default output */
+    const char *engine, *values; /* with a whole folder */
+    int64_t size, n_vocab;       /* 0: as the bundle says, and the drafter */
+    char name[64];               /* the default output */
     bool force;
 } request;
 
@@ -64,17 +66,100 @@ static void report(const request *r, const token_map *map, const cli_common *com
              r->format);
 }
 
+/* ---- a drafter's folder ----------------------------------------------------------------------- */
+
+static specrt_status run_recut(const request *r, recut_report *out, specrt_error *err) {
+    recut_request q = {.drafter = r->drafter,
+                       .output = r->output,
+                       .engine = r->engine,
+                       .size = (int32_t)r->size,
+                       .n_vocab = (int32_t)r->n_vocab,
+                       .force = r->force};
+    specrt_bundle *bundle;
+    token_map_values_of(r->values, &q.values);
+    TRY(specrt_bundle_open(r->bundle, NULL, &bundle, err));
+    specrt_status status = specrt_bundle_ranks(bundle, &q.ranks, err);
+    if (status == SPECRT_STATUS_OK) status = check_model(r->drafter, bundle, err);
+    if (status == SPECRT_STATUS_OK) status = recut(&q, out, err);
+    specrt_bundle_close(bundle);
+    return status;
+}
+
+static void print_recut(const request *r, const recut_report *p) {
+    json_object *o = json_object_new_object();
+    json_put(o, "file", json_text(r->output));
+    json_put(o, "engine", json_text(r->engine));
+    json_put(o, "n_ids", json_object_new_int(p->n_ids));
+    json_put(o, "n_rows", json_object_new_int(p->n_rows));
+    json_put(o, "n_vocab", json_object_new_int(p->n_vocab));
+    json_put(o, "n_missing", json_object_new_int(p->n_missing));
+    json_put(o, "same_weights", json_object_new_boolean(p->same_weights));
+    json_put(o, "token_map", p->has_map ? json_text("token_map.pt") : NULL);
+    json_print(o);
+}
+
+static void report_recut(const request *r, const recut_report *p, const cli_common *common) {
+    if (p->n_terminators)
+        cli_warn("%" PRId32 " of the bundle's terminators have no row in %s: it cannot draft the "
+                 "end of a text",
+                 p->n_terminators, r->drafter);
+    if (common->json) {
+        print_recut(r, p);
+    } else if (p->has_map) {
+        cli_info("%s: the drafter, and token_map.pt of %" PRId32 " ids: start %s with "
+                 "--speculative-token-map %s/token_map.pt",
+                 r->output, p->n_ids, r->engine, r->output);
+    } else {
+        cli_info("%s: %" PRId32 " of %" PRId32 " rows of the head%s, for %s", r->output, p->n_ids,
+                 p->n_rows, p->same_weights ? ", the weights as they were" : "", r->engine);
+        if (p->n_missing)
+            cli_info("%" PRId32 " ids that are more frequent have no row in this drafter",
+                     p->n_missing);
+    }
+}
+
+/* ---- the verb --------------------------------------------------------------------------------- */
+
+static int check_folder(const request *r) {
+    token_map_values values;
+    if (!recut_is_engine(r->engine))
+        return cli_usage("--for: expected one of %s, found '%s'", recut_engines(), r->engine);
+    if (r->format || r->head) return cli_usage("--for goes without --format and --head");
+    if (!r->drafter) return cli_usage("--for: expected the drafter to cut (--drafter DIR)");
+    if (!r->output) return cli_usage("--for: expected a folder to write to (-o DIR)");
+    if (!token_map_values_of(r->values, &values))
+        return cli_usage("--values: expected absolute or offset, found '%s'", r->values);
+    return -1;
+}
+
 static int check(const request *r, const cli_common *common) {
-    bool to_stdout =
-        r->output && (strcmp(r->output, "-") == 0 || strcmp(r->output, "/dev/stdout") == 0);
+    if (r->engine) return check_folder(r);
     if (!r->format) return cli_usage("expected --format, one of %s", token_map_formats());
     if (r->drafter && strcmp(r->format, "gguf") != 0)
-        return cli_usage("--drafter goes with --format gguf");
+        return cli_usage("--drafter goes with --format gguf, or with --for");
     if (r->head && strcmp(r->format, "safetensors") != 0)
         return cli_usage("--head goes with --format safetensors");
-    if (to_stdout && common->json)
+    if (r->values) return cli_usage("--values goes with --for");
+    if (out_is_stdout(r->output) && common->json)
         return cli_usage("--json and the map cannot both go to stdout; give -o FILE");
     return -1;
+}
+
+static int start_recut(const request *r, const cli_common *common) {
+    recut_report p;
+    specrt_error err;
+    if (run_recut(r, &p, &err) != SPECRT_STATUS_OK) return cli_fail(&err);
+    report_recut(r, &p, common);
+    return CLI_OK;
+}
+
+static int start_map(request *r, const cli_common *common) {
+    token_map map = {0};
+    specrt_error err;
+    int code = run(r, &map, &err) == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    if (code == CLI_OK) report(r, &map, common);
+    token_map_free(&map);
+    return code;
 }
 
 int export_main(int argc, char **argv) {
@@ -87,30 +172,33 @@ int export_main(int argc, char **argv) {
         cli_int("size", "N", &r.size, 1, INT32_MAX, "ids (default: the calibrated size)"),
         cli_int("n-vocab", "N", &r.n_vocab, 1, INT32_MAX,
                 "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"),
-        cli_string("drafter", "FILE", &r.drafter,
-                   "gguf: the drafter to rewrite with a smaller head"),
+        cli_string("drafter", "FILE|DIR", &r.drafter,
+                   "gguf: the drafter to rewrite with a smaller head; with --for its folder"),
         cli_string("head", "FILE", &r.head,
                    "safetensors: add the rows of this model's head as lm_head.weight"),
+        cli_heading("A whole drafter, cut to those ids"),
+        cli_string("for", "ENGINE", &r.engine, "vllm sglang specforge speculators llama.cpp"),
+        cli_string("values", "KIND", &r.values,
+                   "of its own d2t, absolute or offset (default: both are tried)"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle export model.specb --format sglang-pt -o freq_32768.pt",
         "Writes the most frequent ids of a bundle as a token map of another engine. Without -o\n"
         "the file gets a usual name in this folder, which is printed; npy writes a folder.\n"
+        "With --for, the drafter's whole folder with its head cut to them, as that engine loads "
+        "it.\n"
         "docs/TOKEN_MAPS.md says which engine reads which format, and with which flags.",
-        "specrt-bundle export BUNDLE --format F [options]", options};
+        "specrt-bundle export BUNDLE (--format F | --drafter DIR --for ENGINE -o DIR) [options]",
+        options};
     cli_common common;
     cli_list rest;
-    specrt_error err;
-    token_map map = {0};
     int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one bundle");
     if (code >= 0) return code;
     r.bundle = rest.items[0];
     r.output = common.output;
     r.force = common.force;
     code = check(&r, &common);
-    if (code < 0) code = run(&r, &map, &err) == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
-    if (code == CLI_OK) report(&r, &map, &common);
-    token_map_free(&map);
+    if (code < 0) code = r.engine ? start_recut(&r, &common) : start_map(&r, &common);
     cli_list_free(&rest);
     return code;
 }

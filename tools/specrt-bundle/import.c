@@ -193,13 +193,10 @@ static void report(const request *q, const rank_list *r, const token_map *map) {
 }
 
 static specrt_status run(const request *q, const tokenizer *tok, specrt_error *err) {
-    const token_map_options o = {.values = !q->values                         ? TOKEN_MAP_AUTO
-                                           : strcmp(q->values, "offset") == 0 ? TOKEN_MAP_OFFSET
-                                                                              : TOKEN_MAP_ABSOLUTE,
-                                 .n_vocab = tokenizer_n_vocab(tok),
-                                 .dedupe = q->dedupe};
+    token_map_options o = {.n_vocab = tokenizer_n_vocab(tok), .dedupe = q->dedupe};
     token_map map;
     rank_list r;
+    token_map_values_of(q->values, &o.values);
     TRY(token_map_read(q->map, &o, &map, err));
     specrt_status status = rank_list_alloc(&r, o.n_vocab, err);
     if (status == SPECRT_STATUS_OK) {
@@ -214,11 +211,12 @@ static specrt_status run(const request *q, const tokenizer *tok, specrt_error *e
 }
 
 static int check(const request *q) {
+    token_map_values values;
     if (!q->tokenizer)
         return cli_usage("expected --tokenizer, which tells terminators and specials");
     if (!q->common->output) return cli_usage("expected -o FILE");
     if (q->tensor && !q->model) return cli_usage("--tensor goes with --model");
-    if (q->values && strcmp(q->values, "absolute") != 0 && strcmp(q->values, "offset") != 0)
+    if (!token_map_values_of(q->values, &values))
         return cli_usage("--values: expected absolute or offset, found '%s'", q->values);
     return -1;
 }

@@ -8,8 +8,10 @@ static const cli_verb verbs[] = {
     {"extract", "the raw bytes of one section", extract_main},
     {"unpack", "store all sections raw, so that they are mapped and not decompressed", unpack_main},
     {"pack", "store all sections with zstd again", pack_main},
-    {"export", "a token map for SGLang, vLLM, EAGLE-3 or llama.cpp", export_main},
+    {"export", "a token map for SGLang, EAGLE-3 or llama.cpp; a drafter cut to it", export_main},
     {"import", "a bundle from such a token map", import_main},
+    {"map", "a token map in another format", map_main},
+    {"check", "whether engines load a drafter as it is meant", check_main},
 };
 
 static const cli_tool tool = {

@@ -7,7 +7,7 @@
 #include "specrt.h"
 
 cli_verb_main info_main, verify_main, merge_main, extract_main, unpack_main, pack_main, export_main,
-    import_main;
+    import_main, map_main, check_main;
 
 /* verb_start() : parse the verb's flags.
  *   rest : what is no flag; its number must be from `least` to `most`, else a usage error saying `what`

@@ -1,0 +1,155 @@
+/* checkpoint.c : see checkpoint.h. */
+#include "model/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+
+enum { MAX_CONFIG = 16 << 20 };
+
+/* ---- config.json ------------------------------------------------------------------------------ */
+
+static specrt_status parse_object(const char *path, const file_view *text, json_object **out,
+                                  specrt_error *err) {
+    json_tokener *tokener = json_tokener_new();
+    *out = NULL;
+    if (!tokener) return error_no_memory(err, path);
+    if (text->n > 0 && text->n <= MAX_CONFIG)
+        *out = json_tokener_parse_ex(tokener, (const char *)text->bytes, (int)text->n);
+    json_tokener_free(tokener);
+    if (json_object_is_type(*out, json_type_object)) return SPECRT_STATUS_OK;
+    json_object_put(*out);
+    *out = NULL;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: expected a JSON object", path);
+}
+
+specrt_status checkpoint_read_json(const char *path, json_object **out, specrt_error *err) {
+    file_view text;
+    *out = NULL;
+    TRY(file_map(path, &text, err));
+    specrt_status status = parse_object(path, &text, out, err);
+    file_unmap(&text);
+    return status;
+}
+
+static specrt_status read_config(checkpoint *c, specrt_error *err) {
+    const char *slash = strrchr(c->m.path, '/');
+    size_t n = slash ? (size_t)(slash - c->m.path + 1) : 0;
+    char path[4096];
+    c->folder = strndup(n ? c->m.path : "./", n ? n : 2);
+    if (!c->folder) return error_no_memory(err, c->m.path);
+    if (strlen(c->folder) + sizeof "config.json" > sizeof path)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: its name is too long",
+                                c->folder);
+    snprintf(path, sizeof path, "%sconfig.json", c->folder);
+    TRY(file_map(path, &c->text, err));
+    TRY(parse_object(path, &c->text, &c->config, err));
+    if (!json_object_object_get_ex(c->config, "transformer_layer_config", &c->layer) ||
+        !json_object_is_type(c->layer, json_type_object))
+        c->layer = c->config;
+    return SPECRT_STATUS_OK;
+}
+
+/* A key of the whole, else of the layer's own object. */
+static json_object *get(const checkpoint *c, const char *key) {
+    json_object *value = NULL;
+    if (!json_object_object_get_ex(c->config, key, &value))
+        json_object_object_get_ex(c->layer, key, &value);
+    return value;
+}
+
+int64_t checkpoint_number(const checkpoint *c, const char *key) {
+    json_object *value = get(c, key);
+    return json_object_is_type(value, json_type_int) ? json_object_get_int64(value) : -1;
+}
+
+bool checkpoint_is_set(const checkpoint *c, const char *key) {
+    return json_object_get_boolean(get(c, key));
+}
+
+/* ---- tensors ---------------------------------------------------------------------------------- */
+
+bool checkpoint_has(const checkpoint *c, const char *ending) {
+    int64_t n;
+    const st_tensor *t = st_tensors(c->m.s, &n);
+    size_t length = strlen(ending);
+    for (int64_t i = 0; i < n; i++) {
+        size_t own = strlen(t[i].name);
+        if (own >= length && strcmp(t[i].name + own - length, ending) == 0) return true;
+    }
+    return false;
+}
+
+static checkpoint_kind kind_of(const checkpoint *c) {
+    if (c->d2t || checkpoint_has(c, "midlayer.self_attn.q_proj.weight") ||
+        checkpoint_has(c, "layers.0.hidden_norm.weight"))
+        return CHECKPOINT_EAGLE3;
+    return st_find(c->m.s, "fc.weight") ? CHECKPOINT_EAGLE : CHECKPOINT_MODEL;
+}
+
+const char *checkpoint_kind_name(checkpoint_kind kind) {
+    switch (kind) {
+    case CHECKPOINT_EAGLE: return "an EAGLE-1/2 drafter";
+    case CHECKPOINT_EAGLE3: return "an EAGLE-3 drafter";
+    default: return "a model of its own";
+    }
+}
+
+static specrt_status expect_dims(const checkpoint *c, const st_tensor *t, int32_t n_dims,
+                                 const char *what, specrt_error *err) {
+    if (!t || (t->n_dims == n_dims && t->shape[0] >= 1 && t->shape[0] <= SPECRT_MAX_VOCAB))
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: tensor \"%s\": expected %s of 1 to %d rows, found %" PRId32
+                            " dimensions, %" PRId64 " first",
+                            c->m.path, t->name, what, SPECRT_MAX_VOCAB, t->n_dims,
+                            t->n_dims ? t->shape[0] : 0);
+}
+
+static specrt_status find_tensors(checkpoint *c, specrt_error *err) {
+    c->head = st_find(c->m.s, "lm_head.weight");
+    c->d2t = st_find(c->m.s, "d2t");
+    c->t2d = st_find(c->m.s, "t2d");
+    TRY(expect_dims(c, c->head, 2, "a matrix", err));
+    TRY(expect_dims(c, c->d2t, 1, "a list", err));
+    TRY(expect_dims(c, c->t2d, 1, "a list", err));
+    c->kind = kind_of(c);
+    c->n_rows = c->head ? c->head->shape[0] : 0;
+    c->n_vocab = checkpoint_number(c, "vocab_size");
+    if (c->n_vocab < 1 || c->n_vocab > SPECRT_MAX_VOCAB) c->n_vocab = c->t2d ? c->t2d->shape[0] : 0;
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status checkpoint_map(const checkpoint *c, token_map_values values, token_map *out,
+                             specrt_error *err) {
+    const token_map_options options = {.values = values, .n_vocab = (int32_t)c->n_vocab};
+    *out = (token_map){0};
+    return c->d2t ? token_map_read_st(c->m.s, c->m.path, &options, out, err) : SPECRT_STATUS_OK;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+static specrt_status open_parts(const char *path, checkpoint *c, specrt_error *err) {
+    TRY(model_open(path, &c->m, err));
+    if (!c->m.s)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: expected a drafter in safetensors, found a GGUF", c->m.path);
+    TRY(read_config(c, err));
+    return find_tensors(c, err);
+}
+
+specrt_status checkpoint_open(const char *path, checkpoint *out, specrt_error *err) {
+    *out = (checkpoint){0};
+    specrt_status status = open_parts(path, out, err);
+    if (status != SPECRT_STATUS_OK) checkpoint_close(out);
+    return status;
+}
+
+void checkpoint_close(checkpoint *c) {
+    json_object_put(c->config);
+    file_unmap(&c->text);
+    free(c->folder);
+    model_close(&c->m);
+    *c = (checkpoint){0};
+}

@@ -1,0 +1,56 @@
+/* checkpoint.h : a drafter as inference engines load it: safetensors with config.json beside them. */
+#ifndef MODEL_CHECKPOINT_H
+#define MODEL_CHECKPOINT_H
+
+#include <json-c/json.h>
+#include "base/io.h"
+#include "model/model.h"
+#include "model/token_map.h"
+
+typedef enum checkpoint_kind {
+    CHECKPOINT_MODEL, /* a model of its own */
+    CHECKPOINT_EAGLE, /* EAGLE-1/2: a layer over pairs; scores by the target's head */
+    CHECKPOINT_EAGLE3 /* EAGLE-3: a head of its own, whose rows d2t gives to tokens */
+} checkpoint_kind;
+
+typedef struct checkpoint {
+    model m;             /* its safetensors */
+    char *folder;        /* of config.json, with the last slash; owned */
+    file_view text;      /* config.json */
+    json_object *config; /* the same, an object */
+    json_object
+        *layer; /* borrowed: where its dimensions stand, of speculators in an object of its own */
+    checkpoint_kind kind;
+    const st_tensor *head; /* lm_head.weight [n_rows, width]; NULL: none */
+    const st_tensor *d2t, *t2d;
+    int64_t n_rows;  /* of the head; 0: none */
+    int64_t n_vocab; /* of the target: vocab_size, else the length of t2d; 0: not said */
+} checkpoint;
+
+/* checkpoint_open() : a folder, or the safetensors file of one.
+ * @return IO, NO_MEMORY; BAD_INPUT naming file and field: no config.json, no safetensors, a head or d2t of
+ * another shape than a matrix and a list. */
+specrt_status checkpoint_open(const char *path, checkpoint *out, specrt_error *err);
+void checkpoint_close(checkpoint *c);
+
+/* checkpoint_kind_name() : "an EAGLE-3 drafter", static. */
+const char *checkpoint_kind_name(checkpoint_kind kind);
+
+/* checkpoint_map() : the target's ids by row of the head. map->n is 0 where the checkpoint has no d2t: row i
+ * is token i then.
+ *   values : how d2t is to be read; engines take offsets, AUTO finds ids, too
+ * @return as token_map_read() */
+specrt_status checkpoint_map(const checkpoint *c, token_map_values values, token_map *out,
+                             specrt_error *err);
+
+/* checkpoint_number(), checkpoint_is_set() : a key of config.json; -1 and false where it is not there. */
+int64_t checkpoint_number(const checkpoint *c, const char *key);
+bool checkpoint_is_set(const checkpoint *c, const char *key);
+
+/* checkpoint_has() : whether a tensor's name ends so: "self_attn.q_proj.bias". */
+bool checkpoint_has(const checkpoint *c, const char *ending);
+
+/* checkpoint_read_json() : a file that holds an object, owned. @return IO, BAD_INPUT. */
+specrt_status checkpoint_read_json(const char *path, json_object **out, specrt_error *err);
+
+#endif

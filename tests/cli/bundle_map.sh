@@ -1,0 +1,26 @@
+# A token map in every format from every other.
+. "$CLI_TESTS/lib.bash"
+printf '499\n7\n300\n5\n2\n255\n' >ranked.txt
+sort -n ranked.txt >rising.txt
+for format in sglang-pt vllm-json text npy eagle3-pt safetensors; do
+    accepts specrt-bundle map ranked.txt --values absolute --format $format --n-vocab 500 \
+        -o map.$format.x
+    accepts specrt-bundle map map.$format.x --n-vocab 500 --format text -o - -q
+    case $format in sglang-pt | text) expected=ranked.txt ;; *) expected=rising.txt ;; esac
+    cmp ../out $expected || fail "$format gives $(xargs <../out)"
+done
+accepts specrt-bundle map ranked.txt --format speculators --n-vocab 500 -o data --json
+prints '{"file":"data","format":"speculators","kind":"text list","values":"absolute","n_ids":6,*}'
+same data/d2t-6.npy map.npy.x/d2t.npy
+accepts specrt-bundle map /dev/stdin --values absolute --format text -o - -q <ranked.txt
+cmp ../out ranked.txt || fail "stdin gives $(xargs <../out)"
+refuses 2 "*expected --format, one of *" specrt-bundle map ranked.txt -o x
+refuses 2 "*expected -o FILE" specrt-bundle map ranked.txt --format text
+refuses 2 "*--values: expected absolute or offset, found 'x'" specrt-bundle map ranked.txt \
+    --values x --format text -o x
+refuses 2 "*token-freq: expected counts; the map has none" specrt-bundle map ranked.txt \
+    --format token-freq -o x
+refuses 2 "*expected at least one id and the size of the vocabulary" specrt-bundle map ranked.txt \
+    --format npy -o x
+refuses 3 "*ranked.txt: *entry 0 is 499; expected an id in *" specrt-bundle map ranked.txt \
+    --values absolute --n-vocab 100 --format text -o x

@@ -1,0 +1,81 @@
+/* map.c : specrt-bundle map: a token map of one format as another. */
+#include <inttypes.h>
+#include "base/io.h"
+#include "base/json.h"
+#include "model/token_map.h"
+#include "verbs.h"
+
+typedef struct request {
+    const char *input, *output, *format, *values;
+    int64_t n_vocab; /* 0: as the file says */
+    bool dedupe, force;
+} request;
+
+static specrt_status run(const request *r, token_map *map, specrt_error *err) {
+    token_map_options o = {.n_vocab = (int32_t)r->n_vocab, .dedupe = r->dedupe};
+    token_map_values_of(r->values, &o.values);
+    TRY(token_map_read(r->input, &o, map, err));
+    if (r->n_vocab) map->n_vocab = (int32_t)r->n_vocab;
+    return token_map_write(map, r->format, r->output, NULL, r->force, err);
+}
+
+static void report(const request *r, const token_map *map, const cli_common *common) {
+    const char *values = map->was_offset ? "offset" : "absolute";
+    if (!common->json) {
+        cli_info("%s: %" PRId32 " ids of %s (%s), format %s", r->output, map->n, map->kind, values,
+                 r->format);
+        return;
+    }
+    json_object *o = json_object_new_object();
+    json_put(o, "file", json_text(r->output));
+    json_put(o, "format", json_text(r->format));
+    json_put(o, "kind", json_text(map->kind));
+    json_put(o, "values", json_text(values));
+    json_put(o, "n_ids", json_object_new_int(map->n));
+    json_put(o, "n_dropped", json_object_new_int(map->n_dropped));
+    json_put(o, "n_vocab", json_object_new_int(map->n_vocab));
+    json_print(o);
+}
+
+static int check(const request *r, const cli_common *common) {
+    token_map_values values;
+    if (!r->format) return cli_usage("expected --format, one of %s", token_map_formats());
+    if (!r->output) return cli_usage("expected -o FILE");
+    if (!token_map_values_of(r->values, &values))
+        return cli_usage("--values: expected absolute or offset, found '%s'", r->values);
+    if (out_is_stdout(r->output) && common->json)
+        return cli_usage("--json and the map cannot both go to stdout; give -o FILE");
+    return -1;
+}
+
+int map_main(int argc, char **argv) {
+    request r = {0};
+    const cli_option options[] = {
+        cli_string("format", "F", &r.format,
+                   "sglang-pt vllm-json text npy speculators token-freq eagle3-pt safetensors"),
+        cli_string("values", "KIND", &r.values, "absolute or offset (default: told by content)"),
+        cli_flag("dedupe", &r.dedupe, "keep the first of ids that are listed twice"),
+        cli_int("n-vocab", "N", &r.n_vocab, 1, SPECRT_MAX_VOCAB,
+                "ids of the target, the length of t2d (default: as the file says)"),
+        {0}};
+    const cli_tool tool = {
+        "specrt-bundle", "specrt-bundle map freq_32768.pt --format vllm-json -o map.json",
+        "Writes a token map of any format in another one. Lists keep their order; the forms with\n"
+        "d2t and vllm-json ascend. No tokenizer is asked: import is for a ranking.",
+        "specrt-bundle map MAP --format F -o FILE [options]", options};
+    cli_common common;
+    cli_list rest;
+    specrt_error err;
+    token_map map = {0};
+    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one token map");
+    if (code >= 0) return code;
+    r.input = rest.items[0];
+    r.output = common.output;
+    r.force = common.force;
+    code = check(&r, &common);
+    if (code < 0) code = run(&r, &map, &err) == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    if (code == CLI_OK) report(&r, &map, &common);
+    token_map_free(&map);
+    cli_list_free(&rest);
+    return code;
+}

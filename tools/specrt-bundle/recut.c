@@ -1,0 +1,464 @@
+/* recut.c : see recut.h. Only tensors and keys that must change do: a drafter cut to all of its ids comes out
+ * byte for byte. */
+#include "recut.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/out_folder.h"
+#include "formats/pt.h"
+#include "model/checkpoint.h"
+
+/* How an engine wants a drafter. */
+static const struct engine {
+    const char *name;
+    const char *layer;                   /* how EAGLE-3's layer is named; NULL: as it is */
+    bool reads_plain, reads_speculators; /* kinds of config.json */
+    bool takes_map;            /* a token map beside a drafter that scores by the target's head */
+    bool bias_is_of_attention; /* of the key "bias", which EAGLE says of fc */
+} engines[] = {
+    {"vllm", NULL, true, true, false, true},
+    {"sglang", "midlayer.", true, false, true, false},
+    {"specforge", "midlayer.", true, false, false, false},
+    {"speculators", "layers.0.", false, true, false, false},
+    {"llama.cpp", NULL, true, true, false, false},
+};
+enum { N_ENGINES = sizeof engines / sizeof engines[0] };
+
+const char *recut_engines(void) {
+    return "vllm, sglang, specforge, speculators, llama.cpp";
+}
+
+static const struct engine *find_engine(const char *name) {
+    for (int i = 0; i < N_ENGINES; i++)
+        if (strcmp(engines[i].name, name) == 0) return &engines[i];
+    return NULL;
+}
+
+bool recut_is_engine(const char *name) {
+    return find_engine(name) != NULL;
+}
+
+/* A cut under way. */
+typedef struct work {
+    const recut_request *r;
+    recut_report *report;
+    const struct engine *engine;
+    specrt_error *err;
+    checkpoint c;
+    int32_t *row_of;       /* [n_vocab] the row of the head that scores an id; -1: none */
+    int32_t *ranked, *ids; /* [n] by rank, ascending */
+    int32_t n, n_vocab;
+    st_tensor *tensors; /* [n_tensors] of the output */
+    int n_tensors;
+    void **owned; /* [n_owned] memory that these point to */
+    int n_owned;
+    bool changed; /* any tensor */
+} work;
+
+static specrt_status refuse(const work *w, specrt_status status, const char *what) {
+    return specrt_error_set(w->err, status, "%s: is %s: %s", w->c.m.path,
+                            checkpoint_kind_name(w->c.kind), what);
+}
+
+/* ---- what can be cut -------------------------------------------------------------------------- */
+
+static specrt_status check_config(const work *w) {
+    json_object *type;
+    bool speculators = json_object_object_get_ex(w->c.config, "speculators_model_type", &type);
+    if (speculators ? w->engine->reads_speculators : w->engine->reads_plain)
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(w->err, SPECRT_STATUS_UNSUPPORTED,
+                            "%sconfig.json: is %s, which %s does not read; expected %s; convert "
+                            "the drafter with speculators first",
+                            w->c.folder, speculators ? "that of speculators" : "EAGLE's own",
+                            w->engine->name, speculators ? "EAGLE's own" : "that of speculators");
+}
+
+static specrt_status check_kind(const work *w) {
+    const checkpoint *c = &w->c;
+    if (c->kind == CHECKPOINT_MODEL)
+        return refuse(w, SPECRT_STATUS_UNSUPPORTED,
+                      "engines want its whole vocabulary; expected an EAGLE drafter");
+    if (c->kind == CHECKPOINT_EAGLE && !w->engine->takes_map)
+        return refuse(
+            w, SPECRT_STATUS_UNSUPPORTED,
+            "it scores by the target's head, whole in this engine; SGLang takes a list for "
+            "it (--for sglang), vLLM with the plug-in of the Python package");
+    if (c->kind == CHECKPOINT_EAGLE3 && !c->head)
+        return refuse(w, SPECRT_STATUS_UNSUPPORTED,
+                      "expected its head as a tensor lm_head.weight, found none");
+    if (w->n_vocab < 1)
+        return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
+                                "%sconfig.json: vocab_size: expected the rows of the target's "
+                                "vocabulary, found none; say --n-vocab",
+                                c->folder);
+    if (c->kind == CHECKPOINT_EAGLE3 && !c->d2t && c->n_rows < w->n_vocab)
+        return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: d2t: missing; expected one for the %" PRId64
+                                " rows of lm_head.weight, which are fewer than the target's "
+                                "%" PRId32
+                                "; take it from the mapping that the drafter was trained with",
+                                c->m.path, c->n_rows, w->n_vocab);
+    return check_config(w);
+}
+
+/* ---- which ids -------------------------------------------------------------------------------- */
+
+static specrt_status find_rows(work *w) {
+    const checkpoint *c = &w->c;
+    token_map map;
+    TRY(checkpoint_map(c, w->r->values, &map, w->err));
+    if (map.n > 0 && map.n != c->n_rows) {
+        int32_t found = map.n;
+        token_map_free(&map);
+        return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: d2t has %" PRId32 " entries; expected %" PRId64
+                                ", the rows of lm_head.weight",
+                                c->m.path, found, c->n_rows);
+    }
+    w->row_of = (int32_t *)malloc((size_t)w->n_vocab * sizeof *w->row_of);
+    int64_t n = c->kind == CHECKPOINT_EAGLE ? w->n_vocab : c->n_rows;
+    for (int32_t id = 0; w->row_of && id < w->n_vocab; id++)
+        w->row_of[id] = map.n == 0 && id < n ? id : -1;
+    for (int32_t row = 0; w->row_of && row < map.n; row++)
+        if (map.ids[row] < w->n_vocab) w->row_of[map.ids[row]] = row;
+    token_map_free(&map);
+    return w->row_of ? SPECRT_STATUS_OK : error_no_memory(w->err, c->m.path);
+}
+
+static int by_id(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The most frequent ids that have rows. */
+static void take_ids(work *w, int32_t size) {
+    const specrt_ranks_header *h = w->r->ranks.header;
+    for (int32_t i = 0; i < h->n_valid && w->n < size; i++) {
+        int32_t id = w->r->ranks.ids[i];
+        if (id < w->n_vocab && w->row_of[id] >= 0) {
+            w->ranked[w->n++] = id;
+        } else {
+            w->report->n_missing++;
+            w->report->n_terminators += i < h->n_terminators;
+        }
+    }
+}
+
+static specrt_status select_ids(work *w) {
+    const specrt_ranks_header *h = w->r->ranks.header;
+    int32_t size = w->r->size ? w->r->size : h->n_default;
+    size_t bytes = (size_t)(size < h->n_valid ? size : h->n_valid) * sizeof *w->ids;
+    w->ranked = (int32_t *)malloc(bytes + 1);
+    w->ids = (int32_t *)malloc(bytes + 1);
+    if (!w->ranked || !w->ids) return error_no_memory(w->err, w->r->output);
+    take_ids(w, size);
+    if (w->n == 0 || (w->r->size && w->n < size))
+        return specrt_error_set(w->err, SPECRT_STATUS_BAD_ARG,
+                                "size %" PRId32 ": expected at most %" PRId32
+                                ", the ids of the bundle that have rows in %s",
+                                size, w->n, w->c.m.path);
+    memcpy(w->ids, w->ranked, (size_t)w->n * sizeof *w->ids);
+    qsort(w->ids, (size_t)w->n, sizeof *w->ids, by_id);
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- tensors ---------------------------------------------------------------------------------- */
+
+/* Memory that lasts as long as the cut. */
+static void *hold(work *w, size_t bytes) {
+    void *p = calloc(bytes ? bytes : 1, 1);
+    if (p)
+        w->owned[w->n_owned++] = p;
+    else
+        error_no_memory(w->err, w->r->output);
+    return p;
+}
+
+/* Add a tensor, unless it is as it was. */
+static void put(work *w, const st_tensor *was, const st_tensor *t) {
+    bool same = was && strcmp(was->name, t->name) == 0 && strcmp(was->dtype, t->dtype) == 0 &&
+                was->shape[0] == t->shape[0] && was->bytes == t->bytes &&
+                (was->data == t->data || memcmp(was->data, t->data, t->bytes) == 0);
+    w->tensors[w->n_tensors++] = same ? *was : *t;
+    if (!same) w->changed = true;
+}
+
+/* A tensor with a value or a row for each row of the head; any type, if rows are whole bytes. */
+static specrt_status put_cut(work *w, const st_tensor *t) {
+    size_t row_bytes = t->bytes / (size_t)w->c.n_rows;
+    st_tensor out = *t;
+    if (row_bytes * (size_t)w->c.n_rows != t->bytes)
+        return specrt_error_set(w->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: tensor \"%s\": rows of %s are no whole bytes", w->c.m.path,
+                                t->name, t->dtype);
+    uint8_t *rows = (uint8_t *)hold(w, (size_t)w->n * row_bytes);
+    if (!rows) return SPECRT_STATUS_NO_MEMORY;
+    for (int32_t i = 0; i < w->n; i++)
+        memcpy(rows + (size_t)i * row_bytes, t->data + (size_t)w->row_of[w->ids[i]] * row_bytes,
+               row_bytes);
+    out.shape[0] = w->n;
+    out.data = rows;
+    out.bytes = (size_t)w->n * row_bytes;
+    put(w, t, &out);
+    return SPECRT_STATUS_OK;
+}
+
+/* Of a quantised head scales may stand beside the rows. */
+static specrt_status put_head(work *w, const st_tensor *t) {
+    int64_t n = 1;
+    for (int32_t i = 0; i < t->n_dims; i++) n *= t->shape[i];
+    if (t->n_dims > 0 && t->shape[0] == w->c.n_rows) return put_cut(w, t);
+    if (n != 1)
+        return specrt_error_set(w->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: tensor \"%s\": expected %" PRId64
+                                " rows, as lm_head.weight has; give the drafter with a head that "
+                                "is not packed",
+                                w->c.m.path, t->name, w->c.n_rows);
+    put(w, t, t);
+    return SPECRT_STATUS_OK;
+}
+
+/* Offsets, in the type that they had. */
+static specrt_status put_d2t(work *w, const st_tensor *was) {
+    bool narrow = was && strcmp(was->dtype, "I32") == 0;
+    size_t item = narrow ? 4 : 8;
+    st_tensor out = {.name = "d2t", .dtype = "I64", .n_dims = 1, .shape = {w->n}};
+    uint8_t *values = (uint8_t *)hold(w, (size_t)w->n * item);
+    if (!values) return SPECRT_STATUS_NO_MEMORY;
+    for (int32_t i = 0; i < w->n; i++) { /* little-endian: the low bytes come first */
+        int64_t offset = (int64_t)w->ids[i] - i;
+        memcpy(values + (size_t)i * item, &offset, item);
+    }
+    if (narrow) strcpy(out.dtype, "I32");
+    out.data = values;
+    out.bytes = (size_t)w->n * item;
+    put(w, was, &out);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status put_t2d(work *w, const st_tensor *was) {
+    st_tensor out = {.name = "t2d", .dtype = "BOOL", .n_dims = 1, .shape = {w->n_vocab}};
+    uint8_t *values = (uint8_t *)hold(w, (size_t)w->n_vocab);
+    if (!values) return SPECRT_STATUS_NO_MEMORY;
+    for (int32_t i = 0; i < w->n; i++) values[w->ids[i]] = 1;
+    out.data = values;
+    out.bytes = (size_t)w->n_vocab;
+    put(w, was, &out);
+    return SPECRT_STATUS_OK;
+}
+
+/* The layer under the engine's name for it. */
+static specrt_status put_renamed(work *w, const st_tensor *t) {
+    static const char *const names[] = {"midlayer.", "layers.0."};
+    st_tensor out = *t;
+    for (int i = 0; w->engine->layer && i < 2; i++) {
+        size_t n = strlen(names[i]);
+        if (strncmp(t->name, names[i], n) != 0 || strcmp(names[i], w->engine->layer) == 0) continue;
+        size_t bytes = strlen(w->engine->layer) + strlen(t->name + n) + 1;
+        char *name = (char *)hold(w, bytes);
+        if (!name) return SPECRT_STATUS_NO_MEMORY;
+        snprintf(name, bytes, "%s%s", w->engine->layer, t->name + n);
+        out.name = name;
+        break;
+    }
+    put(w, t, &out);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status put_tensor(work *w, const st_tensor *t) {
+    if (w->c.kind != CHECKPOINT_EAGLE3) return put(w, t, t), SPECRT_STATUS_OK;
+    if (t == w->c.d2t) return put_d2t(w, t);
+    if (t == w->c.t2d) return put_t2d(w, t);
+    return strncmp(t->name, "lm_head.", 8) == 0 ? put_head(w, t) : put_renamed(w, t);
+}
+
+/* Wider types first, then by name, as safetensors writes them. */
+static int in_file_order(const void *a, const void *b) {
+    const st_tensor *x = (const st_tensor *)a, *y = (const st_tensor *)b;
+    size_t width[2] = {0, 0};
+    const st_tensor *both[2] = {x, y};
+    for (int i = 0; i < 2; i++) {
+        size_t n = 1;
+        for (int32_t j = 0; j < both[i]->n_dims; j++) n *= (size_t)both[i]->shape[j];
+        width[i] = n ? both[i]->bytes / n : 0;
+    }
+    return width[0] != width[1] ? (width[0] > width[1] ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+static specrt_status make_tensors(work *w) {
+    int64_t n;
+    const st_tensor *t = st_tensors(w->c.m.s, &n);
+    if (n > 100000) return refuse(w, SPECRT_STATUS_UNSUPPORTED, "of over 100,000 tensors");
+    w->tensors = (st_tensor *)calloc((size_t)n + 2, sizeof *w->tensors);
+    w->owned = (void **)calloc((size_t)n + 2, sizeof *w->owned);
+    if (!w->tensors || !w->owned) return error_no_memory(w->err, w->r->output);
+    for (int64_t i = 0; i < n; i++) TRY(put_tensor(w, &t[i]));
+    bool is_cut = w->c.kind == CHECKPOINT_EAGLE3 && w->n < w->n_vocab;
+    if (is_cut && !w->c.d2t) TRY(put_d2t(w, NULL));
+    if (is_cut && !w->c.t2d) TRY(put_t2d(w, NULL));
+    if (w->changed) qsort(w->tensors, (size_t)w->n_tensors, sizeof *w->tensors, in_file_order);
+    return SPECRT_STATUS_OK;
+}
+
+/* ---- config.json ------------------------------------------------------------------------------ */
+
+static bool set_number(json_object *o, const char *key, int64_t value) {
+    json_object *was;
+    if (json_object_object_get_ex(o, key, &was) && json_object_is_type(was, json_type_int) &&
+        json_object_get_int64(was) == value)
+        return false;
+    json_object_object_add(o, key, json_object_new_int64(value));
+    return true;
+}
+
+static bool clear_flag(json_object *o, const char *key) {
+    json_object *was;
+    if (!json_object_object_get_ex(o, key, &was) || !json_object_get_boolean(was)) return false;
+    json_object_object_add(o, key, json_object_new_boolean(0));
+    return true;
+}
+
+/* Engines choose their class by it; EAGLE's own drafters often name their target's. */
+static bool set_architecture(work *w) {
+    json_object *list, *first;
+    const char *name =
+        w->c.kind == CHECKPOINT_EAGLE3 ? "LlamaForCausalLMEagle3" : "LlamaForCausalLMEagle";
+    if (!json_object_object_get_ex(w->c.config, "architectures", &list) ||
+        !json_object_is_type(list, json_type_array) || json_object_array_length(list) != 1)
+        return false;
+    first = json_object_array_get_idx(list, 0);
+    if (!json_object_is_type(first, json_type_string) ||
+        strcmp(json_object_get_string(first), "LlamaForCausalLM") != 0)
+        return false;
+    json_object_array_put_idx(list, 0, json_object_new_string(name));
+    return true;
+}
+
+/* @return whether anything is another */
+static bool edit_config(work *w) {
+    checkpoint *c = &w->c;
+    bool changed = set_architecture(w), biased = checkpoint_has(c, "self_attn.q_proj.bias");
+    bool says_size = checkpoint_number(c, "draft_vocab_size") >= 0;
+    if (c->kind == CHECKPOINT_EAGLE3 && (w->n < w->n_vocab || says_size))
+        changed |= set_number(c->config, "draft_vocab_size", w->n);
+    changed |= clear_flag(c->config, "tie_word_embeddings");
+    changed |= clear_flag(c->layer, "tie_word_embeddings");
+    if (!biased) changed |= clear_flag(c->layer, "attention_bias");
+    if (!biased && w->engine->bias_is_of_attention && checkpoint_is_set(c, "bias")) {
+        json_object_object_del(c->config, "bias");
+        changed = true;
+    }
+    return changed;
+}
+
+/* ---- files ------------------------------------------------------------------------------------ */
+
+static specrt_status write_config(work *w, out_file *out) {
+    const file_view *was = &w->c.text;
+    if (!edit_config(w)) return out_write(out, was->bytes, was->n, w->err);
+    const char *text = json_object_to_json_string_ext(
+        w->c.config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
+    if (!text) return error_no_memory(w->err, w->r->output);
+    TRY(out_write(out, text, strlen(text), w->err));
+    return out_write(out, "\n", 1, w->err);
+}
+
+static specrt_status copy_file(const char *path, out_file *out, specrt_error *err) {
+    file_view file;
+    TRY(file_map(path, &file, err));
+    specrt_status status = out_write(out, file.bytes, file.n, err);
+    file_unmap(&file);
+    return status;
+}
+
+static specrt_status write_weights(work *w, out_file *out) {
+    static const char *const metadata[] = {"format", "pt"};
+    const char *path = w->c.m.path;
+    size_t n = strlen(path);
+    bool one_file = n < 5 || strcmp(path + n - 5, ".json") != 0;
+    w->report->same_weights = !w->changed;
+    if (!w->changed && one_file) return copy_file(path, out, w->err);
+    return st_write(w->tensors, w->n_tensors, metadata, 1, out, w->err);
+}
+
+/* What may stand beside the weights and is as good for a cut drafter. */
+static const char *const companions[] = {"generation_config.json",
+                                         "tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "tokenizer.model",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "chat_template.jinja",
+                                         "LICENSE",
+                                         "LICENSE.txt",
+                                         "NOTICE",
+                                         "README.md"};
+enum { N_COMPANIONS = sizeof companions / sizeof companions[0] };
+
+static specrt_status write_files(work *w, out_folder *folder) {
+    out_file *out;
+    char path[4096];
+    TRY(out_folder_next(folder, &out, w->err));
+    TRY(write_config(w, out));
+    TRY(out_folder_next(folder, &out, w->err));
+    TRY(write_weights(w, out));
+    if (w->report->has_map) {
+        TRY(out_folder_next(folder, &out, w->err));
+        TRY(pt_write_list(w->ranked, w->n, out, w->err));
+    }
+    while (folder->n < folder->n_names) {
+        snprintf(path, sizeof path, "%s%s", w->c.folder, folder->names[folder->n]);
+        TRY(out_folder_next(folder, &out, w->err));
+        TRY(copy_file(path, out, w->err));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status write_folder(work *w) {
+    const char *names[OUT_FOLDER_FILES] = {"config.json", "model.safetensors", "token_map.pt"};
+    int n = w->report->has_map ? 3 : 2;
+    char path[4096];
+    out_folder folder;
+    for (int i = 0; i < N_COMPANIONS; i++) {
+        snprintf(path, sizeof path, "%s%s", w->c.folder, companions[i]);
+        if (access(path, R_OK) == 0) names[n++] = companions[i];
+    }
+    TRY(out_folder_open(&folder, w->r->output, names, n, w->r->force, w->err));
+    return out_folder_finish(&folder, write_files(w, &folder), w->err);
+}
+
+/* ---- all of it -------------------------------------------------------------------------------- */
+
+static specrt_status run(work *w) {
+    TRY(checkpoint_open(w->r->drafter, &w->c, w->err));
+    w->n_vocab = w->r->n_vocab ? w->r->n_vocab : (int32_t)w->c.n_vocab;
+    TRY(check_kind(w));
+    TRY(find_rows(w));
+    TRY(select_ids(w));
+    TRY(make_tensors(w));
+    w->report->n_ids = w->n;
+    w->report->n_rows = (int32_t)w->c.n_rows;
+    w->report->n_vocab = w->n_vocab;
+    w->report->has_map = w->c.kind == CHECKPOINT_EAGLE;
+    return write_folder(w);
+}
+
+specrt_status recut(const recut_request *r, recut_report *out, specrt_error *err) {
+    work w = {.r = r, .report = out, .engine = find_engine(r->engine), .err = err};
+    *out = (recut_report){0};
+    specrt_status status = run(&w);
+    for (int i = 0; i < w.n_owned; i++) free(w.owned[i]);
+    free(w.owned);
+    free(w.tensors);
+    free(w.row_of);
+    free(w.ranked);
+    free(w.ids);
+    if (w.c.m.path) checkpoint_close(&w.c);
+    return status;
+}
