@@ -62,7 +62,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib cuda llama llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib wheel test-python cuda llama llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 all: tools lib $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -109,6 +109,20 @@ $(SHARED): $(BUILD)/libspecrt.o $(BUILD)/libspecrt.map
 	$(Q)$(CC) -shared -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map \
 	    -Wl,--gc-sections $< $(SAN) $(shell pkg-config --libs libzstd) -lm -lpthread -o $@
 	$(Q)ln -sf $(@F) $(BUILD)/libspecrt.so.$(INTERFACE) && ln -sf libspecrt.so.$(INTERFACE) $(BUILD)/libspecrt.so
+
+# The package of python/ with library and specrt-bundle, which need nothing but the C library there.
+WHEEL := $(BUILD)/wheel
+wheel: $(BUILD)/libspecrt.o $(BUILD)/libspecrt.map $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/specrt-bundle/*.c)) $(LIB) ## the Python package specrt, in build/wheel
+	@mkdir -p $(WHEEL)
+	$(TELL) "LD $(WHEEL)"
+	$(Q)$(CC) -shared -s -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map -Wl,--gc-sections \
+	    $< $(SAN) -Wl,-Bstatic -lzstd -Wl,-Bdynamic -lm -lpthread -o $(WHEEL)/libspecrt.so
+	$(Q)$(CC) -s $(filter tools/% $(BUILD)/tools/%,$^) $(LIB) $(SAN) -Wl,-Bstatic $(shell pkg-config --libs $(PKGS)) \
+	    -Wl,-Bdynamic -lm -lpthread -o $(WHEEL)/specrt-bundle
+	@python3 python/wheel.py --library $(WHEEL)/libspecrt.so --tool $(WHEEL)/specrt-bundle --version $(VERSION) -o $(WHEEL)
+
+test-python: lib tools ## the Python package over build/libspecrt.so and build/bin [PYTHON=]
+	@tests/python/run.sh $(BUILD)
 
 # Tests that call what the header keeps to itself share one implementation (tests/internals.sed); kernels'
 # own test compiles all of it, as its users do.

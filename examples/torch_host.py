@@ -24,39 +24,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-
-# --- the library: structs of specrt.h, by name and order ---
-
-class Error(C.Structure):
-    _fields_ = [("status", C.c_int), ("msg", C.c_char * 512)]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+import specrt  # noqa: E402
+from specrt._lib import CError, CSampling, CTreeParams, DTYPES  # noqa: E402
 
 
-class HeadDesc(C.Structure):
-    _fields_ = [("rows", C.c_void_p), ("dtype", C.c_int), ("n_rows", C.c_int64), ("n_cols", C.c_int64),
-                ("row_stride", C.c_size_t), ("bias", C.c_void_p), ("ids", C.c_void_p)]
-
-
-class PolicyDesc(C.Structure):
-    _fields_ = [("text", C.c_char_p), ("n_vocab", C.c_int32), ("n_terminators", C.c_int32),
-                ("terminators", C.c_void_p), ("embedding", C.c_void_p), ("target", C.c_void_p)]
-
+# --- the library: what the package of python/ does not have of specrt.h ---
 
 class CudaPolicyDesc(C.Structure):
     _fields_ = [("rows", C.c_void_p), ("row_stride", C.c_size_t), ("embedding", C.c_void_p),
                 ("embedding_stride", C.c_size_t)]
 
 
-class TreeParams(C.Structure):
-    _fields_ = [("num_steps", C.c_int32), ("topk", C.c_int32), ("num_draft_tokens", C.c_int32)]
-
-
-class Sampling(C.Structure):
-    _fields_ = [("temperature", C.c_float), ("top_k", C.c_int32), ("top_p", C.c_float), ("min_p", C.c_float),
-                ("seed", C.c_uint64), ("sequence", C.c_uint64)]
-
-
 class SessionParams(C.Structure):
-    _fields_ = [("tree", TreeParams), ("sampling", Sampling), ("n_batch", C.c_int32), ("n_logits", C.c_int32),
+    _fields_ = [("tree", CTreeParams), ("sampling", CSampling), ("n_batch", C.c_int32), ("n_logits", C.c_int32),
                 ("hidden", C.c_int), ("draft", C.c_int), ("draft_temperature", C.c_float)]
 
 
@@ -67,7 +48,6 @@ class View(C.Structure):
                 ("n_bytes", C.c_size_t), ("side", C.c_void_p)]
 
 
-F32, F16 = 0, 1
 # int32 words of specrt_cuda_beam, specrt_cuda_draft and specrt_verdict.
 BEAM_WORDS, DRAFT_WORDS, VERDICT_WORDS = 1 + 3 * 64, 2 + 4 * 64 + 4 * 64, 1 + 2 * 64
 
@@ -76,28 +56,12 @@ def fail(message):
     sys.exit("torch_host: " + message)
 
 
-class Specrt:
-    def __init__(self, path):
-        try:
-            self.lib = C.CDLL(path)
-        except OSError as error:
-            fail("%s; make cuda builds it, --library= names it" % error)
-        if not hasattr(self.lib, "specrt_cuda_open"):
-            fail("%s: expected libspecrt_cuda.so, found another library" % path)
-
-    def call(self, name, *args):
-        """Calls what takes an error last and gives a handle before it."""
-        handle, err = C.c_void_p(), Error()
-        if getattr(self.lib, name)(*args, C.byref(handle), C.byref(err)):
-            fail(err.msg.decode())
-        return handle
-
-    def launch(self, name, *args):
-        status = getattr(self.lib, name)(*args)
-        if status:
-            err = Error()
-            self.lib.specrt_cuda_check(C.byref(err))
-            fail("%s: status %d %s" % (name, status, err.msg.decode()))
+def launch(library, name, *args):
+    status = getattr(library, name)(*args)
+    if status:
+        err = CError()
+        library.cuda_check(C.byref(err))
+        fail("%s: status %d %s" % (name, status, err.msg.decode()))
 
 
 class DeviceWords:
@@ -386,14 +350,14 @@ def plain(target, prompt, n, ends):
 class Speculation:
     """A session of one sequence, and the buffers that it and the models share."""
 
-    def __init__(self, specrt, policy, target, drafter, args):
-        lib, n_vocab = specrt.lib, target.head.shape[0]
-        self.specrt, self.target, self.drafter, self.device = specrt, target, drafter, target.device
-        params = SessionParams(tree=TreeParams(args.num_steps, args.topk, args.num_draft_tokens), n_batch=1,
-                               n_logits=n_vocab, hidden=F32)
-        self.session = specrt.call("specrt_cuda_session_create", policy, C.byref(params))
+    def __init__(self, library, policy, target, drafter, args):
+        n_vocab = target.head.shape[0]
+        self.library, self.target, self.drafter, self.device = library, target, drafter, target.device
+        params = SessionParams(tree=CTreeParams(args.num_steps, args.topk, args.num_draft_tokens), n_batch=1,
+                               n_logits=n_vocab, hidden=DTYPES["float32"])
+        self.session = library.open("cuda_session_create", policy, C.byref(params))
         self.view = View()
-        lib.specrt_cuda_session_get_view(self.session, C.byref(self.view))
+        library.cuda_session_get_view(self.session, C.byref(self.view))
         self.beam = words(self.view.beam, BEAM_WORDS, self.device)
         self.draft = words(self.view.draft, DRAFT_WORDS, self.device)
         self.verdict = words(self.view.verdict, VERDICT_WORDS, self.device)
@@ -406,9 +370,9 @@ class Speculation:
     def call(self, name, *args):
         pointers = [C.c_void_p(a.data_ptr()) if torch.is_tensor(a) else a for a in args]
         stream = torch.cuda.current_stream().cuda_stream if self.device.type == "cuda" else 0
-        self.specrt.launch("specrt_cuda_session_" + name, self.session, *pointers, C.c_void_p(stream))
+        launch(self.library, "cuda_session_" + name, self.session, *pointers, C.c_void_p(stream))
         if self.device.type == "cpu":
-            self.specrt.lib.cudaDeviceSynchronize() # torch's next operation is in no stream
+            self.library.lib.cudaDeviceSynchronize() # torch's next operation is in no stream
 
     def start(self, prompt):
         tokens = torch.tensor(prompt, device=self.device)
@@ -469,11 +433,11 @@ class Speculation:
         self.target.keep(nodes)
         self.emitted = torch.tensor(tokens, device=self.device)
         self.states = states[torch.tensor(nodes, device=self.device)]
-        self.specrt.lib.specrt_cuda_session_serve(self.session)
+        self.library.cuda_session_serve(self.session)
         return tokens[:n]
 
     def close(self):
-        self.specrt.lib.specrt_cuda_session_close(self.session)
+        self.library.cuda_session_close(self.session)
 
 
 def encode(args):
@@ -506,9 +470,11 @@ def main():
                    "tree, and where two tokens are as good answers may differ")
     p.add_argument("--device", default="cuda", help="cpu: with a library of kernels that run there")
     args = p.parse_args()
-    specrt, device = Specrt(os.path.abspath(args.library)), torch.device(args.device)
-    err = Error()
-    if specrt.lib.specrt_cuda_open(C.byref(err)):
+    library, device = specrt.library(os.path.abspath(args.library)), torch.device(args.device)
+    if not hasattr(library.lib, "specrt_cuda_open"):
+        fail("%s: expected libspecrt_cuda.so, found another library" % args.library)
+    err = CError()
+    if library.cuda_open(C.byref(err)):
         print("skipped torch_host: " + err.msg.decode())
         return 77
     torch.manual_seed(0)
@@ -525,23 +491,19 @@ def main():
         expected = plain(target, prompt, args.max_tokens, [])
         seconds = time.time() - began
         print("%-40s %8.1f tokens/s" % ("plain", len(expected) / seconds))
-        return run_policies(specrt, target, drafter, prompt, expected, args)
+        return run_policies(library, target, drafter, prompt, expected, args)
 
 
-def run_policies(specrt, target, drafter, prompt, expected, args):
-    bundle = specrt.call("specrt_bundle_open", args.bundle.encode(), None) if args.bundle else None
+def run_policies(library, target, drafter, prompt, expected, args):
+    bundle = specrt.Bundle(args.bundle) if args.bundle else None
     # What the host reads while a policy is made: the head, and the embedding that routers know tokens by.
-    rows, embedding = target.head.cpu(), target.embedding.cpu().half()
-    desc, known = (HeadDesc(rows=m.data_ptr(), dtype=F16, n_rows=m.shape[0], n_cols=m.shape[1])
-                   for m in (rows, embedding))
-    head = specrt.call("specrt_head_bind", bundle, C.byref(desc), None)
+    head, embedding = specrt.Head(target.head.cpu(), bundle=bundle), target.embedding.cpu().half()
     wrong = 0
     for text in args.policy or ["full", "microspec"]:
-        wanted = PolicyDesc(text=text.encode(), n_vocab=rows.shape[0], embedding=C.addressof(known))
-        policy = specrt.call("specrt_policy_create", bundle, head, C.byref(wanted))
-        shared = specrt.call("specrt_cuda_policy_create", policy,
-                             C.byref(CudaPolicyDesc(rows=target.head.data_ptr())))
-        s = Speculation(specrt, shared, target, drafter, args)
+        policy = specrt.Policy(text, head, bundle, head.n_rows, embedding=embedding)
+        shared = library.open("cuda_policy_create", policy.handle,
+                              C.byref(CudaPolicyDesc(rows=target.head.data_ptr())))
+        s = Speculation(library, shared, target, drafter, args)
         began, out, cycles = time.time(), [s.start(prompt)], 0
         while len(out) < len(expected):
             out += s.cycle()
@@ -551,8 +513,7 @@ def run_policies(specrt, target, drafter, prompt, expected, args):
               (text, len(out) / seconds, (len(out) - 1) / max(cycles, 1), "equals" if same else "DIFFERS FROM"))
         wrong += not same
         s.close()
-        specrt.lib.specrt_cuda_policy_close(shared)
-        specrt.lib.specrt_policy_close(policy)
+        library.cuda_policy_close(shared)
     return 1 if wrong else 0
 
 
@@ -561,3 +522,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except OSError as problem:
         fail("%s: %s" % (problem.filename, problem.strerror))
+    except specrt.SpecrtError as problem:
+        fail(str(problem))

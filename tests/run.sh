@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# run.sh BUILD [NAME...] : every unit test that is built, the compile tests, the examples and
-# the command-line tests; with NAMEs, of all but the unit tests only the command-line tests
-# whose names hold one of them. The compile tests build for themselves, so a sanitized run (SAN)
-# leaves them out. With TIMES=1 the seconds of CPU that each took stand before the tally.
-# Closes with one line "N passed, N failed, N skipped".
+# run.sh BUILD [NAME...] : every unit test that is built, the compile tests, the examples, the
+# command-line tests and the Python package; with NAMEs, of all but the unit tests only the
+# command-line tests whose names hold one of them. The compile tests build for themselves, so a
+# sanitized run (SAN) leaves them out. With TIMES=1 the seconds of CPU that each took stand
+# before the tally. Closes with one line "N passed, N failed, N skipped".
 set -u
 build=$1; shift
 passed=0 failed=0 skipped=0
@@ -37,6 +37,10 @@ for script in tests/cli/run.sh tests/examples.sh; do
     out=$("$script" "$build/bin" "$@" 2>&1); echo "$out"
     tally "$script" "$out"
 done
+if [ $# = 0 ]; then
+    out=$(tests/python/run.sh "$build" 2>&1); echo "$out"
+    tally tests/python/run.sh "$out"
+fi
 [ -z "${TIMES:-}" ] || awk -f tests/times.awk "$logs"/*.times | sort -rn
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

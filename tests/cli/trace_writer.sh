@@ -1,14 +1,18 @@
-# What examples/trace_writer.py writes is what the header reads, array by array.
+# What specrt.TraceWriter and examples/trace_writer.py write is what the header reads, array by
+# array.
 . "$CLI_TESTS/lib.bash"
 python=${PYTHON:-python3}
 "$python" -c "import numpy" 2>/dev/null ||
     skip "no python3 with numpy (apt-get install -y python3-numpy); PYTHON= names another"
+[ -z "${SAN:-}" ] || skip "a sanitized library needs a sanitized Python"
+[ -e "$CLI_BIN/../libspecrt.so" ] || skip "no libspecrt.so (make lib)"
+export SPECRT_LIBRARY=$CLI_BIN/../libspecrt.so PYTHONPATH=$CLI_TESTS/../../python
+export PYTHONDONTWRITEBYTECODE=1
 trace() { "$CLI_BIN/../tests/trace" "$@"; }
 cat >write.py <<'PYTHON'
 import sys
 import numpy as np
-sys.path.insert(0, sys.argv[1])
-import trace_writer
+from specrt import SpecrtError, trace as trace_writer
 V, D, E, TOP, DRAFT, NODES = 5000, 24, 16, 10, 64, 30
 rng = np.random.default_rng(7)
 info = dict(n_vocab=V, d_target=D, d_draft=E, n_top=TOP, n_draft_top=DRAFT, n_tree_top=3)
@@ -27,7 +31,7 @@ def show(first, arrays):
     columns = [[row[0] for row in arrays.get(name, [])] for name in ("top_ids", "draft_ids")]
     print(first + " :".join("".join(f" {x}" for x in c) for c in [arrays["tokens"]] + columns))
     for name, dtype, *_ in trace_writer.FIELDS:
-        if name in arrays and not ("hidden" in name and sys.argv[2] == "no"):
+        if name in arrays and not ("hidden" in name and sys.argv[1] == "no"):
             x = np.frombuffer(np.asarray(arrays[name], dtype).tobytes(), "u1").astype("u8")
             print(f" {name}={int((x * np.arange(1, x.size + 1, dtype='u8')).sum()):x}", end="")
     print()
@@ -55,25 +59,39 @@ with trace_writer.TraceWriter("written.trace", **info, **said) as trace:
     for more in dict(top_ids=[2]), dict(top_id=[2]):
         try:
             trace.cycle(**wrong, **more)
-        except ValueError as error:
+        except SpecrtError as error:
             print(error, file=sys.stderr)
 print("whole")
 PYTHON
 for hidden in yes no; do
-    accepts "$python" write.py "$CLI_TESTS/../../examples" $hidden
+    accepts "$python" write.py $hidden
     warns "top_ids: expected 10 numbers, found 1
-'top_id' is not in list"
+top_id: expected one of tokens, nodes, *"
     sed 's/ *$//' ../out >expected.txt
     accepts trace --hashes $([ $hidden = yes ] || echo --no-hidden) written.trace
     sed 's/ *$//' ../out >found.txt
     cmp expected.txt found.txt || { diff expected.txt found.txt | head -n 6;
         fail "not what was written"; }
 done
-{ head -c 5000 written.trace; printf 'XXXX'; tail -c +5005 written.trace; } >damaged.trace
-refuses 3 "*damaged.trace: block 1: its checksum is wrong" specrt-eval replay \
+n=$(($(stat -c %s written.trace) - 200)) # in the last block of what is no hidden state
+{ head -c $n written.trace; printf 'XXXX'; tail -c +$((n + 5)) written.trace; } >damaged.trace
+refuses 3 "*damaged.trace: block *: its checksum is wrong" specrt-eval replay \
     --trace damaged.trace --policy full
 accepts specrt-eval replay --trace written.trace --policy full,window:300 --json
 prints '*"policy":"full"*"estimated":false*'
 head -c $(($(stat -c %s written.trace) * 9 / 10)) written.trace >cut.trace
 accepts specrt-eval replay --trace cut.trace --policy full,window:300
 prints '*up to where a trace was cut*'
+
+# A log of any engine's, a record a line.
+cat >log.jsonl <<'JSON'
+{"domain": "code", "tokens": [1, 5, 9]}
+{"tokens": [7, 3], "nodes": [0, 1], "tree_tokens": [9, 7], "tree_parents": [-1, 0], "top_ids": [[7, 8], [3, 2]]}
+JSON
+convert() { "$python" "$CLI_TESTS/../../examples/trace_writer.py" "$@"; }
+accepts convert log.jsonl log.trace --n-vocab 10 --n-top 2 --policy full
+accepts trace log.trace
+prints "*s code: 1 5 9*c 7 3 : 7 3*"
+echo '{"tokens": [1], "nodes": [0], "top": 3}' >>log.jsonl
+refuses 1 "trace_writer: log.jsonl:3: top: expected one of tokens, *" convert log.jsonl log.trace \
+    --n-vocab 10 --n-top 2

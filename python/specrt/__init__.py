@@ -1,0 +1,34 @@
+"""specrt: vocabulary-pruned speculative decoding, from Python.
+
+    Bundle                       what is in a .specb file: lists, d2t and t2d, where it comes from
+    read_map, write_map          token maps in the formats of other engines
+    recut, check                 drafters' folders, cut for an engine and examined
+    TrimmedHead                  an LM head of PyTorch that scores a list's rows alone
+    Head, Policy, Session        policies that follow the text, for drafters in numpy or PyTorch on the CPU
+    TraceWriter                  decoding cycles of any stack, for `specrt-eval replay` and `plan`
+
+All of it is libspecrt.so or the program specrt-bundle: nothing is computed here. What either refuses raises
+SpecrtError, whose one line says what was expected, what was found and what to do.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from ._lib import Library, SpecrtError, library
+from .bundle import Bundle
+from .drafters import ENGINES, Finding, check, recut
+from .maps import FORMATS, read_map, write_map
+from .session import Beam, Draft, Head, Policy, Session, Stats, Tree, Verdict
+from .trace import TraceWriter
+
+__version__ = "0.1.0"
+__all__ = ["Beam", "Bundle", "Draft", "ENGINES", "FORMATS", "Finding", "Head", "Library", "Policy", "Session",
+           "SpecrtError", "Stats", "TraceWriter", "Tree", "TrimmedHead", "Verdict", "check", "library", "read_map",
+           "recut", "write_map"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TrimmedHead":  # PyTorch is loaded by whoever asks for it
+        from .torch import TrimmedHead
+        return TrimmedHead
+    raise AttributeError(f"module 'specrt' has no attribute '{name}'")

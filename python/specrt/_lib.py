@@ -1,0 +1,270 @@
+"""libspecrt.so by ctypes: the structs of specrt.h, by name and order, and how its functions report."""
+from __future__ import annotations
+
+import ctypes as C
+import os
+from typing import Any
+
+import numpy as np
+
+INTERFACE = "0.1"  # of the soname; structs below are this interface's
+MAX_NODES = 64     # SPECRT_TREE_MAX_NODES
+
+# specrt_dtype, by the names of numpy and torch.
+DTYPES = {"float32": 0, "float16": 1, "bfloat16": 30}
+ITEM_BYTES = {0: 4, 1: 2, 30: 2}
+
+
+class SpecrtError(Exception):
+    """What specrt refused, in one line: file or field, expected, found, fix. `status` is specrt_status."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class CError(C.Structure):
+    _fields_ = [("status", C.c_int), ("msg", C.c_char * 512)]
+
+
+class CSection(C.Structure):
+    _fields_ = [("tag", C.c_char * 8), ("version", C.c_uint32), ("flags", C.c_uint32), ("offset", C.c_uint64),
+                ("stored_bytes", C.c_uint64), ("raw_bytes", C.c_uint64), ("checksum", C.c_uint64),
+                ("reserved", C.c_uint64 * 2)]
+
+
+class CIdent(C.Structure):
+    _fields_ = [("tokenizer_sha256", C.c_uint8 * 32), ("n_vocab", C.c_int32), ("n_normal", C.c_int32),
+                ("head_rows", C.c_int32), ("head_cols", C.c_int32), ("head_digest", C.c_float * 256),
+                ("tokenizer_name", C.c_char * 64), ("head_name", C.c_char * 64)]
+
+
+class CRanksHeader(C.Structure):
+    _fields_ = [("n_vocab", C.c_int32), ("n_ranked", C.c_int32), ("n_forced", C.c_int32),
+                ("n_terminators", C.c_int32), ("n_valid", C.c_int32), ("n_default", C.c_int32),
+                ("n_tokens", C.c_uint64)]
+
+
+class CRanks(C.Structure):
+    _fields_ = [("header", C.POINTER(CRanksHeader)), ("ids", C.POINTER(C.c_int32)),
+                ("counts", C.POINTER(C.c_uint64))]
+
+
+class CHeadDesc(C.Structure):
+    _fields_ = [("rows", C.c_void_p), ("dtype", C.c_int), ("n_rows", C.c_int64), ("n_cols", C.c_int64),
+                ("row_stride", C.c_size_t), ("bias", C.c_void_p), ("ids", C.c_void_p)]
+
+
+class CSegment(C.Structure):
+    _fields_ = [("rows", C.c_void_p), ("row_stride", C.c_size_t), ("ids", C.POINTER(C.c_int32)),
+                ("bias", C.c_void_p), ("dtype", C.c_int), ("n_rows", C.c_int32),
+                ("masked", C.POINTER(C.c_int32)), ("n_masked", C.c_int32), ("places", C.POINTER(C.c_int32)),
+                ("scored_by", C.c_uint64)]
+
+
+class CActive(C.Structure):
+    _fields_ = [("compute", C.c_void_p), ("segments", C.POINTER(CSegment)), ("n_segments", C.c_int32),
+                ("n_rows", C.c_int32), ("n_cols", C.c_int64)]
+
+
+class CPolicyDesc(C.Structure):
+    _fields_ = [("text", C.c_char_p), ("n_vocab", C.c_int32), ("n_terminators", C.c_int32),
+                ("terminators", C.c_void_p), ("embedding", C.c_void_p), ("target", C.c_void_p)]
+
+
+class CTreeParams(C.Structure):
+    _fields_ = [("num_steps", C.c_int32), ("topk", C.c_int32), ("num_draft_tokens", C.c_int32)]
+
+
+class CSampling(C.Structure):
+    _fields_ = [("temperature", C.c_float), ("top_k", C.c_int32), ("top_p", C.c_float), ("min_p", C.c_float),
+                ("seed", C.c_uint64), ("sequence", C.c_uint64)]
+
+
+class CSessionParams(C.Structure):
+    _fields_ = [("tree", CTreeParams), ("sampling", CSampling), ("n_logits", C.c_int32), ("draft", C.c_int),
+                ("draft_temperature", C.c_float), ("submit", C.c_void_p), ("submit_user", C.c_void_p)]
+
+
+class CTargetRows(C.Structure):
+    _fields_ = [("logits", C.c_void_p), ("ids", C.c_void_p), ("k", C.c_int32), ("hidden", C.c_void_p),
+                ("d_hidden", C.c_int32)]
+
+
+class CBeam(C.Structure):
+    _fields_ = [("n", C.c_int32), ("tokens", C.POINTER(C.c_int32)), ("parents", C.POINTER(C.c_int32)),
+                ("logprobs", C.POINTER(C.c_float))]
+
+
+class CDraft(C.Structure):
+    _fields_ = [("n", C.c_int32), ("tokens", C.POINTER(C.c_int32)), ("parents", C.POINTER(C.c_int32)),
+                ("depths", C.POINTER(C.c_int32)), ("masks", C.POINTER(C.c_uint64)),
+                ("logprobs", C.POINTER(C.c_float))]
+
+
+class CVerdict(C.Structure):
+    _fields_ = [("n", C.c_int32), ("tokens", C.c_int32 * MAX_NODES), ("nodes", C.c_int32 * MAX_NODES)]
+
+
+class CStats(C.Structure):
+    _fields_ = [(name, C.c_int64) for name in
+                "n_cycles n_emitted n_covered n_drafted n_rows n_passes n_bytes n_copied n_events n_lost".split()]
+    _fields_ += [("n_by_length", C.c_int64 * (MAX_NODES + 1))]
+
+
+class CTraceInfo(C.Structure):
+    _fields_ = [("tokenizer_sha256", C.c_uint8 * 32), ("n_vocab", C.c_int32), ("d_target", C.c_int32),
+                ("d_draft", C.c_int32), ("n_top", C.c_int32), ("n_draft_top", C.c_int32),
+                ("n_tree_top", C.c_int32), ("policy", C.c_char_p), ("tree", CTreeParams), ("draft", C.c_int32),
+                ("temperature", C.c_float), ("n_ids", C.c_int32), ("n_terminators", C.c_int32),
+                ("terminators", C.c_void_p)]
+
+
+class CTraceRecord(C.Structure):
+    _fields_ = [("kind", C.c_int32), ("n", C.c_int32), ("n_nodes", C.c_int32), ("domain", C.c_char * 32)]
+    _fields_ += [(name, C.c_void_p) for name in
+                 "tokens nodes tree_tokens tree_parents tree_logprobs target_hidden top_ids top_logits "
+                 "top_logsumexp draft_hidden draft_ids draft_logits draft_logsumexp tree_top_ids "
+                 "prompt_hidden".split()]
+
+
+STRUCTS = {"specrt_error": CError, "specrt_bundle_section": CSection, "specrt_ident": CIdent,
+           "specrt_ranks_header": CRanksHeader, "specrt_ranks": CRanks, "specrt_head_desc": CHeadDesc,
+           "specrt_segment": CSegment, "specrt_active": CActive, "specrt_policy_desc": CPolicyDesc,
+           "specrt_tree_params": CTreeParams, "specrt_sampling": CSampling,
+           "specrt_session_params": CSessionParams, "specrt_target_rows": CTargetRows, "specrt_beam": CBeam,
+           "specrt_draft": CDraft, "specrt_verdict": CVerdict, "specrt_session_stats": CStats,
+           "specrt_trace_info": CTraceInfo, "specrt_trace_record": CTraceRecord}
+
+# What does not return a status (int), or takes more than pointers and ints of 32 bits.
+_RESULTS = {"specrt_bundle_sections": C.POINTER(CSection), "specrt_bundle_data": C.c_void_p,
+            "specrt_bundle_ident": C.POINTER(CIdent), "specrt_policy_text": C.c_char_p,
+            "specrt_session_shortlist": C.POINTER(CActive), "specrt_session_route": C.POINTER(CActive),
+            "specrt_status_name": C.c_char_p, "specrt_bundle_close": None, "specrt_head_close": None,
+            "specrt_policy_close": None, "specrt_session_close": None, "specrt_session_begin": None,
+            "specrt_session_finish": None, "specrt_session_set_sequence": None,
+            "specrt_session_get_stats": None}
+_ARGUMENTS = {"specrt_session_set_sequence": [C.c_void_p, C.c_uint64],
+              "specrt_session_turn": [C.c_void_p, C.c_int64]}
+
+
+class Library:
+    """libspecrt.so, or libspecrt_cuda.so, which has the same functions and more."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self.lib = C.CDLL(path)
+        except OSError as error:
+            raise SpecrtError(f"{path}: cannot be loaded: {error}; `make lib` builds it, "
+                              "SPECRT_LIBRARY names it") from None
+        self.path = path
+        for name, result in _RESULTS.items():
+            getattr(self.lib, name).restype = result
+        for name, arguments in _ARGUMENTS.items():
+            getattr(self.lib, name).argtypes = arguments
+
+    def __getattr__(self, name: str) -> Any:
+        """A function of the header, without "specrt_": library.bundle_close(handle)."""
+        return getattr(self.lib, "specrt_" + name)
+
+    def open(self, name: str, *args: Any) -> C.c_void_p:
+        """Calls what takes an error last and gives a handle before it."""
+        handle, err = C.c_void_p(), CError()
+        if getattr(self, name)(*args, C.byref(handle), C.byref(err)):
+            raise SpecrtError(err.msg.decode(errors="replace"), err.status)
+        return handle
+
+    def call(self, name: str, *args: Any) -> None:
+        """Calls what takes an error last."""
+        err = CError()
+        if getattr(self, name)(*args, C.byref(err)):
+            raise SpecrtError(err.msg.decode(errors="replace"), err.status)
+
+    def step(self, name: str, *args: Any) -> None:
+        """Calls what returns a status alone."""
+        status = getattr(self, name)(*args)
+        if status:
+            raise SpecrtError(f"specrt_{name}: {self.status_name(status).decode()}", status)
+
+
+def _find() -> str:
+    here = os.path.dirname(os.path.abspath(__file__))
+    file = "libspecrt.so." + INTERFACE
+    if os.environ.get("SPECRT_LIBRARY"):
+        return os.environ["SPECRT_LIBRARY"]
+    for path in os.path.join(here, file), os.path.join(here, "..", "..", "build", file):
+        if os.path.exists(path):
+            return path
+    return file  # where the loader looks
+
+
+_loaded: Library | None = None
+
+
+def library(path: str | None = None) -> Library:
+    """The library, loaded at first use: SPECRT_LIBRARY, the wheel's, build/ of a checkout, the system's; or this
+    one from now on."""
+    global _loaded
+    if path is not None:
+        _loaded = Library(path)
+    elif _loaded is None:
+        _loaded = Library(_find())
+    return _loaded
+
+
+# --- memory of others, as it is ---
+
+class Memory:
+    """Where an array lies: address, dtype by name, shape, bytes between rows. Holds the array."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        if hasattr(array, "data_ptr"):  # torch, whose bfloat16 numpy does not know
+            if array.device.type != "cpu":
+                raise SpecrtError(f"expected memory of the CPU, found a tensor on {array.device}")
+            self.address, self.shape = array.data_ptr(), tuple(array.shape)
+            self.dtype = str(array.dtype).split(".")[-1]
+            strides = tuple(s * array.element_size() for s in array.stride())
+            item = array.element_size()
+        else:
+            if not isinstance(array, np.ndarray):
+                array = self.array = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+            self.address, self.shape, self.dtype = array.ctypes.data, array.shape, array.dtype.name
+            strides, item = array.strides, array.itemsize
+        self.row_stride = strides[0] if len(strides) > 1 else item
+        expected = item  # but for the rows all must lie side by side
+        self.packed = True
+        for size, stride in list(zip(self.shape, strides))[:0:-1]:
+            self.packed = self.packed and (size == 1 or stride == expected)
+            expected *= size
+        self.whole = self.packed and (len(self.shape) < 1 or self.shape[0] <= 1 or strides[0] == expected)
+
+
+def pointer(array: Any, dtype: str, shape: tuple[int | None, ...], name: str) -> C.c_void_p | None:
+    """The address of an array that has this dtype and shape (None: any) in one piece; None for None."""
+    if array is None:
+        return None
+    m = Memory(array)
+    fits = len(m.shape) == len(shape) and all(e in (None, f) for e, f in zip(shape, m.shape))
+    if m.dtype != dtype or not fits or not m.whole:
+        expected = "[" + ", ".join("n" if e is None else str(e) for e in shape) + "]"
+        raise SpecrtError(f"{name}: expected {dtype} {expected} in one piece, found {m.dtype} {list(m.shape)}"
+                          f"{'' if m.whole else ' with gaps'}")
+    return C.c_void_p(m.address)
+
+
+def ints(values: Any) -> np.ndarray:
+    """Token ids as int32 [n]; a copy only where they are not that already."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    return np.ascontiguousarray(values, np.int32).reshape(-1)
+
+
+def array_of(address: Any, n: int, dtype: Any) -> np.ndarray:
+    """Memory of the library as it is, read-only; valid as long as its owner."""
+    if n == 0:
+        return np.empty(0, dtype)
+    raw = (C.c_char * (n * np.dtype(dtype).itemsize)).from_address(C.cast(address, C.c_void_p).value or 0)
+    view = np.frombuffer(raw, dtype)
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,45 @@
+"""Drafters as engines load them: cut to a bundle's list, and checked."""
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from . import _tool
+from .bundle import Bundle
+
+ENGINES = ("vllm", "sglang", "specforge", "speculators", "llama.cpp")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an engine would load otherwise than it is meant. engines: those concerned; empty: all."""
+    code: str
+    engines: tuple[str, ...]
+    what: str
+    fix: str
+
+
+def recut(drafter: str | os.PathLike[str], bundle: Bundle | str | os.PathLike[str], n: int,
+          out: str | os.PathLike[str], engine: str = "vllm", force: bool = False) -> dict[str, Any]:
+    """Writes the drafter's whole folder with its head cut to the bundle's n best ids that it has rows for.
+
+    n: 0: the calibrated size. engine: one of ENGINES. @return n_ids, n_rows, n_missing, same_weights, token_map.
+    """
+    path = bundle.path if isinstance(bundle, Bundle) else os.fspath(bundle)
+    return _tool.report("export", path, "--drafter", os.fspath(drafter), "--for", engine, "-o", os.fspath(out),
+                        *(["--size", n] if n else []), *(["-f"] if force else []))
+
+
+def check(drafter: str | os.PathLike[str], target: str | os.PathLike[str] | None = None,
+          engine: str | None = None, keep_bytes: bool = False) -> list[Finding]:
+    """What goes wrong silently with a drafter's folder, each with its fix; an empty list is what to hope for.
+
+    target: folder or GGUF of the model it drafts for. engine: only what concerns this one.
+    """
+    flags = ["--target", os.fspath(target)] if target else []
+    flags += ["--for", engine] if engine else []
+    flags += ["--keep", "bytes"] if keep_bytes else []
+    said = _tool.report("check", os.fspath(drafter), *flags, codes=(0, 3))
+    return [Finding(f["code"], tuple((f["engines"] or "").split()), f["what"], f["fix"])
+            for f in said["findings"]]

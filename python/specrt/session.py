@@ -1,0 +1,289 @@
+"""Policies and sessions over memory of numpy, torch on the CPU, or whatever speaks DLPack: nothing is copied.
+
+    head = Head(drafter.lm_head.weight)                        # [n_rows, d], f32, f16 or bf16, as it lies
+    policy = Policy("static:512+window", head, bundle=bundle)
+    session = Session(policy, tree=Tree(num_steps=4, topk=1, num_draft_tokens=5))
+    session.begin()
+    session.prefill(prompt_ids, logits)                        # the target at the prompt, f32 [n, n_logits]
+    token = session.draw(logits[-1])
+    session.start(token)
+    while not policy.ends(token):
+        beam = session.expand(drafter(token))                  # f32 [1, d], what the head would multiply
+        while len(beam.tokens):
+            beam = session.expand(drafter(beam.tokens, beam.parents))
+        draft = session.finish()
+        logits, states = target(draft.tokens, draft.masks, draft.depths)
+        verdict = session.verify(logits)                       # keep verdict.nodes, emit verdict.tokens
+        session.observe(logits)
+        token = verdict.tokens[-1]
+
+The models are the caller's. Whatever the policy, tokens are those of plain decoding.
+"""
+from __future__ import annotations
+
+import ctypes as C
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._lib import (CActive, CBeam, CDraft, CHeadDesc, CPolicyDesc, CSampling, CSessionParams, CStats, CTargetRows,
+                   CTreeParams, CVerdict, DTYPES, ITEM_BYTES, Memory, SpecrtError, array_of, ints, library, pointer)
+from .bundle import Bundle
+
+
+class Tree(NamedTuple):
+    """The shape of drafts: drafter passes, tokens a row proposes, nodes to verify (root included). A chain of n
+    tokens is Tree(n, 1, n + 1). 0 takes EAGLE-2's 6, 10, 60."""
+    num_steps: int = 0
+    topk: int = 0
+    num_draft_tokens: int = 0
+
+
+class Beam(NamedTuple):
+    """The rows of the next pass, best first; none: go on with finish()."""
+    tokens: np.ndarray    # int32 [n] target ids
+    parents: np.ndarray   # int32 [n] rows of the pass before, whose state each is fed
+    logprobs: np.ndarray  # float32 [n] of the path
+
+
+class Draft(NamedTuple):
+    """The tree to verify; node 0 is the last token emitted, which the target has not read yet."""
+    tokens: np.ndarray   # int32 [n]
+    parents: np.ndarray  # int32 [n] nodes; -1: the root
+    depths: np.ndarray   # int32 [n] 0: the root
+    masks: np.ndarray    # uint64 [n] bit j: node j is seen
+    logprobs: np.ndarray  # float32 [n] of the path
+
+
+class Verdict(NamedTuple):
+    """What a cycle emits: drafts that the target agreed to, then its own token."""
+    tokens: np.ndarray  # int32 [n]
+    nodes: np.ndarray   # int32 [n] to keep in caches: the root, then those agreed to
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Sums since begin(), over n_cycles observations."""
+    n_cycles: int
+    n_emitted: int
+    n_covered: int
+    n_drafted: int
+    n_rows: int
+    n_passes: int
+    n_bytes: int
+    n_copied: int
+    n_events: int
+    n_lost: int
+
+    @property
+    def accept_length(self) -> float:
+        """Tokens emitted per pass of the target, the bonus token included."""
+        return self.n_emitted / self.n_cycles if self.n_cycles else 0.0
+
+    @property
+    def active_rows(self) -> float:
+        """Rows of the head scored, mean over cycles."""
+        return self.n_rows / self.n_cycles if self.n_cycles else 0.0
+
+
+def _matrix(rows: Any, bias: Any, ids: Any) -> CHeadDesc:
+    m = Memory(rows)
+    dtype = DTYPES.get(m.dtype)
+    if dtype is None or len(m.shape) != 2 or not m.packed or m.row_stride < m.shape[1] * ITEM_BYTES[dtype]:
+        raise SpecrtError(f"rows: expected [n_rows, d] of {', '.join(DTYPES)}, each row in one piece, found "
+                          f"{m.dtype} {list(m.shape)}")
+    n = m.shape[0]
+    return CHeadDesc(m.address, dtype, n, m.shape[1], m.row_stride, pointer(bias, "float32", (n,), "bias"),
+                     pointer(ids, "int32", (n,), "ids"))
+
+
+class Head:
+    """A draft head: the matrix that the drafter's logits come from.
+
+    rows: [n_rows, d] of float32, float16 or bfloat16, on the CPU; rows may be apart. Held, never copied; keep
+    it as it is. bias: float32 [n_rows]. ids: int32 [n_rows], the target id of each row; None: the row's number.
+    """
+
+    def __init__(self, rows: Any, bias: Any = None, ids: Any = None, bundle: Bundle | None = None) -> None:
+        self.keep, self._lib = (rows, bias, ids), library()
+        self.desc = _matrix(rows, bias, ids)
+        self.n_rows, self.width = self.desc.n_rows, self.desc.n_cols
+        self.handle = self._lib.open("head_bind", bundle.handle if bundle else None, C.byref(self.desc), None)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._lib.head_close(self.handle)
+
+
+class Policy:
+    """A policy, as "static:512+window+successor:256" (specrt.h has the grammar); shared by any number of sessions.
+
+    terminators: token ids that end a text, beside those that the bundle knows. embedding: [n_vocab, d], where
+    routers read it. target: the target's Head, where retrieval searches it.
+    """
+
+    def __init__(self, text: str, head: Head, bundle: Bundle | None = None, n_vocab: int = 0,
+                 terminators: Any = (), embedding: Any = None, target: Head | None = None) -> None:
+        ends = ints(terminators)
+        known = _matrix(embedding, None, None) if embedding is not None else None
+        desc = CPolicyDesc(text.encode(), n_vocab, len(ends), ends.ctypes.data,
+                           C.addressof(known) if known is not None else None,
+                           target.handle.value if target else None)
+        self.head, self.bundle, self.keep, self._lib = head, bundle, (embedding, target), head._lib
+        self.handle = self._lib.open("policy_create", bundle.handle if bundle else None, head.handle,
+                                     C.byref(desc))
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._lib.policy_close(self.handle)
+
+    def __str__(self) -> str:
+        """In canonical form: sizes filled in."""
+        return self._lib.policy_text(self.handle).decode()
+
+    @property
+    def learns(self) -> bool:
+        """Whether prefill() wants the target's logits at the prompt."""
+        return bool(self._lib.policy_learns(self.handle))
+
+    @property
+    def hidden_width(self) -> int:
+        """Columns of the target's hidden states that observe() wants; 0: none."""
+        return self._lib.policy_hidden_width(self.handle)
+
+    @property
+    def bound(self) -> int:
+        """The most rows that any session scores."""
+        return self._lib.policy_bound(self.handle)
+
+    def ends(self, token: int) -> bool:
+        """Whether a token ends a text."""
+        return bool(self._lib.policy_ends(self.handle, int(token)))
+
+
+class Session:
+    """One sequence; one thread at a time. Sequences of a batch have a session each.
+
+    temperature 0 is greedy; top_k, top_p, min_p and seed are the target's sampling, 0: off. n_logits: columns of the
+    target's logits; 0: the head's rows. sampled: chains sampled from the drafter's law, verified by rejection.
+    """
+
+    def __init__(self, policy: Policy, tree: Tree = Tree(), temperature: float = 0.0, top_k: int = 0,
+                 top_p: float = 0.0, min_p: float = 0.0, seed: int = 0, sequence: int = 0, n_logits: int = 0,
+                 sampled: bool = False, draft_temperature: float = 0.0) -> None:
+        params = CSessionParams(CTreeParams(*tree), CSampling(temperature, top_k, top_p, min_p, seed, sequence),
+                                n_logits, int(sampled), draft_temperature)
+        self.policy, self._lib = policy, policy._lib
+        self.width, self.n_logits = policy.head.width, n_logits or policy.head.n_rows
+        self.handle = self._lib.open("session_create", policy.handle, C.byref(params), None)
+        self._draft, self._verdict, self._beam = CDraft(), CVerdict(), CBeam()
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._lib.session_close(self.handle)
+
+    def begin(self) -> None:
+        """A new sequence: everything is forgotten."""
+        self._lib.session_begin(self.handle)
+
+    def turn(self, position: int) -> None:
+        """In place of begin(): the next turn of a conversation, whose cache holds `position` tokens."""
+        self._lib.step("session_turn", self.handle, position)
+
+    def set_sequence(self, number: int) -> None:
+        """The number that keys the draws after the next begin() or turn()."""
+        self._lib.session_set_sequence(self.handle, number)
+
+    def _rows(self, n: int, logits: Any, ids: Any, hidden: Any = None) -> CTargetRows | None:
+        if logits is None and ids is None and hidden is None:
+            return None
+        k = Memory(ids).shape[-1] if ids is not None else 0
+        width = Memory(hidden).shape[-1] if hidden is not None else 0
+        return CTargetRows(pointer(logits, "float32", (n, self.n_logits), "logits"),
+                           pointer(ids, "int32", (n, k), "ids"), k,
+                           pointer(hidden, "float32", (n, width), "hidden"), width)
+
+    def prefill(self, tokens: Any, logits: Any = None, ids: Any = None) -> None:
+        """The next prompt tokens [n], and what the target said there: logits float32 [n, n_logits], or its best
+        ids int32 [n, k]; neither where it did not compute them."""
+        tokens = ints(tokens)
+        rows = self._rows(len(tokens), logits, ids)
+        self._lib.step("session_prefill", self.handle, C.c_void_p(tokens.ctypes.data), len(tokens),
+                       C.byref(rows) if rows else None)
+
+    def draw(self, logits: Any) -> int:
+        """The token that plain decoding emits next. logits: float32 [n_logits] of the target."""
+        return self._lib.session_draw(self.handle, pointer(logits, "float32", (self.n_logits,), "logits"))
+
+    def start(self, token: int) -> None:
+        """The first token after the prompt, the root of the first draft."""
+        self._lib.step("session_start", self.handle, int(token))
+
+    def shortlist(self) -> np.ndarray:
+        """Target ids int32 [n] that may be drafted in this cycle; of routed sources those of the last level."""
+        return self._ids(self._lib.session_shortlist(self.handle))
+
+    @staticmethod
+    def _ids(active: Any) -> np.ndarray:
+        out = [np.empty(0, np.int32)]
+        for i in range(active.contents.n_segments):
+            s = active.contents.segments[i]
+            ids = array_of(s.ids, s.n_rows, np.int32)
+            out.append(np.delete(ids, array_of(s.masked, s.n_masked, np.int32)) if s.n_masked else ids.copy())
+        return np.concatenate(out)
+
+    def expand(self, hidden: Any, fed: Any = None) -> Beam:
+        """Scores a drafter pass and grows the draft by it. @return the next pass.
+
+        hidden: float32 [n, d] what the pass gave, 1 row at first, then one for each of the beam. fed: the same of
+        what it was fed, for policies that route by it.
+        """
+        n = Memory(hidden).shape[0]
+        self._lib.step("session_expand", self.handle, pointer(hidden, "float32", (n, self.width), "hidden"),
+                       pointer(fed, "float32", (n, self.width), "fed"), n, C.byref(self._beam))
+        b = self._beam
+        return Beam(array_of(b.tokens, b.n, np.int32).copy(), array_of(b.parents, b.n, np.int32).copy(),
+                    array_of(b.logprobs, b.n, np.float32).copy())
+
+    def finish(self) -> Draft:
+        """The tree to verify."""
+        d = self._draft
+        self._lib.session_finish(self.handle, C.byref(d))
+        return Draft(array_of(d.tokens, d.n, np.int32).copy(), array_of(d.parents, d.n, np.int32).copy(),
+                     array_of(d.depths, d.n, np.int32).copy(), array_of(d.masks, d.n, np.uint64).copy(),
+                     array_of(d.logprobs, d.n, np.float32).copy())
+
+    def verify(self, logits: Any) -> Verdict:
+        """What the target, float32 [n, n_logits] at the draft's nodes, makes of it: losslessly."""
+        self._lib.step("session_verify", self.handle, C.byref(self._draft),
+                       pointer(logits, "float32", (self._draft.n, self.n_logits), "logits"),
+                       C.byref(self._verdict))
+        v = self._verdict
+        return Verdict(np.array(v.tokens[:v.n], np.int32), np.array(v.nodes[:v.n], np.int32))
+
+    def observe(self, logits: Any = None, ids: Any = None, hidden: Any = None) -> None:
+        """Learns from the cycle: the target at the draft's nodes, as for prefill(); hidden: float32 [n,
+        policy.hidden_width] where that is not 0."""
+        rows = self._rows(self._draft.n, logits, ids, hidden)
+        self._lib.step("session_observe", self.handle, C.byref(self._draft), C.byref(self._verdict),
+                       C.byref(rows) if rows else None)
+
+    def observe_chain(self, tokens: Any, n_accepted: int, last: int, logits: Any = None, ids: Any = None,
+                      hidden: Any = None) -> None:
+        """The same of a chain that was verified elsewhere: tokens [n] the root and what was drafted, how many of
+        those were accepted, and the target's own token after them."""
+        tokens = ints(tokens)
+        rows = self._rows(len(tokens), logits, ids, hidden)
+        self._lib.step("session_observe_chain", self.handle, C.c_void_p(tokens.ctypes.data), len(tokens),
+                       n_accepted, int(last), C.byref(rows) if rows else None)
+
+    def member(self, token: int, level: int = 0) -> bool:
+        """Whether a token could be drafted at a level."""
+        return bool(self._lib.session_member(self.handle, int(token), level))
+
+    def stats(self) -> Stats:
+        """Since begin()."""
+        s = CStats()
+        self._lib.session_get_stats(self.handle, C.byref(s))
+        return Stats(*(getattr(s, name) for name in Stats.__dataclass_fields__))

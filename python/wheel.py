@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""wheel.py --library FILE --tool FILE --version V -o DIR : the package with its library and program as a wheel, the
+same bytes every time. `make wheel` runs it; it needs nothing but Python."""
+import argparse
+import base64
+import hashlib
+import os
+import platform
+import zipfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+METADATA = """Metadata-Version: 2.1
+Name: specrt
+Version: {version}
+Summary: Vocabulary-pruned speculative decoding
+License: MIT
+Requires-Python: >=3.9
+Requires-Dist: numpy >=1.22
+Provides-Extra: torch
+Requires-Dist: torch ; extra == "torch"
+Description-Content-Type: text/markdown
+
+"""
+
+
+def tag():
+    """Linked to the C library of the machine that built it."""
+    return "py3-none-linux_" + platform.machine()
+
+
+def contents(args):
+    """Name in the wheel: bytes, mode."""
+    folder = os.path.join(HERE, "specrt")
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".py") or name == "py.typed":
+            yield "specrt/" + name, os.path.join(folder, name), 0o644
+    yield "specrt/libspecrt.so." + args.version.rsplit(".", 1)[0], args.library, 0o755
+    yield "specrt/bin/specrt-bundle", args.tool, 0o755
+
+
+def texts(args):
+    info = f"specrt-{args.version}.dist-info/"
+    with open(os.path.join(HERE, "README.md"), encoding="utf-8") as file:
+        yield info + "METADATA", METADATA.format(version=args.version) + file.read()
+    yield info + "WHEEL", f"Wheel-Version: 1.0\nGenerator: specrt\nRoot-Is-Purelib: false\nTag: {tag()}\n"
+    with open(os.path.join(HERE, "..", "LICENSE"), encoding="utf-8") as file:
+        yield info + "LICENSE", file.read()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__)
+    for name in ("library", "tool", "version"):
+        p.add_argument("--" + name, required=True)
+    p.add_argument("-o", dest="folder", required=True)
+    args = p.parse_args()
+    path = os.path.join(args.folder, f"specrt-{args.version}-{tag()}.whl")
+    record = []
+    with zipfile.ZipFile(path + ".tmp", "w", zipfile.ZIP_DEFLATED) as wheel:
+        def add(name, data, mode):
+            item = zipfile.ZipInfo(name)  # of 1980: no time goes in
+            item.external_attr, item.compress_type = (0o100000 | mode) << 16, zipfile.ZIP_DEFLATED
+            wheel.writestr(item, data)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            record.append(f"{name},sha256={digest},{len(data)}\n")
+        for name, source, mode in contents(args):
+            with open(source, "rb") as file:
+                add(name, file.read(), mode)
+        for name, text in texts(args):
+            add(name, text.encode(), 0o644)
+        name = f"specrt-{args.version}.dist-info/RECORD"
+        item = zipfile.ZipInfo(name)
+        item.external_attr = 0o100644 << 16
+        wheel.writestr(item, "".join(record) + name + ",,\n")
+    os.replace(path + ".tmp", path)
+    print(f"{path}: {os.path.getsize(path) / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()

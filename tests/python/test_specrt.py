@@ -1,0 +1,335 @@
+"""test_specrt.py : the package specrt: that it says what the tools and the header say, over the caller's memory."""
+import ctypes as C
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import specrt
+from specrt import _lib, _tool
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+GOLDEN = os.path.join(ROOT, "tests", "golden", "bundles", "v1.0-zstd.specb")
+SAMPLE = os.path.join(ROOT, "data", "sample")
+
+
+def torch_or_skip():
+    try:
+        import torch
+    except ImportError:
+        raise unittest.SkipTest("no torch") from None
+    return torch
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def says(self, text, call, *args, **more):
+        with self.assertRaises(specrt.SpecrtError) as caught:
+            call(*args, **more)
+        self.assertIn(text, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+
+
+class Structs(Folder):
+    def test_layout(self):
+        """Every struct has the size and the places of the header's."""
+        checks = []
+        for name, struct in _lib.STRUCTS.items():
+            checks.append(f'printf("%zu ", sizeof({name}));')
+            checks += [f'printf("%zu ", offsetof({name}, {field[0]}));' for field in struct._fields_]
+        with open(self.path("layout.c"), "w") as file:
+            file.write('#include <stddef.h>\n#include <stdio.h>\n#include "specrt.h"\nint main(void) {\n' +
+                       "\n".join(checks) + "\nreturn 0; }\n")
+        program = self.path("layout")
+        subprocess.run(["cc", "-I", os.path.join(ROOT, "include"), self.path("layout.c"), "-o", program], check=True)
+        expected = list(map(int, subprocess.run([program], capture_output=True, text=True).stdout.split()))
+        found = []
+        for struct in _lib.STRUCTS.values():
+            found += [C.sizeof(struct)] + [getattr(struct, field[0]).offset for field in struct._fields_]
+        self.assertEqual(found, expected)
+
+    def test_dtypes(self):
+        names = [_lib.library().lib.specrt_dtype_name]
+        names[0].restype = C.c_char_p
+        self.assertEqual([names[0](n) for n in _lib.DTYPES.values()], [b"f32", b"f16", b"bf16"])
+
+
+class Bundles(Folder):
+    def test_lists(self):
+        with specrt.Bundle(GOLDEN) as bundle:
+            ids = bundle.ids()
+            said = _tool.run("export", GOLDEN, "--format", "text", "-o", "-", "-q")
+            self.assertEqual(ids.tolist(), list(map(int, said.split())))
+            self.assertEqual(ids.dtype, np.int32)
+            self.assertEqual(bundle.ids(19)[:len(ids)].tolist(), ids.tolist())
+            self.assertEqual((bundle.d2t() + np.arange(len(ids))).tolist(), sorted(ids.tolist()))
+            self.assertEqual(np.flatnonzero(bundle.t2d(5)).tolist(), sorted(bundle.ids(5).tolist()))
+            self.assertEqual((bundle.n_vocab, bundle.n_default, len(bundle.t2d())), (20, 8, 20))
+            self.assertEqual(len(bundle.counts(6)), 6)
+            self.says("size 20: expected at least 2 (the forced ids) and at most 19", bundle.ids, 20)
+
+    def test_report(self):
+        bundle = specrt.Bundle(GOLDEN)
+        said = _tool.report("info", GOLDEN)
+        report = bundle.report()
+        self.assertEqual(report["sections"], [s["tag"] for s in said["sections"]])
+        self.assertEqual(report["provenance"], said["provenance"] or {})
+        self.assertEqual(report["tokenizer"]["sha256"], said["tokenizer"]["sha256"])
+        self.assertEqual(report["head"], said["head"])
+
+    def test_tokenizer(self):
+        bundle = specrt.Bundle(GOLDEN)
+        bundle.check_tokenizer(bytes.fromhex(bundle.report()["tokenizer"]["sha256"]))
+        self.says("found another", bundle.check_tokenizer, bytes(31) + b"x")
+        self.says("v1.0-zstd.specb", bundle.check_tokenizer, os.path.join(ROOT, "data", "tokenizer.json"))
+
+    def test_refuses(self):
+        self.says("absent.specb: No such file", specrt.Bundle, self.path("absent.specb"))
+        self.says("LICENSE", specrt.Bundle, os.path.join(ROOT, "LICENSE"))
+
+
+class Maps(Folder):
+    def test_round_trips(self):
+        ids = np.array([499, 7, 300, 5, 2, 255], np.int32)
+        for format in specrt.FORMATS:
+            path = self.path(format)
+            specrt.write_map(ids, path, format, n_vocab=500)
+            read = os.path.join(path, "d2t-6.npy") if format == "speculators" else path
+            expected = ids.tolist() if format in ("sglang-pt", "text") else sorted(ids.tolist())
+            values = "offset" if format == "speculators" else None  # whose mask is another file
+            self.assertEqual(specrt.read_map(read, values, n_vocab=500).tolist(), expected, format)
+        self.assertEqual(np.load(self.path("npy/d2t.npy")).tolist(), [2, 4, 5, 252, 296, 494])
+
+    def test_golden(self):
+        maps = os.path.join(ROOT, "tests", "golden", "maps")
+        self.assertEqual(specrt.read_map(os.path.join(maps, "list.pt"), "absolute").tolist(), [128000, 5, 70000, 300, 0])
+        self.assertEqual(specrt.read_map(os.path.join(maps, "vocab_mapping.pt")).tolist(), [2, 3, 7, 11])
+
+    def test_refuses(self):
+        self.says("expected one of sglang-pt", specrt.write_map, [1], self.path("x"), "csv")
+        self.says("expected each id once", specrt.write_map, [7, 7], self.path("x"), "text")
+        specrt.write_map([3, 5], self.path("both"), "text")
+        self.says("--values absolute or --values offset", specrt.read_map, self.path("both"))
+        self.assertEqual(specrt.read_map(self.path("both"), values="offset").tolist(), [3, 6])
+        self.says("exists; use -f", specrt.write_map, [1], self.path("both"), "text")
+        specrt.write_map([1], self.path("both"), "text", force=True)
+
+
+class Drafters(Folder):
+    def setUp(self):
+        super().setUp()
+        bundle, rows = specrt.Bundle(GOLDEN), np.arange(20 * 4, dtype=np.float16).reshape(20, 4)
+        self.rows, self.drafter = rows, self.path("drafter")
+        os.mkdir(self.drafter)
+        with open(os.path.join(self.drafter, "config.json"), "w") as file:
+            file.write('{"architectures": ["LlamaForCausalLMEagle3"], "vocab_size": 20, "draft_vocab_size": 12}')
+        self.write(bundle.d2t(12), rows[np.sort(bundle.ids(12))], bundle.t2d(12))
+
+    def write(self, d2t, head, t2d):
+        """A safetensors file of three tensors."""
+        tensors = {"d2t": ("I64", d2t), "lm_head.weight": ("F16", head), "t2d": ("BOOL", t2d)}
+        at, parts, data = 0, [], b""
+        for name, (dtype, x) in tensors.items():
+            parts.append(f'"{name}":{{"dtype":"{dtype}","shape":{list(x.shape)},'
+                         f'"data_offsets":[{at},{at + x.nbytes}]}}')
+            at, data = at + x.nbytes, data + x.tobytes()
+        header = "{" + ",".join(parts) + "}"
+        with open(os.path.join(self.drafter, "model.safetensors"), "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header.encode() + data)
+
+    def test_recut(self):
+        bundle = specrt.Bundle(GOLDEN)
+        report = specrt.recut(self.drafter, bundle, 5, self.path("five"))
+        self.assertEqual((report["n_ids"], report["n_rows"], report["same_weights"]), (5, 12, False))
+        with open(self.path("five/model.safetensors"), "rb") as file:
+            body = file.read()[-(5 * 8 + 5 * 8 + 20):]
+        self.assertEqual(np.frombuffer(body[:40], np.int64).tolist(), bundle.d2t(5).tolist())
+        self.assertEqual(body[40:80], self.rows[np.sort(bundle.ids(5))].tobytes())
+        self.assertEqual(body[80:], bundle.t2d(5).tobytes())
+        self.assertTrue(specrt.recut(self.drafter, GOLDEN, 12, self.path("same"))["same_weights"])
+        self.says("expected at most 12", specrt.recut, self.drafter, bundle, 15, self.path("x"))
+        self.says("expected one of vllm", specrt.recut, self.drafter, bundle, 5, self.path("x"), "x")
+
+    def test_check(self):
+        self.assertEqual(specrt.check(self.drafter), [])
+        bundle = specrt.Bundle(GOLDEN)
+        self.write(np.sort(bundle.ids(12)).astype(np.int64), self.rows[:12], bundle.t2d(12))
+        found = specrt.check(self.drafter)
+        self.assertEqual([f.code for f in found], ["d2t-absolute"])
+        self.assertEqual(found[0].engines, ())
+        self.assertIn("export", found[0].fix)
+        self.says("none", specrt.check, self.path("none"))
+
+
+class Sessions(Folder):
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(3)
+        self.n, self.d = 400, 32
+        self.rows = rng.standard_normal((self.n, self.d)).astype(np.float32)
+        self.states = rng.standard_normal((self.n, self.d)).astype(np.float32)
+
+    def target(self, tokens):
+        """A target whose next token follows from the last one."""
+        return np.ascontiguousarray(self.states[tokens] @ self.rows.T)
+
+    def decode(self, text, n=40, rows=None, wrap=lambda x: x, **more):
+        head = specrt.Head(wrap(self.rows if rows is None else rows))
+        policy = specrt.Policy(text, head)
+        session = specrt.Session(policy, tree=specrt.Tree(3, 2, 6), **more)
+        prompt = [5, 17, 3]
+        session.begin()
+        session.prefill(prompt, wrap(self.target(prompt)))
+        out = [session.draw(wrap(self.target(prompt)[-1]))]
+        session.start(out[0])
+        noise = np.random.default_rng(1)
+        while len(out) < n:
+            beam = session.expand(wrap(self.states[out[-1:]]))
+            while len(beam.tokens):
+                wrong = noise.standard_normal((len(beam.tokens), self.d)).astype(np.float32)
+                beam = session.expand(wrap(np.ascontiguousarray(self.states[beam.tokens] + 0.3 * wrong)))
+            draft = session.finish()
+            self.assertEqual(draft.tokens[0], out[-1])
+            self.assertTrue(all(int(draft.masks[i]) >> i & 1 for i in range(len(draft.tokens))))
+            logits = wrap(self.target(draft.tokens))
+            verdict = session.verify(logits)
+            self.assertEqual(verdict.nodes[0], 0)
+            session.observe(logits)
+            out += verdict.tokens.tolist()
+        return out[:n], session
+
+    def plain(self, n=40):
+        out = [int(self.target([3])[0].argmax())]
+        while len(out) < n:
+            out.append(int(self.target(out[-1:])[0].argmax()))
+        return out
+
+    def test_lossless(self):
+        for text in "full", "window:64@min=0", "microspec":
+            out, session = self.decode(text)
+            self.assertEqual(out, self.plain(), text)
+            stats = session.stats()
+            self.assertGreater(stats.accept_length, 1.2)
+            self.assertGreaterEqual(stats.n_emitted, 39)
+        self.assertIn("window", str(session.policy))  # what microspec stands for
+
+    def test_sampled(self):
+        """A seed's answer does not depend on who drafts."""
+        one, _ = self.decode("full", temperature=1.0, seed=5)
+        other, session = self.decode("window:64@min=0", temperature=1.0, seed=5)
+        self.assertEqual(one, other)
+        self.assertLess(session.stats().active_rows, self.n)
+        self.assertNotEqual(one, self.decode("full", temperature=1.0, seed=6)[0])
+
+    def test_lists(self):
+        head = specrt.Head(np.zeros((20, 8), np.float32))
+        bundle = specrt.Bundle(GOLDEN)
+        policy = specrt.Policy("static:8", head, bundle)
+        session = specrt.Session(policy, tree=specrt.Tree(2, 2, 4))
+        session.begin()
+        self.assertEqual(sorted(session.shortlist().tolist()), sorted(bundle.ids(8).tolist()))
+        self.assertTrue(policy.ends(3) and policy.bound == 8 and not policy.learns)
+        self.assertTrue(session.member(3) and not session.member(int(bundle.ids(19)[-1])))
+
+    def test_chain(self):
+        head = specrt.Head(self.rows)
+        session = specrt.Session(specrt.Policy("window:64@min=0", head))
+        session.begin()
+        session.start(4)
+        session.observe_chain([4, 9], 1, 11, ids=np.array([[9, 30], [11, 31]], np.int32))
+        self.assertTrue({9, 11, 30, 31} <= set(session.shortlist().tolist()))
+
+    def test_memory(self):
+        """Heads and states are read where they lie: a change is seen, rows may be apart, others are refused."""
+        wide = np.zeros((self.n, self.d + 8), np.float32)
+        wide[:, :self.d] = self.rows
+        head = specrt.Head(wide[:, :self.d])
+        self.assertEqual(head.desc.rows, wide.ctypes.data)
+        self.assertEqual(head.desc.row_stride, 4 * (self.d + 8))
+        self.assertEqual(self.decode("full", rows=wide[:, :self.d])[0], self.plain())
+        session = specrt.Session(specrt.Policy("full", head), tree=specrt.Tree(1, 1, 2))
+        session.begin()
+        session.start(1)
+        self.says("hidden: expected float32 [1, 32] in one piece, found float64 [1, 32]", session.expand,
+                  np.zeros((1, self.d)))
+        self.says("with gaps", session.expand, np.zeros((1, 2 * self.d), np.float32)[:, ::2])
+        self.says("rows: expected [n_rows, d] of float32, float16, bfloat16", specrt.Head, np.zeros((4, 4), "i4"))
+        self.says("policy 'nothing'", specrt.Policy, "nothing", head)
+        self.says("specrt_session_start: bad argument", session.start, self.n)
+
+    def test_torch(self):
+        torch = torch_or_skip()
+        self.assertEqual(self.decode("window:64@min=0", wrap=torch.from_numpy)[0], self.plain())
+        half = torch.from_numpy(self.rows).bfloat16()
+        head = specrt.Head(half)
+        self.assertEqual((head.desc.rows, head.desc.dtype), (half.data_ptr(), 30))
+
+    def test_dlpack(self):
+        class Other:  # what neither numpy nor torch made
+            def __init__(self, x): self.x = x
+            def __dlpack__(self, **more): return self.x.__dlpack__(**more)
+            def __dlpack_device__(self): return self.x.__dlpack_device__()
+        self.assertEqual(specrt.Head(Other(self.rows)).desc.rows, self.rows.ctypes.data)
+        self.assertEqual(self.decode("full", wrap=Other)[0], self.plain())
+
+
+class Trimmed(Folder):
+    def test_head(self):
+        torch = torch_or_skip()
+        linear = torch.nn.Linear(16, 100)
+        ids = [7, 3, 99, 50]
+        head, hidden = specrt.TrimmedHead(linear, ids), torch.randn(2, 5, 16)
+        full, trimmed = linear(hidden), head(hidden)
+        self.assertEqual(trimmed.shape, full.shape)
+        self.assertTrue(torch.allclose(trimmed[..., ids], full[..., ids], atol=1e-6))
+        others = [i for i in range(100) if i not in ids]
+        self.assertTrue(bool((trimmed[..., others] == float("-inf")).all()))
+        self.assertTrue(torch.equal(head.scores(hidden), trimmed[..., ids]))
+        self.assertEqual(head.weight.shape, (4, 16))
+        self.assertNotEqual(head.weight.data_ptr(), linear.weight.data_ptr())
+        for bad, text in ([100], "[0, 100)"), ([], "[0, 100)"), ([1, 1], "each once"):
+            self.says(text, specrt.TrimmedHead, linear, bad)
+
+
+class Package(Folder):
+    def test_import(self):
+        """Loads no torch and no library before they are asked for, and is quick: beside numpy it costs little."""
+        code = "import sys; import numpy; import specrt; print('torch' in sys.modules, specrt._lib._loaded)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(done.stdout.split(), ["False", "None"], done.stderr)
+
+    def test_names(self):
+        for name in specrt.__all__:
+            if name != "TrimmedHead":
+                self.assertTrue(hasattr(specrt, name), name)
+        with self.assertRaises(AttributeError):
+            specrt.nothing
+        with open(os.path.join(ROOT, "include", "specrt.h")) as file:
+            self.assertIn(f'SPECRT_VERSION_STRING "{specrt.__version__}"', file.read())
+
+    def test_no_library(self):
+        more = dict(os.environ, SPECRT_LIBRARY=self.path("none.so"))
+        code = f"import specrt; specrt.Bundle({GOLDEN!r})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=more)
+        self.assertIn("none.so: cannot be loaded", done.stderr)
+
+
+if __name__ == "__main__":
+    result = unittest.TextTestRunner(stream=open(os.devnull, "w"), verbosity=0).run(
+        unittest.defaultTestLoader.discover(os.path.dirname(os.path.abspath(__file__))))
+    for test, why in result.failures + result.errors:
+        print(f"FAIL {test}: {why}")
+    for test, why in result.skipped:
+        print(f"skipped {test}: {why}")
+    failed, skipped = len(result.failures) + len(result.errors), len(result.skipped)
+    print(f"python: {result.testsRun - failed - skipped} passed, {failed} failed, {skipped} skipped")
+    sys.exit(failed > 0)
