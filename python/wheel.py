@@ -44,6 +44,7 @@ def texts(args):
     with open(os.path.join(HERE, "README.md"), encoding="utf-8") as file:
         yield info + "METADATA", METADATA.format(version=args.version) + file.read()
     yield info + "WHEEL", f"Wheel-Version: 1.0\nGenerator: specrt\nRoot-Is-Purelib: false\nTag: {tag()}\n"
+    yield info + "entry_points.txt", "[vllm.general_plugins]\nspecrt = specrt.vllm:register\n"
     with open(os.path.join(HERE, "..", "LICENSE"), encoding="utf-8") as file:
         yield info + "LICENSE", file.read()
 
