@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What bench/reproduce.sh makes of specrt-eval compare --align ... --json, from standard input:
     align.py stream [WINDOW] [-o plot.svg]   accept length over requests (EvoSpec, Fig. 2)
+    align.py domains                         accept length by domain (Fig. 3)
     align.py beta                            divergence over requests by setting (Fig. 5)
     align.py memory                          bytes of what learns (Table 4)
     align.py peak COMMAND...                 greatest resident memory of a command, MiB"""
@@ -71,8 +72,41 @@ def stream(run, window, plot):
               f"last {half} {accept(mine[-half:]) / accept(theirs[-half:]):.3f} x, "
               f"least over any 25 {worst:.3f} x; steps {sum(r['n_steps'] for r in mine)}, "
               f"{sum(r['update_ms'] for r in mine) / 10 / seconds:.1f}% of decoding time")
+        tell_guard(mine, seconds)
+        tell_changes(mine, theirs, window)
     if plot:
         draw_plot(of, plot)
+
+
+def tell_guard(mine, seconds):
+    looks = sum(r["n_looks"] for r in mine)
+    if looks:
+        print(f"    {looks} looks, {sum(r['look_ms'] for r in mine) / 10 / seconds:.1f}% of decoding time; newer "
+              f"weights taken {sum(r['n_taken'] for r in mine)} times, gone back "
+              f"{sum(r['n_returns'] for r in mine)}, learning begun again {sum(r['n_restarts'] for r in mine)}; "
+              f"{sum(r['n_bad_steps'] for r in mine)} steps not finite")
+
+
+def tell_changes(mine, theirs, window):
+    """The first requests after each change of domain."""
+    places = [i for i in range(1, len(mine)) if mine[i]["domain"] != mine[i - 1]["domain"]]
+    ends = places[1:] + [len(mine)]
+    parts = [f"{accept(mine[i:min(i + window, end)]) / accept(theirs[i:min(i + window, end)]):.3f} x to "
+             f"{mine[i]['domain']}" for i, end in zip(places, ends)]
+    if parts:
+        recalls = sum(r["n_recalls"] for r in mine)
+        told = f"; {mine[-1]['n_domains']} domains, {recalls} recalls" if mine[-1]["n_domains"] > 1 else ""
+        print(f"    first {window} requests after each change: {', '.join(parts)}{told}")
+
+
+def by_domain(run):
+    of = series(run)
+    domains = list(dict.fromkeys(r["domain"] for r in next(iter(of.values()))))
+    width = max(len(n) for n in of)
+    print(f"{'accept length':{width}}" + "".join(f" {d[:14]:>14}" for d in domains) + f" {'all':>7}")
+    for name, requests in of.items():
+        print(f"{name:{width}}" + "".join(f" {accept([r for r in requests if r['domain'] == d]):14.3f}"
+                                          for d in domains) + f" {accept(requests):7.3f}")
 
 
 def draw_plot(of, path):
@@ -148,6 +182,8 @@ def main():
         plot = arguments[arguments.index("-o") + 1] if "-o" in arguments else None
         window = int(arguments[0]) if arguments and arguments[0].isdigit() else 25
         stream(run, window, plot)
+    elif verb == "domains":
+        by_domain(run)
     elif verb == "beta":
         beta(run)
     elif verb == "memory":

@@ -143,6 +143,7 @@ evospec_table6() {
     heading "EvoSpec, Table 6" "mass and best tokens of the target in the list; code, law, medicine"
     files $special
     base=$(share 32000)
+    base_learns=static:$base+retrieve:256,static:2048+retrieve:256
     beside "static:$base" "mass 91.8" \
         "static:$base+retrieve:256@graph=off" "94.6, best 90.5 84.9 81.6" \
         "static:$base+retrieve:256" "96.0, best 92.8 87.6 84.7"
@@ -151,7 +152,11 @@ evospec_table6() {
         list=$list,static:$size
         list=$list,static:$size+retrieve:256@graph=off,static:$size+retrieve:256
     done
-    ask $chain --lists --policy "${list#,}" | rows_of '
+    { # the paper's last row: alignment too
+        ask $chain --lists --policy "${list#,}"
+        part=aligned
+        ask $chain --lists --policy "$base_learns" --align lora | grep '(lora)'
+    } | rows_of '
         BEGIN {
             heading("policy", sprintf(" %6s %7s %7s %7s %7s",
                 "accept", "mass", "best 10", "50", "100"))
@@ -229,8 +234,8 @@ END
 # aligned FLAGS... : drafters that learn beside the one that stays, one domain after the other.
 aligned() {
     "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --threads "$threads" \
-        $chain --policy full --prompts "${asked[@]}" --limit "$limit" --max-tokens "$tokens" \
-        --context "${CONTEXT:-1024}" --stream --json "$@"
+        $chain --policy "${learners:-full}" --prompts "${asked[@]}" --limit "$limit" \
+        --max-tokens "$tokens" --context "${CONTEXT:-1024}" --stream --json "$@"
 }
 
 evospec_fig2() {
@@ -244,6 +249,95 @@ The paper: 100 requests of HumanEval, then law and medicine; the drafter that le
 one that stays within some 20 requests of the change. Bars of ours: 1.08 x over the last 50
 requests, never under 0.99 x over any 25. Steps run in line, with the weights of the last one.
 END
+}
+
+evospec_fig3() {
+    limit=${LIMIT:-8}
+    heading "EvoSpec, Fig. 3" "a list, retrieval, alignment and both, over nine domains"
+    files ${DOMAINS:-$spec_bench $special}
+    learners=static:2048,static:2048+retrieve:256
+    aligned --bundle "$bundle" --align "${ALIGN:-lora,osd}" | python3 bench/align.py domains
+    note <<'END'
+The paper plots tokens/s: retrieval gains most in code, law and medicine, alignment in general
+text (as much as OSD), and both together most everywhere. Ours is accept length, of one stream
+through all domains in this order; the list is as short as it must be to lose something here.
+END
+}
+
+# The stream of our bars: 100 requests of chat (50 prompts, two turns), then 100 of another domain.
+evospec_stream() {
+    limit=1000
+    heading "EvoSpec, a stream" "100 requests of MT-Bench, then 100 of function calls"
+    files mt_bench function_calling
+    awk 'NR * 50 % 80 < 50' "${asked[0]}" >"$work/first.jsonl"
+    awk 'NR % 2' "${asked[1]}" >"$work/second.jsonl"
+    asked=("$work/first.jsonl" "$work/second.jsonl")
+    list=lora,lora@guard=1,lora@rate=1e-3,lora@rate=1e-3@guard=1
+    aligned --align "${ALIGN:-$list}" >"$work/run"
+    python3 bench/align.py stream "${WINDOW:-25}" -o "$pages.svg" <"$work/run"
+    note <<'END'
+Bars of ours: 1.08 x over the last 50 requests, never under 0.99 x over any 25.
+END
+}
+
+# A guard beside none, where learning gains nothing, at rates that do harm.
+evospec_guard() {
+    limit=${LIMIT:-40}
+    heading "EvoSpec, a guard" "drafters that learn with and without one, where nothing is gained"
+    files ${DOMAINS:-mt_bench qa}
+    list=
+    for rate in 3e-4 1e-3 1e9@clip=0; do list=$list,lora@rate=$rate,lora@rate=$rate@guard=1; done
+    aligned --align "${ALIGN:-${list#,}}" | python3 bench/align.py stream "${WINDOW:-25}"
+    note <<'END'
+Our bar: never under 0.99 x over any 25 requests.
+END
+}
+
+# Half of a domain's requests, another domain's, then the other half.
+evospec_forgetting() {
+    limit=${LIMIT:-40}
+    heading "EvoSpec, forgetting" "one set of weights, or several that the prompt recalls"
+    set -- ${DOMAINS:-translation mt_bench}
+    files "$1" "$2"
+    for half in 0 1; do awk "NR % 2 == $half" "${asked[0]}" >"$work/half$half.jsonl"; done
+    asked=("$work/half1.jsonl" "${asked[1]}" "$work/half0.jsonl")
+    list=lora@rate=1e-3,lora@rate=1e-3@domains=4
+    aligned --align "${ALIGN:-$list,lora@rate=1e-3@guard=1,lora@rate=1e-3@domains=4@guard=1}" |
+        python3 bench/align.py stream "${WINDOW:-20}"
+    note <<'END'
+The paper has no term against forgetting, and replays nothing.
+END
+}
+
+# Support of the target's best tokens alone, or with what a sketch found.
+evospec_lists() {
+    limit=${LIMIT:-30}
+    heading "EvoSpec, support over a sketch's rows" "the target's best tokens, or the sketch's too"
+    files ${DOMAINS:-mt_bench translation}
+    learners=${SKETCH:-sketch:64}
+    aligned --bundle "$bundle" --align "${ALIGN:-lora@rate=1e-3,lora@rate=1e-3@list=64}" |
+        python3 bench/align.py stream "${WINDOW:-20}"
+}
+
+# One setting at a time, from the defaults.
+evospec_sweep() {
+    limit=${LIMIT:-20}
+    heading "EvoSpec, settings" "gate, support, batch and optimiser, one at a time"
+    files ${DOMAINS:-mt_bench translation}
+    list=lora,lora@epsilon=0,lora@epsilon=0.5,lora@top=16,lora@top=256,lora@batch=16,lora@batch=64
+    aligned --align "${ALIGN:-$list,lora@optimiser=sgd@rate=0.01}" |
+        python3 bench/align.py stream "${WINDOW:-20}"
+}
+
+# On an idle machine of two cores or more: steps on a thread of their own, as a share of the time.
+evospec_async() {
+    limit=${LIMIT:-40}
+    heading "EvoSpec, steps beside the cycles" "their share of decoding time on a second core"
+    files ${DOMAINS:-mt_bench translation}
+    aligned --align "${ALIGN:-lora,lora@guard=1,lora@guard=4}" --align-async |
+        python3 bench/align.py stream "${WINDOW:-20}"
+    echo
+    echo "Our bar: under 5%."
 }
 
 evospec_fig5() {
@@ -392,7 +486,8 @@ END
 
 names="microspec-fig1 microspec-fig5 microspec-table3
 evospec-table1 evospec-table6 evospec-table8 evospec-temperature evospec-turns
-evospec-fig2 evospec-fig5 evospec-table4
+evospec-fig2 evospec-fig3 evospec-fig5 evospec-table4
+evospec-stream evospec-guard evospec-forgetting evospec-lists evospec-sweep evospec-async
 dynaspec vocabtrim-calibration vocabtrim-depth"
 case " $(echo $names) " in
 *" $name "*) ;;
@@ -402,7 +497,13 @@ case " $(echo $names) " in
     exit 2
     ;;
 esac
-case $name in evospec-fig* | evospec-table4) no_bundle=1 ;; esac # drafters learn with any list
+# Drafters learn with any list.
+case $name in
+evospec-fig[25] | evospec-table4 | evospec-stream | evospec-guard | evospec-forgetting | \
+    evospec-sweep | evospec-async)
+    no_bundle=1
+    ;;
+esac
 pair "$pair"
 pages=$build/repro-$name-$pair part=
 work=$(mktemp -d)

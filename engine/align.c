@@ -126,8 +126,13 @@ static specrt_status open_compute(engine_align *a, specrt_error *err) {
     return specrt_head_bind(NULL, &head, &env, &a->compute, err);
 }
 
+/* Moments of plain descent are none. */
+static size_t n_moments(const engine_align *a) {
+    return a->params.optimiser == ENGINE_ADAMW ? (size_t)a->n_values : 1;
+}
+
 static specrt_status create(engine_align *a, specrt_error *err) {
-    bool full = a->params.mode == ENGINE_ALIGN_FULL, adam = a->params.optimiser == ENGINE_ADAMW;
+    bool full = a->params.mode == ENGINE_ALIGN_FULL;
     TRY(open_compute(a, err));
     if (full)
         list_full(a);
@@ -137,8 +142,8 @@ static specrt_status create(engine_align *a, specrt_error *err) {
     a->values = (float *)calloc(n, sizeof(float));
     a->gradients = (float *)calloc(n, sizeof(float));
     a->drafting = (float *)calloc(n, sizeof(float));
-    a->first = (float *)calloc(adam ? n : 1, sizeof(float));
-    a->second = (float *)calloc(adam ? n : 1, sizeof(float));
+    a->first = (float *)calloc(n_moments(a), sizeof(float));
+    a->second = (float *)calloc(n_moments(a), sizeof(float));
     if (!a->values || !a->gradients || !a->drafting || !a->first || !a->second)
         return error_no_memory_for(err, "the drafter's alignment");
     if (full)
@@ -224,8 +229,49 @@ engine_align_bytes engine_align_get_bytes(const engine_align *a) {
                                 a->rows.bytes};
 }
 
+void engine_align_draft(engine_align *a, const float *values) {
+    memcpy(a->drafting, values, (size_t)a->n_values * sizeof(float));
+}
 void engine_align_swap(engine_align *a) {
-    memcpy(a->drafting, a->values, (size_t)a->n_values * sizeof(float));
+    engine_align_draft(a, a->values);
+}
+
+void engine_align_exchange(engine_align *a, engine_align_state *state) {
+    engine_align_state was = {a->values, a->first, a->second, a->n_steps};
+    a->values = state->values;
+    a->first = state->first;
+    a->second = state->second;
+    a->n_steps = state->n_steps;
+    *state = was;
+    if (a->params.mode == ENGINE_ALIGN_FULL) wire(a, a->values, &a->layer, &a->fc);
+}
+
+void engine_align_restart(engine_align *a, const float *values) {
+    memmove(a->values, values, (size_t)a->n_values * sizeof(float));
+    memset(a->first, 0, n_moments(a) * sizeof(float));
+    memset(a->second, 0, n_moments(a) * sizeof(float));
+    a->n_steps = 0;
+}
+
+specrt_status engine_align_state_create(const engine_align *a, const float *values,
+                                        engine_align_state *out, specrt_error *err) {
+    size_t n = (size_t)a->n_values * sizeof(float);
+    *out = (engine_align_state){.values = (float *)malloc(n),
+                                .first = (float *)calloc(n_moments(a), sizeof(float)),
+                                .second = (float *)calloc(n_moments(a), sizeof(float))};
+    if (out->values && out->first && out->second) {
+        memcpy(out->values, values, n);
+        return SPECRT_STATUS_OK;
+    }
+    engine_align_state_free(out);
+    return error_no_memory_for(err, "the drafter's alignment");
+}
+
+void engine_align_state_free(engine_align_state *state) {
+    free(state->values);
+    free(state->first);
+    free(state->second);
+    *state = (engine_align_state){0};
 }
 
 /* ---- the optimiser --------------------------------------------------------------------------- */

@@ -50,6 +50,13 @@ typedef struct engine_align_bytes {
 
 typedef struct engine_align engine_align;
 
+/* What an optimiser moves, to be put aside for another that learns something else. */
+typedef struct engine_align_state {
+    float *values;         /* as engine_align_masters() counts them */
+    float *first, *second; /* AdamW's moments, likewise; NULL: for a forward pass alone */
+    int64_t n_steps;
+} engine_align_state;
+
 /* engine_align_create() : begins as the drafter is.
  *   drafter : an EAGLE head, borrowed; it drafts with what is learnt until engine_align_free()
  *   pool    : threads of the passes, borrowed; NULL: the drafter's, between its passes only
@@ -76,8 +83,20 @@ void engine_align_backward(engine_align *a, const engine_align_rows *rows, const
  * @return whether it was made; not when a value is not finite: masters and moments stay. */
 bool engine_align_step(engine_align *a, float scale);
 
-/* engine_align_swap() : drafts go on with the masters; between passes of the drafter. */
+/* engine_align_swap() : drafts go on with the masters; between passes of the drafter.
+ * engine_align_draft() : with other values, copied. */
 void engine_align_swap(engine_align *a);
+void engine_align_draft(engine_align *a, const float *values);
+
+/* engine_align_exchange() : goes on with another state, and gives the one it had in its place.
+ * engine_align_restart() : masters become a copy of these values, moments of no steps. */
+void engine_align_exchange(engine_align *a, engine_align_state *state);
+void engine_align_restart(engine_align *a, const float *values);
+
+/* engine_align_state_create() : these values, copied, and no steps. @return OK, NO_MEMORY: all NULL then. */
+specrt_status engine_align_state_create(const engine_align *a, const float *values,
+                                        engine_align_state *out, specrt_error *err);
+void engine_align_state_free(engine_align_state *state);
 
 engine_align_bytes engine_align_get_bytes(const engine_align *a);
 float *engine_align_masters(engine_align *a, int64_t *n);   /* all, in one row */

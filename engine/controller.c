@@ -32,9 +32,13 @@ static bool append_rows(kept_rows *r, const float *inputs, int32_t n, int32_t po
     return true;
 }
 
-static void free_rows(kept_rows *r) {
+void kept_rows_free(kept_rows *r) {
     free(r->inputs);
     free(r->positions);
+}
+
+static kept_batch *filling_batch(engine_controller *c) {
+    return &c->at->batches[c->at->filling];
 }
 
 static void empty_batch(kept_batch *b) {
@@ -44,22 +48,23 @@ static void empty_batch(kept_batch *b) {
 
 /* Nothing of what waits can be gone through again. */
 static void forget(engine_controller *c) {
-    kept_batch *b = &c->batches[c->filling];
+    kept_batch *b = filling_batch(c);
     c->stats.n_dropped += b->n;
     empty_batch(b);
-    if (c->gate) specrt_align_clear(c->gate);
+    if (c->at->gate) specrt_align_clear(c->at->gate);
 }
 
 /* The rows of the sequence that goes on join the batch, as many as its positions see. OSD reads the feature
  * after a position as well, and leaves out the last where there is none. */
 static void settle_sequence(engine_controller *c) {
-    kept_batch *b = &c->batches[c->filling];
+    kept_batch *b = filling_batch(c);
     int32_t first = b->past.n, n = 0;
-    if (!c->gate)
+    if (!c->at->gate)
         while (b->n > 0 && b->places[b->n - 1].first < 0 && b->places[b->n - 1].n >= c->current.n)
             b->n--;
     for (int32_t i = 0; i < b->n; i++)
-        if (b->places[i].first < 0 && b->places[i].n + !c->gate > n) n = b->places[i].n + !c->gate;
+        if (b->places[i].first < 0 && b->places[i].n + !c->at->gate > n)
+            n = b->places[i].n + !c->at->gate;
     if (n == 0) return;
     if (first + n > c->max_rows || !append_rows(&b->past, c->current.inputs, n, 0, c->width)) {
         forget(c);
@@ -81,7 +86,7 @@ static void run_task(specrt_task *task) {
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Drafts go on with what the step made. */
+/* Drafts go on with what the step made, unless a guard looks at it first. */
 static void take_over(engine_controller *c) {
     c->out = c->done = false;
     c->stats.seconds += c->step_seconds;
@@ -89,16 +94,16 @@ static void take_over(engine_controller *c) {
         c->stats.n_steps++;
         c->stats.n_learnt += c->step_n;
         c->stats.loss += c->step_loss;
-        engine_align_swap(c->align);
+        c->at->version = ++c->last_version;
+        if (c->params.guard == 0) engine_align_swap(c->align);
     } else {
         c->stats.n_bad_steps++;
     }
-    if (c->training->targets) specrt_align_give(c->gate, c->training->targets);
+    if (c->training->targets) specrt_align_give(c->at->gate, c->training->targets);
     empty_batch(c->training);
 }
 
-/* A step that is ready is taken over; with `wait` one that is under way is waited for. */
-static void settle_step(engine_controller *c, bool wait) {
+void controller_settle(engine_controller *c, bool wait) {
     if (!c->out) return;
     pthread_mutex_lock(&c->lock);
     while (wait && !c->done) pthread_cond_wait(&c->ready, &c->lock);
@@ -109,21 +114,21 @@ static void settle_step(engine_controller *c, bool wait) {
 
 /* The batch that is full becomes a step, and the other one fills. */
 static void begin_step(engine_controller *c) {
-    kept_batch *b = &c->batches[c->filling];
+    kept_batch *b = filling_batch(c);
     if (c->out) return;
-    if (c->gate) {
-        const specrt_align_batch *targets = specrt_align_take(c->gate);
+    if (c->at->gate) {
+        const specrt_align_batch *targets = specrt_align_take(c->at->gate);
         if (!targets) return;
         settle_sequence(c);
         b->targets = targets;
         if (b->n == 0) { /* its rows were more than there is room for */
-            specrt_align_give(c->gate, targets);
+            specrt_align_give(c->at->gate, targets);
             b->targets = NULL;
             return;
         }
     }
     c->training = b;
-    c->filling = 1 - c->filling;
+    c->at->filling = 1 - c->at->filling;
     c->out = true;
     if (c->worker) {
         specrt_worker_submit(c->worker, &c->task);
@@ -148,31 +153,62 @@ static specrt_status create_step(engine_controller *c, engine_drafter *drafter, 
     return engine_align_create(drafter, &c->params.align, c->pool, &c->align, err);
 }
 
-static specrt_status create(engine_controller *c, engine_drafter *drafter, const specrt_head *head,
-                            specrt_error *err) {
-    bool full = c->params.align.mode == ENGINE_ALIGN_FULL;
+static specrt_status check(const engine_controller_params *p, specrt_error *err) {
+    const struct {
+        const char *name;
+        int32_t value, least, most;
+    } counts[] = {{"interval", p->interval, 1, INT32_MAX},
+                  {"guard", p->guard, 0, INT32_MAX},
+                  {"n_domains", p->n_domains, 1, CONTROLLER_MAX_DOMAINS}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
+            return specrt_error_set(
+                err, SPECRT_STATUS_BAD_ARG, "alignment: %s: expected %d to %d, found %d",
+                counts[i].name, (int)counts[i].least, (int)counts[i].most, (int)counts[i].value);
+    return SPECRT_STATUS_OK;
+}
+
+/* What guard and domains go back to. */
+static specrt_status keep_start(engine_controller *c, specrt_error *err) {
+    int64_t n;
+    const float *masters = engine_align_masters(c->align, &n);
+    if (c->params.guard == 0 && c->params.n_domains == 1) return SPECRT_STATUS_OK;
+    c->start = (float *)malloc((size_t)n * sizeof *c->start);
+    if (!c->start) return error_no_memory_for(err, "the drafter's alignment");
+    memcpy(c->start, masters, (size_t)n * sizeof *c->start);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status create_scratch(engine_controller *c, const engine_drafter *drafter,
+                                    specrt_error *err) {
     size_t rows = ENGINE_MAX_BATCH * sizeof(float);
-    if (c->params.interval < 1)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "alignment: interval: expected 1 or more, found %d",
-                                (int)c->params.interval);
-    TRY(create_step(c, drafter, err));
-    c->width = engine_align_width(c->align);
-    c->d_model = drafter->body.config.d_model;
-    if (!full) TRY(specrt_align_create(head, c->n_logits, &c->params.gate, NULL, &c->gate, err));
+    size_t n_vocab = (size_t)drafter->body.head.segment.n_rows;
+    bool full = c->params.align.mode == ENGINE_ALIGN_FULL, ok = true;
     c->captured = (float *)malloc(rows * (size_t)c->width);
-    bool ok = c->captured != NULL;
     for (int i = 0; i < CONTROLLER_LEVELS && ok; i++) {
         c->levels[i].hidden = (float *)malloc(rows * (size_t)c->d_model);
         c->levels[i].inputs = (float *)malloc(rows * (size_t)c->width);
         ok = c->levels[i].hidden && c->levels[i].inputs;
     }
-    if (full && ok) {
-        size_t n_vocab = (size_t)drafter->body.head.segment.n_rows;
-        c->logits = (float *)malloc(2 * CONTROLLER_CHUNK * n_vocab * sizeof(float));
-        ok = c->logits != NULL;
-    }
-    return ok ? SPECRT_STATUS_OK : error_no_memory_for(err, "the drafter's alignment");
+    if (full) c->logits = (float *)malloc(2 * CONTROLLER_CHUNK * n_vocab * sizeof(float));
+    if (!full && c->params.gate.n_list > 0)
+        c->lists = (int32_t *)malloc((size_t)c->params.gate.n_steps * (size_t)c->n_logits *
+                                     sizeof *c->lists);
+    ok = ok && c->captured && (c->logits || !full) &&
+         (c->lists || full || c->params.gate.n_list == 0);
+    if (!ok) return error_no_memory_for(err, "the drafter's alignment");
+    return c->params.guard ? guard_create(c, err) : SPECRT_STATUS_OK;
+}
+
+static specrt_status create(engine_controller *c, engine_drafter *drafter, specrt_error *err) {
+    TRY(check(&c->params, err));
+    TRY(create_step(c, drafter, err));
+    TRY(keep_start(c, err));
+    c->width = engine_align_width(c->align);
+    c->d_model = drafter->body.config.d_model;
+    TRY(domain_create(c, err));
+    c->at = c->domains;
+    return create_scratch(c, drafter, err);
 }
 
 specrt_status engine_controller_create(engine_drafter *drafter, const specrt_head *head,
@@ -188,7 +224,8 @@ specrt_status engine_controller_create(engine_drafter *drafter, const specrt_hea
     c->max_rows = (int32_t)(sequences * n_context < MOST_ROWS ? sequences * n_context : MOST_ROWS);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->ready, NULL);
-    specrt_status status = create(c, drafter, head, err);
+    c->head = head;
+    specrt_status status = create(c, drafter, err);
     if (status == SPECRT_STATUS_OK)
         *out = c;
     else
@@ -198,23 +235,22 @@ specrt_status engine_controller_create(engine_drafter *drafter, const specrt_hea
 
 void engine_controller_free(engine_controller *c) {
     if (!c) return;
-    settle_step(c, true);
+    controller_settle(c, true);
     specrt_worker_close(c->worker);
     engine_align_free(c->align);
-    specrt_align_close(c->gate);
+    for (int32_t i = 0; i < c->n_domains; i++) domain_free(&c->domains[i]);
     parallel_pool_free(c->pool);
     free(c->captured);
-    free_rows(&c->current);
+    kept_rows_free(&c->current);
     for (int i = 0; i < CONTROLLER_LEVELS; i++)
         free(c->levels[i].hidden), free(c->levels[i].inputs);
-    for (int i = 0; i < 2; i++) {
-        free_rows(&c->batches[i].past);
-        free_rows(&c->batches[i].drafted);
-        free(c->batches[i].places);
-    }
     free(c->queries);
     free(c->dh);
     free(c->logits);
+    free(c->lists);
+    guard_free(c);
+    free(c->start);
+    free(c->state);
     pthread_cond_destroy(&c->ready);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -226,55 +262,76 @@ void engine_controller_pause(engine_controller *c, bool paused) {
 }
 
 void engine_controller_finish(engine_controller *c) {
-    settle_step(c, true);
+    controller_settle(c, true);
 }
 
 specrt_status engine_controller_save(engine_controller *c, const char *path, bool force,
                                      specrt_error *err) {
+    kept_guard *g = &c->at->guard;
+    engine_align_state drafts = {g->values[g->drafts], NULL, NULL, 0};
     engine_controller_finish(c);
-    return engine_align_save(c->align, path, force, err);
+    if (c->params.guard) engine_align_exchange(c->align, &drafts);
+    specrt_status status = engine_align_save(c->align, path, force, err);
+    if (c->params.guard) engine_align_exchange(c->align, &drafts);
+    return status;
 }
 
 specrt_status engine_controller_load(engine_controller *c, const char *path, specrt_error *err) {
     engine_controller_finish(c);
     TRY(engine_align_load(c->align, path, err));
     engine_align_swap(c->align);
+    c->at->version = ++c->last_version;
+    if (c->params.guard) guard_loaded(c);
     return SPECRT_STATUS_OK;
 }
 
 void engine_controller_get_stats(const engine_controller *c, engine_controller_stats *out) {
-    specrt_align_stats gate = {0};
     *out = c->stats;
-    if (!c->gate) return;
-    specrt_align_get_stats(c->gate, &gate);
-    out->n_positions = gate.n_positions;
-    out->n_missing = gate.n_missing;
-    out->n_rejected = gate.n_rejected;
-    out->n_kept = gate.n_kept;
-    out->n_dropped += gate.n_dropped;
-    out->n_invalid = gate.n_invalid;
-    out->divergence = gate.divergence;
+    out->n_domains = c->n_domains;
+    for (int32_t i = 0; i < c->n_domains; i++) {
+        specrt_align_stats gate = {0};
+        if (!c->domains[i].gate) continue;
+        specrt_align_get_stats(c->domains[i].gate, &gate);
+        out->n_positions += gate.n_positions;
+        out->n_missing += gate.n_missing;
+        out->n_rejected += gate.n_rejected;
+        out->n_kept += gate.n_kept;
+        out->n_dropped += gate.n_dropped;
+        out->n_invalid += gate.n_invalid;
+        out->divergence += gate.divergence;
+    }
 }
 
 static size_t rows_bytes(const kept_rows *r, int32_t width) {
     return (size_t)r->capacity * (sizeof(int32_t) + sizeof(float) * (size_t)width);
 }
 
+/* What waits. */
+static size_t domain_bytes(const engine_controller *c, const kept_domain *d) {
+    size_t bytes = d->gate ? specrt_align_bytes(d->gate) : 0;
+    for (int i = 0; i < 2; i++)
+        bytes += rows_bytes(&d->batches[i].past, c->width) +
+                 rows_bytes(&d->batches[i].drafted, c->width) +
+                 (size_t)d->batches[i].capacity * sizeof *d->batches[i].places;
+    return bytes + (d->mean ? sizeof(float) * (size_t)c->d_state : 0);
+}
+
 engine_align_bytes engine_controller_get_bytes(const engine_controller *c) {
     engine_align_bytes b = engine_align_get_bytes(c->align);
-    size_t row = sizeof(float) * (size_t)(c->d_model + c->width);
+    size_t row = sizeof(float) * (size_t)(c->d_model + c->width), others = (size_t)c->n_domains - 1;
+    size_t values = b.parameters, guarded = c->params.guard ? 2 : 0;
+    b.parameters += values * (others + guarded * (1 + others) + (c->start != NULL));
+    b.moments *= 1 + others;
     b.activations +=
         rows_bytes(&c->current, c->width) + sizeof *c +
         (size_t)CONTROLLER_LEVELS * ENGINE_MAX_BATCH * row +
         (size_t)c->n_queries * (sizeof *c->queries + sizeof(float) * (size_t)c->d_model);
-    for (int i = 0; i < 2; i++)
-        b.activations += rows_bytes(&c->batches[i].past, c->width) +
-                         rows_bytes(&c->batches[i].drafted, c->width) +
-                         (size_t)c->batches[i].capacity * sizeof *c->batches[i].places;
-    if (c->gate) b.activations += specrt_align_bytes(c->gate);
+    for (int32_t i = 0; i < c->n_domains; i++) b.activations += domain_bytes(c, &c->domains[i]);
     if (c->logits)
         b.activations +=
             2 * CONTROLLER_CHUNK * sizeof(float) * (size_t)c->align->d->body.head.segment.n_rows;
+    if (c->lists)
+        b.activations += sizeof *c->lists * (size_t)c->params.gate.n_steps * (size_t)c->n_logits;
     return b;
 }
 
@@ -282,13 +339,26 @@ engine_align_bytes engine_controller_get_bytes(const engine_controller *c) {
 
 void engine_controller_begin(engine_controller *c, engine_cache *cache) {
     double began = measure_seconds();
-    kept_batch *b = &c->batches[c->filling];
-    settle_step(c, false);
+    kept_batch *b = filling_batch(c);
+    controller_settle(c, c->looked_at);
+    if (c->looked_at) guard_look(c);
     settle_sequence(c);
-    if (!c->gate && c->current.n > 0 && !c->paused && ++b->n_sequences >= c->params.interval)
+    if (!c->at->gate && c->current.n > 0 && !c->paused && ++b->n_sequences >= c->params.interval)
         begin_step(c);
     c->current.n = c->passes.n = 0;
+    c->prompted = c->looked_at = false;
     engine_capture(cache, engine_align_pairs(c->align), c->captured);
+    c->stats.waited += measure_seconds() - began;
+}
+
+void engine_controller_prompt(engine_controller *c, const float *features, int32_t n,
+                              int32_t width) {
+    double began = measure_seconds();
+    if (c->prompted || c->paused) return;
+    c->prompted = true;
+    if (c->params.n_domains > 1) domain_recall(c, features, n, width);
+    c->at->n_sequences++;
+    guard_begin(c);
     c->stats.waited += measure_seconds() - began;
 }
 
@@ -321,11 +391,21 @@ static bool reserve_places(kept_batch *b, int32_t n) {
     return true;
 }
 
+/* Tokens that a level scored beside fixed lists, as a sketch's rows: they join the support. */
+static void list_scored(engine_controller *c, const specrt_session *session, int32_t level,
+                        specrt_align_position *out) {
+    int32_t *list = c->lists + (int64_t)level * c->n_logits, n = 0;
+    for (int32_t id = 0; id < c->n_logits; id++)
+        if (specrt_session_member(session, id, level) == SPECRT_MEMBER_NOW) list[n++] = id;
+    out->list = list;
+    out->n_list = n;
+}
+
 /* The positions of a cycle where the drafter had a law, and their places. @return how many. */
 static int32_t list_positions(engine_controller *c, const specrt_session *session, bool sampled,
                               const specrt_draft *draft, const specrt_verdict *verdict,
                               const float *logits, specrt_align_position *out) {
-    kept_batch *b = &c->batches[c->filling];
+    kept_batch *b = filling_batch(c);
     int32_t most = c->params.gate.n_steps < verdict->n ? c->params.gate.n_steps : verdict->n;
     int32_t row = 0, n = 0, path = b->drafted.n;
     for (; n < most && n < c->passes.n; n++) {
@@ -347,6 +427,7 @@ static int32_t list_positions(engine_controller *c, const specrt_session *sessio
             .hidden = l->hidden + (int64_t)row * c->d_model,
             .drafted = child < 0 || sampled ? -1 : draft->tokens[child],
             .drafted_logprob = child < 0 ? 0 : draft->logprobs[child] - draft->logprobs[node]};
+        if (c->lists) list_scored(c, session, n, &out[n]);
     }
     return n;
 }
@@ -355,11 +436,11 @@ static void gather_positions(engine_controller *c, const specrt_session *session
                              const specrt_draft *draft, const specrt_verdict *verdict,
                              const float *logits) {
     specrt_align_position positions[SPECRT_TREE_MAX_NODES];
-    kept_batch *b = &c->batches[c->filling];
+    kept_batch *b = filling_batch(c);
     int32_t n_drafted = b->drafted.n;
     if (!reserve_places(b, SPECRT_TREE_MAX_NODES)) return;
     int32_t n = list_positions(c, session, sampled, draft, verdict, logits, positions);
-    if (specrt_align_observe(c->gate, positions, n) > 0)
+    if (specrt_align_observe(c->at->gate, positions, n) > 0)
         b->n += n;
     else
         b->drafted.n = n_drafted;
@@ -368,7 +449,7 @@ static void gather_positions(engine_controller *c, const specrt_session *session
 /* OSD keeps where the target refused what was drafted. */
 static void gather_refused(engine_controller *c, const specrt_session *session,
                            const specrt_draft *draft, const specrt_verdict *verdict) {
-    kept_batch *b = &c->batches[c->filling];
+    kept_batch *b = filling_batch(c);
     int32_t last = verdict->n - 1;
     c->stats.n_positions += verdict->n;
     if (specrt_session_member(session, verdict->tokens[last], last) == SPECRT_MEMBER_NO)
@@ -383,13 +464,14 @@ void engine_controller_verified(engine_controller *c, const specrt_session *sess
                                 const specrt_draft *draft, const specrt_verdict *verdict,
                                 const float *logits) {
     double began = measure_seconds();
-    settle_step(c, false);
+    controller_settle(c, false);
     if (!c->paused && c->passes.n > 0) {
-        if (c->gate)
+        if (c->looked_at) guard_keep(c, draft, verdict, logits);
+        if (c->at->gate)
             gather_positions(c, session, sampled, draft, verdict, logits);
         else
             gather_refused(c, session, draft, verdict);
-        if (c->gate) begin_step(c);
+        if (c->at->gate) begin_step(c);
     }
     c->passes.n = 0;
     c->stats.waited += measure_seconds() - began;

@@ -30,10 +30,50 @@ typedef struct kept_batch {
     const specrt_align_batch *targets; /* EvoSpec's, once it is out */
 } kept_batch;
 
+/* What a guard chooses among: the drafter as it was, the last good weights, those on trial. */
+typedef enum guard_set { GUARD_START, GUARD_GOOD, GUARD_TRIAL, GUARD_SETS } guard_set;
+
+typedef struct kept_guard {
+    float *values[GUARD_SETS]; /* [n_values]; START is the controller's own */
+    int64_t version[GUARD_SETS];
+    double cycles[GUARD_SETS]; /* moving sums of the cycles that each takes for the same tokens */
+    int32_t n_behind;          /* looks since the trial was as good as what drafts */
+    guard_set drafts;          /* START or GOOD */
+} kept_guard;
+
+/* What is learnt of prompts that lie near each other. */
+typedef struct kept_domain {
+    float *mean;              /* of the prompts' states; NULL: one domain for all */
+    int64_t n;                /* prompts */
+    double spread;            /* sum of their squared distances to the mean that was */
+    engine_align_state state; /* while another domain's is in use */
+    int64_t version;          /* of its masters */
+    specrt_align *gate;       /* EvoSpec's; NULL: OSD */
+    kept_batch batches[2];
+    int filling;
+    kept_guard guard;
+    int64_t n_sequences;
+} kept_domain;
+
+/* A sequence's text, as far as a guard looks at it. */
+enum { GUARD_ANSWER = 128, GUARD_RIVALS = 4096 };
+typedef struct kept_answer {
+    int32_t tokens[GUARD_ANSWER], n; /* token i follows row first_row + i of the sequence */
+    int32_t first_row;
+    int32_t n_levels;  /* of the deepest draft so far */
+    int32_t *rivals;   /* [n_rivals] among which a drafter's first choice is sought */
+    int32_t *rows;     /* [n_rivals] of the head */
+    int32_t *row_of;   /* [n_logits] of each token, -1: none; NULL: its id */
+    uint8_t *is_rival; /* [n_logits] */
+    float *logits;     /* [CONTROLLER_CHUNK, GUARD_RIVALS] */
+    int32_t n_rivals;
+} kept_answer;
+
 enum {
     CONTROLLER_LEVELS = SPECRT_TREE_MAX_STEPS,
-    CONTROLLER_CHUNK = 8 /* rows of OSD's logits at a time */
+    CONTROLLER_CHUNK = 8 /* rows of logits at a time */
 };
+
 typedef struct drafted_level {
     float *hidden; /* [ENGINE_MAX_BATCH, d_model] */
     float *inputs; /* [ENGINE_MAX_BATCH, width] */
@@ -41,8 +81,8 @@ typedef struct drafted_level {
 
 struct engine_controller {
     engine_controller_params params;
+    const specrt_head *head;
     engine_align *align;
-    specrt_align *gate; /* EvoSpec's; NULL: OSD */
     parallel_pool *pool;
     int32_t d_model, width, n_logits, max_rows;
     bool paused;
@@ -50,8 +90,15 @@ struct engine_controller {
     kept_rows current; /* of the sequence that goes on */
     drafted_level levels[CONTROLLER_LEVELS];
     draft_passes passes;
-    kept_batch batches[2];
-    int filling;
+    int32_t *lists; /* [gate.n_steps, n_logits] tokens that were scored; NULL: nobody asks */
+    kept_domain domains[CONTROLLER_MAX_DOMAINS], *at; /* [n_domains]; the one in use */
+    int32_t n_domains;
+    float *start; /* values before anything was learnt; NULL: neither guard nor domains */
+    float *state; /* of the prompt, [d_state] */
+    int32_t d_state;
+    int64_t last_version;
+    bool prompted, looked_at; /* of the sequence: its domain is known; the guard looks at it */
+    kept_answer answer;
     engine_controller_stats stats;
     /* A step beside the cycles. */
     specrt_worker *worker; /* NULL: in line */
@@ -69,8 +116,35 @@ struct engine_controller {
     double step_seconds, step_loss;
 };
 
+/* controller_reserve() : room for n queries and their gradients. @return false: no memory. */
+bool controller_reserve(engine_controller *c, int32_t n);
+
+/* controller_settle() : a step that is ready is taken over; with `wait` one under way is waited for. */
+void controller_settle(engine_controller *c, bool wait);
+
+/* domain_create() : the next domain, with the drafter as it was. @return OK, NO_MEMORY: no domain more. */
+specrt_status domain_create(engine_controller *c, specrt_error *err);
+void domain_free(kept_domain *d);
+
+/* domain_recall() : goes on with the domain of a prompt, from features of its first rows f32 [n, width]. */
+void domain_recall(engine_controller *c, const float *features, int32_t n, int32_t width);
+
+/* guard_create() : what a guard keeps of a sequence. @return OK, NO_MEMORY.
+ * guard_begin() : puts the masters on trial, if this sequence is to be looked at.
+ * guard_keep() : a cycle of it.
+ * guard_look() : after it, and before the next one's masters; chooses what drafts.
+ * guard_loaded() : the masters are taken for good. */
+specrt_status guard_create(engine_controller *c, specrt_error *err);
+void guard_free(engine_controller *c);
+void guard_begin(engine_controller *c);
+void guard_keep(engine_controller *c, const specrt_draft *draft, const specrt_verdict *verdict,
+                const float *logits);
+void guard_look(engine_controller *c);
+void guard_loaded(engine_controller *c);
+
 /* Room for n more rows. @return false: no memory. */
 bool kept_rows_reserve(kept_rows *r, int32_t n, int32_t width);
+void kept_rows_free(kept_rows *r);
 
 /* controller_step() : the step on c->training, on whatever thread. */
 void controller_step(engine_controller *c);

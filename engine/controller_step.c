@@ -6,8 +6,7 @@
 #include "base/measure.h"
 #include "engine/controller_impl.h"
 
-/* Room for queries and their gradients. */
-static bool reserve(engine_controller *c, int32_t n) {
+bool controller_reserve(engine_controller *c, int32_t n) {
     if (n <= c->n_queries) return true;
     free(c->queries);
     free(c->dh);
@@ -35,7 +34,7 @@ static bool align_positions(engine_controller *c) {
     const specrt_align_batch *targets = b->targets;
     const float *hidden;
     int32_t n = targets->n;
-    if (!reserve(c, n) || !join_rows(b, c->width)) return false;
+    if (!controller_reserve(c, n) || !join_rows(b, c->width)) return false;
     for (int32_t i = 0; i < n; i++) {
         const kept_place *p = &b->places[targets->contexts[i]];
         c->queries[i] = (engine_align_query){p->n_path ? b->past.n + p->path + p->n_path - 1
@@ -45,7 +44,8 @@ static bool align_positions(engine_controller *c) {
     engine_align_rows rows = {b->past.n + b->drafted.n, n, b->past.inputs, b->past.positions,
                               c->queries};
     if (engine_align_forward(c->align, &rows, &hidden) != SPECRT_STATUS_OK) return false;
-    if (specrt_align_gradient(c->gate, targets, hidden, c->dh, &c->step_loss) != SPECRT_STATUS_OK)
+    if (specrt_align_gradient(c->at->gate, targets, hidden, c->dh, &c->step_loss) !=
+        SPECRT_STATUS_OK)
         return false;
     c->step_n = n;
     engine_align_backward(c->align, &rows, c->dh);
@@ -119,7 +119,7 @@ static bool align_sequence(engine_controller *c, int32_t from, int32_t to, doubl
 
 static bool align_sequences(engine_controller *c) {
     const kept_batch *b = c->training;
-    if (!reserve(c, b->n > 0 ? b->n : 1)) return false;
+    if (!controller_reserve(c, b->n > 0 ? b->n : 1)) return false;
     c->step_loss = 0;
     for (int32_t from = 0, to; from < b->n; from = to) {
         for (to = from + 1; to < b->n && b->places[to].first == b->places[from].first;) to++;
@@ -132,6 +132,6 @@ static bool align_sequences(engine_controller *c) {
 void controller_step(engine_controller *c) {
     double began = measure_seconds();
     c->step_loss = 0;
-    c->step_made = c->gate ? align_positions(c) : align_sequences(c);
+    c->step_made = c->at->gate ? align_positions(c) : align_sequences(c);
     c->step_seconds = measure_seconds() - began;
 }

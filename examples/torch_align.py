@@ -25,13 +25,13 @@ from torch_host import Layer
 
 class AlignParams(C.Structure):
     _fields_ = [("n_batch", C.c_int32), ("n_steps", C.c_int32), ("n_top", C.c_int32), ("temperature", C.c_float),
-                ("beta", C.c_float), ("epsilon", C.c_float)]
+                ("beta", C.c_float), ("epsilon", C.c_float), ("n_list", C.c_int32)]
 
 
 class AlignPosition(C.Structure):
     _fields_ = [("context", C.c_uint64), ("step", C.c_int32), ("token", C.c_int32), ("covered", C.c_int32),
                 ("rejected", C.c_int32), ("logits", C.c_void_p), ("hidden", C.c_void_p), ("drafted", C.c_int32),
-                ("drafted_logprob", C.c_float)]
+                ("drafted_logprob", C.c_float), ("n_list", C.c_int32), ("list", C.c_void_p)]
 
 
 class AlignBatch(C.Structure):
@@ -95,7 +95,7 @@ class Alignment:
     """What waits to be learnt from is the library's; where it was drafted is kept here, by number."""
 
     def __init__(self, library, head, drafter, args):
-        params = AlignParams(args.batch, 6, 64, 1.0, 0.3, 0.1)
+        params = AlignParams(args.batch, 6, 64, 1.0, 0.3, 0.1, 0)
         self.lib, self.drafter, self.kept, self.next = library.lib, drafter, {}, 0
         self.handle = library.create("specrt_align_create", head, drafter.target.head.shape[0], C.byref(params), None)
         self.optimiser = torch.optim.AdamW(drafter.lora, lr=args.rate, weight_decay=0.0)

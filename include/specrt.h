@@ -1293,11 +1293,14 @@ typedef struct specrt_align_params {
     float temperature; /* T_KD, above 0 */
     float beta;        /* of the curriculum w_j = exp(-beta L_base (j - 1)) (Eq. 4), 0 or more */
     float epsilon;     /* of the gate: a divergence above it, in nats, is kept */
+    int32_t n_list;    /* of position.list, the drafter's best that join the support, 0 to
+                          SPECRT_ALIGN_MAX_TOP. Above 0 no token is missing: what could not be drafted
+                          is learnt from as well (ours, not EvoSpec's) */
 } specrt_align_params;
 
 /* The paper's Table 5; n_top and epsilon are ours, for it gives none. */
 #define SPECRT_ALIGN_DEFAULTS                                                                      \
-    { 32, 6, 64, 1.0f, 0.3f, 0.1f }
+    { 32, 6, 64, 1.0f, 0.3f, 0.1f, 0 }
 
 /* One position of a cycle's accepted path where the drafter had a law. */
 typedef struct specrt_align_position {
@@ -1311,6 +1314,10 @@ typedef struct specrt_align_position {
     int32_t drafted;     /* a token proposed there and its log-probability over the shortlist, at */
     float drafted_logprob; /* temperature 1, from which L_base follows; -1: none, L_base is over the
                               retained support */
+    /* [n_list] tokens that the drafter scored there, as a sketch's rows, borrowed; looked at where
+     * params.n_list is above 0 */
+    int32_t n_list;
+    const int32_t *list;
 } specrt_align_position;
 
 /* Positions to learn from, borrowed from specrt_align_take() until specrt_align_give(). */
@@ -1320,14 +1327,14 @@ typedef struct specrt_align_batch {
     const int32_t *steps;     /* [n] j */
     const float *weights;     /* [n] w_j */
     const int32_t *n_top;     /* [n] retained tokens of each */
-    const int32_t *ids;       /* [n, params.n_top] best first */
-    const float *probs; /* [n, params.n_top] of the target, softmax at T_KD over those retained */
+    const int32_t *ids; /* [n, n_top + n_list of params] the target's best first, then the list's */
+    const float *probs; /* likewise, of the target, softmax at T_KD over those retained */
 } specrt_align_batch;
 
 /* Sums since create. */
 typedef struct specrt_align_stats {
     int64_t n_positions; /* told, of steps up to gamma */
-    int64_t n_missing;   /* of those, not covered: path A */
+    int64_t n_missing;   /* of those, not covered: path A; none where lists join the support */
     int64_t n_invalid;   /* of those, not finite, or without a retained token that the head has */
     int64_t n_rejected;  /* of the others, refused by the target */
     int64_t n_kept;      /* of the others, past the gate: path B */
@@ -1352,7 +1359,8 @@ SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_
 SPECRT_API void specrt_align_close(specrt_align *align);
 
 /* specrt_align_observe() : the positions of one cycle, [n], steps ascending.
- * @return how many were kept; -1, and nothing is, for a token outside the logits or steps out of order. */
+ * @return how many were kept; -1, and nothing is, for a token outside the logits, one of a list's too, or
+ * steps out of order. */
 SPECRT_API int32_t specrt_align_observe(specrt_align *align, const specrt_align_position *positions,
                                         int32_t n);
 
@@ -11191,10 +11199,10 @@ typedef struct specrt__align_buffer {
     uint64_t *contexts; /* [capacity] */
     int32_t *steps, *n_top;
     float *weights;
-    int32_t *ids;    /* [capacity, n_top] */
-    float *probs;    /* [capacity, n_top] */
-    float *logits;   /* [n_top] of the drafter, scratch */
-    int32_t *places; /* [n_top] rows of the head, scratch */
+    int32_t *ids;    /* [capacity, width] */
+    float *probs;    /* [capacity, width] */
+    float *logits;   /* [width + 1] of the drafter, scratch */
+    int32_t *places; /* [width + 1] rows of the head, scratch */
     float *row;      /* [n_cols] scratch */
 } specrt__align_buffer;
 
@@ -11207,9 +11215,10 @@ struct specrt_align {
     size_t bytes;
     specrt__align_buffer buffers[2];
     int filling;
-    bool full;    /* since before this cycle */
-    int32_t *ids; /* [n_top + 1] of the position being looked at, then the token itself */
-    float *probs; /* [n_top] */
+    bool full;     /* since before this cycle */
+    int32_t *ids;  /* [width + 1] of the position being looked at, then the token itself */
+    float *probs;  /* [width] */
+    float *scores; /* [n_list] of the drafter, of those of the list */
     specrt_align_stats stats;
 };
 
@@ -11217,16 +11226,17 @@ static specrt_status specrt__align_check(const specrt_align_params *p, int32_t n
                                          specrt_error *err) {
     const struct {
         const char *name;
-        int32_t value, most;
-    } counts[] = {{"n_logits", n_logits, SPECRT_MAX_VOCAB},
-                  {"n_batch", p->n_batch, SPECRT_ALIGN_MAX_BATCH},
-                  {"n_steps", p->n_steps, SPECRT_TREE_MAX_NODES},
-                  {"n_top", p->n_top, SPECRT_ALIGN_MAX_TOP}};
+        int32_t value, least, most;
+    } counts[] = {{"n_logits", n_logits, 1, SPECRT_MAX_VOCAB},
+                  {"n_batch", p->n_batch, 1, SPECRT_ALIGN_MAX_BATCH},
+                  {"n_steps", p->n_steps, 1, SPECRT_TREE_MAX_NODES},
+                  {"n_top", p->n_top, 1, SPECRT_ALIGN_MAX_TOP},
+                  {"n_list", p->n_list, 0, SPECRT_ALIGN_MAX_TOP}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        if (counts[i].value < 1 || counts[i].value > counts[i].most)
-            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                    "align: %s: expected 1 to %d, found %d", counts[i].name,
-                                    (int)counts[i].most, (int)counts[i].value);
+        if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
+            return specrt_error_set(
+                err, SPECRT_STATUS_BAD_ARG, "align: %s: expected %d to %d, found %d",
+                counts[i].name, (int)counts[i].least, (int)counts[i].most, (int)counts[i].value);
     if (!(p->temperature > 0 && p->temperature <= 1000))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "align: temperature: expected above 0, to 1000, found %g",
@@ -11244,15 +11254,20 @@ static int32_t specrt__align_capacity(const specrt_align *a) {
     return a->params.n_batch + a->params.n_steps - 1;
 }
 
+/* Tokens that a position may retain. */
+static int32_t specrt__align_width(const specrt_align *a) {
+    return a->params.n_top + a->params.n_list;
+}
+
 static uint64_t specrt__align_size(const specrt_align *a) {
-    uint64_t n = (uint64_t)specrt__align_capacity(a), k = (uint64_t)a->params.n_top;
+    uint64_t n = (uint64_t)specrt__align_capacity(a), k = (uint64_t)specrt__align_width(a);
     uint64_t entry = sizeof(uint64_t) + 3 * sizeof(int32_t) + k * 2 * sizeof(float);
     uint64_t scratch = 2 * (k + 1) * sizeof(float) + (uint64_t)a->head->desc.n_cols * sizeof(float);
-    return 2 * (n * entry + scratch) + (2 * k + 1) * sizeof(float);
+    return 2 * (n * entry + scratch) + (2 * k + 1 + (uint64_t)a->params.n_list) * sizeof(float);
 }
 
 static void specrt__align_carve(specrt_align *a, uint8_t *at) {
-    int32_t n = specrt__align_capacity(a), k = a->params.n_top;
+    int32_t n = specrt__align_capacity(a), k = specrt__align_width(a);
     for (int i = 0; i < 2; i++) a->buffers[i].contexts = SPECRT__CARVE(uint64_t, &at, n);
     for (int i = 0; i < 2; i++) {
         specrt__align_buffer *b = &a->buffers[i];
@@ -11273,6 +11288,7 @@ static void specrt__align_carve(specrt_align *a, uint8_t *at) {
     }
     a->ids = SPECRT__CARVE(int32_t, &at, k + 1);
     a->probs = SPECRT__CARVE(float, &at, k);
+    a->scores = SPECRT__CARVE(float, &at, a->params.n_list);
 }
 
 SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
@@ -11396,11 +11412,43 @@ static double specrt__align_base_loss(const specrt_align *a, const specrt__align
 
 /* --- the gate and the buffer --- */
 
+/* Whether a token of a list joins the n that are retained: it has a row and a logit, and is not there. */
+static bool specrt__align_joins(const specrt_align *a, const float *logits, int32_t id, int32_t n) {
+    if (!isfinite(logits[id]) || specrt__head_row_of(a->head, id) < 0) return false;
+    for (int32_t i = 0; i < n; i++)
+        if (a->ids[i] == id) return false;
+    return true;
+}
+
+/* The drafter's best of a position's list join the n that are retained. @return how many there are then. */
+static int32_t specrt__align_join(const specrt_align *a, const specrt__align_buffer *b,
+                                  const specrt_align_position *e, int32_t n) {
+    int32_t most = a->params.n_list, n_held = 0, *ids = a->ids + n;
+    for (int32_t i = 0; most > 0 && i < e->n_list; i++) {
+        int32_t id = e->list[i];
+        if (!specrt__align_joins(a, e->logits, id, n + n_held)) continue;
+        specrt__align_score(a, b, e->hidden, &id, 1);
+        float x = b->logits[0];
+        if (!isfinite(x) || (n_held == most && x <= a->scores[most - 1])) continue;
+        int32_t at = n_held < most ? n_held++ : most - 1;
+        for (; at > 0 && x > a->scores[at - 1]; at--) {
+            ids[at] = ids[at - 1];
+            a->scores[at] = a->scores[at - 1];
+        }
+        ids[at] = id;
+        a->scores[at] = x;
+    }
+    return n + n_held;
+}
+
 /* p over the retained tokens of a position, into a->ids and a->probs. @return how many; 0: none, or not
  * finite. */
-static int32_t specrt__align_retain(const specrt_align *a, const float *logits) {
+static int32_t specrt__align_retain(const specrt_align *a, const specrt__align_buffer *b,
+                                    const specrt_align_position *e) {
+    const float *logits = e->logits;
     double t = (double)a->params.temperature, sum = 0;
     int32_t n = specrt__align_top(a, logits, a->ids);
+    if (n > 0) n = specrt__align_join(a, b, e, n);
     for (int32_t i = 0; i < n; i++)
         sum += exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t);
     for (int32_t i = 0; i < n; i++)
@@ -11412,7 +11460,7 @@ static int32_t specrt__align_retain(const specrt_align *a, const float *logits) 
 static void specrt__align_keep(specrt_align *a, const specrt_align_position *e, int32_t n,
                                double base_loss) {
     specrt__align_buffer *b = &a->buffers[a->filling];
-    size_t k = (size_t)a->params.n_top, at = (size_t)b->view.n;
+    size_t k = (size_t)specrt__align_width(a), at = (size_t)b->view.n;
     /* At j = 1 the weight is 1, whatever the loss: infinity times 0 is none. */
     double power = e->step > 1 ? (double)a->params.beta * base_loss * (e->step - 1) : 0;
     if (a->params.beta == 0) power = 0;
@@ -11430,7 +11478,7 @@ static void specrt__align_keep(specrt_align *a, const specrt_align_position *e, 
 static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *e,
                                   double *base_loss) {
     specrt__align_buffer *b = &a->buffers[a->filling];
-    int32_t n = specrt__align_retain(a, e->logits);
+    int32_t n = specrt__align_retain(a, b, e);
     double divergence = NAN;
     if (n > 0) {
         specrt__align_score(a, b, e->hidden, a->ids, n);
@@ -11453,19 +11501,25 @@ static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *
     return 1;
 }
 
+/* Whether all its tokens have logits. */
+static bool specrt__align_valid(const specrt_align *a, const specrt_align_position *e) {
+    for (int32_t i = 0; a->params.n_list > 0 && i < e->n_list; i++)
+        if (e->list[i] < 0 || e->list[i] >= a->n_logits) return false;
+    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits;
+}
+
 SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_position *positions,
                                         int32_t n) {
     double base_loss = 0;
     int32_t n_kept = 0;
     for (int32_t i = 0; i < n; i++)
-        if (positions[i].token < 0 || positions[i].token >= a->n_logits ||
-            positions[i].drafted >= a->n_logits ||
+        if (!specrt__align_valid(a, &positions[i]) ||
             positions[i].step <= (i ? positions[i - 1].step : 0))
             return -1;
     a->full = a->buffers[a->filling].view.n >= a->params.n_batch;
     for (int32_t i = 0; i < n && positions[i].step <= a->params.n_steps; i++) {
         a->stats.n_positions++;
-        if (positions[i].covered)
+        if (positions[i].covered || a->params.n_list > 0)
             n_kept += specrt__align_look(a, &positions[i], &base_loss);
         else
             a->stats.n_missing++;
@@ -11508,8 +11562,9 @@ static double specrt__align_entry(const specrt_align *a, const specrt__align_buf
                                   const float *hidden, float *dh) {
     const specrt_head_desc *head = &a->head->desc;
     int32_t n = b->n_top[i];
-    const int32_t *ids = b->ids + (size_t)i * (size_t)a->params.n_top;
-    const float *probs = b->probs + (size_t)i * (size_t)a->params.n_top;
+    size_t at = (size_t)i * (size_t)specrt__align_width(a);
+    const int32_t *ids = b->ids + at;
+    const float *probs = b->probs + at;
     double t = (double)a->params.temperature, w = (double)b->weights[i];
     specrt__align_score(a, b, hidden, ids, n);
     double total = specrt__align_logsumexp(b->logits, n, t);

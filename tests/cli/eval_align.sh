@@ -21,7 +21,8 @@ window:64@min=16 (lora) *compared with plain decoding: all equal"
 # the same bytes on every run and for any threads; another rate drafts otherwise
 accepts compare --align lora --align-batch 4 --align-rate 0.01 --json --align-save a.safetensors
 for key in n_path_a n_path_b n_rejected n_dropped n_steps n_bad_steps loss update_ms parameters \
-    moments activations requests align_ms; do
+    moments activations requests align_ms n_looks n_taken n_returns n_restarts look_ms n_domains \
+    n_recalls; do
     prints "*\"$key\":*"
 done
 [ "$(value n_steps)" -gt 0 ] || fail "no steps"
@@ -62,6 +63,20 @@ prints "*all equal"
 accepts compare --align lora --align-batch 2 --temperature 0.7
 prints "*all equal"
 
+# a guard drafts with nothing that a rate of 1e9 made; several domains; support over lists
+accepts compare --align lora --align-batch 4 --align-rate 1e9 --align-clip 0 --align-guard 1 --json
+[ "$(value n_looks)" -gt 0 ] || fail "no looks"
+[ -z "$(command -v python3)" ] || python3 - ../out <<'END' || fail "a guard drafts with ruin"
+import json, sys
+of = {}
+for r in json.load(open(sys.argv[1]))["requests"]:
+    of.setdefault(r["policy"].replace(" (lora)", ""), []).append(r["n_cycles"])
+window = of["window:64@min=16"]
+sys.exit(window[0::2] != window[1::2])
+END
+accepts compare --align lora@guard=2@domains=3@batch=4,lora@list=16@batch=4,osd@guard=1@interval=1
+prints "*looks*back*restarts*recalled*all equal"
+
 # settings that ruin the drafter, or never train it: decoding goes on without loss
 accepts compare --align lora --align-batch 4 --align-rate 1e9 --align-clip 0
 prints "*all equal"
@@ -81,7 +96,10 @@ refuses 2 "*--align-save: expected one --policy and one --align, *" compare --po
     --align lora --align-save d.safetensors
 refuses 2 "*--align-save: expected one --policy and one --align, *" compare --align lora,osd \
     --align-save d.safetensors
+refuses 2 "*--align-save: expected one set of weights, found --align-domains 2" compare \
+    --align lora --align-domains 2 --align-save d.safetensors
 refuses 2 "*--align: 'rat=1': expected rate, clip, *" compare --align lora@rat=1
+refuses 2 "*--align: 'domains=17': expected rate, *" compare --align lora@domains=17
 refuses 2 "*--align: 'rank=257': expected rate, *" compare --align lora@rank=257
 refuses 2 "*--align: expected at most 8, found more" compare \
     --align lora,lora,lora,lora,lora,lora,lora,lora,lora

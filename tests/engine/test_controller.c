@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 static int LENGTH = 20;
-enum { N_PROMPTS = 3, PROMPT = 12, CONTEXT = 256, MOST = 64 };
+enum { N_PROMPTS = 3, MOST_PROMPTS = 8, PROMPT = 12, CONTEXT = 256, MOST = 64 };
 
 /* ThreadSanitizer looks at threads, which few cases are about. */
 #ifdef __SANITIZE_THREAD__
@@ -35,11 +35,12 @@ typedef struct run {
     engine_controller_params params;
     specrt_session_params session;
     const char *policy;
-    bool frozen; /* no controller */
-    bool same;   /* all prompts are one */
+    bool frozen;       /* no controller */
+    const char *order; /* which prompt at each turn; NULL: one after the other */
+    const char *load;  /* a snapshot to begin with */
     int n_prompts;
-    int32_t tokens[N_PROMPTS][MOST], n_tokens[N_PROMPTS];
-    int64_t n_cycles;
+    int32_t tokens[MOST_PROMPTS][MOST], n_tokens[MOST_PROMPTS];
+    int64_t n_cycles, cycles[MOST_PROMPTS];
     engine_controller_stats stats;
     float *masters;
     int64_t n_masters;
@@ -53,6 +54,10 @@ static const specrt_session_params chain = {
 static const specrt_session_params tree = {
     .tree = {.num_steps = 3, .topk = 4, .num_draft_tokens = 16}};
 static const engine_controller_params defaults = ENGINE_CONTROLLER_DEFAULTS;
+
+static int turn_of(const run *r, int i) {
+    return r->order ? r->order[i] - '0' : i;
+}
 
 /* @return how many were emitted: the last cycle goes beyond LENGTH. */
 static int32_t decode(engine_decoder *d, int i, int32_t *out) {
@@ -96,14 +101,16 @@ static void decode_all(run *r, engine_drafter *drafter, specrt_head *head, specr
             drafter, head, engine_get_config(target)->n_vocab, CONTEXT, &r->params, &c, &err);
         if (status) fprintf(stderr, "%s\n", err.msg);
         REQUIRE(status == SPECRT_STATUS_OK);
+        if (r->load) REQUIRE(engine_controller_load(c, r->load, &err) == SPECRT_STATUS_OK);
         engine_decoder_align(d, c);
     }
     if (r->watch) engine_decoder_watch(d, r->watch, r);
     r->n_cycles = 0;
     for (int i = 0; i < r->n_prompts; i++) {
         specrt_session_stats stats;
-        r->n_tokens[i] = decode(d, r->same ? 0 : i, r->tokens[i]);
+        r->n_tokens[i] = decode(d, turn_of(r, i), r->tokens[i]);
         specrt_session_get_stats(engine_decoder_session(d), &stats);
+        r->cycles[i] = stats.n_cycles;
         r->n_cycles += stats.n_cycles;
     }
     if (c) {
@@ -123,6 +130,7 @@ static void run_all(run *r) {
     specrt_policy *policy;
     open_target();
     if (!r->policy) r->policy = "full";
+    if (r->order) r->n_prompts = (int)strlen(r->order);
     if (!r->n_prompts) r->n_prompts = test_brief() ? 2 : N_PROMPTS;
     REQUIRE(engine_drafter_open("data/sample/draft.safetensors", target, &drafter, &err) == 0);
     engine_drafter_head(drafter, &desc);
@@ -141,7 +149,7 @@ static void check_lossless(const run *r) {
     int32_t expected[MOST];
     REQUIRE(engine_decoder_create(target, NULL, NULL, &r->session, CONTEXT, &plain, &err) == 0);
     for (int i = 0; i < r->n_prompts; i++) {
-        decode(plain, r->same ? 0 : i, expected);
+        decode(plain, turn_of(r, i), expected);
         CHECK(memcmp(expected, r->tokens[i], sizeof(int32_t) * (size_t)LENGTH) == 0);
     }
     engine_decoder_free(plain);
@@ -221,8 +229,8 @@ static void test_repeats(void) {
 
 /* The same prompt over and over is learnt: fewer cycles than the frozen drafter takes. */
 static void test_learns(void) {
-    run frozen = {.session = chain, .frozen = true, .same = true};
-    run lora = {.session = chain, .same = true}, osd = lora;
+    run frozen = {.session = chain, .frozen = true, .order = "000"};
+    run lora = {.session = chain, .order = "000"}, osd = lora;
     if (test_brief()) SKIP("learning takes its time");
     int length = LENGTH;
     LENGTH = 28;
@@ -376,6 +384,131 @@ static void test_osd_positions(void) {
     free(r.masters);
 }
 
+/* ---- support over lists ---------------------------------------------------------------------------- */
+
+/* A window's tokens change its mind each cycle, as a sketch's rows do: they join the support, and what none
+ * of them could draft is learnt from as well. Paths are found again, so the loss is the divergence. */
+static void test_lists(void) {
+    run r = {.session = chain, .policy = "window:64@min=16", .params = learning(1, 0)}, few = r;
+    NOT_OF_THREADS();
+    r.params.gate.beta = 0;
+    r.params.gate.epsilon = 0;
+    r.params.gate.n_list = 16;
+    few.params.gate.epsilon = 0;
+    run_all(&r);
+    run_all(&few);
+    check_lossless(&r);
+    CHECK(few.stats.n_missing > 0);
+    CHECK_INT(r.stats.n_missing, 0);
+    CHECK_INT(r.stats.n_kept, r.stats.n_positions);
+    CHECK_NEAR(r.stats.loss, r.stats.divergence, 2e-3 * r.stats.divergence);
+    free(r.masters), free(few.masters);
+}
+
+/* ---- the guard ------------------------------------------------------------------------------------- */
+
+/* Rates that ruin the drafter: under a guard it drafts as the frozen one does. */
+static void test_guard_ruin(void) {
+    run frozen = {.session = chain, .frozen = true}, r = {.session = chain};
+    NOT_OF_THREADS();
+    run_all(&frozen);
+    for (int mode = 0; mode < (test_brief() ? 1 : 2); mode++) {
+        r.params = learning(4, 1e9f);
+        r.params.guard = 1;
+        r.params.align.clip = 0;
+        r.params.interval = 1;
+        if (mode) r.params.align.mode = ENGINE_ALIGN_FULL;
+        run_all(&r);
+        check_lossless(&r);
+        CHECK(r.stats.n_steps > 0);
+        CHECK_INT(r.stats.n_looks, r.n_prompts - 1);
+        for (int i = 0; i < r.n_prompts; i++) CHECK(r.cycles[i] == frozen.cycles[i]);
+    }
+    free(r.masters);
+}
+
+/* What is good is drafted with, from the third time on: learnt in the first, on trial in the second. */
+static void test_guard_learns(void) {
+    run frozen = {.session = chain, .frozen = true, .order = "000000"};
+    run lora = {.session = chain, .order = "000000"}, again;
+    if (test_brief()) SKIP("learning takes its time");
+    int length = LENGTH;
+    LENGTH = 28;
+    lora.params = learning(8, 0.01f);
+    lora.params.guard = 1;
+    run_all(&frozen);
+    run_all(&lora);
+    check_lossless(&lora);
+    CHECK(lora.cycles[0] == frozen.cycles[0] && lora.cycles[1] == frozen.cycles[1]);
+    CHECK(lora.cycles[5] < frozen.cycles[5]);
+    CHECK(lora.stats.n_taken >= 1);
+    CHECK_INT(lora.stats.n_returns, 0);
+    again = lora;
+    again.masters = NULL;
+    run_all(&again);
+    CHECK(memcmp(lora.cycles, again.cycles, sizeof lora.cycles) == 0);
+    CHECK(memcmp(lora.masters, again.masters, (size_t)lora.n_masters) == 0);
+    again.params.async = true; /* what is on trial then depends on when steps end */
+    run_all(&again);
+    check_lossless(&again);
+    LENGTH = length;
+    free(lora.masters), free(again.masters);
+}
+
+/* Weights that were good, and are no more: after one look drafts are the frozen drafter's; after eight,
+ * learning begins again from there. */
+static void test_guard_returns(void) {
+    char dir[] = "/tmp/specrt-guard-XXXXXX", path[64];
+    run frozen = {.session = chain, .frozen = true, .order = test_brief() ? "01" : "01201201"};
+    run ruined = {.session = chain, .params = learning(4, 100)}, r = {.session = chain};
+    NOT_OF_THREADS();
+    REQUIRE(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/s", dir);
+    ruined.n_prompts = 2;
+    run_all(&ruined);
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f &&
+            fwrite(ruined.masters, 1, (size_t)ruined.n_masters, f) == (size_t)ruined.n_masters);
+    fclose(f);
+    run_all(&frozen);
+    r.order = frozen.order;
+    r.load = path;
+    r.params = learning(4, 0);
+    r.params.guard = 1;
+    run_all(&r);
+    check_lossless(&r);
+    CHECK(r.cycles[0] > frozen.cycles[0]);
+    for (int i = 1; i < r.n_prompts; i++) CHECK(r.cycles[i] == frozen.cycles[i]);
+    CHECK_INT(r.stats.n_returns, 1);
+    CHECK_INT(r.stats.n_restarts, 0);
+    unlink(path);
+    rmdir(dir);
+    free(ruined.masters), free(r.masters);
+}
+
+/* ---- domains --------------------------------------------------------------------------------------- */
+
+/* A prompt unlike the others learns apart: what the others taught is what they teach without it. */
+static void test_domains(void) {
+    run with = {.session = chain, .order = "0000200"},
+        without = {.session = chain, .order = "000000"};
+    NOT_OF_THREADS();
+    if (test_brief()) SKIP("learning takes its time");
+    with.params = learning(4, 0.01f);
+    with.params.n_domains = 2;
+    without.params = with.params;
+    run_all(&with);
+    run_all(&without);
+    check_lossless(&with);
+    CHECK_INT(with.stats.n_domains, 2);
+    CHECK_INT(with.stats.n_recalls, 2);
+    CHECK_INT(without.stats.n_domains, 1);
+    CHECK(with.n_masters == without.n_masters);
+    CHECK(memcmp(with.masters, without.masters, (size_t)with.n_masters) == 0);
+    CHECK(with.cycles[5] == without.cycles[4] && with.cycles[6] == without.cycles[5]);
+    free(with.masters), free(without.masters);
+}
+
 /* ---- refusals --------------------------------------------------------------------------------------- */
 
 static void test_refused(void) {
@@ -396,6 +529,14 @@ static void test_refused(void) {
     CHECK_INT(engine_controller_create(drafter, head, 32768, 64, &p, &c, &err),
               SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "interval");
+    p = defaults, p.guard = -1;
+    CHECK_INT(engine_controller_create(drafter, head, 32768, 64, &p, &c, &err),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "guard: expected 0");
+    p = defaults, p.n_domains = CONTROLLER_MAX_DOMAINS + 1;
+    CHECK_INT(engine_controller_create(drafter, head, 32768, 64, &p, &c, &err),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "n_domains: expected 1 to 16, found 17");
     CHECK(c == NULL);
     engine_controller_free(NULL);
     specrt_head_close(head);
@@ -413,6 +554,11 @@ static const test_case cases[] = {
     {"async", "steps beside the cycles", test_async},
     {"osd_positions", "OSD's loss is the two models' over the text, where drafts were refused",
      test_osd_positions},
+    {"guard_ruin", "a guard drafts with nothing that was ruined", test_guard_ruin},
+    {"guard_learns", "a guard drafts with what is good", test_guard_learns},
+    {"guard_returns", "a guard goes back to the frozen drafter", test_guard_returns},
+    {"domains", "what another domain teaches stays apart", test_domains},
+    {"lists", "no token is missing where lists join the support", test_lists},
     {"refused", "settings out of range", test_refused},
 };
 TEST_MAIN(cases)

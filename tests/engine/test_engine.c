@@ -906,6 +906,99 @@ static void test_eagle3_decode(void) {
     free_tiny(&eagle);
 }
 
+enum { ROUNDS = 5, ANSWER = 40 };
+
+/* The same answer over and over, by chains of a drafter that learns, or stays where params is NULL.
+ * @return the cycles of the last one. */
+static int64_t decode_rounds(const engine_model *e, engine_drafter *drafter,
+                             const engine_controller_params *params, const int32_t *expected,
+                             engine_controller_stats *stats) {
+    static const int32_t prompt[] = {3, 1, 4, 1, 5, 9, 2, 6};
+    specrt_session_params session = {.tree = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4}};
+    specrt_session_stats sums = {0};
+    specrt_head_desc desc;
+    specrt_head *head;
+    specrt_policy *policy;
+    specrt_error err = {0};
+    engine_controller *c = NULL;
+    engine_decoder *d;
+    int32_t n_vocab = engine_get_config(e)->n_vocab;
+    engine_drafter_head(drafter, &desc);
+    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
+    specrt_policy_desc p = {.text = "full", .n_vocab = n_vocab};
+    REQUIRE(specrt_policy_create(NULL, head, &p, &policy, &err) == SPECRT_STATUS_OK);
+    REQUIRE(engine_decoder_create(e, drafter, policy, &session, 0, &d, &err) == SPECRT_STATUS_OK);
+    if (params)
+        REQUIRE(engine_controller_create(drafter, head, n_vocab, 64, params, &c, &err) ==
+                SPECRT_STATUS_OK);
+    engine_decoder_align(d, c);
+    for (int round = 0; round < ROUNDS; round++) {
+        const int32_t *tokens;
+        REQUIRE(engine_decoder_begin(d, prompt, 8, &err) == SPECRT_STATUS_OK);
+        for (int32_t n = 0, k; n < ANSWER; n += k) {
+            REQUIRE(engine_decoder_next(d, &tokens, &k) == SPECRT_STATUS_OK && k > 0);
+            for (int32_t i = 0; i < k && n + i < ANSWER; i++) CHECK_INT(tokens[i], expected[n + i]);
+        }
+        specrt_session_get_stats(engine_decoder_session(d), &sums);
+    }
+    if (c) engine_controller_get_stats(c, stats);
+    engine_decoder_free(d);
+    engine_controller_free(c);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
+    return sums.n_cycles;
+}
+
+/* Tokens of the answer first, in their order, then others. */
+static void list_head(const int32_t *answer, int32_t n_vocab, int64_t *d2t) {
+    bool taken[64] = {false};
+    int n = 0;
+    for (int i = 0; i < ANSWER + n_vocab && n < DRAFT_VOCAB; i++) {
+        int32_t id = i < ANSWER ? answer[i] : i - ANSWER;
+        if (!taken[id]) d2t[n] = id - n, n++;
+        taken[id] = true;
+    }
+}
+
+/* An EAGLE-3 pair from end to end: inputs of two halves, a head of few tokens, and a norm before it. Steps at
+ * a rate of 0 find the divergence that was seen; at another the drafter learns the answer, with lists, a
+ * guard and several domains too, and no token changes. */
+static void test_eagle3_align(void) {
+    static const tiny shape = {"qwen3", 6, 24, 3, 1, 16, 40, 29, .tied = true, .normed = true};
+    engine_controller_params params = ENGINE_CONTROLLER_DEFAULTS;
+    engine_controller_stats stats;
+    int32_t answer[ANSWER];
+    int64_t d2t[DRAFT_VOCAB];
+    tiny_model target, eagle;
+    specrt_error err = {0};
+    engine_drafter *d;
+    make_tiny(&target, shape, 99);
+    make_eagle3(&eagle, shape);
+    engine_model *e = open_tiny(&target, 2);
+    decode_tokens(e, NULL, NULL, answer, ANSWER);
+    list_head(answer, 29, d2t);
+    const char *path = write_eagle3(&eagle, d2t);
+    REQUIRE(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_OK);
+    unlink(path);
+    int64_t frozen = decode_rounds(e, d, NULL, answer, &stats);
+    params.align.rank = 4, params.align.alpha = 4, params.align.rate = 0;
+    params.gate.n_batch = 1, params.gate.beta = 0, params.gate.epsilon = 0;
+    CHECK(decode_rounds(e, d, &params, answer, &stats) == frozen);
+    CHECK(stats.n_steps > ROUNDS && stats.n_kept == stats.n_learnt);
+    CHECK_NEAR(stats.loss, stats.divergence, 2e-3 * stats.divergence);
+    params.align.rate = 0.02f, params.gate.n_batch = 8;
+    CHECK(decode_rounds(e, d, &params, answer, &stats) < frozen);
+    params.gate.n_list = 4, params.guard = 1, params.n_domains = 2;
+    CHECK(decode_rounds(e, d, &params, answer, &stats) < frozen);
+    CHECK_INT(stats.n_looks, ROUNDS - 1);
+    params.align.rate = 1e9f, params.guard = 0;
+    decode_rounds(e, d, &params, answer, &stats);
+    engine_drafter_close(d);
+    engine_close(e);
+    free_tiny(&target);
+    free_tiny(&eagle);
+}
+
 /* A Gemma 3 that drafts for itself, with lists of a few tokens and trees across the windows' ends. */
 static void test_gemma_decode(void) {
     tiny_model m;
@@ -1001,6 +1094,7 @@ static const test_case cases[] = {
     {"gemma_decode", "a Gemma 3 that drafts for itself, without loss", test_gemma_decode},
     {"eagle3", "an EAGLE-3 head equals its definition in double", test_eagle3},
     {"eagle3_decode", "a head of few tokens drafts without loss", test_eagle3_decode},
+    {"eagle3_align", "an EAGLE-3 head learns while it drafts", test_eagle3_align},
     {"real_pair", "a trained model assigns held-out text a low loss", test_real_pair},
     {"real_drafter", "a trained EAGLE head guesses the target's choices", test_real_drafter},
 };

@@ -31,7 +31,10 @@ static engine_controller_params defaults_of(const comparison *c, bool full) {
     p.gate.temperature = (float)o->temperature;
     p.gate.beta = (float)o->beta;
     p.gate.epsilon = (float)o->epsilon;
+    p.gate.n_list = full ? 0 : (int32_t)o->n_list;
     p.interval = (int32_t)o->interval;
+    p.guard = (int32_t)o->guard;
+    p.n_domains = (int32_t)o->n_domains;
     p.async = o->async;
     return p;
 }
@@ -42,18 +45,21 @@ static bool set_key(engine_controller_params *p, const char *text) {
         const char *name;
         float *real;
         int32_t *whole;
-        double most;
-    } keys[] = {{"rate", &p->align.rate, NULL, 1e9},
-                {"clip", &p->align.clip, NULL, 1e9},
-                {"alpha", &p->align.alpha, NULL, 1e9},
-                {"temperature", &p->gate.temperature, NULL, 1000},
-                {"beta", &p->gate.beta, NULL, 1000},
-                {"epsilon", &p->gate.epsilon, NULL, 1e9},
-                {"rank", NULL, &p->align.rank, 256},
-                {"batch", NULL, &p->gate.n_batch, SPECRT_ALIGN_MAX_BATCH},
-                {"gamma", NULL, &p->gate.n_steps, SPECRT_TREE_MAX_NODES},
-                {"top", NULL, &p->gate.n_top, SPECRT_ALIGN_MAX_TOP},
-                {"interval", NULL, &p->interval, 1e6}};
+        double least, most;
+    } keys[] = {{"rate", &p->align.rate, NULL, 0, 1e9},
+                {"clip", &p->align.clip, NULL, 0, 1e9},
+                {"alpha", &p->align.alpha, NULL, 0, 1e9},
+                {"temperature", &p->gate.temperature, NULL, 0, 1000},
+                {"beta", &p->gate.beta, NULL, 0, 1000},
+                {"epsilon", &p->gate.epsilon, NULL, 0, 1e9},
+                {"rank", NULL, &p->align.rank, 1, 256},
+                {"batch", NULL, &p->gate.n_batch, 1, SPECRT_ALIGN_MAX_BATCH},
+                {"gamma", NULL, &p->gate.n_steps, 1, SPECRT_TREE_MAX_NODES},
+                {"top", NULL, &p->gate.n_top, 1, SPECRT_ALIGN_MAX_TOP},
+                {"list", NULL, &p->gate.n_list, 0, SPECRT_ALIGN_MAX_TOP},
+                {"guard", NULL, &p->guard, 0, 1e6},
+                {"domains", NULL, &p->n_domains, 1, CONTROLLER_MAX_DOMAINS},
+                {"interval", NULL, &p->interval, 1, 1e6}};
     size_t n = strcspn(text, "=");
     char *end = NULL;
     double value = text[n] ? strtod(text + n + 1, &end) : NAN;
@@ -61,7 +67,7 @@ static bool set_key(engine_controller_params *p, const char *text) {
         return parse_optimiser(text + n + 1, &p->align.optimiser);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (strlen(keys[i].name) != n || memcmp(text, keys[i].name, n) != 0) continue;
-        if (!(value >= (keys[i].whole ? 1 : 0) && value <= keys[i].most) || *end) return false;
+        if (!(value >= keys[i].least && value <= keys[i].most) || *end) return false;
         if (keys[i].whole) *keys[i].whole = (int32_t)value;
         if (keys[i].real) *keys[i].real = (float)value;
         return true;
@@ -81,8 +87,8 @@ static specrt_status parse_one(const comparison *c, char *text, engine_controlle
         if (!set_key(out, key))
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                     "--align: '%s': expected rate, clip, alpha, rank, optimiser, "
-                                    "batch, gamma, top, temperature, beta, epsilon or interval, "
-                                    "with a value in its range",
+                                    "batch, gamma, top, list, temperature, beta, epsilon, guard, "
+                                    "domains or interval, with a value in its range",
                                     key);
     return SPECRT_STATUS_OK;
 }
@@ -120,6 +126,11 @@ specrt_status compare_align_check(comparison *c, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--align-save: expected one --policy and one --align, whose "
                                 "drafter is saved");
+    if (o->save && c->alignments[0].params.n_domains > 1)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--align-save: expected one set of weights, found "
+                                "--align-domains %d",
+                                (int)c->alignments[0].params.n_domains);
     if (c->n_alignments > 0 && o->n_batch == 0) {
         cli_warn(
             "--align-batch 0: a buffer that holds nothing never fills; drafters learn nothing");
@@ -173,6 +184,12 @@ void compare_align_end(const contestant *k, engine_controller_stats *out) {
     out->divergence -= b->divergence;
     out->seconds -= b->seconds;
     out->waited -= b->waited;
+    out->n_looks -= b->n_looks;
+    out->n_taken -= b->n_taken;
+    out->n_returns -= b->n_returns;
+    out->n_restarts -= b->n_restarts;
+    out->look_seconds -= b->look_seconds;
+    out->n_recalls -= b->n_recalls;
 }
 
 specrt_status compare_align_save(comparison *c, specrt_error *err) {
@@ -200,6 +217,13 @@ static void put_stats(json_object *o, const engine_controller_stats *s) {
              json_real(s->n_positions ? s->divergence / (double)s->n_positions : NAN));
     json_put(o, "update_ms", json_real(s->seconds * 1e3));
     json_put(o, "decoder_ms", json_real(s->waited * 1e3));
+    json_put(o, "n_looks", json_whole((uint64_t)s->n_looks));
+    json_put(o, "n_taken", json_whole((uint64_t)s->n_taken));
+    json_put(o, "n_returns", json_whole((uint64_t)s->n_returns));
+    json_put(o, "n_restarts", json_whole((uint64_t)s->n_restarts));
+    json_put(o, "look_ms", json_real(s->look_seconds * 1e3));
+    json_put(o, "n_domains", json_whole((uint64_t)s->n_domains));
+    json_put(o, "n_recalls", json_whole((uint64_t)s->n_recalls));
 }
 
 json_object *compare_align_json(const contestant *k) {
@@ -244,8 +268,9 @@ json_object *compare_align_requests(const comparison *c) {
 }
 
 void compare_align_print(const comparison *c, int width) {
-    printf("\n%-*s %10s %8s %8s %8s %7s %6s %8s %9s %9s\n", width, "alignment", "positions",
-           "path A", "path B", "dropped", "steps", "bad", "loss", "ms/step", "MiB");
+    printf("\n%-*s %10s %8s %8s %8s %7s %6s %8s %9s %9s %7s %7s %8s %8s\n", width, "alignment",
+           "positions", "path A", "path B", "dropped", "steps", "bad", "loss", "ms/step", "MiB",
+           "looks", "back", "restarts", "recalled");
     for (int i = FULL; i < c->n_contestants; i++) {
         const contestant *k = &c->contestants[i];
         engine_controller_stats s;
@@ -253,13 +278,16 @@ void compare_align_print(const comparison *c, int width) {
         engine_align_bytes b = engine_controller_get_bytes(k->controller);
         engine_controller_get_stats(k->controller, &s);
         double steps = (double)(s.n_steps + s.n_bad_steps);
-        printf("%-*s %10s %8s %8s %8s %7s %6s %8.3f %9.1f %9.1f\n", width, k->name,
-               text_count((uint64_t)s.n_positions), text_count((uint64_t)s.n_missing),
-               text_count((uint64_t)s.n_kept), text_count((uint64_t)s.n_dropped),
-               text_count((uint64_t)s.n_steps), text_count((uint64_t)s.n_bad_steps),
+        printf("%-*s %10s %8s %8s %8s %7s %6s", width, k->name, text_count((uint64_t)s.n_positions),
+               text_count((uint64_t)s.n_missing), text_count((uint64_t)s.n_kept),
+               text_count((uint64_t)s.n_dropped), text_count((uint64_t)s.n_steps),
+               text_count((uint64_t)s.n_bad_steps));
+        printf(" %8.3f %9.1f %9.1f %7s %7s %8s %8s\n",
                s.n_learnt ? s.loss / (double)s.n_learnt : 0.0,
                steps > 0 ? s.seconds * 1e3 / steps : 0.0,
                (double)(b.parameters + b.gradients + b.moments + b.drafting + b.activations) /
-                   1048576.0);
+                   1048576.0,
+               text_count((uint64_t)s.n_looks), text_count((uint64_t)s.n_returns),
+               text_count((uint64_t)s.n_restarts), text_count((uint64_t)s.n_recalls));
     }
 }
