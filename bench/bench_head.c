@@ -110,7 +110,7 @@ static shape shape_make(specrt_dtype dtype, int32_t n_rows, int64_t n_cols) {
     s.in_place = s.packed;
     s.in_place.rows = s.rows;
     s.in_place.places = s.ids;
-    s.active = (specrt_active){specrt_head_compute(s.head), NULL, 1, n_rows, n_cols};
+    s.active = (specrt_active){specrt_head_compute(s.head), NULL, 1, n_rows, n_cols, NULL};
     gather(&s);
     return s;
 }

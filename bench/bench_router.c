@@ -103,7 +103,7 @@ int main(void) {
         routers[i].header.softmax = i > 0;
         open_router(&routers[i], rows);
     }
-    specrt_active product = {&routers[0].head->compute, &all, 1, N_VOCAB, N_COLS};
+    specrt_active product = {&routers[0].head->compute, &all, 1, N_VOCAB, N_COLS, NULL};
     for (int repeat = 0; repeat < REPEATS; repeat++)
         for (int many = 0; many < 2; many++) {
             int32_t n = many ? TOPK : 1;

@@ -162,7 +162,7 @@ static void floors(bench *b, int32_t n, times *best) {
     specrt_sketch view = {.header = (const specrt_sketch_header *)(const void *)data};
     specrt__sketch_lay_out(&view);
     specrt_segment basis = specrt__sketch_basis(&view, b->rank);
-    specrt_active active = {specrt_head_compute(b->head), &basis, 1, b->rank, b->n_cols};
+    specrt_active active = {specrt_head_compute(b->head), &basis, 1, b->rank, b->n_cols, NULL};
     double start = measure_seconds();
     specrt_active_logits(&active, b->hidden, n, b->logits);
     keep_least(&best->project, start);

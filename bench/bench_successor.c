@@ -88,7 +88,7 @@ static double tick(double *since) {
 }
 
 static void product(const scene *s, const specrt_segment *segment, int32_t n) {
-    specrt_active active = {specrt_head_compute(s->head), segment, 1, segment->n_rows, D};
+    specrt_active active = {specrt_head_compute(s->head), segment, 1, segment->n_rows, D, NULL};
     specrt_active_logits(&active, s->hidden, n, s->logits);
 }
 

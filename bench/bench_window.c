@@ -33,7 +33,7 @@ static int32_t random_below(int32_t n) {
 static double observe(specrt_session *s, int32_t n_new) {
     static int32_t tokens[N_DRAFT], parents[N_DRAFT], best[N_DRAFT * K];
     const specrt_segment *packed = &specrt_session_shortlist(s)->segments[0];
-    specrt_draft draft = {N_DRAFT, tokens, parents, NULL, NULL, NULL};
+    specrt_draft draft = {N_DRAFT, tokens, parents, NULL, NULL, NULL, NULL};
     specrt_verdict verdict = {.n = N_ACCEPTED};
     specrt_target_rows rows = {.ids = best, .k = K};
     for (int i = 0; i < N_DRAFT; i++) tokens[i] = packed->ids[random_below(packed->n_rows)];

@@ -5219,8 +5219,14 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
                                                         specrt_cuda_policy **out,
                                                         specrt_error *err) {
     specrt_cuda_policy_desc defaults;
+    const specrt_head_desc *head = &policy->head->desc;
     SPECRT__CLEAR(&defaults, 1);
     *out = NULL;
+    if (!specrt__head_is_plain(head))
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "cuda: head: expected logits that are its products, found a "
+                                "logit_scale of %g and a softcap of %g; use a session on the CPU",
+                                (double)head->logit_scale, (double)head->softcap);
     specrt_cuda_policy *p =
         (specrt_cuda_policy *)specrt__base_alloc(&policy->desc, sizeof(specrt_cuda_policy));
     if (!p) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");

@@ -154,6 +154,7 @@ static specrt_status load_eagle2(loader *l) {
     engine_drafter *d = l->d;
     int64_t width = d->body.config.d_model;
     d->body.head = d->target->head;
+    d->body.config.softcap = d->target->config.softcap;
     TRY(engine_weights_vector(&d->file, "fc.bias", width, true, &d->fc.segment.bias, l->err));
     return get_matrix(l, "fc.weight", width, 2 * width, &d->fc);
 }

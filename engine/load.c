@@ -370,6 +370,7 @@ static void describe(const engine_matrix *w, specrt_head_desc *out) {
 
 void engine_head(const engine_model *m, specrt_head_desc *out) {
     describe(&m->head, out);
+    out->softcap = m->config.softcap;
 }
 void engine_embedding(const engine_model *m, specrt_head_desc *out) {
     describe(&m->embedding, out);

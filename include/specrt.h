@@ -539,6 +539,10 @@ typedef struct specrt_head_desc {
     /* i32 [n_rows] target id of each row, distinct, borrowed for the life of the head (EAGLE-3's d2t
      * made absolute); NULL: the row's number. Ids without a row are never proposed. */
     const int32_t *ids;
+    /* Where the model's probabilities are not of the products x (bias included) themselves: logits are
+     * logit_scale x (0: x; Cohere's logit_scale, one over Granite's), then softcap tanh(logit / softcap) (0:
+     * no cap; Gemma 2's final_logit_softcapping). Both 0 cost nothing */
+    float logit_scale, softcap;
 } specrt_head_desc;
 
 /* specrt_head_digest() : the comparable digest of a head: SPECRT_DIGEST_ROWS rows spread over
@@ -553,9 +557,9 @@ SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt
 #define SPECRT_DIGEST_TOLERANCE 0.5f
 SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
 
-/* specrt_head_check_states() : whether an engine's states are what this head multiplies: rows times states
- * beside logits that the engine made itself. It finds states of another layer, rows of another file, and
- * logits that are scaled or capped afterwards; do it once, at the start.
+/* specrt_head_check_states() : whether an engine's states are what this head multiplies: rows times states,
+ * scaled and capped as the desc says, beside logits that the engine made itself. It finds states of another
+ * layer, rows of another file, and logits that are scaled or capped otherwise; do it once, at the start.
  *   hidden : f32 [n, n_cols]
  *   logits : f32 [n, n_logits] by target id; ids from n_logits on are left out
  *   relative_rms : of the difference, over all n; NULL: not wanted
@@ -609,6 +613,7 @@ typedef struct specrt_active {
     int32_t n_segments;
     int32_t n_rows; /* sum over segments */
     int64_t n_cols;
+    const specrt_head *head; /* whose logit_scale and softcap hold; NULL: logits are the products */
 } specrt_active;
 
 /* specrt_active_logits() : hidden f32 [n, n_cols] -> logits f32 [n, active->n_rows], -inf where masked.
@@ -845,6 +850,9 @@ typedef struct specrt_draft {
     const int32_t *depths;  /* [n] 0 for the root: position = that of the root + depth */
     const uint64_t *masks;  /* [n] bit j: node j is an ancestor, or the node itself */
     const float *logprobs;  /* [n] cumulative; 0 for the root */
+    /* [n] what the drafter has read: in pass depths[i] the node was this row of the beam; -1: no pass had
+     * it. NULL: not told */
+    const int32_t *beam_rows;
 } specrt_draft;
 
 typedef struct specrt_tree specrt_tree; /* scratch and results of one sequence */
@@ -1195,7 +1203,8 @@ SPECRT_API specrt_status specrt_session_prefill(specrt_session *session, const i
 /* specrt_session_draw() : the token that plain decoding emits next. logits : f32 [n_logits] */
 SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *logits);
 
-/* specrt_session_start() : the first token after the prompt; it is the root of the first tree. */
+/* specrt_session_start() : the first token after the prompt; it is the root of the first tree. After
+ * specrt_session_observe_chain() without a last token it is that one. */
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
 /* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only
@@ -1255,7 +1264,9 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const s
  * drafted it; or of plain decoding, n = 1.
  *   tokens : i32 [n] that the target read: the root, then what was drafted; n at most SPECRT_TREE_MAX_NODES
  *   n_accepted : of those drafted, 0 to n - 1
- *   last   : the target's own token after them, the root of the next draft
+ *   last   : the target's own token after them, the root of the next draft; -1: not drawn yet. Then the
+ *            cycle waits, with the best tokens of rows but without hidden states, for
+ *            specrt_session_start(last), and another observe is BAD_ARG; begin and turn forget it
  *   rows   : the target at the n tokens; NULL: nothing but the tokens is learnt */
 SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *session,
                                                       const int32_t *tokens, int32_t n,
@@ -1411,11 +1422,16 @@ typedef struct specrt_host {
     /* Run the tree through the target, each node seeing its ancestors.
      *   logits : f32 [draft->n, n_logits] */
     int (*target_verify)(void *user, const specrt_draft *draft, const float **logits);
-    /* Keep verdict->nodes in the caches, forget the other nodes; verdict->tokens are emitted. */
+    /* Keep verdict->nodes in the caches, forget the other nodes; verdict->tokens are emitted. Which nodes the
+     * drafter has read, and where, draft->beam_rows tells. */
     int (*commit)(void *user, const specrt_draft *draft, const specrt_verdict *verdict);
     /* What the target's head multiplied in the last target_verify: f32 [draft->n, *width]. Asked before
      * commit, and only where specrt_policy_hidden_width() is not 0; else it may be NULL. */
     int (*target_hidden)(void *user, const float **hidden, int32_t *width);
+
+    /* Of the drafts to come; both may change from cycle to cycle, and cost no token. */
+    int32_t num_steps; /* passes of the drafter at most; 0: as many as the session's */
+    float p_min;       /* no pass follows where the best path is less probable; 0: all do */
 } specrt_host;
 
 /* specrt_host_begin() : a new sequence: begin, prefill, the first token.
@@ -1587,8 +1603,8 @@ typedef struct specrt_cuda_policy_desc { /* zero-initialise it */
  * Waits for the device.
  *   policy : borrowed for the life of the result, with its head and bundle
  *   desc   : NULL: all defaults
- * @return OK; NO_DEVICE, DEVICE_ARCH, DEVICE; NO_MEMORY naming the bytes; UNSUPPORTED naming the source;
- * BAD_ARG naming rows that are not as they should be. */
+ * @return OK; NO_DEVICE, DEVICE_ARCH, DEVICE; NO_MEMORY naming the bytes; UNSUPPORTED naming the source, or
+ * a head whose logits are scaled or capped; BAD_ARG naming rows that are not as they should be. */
 SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *policy,
                                                         const specrt_cuda_policy_desc *desc,
                                                         specrt_cuda_policy **out,
@@ -4762,7 +4778,7 @@ struct specrt_compute {
 
 struct specrt_head {
     specrt_compute compute;
-    specrt_head_desc desc; /* row_stride filled in */
+    specrt_head_desc desc; /* row_stride and logit_scale filled in */
     int32_t n_ids;         /* every row's id is below it */
     int32_t *row_of; /* [n_ids] -1: none; NULL: each id is its row. Stands behind this struct */
 };
@@ -5051,13 +5067,38 @@ static void specrt__head_products(const specrt__simd_kernels *kernels, const spe
         specrt__head_several(kernels, s, begin, end, n_cols, hidden, n, logits, logits_stride);
 }
 
+/* --- from products to logits: scaled, then capped (specrt_head_desc.logit_scale) --- */
+
+static bool specrt__head_is_plain(const specrt_head_desc *desc) {
+    return desc->logit_scale == 1 && desc->softcap == 0;
+}
+
+static double specrt__head_logit(const specrt_head_desc *desc, double product) {
+    double x = (double)desc->logit_scale * product, cap = (double)desc->softcap;
+    return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
+/* How fast a logit grows with its product. */
+static double specrt__head_slope(const specrt_head_desc *desc, double logit) {
+    double cap = (double)desc->softcap, share = cap > 0 ? logit / cap : 0;
+    return (double)desc->logit_scale * (1 - share * share);
+}
+
+/* The same of n products, in place. Monotone: which logits are the best stays. */
+static void specrt__head_shape(const specrt_head_desc *desc, int32_t n, float *x) {
+    float scale = desc->logit_scale, cap = desc->softcap;
+    if (specrt__head_is_plain(desc)) return;
+    for (int32_t i = 0; i < n; i++) x[i] *= scale;
+    for (int32_t i = 0; i < n && cap > 0; i++) x[i] = cap * tanhf(x[i] / cap);
+}
+
 /* --- binding --- */
 
 static const uint8_t *specrt__head_row(const specrt_head_desc *desc, int64_t row) {
     return (const uint8_t *)desc->rows + (size_t)row * desc->row_stride;
 }
 
-/* What *in says, with its stride filled in, or why not; name: what it is, for messages. */
+/* What *in says, with its stride and scale filled in, or why not; name: what it is, for messages. */
 static specrt_status specrt__head_resolve(const char *name, const specrt_head_desc *in,
                                           specrt_head_desc *out, specrt_error *err) {
     const char *type = specrt_dtype_name(in->dtype);
@@ -5083,6 +5124,13 @@ static specrt_status specrt__head_resolve(const char *name, const specrt_head_de
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: row_stride: expected at least %llu bytes, found %llu", name,
                                 (unsigned long long)row_bytes, (unsigned long long)in->row_stride);
+    if (out->logit_scale == 0) out->logit_scale = 1;
+    if (!(out->logit_scale > 0 && out->logit_scale <= FLT_MAX) ||
+        !(out->softcap >= 0 && out->softcap <= FLT_MAX))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: expected a logit_scale and softcap above 0, or 0 for none, "
+                                "found %g and %g",
+                                name, (double)in->logit_scale, (double)in->softcap);
     return SPECRT_STATUS_OK;
 }
 
@@ -5150,7 +5198,7 @@ static double specrt__head_exact(const specrt_head_desc *desc, int64_t row, cons
 typedef struct specrt__head_match {
     double difference, size; /* sums of squares, over all states */
     int64_t n;               /* logits */
-    int32_t best, found;     /* of the last state: by logits, by products */
+    int32_t best, found;     /* of the last state: by their logits, by ours */
     double margin;           /* between the two, by logits */
 } specrt__head_match;
 
@@ -5161,12 +5209,13 @@ static void specrt__head_match_state(const specrt_head_desc *desc, const float *
     for (int64_t row = 0; row < desc->n_rows; row++) {
         int32_t id = desc->ids ? desc->ids[row] : (int32_t)row;
         if (id < 0 || id >= n_logits) continue;
-        double product = specrt__head_exact(desc, row, hidden), logit = (double)logits[id];
-        m->difference += (product - logit) * (product - logit);
+        double own = specrt__head_logit(desc, specrt__head_exact(desc, row, hidden));
+        double logit = (double)logits[id];
+        m->difference += (own - logit) * (own - logit);
         m->size += logit * logit;
         m->n++;
         if (m->best < 0 || logit > (double)logits[m->best]) m->best = id;
-        if (m->found < 0 || product > found) found = product, m->found = id;
+        if (m->found < 0 || own > found) found = own, m->found = id;
     }
     m->margin = m->n ? (double)logits[m->best] - (double)logits[m->found] : 0;
 }
@@ -5414,14 +5463,16 @@ static void specrt__active_multiply(const specrt__active_product *p, const specr
     size_t stride = (size_t)active->n_rows;
     for (int32_t h = 0, n; h < p->n; h += n) {
         bool scored = specrt__active_scored(s, h);
+        float *out = logits + (size_t)h * stride;
         for (n = 1; h + n < p->n && specrt__active_scored(s, h + n) == scored;) n++;
         if (scored)
             specrt__head_products(active->compute->kernels, s, begin, end, active->n_cols,
-                                  p->hidden + h * active->n_cols, n, logits + (size_t)h * stride,
-                                  stride);
-        for (int32_t i = h; i < h + n && !scored; i++)
-            for (int32_t r = begin; r < end; r++)
-                logits[(size_t)i * stride + (size_t)r] = -INFINITY;
+                                  p->hidden + h * active->n_cols, n, out, stride);
+        for (int32_t i = 0; i < n && scored && active->head; i++)
+            specrt__head_shape(&active->head->desc, end - begin,
+                               out + (size_t)i * stride + (size_t)begin);
+        for (int32_t i = 0; i < n && !scored; i++)
+            for (int32_t r = begin; r < end; r++) out[(size_t)i * stride + (size_t)r] = -INFINITY;
     }
 }
 
@@ -6023,6 +6074,7 @@ static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, con
     list->active.n_segments = 1;
     list->active.n_rows = n;
     list->active.n_cols = head->desc.n_cols;
+    list->active.head = head;
 }
 
 /* The tokens of ids [n_ids] that have rows.
@@ -7370,7 +7422,7 @@ static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level 
 /* out f32 [n, rows of the layer] = layer times x f32 [n, n_in] */
 static void specrt__cluster_multiply(const specrt_compute *compute, const specrt_segment *layer,
                                      int64_t n_in, const float *x, int32_t n, float *out) {
-    specrt_active product = {compute, layer, 1, layer->n_rows, n_in};
+    specrt_active product = {compute, layer, 1, layer->n_rows, n_in, NULL};
     specrt_active_logits(&product, x, n, out);
 }
 
@@ -8741,7 +8793,7 @@ static void specrt__sketch_fill_bias(const specrt__sketch_shared *s, float *bias
 /* Bands to scan, the first so many, and what the center has in each direction. */
 static void specrt__sketch_fill_bands(specrt__sketch_shared *s, float *center) {
     const specrt_sketch *v = &s->view;
-    specrt_active basis = {&s->head->compute, &s->basis, 1, s->rank, v->header->n_cols};
+    specrt_active basis = {&s->head->compute, &s->basis, 1, s->rank, v->header->n_cols, NULL};
     for (int32_t i = 0; i < s->n_bands; i++) {
         specrt__scan_band *band = &s->bands[i];
         band->codes = v->bands[i].codes;
@@ -9146,17 +9198,18 @@ static void specrt__sketch_search(specrt__sketch *s) {
     }
 }
 
-/* Adds what a state found, weighed by its path and its own estimate of the next token.
+/* Adds what a state found, weighed by its path and its own estimate of the next token (of a capped head
+ * without the cap, which a score less its constant does not tell).
  * @return tokens in joint. */
 static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_found *found,
                                     float path, int32_t n_joint) {
-    float most = -INFINITY, sum = 0;
+    float most = -INFINITY, sum = 0, scale = s->shared->head->desc.logit_scale;
     for (int32_t j = 0; j < found->n; j++) {
         float score = specrt__active_key_logit(found->keys[j]);
         most = score > most ? score : most;
     }
     for (int32_t j = 0; j < found->n; j++) {
-        float e = expf(specrt__active_key_logit(found->keys[j]) - most);
+        float e = expf(scale * (specrt__active_key_logit(found->keys[j]) - most));
         found->keys[j] = (uint64_t)specrt__base_bits(e) << 32 | (uint32_t)found->keys[j];
         sum += e;
     }
@@ -9331,8 +9384,8 @@ static int32_t specrt__sketch_certify(specrt__sketch *s, const specrt__active_le
 
 static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level) {
     const specrt_compute *compute = &s->shared->head->compute;
-    specrt_active basis = {compute, &s->shared->basis, 1, s->shared->rank,
-                           s->shared->head->desc.n_cols};
+    specrt_active basis = {
+        compute, &s->shared->basis, 1, s->shared->rank, s->shared->head->desc.n_cols, NULL};
     specrt_active_logits(&basis, level->hidden, s->n, s->z);
     s->n_queries = specrt__sketch_ask(s);
     if (s->shared->certified) return specrt__sketch_certify(s, level);
@@ -10604,8 +10657,9 @@ SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy) {
 
 typedef struct specrt__tree_candidate {
     int32_t token;
-    int32_t parent; /* candidate index; -1: the root */
-    float logprob;  /* cumulative */
+    int32_t parent;   /* candidate index; -1: the root */
+    int32_t beam_row; /* of the level after its own; -1: it did not get there */
+    float logprob;    /* cumulative */
 } specrt__tree_candidate;
 
 struct specrt_tree {
@@ -10621,6 +10675,7 @@ struct specrt_tree {
     int32_t depths[SPECRT_TREE_MAX_NODES];
     uint64_t masks[SPECRT_TREE_MAX_NODES];
     float logprobs[SPECRT_TREE_MAX_NODES];
+    int32_t beam_rows[SPECRT_TREE_MAX_NODES];
 };
 
 static specrt_status specrt__tree_resolve(const specrt_tree_params *in, specrt_tree_params *out,
@@ -10718,15 +10773,18 @@ SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
             specrt__tree_candidate *c = &t->candidates[t->n_candidates++];
             c->token = ids[r * k + j];
             c->parent = parent;
+            c->beam_row = -1;
             c->logprob = specrt__tree_add(path, logprobs[r * k + j]);
         }
     }
     t->n_beam =
         ++t->level < t->params.num_steps ? specrt__tree_best(t, first, t->params.topk, t->beam) : 0;
     for (int32_t i = 0; i < t->n_beam; i++) {
-        t->beam_tokens[i] = t->candidates[t->beam[i]].token;
+        specrt__tree_candidate *c = &t->candidates[t->beam[i]];
+        c->beam_row = i;
+        t->beam_tokens[i] = c->token;
         t->beam_parents[i] = (t->beam[i] - first) / k;
-        t->beam_logprobs[i] = t->candidates[t->beam[i]].logprob;
+        t->beam_logprobs[i] = c->logprob;
     }
     beam->n = t->n_beam;
     beam->tokens = t->beam_tokens;
@@ -10754,6 +10812,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
     t->depths[0] = 0;
     t->masks[0] = 1;
     t->logprobs[0] = 0;
+    t->beam_rows[0] = t->level > 0 ? 0 : -1;
     for (int32_t i = 1; i <= n; i++) {
         const specrt__tree_candidate *c = &t->candidates[t->chosen[i - 1]];
         int32_t parent = specrt__tree_node(t, c->parent, i - 1);
@@ -10762,6 +10821,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
         t->depths[i] = t->depths[parent] + 1;
         t->masks[i] = t->masks[parent] | (uint64_t)1 << i;
         t->logprobs[i] = c->logprob;
+        t->beam_rows[i] = t->depths[i] < t->level ? c->beam_row : -1;
     }
     draft->n = n + 1;
     draft->tokens = t->tokens;
@@ -10769,6 +10829,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
     draft->depths = t->depths;
     draft->masks = t->masks;
     draft->logprobs = t->logprobs;
+    draft->beam_rows = t->beam_rows;
 }
 
 // >>verify (uses: base simd)
@@ -11366,6 +11427,7 @@ static void specrt__align_score(const specrt_align *a, const specrt__align_buffe
     few.n_segments = 1;
     few.n_rows = n;
     few.n_cols = head->n_cols;
+    few.head = a->head;
     specrt_active_logits(&few, hidden, 1, b->logits);
 }
 
@@ -11557,7 +11619,8 @@ SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_s
 
 /* --- the gradient --- */
 
-/* dh = W[support]^T g with g_k = w T (q_k - p_k) of entry i. @return its loss. */
+/* dh = W[support]^T g with g_k = w T (q_k - p_k) of entry i, times how a logit follows its product.
+ * @return its loss. */
 static double specrt__align_entry(const specrt_align *a, const specrt__align_buffer *b, int32_t i,
                                   const float *hidden, float *dh) {
     const specrt_head_desc *head = &a->head->desc;
@@ -11571,7 +11634,8 @@ static double specrt__align_entry(const specrt_align *a, const specrt__align_buf
     SPECRT__CLEAR(dh, head->n_cols);
     for (int32_t k = 0; k < n; k++) {
         double q = exp((double)b->logits[k] / t - total);
-        float g = (float)(w * t * (q - (double)probs[k]));
+        float g = (float)(w * t * (q - (double)probs[k]) *
+                          specrt__head_slope(head, (double)b->logits[k]));
         const uint8_t *row = (const uint8_t *)head->rows + (size_t)b->places[k] * head->row_stride;
         specrt_row_decode(head->dtype, row, head->n_cols, b->row);
         for (int64_t c = 0; c < head->n_cols; c++) dh[c] += g * b->row[c];
@@ -12228,6 +12292,14 @@ SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_
 // token is chosen, and changes in start and observe only; what routed sources add to a level is fixed
 // before that level's tokens are.
 
+/* A chain whose last token is not drawn yet, and the target's best tokens at each of its nodes. */
+typedef struct specrt__session_open {
+    int32_t n, n_accepted; /* n 0: there is none */
+    bool told;             /* there are ids */
+    int32_t tokens[SPECRT_TREE_MAX_NODES];
+    int32_t ids[SPECRT_TREE_MAX_NODES * SPECRT_LOGITS_MAX_K];
+} specrt__session_open;
+
 struct specrt_session {
     specrt_desc desc;
     const specrt_policy *policy;
@@ -12257,6 +12329,7 @@ struct specrt_session {
     int32_t *law_ids;       /* [num_steps, bound + routed_bound] */
     float *law_probs;
     float draft_temperature;
+    specrt__session_open open;
 };
 
 /* Marks that hold for every sequence. */
@@ -12419,6 +12492,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->active.compute = &policy->head->compute;
     s->active.segments = s->segments;
     s->active.n_cols = policy->head->desc.n_cols;
+    s->active.head = policy->head;
     s->sequence = params->sampling.sequence;
     specrt_session_begin(s);
     return SPECRT_STATUS_OK;
@@ -12526,9 +12600,10 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
     return specrt__session_count_read(s, routed->n_read);
 }
 
-/* The draws to come are another generation's, unless there were none yet. */
+/* The draws to come are another generation's, unless there were none yet; an open cycle is forgotten. */
 static void specrt__session_count(specrt_session *s) {
     if (s->position > 0 && !s->sequence_named) s->sequence++;
+    s->open.n = 0;
     s->sequence_named = false;
     specrt_verifier_set_sequence(s->verifier, s->sequence);
 }
@@ -12578,8 +12653,22 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *s, const float *logits) {
     return specrt_verifier_draw(s->verifier, logits, s->position);
 }
 
+/* The cycle that waited for its last token. */
+static specrt_status specrt__session_end_open(specrt_session *s, int32_t last) {
+    specrt__session_open *open = &s->open;
+    specrt_target_rows rows;
+    int32_t n = open->n;
+    SPECRT__CLEAR(&rows, 1);
+    rows.ids = open->ids;
+    rows.k = SPECRT_LOGITS_MAX_K;
+    open->n = 0;
+    return specrt_session_observe_chain(s, open->tokens, n, open->n_accepted, last,
+                                        open->told ? &rows : NULL);
+}
+
 SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) {
     if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
+    if (s->open.n > 0) return specrt__session_end_open(s, token);
     if (s->retrieve) specrt__retrieve_take(s->retrieve);
     if (s->window) specrt__window_start(s->window, token); /* last: it fills up what is left */
     specrt__session_pack(s);
@@ -12679,7 +12768,7 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t 
 SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows) {
-    if (!specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
+    if (s->open.n > 0 || !specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
     if (s->retrieve && !specrt__retrieve_fits(s->retrieve, rows)) return SPECRT_STATUS_BAD_ARG;
     s->stats.n_cycles++;
     s->stats.n_emitted += verdict->n;
@@ -12699,6 +12788,29 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
     return SPECRT_STATUS_OK;
 }
 
+/* Keeps a chain until its last token is known. */
+static specrt_status specrt__session_leave_open(specrt_session *s, const int32_t *tokens, int32_t n,
+                                                int32_t n_accepted,
+                                                const specrt_target_rows *rows) {
+    specrt__session_open *open = &s->open;
+    int32_t n_logits = s->verifier->n_vocab;
+    if (open->n > 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
+    open->n = n;
+    open->n_accepted = n_accepted;
+    open->told = rows && (rows->logits || (rows->ids && rows->k > 0));
+    memcpy(open->tokens, tokens, (size_t)n * sizeof *tokens);
+    for (int32_t i = 0; i < n && open->told; i++) {
+        int32_t *best = open->ids + i * SPECRT_LOGITS_MAX_K, n_best = 0;
+        if (rows->logits)
+            n_best = specrt_logits_topk(rows->logits + (int64_t)i * n_logits, n_logits,
+                                        SPECRT_LOGITS_MAX_K, best);
+        for (; !rows->logits && n_best < rows->k && n_best < SPECRT_LOGITS_MAX_K; n_best++)
+            best[n_best] = rows->ids[(int64_t)i * rows->k + n_best];
+        while (n_best < SPECRT_LOGITS_MAX_K) best[n_best++] = -1;
+    }
+    return SPECRT_STATUS_OK;
+}
+
 SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const int32_t *tokens,
                                                       int32_t n, int32_t n_accepted, int32_t last,
                                                       const specrt_target_rows *rows) {
@@ -12709,6 +12821,7 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
     specrt_verdict verdict;
     if (n < 1 || n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
         return SPECRT_STATUS_BAD_ARG;
+    if (last == -1) return specrt__session_leave_open(s, tokens, n, n_accepted, rows);
     SPECRT__CLEAR(&draft, 1);
     SPECRT__CLEAR(&verdict, 1);
     for (int32_t i = 0; i < n; i++) {
@@ -12826,16 +12939,23 @@ SPECRT_API specrt_status specrt_host_turn(specrt_session *s, const specrt_host *
     return specrt__host_start(s, host, prompt, n, first, err);
 }
 
+/* Passes of a draft at most. */
+static int32_t specrt__host_steps(const specrt_session *s, const specrt_host *host) {
+    int32_t most = s->tree->params.num_steps;
+    return host->num_steps > 0 && host->num_steps < most ? host->num_steps : most;
+}
+
+/* Where it ends follows from tokens that stay in the draft, as a sampled chain must have it. */
 static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *host,
                                         specrt_error *err) {
     specrt_beam beam;
-    const int32_t no_parent = 0;
-    const float no_path = 0;
+    const int32_t no_parent = 0, n_steps = specrt__host_steps(s, host);
+    const float no_path = 0, least = host->p_min > 0 ? logf(host->p_min) : -INFINITY;
     beam.n = 1;
     beam.tokens = &s->tree->root;
     beam.parents = &no_parent;
     beam.logprobs = &no_path;
-    for (int32_t level = 0; beam.n > 0; level++) {
+    for (int32_t level = 0; level < n_steps && beam.n > 0 && beam.logprobs[0] >= least; level++) {
         const float *hidden = NULL, *fed = NULL;
         int code = host->draft_step(host->user, level, &beam, &hidden, &fed);
         if (code != 0) return specrt__host_failed("draft_step", code, err);
@@ -12865,7 +12985,7 @@ SPECRT_API specrt_status specrt_host_cycle(specrt_session *s, const specrt_host 
     memset(&rows, 0, sizeof rows);
     int64_t left = host->n_context ? host->n_context - (s->position - 1) : INT64_MAX;
     if (left < 1) return verdict->n = 0, SPECRT_STATUS_OK;
-    if (left > s->tree->params.num_steps) SPECRT__TRY(specrt__host_draft(s, host, err));
+    if (left > specrt__host_steps(s, host)) SPECRT__TRY(specrt__host_draft(s, host, err));
     specrt_session_finish(s, &draft);
     int code = host->target_verify(host->user, &draft, &rows.logits);
     if (code != 0) return specrt__host_failed("target_verify", code, err);

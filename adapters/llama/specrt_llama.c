@@ -33,7 +33,6 @@ struct specrt_llama {
      * sequence 0 the first n_read. */
     int32_t *tokens; /* [n_context + SPECRT_TREE_MAX_NODES] */
     int32_t n_past, n_read;
-    int32_t n_levels;                                /* drafted in this cycle */
     int32_t leaves[SPECRT_TREE_MAX_NODES], n_leaves; /* nodes of the tree at the target */
 
     /* The drafter's last pass. */
@@ -82,6 +81,30 @@ static bool is_split(const struct gguf_context *gguf) {
            gguf_get_val_u16(gguf, key) > 1;
 }
 
+/* The number under "<architecture>.<key>"; 0: there is none. */
+static float real_key(const struct gguf_context *gguf, const char *arch, const char *key) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    int64_t id = gguf_find_key(gguf, name);
+    return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_FLOAT32 ? gguf_get_val_f32(gguf, id)
+                                                                      : 0;
+}
+
+/* What llama.cpp's graphs of this architecture make of products: files of Granite and MiniCPM say what
+ * logits are divided by, and Gemma 2 and 3n are capped at 30 where they say nothing. That it is so is for
+ * the check at the start to find. */
+static void read_logits(const struct gguf_context *gguf, specrt_head_desc *out) {
+    int64_t key = gguf_find_key(gguf, "general.architecture");
+    if (key < 0 || gguf_get_kv_type(gguf, key) != GGUF_TYPE_STRING) return;
+    const char *arch = gguf_get_val_str(gguf, key);
+    bool divides = strncmp(arch, "granite", 7) == 0 || strcmp(arch, "minicpm") == 0;
+    bool caps = strcmp(arch, "gemma2") == 0 || strcmp(arch, "gemma3n") == 0;
+    float scale = real_key(gguf, arch, "logit_scale");
+    out->logit_scale = divides && scale != 0 ? 1 / scale : scale;
+    out->softcap = real_key(gguf, arch, "final_logit_softcapping");
+    if (caps && out->softcap == 0) out->softcap = 30;
+}
+
 /* Where the rows lie in the mapping, by the file's own table. */
 static specrt_status find_rows(const char *path, const struct gguf_context *gguf,
                                struct ggml_context *meta, specrt_llama_head *out,
@@ -117,6 +140,7 @@ static specrt_status find_rows(const char *path, const struct gguf_context *gguf
                                    .dtype = dtype,
                                    .n_rows = t->ne[1],
                                    .n_cols = t->ne[0]};
+    read_logits(gguf, &out->desc);
     return SPECRT_STATUS_OK;
 }
 
@@ -214,25 +238,15 @@ static specrt_status check_model(const struct llama_model *model, const char *ro
                             why);
 }
 
-/* Logits that are not plain products of rows and state. */
 static specrt_status check_drafter(const struct llama_model *model, const specrt_llama_head *head,
                                    specrt_error *err) {
-    static const char *const keys[] = {"logit_scale", "final_logit_softcapping"};
-    char arch[64] = "", value[64];
-    TRY(check_model(model, "drafter", err));
+    char arch[64] = "";
     llama_model_meta_val_str(model, "general.architecture", arch, sizeof arch);
     if (strncmp(arch, "eagle", 5) == 0)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "drafter: architecture %s: expected a model that drafts by itself",
                                 arch);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        meta_value(model, keys[i], value, sizeof value);
-        if (value[0] && strtod(value, NULL) != 0 && strtod(value, NULL) != 1)
-            return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                    "drafter: %s.%s is %s: expected logits that are products of "
-                                    "the head, neither scaled nor capped",
-                                    arch, keys[i], value);
-    }
+    TRY(check_model(model, "drafter", err));
     if (head->desc.n_cols == llama_model_n_embd(model)) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                             "drafter: its head has %lld columns; expected the %d of its states: "
@@ -383,7 +397,6 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
                       const float **fed) {
     specrt_llama *s = (specrt_llama *)user;
     (void)fed; /* a model of its own is fed tokens alone */
-    s->n_levels = level + 1;
     *hidden = s->hidden;
     return level == 0 ? draft_root(s, beam->tokens[0]) : draft_level(s, level, beam);
 }
@@ -445,21 +458,21 @@ static int keep_path(specrt_llama *s, const specrt_draft *draft, const specrt_ve
     return 0;
 }
 
-/* The drafter has read the nodes of a chain as far as it was drafted, of a tree only the root counts. */
-static void keep_drafted(specrt_llama *s, int32_t n_kept) {
-    llama_memory_t memory = llama_get_memory(s->draft);
-    if (s->n_levels == 0) return;
-    int32_t n = s->tree.topk == 1 ? s->n_levels : 1;
-    s->n_read = s->n_past + (n < n_kept ? n : n_kept);
+/* Of a chain the drafter keeps what it has read, of a tree the root: other nodes' cells are of sequences
+ * that end here. */
+static void keep_drafted(specrt_llama *s, const specrt_draft *draft,
+                         const specrt_verdict *verdict) {
+    int32_t n = 0, most = s->tree.topk == 1 ? verdict->n : 1;
+    while (n < most && draft->beam_rows && draft->beam_rows[verdict->nodes[n]] >= 0) n++;
+    if (n > 0) s->n_read = s->n_past + n;
     for (int32_t seq = 1; s->tree.topk > 1 && seq <= 2 * s->tree.topk; seq++)
-        llama_memory_seq_rm(memory, seq, -1, -1);
-    s->n_levels = 0;
+        llama_memory_seq_rm(llama_get_memory(s->draft), seq, -1, -1);
 }
 
 static int commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
     specrt_llama *s = (specrt_llama *)user;
     if (keep_path(s, draft, verdict)) return 1;
-    keep_drafted(s, verdict->n);
+    keep_drafted(s, draft, verdict);
     for (int32_t i = 0; i < verdict->n; i++)
         s->tokens[s->n_past + i] = draft->tokens[verdict->nodes[i]];
     s->n_past += verdict->n;
@@ -637,7 +650,7 @@ specrt_host specrt_llama_host(specrt_llama *s) {
 void specrt_llama_reset(specrt_llama *s) {
     llama_memory_clear(llama_get_memory(s->target), false);
     llama_memory_clear(llama_get_memory(s->draft), false);
-    s->n_past = s->n_read = s->n_levels = 0;
+    s->n_past = s->n_read = 0;
     s->times = (specrt_llama_times){.n_draft_passes = 0};
     s->fault[0] = '\0';
 }

@@ -19,8 +19,8 @@
  * have been built for the drafter's; ranks and successors follow from the tokenizer and serve any.
  *
  * REFUSES, in one line each: another vocabulary; encoders, diffusion, recurrent and hybrid models; a
- * drafter whose logits are scaled, capped or biased, whose head lies in a split file, or whose graph does
- * not end in "result_norm" and a product (an EAGLE head, a graph split over devices). */
+ * drafter whose head has a bias or lies in a split file, or whose graph does not end in "result_norm", a
+ * product and the scale and cap that its file names (an EAGLE head, a graph split over devices). */
 #ifndef LLAMA_SPECRT_LLAMA_H
 #define LLAMA_SPECRT_LLAMA_H
 
@@ -35,8 +35,10 @@ extern "C" {
 
 /* The rows of a drafter's head: output.weight of its GGUF, or token_embd.weight where they are one. */
 typedef struct specrt_llama_head {
-    specrt_head_desc desc; /* for specrt_head_bind(); rows [n_rows, n_cols] in the mapping */
-    void *map;             /* the file, owned */
+    /* for specrt_head_bind(); rows [n_rows, n_cols] in the mapping, logit_scale and softcap by the file's
+     * logit_scale and final_logit_softcapping */
+    specrt_head_desc desc;
+    void *map; /* the file, owned */
     size_t n_map;
 } specrt_llama_head;
 

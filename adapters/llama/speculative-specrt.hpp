@@ -31,32 +31,44 @@ struct common_specrt_slot {
 
     specrt_session *session = nullptr;
     bool started = false;  // the session has a root
-    bool verified = false; // accept() has told of the tokens below
+    bool verified = false; // accept() has told it a cycle but for the last token
     llama_token root = LLAMA_TOKEN_NULL;
-    int32_t n_accepted = 0;
-    llama_tokens tokens;       // verified: the root, then what was drafted
+    llama_tokens tokens;       // that the target read: the root, then what was drafted
     std::vector<int32_t> rows; // of the target's batch, for each
-    std::vector<int32_t> top;  // [tokens, n_top]
 
     float logprob = 0; // of the path drafted so far
 
-    /* The cycle that ended with this token. */
-    void learn(llama_token last) {
+    static void check(specrt_status status, llama_token token) {
+        if (status != SPECRT_STATUS_OK) {
+            SPC_ERR("draft-specrt: token %d: %s\n", token, specrt_status_name(status));
+        }
+    }
+
+    /* What the target read is verified. Its best tokens are taken now: its logits last until its next
+     * pass. */
+    void verify(llama_context *ctx, int32_t n_vocab, int32_t n_accepted) {
+        std::vector<int32_t> top(tokens.size() * n_top, -1);
         specrt_target_rows told = {};
-        specrt_status status;
+        for (size_t i = 0; i < rows.size(); ++i) {
+            const float *logits = llama_get_logits_ith(ctx, rows[i]);
+            if (logits) {
+                specrt_logits_topk(logits, n_vocab, n_top, &top[i * n_top]);
+            }
+        }
         told.ids = top.data();
         told.k = n_top;
-        if (!started) {
-            status = specrt_session_start(session, last);
-        } else if (verified) {
-            status = specrt_session_observe_chain(session, tokens.data(), (int32_t)tokens.size(),
-                                                  n_accepted, last, &told);
-        } else {
-            status = specrt_session_observe_chain(session, &root, 1, 0, last, nullptr);
-        }
-        if (status != SPECRT_STATUS_OK) {
-            SPC_ERR("draft-specrt: token %d: %s\n", last, specrt_status_name(status));
-        }
+        check(specrt_session_observe_chain(session, tokens.data(), (int32_t)tokens.size(),
+                                           n_accepted, -1, &told),
+              root);
+        verified = true;
+    }
+
+    /* The token that ends a cycle, or the prompt. */
+    void learn(llama_token last) {
+        const bool plain = started && !verified; // a cycle that nothing was told of
+        check(plain ? specrt_session_observe_chain(session, &root, 1, 0, last, nullptr)
+                    : specrt_session_start(session, last),
+              last);
         started = true;
         verified = false;
         root = last;
@@ -296,21 +308,11 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         return next;
     }
 
-    /* The target's best tokens are taken now: its logits last until its next pass. */
     void accept(llama_seq_id seq_id, uint16_t n_accepted, bool /*is_other*/) override {
         auto &slot = slots[seq_id];
-        slot.verified = slot.started && n_accepted < slot.tokens.size() &&
-                        slot.tokens.size() <= SPECRT_TREE_MAX_NODES && slot.tokens[0] == slot.root;
-        if (!slot.verified) {
-            return;
-        }
-        slot.n_accepted = n_accepted;
-        slot.top.assign(slot.tokens.size() * slot.n_top, -1);
-        for (size_t i = 0; i < slot.rows.size(); ++i) {
-            const float *logits = llama_get_logits_ith(params.ctx_tgt, slot.rows[i]);
-            if (logits) {
-                specrt_logits_topk(logits, n_vocab, slot.n_top, &slot.top[i * slot.n_top]);
-            }
+        if (slot.started && !slot.verified && n_accepted < slot.tokens.size() &&
+            slot.tokens.size() <= SPECRT_TREE_MAX_NODES && slot.tokens[0] == slot.root) {
+            slot.verify(params.ctx_tgt, n_vocab, n_accepted);
         }
     }
 };

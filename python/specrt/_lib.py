@@ -52,7 +52,8 @@ class CRanks(C.Structure):
 
 class CHeadDesc(C.Structure):
     _fields_ = [("rows", C.c_void_p), ("dtype", C.c_int), ("n_rows", C.c_int64), ("n_cols", C.c_int64),
-                ("row_stride", C.c_size_t), ("bias", C.c_void_p), ("ids", C.c_void_p)]
+                ("row_stride", C.c_size_t), ("bias", C.c_void_p), ("ids", C.c_void_p),
+                ("logit_scale", C.c_float), ("softcap", C.c_float)]
 
 
 class CSegment(C.Structure):
@@ -64,7 +65,7 @@ class CSegment(C.Structure):
 
 class CActive(C.Structure):
     _fields_ = [("compute", C.c_void_p), ("segments", C.POINTER(CSegment)), ("n_segments", C.c_int32),
-                ("n_rows", C.c_int32), ("n_cols", C.c_int64)]
+                ("n_rows", C.c_int32), ("n_cols", C.c_int64), ("head", C.c_void_p)]
 
 
 class CPolicyDesc(C.Structure):
@@ -99,7 +100,7 @@ class CBeam(C.Structure):
 class CDraft(C.Structure):
     _fields_ = [("n", C.c_int32), ("tokens", C.POINTER(C.c_int32)), ("parents", C.POINTER(C.c_int32)),
                 ("depths", C.POINTER(C.c_int32)), ("masks", C.POINTER(C.c_uint64)),
-                ("logprobs", C.POINTER(C.c_float))]
+                ("logprobs", C.POINTER(C.c_float)), ("beam_rows", C.POINTER(C.c_int32))]
 
 
 class CVerdict(C.Structure):

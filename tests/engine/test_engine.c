@@ -999,6 +999,27 @@ static void test_eagle3_align(void) {
     free_tiny(&eagle);
 }
 
+/* Logits of a drafter's head are those of its own passes, cap included; its probabilities are the model's. */
+static void check_capped(engine_model *e, engine_drafter *d) {
+    enum { N = 5, D = 24, V = 37 };
+    static const int32_t tokens[N] = {3, 1, 4, 1, 5};
+    float hidden[N * D], logits[N * V];
+    double rms;
+    specrt_head_desc head;
+    specrt_error err = {0};
+    engine_cache *c;
+    REQUIRE(engine_cache_create(e, 0, &c, &err) == SPECRT_STATUS_OK);
+    REQUIRE(engine_forward(c, tokens, N, NULL, hidden, logits) == SPECRT_STATUS_OK);
+    engine_drafter_head(d, &head);
+    CHECK(head.softcap == 4);
+    CHECK_INT(specrt_head_check_states(&head, hidden, N, logits, V, &rms, &err), SPECRT_STATUS_OK);
+    CHECK(rms < 1e-5);
+    head.softcap = 0;
+    CHECK_INT(specrt_head_check_states(&head, hidden, N, logits, V, &rms, &err),
+              SPECRT_STATUS_BAD_INPUT);
+    engine_cache_close(c);
+}
+
 /* A Gemma 3 that drafts for itself, with lists of a few tokens and trees across the windows' ends. */
 static void test_gemma_decode(void) {
     tiny_model m;
@@ -1009,6 +1030,7 @@ static void test_gemma_decode(void) {
     const char *path = write_tiny(&m, NULL);
     REQUIRE(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_OK);
     unlink(path);
+    check_capped(e, d);
     check_lossless(e, d);
     engine_drafter_close(d);
     engine_close(e);

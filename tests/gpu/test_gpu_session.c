@@ -820,6 +820,13 @@ static void test_refusals(void) {
     p = good;
     p.n_logits = V - 1;
     check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "n_logits");
+    specrt_head *plain = head;
+    specrt_head_desc capped = plain->desc;
+    capped.softcap = 30;
+    REQUIRE(specrt_head_bind(bundle, &capped, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    check_refused("static:9", good, SPECRT_STATUS_UNSUPPORTED, "a softcap of 30");
+    specrt_head_close(head);
+    head = plain;
 }
 
 static const test_case cases[] = {

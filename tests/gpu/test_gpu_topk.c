@@ -121,7 +121,7 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
             }
             int32_t n_columns =
                 gather(logits + (size_t)at * (size_t)width, max_rows, n_rows[b], n_segments, row);
-            specrt_active active = {compute, twin, n_segments, n_columns, 32};
+            specrt_active active = {compute, twin, n_segments, n_columns, 32, NULL};
             check_row(&active, row, k, found + at * k, logprobs + at * k);
         }
     specrt_head_close(head);

@@ -7,8 +7,11 @@
  *     llama_convert tokens=reversed IN.gguf OUT.gguf
  *     llama_convert template=llama3 IN.gguf OUT.gguf
  *     llama_convert mamba IN.gguf OUT.gguf         recurrent: one layer of zeros, with IN's tokens
- *     llama_convert tiny=NOISE IN.gguf OUT.gguf    a llama of one layer and 24 of IN's tokens, its weights
- *                                                  drawn, so much noise added: a target (0), its drafters */
+ *     llama_convert granite=SCALE IN.gguf OUT.gguf a llama as a Granite, which divides its logits
+ *     llama_convert tiny=NOISE[,CAP] IN.gguf OUT.gguf
+ *                                                  a llama of one layer and 24 of IN's tokens, its weights
+ *                                                  drawn, so much noise added: a target (0), its drafters;
+ *                                                  with a cap of its logits a Gemma 3 */
 #include <stdint.h>
 #include <math.h>
 #include <stdio.h>
@@ -43,6 +46,24 @@ static void reverse_tokens(struct gguf_context *gguf) {
     free((void *)tokens);
 }
 
+/* The keys of another architecture in place of llama's; what they hold is the same. */
+static void rename_keys(struct gguf_context *to, const struct gguf_context *from,
+                        const char *arch) {
+    gguf_set_kv(to, from);
+    gguf_set_val_str(to, "general.architecture", arch);
+    for (int64_t i = 0; i < gguf_get_n_kv(from); i++) {
+        char name[128];
+        const char *key = gguf_get_key(from, i);
+        if (strncmp(key, "llama.", 6) != 0) continue;
+        snprintf(name, sizeof name, "%s.%s", arch, key + 6);
+        gguf_remove_key(to, key);
+        if (gguf_get_kv_type(from, i) == GGUF_TYPE_UINT32)
+            gguf_set_val_u32(to, name, gguf_get_val_u32(from, i));
+        else if (gguf_get_kv_type(from, i) == GGUF_TYPE_FLOAT32)
+            gguf_set_val_f32(to, name, gguf_get_val_f32(from, i));
+    }
+}
+
 /* A copy of a file with one more key, or its tokens in another order. */
 static int with_key(const char *key, const char *value, const char *in, const char *out) {
     struct ggml_context *data = NULL;
@@ -50,7 +71,10 @@ static int with_key(const char *key, const char *value, const char *in, const ch
     struct gguf_context *from = gguf_init_from_file(in, how), *gguf = gguf_init_empty();
     char name[128];
     if (!from) return 1;
-    gguf_set_kv(gguf, from);
+    if (strcmp(key, "granite") == 0)
+        rename_keys(gguf, from, "granite");
+    else
+        gguf_set_kv(gguf, from);
     for (int64_t i = 0; i < gguf_get_n_tensors(from); i++)
         gguf_add_tensor(gguf, ggml_get_tensor(data, gguf_get_tensor_name(from, i)));
     const char *arch = gguf_get_val_str(gguf, gguf_find_key(gguf, "general.architecture"));
@@ -61,6 +85,8 @@ static int with_key(const char *key, const char *value, const char *in, const ch
         reverse_tokens(gguf);
     } else if (strcmp(key, "template") == 0) {
         gguf_set_val_str(gguf, "tokenizer.chat_template", value);
+    } else if (strcmp(key, "granite") == 0) {
+        gguf_set_val_f32(gguf, "granite.logit_scale", strtof(value, NULL));
     } else {
         snprintf(name, sizeof name, "%s.%s", arch, key);
         gguf_set_val_f32(gguf, name, strtof(value, NULL));
@@ -151,19 +177,20 @@ static void add_drawn(struct gguf_context *gguf, struct ggml_context *data, cons
 
 enum { TINY_VOCAB = 24, TINY_D = 32, TINY_FF = 64 };
 
-static void add_tiny_keys(struct gguf_context *gguf, const struct gguf_context *from) {
+/* cap : of the logits; 0: none, and a llama */
+static void add_tiny_keys(struct gguf_context *gguf, const struct gguf_context *from, double cap) {
+    const char *arch = cap > 0 ? "gemma3" : "llama";
+    char name[64];
     static const struct {
         const char *key;
         uint32_t value;
-    } keys[] = {{"llama.context_length", 64},
-                {"llama.embedding_length", TINY_D},
-                {"llama.block_count", 1},
-                {"llama.feed_forward_length", TINY_FF},
-                {"llama.attention.head_count", 2},
-                {"llama.attention.head_count_kv", 2},
-                {"llama.rope.dimension_count", TINY_D / 2},
-                {"tokenizer.ggml.bos_token_id", 0},
-                {"tokenizer.ggml.eos_token_id", TINY_VOCAB - 1}};
+    } keys[] = {{"context_length", 64},
+                {"embedding_length", TINY_D},
+                {"block_count", 1},
+                {"feed_forward_length", TINY_FF},
+                {"attention.head_count", 2},
+                {"attention.head_count_kv", 2},
+                {"rope.dimension_count", TINY_D / 2}};
     const char *tokens[TINY_VOCAB], *merge = "a b";
     int32_t types[TINY_VOCAB];
     int64_t texts = gguf_find_key(from, "tokenizer.ggml.tokens");
@@ -171,19 +198,25 @@ static void add_tiny_keys(struct gguf_context *gguf, const struct gguf_context *
         tokens[i] = gguf_get_arr_str(from, texts, i);
         types[i] = 1; /* normal */
     }
-    gguf_set_val_str(gguf, "general.architecture", "llama");
-    gguf_set_val_f32(gguf, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_set_val_str(gguf, "general.architecture", arch);
+    snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", arch);
+    gguf_set_val_f32(gguf, name, 1e-5f);
+    if (cap > 0) gguf_set_val_f32(gguf, "gemma3.final_logit_softcapping", (float)cap);
     gguf_set_val_str(gguf, "tokenizer.ggml.model", "gpt2");
     gguf_set_val_str(gguf, "tokenizer.ggml.pre", "gpt-2");
     gguf_set_arr_str(gguf, "tokenizer.ggml.tokens", tokens, TINY_VOCAB);
     gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types, TINY_VOCAB);
     gguf_set_arr_str(gguf, "tokenizer.ggml.merges", &merge, 1);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        gguf_set_val_u32(gguf, keys[i].key, keys[i].value);
+    gguf_set_val_u32(gguf, "tokenizer.ggml.bos_token_id", 0);
+    gguf_set_val_u32(gguf, "tokenizer.ggml.eos_token_id", TINY_VOCAB - 1);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(name, sizeof name, "%s.%s", arch, keys[i].key);
+        gguf_set_val_u32(gguf, name, keys[i].value);
+    }
 }
 
 /* So small that every law of its next tokens can be written down. */
-static int write_tiny(double noise, const char *in, const char *out) {
+static int write_tiny(double noise, double cap, const char *in, const char *out) {
     static const struct {
         const char *name;
         int64_t n_cols, n_rows;
@@ -199,14 +232,20 @@ static int write_tiny(double noise, const char *in, const char *out) {
                    {"blk.0.ffn_norm.weight", TINY_D, 0, 1},
                    {"blk.0.ffn_gate.weight", TINY_D, TINY_FF, 2},
                    {"blk.0.ffn_up.weight", TINY_D, TINY_FF, 2},
-                   {"blk.0.ffn_down.weight", TINY_FF, TINY_D, 2}};
+                   {"blk.0.ffn_down.weight", TINY_FF, TINY_D, 2},
+                   /* Gemma 3's alone: */
+                   {"blk.0.attn_q_norm.weight", TINY_D / 2, 0, 1},
+                   {"blk.0.attn_k_norm.weight", TINY_D / 2, 0, 1},
+                   {"blk.0.post_attention_norm.weight", TINY_D, 0, 1},
+                   {"blk.0.post_ffw_norm.weight", TINY_D, 0, 1}};
     struct gguf_init_params how = {.no_alloc = true};
     struct gguf_context *from = gguf_init_from_file(in, how), *gguf = gguf_init_empty();
     struct ggml_init_params memory = {.mem_size = (size_t)1 << 20};
     struct ggml_context *data = ggml_init(memory);
     if (!from || !data) return 1;
-    add_tiny_keys(gguf, from);
-    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+    add_tiny_keys(gguf, from, cap);
+    size_t n = sizeof weights / sizeof *weights - (cap > 0 ? 0 : 4);
+    for (size_t i = 0; i < n; i++)
         add_drawn(gguf, data, weights[i].name, weights[i].n_cols, weights[i].n_rows,
                   weights[i].scale, noise);
     bool written = gguf_write_to_file(gguf, out, false);
@@ -231,8 +270,11 @@ int main(int argc, char **argv) {
     char *equals = strchr(argv[1], '=');
     if (equals) {
         *equals = '\0';
-        if (strcmp(argv[1], "tiny") == 0)
-            return write_tiny(strtod(equals + 1, NULL), argv[2], argv[3]);
+        if (strcmp(argv[1], "tiny") == 0) {
+            char *end;
+            double noise = strtod(equals + 1, &end);
+            return write_tiny(noise, *end == ',' ? strtod(end + 1, NULL) : 0, argv[2], argv[3]);
+        }
         return with_key(argv[1], equals + 1, argv[2], argv[3]);
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

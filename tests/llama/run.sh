@@ -99,7 +99,12 @@ same "bundle chain" -m $target --bundle "$work/lists.specb" --policy static \
     --policy static:512+window:256@min=0+successor:64 --policy static:100+retrieve:64
 same "bundle tree" -m $target --bundle "$work/lists.specb" --policy static:512+successor:64 $tree
 
-answer() { run -m $target -md $draft -q -p "The patient has a fever and" -n 40 "$@"; }
+answer_by() { # DRAFTER ARGUMENT...
+    local drafter=$1; shift
+    run -m $target -md "$drafter" -q -p "The patient has a fever and" -n 40 "$@"
+}
+answer() { answer_by $draft "$@"; }
+figure() { grep -oE "\"$1\": ?[0-9.]+" | head -n 1 | sed 's/.*: *//'; }
 check answer answer
 cp "$out" "$work/text"
 check answer-json answer --json
@@ -115,16 +120,37 @@ printf '{"prompt": "What is it?\\nIt is"}\n{"prompt_ids": [5, 6, 7]}\n' >"$work/
 check prompts answer --prompts "$work/two" --json
 check prompts-three test "$(grep -o '"ids"' "$out" | wc -l)" = 3
 
-# Drafts that the drafter samples keep the target's law.
+# Drafts that end early, and such of a drafter whose logits are scaled, as Granite's are: the answer
+# is the same. Its chains are those of the plain drafter, but end earlier, for its probabilities are
+# flatter.
+same_text() { # NAME COMMAND... : the greedy answer
+    local name=$1; shift
+    check "$name" "$@"
+    check "$name: text" cmp "$out" "$work/text"
+}
+same_text p-min answer --draft-p-min 0.4
+same_text p-min-tree answer --draft-p-min 0.1 $tree
+check granite "$convert" granite=8 $draft "$work/granite.gguf"
+same_text granite-chain answer_by "$work/granite.gguf" --policy microspec
+same_text granite-tree answer_by "$work/granite.gguf" --policy microspec $tree
+accepted() { answer_by "$@" --json --policy full && figure accept_length <"$out"; }
+check granite-chains test "$(accepted "$work/granite.gguf")" = "$(accepted $draft)"
+check granite-sure test "$(accepted "$work/granite.gguf" --draft-p-min 0.1)" != \
+    "$(accepted $draft --draft-p-min 0.1)"
+
+# Drafts that the drafter samples keep the target's law, also of a drafter whose logits are capped.
 check tiny "$convert" tiny=0 $target "$work/tiny.gguf"
 check tiny-draft "$convert" tiny=0.7 $target "$work/tiny-draft.gguf"
-check law sh -c "$build/tests/llama_law $work/tiny.gguf $work/tiny-draft.gguf >$out 2>$err"
+check tiny-capped "$convert" tiny=0.7,2 $target "$work/tiny-capped.gguf"
+for kind in draft capped; do
+    check "law $kind" sh -c "$build/tests/llama_law $work/tiny.gguf $work/tiny-$kind.gguf \
+        >$out 2>$err"
+done
 
 # ---- traces ----
 
 # replays NAME ARGUMENT... : what specrt-llama says of its run, replay of its trace says again, for
 # the policy that was recorded; and that policy's answers are those without a trace.
-figure() { grep -oE "\"$1\": ?[0-9.]+" | head -n 1 | sed 's/.*: *//'; }
 replays() {
     local name=$1 said found policy=$2; shift 2
     check "$name record" answer --prompts "$work/prompts.jsonl" --json --policy "$policy" "$@" \
@@ -165,12 +191,11 @@ pair="-m $target -md $draft"
 check mamba "$convert" mamba $target "$work/mamba.gguf"
 check causal "$convert" causal=false $target "$work/encoder.gguf"
 check scale "$convert" logit_scale=0.5 $draft "$work/scaled.gguf"
-check cap "$convert" final_logit_softcapping=30 $draft "$work/capped.gguf"
 refuses recurrent 3 "target: recurrent" -m "$work/mamba.gguf" -md $draft
 refuses recurrent-drafter 3 "drafter: recurrent" -m $target -md "$work/mamba.gguf"
 refuses encoder 3 "target: an encoder" -m "$work/encoder.gguf" -md $draft
-refuses scaled 3 "drafter: llama.logit_scale is 0.5" -m $target -md "$work/scaled.gguf"
-refuses capped 3 "final_logit_softcapping is 30" -m $target -md "$work/capped.gguf"
+# This architecture's graph does not scale, whatever the file says.
+refuses scaled 3 "rows times states are not these logits" -m $target -md "$work/scaled.gguf"
 head -c 100000 $draft >"$work/cut.gguf"
 refuses cut 3 "cut.gguf: llama.cpp does not load it: " -m $target -md "$work/cut.gguf"
 refuses no-file 1 "none.gguf: " -m $target -md none.gguf
@@ -190,6 +215,21 @@ refuses ids 3 "prompt_ids: expected ids below " $pair --prompts "$work/ids"
 # A drafter of another vocabulary: the golden one has other tokens.
 check other "$convert" tokens=reversed $draft "$work/other.gguf"
 refuses other 3 "drafter: its vocabulary is another: token " -m $target -md "$work/other.gguf"
+
+# ---- an EAGLE-3 head ----
+
+# Cut to a list, it loads, and its passes are those of our engine: features, logits of the listed
+# tokens, -inf for all others. `specrt-llama` has no use for it.
+eagle=$build/tests/eagle3_head
+check eagle-make "$eagle" make $target "$work/eagle.safetensors" 3
+check eagle-list sh -c "$build/bin/specrt-bundle export $work/lists.specb -q --json --format gguf \
+    --drafter $work/eagle.safetensors --target $target -o $work/eagle.gguf >$out 2>$err"
+n_ids=$(figure n_ids <"$out")
+refuses eagle 3 "drafter: architecture eagle3: " -m $target -md "$work/eagle.gguf"
+if [ -x "$build/tests/llama_eagle3" ]; then
+    check eagle-passes "$build/tests/llama_eagle3" $target "$work/eagle.gguf" "$work/passes"
+    check eagle-same "$eagle" check $target "$work/eagle.safetensors" "$work/passes" "$n_ids"
+fi
 
 # ---- docs/INTEGRATIONS.md ----
 

@@ -65,7 +65,7 @@ static list *list_make(const int32_t sizes[3], const specrt_desc *env, uint64_t 
     }
     specrt_head_desc desc = {.rows = l->rows, .n_rows = 1, .n_cols = 1, .dtype = SPECRT_DTYPE_F32};
     REQUIRE(specrt_head_bind(NULL, &desc, env, &l->head, NULL) == SPECRT_STATUS_OK);
-    l->active = (specrt_active){&l->head->compute, l->segments, 3, n, N_COLS};
+    l->active = (specrt_active){&l->head->compute, l->segments, 3, n, N_COLS, NULL};
     return l;
 }
 
@@ -131,6 +131,69 @@ static void run_threads(void *user, int64_t n, void (*task)(void *arg, int64_t i
     lent l = {task, arg};
     (void)user;
     parallel_for(3, n, lent_block, &l);
+}
+
+/* Products of the list's rows, less what is masked, as a head of this scale and cap has them. */
+static double shaped_at(const list *l, const specrt_head_desc *desc, int s, int32_t r,
+                        const float *hidden) {
+    const specrt_segment *segment = &l->segments[s];
+    double x = s == 2 ? (double)segment->bias[r] : 0, cap = (double)desc->softcap;
+    for (int32_t i = 0; i < segment->n_masked; i++)
+        if (segment->masked[i] == r) return -INFINITY;
+    for (int j = 0; j < N_COLS; j++) x += value_at(segment, r, j) * (double)hidden[j];
+    if (desc->logit_scale != 0) x *= (double)desc->logit_scale;
+    return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
+/* Logits that are scaled and capped, and probabilities of those; what is masked stays out, and the bits of
+ * a head that does neither are the products'. */
+static void test_shape(void) {
+    enum { N = 3, K = 9, ROWS = 233 };
+    static const float shapes[][2] = {{0, 0}, {1, 0}, {0.125f, 0}, {0, 5}, {2.5f, 30}};
+    static const int32_t sizes[3] = {140, 60, 33}, masked[] = {4, 17};
+    for (size_t t = 0; t < sizeof shapes / sizeof *shapes; t++) {
+        list *l = list_make(sizes, NULL, 5);
+        static float logits[N * ROWS], products[N * ROWS], logprobs[N * K];
+        static double expected[N * ROWS];
+        float hidden[N * N_COLS];
+        int32_t ids[N * K];
+        uint64_t seed = 78;
+        specrt_head_desc desc = {.rows = l->rows[0],
+                                 .dtype = SPECRT_DTYPE_F32,
+                                 .n_rows = 1,
+                                 .n_cols = N_COLS,
+                                 .logit_scale = shapes[t][0],
+                                 .softcap = shapes[t][1]};
+        specrt_head_close(l->head);
+        REQUIRE(specrt_head_bind(NULL, &desc, NULL, &l->head, NULL) == SPECRT_STATUS_OK);
+        l->active.compute = &l->head->compute;
+        l->segments[1].masked = masked, l->segments[1].n_masked = 2;
+        for (int i = 0; i < N * N_COLS; i++) hidden[i] = fixture_normal(&seed);
+        REQUIRE(specrt_active_logits(&l->active, hidden, N, products) == SPECRT_STATUS_OK);
+        l->active.head = l->head;
+        REQUIRE(specrt_active_logits(&l->active, hidden, N, logits) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_active_topk(&l->active, logits, N, K, ids, logprobs) == SPECRT_STATUS_OK);
+        if (t < 2) CHECK(memcmp(products, logits, sizeof logits) == 0);
+        for (int h = 0, at = 0; h < N; h++) {
+            double total = 0;
+            for (int s = 0; s < 3; s++)
+                for (int32_t r = 0; r < sizes[s]; r++, at++) {
+                    expected[at] = shaped_at(l, &desc, s, r, hidden + h * N_COLS);
+                    if (expected[at] > -INFINITY)
+                        CHECK_NEAR((double)logits[at], expected[at], 1e-4);
+                    else
+                        CHECK(logits[at] == -INFINITY);
+                    total += exp(expected[at]);
+                }
+            for (int k = 0; k < K; k++) {
+                int column = 0;
+                while (l->ids[column] != ids[h * K + k]) column++;
+                CHECK_NEAR((double)logprobs[h * K + k], expected[h * ROWS + column] - log(total),
+                           2e-4);
+            }
+        }
+        list_free(l);
+    }
 }
 
 static void test_parallel(void) {
@@ -350,8 +413,8 @@ static void check_products(const specrt__active_pool *p) {
     specrt_segment own,
         full = {d->rows, d->row_stride, all, d->bias, d->dtype, N_IDS, NULL, 0, NULL, 0};
     specrt__active_segment(p, &own);
-    specrt_active few = {specrt_head_compute(p->head), &own, 1, own.n_rows, N_COLS};
-    specrt_active many = {specrt_head_compute(p->head), &full, 1, N_IDS, N_COLS};
+    specrt_active few = {specrt_head_compute(p->head), &own, 1, own.n_rows, N_COLS, NULL};
+    specrt_active many = {specrt_head_compute(p->head), &full, 1, N_IDS, N_COLS, NULL};
     for (int i = 0; i < N_COLS; i++) hidden[i] = fixture_normal(&random_state);
     REQUIRE(specrt_active_logits(&few, hidden, 1, packed) == SPECRT_STATUS_OK);
     REQUIRE(specrt_active_logits(&many, hidden, 1, whole) == SPECRT_STATUS_OK);
@@ -565,7 +628,7 @@ static void test_union(void) {
     for (int32_t round = 0; round < ROUNDS; round++) {
         bool member[N_IDS], seen[N_IDS] = {false};
         specrt_segment segments[1 + N_RANGES];
-        specrt_active active = {&w.head->compute, segments, 0, 0, N_COLS};
+        specrt_active active = {&w.head->compute, segments, 0, 0, N_COLS, NULL};
         float hidden[N_COLS], logits[CAPACITY + MAX_ROWS], logprobs[K];
         int32_t ids[K];
         choose(&w, round % 32, member, segments, &active.n_segments);
@@ -612,6 +675,7 @@ static void test_bounds(void) {
 
 static const test_case cases[] = {
     {"logits", "segments of several types and sizes against doubles", test_logits},
+    {"shape", "scaled and capped logits and their probabilities by the definition", test_shape},
     {"parallel", "lent threads and any order of tasks give the same bits", test_parallel},
     {"topk", "ranking and log-softmax by the definition, ties, NaN, infinities", test_topk},
     {"order", "the order of rows and segments decides nothing", test_order},

@@ -33,8 +33,9 @@ static const specrt_desc counting = {.alloc = count_alloc, .free = count_free};
 
 typedef struct world {
     float rows[V * D], bias[V];
-    int32_t ids[V]; /* of rows, when the head has a vocabulary of its own */
-    int32_t n_rows; /* of the head */
+    int32_t ids[V];    /* of rows, when the head has a vocabulary of its own */
+    int32_t n_rows;    /* of the head */
+    double scale, cap; /* of its logits; cap 0: none */
     specrt_head *head;
     float logits[N_POSITIONS][V], hidden[N_POSITIONS][D];
     int32_t lists[N_POSITIONS][LIST];
@@ -43,26 +44,34 @@ typedef struct world {
 } world;
 
 /* Every fourth token has no row when the head has ids of its own. */
-static void world_make(world *w, bool own_ids, uint64_t seed) {
+static void world_make_shaped(world *w, bool own_ids, uint64_t seed, float scale, float cap) {
     random_state = seed;
     memset(w, 0, sizeof *w);
     for (int i = 0; i < V * D; i++) w->rows[i] = spread(2);
     for (int i = 0; i < V; i++) w->bias[i] = spread(1);
     for (int32_t i = 0; i < V; i++)
         if (!own_ids || i % 4) w->ids[w->n_rows++] = i;
+    w->scale = (double)scale, w->cap = (double)cap;
     specrt_head_desc desc = {.rows = w->rows,
                              .dtype = SPECRT_DTYPE_F32,
                              .n_rows = w->n_rows,
                              .n_cols = D,
                              .bias = w->bias,
-                             .ids = own_ids ? w->ids : NULL};
+                             .ids = own_ids ? w->ids : NULL,
+                             .logit_scale = scale,
+                             .softcap = cap};
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &w->head, NULL) == SPECRT_STATUS_OK);
+}
+
+static void world_make(world *w, bool own_ids, uint64_t seed) {
+    world_make_shaped(w, own_ids, seed, 1, 0);
 }
 
 static double row_logit(const world *w, int row, const double *hidden) {
     double sum = (double)w->bias[row];
     for (int c = 0; c < D; c++) sum += (double)w->rows[row * D + c] * hidden[c];
-    return sum;
+    sum *= w->scale;
+    return w->cap > 0 ? w->cap * tanh(sum / w->cap) : sum;
 }
 
 static int row_of(const world *w, int32_t id) {
@@ -348,7 +357,7 @@ static void check_gradient(const world *w, const specrt_align_batch *batch, int 
     CHECK_NEAR(loss, sum, 1e-5 * sum);
 }
 
-static void run_gradient(bool own_ids, float t, int32_t n_list) {
+static void run_gradient(bool own_ids, float t, int32_t n_list, float scale, float cap) {
     static world w;
     const specrt_align_params p = {12, 6, 20, t, 0.3f, 0, n_list};
     specrt_align *a;
@@ -356,7 +365,7 @@ static void run_gradient(bool own_ids, float t, int32_t n_list) {
     const specrt_align_batch *batch = NULL;
     float hidden[20 * D], dh[20 * D];
     double loss;
-    world_make(&w, own_ids, 99);
+    world_make_shaped(&w, own_ids, 99, scale, cap);
     REQUIRE(specrt_align_create(w.head, V, &p, &counting, &a, NULL) == SPECRT_STATUS_OK);
     for (int c = 0; c < N_CYCLES && !batch; c++) {
         specrt_align_observe(a, cycle, make_cycle(&w, cycle));
@@ -370,17 +379,20 @@ static void run_gradient(bool own_ids, float t, int32_t n_list) {
     CHECK_INT(n_allocated, 0);
     hidden[5] = NAN;
     CHECK_INT(specrt_align_gradient(a, batch, hidden, dh, NULL), SPECRT_STATUS_BAD_INPUT);
-    hidden[5] = INFINITY;
-    CHECK_INT(specrt_align_gradient(a, batch, hidden, dh, NULL), SPECRT_STATUS_BAD_INPUT);
+    hidden[5] = INFINITY; /* what a cap makes of it is finite */
+    if (cap == 0)
+        CHECK_INT(specrt_align_gradient(a, batch, hidden, dh, NULL), SPECRT_STATUS_BAD_INPUT);
     specrt_align_close(a);
     specrt_head_close(w.head);
 }
 
 static void test_gradient(void) {
-    run_gradient(false, 1, 0);
-    run_gradient(true, 1, 0);
-    run_gradient(false, 3, 0);
-    run_gradient(true, 0.5f, 5);
+    run_gradient(false, 1, 0, 1, 0);
+    run_gradient(true, 1, 0, 1, 0);
+    run_gradient(false, 3, 0, 1, 0);
+    run_gradient(true, 0.5f, 5, 1, 0);
+    run_gradient(true, 1, 0, 0.4f, 0);
+    run_gradient(false, 2, 4, 0.7f, 4);
 }
 
 /* ---- what is refused ---- */

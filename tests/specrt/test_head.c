@@ -157,6 +157,10 @@ static void test_bad_heads(void) {
     HEAD_BAD(d.dtype = (specrt_dtype)99, SPECRT_STATUS_UNSUPPORTED, "type 99");
     HEAD_BAD(d.row_stride = 127, SPECRT_STATUS_BAD_ARG, "at least 128 bytes, found 127");
     HEAD_BAD(d.row_stride = SIZE_MAX / 2, SPECRT_STATUS_BAD_ARG, "row_stride");
+    HEAD_BAD(d.logit_scale = -2, SPECRT_STATUS_BAD_ARG, "logit_scale");
+    HEAD_BAD(d.logit_scale = NAN, SPECRT_STATUS_BAD_ARG, "logit_scale");
+    HEAD_BAD(d.softcap = -30, SPECRT_STATUS_BAD_ARG, "found 0 and -30");
+    HEAD_BAD(d.softcap = INFINITY, SPECRT_STATUS_BAD_ARG, "softcap above 0");
 #undef HEAD_BAD
 }
 
@@ -313,6 +317,16 @@ static void test_check_states(void) {
               SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "head: rows times states are not these logits");
     CHECK(rms > 0.9 && rms < 1.1); /* of logits that are half as large */
+    head.logit_scale = 0.5f;
+    CHECK_INT(specrt_head_check_states(&head, hidden, 1, scaled, S_LOGITS, &rms, &err),
+              SPECRT_STATUS_OK);
+    for (int i = 0; i < S_LOGITS; i++) scaled[i] = (float)(3 * tanh((double)scaled[i] / 3));
+    CHECK_INT(specrt_head_check_states(&head, hidden, 1, scaled, S_LOGITS, &rms, &err),
+              SPECRT_STATUS_BAD_INPUT);
+    head.softcap = 3;
+    CHECK_INT(specrt_head_check_states(&head, hidden, 1, scaled, S_LOGITS, &rms, &err),
+              SPECRT_STATUS_OK);
+    head.logit_scale = head.softcap = 0;
     CHECK_INT(specrt_head_check_states(&head, wrong, 1, logits, S_LOGITS, NULL, &err),
               SPECRT_STATUS_BAD_INPUT);
     CHECK_INT(specrt_head_check_states(&head, hidden, 0, logits, S_LOGITS, NULL, &err),

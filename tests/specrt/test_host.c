@@ -17,6 +17,9 @@ typedef struct toy {
     float hidden[SPECRT_TREE_MAX_TOPK * D], logits[SPECRT_TREE_MAX_NODES * V];
     int32_t fail_at; /* calls of target_verify before it fails */
     int n_levels;
+    /* Of the draft at hand: passes, the tokens of each, and the most passes of any. */
+    int32_t n_passes, most_passes, fed[SPECRT_TREE_MAX_STEPS][SPECRT_TREE_MAX_TOPK];
+    float least; /* the best path's log-probability at any pass but the first */
     int32_t given[MOST + 64], n_given, stop_after;
 } toy;
 
@@ -52,6 +55,10 @@ static int draft(void *user, int32_t level, const specrt_beam *beam, const float
     int32_t last[SPECRT_TREE_MAX_TOPK][2];
     memcpy(last, t->last, sizeof last);
     t->n_levels++;
+    t->n_passes = level + 1;
+    if (t->n_passes > t->most_passes) t->most_passes = t->n_passes;
+    if (level > 0 && beam->logprobs[0] < t->least) t->least = beam->logprobs[0];
+    memcpy(t->fed[level], beam->tokens, (size_t)beam->n * sizeof *beam->tokens);
     for (int32_t i = 0; i < beam->n; i++) {
         t->last[i][0] = level ? last[beam->parents[i]][1] : t->stream[t->n - 1];
         t->last[i][1] = beam->tokens[i];
@@ -75,6 +82,12 @@ static int verify(void *user, const specrt_draft *d, const float **logits) {
 
 static int commit(void *user, const specrt_draft *d, const specrt_verdict *verdict) {
     toy *t = (toy *)user;
+    for (int32_t i = 0; i < d->n; i++) {
+        int32_t row = d->beam_rows[i], depth = d->depths[i];
+        CHECK(row < 0 ? depth > 0 || t->n_passes == 0
+                      : depth < t->n_passes && t->fed[depth][row] == d->tokens[i]);
+    }
+    t->n_passes = 0;
     for (int32_t i = 0; i < verdict->n; i++) t->stream[t->n++] = d->tokens[verdict->nodes[i]];
     return 0;
 }
@@ -115,7 +128,7 @@ static void bench_make(bench *b, const char *policy, int32_t topk, float tempera
     REQUIRE(specrt_policy_create(NULL, b->head, &desc, &b->policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(b->policy, &params, NULL, &b->session, NULL) == SPECRT_STATUS_OK);
     b->toy = (toy *)calloc(1, sizeof *b->toy);
-    b->host = (specrt_host){b->toy, 0, 10, prefill, draft, verify, commit, NULL};
+    b->host = (specrt_host){b->toy, 0, 10, prefill, draft, verify, commit, NULL, 0, 0};
 }
 
 static void bench_free(bench *b) {
@@ -171,6 +184,27 @@ static void test_same(void) {
         CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
         specrt_session_get_stats(b.session, &stats);
         CHECK(stats.n_emitted > stats.n_cycles); /* drafts were accepted */
+        bench_free(&b);
+    }
+}
+
+/* Fewer passes, and none below a probability, change no token; and the models are asked as said. */
+static void test_depth(void) {
+    for (int i = 0; i < 16; i++) {
+        bench b;
+        specrt_generation g = {.max_tokens = 100};
+        int32_t expected[100], topk = i % 2 ? 1 : 3, num_steps = i / 2 % 2 ? 2 : 9;
+        float p_min = i / 4 % 2 ? 0.2f : 0, temperature = i / 8 ? 0.8f : 0;
+        bench_make(&b, "full", topk, temperature, NULL);
+        b.host.num_steps = num_steps;
+        b.host.p_min = p_min;
+        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+        plain(temperature, 0, expected, 100);
+        CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
+        int32_t most = num_steps < 4 ? num_steps : 4;
+        CHECK(p_min > 0 ? b.toy->most_passes > 1 && b.toy->most_passes <= most
+                        : b.toy->most_passes == most);
+        CHECK(p_min > 0 ? b.toy->least >= logf(0.2f) : b.toy->least < logf(0.2f));
         bench_free(&b);
     }
 }
@@ -281,6 +315,7 @@ static void test_refusals(void) {
 
 static const test_case cases[] = {
     {"same", "tokens are plain decoding's, nothing is allocated", test_same},
+    {"depth", "drafts end at a depth or probability that may change", test_depth},
     {"ends", "terminators, limits and the application end an answer", test_ends},
     {"answers", "each answer of a session draws anew, or again where asked", test_answers},
     {"context", "a full context ends it too", test_context},

@@ -288,7 +288,8 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
         specrt__active_level at = random_level(&l, round % 6, 1 + below(TOPK));
         route(&w, &at, count);
         const specrt__active_routed *r = w.session->routed;
-        specrt_active active = {&w.head->compute, r->segments, r->n_segments, r->n_rows, N_COLS};
+        specrt_active active = {&w.head->compute, r->segments, r->n_segments,
+                                r->n_rows,        N_COLS,      NULL};
         REQUIRE(!specrt_active_logits(&active, l.hidden, at.n, logits));
         for (int32_t i = 0; i < at.n; i++) {
             specrt__active_level alone = {at.level,           1,

@@ -60,7 +60,8 @@ typedef struct setting {
     specrt_sampling sampling;
 } setting;
 
-static bool tells_chains; /* cycles are told by specrt_session_observe_chain() */
+/* How cycles are told: draft and verdict; a chain's tokens; these, and the last token later. */
+static enum { TELLS_TREES, TELLS_CHAINS, TELLS_LAST_LATER } telling;
 
 typedef struct run {
     int32_t stream[MAX_STREAM], n;
@@ -137,6 +138,20 @@ static void check_shortlist(const specrt_session *s, int32_t bound) {
     }
 }
 
+static specrt_status tell(specrt_session *s, const specrt_draft *draft,
+                          const specrt_verdict *verdict, const specrt_target_rows *rows) {
+    int32_t n_accepted = verdict->n - 1, last = verdict->tokens[n_accepted];
+    if (telling == TELLS_TREES) return specrt_session_observe(s, draft, verdict, rows);
+    if (telling == TELLS_CHAINS)
+        return specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, last, rows);
+    REQUIRE(!specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, -1, rows));
+    CHECK_INT(specrt_session_observe(s, draft, verdict, rows), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, -1, rows),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_start(s, V), SPECRT_STATUS_BAD_ARG); /* it stays open */
+    return specrt_session_start(s, last);
+}
+
 /* One sequence through a session; with_prefix: the first half of the prompt has no logits. */
 static void decode(specrt_session *s, const setting *set, int32_t bound, bool with_prefix, run *r) {
     static __thread float logits[SPECRT_TREE_MAX_NODES * V];
@@ -165,11 +180,7 @@ static void decode(specrt_session *s, const setting *set, int32_t bound, bool wi
         REQUIRE(specrt_session_verify(s, &draft, logits, &verdict) == SPECRT_STATUS_OK);
         memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * sizeof *r->stream);
         rows = told(set->truth, logits, draft.n, ids, &state);
-        specrt_status status =
-            tells_chains ? specrt_session_observe_chain(s, draft.tokens, draft.n, verdict.n - 1,
-                                                        verdict.tokens[verdict.n - 1], &rows)
-                         : specrt_session_observe(s, &draft, &verdict, &rows);
-        REQUIRE(status == SPECRT_STATUS_OK);
+        REQUIRE(tell(s, &draft, &verdict, &rows) == SPECRT_STATUS_OK);
     }
     specrt_session_get_stats(s, &r->stats);
 }
@@ -477,20 +488,112 @@ static void test_threads(void) {
     specrt_policy_close(policy);
 }
 
-/* Tokens that are none are refused before anything is learnt. */
-/* A chain that is told by its tokens alone teaches what its draft and verdict do. */
+/* A chain that is told by its tokens alone teaches what its draft and verdict do, and so does one whose last
+ * token comes later; what the target said may be logits or its best tokens. */
 static void test_observe_chain(void) {
     open_all();
-    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+    for (size_t i = 0; i < 2 * N_POLICIES; i++) {
         static run whole, chain;
-        setting set = {policies[i], HONEST, {4, 1, 5}, {.temperature = 0.7f, .seed = 3}};
+        truth_kind truth = i < N_POLICIES ? HONEST : RANDOM;
+        setting set = {
+            policies[i % N_POLICIES], truth, {4, 1, 5}, {.temperature = 0.7f, .seed = 3}};
         decode_setting(&set, true, &whole);
-        tells_chains = true;
-        decode_setting(&set, true, &chain);
-        tells_chains = false;
-        CHECK_INT(chain.n, whole.n);
-        CHECK(memcmp(chain.stream, whole.stream, (size_t)whole.n * sizeof *whole.stream) == 0);
-        CHECK(memcmp(&chain.stats, &whole.stats, sizeof whole.stats) == 0);
+        for (telling = TELLS_CHAINS; telling <= TELLS_LAST_LATER; telling++) {
+            decode_setting(&set, true, &chain);
+            CHECK_INT(chain.n, whole.n);
+            CHECK(memcmp(chain.stream, whole.stream, (size_t)whole.n * sizeof *whole.stream) == 0);
+            CHECK(memcmp(&chain.stats, &whole.stats, sizeof whole.stats) == 0);
+        }
+        telling = TELLS_TREES;
+    }
+}
+
+/* A cycle that never got its last token is forgotten with its sequence. */
+static void test_left_open(void) {
+    setting set = {"window:40@min=0", HONEST, {4, 1, 5}, {0, 0, 0, 0, 0, 0}};
+    const int32_t tokens[] = {5, 6, 7};
+    specrt_session_stats stats;
+    open_all();
+    specrt_policy *policy = make_policy(set.policy);
+    specrt_session *s = make_session(policy, &set, NULL);
+    for (int turn = 0; turn < 2; turn++) {
+        REQUIRE(specrt_session_start(s, 5) == SPECRT_STATUS_OK);
+        CHECK_INT(specrt_session_observe_chain(s, tokens, 3, 1, -1, NULL), SPECRT_STATUS_OK);
+        if (turn)
+            CHECK_INT(specrt_session_turn(s, 0), SPECRT_STATUS_OK);
+        else
+            specrt_session_begin(s);
+        CHECK_INT(specrt_session_start(s, 9), SPECRT_STATUS_OK);
+        specrt_session_get_stats(s, &stats);
+        CHECK_INT(stats.n_cycles, 0);
+        CHECK(specrt_session_member(s, 7, 0) == SPECRT_MEMBER_NO);
+    }
+    CHECK_INT(specrt_session_observe_chain(s, tokens, 3, 1, -2, NULL), SPECRT_STATUS_BAD_ARG);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+/* ---- logits that are scaled and capped ---- */
+
+/* By token, what a law over the shortlist says at this temperature; 0 for those outside. */
+static void law_of(const specrt_active *list, const specrt_head_desc *desc, const float *hidden,
+                   double temperature, double *out) {
+    double total = 0, scale = (double)desc->logit_scale, cap = (double)desc->softcap;
+    for (int i = 0; i < V; i++) out[i] = 0;
+    for (int32_t i = 0; i < list->n_segments; i++)
+        for (int32_t r = 0; r < list->segments[i].n_rows; r++) {
+            int32_t id = list->segments[i].ids[r];
+            double x = (double)bias[id];
+            for (int j = 0; j < D; j++) x += (double)weights[id * D + j] * (double)hidden[j];
+            x *= scale;
+            if (cap > 0) x = cap * tanh(x / cap);
+            total += out[id] = exp(x / temperature);
+        }
+    for (int i = 0; i < V; i++) out[i] /= total;
+}
+
+/* Trees and sampled chains are drafted from the law of scaled and capped logits. */
+static void test_shape(void) {
+    static const float shapes[][2] = {{1, 0}, {0.25f, 0}, {1, 2}, {0.5f, 1.5f}};
+    open_all();
+    for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
+        bool sampled = i % 2;
+        double law[V];
+        float hidden[D];
+        specrt_head *shaped;
+        specrt_policy *policy;
+        specrt_session *s;
+        specrt_beam beam;
+        specrt_head_desc desc = {.rows = weights,
+                                 .dtype = SPECRT_DTYPE_F32,
+                                 .n_rows = V,
+                                 .n_cols = D,
+                                 .bias = bias,
+                                 .logit_scale = shapes[i / 2][0],
+                                 .softcap = shapes[i / 2][1]};
+        specrt_policy_desc wanted = {.text = "static:30+window:48"};
+        specrt_session_params params = {.tree = {3, sampled ? 1 : 5, sampled ? 4 : 12},
+                                        .sampling = {.temperature = 0.7f, .seed = 2},
+                                        .draft =
+                                            sampled ? SPECRT_DRAFT_SAMPLED : SPECRT_DRAFT_TOP_K};
+        REQUIRE(specrt_head_bind(bundle, &desc, NULL, &shaped, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(!specrt_policy_create(bundle, shaped, &wanted, &policy, NULL));
+        REQUIRE(!specrt_session_create(policy, &params, NULL, &s, NULL));
+        REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+        hidden_state(3, 9, hidden);
+        REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);
+        law_of(specrt_session_shortlist(s), &desc, hidden, sampled ? 0.7 : 1, law);
+        CHECK_INT(beam.n, params.tree.topk);
+        for (int32_t k = 0; k < beam.n; k++) {
+            CHECK_NEAR((double)beam.logprobs[k], log(law[beam.tokens[k]]), 1e-4);
+            for (int id = 0; id < V && !sampled && k == 0; id++)
+                CHECK(law[id] < law[beam.tokens[0]] * 1.0001);
+        }
+        for (int32_t k = 0; sampled && k < s->laws[0].n; k++)
+            CHECK_NEAR((double)s->laws[0].probs[k], law[s->laws[0].ids[k]], 1e-5);
+        specrt_session_close(s);
+        specrt_policy_close(policy);
+        specrt_head_close(shaped);
     }
 }
 
@@ -526,6 +629,7 @@ static void test_observe_plain(void) {
     specrt_policy_close(policy);
 }
 
+/* Tokens that are none are refused before anything is learnt. */
 static void test_bad_tokens(void) {
     setting set = {"window:40@min=0", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
     int32_t tokens[2] = {5, V};
@@ -533,7 +637,7 @@ static void test_bad_tokens(void) {
     open_all();
     specrt_policy *policy = make_policy(set.policy);
     specrt_session *s = make_session(policy, &set, NULL);
-    specrt_draft draft = {2, tokens, parents, NULL, NULL, NULL};
+    specrt_draft draft = {2, tokens, parents, NULL, NULL, NULL, NULL};
     specrt_verdict verdict = {.n = 1, .tokens = {5}};
     specrt_beam beam;
     float hidden[6 * D] = {0};
@@ -567,6 +671,8 @@ static const test_case cases[] = {
     {"no_allocation", "nothing is allocated after creation", test_no_allocation},
     {"threads", "two sessions share a policy", test_threads},
     {"observe_chain", "a chain's tokens tell what its draft and verdict do", test_observe_chain},
+    {"left_open", "a cycle without its last token goes with its sequence", test_left_open},
+    {"shape", "drafts are of the law that a scaled and capped head has", test_shape},
     {"observe_plain", "plain decoding may be told, nonsense not", test_observe_plain},
     {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
 };

@@ -15,6 +15,7 @@ enum { MAX_NODES = 2048 };
 typedef struct oracle_node {
     int token, parent, depth, index;
     float logprob;
+    int beam_row; /* -1: no pass had it */
 } oracle_node;
 
 static int by_rank(const void *a, const void *b) {
@@ -52,12 +53,14 @@ static void check_finished(const specrt_draft *draft, const oracle_node *nodes, 
         CHECK_INT(draft->tokens[i], node->token);
         CHECK_INT(draft->depths[i], node->depth);
         CHECK(draft->logprobs[i] == node->logprob);
+        CHECK_INT(draft->beam_rows[i], node->beam_row);
         CHECK_INT(parent == 0 ? -1 : best[parent - 1].index, node->parent);
         CHECK(draft->masks[i] == (draft->masks[parent] | (uint64_t)1 << i));
     }
 }
 
-static void run_random(specrt_tree_params params, int k) {
+/* n_steps : passes that there are, of params.num_steps that there might be */
+static void run_random(specrt_tree_params params, int k, int n_steps) {
     static oracle_node nodes[MAX_NODES], level[MAX_NODES];
     int32_t ids[SPECRT_TREE_MAX_TOPK * SPECRT_TREE_MAX_TOPK];
     float logprobs[SPECRT_TREE_MAX_TOPK * SPECRT_TREE_MAX_TOPK];
@@ -67,14 +70,19 @@ static void run_random(specrt_tree_params params, int k) {
     REQUIRE(specrt_tree_create(&params, NULL, &tree, NULL) == SPECRT_STATUS_OK);
     specrt_tree_begin(tree, 7);
     int n = 0, n_rows = 1, rows[SPECRT_TREE_MAX_TOPK] = {-1};
-    for (int step = 0; step < params.num_steps; step++) {
+    for (int step = 0; step < n_steps; step++) {
         int first = n;
         for (int r = 0; r < n_rows; r++) {
             propose(k, ids + r * k, logprobs + r * k);
             for (int j = 0; j < k; j++, n++)
                 nodes[n] =
-                    (oracle_node){ids[r * k + j], rows[r], step + 1, n,
-                                  (rows[r] < 0 ? 0 : nodes[rows[r]].logprob) + logprobs[r * k + j]};
+                    (oracle_node){ids[r * k + j],
+                                  rows[r],
+                                  step + 1,
+                                  n,
+                                  (rows[r] < 0 ? 0 : nodes[rows[r]].logprob) + logprobs[r * k + j],
+                                  -1};
+            if (step > 0) nodes[rows[r]].beam_row = r;
         }
         REQUIRE(specrt_tree_expand(tree, ids, logprobs, n_rows, k, &beam) == SPECRT_STATUS_OK);
         memcpy(level, nodes + first, (size_t)(n - first) * sizeof *level);
@@ -92,6 +100,7 @@ static void run_random(specrt_tree_params params, int k) {
     specrt_tree_finish(tree, &draft);
     CHECK_INT(draft.tokens[0], 7);
     CHECK_INT(draft.parents[0], -1);
+    CHECK_INT(draft.beam_rows[0], n_steps ? 0 : -1);
     check_finished(&draft, nodes, n, params.num_draft_tokens);
     specrt_tree_free(tree);
 }
@@ -100,10 +109,11 @@ static void test_random(void) {
     for (int i = 0; i < 300; i++) {
         specrt_tree_params p = {1 + (int32_t)random_below(7), 1 + (int32_t)random_below(10),
                                 2 + (int32_t)random_below(63)};
-        run_random(p, 1 + (int)random_below((uint32_t)p.topk));
+        int k = 1 + (int)random_below((uint32_t)p.topk);
+        run_random(p, k, i % 3 ? p.num_steps : (int)random_below((uint32_t)p.num_steps + 1));
     }
-    run_random((specrt_tree_params){6, 10, 60}, 10);
-    run_random((specrt_tree_params){4, 8, 32}, 8);
+    run_random((specrt_tree_params){6, 10, 60}, 10, 6);
+    run_random((specrt_tree_params){4, 8, 32}, 8, 4);
 }
 
 static void test_chain(void) {
@@ -125,6 +135,7 @@ static void test_chain(void) {
     for (int i = 0; i < 5; i++) {
         CHECK_INT(draft.parents[i], i - 1);
         CHECK_INT(draft.masks[i], (1 << (i + 1)) - 1);
+        CHECK_INT(draft.beam_rows[i], i < 4 ? 0 : -1); /* the last was not fed to a pass */
     }
     specrt_tree_free(tree);
 }

@@ -122,7 +122,7 @@ specrt_status hnsw_recall_truth(hnsw_recall_set *set, const specrt_head *head,
     s.row_stride =
         rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
     s.n_rows = n_ids;
-    specrt_active active = {specrt_head_compute(head), &s, 1, n_ids, rows->n_cols};
+    specrt_active active = {specrt_head_compute(head), &s, 1, n_ids, rows->n_cols, NULL};
     int32_t k = n_ids < RECALL_K ? n_ids : RECALL_K, best[BATCH * RECALL_K];
     float logprobs[BATCH * RECALL_K];
     float *logits = (float *)malloc((size_t)n_ids * BATCH * sizeof *logits);

@@ -192,7 +192,7 @@ static specrt_status rank_all(truth *t, float *rows, int threads, specrt_error *
         for (int32_t i = 0; i < n; i++) order_read(t->o, first + i, rows + i * t->s->dim);
         segment.ids = t->o->rows + first;
         segment.n_rows = n;
-        t->block = (specrt_active){specrt_head_compute(head), &segment, 1, n, t->s->dim};
+        t->block = (specrt_active){specrt_head_compute(head), &segment, 1, n, t->s->dim, NULL};
         parallel_for(threads, (t->s->n_measured + TRUTH_BATCH - 1) / TRUTH_BATCH, rank_batch, t);
     }
     specrt_head_close(head);

@@ -239,7 +239,8 @@ static specrt_status cpu_head(void *user, int32_t n_rows, int32_t n, int32_t k) 
                                   .segments = &rows,
                                   .n_segments = 1,
                                   .n_rows = n_rows,
-                                  .n_cols = c->head.n_cols};
+                                  .n_cols = c->head.n_cols,
+                                  .head = c->models->head};
     TRY(specrt_active_logits(&active, c->hidden, n, c->logits));
     return specrt_active_topk(&active, c->logits, n, k, c->best_ids, c->best);
 }

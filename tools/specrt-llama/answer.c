@@ -44,7 +44,7 @@ static int each(void *user, const int32_t *tokens, int32_t n) {
 
 static specrt_status generate(writer *w, const input *in, specrt_error *err) {
     int64_t most = w->o->n_predict < 0 ? 0 : w->o->n_predict;
-    specrt_host host = specrt_llama_host(w->m->pair);
+    specrt_host host = models_host(w->m, w->o);
     specrt_generation g = {.max_tokens = most, .each = each, .user = w};
     if (w->trace.recorder)
         return recorder_generate(w->trace.recorder, w->session, in->ids, in->n, in->domain, most,

@@ -52,7 +52,7 @@ static int run_target(costs *c, int32_t n, double *seconds) {
         depths[i] = i;
         masks[i] = path |= (uint64_t)1 << i;
     }
-    const specrt_draft draft = {n, c->tokens, parents, depths, masks, none};
+    const specrt_draft draft = {n, c->tokens, parents, depths, masks, none, NULL};
     const specrt_verdict verdict = {.n = 1};
     double began = measure_seconds();
     int code = c->host.target_verify(c->host.user, &draft, &logits);
@@ -86,7 +86,8 @@ static specrt_status run_head(costs *c, int32_t n_rows, int32_t n, double *secon
                                   .segments = &rows,
                                   .n_segments = 1,
                                   .n_rows = n_rows,
-                                  .n_cols = head->n_cols};
+                                  .n_cols = head->n_cols,
+                                  .head = c->m->head};
     double began = measure_seconds();
     TRY(specrt_active_logits(&active, c->hidden, n, c->logits));
     specrt_status status = specrt_active_topk(&active, c->logits, n, n, c->best_ids, c->best);

@@ -106,6 +106,12 @@ specrt_status models_session(const models *m, const options *o, const char *text
     return specrt_session_create(*policy, &params, NULL, session, err);
 }
 
+specrt_host models_host(const models *m, const options *o) {
+    specrt_host host = specrt_llama_host(m->pair);
+    host.p_min = (float)o->p_min;
+    return host;
+}
+
 specrt_status models_error(const models *m, specrt_status status, specrt_error *err) {
     if (status != SPECRT_STATUS_HOST) return status;
     return specrt_error_set(err, status, "%s", specrt_llama_fault(m->pair));

@@ -20,6 +20,8 @@ static int check(options *o) {
     for (int i = 0; i < o->policies.n; i++)
         if (specrt_policy_check(o->policies.items[i], &err) != SPECRT_STATUS_OK)
             return cli_fail(&err);
+    if (o->bench && o->p_min > 0)
+        return cli_usage("--bench compares drafts of one length; expected no --draft-p-min");
     if (o->bench && o->record) return cli_usage("--record: expected no --bench with it");
     if (o->num_draft_tokens == 0) o->num_draft_tokens = o->topk == 1 ? o->num_steps + 1 : 32;
     return -1;
@@ -48,6 +50,8 @@ static int check(options *o) {
      "number of them"), \
     cli_also("--draft-max --draft", cli_int("num-steps", "N", &(o).num_steps, 1, \
      SPECRT_TREE_MAX_STEPS, "passes of the drafter in a cycle (4)")), \
+    cli_also("--spec-draft-p-min", cli_real("draft-p-min", "P", &(o).p_min, 0, 1, \
+     "no pass follows where the best path is less probable; 0, the default: all do")), \
     cli_int("topk", "N", &(o).topk, 1, SPECRT_TREE_MAX_TOPK, \
      "branches of a draft tree; 1, the default, is a chain"), \
     cli_int("num-draft-tokens", "N", &(o).num_draft_tokens, 0, SPECRT_TREE_MAX_NODES, \

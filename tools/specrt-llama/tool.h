@@ -22,7 +22,7 @@ typedef struct options {
     int64_t n_gpu_layers, n_gpu_layers_draft; /* -1: llama.cpp's own */
     int64_t num_steps, topk, num_draft_tokens, rounds;
     int64_t top_k;
-    double temperature, top_p, min_p;
+    double temperature, top_p, min_p, p_min; /* p_min: of drafts */
     bool conversation, bench;
 } options;
 
@@ -49,6 +49,9 @@ void models_close(models *m);
 /* models_session() : a policy, by its text (NULL: the default), and a session of it; both owned. */
 specrt_status models_session(const models *m, const options *o, const char *text,
                              specrt_policy **policy, specrt_session **session, specrt_error *err);
+
+/* models_host() : the pair as callbacks, drafting as deep as the options say. */
+specrt_host models_host(const models *m, const options *o);
 
 /* models_error() : a call's error; where a model failed (HOST), what the pair says of it. */
 specrt_status models_error(const models *m, specrt_status status, specrt_error *err);
