@@ -62,7 +62,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib wheel test-python cuda llama llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib wheel test-python cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 all: tools lib $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -194,7 +194,7 @@ $(BUILD)/bin/%: examples/%.c include/specrt.h
 $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(LIB)
 	$(call link,$(BENCH_LIBS))
 
-test-build: all $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace # everything that `make test` runs
+test-build: all $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head # everything that `make test` runs
 
 # What starts threads, for the sanitizer that is slow and looks at nothing else.
 THREADED := $(patsubst %.c,%,$(notdir $(shell grep -lE 'parallel|pthread|worker|thread' $(TESTS))))
@@ -204,7 +204,7 @@ test-threads: tools $(THREADED:%=$(BUILD)/tests/%)
 test: test-build ## unit tests, compile tests, examples, command-line tests
 	@tests/run.sh $(BUILD) $(if $(SMOKE),bundle_info calibrate_usage)
 
-test-cli: tools $(BUILD)/tests/trace ## the command-line tests alone
+test-cli: tools $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head ## the command-line tests alone
 	@tests/cli/run.sh $(BUILD)/bin
 
 test-long: $(BUILD)/tests/test_lossless ## every policy against plain decoding: 200 prompts of 128 tokens [EVERY=N-th]
@@ -240,7 +240,7 @@ cuda: ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or nat
 
 llama: ## specrt-llama, drafts inside llama.cpp [LLAMA=pkg or a folder: sources, or where it is installed]
 	@adapters/llama/find.sh "$(LLAMA)" $(BUILD)/llama
-	+@$(MAKE) --no-print-directory $(BUILD)/bin/specrt-llama $(LLAMA_TESTS) \
+	+@$(MAKE) --no-print-directory llama-programs \
 	    LLAMA_CFLAGS="$$(cat $(BUILD)/llama/cflags)" LLAMA_LIBS="$$(cat $(BUILD)/llama/libs)"
 
 llama-fetch: ## llama.cpp's sources, from PyPI, into build/llama/src (77 MB)
@@ -249,9 +249,12 @@ llama-fetch: ## llama.cpp's sources, from PyPI, into build/llama/src (77 MB)
 llama-patched: ## llama.cpp's own server with the type draft-specrt, from fetched sources: half an hour of CPU
 	@adapters/llama/patched.sh $(BUILD)/llama
 
-# Another llama.cpp has other headers.
-LLAMA_TESTS := $(patsubst tests/llama/%.c,$(BUILD)/tests/%,$(wildcard tests/llama/*.c))
-LLAMA_OBJECTS := $(WITH_LLAMA) $(LLAMA_TESTS:$(BUILD)/tests/%=$(BUILD)/tests/llama/%.o)
+# Another llama.cpp has other headers; passes with a token and a state need one that has batches of both.
+LLAMA_HEADERS = $(wildcard $(addsuffix /llama.h,$(filter-out -%,$(LLAMA_CFLAGS)) /usr/include))
+LLAMA_STATES  = $(if $(LLAMA_HEADERS),$(shell grep -l llama_batch_ext_set_embd_token $(LLAMA_HEADERS)))
+LLAMA_TESTS    = $(patsubst tests/llama/%.c,$(BUILD)/tests/%,$(filter-out $(if $(LLAMA_STATES),,%_eagle3.c),$(wildcard tests/llama/*.c)))
+llama-programs: $(BUILD)/bin/specrt-llama $(LLAMA_TESTS)
+LLAMA_OBJECTS := $(WITH_LLAMA) $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/llama/*.c))
 $(LLAMA_OBJECTS): CFLAGS += -Iadapters $(LLAMA_CFLAGS)
 $(LLAMA_OBJECTS): $(wildcard $(BUILD)/llama/cflags)
 # ggml's gguf_find_tensor() is to be found before the library's own: its reader of GGUF stays out.
@@ -262,10 +265,10 @@ $(BUILD)/tests/llama_%: $(BUILD)/tests/llama/llama_%.o $(BUILD)/adapters/llama/s
 	$(TELL) "LD $@"
 	$(Q)$(CC) $^ $(LLAMA_LIBS) $(LDLIBS) -o $@
 
-test-llama: tools ## specrt-llama beside plain decoding; needs `make llama`
+test-llama: tools $(BUILD)/tests/eagle3_head ## specrt-llama beside plain decoding; needs `make llama`
 	@tests/llama/run.sh $(BUILD)
 
-test-llama-server: tools ## the server with three slots beside plain decoding; needs `make llama llama-patched`
+test-llama-server: tools $(BUILD)/tests/eagle3_head ## the server with three slots beside plain decoding; needs `make llama llama-patched`
 	@tests/llama/server.sh $(BUILD)
 
 test-cuda: ## on a GPU: every kernel against its twin, compute-sanitizer, graphs, benchmarks

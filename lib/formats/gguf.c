@@ -682,14 +682,18 @@ static bool keeps(const gguf *g, const gguf_kv *kv) {
     return g->n_parts == 1 || kv->key.n < 6 || memcmp(kv->key.s, "split.", 6) != 0;
 }
 
+static specrt_status put_counts(writer *w, uint32_t version, uint64_t n_tensors, uint64_t n_kvs) {
+    TRY(put(w, "GGUF", 4));
+    TRY(put_u32(w, version));
+    TRY(put_u64(w, n_tensors));
+    return put_u64(w, n_kvs);
+}
+
 static specrt_status put_kvs(writer *w, const gguf *g, uint64_t n_tensors) {
     const part *p = &g->parts[0];
     uint64_t n = 0;
     for (int64_t i = 0; i < p->n_kvs; i++) n += keeps(g, &p->kvs[i]);
-    TRY(put(w, "GGUF", 4));
-    TRY(put_u32(w, p->version));
-    TRY(put_u64(w, n_tensors));
-    TRY(put_u64(w, n));
+    TRY(put_counts(w, p->version, n_tensors, n));
     for (int64_t i = 0; i < p->n_kvs; i++)
         if (keeps(g, &p->kvs[i])) TRY(put_kv(w, &p->kvs[i]));
     return SPECRT_STATUS_OK;
@@ -752,4 +756,13 @@ specrt_status gguf_rewrite(const gguf *g, const gguf_tensor *edits, int n_edits,
     if (!status) status = put_tensors(&w, plan, n, g->parts[0].alignment);
     free(plan);
     return status;
+}
+
+specrt_status gguf_write(const gguf_kv *kvs, int n_kvs, const gguf_tensor *tensors, int n_tensors,
+                         out_file *out, specrt_error *err) {
+    enum { VERSION = 3, ALIGNMENT = 32 };
+    writer w = {out, 0, err};
+    TRY(put_counts(&w, VERSION, (uint64_t)n_tensors, (uint64_t)n_kvs));
+    for (int i = 0; i < n_kvs; i++) TRY(put_kv(&w, &kvs[i]));
+    return put_tensors(&w, tensors, (size_t)n_tensors, ALIGNMENT);
 }

@@ -80,4 +80,9 @@ const char *gguf_type_name(uint32_t type); /* of a tensor: "iq4_xs"; "unknown" *
 specrt_status gguf_rewrite(const gguf *g, const gguf_tensor *edits, int n_edits, out_file *out,
                            specrt_error *err);
 
+/* gguf_write() : a new file of these keys and tensors, in the given order; values and data as of a file that
+ * was read. */
+specrt_status gguf_write(const gguf_kv *kvs, int n_kvs, const gguf_tensor *tensors, int n_tensors,
+                         out_file *out, specrt_error *err);
+
 #endif

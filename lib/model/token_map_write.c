@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/cli.h"
 #include "base/error.h"
 #include "formats/gguf.h"
 #include "base/io.h"
@@ -337,8 +336,8 @@ done:
 
 /* ---- GGUF ------------------------------------------------------------------------------------- */
 
-/* Architectures whose loader in llama.cpp reads d2t, and takes the target's head where the drafter has
- * none of its own. */
+/* Architectures whose loader in llama.cpp reads d2t; it takes the target's head where the drafter has none of
+ * its own. */
 static bool reads_d2t(gguf_string arch) {
     static const char *const names[] = {"eagle3", "dflash"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -346,26 +345,27 @@ static bool reads_d2t(gguf_string arch) {
     return false;
 }
 
-/* The head to cut. A tied one is the embedding, which stays whole for the drafter's input. */
+/* The head to cut. */
 static specrt_status find_head(const job *j, const gguf *g, const gguf_tensor **out) {
     gguf_string arch = {"", 0};
     gguf_get_string(g, "general.architecture", &arch);
+    if (!reads_d2t(arch))
+        return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: architecture '%.*s': llama.cpp reads d2t of eagle3 and dflash "
+                                "drafters alone, and does not load others that are cut (wrong "
+                                "shape); draft with the whole file in specrt-llama --policy "
+                                "static:%" PRId32,
+                                j->drafter, (int)(arch.n > 40 ? 40 : arch.n), arch.s, j->n);
     *out = gguf_find_tensor(g, "output.weight");
-    if (!*out && reads_d2t(arch))
+    if (!*out)
         return specrt_error_set(
             j->err, SPECRT_STATUS_UNSUPPORTED,
             "%s: has no output.weight: llama.cpp would score the target's whole "
             "head; convert the drafter with its LM head",
             j->drafter);
-    if (!*out) *out = gguf_find_tensor(g, "token_embd.weight");
-    if (!*out || (*out)->n_dims != 2 || (*out)->dims[1] < 1)
+    if ((*out)->n_dims != 2 || (*out)->dims[1] < 1)
         return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: expected a matrix output.weight or token_embd.weight",
-                                j->drafter);
-    if (!reads_d2t(arch))
-        cli_warn("%s: llama.cpp reads d2t for eagle3 and dflash drafters; architecture '%.*s' "
-                 "needs a build that does",
-                 j->drafter, (int)(arch.n > 40 ? 40 : arch.n), arch.s);
+                                "%s: output.weight: expected a matrix", j->drafter);
     return SPECRT_STATUS_OK;
 }
 
@@ -436,7 +436,7 @@ static specrt_status check_tokens(const job *j, const gguf *g) {
 
 /* The tensors that change: at most head, bias and d2t. */
 static specrt_status make_edits(const job *j, const gguf *g, gguf_tensor edits[3], int *n) {
-    const gguf_tensor *head, *bias = gguf_find_tensor(g, "output.bias");
+    const gguf_tensor *head = NULL, *bias = gguf_find_tensor(g, "output.bias");
     trimmed t;
     TRY(find_head(j, g, &head));
     TRY(check_tokens(j, g));

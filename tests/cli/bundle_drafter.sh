@@ -1,24 +1,60 @@
-# A drafter with the head cut to the list, and the list read back from it.
+# An EAGLE-3 checkpoint as a GGUF for llama.cpp, its head cut to a list; the list read back from it.
 . "$CLI_TESTS/lib.bash"
-model=$(data weights/pair128k/target.gguf) || skip "$model"
-echo 5 128000 9 7 300 128009 1000 77 78 79 >map.txt
-accepts specrt-bundle import map.txt --values absolute --tokenizer "$model" --model "$model" \
+target=$CLI_TESTS/../../data/sample/target.gguf
+# Rows for every third token.
+"$CLI_BIN/../tests/eagle3_head" make "$target" head.safetensors 3 || fail "no head"
+seq 0 2 3000 >map.txt
+accepts specrt-bundle import map.txt --values absolute --tokenizer "$target" --model "$target" \
     -o x.specb
-accepts specrt-bundle verify x.specb --tokenizer "$model" --model "$model"
+accepts specrt-bundle verify x.specb --tokenizer "$target" --model "$target"
 prints "*tokenizer matches; model matches"
-accepts specrt-bundle export x.specb --format gguf --drafter "$model" -o small.gguf
-warns "*warning: *llama.cpp reads d2t for eagle3 and dflash*"
-accepts specrt-bundle import small.gguf --tokenizer "$model" -o y.specb
-a=$(specrt-bundle export x.specb --format text -q -o -)
-b=$(specrt-bundle export y.specb --format text -q -o -)
-[ "$a" = "$b" ] || fail "the drafter's d2t is $b, expected $a"
-refuses 3 "*its head is q8_0, which safetensors cannot hold*" \
-    specrt-bundle export x.specb --format safetensors --head "$model" -o x.safetensors
-refuses 1 "*/dev/full: cannot write*" specrt-bundle export x.specb --format gguf \
-    --drafter "$model" -o /dev/full
+convert() { specrt-bundle export x.specb --format gguf --drafter head.safetensors "$@"; }
+accepts convert --target "$target" -o small.gguf
+accepts specrt-bundle export x.specb --format text -o x.txt
+kept=$(awk '$1 % 3 == 0' x.txt | wc -l)
+all=$(wc -l <x.txt)
+accepts convert --target "$target" -o again.gguf --json
+prints "*\"n_ids\":*$kept,*"
+warns "*warning: head.safetensors: has no row for $((all - kept)) of the list's $all tokens*"
+cmp small.gguf again.gguf || fail "two exports differ"
+accepts specrt-bundle import small.gguf --tokenizer "$target" -o y.specb --json
+prints "*\"n_imported\":*$kept,*"
 
-# A drafter with room for every id, but of another tokenizer.
-accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus map.txt --holdout 0 --size 100 -q \
-    -o z.specb
+# Cut again, a list must have rows; other architectures take none.
+refuses 3 "*small.gguf: has no row for token *; its head has $kept rows chosen by its own d2t" \
+    specrt-bundle export x.specb --format gguf --drafter small.gguf -o no.gguf
+refuses 3 "*target.gguf: architecture 'llama': llama.cpp reads d2t of eagle3 and dflash *" \
+    specrt-bundle export x.specb --format gguf --drafter "$target" -o no.gguf
+refuses 2 "*head.safetensors: * expected --target FILE.gguf*" convert -o no.gguf
+refuses 2 "*small.gguf: is no EAGLE-3 checkpoint: expected no --target" \
+    specrt-bundle export x.specb --format gguf --drafter small.gguf --target "$target" -o no.gguf
+refuses 2 "*--target goes with --drafter" specrt-bundle export x.specb --format text \
+    --target "$target" -o no.txt
+refuses 2 "*small.gguf*exists*" convert --target "$target" -o small.gguf
+refuses 1 "*/dev/full: cannot write*" convert --target "$target" -o /dev/full
+refuses 3 "*its head is q8_0, which safetensors cannot hold*" \
+    specrt-bundle export x.specb --format safetensors --head "$target" -o x.safetensors
+
+# What config.json says is read, and held to the tensors.
+for config in '{"num_attention_heads": 7}|num_attention_heads: does not divide' \
+    '{"target_hidden_size": 64}|fc.weight: expected three states of the target' \
+    '{"rope_scaling": {"factor": 8}}|config.json: rope_scaling: expected none'; do
+    echo "${config%%|*}" >config.json
+    refuses 3 "*head.safetensors: ${config#*|}*" convert --target "$target" -o no.gguf
+done
+echo '{"rope_theta": 50000, "rope_scaling": null}' >config.json
+accepts convert --target "$target" -o other.gguf
+cmp -s small.gguf other.gguf && fail "rope_theta changes nothing"
+rm config.json
+head -c 100000 head.safetensors >cut.safetensors
+refuses 3 "*cut.safetensors*" specrt-bundle export x.specb --format gguf \
+    --drafter cut.safetensors -o no.gguf
+
+# A target with room for every id, but of another tokenizer.
+echo 5 6 7 8 >few.txt
+accepts specrt-bundle import few.txt --values absolute --size 6 \
+    --tokenizer "$CLI_TESTS/../golden/tokenizers/spm.json" -o z.specb
 refuses 3 "*target.gguf: the model's own tokenizer is *; expected *" \
-    specrt-bundle export z.specb --format gguf --drafter "$model" -o z.gguf
+    specrt-bundle export z.specb --format gguf --drafter head.safetensors --target "$target" \
+    -o no.gguf
+[ ! -e no.gguf ] || fail "a refused file is there"

@@ -230,7 +230,7 @@ def make_drafter(path, type):
     """An eagle3 drafter; @return its head as stored and everything else by name."""
     rng = numpy.random.default_rng(2)
     w = gguf.GGUFWriter(path, "eagle3")
-    w.add_array("eagle3.extract_layers", [1, 2, 3])
+    w.add_array("eagle3.target_layers", [1, 2, 3])
     w.add_uint32("eagle3.target_hidden_size", 64)
     w.add_token_list([f"t{i}" for i in range(N_VOCAB)])
     others = {"fc.weight": rng.standard_normal((64, 192)).astype(numpy.float32),

@@ -107,6 +107,16 @@ drafts full full
 drafts window window:256@min=0
 drafts list static:512 --spec-specrt-bundle "$work/pair.specb"
 
+# llama.cpp's own type draft-eagle3, with a head that specrt-bundle cut to a list: it loads, drafts.
+eagle=$build/tests/eagle3_head
+check eagle-make "$eagle" make "$work/target.gguf" "$work/eagle.safetensors" 2
+check eagle-list "$build/bin/specrt-bundle" export "$work/pair.specb" -q --format gguf \
+    --drafter "$work/eagle.safetensors" --target "$work/target.gguf" -o "$work/eagle.gguf"
+check eagle serve eagle -md "$work/eagle.gguf" --spec-type draft-eagle3 --spec-draft-n-max 3 \
+    --spec-draft-p-min 0
+check "eagle: tokens" cmp "$work/plain.ids" "$work/eagle.ids"
+check "eagle: drafted" awk '{ exit !($1 > 0) }' "$work/eagle.n"
+
 # refuses NAME TEXT ARGUMENT... : the log says why there are no drafts.
 refuses() {
     local name=$1 text=$2; shift 2

@@ -522,7 +522,8 @@ static void test_gguf_drafter(void) {
     CHECK_INT(clear_folder(), 2);
 }
 
-/* A drafter that was trimmed before keeps only the rows it has; a tied one gets a head of its own. */
+/* A drafter that was trimmed before keeps only the rows it has; one without a head of its own, or of an
+ * architecture that ignores d2t, is refused. */
 static void test_gguf_other_heads(void) {
     static const char *const head[] = {"output.weight"}, *const embedding[] = {"token_embd.weight"};
     static const int64_t d2t[] = {9, 2, 300, 499, 0};
@@ -543,6 +544,11 @@ static void test_gguf_other_heads(void) {
     put_drafter("d.gguf", "eagle3", 500, embedding, rows_500, 1, NULL, 0);
     CHECK_INT(token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
               SPECRT_STATUS_UNSUPPORTED);
+    CHECK_HAS(err.msg, "has no output.weight");
+    put_drafter("d.gguf", "llama", 500, head, rows_500, 1, NULL, 0);
+    CHECK_INT(token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
+              SPECRT_STATUS_UNSUPPORTED);
+    CHECK_HAS(err.msg, "architecture 'llama': llama.cpp reads d2t of eagle3 and dflash drafters");
     put_drafter("d.gguf", "eagle3", 400, head, rows_500, 1, NULL, 0);
     CHECK_INT(
         token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
@@ -608,7 +614,7 @@ static const test_case cases[] = {
     {"npy_files", "d2t.npy and t2d.npy", test_npy_files},
     {"hostile", "bad files, each named", test_hostile},
     {"gguf_drafter", "a drafter cut to the map", test_gguf_drafter},
-    {"gguf_other_heads", "trimmed, tied and foreign drafters", test_gguf_other_heads},
+    {"gguf_other_heads", "trimmed, headless and foreign drafters", test_gguf_other_heads},
     {"gguf_offsets", "GGUF is absolute", test_gguf_offsets},
     {"safetensors_head", "head rows in the order of d2t", test_safetensors_head},
 };

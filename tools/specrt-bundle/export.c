@@ -4,13 +4,14 @@
 #include <string.h>
 #include "base/io.h"
 #include "base/json.h"
+#include "model/eagle3_gguf.h"
 #include "model/token_map.h"
 #include "tokenizer/tokenizer.h"
 #include "recut.h"
 #include "verbs.h"
 
 typedef struct request {
-    const char *bundle, *format, *output, *drafter, *head;
+    const char *bundle, *format, *output, *drafter, *head, *target;
     const char *engine, *values; /* with a whole folder */
     int64_t size, n_vocab;       /* 0: as the bundle says, and the drafter */
     char name[64];               /* the default output */
@@ -31,10 +32,34 @@ static specrt_status check_model(const char *path, const specrt_bundle *bundle, 
     return tokenizer_check_model(path, d->tokenizer_sha256, (const char *)d->tokenizer_name, err);
 }
 
+/* An EAGLE-3 checkpoint becomes a GGUF, with the tokens of the list that it has rows for. */
+static specrt_status write_eagle3(const request *r, token_map *map, specrt_error *err) {
+    int32_t n = map->n;
+    TRY(eagle3_gguf_write(r->drafter, r->target, map->ids, &map->n, r->output, r->force, err));
+    if (map->n < n)
+        cli_warn("%s: has no row for %" PRId32 " of the list's %" PRId32 " tokens, which are left "
+                 "out",
+                 r->drafter, n - map->n, n);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status check_target(const request *r, bool is_eagle3, specrt_error *err) {
+    if (is_eagle3 == (r->target != NULL)) return SPECRT_STATUS_OK;
+    if (r->target)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: is no EAGLE-3 checkpoint: expected no --target", r->drafter);
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: an EAGLE-3 checkpoint has no tokenizer: expected --target "
+                            "FILE.gguf, the model that it was trained for",
+                            r->drafter);
+}
+
 static specrt_status run(request *r, token_map *map, specrt_error *err) {
-    const char *source = r->drafter ? r->drafter : r->head;
+    bool is_eagle3 = r->drafter && eagle3_gguf_probe(r->drafter);
+    const char *source = is_eagle3 ? r->target : r->drafter ? r->drafter : r->head;
     specrt_bundle *bundle;
     specrt_ranks ranks;
+    TRY(check_target(r, is_eagle3, err));
     TRY(specrt_bundle_open(r->bundle, NULL, &bundle, err));
     specrt_status status = specrt_bundle_ranks(bundle, &ranks, err);
     if (status == SPECRT_STATUS_OK)
@@ -47,6 +72,7 @@ static specrt_status run(request *r, token_map *map, specrt_error *err) {
         TRY(token_map_default_name(r->format, map->n, r->name, sizeof r->name, err));
         r->output = r->name;
     }
+    if (is_eagle3) return write_eagle3(r, map, err);
     return token_map_write(map, r->format, r->output, source, r->force, err);
 }
 
@@ -124,7 +150,8 @@ static int check_folder(const request *r) {
     token_map_values values;
     if (!recut_is_engine(r->engine))
         return cli_usage("--for: expected one of %s, found '%s'", recut_engines(), r->engine);
-    if (r->format || r->head) return cli_usage("--for goes without --format and --head");
+    if (r->format || r->head || r->target)
+        return cli_usage("--for goes without --format, --head and --target");
     if (!r->drafter) return cli_usage("--for: expected the drafter to cut (--drafter DIR)");
     if (!r->output) return cli_usage("--for: expected a folder to write to (-o DIR)");
     if (!token_map_values_of(r->values, &values))
@@ -140,6 +167,7 @@ static int check(const request *r, const cli_common *common) {
     if (r->head && strcmp(r->format, "safetensors") != 0)
         return cli_usage("--head goes with --format safetensors");
     if (r->values) return cli_usage("--values goes with --for");
+    if (r->target && !r->drafter) return cli_usage("--target goes with --drafter");
     if (out_is_stdout(r->output) && common->json)
         return cli_usage("--json and the map cannot both go to stdout; give -o FILE");
     return -1;
@@ -172,8 +200,12 @@ int export_main(int argc, char **argv) {
         cli_int("size", "N", &r.size, 1, INT32_MAX, "ids (default: the calibrated size)"),
         cli_int("n-vocab", "N", &r.n_vocab, 1, INT32_MAX,
                 "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"),
-        cli_string("drafter", "FILE|DIR", &r.drafter,
-                   "gguf: the drafter to rewrite with a smaller head; with --for its folder"),
+        cli_string(
+            "drafter", "FILE|DIR", &r.drafter,
+            "gguf: the drafter to rewrite with a smaller head, an eagle3 or dflash GGUF or an "
+            "EAGLE-3 checkpoint; with --for its folder"),
+        cli_string("target", "FILE", &r.target,
+                   "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF"),
         cli_string("head", "FILE", &r.head,
                    "safetensors: add the rows of this model's head as lm_head.weight"),
         cli_heading("A whole drafter, cut to those ids"),
