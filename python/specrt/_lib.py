@@ -159,10 +159,13 @@ class Library:
             raise SpecrtError(f"{path}: cannot be loaded: {error}; `make lib` builds it, "
                               "SPECRT_LIBRARY names it") from None
         self.path = path
-        for name, result in _RESULTS.items():
-            getattr(self.lib, name).restype = result
-        for name, arguments in _ARGUMENTS.items():
-            getattr(self.lib, name).argtypes = arguments
+        try:
+            for name, result in _RESULTS.items():
+                getattr(self.lib, name).restype = result
+            for name, arguments in _ARGUMENTS.items():
+                getattr(self.lib, name).argtypes = arguments
+        except AttributeError as error:
+            raise SpecrtError(f"{path}: expected libspecrt.so.{INTERFACE}, found another library ({error})") from None
 
     def __getattr__(self, name: str) -> Any:
         """A function of the header, without "specrt_": library.bundle_close(handle)."""

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._lib import (CActive, CBeam, CDraft, CHeadDesc, CPolicyDesc, CSampling, CSessionParams, CStats, CTargetRows,
+from ._lib import (CBeam, CDraft, CHeadDesc, CPolicyDesc, CSampling, CSessionParams, CStats, CTargetRows,
                    CTreeParams, CVerdict, DTYPES, ITEM_BYTES, Memory, SpecrtError, array_of, ints, library, pointer)
 from .bundle import Bundle
 
