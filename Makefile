@@ -197,9 +197,9 @@ $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(LIB)
 test-build: all $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head # everything that `make test` runs
 
 # What starts threads, for the sanitizer that is slow and looks at nothing else.
-THREADED := $(patsubst %.c,%,$(notdir $(shell grep -lE 'parallel|pthread|worker|thread' $(TESTS))))
+THREADED := $(patsubst %.c,%,$(notdir $(shell grep -lE 'parallel_|pthread|specrt_worker|threads' $(TESTS))))
 test-threads: tools $(THREADED:%=$(BUILD)/tests/%)
-	@tests/run.sh $(BUILD) threads interrupt _build eval_compare eval_decode
+	@tests/run.sh $(BUILD) threads interrupt _build eval_compare
 
 test: test-build ## unit tests, compile tests, examples, command-line tests
 	@tests/run.sh $(BUILD) $(if $(SMOKE),bundle_info calibrate_usage)

@@ -48,7 +48,7 @@ wait_for_temps() { # N PID : the process has made its own
     until [ "$(temps)" = "$1" ]; do kill -0 "$2" || fail "ended early: $(cat ../err)"; done
 }
 for signal in KILL STOP; do
-    (record --max-tokens 100) 2>../err &
+    (record --max-tokens $(most 100 30)) 2>../err &
     writer=$!
     wait_for_temps 1 $writer
     kill -$signal $writer
