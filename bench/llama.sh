@@ -8,17 +8,28 @@
 #                 with NAME=qwen-1.5b and NAME=qwen-0.5b
 #     qwen-bf16   the same target as BF16, made of that file by llama.cpp
 #
-# In the environment: BUILD, THREADS (2), ROUNDS (5), PROMPTS (prompt files; data/prompts), LIMIT (2
-# of each), TOKENS (96), CORPUS (what lists are counted from; PROMPTS) and FIELD (prompt).
+# In the environment: BUILD, THREADS (2), ROUNDS (5), PROMPTS (prompt files; Spec-Bench's six tasks
+# where SPECRT_DATA has them), LIMIT (1 of each), TOKENS (64), CORPUS (the text of lists and graph:
+# ShareGPT for published models where it is at hand, else data/corpus), ASKED (the questions whose
+# states a sketch is made from; data/prompts). What PROMPTS hold is neither in CORPUS nor in ASKED.
 set -euo pipefail
-build=${BUILD:-build} threads=${THREADS:-2} rounds=${ROUNDS:-5} limit=${LIMIT:-2}
-tokens=${TOKENS:-96}
-prompts=${PROMPTS:-$(echo data/prompts/*.jsonl)} corpus=${CORPUS:-$prompts} field=${FIELD:-prompt}
-llama=$build/bin/specrt-llama
+build=${BUILD:-build} threads=${THREADS:-2} rounds=${ROUNDS:-5} limit=${LIMIT:-1}
+tokens=${TOKENS:-64}
+asked=${ASKED:-$(echo data/prompts/*.jsonl)} llama=$build/bin/specrt-llama
 fail() { echo "bench/llama.sh: $*" >&2; exit 1; }
 [ -x "$llama" ] || fail "no $llama; make llama builds it"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+if [ -z "${PROMPTS:-}" ]; then
+    data=${SPECRT_DATA:-../shared/data}
+    [ -e "$data/prompts/spec_bench/question.jsonl" ] ||
+        fail "no $data/prompts/spec_bench/question.jsonl; set SPECRT_DATA or PROMPTS"
+    [ -d "$build/prompts" ] || python3 bench/prompts.py "$data" "$build/prompts"
+    for task in mt_bench translation summarization qa math_reasoning rag; do
+        PROMPTS="${PROMPTS:-} $build/prompts/$task.jsonl"
+    done
+fi
 
 # models PAIR : its target and drafter.
 models() {
@@ -35,6 +46,14 @@ models() {
     [ -e "$at/qwen-1.5b-bf16.gguf" ] ||
         "$build/tests/llama_convert" bf16 "$target" "$at/qwen-1.5b-bf16.gguf"
     target=$at/qwen-1.5b-bf16.gguf
+}
+
+# general_text PAIR : what its lists are counted from.
+general_text() {
+    local chat=$build/models/sharegpt.json
+    if [ -n "${CORPUS:-}" ]; then echo "$CORPUS"
+    elif [ "$1" != sample ] && [ -e "$chat" ]; then echo "$chat"
+    else echo data/corpus/*/; fi
 }
 
 # What plan says of a policy, beside what was measured; then the table's own lines on splits.
@@ -67,19 +86,22 @@ PY
 }
 
 run_pair() {
-    local name=$1 steps
+    local name=$1 steps corpus
     models "$name"
+    corpus=$(general_text "$name")
     local pair=(-m "$target" -md "$draft" -t "$threads" --bundle "$work/pair.specb" -q)
     local policies=(microspec static:512+window+successor:256 sketch:64)
     local listed="full,microspec,static:512+window+successor:256,sketch:64"
-    "$build/bin/vocabtrim-calibrate" --tokenizer "$target" --corpus $corpus --field "$field" \
+    "$build/bin/vocabtrim-calibrate" --tokenizer "$target" --corpus $corpus \
         --size 512 --holdout 0 -q -f -o "$work/pair.specb"
-    "$build/bin/cograph-build" --tokenizer "$target" --corpus $corpus --field "$field" \
+    "$build/bin/cograph-build" --tokenizer "$target" --corpus $corpus \
         --successor-count 1 -q -f -o "$work/pair.specb"
-    "$llama" "${pair[@]}" --prompts $prompts --limit "$limit" -n "$tokens" --num-steps 8 \
+    "$llama" "${pair[@]}" --prompts $asked --limit 8 -n 32 --num-steps 4 \
+        --policy full --force --record "$work/asked" >"$work/answers"
+    "$build/bin/sketch-build" --model "$draft" --trace "$work/asked" -q -f -o "$work/pair.specb"
+    "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" -n "$tokens" --num-steps 8 \
         --policy full --force --record "$work/trace" >"$work/answers"
-    "$build/bin/sketch-build" --model "$draft" --trace "$work/trace" -q -f -o "$work/pair.specb"
-    "$llama" "${pair[@]}" --force --costs "$work/costs.json"
+    "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" --force --costs "$work/costs.json"
     "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$work/pair.specb" \
         --trace "$work/trace" --costs "$work/costs.json" --policy "$listed" --topk 1 --json \
         >"$work/plan.json"
@@ -88,7 +110,7 @@ print(max(1, json.load(open(sys.argv[1]))["recommended"]["num_steps"]))' "$work/
     "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$work/pair.specb" \
         --trace "$work/trace" --costs "$work/costs.json" --policy "$listed" --topk 1 \
         --num-steps "$steps" --json >"$work/plan.json"
-    "$llama" "${pair[@]}" --prompts $prompts --limit "$limit" -n "$tokens" --num-steps "$steps" \
+    "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" -n "$tokens" --num-steps "$steps" \
         $(printf -- '--policy %s ' "${policies[@]}") --bench --rounds "$rounds" --json \
         >"$work/bench.json"
     echo "$name: $(basename "$target"), $(basename "$draft"); chain of $steps, as plan says;" \

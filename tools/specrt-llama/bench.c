@@ -77,15 +77,6 @@ static bool ends(const bench *b, int32_t token) {
 }
 
 /* The prompt. *logits : of its last token, borrowed */
-static int prefill(bench *b, const input *p, const float **logits) {
-    specrt_llama_reset(b->m->pair);
-    for (int32_t done = 0; done < p->n; done += b->host.max_batch) {
-        int32_t left = p->n - done, n = left < b->host.max_batch ? left : b->host.max_batch;
-        if (b->host.target_prefill(b->host.user, p->ids + done, n, 0, logits)) return 1;
-    }
-    return 0;
-}
-
 static specrt_draft view(const cycle *c) {
     static const float none[SPECRT_TREE_MAX_NODES];
     return (specrt_draft){.n = c->n,
@@ -158,7 +149,7 @@ static bool give(const bench *b, answer *a, const int32_t *tokens, int32_t n) {
 static int decode_without(bench *b, way *w, const input *p, answer *a) {
     const float *logits;
     specrt_verdict v = {.n = 1};
-    if (prefill(b, p, &logits)) return 1;
+    if (input_prefill(p, &b->host, b->m, &logits)) return 1;
     v.tokens[0] = best_of(logits, b->m->n_vocab);
     int64_t began = begin_clock(b, w);
     while (give(b, a, v.tokens, v.n)) {
@@ -260,7 +251,7 @@ static specrt_status run_round(bench *b, way *w, specrt_error *err) {
 static const float *plain_logits(bench *b, int i, int32_t n) {
     const answer *plain = &b->ways[0].answers[i];
     const float *logits;
-    if (prefill(b, &b->in->items[i], &logits)) return NULL;
+    if (input_prefill(&b->in->items[i], &b->host, b->m, &logits)) return NULL;
     for (int32_t k = 0; k < n; k++) {
         cycle c = {.n = 0};
         specrt_verdict v = {.n = 1};
@@ -276,7 +267,7 @@ static const float *plain_logits(bench *b, int i, int32_t n) {
 static bool repeats(bench *b, int i, const answer *a, int32_t place) {
     const float *logits;
     int32_t n = 1;
-    if (prefill(b, &b->in->items[i], &logits)) return false;
+    if (input_prefill(&b->in->items[i], &b->host, b->m, &logits)) return false;
     if (best_of(logits, b->m->n_vocab) != a->ids[0] || place == 0) return place == 0;
     for (int32_t k = 0; k < a->n_cycles; k++) {
         specrt_draft draft = view(&a->cycles[k]);

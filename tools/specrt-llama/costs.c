@@ -9,7 +9,7 @@
 #include "base/measure.h"
 #include "engine/costs.h"
 
-enum { N_ROUNDS = 9, N_PROMPT = 64, MOST_SIZES = 32 };
+enum { N_ROUNDS = 9, MOST_SIZES = 32 };
 static const int32_t drafted[] = {1, 2, 3, 4, 6, 8, 10};
 static const int32_t verified[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 60};
 
@@ -28,6 +28,7 @@ typedef struct costs {
     int32_t *ids;                  /* [rows of the head] */
     float *logits, *hidden, *best; /* [10, rows], [10, columns], [10, 10] */
     int32_t tokens[SPECRT_TREE_MAX_NODES], best_ids[100];
+    input after; /* the prompt that stands before; ids borrowed */
 } costs;
 
 static void add_sizes(timing *t, const int32_t *sizes, int n) {
@@ -111,11 +112,9 @@ static specrt_status time_head(costs *c, int round, int i) {
 
 /* Every size in turn, so that what disturbs the machine for a while hits all alike. */
 static specrt_status time_round(costs *c, int round) {
-    specrt_llama_reset(c->m->pair);
     const float *logits;
     double unused;
-    if (c->host.target_prefill(c->host.user, c->tokens, N_PROMPT - 4, 0, &logits))
-        return SPECRT_STATUS_HOST;
+    if (input_prefill(&c->after, &c->host, c->m, &logits)) return SPECRT_STATUS_HOST;
     for (int i = 0; i < c->draft.n; i++)
         if (run_draft(c, c->draft.sizes[i], &c->draft.seconds[i][round]) ||
             run_target(c, 1, &unused))
@@ -163,8 +162,21 @@ static specrt_status prepare(costs *c, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status measure(costs *c, const options *o, specrt_error *err) {
+/* As many tokens as prompts have on average, of the longest. */
+static input typical(const inputs *in) {
+    input longest = in->items[0];
+    int64_t sum = 0;
+    for (int i = 0; i < in->n; i++) {
+        sum += in->items[i].n;
+        if (in->items[i].n > longest.n) longest = in->items[i];
+    }
+    longest.n = (int32_t)(sum / in->n);
+    return longest;
+}
+
+static specrt_status measure(costs *c, const options *o, const inputs *in, specrt_error *err) {
     TRY(prepare(c, err));
+    c->after = in->n ? typical(in) : (input){.ids = c->tokens, .n = SPECRT_TREE_MAX_NODES};
     for (int round = 0; round < N_ROUNDS; round++) {
         cli_info("costs: round %d of %d", round + 1, N_ROUNDS);
         specrt_status status = time_round(c, round);
@@ -179,12 +191,13 @@ static specrt_status measure(costs *c, const options *o, specrt_error *err) {
     return status;
 }
 
-specrt_status costs_measure(const options *o, const models *m, specrt_error *err) {
+specrt_status costs_measure(const options *o, const models *m, const inputs *in,
+                            specrt_error *err) {
     costs *c = (costs *)calloc(1, sizeof *c);
     if (!c) return error_no_memory_for(err, "costs");
     c->m = m;
     c->host = specrt_llama_host(m->pair);
-    specrt_status status = measure(c, o, err);
+    specrt_status status = measure(c, o, in, err);
     free(c->ids), free(c->logits), free(c->hidden), free(c->best);
     free(c);
     return status;

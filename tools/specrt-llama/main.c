@@ -7,8 +7,8 @@
 
 static specrt_status run(const options *o, models *m, inputs *in, specrt_error *err) {
     TRY(models_open(o, m, err));
-    if (o->costs) return costs_measure(o, m, err);
-    TRY(inputs_read(o, m, in, err));
+    if (o->texts.n + o->files.n + o->prompts.n > 0) TRY(inputs_read(o, m, in, err));
+    if (o->costs) return costs_measure(o, m, in, err);
     cli_info("drafter's %lld rows of %s times its state are llama.cpp's logits (relative rms "
              "%.2g); no pass computes its head",
              (long long)m->rows.desc.n_rows, specrt_dtype_name(m->rows.desc.dtype),

@@ -74,6 +74,10 @@ typedef struct inputs {
 specrt_status inputs_read(const options *o, const models *m, inputs *out, specrt_error *err);
 void inputs_free(inputs *in);
 
+/* input_prefill() : both models read a prompt, from nothing. logits: of its last token, borrowed from the
+ * pair until its next pass. @return 0, else 1: models_error() says what failed */
+int input_prefill(const input *p, const specrt_host *host, const models *m, const float **logits);
+
 /* ---- record.c ---- */
 
 /* A trace that is being written, and the drafter's own ranking of all rows for it. Zero-initialise. */
@@ -90,8 +94,9 @@ void record_close(record_file *r);
 
 /* ---- costs.c ---- */
 
-/* costs_measure() : what calls cost, by size, to the file that the options name. */
-specrt_status costs_measure(const options *o, const models *m, specrt_error *err);
+/* costs_measure() : what calls cost, by size, to the file that the options name; after as
+ * many tokens as prompts have on average, for attention costs by them; without prompts after 64. */
+specrt_status costs_measure(const options *o, const models *m, const inputs *in, specrt_error *err);
 
 /* ---- answer.c, bench.c ---- */
 
