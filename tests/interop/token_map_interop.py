@@ -156,7 +156,7 @@ def torch_counts():
 
 
 def torch_reads_counts():
-    counts = load(write("token-freq", "token_freq.pt"))
+    counts = load(write("token-freq", "counts.pt"))
     assert list(counts) == ours() and all(type(n) is int and n > 0 for n in counts.values())
     assert sorted(counts, key=lambda i: -counts[i])[:FORCED] == ours()[:FORCED]  # Python's sort keeps order
 
@@ -226,6 +226,35 @@ def safetensors_head():
     assert rows.dtype == numpy.float16 and numpy.array_equal(rows, head[sorted(ours())])
 
 
+def safetensors_drafter():
+    """A whole folder: byte for byte where nothing is cut, and as safetensors itself would write it where rows go."""
+    rng, listed = numpy.random.default_rng(4), sorted(ours())
+    folder = work / "eagle3"
+    folder.mkdir(exist_ok=True)
+    mask = numpy.zeros(N_VOCAB, dtype=bool)
+    mask[listed] = True
+    tensors = {"d2t": numpy.array(listed) - numpy.arange(len(listed)), "t2d": mask,
+               "lm_head.weight": rng.standard_normal((len(listed), 16)).astype(numpy.float16),
+               "fc.weight": rng.standard_normal((16, 48)).astype(numpy.float16),
+               "midlayer.hidden_norm.weight": rng.standard_normal(16).astype(numpy.float32)}
+    safetensors.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {"architectures": ["LlamaForCausalLMEagle3"], "vocab_size": N_VOCAB, "draft_vocab_size": len(listed)}
+    (folder / "config.json").write_text(json.dumps(config))
+    for size, name in (len(listed), "whole"), (500, "cut"):
+        code, _, err = tool("export", bundle(), "--drafter", folder, "--for", "vllm", "--size", size, "-o", work / name)
+        assert code == 0, err
+        code, said, err = tool("check", work / name, "--for", "vllm")
+        assert code == 0, said + err
+    for file in "model.safetensors", "config.json":
+        assert (work / "whole" / file).read_bytes() == (folder / file).read_bytes(), file
+    ids = sorted(ours()[:500])
+    tensors["lm_head.weight"] = tensors["lm_head.weight"][numpy.searchsorted(listed, ids)]
+    tensors["d2t"], tensors["t2d"] = numpy.array(ids) - numpy.arange(500), numpy.isin(numpy.arange(N_VOCAB), ids)
+    safetensors.save_file(tensors, work / "expected.safetensors", metadata={"format": "pt"})
+    assert (work / "cut" / "model.safetensors").read_bytes() == (work / "expected.safetensors").read_bytes()
+    assert json.loads((work / "cut" / "config.json").read_text()) == {**config, "draft_vocab_size": 500}
+
+
 def make_drafter(path, type):
     """An eagle3 drafter; @return its head as stored and everything else by name."""
     rng = numpy.random.default_rng(2)
@@ -289,9 +318,10 @@ def json_both_ways():
 
 CHECKS = [(json_both_ways, True),
           (torch_reads_list, torch), (torch_reads_pair, torch), (torch_lists, torch), (torch_tensors, torch),
-          (torch_dicts, torch), (torch_counts, torch), (torch_reads_counts, torch), (torch_ambiguous, torch), (torch_code, torch),
+          (torch_dicts, torch), (torch_counts, torch), (torch_reads_counts, torch),
+          (torch_ambiguous, torch), (torch_code, torch),
           (numpy_reads, numpy), (numpy_writes, numpy),
-          (safetensors_both_ways, safetensors), (safetensors_head, safetensors),
+          (safetensors_both_ways, safetensors), (safetensors_head, safetensors), (safetensors_drafter, safetensors),
           (gguf_both_ways, gguf), (gguf_offsets, gguf)]
 
 
