@@ -8,6 +8,7 @@ import torch.nn.functional as F
 import sample_model as model
 
 SHAPE = model.Shape(49152, 576, 30, 9, 3, 1536, rope_base=1e5)
+TAPS = 2, 15, 27  # the layers before which an EAGLE-3 head looks: the third, the middle, the last but two
 
 
 class Target:
@@ -34,7 +35,7 @@ class Sequences:
     follows is padded on its left, so that all end together. Keys and values are float32, whose batched
     products read them where they lie."""
 
-    def __init__(self, target, prefix, prompts, n_more):
+    def __init__(self, target, prefix, prompts, n_more, taps=None):
         s, self.target, n = target.s, target, len(prompts)
         longest = max(map(len, prompts))
         self.pad = torch.tensor([longest - len(p) for p in prompts])
@@ -43,7 +44,7 @@ class Sequences:
             self.prompt[i, longest - len(p):] = torch.from_numpy(p[prefix:].astype(np.int64))
         self.prefix = self.length = 0
         self.make_room(1, prefix)
-        self.first = self.forward(torch.from_numpy(prompts[0][:prefix].astype(np.int64))[None])
+        self.first = self.forward(torch.from_numpy(prompts[0][:prefix].astype(np.int64))[None], taps)
         keys, values, self.prefix = self.keys, self.values, prefix
         self.make_room(n, longest + n_more)
         self.keys[:, :, :prefix] = keys.repeat(1, n, 1, 1)
@@ -87,11 +88,14 @@ class Sequences:
         return F.linear(mixed.bfloat16(), w["out"]).float()
 
     @torch.no_grad()
-    def forward(self, tokens):
-        """tokens i64 [batch, n] -> what the head reads, f32 [batch, n, d]."""
+    def forward(self, tokens, taps=None):
+        """tokens i64 [batch, n] -> the states that the head reads, f32 [batch, n, d]; the list `taps` gains
+        the residual stream before each of TAPS, f32 of that shape."""
         x = F.embedding(tokens, self.target.embedding)
         self.place(tokens.shape[1])
         for i, w in enumerate(self.target.layers):
+            if taps is not None and i in TAPS:
+                taps.append(x)
             x = x + self.attend(i, w, model.rms(x, w["attn_norm"]))
             gate, up = F.linear(model.rms(x, w["ffn_norm"]).bfloat16(), w["gate_up"]).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, w["down"]).float()
@@ -143,3 +147,19 @@ def answer(target, prefix, prompts, n_tokens, temperatures, end, generator):
         for i, h in zip(live.tolist(), hidden[rows].half()):
             states[i].append(h)
     return [(np.array(a, np.int32), torch.cat(h).numpy()) for a, h in zip(ids, states)]
+
+
+@torch.no_grad()
+def read(target, prefix, written):
+    """Text that others wrote, read side by side. written: ids i32 [n] each, all of which begin with the
+    same `prefix` ids -> for each (ids; states f16 [n - 1, d] and taps f16 [n - 1, 3 d], of all but the
+    last token)."""
+    first, rest = [], []
+    running = Sequences(target, prefix, written, 0, first)
+    hidden = running.forward(running.prompt, rest)
+    begin, own = torch.cat([running.first, *first], -1)[0], torch.cat([hidden, *rest], -1)
+    made = []
+    for i, ids in enumerate(written):
+        both = torch.cat((begin, own[i, prefix - len(ids):]))[:-1].half()
+        made.append((ids, both[:, :target.s.d].numpy(), both[:, target.s.d:].numpy()))
+    return made

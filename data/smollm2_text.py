@@ -15,6 +15,7 @@ import overlap  # noqa: E402
 N_HELD_OUT = 150     # WildChat prompts kept for evaluation
 LEAST_WORDS = 3
 MOST_TOKENS = 128    # of a prompt in its template
+MOST_ANSWER = 384    # tokens of an answer that others gave
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 START, END = 1, 2    # <|im_start|>, <|im_end|>
 
@@ -40,6 +41,15 @@ def sharegpt(path):
     made = json.load(open(path, encoding="utf-8"))
     first = (c["conversations"][0] for c in made if c["id"].endswith("_0") and c["conversations"])
     return unique(turn["value"] for turn in first if turn["from"] == "human")
+
+
+def sharegpt_answers(path):
+    """-> (prompt, answer) of the first exchange of conversations, both fit to be read; each once."""
+    made = json.load(open(path, encoding="utf-8"))
+    turns = (c["conversations"] for c in made if c["id"].endswith("_0"))
+    pairs = {t[0]["value"].strip(): t[1]["value"].strip() for t in turns
+             if len(t) > 1 and t[0]["from"] == "human" and t[1]["from"] == "gpt"}
+    return [(p, a) for p, a in pairs.items() if fit(p) and a.isascii() and len(a.split()) >= LEAST_WORDS]
 
 
 def write(path, prompts, domain):
@@ -91,7 +101,7 @@ def read(paths):
     return [json.loads(line)["prompt"] for path in paths for line in open(path, encoding="utf-8")]
 
 
-def conversations(encode, prompts):
+def conversations(encode, prompts, limit=MOST_TOKENS):
     """The model's own template around each prompt -> (how many ids all begin with; lists of ids, up to
     where the answer begins)."""
     system, between, user, answer = encode(["system\n" + SYSTEM, "\n", "user\n", "assistant\n"])
@@ -100,7 +110,16 @@ def conversations(encode, prompts):
     end = [END, *between, START, *answer]
     made = [np.array([*begin, *ids, *end], np.int32) for ids in asked]
     prefix = len(begin) + len(user)
-    return prefix, [ids for ids in made if prefix < len(ids) <= MOST_TOKENS]
+    return prefix, [ids for ids in made if prefix < len(ids) <= limit]
+
+
+def exchanges(encode, pairs):
+    """Like conversations(), with the answers that others gave, MOST_ANSWER tokens of each -> (prefix;
+    lists of ids; where each answer begins)."""
+    prefix, asked = conversations(encode, [p for p, _ in pairs], limit=10 ** 6)
+    answered = [np.append(ids, END)[:MOST_ANSWER] for ids in encode([a for _, a in pairs])]
+    both = [(np.concatenate((q, a)).astype(np.int32), len(q)) for q, a in zip(asked, answered)]
+    return prefix, [ids for ids, _ in both], [start for _, start in both]
 
 
 class Decoder:
@@ -119,11 +138,11 @@ class Decoder:
         return raw.decode("utf-8", "replace")
 
 
-def batches(conversations, n):
+def batches(conversations, n, length=len):
     """Of like lengths, in an order that has all lengths early."""
     shuffled = [conversations[i] for i in np.random.default_rng(0).permutation(len(conversations))]
     return [part for at in range(0, len(shuffled), 8 * n)
-            for part in split(sorted(shuffled[at:at + 8 * n], key=len), n)]
+            for part in split(sorted(shuffled[at:at + 8 * n], key=length), n)]
 
 
 def split(values, n):
