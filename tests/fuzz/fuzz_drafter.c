@@ -1,6 +1,8 @@
-/* fuzz_drafter.c : an EAGLE head from any bytes either fails to open beside a target, or drafts. The input
- * is the length of config.json, u16; config.json; the safetensors. */
+/* fuzz_drafter.c : an EAGLE head from any bytes either fails to open beside a target, or drafts; so with its
+ * folder as other engines read it. The input is the length of config.json, u16; config.json; the
+ * safetensors. */
 #include "engine/engine.h"
+#include "model/checkpoint.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -63,6 +65,20 @@ static void draft(const engine_drafter *d) {
     engine_cache_close(c);
 }
 
+static void look_into(void) {
+    checkpoint c;
+    token_map map;
+    specrt_error err;
+    if (checkpoint_open(weights, &c, &err)) return;
+    if (!checkpoint_map(&c, TOKEN_MAP_AUTO, &map, &err)) {
+        for (int32_t i = 0; i < map.n; i++)
+            if (map.ids[i] < 0) abort();
+        token_map_free(&map);
+    }
+    if (checkpoint_number(&c, "vocab_size") >= 0 && !c.config) abort();
+    checkpoint_close(&c);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     engine_drafter *d;
@@ -73,5 +89,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     put(weights_fd, data + 2 + n, size - 2 - n);
     if (!engine_drafter_open(weights, target, &d, &err)) draft(d);
     engine_drafter_close(d);
+    look_into();
     return 0;
 }
