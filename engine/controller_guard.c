@@ -1,8 +1,7 @@
 /* controller_guard.c : which weights draft. After a sequence the drafter as it was, the last good weights
  * and those that learning had come to before it are run over its text, which tells how many cycles a chain of
  * each takes for the same tokens. Weights draft only once they were found better than those before, on text
- * they had not learnt from, once they take clearly fewer cycles than the drafter as it was, and as long as
- * they take no more. */
+ * they had not learnt from, and only as long as they take clearly fewer cycles than the drafter as it was. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
@@ -10,7 +9,7 @@
 #include "engine/controller_impl.h"
 
 #define GUARD_MEMORY 0.9 /* of the moving sums, from look to look */
-#define GUARD_GAIN   0.99 /* of the frozen drafter's cycles: the best of many trials is partly luck */
+#define GUARD_GAIN   0.98 /* of the frozen drafter's cycles: the best of many trials is partly luck */
 enum { GUARD_PATIENCE = 8 /* looks that learning may be behind what drafts */ };
 
 /* ---- one set of weights -------------------------------------------------------------------------- */
@@ -150,8 +149,8 @@ static void choose(engine_controller *c) {
     guard_set before = g->drafts;
     int64_t drafted = g->version[before];
     if (g->cycles[GUARD_TRIAL] < g->cycles[GUARD_GOOD]) copy_set(c, GUARD_GOOD, GUARD_TRIAL);
-    double most = g->cycles[GUARD_START] * (before == GUARD_GOOD ? 1 : GUARD_GAIN);
-    g->drafts = g->cycles[GUARD_GOOD] <= most ? GUARD_GOOD : GUARD_START;
+    g->drafts =
+        g->cycles[GUARD_GOOD] <= GUARD_GAIN * g->cycles[GUARD_START] ? GUARD_GOOD : GUARD_START;
     if (g->drafts == GUARD_START && before == GUARD_GOOD && drafted != g->version[GUARD_START])
         c->stats.n_returns++;
     else if (g->version[g->drafts] != drafted)
