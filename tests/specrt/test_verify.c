@@ -175,8 +175,9 @@ static void test_stream(void) {
         }
         for (int n = 2; n < LENGTH; n += verdict.n) {
             int32_t tokens[SPECRT_TREE_MAX_NODES], parents[SPECRT_TREE_MAX_NODES];
-            specrt_draft draft = {
-                random_tree(stream[n - 1], tokens, parents), tokens, parents, NULL, NULL, NULL};
+            specrt_draft draft = {.n = random_tree(stream[n - 1], tokens, parents),
+                                  .tokens = tokens,
+                                  .parents = parents};
             for (int i = 0; i < draft.n; i++)
                 target(i == 0 ? stream[n - 2] : tokens[parents[i]], tokens[i], logits[i]);
             REQUIRE(specrt_verify_tree(v, &draft, logits[0], n, &verdict) == SPECRT_STATUS_OK);
