@@ -60,7 +60,7 @@ if [ -z "$given" ] && [ -e "$pair/target.gguf" ] && [ -e "$pair/draft.safetensor
     model=$pair/target.gguf draft=$pair/draft.safetensors
     sample=1
 fi
-tokens=${TOKENS:-56} prompts=${PROMPTS:-20}
+tokens=${TOKENS:-48} prompts=${PROMPTS:-20}
 [ -z "$sample" ] || [ -z "${LONG:-}" ] || tokens=${TOKENS:-128}
 counting_number TOKENS "$tokens"
 counting_number PROMPTS "$prompts"
