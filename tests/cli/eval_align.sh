@@ -11,6 +11,18 @@ compare() {
 # value KEY : the first number behind a key of the JSON
 value() { grep -o "\"$1\":[^,}]*" ../out | head -1 | cut -d: -f2; }
 lengths() { grep -o '"accept_length":[^,}]*' ../out; }
+# drafts_as_frozen : each request of the JSON takes the cycles of the drafter that stays; true where
+# there is no python3
+drafts_as_frozen() {
+    [ -z "$(command -v python3)" ] || python3 - ../out <<'END'
+import json, sys
+of = {}
+for r in json.load(open(sys.argv[1]))["requests"]:
+    of.setdefault(r["policy"].replace(" (lora)", ""), []).append(r["n_cycles"])
+window = of["window:64@min=16"]
+sys.exit(window[0::2] != window[1::2])
+END
+}
 
 accepts compare --align lora --align-batch 4 --align-rate 0.01
 prints "*window:64@min=16 *
@@ -39,15 +51,7 @@ grep -aq 'base_model.model.layers.0.self_attn.q_proj.lora_A.weight' a.safetensor
 # a rate of 0 drafts as the frozen drafter does; what was learnt is there again
 accepts compare --align lora --align-batch 4 --align-rate 0 --json
 [ "$(grep -o '"n_emitted":[0-9]*' ../out | sort -u | wc -l)" -gt 0 ] || fail "no requests"
-otherwise="a rate of 0 drafts otherwise than the frozen drafter"
-[ -z "$(command -v python3)" ] || python3 - ../out <<'END' || fail "$otherwise"
-import json, sys
-of = {}
-for r in json.load(open(sys.argv[1]))["requests"]:
-    of.setdefault(r["policy"].replace(" (lora)", ""), []).append(r["n_cycles"])
-window = of["window:64@min=16"]
-sys.exit(window[0::2] != window[1::2])
-END
+drafts_as_frozen || fail "a rate of 0 drafts otherwise than the frozen drafter"
 accepts compare --align lora --align-rate 0 --align-load a.safetensors --align-save c.safetensors
 cmp a.safetensors c.safetensors || fail "a snapshot came back other"
 
@@ -66,14 +70,7 @@ prints "*all equal"
 # a guard drafts with nothing that a rate of 1e9 made; several domains; support over lists
 accepts compare --align lora --align-batch 4 --align-rate 1e9 --align-clip 0 --align-guard 1 --json
 [ "$(value n_looks)" -gt 0 ] || fail "no looks"
-[ -z "$(command -v python3)" ] || python3 - ../out <<'END' || fail "a guard drafts with ruin"
-import json, sys
-of = {}
-for r in json.load(open(sys.argv[1]))["requests"]:
-    of.setdefault(r["policy"].replace(" (lora)", ""), []).append(r["n_cycles"])
-window = of["window:64@min=16"]
-sys.exit(window[0::2] != window[1::2])
-END
+drafts_as_frozen || fail "a guard drafts with ruin"
 accepts compare --align lora@guard=2@domains=3@batch=4,lora@list=16@batch=4,osd@guard=1@interval=1
 prints "*looks*back*restarts*recalled*all equal"
 
