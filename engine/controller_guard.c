@@ -22,13 +22,6 @@ static double count_cycles(const bool *right, int32_t n, int32_t n_levels) {
     return n_cycles;
 }
 
-static int32_t best_of(const float *logits, int32_t n) {
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (logits[i] > logits[best]) best = i;
-    return best;
-}
-
 /* Which tokens of the answer these hidden states propose before all rivals. */
 static void mark_right(engine_controller *c, const float *hidden, int32_t n, bool *right) {
     const kept_answer *w = &c->answer;
@@ -39,7 +32,8 @@ static void mark_right(engine_controller *c, const float *hidden, int32_t n, boo
         int32_t k = n - at < CONTROLLER_CHUNK ? n - at : CONTROLLER_CHUNK;
         align_product(c->align, &rivals, hidden + (int64_t)at * c->d_model, k, w->logits);
         for (int32_t i = 0; i < k; i++) {
-            int32_t best = best_of(w->logits + (int64_t)i * w->n_rivals, w->n_rivals);
+            int32_t best = 0;
+            specrt_logits_topk(w->logits + (int64_t)i * w->n_rivals, w->n_rivals, 1, &best);
             right[at + i] = w->rivals[best] == w->tokens[at + i];
         }
     }
