@@ -47,9 +47,8 @@ class Pair:
 
     def policies(self):
         has = lambda *names: any(n in self.sections for n in names)
-        # dynaspec reads the target's embedding, which `replay` takes from the head's file.
-        return (["full", *LISTS] + ["dynaspec"] * (has("cluster") and self.head == self.models[1])
-                + ["coral"] * has("group") + CENTROIDS * has("centroid") + SKETCHES * has("sketch"))
+        return (["full", *LISTS] + ["dynaspec"] * has("cluster") + ["coral"] * has("group")
+                + CENTROIDS * has("centroid") + SKETCHES * has("sketch"))
 
     def record(self, temperature, limit, tokens=None, kind=None):
         """Traces of all tasks -> their paths."""
@@ -69,8 +68,8 @@ class Pair:
         """-> {(policy, domain): row}, under the recorded tree."""
         traces = [a for path in paths for a in ("--trace", path)]
         said = json.loads(self.run([self.tool, "replay", *traces, "--bundle", self.bundle,
-                                    "--model", self.head, "--policy", ",".join(policies),
-                                    "--json", "-q", *options]))
+                                    "--model", self.head, "--embedding", self.models[1],
+                                    "--policy", ",".join(policies), "--json", "-q", *options]))
         return {(r["policy"], r["domain"]): r for r in said["rows"]}
 
     def compare(self, policies, limit, tokens):

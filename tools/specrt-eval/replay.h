@@ -23,9 +23,10 @@ typedef struct replay_params {
     int n_policies;
     const specrt_tree_params *trees; /* [n_trees] to estimate beside the recorded one */
     int n_trees;
-    const char *bundle; /* NULL: none */
-    const char *model;  /* whose head policies read, where one does; NULL: none */
-    bool stream;        /* sequences follow each other: what policies learnt stays */
+    const char *bundle;    /* NULL: none */
+    const char *model;     /* whose head policies read, where one does; NULL: none */
+    const char *embedding; /* whose token embedding DynaSpec's router reads; NULL: the model's */
+    bool stream;           /* sequences follow each other: what policies learnt stays */
     int threads;
     int progress; /* as cli_common's */
 } replay_params;

@@ -88,7 +88,8 @@ struct replay {
     specrt_trace_reader **readers;   /* [n_traces] */
     const specrt_trace_info **infos; /* [n_traces] theirs */
     specrt_bundle *bundle;
-    model model;
+    model model, embedding_file;
+    specrt_head_desc embedding; /* its rows NULL: none */
     specrt_head *head;
     void *no_rows; /* of a head that nothing is multiplied with */
     specrt_tree_params trees[REPLAY_TREES];

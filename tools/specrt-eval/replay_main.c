@@ -329,6 +329,8 @@ int replay_main(int argc, char **argv) {
         cli_string("bundle", "FILE", &a.params.bundle, "what policies need"),
         cli_string("model", "FILE", &a.params.model,
                    "GGUF or safetensors of the head, for policies that read it"),
+        cli_string("embedding", "FILE", &a.params.embedding,
+                   "model that holds the token embedding dynaspec reads (default: --model)"),
         cli_strings(
             "tree", "S/K/N", &a.trees,
             "accept length also for num_steps/topk/num_draft_tokens, up to what was recorded"),

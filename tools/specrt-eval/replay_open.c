@@ -102,6 +102,16 @@ static specrt_status open_head(replay *r, specrt_error *err) {
     return specrt_head_bind(r->bundle, &head, NULL, &r->head, err);
 }
 
+/* What DynaSpec's router reads beside states; a model without one is no fault until a policy asks. */
+static specrt_status open_embedding(replay *r, specrt_error *err) {
+    if (r->params.embedding) {
+        TRY(model_open(r->params.embedding, &r->embedding_file, err));
+        return model_embedding(&r->embedding_file, NULL, &r->embedding, err);
+    }
+    if (r->params.model) (void)model_embedding(&r->model, NULL, &r->embedding, NULL);
+    return SPECRT_STATUS_OK;
+}
+
 /* ---- policies ---- */
 
 static bool any_of(const char *text, const char *const *words) {
@@ -133,14 +143,12 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
     static const char *const by_hidden[] = {"cluster",  "group", "centroid", "sketch",
                                             "dynaspec", "coral", NULL};
     const specrt_trace_info *info = r->infos[0];
-    specrt_head_desc embedding;
     specrt_policy_desc desc = {.text = text,
                                .n_vocab = info->n_ids,
                                .n_terminators = info->n_terminators,
                                .terminators = info->terminators,
                                .target = r->params.model ? r->head : NULL};
-    if (r->params.model && model_embedding(&r->model, NULL, &embedding, NULL) == SPECRT_STATUS_OK)
-        desc.embedding = &embedding;
+    if (r->embedding.rows) desc.embedding = &r->embedding;
     if (!r->params.model && any_of(text, by_hidden))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "policy '%.60s' reads the head; expected --model FILE", text);
@@ -184,6 +192,7 @@ specrt_status replay_open(replay *r, specrt_error *err) {
     TRY(open_trees(r, err));
     TRY(open_bundle(r, err));
     TRY(open_head(r, err));
+    TRY(open_embedding(r, err));
     TRY(open_policies(r, err));
     for (int i = 0; !r->keeps_hidden && i < r->params.n_traces; i++)
         specrt_trace_skip_hidden(r->readers[i]);
@@ -202,6 +211,7 @@ void replay_free(replay *r) {
     specrt_head_close(r->head);
     free(r->no_rows);
     if (r->params.model) model_close(&r->model);
+    if (r->params.embedding) model_close(&r->embedding_file);
     specrt_bundle_close(r->bundle);
     for (int i = 0; r->readers && i < r->params.n_traces; i++) specrt_trace_close(r->readers[i]);
     free((void *)r->readers);
