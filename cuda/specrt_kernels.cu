@@ -64,6 +64,8 @@
 #endif
 
 static inline specrt_status specrt__launch_status(cudaError_t error) {
+    if (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread)
+        return SPECRT_STATUS_CAPTURE;
     return error == cudaSuccess ? SPECRT_STATUS_OK : SPECRT_STATUS_DEVICE;
 }
 
@@ -217,16 +219,18 @@ static __device__ uint32_t specrt__launch_pack_bf16(float x, float y) {
     return (uint32_t)__bfloat16_as_ushort(both.x) | (uint32_t)__bfloat16_as_ushort(both.y) << 16;
 }
 
-/* The same, but the greatest number in place of those that f16 does not reach. */
+/* The same, but the greatest number in place of those that f16 does not reach; NaN stays NaN. */
 static __device__ uint32_t specrt__launch_pack_f16_cut(float x, float y) {
     const float kMost = 65504.0f;
 #if defined(__CUDA_ARCH__)
     __half2 most = __float2half2_rn(kMost), least = __float2half2_rn(-kMost);
-    __half2 both = __hmax2(__hmin2(__floats2half2_rn(x, y), most), least);
+    __half2 both = __hmax2_nan(__hmin2_nan(__floats2half2_rn(x, y), most), least);
     return (uint32_t)__half_as_ushort(__low2half(both)) |
            (uint32_t)__half_as_ushort(__high2half(both)) << 16;
 #else
-    return specrt__launch_pack_f16(fmaxf(fminf(x, kMost), -kMost), fmaxf(fminf(y, kMost), -kMost));
+    x = x > kMost ? kMost : x < -kMost ? -kMost : x;
+    y = y > kMost ? kMost : y < -kMost ? -kMost : y;
+    return specrt__launch_pack_f16(x, y);
 #endif
 }
 
@@ -355,6 +359,17 @@ static __device__ void specrt__launch_mma_s8(uint32_t a0, uint32_t a1, uint32_t 
                  "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                  : "r"(a0), "r"(a1), "r"(b));
+#endif
+}
+
+/* Orders what this thread has seen and written before what it does next, for threads of other blocks that
+ * fence likewise; what its block's barriers ordered before, too. Lighter than __threadfence(), which orders
+ * all threads' accesses in one row. */
+static __device__ void specrt__launch_fence(void) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#else
+    __threadfence();
 #endif
 }
 
@@ -487,14 +502,14 @@ static __device__ double specrt__block_sum(double x) {
  * before the first, and again after the last. */
 static __device__ bool specrt__block_last(uint32_t *ticket, int32_t n) {
     __shared__ bool last;
-    __threadfence();
     __syncthreads();
-    if (specrt__block_thread() == 0) {
+    if (specrt__block_thread() == 0) { /* for all: barriers stand on both sides */
+        specrt__launch_fence();
         last = atomicAdd(ticket, 1u) == (uint32_t)n - 1;
         if (last) atomicExch(ticket, 0u);
+        specrt__launch_fence();
     }
     __syncthreads();
-    __threadfence();
     bool out = last;
     __syncthreads();
     return out;
@@ -5280,39 +5295,56 @@ typedef struct specrt__ring_view {
         *best; /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] of the target's at nodes */
 } specrt__ring_view;
 
-/* What the host made of its records becomes wishes. Records of another sequence are passed over. Twin:
- * specrt__retrieve_take. */
-static __device__ void specrt__ring_take(specrt__ring_cache *cache,
-                                         const volatile specrt__ring_records *ring) {
-    uint32_t done = ring->done;
-    __threadfence_system();
-    for (; (int32_t)(done - cache->taken) > 0; cache->taken++) {
-        const volatile specrt__retrieve_record *record =
-            &ring->records[cache->taken % SPECRT__RETRIEVE_RECORDS];
-        int32_t n = (int32_t)(cache->taken - cache->begun) < 0 ? 0 : record->n_changes;
-        for (int32_t i = 0; i < n; i++) {
-            int32_t id = record->changes[i];
-            specrt_cuda_change *c =
-                &cache->mailbox.changes[cache->mailbox.posted++ % SPECRT_CUDA_CHANGES];
-            c->id = id >= 0 ? id : ~id;
-            c->bit = SPECRT_CUDA_RETRIEVE;
-            c->on = id >= 0;
-            c->reserved = 0;
-        }
+/* Record number `at` becomes wishes from place `posted` of the mailbox on, a thread a change: memory of the
+ * host is asked for at once, not a change at a time. @return the place behind them. */
+static __device__ uint32_t specrt__ring_take_record(specrt__ring_cache *cache,
+                                                    const volatile specrt__ring_records *ring,
+                                                    uint32_t at, uint32_t posted) {
+    const volatile specrt__retrieve_record *record = &ring->records[at % SPECRT__RETRIEVE_RECORDS];
+    int32_t n = record->n_changes;
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
+        int32_t id = record->changes[i];
+        specrt_cuda_change *c =
+            &cache->mailbox.changes[(posted + (uint32_t)i) % SPECRT_CUDA_CHANGES];
+        c->id = id >= 0 ? id : ~id;
+        c->bit = SPECRT_CUDA_RETRIEVE;
+        c->on = id >= 0;
+        c->reserved = 0;
     }
+    return posted + (uint32_t)n;
 }
 
-/* A new sequence. What is kept goes on; else records before this one are another's, and what they changed is
- * passed over.  Twin: specrt__retrieve_begin */
-static __global__ void specrt__ring_begin_kernel(int32_t n, bool keep, specrt__ring_cache *caches,
-                                                 specrt__ring_records *rings) {
-    int32_t b = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (b >= n) return;
-    caches[b].n_events = caches[b].n_lost = 0;
-    if (keep) {
-        specrt__ring_take(&caches[b], &rings[b]);
-        return;
+/* What the host made of its records becomes wishes. Records of another sequence are passed over. All threads
+ * of a block call. Twin: specrt__retrieve_take. */
+static __device__ void specrt__ring_take(specrt__ring_cache *cache,
+                                         const volatile specrt__ring_records *ring) {
+    __shared__ uint32_t done; /* one for all: the host may add to it between two looks */
+    uint32_t taken = cache->taken, posted = cache->mailbox.posted, begun = cache->begun;
+    if (specrt__block_thread() == 0) {
+        done = ring->done;
+        __threadfence_system();
     }
+    __syncthreads();
+    uint32_t end = done;
+    for (; (int32_t)(end - taken) > 0; taken++)
+        if ((int32_t)(taken - begun) >= 0)
+            posted = specrt__ring_take_record(cache, ring, taken, posted);
+    __syncthreads();
+    if (specrt__block_thread() == 0) cache->taken = taken, cache->mailbox.posted = posted;
+    __syncthreads();
+}
+
+/* Block b: a new sequence. What is kept goes on; else records before this one are another's, and what they
+ * changed is passed over.
+ *   grid (n_batch), any block
+ *   Twin: specrt__retrieve_begin */
+static __global__ void specrt__ring_begin_kernel(bool keep, specrt__ring_cache *caches,
+                                                 specrt__ring_records *rings) {
+    size_t b = blockIdx.x;
+    if (keep) specrt__ring_take(&caches[b], &rings[b]);
+    if (threadIdx.x != 0) return;
+    caches[b].n_events = caches[b].n_lost = 0;
+    if (keep) return;
     caches[b].n_cycles = 0;
     caches[b].mailbox.taken = caches[b].mailbox.posted;
     caches[b].begun = caches[b].posted;
@@ -5360,9 +5392,8 @@ static __global__ void specrt__ring_tell_kernel(const specrt_verdict *learns,
     if (threadIdx.x == 0) {
         cache->n_cycles++;
         cache->n_events += event;
-        specrt__ring_take(cache, ring);
     }
-    __syncthreads();
+    specrt__ring_take(cache, ring);
     bool room = cache->posted - cache->taken < SPECRT__RETRIEVE_RECORDS;
     size_t slot = cache->posted % SPECRT__RETRIEVE_RECORDS, width = (size_t)v.width;
     size_t row = b * (size_t)n_nodes + (size_t)verdict->nodes[verdict->n - 1];
@@ -5761,7 +5792,7 @@ struct specrt_cuda_session {
     /* Packing and learning run on a stream of their own from observe() to the first product. */
     cudaStream_t side;
     cudaEvent_t fork, join;
-    bool forked;
+    bool forked, fork_captured; /* fork_captured: into a graph, which has to hold the join too */
     /* Retrieval; rings NULL: none. */
     specrt__ring_view ring;
     specrt__ring_records *rings;   /* [n_batch] as the host sees them */
@@ -6338,11 +6369,25 @@ static unsigned specrt__session_blocks(int32_t n) {
     return specrt__launch_blocks(n, SPECRT__SESSION_THREADS);
 }
 
-/* The stream goes on when what observe() began is done. */
+static specrt_status specrt__session_captures(void *stream, bool *out) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing((cudaStream_t)stream, &capture);
+    *out = capture != cudaStreamCaptureStatusNone;
+    return specrt__launch_status(error);
+}
+
+/* The stream goes on when what observe() began is done. One of them captured and the other not is refused,
+ * before the runtime invalidates the graph. */
 static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
+    specrt_status status = SPECRT_STATUS_CAPTURE;
+    bool captured;
     if (!s->forked) return SPECRT_STATUS_OK;
-    s->forked = false;
-    return specrt__launch_status(cudaStreamWaitEvent((cudaStream_t)stream, s->join, 0));
+    SPECRT__TRY(specrt__session_captures(stream, &captured));
+    if (captured == s->fork_captured)
+        status = specrt__launch_status(cudaStreamWaitEvent((cudaStream_t)stream, s->join, 0));
+    /* A captured fork that cannot be joined is a graph's that has ended without it. */
+    if (status == SPECRT_STATUS_OK || s->fork_captured) s->forked = false;
+    return status;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *s,
@@ -6372,9 +6417,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
                                SPECRT__SESSION_THREADS, 0, stream, part, s->batch.n));
     if (s->ring.caches)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, specrt__session_blocks(n),
-                                   SPECRT__SESSION_THREADS, 0, stream, n, p->policy->retrieve.keep,
-                                   s->ring.caches + first, s->ring.rings + first));
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, (unsigned)n,
+                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, stream,
+                                   p->policy->retrieve.keep, s->ring.caches + first,
+                                   s->ring.rings + first));
     SPECRT__TRY(
         specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
     return specrt__session_pack_rows(s, first, n, stream);
@@ -6475,8 +6521,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
 static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *hidden) {
     unsigned n = (unsigned)s->batch.n;
     if (s->rings)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_tell_kernel, n, 128, 0, s->side, s->batch.learns,
-                                   s->batch.states, hidden, s->tree.num_draft_tokens, s->ring));
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_tell_kernel, n,
+                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, s->side,
+                                   s->batch.learns, s->batch.states, hidden,
+                                   s->tree.num_draft_tokens, s->ring));
     if (s->capacity == 0) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt_cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
                                           s->k_best > 0 ? s->best : NULL, s->k_best,
@@ -6488,6 +6536,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
                                                           const float *hidden, void *stream) {
     s->level = 0;
     SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(specrt__session_captures(stream, &s->fork_captured));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
                                SPECRT__SESSION_THREADS, 0, stream, s->batch));
     SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->fork, (cudaStream_t)stream)));
@@ -6564,15 +6613,13 @@ static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s, const void *hidden,
-                                                         const void *fed, void *stream) {
+static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
+                                            const void *hidden, const void *fed, void *stream) {
     specrt_cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
-    int32_t k = s->tree.topk, level = s->level;
+    const specrt_cuda_segment *segments = s->segments[level];
+    int32_t k = s->tree.topk;
     specrt__active_ranks r;
     dim3 grid;
-    if (level == s->tree.num_steps || !hidden) return SPECRT_STATUS_BAD_ARG;
-    const specrt_cuda_segment *segments = s->segments[level];
-    s->level++;
     SPECRT__TRY(specrt__session_route_level(s, level, hidden, fed, stream));
     SPECRT__TRY(
         specrt_cuda_logits(&s->layout, segments, &beam, hidden, s->hidden, s->logits, stream));
@@ -6585,6 +6632,14 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
                                     s->batch.samplings, &s->laws, s->ids, s->logprobs, stream));
     return specrt_cuda_tree_expand(s->batch.n, k, s->ids, s->logprobs, s->batch.trees,
                                    s->batch.beams, stream);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s, const void *hidden,
+                                                         const void *fed, void *stream) {
+    if (s->level == s->tree.num_steps || !hidden) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_expand(s, s->level, hidden, fed, stream));
+    s->level++;
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {

@@ -158,7 +158,8 @@ extern "C" {
     X(TRACE_MISMATCH, 43, "trace belongs to something else")                                       \
     X(DEVICE, 60, "the device failed")                                                             \
     X(NO_DEVICE, 61, "no device")                                                                  \
-    X(DEVICE_ARCH, 62, "the device's architecture was not compiled for")
+    X(DEVICE_ARCH, 62, "the device's architecture was not compiled for")                           \
+    X(CAPTURE, 63, "not to be captured so: a graph holds observe() and the expand() after it")
 
 typedef enum specrt_status {
 #define SPECRT_STATUS_ENUM(name, number, text) SPECRT_STATUS_##name = number,
@@ -1580,8 +1581,10 @@ typedef struct specrt_cuda_state specrt_cuda_state;
  * which the draft's n count. observe() forks: what it learns and packs runs on the session's own stream,
  * and the first expand() that follows waits for it immediately before it multiplies. A graph must hold both
  * ends of that: capture a cycle from the observe() of the one before to its own verify(). It may be launched
- * at once after start(), where observe() has nothing to do. One thread at a time; sessions
- * of one policy share its memory.
+ * at once after start(), where observe() has nothing to do. A call that would join a graph to an observe()
+ * outside of it, or the other way round, returns CAPTURE and starts nothing: end the capture; the graph is
+ * not to be used. After that a captured observe() has not happened, one that was not is waited for by
+ * the next call. One thread at a time; sessions of one policy share its memory.
  *
  * What retrieve's mode says, specrt_cuda_session_serve() decides here. */
 
@@ -1681,7 +1684,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *ses
  * specrt_session_expand().
  *   hidden : DEVICE [n_batch, topk, n_cols] of params.hidden, rows as the beam's; first the root's
  *   fed    : DEVICE likewise, what the pass was fed, for sources that route by it; NULL: not told
- * @return OK; BAD_ARG, as after num_steps passes; what launches return. */
+ * @return OK; BAD_ARG, as after num_steps passes; CAPTURE, see above; what launches return. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,
                                                          const void *hidden, const void *fed,
                                                          void *stream);

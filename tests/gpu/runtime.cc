@@ -47,6 +47,7 @@ typedef struct node {
 struct CUgraph_st {
     std::vector<node> nodes;
     std::vector<CUstream_st *> streams; /* that are part of the capture; the first began it */
+    std::shared_ptr<bool> ended;        /* the capture has */
 };
 
 struct CUgraphExec_st {
@@ -63,6 +64,7 @@ struct CUevent_st {
     mark reached;                 /* of the last record */
     std::shared_ptr<double> when; /* it was, in milliseconds */
     CUgraph_st *capture;          /* that it was recorded in, or NULL */
+    std::shared_ptr<bool> ended;  /* that capture has */
     std::vector<size_t> pending;
 };
 
@@ -370,6 +372,7 @@ cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->reached = mark(new bool(false));
     event->when = std::shared_ptr<double>(new double(0));
     if (event->capture) {
+        event->ended = event->capture->ended;
         event->pending = stream->pending;
         return cudaSuccess;
     }
@@ -392,6 +395,7 @@ cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event
     (void)flags;
     if (!event->capture && stream && stream->capture)
         return failed(cudaErrorStreamCaptureIsolation);
+    if (event->capture && *event->ended) return failed(cudaErrorCapturedEvent);
     if (!event->capture) {
         operation o = {work(), event->reached};
         if (event->reached) of(stream)->queue.push_back(o);
@@ -411,6 +415,7 @@ cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event
 cudaError_t CUDARTAPI cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     (void)mode;
     stream->capture = new CUgraph_st();
+    stream->capture->ended = std::shared_ptr<bool>(new bool(false));
     stream->capture->streams.push_back(stream);
     stream->pending.clear();
     return cudaSuccess;
@@ -439,6 +444,7 @@ cudaError_t CUDARTAPI cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *gra
         s->capture = NULL;
         s->pending.clear();
     }
+    *g->ended = true;
     *graph = error == cudaSuccess ? g : NULL;
     if (error != cudaSuccess) delete g;
     return failed(error);

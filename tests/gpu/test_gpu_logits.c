@@ -25,6 +25,7 @@ typedef struct shape {
     int32_t n_cols, max_rows, max_n;
     size_t stride; /* of rows */
     bool places, bias, masked;
+    bool nan; /* every third state has one */
 } shape;
 
 static void fill_rows(const shape *s, rows_case *c) {
@@ -52,6 +53,7 @@ static void fill_states(const shape *s, int64_t n, uint8_t *out, float *values) 
     size_t bytes = s->state_dtype == SPECRT_DTYPE_F32 ? 4 : 2;
     for (int64_t i = 0; i < n; i++) {
         values[i] = fixture_normal(&random_state) * (i % 29 == 0 ? 50.0f : 1.0f);
+        if (s->nan && i / s->n_cols % 3 == 1 && i % s->n_cols == s->n_cols / 2) values[i] = NAN;
         quantise_row(s->state_dtype, &values[i], 1, out + bytes * (size_t)i);
         specrt_row_decode(s->state_dtype, out + bytes * (size_t)i, 1, &values[i]);
     }
@@ -101,6 +103,7 @@ static bool is_close(const shape *s, const rows_case *c, int32_t row, const floa
     float values[MAX_COLS];
     int32_t place = s->places ? c->places[row] : row;
     if (isinf(a) || isinf(b)) return a == b;
+    if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
     specrt_row_decode(s->dtype, c->rows + (size_t)place * s->stride, s->n_cols, values);
     float most = length_of(values, s->n_cols) * length_of(state, s->n_cols);
     bool rough = s->dtype == SPECRT_DTYPE_BF16 && s->state_dtype != SPECRT_DTYPE_BF16;
@@ -172,7 +175,8 @@ static void run_case(shape first, shape second) {
 static shape make_shape(specrt_dtype dtype, specrt_dtype states, int32_t n_cols, int32_t max_rows,
                         int32_t max_n, int flags) {
     size_t pad = dtype == SPECRT_DTYPE_F32 ? 4 : 2;
-    shape s = {dtype, states, n_cols, max_rows, max_n, 0, flags & 1, flags & 2, flags & 4};
+    shape s = {dtype,     states,    n_cols,    max_rows,   max_n, 0,
+               flags & 1, flags & 2, flags & 4, flags & 16};
     s.stride = specrt_row_bytes(dtype, n_cols) + (flags & 8 ? pad : 0);
     return s;
 }
@@ -211,6 +215,16 @@ static void test_tiles(void) {
     }
 }
 
+/* A state that is not a number has no logit that is one, whatever it is rounded to on the way; others do. */
+static void test_nan(void) {
+    static const int32_t counts[] = {2, 3, 10, 20, 40};
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < 4; k++) {
+            shape s = make_shape(dtypes[k], dtypes[(i + k) % 3], 64, 17, counts[i], 16);
+            run_case(s, s);
+        }
+}
+
 /* Segments of several types, and the states of the other's type. */
 static void test_mixed(void) {
     for (int i = 0; i < 4; i++)
@@ -246,6 +260,7 @@ static void test_refusals(void) {
 static const test_case cases[] = {
     {"few", "1 and 2 states of each type with rows of each type at odd shapes", test_few},
     {"tiles", "3 to 64 states, as tensor cores do", test_tiles},
+    {"nan", "states that are not numbers", test_nan},
     {"mixed", "segments of different types in one layout", test_mixed},
     {"refusals", "bad arguments give a status", test_refusals},
 };

@@ -367,6 +367,7 @@ typedef struct setting {
     int32_t n_prompt; /* 0: N_PROMPT; below: none */
     bool abandons;    /* each sequence follows one of which the prompt alone was read */
     bool lends;       /* the device has the head and the embedding */
+    bool halves;      /* graphs are begun that do not hold all they must */
 } setting;
 
 /* Cycles by calls, or the first so and then by a graph, or all by a graph: after start, or after a cycle's
@@ -394,6 +395,34 @@ static void run_cycles(device *d, twin *twins, const setting *how, bool at_once)
         if (!how->n_prompt || c + 1 < how->n_cycles) specrt_cuda_session_serve(d->session);
     }
     if (exec) cudaGraphExecDestroy(exec);
+}
+
+/* A graph without the observe() that its expand() has to wait for, then one without the expand() that has to
+ * wait for its observe(): both are refused, and what follows goes on as if they had not been begun. */
+static void capture_halves(device *d, twin *twins) {
+    cudaGraph_t graph = NULL;
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
+              SPECRT_STATUS_CAPTURE);
+    CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    device_cycle(d);
+    gpu_check(cudaStreamSynchronize(d->stream), "cycle");
+    for (int32_t i = 0; i < d->n; i++) {
+        twin_cycle(&twins[i]);
+        check_cycle(d, &twins[i], i);
+        twin_observe(&twins[i]);
+    }
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    device_observe(d);
+    CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaErrorStreamCaptureUnjoined);
+    cudaGetLastError();
+    CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
+              SPECRT_STATUS_CAPTURE);
+    CHECK_HAS(specrt_status_name(SPECRT_STATUS_CAPTURE), "observe()");
+    device_observe(d);
+    gpu_check(cudaStreamSynchronize(d->stream), "observe");
+    specrt_cuda_session_serve(d->session);
 }
 
 /* The batch that comes after n_begun others. */
@@ -463,6 +492,8 @@ static void run(const setting *how) {
         if (how->abandons) start(&d, twins, how, n_begun++);
         start(&d, twins, how, n_begun++);
         run_cycles(&d, twins, how, more % 2);
+        if (how->halves) capture_halves(&d, twins);
+        if (how->halves) run_cycles(&d, twins, how, true);
     }
     if (test_failures == 0) check_stats(&d, twins, how->policy);
     if (test_failures > 0) fprintf(stderr, "in policy %s\n", how->policy);
@@ -727,6 +758,13 @@ static void test_random(void) {
 
 /* --- refusals --- */
 
+/* Half of what a graph has to hold is refused by name. */
+static void test_captures(void) {
+    setting how = setting_of("static:20+window:12+retrieve:9@graph=off@mode=async");
+    how.halves = true;
+    run(&how);
+}
+
 /* How many allocations the harness lets succeed; below 0: all. Not on a GPU. */
 extern int harness_allocations_left __attribute__((weak));
 
@@ -841,6 +879,7 @@ static const test_case cases[] = {
     {"batch", "many sequences at once", test_batch},
     {"lent", "rows that the device has already", test_lent},
     {"random", "policies, trees and prompts by chance", test_random},
+    {"captures", "that hold half of a cycle are refused by name", test_captures},
     {"most", "all that a session may hold", test_most},
     {"memory", "running out of it leaves nothing behind", test_memory},
     {"refusals", "what the device cannot do is named", test_refusals},
