@@ -6417,10 +6417,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
                                SPECRT__SESSION_THREADS, 0, stream, part, s->batch.n));
     if (s->ring.caches)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, (unsigned)n,
-                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, stream,
-                                   p->policy->retrieve.keep, s->ring.caches + first,
-                                   s->ring.rings + first));
+        SPECRT__TRY(SPECRT__LAUNCH(
+            specrt__ring_begin_kernel, (unsigned)n, specrt__block_size(SPECRT__SESSION_THREADS), 0,
+            stream, p->policy->retrieve.keep, s->ring.caches + first, s->ring.rings + first));
     SPECRT__TRY(
         specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
     return specrt__session_pack_rows(s, first, n, stream);
@@ -6521,10 +6520,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
 static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *hidden) {
     unsigned n = (unsigned)s->batch.n;
     if (s->rings)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_tell_kernel, n,
-                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, s->side,
-                                   s->batch.learns, s->batch.states, hidden,
-                                   s->tree.num_draft_tokens, s->ring));
+        SPECRT__TRY(SPECRT__LAUNCH(
+            specrt__ring_tell_kernel, n, specrt__block_size(SPECRT__SESSION_THREADS), 0, s->side,
+            s->batch.learns, s->batch.states, hidden, s->tree.num_draft_tokens, s->ring));
     if (s->capacity == 0) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt_cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
                                           s->k_best > 0 ? s->best : NULL, s->k_best,

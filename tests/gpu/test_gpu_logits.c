@@ -175,8 +175,8 @@ static void run_case(shape first, shape second) {
 static shape make_shape(specrt_dtype dtype, specrt_dtype states, int32_t n_cols, int32_t max_rows,
                         int32_t max_n, int flags) {
     size_t pad = dtype == SPECRT_DTYPE_F32 ? 4 : 2;
-    shape s = {dtype,     states,    n_cols,    max_rows,   max_n, 0,
-               flags & 1, flags & 2, flags & 4, flags & 16};
+    shape s = {dtype, states,    n_cols,    max_rows,  max_n,
+               0,     flags & 1, flags & 2, flags & 4, flags & 16};
     s.stride = specrt_row_bytes(dtype, n_cols) + (flags & 8 ? pad : 0);
     return s;
 }
