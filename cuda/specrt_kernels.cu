@@ -4745,7 +4745,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_id
 
 enum {
     /* Segments of every level, what each routed source has, and the rest. */
-    SPECRT__DEVICE_MAX_BLOCKS = SPECRT_TREE_MAX_STEPS + 12 * (int)SPECRT__POLICY_KINDS + 32
+    SPECRT__DEVICE_ROUTED = SPECRT__POLICY_KINDS, /* sources that may be routed */
+    SPECRT__DEVICE_MAX_BLOCKS = SPECRT_TREE_MAX_STEPS + 12 * (int)SPECRT__DEVICE_ROUTED + 32
 };
 
 /* Memory that was allocated together with what owns it. */
@@ -4883,7 +4884,7 @@ struct specrt_cuda_policy {
     int32_t n_fixed;            /* tokens marked so */
     /* In the order in which they cover tokens, as on the host. */
     int32_t n_routed;
-    specrt__device_source routed[SPECRT__POLICY_KINDS];
+    specrt__device_source routed[SPECRT__DEVICE_ROUTED];
 };
 
 /* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded. */
@@ -5745,7 +5746,69 @@ static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt
     if (threadIdx.x == 0) atomicAdd(&tally->n_scored, sum);
 }
 
-// >>session (uses: launch base os block head active window retrieve policy tree verify device ring batch)
+// >>side (uses: launch device)
+// Owns the second stream: what is begun on it runs beside the application's from a fork to the next join. A
+// graph holds both or neither.
+
+typedef struct specrt__side {
+    cudaStream_t stream;
+    cudaEvent_t fork, join;
+    bool forked, captured; /* captured: the fork is in a graph, which has to hold the join too */
+} specrt__side;
+
+/* With priority: what runs beside the drafter's pass is short, and waited for after it. */
+static specrt_status specrt__side_open(specrt__side *side, specrt_error *err) {
+    int least = 0, greatest = 0;
+    cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithPriority(&side->stream, cudaStreamNonBlocking, greatest);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&side->fork, cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&side->join, cudaEventDisableTiming);
+    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, 0, err);
+}
+
+static void specrt__side_close(specrt__side *side) {
+    if (side->fork) (void)cudaEventDestroy(side->fork);
+    if (side->join) (void)cudaEventDestroy(side->join);
+    if (side->stream) (void)cudaStreamDestroy(side->stream);
+}
+
+static specrt_status specrt__side_captured(void *stream, bool *out) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing((cudaStream_t)stream, &capture);
+    *out = capture != cudaStreamCaptureStatusNone;
+    return specrt__launch_status(error);
+}
+
+/* What comes next on the side waits for what the stream has. */
+static specrt_status specrt__side_fork(specrt__side *side, void *stream) {
+    SPECRT__TRY(specrt__side_captured(stream, &side->captured));
+    SPECRT__TRY(specrt__launch_status(cudaEventRecord(side->fork, (cudaStream_t)stream)));
+    return specrt__launch_status(cudaStreamWaitEvent(side->stream, side->fork, 0));
+}
+
+/* All that a fork is for has been begun. */
+static specrt_status specrt__side_end(specrt__side *side) {
+    SPECRT__TRY(specrt__launch_status(cudaEventRecord(side->join, side->stream)));
+    side->forked = true;
+    return SPECRT_STATUS_OK;
+}
+
+/* The stream goes on when what was forked is done. A graph on one side only is refused, before the runtime
+ * invalidates it. */
+static specrt_status specrt__side_join(specrt__side *side, void *stream) {
+    specrt_status status = SPECRT_STATUS_CAPTURE;
+    bool captured;
+    if (!side->forked) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__side_captured(stream, &captured));
+    if (captured == side->captured)
+        status = specrt__launch_status(cudaStreamWaitEvent((cudaStream_t)stream, side->join, 0));
+    /* A captured fork that cannot be joined is a graph's that has ended without it. */
+    if (status == SPECRT_STATUS_OK || side->captured) side->forked = false;
+    return status;
+}
+
+// >>session (uses: launch base os block head active window retrieve tree verify device ring batch side)
 // Owns batches of sequences whose state never leaves the device: which kernel runs when, on which of two
 // streams. Everything is allocated in create; a cycle's launches are the same every time, so a graph can
 // hold them. Retrieval's cache stays on the host: cycles go there, and wishes come back, through memory
@@ -5782,17 +5845,14 @@ struct specrt_cuda_session {
     specrt_cuda_layout layout;
     specrt_cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
-    specrt__session_route routes[SPECRT__POLICY_KINDS];
-    float *logits;   /* DEVICE [n_batch, topk, n_columns] */
-    int32_t *ids;    /* DEVICE [n_batch, topk, topk] */
-    float *logprobs; /* DEVICE likewise */
-    int32_t *best;   /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
-    int32_t *count;  /* DEVICE [1] prompt tokens of a launch */
-    void *scratch;   /* DEVICE, of top-k */
-    /* Packing and learning run on a stream of their own from observe() to the first product. */
-    cudaStream_t side;
-    cudaEvent_t fork, join;
-    bool forked, fork_captured; /* fork_captured: into a graph, which has to hold the join too */
+    specrt__session_route routes[SPECRT__DEVICE_ROUTED];
+    float *logits;     /* DEVICE [n_batch, topk, n_columns] */
+    int32_t *ids;      /* DEVICE [n_batch, topk, topk] */
+    float *logprobs;   /* DEVICE likewise */
+    int32_t *best;     /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
+    int32_t *count;    /* DEVICE [1] prompt tokens of a launch */
+    void *scratch;     /* DEVICE, of top-k */
+    specrt__side side; /* packing and learning, from observe() to the first product */
     /* Retrieval; rings NULL: none. */
     specrt__ring_view ring;
     specrt__ring_records *rings;   /* [n_batch] as the host sees them */
@@ -6225,13 +6285,6 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
 
 /* --- the calls --- */
 
-static specrt_status specrt__session_make_streams(specrt_cuda_session *s, specrt_error *err) {
-    cudaError_t error = cudaStreamCreateWithFlags(&s->side, cudaStreamNonBlocking);
-    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->fork, cudaEventDisableTiming);
-    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->join, cudaEventDisableTiming);
-    return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, 0, err);
-}
-
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                                   const specrt_cuda_session_params *params,
                                                   specrt_error *err) {
@@ -6282,7 +6335,7 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
                                                 const specrt_cuda_session_params *params,
                                                 specrt_error *err) {
     SPECRT__TRY(specrt__session_check_params(s, params, err));
-    SPECRT__TRY(specrt__session_make_streams(s, err));
+    SPECRT__TRY(specrt__side_open(&s->side, err));
     SPECRT__TRY(specrt__session_make_retrieval(s, err));
     SPECRT__TRY(specrt__session_make_states(s, err));
     SPECRT__TRY(specrt__session_make_trees(s, err));
@@ -6336,9 +6389,7 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     specrt__base_free(&desc, s->n_begun);
     specrt__active_pool_free(s->pool);
     specrt__device_release(&s->memory);
-    if (s->fork) (void)cudaEventDestroy(s->fork);
-    if (s->join) (void)cudaEventDestroy(s->join);
-    if (s->side) (void)cudaStreamDestroy(s->side);
+    specrt__side_close(&s->side);
     specrt__base_free(&desc, s);
 }
 
@@ -6356,7 +6407,7 @@ SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
     out->n_logits = s->n_logits;
     out->width = s->ring.width;
     out->n_bytes = s->memory.n_bytes;
-    out->side = s->side;
+    out->side = s->side.stream;
 }
 
 /* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range. */
@@ -6369,32 +6420,11 @@ static unsigned specrt__session_blocks(int32_t n) {
     return specrt__launch_blocks(n, SPECRT__SESSION_THREADS);
 }
 
-static specrt_status specrt__session_captures(void *stream, bool *out) {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    cudaError_t error = cudaStreamIsCapturing((cudaStream_t)stream, &capture);
-    *out = capture != cudaStreamCaptureStatusNone;
-    return specrt__launch_status(error);
-}
-
-/* The stream goes on when what observe() began is done. One of them captured and the other not is refused,
- * before the runtime invalidates the graph. */
-static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
-    specrt_status status = SPECRT_STATUS_CAPTURE;
-    bool captured;
-    if (!s->forked) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt__session_captures(stream, &captured));
-    if (captured == s->fork_captured)
-        status = specrt__launch_status(cudaStreamWaitEvent((cudaStream_t)stream, s->join, 0));
-    /* A captured fork that cannot be joined is a graph's that has ended without it. */
-    if (status == SPECRT_STATUS_OK || s->fork_captured) s->forked = false;
-    return status;
-}
-
 SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *s,
                                                             specrt_session_stats *stats,
                                                             void *stream) {
     if (!stats) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
     return SPECRT__LAUNCH(specrt__batch_stats_kernel, specrt__session_blocks(s->batch.n),
                           SPECRT__SESSION_THREADS, 0, stream, s->batch, s->ring.caches, stats);
 }
@@ -6413,7 +6443,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
     if (n == 0) return SPECRT_STATUS_BAD_ARG;
     specrt__batch_part part = specrt__batch_of(s->batch, first, n);
     s->level = 0;
-    SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
                                SPECRT__SESSION_THREADS, 0, stream, part, s->batch.n));
     if (s->ring.caches)
@@ -6469,7 +6499,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s
     const int32_t most = SPECRT_TREE_MAX_NODES;
     int32_t waiting = 0;
     if (i < 0 || i >= s->batch.n || !tokens || n < 0) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
     for (int32_t at = 0; at < n; at += most) {
         int32_t here = n - at < most ? n - at : most;
         SPECRT__TRY(specrt__session_read(s, i, tokens + at, here,
@@ -6487,7 +6517,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, c
                                                        int32_t *tokens, void *stream) {
     unsigned blocks = specrt__session_blocks(s->batch.n);
     if (!logits || !tokens) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__session_join(s, stream)); /* which may be reading what it learns from */
+    SPECRT__TRY(specrt__side_join(&s->side, stream)); /* which may be reading what it learns from */
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
                                s->batch, s->asked));
     SPECRT__TRY(specrt_cuda_verify(&s->drawer, s->asked, s->batch.samplings, logits,
@@ -6508,7 +6538,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
     if (n == 0 || !tokens) return SPECRT_STATUS_BAD_ARG;
     specrt__batch_part part = specrt__batch_of(s->batch, first, n);
     s->level = 0;
-    SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_start_kernel, specrt__session_blocks(32 * n),
                                SPECRT__SESSION_THREADS, 0, stream, part, tokens + first));
     SPECRT__TRY(specrt__session_clear_routed(part, stream));
@@ -6520,29 +6550,27 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
 static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *hidden) {
     unsigned n = (unsigned)s->batch.n;
     if (s->rings)
-        SPECRT__TRY(SPECRT__LAUNCH(
-            specrt__ring_tell_kernel, n, specrt__block_size(SPECRT__SESSION_THREADS), 0, s->side,
-            s->batch.learns, s->batch.states, hidden, s->tree.num_draft_tokens, s->ring));
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_tell_kernel, n,
+                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, s->side.stream,
+                                   s->batch.learns, s->batch.states, hidden,
+                                   s->tree.num_draft_tokens, s->ring));
     if (s->capacity == 0) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt_cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
                                           s->k_best > 0 ? s->best : NULL, s->k_best,
-                                          s->batch.states, s->side));
-    return specrt__session_pack_rows(s, 0, s->batch.n, s->side);
+                                          s->batch.states, s->side.stream));
+    return specrt__session_pack_rows(s, 0, s->batch.n, s->side.stream);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s,
                                                           const float *hidden, void *stream) {
     s->level = 0;
-    SPECRT__TRY(specrt__session_join(s, stream));
-    SPECRT__TRY(specrt__session_captures(stream, &s->fork_captured));
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
                                SPECRT__SESSION_THREADS, 0, stream, s->batch));
-    SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->fork, (cudaStream_t)stream)));
-    SPECRT__TRY(specrt__launch_status(cudaStreamWaitEvent(s->side, s->fork, 0)));
+    SPECRT__TRY(specrt__side_fork(&s->side, stream));
     SPECRT__TRY(specrt__session_clear_routed(s->batch, stream)); /* beside what is learnt */
     specrt_status status = specrt__session_learn(s, hidden);
-    SPECRT__TRY(specrt__launch_status(cudaEventRecord(s->join, s->side)));
-    s->forked = true;
+    SPECRT__TRY(specrt__side_end(&s->side));
     return status;
 }
 
@@ -6603,7 +6631,7 @@ static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t
     for (int32_t i = 0; i < p->n_routed; i++)
         if (p->routed[i].kind == SPECRT__DEVICE_CLUSTERS)
             SPECRT__TRY(specrt__session_route_clusters(s, i, level, hidden, fed, stream));
-    SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
     for (int32_t i = 0; i < p->n_routed; i++) {
         SPECRT__TRY(specrt__session_route_tokens(s, i, level, hidden, stream));
         SPECRT__TRY(specrt__session_claim(s, i, level, stream));
@@ -6641,7 +6669,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
-    SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
+    SPECRT__TRY(specrt__side_join(&s->side, stream)); /* where nothing was drafted */
     return specrt_cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
 }
 

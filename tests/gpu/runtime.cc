@@ -324,6 +324,17 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t bytes, cudaStre
 
 /* --- streams and events --- */
 
+cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    *least = 0, *greatest = -5;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
+                                                   int priority) {
+    if (priority < -5 || priority > 0) return failed(cudaErrorInvalidValue);
+    return cudaStreamCreateWithFlags(stream, flags);
+}
+
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
     if (flags != cudaStreamNonBlocking) return failed(cudaErrorInvalidValue); /* no other here */
     *stream = NULL;
