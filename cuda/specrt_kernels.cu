@@ -333,6 +333,43 @@ static __device__ uint4 specrt__launch_read_once(const uint4 *p) {
 #endif
 }
 
+/* Begins to copy 16 bytes to shared memory, where this thread alone reads them, after a wait. It may have
+ * read what stood there just before. Other than a load into a register, no compiler moves it to its use.
+ *   kCached : neighbours read the rest of the line */
+template <bool kCached> static __device__ void specrt__launch_copy(uint4 *to, const uint4 *from) {
+#if defined(SPECRT_HARNESS)
+    harness_copy(to, from, sizeof *to);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    if (kCached)
+        asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 16;" ::"r"(at), "l"(from)
+                     : "memory");
+    else
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(at), "l"(from)
+                     : "memory");
+#else
+    *to = specrt__launch_read_once(from);
+#endif
+}
+
+/* What this thread began to copy since the last call is a group, which may be empty. */
+static __device__ void specrt__launch_copied(void) {
+#if defined(SPECRT_HARNESS)
+    harness_copied();
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Waits for all groups but the kLeft last ones. */
+template <int kLeft> static __device__ void specrt__launch_wait(void) {
+#if defined(SPECRT_HARNESS)
+    harness_wait(kLeft);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+#endif
+}
+
 /* c[4] += A B in whole numbers of 8 bits, 16 x 8 x 16: as above, of four numbers where that has a pair. All
  * lanes of a warp take part.
  *   a : row, row + 8 */
@@ -592,15 +629,30 @@ template <specrt_dtype kDtype> static __device__ float2 specrt__head_unpack(uint
                                        : specrt__launch_unpack_f16(pair);
 }
 
+/* Eight columns as numbers: f16 and bf16 of 16 bytes, f32 of 32. */
+template <specrt_dtype kDtype>
+static __device__ void specrt__head_words(const uint4 *words, float *out) {
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < (kDtype == SPECRT_DTYPE_F32 ? 2 : 1); i++) {
+        uint32_t four[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < 4; j++) {
+            float2 two = specrt__head_unpack<kDtype>(four[j]);
+            if (kDtype == SPECRT_DTYPE_F32)
+                out[4 * i + j] = __uint_as_float(four[j]);
+            else
+                out[2 * j] = two.x, out[2 * j + 1] = two.y;
+        }
+    }
+}
+
 template <bool kWhole, bool kOnce>
 static __device__ void specrt__head_floats(const float *x, int32_t chunk, int32_t n_cols,
                                            float *out) {
     if (kWhole) {
-        for (int i = 0; i < 2; i++) {
-            uint4 four = specrt__head_read<kOnce>(x, 2 * chunk + i);
-            out[4 * i] = __uint_as_float(four.x), out[4 * i + 1] = __uint_as_float(four.y);
-            out[4 * i + 2] = __uint_as_float(four.z), out[4 * i + 3] = __uint_as_float(four.w);
-        }
+        uint4 words[2];
+        for (int i = 0; i < 2; i++) words[i] = specrt__head_read<kOnce>(x, 2 * chunk + i);
+        specrt__head_words<SPECRT_DTYPE_F32>(words, out);
         return;
     }
     for (int i = 0; i < 8; i++) out[i] = 8 * chunk + i < n_cols ? x[8 * chunk + i] : 0.0f;
@@ -709,21 +761,73 @@ static __device__ void specrt__head_put(const specrt__head_product &p, const spe
     p.logits[at * (size_t)p.n_columns + (size_t)(p.starts[blockIdx.y] + row)] = logit;
 }
 
+/* --- rows under way ---
+ * A thread copies the 16 bytes that it needs of its rows to places of shared memory that are its own, some
+ * steps before it takes them from there: SPECRT__HEAD_LOADS places in a ring, all under way while the first
+ * is waited for. */
+
+enum { SPECRT__HEAD_LOADS = 8 };
+
+/* kRows rows, of each kEach times 16 bytes a step. */
+template <int kRows, int kEach> struct specrt__head_ring {
+    enum { kLoads = kRows * kEach, kSteps = SPECRT__HEAD_LOADS / kLoads };
+    uint4 *places; /* [SPECRT__HEAD_LOADS, threads] shared, from this thread's first on */
+    int32_t step;  /* of kSteps, that is taken next */
+};
+
+/* 16 bytes number kEach * at on of every row go to the places of a step; ask: there are some. */
+template <int kRows, int kEach>
+static __device__ void specrt__head_ask(const specrt__head_ring<kRows, kEach> &ring, int32_t step,
+                                        const char *const *rows, int32_t at, bool ask) {
+    uint4 *to = ring.places + step * kRows * kEach * (int32_t)blockDim.x;
+    if (ask) {
+        SPECRT__LAUNCH_UNROLL
+        for (int i = 0; i < kRows * kEach; i++)
+            specrt__launch_copy<(kEach > 1)>(to + i * (int32_t)blockDim.x,
+                                             (const uint4 *)(const void *)rows[i / kEach] +
+                                                 kEach * at + i % kEach);
+    }
+    specrt__launch_copied();
+}
+
+/* The first steps, `stride` apart from `at` on, as far as they are below `end`. */
+template <int kRows, int kEach>
+static __device__ void specrt__head_begin(specrt__head_ring<kRows, kEach> *ring, uint4 *places,
+                                          const char *const *rows, int32_t at, int32_t stride,
+                                          int32_t end) {
+    const int kSteps = specrt__head_ring<kRows, kEach>::kSteps;
+    ring->places = places + threadIdx.x;
+    ring->step = 0;
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < kSteps; i++)
+        specrt__head_ask(*ring, i, rows, at + i * stride, at + i * stride < end);
+}
+
+/* The step `at`, out [kRows * kEach], in whose places that kSteps later is asked for. */
+template <int kRows, int kEach>
+static __device__ void specrt__head_take(specrt__head_ring<kRows, kEach> *ring,
+                                         const char *const *rows, int32_t at, int32_t stride,
+                                         int32_t end, uint4 *out) {
+    const int kSteps = specrt__head_ring<kRows, kEach>::kSteps;
+    const uint4 *from = ring->places + ring->step * kRows * kEach * (int32_t)blockDim.x;
+    specrt__launch_wait<kSteps - 1>();
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < kRows * kEach; i++) out[i] = from[i * (int32_t)blockDim.x];
+    specrt__head_ask(*ring, ring->step, rows, at + kSteps * stride, at + kSteps * stride < end);
+    ring->step = (ring->step + 1) % kSteps;
+}
+
 /* --- few states --- */
 
 enum { SPECRT__HEAD_FEW_WARPS = 4, SPECRT__HEAD_FEW_ROWS = 2 };
 
-/* sums[kStates][rows] += a chunk of eight columns. */
-template <specrt_dtype kDtype, int kStates, bool kWhole>
-static __device__ void specrt__head_few_step(const specrt__head_product &p, int32_t n,
-                                             const char *const *rows, int32_t chunk,
-                                             float (*sums)[SPECRT__HEAD_FEW_ROWS]) {
+/* sums[kStates][rows] += a chunk of eight columns, of which weights has the rows' part. */
+template <int kStates, bool kWhole>
+static __device__ void specrt__head_few_add(const specrt__head_product &p, int32_t n,
+                                            const float (*weights)[8], int32_t chunk,
+                                            float (*sums)[SPECRT__HEAD_FEW_ROWS]) {
     const int kRows = SPECRT__HEAD_FEW_ROWS;
-    float weights[SPECRT__HEAD_FEW_ROWS][8], x[8];
-    SPECRT__LAUNCH_UNROLL
-    for (int r = 0; r < kRows; r++)
-        specrt__head_numbers<kDtype, kWhole, true>(rows[r], chunk, (int32_t)p.layout.n_cols,
-                                                   weights[r]);
+    float x[8];
     SPECRT__LAUNCH_UNROLL
     for (int h = 0; h < kStates; h++) {
         specrt__head_state<kWhole>(p, p.first + (h < n ? h : n - 1), chunk, x);
@@ -731,6 +835,40 @@ static __device__ void specrt__head_few_step(const specrt__head_product &p, int3
         for (int i = 0; i < 8 * kRows; i++)
             sums[h][i / 8] = fmaf(weights[i / 8][i % 8], x[i % 8], sums[h][i / 8]);
     }
+}
+
+/* The same, which reads the rows itself. */
+template <specrt_dtype kDtype, int kStates, bool kWhole>
+static __device__ void specrt__head_few_step(const specrt__head_product &p, int32_t n,
+                                             const char *const *rows, int32_t chunk,
+                                             float (*sums)[SPECRT__HEAD_FEW_ROWS]) {
+    float weights[SPECRT__HEAD_FEW_ROWS][8];
+    SPECRT__LAUNCH_UNROLL
+    for (int r = 0; r < SPECRT__HEAD_FEW_ROWS; r++)
+        specrt__head_numbers<kDtype, kWhole, true>(rows[r], chunk, (int32_t)p.layout.n_cols,
+                                                   weights[r]);
+    specrt__head_few_add<kStates, kWhole>(p, n, weights, chunk, sums);
+}
+
+/* All chunks of this lane below `end`, with rows under way. @return the next chunk. */
+template <specrt_dtype kDtype, int kStates>
+static __device__ int32_t specrt__head_few_steps(const specrt__head_product &p, int32_t n,
+                                                 const char *const *rows, uint4 *places,
+                                                 int32_t chunk, int32_t end,
+                                                 float (*sums)[SPECRT__HEAD_FEW_ROWS]) {
+    const int kRows = SPECRT__HEAD_FEW_ROWS, kEach = kDtype == SPECRT_DTYPE_F32 ? 2 : 1;
+    specrt__head_ring<kRows, kEach> ring;
+    specrt__head_begin(&ring, places, rows, chunk, 32, end);
+    SPECRT__LAUNCH_UNROLL_BY(1)
+    for (; chunk < end; chunk += 32) {
+        uint4 words[kRows * kEach];
+        float weights[kRows][8];
+        specrt__head_take(&ring, rows, chunk, 32, end, words);
+        SPECRT__LAUNCH_UNROLL
+        for (int r = 0; r < kRows; r++) specrt__head_words<kDtype>(&words[r * kEach], weights[r]);
+        specrt__head_few_add<kStates, true>(p, n, weights, chunk, sums);
+    }
+    return chunk;
 }
 
 /* Block (i, s, b): logits[b, first : first + kStates, rows] = hidden[b, first : first + kStates, :] @
@@ -742,6 +880,7 @@ template <specrt_dtype kDtype, int kStates>
 static __global__ void __launch_bounds__(32 * SPECRT__HEAD_FEW_WARPS)
     specrt__head_few(specrt__head_product p) {
     const int kRows = SPECRT__HEAD_FEW_ROWS;
+    __shared__ uint4 places[SPECRT__HEAD_LOADS * 32 * SPECRT__HEAD_FEW_WARPS];
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b) - p.first;
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt_cuda_segment s = specrt__head_segment(p);
@@ -755,8 +894,10 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_FEW_WARPS)
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < kStates * kRows; i++) sums[i / kRows][i % kRows] = 0;
     int32_t n_whole = specrt__head_whole(p, s) / 8;
-    SPECRT__LAUNCH_UNROLL_BY(kStates > 2 ? 2 : 4) /* loads under way */
-    for (; chunk < n_whole; chunk += 32)
+    if (kDtype != SPECRT_DTYPE_Q8_0)
+        chunk = specrt__head_few_steps<kDtype, kStates>(p, n, rows, places, chunk, n_whole, sums);
+    SPECRT__LAUNCH_UNROLL_BY(4) /* loads under way */
+    for (; kDtype == SPECRT_DTYPE_Q8_0 && chunk < n_whole; chunk += 32)
         specrt__head_few_step<kDtype, kStates, true>(p, n, rows, chunk, sums);
     for (; 8 * chunk < n_cols; chunk += 32)
         specrt__head_few_step<kDtype, kStates, false>(p, n, rows, chunk, sums);
@@ -839,24 +980,40 @@ static __device__ void specrt__head_tile_step(const specrt__head_product &p, int
     }
 }
 
-/* Steps on to `end`, as long as there are kAhead, whose rows are under way together. @return the next step.
+/* Steps on to `end`. @return the next step.
  *   rows : [2 * kGroups] this lane's */
-template <specrt_dtype kDtype, int kTiles, int kGroups, int kAhead, bool kWhole, bool kExact>
+template <specrt_dtype kDtype, int kTiles, int kGroups, bool kWhole, bool kExact>
 static __device__ int32_t specrt__head_tile_steps(const specrt__head_product &p, int32_t n,
                                                   const char *const *rows, int32_t step,
                                                   int32_t end, float (*sums)[4]) {
-    int32_t n_cols = (int32_t)p.layout.n_cols;
-    for (; step + kAhead <= end; step += kAhead) {
-        specrt__head_eight a[kAhead][kGroups][2];
+    for (; step < end; step++) {
+        specrt__head_eight a[kGroups][2];
         SPECRT__LAUNCH_UNROLL
-        for (int i = 0; i < kAhead; i++) SPECRT__LAUNCH_UNROLL
         for (int r = 0; r < 2 * kGroups; r++)
-            a[i][r / 2][r % 2] = specrt__head_load<kDtype, kWhole, true>(
-                rows[r], 4 * (step + i) + (int32_t)(threadIdx.x % 4), n_cols);
+            a[r / 2][r % 2] = specrt__head_load<kDtype, kWhole, true>(
+                rows[r], 4 * step + (int32_t)(threadIdx.x % 4), (int32_t)p.layout.n_cols);
+        specrt__head_tile_step<kDtype, kTiles, kGroups, kWhole, kExact>(p, n, a, step, sums);
+    }
+    return step;
+}
+
+/* The same of whole steps, with rows under way. */
+template <specrt_dtype kDtype, int kTiles, int kGroups, bool kExact>
+static __device__ int32_t specrt__head_tile_run(const specrt__head_product &p, int32_t n,
+                                                const char *const *rows, uint4 *places,
+                                                int32_t step, int32_t end, float (*sums)[4]) {
+    int32_t lane = (int32_t)(threadIdx.x % 4);
+    specrt__head_ring<2 * kGroups, 1> ring;
+    specrt__head_begin(&ring, places, rows, 4 * step + lane, 4, 4 * end);
+    SPECRT__LAUNCH_UNROLL_BY(1)
+    for (; step < end; step++) {
+        uint4 words[2 * kGroups];
+        specrt__head_eight a[kGroups][2];
+        specrt__head_take(&ring, rows, 4 * step + lane, 4, 4 * end, words);
         SPECRT__LAUNCH_UNROLL
-        for (int i = 0; i < kAhead; i++)
-            specrt__head_tile_step<kDtype, kTiles, kGroups, kWhole, kExact>(p, n, a[i], step + i,
-                                                                            sums);
+        for (int r = 0; r < 2 * kGroups; r++)
+            a[r / 2][r % 2] = {{words[r].x, words[r].y, words[r].z, words[r].w}, 1};
+        specrt__head_tile_step<kDtype, kTiles, kGroups, true, kExact>(p, n, a, step, sums);
     }
     return step;
 }
@@ -864,7 +1021,6 @@ static __device__ int32_t specrt__head_tile_steps(const specrt__head_product &p,
 /* Groups of 16 rows of a warp: two where states have to be rounded, which they are for both. */
 template <int kTiles, bool kExact> struct specrt__head_tile {
     enum { kGroups = kExact || kTiles > 4 ? 1 : 2 };
-    enum { kAhead = kTiles * kGroups > 4 ? 1 : 4 / kGroups }; /* steps whose rows are under way */
 };
 
 /* Block (i, s, b): logits[b, first : first + 8 kTiles, rows] as above, for kGroups * 16 rows of segment s a
@@ -873,11 +1029,14 @@ template <int kTiles, bool kExact> struct specrt__head_tile {
  *   n_splits : a power of two up to SPECRT__HEAD_TILE_WARPS
  *   CPU twin: specrt_active_logits() */
 template <specrt_dtype kDtype, int kTiles, bool kExact>
-static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS)
+static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     specrt__head_tiles(specrt__head_product p, int32_t n_splits) {
     const int kGroups = specrt__head_tile<kTiles, kExact>::kGroups, kRows = 16 * kGroups;
-    const int kAhead = specrt__head_tile<kTiles, kExact>::kAhead;
-    __shared__ float shared[SPECRT__HEAD_TILE_WARPS][kRows][8 * kTiles];
+    const int kPlaces = SPECRT__HEAD_LOADS * 32 * SPECRT__HEAD_TILE_WARPS;
+    static_assert(kPlaces * 16 >= SPECRT__HEAD_TILE_WARPS * kRows * 8 * kTiles * 4,
+                  "sums have to fit where rows were under way");
+    __shared__ uint4 places[kPlaces];
+    float(*shared)[kRows][8 * kTiles] = (float(*)[kRows][8 * kTiles])(void *)places;
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b);
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt_cuda_segment s = specrt__head_segment(p);
@@ -897,12 +1056,14 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS)
     int32_t end = (int32_t)((int64_t)n_steps * (split + 1) / n_splits);
     int32_t whole = specrt__head_whole(p, s) / 32;
     if (whole > end) whole = end;
-    if (kAhead > 1)
-        step = specrt__head_tile_steps<kDtype, kTiles, kGroups, kAhead, true, kExact>(
-            p, n, rows, step, whole, sums);
-    step = specrt__head_tile_steps<kDtype, kTiles, kGroups, 1, true, kExact>(p, n, rows, step,
-                                                                             whole, sums);
-    specrt__head_tile_steps<kDtype, kTiles, kGroups, 1, false, kExact>(p, n, rows, step, end, sums);
+    if (kDtype == SPECRT_DTYPE_Q8_0)
+        step = specrt__head_tile_steps<kDtype, kTiles, kGroups, true, kExact>(p, n, rows, step,
+                                                                              whole, sums);
+    else
+        step = specrt__head_tile_run<kDtype, kTiles, kGroups, kExact>(p, n, rows, places, step,
+                                                                      whole, sums);
+    specrt__head_tile_steps<kDtype, kTiles, kGroups, false, kExact>(p, n, rows, step, end, sums);
+    __syncthreads(); /* rows of other warps are taken */
     SPECRT__LAUNCH_UNROLL
     for (int t = 0; t < kGroups * kTiles; t++) SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4; i++)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -42,6 +43,13 @@ struct Place {
     bool begun;
 };
 
+struct Copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+    int group;
+};
+
 struct Fibre {
     Place place;
     unsigned char *stack;
@@ -52,8 +60,10 @@ struct Fibre {
     /* of the warp operation it waits in, or came from */
     unsigned mask, live;
     const char *operation;
-    int result; /* of its warp; -1: none */
-    int yes;    /* brought to the barrier */
+    int result;               /* of its warp; -1: none */
+    int yes;                  /* brought to the barrier */
+    std::vector<Copy> copies; /* begun, and not done */
+    int n_groups;             /* of copies that have ended */
 };
 
 /* What lanes brought to an operation, for as many of them as have yet to come to their next. */
@@ -303,6 +313,8 @@ void run_block(const int *order) {
         unsigned x = (unsigned)i, y = x / blockDim.x, z = y / blockDim.y;
         fibres[i].state = READY;
         fibres[i].result = -1;
+        fibres[i].copies.clear();
+        fibres[i].n_groups = 0;
         fibres[i].thread = make_uint3(x % blockDim.x, y % blockDim.y, z);
     }
     while (n_live > 0) {
@@ -422,6 +434,29 @@ int harness_block(int yes, int *n) {
 void harness_fence(void) {
     acquire(&fence);
     publish(&fence);
+}
+
+void harness_copy(void *to, const void *from, size_t bytes) {
+    if (next_random() >> 32 & 1) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    Copy later = {to, from, bytes, current->n_groups};
+    current->copies.push_back(later);
+}
+
+void harness_copied(void) {
+    current->n_groups++;
+}
+
+void harness_wait(int n) {
+    std::vector<Copy> left;
+    for (const Copy &c : current->copies)
+        if (c.group < current->n_groups - n)
+            memcpy(c.to, c.from, c.bytes);
+        else
+            left.push_back(c);
+    current->copies.swap(left);
 }
 
 unsigned char *harness_dynamic(void) {

@@ -46,6 +46,11 @@ int harness_block(int yes, int *n);
 /* harness_fence() : orders what this thread did before all that fences after it. */
 void harness_fence(void);
 unsigned char *harness_dynamic(void);
+/* harness_copy() : copies at once or not before the wait, by chance; both are what hardware may do.
+ * harness_copied() : ends a group of this thread's copies. harness_wait() : for all groups but the last n. */
+void harness_copy(void *to, const void *from, size_t bytes);
+void harness_copied(void);
+void harness_wait(int n);
 /* A size for blocks of kernels that take any: a multiple of 32, mostly small, at most `most`. */
 int harness_threads(int most);
 [[noreturn]] void harness_fail(const char *format, ...);

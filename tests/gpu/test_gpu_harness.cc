@@ -191,11 +191,41 @@ void test_fences() {
     CHECK_INT(out[1], 40);
 }
 
+/* --- copies that are waited for --- */
+
+/* Eight copies, of which all but the last two are waited for, or none: what was there before is 0. */
+void copy_eight(const int *in, int *out, bool waits) {
+    __shared__ int places[8][32];
+    for (int i = 0; i < 8; i++) places[i][threadIdx.x] = 0;
+    for (int i = 0; i < 8; i++) {
+        harness_copy(&places[i][threadIdx.x], &in[i], sizeof *in);
+        harness_copied();
+    }
+    if (waits) harness_wait(2);
+    for (int i = 0; i < 8; i++) out[i * 32 + (int)threadIdx.x] = places[i][threadIdx.x];
+    harness_wait(0);
+}
+
+void test_copies() {
+    int in[8], out[8 * 32];
+    for (int i = 0; i < 8; i++) in[i] = i + 1;
+    for (int waits = 0; waits < 2; waits++) {
+        int n_early = 0, n_waited = waits ? 6 : 0;
+        REQUIRE(start(copy_eight, 1, 32, 0, NULL, (const int *)in, out, waits > 0) == cudaSuccess);
+        for (int i = 0; i < 8 * 32; i++) {
+            REQUIRE(out[i] == i / 32 + 1 || (out[i] == 0 && i / 32 >= n_waited));
+            n_early += i / 32 >= n_waited && out[i] != 0;
+        }
+        CHECK(n_early > 0 && n_early < 32 * (8 - n_waited));
+    }
+}
+
 const test_case cases[] = {
     {"sums", "shuffles and barriers at odd block sizes", test_sums},
     {"split", "halves of a warp apart, lanes that have left", test_split},
     {"votes", "barriers that count", test_votes},
     {"blocks", "every block of a grid runs once", test_blocks},
+    {"copies", "that are there at once, or not before they are waited for", test_copies},
     {"fences", "blocks that fences order", test_fences},
     {"race_in_block", "threads that nothing orders", test_race_in_block},
     {"race_of_blocks", "blocks that nothing orders", test_race_of_blocks},
