@@ -125,18 +125,33 @@ static specrt_status load_d2t(const loader *l, int64_t n) {
                             l->path, (long long)n, (int)n_vocab);
 }
 
-static specrt_status load_eagle3(loader *l) {
+static void take_targets_head(engine_drafter *d) {
+    d->body.head = d->target->head;
+    d->body.config.softcap = d->target->config.softcap;
+}
+
+/* Of EAGLE-3: its own, of listed tokens or of all; where the checkpoint has none, the target's. */
+static specrt_status load_own_head(loader *l) {
     engine_drafter *d = l->d;
-    int64_t width = d->body.config.d_model;
-    char name[96];
     const st_tensor *head = st_find(d->file.file.s, "lm_head.weight");
-    if (!head || head->n_dims != 2 || head->shape[0] < 1 ||
-        head->shape[0] > d->target->config.n_vocab)
+    if (!head) {
+        take_targets_head(d);
+        return load_d2t(l, d->target->config.n_vocab);
+    }
+    if (head->n_dims != 2 || head->shape[0] < 1 || head->shape[0] > d->target->config.n_vocab)
         return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: lm_head.weight: expected a matrix of 1 to %d rows, the "
                                 "target's vocabulary, found %lld",
                                 l->path, (int)d->target->config.n_vocab,
-                                head && head->n_dims == 2 ? (long long)head->shape[0] : 0);
+                                head->n_dims == 2 ? (long long)head->shape[0] : 0);
+    TRY(get_matrix(l, "lm_head.weight", head->shape[0], d->body.config.d_model, &d->body.head));
+    return load_d2t(l, head->shape[0]);
+}
+
+static specrt_status load_eagle3(loader *l) {
+    engine_drafter *d = l->d;
+    int64_t width = d->body.config.d_model;
+    char name[96];
     if (d->target->config.n_layers < 5)
         return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: reads the target's layers 2, L / 2 and L - 3 (EAGLE-3); "
@@ -146,15 +161,13 @@ static specrt_status load_eagle3(loader *l) {
     TRY(get_vector(l, layer_name(l, "input_layernorm.weight", name), width, &d->embedding_norm));
     TRY(get_vector(l, layer_name(l, "hidden_norm.weight", name), width, &d->feature_norm));
     TRY(get_vector(l, "norm.weight", width, &d->final_norm));
-    TRY(get_matrix(l, "lm_head.weight", head->shape[0], width, &d->body.head));
-    return load_d2t(l, head->shape[0]);
+    return load_own_head(l);
 }
 
 static specrt_status load_eagle2(loader *l) {
     engine_drafter *d = l->d;
     int64_t width = d->body.config.d_model;
-    d->body.head = d->target->head;
-    d->body.config.softcap = d->target->config.softcap;
+    take_targets_head(d);
     TRY(engine_weights_vector(&d->file, "fc.bias", width, true, &d->fc.segment.bias, l->err));
     return get_matrix(l, "fc.weight", width, 2 * width, &d->fc);
 }

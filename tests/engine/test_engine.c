@@ -736,9 +736,11 @@ static void make_eagle3(tiny_model *m, tiny k) {
     add_tensor(m, "head", DRAFT_VOCAB, k.d, 0, 0.4);
 }
 
+/* d2t: i64 [DRAFT_VOCAB]; NULL: leaves the head out, too, which comes last */
 static const char *write_eagle3(const tiny_model *m, const int64_t *d2t) {
     static char path[64];
     st_tensor tensors[N_EAGLE_NAMES + 1];
+    int n = d2t ? N_EAGLE_NAMES + 1 : N_EAGLE_NAMES - 1;
     out_file out;
     specrt_error err;
     for (int i = 0; i < N_EAGLE_NAMES; i++) {
@@ -759,7 +761,7 @@ static const char *write_eagle3(const tiny_model *m, const int64_t *d2t) {
                                          .bytes = 8 * DRAFT_VOCAB};
     snprintf(path, sizeof path, "/tmp/specrt-eagle3-%d.safetensors", (int)getpid());
     REQUIRE(out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(st_write(tensors, N_EAGLE_NAMES + 1, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(st_write(tensors, n, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
     REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
     return path;
 }
@@ -885,7 +887,7 @@ static void check_lossless(engine_model *e, engine_drafter *d) {
     }
 }
 
-/* A head of few tokens drafts, and changes nothing of what is emitted. */
+/* The target's head drafts, or one of few tokens, and changes nothing of what is emitted. */
 static void test_eagle3_decode(void) {
     static const tiny shape = {"qwen3", 6, 24, 3, 1, 16, 40, 29, .tied = true, .normed = true};
     int64_t d2t[DRAFT_VOCAB];
@@ -896,11 +898,17 @@ static void test_eagle3_decode(void) {
     make_tiny(&target, shape, 99);
     make_eagle3(&eagle, shape);
     engine_model *e = open_tiny(&target, 2);
-    const char *path = write_eagle3(&eagle, d2t);
-    REQUIRE(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_OK);
-    unlink(path);
-    check_lossless(e, d);
-    engine_drafter_close(d);
+    for (int own = 0; own < 2; own++) {
+        specrt_head_desc head;
+        const char *path = write_eagle3(&eagle, own ? d2t : NULL);
+        REQUIRE(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_OK);
+        unlink(path);
+        engine_drafter_head(d, &head);
+        CHECK_INT(head.n_rows, own ? DRAFT_VOCAB : shape.vocab);
+        CHECK((head.ids != NULL) == (own == 1));
+        check_lossless(e, d);
+        engine_drafter_close(d);
+    }
     engine_close(e);
     free_tiny(&target);
     free_tiny(&eagle);
