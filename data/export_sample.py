@@ -82,6 +82,11 @@ def write_gguf(work, stage, path, name):
     out.close()
 
 
+EAGLE3_NAMES = {"embedding_norm": "midlayer.input_layernorm.weight",
+                "feature_norm": "midlayer.hidden_norm.weight", "final_norm": "norm.weight",
+                **{k: v.replace(LAYER, "midlayer.") for k, v in EAGLE_NAMES.items()}}
+
+
 def eagle_config(s):
     """config.json of an EAGLE-2 head for a target of this shape, as Hugging Face has it. Not "bias": true, as
     EAGLE's own files say of fc: vLLM takes that for biases of the attention, and drafts from memory that nothing

@@ -1,8 +1,6 @@
-"""The EAGLE-2 head of SmolLM2 and its training. Inside, embeddings and states are divided by their
+"""The EAGLE heads of SmolLM2 and their training. Inside, embeddings, states and taps are divided by their
 root mean square, so that every weight begins and is updated at one scale; `exported` undoes it."""
-import glob
 import math
-import os
 
 import numpy as np
 import torch
@@ -11,23 +9,24 @@ import torch.nn.functional as F
 import sample_model as model
 
 N_OFTEN, N_RANDOM = 3072, 512  # rows of the head in a training step beside the batch's own tokens
-NOISE = .1          # of a state, uniform, either way (EAGLE)
 ROLLOUT = (1, .8, .6)  # weights of the drafted steps in phase 2
 REGRESSION = .5     # weight of the states' loss beside the distributions'
 
 
 class Answers:
-    """What the target wrote, with its states: sequences in the order of their lengths."""
+    """What the target wrote or read: sequences, its states, and `known` of it, states or taps, which a
+    head reads."""
 
-    def __init__(self, paths):
-        self.ids, self.states, self.starts = [], [], []
+    def __init__(self, paths, known="states"):
+        self.ids, self.states, self.known, self.starts = [], [], [], []
         for path in paths:
             made = np.load(path)
             ends = np.cumsum(made["lengths"])
-            states = torch.from_numpy(made["states"])
+            states, of = torch.from_numpy(made["states"]), torch.from_numpy(made[known])
             for i, (n, end, start) in enumerate(zip(made["lengths"], ends, made["starts"])):
                 self.ids.append(torch.from_numpy(made["ids"][end - n:end].astype(np.int64)))
                 self.states.append(states[end - n - i:end - i - 1])
+                self.known.append(of[end - n - i:end - i - 1])
                 self.starts.append(int(start))
 
     def n_tokens(self):
@@ -49,19 +48,32 @@ class Answers:
         return [made[i] for i in rng.permutation(len(made))]
 
     def batch(self, chosen):
-        """-> ids i64 [batch, n], states f32 [batch, n, d], starts, lengths; padded at the end."""
-        pad = torch.nn.utils.rnn.pad_sequence
-        ids, states = pad([self.ids[i] for i in chosen], True), pad([self.states[i] for i in chosen], True)
-        return (ids, F.pad(states.float(), (0, 0, 0, 1)), torch.tensor([self.starts[i] for i in chosen]),
+        """-> ids i64 [batch, n], states and what is known f32 [batch, n, width], starts, lengths; padded at
+        the end."""
+        pad = lambda rows: torch.nn.utils.rnn.pad_sequence([rows[i] for i in chosen], True)
+        states, known = (F.pad(pad(rows).float(), (0, 0, 0, 1)) for rows in (self.states, self.known))
+        return (pad(self.ids), states, known, torch.tensor([self.starts[i] for i in chosen]),
                 torch.tensor([len(self.ids[i]) for i in chosen]))
 
 
-class Head:
-    """w: weights by sample_model's names, over values divided by `e_scale` and `scale`."""
+def regression(pairs):
+    """x [n, a] and y [n, b], in parts -> the [a, b] that gives y of x, with some damping."""
+    gram = cross = 0
+    for x, y in pairs:
+        gram, cross = gram + x.T @ x, cross + x.T @ y
+    gram += torch.eye(len(gram)) * gram.diagonal().mean() * .02
+    return torch.linalg.solve(gram, cross)
 
-    def __init__(self, shape, embedding, e_scale, scale, weights=None):
+
+class Head:
+    """EAGLE-2. w: weights by sample_model's names, over values divided by `e_scale`, `scale` and
+    `known_scale` (the states', or a value for each column of the taps). The first position of a sequence is
+    kept out of scales and regressions: its taps are hundreds of times the others'."""
+    KNOWN, NOISE = "states", .1  # noise of a state, uniform, either way (EAGLE)
+
+    def __init__(self, shape, embedding, e_scale, scale, known_scale, weights=None):
         self.s, self.embedding, self.e_scale, self.scale = shape, embedding, e_scale, scale
-        self.w = weights or self.begin()
+        self.known_scale, self.w = known_scale, weights or self.begin()
 
     def begin(self):
         w = model.eagle_weights(self.s)
@@ -70,20 +82,32 @@ class Head:
                 w[name] *= .2
         return w
 
+    @staticmethod
+    def scale_of_known(known, scale):
+        return torch.tensor(scale)
+
     @torch.no_grad()
     def fit(self, answers, n=60):
-        """fc begins as the linear regression of the next state on its inputs."""
-        d = self.s.d
-        gram, cross = torch.zeros(2 * d + 1, 2 * d + 1), torch.zeros(2 * d + 1, d)
-        for ids, states in list(zip(answers.ids, answers.states))[::max(1, len(answers.ids) // n)]:
-            read = F.embedding(ids[1:len(states)], self.embedding) / self.e_scale
-            known = states.float() / self.scale
-            x = torch.cat((read, known[:-1], torch.ones(len(read), 1)), 1)
-            gram, cross = gram + x.T @ x, cross + x.T @ known[1:]
-        gram += torch.eye(2 * d + 1) * gram.diagonal().mean() * .02
-        solved = torch.linalg.solve(gram, cross)
-        self.w["fc"].copy_(solved[:-1].T)
-        self.w["fc_bias"].copy_(solved[-1])
+        """fc begins as a linear regression, of n sequences."""
+        sequences = list(zip(answers.ids, answers.states, answers.known))
+        solved = regression(self.first_guess(ids, states.float() / self.scale, known.float())
+                            for ids, states, known in sequences[::max(1, len(sequences) // n)])
+        self.w["fc"].copy_(solved[:self.w["fc"].shape[1]].T)
+        if "fc_bias" in self.w:
+            self.w["fc_bias"].copy_(solved[-1])
+
+    def first_guess(self, ids, states, _):
+        """fc's inputs, and the next state."""
+        read = F.embedding(ids[1:len(states)], self.embedding) / self.e_scale
+        return torch.cat((read, states[:-1], torch.ones(len(read), 1)), 1), states[1:]
+
+    def feature(self, known):
+        """Of what the target gives, what the head goes on from."""
+        return known / self.known_scale
+
+    def guess(self, feature):
+        """The target's state, as the head guesses it."""
+        return feature
 
     def project(self, x, name, n_heads):
         return model.linear(x, self.w[name]).float().view(*x.shape[:2], n_heads, self.s.n_rot)
@@ -108,22 +132,67 @@ class Head:
 
     def step(self, ids, feature, step, past):
         """ids of the tokens after `feature`'s -> the next feature, f32 [batch, n, d]."""
-        w, read = self.w, F.embedding(ids, self.embedding) / self.e_scale
-        x = model.linear(torch.cat((read, feature), -1), w["fc"]).float() + w["fc_bias"]
-        x = x + self.attend(x, step, past)
+        w, (x, read) = self.w, self.inputs(ids, feature)
+        x = x + self.attend(read, step, past)
         h = model.rms(x, w["ffn_norm"])
         gate, up = model.linear(h, w["ffn_gate"]), model.linear(h, w["ffn_up"])
         return x + model.linear(F.silu(gate.float()) * up, w["ffn_down"]).float()
 
+    def inputs(self, ids, feature):
+        """The residual stream, and what attention reads."""
+        read = F.embedding(ids, self.embedding) / self.e_scale
+        x = model.linear(torch.cat((read, feature), -1), self.w["fc"]).float() + self.w["fc_bias"]
+        return x, x
+
     def exported(self):
         """The weights over values as they are."""
         w = {name: p.detach().clone() for name, p in self.w.items()}
-        d = self.s.d
-        w["fc"][:, :d] *= self.scale / self.e_scale
+        w["fc"][:, :self.s.d] *= self.scale / self.e_scale
         for name in ("fc_bias", "attn_output", "ffn_down"):
             w[name] *= self.scale
         for name in ("attn_q", "attn_k", "attn_v"):
             w[name] /= self.scale
+        return w
+
+
+class Head3(Head):
+    """EAGLE-3 (Li et al. 2025): reads three layers of the target, and its own residual stream from the
+    second drafted token on. Its head is the target's, and the states' loss stays, of its normed output."""
+    KNOWN, NOISE = "taps", 0
+
+    @staticmethod
+    def scale_of_known(known, scale):
+        return known.float().pow(2).mean(0).sqrt()
+
+    def begin(self):
+        s = self.s
+        w = super().begin()
+        del w["fc_bias"]
+        w["fc"] = model.matrix(s.d, 3 * s.d)
+        for name, heads in (("attn_q", s.n_heads), ("attn_k", s.n_kv), ("attn_v", s.n_kv)):
+            w[name] = model.matrix(heads * s.n_rot, 2 * s.d)
+        for name in ("embedding_norm", "feature_norm", "final_norm"):
+            w[name] = torch.nn.Parameter(torch.ones(s.d))
+        return w
+
+    def first_guess(self, ids, states, known):
+        """fc's inputs, and the next state."""
+        return known[1:-1] / self.known_scale, states[2:]
+
+    def feature(self, known):
+        return model.linear(known / self.known_scale, self.w["fc"]).float()
+
+    def guess(self, feature):
+        return model.rms(feature, self.w["final_norm"])
+
+    def inputs(self, ids, feature):
+        read = model.rms(F.embedding(ids, self.embedding), self.w["embedding_norm"])
+        return feature, torch.cat((read, model.rms(feature, self.w["feature_norm"])), -1)
+
+    def exported(self):
+        w = {name: p.detach().clone() for name, p in self.w.items()}
+        w["fc"] /= self.known_scale
+        w["final_norm"] *= self.scale
         return w
 
 
@@ -133,16 +202,16 @@ def drafted(starts, lengths, n, step):
     return (row >= starts[:, None] - 1) & (row + step + 3 <= lengths[:, None])
 
 
-def rollout(head, ids, states, starts, lengths, n_steps, noise=0):
+def rollout(head, batch, n_steps, noise=0):
     """Yields (mask of the rows drafted, their guesses, the states to guess), a step after the other."""
-    n, feature, past = ids.shape[1] - 2, states[:, :-2], []
+    ids, states, known, starts, lengths = batch
+    n, feature, past = ids.shape[1] - 2, head.feature(known[:, :-2]), []
     feature = feature + (torch.rand_like(feature) * 2 - 1) * noise if noise else feature
-    padded_ids, padded_states = F.pad(ids, (0, n_steps)), F.pad(states, (0, 0, 0, n_steps))
+    padded_ids, padded_states = F.pad(ids, (0, n_steps)), F.pad(states / head.scale, (0, 0, 0, n_steps))
     for step in range(n_steps):
-        guess = head.step(padded_ids[:, 1 + step:1 + step + n], feature, step, past)
+        feature = head.step(padded_ids[:, 1 + step:1 + step + n], feature, step, past)
         rows = drafted(starts, lengths, n, step)
-        yield rows, guess[rows], padded_states[:, 1 + step:1 + step + n][rows]
-        feature = guess
+        yield rows, head.guess(feature[rows]), padded_states[:, 1 + step:1 + step + n][rows]
 
 
 def losses(head, rows_of_head, guess, wanted):
@@ -171,10 +240,8 @@ def agreement(head, answers, n_steps=4, limit=96):
     run = right = total = 0
     rng = np.random.default_rng(0)
     for chosen in answers.batches(4096, rng)[:max(1, limit // 16)]:
-        ids, states, starts, lengths = answers.batch(chosen)
         kept = None
-        for step, (rows, guess, wanted) in enumerate(
-                rollout(head, ids, states / head.scale, starts, lengths, n_steps)):
+        for step, (rows, guess, wanted) in enumerate(rollout(head, answers.batch(chosen), n_steps)):
             full = (head.embedding * head.scale).bfloat16()
             best = lambda x: F.linear(x.bfloat16(), full).argmax(-1)
             hits = torch.zeros(rows.shape, dtype=torch.bool)

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Trains data/smollm2: an EAGLE-2 head for SmolLM2-135M-Instruct, on what the model itself answers.
 
-usage: data/train_smollm2.py prompts|answers|read|text|draft|check|export [--wildchat FILE]
+usage: data/train_smollm2.py prompts|answers|read|taps|text|draft|check|export [--wildchat FILE]
            [--sharegpt FILE] [--data read,answers] [--exclude FILE...] [--model FILE] [--work DIR] [--shared DIR]
-           [--batches N] [--part N/M] [--held-out] [--tokens N] [--rate X] [--phase 1|2]
+           [--batches N] [--part N/M] [--held-out] [--tokens N] [--rate X] [--phase 1|2] [--eagle 2|3]
            [--init FILE] [--threads N] [-o DIR]
 
 Stages in that order. `prompts` takes what users asked (WildChat, ShareGPT), keeps 150 of WildChat
 for evaluation (WORK/held-out.jsonl) and drops what shares 13 words in a row with an evaluation set.
 `answers` lets the model answer, half of them greedily and half at temperature 0.8, and keeps the
 hidden states (--part 1/2 and 2/2 may run side by side); --held-out, greedily, the prompts kept out.
-`read` lets it read what others answered (ShareGPT), which takes a quarter of the time a token.
+`read` lets it read what others answered (ShareGPT), which takes a quarter of the time a token, and keeps
+the layers that an EAGLE-3 head reads; `taps` adds these to the answers.
 `text` writes WORK/trained.jsonl, prompts and answers, for bench/overlap.py.
 `draft` sees N tokens of the answers' first --batches; phase 2 over three drafted steps. `check` reads
 answers to the held-out prompts. data/README.md has the commands that made the committed head."""
@@ -28,7 +29,7 @@ from safetensors.numpy import save_file
 import smollm2_draft as draft
 import smollm2_target as target
 import smollm2_text as text
-from export_sample import EAGLE_NAMES, eagle_config
+from export_sample import EAGLE3_NAMES, EAGLE_NAMES, eagle_config
 from train_sample import Muon
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -102,15 +103,31 @@ def read(args):
         print(f"{path}: {sum(lengths[i] for i in chosen)} tokens", flush=True)
 
 
+def taps(args):
+    """Answers, read again for the layers that they lack."""
+    model = target.Target(args.model)
+    for path in sorted(glob.glob(os.path.join(args.work, "answers-*.npz"))
+                       + glob.glob(os.path.join(args.work, "check-*.npz"))):
+        made = dict(np.load(path))
+        if "taps" in made:
+            continue
+        written = np.split(made["ids"], np.cumsum(made["lengths"])[:-1])
+        prefix = int(next(i for i, column in enumerate(zip(*written)) if len(set(column)) > 1))
+        made = [row for at in range(0, len(written), READ_SIDE)
+                for row in target.read(model, prefix, written[at:at + READ_SIDE])]
+        save_batch(path, made, np.load(path)["starts"])
+        print(f"{path}: {sum(map(len, written))} tokens", flush=True)
+
+
 def log(args, line):
     print(line, flush=True)
-    with open(os.path.join(args.work, "draft.log"), "a", encoding="utf-8") as f:
+    with open(os.path.join(args.work, draft_name(args) + ".log"), "a", encoding="utf-8") as f:
         print(line, file=f)
 
 
 def load_answers(args, *names):
     paths = [p for name in names for p in sorted(glob.glob(os.path.join(args.work, name + "-*.npz")))]
-    return draft.Answers(paths[:args.batches])
+    return draft.Answers(paths[:args.batches], HEADS[args.eagle].KNOWN)
 
 
 def trained(args):
@@ -124,34 +141,49 @@ def trained(args):
     os.replace(path + ".part", path)
 
 
+HEADS = {2: draft.Head, 3: draft.Head3}
+
+
+def draft_name(args):
+    return "draft" if args.eagle == 2 else "draft3"
+
+
+def path_of_head(args):
+    return args.init or os.path.join(args.work, f"{draft_name(args)}-{args.phase}.pt")
+
+
 def new_head(args, embedding, made):
     if args.init:
-        return load_head(args.init, embedding)
-    head = draft.Head(target.SHAPE, embedding, draft.scale_of(embedding),
-                      draft.scale_of(torch.cat(made.states[:64])))
+        return load_head(args, embedding)
+    states, known = (torch.cat([r[1:] for r in rows[:64]]) for rows in (made.states, made.known))
+    kind, scale = HEADS[args.eagle], draft.scale_of(states)
+    head = kind(target.SHAPE, embedding, draft.scale_of(embedding), scale, kind.scale_of_known(known, scale))
     head.fit(made)
     return head
 
 
-def load_head(path, embedding):
-    state = torch.load(path)
+def load_head(args, embedding):
+    state = torch.load(path_of_head(args))
     weights = {k: torch.nn.Parameter(v) for k, v in state["weights"].items()}
-    return draft.Head(target.SHAPE, embedding, state["e_scale"], state["scale"], weights)
+    return HEADS[args.eagle](target.SHAPE, embedding, *(state[k] for k in SCALES), weights)
 
 
 def save_head(head, path):
-    torch.save({"weights": {k: p.data for k, p in head.w.items()}, "e_scale": head.e_scale,
-                "scale": head.scale}, path + ".part")
+    torch.save({"weights": {k: p.data for k, p in head.w.items()}, **{k: getattr(head, k) for k in SCALES}},
+               path + ".part")
     os.replace(path + ".part", path)
+
+
+SCALES = "e_scale", "scale", "known_scale"
 
 
 def train_step(head, made, chosen, often, phase, rng):
     """Gradients of one batch -> the share of best tokens guessed at each drafted step, tokens drafted."""
-    ids, states, starts, lengths = made.batch(chosen)
-    scored = draft.rows_to_score(ids, often, target.SHAPE.n_vocab, rng)
+    batch = made.batch(chosen)
+    scored = draft.rows_to_score(batch[0], often, target.SHAPE.n_vocab, rng)
     weights = draft.ROLLOUT if phase == 2 else (1,)
     total, shares, n = 0, [], 0
-    steps = draft.rollout(head, ids, states / head.scale, starts, lengths, len(weights), draft.NOISE)
+    steps = draft.rollout(head, batch, len(weights), head.NOISE)
     for weight, (rows, guess, wanted) in zip(weights, steps):
         loss, share = draft.losses(head, scored, guess, wanted)
         total, n = total + weight * loss, n or len(guess)
@@ -193,29 +225,30 @@ def train(args):
         if number % REPORT == 0 or seen >= args.tokens:
             log(args, f"step {number} tokens {seen} loss {loss:.3f} agree "
                       f"{' '.join(f'{s:.3f}' for s in shares)} cpu {time.process_time() - began:.0f} s")
-            save_head(head, os.path.join(args.work, f"draft-{args.phase}.pt"))
+            save_head(head, os.path.join(args.work, f"{draft_name(args)}-{args.phase}.pt"))
 
 
 def check(args):
     made, model = load_answers(args, "check"), target.Target(args.model, layers=False)
-    path = args.init or os.path.join(args.work, f"draft-{args.phase}.pt")
-    first, accepted = draft.agreement(load_head(path, model.embedding), made)
-    log(args, f"check {os.path.basename(path)}: {len(made.ids)} answers to held-out prompts: first guess "
+    first, accepted = draft.agreement(load_head(args, model.embedding), made)
+    log(args, f"check {os.path.basename(path_of_head(args))}: {len(made.ids)} answers to held-out prompts: first guess "
               f"{first:.3f}, accept length of a chain of 4 from any token {accepted:.2f}")
 
 
 def export(args):
-    path = args.init or os.path.join(args.work, f"draft-{args.phase}.pt")
-    weights = load_head(path, target.Target(args.model, layers=False).embedding).exported()
+    weights = load_head(args, target.Target(args.model, layers=False).embedding).exported()
     os.makedirs(args.folder, exist_ok=True)
-    save_file({EAGLE_NAMES[k]: v.numpy().astype(np.float16) for k, v in weights.items()},
+    names, config = EAGLE_NAMES if args.eagle == 2 else EAGLE3_NAMES, eagle_config(vars(target.SHAPE))
+    if args.eagle == 3:
+        config["architectures"] = ["LlamaForCausalLMEagle3"]
+    save_file({names[k]: v.numpy().astype(np.float16) for k, v in weights.items()},
               os.path.join(args.folder, "draft.safetensors"))
     with open(os.path.join(args.folder, "config.json"), "w", encoding="utf-8") as f:
-        json.dump(eagle_config(vars(target.SHAPE)), f, indent=1)
+        json.dump(config, f, indent=1)
         f.write("\n")
 
 
-STAGES = {"prompts": prompts, "answers": answers, "read": read, "text": trained, "draft": train, "check": check,
+STAGES = {"prompts": prompts, "answers": answers, "read": read, "taps": taps, "text": trained, "draft": train, "check": check,
           "export": export}
 
 
@@ -239,10 +272,12 @@ def main():
     p.add_argument("--tokens", type=float, default=3e5)
     p.add_argument("--rate", type=float, default=1.0)
     p.add_argument("--phase", type=int, choices=(1, 2), default=1)
+    p.add_argument("--eagle", type=int, choices=HEADS, default=2)
     p.add_argument("--init")
     p.add_argument("--threads", type=int, default=os.cpu_count())
-    p.add_argument("-o", dest="folder", default=os.path.join(HERE, "smollm2"))
+    p.add_argument("-o", dest="folder")
     args = p.parse_args()
+    args.folder = args.folder or os.path.join(HERE, "smollm2" if args.eagle == 2 else "smollm2-eagle3")
     os.makedirs(args.work, exist_ok=True)
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
