@@ -16,7 +16,7 @@ import sys
 
 LISTS = ["static:2048", "static:8192", "static:16384", "static:32768", "static:2048+retrieve",
          "static:8192+retrieve", "static:32768+retrieve", "static:2048+retrieve@prompt=best",
-         "window:3072", "microspec", "static:512+window+successor:256",
+         "window:3072", "microspec-paper", "microspec", "static:512+window+successor:256",
          "static:2048+retrieve+successor:256"]
 CENTROIDS = ["centroid", "centroid+retrieve@graph=off"]
 SKETCHES = ["sketch:64", "sketch:128", "static:2048+sketch:128"]

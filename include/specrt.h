@@ -764,7 +764,7 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
  * are published settings: frspec and vocabtrim (a static list that takes the share of the vocabulary
- * that 32,768 is of Llama-3's), microspec-paper (Eq. 3 and 4 to the letter), evospec (the share that 32,000
+ * that 32,768 is of Llama-3's), microspec-paper (Eq. 2 to 4 to the letter), evospec (the share that 32,000
  * is of Qwen3's rows, and retrieve:256), dynaspec (cluster) and coral (group); microspec is what we
  * recommend in place of the paper's, window:3072@kpre=8@kver=8@positions=tree@min=3072: always full. */
 
@@ -10069,7 +10069,8 @@ static const specrt__policy_preset specrt__policy_presets[] = {
     {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
     {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
     {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kpre=8@kver=8@positions=tree@min=3072"},
-    {"microspec-paper", SPECRT__POLICY_WINDOW, 3072, "@mode=stream@positions=last@emitted=off"},
+    {"microspec-paper", SPECRT__POLICY_WINDOW, 3072,
+     "@mode=stream@positions=last@emitted=off@min=0"},
     {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
     {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},
     {"coral", SPECRT__POLICY_GROUP, 0, ""},

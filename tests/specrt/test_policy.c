@@ -60,7 +60,7 @@ static const struct {
     {"window:64@rows=tree", "window:64@positions=tree", 65}, /* older names */
     {"window:64@rows=last+static:50", "static:50+window:64@positions=last", 114},
     {"microspec", "window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
-    {"microspec-paper", "window:3072@mode=stream@positions=last@emitted=off", N_VOCAB},
+    {"microspec-paper", "window:3072@mode=stream@positions=last@emitted=off@min=0", N_VOCAB},
     {"microspec+static:4", "static:4+window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
     {NULL, "window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
 };
