@@ -62,7 +62,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib wheel test-python cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 all: tools lib $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -123,6 +123,9 @@ wheel: $(BUILD)/libspecrt.o $(BUILD)/libspecrt.map $(patsubst %.c,$(BUILD)/%.o,$
 
 test-python: lib tools ## the Python package over build/libspecrt.so and build/bin [PYTHON=]
 	@tests/python/run.sh $(BUILD)
+
+interop: tools lib ## our files in engines and clusters themselves, each with its pinned packages; opt-in, GBs [NAMES=]
+	@tests/interop/run.sh $(NAMES)
 
 # Tests that call what the header keeps to itself share one implementation (tests/internals.sed); kernels'
 # own test compiles all of it, as its users do.

@@ -267,13 +267,25 @@ static void note_batch(corpus *c, const struct corpus_arena *a, const batch_job 
     c->digests[c->list.files[job->file->index].domain] += digest;
 }
 
+static uint64_t digest_records(const struct corpus_arena *a, const corpus_range *range) {
+    const char *text = a->window.bytes + (range->start - a->window.base);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < a->values.n; i++) {
+        const corpus_value_span *span = &a->values.spans[i];
+        if (!span->fault) sum += specrt_hash64(text + span->at, span->n, 0);
+    }
+    return sum;
+}
+
 static uint64_t digest_batch(const corpus *c, const struct corpus_arena *a, const batch_job *job) {
     const corpus_range *range = &job->range;
+    corpus_kind kind = job->file->format.kind;
     uint64_t ordinal = c->list.files[job->file->index].ordinal;
     size_t n = (size_t)(range->end - range->start);
-    return n == 0 ? 0
-                  : specrt_hash64(a->window.bytes + (range->start - a->window.base), n,
-                                  ordinal << 44 ^ range->start);
+    if (n == 0) return 0;
+    if (kind == KIND_LINES || kind == KIND_VALUES) return digest_records(a, range);
+    return specrt_hash64(a->window.bytes + (range->start - a->window.base), n,
+                         ordinal << 44 ^ range->start);
 }
 
 /* ---- the public face ---- */

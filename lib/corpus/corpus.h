@@ -102,9 +102,10 @@ void corpus_get_stats(corpus *c, corpus_stats *out);
 /* corpus_warn() : what was skipped, repaired or cut, a line each. */
 void corpus_warn(const corpus_stats *stats);
 
-/* corpus_digest() : of all content of a domain after the end, for provenance: XXH64 of each batch,
- * seeded with its place and added up, so that packing and threads do not matter and shards' digests
- * add up. */
+/* corpus_digest() : of all content of a domain after the end, for provenance, added up so that packing and
+ * threads do not matter and shards' digests add up: XXH64 of each JSON record, wherever it stands, so that
+ * records dealt to files of another number and order have one digest; of text and ids, XXH64 of each batch,
+ * seeded with its place. */
 uint64_t corpus_digest(corpus *c, int domain);
 
 #endif

@@ -33,12 +33,13 @@ static specrt_status split_lines(struct corpus_arena *a, const corpus_range *ran
     a->values.n = 0;
     for (size_t at = 0; at < n && status == SPECRT_STATUS_OK;) {
         const char *newline = (const char *)memchr(text + at, '\n', n - at);
-        size_t length = newline ? (size_t)(newline - text) - at : n - at, blanks = 0;
+        size_t step = newline ? (size_t)(newline - text) - at : n - at, length = step, blanks = 0;
+        if (length > 0 && text[at + length - 1] == '\r') length--; /* others split at both, too */
         while (blanks < length && strchr(" \t\r", text[at + blanks]) && text[at + blanks]) blanks++;
         const char *fault = length > CORPUS_CAP_BYTES ? RECORD_TOO_LONG : NULL;
         if (blanks < length)
             status = corpus_values_add(&a->values, (corpus_value_span){at, length, fault, at});
-        at += length + 1;
+        at += step + 1;
     }
     return status;
 }

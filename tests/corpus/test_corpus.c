@@ -844,6 +844,34 @@ static void case_threads(void) {
     gather_free(&one);
 }
 
+/* A cluster's splits: the records of one file in several, in another order, lines ended otherwise. What
+ * they are called and how they are dealt changes neither documents, held-out ones nor the digest. */
+static void case_splits(void) {
+    const char *records[] = {"{\"text\": \"one\"}", "{\"text\": \"two\"}", "{\"text\": \"three\"}",
+                             "{\"text\": \"two\"}"};
+    static const int order[] = {2, 1, 0, 3};
+    char whole[128] = "", array[128] = "[", split[2][64] = {"", ""};
+    for (int i = 0; i < 4; i++) {
+        strcat(strcat(whole, records[i]), "\n");
+        strcat(strcat(array, records[i]), i < 3 ? ",\n  " : "]");
+        strcat(strcat(split[i / 2], records[order[i]]), i / 2 ? "\r\n" : "\n");
+    }
+    gathered one = gather_memory("a.jsonl", whole, strlen(whole), NULL);
+    gathered values = gather_memory("a.json", array, strlen(array), NULL);
+    CHECK_INT(one.n_docs, 4);
+    CHECK(values.sum == one.sum && values.digest == one.digest);
+    uint64_t sum = 0, digest = 0;
+    for (int i = 0; i < 2; i++) {
+        gathered part = gather_memory("-", split[i], strlen(split[i]), NULL);
+        CHECK_INT(part.n_docs, 2);
+        CHECK(part.digest != one.digest);
+        sum += part.sum, digest += part.digest;
+        gather_free(&part);
+    }
+    CHECK(sum == one.sum && digest == one.digest);
+    gather_free(&one), gather_free(&values);
+}
+
 /* With many files, those to be read from the start go to one shard each. */
 static void case_many_files(void) {
     const char *top = make_folder("many");
@@ -1084,6 +1112,7 @@ static const test_case cases[] = {
     {"folder", "walks in name order, once, without hidden files", case_folder},
     {"threads", "threads and shards give the same documents", case_threads},
     {"many-files", "shards of many files", case_many_files},
+    {"splits", "records dealt to files", case_splits},
     {"bad-order", "examples come in file order", case_bad_order},
     {"strict-order", "strict names the first bad record", case_strict_order},
     {"pipe", "standard input, packed too", case_pipe},
