@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# cluster_live.sh : the recipes of docs/INTEGRATIONS.md for clusters, each read from that page and run on
-# this machine over data/corpus: Slurm (its own munged, slurmctld and slurmd, four tasks, then the merge),
-# Open MPI (four ranks), Spark (spark-submit, two executors' threads), and Hadoop streaming's contract, since
-# Debian has no Hadoop: mappers over splits, lines as it writes them, and with a reducer sorted. Each must
-# give the bytes of one process. `run.sh cluster_live` calls it, and `cluster_live.sh spark` tries one; what is
-# missing is skipped with a line.
+# cluster_live.sh : the recipes of docs/INTEGRATIONS.md for clusters, each read from that page and
+# run on this machine over data/corpus: Slurm (its own munged, slurmctld and slurmd, four tasks, then
+# the merge), Open MPI (four ranks), Spark (spark-submit with two threads), and Hadoop streaming's
+# contract, since Debian has no Hadoop: mappers over splits, lines as it writes them, and sorted
+# where there is a reducer. Each must give the bytes of one process. `run.sh cluster_live` calls it,
+# and `cluster_live.sh spark` tries one; what is missing is skipped with a line.
 set -u
-root=$PWD docs=$PWD/docs/INTEGRATIONS.md corpus=$PWD/data/corpus tokenizer=$PWD/data/tokenizer.json
+root=$PWD docs=$PWD/docs/INTEGRATIONS.md
+corpus=$root/data/corpus tokenizer=$root/data/tokenizer.json
 work=$(mktemp -d) daemons=() passed=0 failed=0 skipped=0
 export PATH=$root/build/bin:$PATH
 unset SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE
@@ -23,7 +24,8 @@ block() {
         on && open && count == n' "$docs" |
         sed "s,/data/corpus,$corpus,; s,\(--tokenizer \)tokenizer.json,\1$tokenizer,; s,32768,8192,
             s,0-63 --cpus-per-task=4,0-3,; s,--threads 4,--threads 1,; s,-n 64,-n 4,
-            s,build/mpi,$root/build/mpi,; s,s3://bucket/corpus/\*.jsonl.gz,corpus/*,; s,s3://bucket/,,"
+            s,build/mpi,$root/build/mpi,; s,s3://bucket/corpus/\*.jsonl.gz,corpus/*,
+            s,s3://bucket/,,"
 }
 
 say() { echo "$1: $2"; }
@@ -37,7 +39,10 @@ equal() {
     fi
 }
 step() { mkdir "$work/$1"; cd "$work/$1" || exit 1; : >"$work/log"; }
-missing() { for program; do command -v "$program" >/dev/null || { echo "$program"; return; }; done; }
+missing() {
+    local program
+    for program; do command -v "$program" >/dev/null || { echo "$program"; return; }; done
+}
 
 # ---- Slurm ----
 
@@ -114,11 +119,16 @@ try_slurm() {
 try_mpi() {
     local lacks
     lacks=$(missing mpicc mpirun)
-    [ -z "$lacks" ] || { skip "MPI: no $lacks (apt-get install -y openmpi-bin libopenmpi-dev)"; return; }
+    if [ -n "$lacks" ]; then
+        skip "MPI: no $lacks (apt-get install -y openmpi-bin libopenmpi-dev)"
+        return
+    fi
     say MPI "$(mpirun --version | head -n 1)"
     step mpi
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-    env -u MAKEFLAGS make -s -C "$root" MPI=1 build/mpi/bin/vocabtrim-calibrate >>"$work/log" 2>&1 &&
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1
+    env -u MAKEFLAGS make -s -C "$root" MPI=1 build/mpi/bin/vocabtrim-calibrate \
+        >>"$work/log" 2>&1 &&
         block MPI 1 | grep -v '^make ' >run.sh && bash -eu run.sh >>"$work/log" 2>&1
     equal "MPI, 4 ranks" model.specb "$work/one.specb"
 }
@@ -138,7 +148,9 @@ try_hadoop() {
     split -n l/5 "$work/all.jsonl" split.
     mapper=$(block "Hadoop streaming" 1 | sed -n 's/.*-mapper "\(.*\)".*/\1/p')
     merge=$(block "Hadoop streaming" 1 | sed -n 's/^hdfs dfs -cat .* | //p')
-    for part in split.*; do $mapper <"$part" | as_hadoop >"part-${part#split.}"; done 2>>"$work/log"
+    for part in split.*; do
+        $mapper <"$part" 2>>"$work/log" | as_hadoop >"part-${part#split.}"
+    done
     cat part-* | bash -euc "$merge" >>"$work/log" 2>&1
     equal "Hadoop streaming's contract, 5 mappers" model.specb "$work/records.specb"
 
@@ -147,32 +159,40 @@ try_hadoop() {
     block "Hadoop streaming" 2 >mapper.sh
     block "Hadoop streaming" 3 >reducer.sh
     for part in ../hadoop/split.*; do bash mapper.sh <"$part" | as_hadoop; done 2>>"$work/log" |
-        sort | bash reducer.sh 2>>"$work/log" | as_hadoop | bash -euc "$merge" >>"$work/log" 2>&1
-    equal "Hadoop streaming's contract, 5 mappers, sort, 1 reducer" model.specb "$work/records.specb"
+        sort | bash reducer.sh 2>>"$work/log" | as_hadoop |
+        bash -euc "$merge" >>"$work/log" 2>&1
+    equal "Hadoop streaming's contract, 5 mappers, sort, 1 reducer" model.specb \
+        "$work/records.specb"
 }
 
 try_spark() {
-    local python=${PYTHON:-python3} bin
-    "$python" -c 'import pyspark' 2>/dev/null || { skip "Spark: no pyspark (pip install pyspark)"; return; }
-    [ -z "$(missing java)" ] || { skip "Spark: no java (apt-get install -y default-jre-headless)"; return; }
+    local python=${PYTHON:-python3} bin lacks=
+    "$python" -c 'import pyspark' 2>/dev/null || lacks="pyspark (pip install pyspark)"
+    [ -z "$(missing java)" ] || lacks="java (apt-get install -y default-jre-headless)"
+    [ -z "$lacks" ] || { skip "Spark: no $lacks"; return; }
     bin=$(dirname "$("$python" -c 'import sys; print(sys.executable)')")
-    say Spark "$("$python" -c 'import pyspark; print(pyspark.__version__)'), $(java --version | head -n 1)"
+    say Spark "$("$python" -c 'import pyspark; print(pyspark.__version__)')"
+    say Java "$(java --version | head -n 1)"
     step spark
     deliver
     mkdir corpus
     split -n l/5 "$work/all.jsonl" corpus/split.
     gzip corpus/split.a[abc]
     block Spark 1 >count.py
-    PYSPARK_PYTHON=$python PATH=$bin:$PATH MASTER="local[2]" SPARK_LOCAL_IP=127.0.0.1 bash -eu <<<"$(block Spark 2)" \
-        >>"$work/log" 2>&1
+    block Spark 2 >submit.sh
+    PYSPARK_PYTHON=$python PATH=$bin:$PATH MASTER="local[2]" SPARK_LOCAL_IP=127.0.0.1 \
+        bash -eu submit.sh >>"$work/log" 2>&1
     block Spark 3 >merge.sh
     bash -eu merge.sh >>"$work/log" 2>&1
-    equal "Spark, $(ls counts 2>/dev/null | grep -c '^part-') partitions" model.specb "$work/records.specb"
+    equal "Spark, $(ls counts 2>/dev/null | grep -c '^part-') partitions" model.specb \
+        "$work/records.specb"
 }
 
 # ---- one process ----
 
-one_process() { vocabtrim-calibrate --tokenizer "$tokenizer" --threads 1 --size 8192 -q "$@" || exit 1; }
+one_process() {
+    vocabtrim-calibrate --tokenizer "$tokenizer" --threads 1 --size 8192 -q "$@" || exit 1
+}
 one_process --corpus "$corpus" -o "$work/one.specb" 2>/dev/null
 cat "$corpus"/*/*.jsonl >"$work/all.jsonl"
 one_process --corpus "$work/all.jsonl" --domain chat -o "$work/records.specb" 2>/dev/null

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# run.sh [NAME...] : interoperability tests of this folder, opt-in, by their files' names: token_map_interop,
-# transformers_live. Without names all that load our files into engines and clusters, NAME_live. Each has a
-# virtual environment of its own under build/interop, with the pinned packages of requirements/NAME.txt, over
-# that of torch.txt where its first line says so; NAME.nodeps.txt lists packages that come without what they
-# ask for. What cannot be had is skipped with a line.
+# run.sh [NAME...] : interoperability tests of this folder, opt-in, by their files' names:
+# token_map_interop, transformers_live. Without names all that load our files into engines and
+# clusters, NAME_live. Each has a virtual environment of its own under build/interop, with the pinned
+# packages of requirements/NAME.txt, over those of torch.txt where its first line says so;
+# NAME.nodeps.txt lists packages that come without what they ask for. What cannot be had is skipped
+# with a line.
 #
 # PYTHON  an interpreter to take instead, whatever it has
 # TORCH   a virtual environment that has torch.txt's packages, instead of making one (4 GB)
@@ -31,8 +32,8 @@ environment() {
         fi
         "$folder/bin/pip" install -q --disable-pip-version-check -r "$wanted.txt" || return
         [ ! -e "$wanted.nodeps.txt" ] ||
-            "$folder/bin/pip" install -q --disable-pip-version-check --no-deps -r "$wanted.nodeps.txt" ||
-            return
+            "$folder/bin/pip" install -q --disable-pip-version-check --no-deps \
+                -r "$wanted.nodeps.txt" || return
         cat "$wanted".txt "$wanted".nodeps.txt >"$folder/done" 2>/dev/null
     fi
     echo "$folder"
@@ -46,7 +47,7 @@ try() {
     echo "== $script"
     if [ -z "$python" ] && [ -e "$here/requirements/$name.txt" ]; then
         if ! folder=$(environment "$name" 2>$made/log); then
-            echo "skipped: the packages of requirements/$name.txt cannot be had: $(tail -n 1 $made/log)"
+            echo "skipped: no packages of requirements/$name.txt: $(tail -n 1 $made/log)"
             skipped=$((skipped + 1))
             case $script in *.py) return ;; esac # others need more than Python, and go without it
         else
