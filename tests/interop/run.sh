@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # run.sh [NAME...] : interoperability tests of this folder, opt-in, by their files' names:
 # token_map_interop, transformers_live. Without names all that load our files into engines and
-# clusters, NAME_live. Each has a virtual environment of its own under build/interop, with the pinned
-# packages of requirements/NAME.txt, over those of torch.txt where its first line says so;
+# clusters, NAME_live. Each has a virtual environment of its own under build/interop, with the
+# pinned packages of requirements/NAME.txt, over those of torch.txt where its first line says so;
 # NAME.nodeps.txt lists packages that come without what they ask for. What cannot be had is skipped
 # with a line.
 #
