@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # cluster_live.sh : the recipes of docs/INTEGRATIONS.md for clusters, each read from that page and
 # run on this machine over data/corpus: Slurm (its own munged, slurmctld and slurmd, four tasks,
-# then the merge), Open MPI (four ranks), Spark (spark-submit with two threads), and Hadoop streaming's
+# then the merge), Open MPI (four ranks), Spark (spark-submit, two threads), and Hadoop streaming's
 # contract, since Debian has no Hadoop: mappers over splits, lines as it writes them, and sorted
 # where there is a reducer. Each must give the bytes of one process. `run.sh cluster_live` calls it,
 # and `cluster_live.sh spark` tries one; what is missing is skipped with a line.
