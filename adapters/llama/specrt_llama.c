@@ -655,6 +655,74 @@ void specrt_llama_reset(specrt_llama *s) {
     s->fault[0] = '\0';
 }
 
+/* ---- sequences kept -------------------------------------------------------------------------------- */
+
+static specrt_status copy_cache(struct llama_context *from, const char *role, void **out, size_t *n,
+                                specrt_error *err) {
+    *n = llama_state_seq_get_size(from, 0);
+    *out = malloc(*n > 0 ? *n : 1);
+    if (!*out)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %zu bytes of a cache",
+                                *n);
+    if (*n > 0 && llama_state_seq_get_data(from, (uint8_t *)*out, *n, 0) == *n)
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED, "%s: llama.cpp does not copy its cache",
+                            role);
+}
+
+static specrt_status copy_sequence(const specrt_llama *s, specrt_llama_state *out,
+                                   specrt_error *err) {
+    size_t n = (size_t)s->n_past;
+    TRY(copy_cache(s->target, "target", &out->target, &out->n_target, err));
+    TRY(copy_cache(s->draft, "drafter", &out->draft, &out->n_draft, err));
+    out->n_past = s->n_past;
+    out->n_read = s->n_read;
+    out->tokens = (int32_t *)malloc((n > 0 ? n : 1) * sizeof *out->tokens);
+    if (!out->tokens)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %zu tokens", n);
+    memcpy(out->tokens, s->tokens, n * sizeof *out->tokens);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status specrt_llama_keep(specrt_llama *s, specrt_llama_state *out, specrt_error *err) {
+    specrt_llama_state_free(out);
+    /* Behind what it has read the drafter may hold a draft. */
+    llama_memory_seq_rm(llama_get_memory(s->draft), 0, s->n_read, -1);
+    specrt_status status = copy_sequence(s, out, err);
+    if (status != SPECRT_STATUS_OK) specrt_llama_state_free(out);
+    return status;
+}
+
+static bool restore_cache(struct llama_context *to, const void *from, size_t n) {
+    llama_memory_clear(llama_get_memory(to), false);
+    return llama_state_seq_set_data(to, (const uint8_t *)from, n, 0) == n;
+}
+
+specrt_status specrt_llama_resume(specrt_llama *s, const specrt_llama_state *state,
+                                  specrt_error *err) {
+    specrt_llama_reset(s);
+    if (!state->tokens || state->n_past > s->n_context ||
+        !restore_cache(s->target, state->target, state->n_target) ||
+        !restore_cache(s->draft, state->draft, state->n_draft)) {
+        specrt_llama_reset(s);
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "state: expected what this pair kept, within %d positions, found "
+                                "%d tokens of another",
+                                (int)s->n_context, (int)state->n_past);
+    }
+    memcpy(s->tokens, state->tokens, (size_t)state->n_past * sizeof *s->tokens);
+    s->n_past = state->n_past;
+    s->n_read = state->n_read;
+    return SPECRT_STATUS_OK;
+}
+
+void specrt_llama_state_free(specrt_llama_state *state) {
+    free(state->target);
+    free(state->draft);
+    free(state->tokens);
+    memset(state, 0, sizeof *state);
+}
+
 const char *specrt_llama_fault(const specrt_llama *s) {
     return s->fault;
 }

@@ -94,6 +94,28 @@ specrt_host specrt_llama_host(specrt_llama *pair);
  * specrt_generate(), which run the whole prompt. */
 void specrt_llama_reset(specrt_llama *pair);
 
+/* What both models hold of a sequence, copied out of their caches: an application that goes on from one
+ * prompt several times has it read once. Zero-initialise it. */
+typedef struct specrt_llama_state {
+    void *target, *draft; /* llama_state_seq_get_data() of sequence 0, owned */
+    size_t n_target, n_draft;
+    int32_t *tokens; /* [n_past], owned */
+    int32_t n_past, n_read;
+} specrt_llama_state;
+
+/* specrt_llama_keep() : a copy of the sequence, as it is between two cycles or after a prompt.
+ *   out : empty, or kept before: then it is freed first
+ * @return OK; NO_MEMORY naming the bytes; UNSUPPORTED for a model whose cache llama.cpp does not copy. */
+specrt_status specrt_llama_keep(specrt_llama *pair, specrt_llama_state *out, specrt_error *err);
+
+/* specrt_llama_resume() : in place of reset and the prompt: the sequence is what was kept, and passes of both
+ * models give what they gave after it, bit for bit. What the target said at the last token is the
+ * application's to keep.
+ * @return OK; BAD_ARG for what another pair, or none, kept: then the sequence is empty. */
+specrt_status specrt_llama_resume(specrt_llama *pair, const specrt_llama_state *state,
+                                  specrt_error *err);
+void specrt_llama_state_free(specrt_llama_state *state);
+
 /* specrt_llama_fault() : why a callback failed, when a call of specrt returned SPECRT_STATUS_HOST; else
  * empty. Borrowed. */
 const char *specrt_llama_fault(const specrt_llama *pair);

@@ -88,6 +88,11 @@ same "short context" -m $target -c 64 -n -1
 yes "On day one the fever rose." | head -n 40 | tr '\n' ' ' >"$work/long"
 same "long prompt" -m $target -f "$work/long" -n 8
 
+# What is resumed goes on as what was read, bit for bit.
+for type in f32 bf16 q4_0; do
+    check "state $type" sh -c "$build/tests/llama_state $work/$type.gguf $draft >$out 2>$err"
+done
+
 # ---- answers ----
 
 # A bundle made from llama.cpp's reading of the vocabulary opens, and its policies run.

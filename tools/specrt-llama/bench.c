@@ -1,5 +1,6 @@
 /* bench.c : --bench. Ways of decoding take turns over all prompts, so that a slow minute of the machine
- * hits all of them; each keeps its best round. Tokens are compared with plain decoding's.
+ * hits all of them; each keeps its best round. Prompts are read once, and all ways go on from there. Tokens
+ * are compared with plain decoding's.
  *
  * Where a model is quantised, llama.cpp rounds a pass of five tokens other than five passes of one, and
  * two nearly equal logits may change places. So a token that is not plain decoding's is looked into: it
@@ -55,7 +56,8 @@ typedef struct bench {
     const options *o;
     models *m;
     const inputs *in;
-    specrt_host host; /* the pair's */
+    reading *readings; /* [n_prompts] */
+    specrt_host host;  /* the pair's */
     way ways[MOST_WAYS];
     int n_ways;
     split *splits; /* [n_splits] */
@@ -76,7 +78,6 @@ static bool ends(const bench *b, int32_t token) {
     return llama_vocab_is_eog(b->m->vocab, token);
 }
 
-/* The prompt. *logits : of its last token, borrowed */
 static specrt_draft view(const cycle *c) {
     static const float none[SPECRT_TREE_MAX_NODES];
     return (specrt_draft){.n = c->n,
@@ -93,14 +94,6 @@ static void cycle_add(cycle *c, int32_t token, int32_t parent) {
     c->parents[i] = parent;
     c->depths[i] = parent < 0 ? 0 : c->depths[parent] + 1;
     c->masks[i] = (parent < 0 ? 0 : c->masks[parent]) | (uint64_t)1 << i;
-}
-
-/* The prompt is not timed, nor what both models took for it. */
-static int64_t begin_clock(const bench *b, way *w) {
-    specrt_llama_times times = specrt_llama_get_times(b->m->pair);
-    w->draft_seconds -= times.draft_seconds;
-    w->target_seconds -= times.target_seconds;
-    return llama_time_us();
 }
 
 /* The child of a node that holds the token, or -1. */
@@ -146,36 +139,31 @@ static bool give(const bench *b, answer *a, const int32_t *tokens, int32_t n) {
 }
 
 /* Plain decoding, or drafts by the whole head, without specrt's session. */
-static int decode_without(bench *b, way *w, const input *p, answer *a) {
+static specrt_status decode_without(bench *b, way *w, const reading *from, answer *a,
+                                    specrt_error *err) {
     const float *logits;
     specrt_verdict v = {.n = 1};
-    if (input_prefill(p, &b->host, b->m, &logits)) return 1;
-    v.tokens[0] = best_of(logits, b->m->n_vocab);
-    int64_t began = begin_clock(b, w);
+    TRY(reading_resume(from, b->m, err));
+    v.tokens[0] = best_of(from->logits, b->m->n_vocab);
+    int64_t began = llama_time_us();
     while (give(b, a, v.tokens, v.n)) {
         cycle *c = &a->cycles[a->n_cycles++];
         c->n = 0;
         cycle_add(c, v.tokens[v.n - 1], -1);
-        if (w->kind == WHOLE_HEAD && draft_chain(b, c)) return 1;
+        if (w->kind == WHOLE_HEAD && draft_chain(b, c)) return SPECRT_STATUS_HOST;
         specrt_draft draft = view(c);
-        if (b->host.target_verify(b->host.user, &draft, &logits)) return 1;
+        if (b->host.target_verify(b->host.user, &draft, &logits)) return SPECRT_STATUS_HOST;
         descend(b, &draft, logits, &v);
-        if (b->host.commit(b->host.user, &draft, &v)) return 1;
+        if (b->host.commit(b->host.user, &draft, &v)) return SPECRT_STATUS_HOST;
         w->n_cycles++;
         w->n_emitted += v.n;
         w->n_rows += w->kind == WHOLE_HEAD ? b->m->n_vocab : 0;
     }
     w->seconds += 1e-6 * (double)(llama_time_us() - began);
-    return 0;
+    return SPECRT_STATUS_OK;
 }
 
 /* The pair's callbacks; verified trees are kept for what is looked into. */
-static int forward_prefill(void *user, const int32_t *tokens, int32_t n, int all,
-                           const float **logits) {
-    bench *b = (bench *)user;
-    return b->host.target_prefill(b->host.user, tokens, n, all, logits);
-}
-
 static int forward_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
                         const float **fed) {
     bench *b = (bench *)user;
@@ -195,19 +183,18 @@ static int forward_commit(void *user, const specrt_draft *draft, const specrt_ve
     return b->host.commit(b->host.user, draft, verdict);
 }
 
-static specrt_status decode_with(bench *b, way *w, const input *p, answer *a, specrt_error *err) {
+static specrt_status decode_with(bench *b, way *w, const reading *from, answer *a,
+                                 specrt_error *err) {
     specrt_host host = b->host;
     specrt_session_stats stats;
     specrt_verdict v = {.n = 1};
     host.user = b;
-    host.target_prefill = forward_prefill;
     host.draft_step = forward_step;
     host.target_verify = forward_verify;
     host.commit = forward_commit;
     b->recorded = a;
-    specrt_llama_reset(b->m->pair);
-    TRY(specrt_host_begin(w->session, &host, p->ids, p->n, &v.tokens[0], err));
-    int64_t began = begin_clock(b, w);
+    TRY(reading_begin(from, b->m, w->session, &v.tokens[0], err));
+    int64_t began = llama_time_us();
     while (v.n > 0 && give(b, a, v.tokens, v.n)) TRY(specrt_host_cycle(w->session, &host, &v, err));
     w->seconds += 1e-6 * (double)(llama_time_us() - began);
     specrt_session_get_stats(w->session, &stats);
@@ -219,13 +206,10 @@ static specrt_status decode_with(bench *b, way *w, const input *p, answer *a, sp
 
 static specrt_status decode(bench *b, way *w, int i, specrt_error *err) {
     answer *a = &w->answers[i];
-    specrt_status status = SPECRT_STATUS_OK;
     a->n = a->n_cycles = 0;
     specrt_llama_use_head(b->m->pair, w->kind == WHOLE_HEAD);
-    if (w->kind == POLICY)
-        status = decode_with(b, w, &b->in->items[i], a, err);
-    else if (decode_without(b, w, &b->in->items[i], a))
-        status = SPECRT_STATUS_HOST;
+    specrt_status status = w->kind == POLICY ? decode_with(b, w, &b->readings[i], a, err)
+                                             : decode_without(b, w, &b->readings[i], a, err);
     specrt_llama_use_head(b->m->pair, false);
     specrt_llama_times times = specrt_llama_get_times(b->m->pair);
     w->draft_seconds += times.draft_seconds;
@@ -250,8 +234,8 @@ static specrt_status run_round(bench *b, way *w, specrt_error *err) {
 /* Logits of plain decoding after the first n tokens of its answer; NULL: the target failed. */
 static const float *plain_logits(bench *b, int i, int32_t n) {
     const answer *plain = &b->ways[0].answers[i];
-    const float *logits;
-    if (input_prefill(&b->in->items[i], &b->host, b->m, &logits)) return NULL;
+    const float *logits = b->readings[i].logits;
+    if (reading_resume(&b->readings[i], b->m, NULL) != SPECRT_STATUS_OK) return NULL;
     for (int32_t k = 0; k < n; k++) {
         cycle c = {.n = 0};
         specrt_verdict v = {.n = 1};
@@ -265,10 +249,10 @@ static const float *plain_logits(bench *b, int i, int32_t n) {
 
 /* Whether the target alone, fed the cycles of an answer, says its token at a place again. */
 static bool repeats(bench *b, int i, const answer *a, int32_t place) {
-    const float *logits;
+    const float *logits = b->readings[i].logits;
     int32_t n = 1;
-    if (input_prefill(&b->in->items[i], &b->host, b->m, &logits)) return false;
     if (best_of(logits, b->m->n_vocab) != a->ids[0] || place == 0) return place == 0;
+    if (reading_resume(&b->readings[i], b->m, NULL) != SPECRT_STATUS_OK) return false;
     for (int32_t k = 0; k < a->n_cycles; k++) {
         specrt_draft draft = view(&a->cycles[k]);
         specrt_verdict v;
@@ -453,8 +437,19 @@ static void close_way(way *w, int n_prompts) {
     specrt_policy_close(w->policy);
 }
 
+static specrt_status read_prompts(bench *b, specrt_error *err) {
+    b->readings = (reading *)calloc((size_t)b->in->n, sizeof *b->readings);
+    if (!b->readings) return error_no_memory_for(err, "prompts");
+    for (int i = 0; i < b->in->n; i++) {
+        cli_info("prompt %d of %d: %d tokens", i + 1, b->in->n, (int)b->in->items[i].n);
+        TRY(reading_take(&b->in->items[i], b->m, &b->readings[i], err));
+    }
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status run_all(bench *b, specrt_error *err) {
     TRY(add_ways(b, err));
+    TRY(read_prompts(b, err));
     for (int round = 0; round < b->o->rounds; round++)
         for (int i = 0; i < b->n_ways; i++) {
             cli_info("round %d of %d: %s", round + 1, (int)b->o->rounds, b->ways[i].name);
@@ -476,6 +471,8 @@ specrt_status bench_all(const options *o, models *m, const inputs *in, specrt_er
     else if (status == SPECRT_STATUS_OK)
         print_table(b);
     for (int i = 0; i < b->n_ways; i++) close_way(&b->ways[i], in->n);
+    for (int i = 0; b->readings && i < in->n; i++) reading_free(&b->readings[i]);
+    free(b->readings);
     free(b->splits);
     free(b);
     return status;

@@ -28,7 +28,8 @@ typedef struct costs {
     int32_t *ids;                  /* [rows of the head] */
     float *logits, *hidden, *best; /* [10, rows], [10, columns], [10, 10] */
     int32_t tokens[SPECRT_TREE_MAX_NODES], best_ids[100];
-    input after; /* the prompt that stands before; ids borrowed */
+    input after;   /* the prompt that stands before; ids borrowed */
+    reading begun; /* of it */
 } costs;
 
 static void add_sizes(timing *t, const int32_t *sizes, int n) {
@@ -111,10 +112,9 @@ static specrt_status time_head(costs *c, int round, int i) {
 }
 
 /* Every size in turn, so that what disturbs the machine for a while hits all alike. */
-static specrt_status time_round(costs *c, int round) {
-    const float *logits;
+static specrt_status time_round(costs *c, int round, specrt_error *err) {
     double unused;
-    if (input_prefill(&c->after, &c->host, c->m, &logits)) return SPECRT_STATUS_HOST;
+    TRY(reading_resume(&c->begun, c->m, err));
     for (int i = 0; i < c->draft.n; i++)
         if (run_draft(c, c->draft.sizes[i], &c->draft.seconds[i][round]) ||
             run_target(c, 1, &unused))
@@ -177,9 +177,10 @@ static input typical(const inputs *in) {
 static specrt_status measure(costs *c, const options *o, const inputs *in, specrt_error *err) {
     TRY(prepare(c, err));
     c->after = in->n ? typical(in) : (input){.ids = c->tokens, .n = SPECRT_TREE_MAX_NODES};
+    TRY(reading_take(&c->after, c->m, &c->begun, err));
     for (int round = 0; round < N_ROUNDS; round++) {
         cli_info("costs: round %d of %d", round + 1, N_ROUNDS);
-        specrt_status status = time_round(c, round);
+        specrt_status status = time_round(c, round, err);
         if (status == SPECRT_STATUS_HOST) return models_error(c->m, status, err);
         if (status != SPECRT_STATUS_OK)
             return specrt_error_set(err, status, "a product could not be timed");
@@ -198,6 +199,7 @@ specrt_status costs_measure(const options *o, const models *m, const inputs *in,
     c->m = m;
     c->host = specrt_llama_host(m->pair);
     specrt_status status = measure(c, o, in, err);
+    reading_free(&c->begun);
     free(c->ids), free(c->logits), free(c->hidden), free(c->best);
     free(c);
     return status;

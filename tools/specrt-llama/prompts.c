@@ -101,15 +101,6 @@ specrt_status inputs_read(const options *o, const models *m, inputs *out, specrt
     return prompts_account(&out->prompts, out->n, err);
 }
 
-int input_prefill(const input *p, const specrt_host *host, const models *m, const float **logits) {
-    specrt_llama_reset(m->pair);
-    for (int32_t done = 0; done < p->n; done += host->max_batch) {
-        int32_t left = p->n - done, n = left < host->max_batch ? left : host->max_batch;
-        if (host->target_prefill(host->user, p->ids + done, n, 0, logits)) return 1;
-    }
-    return 0;
-}
-
 void inputs_free(inputs *in) {
     for (int i = 0; in->items && i < in->prompts.n; i++) free(in->items[i].ids);
     free(in->items);

@@ -74,9 +74,26 @@ typedef struct inputs {
 specrt_status inputs_read(const options *o, const models *m, inputs *out, specrt_error *err);
 void inputs_free(inputs *in);
 
-/* input_prefill() : both models read a prompt, from nothing. logits: of its last token, borrowed from the
- * pair until its next pass. @return 0, else 1: models_error() says what failed */
-int input_prefill(const input *p, const specrt_host *host, const models *m, const float **logits);
+/* ---- reading.c ---- */
+
+/* A prompt that both models have read. Zero-initialise it. */
+typedef struct reading {
+    specrt_llama_state state;
+    const input *of;
+    float *logits; /* f32 [n_vocab] of its last token, owned */
+    int32_t *best; /* i32 [n, SPECRT_LOGITS_MAX_K] the target's best tokens at each, owned */
+} reading;
+
+/* reading_take() : both models read a prompt, from nothing; the pair's sequence goes on from it. */
+specrt_status reading_take(const input *p, const models *m, reading *out, specrt_error *err);
+
+/* reading_resume() : the sequence is the prompt again, and nobody reads it. */
+specrt_status reading_resume(const reading *r, const models *m, specrt_error *err);
+
+/* reading_begin() : the same, and a session begins as specrt_host_begin() does, from what the target said. */
+specrt_status reading_begin(const reading *r, const models *m, specrt_session *session,
+                            int32_t *first, specrt_error *err);
+void reading_free(reading *r);
 
 /* ---- record.c ---- */
 
