@@ -1402,7 +1402,13 @@ SPECRT_API size_t specrt_align_bytes(const specrt_align *align);
 
 /* ---- the whole loop over a host ------------------------------------------------------------------
  * The application's models as a table of callbacks. What they give is borrowed until their next call.
- * They return 0; anything else ends the call with SPECRT_STATUS_HOST, and the generation: begin another. */
+ * They return 0; anything else ends the call with SPECRT_STATUS_HOST, and the generation: begin another.
+ *
+ * Several sequences of an engine have a session each, of one policy, which holds the packed rows for all
+ * of them, and copies of one table that differ in `user` alone; by specrt_host_cycle() they take turns.
+ * Where the engine runs them in one batch, make that call's steps yourself, each for all sequences: a pass
+ * over the beams of all, whose first is the last token of each, then specrt_session_expand() with each one's
+ * rows of it, level by level; _finish(); a pass over all drafts; _verify(), your commit and _observe(). */
 typedef struct specrt_host {
     void *user;
     /* Positions of the target's cache, which holds a tree's nodes beside them, 2 or more; 0: no limit. */

@@ -256,6 +256,147 @@ static void test_answers(void) {
     bench_free(&b);
 }
 
+/* --- several sequences --- */
+
+enum { N_SEQUENCES = 3, N_ANSWER = 60 };
+
+/* Sessions of one policy over one engine, a sequence each, drawn by numbers of their own. */
+typedef struct crowd {
+    bench of; /* its session and toy are the first's */
+    specrt_session *sessions[N_SEQUENCES];
+    toy *toys[N_SEQUENCES];        /* the engine's caches, by sequence */
+    specrt_host host[N_SEQUENCES]; /* one table: they differ in user alone */
+    specrt_verdict verdicts[N_SEQUENCES];
+} crowd;
+
+static void crowd_make(crowd *c, const char *policy, int32_t topk) {
+    int32_t prompt[N_PROMPT];
+    bench_make(&c->of, policy, topk, 0.8f, NULL);
+    for (int32_t i = 0; i < N_PROMPT; i++) prompt[i] = prompt_token(i);
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        specrt_session_params params = {
+            .tree = {.num_steps = 4, .topk = topk, .num_draft_tokens = 12},
+            .sampling = {.temperature = 0.8f, .seed = 9, .sequence = (uint64_t)(10 * i)}};
+        c->toys[i] = (toy *)calloc(1, sizeof *c->toys[i]);
+        REQUIRE(specrt_session_create(c->of.policy, &params, NULL, &c->sessions[i], NULL) ==
+                SPECRT_STATUS_OK);
+        c->host[i] = c->of.host;
+        c->host[i].user = c->toys[i];
+        c->verdicts[i].n = 1;
+        CHECK_INT(specrt_host_begin(c->sessions[i], &c->host[i], prompt, N_PROMPT,
+                                    &c->verdicts[i].tokens[0], NULL),
+                  SPECRT_STATUS_OK);
+    }
+}
+
+static void crowd_free(crowd *c) {
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        specrt_session_close(c->sessions[i]);
+        free(c->toys[i]);
+    }
+    bench_free(&c->of);
+}
+
+/* Whether any answer is still too short. */
+static bool crowd_takes(crowd *c) {
+    bool more = false;
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        take(c->toys[i], c->verdicts[i].tokens, c->verdicts[i].n);
+        more = more || c->toys[i]->n_given < N_ANSWER;
+    }
+    return more;
+}
+
+static void check_answers(const crowd *c) {
+    int32_t expected[N_ANSWER];
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        plain(0.8f, (uint64_t)(10 * i), expected, N_ANSWER);
+        CHECK(memcmp(expected, c->toys[i]->given, sizeof expected) == 0);
+    }
+    CHECK(memcmp(c->toys[0]->given, c->toys[1]->given, sizeof expected) != 0);
+}
+
+/* Sequences take turns, cycle by cycle; the head is not copied for any. */
+static void test_turns(void) {
+    crowd c;
+    crowd_make(&c, "full", 3);
+    const specrt_active *first = specrt_session_shortlist(c.sessions[0]);
+    const specrt_active *last = specrt_session_shortlist(c.sessions[N_SEQUENCES - 1]);
+    CHECK(first->segments[0].rows == last->segments[0].rows);
+    while (crowd_takes(&c))
+        for (int i = 0; i < N_SEQUENCES; i++)
+            CHECK_INT(specrt_host_cycle(c.sessions[i], &c.host[i], &c.verdicts[i], NULL),
+                      SPECRT_STATUS_OK);
+    check_answers(&c);
+    crowd_free(&c);
+}
+
+/* One pass of the drafter over the beams of all sequences. hidden : [sum of their n, D] */
+static void pass_together(crowd *c, int32_t level, const specrt_beam *beams, float *hidden) {
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        const float *own, *fed = NULL;
+        if (beams[i].n == 0) continue;
+        draft(c->toys[i], level, &beams[i], &own, &fed);
+        memcpy(hidden, own, (size_t)beams[i].n * D * sizeof *hidden);
+        hidden += beams[i].n * D;
+    }
+}
+
+/* A level of every tree by one pass. @return whether any goes on */
+static bool level_together(crowd *c, int32_t level, specrt_beam *beams) {
+    float hidden[N_SEQUENCES * SPECRT_TREE_MAX_TOPK * D];
+    const float *rows = hidden;
+    bool more = false;
+    pass_together(c, level, beams, hidden);
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        int32_t n = beams[i].n;
+        if (n == 0) continue;
+        CHECK_INT(specrt_session_expand(c->sessions[i], rows, NULL, n, &beams[i]),
+                  SPECRT_STATUS_OK);
+        rows += n * D;
+        more = more || beams[i].n > 0;
+    }
+    return more;
+}
+
+/* All trees are grown, then all are verified, then all sessions learn: what an engine does that runs its
+ * sequences in one batch. */
+static void cycle_together(crowd *c) {
+    static float logits[N_SEQUENCES][SPECRT_TREE_MAX_NODES * V];
+    const int32_t no_parent = 0;
+    const float certain = 0, *found;
+    specrt_beam beams[N_SEQUENCES];
+    specrt_draft drafts[N_SEQUENCES];
+    for (int i = 0; i < N_SEQUENCES; i++)
+        beams[i] =
+            (specrt_beam){1, &c->verdicts[i].tokens[c->verdicts[i].n - 1], &no_parent, &certain};
+    for (int32_t level = 0; level < 4 && level_together(c, level, beams); level++) {
+    }
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        specrt_session_finish(c->sessions[i], &drafts[i]);
+        verify(c->toys[i], &drafts[i], &found);
+        memcpy(logits[i], found, (size_t)drafts[i].n * V * sizeof *found);
+    }
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        const specrt_target_rows rows = {.logits = logits[i]};
+        CHECK_INT(specrt_session_verify(c->sessions[i], &drafts[i], logits[i], &c->verdicts[i]),
+                  SPECRT_STATUS_OK);
+        commit(c->toys[i], &drafts[i], &c->verdicts[i]);
+        CHECK_INT(specrt_session_observe(c->sessions[i], &drafts[i], &c->verdicts[i], &rows),
+                  SPECRT_STATUS_OK);
+    }
+}
+
+static void test_together(void) {
+    for (int i = 0; i < 4; i++) {
+        crowd c;
+        crowd_make(&c, i / 2 ? "window:64@min=8" : "full", i % 2 ? 1 : 3);
+        while (crowd_takes(&c)) cycle_together(&c);
+        check_answers(&c);
+        crowd_free(&c);
+    }
+}
+
 /* A full context ends generation where plain decoding, which writes a token per position, would. */
 static void test_context(void) {
     bench b;
@@ -318,6 +459,8 @@ static const test_case cases[] = {
     {"depth", "drafts end at a depth or probability that may change", test_depth},
     {"ends", "terminators, limits and the application end an answer", test_ends},
     {"answers", "each answer of a session draws anew, or again where asked", test_answers},
+    {"turns", "sessions take turns at an engine, by one table", test_turns},
+    {"together", "sessions share each pass of an engine", test_together},
     {"context", "a full context ends it too", test_context},
     {"refusals", "holes in the table, failing models, bad prompts", test_refusals},
 };
