@@ -258,13 +258,13 @@ LLAMA_STATES  = $(if $(LLAMA_HEADERS),$(shell grep -l llama_batch_ext_set_embd_t
 LLAMA_TESTS    = $(patsubst tests/llama/%.c,$(BUILD)/tests/%,$(filter-out $(if $(LLAMA_STATES),,%_eagle3.c),$(wildcard tests/llama/*.c)))
 llama-programs: $(BUILD)/bin/specrt-llama $(LLAMA_TESTS)
 LLAMA_OBJECTS := $(WITH_LLAMA) $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/llama/*.c))
-$(LLAMA_OBJECTS): CFLAGS += -Iadapters $(LLAMA_CFLAGS)
+$(LLAMA_OBJECTS): CFLAGS += -Iadapters $(LLAMA_CFLAGS) $(if $(LLAMA_STATES),-DSPECRT_LLAMA_EAGLE3)
 $(LLAMA_OBJECTS): $(wildcard $(BUILD)/llama/cflags)
 # ggml's gguf_find_tensor() is to be found before the library's own: its reader of GGUF stays out.
 $(BUILD)/bin/specrt-llama: $(WITH_LLAMA) $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CC) $(WITH_LLAMA) $(LLAMA_LIBS) $(LIB) $(LDLIBS) -o $@
-$(BUILD)/tests/llama_%: $(BUILD)/tests/llama/llama_%.o $(BUILD)/adapters/llama/specrt_llama.o $(BUILD)/lib/base/specrt_impl.o
+$(BUILD)/tests/llama_%: $(BUILD)/tests/llama/llama_%.o $(filter $(BUILD)/adapters/%,$(WITH_LLAMA)) $(BUILD)/lib/base/specrt_impl.o
 	$(TELL) "LD $@"
 	$(Q)$(CC) $^ $(LLAMA_LIBS) $(LDLIBS) -o $@
 

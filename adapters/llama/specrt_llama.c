@@ -12,46 +12,9 @@
 #include "ggml.h"
 #include "ggml-backend.h"
 #include "gguf.h"
+#include "specrt_llama_impl.h"
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        specrt_status try_status = (call);                                                         \
-        if (try_status != SPECRT_STATUS_OK) return try_status;                                     \
-    } while (0)
-
-struct specrt_llama {
-    const specrt_llama_head *head;
-    struct llama_context *target, *draft;
-    struct llama_batch to_target, to_draft;
-    specrt_tree_params tree;
-    int32_t n_context, n_batch;
-    int32_t n_vocab, n_logits; /* that may be drafted; columns of the target's logits */
-    int32_t d;                 /* the drafter's width */
-    int32_t terminators[SPECRT_MAX_TERMINATORS], n_terminators;
-
-    /* The sequence: tokens by position, of which the target's cache holds n_past, and the drafter's
-     * sequence 0 the first n_read. */
-    int32_t *tokens; /* [n_context + SPECRT_TREE_MAX_NODES] */
-    int32_t n_past, n_read;
-    int32_t leaves[SPECRT_TREE_MAX_NODES], n_leaves; /* nodes of the tree at the target */
-
-    /* The drafter's last pass. */
-    float *hidden; /* [n_batch, d] what its head multiplies */
-    int64_t n_hidden;
-    bool uses_head, reached_head;
-
-    /* The target's last pass. */
-    float *states; /* [n_batch, d_target] what its head multiplied; NULL: not kept */
-    int64_t n_states;
-    int32_t d_target;
-
-    double relative_rms; /* the check at the start */
-    specrt_llama_times times;
-    char fault[256];
-};
-
-static int fail(specrt_llama *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(specrt_llama *s, const char *format, ...) {
+int specrt_llama_fail(specrt_llama *s, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(s->fault, sizeof s->fault, format, args);
@@ -105,6 +68,44 @@ static void read_logits(const struct gguf_context *gguf, specrt_head_desc *out) 
     if (caps && out->softcap == 0) out->softcap = 30;
 }
 
+/* Of an EAGLE-3 head: the layers of the target whose inputs it reads. */
+static void read_layers(const struct gguf_context *gguf, specrt_llama_head *out) {
+    int64_t key = gguf_find_key(gguf, "eagle3.target_layers");
+    if (key < 0 || gguf_get_kv_type(gguf, key) != GGUF_TYPE_ARRAY || gguf_get_arr_n(gguf, key) != 3)
+        return;
+    enum gguf_type type = gguf_get_arr_type(gguf, key);
+    if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) return;
+    memcpy(out->target_layers, gguf_get_arr_data(gguf, key), sizeof out->target_layers);
+}
+
+/* Which tokens the rows are of, where the file says so: llama.cpp's d2t holds their ids. */
+static specrt_status read_ids(const char *path, const struct gguf_context *gguf,
+                              struct ggml_context *meta, specrt_llama_head *out,
+                              specrt_error *err) {
+    int64_t id = gguf_find_tensor(gguf, "d2t"), n = out->desc.n_rows;
+    if (id < 0) return SPECRT_STATUS_OK;
+    const struct ggml_tensor *t = ggml_get_tensor(meta, "d2t");
+    size_t begin = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, id);
+    if (t->type != GGML_TYPE_I64 || ggml_nelements(t) != n || begin > out->n_map ||
+        (size_t)n > (out->n_map - begin) / sizeof(int64_t))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: d2t: expected an id of 64 bits for each of %lld rows", path,
+                                (long long)n);
+    int32_t *ids = out->ids = (int32_t *)malloc((size_t)n * sizeof *ids);
+    if (!ids) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: no memory for d2t", path);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t token;
+        memcpy(&token, (const char *)out->map + begin + (size_t)i * sizeof token, sizeof token);
+        if (token < 0 || token >= SPECRT_MAX_VOCAB)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: d2t: row %lld: expected an id below %d, found %lld", path,
+                                    (long long)i, SPECRT_MAX_VOCAB, (long long)token);
+        ids[i] = (int32_t)token;
+    }
+    out->desc.ids = ids;
+    return SPECRT_STATUS_OK;
+}
+
 /* Where the rows lie in the mapping, by the file's own table. */
 static specrt_status find_rows(const char *path, const struct gguf_context *gguf,
                                struct ggml_context *meta, specrt_llama_head *out,
@@ -141,7 +142,8 @@ static specrt_status find_rows(const char *path, const struct gguf_context *gguf
                                    .n_rows = t->ne[1],
                                    .n_cols = t->ne[0]};
     read_logits(gguf, &out->desc);
-    return SPECRT_STATUS_OK;
+    read_layers(gguf, out);
+    return read_ids(path, gguf, meta, out, err);
 }
 
 specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err) {
@@ -161,6 +163,7 @@ specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, s
 
 void specrt_llama_head_close(specrt_llama_head *head) {
     if (head->map) munmap(head->map, head->n_map);
+    free(head->ids);
     memset(head, 0, sizeof *head);
 }
 
@@ -238,20 +241,33 @@ static specrt_status check_model(const struct llama_model *model, const char *ro
                             why);
 }
 
-static specrt_status check_drafter(const struct llama_model *model, const specrt_llama_head *head,
+static specrt_status check_columns(const struct llama_model *model, const specrt_llama_head *head,
                                    specrt_error *err) {
-    char arch[64] = "";
-    llama_model_meta_val_str(model, "general.architecture", arch, sizeof arch);
-    if (strncmp(arch, "eagle", 5) == 0)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "drafter: architecture %s: expected a model that drafts by itself",
-                                arch);
-    TRY(check_model(model, "drafter", err));
     if (head->desc.n_cols == llama_model_n_embd(model)) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                             "drafter: its head has %lld columns; expected the %d of its states: "
                             "is it of another file?",
                             (long long)head->desc.n_cols, (int)llama_model_n_embd(model));
+}
+
+/* A model that drafts by itself, or an EAGLE-3 head. */
+static specrt_status check_drafter(specrt_llama *s, const struct llama_model *target,
+                                   const struct llama_model *model, specrt_error *err) {
+    char arch[64] = "";
+    llama_model_meta_val_str(model, "general.architecture", arch, sizeof arch);
+    TRY(check_columns(model, s->head, err));
+    if (strncmp(arch, "eagle", 5) != 0) return check_model(model, "drafter", err);
+#ifdef SPECRT_LLAMA_EAGLE3
+    if (strcmp(arch, "eagle3") == 0) {
+        s->reader = &specrt_llama_eagle3;
+        return s->reader->open(s, target, model, err);
+    }
+#endif
+    (void)target;
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                            "drafter: architecture %s: expected a model that drafts by itself, or "
+                            "eagle3 where SPECRT_LLAMA_EAGLE3 was defined for the adapter",
+                            arch);
 }
 
 /* ---- passes -------------------------------------------------------------------------------------- */
@@ -280,10 +296,12 @@ static bool at_node(struct ggml_tensor *t, bool ask, void *user) {
     return false;
 }
 
-/* The target's graph goes on behind result_norm. */
+/* The target's graph goes on behind what is read of it. */
 static bool at_target_node(struct ggml_tensor *t, bool ask, void *user) {
     specrt_llama *s = (specrt_llama *)user;
-    if (ask) return strcmp(t->name, "result_norm") == 0;
+    bool is_read = s->reader && s->reader->wants(s, t);
+    if (ask) return is_read || (s->states && strcmp(t->name, "result_norm") == 0);
+    if (is_read) return s->reader->take(s, t), true;
     if (t->type != GGML_TYPE_F32 || t->ne[0] != s->d_target || t->ne[1] > s->n_batch) return true;
     s->n_states = t->ne[1];
     ggml_backend_tensor_get(t, s->states, 0, ggml_nbytes(t));
@@ -299,14 +317,15 @@ static int run_draft(specrt_llama *s, int32_t n_outputs) {
     llama_synchronize(s->draft);
     s->times.draft_seconds += 1e-6 * (double)(llama_time_us() - began);
     s->times.n_draft_passes++;
-    if (code != 0) return fail(s, "drafter: llama_decode returned %d", code);
+    if (code != 0) return specrt_llama_fail(s, "drafter: llama_decode returned %d", code);
     if (s->uses_head || n_outputs == 0) return 0;
     if (s->reached_head)
-        return fail(s, "drafter: its LM head was computed: its graph is split over devices; keep "
-                       "it on one");
+        return specrt_llama_fail(
+            s, "drafter: its LM head was computed: its graph is split over devices; keep "
+               "it on one");
     if (s->n_hidden == n_outputs) return 0;
-    return fail(s, "drafter: its graph has no result_norm of %d rows, found %lld", (int)n_outputs,
-                (long long)s->n_hidden);
+    return specrt_llama_fail(s, "drafter: its graph has no result_norm of %d rows, found %lld",
+                             (int)n_outputs, (long long)s->n_hidden);
 }
 
 static int run_target(specrt_llama *s, const float **logits) {
@@ -316,8 +335,8 @@ static int run_target(specrt_llama *s, const float **logits) {
     *logits = code == 0 ? llama_get_logits(s->target) : NULL;
     s->times.target_seconds += 1e-6 * (double)(llama_time_us() - began);
     s->times.n_target_passes++;
-    if (*logits) return 0;
-    return fail(s, "target: llama_decode returned %d", code);
+    if (!*logits) return specrt_llama_fail(s, "target: llama_decode returned %d", code);
+    return s->reader ? s->reader->saw(s, s->to_target.n_tokens) : 0;
 }
 
 static void put_pending(specrt_llama *s, int32_t n) {
@@ -338,7 +357,7 @@ static int read_pending(specrt_llama *s, int32_t rest) {
 
 static int target_hidden(void *user, const float **hidden, int32_t *width) {
     specrt_llama *s = (specrt_llama *)user;
-    if (s->n_states == 0) return fail(s, "target: its graph has no result_norm");
+    if (s->n_states == 0) return specrt_llama_fail(s, "target: its graph has no result_norm");
     *hidden = s->states;
     *width = s->d_target;
     return 0;
@@ -348,16 +367,19 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                           const float **logits) {
     specrt_llama *s = (specrt_llama *)user;
     if (n > s->n_batch || s->n_past + n > s->n_context)
-        return fail(s, "prompt: %d tokens at %d; expected at most %d a pass, and %d in all", (int)n,
-                    (int)s->n_past, (int)s->n_batch, (int)s->n_context);
+        return specrt_llama_fail(
+            s, "prompt: %d tokens at %d; expected at most %d a pass, and %d in all", (int)n,
+            (int)s->n_past, (int)s->n_batch, (int)s->n_context);
+    if (s->reader && s->reader->read(s, 1)) return 1; /* makes room */
     s->to_target.n_tokens = 0;
     for (int32_t i = 0; i < n; i++) {
         batch_add(&s->to_target, tokens[i], s->n_past + i, 0, all || i == n - 1);
         s->tokens[s->n_past + i] = tokens[i];
     }
     if (run_target(s, logits)) return 1;
+    if (s->reader) s->reader->keep(s, NULL, n);
     s->n_past += n;
-    return read_pending(s, 0);
+    return s->reader ? s->reader->read(s, 1) : read_pending(s, 0);
 }
 
 /* ---- drafts -------------------------------------------------------------------------------------- */
@@ -371,33 +393,38 @@ static int draft_root(specrt_llama *s, int32_t root) {
     return run_draft(s, 1);
 }
 
-/* The sequence of a row: two sets take turns, since a row's is a copy of its parent's. */
-static int32_t row_sequence(const specrt_llama *s, int32_t level, int32_t row) {
+int32_t specrt_llama_sequence(const specrt_llama *s, int32_t level, int32_t row) {
     return level == 0 || s->tree.topk == 1 ? 0 : 1 + (level % 2) * s->tree.topk + row;
 }
 
 static int draft_level(specrt_llama *s, int32_t level, const specrt_beam *beam) {
     llama_memory_t memory = llama_get_memory(s->draft);
     if (beam->n > s->tree.topk || level >= s->tree.num_steps)
-        return fail(s, "draft: level %d of %d rows; expected below %d, at most %d rows", (int)level,
-                    (int)beam->n, (int)s->tree.num_steps, (int)s->tree.topk);
-    s->to_draft.n_tokens = 0;
+        return specrt_llama_fail(
+            s, "draft: level %d of %d rows; expected below %d, at most %d rows", (int)level,
+            (int)beam->n, (int)s->tree.num_steps, (int)s->tree.topk);
     for (int32_t i = 0; i < beam->n; i++) {
-        int32_t from = row_sequence(s, level - 1, beam->parents[i]), to = row_sequence(s, level, i);
+        int32_t from = specrt_llama_sequence(s, level - 1, beam->parents[i]),
+                to = specrt_llama_sequence(s, level, i);
         if (from != to) {
             llama_memory_seq_rm(memory, to, -1, -1);
             llama_memory_seq_cp(memory, from, to, -1, -1);
         }
-        batch_add(&s->to_draft, beam->tokens[i], s->n_past + level, to, true);
     }
+    if (s->reader) return s->reader->level(s, level, beam);
+    s->to_draft.n_tokens = 0;
+    for (int32_t i = 0; i < beam->n; i++)
+        batch_add(&s->to_draft, beam->tokens[i], s->n_past + level,
+                  specrt_llama_sequence(s, level, i), true);
     return run_draft(s, beam->n);
 }
 
 static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
                       const float **fed) {
     specrt_llama *s = (specrt_llama *)user;
-    (void)fed; /* a model of its own is fed tokens alone */
     *hidden = s->hidden;
+    if (s->reader) *fed = s->reader->fed(s); /* a model of its own is fed tokens alone */
+    if (s->reader && level == 0) return s->reader->root(s, beam->tokens[0]);
     return level == 0 ? draft_root(s, beam->tokens[0]) : draft_level(s, level, beam);
 }
 
@@ -433,9 +460,9 @@ static int target_verify(void *user, const specrt_draft *draft, const float **lo
     specrt_llama *s = (specrt_llama *)user;
     find_leaves(s, draft);
     if (draft->n > s->tree.num_draft_tokens || (s->n_leaves > 1 && s->tree.topk == 1))
-        return fail(s, "draft: %d nodes with %d leaves; expected at most %d of a tree of topk %d",
-                    (int)draft->n, (int)s->n_leaves, (int)s->tree.num_draft_tokens,
-                    (int)s->tree.topk);
+        return specrt_llama_fail(
+            s, "draft: %d nodes with %d leaves; expected at most %d of a tree of topk %d",
+            (int)draft->n, (int)s->n_leaves, (int)s->tree.num_draft_tokens, (int)s->tree.topk);
     s->to_target.n_tokens = 0;
     for (int32_t i = 0; i < draft->n; i++)
         batch_add(&s->to_target, draft->tokens[i], s->n_past + draft->depths[i], 0, true);
@@ -450,7 +477,8 @@ static int keep_path(specrt_llama *s, const specrt_draft *draft, const specrt_ve
     if (s->n_leaves == 1)
         return llama_memory_seq_rm(memory, 0, end, -1)
                    ? 0
-                   : fail(s, "target: its cache does not give back what was drafted in vain");
+                   : specrt_llama_fail(
+                         s, "target: its cache does not give back what was drafted in vain");
     while (!on_path(s, draft, keep, last)) keep++;
     llama_memory_seq_cp(memory, 1 + keep, 0, s->n_past, end);
     for (int32_t leaf = 0; leaf < s->n_leaves; leaf++)
@@ -459,12 +487,13 @@ static int keep_path(specrt_llama *s, const specrt_draft *draft, const specrt_ve
 }
 
 /* Of a chain the drafter keeps what it has read, of a tree the root: other nodes' cells are of sequences
- * that end here. */
+ * that end here. A reader keeps the root's pair alone. */
 static void keep_drafted(specrt_llama *s, const specrt_draft *draft,
                          const specrt_verdict *verdict) {
     int32_t n = 0, most = s->tree.topk == 1 ? verdict->n : 1;
     while (n < most && draft->beam_rows && draft->beam_rows[verdict->nodes[n]] >= 0) n++;
-    if (n > 0) s->n_read = s->n_past + n;
+    if (s->reader && n > 0) s->reader->advance(s);
+    if (!s->reader && n > 0) s->n_read = s->n_past + n;
     for (int32_t seq = 1; s->tree.topk > 1 && seq <= 2 * s->tree.topk; seq++)
         llama_memory_seq_rm(llama_get_memory(s->draft), seq, -1, -1);
 }
@@ -473,28 +502,35 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
     specrt_llama *s = (specrt_llama *)user;
     if (keep_path(s, draft, verdict)) return 1;
     keep_drafted(s, draft, verdict);
+    if (s->reader) s->reader->keep(s, verdict->nodes, verdict->n);
     for (int32_t i = 0; i < verdict->n; i++)
         s->tokens[s->n_past + i] = draft->tokens[verdict->nodes[i]];
     s->n_past += verdict->n;
-    return 0;
+    /* Where nobody drafts, states must not heap up. */
+    return s->reader ? s->reader->read(s, s->n_batch - SPECRT_TREE_MAX_NODES + 1) : 0;
 }
 
 /* ---- the check at the start ----------------------------------------------------------------------- */
 
-/* A state and logits of the drafter after a few tokens: one pass with its head, one without. */
-static int sample_pass(specrt_llama *s, float *logits) {
+/* A pass of the drafter over a few tokens. */
+static int sample_tokens(specrt_llama *s) {
     static const char text[] = "The quick brown fox jumps over the lazy dog, and";
     int32_t tokens[32];
     const struct llama_vocab *vocab = llama_model_get_vocab(llama_get_model(s->draft));
     int32_t n = llama_tokenize(vocab, text, sizeof text - 1, tokens, 32, true, false);
     if (n <= 0) n = 1, tokens[0] = 0; /* a vocabulary without letters: any token will do */
+    s->to_draft.n_tokens = 0;
+    for (int32_t i = 0; i < n; i++) batch_add(&s->to_draft, tokens[i], i, 0, i == n - 1);
+    return run_draft(s, 1);
+}
+
+/* A state and logits of the drafter: one pass with its head, one without. */
+static int sample_pass(specrt_llama *s, float *logits) {
     for (int pass = 0; pass < 2; pass++) {
         s->uses_head = pass == 0;
-        s->to_draft.n_tokens = 0;
-        for (int32_t i = 0; i < n; i++) batch_add(&s->to_draft, tokens[i], i, 0, i == n - 1);
-        if (run_draft(s, 1)) return 1;
+        if (s->reader ? s->reader->sample(s) : sample_tokens(s)) return 1;
         const float *found = pass == 0 ? llama_get_logits(s->draft) : NULL;
-        if (pass == 0 && !found) return fail(s, "drafter: llama.cpp gave no logits");
+        if (pass == 0 && !found) return specrt_llama_fail(s, "drafter: llama.cpp gave no logits");
         if (found) memcpy(logits, found, (size_t)s->n_vocab * sizeof *logits);
         llama_memory_clear(llama_get_memory(s->draft), false);
     }
@@ -551,6 +587,9 @@ static struct llama_context *make_context(const specrt_llama *s, struct llama_mo
     if (n_threads > 0) p.n_threads = p.n_threads_batch = n_threads;
     p.cb_eval = at;
     p.cb_eval_user_data = (void *)(size_t)s;
+#ifdef SPECRT_LLAMA_EAGLE3
+    if (s->reader) p.ctx_other = s->target; /* whose embedding it may share; NULL for the target */
+#endif
     return llama_init_from_model(model, p);
 }
 
@@ -561,9 +600,9 @@ static specrt_status make_contexts(specrt_llama *s, struct llama_model *target,
     int32_t drafted = s->tree.num_steps * s->tree.topk + SPECRT_TREE_MAX_NODES;
     s->target =
         make_context(s, target, SPECRT_TREE_MAX_NODES, chain ? 1 : 1 + s->tree.num_draft_tokens,
-                     p->n_threads, p->keeps_states ? at_target_node : NULL);
-    s->draft =
-        make_context(s, draft, drafted, chain ? 1 : 1 + 2 * s->tree.topk, p->n_threads, at_node);
+                     p->n_threads, p->keeps_states || s->reader ? at_target_node : NULL);
+    s->draft = make_context(s, draft, drafted, chain ? 1 : 1 + 2 * s->tree.topk, p->n_threads,
+                            s->reader ? s->reader->at_node : at_node);
     if (!s->target || !s->draft || !llama_get_memory(s->target) || !llama_get_memory(s->draft))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "%s: llama.cpp made no context of %d positions",
@@ -577,7 +616,7 @@ static specrt_status make_contexts(specrt_llama *s, struct llama_model *target,
         s->states = (float *)malloc((size_t)s->n_batch * (size_t)s->d_target * sizeof *s->states);
     s->tokens = (int32_t *)malloc((size_t)(s->n_context + SPECRT_TREE_MAX_NODES) * sizeof(int32_t));
     if (s->hidden && s->tokens && s->to_target.token && s->to_draft.token &&
-        (s->states || !p->keeps_states))
+        (s->states || !p->keeps_states) && (!s->reader || s->reader->start(s)))
         return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %d positions",
                             (int)s->n_context);
@@ -587,9 +626,9 @@ static specrt_status open_pair(specrt_llama *s, struct llama_model *target,
                                struct llama_model *draft, const specrt_llama_params *p,
                                specrt_error *err) {
     TRY(check_model(target, "target", err));
-    TRY(check_drafter(draft, s->head, err));
+    TRY(check_drafter(s, target, draft, err));
     TRY(check_vocabularies(s, llama_model_get_vocab(target), llama_model_get_vocab(draft), err));
-    if (s->head->desc.n_rows < s->n_vocab)
+    if (!s->head->desc.ids && s->head->desc.n_rows < s->n_vocab)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "drafter: its head has %lld rows; expected one for each of its %d "
                                 "tokens",
@@ -617,6 +656,7 @@ specrt_status specrt_llama_create(struct llama_model *target, struct llama_model
 
 void specrt_llama_free(specrt_llama *s) {
     if (!s) return;
+    if (s->reader) s->reader->close(s);
     if (s->to_target.token) llama_batch_free(s->to_target);
     if (s->to_draft.token) llama_batch_free(s->to_draft);
     if (s->draft) llama_free(s->draft);
@@ -670,6 +710,19 @@ static specrt_status copy_cache(struct llama_context *from, const char *role, vo
                             role);
 }
 
+/* States that the drafter has not read yet. */
+static specrt_status copy_waiting(const specrt_llama *s, specrt_llama_state *out,
+                                  specrt_error *err) {
+    int32_t width;
+    const float *from = s->reader->waiting(s, &width);
+    size_t n = (size_t)(s->n_past - s->n_read) * (size_t)width;
+    out->waiting = (float *)malloc((n > 0 ? n : 1) * sizeof *from);
+    if (!out->waiting)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %zu states", n);
+    memcpy(out->waiting, from, n * sizeof *from);
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status copy_sequence(const specrt_llama *s, specrt_llama_state *out,
                                    specrt_error *err) {
     size_t n = (size_t)s->n_past;
@@ -681,7 +734,7 @@ static specrt_status copy_sequence(const specrt_llama *s, specrt_llama_state *ou
     if (!out->tokens)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %zu tokens", n);
     memcpy(out->tokens, s->tokens, n * sizeof *out->tokens);
-    return SPECRT_STATUS_OK;
+    return s->reader ? copy_waiting(s, out, err) : SPECRT_STATUS_OK;
 }
 
 specrt_status specrt_llama_keep(specrt_llama *s, specrt_llama_state *out, specrt_error *err) {
@@ -701,7 +754,7 @@ static bool restore_cache(struct llama_context *to, const void *from, size_t n) 
 specrt_status specrt_llama_resume(specrt_llama *s, const specrt_llama_state *state,
                                   specrt_error *err) {
     specrt_llama_reset(s);
-    if (!state->tokens || state->n_past > s->n_context ||
+    if (!state->tokens || state->n_past > s->n_context || !s->reader != !state->waiting ||
         !restore_cache(s->target, state->target, state->n_target) ||
         !restore_cache(s->draft, state->draft, state->n_draft)) {
         specrt_llama_reset(s);
@@ -713,6 +766,11 @@ specrt_status specrt_llama_resume(specrt_llama *s, const specrt_llama_state *sta
     memcpy(s->tokens, state->tokens, (size_t)state->n_past * sizeof *s->tokens);
     s->n_past = state->n_past;
     s->n_read = state->n_read;
+    if (s->reader) {
+        int32_t width;
+        float *to = s->reader->waiting(s, &width);
+        memcpy(to, state->waiting, (size_t)(s->n_past - s->n_read) * (size_t)width * sizeof *to);
+    }
     return SPECRT_STATUS_OK;
 }
 
@@ -720,6 +778,7 @@ void specrt_llama_state_free(specrt_llama_state *state) {
     free(state->target);
     free(state->draft);
     free(state->tokens);
+    free(state->waiting);
     memset(state, 0, sizeof *state);
 }
 

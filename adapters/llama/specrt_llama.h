@@ -14,13 +14,16 @@
  *     specrt_host host = specrt_llama_host(pair);
  *     for each prompt: specrt_llama_reset(pair); specrt_generate(session, &host, prompt, n, &answer, &err);
  *
- * Compile specrt_llama.c beside the file that defines SPECRT_IMPLEMENTATION, and link llama and ggml.
+ * Compile specrt_llama.c and specrt_llama_eagle3.c beside the file that defines SPECRT_IMPLEMENTATION, and
+ * link llama and ggml; with SPECRT_LLAMA_EAGLE3 defined where llama.h has llama_batch_ext_set_embd_token().
+ * Then a drafter may be an EAGLE-3 head, too: it reads states of the target's layers, at no call of yours.
  * tools/specrt-llama is a whole program. What a bundle holds for one head (sketch, cluster, centroid) must
  * have been built for the drafter's; ranks and successors follow from the tokenizer and serve any.
  *
  * REFUSES, in one line each: another vocabulary; encoders, diffusion, recurrent and hybrid models; a
  * drafter whose head has a bias or lies in a split file, or whose graph does not end in "result_norm", a
- * product and the scale and cap that its file names (an EAGLE head, a graph split over devices). */
+ * product and the scale and cap that its file names (a graph split over devices); EAGLE-3 heads of another
+ * target, or whose rows are the target's (no output.weight). */
 #ifndef LLAMA_SPECRT_LLAMA_H
 #define LLAMA_SPECRT_LLAMA_H
 
@@ -33,13 +36,16 @@
 extern "C" {
 #endif
 
-/* The rows of a drafter's head: output.weight of its GGUF, or token_embd.weight where they are one. */
+/* The rows of a drafter's head: output.weight of its GGUF, or token_embd.weight where they are one; of
+ * tokens d2t where it has such a list. */
 typedef struct specrt_llama_head {
     /* for specrt_head_bind(); rows [n_rows, n_cols] in the mapping, logit_scale and softcap by the file's
      * logit_scale and final_logit_softcapping */
     specrt_head_desc desc;
     void *map; /* the file, owned */
     size_t n_map;
+    int32_t *ids;             /* desc.ids, owned; NULL: none */
+    int32_t target_layers[3]; /* eagle3.target_layers; 0: none */
 } specrt_llama_head;
 
 /* specrt_llama_head_open() : maps a GGUF file.
@@ -101,6 +107,7 @@ typedef struct specrt_llama_state {
     size_t n_target, n_draft;
     int32_t *tokens; /* [n_past], owned */
     int32_t n_past, n_read;
+    float *waiting; /* of an EAGLE-3 head: states that it has not read, owned */
 } specrt_llama_state;
 
 /* specrt_llama_keep() : a copy of the sequence, as it is between two cycles or after a prompt.

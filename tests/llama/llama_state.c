@@ -1,9 +1,12 @@
-/* llama_state.c : a sequence that is resumed goes on as one that was read. What both models give after a
- * prompt of several passes is taken down, as bytes: once it was read, then resumed, after the pair had gone
- * on from another prompt. States that are another pair's, cut or empty are refused, and leave an empty
- * sequence.
+/* llama_state.c : what both models hold of a sequence, whichever way it came.
+ * Resumed, it goes on as one that was read: what the models give after a prompt of several passes is taken
+ * down, as bytes, once it was read, then resumed, after the pair had gone on from another prompt. States that
+ * are another pair's, cut or empty are refused, and leave an empty sequence.
+ * Drafted, accepted in part and committed, the drafter gives what it gives where the same tokens were a
+ * prompt, but for rounding: of chains and trees, and after cycles that nobody drafted.
  *
  *     llama_state TARGET.gguf DRAFT.gguf      exit code 0: all as it should be */
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +20,7 @@ typedef struct pair {
     specrt_llama_head rows;
     specrt_llama *of;
     specrt_host host;
-    int32_t n_vocab, prompt[N_PROMPT];
+    int32_t n_vocab, topk, prompt[N_PROMPT];
 } pair;
 
 static int fail(const char *what, const char *why) {
@@ -25,9 +28,10 @@ static int fail(const char *what, const char *why) {
     return 1;
 }
 
-static int open_pair(pair *p, const char *target, const char *draft) {
-    specrt_llama_params params = {.tree = {.num_steps = 3, .topk = 4, .num_draft_tokens = 16},
-                                  .n_threads = 2};
+static int open_pair(pair *p, const char *target, const char *draft, int32_t topk) {
+    specrt_llama_params params = {
+        .tree = {.num_steps = 3, .topk = topk, .num_draft_tokens = topk == 1 ? 4 : 16},
+        .n_threads = 1};
     specrt_error err = {0};
     p->target = llama_model_load_from_file(target, llama_model_default_params());
     p->draft = llama_model_load_from_file(draft, llama_model_default_params());
@@ -36,6 +40,7 @@ static int open_pair(pair *p, const char *target, const char *draft) {
     if (specrt_llama_head_open(draft, &p->rows, &err) ||
         specrt_llama_create(p->target, p->draft, &p->rows, &params, &p->of, &err))
         return fail(draft, err.msg);
+    p->topk = topk;
     p->host = specrt_llama_host(p->of);
     for (int32_t i = 0; i < N_PROMPT; i++) p->prompt[i] = (int32_t)(i * 7919LL % p->n_vocab);
     return 0;
@@ -48,16 +53,18 @@ static void close_pair(pair *p) {
     if (p->target) llama_model_free(p->target);
 }
 
-static int read_prompt(pair *p, int32_t from, int32_t n) {
+static int read_on(pair *p, const int32_t *tokens, int32_t n, int32_t most) {
     const float *logits;
-    specrt_llama_reset(p->of);
-    for (int32_t done = 0; done < n; done += p->host.max_batch) {
-        int32_t left = n - done, most = p->host.max_batch;
-        if (p->host.target_prefill(p->host.user, p->prompt + from + done, left < most ? left : most,
-                                   0, &logits))
-            return 1;
+    for (int32_t done = 0, piece; done < n; done += piece) {
+        piece = n - done < most ? n - done : most;
+        if (p->host.target_prefill(p->host.user, tokens + done, piece, 0, &logits)) return 1;
     }
     return 0;
+}
+
+static int read_prompt(pair *p, int32_t from, int32_t n) {
+    specrt_llama_reset(p->of);
+    return read_on(p, p->prompt + from, n, p->host.max_batch);
 }
 
 /* One cycle over a root with two children, of which one has a child. Two nodes stay. */
@@ -139,9 +146,8 @@ static int refuse(pair *p, const specrt_llama_state *state, const char *name) {
     specrt_status status = specrt_llama_resume(p->of, state, &err);
     if (status != SPECRT_STATUS_BAD_ARG || !strstr(err.msg, "expected what this pair kept"))
         return fail(name, "expected BAD_ARG and its line");
-    int bad = play(p, &after); /* from nothing */
-    specrt_llama_reset(p->of);
-    if (!bad) bad = play(p, &read) || compare(&read, &after, name, true);
+    int bad = read_on(p, p->prompt, 9, 9) || play(p, &after); /* from nothing */
+    if (!bad) bad = read_prompt(p, 0, 9) || play(p, &read) || compare(&read, &after, name, true);
     free(read.at), free(after.at);
     return bad;
 }
@@ -156,19 +162,115 @@ static int check_refused(pair *p, const specrt_llama_state *kept) {
            refuse(p, &swapped, "models swapped") || refuse(p, &long_one, "too long");
 }
 
+/* ---- committed as read ----------------------------------------------------------------------------- */
+
+enum { N_READ = 50, MOST_COLS = 4096 };
+
+/* Drafts of two levels after a root: what the head would multiply, [1 + width, d]. */
+static int draft_after(pair *p, int32_t root, float *out) {
+    const int32_t tokens[2] = {21, 22}, rows[2] = {0, 0}, width = p->topk == 1 ? 1 : 2;
+    const float none[2] = {0}, *hidden, *fed = NULL;
+    const specrt_beam first = {1, &root, rows, none}, next = {width, tokens, rows, none};
+    size_t d = (size_t)p->rows.desc.n_cols;
+    if (p->host.draft_step(p->host.user, 0, &first, &hidden, &fed)) return 1;
+    memcpy(out, hidden, d * sizeof *out);
+    if (p->host.draft_step(p->host.user, 1, &next, &hidden, &fed)) return 1;
+    memcpy(out + d, hidden, (size_t)width * d * sizeof *out);
+    return 0;
+}
+
+/* A cycle whose draft was root, 21 and, of a tree, 22 beside it, each with a child; the path stays. */
+static int commit_cycle(pair *p, int32_t root, bool drafted) {
+    bool tree = p->topk > 1;
+    const int32_t tokens[5] = {root, 21, tree ? 22 : 23, 23, 24};
+    const int32_t parents[5] = {-1, 0, tree ? 0 : 1, 1, 2}, depths[5] = {0, 1, tree ? 1 : 2, 2, 2};
+    const int32_t beam_rows[5] = {0, 0, tree ? 1 : -1, -1, -1},
+                  none_drafted[5] = {-1, -1, -1, -1, -1};
+    const uint64_t masks[5] = {1, 3, tree ? 5 : 7, 11, 21};
+    const float none[5] = {0}, *logits;
+    const specrt_draft draft = {.n = !drafted ? 1
+                                     : tree   ? 5
+                                              : 3,
+                                .tokens = tokens,
+                                .parents = parents,
+                                .depths = depths,
+                                .masks = masks,
+                                .logprobs = none,
+                                .beam_rows = drafted ? beam_rows : none_drafted};
+    /* Of the tree the second branch, of the chain all but its end: 22, 24 and 21. */
+    const specrt_verdict verdict = {.n = !drafted ? 1
+                                         : tree   ? 3
+                                                  : 2,
+                                    .nodes = {0, tree ? 2 : 1, 4},
+                                    .tokens = {0}};
+    return p->host.target_verify(p->host.user, &draft, &logits) ||
+           p->host.commit(p->host.user, &draft, &verdict);
+}
+
+/* The same tokens as a prompt, in pieces that nothing else here has. */
+static int read_tokens(pair *p, const int32_t *tokens, int32_t n) {
+    specrt_llama_reset(p->of);
+    return read_on(p, tokens, n, 17);
+}
+
+static int near(const float *a, const float *b, size_t n, const char *name) {
+    double most = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+        size = fmax(size, fabs((double)b[i]));
+    }
+    printf("%s: at most %.2g of the greatest apart\n", name, size > 0 ? most / size : INFINITY);
+    return size > 0 && most <= 0.002 * size ? 0 : fail(name, "other states than after a prompt");
+}
+
+/* Cycle by cycle the states that were drafted from are those of the sequence so far, read at once. */
+static int check_committed(pair *p) {
+    static float found[N_CYCLES][3 * MOST_COLS], expected[3 * MOST_COLS];
+    int32_t tokens[N_READ + 3 * N_CYCLES], n = N_READ, ends[N_CYCLES];
+    size_t width = (p->topk == 1 ? 2 : 3) * (size_t)p->rows.desc.n_cols;
+    int bad = width > 3 * MOST_COLS;
+    memcpy(tokens, p->prompt, sizeof(int32_t) * N_READ);
+    bad = bad || read_tokens(p, tokens, n);
+    for (int i = 0; !bad && i < N_CYCLES; i++) {
+        bool drafted = i != 1; /* of one cycle nothing is */
+        ends[i] = n;
+        bad = (drafted && draft_after(p, 100 + i, found[i])) || commit_cycle(p, 100 + i, drafted);
+        tokens[n++] = 100 + i;
+        if (drafted) tokens[n++] = p->topk == 1 ? 21 : 22;
+        if (drafted && p->topk > 1) tokens[n++] = 24;
+    }
+    for (int i = 0; !bad && i < N_CYCLES; i++)
+        if (i != 1)
+            bad = read_tokens(p, tokens, ends[i]) || draft_after(p, 100 + i, expected) ||
+                  near(found[i], expected, width, p->topk == 1 ? "chain" : "tree");
+    if (bad) fail("committed", specrt_llama_fault(p->of));
+    return bad;
+}
+
 static void quiet(enum ggml_log_level level, const char *text, void *user) {
     (void)level, (void)text, (void)user;
 }
 
-int main(int argc, char **argv) {
+static int check_trees(const char *target, const char *draft) {
     pair p = {0};
     specrt_llama_state kept = {0};
-    if (argc != 3) return fail("usage", "expected TARGET.gguf DRAFT.gguf");
-    llama_log_set(quiet, NULL);
-    llama_backend_init();
-    int bad = open_pair(&p, argv[1], argv[2]) || check_resumed(&p, &kept) || check_between(&p) ||
-              check_refused(&p, &kept);
+    int bad = open_pair(&p, target, draft, 4) || check_resumed(&p, &kept) || check_between(&p) ||
+              check_refused(&p, &kept) || check_committed(&p);
     specrt_llama_state_free(&kept);
     close_pair(&p);
     return bad;
+}
+
+static int check_chains(const char *target, const char *draft) {
+    pair p = {0};
+    int bad = open_pair(&p, target, draft, 1) || check_committed(&p);
+    close_pair(&p);
+    return bad;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) return fail("usage", "expected TARGET.gguf DRAFT.gguf");
+    llama_log_set(quiet, NULL);
+    llama_backend_init();
+    return check_trees(argv[1], argv[2]) || check_chains(argv[1], argv[2]);
 }

@@ -224,16 +224,27 @@ refuses other 3 "drafter: its vocabulary is another: token " -m $target -md "$wo
 # ---- an EAGLE-3 head ----
 
 # Cut to a list, it loads, and its passes are those of our engine: features, logits of the listed
-# tokens, -inf for all others. `specrt-llama` has no use for it.
+# tokens, -inf for all others. Where llama.cpp has batches of tokens with states, specrt-llama
+# drafts with it: what it reads after drafts is what it reads of a prompt, and tokens are plain
+# decoding's.
 eagle=$build/tests/eagle3_head
 check eagle-make "$eagle" make $target "$work/eagle.safetensors" 3
 check eagle-list sh -c "$build/bin/specrt-bundle export $work/lists.specb -q --json --format gguf \
     --drafter $work/eagle.safetensors --target $target -o $work/eagle.gguf >$out 2>$err"
 n_ids=$(figure n_ids <"$out")
-refuses eagle 3 "drafter: architecture eagle3: " -m $target -md "$work/eagle.gguf"
 if [ -x "$build/tests/llama_eagle3" ]; then
     check eagle-passes "$build/tests/llama_eagle3" $target "$work/eagle.gguf" "$work/passes"
     check eagle-same "$eagle" check $target "$work/eagle.safetensors" "$work/passes" "$n_ids"
+    check eagle-state sh -c "$build/tests/llama_state $work/f32.gguf $work/eagle.gguf >$out 2>$err"
+    splits=
+    heads="-m $work/f32.gguf -md $work/eagle.gguf -t 1 --policy window:64@min=0"
+    same "eagle chain" $heads --bundle "$work/lists.specb" \
+        --policy static:200+window:64@min=0+successor:64
+    same "eagle tree" $heads $tree
+    refuses eagle-layers 3 "eagle3.target_layers: expected three from 1 to 1, found" \
+        -m "$work/tiny.gguf" -md "$work/eagle.gguf"
+else
+    refuses eagle 3 "drafter: architecture eagle3: " -m $target -md "$work/eagle.gguf"
 fi
 
 # ---- docs/INTEGRATIONS.md ----

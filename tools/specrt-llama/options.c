@@ -32,7 +32,7 @@ static int check(options *o) {
     cli_heading("Models"), \
     cli_letter('m', cli_string("model", "FILE", &(o).target, "the target, a GGUF")), \
     cli_also("-md", cli_string("model-draft", "FILE", &(o).draft, \
-     "the drafter, a GGUF of the same vocabulary")), \
+     "the drafter, a GGUF of the same vocabulary, or an EAGLE-3 head")), \
     cli_letter('c', cli_int("ctx-size", "N", &(o).n_context, 0, 1e9, \
      "positions; 0 (default): the target's, at most 4096")), \
     cli_letter('t', cli_int("threads", "N", &(o).n_threads, 0, 512, \

@@ -1,0 +1,93 @@
+/* specrt_llama_impl.h : what the adapter's files share; applications see specrt_llama.h alone. */
+#ifndef LLAMA_SPECRT_LLAMA_IMPL_H
+#define LLAMA_SPECRT_LLAMA_IMPL_H
+
+#include "ggml.h"
+#include "specrt_llama.h"
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        specrt_status try_status = (call);                                                         \
+        if (try_status != SPECRT_STATUS_OK) return try_status;                                     \
+    } while (0)
+
+typedef struct specrt_llama_reader specrt_llama_reader;
+
+struct specrt_llama {
+    const specrt_llama_head *head;
+    struct llama_context *target, *draft;
+    struct llama_batch to_target, to_draft;
+    specrt_tree_params tree;
+    int32_t n_context, n_batch;
+    int32_t n_vocab, n_logits; /* that may be drafted; columns of the target's logits */
+    int32_t d;                 /* the drafter's width */
+    int32_t terminators[SPECRT_MAX_TERMINATORS], n_terminators;
+
+    /* The sequence: tokens by position, of which the target's cache holds n_past, and the drafter's
+     * sequence 0 the first n_read. */
+    int32_t *tokens; /* [n_context + SPECRT_TREE_MAX_NODES] */
+    int32_t n_past, n_read;
+    int32_t leaves[SPECRT_TREE_MAX_NODES], n_leaves; /* nodes of the tree at the target */
+
+    const specrt_llama_reader
+        *reader; /* NULL: the drafter is a model of its own, which reads tokens */
+    struct specrt_llama_states *states_of_target; /* of the reader */
+
+    /* The drafter's last pass. */
+    float *hidden; /* [n_batch, d] what its head multiplies */
+    int64_t n_hidden;
+    bool uses_head, reached_head;
+
+    /* The target's last pass. */
+    float *states; /* [n_batch, d_target] what its head multiplied; NULL: not kept */
+    int64_t n_states;
+    int32_t d_target;
+
+    double relative_rms; /* the check at the start */
+    specrt_llama_times times;
+    char fault[256];
+};
+
+/* specrt_llama_fail() : keeps what went wrong for specrt_llama_fault(). @return 1, as callbacks do */
+int specrt_llama_fail(specrt_llama *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* specrt_llama_sequence() : where the drafter keeps row `row` of a level: two sets take turns, since a row's
+ * sequence is a copy of its parent's. */
+int32_t specrt_llama_sequence(const specrt_llama *s, int32_t level, int32_t row);
+
+/* A drafter that reads states of the target beside tokens. In its cache position P holds the pair of token
+ * P + 1 and the feature of P (Li et al. 2025, arXiv 2503.01840, section 3.1), so a position waits for the
+ * token behind it, and n_read counts pairs: the root's is read by the first pass of a draft, and once more by
+ * the next, unless there was a commit between them. What returns an int returns 0, or 1 and says why. */
+struct specrt_llama_reader {
+    /* Checks the pair; the target's context follows. @return OK, NO_MEMORY or BAD_INPUT naming the key. */
+    specrt_status (*open)(specrt_llama *s, const struct llama_model *target,
+                          const struct llama_model *draft, specrt_error *err);
+    bool (*start)(specrt_llama *s); /* with both contexts. @return whether there was memory */
+    void (*close)(specrt_llama *s);
+
+    /* Of the target's passes: whether it reads a node; reads it; whether all were there, of n rows. */
+    bool (*wants)(const specrt_llama *s, const struct ggml_tensor *t);
+    void (*take)(specrt_llama *s, struct ggml_tensor *t);
+    int (*saw)(specrt_llama *s, int32_t n);
+    /* Rows of the target's last pass become positions from n_past on: of nodes [n]; NULL: the first n. */
+    void (*keep)(specrt_llama *s, const int32_t *nodes, int32_t n);
+
+    /* Of the drafter's: cb_eval of its context; reads all pairs whose token is known, where more than `rest`
+     * wait; the first pass of a draft, and the next; f32 [rows, d] what the last one was fed. */
+    bool (*at_node)(struct ggml_tensor *t, bool ask, void *user);
+    int (*read)(specrt_llama *s, int32_t rest);
+    int (*root)(specrt_llama *s, int32_t root);
+    int (*level)(specrt_llama *s, int32_t level, const specrt_beam *beam);
+    const float *(*fed)(const specrt_llama *s);
+    void (*advance)(specrt_llama *s); /* the draft was committed: the root's pair stays read */
+
+    int (*sample)(
+        specrt_llama *s); /* a pass over a pair that is made up, for the check at the start */
+    float *(*waiting)(const specrt_llama *s, int32_t *width); /* f32 [n_past - n_read, *width] */
+};
+
+extern const specrt_llama_reader specrt_llama_eagle3; /* where SPECRT_LLAMA_EAGLE3 is defined */
+
+#endif
