@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
+#include "formats/bundle_open.h"
 
 void models_close(eval_models *m) {
     specrt_head_close(m->head);
@@ -29,10 +30,8 @@ static specrt_status check_vocabulary(const eval_options *o, const eval_models *
 
 static specrt_status open_bundle(const eval_options *o, eval_models *m, specrt_error *err) {
     uint8_t sha256[32];
-    if (!o->bundle) return SPECRT_STATUS_OK;
-    TRY(specrt_bundle_open(o->bundle, NULL, &m->bundle, err));
     tokenizer_fingerprint(m->tok, sha256);
-    return specrt_bundle_check_tokenizer(m->bundle, sha256, err);
+    return bundle_open_for(o->bundle, sha256, &m->bundle, err);
 }
 
 static specrt_status check_same_tokenizer(const eval_options *o, const eval_models *m,

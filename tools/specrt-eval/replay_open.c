@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
+#include "formats/bundle_open.h"
 #include "eval.h"
 #include "replay_impl.h"
 #include "base/error.h"
@@ -73,15 +74,6 @@ static specrt_status open_trees(replay *r, specrt_error *err) {
 }
 
 /* ---- bundle and head ---- */
-
-static specrt_status open_bundle(replay *r, specrt_error *err) {
-    static const uint8_t unknown[32] = {0};
-    const uint8_t *sha256 = r->infos[0]->tokenizer_sha256;
-    if (!r->params.bundle) return SPECRT_STATUS_OK;
-    TRY(specrt_bundle_open(r->params.bundle, NULL, &r->bundle, err));
-    if (memcmp(sha256, unknown, sizeof unknown) == 0) return SPECRT_STATUS_OK;
-    return specrt_bundle_check_tokenizer(r->bundle, sha256, err);
-}
 
 static specrt_status open_head(replay *r, specrt_error *err) {
     const specrt_trace_info *info = r->infos[0];
@@ -190,7 +182,7 @@ specrt_status replay_open(replay *r, specrt_error *err) {
         TRY(specrt_policy_check(r->params.policies[i], err));
     TRY(open_traces(r, err));
     TRY(open_trees(r, err));
-    TRY(open_bundle(r, err));
+    TRY(bundle_open_for(r->params.bundle, r->infos[0]->tokenizer_sha256, &r->bundle, err));
     TRY(open_head(r, err));
     TRY(open_embedding(r, err));
     TRY(open_policies(r, err));

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "ggml-backend.h"
+#include "formats/bundle_open.h"
 
 /* The first line in which llama.cpp said what is wrong. It has one log for all. */
 static char complaint[256];
@@ -32,10 +33,8 @@ static specrt_status load(const char *path, int64_t n_gpu_layers, struct llama_m
 
 static specrt_status open_bundle(const options *o, models *m, specrt_error *err) {
     uint8_t sha256[32];
-    if (!o->bundle) return SPECRT_STATUS_OK;
-    TRY(specrt_bundle_open(o->bundle, NULL, &m->bundle, err));
     specrt_llama_fingerprint(m->vocab, sha256);
-    return specrt_bundle_check_tokenizer(m->bundle, sha256, err);
+    return bundle_open_for(o->bundle, sha256, &m->bundle, err);
 }
 
 static specrt_status check_context(const options *o, const models *m, specrt_error *err) {
