@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/error.h"
 
 enum { MAX_CONFIG = 16 << 20 };
@@ -33,7 +34,7 @@ specrt_status checkpoint_read_json(const char *path, json_object **out, specrt_e
     return status;
 }
 
-static specrt_status read_config(checkpoint *c, specrt_error *err) {
+static specrt_status read_config(checkpoint *c, bool needed, specrt_error *err) {
     const char *slash = strrchr(c->m.path, '/');
     size_t n = slash ? (size_t)(slash - c->m.path + 1) : 0;
     char path[4096];
@@ -43,8 +44,12 @@ static specrt_status read_config(checkpoint *c, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: its name is too long",
                                 c->folder);
     snprintf(path, sizeof path, "%sconfig.json", c->folder);
-    TRY(file_map(path, &c->text, err));
-    TRY(parse_object(path, &c->text, &c->config, err));
+    if (needed || access(path, F_OK) == 0) {
+        TRY(file_map(path, &c->text, err));
+        TRY(parse_object(path, &c->text, &c->config, err));
+    } else if (!(c->config = json_object_new_object())) {
+        return error_no_memory(err, path);
+    }
     if (!json_object_object_get_ex(c->config, "transformer_layer_config", &c->layer) ||
         !json_object_is_type(c->layer, json_type_object))
         c->layer = c->config;
@@ -52,7 +57,7 @@ static specrt_status read_config(checkpoint *c, specrt_error *err) {
 }
 
 /* A key of the whole, else of the layer's own object. */
-static json_object *get(const checkpoint *c, const char *key) {
+json_object *checkpoint_value(const checkpoint *c, const char *key) {
     json_object *value = NULL;
     if (!json_object_object_get_ex(c->config, key, &value))
         json_object_object_get_ex(c->layer, key, &value);
@@ -60,12 +65,12 @@ static json_object *get(const checkpoint *c, const char *key) {
 }
 
 int64_t checkpoint_number(const checkpoint *c, const char *key) {
-    json_object *value = get(c, key);
+    json_object *value = checkpoint_value(c, key);
     return json_object_is_type(value, json_type_int) ? json_object_get_int64(value) : -1;
 }
 
 bool checkpoint_is_set(const checkpoint *c, const char *key) {
-    return json_object_get_boolean(get(c, key));
+    return json_object_get_boolean(checkpoint_value(c, key));
 }
 
 /* ---- tensors ---------------------------------------------------------------------------------- */
@@ -81,10 +86,13 @@ bool checkpoint_has(const checkpoint *c, const char *ending) {
     return false;
 }
 
+const char *checkpoint_eagle3_layer(const checkpoint *c) {
+    if (checkpoint_has(c, "midlayer.self_attn.q_proj.weight")) return "midlayer";
+    return checkpoint_has(c, "layers.0.hidden_norm.weight") ? "layers.0" : NULL;
+}
+
 static checkpoint_kind kind_of(const checkpoint *c) {
-    if (c->d2t || checkpoint_has(c, "midlayer.self_attn.q_proj.weight") ||
-        checkpoint_has(c, "layers.0.hidden_norm.weight"))
-        return CHECKPOINT_EAGLE3;
+    if (c->d2t || checkpoint_eagle3_layer(c)) return CHECKPOINT_EAGLE3;
     return st_find(c->m.s, "fc.weight") ? CHECKPOINT_EAGLE : CHECKPOINT_MODEL;
 }
 
@@ -130,18 +138,20 @@ specrt_status checkpoint_map(const checkpoint *c, token_map_values values, token
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
-static specrt_status open_parts(const char *path, checkpoint *c, specrt_error *err) {
+static specrt_status open_parts(const char *path, bool needs_config, checkpoint *c,
+                                specrt_error *err) {
     TRY(model_open(path, &c->m, err));
     if (!c->m.s)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected a drafter in safetensors, found a GGUF", c->m.path);
-    TRY(read_config(c, err));
+    TRY(read_config(c, needs_config, err));
     return find_tensors(c, err);
 }
 
-specrt_status checkpoint_open(const char *path, checkpoint *out, specrt_error *err) {
+specrt_status checkpoint_open(const char *path, bool needs_config, checkpoint *out,
+                              specrt_error *err) {
     *out = (checkpoint){0};
-    specrt_status status = open_parts(path, out, err);
+    specrt_status status = open_parts(path, needs_config, out, err);
     if (status != SPECRT_STATUS_OK) checkpoint_close(out);
     return status;
 }

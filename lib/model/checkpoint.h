@@ -28,9 +28,11 @@ typedef struct checkpoint {
 } checkpoint;
 
 /* checkpoint_open() : a folder, or the safetensors file of one.
- * @return IO, NO_MEMORY; BAD_INPUT naming file and field: no config.json, no safetensors, a head or d2t of
- * another shape than a matrix and a list. */
-specrt_status checkpoint_open(const char *path, checkpoint *out, specrt_error *err);
+ *   needs_config : a folder without config.json is refused; else its object is empty then
+ * @return IO, NO_MEMORY; BAD_INPUT naming file and field: no safetensors, a config.json that is none, a head
+ * or d2t of another shape than a matrix and a list. */
+specrt_status checkpoint_open(const char *path, bool needs_config, checkpoint *out,
+                              specrt_error *err);
 void checkpoint_close(checkpoint *c);
 
 /* checkpoint_kind_name() : "an EAGLE-3 drafter", static. */
@@ -43,9 +45,15 @@ const char *checkpoint_kind_name(checkpoint_kind kind);
 specrt_status checkpoint_map(const checkpoint *c, token_map_values values, token_map *out,
                              specrt_error *err);
 
-/* checkpoint_number(), checkpoint_is_set() : a key of config.json; -1 and false where it is not there. */
+/* checkpoint_value(), checkpoint_number(), checkpoint_is_set() : a key of config.json; NULL, -1 and false
+ * where it is not there. A value is borrowed. */
+json_object *checkpoint_value(const checkpoint *c, const char *key);
 int64_t checkpoint_number(const checkpoint *c, const char *key);
 bool checkpoint_is_set(const checkpoint *c, const char *key);
+
+/* checkpoint_eagle3_layer() : what names of its layer's tensors begin with, "midlayer" or "layers.0", where
+ * it is EAGLE-3's; else NULL. */
+const char *checkpoint_eagle3_layer(const checkpoint *c);
 
 /* checkpoint_has() : whether a tensor's name ends so: "self_attn.q_proj.bias". */
 bool checkpoint_has(const checkpoint *c, const char *ending);

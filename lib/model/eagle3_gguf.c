@@ -7,17 +7,15 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
-#include "base/json.h"
-#include "model/model.h"
+#include "model/checkpoint.h"
 
 enum { MOST_KEYS = 20, MOST_TENSORS = 16, KEY_BYTES = 64 };
 
 typedef struct eagle3 {
     const char *path, *target_path;
-    model m;
+    checkpoint c;
     gguf *target;
-    json_object *config; /* NULL: there is no file */
-    const char *prefix;  /* of the layer's tensors */
+    const char *prefix; /* of the layer's tensors */
     int64_t d, d_target, d_head, n_heads, n_kv_heads, d_ffn, n_context, n_layers;
     double rms_epsilon, rope_base;
     int64_t n_rows;   /* of its LM head */
@@ -39,17 +37,18 @@ static specrt_status bad(const eagle3 *e, const char *what, const char *detail) 
 
 /* ---- what is read -------------------------------------------------------------------------------- */
 
-static const char *layer_of(const st *s) {
-    if (st_find(s, "midlayer.self_attn.q_proj.weight")) return "midlayer";
-    return st_find(s, "layers.0.hidden_norm.weight") ? "layers.0" : NULL;
-}
-
-bool eagle3_gguf_probe(const char *path) {
+specrt_status eagle3_gguf_probe(const char *path, bool *found, specrt_error *err) {
+    checkpoint c;
     model m;
-    if (model_open(path, &m, NULL) != SPECRT_STATUS_OK) return false;
-    bool found = m.s && layer_of(m.s);
+    *found = false;
+    TRY(model_open(path, &m, err));
+    bool is_checkpoint = m.s != NULL;
     model_close(&m);
-    return found;
+    if (!is_checkpoint) return SPECRT_STATUS_OK;
+    TRY(checkpoint_open(path, false, &c, err));
+    *found = checkpoint_eagle3_layer(&c) != NULL;
+    checkpoint_close(&c);
+    return SPECRT_STATUS_OK;
 }
 
 /* "<the target's architecture>.<key>" */
@@ -65,9 +64,8 @@ static double number_of(const eagle3 *e, const char *name, const char *key, doub
     char full[128];
     int64_t whole;
     double real;
-    json_object *value;
-    if (e->config && json_object_object_get_ex(e->config, name, &value))
-        return json_object_get_double(value);
+    json_object *value = checkpoint_value(&e->c, name);
+    if (value) return json_object_get_double(value);
     if (!key) return none;
     if (gguf_get_int(e->target, target_key(e, key, full), &whole)) return (double)whole;
     return gguf_get_real(e->target, full, &real) ? real : none;
@@ -79,18 +77,10 @@ static int64_t count_of(const eagle3 *e, const char *name, const char *key) {
     return x >= 1 && x <= SPECRT_MAX_VOCAB ? (int64_t)x : 0;
 }
 
-static void open_config(eagle3 *e) {
-    char path[4096];
-    const char *slash = strrchr(e->m.path, '/');
-    snprintf(path, sizeof path, "%.*sconfig.json", slash ? (int)(slash - e->m.path + 1) : 0,
-             e->m.path);
-    e->config = json_object_from_file(path);
-}
-
 /* A tensor of a number of rows (0: a vector), in a type that GGUF has. */
 static specrt_status find(const eagle3 *e, const char *name, int64_t n_rows, int64_t n_cols,
                           const st_tensor **out, specrt_dtype *dtype) {
-    const st_tensor *t = *out = st_find(e->m.s, name);
+    const st_tensor *t = *out = st_find(e->c.m.s, name);
     int n_dims = n_rows ? 2 : 1;
     if (t && t->n_dims == n_dims && t->shape[n_dims - 1] == n_cols &&
         (!n_rows || t->shape[0] == n_rows) && st_dtype(t->dtype, dtype) &&
@@ -104,7 +94,7 @@ static specrt_status find(const eagle3 *e, const char *name, int64_t n_rows, int
 
 /* Rows and columns of a matrix, whose other sizes follow from these. */
 static specrt_status shape_of(const eagle3 *e, const char *name, int64_t *n_rows, int64_t *n_cols) {
-    const st_tensor *t = st_find(e->m.s, name);
+    const st_tensor *t = st_find(e->c.m.s, name);
     if (!t || t->n_dims != 2 || t->shape[0] < 1 || t->shape[1] < 1 ||
         t->shape[0] > SPECRT_MAX_VOCAB || t->shape[1] > SPECRT_MAX_VOCAB)
         return bad(e, name, "expected a matrix");
@@ -116,7 +106,6 @@ static specrt_status shape_of(const eagle3 *e, const char *name, int64_t *n_rows
 static specrt_status read_sizes(eagle3 *e) {
     char q[64], k[64], gate[64];
     int64_t q_rows, k_rows, in, fused;
-    json_object *scaling;
     snprintf(q, sizeof q, "%s.self_attn.q_proj.weight", e->prefix);
     snprintf(k, sizeof k, "%s.self_attn.k_proj.weight", e->prefix);
     snprintf(gate, sizeof gate, "%s.mlp.gate_proj.weight", e->prefix);
@@ -142,7 +131,7 @@ static specrt_status read_sizes(eagle3 *e) {
     if (e->n_kv_heads < 1 || e->d_head % 2 || e->d_head * e->n_heads != q_rows ||
         e->d_head * e->n_kv_heads != k_rows || e->n_heads % e->n_kv_heads)
         return bad(e, "num_attention_heads", "does not divide the rows of q_proj and k_proj");
-    if (e->config && json_object_object_get_ex(e->config, "rope_scaling", &scaling) && scaling)
+    if (checkpoint_value(&e->c, "rope_scaling"))
         return specrt_error_set(e->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: config.json: rope_scaling: expected none; convert this head "
                                 "with llama.cpp's own converter, then cut that",
@@ -160,7 +149,7 @@ static specrt_status read_d2t(eagle3 *e) {
                                 "%s: tokenizer.ggml.tokens: expected the target's tokens",
                                 e->target_path);
     e->n_vocab = (int64_t)tokens->count;
-    TRY(model_d2t(&e->m, e->n_rows, e->n_vocab, &d2t, e->err));
+    TRY(model_d2t(&e->c.m, e->n_rows, e->n_vocab, &d2t, e->err));
     e->rows_of = (int32_t *)malloc((size_t)e->n_vocab * sizeof *e->rows_of);
     for (int64_t id = 0; e->rows_of && id < e->n_vocab; id++)
         e->rows_of[id] = d2t || id >= e->n_rows ? -1 : (int32_t)id;
@@ -171,11 +160,10 @@ static specrt_status read_d2t(eagle3 *e) {
 }
 
 static specrt_status open_files(eagle3 *e) {
-    TRY(model_open(e->path, &e->m, e->err));
-    e->prefix = e->m.s ? layer_of(e->m.s) : NULL;
+    TRY(checkpoint_open(e->path, false, &e->c, e->err));
+    e->prefix = checkpoint_eagle3_layer(&e->c);
     if (!e->prefix) return bad(e, "file", "expected an EAGLE-3 head, safetensors");
     TRY(gguf_open(e->target_path, &e->target, e->err));
-    open_config(e);
     TRY(read_sizes(e));
     return read_d2t(e);
 }
@@ -320,7 +308,7 @@ static specrt_status make_tensors(eagle3 *e, const int32_t *ids, int32_t n) {
 #undef LAYER
     TRY(add_vector(e, "norm.weight", "output_norm.weight"));
     /* Without an embedding of its own the head takes the target's. */
-    if (st_find(e->m.s, "embed_tokens.weight")) {
+    if (st_find(e->c.m.s, "embed_tokens.weight")) {
         TRY(shape_of(e, "embed_tokens.weight", &vocab, &width));
         TRY(add_matrix(e, "embed_tokens.weight", "token_embd.weight", vocab, e->d));
     }
@@ -356,8 +344,7 @@ specrt_status eagle3_gguf_write(const char *head, const char *target, int32_t *i
     for (int i = 0; i < e.n_tensors; i++) free(e.owned[i]);
     free(e.kvs);
     free(e.rows_of);
-    json_object_put(e.config);
     gguf_close(e.target);
-    model_close(&e.m);
+    checkpoint_close(&e.c);
     return status;
 }

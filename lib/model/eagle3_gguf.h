@@ -8,11 +8,13 @@
 #include "specrt.h"
 
 /* eagle3_gguf_probe() : whether a file is the safetensors of an EAGLE-3 head: its layer is "midlayer", or
- * has a hidden_norm. */
-bool eagle3_gguf_probe(const char *path);
+ * has a hidden_norm.
+ * @return as model_open() and checkpoint_open() */
+specrt_status eagle3_gguf_probe(const char *path, bool *found, specrt_error *err);
 
 /* eagle3_gguf_write() : the head with the target's tokenizer.
- *   head   : safetensors (f32, f16, bf16) with config.json beside it; what that does not say is as in target
+ *   head   : safetensors (f32, f16, bf16), with config.json beside it or none; what that does not say is as
+ *            in target
  *   target : the GGUF that it was trained for
  *   ids    : i32 [*n] the tokens to keep; those without a row in the head leave the list, and *n tells how
  *            many stay

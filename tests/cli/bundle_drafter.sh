@@ -45,6 +45,8 @@ done
 echo '{"rope_theta": 50000, "rope_scaling": null}' >config.json
 accepts convert --target "$target" -o other.gguf
 cmp -s small.gguf other.gguf && fail "rope_theta changes nothing"
+echo "[]" >config.json
+refuses 3 "*config.json: expected a JSON object" convert --target "$target" -o no.gguf
 rm config.json
 head -c 100000 head.safetensors >cut.safetensors
 refuses 3 "*cut.safetensors*" specrt-bundle export x.specb --format gguf \

@@ -69,7 +69,7 @@ static void look_into(void) {
     checkpoint c;
     token_map map;
     specrt_error err;
-    if (checkpoint_open(weights, &c, &err)) return;
+    if (checkpoint_open(weights, true, &c, &err)) return;
     if (!checkpoint_map(&c, TOKEN_MAP_AUTO, &map, &err)) {
         for (int32_t i = 0; i < map.n; i++)
             if (map.ids[i] < 0) abort();

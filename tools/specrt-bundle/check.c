@@ -341,7 +341,7 @@ static specrt_status open_target(target *t, const char *path, specrt_error *err)
 /* ---- the verb --------------------------------------------------------------------------------- */
 
 static specrt_status examine(exam *e, specrt_error *err) {
-    TRY(checkpoint_open(e->q->drafter, &e->c, err));
+    TRY(checkpoint_open(e->q->drafter, true, &e->c, err));
     TRY(open_target(&e->t, e->q->target, err));
     if (e->q->keep && !e->t.tok)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,

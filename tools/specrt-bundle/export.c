@@ -55,7 +55,8 @@ static specrt_status check_target(const request *r, bool is_eagle3, specrt_error
 }
 
 static specrt_status run(request *r, token_map *map, specrt_error *err) {
-    bool is_eagle3 = r->drafter && eagle3_gguf_probe(r->drafter);
+    bool is_eagle3 = false;
+    if (r->drafter) TRY(eagle3_gguf_probe(r->drafter, &is_eagle3, err));
     const char *source = is_eagle3 ? r->target : r->drafter ? r->drafter : r->head;
     specrt_bundle *bundle;
     specrt_ranks ranks;

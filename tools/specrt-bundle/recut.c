@@ -436,7 +436,7 @@ static specrt_status write_folder(work *w) {
 /* ---- all of it -------------------------------------------------------------------------------- */
 
 static specrt_status run(work *w) {
-    TRY(checkpoint_open(w->r->drafter, &w->c, w->err));
+    TRY(checkpoint_open(w->r->drafter, true, &w->c, w->err));
     w->n_vocab = w->r->n_vocab ? w->r->n_vocab : (int32_t)w->c.n_vocab;
     TRY(check_kind(w));
     TRY(find_rows(w));
