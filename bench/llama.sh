@@ -101,7 +101,8 @@ run_pair() {
     "$build/bin/sketch-build" --model "$draft" --trace "$work/asked" -q -f -o "$work/pair.specb"
     "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" -n "$tokens" --num-steps 8 \
         --policy full --force --record "$work/trace" >"$work/answers"
-    "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" --force --costs "$work/costs.json"
+    "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" -n "$tokens" --force \
+        --costs "$work/costs.json"
     "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$work/pair.specb" \
         --trace "$work/trace" --costs "$work/costs.json" --policy "$listed" --topk 1 --json \
         >"$work/plan.json"

@@ -34,6 +34,7 @@ void pass_costs_put(const pass_costs *costs, json_object *o) {
     json_put(o, "head", heads);
     json_put(o, "draft", json_curve(&costs->draft, "tokens"));
     json_put(o, "target", json_curve(&costs->target, "nodes"));
+    if (costs->keeps_chains) json_put(o, "keeps_chains", json_object_new_boolean(true));
 }
 
 /* ---- from a file ---- */
@@ -96,6 +97,9 @@ static specrt_status take_all(const char *path, json_object *o, pass_costs *out,
     TRY(take_curve(path, o, "head_first", "rows", &out->head_first, err));
     for (int w = 0; w < PASS_WIDTHS; w++) TRY(take_head(path, o, w, &out->head[w], err));
     TRY(take_curve(path, o, "draft", "tokens", &out->draft, err));
+    json_object *keeps = NULL;
+    out->keeps_chains =
+        json_object_object_get_ex(o, "keeps_chains", &keeps) && json_object_get_boolean(keeps);
     return take_curve(path, o, "target", "nodes", &out->target, err);
 }
 

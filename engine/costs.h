@@ -4,6 +4,7 @@
 #define ENGINE_COSTS_H
 
 #include <json-c/json.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "specrt.h"
 #include "base/curve.h"
@@ -15,13 +16,14 @@ typedef struct pass_costs {
     curve head_first; /* by rows of the head, for the one hidden row after the target's pass */
     curve head[PASS_WIDTHS]; /* the same for topk hidden rows of a cycle's next levels */
     curve draft, target;     /* by tokens, nodes */
+    bool keeps_chains; /* the drafter need not read again what it drafted itself and was accepted */
     double error,
         worst; /* at sizes between the measured ones: median and greatest share; 0: not known */
     double seconds; /* that measuring took; 0: not known */
 } pass_costs;
 
 /* pass_costs_put() : the curves as keys of an object: head_first [{rows, seconds}], head [{topk, points}],
- * draft [{tokens, seconds}], target [{nodes, seconds}]. */
+ * draft [{tokens, seconds}], target [{nodes, seconds}]; keeps_chains where it is so. */
 void pass_costs_put(const pass_costs *costs, json_object *o);
 
 /* pass_costs_read() : a file with those keys; curves become monotone. @return IO, NO_MEMORY, BAD_INPUT naming

@@ -794,6 +794,10 @@ specrt_llama_times specrt_llama_get_times(const specrt_llama *s) {
     return s->times;
 }
 
+bool specrt_llama_keeps_chains(const specrt_llama *s) {
+    return !s->reader;
+}
+
 void specrt_llama_use_head(specrt_llama *s, bool use) {
     s->uses_head = use;
 }

@@ -131,6 +131,10 @@ const char *specrt_llama_fault(const specrt_llama *pair);
 double specrt_llama_relative_rms(const specrt_llama *pair);
 specrt_llama_times specrt_llama_get_times(const specrt_llama *pair);
 
+/* specrt_llama_keeps_chains() : whether the drafter need not read again what was accepted of a chain that it
+ * drafted. An EAGLE-3 head reads it once more, with the target's states. */
+bool specrt_llama_keeps_chains(const specrt_llama *pair);
+
 /* specrt_llama_use_head() : whether draft_step runs llama.cpp's LM head (to compare with it) instead of
  * ending before it. Then draft_step gives no states, and specrt_llama_draft_logits() f32 [beam->n, n_vocab]
  * of the last one, borrowed until the next. */

@@ -59,6 +59,18 @@ prints "*Recommended: --policy microspec *
 Elsewhere microspec kept *Qwen2.5-Coder*"
 accepts theirs dear.json --policy microspec --json
 prints '*"seen":"kept *Qwen2.5-Coder*'
+# A drafter that keeps what it drafted reads less at the next draft's first pass than another.
+speed() {
+    grep -o '"policy":"full"[^}]*' ../out | grep -oE '"tokens_per_second":[0-9.]+' | sed 's/.*://;q'
+}
+dear=$(point tokens 0.001 40)
+sed "s/\"draft\": .*, \"target\"/\"draft\": $dear, \"target\"/" costs.json >again.json
+sed 's/}$/, "keeps_chains": true}/' again.json >kept.json
+accepts theirs again.json --policy full --num-steps 3 --topk 1 --json
+again=$(speed)
+accepts theirs kept.json --policy full --num-steps 3 --topk 1 --json
+kept=$(speed)
+awk "BEGIN { exit !($kept > $again && $kept < 1.5 * $again) }" || fail "kept $kept, again $again"
 refuses 2 "*--costs: expected --trace, no --check*" theirs costs.json --check 1 --prompt x
 refuses 1 "*none.json: cannot open*" theirs none.json
 echo '[]' >bad.json

@@ -362,6 +362,18 @@ static void test_pays(void) {
     CHECK_INT(plan_pays(&unknown, &fast), 0);
 }
 
+/* What the first pass of a draft reads, where a chain is kept and where not. */
+static void test_first_pass(void) {
+    pass_costs read = {.error = 0}, kept = {.keeps_chains = true};
+    const plan_shape one = {1, 1, 2}, four = {4, 1, 5}, tree = {4, 4, 16};
+    CHECK_NEAR(first_tokens(&read, &four, 2.5), 2.5, 1e-12);
+    CHECK_NEAR(first_tokens(&kept, &tree, 2.5), 2.5, 1e-12);
+    CHECK_NEAR(first_tokens(&kept, &one, 1.4), 1.4, 1e-9); /* accepted whole, or not at all */
+    CHECK_NEAR(first_tokens(&kept, &four, 1 + 0.5 + 0.25 + 0.125 + 0.0625), 1.0625, 1e-9);
+    CHECK_NEAR(first_tokens(&kept, &four, 5), 2, 1e-9);
+    CHECK_NEAR(first_tokens(&kept, &four, 1), 1, 1e-9);
+}
+
 static const test_case cases[] = {
     {"monotone", "isotonic regression against its min-max formula", test_monotone},
     {"curve", "interpolation, beyond the ends", test_curve},
@@ -372,6 +384,7 @@ static const test_case cases[] = {
     {"smaller_trees", "tokens of smaller trees against such trees", test_smaller_trees},
     {"shorter_chains", "cycles of shorter chains in a chain's", test_shorter_chains},
     {"chains_in_text", "their accept length against such chains", test_chains_in_text},
+    {"first_pass", "tokens that a draft's first pass reads", test_first_pass},
     {"shapes", "bounds on what is considered", test_shapes},
     {"pays", "verdicts", test_pays},
 };

@@ -57,9 +57,28 @@ void plan_tally_chain(plan_tally *t, int ran, int accepted, int num_steps) {
 
 /* ---- one shape ---- */
 
-/* Drafting by the curves: the drafter's layer over what was emitted, then level by level. */
+/* The probability that a draft of n is accepted whole, where each of its tokens is as likely as the one
+ * before: 1 + p + ... + p^n is the accept length. */
+static double accepted_whole(double accept_length, int32_t n) {
+    double low = 0, high = 1;
+    for (int i = 0; i < 40; i++) {
+        double p = 0.5 * (low + high), sum = 1;
+        for (int32_t k = 0; k < n; k++) sum = 1 + p * sum;
+        *(sum < accept_length ? &low : &high) = p;
+    }
+    return pow(high, n);
+}
+
+/* What the first pass of a draft reads: what was emitted; where the drafter keeps a chain, the root alone,
+ * and the last token before it where the chain was accepted whole. */
+static double first_tokens(const pass_costs *c, const plan_shape *s, double emitted) {
+    return c->keeps_chains && s->topk == 1 ? 1 + accepted_whole(emitted, s->num_steps) : emitted;
+}
+
+/* Drafting by the curves: the first pass, then level by level. */
 static double curve_draft(const pass_costs *c, const plan_shape *s, double emitted) {
-    return curve_at(&c->draft, emitted) + (s->num_steps - 1) * curve_at(&c->draft, s->topk);
+    return curve_at(&c->draft, first_tokens(c, s, emitted)) +
+           (s->num_steps - 1) * curve_at(&c->draft, s->topk);
 }
 
 static double curve_head(const pass_costs *c, const plan_shape *s, int width, double rows) {

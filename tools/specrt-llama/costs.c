@@ -9,7 +9,7 @@
 #include "base/measure.h"
 #include "engine/costs.h"
 
-enum { N_ROUNDS = 9, MOST_SIZES = 32 };
+enum { N_ROUNDS = 9, MOST_SIZES = 32, MOST_PASSES = 256 };
 static const int32_t drafted[] = {1, 2, 3, 4, 6, 8, 10};
 static const int32_t verified[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 60};
 
@@ -28,7 +28,8 @@ typedef struct costs {
     int32_t *ids;                  /* [rows of the head] */
     float *logits, *hidden, *best; /* [10, rows], [10, columns], [10, 10] */
     int32_t tokens[SPECRT_TREE_MAX_NODES], best_ids[100];
-    input after;   /* the prompt that stands before; ids borrowed */
+    input after; /* the prompt that stands before; ids borrowed */
+    int32_t *after_ids;
     reading begun; /* of it */
 } costs;
 
@@ -43,7 +44,8 @@ static void add_rows(timing *t, int32_t most) {
     t->sizes[t->n++] = most;
 }
 
-/* The target's pass over a chain of n tokens, of which it keeps the first. */
+/* The target's pass over a chain of n tokens, of which it keeps the first, and what a cycle makes of its
+ * logits: the best token of each row, and those that sources learn from. */
 static int run_target(costs *c, int32_t n, double *seconds) {
     int32_t parents[SPECRT_TREE_MAX_NODES], depths[SPECRT_TREE_MAX_NODES];
     uint64_t masks[SPECRT_TREE_MAX_NODES], path = 0;
@@ -58,8 +60,11 @@ static int run_target(costs *c, int32_t n, double *seconds) {
     const specrt_verdict verdict = {.n = 1};
     double began = measure_seconds();
     int code = c->host.target_verify(c->host.user, &draft, &logits);
+    for (int32_t i = 0; code == 0 && i < n; i++, logits += c->m->n_vocab)
+        specrt_logits_topk(logits, c->m->n_vocab, SPECRT_LOGITS_MAX_K, c->best_ids);
+    if (code == 0) code = c->host.commit(c->host.user, &draft, &verdict);
     *seconds = measure_seconds() - began;
-    return code ? code : c->host.commit(c->host.user, &draft, &verdict);
+    return code;
 }
 
 /* A pass of the drafter over n tokens that follow one. */
@@ -126,14 +131,15 @@ static specrt_status time_round(costs *c, int round, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-/* The lower quartile: other programs add to a time. The first round warms up. */
+/* The mean of the middle half: runs to come will share the machine as these rounds did. The first round
+ * warms up. */
 static void add_timing(timing *t, curve *out) {
     for (int i = 0; i < t->n; i++)
-        curve_add(out, t->sizes[i], quartile_of(t->seconds[i] + 1, N_ROUNDS - 1));
+        curve_add(out, t->sizes[i], midmean_of(t->seconds[i] + 1, N_ROUNDS - 1));
 }
 
 static char *costs_text(costs *c) {
-    pass_costs found = {.error = 0};
+    pass_costs found = {.keeps_chains = specrt_llama_keeps_chains(c->m->pair)};
     json_object *o = json_object_new_object();
     add_timing(&c->head_first, &found.head_first);
     for (int w = 0; w < PASS_WIDTHS; w++) add_timing(&c->head[w], &found.head[w]);
@@ -162,21 +168,28 @@ static specrt_status prepare(costs *c, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-/* As many tokens as prompts have on average, of the longest. */
-static input typical(const inputs *in) {
+/* As many tokens as prompts and half their answers have on average, of the longest, which begins again where
+ * it is too short. ids: [of `after`], owned by the costs */
+static specrt_status take_typical(costs *c, const options *o, const inputs *in, specrt_error *err) {
     input longest = in->items[0];
-    int64_t sum = 0;
+    int64_t n = 0, most = c->host.n_context - MOST_PASSES;
     for (int i = 0; i < in->n; i++) {
-        sum += in->items[i].n;
+        n += in->items[i].n;
         if (in->items[i].n > longest.n) longest = in->items[i];
     }
-    longest.n = (int32_t)(sum / in->n);
-    return longest;
+    n = n / in->n + (o->n_predict > 0 ? o->n_predict / 2 : 0);
+    if (n > most) n = most > longest.n ? most : longest.n;
+    c->after_ids = (int32_t *)malloc((size_t)n * sizeof *c->after_ids);
+    if (!c->after_ids) return error_no_memory_for(err, "costs");
+    for (int64_t i = 0; i < n; i++) c->after_ids[i] = longest.ids[i % longest.n];
+    c->after = (input){.ids = c->after_ids, .n = (int32_t)n};
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status measure(costs *c, const options *o, const inputs *in, specrt_error *err) {
     TRY(prepare(c, err));
-    c->after = in->n ? typical(in) : (input){.ids = c->tokens, .n = SPECRT_TREE_MAX_NODES};
+    c->after = (input){.ids = c->tokens, .n = SPECRT_TREE_MAX_NODES};
+    if (in->n) TRY(take_typical(c, o, in, err));
     TRY(reading_take(&c->after, c->m, &c->begun, err));
     for (int round = 0; round < N_ROUNDS; round++) {
         cli_info("costs: round %d of %d", round + 1, N_ROUNDS);
@@ -200,6 +213,7 @@ specrt_status costs_measure(const options *o, const models *m, const inputs *in,
     c->host = specrt_llama_host(m->pair);
     specrt_status status = measure(c, o, in, err);
     reading_free(&c->begun);
+    free(c->after_ids);
     free(c->ids), free(c->logits), free(c->hidden), free(c->best);
     free(c);
     return status;

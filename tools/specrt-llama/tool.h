@@ -112,7 +112,8 @@ void record_close(record_file *r);
 /* ---- costs.c ---- */
 
 /* costs_measure() : what calls cost, by size, to the file that the options name; after as
- * many tokens as prompts have on average, for attention costs by them; without prompts after 64. */
+ * many tokens as prompts and half their answers have on average, for attention costs by them; without prompts
+ * after 64. */
 specrt_status costs_measure(const options *o, const models *m, const inputs *in, specrt_error *err);
 
 /* ---- answer.c, bench.c ---- */
