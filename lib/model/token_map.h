@@ -54,7 +54,9 @@ specrt_status token_map_check(const char *format, const char *path, bool force, 
  * token-freq has the map's counts, none below that of a later id, so that whoever cuts it by count cuts the
  * map.
  *   path    : a file; for npy and speculators a folder, made if missing
- *   drafter : gguf: the model to rewrite, required; safetensors: its head's rows are added; else NULL */
+ *   drafter : gguf: the model to rewrite, required; safetensors: its head's rows are added, quantised ones in
+ *             f16; else NULL
+ * @return BAD_INPUT too for weights beyond f16 there. */
 specrt_status token_map_write(const token_map *map, const char *format, const char *path,
                               const char *drafter, bool force, specrt_error *err);
 

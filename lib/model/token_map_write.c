@@ -1,6 +1,7 @@
 /* token_map_write.c : the table of formats, and writing each of them. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -249,6 +250,8 @@ void token_map_remove(const char *format, const char *path, int32_t n) {
     }
 }
 
+#define MAX_F16 65504.0f
+
 /* ---- heads ------------------------------------------------------------------------------------ */
 
 /* The map's rows of a matrix, byte for byte, owned.
@@ -284,30 +287,65 @@ static const char *st_name(specrt_dtype dtype) {
     }
 }
 
-/* The rows of the drafter's head as tensor lm_head.weight; its data are owned. */
+/* A quantised row in f16, to nearest; `row` has room for its f32. */
+static specrt_status to_half(const job *j, const specrt_head_desc *head, const uint8_t *from,
+                             int32_t id, float *row, uint16_t *to) {
+    if (specrt_row_decode(head->dtype, from, head->n_cols, row) != SPECRT_STATUS_OK)
+        return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: its head is %s; expected f32, f16, bf16 or a quantised type",
+                                j->drafter, specrt_dtype_name(head->dtype));
+    for (int64_t c = 0; c < head->n_cols; c++)
+        if (!(fabsf(row[c]) <= MAX_F16))
+            return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: a weight of token %" PRId32 " is %g; expected at most %g, "
+                                    "since %s rows are written in f16",
+                                    j->drafter, id, (double)row[c], (double)MAX_F16,
+                                    specrt_dtype_name(head->dtype));
+    specrt_to_f16(row, head->n_cols, to);
+    return SPECRT_STATUS_OK;
+}
+
+/* The gathered rows [j->n, n_cols] of a quantised head in f16; *rows, owned, is replaced. */
+static specrt_status to_halves(const job *j, specrt_head_desc *head, uint8_t **rows) {
+    size_t n_cols = (size_t)head->n_cols, row_bytes = specrt_row_bytes(head->dtype, head->n_cols);
+    float *row = (float *)malloc(n_cols * sizeof *row);
+    uint16_t *halves = (uint16_t *)malloc((size_t)j->n * n_cols * sizeof *halves);
+    specrt_status status = row && halves ? SPECRT_STATUS_OK : error_no_memory(j->err, j->path);
+    for (int32_t i = 0; i < j->n && status == SPECRT_STATUS_OK; i++)
+        status = to_half(j, head, *rows + (size_t)i * row_bytes, j->ids[i], row,
+                         halves + (size_t)i * n_cols);
+    free(row);
+    free(*rows);
+    *rows = (uint8_t *)halves;
+    head->dtype = SPECRT_DTYPE_F16;
+    return status;
+}
+
+/* The rows of the drafter's head as tensor lm_head.weight, as stored, quantised ones in f16; its data are
+ * owned. */
 static specrt_status st_head(const job *j, st_tensor *out) {
     model m;
     specrt_head_desc head;
     uint8_t *rows = NULL;
     TRY(model_open(j->drafter, &m, j->err));
     specrt_status status = model_head(&m, NULL, &head, NULL, j->err);
-    if (status == SPECRT_STATUS_OK && !st_name(head.dtype))
-        status = specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
-                                  "%s: its head is %s, which safetensors cannot hold; give a model "
-                                  "in f32, f16 or bf16",
-                                  j->drafter, specrt_dtype_name(head.dtype));
     if (status == SPECRT_STATUS_OK) {
         size_t row_bytes = specrt_row_bytes(head.dtype, head.n_cols);
         size_t stride = head.row_stride ? head.row_stride : row_bytes;
         status =
             gather(j, (const uint8_t *)head.rows, stride, row_bytes, head.n_rows, NULL, 0, &rows);
+    }
+    if (status == SPECRT_STATUS_OK && !st_name(head.dtype)) status = to_halves(j, &head, &rows);
+    if (status == SPECRT_STATUS_OK) {
         *out = (st_tensor){.name = "lm_head.weight",
                            .n_dims = 2,
                            .shape = {j->n, head.n_cols},
                            .data = rows,
-                           .bytes = (size_t)j->n * row_bytes};
+                           .bytes = (size_t)j->n * specrt_row_bytes(head.dtype, head.n_cols)};
         strcpy(out->dtype, st_name(head.dtype));
+        rows = NULL;
     }
+    free(rows);
     model_close(&m);
     return status;
 }

@@ -32,8 +32,15 @@ refuses 2 "*--target goes with --drafter" specrt-bundle export x.specb --format 
     --target "$target" -o no.txt
 refuses 2 "*small.gguf*exists*" convert --target "$target" -o small.gguf
 refuses 1 "*/dev/full: cannot write*" convert --target "$target" -o /dev/full
-refuses 3 "*its head is q8_0, which safetensors cannot hold*" \
-    specrt-bundle export x.specb --format safetensors --head "$target" -o x.safetensors
+
+# Rows of a quantised head are those of the same head in f16.
+"$CLI_BIN/../tests/eagle3_head" make "$target" halves.safetensors 1 || fail "no head"
+for head in "$target" halves.safetensors; do
+    accepts specrt-bundle export x.specb --format safetensors --head "$head" \
+        -o "rows-${head##*.}.safetensors"
+done
+same rows-gguf.safetensors rows-safetensors.safetensors
+rm halves.safetensors
 
 # What config.json says is read, and held to the tensors.
 for config in '{"num_attention_heads": 7}|num_attention_heads: does not divide' \

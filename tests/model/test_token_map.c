@@ -444,19 +444,24 @@ static float cell(int tensor, int64_t row, int64_t column) {
     return (float)(tensor * 100000 + row * N_COLS + column);
 }
 
+/* All that stands before the tensors. */
+static void put_metadata(bytes *g, const char *arch, int n_tokens, int n_tensors) {
+    g->n = 0;
+    put(g, "GGUF\3\0\0\0", 8);
+    put_number(g, (uint64_t)n_tensors, 8);
+    put_number(g, 2, 8);
+    put_string(g, "general.architecture"), put_number(g, GGUF_STRING, 4), put_string(g, arch);
+    put_string(g, "tokenizer.ggml.tokens"), put_number(g, GGUF_ARRAY, 4);
+    put_number(g, GGUF_STRING, 4), put_number(g, (uint64_t)n_tokens, 8);
+    for (int i = 0; i < n_tokens; i++) put_string(g, "t");
+}
+
 /* names: "output.weight" and the like, each with its rows; a d2t of `d2t` when n_d2t > 0. */
 static void put_drafter(const char *file, const char *arch, int n_tokens, const char *const *names,
                         const int *rows, int n_names, const int64_t *d2t, int n_d2t) {
     static bytes g;
     uint64_t offset = 0;
-    g.n = 0;
-    put(&g, "GGUF\3\0\0\0", 8);
-    put_number(&g, (uint64_t)n_names + (n_d2t > 0), 8);
-    put_number(&g, 2, 8);
-    put_string(&g, "general.architecture"), put_number(&g, GGUF_STRING, 4), put_string(&g, arch);
-    put_string(&g, "tokenizer.ggml.tokens"), put_number(&g, GGUF_ARRAY, 4);
-    put_number(&g, GGUF_STRING, 4), put_number(&g, (uint64_t)n_tokens, 8);
-    for (int i = 0; i < n_tokens; i++) put_string(&g, "t");
+    put_metadata(&g, arch, n_tokens, n_names + (n_d2t > 0));
     for (int i = 0; i < n_names; i++) {
         bool vector = strcmp(names[i], "output.bias") == 0;
         put_string(&g, names[i]), put_number(&g, vector ? 1 : 2, 4);
@@ -599,6 +604,56 @@ static void test_safetensors_head(void) {
     CHECK_INT(clear_folder(), 2);
 }
 
+/* A head of N_VOCAB rows in q8_0: a scale, then codes that quantised_code() tells. */
+static int8_t quantised_code(int row, int column) {
+    return (int8_t)((row * 7 + column * 3) % 255 - 127);
+}
+
+static void put_quantised(const char *file, uint16_t scale) {
+    static bytes g;
+    put_metadata(&g, "llama", N_VOCAB, 1);
+    put_string(&g, "output.weight"), put_number(&g, 2, 4);
+    put_number(&g, N_COLS, 8), put_number(&g, N_VOCAB, 8);
+    put_number(&g, SPECRT_DTYPE_Q8_0, 4), put_number(&g, 0, 8);
+    while (g.n % 32) put_number(&g, 0, 1);
+    for (int r = 0; r < N_VOCAB; r++) {
+        put_number(&g, scale, 2);
+        for (int c = 0; c < N_COLS; c++) put(&g, (int8_t[]){quantised_code(r, c)}, 1);
+    }
+    while (g.n % 32) put_number(&g, 0, 1);
+    put_file(file, g.b, g.n);
+}
+
+/* Weights of a quantised head are written in f16, to nearest; those beyond it are refused. */
+static void test_safetensors_quantised(void) {
+    const float third = 1365.0f / 4096; /* 0x3555 in f16 */
+    st *s;
+    put_quantised("d.gguf", 0x3555);
+    REQUIRE(token_map_write(&sample, "safetensors", in_folder("o"), in_folder("d.gguf"), false,
+                            &err) == SPECRT_STATUS_OK);
+    REQUIRE(st_open(in_folder("o"), &s, &err) == SPECRT_STATUS_OK);
+    const st_tensor *t = st_find(s, "lm_head.weight");
+    REQUIRE(t && t->n_dims == 2 && t->shape[0] == N && t->shape[1] == N_COLS);
+    CHECK_STR(t->dtype, "F16");
+    for (int i = 0; i < N * N_COLS; i++) {
+        uint16_t found, expected;
+        memcpy(&found, t->data + 2 * i, 2);
+        specrt_to_f16(&(float){third * (float)quantised_code(rising[i / N_COLS], i % N_COLS)}, 1,
+                      &expected);
+        CHECK_INT(found, expected);
+    }
+    st_close(s);
+    for (int i = 0; i < 2; i++) { /* the greatest of f16 as a scale, and infinity */
+        put_quantised("d.gguf", i ? 0x7c00 : 0x7bff);
+        CHECK_INT(token_map_write(&sample, "safetensors", in_folder("no"), in_folder("d.gguf"),
+                                  false, &err),
+                  SPECRT_STATUS_BAD_INPUT);
+        CHECK_HAS(err.msg, "d.gguf: a weight of token 2 is");
+        CHECK_HAS(err.msg, "expected at most 65504, since q8_0 rows are written in f16");
+    }
+    CHECK_INT(clear_folder(), 2);
+}
+
 static const test_case cases[] = {
     {"round_trip", "every list and pair format reads back", test_round_trip},
     {"written_bytes", "JSON and text, byte for byte", test_written_bytes},
@@ -617,5 +672,6 @@ static const test_case cases[] = {
     {"gguf_other_heads", "trimmed, headless and foreign drafters", test_gguf_other_heads},
     {"gguf_offsets", "GGUF is absolute", test_gguf_offsets},
     {"safetensors_head", "head rows in the order of d2t", test_safetensors_head},
+    {"safetensors_quantised", "rows of a quantised head in f16", test_safetensors_quantised},
 };
 TEST_MAIN(cases)

@@ -208,7 +208,8 @@ int export_main(int argc, char **argv) {
         cli_string("target", "FILE", &r.target,
                    "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF"),
         cli_string("head", "FILE", &r.head,
-                   "safetensors: add the rows of this model's head as lm_head.weight"),
+                   "safetensors: add the rows of this model's head as lm_head.weight, quantised "
+                   "ones in f16"),
         cli_heading("A whole drafter, cut to those ids"),
         cli_string("for", "ENGINE", &r.engine, "vllm sglang specforge speculators llama.cpp"),
         cli_string("values", "KIND", &r.values,
