@@ -1,10 +1,12 @@
-"""A plug-in for vLLM: drafters that score the target's whole head score a list's rows alone.
+"""A plug-in for vLLM: drafters that score the target's whole head score a list's rows, or a policy's, alone.
 
     SPECRT_TOKEN_MAP=model.specb SPECRT_SIZE=8192 vllm serve TARGET \\
         --speculative-config '{"method": "eagle", "model": "DRAFTER", "num_speculative_tokens": 4}'
+    SPECRT_POLICY=microspec vllm serve ...       # rows that follow each sequence: on CPUs
 
 SPECRT_TOKEN_MAP names a bundle or a token map of any format, SPECRT_SIZE how many of a bundle's ids (the calibrated
-size). vLLM finds register() by its entry point vllm.general_plugins; without SPECRT_TOKEN_MAP it does nothing. For EAGLE-1/2
+size); SPECRT_POLICY a policy in specrt.h's grammar, for which SPECRT_TOKEN_MAP names its bundle, where it needs one.
+vLLM finds register() by its entry point vllm.general_plugins; with neither variable it does nothing. For EAGLE-1/2
 heads and draft models; the embedding stays whole, and the target verifies with its whole vocabulary, so the output
 stays the target's. What it cannot do right it refuses, in one line, before anything is served.
 """
@@ -20,6 +22,7 @@ import numpy as np
 from ._lib import SpecrtError
 from .bundle import Bundle
 from .maps import read_map
+from .session import Head, Policy
 
 VERSIONS = ("0.32",)  # of vLLM, whose proposer was read
 log = logging.getLogger("vllm.specrt")
@@ -27,25 +30,32 @@ log = logging.getLogger("vllm.specrt")
 
 @dataclass(frozen=True)
 class Settings:
-    path: str
-    size: int  # 0: all of a map, a bundle's calibrated size
+    path: str       # of a bundle or token map; "": none
+    size: int       # 0: all of a map, a bundle's calibrated size
+    policy: str = ""  # "": the list
 
 
 def settings(environment: Any = os.environ) -> Settings | None:
     """What the environment asks for; None: nothing."""
-    path, size = environment.get("SPECRT_TOKEN_MAP"), environment.get("SPECRT_SIZE", "0")
-    if not path:
+    path, policy = environment.get("SPECRT_TOKEN_MAP", ""), environment.get("SPECRT_POLICY", "")
+    size = environment.get("SPECRT_SIZE", "0")
+    if not path and not policy:
         return None
     if not size.isdigit():
         raise SpecrtError(f"SPECRT_SIZE: expected a whole number, found '{size}'")
-    return Settings(path, int(size))
+    if policy and int(size):
+        raise SpecrtError(f"SPECRT_SIZE {size}: expected none beside SPECRT_POLICY; write the size into the policy")
+    return Settings(path, int(size), policy)
+
+
+def is_bundle(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(6) == b"\x89SPECB"
 
 
 def read_ids(wanted: Settings) -> np.ndarray:
     """Target ids int32 [n], by rank where the file has ranks."""
-    with open(wanted.path, "rb") as file:
-        is_bundle = file.read(6) == b"\x89SPECB"
-    if is_bundle:
+    if is_bundle(wanted.path):
         with Bundle(wanted.path) as bundle:
             return bundle.ids(wanted.size)
     ids = read_map(wanted.path)
@@ -57,29 +67,51 @@ def read_ids(wanted: Settings) -> np.ndarray:
 def check_version(version: str) -> None:
     if ".".join(version.split(".")[:2]) not in VERSIONS:
         raise SpecrtError(f"vLLM {version}: expected {' or '.join(VERSIONS)}, whose drafters specrt knows; unset "
-                          "SPECRT_TOKEN_MAP, or take a specrt for this version")
+                          "SPECRT_TOKEN_MAP and SPECRT_POLICY, or take a specrt for this version")
 
 
-def check_drafter(model: Any, ids: np.ndarray, n_vocab: int, tensor_parallel: int) -> None:
+def check_drafter(proposer: Any, tensor_parallel: int) -> None:
     """Refuses what would draft wrong tokens silently."""
+    model = proposer.model
     name = type(model).__name__
     if tensor_parallel != 1:
         raise SpecrtError(f"{name}: tensor parallel size {tensor_parallel}: expected 1; a list's rows lie in all shards")
     if getattr(model, "draft_id_to_target_id", None) is not None:
         raise SpecrtError(f"{name}: has a d2t of its own; cut it by `specrt-bundle export --drafter DIR --for vllm`")
-    if len(ids) == 0 or int(ids.min()) < 0 or int(ids.max()) >= n_vocab:
-        raise SpecrtError(f"{name}: expected ids in [0, {n_vocab}), the drafter's vocabulary, found "
-                          f"{int(ids.max()) if len(ids) else 'none'}; the list is another model's")
     if getattr(getattr(model, "logits_processor", None), "soft_cap", None) is not None:
         raise SpecrtError(f"{name}: caps its logits, which the plug-in does not")
+    if getattr(proposer, "use_heterogeneous_vocab", False):
+        raise SpecrtError(f"{name}: use_heterogeneous_vocab: expected a drafter of the target's vocabulary")
+
+
+def check_ids(ids: np.ndarray, n_vocab: int) -> None:
+    """Refuses another model's list."""
+    if len(ids) == 0 or int(ids.min()) < 0 or int(ids.max()) >= n_vocab:
+        raise SpecrtError(f"ids: expected some in [0, {n_vocab}), the drafter's vocabulary, found "
+                          f"{int(ids.max()) if len(ids) else 'none'}; the list is another model's")
+
+
+def check_following(proposer: Any, weight: Any) -> None:
+    """Refuses what sessions of a policy cannot draft for."""
+    if weight.device.type != "cpu":
+        raise SpecrtError(f"SPECRT_POLICY: expected a drafter on a CPU, found {weight.device}; take a list there")
+    if getattr(proposer, "_enable_probabilistic_draft_probs", False):
+        raise SpecrtError("SPECRT_POLICY: expected draft_sample_method greedy, found probabilistic; take a list for that")
+    if getattr(proposer, "parallel_drafting", False):
+        raise SpecrtError("SPECRT_POLICY: expected drafts token by token, found parallel_drafting; take a list for that")
+    if getattr(getattr(proposer, "speculative_config", None), "disable_padded_drafter_batch", False):
+        raise SpecrtError("SPECRT_POLICY: expected padded batches, found disable_padded_drafter_batch; leave it out")
 
 
 def find_head(model: Any, target: Any, n_vocab: int) -> Any:
-    """The matrix [n_vocab or more, d] that the drafter scores by. On a CPU vLLM packs weights and empties them:
-    then the target's, which such a drafter shares."""
-    inner = getattr(target, "model", None)
-    for owner in (getattr(model, "lm_head", None), getattr(target, "lm_head", None),
-                  getattr(inner, "embed_tokens", None)):
+    """The matrix [n_vocab or more, d] that the drafter scores by. On a CPU vLLM may pack weights and empty them: then
+    the one that such a drafter shares, its own embedding or something of the target's."""
+    own, inner, tied = getattr(model, "lm_head", None), getattr(target, "model", None), getattr(model, "model", None)
+    shared = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
+    places = [own, getattr(tied, "embed_tokens", None) if shared else None]
+    if own is None or own is getattr(target, "lm_head", None) or not getattr(model, "has_own_lm_head", True):
+        places += [getattr(target, "lm_head", None), getattr(inner, "embed_tokens", None)]
+    for owner in places:
         weight = getattr(owner, "weight", None)
         if weight is None or not weight.numel():
             continue
@@ -89,16 +121,15 @@ def find_head(model: Any, target: Any, n_vocab: int) -> Any:
             raise SpecrtError(f"{type(model).__name__}: expected a head [{n_vocab}, d] of floats, found "
                               f"{weight.dtype} {list(weight.shape)}; quantised heads are not cut")
         return weight
-    raise SpecrtError(f"{type(model).__name__}: has no head, and the target shows none")
+    raise SpecrtError(f"{type(model).__name__}: shows no head, nor does what it shares of the target")
 
 
-def trim(proposer: Any, target: Any, ids: np.ndarray, tensor_parallel: int) -> None:
+def trim(proposer: Any, head: Any, ids: np.ndarray) -> None:
     """Makes the proposer's model score the rows of ids alone."""
     import torch
     model = proposer.model
     n_vocab = model.config.vocab_size
-    check_drafter(model, ids, n_vocab, tensor_parallel)
-    head = find_head(model, target, n_vocab)
+    check_ids(ids, n_vocab)
     index = torch.from_numpy(ids.astype(np.int64)).to(head.device)
     rows = head.detach()[index].clone()
     scale = getattr(getattr(model, "logits_processor", None), "scale", 1.0)
@@ -115,20 +146,73 @@ def trim(proposer: Any, target: Any, ids: np.ndarray, tensor_parallel: int) -> N
     log.info("specrt: %s scores %d of %d rows", type(model).__name__, len(ids), head.shape[0])
 
 
-def patch(proposer: type, ids: np.ndarray) -> None:
-    """Trims drafters of this class as they are loaded; once, however often it is asked."""
-    if getattr(proposer, "_specrt_list", None) is not None:
+def follow(proposer: Any, head: Any, wanted: Settings) -> None:
+    """Makes the proposer draft by a policy, with a session for each sequence of the batch."""
+    from .sequences import Sequences
+    check_following(proposer, head)
+    if wanted.path and not is_bundle(wanted.path):
+        raise SpecrtError(f"{wanted.path}: expected a bundle beside SPECRT_POLICY, found a token map")
+    n_vocab = proposer.model.config.vocab_size
+    policy = Policy(wanted.policy, Head(head.detach()[:n_vocab]), Bundle(wanted.path) if wanted.path else None)
+    if policy.hidden_width:
+        raise SpecrtError(f"SPECRT_POLICY {policy}: reads the target's hidden states, which vLLM does not show; "
+                          "for retrieve say @sem=logits")
+    proposer._specrt_sequences = Sequences(policy, proposer)
+    log.info("specrt: %s drafts by %s, at most %d of %d rows", type(proposer.model).__name__, policy, policy.bound,
+             n_vocab)
+
+
+def patch(proposer: type, wanted: Settings) -> None:
+    """Fits drafters of this class as they are loaded; once, however often it is asked."""
+    if getattr(proposer, "_specrt", None) is not None:
         return
     load = proposer.load_model
 
     def load_model(self: Any, target_model: Any, *args: Any, **more: Any) -> Any:
         out = load(self, target_model, *args, **more)
         parallel = getattr(getattr(self, "vllm_config", None), "parallel_config", None)
-        trim(self, target_model, ids, getattr(parallel, "tensor_parallel_size", 1))
+        check_drafter(self, getattr(parallel, "tensor_parallel_size", 1))
+        head = find_head(self.model, target_model, self.model.config.vocab_size)
+        if wanted.policy:
+            follow(self, head, wanted)
+        else:
+            trim(self, head, read_ids(wanted))
         return out
 
-    proposer._specrt_list = ids
+    proposer._specrt = wanted
     proposer.load_model = load_model
+
+
+def patch_runner(runner: type) -> None:
+    """Lets sessions see what the target said at the positions that it verified."""
+    if getattr(runner, "_specrt", None) is not None:
+        return
+    sample = runner._sample
+
+    def _sample(self: Any, logits: Any, metadata: Any) -> Any:
+        sequences = getattr(getattr(self, "drafter", None), "_specrt_sequences", None)
+        if sequences is None:
+            return sample(self, logits, metadata)
+        kept = logits.clone() if metadata is None else logits  # a sampler without drafts writes into them
+        out = sample(self, logits, metadata)
+        sequences.verified(self, kept, metadata, out.sampled_token_ids)
+        return out
+
+    runner._specrt, runner._sample = True, _sample
+
+
+def refuse_v2() -> None:
+    """vLLM's second model runner has speculators of its own, which nothing here reaches: it says so."""
+    try:
+        from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
+    except ImportError:
+        return
+
+    def load_model(*_: Any, **__: Any) -> None:
+        raise SpecrtError("vLLM's model runner V2: expected V1, whose drafters specrt knows; set "
+                          "VLLM_USE_V2_MODEL_RUNNER=0")
+
+    DraftModelSpeculator.load_model = load_model
 
 
 def register() -> None:
@@ -139,4 +223,8 @@ def register() -> None:
     import vllm
     check_version(vllm.__version__)
     from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
-    patch(SpecDecodeBaseProposer, read_ids(wanted))
+    refuse_v2()
+    patch(SpecDecodeBaseProposer, wanted)
+    if wanted.policy:
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+        patch_runner(GPUModelRunner)

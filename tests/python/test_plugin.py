@@ -42,12 +42,14 @@ def proposer_class(model):
 class Plugin(Folder):
     def test_trims(self):
         torch = torch_or_skip()
-        model, ids = drafter(torch), np.array([3, 10, 7, 19], np.int32)
+        model, ids = drafter(torch), np.array([19, 18, 3, 7], np.int32)
+        specrt.write_map(ids, self.path("list.pt"), "sglang-pt")
+        wanted = plugin.Settings(self.path("list.pt"), 0)
         hidden, target = torch.randn(6, 8), torch.nn.Module()
         full = model.compute_logits(hidden)
         Proposer = proposer_class(model)
-        plugin.patch(Proposer, ids)
-        plugin.patch(Proposer, ids)  # vLLM registers more than once
+        plugin.patch(Proposer, wanted)
+        plugin.patch(Proposer, wanted)  # vLLM registers more than once
         proposer = Proposer()
         self.assertEqual(proposer.load_model(target), "loaded")
         found = model.compute_logits(hidden)
@@ -57,33 +59,49 @@ class Plugin(Folder):
         self.assertTrue(torch.equal(proposer._greedy_sample(hidden), found.argmax(-1)))
 
     def test_packed(self):
-        """Of an emptied weight the target's head, else its tied embedding, is taken."""
+        """Of an emptied weight the one that the drafter shares is taken: never the target's for a head of its own."""
         torch = torch_or_skip()
-        empty = types.SimpleNamespace(weight=torch.empty(0))
-        rows = torch.randn(N_VOCAB, 8)
-        tied = types.SimpleNamespace(embed_tokens=types.SimpleNamespace(weight=rows))
-        for target in types.SimpleNamespace(lm_head=types.SimpleNamespace(weight=rows)), \
-                types.SimpleNamespace(lm_head=empty, model=tied):
-            model = types.SimpleNamespace(lm_head=empty)
-            self.assertIs(plugin.find_head(model, target, N_VOCAB), rows)
-        self.says("has no head", plugin.find_head, types.SimpleNamespace(), types.SimpleNamespace(), N_VOCAB)
+        empty, rows = types.SimpleNamespace(weight=torch.empty(0)), torch.randn(N_VOCAB, 8)
+        full = types.SimpleNamespace(weight=rows)
+        inner = types.SimpleNamespace(embed_tokens=full)
+        shared = types.SimpleNamespace(lm_head=empty, model=inner)
+        self.assertIs(plugin.find_head(types.SimpleNamespace(lm_head=empty), shared, N_VOCAB), rows)
+        self.assertIs(plugin.find_head(types.SimpleNamespace(), types.SimpleNamespace(lm_head=full), N_VOCAB), rows)
+        own = types.SimpleNamespace(weight=torch.empty(0))
+        tied = types.SimpleNamespace(lm_head=own, model=inner, config=types.SimpleNamespace(tie_word_embeddings=True))
+        self.assertIs(plugin.find_head(tied, types.SimpleNamespace(), N_VOCAB), rows)
+        self.says("shows no head", plugin.find_head, types.SimpleNamespace(lm_head=own), shared, N_VOCAB)
+        self.says("shows no head", plugin.find_head, types.SimpleNamespace(), types.SimpleNamespace(), N_VOCAB)
 
     def test_refuses(self):
         torch = torch_or_skip()
-        ids = np.array([1, 2], np.int32)
-        self.says("tensor parallel size 2: expected 1", plugin.check_drafter, drafter(torch), ids, N_VOCAB, 2)
-        self.says("d2t of its own", plugin.check_drafter, drafter(torch, draft_id_to_target_id=torch.zeros(3)), ids,
-                  N_VOCAB, 1)
-        self.says("expected ids in [0, 20)", plugin.check_drafter, drafter(torch), np.array([20]), N_VOCAB, 1)
-        self.says("found none", plugin.check_drafter, drafter(torch), np.array([], int), N_VOCAB, 1)
+
+        def proposer(model=None, **more):
+            return types.SimpleNamespace(model=model or drafter(torch), **more)
+        self.says("tensor parallel size 2: expected 1", plugin.check_drafter, proposer(), 2)
+        self.says("d2t of its own", plugin.check_drafter,
+                  proposer(drafter(torch, draft_id_to_target_id=torch.zeros(3))), 1)
         capped = drafter(torch, logits_processor=types.SimpleNamespace(soft_cap=30.0))
-        self.says("caps its logits", plugin.check_drafter, capped, ids, N_VOCAB, 1)
+        self.says("caps its logits", plugin.check_drafter, proposer(capped), 1)
+        self.says("use_heterogeneous_vocab", plugin.check_drafter, proposer(use_heterogeneous_vocab=True), 1)
+        self.says("expected some in [0, 20)", plugin.check_ids, np.array([20]), N_VOCAB)
+        self.says("found none", plugin.check_ids, np.array([], int), N_VOCAB)
         biased = drafter(torch, lm_head=torch.nn.Linear(8, N_VOCAB))
         self.says("has a bias", plugin.find_head, biased, None, N_VOCAB)
         packed = types.SimpleNamespace(lm_head=types.SimpleNamespace(weight=torch.ones(N_VOCAB, 8, dtype=torch.int8)))
         self.says("quantised heads are not cut", plugin.find_head, packed, None, N_VOCAB)
         self.says("vLLM 0.11.0: expected 0.32", plugin.check_version, "0.11.0")
         plugin.check_version("0.32.1")
+
+    def test_refuses_to_follow(self):
+        torch = torch_or_skip()
+        weight = torch.zeros(N_VOCAB, 8)
+        for name, words in ("_enable_probabilistic_draft_probs", "found probabilistic"), \
+                ("parallel_drafting", "token by token"):
+            self.says(words, plugin.check_following, types.SimpleNamespace(**{name: True}), weight)
+        loose = types.SimpleNamespace(speculative_config=types.SimpleNamespace(disable_padded_drafter_batch=True))
+        self.says("padded batches", plugin.check_following, loose, weight)
+        self.says("expected a drafter on a CPU", plugin.check_following, None, weight.to("meta"))
 
     def test_lists(self):
         bundle = specrt.Bundle(GOLDEN)
@@ -99,6 +117,9 @@ class Plugin(Folder):
         self.assertEqual(plugin.settings({"SPECRT_TOKEN_MAP": "a", "SPECRT_SIZE": "7"}), plugin.Settings("a", 7))
         self.says("SPECRT_SIZE: expected a whole number", plugin.settings,
                   {"SPECRT_TOKEN_MAP": "a", "SPECRT_SIZE": "many"})
+        self.assertEqual(plugin.settings({"SPECRT_POLICY": "microspec"}), plugin.Settings("", 0, "microspec"))
+        self.says("expected none beside SPECRT_POLICY", plugin.settings,
+                  {"SPECRT_POLICY": "microspec", "SPECRT_SIZE": "7"})
 
     def test_register(self):
         """What vLLM calls: nothing without the variable, the proposer's class with it."""
@@ -112,4 +133,86 @@ class Plugin(Folder):
         with unittest.mock.patch.dict(sys.modules, modules), \
                 unittest.mock.patch.dict(os.environ, {"SPECRT_TOKEN_MAP": GOLDEN}):
             plugin.register()
-        self.assertEqual(Proposer._specrt_list.tolist(), specrt.Bundle(GOLDEN).ids().tolist())
+        self.assertEqual(Proposer._specrt, plugin.Settings(GOLDEN, 0))
+
+
+class Batches(Folder):
+    """Sessions beside a runner that shows what vLLM's does: two sequences, the second's prompt in two parts."""
+
+    def setUp(self):
+        super().setUp()
+        self.torch = torch_or_skip()
+        torch = self.torch
+        torch.manual_seed(1)
+        self.rows = torch.randn(N_VOCAB, 8)
+        batch = types.SimpleNamespace(num_computed_tokens_cpu=np.zeros(2, np.int32),
+                                      token_ids_cpu=np.zeros((2, 16), np.int32))
+        self.runner = types.SimpleNamespace(input_batch=batch, model=types.SimpleNamespace(
+            compute_logits=lambda hidden: torch.nn.functional.one_hot(hidden[:, 0].long(), N_VOCAB) * 9.0))
+        self.proposer = types.SimpleNamespace(num_speculative_tokens=2, method="eagle",
+                                              propose=lambda **_: None, _greedy_sample=lambda _: "whole")
+
+    def follow(self, text):
+        from specrt.sequences import Sequences
+        return Sequences(specrt.Policy(text, specrt.Head(self.rows)), self.proposer)
+
+    def step(self, sequences, names, parts, logits, sampled, unfinished=(), drafted=None, states=None):
+        """A step of vLLM's: what each sequence read, the target's logits, what it sampled."""
+        torch, runner = self.torch, self.runner
+        runner.input_batch.req_ids, runner.requests = names, dict.fromkeys(names)
+        runner.query_start_loc = types.SimpleNamespace(np=np.cumsum([0] + [len(p) for p in parts]))
+        runner.input_ids = types.SimpleNamespace(gpu=torch.tensor(sum(parts, []), dtype=torch.int32))
+        runner.discard_request_mask = types.SimpleNamespace(np=np.array([n in unfinished for n in names]))
+        metadata = types.SimpleNamespace(num_draft_tokens=drafted) if drafted else None
+        sequences.verified(runner, logits, metadata, torch.tensor(sampled))
+        if states is None:
+            states = torch.zeros(sum(map(len, parts)), 8)
+        self.proposer.propose(target_hidden_states=states)
+
+    def best(self, sequence, state):
+        ids = sequence.session.shortlist()
+        return int(ids[(self.rows[ids.astype(np.int64)] @ state).argmax()])
+
+    def test_batch(self):
+        torch = self.torch
+        sequences = self.follow("window:12@kpre=0@kver=1@min=0")
+        self.step(sequences, ["a", "b"], [[1, 2, 3], [4, 5]], torch.zeros(2, N_VOCAB), [[7], [9]], unfinished=["b"])
+        a, b = (sequences.known[name] for name in "ab")
+        self.assertEqual(set(a.session.shortlist()) & {1, 2, 3, 7}, {1, 2, 3, 7})
+        state, expected = torch.randn(2, 8), []
+        for _ in range(2):
+            expected.append(self.best(a, state[0]))
+            self.assertEqual(self.proposer._greedy_sample(state).tolist(), [expected[-1], 0])
+        logits = torch.zeros(4, N_VOCAB)
+        for row, token in enumerate((expected[0], 15, 16, 17)):
+            logits[row, token] = 5
+        self.runner.input_batch.num_computed_tokens_cpu[:] = 4, 2
+        self.step(sequences, ["a", "b"], [[7, *expected], [6]], logits, [[expected[0], 15, -1], [17, -1, -1]],
+                  drafted=[2, 0])
+        self.assertEqual((a.last, b.last, a.session.stats().n_emitted), (15, 17, 2))
+        self.assertTrue(a.session.member(15))    # emitted
+        self.assertFalse(a.session.member(17))   # the other sequence's
+        self.assertEqual(set(b.session.shortlist()) & {4, 5, 6, 17}, {4, 5, 6, 17})
+        self.assertEqual(self.proposer._greedy_sample(state).tolist(), [self.best(a, state[0]), self.best(b, state[1])])
+        self.assertEqual(self.proposer._greedy_sample(torch.zeros(3, 8)), "whole")
+
+    def test_resumes(self):
+        """A sequence that goes on elsewhere than its session is read again; one that is gone is forgotten."""
+        torch = self.torch
+        sequences = self.follow("window:12@kpre=0@kver=1@min=0")
+        self.step(sequences, ["a", "b"], [[1, 2], [3, 4]], torch.zeros(2, N_VOCAB), [[7], [8]])
+        self.runner.input_batch.token_ids_cpu[0, :2] = 10, 11
+        self.runner.input_batch.num_computed_tokens_cpu[0] = 2
+        self.step(sequences, ["a"], [[12, 13]], torch.zeros(1, N_VOCAB), [[14]])
+        found = set(sequences.known["a"].session.shortlist())
+        self.assertEqual((found & {1, 2, 7}, found & {10, 11, 12, 13, 14}), (set(), {10, 11, 12, 13, 14}))
+        self.assertEqual(list(sequences.known), ["a"])
+
+    def test_prompt_logits(self):
+        """Policies that learn at the prompt are given the target's logits there."""
+        torch = self.torch
+        sequences = self.follow("window:12@kpre=1@kver=1@min=0")
+        states = torch.zeros(2, 8)
+        states[:, 0] = torch.tensor([16.0, 18.0])  # what the target likes best there
+        self.step(sequences, ["a"], [[1, 2]], torch.zeros(1, N_VOCAB), [[7]], states=states)
+        self.assertLessEqual({16, 18}, set(sequences.known["a"].session.shortlist()))
