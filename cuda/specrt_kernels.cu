@@ -134,6 +134,15 @@ static inline unsigned specrt__launch_blocks(int64_t n, int64_t per_block) {
     return (unsigned)((n + per_block - 1) / per_block);
 }
 
+/* Multiprocessors of the current device; 1, where that is not told. */
+static int32_t specrt__launch_multiprocessors(void) {
+    int device = 0, n = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || n < 1)
+        return 1;
+    return n;
+}
+
 /* --- a block of memory as arrays --- */
 
 /* Where the next array begins in a block; with base NULL only that is counted. */
@@ -1116,11 +1125,14 @@ static specrt_status specrt__head_launch_few(const specrt__head_product &p, int3
 template <specrt_dtype kDtype, int kTiles, bool kExact>
 static specrt_status specrt__head_launch_tile(const specrt__head_product &p, int32_t n_batch,
                                               void *stream) {
-    /* Short segments need many warps to a row, or most of the device stands idle. */
-    int32_t most = specrt__head_most(&p.layout, kDtype), n_splits = most < 8192 ? 8 : 4;
-    int32_t rows = 16 * specrt__head_tile<kTiles, kExact>::kGroups;
-    dim3 grid(specrt__launch_blocks(most, rows * SPECRT__HEAD_TILE_WARPS / n_splits),
-              (unsigned)p.layout.n_segments, (unsigned)n_batch);
+    /* With fewer than four blocks a multiprocessor more warps share a row, or many would stand idle. */
+    int32_t most = specrt__head_most(&p.layout, kDtype), n_splits = 4;
+    int32_t rows = 16 * specrt__head_tile<kTiles, kExact>::kGroups * SPECRT__HEAD_TILE_WARPS;
+    if (specrt__launch_blocks(most, rows / n_splits) * (unsigned)n_batch <
+        4 * (unsigned)specrt__launch_multiprocessors())
+        n_splits = SPECRT__HEAD_TILE_WARPS;
+    dim3 grid(specrt__launch_blocks(most, rows / n_splits), (unsigned)p.layout.n_segments,
+              (unsigned)n_batch);
     return SPECRT__LAUNCH((specrt__head_tiles<kDtype, kTiles, kExact>), grid,
                           32 * SPECRT__HEAD_TILE_WARPS, 0, stream, p, n_splits);
 }
@@ -1735,8 +1747,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *b
 // in shared memory while a kernel runs, and slots are given by the list of tokens that changed.
 
 enum {
-    SPECRT__WINDOW_THREADS = 1024,
-    SPECRT__WINDOW_EACH = 4,     /* tokens of a thread that are looked up together */
+    SPECRT__WINDOW_THREADS =
+        512,                 /* half of a multiprocessor, so that it runs beside a layer's blocks */
+    SPECRT__WINDOW_EACH = 4, /* tokens of a thread that are looked up together */
     SPECRT__WINDOW_BATCH = 4096, /* tokens taken at once: a cycle has at most 640 */
     SPECRT__WINDOW_PACKED =
         SPECRT_CUDA_PINNED | SPECRT_CUDA_FILL | SPECRT_CUDA_WINDOW | SPECRT_CUDA_RETRIEVE
@@ -1821,24 +1834,38 @@ static __device__ void specrt__window_place(specrt_cuda_state *s, int32_t id, in
 /* Of the tokens that changed those that nobody wants leave holes; those that need a slot move to the front
  * of the list. @return how many those are. */
 static __device__ int32_t specrt__window_sort_out(specrt_cuda_state *s, int32_t *n_holes) {
-    const int kLeave = 16; /* bit of sums, above those that enter */
+    const int kEach = SPECRT__WINDOW_EACH, kLeave = 16; /* bit of sums, above those that enter */
     int32_t n_entering = 0, n_left = 0, n = s->n_changed;
-    for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread(), id = i < n ? s->changed[i] : -1, slot = -1;
-        uint32_t before;
-        bool wanted = false;
-        if (id >= 0) {
-            uint8_t wants = s->wants[id];
-            slot = s->slots[id];
-            wanted = (wants & SPECRT__WINDOW_PACKED) != 0;
-            s->wants[id] = (uint8_t)(wants & ~SPECRT_CUDA_CHANGED);
+    int32_t ids[SPECRT__WINDOW_EACH], slots[SPECRT__WINDOW_EACH];
+    for (int32_t begin = 0; begin < n; begin += kEach * specrt__block_threads()) {
+        uint32_t sums = 0, before;
+        uint8_t wants[SPECRT__WINDOW_EACH];
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t i = begin + specrt__block_place(kEach, j);
+            ids[j] = i < n ? s->changed[i] : -1;
         }
-        bool enters = wanted && slot < 0, leaves = slot >= 0 && !wanted;
-        uint32_t total = specrt__block_scan((uint32_t)enters | (uint32_t)leaves << kLeave, &before);
-        if (enters) s->changed[n_entering + (int32_t)(before & ((1 << kLeave) - 1))] = id;
-        if (leaves) {
-            s->holes[n_left + (int32_t)(before >> kLeave)] = slot;
-            s->ids[slot] = s->slots[id] = -1;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            wants[j] = ids[j] >= 0 ? s->wants[ids[j]] : 0;
+            slots[j] = ids[j] >= 0 ? s->slots[ids[j]] : -1;
+        }
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            bool wanted = (wants[j] & SPECRT__WINDOW_PACKED) != 0;
+            if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(wants[j] & ~SPECRT_CUDA_CHANGED);
+            if (!wanted || slots[j] >= 0) ids[j] = slots[j] >= 0 && !wanted ? ids[j] : -1;
+            if (ids[j] >= 0) sums += wanted ? 1u : 1u << kLeave;
+        }
+        uint32_t total = specrt__block_scan(sums, &before);
+        int32_t *enter = s->changed + n_entering + (before & ((1 << kLeave) - 1));
+        int32_t *hole = s->holes + n_left + (before >> kLeave);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            if (ids[j] >= 0 && slots[j] < 0) *enter++ = ids[j];
+            if (ids[j] < 0 || slots[j] < 0) continue;
+            *hole++ = slots[j];
+            s->ids[slots[j]] = s->slots[ids[j]] = -1;
         }
         n_entering += (int32_t)(total & ((1 << kLeave) - 1));
         n_left += (int32_t)(total >> kLeave);
@@ -2220,46 +2247,66 @@ static __device__ int32_t specrt__window_frequent(const specrt_cuda_state *s, in
     return s->params.frequent ? s->params.frequent[rank] : rank;
 }
 
-static __device__ __noinline__ void specrt__window_unfill(specrt_cuda_state *s) {
+/* The tokens by frequency at ranks [begin, end), as many as the block has places for; -1: none. */
+static __device__ void specrt__window_ranked(const specrt_cuda_state *s, int32_t begin, int32_t end,
+                                             int32_t *ids) {
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__WINDOW_EACH; j++) {
+        int32_t rank = begin + specrt__block_place(SPECRT__WINDOW_EACH, j);
+        ids[j] = rank < end ? specrt__window_frequent(s, rank) : -1;
+    }
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__WINDOW_EACH; j++)
+        if (!specrt__window_valid(s, ids[j])) ids[j] = -1;
+}
+
+/* Whether nobody but the prefix wants a token. */
+static __device__ bool specrt__window_alone(const specrt_cuda_state *s, int32_t id) {
+    return !(s->wants[id] & (SPECRT_CUDA_FIXED | (SPECRT__WINDOW_PACKED & ~(int)SPECRT_CUDA_FILL)));
+}
+
+/* The last of the prefix leave, down to one without which there were too few rows; n_spare: more rows than
+ * the least number. */
+static __device__ __noinline__ void specrt__window_shrink(specrt_cuda_state *s, int32_t n_spare) {
     const int kEach = SPECRT__WINDOW_EACH;
-    int32_t n_fill = s->n_fill, ids[SPECRT__WINDOW_EACH];
-    if (n_fill == 0) return;
-    for (int32_t begin = 0; begin < n_fill; begin += kEach * specrt__block_threads()) {
+    int32_t n_fill = s->n_fill, n_before, ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
+    bool alone[SPECRT__WINDOW_EACH];
+    for (int32_t n_staying = 0; n_fill > 0 && n_staying == 0;) {
+        int32_t begin = n_fill - specrt__window_least(n_fill, kEach * specrt__block_threads());
+        int32_t n_mine = 0;
+        specrt__window_ranked(s, begin, n_fill, ids);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) alone[j] = ids[j] >= 0 && specrt__window_alone(s, ids[j]);
+        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(alone, before);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
-            int32_t rank = begin + specrt__block_place(kEach, j);
-            ids[j] = rank < n_fill ? specrt__window_frequent(s, rank) : -1;
+            bool stays = before[j] < n - n_spare;
+            n_mine += stays && begin + specrt__block_place(kEach, j) < n_fill;
+            if (stays) ids[j] = -1;
         }
-        SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < kEach; j++)
-            if (!specrt__window_valid(s, ids[j])) ids[j] = -1;
         specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, SPECRT_CUDA_FILL, 0);
+        n_staying = specrt__block_scan(n_mine, &n_before);
+        n_fill = begin + n_staying;
+        n_spare -= n;
     }
-    if (specrt__block_thread() == 0) s->n_fill = 0;
+    if (specrt__block_thread() == 0) s->n_fill = n_fill;
     __syncthreads();
 }
 
-/* The shortest prefix of the tokens by frequency that reaches the least number of rows; none is filled in
- * before. Twin: specrt__window_fill, which finds it from the prefix before. */
-static __device__ __noinline__ void specrt__window_fill(specrt_cuda_state *s) {
+/* Further tokens by frequency, until the least number of rows is reached. */
+static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
     const int kEach = SPECRT__WINDOW_EACH;
-    int32_t n_missing = s->params.min - s->n_fixed - s->n_wanted, n_fill = 0, n_taken, n_after;
+    int32_t n_missing = s->params.min - s->n_fixed - s->n_wanted, n_fill = s->n_fill, n_before;
     int32_t ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
     bool gains[SPECRT__WINDOW_EACH];
     while (n_missing > 0 && n_fill < s->params.n_frequent) {
+        int32_t n_taken = 0;
+        specrt__window_ranked(s, n_fill, s->params.n_frequent, ids);
         SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < kEach; j++) {
-            int32_t rank = n_fill + specrt__block_place(kEach, j);
-            ids[j] = rank < s->params.n_frequent ? specrt__window_frequent(s, rank) : -1;
-        }
-        SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < kEach; j++) {
-            if (!specrt__window_valid(s, ids[j])) ids[j] = -1;
+        for (int j = 0; j < kEach; j++)
             gains[j] =
                 ids[j] >= 0 && !(s->wants[ids[j]] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED));
-        }
         int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(gains, before);
-        n_taken = 0;
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             int32_t rank = n_fill + specrt__block_place(kEach, j);
@@ -2268,12 +2315,23 @@ static __device__ __noinline__ void specrt__window_fill(specrt_cuda_state *s) {
             if (!taken) ids[j] = -1;
         }
         specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, 0, SPECRT_CUDA_FILL);
-        n_fill += specrt__block_scan(n_taken, &n_after);
+        n_fill += specrt__block_scan(n_taken, &n_before);
         n_missing -= n;
     }
-    __syncthreads();
     if (specrt__block_thread() == 0) s->n_fill = n_fill;
     __syncthreads();
+}
+
+/* The shortest prefix of the tokens by frequency that reaches the least number of rows, found from the prefix
+ * before, which mostly is the one. Twin: specrt__window_fill. */
+static __device__ void specrt__window_fill(specrt_cuda_state *s) {
+    __syncthreads();
+    int32_t n_spare = s->n_fixed + s->n_wanted - s->params.min, n_fill = s->n_fill;
+    int32_t last = n_fill > 0 ? specrt__window_frequent(s, n_fill - 1) : -1;
+    bool fits = n_spare == 0 && specrt__window_valid(s, last) && specrt__window_alone(s, last);
+    __syncthreads();
+    if (n_spare >= 0 && n_fill > 0 && !fits) specrt__window_shrink(s, n_spare);
+    if (n_spare < 0) specrt__window_grow(s);
 }
 
 /* --- what is pushed --- */
@@ -2378,7 +2436,7 @@ static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_
 
 /* Everything is forgotten but INVALID, FIXED and, where that is kept, RETRIEVE; pinned i32 [n_pinned] are
  * wanted and get slots. Twin: specrt_session_begin. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     specrt__window_begin_kernel(specrt_cuda_state *states, const int32_t *pinned,
                                 int32_t n_pinned) {
     specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
@@ -2412,7 +2470,7 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
 
 /* tokens i32 [n_batch, max_n], of which ns[i] count; best i32 [n_batch, max_n, k] or NULL.
  * Twin: specrt_session_prefill. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     specrt__window_prefill_kernel(specrt_cuda_state *states, const int32_t *tokens,
                                   const int32_t *ns, int32_t max_n, const int32_t *best,
                                   int32_t k) {
@@ -2425,17 +2483,14 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
 }
 
 /* verdicts [n_batch], an empty one: that session rests. Twin: specrt_session_start. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     specrt__window_start_kernel(specrt_cuda_state *states, const specrt_verdict *verdicts) {
     specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
     const specrt_verdict *verdict = &verdicts[blockIdx.x];
     if (verdict->n < 1) return;
     specrt__window_posts posts = specrt__window_ask(s);
     int32_t token = verdict->tokens[specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES) - 1];
-    if (s->params.size > 0) {
-        specrt__window_unfill(s);
-        specrt__window_root(s, token);
-    }
+    if (s->params.size > 0) specrt__window_root(s, token);
     specrt__window_take(s, posts);
     if (s->params.size > 0) specrt__window_fill(s);
     specrt__window_sync(s);
@@ -2444,7 +2499,7 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
 
 /* drafts, verdicts [n_batch], an empty verdict: that session rests; best i32 [n_batch,
  * SPECRT_TREE_MAX_NODES, k] or NULL. Twin: specrt_session_observe. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     specrt__window_observe_kernel(specrt_cuda_state *states, const specrt_cuda_draft *drafts,
                                   const specrt_verdict *verdicts, const int32_t *best, int32_t k) {
     specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
@@ -2454,7 +2509,6 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
     if (verdict->n < 1) return;
     specrt__window_posts posts = specrt__window_ask(s);
     bool fills = s->params.size > 0;
-    if (fills) specrt__window_unfill(s);
     if (fills && s->params.only != SPECRT_CUDA_ONLY_CTX)
         specrt__window_follow(s, &drafts[blockIdx.x], verdict, best, k);
     specrt__window_take(s, posts);
@@ -5602,7 +5656,7 @@ static __global__ void specrt__ring_ask_kernel(const int32_t *tokens, int32_t n,
 
 /* Members become what the host's cache holds, whatever was on its way from there. One block.
  *   residents : u32 [words of the ids] */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS)
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     specrt__ring_match_kernel(const uint32_t *residents, specrt__ring_cache *cache,
                               specrt_cuda_state *state) {
     const int kBit = SPECRT_CUDA_RETRIEVE;

@@ -240,6 +240,7 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribut
     (void)device;
     *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9
              : attribute == cudaDevAttrCanMapHostMemory     ? 1
+             : attribute == cudaDevAttrMultiProcessorCount  ? 1
                                                             : 0;
     return cudaSuccess;
 }

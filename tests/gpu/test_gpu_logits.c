@@ -4,7 +4,7 @@
 #include "quantise.h"
 #include "gpu.h"
 
-enum { MAX_ROWS = 64, MAX_COLS = 1344, BATCH = 2, MAX_STATES = 64 };
+enum { MAX_ROWS = 160, MAX_COLS = 1344, BATCH = 2, MAX_STATES = 64 };
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
@@ -206,6 +206,8 @@ static void test_few(void) {
 static void test_tiles(void) {
     static const int32_t counts[] = {3, 8, 10, 17};
     for (int i = 0; i < 4; i++) run_states(counts[i], 50 + i);
+    run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F16, 96, 150, 5, 0), /* fewer splits */
+             make_shape(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F16, 96, 20, 5, 1));
     run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F32, 96, 33, 64, 6),
              make_shape(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F32, 96, 20, 64, 1));
     for (int i = 1; i < 4; i++) { /* so wide that rows of four steps are under way */
