@@ -62,7 +62,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench benchmarks lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 all: tools lib $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -273,6 +273,9 @@ test-llama: tools $(BUILD)/tests/eagle3_head ## specrt-llama beside plain decodi
 
 test-llama-server: tools $(BUILD)/tests/eagle3_head ## the server with three slots beside plain decoding; needs `make llama llama-patched`
 	@tests/llama/server.sh $(BUILD)
+
+sass: ## what `make cuda` made of each kernel for sm_90: registers, spills, loads under way, against tests/gpu/sass.txt
+	@CUDA_HOME=$(CUDA_HOME) tests/gpu/sass.py $(BUILD)/cuda/specrt_kernels.o
 
 test-cuda: ## on a GPU: every kernel against its twin, compute-sanitizer, graphs, benchmarks
 	@tests/gpu/run.sh
