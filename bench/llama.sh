@@ -8,10 +8,11 @@
 #                 with NAME=qwen-1.5b and NAME=qwen-0.5b
 #     qwen-bf16   the same target as BF16, made of that file by llama.cpp
 #
-# In the environment: BUILD, THREADS (2), ROUNDS (5), PROMPTS (prompt files; Spec-Bench's six tasks
-# where SPECRT_DATA has them), LIMIT (1 of each), TOKENS (64), CORPUS (the text of lists and graph:
-# ShareGPT for published models where it is at hand, else data/corpus), ASKED (the questions whose
-# states a sketch is made from; data/prompts). What PROMPTS hold is neither in CORPUS nor in ASKED.
+# In the environment: BUILD, THREADS (2), ROUNDS (5), PROMPTS (prompt files; else TASKS of
+# Spec-Bench, all six by default, where SPECRT_DATA has them), LIMIT (1 of each), TOKENS (64),
+# CORPUS (the text of lists and graph: ShareGPT for published models where it is at hand, else
+# data/corpus), ASKED (the questions whose states a sketch is made from; data/prompts). What PROMPTS
+# hold is neither in CORPUS nor in ASKED.
 set -euo pipefail
 build=${BUILD:-build} threads=${THREADS:-2} rounds=${ROUNDS:-5} limit=${LIMIT:-1}
 tokens=${TOKENS:-64}
@@ -26,7 +27,8 @@ if [ -z "${PROMPTS:-}" ]; then
     [ -e "$data/prompts/spec_bench/question.jsonl" ] ||
         fail "no $data/prompts/spec_bench/question.jsonl; set SPECRT_DATA or PROMPTS"
     [ -d "$build/prompts" ] || python3 bench/prompts.py "$data" "$build/prompts"
-    for task in mt_bench translation summarization qa math_reasoning rag; do
+    for task in ${TASKS:-mt_bench translation summarization qa math_reasoning rag}; do
+        [ -e "$build/prompts/$task.jsonl" ] || fail "TASKS: no $build/prompts/$task.jsonl"
         PROMPTS="${PROMPTS:-} $build/prompts/$task.jsonl"
     done
 fi
@@ -43,9 +45,12 @@ models() {
         [ -e "$file" ] || fail "no $file; make models NAME=$(basename "$file" .gguf)"
     done
     [ "$1" = qwen-bf16 ] || return 0
-    [ -e "$at/qwen-1.5b-bf16.gguf" ] ||
-        "$build/tests/llama_convert" bf16 "$target" "$at/qwen-1.5b-bf16.gguf"
-    target=$at/qwen-1.5b-bf16.gguf
+    local whole=$at/qwen-1.5b-bf16.gguf
+    if [ ! -e "$whole" ]; then # 3 GB, by llama.cpp's own conversion
+        "$build/tests/llama_convert" bf16 "$target" "$whole.part" || fail "$target: no BF16 of it"
+        mv "$whole.part" "$whole"
+    fi
+    target=$whole
 }
 
 # general_text PAIR : what its lists are counted from.
