@@ -1,0 +1,79 @@
+"""What NAME_live.py scripts share: checks that are counted, our tools, a bundle of the sample corpus, prompts."""
+import importlib.metadata
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+TARGET, SMALL, TOKENIZER = "data/sample/target.gguf", "data/sample/draft-small.gguf", "data/tokenizer.json"
+N_VOCAB = 32768
+TEMPLATE = ("<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n")
+work = pathlib.Path(tempfile.mkdtemp(prefix="specrt-live-"))
+_counts = {True: 0, False: 0}
+
+
+def check(good, text):
+    _counts[bool(good)] += 1
+    print(f"{'ok  ' if good else 'FAIL'} {text}", flush=True)
+
+
+def tool(name, *args):
+    run = subprocess.run(["build/bin/" + name, *map(str, args)], capture_output=True, text=True)
+    if run.returncode:
+        raise RuntimeError(f"{name}: {run.stderr.strip()}")
+    return run.stdout
+
+
+def bundle():
+    """A ranking of the sample corpus."""
+    path = work / "sample.specb"
+    if not path.exists():
+        tool("vocabtrim-calibrate", "--tokenizer", TOKENIZER, "--corpus", "data/corpus", "--size", 8192, "-q",
+             "-o", path)
+    return path
+
+
+def export(format, size, name):
+    """The path of a token map."""
+    path = work / name
+    tool("specrt-bundle", "export", bundle(), "--format", format, "--size", size, "-q", "-o", path)
+    return path
+
+
+def ranked(size):
+    """The ids of a list by rank, by the plainest of the formats."""
+    return [int(line) for line in export("text", size, f"ids-{size}.txt").read_text().split()]
+
+
+def prompts(n):
+    """Texts of data/prompts, from each domain in turn."""
+    files = sorted(pathlib.Path("data/prompts").glob("*.jsonl"))
+    lines = [[json.loads(line)["prompt"] for line in path.read_text().splitlines()] for path in files]
+    return [text for row in zip(*lines) for text in row][:n]
+
+
+def target_folder():
+    """The sample target as a Hugging Face folder, weights in f32."""
+    import hf_folder
+    if not (work / "target").exists():
+        hf_folder.write(TARGET, work / "target", TOKENIZER)
+    return work / "target"
+
+
+def run(main, *packages):
+    """Say the versions, run main() and close with the line that run.sh counts."""
+    try:
+        print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
+        main()
+        print(f"{_counts[True]} passed, {_counts[False]} failed, 0 skipped")
+    except (ImportError, importlib.metadata.PackageNotFoundError) as missing:
+        if _counts[True] + _counts[False]:
+            raise
+        print(f"skipped: {missing}")
+        print("0 passed, 0 failed, 1 skipped")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    sys.exit(_counts[False] > 0)
