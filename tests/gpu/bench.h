@@ -8,7 +8,7 @@
 #include "fixture.h"
 #include "gpu.h"
 
-enum { BENCH_MAX_N = 10 };
+enum { BENCH_MAX_N = 64, BENCH_K = 10 }; /* states; of each the best tokens */
 
 /* A model's head; --tiny makes it one that a CPU gets through. */
 typedef struct bench_shape {
@@ -27,8 +27,9 @@ void bench_must(specrt_status status, const char *what);
 /* What is timed: a call and its argument. */
 typedef void bench_work(void *arg);
 
-/* bench_time() : the median of many runs, in seconds, between two events, each after a read of more than
- * the L2 cache holds: in a decoding loop a drafter's layer lies between one product and the next.
+/* bench_time() : the median of many runs, in seconds, between two events, less what two events with nothing
+ * between them take, each after a read of more than the L2 cache holds: in a decoding loop a drafter's layer
+ * lies between one product and the next.
  *   prepare : comes before each run, outside the time; NULL: nothing
  * bench_time_graph() : the same of the run captured once and replayed, where the host would be slower. */
 double bench_time(bench_work *run, bench_work *prepare, void *arg);
@@ -54,6 +55,7 @@ typedef struct bench_product {
     specrt_dtype hidden_dtype;
     int32_t n, k;
     void *hidden; /* DEVICE [BENCH_MAX_N, n_cols] of hidden_dtype */
+    void *wide;   /* likewise f32, what sessions have by default */
     float *logits, *logprobs;
     int32_t *ids, *numbers;   /* numbers: 0, 1, 2... */
     int32_t *places, *groups; /* all rows shuffled; shuffled in groups that lie side by side */

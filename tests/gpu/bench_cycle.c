@@ -36,7 +36,7 @@ static void run_draft(void *arg) {
     cycle *c = (cycle *)arg;
     bench_must(specrt_cuda_session_observe(c->session, NULL, bench_stream), "observe");
     for (int32_t level = 0; level < STEPS; level++) {
-        c->layer->n = level == 0 ? 1 : BENCH_MAX_N;
+        c->layer->n = level == 0 ? 1 : BENCH_K;
         bench_run_logits(c->layer);
         bench_must(specrt_cuda_session_expand(c->session, c->hidden, c->hidden, bench_stream),
                    "expand");
@@ -99,7 +99,7 @@ static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch) {
     specrt_policy_desc wanted = {.text = text};
     specrt_cuda_policy_desc desc = {.rows = m->rows};
     specrt_cuda_session_params params = {
-        .tree = {STEPS, BENCH_MAX_N, NODES}, .n_batch = n_batch, .hidden = SPECRT_DTYPE_F16};
+        .tree = {STEPS, BENCH_K, NODES}, .n_batch = n_batch, .hidden = SPECRT_DTYPE_F16};
     specrt_error err = {0};
     uint64_t state = gpu_seed(3);
     memset(c, 0, sizeof *c);
@@ -113,7 +113,7 @@ static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch) {
     for (size_t i = 0; i < n_said; i++) said[i] = fixture_normal(&state);
     c->said = (float *)gpu_copy(said, n_said * sizeof *said);
     free(said);
-    c->hidden = bench_rows(SPECRT_DTYPE_F16, (int64_t)n * BENCH_MAX_N, m->shape->n_cols);
+    c->hidden = bench_rows(SPECRT_DTYPE_F16, (int64_t)n * BENCH_K, m->shape->n_cols);
     c->logits = (float *)gpu_alloc(n * NODES * n_logits * sizeof(float));
     c->tokens = (int32_t *)gpu_alloc(n * sizeof(int32_t));
     gpu_check(cudaMemset(c->tokens, 0, n * sizeof(int32_t)), "memset");
@@ -145,7 +145,7 @@ static void report_draft(cycle *c, bench_result r, const costs *goals, bool lear
     double layer = (double)c->layer->head.n_rows * (double)c->layer->head.row_stride;
     double rows = (double)r.rows * (double)c->layer->head.row_stride;
     int64_t copied = count_copied(c), turn = c->turn;
-    r.n = BENCH_MAX_N;
+    r.n = BENCH_K;
     r.what = "draft";
     r.bytes = STEPS * (layer + rows);
     r.seconds = bench_time_graph(run_draft, learns ? prepare : NULL, c);
@@ -216,7 +216,7 @@ static void draw_spans(cycle *c) {
     spans[n_spans++] = (span){"side", "learn+pack", begin, record((cudaStream_t)c->view.side)};
     at = add_span("observe", at);
     for (int32_t level = 0; level < STEPS; level++) {
-        c->layer->n = level == 0 ? 1 : BENCH_MAX_N;
+        c->layer->n = level == 0 ? 1 : BENCH_K;
         bench_run_logits(c->layer);
         at = add_span("layer", at);
         bench_must(specrt_cuda_session_expand(c->session, c->hidden, c->hidden, bench_stream),

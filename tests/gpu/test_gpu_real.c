@@ -1,0 +1,149 @@
+/* test_gpu_real.c : products and rankings of published models' sizes (SPECRT_TEST_REAL=1, on a GPU), of which
+ * rows drawn by chance are compared with sums of doubles; else the same of sizes that the harness gets
+ * through. */
+#include "specrt.h"
+#include "fixture.h"
+#include "quantise.h"
+#include "gpu.h"
+
+enum { BLOCK = 1024, MAX_N = 64, K = 10 };
+
+static uint64_t random_state;
+
+/* A head of one block of rows over and over, a little more than whole rows long, so that each row differs. */
+typedef struct real_head {
+    specrt_dtype dtype;
+    int32_t n_rows, n_cols;
+    size_t row_bytes, period; /* period: bytes of the block */
+    uint8_t *block;           /* [period], and a row more */
+    uint8_t *rows;            /* DEVICE [n_rows, n_cols] */
+} real_head;
+
+static real_head make_head(specrt_dtype dtype, int32_t n_rows, int32_t n_cols) {
+    real_head h = {dtype, n_rows, n_cols, specrt_row_bytes(dtype, n_cols), 0, NULL, NULL};
+    int64_t n = (int64_t)(n_rows < BLOCK ? n_rows : BLOCK) * n_cols + 32;
+    size_t total = (size_t)n_rows * h.row_bytes;
+    float *values = (float *)malloc((size_t)n * sizeof *values);
+    h.period = specrt_row_bytes(dtype, n);
+    h.block = (uint8_t *)malloc(h.period + h.row_bytes);
+    h.rows = (uint8_t *)gpu_alloc(total);
+    REQUIRE(values && h.block);
+    for (int64_t i = 0; i < n; i++) values[i] = 0.05f * fixture_normal(&random_state);
+    quantise_row(dtype, values, n, h.block);
+    memcpy(h.block + h.period, h.block, h.row_bytes);
+    for (size_t at = 0; at < total; at += h.period)
+        gpu_put(h.rows + at, h.block, total - at < h.period ? total - at : h.period);
+    free(values);
+    return h;
+}
+
+static void free_head(real_head *h) {
+    free(h->block);
+    gpu_free(h->rows);
+}
+
+/* Row r as numbers. */
+static void read_row(const real_head *h, int32_t r, float *out) {
+    specrt_row_decode(h->dtype, h->block + (size_t)r * h->row_bytes % h->period, h->n_cols, out);
+}
+
+/* A logit of row x and state y [n] against the sum of doubles; rounded: states lose bits on the way. */
+static void check_logit(const float *x, const float *y, int32_t n, bool rounded, float found) {
+    double sum = 0, xx = 0, yy = 0;
+    for (int32_t i = 0; i < n; i++) {
+        sum += (double)x[i] * (double)y[i];
+        xx += (double)x[i] * (double)x[i];
+        yy += (double)y[i] * (double)y[i];
+    }
+    CHECK_NEAR((double)found, sum, (rounded ? 2e-5 : 2e-6) * sqrt(xx * yy) + 1e-6);
+}
+
+/* n states of a type, also as numbers [n, n_cols]. */
+static void *make_states(specrt_dtype dtype, int32_t n, int32_t n_cols, float *values) {
+    size_t count = (size_t)n * (size_t)n_cols, bytes = specrt_row_bytes(dtype, (int64_t)count);
+    uint8_t *stored = (uint8_t *)malloc(bytes);
+    REQUIRE(stored);
+    for (size_t i = 0; i < count; i++) values[i] = fixture_normal(&random_state);
+    quantise_row(dtype, values, (int64_t)count, stored);
+    specrt_row_decode(dtype, stored, (int64_t)count, values);
+    void *out = gpu_copy(stored, bytes);
+    free(stored);
+    return out;
+}
+
+/* The best of whole rows of logits, on the device and by the twin. */
+static void check_topk(const float *device, const float *logits, int32_t n, int32_t n_columns) {
+    specrt_cuda_batch batch = {1, n, NULL, 0};
+    static int32_t found[SPECRT_TREE_MAX_NODES * K];
+    int32_t expected[K], *ids = (int32_t *)gpu_alloc(sizeof found);
+    void *scratch = gpu_zeros(specrt_cuda_topk_bytes(n_columns, n, K));
+    REQUIRE(!specrt_cuda_target_topk(&batch, device, n_columns, K, ids, NULL, scratch, NULL));
+    gpu_get(found, ids, sizeof found);
+    for (int32_t h = 0; h < n; h++) {
+        int32_t k =
+            specrt_logits_topk(logits + (size_t)h * (size_t)n_columns, n_columns, K, expected);
+        for (int32_t i = 0; i < k; i++) CHECK_INT(found[h * K + i], expected[i]);
+    }
+    gpu_free(ids), gpu_free(scratch);
+}
+
+/* n states of a type times the first rows of a head. */
+static void check_product(const real_head *h, int32_t n_rows, int32_t n, specrt_dtype dtype) {
+    size_t n_cols = (size_t)h->n_cols, bytes = (size_t)n_rows * (size_t)n * sizeof(float);
+    float *values = (float *)malloc((size_t)n * n_cols * sizeof *values);
+    float *row = (float *)malloc(n_cols * sizeof *row), *found = (float *)malloc(bytes);
+    float *logits = (float *)gpu_alloc(bytes);
+    REQUIRE(values && row && found);
+    void *states = make_states(dtype, n, h->n_cols, values);
+    specrt_cuda_segment segment = {.rows = h->rows, .row_stride = h->row_bytes, .max_rows = n_rows};
+    specrt_cuda_layout layout = {1, h->n_cols, {h->dtype}, {n_rows}, {0}};
+    specrt_cuda_segment *segments = (specrt_cuda_segment *)gpu_copy(&segment, sizeof segment);
+    specrt_cuda_batch batch = {1, n, NULL, 0};
+    REQUIRE(!specrt_cuda_logits(&layout, segments, &batch, states, dtype, logits, NULL));
+    gpu_get(found, logits, bytes);
+    bool rounded = h->dtype == SPECRT_DTYPE_BF16 && dtype != SPECRT_DTYPE_BF16;
+    int32_t n_sets =
+        n_rows < 1024 ? n_rows : 1024; /* a row of each, and so of every part of the grid */
+    for (int32_t i = 0; i < n_sets && test_failures == 0; i++) {
+        int64_t first = (int64_t)n_rows * i / n_sets, end = (int64_t)n_rows * (i + 1) / n_sets;
+        int32_t r =
+            (int32_t)(first + (int64_t)(fixture_random(&random_state) % (uint64_t)(end - first)));
+        if (i == n_sets - 1) r = n_rows - 1;
+        read_row(h, r, row);
+        for (int32_t j = 0; j < n; j++)
+            check_logit(row, values + (size_t)j * n_cols, h->n_cols, rounded,
+                        found[(size_t)j * (size_t)n_rows + (size_t)r]);
+    }
+    if (test_failures > 0)
+        fprintf(stderr, "%s rows: %d of %d columns, %d states of %s\n", specrt_dtype_name(h->dtype),
+                (int)n_rows, (int)h->n_cols, (int)n, specrt_dtype_name(dtype));
+    check_topk(logits, found, n, n_rows);
+    free(values), free(row), free(found);
+    gpu_free(logits), gpu_free(states), gpu_free(segments);
+}
+
+static void check_shape(specrt_dtype dtype, int32_t n_rows, int32_t n_cols, int32_t n_part) {
+    static const int32_t counts[] = {1, 10, MAX_N};
+    specrt_dtype own = dtype == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
+    real_head h = make_head(dtype, n_rows, n_cols);
+    for (int i = 0; i < 3; i++) {
+        check_product(&h, n_rows, counts[i], own);
+        check_product(&h, n_part, counts[i], SPECRT_DTYPE_F32);
+    }
+    free_head(&h);
+}
+
+static void test_shapes(void) {
+    static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16, SPECRT_DTYPE_Q8_0,
+                                          SPECRT_DTYPE_F32};
+    bool real = getenv("SPECRT_TEST_REAL") != NULL;
+    for (int i = 0; i < 4; i++) {
+        check_shape(dtypes[i], real ? 128256 : 300, real ? 4096 : 64, real ? 8192 : 129);
+        check_shape(dtypes[i], real ? 151936 : 77, real ? 3584 : 96, real ? 3072 : 40);
+    }
+}
+
+static const test_case cases[] = {
+    {"shapes", "1, 10 and 64 states times heads of each type, and their best rows", test_shapes},
+};
+GPU_TEST_MAIN(cases, 41)
