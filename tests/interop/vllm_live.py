@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""The plug-in inside vLLM on a CPU: the sample pair, and SmolLM2 where build/models has it, decoded plainly, with whole
+heads, with lists and with policies, offline in batches and over HTTP. Tokens must be those of specrt-eval, accept
+lengths those of its chains. Words on the command line choose cases by parts of their names."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+
+import live
+import specrt
+from live import check, tool, work
+
+N_TOKENS, N_STEPS, N_EACH, N_HTTP = 64, 4, 4, 3  # of an answer, of a draft, prompts of a domain, over HTTP
+N_COUNTED = 192  # tokens of an answer that the list is counted from, to prompts that are not decoded
+SIZES = 8192, 2048
+POLICIES = {"microspec": "microspec", "retrieve": "static:2048+retrieve:256@sem=logits"}
+PORT = 8137
+SMOLLM2 = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+chosen = sys.argv[1:]
+
+
+class Pair:
+    """A target as vLLM reads it, its drafters, and what specrt-eval makes of them."""
+
+    def __init__(self, name, target, tokenizer, template, drafters):
+        import hf_folder
+        import tokenizers
+        self.name, self.target, self.drafters = name, target, drafters
+        self.folder = work / name / "target"
+        hf_folder.write(target, self.folder, tokenizer)
+        self.terminators = set(ends(self.folder))
+        tokens = tokenizers.Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+        self.prompts = [tokens.encode(template.format(text), add_special_tokens=False).ids for text in split()[0]]
+        self.file = work / name / "prompts.jsonl"
+        self.file.write_text("".join(json.dumps({"prompt_ids": ids}) + "\n" for ids in self.prompts))
+        for method, drafter in drafters.items():
+            write_drafter(drafter, work / name / method, tokenizer)
+        lines = tool("specrt-eval", "generate", "--target", target, "--prompts", self.file, "--max-tokens", N_TOKENS,
+                     "--ids", "-q", "-o", "-").splitlines()
+        self.answers = [json.loads(line)["ids"] for line in lines]
+        self.bundle, self.lengths = None, {}
+
+    def measure(self, policies):
+        """Accept lengths of chains by drafter and policy."""
+        for method, drafter in self.drafters.items():
+            bundle = ["--bundle", self.bundle] if self.bundle else []
+            table = json.loads(tool("specrt-eval", "compare", "--target", self.target, "--draft", drafter, *bundle,
+                                    "--policy", ",".join(policies), "--topk", 1, "--num-steps", N_STEPS, "--prompts",
+                                    self.file, "--max-tokens", N_TOKENS, "--json", "-q"))
+            self.lengths.update({(method, row["policy"]): row["accept_length"] for row in table["rows"]
+                                 if row["domain"] == "all"})
+
+    def speculative(self, method):
+        return {"method": method, "model": str(work / self.name / method), "num_speculative_tokens": N_STEPS}
+
+    def same(self, answers):
+        """How many are specrt-eval's; one side writes the terminator, the other does not."""
+        def cut(ids):
+            return ids[:-1] if ids and ids[-1] in self.terminators else ids
+        return sum(cut(a) == cut(b) for a, b in zip(answers, self.answers))
+
+
+def ends(folder):
+    """The ids of the specials that end a text."""
+    names = {"<|end_of_text|>", "<|eot_id|>", "<|im_end|>", "<|endoftext|>"}
+    added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+    return [token["id"] for token in added if token["content"] in names]
+
+
+def split():
+    """Prompts of each domain to decode, and the rest, to count a list from."""
+    files = sorted(pathlib.Path("data/prompts").glob("*.jsonl"))
+    texts = [[json.loads(line)["prompt"] for line in file.read_text().splitlines()] for file in files]
+    return [t for file in texts for t in file[:N_EACH]], [t for file in texts for t in file[N_EACH:]]
+
+
+def write_drafter(path, folder, tokenizer):
+    """A small GGUF becomes a model's folder; of a head the weights are renamed."""
+    import hf_folder
+    if str(path).endswith(".gguf"):
+        hf_folder.write(path, folder, tokenizer)
+        return
+    folder.mkdir(parents=True)
+    shutil.copy(path, folder / "model.safetensors")
+    shutil.copy(pathlib.Path(path).parent / "config.json", folder)
+
+
+def count(pair):
+    """A bundle of the sample corpus and of what the target answers to the other prompts."""
+    asked, answers, pair.bundle = work / "rest.jsonl", work / "answers.jsonl", work / "pair.specb"
+    asked.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in split()[1]))
+    tool("specrt-eval", "generate", "--target", pair.target, "--prompts", asked, "--max-tokens", N_COUNTED, "-q", "-o",
+         answers)
+    corpus = ["--tokenizer", live.TOKENIZER, "--corpus", "data/corpus", "--corpus", answers, "-q", "-o", pair.bundle]
+    tool("vocabtrim-calibrate", *corpus, "--size", max(SIZES), "--holdout", 0)
+    tool("cograph-build", *corpus)
+
+
+def site():
+    """The package as its wheel installs it, entry point included."""
+    def run(*command):
+        subprocess.run([sys.executable, *map(str, command)], check=True, capture_output=True)
+    run("python/wheel.py", "--library", os.path.realpath("build/libspecrt.so"), "--tool", "build/bin/specrt-bundle",
+        "--version", specrt.__version__, "-o", work)
+    run("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--target", work / "site",
+        next(work.glob("*.whl")))
+
+
+def environment(**more):
+    """vLLM's own and the plug-in's variables, and nothing else that would steer either."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPECRT_", "VLLM_"))}
+    paths = os.pathsep.join([str(work / "site"), "tests/interop"])
+    return {**kept, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1", **more}
+
+
+def decode(pair, speculative, **variables):
+    """@return what vllm_decode.py found, and the mean accept length."""
+    case = {"model": str(pair.folder), "prompts": pair.prompts, "max_tokens": N_TOKENS, "speculative": speculative}
+    (work / "case.json").write_text(json.dumps(case))
+    run = subprocess.run([sys.executable, "tests/interop/vllm_decode.py", work / "case.json", work / "out.json"],
+                         env=environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", **variables), capture_output=True,
+                         text=True)
+    if run.returncode:
+        raise RuntimeError(f"vLLM: {(run.stdout + run.stderr)[-3000:]}")
+    out = json.loads((work / "out.json").read_text())
+    return out, 1 + out["accepted"] / max(out["drafts"], 1)
+
+
+def cases(pair):
+    """Name, drafter, the policy that specrt-eval decodes by, and the plug-in's variables."""
+    yield "plain", None, None, {}
+    bundle = {"SPECRT_TOKEN_MAP": str(pair.bundle)} if pair.bundle else {}
+    for method in pair.drafters:
+        yield method, method, "full", {}
+        for size in SIZES if pair.bundle else ():
+            yield f"{method}, list of {size}", method, f"static:{size}", {**bundle, "SPECRT_SIZE": str(size)}
+        for name in POLICIES if pair.bundle else ["microspec"]:
+            yield f"{method}, {name}", method, POLICIES[name], {**bundle, "SPECRT_POLICY": POLICIES[name]}
+
+
+def offline(pair):
+    """All prompts at once, which vLLM batches."""
+    for name, method, policy, variables in cases(pair):
+        name = f"{pair.name}, {name}"
+        if chosen and not any(word in name for word in chosen):
+            continue
+        try:
+            out, length = decode(pair, pair.speculative(method) if method else None, **variables)
+        except RuntimeError as error:
+            check(False, f"{name}: {error}")
+            continue
+        same, rate = pair.same(out["ids"]), sum(map(len, out["ids"])) / out["seconds"]
+        check(same == len(pair.prompts), f"{name}: {same}/{len(pair.prompts)} answers are specrt-eval's, "
+              f"{rate:.0f} tokens/s")
+        if method:
+            ours, full = pair.lengths[method, policy], pair.lengths[method, "full"]
+            check(abs(length / ours - 1) <= 0.01, f"{name}: accept length {length:.3f}, specrt-eval's chain {ours:.3f}")
+            if policy == "static:8192":
+                check(length >= 0.99 * full, f"{name}: {length / full:.1%} of the whole head's accept length")
+
+
+def wait_for(server, log):
+    for _ in range(600):
+        if server.poll() is not None:
+            raise RuntimeError(f"vLLM's server ended: {log.read_text()[-3000:]}")
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{PORT}/health", timeout=5)
+            return
+        except OSError:
+            time.sleep(1)
+    raise RuntimeError("vLLM's server did not answer within 10 minutes")
+
+
+def ask(ids):
+    body = {"model": "target", "prompt": ids, "max_tokens": N_TOKENS, "temperature": 0, "return_token_ids": True}
+    request = urllib.request.Request(f"http://127.0.0.1:{PORT}/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    return json.load(urllib.request.urlopen(request, timeout=600))["choices"][0]["token_ids"]
+
+
+def served(pair):
+    """Over HTTP, with the engine in a process of its own."""
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", pair.folder,
+               "--served-model-name", "target", "--dtype", "float32", "--max-model-len", "1024", "--enforce-eager",
+               "--gpu-memory-utilization", "0.1", "--host", "127.0.0.1", "--port", str(PORT), "--speculative-config",
+               json.dumps(pair.speculative("eagle"))]
+    log = work / "server.log"
+    with open(log, "w", encoding="utf-8") as out:
+        server = subprocess.Popen(command, stdout=out, stderr=out, env=environment(
+            SPECRT_TOKEN_MAP=str(pair.bundle), SPECRT_SIZE="8192"))
+        try:
+            wait_for(server, log)
+            same = pair.same([ask(ids) for ids in pair.prompts[:N_HTTP]])
+        finally:
+            server.terminate()
+            server.wait(120)
+    said = [line for line in log.read_text().splitlines() if "specrt: " in line]
+    check(same == N_HTTP, f"HTTP, eagle, list of 8192: {same}/{N_HTTP} answers are specrt-eval's")
+    check(said, f"HTTP: the log says {said[0].split('specrt: ')[-1] if said else 'nothing'}")
+
+
+def main():
+    site()
+    sample = Pair("sample", live.TARGET, live.TOKENIZER, live.TEMPLATE,
+                  {"eagle": "data/sample/draft.safetensors", "draft_model": live.SMALL})
+    count(sample)
+    sample.measure([f"static:{size}" for size in SIZES] + list(POLICIES.values()))
+    offline(sample)
+    if not chosen or "HTTP" in chosen:
+        served(sample)
+    if pathlib.Path("build/models/smollm2.gguf").exists():
+        heads = {"eagle": "data/smollm2/draft.safetensors", "eagle3": "data/smollm2-eagle3/draft.safetensors"}
+        smollm2 = Pair("smollm2", "build/models/smollm2.gguf", None, SMOLLM2,
+                       {method: path for method, path in heads.items() if pathlib.Path(path).exists()})
+        smollm2.measure(["microspec"])
+        offline(smollm2)
+
+
+if __name__ == "__main__":
+    live.run(main, "vllm-cpu", "torch")
