@@ -245,10 +245,10 @@ static specrt_status check_layers(const specrt_llama *s, const struct llama_mode
         int32_t layer = s->head->target_layers[k];
         if (layer >= 1 && layer < n_layers) continue;
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "drafter: eagle3.target_layers: expected three from 1 to %d, found "
-                                "%d: is its file the one whose head was opened, and the target its "
-                                "own?",
-                                (int)n_layers - 1, (int)layer);
+                                "drafter: eagle3.target_layers: expected three from 1 on and below "
+                                "the target's %d, found %d: is its file the one whose head was "
+                                "opened, and the target its own?",
+                                (int)n_layers, (int)layer);
     }
     return SPECRT_STATUS_OK;
 }

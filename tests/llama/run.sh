@@ -241,7 +241,7 @@ if [ -x "$build/tests/llama_eagle3" ]; then
     same "eagle chain" $heads --bundle "$work/lists.specb" \
         --policy static:200+window:64@min=0+successor:64
     same "eagle tree" $heads $tree
-    refuses eagle-layers 3 "eagle3.target_layers: expected three from 1 to 1, found" \
+    refuses eagle-layers 3 "expected three from 1 on and below the target's 1, found 2" \
         -m "$work/tiny.gguf" -md "$work/eagle.gguf"
 else
     refuses eagle 3 "drafter: architecture eagle3: " -m $target -md "$work/eagle.gguf"
