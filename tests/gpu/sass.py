@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """What nvcc made of the kernels that read most: registers, spills, loads under way.
 
-    tests/gpu/sass.py build/cuda/specrt_kernels.o            compares with tests/gpu/sass.txt (make sass)
-    tests/gpu/sass.py --write build/cuda/specrt_kernels.o    writes that file, to be read and committed (cubins
-                                                             that hold some of the kernels each will do)
+    tests/gpu/sass.py build/cuda/specrt_kernels.o    compares with tests/gpu/sass.txt (make sass)
+    tests/gpu/sass.py --write FILE...                writes that file, to be read and committed
 
-Reads the code for sm_90 by cuobjdump and nvdisasm: those of CUDA_HOME or PATH, else of Python's packages
-nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm. A line of the table is a kernel of the products, the sketch's
-scan, packing or ranking: its registers; loads and stores of local memory (spills, and arrays that are indexed); and before its first multiply-add the loads of
-16 bytes that are under way: to shared memory ("copies": cp.async), and to registers ("loads").
+Reads the code for sm_90 by cuobjdump and nvdisasm: those of CUDA_HOME or PATH, else of Python's
+packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm. A line of the table is a kernel of the
+products, the sketch's scan, packing or ranking: its registers; loads and stores of local memory
+(spills, and arrays that are indexed); and before its first multiply-add the loads of 16 bytes that
+are under way: to shared memory ("copies": cp.async), and to registers ("loads").
 
-A kernel is worse with more registers or local memory, or with fewer copies: that fails. Another nvcc than
-the table's may place them otherwise: then only what is a must is asked for, 8 copies of rows and no spill in
-products, and 8 loads in the sketch's scan. Exit 1 where something is worse, 77 without the programs."""
+A kernel is worse with more registers or local memory, or with fewer copies: that fails. Another
+nvcc than the table's may place them otherwise: then only what is a must is asked for, 8 copies of
+rows and no spill in products, and 8 loads in the sketch's scan. Exit 1 where something is worse,
+77 without the programs."""
 import glob
 import os
 import re
