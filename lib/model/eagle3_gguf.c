@@ -18,9 +18,10 @@ typedef struct eagle3 {
     const char *prefix; /* of the layer's tensors */
     int64_t d, d_target, d_head, n_heads, n_kv_heads, d_ffn, n_context, n_layers;
     double rms_epsilon, rope_base;
-    int64_t n_rows;   /* of its LM head */
-    int32_t *rows_of; /* [n_vocab] owned, by token; -1: none */
-    int64_t n_vocab;  /* tokens of the target */
+    model target_model;    /* open where its head drafts */
+    specrt_head_desc head; /* its own, or the target's; borrowed */
+    int32_t *rows_of;      /* [n_vocab] owned, by token; -1: none */
+    int64_t n_vocab;       /* tokens of the target */
     /* The file to be. */
     gguf_kv *kvs;
     int n_kvs;
@@ -103,6 +104,24 @@ static specrt_status shape_of(const eagle3 *e, const char *name, int64_t *n_rows
     return SPECRT_STATUS_OK;
 }
 
+/* Without a head of its own the drafter takes the target's, as it does in llama.cpp. */
+static specrt_status open_head(eagle3 *e) {
+    const st_tensor *t;
+    int64_t n_rows, n_cols;
+    if (!e->c.head) {
+        TRY(model_open(e->target_path, &e->target_model, e->err));
+        TRY(model_head(&e->target_model, NULL, &e->head, NULL, e->err));
+        if (e->head.n_cols == e->d) return SPECRT_STATUS_OK;
+        return bad(e, "lm_head.weight", "missing, and the target's head has another width");
+    }
+    TRY(shape_of(e, "lm_head.weight", &n_rows, &n_cols));
+    TRY(find(e, "lm_head.weight", n_rows, e->d, &t, &e->head.dtype));
+    e->head.rows = t->data;
+    e->head.n_rows = n_rows;
+    e->head.n_cols = n_cols;
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status read_sizes(eagle3 *e) {
     char q[64], k[64], gate[64];
     int64_t q_rows, k_rows, in, fused;
@@ -113,7 +132,7 @@ static specrt_status read_sizes(eagle3 *e) {
     TRY(shape_of(e, q, &q_rows, &in));
     TRY(shape_of(e, k, &k_rows, &in));
     TRY(shape_of(e, gate, &e->d_ffn, &in));
-    TRY(shape_of(e, "lm_head.weight", &e->n_rows, &in));
+    TRY(open_head(e));
     e->d_target = count_of(e, "target_hidden_size", "embedding_length");
     e->n_layers = count_of(e, "", "block_count");
     e->n_context = count_of(e, "", "context_length");
@@ -149,11 +168,12 @@ static specrt_status read_d2t(eagle3 *e) {
                                 "%s: tokenizer.ggml.tokens: expected the target's tokens",
                                 e->target_path);
     e->n_vocab = (int64_t)tokens->count;
-    TRY(model_d2t(&e->c.m, e->n_rows, e->n_vocab, &d2t, e->err));
+    int64_t n_rows = e->head.n_rows;
+    TRY(model_d2t(&e->c.m, n_rows, e->n_vocab, &d2t, e->err));
     e->rows_of = (int32_t *)malloc((size_t)e->n_vocab * sizeof *e->rows_of);
     for (int64_t id = 0; e->rows_of && id < e->n_vocab; id++)
-        e->rows_of[id] = d2t || id >= e->n_rows ? -1 : (int32_t)id;
-    for (int64_t row = 0; e->rows_of && d2t && row < e->n_rows; row++)
+        e->rows_of[id] = d2t || id >= n_rows ? -1 : (int32_t)id;
+    for (int64_t row = 0; e->rows_of && d2t && row < n_rows; row++)
         e->rows_of[d2t[row]] = (int32_t)row;
     free(d2t);
     return e->rows_of ? SPECRT_STATUS_OK : error_no_memory(e->err, e->path);
@@ -273,18 +293,16 @@ static specrt_status add_turned(eagle3 *e, const char *from, const char *to, int
 
 /* The listed rows of the LM head, and which tokens they are. */
 static specrt_status add_head(eagle3 *e, const int32_t *ids, int32_t n) {
-    const st_tensor *t;
-    specrt_dtype dtype;
-    TRY(find(e, "lm_head.weight", e->n_rows, e->d, &t, &dtype));
-    size_t row_bytes = specrt_row_bytes(dtype, e->d);
+    const uint8_t *all = (const uint8_t *)e->head.rows;
+    size_t row_bytes = specrt_row_bytes(e->head.dtype, e->d);
+    size_t stride = e->head.row_stride ? e->head.row_stride : row_bytes;
     uint8_t *rows = (uint8_t *)malloc((size_t)n * row_bytes);
     int64_t *d2t = (int64_t *)malloc((size_t)n * sizeof *d2t);
     for (int32_t i = 0; rows && d2t && i < n; i++) {
-        memcpy(rows + (size_t)i * row_bytes, t->data + (size_t)e->rows_of[ids[i]] * row_bytes,
-               row_bytes);
+        memcpy(rows + (size_t)i * row_bytes, all + (size_t)e->rows_of[ids[i]] * stride, row_bytes);
         d2t[i] = ids[i];
     }
-    add_tensor(e, "output.weight", dtype, n, e->d, rows, rows);
+    add_tensor(e, "output.weight", e->head.dtype, n, e->d, rows, rows);
     add_tensor(e, "d2t", SPECRT_DTYPE_I64, 0, n, d2t, d2t);
     return rows && d2t ? SPECRT_STATUS_OK : error_no_memory(e->err, e->path);
 }
@@ -345,6 +363,7 @@ specrt_status eagle3_gguf_write(const char *head, const char *target, int32_t *i
     free(e.kvs);
     free(e.rows_of);
     gguf_close(e.target);
+    if (e.target_model.path) model_close(&e.target_model);
     checkpoint_close(&e.c);
     return status;
 }

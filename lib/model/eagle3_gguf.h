@@ -15,7 +15,7 @@ specrt_status eagle3_gguf_probe(const char *path, bool *found, specrt_error *err
 /* eagle3_gguf_write() : the head with the target's tokenizer.
  *   head   : safetensors (f32, f16, bf16), with config.json beside it or none; what that does not say is as
  *            in target
- *   target : the GGUF that it was trained for
+ *   target : the GGUF that it was trained for; its head drafts where the drafter has none
  *   ids    : i32 [*n] the tokens to keep; those without a row in the head leave the list, and *n tells how
  *            many stay
  * @return OK; IO; NO_MEMORY; BAD_INPUT naming the tensor or key; UNSUPPORTED for a rope_scaling; BAD_ARG

@@ -33,6 +33,14 @@ refuses 2 "*--target goes with --drafter" specrt-bundle export x.specb --format 
 refuses 2 "*small.gguf*exists*" convert --target "$target" -o small.gguf
 refuses 1 "*/dev/full: cannot write*" convert --target "$target" -o /dev/full
 
+# Without a head of its own it has rows for all of the list: the target's.
+"$CLI_BIN/../tests/eagle3_head" make "$target" bare.safetensors 0 || fail "no drafter"
+accepts specrt-bundle export x.specb --format gguf --drafter bare.safetensors --target "$target" \
+    -o bare.gguf --json
+prints "*\"n_ids\":*$all,*"
+accepts specrt-bundle import bare.gguf --tokenizer "$target" -o bare.specb --json
+prints "*\"n_imported\":*$all,*"
+
 # Rows of a quantised head are those of the same head in f16.
 "$CLI_BIN/../tests/eagle3_head" make "$target" halves.safetensors 1 || fail "no head"
 for head in "$target" halves.safetensors; do

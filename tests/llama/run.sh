@@ -226,7 +226,7 @@ refuses other 3 "drafter: its vocabulary is another: token " -m $target -md "$wo
 # Cut to a list, it loads, and its passes are those of our engine: features, logits of the listed
 # tokens, -inf for all others. Where llama.cpp has batches of tokens with states, specrt-llama
 # drafts with it: what it reads after drafts is what it reads of a prompt, and tokens are plain
-# decoding's.
+# decoding's. Of a checkpoint without a head (bare) the listed rows are the target's.
 eagle=$build/tests/eagle3_head
 check eagle-make "$eagle" make $target "$work/eagle.safetensors" 3
 check eagle-list sh -c "$build/bin/specrt-bundle export $work/lists.specb -q --json --format gguf \
@@ -235,6 +235,13 @@ n_ids=$(figure n_ids <"$out")
 if [ -x "$build/tests/llama_eagle3" ]; then
     check eagle-passes "$build/tests/llama_eagle3" $target "$work/eagle.gguf" "$work/passes"
     check eagle-same "$eagle" check $target "$work/eagle.safetensors" "$work/passes" "$n_ids"
+    check eagle-bare "$eagle" make $target "$work/bare.safetensors" 0
+    check eagle-bare sh -c "$build/bin/specrt-bundle export $work/lists.specb -q --json \
+        --format gguf --drafter $work/bare.safetensors --target $target -o $work/bare.gguf \
+        >$out 2>$err"
+    n_ids=$(figure n_ids <"$out")
+    check eagle-bare "$build/tests/llama_eagle3" $target "$work/bare.gguf" "$work/passes"
+    check eagle-bare "$eagle" check $target "$work/bare.safetensors" "$work/passes" "$n_ids"
     check eagle-state sh -c "$build/tests/llama_state $work/f32.gguf $work/eagle.gguf >$out 2>$err"
     splits=
     heads="-m $work/f32.gguf -md $work/eagle.gguf -t 1 --policy window:64@min=0"

@@ -1,6 +1,6 @@
 /* eagle3_head.c : an EAGLE-3 head for tests of what carries it to other engines.
  *     eagle3_head make TARGET.gguf OUT.safetensors STRIDE
- *         weights drawn by a fixed seed, LM head rows of every STRIDE-th token, as f16
+ *         weights drawn by a fixed seed, LM head rows of every STRIDE-th token, as f16; 0: no head
  *     eagle3_head check TARGET.gguf HEAD.safetensors FOUND N
  *         whether llama.cpp's passes (tests/llama/llama_eagle3.c wrote FOUND) are our engine's, with
  *         logits of N tokens
@@ -105,7 +105,7 @@ static int make(const char *target, const char *path, int64_t stride) {
     add(&h, "midlayer.mlp.up_proj.weight", k->d_ffn, d);
     add(&h, "midlayer.mlp.down_proj.weight", d, k->d_ffn);
     add(&h, "norm.weight", 0, d);
-    add_rows(&h, &rows, stride);
+    if (stride > 0) add_rows(&h, &rows, stride);
     specrt_status status = out_open(&out, path, true, &err);
     if (!status) {
         status = st_write(h.tensors, h.n, NULL, 0, &out, &err);
@@ -140,12 +140,13 @@ static double compare_logits(const specrt_head_desc *rows, const float *hidden, 
     for (int64_t i = 0; i < n_vocab; i++) n_finite += isfinite(found[i]) != 0;
     for (int64_t r = 0; listed && own && r < rows->n_rows; r++) {
         double sum = 0;
-        if (!isfinite(found[rows->ids[r]])) continue;
+        int64_t token = rows->ids ? rows->ids[r] : r;
+        if (!isfinite(found[token])) continue;
         specrt_row_decode(rows->dtype, (const uint8_t *)rows->rows + (size_t)r * row_bytes,
                           rows->n_cols, row);
         for (int64_t j = 0; j < rows->n_cols; j++) sum += (double)row[j] * (double)hidden[j];
         own[n] = (float)sum;
-        listed[n++] = found[rows->ids[r]];
+        listed[n++] = found[token];
     }
     double result = n == n_finite && n == n_listed ? apart(listed, own, n) : -1;
     free(listed);
