@@ -22,7 +22,8 @@ class Answers:
         for path in paths:
             made = np.load(path)
             ends = np.cumsum(made["lengths"])
-            states, of = torch.from_numpy(made["states"]), torch.from_numpy(made[known])
+            states = torch.from_numpy(made["states"])
+            of = states if known == "states" else torch.from_numpy(made[known])
             for i, (n, end, start) in enumerate(zip(made["lengths"], ends, made["starts"])):
                 self.ids.append(torch.from_numpy(made["ids"][end - n:end].astype(np.int64)))
                 self.states.append(states[end - n - i:end - i - 1])

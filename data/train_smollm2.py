@@ -108,14 +108,14 @@ def taps(args):
     model = target.Target(args.model)
     for path in sorted(glob.glob(os.path.join(args.work, "answers-*.npz"))
                        + glob.glob(os.path.join(args.work, "check-*.npz"))):
-        made = dict(np.load(path))
-        if "taps" in made:
+        old = np.load(path)
+        if "taps" in old:
             continue
-        written = np.split(made["ids"], np.cumsum(made["lengths"])[:-1])
+        written = np.split(old["ids"], np.cumsum(old["lengths"])[:-1])
         prefix = int(next(i for i, column in enumerate(zip(*written)) if len(set(column)) > 1))
         made = [row for at in range(0, len(written), READ_SIDE)
                 for row in target.read(model, prefix, written[at:at + READ_SIDE])]
-        save_batch(path, made, np.load(path)["starts"])
+        save_batch(path, made, old["starts"])
         print(f"{path}: {sum(map(len, written))} tokens", flush=True)
 
 
@@ -142,6 +142,7 @@ def trained(args):
 
 
 HEADS = {2: draft.Head, 3: draft.Head3}
+SCALES = "e_scale", "scale", "known_scale"  # of a head, kept beside its weights
 
 
 def draft_name(args):
@@ -172,9 +173,6 @@ def save_head(head, path):
     torch.save({"weights": {k: p.data for k, p in head.w.items()}, **{k: getattr(head, k) for k in SCALES}},
                path + ".part")
     os.replace(path + ".part", path)
-
-
-SCALES = "e_scale", "scale", "known_scale"
 
 
 def train_step(head, made, chosen, often, phase, rng):
