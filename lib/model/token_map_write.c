@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "formats/gguf.h"
 #include "base/io.h"
+#include "model/head_check.h"
 #include "model/model.h"
 #include "formats/npy.h"
 #include "formats/pt.h"
@@ -250,8 +251,6 @@ void token_map_remove(const char *format, const char *path, int32_t n) {
     }
 }
 
-#define MAX_F16 65504.0f
-
 /* ---- heads ------------------------------------------------------------------------------------ */
 
 /* The map's rows of a matrix, byte for byte, owned.
@@ -295,11 +294,11 @@ static specrt_status to_half(const job *j, const specrt_head_desc *head, const u
                                 "%s: its head is %s; expected f32, f16, bf16 or a quantised type",
                                 j->drafter, specrt_dtype_name(head->dtype));
     for (int64_t c = 0; c < head->n_cols; c++)
-        if (!(fabsf(row[c]) <= MAX_F16))
+        if (!(fabsf(row[c]) <= HEAD_MOST))
             return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
                                     "%s: a weight of token %" PRId32 " is %g; expected at most %g, "
                                     "since %s rows are written in f16",
-                                    j->drafter, id, (double)row[c], (double)MAX_F16,
+                                    j->drafter, id, (double)row[c], (double)HEAD_MOST,
                                     specrt_dtype_name(head->dtype));
     specrt_to_f16(row, head->n_cols, to);
     return SPECRT_STATUS_OK;
