@@ -40,6 +40,7 @@ struct recorder {
     int32_t *top_ids, *draft_ids;       /* [MOST, n_top], [MOST, n_draft_top] */
     float *top_logits, *draft_logits, *logsumexp, *draft_logsumexp;
     float *scores;         /* [rows of the whole head] */
+    int32_t *row_ids;      /* [rows of the whole head] the id of each */
     int32_t *tree_top_ids; /* [MOST, n_tree_top] */
 };
 
@@ -74,12 +75,13 @@ static int best_first(const void *a, const void *b) {
     return is_worse(*(const scored *)a, *(const scored *)b) ? 1 : -1;
 }
 
-/* The k best of a row, best first; -1 where there are fewer. */
-static void best_of(const float *logits, int32_t n, int64_t k, int32_t *ids, float *values) {
+/* The k best of a row, best first; -1 where there are fewer. `of` : the id of each logit; NULL: its place. */
+static void best_of(const float *logits, const int32_t *of, int32_t n, int64_t k, int32_t *ids,
+                    float *values) {
     scored heap[1024];
     int64_t m = 0;
     for (int32_t i = 0; i < n; i++) {
-        scored x = {logits[i], i};
+        scored x = {logits[i], of ? of[i] : i};
         if (isnan(x.logit)) continue;
         if (m < k) {
             heap[m++] = x;
@@ -117,7 +119,8 @@ static void take_draft_row(recorder *r, int32_t i, int32_t level, int32_t row) {
     const float *hidden = hidden_row(r, level, row);
     specrt_to_f16(hidden, r->info.d_draft, r->draft_half + (size_t)i * d);
     specrt_active_logits(r->whole, hidden, 1, r->scores);
-    best_of(r->scores, r->whole->n_rows, k, r->draft_ids + i * k, r->draft_logits + i * k);
+    best_of(r->scores, r->row_ids, r->whole->n_rows, k, r->draft_ids + i * k,
+            r->draft_logits + i * k);
     r->draft_logsumexp[i] = logsumexp_of(r->scores, r->whole->n_rows);
 }
 
@@ -126,7 +129,7 @@ static void take_target_row(recorder *r, int32_t i, int32_t node) {
     const float *hidden = r->target_hidden + (size_t)node * (size_t)r->info.d_target;
     int64_t k = r->info.n_top;
     specrt_to_f16(hidden, r->info.d_target, r->target_half + (size_t)i * (size_t)r->info.d_target);
-    best_of(logits, r->info.n_vocab, k, r->top_ids + i * k, r->top_logits + i * k);
+    best_of(logits, NULL, r->info.n_vocab, k, r->top_ids + i * k, r->top_logits + i * k);
     r->logsumexp[i] = logsumexp_of(logits, r->info.n_vocab);
 }
 
@@ -160,7 +163,7 @@ static int record_prefill(void *user, const int32_t *tokens, int32_t n, int all,
     specrt_to_f16(r->target_hidden + (size_t)(n - 1) * (size_t)r->info.d_target, r->info.d_target,
                   r->prompt_half);
     for (int32_t i = 0; i < n; i++)
-        best_of(*logits + (size_t)i * (size_t)r->info.n_vocab, r->info.n_vocab, r->info.n_top,
+        best_of(*logits + (size_t)i * (size_t)r->info.n_vocab, NULL, r->info.n_vocab, r->info.n_top,
                 r->prompt_top + r->n_prompt_rows++ * r->info.n_top, NULL);
     if (!all) *logits += (size_t)(n - 1) * (size_t)r->info.n_vocab;
     return 0;
@@ -371,11 +374,22 @@ static specrt_status make_scratch(recorder *r, specrt_error *err) {
     r->draft_logsumexp = (float *)malloc(MOST * sizeof(float));
     r->tree_top_ids = (int32_t *)malloc(MOST * (size_t)r->info.n_tree_top * sizeof(int32_t) + 1);
     r->scores = (float *)malloc((size_t)r->whole->n_rows * sizeof(float));
+    r->row_ids = (int32_t *)malloc((size_t)r->whole->n_rows * sizeof(int32_t));
     return r->hidden && r->target_half && r->draft_half && r->top_ids && r->top_logits &&
-                   r->draft_ids && r->draft_logits && r->logsumexp && r->scores &&
+                   r->draft_ids && r->draft_logits && r->logsumexp && r->scores && r->row_ids &&
                    r->draft_logsumexp && r->tree_top_ids && r->prompt_half
                ? SPECRT_STATUS_OK
                : error_no_memory_for(err, "a trace");
+}
+
+/* A drafter's head may have fewer rows than the vocabulary has ids. */
+static void name_rows(recorder *r) {
+    int32_t *id = r->row_ids;
+    for (int32_t s = 0; s < r->whole->n_segments; s++) {
+        const specrt_segment *part = &r->whole->segments[s];
+        memcpy(id, part->ids, (size_t)part->n_rows * sizeof *id);
+        id += part->n_rows;
+    }
 }
 
 static void stand_before(recorder *r, const specrt_host *inner) {
@@ -390,6 +404,7 @@ static void stand_before(recorder *r, const specrt_host *inner) {
 
 static specrt_status open_trace(recorder *r, const recorder_params *p, specrt_error *err) {
     TRY(make_scratch(r, err));
+    name_rows(r);
     if (r->in_memory) return SPECRT_STATUS_OK;
     TRY(out_open(&r->out, p->path, p->force, err));
     specrt_status status =
@@ -422,6 +437,6 @@ void recorder_free(recorder *r) {
     free(r->prompt_top), free(r->hidden), free(r->prompt_half), free(r->tree_top_ids);
     free(r->target_half), free(r->draft_half), free(r->top_ids), free(r->top_logits);
     free(r->draft_ids), free(r->draft_logits), free(r->logsumexp), free(r->scores);
-    free(r->draft_logsumexp);
+    free(r->draft_logsumexp), free(r->row_ids);
     free(r);
 }

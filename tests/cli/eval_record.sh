@@ -14,6 +14,14 @@ awk -F ' : | :$' \
     '/^c/ { if (substr($1, 2) != " " $2) bad = 1; split($3, d, " "); if (d[1] < 0) bad = 1; n++ }
     END { exit bad || n < 4 }' <(sed 's/ :/ : /g; s/  */ /g' a.txt) ||
     { cat a.txt; fail "rows are not what was decoded"; }
+# a head with a row for every third token: its best are ids, not rows
+"$CLI_BIN/../tests/eagle3_head" make "$target" third.safetensors 3 || fail "no head"
+accepts specrt-eval record --target "$target" --draft third.safetensors --prompts "$prompts" \
+    --limit 2 --max-tokens 12 --num-steps 3 --topk 1 -o third.trace
+accepts trace third.trace
+awk '/^c/ { split($0, part, ":"); n = split(part[3], d, " ")
+        for (i = 1; i <= n; i++) bad += d[i] > 0 && d[i] % 3; all += n }
+    END { exit bad || all < 8 }' ../out || { cat ../out; fail "rows are not named by ids"; }
 # the same tokens as the target alone
 accepts specrt-eval generate --target "$target" --prompts "$prompts" --limit 2 --max-tokens 12 --ids
 ids=$(sed 's/.*"ids": *\[//; s/\].*//; s/,/ /g; s/  */ /g' ../out | head -n 1)
