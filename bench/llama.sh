@@ -7,6 +7,9 @@
 #     qwen        Qwen2.5-Coder 1.5B as published (Q4_K_M) with its 0.5B sibling: `make models`
 #                 with NAME=qwen-1.5b and NAME=qwen-0.5b
 #     qwen-bf16   the same target as BF16, made of that file by llama.cpp
+#     smollm2-bf16  SmolLM2-135M-Instruct (NAME=smollm2) as BF16, with its EAGLE-3 head of
+#                 data/smollm2-eagle3 cut to 16,384 rows; prompts in the chat template that the head
+#                 was trained on
 #
 # In the environment: BUILD, THREADS (2), ROUNDS (5), PROMPTS (prompt files; else TASKS of
 # Spec-Bench, all six by default, where SPECRT_DATA has them), LIMIT (1 of each), TOKENS (64),
@@ -39,14 +42,15 @@ models() {
     case $1 in
     sample) target=data/sample/target.gguf draft=data/sample/draft-small.gguf ;;
     qwen | qwen-bf16) target=$at/qwen-1.5b.gguf draft=$at/qwen-0.5b.gguf ;;
-    *) fail "$1: expected sample, qwen or qwen-bf16" ;;
+    smollm2-bf16) target=$at/smollm2.gguf draft=data/smollm2-eagle3/draft.safetensors ;;
+    *) fail "$1: expected sample, qwen, qwen-bf16 or smollm2-bf16" ;;
     esac
     for file in "$target" "$draft"; do
         [ -e "$file" ] || fail "no $file; make models NAME=$(basename "$file" .gguf)"
     done
-    [ "$1" = qwen-bf16 ] || return 0
-    local whole=$at/qwen-1.5b-bf16.gguf
-    if [ ! -e "$whole" ]; then # 3 GB, by llama.cpp's own conversion
+    [[ $1 = *-bf16 ]] || return 0
+    local whole=${target%.gguf}-bf16.gguf
+    if [ ! -e "$whole" ]; then # Qwen's has 3 GB; by llama.cpp's own conversion
         "$build/tests/llama_convert" bf16 "$target" "$whole.part" || fail "$target: no BF16 of it"
         mv "$whole.part" "$whole"
     fi
@@ -90,32 +94,53 @@ for s in bench["splits"]:
 PY
 }
 
-run_pair() {
-    local name=$1 steps corpus
-    models "$name"
-    corpus=$(general_text "$name")
-    local pair=(-m "$target" -md "$draft" -t "$threads" --bundle "$work/pair.specb" -q)
-    local policies=(microspec static:512+window+successor:256 sketch:64)
-    local listed="full,microspec,static:512+window+successor:256,sketch:64"
-    "$build/bin/vocabtrim-calibrate" --tokenizer "$target" --corpus $corpus \
-        --size 512 --holdout 0 -q -f -o "$work/pair.specb"
-    "$build/bin/cograph-build" --tokenizer "$target" --corpus $corpus \
-        --successor-count 1 -q -f -o "$work/pair.specb"
-    "$llama" "${pair[@]}" --prompts $asked --limit 8 -n 32 --num-steps 4 \
+# build_bundle HEAD SIZE : $work/pair.specb, a list of SIZE ids and the graph; then $draft as
+# llama.cpp loads it: an EAGLE-3 head is cut to the list, of another a sketch is made.
+build_bundle() {
+    local head=$1 size=$2 text=(--tokenizer "$target" --corpus $corpus -q -f -o "$work/pair.specb")
+    "$build/bin/vocabtrim-calibrate" "${text[@]}" --size "$size" --holdout 0
+    "$build/bin/cograph-build" "${text[@]}" --successor-count 1
+    if [[ $head = *.safetensors ]]; then
+        draft=$work/draft.gguf
+        "$build/bin/specrt-bundle" export "$work/pair.specb" --format gguf --drafter "$head" \
+            --target "$target" --size "$size" -q -o "$draft"
+        return
+    fi
+    "$llama" -m "$target" -md "$draft" -t "$threads" --bundle "$work/pair.specb" -q \
+        --prompts $asked --limit 8 -n 32 --num-steps 4 \
         --policy full --force --record "$work/asked" >"$work/answers"
     "$build/bin/sketch-build" --model "$draft" --trace "$work/asked" -q -f -o "$work/pair.specb"
+}
+
+# plan HEAD POLICIES [OPTION...] : $work/plan.json, from the trace and the costs.
+plan() {
+    local head=$1 listed=$2
+    shift 2
+    "$build/bin/specrt-eval" plan --target "$target" --draft "$head" --bundle "$work/pair.specb" \
+        --trace "$work/trace" --costs "$work/costs.json" --policy "$listed" --topk 1 --json "$@" \
+        >"$work/plan.json"
+}
+
+run_pair() {
+    local name=$1 steps corpus head size=512
+    local policies=(microspec static:512+window+successor:256 sketch:64)
+    models "$name"
+    corpus=$(general_text "$name") head=$draft
+    if [ "$name" = smollm2-bf16 ]; then
+        size=16384 policies=(microspec static:2048+window:1024@min=0 static:8192)
+    fi
+    build_bundle "$head" "$size"
+    local pair=(-m "$target" -md "$draft" -t "$threads" --bundle "$work/pair.specb" -q)
+    [ "$head" = "$draft" ] || pair+=(--conversation)
+    local listed=full$(printf ',%s' "${policies[@]}")
     "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" -n "$tokens" --num-steps 8 \
         --policy full --force --record "$work/trace" >"$work/answers"
     "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" -n "$tokens" --force \
         --costs "$work/costs.json"
-    "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$work/pair.specb" \
-        --trace "$work/trace" --costs "$work/costs.json" --policy "$listed" --topk 1 --json \
-        >"$work/plan.json"
+    plan "$head" "$listed"
     steps=$(python3 -c 'import json, sys
 print(max(1, json.load(open(sys.argv[1]))["recommended"]["num_steps"]))' "$work/plan.json")
-    "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$work/pair.specb" \
-        --trace "$work/trace" --costs "$work/costs.json" --policy "$listed" --topk 1 \
-        --num-steps "$steps" --json >"$work/plan.json"
+    plan "$head" "$listed" --num-steps "$steps"
     "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" -n "$tokens" --num-steps "$steps" \
         $(printf -- '--policy %s ' "${policies[@]}") --bench --rounds "$rounds" --json \
         >"$work/bench.json"
