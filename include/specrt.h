@@ -88,8 +88,8 @@
  *     choose a policy      specrt_policy_check, _create, _close, _text, _learns, _hidden_width, _ends, _bound
  *     run the whole loop   specrt_generate; or cycle by cycle specrt_host_begin, _turn, _cycle
  *     run it yourself      specrt_session_create, _close, _begin, _turn, _prefill, _draw, _start, _expand,
- *                          _finish, _verify, _observe, _get_stats, _set_sequence; what you verified
- *                          _observe_chain; of a tree of your own _shortlist, _route, _member;
+ *                          _expand_batch, _finish, _verify, _observe, _get_stats, _set_sequence; what you
+ *                          verified _observe_chain; of a tree of your own _shortlist, _route, _member;
  *                          specrt_worker_create, _submit, _close
  *     trees and verdicts   specrt_tree_create, _free, _get_params, _begin, _expand, _finish;
  *                          specrt_verifier_create, _free, _set_sequence, _draw, _propose;
@@ -1231,6 +1231,22 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, in
 SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *hidden,
                                                const float *fed, int32_t n, specrt_beam *beam);
 
+/* specrt_session_expand_batch() : the same for several sequences at once, each at a level of its own. The
+ * rows that all have in every cycle (full, static) are read once for the batch, not once a session; those
+ * of its own (window, retrieve, routed ones) each session scores by itself. Bit for bit what expand gives
+ * to them one after another.
+ *   sessions : [n] distinct, of one policy; 1 to SPECRT_SESSION_MAX_BATCH
+ *   hidden   : f32 [n_hidden, n_cols] what the pass gave: the rows of sessions[0], then of sessions[1] and so
+ *              on, each as many as its expand would take
+ *   fed      : f32 [n_hidden, n_cols], or NULL, as for expand
+ *   n_hidden : the sum of those rows
+ *   beams    : [n] the rows of the next passes; n = 0: go on with that session's finish
+ * Statistics count the shared rows for each of them. @return OK, or BAD_ARG before any tree has grown. */
+#define SPECRT_SESSION_MAX_BATCH 1024
+SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
+                                                     const float *hidden, const float *fed,
+                                                     int32_t n_hidden, specrt_beam *beams);
+
 /* specrt_session_finish() : the tree to verify, borrowed until the next start or observe. */
 SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft);
 
@@ -1407,8 +1423,8 @@ SPECRT_API size_t specrt_align_bytes(const specrt_align *align);
  * Several sequences of an engine have a session each, of one policy, which holds the packed rows for all
  * of them, and copies of one table that differ in `user` alone; by specrt_host_cycle() they take turns.
  * Where the engine runs them in one batch, make that call's steps yourself, each for all sequences: a pass
- * over the beams of all, whose first is the last token of each, then specrt_session_expand() with each one's
- * rows of it, level by level; _finish(); a pass over all drafts; _verify(), your commit and _observe(). */
+ * over the beams of all, whose first is the last token of each, then specrt_session_expand_batch(), level by
+ * level; _finish() of each; a pass over all drafts; _verify(), your commit and _observe(). */
 typedef struct specrt_host {
     void *user;
     /* Positions of the target's cache, which holds a tree's nodes beside them, 2 or more; 0: no limit. */
@@ -5463,6 +5479,7 @@ typedef struct specrt__active_product {
     const float *hidden;
     int32_t n;
     float *logits;
+    int32_t first; /* of the segments to multiply */
 } specrt__active_product;
 
 /* Rows [begin, end) of a segment for each run of hidden rows that score it. */
@@ -5485,12 +5502,13 @@ static void specrt__active_multiply(const specrt__active_product *p, const specr
     }
 }
 
-/* Block i, counted through all segments. */
+/* Block i, counted through the segments from the first on. */
 static void specrt__active_product_task(void *arg, int64_t i) {
     const specrt__active_product *p = (const specrt__active_product *)arg;
     const specrt_active *active = p->active;
-    const specrt_segment *s = active->segments;
+    const specrt_segment *s = active->segments + p->first;
     float *logits = p->logits;
+    for (int32_t j = 0; j < p->first; j++) logits += active->segments[j].n_rows;
     for (; i >= specrt__active_blocks(s->n_rows); s++) {
         i -= specrt__active_blocks(s->n_rows);
         logits += s->n_rows;
@@ -5511,16 +5529,69 @@ static void specrt__active_mask(const specrt_active *active, int32_t n, float *l
     }
 }
 
-SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const float *hidden,
-                                              int32_t n, float *logits) {
-    specrt__active_product p = {active, hidden, n, logits};
+/* The logits of the segments from `first` on, beside those that are there already; then all masks. */
+static void specrt__active_complete(const specrt_active *active, int32_t first, const float *hidden,
+                                    int32_t n, float *logits) {
+    specrt__active_product p = {active, hidden, n, logits, first};
     int64_t n_blocks = 0;
-    if (!active || !hidden || !logits || n < 1) return SPECRT_STATUS_BAD_ARG;
-    for (int32_t i = 0; i < active->n_segments; i++)
+    for (int32_t i = first; i < active->n_segments; i++)
         n_blocks += specrt__active_blocks(active->segments[i].n_rows);
     specrt__active_run(active->compute, n_blocks, specrt__active_product_task, &p);
     specrt__active_mask(active, n, logits);
+}
+
+SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const float *hidden,
+                                              int32_t n, float *logits) {
+    if (!active || !hidden || !logits || n < 1) return SPECRT_STATUS_BAD_ARG;
+    specrt__active_complete(active, 0, hidden, n, logits);
     return SPECRT_STATUS_OK;
+}
+
+/* --- logits of rows that several sequences share --- */
+
+enum { SPECRT__ACTIVE_SHARED = 64 }; /* hidden rows of one product: 32 KB of a task's stack */
+
+/* An active's first segment times the hidden rows of several sequences, each with a place of its own for
+ * its logits. */
+typedef struct specrt__active_shared {
+    const specrt_active *active;
+    const float *hidden;  /* f32 [n, n_cols] */
+    int32_t n;            /* at most SPECRT__ACTIVE_SHARED */
+    float *const *logits; /* [n] f32 [n_rows of the segment] */
+} specrt__active_shared;
+
+/* The rows of a segment from `begin` on, without its masks. */
+static specrt_segment specrt__active_rest(const specrt_segment *s, int32_t begin) {
+    specrt_segment rest = *s;
+    rest.ids += begin;
+    rest.n_rows -= begin;
+    if (s->places)
+        rest.places += begin;
+    else
+        rest.rows = (const uint8_t *)s->rows + (size_t)begin * s->row_stride;
+    if (s->bias && !s->places) rest.bias += begin;
+    return rest;
+}
+
+static void specrt__active_shared_task(void *arg, int64_t i) {
+    const specrt__active_shared *p = (const specrt__active_shared *)arg;
+    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = p->active->segments->n_rows - begin;
+    int32_t n_rows = left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK;
+    float tile[SPECRT__ACTIVE_SHARED * SPECRT__ACTIVE_BLOCK];
+    specrt_segment rest = specrt__active_rest(p->active->segments, begin);
+    specrt_active tiled = *p->active;
+    specrt__active_product product = {&tiled, p->hidden, p->n, tile, 0};
+    tiled.n_rows = n_rows;
+    specrt__active_multiply(&product, &rest, 0, n_rows, tile);
+    for (int32_t h = 0; h < p->n; h++)
+        memcpy(p->logits[h] + begin, tile + (size_t)h * (size_t)n_rows,
+               (size_t)n_rows * sizeof *tile);
+}
+
+static void specrt__active_share(specrt__active_shared *product) {
+    const specrt_active *active = product->active;
+    specrt__active_run(active->compute, specrt__active_blocks(active->segments->n_rows),
+                       specrt__active_shared_task, product);
 }
 
 /* --- the best k --- */
@@ -12711,6 +12782,15 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
     return specrt_tree_expand(s->tree, &ids[i < 0 ? 0 : i], &logprob, 1, 1, beam);
 }
 
+/* The tree's next level, from the logits of a pass of n rows. */
+static specrt_status specrt__session_grow(specrt_session *s, int32_t n, specrt_beam *beam) {
+    int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
+    if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
+    if (s->laws) return specrt__session_sample(s, beam);
+    SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
+    return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam);
+}
+
 /* The rows of the pass to come. */
 static specrt_beam specrt__session_beam(const specrt_session *s) {
     static const float no_path = 0;
@@ -12730,12 +12810,69 @@ SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *h
     if (n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
     if (!specrt_session_route(s, s->tree->level, &own, hidden, fed)) return SPECRT_STATUS_BAD_ARG;
-    int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
-    if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
     SPECRT__TRY(specrt_active_logits(&s->active, hidden, n, s->logits));
-    if (s->laws) return specrt__session_sample(s, beam);
-    SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
-    return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam);
+    return specrt__session_grow(s, n, beam);
+}
+
+/* Whether these sessions can take a pass of so many rows together. */
+static bool specrt__session_batch_ok(specrt_session *const *sessions, int32_t n, int32_t n_hidden) {
+    int64_t n_rows = 0;
+    if (n < 1 || n > SPECRT_SESSION_MAX_BATCH) return false;
+    for (int32_t i = 0; i < n; i++) {
+        const specrt_session *s = sessions[i];
+        if (s->policy != sessions[0]->policy || s->tree->n_beam < 1 ||
+            s->tree->level == s->tree->params.num_steps)
+            return false;
+        for (int32_t j = 0; j < i; j++)
+            if (sessions[j] == s) return false;
+        n_rows += s->tree->n_beam;
+    }
+    return n_rows == n_hidden;
+}
+
+/* The logits of the rows that all have, for as many hidden rows at a time as a product takes. */
+static void specrt__session_share(specrt_session *const *sessions, int32_t n, const float *hidden) {
+    float *logits[SPECRT__ACTIVE_SHARED];
+    specrt__active_shared product = {&sessions[0]->active, hidden, 0, logits};
+    for (int32_t i = 0; i < n; i++) {
+        specrt_session *s = sessions[i];
+        if (product.n + s->tree->n_beam > SPECRT__ACTIVE_SHARED) {
+            specrt__active_share(&product);
+            product.hidden += product.n * s->active.n_cols;
+            product.n = 0;
+        }
+        for (int32_t row = 0; row < s->tree->n_beam; row++)
+            logits[product.n++] = s->logits + (size_t)row * (size_t)s->active.n_rows;
+    }
+    specrt__active_share(&product);
+}
+
+SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
+                                                     const float *hidden, const float *fed,
+                                                     int32_t n_hidden, specrt_beam *beams) {
+    const float *at = hidden;
+    if (!sessions || !hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
+        return SPECRT_STATUS_BAD_ARG;
+    bool shared = sessions[0]->policy->fixed.n_rows > 0;
+    int64_t n_cols = sessions[0]->active.n_cols;
+    for (int32_t i = 0; i < n; i++) {
+        specrt_session *s = sessions[i];
+        specrt_beam own = specrt__session_beam(s);
+        if (!specrt_session_route(s, s->tree->level, &own, at, fed ? fed + (at - hidden) : NULL))
+            return SPECRT_STATUS_BAD_ARG;
+        at += own.n * n_cols;
+    }
+    if (shared) specrt__session_share(sessions, n, hidden);
+    at = hidden;
+    for (int32_t i = 0; i < n; i++) {
+        specrt_session *s = sessions[i];
+        int32_t n_rows = s->tree->n_beam;
+        specrt__active_complete(&s->active, shared, at, n_rows, s->logits);
+        SPECRT__CLEAR(&beams[i], 1);
+        SPECRT__TRY(specrt__session_grow(s, n_rows, &beams[i]));
+        at += n_rows * n_cols;
+    }
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft) {

@@ -1,4 +1,5 @@
-"""Sessions of a policy for the batches of vLLM's drafter: one a sequence, over rows that the policy packed once.
+"""Sessions of a policy for the batches of vLLM's drafter: one a sequence, over static rows that the policy packed once
+and that are multiplied once for the whole batch.
 
 vLLM's order of calls, step by step: the target reads its tokens, verified() is told what it said, propose() begins,
 for whose batch sync() teaches the sessions, and best() gives the drafts level by level.
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .session import Policy, Session, Tree
+from .session import Beam, Policy, Session, Tree, expand_batch
 
 BLOCK = 128  # prompt positions whose logits exist at a time
 
@@ -113,16 +114,17 @@ class Sequences:
         import torch
         if len(hidden) != len(self.batch):
             return self._full(hidden)
-        rows, level = hidden.float().contiguous(), self.level
+        level, drafts = self.level, [i for i, s in enumerate(self.batch) if s.last >= 0]
         self.level += 1
-        return torch.tensor([self.token(s, rows[i:i + 1], level) for i, s in enumerate(self.batch)])
+        out = torch.zeros(len(hidden), dtype=torch.int64)  # a prompt that goes on: vLLM drops what is drafted
+        sessions = [self.batch[i].session for i in drafts]
+        beams = expand_batch(sessions, hidden[drafts].float().contiguous())
+        out[drafts] = torch.tensor([self.token(*pair, level) for pair in zip(sessions, beams)], dtype=torch.int64)
+        return out
 
     @staticmethod
-    def token(sequence: Sequence, row: Any, level: int) -> int:
-        if sequence.last < 0:  # its prompt goes on: vLLM drops what is drafted
-            return 0
-        beam = sequence.session.expand(row)
+    def token(session: Session, beam: Beam, level: int) -> int:
         if len(beam.tokens):
             return int(beam.tokens[0])
-        tokens = sequence.session.finish().tokens  # the last level has no beam
+        tokens = session.finish().tokens  # the last level has no beam
         return int(tokens[min(level + 1, len(tokens) - 1)])

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import ctypes as C
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
@@ -162,6 +162,11 @@ class Policy:
         return bool(self._lib.policy_ends(self.handle, int(token)))
 
 
+def _beam(b: CBeam) -> Beam:
+    return Beam(array_of(b.tokens, b.n, np.int32).copy(), array_of(b.parents, b.n, np.int32).copy(),
+                array_of(b.logprobs, b.n, np.float32).copy())
+
+
 class Session:
     """One sequence; one thread at a time. Sequences of a batch have a session each.
 
@@ -242,9 +247,7 @@ class Session:
         n = Memory(hidden).shape[0]
         self._lib.step("session_expand", self.handle, pointer(hidden, "float32", (n, self.width), "hidden"),
                        pointer(fed, "float32", (n, self.width), "fed"), n, C.byref(self._beam))
-        b = self._beam
-        return Beam(array_of(b.tokens, b.n, np.int32).copy(), array_of(b.parents, b.n, np.int32).copy(),
-                    array_of(b.logprobs, b.n, np.float32).copy())
+        return _beam(self._beam)
 
     def finish(self) -> Draft:
         """The tree to verify."""
@@ -287,3 +290,20 @@ class Session:
         s = CStats()
         self._lib.session_get_stats(self.handle, C.byref(s))
         return Stats(*(getattr(s, name) for name in Stats.__dataclass_fields__))
+
+
+def expand_batch(sessions: Sequence[Session], hidden: Any, fed: Any = None) -> list[Beam]:
+    """Session.expand() for several sequences of one policy at once, which reads the rows that all share (static
+    ones) once and not once a sequence; the same beams to the bit.
+
+    hidden: float32 [n, d], the rows of sessions[0], then of sessions[1] and so on. fed: the same of what these
+    were fed, for policies that route by it.
+    """
+    if not sessions:
+        return []
+    n, count, first = Memory(hidden).shape[0], len(sessions), sessions[0]
+    beams = (CBeam * count)()
+    first._lib.step("session_expand_batch", (C.c_void_p * count)(*(s.handle.value for s in sessions)), count,
+                    pointer(hidden, "float32", (n, first.width), "hidden"),
+                    pointer(fed, "float32", (n, first.width), "fed"), n, beams)
+    return [_beam(b) for b in beams]

@@ -248,6 +248,34 @@ class Sessions(Folder):
         session.observe_chain([4, 9], 1, 11, ids=np.array([[9, 30], [11, 31]], np.int32))
         self.assertTrue({9, 11, 30, 31} <= set(session.shortlist().tolist()))
 
+    def test_batch(self):
+        """Sessions expand together as one by one, to the bit, each at its level."""
+        bundle, rng = specrt.Bundle(GOLDEN), np.random.default_rng(5)
+        rows = rng.standard_normal((20, 8)).astype(np.float32)
+        policy = specrt.Policy("static:8+window:5@min=0", specrt.Head(rows), bundle)
+
+        def make():
+            out = [specrt.Session(policy, tree=specrt.Tree(3, 2, 6)) for _ in range(40)]
+            for i, session in enumerate(out):
+                session.begin()
+                session.prefill([i % 20, (3 * i + 1) % 20])
+                session.start(i % 19)
+            return out
+        together, alone = make(), make()
+        first = rng.standard_normal((40, 1, 8)).astype(np.float32)
+        sizes = [len(s.expand(first[i]).tokens) if i % 3 == 0 else 1 for i, s in enumerate(together)]
+        for i in range(0, 40, 3):
+            alone[i].expand(first[i])
+        hidden = rng.standard_normal((sum(sizes), 8)).astype(np.float32)
+        beams, at = specrt.expand_batch(together, hidden), 0
+        for i, n in enumerate(sizes):
+            for a, b in zip(beams[i], alone[i].expand(hidden[at:at + n])):
+                self.assertEqual(a.tolist(), b.tolist())
+            at += n
+        self.assertEqual(specrt.expand_batch([], hidden[:0]), [])
+        self.says("bad argument", specrt.expand_batch, together, hidden[:3])
+        self.says("hidden: expected float32 [40, 8]", specrt.expand_batch, together, np.zeros((40, 9), np.float32))
+
     def test_memory(self):
         """Heads and states are read where they lie: a change is seen, rows may be apart, others are refused."""
         wide = np.zeros((self.n, self.d + 8), np.float32)

@@ -408,6 +408,135 @@ static void test_levels(void) {
     specrt_policy_close(policy);
 }
 
+/* --- several sequences at once --- */
+
+enum { N_BATCH = 15, N_WIDE = 5 }; /* 75 rows of a full pass: more than one product takes */
+
+/* Sequences with texts of their own; every third is a level ahead. */
+static void make_batch(const specrt_policy *policy, const setting *set, specrt_draft_kind draft,
+                       specrt_session **batch) {
+    specrt_session_params params = {
+        .tree = set->tree, .sampling = set->sampling, .n_logits = V, .draft = draft};
+    float hidden[D];
+    specrt_beam beam;
+    for (int32_t i = 0; i < N_BATCH; i++) {
+        int32_t text[] = {i, 3 * i + 40, 100 + 7 * i % 90, 250 - i};
+        params.sampling.sequence = (uint64_t)i;
+        REQUIRE(specrt_session_create(policy, &params, NULL, &batch[i], NULL) == SPECRT_STATUS_OK);
+        specrt_session_begin(batch[i]);
+        REQUIRE(specrt_session_prefill(batch[i], text, 4, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_session_start(batch[i], 5 + i) == SPECRT_STATUS_OK);
+        if (i % 3) continue;
+        hidden_state(i, i, hidden);
+        REQUIRE(specrt_session_expand(batch[i], hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);
+    }
+}
+
+/* What two sessions made of the same pass: bit for bit. */
+static void check_same_level(const specrt_session *a, const specrt_session *b,
+                             const specrt_beam *beam_a, const specrt_beam *beam_b, int32_t n) {
+    size_t n_logits = (size_t)n * (size_t)a->active.n_rows, n_beam = (size_t)beam_a->n;
+    REQUIRE(a->active.n_rows == b->active.n_rows && beam_a->n == beam_b->n);
+    CHECK(memcmp(a->logits, b->logits, n_logits * sizeof *a->logits) == 0);
+    CHECK(memcmp(beam_a->tokens, beam_b->tokens, n_beam * sizeof *beam_a->tokens) == 0);
+    CHECK(memcmp(beam_a->parents, beam_b->parents, n_beam * sizeof *beam_a->parents) == 0);
+    CHECK(memcmp(beam_a->logprobs, beam_b->logprobs, n_beam * sizeof *beam_a->logprobs) == 0);
+}
+
+/* A pass of all that have rows, together and one after another. @return how many those were. */
+static int32_t check_pass(specrt_session **batch, specrt_session **alone, specrt_beam *beams) {
+    static __thread float hidden[N_BATCH * N_WIDE * D];
+    specrt_session *open[N_BATCH];
+    specrt_beam together[N_BATCH], beam;
+    int32_t n = 0, n_hidden = 0, at[N_BATCH];
+    uint64_t state = 91;
+    for (int i = 0; i < N_BATCH * N_WIDE * D; i++) hidden[i] = fixture_normal(&state);
+    for (int32_t i = 0; i < N_BATCH; i++) {
+        if (beams[i].n == 0) continue;
+        at[n] = i;
+        open[n++] = batch[i];
+        n_hidden += beams[i].n;
+    }
+    if (n == 0) return 0;
+    REQUIRE(specrt_session_expand_batch(open, n, hidden, NULL, n_hidden, together) ==
+            SPECRT_STATUS_OK);
+    for (int32_t i = 0, first = 0; i < n; i++) {
+        int32_t n_rows = beams[at[i]].n;
+        REQUIRE(specrt_session_expand(alone[at[i]], hidden + first * D, NULL, n_rows, &beam) ==
+                SPECRT_STATUS_OK);
+        check_same_level(open[i], alone[at[i]], &together[i], &beam, n_rows);
+        first += n_rows;
+        beams[at[i]] = together[i];
+    }
+    return n;
+}
+
+static void check_batch(const char *text, const setting *set, specrt_draft_kind kind) {
+    specrt_policy *policy = make_policy(text);
+    specrt_session *batch[N_BATCH], *alone[N_BATCH];
+    specrt_session_stats stats[2];
+    specrt_beam beams[N_BATCH];
+    int32_t n_passes = 0;
+    make_batch(policy, set, kind, batch);
+    make_batch(policy, set, kind, alone);
+    for (int32_t i = 0; i < N_BATCH; i++) beams[i].n = batch[i]->tree->n_beam;
+    while (check_pass(batch, alone, beams) > 0) n_passes++;
+    CHECK_INT(n_passes, set->tree.num_steps);
+    for (int32_t i = 0; i < N_BATCH; i++) {
+        specrt_draft a, b;
+        specrt_session_finish(batch[i], &a);
+        specrt_session_finish(alone[i], &b);
+        CHECK(a.n == b.n && memcmp(a.tokens, b.tokens, (size_t)a.n * sizeof *a.tokens) == 0);
+        specrt_session_get_stats(batch[i], &stats[0]);
+        specrt_session_get_stats(alone[i], &stats[1]);
+        CHECK(memcmp(&stats[0], &stats[1], sizeof *stats) == 0);
+        specrt_session_close(batch[i]);
+        specrt_session_close(alone[i]);
+    }
+    specrt_policy_close(policy);
+}
+
+/* Rows that sequences share are multiplied once for all, and nobody sees a difference. */
+static void test_batch(void) {
+    static const char *const texts[] = {"full", "static:60", "window:40",
+                                        "static:140+window:40@min=0",
+                                        "static:60/25/9+window:40@min=0"};
+    setting tree = {NULL, HONEST, {4, N_WIDE, 20}, {0, 0, 0, 0, 0, 0}};
+    setting chain = {NULL, HONEST, {4, 1, 5}, {0.9f, 0, 0, 0, 3, 0}};
+    open_all();
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        check_batch(texts[i], &tree, SPECRT_DRAFT_TOP_K);
+        check_batch(texts[i], &chain, SPECRT_DRAFT_SAMPLED);
+    }
+}
+
+/* What is refused grows no tree. */
+static void test_batch_refused(void) {
+    setting set = {"static:60", HONEST, {1, 2, 3}, {0, 0, 0, 0, 0, 0}};
+    float hidden[3 * D] = {0};
+    specrt_beam beams[2];
+    open_all();
+    specrt_policy *policy = make_policy(set.policy), *other = make_policy("static:30");
+    specrt_session *s[] = {make_session(policy, &set, NULL), make_session(policy, &set, NULL)};
+    specrt_session *twice[] = {s[0], s[0]}, *mixed[] = {s[0], make_session(other, &set, NULL)};
+    for (int i = 0; i < 2; i++) REQUIRE(specrt_session_start(s[i], 9) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_start(mixed[1], 9) == SPECRT_STATUS_OK);
+    specrt_session **lists[] = {s, s, s, s, twice, mixed};
+    const int32_t n[] = {0, SPECRT_SESSION_MAX_BATCH + 1, 2, 2, 2, 2}, rows[] = {0, 2, 1, 3, 2, 2};
+    for (int i = 0; i < 6; i++)
+        CHECK_INT(specrt_session_expand_batch(lists[i], n[i], hidden, NULL, rows[i], beams),
+                  SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_expand_batch(s, 2, NULL, NULL, 2, beams), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_expand_batch(s, 2, hidden, NULL, 2, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_expand_batch(s, 2, hidden, NULL, 2, beams), SPECRT_STATUS_OK);
+    CHECK(beams[0].n == 0 && beams[1].n == 0); /* of one level */
+    CHECK_INT(specrt_session_expand_batch(s, 2, hidden, NULL, 2, beams), SPECRT_STATUS_BAD_ARG);
+    for (int i = 0; i < 2; i++) specrt_session_close(s[i]);
+    specrt_session_close(mixed[1]);
+    specrt_policy_close(other);
+    specrt_policy_close(policy);
+}
+
 /* An application that grows its own tree asks for the list of each level. */
 static void test_route(void) {
     setting set = {"static:60/25/9", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
@@ -668,6 +797,8 @@ static const test_case cases[] = {
     {"union", "a sum is one softmax over the union of its sources", test_union},
     {"levels", "so is each level of a list with sizes by level", test_levels},
     {"route", "trees of one's own get a list for every level", test_route},
+    {"batch", "sequences expand together as one after another", test_batch},
+    {"batch_refused", "but distinct ones of one policy, with rows for each", test_batch_refused},
     {"no_allocation", "nothing is allocated after creation", test_no_allocation},
     {"threads", "two sessions share a policy", test_threads},
     {"observe_chain", "a chain's tokens tell what its draft and verdict do", test_observe_chain},
