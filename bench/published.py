@@ -47,7 +47,8 @@ class Pair:
 
     def policies(self):
         has = lambda *names: any(n in self.sections for n in names)
-        return (["full", *LISTS] + ["dynaspec"] * has("cluster") + ["coral"] * has("group")
+        return (["full", *LISTS, "evospec"] + ["evospec-paper"] * has("hnsw")
+                + ["dynaspec", "dynaspec-paper"] * has("cluster") + ["coral", "coral-paper"] * has("group")
                 + CENTROIDS * has("centroid") + SKETCHES * has("sketch"))
 
     def record(self, temperature, limit, tokens=None, kind=None):

@@ -763,10 +763,13 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *                         beam do not matter then
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
- * are published settings: frspec and vocabtrim (a static list that takes the share of the vocabulary
- * that 32,768 is of Llama-3's), microspec-paper (Eq. 2 to 4 to the letter), evospec (the share that 32,000
- * is of Qwen3's rows, and retrieve:256), dynaspec (cluster) and coral (group); microspec is what we
- * recommend in place of the paper's, window:3072@kpre=8@kver=8@positions=tree@min=3072: always full. */
+ * are published settings (docs/METHODS.md, "Presets"): frspec and vocabtrim, a static list that takes the
+ * share of the vocabulary that 32,768 is of Llama-3's. Where ours differ from what is published, NAME is
+ * ours and NAME-paper the publication's:
+ *   microspec   window:3072@kpre=8@kver=8@positions=tree@min=3072, always full; the paper: Eq. 2 to 4
+ *   evospec     the share that 32,000 is of Qwen3's rows, and retrieve:256; the paper: @sem=hnsw_h
+ *   dynaspec    cluster; the paper: @schedule=harmonic@beam=per_row@always=0
+ *   coral       group; the paper: @schedule=flat@beam=per_row@always=0 */
 
 #define SPECRT_MAX_TERMINATORS 64
 
@@ -10149,8 +10152,11 @@ static const specrt__policy_preset specrt__policy_presets[] = {
     {"microspec-paper", SPECRT__POLICY_WINDOW, 3072,
      "@mode=stream@positions=last@emitted=off@min=0"},
     {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
+    {"evospec-paper", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256@sem=hnsw_h"},
     {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},
+    {"dynaspec-paper", SPECRT__POLICY_CLUSTER, 0, "@schedule=harmonic@beam=per_row@always=0"},
     {"coral", SPECRT__POLICY_GROUP, 0, ""},
+    {"coral-paper", SPECRT__POLICY_GROUP, 0, "@schedule=flat@beam=per_row@always=0"},
 };
 enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
 

@@ -320,6 +320,9 @@ static void test_greedy(void) {
         {"static:200+retrieve:64@sem=hnsw_w", ADVERSARIAL, &chain},
         {"static:200+retrieve:64@prompt=best", RANDOM, &chain},
         {"static:200+retrieve:128@sem=hnsw_h@mode=async", RANDOM, &small_tree},
+        {"evospec-paper", RANDOM, &chain},
+        {"dynaspec-paper", RANDOM, &small_tree},
+        {"coral-paper", RANDOM, &small_tree},
         {"static:256+window:256@min=0+retrieve:32+cluster:3+group:2+centroid:2+successor:64+sketch:"
          "32",
          RANDOM, &small_tree},

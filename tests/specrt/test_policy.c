@@ -80,6 +80,29 @@ static void test_good(void) {
     }
 }
 
+/* Presets of sections that this file's bundle lacks: what they stand for, by their text alone. */
+static void test_papers(void) {
+    static const char *const texts[][2] = {
+        {"evospec-paper", "static+retrieve:256@sem=hnsw_h"},
+        {"evospec", "static+retrieve:256"},
+        {"dynaspec-paper", "cluster@schedule=harmonic@beam=per_row@always=0"},
+        {"dynaspec", "cluster"},
+        {"coral-paper", "group@schedule=flat@beam=per_row@always=0"},
+        {"coral", "group"},
+        {"coral-paper+window:64", "window:64+group@schedule=flat@beam=per_row@always=0"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        specrt__policy_spec spec;
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        char text[SPECRT__POLICY_MAX_TEXT] = "";
+        CHECK_INT(specrt__policy_parse(texts[i][0], &spec, &err), SPECRT_STATUS_OK);
+        CHECK_STR(err.msg, "");
+        specrt__policy_print(&spec, text);
+        CHECK_STR(text, texts[i][1]);
+    }
+    CHECK_INT(specrt_policy_check("dynaspec-paper:8", NULL), SPECRT_STATUS_BAD_ARG);
+}
+
 /* A text as long as a trace keeps has no room for longer names. */
 static void test_renamed_no_room(void) {
     char text[1024];
@@ -95,8 +118,7 @@ static const struct {
 } bad[] = {
     {"", "policy '': position 1: expected full, static, window, retrieve, cluster, group, "
          "centroid, successor, sketch, frspec, vocabtrim, microspec, microspec-paper, evospec, "
-         "dynaspec or "
-         "coral, found the end"},
+         "evospec-paper, dynaspec, dynaspec-paper, coral or coral-paper, found the end"},
     {"statik:5", "position 1: expected full, static, window, retrieve, cluster, group"},
     {"statik:5", "found 'statik'"},
     {"static:5+", "position 10: expected full"},
@@ -433,6 +455,7 @@ static void test_no_memory(void) {
 static const test_case cases[] = {
     {"renamed", "a longer name that does not fit is left out", test_renamed_no_room},
     {"good", "sizes, options and presets resolve to a canonical text and a bound", test_good},
+    {"papers", "presets of papers beside ours", test_papers},
     {"bad", "errors name the position, what was expected and what was found", test_bad},
     {"names", "every name of every option is taken, and no other", test_names},
     {"longest", "the longest text is printed whole", test_longest},
