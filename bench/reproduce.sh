@@ -226,8 +226,8 @@ evospec_turns() {
     echo "$part, from prompt to prompt too"
     ask $chain --policy $list --stream | table
     note <<'END'
-The paper keeps it: 3.67, alignment included, beside FR-Spec's 3.41 (its Table 7) over conversations
-of more than 50 turns, which we do not have.
+The paper keeps it: 3.67, alignment included, beside FR-Spec's 3.41 (its Table 7) over
+conversations of more than 50 turns, which we do not have.
 END
 }
 
@@ -397,11 +397,11 @@ dynaspec() {
     by_task 3 <"$work/rows"
     note <<'END'
 The paper's figures are those of a summary of its first version (docs/METHODS.md). Its
-position-aware budgets beat flat ones at fewer rows (static: 3.81 at 31,739 beside 3.74 at 32,768),
-over six levels; ours have four. Routers of such small heads choose among few clusters, and the published
-budget would be most of the sample's vocabulary, so budgets here are a tenth of it and less.
-Schedules halving and harmonic begin with twice the clusters; how many rows that makes stands under
-rows.
+position-aware budgets beat flat ones at fewer rows (static: 3.81 at 31,739 beside 3.74 at
+32,768), over six levels; ours have four. Routers of such small heads choose among few clusters,
+and the published budget would be most of the sample's vocabulary, so budgets here are a tenth of
+it and less. Schedules halving and harmonic begin with twice the clusters; how many rows that makes
+stands under rows.
 END
 }
 
