@@ -349,6 +349,12 @@ static specrt_status st_head(const job *j, st_tensor *out) {
     return status;
 }
 
+specrt_status token_map_head_rows(const char *source, const int32_t *ids, int32_t n, st_tensor *out,
+                                  specrt_error *err) {
+    const job j = {.ids = ids, .n = n, .path = source, .drafter = source, .err = err};
+    return st_head(&j, out);
+}
+
 /* Tensors in the order safetensors itself writes: wider types first. */
 static specrt_status write_st(const job *j) {
     static const char *const metadata[] = {"format", "pt"};

@@ -21,14 +21,17 @@ class Finding:
 
 
 def recut(drafter: str | os.PathLike[str], bundle: Bundle | str | os.PathLike[str], n: int,
-          out: str | os.PathLike[str], engine: str = "vllm", force: bool = False) -> dict[str, Any]:
+          out: str | os.PathLike[str], engine: str = "vllm", force: bool = False,
+          target: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Writes the drafter's whole folder with its head cut to the bundle's n best ids that it has rows for.
 
-    n: 0: the calibrated size. engine: one of ENGINES. @return n_ids, n_rows, n_missing, same_weights, token_map.
+    n: 0: the calibrated size. engine: one of ENGINES. target: the model whose rows an EAGLE-3 drafter without
+    lm_head.weight takes. @return n_ids, n_rows, n_missing, same_weights, token_map.
     """
     path = bundle.path if isinstance(bundle, Bundle) else os.fspath(bundle)
     return _tool.report("export", path, "--drafter", os.fspath(drafter), "--for", engine, "-o", os.fspath(out),
-                        *(["--size", n] if n else []), *(["-f"] if force else []))
+                        *(["--size", n] if n else []), *(["-f"] if force else []),
+                        *(["--target", os.fspath(target)] if target else []))
 
 
 def check(drafter: str | os.PathLike[str], target: str | os.PathLike[str] | None = None,

@@ -67,6 +67,24 @@ accepts cut g --for vllm --size 2 -o ids
 cmp <(body ids/model.safetensors 40) <(printf '\3\0\0\0\0\0\0\0\11\0\0\0\0\0\0\0\xaa\xaa\xbb\xbb'
     printf '\0\0\0\1\0\0\0\0\0\0\1\0\0\0\0\0\0\0\0\0') || fail "absolute ids are not made offsets"
 
+# EAGLE-3 without a head drafts with the target's: the list's rows of that become its own.
+mkdir h
+safetensors h/model.safetensors midlayer.self_attn.q_proj.weight:F32:1:00000000
+config h/config.json LlamaForCausalLMEagle3 20 ', "hidden_size": 8'
+refuses 2 "*lm_head.weight, found none; *(--target)" cut h --for vllm -o x
+accepts cut h --for vllm --size 5 --target head.safetensors -o h5 --json
+prints '*"n_ids":5,"n_rows":20,*'
+cmp <(body h5/model.safetensors 100) <(body five.safetensors 100) || fail "not the target's rows"
+accepts cut h5 --for sglang --size 5 -o h5-again
+refuses 2 "*h5/model.safetensors: *expected no --target*" cut h5 --for vllm \
+    --target head.safetensors -o x
+config h/config.json LlamaForCausalLMEagle3 20 ', "hidden_size": 16'
+refuses 3 "*head.safetensors: rows of its head have 8 numbers; expected 16, hidden_size of h/*" \
+    cut h --for vllm --target head.safetensors -o x
+head_file short.safetensors 3
+refuses 3 "*short.safetensors: has no row for token *" cut h --for vllm \
+    --target short.safetensors -o x
+
 # A drafter that scores by the target's head: SGLang takes a list for it, the others do not.
 sample=$CLI_TESTS/../../data/sample
 echo "The patient has a fever and a cough." >text.txt

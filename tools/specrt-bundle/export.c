@@ -99,6 +99,7 @@ static specrt_status run_recut(const request *r, recut_report *out, specrt_error
     recut_request q = {.drafter = r->drafter,
                        .output = r->output,
                        .engine = r->engine,
+                       .target = r->target,
                        .size = (int32_t)r->size,
                        .n_vocab = (int32_t)r->n_vocab,
                        .force = r->force};
@@ -107,6 +108,7 @@ static specrt_status run_recut(const request *r, recut_report *out, specrt_error
     TRY(specrt_bundle_open(r->bundle, NULL, &bundle, err));
     specrt_status status = specrt_bundle_ranks(bundle, &q.ranks, err);
     if (status == SPECRT_STATUS_OK) status = check_model(r->drafter, bundle, err);
+    if (status == SPECRT_STATUS_OK) status = check_model(r->target, bundle, err);
     if (status == SPECRT_STATUS_OK) status = recut(&q, out, err);
     specrt_bundle_close(bundle);
     return status;
@@ -151,8 +153,7 @@ static int check_folder(const request *r) {
     token_map_values values;
     if (!recut_is_engine(r->engine))
         return cli_usage("--for: expected one of %s, found '%s'", recut_engines(), r->engine);
-    if (r->format || r->head || r->target)
-        return cli_usage("--for goes without --format, --head and --target");
+    if (r->format || r->head) return cli_usage("--for goes without --format and --head");
     if (!r->drafter) return cli_usage("--for: expected the drafter to cut (--drafter DIR)");
     if (!r->output) return cli_usage("--for: expected a folder to write to (-o DIR)");
     if (!token_map_values_of(r->values, &values))
@@ -206,7 +207,8 @@ int export_main(int argc, char **argv) {
             "gguf: the drafter to rewrite with a smaller head, an eagle3 or dflash GGUF or an "
             "EAGLE-3 checkpoint; with --for its folder"),
         cli_string("target", "FILE", &r.target,
-                   "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF"),
+                   "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF; with --for "
+                   "where it has no lm_head.weight: whose rows it takes"),
         cli_string("head", "FILE", &r.head,
                    "safetensors: add the rows of this model's head as lm_head.weight, quantised "
                    "ones in f16"),

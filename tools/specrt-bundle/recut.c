@@ -51,6 +51,7 @@ typedef struct work {
     int32_t *row_of;       /* [n_vocab] the row of the head that scores an id; -1: none */
     int32_t *ranked, *ids; /* [n] by rank, ascending */
     int32_t n, n_vocab;
+    bool takes_rows;    /* of the target, for want of a head */
     st_tensor *tensors; /* [n_tensors] of the output */
     int n_tensors;
     void **owned; /* [n_owned] memory that these point to */
@@ -87,15 +88,21 @@ static specrt_status check_kind(const work *w) {
             w, SPECRT_STATUS_UNSUPPORTED,
             "it scores by the target's head, whole in this engine; SGLang takes a list for "
             "it (--for sglang), vLLM with the plug-in of the Python package");
-    if (c->kind == CHECKPOINT_EAGLE3 && !c->head)
-        return refuse(w, SPECRT_STATUS_UNSUPPORTED,
-                      "expected its head as a tensor lm_head.weight, found none");
+    if (c->kind == CHECKPOINT_EAGLE3 && !c->head && !w->takes_rows)
+        return refuse(
+            w, SPECRT_STATUS_BAD_ARG,
+            "expected its head as a tensor lm_head.weight, found none; where it drafts with "
+            "the target's, name that (--target)");
+    if (w->r->target && !w->takes_rows)
+        return refuse(w, SPECRT_STATUS_BAD_ARG,
+                      "expected no --target: rows are taken of it where an EAGLE-3 drafter has no "
+                      "lm_head.weight");
     if (w->n_vocab < 1)
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
                                 "%sconfig.json: vocab_size: expected the rows of the target's "
                                 "vocabulary, found none; say --n-vocab",
                                 c->folder);
-    if (c->kind == CHECKPOINT_EAGLE3 && !c->d2t && c->n_rows < w->n_vocab)
+    if (c->kind == CHECKPOINT_EAGLE3 && c->head && !c->d2t && c->n_rows < w->n_vocab)
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: d2t: missing; expected one for the %" PRId64
                                 " rows of lm_head.weight, which are fewer than the target's "
@@ -120,7 +127,7 @@ static specrt_status find_rows(work *w) {
                                 c->m.path, found, c->n_rows);
     }
     w->row_of = (int32_t *)malloc((size_t)w->n_vocab * sizeof *w->row_of);
-    int64_t n = c->kind == CHECKPOINT_EAGLE ? w->n_vocab : c->n_rows;
+    int64_t n = c->head ? c->n_rows : w->n_vocab;
     for (int32_t id = 0; w->row_of && id < w->n_vocab; id++)
         w->row_of[id] = map.n == 0 && id < n ? id : -1;
     for (int32_t row = 0; w->row_of && row < map.n; row++)
@@ -269,6 +276,21 @@ static specrt_status put_renamed(work *w, const st_tensor *t) {
     return SPECRT_STATUS_OK;
 }
 
+/* Rows that the drafter has not are the target's. */
+static specrt_status put_target_rows(work *w) {
+    st_tensor head;
+    int64_t width = checkpoint_number(&w->c, "hidden_size");
+    TRY(token_map_head_rows(w->r->target, w->ids, w->n, &head, w->err));
+    w->owned[w->n_owned++] = (void *)(uintptr_t)head.data;
+    if (width >= 0 && width != head.shape[1])
+        return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: rows of its head have %" PRId64 " numbers; expected %" PRId64
+                                ", hidden_size of %sconfig.json",
+                                w->r->target, head.shape[1], width, w->c.folder);
+    put(w, NULL, &head);
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status put_tensor(work *w, const st_tensor *t) {
     if (w->c.kind != CHECKPOINT_EAGLE3) return put(w, t, t), SPECRT_STATUS_OK;
     if (t == w->c.d2t) return put_d2t(w, t);
@@ -293,10 +315,11 @@ static specrt_status make_tensors(work *w) {
     int64_t n;
     const st_tensor *t = st_tensors(w->c.m.s, &n);
     if (n > 100000) return refuse(w, SPECRT_STATUS_UNSUPPORTED, "of over 100,000 tensors");
-    w->tensors = (st_tensor *)calloc((size_t)n + 2, sizeof *w->tensors);
-    w->owned = (void **)calloc((size_t)n + 2, sizeof *w->owned);
+    w->tensors = (st_tensor *)calloc((size_t)n + 3, sizeof *w->tensors);
+    w->owned = (void **)calloc((size_t)n + 3, sizeof *w->owned);
     if (!w->tensors || !w->owned) return error_no_memory(w->err, w->r->output);
     for (int64_t i = 0; i < n; i++) TRY(put_tensor(w, &t[i]));
+    if (w->takes_rows) TRY(put_target_rows(w));
     bool is_cut = w->c.kind == CHECKPOINT_EAGLE3 && w->n < w->n_vocab;
     if (is_cut && !w->c.d2t) TRY(put_d2t(w, NULL));
     if (is_cut && !w->c.t2d) TRY(put_t2d(w, NULL));
@@ -438,12 +461,13 @@ static specrt_status write_folder(work *w) {
 static specrt_status run(work *w) {
     TRY(checkpoint_open(w->r->drafter, true, &w->c, w->err));
     w->n_vocab = w->r->n_vocab ? w->r->n_vocab : (int32_t)w->c.n_vocab;
+    w->takes_rows = w->c.kind == CHECKPOINT_EAGLE3 && !w->c.head && w->r->target;
     TRY(check_kind(w));
     TRY(find_rows(w));
     TRY(select_ids(w));
     TRY(make_tensors(w));
     w->report->n_ids = w->n;
-    w->report->n_rows = (int32_t)w->c.n_rows;
+    w->report->n_rows = w->takes_rows ? w->n_vocab : (int32_t)w->c.n_rows;
     w->report->n_vocab = w->n_vocab;
     w->report->has_map = w->c.kind == CHECKPOINT_EAGLE;
     return write_folder(w);
