@@ -8,9 +8,10 @@
  * Compiles with nvcc, and with a C++11 compiler under SPECRT_HARNESS (tests/gpu/harness.h).
  *
  * Kernels:
- *     specrt__active_pack_rows       rows of the head to their places in packed segments
- *     specrt__head_few               logits of 1 or 2 states, row by row
- *     specrt__head_tiles             logits of 3 to 64 states, on tensor cores
+ *     specrt__active_pack_rows, _split_
+ *                                    rows of the head to their places in packed segments
+ *     specrt__head_tiles             logits, on tensor cores
+ *     specrt__head_f32               logits of f32 rows
  *     specrt__active_rank_kernel     the best k of rows of logits, and log-probabilities; the same goes
  *                                    before the next pass in specrt__tree_rank_kernel, before the path in
  *                                    specrt__verify_rank_kernel
@@ -134,12 +135,14 @@ static inline unsigned specrt__launch_blocks(int64_t n, int64_t per_block) {
     return (unsigned)((n + per_block - 1) / per_block);
 }
 
-/* Multiprocessors of the current device; 1, where that is not told. */
+/* Multiprocessors of the current device; 1, where that is not told. A thread asks once for a device. */
 static int32_t specrt__launch_multiprocessors(void) {
-    int device = 0, n = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || n < 1)
-        return 1;
+    static thread_local int known = -1, n = 1;
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || device == known) return n;
+    if (cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || n < 1)
+        n = 1;
+    known = device;
     return n;
 }
 
@@ -255,6 +258,16 @@ static __device__ uint32_t specrt__launch_sub_f16(uint32_t a, uint32_t b) {
 #endif
 }
 
+/* Two bytes of four, the lower or the higher ones, each below a byte of `above`, whose bytes are alike. */
+static __device__ uint32_t specrt__launch_spread(uint32_t four, bool higher, uint32_t above) {
+#if defined(__CUDA_ARCH__)
+    return __byte_perm(four, above, higher ? 0x4342 : 0x4140);
+#else
+    four >>= higher ? 16 : 0;
+    return (four & 0xff) | (four & 0xff00) << 8 | (above & 0xff00ff00u);
+#endif
+}
+
 /* --- instructions that the harness has not --- */
 
 /* Operands of a 16 x 8 x 16 product: lane l holds of A rows l / 4 and l / 4 + 8 and of B column l / 4,
@@ -358,6 +371,18 @@ template <bool kCached> static __device__ void specrt__launch_copy(uint4 *to, co
                      : "memory");
 #else
     *to = specrt__launch_read_once(from);
+#endif
+}
+
+/* The same of 4 bytes. */
+static __device__ void specrt__launch_copy_word(uint32_t *to, const uint32_t *from) {
+#if defined(SPECRT_HARNESS)
+    harness_copy(to, from, sizeof *to);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
+#else
+    *to = __ldg(from);
 #endif
 }
 
@@ -577,14 +602,42 @@ static __device__ int32_t specrt__block_key_id(uint64_t key) {
 }
 
 // >>head (uses: launch base simd)
-// Owns products of segments with hidden states. Rows are read as they are stored, hidden states as they
-// come; sums are f32. Few states: a warp takes whole rows. More: tensor cores, on which a state is the
-// sum of two halves, so that it keeps 16 (bf16) or 22 bits.
+// Owns products of segments with hidden states. Rows are read as they lie, hidden states as they come; sums
+// are f32. f16, bf16 and q8_0 go to tensor cores, on which a state is the sum of two halves, so that it
+// keeps 16 (bf16) or 22 bits; of f32 a warp takes whole rows.
 
-/* The bytes of a row whose type is computed as stored, and packed as it is; 0: not such a row. */
+/* q8_0 is one type, however its rows lie. */
+static __host__ __device__ specrt_dtype specrt__head_type(specrt_dtype dtype) {
+    return dtype == SPECRT_CUDA_Q8_0_PLANES ? SPECRT_DTYPE_Q8_0 : dtype;
+}
+
+/* The type that rows of another have once they are packed. */
+static specrt_dtype specrt__head_packed_type(specrt_dtype dtype) {
+    return dtype == SPECRT_DTYPE_Q8_0 ? SPECRT_CUDA_Q8_0_PLANES : dtype;
+}
+
+/* The bytes of a row whose type is computed as it is; 0: not such a row. */
 static size_t specrt__head_stored_bytes(specrt_dtype dtype, int64_t n_cols) {
+    dtype = specrt__head_type(dtype);
     if (specrt__simd_format(dtype) < 0 || n_cols > SPECRT_CUDA_MAX_COLS) return 0;
     return specrt_row_bytes(dtype, n_cols);
+}
+
+/* Where in a plane of codes the eight of columns 8 * chunk on begin: of two blocks in turn, but of a last
+ * one without a second. */
+static __host__ __device__ int32_t specrt__head_code_at(int32_t chunk, int32_t n_blocks) {
+    int32_t block = chunk / 4, i = chunk % 4;
+    return (block | 1) < n_blocks ? block / 2 * 64 + 16 * i + block % 2 * 8 : 32 * block + 8 * i;
+}
+
+/* A row of q8_0 in planes, from one in blocks. */
+static void specrt__head_split(const uint8_t *row, int32_t n_cols, uint8_t *out) {
+    const int32_t n_blocks = n_cols / 32;
+    for (int32_t b = 0; b < n_blocks; b++, row += 34) {
+        memcpy(out + n_cols + 2 * b, row, 2);
+        for (int32_t i = 0; i < 4; i++)
+            memcpy(out + specrt__head_code_at(4 * b + i, n_blocks), row + 2 + 8 * i, 8);
+    }
 }
 
 /* --- eight columns at a time --- */
@@ -598,10 +651,19 @@ static __device__ uint32_t specrt__head_halves(const uint16_t *x, int32_t at, in
     return (uint32_t)(at < n ? x[at] : 0) | (uint32_t)(at + 1 < n ? x[at + 1] : 0) << 16;
 }
 
-/* Two codes of 8 bits as f16: the last bits of 1024 + 128 + code are the code's. */
-static __device__ uint32_t specrt__head_codes(uint32_t two) {
-    uint32_t magic = ((two & 0xff) | (two & 0xff00) << 8) ^ 0x64806480u;
-    return specrt__launch_sub_f16(magic, 0x64806480u);
+/* Eight codes of 8 bits as f16: the last bits of 1024 + 128 + code are the code's. */
+static __device__ specrt__head_eight specrt__head_codes(uint32_t low, uint32_t high,
+                                                        uint16_t scale) {
+    const uint32_t kMagic = 0x64806480u;
+    specrt__head_eight out;
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < 4; i++) {
+        uint32_t four = (i < 2 ? low : high) ^ 0x80808080u;
+        uint32_t two = specrt__launch_spread(four, i % 2 == 1, 0x64646464u);
+        out.pairs[i] = specrt__launch_sub_f16(two, kMagic);
+    }
+    out.scale = __half2float(__ushort_as_half(scale));
+    return out;
 }
 
 /* The i-th 16 bytes. kOnce: of rows, which pass once; states are read again for every row. */
@@ -609,21 +671,15 @@ template <bool kOnce> static __device__ uint4 specrt__head_read(const void *x, i
     return kOnce ? specrt__launch_read_once((const uint4 *)x + i) : __ldg((const uint4 *)x + i);
 }
 
-/* Columns 8 * chunk on of a row, zeros beyond n_cols.
+/* Columns 8 * chunk on of f16 or bf16, zeros beyond n_cols.
  *   kWhole : all eight are there, and the row is aligned to 16 bytes */
-template <specrt_dtype kDtype, bool kWhole, bool kOnce>
+template <bool kWhole, bool kOnce>
 static __device__ specrt__head_eight specrt__head_load(const void *row, int32_t chunk,
                                                        int32_t n_cols) {
     specrt__head_eight out;
     const uint16_t *x = (const uint16_t *)row;
     out.scale = 1;
-    if (kDtype == SPECRT_DTYPE_Q8_0) {
-        const uint16_t *block = x + chunk / 4 * 17;
-        bool in = kWhole || 8 * chunk < n_cols;
-        out.scale = in ? __half2float(__ushort_as_half(block[0])) : 0.0f;
-        for (int i = 0; i < 4; i++)
-            out.pairs[i] = in ? specrt__head_codes(block[1 + chunk % 4 * 4 + i]) : 0;
-    } else if (kWhole) {
+    if (kWhole) {
         uint4 four = specrt__head_read<kOnce>(row, chunk);
         out.pairs[0] = four.x, out.pairs[1] = four.y, out.pairs[2] = four.z, out.pairs[3] = four.w;
     } else {
@@ -633,25 +689,32 @@ static __device__ specrt__head_eight specrt__head_load(const void *row, int32_t 
     return out;
 }
 
+/* The same of q8_0, whose rows are aligned to 2 bytes. */
+static __device__ specrt__head_eight specrt__head_load_codes(const void *row, int32_t chunk,
+                                                             int32_t n_cols, bool planes) {
+    const uint16_t *x = (const uint16_t *)row, *scale = x + chunk / 4 * 17, *codes = scale + 1;
+    if (planes) {
+        scale = x + n_cols / 2 + chunk / 4;
+        codes = x + specrt__head_code_at(chunk, n_cols / 32) / 2;
+    } else {
+        codes += chunk % 4 * 4;
+    }
+    return specrt__head_codes(codes[0] | (uint32_t)codes[1] << 16,
+                              codes[2] | (uint32_t)codes[3] << 16, *scale);
+}
+
 template <specrt_dtype kDtype> static __device__ float2 specrt__head_unpack(uint32_t pair) {
     return kDtype == SPECRT_DTYPE_BF16 ? specrt__launch_unpack_bf16(pair)
                                        : specrt__launch_unpack_f16(pair);
 }
 
-/* Eight columns as numbers: f16 and bf16 of 16 bytes, f32 of 32. */
-template <specrt_dtype kDtype>
+/* Eight columns of f32 as numbers. */
 static __device__ void specrt__head_words(const uint4 *words, float *out) {
     SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < (kDtype == SPECRT_DTYPE_F32 ? 2 : 1); i++) {
+    for (int i = 0; i < 2; i++) {
         uint32_t four[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
         SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < 4; j++) {
-            float2 two = specrt__head_unpack<kDtype>(four[j]);
-            if (kDtype == SPECRT_DTYPE_F32)
-                out[4 * i + j] = __uint_as_float(four[j]);
-            else
-                out[2 * j] = two.x, out[2 * j + 1] = two.y;
-        }
+        for (int j = 0; j < 4; j++) out[4 * i + j] = __uint_as_float(four[j]);
     }
 }
 
@@ -661,7 +724,7 @@ static __device__ void specrt__head_floats(const float *x, int32_t chunk, int32_
     if (kWhole) {
         uint4 words[2];
         for (int i = 0; i < 2; i++) words[i] = specrt__head_read<kOnce>(x, 2 * chunk + i);
-        specrt__head_words<SPECRT_DTYPE_F32>(words, out);
+        specrt__head_words(words, out);
         return;
     }
     for (int i = 0; i < 8; i++) out[i] = 8 * chunk + i < n_cols ? x[8 * chunk + i] : 0.0f;
@@ -675,11 +738,10 @@ static __device__ void specrt__head_numbers(const void *row, int32_t chunk, int3
         specrt__head_floats<kWhole, kOnce>((const float *)row, chunk, n_cols, out);
         return;
     }
-    specrt__head_eight eight = specrt__head_load<kDtype, kWhole, kOnce>(row, chunk, n_cols);
+    specrt__head_eight eight = specrt__head_load<kWhole, kOnce>(row, chunk, n_cols);
     for (int i = 0; i < 4; i++) {
         float2 two = specrt__head_unpack<kDtype>(eight.pairs[i]);
-        out[2 * i] = two.x * eight.scale;
-        out[2 * i + 1] = two.y * eight.scale;
+        out[2 * i] = two.x, out[2 * i + 1] = two.y;
     }
 }
 
@@ -777,150 +839,170 @@ static __device__ void specrt__head_put(const specrt__head_product &p, const spe
 
 enum { SPECRT__HEAD_LOADS = 8 };
 
-/* kRows rows, of each kEach times 16 bytes a step. */
-template <int kRows, int kEach> struct specrt__head_ring {
+/* kRows rows, of each kEach times 16 bytes a step; kScales: and the scales of the 64 columns that four lanes
+ * read then. */
+template <int kRows, int kEach, bool kScales> struct specrt__head_ring {
     enum { kLoads = kRows * kEach, kSteps = SPECRT__HEAD_LOADS / kLoads };
-    uint4 *places; /* [SPECRT__HEAD_LOADS, threads] shared, from this thread's first on */
-    int32_t step;  /* of kSteps, that is taken next */
+    uint4 *places;    /* [SPECRT__HEAD_LOADS, threads] shared, from this thread's first on */
+    uint32_t *scales; /* likewise, two f16 each */
+    int32_t n_codes;  /* bytes of a row before its scales */
+    int32_t step;     /* of kSteps, that is taken next */
 };
 
 /* 16 bytes number kEach * at on of every row go to the places of a step; ask: there are some. */
-template <int kRows, int kEach>
-static __device__ void specrt__head_ask(const specrt__head_ring<kRows, kEach> &ring, int32_t step,
-                                        const char *const *rows, int32_t at, bool ask) {
-    uint4 *to = ring.places + step * kRows * kEach * (int32_t)blockDim.x;
+template <int kRows, int kEach, bool kScales>
+static __device__ void specrt__head_ask(const specrt__head_ring<kRows, kEach, kScales> &ring,
+                                        int32_t step, const char *const *rows, int32_t at,
+                                        bool ask) {
+    const int kLoads = kRows * kEach;
     if (ask) {
         SPECRT__LAUNCH_UNROLL
-        for (int i = 0; i < kRows * kEach; i++)
-            specrt__launch_copy<(kEach > 1)>(to + i * (int32_t)blockDim.x,
-                                             (const uint4 *)(const void *)rows[i / kEach] +
-                                                 kEach * at + i % kEach);
+        for (int i = 0; i < kLoads; i++)
+            specrt__launch_copy<(kEach > 1)>(
+                ring.places + (step * kLoads + i) * (int32_t)blockDim.x,
+                (const uint4 *)(const void *)rows[i / kEach] + kEach * at + i % kEach);
+        SPECRT__LAUNCH_UNROLL
+        for (int i = 0; i < (kScales ? kRows : 0); i++)
+            specrt__launch_copy_word(ring.scales + (step * kRows + i) * (int32_t)blockDim.x,
+                                     (const uint32_t *)(const void *)(rows[i] + ring.n_codes) +
+                                         at / 4);
     }
     specrt__launch_copied();
 }
 
 /* The first steps, `stride` apart from `at` on, as far as they are below `end`. */
-template <int kRows, int kEach>
-static __device__ void specrt__head_begin(specrt__head_ring<kRows, kEach> *ring, uint4 *places,
+template <int kRows, int kEach, bool kScales>
+static __device__ void specrt__head_begin(specrt__head_ring<kRows, kEach, kScales> *ring,
                                           const char *const *rows, int32_t at, int32_t stride,
                                           int32_t end) {
-    const int kSteps = specrt__head_ring<kRows, kEach>::kSteps;
-    ring->places = places + threadIdx.x;
+    const int kSteps = specrt__head_ring<kRows, kEach, kScales>::kSteps;
+    ring->places += threadIdx.x;
+    if (kScales) ring->scales += threadIdx.x;
     ring->step = 0;
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < kSteps; i++)
         specrt__head_ask(*ring, i, rows, at + i * stride, at + i * stride < end);
 }
 
-/* The step `at`, out [kRows * kEach], in whose places that kSteps later is asked for. */
-template <int kRows, int kEach>
-static __device__ void specrt__head_take(specrt__head_ring<kRows, kEach> *ring,
+/* The step `at`, out [kRows * kEach] and scales [kRows], in whose places that kSteps later is asked for. */
+template <int kRows, int kEach, bool kScales>
+static __device__ void specrt__head_take(specrt__head_ring<kRows, kEach, kScales> *ring,
                                          const char *const *rows, int32_t at, int32_t stride,
-                                         int32_t end, uint4 *out) {
-    const int kSteps = specrt__head_ring<kRows, kEach>::kSteps;
-    const uint4 *from = ring->places + ring->step * kRows * kEach * (int32_t)blockDim.x;
+                                         int32_t end, uint4 *out, uint32_t *scales) {
+    const int kLoads = kRows * kEach;
+    const int kSteps = specrt__head_ring<kRows, kEach, kScales>::kSteps;
     specrt__launch_wait<kSteps - 1>();
     SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < kRows * kEach; i++) out[i] = from[i * (int32_t)blockDim.x];
+    for (int i = 0; i < kLoads; i++)
+        out[i] = ring->places[(ring->step * kLoads + i) * (int32_t)blockDim.x];
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < (kScales ? kRows : 0); i++)
+        scales[i] = ring->scales[(ring->step * kRows + i) * (int32_t)blockDim.x];
     specrt__head_ask(*ring, ring->step, rows, at + kSteps * stride, at + kSteps * stride < end);
     ring->step = (ring->step + 1) % kSteps;
 }
 
-/* --- few states --- */
+/* --- f32 rows, which would lose bits on tensor cores --- */
 
-enum { SPECRT__HEAD_FEW_WARPS = 4, SPECRT__HEAD_FEW_ROWS = 2 };
+enum { SPECRT__HEAD_F32_WARPS = 4 };
 
-/* sums[kStates][rows] += a chunk of eight columns, of which weights has the rows' part. */
-template <int kStates, bool kWhole>
-static __device__ void specrt__head_few_add(const specrt__head_product &p, int32_t n,
+/* Rows of a warp: with more states more, or reading states again for each took as long as the rows. */
+template <int kStates> struct specrt__head_f32_part {
+    enum { kRows = kStates > 2 ? 4 : 2 };
+};
+
+/* sums[kStates][kRows] += a chunk of eight columns, of which weights has the rows' part. */
+template <int kStates, int kRows, bool kWhole>
+static __device__ void specrt__head_f32_add(const specrt__head_product &p, int32_t n,
                                             const float (*weights)[8], int32_t chunk,
-                                            float (*sums)[SPECRT__HEAD_FEW_ROWS]) {
-    const int kRows = SPECRT__HEAD_FEW_ROWS;
+                                            float (*sums)[kRows]) {
     float x[8];
     SPECRT__LAUNCH_UNROLL
     for (int h = 0; h < kStates; h++) {
-        specrt__head_state<kWhole>(p, p.first + (h < n ? h : n - 1), chunk, x);
+        if (h > 0 && h >= n) break;
+        specrt__head_state<kWhole>(p, p.first + h, chunk, x);
         SPECRT__LAUNCH_UNROLL
         for (int i = 0; i < 8 * kRows; i++)
             sums[h][i / 8] = fmaf(weights[i / 8][i % 8], x[i % 8], sums[h][i / 8]);
     }
 }
 
-/* The same, which reads the rows itself. */
-template <specrt_dtype kDtype, int kStates, bool kWhole>
-static __device__ void specrt__head_few_step(const specrt__head_product &p, int32_t n,
-                                             const char *const *rows, int32_t chunk,
-                                             float (*sums)[SPECRT__HEAD_FEW_ROWS]) {
-    float weights[SPECRT__HEAD_FEW_ROWS][8];
-    SPECRT__LAUNCH_UNROLL
-    for (int r = 0; r < SPECRT__HEAD_FEW_ROWS; r++)
-        specrt__head_numbers<kDtype, kWhole, true>(rows[r], chunk, (int32_t)p.layout.n_cols,
-                                                   weights[r]);
-    specrt__head_few_add<kStates, kWhole>(p, n, weights, chunk, sums);
-}
-
 /* All chunks of this lane below `end`, with rows under way. @return the next chunk. */
-template <specrt_dtype kDtype, int kStates>
-static __device__ int32_t specrt__head_few_steps(const specrt__head_product &p, int32_t n,
-                                                 const char *const *rows, uint4 *places,
-                                                 int32_t chunk, int32_t end,
-                                                 float (*sums)[SPECRT__HEAD_FEW_ROWS]) {
-    const int kRows = SPECRT__HEAD_FEW_ROWS, kEach = kDtype == SPECRT_DTYPE_F32 ? 2 : 1;
-    specrt__head_ring<kRows, kEach> ring;
-    specrt__head_begin(&ring, places, rows, chunk, 32, end);
+template <int kStates, int kRows>
+static __device__ int32_t specrt__head_f32_run(const specrt__head_product &p, int32_t n,
+                                               const char *const *rows, uint4 *places,
+                                               int32_t chunk, int32_t end, float (*sums)[kRows]) {
+    specrt__head_ring<kRows, 2, false> ring = {places, NULL, 0, 0};
+    specrt__head_begin(&ring, rows, chunk, 32, end);
     SPECRT__LAUNCH_UNROLL_BY(1)
     for (; chunk < end; chunk += 32) {
-        uint4 words[kRows * kEach];
+        uint4 words[2 * kRows];
         float weights[kRows][8];
-        specrt__head_take(&ring, rows, chunk, 32, end, words);
+        specrt__head_take(&ring, rows, chunk, 32, end, words, (uint32_t *)NULL);
         SPECRT__LAUNCH_UNROLL
-        for (int r = 0; r < kRows; r++) specrt__head_words<kDtype>(&words[r * kEach], weights[r]);
-        specrt__head_few_add<kStates, true>(p, n, weights, chunk, sums);
+        for (int r = 0; r < kRows; r++) specrt__head_words(&words[2 * r], weights[r]);
+        specrt__head_f32_add<kStates, kRows, true>(p, n, weights, chunk, sums);
     }
     return chunk;
 }
 
+/* Sums over lanes, each of which writes one of 32. */
+template <int kStates, int kRows>
+static __device__ void specrt__head_f32_put(const specrt__head_product &p,
+                                            const specrt_cuda_segment &s, int32_t row,
+                                            int32_t n_rows, int32_t n, const float (*sums)[kRows]) {
+    const int kEach = (kStates * kRows + 31) / 32;
+    int32_t lane = (int32_t)(threadIdx.x % 32);
+    float own[kEach] = {0};
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < kStates * kRows; i++) {
+        float sum = sums[i / kRows][i % kRows];
+        if (i / kRows >= n) break;
+        for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+        if (lane == i % 32) own[i / 32] = sum;
+    }
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < kEach; j++) {
+        int32_t h = (32 * j + lane) / kRows, r = lane % kRows;
+        if (h < kStates && h < n && row + r < n_rows)
+            specrt__head_put(p, s, row + r, p.first + h, own[j]);
+    }
+}
+
 /* Block (i, s, b): logits[b, first : first + kStates, rows] = hidden[b, first : first + kStates, :] @
- * rows[:, :]^T for SPECRT__HEAD_FEW_ROWS rows of segment s a warp; lane l sums columns 8 l to 8 l + 7 of
- * every 256, then lanes in pairs.
- *   grid (rows / (warps * rows of each), n_segments, n_batch), block 32 * SPECRT__HEAD_FEW_WARPS
+ * rows[:, :]^T for kRows rows of segment s a warp; lane l sums columns 8 l to 8 l + 7 of every 256, then
+ * lanes in pairs.
+ *   grid (rows / (warps * kRows), n_segments, n_batch), block 32 * SPECRT__HEAD_F32_WARPS
  *   CPU twin: specrt_active_logits() */
-template <specrt_dtype kDtype, int kStates>
-static __global__ void __launch_bounds__(32 * SPECRT__HEAD_FEW_WARPS)
-    specrt__head_few(specrt__head_product p) {
-    const int kRows = SPECRT__HEAD_FEW_ROWS;
-    __shared__ uint4 places[SPECRT__HEAD_LOADS * 32 * SPECRT__HEAD_FEW_WARPS];
+template <int kStates>
+static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)
+    specrt__head_f32(specrt__head_product p) {
+    const int kRows = specrt__head_f32_part<kStates>::kRows;
+    __shared__ uint4 places[SPECRT__HEAD_LOADS * 32 * SPECRT__HEAD_F32_WARPS];
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b) - p.first;
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt_cuda_segment s = specrt__head_segment(p);
-    int32_t row = ((int32_t)blockIdx.x * SPECRT__HEAD_FEW_WARPS + warp) * kRows;
-    int32_t n_rows = specrt__head_rows(s), n_cols = (int32_t)p.layout.n_cols, chunk = lane;
-    if (p.layout.dtypes[blockIdx.y] != kDtype || n <= 0 || row >= n_rows) return;
-    const char *rows[SPECRT__HEAD_FEW_ROWS];
-    float sums[kStates][SPECRT__HEAD_FEW_ROWS];
+    int32_t row = ((int32_t)blockIdx.x * SPECRT__HEAD_F32_WARPS + warp) * kRows;
+    int32_t n_rows = specrt__head_rows(s), n_cols = (int32_t)p.layout.n_cols;
+    if (p.layout.dtypes[blockIdx.y] != SPECRT_DTYPE_F32 || n <= 0 || row >= n_rows) return;
+    const char *rows[kRows];
+    float sums[kStates][kRows], weights[kRows][8];
     for (int r = 0; r < kRows; r++)
         rows[r] = specrt__head_row_at(s, row + r < n_rows ? row + r : n_rows - 1);
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < kStates * kRows; i++) sums[i / kRows][i % kRows] = 0;
-    int32_t n_whole = specrt__head_whole(p, s) / 8;
-    if (kDtype != SPECRT_DTYPE_Q8_0)
-        chunk = specrt__head_few_steps<kDtype, kStates>(p, n, rows, places, chunk, n_whole, sums);
-    SPECRT__LAUNCH_UNROLL_BY(4) /* loads under way */
-    for (; kDtype == SPECRT_DTYPE_Q8_0 && chunk < n_whole; chunk += 32)
-        specrt__head_few_step<kDtype, kStates, true>(p, n, rows, chunk, sums);
-    for (; 8 * chunk < n_cols; chunk += 32)
-        specrt__head_few_step<kDtype, kStates, false>(p, n, rows, chunk, sums);
-    SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < kStates * kRows; i++) {
-        int h = i / kRows, r = i % kRows;
-        float sum = sums[h][r];
-        for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
-        if (lane == 0 && h < n && row + r < n_rows)
-            specrt__head_put(p, s, row + r, p.first + h, sum);
+    int32_t chunk = specrt__head_f32_run<kStates, kRows>(p, n, rows, places, lane,
+                                                         specrt__head_whole(p, s) / 8, sums);
+    for (; 8 * chunk < n_cols; chunk += 32) {
+        for (int r = 0; r < kRows; r++)
+            specrt__head_floats<false, true>((const float *)(const void *)rows[r], chunk, n_cols,
+                                             weights[r]);
+        specrt__head_f32_add<kStates, kRows, false>(p, n, weights, chunk, sums);
     }
+    specrt__head_f32_put<kStates, kRows>(p, s, row, n_rows, n, sums);
 }
 
-/* --- more states: tensor cores --- */
+/* --- other rows: tensor cores --- */
 
 enum { SPECRT__HEAD_TILE_WARPS = 8 };
 
@@ -938,10 +1020,9 @@ static __device__ uint32_t specrt__head_round(float x, float y, float2 *rest) {
 template <bool kBf16, bool kWhole, bool kExact>
 static __device__ void specrt__head_operand(const specrt__head_product &p, int32_t state,
                                             int32_t chunk, uint32_t *pairs, uint32_t *rest) {
-    const specrt_dtype kOperand = kBf16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
     float z[8];
     if (kExact) {
-        specrt__head_eight eight = specrt__head_load<kOperand, kWhole, false>(
+        specrt__head_eight eight = specrt__head_load<kWhole, false>(
             specrt__head_state_at(p, state), chunk, (int32_t)p.layout.n_cols);
         for (int i = 0; i < 4; i++) pairs[i] = eight.pairs[i];
         return;
@@ -966,7 +1047,8 @@ static __device__ void specrt__head_tile_step(const specrt__head_product &p, int
     int32_t lane = (int32_t)(threadIdx.x % 32);
     SPECRT__LAUNCH_UNROLL
     for (int t = 0; t < kTiles; t++) {
-        int32_t state = p.first + 8 * t + lane / 4;
+        int32_t state = 8 * t + lane / 4;
+        if (t > 0 && 8 * t >= n) break;
         uint32_t pairs[4], rest[4];
         specrt__head_operand<kBf16, kWhole, kExact>(p, state < n ? state : n - 1,
                                                     4 * step + lane % 4, pairs, rest);
@@ -993,36 +1075,59 @@ static __device__ void specrt__head_tile_step(const specrt__head_product &p, int
  *   rows : [2 * kGroups] this lane's */
 template <specrt_dtype kDtype, int kTiles, int kGroups, bool kWhole, bool kExact>
 static __device__ int32_t specrt__head_tile_steps(const specrt__head_product &p, int32_t n,
-                                                  const char *const *rows, int32_t step,
-                                                  int32_t end, float (*sums)[4]) {
+                                                  const char *const *rows, bool planes,
+                                                  int32_t step, int32_t end, float (*sums)[4]) {
+    int32_t n_cols = (int32_t)p.layout.n_cols;
     for (; step < end; step++) {
         specrt__head_eight a[kGroups][2];
+        int32_t chunk = 4 * step + (int32_t)(threadIdx.x % 4);
         SPECRT__LAUNCH_UNROLL
         for (int r = 0; r < 2 * kGroups; r++)
-            a[r / 2][r % 2] = specrt__head_load<kDtype, kWhole, true>(
-                rows[r], 4 * step + (int32_t)(threadIdx.x % 4), (int32_t)p.layout.n_cols);
+            a[r / 2][r % 2] = kDtype == SPECRT_DTYPE_Q8_0
+                                  ? specrt__head_load_codes(rows[r], chunk, n_cols, planes)
+                                  : specrt__head_load<kWhole, true>(rows[r], chunk, n_cols);
         specrt__head_tile_step<kDtype, kTiles, kGroups, kWhole, kExact>(p, n, a, step, sums);
     }
     return step;
 }
 
-/* The same of whole steps, with rows under way. */
+/* A lane's eight columns of a step, out of the 16 bytes that it took: all of them, or of codes the lower or
+ * higher half. */
+template <specrt_dtype kDtype>
+static __device__ specrt__head_eight specrt__head_taken(uint4 word, uint32_t scales, int half) {
+    if (kDtype != SPECRT_DTYPE_Q8_0) return {{word.x, word.y, word.z, word.w}, 1};
+    return half == 0 ? specrt__head_codes(word.x, word.y, (uint16_t)(scales & 0xffff))
+                     : specrt__head_codes(word.z, word.w, (uint16_t)(scales >> 16));
+}
+
+/* Columns that four lanes read with 16 bytes each, in steps of 32. */
+template <specrt_dtype kDtype> struct specrt__head_word {
+    enum { kSteps = kDtype == SPECRT_DTYPE_Q8_0 ? 2 : 1 };
+};
+
+/* The same of whole steps, with rows under way: from a multiple of kSteps on, as far as those go. */
 template <specrt_dtype kDtype, int kTiles, int kGroups, bool kExact>
 static __device__ int32_t specrt__head_tile_run(const specrt__head_product &p, int32_t n,
                                                 const char *const *rows, uint4 *places,
-                                                int32_t step, int32_t end, float (*sums)[4]) {
-    int32_t lane = (int32_t)(threadIdx.x % 4);
-    specrt__head_ring<2 * kGroups, 1> ring;
-    specrt__head_begin(&ring, places, rows, 4 * step + lane, 4, 4 * end);
+                                                uint32_t *scales, int32_t step, int32_t end,
+                                                float (*sums)[4]) {
+    const int kRows = 2 * kGroups, kSteps = specrt__head_word<kDtype>::kSteps;
+    int32_t at = 4 * (step / kSteps) + (int32_t)(threadIdx.x % 4), stop = 4 * (end / kSteps);
+    specrt__head_ring<kRows, 1, (kSteps > 1)> ring = {places, scales, (int32_t)p.layout.n_cols, 0};
+    specrt__head_begin(&ring, rows, at, 4, stop);
     SPECRT__LAUNCH_UNROLL_BY(1)
-    for (; step < end; step++) {
-        uint4 words[2 * kGroups];
-        specrt__head_eight a[kGroups][2];
-        specrt__head_take(&ring, rows, 4 * step + lane, 4, 4 * end, words);
+    for (; at < stop; at += 4) {
+        uint4 words[kRows];
+        uint32_t pairs[kRows] = {0};
+        specrt__head_take(&ring, rows, at, 4, stop, words, pairs);
         SPECRT__LAUNCH_UNROLL
-        for (int r = 0; r < 2 * kGroups; r++)
-            a[r / 2][r % 2] = {{words[r].x, words[r].y, words[r].z, words[r].w}, 1};
-        specrt__head_tile_step<kDtype, kTiles, kGroups, true, kExact>(p, n, a, step, sums);
+        for (int half = 0; half < kSteps; half++, step++) {
+            specrt__head_eight a[kGroups][2];
+            SPECRT__LAUNCH_UNROLL
+            for (int r = 0; r < kRows; r++)
+                a[r / 2][r % 2] = specrt__head_taken<kDtype>(words[r], pairs[r], half);
+            specrt__head_tile_step<kDtype, kTiles, kGroups, true, kExact>(p, n, a, step, sums);
+        }
     }
     return step;
 }
@@ -1032,8 +1137,33 @@ template <int kTiles, bool kExact> struct specrt__head_tile {
     enum { kGroups = kExact || kTiles > 4 ? 1 : 2 };
 };
 
-/* Block (i, s, b): logits[b, first : first + 8 kTiles, rows] as above, for kGroups * 16 rows of segment s a
- * set of n_splits warps, each of which takes its share of the columns; their sums are added in order.
+/* All columns of this warp's share: share `split` of n_splits. */
+template <specrt_dtype kDtype, int kTiles, int kGroups, bool kExact>
+static __device__ void
+specrt__head_tile_share(const specrt__head_product &p, int32_t n, const specrt_cuda_segment &s,
+                        const char *const *rows, uint4 *places, uint32_t *scales, int32_t split,
+                        int32_t n_splits, float (*sums)[4]) {
+    const int kSteps = specrt__head_word<kDtype>::kSteps;
+    const bool planes = p.layout.dtypes[blockIdx.y] == SPECRT_CUDA_Q8_0_PLANES;
+    int32_t n_steps = ((int32_t)p.layout.n_cols + 31) / 32,
+            n_words = (n_steps + kSteps - 1) / kSteps;
+    int32_t step = kSteps * (n_words * split / n_splits);
+    int32_t end = kSteps * (n_words * (split + 1) / n_splits);
+    int32_t whole = specrt__head_whole(p, s) / 32;
+    if (end > n_steps) end = n_steps;
+    if (whole > end) whole = end;
+    step = specrt__head_tile_run<kDtype, kTiles, kGroups, kExact>(
+        p, n, rows, places, scales, step, kDtype != SPECRT_DTYPE_Q8_0 || planes ? whole : step,
+        sums);
+    if (kDtype == SPECRT_DTYPE_Q8_0) /* in blocks, or a last one of planes */
+        step = specrt__head_tile_steps<kDtype, kTiles, kGroups, true, kExact>(p, n, rows, planes,
+                                                                              step, whole, sums);
+    specrt__head_tile_steps<kDtype, kTiles, kGroups, false, kExact>(p, n, rows, planes, step, end,
+                                                                    sums);
+}
+
+/* Block (i, s, b): logits[b, :, rows] as above, for kGroups * 16 rows of segment s a set of n_splits warps,
+ * each of which takes its share of the columns; their sums are added in order.
  *   grid (rows / (16 * kGroups * sets), n_segments, n_batch), block 32 * SPECRT__HEAD_TILE_WARPS
  *   n_splits : a power of two up to SPECRT__HEAD_TILE_WARPS
  *   CPU twin: specrt_active_logits() */
@@ -1045,13 +1175,15 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     static_assert(kPlaces * 16 >= SPECRT__HEAD_TILE_WARPS * kRows * 8 * kTiles * 4,
                   "sums have to fit where rows were under way");
     __shared__ uint4 places[kPlaces];
+    __shared__ uint32_t scales[kDtype == SPECRT_DTYPE_Q8_0 ? kPlaces : 1];
     float(*shared)[kRows][8 * kTiles] = (float(*)[kRows][8 * kTiles])(void *)places;
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b);
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt_cuda_segment s = specrt__head_segment(p);
     int32_t n_rows = specrt__head_rows(s), n_block = kRows * SPECRT__HEAD_TILE_WARPS / n_splits;
     int32_t first = (int32_t)blockIdx.x * n_block;
-    if (p.layout.dtypes[blockIdx.y] != kDtype || n <= p.first || first >= n_rows) return;
+    if (specrt__head_type(p.layout.dtypes[blockIdx.y]) != kDtype || n <= 0 || first >= n_rows)
+        return;
     float sums[kGroups * kTiles][4];
     const char *rows[2 * kGroups];
     for (int i = 0; i < 2 * kGroups; i++) {
@@ -1060,18 +1192,8 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     }
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4 * kGroups * kTiles; i++) sums[i / 4][i % 4] = 0;
-    int32_t n_steps = ((int32_t)p.layout.n_cols + 31) / 32, split = warp % n_splits;
-    int32_t step = (int32_t)((int64_t)n_steps * split / n_splits);
-    int32_t end = (int32_t)((int64_t)n_steps * (split + 1) / n_splits);
-    int32_t whole = specrt__head_whole(p, s) / 32;
-    if (whole > end) whole = end;
-    if (kDtype == SPECRT_DTYPE_Q8_0)
-        step = specrt__head_tile_steps<kDtype, kTiles, kGroups, true, kExact>(p, n, rows, step,
-                                                                              whole, sums);
-    else
-        step = specrt__head_tile_run<kDtype, kTiles, kGroups, kExact>(p, n, rows, places, step,
-                                                                      whole, sums);
-    specrt__head_tile_steps<kDtype, kTiles, kGroups, false, kExact>(p, n, rows, step, end, sums);
+    specrt__head_tile_share<kDtype, kTiles, kGroups, kExact>(p, n, s, rows, places, scales,
+                                                             warp % n_splits, n_splits, sums);
     __syncthreads(); /* rows of other warps are taken */
     SPECRT__LAUNCH_UNROLL
     for (int t = 0; t < kGroups * kTiles; t++) SPECRT__LAUNCH_UNROLL
@@ -1082,10 +1204,10 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     for (int32_t i = (int32_t)threadIdx.x; i < n_block * 8 * kTiles; i += (int32_t)blockDim.x) {
         int32_t row = i % n_block, state = i / n_block;
         float sum = 0;
-        if (first + row >= n_rows || p.first + state >= n) continue;
+        if (first + row >= n_rows || state >= n) continue;
         for (int32_t w = 0; w < n_splits; w++)
             sum += shared[row / kRows * n_splits + w][row % kRows][state];
-        specrt__head_put(p, s, first + row, p.first + state, sum);
+        specrt__head_put(p, s, first + row, state, sum);
     }
 }
 
@@ -1108,18 +1230,9 @@ static int32_t specrt__head_lay_out(const specrt_cuda_layout *layout, int32_t *s
 static int32_t specrt__head_most(const specrt_cuda_layout *layout, specrt_dtype dtype) {
     int32_t most = 0;
     for (int32_t i = 0; i < layout->n_segments; i++)
-        if (layout->dtypes[i] == dtype && layout->max_rows[i] > most) most = layout->max_rows[i];
+        if (specrt__head_type(layout->dtypes[i]) == dtype && layout->max_rows[i] > most)
+            most = layout->max_rows[i];
     return most;
-}
-
-template <specrt_dtype kDtype, int kStates>
-static specrt_status specrt__head_launch_few(const specrt__head_product &p, int32_t n_batch,
-                                             void *stream) {
-    const int32_t per_block = SPECRT__HEAD_FEW_WARPS * SPECRT__HEAD_FEW_ROWS;
-    dim3 grid(specrt__launch_blocks(specrt__head_most(&p.layout, kDtype), per_block),
-              (unsigned)p.layout.n_segments, (unsigned)n_batch);
-    return SPECRT__LAUNCH((specrt__head_few<kDtype, kStates>), grid, 32 * SPECRT__HEAD_FEW_WARPS, 0,
-                          stream, p);
 }
 
 template <specrt_dtype kDtype, int kTiles, bool kExact>
@@ -1145,44 +1258,40 @@ static specrt_status specrt__head_launch_tiles(const specrt__head_product &p, in
     return specrt__head_launch_tile<kDtype, kTiles, false>(p, n_batch, stream);
 }
 
-/* Up to kMost states at a time. */
-template <specrt_dtype kDtype, int kMost>
-static specrt_status specrt__head_run_few(specrt__head_product p, int32_t n_batch, void *stream) {
-    for (p.first = 0; p.first < p.max_n; p.first += kMost) {
-        int32_t left = p.max_n - p.first;
-        if (left == 1)
-            SPECRT__TRY((specrt__head_launch_few<kDtype, 1>(p, n_batch, stream)));
-        else if (left == 2)
-            SPECRT__TRY((specrt__head_launch_few<kDtype, 2>(p, n_batch, stream)));
-        else
-            SPECRT__TRY((specrt__head_launch_few<kDtype, kMost>(p, n_batch, stream)));
-    }
-    return SPECRT_STATUS_OK;
-}
-
-/* Three states row by row take more instructions than there is time for while their rows are read. */
 template <specrt_dtype kDtype>
-static specrt_status specrt__head_run(specrt__head_product p, int32_t n_batch, void *stream) {
+static specrt_status specrt__head_run(const specrt__head_product &p, int32_t n_batch,
+                                      void *stream) {
     if (specrt__head_most(&p.layout, kDtype) == 0) return SPECRT_STATUS_OK;
-    if (p.max_n <= 2) return specrt__head_run_few<kDtype, 2>(p, n_batch, stream);
-    if (p.max_n <= 8) return specrt__head_launch_tiles<kDtype, 1>(p, n_batch, stream);
     if (p.max_n <= 16) return specrt__head_launch_tiles<kDtype, 2>(p, n_batch, stream);
-    if (p.max_n <= 32) return specrt__head_launch_tiles<kDtype, 4>(p, n_batch, stream);
     return specrt__head_launch_tiles<kDtype, 8>(p, n_batch, stream);
 }
 
-/* f32 rows would lose bits on tensor cores. */
-template <>
-specrt_status specrt__head_run<SPECRT_DTYPE_F32>(specrt__head_product p, int32_t n_batch,
-                                                 void *stream) {
+template <int kStates>
+static specrt_status specrt__head_launch_f32(const specrt__head_product &p, int32_t n_batch,
+                                             void *stream) {
+    const int32_t per_block = SPECRT__HEAD_F32_WARPS * specrt__head_f32_part<kStates>::kRows;
+    dim3 grid(specrt__launch_blocks(specrt__head_most(&p.layout, SPECRT_DTYPE_F32), per_block),
+              (unsigned)p.layout.n_segments, (unsigned)n_batch);
+    return SPECRT__LAUNCH((specrt__head_f32<kStates>), grid, 32 * SPECRT__HEAD_F32_WARPS, 0, stream,
+                          p);
+}
+
+/* Up to 16 states at a time, with which rows are still read as fast as they come. */
+static specrt_status specrt__head_run_f32(specrt__head_product p, int32_t n_batch, void *stream) {
+    const int32_t kFew = 2, kMost = 16;
     if (specrt__head_most(&p.layout, SPECRT_DTYPE_F32) == 0) return SPECRT_STATUS_OK;
-    return specrt__head_run_few<SPECRT_DTYPE_F32, 4>(p, n_batch, stream);
+    for (p.first = 0; p.first < p.max_n; p.first += kMost)
+        if (p.max_n - p.first <= kFew)
+            SPECRT__TRY(specrt__head_launch_f32<kFew>(p, n_batch, stream));
+        else
+            SPECRT__TRY(specrt__head_launch_f32<kMost>(p, n_batch, stream));
+    return SPECRT_STATUS_OK;
 }
 
 /* Segments of all types, one type after another. */
 static specrt_status specrt__head_run_all(const specrt__head_product &p, int32_t n_batch,
                                           void *stream) {
-    SPECRT__TRY(specrt__head_run<SPECRT_DTYPE_F32>(p, n_batch, stream));
+    SPECRT__TRY(specrt__head_run_f32(p, n_batch, stream));
     SPECRT__TRY(specrt__head_run<SPECRT_DTYPE_F16>(p, n_batch, stream));
     SPECRT__TRY(specrt__head_run<SPECRT_DTYPE_BF16>(p, n_batch, stream));
     return specrt__head_run<SPECRT_DTYPE_Q8_0>(p, n_batch, stream);
@@ -1299,6 +1408,33 @@ static __global__ void specrt__active_pack_rows(specrt_cuda_head head,
     }
 }
 
+/* Block (i, b): as above, of q8_0 rows in blocks, which become planes. Each thread takes eight codes, and a
+ * scale.
+ *   CPU twin: specrt__head_split() */
+static __global__ void specrt__active_split_rows(specrt_cuda_head head,
+                                                 const specrt_cuda_packing *packings,
+                                                 size_t row_stride) {
+    specrt_cuda_packing p = packings[blockIdx.y];
+    int32_t n = *p.n, n_cols = (int32_t)head.n_cols, n_blocks = n_cols / 32;
+    for (int32_t i = (int32_t)blockIdx.x; i < n; i += (int32_t)gridDim.x) {
+        int32_t slot = p.slots ? p.slots[i] : i, id = p.ids[slot];
+        int32_t row = head.row_of ? head.row_of[id] : id;
+        const uint16_t *from = (const uint16_t *)(const void *)((const char *)head.rows +
+                                                                (size_t)row * head.row_stride);
+        char *to = (char *)p.rows + (size_t)slot * row_stride;
+        SPECRT__LAUNCH_UNROLL_BY(4) /* loads under way */
+        for (int32_t j = (int32_t)threadIdx.x; j < 4 * n_blocks; j += (int32_t)blockDim.x) {
+            const uint16_t *x = from + j / 4 * 17 + 1 + j % 4 * 4;
+            uint2 codes = make_uint2(__ldg(x) | (uint32_t)__ldg(x + 1) << 16,
+                                     __ldg(x + 2) | (uint32_t)__ldg(x + 3) << 16);
+            *(uint2 *)(void *)(to + specrt__head_code_at(j, n_blocks)) = codes;
+        }
+        for (int32_t j = (int32_t)threadIdx.x; j < n_blocks; j += (int32_t)blockDim.x)
+            ((uint16_t *)(void *)(to + n_cols))[j] = __ldg(from + 17 * j);
+        if (p.bias && threadIdx.x == 0) p.bias[slot] = head.bias ? head.bias[row] : 0.0f;
+    }
+}
+
 SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
                                                const specrt_cuda_packing *packings, int32_t n_batch,
                                                int32_t max_n, size_t row_stride, void *stream) {
@@ -1311,13 +1447,17 @@ SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
     int32_t n_blocks = specrt__block_size(SPECRT__ACTIVE_PACK_BLOCKS);
     dim3 grid((unsigned)(max_n < n_blocks ? max_n : n_blocks), (unsigned)n_batch);
     dim3 block(SPECRT__ACTIVE_PACK_THREADS);
+    if (all % sizeof(uint16_t) != 0) return SPECRT_STATUS_BAD_ARG;
+    if (head->dtype == SPECRT_DTYPE_Q8_0)
+        return row_stride % 16 != 0 ? SPECRT_STATUS_BAD_ARG
+                                    : SPECRT__LAUNCH(specrt__active_split_rows, grid, block, 0,
+                                                     stream, *head, packings, row_stride);
     if (all % sizeof(uint4) == 0)
         return SPECRT__LAUNCH(specrt__active_pack_rows<uint4>, grid, block, 0, stream, *head,
                               packings, bytes, row_stride);
     if (all % sizeof(uint32_t) == 0)
         return SPECRT__LAUNCH(specrt__active_pack_rows<uint32_t>, grid, block, 0, stream, *head,
                               packings, bytes, row_stride);
-    if (all % sizeof(uint16_t) != 0) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__active_pack_rows<uint16_t>, grid, block, 0, stream, *head,
                           packings, bytes, row_stride);
 }
@@ -2938,7 +3078,8 @@ static specrt_status specrt__cluster_arguments(const specrt_cuda_router *r, int3
     if (r->n_embed == 0) return SPECRT_STATUS_OK;
     if (!r->embedding.rows || r->embedding.n_rows < 1 || r->embedding.n_cols != r->n_embed)
         return SPECRT_STATUS_BAD_ARG;
-    return specrt__head_stored_bytes(r->embedding.dtype, r->n_embed) > 0
+    return r->embedding.dtype != SPECRT_CUDA_Q8_0_PLANES &&
+                   specrt__head_stored_bytes(r->embedding.dtype, r->n_embed) > 0
                ? SPECRT_STATUS_OK
                : SPECRT_STATUS_UNSUPPORTED;
 }
@@ -5019,17 +5160,6 @@ static specrt_status specrt__device_upload(specrt__device_memory *memory, const 
     return error == cudaSuccess ? SPECRT_STATUS_OK : specrt__device_fail(error, n * sizeof(T), err);
 }
 
-/* Rows of any type, n of `stride` bytes. */
-static specrt_status specrt__device_upload_rows(specrt__device_memory *memory, const void *rows,
-                                                size_t n, size_t stride, const void **out,
-                                                specrt_error *err) {
-    const uint8_t *copy = NULL;
-    specrt_status status =
-        specrt__device_upload(memory, (const uint8_t *)rows, n * stride, &copy, err);
-    *out = copy;
-    return status;
-}
-
 /* n elements in memory of the host that kernels reach too, zeroed. */
 template <typename T>
 static specrt_status specrt__device_map(specrt__device_memory *memory, size_t n, T **host,
@@ -5102,24 +5232,38 @@ struct specrt_cuda_policy {
     specrt__device_source routed[SPECRT__DEVICE_ROUTED];
 };
 
-/* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded. */
-static specrt_status specrt__device_copy_rows(const specrt_head *head, void *device, size_t stride,
-                                              specrt_error *err) {
+/* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded.
+ *   out : whose rows are written, of its type, with the head's columns */
+static specrt_status specrt__device_copy_rows(const specrt_head *head, const specrt_cuda_head *out,
+                                              void *rows, specrt_error *err) {
+    const size_t stride = out->row_stride;
     const int64_t n_rows = head->desc.n_rows, n_most = 1 + (int64_t)((4u << 20) / stride);
     const specrt_desc *desc = &head->compute.desc;
+    const bool splits = out->dtype == SPECRT_CUDA_Q8_0_PLANES;
     cudaError_t error = cudaSuccess;
-    uint8_t *buffer = (uint8_t *)specrt__base_alloc(desc, (size_t)n_most * stride);
+    uint8_t *buffer = (uint8_t *)specrt__base_alloc(desc, (size_t)(n_most + 1) * stride), *row;
     if (!buffer) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
-    for (int64_t row = 0; row < n_rows && error == cudaSuccess; row += n_most) {
-        int64_t n = n_rows - row < n_most ? n_rows - row : n_most;
-        for (int64_t i = 0; i < n; i++)
-            specrt__head_pack(head, row + i, buffer + (size_t)i * stride);
-        error = cudaMemcpy((uint8_t *)device + (size_t)row * stride, buffer, (size_t)n * stride,
+    SPECRT__CLEAR(buffer, (size_t)n_most * stride);
+    for (int64_t first = 0; first < n_rows && error == cudaSuccess; first += n_most) {
+        int64_t n = n_rows - first < n_most ? n_rows - first : n_most;
+        for (int64_t i = 0; i < n; i++) {
+            row = buffer + (size_t)i * stride;
+            specrt__head_pack(head, first + i, splits ? buffer + (size_t)n_most * stride : row);
+            if (splits)
+                specrt__head_split(buffer + (size_t)n_most * stride, (int32_t)out->n_cols, row);
+        }
+        error = cudaMemcpy((uint8_t *)rows + (size_t)first * stride, buffer, (size_t)n * stride,
                            cudaMemcpyHostToDevice);
     }
     specrt__base_free(desc, buffer);
     return error == cudaSuccess ? SPECRT_STATUS_OK
                                 : specrt__device_fail(error, (size_t)n_most * stride, err);
+}
+
+/* Bytes between rows of a copy: q8_0 in planes is aligned, others stand side by side. */
+static size_t specrt__device_stride(specrt_dtype dtype, int64_t n_cols) {
+    size_t bytes = specrt_row_bytes(dtype, n_cols);
+    return dtype == SPECRT_DTYPE_Q8_0 ? (size_t)specrt__base_align(bytes, 16) : bytes;
 }
 
 /* Rows on the device that the application has. h: their type and, side by side, their stride. */
@@ -5157,8 +5301,10 @@ static specrt_status specrt__device_bind(specrt_cuda_policy *p, const specrt_cud
         SPECRT__TRY(specrt__device_borrow("rows", desc->rows, desc->row_stride, head->desc.dtype,
                                           &p->head, err));
     } else {
-        SPECRT__TRY(specrt__device_allocate(&p->memory, n_rows * stride, &rows, err));
-        SPECRT__TRY(specrt__device_copy_rows(head, rows, stride, err));
+        p->head.dtype = specrt__head_packed_type(dtype);
+        p->head.row_stride = specrt__device_stride(dtype, head->desc.n_cols);
+        SPECRT__TRY(specrt__device_allocate(&p->memory, n_rows * p->head.row_stride, &rows, err));
+        SPECRT__TRY(specrt__device_copy_rows(head, &p->head, rows, err));
         p->head.rows = rows;
     }
     if (head->desc.bias)
@@ -5177,13 +5323,43 @@ static bool specrt__device_in_head(const specrt_cuda_policy *p, const specrt_seg
     return at >= begin && *first < (size_t)head->n_rows && s->dtype == head->dtype;
 }
 
+/* The type of a segment's rows: the head's own, or packed. */
+static specrt_dtype specrt__device_type(const specrt_cuda_policy *p, const void *rows) {
+    uintptr_t at = (uintptr_t)rows, begin = (uintptr_t)p->head.rows;
+    bool own = at >= begin && at - begin < (size_t)p->head.n_rows * p->head.row_stride;
+    return own ? p->head.dtype : specrt__head_packed_type(p->head.dtype);
+}
+
+/* A host segment's packed rows, of q8_0 as planes. */
+static specrt_status specrt__device_upload_rows(specrt_cuda_policy *p, const specrt_segment *s,
+                                                specrt_cuda_segment *out, specrt_error *err) {
+    const specrt_desc *desc = &p->policy->desc;
+    const int32_t n_cols = (int32_t)p->head.n_cols;
+    const uint8_t *rows = (const uint8_t *)s->rows, *copy = NULL;
+    size_t n = (size_t)s->n_rows, stride = specrt__device_stride(s->dtype, n_cols);
+    uint8_t *split = NULL;
+    out->row_stride = s->row_stride;
+    if (s->dtype == SPECRT_DTYPE_Q8_0) {
+        split = specrt__device_host<uint8_t>(desc, n * stride, err);
+        if (!split) return SPECRT_STATUS_NO_MEMORY;
+        SPECRT__CLEAR(split, n * stride);
+        for (size_t i = 0; i < n; i++)
+            specrt__head_split(rows + i * s->row_stride, n_cols, split + i * stride);
+        rows = split;
+        out->row_stride = stride;
+    }
+    specrt_status status = specrt__device_upload(&p->memory, rows, n * out->row_stride, &copy, err);
+    out->rows = copy;
+    specrt__base_free(desc, split);
+    return status;
+}
+
 /* A host segment's rows, ids and biases, all of them. */
 static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_segment *s,
                                           specrt_cuda_segment *out, specrt_error *err) {
     size_t n = (size_t)s->n_rows, first;
     SPECRT__CLEAR(out, 1);
     out->max_rows = s->n_rows;
-    out->row_stride = s->row_stride;
     SPECRT__TRY(specrt__device_upload(&p->memory, s->ids, n, &out->ids, err));
     if (specrt__device_in_head(p, s, &first)) {
         out->rows = (const uint8_t *)p->head.rows + first * p->head.row_stride;
@@ -5191,7 +5367,7 @@ static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_se
         out->bias = p->head.bias ? p->head.bias + first : NULL;
         return SPECRT_STATUS_OK;
     }
-    SPECRT__TRY(specrt__device_upload_rows(&p->memory, s->rows, n, s->row_stride, &out->rows, err));
+    SPECRT__TRY(specrt__device_upload_rows(p, s, out, err));
     if (!s->bias) return SPECRT_STATUS_OK;
     return specrt__device_upload(&p->memory, s->bias, n, &out->bias, err);
 }
@@ -5266,8 +5442,7 @@ static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_he
     } else {
         status =
             specrt__device_allocate(&p->memory, (size_t)host->n_rows * out->row_stride, &copy, err);
-        if (status == SPECRT_STATUS_OK)
-            status = specrt__device_copy_rows(rows, copy, out->row_stride, err);
+        if (status == SPECRT_STATUS_OK) status = specrt__device_copy_rows(rows, out, copy, err);
         out->rows = copy;
     }
     specrt_head_close(rows);
@@ -6261,7 +6436,8 @@ static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specr
     size_t n = (size_t)s->batch.n, m = (size_t)s->capacity;
     const specrt_desc *desc = &s->policy->policy->desc;
     specrt_status status = SPECRT_STATUS_OK;
-    s->row_stride = (size_t)specrt__base_align(specrt_row_bytes(head->dtype, head->n_cols), 16);
+    s->row_stride =
+        (size_t)specrt__base_align(specrt__head_stored_bytes(head->dtype, head->n_cols), 16);
     SPECRT__TRY(specrt__session_clear(s, n * m, s->row_stride, &s->rows, err));
     if (head->bias) SPECRT__TRY(specrt__device_clear(&s->memory, n * m, &s->bias, err));
     specrt_cuda_packing *host = specrt__device_host<specrt_cuda_packing>(desc, n, err);
@@ -6344,7 +6520,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     s->layout.n_cols = s->policy->head.n_cols;
     s->layout.shared[0] = s->policy->fixed.max_rows > 0;
     for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
-        s->layout.dtypes[i] = s->policy->head.dtype;
+        s->layout.dtypes[i] = specrt__device_type(s->policy, host[i].rows);
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
@@ -6398,7 +6574,8 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
     size_t n = (size_t)s->batch.n;
     s->batch.n_ids = p->policy->head->n_ids;
     s->batch.costs.n_fixed = p->policy->fixed.n_rows;
-    s->batch.costs.row = (int64_t)specrt_row_bytes(p->head.dtype, p->head.n_cols);
+    s->batch.costs.row =
+        (int64_t)specrt_row_bytes(specrt__head_type(p->head.dtype), p->head.n_cols);
     if (p->n_routed == 0) return SPECRT_STATUS_OK;
     for (int32_t i = 0; i < p->n_routed; i++) {
         SPECRT__TRY(specrt__session_make_route(s, &p->routed[i], &s->routes[i], err));

@@ -1619,7 +1619,7 @@ typedef struct specrt_cuda_policy specrt_cuda_policy;
 typedef struct specrt_cuda_policy_desc { /* zero-initialise it */
     /* DEVICE [n_rows, n_cols] the head's rows, borrowed for the policy's life, in the type that the bound
      * head has and that products take: f32, f16, bf16 or q8_0. NULL: a copy is made, decoded to f16 where
-     * it must be */
+     * it must be, of q8_0 in the order that is read the fastest */
     const void *rows;
     size_t row_stride; /* bytes; 0: side by side */
     /* DEVICE likewise the embedding's, where a router reads it; NULL: a copy is made */
@@ -1804,6 +1804,12 @@ SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, con
 #define SPECRT_CUDA_MAX_STATES   64    /* rows of a pass */
 #define SPECRT_CUDA_MAX_COLS     65536 /* of a head */
 
+/* q8_0 rows in planes, as specrt_cuda_pack() leaves them: n_cols codes, then n_cols / 32 scales. In blocks,
+ * as files have them (SPECRT_DTYPE_Q8_0), 34 bytes hold 32 columns, which no wide load reads. Codes of two
+ * blocks stand eight by eight in turn, 64 columns in 64 bytes; a last block without a second by itself. A
+ * row has as many bytes as in blocks. Rows and strides aligned to 16 bytes are read as fast as others. */
+#define SPECRT_CUDA_Q8_0_PLANES ((specrt_dtype)0x100008)
+
 /* Rows of a shortlist: specrt_segment on the device. An array of them, [n_batch, n_segments], is DEVICE. */
 typedef struct specrt_cuda_segment {
     const void *rows;          /* DEVICE [., n_cols] of the layout's dtype */
@@ -1823,7 +1829,7 @@ typedef struct specrt_cuda_segment {
 typedef struct specrt_cuda_layout {
     int32_t n_segments; /* 1 to SPECRT_CUDA_MAX_SEGMENTS */
     int64_t n_cols;
-    specrt_dtype dtypes[SPECRT_CUDA_MAX_SEGMENTS]; /* f32, f16, bf16 or q8_0 */
+    specrt_dtype dtypes[SPECRT_CUDA_MAX_SEGMENTS]; /* f32, f16, bf16, q8_0, also in planes */
     int32_t max_rows[SPECRT_CUDA_MAX_SEGMENTS];
     /* 1: all sequences have the first one's segment i, without scored_by. It is read once for up to
      * SPECRT_CUDA_MAX_STATES of all their states. */
@@ -1853,7 +1859,7 @@ typedef struct specrt_cuda_head {
     const void *rows;      /* [n_rows, n_cols] of dtype */
     const float *bias;     /* f32 [n_rows]; NULL: none */
     const int32_t *row_of; /* i32, by token: the row it has; NULL: its number */
-    specrt_dtype dtype;    /* f32, f16, bf16 or q8_0 */
+    specrt_dtype dtype;    /* f32, f16, bf16, q8_0, also in planes; an embedding's in blocks */
     int32_t n_rows;
     int64_t n_cols;
     size_t row_stride; /* bytes between rows */
@@ -1864,7 +1870,7 @@ typedef struct specrt_cuda_packing {
     const int32_t *ids;   /* i32 [capacity] token of each place; it has a row */
     const int32_t *slots; /* i32 [*n] distinct places to fill; NULL: 0 to *n - 1 */
     const int32_t *n;     /* i32 [1] */
-    void *rows;           /* [capacity] rows of the head's dtype, aligned to 16 */
+    void *rows;           /* [capacity] rows of the head's dtype, q8_0 in planes, aligned to 16 */
     float *bias;          /* f32 [capacity]; NULL: not packed */
 } specrt_cuda_packing;
 
@@ -1873,7 +1879,8 @@ typedef struct specrt_cuda_packing {
  *   packings   : DEVICE [n_batch]
  *   max_n      : of places to fill in a sequence
  *   row_stride : bytes between packed rows
- * @return OK, BAD_ARG (strides are even), UNSUPPORTED dtype or columns, DEVICE. */
+ * @return OK, BAD_ARG (strides are even; of rows that become planes multiples of 16), UNSUPPORTED dtype or
+ * columns, DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
                                                const specrt_cuda_packing *packings, int32_t n_batch,
                                                int32_t max_n, size_t row_stride, void *stream);
@@ -1883,11 +1890,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
  * and state (bf16 rows with other states: 2e-5), whatever n. Tensor cores round sums towards 0: over
  * thousands of columns whose products have one sign it may be 1e-5. Rows with `places` are indexed, not
  * packed.
- *   segments : DEVICE [n_batch, layout->n_segments]; rows aligned to 16 bytes are read the faster
+ *   segments : DEVICE [n_batch, layout->n_segments]; rows aligned to 16 bytes are read the faster, of q8_0
+ *              those in planes
  *   batch    : max_n is 1 to SPECRT_CUDA_MAX_STATES. The logits of states that do not count are written for
  *              shared segments only, whatever they are
- *   hidden   : DEVICE [n_batch, max_n, n_cols] of dtype f32, f16 or bf16, finite; 3 states and more meet
- *              f16 and q8_0 rows cut to +-131,008
+ *   hidden   : DEVICE [n_batch, max_n, n_cols] of dtype f32, f16 or bf16, finite; they meet f16 and q8_0
+ *              rows cut to +-131,008
  *   logits   : DEVICE f32 [n_batch, max_n, n_columns]
  * @return OK, BAD_ARG, UNSUPPORTED dtypes or columns, DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,

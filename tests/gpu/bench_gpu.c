@@ -3,7 +3,10 @@
  * JSON, an object a line.
  *
  *     bench_gpu OUT.jsonl [PART...]     all parts: sizes window sketch cycles
- *     bench_gpu --tiny OUT.jsonl        shapes for a look at the program itself, on the harness */
+ *     bench_gpu --tiny OUT.jsonl        shapes for a look at the program itself, on the harness
+ *
+ * $PRODUCTS names a table of which library multiplies faster, by format, columns, rows and states: decisions
+ * there are held against what is measured, and then it is written anew. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -165,6 +168,21 @@ static int32_t *shuffled(int32_t n, int32_t group, uint64_t *state) {
     return (int32_t *)device;
 }
 
+/* Rows of q8_0 come in blocks and lie in planes, as policies have them. */
+static void split_rows(bench_product *p) {
+    size_t stride = (p->head.row_stride + 15) / 16 * 16;
+    int32_t *count = (int32_t *)gpu_copy(&p->head.n_rows, sizeof p->head.n_rows);
+    specrt_cuda_packing all = {
+        .ids = p->numbers, .n = count, .rows = gpu_alloc((size_t)p->head.n_rows * stride)};
+    specrt_cuda_packing *list = (specrt_cuda_packing *)gpu_copy(&all, sizeof all);
+    bench_must(specrt_cuda_pack(&p->head, list, 1, p->head.n_rows, stride, bench_stream), "pack");
+    gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
+    gpu_free((void *)(uintptr_t)p->head.rows), gpu_free(list), gpu_free(count);
+    p->head.rows = all.rows;
+    p->head.row_stride = stride;
+    p->head.dtype = p->layout.dtypes[0] = SPECRT_CUDA_Q8_0_PLANES;
+}
+
 void bench_make(bench_product *p, const bench_shape *shape, specrt_dtype dtype) {
     size_t n = (size_t)shape->n_rows;
     uint64_t state = gpu_seed(9);
@@ -185,6 +203,7 @@ void bench_make(bench_product *p, const bench_shape *shape, specrt_dtype dtype) 
     p->logprobs = (float *)gpu_alloc(BENCH_MAX_N * BENCH_K * sizeof(float));
     p->ids = (int32_t *)gpu_alloc(BENCH_MAX_N * BENCH_K * sizeof(int32_t));
     p->numbers = shuffled(shape->n_rows, shape->n_rows, &state);
+    if (dtype == SPECRT_DTYPE_Q8_0) split_rows(p);
     p->places = shuffled(shape->n_rows, 1, &state);
     p->groups = shuffled(shape->n_rows, 128, &state);
     p->scratch = gpu_zeros(specrt_cuda_topk_bytes(shape->n_rows, BENCH_MAX_N, BENCH_K));
@@ -324,6 +343,72 @@ static double time_lt(bench_product *p, int32_t rows) {
 
 #endif
 
+/* --- which library multiplies --- */
+
+enum { MAX_DECISIONS = 256 };
+
+typedef struct decision {
+    char dtype[8], by[12]; /* "specrt" or "cublaslt" */
+    int cols, rows, n;
+    double ours_us, lt_us;
+} decision;
+
+static decision
+    decisions[MAX_DECISIONS]; /* first the table's, then what is measured takes their places */
+static int n_decisions, n_changed, n_measured;
+
+static void read_decisions(void) {
+    char line[256];
+    FILE *f = getenv("PRODUCTS") ? fopen(getenv("PRODUCTS"), "r") : NULL;
+    while (f && n_decisions < MAX_DECISIONS && fgets(line, sizeof line, f)) {
+        decision *d = &decisions[n_decisions];
+        n_decisions += sscanf(line, "%7[a-z0-9_] %d %d %d %lf %lf %11s", d->dtype, &d->cols,
+                              &d->rows, &d->n, &d->ours_us, &d->lt_us, d->by) == 7;
+    }
+    if (f) fclose(f);
+}
+
+/* Ours, but where the other is faster by more than the clock's 2%. */
+static void decide(const bench_product *p, const bench_result *r, double lt_seconds) {
+    decision d = {.cols = (int)p->head.n_cols,
+                  .rows = (int)r->rows,
+                  .n = (int)r->n,
+                  .ours_us = r->seconds * 1e6,
+                  .lt_us = lt_seconds * 1e6};
+    int at = 0;
+    snprintf(d.dtype, sizeof d.dtype, "%s", r->dtype);
+    snprintf(d.by, sizeof d.by, "%s", 1.02 * lt_seconds < r->seconds ? "cublaslt" : "specrt");
+    while (at < n_decisions &&
+           !(strcmp(decisions[at].dtype, d.dtype) == 0 && decisions[at].cols == d.cols &&
+             decisions[at].rows == d.rows && decisions[at].n == d.n))
+        at++;
+    if (at == MAX_DECISIONS) return;
+    n_measured++;
+    if (at < n_decisions && strcmp(decisions[at].by, d.by) != 0) {
+        n_changed++;
+        printf("%s, %d columns, %d rows, %d states: by %s, before by %s\n", d.dtype, d.cols, d.rows,
+               d.n, d.by, decisions[at].by);
+    }
+    if (at == n_decisions) n_decisions++;
+    decisions[at] = d;
+}
+
+static void write_decisions(void) {
+    FILE *f = getenv("PRODUCTS") && n_measured > 0 ? fopen(getenv("PRODUCTS"), "w") : NULL;
+    if (!f) return;
+    fprintf(f,
+            "# rows of a type, columns, rows, states of that type: us by specrt and by cuBLASLt, "
+            "and whose to use\n");
+    for (int i = 0; i < n_decisions; i++) {
+        const decision *d = &decisions[i];
+        fprintf(f, "%-5s %6d %7d %3d %9.2f %9.2f %s\n", d->dtype, d->cols, d->rows, d->n,
+                d->ours_us, d->lt_us, d->by);
+    }
+    if (fclose(f) != 0) fprintf(stderr, "bench_gpu: %s: cannot be written\n", getenv("PRODUCTS"));
+    printf("bench_gpu: %d of %d products decided otherwise than %s did\n", n_changed, n_measured,
+           getenv("PRODUCTS"));
+}
+
 /* --- products by size --- */
 
 /* What MicroSpec's lists hold. */
@@ -341,9 +426,9 @@ static void report_product(const bench_product *p, bench_result r, double lt_sec
     bench_report(&r);
     r.limit = 0;
     if (lt_seconds == 0) return;
+    decide(p, &r, lt_seconds);
     r.what = "cublaslt";
     r.seconds = lt_seconds;
-    r.dtype = specrt_dtype_name(p->head.dtype);
     bench_report(&r);
 }
 
@@ -679,6 +764,7 @@ int main(int argc, char **argv) {
     const bench_shape *shapes = bench_tiny ? tiny : real;
     setvbuf(stdout, NULL, _IOLBF, 0), setvbuf(bench_json, NULL, _IOLBF, 0);
     open_device();
+    read_decisions();
     if (asked("cycles", rest)) bench_cycles(&shapes[0]);
     for (int i = 0; i < 2; i++) {
         if (asked("window", rest)) bench_window(&shapes[i], 16), bench_window(&shapes[i], 480);
@@ -689,6 +775,7 @@ int main(int argc, char **argv) {
         printf("bench_gpu: tiny shapes ran; goals are not judged by them\n");
     else
         printf("bench_gpu: %d of %d goals met; lines of the others say FAIL\n", n_met, n_goals);
+    write_decisions();
     bench_free(&sweeper);
     cudaEventDestroy(before), cudaEventDestroy(after), cudaStreamDestroy(bench_stream);
     if (n_wrong > 0) printf("bench_gpu: %d products differ from cuBLASLt's\n", n_wrong);

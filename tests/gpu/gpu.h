@@ -51,6 +51,16 @@ static inline void gpu_get(void *host, const void *device, size_t bytes) {
     gpu_check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
 }
 
+/* gpu_planes() : a row of q8_0 in planes (SPECRT_CUDA_Q8_0_PLANES), from one in blocks. */
+static inline void gpu_planes(const uint8_t *row, int32_t n_cols, uint8_t *out) {
+    for (int32_t j = 0; j < n_cols; j++) {
+        int32_t block = j / 32, at = j, first = block / 2 * 64;
+        if (first + 64 <= n_cols) at = first + j % 32 / 8 * 16 + block % 2 * 8 + j % 8;
+        out[at] = row[34 * block + 2 + j % 32];
+        memcpy(out + n_cols + 2 * block, row + 34 * block, 2);
+    }
+}
+
 /* gpu_seed() : of random data: the usual one, or what $SPECRT_TEST_SEED makes of it. */
 static inline uint64_t gpu_seed(uint64_t usual) {
     const char *text = getenv("SPECRT_TEST_SEED");

@@ -7,9 +7,9 @@
 #     SEED=7 STEPS="build twins" tests/gpu/run.sh
 #     DRY=1 ROUNDS=1 tests/gpu/run.sh     on the CPU's harness: a look at this script, not at a GPU
 #
-# OUT     folder of the results (build/gpu): cuda.json, cuda.txt, logs.txt, sizes.svg, timeline.svg.
-#         Commit the first two under bench/results. What other steps left there, of the same sources
-#         and device, stays
+# OUT     folder of the results (build/gpu): cuda.json, cuda.txt, logs.txt, sizes.svg, timeline.svg,
+#         and cuda-products.txt: where cuBLASLt multiplies faster. Commit the first two and the last
+#         under bench/results. What other steps left there, of the same sources and device, stays
 # LIMIT   seconds that all may take; what is left then is said to be left out, and waits for another
 #         call
 # SEED    of all random data; without it a new one, which is told
@@ -328,9 +328,12 @@ step_host() {
 }
 
 step_bench() {
-    check bench 240 "$bin/bench_gpu" ${dry:+--tiny} "$bin/bench.jsonl"
+    cp bench/results/cuda-products.txt "$bin/products.txt" 2>/dev/null || rm -f "$bin/products.txt"
+    check bench 240 env PRODUCTS="$bin/products.txt" \
+        "$bin/bench_gpu" ${dry:+--tiny} "$bin/bench.jsonl"
     say "$(cat "$bin/output")"
     grep '}$' "$bin/bench.jsonl" >"$parts/benchmarks"
+    [ ! -e "$bin/products.txt" ] || cp "$bin/products.txt" "$out/cuda-products.txt"
 }
 
 # --- all ---

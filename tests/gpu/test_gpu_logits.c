@@ -22,6 +22,7 @@ typedef struct rows_case {
 
 typedef struct shape {
     specrt_dtype dtype, state_dtype;
+    bool planes; /* q8_0 rows as the device packs them */
     int32_t n_cols, max_rows, max_n;
     size_t stride; /* of rows */
     bool places, bias, masked;
@@ -73,8 +74,20 @@ static specrt_segment cpu_segment(const shape *s, const rows_case *c) {
     return out;
 }
 
+/* Rows as the device has them, whose bytes the CPU's are but for planes. */
+static void *gpu_rows(const shape *s, const rows_case *c) {
+    static uint8_t planes[MAX_ROWS * MAX_COLS * 4];
+    for (int32_t r = 0; s->planes && r < s->max_rows; r++)
+        gpu_planes(c->rows + (size_t)r * s->stride, s->n_cols, planes + (size_t)r * s->stride);
+    return gpu_copy(s->planes ? planes : c->rows, (size_t)s->max_rows * s->stride);
+}
+
+static specrt_dtype gpu_dtype(const shape *s) {
+    return s->planes ? SPECRT_CUDA_Q8_0_PLANES : s->dtype;
+}
+
 static specrt_cuda_segment gpu_segment(const shape *s, const rows_case *c) {
-    specrt_cuda_segment out = {gpu_copy(c->rows, (size_t)s->max_rows * s->stride),
+    specrt_cuda_segment out = {gpu_rows(s, c),
                                s->stride,
                                gpu_copy(c->ids, sizeof c->ids),
                                s->bias ? gpu_copy(c->bias, sizeof c->bias) : NULL,
@@ -119,8 +132,11 @@ static void run_case(shape first, shape second) {
     shape shapes[2] = {first, second};
     int32_t max_n = first.max_n, d = first.n_cols, width = first.max_rows + second.max_rows;
     specrt_cuda_segment segments[BATCH][2];
-    specrt_cuda_layout layout = {
-        2, d, {first.dtype, second.dtype}, {first.max_rows, second.max_rows}, {!first.masked}};
+    specrt_cuda_layout layout = {2,
+                                 d,
+                                 {gpu_dtype(&first), gpu_dtype(&second)},
+                                 {first.max_rows, second.max_rows},
+                                 {!first.masked}};
     int32_t n[2 * BATCH] = {max_n, -1, random_below(max_n + 1), -1};
     size_t state_bytes = (size_t)d * (first.state_dtype == SPECRT_DTYPE_F32 ? 4 : 2);
     fill_states(&first, (int64_t)BATCH * max_n * d, states, values);
@@ -172,23 +188,27 @@ static void run_case(shape first, shape second) {
     specrt_head_close(head);
 }
 
+/* dtype SPECRT_CUDA_Q8_0_PLANES: q8_0 rows in planes. */
 static shape make_shape(specrt_dtype dtype, specrt_dtype states, int32_t n_cols, int32_t max_rows,
                         int32_t max_n, int flags) {
     size_t pad = dtype == SPECRT_DTYPE_F32 ? 4 : 2;
-    shape s = {dtype, states,    n_cols,    max_rows,  max_n,
+    bool planes = dtype == SPECRT_CUDA_Q8_0_PLANES;
+    shape s = {dtype, states,    planes,    n_cols,    max_rows,  max_n,
                0,     flags & 1, flags & 2, flags & 4, flags & 16};
-    s.stride = specrt_row_bytes(dtype, n_cols) + (flags & 8 ? pad : 0);
+    if (planes) s.dtype = SPECRT_DTYPE_Q8_0;
+    s.stride = specrt_row_bytes(s.dtype, n_cols) + (flags & 8 ? pad : 0);
+    if (planes && !(flags & 8)) s.stride = (s.stride + 15) / 16 * 16;
     return s;
 }
 
-static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
-                                      SPECRT_DTYPE_Q8_0};
+enum { N_DTYPES = 5 };
+static const specrt_dtype dtypes[N_DTYPES] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
+                                              SPECRT_DTYPE_Q8_0, SPECRT_CUDA_Q8_0_PLANES};
 
 static void run_states(int32_t max_n, int32_t max_rows) {
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < N_DTYPES; i++)
         for (int k = 0; k < 3; k++) {
-            int32_t n_cols =
-                dtypes[i] == SPECRT_DTYPE_Q8_0 ? 32 * (1 + k * 4) : 40 * (1 + k * 3) + k;
+            int32_t n_cols = i >= 3 ? 32 * (1 + k * 4) : 40 * (1 + k * 3) + k;
             int flags = random_below(16);
             run_case(
                 make_shape(dtypes[i], dtypes[k], n_cols, max_rows, max_n, flags),
@@ -196,32 +216,37 @@ static void run_states(int32_t max_n, int32_t max_rows) {
         }
 }
 
-static void test_few(void) {
-    for (int32_t n = 1; n <= 2; n++) run_states(n, 45);
-    for (int32_t n = 3; n <= 4; n++)
-        run_case(make_shape(SPECRT_DTYPE_F32, SPECRT_DTYPE_F32, 161, 45, n, 6),
-                 make_shape(SPECRT_DTYPE_F32, SPECRT_DTYPE_F32, 161, 20, n, 9));
+/* f32 rows, of up to 16 states in one pass, then in two. */
+static void test_f32(void) {
+    static const int32_t counts[] = {4, 16, 18, 19};
+    for (int i = 0; i < 4; i++) {
+        int32_t n_cols = i % 2 ? 161 : 1052; /* so wide that steps follow each other */
+        run_case(make_shape(SPECRT_DTYPE_F32, dtypes[i % 3], n_cols, 45, counts[i], 6),
+                 make_shape(SPECRT_DTYPE_F32, dtypes[i % 3], n_cols, 20, counts[i], 9));
+    }
 }
 
 static void test_tiles(void) {
-    static const int32_t counts[] = {3, 8, 10, 17};
-    for (int i = 0; i < 4; i++) run_states(counts[i], 50 + i);
+    static const int32_t counts[] = {1, 2, 3, 8, 10, 17};
+    for (int i = 0; i < 6; i++) run_states(counts[i], 45 + i);
     run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F16, 96, 150, 5, 0), /* fewer splits */
              make_shape(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F16, 96, 20, 5, 1));
     run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F32, 96, 33, 64, 6),
-             make_shape(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F32, 96, 20, 64, 1));
-    for (int i = 1; i < 4; i++) { /* so wide that rows of four steps are under way */
+             make_shape(SPECRT_CUDA_Q8_0_PLANES, SPECRT_DTYPE_F32, 96, 20, 64, 1));
+    for (int i = 1; i < N_DTYPES; i++) { /* so wide that rows of four steps are under way */
         specrt_dtype states = dtypes[i] == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
         run_case(make_shape(dtypes[i], states, 1344, 17, 9, 2),
                  make_shape(dtypes[i], states, 1344, 9, 9, 0));
     }
+    run_case(make_shape(SPECRT_CUDA_Q8_0_PLANES, SPECRT_DTYPE_F32, 1312, 17, 9, 1), /* odd blocks */
+             make_shape(SPECRT_CUDA_Q8_0_PLANES, SPECRT_DTYPE_F32, 1312, 40, 9, 8));
 }
 
 /* A state that is not a number has no logit that is one, whatever it is rounded to on the way; others do. */
 static void test_nan(void) {
     static const int32_t counts[] = {2, 3, 10, 20, 40};
     for (int i = 0; i < 5; i++)
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < N_DTYPES; k++) {
             shape s = make_shape(dtypes[k], dtypes[(i + k) % 3], 64, 17, counts[i], 16);
             run_case(s, s);
         }
@@ -229,10 +254,10 @@ static void test_nan(void) {
 
 /* Segments of several types, and the states of the other's type. */
 static void test_mixed(void) {
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < N_DTYPES; i++)
         for (int k = 0; k < 2; k++)
             run_case(make_shape(dtypes[i], dtypes[i % 3], 64, 37, k ? 9 : 3, 2),
-                     make_shape(dtypes[(i + 1) % 4], dtypes[i % 3], 64, 21, k ? 9 : 3, 5));
+                     make_shape(dtypes[(i + 1) % N_DTYPES], dtypes[i % 3], 64, 21, k ? 9 : 3, 5));
 }
 
 static void test_refusals(void) {
@@ -260,8 +285,8 @@ static void test_refusals(void) {
 }
 
 static const test_case cases[] = {
-    {"few", "1 and 2 states of each type with rows of each type at odd shapes", test_few},
-    {"tiles", "3 to 64 states, as tensor cores do", test_tiles},
+    {"f32", "rows of f32, which tensor cores do not take", test_f32},
+    {"tiles", "1 to 64 states of each type with rows of each type at odd shapes", test_tiles},
     {"nan", "states that are not numbers", test_nan},
     {"mixed", "segments of different types in one layout", test_mixed},
     {"refusals", "bad arguments give a status", test_refusals},

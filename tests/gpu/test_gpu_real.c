@@ -12,15 +12,16 @@ static uint64_t random_state;
 
 /* A head of one block of rows over and over, a little more than whole rows long, so that each row differs. */
 typedef struct real_head {
-    specrt_dtype dtype;
+    specrt_dtype dtype; /* q8_0 in planes: of what make_planes() made */
     int32_t n_rows, n_cols;
-    size_t row_bytes, period; /* period: bytes of the block */
-    uint8_t *block;           /* [period], and a row more */
-    uint8_t *rows;            /* DEVICE [n_rows, n_cols] */
+    size_t row_bytes, stride, period; /* stride: between rows; period: bytes of the block */
+    uint8_t *block;                   /* [period], and a row more */
+    uint8_t *rows;                    /* DEVICE [n_rows, n_cols] */
 } real_head;
 
 static real_head make_head(specrt_dtype dtype, int32_t n_rows, int32_t n_cols) {
-    real_head h = {dtype, n_rows, n_cols, specrt_row_bytes(dtype, n_cols), 0, NULL, NULL};
+    size_t bytes = specrt_row_bytes(dtype, n_cols);
+    real_head h = {dtype, n_rows, n_cols, bytes, bytes, 0, NULL, NULL};
     int64_t n = (int64_t)(n_rows < BLOCK ? n_rows : BLOCK) * n_cols + 32;
     size_t total = (size_t)n_rows * h.row_bytes;
     float *values = (float *)malloc((size_t)n * sizeof *values);
@@ -37,6 +38,28 @@ static real_head make_head(specrt_dtype dtype, int32_t n_rows, int32_t n_cols) {
     return h;
 }
 
+/* The same rows of q8_0 in planes: all are packed. */
+static void make_planes(real_head *h) {
+    size_t stride = (h->row_bytes + 15) / 16 * 16;
+    int32_t *ids = (int32_t *)malloc((size_t)h->n_rows * sizeof *ids);
+    REQUIRE(ids);
+    for (int32_t i = 0; i < h->n_rows; i++) ids[i] = i;
+    specrt_cuda_head blocks = {h->rows,   NULL,      NULL,        SPECRT_DTYPE_Q8_0,
+                               h->n_rows, h->n_cols, h->row_bytes};
+    specrt_cuda_packing all = {.ids = (int32_t *)gpu_copy(ids, (size_t)h->n_rows * sizeof *ids),
+                               .n = (int32_t *)gpu_copy(&h->n_rows, sizeof h->n_rows),
+                               .rows = gpu_alloc((size_t)h->n_rows * stride)};
+    void *packing = gpu_copy(&all, sizeof all);
+    REQUIRE(!specrt_cuda_pack(&blocks, packing, 1, h->n_rows, stride, NULL));
+    gpu_check(cudaStreamSynchronize(NULL), "pack");
+    gpu_free(h->rows), gpu_free((void *)(uintptr_t)all.ids);
+    gpu_free((void *)(uintptr_t)all.n), gpu_free(packing);
+    free(ids);
+    h->rows = (uint8_t *)all.rows;
+    h->stride = stride;
+    h->dtype = SPECRT_CUDA_Q8_0_PLANES;
+}
+
 static void free_head(real_head *h) {
     free(h->block);
     gpu_free(h->rows);
@@ -44,7 +67,8 @@ static void free_head(real_head *h) {
 
 /* Row r as numbers. */
 static void read_row(const real_head *h, int32_t r, float *out) {
-    specrt_row_decode(h->dtype, h->block + (size_t)r * h->row_bytes % h->period, h->n_cols, out);
+    specrt_dtype dtype = h->dtype == SPECRT_CUDA_Q8_0_PLANES ? SPECRT_DTYPE_Q8_0 : h->dtype;
+    specrt_row_decode(dtype, h->block + (size_t)r * h->row_bytes % h->period, h->n_cols, out);
 }
 
 /* A logit of row x and state y [n] against the sum of doubles; rounded: states lose bits on the way. */
@@ -95,7 +119,7 @@ static void check_product(const real_head *h, int32_t n_rows, int32_t n, specrt_
     float *logits = (float *)gpu_alloc(bytes);
     REQUIRE(values && row && found);
     void *states = make_states(dtype, n, h->n_cols, values);
-    specrt_cuda_segment segment = {.rows = h->rows, .row_stride = h->row_bytes, .max_rows = n_rows};
+    specrt_cuda_segment segment = {.rows = h->rows, .row_stride = h->stride, .max_rows = n_rows};
     specrt_cuda_layout layout = {1, h->n_cols, {h->dtype}, {n_rows}, {0}};
     specrt_cuda_segment *segments = (specrt_cuda_segment *)gpu_copy(&segment, sizeof segment);
     specrt_cuda_batch batch = {1, n, NULL, 0};
@@ -115,20 +139,30 @@ static void check_product(const real_head *h, int32_t n_rows, int32_t n, specrt_
                         found[(size_t)j * (size_t)n_rows + (size_t)r]);
     }
     if (test_failures > 0)
-        fprintf(stderr, "%s rows: %d of %d columns, %d states of %s\n", specrt_dtype_name(h->dtype),
+        fprintf(stderr, "%s rows: %d of %d columns, %d states of %s\n",
+                h->dtype == SPECRT_CUDA_Q8_0_PLANES ? "planes" : specrt_dtype_name(h->dtype),
                 (int)n_rows, (int)h->n_cols, (int)n, specrt_dtype_name(dtype));
     check_topk(logits, found, n, n_rows);
     free(values), free(row), free(found);
     gpu_free(logits), gpu_free(states), gpu_free(segments);
 }
 
-static void check_shape(specrt_dtype dtype, int32_t n_rows, int32_t n_cols, int32_t n_part) {
+/* All rows with states of their own type, some with f32 ones. */
+static void check_counts(const real_head *h, int32_t n_part) {
     static const int32_t counts[] = {1, 10, MAX_N};
-    specrt_dtype own = dtype == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
-    real_head h = make_head(dtype, n_rows, n_cols);
+    specrt_dtype own = h->dtype == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
     for (int i = 0; i < 3; i++) {
-        check_product(&h, n_rows, counts[i], own);
-        check_product(&h, n_part, counts[i], SPECRT_DTYPE_F32);
+        check_product(h, h->n_rows, counts[i], own);
+        check_product(h, n_part, counts[i], SPECRT_DTYPE_F32);
+    }
+}
+
+static void check_shape(specrt_dtype dtype, int32_t n_rows, int32_t n_cols, int32_t n_part) {
+    real_head h = make_head(dtype, n_rows, n_cols);
+    check_counts(&h, n_part);
+    if (dtype == SPECRT_DTYPE_Q8_0) {
+        make_planes(&h);
+        check_counts(&h, n_part);
     }
     free_head(&h);
 }
