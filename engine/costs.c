@@ -121,3 +121,14 @@ specrt_status pass_costs_read(const char *path, pass_costs *out, specrt_error *e
     json_object_put(o);
     return status;
 }
+
+specrt_status pass_costs_write(const pass_costs *costs, const char *path, bool force,
+                               specrt_error *err) {
+    json_object *o = json_object_new_object();
+    pass_costs_put(costs, o);
+    char *text = json_to_text(o);
+    if (!text) return error_no_memory(err, path);
+    specrt_status status = out_bytes(path, force, text, strlen(text), err);
+    free(text);
+    return status;
+}

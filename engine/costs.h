@@ -30,4 +30,8 @@ void pass_costs_put(const pass_costs *costs, json_object *o);
  * file and key. */
 specrt_status pass_costs_read(const char *path, pass_costs *out, specrt_error *err);
 
+/* pass_costs_write() : such a file; one that is there needs force. */
+specrt_status pass_costs_write(const pass_costs *costs, const char *path, bool force,
+                               specrt_error *err);
+
 #endif

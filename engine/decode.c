@@ -28,6 +28,7 @@ struct engine_decoder {
     float *hidden[2],
         *head_input; /* [ENGINE_MAX_BATCH, d_draft] of the drafter, this level and what fed it */
     int32_t emitted[SPECRT_TREE_MAX_NODES], n_emitted; /* that the drafter has not read yet */
+    bool drafted;                                      /* it has read them, for the cycle at hand */
     int32_t before, n_open; /* nodes of the drafter's cache: where the last level began, how many */
     int32_t n_context;
     int64_t position;  /* of the next token, plain */
@@ -210,6 +211,7 @@ static specrt_status draft_root(engine_decoder *d, int32_t root) {
     memmove(d->head_input, d->head_input + last, bytes);
     d->before = -1;
     d->n_open = 0;
+    d->drafted = true;
     return SPECRT_STATUS_OK;
 }
 
@@ -240,16 +242,31 @@ static int target_verify(void *user, const specrt_draft *draft, const float **lo
     return (int)status;
 }
 
+/* What waits for a drafter that was not asked goes on; where there is no more room, it reads. */
+static specrt_status make_room(engine_decoder *d, int32_t n) {
+    specrt_status status = SPECRT_STATUS_OK;
+    if (!d->drafted && d->n_emitted + n <= SPECRT_TREE_MAX_NODES) return status;
+    if (!d->drafted) status = feed_pairs(d, d->emitted, d->pairs, d->n_emitted);
+    d->n_emitted = 0;
+    d->drafted = false;
+    return status;
+}
+
 /* Features of the kept nodes wait for the tokens that follow them. */
 static int commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
     engine_decoder *d = (engine_decoder *)user;
     size_t width = (size_t)d->width;
     engine_keep(d->cache, verdict->nodes, verdict->n);
-    memcpy(d->emitted, verdict->tokens, (size_t)verdict->n * sizeof *d->emitted);
-    d->n_emitted = verdict->n;
+    d->times.verify += tick(&d->since);
+    if (d->n_emitted == 0 && !d->drafted) d->emitted[d->n_emitted++] = draft->tokens[0];
+    specrt_status status = make_room(d, verdict->n);
+    if (status != SPECRT_STATUS_OK) return (int)status;
+    d->times.draft += tick(&d->since);
+    memcpy(d->emitted + d->n_emitted, verdict->tokens, (size_t)verdict->n * sizeof *d->emitted);
     for (int32_t i = 0; i < verdict->n; i++)
-        memcpy(d->pairs + (size_t)i * width, d->features + (size_t)verdict->nodes[i] * width,
-               width * sizeof(float));
+        memcpy(d->pairs + (size_t)(d->n_emitted + i) * width,
+               d->features + (size_t)verdict->nodes[i] * width, width * sizeof(float));
+    d->n_emitted += verdict->n;
     d->times.verify += tick(&d->since);
     if (d->controller)
         engine_controller_verified(d->controller, d->session, d->sampled, draft, verdict,
@@ -348,6 +365,7 @@ void engine_decoder_reset(engine_decoder *d) {
     if (d->session) engine_cache_truncate(d->draft_cache, 0);
     if (d->controller) engine_controller_begin(d->controller, d->draft_cache);
     d->n_emitted = 0;
+    d->drafted = false;
     d->begun = false;
     d->damaged = NULL;
 }

@@ -91,6 +91,8 @@
  *                          _expand_batch, _finish, _verify, _observe, _get_stats, _set_sequence; what you
  *                          verified _observe_chain; of a tree of your own _shortlist, _route, _member;
  *                          specrt_worker_create, _submit, _close
+ *     draft as it pays     specrt_auto_create, _close, _begin, _choose, _goes_on, _observe, _get_stats;
+ *                          specrt_session_drafts
  *     trees and verdicts   specrt_tree_create, _free, _get_params, _begin, _expand, _finish;
  *                          specrt_verifier_create, _free, _set_sequence, _draw, _propose;
  *                          specrt_verify_tree, _verify_chain
@@ -105,7 +107,7 @@
  *                          _final; specrt_tokenizer_hash_token; specrt_status_name, specrt_error_set */
 
 /* Contents: api decoding cuda | parts | base os bundle rows simd head active ranks window hnsw cograph
- * cluster successor scan sketch arc retrieve policy tree verify align trace session host */
+ * cluster successor scan sketch arc retrieve policy tree verify align trace auto session host */
 
 // >>api (uses:)
 // Everything public but the decoding loop. All multi-byte on-disk values are little-endian; so must the
@@ -1077,6 +1079,104 @@ SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *reader, specrt_t
 /* specrt_trace_is_cut() : 1 once reading has met a last block that is not all there. */
 SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
 
+/* ---- auto: as much drafting as pays ----------------------------------------------------------------
+ * How deep to draft, from how many rows, or not at all, anew in every cycle: from what cycles cost, by the
+ * curves that `specrt-eval plan` measures, and from what was accepted lately. Counters that forget
+ * exponentially, in whole numbers: the same cycles give the same choices anywhere. Choices follow from cycles
+ * that are over and from drafted tokens that stay in the draft, so that sampled drafts keep their law.
+ * docs/METHODS.md ("Auto") has the rules.
+ *
+ * specrt_session_params.budget hands it to a session, which then ends drafts by itself; all that is left to a
+ * loop of your own is to skip the draft where specrt_session_drafts() says so. Without a session:
+ *
+ *     specrt_auto_begin(a);                        // a prompt, which the drafter has read
+ *     specrt_auto_choose(a, &choice);              // each cycle; num_steps 0: decode plainly
+ *     for (n = 0; n < choice.num_steps; n++) {
+ *         your drafter's next level, from choice.list
+ *         if (!specrt_auto_goes_on(a, n + 1, logprob)) break;
+ *     }
+ *     your target, and
+ *     specrt_auto_observe(a, &cycle);
+ *
+ * One thread at a time; sequences that take turns have one each. */
+
+#define SPECRT_AUTO_MAX_LISTS 8
+
+/* What may be left out, to show what it is for; with all of them it is the fixed policy of num_steps levels
+ * from the last list. */
+#define SPECRT_AUTO_GUARD      1u /* plain cycles */
+#define SPECRT_AUTO_DEPTH      2u /* fewer levels than num_steps, by cycle */
+#define SPECRT_AUTO_LISTS      4u /* other lists than the last */
+#define SPECRT_AUTO_CONFIDENCE 8u /* ends of a chain by what was drafted in it */
+
+typedef struct specrt_auto_desc {
+    int32_t num_steps; /* levels of a draft at most, 1 to SPECRT_TREE_MAX_STEPS */
+    int32_t n_lists;   /* each holds those before it; 1 to SPECRT_AUTO_MAX_LISTS */
+    /* i32 [n_lists] leading rows of `static` that are list i, ascending, copied; NULL: one list, the whole
+     * policy. Only sessions look at it */
+    const int32_t *rows;
+    /* f64 [n_lists, num_steps + 1] of a cycle from list i with so many levels: first pass over one token,
+     * products, the target over the nodes; in any one unit, copied. Column 0 is a plain pass of the target */
+    const double *costs;
+    double read; /* of the first pass, for each token beyond one that the drafter must read */
+    int32_t
+        keeps_chains; /* 1: it need not read again what it drafted of a chain that was accepted */
+    uint32_t without; /* SPECRT_AUTO_... */
+} specrt_auto_desc;
+
+typedef struct specrt_auto specrt_auto;
+
+/* specrt_auto_create() : it keeps what it learns over all sequences; the other calls never allocate.
+ *   env : may be NULL
+ * @return OK, NO_MEMORY, BAD_ARG naming the field, what was expected and what was found. */
+SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_desc *env,
+                                            specrt_auto **out, specrt_error *err);
+SPECRT_API void specrt_auto_close(specrt_auto *a);
+
+/* specrt_auto_begin() : a new sequence, whose prompt the drafter has read. */
+SPECRT_API void specrt_auto_begin(specrt_auto *a);
+
+typedef struct specrt_auto_choice {
+    int32_t num_steps; /* levels at most; 0: no draft */
+    int32_t list;
+} specrt_auto_choice;
+
+/* specrt_auto_choose() : of the cycle to come; asked again before it is observed, the same. */
+SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out);
+
+/* specrt_auto_goes_on() : whether another level follows.
+ *   n       : levels drafted, 1 at least
+ *   logprob : of a chain up to there, cumulative; NaN: of a tree, or not known
+ * @return 1 or 0. */
+SPECRT_API int specrt_auto_goes_on(specrt_auto *a, int32_t n, float logprob);
+
+/* A cycle as it went. */
+typedef struct specrt_auto_cycle {
+    int32_t n_passes;   /* levels drafted and verified; 0: none */
+    int32_t n_accepted; /* of the drafted tokens; emitted was one more */
+    const float *
+        logprobs; /* f32 [n_passes] of a chain, cumulative, borrowed; NULL: of a tree, or not known */
+    /* i32 [n_accepted + 1] the first list that holds an emitted token, n_lists: none does; borrowed. NULL: all
+     * hold all */
+    const int32_t *lists;
+} specrt_auto_cycle;
+
+/* specrt_auto_observe() : constant time. @return OK; BAD_ARG for counts out of range, and nothing is learnt. */
+SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_cycle *cycle);
+
+/* Sums since create. */
+typedef struct specrt_auto_stats {
+    int64_t n_cycles, n_emitted;
+    int64_t n_plain; /* of the cycles, without a draft */
+    int64_t
+        n_probes; /* of them, drafted although drafting did not pay, to see whether it does again */
+    int64_t n_passes; /* levels drafted */
+    double
+        cost; /* by the table, in plain passes: speed is n_emitted / cost times plain decoding's */
+} specrt_auto_stats;
+
+SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *out);
+
 /* ---- sessions: one sequence --------------------------------------------------------------------------
  *
  *     specrt_session_begin(s);
@@ -1140,6 +1240,9 @@ typedef struct specrt_session_params {
      * (prompt=). */
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
+    /* Ends drafts where going on does not pay, and chooses how much of `static` they are from; borrowed for
+     * the session's life, observed by it. NULL: every draft has num_steps levels */
+    specrt_auto *budget;
 } specrt_session_params;
 
 /* What the target said at n positions: its logits, or its best tokens if you have found them. */
@@ -1170,7 +1273,8 @@ typedef struct specrt_session_stats {
  *   policy : borrowed for the session's life
  *   params, env : NULL: all defaults (env: the head's)
  * @return OK, NO_MEMORY, BAD_ARG, also when topk is above the policy's bound, for sampled drafts of a
- *         greedy target or with topk above 1, and for mode=async without submit. */
+ *         greedy target or with topk above 1, for mode=async without submit, and for a budget of more levels
+ *         than the tree's or of lists that are none of the policy's `static`. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
                                                const specrt_desc *env, specrt_session **out,
@@ -1210,6 +1314,9 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *log
 /* specrt_session_start() : the first token after the prompt; it is the root of the first tree. After
  * specrt_session_observe_chain() without a last token it is that one. */
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
+
+/* specrt_session_drafts() : 0 where its budget has this cycle go without a draft: skip to finish; else 1. */
+SPECRT_API int specrt_session_drafts(const specrt_session *session);
 
 /* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only
  * in start and observe, but for what routed sources add to a level: after expand or route it is that
@@ -12381,7 +12488,309 @@ SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_
     return specrt__trace_damaged(r, wrong, err);
 }
 
-// >>session (uses: base head active window retrieve policy tree verify)
+// >>auto (uses: base)
+// Owns counters of what was accepted and covered, the account of the guard, and what cycles cost.
+// Refuses tables that are no costs. All arithmetic is of whole numbers: probabilities, tokens and costs (in
+// plain passes of the target) count in 1 / 65,536.
+
+enum { SPECRT__AUTO_BINS = 8 };
+#define SPECRT__AUTO_ONE    65536
+#define SPECRT__AUTO_FORGET 6     /* counters halve in 44 observations */
+#define SPECRT__AUTO_FIRST  39322 /* of a first token, before any was seen: 0.6 */
+#define SPECRT__AUTO_COVER  62259 /* of a list: 0.95 */
+#define SPECRT__AUTO_WEIGHT 4     /* of what is supposed, in observations */
+#define SPECRT__AUTO_EXCESS 655   /* a cycle may cost 1% more than plain decoding */
+#define SPECRT__AUTO_LENT   (4 * SPECRT__AUTO_ONE) /* passes, once, to begin with */
+#define SPECRT__AUTO_SAVED  (8 * SPECRT__AUTO_ONE) /* passes kept of what was gained */
+#define SPECRT__AUTO_LEAST  8                      /* plain cycles between probes */
+#define SPECRT__AUTO_MOST   512
+
+/* Seen and hits in 1 / 65,536, so that forgetting does not round. */
+typedef struct specrt__auto_tally {
+    int32_t seen, hits;
+} specrt__auto_tally;
+
+struct specrt_auto {
+    specrt_desc desc;
+    int32_t num_steps, n_lists, rows[SPECRT_AUTO_MAX_LISTS]; /* rows[0] 0: the whole policy */
+    int64_t costs[SPECRT_AUTO_MAX_LISTS][SPECRT_TREE_MAX_STEPS + 1];
+    int64_t read;
+    bool keeps_chains;
+    uint32_t without;
+    specrt__auto_tally
+        levels[SPECRT_TREE_MAX_STEPS]; /* accepted, of those reached that the list held */
+    specrt__auto_tally covers[SPECRT_AUTO_MAX_LISTS]; /* held, of tokens emitted */
+    specrt__auto_tally bins[SPECRT__AUTO_BINS]; /* accepted, of chain tokens by their probability */
+    int64_t balance;                            /* passes that drafting may still lose */
+    int32_t waited, interval;                   /* plain cycles since the last probe, and until */
+    int32_t n_unread;                           /* tokens that the first pass reads */
+    bool chosen, probes;                        /* of the cycle at hand */
+    specrt_auto_choice choice;
+    int64_t rate;  /* tokens by pass that the best choice is thought to give */
+    int64_t path;  /* that what is drafted is accepted */
+    float logprob; /* of what is drafted */
+    specrt_auto_stats stats;
+};
+
+static void specrt__auto_count(specrt__auto_tally *t, bool hit) {
+    t->seen += SPECRT__AUTO_ONE - (t->seen >> SPECRT__AUTO_FORGET);
+    t->hits += (hit ? SPECRT__AUTO_ONE : 0) - (t->hits >> SPECRT__AUTO_FORGET);
+}
+
+static int64_t specrt__auto_rate(const specrt__auto_tally *t, int64_t supposed) {
+    int64_t weight = (int64_t)SPECRT__AUTO_WEIGHT * SPECRT__AUTO_ONE;
+    return (t->hits * (int64_t)SPECRT__AUTO_ONE + weight * supposed) / (t->seen + weight);
+}
+
+/* Of a token that the list holds, accepted at a level (0: the first); deeper ones like those before them
+ * until seen otherwise. */
+static int64_t specrt__auto_next(const specrt_auto *a, int32_t level, int64_t before) {
+    return specrt__auto_rate(&a->levels[level], level == 0 ? SPECRT__AUTO_FIRST : before);
+}
+
+/* --- the choice --- */
+
+static int64_t specrt__auto_cost(const specrt_auto *a, int32_t list, int32_t n_steps) {
+    return a->costs[list][n_steps] + (n_steps > 0 ? (a->n_unread - 1) * a->read : 0);
+}
+
+/* The list and depth that emit most by cost, as long as acceptance stays as it was lately. */
+static void specrt__auto_best(specrt_auto *a) {
+    int32_t first_list = a->without & SPECRT_AUTO_LISTS ? a->n_lists - 1 : 0;
+    int32_t first_step = a->without & SPECRT_AUTO_DEPTH ? a->num_steps : 1;
+    a->rate = 0;
+    for (int32_t list = first_list; list < a->n_lists; list++) {
+        int64_t cover = specrt__auto_rate(&a->covers[list], SPECRT__AUTO_COVER);
+        int64_t reached = SPECRT__AUTO_ONE, tokens = SPECRT__AUTO_ONE, next = 0;
+        if (a->n_lists == 1) cover = SPECRT__AUTO_ONE; /* then levels count all */
+        for (int32_t n = 1; n <= a->num_steps; n++) {
+            next = specrt__auto_next(a, n - 1, next);
+            reached = reached * (next * cover >> 16) >> 16;
+            tokens += reached;
+            int64_t rate = tokens * SPECRT__AUTO_ONE / a->costs[list][n];
+            if (n < first_step || rate <= a->rate) continue;
+            a->rate = rate;
+            a->choice.list = list;
+            a->choice.num_steps = n;
+        }
+    }
+}
+
+/* A draft of which nothing is accepted must leave the account above 0. */
+static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps) {
+    int64_t most = a->balance + SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS;
+    int32_t least = a->without & SPECRT_AUTO_DEPTH ? a->num_steps : 1;
+    if (a->without & SPECRT_AUTO_GUARD) return n_steps;
+    while (n_steps > 0 && specrt__auto_cost(a, a->choice.list, n_steps) > most)
+        n_steps = n_steps > least ? n_steps - 1 : 0;
+    return n_steps;
+}
+
+SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out) {
+    if (!a->chosen) {
+        specrt__auto_best(a);
+        bool pays = (a->without & SPECRT_AUTO_GUARD) || a->rate > SPECRT__AUTO_ONE;
+        int32_t n_steps = a->choice.num_steps;
+        if (pays)
+            a->interval = SPECRT__AUTO_LEAST;
+        else if (a->waited < a->interval)
+            n_steps = 0;
+        if (pays && !(a->without & SPECRT_AUTO_CONFIDENCE)) n_steps = a->num_steps;
+        a->choice.num_steps = specrt__auto_afford(a, n_steps);
+        a->probes = !pays && a->choice.num_steps > 0;
+        a->path = SPECRT__AUTO_ONE;
+        a->logprob = 0;
+        a->chosen = true;
+    }
+    *out = a->choice;
+}
+
+/* --- within a draft --- */
+
+/* By a token's probability in the list, from unlikely to sure. */
+static const float specrt__auto_edges[SPECRT__AUTO_BINS - 1] = {
+    -2.9957323f, -2.0794415f, -1.3862944f, -0.9162907f, -0.5108256f, -0.2231435f, -0.0512933f};
+static const int32_t specrt__auto_middles[SPECRT__AUTO_BINS] = {1638,  5734,  12288, 21299,
+                                                                32768, 45875, 57344, 63897};
+
+/* The bin of a token, -1 where it has no probability. */
+static int32_t specrt__auto_bin(float before, float logprob) {
+    float x = logprob - before;
+    int32_t bin = 0;
+    if (!(x <= 0.0f) && !(x > 0.0f)) return -1;
+    while (bin < SPECRT__AUTO_BINS - 1 && x >= specrt__auto_edges[bin]) bin++;
+    return bin;
+}
+
+/* Whether any number of further levels emits more than their time would elsewhere. */
+static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
+    int64_t cover = specrt__auto_rate(&a->covers[a->choice.list], SPECRT__AUTO_COVER);
+    int64_t rate = a->rate > SPECRT__AUTO_ONE ? a->rate : SPECRT__AUTO_ONE, reached = a->path;
+    int64_t gain = 0, next = 0;
+    if (a->n_lists == 1) cover = SPECRT__AUTO_ONE;
+    for (int32_t i = 0; i < n; i++) next = specrt__auto_next(a, i, next);
+    for (int32_t i = n; i < a->choice.num_steps; i++) {
+        int64_t more = a->costs[a->choice.list][i + 1] - a->costs[a->choice.list][n];
+        next = specrt__auto_next(a, i, next);
+        reached = reached * (next * cover >> 16) >> 16;
+        gain += reached;
+        if (gain * SPECRT__AUTO_ONE > rate * more) return 1;
+    }
+    return 0;
+}
+
+SPECRT_API int specrt_auto_goes_on(specrt_auto *a, int32_t n, float logprob) {
+    int32_t bin = specrt__auto_bin(a->logprob, logprob);
+    if (n < 1 || n >= a->choice.num_steps) return 0;
+    if ((a->without & SPECRT_AUTO_CONFIDENCE) || a->probes) return 1;
+    if (bin >= 0)
+        a->path = a->path * specrt__auto_rate(&a->bins[bin], specrt__auto_middles[bin]) >> 16;
+    else
+        a->path = a->path * specrt__auto_rate(&a->levels[n - 1], SPECRT__AUTO_FIRST) >> 16;
+    a->logprob = logprob;
+    return specrt__auto_gains(a, n);
+}
+
+/* --- a cycle --- */
+
+static void specrt__auto_learn(specrt_auto *a, const specrt_auto_cycle *c) {
+    for (int32_t i = 0; c->lists && i <= c->n_accepted; i++)
+        for (int32_t list = 0; list < a->n_lists; list++)
+            specrt__auto_count(&a->covers[list], c->lists[i] <= list);
+    for (int32_t i = 0; i < c->n_passes && i <= c->n_accepted; i++) {
+        bool hit = i < c->n_accepted;
+        int32_t bin = -1;
+        if (c->logprobs) bin = specrt__auto_bin(i > 0 ? c->logprobs[i - 1] : 0, c->logprobs[i]);
+        if (bin >= 0) specrt__auto_count(&a->bins[bin], hit);
+        if (a->n_lists == 1 || !c->lists || c->lists[i] <= a->choice.list)
+            specrt__auto_count(&a->levels[i], hit);
+    }
+}
+
+/* A probe that gave something is followed by another. */
+static void specrt__auto_wait(specrt_auto *a, const specrt_auto_cycle *c) {
+    if (c->n_passes == 0) {
+        a->waited++;
+    } else if (a->probes && c->n_accepted == 0) {
+        a->waited = 0;
+        a->interval = 2 * a->interval < SPECRT__AUTO_MOST ? 2 * a->interval : SPECRT__AUTO_MOST;
+    }
+}
+
+SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_cycle *c) {
+    specrt_auto_choice choice;
+    if (c->n_passes < 0 || c->n_passes > a->num_steps || c->n_accepted < 0 ||
+        c->n_accepted > c->n_passes)
+        return SPECRT_STATUS_BAD_ARG;
+    specrt_auto_choose(a, &choice);
+    int64_t cost = specrt__auto_cost(a, choice.list, c->n_passes);
+    specrt__auto_learn(a, c);
+    specrt__auto_wait(a, c);
+    a->stats.n_cycles++;
+    a->stats.n_emitted += c->n_accepted + 1;
+    a->stats.n_plain += c->n_passes == 0;
+    a->stats.n_probes += a->probes && c->n_passes > 0;
+    a->stats.n_passes += c->n_passes;
+    a->stats.cost += (double)cost / SPECRT__AUTO_ONE;
+    a->balance += (c->n_accepted + 1) * (int64_t)(SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS) - cost;
+    if (a->balance > SPECRT__AUTO_SAVED) a->balance = SPECRT__AUTO_SAVED;
+    if (c->n_passes == 0)
+        a->n_unread++;
+    else if (a->keeps_chains)
+        a->n_unread = c->n_accepted == c->n_passes ? 2 : 1;
+    else
+        a->n_unread = c->n_accepted + 1;
+    a->chosen = false;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_auto_begin(specrt_auto *a) {
+    a->n_unread = 1;
+    a->waited = a->interval; /* another text: look again */
+    a->chosen = false;
+}
+
+SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *out) {
+    *out = a->stats;
+}
+
+/* --- from costs --- */
+
+static specrt_status specrt__auto_refuse(const char *field, const char *expected, double found,
+                                         specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "auto: %s: expected %s, found %g", field,
+                            expected, found);
+}
+
+/* In plain passes; at most so many that sums of them fit. */
+static bool specrt__auto_passes(double cost, double plain, int64_t *out) {
+    double passes = cost / plain;
+    if (!(passes >= 0 && passes <= 1e6)) return false;
+    *out = (int64_t)(passes * SPECRT__AUTO_ONE + 0.5);
+    return true;
+}
+
+static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_desc *d,
+                                             specrt_error *err) {
+    double plain = d->costs ? d->costs[0] : 0;
+    if (!(plain > 0 && plain < INFINITY))
+        return specrt__auto_refuse("costs[0]", "a plain pass's, above 0", plain, err);
+    for (int32_t list = 0; list < d->n_lists; list++)
+        for (int32_t n = 0; n <= d->num_steps; n++) {
+            double cost = d->costs[list * (d->num_steps + 1) + n];
+            int64_t *out = &a->costs[list][n];
+            if (!specrt__auto_passes(n ? cost : plain, plain, out) || *out == 0)
+                return specrt__auto_refuse("costs", "above 0, at most a million plain passes", cost,
+                                           err);
+        }
+    if (specrt__auto_passes(d->read, plain, &a->read)) return SPECRT_STATUS_OK;
+    return specrt__auto_refuse("read", "0 to a million plain passes", d->read, err);
+}
+
+static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d,
+                                       specrt_error *err) {
+    if (d->num_steps < 1 || d->num_steps > SPECRT_TREE_MAX_STEPS)
+        return specrt__auto_refuse("num_steps", "1 to 32", d->num_steps, err);
+    if (d->n_lists < 1 || d->n_lists > SPECRT_AUTO_MAX_LISTS || (d->n_lists > 1 && !d->rows))
+        return specrt__auto_refuse("n_lists", "1 to 8, and rows where above 1", d->n_lists, err);
+    for (int32_t i = 0; d->rows && i < d->n_lists; i++) {
+        if (d->rows[i] <= (i ? d->rows[i - 1] : 0))
+            return specrt__auto_refuse("rows", "above 0, ascending", d->rows[i], err);
+        a->rows[i] = d->rows[i];
+    }
+    a->num_steps = d->num_steps;
+    a->n_lists = d->n_lists;
+    a->keeps_chains = d->keeps_chains != 0;
+    a->without = d->without;
+    a->balance = SPECRT__AUTO_LENT;
+    a->interval = SPECRT__AUTO_LEAST;
+    specrt_auto_begin(a);
+    return specrt__auto_take_costs(a, d, err);
+}
+
+SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_desc *env,
+                                            specrt_auto **out, specrt_error *err) {
+    specrt_desc own = specrt__base_desc(env);
+    *out = NULL;
+    specrt_auto *a = (specrt_auto *)specrt__base_alloc(&own, sizeof *a);
+    if (!a) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "auto: out of memory");
+    SPECRT__CLEAR(a, 1);
+    a->desc = own;
+    specrt_status status = specrt__auto_take(a, desc, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = a;
+    else
+        specrt_auto_close(a);
+    return status;
+}
+
+SPECRT_API void specrt_auto_close(specrt_auto *a) {
+    if (!a) return;
+    specrt_desc desc = a->desc;
+    specrt__base_free(&desc, a);
+}
+
+// >>session (uses: base head active window retrieve policy tree verify auto)
 // Owns all mutable state of one sequence: membership, packed rows, window, tree, verifier, counts.
 // Refuses tokens outside the vocabulary. The shortlist of a cycle is fixed before its first draft
 // token is chosen, and changes in start and observe only; what routed sources add to a level is fixed
@@ -12425,6 +12834,10 @@ struct specrt_session {
     float *law_probs;
     float draft_temperature;
     specrt__session_open open;
+    specrt_auto *budget; /* NULL: drafts are as deep as the tree */
+    specrt_auto_choice choice;
+    int32_t n_fixed;   /* rows of the fixed segment that are drafted from in this cycle */
+    int32_t *fixed_at; /* [n_ids] place of a token there; NULL: it is used whole */
 };
 
 /* Marks that hold for every sequence. */
@@ -12556,6 +12969,47 @@ static specrt_status specrt__session_columns(const specrt_policy *policy, int32_
                             (int)n_proposed, (int)*out);
 }
 
+static specrt_status specrt__session_refuse_budget(const specrt_session *s, const char *expected,
+                                                   int32_t found, specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "session: budget: policy '%s': expected %s, found %d", s->policy->text,
+                            expected, (int)found);
+}
+
+/* Lists are leading rows of `static`; what ends a generation is in all of them. */
+static specrt_status specrt__session_make_lists(specrt_session *s, const specrt_auto *budget,
+                                                specrt_error *err) {
+    const specrt_policy *policy = s->policy;
+    int32_t n_fixed = policy->list ? policy->fixed.n_rows : 0, n_ids = s->pool->n_ids;
+    int32_t least = budget->rows[0], most = budget->rows[budget->n_lists - 1];
+    if (most > n_fixed)
+        return specrt__session_refuse_budget(s, "lists within the rows of static", most, err);
+    if (least < s->topk)
+        return specrt__session_refuse_budget(s, "lists of topk rows or more", least, err);
+    for (int32_t i = least; i < n_fixed; i++)
+        if (specrt_policy_ends(policy, policy->fixed.ids[i]))
+            return specrt__session_refuse_budget(s, "lists that hold all terminators", least, err);
+    s->fixed_at = (int32_t *)specrt__base_alloc(&s->desc, (size_t)n_ids * sizeof(int32_t));
+    if (!s->fixed_at)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "session: out of memory for lists");
+    for (int32_t i = 0; i < n_ids; i++) s->fixed_at[i] = -1;
+    for (int32_t i = 0; i < n_fixed; i++) s->fixed_at[policy->fixed.ids[i]] = i;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__session_make_budget(specrt_session *s, specrt_auto *budget,
+                                                 specrt_error *err) {
+    int32_t most = specrt_tree_get_params(s->tree)->num_steps;
+    s->n_fixed = s->policy->fixed.n_rows;
+    if (!budget) return SPECRT_STATUS_OK;
+    if (budget->num_steps > most)
+        return specrt__session_refuse_budget(s, "at most the num_steps of its tree",
+                                             budget->num_steps, err);
+    if (budget->rows[0] > 0) SPECRT__TRY(specrt__session_make_lists(s, budget, err));
+    s->budget = budget;
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status specrt__session_make(specrt_session *s, const specrt_session_params *params,
                                           specrt_error *err) {
     const specrt_policy *policy = s->policy;
@@ -12584,6 +13038,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
         !specrt__session_make_scratch(s) || !specrt__session_make_laws(s, params))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
+    SPECRT__TRY(specrt__session_make_budget(s, params->budget, err));
     s->active.compute = &policy->head->compute;
     s->active.segments = s->segments;
     s->active.n_cols = policy->head->desc.n_cols;
@@ -12628,6 +13083,7 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
     specrt__active_pool_free(session->pool);
     specrt_tree_free(session->tree);
     specrt_verifier_free(session->verifier);
+    specrt__base_free(&desc, session->fixed_at);
     specrt__base_free(&desc, session->laws);
     specrt__base_free(&desc, session->logits);
     specrt__base_free(&desc, session);
@@ -12635,14 +13091,22 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
 
 /* --- a sequence --- */
 
+/* Of the cycle to come. */
+static void specrt__session_choose(specrt_session *s) {
+    if (!s->budget) return;
+    specrt_auto_choose(s->budget, &s->choice);
+    if (s->fixed_at) s->n_fixed = s->budget->rows[s->choice.list];
+}
+
 /* Packs what the sources want now and lists the segments. */
 static void specrt__session_pack(specrt_session *s) {
     int32_t n = 0;
+    specrt__session_choose(s);
     specrt__active_sync(s->pool);
-    if (s->policy->fixed.n_rows > 0) s->segments[n++] = s->policy->fixed;
+    if (s->n_fixed > 0) s->segments[n] = s->policy->fixed, s->segments[n++].n_rows = s->n_fixed;
     if (s->pool->n_rows > 0) specrt__active_segment(s->pool, &s->segments[n++]);
     s->active.n_segments = s->n_kept = n;
-    s->active.n_rows = s->policy->fixed.n_rows + s->pool->n_rows;
+    s->active.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
     s->n_levels = 0;
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
@@ -12689,7 +13153,7 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
     memcpy(s->segments + s->n_kept, routed->segments,
            (size_t)routed->n_segments * sizeof *s->segments);
     s->active.n_segments = s->n_kept + routed->n_segments;
-    s->active.n_rows = s->policy->fixed.n_rows + s->pool->n_rows + routed->n_rows;
+    s->active.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
     s->n_routed_rows += specrt__session_scored(routed, beam->n);
     s->n_levels++;
     return specrt__session_count_read(s, routed->n_read);
@@ -12764,6 +13228,7 @@ static specrt_status specrt__session_end_open(specrt_session *s, int32_t last) {
 SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) {
     if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
     if (s->open.n > 0) return specrt__session_end_open(s, token);
+    if (s->budget) specrt_auto_begin(s->budget);
     if (s->retrieve) specrt__retrieve_take(s->retrieve);
     if (s->window) specrt__window_start(s->window, token); /* last: it fills up what is left */
     specrt__session_pack(s);
@@ -12774,6 +13239,10 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
 }
 
 /* --- a cycle --- */
+
+SPECRT_API int specrt_session_drafts(const specrt_session *session) {
+    return !session->budget || session->choice.num_steps > 0;
+}
 
 SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session) {
     return &session->active;
@@ -12800,9 +13269,13 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
 static specrt_status specrt__session_grow(specrt_session *s, int32_t n, specrt_beam *beam) {
     int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
-    if (s->laws) return specrt__session_sample(s, beam);
-    SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
-    return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam);
+    if (!s->laws) SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
+    SPECRT__TRY(s->laws ? specrt__session_sample(s, beam)
+                        : specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
+    if (s->budget && beam->n > 0 &&
+        !specrt_auto_goes_on(s->budget, s->tree->level, s->topk == 1 ? beam->logprobs[0] : NAN))
+        beam->n = 0;
+    return SPECRT_STATUS_OK;
 }
 
 /* The rows of the pass to come. */
@@ -12867,7 +13340,8 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
     const float *at = hidden;
     if (!sessions || !hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
         return SPECRT_STATUS_BAD_ARG;
-    bool shared = sessions[0]->policy->fixed.n_rows > 0;
+    bool shared = sessions[0]->n_fixed > 0; /* budgets may have chosen different lists */
+    for (int32_t i = 1; i < n; i++) shared &= sessions[i]->n_fixed == sessions[0]->n_fixed;
     int64_t n_cols = sessions[0]->active.n_cols;
     for (int32_t i = 0; i < n; i++) {
         specrt_session *s = sessions[i];
@@ -12919,11 +13393,39 @@ static bool specrt__session_cycle_ok(const specrt_session *s, const specrt_draft
 SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t token,
                                                int32_t level) {
     if (token < 0 || token >= s->pool->n_ids || level < 0) return SPECRT_MEMBER_NO;
+    if (s->fixed_at && s->fixed_at[token] >= s->n_fixed) return SPECRT_MEMBER_NO;
     if (s->pool->wants[token] & SPECRT__ACTIVE_FIXED) return SPECRT_MEMBER_FIXED;
     if (specrt__active_member(s->pool, token)) return SPECRT_MEMBER_NOW;
     if (s->n_levels == 0) return SPECRT_MEMBER_NO;
     if (level >= s->n_levels) level = (int32_t)s->n_levels - 1;
     return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
+}
+
+/* The first of the budget's lists that holds a token. */
+static int32_t specrt__session_list_of(const specrt_session *s, int32_t token) {
+    int32_t list = 0, at = token < s->pool->n_ids ? s->fixed_at[token] : -1;
+    if (at < 0) return specrt_session_member(s, token, 0) ? 0 : s->budget->n_lists;
+    while (list < s->budget->n_lists && at >= s->budget->rows[list]) list++;
+    return list;
+}
+
+/* Probabilities are told of a chain that is the session's own. */
+static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
+                                  const specrt_verdict *verdict) {
+    specrt_auto_cycle cycle;
+    int32_t lists[SPECRT_TREE_MAX_NODES];
+    SPECRT__CLEAR(&cycle, 1);
+    if (!s->budget) return;
+    if (s->topk > 1) cycle.n_passes = s->tree->level; /* its last ones may be in no node */
+    for (int32_t i = 0; i < draft->n; i++)
+        if (draft->depths[i] > cycle.n_passes) cycle.n_passes = draft->depths[i];
+    if (cycle.n_passes > s->budget->num_steps) cycle.n_passes = s->budget->num_steps;
+    cycle.n_accepted = verdict->n - 1 < cycle.n_passes ? verdict->n - 1 : cycle.n_passes;
+    if (s->topk == 1 && draft->logprobs == s->tree->logprobs) cycle.logprobs = draft->logprobs + 1;
+    for (int32_t i = 0; s->fixed_at && i <= cycle.n_accepted; i++)
+        lists[i] = specrt__session_list_of(s, verdict->tokens[i]);
+    if (s->fixed_at) cycle.lists = lists;
+    (void)specrt_auto_observe(s->budget, &cycle);
 }
 
 SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
@@ -12934,12 +13436,13 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
     s->stats.n_cycles++;
     s->stats.n_emitted += verdict->n;
     s->stats.n_drafted += draft->n - 1;
-    s->stats.n_rows += s->policy->fixed.n_rows + s->pool->n_rows;
+    s->stats.n_rows += s->n_fixed + s->pool->n_rows;
     if (s->n_levels) s->stats.n_rows += s->n_routed_rows / s->n_levels;
     s->stats.n_by_length[verdict->n]++;
     for (int32_t i = 0; i < verdict->n; i++)
         s->stats.n_covered += specrt_session_member(s, verdict->tokens[i], i) != SPECRT_MEMBER_NO;
     int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */
+    specrt__session_spend(s, draft, verdict);
     if (s->retrieve) specrt__retrieve_observe(s->retrieve, verdict, rows);
     if (s->window) specrt__window_observe(s->window, draft, verdict, rows);
     specrt__session_pack(s);
@@ -13116,6 +13619,7 @@ static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *ho
     beam.tokens = &s->tree->root;
     beam.parents = &no_parent;
     beam.logprobs = &no_path;
+    if (!specrt_session_drafts(s)) return SPECRT_STATUS_OK;
     for (int32_t level = 0; level < n_steps && beam.n > 0 && beam.logprobs[0] >= least; level++) {
         const float *hidden = NULL, *fed = NULL;
         int code = host->draft_step(host->user, level, &beam, &hidden, &fed);

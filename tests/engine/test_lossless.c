@@ -5,6 +5,7 @@
  * Each policy gets every other prompt of a few, in turns. SPECRT_TEST_LONG=N takes 200 prompts of 128
  * tokens (`make test-long`), and gives each policy every N-th of them. */
 #include "corpus/corpus.h"
+#include "engine/budget.h"
 #include "engine/decode.h"
 #include "fixture.h"
 #include "base/parallel.h"
@@ -162,17 +163,36 @@ static void run_prompt(void *arg, int64_t block, int worker) {
     r->n_same[i] = r->plain ? n_tokens : same;
 }
 
-/* @return the accept length over all prompts; 0 when plain. */
-static double run_prompts(pair *p, const specrt_policy *policy,
-                          const specrt_session_params *params) {
+/* What auto chooses by, where a trial has a budget: at these costs depths and lists change, and drafting
+ * stops and starts. One for each worker. */
+static void make_budget(const specrt_policy *policy, const specrt_session_params *params,
+                        specrt_auto **out) {
+    pass_costs costs = {.error = 0};
+    curve_add(&costs.target, 1, 1);
+    curve_add(&costs.target, 16, 3);
+    curve_add(&costs.draft, 1, 0.1);
+    curve_add(&costs.draft, 8, 0.2);
+    curve_add(&costs.head_first, 1000, 0.05);
+    curve_add(&costs.head_first, 32000, 0.3);
+    for (int w = 0; w < PASS_WIDTHS; w++) costs.head[w] = costs.head_first;
+    REQUIRE(budget_create(&costs, &params->tree, policy, out, NULL) == SPECRT_STATUS_OK);
+}
+
+/* budgets : NULL: whole drafts. @return the accept length over all prompts; 0 when plain. */
+static double run_prompts(pair *p, const specrt_policy *policy, const specrt_session_params *whole,
+                          specrt_auto **budgets) {
     run *r = (run *)calloc(1, sizeof *r);
+    specrt_session_params own = *whole, *params = &own;
     int64_t n_cycles = 0, n_emitted = 0;
     specrt_error err;
     r->p = p;
     r->plain = !policy;
-    for (int i = 0; i < p->n_workers; i++)
+    for (int i = 0; i < p->n_workers; i++) {
+        if (budgets) make_budget(policy, whole, &budgets[i]);
+        if (budgets) own.budget = budgets[i];
         REQUIRE(engine_decoder_create(p->target, policy ? p->drafter : NULL, policy, params,
                                       N_CONTEXT, &r->decoders[i], &err) == SPECRT_STATUS_OK);
+    }
     parallel_for(p->n_workers, (p->n_prompts - p->first + p->share - 1) / p->share, run_prompt, r);
     for (int32_t i = p->first; i < p->n_prompts; i += p->share) {
         if (r->n_same[i] != p->n_tokens)
@@ -272,7 +292,7 @@ typedef struct trial {
 } trial;
 
 /* @return the accept length. */
-static double check_trial(pair *p, const trial *t, const specrt_sampling *sampling) {
+static double check_trial(pair *p, const trial *t, const specrt_sampling *sampling, bool budget) {
     specrt_session_params params = {.tree = *t->tree,
                                     .sampling = *sampling,
                                     .submit = specrt_worker_submit,
@@ -286,7 +306,14 @@ static double check_trial(pair *p, const trial *t, const specrt_sampling *sampli
     REQUIRE(err.status == SPECRT_STATUS_OK);
     const char *wanted = getenv("SPECRT_TEST_LONG");
     p->share = wanted && atoi(wanted) > 0 ? atoi(wanted) : 2;
-    double accept_length = run_prompts(p, policy, &params);
+    specrt_auto *budgets[MAX_WORKERS] = {NULL};
+    double accept_length = run_prompts(p, policy, &params, budget ? budgets : NULL);
+    for (int i = 0; i < p->n_workers; i++) {
+        specrt_auto_stats stats = {0};
+        if (budgets[i]) specrt_auto_get_stats(budgets[i], &stats);
+        if (stats.n_cycles > 500) CHECK(stats.n_passes > 0 && stats.n_plain > 0);
+        specrt_auto_close(budgets[i]);
+    }
     p->first = (p->first + 1) % p->share;
     specrt_policy_close(policy);
     return accept_length;
@@ -330,13 +357,13 @@ static void test_greedy(void) {
     const specrt_sampling greedy = {0};
     pair *p = (pair *)calloc(1, sizeof *p);
     open_pair(p);
-    run_prompts(p, NULL, &(specrt_session_params){.sampling = greedy});
+    run_prompts(p, NULL, &(specrt_session_params){.sampling = greedy}, NULL);
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         const trial *t = &trials[i];
 #ifdef __SANITIZE_THREAD__ /* the others start no thread */
         if (!strstr(t->policy, "retrieve")) continue;
 #endif
-        double accept_length = check_trial(p, t, &greedy);
+        double accept_length = check_trial(p, t, &greedy, false);
         printf("%-50s accept length %.2f\n", t->policy, accept_length);
         if (strcmp(t->policy, "full") == 0) CHECK(accept_length > 1.3);
         if (t->list == ADVERSARIAL && !strchr(t->policy, '+')) CHECK_NEAR(accept_length, 1, 0);
@@ -358,13 +385,35 @@ static void test_sampled(void) {
     pair *p = (pair *)calloc(1, sizeof *p);
     open_pair(p);
     p->n_prompts = (p->n_prompts + 3) / 4;
-    run_prompts(p, NULL, &(specrt_session_params){.sampling = warm});
-    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) check_trial(p, &trials[i], &warm);
+    run_prompts(p, NULL, &(specrt_session_params){.sampling = warm}, NULL);
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)
+        check_trial(p, &trials[i], &warm, false);
+    close_pair(p);
+}
+
+/* So it does where a budget chooses depth and list, and goes without drafts. */
+static void test_budgets(void) {
+    static const trial trials[] = {
+        {"full", ABSENT, &chain},
+        {"static:2048", RANDOM, &chain},
+        {"static:2048+window:256@min=0", RANDOM, &small_tree},
+        {"static:2000", ADVERSARIAL, &chain},
+    };
+    const specrt_sampling samplings[] = {{0}, {.temperature = 0.7f, .top_p = 0.95f, .seed = 11}};
+    pair *p = (pair *)calloc(1, sizeof *p);
+    open_pair(p);
+    p->n_prompts = (p->n_prompts + 1) / 2;
+    for (int k = 0; k < 2; k++) {
+        run_prompts(p, NULL, &(specrt_session_params){.sampling = samplings[k]}, NULL);
+        for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)
+            check_trial(p, &trials[i], &samplings[k], true);
+    }
     close_pair(p);
 }
 
 static const test_case cases[] = {
     {"greedy", "every policy emits plain decoding's tokens", test_greedy},
     {"sampled", "so it does with sampling, draw for draw", test_sampled},
+    {"budgets", "so it does where a budget chooses", test_budgets},
 };
 TEST_MAIN(cases)

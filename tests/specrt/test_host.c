@@ -209,6 +209,36 @@ static void test_depth(void) {
     }
 }
 
+/* A budget that drafts now and then, less deep or not at all, changes no token. */
+static void test_budget(void) {
+    for (int i = 0; i < 12; i++) {
+        const double levels[] = {0.02, 0.25, 1.2};
+        double costs[5] = {1};
+        bench b;
+        specrt_generation g = {.max_tokens = 300};
+        int32_t expected[300], topk = i % 2 ? 1 : 3;
+        float temperature = i / 2 % 2 ? 0.8f : 0;
+        specrt_auto_stats stats;
+        specrt_auto_desc desc = {.num_steps = 4, .n_lists = 1, .costs = costs};
+        specrt_session_params params = {.tree = {4, topk, 12},
+                                        .sampling = {.temperature = temperature, .seed = 9}};
+        for (int n = 1; n <= 4; n++) costs[n] = 1 + levels[i / 4] * n;
+        REQUIRE(specrt_auto_create(&desc, NULL, &params.budget, NULL) == SPECRT_STATUS_OK);
+        bench_make(&b, "full", topk, temperature, NULL);
+        specrt_session_close(b.session);
+        REQUIRE(specrt_session_create(b.policy, &params, NULL, &b.session, NULL) ==
+                SPECRT_STATUS_OK);
+        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+        plain(temperature, 0, expected, 300);
+        CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
+        specrt_auto_get_stats(params.budget, &stats);
+        CHECK(stats.n_emitted >= 299 && stats.n_passes > 0 && b.toy->n_levels == stats.n_passes);
+        if (i / 4 == 2) CHECK(stats.n_plain > 0);
+        bench_free(&b);
+        specrt_auto_close(params.budget);
+    }
+}
+
 static void test_ends(void) {
     bench b;
     int32_t expected[MOST];
@@ -457,6 +487,7 @@ static void test_refusals(void) {
 static const test_case cases[] = {
     {"same", "tokens are plain decoding's, nothing is allocated", test_same},
     {"depth", "drafts end at a depth or probability that may change", test_depth},
+    {"budget", "a budget of levels changes no token", test_budget},
     {"ends", "terminators, limits and the application end an answer", test_ends},
     {"answers", "each answer of a session draws anew, or again where asked", test_answers},
     {"turns", "sessions take turns at an engine, by one table", test_turns},

@@ -279,6 +279,7 @@ static void draft_stage(specrt_session *s, int32_t before, int32_t root, weather
     float hidden[SPECRT_TREE_MAX_TOPK * V], read[SPECRT_TREE_MAX_TOPK * V];
     specrt_beam beam = {.n = 1};
     int32_t n_passes = w->wild ? whim(w, 5) : SPECRT_TREE_MAX_STEPS;
+    if (!specrt_session_drafts(s)) n_passes = 0;
     while (beam.n > 0 && n_passes-- > 0) {
         int32_t parents[SPECRT_TREE_MAX_TOPK];
         for (int32_t i = 0; i < beam.n; i++) toy_logits(1, fed[i], last[i], hidden + i * V);
@@ -356,6 +357,23 @@ static void test_sessions(void) {
         if (i % 2) sampled.draft_temperature = 0.5f;
         CHECK(holds("top-k", session_fit("window:4@min=3", &top, calm)));
         CHECK(holds("sampled", session_fit("window:4@min=3", &sampled, calm)));
+    }
+}
+
+/* Drafts that a budget ends, by what was accepted before and how likely the drafted tokens are. */
+static void test_budget(void) {
+    const weather calm = {.state = 1};
+    const double costs[] = {1, 1.25, 1.5, 1.75, 2};
+    const specrt_auto_desc desc = {.num_steps = 4, .n_lists = 1, .costs = costs};
+    for (int i = 0; i < N_SAMPLINGS; i++) {
+        specrt_auto_stats stats;
+        specrt_session_params params = {.tree = {4, 1, 5}, .sampling = samplings[i]};
+        if (i % 3) params.draft = SPECRT_DRAFT_SAMPLED;
+        REQUIRE(specrt_auto_create(&desc, NULL, &params.budget, NULL) == SPECRT_STATUS_OK);
+        CHECK(holds("budget", session_fit("window:4@min=3", &params, calm)));
+        specrt_auto_get_stats(params.budget, &stats);
+        CHECK(stats.n_passes > 0 && stats.n_passes < 3 * stats.n_cycles);
+        specrt_auto_close(params.budget);
     }
 }
 
@@ -556,6 +574,7 @@ static const test_case cases[] = {
     {"mutants", "a wrong q, a stale cache, reused draws, a duplicate row are seen", test_mutants},
     {"refused", "what cannot be q of its token is refused", test_refused},
     {"sessions", "so do sessions: chains, trees and sampled chains", test_sessions},
+    {"budget", "so they do where a budget ends drafts", test_budget},
     {"routed", "so they do where every drafted token changes the list", test_routed},
     {"answers", "answers of one session to one prompt are independent", test_answers},
     {"session_mutants", "a stale context or a draw made twice is seen there too",

@@ -2,6 +2,7 @@
  * rotates, so that drift of the machine hits all alike; every token is checked against plain
  * decoding's. */
 #include "compare.h"
+#include "plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,30 @@ static int64_t bytes_of(const eval_models *m, const contestant *k) {
 /* Whether contestant i drafts as the last one does. */
 static bool drafts_alike(const comparison *c, int i) {
     const contestant *k = &c->contestants[c->n_contestants - 1], *other = &c->contestants[i];
-    return other->alignment == k->alignment &&
+    return other->alignment == k->alignment && !other->budget && !k->budget &&
            strcmp(specrt_policy_text(other->policy), specrt_policy_text(k->policy)) == 0;
+}
+
+/* The file's, else as `plan` times them. */
+static specrt_status know_costs(comparison *c, specrt_error *err) {
+    plan_machine machine;
+    if (c->costs.target.n > 0) return SPECRT_STATUS_OK;
+    if (c->costs_file) return pass_costs_read(c->costs_file, &c->costs, err);
+    TRY(plan_cpu_create(&c->models, &machine, err));
+    machine.seconds = 5;
+    specrt_status status = plan_measure(&machine, &c->costs);
+    plan_cpu_free(&machine);
+    return status == SPECRT_STATUS_OK
+               ? status
+               : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "a call could not be measured");
+}
+
+static specrt_status add_budget(comparison *c, contestant *k, specrt_session_params *params,
+                                specrt_error *err) {
+    TRY(know_costs(c, err));
+    TRY(budget_create(&c->costs, &params->tree, k->policy, &k->budget, err));
+    params->budget = k->budget;
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status add_one(comparison *c, const char *text, const alignment *a,
@@ -34,8 +57,10 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     if (!grown) return error_no_memory_for(err, "the comparison");
     c->contestants = grown;
     contestant *k = &grown[c->n_contestants++];
+    specrt_session_params params = models_session(&c->models, &c->options, 0);
     *k = (contestant){.name = "plain", .alignment = a};
     if (text) TRY(models_policy(&c->models, text, &k->policy, err));
+    if (text && budget_is_auto(text)) TRY(add_budget(c, k, &params, err));
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)
         if (drafts_alike(c, i)) {
@@ -47,7 +72,6 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
         }
     if (text) k->bytes_extra = bytes_of(&c->models, k);
     if (a) TRY(compare_align_open(c, k, a, err));
-    specrt_session_params params = models_session(&c->models, &c->options, 0);
     const engine_drafter *drafter = a ? k->drafter : text ? c->models.drafter : NULL;
     TRY(engine_decoder_create(c->models.target, drafter, k->policy, &params,
                               (int32_t)c->options.n_context, &k->decoder, err));
@@ -63,7 +87,8 @@ static specrt_status add_contestant(void *user, const char *text, specrt_error *
 static specrt_status add_given(void *user, const char *text, specrt_error *err) {
     comparison *c = (comparison *)user;
     TRY(add_one(c, text, NULL, err));
-    for (int i = 0; i < c->n_alignments; i++) TRY(add_one(c, text, &c->alignments[i], err));
+    for (int i = 0; i < c->n_alignments && !budget_is_auto(text); i++)
+        TRY(add_one(c, text, &c->alignments[i], err));
     return SPECRT_STATUS_OK;
 }
 
@@ -207,6 +232,7 @@ static void close_comparison(comparison *c) {
     for (int i = 0; i < c->n_contestants; i++) {
         contestant *k = &c->contestants[i];
         engine_decoder_free(k->decoder);
+        specrt_auto_close(k->budget);
         compare_align_close(k);
         specrt_policy_close(k->policy);
         free(k->result.tokens.ids);
@@ -230,6 +256,15 @@ static void close_comparison(comparison *c) {
         .rank = 32, .n_batch = 32, .n_steps = 6, .n_top = 64, .interval = 8, .n_domains = 1        \
     }
 
+/* clang-format off */
+#define COMPARE_POLICIES(c) \
+    cli_strings("policy", "SPEC", &(c).options.policies, \
+     "repeat, or a comma list; full is always among them (microspec); auto, or auto+SPEC, drafts as " \
+     "deep, and from as many rows, as pays"), \
+    cli_string("costs", "FILE", &(c).costs_file, \
+     "what calls cost, for auto: of specrt-eval plan --costs-out (else timed, 5 s)")
+/* clang-format on */
+
 int compare_main(int argc, char **argv) {
     comparison c = {.options = {.max_tokens = 128}, .domain = -1, .align = ALIGN_OPTIONS};
     eval_options *o = &c.options;
@@ -237,8 +272,7 @@ int compare_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        cli_strings("policy", "SPEC", &o->policies,
-                    "repeat, or a comma list; full is always among them (microspec)"),
+        COMPARE_POLICIES(c),
         EVAL_PROMPTS(*o),
         cli_flag("stream", &c.stream,
                  "prompts follow each other: what policies learnt stays; shows what changes of "

@@ -71,6 +71,7 @@ typedef struct contestant {
     engine_drafter *drafter;    /* of its own, which learns; NULL: the models' */
     const alignment *alignment; /* how; NULL: it stays */
     engine_controller *controller;
+    specrt_auto *budget;                  /* of auto; NULL: drafts are whole */
     engine_controller_stats align_before; /* the turn */
     int64_t bytes_extra;                  /* packed rows beside the head's own, at most */
     run_result result;
@@ -89,7 +90,9 @@ typedef struct align_options {
 typedef struct comparison {
     eval_options options;
     const char *report;
-    bool stream, lists; /* prompts are one stream; lists are looked into */
+    bool stream, lists;     /* prompts are one stream; lists are looked into */
+    const char *costs_file; /* what auto chooses by; NULL: timed when it is first asked for */
+    pass_costs costs;
     align_options align;
     /* Each policy's drafter stays, and learns in further runs beside it. */
     alignment alignments[COMPARE_ALIGNMENTS];

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/cli.h"
+#include "engine/budget.h"
 #include "engine/decode.h"
 #include "base/json.h"
 #include "corpus/prompts.h"
@@ -97,7 +98,8 @@ static inline bool policy_keeps(const char *text) {
     return strstr(text, "keep=on") != NULL;
 }
 
-/* models_policy() : a policy for its drafter; terminators are the tokenizer's. */
+/* models_policy() : a policy for its drafter, of `auto` the one that it drafts from; terminators are the
+ * tokenizer's. */
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err);
 

@@ -88,7 +88,7 @@ specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
 
 static specrt_status check_policy(void *user, const char *text, specrt_error *err) {
     (void)user;
-    return specrt_policy_check(text, err);
+    return specrt_policy_check(budget_policy(text), err);
 }
 
 /* Before models are loaded, which takes its time. */
@@ -133,7 +133,7 @@ specrt_status models_open(const eval_options *o, int threads, eval_models *out, 
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err) {
     specrt_head_desc embedding;
-    specrt_policy_desc desc = {.text = text,
+    specrt_policy_desc desc = {.text = budget_policy(text),
                                .n_vocab = tokenizer_n_vocab(m->tok),
                                .embedding = &embedding,
                                .target = m->target_head};

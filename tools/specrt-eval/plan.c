@@ -201,6 +201,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
                                 "--costs: expected --trace, no --check and no --report: they are "
                                 "another engine's");
     if (p->report) TRY(out_check(p->report, o->common.force, err));
+    if (p->costs_out) TRY(out_check(p->costs_out, o->common.force, err));
     TRY(models_open(o, (int)o->common.threads, &p->models, err));
     if (p->asked.n) TRY(check_context(p, err));
     TRY(chat_create(o, p->models.tok, &p->chat, err));
@@ -208,6 +209,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     if (p->asked.n) TRY(add_prompts(p, err));
     if (p->traces.n) TRY(plan_read_tree(p, err));
     TRY(measure_costs(p, err));
+    if (p->costs_out) TRY(pass_costs_write(&p->costs, p->costs_out, o->common.force, err));
     TRY(p->traces.n ? plan_from_trace(p, err) : run_all(p, err));
     p->seconds = measure_seconds() - began;
     if (p->n_check) TRY(plan_check(p, err));
@@ -255,6 +257,8 @@ int plan_main(int argc, char **argv) {
         cli_int("check", "N", &p.n_check, 1, 100,
                 "decode the N best choices under exactly their trees, and say how far off the plan "
                 "was"),
+        cli_string("costs-out", "FILE", &p.costs_out,
+                   "what calls cost, for --policy auto of compare and replay"),
         cli_string("report", "FILE", &p.report, "an HTML page with plots"),
         {0},
     };

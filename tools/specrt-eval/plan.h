@@ -102,6 +102,7 @@ typedef struct plan {
     const char *report;
     double measure;         /* seconds, costs */
     const char *costs_file; /* costs are read, not measured; NULL: none */
+    const char *costs_out;  /* they are written there; NULL: nowhere */
     int64_t n_check;
     cli_list traces;             /* acceptance comes from them; none: the policies decode */
     specrt_tree_params recorded; /* the traces' own */

@@ -296,7 +296,7 @@ static void run_block(void *arg, int64_t at, int number) {
     if (!serial) run_visit(j, &j->workers[number], entrant, sequence);
 }
 
-static specrt_status reserve_sums(replay *r, specrt_error *err) {
+static specrt_status reserve_sums(replay *r, int64_t n_before, specrt_error *err) {
     size_t n = (size_t)r->n_sequences;
     for (int i = 0; i < r->n_entrants; i++) {
         replay_entrant *e = &r->entrants[i];
@@ -306,6 +306,11 @@ static specrt_status reserve_sums(replay *r, specrt_error *err) {
         replay_walked *walked = (replay_walked *)realloc(e->walked, bytes);
         if (walked) e->walked = walked;
         if (!sums || !walked) return error_no_memory_for(err, "a replay");
+        if (!r->params.tells) continue;
+        replay_told *told = (replay_told *)realloc(e->told, n * sizeof *told);
+        if (!told) return error_no_memory_for(err, "a replay");
+        e->told = told;
+        memset(told + n_before, 0, (n - (size_t)n_before) * sizeof *told);
     }
     return SPECRT_STATUS_OK;
 }
@@ -330,7 +335,7 @@ static specrt_status run_batch(replay *r, batch *b, specrt_error *err) {
     int threads = r->params.threads > 0 ? r->params.threads : 1;
     if (b->n == 0) return SPECRT_STATUS_OK;
     if (b->failed) return error_no_memory_for(err, "a replay");
-    TRY(reserve_sums(r, err));
+    TRY(reserve_sums(r, r->n_sequences - b->n, err));
     job j = {.r = r, .b = b, .failed = -1};
     specrt_status status = open_workers(&j, threads, err);
     if (status == SPECRT_STATUS_OK) parallel_for(threads, r->n_entrants * b->n, run_block, &j);

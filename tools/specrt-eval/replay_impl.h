@@ -68,6 +68,21 @@ typedef struct replay_span {
     int64_t n_emitted[REPLAY_TREES], n_cycles[REPLAY_TREES]; /* of its walks, by tree */
 } replay_span;
 
+/* A token of a sequence under a policy: what its lists would have drafted there. */
+typedef struct replay_token {
+    int32_t row;    /* of its recorded cycle: the level it was seen at */
+    bool held;      /* by the list */
+    uint8_t *trees; /* [n_trees] replay_drafted */
+    float logprob;  /* of the token that a chain would have drafted, in the list; NaN: not known */
+} replay_token;
+
+/* Of one sequence, its tokens in order; owned. */
+typedef struct replay_told {
+    replay_token *tokens;
+    uint8_t *trees;
+    int32_t n;
+} replay_told;
+
 typedef struct replay_entrant {
     specrt_policy *policy; /* NULL: the oracle */
     char text[512];
@@ -79,6 +94,7 @@ typedef struct replay_entrant {
     specrt_session *session; /* serial ones'; else workers have theirs */
     replay_sums *sums;       /* [n_sequences] */
     replay_walked *walked;   /* [n_sequences, n_trees] */
+    replay_told *told;       /* [n_sequences] where params.tells; else NULL */
     replay_levels *levels;   /* [n_trees] */
     replay_span spans[REPLAY_SPANS];
 } replay_entrant;

@@ -7,28 +7,88 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/measure.h"
+#include "replay_auto.h"
 #include "replay_report.h"
 #include "base/text.h"
 
 typedef struct replaying {
     cli_common common;
     cli_list traces, policies, trees;
-    const char *report;
+    const char *report, *costs_file;
     replay_params params;
     char **texts;               /* [n_policies] owned */
     specrt_tree_params *shapes; /* [n_trees] owned */
     replay *r;
+    bool asks_auto;
+    pass_costs costs;
+    int lists[SPECRT_AUTO_MAX_LISTS], n_lists; /* policies that auto chooses from */
+    int first_tree, n_depths;                  /* of the trees: its, one a depth */
+    auto_run *auto_run;
 } replaying;
 
 /* ---- options ---- */
 
-static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
-    replaying *a = (replaying *)user;
+static specrt_status add_text(replaying *a, const char *text, specrt_error *err) {
     size_t n = (size_t)a->params.n_policies + 1;
     char **grown = (char **)realloc((void *)a->texts, n * sizeof *grown);
     if (grown) a->texts = grown;
     if (!grown || !(grown[n - 1] = strdup(text))) return error_no_memory_for(err, "a replay");
     a->params.n_policies++;
+    return SPECRT_STATUS_OK;
+}
+
+/* The place of a policy, which is added where it is not there yet; -1: no memory. */
+static int place_of(replaying *a, const char *text, specrt_error *err) {
+    for (int i = 0; i < a->params.n_policies; i++)
+        if (strcmp(a->texts[i], text) == 0) return i;
+    return add_text(a, text, err) == SPECRT_STATUS_OK ? a->params.n_policies - 1 : -1;
+}
+
+/* The lists of `auto` are policies of their own here. */
+static specrt_status add_lists(replaying *a, const char *asked, specrt_error *err) {
+    int32_t sizes[SPECRT_AUTO_MAX_LISTS];
+    char list[32];
+    const char *text = budget_policy(asked);
+    int n = budget_sizes(text, sizes);
+    a->asks_auto = true;
+    a->n_lists = n ? n : 1;
+    for (int i = 0; i < a->n_lists; i++) {
+        if (n) snprintf(list, sizeof list, "static:%d", (int)sizes[i]);
+        if ((a->lists[i] = place_of(a, n ? list : text, err)) < 0) return err->status;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
+    replaying *a = (replaying *)user;
+    if (!budget_is_auto(text)) return place_of(a, text, err) < 0 ? err->status : SPECRT_STATUS_OK;
+    if (!a->asks_auto && a->costs_file) return add_lists(a, text, err);
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            a->asks_auto
+                                ? "--policy: expected auto once, found '%s' too"
+                                : "--policy %s: expected --costs FILE, of specrt-eval plan "
+                                  "--costs-out or specrt-llama --costs",
+                            text);
+}
+
+/* A tree of each depth, of the class that --tree names last, else chains up to 8 levels. */
+static specrt_status add_depths(replaying *a, specrt_error *err) {
+    specrt_tree_params most = {.num_steps = 8, .topk = 1}, recorded;
+    specrt_trace_reader *trace;
+    TRY(specrt_trace_open(a->params.traces[0], NULL, &trace, err));
+    specrt_status status = eval_tree(&specrt_trace_get_info(trace)->tree, &recorded, err);
+    specrt_trace_close(trace);
+    TRY(status);
+    if (a->params.n_trees > 0) most = a->shapes[a->params.n_trees - 1];
+    if (most.num_steps > recorded.num_steps) most.num_steps = recorded.num_steps;
+    a->first_tree = a->params.n_trees + 1;
+    a->n_depths = most.num_steps;
+    for (int32_t n = 1; n <= most.num_steps; n++) {
+        specrt_tree_params *tree = &a->shapes[a->params.n_trees++];
+        *tree = most;
+        tree->num_steps = n;
+        if (most.topk == 1) tree->num_draft_tokens = n + 1;
+    }
     return SPECRT_STATUS_OK;
 }
 
@@ -53,13 +113,17 @@ static specrt_status take_options(replaying *a, specrt_error *err) {
     p->n_traces = a->traces.n;
     p->threads = (int)a->common.threads;
     p->progress = a->common.progress;
+    if (a->costs_file) TRY(pass_costs_read(a->costs_file, &a->costs, err));
     TRY(each_policy(&a->policies, add_policy, a, err));
     if (a->policies.n == 0) TRY(add_policy(a, "full", err));
     if (a->policies.n == 0) TRY(add_policy(a, "microspec", err));
     p->policies = (const char *const *)a->texts;
-    a->shapes = (specrt_tree_params *)calloc((size_t)a->trees.n + 1, sizeof *a->shapes);
+    a->shapes = (specrt_tree_params *)calloc((size_t)a->trees.n + 1 + SPECRT_TREE_MAX_STEPS,
+                                             sizeof *a->shapes);
     if (!a->shapes) return error_no_memory_for(err, "a replay");
     for (int i = 0; i < a->trees.n; i++) TRY(add_tree(a, a->trees.items[i], err));
+    if (a->asks_auto) TRY(add_depths(a, err));
+    p->tells = a->asks_auto;
     p->trees = a->shapes;
     return a->report ? out_check(a->report, a->common.force, err) : SPECRT_STATUS_OK;
 }
@@ -195,6 +259,7 @@ static void print_table(const replaying *a) {
     print_acceptance(a, width);
     print_domains(a, width);
     print_spans(a, width);
+    if (a->auto_run) auto_print(a->auto_run);
     printf("\n~ estimated, from another policy's cycles or states that are not kept: within %.0f%% "
            "where that was measured "
            "(docs/METHODS.md, \"Replay\")\n",
@@ -276,6 +341,7 @@ static void print_json(const replaying *a) {
     json_put(o, "estimate_error", json_real(REPLAY_ERROR));
     json_put(o, "stream", json_object_new_boolean(a->params.stream));
     json_put(o, "rows", rows);
+    if (a->auto_run) json_put(o, "auto", auto_json(a->auto_run));
     json_print(o);
 }
 
@@ -301,6 +367,8 @@ static specrt_status run(replaying *a, specrt_error *err) {
         cli_warn(
             "the drafter's best tokens are not in the trace (record with --draft-top above 0), so "
             "accept length is not known of other policies and trees");
+    const auto_params budgets = {a->r, &a->costs, a->first_tree, a->n_depths, a->lists, a->n_lists};
+    if (a->asks_auto) TRY(auto_run_all(&budgets, &a->auto_run, err));
     if (a->common.json)
         print_json(a);
     else
@@ -310,6 +378,7 @@ static specrt_status run(replaying *a, specrt_error *err) {
 }
 
 static void close_replaying(replaying *a) {
+    auto_run_free(a->auto_run);
     replay_free(a->r);
     for (int i = 0; i < a->params.n_policies; i++) free(a->texts[i]);
     free((void *)a->texts);
@@ -325,7 +394,11 @@ int replay_main(int argc, char **argv) {
     const cli_option options[] = {
         cli_strings("trace", "FILE", &a.traces,
                     "of specrt-eval record or an engine; repeat for more of one drafter and tree"),
-        cli_strings("policy", "SPEC", &a.policies, "repeat, or a comma list (full,microspec)"),
+        cli_strings("policy", "SPEC", &a.policies,
+                    "repeat, or a comma list (full,microspec); auto: as much as pays, by --costs"),
+        cli_string("costs", "FILE", &a.costs_file,
+                   "what calls cost, for auto: of specrt-eval plan --costs-out or specrt-llama "
+                   "--costs"),
         cli_string("bundle", "FILE", &a.params.bundle, "what policies need"),
         cli_string("model", "FILE", &a.params.model,
                    "GGUF or safetensors of the head, for policies that read it"),

@@ -197,7 +197,9 @@ void replay_free(replay *r) {
         replay_entrant *e = &r->entrants[i];
         specrt_session_close(e->session);
         specrt_policy_close(e->policy);
-        free(e->sums), free(e->walked), free(e->levels);
+        for (int64_t k = 0; e->told && k < r->n_sequences; k++)
+            free(e->told[k].tokens), free(e->told[k].trees);
+        free(e->sums), free(e->walked), free(e->levels), free(e->told);
     }
     free(r->entrants);
     specrt_head_close(r->head);

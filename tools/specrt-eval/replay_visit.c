@@ -30,6 +30,7 @@ typedef struct visit {
     int64_t since; /* tokens of the topic so far */
     bool recorded; /* with this policy */
     float slack;   /* slack_of() the recorded cycle at hand; NaN: not asked for yet */
+    replay_told told;
 } visit;
 
 static int span_of(int64_t since) {
@@ -93,6 +94,52 @@ static replay_drafted drafted_by(visit *v, const replay_cycle *c, int32_t i, boo
     if (at_place >= v->r->trees[tree].topk || row->room[tree] == -INFINITY) return DRAFTED_NO;
     bool fits = row->room[tree] >= 0 || row->room[tree] + slack_of(v, c) >= 0;
     return fits ? DRAFTED_YES : DRAFTED_NO;
+}
+
+/* ---- token by token ---- */
+
+static void open_told(visit *v) {
+    int64_t n = 0, n_trees = v->r->n_trees;
+    if (!v->r->params.tells) return;
+    for (int32_t i = 0; i < v->s->n_cycles; i++) n += v->s->cycles[i].r.n;
+    v->told.tokens = (replay_token *)malloc((size_t)n * sizeof *v->told.tokens);
+    v->told.trees = (uint8_t *)malloc((size_t)(n * n_trees));
+    if (v->told.tokens && v->told.trees) return;
+    free(v->told.tokens), free(v->told.trees); /* then nothing is told of it */
+    v->told.tokens = NULL, v->told.trees = NULL;
+}
+
+/* Of the list's best token in the drafter's law over the list; what lies behind the recorded best is taken to
+ * be all held. */
+static float best_logprob(const visit *v, const replay_cycle *c, int32_t i) {
+    int32_t n = v->s->info->n_draft_top, level = v->walks[0].level;
+    double best = -INFINITY, held = 0, all = 0;
+    if (!c->rows[i].known || !c->r.draft_logits) return NAN;
+    const float *logits = c->r.draft_logits + (int64_t)i * n;
+    const int32_t *ids = c->r.draft_ids + (int64_t)i * n;
+    for (int32_t j = 0; j < n; j++) {
+        double weight = exp((double)logits[j] - (double)logits[0]);
+        all += weight;
+        if (!holds(v, ids[j], level)) continue;
+        if (held == 0) best = (double)logits[j] - (double)logits[0];
+        held += weight;
+    }
+    double whole =
+        c->r.draft_logsumexp ? exp((double)c->r.draft_logsumexp[i] - (double)logits[0]) : all;
+    if (held == 0) return NAN;
+    return (float)(best - log(held + (whole > all ? whole - all : 0)));
+}
+
+static void tell(visit *v, const replay_cycle *c, int32_t i, bool held, int32_t at_place) {
+    int32_t n_trees = v->r->n_trees;
+    if (!v->told.tokens) return;
+    replay_token *t = &v->told.tokens[v->told.n];
+    t->row = i;
+    t->held = held;
+    t->trees = v->told.trees + (int64_t)v->told.n++ * n_trees;
+    t->logprob = best_logprob(v, c, i);
+    for (int tree = 0; tree < n_trees; tree++)
+        t->trees[tree] = (uint8_t)drafted_by(v, c, i, held, at_place, tree);
 }
 
 /* ---- routed sources ---- */
@@ -308,6 +355,7 @@ static void look_at_token(visit *v, place at) {
     v->sums.n_covered += held;
     span->n_tokens++;
     span->n_covered += held;
+    tell(v, c, at.row, held, at_place);
     for (int t = 0; t < v->r->n_trees; t++)
         walk_tree(v, at.row, t, drafted_by(v, c, at.row, held, at_place, t));
     v->since++;
@@ -330,6 +378,7 @@ static void merge(const visit *v) {
     replay *r = v->r;
     replay_entrant *e = v->e;
     e->sums[v->s->number] = v->sums;
+    if (v->told.tokens) e->told[v->s->number] = v->told;
     for (int t = 0; t < r->n_trees; t++)
         e->walked[(int64_t)v->s->number * r->n_trees + t] =
             (replay_walked){(int32_t)v->walks[t].n_emitted, (int32_t)v->walks[t].n_cycles};
@@ -360,6 +409,7 @@ void visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s, spec
                     float *scratch) {
     visit v = {.r = r, .e = e, .s = s, .session = session, .scratch = scratch, .since = s->topic};
     v.recorded = s->info->policy && strcmp(s->info->policy, e->text) == 0;
+    open_told(&v);
     if (session) begin(&v);
     if (session) v.sums.n_rows = -rows_of(&v);
     for (place at = {0, 0}; at.cycle < s->n_cycles; at.cycle++)

@@ -78,6 +78,7 @@ specrt_status models_open(const options *o, models *m, specrt_error *err) {
 }
 
 void models_close(models *m) {
+    for (int i = 0; i < m->n_budgets; i++) specrt_auto_close(m->budgets[i]);
     specrt_head_close(m->head);
     specrt_worker_close(m->worker);
     specrt_llama_free(m->pair);
@@ -88,9 +89,22 @@ void models_close(models *m) {
     memset(m, 0, sizeof *m);
 }
 
-specrt_status models_session(const models *m, const options *o, const char *text,
-                             specrt_policy **policy, specrt_session **session, specrt_error *err) {
-    specrt_policy_desc desc = {.text = text};
+/* Of `auto`, by the costs that the options name. */
+static specrt_status add_budget(models *m, const options *o, const specrt_policy *policy,
+                                specrt_session_params *params, specrt_error *err) {
+    pass_costs costs;
+    if (!o->auto_costs || m->n_budgets == MOST_BUDGETS)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--policy auto: expected --auto-costs FILE, which --costs wrote");
+    TRY(pass_costs_read(o->auto_costs, &costs, err));
+    TRY(budget_create(&costs, &params->tree, policy, &params->budget, err));
+    m->budgets[m->n_budgets++] = params->budget;
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status models_session(models *m, const options *o, const char *text, specrt_policy **policy,
+                             specrt_session **session, specrt_error *err) {
+    specrt_policy_desc desc = {.text = text ? budget_policy(text) : NULL};
     specrt_session_params params = {
         .sampling = {.temperature = (float)o->temperature,
                      .top_k = (int32_t)o->top_k,
@@ -102,6 +116,7 @@ specrt_status models_session(const models *m, const options *o, const char *text
     };
     specrt_llama_describe(m->pair, &desc, &params);
     TRY(specrt_policy_create(m->bundle, m->head, &desc, policy, err));
+    if (text && budget_is_auto(text)) TRY(add_budget(m, o, *policy, &params, err));
     return specrt_session_create(*policy, &params, NULL, session, err);
 }
 

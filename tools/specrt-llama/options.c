@@ -18,7 +18,7 @@ static int check(options *o) {
     if (o->bench && o->temperature > 0)
         return cli_usage("--bench compares greedy decoding; expected no --temp");
     for (int i = 0; i < o->policies.n; i++)
-        if (specrt_policy_check(o->policies.items[i], &err) != SPECRT_STATUS_OK)
+        if (specrt_policy_check(budget_policy(o->policies.items[i]), &err) != SPECRT_STATUS_OK)
             return cli_fail(&err);
     if (o->bench && o->p_min > 0)
         return cli_usage("--bench compares drafts of one length; expected no --draft-p-min");
@@ -46,8 +46,8 @@ static int check(options *o) {
     cli_heading("Drafts"), \
     cli_string("bundle", "FILE", &(o).bundle, "what policies need beyond the drafter"), \
     cli_strings("policy", "SPEC", &(o).policies, \
-     "what may be drafted: full, microspec (the default), static:N+window...; with --bench any " \
-     "number of them"), \
+     "what may be drafted: full, microspec (the default), static:N+window...; auto, or auto+SPEC: " \
+     "as much as pays; with --bench any number of them"), \
     cli_also("--draft-max --draft", cli_int("num-steps", "N", &(o).num_steps, 1, \
      SPECRT_TREE_MAX_STEPS, "passes of the drafter in a cycle (4)")), \
     cli_also("--spec-draft-p-min", cli_real("draft-p-min", "P", &(o).p_min, 0, 1, \
@@ -82,7 +82,8 @@ static int check(options *o) {
     cli_string("record", "FILE", &(o).record, \
      "every cycle to a trace, for specrt-eval replay and plan; best with --policy full"), \
     cli_string("costs", "FILE", &(o).costs, \
-     "no answers: what head, drafter and target cost here, for specrt-eval plan --costs")
+     "no answers: what head, drafter and target cost here, for specrt-eval plan --costs"), \
+    cli_string("auto-costs", "FILE", &(o).auto_costs, "what --policy auto chooses by, of --costs")
 #define OPTIONS_BENCH(o) \
     cli_heading("Comparison"), \
     cli_flag("bench", &(o).bench, \

@@ -22,7 +22,7 @@ static specrt_trace_info describe(const options *o, const models *m, const specr
     return info;
 }
 
-specrt_status record_open(const options *o, const models *m, const specrt_policy *policy,
+specrt_status record_open(const options *o, models *m, const specrt_policy *policy,
                           record_file *out, specrt_error *err) {
     specrt_policy_desc of_pair = {.text = NULL};
     specrt_session_params params = {.n_logits = 0};

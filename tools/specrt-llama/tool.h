@@ -7,6 +7,7 @@
 #include "base/cli.h"
 #include "base/io.h"
 #include "corpus/prompts.h"
+#include "engine/budget.h"
 #include "llama/specrt_llama.h"
 
 /* ---- options.c ---- */
@@ -14,7 +15,7 @@
 /* Names are llama.cpp's where it has one. */
 typedef struct options {
     cli_common common;
-    const char *target, *draft, *bundle, *system, *record, *costs;
+    const char *target, *draft, *bundle, *system, *record, *costs, *auto_costs;
     cli_list policies, texts, files, prompts; /* -p, -f, --prompts */
     int64_t limit;                            /* prompts of each --prompts; 0: all */
     int64_t n_predict;                        /* -1: until an answer ends */
@@ -32,6 +33,8 @@ void options_free(options *o);
 
 /* ---- models.c ---- */
 
+enum { MOST_BUDGETS = 32 };
+
 typedef struct models {
     struct llama_model *target, *draft;
     const struct llama_vocab *vocab; /* the target's */
@@ -40,15 +43,17 @@ typedef struct models {
     specrt_head *head;
     specrt_bundle *bundle;
     specrt_worker *worker;
-    int32_t n_vocab; /* columns of the target's logits */
+    int32_t n_vocab;                    /* columns of the target's logits */
+    specrt_auto *budgets[MOST_BUDGETS]; /* of sessions of auto, owned */
+    int n_budgets;
 } models;
 
 specrt_status models_open(const options *o, models *out, specrt_error *err);
 void models_close(models *m);
 
 /* models_session() : a policy, by its text (NULL: the default), and a session of it; both owned. */
-specrt_status models_session(const models *m, const options *o, const char *text,
-                             specrt_policy **policy, specrt_session **session, specrt_error *err);
+specrt_status models_session(models *m, const options *o, const char *text, specrt_policy **policy,
+                             specrt_session **session, specrt_error *err);
 
 /* models_host() : the pair as callbacks, drafting as deep as the options say. */
 specrt_host models_host(const models *m, const options *o);
@@ -105,7 +110,7 @@ typedef struct record_file {
 } record_file;
 
 /* record_open() : the trace that the options name, of a policy; its host is the recorder's. */
-specrt_status record_open(const options *o, const models *m, const specrt_policy *policy,
+specrt_status record_open(const options *o, models *m, const specrt_policy *policy,
                           record_file *out, specrt_error *err);
 void record_close(record_file *r);
 

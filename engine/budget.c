@@ -1,0 +1,106 @@
+/* budget.c : see budget.h. */
+#include "engine/budget.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+
+enum { LEAST_ROWS = 512 };
+
+/* ---- the word ---- */
+
+bool budget_is_auto(const char *text) {
+    return strncmp(text, "auto", 4) == 0 && (text[4] == '\0' || text[4] == '+');
+}
+
+const char *budget_policy(const char *text) {
+    if (!budget_is_auto(text)) return text;
+    return text[4] == '+' ? text + 5 : "microspec";
+}
+
+/* ---- costs ---- */
+
+static int32_t nodes_of(const specrt_tree_params *tree, int32_t n) {
+    int32_t all = tree->topk + (n - 1) * tree->topk * tree->topk + 1;
+    if (tree->topk == 1) return n + 1;
+    return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
+}
+
+/* The next measured width. */
+static const curve *head_of(const pass_costs *c, int32_t topk) {
+    int w = 0;
+    while (w + 1 < PASS_WIDTHS && pass_widths[w] < topk) w++;
+    return &c->head[w];
+}
+
+void budget_cycles(const pass_costs *c, const specrt_tree_params *tree, const int32_t *rows,
+                   int32_t n_lists, double *out) {
+    for (int32_t list = 0; list < n_lists; list++) {
+        *out++ = curve_at(&c->target, 1);
+        for (int32_t n = 1; n <= tree->num_steps; n++)
+            *out++ = curve_at(&c->draft, 1) + (n - 1) * curve_at(&c->draft, tree->topk) +
+                     curve_at(&c->head_first, rows[list]) +
+                     (n - 1) * curve_at(head_of(c, tree->topk), rows[list]) +
+                     curve_at(&c->target, nodes_of(tree, n));
+    }
+}
+
+double budget_read(const pass_costs *c) {
+    double more = (curve_at(&c->draft, 8) - curve_at(&c->draft, 1)) / 7;
+    return more > 0 ? more : 0;
+}
+
+/* ---- lists ---- */
+
+static int32_t halve(int32_t most, int32_t least, int32_t rows[SPECRT_AUTO_MAX_LISTS]) {
+    int32_t n = 0;
+    for (int32_t size = most; n < SPECRT_AUTO_MAX_LISTS && (n == 0 || size >= least); size /= 2) {
+        memmove(rows + 1, rows, (size_t)n++ * sizeof *rows);
+        rows[0] = size;
+    }
+    return n;
+}
+
+int32_t budget_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]) {
+    int size = 0, end = 0;
+    if (sscanf(text, "static:%d%n", &size, &end) != 1 || text[end] || size < 1) return 0;
+    return halve(size, LEAST_ROWS, sizes);
+}
+
+/* Rows that hold all that ends a generation, LEAST_ROWS at least. */
+static int32_t least_rows(const specrt_policy *policy, const specrt_segment *fixed) {
+    int32_t least = LEAST_ROWS;
+    for (int32_t i = 0; i < fixed->n_rows; i++)
+        if (specrt_policy_ends(policy, fixed->ids[i]) && i >= least) least = i + 1;
+    return least;
+}
+
+int32_t budget_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS],
+                     specrt_error *err) {
+    const char *text = specrt_policy_text(policy);
+    const specrt_session_params params = {.tree = {.topk = 1}};
+    specrt_session *session;
+    if (strncmp(text, "static", 6) != 0 || strchr(text, '/')) return 0;
+    if (specrt_session_create(policy, &params, NULL, &session, err) != SPECRT_STATUS_OK) return 0;
+    const specrt_segment *fixed = specrt_session_shortlist(session)->segments;
+    int32_t n = halve(fixed->n_rows, least_rows(policy, fixed), rows);
+    specrt_session_close(session);
+    return n;
+}
+
+specrt_status budget_create(const pass_costs *costs, const specrt_tree_params *tree,
+                            const specrt_policy *policy, specrt_auto **out, specrt_error *err) {
+    int32_t lists[SPECRT_AUTO_MAX_LISTS], rows[SPECRT_AUTO_MAX_LISTS];
+    double cycles[SPECRT_AUTO_MAX_LISTS * (SPECRT_TREE_MAX_STEPS + 1)];
+    int32_t n = budget_lists(policy, lists, err), bound = specrt_policy_bound(policy);
+    rows[0] = bound;
+    for (int32_t i = 0; i < n; i++) rows[i] = bound - (lists[n - 1] - lists[i]);
+    budget_cycles(costs, tree, rows, n ? n : 1, cycles);
+    const specrt_auto_desc desc = {.num_steps = tree->num_steps,
+                                   .n_lists = n ? n : 1,
+                                   .rows = n ? lists : NULL,
+                                   .costs = cycles,
+                                   .read = budget_read(costs),
+                                   .keeps_chains = costs->keeps_chains && tree->topk == 1};
+    return specrt_auto_create(&desc, NULL, out, err);
+}

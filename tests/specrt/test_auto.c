@@ -1,0 +1,372 @@
+/* test_auto.c : the chooser against a search of all choices in double precision, the account of the guard
+ * cycle by cycle, texts that change, and sessions that draft by it: their tokens are plain decoding's. */
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "fixture.h"
+#include "test.h"
+
+enum { STEPS = 6, LISTS = 3 };
+
+static uint64_t state = 7;
+static double chance(void) {
+    return (double)(fixture_random(&state) >> 11) / 9007199254740992.0;
+}
+
+static const int32_t places[LISTS] = {1, 2, 3};
+
+/* A cycle of n levels costs (first + n level) plain passes, of list i so much more. */
+static void fill_costs(double *costs, double first, double level, double list) {
+    for (int i = 0; i < LISTS; i++)
+        for (int n = 0; n <= STEPS; n++)
+            *costs++ = 0.004 * (n ? 1 + first + n * (level + i * list) : 1);
+}
+
+static specrt_auto *make(double first, double level, double list, uint32_t without) {
+    double costs[LISTS * (STEPS + 1)];
+    specrt_auto *a;
+    specrt_error err;
+    fill_costs(costs, first, level, list);
+    const specrt_auto_desc desc = {.num_steps = STEPS,
+                                   .n_lists = LISTS,
+                                   .rows = places,
+                                   .costs = costs,
+                                   .read = 0.00001,
+                                   .without = without};
+    REQUIRE(specrt_auto_create(&desc, NULL, &a, &err) == SPECRT_STATUS_OK);
+    return a;
+}
+
+/* A cycle over a text whose tokens the drafter has right with probability p, and list i with one of
+ * 1 - missed / (i + 1). @return levels drafted. */
+static int32_t run_cycle(specrt_auto *a, double p, double missed, float logprob) {
+    specrt_auto_choice choice;
+    float logprobs[STEPS];
+    int32_t lists[STEPS + 1], n = 0, accepted = 0;
+    specrt_auto_choose(a, &choice);
+    while (n < choice.num_steps) {
+        logprobs[n] = logprob * (float)(n + 1);
+        n++;
+        if (!specrt_auto_goes_on(a, n, logprobs[n - 1])) break;
+    }
+    for (bool alive = true; alive; accepted++) {
+        double u = chance();
+        int32_t list = 0;
+        while (list < LISTS && u > 1 - missed / (list + 1)) list++;
+        lists[accepted] = list;
+        alive = accepted < n && list <= choice.list && chance() < p;
+    }
+    specrt_auto_cycle cycle = {n, accepted - 1, logprobs, lists};
+    REQUIRE(specrt_auto_observe(a, &cycle) == SPECRT_STATUS_OK);
+    return n;
+}
+
+/* --- the choice --- */
+
+static double rate_of(specrt__auto_tally t, double supposed) {
+    return (t.hits / 65536.0 + SPECRT__AUTO_WEIGHT * supposed) /
+           (t.seen / 65536.0 + SPECRT__AUTO_WEIGHT);
+}
+
+/* Tokens by cost of one choice, from the counters, in double precision. */
+static double value_of(const specrt_auto *a, int list, int n) {
+    double tokens = 1, reached = 1, next = SPECRT__AUTO_FIRST / 65536.0;
+    double cover = rate_of(a->covers[list], SPECRT__AUTO_COVER / 65536.0);
+    for (int i = 0; i < n; i++) {
+        next = rate_of(a->levels[i], next);
+        reached *= next * cover;
+        tokens += reached;
+    }
+    return tokens / ((double)a->costs[list][n] / 65536.0);
+}
+
+static void test_choice(void) {
+    for (int round = 0; round < 60; round++) {
+        specrt_auto *a = make(chance(), chance() * 0.5, chance() * 0.1,
+                              SPECRT_AUTO_CONFIDENCE | SPECRT_AUTO_GUARD);
+        double p = chance(), missed = chance() * 0.5;
+        for (int i = 0; i < 300; i++) {
+            specrt_auto_choice choice;
+            double best = 0;
+            specrt_auto_choose(a, &choice);
+            for (int list = 0; list < LISTS; list++)
+                for (int n = 1; n <= STEPS; n++) best = fmax(best, value_of(a, list, n));
+            CHECK_NEAR((double)a->rate / 65536.0, best, 1e-3 * best);
+            CHECK_NEAR(value_of(a, choice.list, choice.num_steps), best, 1e-3 * best);
+            CHECK(run_cycle(a, p, missed, -0.1f) == choice.num_steps);
+        }
+        specrt_auto_close(a);
+    }
+}
+
+/* Counters against sums with weights that fall by 1/64. */
+static void test_forgetting(void) {
+    specrt__auto_tally t = {0, 0};
+    double seen = 0, hits = 0;
+    for (int i = 0; i < 2000; i++) {
+        bool hit = chance() < (i < 1000 ? 0.9 : 0.2);
+        specrt__auto_count(&t, hit);
+        seen += 1 - seen / 64;
+        hits += hit - hits / 64;
+        CHECK_NEAR(t.seen / 65536.0, seen, 0.01);
+        CHECK_NEAR(t.hits / 65536.0, hits, 0.01);
+        CHECK(t.hits >= 0 && t.hits <= t.seen);
+    }
+}
+
+/* Where the fixed best is known beforehand, it is found, and shares of the time are near its. */
+static void test_finds(void) {
+    static const double accepted[] = {0.3, 0.6, 0.9};
+    for (int i = 0; i < 3; i++) {
+        specrt_auto *a = make(0.05, 0.2, 0.0, 0);
+        specrt_auto_stats stats;
+        double p = accepted[i], best = 1;
+        for (int n = 1; n <= STEPS; n++) {
+            double tokens = (1 - pow(p, n + 1)) / (1 - p);
+            best = fmax(best, tokens / (1.05 + 0.2 * n));
+        }
+        for (int k = 0; k < 6000; k++) run_cycle(a, p, 0, NAN);
+        specrt_auto_get_stats(a, &stats);
+        CHECK((double)stats.n_emitted / stats.cost > 0.97 * best);
+        specrt_auto_close(a);
+    }
+}
+
+/* --- the guard --- */
+
+/* Whatever is accepted, tokens pay for the time but for 1% and what was lent. */
+static void test_account(void) {
+    for (int round = 0; round < 40; round++) {
+        specrt_auto *a = make(chance() * 2, chance() * 2, chance() * 0.2, 0);
+        double p = chance();
+        for (int i = 0; i < 3000; i++) {
+            specrt_auto_stats stats;
+            if (i % 200 == 0) p = chance() < 0.5 ? 0 : chance();
+            if (i % 90 == 0) specrt_auto_begin(a);
+            run_cycle(a, p, 0.1, (float)-chance());
+            specrt_auto_get_stats(a, &stats);
+            CHECK(stats.cost <= 1.01 * (double)stats.n_emitted +
+                                    (double)SPECRT__AUTO_LENT / SPECRT__AUTO_ONE + 0.01);
+            CHECK(a->balance >= 0);
+        }
+        specrt_auto_close(a);
+    }
+}
+
+/* Cycles with a draft among the next n. */
+static int drafts_in(specrt_auto *a, double p, int n) {
+    int drafts = 0;
+    for (int i = 0; i < n; i++) drafts += run_cycle(a, p, 0, NAN) > 0;
+    return drafts;
+}
+
+/* Drafting stops where nothing is accepted, is tried ever less, starts again, and stops again. */
+static void test_stops_and_starts(void) {
+    specrt_auto *a = make(0.2, 0.3, 0, 0);
+    drafts_in(a, 0, 100);
+    CHECK(drafts_in(a, 0, 400) <= 6);
+    int late = drafts_in(a, 0, 1500);
+    CHECK(late >= 1 && late <= 4);
+    drafts_in(a, 0.95, 700); /* at most 512 until the next look */
+    CHECK(drafts_in(a, 0.95, 200) > 190);
+    CHECK(drafts_in(a, 0, 1500) < 50); /* what was saved, then one percent */
+    specrt_auto_close(a);
+}
+
+/* A new sequence is a reason to look. */
+static void test_looks_again(void) {
+    specrt_auto *a = make(0.2, 0.3, 0, 0);
+    drafts_in(a, 0, 3000);
+    specrt_auto_begin(a);
+    CHECK_INT(drafts_in(a, 0, 1), 1);
+    specrt_auto_close(a);
+}
+
+/* --- within a draft --- */
+
+/* Tokens that the drafter is unsure of end a chain once they have been seen to fail. */
+static void test_confidence(void) {
+    specrt_auto *a = make(0.05, 0.25, 0, 0);
+    int32_t sure = 0, unsure = 0;
+    for (int i = 0; i < 400; i++) {
+        bool good = i % 2;
+        int32_t n = run_cycle(a, good ? 0.97 : 0.05, 0, good ? -0.01f : -3.5f);
+        if (i >= 200) *(good ? &sure : &unsure) += n;
+    }
+    CHECK(sure > 350);   /* of 100 cycles */
+    CHECK(unsure < 110); /* the first level tells */
+    specrt_auto_close(a);
+}
+
+/* --- special cases --- */
+
+/* All parts left out, it is a fixed policy: every level, the last list, in every cycle. */
+static void test_fixed(void) {
+    specrt_auto *a =
+        make(3, 3, 0.5,
+             SPECRT_AUTO_GUARD | SPECRT_AUTO_DEPTH | SPECRT_AUTO_LISTS | SPECRT_AUTO_CONFIDENCE);
+    specrt_auto_stats stats;
+    double expected = 0;
+    for (int i = 0; i < 300; i++) {
+        int64_t n_unread = a->n_unread;
+        CHECK_INT(run_cycle(a, 0.01, 0.5, -4), STEPS);
+        CHECK_INT(a->choice.list, LISTS - 1);
+        expected += 1 + 3 + STEPS * 4.0 + 0.0025 * (double)(n_unread - 1);
+    }
+    specrt_auto_get_stats(a, &stats);
+    CHECK_INT(stats.n_plain + stats.n_probes, 0);
+    CHECK_NEAR(stats.cost, expected, 1e-3 * expected);
+    specrt_auto_close(a);
+}
+
+static void test_repeats(void) {
+    int32_t first[500];
+    for (int round = 0; round < 2; round++) {
+        specrt_auto *a = make(0.1, 0.2, 0.02, 0);
+        state = 99;
+        for (int i = 0; i < 500; i++) {
+            int32_t n = run_cycle(a, i % 100 < 50 ? 0.8 : 0.1, 0.1, (float)-chance());
+            n += 10 * a->choice.list;
+            if (round) CHECK_INT(n, first[i]);
+            first[i] = n;
+        }
+        specrt_auto_close(a);
+    }
+}
+
+/* --- what is refused --- */
+
+static void test_refusals(void) {
+    double good[LISTS * (STEPS + 1)], zero[LISTS * (STEPS + 1)] = {0}, nan[LISTS * (STEPS + 1)];
+    const int32_t falling[LISTS] = {3, 2, 1};
+    fill_costs(good, 1, 1, 0);
+    memcpy(nan, good, sizeof nan);
+    nan[STEPS] = NAN;
+    const struct {
+        specrt_auto_desc desc;
+        const char *what;
+    } bad[] = {
+        {{.num_steps = 0, .n_lists = 1, .costs = good}, "num_steps"},
+        {{.num_steps = 33, .n_lists = 1, .costs = good}, "num_steps"},
+        {{.num_steps = 2, .n_lists = 0, .costs = good}, "n_lists"},
+        {{.num_steps = 2, .n_lists = 9, .costs = good, .rows = places}, "n_lists"},
+        {{.num_steps = 2, .n_lists = 2, .costs = good}, "rows where above 1"},
+        {{.num_steps = 2, .n_lists = LISTS, .costs = good, .rows = falling}, "rows"},
+        {{.num_steps = 2, .n_lists = 1}, "costs[0]"},
+        {{.num_steps = 2, .n_lists = 1, .costs = zero}, "costs[0]"},
+        {{.num_steps = STEPS, .n_lists = 1, .costs = nan}, "costs"},
+        {{.num_steps = 2, .n_lists = 1, .costs = good, .read = -1}, "read"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        specrt_auto *a;
+        specrt_error err;
+        CHECK(specrt_auto_create(&bad[i].desc, NULL, &a, &err) == SPECRT_STATUS_BAD_ARG);
+        CHECK_HAS(err.msg, bad[i].what);
+        CHECK(a == NULL);
+    }
+    specrt_auto *a = make(1, 1, 0, 0);
+    const specrt_auto_cycle cycles[] = {
+        {-1, 0, NULL, NULL}, {7, 0, NULL, NULL}, {2, 3, NULL, NULL}, {2, -1, NULL, NULL}};
+    for (int i = 0; i < 4; i++) CHECK(specrt_auto_observe(a, &cycles[i]) == SPECRT_STATUS_BAD_ARG);
+    specrt_auto_close(a);
+    specrt_auto_close(NULL);
+}
+
+static void test_memory(void) {
+    double costs[LISTS * (STEPS + 1)];
+    fixture_allocator counted = {0, 0, 0}, scarce = {.fail_at = 1};
+    specrt_desc env = fixture_desc(&counted), none = fixture_desc(&scarce);
+    specrt_auto *a;
+    fill_costs(costs, 0.1, 0.1, 0);
+    const specrt_auto_desc desc = {.num_steps = STEPS, .n_lists = 1, .costs = costs};
+    CHECK(specrt_auto_create(&desc, &none, &a, NULL) == SPECRT_STATUS_NO_MEMORY && !a);
+    REQUIRE(specrt_auto_create(&desc, &env, &a, NULL) == SPECRT_STATUS_OK);
+    int n_calls = counted.n_calls;
+    for (int i = 0; i < 100; i++) run_cycle(a, 0.5, 0, -1);
+    CHECK_INT(counted.n_calls, n_calls);
+    specrt_auto_close(a);
+    CHECK_INT(counted.n_live, 0);
+}
+
+/* --- sessions --- */
+
+enum { V = 200, D = 8, FIXED = 120 };
+
+/* A session drafts from the leading rows that its budget names, in as many levels, and says who is a
+ * member. */
+static void test_session_lists(void) {
+    static float weights[V * D];
+    size_t n_bytes;
+    uint8_t *bytes = fixture_ranks_bundle(V, 2, FIXED, &n_bytes);
+    specrt_bundle *bundle;
+    specrt_head *head;
+    specrt_policy *policy;
+    specrt_session *s;
+    specrt_error err;
+    specrt_auto *budget;
+    double costs[2 * 4] = {1, 1.1, 1.2, 1.3, 1, 1.2, 1.4, 1.6};
+    const int32_t rows[2] = {20, FIXED}, none[1] = {FIXED + 1};
+    specrt_auto_desc desc = {.num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs};
+    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
+    const specrt_head_desc hd = {
+        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    const specrt_policy_desc pd = {.text = "static:120+window:16@min=0"};
+    REQUIRE(specrt_bundle_open_memory(bytes, n_bytes, "b", NULL, &bundle, NULL) == 0);
+    REQUIRE(specrt_head_bind(NULL, &hd, NULL, &head, NULL) == 0);
+    REQUIRE(specrt_policy_create(bundle, head, &pd, &policy, &err) == 0);
+    REQUIRE(specrt_auto_create(&desc, NULL, &budget, NULL) == 0);
+    specrt_session_params params = {.tree = {3, 1, 4}, .budget = budget};
+    REQUIRE(specrt_session_create(policy, &params, NULL, &s, &err) == 0);
+    REQUIRE(specrt_session_start(s, 5) == 0);
+    bool seen[2] = {false, false};
+    for (int i = 0; i < 400; i++) {
+        specrt_auto_choice choice;
+        specrt_auto_choose(budget, &choice);
+        const specrt_active *active = specrt_session_shortlist(s);
+        CHECK_INT(active->segments[0].n_rows, rows[choice.list]);
+        CHECK_INT(specrt_session_drafts(s), choice.num_steps > 0);
+        seen[choice.list] = true;
+        for (int32_t k = 0; k < FIXED; k++)
+            CHECK_INT(specrt_session_member(s, active->segments[0].ids[k], 0) != SPECRT_MEMBER_NO,
+                      k < rows[choice.list]);
+        /* First what the short list has, then what it lacks. */
+        int32_t at = i < 200 ? i % 10 : 30 + i % 60;
+        int32_t tokens[4] = {5, active->segments[0].ids[at], active->segments[0].ids[at], 7};
+        int32_t n = choice.num_steps + 1;
+        REQUIRE(specrt_session_observe_chain(s, tokens, n, choice.list == 1 || i < 200 ? n - 1 : 0,
+                                             tokens[1], NULL) == SPECRT_STATUS_OK);
+    }
+    CHECK(seen[0] && seen[1]);
+    specrt_session_close(s);
+    params.tree.num_steps = 2;
+    CHECK(specrt_session_create(policy, &params, NULL, &s, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "num_steps");
+    specrt_auto_close(budget);
+    desc.n_lists = 1;
+    desc.rows = none;
+    REQUIRE(specrt_auto_create(&desc, NULL, &params.budget, NULL) == 0);
+    params.tree.num_steps = 3;
+    CHECK(specrt_session_create(policy, &params, NULL, &s, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "rows of static");
+    specrt_auto_close(params.budget);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
+    specrt_bundle_close(bundle);
+    free(bytes);
+}
+
+static const test_case cases[] = {
+    {"choice", "the best of all lists and depths, by a search in doubles", test_choice},
+    {"forgetting", "counters are sums with falling weights", test_forgetting},
+    {"finds", "within 3% of the best depth where the law is known", test_finds},
+    {"account", "time never exceeds 1.01 plain passes a token and what was lent", test_account},
+    {"stops", "drafting stops, is tried ever less, and starts again", test_stops_and_starts},
+    {"looks", "a new sequence is looked at", test_looks_again},
+    {"confidence", "unsure tokens end a chain", test_confidence},
+    {"fixed", "without its parts it is a fixed policy", test_fixed},
+    {"repeats", "the same cycles give the same choices", test_repeats},
+    {"refusals", "tables that are no costs, cycles that are none", test_refusals},
+    {"memory", "nothing is allocated after create", test_memory},
+    {"lists", "a session drafts from the rows chosen", test_session_lists},
+};
+TEST_MAIN(cases)
