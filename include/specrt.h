@@ -1156,12 +1156,12 @@ typedef struct specrt_auto_cycle {
     int32_t n_accepted; /* of the drafted tokens; emitted was one more */
     const float *
         logprobs; /* f32 [n_passes] of a chain, cumulative, borrowed; NULL: of a tree, or not known */
-    /* i32 [n_accepted + 1] the first list that holds an emitted token, n_lists: none does; borrowed. NULL: all
-     * hold all */
+    /* i32 [n_accepted + 1] the first list that holds an emitted token, n_lists: none does; borrowed. NULL:
+     * all hold all */
     const int32_t *lists;
 } specrt_auto_cycle;
 
-/* specrt_auto_observe() : constant time. @return OK; BAD_ARG for counts out of range, and nothing is learnt. */
+/* specrt_auto_observe() : in constant time. @return OK; BAD_ARG for counts out of range: nothing is learnt. */
 SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_cycle *cycle);
 
 /* Sums since create. */
