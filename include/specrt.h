@@ -1161,7 +1161,8 @@ typedef struct specrt_auto_cycle {
     const int32_t *lists;
 } specrt_auto_cycle;
 
-/* specrt_auto_observe() : in constant time. @return OK; BAD_ARG for counts out of range: nothing is learnt. */
+/* specrt_auto_observe() : in constant time.
+ * @return OK; BAD_ARG for counts out of range, and nothing is learnt. */
 SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_cycle *cycle);
 
 /* Sums since create. */

@@ -1,6 +1,6 @@
 /* replay_auto.c : see replay_auto.h. Every way, fixed choices too, is a specrt_auto: those have all of its
- * parts left out. Cycles are walked as replay walks them; in a draft that has left the text, the probabilities of
- * the tokens that follow in the text stand in for those that the drafter would have had. */
+ * parts left out. Cycles are walked as replay walks them; in a draft that has left the text, the
+ * probabilities of the tokens that follow in the text stand in for those that the drafter would have had. */
 #include "replay_auto.h"
 
 #include <math.h>
