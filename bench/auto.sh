@@ -7,31 +7,32 @@ build=${BUILD:-build}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# gpu_costs TARGET_BYTES TARGET_LAYERS DRAFT_BYTES DRAFT_LAYERS HEAD_COLUMNS VOCABULARY TARGET_COLUMNS : curves of
-# a GPU that nobody has timed: an H200's floors of bench/results/gpu.md. A pass reads its weights (f16) at 70%
-# of 4.8 TB/s, multiplies at 400 TFLOP/s, and begins 6 kernels a layer, 2 us each. A product of the head reads its
-# rows at the same rate, and 8 us go to its launch and the ranking.
+# gpu_costs TARGET_BYTES TARGET_LAYERS DRAFT_BYTES DRAFT_LAYERS HEAD_COLUMNS VOCABULARY TARGET_COLUMNS :
+# curves of a GPU that nobody has timed: an H200's floors of bench/results/gpu.md. A pass reads its
+# weights (f16) at 70% of 4.8 TB/s, multiplies at 400 TFLOP/s, and begins 6 kernels a layer, 2 us each. A
+# product of the head reads its rows at the same rate, and 8 us go to its launch and the ranking.
 gpu_costs() {
     awk -v tb="$1" -v tl="$2" -v db="$3" -v dl="$4" -v d="$5" -v v="$6" -v td="$7" '
     function pass(bytes, layers, n) {
         read = bytes / 3.36e12; work = n * bytes / 4e14
         return (read > work ? read : work) + layers * 12e-6
     }
+    function product(values) { return values * 2 / 3.36e12 + 8e-6 }
     function points(name, size, sizes, bytes, layers, head,   n, at, i) {
         n = split(sizes, at, " ")
         printf "\"%s\":[", name
         for (i = 1; i <= n; i++)
             printf "%s{\"%s\":%d,\"seconds\":%.9f}", (i > 1 ? "," : ""), size, at[i],
-                pass(bytes, layers, at[i]) + (head ? v * td * 2 / 3.36e12 + 8e-6 : 0)
+                pass(bytes, layers, at[i]) + (head ? product(v * td) : 0)
         printf "]"
     }
     function rows(   n, at, i) {
         n = split("256 1024 4096 16384 65536 " v, at, " ")
         for (i = 1; i <= n; i++)
-            printf "%s{\"rows\":%d,\"seconds\":%.9f}", (i > 1 ? "," : ""), at[i], at[i] * d * 2 / 3.36e12 + 8e-6
+            printf "%s{\"rows\":%d,\"seconds\":%.9f}", (i > 1 ? "," : ""), at[i], product(at[i] * d)
     }
     BEGIN {
-        printf "{\"source\":\"floors of an H200, as bench/auto.sh computes them; nothing was timed\","
+        printf "{\"source\":\"floors of an H200 by bench/auto.sh; nothing was timed\","
         points("draft", "tokens", "1 2 4 8 10 60", db, dl, 0); printf ","
         points("target", "nodes", "1 2 4 8 16 32 60", tb, tl, 1)
         printf ",\"head_first\":["; rows()
@@ -52,10 +53,11 @@ qwen) gpu_costs 2.62e9 28 0.72e9 24 896 151936 1536 >"$costs" ;;
 smollm2) gpu_costs 2.12e8 30 8e6 1 576 49152 576 >"$costs" ;;
 128k) gpu_costs 1.39e10 32 4.4e8 1 4096 128256 4096 >"$costs" ;; # Llama-3-8B and its EAGLE head
 esac
-fixed=full,static:512,static:1024,static:2048,static:4096,static:8192,static:16384,static:32768,microspec
-policies=${POLICIES:-auto,$fixed,microspec-paper,static:2048+window,static:512+window+retrieve}
+fixed=full,static:512,static:1024,static:2048,static:4096,static:8192,static:16384,static:32768
+fixed=$fixed,microspec,microspec-paper,static:2048+window,static:512+window+retrieve
+policies=${POLICIES:-auto,$fixed}
 traces=()
 for trace; do traces+=(--trace "$trace"); done
 echo "== $name: ${GPU:+floors of a GPU, }$# traces${TREE:+, trees of $TREE}"
-"$build/bin/specrt-eval" replay "${traces[@]}" --bundle "$BUNDLE" --costs "$costs" --policy "$policies" \
-    ${TREE:+--tree "$TREE"} -q | sed -n '/^by the costs/,/^$/p'
+"$build/bin/specrt-eval" replay "${traces[@]}" ${BUNDLE:+--bundle "$BUNDLE"} --costs "$costs" \
+    --policy "$policies" ${TREE:+--tree "$TREE"} -q | sed -n '/^by the costs/,/^$/p'
