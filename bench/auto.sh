@@ -1,16 +1,10 @@
 #!/usr/bin/env bash
-# auto.sh NAME TRACE... : what `auto` makes of recordings, beside every fixed choice. In the environment:
-# COSTS, a file of curves (specrt-eval plan --costs-out), or GPU, the shape of a pair for gpu_costs() below;
-# BUNDLE; POLICIES; TREE of --tree; ALL=1 prints every domain.
-set -euo pipefail
-build=${BUILD:-build}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-# gpu_costs TARGET_BYTES TARGET_LAYERS DRAFT_BYTES DRAFT_LAYERS HEAD_COLUMNS VOCABULARY TARGET_COLUMNS :
+# auto.sh NAME TRACE... : what `auto` makes of recordings, beside every fixed choice. In the
+# environment: COSTS, a file of curves (specrt-eval plan --costs-out), or GPU, a pair whose shape
+# gpu_costs TARGET_BYTES TARGET_LAYERS DRAFT_BYTES DRAFT_LAYERS HEAD_COLUMNS VOCABULARY COLUMNS :
 # curves of a GPU that nobody has timed: an H200's floors of bench/results/gpu.md. A pass reads its
-# weights (f16) at 70% of 4.8 TB/s, multiplies at 400 TFLOP/s, and begins 6 kernels a layer, 2 us each. A
-# product of the head reads its rows at the same rate, and 8 us go to its launch and the ranking.
+# weights (f16) at 70% of 4.8 TB/s, multiplies at 400 TFLOP/s, and begins 6 kernels a layer, 2 us
+# each. A product of the head reads its rows at the same rate; launch and ranking take 8 us.
 gpu_costs() {
     awk -v tb="$1" -v tl="$2" -v db="$3" -v dl="$4" -v d="$5" -v v="$6" -v td="$7" '
     function pass(bytes, layers, n) {
