@@ -201,6 +201,32 @@ def patch_runner(runner: type) -> None:
     runner._specrt, runner._sample = True, _sample
 
 
+def spread(x: Any, ends: Any, n: int, replace_from: int = 0, replace_to: int = 0) -> Any:
+    """x [n_sequences], each for all of its drafts [n], whose counts add up to `ends` [n_sequences]."""
+    import torch
+    counts = torch.diff(ends, prepend=ends.new_zeros(1))
+    return torch.where(x == replace_from, replace_to, x).to(x.dtype).repeat_interleave(counts, output_size=n)
+
+
+def mend_sampling() -> None:
+    """Without Triton vLLM 0.32 fills a copy with the temperature, top_k and top_p of each draft, and verifies by
+    memory that nobody wrote (vllm#55005: _expand_kernel_impl of vllm/utils/cpu_triton_utils.py): no target's law."""
+    from vllm.triton_utils import HAS_TRITON
+    if HAS_TRITON:
+        return
+    from vllm.v1.sample import rejection_sampler
+    constrain = rejection_sampler.apply_sampling_constraints
+    if constrain.__module__ == __name__:
+        return
+
+    def apply_sampling_constraints(logits: Any, *rest: Any) -> Any:
+        return constrain(logits, *rest) if len(logits) else logits  # top_k of no drafts has no maximum
+
+    rejection_sampler.expand_batch_to_tokens = spread
+    rejection_sampler.apply_sampling_constraints = apply_sampling_constraints
+    log.info("specrt: mends how vLLM samples with drafts where there is no Triton (vllm#55005)")
+
+
 def refuse_v2() -> None:
     """vLLM's second model runner has speculators of its own, which nothing here reaches: it says so."""
     try:
@@ -224,6 +250,7 @@ def register() -> None:
     check_version(vllm.__version__)
     from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
     refuse_v2()
+    mend_sampling()
     patch(SpecDecodeBaseProposer, wanted)
     if wanted.policy:
         from vllm.v1.worker.gpu_model_runner import GPUModelRunner

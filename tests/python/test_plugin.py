@@ -121,13 +121,44 @@ class Plugin(Folder):
         self.says("expected none beside SPECRT_POLICY", plugin.settings,
                   {"SPECRT_POLICY": "microspec", "SPECRT_SIZE": "7"})
 
+    def stand_ins(self):
+        """Modules of vLLM, with what the plug-in asks of them."""
+        names = ("vllm", "vllm.triton_utils", "vllm.v1", "vllm.v1.sample", "vllm.v1.sample.rejection_sampler",
+                 "vllm.v1.spec_decode", "vllm.v1.spec_decode.llm_base_proposer")
+        modules = {name: types.ModuleType(name) for name in names}
+        for name, module in modules.items():
+            if "." in name:
+                setattr(modules[name.rpartition(".")[0]], name.rpartition(".")[2], module)
+        modules["vllm"].__version__, modules["vllm.triton_utils"].HAS_TRITON = "0.32.0", False
+        sampler = modules["vllm.v1.sample.rejection_sampler"]
+        sampler.expand_batch_to_tokens, sampler.apply_sampling_constraints = "vLLM's", lambda logits, *_: logits * 2
+        return modules
+
+    def test_sampling(self):
+        """Without Triton each draft has its sequence's temperature, and no draft needs none."""
+        torch = torch_or_skip()
+        temperatures, ends = torch.tensor([0.0, 0.7, 1.5]), torch.tensor([2, 2, 5], dtype=torch.int32)
+        spread = plugin.spread(temperatures, ends, 5, replace_from=0, replace_to=1)
+        self.assertTrue(torch.equal(spread, torch.tensor([1.0, 1.0, 1.5, 1.5, 1.5])))
+        top_k = plugin.spread(torch.tensor([4, 5, 6], dtype=torch.int32), ends, 5)
+        self.assertEqual((top_k.tolist(), top_k.dtype), ([4, 4, 6, 6, 6], torch.int32))
+        for has_triton in True, False:
+            modules = self.stand_ins()
+            modules["vllm.triton_utils"].HAS_TRITON = has_triton
+            sampler = modules["vllm.v1.sample.rejection_sampler"]
+            with unittest.mock.patch.dict(sys.modules, modules):
+                plugin.mend_sampling()
+                mended = sampler.apply_sampling_constraints
+                plugin.mend_sampling()
+            self.assertIs(sampler.apply_sampling_constraints, mended)
+            self.assertIs(sampler.expand_batch_to_tokens, "vLLM's" if has_triton else plugin.spread)
+            self.assertEqual(mended(torch.ones(2, 3), None).sum(), 12)
+            self.assertEqual(mended(torch.ones(0, 3), None).shape, (0, 3))
+
     def test_register(self):
         """What vLLM calls: nothing without the variable, the proposer's class with it."""
         Proposer = proposer_class(None)
-        modules = {"vllm": types.ModuleType("vllm")}
-        modules["vllm"].__version__ = "0.32.0"
-        for name in "vllm.v1", "vllm.v1.spec_decode", "vllm.v1.spec_decode.llm_base_proposer":
-            modules[name] = types.ModuleType(name)
+        modules = self.stand_ins()
         modules["vllm.v1.spec_decode.llm_base_proposer"].SpecDecodeBaseProposer = Proposer
         plugin.register()
         with unittest.mock.patch.dict(sys.modules, modules), \
