@@ -4,8 +4,8 @@
 # with machine, commit and command; `standing` also renews the table in README.md.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
-# plan, compare, published, replay; a table of bench/reproduce.sh; decode; peers. Those that lack
-# data or a peer are skipped with a word. In the environment: PAIRS (sample 128k; of published
+# plan, compare, published, rank, replay; a table of bench/reproduce.sh; decode; peers. Those that
+# lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k; of published
 # models smollm2 smollm2-self qwen), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS
 # (prompts of a task, tokens of an answer), TASKS (of published), PYTHON (python3, with what the
 # peers need).
@@ -136,6 +136,17 @@ published_pair() {
     "$python" bench/published.py "$build" $which "$target" "$draft" "$bundle" "$head" "${asked[@]}"
 }
 
+# Lists by what a missing token costs, from what `published` recorded (make lib first).
+rank() { PAIRS=${PAIRS:-smollm2 qwen} each_pair rank_pair; }
+rank_pair() {
+    recorded=("$build/published/$which"-*-0.trace)
+    if [ ! -e "${recorded[0]}" ] || [ ! -e "$build/libspecrt.so" ]; then
+        say "no recordings of $which (NAMES=published), or no $build/libspecrt.so (make lib)"
+        return 77
+    fi
+    "$python" bench/rank.py "$build" "$bundle" "${recorded[@]}"
+}
+
 replay() { each_pair replay_pair; }
 replay_pair() { bench/replay.sh $which; }
 
@@ -244,7 +255,7 @@ for path in sys.argv[1:]:
 run() {
     case $1 in
     coverage | mass | overlap | overlap-published | sketch | standing | plan | compare | \
-        published | replay | decode | peers)
+        published | rank | replay | decode | peers)
         keep "$1" "$1"
         ;;
     *)
@@ -265,7 +276,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 [ $# -gt 0 ] ||
-    set -- $programs overlap overlap-published standing plan compare published replay \
+    set -- $programs overlap overlap-published standing plan compare published rank replay \
         $reproductions decode peers
 for one; do run "$one"; done
 exit $failed
