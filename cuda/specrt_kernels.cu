@@ -797,25 +797,37 @@ static __device__ int32_t specrt__head_whole(const specrt__head_product &p,
     return aligned ? (int32_t)p.layout.n_cols / 8 * 8 : 0;
 }
 
-/* Hidden state `state` of this block's sequence. */
-static __device__ const void *specrt__head_state_at(const specrt__head_product &p, int32_t state) {
-    size_t at = (size_t)blockIdx.z * (size_t)p.max_n + (size_t)state;
-    return (const char *)p.hidden +
-           at * (size_t)p.layout.n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
+/* The states of this block's sequence, from the product's first on: in registers, whatever is written. */
+typedef struct specrt__head_states {
+    const char *first;
+    int32_t n, bytes; /* that count, at least 1; of each */
+    int32_t n_cols;
+    specrt_dtype dtype;
+} specrt__head_states;
+
+static __device__ specrt__head_states specrt__head_states_of(const specrt__head_product &p,
+                                                             int32_t n) {
+    int32_t n_cols = (int32_t)p.layout.n_cols,
+            bytes = n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
+    size_t at = (size_t)blockIdx.z * (size_t)p.max_n + (size_t)p.first;
+    return {(const char *)p.hidden + at * (size_t)bytes, n, bytes, n_cols, p.dtype};
 }
 
-/* Its columns 8 * chunk on. */
+static __device__ const char *specrt__head_state_at(const specrt__head_states &x, int32_t state) {
+    return x.first + (int64_t)state * x.bytes;
+}
+
+/* Columns 8 * chunk on of a state. */
 template <bool kWhole>
-static __device__ void specrt__head_state(const specrt__head_product &p, int32_t state,
+static __device__ void specrt__head_state(const specrt__head_states &x, int32_t state,
                                           int32_t chunk, float *out) {
-    const void *from = specrt__head_state_at(p, state);
-    int32_t n_cols = (int32_t)p.layout.n_cols;
-    if (p.dtype == SPECRT_DTYPE_F32)
-        specrt__head_numbers<SPECRT_DTYPE_F32, kWhole, false>(from, chunk, n_cols, out);
-    else if (p.dtype == SPECRT_DTYPE_F16)
-        specrt__head_numbers<SPECRT_DTYPE_F16, kWhole, false>(from, chunk, n_cols, out);
+    const void *from = specrt__head_state_at(x, state);
+    if (x.dtype == SPECRT_DTYPE_F32)
+        specrt__head_numbers<SPECRT_DTYPE_F32, kWhole, false>(from, chunk, x.n_cols, out);
+    else if (x.dtype == SPECRT_DTYPE_F16)
+        specrt__head_numbers<SPECRT_DTYPE_F16, kWhole, false>(from, chunk, x.n_cols, out);
     else
-        specrt__head_numbers<SPECRT_DTYPE_BF16, kWhole, false>(from, chunk, n_cols, out);
+        specrt__head_numbers<SPECRT_DTYPE_BF16, kWhole, false>(from, chunk, x.n_cols, out);
 }
 
 static __device__ void specrt__head_put(const specrt__head_product &p, const specrt_cuda_segment &s,
@@ -839,9 +851,9 @@ static __device__ void specrt__head_put(const specrt__head_product &p, const spe
 
 enum { SPECRT__HEAD_LOADS = 8 };
 
-/* kRows rows, of each kEach times 16 bytes a step; kScales: and the scales of the 64 columns that four lanes
- * read then. */
-template <int kRows, int kEach, bool kScales> struct specrt__head_ring {
+/* Of kThreads in a block, each with kRows rows, of each kEach times 16 bytes a step; kScales: and the scales
+ * of the 64 columns that four lanes read then. */
+template <int kThreads, int kRows, int kEach, bool kScales> struct specrt__head_ring {
     enum { kLoads = kRows * kEach, kSteps = SPECRT__HEAD_LOADS / kLoads };
     uint4 *places;    /* [SPECRT__HEAD_LOADS, threads] shared, from this thread's first on */
     uint32_t *scales; /* likewise, two f16 each */
@@ -850,20 +862,20 @@ template <int kRows, int kEach, bool kScales> struct specrt__head_ring {
 };
 
 /* 16 bytes number kEach * at on of every row go to the places of a step; ask: there are some. */
-template <int kRows, int kEach, bool kScales>
-static __device__ void specrt__head_ask(const specrt__head_ring<kRows, kEach, kScales> &ring,
-                                        int32_t step, const char *const *rows, int32_t at,
-                                        bool ask) {
+template <int kThreads, int kRows, int kEach, bool kScales>
+static __device__ void
+specrt__head_ask(const specrt__head_ring<kThreads, kRows, kEach, kScales> &ring, int32_t step,
+                 const char *const *rows, int32_t at, bool ask) {
     const int kLoads = kRows * kEach;
     if (ask) {
         SPECRT__LAUNCH_UNROLL
         for (int i = 0; i < kLoads; i++)
-            specrt__launch_copy<(kEach > 1)>(
-                ring.places + (step * kLoads + i) * (int32_t)blockDim.x,
-                (const uint4 *)(const void *)rows[i / kEach] + kEach * at + i % kEach);
+            specrt__launch_copy<(kEach > 1)>(ring.places + (step * kLoads + i) * kThreads,
+                                             (const uint4 *)(const void *)rows[i / kEach] +
+                                                 kEach * at + i % kEach);
         SPECRT__LAUNCH_UNROLL
         for (int i = 0; i < (kScales ? kRows : 0); i++)
-            specrt__launch_copy_word(ring.scales + (step * kRows + i) * (int32_t)blockDim.x,
+            specrt__launch_copy_word(ring.scales + (step * kRows + i) * kThreads,
                                      (const uint32_t *)(const void *)(rows[i] + ring.n_codes) +
                                          at / 4);
     }
@@ -871,11 +883,11 @@ static __device__ void specrt__head_ask(const specrt__head_ring<kRows, kEach, kS
 }
 
 /* The first steps, `stride` apart from `at` on, as far as they are below `end`. */
-template <int kRows, int kEach, bool kScales>
-static __device__ void specrt__head_begin(specrt__head_ring<kRows, kEach, kScales> *ring,
+template <int kThreads, int kRows, int kEach, bool kScales>
+static __device__ void specrt__head_begin(specrt__head_ring<kThreads, kRows, kEach, kScales> *ring,
                                           const char *const *rows, int32_t at, int32_t stride,
                                           int32_t end) {
-    const int kSteps = specrt__head_ring<kRows, kEach, kScales>::kSteps;
+    const int kSteps = specrt__head_ring<kThreads, kRows, kEach, kScales>::kSteps;
     ring->places += threadIdx.x;
     if (kScales) ring->scales += threadIdx.x;
     ring->step = 0;
@@ -885,21 +897,20 @@ static __device__ void specrt__head_begin(specrt__head_ring<kRows, kEach, kScale
 }
 
 /* The step `at`, out [kRows * kEach] and scales [kRows], in whose places that kSteps later is asked for. */
-template <int kRows, int kEach, bool kScales>
-static __device__ void specrt__head_take(specrt__head_ring<kRows, kEach, kScales> *ring,
+template <int kThreads, int kRows, int kEach, bool kScales>
+static __device__ void specrt__head_take(specrt__head_ring<kThreads, kRows, kEach, kScales> *ring,
                                          const char *const *rows, int32_t at, int32_t stride,
                                          int32_t end, uint4 *out, uint32_t *scales) {
     const int kLoads = kRows * kEach;
-    const int kSteps = specrt__head_ring<kRows, kEach, kScales>::kSteps;
+    const int kSteps = specrt__head_ring<kThreads, kRows, kEach, kScales>::kSteps;
     specrt__launch_wait<kSteps - 1>();
     SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < kLoads; i++)
-        out[i] = ring->places[(ring->step * kLoads + i) * (int32_t)blockDim.x];
+    for (int i = 0; i < kLoads; i++) out[i] = ring->places[(ring->step * kLoads + i) * kThreads];
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < (kScales ? kRows : 0); i++)
-        scales[i] = ring->scales[(ring->step * kRows + i) * (int32_t)blockDim.x];
+        scales[i] = ring->scales[(ring->step * kRows + i) * kThreads];
     specrt__head_ask(*ring, ring->step, rows, at + kSteps * stride, at + kSteps * stride < end);
-    ring->step = (ring->step + 1) % kSteps;
+    ring->step = (ring->step + 1) & (kSteps - 1);
 }
 
 /* --- f32 rows, which would lose bits on tensor cores --- */
@@ -913,26 +924,25 @@ template <int kStates> struct specrt__head_f32_part {
 
 /* sums[kStates][kRows] += a chunk of eight columns, of which weights has the rows' part. */
 template <int kStates, int kRows, bool kWhole>
-static __device__ void specrt__head_f32_add(const specrt__head_product &p, int32_t n,
-                                            const float (*weights)[8], int32_t chunk,
-                                            float (*sums)[kRows]) {
-    float x[8];
+static __device__ void specrt__head_f32_add(const specrt__head_states &x, const float (*weights)[8],
+                                            int32_t chunk, float (*sums)[kRows]) {
+    float z[8];
     SPECRT__LAUNCH_UNROLL
     for (int h = 0; h < kStates; h++) {
-        if (h > 0 && h >= n) break;
-        specrt__head_state<kWhole>(p, p.first + h, chunk, x);
+        if (h > 0 && h >= x.n) break;
+        specrt__head_state<kWhole>(x, h, chunk, z);
         SPECRT__LAUNCH_UNROLL
         for (int i = 0; i < 8 * kRows; i++)
-            sums[h][i / 8] = fmaf(weights[i / 8][i % 8], x[i % 8], sums[h][i / 8]);
+            sums[h][i / 8] = fmaf(weights[i / 8][i % 8], z[i % 8], sums[h][i / 8]);
     }
 }
 
 /* All chunks of this lane below `end`, with rows under way. @return the next chunk. */
 template <int kStates, int kRows>
-static __device__ int32_t specrt__head_f32_run(const specrt__head_product &p, int32_t n,
+static __device__ int32_t specrt__head_f32_run(const specrt__head_states &x,
                                                const char *const *rows, uint4 *places,
                                                int32_t chunk, int32_t end, float (*sums)[kRows]) {
-    specrt__head_ring<kRows, 2, false> ring = {places, NULL, 0, 0};
+    specrt__head_ring<32 * SPECRT__HEAD_F32_WARPS, kRows, 2, false> ring = {places, NULL, 0, 0};
     specrt__head_begin(&ring, rows, chunk, 32, end);
     SPECRT__LAUNCH_UNROLL_BY(1)
     for (; chunk < end; chunk += 32) {
@@ -941,7 +951,7 @@ static __device__ int32_t specrt__head_f32_run(const specrt__head_product &p, in
         specrt__head_take(&ring, rows, chunk, 32, end, words, (uint32_t *)NULL);
         SPECRT__LAUNCH_UNROLL
         for (int r = 0; r < kRows; r++) specrt__head_words(&words[2 * r], weights[r]);
-        specrt__head_f32_add<kStates, kRows, true>(p, n, weights, chunk, sums);
+        specrt__head_f32_add<kStates, kRows, true>(x, weights, chunk, sums);
     }
     return chunk;
 }
@@ -983,21 +993,22 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt_cuda_segment s = specrt__head_segment(p);
     int32_t row = ((int32_t)blockIdx.x * SPECRT__HEAD_F32_WARPS + warp) * kRows;
-    int32_t n_rows = specrt__head_rows(s), n_cols = (int32_t)p.layout.n_cols;
+    int32_t n_rows = specrt__head_rows(s);
     if (p.layout.dtypes[blockIdx.y] != SPECRT_DTYPE_F32 || n <= 0 || row >= n_rows) return;
+    const specrt__head_states x = specrt__head_states_of(p, n);
     const char *rows[kRows];
     float sums[kStates][kRows], weights[kRows][8];
     for (int r = 0; r < kRows; r++)
         rows[r] = specrt__head_row_at(s, row + r < n_rows ? row + r : n_rows - 1);
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < kStates * kRows; i++) sums[i / kRows][i % kRows] = 0;
-    int32_t chunk = specrt__head_f32_run<kStates, kRows>(p, n, rows, places, lane,
+    int32_t chunk = specrt__head_f32_run<kStates, kRows>(x, rows, places, lane,
                                                          specrt__head_whole(p, s) / 8, sums);
-    for (; 8 * chunk < n_cols; chunk += 32) {
+    for (; 8 * chunk < x.n_cols; chunk += 32) {
         for (int r = 0; r < kRows; r++)
-            specrt__head_floats<false, true>((const float *)(const void *)rows[r], chunk, n_cols,
+            specrt__head_floats<false, true>((const float *)(const void *)rows[r], chunk, x.n_cols,
                                              weights[r]);
-        specrt__head_f32_add<kStates, kRows, false>(p, n, weights, chunk, sums);
+        specrt__head_f32_add<kStates, kRows, false>(x, weights, chunk, sums);
     }
     specrt__head_f32_put<kStates, kRows>(p, s, row, n_rows, n, sums);
 }
@@ -1018,16 +1029,16 @@ static __device__ uint32_t specrt__head_round(float x, float y, float2 *rest) {
 /* Columns 8 * chunk on of a state as an operand, and what rounding leaves of them.
  *   kExact : states are of the operands' type, and nothing is left */
 template <bool kBf16, bool kWhole, bool kExact>
-static __device__ void specrt__head_operand(const specrt__head_product &p, int32_t state,
+static __device__ void specrt__head_operand(const specrt__head_states &x, int32_t state,
                                             int32_t chunk, uint32_t *pairs, uint32_t *rest) {
     float z[8];
     if (kExact) {
-        specrt__head_eight eight = specrt__head_load<kWhole, false>(
-            specrt__head_state_at(p, state), chunk, (int32_t)p.layout.n_cols);
+        specrt__head_eight eight =
+            specrt__head_load<kWhole, false>(specrt__head_state_at(x, state), chunk, x.n_cols);
         for (int i = 0; i < 4; i++) pairs[i] = eight.pairs[i];
         return;
     }
-    specrt__head_state<kWhole>(p, state, chunk, z);
+    specrt__head_state<kWhole>(x, state, chunk, z);
     for (int i = 0; i < 4; i++) {
         float2 left, none;
         pairs[i] = specrt__head_round<kBf16>(z[2 * i], z[2 * i + 1], &left);
@@ -1040,7 +1051,7 @@ static __device__ void specrt__head_operand(const specrt__head_product &p, int32
  * of state lane / 4 of every tile: pairs 0 and 1 to one product, 2 and 3 to another, so that the order of
  * columns within the 32 is the lanes' own. */
 template <specrt_dtype kDtype, int kTiles, int kGroups, bool kWhole, bool kExact>
-static __device__ void specrt__head_tile_step(const specrt__head_product &p, int32_t n,
+static __device__ void specrt__head_tile_step(const specrt__head_states &x,
                                               const specrt__head_eight (*a)[2], int32_t step,
                                               float (*sums)[4]) {
     const bool kBf16 = kDtype == SPECRT_DTYPE_BF16;
@@ -1048,22 +1059,22 @@ static __device__ void specrt__head_tile_step(const specrt__head_product &p, int
     SPECRT__LAUNCH_UNROLL
     for (int t = 0; t < kTiles; t++) {
         int32_t state = 8 * t + lane / 4;
-        if (t > 0 && 8 * t >= n) break;
+        if (t > 0 && 8 * t >= x.n) break;
         uint32_t pairs[4], rest[4];
-        specrt__head_operand<kBf16, kWhole, kExact>(p, state < n ? state : n - 1,
+        specrt__head_operand<kBf16, kWhole, kExact>(x, state < x.n ? state : x.n - 1,
                                                     4 * step + lane % 4, pairs, rest);
         SPECRT__LAUNCH_UNROLL
         for (int g = 0; g < kGroups; g++) {
             float part[4] = {0, 0, 0, 0}, *sum = sums[g * kTiles + t];
             SPECRT__LAUNCH_UNROLL
             for (int half = 0; half < 2; half++) {
-                specrt__launch_operands x;
-                for (int i = 0; i < 4; i++) x.a[i] = a[g][i % 2].pairs[2 * half + i / 2];
-                for (int i = 0; i < 2; i++) x.b[i] = pairs[2 * half + i];
-                specrt__launch_mma<kBf16>(x, kDtype == SPECRT_DTYPE_Q8_0 ? part : sum);
+                specrt__launch_operands both;
+                for (int i = 0; i < 4; i++) both.a[i] = a[g][i % 2].pairs[2 * half + i / 2];
+                for (int i = 0; i < 2; i++) both.b[i] = pairs[2 * half + i];
+                specrt__launch_mma<kBf16>(both, kDtype == SPECRT_DTYPE_Q8_0 ? part : sum);
                 if (kExact) continue;
-                for (int i = 0; i < 2; i++) x.b[i] = rest[2 * half + i];
-                specrt__launch_mma<kBf16>(x, kDtype == SPECRT_DTYPE_Q8_0 ? part : sum);
+                for (int i = 0; i < 2; i++) both.b[i] = rest[2 * half + i];
+                specrt__launch_mma<kBf16>(both, kDtype == SPECRT_DTYPE_Q8_0 ? part : sum);
             }
             if (kDtype == SPECRT_DTYPE_Q8_0) SPECRT__LAUNCH_UNROLL
             for (int i = 0; i < 4; i++) sum[i] += part[i] * a[g][i / 2].scale;
@@ -1074,19 +1085,18 @@ static __device__ void specrt__head_tile_step(const specrt__head_product &p, int
 /* Steps on to `end`. @return the next step.
  *   rows : [2 * kGroups] this lane's */
 template <specrt_dtype kDtype, int kTiles, int kGroups, bool kWhole, bool kExact>
-static __device__ int32_t specrt__head_tile_steps(const specrt__head_product &p, int32_t n,
+static __device__ int32_t specrt__head_tile_steps(const specrt__head_states &x,
                                                   const char *const *rows, bool planes,
                                                   int32_t step, int32_t end, float (*sums)[4]) {
-    int32_t n_cols = (int32_t)p.layout.n_cols;
     for (; step < end; step++) {
         specrt__head_eight a[kGroups][2];
         int32_t chunk = 4 * step + (int32_t)(threadIdx.x % 4);
         SPECRT__LAUNCH_UNROLL
         for (int r = 0; r < 2 * kGroups; r++)
             a[r / 2][r % 2] = kDtype == SPECRT_DTYPE_Q8_0
-                                  ? specrt__head_load_codes(rows[r], chunk, n_cols, planes)
-                                  : specrt__head_load<kWhole, true>(rows[r], chunk, n_cols);
-        specrt__head_tile_step<kDtype, kTiles, kGroups, kWhole, kExact>(p, n, a, step, sums);
+                                  ? specrt__head_load_codes(rows[r], chunk, x.n_cols, planes)
+                                  : specrt__head_load<kWhole, true>(rows[r], chunk, x.n_cols);
+        specrt__head_tile_step<kDtype, kTiles, kGroups, kWhole, kExact>(x, a, step, sums);
     }
     return step;
 }
@@ -1107,13 +1117,14 @@ template <specrt_dtype kDtype> struct specrt__head_word {
 
 /* The same of whole steps, with rows under way: from a multiple of kSteps on, as far as those go. */
 template <specrt_dtype kDtype, int kTiles, int kGroups, bool kExact>
-static __device__ int32_t specrt__head_tile_run(const specrt__head_product &p, int32_t n,
+static __device__ int32_t specrt__head_tile_run(const specrt__head_states &x,
                                                 const char *const *rows, uint4 *places,
                                                 uint32_t *scales, int32_t step, int32_t end,
                                                 float (*sums)[4]) {
     const int kRows = 2 * kGroups, kSteps = specrt__head_word<kDtype>::kSteps;
     int32_t at = 4 * (step / kSteps) + (int32_t)(threadIdx.x % 4), stop = 4 * (end / kSteps);
-    specrt__head_ring<kRows, 1, (kSteps > 1)> ring = {places, scales, (int32_t)p.layout.n_cols, 0};
+    specrt__head_ring<32 * SPECRT__HEAD_TILE_WARPS, kRows, 1, (kSteps > 1)> ring = {places, scales,
+                                                                                    x.n_cols, 0};
     specrt__head_begin(&ring, rows, at, 4, stop);
     SPECRT__LAUNCH_UNROLL_BY(1)
     for (; at < stop; at += 4) {
@@ -1126,7 +1137,7 @@ static __device__ int32_t specrt__head_tile_run(const specrt__head_product &p, i
             SPECRT__LAUNCH_UNROLL
             for (int r = 0; r < kRows; r++)
                 a[r / 2][r % 2] = specrt__head_taken<kDtype>(words[r], pairs[r], half);
-            specrt__head_tile_step<kDtype, kTiles, kGroups, true, kExact>(p, n, a, step, sums);
+            specrt__head_tile_step<kDtype, kTiles, kGroups, true, kExact>(x, a, step, sums);
         }
     }
     return step;
@@ -1144,21 +1155,20 @@ specrt__head_tile_share(const specrt__head_product &p, int32_t n, const specrt_c
                         const char *const *rows, uint4 *places, uint32_t *scales, int32_t split,
                         int32_t n_splits, float (*sums)[4]) {
     const int kSteps = specrt__head_word<kDtype>::kSteps;
+    const specrt__head_states x = specrt__head_states_of(p, n);
     const bool planes = p.layout.dtypes[blockIdx.y] == SPECRT_CUDA_Q8_0_PLANES;
-    int32_t n_steps = ((int32_t)p.layout.n_cols + 31) / 32,
-            n_words = (n_steps + kSteps - 1) / kSteps;
+    int32_t n_steps = (x.n_cols + 31) / 32, n_words = (n_steps + kSteps - 1) / kSteps;
     int32_t step = kSteps * (n_words * split / n_splits);
     int32_t end = kSteps * (n_words * (split + 1) / n_splits);
     int32_t whole = specrt__head_whole(p, s) / 32;
     if (end > n_steps) end = n_steps;
     if (whole > end) whole = end;
     step = specrt__head_tile_run<kDtype, kTiles, kGroups, kExact>(
-        p, n, rows, places, scales, step, kDtype != SPECRT_DTYPE_Q8_0 || planes ? whole : step,
-        sums);
+        x, rows, places, scales, step, kDtype != SPECRT_DTYPE_Q8_0 || planes ? whole : step, sums);
     if (kDtype == SPECRT_DTYPE_Q8_0) /* in blocks, or a last one of planes */
-        step = specrt__head_tile_steps<kDtype, kTiles, kGroups, true, kExact>(p, n, rows, planes,
-                                                                              step, whole, sums);
-    specrt__head_tile_steps<kDtype, kTiles, kGroups, false, kExact>(p, n, rows, planes, step, end,
+        step = specrt__head_tile_steps<kDtype, kTiles, kGroups, true, kExact>(x, rows, planes, step,
+                                                                              whole, sums);
+    specrt__head_tile_steps<kDtype, kTiles, kGroups, false, kExact>(x, rows, planes, step, end,
                                                                     sums);
 }
 
