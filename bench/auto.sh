@@ -1,6 +1,12 @@
 #!/usr/bin/env bash
 # auto.sh NAME TRACE... : what `auto` makes of recordings, beside every fixed choice. In the
 # environment: COSTS, a file of curves (specrt-eval plan --costs-out), or GPU, a pair whose shape
+# the function below takes; BUNDLE; POLICIES; TREE of --tree.
+set -euo pipefail
+build=${BUILD:-build}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
 # gpu_costs TARGET_BYTES TARGET_LAYERS DRAFT_BYTES DRAFT_LAYERS HEAD_COLUMNS VOCABULARY COLUMNS :
 # curves of a GPU that nobody has timed: an H200's floors of bench/results/gpu.md. A pass reads its
 # weights (f16) at 70% of 4.8 TB/s, multiplies at 400 TFLOP/s, and begins 6 kernels a layer, 2 us
