@@ -27,7 +27,7 @@ gpu_costs() {
         printf "]"
     }
     function rows(   n, at, i) {
-        n = split("256 1024 4096 16384 65536 " v, at, " ")
+        n = split("256 1024 4096 16384 " v, at, " ")
         for (i = 1; i <= n; i++)
             printf "%s{\"rows\":%d,\"seconds\":%.9f}", (i > 1 ? "," : ""), at[i], product(at[i] * d)
     }
