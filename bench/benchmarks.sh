@@ -52,6 +52,7 @@ standing() {
     done
     list=full,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid
     list=$list,microspec,static:2048+retrieve,static:512+window+successor:256
+    list=$list,microspec-paper,evospec-paper,dynaspec-paper,coral-paper
     rows --policy "$list" --topk 1 --num-steps 3 --max-tokens 128 \
         --prompts "$work"/test/*.jsonl | standing_table >"$work/table"
     cat "$work/table"
