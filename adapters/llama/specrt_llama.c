@@ -309,20 +309,27 @@ static bool at_target_node(struct ggml_tensor *t, bool ask, void *user) {
 }
 
 /* n_outputs : rows whose state, or logits, are wanted */
+int specrt_llama_passed(specrt_llama *s, int64_t began, const char *call, int code) {
+    llama_synchronize(s->draft);
+    s->times.draft_seconds += 1e-6 * (double)(llama_time_us() - began);
+    s->times.n_draft_passes++;
+    return code == 0 ? 0 : specrt_llama_fail(s, "drafter: %s returned %d", call, code);
+}
+
+int specrt_llama_headless(specrt_llama *s) {
+    if (s->uses_head || !s->reached_head) return 0;
+    return specrt_llama_fail(s, "drafter: its LM head was computed: its graph is split over "
+                                "devices; keep it on one");
+}
+
 static int run_draft(specrt_llama *s, int32_t n_outputs) {
     int64_t began = llama_time_us();
     s->n_hidden = 0;
     s->reached_head = false;
-    int code = llama_decode(s->draft, s->to_draft);
-    llama_synchronize(s->draft);
-    s->times.draft_seconds += 1e-6 * (double)(llama_time_us() - began);
-    s->times.n_draft_passes++;
-    if (code != 0) return specrt_llama_fail(s, "drafter: llama_decode returned %d", code);
+    if (specrt_llama_passed(s, began, "llama_decode", llama_decode(s->draft, s->to_draft)))
+        return 1;
     if (s->uses_head || n_outputs == 0) return 0;
-    if (s->reached_head)
-        return specrt_llama_fail(
-            s, "drafter: its LM head was computed: its graph is split over devices; keep "
-               "it on one");
+    if (specrt_llama_headless(s)) return 1;
     if (s->n_hidden == n_outputs) return 0;
     return specrt_llama_fail(s, "drafter: its graph has no result_norm of %d rows, found %lld",
                              (int)n_outputs, (long long)s->n_hidden);

@@ -100,18 +100,12 @@ static int process(specrt_llama *s, enum llama_process_type type) {
     s->states_of_target->n_features = s->states_of_target->n_own = s->n_hidden = 0;
     s->reached_head = false;
     int code = llama_process(s->draft, type, s->states_of_target->batch);
-    llama_synchronize(s->draft);
-    s->times.draft_seconds += 1e-6 * (double)(llama_time_us() - began);
-    s->times.n_draft_passes++;
-    return code == 0 ? 0 : specrt_llama_fail(s, "drafter: llama_process returned %d", code);
+    return specrt_llama_passed(s, began, "llama_process", code);
 }
 
 /* The drafter's pass over n pairs in the batch. */
 static int decode(specrt_llama *s, int32_t n) {
-    if (process(s, LLAMA_PROCESS_TYPE_DECODE)) return 1;
-    if (!s->uses_head && s->reached_head)
-        return specrt_llama_fail(s, "drafter: its LM head was computed: its graph is split over "
-                                    "devices; keep it on one");
+    if (process(s, LLAMA_PROCESS_TYPE_DECODE) || specrt_llama_headless(s)) return 1;
     if (s->states_of_target->n_own == n && (s->uses_head || s->n_hidden == n)) return 0;
     return specrt_llama_fail(s,
                              "drafter: its graph has no eagle3_prenorm and result_norm of %d "

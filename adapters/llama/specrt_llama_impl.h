@@ -56,6 +56,13 @@ int specrt_llama_fail(specrt_llama *s, const char *format, ...)
  * sequence is a copy of its parent's. */
 int32_t specrt_llama_sequence(const specrt_llama *s, int32_t level, int32_t row);
 
+/* specrt_llama_passed() : a pass of the drafter has ended with the code of `call` (a name); its time from
+ * `began`, us, counts. specrt_llama_headless() : whether the pass kept from computing the LM head, where
+ * that is asked.
+ * @return 0, or 1 and says why */
+int specrt_llama_passed(specrt_llama *s, int64_t began, const char *call, int code);
+int specrt_llama_headless(specrt_llama *s);
+
 /* A drafter that reads states of the target beside tokens. In its cache position P holds the pair of token
  * P + 1 and the feature of P (Li et al. 2025, arXiv 2503.01840, section 3.1), so a position waits for the
  * token behind it, and n_read counts pairs: the root's is read by the first pass of a draft, and once more by
