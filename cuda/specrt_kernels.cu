@@ -22,7 +22,8 @@
  *     specrt__cluster_rank_kernel, _take_, _list_
  *                                    the clusters of a level, as rows
  *     specrt__successor_kernel       the tokens that follow those of a level
- *     specrt__scan_places            projected states in 8 bits times the sketch's codes
+ *     specrt__scan_places            projected states in 8 bits times the sketch's codes, and how many
+ *                                    groups of places have a best score of each magnitude
  *     specrt__sketch_name_all        the best of each state, and the tokens of a level
  *     specrt__sketch_leave, _sharpen, _prove_kernel, _least, _mark, _gather
  *                                    certified: states sharpened, what bounds their errors and the best that
@@ -3306,8 +3307,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_successors(
 enum {
     SPECRT__SCAN_GROUP = 16, /* places whose codes lie together */
     SPECRT__SCAN_WARPS = 8,
-    SPECRT__SCAN_PAIRS = 2, /* of groups, one after another by each warp */
-    SPECRT__SCAN_LOADS = 8  /* under way */
+    SPECRT__SCAN_PAIRS = 2,  /* of groups, one after another by each warp */
+    SPECRT__SCAN_LOADS = 8,  /* under way */
+    SPECRT__SCAN_SHIFT = 52, /* of keys, to their bin: sign, exponent and 3 bits of a score */
+    SPECRT__SCAN_BINS = 1 << (64 - SPECRT__SCAN_SHIFT)
 };
 
 /* Scratch of a level; rows are n_batch * max_n states. */
@@ -3315,7 +3318,7 @@ typedef struct specrt__scan_level {
     float *z;        /* [rows, rank] */
     uint32_t *order; /* [rows, 16 n_groups] scores as numbers that order them; 0: not to be named */
     uint64_t *best;  /* [rows, n_groups] the greatest key of each group: order and name; or 0 */
-    uint32_t *done;  /* [n_batch] ticket of the states whose best are known */
+    uint32_t *counts; /* [rows, SPECRT__SCAN_BINS] += groups by their best's; NULL: not asked for */
     int32_t n_groups, max_n, n_step;
     const int32_t *n;        /* states of sequence b: n[b * n_step]; NULL: max_n */
     specrt_cuda_taken taken; /* who may not be named */
@@ -3427,11 +3430,12 @@ static __device__ void specrt__scan_lines(uint4 codes, const int32_t *q,
     }
 }
 
-/* Their scores for one state, and the greatest key of their group. Lanes of the same rest by four share a
- * state, four lanes in a row of these a group.
- *   out, best : of the state; NULL: nobody asks */
-static __device__ void specrt__scan_put(const specrt__scan_four &four, float unit,
-                                        const int32_t *sums, uint32_t *out, uint64_t *best) {
+/* Their scores for one state, and the greatest key of their group, which is counted. Lanes of the same rest
+ * by four share a state, four lanes in a row of these a group.
+ *   row : the state's; below 0: nobody asks */
+static __device__ void specrt__scan_put(const specrt__scan_level &level,
+                                        const specrt__scan_four &four, float unit,
+                                        const int32_t *sums, int64_t row) {
     uint32_t order[4];
     uint64_t greatest = 0;
     SPECRT__LAUNCH_UNROLL
@@ -3448,9 +3452,15 @@ static __device__ void specrt__scan_put(const specrt__scan_four &four, float uni
         uint64_t other = __shfl_xor_sync(0xffffffffu, greatest, by);
         if (other > greatest) greatest = other;
     }
-    if (!out) return;
-    *(uint4 *)(void *)(out + four.first) = make_uint4(order[0], order[1], order[2], order[3]);
-    if (four.first % SPECRT__SCAN_GROUP == 0) best[four.first / SPECRT__SCAN_GROUP] = greatest;
+    if (row < 0) return;
+    int64_t first = row * level.n_groups;
+    uint32_t *out = level.order + SPECRT__SCAN_GROUP * first + four.first;
+    *(uint4 *)(void *)out = make_uint4(order[0], order[1], order[2], order[3]);
+    if (four.first % SPECRT__SCAN_GROUP != 0) return;
+    level.best[first + four.first / SPECRT__SCAN_GROUP] = greatest;
+    if (level.counts && greatest > 0)
+        atomicAdd(
+            &level.counts[row * SPECRT__SCAN_BINS + (int64_t)(greatest >> SPECRT__SCAN_SHIFT)], 1u);
 }
 
 /* 16 bytes of a line; beyond the last, where states are 0, none. */
@@ -3477,7 +3487,6 @@ static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
     int32_t lane = (int32_t)(threadIdx.x % 32), sums[2][kTiles][4];
     int32_t n_lines = s.rank / (4 * kParts), n_loads = (n_lines + 3) / 4;
     size_t row = (size_t)b * (size_t)level.max_n + (size_t)h0;
-    if (blockIdx.x == 0 && h0 == 0 && threadIdx.x == 0) level.done[b] = 0;
     if (n <= 0) return;
     SPECRT__LAUNCH_UNROLL_BY(1)
     for (int32_t pair = 0; pair < SPECRT__SCAN_PAIRS; pair++) {
@@ -3522,22 +3531,25 @@ static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
             SPECRT__LAUNCH_UNROLL
             for (int j = 0; j < 4; j++)
                 column[j] = sums[j / 2][i / 2][j % 2 * 2 + i % 2] + offsets[h];
-            size_t at = (row + (size_t)h) * (size_t)level.n_groups;
-            specrt__scan_put(four, units[h], column,
-                             h < n && !beyond ? level.order + SPECRT__SCAN_GROUP * at : NULL,
-                             level.best + at);
+            specrt__scan_put(level, four, units[h], column,
+                             h < n && !beyond ? (int64_t)row + h : -1);
         }
     }
 }
 
 // >>sketch (uses: launch block base head active scan)
 // Owns which tokens a level's states name: the best of each by score, and the best over all states by
-// probability; certified, whatever may be among the best of one.
+// probability; certified, whatever may be among the best of one. Probabilities are whole numbers, added in
+// any order.
 
 enum {
     SPECRT__SKETCH_THREADS = 1024,
-    SPECRT__SKETCH_PART = 256, /* columns, dimensions in warps, or places of a block: certified */
-    SPECRT__SKETCH_ITEMS = 8   /* groups or places of a thread, read together */
+    SPECRT__SKETCH_NAMERS = 8,   /* blocks of a state that look for what it names */
+    SPECRT__SKETCH_NAMING = 512, /* their threads */
+    SPECRT__SKETCH_CHUNK = 256,  /* groups side by side that come to the same of these blocks */
+    SPECRT__SKETCH_SOME = 4096,  /* keys that shared memory holds */
+    SPECRT__SKETCH_PART = 256,   /* columns, dimensions in warps, or places of a block: certified */
+    SPECRT__SKETCH_ITEMS = 4     /* groups or places of a thread, read together */
 };
 
 typedef struct specrt__sketch_level {
@@ -3545,8 +3557,13 @@ typedef struct specrt__sketch_level {
     int32_t n_most;  /* groups that may hold what a state names: its size, or all */
     int32_t *groups; /* [rows, n_most] */
     uint64_t *keys;  /* [rows, 16 n_most] what may be named */
-    uint64_t *found; /* [rows, size] what is; 0: none. Keys, or weights with ids */
-    float *weights;  /* [n_batch, n_ids] of tokens found */
+    uint64_t *found; /* [rows, size] keys of what is; 0: none */
+    /* Not certified. All 0 before a level but n_named, and so left. */
+    uint32_t *tickets; /* [n_batch], then [rows] */
+    int32_t *
+        n_named; /* [rows, NAMERS] keys that each block found; more than it has room for: not all */
+    uint64_t *weights; /* [n_batch, n_ids] of tokens found, in 2^-56 */
+    uint32_t *finders; /* [n_batch, n_ids] MAX_STATES less the first state that found the token */
     /* Certified. */
     const void *hidden; /* [rows, n_cols] of dtype */
     specrt_dtype dtype;
@@ -3559,6 +3576,14 @@ typedef struct specrt__sketch_level {
     uint32_t *marks;               /* [n_batch, n_parts, PART / 32] places that join the level */
     int32_t *taken;                /* [n_batch, n_parts] how many */
 } specrt__sketch_level;
+
+/* --- what one state finds --- */
+
+/* Where keys that reach a least one come to stand, in order: as many as there is room for, but all count. */
+typedef struct specrt__sketch_keys {
+    uint64_t *out, least;
+    int32_t n, room;
+} specrt__sketch_keys;
 
 /* Groups of a state whose greatest key reaches `least`, in order. @return how many. */
 static __device__ int32_t specrt__sketch_take_groups(const specrt__sketch_level &level, size_t row,
@@ -3584,16 +3609,15 @@ static __device__ int32_t specrt__sketch_take_groups(const specrt__sketch_level 
     return n < level.n_most ? n : level.n_most;
 }
 
-/* Keys that reach `least` in n groups of a state, in order. @return how many. */
-static __device__ int32_t specrt__sketch_take_keys(const specrt_cuda_sketch &s,
-                                                   const specrt__sketch_level &level, size_t row,
-                                                   int32_t n_groups, uint64_t least) {
+/* Adds the keys of n groups of a state. */
+static __device__ void specrt__sketch_take_keys(const specrt_cuda_sketch &s,
+                                                const specrt__sketch_level &level, size_t row,
+                                                const int32_t *groups, int32_t n_groups,
+                                                specrt__sketch_keys *keys) {
     const int kEach = SPECRT__SKETCH_ITEMS;
     const uint32_t *order = level.scan.order + row * 16 * (size_t)level.scan.n_groups;
-    const int32_t *groups = level.groups + row * (size_t)level.n_most;
-    uint64_t *out = level.keys + row * 16 * (size_t)level.n_most;
     uint32_t high[kEach];
-    int32_t n = 0, at[kEach], before[kEach]; /* at: places, rows, then tokens; certified: places */
+    int32_t at[kEach], before[kEach]; /* at: places, rows, then tokens; certified: places */
     bool take[kEach];
     for (int32_t first = 0; first < 16 * n_groups; first += kEach * (int32_t)blockDim.x) {
         SPECRT__LAUNCH_UNROLL
@@ -3605,86 +3629,240 @@ static __device__ int32_t specrt__sketch_take_keys(const specrt_cuda_sketch &s,
         for (int j = 0; j < kEach; j++) high[j] = at[j] < 0 ? 0 : order[at[j]];
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
-            take[j] = high[j] > 0 && high[j] >= (uint32_t)(least >> 32);
+            take[j] = high[j] > 0 && high[j] >= (uint32_t)(keys->least >> 32);
             if (take[j] && !s.bounds) at[j] = s.rows[at[j]];
         }
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             if (take[j] && !s.bounds && s.ids) at[j] = s.ids[at[j]];
-            take[j] = take[j] && ((uint64_t)high[j] << 32 | (uint32_t)~at[j]) >= least;
+            take[j] = take[j] && ((uint64_t)high[j] << 32 | (uint32_t)~at[j]) >= keys->least;
         }
         int32_t n_taken = specrt__block_ranks<kEach>(take, before);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++)
-            if (take[j]) out[n + before[j]] = (uint64_t)high[j] << 32 | (uint32_t)~at[j];
-        n += n_taken;
+            if (take[j] && keys->n + before[j] < keys->room)
+                keys->out[keys->n + before[j]] = (uint64_t)high[j] << 32 | (uint32_t)~at[j];
+        keys->n += n_taken;
     }
     __syncthreads();
-    return n;
 }
 
-/* The keys of the places that a state scores best, in order. The `size` groups with the greatest keys have
- * a key each that reaches the least of these: what does not is not among the best. Keys are distinct, so
- * no other group has any that does, and room for theirs is room for all.
+/* The keys of the places that a state scores best, in order, by one block from all there are. The `size`
+ * groups with the greatest keys have a key each that reaches the least of these: what does not is not among
+ * the best. Keys are distinct, so no other group has any that does, and room for theirs is room for all.
  * @return how many. */
 static __device__ int32_t specrt__sketch_find(const specrt_cuda_sketch &s,
                                               const specrt__sketch_level &level, size_t row,
                                               uint64_t *found) {
     const uint64_t *best = level.scan.best + row * (size_t)level.scan.n_groups;
-    const uint64_t *keys = level.keys + row * 16 * (size_t)level.n_most;
-    uint64_t least = specrt__active_least(best, level.scan.n_groups, s.size);
-    int32_t n = specrt__sketch_take_groups(level, row, least);
-    n = specrt__sketch_take_keys(s, level, row, n, least);
-    return specrt__active_collect(keys, n, s.size, specrt__active_least(keys, n, s.size), found);
+    const int32_t *groups = level.groups + row * (size_t)level.n_most;
+    int32_t room = 16 * level.n_most;
+    specrt__sketch_keys keys = {level.keys + row * (size_t)room, 0, 0, room};
+    keys.least = specrt__active_least(best, level.scan.n_groups, s.size);
+    int32_t n_groups = specrt__sketch_take_groups(level, row, keys.least);
+    specrt__sketch_take_keys(s, level, row, groups, n_groups, &keys);
+    uint64_t least = specrt__active_least(keys.out, keys.n, s.size);
+    return specrt__active_collect(keys.out, keys.n, s.size, least, found);
 }
 
-/* Keys of a state, weighed by its path and its own estimate of the next token: weight and id. */
-static __device__ void specrt__sketch_soften(uint64_t *found, int32_t n, float path) {
-    uint64_t greatest = 0;
-    double sum = 0;
+/* --- the same by several blocks --- */
+
+/* The least key of the lowest bin whose groups, with those of higher bins, are as many as a state names: so
+ * many keys reach it, and not many more. At least 1. counts [SPECRT__SCAN_BINS] */
+static __device__ uint64_t specrt__sketch_floor(const uint32_t *counts, int32_t size) {
+    __shared__ int32_t bin;
+    const int32_t kEach = 8;
+    int32_t above = 0, before;
+    if (threadIdx.x == 0) bin = 0;
+    for (int32_t end = SPECRT__SCAN_BINS; end > 0 && above < size;
+         end -= kEach * (int32_t)blockDim.x) {
+        int32_t lowest = end - kEach * ((int32_t)threadIdx.x + 1), sum = 0;
+        const uint4 *some = (const uint4 *)(const void *)(counts + (lowest < 0 ? 0 : lowest));
+        uint4 low = some[0], high = some[1];
+        if (lowest < 0) low = high = make_uint4(0, 0, 0, 0);
+        const uint32_t falling[kEach] = {high.w, high.z, high.y, high.x,
+                                         low.w,  low.z,  low.y,  low.x};
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) sum += (int32_t)falling[j];
+        int32_t total = specrt__block_scan(sum, &before), n = above + before;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t upto = n + (int32_t)falling[j];
+            if (n < size && upto >= size) bin = lowest + kEach - 1 - j;
+            n = upto;
+        }
+        above += total;
+    }
+    __syncthreads();
+    return bin > 0 ? (uint64_t)bin << SPECRT__SCAN_SHIFT : 1;
+}
+
+/* Keys of a state that reach the floor, of the groups that come to this block: every NAMERS-th chunk, since
+ * the best lie side by side. */
+static __device__ void specrt__sketch_look(const specrt_cuda_sketch &s,
+                                           const specrt__sketch_level &level, size_t row,
+                                           int32_t part, specrt__sketch_keys *keys) {
+    const int kEach = SPECRT__SKETCH_ITEMS;
+    __shared__ int32_t groups[kEach * SPECRT__SKETCH_NAMING];
+    const uint64_t *best = level.scan.best + row * (size_t)level.scan.n_groups;
+    const int32_t kChunk = SPECRT__SKETCH_CHUNK, kParts = SPECRT__SKETCH_NAMERS;
+    int32_t n_chunks = (level.scan.n_groups + kChunk - 1) / kChunk, before[kEach], group[kEach];
+    int32_t n_mine = (n_chunks - part + kParts - 1) / kParts * kChunk;
+    bool take[kEach];
+    for (int32_t first = 0; first < n_mine; first += kEach * (int32_t)blockDim.x) {
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t i = first + specrt__block_place(kEach, j);
+            group[j] = (i / kChunk * kParts + part) * kChunk + i % kChunk;
+            take[j] = i < n_mine && group[j] < level.scan.n_groups && best[group[j]] >= keys->least;
+        }
+        int32_t n_taken = specrt__block_ranks<kEach>(take, before);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++)
+            if (take[j]) groups[before[j]] = group[j];
+        __syncthreads();
+        specrt__sketch_take_keys(s, level, row, groups, n_taken, keys);
+    }
+}
+
+/* Block `part` of a state: its keys that may be named. */
+static __device__ void specrt__sketch_name(const specrt_cuda_sketch &s,
+                                           const specrt__sketch_level &level, size_t row,
+                                           int32_t part) {
+    int32_t room = 16 * level.n_most / SPECRT__SKETCH_NAMERS;
+    size_t at = row * SPECRT__SKETCH_NAMERS + (size_t)part;
+    specrt__sketch_keys keys = {level.keys + at * (size_t)room, 0, 0, room};
+    keys.least = specrt__sketch_floor(level.scan.counts + row * (size_t)SPECRT__SCAN_BINS, s.size);
+    specrt__sketch_look(s, level, row, part, &keys);
+    if (threadIdx.x == 0) level.n_named[at] = keys.n;
+}
+
+/* What the blocks of a state found, side by side. @return how many; -1: some had no room, or `some` has not.
+ *   some : [SPECRT__SKETCH_SOME] */
+static __device__ int32_t specrt__sketch_bring(const specrt__sketch_level &level, size_t row,
+                                               uint64_t *some) {
+    const int32_t *n_named = level.n_named + row * SPECRT__SKETCH_NAMERS;
+    int32_t room = 16 * level.n_most / SPECRT__SKETCH_NAMERS, ends[SPECRT__SKETCH_NAMERS], n = 0;
+    const uint64_t *keys = level.keys + row * SPECRT__SKETCH_NAMERS * (size_t)room;
+    bool fits = true;
+    SPECRT__LAUNCH_UNROLL
+    for (int part = 0; part < SPECRT__SKETCH_NAMERS; part++) {
+        fits = fits && n_named[part] <= room;
+        ends[part] = n += n_named[part];
+    }
+    if (!fits || n > SPECRT__SKETCH_SOME) return -1;
+    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
+        int32_t at = i;
+        SPECRT__LAUNCH_UNROLL
+        for (int part = 0; part + 1 < SPECRT__SKETCH_NAMERS; part++)
+            if (i >= ends[part]) at = (part + 1) * room + i - ends[part];
+        some[i] = keys[at];
+    }
+    __syncthreads();
+    return n;
+}
+
+/* The last block of a state: what it finds, and the counts are 0 again. @return how many. */
+static __device__ int32_t specrt__sketch_choose(const specrt_cuda_sketch &s,
+                                                const specrt__sketch_level &level, size_t row,
+                                                uint64_t *some, uint64_t *found) {
+    uint4 *counts = (uint4 *)(void *)(level.scan.counts + row * (size_t)SPECRT__SCAN_BINS);
+    for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__SCAN_BINS / 4; i += (int32_t)blockDim.x)
+        counts[i] = make_uint4(0, 0, 0, 0);
+    int32_t n = specrt__sketch_bring(level, row, some);
+    if (n < 0) return specrt__sketch_find(s, level, row, found); /* where thousands are alike */
+    return specrt__active_collect(some, n, s.size, specrt__active_least(some, n, s.size), found);
+}
+
+/* --- what they find together --- */
+
+/* Twin: specrt__base_decay. */
+static __device__ uint64_t specrt__sketch_decay(float x) {
+    const uint32_t kTerms[] = SPECRT__BASE_DECAY_TERMS;
+    if (!(x < 27.7f)) return 0;
+    uint64_t t = x > 0 ? (uint64_t)((double)x * (4294967296.0 * 1.4426950408889634)) : 0, sum = 0;
+    uint64_t rest = ~t & 0xffffffffu;
+    SPECRT__LAUNCH_UNROLL
+    for (int k = 8; k >= 0; k--) sum = kTerms[k] + (sum * rest >> 32);
+    return (((uint64_t)1 << 32) + (sum * rest >> 32)) << 7 >> (t >> 32);
+}
+
+/* The probability of a state's path, of those of n, relative to the likeliest. */
+static __device__ uint64_t specrt__sketch_path(const float *logprobs, int32_t n, int32_t h) {
+    float most = -INFINITY;
+    for (int32_t i = 0; i < n && logprobs; i++) most = logprobs[i] > most ? logprobs[i] : most;
+    return specrt__sketch_decay(logprobs ? most - logprobs[h] : 0);
+}
+
+/* Adds the n keys that state h found, each by the path and the state's own estimate of the next token.
+ *   weights, finders : the sequence's;  Twin: specrt__sketch_weigh */
+static __device__ void specrt__sketch_add(const uint64_t *found, int32_t n, int32_t h,
+                                          uint64_t path, uint64_t *weights, uint32_t *finders) {
+    uint64_t greatest = 0, sum = 0, before;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
         if (found[i] > greatest) greatest = found[i];
     float most = specrt__active_logit(specrt__block_max(greatest));
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
-        sum += (double)expf(specrt__active_logit(found[i]) - most);
-    float each = path / (float)specrt__block_sum(sum);
+        sum += specrt__sketch_decay(most - specrt__active_logit(found[i]));
+    sum = specrt__block_scan(sum, &before);
+    double share = sum > 0 ? (double)path * 65536.0 / (double)sum : 0;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
-        float weight = each * expf(specrt__active_logit(found[i]) - most);
-        weight = weight > FLT_MIN ? weight : FLT_MIN;
-        found[i] =
-            (uint64_t)__float_as_uint(weight) << 32 | (uint32_t)specrt__block_key_id(found[i]);
+        int32_t id = specrt__block_key_id(found[i]);
+        uint64_t e = specrt__sketch_decay(most - specrt__active_logit(found[i]));
+        uint64_t weight = e > 0 ? (uint64_t)((double)e * share) : 0;
+        atomicAdd((unsigned long long *)&weights[id], weight > 0 ? weight : 1);
+        atomicMax(&finders[id], (uint32_t)(SPECRT_CUDA_MAX_STATES - h));
     }
 }
 
-/* Keys of a sequence's tokens by their weights over n states, in place of the states' own: each once, where
- * it was found first. Sums run from state to state.
- *   found : [n, size] */
-static __device__ void specrt__sketch_add_up(uint64_t *found, int32_t n, int32_t size,
-                                             float *weights) {
-    int32_t thread = (int32_t)threadIdx.x, n_threads = (int32_t)blockDim.x;
-    for (int32_t i = thread; i < n * size; i += n_threads)
-        if (found[i]) atomicExch(&weights[(uint32_t)found[i]], 0.0f); /* or two states' */
-    for (int32_t h = 0; h < n; h++) {
-        __syncthreads();
-        for (int32_t i = h * size + thread; i < (h + 1) * size; i += n_threads) {
-            if (!found[i]) continue;
-            float before = weights[(uint32_t)found[i]];
-            weights[(uint32_t)found[i]] = before + __uint_as_float((uint32_t)(found[i] >> 32));
-            if (before > 0) found[i] = 0;
+/* Keys of a sequence's tokens by their weights, in place of what its n states found: each once, where the
+ * first of them found it. Weights and finders are 0 again.
+ *   found : [n, size];  some : [SPECRT__SKETCH_SOME], where the keys stand if they fit
+ * @return how many keys, or n * size with others that are 0; *keys: where. */
+static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_t size,
+                                              uint64_t *weights, uint32_t *finders, uint64_t *some,
+                                              const uint64_t **keys) {
+    const int kEach = SPECRT__SKETCH_ITEMS;
+    int32_t n_out = 0, before[kEach];
+    uint64_t key[kEach];
+    bool take[kEach];
+    for (int32_t first = 0; first < n * size; first += kEach * (int32_t)blockDim.x) {
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t i = first + specrt__block_place(kEach, j);
+            key[j] = i < n * size ? found[i] : 0;
         }
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t i = first + specrt__block_place(kEach, j), id = specrt__block_key_id(key[j]);
+            take[j] = key[j] && finders[id] == (uint32_t)(SPECRT_CUDA_MAX_STATES - i / size);
+            key[j] = take[j] ? specrt__block_key((float)weights[id], id) : 0;
+            if (i < n * size) found[i] = key[j];
+        }
+        int32_t n_taken = specrt__block_ranks<kEach>(take, before);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++)
+            if (take[j] && n_out + before[j] < SPECRT__SKETCH_SOME)
+                some[n_out + before[j]] = key[j];
+        n_out += n_taken;
     }
     __syncthreads();
-    for (int32_t i = thread; i < n * size; i += n_threads)
-        if (found[i])
-            found[i] = specrt__block_key(weights[(uint32_t)found[i]], (int32_t)(uint32_t)found[i]);
-    __syncthreads();
+    for (int32_t i = (int32_t)threadIdx.x; i < n * size; i += (int32_t)blockDim.x) {
+        if (!found[i]) continue;
+        weights[specrt__block_key_id(found[i])] = 0;
+        finders[specrt__block_key_id(found[i])] = 0;
+    }
+    *keys = n_out <= SPECRT__SKETCH_SOME ? some : found;
+    return n_out <= SPECRT__SKETCH_SOME ? n_out : n * size;
 }
 
-/* The best of n keys as rows, in order. @return how many. */
-static __device__ int32_t specrt__sketch_list(const specrt_cuda_sketch &s, const uint64_t *keys,
-                                              int32_t n, int32_t *ids, int32_t *places) {
+/* The best of n keys as rows of sequence b, in order. */
+static __device__ void specrt__sketch_list(const specrt_cuda_sketch &s, int32_t b,
+                                           const uint64_t *keys, int32_t n,
+                                           const specrt_cuda_choice &choice) {
     uint64_t least = specrt__active_least(keys, n, s.bound);
-    int32_t n_out = 0, before;
+    int32_t *ids = choice.ids + (int64_t)b * s.bound, n_out = 0, before;
+    int32_t *places = choice.places + (int64_t)b * s.bound;
     for (int32_t first = 0; first < n; first += (int32_t)blockDim.x) {
         int32_t i = first + (int32_t)threadIdx.x;
         bool take = i < n && keys[i] >= least;
@@ -3695,32 +3873,39 @@ static __device__ int32_t specrt__sketch_list(const specrt_cuda_sketch &s, const
         }
         n_out += n_taken;
     }
-    return n_out < s.bound ? n_out : s.bound;
+    if (threadIdx.x == 0) choice.n_rows[b] = n_out < s.bound ? n_out : s.bound;
 }
 
-/* Block (h, b): what state h of the sequence finds; a sequence's last block makes of it ids[b, :],
- * places[b, :] and n_rows[b] of the level.
- *   grid (max_n, n_batch), any block
+/* Block (i, h, b): part i of what state h of the sequence finds; a state's last block joins these, a
+ * sequence's last one makes of them ids[b, :], places[b, :] and n_rows[b] of the level.
+ *   grid (SPECRT__SKETCH_NAMERS, max_n, n_batch), any block up to SPECRT__SKETCH_NAMING
  *   CPU twins: specrt__sketch_search(), specrt__sketch_join() */
-static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
+static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMING, 2)
     specrt__sketch_name_all(specrt_cuda_sketch s, specrt__sketch_level level, const float *logprobs,
-                            int32_t *ids, int32_t *places, int32_t *n_rows) {
-    int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x, n = specrt__scan_count(level.scan, b);
-    size_t row = (size_t)b * (size_t)level.scan.max_n, bound = (size_t)s.bound;
-    uint64_t *all = level.found + row * (size_t)s.size, *found = all + (size_t)h * (size_t)s.size;
-    if (n <= 0 && h == 0 && threadIdx.x == 0) n_rows[b] = 0;
+                            specrt_cuda_choice choice) {
+    __shared__ uint64_t some[SPECRT__SKETCH_SOME];
+    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, part = (int32_t)blockIdx.x;
+    int32_t n = specrt__scan_count(level.scan, b), size = s.size;
+    size_t first = (size_t)b * (size_t)level.scan.max_n, row = first + (size_t)h;
+    uint64_t *all = level.found + first * (size_t)size, *found = all + (size_t)h * (size_t)size;
+    uint64_t *weights = level.weights + (size_t)b * (size_t)s.n_ids;
+    uint32_t *finders = level.finders + (size_t)b * (size_t)s.n_ids;
+    const uint64_t *keys = found;
+    if (n <= 0 && h == 0 && part == 0 && threadIdx.x == 0) choice.n_rows[b] = 0;
     if (h >= n) return;
-    int32_t n_found = specrt__sketch_find(s, level, row + (size_t)h, found);
-    if (logprobs) logprobs += (int64_t)b * level.scan.n_step;
-    if (n > 1)
-        specrt__sketch_soften(found, n_found, logprobs ? expf(logprobs[h] - logprobs[0]) : 1.0f);
-    for (int32_t i = n_found + (int32_t)threadIdx.x; i < s.size; i += (int32_t)blockDim.x)
-        found[i] = 0;
-    if (!specrt__block_last(&level.scan.done[b], n)) return;
-    if (n > 1) specrt__sketch_add_up(all, n, s.size, level.weights + (size_t)b * (size_t)s.n_ids);
-    int32_t n_out = specrt__sketch_list(s, all, n * s.size, ids + (size_t)b * bound,
-                                        places + (size_t)b * bound);
-    if (threadIdx.x == 0) n_rows[b] = n_out;
+    specrt__sketch_name(s, level, row, part);
+    if (!specrt__block_last(&level.tickets[gridDim.z + row], SPECRT__SKETCH_NAMERS)) return;
+    int32_t n_found = specrt__sketch_choose(s, level, row, some, found);
+    if (n > 1) {
+        if (logprobs) logprobs += (int64_t)b * level.scan.n_step;
+        uint64_t path = specrt__sketch_path(logprobs, n, h);
+        specrt__sketch_add(found, n_found, h, path, weights, finders);
+        for (int32_t i = n_found + (int32_t)threadIdx.x; i < size; i += (int32_t)blockDim.x)
+            found[i] = 0;
+        if (!specrt__block_last(&level.tickets[b], n)) return;
+        n_found = specrt__sketch_join(all, n, size, weights, finders, some, &keys);
+    }
+    specrt__sketch_list(s, b, keys, n_found, choice);
 }
 
 /* --- certified: every row that might be among a state's best max_n --- */
@@ -3947,7 +4132,8 @@ static size_t specrt__sketch_lay_out(const specrt_cuda_sketch *s, int32_t n_batc
     size_t n_groups = specrt__launch_blocks(s->n_places, SPECRT__SCAN_GROUP);
     size_t n_most = size < n_groups ? size : n_groups, proofs = s->bounds ? rows : 0;
     size_t n_parts = specrt__launch_blocks(s->n_places, SPECRT__SKETCH_PART);
-    size_t marked = s->bounds ? b * n_parts : 0;
+    size_t marked = s->bounds ? b * n_parts : 0, named = rows - proofs;
+    size_t n_weights = s->bounds ? 0 : b * (size_t)s->n_ids;
     specrt__launch_arena arena = {memory, 0};
     level->scan.n_groups = (int32_t)n_groups;
     level->n_most = (int32_t)n_most;
@@ -3955,11 +4141,15 @@ static size_t specrt__sketch_lay_out(const specrt_cuda_sketch *s, int32_t n_batc
     specrt__launch_carve(&arena, rows * (size_t)s->rank, &level->scan.z);
     specrt__launch_carve(&arena, rows * SPECRT__SCAN_GROUP * n_groups, &level->scan.order);
     specrt__launch_carve(&arena, rows * n_groups, &level->scan.best);
-    specrt__launch_carve(&arena, b, &level->scan.done);
     specrt__launch_carve(&arena, rows * n_most, &level->groups);
     specrt__launch_carve(&arena, rows * SPECRT__SCAN_GROUP * n_most, &level->keys);
     specrt__launch_carve(&arena, rows * size, &level->found);
-    specrt__launch_carve(&arena, b * (size_t)s->n_ids, &level->weights);
+    specrt__launch_carve(&arena, named * SPECRT__SCAN_BINS, &level->scan.counts);
+    specrt__launch_carve(&arena, s->bounds ? 0 : b + rows, &level->tickets);
+    specrt__launch_carve(&arena, named * SPECRT__SKETCH_NAMERS, &level->n_named);
+    specrt__launch_carve(&arena, n_weights, &level->weights);
+    specrt__launch_carve(&arena, n_weights, &level->finders);
+    if (s->bounds) level->scan.counts = NULL;
     specrt__launch_carve(&arena, proofs * (size_t)s->n_cols, &level->rest);
     specrt__launch_carve(&arena, proofs * (size_t)s->rank, &level->y);
     specrt__launch_carve(&arena, proofs, &level->proofs);
@@ -4089,9 +4279,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
                     ? specrt__sketch_run_scan<true>(sketch, n_batch, &level.scan, stream)
                     : specrt__sketch_run_scan<false>(sketch, n_batch, &level.scan, stream));
     if (sketch->bounds) return specrt__sketch_run_proof(sketch, n_batch, &level, choice, stream);
-    return SPECRT__LAUNCH(specrt__sketch_name_all, dim3((unsigned)max_n, (unsigned)n_batch),
-                          specrt__block_size(SPECRT__SKETCH_THREADS), 0, stream, *sketch, level,
-                          logprobs, choice->ids, choice->places, choice->n_rows);
+    return SPECRT__LAUNCH(
+        specrt__sketch_name_all, dim3(SPECRT__SKETCH_NAMERS, (unsigned)max_n, (unsigned)n_batch),
+        specrt__block_size(SPECRT__SKETCH_NAMING), 0, stream, *sketch, level, logprobs, *choice);
 }
 
 // >>tree (uses: launch block active window)
@@ -6253,6 +6443,9 @@ struct specrt_cuda_session {
     int32_t *count;    /* DEVICE [1] prompt tokens of a launch */
     void *scratch;     /* DEVICE, of top-k */
     specrt__side side; /* packing and learning, from observe() to the first product */
+    /* Routes that follow from what a pass is fed, from route_ahead() to its product; not open: none do. */
+    specrt__side ahead;
+    int32_t n_ahead; /* levels up to the last that was routed so; 0: none of this cycle */
     /* Retrieval; rings NULL: none. */
     specrt__ring_view ring;
     specrt__ring_records *rings;   /* [n_batch] as the host sees them */
@@ -6685,7 +6878,7 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
     return n;
 }
 
-/* --- the calls --- */
+/* --- from create to close --- */
 
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                                   const specrt_cuda_session_params *params,
@@ -6733,11 +6926,24 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
+/* Whether a routed source chooses by what a pass is fed. */
+static bool specrt__session_foresees(const specrt_cuda_session *s, int32_t at) {
+    const specrt__device_source *r = &s->policy->routed[at];
+    return r->kind == SPECRT__DEVICE_CLUSTERS && r->clusters.kind == SPECRT_ROUTER_DYNASPEC;
+}
+
+static bool specrt__session_foresees_any(const specrt_cuda_session *s) {
+    for (int32_t i = 0; i < s->policy->n_routed; i++)
+        if (specrt__session_foresees(s, i)) return true;
+    return false;
+}
+
 static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
                                                 const specrt_cuda_session_params *params,
                                                 specrt_error *err) {
     SPECRT__TRY(specrt__session_check_params(s, params, err));
     SPECRT__TRY(specrt__side_open(&s->side, err));
+    if (specrt__session_foresees_any(s)) SPECRT__TRY(specrt__side_open(&s->ahead, err));
     SPECRT__TRY(specrt__session_make_retrieval(s, err));
     SPECRT__TRY(specrt__session_make_states(s, err));
     SPECRT__TRY(specrt__session_make_trees(s, err));
@@ -6792,6 +6998,7 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     specrt__active_pool_free(s->pool);
     specrt__device_release(&s->memory);
     specrt__side_close(&s->side);
+    specrt__side_close(&s->ahead);
     specrt__base_free(&desc, s);
 }
 
@@ -6812,10 +7019,20 @@ SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
     out->side = s->side.stream;
 }
 
+// >>cycle (uses: launch os block head active window retrieve tree verify device ring batch side session)
+// Owns the calls of a cycle: which kernels run on which stream, and when streams wait for each other.
+
 /* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range. */
 static int32_t specrt__session_range(const specrt_cuda_session *s, int32_t i, int32_t *first) {
     *first = i < 0 ? 0 : i;
     return i < -1 || i >= s->batch.n ? 0 : i < 0 ? s->batch.n : 1;
+}
+
+/* The stream goes on when both sides are done, and no level is routed ahead. */
+static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
+    s->n_ahead = 0;
+    SPECRT__TRY(specrt__side_join(&s->ahead, stream));
+    return specrt__side_join(&s->side, stream);
 }
 
 static unsigned specrt__session_blocks(int32_t n) {
@@ -6845,7 +7062,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
     if (n == 0) return SPECRT_STATUS_BAD_ARG;
     specrt__batch_part part = specrt__batch_of(s->batch, first, n);
     s->level = 0;
-    SPECRT__TRY(specrt__side_join(&s->side, stream));
+    SPECRT__TRY(specrt__session_join(s, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
                                SPECRT__SESSION_THREADS, 0, stream, part, s->batch.n));
     if (s->ring.caches)
@@ -6940,7 +7157,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
     if (n == 0 || !tokens) return SPECRT_STATUS_BAD_ARG;
     specrt__batch_part part = specrt__batch_of(s->batch, first, n);
     s->level = 0;
-    SPECRT__TRY(specrt__side_join(&s->side, stream));
+    SPECRT__TRY(specrt__session_join(s, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_start_kernel, specrt__session_blocks(32 * n),
                                SPECRT__SESSION_THREADS, 0, stream, part, tokens + first));
     SPECRT__TRY(specrt__session_clear_routed(part, stream));
@@ -6966,7 +7183,7 @@ static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s,
                                                           const float *hidden, void *stream) {
     s->level = 0;
-    SPECRT__TRY(specrt__side_join(&s->side, stream));
+    SPECRT__TRY(specrt__session_join(s, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
                                SPECRT__SESSION_THREADS, 0, stream, s->batch));
     SPECRT__TRY(specrt__side_fork(&s->side, stream));
@@ -7024,15 +7241,39 @@ static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_
     return SPECRT_STATUS_OK;
 }
 
+SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_session *s,
+                                                              const void *fed, void *stream) {
+    specrt_status status = SPECRT_STATUS_OK;
+    if (s->level == s->tree.num_steps || s->n_ahead > s->level) return SPECRT_STATUS_BAD_ARG;
+    bool any = specrt__session_foresees_any(s);
+    if (any) SPECRT__TRY(specrt__side_fork(&s->ahead, stream));
+    for (int32_t i = 0; i < s->policy->n_routed && status == SPECRT_STATUS_OK; i++)
+        if (specrt__session_foresees(s, i))
+            status = specrt__session_route_clusters(s, i, s->level, NULL, fed, s->ahead.stream);
+    if (any) SPECRT__TRY(specrt__side_end(&s->ahead));
+    if (status == SPECRT_STATUS_OK) s->n_ahead = s->level + 1;
+    return status;
+}
+
+/* What was routed ahead is waited for. Where a graph holds half of it, this level is routed anew. */
+static specrt_status specrt__session_join_ahead(specrt_cuda_session *s, void *stream) {
+    specrt_status status = specrt__side_join(&s->ahead, stream);
+    if (status != SPECRT_STATUS_OK) s->n_ahead = 0;
+    return status;
+}
+
 /* What the routed sources choose for a level. Routers of clusters do not ask who is a member already, so
  * they need not wait for it. */
 static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t level,
                                                  const void *hidden, const void *fed,
                                                  void *stream) {
     const specrt_cuda_policy *p = s->policy;
-    for (int32_t i = 0; i < p->n_routed; i++)
-        if (p->routed[i].kind == SPECRT__DEVICE_CLUSTERS)
+    SPECRT__TRY(specrt__session_join_ahead(s, stream));
+    for (int32_t i = 0; i < p->n_routed; i++) {
+        bool there = s->n_ahead > level && specrt__session_foresees(s, i);
+        if (p->routed[i].kind == SPECRT__DEVICE_CLUSTERS && !there)
             SPECRT__TRY(specrt__session_route_clusters(s, i, level, hidden, fed, stream));
+    }
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     for (int32_t i = 0; i < p->n_routed; i++) {
         SPECRT__TRY(specrt__session_route_tokens(s, i, level, hidden, stream));
@@ -7071,7 +7312,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
-    SPECRT__TRY(specrt__side_join(&s->side, stream)); /* where nothing was drafted */
+    SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
     return specrt_cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
 }
 

@@ -401,6 +401,7 @@ class Speculation:
             tokens = self.beam[1:1 + k].long().clamp(0, self.target.embedding.shape[0] - 1)
             parents = self.beam[65:65 + k].long().clamp(0, k - 1)
             self.fed.copy_(self.hidden[parents])
+            self.call("route_ahead", self.fed) # of a `cluster` router, beside the layer
             seen = torch.cat((seen[parents], torch.eye(k, dtype=torch.bool, device=device)), 1)
             past = torch.ones(k, root, dtype=torch.bool, device=device)
             positions = torch.full((k,), root + level - 1, device=device)

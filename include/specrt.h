@@ -87,9 +87,10 @@
  *     score and rank       specrt_active_logits, _topk; specrt_logits_topk
  *     choose a policy      specrt_policy_check, _create, _close, _text, _learns, _hidden_width, _ends, _bound
  *     run the whole loop   specrt_generate; or cycle by cycle specrt_host_begin, _turn, _cycle
- *     run it yourself      specrt_session_create, _close, _begin, _turn, _prefill, _draw, _start, _expand,
- *                          _expand_batch, _finish, _verify, _observe, _get_stats, _set_sequence; what you
- *                          verified _observe_chain; of a tree of your own _shortlist, _route, _member;
+ *     run it yourself      specrt_session_create, _close, _begin, _turn, _prefill, _draw, _start,
+ *                          _route_ahead, _expand, _expand_batch, _finish, _verify, _observe, _get_stats,
+ *                          _set_sequence; what you verified _observe_chain; of a tree of your own
+ *                          _shortlist, _route, _member;
  *                          specrt_worker_create, _submit, _close
  *     draft as it pays     specrt_auto_create, _close, _begin, _choose, _goes_on, _observe, _get_stats;
  *                          specrt_session_drafts
@@ -1319,9 +1320,8 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t t
 /* specrt_session_drafts() : 0 where its budget has this cycle go without a draft: skip to finish; else 1. */
 SPECRT_API int specrt_session_drafts(const specrt_session *session);
 
-/* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only
- * in start and observe, but for what routed sources add to a level: after expand or route it is that
- * level's. */
+/* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only in
+ * start and observe, but for routed sources' rows: after expand or route these are that level's. */
 SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session);
 
 /* specrt_session_route() : the shortlist of a level of a tree that you grow yourself, which
@@ -1334,10 +1334,15 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, in
                                                      const specrt_beam *beam, const float *hidden,
                                                      const float *fed);
 
+/* specrt_session_route_ahead() : chooses DynaSpec's clusters before the pass that expand scores, which has
+ * the same rows without it; for drafters that run elsewhere meanwhile. fed, n : as for expand, which need not
+ * be told again. @return OK; BAD_ARG for another n, a second time for a pass, or after the last. */
+SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *session, const float *fed,
+                                                    int32_t n);
+
 /* specrt_session_expand() : score a drafter pass over the shortlist and grow the tree by it.
  *   hidden : f32 [n, n_cols] what the pass gave; n is 1 at the first pass, then the beam's
- *   fed    : f32 [n, n_cols] what the pass was fed, for sources that route by it (DynaSpec); others do not
- *            look; NULL: not told
+ *   fed    : f32 [n, n_cols] what the pass was fed, for sources that route by it (DynaSpec); NULL: not told
  *   beam   : the rows of the next pass; n = 0: go on with finish */
 SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *hidden,
                                                const float *fed, int32_t n, specrt_beam *beam);
@@ -1640,6 +1645,8 @@ SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_h
 //                                                   rows are logits, which the session ranks itself
 //     draw(s, logits)      draw(s, logits, tokens)  tokens are written there
 //     start(s, token)      start(s, i, tokens)      i = -1: all sequences
+//     route_ahead(s, fed, n)
+//                          route_ahead(s, fed)      beside the drafter's pass, on a stream of its own
 //     expand(s, hidden, fed, n, &beam)
 //                          expand(s, hidden, fed)   n and the next beam stand in view.beam
 //     finish(s, &draft)    finish(s)                in view.draft
@@ -1702,7 +1709,8 @@ typedef struct specrt_cuda_state specrt_cuda_state;
  *     specrt_cuda_session_start(s, -1, tokens, stream);
  *     for each cycle:
  *         num_steps times:
- *             your drafter reads view.beam, writes hidden
+ *             specrt_cuda_session_route_ahead(s, fed, stream);   // if you like
+ *             your drafter reads view.beam and fed, writes hidden
  *             specrt_cuda_session_expand(s, hidden, fed, stream);
  *         specrt_cuda_session_finish(s, stream);
  *         your target reads view.draft, writes logits
@@ -1812,6 +1820,17 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *sess
  *   tokens : DEVICE i32 [n_batch], whatever i is */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *session, int32_t i,
                                                         const int32_t *tokens, void *stream);
+
+/* specrt_cuda_session_route_ahead() : begins, once the stream has view.beam and what the next pass is fed, to
+ * choose DynaSpec's clusters for it, on a stream of the session's own beside the drafter, as that paper does.
+ * expand() waits for them before the product, and has the rows that it would choose itself. Other sources
+ * wait for what the pass gives. CPU twin: specrt_session_route_ahead(). A graph must hold both this call and
+ * that expand(), or neither.
+ *   fed : DEVICE as for expand, unchanged until that has run; NULL: not told
+ * @return OK, also where no source can; BAD_ARG after num_steps passes, or a second time for one; what
+ * launches return. */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_session *session,
+                                                              const void *fed, void *stream);
 
 /* specrt_cuda_session_expand() : scores a drafter pass and grows the trees. CPU twin:
  * specrt_session_expand().
@@ -2383,14 +2402,15 @@ SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch
 
 /* specrt_cuda_sketch_route() : the tokens that a level's states name, for specrt_cuda_logits() to score as a
  * segment with places in the head. CPU twin: the source "sketch". From the same projection each state finds
- * the same tokens; the projection differs as in specrt_cuda_logits(). Certified, every token that may be
- * among the max_n best of a state, by specrt_cuda_logits() over the whole head: at times some more than on
- * the CPU.
+ * the same tokens, and all of them name the same; the projection differs as in specrt_cuda_logits().
+ * Certified, every token that may be among the max_n best of a state, by specrt_cuda_logits() over the whole
+ * head: at times some more than on the CPU.
  *   batch, hidden, dtype : as in specrt_cuda_logits()
  *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
  *   taken    : NULL: none
  *   choice   : written; max_rows is the sketch's bound
- *   scratch  : DEVICE, specrt_cuda_sketch_bytes(), aligned to 16 bytes
+ *   scratch  : DEVICE, specrt_cuda_sketch_bytes(), aligned to 16 bytes; all 0 before the first of the calls
+ *              that use it, one after another, for the same sizes
  * @return OK, BAD_ARG, UNSUPPORTED dtype, DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
     const specrt_cuda_sketch *sketch, const specrt_cuda_batch *batch, const void *hidden,
@@ -2538,6 +2558,21 @@ static inline float specrt__base_float(uint32_t bits) {
 
 static inline uint32_t specrt__base_bits(float x) {
     return specrt__base_load32(&x);
+}
+
+/* 2^32 ln(2)^k / k! of k = 1 to 9: the terms of 2^x */
+#define SPECRT__BASE_DECAY_TERMS                                                                   \
+    { 2977044472u, 1031764991u, 238388332u, 41309550u, 5726720u, 661577u, 65510u, 5676u, 437u }
+
+/* 2^40 e^-x in whole numbers, so that it and its sums are the same on any machine and in any order; 0 where x
+ * is 27.7 or more, or NaN. Below 0 it is as at 0. */
+static uint64_t specrt__base_decay(float x) {
+    static const uint32_t terms[] = SPECRT__BASE_DECAY_TERMS;
+    if (!(x < 27.7f)) return 0;
+    uint64_t t = x > 0 ? (uint64_t)((double)x * (4294967296.0 * 1.4426950408889634)) : 0, sum = 0;
+    uint64_t rest = ~t & 0xffffffffu; /* of 2^-t = 2^-floor 2^rest / 2, in 2^-32 */
+    for (int k = 8; k >= 0; k--) sum = terms[k] + (sum * rest >> 32);
+    return (((uint64_t)1 << 32) + (sum * rest >> 32)) << 7 >> (t >> 32);
 }
 
 static inline float specrt__base_bf16(uint16_t bits) {
@@ -6099,6 +6134,7 @@ typedef struct specrt__active_level {
     const float *logprobs; /* [n] cumulative */
     const float *fed;      /* f32 [n, n_cols] hidden states it was fed; NULL: not told */
     const float *hidden;   /* f32 [n, n_cols] the drafter's output */
+    bool ahead;            /* the level's call of specrt__active_source.ahead was made */
 } specrt__active_level;
 
 enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
@@ -6173,6 +6209,8 @@ typedef struct specrt__active_source {
     void (*close)(void *state);
     /* Adds the level's segments with specrt__active_route. Never allocates. */
     void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
+    /* What route can do before the level's `hidden` is there, where that may come first; NULL: nothing. */
+    void (*ahead)(void *state, const specrt__active_level *level);
 } specrt__active_source;
 
 // >>ranks (uses: base os bundle head active)
@@ -6357,7 +6395,8 @@ static void specrt__ranks_route(void *state, const specrt__active_level *level,
 
 /* Its list is made with its sizes, by >>policy. */
 static const specrt__active_source specrt__ranks_levels = {
-    NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route};
+    NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route,
+    NULL};
 
 // >>window (uses: base active)
 // Owns MicroSpec's window (section "MicroSpec" of docs/METHODS.md): which tokens the target lately saw
@@ -7733,9 +7772,8 @@ static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__active_r
     specrt__cluster_add(shared, begin, end, takers, out);
 }
 
-static void specrt__cluster_route(void *state, const specrt__active_level *level,
-                                  specrt__active_routed *out) {
-    specrt__cluster *s = (specrt__cluster *)state;
+/* Which clusters a level takes, and for which of its rows. */
+static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     int32_t t = level->level < SPECRT__CLUSTER_LEVELS ? level->level : SPECRT__CLUSTER_LEVELS - 1;
     int32_t n = s->shared->levels[t];
@@ -7756,6 +7794,22 @@ static void specrt__cluster_route(void *state, const specrt__active_level *level
     if (s->shared->beam != SPECRT__CLUSTER_LEVEL) n = 0;
     if (n > 0 || choice.n_rows < SPECRT_TREE_MAX_TOPK)
         specrt__cluster_take(s, s->totals, n, SPECRT_TREE_MAX_TOPK, 0, &choice);
+}
+
+/* A router that reads what a pass is fed, not what it gives. */
+static bool specrt__cluster_foresees(const specrt__cluster_shared *shared) {
+    return shared->view.header->router == SPECRT_ROUTER_DYNASPEC;
+}
+
+static void specrt__cluster_ahead(void *state, const specrt__active_level *level) {
+    specrt__cluster *s = (specrt__cluster *)state;
+    if (specrt__cluster_foresees(s->shared)) specrt__cluster_decide(s, level);
+}
+
+static void specrt__cluster_route(void *state, const specrt__active_level *level,
+                                  specrt__active_routed *out) {
+    specrt__cluster *s = (specrt__cluster *)state;
+    if (!level->ahead || !specrt__cluster_foresees(s->shared)) specrt__cluster_decide(s, level);
     specrt__cluster_add_taken(s, out);
     out->n_read += (int64_t)(s->shared->w1.row_stride * (size_t)s->shared->w1.n_rows +
                              s->shared->w2.row_stride * (size_t)s->shared->w2.n_rows);
@@ -7787,13 +7841,13 @@ static specrt_status specrt__cluster_share_centroids(const specrt_bundle *bundle
 
 static const specrt__active_source specrt__cluster_source = {
     specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close, specrt__cluster_route};
+    specrt__cluster_close,          specrt__cluster_route,   specrt__cluster_ahead};
 static const specrt__active_source specrt__cluster_groups = {
     specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close, specrt__cluster_route};
+    specrt__cluster_close,        specrt__cluster_route,   specrt__cluster_ahead};
 static const specrt__active_source specrt__cluster_centroids = {
     specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close, specrt__cluster_route};
+    specrt__cluster_close,           specrt__cluster_route,   specrt__cluster_ahead};
 
 // >>successor (uses: base bundle head active cograph)
 // Owns the successor source (section "Successors" of docs/METHODS.md): at every level, the tokens that
@@ -7967,7 +8021,7 @@ static void specrt__successor_route(void *state, const specrt__active_level *lev
 
 static const specrt__active_source specrt__successor_source = {
     specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
-    specrt__successor_close, specrt__successor_route};
+    specrt__successor_close, specrt__successor_route,   NULL};
 
 // >>scan (uses: base simd)
 // Owns products of codes of 8 bits or fewer with a few hidden states, sixteen rows of a head side by side.
@@ -9097,7 +9151,7 @@ typedef struct specrt__sketch {
     specrt__sketch_found *found; /* [topk, PARTS] */
     double *proof;               /* [2 * n_cols + 2 * rank]; NULL unless certified */
     float *z;                    /* [topk, rank] */
-    float *scores;               /* [n_ids] of tokens found, else 0 */
+    uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
     float *logits;               /* [bound] of one state; NULL unless certified */
     uint64_t *joint;             /* [n_joint] tokens of all states */
     int32_t *ids, *places;       /* [bound] */
@@ -9138,7 +9192,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     SPECRT__SKETCH_ALLOT(found, specrt__sketch_found, k * SPECRT__SKETCH_PARTS);
     SPECRT__SKETCH_ALLOT(proof, double, shared->certified ? 2 * d + 2 * r : 0);
     SPECRT__SKETCH_ALLOT(z, float, k *r);
-    SPECRT__SKETCH_ALLOT(scores, float, (uint64_t)shared->head->n_ids);
+    SPECRT__SKETCH_ALLOT(weights, uint64_t, (uint64_t)shared->head->n_ids);
     SPECRT__SKETCH_ALLOT(logits, float, shared->certified ? bound : 0);
     SPECRT__SKETCH_ALLOT(joint, uint64_t, specrt__sketch_most(shared, s->topk));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
@@ -9397,26 +9451,35 @@ static void specrt__sketch_search(specrt__sketch *s) {
     }
 }
 
-/* Adds what a state found, weighed by its path and its own estimate of the next token (of a capped head
- * without the cap, which a score less its constant does not tell).
+/* The weight, in 2^-56, of a share e of a sum; of any that is found, at least 1. */
+static uint64_t specrt__sketch_weight(uint64_t e, double scale) {
+    uint64_t weight = e > 0 ? (uint64_t)((double)e * scale) : 0;
+    return weight > 0 ? weight : 1;
+}
+
+/* Adds what a state found, weighed by its path, in 2^-40, and its own estimate of the next token (of a capped
+ * head without the cap, which a score less its constant does not tell). All in whole numbers: in which order
+ * does not matter.
  * @return tokens in joint. */
 static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_found *found,
-                                    float path, int32_t n_joint) {
-    float most = -INFINITY, sum = 0, scale = s->shared->head->desc.logit_scale;
+                                    uint64_t path, int32_t n_joint) {
+    float most = -INFINITY, scale = s->shared->head->desc.logit_scale;
+    uint64_t sum = 0;
     for (int32_t j = 0; j < found->n; j++) {
         float score = specrt__active_key_logit(found->keys[j]);
         most = score > most ? score : most;
     }
     for (int32_t j = 0; j < found->n; j++) {
-        float e = expf(scale * (specrt__active_key_logit(found->keys[j]) - most));
-        found->keys[j] = (uint64_t)specrt__base_bits(e) << 32 | (uint32_t)found->keys[j];
+        uint64_t e = specrt__base_decay(scale * (most - specrt__active_key_logit(found->keys[j])));
+        s->ids[j] = specrt__active_key_id(found->keys[j]);
+        found->keys[j] = e;
         sum += e;
     }
+    double share = sum > 0 ? (double)path * 65536.0 / (double)sum : 0;
     for (int32_t j = 0; j < found->n; j++) {
-        int32_t id = specrt__active_key_id(found->keys[j]);
-        float weight = path / sum * specrt__base_float((uint32_t)(found->keys[j] >> 32));
-        if (!(s->scores[id] > 0)) s->joint[n_joint++] = (uint32_t)id;
-        s->scores[id] += weight > FLT_MIN ? weight : FLT_MIN;
+        uint64_t *weight = &s->weights[s->ids[j]];
+        if (*weight == 0) s->joint[n_joint++] = (uint32_t)s->ids[j];
+        *weight += specrt__sketch_weight(found->keys[j], share);
     }
     return n_joint;
 }
@@ -9444,17 +9507,19 @@ static specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
 /* The level's tokens: the best over all states by probability. @return how many. */
 static int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level) {
     int32_t n = 0, bound = s->shared->bound;
+    float most = -INFINITY;
     if (s->n == 1) {
         for (; n < s->found->n; n++) s->ids[n] = specrt__active_key_id(s->found->keys[n]);
         return n;
     }
+    for (int32_t i = 0; i < s->n; i++) most = level->logprobs[i] > most ? level->logprobs[i] : most;
     for (int32_t i = 0; i < s->n; i++)
         n = specrt__sketch_weigh(s, &s->found[i * SPECRT__SKETCH_PARTS],
-                                 expf(level->logprobs[i] - level->logprobs[0]), n);
+                                 specrt__base_decay(most - level->logprobs[i]), n);
     for (int32_t i = 0; i < n; i++) {
         int32_t id = (int32_t)s->joint[i];
-        s->joint[i] = specrt__active_key(s->scores[id], id);
-        s->scores[id] = 0;
+        s->joint[i] = specrt__active_key((float)s->weights[id], id);
+        s->weights[id] = 0;
     }
     if (n > bound) specrt__active_select(s->joint, n, bound);
     if (n > bound) n = bound;
@@ -9526,7 +9591,7 @@ static double specrt__sketch_kth(specrt__sketch *s, int32_t i, const float *h, i
     return (double)specrt__active_key_logit(least);
 }
 
-/* Marks in `scores` the tokens whose logit may reach `kth` for a state: among what a scan hit. */
+/* Marks in `weights` the tokens whose logit may reach `kth` for a state: among what a scan hit. */
 static void specrt__sketch_widen(specrt__sketch *s, const specrt__scan_hits *hits,
                                  const specrt__sketch_proof *proof) {
     const specrt__sketch_shared *shared = s->shared;
@@ -9538,7 +9603,7 @@ static void specrt__sketch_widen(specrt__sketch *s, const specrt__scan_hits *hit
         if (shared->rows.bias) most += 1e-6 * fabs((double)shared->rows.bias[place]);
         if (most < proof->kth) continue;
         int32_t id = specrt__sketch_token(s, place);
-        if (specrt__active_is_new(s->routed, id)) s->scores[id] = 1;
+        if (specrt__active_is_new(s->routed, id)) s->weights[id] = 1;
     }
 }
 
@@ -9573,8 +9638,8 @@ static int32_t specrt__sketch_certify(specrt__sketch *s, const specrt__active_le
         proofs[i].kth = specrt__sketch_kth(s, i, level->hidden + i * d, s->topk);
     for (int32_t i = 0; i < s->n_queries; i++) specrt__sketch_widen_all(s, i, proofs);
     for (int32_t id = 0; id < s->shared->head->n_ids; id++) {
-        if (s->scores[id] > 0) s->ids[n++] = id;
-        s->scores[id] = 0;
+        if (s->weights[id] > 0) s->ids[n++] = id;
+        s->weights[id] = 0;
     }
     return n;
 }
@@ -9606,8 +9671,8 @@ static void specrt__sketch_route(void *state, const specrt__active_level *level,
 }
 
 static const specrt__active_source specrt__sketch_source = {
-    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open, specrt__sketch_close,
-    specrt__sketch_route};
+    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open,
+    specrt__sketch_close, specrt__sketch_route,   NULL};
 
 // >>arc (uses: base)
 // Owns adaptive replacement caches over token ids (Megiddo and Modha, FAST 2003): T1 and T2 are resident,
@@ -12819,6 +12884,7 @@ struct specrt_session {
     specrt__active_routed *routed; /* NULL: the policy routes nothing */
     void *routed_states[SPECRT__POLICY_KINDS];
     int64_t n_routed_rows, n_levels; /* of this cycle */
+    int32_t n_ahead;                 /* of its levels, those up to the last that was routed ahead */
     int64_t position;                /* of the next token to emit */
     int64_t n_copied_before;         /* by the pool, until begin */
     int64_t cycle;                   /* trees begun: keys the draws of sampled drafts */
@@ -13110,6 +13176,7 @@ static void specrt__session_pack(specrt_session *s) {
     s->active.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
     s->n_levels = 0;
+    s->n_ahead = 0;
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
 
@@ -13131,22 +13198,27 @@ static const specrt_active *specrt__session_count_read(specrt_session *s, int64_
     return &s->active;
 }
 
-/* The last level's routed segments make way for those of this one. */
-SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t at,
-                                                     const specrt_beam *beam, const float *hidden,
-                                                     const float *fed) {
-    specrt__active_routed *routed = s->routed;
+/* What sources route a pass by. */
+static specrt__active_level specrt__session_level(int32_t at, const specrt_beam *beam,
+                                                  const float *hidden, const float *fed) {
     specrt__active_level level;
-    if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
-    s->stats.n_passes++;
-    if (!routed) return specrt__session_count_read(s, 0);
     level.level = at;
     level.n = beam->n;
     level.tokens = beam->tokens;
     level.logprobs = beam->logprobs;
     level.fed = fed;
     level.hidden = hidden;
-    routed->level = at;
+    level.ahead = false;
+    return level;
+}
+
+/* The last level's routed segments make way for those of this one. */
+static const specrt_active *specrt__session_route_by(specrt_session *s,
+                                                     specrt__active_level level) {
+    specrt__active_routed *routed = s->routed;
+    s->stats.n_passes++;
+    if (!routed) return specrt__session_count_read(s, 0);
+    routed->level = level.level;
     routed->n_segments = routed->n_rows = routed->n_masked = 0;
     routed->n_read = 0;
     for (int i = 0; i < s->policy->n_routed; i++)
@@ -13155,9 +13227,17 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
            (size_t)routed->n_segments * sizeof *s->segments);
     s->active.n_segments = s->n_kept + routed->n_segments;
     s->active.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
-    s->n_routed_rows += specrt__session_scored(routed, beam->n);
+    s->n_routed_rows += specrt__session_scored(routed, level.n);
     s->n_levels++;
     return specrt__session_count_read(s, routed->n_read);
+}
+
+SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t at,
+                                                     const specrt_beam *beam, const float *hidden,
+                                                     const float *fed) {
+    if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
+    s->n_ahead = 0; /* sources may forget it now */
+    return specrt__session_route_by(s, specrt__session_level(at, beam, hidden, fed));
 }
 
 /* The draws to come are another generation's, unless there were none yet; an open cycle is forgotten. */
@@ -13291,13 +13371,33 @@ static specrt_beam specrt__session_beam(const specrt_session *s) {
     return beam;
 }
 
+SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const float *fed,
+                                                    int32_t n) {
+    specrt_beam own = specrt__session_beam(s);
+    specrt__active_level level = specrt__session_level(s->tree->level, &own, NULL, fed);
+    if (n < 1 || n != own.n || level.level == s->tree->params.num_steps || s->n_ahead > level.level)
+        return SPECRT_STATUS_BAD_ARG;
+    for (int i = 0; i < s->policy->n_routed; i++)
+        if (s->policy->routed[i].source->ahead)
+            s->policy->routed[i].source->ahead(s->routed_states[i], &level);
+    s->n_ahead = level.level + 1;
+    return SPECRT_STATUS_OK;
+}
+
+/* The rows of the pass to come, for the tree at hand. */
+static void specrt__session_route_pass(specrt_session *s, const float *hidden, const float *fed) {
+    specrt_beam own = specrt__session_beam(s);
+    specrt__active_level level = specrt__session_level(s->tree->level, &own, hidden, fed);
+    level.ahead = s->n_ahead > level.level;
+    specrt__session_route_by(s, level);
+}
+
 SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *hidden,
                                                const float *fed, int32_t n, specrt_beam *beam) {
-    specrt_beam own = specrt__session_beam(s);
     SPECRT__CLEAR(beam, 1);
-    if (n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
+    if (n < 1 || n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
-    if (!specrt_session_route(s, s->tree->level, &own, hidden, fed)) return SPECRT_STATUS_BAD_ARG;
+    specrt__session_route_pass(s, hidden, fed);
     SPECRT__TRY(specrt_active_logits(&s->active, hidden, n, s->logits));
     return specrt__session_grow(s, n, beam);
 }
@@ -13345,11 +13445,8 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
     for (int32_t i = 1; i < n; i++) shared &= sessions[i]->n_fixed == sessions[0]->n_fixed;
     int64_t n_cols = sessions[0]->active.n_cols;
     for (int32_t i = 0; i < n; i++) {
-        specrt_session *s = sessions[i];
-        specrt_beam own = specrt__session_beam(s);
-        if (!specrt_session_route(s, s->tree->level, &own, at, fed ? fed + (at - hidden) : NULL))
-            return SPECRT_STATUS_BAD_ARG;
-        at += own.n * n_cols;
+        specrt__session_route_pass(sessions[i], at, fed ? fed + (at - hidden) : NULL);
+        at += sessions[i]->tree->n_beam * n_cols;
     }
     if (shared) specrt__session_share(sessions, n, hidden);
     at = hidden;

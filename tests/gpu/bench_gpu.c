@@ -662,7 +662,7 @@ static void report_scan(bench_product *p, bench_result r, int32_t rank, bool fou
     s.choice.ids = (int32_t *)gpu_alloc(bound), s.choice.places = (int32_t *)gpu_alloc(bound);
     s.choice.n_rows = (int32_t *)gpu_alloc(sizeof(int32_t));
     s.choice.max_rows = size;
-    s.scratch = gpu_alloc(specrt_cuda_sketch_bytes(&s.sketch, 1, p->n));
+    s.scratch = gpu_zeros(specrt_cuda_sketch_bytes(&s.sketch, 1, p->n));
     specrt_cuda_segment segment = {.rows = p->head.rows,
                                    .row_stride = p->head.row_stride,
                                    .ids = s.choice.ids,

@@ -3,7 +3,7 @@
 # out of time leaves what it found, and the others go on.
 #
 #     tests/gpu/run.sh                    STEPS="build twins bench": proof, and figures
-#     STEPS=all tests/gpu/run.sh          and all that is left: graph debug sanitize host
+#     STEPS=all tests/gpu/run.sh          and all that is left: graph stress debug sanitize host
 #     SEED=7 STEPS="build twins" tests/gpu/run.sh
 #     DRY=1 ROUNDS=1 tests/gpu/run.sh     on the CPU's harness: a look at this script, not at a GPU
 #
@@ -18,9 +18,10 @@
 #         the bundle build/sample.specb (make calibrate) if it is there
 #
 # With 16 cores expect 1 to 2 minutes of `build` (nvcc takes 40 s for one architecture, twice side
-# by side), 1 of `twins`, 3 of `bench`, 2 of `graph debug`, 4 of `sanitize`, 1 of `host`. Where a
-# call may take ten, make it three of LIMIT=570: as it is, then STEPS="build graph sanitize", then
-# STEPS="build debug host". A step that ran out of time has failed, and is named at the end.
+# by side), 1 of `twins`, 3 of `bench`, 2 of `graph debug`, 1 of `stress` (64 sequences for 1,000
+# cycles, twice, bit for bit), 4 of `sanitize`, 1 of `host`. Where a call may take ten, make it
+# three of LIMIT=570: as it is, then STEPS="build graph sanitize stress", then STEPS="build debug
+# host". A step that ran out of time has failed, and is named at the end.
 # Programs stay in build/gpu-bin, where `build` finds them done; on another machine put the call
 # before's cuda.txt and cuda.json into OUT.
 #
@@ -30,7 +31,7 @@ set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
 dry=${DRY:-} out=${OUT:-build/gpu} bin=build/gpu-bin rounds=${ROUNDS:-8}
-all_steps="build twins bench graph debug sanitize host"
+all_steps="build twins bench graph stress debug sanitize host"
 steps=${STEPS:-build twins bench}
 [ "$steps" != all ] || steps=$all_steps
 seed=${SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
@@ -272,6 +273,15 @@ step_graph() {
         "$bin/test_gpu_session" --filter batch
     check "policies by chance" 60 env $long SPECRT_TEST_SEED="$seed" \
         "$bin/test_gpu_session" --filter random
+}
+
+# 64 sequences for 1,000 cycles replayed as a graph, twice: each cycle bit for bit the same, and
+# three of the sequences as their twins; on the harness fewer.
+step_stress() {
+    local long=SPECRT_TEST_STRESS=1
+    [ -z "$dry" ] || long=
+    check "64 sequences, twice" 240 env $long SPECRT_TEST_SEED="$seed" \
+        "$bin/test_gpu_session" --filter stress
 }
 
 # Each launch waited for, so that what fails is named.

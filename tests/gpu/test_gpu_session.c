@@ -108,10 +108,12 @@ typedef struct device {
     specrt_cuda_head draft_table, target_table;
     specrt_cuda_packing *passes, *trees; /* DEVICE [n] from tokens to states, and to logits */
     specrt_cuda_packing *states;         /* DEVICE [n] from tokens of a tree to states */
-    float *hidden;                       /* DEVICE [n, topk, D] */
+    specrt_cuda_packing *inputs;         /* DEVICE [n] from tokens to what a pass is fed */
+    float *hidden, *fed;                 /* DEVICE [n, topk, D] */
     float *target_hidden;                /* DEVICE [n, num_draft_tokens, D] */
     float *logits;                       /* DEVICE [n, num_draft_tokens, V] */
     int32_t *tokens;
+    bool ahead; /* routes beside the drafter's pass */
     cudaStream_t stream;
     void *owned[16];
     int n_owned;
@@ -134,12 +136,15 @@ static specrt_cuda_head device_table(device *d, const float *table, int32_t n_co
 /* What the models read and write of every sequence. */
 static void device_lists(device *d) {
     static specrt_cuda_packing passes[MAX_BATCH], trees[MAX_BATCH], states[MAX_BATCH];
+    static specrt_cuda_packing inputs[MAX_BATCH];
     size_t n = (size_t)d->n, topk = (size_t)d->view.topk;
     size_t n_nodes = (size_t)d->view.num_draft_tokens;
     for (size_t i = 0; i < n; i++) {
         passes[i] = (specrt_cuda_packing){.ids = d->view.beam[i].tokens,
                                           .n = &d->view.beam[i].n,
                                           .rows = d->hidden + i * topk * D};
+        inputs[i] = passes[i];
+        inputs[i].rows = d->fed + i * topk * D;
         trees[i] = (specrt_cuda_packing){.ids = d->view.draft[i].tokens,
                                          .n = &d->view.draft[i].n,
                                          .rows = d->logits + i * n_nodes * V};
@@ -147,6 +152,7 @@ static void device_lists(device *d) {
         states[i].rows = d->target_hidden + i * n_nodes * D;
     }
     d->passes = (specrt_cuda_packing *)device_own(d, gpu_copy(passes, n * sizeof *passes));
+    d->inputs = (specrt_cuda_packing *)device_own(d, gpu_copy(inputs, n * sizeof *inputs));
     d->trees = (specrt_cuda_packing *)device_own(d, gpu_copy(trees, n * sizeof *trees));
     d->states = (specrt_cuda_packing *)device_own(d, gpu_copy(states, n * sizeof *states));
 }
@@ -165,6 +171,7 @@ static void device_open(device *d, const specrt_cuda_policy *policy,
     d->draft_table = device_table(d, draft_table, D);
     d->target_table = device_table(d, target_table, V);
     d->hidden = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
+    d->fed = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
     d->logits = (float *)device_own(d, gpu_alloc(n * NODES * V * sizeof(float)));
     d->tokens = (int32_t *)device_own(d, gpu_alloc(n * sizeof(int32_t)));
     d->target_hidden = (float *)device_own(d, gpu_alloc(n * NODES * D * sizeof(float)));
@@ -202,14 +209,29 @@ static void device_start(device *d, int32_t first, int32_t n_prompt) {
     REQUIRE(!specrt_cuda_session_start(d->session, -1, d->tokens, d->stream));
 }
 
+/* A pass of the drafter, whose input is any state: what it gives. Expand is not told what was fed where that
+ * was routed by before. */
+static void device_pass(device *d) {
+    const float *fed = d->hidden;
+    if (d->ahead) {
+        REQUIRE(!specrt_cuda_pack(&d->draft_table, d->inputs, d->n, d->view.topk, D * sizeof(float),
+                                  d->stream));
+        REQUIRE(!specrt_cuda_session_route_ahead(d->session, d->fed, d->stream));
+        CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->fed, d->stream),
+                  SPECRT_STATUS_BAD_ARG);
+        fed = NULL;
+    }
+    REQUIRE(!specrt_cuda_pack(&d->draft_table, d->passes, d->n, d->view.topk, D * sizeof(float),
+                              d->stream));
+    REQUIRE(!specrt_cuda_session_expand(d->session, d->hidden, fed, d->stream));
+}
+
 /* A cycle but for what is learnt, without waiting for any of it. */
 static void device_cycle(device *d) {
     const specrt_cuda_view *v = &d->view;
-    for (int32_t level = 0; level < v->num_steps; level++) {
-        REQUIRE(!specrt_cuda_pack(&d->draft_table, d->passes, d->n, v->topk, D * sizeof(float),
-                                  d->stream));
-        REQUIRE(!specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream));
-    }
+    for (int32_t level = 0; level < v->num_steps; level++) device_pass(d);
+    CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->fed, d->stream),
+              SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
               SPECRT_STATUS_BAD_ARG);
     REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
@@ -371,6 +393,7 @@ typedef struct setting {
     bool abandons;    /* each sequence follows one of which the prompt alone was read */
     bool lends;       /* the device has the head and the embedding */
     bool halves;      /* graphs are begun that do not hold all they must */
+    bool ahead;       /* levels are routed beside the drafter's pass */
 } setting;
 
 /* Cycles by calls, or the first so and then by a graph, or all by a graph: after start, or after a cycle's
@@ -428,6 +451,28 @@ static void capture_halves(device *d, twin *twins) {
     specrt_cuda_session_serve(d->session);
 }
 
+/* Routes that no expand() waits for, or not in the same graph: refused, and the level is routed anew. */
+static void ahead_halves(device *d) {
+    cudaGraph_t graph = NULL;
+    specrt_cuda_session *s = d->session;
+    device_cycle(d);
+    device_observe(d);
+    REQUIRE(!specrt_cuda_session_route_ahead(s, d->fed, d->stream));
+    device_observe(d); /* of no draft: the tree is there */
+    REQUIRE(!specrt_cuda_session_route_ahead(s, d->fed, d->stream));
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    CHECK_INT(specrt_cuda_session_expand(s, d->hidden, NULL, d->stream), SPECRT_STATUS_CAPTURE);
+    CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    device_cycle(d);
+    device_observe(d);
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    REQUIRE(!specrt_cuda_session_route_ahead(s, d->fed, d->stream));
+    CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaErrorStreamCaptureUnjoined);
+    cudaGetLastError();
+    CHECK_INT(specrt_cuda_session_expand(s, d->hidden, NULL, d->stream), SPECRT_STATUS_CAPTURE);
+}
+
 /* The batch that comes after n_begun others. */
 static void start(device *d, twin *twins, const setting *how, int32_t n_begun) {
     int32_t n_prompt = how->n_prompt > 0 ? how->n_prompt : how->n_prompt < 0 ? 0 : N_PROMPT;
@@ -453,44 +498,68 @@ static void lend(specrt_cuda_policy_desc *out) {
                                      .embedding_stride = 36};
 }
 
-static void run(const setting *how) {
-    static twin twins[MAX_BATCH];
-    int32_t n_begun = 0;
-    open_all();
+/* A policy on both sides; close_policy() closes it. */
+typedef struct shared_policy {
+    specrt_policy *policy;
+    specrt_cuda_policy *device;
+    specrt_cuda_policy_desc lent;
+} shared_policy;
+
+static void open_policy(shared_policy *p, const char *text, bool lends) {
+    const int32_t reserved = V - 4; /* the last rank */
     specrt_head_desc known = {
         .rows = embedding, .dtype = SPECRT_DTYPE_Q8_0, .n_rows = V, .n_cols = 32};
-    const int32_t reserved = V - 4; /* the last rank */
-    specrt_policy_desc desc = {.text = how->policy,
+    specrt_policy_desc desc = {.text = text,
                                .n_vocab = V,
                                .n_terminators = 1,
                                .terminators = &reserved,
-                               .embedding = &known,
-                               .target = head};
-    specrt_session_params params = {.tree = how->tree,
-                                    .sampling = how->sampling,
-                                    .draft = how->draft,
-                                    .draft_temperature = how->draft_temperature,
-                                    .submit = submit};
+                               .embedding = &known};
+    specrt_error err = {0};
+    memset(p, 0, sizeof *p);
+    open_all();
+    desc.target = head;
+    REQUIRE(!specrt_policy_create(bundle, head, &desc, &p->policy, &err));
+    if (lends) lend(&p->lent);
+    if (specrt_cuda_policy_create(p->policy, &p->lent, &p->device, &err))
+        test_fail(__FILE__, __LINE__, err.msg);
+    REQUIRE(p->device);
+}
+
+static void close_policy(shared_policy *p) {
+    specrt_cuda_policy_close(p->device);
+    specrt_policy_close(p->policy);
+    gpu_free((void *)(uintptr_t)p->lent.rows), gpu_free((void *)(uintptr_t)p->lent.embedding);
+}
+
+static void open_device(device *d, const shared_policy *p, const setting *how) {
     specrt_cuda_session_params wanted = {.tree = how->tree,
                                          .sampling = how->sampling,
                                          .n_batch = how->n_batch,
                                          .draft = how->draft,
                                          .draft_temperature = how->draft_temperature};
-    specrt_policy *policy;
-    specrt_cuda_policy *shared;
-    specrt_cuda_policy_desc lent = {0};
+    device_open(d, p->device, &wanted);
+    d->ahead = how->ahead;
+}
+
+static void open_twin(twin *t, const shared_policy *p, const setting *how, int32_t i) {
+    specrt_session_params params = {.tree = how->tree,
+                                    .sampling = how->sampling,
+                                    .draft = how->draft,
+                                    .draft_temperature = how->draft_temperature,
+                                    .submit = submit};
     specrt_error err = {0};
+    params.sampling.sequence += (uint64_t)i;
+    REQUIRE(!specrt_session_create(p->policy, &params, NULL, &t->session, &err));
+}
+
+static void run(const setting *how) {
+    static twin twins[MAX_BATCH];
+    int32_t n_begun = 0;
+    shared_policy shared;
     device d;
-    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
-    if (how->lends) lend(&lent);
-    if (specrt_cuda_policy_create(policy, &lent, &shared, &err))
-        test_fail(__FILE__, __LINE__, err.msg);
-    REQUIRE(shared);
-    device_open(&d, shared, &wanted);
-    for (int32_t i = 0; i < d.n; i++) {
-        params.sampling.sequence = how->sampling.sequence + (uint64_t)i;
-        REQUIRE(!specrt_session_create(policy, &params, NULL, &twins[i].session, &err));
-    }
+    open_policy(&shared, how->policy, how->lends);
+    open_device(&d, &shared, how);
+    for (int32_t i = 0; i < d.n; i++) open_twin(&twins[i], &shared, how, i);
     for (int32_t more = 0; more <= how->n_more; more++) {
         if (how->abandons) start(&d, twins, how, n_begun++);
         start(&d, twins, how, n_begun++);
@@ -502,9 +571,7 @@ static void run(const setting *how) {
     if (test_failures > 0) fprintf(stderr, "in policy %s\n", how->policy);
     for (int32_t i = 0; i < d.n; i++) specrt_session_close(twins[i].session);
     device_close(&d);
-    specrt_cuda_policy_close(shared);
-    specrt_policy_close(policy);
-    gpu_free((void *)(uintptr_t)lent.rows), gpu_free((void *)(uintptr_t)lent.embedding);
+    close_policy(&shared);
 }
 
 /* First what sequences have alone, then what they share; the last are combined before, and run where there is
@@ -686,6 +753,115 @@ static void test_q8_0(void) {
     head = usual;
 }
 
+/* Levels routed beside the drafter's pass have the rows of the twin, which routes them inside expand(); and
+ * where nothing is told ahead, or by halves, later ones too. */
+static void test_ahead(void) {
+    static const char *const texts[] = {
+        "static:20/10+cluster:2@always=8+group:2@always=0+successor:6+sketch:8",
+        "window:12+cluster:3@beam=per_row", "static:12+centroid"};
+    shared_policy shared;
+    device d;
+    for (int i = 0; i < 3; i++) {
+        setting how = setting_of(texts[i]);
+        how.ahead = true;
+        how.graph = i != 1;
+        how.n_more = i == 0;
+        run(&how);
+        if (i != 1) continue;
+        open_policy(&shared, how.policy, false);
+        open_device(&d, &shared, &how);
+        device_start(&d, 0, N_PROMPT);
+        ahead_halves(&d);
+        gpu_check(cudaStreamSynchronize(d.stream), "halves");
+        device_close(&d);
+        close_policy(&shared);
+    }
+}
+
+/* --- the same again --- */
+
+/* What a sequence drafted and emitted in a cycle. */
+static uint64_t digest_cycle(const specrt_cuda_draft *draft, const specrt_verdict *verdict,
+                             uint64_t digest) {
+    size_t n = (size_t)draft->n, m = (size_t)verdict->n;
+    digest = specrt_hash64(draft->tokens, n * sizeof *draft->tokens, digest);
+    digest = specrt_hash64(draft->parents, n * sizeof *draft->parents, digest);
+    digest = specrt_hash64(draft->logprobs, n * sizeof *draft->logprobs, digest);
+    digest = specrt_hash64(draft->masks, n * sizeof *draft->masks, digest);
+    digest = specrt_hash64(draft->positions, n * sizeof *draft->positions, digest);
+    digest = specrt_hash64(verdict->tokens, m * sizeof *verdict->tokens, digest);
+    return specrt_hash64(verdict->nodes, m * sizeof *verdict->nodes, digest);
+}
+
+/* All sequences' cycle. */
+static uint64_t digest_batch(const device *d) {
+    static specrt_cuda_draft drafts[MAX_BATCH];
+    static specrt_verdict verdicts[MAX_BATCH];
+    uint64_t digest = 0;
+    gpu_get(drafts, d->view.draft, (size_t)d->n * sizeof *drafts);
+    gpu_get(verdicts, d->view.verdict, (size_t)d->n * sizeof *verdicts);
+    for (int32_t i = 0; i < d->n; i++) digest = digest_cycle(&drafts[i], &verdicts[i], digest);
+    return digest;
+}
+
+/* A session's cycles, replayed as a graph: digests [n_cycles]. The first, a middle and the last sequence are
+ * held to their twins. */
+static void record_cycles(const shared_policy *shared, const setting *how, bool with_twins,
+                          uint64_t *digests) {
+    static twin twins[3];
+    const int32_t which[3] = {0, how->n_batch / 2, how->n_batch - 1};
+    cudaGraphExec_t exec;
+    device d;
+    open_device(&d, shared, how);
+    for (int i = 0; i < 3 && with_twins; i++) {
+        open_twin(&twins[i], shared, how, which[i]);
+        twin_start(&twins[i], which[i], N_PROMPT);
+    }
+    device_start(&d, 0, N_PROMPT);
+    exec = device_capture(&d);
+    for (int32_t c = 0; c < how->n_cycles && test_failures == 0; c++) {
+        REQUIRE(cudaGraphLaunch(exec, d.stream) == cudaSuccess);
+        gpu_check(cudaStreamSynchronize(d.stream), "cycle");
+        specrt_cuda_session_serve(d.session);
+        digests[c] = digest_batch(&d);
+        for (int i = 0; i < 3 && with_twins; i++) {
+            twin_cycle(&twins[i]);
+            check_cycle(&d, &twins[i], which[i]);
+            twin_observe(&twins[i]);
+        }
+        if (test_failures > 0) fprintf(stderr, "in cycle %d of %s\n", (int)c, how->policy);
+    }
+    cudaGraphExecDestroy(exec);
+    for (int i = 0; i < 3 && with_twins; i++) specrt_session_close(twins[i].session);
+    device_close(&d);
+}
+
+/* With SPECRT_TEST_STRESS, on a GPU, 64 sequences for 1,000 cycles, twice: bit for bit the same. */
+static void test_stress(void) {
+    enum { MOST = 1000 };
+    static const char *const texts[] = {
+        "static:20/10+window:24@mode=stream+cluster:2@always=8+successor:6+sketch:8",
+        "window:30@min=20+retrieve:16@graph=off@mode=async+group:2@always=0"};
+    static uint64_t first[MOST], second[MOST];
+    bool all = getenv("SPECRT_TEST_STRESS") != NULL;
+    for (int i = 0; i < 2; i++) {
+        setting how = setting_of(texts[i]);
+        shared_policy shared;
+        how.n_batch = all ? MAX_BATCH : 3;
+        how.n_cycles = all ? MOST : test_brief() ? 2 : 5;
+        how.ahead = true;
+        open_policy(&shared, how.policy, false);
+        record_cycles(&shared, &how, true, first);
+        record_cycles(&shared, &how, false, second);
+        close_policy(&shared);
+        for (int32_t c = 0; c < how.n_cycles && test_failures == 0; c++)
+            if (first[c] != second[c]) {
+                fprintf(stderr, "cycle %d of %s differs\n", (int)c, how.policy);
+                CHECK(first[c] == second[c]);
+            }
+    }
+}
+
 /* The application's own rows, and such as no product can read. */
 static void test_lent(void) {
     static const char *const lent[] = {"full", "static:20+window:20", "cluster:3+window:12"};
@@ -774,6 +950,7 @@ static void test_random(void) {
         how.n_prompt = prompts[random_below(3)];
         how.graph = random_below(2);
         how.abandons = random_below(4) == 0;
+        how.ahead = random_below(2);
         run(&how);
     }
 }
@@ -899,6 +1076,8 @@ static const test_case cases[] = {
     {"prompt", "what a prompt says before the first cycle", test_prompt},
     {"few rows", "heads, lists and graphs that hold little", test_few_rows},
     {"batch", "many sequences at once", test_batch},
+    {"ahead", "levels routed beside the drafter's pass", test_ahead},
+    {"stress", "the same again, bit for bit, for long on a GPU", test_stress},
     {"lent", "rows that the device has already", test_lent},
     {"q8_0", "rows in blocks, and in planes", test_q8_0},
     {"random", "policies, trees and prompts by chance", test_random},

@@ -175,7 +175,7 @@ static specrt__active_level random_level(level *l, int32_t t, int32_t n) {
             l->hidden[i * N_COLS + j] = fixture_normal(&state);
         }
     }
-    specrt__active_level out = {t, n, l->tokens, l->logprobs, l->fed, l->hidden};
+    specrt__active_level out = {t, n, l->tokens, l->logprobs, l->fed, l->hidden, false};
     return out;
 }
 
@@ -292,9 +292,13 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
                                 r->n_rows,        N_COLS,      NULL};
         REQUIRE(!specrt_active_logits(&active, l.hidden, at.n, logits));
         for (int32_t i = 0; i < at.n; i++) {
-            specrt__active_level alone = {at.level,           1,
-                                          l.tokens + i,       l.logprobs + i,
-                                          l.fed + i * N_COLS, l.hidden + i * N_COLS};
+            specrt__active_level alone = {at.level,
+                                          1,
+                                          l.tokens + i,
+                                          l.logprobs + i,
+                                          l.fed + i * N_COLS,
+                                          l.hidden + i * N_COLS,
+                                          false};
             bool member[N_IDS], seen[N_IDS] = {false};
             const float *x = logits + i * r->n_rows;
             expect(&w, &alone, k, false, member);
@@ -423,6 +427,77 @@ static void test_untold(void) {
     close_world(&w);
 }
 
+static void check_same(const specrt_active *a, const specrt_active *b) {
+    CHECK_INT(a->n_rows, b->n_rows);
+    REQUIRE(a->n_segments == b->n_segments);
+    for (int32_t i = 0; i < a->n_segments; i++) {
+        const specrt_segment *s = &a->segments[i], *t = &b->segments[i];
+        CHECK_INT(s->n_rows, t->n_rows);
+        CHECK(s->scored_by == t->scored_by && s->n_masked == t->n_masked);
+        for (int32_t r = 0; r < s->n_rows && r < t->n_rows; r++) CHECK_INT(s->ids[r], t->ids[r]);
+        for (int32_t r = 0; r < s->n_masked; r++) CHECK_INT(s->masked[r], t->masked[r]);
+    }
+}
+
+/* Cycles of two sessions, of which one routes ahead and does not tell expand what was fed, but for routers
+ * that read what the pass gives. */
+static void check_ahead(world *w, specrt_session *other) {
+    float fed[TOPK * N_COLS], hidden[TOPK * N_COLS];
+    specrt_beam beam = {.n = 1}, twin_beam;
+    specrt_session *both[] = {w->session, other};
+    for (int i = 0; i < 2; i++) specrt_session_begin(both[i]);
+    for (int cycle = 0; cycle < 5; cycle++) {
+        int32_t root = below(N_IDS);
+        for (int i = 0; i < 2; i++) {
+            CHECK_INT(specrt_session_start(both[i], root), SPECRT_STATUS_OK);
+            /* A pass that never came: another tree begins. */
+            if (cycle == 2) CHECK_INT(specrt_session_route_ahead(both[i], NULL, 1), 0);
+            if (cycle == 2) CHECK_INT(specrt_session_start(both[i], root), SPECRT_STATUS_OK);
+        }
+        for (int32_t n = beam.n = 1; beam.n > 0; n = beam.n) {
+            for (int32_t i = 0; i < n * N_COLS; i++) fed[i] = fixture_normal(&state);
+            for (int32_t i = 0; i < n * N_COLS; i++) hidden[i] = fixture_normal(&state);
+            CHECK_INT(specrt_session_route_ahead(other, fed, n + 1), SPECRT_STATUS_BAD_ARG);
+            if (cycle != 3) {
+                CHECK_INT(specrt_session_route_ahead(other, fed, n), SPECRT_STATUS_OK);
+                CHECK_INT(specrt_session_route_ahead(other, fed, n), SPECRT_STATUS_BAD_ARG);
+            }
+            REQUIRE(!specrt_session_expand(w->session, hidden, fed, n, &beam));
+            REQUIRE(!specrt_session_expand(other, hidden, cycle == 3 ? fed : NULL, n, &twin_beam));
+            check_same(specrt_session_shortlist(other), specrt_session_shortlist(w->session));
+            REQUIRE(beam.n == twin_beam.n);
+            for (int32_t i = 0; i < beam.n; i++) CHECK_INT(twin_beam.tokens[i], beam.tokens[i]);
+        }
+        CHECK_INT(specrt_session_route_ahead(other, fed, beam.n), SPECRT_STATUS_BAD_ARG);
+    }
+}
+
+/* What was chosen before the pass is what expand would choose. */
+static void test_ahead(void) {
+    static const struct {
+        int32_t router;
+        const char *policy;
+    } all[] = {{SPECRT_ROUTER_DYNASPEC, "cluster:3"},
+               {SPECRT_ROUTER_DYNASPEC, "static:20+cluster:2@beam=per_row@always=9"},
+               {SPECRT_ROUTER_CENTROID, "centroid:3"},
+               {SPECRT_ROUTER_CORAL, "group:2@beam=each"}};
+    static world w;
+    for (int i = 0; i < 4; i++) {
+        specrt_session_params params = {
+            .tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
+        specrt_session *other;
+        specrt_session_stats ours, theirs;
+        open_world(&w, all[i].router, all[i].policy, NULL);
+        REQUIRE(!specrt_session_create(w.policy, &params, NULL, &other, NULL));
+        check_ahead(&w, other);
+        specrt_session_get_stats(w.session, &ours);
+        specrt_session_get_stats(other, &theirs);
+        CHECK(memcmp(&ours, &theirs, sizeof ours) == 0);
+        specrt_session_close(other);
+        close_world(&w);
+    }
+}
+
 static void test_no_allocation(void) {
     static world w;
     level l;
@@ -505,6 +580,7 @@ static const test_case cases[] = {
     {"always_and_cap", "frequent tokens come along, the cap holds", test_always_and_cap},
     {"in_place", "a head that lies cluster by cluster is not copied", test_in_place},
     {"untold", "without what the pass is fed", test_untold},
+    {"ahead", "the choice before the pass is the choice after it", test_ahead},
     {"no_allocation", "routing never allocates", test_no_allocation},
     {"no_token", "a pass may be fed what is no token", test_no_token},
     {"refusals", "heads, embeddings and bundles that do not fit", test_refusals},
