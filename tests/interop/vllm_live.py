@@ -285,8 +285,14 @@ def times(pair, rounds):
         for name, method, _, variables in cases(pair):
             if not is_chosen(f"{pair.name}, {name}"):
                 continue
-            out, length, rates = decode(pair, pair.speculative(method) if method else None, N_REPEATS, **variables)
+            try:
+                out, length, rates = decode(pair, pair.speculative(method) if method else None, N_REPEATS, **variables)
+            except RuntimeError as error:
+                check(False, f"{pair.name}, {name}: {error}")
+                continue
             found.setdefault(name, (pair.same(out["ids"]), length, []))[2].extend(rates)
+    if not found:
+        return
     best = {name: max(rates) for name, (_, _, rates) in found.items()}
     print(f"{pair.name}: {len(pair.prompts)} prompts at once, 8 in a batch, {N_TOKENS} tokens each, drafts of {N_STEPS}, "
           f"f32, 1 thread, {rounds} rounds of {N_REPEATS} runs")
@@ -296,7 +302,8 @@ def times(pair, rounds):
         ratios = [f"{best[name] / other:.2f}" if other else "-" for other in beside]
         print(f"{name:34} {same:>5} {length:7.3f} {best[name]:8.1f} {statistics.median(rates):8.1f} {ratios[0]:>9} "
               f"{ratios[1]:>12}", flush=True)
-        check(same == len(pair.prompts), f"{name}: the answers of specrt-eval")
+    for name, (same, _, _) in found.items():
+        check(same == len(pair.prompts), f"{pair.name}, {name}: {same}/{len(pair.prompts)} answers are specrt-eval's")
 
 
 def sample_pair():
