@@ -353,9 +353,8 @@ typedef struct decision {
     double ours_us, lt_us;
 } decision;
 
-static decision
-    decisions[MAX_DECISIONS]; /* first the table's, then what is measured takes their places */
-static int n_decisions, n_changed, n_measured;
+static decision decisions[MAX_DECISIONS]; /* the table's; what is measured takes their places */
+static int n_decisions, n_measured, n_again, n_changed; /* n_again: that the table had */
 
 static void read_decisions(void) {
     char line[256];
@@ -384,6 +383,7 @@ static void decide(const bench_product *p, const bench_result *r, double lt_seco
         at++;
     if (at == MAX_DECISIONS) return;
     n_measured++;
+    n_again += at < n_decisions;
     if (at < n_decisions && strcmp(decisions[at].by, d.by) != 0) {
         n_changed++;
         printf("%s, %d columns, %d rows, %d states: by %s, before by %s\n", d.dtype, d.cols, d.rows,
@@ -405,8 +405,10 @@ static void write_decisions(void) {
                 d->ours_us, d->lt_us, d->by);
     }
     if (fclose(f) != 0) fprintf(stderr, "bench_gpu: %s: cannot be written\n", getenv("PRODUCTS"));
-    printf("bench_gpu: %d of %d products decided otherwise than %s did\n", n_changed, n_measured,
-           getenv("PRODUCTS"));
+    printf(
+        "bench_gpu: of %d products timed beside cuBLASLt's %d stood in %s; of these %d are decided "
+        "otherwise\n",
+        n_measured, n_again, getenv("PRODUCTS"), n_changed);
 }
 
 /* --- products by size --- */
