@@ -2,8 +2,8 @@
 """The plug-in inside vLLM on a CPU: the sample pair, and SmolLM2 where build/models has it, decoded plainly, with whole
 heads, with lists and with policies, offline in batches and over HTTP. Tokens must be those of specrt-eval, accept
 lengths those of its chains, and sampled ones (a tiny pair) of the target's law. Words on the command line choose cases
-by parts of their names. --times ROUNDS prints instead how many tokens a second each case of the pairs gives: the cases
-take turns, in a process each, ROUNDS times."""
+by parts of their names. --times ROUNDS prints instead how many tokens a second each case of the pairs gives (words begin
+with the pair's name): the cases take turns, in a process each, ROUNDS times."""
 import json
 import os
 import pathlib
@@ -338,8 +338,10 @@ def main():
 
 def main_times(rounds):
     site()
-    times(sample_pair(), rounds)
-    if pathlib.Path("build/models/smollm2.gguf").exists():
+    wanted = [name for name in ("sample", "smollm2") if not chosen or any(word.startswith(name) for word in chosen)]
+    if "sample" in wanted:
+        times(sample_pair(), rounds)
+    if "smollm2" in wanted and pathlib.Path("build/models/smollm2.gguf").exists():
         times(smollm2_pair(), rounds)
 
 
