@@ -161,6 +161,32 @@ static void test_walks(void) {
           chance_of(&levels, 2, 2, DRAFTED_NO) == 0);
 }
 
+/* Cycles that a run of `right` tokens, a wrong one and another such run make. */
+static int64_t cycles_of_runs(int32_t steps, int32_t right, int32_t then) {
+    specrt_tree_params tree = {.num_steps = steps, .topk = 1, .num_draft_tokens = steps + 1};
+    replay_levels levels = {{0}, {0}};
+    replay_walk w = {0};
+    for (int32_t i = 0; i < right; i++) walk_step(&w, &tree, &levels, w.level, DRAFTED_YES);
+    walk_step(&w, &tree, &levels, w.level, DRAFTED_NEVER);
+    for (int32_t i = 0; i < then; i++) walk_step(&w, &tree, &levels, w.level, DRAFTED_YES);
+    walk_step(&w, &tree, &levels, w.level, DRAFTED_NEVER);
+    return w.n_cycles;
+}
+
+/* docs/METHODS.md, "What a missing token costs": one cycle in a run shorter than one, wherever it stands. */
+static void test_missing(void) {
+    for (int32_t steps = 1; steps <= 6; steps++)
+        for (int32_t before = 0; before < 30; before++)
+            for (int32_t after = 0; after < 30; after++) {
+                int32_t m = steps + 1, whole = before + 1 + after;
+                int64_t with_it = cycles_of_runs(steps, whole, 0) - 1;
+                int64_t without = cycles_of_runs(steps, before, after);
+                CHECK_INT(with_it, whole / m + 1);
+                CHECK_INT(without - with_it, 1 + before / m + after / m - whole / m);
+                if (whole < m) CHECK_INT(without - with_it, 1);
+            }
+}
+
 /* --- intervals --- */
 
 static void test_quantile(void) {
@@ -316,6 +342,7 @@ static const test_case cases[] = {
     {"thresholds", "which nodes of a recorded tree a smaller one has", test_thresholds},
     {"rows", "what trees make of an accepted token and of a correction", test_rows},
     {"walks", "cycles as recorded, and as another list would have cut them", test_walks},
+    {"missing", "what a token costs that a list lacks", test_missing},
     {"quantile", "Student's, beside a table", test_quantile},
     {"exact", "not what follows from states that were not kept", test_exact},
     {"intervals", "hold the true ratio as often as they say", test_intervals},
