@@ -7,6 +7,12 @@
  *
  * Compiles with nvcc, and with a C++11 compiler under SPECRT_HARNESS (tests/gpu/harness.h).
  *
+ * Contents, each a section that starts "// >>name":
+ *     device code      launch block | head active window cluster successor scan sketch tree verify, as in the
+ *                      header | ring batch: retrieval's records, and what sessions do with each sequence
+ *     host glue        device: what a policy shares | side: the other streams | session: what a batch
+ *                      allocates | cycle: its calls
+ *
  * Kernels:
  *     specrt__active_pack_rows, _split_
  *                                    rows of the head to their places in packed segments
@@ -56,6 +62,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+
+/* ================================== device code ========================================================
+ * Kernels and, at the end of each section, the functions that launch them. */
 
 // >>launch (uses: base)
 // Owns how kernels are launched, and one wrapper for each thing that hardware has and the harness has
@@ -5295,6 +5304,492 @@ SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_id
                           0, stream, ids, n_ids, in, n, out);
 }
 
+// >>ring (uses: launch os block active window arc retrieve)
+// Owns the way of cycles to retrieval on the host, and of what that changes back, through memory that both
+// sides map. Neither waits for the other: a cycle that finds no room is lost to retrieval, and counted.
+// Prompts, which may be longer than any ring, go another way: the host waits for each part of one.
+
+/* Cycles on their way to retrieval on the host, in memory that both sides map. Records are numbered: the
+ * device writes `posted` after a record, the host `done` after it has written what the record changed. */
+typedef struct specrt__ring_records {
+    uint32_t posted, done;
+    uint32_t begun; /* the first record of the sequence at hand */
+    /* Sequences, but for those that go on with what is kept; written after `begun`. */
+    uint32_t n_begun;
+    specrt__retrieve_record records[SPECRT__RETRIEVE_RECORDS];
+} specrt__ring_records;
+
+/* Retrieval's part of a sequence, on the device. */
+typedef struct specrt__ring_cache {
+    uint32_t posted, taken, begun; /* of the ring */
+    int32_t n_cycles, n_events, n_lost;
+    specrt_cuda_mailbox mailbox;
+} specrt__ring_cache;
+
+/* Retrieval of a batch, as kernels see it. */
+typedef struct specrt__ring_view {
+    specrt__ring_cache *caches;  /* DEVICE [n_batch]; NULL: nothing retrieves */
+    specrt__ring_records *rings; /* [n_batch] */
+    float *queries; /* f32 [n_batch, SPECRT__RETRIEVE_RECORDS, width] states that records go with */
+    int32_t width;  /* of the target's hidden states; 0: none is read */
+    int32_t k_best;
+    const int32_t
+        *best; /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] of the target's at nodes */
+} specrt__ring_view;
+
+/* Record number `at` becomes wishes from place `posted` of the mailbox on, a thread a change: memory of the
+ * host is asked for at once, not a change at a time. @return the place behind them. */
+static __device__ uint32_t specrt__ring_take_record(specrt__ring_cache *cache,
+                                                    const volatile specrt__ring_records *ring,
+                                                    uint32_t at, uint32_t posted) {
+    const volatile specrt__retrieve_record *record = &ring->records[at % SPECRT__RETRIEVE_RECORDS];
+    int32_t n = record->n_changes;
+    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
+        int32_t id = record->changes[i];
+        specrt_cuda_change *c =
+            &cache->mailbox.changes[(posted + (uint32_t)i) % SPECRT_CUDA_CHANGES];
+        c->id = id >= 0 ? id : ~id;
+        c->bit = SPECRT_CUDA_RETRIEVE;
+        c->on = id >= 0;
+        c->reserved = 0;
+    }
+    return posted + (uint32_t)n;
+}
+
+/* What the host made of its records becomes wishes. Records of another sequence are passed over. All threads
+ * of a block call. Twin: specrt__retrieve_take. */
+static __device__ void specrt__ring_take(specrt__ring_cache *cache,
+                                         const volatile specrt__ring_records *ring) {
+    __shared__ uint32_t done; /* one for all: the host may add to it between two looks */
+    uint32_t taken = cache->taken, posted = cache->mailbox.posted, begun = cache->begun;
+    if (specrt__block_thread() == 0) {
+        done = ring->done;
+        __threadfence_system();
+    }
+    __syncthreads();
+    uint32_t end = done;
+    for (; (int32_t)(end - taken) > 0; taken++)
+        if ((int32_t)(taken - begun) >= 0)
+            posted = specrt__ring_take_record(cache, ring, taken, posted);
+    __syncthreads();
+    if (specrt__block_thread() == 0) cache->taken = taken, cache->mailbox.posted = posted;
+    __syncthreads();
+}
+
+/* Block b: a new sequence. What is kept goes on; else records before this one are another's, and what they
+ * changed is passed over.
+ *   grid (n_batch), any block
+ *   Twin: specrt__retrieve_begin */
+static __global__ void specrt__ring_begin_kernel(bool keep, specrt__ring_cache *caches,
+                                                 specrt__ring_records *rings) {
+    size_t b = blockIdx.x;
+    if (keep) specrt__ring_take(&caches[b], &rings[b]);
+    if (threadIdx.x != 0) return;
+    caches[b].n_events = caches[b].n_lost = 0;
+    if (keep) return;
+    caches[b].n_cycles = 0;
+    caches[b].mailbox.taken = caches[b].mailbox.posted;
+    caches[b].begun = caches[b].posted;
+    volatile specrt__ring_records *ring = &rings[b];
+    ring->begun = caches[b].begun;
+    __threadfence_system();
+    ring->n_begun = ring->n_begun + 1;
+}
+
+/* Twin: specrt__retrieve_write. */
+static __device__ void specrt__ring_write(const specrt__ring_cache *cache,
+                                          const specrt_verdict *verdict, const int32_t *best,
+                                          int32_t k_best, bool event, bool told,
+                                          volatile specrt__retrieve_record *record) {
+    const int32_t *row = best + (int64_t)verdict->nodes[verdict->n - 1] * k_best;
+    int32_t n_best = 0;
+    record->now = cache->n_cycles;
+    record->n_tokens = verdict->n;
+    for (int32_t i = 0; i < verdict->n; i++) record->tokens[i] = verdict->tokens[i];
+    for (; n_best < SPECRT__RETRIEVE_TOP && row[n_best] >= 0; n_best++)
+        record->best[n_best] = row[n_best];
+    record->n_best = n_best;
+    record->n_changes = 0;
+    record->event = event;
+    record->told = told;
+}
+
+/* Block b: the cycle of sequence b as a record, and what the host made of earlier ones. Before the window
+ * learns, since what could have been drafted is asked here. Twin: specrt__retrieve_observe.
+ *   learns, states [n_batch]; hidden f32 [n_batch, n_nodes, width] of the target, or NULL: not told
+ *   grid (n_batch), any block */
+static __global__ void specrt__ring_tell_kernel(const specrt_verdict *learns,
+                                                const specrt_cuda_state *states,
+                                                const float *hidden, int32_t n_nodes,
+                                                specrt__ring_view v) {
+    size_t b = blockIdx.x;
+    const specrt_verdict *verdict = &learns[b];
+    const specrt_cuda_state *s = &states[b];
+    specrt__ring_cache *cache = &v.caches[b];
+    volatile specrt__ring_records *ring = &v.rings[b];
+    if (verdict->n < 1) return;
+    int32_t token = verdict->tokens[verdict->n - 1];
+    bool event = token >= 0 && token < s->params.n_ids && s->wants[token] == 0;
+    bool told = event && hidden && v.width > 0;
+    if (threadIdx.x == 0) {
+        cache->n_cycles++;
+        cache->n_events += event;
+    }
+    specrt__ring_take(cache, ring);
+    bool room = cache->posted - cache->taken < SPECRT__RETRIEVE_RECORDS;
+    size_t slot = cache->posted % SPECRT__RETRIEVE_RECORDS, width = (size_t)v.width;
+    size_t row = b * (size_t)n_nodes + (size_t)verdict->nodes[verdict->n - 1];
+    volatile float *query = v.queries + (b * SPECRT__RETRIEVE_RECORDS + slot) * width;
+    for (size_t i = threadIdx.x; i < width && room && told; i += blockDim.x)
+        query[i] = hidden[row * width + i];
+    if (room && threadIdx.x == 0)
+        specrt__ring_write(cache, verdict, v.best + b * SPECRT_TREE_MAX_NODES * (size_t)v.k_best,
+                           v.k_best, event, told, &ring->records[slot]);
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (room)
+        ring->posted = ++cache->posted;
+    else
+        cache->n_lost += event;
+}
+
+/* --- prompts --- */
+
+enum { SPECRT__RING_PROMPT = 512 }; /* tokens that the host waits for at a time */
+
+/* A part of a sequence's prompt, which both sides map. */
+typedef struct specrt__ring_prompt {
+    int32_t n_cycles; /* of the sequence */
+    int32_t reserved;
+    int32_t tokens[SPECRT__RING_PROMPT];
+    int32_t best[SPECRT__RING_PROMPT * SPECRT__RETRIEVE_TOP]; /* -1: none */
+} specrt__ring_prompt;
+
+/* A thread a token: n of them and the target's best there, best [n, k_best] or NULL, to place `at` on. */
+static __global__ void specrt__ring_ask_kernel(const int32_t *tokens, int32_t n,
+                                               const int32_t *best, int32_t k_best,
+                                               const specrt__ring_cache *cache,
+                                               specrt__ring_prompt *prompt, int32_t at) {
+    int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i == 0) prompt->n_cycles = cache->n_cycles;
+    if (i >= n) return;
+    prompt->tokens[at + i] = tokens[i];
+    int32_t *row = prompt->best + (at + i) * SPECRT__RETRIEVE_TOP;
+    for (int32_t j = 0; j < SPECRT__RETRIEVE_TOP; j++)
+        row[j] = best && j < k_best ? best[(int64_t)i * k_best + j] : -1;
+}
+
+/* Members become what the host's cache holds, whatever was on its way from there. One block.
+ *   residents : u32 [words of the ids] */
+static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+    specrt__ring_match_kernel(const uint32_t *residents, specrt__ring_cache *cache,
+                              specrt_cuda_state *state) {
+    const int kBit = SPECRT_CUDA_RETRIEVE;
+    for (int32_t begin = 0; begin < state->params.n_ids; begin += specrt__block_threads()) {
+        int32_t id = begin + specrt__block_thread();
+        bool inside = id < state->params.n_ids;
+        int want = inside && (residents[id / 32] >> id % 32 & 1) ? kBit : 0;
+        bool differs = inside && (state->wants[id] & kBit) != want;
+        specrt__window_change(state, differs ? id : -1, kBit, want);
+    }
+    if (specrt__block_thread() != 0) return;
+    cache->taken = cache->posted;
+    cache->mailbox.taken = cache->mailbox.posted;
+}
+
+/* --- the host's side: one thread at a time --- */
+
+/* A new sequence's cache is empty. */
+static void specrt__ring_renew(const specrt__ring_records *ring, specrt__retrieve *r,
+                               uint32_t *n_begun) {
+    uint32_t n = specrt__os_load(&ring->n_begun);
+    if (r->done != specrt__os_load(&ring->begun) || n == *n_begun) return;
+    *n_begun = n;
+    specrt__arc_reset(&r->arc, r->params.size / 2.0);
+    specrt__retrieve_bar(r);
+    r->n_events = r->n_blocked = 0;
+}
+
+/* Works off what was posted.
+ *   n_begun : the ring's, as the host last saw it
+ * @return how many cycles. */
+static int32_t specrt__ring_serve(specrt__ring_records *ring, specrt__retrieve *r,
+                                  uint32_t *n_begun) {
+    uint32_t posted = specrt__os_load(&ring->posted);
+    int32_t n = 0;
+    for (; r->done != posted; n++) {
+        specrt__ring_renew(ring, r, n_begun);
+        specrt__retrieve_work(r, r->done);
+        specrt__os_store(&ring->done, r->done);
+    }
+    return n;
+}
+
+/* n prompt tokens, once the device is done with them. Twin: specrt__retrieve_prefill.
+ *   residents : the answer: a bit for each token, whether the cache holds it */
+static void specrt__ring_answer(const specrt__ring_prompt *prompt, int32_t n,
+                                specrt__ring_records *ring, specrt__retrieve *r, uint32_t *n_begun,
+                                uint32_t *residents) {
+    specrt__ring_serve(ring, r, n_begun);
+    specrt__ring_renew(ring, r, n_begun);
+    r->n_cycles = prompt->n_cycles;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t *best = prompt->best + i * SPECRT__RETRIEVE_TOP;
+        int32_t n_best = 0;
+        while (n_best < SPECRT__RETRIEVE_TOP && best[n_best] >= 0) n_best++;
+        specrt__retrieve_read(r, prompt->tokens[i], best, n_best, NULL);
+    }
+    SPECRT__CLEAR(residents, (r->arc.n_ids + 31) / 32);
+    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
+        for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
+             id = r->arc.newer[id])
+            residents[id / 32] |= 1u << id % 32;
+}
+
+// >>batch (uses: launch block active window tree ring)
+// Owns what sessions do with each sequence of a batch beside the state of other sections: where it stands,
+// what came of a cycle, which rows of a level count. A thread is a sequence, in any grid of blocks; in one
+// kernel a row, in one a warp is the sequence.
+
+/* Routed rows of a level. */
+typedef struct specrt__batch_tally {
+    int32_t n;                /* rows of the pass */
+    int32_t n_rows, n_shared; /* rows, and of these such as all of the pass score */
+    int32_t n_scored;         /* products of the others */
+} specrt__batch_tally;
+
+/* What shortlists read. */
+typedef struct specrt__batch_costs {
+    int32_t n_fixed;     /* rows that all sequences share */
+    int64_t row, n_read; /* bytes of a row, and of a level's weights and codes */
+} specrt__batch_costs;
+
+/* Sequences of a batch, side by side: all DEVICE [n], but for what says otherwise. */
+typedef struct specrt__batch_part {
+    int32_t n;
+    specrt_cuda_state *states;
+    specrt_cuda_tree *trees;
+    specrt_cuda_beam *beams;
+    specrt_cuda_draft *drafts;
+    specrt_verdict *verdicts, *learns; /* learns: what observe() learns from */
+    specrt_sampling *samplings;
+    specrt_session_stats *stats;
+    /* Bit i of [n, n_ids]: routed at level i of this cycle; NULL: nothing routes. */
+    uint32_t *routed;
+    int32_t n_ids;
+    specrt__batch_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
+    specrt__batch_costs costs;
+} specrt__batch_part;
+
+/* n of them, from number `first` on. */
+static specrt__batch_part specrt__batch_of(specrt__batch_part all, int32_t first, int32_t n) {
+    specrt__batch_part part = all;
+    part.n = n;
+    part.states += first;
+    part.trees += first;
+    part.beams += first;
+    part.drafts += first;
+    part.verdicts += first;
+    part.learns += first;
+    part.samplings += first;
+    part.stats += first;
+    if (!all.routed) return part;
+    part.routed += (int64_t)first * all.n_ids;
+    part.tallies += (int64_t)first * SPECRT_TREE_MAX_STEPS;
+    return part;
+}
+
+static __device__ int32_t specrt__batch_index(void) {
+    return (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+}
+
+/* Position 0, nothing drafted or emitted; draws are another generation's, unless there were none yet. Twin:
+ * specrt_session_begin.
+ *   step : what the sequences' numbers go on by */
+static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, int32_t step) {
+    int32_t b = specrt__batch_index();
+    if (b >= all.n) return;
+    specrt_cuda_tree *tree = &all.trees[b];
+    SPECRT__CLEAR(&all.stats[b], 1);
+    if (tree->position > 0 || all.verdicts[b].n > 0) all.samplings[b].sequence += (uint64_t)step;
+    tree->position = 0;
+    tree->cycle = 0;
+    tree->level = tree->n_candidates = tree->n_beam = 0;
+    all.beams[b].n = all.drafts[b].n = all.verdicts[b].n = 0;
+}
+
+/* One sequence has n more prompt tokens, of which the next launch takes *count. */
+static __global__ void specrt__batch_advance_kernel(specrt_cuda_tree *tree, int32_t n,
+                                                    int32_t *count) {
+    if (specrt__batch_index() != 0) return;
+    tree->position += n;
+    *count = n;
+}
+
+/* Drafts that are a root alone, before the position to draw. */
+static __global__ void specrt__batch_ask_kernel(specrt__batch_part all, specrt_cuda_draft *asked) {
+    int32_t b = specrt__batch_index();
+    if (b >= all.n) return;
+    asked[b].n = 1;
+    asked[b].tokens[0] = asked[b].depths[0] = 0;
+    asked[b].parents[0] = -1;
+    asked[b].masks[0] = 1;
+    asked[b].logprobs[0] = 0;
+    asked[b].positions[0] = all.trees[b].position - 1;
+}
+
+static __global__ void specrt__batch_answer_kernel(int32_t n, const specrt_verdict *verdicts,
+                                                   int32_t *tokens) {
+    int32_t b = specrt__batch_index();
+    if (b < n) tokens[b] = verdicts[b].tokens[0];
+}
+
+/* Whether the level that would have drafted a token could; beyond the last that drafted, that one. Twin:
+ * specrt_session_member. */
+static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const uint32_t *routed,
+                                            int32_t token, int32_t level, int32_t n_levels) {
+    if (token < 0 || token >= s->params.n_ids) return false;
+    if (s->wants[token] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED)) return true;
+    if (!routed || n_levels == 0) return false;
+    return routed[token] >> (level < n_levels ? level : n_levels - 1) & 1;
+}
+
+/* The passes of sequence b's tree, into its sums or a copy of them. Twin: specrt_session_route.
+ * @return the rows that were routed, mean. */
+static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all, int32_t b,
+                                                   specrt_session_stats *stats) {
+    const specrt__batch_tally *tallies =
+        all.tallies ? all.tallies + (int64_t)b * SPECRT_TREE_MAX_STEPS : NULL;
+    int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
+    int32_t n_levels = all.trees[b].level;
+    for (int32_t t = 0; t < n_levels; t++) {
+        int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
+        n_bytes += all.costs.n_read + n_rows * all.costs.row;
+        if (tallies && tallies[t].n > 0)
+            n_routed += tallies[t].n_shared + tallies[t].n_scored / tallies[t].n;
+    }
+    stats->n_bytes += n_bytes;
+    stats->n_passes += n_levels;
+    return n_levels > 0 ? n_routed / n_levels : 0;
+}
+
+/* A cycle of sequence b. Twin: the counting in specrt_session_observe. */
+static __device__ void specrt__batch_count(const specrt__batch_part &all, int32_t b,
+                                           int32_t n_emitted, int32_t n_covered) {
+    specrt_session_stats *stats = &all.stats[b];
+    int64_t n_routed = specrt__batch_add_passes(all, b, stats);
+    if (n_emitted < 1) return;
+    stats->n_cycles++;
+    stats->n_emitted += n_emitted;
+    stats->n_drafted += all.drafts[b].n - 1;
+    stats->n_rows += all.costs.n_fixed + all.states[b].n_rows + n_routed;
+    stats->n_by_length[n_emitted]++;
+    stats->n_covered += n_covered;
+}
+
+/* Nothing is routed of a tree that has just begun. Lanes of a warp call. */
+static __device__ void specrt__batch_forget(const specrt__batch_part &all, int32_t b,
+                                            int32_t lane) {
+    __syncwarp();
+    for (int32_t t = lane; t < SPECRT_TREE_MAX_STEPS && all.tallies; t += 32)
+        SPECRT__CLEAR(&all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + t], 1);
+}
+
+/* The first token after the prompt is what a verdict says that has no draft; it is the root of the first
+ * tree. A warp is a sequence. Twin: specrt_session_start. */
+static __global__ void specrt__batch_start_kernel(specrt__batch_part all, const int32_t *tokens) {
+    int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32;
+    if (b >= all.n) return;
+    if (lane == 0) {
+        specrt__batch_count(all, b, 0, 0);
+        all.drafts[b].n = 0;
+        all.verdicts[b].n = 1;
+        all.verdicts[b].tokens[0] = tokens[b];
+        all.verdicts[b].nodes[0] = 0;
+        specrt__tree_root(&all.trees[b], &all.verdicts[b], &all.beams[b]);
+    }
+    specrt__batch_forget(all, b, lane);
+}
+
+/* What observe() learns from: verdicts of drafts, which are counted; then their next trees begin. Where there
+ * was no draft, as after start(), the tree is there. A warp is a sequence. Twin: specrt_session_observe. */
+static __global__ void specrt__batch_learn_kernel(specrt__batch_part all) {
+    int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32, n_covered = 0;
+    if (b >= all.n) return;
+    const specrt_verdict *verdict = &all.verdicts[b];
+    const uint32_t *routed = all.routed ? all.routed + (int64_t)b * all.n_ids : NULL;
+    int32_t n_levels = all.trees[b].level, n_emitted = all.drafts[b].n > 0 ? verdict->n : 0;
+    for (int32_t i = lane; i < n_emitted; i += 32) {
+        int32_t token = verdict->tokens[i];
+        all.learns[b].tokens[i] = token;
+        all.learns[b].nodes[i] = verdict->nodes[i];
+        n_covered += specrt__batch_member(&all.states[b], routed, token, i, n_levels);
+    }
+    for (int by = 16; by > 0; by /= 2) n_covered += __shfl_xor_sync(0xffffffffu, n_covered, by);
+    if (lane == 0) all.learns[b].n = n_emitted;
+    if (n_emitted == 0) return;
+    __syncwarp(); /* all lanes have read the level of the tree, which is begun anew */
+    if (lane == 0) {
+        specrt__batch_count(all, b, n_emitted, n_covered);
+        specrt__tree_root(&all.trees[b], verdict, &all.beams[b]);
+    }
+    specrt__batch_forget(all, b, lane);
+}
+
+/* Sums, and the tree at hand. caches [n] or NULL: nothing retrieves. Twin: specrt_session_get_stats */
+static __global__ void specrt__batch_stats_kernel(specrt__batch_part all,
+                                                  const specrt__ring_cache *caches,
+                                                  specrt_session_stats *out) {
+    int32_t b = specrt__batch_index();
+    if (b >= all.n) return;
+    out[b] = all.stats[b];
+    specrt__batch_add_passes(all, b, &out[b]);
+    out[b].n_copied = all.states[b].n_copied;
+    out[b].n_events = caches ? caches[b].n_events : 0;
+    out[b].n_lost = caches ? caches[b].n_lost : 0;
+}
+
+/* Rows that a source chose for a level. */
+typedef struct specrt__batch_choice {
+    const int32_t *ids;        /* of sequence b from ids_step * b on, distinct */
+    const int32_t *n_rows;     /* of sequence b at n_step * b; NULL: max_rows */
+    const uint64_t *scored_by; /* [n_batch, max_rows]; NULL: by all */
+    int64_t ids_step;
+    int32_t n_step, max_rows;
+} specrt__batch_choice;
+
+/* Thread (r, b): bit r of the mask of sequence b: whether an earlier source has the token of row r at this
+ * level, or none may. What is new is this level's from here on.
+ *   masks [n_batch, words of max_rows]
+ *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__active_route */
+static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt__batch_choice c,
+                                                  int32_t level, uint32_t *masks) {
+    int32_t b = (int32_t)blockIdx.y, r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    int32_t n = c.n_rows ? c.n_rows[(int64_t)b * c.n_step] : c.max_rows;
+    int32_t id = r < n ? c.ids[b * c.ids_step + r] : -1, n_beam = all.beams[b].n;
+    uint32_t *mine = all.routed + (int64_t)b * all.n_ids + (id < 0 ? 0 : id);
+    bool masked = id >= 0 && (all.states[b].wants[id] != 0 || (*mine >> level & 1) != 0);
+    if (id >= 0 && !masked) *mine |= 1u << level;
+    uint32_t word = __ballot_sync(0xffffffffu, masked);
+    if (threadIdx.x % 32 == 0 && r < c.max_rows)
+        masks[(int64_t)b * ((c.max_rows + 31) / 32) + r / 32] = word;
+    specrt__batch_tally *tally = &all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
+    if (r == 0) {
+        tally->n = n_beam;
+        tally->n_rows += n;
+        if (!c.scored_by) tally->n_shared += n;
+    }
+    if (!c.scored_by) return;
+    uint64_t every = n_beam < 64 ? ((uint64_t)1 << n_beam) - 1 : ~(uint64_t)0;
+    uint64_t by = id < 0 ? 0 : c.scored_by[(int64_t)b * c.max_rows + r] & every;
+    int32_t before, sum = specrt__block_scan(__popcll(by), &before);
+    if (threadIdx.x == 0) atomicAdd(&tally->n_scored, sum);
+}
+
+/* ================================== glue on the host ==================================================
+ * What is allocated, who waits for whom, and the calls of policies and sessions: no kernels from here on. */
+
 // >>device (uses: launch base head active window cluster successor sketch retrieve policy session)
 // Owns memory of the device, and what a policy's sessions share there. Refuses policies with sources that
 // only the CPU has, and devices without code for them.
@@ -5851,489 +6346,6 @@ SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
     specrt_desc desc = policy->policy->desc;
     specrt__device_release(&policy->memory);
     specrt__base_free(&desc, policy);
-}
-
-// >>ring (uses: launch os block active window arc retrieve)
-// Owns the way of cycles to retrieval on the host, and of what that changes back, through memory that both
-// sides map. Neither waits for the other: a cycle that finds no room is lost to retrieval, and counted.
-// Prompts, which may be longer than any ring, go another way: the host waits for each part of one.
-
-/* Cycles on their way to retrieval on the host, in memory that both sides map. Records are numbered: the
- * device writes `posted` after a record, the host `done` after it has written what the record changed. */
-typedef struct specrt__ring_records {
-    uint32_t posted, done;
-    uint32_t begun; /* the first record of the sequence at hand */
-    /* Sequences, but for those that go on with what is kept; written after `begun`. */
-    uint32_t n_begun;
-    specrt__retrieve_record records[SPECRT__RETRIEVE_RECORDS];
-} specrt__ring_records;
-
-/* Retrieval's part of a sequence, on the device. */
-typedef struct specrt__ring_cache {
-    uint32_t posted, taken, begun; /* of the ring */
-    int32_t n_cycles, n_events, n_lost;
-    specrt_cuda_mailbox mailbox;
-} specrt__ring_cache;
-
-/* Retrieval of a batch, as kernels see it. */
-typedef struct specrt__ring_view {
-    specrt__ring_cache *caches;  /* DEVICE [n_batch]; NULL: nothing retrieves */
-    specrt__ring_records *rings; /* [n_batch] */
-    float *queries; /* f32 [n_batch, SPECRT__RETRIEVE_RECORDS, width] states that records go with */
-    int32_t width;  /* of the target's hidden states; 0: none is read */
-    int32_t k_best;
-    const int32_t
-        *best; /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] of the target's at nodes */
-} specrt__ring_view;
-
-/* Record number `at` becomes wishes from place `posted` of the mailbox on, a thread a change: memory of the
- * host is asked for at once, not a change at a time. @return the place behind them. */
-static __device__ uint32_t specrt__ring_take_record(specrt__ring_cache *cache,
-                                                    const volatile specrt__ring_records *ring,
-                                                    uint32_t at, uint32_t posted) {
-    const volatile specrt__retrieve_record *record = &ring->records[at % SPECRT__RETRIEVE_RECORDS];
-    int32_t n = record->n_changes;
-    for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
-        int32_t id = record->changes[i];
-        specrt_cuda_change *c =
-            &cache->mailbox.changes[(posted + (uint32_t)i) % SPECRT_CUDA_CHANGES];
-        c->id = id >= 0 ? id : ~id;
-        c->bit = SPECRT_CUDA_RETRIEVE;
-        c->on = id >= 0;
-        c->reserved = 0;
-    }
-    return posted + (uint32_t)n;
-}
-
-/* What the host made of its records becomes wishes. Records of another sequence are passed over. All threads
- * of a block call. Twin: specrt__retrieve_take. */
-static __device__ void specrt__ring_take(specrt__ring_cache *cache,
-                                         const volatile specrt__ring_records *ring) {
-    __shared__ uint32_t done; /* one for all: the host may add to it between two looks */
-    uint32_t taken = cache->taken, posted = cache->mailbox.posted, begun = cache->begun;
-    if (specrt__block_thread() == 0) {
-        done = ring->done;
-        __threadfence_system();
-    }
-    __syncthreads();
-    uint32_t end = done;
-    for (; (int32_t)(end - taken) > 0; taken++)
-        if ((int32_t)(taken - begun) >= 0)
-            posted = specrt__ring_take_record(cache, ring, taken, posted);
-    __syncthreads();
-    if (specrt__block_thread() == 0) cache->taken = taken, cache->mailbox.posted = posted;
-    __syncthreads();
-}
-
-/* Block b: a new sequence. What is kept goes on; else records before this one are another's, and what they
- * changed is passed over.
- *   grid (n_batch), any block
- *   Twin: specrt__retrieve_begin */
-static __global__ void specrt__ring_begin_kernel(bool keep, specrt__ring_cache *caches,
-                                                 specrt__ring_records *rings) {
-    size_t b = blockIdx.x;
-    if (keep) specrt__ring_take(&caches[b], &rings[b]);
-    if (threadIdx.x != 0) return;
-    caches[b].n_events = caches[b].n_lost = 0;
-    if (keep) return;
-    caches[b].n_cycles = 0;
-    caches[b].mailbox.taken = caches[b].mailbox.posted;
-    caches[b].begun = caches[b].posted;
-    volatile specrt__ring_records *ring = &rings[b];
-    ring->begun = caches[b].begun;
-    __threadfence_system();
-    ring->n_begun = ring->n_begun + 1;
-}
-
-/* Twin: specrt__retrieve_write. */
-static __device__ void specrt__ring_write(const specrt__ring_cache *cache,
-                                          const specrt_verdict *verdict, const int32_t *best,
-                                          int32_t k_best, bool event, bool told,
-                                          volatile specrt__retrieve_record *record) {
-    const int32_t *row = best + (int64_t)verdict->nodes[verdict->n - 1] * k_best;
-    int32_t n_best = 0;
-    record->now = cache->n_cycles;
-    record->n_tokens = verdict->n;
-    for (int32_t i = 0; i < verdict->n; i++) record->tokens[i] = verdict->tokens[i];
-    for (; n_best < SPECRT__RETRIEVE_TOP && row[n_best] >= 0; n_best++)
-        record->best[n_best] = row[n_best];
-    record->n_best = n_best;
-    record->n_changes = 0;
-    record->event = event;
-    record->told = told;
-}
-
-/* Block b: the cycle of sequence b as a record, and what the host made of earlier ones. Before the window
- * learns, since what could have been drafted is asked here. Twin: specrt__retrieve_observe.
- *   learns, states [n_batch]; hidden f32 [n_batch, n_nodes, width] of the target, or NULL: not told
- *   grid (n_batch), any block */
-static __global__ void specrt__ring_tell_kernel(const specrt_verdict *learns,
-                                                const specrt_cuda_state *states,
-                                                const float *hidden, int32_t n_nodes,
-                                                specrt__ring_view v) {
-    size_t b = blockIdx.x;
-    const specrt_verdict *verdict = &learns[b];
-    const specrt_cuda_state *s = &states[b];
-    specrt__ring_cache *cache = &v.caches[b];
-    volatile specrt__ring_records *ring = &v.rings[b];
-    if (verdict->n < 1) return;
-    int32_t token = verdict->tokens[verdict->n - 1];
-    bool event = token >= 0 && token < s->params.n_ids && s->wants[token] == 0;
-    bool told = event && hidden && v.width > 0;
-    if (threadIdx.x == 0) {
-        cache->n_cycles++;
-        cache->n_events += event;
-    }
-    specrt__ring_take(cache, ring);
-    bool room = cache->posted - cache->taken < SPECRT__RETRIEVE_RECORDS;
-    size_t slot = cache->posted % SPECRT__RETRIEVE_RECORDS, width = (size_t)v.width;
-    size_t row = b * (size_t)n_nodes + (size_t)verdict->nodes[verdict->n - 1];
-    volatile float *query = v.queries + (b * SPECRT__RETRIEVE_RECORDS + slot) * width;
-    for (size_t i = threadIdx.x; i < width && room && told; i += blockDim.x)
-        query[i] = hidden[row * width + i];
-    if (room && threadIdx.x == 0)
-        specrt__ring_write(cache, verdict, v.best + b * SPECRT_TREE_MAX_NODES * (size_t)v.k_best,
-                           v.k_best, event, told, &ring->records[slot]);
-    __threadfence_system();
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    if (room)
-        ring->posted = ++cache->posted;
-    else
-        cache->n_lost += event;
-}
-
-/* --- prompts --- */
-
-enum { SPECRT__RING_PROMPT = 512 }; /* tokens that the host waits for at a time */
-
-/* A part of a sequence's prompt, which both sides map. */
-typedef struct specrt__ring_prompt {
-    int32_t n_cycles; /* of the sequence */
-    int32_t reserved;
-    int32_t tokens[SPECRT__RING_PROMPT];
-    int32_t best[SPECRT__RING_PROMPT * SPECRT__RETRIEVE_TOP]; /* -1: none */
-} specrt__ring_prompt;
-
-/* A thread a token: n of them and the target's best there, best [n, k_best] or NULL, to place `at` on. */
-static __global__ void specrt__ring_ask_kernel(const int32_t *tokens, int32_t n,
-                                               const int32_t *best, int32_t k_best,
-                                               const specrt__ring_cache *cache,
-                                               specrt__ring_prompt *prompt, int32_t at) {
-    int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (i == 0) prompt->n_cycles = cache->n_cycles;
-    if (i >= n) return;
-    prompt->tokens[at + i] = tokens[i];
-    int32_t *row = prompt->best + (at + i) * SPECRT__RETRIEVE_TOP;
-    for (int32_t j = 0; j < SPECRT__RETRIEVE_TOP; j++)
-        row[j] = best && j < k_best ? best[(int64_t)i * k_best + j] : -1;
-}
-
-/* Members become what the host's cache holds, whatever was on its way from there. One block.
- *   residents : u32 [words of the ids] */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
-    specrt__ring_match_kernel(const uint32_t *residents, specrt__ring_cache *cache,
-                              specrt_cuda_state *state) {
-    const int kBit = SPECRT_CUDA_RETRIEVE;
-    for (int32_t begin = 0; begin < state->params.n_ids; begin += specrt__block_threads()) {
-        int32_t id = begin + specrt__block_thread();
-        bool inside = id < state->params.n_ids;
-        int want = inside && (residents[id / 32] >> id % 32 & 1) ? kBit : 0;
-        bool differs = inside && (state->wants[id] & kBit) != want;
-        specrt__window_change(state, differs ? id : -1, kBit, want);
-    }
-    if (specrt__block_thread() != 0) return;
-    cache->taken = cache->posted;
-    cache->mailbox.taken = cache->mailbox.posted;
-}
-
-/* --- the host's side: one thread at a time --- */
-
-/* A new sequence's cache is empty. */
-static void specrt__ring_renew(const specrt__ring_records *ring, specrt__retrieve *r,
-                               uint32_t *n_begun) {
-    uint32_t n = specrt__os_load(&ring->n_begun);
-    if (r->done != specrt__os_load(&ring->begun) || n == *n_begun) return;
-    *n_begun = n;
-    specrt__arc_reset(&r->arc, r->params.size / 2.0);
-    specrt__retrieve_bar(r);
-    r->n_events = r->n_blocked = 0;
-}
-
-/* Works off what was posted.
- *   n_begun : the ring's, as the host last saw it
- * @return how many cycles. */
-static int32_t specrt__ring_serve(specrt__ring_records *ring, specrt__retrieve *r,
-                                  uint32_t *n_begun) {
-    uint32_t posted = specrt__os_load(&ring->posted);
-    int32_t n = 0;
-    for (; r->done != posted; n++) {
-        specrt__ring_renew(ring, r, n_begun);
-        specrt__retrieve_work(r, r->done);
-        specrt__os_store(&ring->done, r->done);
-    }
-    return n;
-}
-
-/* n prompt tokens, once the device is done with them. Twin: specrt__retrieve_prefill.
- *   residents : the answer: a bit for each token, whether the cache holds it */
-static void specrt__ring_answer(const specrt__ring_prompt *prompt, int32_t n,
-                                specrt__ring_records *ring, specrt__retrieve *r, uint32_t *n_begun,
-                                uint32_t *residents) {
-    specrt__ring_serve(ring, r, n_begun);
-    specrt__ring_renew(ring, r, n_begun);
-    r->n_cycles = prompt->n_cycles;
-    for (int32_t i = 0; i < n; i++) {
-        const int32_t *best = prompt->best + i * SPECRT__RETRIEVE_TOP;
-        int32_t n_best = 0;
-        while (n_best < SPECRT__RETRIEVE_TOP && best[n_best] >= 0) n_best++;
-        specrt__retrieve_read(r, prompt->tokens[i], best, n_best, NULL);
-    }
-    SPECRT__CLEAR(residents, (r->arc.n_ids + 31) / 32);
-    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
-        for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
-             id = r->arc.newer[id])
-            residents[id / 32] |= 1u << id % 32;
-}
-
-// >>batch (uses: launch block active window tree ring)
-// Owns what sessions do with each sequence of a batch beside the state of other sections: where it stands,
-// what came of a cycle, which rows of a level count. A thread is a sequence, in any grid of blocks; in one
-// kernel a row, in one a warp is the sequence.
-
-/* Routed rows of a level. */
-typedef struct specrt__batch_tally {
-    int32_t n;                /* rows of the pass */
-    int32_t n_rows, n_shared; /* rows, and of these such as all of the pass score */
-    int32_t n_scored;         /* products of the others */
-} specrt__batch_tally;
-
-/* What shortlists read. */
-typedef struct specrt__batch_costs {
-    int32_t n_fixed;     /* rows that all sequences share */
-    int64_t row, n_read; /* bytes of a row, and of a level's weights and codes */
-} specrt__batch_costs;
-
-/* Sequences of a batch, side by side: all DEVICE [n], but for what says otherwise. */
-typedef struct specrt__batch_part {
-    int32_t n;
-    specrt_cuda_state *states;
-    specrt_cuda_tree *trees;
-    specrt_cuda_beam *beams;
-    specrt_cuda_draft *drafts;
-    specrt_verdict *verdicts, *learns; /* learns: what observe() learns from */
-    specrt_sampling *samplings;
-    specrt_session_stats *stats;
-    /* Bit i of [n, n_ids]: routed at level i of this cycle; NULL: nothing routes. */
-    uint32_t *routed;
-    int32_t n_ids;
-    specrt__batch_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
-    specrt__batch_costs costs;
-} specrt__batch_part;
-
-/* n of them, from number `first` on. */
-static specrt__batch_part specrt__batch_of(specrt__batch_part all, int32_t first, int32_t n) {
-    specrt__batch_part part = all;
-    part.n = n;
-    part.states += first;
-    part.trees += first;
-    part.beams += first;
-    part.drafts += first;
-    part.verdicts += first;
-    part.learns += first;
-    part.samplings += first;
-    part.stats += first;
-    if (!all.routed) return part;
-    part.routed += (int64_t)first * all.n_ids;
-    part.tallies += (int64_t)first * SPECRT_TREE_MAX_STEPS;
-    return part;
-}
-
-static __device__ int32_t specrt__batch_index(void) {
-    return (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-}
-
-/* Position 0, nothing drafted or emitted; draws are another generation's, unless there were none yet. Twin:
- * specrt_session_begin.
- *   step : what the sequences' numbers go on by */
-static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, int32_t step) {
-    int32_t b = specrt__batch_index();
-    if (b >= all.n) return;
-    specrt_cuda_tree *tree = &all.trees[b];
-    SPECRT__CLEAR(&all.stats[b], 1);
-    if (tree->position > 0 || all.verdicts[b].n > 0) all.samplings[b].sequence += (uint64_t)step;
-    tree->position = 0;
-    tree->cycle = 0;
-    tree->level = tree->n_candidates = tree->n_beam = 0;
-    all.beams[b].n = all.drafts[b].n = all.verdicts[b].n = 0;
-}
-
-/* One sequence has n more prompt tokens, of which the next launch takes *count. */
-static __global__ void specrt__batch_advance_kernel(specrt_cuda_tree *tree, int32_t n,
-                                                    int32_t *count) {
-    if (specrt__batch_index() != 0) return;
-    tree->position += n;
-    *count = n;
-}
-
-/* Drafts that are a root alone, before the position to draw. */
-static __global__ void specrt__batch_ask_kernel(specrt__batch_part all, specrt_cuda_draft *asked) {
-    int32_t b = specrt__batch_index();
-    if (b >= all.n) return;
-    asked[b].n = 1;
-    asked[b].tokens[0] = asked[b].depths[0] = 0;
-    asked[b].parents[0] = -1;
-    asked[b].masks[0] = 1;
-    asked[b].logprobs[0] = 0;
-    asked[b].positions[0] = all.trees[b].position - 1;
-}
-
-static __global__ void specrt__batch_answer_kernel(int32_t n, const specrt_verdict *verdicts,
-                                                   int32_t *tokens) {
-    int32_t b = specrt__batch_index();
-    if (b < n) tokens[b] = verdicts[b].tokens[0];
-}
-
-/* Whether the level that would have drafted a token could; beyond the last that drafted, that one. Twin:
- * specrt_session_member. */
-static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const uint32_t *routed,
-                                            int32_t token, int32_t level, int32_t n_levels) {
-    if (token < 0 || token >= s->params.n_ids) return false;
-    if (s->wants[token] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED)) return true;
-    if (!routed || n_levels == 0) return false;
-    return routed[token] >> (level < n_levels ? level : n_levels - 1) & 1;
-}
-
-/* The passes of sequence b's tree, into its sums or a copy of them. Twin: specrt_session_route.
- * @return the rows that were routed, mean. */
-static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all, int32_t b,
-                                                   specrt_session_stats *stats) {
-    const specrt__batch_tally *tallies =
-        all.tallies ? all.tallies + (int64_t)b * SPECRT_TREE_MAX_STEPS : NULL;
-    int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
-    int32_t n_levels = all.trees[b].level;
-    for (int32_t t = 0; t < n_levels; t++) {
-        int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
-        n_bytes += all.costs.n_read + n_rows * all.costs.row;
-        if (tallies && tallies[t].n > 0)
-            n_routed += tallies[t].n_shared + tallies[t].n_scored / tallies[t].n;
-    }
-    stats->n_bytes += n_bytes;
-    stats->n_passes += n_levels;
-    return n_levels > 0 ? n_routed / n_levels : 0;
-}
-
-/* A cycle of sequence b. Twin: the counting in specrt_session_observe. */
-static __device__ void specrt__batch_count(const specrt__batch_part &all, int32_t b,
-                                           int32_t n_emitted, int32_t n_covered) {
-    specrt_session_stats *stats = &all.stats[b];
-    int64_t n_routed = specrt__batch_add_passes(all, b, stats);
-    if (n_emitted < 1) return;
-    stats->n_cycles++;
-    stats->n_emitted += n_emitted;
-    stats->n_drafted += all.drafts[b].n - 1;
-    stats->n_rows += all.costs.n_fixed + all.states[b].n_rows + n_routed;
-    stats->n_by_length[n_emitted]++;
-    stats->n_covered += n_covered;
-}
-
-/* Nothing is routed of a tree that has just begun. Lanes of a warp call. */
-static __device__ void specrt__batch_forget(const specrt__batch_part &all, int32_t b,
-                                            int32_t lane) {
-    __syncwarp();
-    for (int32_t t = lane; t < SPECRT_TREE_MAX_STEPS && all.tallies; t += 32)
-        SPECRT__CLEAR(&all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + t], 1);
-}
-
-/* The first token after the prompt is what a verdict says that has no draft; it is the root of the first
- * tree. A warp is a sequence. Twin: specrt_session_start. */
-static __global__ void specrt__batch_start_kernel(specrt__batch_part all, const int32_t *tokens) {
-    int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32;
-    if (b >= all.n) return;
-    if (lane == 0) {
-        specrt__batch_count(all, b, 0, 0);
-        all.drafts[b].n = 0;
-        all.verdicts[b].n = 1;
-        all.verdicts[b].tokens[0] = tokens[b];
-        all.verdicts[b].nodes[0] = 0;
-        specrt__tree_root(&all.trees[b], &all.verdicts[b], &all.beams[b]);
-    }
-    specrt__batch_forget(all, b, lane);
-}
-
-/* What observe() learns from: verdicts of drafts, which are counted; then their next trees begin. Where there
- * was no draft, as after start(), the tree is there. A warp is a sequence. Twin: specrt_session_observe. */
-static __global__ void specrt__batch_learn_kernel(specrt__batch_part all) {
-    int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32, n_covered = 0;
-    if (b >= all.n) return;
-    const specrt_verdict *verdict = &all.verdicts[b];
-    const uint32_t *routed = all.routed ? all.routed + (int64_t)b * all.n_ids : NULL;
-    int32_t n_levels = all.trees[b].level, n_emitted = all.drafts[b].n > 0 ? verdict->n : 0;
-    for (int32_t i = lane; i < n_emitted; i += 32) {
-        int32_t token = verdict->tokens[i];
-        all.learns[b].tokens[i] = token;
-        all.learns[b].nodes[i] = verdict->nodes[i];
-        n_covered += specrt__batch_member(&all.states[b], routed, token, i, n_levels);
-    }
-    for (int by = 16; by > 0; by /= 2) n_covered += __shfl_xor_sync(0xffffffffu, n_covered, by);
-    if (lane == 0) all.learns[b].n = n_emitted;
-    if (n_emitted == 0) return;
-    __syncwarp(); /* all lanes have read the level of the tree, which is begun anew */
-    if (lane == 0) {
-        specrt__batch_count(all, b, n_emitted, n_covered);
-        specrt__tree_root(&all.trees[b], verdict, &all.beams[b]);
-    }
-    specrt__batch_forget(all, b, lane);
-}
-
-/* Sums, and the tree at hand. caches [n] or NULL: nothing retrieves. Twin: specrt_session_get_stats */
-static __global__ void specrt__batch_stats_kernel(specrt__batch_part all,
-                                                  const specrt__ring_cache *caches,
-                                                  specrt_session_stats *out) {
-    int32_t b = specrt__batch_index();
-    if (b >= all.n) return;
-    out[b] = all.stats[b];
-    specrt__batch_add_passes(all, b, &out[b]);
-    out[b].n_copied = all.states[b].n_copied;
-    out[b].n_events = caches ? caches[b].n_events : 0;
-    out[b].n_lost = caches ? caches[b].n_lost : 0;
-}
-
-/* Rows that a source chose for a level. */
-typedef struct specrt__batch_choice {
-    const int32_t *ids;        /* of sequence b from ids_step * b on, distinct */
-    const int32_t *n_rows;     /* of sequence b at n_step * b; NULL: max_rows */
-    const uint64_t *scored_by; /* [n_batch, max_rows]; NULL: by all */
-    int64_t ids_step;
-    int32_t n_step, max_rows;
-} specrt__batch_choice;
-
-/* Thread (r, b): bit r of the mask of sequence b: whether an earlier source has the token of row r at this
- * level, or none may. What is new is this level's from here on.
- *   masks [n_batch, words of max_rows]
- *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__active_route */
-static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt__batch_choice c,
-                                                  int32_t level, uint32_t *masks) {
-    int32_t b = (int32_t)blockIdx.y, r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-    int32_t n = c.n_rows ? c.n_rows[(int64_t)b * c.n_step] : c.max_rows;
-    int32_t id = r < n ? c.ids[b * c.ids_step + r] : -1, n_beam = all.beams[b].n;
-    uint32_t *mine = all.routed + (int64_t)b * all.n_ids + (id < 0 ? 0 : id);
-    bool masked = id >= 0 && (all.states[b].wants[id] != 0 || (*mine >> level & 1) != 0);
-    if (id >= 0 && !masked) *mine |= 1u << level;
-    uint32_t word = __ballot_sync(0xffffffffu, masked);
-    if (threadIdx.x % 32 == 0 && r < c.max_rows)
-        masks[(int64_t)b * ((c.max_rows + 31) / 32) + r / 32] = word;
-    specrt__batch_tally *tally = &all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
-    if (r == 0) {
-        tally->n = n_beam;
-        tally->n_rows += n;
-        if (!c.scored_by) tally->n_shared += n;
-    }
-    if (!c.scored_by) return;
-    uint64_t every = n_beam < 64 ? ((uint64_t)1 << n_beam) - 1 : ~(uint64_t)0;
-    uint64_t by = id < 0 ? 0 : c.scored_by[(int64_t)b * c.max_rows + r] & every;
-    int32_t before, sum = specrt__block_scan(__popcll(by), &before);
-    if (threadIdx.x == 0) atomicAdd(&tally->n_scored, sum);
 }
 
 // >>side (uses: launch device)
