@@ -361,6 +361,11 @@ static specrt_status run(replaying *a, specrt_error *err) {
     TRY(take_options(a, err));
     double began = measure_seconds();
     TRY(replay_run(&a->params, &a->r, err));
+    if (a->asks_auto && !replay_knows_drafter(a->r))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: --policy auto: expected the drafter's best tokens; record "
+                                "with --draft-top above 0",
+                                a->params.traces[0]);
     print_speed(a, measure_seconds() - began);
     if (replay_is_cut(a->r)) cli_warn("a trace was cut; what came before counts");
     if (!replay_knows_drafter(a->r))
@@ -368,11 +373,6 @@ static specrt_status run(replaying *a, specrt_error *err) {
             "the drafter's best tokens are not in the trace (record with --draft-top above 0), so "
             "accept length is not known of other policies and trees");
     const auto_params budgets = {a->r, &a->costs, a->first_tree, a->n_depths, a->lists, a->n_lists};
-    if (a->asks_auto && !replay_knows_drafter(a->r))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: --policy auto: expected the drafter's best tokens; record "
-                                "with --draft-top above 0",
-                                a->params.traces[0]);
     if (a->asks_auto) TRY(auto_run_all(&budgets, &a->auto_run, err));
     if (a->common.json)
         print_json(a);

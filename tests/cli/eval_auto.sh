@@ -1,0 +1,35 @@
+# auto: replay's figures are the same for any number of threads, a run's tokens are plain decoding's
+# (compare fails where they are not), and what is missing is said.
+. "$CLI_TESTS/lib.bash"
+sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
+pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
+cat >costs.json <<'JSON'
+{"head_first": [{"rows": 1024, "seconds": 1e-5}, {"rows": 32768, "seconds": 3e-4}],
+ "head": [{"topk": 1, "points": [{"rows": 1024, "seconds": 1e-5}, {"rows": 32768, "seconds": 3e-4}]},
+  {"topk": 4, "points": [{"rows": 32768, "seconds": 7e-4}]},
+  {"topk": 10, "points": [{"rows": 32768, "seconds": 15e-4}]}],
+ "draft": [{"tokens": 1, "seconds": 5e-5}, {"tokens": 10, "seconds": 2e-4}],
+ "target": [{"nodes": 1, "seconds": 1e-3}, {"nodes": 60, "seconds": 15e-3}]}
+JSON
+accepts specrt-eval record "${pair[@]}" --prompts "$prompts/qa.jsonl" --limit 3 --max-tokens 24 \
+    --topk 1 --num-steps 4 -q -o a.trace
+for threads in 1 3; do
+    accepts specrt-eval replay --trace a.trace --costs costs.json --policy auto,full --json \
+        --threads $threads -q
+    cp ../out $threads.json
+done
+same 1.json 3.json
+grep -q '"auto":\[{"way":"auto","domain":"all"' 1.json || fail "expected auto's rows"
+accepts specrt-eval replay --trace a.trace --costs costs.json --policy auto+window:64@min=8,full -q
+prints "*by the costs*of fixed choices*auto *without confidence *"
+accepts specrt-eval compare "${pair[@]}" --costs costs.json --policy auto,auto+full \
+    --prompts "$prompts/qa.jsonl" --limit 2 --max-tokens 24 --topk 1 --num-steps 4 -q
+refuses 2 "*--policy auto: expected --costs FILE*" specrt-eval replay --trace a.trace --policy auto
+refuses 2 "*expected auto once, found 'auto+full' too" specrt-eval replay --trace a.trace \
+    --costs costs.json --policy auto,auto+full
+refuses 2 "*policy 'nothing': *" specrt-eval replay --trace a.trace --costs costs.json \
+    --policy auto+nothing
+accepts specrt-eval record "${pair[@]}" --prompt "1, 2, 3," --max-tokens 8 --num-steps 3 --topk 1 \
+    --draft-top 0 -q -o bare.trace
+refuses 3 "*bare.trace: --policy auto: expected the drafter's best tokens; *" specrt-eval replay \
+    --trace bare.trace --costs costs.json --policy auto
