@@ -404,6 +404,8 @@ static void test_budgets(void) {
     open_pair(p);
     p->n_prompts = (p->n_prompts + 1) / 2;
     for (int k = 0; k < 2; k++) {
+        p->share = 1; /* plain decoding answers all of them again */
+        p->first = 0;
         run_prompts(p, NULL, &(specrt_session_params){.sampling = samplings[k]}, NULL);
         for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)
             check_trial(p, &trials[i], &samplings[k], true);
