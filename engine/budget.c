@@ -10,7 +10,7 @@ enum { LEAST_ROWS = 512 };
 /* ---- the word ---- */
 
 bool budget_is_auto(const char *text) {
-    return strncmp(text, "auto", 4) == 0 && (text[4] == '\0' || text[4] == '+');
+    return text && strncmp(text, "auto", 4) == 0 && (text[4] == '\0' || text[4] == '+');
 }
 
 const char *budget_policy(const char *text) {

@@ -4,11 +4,11 @@
 
 #include "engine/costs.h"
 
-/* budget_is_auto() : of `auto` and `auto+POLICY`. */
+/* budget_is_auto() : of `auto` and `auto+POLICY`, not of NULL (no policy was named). */
 bool budget_is_auto(const char *text);
 
 /* budget_policy() : the policy that is drafted from: POLICY, of `auto` alone microspec, which needs no
- * bundle; any other text itself. Borrowed from the text, or static. */
+ * bundle; any other text itself, NULL too. Borrowed from the text, or static. */
 const char *budget_policy(const char *text);
 
 /* budget_cycles() : what cycles cost by the curves.

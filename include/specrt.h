@@ -5731,7 +5731,7 @@ static void specrt__active_shared_task(void *arg, int64_t i) {
     const specrt__active_shared *p = (const specrt__active_shared *)arg;
     int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = p->active->segments->n_rows - begin;
     int32_t n_rows = left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK;
-    float tile[SPECRT__ACTIVE_SHARED * SPECRT__ACTIVE_BLOCK];
+    float tile[(int)SPECRT__ACTIVE_SHARED * (int)SPECRT__ACTIVE_BLOCK];
     specrt_segment rest = specrt__active_rest(p->active->segments, begin);
     specrt_active tiled = *p->active;
     specrt__active_product product = {&tiled, p->hidden, p->n, tile, 0};
