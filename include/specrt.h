@@ -1120,8 +1120,8 @@ typedef struct specrt_auto_desc {
      * products, the target over the nodes; in any one unit, copied. Column 0 is a plain pass of the target */
     const double *costs;
     double read; /* of the first pass, for each token beyond one that the drafter must read */
-    int32_t
-        keeps_chains; /* 1: it need not read again what it drafted of a chain that was accepted */
+    /* 1: it need not read again what it drafted of a chain that was accepted */
+    int32_t keeps_chains;
     uint32_t without; /* SPECRT_AUTO_... */
 } specrt_auto_desc;
 
@@ -1155,8 +1155,8 @@ SPECRT_API int specrt_auto_goes_on(specrt_auto *a, int32_t n, float logprob);
 typedef struct specrt_auto_cycle {
     int32_t n_passes;   /* levels drafted and verified; 0: none */
     int32_t n_accepted; /* of the drafted tokens; emitted was one more */
-    const float *
-        logprobs; /* f32 [n_passes] of a chain, cumulative, borrowed; NULL: of a tree, or not known */
+    /* f32 [n_passes] of a chain, cumulative, borrowed; NULL: of a tree, or not known */
+    const float *logprobs;
     /* i32 [n_accepted + 1] the first list that holds an emitted token, n_lists: none does; borrowed. NULL:
      * all hold all */
     const int32_t *lists;
@@ -1169,12 +1169,10 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
 /* Sums since create. */
 typedef struct specrt_auto_stats {
     int64_t n_cycles, n_emitted;
-    int64_t n_plain; /* of the cycles, without a draft */
-    int64_t
-        n_probes; /* of them, drafted although drafting did not pay, to see whether it does again */
+    int64_t n_plain;  /* of the cycles, without a draft */
+    int64_t n_probes; /* of them, drafted although it did not pay, to see whether it does again */
     int64_t n_passes; /* levels drafted */
-    double
-        cost; /* by the table, in plain passes: speed is n_emitted / cost times plain decoding's */
+    double cost; /* by the table, in plain passes; n_emitted / cost: times plain decoding's speed */
 } specrt_auto_stats;
 
 SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *out);
