@@ -33,3 +33,7 @@ accepts specrt-eval record "${pair[@]}" --prompt "1, 2, 3," --max-tokens 8 --num
     --draft-top 0 -q -o bare.trace
 refuses 3 "*bare.trace: --policy auto: expected the drafter's best tokens; *" specrt-eval replay \
     --trace bare.trace --costs costs.json --policy auto
+for verb in decode plan "record -o auto.trace"; do
+    refuses 2 "*--policy auto+full: expected a fixed policy; compare and replay take auto" \
+        specrt-eval $verb "${pair[@]}" --prompt x --policy auto+full
+done

@@ -266,7 +266,8 @@ static void close_comparison(comparison *c) {
 /* clang-format on */
 
 int compare_main(int argc, char **argv) {
-    comparison c = {.options = {.max_tokens = 128}, .domain = -1, .align = ALIGN_OPTIONS};
+    comparison c = {
+        .options = {.max_tokens = 128, .takes_auto = true}, .domain = -1, .align = ALIGN_OPTIONS};
     eval_options *o = &c.options;
     specrt_error err = {0};
     const cli_option options[] = {

@@ -21,6 +21,7 @@ typedef struct eval_options {
     const char *prompt; /* --prompt */
     cli_list prompts;   /* files */
     cli_list policies;  /* as given; each may hold a comma list */
+    bool takes_auto;    /* as a policy */
     int64_t limit;      /* prompts of each file; 0: all */
     int64_t max_tokens, n_context;
     int64_t num_steps, topk, num_draft_tokens;

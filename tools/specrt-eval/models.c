@@ -87,7 +87,11 @@ specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
 }
 
 static specrt_status check_policy(void *user, const char *text, specrt_error *err) {
-    (void)user;
+    const eval_options *o = (const eval_options *)user;
+    if (budget_is_auto(text) && !o->takes_auto)
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "--policy %s: expected a fixed policy; compare and replay take auto", text);
     return specrt_policy_check(budget_policy(text), err);
 }
 
@@ -97,7 +101,7 @@ static specrt_status check_policies(const eval_options *o, specrt_error *err) {
     if (o->policies.n && !drafts)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected a --draft, whose vocabulary it is");
-    return each_policy(&o->policies, check_policy, NULL, err);
+    return each_policy(&o->policies, check_policy, (void *)(uintptr_t)o, err);
 }
 
 static specrt_status check_context(const eval_options *o, const eval_models *m, specrt_error *err) {
