@@ -116,7 +116,8 @@ specrt_status pass_costs_read(const char *path, pass_costs *out, specrt_error *e
         json_object_is_type(o, json_type_object)
             ? take_all(path, o, out, err)
             : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                               "%s: expected the JSON object that specrt-llama --costs writes",
+                               "%s: expected the JSON object that specrt-eval plan --costs-out "
+                               "or specrt-llama --costs writes",
                                path);
     json_object_put(o);
     return status;

@@ -74,7 +74,7 @@ awk "BEGIN { exit !($kept > $again && $kept < 1.5 * $again) }" || fail "kept $ke
 refuses 2 "*--costs: expected --trace, no --check*" theirs costs.json --check 1 --prompt x
 refuses 1 "*none.json: cannot open*" theirs none.json
 echo '[]' >bad.json
-refuses 3 "*bad.json: expected the JSON object that specrt-llama --costs writes" theirs bad.json
+refuses 3 "*bad.json: expected the JSON object that specrt-eval plan *writes" theirs bad.json
 sed 's/"topk": 4/"topk": 5/' costs.json >bad.json
 refuses 3 "*bad.json: head: expected points for a topk of 4, found none" theirs bad.json
 sed 's/0.01/-1/' costs.json >bad.json
