@@ -33,8 +33,9 @@ static const curve *head_of(const pass_costs *c, int32_t topk) {
     return &c->head[w];
 }
 
-void budget_cycles(const pass_costs *c, const specrt_tree_params *tree, const int32_t *rows,
-                   int32_t n_lists, double *out) {
+/* f64 [n_lists, num_steps + 1] seconds of cycles; a chain's target reads a node a level. */
+static void cycles_of(const pass_costs *c, const specrt_tree_params *tree, const int32_t *rows,
+                      int32_t n_lists, double *out) {
     for (int32_t list = 0; list < n_lists; list++) {
         *out++ = curve_at(&c->target, 1);
         for (int32_t n = 1; n <= tree->num_steps; n++)
@@ -45,9 +46,23 @@ void budget_cycles(const pass_costs *c, const specrt_tree_params *tree, const in
     }
 }
 
-double budget_read(const pass_costs *c) {
+/* Seconds of a drafter's pass for each token beyond the first. */
+static double read_of(const pass_costs *c) {
     double more = (curve_at(&c->draft, 8) - curve_at(&c->draft, 1)) / 7;
     return more > 0 ? more : 0;
+}
+
+specrt_status budget_open(const budget_desc *d, specrt_auto **out, specrt_error *err) {
+    double cycles[SPECRT_AUTO_MAX_LISTS * (SPECRT_TREE_MAX_STEPS + 1)];
+    cycles_of(d->costs, d->tree, d->rows, d->n_lists, cycles);
+    const specrt_auto_desc desc = {.num_steps = d->tree->num_steps,
+                                   .n_lists = d->n_lists,
+                                   .rows = d->lists,
+                                   .costs = cycles,
+                                   .read = read_of(d->costs),
+                                   .keeps_chains = d->costs->keeps_chains && d->tree->topk == 1,
+                                   .without = d->without};
+    return specrt_auto_create(&desc, NULL, out, err);
 }
 
 /* ---- lists ---- */
@@ -91,16 +106,13 @@ int32_t budget_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_L
 specrt_status budget_create(const pass_costs *costs, const specrt_tree_params *tree,
                             const specrt_policy *policy, specrt_auto **out, specrt_error *err) {
     int32_t lists[SPECRT_AUTO_MAX_LISTS], rows[SPECRT_AUTO_MAX_LISTS];
-    double cycles[SPECRT_AUTO_MAX_LISTS * (SPECRT_TREE_MAX_STEPS + 1)];
     int32_t n = budget_lists(policy, lists, err), bound = specrt_policy_bound(policy);
     rows[0] = bound;
     for (int32_t i = 0; i < n; i++) rows[i] = bound - (lists[n - 1] - lists[i]);
-    budget_cycles(costs, tree, rows, n ? n : 1, cycles);
-    const specrt_auto_desc desc = {.num_steps = tree->num_steps,
-                                   .n_lists = n ? n : 1,
-                                   .rows = n ? lists : NULL,
-                                   .costs = cycles,
-                                   .read = budget_read(costs),
-                                   .keeps_chains = costs->keeps_chains && tree->topk == 1};
-    return specrt_auto_create(&desc, NULL, out, err);
+    const budget_desc desc = {.costs = costs,
+                              .tree = tree,
+                              .rows = rows,
+                              .lists = n ? lists : NULL,
+                              .n_lists = n ? n : 1};
+    return budget_open(&desc, out, err);
 }

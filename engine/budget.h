@@ -11,15 +11,19 @@ bool budget_is_auto(const char *text);
  * bundle; any other text itself, NULL too. Borrowed from the text, or static. */
 const char *budget_policy(const char *text);
 
-/* budget_cycles() : what cycles cost by the curves.
- *   tree : its num_steps is the most levels; a chain's target reads a node a level
- *   rows : i32 [n_lists] of the head, by list
- *   out  : f64 [n_lists, num_steps + 1] seconds */
-void budget_cycles(const pass_costs *costs, const specrt_tree_params *tree, const int32_t *rows,
-                   int32_t n_lists, double *out);
+/* What a budget is made from, borrowed for the call. */
+typedef struct budget_desc {
+    const pass_costs *costs;
+    const specrt_tree_params
+        *tree;            /* its num_steps is the most levels; a chain has a node a level */
+    const int32_t *rows;  /* i32 [n_lists] of the head that a product reads, by list */
+    const int32_t *lists; /* i32 [n_lists] rows of specrt_auto_desc; NULL: the whole policy */
+    int32_t n_lists;
+    uint32_t without; /* SPECRT_AUTO_... */
+} budget_desc;
 
-/* budget_read() : seconds of a drafter's pass for each token beyond the first. */
-double budget_read(const pass_costs *costs);
+/* budget_open() : @return as specrt_auto_create() */
+specrt_status budget_open(const budget_desc *desc, specrt_auto **out, specrt_error *err);
 
 /* budget_sizes() : of a policy that is `static:N` alone, the sizes of its lists where all that ends a
  * generation is ranked first: N, half of it and so on, down to 512; ascending. @return how many; 0: another

@@ -60,7 +60,7 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     specrt_session_params params = models_session(&c->models, &c->options, 0);
     *k = (contestant){.name = "plain", .alignment = a};
     if (text) TRY(models_policy(&c->models, text, &k->policy, err));
-    if (text && budget_is_auto(text)) TRY(add_budget(c, k, &params, err));
+    if (budget_is_auto(text)) TRY(add_budget(c, k, &params, err));
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)
         if (drafts_alike(c, i)) {

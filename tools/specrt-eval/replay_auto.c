@@ -112,7 +112,6 @@ static void play(player *w, int64_t sequence, spent *sum) {
 
 static specrt_status open_way(const auto_run *a, const int *lists, int n_lists, int32_t num_steps,
                               uint32_t without, player *out, specrt_error *err) {
-    double cycles[SPECRT_AUTO_MAX_LISTS * (SPECRT_TREE_MAX_STEPS + 1)];
     int32_t rows[SPECRT_AUTO_MAX_LISTS], places[SPECRT_AUTO_MAX_LISTS];
     specrt_tree_params tree = a->r->trees[a->params.first_tree + a->params.n_trees - 1];
     for (int i = 0; i < n_lists; i++) {
@@ -120,16 +119,9 @@ static specrt_status open_way(const auto_run *a, const int *lists, int n_lists, 
         places[i] = i + 1;
     }
     tree.num_steps = num_steps;
-    budget_cycles(a->params.costs, &tree, rows, n_lists, cycles);
-    const specrt_auto_desc desc = {.num_steps = num_steps,
-                                   .n_lists = n_lists,
-                                   .rows = places,
-                                   .costs = cycles,
-                                   .read = budget_read(a->params.costs),
-                                   .keeps_chains = a->params.costs->keeps_chains && tree.topk == 1,
-                                   .without = without};
+    const budget_desc desc = {a->params.costs, &tree, rows, places, n_lists, without};
     *out = (player){.a = a, .lists = lists, .n_lists = n_lists};
-    return specrt_auto_create(&desc, NULL, &out->budget, err);
+    return budget_open(&desc, &out->budget, err);
 }
 
 static const uint32_t all_parts =

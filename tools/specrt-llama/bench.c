@@ -405,10 +405,10 @@ static specrt_status add_way(bench *b, way_kind kind, const char *text, specrt_e
     w->kind = kind;
     if (kind == POLICY) TRY(models_session(b->m, b->o, text, &w->policy, &w->session, err));
     snprintf(w->name, sizeof w->name, "%s",
-             kind == PLAIN                  ? "plain"
-             : text && budget_is_auto(text) ? text
-             : kind == WHOLE_HEAD           ? "llama.cpp's whole head, chain"
-                                            : specrt_policy_text(w->policy));
+             kind == PLAIN          ? "plain"
+             : budget_is_auto(text) ? text
+             : kind == WHOLE_HEAD   ? "llama.cpp's whole head, chain"
+                                    : specrt_policy_text(w->policy));
     return make_answers(b, w, err);
 }
 

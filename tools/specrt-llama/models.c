@@ -104,7 +104,7 @@ static specrt_status add_budget(models *m, const options *o, const specrt_policy
 
 specrt_status models_session(models *m, const options *o, const char *text, specrt_policy **policy,
                              specrt_session **session, specrt_error *err) {
-    specrt_policy_desc desc = {.text = text ? budget_policy(text) : NULL};
+    specrt_policy_desc desc = {.text = budget_policy(text)};
     specrt_session_params params = {
         .sampling = {.temperature = (float)o->temperature,
                      .top_k = (int32_t)o->top_k,
@@ -116,7 +116,7 @@ specrt_status models_session(models *m, const options *o, const char *text, spec
     };
     specrt_llama_describe(m->pair, &desc, &params);
     TRY(specrt_policy_create(m->bundle, m->head, &desc, policy, err));
-    if (text && budget_is_auto(text)) TRY(add_budget(m, o, *policy, &params, err));
+    if (budget_is_auto(text)) TRY(add_budget(m, o, *policy, &params, err));
     return specrt_session_create(*policy, &params, NULL, session, err);
 }
 
