@@ -71,20 +71,50 @@ static int folder_rank(const char *name) {
     return 0;
 }
 
-/* The best file of a folder, the first in name order of equals; NULL if there is none. */
-static char *folder_pick(const char *folder) {
+/* A part of a split GGUF: NAME-00002-of-00003.gguf. The first holds the vocabulary. */
+static bool is_part(const char *name) {
+    size_t n = strlen(name);
+    return n > 20 && strncmp(name + n - 14, "-of-", 4) == 0 && name[n - 20] == '-';
+}
+
+/* Whether files of one rank are one tokenizer: parts of one model are. */
+static bool is_same(const char *a, const char *b) {
+    return is_part(a) && is_part(b) && strlen(a) == strlen(b) &&
+           strncmp(a, b, strlen(a) - 19) == 0 &&
+           strcmp(a + strlen(a) - 10, b + strlen(b) - 10) == 0;
+}
+
+typedef struct found {
+    char name[256];  /* of the best file, of parts the first; "": none */
+    char other[256]; /* another tokenizer of its rank; "": none */
+} found;
+
+static void take(found *f, const char *name) {
+    int better = folder_rank(name) - folder_rank(f->name);
+    if (folder_rank(name) == 0 || better < 0) return;
+    if (better > 0) f->other[0] = '\0';
+    bool before = better > 0 || strcmp(name, f->name) < 0;
+    if (better == 0 && !is_same(name, f->name))
+        snprintf(f->other, sizeof f->other, "%s", before ? f->name : name);
+    if (before) snprintf(f->name, sizeof f->name, "%s", name);
+}
+
+/* The best file of a folder. *path, owned, stays NULL if there is none. */
+static specrt_status folder_pick(const char *folder, char **path, specrt_error *err) {
+    found f = {"", ""};
     DIR *dir = opendir(folder);
-    if (!dir) return NULL;
-    char best[256] = "";
-    for (struct dirent *e; (e = readdir(dir));) {
-        int better = folder_rank(e->d_name) - folder_rank(best);
-        if (better > 0 || (better == 0 && best[0] && strcmp(e->d_name, best) < 0))
-            snprintf(best, sizeof best, "%s", e->d_name);
-    }
+    if (!dir) return SPECRT_STATUS_OK;
+    for (struct dirent *e; (e = readdir(dir));) take(&f, e->d_name);
     closedir(dir);
-    char *path = NULL;
-    if (folder_rank(best) == 0 || asprintf(&path, "%s/%s", folder, best) < 0) return NULL;
-    return path;
+    if (!f.name[0]) return SPECRT_STATUS_OK;
+    if (f.other[0])
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: expected one tokenizer in this folder, found %s and %s; name "
+                                "the file",
+                                folder, f.name, f.other);
+    if (asprintf(path, "%s/%s", folder, f.name) >= 0) return SPECRT_STATUS_OK;
+    *path = NULL;
+    return error_no_memory(err, folder);
 }
 
 static specrt_status open_file(const char *path, tokenizer *tok, specrt_error *err) {
@@ -104,7 +134,9 @@ specrt_status tokenizer_open(const char *path, tokenizer **out, specrt_error *er
     *out = NULL;
     struct stat st;
     char *inside = NULL;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && !(inside = folder_pick(path)))
+    bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (is_folder) TRY(folder_pick(path, &inside, err));
+    if (is_folder && !inside)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: no tokenizer in this folder; expected tokenizer.json, "
                                 "tokenizer.model, *.tiktoken or *.gguf",
@@ -139,7 +171,8 @@ specrt_status tokenizer_of_model(const char *path, tokenizer **out, specrt_error
     char *inside = NULL;
     *out = NULL;
     bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    if (is_folder && !(inside = folder_pick(path))) return SPECRT_STATUS_OK;
+    if (is_folder) TRY(folder_pick(path, &inside, err));
+    if (is_folder && !inside) return SPECRT_STATUS_OK;
     specrt_status status = file_map(inside ? inside : path, &file, err);
     bool has = false;
     if (!status) {
@@ -164,12 +197,12 @@ specrt_status tokenizer_check_model(const char *path, const uint8_t sha256[32], 
                                     specrt_error *err) {
     static const uint8_t unknown[32];
     tokenizer *tok;
-    uint8_t found[32];
+    uint8_t bytes[32];
     if (memcmp(sha256, unknown, 32) == 0) return SPECRT_STATUS_OK;
     specrt_status status = tokenizer_of_model_if_known(path, &tok, err);
     if (!tok) return status;
-    tokenizer_fingerprint(tok, found);
-    if (memcmp(found, sha256, 32) != 0)
+    tokenizer_fingerprint(tok, bytes);
+    if (memcmp(bytes, sha256, 32) != 0)
         status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                   "%s: the model's own tokenizer is %s; expected %s", path,
                                   tokenizer_name(tok), name);

@@ -23,7 +23,8 @@ typedef enum token_type {
 /* tokenizer_open() : tell the kind by content, not by name.
  *   path : a tokenizer.json, a GGUF, a tiktoken rank file (the family, hence specials and splitter, is
  *          told by its ranks; an unknown one is an error that lists those known), or a folder with one
- * @return IO, BAD_INPUT naming file and field, UNSUPPORTED naming the kind and what is supported. */
+ * @return IO, BAD_INPUT naming file and field, UNSUPPORTED naming the kind and what is supported; BAD_ARG
+ * naming two files of a folder that holds several. */
 specrt_status tokenizer_open(const char *path, tokenizer **out, specrt_error *err);
 void tokenizer_close(tokenizer *tok);
 
@@ -33,7 +34,7 @@ void tokenizer_close(tokenizer *tok);
 specrt_status tokenizer_of_model(const char *path, tokenizer **out, specrt_error *err);
 
 /* tokenizer_of_model_if_known() : the same for comparisons: *out is NULL too for one of a kind that is not
- * read. @return OK, IO, NO_MEMORY. */
+ * read. @return OK, IO, NO_MEMORY, BAD_ARG. */
 specrt_status tokenizer_of_model_if_known(const char *path, tokenizer **out, specrt_error *err);
 
 const char *tokenizer_name(const tokenizer *tok); /* "llama3 (tiktoken)" */

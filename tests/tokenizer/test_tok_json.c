@@ -494,6 +494,35 @@ static void test_side_files(void) {
     CHECK_INT(clear_folder(), 4);
 }
 
+/* ---- several in a folder ---- */
+
+static specrt_status open_folder(const char *expected) {
+    specrt_error err = {0};
+    tokenizer *tok = NULL;
+    specrt_status status = tokenizer_open(folder(), &tok, &err);
+    if (status) CHECK_HAS(err.msg, expected);
+    tokenizer_close(tok);
+    return status;
+}
+
+static void test_folders(void) {
+    CHECK_INT(open_folder("no tokenizer in this folder"), SPECRT_STATUS_BAD_INPUT);
+    write_file("x-00002-of-00002.gguf", "GG");
+    write_file("x-00001-of-00002.gguf", "GG");
+    CHECK_INT(open_folder("x-00001-of-00002.gguf: not a tokenizer"), SPECRT_STATUS_UNSUPPORTED);
+    write_file("y-00001-of-00002.gguf", "GG");
+    CHECK_INT(open_folder("found x-00001-of-00002.gguf and y-00001-of-00002.gguf"),
+              SPECRT_STATUS_BAD_ARG);
+    write_file("b.tiktoken", "?");
+    CHECK_INT(open_folder("b.tiktoken: not a tokenizer"), SPECRT_STATUS_UNSUPPORTED);
+    write_file("a.tiktoken", "?");
+    CHECK_INT(open_folder("expected one tokenizer in this folder, found a.tiktoken and b.tiktoken"),
+              SPECRT_STATUS_BAD_ARG);
+    write_file("tokenizer.json", kinds);
+    CHECK_INT(open_folder(""), SPECRT_STATUS_OK);
+    CHECK_INT(clear_folder(), 6);
+}
+
 static const test_case cases[] = {
     {"golden", "ids of random texts under small tokenizers of every kind", test_golden},
     {"pre_tokenizers", "each kind and behaviour", test_pre_tokenizers},
@@ -502,5 +531,6 @@ static const test_case cases[] = {
     {"damage", "a file cut or changed anywhere", test_damage},
     {"kinds", "normal, special, reserved, holes, terminators", test_kinds},
     {"side_files", "ends of text from the files beside it", test_side_files},
+    {"folders", "one tokenizer, or both are named", test_folders},
 };
 TEST_MAIN(cases)

@@ -93,9 +93,13 @@ void models_close(models *m) {
 static specrt_status add_budget(models *m, const options *o, const specrt_policy *policy,
                                 specrt_session_params *params, specrt_error *err) {
     pass_costs costs;
-    if (!o->auto_costs || m->n_budgets == MOST_BUDGETS)
+    if (!o->auto_costs)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy auto: expected --auto-costs FILE, which --costs wrote");
+    if (m->n_budgets == MOST_BUDGETS)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--policy: expected at most %d of auto and auto+SPEC, found more",
+                                MOST_BUDGETS);
     TRY(pass_costs_read(o->auto_costs, &costs, err));
     TRY(budget_create(&costs, &params->tree, policy, &params->budget, err));
     m->budgets[m->n_budgets++] = params->budget;
