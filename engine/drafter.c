@@ -3,6 +3,7 @@
  * unchanged. */
 #include "engine/drafter.h"
 #include "base/error.h"
+#include "model/checkpoint.h"
 
 #include <json-c/json.h>
 #include <stdio.h>
@@ -176,10 +177,9 @@ static specrt_status load(loader *l) {
     engine_drafter *d = l->d;
     TRY(engine_weights_open(&d->file, l->path, l->err));
     if (!d->file.file.s) return bad(l, "file", "expected safetensors");
-    /* EAGLE-3 checkpoints name their layer "midlayer", or norm the feature. */
-    bool midlayer = engine_weights_has(&d->file, "midlayer.self_attn.q_proj.weight");
-    d->eagle3 = midlayer || engine_weights_has(&d->file, "layers.0.hidden_norm.weight");
-    l->prefix = midlayer ? "midlayer" : "layers.0";
+    const char *eagle3_layer = checkpoint_eagle3_layer(&d->file.file);
+    d->eagle3 = eagle3_layer != NULL;
+    l->prefix = d->eagle3 ? eagle3_layer : "layers.0";
     snprintf(d->prefix, sizeof d->prefix, "%s", l->prefix);
     TRY(read_config(l));
     d->body.d_input = 2 * d->body.config.d_model;

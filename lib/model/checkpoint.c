@@ -75,9 +75,9 @@ bool checkpoint_is_set(const checkpoint *c, const char *key) {
 
 /* ---- tensors ---------------------------------------------------------------------------------- */
 
-bool checkpoint_has(const checkpoint *c, const char *ending) {
+static bool has(const st *s, const char *ending) {
     int64_t n;
-    const st_tensor *t = st_tensors(c->m.s, &n);
+    const st_tensor *t = st_tensors(s, &n);
     size_t length = strlen(ending);
     for (int64_t i = 0; i < n; i++) {
         size_t own = strlen(t[i].name);
@@ -86,13 +86,18 @@ bool checkpoint_has(const checkpoint *c, const char *ending) {
     return false;
 }
 
-const char *checkpoint_eagle3_layer(const checkpoint *c) {
-    if (checkpoint_has(c, "midlayer.self_attn.q_proj.weight")) return "midlayer";
-    return checkpoint_has(c, "layers.0.hidden_norm.weight") ? "layers.0" : NULL;
+bool checkpoint_has(const checkpoint *c, const char *ending) {
+    return has(c->m.s, ending);
+}
+
+const char *checkpoint_eagle3_layer(const model *m) {
+    if (!m->s) return NULL;
+    if (has(m->s, "midlayer.self_attn.q_proj.weight")) return "midlayer";
+    return has(m->s, "layers.0.hidden_norm.weight") ? "layers.0" : NULL;
 }
 
 static checkpoint_kind kind_of(const checkpoint *c) {
-    if (c->d2t || checkpoint_eagle3_layer(c)) return CHECKPOINT_EAGLE3;
+    if (c->d2t || checkpoint_eagle3_layer(&c->m)) return CHECKPOINT_EAGLE3;
     return st_find(c->m.s, "fc.weight") ? CHECKPOINT_EAGLE : CHECKPOINT_MODEL;
 }
 

@@ -51,9 +51,9 @@ json_object *checkpoint_value(const checkpoint *c, const char *key);
 int64_t checkpoint_number(const checkpoint *c, const char *key);
 bool checkpoint_is_set(const checkpoint *c, const char *key);
 
-/* checkpoint_eagle3_layer() : what names of its layer's tensors begin with, "midlayer" or "layers.0", where
- * it is EAGLE-3's; else NULL. */
-const char *checkpoint_eagle3_layer(const checkpoint *c);
+/* checkpoint_eagle3_layer() : what names of the layer's tensors begin with, "midlayer" or "layers.0", where
+ * safetensors are an EAGLE-3 head's, whose layer is named so or norms the feature; else NULL. */
+const char *checkpoint_eagle3_layer(const model *m);
 
 /* checkpoint_has() : whether a tensor's name ends so: "self_attn.q_proj.bias". */
 bool checkpoint_has(const checkpoint *c, const char *ending);

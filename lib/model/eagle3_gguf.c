@@ -39,16 +39,11 @@ static specrt_status bad(const eagle3 *e, const char *what, const char *detail) 
 /* ---- what is read -------------------------------------------------------------------------------- */
 
 specrt_status eagle3_gguf_probe(const char *path, bool *found, specrt_error *err) {
-    checkpoint c;
     model m;
     *found = false;
     TRY(model_open(path, &m, err));
-    bool is_checkpoint = m.s != NULL;
+    *found = checkpoint_eagle3_layer(&m) != NULL;
     model_close(&m);
-    if (!is_checkpoint) return SPECRT_STATUS_OK;
-    TRY(checkpoint_open(path, false, &c, err));
-    *found = checkpoint_eagle3_layer(&c) != NULL;
-    checkpoint_close(&c);
     return SPECRT_STATUS_OK;
 }
 
@@ -181,7 +176,7 @@ static specrt_status read_d2t(eagle3 *e) {
 
 static specrt_status open_files(eagle3 *e) {
     TRY(checkpoint_open(e->path, false, &e->c, e->err));
-    e->prefix = checkpoint_eagle3_layer(&e->c);
+    e->prefix = checkpoint_eagle3_layer(&e->c.m);
     if (!e->prefix) return bad(e, "file", "expected an EAGLE-3 head, safetensors");
     TRY(gguf_open(e->target_path, &e->target, e->err));
     TRY(read_sizes(e));

@@ -9,7 +9,7 @@
 
 /* eagle3_gguf_probe() : whether a file is the safetensors of an EAGLE-3 head: its layer is "midlayer", or
  * has a hidden_norm.
- * @return as model_open() and checkpoint_open() */
+ * @return as model_open() */
 specrt_status eagle3_gguf_probe(const char *path, bool *found, specrt_error *err);
 
 /* eagle3_gguf_write() : the head with the target's tokenizer.
