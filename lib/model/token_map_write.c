@@ -517,7 +517,7 @@ static specrt_status write_gguf(const job *j) {
 
 /* ---- any format ------------------------------------------------------------------------------- */
 
-static int by_id(const void *a, const void *b) {
+int token_map_by_id(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return x < y ? -1 : x > y;
 }
@@ -551,7 +551,7 @@ specrt_status token_map_write(const token_map *map, const char *format, const ch
     int32_t *sorted = (int32_t *)malloc((size_t)map->n * sizeof *sorted);
     if (!sorted) return error_no_memory(err, path);
     memcpy(sorted, map->ids, (size_t)map->n * sizeof *sorted);
-    qsort(sorted, (size_t)map->n, sizeof *sorted, by_id);
+    qsort(sorted, (size_t)map->n, sizeof *sorted, token_map_by_id);
     specrt_status status = check_ids(map, sorted, err);
     const job j = {.ids = f->ascending ? sorted : map->ids,
                    .counts = map->counts,

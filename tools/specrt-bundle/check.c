@@ -32,7 +32,8 @@ typedef struct exam {
     const request *q;
     checkpoint c;
     target t;
-    token_map map; /* the ids of its rows; n = 0: rows are ids, or the list cannot be read */
+    token_map map;   /* the ids of its rows; n = 0: rows are ids, or the list cannot be read */
+    int32_t *sorted; /* [map.n] the same ascending; owned */
     json_object *findings; /* {code, engines, what, fix} */
 } exam;
 
@@ -226,13 +227,21 @@ static specrt_status check_tokenizer(exam *e, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+static specrt_status sort_map(exam *e, specrt_error *err) {
+    size_t n = (size_t)e->map.n;
+    if (n == 0) return SPECRT_STATUS_OK;
+    e->sorted = (int32_t *)malloc(n * sizeof *e->sorted);
+    if (!e->sorted) return error_no_memory(err, e->q->drafter);
+    memcpy(e->sorted, e->map.ids, n * sizeof *e->sorted);
+    qsort(e->sorted, n, sizeof *e->sorted, token_map_by_id);
+    return SPECRT_STATUS_OK;
+}
+
 /* How many of ids [n] the head has no row for, and the first of them. */
 static int32_t count_missing(const exam *e, const int32_t *ids, int32_t n, int32_t *first) {
     int32_t missing = 0;
     for (int32_t i = n - 1; e->map.n > 0 && i >= 0; i--) {
-        bool there = false;
-        for (int32_t row = 0; row < e->map.n && !there; row++) there = e->map.ids[row] == ids[i];
-        if (there) continue;
+        if (bsearch(&ids[i], e->sorted, (size_t)e->map.n, sizeof *ids, token_map_by_id)) continue;
         missing++;
         *first = ids[i];
     }
@@ -355,6 +364,7 @@ static specrt_status examine(exam *e, specrt_error *err) {
     check_d2t(e);
     check_t2d(e);
     check_sizes(e);
+    TRY(sort_map(e, err));
     TRY(check_tokenizer(e, err));
     check_ends(e);
     return e->q->keep ? check_bytes(e, err) : SPECRT_STATUS_OK;
@@ -401,6 +411,7 @@ static int start(const request *q) {
     int code = status == SPECRT_STATUS_OK ? report(&e) : cli_fail(&err);
     json_object_put(e.findings);
     token_map_free(&e.map);
+    free(e.sorted);
     tokenizer_close(e.t.tok);
     free(e.t.ends.ids);
     if (e.c.m.path) checkpoint_close(&e.c);

@@ -136,11 +136,6 @@ static specrt_status find_rows(work *w) {
     return w->row_of ? SPECRT_STATUS_OK : error_no_memory(w->err, c->m.path);
 }
 
-static int by_id(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* The most frequent ids that have rows. */
 static void take_ids(work *w, int32_t size) {
     const specrt_ranks_header *h = w->r->ranks.header;
@@ -169,7 +164,7 @@ static specrt_status select_ids(work *w) {
                                 ", the ids of the bundle that have rows in %s",
                                 size, w->n, w->c.m.path);
     memcpy(w->ids, w->ranked, (size_t)w->n * sizeof *w->ids);
-    qsort(w->ids, (size_t)w->n, sizeof *w->ids, by_id);
+    qsort(w->ids, (size_t)w->n, sizeof *w->ids, token_map_by_id);
     return SPECRT_STATUS_OK;
 }
 
