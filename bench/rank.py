@@ -357,4 +357,5 @@ def main():
         table(names, rows)
 
 
-main()
+if __name__ == "__main__":
+    main()
