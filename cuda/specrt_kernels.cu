@@ -769,6 +769,7 @@ typedef struct specrt__head_product {
     const int32_t *n; /* of sequence b: n[b * n_step]; NULL: max_n */
     int32_t first;    /* the state to begin with */
     int32_t n_states; /* of all sequences, in groups of max_n; 0: each sequence's own */
+    int32_t n_each;   /* of them a sequence's, whose masks hold for its states */
     float *logits;    /* [n_batch, max_n, n_columns] */
     int32_t row_step; /* rows of logits from sequence to sequence; 0: max_n */
     int activation;   /* of a router's layer */
@@ -840,11 +841,21 @@ static __device__ void specrt__head_state(const specrt__head_states &x, int32_t 
         specrt__head_numbers<SPECRT_DTYPE_BF16, kWhole, false>(from, chunk, x.n_cols, out);
 }
 
+/* Whether a row scores nothing for a sequence: of a shared segment row by row of states. */
+static __device__ bool specrt__head_masked(const specrt__head_product &p,
+                                           const specrt_cuda_segment &s, int32_t row, size_t at) {
+    const uint32_t *masked = s.masked;
+    if (!masked) return false;
+    if (p.n_states)
+        masked =
+            p.segments[(int32_t)at / p.n_each * p.layout.n_segments + (int32_t)blockIdx.y].masked;
+    return masked[row / 32] >> row % 32 & 1;
+}
+
 static __device__ void specrt__head_put(const specrt__head_product &p, const specrt_cuda_segment &s,
                                         int32_t row, int32_t state, float logit) {
     size_t at = (size_t)blockIdx.z * (size_t)(p.row_step ? p.row_step : p.max_n) + (size_t)state;
-    if ((s.masked && (s.masked[row / 32] >> row % 32 & 1)) ||
-        (s.scored_by && !(s.scored_by[row] >> state & 1)))
+    if (specrt__head_masked(p, s, row, at) || (s.scored_by && !(s.scored_by[row] >> state & 1)))
         logit = -INFINITY;
     else if (s.bias)
         logit += s.bias[s.places ? s.places[row] : row];
@@ -1328,6 +1339,7 @@ static specrt_status specrt__head_run_batch(specrt__head_product p, int32_t n_ba
             joined.layout.dtypes[i] = kNone;
     joined.n = NULL;
     joined.n_states = n_batch * p.max_n;
+    joined.n_each = p.max_n;
     joined.max_n = SPECRT_CUDA_MAX_STATES;
     if (joined.max_n > joined.n_states) joined.max_n = joined.n_states;
     int32_t n_joined = (int32_t)specrt__launch_blocks(joined.n_states, joined.max_n);
@@ -5561,6 +5573,7 @@ typedef struct specrt__batch_tally {
 
 /* What shortlists read. */
 typedef struct specrt__batch_costs {
+    bool packs;          /* rows are copied; not so where they are joint */
     int32_t n_fixed;     /* rows that all sequences share */
     int64_t row, n_read; /* bytes of a row, and of a level's weights and codes */
 } specrt__batch_costs;
@@ -5745,7 +5758,7 @@ static __global__ void specrt__batch_stats_kernel(specrt__batch_part all,
     if (b >= all.n) return;
     out[b] = all.stats[b];
     specrt__batch_add_passes(all, b, &out[b]);
-    out[b].n_copied = all.states[b].n_copied;
+    out[b].n_copied = all.costs.packs ? all.states[b].n_copied : 0;
     out[b].n_events = caches ? caches[b].n_events : 0;
     out[b].n_lost = caches ? caches[b].n_lost : 0;
 }
@@ -5785,6 +5798,106 @@ static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt
     uint64_t by = id < 0 ? 0 : c.scored_by[(int64_t)b * c.max_rows + r] & every;
     int32_t before, sum = specrt__block_scan(__popcll(by), &before);
     if (threadIdx.x == 0) atomicAdd(&tally->n_scored, sum);
+}
+
+// >>joint (uses: launch block active window)
+// Owns which packed rows of a batch are multiplied once for all of its sequences: those that enough of them
+// hold. Rows are read where they lie in the head; nothing is copied. What a sequence does not hold of the
+// joint rows is masked for it, and what it holds beyond them it lists as its own. Twin: >>stock of the
+// header. Tokens ascend and slots keep their order, whichever thread ran first.
+
+enum { SPECRT__JOINT_THREADS = 512, SPECRT__JOINT_EACH = 4 };
+
+/* All pointers are DEVICE. max_rows 0: sequences have copies of their rows, and there is none of this. */
+typedef struct specrt__joint {
+    int32_t n_batch, n_ids, capacity;
+    int32_t max_rows, least; /* joint rows at most, and by how many a row must be held */
+    const int32_t *row_of;   /* the head's; NULL: a token is its row */
+    int32_t *holders;        /* [n_ids] how many hold a token; below 0: it is joint */
+    int32_t *ids, *places;   /* [max_rows] tokens, and their rows in the head */
+    int32_t *n_rows;         /* [1] */
+    uint32_t *masks;         /* [n_batch, words of max_rows] */
+    int32_t *own_ids, *own_places, *n_own; /* [n_batch, capacity], [n_batch] */
+} specrt__joint;
+
+static __device__ int32_t specrt__joint_place(const specrt__joint &j, int32_t id) {
+    return j.row_of ? j.row_of[id] : id;
+}
+
+/* Thread (r, b): slot r of sequence b. holders are 0.  grid (blocks of capacity, n_batch) */
+static __global__ void specrt__joint_count_kernel(specrt__joint j,
+                                                  const specrt_cuda_state *states) {
+    const specrt_cuda_state *s = &states[blockIdx.y];
+    int32_t r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (r < s->n_rows) atomicAdd(&j.holders[s->ids[r]], 1);
+}
+
+/* One block: the tokens that enough hold, ascending; those beyond max_rows are not joint. */
+static __global__ void __launch_bounds__(SPECRT__JOINT_THREADS)
+    specrt__joint_choose_kernel(specrt__joint j) {
+    const int kEach = SPECRT__JOINT_EACH;
+    int32_t n = 0, step = kEach * specrt__block_threads();
+    for (int32_t first = 0; first < j.n_ids; first += step) {
+        bool takes[kEach];
+        int32_t before[kEach];
+        for (int i = 0; i < kEach; i++) {
+            int32_t id = first + specrt__block_place(kEach, i);
+            takes[i] = id < j.n_ids && j.holders[id] >= j.least;
+        }
+        int32_t n_more = specrt__block_ranks<kEach>(takes, before);
+        for (int i = 0; i < kEach; i++) {
+            int32_t id = first + specrt__block_place(kEach, i), at = n + before[i];
+            if (!takes[i] || at >= j.max_rows) continue;
+            j.ids[at] = id;
+            j.places[at] = specrt__joint_place(j, id);
+            j.holders[id] = -1;
+        }
+        n += n_more;
+    }
+    if (specrt__block_thread() == 0) *j.n_rows = n < j.max_rows ? n : j.max_rows;
+}
+
+/* Which joint rows a sequence does not hold, 32 a warp at a time. */
+static __device__ void specrt__joint_mask(const specrt__joint &j, const specrt_cuda_state *s,
+                                          uint32_t *masks) {
+    int32_t n = *j.n_rows, threads = specrt__block_threads();
+    for (int32_t first = 0; first < n; first += threads) {
+        int32_t i = first + specrt__block_thread();
+        uint32_t word = __ballot_sync(0xffffffffu, i < n && s->slots[j.ids[i]] < 0);
+        if (i % 32 == 0 && i < n) masks[i / 32] = word;
+    }
+}
+
+/* Block b: the mask of sequence b, and the rows that it holds beyond the joint ones. */
+static __global__ void __launch_bounds__(SPECRT__JOINT_THREADS)
+    specrt__joint_split_kernel(specrt__joint j, const specrt_cuda_state *states) {
+    int32_t b = (int32_t)blockIdx.x, n_words = (j.max_rows + 31) / 32, n = 0;
+    const specrt_cuda_state *s = &states[b];
+    int32_t *ids = j.own_ids + (int64_t)b * j.capacity;
+    int32_t *places = j.own_places + (int64_t)b * j.capacity;
+    int32_t n_rows = s->n_rows, threads = specrt__block_threads();
+    specrt__joint_mask(j, s, j.masks + (int64_t)b * n_words);
+    for (int32_t first = 0; first < n_rows; first += threads) {
+        int32_t r = first + specrt__block_thread(), id = r < n_rows ? s->ids[r] : -1, before;
+        bool own = id >= 0 && j.holders[id] >= 0;
+        int32_t n_more = specrt__block_rank(own, &before);
+        if (own) ids[n + before] = id, places[n + before] = specrt__joint_place(j, id);
+        n += n_more;
+    }
+    if (specrt__block_thread() == 0) j.n_own[b] = n;
+}
+
+/* What the sequences hold now. */
+static specrt_status specrt__joint_update(const specrt__joint &j, const specrt_cuda_state *states,
+                                          void *stream) {
+    const int threads = 128;
+    dim3 grid(specrt__launch_blocks(j.capacity, threads), (unsigned)j.n_batch);
+    SPECRT__TRY(specrt__launch_clear(j.holders, (size_t)j.n_ids, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__joint_count_kernel, grid, threads, 0, stream, j, states));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__joint_choose_kernel, 1,
+                               specrt__block_size(SPECRT__JOINT_THREADS), 0, stream, j));
+    return SPECRT__LAUNCH(specrt__joint_split_kernel, (unsigned)j.n_batch,
+                          specrt__block_size(SPECRT__JOINT_THREADS), 0, stream, j, states);
 }
 
 /* ================================== glue on the host ==================================================
@@ -6410,7 +6523,7 @@ static specrt_status specrt__side_join(specrt__side *side, void *stream) {
     return status;
 }
 
-// >>session (uses: launch base os block head active window retrieve tree verify device ring batch side)
+// >>session (uses: launch base os block head active window retrieve tree verify device ring batch joint side)
 // Owns batches of sequences whose state never leaves the device: which kernel runs when, on which of two
 // streams. Everything is allocated in create; a cycle's launches are the same every time, so a graph can
 // hold them. Retrieval's cache stays on the host: cycles go there, and wishes come back, through memory
@@ -6438,6 +6551,7 @@ struct specrt_cuda_session {
     specrt_cuda_draft *asked;      /* DEVICE [n_batch] what draw() has the verifier look at */
     specrt_cuda_packing *packings; /* DEVICE [n_batch] */
     void *state_memory;            /* DEVICE of the states */
+    specrt__joint joint;           /* in place of the copies that follow; max_rows 0: not so */
     void *rows;                    /* DEVICE [n_batch, capacity], row_stride bytes each */
     float *bias;                   /* DEVICE [n_batch, capacity]; NULL: none */
     size_t row_stride;
@@ -6669,6 +6783,54 @@ static size_t specrt__session_words(int32_t n_rows) {
     return ((size_t)n_rows + 31) / 32;
 }
 
+/* Lists of rows that stay in the head. A product takes as many states at once as it can: a row that is read
+ * for each such group, and for each of its holders otherwise, is joint where these are more. */
+static specrt_status specrt__session_make_joint(specrt_cuda_session *s, specrt_error *err) {
+    specrt__device_memory *m = &s->memory;
+    specrt__joint *j = &s->joint;
+    size_t n = (size_t)s->batch.n, n_own = n * (size_t)s->capacity;
+    int32_t n_groups =
+        (int32_t)specrt__launch_blocks(s->batch.n * s->tree.topk, SPECRT_CUDA_MAX_STATES);
+    j->n_batch = s->batch.n;
+    j->n_ids = s->policy->policy->head->n_ids;
+    j->capacity = s->capacity;
+    j->least = n_groups + 1 > 2 ? n_groups + 1 : 2;
+    j->row_of = s->policy->head.row_of;
+    size_t max_rows = n_own / (size_t)j->least + 1; /* as many at most: each has so many holders */
+    j->max_rows = max_rows < (size_t)j->n_ids ? (int32_t)max_rows : j->n_ids;
+    SPECRT__TRY(specrt__device_clear(m, (size_t)j->n_ids, &j->holders, err));
+    SPECRT__TRY(specrt__device_clear(m, (size_t)j->max_rows, &j->ids, err));
+    SPECRT__TRY(specrt__device_clear(m, (size_t)j->max_rows, &j->places, err));
+    SPECRT__TRY(specrt__device_clear(m, 1, &j->n_rows, err));
+    SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(j->max_rows), &j->masks, err));
+    SPECRT__TRY(specrt__device_clear(m, n_own, &j->own_ids, err));
+    SPECRT__TRY(specrt__device_clear(m, n_own, &j->own_places, err));
+    return specrt__device_clear(m, n, &j->n_own, err);
+}
+
+/* Those of sequence i: joint ones, then its own. */
+static int32_t specrt__session_list_joint(const specrt_cuda_session *s, size_t i,
+                                          specrt_cuda_segment *out) {
+    const specrt__joint *j = &s->joint;
+    const specrt_cuda_head *head = &s->policy->head;
+    SPECRT__CLEAR(out, 2);
+    for (int k = 0; k < 2; k++) {
+        out[k].rows = head->rows;
+        out[k].row_stride = head->row_stride;
+        out[k].bias = head->bias;
+    }
+    out[0].ids = j->ids;
+    out[0].places = j->places;
+    out[0].masked = j->masks + i * specrt__session_words(j->max_rows);
+    out[0].n_rows = j->n_rows;
+    out[0].max_rows = j->max_rows;
+    out[1].ids = j->own_ids + i * (size_t)s->capacity;
+    out[1].places = j->own_places + i * (size_t)s->capacity;
+    out[1].n_rows = j->n_own + i;
+    out[1].max_rows = s->capacity;
+    return 2;
+}
+
 /* What routed source `at` chooses for sequence i at a level. @return how many segments. */
 static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t at, size_t i,
                                            int32_t level, specrt_cuda_segment *out) {
@@ -6701,7 +6863,9 @@ static specrt_status specrt__session_list(const specrt_cuda_session *s, size_t i
     int32_t n = 0;
     SPECRT__TRY(specrt__session_packing(s, i, &packing));
     if (s->policy->fixed.max_rows > 0) out[n++] = s->policy->fixed;
-    if (s->capacity > 0) {
+    if (s->joint.max_rows > 0) {
+        n += specrt__session_list_joint(s, i, out + n);
+    } else if (s->capacity > 0) {
         SPECRT__CLEAR(&out[n], 1);
         out[n].rows = packing.rows;
         out[n].row_stride = s->row_stride;
@@ -6733,7 +6897,9 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++)
         status = specrt__session_make_level(s, t, host, err);
     s->layout.n_cols = s->policy->head.n_cols;
-    s->layout.shared[0] = s->policy->fixed.max_rows > 0;
+    int32_t n_fixed = s->policy->fixed.max_rows > 0;
+    s->layout.shared[0] = n_fixed > 0;
+    if (s->joint.max_rows > 0) s->layout.shared[n_fixed] = 1;
     for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
         s->layout.dtypes[i] = specrt__device_type(s->policy, host[i].rows);
         s->layout.max_rows[i] = host[i].max_rows;
@@ -6788,6 +6954,7 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
     const specrt_cuda_policy *p = s->policy;
     size_t n = (size_t)s->batch.n;
     s->batch.n_ids = p->policy->head->n_ids;
+    s->batch.costs.packs = s->joint.max_rows == 0;
     s->batch.costs.n_fixed = p->policy->fixed.n_rows;
     s->batch.costs.row =
         (int64_t)specrt_row_bytes(specrt__head_type(p->head.dtype), p->head.n_cols);
@@ -6927,6 +7094,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (policy->has_window && policy->window.kpre > s->k_best) s->k_best = policy->window.kpre;
     if (policy->retrieve.size > 0) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
+    if (s->capacity > 0 && params->joint) s->layout.n_segments++;
     for (int32_t i = 0; i < s->policy->n_routed; i++) {
         const specrt__device_source *r = &s->policy->routed[i];
         s->layout.n_segments += 1 + (r->always.max_rows > 0);
@@ -6963,7 +7131,8 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_make_verifier(s, s->tree.num_draft_tokens, &params->sampling,
                                               &s->verifier, err));
     SPECRT__TRY(specrt__session_make_verifier(s, 1, &params->sampling, &s->drawer, err));
-    SPECRT__TRY(specrt__session_make_packings(s, err));
+    SPECRT__TRY(params->joint && s->capacity > 0 ? specrt__session_make_joint(s, err)
+                                                 : specrt__session_make_packings(s, err));
     SPECRT__TRY(specrt__session_make_routes(s, err));
     SPECRT__TRY(specrt__session_make_segments(s, err));
     SPECRT__TRY(specrt__session_make_laws(s, params, err));
@@ -7031,6 +7200,15 @@ SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
     out->side = s->side.stream;
 }
 
+/* New rows are copied, or those that sequences share are found anew. */
+static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
+                                               void *stream) {
+    if (s->capacity == 0) return SPECRT_STATUS_OK;
+    if (s->joint.max_rows > 0) return specrt__joint_update(s->joint, s->batch.states, stream);
+    return specrt_cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
+                            stream);
+}
+
 // >>cycle (uses: launch os block head active window retrieve tree verify device ring batch side session)
 // Owns the calls of a cycle: which kernels run on which stream, and when streams wait for each other.
 
@@ -7058,13 +7236,6 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session 
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     return SPECRT__LAUNCH(specrt__batch_stats_kernel, specrt__session_blocks(s->batch.n),
                           SPECRT__SESSION_THREADS, 0, stream, s->batch, s->ring.caches, stats);
-}
-
-static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
-                                               void *stream) {
-    if (s->capacity == 0) return SPECRT_STATUS_OK;
-    return specrt_cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
-                            stream);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, int32_t i,

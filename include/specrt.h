@@ -43,8 +43,8 @@
  *          through specrt_desc.alloc (but for what libzstd needs while a bundle opens); step
  *          functions never allocate. Closing NULL is a no-op.
  * THREADS. Bundles, heads, static lists and policies are immutable once made: share them freely. A
- *          session is one thread's at a time. No globals; no threads are started but by
- *          specrt_worker_create().
+ *          session is one thread's at a time; so is a stock, with all of its sessions. No globals; no
+ *          threads are started but by specrt_worker_create().
  * ERRORS.  Fallible calls return specrt_status (0 is OK) and leave outputs zeroed on failure. Cold
  *          calls take a specrt_error* (may be NULL) that names file, section, expected and found.
  * DOES NOT: tokenise text, run your model, write bundles, print, exit, abort.
@@ -69,6 +69,7 @@
  *     cluster, router a group of head rows; what chooses clusters at a level
  *     sketch          a low-rank copy of a head, which names the rows worth scoring
  *     segment         head rows that lie side by side, or are listed by place
+ *     stock           packed rows that several sessions hold
  *     level, node     one pass of the drafter in a cycle; one drafted token of its tree
  *     fed             the hidden states that a pass of the drafter is given
  *     hidden          the hidden states that it gives, which the head multiplies
@@ -81,8 +82,7 @@
  *     open a bundle        specrt_bundle_open, _open_memory, _close, _check_tokenizer; its content:
  *                          _sections, _data, _ident, _ranks, _cograph, _clusters, _sketch, _hnsw;
  *                          specrt_cograph_successors, specrt_hnsw_search, _scratch_bytes
- *     bind a head          specrt_head_bind, _close, _compute, _check_states; specrt_head_digest,
- *                          specrt_digest_distance
+ *     bind a head          specrt_head_bind, _close, _compute, _check_states; specrt_head_digest
  *     one fixed list       specrt_static_create, _active, _close
  *     score and rank       specrt_active_logits, _topk; specrt_logits_topk
  *     choose a policy      specrt_policy_check, _create, _close, _text, _learns, _hidden_width, _ends, _bound
@@ -92,6 +92,8 @@
  *                          _set_sequence; what you verified _observe_chain; of a tree of your own
  *                          _shortlist, _route, _member;
  *                          specrt_worker_create, _submit, _close
+ *     move or set aside    specrt_session_save, _load
+ *     many sequences       specrt_stock_create, _close, _get_stats; specrt_session_expand_batch
  *     draft as it pays     specrt_auto_create, _close, _begin, _choose, _goes_on, _observe, _get_stats;
  *                          specrt_session_drafts
  *     trees and verdicts   specrt_tree_create, _free, _get_params, _begin, _expand, _finish;
@@ -107,8 +109,9 @@
  *     formats and hashes   specrt_dtype_name, _row_bytes, _row_decode; specrt_hash64, _sha256_init, _update,
  *                          _final; specrt_tokenizer_hash_token; specrt_status_name, specrt_error_set */
 
-/* Contents: api decoding cuda | parts | base os bundle rows simd head active ranks window hnsw cograph
- * cluster successor scan sketch arc retrieve policy tree verify align trace auto session host */
+/* Contents: api decoding many saved cuda | parts | base os bundle rows simd head active stock ranks window
+ * hnsw cograph cluster successor scan sketch arc retrieve policy tree verify align trace auto session
+ * snapshot host */
 
 // >>api (uses:)
 // Everything public but the decoding loop. All multi-byte on-disk values are little-endian; so must the
@@ -159,6 +162,10 @@ extern "C" {
     X(TRACE_VERSION, 41, "unknown trace version")                                                  \
     X(TRACE_DAMAGED, 42, "trace is damaged")                                                       \
     X(TRACE_MISMATCH, 43, "trace belongs to something else")                                       \
+    X(SESSION_MAGIC, 50, "not a saved session")                                                    \
+    X(SESSION_VERSION, 51, "unknown version of a saved session")                                   \
+    X(SESSION_DAMAGED, 52, "saved session is damaged")                                             \
+    X(SESSION_MISMATCH, 53, "saved session belongs to something else")                             \
     X(DEVICE, 60, "the device failed")                                                             \
     X(NO_DEVICE, 61, "no device")                                                                  \
     X(DEVICE_ARCH, 62, "the device's architecture was not compiled for")                           \
@@ -555,11 +562,8 @@ typedef struct specrt_head_desc {
 SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt_digest *out,
                                             specrt_error *err);
 
-/* specrt_digest_distance() : 0 for one head, about 0.1 for its 4-bit quantisation, about 1.4 for
- * another head or another row order. A constant added to every row does not count, since no softmax
- * sees it. What is above SPECRT_DIGEST_TOLERANCE is taken for another head. */
+/* What is above this distance (specrt_digest_distance() of >>parts) is taken for another head. */
 #define SPECRT_DIGEST_TOLERANCE 0.5f
-SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
 
 /* specrt_head_check_states() : whether an engine's states are what this head multiplies: rows times states,
  * scaled and capped as the desc says, beside logits that the engine made itself. It finds states of another
@@ -1227,6 +1231,8 @@ typedef enum specrt_draft_kind {
     SPECRT_DRAFT_SAMPLED = 1 /* a chain sampled from the drafter's law: specrt_verify_chain() */
 } specrt_draft_kind;
 
+typedef struct specrt_stock specrt_stock; /* see >>many */
+
 typedef struct specrt_session_params {
     specrt_tree_params tree; /* sampled drafts: topk is 1, num_draft_tokens num_steps + 1 */
     specrt_sampling sampling;
@@ -1243,6 +1249,9 @@ typedef struct specrt_session_params {
     /* Ends drafts where going on does not pay, and chooses how much of `static` they are from; borrowed for
      * the session's life, observed by it. NULL: every draft has num_steps levels */
     specrt_auto *budget;
+    /* Holds the rows that the session packs, each once for all sessions of it; borrowed for the session's
+     * life. NULL: the session has its own */
+    specrt_stock *stock;
 } specrt_session_params;
 
 /* What the target said at n positions: its logits, or its best tokens if you have found them. */
@@ -1273,8 +1282,9 @@ typedef struct specrt_session_stats {
  *   policy : borrowed for the session's life
  *   params, env : NULL: all defaults (env: the head's)
  * @return OK, NO_MEMORY, BAD_ARG, also when topk is above the policy's bound, for sampled drafts of a
- *         greedy target or with topk above 1, for mode=async without submit, and for a budget of more levels
- *         than the tree's or of lists that are none of the policy's `static`. */
+ *         greedy target or with topk above 1, for mode=async without submit, for a budget of more levels
+ *         than the tree's or of lists that are none of the policy's `static`, and for a stock of another
+ *         head or that has promised its rows to other sessions. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
                                                const specrt_desc *env, specrt_session **out,
@@ -1344,22 +1354,6 @@ SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *session, con
  *   beam   : the rows of the next pass; n = 0: go on with finish */
 SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *hidden,
                                                const float *fed, int32_t n, specrt_beam *beam);
-
-/* specrt_session_expand_batch() : the same for several sequences at once, each at a level of its own. The
- * rows that all have in every cycle (full, static) are read once for the batch, not once a session; those
- * of its own (window, retrieve, routed ones) each session scores by itself. Bit for bit what expand gives
- * to them one after another.
- *   sessions : [n] distinct, of one policy; 1 to SPECRT_SESSION_MAX_BATCH
- *   hidden   : f32 [n_hidden, n_cols] what the pass gave: the rows of sessions[0], then of sessions[1] and so
- *              on, each as many as its expand would take
- *   fed      : f32 [n_hidden, n_cols], or NULL, as for expand
- *   n_hidden : the sum of those rows
- *   beams    : [n] the rows of the next passes; n = 0: go on with that session's finish
- * Statistics count the shared rows for each of them. @return OK, or BAD_ARG before any tree has grown. */
-#define SPECRT_SESSION_MAX_BATCH 1024
-SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
-                                                     const float *hidden, const float *fed,
-                                                     int32_t n_hidden, specrt_beam *beams);
 
 /* specrt_session_finish() : the tree to verify, borrowed until the next start or observe. */
 SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft);
@@ -1616,6 +1610,92 @@ SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_h
                                          const int32_t *prompt, int64_t n,
                                          specrt_generation *generation, specrt_error *err);
 
+// >>many (uses: api decoding)
+// Several sequences at once on a CPU: what they share is read once.
+
+/* ---- a stock: packed rows that many sequences hold ----------------------------------------------------
+ * What windows and caches of several sequences hold is largely the same. A stock packs a row once, however
+ * many of its sessions hold it, and lets it go with the last; specrt_session_expand_batch() multiplies a row
+ * that enough of a batch hold for all of the batch's states at once, where that is cheaper than for each
+ * holder. Drafts are bit for bit those of sessions with rows of their own.
+ *
+ * A stock and all of its sessions are one thread's at a time, together. */
+
+typedef struct specrt_stock_params { /* zero-initialise it */
+    /* Packed rows at most. Sessions are created while the rows that they may hold together, each as many as
+     * its policy packs at most, are not more; 0: as many as the head has, which are always enough */
+    int32_t n_rows;
+    /* f64 [n_costs] what a row's product with 1, 2... states takes, in any unit, copied; beyond the last in
+     * proportion; at most 64. NULL: each state beyond the first takes a third of it */
+    const double *costs;
+    int32_t n_costs;
+} specrt_stock_params;
+
+/* specrt_stock_create() : memory for so many rows, of which those never held are never touched.
+ *   head   : borrowed for the stock's life; rows are packed as sessions do, copied or decoded to f16
+ *   params, env : NULL: all defaults (env: the head's)
+ * @return OK, NO_MEMORY naming the rows, BAD_ARG naming the field. */
+SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
+                                             const specrt_stock_params *params,
+                                             const specrt_desc *env, specrt_stock **out,
+                                             specrt_error *err);
+
+/* specrt_stock_close() : after its sessions. */
+SPECRT_API void specrt_stock_close(specrt_stock *stock);
+
+typedef struct specrt_stock_stats {
+    int32_t n_rows;     /* that it has room for */
+    int32_t n_held;     /* now, each once */
+    int32_t n_sessions; /* now */
+    int32_t n_joint;    /* multiplied for all of the last batch that had any */
+    int64_t n_holds;    /* now, once for each session that holds it */
+    int64_t n_packed;   /* read from the head, since create */
+} specrt_stock_stats;
+
+SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out);
+
+/* specrt_session_expand_batch() : specrt_session_expand() for several sequences at once, each at a level of
+ * its own. The rows that all have in every cycle (full, static) are read once for the batch, not once a
+ * session, and so are those that many hold of one stock (specrt_session_params.stock); those of its own
+ * (window and retrieve without a stock, routed ones) each session scores by itself. Bit for bit what expand
+ * gives to them one after another.
+ *   sessions : [n] distinct, of one policy; 1 to SPECRT_SESSION_MAX_BATCH
+ *   hidden   : f32 [n_hidden, n_cols] what the pass gave: the rows of sessions[0], then of sessions[1] and so
+ *              on, each as many as its expand would take
+ *   fed      : f32 [n_hidden, n_cols], or NULL, as for expand
+ *   n_hidden : the sum of those rows
+ *   beams    : [n] the rows of the next passes; n = 0: go on with that session's finish
+ * Statistics count the shared rows for each of them. @return OK, or BAD_ARG before any tree has grown. */
+#define SPECRT_SESSION_MAX_BATCH 1024
+SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
+                                                     const float *hidden, const float *fed,
+                                                     int32_t n_hidden, specrt_beam *beams);
+
+// >>saved (uses: api decoding)
+// A session as bytes: a conversation that moves to another process or machine, or waits for its next turn
+// without a session.
+
+/* specrt_session_save() : all that drafts follow from, as bytes (docs/FORMAT.md): window, cache and its
+ * ghosts, the order of packed rows, the number that keys the draws, the position. A session that loads them
+ * drafts what this one would, on another machine too. Left out are a tree that is being drafted (the cycle
+ * begins again), the statistics, and a budget, which is the application's.
+ *   bytes, capacity : where to write; capacity 0: nothing is written
+ *   n_bytes : those written; of capacity 0 the most that any save of this session takes, now and later
+ * In the middle of a prompt it packs what was learnt so far. Waits for a task that is out.
+ * @return OK; BAD_ARG where the capacity does not hold it, *n_bytes says what would, and between expand and
+ * observe. Never allocates. */
+SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
+                                             size_t *n_bytes);
+
+/* specrt_session_load() : in place of begin, go on where a session of the same policy was saved; with turn
+ * before the next prompt, if that comes next. Trees and sampling are this session's own. Two sessions that go
+ * on from the same bytes draw by the same numbers: specrt_session_set_sequence() gives one another.
+ *   bytes : u8 [n] of any origin, checked; not kept
+ * @return OK; SESSION_MAGIC, SESSION_VERSION; SESSION_DAMAGED naming what is wrong; SESSION_MISMATCH naming
+ * both sides, for another policy, vocabulary or list. Then the session is as after begin. Never allocates. */
+SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void *bytes, size_t n,
+                                             specrt_error *err);
+
 // >>cuda (uses: api decoding)
 // The same on a GPU: cuda/specrt_kernels.cu, built by `make cuda` into libspecrt_cuda.a and .so. No CUDA type
 // stands here: a stream is a cudaStream_t passed as void * (NULL: the default stream), and memory that is
@@ -1762,6 +1842,10 @@ typedef struct specrt_cuda_session_params {
     specrt_dtype hidden;
     specrt_draft_kind draft; /* sampled: chains, for whose laws 8 bytes a row and level are kept */
     float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
+    /* 1: rows that windows and caches hold are read where they lie in the head, without a copy for each
+     * sequence; those that several hold are read once for all. 0: each sequence has packed copies. CPU twin:
+     * specrt_session_params.stock */
+    int32_t joint;
 } specrt_cuda_session_params;
 
 typedef struct specrt_cuda_session specrt_cuda_session;
@@ -1884,9 +1968,10 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
 #define SPECRT_PARTS_H
 
 // >>parts (uses: api decoding cuda)
-// Single pieces of an index's search, for its builders, and single kernels, of which >>cuda makes sessions:
+// Single pieces for what builds bundles and indexes, and single kernels, of which >>cuda makes sessions:
 // for tools, tests, and engines that schedule a cycle by themselves.
 //
+//     heads, told apart    specrt_digest_distance
 //     an index's nodes     specrt_hnsw_nearest, _scores, _any_above
 //     rows and products    specrt_cuda_pack, _logits, _topk, _topk_bytes, _target_topk, _remap
 //     membership           specrt_cuda_state_bytes, _place, _begin, _prefill, _start, _observe
@@ -1902,6 +1987,12 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- a bundle's head --------------------------------------------------------------------------------- */
+
+/* specrt_digest_distance() : 0 for one head, about 0.1 for its 4-bit quantisation, about 1.4 for another head
+ * or another row order. A constant added to every row does not count, since no softmax sees it. */
+SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
 
 /* ---- an index under construction -------------------------------------------------------------------- */
 
@@ -1956,8 +2047,8 @@ typedef struct specrt_cuda_layout {
     int64_t n_cols;
     specrt_dtype dtypes[SPECRT_CUDA_MAX_SEGMENTS]; /* f32, f16, bf16, q8_0, also in planes */
     int32_t max_rows[SPECRT_CUDA_MAX_SEGMENTS];
-    /* 1: all sequences have the first one's segment i, without scored_by. It is read once for up to
-     * SPECRT_CUDA_MAX_STATES of all their states. */
+    /* 1: all sequences have the first one's segment i, without scored_by, but each a mask of its own, or none
+     * has one. It is read once for up to SPECRT_CUDA_MAX_STATES of all their states. */
     uint8_t shared[SPECRT_CUDA_MAX_SEGMENTS];
 } specrt_cuda_layout;
 
@@ -4520,12 +4611,16 @@ static const specrt__simd_kernels *specrt__simd_choose(void) {
 // offset it is rounded once, as there. Sums are added as in >>simd, and so a product has the bits of the
 // decoded row's, for any batch and instruction set.
 
+enum { SPECRT__BLOCKS_COLS = 256 }; /* a multiple of every format's block */
+
 /*   four   : as a kernel of >>simd
- *   expand : a row to f32 [n_cols] */
+ *   expand : n_cols <= SPECRT__BLOCKS_COLS of four rows to f32 [4, SPECRT__BLOCKS_COLS]; fetches as many
+ *            of the next four into the cache */
 typedef struct specrt__blocks_kernels {
     specrt_dtype dtype;
     specrt__simd_four *four;
-    void (*expand)(const uint8_t *row, int64_t n_cols, float *out);
+    void (*expand)(const uint8_t *const *rows, const uint8_t *const *next, int64_t n_cols,
+                   float *out);
 } specrt__blocks_kernels;
 
 /* The formats and their bytes of 256 columns; rows are read so many at a time, at most. */
@@ -4574,9 +4669,11 @@ static void specrt__blocks_multiply(specrt_dtype dtype, int64_t n_bytes, const u
         (void)next;                                                                                \
         specrt__blocks_multiply(SPECRT_DTYPE_##name, n_bytes, rows, hidden, n_cols, out);          \
     }                                                                                              \
-    static void specrt__blocks_expand_##format##_##isa(const uint8_t *row, int64_t n_cols,         \
-                                                       float *out) {                               \
-        specrt__rows_decode_blocks(SPECRT_DTYPE_##name, row, n_cols, out);                         \
+    static void specrt__blocks_expand_##format##_##isa(                                            \
+        const uint8_t *const *rows, const uint8_t *const *next, int64_t n_cols, float *out) {      \
+        (void)next;                                                                                \
+        for (int r = 0; r < 4; r++, out += SPECRT__BLOCKS_COLS)                                    \
+            specrt__rows_decode_blocks(SPECRT_DTYPE_##name, rows[r], n_cols, out);                 \
     }
 
 SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_SCALAR, scalar)
@@ -4781,16 +4878,29 @@ typedef struct specrt__blocks_ready {
         SPECRT__SIMD_OP(isa, reduce)(sums, out);                                                   \
     }
 
+/* Group g of four rows. */
+#define SPECRT__BLOCKS_STORE(isa, L, format, out)                                                  \
+    SPECRT__SIMD_UNROLL for (int at = 0; at < 32; at += L)                                         \
+        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++)                                            \
+            SPECRT__SIMD_OP(isa, store)((out) + r * SPECRT__BLOCKS_COLS + at,                      \
+                                        SPECRT__BLOCKS_##format(isa, rows[r], &ready[r], g, at));
+
 #define SPECRT__BLOCKS_EXPAND(isa, target, V, L, format, name, n_bytes)                            \
-    target static void specrt__blocks_expand_##format##_##isa(const uint8_t *row, int64_t n_cols,  \
-                                                              float *out) {                        \
-        specrt__blocks_ready ready;                                                                \
-        for (int64_t left = n_cols / 32; left > 0; left -= 8, row += n_bytes) {                    \
-            int n_groups = left < 8 ? (int)left : 8;                                               \
-            SPECRT__BLOCKS_READY_##format(isa, L, row, n_groups, &ready);                          \
-            for (int g = 0; g < n_groups; g++, out += 32)                                          \
-                SPECRT__SIMD_UNROLL for (int at = 0; at < 32; at += L) SPECRT__SIMD_OP(            \
-                    isa, store)(out + at, SPECRT__BLOCKS_##format(isa, row, &ready, g, at));       \
+    target static void specrt__blocks_expand_##format##_##isa(                                     \
+        const uint8_t *const *rows, const uint8_t *const *next, int64_t n_cols, float *out) {      \
+        specrt__blocks_ready ready[4];                                                             \
+        int n_groups = (int)(n_cols / 32), pairs = n_groups & ~1;                                  \
+        for (int r = 0; r < 4; r++) {                                                              \
+            for (int line = 0; line < n_bytes; line += 64) SPECRT__SIMD_PREFETCH(next[r] + line);  \
+            SPECRT__BLOCKS_READY_##format(isa, L, rows[r], n_groups, &ready[r]);                   \
+        }                                                                                          \
+        for (int pair = 0; pair < pairs; pair += 2, out += 64) {                                   \
+            SPECRT__SIMD_UNROLL for (int g = pair; g < pair + 2; g++) {                            \
+                SPECRT__BLOCKS_STORE(isa, L, format, out + 32 * (g - pair))                        \
+            }                                                                                      \
+        }                                                                                          \
+        for (int g = pairs; g < n_groups; g++) {                                                   \
+            SPECRT__BLOCKS_STORE(isa, L, format, out)                                              \
         }                                                                                          \
     }
 
@@ -5061,7 +5171,9 @@ typedef struct specrt__head_work {
     float *copies;      /* [n, some columns] for f32, or [n, 32]: those behind the last block */
     float *sums;        /* [rows / 4 or 1, n_tiles, a tile's] */
     size_t sums_stride; /* from four rows to the next; 0: theirs are not kept */
-    float room[SPECRT__HEAD_COLS * SPECRT__HEAD_MOST + SPECRT__HEAD_SUMS * SPECRT__HEAD_TILE + 16];
+    float *decoded;     /* [4, SPECRT__BLOCKS_COLS] of blocks; as these two, aligned to 64 */
+    float room[SPECRT__HEAD_COLS * SPECRT__HEAD_MOST + SPECRT__HEAD_SUMS * SPECRT__HEAD_TILE +
+               4 * SPECRT__BLOCKS_COLS + 16];
 } specrt__head_work;
 
 /* Tiles as even as they go: the last of full ones would be mostly empty. */
@@ -5175,20 +5287,18 @@ static void specrt__head_parts(specrt__head_work *w) {
 static void specrt__head_expand(specrt__head_work *w) {
     static const float zeros[SPECRT__HEAD_TILE] = {0};
     const specrt__blocks_kernels *blocks = specrt__blocks_find(w->kernels, w->segment->dtype);
-    size_t part_bytes = specrt_row_bytes(w->segment->dtype, SPECRT__HEAD_COLS);
-    float decoded[4][SPECRT__HEAD_COLS];
+    size_t part_bytes = specrt_row_bytes(w->segment->dtype, SPECRT__BLOCKS_COLS);
     const float *hidden[SPECRT__SIMD_MOST];
-    const uint8_t *from[4], *rows[4];
-    for (int r = 0; r < 4; r++) rows[r] = (const uint8_t *)decoded[r];
+    const uint8_t *from[4], *next[4], *rows[4];
+    for (int r = 0; r < 4; r++) rows[r] = (const uint8_t *)(w->decoded + r * SPECRT__BLOCKS_COLS);
     for (int32_t row = w->begin; row < w->end; row += 4) {
         specrt__head_four(w->segment, row, 0, from);
-        for (int64_t at = 0; at < w->n_cols; at += SPECRT__HEAD_COLS) {
+        specrt__head_four(w->segment, row + 4, 0, next);
+        for (int64_t at = 0; at < w->n_cols; at += SPECRT__BLOCKS_COLS) {
             int64_t n = w->n_cols - at;
-            if (n > SPECRT__HEAD_COLS) n = SPECRT__HEAD_COLS;
-            for (int r = 0; r < 4; r++) {
-                blocks->expand(from[r], n, decoded[r]);
-                from[r] += part_bytes;
-            }
+            if (n > SPECRT__BLOCKS_COLS) n = SPECRT__BLOCKS_COLS;
+            blocks->expand(from, next, n, w->decoded);
+            for (int r = 0; r < 4; r++) from[r] += part_bytes, next[r] += part_bytes;
             for (int32_t tile = 0; tile < w->n_tiles; tile++) {
                 int32_t h0 = w->first[tile], n_hidden = w->first[tile + 1] - h0;
                 float *sums = w->sums + tile * SPECRT__HEAD_TILE;
@@ -5215,6 +5325,7 @@ static void specrt__head_several(const specrt__simd_kernels *kernels, const spec
     w.logits_stride = logits_stride, w.sums_stride = 0;
     w.copies = (float *)(void *)(((uintptr_t)w.room + 63) & ~(uintptr_t)63);
     w.sums = w.copies + SPECRT__HEAD_COLS * SPECRT__HEAD_MOST;
+    w.decoded = w.sums + SPECRT__HEAD_SUMS * SPECRT__HEAD_TILE;
     for (; begin < end; begin += n_rows)
         for (int32_t h = 0; h < n; h += w.n) { /* never one alone */
             w.n = n - h <= most ? n - h : n - h < 2 * most ? (n - h) / 2 : most;
@@ -5921,6 +6032,59 @@ static void specrt__active_pack(specrt__active_packing *packing) {
                        specrt__active_packing_task, packing);
 }
 
+/* --- a stock: rows that several sessions hold, each packed once --- */
+
+/* A place is taken while a session holds its token. */
+struct specrt_stock {
+    specrt_desc desc;
+    const specrt_head *head;
+    int32_t n_rows;     /* places */
+    int32_t n_promised; /* rows that its sessions may hold: at most n_rows, unless those are all */
+    int32_t n_sessions;
+    int32_t n_held, n_used; /* n_used: the places that were ever taken are below it */
+    int64_t n_packed;       /* rows read from the head, since creation */
+    uint64_t version;       /* counts changes of what is held */
+    int32_t *place_of;      /* [head's n_ids] of a token; -1: nobody holds it */
+    int32_t *ids;           /* [n_rows] token of a place that is taken */
+    int32_t *n_holders;     /* [n_rows] */
+    int32_t *vacant;        /* [n_rows - n_held] a stack, lower places first */
+    float *bias;            /* [n_rows], or NULL */
+    uint8_t *rows;          /* [n_rows], aligned to 64 */
+    size_t row_stride;
+    /* The rows that the last batch multiplied for all of its states (>>stock). */
+    uint64_t chosen;      /* the version that they were chosen for */
+    int32_t chosen_least; /* by so many holders */
+    int32_t n_joint, max_joint;
+    int32_t *joint;       /* [max_joint] places, ascending */
+    int32_t *joint_at;    /* [n_rows] where among them; -1 */
+    uint16_t *n_of_batch; /* [n_used] scratch: holders in a batch */
+    float *logits;        /* [SPECRT__ACTIVE_SHARED, max_joint] */
+    int32_t n_costs;
+    double *costs; /* [n_costs] */
+};
+
+/* A session's hold of a token. @return its place; *fresh: the row must be packed first. */
+static int32_t specrt__active_hold(specrt_stock *stock, int32_t id, bool *fresh) {
+    int32_t place = stock->place_of[id];
+    *fresh = place < 0;
+    if (*fresh) {
+        place = stock->vacant[stock->n_rows - ++stock->n_held];
+        stock->place_of[id] = place;
+        stock->ids[place] = id;
+        if (place >= stock->n_used) stock->n_used = place + 1;
+    }
+    stock->n_holders[place]++;
+    stock->version++;
+    return place;
+}
+
+static void specrt__active_release(specrt_stock *stock, int32_t place) {
+    stock->version++;
+    if (--stock->n_holders[place] > 0) return;
+    stock->place_of[stock->ids[place]] = -1;
+    stock->vacant[stock->n_rows - stock->n_held--] = place;
+}
+
 /* --- membership: who wants a token, and the slots of packed rows --- */
 
 /* A token has a bit for every source that wants it; it is packed while one of SPECRT__ACTIVE_PACKED
@@ -5956,14 +6120,18 @@ typedef struct specrt__active_pool {
     float *bias;               /* [capacity], or NULL */
     uint8_t *rows;             /* [capacity], aligned to 64 */
     size_t row_stride;
+    specrt_stock *stock; /* borrowed: rows and biases are its own; NULL: they are here */
+    int32_t *places;     /* [capacity] of a slot's row in it */
 } specrt__active_pool;
 
-/* @return NULL when memory or the address space do not hold it. */
-static specrt__active_pool *specrt__active_pool_create(const specrt_head *head, int32_t n_ids,
-                                                       int32_t capacity, const specrt_desc *desc) {
-    size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    size_t n = (size_t)n_ids, m = (size_t)capacity;
-    size_t words = 2 * n + (head->desc.bias ? 4 : 3) * m;
+/* Its rows in a stock that has promised them, or, where that is NULL, its own.
+ * @return NULL when memory or the address space do not hold it. */
+static specrt__active_pool *specrt__active_pool_make(const specrt_head *head, int32_t n_ids,
+                                                     int32_t capacity, specrt_stock *stock,
+                                                     const specrt_desc *desc) {
+    size_t packed_bytes = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    size_t n = (size_t)n_ids, m = (size_t)capacity, stride = stock ? 0 : packed_bytes;
+    size_t words = 2 * n + (stock || head->desc.bias ? 4 : 3) * m;
     size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__active_pool) + 4 * words + n, 64);
     uint64_t bytes;
     if (!specrt__base_mul(stride, m, &bytes) || !specrt__base_add(bytes, at_rows + 64, &bytes))
@@ -5977,22 +6145,42 @@ static specrt__active_pool *specrt__active_pool_create(const specrt_head *head, 
     p->n_ids = n_ids;
     p->capacity = capacity;
     p->row_stride = stride;
+    p->stock = stock;
     p->slots = (int32_t *)(void *)(p + 1);
     p->changed = p->slots + n;
     p->ids = p->changed + n;
     p->holes = p->ids + m;
     p->fresh = p->holes + m;
-    p->bias = head->desc.bias ? (float *)(void *)(p->fresh + m) : NULL;
+    p->places = stock ? p->fresh + m : NULL;
+    p->bias = head->desc.bias && !stock ? (float *)(void *)(p->fresh + m) : NULL;
     p->wants = (uint8_t *)(void *)(p->slots + words);
     p->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)p + at_rows, 64);
     memset(p->wants, 0, n);
     memset(p->slots, 0xff, n * sizeof *p->slots);
+    if (stock) stock->n_sessions++, stock->n_promised += capacity;
     return p;
+}
+
+static inline specrt__active_pool *specrt__active_pool_create(const specrt_head *head,
+                                                              int32_t n_ids, int32_t capacity,
+                                                              const specrt_desc *desc) {
+    return specrt__active_pool_make(head, n_ids, capacity, NULL, desc);
+}
+
+/* Leaves no row packed; gives back what it holds of a stock. */
+static void specrt__active_vacate(specrt__active_pool *p) {
+    for (int32_t slot = 0; slot < p->n_rows; slot++) {
+        p->slots[p->ids[slot]] = -1;
+        if (p->stock) specrt__active_release(p->stock, p->places[slot]);
+    }
+    p->n_rows = 0;
 }
 
 static void specrt__active_pool_free(specrt__active_pool *p) {
     if (!p) return;
     specrt_desc desc = p->desc;
+    specrt__active_vacate(p);
+    if (p->stock) p->stock->n_sessions--, p->stock->n_promised -= p->capacity;
     specrt__base_free(&desc, p);
 }
 
@@ -6007,8 +6195,8 @@ static void specrt__active_pool_reset(specrt__active_pool *p) {
         memcpy(p->wants + i, &eight, 8);
     }
     for (; i < p->n_ids; i++) p->wants[i] &= keep;
-    for (int32_t slot = 0; slot < p->n_rows; slot++) p->slots[p->ids[slot]] = -1;
-    p->n_wanted = p->n_rows = p->n_changed = 0;
+    specrt__active_vacate(p);
+    p->n_wanted = p->n_changed = 0;
 }
 
 /* Bits that no source takes back: INVALID and FIXED, before anything is wanted. */
@@ -6055,6 +6243,7 @@ static int32_t specrt__active_leave(specrt__active_pool *p) {
         int32_t id = p->changed[i];
         if (p->slots[id] < 0 || (p->wants[id] & SPECRT__ACTIVE_PACKED)) continue;
         p->holes[n_holes++] = p->slots[id];
+        if (p->stock) specrt__active_release(p->stock, p->places[p->slots[id]]);
         p->ids[p->slots[id]] = -1;
         p->slots[id] = -1;
     }
@@ -6087,8 +6276,11 @@ static void specrt__active_compact(specrt__active_pool *p, int32_t n_holes) {
         }
         p->n_rows--;
         if (p->ids[last] < 0) continue;
-        memcpy(p->rows + (size_t)hole * p->row_stride, p->rows + (size_t)last * p->row_stride,
-               p->row_stride);
+        if (p->stock)
+            p->places[hole] = p->places[last];
+        else
+            memcpy(p->rows + (size_t)hole * p->row_stride, p->rows + (size_t)last * p->row_stride,
+                   p->row_stride);
         if (p->bias) p->bias[hole] = p->bias[last];
         p->ids[hole] = p->ids[last];
         p->slots[p->ids[hole]] = hole;
@@ -6097,27 +6289,72 @@ static void specrt__active_compact(specrt__active_pool *p, int32_t n_holes) {
     }
 }
 
-/* Pack what is wanted now. Only rows that were not there at the last sync are read from the head. */
+/* Holds the rows of slots in `fresh`, which becomes the list of places to pack: rows that nobody held.
+ * @return how many. */
+static int32_t specrt__active_hold_all(specrt__active_pool *p, int32_t n_fresh) {
+    int32_t n_packed = 0;
+    bool fresh;
+    for (int32_t i = 0; i < n_fresh; i++) {
+        int32_t slot = p->fresh[i];
+        p->places[slot] = specrt__active_hold(p->stock, p->ids[slot], &fresh);
+        if (fresh) p->fresh[n_packed++] = p->places[slot];
+    }
+    p->stock->n_packed += n_packed;
+    return n_packed;
+}
+
+/* Pack what is wanted now. Only rows that were not there at the last sync are read from the head, of a stock
+ * those that no session held. */
 static void specrt__active_sync(specrt__active_pool *p) {
+    const specrt_stock *stock = p->stock;
     int32_t n_holes = specrt__active_leave(p), n_fresh = specrt__active_enter(p, &n_holes);
     specrt__active_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
                                       p->row_stride, p->bias, p->fresh};
+    if (stock) {
+        packing.n = specrt__active_hold_all(p, n_fresh);
+        packing.ids = stock->ids;
+        packing.rows = stock->rows;
+        packing.row_stride = stock->row_stride;
+        packing.bias = stock->bias;
+    }
     specrt__active_pack(&packing);
-    p->n_copied += n_fresh;
+    p->n_copied += packing.n;
     specrt__active_compact(p, n_holes);
+}
+
+/* Packs what is wanted now in this order of slots, whatever was packed before.
+ *   ids : n words of 4 bytes, unaligned
+ * @return false, with nothing packed, unless they are the tokens that are wanted, each once. */
+static bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids, int32_t n) {
+    const int asked = SPECRT__ACTIVE_PACKED | SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED;
+    specrt__active_vacate(p);
+    for (int32_t i = 0; i < p->n_changed; i++)
+        p->wants[p->changed[i]] &= (uint8_t)~SPECRT__ACTIVE_CHANGED;
+    p->n_changed = 0;
+    if (n != p->n_wanted || n > p->capacity) return false;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t id = (int32_t)specrt__base_load32(ids + 4 * (size_t)i);
+        if (id < 0 || id >= p->n_ids) return false;
+        int wants = p->wants[id] & asked;
+        if (wants == 0 || (wants & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED))) return false;
+        p->wants[id] |= SPECRT__ACTIVE_CHANGED;
+        p->changed[p->n_changed++] = id;
+    }
+    specrt__active_sync(p); /* gives slots in the order of changes */
+    return true;
 }
 
 /* The packed rows as a segment. */
 static void specrt__active_segment(const specrt__active_pool *p, specrt_segment *out) {
-    out->rows = p->rows;
-    out->row_stride = p->row_stride;
+    out->rows = p->stock ? p->stock->rows : p->rows;
+    out->row_stride = p->stock ? p->stock->row_stride : p->row_stride;
     out->ids = p->ids;
-    out->bias = p->bias;
+    out->bias = p->stock ? p->stock->bias : p->bias;
     out->dtype = specrt__head_packed_dtype(p->head);
     out->n_rows = p->n_rows;
     out->masked = NULL;
     out->n_masked = 0;
-    out->places = NULL;
+    out->places = p->places;
     out->scored_by = 0;
 }
 
@@ -6210,6 +6447,279 @@ typedef struct specrt__active_source {
     /* What route can do before the level's `hidden` is there, where that may come first; NULL: nothing. */
     void (*ahead)(void *state, const specrt__active_level *level);
 } specrt__active_source;
+
+// >>stock (uses: base os head active)
+// Owns the making of a stock, and the products of several sequences with its rows: a row that enough of them
+// hold is multiplied for all of their states at once, what a sequence does not hold of that is left aside,
+// and its other rows are multiplied for it alone. Refuses heads other than its own. Which rows are joint
+// changes no logit, for a row's product has the same bits whatever is multiplied beside it.
+
+enum {
+    SPECRT__STOCK_MAX_JOINT = 16384, /* rows: 4 MiB of logits */
+    SPECRT__STOCK_MAX_COSTS = SPECRT__ACTIVE_SHARED
+};
+
+/* A state beyond the first, in products of the first, and what joint products must save of all: to look for
+ * them and to copy their logits takes time too. See docs/METHODS.md, "Many sequences". */
+static const double specrt__stock_more = 1.0 / 3, specrt__stock_gain = 1.0 / 16;
+
+/* --- making --- */
+
+static specrt_status specrt__stock_check(const specrt_head *head, const specrt_stock_params *params,
+                                         specrt_error *err) {
+    if (params->n_rows < 0 || params->n_rows > SPECRT_MAX_VOCAB)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "stock: n_rows: expected 0 (the head's %lld) to %d, found %d",
+                                (long long)head->desc.n_rows, SPECRT_MAX_VOCAB,
+                                (int)params->n_rows);
+    if (params->n_costs < 0 || params->n_costs > SPECRT__STOCK_MAX_COSTS ||
+        (params->n_costs > 0 && !params->costs))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "stock: n_costs: expected 0 to %d, and costs where not 0, found %d",
+                                SPECRT__STOCK_MAX_COSTS, (int)params->n_costs);
+    for (int32_t i = 0; i < params->n_costs; i++)
+        if (!(params->costs[i] > 0 && params->costs[i] <= DBL_MAX))
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "stock: costs: %d: expected a time above 0, found %g", (int)i,
+                                    params->costs[i]);
+    return SPECRT_STATUS_OK;
+}
+
+/* Rows are not touched: a system that backs memory as it is used has but those that were held. */
+static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_rows,
+                                            int32_t n_costs, const specrt_desc *desc) {
+    size_t n = (size_t)n_rows, most = SPECRT__STOCK_MAX_JOINT, n_joint = n < most ? n : most;
+    size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    size_t n_words = (size_t)head->n_ids + 4 * n + n_joint + (head->desc.bias ? n : 0) +
+                     (n + 1) / 2 + (size_t)SPECRT__ACTIVE_SHARED * n_joint;
+    uint64_t bytes, extra = sizeof(specrt_stock) + 8 * (uint64_t)n_costs + 4 * (uint64_t)n_words;
+    if (!specrt__base_mul(stride, n, &bytes) || !specrt__base_add(bytes, extra + 64, &bytes))
+        return NULL;
+    specrt_stock *s = (specrt_stock *)specrt__base_alloc(desc, bytes);
+    if (!s) return NULL;
+    SPECRT__CLEAR(s, 1);
+    uint8_t *at = (uint8_t *)(s + 1);
+    s->costs = SPECRT__CARVE(double, &at, (size_t)n_costs);
+    s->place_of = SPECRT__CARVE(int32_t, &at, (size_t)head->n_ids);
+    s->ids = SPECRT__CARVE(int32_t, &at, n);
+    s->n_holders = SPECRT__CARVE(int32_t, &at, n);
+    s->vacant = SPECRT__CARVE(int32_t, &at, n);
+    s->joint_at = SPECRT__CARVE(int32_t, &at, n);
+    s->joint = SPECRT__CARVE(int32_t, &at, n_joint);
+    s->logits = SPECRT__CARVE(float, &at, SPECRT__ACTIVE_SHARED *n_joint);
+    if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, n);
+    s->n_of_batch = SPECRT__CARVE(uint16_t, &at, n);
+    s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
+    s->row_stride = stride;
+    s->n_rows = n_rows;
+    s->max_joint = (int32_t)n_joint;
+    return s;
+}
+
+SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
+                                             const specrt_stock_params *params,
+                                             const specrt_desc *env, specrt_stock **out,
+                                             specrt_error *err) {
+    specrt_stock_params defaults;
+    const specrt_desc *desc = env ? env : &head->compute.desc;
+    SPECRT__CLEAR(&defaults, 1);
+    if (!params) params = &defaults;
+    *out = NULL;
+    SPECRT__TRY(specrt__stock_check(head, params, err));
+    int32_t most = (int32_t)head->desc.n_rows, n_rows = params->n_rows;
+    if (n_rows == 0 || n_rows > most) n_rows = most;
+    specrt_stock *s = specrt__stock_allocate(head, n_rows, params->n_costs, desc);
+    if (!s)
+        return specrt_error_set(
+            err, SPECRT_STATUS_NO_MEMORY, "stock: out of memory for %d rows of %zu bytes",
+            (int)n_rows, specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols));
+    s->desc = *desc;
+    s->head = head;
+    s->n_costs = params->n_costs;
+    for (int32_t i = 0; i < s->n_costs; i++) s->costs[i] = params->costs[i];
+    memset(s->place_of, 0xff, (size_t)head->n_ids * sizeof *s->place_of);
+    memset(s->joint_at, 0xff, (size_t)n_rows * sizeof *s->joint_at);
+    for (int32_t i = 0; i < n_rows; i++) {
+        s->n_holders[i] = 0;
+        s->vacant[i] = n_rows - 1 - i;
+    }
+    *out = s;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_stock_close(specrt_stock *stock) {
+    if (!stock) return;
+    specrt_desc desc = stock->desc;
+    specrt__base_free(&desc, stock);
+}
+
+SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out) {
+    out->n_rows = stock->n_rows;
+    out->n_held = stock->n_held;
+    out->n_sessions = stock->n_sessions;
+    out->n_joint = stock->n_joint;
+    out->n_packed = stock->n_packed;
+    out->n_holds = 0;
+    for (int32_t i = 0; i < stock->n_rows; i++) out->n_holds += stock->n_holders[i];
+}
+
+/* Whether one more session may hold so many rows: whatever it wants, there is a place then. */
+static specrt_status specrt__stock_check_room(const specrt_stock *stock, const specrt_head *head,
+                                              int32_t n_rows, specrt_error *err) {
+    int32_t n_left = stock->n_rows - stock->n_promised;
+    if (stock->head != head)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: stock: expected one of the policy's head, found another "
+                                "head's");
+    if (n_rows <= n_left || stock->n_rows >= head->desc.n_rows) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "session: stock: expected room for the %d rows that the policy packs "
+                            "at most, found %d of %d not promised to %d other sessions; "
+                            "n_rows 0 is always enough",
+                            (int)n_rows, (int)(n_left > 0 ? n_left : 0), (int)stock->n_rows,
+                            (int)stock->n_sessions);
+}
+
+/* --- which rows are joint --- */
+
+/* What a row takes with n states, of any unit. */
+static double specrt__stock_cost(const specrt_stock *stock, int32_t n) {
+    if (stock->n_costs == 0) return 1 + specrt__stock_more * (n - 1);
+    if (n <= stock->n_costs) return stock->costs[n - 1];
+    return stock->costs[stock->n_costs - 1] * n / stock->n_costs;
+}
+
+/* The fewest of n sequences, which have n_states in all, by whom a row must be held for one product with
+ * all states to be cheaper than one for each of them; n + 1: it never is. */
+static int32_t specrt__stock_least(const specrt_stock *stock, int32_t n, int32_t n_states) {
+    double together = specrt__stock_cost(stock, n_states);
+    double alone = specrt__stock_cost(stock, (n_states + n / 2) / n);
+    int32_t least = 2;
+    while (least <= n && least * alone <= together) least++;
+    return least;
+}
+
+/* A sequence of a batch, and where its rows of the stock go. */
+typedef struct specrt__stock_member {
+    const specrt_active *active;
+    const specrt_segment *segment; /* the rows, of those of the active */
+    const float *hidden;           /* f32 [n, n_cols] */
+    float *logits;                 /* f32 [n, n_rows of the active], the segment's first column */
+    int32_t n, first;              /* first: of its states in the batch */
+    int64_t block;                 /* of its first block of rows */
+} specrt__stock_member;
+
+/* How many of a batch hold each row. */
+static void specrt__stock_count(specrt_stock *s, const specrt__stock_member *members, int32_t n) {
+    memset(s->n_of_batch, 0, (size_t)s->n_used * sizeof *s->n_of_batch);
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t r = 0; r < members[i].segment->n_rows; r++)
+            s->n_of_batch[members[i].segment->places[r]]++;
+}
+
+/* The rows that so many hold; none, unless all of them save enough. Chosen anew when what is held changes:
+ * another batch of the same sequences' rows has the same logits by these. */
+static void specrt__stock_choose(specrt_stock *s, const specrt__stock_member *members, int32_t n,
+                                 int32_t n_states, int32_t least) {
+    double together = specrt__stock_cost(s, n_states), all = 0, saved = 0;
+    double alone = specrt__stock_cost(s, (n_states + n / 2) / n);
+    if (s->chosen == s->version && s->chosen_least == least) return;
+    for (int32_t i = 0; i < s->n_joint; i++) s->joint_at[s->joint[i]] = -1;
+    s->n_joint = 0;
+    specrt__stock_count(s, members, n);
+    for (int32_t place = 0; place < s->n_used; place++) {
+        all += s->n_of_batch[place] * alone;
+        if (s->n_of_batch[place] < least || s->n_joint == s->max_joint) continue;
+        saved += s->n_of_batch[place] * alone - together;
+        s->joint[s->n_joint++] = place;
+    }
+    if (saved < specrt__stock_gain * all) s->n_joint = 0;
+    for (int32_t i = 0; i < s->n_joint; i++) s->joint_at[s->joint[i]] = i;
+    s->chosen = s->version;
+    s->chosen_least = least;
+}
+
+/* --- products --- */
+
+typedef struct specrt__stock_batch {
+    specrt_stock *stock;
+    const specrt__stock_member *members;
+    int32_t n, n_states;
+    const float *hidden; /* f32 [n_states, n_cols] of all */
+} specrt__stock_batch;
+
+/* Joint rows of block i, for all states. */
+static void specrt__stock_joint_task(void *arg, int64_t i) {
+    const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
+    const specrt_stock *s = b->stock;
+    specrt_segment rows = *b->members->segment;
+    specrt_active active = *b->members->active;
+    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = s->n_joint - begin;
+    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    rows.places = s->joint;
+    rows.n_rows = s->n_joint;
+    active.n_rows = s->max_joint;
+    specrt__active_product product = {&active, b->hidden, b->n_states, s->logits, 0};
+    specrt__active_multiply(&product, &rows, begin, end, s->logits);
+}
+
+/* Takes what is joint of the rows [begin, end). @return how many are left, places and rows of which are
+ * listed. */
+static int32_t specrt__stock_take(const specrt_stock *s, const specrt__stock_member *m,
+                                  int32_t begin, int32_t end, int32_t *places, int32_t *rows) {
+    size_t stride = (size_t)m->active->n_rows, joint_stride = (size_t)s->max_joint;
+    const float *joint = s->logits + (size_t)m->first * joint_stride;
+    int32_t n_left = 0;
+    for (int32_t r = begin; r < end; r++) {
+        int32_t place = m->segment->places[r], at = s->joint_at[place];
+        if (at < 0) places[n_left] = place, rows[n_left++] = r;
+        for (int32_t h = 0; h < m->n && at >= 0; h++)
+            m->logits[(size_t)h * stride + (size_t)r] =
+                joint[(size_t)h * joint_stride + (size_t)at];
+    }
+    return n_left;
+}
+
+/* A block of a member's rows: joint ones are copied, others multiplied. */
+static void specrt__stock_member_task(void *arg, int64_t i) {
+    const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
+    const specrt__stock_member *m = b->members + b->n - 1;
+    float tile[(int)SPECRT__ACTIVE_SHARED * (int)SPECRT__ACTIVE_BLOCK];
+    int32_t places[SPECRT__ACTIVE_BLOCK], rows[SPECRT__ACTIVE_BLOCK];
+    while (m->block > i) m--;
+    int32_t begin = (int32_t)(i - m->block) * SPECRT__ACTIVE_BLOCK;
+    int32_t left = m->segment->n_rows - begin;
+    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    int32_t n = specrt__stock_take(b->stock, m, begin, end, places, rows);
+    if (n == 0) return;
+    specrt_segment rest = *m->segment;
+    specrt_active active = *m->active;
+    rest.places = places;
+    rest.n_rows = active.n_rows = n;
+    specrt__active_product product = {&active, m->hidden, m->n, tile, 0};
+    specrt__active_multiply(&product, &rest, 0, n, tile);
+    for (int32_t h = 0; h < m->n; h++)
+        for (int32_t j = 0; j < n; j++)
+            m->logits[h * m->active->n_rows + rows[j]] = tile[h * n + j];
+}
+
+/* Logits of the members' rows in the stock, where joint products are cheaper. hidden: of all, one after
+ * another, at most SPECRT__ACTIVE_SHARED. @return false: they are not, and nothing was done. */
+static bool specrt__stock_multiply(specrt_stock *stock, const specrt__stock_member *members,
+                                   int32_t n, const float *hidden, int32_t n_states) {
+    specrt__stock_batch b = {stock, members, n, n_states, hidden};
+    const specrt__stock_member *last = &members[n - 1];
+    int32_t least = specrt__stock_least(stock, n, n_states);
+    if (least > n) return false;
+    specrt__stock_choose(stock, members, n, n_states, least);
+    if (stock->n_joint == 0) return false;
+    const specrt_compute *compute = members->active->compute;
+    specrt__active_run(compute, specrt__active_blocks(stock->n_joint), specrt__stock_joint_task,
+                       &b);
+    specrt__active_run(compute, last->block + specrt__active_blocks(last->segment->n_rows),
+                       specrt__stock_member_task, &b);
+    return true;
+}
 
 // >>ranks (uses: base os bundle head active)
 // Owns the static source: a prefix of the ranks, packed once and shared by all sessions.
@@ -12564,7 +13074,7 @@ enum { SPECRT__AUTO_BINS = 8 };
 #define SPECRT__AUTO_COVER  62259 /* of a list: 0.95 */
 #define SPECRT__AUTO_WEIGHT 4     /* of what is supposed, in observations */
 #define SPECRT__AUTO_EXCESS 655   /* a cycle may cost 1% more than plain decoding */
-#define SPECRT__AUTO_LENT   (4 * SPECRT__AUTO_ONE) /* passes, once, to begin with */
+#define SPECRT__AUTO_LENT   (2 * SPECRT__AUTO_ONE) /* passes, once, to begin with */
 #define SPECRT__AUTO_SAVED  (8 * SPECRT__AUTO_ONE) /* passes kept of what was gained */
 #define SPECRT__AUTO_LEAST  8                      /* plain cycles between probes */
 #define SPECRT__AUTO_MOST   512
@@ -12854,7 +13364,7 @@ SPECRT_API void specrt_auto_close(specrt_auto *a) {
     specrt__base_free(&desc, a);
 }
 
-// >>session (uses: base head active window retrieve policy tree verify auto)
+// >>session (uses: base head active stock window retrieve policy tree verify auto)
 // Owns all mutable state of one sequence: membership, packed rows, window, tree, verifier, counts.
 // Refuses tokens outside the vocabulary. The shortlist of a cycle is fixed before its first draft
 // token is chosen, and changes in start and observe only; what routed sources add to a level is fixed
@@ -12903,6 +13413,7 @@ struct specrt_session {
     specrt_auto_choice choice;
     int32_t n_fixed;   /* rows of the fixed segment that are drafted from in this cycle */
     int32_t *fixed_at; /* [n_ids] place of a token there; NULL: it is used whole */
+    bool in_batch;     /* while a batch is looked through for a session that comes twice */
 };
 
 /* Marks that hold for every sequence. */
@@ -13096,7 +13607,9 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 "session: policy '%s': expected params.submit, which runs what "
                                 "mode=async leaves to another thread, found NULL",
                                 policy->text);
-    s->pool = specrt__active_pool_create(policy->head, n_ids, capacity, &s->desc);
+    if (params->stock)
+        SPECRT__TRY(specrt__stock_check_room(params->stock, policy->head, capacity, err));
+    s->pool = specrt__active_pool_make(policy->head, n_ids, capacity, params->stock, &s->desc);
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_make_window(s, n_logits) ||
         !specrt__session_make_retrieve(s, params, n_logits) || !specrt__session_make_routed(s) ||
@@ -13244,6 +13757,7 @@ static void specrt__session_count(specrt_session *s) {
     s->open.n = 0;
     s->sequence_named = false;
     specrt_verifier_set_sequence(s->verifier, s->sequence);
+    specrt_tree_begin(s->tree, s->tree->root); /* a draft that was left is forgotten */
 }
 
 SPECRT_API void specrt_session_begin(specrt_session *s) {
@@ -13403,58 +13917,113 @@ SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *h
 /* Whether these sessions can take a pass of so many rows together. */
 static bool specrt__session_batch_ok(specrt_session *const *sessions, int32_t n, int32_t n_hidden) {
     int64_t n_rows = 0;
-    if (n < 1 || n > SPECRT_SESSION_MAX_BATCH) return false;
-    for (int32_t i = 0; i < n; i++) {
-        const specrt_session *s = sessions[i];
-        if (s->policy != sessions[0]->policy || s->tree->n_beam < 1 ||
-            s->tree->level == s->tree->params.num_steps)
-            return false;
-        for (int32_t j = 0; j < i; j++)
-            if (sessions[j] == s) return false;
+    int32_t n_seen = 0;
+    bool ok = n >= 1 && n <= SPECRT_SESSION_MAX_BATCH;
+    while (ok && n_seen < n) {
+        specrt_session *s = sessions[n_seen];
+        ok = !s->in_batch && s->policy == sessions[0]->policy && s->tree->n_beam >= 1 &&
+             s->tree->level != s->tree->params.num_steps;
+        if (!ok) break;
+        s->in_batch = true;
         n_rows += s->tree->n_beam;
+        n_seen++;
     }
-    return n_rows == n_hidden;
+    for (int32_t i = 0; i < n_seen; i++) sessions[i]->in_batch = false;
+    return ok && n_rows == n_hidden;
 }
 
-/* The logits of the rows that all have, for as many hidden rows at a time as a product takes. */
-static void specrt__session_share(specrt_session *const *sessions, int32_t n, const float *hidden) {
+/* What sequences multiply together: as many as one product takes the states of. */
+typedef struct specrt__session_group {
+    specrt_session *const *sessions;
+    int32_t n, n_states;
+    const float *hidden; /* f32 [n_states, n_cols] */
+} specrt__session_group;
+
+/* The first of n sequences, by their states. A pass has SPECRT_TREE_MAX_TOPK at most. */
+static specrt__session_group specrt__session_group_of(specrt_session *const *sessions, int32_t n,
+                                                      const float *hidden) {
+    specrt__session_group g = {sessions, 0, 0, hidden};
+    while (g.n < n && g.n_states + sessions[g.n]->tree->n_beam <= SPECRT__ACTIVE_SHARED)
+        g.n_states += sessions[g.n++]->tree->n_beam;
+    return g;
+}
+
+/* The logits of the rows that all have. */
+static void specrt__session_share(const specrt__session_group *g) {
     float *logits[SPECRT__ACTIVE_SHARED];
-    specrt__active_shared product = {&sessions[0]->active, hidden, 0, logits};
-    for (int32_t i = 0; i < n; i++) {
-        specrt_session *s = sessions[i];
-        if (product.n + s->tree->n_beam > SPECRT__ACTIVE_SHARED) {
-            specrt__active_share(&product);
-            product.hidden += product.n * s->active.n_cols;
-            product.n = 0;
-        }
+    specrt__active_shared product = {&g->sessions[0]->active, g->hidden, 0, logits};
+    for (int32_t i = 0; i < g->n; i++) {
+        specrt_session *s = g->sessions[i];
         for (int32_t row = 0; row < s->tree->n_beam; row++)
             logits[product.n++] = s->logits + (size_t)row * (size_t)s->active.n_rows;
     }
     specrt__active_share(&product);
 }
 
+/* The logits of the rows that all hold of one stock. @return false: joint products do not pay, or there is
+ * none. */
+static bool specrt__session_join(const specrt__session_group *g) {
+    specrt__stock_member members[SPECRT__ACTIVE_SHARED];
+    specrt_stock *stock = g->sessions[0]->pool->stock;
+    const float *hidden = g->hidden;
+    int64_t n_blocks = 0;
+    int32_t first = 0;
+    if (!stock || g->n < 2) return false;
+    for (int32_t i = 0; i < g->n; i++) {
+        specrt_session *s = g->sessions[i];
+        specrt__stock_member *m = &members[i];
+        if (s->pool->stock != stock || s->pool->n_rows == 0) return false;
+        m->active = &s->active;
+        m->segment = &s->segments[s->n_kept - 1];
+        m->hidden = hidden;
+        m->logits = s->logits + s->n_fixed;
+        m->n = s->tree->n_beam;
+        m->first = first;
+        m->block = n_blocks;
+        n_blocks += specrt__active_blocks(m->segment->n_rows);
+        hidden += m->n * s->active.n_cols;
+        first += m->n;
+    }
+    return specrt__stock_multiply(stock, members, g->n, g->hidden, g->n_states);
+}
+
+/* Scores a pass of each of the group and grows the trees.
+ *   alike : the fixed rows, if any, are the same of all */
+static specrt_status specrt__session_expand_group(const specrt__session_group *g, bool alike,
+                                                  specrt_beam *beams) {
+    const float *hidden = g->hidden;
+    int32_t n_done = 0;
+    if (alike && g->sessions[0]->n_fixed > 0) specrt__session_share(g), n_done++;
+    if (alike && specrt__session_join(g)) n_done++;
+    for (int32_t i = 0; i < g->n; i++) {
+        specrt_session *s = g->sessions[i];
+        int32_t n_rows = s->tree->n_beam;
+        specrt__active_complete(&s->active, n_done, hidden, n_rows, s->logits);
+        SPECRT__CLEAR(&beams[i], 1);
+        SPECRT__TRY(specrt__session_grow(s, n_rows, &beams[i]));
+        hidden += n_rows * s->active.n_cols;
+    }
+    return SPECRT_STATUS_OK;
+}
+
 SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
                                                      const float *hidden, const float *fed,
                                                      int32_t n_hidden, specrt_beam *beams) {
     const float *at = hidden;
+    bool alike = true; /* budgets may have chosen different lists */
     if (!sessions || !hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
         return SPECRT_STATUS_BAD_ARG;
-    bool shared = sessions[0]->n_fixed > 0; /* budgets may have chosen different lists */
-    for (int32_t i = 1; i < n; i++) shared &= sessions[i]->n_fixed == sessions[0]->n_fixed;
     int64_t n_cols = sessions[0]->active.n_cols;
     for (int32_t i = 0; i < n; i++) {
+        alike &= sessions[i]->n_fixed == sessions[0]->n_fixed;
         specrt__session_route_pass(sessions[i], at, fed ? fed + (at - hidden) : NULL);
         at += sessions[i]->tree->n_beam * n_cols;
     }
-    if (shared) specrt__session_share(sessions, n, hidden);
-    at = hidden;
-    for (int32_t i = 0; i < n; i++) {
-        specrt_session *s = sessions[i];
-        int32_t n_rows = s->tree->n_beam;
-        specrt__active_complete(&s->active, shared, at, n_rows, s->logits);
-        SPECRT__CLEAR(&beams[i], 1);
-        SPECRT__TRY(specrt__session_grow(s, n_rows, &beams[i]));
-        at += n_rows * n_cols;
+    for (int32_t i = 0; i < n;) {
+        specrt__session_group g = specrt__session_group_of(sessions + i, n - i, hidden);
+        SPECRT__TRY(specrt__session_expand_group(&g, alike, beams + i));
+        hidden += g.n_states * n_cols;
+        i += g.n;
     }
     return SPECRT_STATUS_OK;
 }
@@ -13609,6 +14178,413 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
     if (!session->retrieve) return;
     out->n_events = session->retrieve->n_posted_events;
     out->n_lost = session->retrieve->n_lost;
+}
+
+// >>snapshot (uses: base active window arc retrieve policy tree verify session)
+// Owns saved sessions (docs/FORMAT.md, "Saved sessions"): a header, the policy's text, then lists of words of
+// 32 bits, each with its length. Refuses bytes of another version, policy or vocabulary, damaged ones, and
+// lists that no session could have: whatever is in them, indices stay within their arrays.
+
+enum {
+    SPECRT__SNAPSHOT_VERSION = 1,
+    SPECRT__SNAPSHOT_HEADER = 104,
+    SPECRT__SNAPSHOT_CHECKED = 24, /* bytes before those that the checksum is of */
+    SPECRT__SNAPSHOT_EVENTS = SPECRT__RETRIEVE_WARM_UP + 1 /* more are all the same */
+};
+
+/* The lists in their order. Those of recency begin with the oldest. */
+enum {
+    SPECRT__SNAPSHOT_ROWS,   /* packed tokens by slot */
+    SPECRT__SNAPSHOT_WINDOW, /* its tokens by recency; of a stream those of a set not appended yet */
+    SPECRT__SNAPSHOT_RING,   /* elements of its stream */
+    SPECRT__SNAPSHOT_SEED,   /* the target's best at the latest prompt position */
+    SPECRT__SNAPSHOT_T1,     /* the cache's lists by recency: T1, T2, B1, B2 */
+    SPECRT__SNAPSHOT_T2,
+    SPECRT__SNAPSHOT_B1,
+    SPECRT__SNAPSHOT_B2,
+    SPECRT__SNAPSHOT_AGES,  /* of T1's tokens, then of T2's: cycles since they came in, at most 8 */
+    SPECRT__SNAPSHOT_CHAIN, /* tokens of a chain that waits for its last one */
+    SPECRT__SNAPSHOT_CHAIN_BEST, /* [n, SPECRT_LOGITS_MAX_K] the target's best there, or none */
+    SPECRT__SNAPSHOT_LISTS
+};
+
+/* What ids mean to a policy: its fixed rows, the order that windows are filled up in, what may not be
+ * proposed, what ends a text. */
+static uint64_t specrt__snapshot_digest(const specrt_session *s) {
+    const specrt_policy *p = s->policy;
+    const int32_t sizes[6] = {p->n_vocab,    s->pool->n_ids, p->fixed.n_rows,
+                              p->n_frequent, p->n_invalid,   p->n_ends};
+    uint64_t h = specrt_hash64(sizes, sizeof sizes, 0);
+    if (p->fixed.n_rows > 0) h = specrt_hash64(p->fixed.ids, 4 * (size_t)p->fixed.n_rows, h);
+    if (p->frequent) h = specrt_hash64(p->frequent, 4 * (size_t)p->n_frequent, h);
+    if (p->n_invalid > 0) h = specrt_hash64(p->invalid, 4 * (size_t)p->n_invalid, h);
+    return specrt_hash64(p->ends, 4 * (size_t)p->n_ends, h);
+}
+
+static size_t specrt__snapshot_text(const specrt_session *s) {
+    return (size_t)specrt__base_align(strlen(s->policy->text), 4);
+}
+
+/* The most that a save takes. */
+static size_t specrt__snapshot_bound(const specrt_session *s) {
+    size_t words = SPECRT__SNAPSHOT_LISTS + (size_t)s->pool->capacity + SPECRT_LOGITS_MAX_K;
+    words += (1 + SPECRT_LOGITS_MAX_K) * (size_t)SPECRT_TREE_MAX_NODES;
+    if (s->window) words += (size_t)s->window->list_size + (size_t)s->window->params.size;
+    if (s->retrieve) words += 4 * (size_t)s->retrieve->arc.capacity;
+    return SPECRT__SNAPSHOT_HEADER + specrt__snapshot_text(s) + 4 * words;
+}
+
+/* --- writing --- */
+
+typedef struct specrt__snapshot_writer {
+    uint8_t *bytes; /* NULL: only counted */
+    size_t n;
+} specrt__snapshot_writer;
+
+static void specrt__snapshot_put(specrt__snapshot_writer *w, int32_t word) {
+    if (w->bytes) memcpy(w->bytes + w->n, &word, 4);
+    w->n += 4;
+}
+
+static void specrt__snapshot_put_all(specrt__snapshot_writer *w, const int32_t *words, int32_t n) {
+    specrt__snapshot_put(w, n);
+    for (int32_t i = 0; i < n; i++) specrt__snapshot_put(w, words[i]);
+}
+
+static void specrt__snapshot_put_window(specrt__snapshot_writer *w, const specrt__window *window) {
+    int32_t end = window ? window->list_size : 0, size = window ? window->params.size : 0;
+    specrt__snapshot_put(w, window ? window->n_list : 0);
+    for (int32_t at = window ? window->newer[end] : end; at != end; at = window->newer[at])
+        specrt__snapshot_put(w, window->ids[at]);
+    specrt__snapshot_put(w, window ? window->n_ring : 0);
+    for (int32_t i = 0; window && i < window->n_ring; i++) {
+        int32_t left = size - window->ring_begin; /* elements up to the ring's end */
+        specrt__snapshot_put(w, window->ring[i < left ? window->ring_begin + i : i - left]);
+    }
+    specrt__snapshot_put_all(w, window ? window->seed : NULL, window ? window->n_seed : 0);
+}
+
+static void specrt__snapshot_put_cache(specrt__snapshot_writer *w, const specrt__retrieve *r) {
+    const specrt__arc *a = r ? &r->arc : NULL;
+    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_B2; list++) {
+        specrt__snapshot_put(w, a ? a->sizes[list] : 0);
+        for (int32_t id = a ? specrt__arc_oldest(a, list) : 0; a && id < a->n_ids;
+             id = a->newer[id])
+            specrt__snapshot_put(w, id);
+    }
+    specrt__snapshot_put(w, a ? a->sizes[SPECRT__ARC_T1] + a->sizes[SPECRT__ARC_T2] : 0);
+    for (int list = SPECRT__ARC_T1; a && list <= SPECRT__ARC_T2; list++)
+        for (int32_t id = specrt__arc_oldest(a, list); id < a->n_ids; id = a->newer[id]) {
+            int32_t age = r->n_cycles - a->births[id]; /* more than enough is as good as enough */
+            specrt__snapshot_put(w, age < SPECRT__ARC_RESIDENCY ? age : SPECRT__ARC_RESIDENCY);
+        }
+}
+
+static void specrt__snapshot_put_lists(specrt__snapshot_writer *w, const specrt_session *s) {
+    const specrt__session_open *open = &s->open;
+    specrt__snapshot_put_all(w, s->pool->ids, s->pool->n_rows);
+    specrt__snapshot_put_window(w, s->window);
+    specrt__snapshot_put_cache(w, s->retrieve);
+    specrt__snapshot_put_all(w, open->tokens, open->n);
+    specrt__snapshot_put_all(w, open->ids,
+                             open->n > 0 && open->told ? open->n * SPECRT_LOGITS_MAX_K : 0);
+}
+
+static void specrt__snapshot_put_header(uint8_t *h, const specrt_session *s, size_t n_bytes) {
+    const specrt__retrieve *r = s->retrieve;
+    uint32_t version = SPECRT__SNAPSHOT_VERSION, n = (uint32_t)n_bytes, named = s->sequence_named;
+    uint32_t n_text = (uint32_t)strlen(s->policy->text);
+    uint64_t digest = specrt__snapshot_digest(s);
+    int32_t n_fill = s->window ? s->window->n_fill : 0, n_events = r ? r->n_events : 0;
+    double p = r ? r->arc.p : 0;
+    if (n_events > SPECRT__SNAPSHOT_EVENTS) n_events = SPECRT__SNAPSHOT_EVENTS;
+    memset(h, 0, SPECRT__SNAPSHOT_HEADER + specrt__snapshot_text(s));
+    memcpy(h, "SPECRSES", 8);
+    memcpy(h + 8, &version, 4);
+    memcpy(h + 12, &n, 4);
+    memcpy(h + 24, &digest, 8);
+    memcpy(h + 32, &s->position, 8);
+    memcpy(h + 40, &s->cycle, 8);
+    memcpy(h + 48, &s->sequence, 8);
+    memcpy(h + 56, &s->verifier->sampling.sequence, 8);
+    memcpy(h + 64, &p, 8);
+    memcpy(h + 72, &named, 4);
+    memcpy(h + 76, &s->tree->root, 4);
+    memcpy(h + 80, &n_fill, 4);
+    memcpy(h + 84, &n_events, 4);
+    memcpy(h + 88, &s->open.n_accepted, 4);
+    memcpy(h + 92, &n_text, 4);
+    memcpy(h + SPECRT__SNAPSHOT_HEADER, s->policy->text, n_text);
+    uint64_t sum =
+        specrt_hash64(h + SPECRT__SNAPSHOT_CHECKED, n_bytes - SPECRT__SNAPSHOT_CHECKED, 0);
+    memcpy(h + 16, &sum, 8);
+}
+
+/* What was learnt is all taken over, and what is wanted packed. */
+static void specrt__snapshot_settle(specrt_session *s) {
+    if (s->retrieve) {
+        specrt__retrieve_settle(s->retrieve);
+        specrt__retrieve_finish(s->retrieve);
+        specrt__retrieve_take(s->retrieve);
+    }
+    if (s->pool->n_changed > 0) specrt__session_pack(s);
+}
+
+SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, size_t capacity,
+                                             size_t *n_bytes) {
+    specrt__snapshot_writer w = {NULL, SPECRT__SNAPSHOT_HEADER + specrt__snapshot_text(s)};
+    *n_bytes = specrt__snapshot_bound(s);
+    bool drafting = s->tree->level > 0 && s->open.n == 0;
+    if (drafting || *n_bytes > UINT32_MAX) return SPECRT_STATUS_BAD_ARG;
+    if (capacity == 0) return SPECRT_STATUS_OK;
+    specrt__snapshot_settle(s);
+    specrt__snapshot_put_lists(&w, s);
+    *n_bytes = w.n;
+    if (!bytes || capacity < w.n) return SPECRT_STATUS_BAD_ARG;
+    w.bytes = (uint8_t *)bytes;
+    w.n = SPECRT__SNAPSHOT_HEADER + specrt__snapshot_text(s);
+    specrt__snapshot_put_lists(&w, s); /* the checksum in the header is of them too */
+    specrt__snapshot_put_header(w.bytes, s, w.n);
+    return SPECRT_STATUS_OK;
+}
+
+/* --- reading --- */
+
+typedef struct specrt__snapshot_list {
+    const uint8_t *words;
+    int32_t n;
+} specrt__snapshot_list;
+
+typedef struct specrt__snapshot {
+    const uint8_t *bytes;
+    size_t n;
+    specrt__snapshot_list lists[SPECRT__SNAPSHOT_LISTS];
+} specrt__snapshot;
+
+static int32_t specrt__snapshot_word(const specrt__snapshot_list *list, int32_t i) {
+    return (int32_t)specrt__base_load32(list->words + 4 * (size_t)i);
+}
+
+static specrt_status specrt__snapshot_damaged(const char *what, specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_SESSION_DAMAGED,
+                            "session: %s: expected what a session saved, found something else; "
+                            "begin anew",
+                            what);
+}
+
+/* What can be told before anything in it is believed. */
+static specrt_status specrt__snapshot_check(const specrt__snapshot *in, specrt_error *err) {
+    if (in->n < 8 || memcmp(in->bytes, "SPECRSES", 8) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_SESSION_MAGIC,
+                                "session: expected bytes of specrt_session_save(), found others");
+    if (in->n < SPECRT__SNAPSHOT_HEADER) return specrt__snapshot_damaged("header", err);
+    uint32_t version = specrt__base_load32(in->bytes + 8);
+    if (version != SPECRT__SNAPSHOT_VERSION)
+        return specrt_error_set(err, SPECRT_STATUS_SESSION_VERSION,
+                                "session: version: expected %d, found %u; save it anew",
+                                (int)SPECRT__SNAPSHOT_VERSION, (unsigned)version);
+    if (specrt__base_load32(in->bytes + 12) != in->n)
+        return specrt_error_set(err, SPECRT_STATUS_SESSION_DAMAGED,
+                                "session: expected %u bytes, found %llu; begin anew",
+                                (unsigned)specrt__base_load32(in->bytes + 12),
+                                (unsigned long long)in->n);
+    if (specrt_hash64(in->bytes + SPECRT__SNAPSHOT_CHECKED, in->n - SPECRT__SNAPSHOT_CHECKED, 0) !=
+        specrt__base_load64(in->bytes + 16))
+        return specrt__snapshot_damaged("checksum", err);
+    return SPECRT_STATUS_OK;
+}
+
+/* Whether it is of this policy, over the same lists. *at: where its own lists begin. */
+static specrt_status specrt__snapshot_belongs(const specrt_session *s, const specrt__snapshot *in,
+                                              size_t *at, specrt_error *err) {
+    const char *text = (const char *)in->bytes + SPECRT__SNAPSHOT_HEADER;
+    size_t n_text = specrt__base_load32(in->bytes + 92);
+    if (n_text > in->n - SPECRT__SNAPSHOT_HEADER) return specrt__snapshot_damaged("policy", err);
+    if (n_text != strlen(s->policy->text) || memcmp(text, s->policy->text, n_text) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_SESSION_MISMATCH,
+                                "session: policy: expected '%.160s', found '%.*s'", s->policy->text,
+                                n_text < 160 ? (int)n_text : 160, text);
+    uint64_t expected = specrt__snapshot_digest(s), found = specrt__base_load64(in->bytes + 24);
+    if (expected != found)
+        return specrt_error_set(err, SPECRT_STATUS_SESSION_MISMATCH,
+                                "session: policy '%.160s': expected a vocabulary and lists of "
+                                "digest %016llx, found %016llx; use the bundle it was saved with",
+                                s->policy->text, (unsigned long long)expected,
+                                (unsigned long long)found);
+    *at = SPECRT__SNAPSHOT_HEADER + specrt__snapshot_text(s);
+    return SPECRT_STATUS_OK;
+}
+
+/* The most words that each list may have. */
+static void specrt__snapshot_limits(const specrt_session *s, int32_t most[SPECRT__SNAPSHOT_LISTS]) {
+    const specrt__window *w = s->window;
+    int32_t cache = s->retrieve ? s->retrieve->arc.capacity : 0;
+    most[SPECRT__SNAPSHOT_ROWS] = s->pool->capacity;
+    most[SPECRT__SNAPSHOT_WINDOW] = w ? w->list_size : 0;
+    most[SPECRT__SNAPSHOT_RING] = w && w->ring ? w->params.size : 0;
+    most[SPECRT__SNAPSHOT_SEED] = w ? SPECRT_LOGITS_MAX_K : 0;
+    for (int i = SPECRT__SNAPSHOT_T1; i <= SPECRT__SNAPSHOT_AGES; i++) most[i] = cache;
+    most[SPECRT__SNAPSHOT_CHAIN] = SPECRT_TREE_MAX_NODES;
+    most[SPECRT__SNAPSHOT_CHAIN_BEST] = SPECRT_TREE_MAX_NODES * SPECRT_LOGITS_MAX_K;
+}
+
+static bool specrt__snapshot_cut(const specrt_session *s, size_t at, specrt__snapshot *in) {
+    int32_t most[SPECRT__SNAPSHOT_LISTS];
+    specrt__snapshot_limits(s, most);
+    for (int i = 0; i < SPECRT__SNAPSHOT_LISTS; i++) {
+        if (at > in->n || in->n - at < 4) return false;
+        uint32_t n = specrt__base_load32(in->bytes + at);
+        if (n > (uint32_t)most[i] || (in->n - at) / 4 - 1 < n) return false;
+        in->lists[i].n = (int32_t)n;
+        in->lists[i].words = in->bytes + at + 4;
+        at += 4 + 4 * (size_t)n;
+    }
+    return at == in->n;
+}
+
+/* Words from 0 on and below `end`. */
+static bool specrt__snapshot_within(const specrt__snapshot_list *list, int32_t end) {
+    for (int32_t i = 0; i < list->n; i++)
+        if (specrt__snapshot_word(list, i) < 0 || specrt__snapshot_word(list, i) >= end)
+            return false;
+    return true;
+}
+
+/* Every index within its array, but for what the target thought best: those are looked at before use, as an
+ * application's are. Who may not be there is seen when they enter. @return what is wrong, or NULL. */
+static const char *specrt__snapshot_wrong(const specrt_session *s, const specrt__snapshot *in) {
+    const specrt__snapshot_list *lists = in->lists;
+    const int32_t n_vocab = s->verifier->n_vocab, n_ids = s->pool->n_ids;
+    int32_t root = (int32_t)specrt__base_load32(in->bytes + 76);
+    int32_t n_fill = (int32_t)specrt__base_load32(in->bytes + 80);
+    int32_t n_accepted = (int32_t)specrt__base_load32(in->bytes + 88);
+    int32_t n_chain = lists[SPECRT__SNAPSHOT_CHAIN].n,
+            n_best = lists[SPECRT__SNAPSHOT_CHAIN_BEST].n;
+    for (int i = SPECRT__SNAPSHOT_ROWS; i <= SPECRT__SNAPSHOT_B2; i++)
+        if (i != SPECRT__SNAPSHOT_SEED && !specrt__snapshot_within(&lists[i], n_ids))
+            return "tokens";
+    if (!specrt__snapshot_within(&lists[SPECRT__SNAPSHOT_AGES], SPECRT__ARC_RESIDENCY + 1) ||
+        lists[SPECRT__SNAPSHOT_AGES].n !=
+            lists[SPECRT__SNAPSHOT_T1].n + lists[SPECRT__SNAPSHOT_T2].n)
+        return "ages";
+    if (specrt__base_load64(in->bytes + 32) > INT64_MAX / 2) return "position"; /* and goes on */
+    if (specrt__base_load64(in->bytes + 40) > INT64_MAX / 2) return "cycle";
+    if (root < 0 || root >= n_vocab) return "root";
+    if (n_fill < 0 || n_fill > (s->window ? s->window->n_frequent : 0)) return "fill";
+    if (specrt__base_load32(in->bytes + 84) > SPECRT__SNAPSHOT_EVENTS) return "events";
+    if (n_accepted < 0 || (n_chain > 0 && n_accepted >= n_chain) ||
+        (n_best > 0 && n_best != n_chain * SPECRT_LOGITS_MAX_K) ||
+        !specrt__snapshot_within(&lists[SPECRT__SNAPSHOT_CHAIN], n_vocab))
+        return "chain";
+    return NULL;
+}
+
+/* --- becoming what was saved: the session is as after begin --- */
+
+static bool specrt__snapshot_enter_window(specrt__window *w, const specrt__snapshot *in) {
+    const specrt__snapshot_list *tokens = &in->lists[SPECRT__SNAPSHOT_WINDOW];
+    const specrt__snapshot_list *ring = &in->lists[SPECRT__SNAPSHOT_RING];
+    const specrt__snapshot_list *seed = &in->lists[SPECRT__SNAPSHOT_SEED];
+    int32_t n_fill = (int32_t)specrt__base_load32(in->bytes + 80);
+    for (int32_t i = 0; i < tokens->n; i++) {
+        int32_t id = specrt__snapshot_word(tokens, i);
+        if (!specrt__active_valid(w->pool, id) || w->places[id] >= 0) return false;
+        specrt__window_touch(w, id);
+        if (!w->ring) specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
+    }
+    for (int32_t i = 0; i < ring->n; i++) {
+        int32_t id = specrt__snapshot_word(ring, i);
+        if (!specrt__active_valid(w->pool, id)) return false;
+        specrt__window_append(w, id);
+    }
+    w->n_seed = seed->n;
+    for (int32_t i = 0; i < seed->n; i++) w->seed[i] = specrt__snapshot_word(seed, i);
+    for (; w->n_fill < n_fill; w->n_fill++) {
+        int32_t id = specrt__window_frequent(w, w->n_fill);
+        if (specrt__active_valid(w->pool, id))
+            specrt__active_want(w->pool, id, SPECRT__ACTIVE_FILL);
+    }
+    return true;
+}
+
+static bool specrt__snapshot_enter_cache(specrt__retrieve *r, const specrt__snapshot *in) {
+    const specrt__snapshot_list *ages = &in->lists[SPECRT__SNAPSHOT_AGES];
+    specrt__arc *a = &r->arc;
+    double p;
+    memcpy(&p, in->bytes + 64, 8);
+    if (!(p >= 0 && p <= a->capacity) || ages->n > a->capacity) return false;
+    for (int32_t id = 0; id < a->n_ids; id++) /* keep=on outlives begin */
+        if (specrt__arc_resident(a, id)) specrt__active_drop(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+    specrt__arc_reset(a, p);
+    specrt__retrieve_bar(r);
+    r->n_cycles = SPECRT__ARC_RESIDENCY;
+    r->n_events = (int32_t)specrt__base_load32(in->bytes + 84);
+    r->n_blocked = 0;
+    for (int list = SPECRT__ARC_T1, age = 0; list <= SPECRT__ARC_B2; list++) {
+        const specrt__snapshot_list *ids = &in->lists[SPECRT__SNAPSHOT_T1 + list - SPECRT__ARC_T1];
+        for (int32_t i = 0; i < ids->n; i++) {
+            int32_t id = specrt__snapshot_word(ids, i);
+            if (a->lists[id] != SPECRT__ARC_NONE || r->offered[id] == SPECRT__RETRIEVE_NEVER)
+                return false;
+            specrt__arc_move(a, id, list);
+            if (!specrt__arc_resident(a, id)) continue;
+            a->births[id] = r->n_cycles - specrt__snapshot_word(ages, age++);
+            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+        }
+    }
+    return true;
+}
+
+static void specrt__snapshot_enter_rest(specrt_session *s, const specrt__snapshot *in) {
+    const specrt__snapshot_list *chain = &in->lists[SPECRT__SNAPSHOT_CHAIN];
+    const specrt__snapshot_list *best = &in->lists[SPECRT__SNAPSHOT_CHAIN_BEST];
+    s->position = (int64_t)specrt__base_load64(in->bytes + 32);
+    s->cycle = (int64_t)specrt__base_load64(in->bytes + 40);
+    s->sequence = specrt__base_load64(in->bytes + 48);
+    s->sequence_named = specrt__base_load32(in->bytes + 72) != 0;
+    specrt_verifier_set_sequence(s->verifier, specrt__base_load64(in->bytes + 56));
+    specrt_tree_begin(s->tree, (int32_t)specrt__base_load32(in->bytes + 76));
+    s->open.n = chain->n;
+    s->open.n_accepted = (int32_t)specrt__base_load32(in->bytes + 88);
+    s->open.told = best->n > 0;
+    for (int32_t i = 0; i < chain->n; i++) s->open.tokens[i] = specrt__snapshot_word(chain, i);
+    for (int32_t i = 0; i < best->n; i++) s->open.ids[i] = specrt__snapshot_word(best, i);
+}
+
+static specrt_status specrt__snapshot_enter(specrt_session *s, const specrt__snapshot *in,
+                                            specrt_error *err) {
+    const specrt__snapshot_list *rows = &in->lists[SPECRT__SNAPSHOT_ROWS];
+    if (s->window && !specrt__snapshot_enter_window(s->window, in))
+        return specrt__snapshot_damaged("window", err);
+    if (s->retrieve && !specrt__snapshot_enter_cache(s->retrieve, in))
+        return specrt__snapshot_damaged("cache", err);
+    if (!specrt__active_arrange(s->pool, rows->words, rows->n))
+        return specrt__snapshot_damaged("rows", err);
+    specrt__snapshot_enter_rest(s, in);
+    specrt__session_pack(s);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__snapshot_load(specrt_session *s, specrt__snapshot *in,
+                                           specrt_error *err) {
+    size_t at = 0;
+    SPECRT__TRY(specrt__snapshot_check(in, err));
+    SPECRT__TRY(specrt__snapshot_belongs(s, in, &at, err));
+    if (!specrt__snapshot_cut(s, at, in)) return specrt__snapshot_damaged("lists", err);
+    const char *wrong = specrt__snapshot_wrong(s, in);
+    return wrong ? specrt__snapshot_damaged(wrong, err) : specrt__snapshot_enter(s, in, err);
+}
+
+SPECRT_API specrt_status specrt_session_load(specrt_session *s, const void *bytes, size_t n,
+                                             specrt_error *err) {
+    specrt__snapshot in;
+    SPECRT__CLEAR(&in, 1);
+    in.bytes = (const uint8_t *)bytes;
+    in.n = bytes ? n : 0;
+    specrt_session_begin(s);
+    specrt_status status = specrt__snapshot_load(s, &in, err);
+    if (status != SPECRT_STATUS_OK) specrt_session_begin(s);
+    return status;
 }
 
 // >>host (uses: base policy session)

@@ -2,6 +2,9 @@
  *
  * The folder is the lock: a file that is replaced by a rename cannot be one, and a lock file would be
  * left behind. The new file is read back by the runtime before it takes its name. */
+#ifndef SPECRT_PARTS
+#define SPECRT_PARTS /* specrt_digest_distance() */
+#endif
 #include "formats/bundle_write.h"
 
 #include <errno.h>

@@ -85,7 +85,7 @@ class CSampling(C.Structure):
 class CSessionParams(C.Structure):
     _fields_ = [("tree", CTreeParams), ("sampling", CSampling), ("n_logits", C.c_int32), ("draft", C.c_int),
                 ("draft_temperature", C.c_float), ("submit", C.c_void_p), ("submit_user", C.c_void_p),
-                ("budget", C.c_void_p)]
+                ("budget", C.c_void_p), ("stock", C.c_void_p)]
 
 
 class CTargetRows(C.Structure):

@@ -196,6 +196,20 @@ class Session:
         """In place of begin(): the next turn of a conversation, whose cache holds `position` tokens."""
         self._lib.step("session_turn", self.handle, position)
 
+    def save(self) -> bytes:
+        """All that drafts follow from: a session of the same policy that load()s it, in another process too, drafts
+        what this one would. Between cycles; statistics and a draft that is under way are not in it."""
+        n = C.c_size_t()
+        self._lib.step("session_save", self.handle, None, C.c_size_t(0), C.byref(n))
+        out = C.create_string_buffer(n.value)
+        self._lib.step("session_save", self.handle, out, n, C.byref(n))
+        return out.raw[:n.value]
+
+    def load(self, saved: bytes) -> None:
+        """In place of begin(): go on where a session was saved, with turn() before the next prompt. Bytes of another
+        policy, vocabulary or origin are refused (SpecrtError), and the session is as after begin()."""
+        self._lib.call("session_load", self.handle, saved, C.c_size_t(len(saved)))
+
     def set_sequence(self, number: int) -> None:
         """The number that keys the draws after the next begin() or turn()."""
         self._lib.session_set_sequence(self.handle, number)

@@ -34,6 +34,21 @@ rows=$(awk '$1 == "microspec" { print $5; exit }' ../out)
 accepts compare --policy microspec --max-tokens $length
 [ "$rows" -ge "$(awk '$1 == "microspec" { print $5; exit }' ../out)" ] ||
     fail "a stream forgets: $rows rows"
+# Turns of a conversation: forgotten, or kept.
+echo '{"turns": ["Name a colour.", "Another one, please.", "Name a town by the sea."]}' \
+    >turns.jsonl
+turns() {
+    specrt-eval compare --target "$target" --draft "$draft" --topk 1 --num-steps 2 --max-tokens \
+        $length --prompts turns.jsonl --policy retrieve:200@graph=off+window:8@min=8 "$@"
+}
+accepts turns
+rows=$(awk '$1 ~ /^retrieve/ { print $5; exit }' ../out)
+accepts turns --memory conversation
+prints "*compared with plain decoding: all equal*"
+[ "$rows" -lt "$(awk '$1 ~ /^retrieve/ { print $5; exit }' ../out)" ] ||
+    fail "a conversation forgets: $rows rows"
+refuses 2 "*--memory: expected off or conversation, found 'user'" turns --memory user
+refuses 2 "*--memory conversation: expected no --stream*" turns --memory conversation --stream
 accepts compare --policy retrieve@graph=off+window:8@min=8 --json --lists --stream --max-tokens \
     $(most 16 8)
 prints \

@@ -95,11 +95,13 @@ static void must_open(specrt_status status, const specrt_error *err) {
     exit(1);
 }
 
-static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch) {
+static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch, int32_t joint) {
     specrt_policy_desc wanted = {.text = text};
     specrt_cuda_policy_desc desc = {.rows = m->rows};
-    specrt_cuda_session_params params = {
-        .tree = {STEPS, BENCH_K, NODES}, .n_batch = n_batch, .hidden = SPECRT_DTYPE_F16};
+    specrt_cuda_session_params params = {.tree = {STEPS, BENCH_K, NODES},
+                                         .n_batch = n_batch,
+                                         .hidden = SPECRT_DTYPE_F16,
+                                         .joint = joint};
     specrt_error err = {0};
     uint64_t state = gpu_seed(3);
     memset(c, 0, sizeof *c);
@@ -166,11 +168,14 @@ static void report_draft(cycle *c, bench_result r, const costs *goals, bool lear
     bench_report(&r);
 }
 
-static double bench_policy(model *m, const char *text, const costs *goals, int32_t n_batch) {
+/* joint : rows of windows stay in the head, and those of several sequences are read once. What sequences are
+ * told here is much the same, and so are their windows. */
+static double bench_policy(model *m, const char *text, const costs *goals, int32_t n_batch,
+                           int32_t joint) {
     cycle c;
     char name[64];
-    open_cycle(&c, m, text, n_batch);
-    snprintf(name, sizeof name, "%s x%d", text, (int)n_batch);
+    open_cycle(&c, m, text, n_batch, joint);
+    snprintf(name, sizeof name, "%s x%d%s", text, (int)n_batch, joint ? " joint" : "");
     bench_result r = {.model = name, .dtype = "f16", .rows = specrt_policy_bound(c.policy)};
     bool learns = specrt_policy_learns(c.policy);
     report_draft(&c, r, goals, learns);
@@ -243,7 +248,7 @@ static void forget_spans(void) {
 /* Learning and packing must be over before the drafter's first pass is. */
 static void bench_timeline(model *m, const char *text) {
     cycle c;
-    open_cycle(&c, m, text, 1);
+    open_cycle(&c, m, text, 1, 0);
     for (int i = 0; i < 3; i++) {
         prepare(&c);
         if (i > 0) forget_spans();
@@ -297,10 +302,16 @@ void bench_cycles(const bench_shape *shape) {
     bench_timeline(&m, learning);
     for (int32_t n_batch = 1; n_batch <= (bench_tiny ? 1 : 8); n_batch *= 8) {
         costs c = {0};
-        c.full = bench_policy(&m, "full", &c, n_batch);
-        c.fixed = bench_policy(&m, fixed, &c, n_batch);
-        c.same = bench_policy(&m, same, &c, n_batch);
-        bench_policy(&m, learning, &c, n_batch);
+        c.full = bench_policy(&m, "full", &c, n_batch, 0);
+        c.fixed = bench_policy(&m, fixed, &c, n_batch, 0);
+        c.same = bench_policy(&m, same, &c, n_batch, 0);
+        bench_policy(&m, learning, &c, n_batch, 0);
+    }
+    for (int32_t n_batch = bench_tiny ? 2 : 16; n_batch <= (bench_tiny ? 2 : 64); n_batch *= 4) {
+        const costs none = {0};
+        bench_policy(&m, fixed, &none, n_batch, 0);
+        bench_policy(&m, learning, &none, n_batch, 0);
+        bench_policy(&m, learning, &none, n_batch, 1);
     }
     bench_free(&m.layer);
     specrt_head_close(m.head);

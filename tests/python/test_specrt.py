@@ -248,6 +248,20 @@ class Sessions(Folder):
         session.observe_chain([4, 9], 1, 11, ids=np.array([[9, 30], [11, 31]], np.int32))
         self.assertTrue({9, 11, 30, 31} <= set(session.shortlist().tolist()))
 
+    def test_save(self):
+        """Loaded elsewhere it has the same rows; bytes of another policy or origin are refused."""
+        out, session = self.decode("window:64@min=0")
+        saved = session.save()
+        other = specrt.Session(session.policy, tree=specrt.Tree(3, 2, 6))
+        other.load(saved)
+        self.assertEqual(other.shortlist().tolist(), session.shortlist().tolist())
+        self.assertEqual(other.save(), saved)
+        for a, b in zip(session.expand(self.states[out[-1:]]), other.expand(self.states[out[-1:]])):
+            self.assertEqual(a.tolist(), b.tolist())
+        another = specrt.Session(specrt.Policy("window:65@min=0", specrt.Head(self.rows)))
+        self.says("expected 'window:65@min=0', found 'window:64@min=0'", another.load, saved)
+        self.says("checksum", other.load, saved[:-1] + bytes([saved[-1] ^ 1]))
+
     def test_batch(self):
         """Sessions expand together as one by one, to the bit, each at its level."""
         bundle, rng = specrt.Bundle(GOLDEN), np.random.default_rng(5)

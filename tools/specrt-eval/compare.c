@@ -167,7 +167,9 @@ static specrt_status run_one(comparison *c, const prompt *p, id_list *ids, bool 
     TRY(chat_prompt(c->chat, p, ids));
     if (!warm_up && c->stream && c->domain >= 0 && c->domain != domain) watch_change(c);
     if (!warm_up) c->domain = domain;
+    c->in_turn = false;
     TRY(run_turn(c, ids, domain, warm_up, err));
+    c->in_turn = true;
     const id_list *answer = &c->contestants[PLAIN].result.tokens;
     for (int i = 1; i < p->n_turns && !warm_up; i++) {
         TRY(ids_append(ids, answer->ids, (int32_t)answer->n));
@@ -204,12 +206,26 @@ static specrt_status run_all(comparison *c, specrt_error *err) {
 
 /* ---- the verb ---- */
 
+static specrt_status check_memory(comparison *c, specrt_error *err) {
+    const char *asked = c->memory ? c->memory : "off";
+    c->remembers = strcmp(asked, "conversation") == 0;
+    if (!c->remembers && strcmp(asked, "off") != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--memory: expected off or conversation, found '%s'", asked);
+    if (c->remembers && c->stream)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--memory conversation: expected no --stream, which forgets "
+                                "nothing");
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status compare(comparison *c, specrt_error *err) {
     const eval_options *o = &c->options;
     if (!o->draft || strcmp(o->draft, "none") == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE, an EAGLE head or a small GGUF");
     if (c->report) TRY(out_check(c->report, o->common.force, err));
+    TRY(check_memory(c, err));
     TRY(compare_align_check(c, err));
     TRY(models_open(o, (int)o->common.threads, &c->models, err));
     TRY(chat_create(o, c->models.tok, &c->chat, err));
@@ -263,6 +279,11 @@ static void close_comparison(comparison *c) {
      "deep, and from as many rows, as pays"), \
     cli_string("costs", "FILE", &(c).costs_file, \
      "what calls cost, for auto: of specrt-eval plan --costs-out (else timed, 5 s)")
+#define COMPARE_KEEPS(c) \
+    cli_flag("stream", &(c).stream, \
+     "prompts follow each other: what policies learnt stays; shows what changes of domain do"), \
+    cli_string("memory", "SCOPE", &(c).memory, \
+     "conversation: later turns begin with what policies learnt in the earlier ones (off)")
 /* clang-format on */
 
 int compare_main(int argc, char **argv) {
@@ -275,9 +296,7 @@ int compare_main(int argc, char **argv) {
         EVAL_DRAFT(*o),
         COMPARE_POLICIES(c),
         EVAL_PROMPTS(*o),
-        cli_flag("stream", &c.stream,
-                 "prompts follow each other: what policies learnt stays; shows what changes of "
-                 "domain do"),
+        COMPARE_KEEPS(c),
         EVAL_SAMPLING(*o),
         cli_heading("Alignment"),
         cli_string(

@@ -18,19 +18,20 @@ typedef struct lane {
     engine_decoder *decoder;
     recorder *recorder; /* in memory */
     chat *chat;
-    id_list prompt;
+    id_list prompt, answer;
 } lane;
 
 /* A prompt's end, until all before it are in the trace. */
 typedef struct outcome {
-    recorder_part part;
+    recorder_part *turns; /* [n_turns] owned */
+    int n_turns;
     specrt_error err;
     bool is_done;
 } outcome;
 
 typedef struct recording {
     eval_options options;
-    int64_t n_top, n_draft_top, n_tree_top;
+    int64_t n_top, n_draft_top, n_tree_top, n_turns;
     eval_models models;
     specrt_policy *policy, *full;
     specrt_session *whole; /* a list of all rows: the drafter's own ranking */
@@ -45,21 +46,61 @@ typedef struct recording {
     progress bar;
 } recording;
 
-static specrt_status record_prompt(recording *r, lane *l, int i, specrt_error *err) {
+static int take_answer(void *user, const int32_t *tokens, int32_t n) {
+    return ids_append(&((lane *)user)->answer, tokens, n) == SPECRT_STATUS_OK ? 0 : 1;
+}
+
+/* The conversation so far, with the next question. */
+static specrt_status ask(lane *l, const prompt *p, int turn, specrt_error *err) {
+    if (turn == 0) return chat_prompt(l->chat, p, &l->prompt);
+    if (ids_append(&l->prompt, l->answer.ids, (int32_t)l->answer.n) != SPECRT_STATUS_OK)
+        return error_no_memory_for(err, "a conversation");
+    TRY(chat_answered(l->chat, &l->prompt));
+    return chat_user(l->chat, p->turns[turn], &l->prompt);
+}
+
+static specrt_status record_turn(recording *r, lane *l, int i, int turn, outcome *out,
+                                 specrt_error *err) {
     const prompt *p = &r->prompts->items[i];
     specrt_session *session = engine_decoder_session(l->decoder);
-    TRY(chat_prompt(l->chat, p, &l->prompt));
+    TRY(ask(l, p, turn, err));
+    l->answer.n = 0;
     engine_decoder_reset(l->decoder);
-    specrt_session_set_sequence(session, (uint64_t)i);
-    return recorder_generate(l->recorder, session, l->prompt.ids, (int32_t)l->prompt.n, p->domain,
-                             r->options.max_tokens, NULL, NULL, err);
+    specrt_session_set_sequence(session, (uint64_t)i + ((uint64_t)turn << 32));
+    TRY(recorder_generate(l->recorder, session, l->prompt.ids, (int32_t)l->prompt.n, p->domain,
+                          r->options.max_tokens, take_answer, l, err));
+    out->turns[out->n_turns++] = recorder_detach(l->recorder);
+    return SPECRT_STATUS_OK;
+}
+
+/* A conversation ends where the next turn would not fit the context. */
+static specrt_status record_prompt(recording *r, lane *l, int i, outcome *out, specrt_error *err) {
+    int n =
+        r->prompts->items[i].n_turns < r->n_turns ? r->prompts->items[i].n_turns : (int)r->n_turns;
+    out->turns = (recorder_part *)calloc(n > 0 ? (size_t)n : 1, sizeof *out->turns);
+    if (!out->turns) return error_no_memory_for(err, "a conversation");
+    TRY(record_turn(r, l, i, 0, out, err));
+    for (int turn = 1; turn < n; turn++) {
+        specrt_status status = record_turn(r, l, i, turn, out, err);
+        if (status == SPECRT_STATUS_BAD_ARG) return err->status = SPECRT_STATUS_OK;
+        TRY(status);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static void free_turns(outcome *o) {
+    for (int i = 0; i < o->n_turns; i++) recorder_part_free(&o->turns[i]);
+    free(o->turns);
+    o->turns = NULL;
+    o->n_turns = 0;
 }
 
 /* The next prompt's records to the trace; a prompt that cannot be decoded (longer than the context) is
  * passed over. */
 static specrt_status join(recording *r, outcome *o, specrt_error *err) {
     const prompt *p = &r->prompts->items[r->n_joined++];
-    if (o->err.status == SPECRT_STATUS_OK) return recorder_append(r->recorder, &o->part, err);
+    for (int i = 0; i < o->n_turns; i++) TRY(recorder_append(r->recorder, &o->turns[i], err));
+    if (o->err.status == SPECRT_STATUS_OK) return SPECRT_STATUS_OK;
     *err = o->err;
     if (o->err.status != SPECRT_STATUS_BAD_ARG) return err->status;
     if (prompts_pass_over(r->prompts, p, err)) return SPECRT_STATUS_OK;
@@ -74,8 +115,7 @@ static void record_task(void *arg, int64_t i, int worker) {
     bool is_over = r->err.status != SPECRT_STATUS_OK;
     pthread_mutex_unlock(&r->lock);
     if (is_over) return;
-    if (record_prompt(r, l, (int)i, &done.err) == SPECRT_STATUS_OK)
-        done.part = recorder_detach(l->recorder);
+    (void)record_prompt(r, l, (int)i, &done, &done.err);
     pthread_mutex_lock(&r->lock);
     r->outcomes[i] = done;
     while (r->err.status == SPECRT_STATUS_OK && r->n_joined < r->prompts->n &&
@@ -83,7 +123,7 @@ static void record_task(void *arg, int64_t i, int worker) {
         outcome *next = &r->outcomes[r->n_joined];
         specrt_error err = {0};
         if (join(r, next, &err) != SPECRT_STATUS_OK) r->err = err;
-        recorder_part_free(&next->part);
+        free_turns(next);
         progress_update(&r->bar, (uint64_t)r->n_joined);
     }
     pthread_mutex_unlock(&r->lock);
@@ -214,8 +254,9 @@ static void close_recording(recording *r) {
         engine_decoder_free(l->decoder);
         chat_free(l->chat);
         free(l->prompt.ids);
+        free(l->answer.ids);
     }
-    for (int i = 0; r->outcomes && i < r->prompts->n; i++) recorder_part_free(&r->outcomes[i].part);
+    for (int i = 0; r->outcomes && i < r->prompts->n; i++) free_turns(&r->outcomes[i]);
     free(r->lanes);
     free(r->outcomes);
     specrt_session_close(r->whole);
@@ -232,6 +273,7 @@ int record_main(int argc, char **argv) {
                    .n_top = 10,
                    .n_draft_top = 64,
                    .n_tree_top = 8,
+                   .n_turns = 1,
                    .prompts = &prompts};
     eval_options *o = &r.options;
     specrt_error err = {0};
@@ -241,6 +283,9 @@ int record_main(int argc, char **argv) {
         cli_strings("policy", "SPEC", &o->policies, "what may be drafted (full)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
+        cli_int(
+            "turns", "N", &r.n_turns, 1, 1 << 20,
+            "of a conversation at most, each a sequence whose prompt repeats what came before (1)"),
         cli_heading("Trace"),
         cli_int("top", "N", &r.n_top, 1, 1024, "best tokens of the target kept (10)"),
         cli_int("draft-top", "N", &r.n_draft_top, 0, 1024, "of the drafter (64)"),

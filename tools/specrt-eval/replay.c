@@ -195,7 +195,7 @@ static void count_wanted(replay_shared *sum, const specrt_trace_info *info, cons
 static bool finish_sequence(replay *r, replay_sequence *s) {
     if (!grow((void **)&r->shared, r->n_sequences, &r->capacity, sizeof *r->shared)) return false;
     replay_shared *sum = &r->shared[r->n_sequences];
-    *sum = (replay_shared){.domain = s->domain, .n_cycles = s->n_cycles};
+    *sum = (replay_shared){.goes_on = s->goes_on, .domain = s->domain, .n_cycles = s->n_cycles};
     for (int32_t k = 0; k < s->n_cycles; k++) {
         const replay_cycle *c = &s->cycles[k];
         const specrt_trace_info *info = s->info;
@@ -212,6 +212,16 @@ static bool finish_sequence(replay *r, replay_sequence *s) {
     return true;
 }
 
+static bool keep_prompt(replay *r, const specrt_trace_record *record) {
+    size_t bytes = (size_t)record->n * sizeof *r->last_prompt;
+    int32_t *grown = (int32_t *)realloc(r->last_prompt, bytes);
+    if (!grown) return false;
+    memcpy(grown, record->tokens, bytes);
+    r->last_prompt = grown;
+    r->n_last_prompt = record->n;
+    return true;
+}
+
 static replay_sequence *begin_sequence(replay *r, batch *b, const specrt_trace_info *info,
                                        const specrt_trace_record *record) {
     b->failed |= !grow((void **)&b->sequences, b->n, &b->capacity, sizeof *b->sequences);
@@ -221,7 +231,9 @@ static replay_sequence *begin_sequence(replay *r, batch *b, const specrt_trace_i
     s->prompt.prompt_hidden = batch_copy(b, record->prompt_hidden, info->d_target, 2);
     r->untold |= !s->prompt.prompt_hidden;
     s->domain = domain_of(r, record->domain);
-    b->failed |= s->domain < 0;
+    s->goes_on = r->n_last_prompt > 0 && record->n > r->n_last_prompt &&
+                 memcmp(record->tokens, r->last_prompt, (size_t)r->n_last_prompt * 4) == 0;
+    b->failed |= s->domain < 0 || !keep_prompt(r, record);
     return s;
 }
 

@@ -15,12 +15,22 @@ enum {
 /* The largest relative error of an estimated accept length that was measured. */
 #define REPLAY_ERROR 0.06
 
+/* What a sequence begins with. */
+typedef enum replay_memory {
+    REPLAY_FORGETS, /* nothing */
+    REPLAY_CONVERSATION, /* as a turn (specrt_session_turn) where its prompt begins with the last one's */
+    REPLAY_DOMAIN        /* what its domain's last sequence left, by specrt_session_load */
+} replay_memory;
+
 /* All borrowed for the run. */
 typedef struct replay_params {
     const char *const *traces; /* [n_traces] of one tokenizer and drafter, in order */
     int n_traces;
     const char *const *policies; /* [n_policies] */
     int n_policies;
+    const char *const *names; /* [n_policies] in tables and pages; NULL: policies */
+    /* [n_policies] whose sequences begin with what others left; not in a stream. NULL: all forget */
+    const replay_memory *memories;
     const specrt_tree_params *trees; /* [n_trees] to estimate beside the recorded one */
     int n_trees;
     const char *bundle;    /* NULL: none */
@@ -46,6 +56,9 @@ const char *replay_policy_text(const replay *r, int policy); /* canonical; polic
 /* replay_tree() : tree 0 is the recorded one, tree i is params.trees[i - 1] with defaults filled in. */
 const specrt_tree_params *replay_tree(const replay *r, int tree);
 const char *replay_span_name(int span);
+
+/* What tables and pages call a policy; -1: the oracle. */
+const char *replay_name(const replay_params *params, int policy);
 const char *replay_recall_name(int i);
 bool replay_is_cut(const replay *r); /* a trace ended early */
 
@@ -76,6 +89,11 @@ typedef struct replay_figures {
 /* replay_figures_of() : policy -1 is the oracle, whose lists hold every token; domain -1 takes all.
  * Acceptance and spans are of all domains only. */
 void replay_figures_of(const replay *r, int policy, int tree, int domain, replay_figures *out);
+
+/* replay_gain_of() : how much accept length (coverage: false) or coverage a policy has beyond another one, as
+ * a share of the other's, in pairs of conversations. NaN where accept length is not known. */
+replay_figure replay_gain_of(const replay *r, int policy, int base, int tree, int domain,
+                             bool coverage);
 
 /* Sequence by sequence: y over x, pooled. */
 typedef struct replay_pair {

@@ -14,7 +14,7 @@ typedef struct page {
 } page;
 
 static const char *name_of(const page *p, int policy) {
-    return policy < 0 ? "oracle" : p->params->policies[policy];
+    return replay_name(p->params, policy);
 }
 
 static void marked_cell(FILE *f, double x, int digits, bool exact) {

@@ -16,7 +16,11 @@ typedef struct replaying {
     cli_list traces, policies, trees;
     const char *report, *costs_file;
     replay_params params;
-    char **texts;               /* [n_policies] owned */
+    char **texts; /* [n_policies] owned */
+    char **names; /* [n_policies] owned: of those that remember with the scope; NULL: texts */
+    replay_memory *memories; /* [n_policies] */
+    const char *memory;
+    int n_asked; /* of the policies; behind them those that remember, in the same order */
     specrt_tree_params *shapes; /* [n_trees] owned */
     replay *r;
     bool asks_auto;
@@ -104,6 +108,46 @@ static specrt_status add_tree(replaying *a, const char *text, specrt_error *err)
         "--tree: expected num_steps/topk/num_draft_tokens, as 6/10/60, found '%s'", text);
 }
 
+/* Tables tell a policy that remembers from the one that forgets. */
+static specrt_status name_memories(replaying *a, specrt_error *err) {
+    int n = a->params.n_policies;
+    if (!(a->names = (char **)calloc((size_t)n, sizeof *a->names)))
+        return error_no_memory_for(err, "a replay");
+    for (int i = 0; i < n; i++) {
+        size_t room = strlen(a->texts[i]) + strlen(a->memory) + 4;
+        if (!(a->names[i] = (char *)malloc(room))) return error_no_memory_for(err, "a replay");
+        if (i < a->n_asked)
+            snprintf(a->names[i], room, "%s", a->texts[i]);
+        else
+            snprintf(a->names[i], room, "%s (%s)", a->texts[i], a->memory);
+    }
+    a->params.names = (const char *const *)a->names;
+    return SPECRT_STATUS_OK;
+}
+
+/* Each policy that learns once more, with memory. */
+static specrt_status add_memories(replaying *a, specrt_error *err) {
+    int n = a->n_asked = a->params.n_policies;
+    if (!a->memory || strcmp(a->memory, "off") == 0) return SPECRT_STATUS_OK;
+    bool domain = strcmp(a->memory, "domain") == 0;
+    if (!domain && strcmp(a->memory, "conversation") != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--memory: expected off, conversation or domain, found '%s'",
+                                a->memory);
+    if (a->params.stream)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--memory %s: expected no --stream, which forgets nothing",
+                                a->memory);
+    a->memories = (replay_memory *)calloc(2 * (size_t)n, sizeof *a->memories);
+    if (!a->memories) return error_no_memory_for(err, "a replay");
+    for (int i = 0; i < n; i++) {
+        TRY(add_text(a, a->texts[i], err));
+        a->memories[n + i] = domain ? REPLAY_DOMAIN : REPLAY_CONVERSATION;
+    }
+    a->params.memories = a->memories;
+    return name_memories(a, err);
+}
+
 static specrt_status take_options(replaying *a, specrt_error *err) {
     replay_params *p = &a->params;
     if (a->traces.n == 0)
@@ -117,6 +161,7 @@ static specrt_status take_options(replaying *a, specrt_error *err) {
     TRY(each_policy(&a->policies, add_policy, a, err));
     if (a->policies.n == 0) TRY(add_policy(a, "full", err));
     if (a->policies.n == 0) TRY(add_policy(a, "microspec", err));
+    TRY(add_memories(a, err));
     p->policies = (const char *const *)a->texts;
     a->shapes = (specrt_tree_params *)calloc((size_t)a->trees.n + 1 + SPECRT_TREE_MAX_STEPS,
                                              sizeof *a->shapes);
@@ -145,13 +190,15 @@ static void put_marked(double x, int width, int digits, bool exact) {
 
 static int name_width(const replaying *a) {
     int width = 8;
-    for (int i = 0; i < a->params.n_policies; i++)
-        if ((int)strlen(a->texts[i]) > width) width = (int)strlen(a->texts[i]);
+    for (int i = 0; i < a->params.n_policies; i++) {
+        int n = (int)strlen(replay_name(&a->params, i));
+        if (n > width) width = n;
+    }
     return width;
 }
 
 static const char *name_of(const replaying *a, int policy) {
-    return policy < 0 ? "oracle" : a->texts[policy];
+    return replay_name(&a->params, policy);
 }
 
 static void print_row(const replaying *a, int policy, int width) {
@@ -295,13 +342,29 @@ static json_object *tree_json(const specrt_tree_params *tree) {
     return o;
 }
 
+/* Beside the same policy without memory, sequences in pairs. */
+static void put_memory(json_object *o, const replaying *a, int policy, int tree, int domain) {
+    bool remembers = policy >= a->n_asked;
+    int base = remembers ? policy - a->n_asked : policy;
+    json_put(o, "memory", json_text(remembers ? a->memory : "off"));
+    for (int coverage = 0; coverage < 2 && remembers; coverage++) {
+        replay_figure f = replay_gain_of(a->r, policy, base, tree, domain, coverage);
+        json_object *gain = json_object_new_array();
+        json_object_array_add(gain, json_real(f.value));
+        json_object_array_add(gain, json_real(f.low));
+        json_object_array_add(gain, json_real(f.high));
+        json_put(o, coverage ? "coverage_gain" : "accept_length_gain", gain);
+    }
+}
+
 static json_object *row_json(const replaying *a, int policy, int tree, int domain) {
     json_object *o = json_object_new_object(), *recall = json_object_new_object(),
                 *ci = json_object_new_object();
     replay_figures f;
     replay_figures_of(a->r, policy, tree, domain, &f);
-    json_put(o, "policy", json_text(name_of(a, policy)));
+    json_put(o, "policy", json_text(policy < 0 ? "oracle" : a->texts[policy]));
     json_put(o, "policy_text", json_text(replay_policy_text(a->r, policy)));
+    if (a->memories) put_memory(o, a, policy, tree, domain);
     json_put(o, "domain", json_text(domain < 0 ? "all" : replay_domain(a->r, domain)));
     json_put(o, "tree", tree_json(replay_tree(a->r, tree)));
     json_put(o, "n_sequences", json_whole((uint64_t)f.n_sequences));
@@ -342,6 +405,7 @@ static void print_json(const replaying *a) {
     json_put(o, "stream", json_object_new_boolean(a->params.stream));
     json_put(o, "rows", rows);
     if (a->auto_run) json_put(o, "auto", auto_json(a->auto_run));
+    if (a->auto_run) json_put(o, "auto_sequences", auto_sequences_json(a->auto_run));
     json_print(o);
 }
 
@@ -385,8 +449,13 @@ static specrt_status run(replaying *a, specrt_error *err) {
 static void close_replaying(replaying *a) {
     auto_run_free(a->auto_run);
     replay_free(a->r);
-    for (int i = 0; i < a->params.n_policies; i++) free(a->texts[i]);
+    for (int i = 0; i < a->params.n_policies; i++) {
+        free(a->texts[i]);
+        if (a->names) free(a->names[i]);
+    }
     free((void *)a->texts);
+    free((void *)a->names);
+    free(a->memories);
     free(a->shapes);
     cli_list_free(&a->traces);
     cli_list_free(&a->policies);
@@ -414,6 +483,10 @@ int replay_main(int argc, char **argv) {
             "accept length also for num_steps/topk/num_draft_tokens, up to what was recorded"),
         cli_flag("stream", &a.params.stream,
                  "sequences follow each other: what policies learnt stays"),
+        cli_string(
+            "memory", "SCOPE", &a.memory,
+            "conversation or domain: each policy once more, whose sessions begin with what was "
+            "learnt by the turn before, or by the domain's last sequence (off)"),
         cli_heading("Output"),
         cli_string("report", "FILE", &a.report, "an HTML page with plots"),
         {0},

@@ -153,7 +153,7 @@ void watch_begin(comparison *c, contestant *k) {
     w->n_events = -1; /* of this turn none is known yet */
     w->n_since = 0;
     if (!c->stream) w->n_written = 0;
-    engine_decoder_keep(k->decoder, c->stream);
+    engine_decoder_keep(k->decoder, c->stream || (c->in_turn && c->remembers));
     engine_decoder_watch(k->decoder, see_cycle, w);
 }
 

@@ -1,0 +1,541 @@
+/* test_snapshot.c : saved sessions over a toy target: what is loaded drafts what the saved one goes on to
+ * draft, bit for bit, wherever it was saved; bytes of any other kind are refused by an exact status. */
+#define SPECRT_STATIC
+#define SPECRT_IMPLEMENTATION
+#include "specrt.h"
+#include "fixture.h"
+#include "test.h"
+
+enum { V = 300, D = 16, N_PROMPT = 24, MAX_STREAM = 1024, MAX_BYTES = 1 << 16 };
+
+static float weights[V * D], bias[V];
+static specrt_bundle *bundle, *other_bundle; /* the other's list is longer */
+static specrt_head *head;
+static fixture_allocator allocator;
+static specrt_stock *stock; /* NULL: sessions have rows of their own */
+
+static specrt_bundle *open_bundle(int32_t n_default) {
+    size_t n_ranks, n_graph, n;
+    specrt_bundle *opened;
+    uint8_t *ranks = fixture_ranks(V, 2, n_default, &n_ranks);
+    uint8_t *graph = fixture_graph(V, 6, NULL, 5, &n_graph);
+    fixture_section sections[] = {
+        {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n_graph, n_graph},
+        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks}};
+    uint8_t *bytes = fixture_bundle(sections, 2, &n); /* kept: the bundle lies in it */
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &opened, NULL));
+    free(ranks);
+    free(graph);
+    return opened;
+}
+
+static void open_all(void) {
+    uint64_t state = 5;
+    if (bundle) return;
+    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
+    for (int i = 0; i < V; i++) bias[i] = fixture_normal(&state);
+    bundle = open_bundle(60);
+    other_bundle = open_bundle(80);
+    specrt_head_desc desc = {
+        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D, .bias = bias};
+    specrt_desc env = fixture_desc(&allocator);
+    REQUIRE(!specrt_head_bind(bundle, &desc, &env, &head, NULL));
+}
+
+/* --- the models: a hidden state follows from two tokens, the target's logits from it --- */
+
+static void hidden_state(int32_t before, int32_t last, float *out) {
+    uint64_t state = (uint64_t)(before % 5 * 1000 + last % 60 + 1) * 0x9E3779B97F4A7C15u;
+    for (int i = 0; i < D; i++) out[i] = 0.7f * fixture_normal(&state);
+}
+
+static void target(int32_t before, int32_t last, float *logits) {
+    uint64_t state = (uint64_t)(before * V + last + 1) * 0xD6E8FEB86659FD93u;
+    float h[D];
+    hidden_state(before, last, h);
+    for (int i = 0; i < V; i++) {
+        double sum = (double)bias[i];
+        for (int j = 0; j < D; j++) sum += (double)weights[i * D + j] * (double)h[j];
+        logits[i] = (float)sum + 0.4f * fixture_normal(&state);
+    }
+}
+
+/* --- sessions --- */
+
+typedef struct setting {
+    const char *policy;
+    specrt_tree_params tree;
+    specrt_draft_kind draft;
+    float temperature;
+} setting;
+
+static const setting settings[] = {
+    {"full", {4, 5, 20}, SPECRT_DRAFT_TOP_K, 0},
+    {"static:30", {3, 1, 4}, SPECRT_DRAFT_SAMPLED, 0.8f},
+    {"static:12+window:48", {4, 5, 20}, SPECRT_DRAFT_TOP_K, 0.8f},
+    {"static:12+window:40", {3, 1, 4}, SPECRT_DRAFT_SAMPLED, 0.8f},
+    {"window:90@kpre=8@kver=8@positions=tree@min=90", {4, 5, 20}, SPECRT_DRAFT_TOP_K, 0},
+    {"window:60@mode=unique_fifo@min=20", {4, 1, 5}, SPECRT_DRAFT_TOP_K, 0},
+    {"window:70@mode=stream@only=ext@min=10", {4, 5, 20}, SPECRT_DRAFT_TOP_K, 0},
+    {"static:20+retrieve:40", {4, 5, 20}, SPECRT_DRAFT_TOP_K, 0.6f},
+    {"static:20+retrieve:16@graph=off@keep=on@prompt=best", {3, 1, 4}, SPECRT_DRAFT_TOP_K, 0},
+    {"static:20+window:20@min=0+retrieve:32@mode=async", {3, 1, 4}, SPECRT_DRAFT_TOP_K, 0},
+    {"static:20+successor:24", {4, 5, 20}, SPECRT_DRAFT_TOP_K, 0},
+};
+enum { N_SETTINGS = sizeof settings / sizeof *settings };
+
+static void run_now(void *user, specrt_task *task) {
+    (void)user;
+    task->run(task);
+}
+
+static specrt_policy *make_policy(const char *text, const specrt_bundle *from) {
+    specrt_policy_desc desc = {.text = text};
+    specrt_policy *policy;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_policy_create(from, head, &desc, &policy, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(policy != NULL);
+    return policy;
+}
+
+static specrt_session *make_session(const specrt_policy *policy, const setting *set) {
+    specrt_session_params params = {.tree = set->tree,
+                                    .sampling = {set->temperature, 0, 0, 0, 9, 4},
+                                    .draft = set->draft,
+                                    .submit = run_now,
+                                    .stock = stock};
+    specrt_session *s;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_session_create(policy, &params, NULL, &s, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(s != NULL);
+    return s;
+}
+
+/* A text that a session goes through, and what came of it. */
+typedef struct run {
+    specrt_session *s;
+    int32_t stream[MAX_STREAM], n;
+    uint64_t digest; /* of every draft's tokens, shape and log-probabilities, and every verdict */
+} run;
+
+/* The next prompt, of which the first tokens were there already. */
+static void prompt(run *r, int32_t first, int32_t from, int32_t n) {
+    static float logits[N_PROMPT * V];
+    int32_t begin = r->n;
+    for (int32_t i = 0; i < n; i++) r->stream[r->n++] = (first + 11 * (from + i)) % 57;
+    for (int32_t i = 0; i < n; i++)
+        target(begin + i > 0 ? r->stream[begin + i - 1] : 0, r->stream[begin + i], logits + i * V);
+    specrt_target_rows rows = {.logits = logits};
+    REQUIRE(!specrt_session_prefill(r->s, r->stream + begin, n, &rows));
+}
+
+static void start(run *r) {
+    float logits[V];
+    target(r->stream[r->n - 2], r->stream[r->n - 1], logits);
+    r->stream[r->n] = specrt_session_draw(r->s, logits);
+    REQUIRE(!specrt_session_start(r->s, r->stream[r->n]));
+    r->n++;
+}
+
+static void draft_tree(run *r, specrt_draft *draft) {
+    int32_t last[SPECRT_TREE_MAX_TOPK] = {r->stream[r->n - 1]}, n = 1;
+    int32_t previous[SPECRT_TREE_MAX_TOPK] = {r->stream[r->n - 2]}, before[SPECRT_TREE_MAX_TOPK];
+    float hidden[SPECRT_TREE_MAX_TOPK * D];
+    specrt_beam beam;
+    while (n > 0) {
+        for (int32_t i = 0; i < n; i++) hidden_state(previous[i], last[i], hidden + i * D);
+        REQUIRE(!specrt_session_expand(r->s, hidden, NULL, n, &beam));
+        memcpy(before, last, sizeof before);
+        n = beam.n;
+        for (int32_t i = 0; i < n; i++) {
+            previous[i] = before[beam.parents[i]];
+            last[i] = beam.tokens[i];
+        }
+    }
+    specrt_session_finish(r->s, draft);
+}
+
+static void add(run *r, const void *bytes, size_t n) {
+    r->digest = specrt_hash64(bytes, n, r->digest);
+}
+
+/* later: the last token is told by start, or, with open, not at all yet. */
+static void cycle(run *r, bool later, bool open) {
+    static float logits[SPECRT_TREE_MAX_NODES * V];
+    specrt_draft draft;
+    specrt_verdict verdict;
+    int32_t before = r->stream[r->n - 2];
+    draft_tree(r, &draft);
+    for (int32_t i = 0; i < draft.n; i++)
+        target(i == 0 ? before : draft.tokens[draft.parents[i]], draft.tokens[i], logits + i * V);
+    REQUIRE(!specrt_session_verify(r->s, &draft, logits, &verdict));
+    add(r, draft.tokens, (size_t)draft.n * 4);
+    add(r, draft.parents, (size_t)draft.n * 4);
+    add(r, draft.logprobs, (size_t)draft.n * 4);
+    add(r, verdict.tokens, (size_t)verdict.n * 4);
+    memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * 4);
+    r->n += verdict.n;
+    specrt_target_rows rows = {.logits = logits};
+    if (!later) {
+        REQUIRE(!specrt_session_observe(r->s, &draft, &verdict, &rows));
+        return;
+    }
+    REQUIRE(!specrt_session_observe_chain(r->s, draft.tokens, draft.n, verdict.n - 1, -1, &rows));
+    if (!open) REQUIRE(!specrt_session_start(r->s, r->stream[r->n - 1]));
+}
+
+static void cycles(run *r, int n) {
+    for (int i = 0; i < n; i++) cycle(r, false, false);
+}
+
+/* Where a session is saved. */
+enum { AT_BEGIN, IN_PROMPT, AT_START, IN_ANSWER, LATE, AT_TURN, OPEN, PLACES };
+
+static void go_to(run *r, int place) {
+    if (place == AT_BEGIN) return;
+    prompt(r, 3, 0, place == IN_PROMPT ? 9 : N_PROMPT);
+    if (place == IN_PROMPT) return;
+    start(r);
+    if (place == AT_START) return;
+    cycles(r, place == LATE ? 90 : 7);
+    if (place == OPEN) cycle(r, true, true);
+    if (place == AT_TURN) REQUIRE(!specrt_session_turn(r->s, r->n));
+}
+
+/* From a place on: the rest of the prompt, an answer, and another turn. */
+static void go_on(run *r, int place) {
+    if (place == AT_BEGIN) prompt(r, 3, 0, N_PROMPT);
+    if (place == IN_PROMPT) prompt(r, 3, 9, N_PROMPT - 9);
+    if (place == AT_TURN) prompt(r, 20, 0, 10);
+    if (place == AT_BEGIN || place == IN_PROMPT || place == AT_TURN) start(r);
+    if (place == OPEN) REQUIRE(!specrt_session_start(r->s, r->stream[r->n - 1]));
+    cycles(r, 30);
+    REQUIRE(!specrt_session_turn(r->s, r->n));
+    prompt(r, 40, 0, 10);
+    start(r);
+    cycles(r, 20);
+}
+
+static size_t save(specrt_session *s, uint8_t *bytes) {
+    size_t bound, n;
+    REQUIRE(!specrt_session_save(s, NULL, 0, &bound));
+    REQUIRE(bound <= MAX_BYTES);
+    REQUIRE(!specrt_session_save(s, bytes, bound, &n));
+    CHECK(n <= bound);
+    return n;
+}
+
+static void load(specrt_session *s, const uint8_t *bytes, size_t n) {
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_session_load(s, bytes, n, &err);
+    CHECK_STR(err.msg, "");
+}
+
+/* --- tests --- */
+
+/* Saved anywhere and loaded into a session that did something else, it goes on as the one that stayed. */
+static void check_round_trip(const setting *set, int place) {
+    static run stays, moves;
+    static uint8_t bytes[MAX_BYTES], later[MAX_BYTES];
+    specrt_policy *policy = make_policy(set->policy, bundle);
+    memset(&stays, 0, sizeof stays);
+    stays.s = make_session(policy, set);
+    go_to(&stays, place);
+    size_t n = save(stays.s, bytes + 1); /* at any address */
+    moves = stays;
+    moves.n = 0;
+    moves.s = make_session(policy, set);
+    prompt(&moves, 31, 0, N_PROMPT);
+    start(&moves);
+    cycles(&moves, 12);
+    load(moves.s, bytes + 1, n);
+    memcpy(moves.stream, stays.stream, sizeof moves.stream);
+    moves.n = stays.n;
+    moves.digest = stays.digest;
+    CHECK_INT(save(moves.s, later), n);
+    CHECK(memcmp(bytes + 1, later, n) == 0);
+    go_on(&stays, place);
+    go_on(&moves, place);
+    CHECK_INT(moves.n, stays.n);
+    CHECK(memcmp(moves.stream, stays.stream, sizeof moves.stream) == 0);
+    CHECK(moves.digest == stays.digest);
+    n = save(stays.s, bytes);
+    CHECK_INT(save(moves.s, later), n);
+    CHECK(memcmp(bytes, later, n) == 0);
+    specrt_session_close(stays.s);
+    specrt_session_close(moves.s);
+    specrt_policy_close(policy);
+}
+
+static void test_stock(void) {
+    specrt_stock_stats stats;
+    open_all();
+    REQUIRE(!specrt_stock_create(head, NULL, NULL, &stock, NULL));
+    for (int i = 2; i < N_SETTINGS; i += 5) check_round_trip(&settings[i], LATE);
+    specrt_stock_get_stats(stock, &stats);
+    CHECK_INT(stats.n_held, 0);
+    specrt_stock_close(stock);
+    stock = NULL;
+}
+
+static void test_round_trip(void) {
+    open_all();
+    for (int i = 0; i < N_SETTINGS; i++)
+        for (int place = 0; place < PLACES; place++)
+            if (place != OPEN || settings[i].tree.topk == 1) check_round_trip(&settings[i], place);
+}
+
+/* Whatever another text taught it, the answer is plain decoding's. */
+static void test_lossless(void) {
+    static uint8_t bytes[MAX_BYTES];
+    open_all();
+    for (int i = 0; i < N_SETTINGS; i++) {
+        static run taught, plain;
+        const setting *set = &settings[i];
+        if (set->draft == SPECRT_DRAFT_SAMPLED)
+            continue; /* the law is the target's, not the draws */
+        specrt_policy *policy = make_policy(set->policy, bundle),
+                      *full = make_policy("full", bundle);
+        memset(&taught, 0, sizeof taught);
+        memset(&plain, 0, sizeof plain);
+        taught.s = make_session(policy, set);
+        plain.s = make_session(full, set);
+        go_to(&taught, LATE);
+        load(taught.s, bytes, save(taught.s, bytes));
+        taught.n = 0;
+        for (int k = 0; k < 2; k++) {
+            run *r = k ? &plain : &taught;
+            specrt_session_set_sequence(r->s, 77);
+            REQUIRE(!specrt_session_turn(r->s, 0));
+            prompt(r, 8, 0, N_PROMPT);
+            start(r);
+            cycles(r, 40);
+        }
+        int32_t n = taught.n < plain.n ? taught.n : plain.n;
+        CHECK(memcmp(taught.stream, plain.stream, (size_t)n * 4) == 0);
+        specrt_session_close(taught.s);
+        specrt_session_close(plain.s);
+        specrt_policy_close(policy);
+        specrt_policy_close(full);
+    }
+}
+
+/* The bound is known beforehand and stays; what does not fit is not written; nothing is allocated. */
+static void test_size(void) {
+    static uint8_t bytes[MAX_BYTES], canary[MAX_BYTES];
+    open_all();
+    for (int i = 0; i < N_SETTINGS; i++) {
+        static run r;
+        size_t first, bound, n;
+        specrt_policy *policy = make_policy(settings[i].policy, bundle);
+        memset(&r, 0, sizeof r);
+        r.s = make_session(policy, &settings[i]);
+        REQUIRE(!specrt_session_save(r.s, NULL, 0, &first));
+        go_to(&r, LATE);
+        int n_calls = allocator.n_calls;
+        REQUIRE(!specrt_session_save(r.s, NULL, 0, &bound));
+        CHECK_INT(first, bound);
+        size_t wanted = save(r.s, bytes);
+        memset(canary, 7, sizeof canary);
+        CHECK_INT(specrt_session_save(r.s, canary, wanted - 1, &n), SPECRT_STATUS_BAD_ARG);
+        CHECK_INT(n, wanted);
+        for (size_t k = 0; k < wanted; k++) REQUIRE(canary[k] == 7);
+        CHECK_INT(specrt_session_save(r.s, NULL, bound, &n), SPECRT_STATUS_BAD_ARG);
+        REQUIRE(!specrt_session_save(r.s, canary, wanted, &n));
+        CHECK(memcmp(bytes, canary, wanted) == 0);
+        load(r.s, bytes, wanted);
+        CHECK_INT(allocator.n_calls, n_calls);
+        specrt_session_close(r.s);
+        specrt_policy_close(policy);
+    }
+}
+
+/* Not while a tree is drafted; a draft that was left is no hindrance. */
+static void test_between_cycles(void) {
+    static uint8_t bytes[MAX_BYTES];
+    static run r;
+    specrt_draft draft;
+    size_t n;
+    open_all();
+    specrt_policy *policy = make_policy(settings[2].policy, bundle);
+    memset(&r, 0, sizeof r);
+    r.s = make_session(policy, &settings[2]);
+    go_to(&r, IN_ANSWER);
+    draft_tree(&r, &draft);
+    CHECK_INT(specrt_session_save(r.s, bytes, sizeof bytes, &n), SPECRT_STATUS_BAD_ARG);
+    REQUIRE(!specrt_session_turn(r.s, r.n));
+    CHECK_INT(specrt_session_save(r.s, bytes, sizeof bytes, &n), SPECRT_STATUS_OK);
+    specrt_session_close(r.s);
+    specrt_policy_close(policy);
+}
+
+static void seal(uint8_t *bytes, size_t n) {
+    uint32_t size = (uint32_t)n;
+    memcpy(bytes + 12, &size, 4);
+    uint64_t sum = specrt_hash64(bytes + 24, n - 24, 0);
+    memcpy(bytes + 16, &sum, 8);
+}
+
+/* Refused by this status, and the session is as after begin. */
+static void refuses(specrt_session *s, const uint8_t *bytes, size_t n, specrt_status expected,
+                    const char *part) {
+    static uint8_t before[MAX_BYTES], after[MAX_BYTES];
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_session_begin(s);
+    size_t n_before = save(s, before);
+    CHECK_INT(specrt_session_load(s, bytes, n, &err), expected);
+    CHECK_INT(err.status, expected);
+    if (part) CHECK_HAS(err.msg, part);
+    CHECK(!strchr(err.msg, '\n'));
+    REQUIRE(save(s, after) == n_before);
+    CHECK(memcmp(before, after, n_before) == 0);
+}
+
+/* A session of many sources, late in its text, and its bytes. */
+static size_t save_late(run *r, specrt_policy **policy, uint8_t *bytes) {
+    open_all();
+    *policy = make_policy(settings[9].policy, bundle);
+    memset(r, 0, sizeof *r);
+    r->s = make_session(*policy, &settings[9]);
+    go_to(r, LATE);
+    return save(r->s, bytes);
+}
+
+static void test_damaged(void) {
+    static uint8_t bytes[MAX_BYTES], copy[MAX_BYTES];
+    static run r;
+    specrt_policy *policy;
+    size_t n = save_late(&r, &policy, bytes);
+    for (size_t cut = 0; cut < n; cut += cut < 120 ? 1 : 37)
+        refuses(r.s, bytes, cut,
+                cut < 8 ? SPECRT_STATUS_SESSION_MAGIC : SPECRT_STATUS_SESSION_DAMAGED, NULL);
+    for (size_t at = 0; at < n; at += at < 160 ? 1 : 29) {
+        memcpy(copy, bytes, n);
+        copy[at] ^= 0x40;
+        refuses(r.s, copy, n,
+                at < 8    ? SPECRT_STATUS_SESSION_MAGIC
+                : at < 12 ? SPECRT_STATUS_SESSION_VERSION
+                          : SPECRT_STATUS_SESSION_DAMAGED,
+                NULL);
+    }
+    refuses(r.s, NULL, 100, SPECRT_STATUS_SESSION_MAGIC, NULL);
+    memcpy(copy, bytes, n);
+    copy[8] = 2;
+    refuses(r.s, copy, n, SPECRT_STATUS_SESSION_VERSION, "expected 1, found 2");
+    load(r.s, bytes, n);
+    specrt_session_close(r.s);
+    specrt_policy_close(policy);
+}
+
+static void test_mismatch(void) {
+    static uint8_t bytes[MAX_BYTES];
+    static run r;
+    open_all();
+    specrt_policy *policy = make_policy(settings[2].policy, bundle);
+    specrt_policy *longer = make_policy("static:12+window:49", bundle);
+    specrt_policy *others = make_policy("static:12+window:48", other_bundle);
+    memset(&r, 0, sizeof r);
+    r.s = make_session(policy, &settings[2]);
+    go_to(&r, IN_ANSWER);
+    size_t n = save(r.s, bytes);
+    specrt_session *s = make_session(longer, &settings[2]);
+    refuses(s, bytes, n, SPECRT_STATUS_SESSION_MISMATCH,
+            "policy: expected 'static:12+window:49', found 'static:12+window:48'");
+    specrt_session_close(s);
+    specrt_policy_desc desc = {.text = "static:12+window:48", .n_vocab = V, .n_terminators = 1};
+    desc.terminators = &(int32_t){17};
+    specrt_policy *ends;
+    REQUIRE(!specrt_policy_create(bundle, head, &desc, &ends, NULL));
+    s = make_session(ends, &settings[2]);
+    refuses(s, bytes, n, SPECRT_STATUS_SESSION_MISMATCH, "digest");
+    specrt_session_close(s);
+    s = make_session(others, &settings[2]); /* its ranks are the same, what is calibrated is not */
+    load(s, bytes, n);
+    specrt_session_close(s);
+    specrt_session_close(r.s);
+    specrt_policy_close(policy);
+    specrt_policy_close(longer);
+    specrt_policy_close(others);
+    specrt_policy_close(ends);
+}
+
+/* --- bytes that no session saved, under a right checksum --- */
+
+static size_t list_at(const uint8_t *bytes, int list) {
+    size_t at =
+        SPECRT__SNAPSHOT_HEADER + (size_t)specrt__base_align(specrt__base_load32(bytes + 92), 4);
+    for (int i = 0; i < list; i++) at += 4 + 4 * (size_t)specrt__base_load32(bytes + at);
+    return at;
+}
+
+typedef struct forgery {
+    const char *part;   /* of the complaint */
+    int list, i, other; /* word i of a list becomes `value`, or what word `other` is */
+    int32_t value;
+    size_t at; /* or, where list is -1, the word at this byte of the header */
+} forgery;
+
+static const forgery forgeries[] = {
+    {"lists", SPECRT__SNAPSHOT_ROWS, -1, -1, 1 << 20, 0},
+    {"lists", SPECRT__SNAPSHOT_CHAIN_BEST, -1, -1, 1, 0},
+    {"tokens", SPECRT__SNAPSHOT_ROWS, 0, -1, V, 0},
+    {"rows", SPECRT__SNAPSHOT_ROWS, 0, 1, 0, 0},
+    {"tokens", SPECRT__SNAPSHOT_WINDOW, 0, -1, -1, 0},
+    {"window", SPECRT__SNAPSHOT_WINDOW, 0, 1, 0, 0},
+    {"tokens", SPECRT__SNAPSHOT_T1, 0, -1, V, 0},
+    {"cache", SPECRT__SNAPSHOT_T1, 0, 1, 0, 0},
+    {"cache", SPECRT__SNAPSHOT_T1, 0, -1, 3, 0}, /* a terminator that is a fixed row */
+    {"ages", SPECRT__SNAPSHOT_AGES, 0, -1, 9, 0},
+    {"ages", SPECRT__SNAPSHOT_AGES, 0, -1, -1, 0},
+    {"position", -1, 0, 0, INT32_MIN, 36},
+    {"cycle", -1, 0, 0, INT32_MIN, 44},
+    {"cache", -1, 0, 0, 0x7ff80000, 68}, /* p is no number */
+    {"root", -1, 0, 0, V, 76},
+    {"fill", -1, 0, 0, V + 1, 80},
+    {"rows", -1, 0, 0, 40, 80}, /* filled up beyond what is packed */
+    {"events", -1, 0, 0, -1, 84},
+    {"chain", -1, 0, 0, -1, 88},
+    {"policy", -1, 0, 0, -1, 92},
+};
+
+static void test_hostile(void) {
+    static uint8_t bytes[MAX_BYTES], copy[MAX_BYTES];
+    static run r;
+    specrt_policy *policy;
+    size_t n = save_late(&r, &policy, bytes);
+    CHECK(specrt__base_load32(bytes + list_at(bytes, SPECRT__SNAPSHOT_T1)) > 1);
+    for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++) {
+        const forgery *f = &forgeries[i];
+        memcpy(copy, bytes, n);
+        uint8_t *list = copy + (f->list < 0 ? 0 : list_at(bytes, f->list));
+        if (f->list < 0)
+            memcpy(copy + f->at, &f->value, 4);
+        else if (f->other >= 0)
+            memcpy(list + 4 + 4 * f->i, list + 4 + 4 * f->other, 4);
+        else
+            memcpy(list + 4 + 4 * f->i, &f->value, 4); /* i -1: its length */
+        seal(copy, n);
+        refuses(r.s, copy, n, SPECRT_STATUS_SESSION_DAMAGED, f->part);
+    }
+    memcpy(copy, bytes, n); /* words behind the last list */
+    memset(copy + n, 0, 4);
+    seal(copy, n + 4);
+    refuses(r.s, copy, n + 4, SPECRT_STATUS_SESSION_DAMAGED, "lists");
+    specrt_session_close(r.s);
+    specrt_policy_close(policy);
+}
+
+static const test_case cases[] = {
+    {"round trip", "a session that is loaded drafts what the saved one goes on to draft",
+     test_round_trip},
+    {"stock", "the same where sessions hold rows together", test_stock},
+    {"lossless", "whatever was loaded, the answer is plain decoding's", test_lossless},
+    {"size", "bounded, known beforehand, nothing allocated", test_size},
+    {"between cycles", "not while a tree is drafted", test_between_cycles},
+    {"damaged", "cut or flipped anywhere: an exact status", test_damaged},
+    {"mismatch", "another policy or vocabulary", test_mismatch},
+    {"hostile", "lists that no session has, under a right checksum", test_hostile},
+};
+TEST_MAIN(cases)
