@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # auto.sh NAME TRACE... : what `auto` makes of recordings, beside every fixed choice. In the
-# environment: COSTS, a file of curves (specrt-eval plan --costs-out), or GPU, a pair whose shape
-# the function below takes; BUNDLE; POLICIES; TREE of --tree.
+# environment: COSTS, a file of curves (specrt-eval plan --costs-out), or CURVES, a results file and
+# the pair in it, or GPU, a pair whose shape the function below takes; BUNDLE; POLICIES; TREE of
+# --tree. BOUND=1: what choosing windows' sizes and trees could gain, GUARD=1: its least speeds
+# (bench/auto_bound.py).
 set -euo pipefail
 build=${BUILD:-build}
 work=$(mktemp -d)
@@ -47,7 +49,9 @@ gpu_costs() {
 
 name=$1
 shift
-costs=${COSTS:-$work/gpu.json}
+costs=${COSTS:-$work/costs.json}
+# shellcheck disable=SC2086 # two words
+[ -z "${CURVES:-}" ] || python3 bench/curves.py $CURVES >"$costs"
 case ${GPU:-} in
 qwen) gpu_costs 2.62e9 28 0.72e9 24 896 151936 1536 >"$costs" ;;
 smollm2) gpu_costs 2.12e8 30 8e6 1 576 49152 576 >"$costs" ;;
@@ -59,5 +63,9 @@ policies=${POLICIES:-auto,$fixed}
 traces=()
 for trace; do traces+=(--trace "$trace"); done
 echo "== $name: ${GPU:+floors of a GPU, }$# traces${TREE:+, trees of $TREE}"
+if [ -n "${BOUND:-}${GUARD:-}" ]; then
+    python3 bench/auto_bound.py "$build" "$costs" "$@"
+    exit
+fi
 "$build/bin/specrt-eval" replay "${traces[@]}" ${BUNDLE:+--bundle "$BUNDLE"} --costs "$costs" \
     --policy "$policies" ${TREE:+--tree "$TREE"} -q | sed -n '/^by the costs/,/^$/p'

@@ -4,11 +4,11 @@
 # with machine, commit and command; `standing` also renews the table in README.md.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
-# plan, compare, published, rank, replay; a table of bench/reproduce.sh; decode; peers. Those that
-# lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k; of published
-# models smollm2 smollm2-self qwen), MACHINE (here), BUILD (build), THREADS (1), LIMIT and TOKENS
-# (prompts of a task, tokens of an answer), TASKS (of published), PYTHON (python3, with what the
-# peers need).
+# plan, compare, published, speeds, rank, replay; a table of bench/reproduce.sh; decode; peers.
+# Those that lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k;
+# of published models smollm2 smollm2-self qwen), MACHINE (here), BUILD (build), THREADS (1),
+# LIMIT and TOKENS (prompts of a task, tokens of an answer), TASKS (of published, speeds), PYTHON
+# (python3, with what the peers need).
 . "$(dirname "$0")/pair.sh"
 machine=${MACHINE:-here} python=${PYTHON:-python3}
 results=bench/results
@@ -137,6 +137,16 @@ published_pair() {
     "$python" bench/published.py "$build" $which "$target" "$draft" "$bundle" "$head" "${asked[@]}"
 }
 
+# How fast the harness decodes published pairs under policies: on an idle machine, THREADS=2.
+speeds() { PAIRS=${PAIRS:-smollm2 qwen} each_pair speeds_pair; }
+speeds_pair() {
+    mapfile -t asked < <(tasks ${TASKS:-$spec_bench humaneval})
+    "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" \
+        --threads "$threads" --topk 1 --num-steps "${STEPS:-3}" --prompts "${asked[@]}" \
+        --policy static:2048,static:32768,microspec,static:512+window+successor:256,sketch:128 \
+        --limit "${LIMIT:-1}" --max-tokens "${TOKENS:-64}"
+}
+
 # Lists by what a missing token costs, from what `published` recorded (make lib first).
 rank() { PAIRS=${PAIRS:-smollm2 qwen} each_pair rank_pair; }
 rank_pair() {
@@ -256,7 +266,7 @@ for path in sys.argv[1:]:
 run() {
     case $1 in
     coverage | mass | overlap | overlap-published | sketch | standing | plan | compare | \
-        published | rank | replay | decode | peers)
+        published | speeds | rank | replay | decode | peers)
         keep "$1" "$1"
         ;;
     *)

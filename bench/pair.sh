@@ -55,9 +55,18 @@ pair() {
     esac
     head=${head:-$target}
     for file in "$target" "$draft"; do
-        [ -e "$file" ] || { say "skipped: no $file (make models)"; exit 77; }
+        [ -e "$file" ] || { say "skipped: no $file ($(source_of "$file"))"; exit 77; }
     done
     [ -e "$bundle" ] || [ -n "${no_bundle:-}" ] || make_bundle
+}
+
+# Where a model comes from.
+source_of() {
+    case $1 in
+    "$build"/models/*) echo "make models" ;;
+    "$data"/*) echo "of the shared data: SPECRT_DATA=FOLDER names it, ../shared/data if unset" ;;
+    *) echo "a file of this repository" ;;
+    esac
 }
 
 # Chat: ShareGPT for published models, answers of models with the same tokenizer for the 128k pair;

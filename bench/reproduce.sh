@@ -227,7 +227,28 @@ evospec_turns() {
     ask $chain --policy $list --stream | table
     note <<'END'
 The paper keeps it: 3.67, alignment included, beside FR-Spec's 3.41 (its Table 7) over
-conversations of more than 50 turns, which we do not have.
+conversations of more than 50 turns: evospec-table7.
+END
+}
+
+# Of conversations as long as the paper's: what later turns keep of the earlier ones.
+evospec_table7() {
+    tokens=${TOKENS:-16}
+    heading "EvoSpec, Table 7" "over 50 turns: what is learnt is forgotten, or kept"
+    [ -e "$build/models/sharegpt.json" ] || { say "skipped: make models NAME=sharegpt"; exit 77; }
+    python3 bench/conversations.py "$build/models/sharegpt.json" >"$work/long.jsonl"
+    asked=("$work/long.jsonl")
+    list=static:512,static:512+retrieve:256,static:2048,static:2048+retrieve:256
+    beside static:2048 "3.41, FR-Spec" static:2048+retrieve:256 "3.67, kept, with alignment"
+    for part in off conversation; do
+        echo "memory: $part"
+        ask $chain --policy $list --context 2048 --memory $part | table
+        echo
+    done
+    cat <<'END'
+The paper's are 144 conversations of LMSYS-Chat-1M with Qwen3-4B. Ours are ShareGPT's (107), their
+first 51 questions, each cut to 60 characters, so that a context of 2,048 tokens holds all turns;
+a conversation ends where it does not. Intervals are over conversations.
 END
 }
 
@@ -486,7 +507,7 @@ END
 }
 
 names="microspec-fig1 microspec-fig5 microspec-table3
-evospec-table1 evospec-table6 evospec-table8 evospec-temperature evospec-turns
+evospec-table1 evospec-table6 evospec-table8 evospec-temperature evospec-turns evospec-table7
 evospec-fig2 evospec-fig3 evospec-fig5 evospec-table4
 evospec-stream evospec-guard evospec-forgetting evospec-lists evospec-sweep evospec-async
 dynaspec vocabtrim-calibration vocabtrim-depth"
