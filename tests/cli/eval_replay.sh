@@ -136,12 +136,15 @@ forgot=$(figures "$(row $learns)")
 accepts specrt-eval replay --trace turns.trace --bundle a.specb --policy $learns --memory \
     conversation --json
 prints '*"n_sequences":6*"memory":"conversation"*"accept_length_gain":*"coverage_gain":*'
+grep -q "warning" ../err && fail "conversations are there: $(cat ../err)"
 [ "$(figures "$(row $learns)")" = "$forgot" ] || fail "memory changes what forgets"
 [ "$(figures "$(remembers conversation)")" != "$forgot" ] || fail "a conversation forgets"
 turns 1 1
 accepts specrt-eval replay --trace turns.trace --bundle a.specb --policy $learns --memory \
     conversation --json
 prints '*"n_sequences":2*'
+warns '*warning: turns.trace: --memory conversation: *none*; record conversations with --turns'
+[ "$(grep -c "warning" ../err)" = 1 ] || fail "more than one warning: $(cat ../err)"
 [ "$(figures "$(row $learns)")" = "$(figures "$(remembers conversation)")" ] ||
     fail "first turns begin with what others left"
 # Tables tell which one remembers.

@@ -62,6 +62,8 @@ const char *replay_name(const replay_params *params, int policy);
 const char *replay_recall_name(int i);
 bool replay_is_cut(const replay *r); /* a trace ended early */
 
+bool replay_has_turns(const replay *r, int trace); /* of conversations, beyond their first ones */
+
 /* replay_knows_drafter() : the traces keep the drafter's best tokens; without them accept length is told of
  * the recorded policy under its own tree alone, else NaN. */
 bool replay_knows_drafter(const replay *r);

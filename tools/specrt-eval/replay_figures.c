@@ -24,6 +24,12 @@ bool replay_is_cut(const replay *r) {
     return r->cut;
 }
 
+bool replay_has_turns(const replay *r, int trace) {
+    for (int64_t i = 0; i < r->n_sequences; i++)
+        if (r->shared[i].goes_on && r->shared[i].info == r->infos[trace]) return true;
+    return false;
+}
+
 bool replay_knows_drafter(const replay *r) {
     return r->levels[0].reached[0] > 0;
 }

@@ -47,7 +47,8 @@ typedef struct replay_levels {
 
 /* Of one sequence, whatever the policy. */
 typedef struct replay_shared {
-    bool goes_on; /* the conversation of the sequence before */
+    const specrt_trace_info *info; /* of its trace */
+    bool goes_on;                  /* the conversation of the sequence before */
     int32_t domain, n_cycles, n_tokens;
     int64_t wanted[REPLAY_RECALLS];
     double mass;

@@ -421,6 +421,16 @@ static void print_speed(const replaying *a, double seconds) {
              text_count((uint64_t)(n / seconds)));
 }
 
+/* Where no turn follows another, memory of conversations changes no figure. */
+static void warn_of_turns(const replaying *a) {
+    bool asked = a->memory && strcmp(a->memory, "conversation") == 0;
+    for (int i = 0; asked && i < a->params.n_traces; i++)
+        if (!replay_has_turns(a->r, i))
+            cli_warn("%s: --memory conversation: expected turns that go on from the one before, "
+                     "found none, so it changes nothing here; record conversations with --turns",
+                     text_name(a->params.traces[i]));
+}
+
 static specrt_status run(replaying *a, specrt_error *err) {
     TRY(take_options(a, err));
     double began = measure_seconds();
@@ -432,6 +442,7 @@ static specrt_status run(replaying *a, specrt_error *err) {
                                 a->params.traces[0]);
     print_speed(a, measure_seconds() - began);
     if (replay_is_cut(a->r)) cli_warn("a trace was cut; what came before counts");
+    warn_of_turns(a);
     if (!replay_knows_drafter(a->r))
         cli_warn(
             "the drafter's best tokens are not in the trace (record with --draft-top above 0), so "
