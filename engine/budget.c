@@ -13,9 +13,10 @@ bool budget_is_auto(const char *text) {
     return text && strncmp(text, "auto", 4) == 0 && (text[4] == '\0' || text[4] == '+');
 }
 
-const char *budget_policy(const char *text) {
+const char *budget_policy(const char *text, const pass_costs *costs) {
     if (!budget_is_auto(text)) return text;
-    return text[4] == '+' ? text + 5 : "microspec";
+    if (text[4] == '+') return text + 5;
+    return costs && costs->policy[0] ? costs->policy : "microspec";
 }
 
 /* ---- costs ---- */

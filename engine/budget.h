@@ -7,9 +7,9 @@
 /* budget_is_auto() : of `auto` and `auto+POLICY`, not of NULL (no policy was named). */
 bool budget_is_auto(const char *text);
 
-/* budget_policy() : the policy that is drafted from: POLICY, of `auto` alone microspec, which needs no
- * bundle; any other text itself, NULL too. Borrowed from the text, or static. */
-const char *budget_policy(const char *text);
+/* budget_policy() : the policy that is drafted from: POLICY, of `auto` alone what the costs name, else (NULL
+ * too) microspec, which needs no bundle; any other text itself, NULL too. Borrowed from both, or static. */
+const char *budget_policy(const char *text, const pass_costs *costs);
 
 /* What a budget is made from, borrowed for the call. */
 typedef struct budget_desc {

@@ -1,6 +1,7 @@
 /* costs.c : see costs.h. */
 #include "engine/costs.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
@@ -35,6 +36,7 @@ void pass_costs_put(const pass_costs *costs, json_object *o) {
     json_put(o, "draft", json_curve(&costs->draft, "tokens"));
     json_put(o, "target", json_curve(&costs->target, "nodes"));
     if (costs->keeps_chains) json_put(o, "keeps_chains", json_object_new_boolean(true));
+    if (costs->policy[0]) json_put(o, "policy", json_text(costs->policy));
 }
 
 /* ---- from a file ---- */
@@ -92,6 +94,25 @@ static specrt_status take_head(const char *path, json_object *o, int width, curv
                             (int)pass_widths[width]);
 }
 
+/* One that parses; files of specrt-llama --costs have none. */
+static specrt_status take_policy(const char *path, json_object *o, pass_costs *out,
+                                 specrt_error *err) {
+    json_object *policy;
+    specrt_error why = {0};
+    if (!json_object_object_get_ex(o, "policy", &policy)) return SPECRT_STATUS_OK;
+    const char *text = json_object_get_string(policy);
+    if (!json_object_is_type(policy, json_type_string) || strlen(text) >= sizeof out->policy)
+        snprintf(why.msg, sizeof why.msg, "policy: expected a text that names one, found none");
+    else
+        (void)specrt_policy_check(text, &why);
+    if (why.msg[0])
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: %s; specrt-eval plan --costs-out writes the file anew", path,
+                                why.msg);
+    memcpy(out->policy, text, strlen(text) + 1);
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status take_all(const char *path, json_object *o, pass_costs *out,
                               specrt_error *err) {
     TRY(take_curve(path, o, "head_first", "rows", &out->head_first, err));
@@ -100,6 +121,7 @@ static specrt_status take_all(const char *path, json_object *o, pass_costs *out,
     json_object *keeps = NULL;
     out->keeps_chains =
         json_object_object_get_ex(o, "keeps_chains", &keeps) && json_object_get_boolean(keeps);
+    TRY(take_policy(path, o, out, err));
     return take_curve(path, o, "target", "nodes", &out->target, err);
 }
 

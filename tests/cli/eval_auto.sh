@@ -25,6 +25,42 @@ accepts specrt-eval replay --trace a.trace --costs costs.json --policy auto+wind
 prints "*by the costs*of fixed choices*auto *without confidence *"
 accepts specrt-eval compare "${pair[@]}" --costs costs.json --policy auto,auto+full \
     --prompts "$prompts/qa.jsonl" --limit 2 --max-tokens 24 --topk 1 --num-steps 4 -q
+# Costs may name what `auto` drafts from; `auto+SPEC` names another. Without either it is microspec.
+replay_json() {
+    accepts specrt-eval replay --trace a.trace --policy "$2",full --costs "$1" --json -q
+    cp ../out "$3"
+}
+sed '$s/}$/, "policy": "window:64@min=8"}/' costs.json >named.json
+replay_json costs.json auto a.json
+replay_json costs.json auto+microspec b.json
+same a.json b.json
+replay_json named.json auto a.json
+replay_json costs.json auto+window:64@min=8 b.json
+same a.json b.json
+replay_json named.json auto+microspec b.json
+cmp -s a.json b.json && fail "expected auto+microspec to name another policy"
+accepts specrt-eval compare "${pair[@]}" --costs named.json --policy auto \
+    --prompts "$prompts/qa.jsonl" --limit 1 --max-tokens 8 --topk 1 --num-steps 4 -q
+prints "*auto is window:64@min=8*"
+# `plan` names the fastest, but for those that read more than their rows.
+planned() { # FILE POLICY FLAGS...
+    accepts specrt-eval plan "${pair[@]}" --trace a.trace --topk 1 --costs named.json \
+        --costs-out "$1" --policy "$2" "${@:3}"
+    prints "*Recommended: --policy ${2##*,} *With $1 auto drafts from *"
+}
+planned chosen.json window:256@min=256,microspec
+replay_json chosen.json auto a.json
+replay_json costs.json auto+window:3072@kpre=8@kver=8@positions=tree@min=3072 b.json
+same a.json b.json
+accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 40 --codes int8 \
+    -o a.specb
+planned full.json sketch:128 --bundle a.specb
+prints "*With full.json auto drafts from full.*"
+for policy in 7 null '""' '"auto"' '"window:0"' '"full+full"'; do
+    sed "\$s/}\$/, \"policy\": $policy}/" costs.json >bad.json
+    refuses 3 "*bad.json: policy*expected *, found *; specrt-eval plan --costs-out writes *" \
+        specrt-eval replay --trace a.trace --costs bad.json --policy auto
+done
 refuses 2 "*--policy auto: expected --costs FILE*" specrt-eval replay --trace a.trace --policy auto
 refuses 2 "*expected auto once, found 'auto+full' too" specrt-eval replay --trace a.trace \
     --costs costs.json --policy auto,auto+full

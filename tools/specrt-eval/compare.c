@@ -44,7 +44,6 @@ static specrt_status know_costs(comparison *c, specrt_error *err) {
 
 static specrt_status add_budget(comparison *c, contestant *k, specrt_session_params *params,
                                 specrt_error *err) {
-    TRY(know_costs(c, err));
     TRY(budget_create(&c->costs, &params->tree, k->policy, &k->budget, err));
     params->budget = k->budget;
     return SPECRT_STATUS_OK;
@@ -59,7 +58,8 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     contestant *k = &grown[c->n_contestants++];
     specrt_session_params params = models_session(&c->models, &c->options, 0);
     *k = (contestant){.name = "plain", .alignment = a};
-    if (text) TRY(models_policy(&c->models, text, &k->policy, err));
+    if (budget_is_auto(text)) TRY(know_costs(c, err));
+    if (text) TRY(models_policy(&c->models, budget_policy(text, &c->costs), &k->policy, err));
     if (budget_is_auto(text)) TRY(add_budget(c, k, &params, err));
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)

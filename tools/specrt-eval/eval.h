@@ -99,8 +99,7 @@ static inline bool policy_keeps(const char *text) {
     return strstr(text, "keep=on") != NULL;
 }
 
-/* models_policy() : a policy for its drafter, of `auto` the one that it drafts from; terminators are the
- * tokenizer's. */
+/* models_policy() : a policy for its drafter (of auto: budget_policy()); terminators are the tokenizer's. */
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err);
 

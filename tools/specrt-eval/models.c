@@ -92,7 +92,7 @@ static specrt_status check_policy(void *user, const char *text, specrt_error *er
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
             "--policy %s: expected a fixed policy; compare and replay take auto", text);
-    return specrt_policy_check(budget_policy(text), err);
+    return specrt_policy_check(budget_policy(text, NULL), err);
 }
 
 /* Before models are loaded, which takes its time. */
@@ -137,7 +137,7 @@ specrt_status models_open(const eval_options *o, int threads, eval_models *out, 
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err) {
     specrt_head_desc embedding;
-    specrt_policy_desc desc = {.text = budget_policy(text),
+    specrt_policy_desc desc = {.text = text,
                                .n_vocab = tokenizer_n_vocab(m->tok),
                                .embedding = &embedding,
                                .target = m->target_head};

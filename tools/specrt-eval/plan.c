@@ -47,10 +47,14 @@ static specrt_status add_defaults(plan *p, specrt_error *err) {
                                          "coral",
                                          "sketch:128"};
     specrt_head_desc head;
-    char text[32];
+    char text[64];
     engine_drafter_head(p->models.drafter, &head);
     for (int32_t size = 1024; size <= head.n_rows / 2; size *= 2) {
         snprintf(text, sizeof text, "static:%d", (int)size);
+        TRY(add_if_there(p, text, err));
+    }
+    for (int size = 512; size < 3072; size *= 2) { /* microspec of fewer rows */
+        snprintf(text, sizeof text, "window:%d@kpre=8@kver=8@positions=tree@min=%d", size, size);
         TRY(add_if_there(p, text, err));
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -187,6 +191,25 @@ static specrt_status run_all(plan *p, specrt_error *err) {
     return p->n_runs > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 
+static bool scans(const char *policy) {
+    static const char *const sources[] = {"cluster", "group", "centroid", "sketch"};
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
+        if (strstr(policy, sources[i])) return true;
+    return false;
+}
+
+/* The fastest policy is what auto is to draft from, but for those that read a router or a sketch beside
+ * their rows: auto's table, on which its guard rests, knows what rows cost. */
+static specrt_status write_costs(plan *p, specrt_error *err) {
+    p->costs.policy[0] = '\0'; /* of another plan */
+    for (int i = 0; i < p->n_choices && !p->costs.policy[0]; i++) {
+        int policy = p->choices[i].policy;
+        const char *text = policy < 0 ? "" : specrt_policy_text(p->policies[policy].policy);
+        if (!scans(text)) snprintf(p->costs.policy, sizeof p->costs.policy, "%s", text);
+    }
+    return pass_costs_write(&p->costs, p->costs_out, p->options.common.force, err);
+}
+
 static specrt_status make_plan(plan *p, specrt_error *err) {
     const eval_options *o = &p->options;
     double began = measure_seconds();
@@ -209,8 +232,8 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     if (p->asked.n) TRY(add_prompts(p, err));
     if (p->traces.n) TRY(plan_read_tree(p, err));
     TRY(measure_costs(p, err));
-    if (p->costs_out) TRY(pass_costs_write(&p->costs, p->costs_out, o->common.force, err));
     TRY(p->traces.n ? plan_from_trace(p, err) : run_all(p, err));
+    if (p->costs_out) TRY(write_costs(p, err));
     p->seconds = measure_seconds() - began;
     if (p->n_check) TRY(plan_check(p, err));
     if (p->asked.n) chat_announce(p->chat);
@@ -242,8 +265,8 @@ int plan_main(int argc, char **argv) {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
         cli_strings("policy", "SPEC", &o->policies,
-                    "repeat, or a comma list; full is always among them (default: a dozen the "
-                    "bundle allows)"),
+                    "repeat, or a comma list; full is always among them (default: as many of "
+                    "some twenty as the bundle allows)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
         cli_strings("trace", "FILE", &p.traces,
@@ -258,7 +281,7 @@ int plan_main(int argc, char **argv) {
                 "decode the N best choices under exactly their trees, and say how far off the plan "
                 "was"),
         cli_string("costs-out", "FILE", &p.costs_out,
-                   "what calls cost, for --policy auto of compare and replay"),
+                   "what calls cost and the policy to draft from, for --policy auto"),
         cli_string("report", "FILE", &p.report, "an HTML page with plots"),
         {0},
     };

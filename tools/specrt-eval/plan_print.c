@@ -74,6 +74,8 @@ void plan_advice(const plan *p, FILE *f) {
     if (drafted) put_verdict(f, p, "Speculation", drafted, &p->plain_choice, "plain decoding");
     if (pruned && p->full_choice.policy >= 0)
         put_verdict(f, p, "Pruning", pruned, &p->full_choice, "the full vocabulary");
+    if (p->costs_out)
+        fprintf(f, "With %s auto drafts from %s.\n", text_name(p->costs_out), p->costs.policy);
     if (seen_elsewhere(p, seen)) fprintf(f, "Elsewhere %s %s.\n", plan_name(p, &p->best), seen);
 }
 

@@ -52,7 +52,7 @@ static int place_of(replaying *a, const char *text, specrt_error *err) {
 static specrt_status add_lists(replaying *a, const char *asked, specrt_error *err) {
     int32_t sizes[SPECRT_AUTO_MAX_LISTS];
     char list[32];
-    const char *text = budget_policy(asked);
+    const char *text = budget_policy(asked, &a->costs);
     int n = budget_sizes(text, sizes);
     a->asks_auto = true;
     a->n_lists = n ? n : 1;

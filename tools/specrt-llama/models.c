@@ -89,26 +89,31 @@ void models_close(models *m) {
     memset(m, 0, sizeof *m);
 }
 
-/* Of `auto`, by the costs that the options name. */
-static specrt_status add_budget(models *m, const options *o, const specrt_policy *policy,
-                                specrt_session_params *params, specrt_error *err) {
-    pass_costs costs;
+/* What `auto` chooses by. */
+static specrt_status read_costs(const options *o, pass_costs *out, specrt_error *err) {
     if (!o->auto_costs)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--policy auto: expected --auto-costs FILE, which --costs wrote");
+                                "--policy auto: expected --auto-costs FILE, of --costs or of "
+                                "specrt-eval plan --costs-out");
+    return pass_costs_read(o->auto_costs, out, err);
+}
+
+static specrt_status add_budget(models *m, const pass_costs *costs, const specrt_policy *policy,
+                                specrt_session_params *params, specrt_error *err) {
     if (m->n_budgets == MOST_BUDGETS)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected at most %d of auto and auto+SPEC, found more",
                                 MOST_BUDGETS);
-    TRY(pass_costs_read(o->auto_costs, &costs, err));
-    TRY(budget_create(&costs, &params->tree, policy, &params->budget, err));
+    TRY(budget_create(costs, &params->tree, policy, &params->budget, err));
     m->budgets[m->n_budgets++] = params->budget;
     return SPECRT_STATUS_OK;
 }
 
 specrt_status models_session(models *m, const options *o, const char *text, specrt_policy **policy,
                              specrt_session **session, specrt_error *err) {
-    specrt_policy_desc desc = {.text = budget_policy(text)};
+    pass_costs costs = {.error = 0};
+    if (budget_is_auto(text)) TRY(read_costs(o, &costs, err));
+    specrt_policy_desc desc = {.text = budget_policy(text, &costs)};
     specrt_session_params params = {
         .sampling = {.temperature = (float)o->temperature,
                      .top_k = (int32_t)o->top_k,
@@ -120,7 +125,7 @@ specrt_status models_session(models *m, const options *o, const char *text, spec
     };
     specrt_llama_describe(m->pair, &desc, &params);
     TRY(specrt_policy_create(m->bundle, m->head, &desc, policy, err));
-    if (budget_is_auto(text)) TRY(add_budget(m, o, *policy, &params, err));
+    if (budget_is_auto(text)) TRY(add_budget(m, &costs, *policy, &params, err));
     return specrt_session_create(*policy, &params, NULL, session, err);
 }
 

@@ -18,7 +18,8 @@ static int check(options *o) {
     if (o->bench && o->temperature > 0)
         return cli_usage("--bench compares greedy decoding; expected no --temp");
     for (int i = 0; i < o->policies.n; i++)
-        if (specrt_policy_check(budget_policy(o->policies.items[i]), &err) != SPECRT_STATUS_OK)
+        if (specrt_policy_check(budget_policy(o->policies.items[i], NULL), &err) !=
+            SPECRT_STATUS_OK)
             return cli_fail(&err);
     if (o->bench && o->p_min > 0)
         return cli_usage("--bench compares drafts of one length; expected no --draft-p-min");
@@ -83,7 +84,8 @@ static int check(options *o) {
      "every cycle to a trace, for specrt-eval replay and plan; best with --policy full"), \
     cli_string("costs", "FILE", &(o).costs, \
      "no answers: what head, drafter and target cost here, for specrt-eval plan --costs"), \
-    cli_string("auto-costs", "FILE", &(o).auto_costs, "what --policy auto chooses by, of --costs")
+    cli_string("auto-costs", "FILE", &(o).auto_costs, "what --policy auto chooses by, of --costs " \
+     "or of specrt-eval plan --costs-out")
 #define OPTIONS_BENCH(o) \
     cli_heading("Comparison"), \
     cli_flag("bench", &(o).bench, \
