@@ -7,12 +7,15 @@ plan() {
         --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 2 "$@"
 }
 
-accepts plan --policy microspec --num-steps 3 --num-draft-tokens 8 --check 2 --report page.html
+accepts plan --policy microspec --num-steps 3 --num-draft-tokens 8 --check 2 --report page.html \
+    --costs-out here.json
 prints "head, ms for 1 row*32768: *target, ms by nodes  1: *60: *held back*error
 *microspec * s, 2 prompts*
 Recommended: *
 Speculation *pay*plain decoding*
-Pruning *pay* the full vocabulary's*"
+Pruning *pay* the full vocabulary's*
+With here.json auto drafts from *"
+grep -qE '"policy":"(full|window:3072@.*)"' here.json || fail "no policy: $(cat here.json)"
 [ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" -ge 2 ] || fail "expected plots"
 grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
 
@@ -32,6 +35,8 @@ for policy in microspec full; do # which is faster is the machine's affair
     prints "*
 $policy *replayed; *Recommended: *Pruning *pay*"
 done
+accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --costs here.json \
+    --num-steps 3 --topk 1 --policy microspec
 refuses 2 "*expected --prompts FILE*" specrt-eval plan --target "$target" --draft "$draft" \
     --trace run.trace --check 1
 

@@ -191,25 +191,6 @@ static specrt_status run_all(plan *p, specrt_error *err) {
     return p->n_runs > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 
-static bool scans(const char *policy) {
-    static const char *const sources[] = {"cluster", "group", "centroid", "sketch"};
-    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
-        if (strstr(policy, sources[i])) return true;
-    return false;
-}
-
-/* The fastest policy is what auto is to draft from, but for those that read a router or a sketch beside
- * their rows: auto's table, on which its guard rests, knows what rows cost. */
-static specrt_status write_costs(plan *p, specrt_error *err) {
-    p->costs.policy[0] = '\0'; /* of another plan */
-    for (int i = 0; i < p->n_choices && !p->costs.policy[0]; i++) {
-        int policy = p->choices[i].policy;
-        const char *text = policy < 0 ? "" : specrt_policy_text(p->policies[policy].policy);
-        if (!scans(text)) snprintf(p->costs.policy, sizeof p->costs.policy, "%s", text);
-    }
-    return pass_costs_write(&p->costs, p->costs_out, p->options.common.force, err);
-}
-
 static specrt_status make_plan(plan *p, specrt_error *err) {
     const eval_options *o = &p->options;
     double began = measure_seconds();
@@ -233,7 +214,10 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     if (p->traces.n) TRY(plan_read_tree(p, err));
     TRY(measure_costs(p, err));
     TRY(p->traces.n ? plan_from_trace(p, err) : run_all(p, err));
-    if (p->costs_out) TRY(write_costs(p, err));
+    if (p->costs_out) {
+        snprintf(p->costs.policy, sizeof p->costs.policy, "%s", plan_for_auto(p));
+        TRY(pass_costs_write(&p->costs, p->costs_out, o->common.force, err));
+    }
     p->seconds = measure_seconds() - began;
     if (p->n_check) TRY(plan_check(p, err));
     if (p->asked.n) chat_announce(p->chat);

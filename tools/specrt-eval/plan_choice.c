@@ -251,6 +251,37 @@ specrt_status plan_decide(plan *p, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+static bool scans(const char *policy) {
+    static const char *const sources[] = {"cluster", "group", "centroid", "sketch"};
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
+        if (strstr(policy, sources[i])) return true;
+    return false;
+}
+
+/* A choice at the curves' speed, where it beats the best so far. */
+static void try_for_auto(const plan *p, int width, plan_choice c, plan_choice *best) {
+    if (c.policy < 0 || scans(specrt_policy_text(p->policies[c.policy].policy))) return;
+    plan_choose_from_curves(p, width, &c);
+    if (c.speed > best->speed) *best = c;
+}
+
+const char *plan_for_auto(const plan *p) {
+    plan_choice best = {.policy = -1};
+    for (int i = 0; p->traces.n && i < p->n_choices; i++) /* by the curves as they are */
+        for (int w = 0; w < PASS_WIDTHS; w++)
+            if (p->choices[i].shape.topk == pass_widths[w])
+                try_for_auto(p, w, p->choices[i], &best);
+    for (int i = 0; i < p->n_runs; i++)
+        for (int s = 0; s < p->runs[i].n_shapes; s++) {
+            const plan_run *run = &p->runs[i];
+            plan_choice c = {.policy = run->policy, .shape = run->shapes[s]};
+            c.rows = phases_of(run, p->n_prompts).rows;
+            c.accept_length = accept_of(run, p->n_prompts, s, &c.accept_half);
+            try_for_auto(p, run->width, c, &best);
+        }
+    return best.policy < 0 ? "" : specrt_policy_text(p->policies[best.policy].policy);
+}
+
 int plan_pays(const plan_choice *a, const plan_choice *b) {
     return a->low > b->high ? 1 : a->high < b->low ? -1 : 0;
 }
