@@ -6,11 +6,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
-
-static int by_id(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
+#include "base/order.h"
 
 /* Ids and ranges separated by commas or white space; NULL at the end of good text, else where it
  * stops being any. */
@@ -73,7 +69,7 @@ specrt_status id_ranges_read(const char *flag, const char *text, int32_t n_vocab
         return status;
     }
     size_t n = 0;
-    if (out->n) qsort(out->ids, out->n, sizeof *out->ids, by_id);
+    if (out->n) qsort(out->ids, out->n, sizeof *out->ids, order_i32);
     for (size_t i = 0; i < out->n; i++)
         if (n == 0 || out->ids[n - 1] != out->ids[i]) out->ids[n++] = out->ids[i];
     out->n = n;

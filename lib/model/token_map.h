@@ -85,9 +85,6 @@ specrt_status token_map_read_st(const st *s, const char *name, const token_map_o
                                 token_map *out, specrt_error *err);
 void token_map_free(token_map *map);
 
-/* token_map_by_id() : ids i32 in ascending order, for qsort() and bsearch(). */
-int token_map_by_id(const void *a, const void *b);
-
 /* token_map_values_of() : AUTO, ABSOLUTE or OFFSET of "absolute", "offset"; false for other texts, NULL is
  * AUTO. */
 bool token_map_values_of(const char *text, token_map_values *out);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "formats/gguf.h"
 #include "base/io.h"
+#include "base/order.h"
 #include "model/head_check.h"
 #include "model/model.h"
 #include "formats/npy.h"
@@ -517,11 +518,6 @@ static specrt_status write_gguf(const job *j) {
 
 /* ---- any format ------------------------------------------------------------------------------- */
 
-int token_map_by_id(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static specrt_status check_ids(const token_map *map, const int32_t *sorted, specrt_error *err) {
     int32_t n = map->n;
     if (sorted[0] < 0 || (map->n_vocab > 0 && sorted[n - 1] >= map->n_vocab))
@@ -551,7 +547,7 @@ specrt_status token_map_write(const token_map *map, const char *format, const ch
     int32_t *sorted = (int32_t *)malloc((size_t)map->n * sizeof *sorted);
     if (!sorted) return error_no_memory(err, path);
     memcpy(sorted, map->ids, (size_t)map->n * sizeof *sorted);
-    qsort(sorted, (size_t)map->n, sizeof *sorted, token_map_by_id);
+    qsort(sorted, (size_t)map->n, sizeof *sorted, order_i32);
     specrt_status status = check_ids(map, sorted, err);
     const job j = {.ids = f->ascending ? sorted : map->ids,
                    .counts = map->counts,

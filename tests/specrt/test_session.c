@@ -5,44 +5,22 @@
 #include "specrt.h"
 #include <pthread.h>
 #include "fixture.h"
+#include "pair.h"
 #include "test.h"
 
-enum { V = 300, D = 16, N_PROMPT = 20, N_TOKENS = 160, MAX_STREAM = N_TOKENS + 64 };
+enum { V = PAIR_V, D = PAIR_D, N_PROMPT = 20, N_TOKENS = 160, MAX_STREAM = N_TOKENS + 64 };
 
-/* --- the models: the target's logits are the drafter's over all rows, disturbed --- */
-
-static float weights[V * D], bias[V];
+static const pair models = {.n_last = 40, .noise = 0.2f};
 static specrt_bundle *bundle;
 static specrt_head *head;
 
 static void open_all(void) {
-    static uint64_t state = 5;
     size_t n;
     if (bundle) return;
-    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
-    for (int i = 0; i < V; i++) bias[i] = fixture_normal(&state);
     uint8_t *bytes = fixture_ranks_bundle(V, 2, 60, &n);
     REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL) == SPECRT_STATUS_OK);
-    specrt_head_desc desc = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D, .bias = bias};
+    specrt_head_desc desc = pair_head();
     REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
-}
-
-/* Tokens follow tokens by a rule that returns to few of them, so that windows learn something. */
-static void hidden_state(int32_t before, int32_t last, float *out) {
-    uint64_t state = (uint64_t)(before % 5 * 1000 + last % 40 + 1) * 0x9E3779B97F4A7C15u;
-    for (int i = 0; i < D; i++) out[i] = 0.7f * fixture_normal(&state);
-}
-
-static void target(int32_t before, int32_t last, float *logits) {
-    uint64_t state = (uint64_t)(before * V + last + 1) * 0xD6E8FEB86659FD93u;
-    float h[D];
-    hidden_state(before, last, h);
-    for (int i = 0; i < V; i++) {
-        double sum = (double)bias[i];
-        for (int j = 0; j < D; j++) sum += (double)weights[i * D + j] * (double)h[j];
-        logits[i] = (float)sum + 0.2f * fixture_normal(&state);
-    }
 }
 
 /* --- decoding --- */
@@ -78,7 +56,7 @@ static void decode_plain(const specrt_sampling *sampling, run *r) {
     REQUIRE(specrt_verifier_create(V, sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
     make_prompt(r->stream);
     for (r->n = N_PROMPT; r->n < N_TOKENS; r->n++) {
-        target(r->stream[r->n - 2], r->stream[r->n - 1], logits);
+        pair_target(&models, r->stream[r->n - 2], r->stream[r->n - 1], logits);
         r->stream[r->n] = specrt_verifier_draw(v, logits, r->n);
     }
     specrt_verifier_free(v);
@@ -107,7 +85,7 @@ static void draft_tree(specrt_session *s, int32_t before, int32_t root, specrt_d
     float hidden[SPECRT_TREE_MAX_TOPK * D];
     specrt_beam beam;
     while (n > 0) {
-        for (int32_t i = 0; i < n; i++) hidden_state(previous[i], last[i], hidden + i * D);
+        for (int32_t i = 0; i < n; i++) pair_hidden(&models, previous[i], last[i], hidden + i * D);
         REQUIRE(specrt_session_expand(s, hidden, NULL, n, &beam) == SPECRT_STATUS_OK);
         memcpy(parents_last, last, sizeof last);
         n = beam.n;
@@ -164,7 +142,8 @@ static void decode(specrt_session *s, const setting *set, int32_t bound, bool wi
     int32_t n_prefix = with_prefix ? N_PROMPT / 2 : 0;
     REQUIRE(specrt_session_prefill(s, r->stream, n_prefix, NULL) == SPECRT_STATUS_OK);
     for (int32_t i = n_prefix; i < N_PROMPT; i++)
-        target(i > 0 ? r->stream[i - 1] : 0, r->stream[i], logits + (i - n_prefix) * V);
+        pair_target(&models, i > 0 ? r->stream[i - 1] : 0, r->stream[i],
+                    logits + (i - n_prefix) * V);
     specrt_target_rows rows = told(set->truth, logits, N_PROMPT - n_prefix, ids, &state);
     REQUIRE(specrt_session_prefill(s, r->stream + n_prefix, N_PROMPT - n_prefix, &rows) ==
             SPECRT_STATUS_OK);
@@ -175,8 +154,8 @@ static void decode(specrt_session *s, const setting *set, int32_t bound, bool wi
         check_shortlist(s, bound);
         draft_tree(s, before, r->stream[r->n - 1], &draft);
         for (int32_t i = 0; i < draft.n; i++)
-            target(i == 0 ? before : draft.tokens[draft.parents[i]], draft.tokens[i],
-                   logits + i * V);
+            pair_target(&models, i == 0 ? before : draft.tokens[draft.parents[i]], draft.tokens[i],
+                        logits + i * V);
         REQUIRE(specrt_session_verify(s, &draft, logits, &verdict) == SPECRT_STATUS_OK);
         memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * sizeof *r->stream);
         rows = told(set->truth, logits, draft.n, ids, &state);
@@ -347,8 +326,7 @@ static void test_union(void) {
     for (int32_t id = 0; id < V; id++) {
         x[id] = -INFINITY;
         if (!(s->pool->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_WINDOW))) continue;
-        x[id] = (double)bias[id];
-        for (int j = 0; j < D; j++) x[id] += (double)weights[id * D + j] * (double)hidden[j];
+        x[id] = pair_score(id, hidden);
         total += exp(x[id]);
     }
     int32_t ids[K];
@@ -392,8 +370,7 @@ static void test_levels(void) {
         for (int i = 0; i < 5 * D; i++) hidden[i] = fixture_normal(&state);
         REQUIRE(specrt_session_expand(s, hidden, NULL, beam.n, &beam) == SPECRT_STATUS_OK);
         for (int32_t id = 0; id < V; id++) {
-            x[id] = (double)bias[id];
-            for (int j = 0; j < D; j++) x[id] += (double)weights[id * D + j] * (double)hidden[j];
+            x[id] = pair_score(id, hidden);
             if (at_level(s, level, id)) total += exp(x[id]);
         }
         for (int i = 0; i < 5; i++) {
@@ -427,7 +404,7 @@ static void make_batch(const specrt_policy *policy, const setting *set, specrt_d
         REQUIRE(specrt_session_prefill(batch[i], text, 4, NULL) == SPECRT_STATUS_OK);
         REQUIRE(specrt_session_start(batch[i], 5 + i) == SPECRT_STATUS_OK);
         if (i % 3) continue;
-        hidden_state(i, i, hidden);
+        pair_hidden(&models, i, i, hidden);
         REQUIRE(specrt_session_expand(batch[i], hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);
     }
 }
@@ -672,9 +649,7 @@ static void law_of(const specrt_active *list, const specrt_head_desc *desc, cons
     for (int32_t i = 0; i < list->n_segments; i++)
         for (int32_t r = 0; r < list->segments[i].n_rows; r++) {
             int32_t id = list->segments[i].ids[r];
-            double x = (double)bias[id];
-            for (int j = 0; j < D; j++) x += (double)weights[id * D + j] * (double)hidden[j];
-            x *= scale;
+            double x = scale * pair_score(id, hidden);
             if (cap > 0) x = cap * tanh(x / cap);
             total += out[id] = exp(x / temperature);
         }
@@ -693,13 +668,9 @@ static void test_shape(void) {
         specrt_policy *policy;
         specrt_session *s;
         specrt_beam beam;
-        specrt_head_desc desc = {.rows = weights,
-                                 .dtype = SPECRT_DTYPE_F32,
-                                 .n_rows = V,
-                                 .n_cols = D,
-                                 .bias = bias,
-                                 .logit_scale = shapes[i / 2][0],
-                                 .softcap = shapes[i / 2][1]};
+        specrt_head_desc desc = pair_head();
+        desc.logit_scale = shapes[i / 2][0];
+        desc.softcap = shapes[i / 2][1];
         specrt_policy_desc wanted = {.text = "static:30+window:48"};
         specrt_session_params params = {.tree = {3, sampled ? 1 : 5, sampled ? 4 : 12},
                                         .sampling = {.temperature = 0.7f, .seed = 2},
@@ -709,7 +680,7 @@ static void test_shape(void) {
         REQUIRE(!specrt_policy_create(bundle, shaped, &wanted, &policy, NULL));
         REQUIRE(!specrt_session_create(policy, &params, NULL, &s, NULL));
         REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
-        hidden_state(3, 9, hidden);
+        pair_hidden(&models, 3, 9, hidden);
         REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);
         law_of(specrt_session_shortlist(s), &desc, hidden, sampled ? 0.7 : 1, law);
         CHECK_INT(beam.n, params.tree.topk);
@@ -737,7 +708,7 @@ static void test_observe_plain(void) {
     specrt_session *s = make_session(policy, &set, NULL);
     const specrt_target_rows rows = {.logits = logits};
     REQUIRE(specrt_session_start(s, 5) == SPECRT_STATUS_OK);
-    target(0, 5, logits);
+    pair_target(&models, 0, 5, logits);
     CHECK(specrt_session_member(s, 8, 0) == SPECRT_MEMBER_NO);
     CHECK_INT(specrt_session_observe_chain(s, tokens, 1, 0, 8, &rows), SPECRT_STATUS_OK);
     CHECK(specrt_session_shortlist(s)->n_rows > 1); /* what the target likes is there now */

@@ -4,11 +4,12 @@
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 #include "fixture.h"
+#include "pair.h"
 #include "test.h"
 
-enum { V = 300, D = 16, N_PROMPT = 24, MAX_STREAM = 1024, MAX_BYTES = 1 << 16 };
+enum { V = PAIR_V, D = PAIR_D, N_PROMPT = 24, MAX_STREAM = 1024, MAX_BYTES = 1 << 16 };
 
-static float weights[V * D], bias[V];
+static const pair models = {.n_last = 60, .noise = 0.4f};
 static specrt_bundle *bundle, *other_bundle; /* the other's list is longer */
 static specrt_head *head;
 static fixture_allocator allocator;
@@ -30,34 +31,12 @@ static specrt_bundle *open_bundle(int32_t n_default) {
 }
 
 static void open_all(void) {
-    uint64_t state = 5;
     if (bundle) return;
-    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
-    for (int i = 0; i < V; i++) bias[i] = fixture_normal(&state);
     bundle = open_bundle(60);
     other_bundle = open_bundle(80);
-    specrt_head_desc desc = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D, .bias = bias};
+    specrt_head_desc desc = pair_head();
     specrt_desc env = fixture_desc(&allocator);
     REQUIRE(!specrt_head_bind(bundle, &desc, &env, &head, NULL));
-}
-
-/* --- the models: a hidden state follows from two tokens, the target's logits from it --- */
-
-static void hidden_state(int32_t before, int32_t last, float *out) {
-    uint64_t state = (uint64_t)(before % 5 * 1000 + last % 60 + 1) * 0x9E3779B97F4A7C15u;
-    for (int i = 0; i < D; i++) out[i] = 0.7f * fixture_normal(&state);
-}
-
-static void target(int32_t before, int32_t last, float *logits) {
-    uint64_t state = (uint64_t)(before * V + last + 1) * 0xD6E8FEB86659FD93u;
-    float h[D];
-    hidden_state(before, last, h);
-    for (int i = 0; i < V; i++) {
-        double sum = (double)bias[i];
-        for (int j = 0; j < D; j++) sum += (double)weights[i * D + j] * (double)h[j];
-        logits[i] = (float)sum + 0.4f * fixture_normal(&state);
-    }
 }
 
 /* --- sessions --- */
@@ -126,14 +105,15 @@ static void prompt(run *r, int32_t first, int32_t from, int32_t n) {
     int32_t begin = r->n;
     for (int32_t i = 0; i < n; i++) r->stream[r->n++] = (first + 11 * (from + i)) % 57;
     for (int32_t i = 0; i < n; i++)
-        target(begin + i > 0 ? r->stream[begin + i - 1] : 0, r->stream[begin + i], logits + i * V);
+        pair_target(&models, begin + i > 0 ? r->stream[begin + i - 1] : 0, r->stream[begin + i],
+                    logits + i * V);
     specrt_target_rows rows = {.logits = logits};
     REQUIRE(!specrt_session_prefill(r->s, r->stream + begin, n, &rows));
 }
 
 static void start(run *r) {
     float logits[V];
-    target(r->stream[r->n - 2], r->stream[r->n - 1], logits);
+    pair_target(&models, r->stream[r->n - 2], r->stream[r->n - 1], logits);
     r->stream[r->n] = specrt_session_draw(r->s, logits);
     REQUIRE(!specrt_session_start(r->s, r->stream[r->n]));
     r->n++;
@@ -145,7 +125,7 @@ static void draft_tree(run *r, specrt_draft *draft) {
     float hidden[SPECRT_TREE_MAX_TOPK * D];
     specrt_beam beam;
     while (n > 0) {
-        for (int32_t i = 0; i < n; i++) hidden_state(previous[i], last[i], hidden + i * D);
+        for (int32_t i = 0; i < n; i++) pair_hidden(&models, previous[i], last[i], hidden + i * D);
         REQUIRE(!specrt_session_expand(r->s, hidden, NULL, n, &beam));
         memcpy(before, last, sizeof before);
         n = beam.n;
@@ -169,7 +149,8 @@ static void cycle(run *r, bool later, bool open) {
     int32_t before = r->stream[r->n - 2];
     draft_tree(r, &draft);
     for (int32_t i = 0; i < draft.n; i++)
-        target(i == 0 ? before : draft.tokens[draft.parents[i]], draft.tokens[i], logits + i * V);
+        pair_target(&models, i == 0 ? before : draft.tokens[draft.parents[i]], draft.tokens[i],
+                    logits + i * V);
     REQUIRE(!specrt_session_verify(r->s, &draft, logits, &verdict));
     add(r, draft.tokens, (size_t)draft.n * 4);
     add(r, draft.parents, (size_t)draft.n * 4);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
+#include "base/order.h"
 
 void router_weights_free(router_weights *w) {
     free(w->w1);
@@ -31,11 +32,6 @@ static uint8_t *put_halves(uint8_t *at, const float *x, size_t n) {
     return at + 2 * n;
 }
 
-static int by_id(const void *a, const void *b) {
-    const int32_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 /* Offsets by cluster, then the head's ids by cluster, ascending. */
 static uint8_t *put_members(uint8_t *at, const cluster_build *b) {
     int32_t m = b->k.n_clusters;
@@ -48,7 +44,7 @@ static uint8_t *put_members(uint8_t *at, const cluster_build *b) {
     memmove(offsets + 1, offsets, (size_t)m * sizeof *offsets);
     offsets[0] = 0;
     for (int32_t c = 0; c < m && b->ids; c++)
-        qsort(ids + offsets[c], (size_t)b->k.sizes[c], sizeof *ids, by_id);
+        qsort(ids + offsets[c], (size_t)b->k.sizes[c], sizeof *ids, order_i32);
     return (uint8_t *)(ids + b->rows.n);
 }
 

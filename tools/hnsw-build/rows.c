@@ -4,6 +4,7 @@
 #include <string.h>
 #include "index.h"
 #include "base/error.h"
+#include "base/order.h"
 
 typedef struct hashed {
     uint64_t hash;
@@ -14,11 +15,6 @@ static int by_hash_and_row(const void *a, const void *b) {
     const hashed *x = (const hashed *)a, *y = (const hashed *)b;
     if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
     return (x->row > y->row) - (x->row < y->row);
-}
-
-static int by_row(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
 }
 
 static size_t stride_of(const specrt_head_desc *rows) {
@@ -45,7 +41,7 @@ static int32_t drop_duplicates(const specrt_head_desc *rows, hashed *found, int3
                            base + (size_t)found[k].row * stride, bytes) == 0;
         if (!again) ids[n_ids++] = found[i].row;
     }
-    qsort(ids, (size_t)n_ids, sizeof *ids, by_row);
+    qsort(ids, (size_t)n_ids, sizeof *ids, order_i32);
     return n_ids;
 }
 

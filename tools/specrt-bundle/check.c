@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/order.h"
 #include "base/text.h"
 #include "model/checkpoint.h"
 #include "recut.h"
@@ -233,7 +234,7 @@ static specrt_status sort_map(exam *e, specrt_error *err) {
     e->sorted = (int32_t *)malloc(n * sizeof *e->sorted);
     if (!e->sorted) return error_no_memory(err, e->q->drafter);
     memcpy(e->sorted, e->map.ids, n * sizeof *e->sorted);
-    qsort(e->sorted, n, sizeof *e->sorted, token_map_by_id);
+    qsort(e->sorted, n, sizeof *e->sorted, order_i32);
     return SPECRT_STATUS_OK;
 }
 
@@ -241,7 +242,7 @@ static specrt_status sort_map(exam *e, specrt_error *err) {
 static int32_t count_missing(const exam *e, const int32_t *ids, int32_t n, int32_t *first) {
     int32_t missing = 0;
     for (int32_t i = n - 1; e->map.n > 0 && i >= 0; i--) {
-        if (bsearch(&ids[i], e->sorted, (size_t)e->map.n, sizeof *ids, token_map_by_id)) continue;
+        if (bsearch(&ids[i], e->sorted, (size_t)e->map.n, sizeof *ids, order_i32)) continue;
         missing++;
         *first = ids[i];
     }

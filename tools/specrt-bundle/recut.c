@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/order.h"
 #include "base/out_folder.h"
 #include "formats/pt.h"
 #include "model/checkpoint.h"
@@ -164,7 +165,7 @@ static specrt_status select_ids(work *w) {
                                 ", the ids of the bundle that have rows in %s",
                                 size, w->n, w->c.m.path);
     memcpy(w->ids, w->ranked, (size_t)w->n * sizeof *w->ids);
-    qsort(w->ids, (size_t)w->n, sizeof *w->ids, token_map_by_id);
+    qsort(w->ids, (size_t)w->n, sizeof *w->ids, order_i32);
     return SPECRT_STATUS_OK;
 }
 

@@ -1,0 +1,8 @@
+/* order.h : comparisons for qsort() and bsearch(). */
+#ifndef BASE_ORDER_H
+#define BASE_ORDER_H
+
+/* order_i32() : numbers i32, ascending. */
+int order_i32(const void *a, const void *b);
+
+#endif
