@@ -5,7 +5,7 @@
     recut, check                 drafters' folders, cut for an engine and examined
     TrimmedHead                  an LM head of PyTorch that scores a list's rows alone
     Head, Policy, Session        policies that follow the text, for drafters in numpy or PyTorch on the CPU
-    expand_batch                 a pass of several sessions, whose static rows are read once
+    expand_batch, Stock          a pass of several sessions, and the rows that they hold together, read once
     TraceWriter                  decoding cycles of any stack, for `specrt-eval replay` and `plan`
 
 All of it is libspecrt.so or the program specrt-bundle: nothing is computed here. What either refuses raises
@@ -19,13 +19,13 @@ from ._lib import Library, SpecrtError, library
 from .bundle import Bundle
 from .drafters import ENGINES, Finding, check, recut
 from .maps import FORMATS, read_map, write_map
-from .session import Beam, Draft, Head, Policy, Session, Stats, Tree, Verdict, expand_batch
+from .session import Beam, Draft, Head, Policy, Session, Stats, Stock, StockStats, Tree, Verdict, expand_batch
 from .trace import TraceWriter
 
 __version__ = "0.1.0"
 __all__ = ["Beam", "Bundle", "Draft", "ENGINES", "FORMATS", "Finding", "Head", "Library", "Policy", "Session",
-           "SpecrtError", "Stats", "TraceWriter", "Tree", "TrimmedHead", "Verdict", "check", "expand_batch", "library",
-           "read_map", "recut", "write_map"]
+           "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree", "TrimmedHead", "Verdict", "check",
+           "expand_batch", "library", "read_map", "recut", "write_map"]
 
 
 def __getattr__(name: str) -> Any:

@@ -88,6 +88,15 @@ class CSessionParams(C.Structure):
                 ("budget", C.c_void_p), ("stock", C.c_void_p)]
 
 
+class CStockParams(C.Structure):
+    _fields_ = [("n_rows", C.c_int32), ("costs", C.c_void_p), ("n_costs", C.c_int32)]
+
+
+class CStockStats(C.Structure):
+    _fields_ = [("n_rows", C.c_int32), ("n_held", C.c_int32), ("n_sessions", C.c_int32), ("n_joint", C.c_int32),
+                ("n_holds", C.c_int64), ("n_packed", C.c_int64)]
+
+
 class CTargetRows(C.Structure):
     _fields_ = [("logits", C.c_void_p), ("ids", C.c_void_p), ("k", C.c_int32), ("hidden", C.c_void_p),
                 ("d_hidden", C.c_int32)]
@@ -134,7 +143,8 @@ STRUCTS = {"specrt_error": CError, "specrt_bundle_section": CSection, "specrt_id
            "specrt_ranks_header": CRanksHeader, "specrt_ranks": CRanks, "specrt_head_desc": CHeadDesc,
            "specrt_segment": CSegment, "specrt_active": CActive, "specrt_policy_desc": CPolicyDesc,
            "specrt_tree_params": CTreeParams, "specrt_sampling": CSampling,
-           "specrt_session_params": CSessionParams, "specrt_target_rows": CTargetRows, "specrt_beam": CBeam,
+           "specrt_session_params": CSessionParams, "specrt_stock_params": CStockParams,
+           "specrt_stock_stats": CStockStats, "specrt_target_rows": CTargetRows, "specrt_beam": CBeam,
            "specrt_draft": CDraft, "specrt_verdict": CVerdict, "specrt_session_stats": CStats,
            "specrt_trace_info": CTraceInfo, "specrt_trace_record": CTraceRecord}
 
@@ -145,7 +155,7 @@ _RESULTS = {"specrt_bundle_sections": C.POINTER(CSection), "specrt_bundle_data":
             "specrt_status_name": C.c_char_p, "specrt_bundle_close": None, "specrt_head_close": None,
             "specrt_policy_close": None, "specrt_session_close": None, "specrt_session_begin": None,
             "specrt_session_finish": None, "specrt_session_set_sequence": None,
-            "specrt_session_get_stats": None}
+            "specrt_session_get_stats": None, "specrt_stock_close": None, "specrt_stock_get_stats": None}
 _ARGUMENTS = {"specrt_session_set_sequence": [C.c_void_p, C.c_uint64],
               "specrt_session_turn": [C.c_void_p, C.c_int64]}
 
@@ -215,6 +225,35 @@ def library(path: str | None = None) -> Library:
     elif _loaded is None:
         _loaded = Library(_find())
     return _loaded
+
+
+class Owner:
+    """Closes a handle of the library, after those who borrow it: what is let go in a circle is let go in any order."""
+
+    _close = ""  # the library's function
+    handle: Any = None
+    _lenders: tuple[Owner, ...] = ()
+    _n_borrowers, _gone = 0, False
+
+    def _own(self, handle: C.c_void_p, *lenders: Owner | None) -> None:
+        self.handle, self._lenders = handle, tuple(x for x in lenders if x is not None)
+        for lender in self._lenders:
+            lender._n_borrowers += 1
+
+    def __del__(self) -> None:
+        self._gone = True
+        if self._n_borrowers == 0:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if not self.handle:
+            return
+        handle, self.handle = self.handle, None
+        getattr(self._lib, self._close)(handle)
+        for lender in self._lenders:
+            lender._n_borrowers -= 1
+            if lender._gone and lender._n_borrowers == 0:
+                lender._let_go()
 
 
 # --- memory of others, as it is ---

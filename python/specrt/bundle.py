@@ -10,36 +10,32 @@ from typing import Any
 import numpy as np
 
 from . import _tool
-from ._lib import CIdent, CRanks, SpecrtError, array_of, library
+from ._lib import CIdent, CRanks, Owner, SpecrtError, array_of, library
 
 
-class Bundle:
+class Bundle(Owner):
     """A bundle, checked and mapped at opening.
 
         with Bundle("model.specb") as bundle:
             head = TrimmedHead(model.lm_head, bundle.ids(8192))
     """
 
+    _close = "bundle_close"
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._lib = library()
-        self.handle = self._lib.open("bundle_open", os.fsencode(self.path), None)
+        self._own(self._lib.open("bundle_open", os.fsencode(self.path), None))
 
     def close(self) -> None:
         """Policies and arrays made from it must be gone."""
-        if self.handle:
-            self._lib.bundle_close(self.handle)
-            self.handle = C.c_void_p()
+        self._let_go()
 
     def __enter__(self) -> Bundle:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self.close()
 
     def _ranks(self) -> CRanks:
         ranks = CRanks()

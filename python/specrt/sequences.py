@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .session import Beam, Policy, Session, Tree, expand_batch
+from .session import Beam, Policy, Session, Stock, Tree, expand_batch
 
 BLOCK = 128  # prompt positions whose logits exist at a time
 
@@ -55,8 +55,8 @@ class Sequence:
 class Sequences:
     """The batch of a proposer; proposer.propose and proposer._greedy_sample go through it from now on."""
 
-    def __init__(self, policy: Policy, proposer: Any) -> None:
-        self.policy, self.runner = policy, None
+    def __init__(self, policy: Policy, proposer: Any, stock: Stock | None = None) -> None:
+        self.policy, self.stock, self.runner = policy, stock, None
         self.tree = Tree(proposer.num_speculative_tokens, 1, proposer.num_speculative_tokens + 1)
         self.prompts = policy.learns and proposer.method in ("eagle", "draft_model")  # whose states are the target's
         self.known: dict[str, Sequence] = {}
@@ -85,7 +85,8 @@ class Sequences:
         self.batch, self.level = [], 0
         for i, name in enumerate(names):
             if name not in self.known:
-                self.known[name] = Sequence(Session(self.policy, self.tree, n_logits=logits.shape[-1]))
+                self.known[name] = Sequence(Session(self.policy, self.tree, n_logits=logits.shape[-1],
+                                                    stock=self.stock))
             sequence = self.known[name]
             begin, end, n_draft = int(bounds[i]), int(bounds[i + 1]), drafted[i] if drafted else 0
             tokens = read[begin:end]

@@ -27,8 +27,9 @@ from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
-from ._lib import (CBeam, CDraft, CHeadDesc, CPolicyDesc, CSampling, CSessionParams, CStats, CTargetRows,
-                   CTreeParams, CVerdict, DTYPES, ITEM_BYTES, Memory, SpecrtError, array_of, ints, library, pointer)
+from ._lib import (CBeam, CDraft, CHeadDesc, CPolicyDesc, CSampling, CSessionParams, CStats, CStockParams,
+                   CStockStats, CTargetRows, CTreeParams, CVerdict, DTYPES, ITEM_BYTES, Memory, Owner, SpecrtError,
+                   array_of, ints, library, pointer)
 from .bundle import Bundle
 
 
@@ -98,30 +99,30 @@ def _matrix(rows: Any, bias: Any, ids: Any) -> CHeadDesc:
                      pointer(ids, "int32", (n,), "ids"))
 
 
-class Head:
+class Head(Owner):
     """A draft head: the matrix that the drafter's logits come from.
 
     rows: [n_rows, d] of float32, float16 or bfloat16, on the CPU; rows may be apart. Held, never copied; keep
     it as it is. bias: float32 [n_rows]. ids: int32 [n_rows], the target id of each row; None: the row's number.
     """
 
+    _close = "head_close"
+
     def __init__(self, rows: Any, bias: Any = None, ids: Any = None, bundle: Bundle | None = None) -> None:
         self.keep, self._lib = (rows, bias, ids), library()
         self.desc = _matrix(rows, bias, ids)
         self.n_rows, self.width = self.desc.n_rows, self.desc.n_cols
-        self.handle = self._lib.open("head_bind", bundle.handle if bundle else None, C.byref(self.desc), None)
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self._lib.head_close(self.handle)
+        self._own(self._lib.open("head_bind", bundle.handle if bundle else None, C.byref(self.desc), None), bundle)
 
 
-class Policy:
+class Policy(Owner):
     """A policy, as "static:512+window+successor:256" (specrt.h has the grammar); shared by any number of sessions.
 
     terminators: token ids that end a text, beside those that the bundle knows. embedding: [n_vocab, d], where
     routers read it. target: the target's Head, where retrieval searches it.
     """
+
+    _close = "policy_close"
 
     def __init__(self, text: str, head: Head, bundle: Bundle | None = None, n_vocab: int = 0,
                  terminators: Any = (), embedding: Any = None, target: Head | None = None) -> None:
@@ -131,12 +132,8 @@ class Policy:
                            C.addressof(known) if known is not None else None,
                            target.handle.value if target else None)
         self.head, self.bundle, self.keep, self._lib = head, bundle, (embedding, target), head._lib
-        self.handle = self._lib.open("policy_create", bundle.handle if bundle else None, head.handle,
-                                     C.byref(desc))
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self._lib.policy_close(self.handle)
+        self._own(self._lib.open("policy_create", bundle.handle if bundle else None, head.handle, C.byref(desc)),
+                  head, bundle, target)
 
     def __str__(self) -> str:
         """In canonical form: sizes filled in."""
@@ -162,31 +159,63 @@ class Policy:
         return bool(self._lib.policy_ends(self.handle, int(token)))
 
 
+class StockStats(NamedTuple):
+    """What a stock holds now."""
+    n_rows: int      # that it has room for
+    n_held: int      # each once
+    n_sessions: int
+    n_joint: int     # multiplied for all of the last batch that had any
+    n_holds: int     # once for each session that holds it
+    n_packed: int    # read from the head, since it was made
+
+
+class Stock(Owner):
+    """Packed rows that several sessions of a head hold, each once: for expand_batch(), which multiplies those that
+    enough of a batch hold for all of it. Drafts are the same to the bit. A stock and its sessions are one thread's.
+
+    n_rows: how many rows sessions may hold together; 0: the head's, which are always enough. costs: what a row's
+    product with 1, 2... states takes, in any unit; none: each state beyond the first takes a third of it.
+    """
+
+    _close = "stock_close"
+
+    def __init__(self, head: Head, n_rows: int = 0, costs: Any = ()) -> None:
+        times = np.ascontiguousarray(costs, np.float64).reshape(-1)
+        params = CStockParams(n_rows, times.ctypes.data if len(times) else None, len(times))
+        self.head, self._lib = head, head._lib
+        self._own(self._lib.open("stock_create", head.handle, C.byref(params), None), head)
+
+    def stats(self) -> StockStats:
+        s = CStockStats()
+        self._lib.stock_get_stats(self.handle, C.byref(s))
+        return StockStats(*(getattr(s, name) for name in StockStats._fields))
+
+
 def _beam(b: CBeam) -> Beam:
     return Beam(array_of(b.tokens, b.n, np.int32).copy(), array_of(b.parents, b.n, np.int32).copy(),
                 array_of(b.logprobs, b.n, np.float32).copy())
 
 
-class Session:
+class Session(Owner):
     """One sequence; one thread at a time. Sequences of a batch have a session each.
 
     temperature 0 is greedy; top_k, top_p, min_p and seed are the target's sampling, 0: off. n_logits: columns of the
     target's logits; 0: the head's rows. sampled: chains sampled from the drafter's law, verified by rejection.
+    stock: a Stock of the policy's head, which holds the rows that the session packs; None: it has its own.
     """
+
+    _close = "session_close"
 
     def __init__(self, policy: Policy, tree: Tree = Tree(), temperature: float = 0.0, top_k: int = 0,
                  top_p: float = 0.0, min_p: float = 0.0, seed: int = 0, sequence: int = 0, n_logits: int = 0,
-                 sampled: bool = False, draft_temperature: float = 0.0) -> None:
+                 sampled: bool = False, draft_temperature: float = 0.0, stock: Stock | None = None) -> None:
         params = CSessionParams(CTreeParams(*tree), CSampling(temperature, top_k, top_p, min_p, seed, sequence),
-                                n_logits, int(sampled), draft_temperature)
-        self.policy, self._lib = policy, policy._lib
+                                n_logits, int(sampled), draft_temperature,
+                                stock=stock.handle if stock else None)
+        self.policy, self.stock, self._lib = policy, stock, policy._lib
         self.width, self.n_logits = policy.head.width, n_logits or policy.head.n_rows
-        self.handle = self._lib.open("session_create", policy.handle, C.byref(params), None)
+        self._own(self._lib.open("session_create", policy.handle, C.byref(params), None), policy, stock)
         self._draft, self._verdict, self._beam = CDraft(), CVerdict(), CBeam()
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self._lib.session_close(self.handle)
 
     def begin(self) -> None:
         """A new sequence: everything is forgotten."""
@@ -308,7 +337,7 @@ class Session:
 
 def expand_batch(sessions: Sequence[Session], hidden: Any, fed: Any = None) -> list[Beam]:
     """Session.expand() for several sequences of one policy at once, which reads the rows that all share (static
-    ones) once and not once a sequence; the same beams to the bit.
+    ones, and those that many hold of one Stock) once and not once a sequence; the same beams to the bit.
 
     hidden: float32 [n, d], the rows of sessions[0], then of sessions[1] and so on. fed: the same of what these
     were fed, for policies that route by it.

@@ -5,7 +5,8 @@
     SPECRT_POLICY=microspec vllm serve ...       # rows that follow each sequence: on CPUs
 
 SPECRT_TOKEN_MAP names a bundle or a token map of any format, SPECRT_SIZE how many of a bundle's ids (the calibrated
-size); SPECRT_POLICY a policy in specrt.h's grammar, for which SPECRT_TOKEN_MAP names its bundle, where it needs one.
+size); SPECRT_POLICY a policy in specrt.h's grammar, for which SPECRT_TOKEN_MAP names its bundle, where it needs one;
+SPECRT_STOCK whether its sessions hold their packed rows together: 1 or 0; unset: where vLLM may batch sequences.
 vLLM finds register() by its entry point vllm.general_plugins; with neither variable it does nothing. For EAGLE-1/2
 heads and draft models; the embedding stays whole, and the target verifies with its whole vocabulary, so the output
 stays the target's. What it cannot do right it refuses, in one line, before anything is served.
@@ -22,7 +23,7 @@ import numpy as np
 from ._lib import SpecrtError
 from .bundle import Bundle
 from .maps import read_map
-from .session import Head, Policy
+from .session import Head, Policy, Stock
 
 VERSIONS = ("0.32",)  # of vLLM, whose proposer was read
 log = logging.getLogger("vllm.specrt")
@@ -33,6 +34,7 @@ class Settings:
     path: str       # of a bundle or token map; "": none
     size: int       # 0: all of a map, a bundle's calibrated size
     policy: str = ""  # "": the list
+    stock: bool | None = None  # whether its sessions share the rows that they pack; None: in batches
 
 
 def settings(environment: Any = os.environ) -> Settings | None:
@@ -43,9 +45,14 @@ def settings(environment: Any = os.environ) -> Settings | None:
         return None
     if not size.isdigit():
         raise SpecrtError(f"SPECRT_SIZE: expected a whole number, found '{size}'")
+    stock = environment.get("SPECRT_STOCK", "")
+    if stock not in ("", "0", "1"):
+        raise SpecrtError(f"SPECRT_STOCK: expected 0 or 1, found '{stock}'")
+    if stock and not policy:
+        raise SpecrtError("SPECRT_STOCK: expected SPECRT_POLICY beside it; a list's rows are shared without")
     if policy and int(size):
         raise SpecrtError(f"SPECRT_SIZE {size}: expected none beside SPECRT_POLICY; write the size into the policy")
-    return Settings(path, int(size), policy)
+    return Settings(path, int(size), policy, stock == "1" if stock else None)
 
 
 def is_bundle(path: str) -> bool:
@@ -157,9 +164,12 @@ def follow(proposer: Any, head: Any, wanted: Settings) -> None:
     if policy.hidden_width:
         raise SpecrtError(f"SPECRT_POLICY {policy}: reads the target's hidden states, which vLLM does not show; "
                           "for retrieve say @sem=logits")
-    proposer._specrt_sequences = Sequences(policy, proposer)
-    log.info("specrt: %s drafts by %s, at most %d of %d rows", type(proposer.model).__name__, policy, policy.bound,
-             n_vocab)
+    scheduler = getattr(getattr(proposer, "vllm_config", None), "scheduler_config", None)
+    batches = getattr(scheduler, "max_num_seqs", 1) > 1
+    stock = Stock(policy.head) if (batches if wanted.stock is None else wanted.stock) else None
+    proposer._specrt_sequences = Sequences(policy, proposer, stock)
+    log.info("specrt: %s drafts by %s, at most %d of %d rows%s", type(proposer.model).__name__, policy, policy.bound,
+             n_vocab, ", packed once for all sequences" if stock else "")
 
 
 def patch(proposer: type, wanted: Settings) -> None:

@@ -3,7 +3,7 @@
 heads, with lists and with policies, offline in batches and over HTTP. Tokens must be those of specrt-eval, accept
 lengths those of its chains, and sampled ones (a tiny pair) of the target's law. Words on the command line choose cases
 by parts of their names. --times ROUNDS prints instead how many tokens a second each case of the pairs gives (words begin
-with the pair's name): the cases take turns, in a process each, ROUNDS times."""
+with the pair's name): the cases take turns, in a process each, ROUNDS times. --sequences N,N... decodes so many at once (8)."""
 import json
 import os
 import pathlib
@@ -25,6 +25,7 @@ SIZES = 8192, 2048
 POLICIES = {"microspec": "microspec", "retrieve": "static:2048+retrieve:256@sem=logits"}
 N_REPEATS = 3  # timed runs of a process
 PORT = 8137
+batches = [8]  # how many sequences at once
 SMOLLM2 = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 chosen = sys.argv[1:]
 
@@ -137,12 +138,14 @@ def run_case(case, **variables):
     return out, 1 + out["accepted"] / max(out["drafts"], 1)
 
 
-def decode(pair, speculative, repeats=1, **variables):
-    """The pair's prompts, greedily. @return as run_case(), and tokens a second of each repeat."""
+def decode(pair, speculative, n_sequences, repeats=1, **variables):
+    """The pair's prompts, greedily. @return as run_case(), and tokens a second of each repeat, by the clock and by what
+    it took of the processor."""
     case = {"model": str(pair.folder), "prompts": pair.prompts, "max_tokens": N_TOKENS, "speculative": speculative,
-            "repeats": repeats}
+            "repeats": repeats, "n_sequences": n_sequences}
     out, length = run_case(case, **variables)
-    return out, length, [sum(map(len, out["ids"])) / seconds for seconds in out["seconds"]]
+    n = sum(map(len, out["ids"]))
+    return out, length, [n / x for x in out["seconds"]], [n / x for x in out["cpu_seconds"]]
 
 
 def is_chosen(name):
@@ -158,7 +161,9 @@ def cases(pair):
         for size in SIZES if pair.bundle else ():
             yield f"{method}, list of {size}", method, f"static:{size}", {**bundle, "SPECRT_SIZE": str(size)}
         for name in POLICIES if pair.bundle else ["microspec"]:
-            yield f"{method}, {name}", method, POLICIES[name], {**bundle, "SPECRT_POLICY": POLICIES[name]}
+            variables = {**bundle, "SPECRT_POLICY": POLICIES[name]}
+            yield f"{method}, {name}", method, POLICIES[name], {**variables, "SPECRT_STOCK": "1"}
+            yield f"{method}, {name}, own rows", method, POLICIES[name], {**variables, "SPECRT_STOCK": "0"}
 
 
 def offline(pair):
@@ -169,7 +174,8 @@ def offline(pair):
         if not is_chosen(name):
             continue
         try:
-            out, length, (rate,) = decode(pair, pair.speculative(method) if method else None, **variables)
+            out, length, (rate,), _ = decode(pair, pair.speculative(method) if method else None, batches[0],
+                                             **variables)
         except RuntimeError as error:
             check(False, f"{name}: {error}")
             continue
@@ -278,7 +284,7 @@ def sampled():
 
 # --- times ---
 
-def times(pair, rounds):
+def times(pair, rounds, n_sequences):
     """The cases take turns; a line for each with the best and the median of all repeats."""
     found = {}
     for _ in range(rounds):
@@ -286,23 +292,27 @@ def times(pair, rounds):
             if not is_chosen(f"{pair.name}, {name}"):
                 continue
             try:
-                out, length, rates = decode(pair, pair.speculative(method) if method else None, N_REPEATS, **variables)
+                out, length, rates, cpu = decode(pair, pair.speculative(method) if method else None, n_sequences,
+                                                 N_REPEATS, **variables)
             except RuntimeError as error:
                 check(False, f"{pair.name}, {name}: {error}")
                 continue
-            found.setdefault(name, (pair.same(out["ids"]), length, []))[2].extend(rates)
+            _, _, seen, seen_cpu = found.setdefault(name, (pair.same(out["ids"]), length, [], []))
+            seen.extend(rates)
+            seen_cpu.extend(cpu)
     if not found:
         return
-    best = {name: max(rates) for name, (_, _, rates) in found.items()}
-    print(f"{pair.name}: {len(pair.prompts)} prompts at once, 8 in a batch, {N_TOKENS} tokens each, drafts of {N_STEPS}, "
-          f"f32, 1 thread, {rounds} rounds of {N_REPEATS} runs")
-    print(f"{'case':34} {'same':>5} {'accept':>7} {'best':>8} {'median':>8} {'of plain':>9} {'of the list':>12}")
-    for name, (same, length, rates) in found.items():
+    best = {name: max(rates) for name, (_, _, rates, _) in found.items()}
+    print(f"{pair.name}: {len(pair.prompts)} prompts at once, {n_sequences} in a batch, {N_TOKENS} tokens each, drafts of "
+          f"{N_STEPS}, f32, 1 thread, {rounds} rounds of {N_REPEATS} runs; tokens a second, and a second of the processor")
+    print(f"{'case':34} {'same':>5} {'accept':>7} {'best':>8} {'median':>8} {'of plain':>9} {'of the list':>12} "
+          f"{'processor: best':>16} {'median':>8}")
+    for name, (same, length, rates, cpu) in found.items():
         beside = [best.get("plain"), best.get(f"{name.split(',')[0]}, list of {SIZES[0]}")]
         ratios = [f"{best[name] / other:.2f}" if other else "-" for other in beside]
         print(f"{name:34} {same:>5} {length:7.3f} {best[name]:8.1f} {statistics.median(rates):8.1f} {ratios[0]:>9} "
-              f"{ratios[1]:>12}", flush=True)
-    for name, (same, _, _) in found.items():
+              f"{ratios[1]:>12} {max(cpu):16.1f} {statistics.median(cpu):8.1f}", flush=True)
+    for name, (same, *_) in found.items():
         check(same == len(pair.prompts), f"{pair.name}, {name}: {same}/{len(pair.prompts)} answers are specrt-eval's")
 
 
@@ -339,13 +349,19 @@ def main():
 def main_times(rounds):
     site()
     wanted = [name for name in ("sample", "smollm2") if not chosen or any(word.startswith(name) for word in chosen)]
-    if "sample" in wanted:
-        times(sample_pair(), rounds)
+    pairs = [sample_pair()] if "sample" in wanted else []
     if "smollm2" in wanted and pathlib.Path("build/models/smollm2.gguf").exists():
-        times(smollm2_pair(), rounds)
+        pairs.append(smollm2_pair())
+    for pair in pairs:
+        for n_sequences in batches:
+            times(pair, rounds, n_sequences)
 
 
 if __name__ == "__main__":
+    if "--sequences" in chosen:
+        at = chosen.index("--sequences")
+        batches = [int(n) for n in chosen[at + 1].split(",")]
+        del chosen[at:at + 2]
     if chosen[:1] == ["--times"]:
         n_rounds = int(chosen[1])
         del chosen[:2]

@@ -120,6 +120,24 @@ class Plugin(Folder):
         self.assertEqual(plugin.settings({"SPECRT_POLICY": "microspec"}), plugin.Settings("", 0, "microspec"))
         self.says("expected none beside SPECRT_POLICY", plugin.settings,
                   {"SPECRT_POLICY": "microspec", "SPECRT_SIZE": "7"})
+        for text, stock in ("", None), ("0", False), ("1", True):
+            found = plugin.settings({"SPECRT_POLICY": "microspec", "SPECRT_STOCK": text})
+            self.assertEqual(found, plugin.Settings("", 0, "microspec", stock))
+        self.says("SPECRT_STOCK: expected 0 or 1, found 'yes'", plugin.settings,
+                  {"SPECRT_POLICY": "microspec", "SPECRT_STOCK": "yes"})
+        self.says("SPECRT_STOCK: expected SPECRT_POLICY", plugin.settings,
+                  {"SPECRT_TOKEN_MAP": "a", "SPECRT_STOCK": "1"})
+
+    def test_stock(self):
+        """Sessions hold rows together where vLLM may batch, unless the environment says otherwise."""
+        torch = torch_or_skip()
+        for n_sequences, stock, expected in (1, None, False), (8, None, True), (1, True, True), (8, False, False):
+            scheduler = types.SimpleNamespace(max_num_seqs=n_sequences)
+            proposer = types.SimpleNamespace(
+                model=drafter(torch), num_speculative_tokens=2, method="eagle", propose=None, _greedy_sample=None,
+                vllm_config=types.SimpleNamespace(scheduler_config=scheduler))
+            plugin.follow(proposer, torch.randn(N_VOCAB, 8), plugin.Settings("", 0, "window:12@min=0", stock))
+            self.assertIs(proposer._specrt_sequences.stock is not None, expected)
 
     def stand_ins(self):
         """Modules of vLLM, with what the plug-in asks of them."""
@@ -183,9 +201,10 @@ class Batches(Folder):
         self.proposer = types.SimpleNamespace(num_speculative_tokens=2, method="eagle",
                                               propose=lambda **_: None, _greedy_sample=lambda _: "whole")
 
-    def follow(self, text):
+    def follow(self, text, with_stock=False):
         from specrt.sequences import Sequences
-        return Sequences(specrt.Policy(text, specrt.Head(self.rows)), self.proposer)
+        head = specrt.Head(self.rows)
+        return Sequences(specrt.Policy(text, head), self.proposer, specrt.Stock(head) if with_stock else None)
 
     def step(self, sequences, names, parts, logits, sampled, unfinished=(), drafted=None, states=None):
         """A step of vLLM's: what each sequence read, the target's logits, what it sampled."""
@@ -205,8 +224,13 @@ class Batches(Folder):
         return int(ids[(self.rows[ids.astype(np.int64)] @ state).argmax()])
 
     def test_batch(self):
+        for with_stock in False, True:
+            with self.subTest(with_stock=with_stock):
+                self.setUp()
+                self.batch(self.follow("window:12@kpre=0@kver=1@min=0", with_stock))
+
+    def batch(self, sequences):
         torch = self.torch
-        sequences = self.follow("window:12@kpre=0@kver=1@min=0")
         self.step(sequences, ["a", "b"], [[1, 2, 3], [4, 5]], torch.zeros(2, N_VOCAB), [[7], [9]], unfinished=["b"])
         a, b = (sequences.known[name] for name in "ab")
         self.assertEqual(set(a.session.shortlist()) & {1, 2, 3, 7}, {1, 2, 3, 7})
@@ -226,6 +250,10 @@ class Batches(Folder):
         self.assertEqual(set(b.session.shortlist()) & {4, 5, 6, 17}, {4, 5, 6, 17})
         self.assertEqual(self.proposer._greedy_sample(state).tolist(), [self.best(a, state[0]), self.best(b, state[1])])
         self.assertEqual(self.proposer._greedy_sample(torch.zeros(3, 8)), "whole")
+        if sequences.stock:
+            stats = sequences.stock.stats()
+            self.assertEqual(stats.n_sessions, 2)
+            self.assertGreater(stats.n_holds, 0)
 
     def test_resumes(self):
         """A sequence that goes on elsewhere than its session is read again; one that is gone is forgotten."""

@@ -1,5 +1,6 @@
 """test_specrt.py : the package specrt: that it says what the tools and the header say, over the caller's memory."""
 import ctypes as C
+import gc
 import os
 import subprocess
 import sys
@@ -289,6 +290,90 @@ class Sessions(Folder):
         self.assertEqual(specrt.expand_batch([], hidden[:0]), [])
         self.says("bad argument", specrt.expand_batch, together, hidden[:3])
         self.says("hidden: expected float32 [40, 8]", specrt.expand_batch, together, np.zeros((40, 9), np.float32))
+
+    def cycles(self, policy, stock, n_sessions, n):
+        """What sessions side by side draft and emit in so many cycles, to the bit, and the sessions."""
+        noise, out = np.random.default_rng(7), []
+        sessions = [specrt.Session(policy, tree=specrt.Tree(3, 2, 6), stock=stock) for _ in range(n_sessions)]
+        last = [i % self.n for i in range(n_sessions)]
+        for token, session in zip(last, sessions):
+            session.begin()
+            session.prefill([2, token], self.target([2, token]))
+            session.start(token)
+        for _ in range(n):
+            beams = specrt.expand_batch(sessions, self.states[last])
+            while any(len(beam.tokens) for beam in beams):
+                tokens = np.concatenate([beam.tokens for beam in beams])
+                out += [x.tolist() for beam in beams for x in beam]
+                hidden = self.states[tokens] + 0.3 * noise.standard_normal((len(tokens), self.d)).astype(np.float32)
+                beams = specrt.expand_batch(sessions, hidden)
+            for i, session in enumerate(sessions):
+                draft = session.finish()
+                logits = self.target(draft.tokens)
+                verdict = session.verify(logits)
+                session.observe(logits)
+                last[i] = int(verdict.tokens[-1])
+                out += [draft.tokens.tolist(), draft.logprobs.tolist(), verdict.tokens.tolist()]
+        return out, sessions
+
+    def test_stock(self):
+        """Sessions of a stock draft what sessions with rows of their own draft, to the bit."""
+        head = specrt.Head(self.rows)
+        for text in "window:64@min=0", "window:200", "full":
+            policy, stock = specrt.Policy(text, head), specrt.Stock(head)
+            alone, _ = self.cycles(policy, None, 12, 6)
+            together, sessions = self.cycles(policy, stock, 12, 6)
+            self.assertEqual(together, alone, text)
+            stats = stock.stats()
+            self.assertEqual((stats.n_rows, stats.n_sessions), (self.n, 12))
+            if text == "full":
+                self.assertEqual(stats.n_holds, 0)  # nothing is packed
+                continue
+            self.assertLess(stats.n_held, stats.n_holds)
+            self.assertGreater(stats.n_joint, 0)
+            del sessions
+            self.assertEqual(stock.stats()[1:5], (0, 0, stats.n_joint, 0))
+        one = specrt.Stock(head, costs=[10.0 ** i for i in range(12)])  # joint products never pay
+        together, _ = self.cycles(policy := specrt.Policy("window:64@min=0", head), one, 12, 6)
+        self.assertEqual(together, self.cycles(policy, None, 12, 6)[0])
+        self.assertEqual(one.stats().n_joint, 0)
+
+    def test_stock_refused(self):
+        head = specrt.Head(self.rows)
+        policy, small = specrt.Policy("window:64@min=0", head), specrt.Stock(head, n_rows=100)
+        first = specrt.Session(policy, stock=small)
+        self.says("session: stock: expected room for the 64 rows", specrt.Session, policy, stock=small)
+        del first
+        self.assertEqual(small.stats().n_sessions, 0)
+        specrt.Session(policy, stock=small)
+        other = specrt.Stock(specrt.Head(self.rows))
+        self.says("session: stock: expected one of the policy's head", specrt.Session, policy, stock=other)
+        self.says("stock: n_rows", specrt.Stock, head, n_rows=-1)
+        self.says("stock: costs", specrt.Stock, head, costs=[1.0, 0.0])
+
+    def test_order(self):
+        """What a session borrows closes after it, also where a circle of references lets all go at once."""
+        lib, closed = _lib.library(), []
+        names = "session_close", "stock_close", "policy_close", "head_close", "bundle_close"
+
+        def recorder(name):
+            close = getattr(lib.lib, "specrt_" + name)
+            return lambda handle: (closed.append(name), close(handle))
+        for name in names:
+            setattr(lib, name, recorder(name))
+            self.addCleanup(delattr, lib, name)
+        bundle = specrt.Bundle(GOLDEN)
+        head = specrt.Head(np.zeros((20, 8), np.float32))
+        policy, stock = specrt.Policy("window:16@min=0", head, bundle), specrt.Stock(head)
+        circle = [bundle, head, stock, policy, specrt.Session(policy, stock=stock), specrt.Session(policy, stock=stock)]
+        circle.append(circle)
+        del bundle, head, stock, policy, circle
+        self.assertEqual(closed, [])
+        gc.collect()
+        self.assertEqual(sorted(closed), sorted(names + names[:1]))
+        self.assertEqual(closed[:2], ["session_close"] * 2)
+        self.assertTrue(all(closed.index(name) < closed.index("head_close") for name in names[1:3]), closed)
+        self.assertLess(closed.index("policy_close"), closed.index("bundle_close"))
 
     def test_memory(self):
         """Heads and states are read where they lie: a change is seen, rows may be apart, others are refused."""
