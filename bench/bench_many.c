@@ -3,7 +3,8 @@
  * and by that with a stock of rows that sequences hold together. Sessions learn from recorded cycles as they
  * were, and score the drafter's recorded states; every way must draft the same tokens. One thread; the ways
  * take turns, medians of cycles.
- *   bench_many overlap|speed MODEL BUNDLE TRACE...   MODEL: the drafter's, whose head it is */
+ *   bench_many overlap|speed MODEL BUNDLE TRACE...   MODEL: the one whose head drafts
+ * `make benchmarks NAMES="many many-overlap"` records answers and runs both. */
 #include "specrt.h"
 
 #include <stdbool.h>
@@ -486,7 +487,8 @@ static void run_speed(bench *b) {
 int main(int argc, char **argv) {
     static bench b;
     if (argc < 5) {
-        printf("skipped: bench_many overlap|speed MODEL BUNDLE TRACE...\n");
+        printf("skipped: bench_many overlap|speed MODEL BUNDLE TRACE... (make benchmarks "
+               "NAMES=many)\n");
         return 0;
     }
     open_all(&b, argv[2], argv[3], argv + 4, argc - 4);

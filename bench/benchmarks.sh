@@ -4,7 +4,8 @@
 # with machine, commit and command; `standing` also renews the table in README.md.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
-# plan, compare, published, speeds, rank, replay; a table of bench/reproduce.sh; decode; peers.
+# plan, compare, published, speeds, rank, replay, many, many-overlap, many-python; a table of
+# bench/reproduce.sh; decode; peers.
 # Those that lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k;
 # of published models smollm2 smollm2-self qwen), MACHINE (here), BUILD (build), THREADS (1),
 # LIMIT and TOKENS (prompts of a task, tokens of an answer), TASKS (of published, speeds), PYTHON
@@ -158,6 +159,40 @@ rank_pair() {
     "$python" bench/rank.py "$build" "$bundle" "${recorded[@]}"
 }
 
+# Batches of sequences that follow recorded answers, first recorded where they are not there, and
+# what the windows have in common: of those answers, and of the sketch's questions, of one kind;
+# the same from Python (make lib first).
+many() { PAIRS=${PAIRS:-qwen} each_pair many_pair; }
+many_pair() {
+    recorded=$(many_record)
+    many_run speed "$recorded"
+}
+many-overlap() { PAIRS=${PAIRS:-qwen} each_pair many_overlap_pair; }
+many_overlap_pair() {
+    recorded=$(many_record)
+    many_run overlap "$recorded"
+    [ ! -e "${bundle%.specb}.trace" ] || many_run overlap "${bundle%.specb}.trace"
+}
+many-python() { PAIRS=${PAIRS:-smollm2-self} each_pair many_python_pair; }
+many_python_pair() {
+    missing=$("$python" -c 'import gguf, numpy' 2>&1 | tail -n 1)
+    [ -e "$build/libspecrt.so" ] || missing="no $build/libspecrt.so (make lib)"
+    [ -z "$missing" ] || { say "$missing (pip install gguf)"; return 77; }
+    recorded=$(many_record)
+    mapfile -t traces <<<"$recorded"
+    SPECRT_LIBRARY=$(readlink -f "$build/libspecrt.so") PYTHONPATH=python OMP_NUM_THREADS=1 \
+        "$python" bench/many.py "$head" "$bundle" "${traces[@]}"
+}
+many_record() {
+    mapfile -t asked < <(tasks ${TASKS:-$spec_bench humaneval})
+    RECORD=many "$python" bench/published.py "$build" $which "$target" "$draft" "$bundle" "$head" \
+        "${asked[@]}"
+}
+many_run() {
+    mapfile -t traces <<<"$2"
+    "$build/bench/bench_many" "$1" "$head" "$bundle" "${traces[@]}"
+}
+
 replay() { each_pair replay_pair; }
 replay_pair() { bench/replay.sh $which; }
 
@@ -266,7 +301,7 @@ for path in sys.argv[1:]:
 run() {
     case $1 in
     coverage | mass | overlap | overlap-published | sketch | standing | plan | compare | \
-        published | speeds | rank | replay | decode | peers)
+        published | speeds | rank | replay | many | many-overlap | many-python | decode | peers)
         keep "$1" "$1"
         ;;
     *)
@@ -282,12 +317,12 @@ run() {
 }
 
 reproductions=$(bench/reproduce.sh 2>&1 | sed -n '2,$p') || true
-programs=$(for f in bench/bench_*.c; do f=${f#bench/bench_}; echo "${f%.c}"; done)
+programs=$(for f in bench/bench_*.c; do f=${f#bench/bench_}; echo "${f%.c}"; done | grep -vx many)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 [ $# -gt 0 ] ||
     set -- $programs overlap overlap-published standing plan compare published rank replay \
-        $reproductions decode peers
+        many many-overlap many-python $reproductions decode peers
 for one; do run "$one"; done
 exit $failed
