@@ -1,6 +1,7 @@
 /* costs.c : see costs.h. */
 #include "engine/costs.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,10 +60,11 @@ static specrt_status take_points(const char *path, json_object *points, const ch
         if (!json_object_is_type(point, json_type_object) ||
             !json_object_object_get_ex(point, size, &x) ||
             !json_object_object_get_ex(point, "seconds", &y) ||
-            !(json_object_get_double(x) > (i ? out->x[i - 1] : 0)) ||
-            !(json_object_get_double(y) > 0))
+            json_object_get_int64(x) > INT32_MAX ||
+            !((double)json_object_get_int64(x) > (i ? out->x[i - 1] : 0)) ||
+            !(json_object_get_double(y) > 0) || isinf(json_object_get_double(y)))
             return bad_points(path, key, size, err);
-        curve_add(out, json_object_get_double(x), json_object_get_double(y));
+        curve_add(out, (double)json_object_get_int64(x), json_object_get_double(y));
     }
     curve_make_monotone(out);
     return SPECRT_STATUS_OK;
