@@ -2,7 +2,8 @@
 # auto.sh NAME TRACE... : what `auto` makes of recordings, beside every fixed choice. In the
 # environment: COSTS, a file of curves (specrt-eval plan --costs-out), or CURVES, a results file and
 # the pair in it, or GPU, a pair whose shape the function below takes; BUNDLE; POLICIES; TREE of
-# --tree. BOUND=1: what choosing windows' sizes and trees could gain, GUARD=1: its least speeds
+# --tree; CHOOSE="TARGET DRAFT TRACE": plan names what `auto` drafts from, by a recording of other
+# prompts. BOUND=1: what choosing windows' sizes and trees could gain, GUARD=1: its least speeds
 # (bench/auto_bound.py).
 set -euo pipefail
 build=${BUILD:-build}
@@ -63,6 +64,13 @@ policies=${POLICIES:-auto,$fixed}
 traces=()
 for trace; do traces+=(--trace "$trace"); done
 echo "== $name: ${GPU:+floors of a GPU, }$# traces${TREE:+, trees of $TREE}"
+if [ -n "${CHOOSE:-}" ]; then
+    read -r target draft other <<<"$CHOOSE"
+    "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --trace "$other" -q \
+        ${BUNDLE:+--bundle "$BUNDLE"} --costs "$costs" --topk 1 --costs-out "$work/chosen.json" |
+        sed -n 's/^With .* auto drafts from/auto drafts from/p'
+    costs=$work/chosen.json
+fi
 if [ -n "${BOUND:-}${GUARD:-}" ]; then
     python3 bench/auto_bound.py "$build" "$costs" "$@"
     exit

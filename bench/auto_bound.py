@@ -21,7 +21,7 @@ DEFAULT = ("microspec", "chain")
 
 def replay(build, costs, traces, policy, tree):
     command = [f"{build}/bin/specrt-eval", "replay", "--costs", costs, "--json", "-q", "--policy",
-               f"auto+{policy}"]
+               f"auto+{policy}" if policy else "auto"]
     command += [a for t in traces for a in ("--trace", t)]
     command += ["--bundle", os.environ["BUNDLE"]] if os.environ.get("BUNDLE") else []
     command += ["--tree", tree] if tree != "chain" else []
@@ -83,7 +83,7 @@ def bound(build, costs, traces):
 
 
 def guard(build, costs, traces):
-    rows = replay(build, costs, traces, *DEFAULT)
+    rows = replay(build, costs, traces, None, "chain")
     tasks = collections.defaultdict(list)
     for s in rows:
         tasks[s["domain"]].append(s)
