@@ -104,12 +104,22 @@ int32_t budget_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_L
     return n;
 }
 
+/* Sums and windows that nothing fills up score fewer rows than their bound. */
+static int32_t rows_of(const pass_costs *costs, const specrt_policy *policy) {
+    int32_t bound = specrt_policy_bound(policy), seen = costs->policy_rows;
+    bool known = seen > 0 && strcmp(specrt_policy_text(policy), costs->policy) == 0;
+    return known && seen < bound ? seen : bound;
+}
+
 specrt_status budget_create(const pass_costs *costs, const specrt_tree_params *tree,
                             const specrt_policy *policy, specrt_auto **out, specrt_error *err) {
     int32_t lists[SPECRT_AUTO_MAX_LISTS], rows[SPECRT_AUTO_MAX_LISTS];
-    int32_t n = budget_lists(policy, lists, err), bound = specrt_policy_bound(policy);
-    rows[0] = bound;
-    for (int32_t i = 0; i < n; i++) rows[i] = bound - (lists[n - 1] - lists[i]);
+    int32_t n = budget_lists(policy, lists, err), all = rows_of(costs, policy);
+    rows[0] = all;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t left = all - (lists[n - 1] - lists[i]);
+        rows[i] = left > lists[i] ? left : lists[i];
+    }
     const budget_desc desc = {.costs = costs,
                               .tree = tree,
                               .rows = rows,

@@ -38,6 +38,7 @@ void pass_costs_put(const pass_costs *costs, json_object *o) {
     json_put(o, "target", json_curve(&costs->target, "nodes"));
     if (costs->keeps_chains) json_put(o, "keeps_chains", json_object_new_boolean(true));
     if (costs->policy[0]) json_put(o, "policy", json_text(costs->policy));
+    if (costs->policy_rows) json_put(o, "policy_rows", json_whole((uint64_t)costs->policy_rows));
 }
 
 /* ---- from a file ---- */
@@ -115,6 +116,20 @@ static specrt_status take_policy(const char *path, json_object *o, pass_costs *o
     return SPECRT_STATUS_OK;
 }
 
+static specrt_status take_policy_rows(const char *path, json_object *o, pass_costs *out,
+                                      specrt_error *err) {
+    json_object *rows;
+    if (!json_object_object_get_ex(o, "policy_rows", &rows)) return SPECRT_STATUS_OK;
+    int64_t n = json_object_get_int64(rows);
+    if (!json_object_is_type(rows, json_type_int) || n < 1 || n > INT32_MAX)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: policy_rows: expected a whole number from 1 to %d; "
+                                "specrt-eval plan --costs-out writes the file anew",
+                                path, INT32_MAX);
+    out->policy_rows = (int32_t)n;
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status take_all(const char *path, json_object *o, pass_costs *out,
                               specrt_error *err) {
     TRY(take_curve(path, o, "head_first", "rows", &out->head_first, err));
@@ -124,6 +139,7 @@ static specrt_status take_all(const char *path, json_object *o, pass_costs *out,
     out->keeps_chains =
         json_object_object_get_ex(o, "keeps_chains", &keeps) && json_object_get_boolean(keeps);
     TRY(take_policy(path, o, out, err));
+    TRY(take_policy_rows(path, o, out, err));
     return take_curve(path, o, "target", "nodes", &out->target, err);
 }
 

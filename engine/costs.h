@@ -14,7 +14,8 @@ extern const int32_t pass_widths[PASS_WIDTHS]; /* topk of trees: 1, 4, 10 */
 
 typedef struct pass_costs {
     char policy[1024]; /* that auto drafts from, as plan found it fastest; "": none was compared */
-    curve head_first;  /* by rows of the head, for the one hidden row after the target's pass */
+    int32_t policy_rows; /* that it scored in the mean, rounded up; 0: not known */
+    curve head_first;    /* by rows of the head, for the one hidden row after the target's pass */
     curve head[PASS_WIDTHS]; /* the same for topk hidden rows of a cycle's next levels */
     curve draft, target;     /* by tokens, nodes */
     bool keeps_chains; /* the drafter need not read again what it drafted itself and was accepted */
@@ -25,7 +26,7 @@ typedef struct pass_costs {
 
 /* pass_costs_put() : the curves as keys of an object: head_first [{rows, seconds}], head [{topk, points}],
  * draft [{tokens, seconds}], target [{nodes, seconds}]; keeps_chains where it is so,
- * policy where there is one. */
+ * policy and policy_rows where there are any. */
 void pass_costs_put(const pass_costs *costs, json_object *o);
 
 /* pass_costs_read() : a file with those keys; curves become monotone. @return IO, NO_MEMORY, BAD_INPUT naming

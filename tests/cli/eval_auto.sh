@@ -52,6 +52,10 @@ planned chosen.json window:256@min=256,microspec
 replay_json chosen.json auto a.json
 replay_json costs.json auto+window:3072@kpre=8@kver=8@positions=tree@min=3072 b.json
 same a.json b.json
+# Its rows are those that it scored, here fewer than its bound.
+planned few.json window:1024
+[ "$(grep -o '"policy_rows":[0-9]*' few.json | cut -d: -f2)" -lt 1024 ] ||
+    fail "expected fewer rows than 1024: $(cat few.json)"
 accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 40 --codes int8 \
     -o a.specb
 planned full.json sketch:128 --bundle a.specb

@@ -21,9 +21,11 @@ static void test_round(void) {
         pass_costs given = some_costs(), found;
         specrt_error err;
         snprintf(given.policy, sizeof given.policy, "%s", policies[i]);
+        given.policy_rows = 697 * (int32_t)i;
         REQUIRE(pass_costs_write(&given, path, true, &err) == SPECRT_STATUS_OK);
         REQUIRE(pass_costs_read(path, &found, &err) == SPECRT_STATUS_OK);
         CHECK_STR(found.policy, policies[i]);
+        CHECK_INT(found.policy_rows, given.policy_rows);
         CHECK(found.keeps_chains);
         CHECK_INT(found.target.n, 2);
         CHECK_NEAR(curve_at(&found.target, 60), 15e-3, 1e-12);
@@ -32,31 +34,46 @@ static void test_round(void) {
     clear_folder();
 }
 
+/* A file of costs whose last field is the one given. */
+static specrt_status read_with(const char *field, const char *value, pass_costs *out,
+                               specrt_error *err) {
+    const char *path = in_folder("costs.json");
+    char text[1600];
+    int n = snprintf(text, sizeof text,
+                     "{\"head_first\":[{\"rows\":1,\"seconds\":1}],\"head\":["
+                     "{\"topk\":1,\"points\":[{\"rows\":1,\"seconds\":1}]},"
+                     "{\"topk\":4,\"points\":[{\"rows\":1,\"seconds\":1}]},"
+                     "{\"topk\":10,\"points\":[{\"rows\":1,\"seconds\":1}]}],"
+                     "\"draft\":[{\"tokens\":1,\"seconds\":1}],"
+                     "\"target\":[{\"nodes\":1,\"seconds\":1}],\"%s\":%s}",
+                     field, value);
+    if (n < 0 || n >= (int)sizeof text) return SPECRT_STATUS_BAD_ARG;
+    specrt_status status = out_bytes(path, true, text, strlen(text), err);
+    return status == SPECRT_STATUS_OK ? pass_costs_read(path, out, err) : status;
+}
+
 static void test_refused(void) {
     static const char *const policies[] = {
         "7",           "null",          "{}",        "[\"full\"]",  "\"\"", "\"auto\"",
         "\"nothing\"", "\"auto+full\"", "\"full+\"", "\"window:0\""};
-    const char *path = in_folder("costs.json");
-    char text[1600], named[1100];
+    static const char *const rows[] = {"0", "-1", "1.5", "\"7\"", "null", "2147483648"};
+    char named[1100]; /* window:000...1, longer than any policy's text */
+    pass_costs found;
+    specrt_error err;
+    memset(named, '0', sizeof named);
+    memcpy(named, "\"window:", 8);
+    memcpy(named + sizeof named - 3, "1\"", 3);
     for (size_t i = 0; i <= sizeof policies / sizeof *policies; i++) {
-        pass_costs found;
-        specrt_error err;
-        memset(named, '0', sizeof named); /* window:000...1, longer than any policy's text */
-        memcpy(named, "\"window:", 8);
-        memcpy(named + sizeof named - 3, "1\"", 3);
         bool last = i == sizeof policies / sizeof *policies;
-        int n = snprintf(text, sizeof text,
-                         "{\"head_first\":[{\"rows\":1,\"seconds\":1}],\"head\":["
-                         "{\"topk\":1,\"points\":[{\"rows\":1,\"seconds\":1}]},"
-                         "{\"topk\":4,\"points\":[{\"rows\":1,\"seconds\":1}]},"
-                         "{\"topk\":10,\"points\":[{\"rows\":1,\"seconds\":1}]}],"
-                         "\"draft\":[{\"tokens\":1,\"seconds\":1}],"
-                         "\"target\":[{\"nodes\":1,\"seconds\":1}],\"policy\":%s}",
-                         last ? named : policies[i]);
-        REQUIRE(n > 0 && out_bytes(path, true, text, strlen(text), &err) == SPECRT_STATUS_OK);
-        CHECK(pass_costs_read(path, &found, &err) == SPECRT_STATUS_BAD_INPUT);
+        CHECK(read_with("policy", last ? named : policies[i], &found, &err) ==
+              SPECRT_STATUS_BAD_INPUT);
         CHECK(strstr(err.msg, "costs.json: policy") != NULL);
         CHECK_STR(found.policy, "");
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        CHECK(read_with("policy_rows", rows[i], &found, &err) == SPECRT_STATUS_BAD_INPUT);
+        CHECK(strstr(err.msg, "costs.json: policy_rows: ") != NULL);
+        CHECK_INT(found.policy_rows, 0);
     }
     clear_folder();
 }
@@ -74,7 +91,8 @@ static void test_word(void) {
 
 static const test_case cases[] = {
     {"round", "a file holds curves and the policy", test_round},
-    {"refused", "a policy that is none is refused by file and field", test_refused},
+    {"refused", "a policy that is none, and rows that are none, are refused by file and field",
+     test_refused},
     {"word", "auto takes the costs' policy, auto+SPEC its own", test_word},
 };
 TEST_MAIN(cases)

@@ -215,7 +215,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     TRY(measure_costs(p, err));
     TRY(p->traces.n ? plan_from_trace(p, err) : run_all(p, err));
     if (p->costs_out) {
-        snprintf(p->costs.policy, sizeof p->costs.policy, "%s", plan_for_auto(p));
+        plan_for_auto(p);
         TRY(pass_costs_write(&p->costs, p->costs_out, o->common.force, err));
     }
     p->seconds = measure_seconds() - began;

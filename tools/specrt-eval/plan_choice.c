@@ -1,6 +1,7 @@
 /* plan_choice.c : from costs and runs to tokens per second of every shape, and the choice among them. */
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan.h"
@@ -265,7 +266,7 @@ static void try_for_auto(const plan *p, int width, plan_choice c, plan_choice *b
     if (c.speed > best->speed) *best = c;
 }
 
-const char *plan_for_auto(const plan *p) {
+void plan_for_auto(plan *p) {
     plan_choice best = {.policy = -1};
     for (int i = 0; p->traces.n && i < p->n_choices; i++) /* by the curves as they are */
         for (int w = 0; w < PASS_WIDTHS; w++)
@@ -279,7 +280,12 @@ const char *plan_for_auto(const plan *p) {
             c.accept_length = accept_of(run, p->n_prompts, s, &c.accept_half);
             try_for_auto(p, run->width, c, &best);
         }
-    return best.policy < 0 ? "" : specrt_policy_text(p->policies[best.policy].policy);
+    p->costs.policy[0] = '\0';
+    p->costs.policy_rows = 0;
+    if (best.policy < 0) return;
+    snprintf(p->costs.policy, sizeof p->costs.policy, "%s",
+             specrt_policy_text(p->policies[best.policy].policy));
+    p->costs.policy_rows = (int32_t)ceil(best.rows);
 }
 
 int plan_pays(const plan_choice *a, const plan_choice *b) {
