@@ -142,8 +142,8 @@ specrt_status plan_decide(plan *p, specrt_error *err);
 /* plan_rank_curves() : the same where choices came from a trace; plain decoding by the target's curve. */
 void plan_rank_curves(plan *p);
 
-/* plan_for_auto() : names in the costs the policy that is fastest by the curves alone, which is all that auto's
- * table knows, and its rows; so none that reads a router or a sketch beside them, or none at all. */
+/* plan_for_auto() : names in the costs the policy that is fastest by the curves alone, which is all that
+ * auto's table knows, and its rows; none that reads a router or a sketch beside them, or no policy at all. */
 void plan_for_auto(plan *p);
 
 /* plan_pays() : 1: faster beyond the intervals; 0: they overlap; -1: slower beyond them. */
