@@ -150,7 +150,8 @@ $(INTERNALS)/specrt.o: lib/base/specrt_impl.c
 	$(Q)$(CC) $(SEES) $(CFLAGS) -DSPECRT_LINKAGE= -MMD -MP -c $< -o $@
 $(INTERNAL_OBJECTS) $(INTERNALS)/specrt.o: $(INTERNALS)/specrt.h
 $(INTERNAL_OBJECTS) $(INTERNALS)/specrt.o: SEES := -I$(INTERNALS)
-$(INTERNAL_OBJECTS): CFLAGS += -O1 -fno-inline '-DSPECRT_LINKAGE=extern inline __attribute__((gnu_inline))'
+SHARES := -fno-inline '-DSPECRT_LINKAGE=extern inline __attribute__((gnu_inline))'
+$(INTERNAL_OBJECTS): CFLAGS += -O1 $(SHARES)
 
 # A test has the name of its file, whatever its folder.
 define TEST
@@ -177,7 +178,8 @@ $(BUILD)/tests/test_gpu_%: $(BUILD)/tests/gpu/test_gpu_%.o $(HARNESS) $(LIB)
 	$(Q)$(CXX) $(filter %.o,$^) $(LIB) $(LDLIBS) -o $@
 
 # Kernels built for debugging, which say what failed: a few launches of each.
-$(BUILD)/tests/gpu/specrt_debug.o: OPT := -O0 -g1
+$(BUILD)/tests/gpu/specrt_debug.o: override OPT := -O0 -g1
+$(BUILD)/tests/gpu/specrt_debug.o: override SAN := # sanitizers look at the kernels that run in earnest
 $(BUILD)/tests/gpu/specrt_debug.o: cuda/specrt_kernels.cu
 	$(TELL) "CXX $< for debugging"
 	$(Q)$(HARNESS_CXX) -DSPECRT_CUDA_DEBUG -x c++ -c $< -o $@
@@ -199,15 +201,17 @@ $(patsubst %,$(BUILD)/bin/%,$(filter %_loop,$(EXAMPLES))): $(BUILD)/bin/%: $(BUI
 	$(call link)
 
 # The others need the header and libzstd only, as their users do, who optimise: nothing here is timed.
+# Sanitized, which takes the compiler five times as long, they share the implementation of tests.
 $(BUILD)/bin/%: OPT := -O0 -g1
-$(BUILD)/bin/%: examples/%.c include/specrt.h
+$(BUILD)/bin/%: examples/%.c include/specrt.h $(if $(SAN),$(INTERNALS)/specrt.o)
 	$(TELL) "CC $<"
-	$(Q)$(CC) -std=c99 $(OPT) $(WARN) $(SAN) -Iinclude $< $(shell pkg-config --cflags --libs libzstd) -lm -o $@
+	$(Q)$(CC) -std=c99 $(OPT) $(WARN) $(SAN) $(if $(SAN),-I$(INTERNALS) $(SHARES)) -Iinclude $(filter %.c %.o,$^) $(shell pkg-config --cflags --libs libzstd) -lm -o $@
 
 $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(LIB)
 	$(call link,$(BENCH_LIBS))
 
-test-build: all $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head # everything that `make test` runs
+# A sanitized libspecrt.so would need a sanitized Python.
+test-build: $(if $(SAN),tools $(EXAMPLES:%=$(BUILD)/bin/%),all) $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head # everything that `make test` runs
 
 # What starts threads, for the sanitizer that is slow and looks at nothing else.
 THREADED := $(patsubst %.c,%,$(notdir $(shell grep -lE 'parallel_|pthread|specrt_worker|threads' $(TESTS))))
