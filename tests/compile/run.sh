@@ -15,11 +15,14 @@ check() { # name, command...
     fi
 }
 
-# The implementation beside two users of the declarations, and with a worker.
+# The implementation beside two users of the declarations, position-dependent for symbols(), and
+# with a worker.
 language() { # name, compiler with language and standard
     local name=$1 cc=$2
-    check "$name two users" $cc $warn -O0 "$here"/{program,other,implementation}.c \
-        -lzstd -lm -o "$work/two"
+    check "$name implementation" $cc $warn -O0 -fno-pic -c "$here/implementation.c" \
+        -o "$work/$name.o"
+    check "$name two users" $cc $warn -O0 -fno-pic -no-pie "$here"/{program,other}.c \
+        -x none "$work/$name.o" -lzstd -lm -o "$work/two"
     check "$name parts" $cc $warn -DSPECRT_PARTS -fsyntax-only \
         "$here"/{program,other,implementation}.c
     check "$name zstd" "$work/two" $golden/v1.0-zstd.specb 0 17
@@ -75,19 +78,18 @@ tiers() { # compiler
 # Strict C that included something else first is told what to do.
 late() { # compiler
     local out
-    out=$($1 -std=c99 -Iinclude -c "$here/late.c" -o "$work/late.o" 2>&1) && return 1
+    out=$($1 -std=c99 -Iinclude -fsyntax-only "$here/late.c" 2>&1) && return 1
     grep -q 'before other headers, or add -D_DEFAULT_SOURCE' <<<"$out" &&
-        $1 -std=c99 -D_DEFAULT_SOURCE -Iinclude -c "$here/late.c" -o "$work/late.o"
+        $1 -std=c99 -D_DEFAULT_SOURCE -Iinclude -fsyntax-only "$here/late.c"
 }
 
 # All names are ours; nothing prints or exits; no variables (position-dependent code, since
 # otherwise constant tables of pointers are relocated and count as variables).
-symbols() { # compiler
-    $1 -std=c99 $warn -O0 -fno-pic -c "$here/implementation.c" -o "$work/names.o" || return 1
-    ! nm -g --defined-only "$work/names.o" | awk '{ print $3 }' | grep -v '^specrt_' &&
-        ! nm -u "$work/names.o" |
+symbols() { # object
+    ! nm -g --defined-only "$1" | awk '{ print $3 }' | grep -v '^specrt_' &&
+        ! nm -u "$1" |
             grep -wE 'printf|puts|putchar|fprintf|fwrite|stdout|stderr|exit|abort|pthread_create' &&
-        ! nm "$work/names.o" | grep -E ' [BbCDdGgSs] '
+        ! nm "$1" | grep -E ' [BbCDdGgSs] '
 }
 
 # The section lint passes the header and sees each kind of breach.
@@ -132,7 +134,7 @@ family() (
         check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"
         check "$2 readme" readme "$2"
         check "$1 late" late "$1"
-        check "$1 symbols" symbols "$1"
+        check "$1 symbols" symbols "$work/$1.o"
         check "$1 tiers" tiers "$1"
     else
         echo "skipped: $1 is not installed"; skipped=1
