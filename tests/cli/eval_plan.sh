@@ -2,8 +2,9 @@
 . "$CLI_TESTS/lib.bash"
 target=$CLI_TESTS/../../data/sample/target.gguf
 draft=$CLI_TESTS/../../data/sample/draft.safetensors
+seconds=1 # of measuring: long enough to time sizes again, once
 plan() {
-    specrt-eval plan --target "$target" --draft "$draft" --max-tokens 8 --measure 1 \
+    specrt-eval plan --target "$target" --draft "$draft" --max-tokens 8 --measure $seconds \
         --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 2 "$@"
 }
 
@@ -19,6 +20,7 @@ grep -qE '"policy":"(full|window:3072@.*)"' here.json || fail "no policy: $(cat 
 [ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" -ge 2 ] || fail "expected plots"
 grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
 
+seconds=0.1
 accepts plan --json --topk 4 --num-steps 2 --policy window:64@min=16
 for key in costs head draft target error_median recommended policy num_steps topk num_draft_tokens \
     tokens_per_second ci95 speedup_plain speculation_pays pruning_pays choices accept_length; do
@@ -30,7 +32,7 @@ prints '{*"policy":"window:64@min=16",*"num_steps":2,"topk":4,*}'
 specrt-eval record --target "$target" --draft "$draft" --num-steps 3 --topk 1 --max-tokens 8 \
     -q -o run.trace --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 2 || fail "record"
 accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --num-steps 3 \
-    --topk 1 --measure 1
+    --topk 1 --measure 0.1
 for policy in microspec full; do # which is faster is the machine's affair
     prints "*
 $policy *replayed; *Recommended: *Pruning *pay*"
