@@ -26,7 +26,7 @@ enum { SCAN, SEARCH, ADMIT, PACK, WHOLE, PHASES };
 static uint64_t state = 11;
 
 static int32_t below(int32_t n) {
-    return (int32_t)((fixture_random(&state) >> 33) % (uint64_t)n);
+    return fixture_below(&state, n);
 }
 
 static void *need(void *memory) {

@@ -17,7 +17,7 @@ enum { FIND, INDEXED, PACK, PACKED, AHEAD, COLUMNS };
 static uint64_t state = 13;
 
 static int32_t below(int32_t n) {
-    return (int32_t)((fixture_random(&state) >> 33) % (uint64_t)n);
+    return fixture_below(&state, n);
 }
 
 static void *need(void *memory) {

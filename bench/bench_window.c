@@ -25,7 +25,7 @@ enum {
 
 static uint64_t random_state = 7;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 /* A cycle: its tree comes from the shortlist; of the target's best n_new are any token.

@@ -18,6 +18,11 @@ static inline uint64_t fixture_random(uint64_t *state) {
     return *state * 0x2545F4914F6CDD1Du;
 }
 
+/* Evenly from 0 to n - 1, n >= 1. */
+static inline int32_t fixture_below(uint64_t *state, int32_t n) {
+    return (int32_t)((fixture_random(state) >> 33) % (uint64_t)n);
+}
+
 /* Roughly normal, mean 0, deviation 1. */
 static inline float fixture_normal(uint64_t *state) {
     double sum = 0;

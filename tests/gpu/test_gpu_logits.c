@@ -8,7 +8,7 @@ enum { MAX_ROWS = 160, MAX_COLS = 1344, BATCH = 2, MAX_STATES = 64 };
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 /* A segment of each sequence, on both sides. */

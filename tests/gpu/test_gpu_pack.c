@@ -8,7 +8,7 @@ enum { N_ROWS = 70, MAX_COLS = 320, BATCH = 3, CAPACITY = 45 };
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 /* Distinct numbers below n, the first `count` of `out` [n]. */

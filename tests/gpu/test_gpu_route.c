@@ -11,7 +11,7 @@ enum { N_IDS = 300, N_COLS = 6, MAX_EMBED = 64, BATCH = 2, MAX_N = 11, MAX_CLUST
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 static float head_rows[N_IDS][N_COLS];

@@ -916,7 +916,7 @@ static void test_lent(void) {
 static uint64_t random_state;
 
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 /* Sources, and what may stand behind each: one of those that | separates, or nothing. */

@@ -9,7 +9,7 @@ enum { MAX_ROWS = 9000, MAX_COLS = 272, BATCH = 2, MAX_N = 10 };
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 /* Codes as they come, all alike (every score a tie), or of three values. */

@@ -10,7 +10,7 @@ enum { N_IDS = 211, BATCH = 3, CAPACITY = 200, K = 5, N_PROMPT = 40, N_CYCLES = 
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 /* Tokens of all kinds: mostly few, so that they come again; some that are none. */

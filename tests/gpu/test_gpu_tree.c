@@ -9,7 +9,7 @@ enum { BATCH = 3, MAX_NODES = SPECRT_TREE_MAX_NODES };
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 /* --- trees --- */

@@ -22,7 +22,7 @@ enum { N_IDS = 400, N_COLS = 96, CAPACITY = 90 };
 
 static uint64_t random_state = 99;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 /* Three segments of different types over distinct ids in no order, one with a bias. */

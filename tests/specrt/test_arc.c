@@ -10,7 +10,7 @@ enum { N_IDS = 400 };
 
 static uint64_t state = 3;
 static int32_t below(int32_t n) {
-    return (int32_t)((fixture_random(&state) >> 33) % (uint64_t)n);
+    return fixture_below(&state, n);
 }
 
 /* Few ids are asked for often. */

@@ -8,7 +8,7 @@
 
 static uint64_t state = 9;
 static int32_t below(int32_t n) {
-    return (int32_t)((fixture_random(&state) >> 33) % (uint64_t)n);
+    return fixture_below(&state, n);
 }
 
 /* Rows around a few centres, of different lengths. */

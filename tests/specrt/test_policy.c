@@ -9,7 +9,7 @@ enum { N_VOCAB = 500, N_COLS = 32, N_FORCED = 3, N_DEFAULT = 100 };
 
 static uint64_t random_state = 31;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 static float weights[N_VOCAB * N_COLS];

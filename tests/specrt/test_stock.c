@@ -12,7 +12,7 @@ enum { V = 700, D = 64, MAX_N = 70, WIDE = 5, N_STEPS = 4, N_BEST = 8 };
 
 static uint64_t random_state = 17;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 /* --- heads --- */

@@ -10,7 +10,7 @@ enum { N_IDS = 121, N_COLS = 256, N_STATIC = 20, SIZE = 12, TOPK = 5, DEGREE = 4
 
 static uint64_t state = 5;
 static int32_t below(int32_t n) {
-    return (int32_t)((fixture_random(&state) >> 33) % (uint64_t)n);
+    return fixture_below(&state, n);
 }
 
 typedef struct world {

@@ -9,7 +9,7 @@ enum { N_IDS = 250, N_LOGITS = 260, MAX_STREAM = 200000, INVALID = 17 };
 
 static uint64_t random_state = 4711;
 static int32_t random_below(int32_t n) {
-    return (int32_t)((fixture_random(&random_state) >> 33) % (uint64_t)n);
+    return fixture_below(&random_state, n);
 }
 
 /* --- the oracle: the whole stream, and a list that is searched from end to end --- */
