@@ -14,6 +14,7 @@
 
 #include "tools/cluster-build/balance.c"
 #include "tools/cluster-build/kmeans.c"
+#include "tools/cluster-build/kmeans_sums.c"
 #include "tools/cluster-build/rows.c"
 #include "tools/cluster-build/seed.c"
 
