@@ -1109,10 +1109,11 @@ SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
 
 /* What may be left out, to show what it is for; with all of them it is the fixed policy of num_steps levels
  * from the last list. */
-#define SPECRT_AUTO_GUARD      1u /* plain cycles */
-#define SPECRT_AUTO_DEPTH      2u /* fewer levels than num_steps, by cycle */
-#define SPECRT_AUTO_LISTS      4u /* other lists than the last */
-#define SPECRT_AUTO_CONFIDENCE 8u /* ends of a chain by what was drafted in it */
+#define SPECRT_AUTO_GUARD      1u  /* plain cycles */
+#define SPECRT_AUTO_DEPTH      2u  /* fewer levels than num_steps, by cycle */
+#define SPECRT_AUTO_LISTS      4u  /* other lists than the last */
+#define SPECRT_AUTO_CONFIDENCE 8u  /* ends of a chain by what was drafted in it */
+#define SPECRT_AUTO_CERTAINTY  16u /* what plain cycles tell by the target's own probabilities */
 
 typedef struct specrt_auto_desc {
     int32_t num_steps; /* levels of a draft at most, 1 to SPECRT_TREE_MAX_STEPS */
@@ -1164,6 +1165,9 @@ typedef struct specrt_auto_cycle {
     /* i32 [n_accepted + 1] the first list that holds an emitted token, n_lists: none does; borrowed. NULL:
      * all hold all */
     const int32_t *lists;
+    /* f32 [n_accepted + 1] log-probability that the target gave each emitted token, at temperature 1 and over
+     * its whole vocabulary, or over its best few tokens, borrowed; NaN: not known, NULL: none is */
+    const float *target_logprobs;
 } specrt_auto_cycle;
 
 /* specrt_auto_observe() : in constant time.
@@ -13076,7 +13080,8 @@ enum { SPECRT__AUTO_BINS = 8 };
 #define SPECRT__AUTO_EXCESS 655   /* a cycle may cost 1% more than plain decoding */
 #define SPECRT__AUTO_LENT   (2 * SPECRT__AUTO_ONE) /* passes, once, to begin with */
 #define SPECRT__AUTO_SAVED  (8 * SPECRT__AUTO_ONE) /* passes kept of what was gained */
-#define SPECRT__AUTO_LEAST  8                      /* plain cycles between probes */
+#define SPECRT__AUTO_MARGIN 2048 /* by which drafts must beat plain decoding: 1 / 32, where told */
+#define SPECRT__AUTO_LEAST  8    /* plain cycles between probes */
 #define SPECRT__AUTO_MOST   512
 
 /* Seen and hits in 1 / 65,536, so that forgetting does not round. */
@@ -13095,10 +13100,13 @@ struct specrt_auto {
         levels[SPECRT_TREE_MAX_STEPS]; /* accepted, of those reached that the list held */
     specrt__auto_tally covers[SPECRT_AUTO_MAX_LISTS]; /* held, of tokens emitted */
     specrt__auto_tally bins[SPECRT__AUTO_BINS]; /* accepted, of chain tokens by their probability */
-    int64_t balance;                            /* passes that drafting may still lose */
-    int32_t waited, interval;                   /* plain cycles since the last probe, and until */
-    int32_t n_unread;                           /* tokens that the first pass reads */
-    bool chosen, probes;                        /* of the cycle at hand */
+    specrt__auto_tally sure[SPECRT__AUTO_BINS]; /* accepted, by the target's probability */
+    int64_t paths[SPECRT_TREE_MAX_STEPS]; /* that the l tokens before this one were all drafted */
+    int64_t balance;                      /* passes that drafting may still lose */
+    int32_t waited, interval;             /* plain cycles since the last probe, and until */
+    int32_t n_unread;                     /* tokens that the first pass reads */
+    bool told;                            /* plain cycles come with the target's probabilities */
+    bool chosen, probes;                  /* of the cycle at hand */
     specrt_auto_choice choice;
     int64_t rate;  /* tokens by pass that the best choice is thought to give */
     int64_t path;  /* that what is drafted is accepted */
@@ -13106,9 +13114,14 @@ struct specrt_auto {
     specrt_auto_stats stats;
 };
 
+/* An observation of some weight, at most 1, of which a share hit. */
+static void specrt__auto_weigh(specrt__auto_tally *t, int64_t weight, int64_t share) {
+    t->seen += (int32_t)(weight - (t->seen * weight >> (16 + SPECRT__AUTO_FORGET)));
+    t->hits += (int32_t)((weight * share >> 16) - (t->hits * weight >> (16 + SPECRT__AUTO_FORGET)));
+}
+
 static void specrt__auto_count(specrt__auto_tally *t, bool hit) {
-    t->seen += SPECRT__AUTO_ONE - (t->seen >> SPECRT__AUTO_FORGET);
-    t->hits += (hit ? SPECRT__AUTO_ONE : 0) - (t->hits >> SPECRT__AUTO_FORGET);
+    specrt__auto_weigh(t, SPECRT__AUTO_ONE, hit ? SPECRT__AUTO_ONE : 0);
 }
 
 static int64_t specrt__auto_rate(const specrt__auto_tally *t, int64_t supposed) {
@@ -13128,49 +13141,75 @@ static int64_t specrt__auto_cost(const specrt_auto *a, int32_t list, int32_t n_s
     return a->costs[list][n_steps] + (n_steps > 0 ? (a->n_unread - 1) * a->read : 0);
 }
 
-/* The list and depth that emit most by cost, as long as acceptance stays as it was lately. */
+/* Tokens by cost of drafts of 1, 2, ... levels from a list, as long as acceptance stays as it was lately. */
+static void specrt__auto_rates(const specrt_auto *a, int32_t list,
+                               int64_t rates[SPECRT_TREE_MAX_STEPS + 1]) {
+    int64_t cover = specrt__auto_rate(&a->covers[list], SPECRT__AUTO_COVER);
+    int64_t reached = SPECRT__AUTO_ONE, tokens = SPECRT__AUTO_ONE, next = 0;
+    if (a->n_lists == 1) cover = SPECRT__AUTO_ONE; /* then levels count all */
+    for (int32_t n = 1; n <= a->num_steps; n++) {
+        next = specrt__auto_next(a, n - 1, next);
+        reached = reached * (next * cover >> 16) >> 16;
+        tokens += reached;
+        rates[n] = tokens * SPECRT__AUTO_ONE / a->costs[list][n];
+    }
+}
+
+static int32_t specrt__auto_least(const specrt_auto *a) {
+    return a->without & SPECRT_AUTO_DEPTH ? a->num_steps : 1;
+}
+
+/* The list and depth that emit most by cost. */
 static void specrt__auto_best(specrt_auto *a) {
-    int32_t first_list = a->without & SPECRT_AUTO_LISTS ? a->n_lists - 1 : 0;
-    int32_t first_step = a->without & SPECRT_AUTO_DEPTH ? a->num_steps : 1;
+    int64_t rates[SPECRT_TREE_MAX_STEPS + 1];
     a->rate = 0;
-    for (int32_t list = first_list; list < a->n_lists; list++) {
-        int64_t cover = specrt__auto_rate(&a->covers[list], SPECRT__AUTO_COVER);
-        int64_t reached = SPECRT__AUTO_ONE, tokens = SPECRT__AUTO_ONE, next = 0;
-        if (a->n_lists == 1) cover = SPECRT__AUTO_ONE; /* then levels count all */
-        for (int32_t n = 1; n <= a->num_steps; n++) {
-            next = specrt__auto_next(a, n - 1, next);
-            reached = reached * (next * cover >> 16) >> 16;
-            tokens += reached;
-            int64_t rate = tokens * SPECRT__AUTO_ONE / a->costs[list][n];
-            if (n < first_step || rate <= a->rate) continue;
-            a->rate = rate;
+    for (int32_t list = a->without & SPECRT_AUTO_LISTS ? a->n_lists - 1 : 0; list < a->n_lists;
+         list++) {
+        specrt__auto_rates(a, list, rates);
+        for (int32_t n = specrt__auto_least(a); n <= a->num_steps; n++) {
+            if (rates[n] <= a->rate) continue;
+            a->rate = rates[n];
             a->choice.list = list;
             a->choice.num_steps = n;
         }
     }
 }
 
-/* A draft of which nothing is accepted must leave the account above 0. */
-static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps) {
+/* A draft of which nothing is accepted must leave the account above 0; none that pays less than plain
+ * decoding is taken for one that does. */
+static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool pays) {
     int64_t most = a->balance + SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS;
-    int32_t least = a->without & SPECRT_AUTO_DEPTH ? a->num_steps : 1;
-    if (a->without & SPECRT_AUTO_GUARD) return n_steps;
-    while (n_steps > 0 && specrt__auto_cost(a, a->choice.list, n_steps) > most)
-        n_steps = n_steps > least ? n_steps - 1 : 0;
-    return n_steps;
+    int64_t rates[SPECRT_TREE_MAX_STEPS + 1];
+    if ((a->without & SPECRT_AUTO_GUARD) ||
+        (n_steps > 0 && specrt__auto_cost(a, a->choice.list, n_steps) <= most))
+        return n_steps;
+    specrt__auto_rates(a, a->choice.list, rates);
+    for (n_steps--; n_steps >= specrt__auto_least(a); n_steps--)
+        if (specrt__auto_cost(a, a->choice.list, n_steps) <= most &&
+            (!pays || rates[n_steps] > SPECRT__AUTO_ONE))
+            return n_steps;
+    return 0;
+}
+
+/* What the drafter must read first is to pay within 64 passes. Where plain cycles tell when to begin again,
+ * a doubt is no reason to draft. */
+static bool specrt__auto_pays(const specrt_auto *a) {
+    int64_t least = SPECRT__AUTO_ONE + ((a->n_unread - 1) * a->read >> SPECRT__AUTO_FORGET);
+    if (a->told) least += SPECRT__AUTO_MARGIN;
+    return (a->without & SPECRT_AUTO_GUARD) || a->rate > least;
 }
 
 SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out) {
     if (!a->chosen) {
         specrt__auto_best(a);
-        bool pays = (a->without & SPECRT_AUTO_GUARD) || a->rate > SPECRT__AUTO_ONE;
+        bool pays = specrt__auto_pays(a);
         int32_t n_steps = a->choice.num_steps;
         if (pays)
             a->interval = SPECRT__AUTO_LEAST;
-        else if (a->waited < a->interval)
+        else if (a->waited < (a->told ? SPECRT__AUTO_MOST : a->interval))
             n_steps = 0;
         if (pays && !(a->without & SPECRT_AUTO_CONFIDENCE)) n_steps = a->num_steps;
-        a->choice.num_steps = specrt__auto_afford(a, n_steps);
+        a->choice.num_steps = specrt__auto_afford(a, n_steps, pays);
         a->probes = !pays && a->choice.num_steps > 0;
         a->path = SPECRT__AUTO_ONE;
         a->logprob = 0;
@@ -13227,6 +13266,21 @@ SPECRT_API int specrt_auto_goes_on(specrt_auto *a, int32_t n, float logprob) {
 
 /* --- a cycle --- */
 
+/* A plain token, with which a draft might have begun, or which it might have reached from one of those
+ * before it: each level sees it as far as they would have been accepted. */
+static void specrt__auto_suppose(specrt_auto *a, const specrt_auto_cycle *c) {
+    int32_t bin = c->target_logprobs ? specrt__auto_bin(0, c->target_logprobs[0]) : -1;
+    bool held = a->n_lists == 1 || !c->lists || c->lists[0] <= a->choice.list;
+    int64_t share = 0;
+    a->told = bin >= 0 && !(a->without & SPECRT_AUTO_CERTAINTY);
+    if (!a->told) return;
+    if (held) share = specrt__auto_rate(&a->sure[bin], specrt__auto_middles[bin]);
+    a->paths[0] = SPECRT__AUTO_ONE;
+    for (int32_t i = 0; i < a->num_steps && held; i++)
+        specrt__auto_weigh(&a->levels[i], a->paths[i], share);
+    for (int32_t i = a->num_steps - 1; i > 0; i--) a->paths[i] = a->paths[i - 1] * share >> 16;
+}
+
 static void specrt__auto_learn(specrt_auto *a, const specrt_auto_cycle *c) {
     for (int32_t i = 0; c->lists && i <= c->n_accepted; i++)
         for (int32_t list = 0; list < a->n_lists; list++)
@@ -13236,9 +13290,15 @@ static void specrt__auto_learn(specrt_auto *a, const specrt_auto_cycle *c) {
         int32_t bin = -1;
         if (c->logprobs) bin = specrt__auto_bin(i > 0 ? c->logprobs[i - 1] : 0, c->logprobs[i]);
         if (bin >= 0) specrt__auto_count(&a->bins[bin], hit);
-        if (a->n_lists == 1 || !c->lists || c->lists[i] <= a->choice.list)
-            specrt__auto_count(&a->levels[i], hit);
+        if (a->n_lists > 1 && c->lists && c->lists[i] > a->choice.list) continue;
+        specrt__auto_count(&a->levels[i], hit);
+        bin = c->target_logprobs ? specrt__auto_bin(0, c->target_logprobs[i]) : -1;
+        if (bin >= 0) specrt__auto_count(&a->sure[bin], hit);
     }
+    if (c->n_passes == 0)
+        specrt__auto_suppose(a, c);
+    else
+        memset(a->paths, 0, sizeof a->paths);
 }
 
 /* A probe that gave something is followed by another. */
@@ -13280,7 +13340,8 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
 
 SPECRT_API void specrt_auto_begin(specrt_auto *a) {
     a->n_unread = 1;
-    a->waited = a->interval; /* another text: look again */
+    if (!a->told) a->waited = a->interval; /* another text: look again */
+    memset(a->paths, 0, sizeof a->paths);
     a->chosen = false;
 }
 
@@ -14074,11 +14135,20 @@ static int32_t specrt__session_list_of(const specrt_session *s, int32_t token) {
     return list;
 }
 
+/* What the target's 16 best leave out is little wherever its probability is large enough to matter. */
+static float specrt__session_certainty(const float *logits, int32_t n, int32_t token) {
+    int32_t best[SPECRT_LOGITS_MAX_K], k = specrt_logits_topk(logits, n, SPECRT_LOGITS_MAX_K, best);
+    float sum = 0;
+    for (int32_t i = 0; i < k; i++) sum += expf(logits[best[i]] - logits[best[0]]);
+    return k > 0 ? logits[token] - logits[best[0]] - logf(sum) : NAN;
+}
+
 /* Probabilities are told of a chain that is the session's own. */
 static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
-                                  const specrt_verdict *verdict) {
+                                  const specrt_verdict *verdict, const float *logits) {
     specrt_auto_cycle cycle;
-    int32_t lists[SPECRT_TREE_MAX_NODES];
+    int32_t lists[SPECRT_TREE_MAX_NODES], n_vocab = s->verifier->n_vocab;
+    float certain[SPECRT_TREE_MAX_NODES];
     SPECRT__CLEAR(&cycle, 1);
     if (!s->budget) return;
     if (s->topk > 1) cycle.n_passes = s->tree->level; /* its last ones may be in no node */
@@ -14090,6 +14160,10 @@ static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
     for (int32_t i = 0; s->fixed_at && i <= cycle.n_accepted; i++)
         lists[i] = specrt__session_list_of(s, verdict->tokens[i]);
     if (s->fixed_at) cycle.lists = lists;
+    for (int32_t i = 0; logits && i <= cycle.n_accepted; i++)
+        certain[i] = specrt__session_certainty(logits + (int64_t)verdict->nodes[i] * n_vocab,
+                                               n_vocab, verdict->tokens[i]);
+    if (logits) cycle.target_logprobs = certain;
     (void)specrt_auto_observe(s->budget, &cycle);
 }
 
@@ -14107,7 +14181,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
     for (int32_t i = 0; i < verdict->n; i++)
         s->stats.n_covered += specrt_session_member(s, verdict->tokens[i], i) != SPECRT_MEMBER_NO;
     int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */
-    specrt__session_spend(s, draft, verdict);
+    specrt__session_spend(s, draft, verdict, rows ? rows->logits : NULL);
     if (s->retrieve) specrt__retrieve_observe(s->retrieve, verdict, rows);
     if (s->window) specrt__window_observe(s->window, draft, verdict, rows);
     specrt__session_pack(s);

@@ -22,7 +22,7 @@ same 1.json 3.json
 grep -q '"auto":\[{"way":"auto","domain":"all"' 1.json || fail "expected auto's rows"
 [ "$(grep -o '"best_steps":' 1.json | wc -l)" = 3 ] || fail "expected three prompts"
 accepts specrt-eval replay --trace a.trace --costs costs.json --policy auto+window:64@min=8,full -q
-prints "*by the costs*of fixed choices*auto *without confidence *"
+prints "*by the costs*of fixed choices*auto *without confidence *without certainty *"
 accepts specrt-eval compare "${pair[@]}" --costs costs.json --policy auto,auto+full \
     --prompts "$prompts/qa.jsonl" --limit 2 --max-tokens 24 --topk 1 --num-steps 4 -q
 # Costs may name what `auto` drafts from; `auto+SPEC` names another. Without either it is microspec.

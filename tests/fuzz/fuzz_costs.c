@@ -2,6 +2,7 @@
  * its tree, and its policy is one; written and read again, it is the same. */
 #include "engine/budget.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +37,10 @@ static void draft(const pass_costs *costs, int32_t num_steps, int32_t topk, int3
         specrt_auto_choose(budget, &choice);
         if (choice.num_steps < 0 || choice.num_steps > num_steps) abort();
         if (choice.list < 0 || choice.list > 1) abort();
+        float certain[SPECRT_TREE_MAX_STEPS + 1] = {(float)-i, NAN, INFINITY, 0};
         const specrt_auto_cycle c = {.n_passes = choice.num_steps,
-                                     .n_accepted = i % (choice.num_steps + 1)};
+                                     .n_accepted = i % (choice.num_steps + 1),
+                                     .target_logprobs = i % 3 ? certain : NULL};
         if (specrt_auto_observe(budget, &c)) abort();
     }
     specrt_auto_close(budget);

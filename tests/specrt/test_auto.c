@@ -56,7 +56,7 @@ static int32_t run_cycle(specrt_auto *a, double p, double missed, float logprob)
         lists[accepted] = list;
         alive = accepted < n && list <= choice.list && chance() < p;
     }
-    specrt_auto_cycle cycle = {n, accepted - 1, logprobs, lists};
+    specrt_auto_cycle cycle = {n, accepted - 1, logprobs, lists, NULL};
     REQUIRE(specrt_auto_observe(a, &cycle) == SPECRT_STATUS_OK);
     return n;
 }
@@ -99,15 +99,19 @@ static void test_choice(void) {
     }
 }
 
-/* Counters against sums with weights that fall by 1/64. */
+/* Counters against sums with weights that fall by 1/64 of what is observed. */
 static void test_forgetting(void) {
     specrt__auto_tally t = {0, 0};
     double seen = 0, hits = 0;
     for (int i = 0; i < 2000; i++) {
-        bool hit = chance() < (i < 1000 ? 0.9 : 0.2);
-        specrt__auto_count(&t, hit);
-        seen += 1 - seen / 64;
-        hits += hit - hits / 64;
+        double weight = i % 3 ? 1 : chance(), share = chance() < (i < 1000 ? 0.9 : 0.2);
+        if (i % 3 == 0) share = chance();
+        if (i % 3)
+            specrt__auto_count(&t, share > 0);
+        else
+            specrt__auto_weigh(&t, (int64_t)(weight * 65536), (int64_t)(share * 65536));
+        seen += weight * (1 - seen / 64);
+        hits += weight * (share - hits / 64);
         CHECK_NEAR(t.seen / 65536.0, seen, 0.01);
         CHECK_NEAR(t.hits / 65536.0, hits, 0.01);
         CHECK(t.hits >= 0 && t.hits <= t.seen);
@@ -116,7 +120,7 @@ static void test_forgetting(void) {
 
 /* Where the fixed best is known beforehand, it is found, and shares of the time are near its. */
 static void test_finds(void) {
-    static const double accepted[] = {0.3, 0.6, 0.9};
+    static const double accepted[] = {0.4, 0.6, 0.9};
     for (int i = 0; i < 3; i++) {
         specrt_auto *a = make(0.05, 0.2, 0.0, 0);
         specrt_auto_stats stats;
@@ -179,6 +183,92 @@ static void test_looks_again(void) {
     drafts_in(a, 0, 3000);
     specrt_auto_begin(a);
     CHECK_INT(drafts_in(a, 0, 1), 1);
+    specrt_auto_close(a);
+}
+
+/* --- the target's certainty --- */
+
+/* A cycle whose tokens the target gives probability p, and the drafter has right as often. */
+static int32_t run_certain(specrt_auto *a, double p) {
+    specrt_auto_choice choice;
+    float certain[STEPS + 1];
+    int32_t accepted = 0;
+    specrt_auto_choose(a, &choice);
+    for (int i = 0; i <= STEPS; i++) certain[i] = (float)log(p);
+    while (accepted < choice.num_steps && chance() < p) accepted++;
+    const specrt_auto_cycle cycle = {
+        .n_passes = choice.num_steps, .n_accepted = accepted, .target_logprobs = certain};
+    REQUIRE(specrt_auto_observe(a, &cycle) == SPECRT_STATUS_OK);
+    return choice.num_steps;
+}
+
+/* Plain cycles count for every level that a draft begun before them would have reached. */
+static void test_supposes(void) {
+    specrt_auto *a = make(9, 9, 0, SPECRT_AUTO_CONFIDENCE); /* never drafts */
+    double seen[STEPS] = {0}, hits[STEPS] = {0}, path[STEPS] = {0};
+    for (int i = 0; i < 300; i++) {
+        double p = i % 70 < 35 ? 0.9 : 0.3;
+        specrt__auto_tally t = a->sure[specrt__auto_bin(0, (float)log(p))];
+        double share = rate_of(t, i % 70 < 35 ? 57344 / 65536.0 : 21299 / 65536.0);
+        path[0] = 1;
+        for (int n = 0; n < STEPS; n++) {
+            seen[n] += path[n] * (1 - seen[n] / 64);
+            hits[n] += path[n] * (share - hits[n] / 64);
+        }
+        for (int n = STEPS - 1; n > 0; n--) path[n] = path[n - 1] * share;
+        CHECK_INT(run_certain(a, p), 0);
+        for (int n = 0; n < STEPS; n++) {
+            CHECK_NEAR(a->levels[n].seen / 65536.0, seen[n], 0.01);
+            CHECK_NEAR(a->levels[n].hits / 65536.0, hits[n], 0.01);
+        }
+    }
+    specrt_auto_close(a);
+}
+
+/* Plain cycles before drafting sets in where a text turns sure, after one that was not. */
+static int until_drafts(uint32_t without) {
+    specrt_auto *a = make(0.2, 0.3, 0, without);
+    int n = 0;
+    for (int i = 0; i < 3000 || a->waited > 0; i++) run_certain(a, 0.1);
+    while (n < 2000 && run_certain(a, 0.95) == 0) n++;
+    for (int i = 0; i < 3 && n < 2000; i++) n += run_certain(a, 0.95) ? 0 : 2000;
+    specrt_auto_close(a);
+    return n;
+}
+
+static void test_turns_sure(void) {
+    state = 5;
+    CHECK(until_drafts(0) < 80);
+    CHECK(until_drafts(SPECRT_AUTO_CERTAINTY) > 80);
+}
+
+/* Where tokens tell that nothing would be accepted, next to nothing is tried. */
+static void test_needs_no_probes(void) {
+    specrt_auto *a = make(0.2, 0.3, 0, 0);
+    int drafts = 0;
+    for (int i = 0; i < 40; i++) run_certain(a, 0.1);
+    for (int i = 0; i < 2000; i++) {
+        if (i % 50 == 0) specrt_auto_begin(a);
+        drafts += run_certain(a, 0.1) > 0;
+    }
+    CHECK(drafts >= 2 &&
+          drafts <= 8); /* each 512 cycles, and what follows one that gave something */
+    specrt_auto_close(a);
+}
+
+/* A drafter that is wrong where the target is sure is found out. */
+static void test_learns_the_drafter(void) {
+    specrt_auto *a = make(0.2, 0.3, 0, 0);
+    int drafts = 0;
+    for (int i = 0; i < 2000; i++) {
+        specrt_auto_choice choice;
+        const float certain[1] = {-0.001f};
+        specrt_auto_choose(a, &choice);
+        drafts += choice.num_steps > 0;
+        const specrt_auto_cycle cycle = {.n_passes = choice.num_steps, .target_logprobs = certain};
+        REQUIRE(specrt_auto_observe(a, &cycle) == SPECRT_STATUS_OK);
+    }
+    CHECK(drafts >= 3 && drafts <= 25);
     specrt_auto_close(a);
 }
 
@@ -265,8 +355,10 @@ static void test_refusals(void) {
         CHECK(a == NULL);
     }
     specrt_auto *a = make(1, 1, 0, 0);
-    const specrt_auto_cycle cycles[] = {
-        {-1, 0, NULL, NULL}, {7, 0, NULL, NULL}, {2, 3, NULL, NULL}, {2, -1, NULL, NULL}};
+    const specrt_auto_cycle cycles[] = {{.n_passes = -1},
+                                        {.n_passes = STEPS + 1},
+                                        {.n_passes = 2, .n_accepted = 3},
+                                        {.n_passes = 2, .n_accepted = -1}};
     for (int i = 0; i < 4; i++) CHECK(specrt_auto_observe(a, &cycles[i]) == SPECRT_STATUS_BAD_ARG);
     specrt_auto_close(a);
     specrt_auto_close(NULL);
@@ -318,7 +410,9 @@ static void test_session_lists(void) {
     specrt_session_params params = {.tree = {3, 1, 4}, .budget = budget};
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, &err) == 0);
     REQUIRE(specrt_session_start(s, 5) == 0);
+    float logits[4 * V];
     bool seen[2] = {false, false};
+    for (int32_t i = 0; i < 4 * V; i++) logits[i] = fixture_normal(&state);
     for (int i = 0; i < 400; i++) {
         specrt_auto_choice choice;
         specrt_auto_choose(budget, &choice);
@@ -333,8 +427,13 @@ static void test_session_lists(void) {
         int32_t at = i < 200 ? i % 10 : 30 + i % 60;
         int32_t tokens[4] = {5, active->segments[0].ids[at], active->segments[0].ids[at], 7};
         int32_t n = choice.num_steps + 1;
+        const specrt_target_rows told = {.logits = logits};
+        bool tells = i % 100 == 99; /* rarely: these logits say that nothing will be accepted */
         REQUIRE(specrt_session_observe_chain(s, tokens, n, choice.list == 1 || i < 200 ? n - 1 : 0,
-                                             tokens[1], NULL) == SPECRT_STATUS_OK);
+                                             tokens[1], tells ? &told : NULL) == SPECRT_STATUS_OK);
+        int64_t n_told = 0;
+        for (int k = 0; k < SPECRT__AUTO_BINS; k++) n_told += budget->sure[k].seen;
+        CHECK_INT(n_told > 0 || budget->told, i >= 99);
     }
     CHECK(seen[0] && seen[1]);
     specrt_session_close(s);
@@ -355,6 +454,32 @@ static void test_session_lists(void) {
     free(bytes);
 }
 
+static int by_size(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* The softmax over the 16 best; what is no number tells nothing. */
+static void test_session_certainty(void) {
+    float logits[V], sorted[V];
+    for (int round = 0; round < 200; round++) {
+        double sum = 0;
+        int32_t token = fixture_below(&state, V);
+        for (int32_t i = 0; i < V; i++) logits[i] = 4 * fixture_normal(&state);
+        memcpy(sorted, logits, sizeof logits);
+        qsort(sorted, V, sizeof *sorted, by_size);
+        for (int i = 0; i < 16; i++) sum += exp((double)sorted[i]);
+        CHECK_NEAR(specrt__session_certainty(logits, V, token), (double)logits[token] - log(sum),
+                   1e-4);
+    }
+    logits[3] = -INFINITY;
+    CHECK(specrt__session_certainty(logits, V, 3) == -INFINITY);
+    logits[3] = NAN;
+    CHECK(isnan(specrt__session_certainty(logits, V, 3)));
+    for (int32_t i = 0; i < V; i++) logits[i] = NAN;
+    CHECK(isnan(specrt__session_certainty(logits, V, 3)));
+}
+
 static const test_case cases[] = {
     {"choice", "the best of all lists and depths, by a search in doubles", test_choice},
     {"forgetting", "counters are sums with falling weights", test_forgetting},
@@ -362,11 +487,16 @@ static const test_case cases[] = {
     {"account", "time never exceeds 1.01 plain passes a token and what was lent", test_account},
     {"stops", "drafting stops, is tried ever less, and starts again", test_stops_and_starts},
     {"looks", "a new sequence is looked at", test_looks_again},
+    {"supposes", "plain tokens count for every level, by sums in doubles", test_supposes},
+    {"sure", "where a text turns sure, drafting sets in without a probe", test_turns_sure},
+    {"probes", "few where the target's certainty is told", test_needs_no_probes},
+    {"drafter", "one that is wrong where the target is sure is found out", test_learns_the_drafter},
     {"confidence", "unsure tokens end a chain", test_confidence},
     {"fixed", "without its parts it is a fixed policy", test_fixed},
     {"repeats", "the same cycles give the same choices", test_repeats},
     {"refusals", "tables that are no costs, cycles that are none", test_refusals},
     {"memory", "nothing is allocated after create", test_memory},
     {"lists", "a session drafts from the rows chosen", test_session_lists},
+    {"certainty", "what a session tells of a token, beside the softmax", test_session_certainty},
 };
 TEST_MAIN(cases)

@@ -53,6 +53,11 @@ static specrt_status add_defaults(plan *p, specrt_error *err) {
         snprintf(text, sizeof text, "static:%d", (int)size);
         TRY(add_if_there(p, text, err));
     }
+    for (int size = 2048; size <= head.n_rows / 2;
+         size *= 4) { /* with what the prompt and text bring */
+        snprintf(text, sizeof text, "static:%d+window:1024@min=0", size);
+        TRY(add_if_there(p, text, err));
+    }
     for (int size = 512; size < 3072; size *= 2) { /* microspec of fewer rows */
         snprintf(text, sizeof text, "window:%d@kpre=8@kver=8@positions=tree@min=%d", size, size);
         TRY(add_if_there(p, text, err));

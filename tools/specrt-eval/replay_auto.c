@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "replay_impl.h"
 
-enum { AUTO, FIXED, NO_GUARD, NO_DEPTH, NO_LISTS, NO_CONFIDENCE };
+enum { AUTO, FIXED, NO_GUARD, NO_DEPTH, NO_LISTS, NO_CONFIDENCE, NO_CERTAINTY };
 
 typedef struct spent {
     double tokens, cost; /* in plain passes */
@@ -69,7 +69,7 @@ static int32_t cycle(player *w, int64_t sequence, int32_t at, int32_t n_tokens, 
     const auto_run *a = w->a;
     const replay *r = a->r;
     specrt_auto_choice choice;
-    float logprobs[SPECRT_TREE_MAX_STEPS];
+    float logprobs[SPECRT_TREE_MAX_STEPS], target_logprobs[SPECRT_TREE_MAX_STEPS + 1];
     int32_t lists[SPECRT_TREE_MAX_STEPS + 1], n = 0, ended = 0;
     specrt_auto_choose(w->budget, &choice);
     int32_t n_passes = draft(w, &choice, sequence, at, n_tokens, logprobs);
@@ -80,14 +80,15 @@ static int32_t cycle(player *w, int64_t sequence, int32_t at, int32_t n_tokens, 
     while (!ended && at + n < n_tokens) {
         const replay_token *t = token_of(w, choice.list, sequence, at + n);
         lists[n] = w->n_lists > 1 ? first_list(w, sequence, at + n) : 0;
-        n++;
+        target_logprobs[n++] = t->target_logprob;
         ended =
             walk_step(&w->walk, &shape, &r->levels[tree], t->row, (replay_drafted)t->trees[tree]);
     }
     specrt_auto_cycle c = {.n_passes = n_passes,
                            .n_accepted = n - 1,
                            .logprobs = r->trees[tree].topk == 1 ? logprobs : NULL,
-                           .lists = w->n_lists > 1 ? lists : NULL};
+                           .lists = w->n_lists > 1 ? lists : NULL,
+                           .target_logprobs = target_logprobs};
     (void)specrt_auto_observe(w->budget, &c);
     sum->passes += n_passes;
     sum->rows += n_passes ? a->rows[w->lists[choice.list]] : 0;
@@ -168,7 +169,8 @@ static specrt_status run_way(auto_run *a, int number, specrt_error *err) {
                                               [NO_DEPTH] =
                                                   SPECRT_AUTO_DEPTH | SPECRT_AUTO_CONFIDENCE,
                                               [NO_LISTS] = SPECRT_AUTO_LISTS,
-                                              [NO_CONFIDENCE] = SPECRT_AUTO_CONFIDENCE};
+                                              [NO_CONFIDENCE] = SPECRT_AUTO_CONFIDENCE,
+                                              [NO_CERTAINTY] = SPECRT_AUTO_CERTAINTY};
     int best = a->domain_best[a->r->n_domains], n_lists = a->params.n_lists;
     int32_t n = a->num_steps;
     player w;
@@ -253,8 +255,8 @@ void auto_run_free(auto_run *a) {
 
 const char *auto_way_name(int way) {
     static const char *const names[AUTO_WAYS] = {
-        "auto",          "best fixed",        "without the guard", "without depth by cycle",
-        "without lists", "without confidence"};
+        "auto",          "best fixed",         "without the guard", "without depth by cycle",
+        "without lists", "without confidence", "without certainty"};
     return names[way];
 }
 

@@ -77,6 +77,7 @@ typedef struct replay_token {
     bool held;      /* by the list */
     uint8_t *trees; /* [n_trees] replay_drafted */
     float logprob;  /* of the token that a chain would have drafted, in the list; NaN: not known */
+    float target_logprob; /* of this token, by the target; NaN: not known */
 } replay_token;
 
 /* Of one sequence, its tokens in order; owned. */

@@ -130,6 +130,20 @@ static float best_logprob(const visit *v, const replay_cycle *c, int32_t i) {
     return (float)(best - log(held + (whole > all ? whole - all : 0)));
 }
 
+/* Of the text's token, over the target's recorded best as a session's over its best. */
+static float target_logprob(const visit *v, const replay_cycle *c, int32_t i) {
+    int32_t n = v->s->info->n_top;
+    double sum = 0, found = NAN;
+    if (!c->r.top_ids || !c->r.top_logits) return NAN;
+    const float *logits = c->r.top_logits + (int64_t)i * n;
+    for (int32_t j = 0; j < n && j < SPECRT_LOGITS_MAX_K; j++) {
+        sum += exp((double)logits[j] - (double)logits[0]);
+        if (c->r.top_ids[i * n + j] == c->r.tokens[i])
+            found = (double)logits[j] - (double)logits[0];
+    }
+    return (float)(found - log(sum));
+}
+
 static void tell(visit *v, const replay_cycle *c, int32_t i, bool held, int32_t at_place) {
     int32_t n_trees = v->r->n_trees;
     if (!v->told.tokens) return;
@@ -138,6 +152,7 @@ static void tell(visit *v, const replay_cycle *c, int32_t i, bool held, int32_t 
     t->held = held;
     t->trees = v->told.trees + (int64_t)v->told.n++ * n_trees;
     t->logprob = best_logprob(v, c, i);
+    t->target_logprob = target_logprob(v, c, i);
     for (int tree = 0; tree < n_trees; tree++)
         t->trees[tree] = (uint8_t)drafted_by(v, c, i, held, at_place, tree);
 }
