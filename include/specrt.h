@@ -1086,9 +1086,10 @@ SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
 
 /* ---- auto: as much drafting as pays ----------------------------------------------------------------
  * How deep to draft, from how many rows, or not at all, anew in every cycle: from what cycles cost, by the
- * curves that `specrt-eval plan` measures, and from what was accepted lately. Counters that forget
- * exponentially, in whole numbers: the same cycles give the same choices anywhere. Choices follow from cycles
- * that are over and from drafted tokens that stay in the draft, so that sampled drafts keep their law.
+ * curves that `specrt-eval plan` measures, from what was accepted lately, and from how sure the target was of
+ * its tokens, which tells of drafts where there are none. Counters that forget exponentially, in whole
+ * numbers: the same cycles give the same choices anywhere. Choices follow from cycles that are over and from
+ * drafted tokens that stay in the draft, so that sampled drafts keep their law.
  * docs/METHODS.md ("Auto") has the rules.
  *
  * specrt_session_params.budget hands it to a session, which then ends drafts by itself; all that is left to a

@@ -53,8 +53,8 @@ static specrt_status add_defaults(plan *p, specrt_error *err) {
         snprintf(text, sizeof text, "static:%d", (int)size);
         TRY(add_if_there(p, text, err));
     }
-    for (int size = 2048; size <= head.n_rows / 2;
-         size *= 4) { /* with what the prompt and text bring */
+    /* With a window of what the prompt and the text bring. */
+    for (int size = 2048; size <= head.n_rows / 2; size *= 4) {
         snprintf(text, sizeof text, "static:%d+window:1024@min=0", size);
         TRY(add_if_there(p, text, err));
     }
