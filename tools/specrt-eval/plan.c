@@ -209,6 +209,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--costs: expected --trace, no --check and no --report: they are "
                                 "another engine's");
+    TRY(plan_check_shapes(p, err));
     if (p->report) TRY(out_check(p->report, o->common.force, err));
     if (p->costs_out) TRY(out_check(p->costs_out, o->common.force, err));
     TRY(models_open(o, (int)o->common.threads, &p->models, err));

@@ -146,6 +146,9 @@ void plan_rank_curves(plan *p);
  * auto's table knows, and its rows; none that reads a router or a sketch beside them, or no policy at all. */
 void plan_for_auto(plan *p);
 
+/* plan_check_shapes() : @return BAD_ARG where the options leave no tree. */
+specrt_status plan_check_shapes(const plan *p, specrt_error *err);
+
 /* plan_pays() : 1: faster beyond the intervals; 0: they overlap; -1: slower beyond them. */
 int plan_pays(const plan_choice *a, const plan_choice *b);
 

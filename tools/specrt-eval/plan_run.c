@@ -38,9 +38,21 @@ static specrt_status open_run(plan *p, plan_run *run, specrt_error *err) {
                                  &run->decoder, err);
 }
 
+static plan_shape asked(const plan *p) {
+    return (plan_shape){(int32_t)p->options.num_steps, (int32_t)p->options.topk,
+                        (int32_t)p->options.num_draft_tokens};
+}
+
+specrt_status plan_check_shapes(const plan *p, specrt_error *err) {
+    const plan_shape most = asked(p);
+    plan_shape shapes[PLAN_SHAPES];
+    int n = 0;
+    for (int w = 0; w < PASS_WIDTHS; w++) n += plan_shapes(w, &most, shapes);
+    return n > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
+}
+
 plan_run *plan_add_run(plan *p, int policy, int width, specrt_error *err) {
-    const plan_shape most = {(int32_t)p->options.num_steps, (int32_t)p->options.topk,
-                             (int32_t)p->options.num_draft_tokens};
+    const plan_shape most = asked(p);
     plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
     if (!grown) return error_no_memory_for(err, "a plan"), NULL;
     p->runs = grown;
