@@ -13078,6 +13078,7 @@ enum { SPECRT__AUTO_BINS = 8 };
 #define SPECRT__AUTO_FIRST  39322 /* of a first token, before any was seen: 0.6 */
 #define SPECRT__AUTO_COVER  62259 /* of a list: 0.95 */
 #define SPECRT__AUTO_WEIGHT 4     /* of what is supposed, in observations */
+#define SPECRT__AUTO_TRUST  16    /* the same of a drafter that is as right as the target is sure */
 #define SPECRT__AUTO_EXCESS 655   /* a cycle may cost 1% more than plain decoding */
 #define SPECRT__AUTO_LENT   (2 * SPECRT__AUTO_ONE) /* passes, once, to begin with */
 #define SPECRT__AUTO_SAVED  (8 * SPECRT__AUTO_ONE) /* passes kept of what was gained */
@@ -13125,9 +13126,13 @@ static void specrt__auto_count(specrt__auto_tally *t, bool hit) {
     specrt__auto_weigh(t, SPECRT__AUTO_ONE, hit ? SPECRT__AUTO_ONE : 0);
 }
 
-static int64_t specrt__auto_rate(const specrt__auto_tally *t, int64_t supposed) {
-    int64_t weight = (int64_t)SPECRT__AUTO_WEIGHT * SPECRT__AUTO_ONE;
+static int64_t specrt__auto_rate_by(const specrt__auto_tally *t, int64_t supposed, int64_t weight) {
+    weight *= SPECRT__AUTO_ONE;
     return (t->hits * (int64_t)SPECRT__AUTO_ONE + weight * supposed) / (t->seen + weight);
+}
+
+static int64_t specrt__auto_rate(const specrt__auto_tally *t, int64_t supposed) {
+    return specrt__auto_rate_by(t, supposed, SPECRT__AUTO_WEIGHT);
 }
 
 /* Of a token that the list holds, accepted at a level (0: the first); deeper ones like those before them
@@ -13275,7 +13280,8 @@ static void specrt__auto_suppose(specrt_auto *a, const specrt_auto_cycle *c) {
     int64_t share = 0;
     a->told = bin >= 0 && !(a->without & SPECRT_AUTO_CERTAINTY);
     if (!a->told) return;
-    if (held) share = specrt__auto_rate(&a->sure[bin], specrt__auto_middles[bin]);
+    if (held)
+        share = specrt__auto_rate_by(&a->sure[bin], specrt__auto_middles[bin], SPECRT__AUTO_TRUST);
     a->paths[0] = SPECRT__AUTO_ONE;
     for (int32_t i = 0; i < a->num_steps && held; i++)
         specrt__auto_weigh(&a->levels[i], a->paths[i], share);

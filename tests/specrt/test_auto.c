@@ -209,7 +209,9 @@ static void test_supposes(void) {
     for (int i = 0; i < 300; i++) {
         double p = i % 70 < 35 ? 0.9 : 0.3;
         specrt__auto_tally t = a->sure[specrt__auto_bin(0, (float)log(p))];
-        double share = rate_of(t, i % 70 < 35 ? 57344 / 65536.0 : 21299 / 65536.0);
+        double supposed = i % 70 < 35 ? 57344 / 65536.0 : 21299 / 65536.0;
+        double share = (t.hits / 65536.0 + SPECRT__AUTO_TRUST * supposed) /
+                       (t.seen / 65536.0 + SPECRT__AUTO_TRUST);
         path[0] = 1;
         for (int n = 0; n < STEPS; n++) {
             seen[n] += path[n] * (1 - seen[n] / 64);
