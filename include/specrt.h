@@ -13186,8 +13186,8 @@ static void specrt__auto_best(specrt_auto *a) {
 static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool pays) {
     int64_t most = a->balance + SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS;
     int64_t rates[SPECRT_TREE_MAX_STEPS + 1];
-    if ((a->without & SPECRT_AUTO_GUARD) ||
-        (n_steps > 0 && specrt__auto_cost(a, a->choice.list, n_steps) <= most))
+    if (n_steps == 0 || (a->without & SPECRT_AUTO_GUARD) ||
+        specrt__auto_cost(a, a->choice.list, n_steps) <= most)
         return n_steps;
     specrt__auto_rates(a, a->choice.list, rates);
     for (n_steps--; n_steps >= specrt__auto_least(a); n_steps--)
@@ -13272,11 +13272,21 @@ SPECRT_API int specrt_auto_goes_on(specrt_auto *a, int32_t n, float logprob) {
 
 /* --- a cycle --- */
 
+/* Whether the chosen list holds emitted token i. */
+static bool specrt__auto_holds(const specrt_auto *a, const specrt_auto_cycle *c, int32_t i) {
+    return a->n_lists == 1 || !c->lists || c->lists[i] <= a->choice.list;
+}
+
+/* The bin of emitted token i by the target's probability, -1 where that is not known. */
+static int32_t specrt__auto_sureness(const specrt_auto_cycle *c, int32_t i) {
+    return c->target_logprobs ? specrt__auto_bin(0, c->target_logprobs[i]) : -1;
+}
+
 /* A plain token, with which a draft might have begun, or which it might have reached from one of those
  * before it: each level sees it as far as they would have been accepted. */
 static void specrt__auto_suppose(specrt_auto *a, const specrt_auto_cycle *c) {
-    int32_t bin = c->target_logprobs ? specrt__auto_bin(0, c->target_logprobs[0]) : -1;
-    bool held = a->n_lists == 1 || !c->lists || c->lists[0] <= a->choice.list;
+    int32_t bin = specrt__auto_sureness(c, 0);
+    bool held = specrt__auto_holds(a, c, 0);
     int64_t share = 0;
     a->told = bin >= 0 && !(a->without & SPECRT_AUTO_CERTAINTY);
     if (!a->told) return;
@@ -13297,9 +13307,9 @@ static void specrt__auto_learn(specrt_auto *a, const specrt_auto_cycle *c) {
         int32_t bin = -1;
         if (c->logprobs) bin = specrt__auto_bin(i > 0 ? c->logprobs[i - 1] : 0, c->logprobs[i]);
         if (bin >= 0) specrt__auto_count(&a->bins[bin], hit);
-        if (a->n_lists > 1 && c->lists && c->lists[i] > a->choice.list) continue;
+        if (!specrt__auto_holds(a, c, i)) continue;
         specrt__auto_count(&a->levels[i], hit);
-        bin = c->target_logprobs ? specrt__auto_bin(0, c->target_logprobs[i]) : -1;
+        bin = specrt__auto_sureness(c, i);
         if (bin >= 0) specrt__auto_count(&a->sure[bin], hit);
     }
     if (c->n_passes == 0)
