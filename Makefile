@@ -62,7 +62,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 all: tools lib $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -342,6 +342,12 @@ LINTED := $(wildcard include/*.h lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] adapt
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)
+# Survivors and figures by section; tests/mutants.txt lists changes without effect.
+MUTATE_SEED ?= 1
+mutate: test-build ## change one operator at a time: does a test notice? [SECTION=, N=100, MUTATE_SEED=1, LEAST=]
+	@CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" OPENBLAS="$(sketch-build_LIBS)" \
+	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) $(SECTION)
+
 lint: ## format, order of sections and folders, lengths, white space, links, where figures come from
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
 	@awk -f tests/check_sections.awk include/specrt.h cuda/specrt_kernels.cu

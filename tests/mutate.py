@@ -1,0 +1,474 @@
+#!/usr/bin/env python3
+"""mutate.py [SECTION...] : do the tests notice when the code is wrong?
+
+Changes one operator of the source at a time, compiles the changed file, and runs the tests of that section
+alone. A mutant that no test notices survives: a test is missing there, or the change has no effect. Those that
+survive are tried again with the changed file under AddressSanitizer. Mutants that have no effect are listed in
+tests/mutants.txt, each with its reason, and are not drawn.
+
+`make mutate` builds what is linked here and passes the compiler and its flags in the environment. The same
+seed draws the same mutants. The exit code is 1 when fewer than --least percent were killed.
+"""
+import argparse
+import concurrent.futures
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+# Tests that a section has beside tests/<folder>/test_<section>*.c and those of its whole folder.
+RUNTIME_TESTS = {
+    "active": "active row_ids", "arc": "arc retrieve", "blocks": "row_ids simd", "cluster": "cluster_view router",
+    "head": "head active row_ids simd", "os": "bundle base retrieve", "rows": "rows row_ids", "scan": "sketch",
+    "session": "session host law", "snapshot": "snapshot host", "stock": "stock session", "verify": "verify law",
+}
+# Command-line tests of the tools, and of libraries whose work only shows in a tool's files.
+CLI_TESTS = {
+    "tools/cluster-build": "cluster", "tools/cograph-build": "cograph", "tools/hnsw-build": "hnsw",
+    "tools/sketch-build": "sketch", "tools/specrt-bundle": "bundle", "tools/specrt-eval": "eval",
+    "tools/vocabtrim-calibrate": "calibrate",
+    "lib/base": "output_files hostile_names calibrate_interrupt calibrate_usage calibrate_threads calibrate_report "
+            "bundle_map cluster_build eval_plan",
+    "lib/formats": "bundle_pack bundle_merge bundle_verify bundle_import bundle_drafter",
+    "lib/corpus": "calibrate_text calibrate_bad_input eval_generate",
+    "lib/model": "head_bad bundle_export bundle_import bundle_check bundle_recut bundle_drafter",
+    "lib/tokenizer": "model_tokenizer calibrate_llama3",
+}
+CLI_TOO_SLOW = {"calibrate_pair", "calibrate_make", "cograph_full_disk", "calibrate_mpi", "cograph_mpi"}
+
+
+# --- what can be changed ---
+
+class Mutant(NamedTuple):
+    """One change. `before` and `after` are whole lines, without indentation: they name it in mutants.txt."""
+    section: str
+    path: str
+    line: int
+    start: int
+    end: int
+    text: str
+    function: str
+    before: str
+    after: str
+
+    def key(self):
+        return self.section, self.function, self.before, self.after
+
+    def __str__(self):
+        return (f"{self.path}:{self.line}: {self.section} {self.function}\n"
+                f"    - {self.before}\n    + {self.after}")
+
+
+TOKEN = re.compile(
+    r"(?P<skip>/\*.*?\*/|//[^\n]*|^[ \t]*\#(?:[^\n\\]|\\\n|\\.)*|\s+)"
+    r"|(?P<text>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
+    r"|(?P<word>[A-Za-z_]\w*)|(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)"
+    r"|(?P<sign><<=|>>=|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|.)",
+    re.S | re.M)
+SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
+         "+=": "-=", "-=": "+=", "|=": "&=", "&=": "|=", "<<": ">>", ">>": "<<"}
+ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "&": "|", "|": "&", "^": "|"}
+NEGATIONS = {"true": "false", "false": "true", "0": "1", "1": "0"}
+
+
+class Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def tokens_of(source):
+    return [Token(m.lastgroup, m.group(), m.start(), m.end()) for m in TOKEN.finditer(source)
+            if m.lastgroup != "skip"]
+
+
+def bodies(tokens):
+    """(name, tokens) of each function: what stands in the braces after a parameter list at the top level."""
+    depth, name, first, i = 0, "", None, 0
+    while i < len(tokens):
+        text = tokens[i].text
+        if text == "{" and not (depth == 0 and tokens[i - 1].kind == "text"):  # extern "C" {
+            if depth == 0 and tokens[i - 1].text == ")":
+                first, name = i + 1, function_before(tokens, i)
+            depth += 1
+        elif text == "}" and depth > 0:
+            depth -= 1
+            if depth == 0 and first is not None:
+                yield name, tokens[first:i]
+                first = None
+        i += 1
+
+
+def function_before(tokens, brace):
+    """The name before the parameter list that ends at a brace."""
+    depth = 0
+    for i in range(brace - 1, 0, -1):
+        depth += (tokens[i].text == ")") - (tokens[i].text == "(")
+        if depth == 0:
+            return tokens[i - 1].text
+    return "?"
+
+
+def closing(tokens, i):
+    """The place of the parenthesis that closes the next one from i on."""
+    depth = 0
+    for j in range(i, len(tokens)):
+        depth += (tokens[j].text == "(") - (tokens[j].text == ")")
+        if depth == 0 and tokens[j].text == ")":
+            return j
+    return len(tokens)
+
+
+def changes(source, tokens):
+    """(start, end, replacement) of all changes of a function."""
+    quiet = 0  # up to here: an assertion, or a loop's step, whose reversal only runs into the time limit
+    for i, token in enumerate(tokens):
+        before = tokens[i - 1] if i else token
+        after = tokens[i + 1] if i + 1 < len(tokens) else token
+        operand = before.kind in ("word", "number") and before.text not in ("return", "case", "else") \
+            or before.text in (")", "]")
+        spaced = source[token.start - 1].isspace() and source[token.end].isspace()
+        if re.fullmatch(r"\w*assert", token.text, re.I):
+            quiet = closing(tokens, i + 1)
+        if i < quiet:
+            continue
+        if token.text in SWAPS and operand and spaced:
+            yield token.start, token.end, SWAPS[token.text]
+        elif token.text in ARITHMETIC and operand and spaced:
+            yield token.start, token.end, ARITHMETIC[token.text]
+            if token.text in "+-" and after.text == "1":
+                yield token.start, after.end, ""
+        elif token.text == "!":
+            yield token.start, token.end, ""
+        elif token.text in NEGATIONS and before.text == "return" and after.text == ";":
+            yield token.start, token.end, NEGATIONS[token.text]
+        elif token.text in ("break", "continue") and after.text == ";":
+            yield token.start, token.end, ""
+
+
+def mutants_of(section, path, first=1, last=None):
+    """All mutants of a file, or of its lines from first to last."""
+    source = Path(path).read_text()
+    found = []
+    for function, tokens in bodies(tokens_of(source)):
+        for start, end, text in changes(source, tokens):
+            line = source.count("\n", 0, start) + 1
+            if line < first or (last and line > last):
+                continue
+            left, right = source.rfind("\n", 0, start) + 1, source.find("\n", end)
+            found.append(Mutant(section, path, line, start, end, text, function, source[left:right].strip(),
+                                (source[left:start] + text + source[end:right]).strip()))
+    return found
+
+
+# --- sections and their tests ---
+
+class Section(NamedTuple):
+    name: str
+    mutants: list
+    tests: list   # sources of unit tests
+    scripts: list  # names of command-line tests
+    tool: str     # or ""
+
+
+def unit_tests(folder, stems):
+    return sorted({str(p) for stem in stems for p in Path("tests", folder).glob(f"test_{stem}.c")})
+
+
+def cli_tests(name):
+    prefixes = CLI_TESTS.get(name, "").split()
+    return sorted(p.stem for p in Path("tests/cli").glob("*.sh")
+                  if p.stem != "run" and p.stem not in CLI_TOO_SLOW and any(p.stem.startswith(x) for x in prefixes))
+
+
+def header_sections():
+    """The implementation's sections of include/specrt.h."""
+    path, heads = "include/specrt.h", []
+    lines = Path(path).read_text().split("\n")
+    for i, line in enumerate(lines, 1):
+        if match := re.match(r"// >>(\w+) \(uses:", line):
+            heads.append((match.group(1), i))
+    for (name, first), (_, last) in zip(heads, heads[1:] + [("", len(lines))]):
+        tests = unit_tests("specrt", RUNTIME_TESTS.get(name, name).split())
+        if tests:
+            yield Section(name, mutants_of(name, path, first, last), tests, [], "")
+
+
+def library_sections():
+    for folder in sorted(Path("lib").iterdir()) + [Path("engine")]:
+        name = str(folder)
+        mutants = [m for p in sorted(folder.glob("*.c")) for m in mutants_of(name, str(p))]
+        yield Section(name, mutants, unit_tests(folder.name, ["*"]), cli_tests(name), "")
+
+
+def tool_sections():
+    for folder in sorted(Path("tools").iterdir()):
+        if not (folder / "main.c").exists() or folder.name == "specrt-llama":  # needs llama.cpp
+            continue
+        name = str(folder)
+        mutants = [m for p in sorted(folder.glob("*.c")) for m in mutants_of(name, str(p))]
+        tests = [t for t in unit_tests("tools", ["*"]) if f'"{name}/' in Path(t).read_text()]
+        yield Section(name, mutants, tests, cli_tests(name), folder.name)
+
+
+def listed_equivalents(path):
+    """Keys of tests/mutants.txt, whose form its first lines explain."""
+    keys, head, before, after = {}, None, None, None
+    for line in Path(path).read_text().split("\n"):
+        if line.startswith("#"):
+            continue
+        if line.startswith("- "):
+            before = line[2:]
+        elif line.startswith("+"):
+            after = line[2:]
+        elif line.startswith("  ") and after is not None:
+            keys[(*head, before, after)] = line.strip()
+        elif line.strip():
+            head, after = tuple(line.split()), None
+    return keys
+
+
+# --- one mutant ---
+
+def limited(memory):
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def run(command, seconds, memory=8 << 30, **options):
+    """The exit code, or None where the command outlasts its time."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, preexec_fn=lambda: limited(memory), **options)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+
+
+class Bench:
+    """A folder where one mutant at a time is compiled, linked with what make has built, and tested."""
+
+    def __init__(self, build, folder):
+        self.memory = 8 << 30  # bytes that a test may take
+        self.build, self.folder = Path(build), Path(folder)
+        self.cc = os.environ["CC"].split()
+        self.cflags = os.environ["CFLAGS"].split() + ["-O1", "-g0", "-w", "-Wno-error"]
+        self.ldlibs = os.environ["LDLIBS"].split()
+        self.library = str(self.build / "libspecrt-tools.a")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        (self.folder / "bin").mkdir(parents=True)
+        for program in (self.build / "bin").iterdir():
+            (self.folder / "bin" / program.name).symlink_to(program.resolve())
+
+    def compile(self, source, output, *flags):
+        place = ["-I" + str(self.folder / "tree"), "-I" + os.path.dirname(source.replace(
+            str(self.folder / "tree") + "/", ""))]
+        return run(self.cc + place + self.cflags + list(flags) + ["-c", source, "-o", str(output)], 300) == 0
+
+    def link(self, objects, output, *libs):
+        output.unlink(missing_ok=True)
+        command = self.cc + [str(o) for o in objects] + [self.library, *libs, *self.ldlibs, "-o", str(output)]
+        if run(command, 300) != 0:
+            raise RuntimeError("cannot link: " + " ".join(command))
+
+    def write(self, mutant):
+        """The mutated source under tree/; its path."""
+        shutil.rmtree(self.folder / "tree", ignore_errors=True)
+        changed = self.folder / "tree" / mutant.path
+        changed.parent.mkdir(parents=True)
+        source = Path(mutant.path).read_text()
+        changed.write_text(source[:mutant.start] + mutant.text + source[mutant.end:])
+        return str(changed)
+
+    def object_of(self, mutant, output, *flags):
+        changed = self.write(mutant)
+        if mutant.path != "include/specrt.h":
+            return self.compile(changed, output, *flags)
+        header = self.folder / "tree" / "specrt.h"
+        subprocess.run(["sed", "-E", "-f", "tests/internals.sed", changed], stdout=open(header, "w"), check=True)
+        return self.compile("lib/base/specrt_impl.c", output, "-DSPECRT_LINKAGE=", *(flags or ["-O0"]))
+
+    def unit_test(self, mutant, test):
+        """Builds a test program with the mutant inside."""
+        made = self.folder / "unit"
+        compiled = self.build / test.replace(".c", ".o")
+        depends = compiled.with_suffix(".d").read_text()
+        whole = test.endswith("test_simd.c") and mutant.path == "include/specrt.h"
+        if whole or re.search(r"[\s/]" + re.escape(mutant.path) + r"\b", depends) and mutant.path.endswith(".c"):
+            if whole:
+                shutil.copy(self.folder / "tree" / mutant.path, self.folder / "tree" / "specrt.h")
+            compiled = self.folder / "unit.o"
+            if not self.compile(test, compiled):
+                raise RuntimeError("cannot compile " + test)
+            self.link([compiled], made)
+        else:
+            self.link([compiled, self.folder / "mutant.o"], made)
+        return [str(made)]
+
+    def tool(self, mutant, name):
+        """Builds a tool with the mutant inside, before the others in the folder of tools."""
+        objects = [self.build / "tools" / name / (p.stem + ".o") for p in Path("tools", name).glob("*.c")
+                   if str(p) != mutant.path]
+        made = self.folder / "bin" / name
+        self.link(objects + [self.folder / "mutant.o"], made,
+                  *(os.environ["OPENBLAS"].split() if name == "sketch-build" else []))
+
+    def tests_of(self, mutant, section):
+        """Commands to run, the quick ones first; each is built when it is asked for."""
+        for test in section.tests:
+            yield "unit " + test, lambda test=test: self.unit_test(mutant, test)
+        built = []
+        for script in section.scripts:
+            def command(script=script):
+                if not built:
+                    for name in [section.tool] if section.tool else TOOLS:
+                        self.tool(mutant, name)
+                    built.append(True)
+                return ["tests/cli/run.sh", str(self.folder / "bin"), script + ".sh"]
+            yield "cli " + script, command
+
+    def verdict(self, mutant, section, seconds):
+        """"invalid", "identical", "survived", or what killed it: "killed" or "sanitizer"."""
+        if not self.object_of(mutant, self.folder / "mutant.o"):
+            return "invalid"
+        if self.killed(mutant, section, seconds):
+            return "killed"
+        if self.identical(mutant):
+            return "identical"
+        flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+        ldlibs, memory = self.ldlibs, self.memory
+        self.ldlibs, self.memory = ldlibs + flags, resource.RLIM_INFINITY  # shadow memory is larger than any limit
+        try:
+            self.object_of(mutant, self.folder / "mutant.o", "-O1", *flags)
+            return "sanitizer" if self.killed(mutant, section, seconds, 20) else "survived"
+        finally:
+            self.ldlibs, self.memory = ldlibs, memory
+
+    def killed(self, mutant, section, seconds, patience=8):
+        """Whether a test fails, or takes longer than `patience` times what it took."""
+        tests = sorted(self.tests_of(mutant, section), key=lambda t: seconds.get(t[0], 0))
+        return any(run(command(), 5 + patience * seconds.get(name, 60), self.memory) != 0 for name, command in tests)
+
+    def identical(self, mutant):
+        """The optimiser makes the same code of both: the change has no effect."""
+        if mutant.path == "include/specrt.h":  # takes it too long
+            return False
+        before, after = self.folder / "before.o", self.folder / "after.o"
+        unchanged = mutant._replace(text=Path(mutant.path).read_text()[mutant.start:mutant.end])
+        made = self.object_of(unchanged, before, "-O2") and self.object_of(mutant, after, "-O2")
+        return made and before.read_bytes() == after.read_bytes()
+
+
+# --- all of them ---
+
+def time_tests(bench, sections):
+    """Seconds of each test without a change; ends the program if one fails."""
+    seconds = {}
+    for section in sections:
+        mutant = section.mutants[0]
+        unchanged = mutant._replace(text=Path(mutant.path).read_text()[mutant.start:mutant.end])
+        if not bench.object_of(unchanged, bench.folder / "mutant.o"):
+            sys.exit(f"mutate: {mutant.path}: cannot compile the file unchanged")
+        for name, command in bench.tests_of(unchanged, section):
+            command = command()
+            began = time.monotonic()
+            if name not in seconds and run(command, 300) != 0:
+                sys.exit(f"mutate: {name}: fails without a change")
+            seconds.setdefault(name, time.monotonic() - began)
+    return seconds
+
+
+def judge(section, quota, equivalents, options, benches, pool, seconds):
+    """Verdicts of the first `quota` valid mutants in the order of the seed."""
+    order = [m for m in section.mutants if m.key() not in equivalents]
+    random.Random(f"{options.seed} {section.name}").shuffle(order)
+    verdicts, place = [], 0
+    while len(verdicts) < quota and place < len(order):
+        batch = order[place:place + quota - len(verdicts)]
+        place += len(batch)
+
+        def one(mutant):
+            bench = benches.pop()
+            try:
+                return mutant, bench.verdict(mutant, section, seconds)
+            finally:
+                benches.append(bench)
+        for mutant, verdict in pool.map(one, batch):
+            if verdict not in ("invalid", "identical"):
+                verdicts.append((mutant, verdict))
+            if options.verbose or verdict in ("survived", "sanitizer"):
+                print(f"{verdict}: {mutant}", flush=True)
+    return verdicts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help="all by default")
+    parser.add_argument("-n", type=int, default=100, help="mutants, the same number of each section (100)")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--least", type=float, default=0, help="percent that tests must kill")
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("-v", "--verbose", action="store_true", help="name killed mutants, too")
+    options = parser.parse_args()
+
+    sections = [*header_sections(), *library_sections(), *tool_sections()]
+    names = [s.name for s in sections]
+    for name in options.sections:
+        if name not in names:
+            sys.exit(f"mutate: SECTION: expected one of {' '.join(names)}; found {name}")
+    equivalents = listed_equivalents("tests/mutants.txt")
+    present = {m.key() for s in sections for m in s.mutants}
+    for key in equivalents:
+        if key not in present:
+            print(f"mutants.txt: no such line now: {' '.join(key[:2])}: {key[2]}")
+    sections = [s for s in sections if not options.sections or s.name in options.sections]
+
+    benches = [Bench(options.build, f"{options.build}/mutate/{i}") for i in range(options.jobs)]
+    seconds = time_tests(benches[0], sections)
+    results = {}
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for i, section in enumerate(sections):
+            quota = options.n // len(sections) + (i < options.n % len(sections))
+            results[section.name] = judge(section, quota, equivalents, options, benches, pool, seconds)
+    return report(results, options.least)
+
+
+def report(results, least):
+    """One line per section and the sum; the exit code."""
+    form = "{:27} {:>8} {:>8} {:>10} {:>9}"
+    print(form.format("section", "mutants", "killed", "sanitizer", "survived"))
+    total = Counter()
+    for name, verdicts in results.items():
+        counts = Counter(verdict for _, verdict in verdicts)
+        print(form.format(name, len(verdicts), *(counts[v] for v in VERDICTS)))
+        total += counts
+    percent = 100 * total["killed"] / max(1, sum(total.values()))
+    print(form.format("all", sum(total.values()), *(total[v] for v in VERDICTS)), f"  {percent:.1f}% killed")
+    if percent < least:
+        print(f"mutate: expected at least {least:g}% killed, found {percent:.1f}%; add tests for the survivors above")
+    return percent < least
+
+
+
+VERDICTS = ["killed", "sanitizer", "survived"]
+TOOLS = [p.parent.name for p in sorted(Path("tools").glob("*/main.c")) if p.parent.name != "specrt-llama"]
+if __name__ == "__main__":
+    sys.exit(main())
