@@ -9,7 +9,7 @@
 #include <string.h>
 #include "fixture.h"
 
-enum { LAW_MAX_VOCAB = 4096 };
+enum { LAW_MAX_VOCAB = 128256 };
 
 typedef struct law_row {
     double x;
@@ -45,6 +45,15 @@ static inline void law_of(const float *logits, int n, const specrt_sampling *s, 
         if (in_nucleus && rows[i].x >= (double)s->min_p) sum += p[rows[i].id] = rows[i].x;
     }
     for (int i = 0; i < n; i++) p[i] /= sum;
+}
+
+/* Whether the token is the one at which the running sum of p [n], in the order of ids, passes u. */
+static inline bool law_picks(const double *p, int n, double u, int token) {
+    const double rounding = 1e-5; /* of float weights */
+    double before = 0;
+    if (token < 0 || token >= n || p[token] == 0) return false;
+    for (int i = 0; i < token; i++) before += p[i];
+    return before - rounding <= u && u <= before + p[token] + rounding;
 }
 
 /* --- a toy target: logits follow from the last two tokens --- */

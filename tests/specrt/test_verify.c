@@ -56,7 +56,7 @@ static void check_weights(specrt_verifier *v, const float *logits, int n) {
         CHECK_NEAR(share, p[i], 1e-5 * p[i] + 1e-12); /* |t| ulps of exp(t), t to -80 */
         sum += share;
     }
-    CHECK_NEAR(sum, 1, 1e-12);
+    CHECK_NEAR(sum, 1, 1e-12 + 1e-16 * n);
     for (int32_t b = 0; b < v->n_blocks; b++)
         CHECK_NEAR(
             v->sums[b],
@@ -85,6 +85,88 @@ static void test_filters(void) {
         check_weights(v, logits, n);
         specrt_verifier_free(v);
     }
+}
+
+/* --- vocabularies of real size --- */
+
+/* The first and last tokens of the first, the second, a middle and the last block of sums. */
+static int block_edges(int n, int32_t *ids) {
+    const int block = SPECRT__VERIFY_BLOCK, last = (n - 1) / block * block;
+    const int all[] = {0, block - 1, block, 2 * block - 1, 61 * block, last - 1, last, n - 1};
+    int n_ids = 0;
+    for (int i = 0; i < 8; i++)
+        if (all[i] >= 0 && all[i] < n && (n_ids == 0 || all[i] > ids[n_ids - 1]))
+            ids[n_ids++] = all[i];
+    return n_ids;
+}
+
+enum { EDGES, ONE, TIES, FLAT, RANDOM, N_SHAPES };
+
+/* Logits of a shape: at the edges of blocks with all other blocks empty; all mass on one of these; ties
+ * everywhere; every token nearly as likely; at random. */
+static void shape_logits(int shape, int round, float *logits, int n) {
+    int32_t edges[8];
+    int n_edges = block_edges(n, edges);
+    for (int i = 0; i < n; i++) {
+        double x = random_real();
+        logits[i] = (float)(shape == TIES ? floor(3 * x) : shape == FLAT ? 0.01 * x : 12 * x);
+        if (shape == EDGES || shape == ONE) logits[i] = -INFINITY;
+    }
+    if (shape == ONE) logits[edges[round % n_edges]] = 1;
+    for (int i = 0; shape == EDGES && i < n_edges; i++) logits[edges[i]] = (float)random_real();
+}
+
+/* Draws are the inverse of the distribution function, and so are those that replace a rejected token. */
+static void check_picks(const specrt_sampling *s, float *logits, int n, int n_draws) {
+    static double p[LAW_MAX_VOCAB], rest[LAW_MAX_VOCAB];
+    int32_t ids[8];
+    float probs[8];
+    specrt_verifier *v;
+    specrt_verdict verdict;
+    specrt_draft_law law = {block_edges(n, ids), ids, probs};
+    double q = 1.0 / law.n, left = 0;
+    REQUIRE(specrt_verifier_create(n, s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    check_weights(v, logits, n);
+    law_of(logits, n, s, p);
+    for (int64_t at = 0; at < n_draws; at++) {
+        double u = specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, at, 0);
+        CHECK(law_picks(p, n, u, specrt_verifier_draw(v, logits, at)));
+    }
+    memcpy(rest, p, (size_t)n * sizeof *p);
+    for (int i = 0; i < law.n; i++) {
+        probs[i] = (float)q;
+        rest[ids[i]] = fmax(0, p[ids[i]] - (double)probs[i]);
+    }
+    for (int i = 0; i < n; i++) left += rest[i];
+    for (int i = 0; i < n && left > 0; i++) rest[i] /= left;
+    for (int64_t at = 0; at < n_draws; at++) {
+        int32_t token = ids[at % law.n];
+        double accept = specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, at, 0);
+        REQUIRE(specrt_verify_chain(v, &token, &law, 1, logits, at, &verdict) == SPECRT_STATUS_OK);
+        CHECK_INT(verdict.n, accept * q < p[token] ? 2 : 1);
+        double u = specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, at, 0);
+        if (verdict.n == 1) CHECK(law_picks(rest, n, u, verdict.tokens[0]));
+    }
+    specrt_verifier_free(v);
+}
+
+static void test_blocks(void) {
+    static float logits[2 * LAW_MAX_VOCAB];
+    static const int sizes[] = {1, 1023, 1024, 1025, LAW_MAX_VOCAB};
+    static const specrt_sampling filters[] = {
+        {1, 0, 0, 0, 1, 0},    {0.8f, 6, 0, 0, 2, 0},           {1, 0, 0.6f, 0, 3, 0},
+        {1, 0, 0, 0.3f, 4, 0}, {1.2f, 3000, 0.9f, 0.05f, 5, 0},
+    };
+    for (int size = 0; size < 5; size++)
+        for (int shape = 0; shape < N_SHAPES; shape++)
+            for (int f = 0; f < 5; f++) {
+                int n = sizes[size];
+                if (test_brief() && n == LAW_MAX_VOCAB && (f + shape) % 5) continue;
+                shape_logits(shape, f, logits, n);
+                memcpy(logits + n, logits,
+                       (size_t)n * sizeof *logits); /* after an accepted token */
+                check_picks(&filters[f], logits, n, n == LAW_MAX_VOCAB ? 16 : 64);
+            }
 }
 
 /* Rows that hold no law: the greedy token, whatever the temperature. */
@@ -337,6 +419,7 @@ static void test_refused(void) {
 static const test_case cases[] = {
     {"law", "draws follow temperature, top-k, top-p and min-p", test_law},
     {"filters", "they keep the definition's tokens, at any size and under ties", test_filters},
+    {"blocks", "vocabularies to 128,256: picks over blocks, empty, full and tied", test_blocks},
     {"degenerate", "rows of NaN and infinities give the greedy token", test_degenerate},
     {"cold", "temperatures near 0 are greedy", test_cold},
     {"greedy", "ties to the lower id, NaN never", test_greedy},
