@@ -336,6 +336,7 @@ int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, c
     const cli_option *tables[2] = {tool->options, common_options};
     tool_name = tool->name;
     io_guard_streams();
+    io_cleanup_on_signals();
     int code = -1;
     bool only_names = false; /* after "--" */
     for (int i = 1; i < argc && code < 0 && !want_help; i++) {
@@ -360,7 +361,6 @@ int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, c
     tool_quiet = common->quiet;
     common->progress = no_progress ? 0 : progress ? 1 : common->quiet ? 0 : -1;
     if (common->threads == 0) common->threads = parallel_cores();
-    io_cleanup_on_signals();
     return -1;
 }
 

@@ -27,10 +27,20 @@ static void forget_temp(const char *temp) {
         if (temps[i] == temp) temps[i] = NULL;
 }
 
-static void on_signal(int signal_number) {
-    (void)signal_number;
+static void remove_temps(void) {
     for (int i = 0; i < MAX_TEMPS; i++)
         if (temps[i]) unlink(temps[i]);
+}
+
+/* The signal is blocked here and has its default action again, so that the process dies of it on return. */
+static void on_closed_pipe(int signal_number) {
+    remove_temps();
+    raise(signal_number);
+}
+
+static void on_interrupt(int signal_number) {
+    (void)signal_number;
+    remove_temps();
     static const char newline[] = "\n";
     if (write(STDERR_FILENO, newline, 1)) {
     } /* leaves a progress line behind */
@@ -46,16 +56,18 @@ void io_guard_streams(void) {
 void io_cleanup_on_signals(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
-    action.sa_handler = on_signal;
+    action.sa_handler = on_interrupt;
     sigfillset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     struct sigaction hup; /* nohup has it ignored, and means it */
     if (sigaction(SIGHUP, NULL, &hup) != 0 || hup.sa_handler != SIG_IGN)
         sigaction(SIGHUP, &action, NULL);
-    /* A closed pipe and a file beyond `ulimit -f` are write errors with a message, no silent death. */
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
+    /* Parents that ignore SIGPIPE, as some CI systems do, do not mean an error message for every `head`. */
+    action.sa_handler = on_closed_pipe;
+    action.sa_flags = (int)SA_RESETHAND;
+    sigaction(SIGPIPE, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a file beyond `ulimit -f` is a write error with a message */
 }
 
 static specrt_status io_error(specrt_error *err, const char *path, const char *what) {

@@ -59,8 +59,9 @@ int folder_open(const char *path);
  * its number and with it what is printed. Before anything is opened. */
 void io_guard_streams(void);
 
-/* io_cleanup_on_signals() : on SIGINT, SIGTERM, SIGHUP remove temporary files and exit 130; under nohup
- * SIGHUP stays ignored. A closed pipe and a full `ulimit -f` become write errors. */
+/* io_cleanup_on_signals() : SIGINT, SIGTERM and SIGHUP remove temporary files and exit with 130; under nohup
+ * SIGHUP stays ignored. SIGPIPE removes them and ends the process by that signal, without a message. A full
+ * `ulimit -f` becomes a write error. */
 void io_cleanup_on_signals(void);
 
 #endif

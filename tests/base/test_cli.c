@@ -205,6 +205,29 @@ static void test_interrupt(void) {
     CHECK_INT(clear_folder(), 0);
 }
 
+/* Writing to a pipe whose reader is gone, in a process whose parent ignores SIGPIPE. */
+static void write_to_closed_pipe(const char *path) {
+    out_file out;
+    int ends[2];
+    signal(SIGPIPE, SIG_IGN);
+    io_cleanup_on_signals();
+    if (out_open(&out, path, false, NULL) == SPECRT_STATUS_OK && pipe(ends) == 0 &&
+        close(ends[0]) == 0 && write(ends[1], "x", 1) == 1)
+        _exit(0);
+    _exit(1);
+}
+
+static void test_closed_pipe(void) {
+    const char *path = in_folder("cut");
+    pid_t child = fork();
+    if (child == 0) write_to_closed_pipe(path);
+    int state;
+    REQUIRE(waitpid(child, &state, 0) == child);
+    CHECK(WIFSIGNALED(state));
+    CHECK_INT(WTERMSIG(state), SIGPIPE);
+    CHECK_INT(clear_folder(), 0);
+}
+
 /* Files of the test's folder whose name begins so. */
 static int n_files(const char *start) {
     int n = 0;
@@ -345,6 +368,7 @@ static const test_case cases[] = {
     {"out_file", "output appears at commit, or the old stays", test_out_file},
     {"disk_full", "errors name the file", test_disk_full},
     {"interrupt", "a signal leaves no temporary file and exits 130", test_interrupt},
+    {"closed_pipe", "SIGPIPE leaves no temporary file and ends the process", test_closed_pipe},
     {"leftovers", "what a killed writer left goes with the next", test_leftovers},
     {"leftovers_live", "a writer at work is left alone", test_leftovers_live},
     {"links", "a link that leads nowhere is no free name", test_links},
