@@ -4,16 +4,22 @@ golden=$CLI_TESTS/../golden/bundles/v1.0-raw.specb
 cp "$golden" a.specb
 accepts specrt-bundle info a.specb
 prints "a.specb: bundle, 3 sections, 1,808 bytes
-*section *raw bytes *
-  ident *
-  prov *
-  ranks          1            272            272   1.00  ????????????????  tokenizer (raw)
-*tokenizer  golden: 20 ids, 18 normal
+
+tokenizer  golden: 20 ids, 18 normal
 *head       golden head [[]20, 64]
-*ranks      8 of 19 valid ids by default; 2 forced, 1 of them terminators; 20 ranked
+ranks      8 of 19 valid ids by default; 2 forced, 1 of them terminators; 20 ranked
            171,000 tokens counted
 forced     3 10
 top        *
+section   stored bytes  depends on    content
+ident *tokenizer and head
+prov *
+ranks              272  tokenizer     token ids by rank
+*provenance of sections (more: -v, all of it: --json)
+*"
+accepts specrt-bundle info a.specb -v
+prints "*section *raw bytes *version*
+ranks              272           272   1.00        1  ???????????????? (raw)
 *provenance of sections (all of it: --json)
 *"
 accepts specrt-bundle info a.specb --json
@@ -46,18 +52,41 @@ accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 300 --corpus corpu
 accepts cluster-build --model model.safetensors --router centroid --clusters 12 -o b.specb
 accepts sketch-build --model model.safetensors --codes int8 --rank 4 --min-recall 0 -o b.specb
 accepts hnsw-build --model model.safetensors --m 4 --ef-construction 16 --min-recall 0 -o b.specb
+ids frequent.bin $(seq 256 299)
+accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 300 --keep 299 --holdout 0 \
+    --corpus frequent.bin --size 40 -q -o b.specb
+is_narrow() { [ "$(LC_ALL=C.UTF-8 awk 'length > 100' ../out)" = "" ] || fail "$(cat ../out)"; }
+# A screen.
 accepts specrt-bundle info b.specb
-prints "*centroid * rows in 12 clusters *cograph *4 successors of 3 of 300 tokens, at most *
-*obey EvoSpec's rule*7 tokens counted*hnsw * of 300 rows of 8 columns; m 4, *\
-metric ip, vectors int8; recall *
-sketch *rank 4 *
-provenance of sections (all of it: --json)
+prints "*
+forced     299
+top *
+*
+centroid * 300 rows in 12 clusters of *; router centroid
+cograph * 4 successors of 3 of 300 tokens
+hnsw * of 300 rows; recall of the ten best * at ef *
+sketch *rank 4 of 8 columns; codes of 8 bits
+*provenance of sections (more: -v, all of it: --json)
+centroid   made by cluster-build *, model model.safetensors
+cograph    made by cograph-build *
+hnsw       made by hnsw-build *
+sketch     made by sketch-build *"
+[ "$(wc -l <../out)" -le 40 ] || fail "$(wc -l <../out) lines are no screen"
+is_narrow
+# All that people read.
+accepts specrt-bundle info b.specb -v
+prints "*
+centroid  clusters by level *
+cograph   at most * successors each, * 7 tokens counted, *
+ *obey EvoSpec's rule*
+hnsw      8 columns; m 4, *metric ip, vectors int8
+*provenance of sections (all of it: --json)
 centroid   made by cluster-build *model model.safetensors,*
 cograph    made by cograph-build *
 hnsw       made by hnsw-build *recall_at_10 *
 sketch     made by sketch-build *recall (*"
-[ "$(grep -A 99 '^provenance' ../out | wc -l)" -lt 30 ] || fail "provenance is no summary"
-[ "$(awk 'f && length > 100; /^provenance/ { f = 1 }' ../out)" = "" ] || fail "$(cat ../out)"
+[ "$(grep -A 99 '^provenance' ../out | wc -l)" -lt 40 ] || fail "provenance is no summary"
+is_narrow
 accepts specrt-bundle info b.specb --json
 prints \
     '{*"centroid":{*"cograph":{"n_vocab":300,*"hnsw":{"n_rows":300,*"recall_at_10":*"sketch":{*"rank":4,*}*'

@@ -17,8 +17,8 @@ prints '{*"balanced":false,"largest":1.5,*"size_mean":25,"size_most":3[0-7],*'
 accepts build --clusters 20 --mean-rows 45 -o one.specb
 prints "*router centroid, clusters by level 3 3 3 3 3 3 3 3: about 45 rows*"
 accepts build --clusters 20 --schedule 9,4,1 -o one.specb -f
-accepts specrt-bundle info one.specb
-prints "*centroid *300 rows in 20 clusters of 15 to 15; router centroid; clusters by level 9 4 1*"
+accepts specrt-bundle info one.specb -v
+prints "*centroid *300 rows in 20 clusters of 15 to 15; router centroid*clusters by level 9 4 1*"
 accepts specrt-bundle info one.specb --json
 prints '{*"cluster":{"n_clusters":12,*"group":null,"centroid":{*"schedule":\[9,4,1\]*}'
 accepts specrt-bundle verify one.specb
@@ -58,4 +58,12 @@ refuses 3 \
     "*target.gguf: the model's own tokenizer is specrt sample* (gguf); expected *(tokenizer.json)" \
     cluster-build --model "$target" --tokenizer "$CLI_TESTS/../golden/tokenizers/spm.json" \
     -o x.specb
+# Tokens of some clusters, for those who ask for detail.
+accepts cluster-build -q --model "$target" --router none --clusters 4 -o sample.specb
+accepts specrt-bundle info sample.specb
+prints "*rows in 4 clusters of *"
+! grep '^ *[0-3] *[0-9]* rows' ../out || fail "samples of clusters without -v"
+accepts specrt-bundle info sample.specb -v
+[ "$(grep -c '^ *[0-3] *[0-9]* rows  [^ ]' ../out)" = 4 ] || fail "$(cat ../out)"
+
 refuses 2 "*: y: given for two outputs*" build --router coral --trace t --report y -o y

@@ -1,12 +1,13 @@
 /* info.c : specrt-bundle info. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include "base/json.h"
 #include "base/text.h"
 #include "verbs.h"
 
-enum { N_TOP = 16 }; /* ids shown */
+enum { N_TOP = 16, N_SHOWN = 12 }; /* ids for programs; for people, on a line */
 
 /* Of section "ranks"; NULL: not recorded. */
 static json_object *coverage(json_object *provenance, const char *key) {
@@ -23,52 +24,7 @@ static const char *string_of(json_object *value) {
     return text ? text : "";
 }
 
-/* ---- for people ------------------------------------------------------------------------------- */
-
-static void print_sections(const specrt_bundle *bundle) {
-    int32_t n;
-    const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
-    printf("\n  %-8s %7s %14s %14s %6s  %-16s  %s\n", "section", "version", "raw bytes",
-           "stored bytes", "ratio", "checksum", "depends on");
-    for (int32_t i = 0; i < n; i++) {
-        uint32_t f = s[i].flags;
-        printf("  %-8s %7" PRIu32 " %14s %14s %6.2f  %016" PRIx64 " %s%s%s%s\n",
-               text_name(verb_tag(&s[i])), s[i].version, text_count(s[i].raw_bytes),
-               text_count(s[i].stored_bytes),
-               s[i].stored_bytes ? (double)s[i].raw_bytes / (double)s[i].stored_bytes : 1.0,
-               s[i].checksum, f & SPECRT_SECTION_DEPENDS_TOKENIZER ? " tokenizer" : "",
-               f & SPECRT_SECTION_DEPENDS_HEAD ? " head" : "",
-               f & SPECRT_SECTION_DEPENDS_DRAFTER ? " drafter" : "",
-               f & SPECRT_SECTION_ZSTD ? "" : " (raw)");
-    }
-}
-
-static void print_ident(const specrt_ident *d) {
-    if (!d) return;
-    printf("\ntokenizer  %s: %s ids, %s normal\n           sha256 ", text_name(d->tokenizer_name),
-           text_count((uint64_t)d->n_vocab), text_count((uint64_t)d->n_normal));
-    for (int i = 0; i < 32; i++) printf("%02x", d->tokenizer_sha256[i]);
-    if (d->head_rows)
-        printf("\nhead       %s [%" PRId32 ", %" PRId32 "]\n", text_name(d->head_name),
-               d->head_rows, d->head_cols);
-    else
-        printf("\nhead       not recorded\n");
-}
-
-static void print_ranks(const specrt_ranks *r) {
-    const specrt_ranks_header *h = r->header;
-    printf("\nranks      %s of %s valid ids by default; %" PRId32 " forced, %" PRId32
-           " of them terminators; %s ranked\n",
-           text_count((uint64_t)h->n_default), text_count((uint64_t)h->n_valid), h->n_forced,
-           h->n_terminators, text_count((uint64_t)h->n_ranked));
-    printf("           %s tokens counted\n", text_count(h->n_tokens));
-    printf("forced    ");
-    for (int32_t i = 0; i < h->n_forced && i < N_TOP; i++) printf(" %" PRId32, r->ids[i]);
-    printf("%s\ntop       ", h->n_forced > N_TOP ? " ..." : "");
-    for (int32_t i = h->n_forced; i < h->n_valid && i < h->n_forced + N_TOP; i++)
-        printf(" %" PRId32, r->ids[i]);
-    printf("\n");
-}
+/* ---- what sections hold ------------------------------------------------------------------------ */
 
 /* Tags of sections that hold clusters. */
 static const char *const clustered[] = {"cluster", "group", "centroid"};
@@ -108,14 +64,132 @@ static const char *router_name(const specrt_clusters *c) {
     return names[c->header->router];
 }
 
+/* Successors that the published rule keeps. */
+static uint64_t rule_edges(const specrt_cograph *g) {
+    uint64_t n = 0;
+    for (int32_t i = 0; i < g->header->n_vocab; i++) n += g->n_rule[i];
+    return n;
+}
+
+static const char *vectors_name(const specrt_hnsw_header *h) {
+    return h->vectors == SPECRT_HNSW_INT8 ? "int8" : h->vectors == SPECRT_HNSW_F16 ? "f16" : "none";
+}
+
+static const char *metric_name(const specrt_hnsw_header *h) {
+    return h->metric ? "augmented-l2" : "ip";
+}
+
+/* ---- for people ------------------------------------------------------------------------------- */
+
+/* What the section holds, in 62 columns; nothing where it is damaged or unknown to this version. */
+static void put_content(const views *v, const char *tag) {
+    for (int i = 0; i < N_CLUSTERED; i++) {
+        const specrt_clusters *c = &v->clusters[i];
+        uint32_t least, most;
+        if (!c->header || strcmp(tag, clustered[i]) != 0) continue;
+        cluster_range(c, &least, &most);
+        printf("%s rows in %s clusters of %s to %s; router %s",
+               text_count((uint64_t)c->header->n_members),
+               text_count((uint64_t)c->header->n_clusters), text_count(least), text_count(most),
+               router_name(c));
+    }
+    if (v->graph.header && strcmp(tag, "cograph") == 0)
+        printf("%s successors of %s of %s tokens", text_count(v->graph.header->n_edges),
+               text_count((uint64_t)v->graph.header->n_sources),
+               text_count((uint64_t)v->graph.header->n_vocab));
+    if (v->index && strcmp(tag, "hnsw") == 0)
+        printf("%s of %s rows; recall of the ten best %.4f at ef %" PRId32,
+               text_count((uint64_t)v->index->n_nodes), text_count((uint64_t)v->index->n_rows),
+               (double)v->index->recall, v->index->ef);
+    if (v->sketch.header && strcmp(tag, "sketch") == 0)
+        printf("%s rows in rank %d of %d columns; codes of %s",
+               text_count((uint64_t)v->sketch.header->n_rows), (int)v->sketch.header->rank,
+               (int)v->sketch.header->n_cols,
+               v->sketch.header->n_bands     ? "several widths"
+               : v->sketch.header->four_bits ? "4 bits"
+                                             : "8 bits");
+    if (strcmp(tag, "ident") == 0) printf("tokenizer and head");
+    if (strcmp(tag, "ranks") == 0) printf("token ids by rank");
+    if (strcmp(tag, "prov") == 0) printf("provenance");
+}
+
+static const char *depends_text(uint32_t flags) {
+    static char text[32];
+    snprintf(text, sizeof text, "%s%s%s",
+             flags & SPECRT_SECTION_DEPENDS_TOKENIZER ? "tokenizer " : "",
+             flags & SPECRT_SECTION_DEPENDS_HEAD ? "head " : "",
+             flags & SPECRT_SECTION_DEPENDS_DRAFTER ? "drafter" : "");
+    return text;
+}
+
+static void print_sections(const specrt_bundle *bundle, const views *v) {
+    int32_t n;
+    const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
+    printf("\n%-8s %13s  %-12s  %s\n", "section", "stored bytes", "depends on", "content");
+    for (int32_t i = 0; i < n; i++) {
+        const char *tag = verb_tag(&s[i]);
+        printf("%-8s %13s  %-12s  ", text_name(tag), text_count(s[i].stored_bytes),
+               depends_text(s[i].flags));
+        put_content(v, tag);
+        putchar('\n');
+    }
+}
+
+static void print_storage(const specrt_bundle *bundle) {
+    int32_t n;
+    const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
+    printf("\n%-8s %13s %13s %6s  %7s  %s\n", "section", "raw bytes", "stored bytes", "ratio",
+           "version", "checksum");
+    for (int32_t i = 0; i < n; i++)
+        printf("%-8s %13s %13s %6.2f  %7" PRIu32 "  %016" PRIx64 "%s\n", text_name(verb_tag(&s[i])),
+               text_count(s[i].raw_bytes), text_count(s[i].stored_bytes),
+               s[i].stored_bytes ? (double)s[i].raw_bytes / (double)s[i].stored_bytes : 1.0,
+               s[i].version, s[i].checksum, s[i].flags & SPECRT_SECTION_ZSTD ? "" : " (raw)");
+}
+
+static void print_ident(const specrt_ident *d) {
+    if (!d) return;
+    printf("\ntokenizer  %s: %s ids, %s normal\n           sha256 ", text_name(d->tokenizer_name),
+           text_count((uint64_t)d->n_vocab), text_count((uint64_t)d->n_normal));
+    for (int i = 0; i < 32; i++) printf("%02x", d->tokenizer_sha256[i]);
+    if (d->head_rows)
+        printf("\nhead       %s [%" PRId32 ", %" PRId32 "]\n", text_name(d->head_name),
+               d->head_rows, d->head_cols);
+    else
+        printf("\nhead       not recorded\n");
+}
+
+static void print_ranks(const specrt_ranks *r) {
+    const specrt_ranks_header *h = r->header;
+    printf("ranks      %s of %s valid ids by default; %" PRId32 " forced, %" PRId32
+           " of them terminators; %s ranked\n",
+           text_count((uint64_t)h->n_default), text_count((uint64_t)h->n_valid), h->n_forced,
+           h->n_terminators, text_count((uint64_t)h->n_ranked));
+    printf("           %s tokens counted\n", text_count(h->n_tokens));
+    printf("forced    ");
+    for (int32_t i = 0; i < h->n_forced && i < N_SHOWN; i++) printf(" %" PRId32, r->ids[i]);
+    printf("%s\ntop       ", h->n_forced > N_SHOWN ? " ..." : "");
+    for (int32_t i = h->n_forced; i < h->n_valid && i < h->n_forced + N_SHOWN; i++)
+        printf(" %" PRId32, r->ids[i]);
+    printf("\n");
+}
+
+static void print_coverage(json_object *provenance) {
+    json_object *calibration = coverage(provenance, "coverage_calibration");
+    json_object *holdout = coverage(provenance, "coverage_holdout");
+    if (calibration)
+        printf("coverage   %.4f of the calibration text", json_object_get_double(calibration));
+    if (holdout) printf(", %.4f of held-out text", json_object_get_double(holdout));
+    if (calibration) printf("\n");
+}
+
+/* ---- for people, in detail ---- */
+
+/* Clusters by level, and some clusters with their first tokens. */
 static void print_clusters(const char *tag, const specrt_clusters *c, json_object *provenance) {
-    uint32_t least, most;
     json_object *examples =
         json_object_object_get(json_object_object_get(provenance, tag), "examples");
-    cluster_range(c, &least, &most);
-    printf("\n%-10s %s rows in %s clusters of %s to %s; router %s; clusters by level", tag,
-           text_count((uint64_t)c->header->n_members), text_count((uint64_t)c->header->n_clusters),
-           text_count(least), text_count(most), router_name(c));
+    printf("\n%-8s  clusters by level", tag);
     for (int32_t i = 0; i < c->header->n_schedule; i++) printf(" %" PRId32, c->schedule[i]);
     printf("\n");
     size_t n =
@@ -134,87 +208,57 @@ static void print_clusters(const char *tag, const specrt_clusters *c, json_objec
     }
 }
 
-/* Successors that the published rule keeps. */
-static uint64_t rule_edges(const specrt_cograph *g) {
-    uint64_t n = 0;
-    for (int32_t i = 0; i < g->header->n_vocab; i++) n += g->n_rule[i];
-    return n;
-}
-
 static void print_graph(const specrt_cograph *g) {
     const specrt_cograph_header *h = g->header;
-    printf("\n%-10s %s successors of %s of %s tokens, at most %" PRId32 " each, seen %" PRId32
-           " times or more\n",
-           "cograph", text_count(h->n_edges), text_count((uint64_t)h->n_sources),
-           text_count((uint64_t)h->n_vocab), h->max_degree, h->min_count);
-    printf("           %s of them obey EvoSpec's rule: at most %" PRId32 " each, seen %" PRId32
+    printf("\ncograph   at most %" PRId32 " successors each, seen %" PRId32 " times or more; "
+           "%s tokens counted, %s pairs\n",
+           h->max_degree, h->min_count, text_count(h->n_tokens), text_count(h->n_pairs));
+    printf("          %s obey EvoSpec's rule: at most %" PRId32 " each, seen %" PRId32
            " times, in a share of %g\n",
            text_count(rule_edges(g)), h->rule_degree, h->rule_count, (double)h->rule_share);
-    printf("           %s tokens counted, %s pairs\n", text_count(h->n_tokens),
-           text_count(h->n_pairs));
-}
-
-static const char *vectors_name(const specrt_hnsw_header *h) {
-    return h->vectors == SPECRT_HNSW_INT8 ? "int8" : h->vectors == SPECRT_HNSW_F16 ? "f16" : "none";
-}
-
-static const char *metric_name(const specrt_hnsw_header *h) {
-    return h->metric ? "augmented-l2" : "ip";
 }
 
 static void print_index(const specrt_hnsw_header *h) {
-    printf("\n%-10s %s of %s rows of %" PRId32 " columns; m %" PRId32 ", ef-construction %" PRId32
-           ", %" PRId32 " levels\n",
-           "hnsw", text_count((uint64_t)h->n_nodes), text_count((uint64_t)h->n_rows), h->dim, h->m,
-           h->ef_construction, h->max_level + 1);
-    printf("           metric %s, vectors %s; recall of the ten best %.4f at ef %" PRId32 "\n",
-           metric_name(h), vectors_name(h), (double)h->recall, h->ef);
+    printf("\nhnsw      %" PRId32 " columns; m %" PRId32 ", ef-construction %" PRId32 ", %" PRId32
+           " levels; metric %s, vectors %s\n",
+           h->dim, h->m, h->ef_construction, h->max_level + 1, metric_name(h), vectors_name(h));
 }
 
 static void print_sketch(const specrt_sketch *s) {
     const specrt_sketch_header *h = s->header;
-    printf("\n%-10s %s rows in rank %d of %d columns, ", "sketch", text_count((uint64_t)h->n_rows),
-           (int)h->rank, (int)h->n_cols);
-    if (!h->n_bands) printf("codes of %d bits", h->four_bits ? 4 : 8);
+    printf("\nsketch    directions%s", h->whitened ? " chosen by recorded states" : "");
     for (int i = 0; i < h->n_bands; i++)
-        printf("%s%d of %d bit%s", i ? ", " : "", (int)h->bands[i].rank, (int)h->bands[i].bits,
+        printf("%s%d of %d bit%s", i ? ", " : ": ", (int)h->bands[i].rank, (int)h->bands[i].bits,
                h->bands[i].bits == 1 ? "" : "s");
-    printf("%s\n", h->whitened ? ", chosen by recorded states" : "");
+    printf("\n");
 }
 
-static void print_views(const specrt_bundle *bundle, json_object *provenance) {
-    views v;
-    views_open(bundle, &v);
+static void print_details(const specrt_bundle *bundle, const views *v, json_object *provenance) {
+    print_storage(bundle);
     for (int i = 0; i < N_CLUSTERED; i++)
-        if (v.clusters[i].header) print_clusters(clustered[i], &v.clusters[i], provenance);
-    if (v.graph.header) print_graph(&v.graph);
-    if (v.index) print_index(v.index);
-    if (v.sketch.header) print_sketch(&v.sketch);
+        if (v->clusters[i].header) print_clusters(clustered[i], &v->clusters[i], provenance);
+    if (v->graph.header) print_graph(&v->graph);
+    if (v->index) print_index(v->index);
+    if (v->sketch.header && (v->sketch.header->n_bands || v->sketch.header->whitened))
+        print_sketch(&v->sketch);
 }
 
-static void print_coverage(json_object *provenance) {
-    json_object *calibration = coverage(provenance, "coverage_calibration");
-    json_object *holdout = coverage(provenance, "coverage_holdout");
-    if (calibration)
-        printf("coverage   %.4f of the calibration text", json_object_get_double(calibration));
-    if (holdout) printf(", %.4f of held-out text", json_object_get_double(holdout));
-    if (calibration) printf("\n");
-}
-
-static void print_all(const char *path, const specrt_bundle *bundle, uint64_t bytes) {
+static void print_all(const char *path, const specrt_bundle *bundle, uint64_t bytes, bool verbose) {
     int32_t n;
+    views v;
     specrt_ranks ranks;
     json_object *provenance = verb_provenance(bundle);
+    views_open(bundle, &v);
     specrt_bundle_sections(bundle, &n);
     printf("%s: bundle, %" PRId32 " sections, %s bytes\n", text_name(path), n, text_count(bytes));
-    print_sections(bundle);
     print_ident(specrt_bundle_ident(bundle));
     if (specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) {
         print_ranks(&ranks);
         print_coverage(provenance);
     }
-    print_views(bundle, provenance);
-    if (provenance) verb_print_provenance(provenance);
+    print_sections(bundle, &v);
+    if (verbose) print_details(bundle, &v, provenance);
+    if (provenance) verb_print_provenance(provenance, verbose);
     json_object_put(provenance);
 }
 
@@ -401,9 +445,11 @@ static void warn_of_damage(const char *path, const specrt_bundle *bundle) {
 /* ---- the verb --------------------------------------------------------------------------------- */
 
 int info_main(int argc, char **argv) {
-    const cli_tool tool = {"specrt-bundle", "specrt-bundle info model.specb",
-                           "Shows what a bundle holds and what it was made from.",
-                           "specrt-bundle info BUNDLE [--json]", NULL};
+    const cli_tool tool = {
+        "specrt-bundle", "specrt-bundle info model.specb",
+        "Shows what a bundle holds and what it was made from. -v adds checksums, "
+        "clusters' samples and how sections were made, --json has all of it.",
+        "specrt-bundle info BUNDLE [-v | --json]", NULL};
     cli_common common;
     cli_list rest;
     specrt_bundle *bundle;
@@ -417,7 +463,7 @@ int info_main(int argc, char **argv) {
         if (common.json)
             print_json(rest.items[0], bundle, (uint64_t)file.st_size);
         else
-            print_all(rest.items[0], bundle, (uint64_t)file.st_size);
+            print_all(rest.items[0], bundle, (uint64_t)file.st_size, common.verbose);
         specrt_bundle_close(bundle);
         code = CLI_OK;
     } else {

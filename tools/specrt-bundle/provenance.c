@@ -53,21 +53,30 @@ static void put_value(paragraph *p, const char *key, json_object *value, int dep
     }
 }
 
-static void put_section(const char *tag, json_object *entry) {
+/* What a section was made from, by the names that our tools give it. */
+static bool names_input(const char *key) {
+    static const char *const inputs[] = {"model",   "domains", "input",
+                                         "options", "queries", "states"};
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+        if (strcmp(key, inputs[i]) == 0) return true;
+    return false;
+}
+
+static void put_section(const char *tag, json_object *entry, bool all) {
     paragraph p = {INDENT};
     json_object *tool = json_object_object_get(entry, "tool");
     text_pad(tag, INDENT - 1, stdout);
     putchar(' ');
     if (tool) put_fact(&p, "made by", json_object_get_string(tool));
     json_object_object_foreach(entry, key, value) {
-        if (value != tool) put_value(&p, key, value, 0);
+        if (value != tool && (all || names_input(key))) put_value(&p, key, value, 0);
     }
     putchar('\n');
 }
 
-void verb_print_provenance(json_object *provenance) {
-    printf("\nprovenance of sections (all of it: --json)\n");
+void verb_print_provenance(json_object *provenance, bool all) {
+    printf("\nprovenance of sections (%sall of it: --json)\n", all ? "" : "more: -v, ");
     json_object_object_foreach(provenance, tag, entry) {
-        if (json_object_is_type(entry, json_type_object)) put_section(tag, entry);
+        if (json_object_is_type(entry, json_type_object)) put_section(tag, entry, all);
     }
 }

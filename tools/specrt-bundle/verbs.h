@@ -19,8 +19,9 @@ int verb_start(const cli_tool *tool, int argc, char **argv, cli_common *common, 
  * JSON object. */
 json_object *verb_provenance(const specrt_bundle *bundle);
 
-/* verb_print_provenance() : on stdout, a paragraph for each section: tool, inputs, parameters, figures. */
-void verb_print_provenance(json_object *provenance);
+/* verb_print_provenance() : on stdout, a paragraph for each section: its tool and inputs, with `all` its
+ * parameters and figures too. */
+void verb_print_provenance(json_object *provenance, bool all);
 
 /* verb_tag() : the section's tag with an end, in one of several static buffers by turns. */
 const char *verb_tag(const specrt_bundle_section *section);
