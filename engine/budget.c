@@ -19,6 +19,21 @@ const char *budget_policy(const char *text, const pass_costs *costs) {
     return costs && costs->policy[0] ? costs->policy : "microspec";
 }
 
+const char *budget_policy_file(const char *text, const pass_costs *costs) {
+    bool named = budget_is_auto(text) && text[4] == '\0' && costs->policy[0];
+    return named ? costs->file : NULL;
+}
+
+specrt_status budget_policy_opened(specrt_status status, const char *file, specrt_error *err) {
+    if (status == SPECRT_STATUS_OK || status == SPECRT_STATUS_NO_MEMORY || !file || !err)
+        return status;
+    const specrt_error why = *err;
+    return specrt_error_set(err, status,
+                            "%s: policy: expected one that opens here, found %s; name its bundle "
+                            "by --bundle, or another policy by --policy auto+POLICY",
+                            file, why.msg);
+}
+
 /* ---- costs ---- */
 
 static int32_t nodes_of(const specrt_tree_params *tree, int32_t n) {

@@ -11,6 +11,14 @@ bool budget_is_auto(const char *text);
  * too) microspec, which needs no bundle; any other text itself, NULL too. Borrowed from both, or static. */
 const char *budget_policy(const char *text, const pass_costs *costs);
 
+/* budget_policy_file() : the file of costs that named that policy; NULL: text names it, or nothing does. */
+const char *budget_policy_file(const char *text, const pass_costs *costs);
+
+/* budget_policy_opened() : what opening a policy returned. An error names the file that named the policy too.
+ *   file : of budget_policy_file()
+ * @return status */
+specrt_status budget_policy_opened(specrt_status status, const char *file, specrt_error *err);
+
 /* What a budget is made from, borrowed for the call. */
 typedef struct budget_desc {
     const pass_costs *costs;

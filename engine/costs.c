@@ -145,7 +145,7 @@ static specrt_status take_all(const char *path, json_object *o, pass_costs *out,
 
 specrt_status pass_costs_read(const char *path, pass_costs *out, specrt_error *err) {
     file_view view;
-    *out = (pass_costs){.error = 0};
+    *out = (pass_costs){.file = path};
     TRY(file_map(path, &view, err));
     char *text = strndup(view.n ? (const char *)view.bytes : "", view.n);
     file_unmap(&view);

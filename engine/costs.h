@@ -13,6 +13,7 @@ enum { PASS_WIDTHS = 3 };
 extern const int32_t pass_widths[PASS_WIDTHS]; /* topk of trees: 1, 4, 10 */
 
 typedef struct pass_costs {
+    const char *file;  /* that they were read from, borrowed; NULL: none */
     char policy[1024]; /* that auto drafts from, as plan found it fastest; "": none was compared */
     int32_t policy_rows; /* that it scored in the mean, rounded up; 0: not known */
     curve head_first;    /* by rows of the head, for the one hidden row after the target's pass */
@@ -29,8 +30,9 @@ typedef struct pass_costs {
  * policy and policy_rows where there are any. */
 void pass_costs_put(const pass_costs *costs, json_object *o);
 
-/* pass_costs_read() : a file with those keys; curves become monotone. @return IO, NO_MEMORY, BAD_INPUT naming
- * file and key. */
+/* pass_costs_read() : a file with those keys; curves become monotone.
+ *   path : borrowed by *out
+ * @return IO, NO_MEMORY, BAD_INPUT naming file and key. */
 specrt_status pass_costs_read(const char *path, pass_costs *out, specrt_error *err);
 
 /* pass_costs_write() : such a file; one that is there needs force. */

@@ -65,6 +65,26 @@ for policy in 7 null '""' '"auto"' '"window:0"' '"full+full"'; do
     refuses 3 "*bad.json: policy*expected *, found *; specrt-eval plan --costs-out writes *" \
         specrt-eval replay --trace a.trace --costs bad.json --policy auto
 done
+# The error of a policy that does not open names the file of costs that named it, if one did.
+missing() { # CODE POLICY WHY
+    local from=$1 policy=$2 why=$3
+    sed "\$s/}\$/, \"policy\": \"$policy\"}/" costs.json >missing.json
+    for asked in auto auto,full; do
+        refuses $from "*missing.json: policy: expected one that opens here, found policy *$why*; \
+name its bundle by --bundle, or another policy by --policy auto+POLICY" \
+            specrt-eval replay --trace a.trace --costs missing.json --policy $asked
+    done
+}
+missing 3 static:2048 "section 'ranks'"
+missing 2 sketch:128 "expected --model FILE, found none"
+for policy in auto,static:2048 auto,full; do
+    refuses 3 "*missing.json: policy: expected *: sketch: needs a bundle with section 'sketch'*" \
+        specrt-eval compare "${pair[@]}" --costs missing.json --policy $policy --prompt x
+done
+refuses 3 "specrt-eval replay: policy 'static:2048': static: needs a bundle *builds it" \
+    specrt-eval replay --trace a.trace --costs named.json --policy auto,static:2048
+refuses 3 "specrt-eval compare: policy 'static:2048': static: needs a bundle *builds it" \
+    specrt-eval compare "${pair[@]}" --costs missing.json --policy auto+static:2048 --prompt x
 refuses 2 "*--policy auto: expected --costs FILE*" specrt-eval replay --trace a.trace --policy auto
 refuses 2 "*expected auto once, found 'auto+full' too" specrt-eval replay --trace a.trace \
     --costs costs.json --policy auto,auto+full

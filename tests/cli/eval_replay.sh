@@ -78,7 +78,8 @@ refuses 3 "*cut.trace: no sequence is in it, up to where it was cut" replay cut.
 refuses 3 "*a.specb: not a specrt trace; *" replay a.specb
 { head -c $((size - 200)) a.trace; printf 'XXXX'; tail -c 196 a.trace; } >damaged.trace
 refuses 3 "*damaged.trace: block 1: *" replay damaged.trace
-refuses 2 "*policy 'coral' reads the head; expected --model FILE" replay a.trace --policy coral
+refuses 2 "*policy 'coral': head: expected --model FILE, found none" \
+    replay a.trace --policy coral
 # lists too short for the recorded tree: what a run says of them, by any number of threads
 for policy in static:8 retrieve:3 successor:2 window:4@min=2; do
     refuses 2 "*topk: expected at most the [2-8] rows of policy '$policy', found 10" \

@@ -89,10 +89,32 @@ static void test_word(void) {
     CHECK(budget_policy(NULL, &costs) == NULL);
 }
 
+static void test_file(void) {
+    specrt_error err;
+    pass_costs costs;
+    REQUIRE(read_with("policy", "\"static:64\"", &costs, &err) == SPECRT_STATUS_OK);
+    const char *file = budget_policy_file("auto", &costs);
+    REQUIRE(file != NULL);
+    CHECK(strstr(file, "costs.json") != NULL);
+    CHECK(budget_policy_file("auto+full", &costs) == NULL);
+    CHECK(budget_policy_file("static:64", &costs) == NULL);
+    REQUIRE(read_with("policy_rows", "7", &costs, &err) == SPECRT_STATUS_OK);
+    CHECK(budget_policy_file("auto", &costs) == NULL);
+
+    specrt_error_set(&err, SPECRT_STATUS_BAD_ARG, "policy 'x': y");
+    CHECK_INT(budget_policy_opened(SPECRT_STATUS_BAD_ARG, NULL, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "policy 'x': y");
+    CHECK_INT(budget_policy_opened(SPECRT_STATUS_BAD_ARG, "c.json", &err), SPECRT_STATUS_BAD_ARG);
+    CHECK(strstr(err.msg, "c.json: policy: ") == err.msg && strstr(err.msg, "policy 'x': y"));
+    CHECK_INT(budget_policy_opened(SPECRT_STATUS_OK, "c.json", &err), SPECRT_STATUS_OK);
+    clear_folder();
+}
+
 static const test_case cases[] = {
     {"round", "a file holds curves and the policy", test_round},
     {"refused", "a policy that is none, and rows that are none, are refused by file and field",
      test_refused},
+    {"file", "a policy that does not open is told with the file that names it", test_file},
     {"word", "auto takes the costs' policy, auto+SPEC its own", test_word},
 };
 TEST_MAIN(cases)

@@ -59,7 +59,10 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     specrt_session_params params = models_session(&c->models, &c->options, 0);
     *k = (contestant){.name = "plain", .alignment = a};
     if (budget_is_auto(text)) TRY(know_costs(c, err));
-    if (text) TRY(models_policy(&c->models, budget_policy(text, &c->costs), &k->policy, err));
+    if (text)
+        TRY(budget_policy_opened(
+            models_policy(&c->models, budget_policy(text, &c->costs), &k->policy, err),
+            budget_policy_file(text, &c->costs), err));
     if (budget_is_auto(text)) TRY(add_budget(c, k, &params, err));
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)

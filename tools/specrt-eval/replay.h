@@ -28,6 +28,9 @@ typedef struct replay_params {
     int n_traces;
     const char *const *policies; /* [n_policies] */
     int n_policies;
+    const char
+        *costs_file; /* that named policies [first_named, first_named + n_named); NULL: none */
+    int first_named, n_named;
     const char *const *names; /* [n_policies] in tables and pages; NULL: policies */
     /* [n_policies] whose sequences begin with what others left; not in a stream. NULL: all forget */
     const replay_memory *memories;

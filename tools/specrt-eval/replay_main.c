@@ -54,12 +54,15 @@ static specrt_status add_lists(replaying *a, const char *asked, specrt_error *er
     char list[32];
     const char *text = budget_policy(asked, &a->costs);
     int n = budget_sizes(text, sizes);
+    a->params.costs_file = budget_policy_file(asked, &a->costs);
+    a->params.first_named = a->params.n_policies;
     a->asks_auto = true;
     a->n_lists = n ? n : 1;
     for (int i = 0; i < a->n_lists; i++) {
         if (n) snprintf(list, sizeof list, "static:%d", (int)sizes[i]);
         if ((a->lists[i] = place_of(a, n ? list : text, err)) < 0) return err->status;
     }
+    a->params.n_named = a->params.n_policies - a->params.first_named;
     return SPECRT_STATUS_OK;
 }
 

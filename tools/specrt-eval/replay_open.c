@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
+#include "engine/budget.h"
 #include "formats/bundle_open.h"
 #include "eval.h"
 #include "replay_impl.h"
@@ -143,7 +144,7 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
     if (r->embedding.rows) desc.embedding = &r->embedding;
     if (!r->params.model && any_of(text, by_hidden))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "policy '%.60s' reads the head; expected --model FILE", text);
+                                "policy '%.60s': head: expected --model FILE, found none", text);
     TRY(specrt_policy_create(r->bundle, r->head, &desc, &e->policy, err));
     snprintf(e->text, sizeof e->text, "%s", specrt_policy_text(e->policy));
     e->routed = any_of(e->text, routed);
@@ -159,6 +160,12 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
     return SPECRT_STATUS_OK;
 }
 
+/* The file of costs that named the policy; NULL: the caller did. */
+static const char *named_by(const replay_params *p, int policy) {
+    bool named = policy >= p->first_named && policy < p->first_named + p->n_named;
+    return named ? p->costs_file : NULL;
+}
+
 static specrt_status open_policies(replay *r, specrt_error *err) {
     int n = r->params.n_policies + 1;
     r->entrants = (replay_entrant *)calloc((size_t)n, sizeof *r->entrants);
@@ -169,7 +176,9 @@ static specrt_status open_policies(replay *r, specrt_error *err) {
         e->levels = (replay_levels *)calloc((size_t)r->n_trees, sizeof *e->levels);
         if (!e->levels) return error_no_memory_for(err, "a replay");
         if (i > 0 && r->params.memories) e->memory = r->params.memories[i - 1];
-        if (i > 0) TRY(open_policy(r, r->params.policies[i - 1], e, err));
+        if (i > 0)
+            TRY(budget_policy_opened(open_policy(r, r->params.policies[i - 1], e, err),
+                                     named_by(&r->params, i - 1), err));
     }
     snprintf(r->entrants[0].text, sizeof r->entrants[0].text, "oracle");
     r->entrants[0].exact_coverage = r->entrants[0].exact_rows = true;

@@ -124,7 +124,8 @@ specrt_status models_session(models *m, const options *o, const char *text, spec
         .submit_user = m->worker,
     };
     specrt_llama_describe(m->pair, &desc, &params);
-    TRY(specrt_policy_create(m->bundle, m->head, &desc, policy, err));
+    TRY(budget_policy_opened(specrt_policy_create(m->bundle, m->head, &desc, policy, err),
+                             budget_policy_file(text, &costs), err));
     if (budget_is_auto(text)) TRY(add_budget(m, &costs, *policy, &params, err));
     return specrt_session_create(*policy, &params, NULL, session, err);
 }
