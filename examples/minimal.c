@@ -3,8 +3,16 @@
  *     minimal BUNDLE                                  with made-up weights: the calls, not sense
  *     minimal BUNDLE --head ROWS.f16 N_ROWS N_COLS    with yours, raw half-precision rows
  */
-#define SPECRT_IMPLEMENTATION
+#define SPECRT_IMPLEMENTATION /* before other headers, in strict C */
 #include "specrt.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static int fail(const char *message) {
     fprintf(stderr, "minimal: %s\n", message);

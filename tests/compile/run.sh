@@ -60,6 +60,13 @@ readme() { # compiler
         $1 -std=c++11 $warn -fsyntax-only "$work/readme.cc"
 }
 
+# An example includes what it uses: the header's declarations bring <stddef.h> and <stdint.h>, and
+# its implementation, which brings more, is left out.
+example() { # compiler, file
+    sed '/^#define SPECRT_IMPLEMENTATION/d' "$2" |
+        $1 -std=c99 -D_DEFAULT_SOURCE $warn -Ilib -I. -fsyntax-only -x c -
+}
+
 # What an application calls; the parts come on request, and declare themselves.
 tier() { # compiler, options...
     printf '#include "specrt.h"\n' |
@@ -134,6 +141,7 @@ family() (
         check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"
         check "$2 readme" readme "$2"
         check "$1 late" late "$1"
+        for file in examples/*.c; do check "$1 $file" example "$1" "$file"; done
         check "$1 symbols" symbols "$work/$1.o"
         check "$1 tiers" tiers "$1"
     else
