@@ -36,6 +36,39 @@ list() {
         }' "$table"
 }
 
+# no_such_model : name those that there are, and the closest: one that begins so, else within a
+# third of its letters.
+no_such_model() {
+    local asked=$name names
+    names=$(awk -v asked="${name,,}" '
+        function least(a, b) { return a < b ? a : b }
+        function distance(a, b,    i, j, row, left, above) { # insertions, deletions, substitutions
+            for (j = 0; j <= length(b); j++) row[j] = j
+            for (i = 1; i <= length(a); i++) {
+                left = row[0] = i
+                above = i - 1
+                for (j = 1; j <= length(b); j++) {
+                    above += substr(a, i, 1) != substr(b, j, 1)
+                    left = least(least(left, row[j]) + 1, above)
+                    above = row[j]
+                    row[j] = left
+                }
+            }
+            return left
+        }
+        $1 == "name" {
+            far = index($2, asked) == 1 ? 0 : distance(asked, $2)
+            if (3 * far <= length($2) && (closest == "" || far < nearest)) {
+                nearest = far
+                closest = $2
+            }
+            names = names (names ? ", " : "") $2
+        }
+        END { print names (closest ? "; the closest is " closest : "") }' "$table")
+    name=
+    fail 2 "NAME=$asked: no such model; expected one of $names"
+}
+
 # ---- a file of yours ----
 
 digest() { sha256sum <"$1" | cut -d ' ' -f 1; }
@@ -175,9 +208,7 @@ if [ -z "$name" ]; then
     list
     exit
 fi
-[ -n "$(the what)" ] ||
-    { names=$(awk '$1 == "name" { printf "%s%s", n++ ? ", " : "", $2 }' "$table")
-        name='' && fail 2 "NAME=$2: no such model; expected one of $names"; }
+[ -n "$(the what)" ] || no_such_model
 read -r packages first last <<<"$(the packages)"
 read -r bytes joined <<<"$(the joined)"
 read -r file made <<<"$(the makes)"

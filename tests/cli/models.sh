@@ -117,7 +117,9 @@ accepts models
 prints "*make models NAME=big *some big; 1 kB, MIT*NAME=sample *"
 stops 2 "models: NAME=nosuch: no such model; expected one of big, text, asked, head, sample" \
     models nosuch
-stops 2 "models: NAME=bi: no such model; *" models bi
+for asked in smaple Sample sam samples; do
+    stops 2 "models: NAME=$asked: no such model; *; the closest is sample" models $asked
+done
 
 # A run that ends goes on where it ended; what is altered is told and removed.
 FAULT=killed stops 130 "models: big: ?3/11? big-part3==1.0" models big
