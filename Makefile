@@ -338,22 +338,23 @@ bench: all bench-build ## benchmarks; results belong in bench/results
 benchmarks: all bench-build $(BUILD)/tests/trace ## the figures of docs/BENCHMARKS.md and the README's table anew [NAMES=]
 	@BUILD=$(BUILD) bench/benchmarks.sh $(NAMES)
 
-LINTED := $(wildcard include/*.h lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
-# Data and patterns of one line are as long as they are.
-SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
-PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)
 # Survivors and figures by section; tests/mutants.txt lists changes without effect.
 MUTATE_SEED ?= 1
 mutate: test-build ## change one operator at a time: does a test notice? [SECTION=, N=100, MUTATE_SEED=1, LEAST=]
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" OPENBLAS="$(sketch-build_LIBS)" \
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) $(SECTION)
 
-lint: ## format, order of sections and folders, lengths, white space, links, where figures come from
+LINTED := $(wildcard include/*.h lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
+# Data and patterns of one line are as long as they are.
+SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
+PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)
+lint: ## format, order of sections and folders, lengths, one helper for no memory, white space, links, where figures come from
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
 	@awk -f tests/check_sections.awk include/specrt.h cuda/specrt_kernels.cu
 	@awk -f tests/check_includes.awk $(filter lib/% engine/% tools/% adapters/%,$(LINTED))
 	@awk -f tests/check_lengths.awk $(LINTED)
 	@awk 'length > 110 { printf "%s:%d: line over 110 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(LINTED)
+	@! grep -nE 'specrt_error_set\(.*NO_MEMORY' $(filter-out lib/base/error.c,$(filter lib/% engine/% tools/%,$(LINTED)))
 	@! grep -nE '[[:space:]]+$$' $(LINTED) Makefile README.md
 	@awk 'length > 100 && !/^ *(["\047]|\{"|\[\{)/ { printf "%s:%d: line over 100 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(SCRIPTS)
 	@awk -f tests/check_links.awk $(PAGES)

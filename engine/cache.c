@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 
 /* Rows that begin where a line of the CPU's cache does are multiplied faster. */
 enum { LINE = 64 };
@@ -62,8 +63,7 @@ specrt_status engine_cache_create(const engine_model *m, int32_t n_context, engi
         }
     }
     free(c);
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a cache of %d positions",
-                            n_context);
+    return error_no_memory_for(err, "a cache of %d positions", n_context);
 }
 
 void engine_cache_close(engine_cache *c) {

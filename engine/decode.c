@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 #include "base/io.h"
 #include "base/measure.h"
 
@@ -147,9 +148,7 @@ specrt_status engine_decoder_create(const engine_model *target, const engine_dra
         return SPECRT_STATUS_OK;
     }
     engine_decoder_free(d);
-    if (status == SPECRT_STATUS_NO_MEMORY)
-        specrt_error_set(err, status, "no memory for a sequence");
-    return status;
+    return status == SPECRT_STATUS_NO_MEMORY ? error_no_memory_for(err, "a sequence") : status;
 }
 
 /* ---- the two models -------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/error.h"
 
 specrt_status engine_weights_open(engine_weights *w, const char *path, specrt_error *err) {
     return model_open(path, &w->file, err);
@@ -88,11 +89,6 @@ static float *decode(engine_weights *w, const tensor *t) {
     return rows;
 }
 
-static specrt_status no_memory(const engine_weights *w, const char *name, specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: %s: no memory to decode it",
-                            w->file.path, name);
-}
-
 specrt_status engine_weights_matrix(engine_weights *w, const char *name, int64_t n_rows,
                                     int64_t n_cols, engine_matrix *out, specrt_error *err) {
     tensor t;
@@ -112,7 +108,7 @@ specrt_status engine_weights_vector(engine_weights *w, const char *name, int64_t
     if (optional && !engine_weights_has(w, name)) return SPECRT_STATUS_OK;
     TRY(check(w, name, 1, 1, n, &t, err));
     const float *v = decode(w, &t);
-    if (!v) return no_memory(w, name, err);
+    if (!v) return error_no_memory_for(err, "%s of %s", name, w->file.path);
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(v[i]))
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,

@@ -9,7 +9,8 @@
  * @return NO_MEMORY */
 specrt_status error_no_memory(specrt_error *err, const char *name);
 
-/* error_no_memory_for() : "out of memory for WHAT", where no file is at hand. @return NO_MEMORY */
-specrt_status error_no_memory_for(specrt_error *err, const char *what);
+/* error_no_memory_for() : "out of memory for WHAT", a printf-style text. @return NO_MEMORY */
+specrt_status error_no_memory_for(specrt_error *err, const char *what, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/error.h"
 #include "base/parallel.h"
 
 enum { MAX_SPILLED = 32, WINDOW_BYTES = 1 << 16 };
 
 specrt_status pairs_no_memory(specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                            "out of memory for pairs; give less --memory");
+    return error_no_memory_for(err, "pairs; give less --memory");
 }
 
 /* ---- one row ---- */

@@ -120,16 +120,11 @@ static bool fail(machine *m, const char *what) {
     return false;
 }
 
-static bool no_memory(machine *m) {
-    m->status = error_no_memory(m->err, m->p->path);
-    return false;
-}
-
 static bool append(machine *m, pt_value **items, int64_t *n, int64_t *capacity, pt_value value) {
     if (*n == *capacity) {
         int64_t grown = *capacity < 8 ? 8 : *capacity * 2;
         pt_value *bigger = (pt_value *)realloc(*items, (size_t)grown * sizeof **items);
-        if (!bigger) return no_memory(m);
+        if (!bigger) return m->status = error_no_memory(m->err, m->p->path), false;
         *items = bigger, *capacity = grown;
     }
     (*items)[(*n)++] = value;
@@ -147,7 +142,7 @@ static bool push_int(machine *m, pt_kind kind, int64_t i) {
 static pt_object *new_object(machine *m) {
     if (m->p->n_objects == MAX_OBJECTS) return fail(m, "too many objects"), NULL;
     pt_object *o = (pt_object *)calloc(1, sizeof *o);
-    if (!o) return no_memory(m), NULL;
+    if (!o) return m->status = error_no_memory(m->err, m->p->path), NULL;
     o->next = m->p->objects;
     m->p->objects = o;
     m->p->n_objects++;

@@ -197,7 +197,7 @@ static specrt_status get_strings(const tokenizer *tok, const gguf *g, const char
     const gguf_kv *kv = gguf_find(g, key);
     *out = gguf_get_strings(g, key, n);
     if (*out || !kv || kv->type != GGUF_ARRAY || kv->elem != GGUF_STRING) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: %s: out of memory", tok->path, key);
+    return error_no_memory_for(err, "%s of %s", key, tok->path);
 }
 
 static specrt_status add_merges(tokenizer *tok, const vocabulary *v, specrt_error *err) {

@@ -11,6 +11,9 @@ static void test_no_memory(void) {
     CHECK_STR(err.msg, "out of memory");
     CHECK_INT(error_no_memory_for(&err, "the rows"), SPECRT_STATUS_NO_MEMORY);
     CHECK_STR(err.msg, "out of memory for the rows");
+    CHECK_INT(error_no_memory_for(&err, "%d rows of %s", 7, "a.gguf"), SPECRT_STATUS_NO_MEMORY);
+    CHECK_STR(err.msg, "out of memory for 7 rows of a.gguf");
+    CHECK_INT(error_no_memory_for(NULL, "%d rows", 7), SPECRT_STATUS_NO_MEMORY);
     CHECK_INT(error_no_memory(NULL, "a.gguf"), SPECRT_STATUS_NO_MEMORY);
 }
 

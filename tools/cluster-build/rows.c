@@ -135,7 +135,7 @@ specrt_status rows_open(const specrt_head_desc *head, const uint8_t *reserved, i
     free(s.scratch);
     if (status) rows_close(out);
     if (status == SPECRT_STATUS_NO_MEMORY)
-        return specrt_error_set(err, status, "head: out of memory for %zu rows", n);
+        return error_no_memory_for(err, "%zu rows of the head", n);
     return status;
 }
 

@@ -134,9 +134,7 @@ static specrt_status eigen(double *a, int d, int rank, double *values, double *v
     free(all);
     free(work);
     free(iwork);
-    return good ? SPECRT_STATUS_OK
-                : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                   "out of memory for %d directions of %d", rank, d);
+    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "%d directions of %d", rank, d);
 }
 
 /* --- the basis --- */

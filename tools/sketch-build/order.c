@@ -91,7 +91,7 @@ specrt_status order_open(const specrt_head_desc *head, const specrt_bundle *bund
     out->mean = malloc((size_t)out->n_cols * sizeof *out->mean);
     specrt_status status = SPECRT_STATUS_OK;
     if (!taken || !out->rows || !out->weights || !out->mean)
-        status = specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory for %zu rows", n);
+        status = error_no_memory_for(err, "%zu rows", n);
     if (!status) {
         arrange(out, ranked ? &ranks : NULL, taken);
         status = average(out, threads, err);

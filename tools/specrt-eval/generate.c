@@ -110,7 +110,7 @@ static specrt_status prepare(generation *g, specrt_error *err) {
     g->lines = (char **)calloc(n, sizeof *g->lines);
     g->errors = (specrt_error *)calloc(n, sizeof *g->errors);
     if (!g->chats || !g->decoders || !g->lines || !g->errors)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %zu prompts", n);
+        return error_no_memory_for(err, "%zu prompts", n);
     TRY(models_open(&g->options, 1, &g->models, err));
     for (int i = 0; i < threads; i++)
         TRY(chat_create(&g->options, g->models.tok, &g->chats[i], err));

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 #include "base/io.h"
 #include "formats/bundle_open.h"
 
@@ -78,7 +79,7 @@ specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
     specrt_status status = SPECRT_STATUS_OK;
     for (int i = 0; status == SPECRT_STATUS_OK && i < lists->n; i++) {
         char *copy = strdup(lists->items[i]), *rest = copy;
-        if (!copy) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory");
+        if (!copy) return error_no_memory_for(err, "policies");
         for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;)
             status = take(user, text, err);
         free(copy);
