@@ -2,8 +2,13 @@
 from __future__ import annotations
 
 import ctypes as C
+import functools
+import inspect
 import os
-from typing import Any
+import threading
+from numbers import Integral, Real
+from types import TracebackType
+from typing import Any, Callable
 
 import numpy as np
 
@@ -195,11 +200,11 @@ class Library:
         if getattr(self, name)(*args, C.byref(err)):
             raise SpecrtError(err.msg.decode(errors="replace"), err.status)
 
-    def step(self, name: str, *args: Any) -> None:
-        """Calls what returns a status alone."""
+    def step(self, name: str, *args: Any, expected: str) -> None:
+        """Calls what returns a status alone; `expected` says what the call needs."""
         status = getattr(self, name)(*args)
         if status:
-            raise SpecrtError(f"specrt_{name}: {self.status_name(status).decode()}", status)
+            raise SpecrtError(f"specrt_{name}: {self.status_name(status).decode()}: expected {expected}", status)
 
 
 def _find() -> str:
@@ -227,33 +232,148 @@ def library(path: str | None = None) -> Library:
     return _loaded
 
 
+# --- arguments ---
+
+Int64 = int  # in an annotation: an int of 64 bits; others have 32
+
+
+def _accepted(annotation: str, names: dict[str, Any]) -> tuple[tuple[type, ...], int]:
+    """The types that an annotation names, and the bits of an int; no types: anything goes."""
+    parts = [part.strip().split("[")[0] for part in annotation.split("|")]
+    if "Any" in parts:
+        return (), 0
+    types = [eval(part, names) for part in parts]  # our own annotations, in their own module
+    types = [{int: Integral, float: Real, None: type(None)}.get(t, t) for t in types]
+    return tuple(tuple if issubclass(t, tuple) else t for t in types), 64 if "Int64" in parts else 32
+
+
+def check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, raising TypeError or SpecrtError, with the argument's name, where one is not as annotated."""
+    signature = inspect.signature(function)
+    annotated = {p.name: p.annotation for p in signature.parameters.values()
+                 if isinstance(p.annotation, str) and p.name != "self" and p.kind is not p.VAR_KEYWORD}
+    if not any("Any" not in text for text in annotated.values()):
+        return function
+    accepted: dict[str, tuple[tuple[type, ...], int]] = {}
+
+    @functools.wraps(function)
+    def call(*args: Any, **more: Any) -> Any:
+        if not accepted:
+            names = function.__globals__
+            accepted.update((name, _accepted(text, names)) for name, text in annotated.items())
+        for name, value in signature.bind(*args, **more).arguments.items():
+            types, bits = accepted.get(name, ((), 0))
+            if types and not isinstance(value, types):
+                raise TypeError(f"{function.__qualname__}: {name}: expected {annotated[name]}, "
+                                f"found {type(value).__name__}")
+            if isinstance(value, Integral) and bits and not -1 << bits - 1 <= int(value) < 1 << bits - (bits == 32):
+                raise SpecrtError(f"{function.__qualname__}: {name}: expected an integer of {bits} bits, found {value}")
+        return function(*args, **more)
+    return call
+
+
+def checked(cls: type) -> type:
+    """Class decorator: checks the annotated arguments of all public methods and of __init__."""
+    for name, member in list(vars(cls).items()):
+        if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
+            setattr(cls, name, check_arguments(member))
+    return cls
+
+
+# --- handles ---
+
 class Owner:
-    """Closes a handle of the library, after those who borrow it: what is let go in a circle is let go in any order."""
+    """An object of the library, by its handle. Others borrow it: it closes after them, and not before.
+
+    close() raises where something still borrows it; what is let go in a circle is closed in the right order.
+    """
 
     _close = ""  # the library's function
-    handle: Any = None
+    _handle: Any = None
     _lenders: tuple[Owner, ...] = ()
-    _n_borrowers, _gone = 0, False
+    _gone = False
 
-    def _own(self, handle: C.c_void_p, *lenders: Owner | None) -> None:
-        self.handle, self._lenders = handle, tuple(x for x in lenders if x is not None)
-        for lender in self._lenders:
-            lender._n_borrowers += 1
+    def _own(self, lib: Library, lenders: tuple[Owner | None, ...], name: str, *args: Any) -> None:
+        """Opens the handle: lib.open(name, *args). lenders: what it borrows, held from before the call."""
+        self._lib, self._name, self._borrowers = lib, type(self).__name__, []
+        self._busy = threading.Lock()
+        lenders = tuple(x for x in lenders if x is not None)
+        self._hold(lenders)
+        try:
+            self._handle = lib.open(name, *args)
+        except BaseException:
+            self._release()
+            raise
 
-    def __del__(self) -> None:
-        self._gone = True
-        if self._n_borrowers == 0:
+    def _hold(self, lenders: tuple[Owner, ...]) -> None:
+        for lender in lenders:
+            lender._borrowers.append(self._name)
+        self._lenders = lenders
+
+    def _release(self) -> None:
+        lenders, self._lenders = self._lenders, ()
+        for lender in lenders:
+            lender._borrowers.remove(self._name)
+            if lender._gone:
+                lender._let_go()
+
+    @property
+    def handle(self) -> C.c_void_p:
+        """The library's pointer; raises where it is closed."""
+        if not self._handle:
+            raise SpecrtError(f"{type(self).__name__} is closed; expected an open one")
+        return self._handle
+
+    def _exclusive(self) -> Exclusive:
+        """For calls that change the object: one at a time."""
+        return Exclusive([self])
+
+    def close(self) -> None:
+        """Frees it; a second call does nothing. Raises while something made from it is open."""
+        if not self._handle:
+            return
+        if self._borrowers:
+            users = ", ".join(sorted(set(self._borrowers)))
+            raise SpecrtError(f"{self._name} cannot be closed: expected nothing that uses it, found "
+                              f"{len(self._borrowers)} open ({users}); close these first")
+        with self._exclusive():
             self._let_go()
 
     def _let_go(self) -> None:
-        if not self.handle:
-            return
-        handle, self.handle = self.handle, None
-        getattr(self._lib, self._close)(handle)
-        for lender in self._lenders:
-            lender._n_borrowers -= 1
-            if lender._gone and lender._n_borrowers == 0:
-                lender._let_go()
+        if self._handle and not self._borrowers:
+            handle, self._handle = self._handle, None
+            getattr(self._lib, self._close)(handle)
+            self._release()
+
+    def __del__(self) -> None:
+        self._gone = True
+        if self._handle:
+            self._let_go()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+
+class Exclusive:
+    """Holds objects for one call: a second thread gets an error, and no crash."""
+
+    def __init__(self, owners: list[Owner]) -> None:
+        self.locks = {id(owner._busy): owner for owner in owners}.values()
+        self.held: list[Any] = []
+
+    def __enter__(self) -> None:
+        for owner in self.locks:
+            if not owner._busy.acquire(blocking=False):
+                self.__exit__()
+                raise SpecrtError(f"{type(owner).__name__} is in use by another thread; expected one thread at a time")
+            self.held.append(owner._busy)
+
+    def __exit__(self, *_: Any) -> None:
+        while self.held:
+            self.held.pop().release()
 
 
 # --- memory of others, as it is ---
@@ -261,11 +381,11 @@ class Owner:
 class Memory:
     """Where an array lies: address, dtype by name, shape, bytes between rows. Holds the array."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Any, name: str) -> None:
         self.array = array
         if hasattr(array, "data_ptr"):  # torch, whose bfloat16 numpy does not know
             if array.device.type != "cpu":
-                raise SpecrtError(f"expected memory of the CPU, found a tensor on {array.device}")
+                raise SpecrtError(f"{name}: expected memory of the CPU, found a tensor on {array.device}")
             self.address, self.shape = array.data_ptr(), tuple(array.shape)
             self.dtype = str(array.dtype).split(".")[-1]
             strides = tuple(s * array.element_size() for s in array.stride())
@@ -273,6 +393,9 @@ class Memory:
         else:
             if not isinstance(array, np.ndarray):
                 array = self.array = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+            if array.dtype.kind in "OSUV":
+                raise TypeError(f"{name}: expected an array of numbers, found {type(self.array).__name__} of "
+                                f"{array.dtype.name}")
             self.address, self.shape, self.dtype = array.ctypes.data, array.shape, array.dtype.name
             strides, item = array.strides, array.itemsize
         self.row_stride = strides[0] if len(strides) > 1 else item
@@ -288,7 +411,7 @@ def pointer(array: Any, dtype: str, shape: tuple[int | None, ...], name: str) ->
     """The address of an array that has this dtype and shape (None: any) in one piece; None for None."""
     if array is None:
         return None
-    m = Memory(array)
+    m = Memory(array, name)
     fits = len(m.shape) == len(shape) and all(e in (None, f) for e, f in zip(shape, m.shape))
     if m.dtype != dtype or not fits or not m.whole:
         expected = "[" + ", ".join("n" if e is None else str(e) for e in shape) + "]"
@@ -297,11 +420,30 @@ def pointer(array: Any, dtype: str, shape: tuple[int | None, ...], name: str) ->
     return C.c_void_p(m.address)
 
 
-def ints(values: Any) -> np.ndarray:
-    """Token ids as int32 [n]; a copy only where they are not that already."""
+def size_of(array: Any, axis: int, name: str) -> int:
+    """The rows (axis 0) or columns (1) of what must be a matrix; 0 for None."""
+    if array is None:
+        return 0
+    shape = Memory(array, name).shape
+    if len(shape) != 2:
+        raise SpecrtError(f"{name}: expected a matrix [n, columns], found {list(shape)}")
+    return shape[axis]
+
+
+def ints(values: Any, name: str, n_ids: int = 0) -> np.ndarray:
+    """Token ids as int32 [n], all below n_ids (0: any); a copy only where they are not that already."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
-    return np.ascontiguousarray(values, np.int32).reshape(-1)
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"{name}: expected token ids (integers), found {type(values).__name__} of {array.dtype.name}")
+    if array.ndim > 1:
+        raise SpecrtError(f"{name}: expected token ids [n], found {list(array.shape)}")
+    array = array.reshape(-1)
+    wrong = np.flatnonzero((array < 0) | (array >= (n_ids or 1 << 31)))
+    if len(wrong):
+        raise SpecrtError(f"{name}: expected ids in [0, {n_ids or 1 << 31}), found {array[wrong[0]]} at {wrong[0]}")
+    return np.ascontiguousarray(array, np.int32)
 
 
 def array_of(address: Any, n: int, dtype: Any) -> np.ndarray:

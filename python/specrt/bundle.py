@@ -4,15 +4,15 @@ from __future__ import annotations
 import ctypes as C
 import json
 import os
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from . import _tool
-from ._lib import CIdent, CRanks, Owner, SpecrtError, array_of, library
+from ._lib import CIdent, CRanks, Owner, SpecrtError, array_of, checked, library
 
 
+@checked
 class Bundle(Owner):
     """A bundle, checked and mapped at opening.
 
@@ -24,18 +24,7 @@ class Bundle(Owner):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._lib = library()
-        self._own(self._lib.open("bundle_open", os.fsencode(self.path), None))
-
-    def close(self) -> None:
-        """Policies and arrays made from it must be gone."""
-        self._let_go()
-
-    def __enter__(self) -> Bundle:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()
+        self._own(library(), (), "bundle_open", os.fsencode(self.path), None)
 
     def _ranks(self) -> CRanks:
         ranks = CRanks()
@@ -111,4 +100,5 @@ class Bundle(Owner):
         if isinstance(tokenizer, bytes) and len(tokenizer) == 32:
             self._lib.call("bundle_check_tokenizer", self.handle, tokenizer)
         else:
+            _ = self.handle  # raises where it is closed
             _tool.run("verify", self.path, "--tokenizer", os.fspath(tokenizer), "-q")

@@ -36,4 +36,4 @@ def write_map(ids: Any, path: str | os.PathLike[str], format: str, n_vocab: int 
         raise SpecrtError(f"format '{format}': expected one of {', '.join(FORMATS)}")
     flags = ["--n-vocab", n_vocab] if n_vocab else []
     _tool.run("map", "/dev/stdin", "--values", "absolute", "--format", format, "-o", os.fspath(path), "-q",
-              *flags, *(["-f"] if force else []), input="\n".join(map(str, ints(ids).tolist())) + "\n")
+              *flags, *(["-f"] if force else []), input="\n".join(map(str, ints(ids, "ids").tolist())) + "\n")

@@ -53,10 +53,13 @@ class Sequence:
 
 
 class Sequences:
-    """The batch of a proposer; proposer.propose and proposer._greedy_sample go through it from now on."""
+    """The batch of a proposer; proposer.propose and proposer._greedy_sample go through it from now on.
 
-    def __init__(self, policy: Policy, proposer: Any, stock: Stock | None = None) -> None:
-        self.policy, self.stock, self.runner = policy, stock, None
+    stock: for sequences that start when the batch has at least `crowd`; a lone sequence is slower with it.
+    """
+
+    def __init__(self, policy: Policy, proposer: Any, stock: Stock | None = None, crowd: int = 2) -> None:
+        self.policy, self.stock, self.crowd, self.runner = policy, stock, crowd, None
         self.tree = Tree(proposer.num_speculative_tokens, 1, proposer.num_speculative_tokens + 1)
         self.prompts = policy.learns and proposer.method in ("eagle", "draft_model")  # whose states are the target's
         self.known: dict[str, Sequence] = {}
@@ -86,7 +89,7 @@ class Sequences:
         for i, name in enumerate(names):
             if name not in self.known:
                 self.known[name] = Sequence(Session(self.policy, self.tree, n_logits=logits.shape[-1],
-                                                    stock=self.stock))
+                                                    stock=self.stock if len(names) >= self.crowd else None))
             sequence = self.known[name]
             begin, end, n_draft = int(bounds[i]), int(bounds[i + 1]), drafted[i] if drafted else 0
             tokens = read[begin:end]

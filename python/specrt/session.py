@@ -22,14 +22,15 @@ The models are the caller's. Whatever the policy, tokens are those of plain deco
 from __future__ import annotations
 
 import ctypes as C
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ._lib import (CBeam, CDraft, CHeadDesc, CPolicyDesc, CSampling, CSessionParams, CStats, CStockParams,
-                   CStockStats, CTargetRows, CTreeParams, CVerdict, DTYPES, ITEM_BYTES, Memory, Owner, SpecrtError,
-                   array_of, ints, library, pointer)
+                   CStockStats, CTargetRows, CTreeParams, CVerdict, DTYPES, Exclusive, ITEM_BYTES, Int64, Memory, Owner,
+                   SpecrtError, array_of, check_arguments, checked, ints, library, pointer, size_of)
 from .bundle import Bundle
 
 
@@ -88,17 +89,18 @@ class Stats:
         return self.n_rows / self.n_cycles if self.n_cycles else 0.0
 
 
-def _matrix(rows: Any, bias: Any, ids: Any) -> CHeadDesc:
-    m = Memory(rows)
+def _matrix(name: str, rows: Any, bias: Any = None, ids: Any = None) -> CHeadDesc:
+    m = Memory(rows, name)
     dtype = DTYPES.get(m.dtype)
     if dtype is None or len(m.shape) != 2 or not m.packed or m.row_stride < m.shape[1] * ITEM_BYTES[dtype]:
-        raise SpecrtError(f"rows: expected [n_rows, d] of {', '.join(DTYPES)}, each row in one piece, found "
+        raise SpecrtError(f"{name}: expected [n_rows, d] of {', '.join(DTYPES)}, each row in one piece, found "
                           f"{m.dtype} {list(m.shape)}")
     n = m.shape[0]
     return CHeadDesc(m.address, dtype, n, m.shape[1], m.row_stride, pointer(bias, "float32", (n,), "bias"),
                      pointer(ids, "int32", (n,), "ids"))
 
 
+@checked
 class Head(Owner):
     """A draft head: the matrix that the drafter's logits come from.
 
@@ -109,12 +111,12 @@ class Head(Owner):
     _close = "head_close"
 
     def __init__(self, rows: Any, bias: Any = None, ids: Any = None, bundle: Bundle | None = None) -> None:
-        self.keep, self._lib = (rows, bias, ids), library()
-        self.desc = _matrix(rows, bias, ids)
+        self.keep, self.desc = (rows, bias, ids), _matrix("rows", rows, bias, ids)
         self.n_rows, self.width = self.desc.n_rows, self.desc.n_cols
-        self._own(self._lib.open("head_bind", bundle.handle if bundle else None, C.byref(self.desc), None), bundle)
+        self._own(library(), (bundle,), "head_bind", bundle.handle if bundle else None, C.byref(self.desc), None)
 
 
+@checked
 class Policy(Owner):
     """A policy, as "static:512+window+successor:256" (specrt.h has the grammar); shared by any number of sessions.
 
@@ -126,14 +128,14 @@ class Policy(Owner):
 
     def __init__(self, text: str, head: Head, bundle: Bundle | None = None, n_vocab: int = 0,
                  terminators: Any = (), embedding: Any = None, target: Head | None = None) -> None:
-        ends = ints(terminators)
-        known = _matrix(embedding, None, None) if embedding is not None else None
+        ends = ints(terminators, "terminators")
+        known = _matrix("embedding", embedding) if embedding is not None else None
         desc = CPolicyDesc(text.encode(), n_vocab, len(ends), ends.ctypes.data,
                            C.addressof(known) if known is not None else None,
                            target.handle.value if target else None)
-        self.head, self.bundle, self.keep, self._lib = head, bundle, (embedding, target), head._lib
-        self._own(self._lib.open("policy_create", bundle.handle if bundle else None, head.handle, C.byref(desc)),
-                  head, bundle, target)
+        self.head, self.bundle, self.keep = head, bundle, (embedding, target)
+        self._own(head._lib, (head, bundle, target), "policy_create", bundle.handle if bundle else None, head.handle,
+                  C.byref(desc))
 
     def __str__(self) -> str:
         """In canonical form: sizes filled in."""
@@ -156,7 +158,7 @@ class Policy(Owner):
 
     def ends(self, token: int) -> bool:
         """Whether a token ends a text."""
-        return bool(self._lib.policy_ends(self.handle, int(token)))
+        return bool(self._lib.policy_ends(self.handle, token))
 
 
 class StockStats(NamedTuple):
@@ -169,6 +171,7 @@ class StockStats(NamedTuple):
     n_packed: int    # read from the head, since it was made
 
 
+@checked
 class Stock(Owner):
     """Packed rows that several sessions of a head hold, each once: for expand_batch(), which multiplies those that
     enough of a batch hold for all of it. Drafts are the same to the bit. A stock and its sessions are one thread's.
@@ -182,12 +185,13 @@ class Stock(Owner):
     def __init__(self, head: Head, n_rows: int = 0, costs: Any = ()) -> None:
         times = np.ascontiguousarray(costs, np.float64).reshape(-1)
         params = CStockParams(n_rows, times.ctypes.data if len(times) else None, len(times))
-        self.head, self._lib = head, head._lib
-        self._own(self._lib.open("stock_create", head.handle, C.byref(params), None), head)
+        self.head = head
+        self._own(head._lib, (head,), "stock_create", head.handle, C.byref(params), None)
 
     def stats(self) -> StockStats:
         s = CStockStats()
-        self._lib.stock_get_stats(self.handle, C.byref(s))
+        with self._exclusive():
+            self._lib.stock_get_stats(self.handle, C.byref(s))
         return StockStats(*(getattr(s, name) for name in StockStats._fields))
 
 
@@ -196,6 +200,7 @@ def _beam(b: CBeam) -> Beam:
                 array_of(b.logprobs, b.n, np.float32).copy())
 
 
+@checked
 class Session(Owner):
     """One sequence; one thread at a time. Sequences of a batch have a session each.
 
@@ -207,47 +212,65 @@ class Session(Owner):
     _close = "session_close"
 
     def __init__(self, policy: Policy, tree: Tree = Tree(), temperature: float = 0.0, top_k: int = 0,
-                 top_p: float = 0.0, min_p: float = 0.0, seed: int = 0, sequence: int = 0, n_logits: int = 0,
+                 top_p: float = 0.0, min_p: float = 0.0, seed: Int64 = 0, sequence: Int64 = 0, n_logits: int = 0,
                  sampled: bool = False, draft_temperature: float = 0.0, stock: Stock | None = None) -> None:
-        params = CSessionParams(CTreeParams(*tree), CSampling(temperature, top_k, top_p, min_p, seed, sequence),
+        params = CSessionParams(CTreeParams(*Tree(*tree)), CSampling(temperature, top_k, top_p, min_p, seed, sequence),
                                 n_logits, int(sampled), draft_temperature,
                                 stock=stock.handle if stock else None)
-        self.policy, self.stock, self._lib = policy, stock, policy._lib
+        self.policy, self.stock = policy, stock
         self.width, self.n_logits = policy.head.width, n_logits or policy.head.n_rows
-        self._own(self._lib.open("session_create", policy.handle, C.byref(params), None), policy, stock)
-        self._draft, self._verdict, self._beam = CDraft(), CVerdict(), CBeam()
+        self._own(policy._lib, (policy, stock), "session_create", policy.handle, C.byref(params), None)
+        self._busy = stock._busy if stock else self._busy  # a stock and its sessions are one thread's
+        self._forget()
+
+    def _forget(self, n_next: int | None = None) -> None:
+        """No draft is under way; the next pass has n_next rows, None: it needs start() first."""
+        self._draft, self._verdict, self._beam, self._n_next = CDraft(), CVerdict(), CBeam(), n_next
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        """Calls a function that cannot fail."""
+        with self._exclusive():
+            return getattr(self._lib, "session_" + name)(self.handle, *args)
+
+    def _step(self, name: str, *args: Any, expected: str) -> None:
+        with self._exclusive():
+            self._lib.step("session_" + name, self.handle, *args, expected=expected)
 
     def begin(self) -> None:
         """A new sequence: everything is forgotten."""
-        self._lib.session_begin(self.handle)
+        self._ask("begin")
+        self._forget()
 
-    def turn(self, position: int) -> None:
+    def turn(self, position: Int64) -> None:
         """In place of begin(): the next turn of a conversation, whose cache holds `position` tokens."""
-        self._lib.step("session_turn", self.handle, position)
+        self._step("turn", position, expected="position at least 0")
+        self._forget()
 
     def save(self) -> bytes:
         """All that drafts follow from: a session of the same policy that load()s it, in another process too, drafts
         what this one would. Between cycles; statistics and a draft that is under way are not in it."""
-        n = C.c_size_t()
-        self._lib.step("session_save", self.handle, None, C.c_size_t(0), C.byref(n))
+        n, between = C.c_size_t(), "a session between cycles, after begin() or observe()"
+        self._step("save", None, C.c_size_t(0), C.byref(n), expected=between)
         out = C.create_string_buffer(n.value)
-        self._lib.step("session_save", self.handle, out, n, C.byref(n))
+        self._step("save", out, n, C.byref(n), expected=between)
         return out.raw[:n.value]
 
     def load(self, saved: bytes) -> None:
         """In place of begin(): go on where a session was saved, with turn() before the next prompt. Bytes of another
         policy, vocabulary or origin are refused (SpecrtError), and the session is as after begin()."""
-        self._lib.call("session_load", self.handle, saved, C.c_size_t(len(saved)))
+        self._forget()
+        with self._exclusive():
+            self._lib.call("session_load", self.handle, saved, C.c_size_t(len(saved)))
+        self._forget(1)
 
-    def set_sequence(self, number: int) -> None:
+    def set_sequence(self, number: Int64) -> None:
         """The number that keys the draws after the next begin() or turn()."""
-        self._lib.session_set_sequence(self.handle, number)
+        self._ask("set_sequence", number)
 
     def _rows(self, n: int, logits: Any, ids: Any, hidden: Any = None) -> CTargetRows | None:
         if logits is None and ids is None and hidden is None:
             return None
-        k = Memory(ids).shape[-1] if ids is not None else 0
-        width = Memory(hidden).shape[-1] if hidden is not None else 0
+        k, width = size_of(ids, 1, "ids"), size_of(hidden, 1, "hidden")
         return CTargetRows(pointer(logits, "float32", (n, self.n_logits), "logits"),
                            pointer(ids, "int32", (n, k), "ids"), k,
                            pointer(hidden, "float32", (n, width), "hidden"), width)
@@ -255,22 +278,26 @@ class Session(Owner):
     def prefill(self, tokens: Any, logits: Any = None, ids: Any = None) -> None:
         """The next prompt tokens [n], and what the target said there: logits float32 [n, n_logits], or its best
         ids int32 [n, k]; neither where it did not compute them."""
-        tokens = ints(tokens)
+        tokens = ints(tokens, "tokens", self.n_logits)
         rows = self._rows(len(tokens), logits, ids)
-        self._lib.step("session_prefill", self.handle, C.c_void_p(tokens.ctypes.data), len(tokens),
-                       C.byref(rows) if rows else None)
+        self._step("prefill", C.c_void_p(tokens.ctypes.data), len(tokens), C.byref(rows) if rows else None,
+                   expected=f"tokens in [0, {self.n_logits})")
 
     def draw(self, logits: Any) -> int:
         """The token that plain decoding emits next. logits: float32 [n_logits] of the target."""
-        return self._lib.session_draw(self.handle, pointer(logits, "float32", (self.n_logits,), "logits"))
+        if logits is None:
+            raise TypeError("logits: expected float32 [n_logits], found None")
+        return self._ask("draw", pointer(logits, "float32", (self.n_logits,), "logits"))
 
     def start(self, token: int) -> None:
         """The first token after the prompt, the root of the first draft."""
-        self._lib.step("session_start", self.handle, int(token))
+        self._step("start", token, expected=f"token in [0, {self.n_logits}), found {token}")
+        self._forget(1)
 
     def shortlist(self) -> np.ndarray:
         """Target ids int32 [n] that may be drafted in this cycle; of routed sources those of the last level."""
-        return self._ids(self._lib.session_shortlist(self.handle))
+        with self._exclusive():
+            return self._ids(self._lib.session_shortlist(self.handle))
 
     @staticmethod
     def _ids(active: Any) -> np.ndarray:
@@ -287,54 +314,77 @@ class Session(Owner):
         hidden: float32 [n, d] what the pass gave, 1 row at first, then one for each of the beam. fed: the same of
         what it was fed, for policies that route by it.
         """
-        n = Memory(hidden).shape[0]
-        self._lib.step("session_expand", self.handle, pointer(hidden, "float32", (n, self.width), "hidden"),
-                       pointer(fed, "float32", (n, self.width), "fed"), n, C.byref(self._beam))
+        n = self._check_next(size_of(hidden, 0, "hidden"))
+        self._step("expand", pointer(hidden, "float32", (n, self.width), "hidden"),
+                   pointer(fed, "float32", (n, self.width), "fed"), n, C.byref(self._beam),
+                   expected=f"finite states; `fed` too, where the policy {self.policy} routes by it")
+        self._n_next = self._beam.n
         return _beam(self._beam)
+
+    def _check_next(self, n: int) -> int:
+        """The rows of the next pass, of which n were given."""
+        if self.handle and not self._n_next:
+            raise SpecrtError("Session.expand: expected start() or observe() before it; after an empty beam, finish()")
+        if n != self._n_next:
+            raise SpecrtError(f"hidden: expected {self._n_next} row{'s' * (self._n_next > 1)}, one for each of the "
+                              f"beam (at first the last token's), found {n}")
+        return n
 
     def finish(self) -> Draft:
         """The tree to verify."""
         d = self._draft
-        self._lib.session_finish(self.handle, C.byref(d))
+        self._ask("finish", C.byref(d))
+        self._n_next = None
         return Draft(array_of(d.tokens, d.n, np.int32).copy(), array_of(d.parents, d.n, np.int32).copy(),
                      array_of(d.depths, d.n, np.int32).copy(), array_of(d.masks, d.n, np.uint64).copy(),
                      array_of(d.logprobs, d.n, np.float32).copy())
 
     def verify(self, logits: Any) -> Verdict:
         """What the target, float32 [n, n_logits] at the draft's nodes, makes of it: losslessly."""
-        self._lib.step("session_verify", self.handle, C.byref(self._draft),
-                       pointer(logits, "float32", (self._draft.n, self.n_logits), "logits"),
-                       C.byref(self._verdict))
+        self._check_draft("verify", self._draft.n, "finish()")
+        self._step("verify", C.byref(self._draft),
+                   pointer(logits, "float32", (self._draft.n, self.n_logits), "logits"), C.byref(self._verdict),
+                   expected="the draft of finish()")
         v = self._verdict
         return Verdict(np.array(v.tokens[:v.n], np.int32), np.array(v.nodes[:v.n], np.int32))
+
+    def _check_draft(self, name: str, n: int, before: str) -> None:
+        if self.handle and not n:
+            raise SpecrtError(f"Session.{name}: expected {before} before it in this cycle")
 
     def observe(self, logits: Any = None, ids: Any = None, hidden: Any = None) -> None:
         """Learns from the cycle: the target at the draft's nodes, as for prefill(); hidden: float32 [n,
         policy.hidden_width] where that is not 0."""
+        self._check_draft("observe", self._verdict.n, "verify()")
         rows = self._rows(self._draft.n, logits, ids, hidden)
-        self._lib.step("session_observe", self.handle, C.byref(self._draft), C.byref(self._verdict),
-                       C.byref(rows) if rows else None)
+        self._step("observe", C.byref(self._draft), C.byref(self._verdict), C.byref(rows) if rows else None,
+                   expected=f"hidden [n, {self.policy.hidden_width}] where the policy reads states")
+        self._forget(1)
 
     def observe_chain(self, tokens: Any, n_accepted: int, last: int, logits: Any = None, ids: Any = None,
                       hidden: Any = None) -> None:
         """The same of a chain that was verified elsewhere: tokens [n] the root and what was drafted, how many of
         those were accepted, and the target's own token after them."""
-        tokens = ints(tokens)
+        tokens = ints(tokens, "tokens", self.n_logits)
         rows = self._rows(len(tokens), logits, ids, hidden)
-        self._lib.step("session_observe_chain", self.handle, C.c_void_p(tokens.ctypes.data), len(tokens),
-                       n_accepted, int(last), C.byref(rows) if rows else None)
+        self._step("observe_chain", C.c_void_p(tokens.ctypes.data), len(tokens), n_accepted, last,
+                   C.byref(rows) if rows else None,
+                   expected=f"at least 1 token, n_accepted below their number and last in "
+                            f"[0, {self.n_logits}), found {len(tokens)}, {n_accepted} and {last}")
+        self._forget(1)
 
     def member(self, token: int, level: int = 0) -> bool:
         """Whether a token could be drafted at a level."""
-        return bool(self._lib.session_member(self.handle, int(token), level))
+        return bool(self._ask("member", token, level))
 
     def stats(self) -> Stats:
         """Since begin()."""
         s = CStats()
-        self._lib.session_get_stats(self.handle, C.byref(s))
+        self._ask("get_stats", C.byref(s))
         return Stats(*(getattr(s, name) for name in Stats.__dataclass_fields__))
 
 
+@check_arguments
 def expand_batch(sessions: Sequence[Session], hidden: Any, fed: Any = None) -> list[Beam]:
     """Session.expand() for several sequences of one policy at once, which reads the rows that all share (static
     ones, and those that many hold of one Stock) once and not once a sequence; the same beams to the bit.
@@ -342,11 +392,25 @@ def expand_batch(sessions: Sequence[Session], hidden: Any, fed: Any = None) -> l
     hidden: float32 [n, d], the rows of sessions[0], then of sessions[1] and so on. fed: the same of what these
     were fed, for policies that route by it.
     """
+    for session in sessions:
+        if not isinstance(session, Session):
+            raise TypeError(f"sessions: expected Session objects, found {type(session).__name__}")
     if not sessions:
         return []
-    n, count, first = Memory(hidden).shape[0], len(sessions), sessions[0]
+    n, count, first = size_of(hidden, 0, "hidden"), len(sessions), sessions[0]
+    for i, session in enumerate(sessions):
+        if session.handle and session._n_next is None:
+            raise SpecrtError(f"sessions[{i}]: expected start() or observe() before expand_batch()")
+    expected = sum(s._n_next or 0 for s in sessions)
+    if n != expected:
+        raise SpecrtError(f"hidden: expected {expected} rows, one for each of the sessions' "
+                          f"beams, found {n}")
     beams = (CBeam * count)()
-    first._lib.step("session_expand_batch", (C.c_void_p * count)(*(s.handle.value for s in sessions)), count,
-                    pointer(hidden, "float32", (n, first.width), "hidden"),
-                    pointer(fed, "float32", (n, first.width), "fed"), n, beams)
+    with Exclusive(list(sessions)):
+        first._lib.step("session_expand_batch", (C.c_void_p * count)(*(s.handle.value for s in sessions)), count,
+                        pointer(hidden, "float32", (n, first.width), "hidden"),
+                        pointer(fed, "float32", (n, first.width), "fed"), n, beams,
+                        expected="each session once, all of one policy")
+    for session, beam in zip(sessions, beams):
+        session._n_next = beam.n
     return [_beam(b) for b in beams]

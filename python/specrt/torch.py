@@ -23,7 +23,7 @@ class TrimmedHead(torch.nn.Module):
     def __init__(self, linear: torch.nn.Module, ids: Any) -> None:
         super().__init__()
         weight, bias = linear.weight, getattr(linear, "bias", None)
-        index = torch.from_numpy(ints(ids).astype("int64")).to(weight.device)
+        index = torch.from_numpy(ints(ids, "ids").astype("int64")).to(weight.device)
         n = weight.shape[0]
         if len(index) == 0 or int(index.min()) < 0 or int(index.max()) >= n:
             raise SpecrtError(f"ids: expected some in [0, {n}), the rows of the head")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._lib import CTraceInfo, CTraceRecord, CTreeParams, SpecrtError, ints, library
+from ._lib import CTraceInfo, CTraceRecord, CTreeParams, SpecrtError, checked, ints, library
 
 # What may be known of a record: name, dtype, shape by the names of its sizes.
 FIELDS = [field.split(":") for field in (
@@ -20,6 +20,7 @@ SEQUENCE, CYCLE = 1, 2
 _WRITE = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_void_p, C.c_size_t)
 
 
+@checked
 class TraceWriter(AbstractContextManager["TraceWriter"]):
     """Writes a trace as it goes, readable up to any cut.
 
@@ -37,10 +38,11 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
                  temperature: float = 0.0, n_ids: int = 0, terminators: Any = (), policy: str = "",
                  sha256: bytes = bytes(32), **sizes: int) -> None:
         self.sizes = {"d_target": 0, "d_draft": 0, "n_top": 10, "n_draft_top": 64, "n_tree_top": 0, **sizes}
-        self._lib, ends = library(), ints(terminators)
+        self._lib, ends = library(), ints(terminators, "terminators")
         info = CTraceInfo((C.c_uint8 * 32)(*sha256), n_vocab, *(self.sizes[name] for name in (
             "d_target", "d_draft", "n_top", "n_draft_top", "n_tree_top")), policy.encode() or None,
             CTreeParams(*tree), 0, temperature, n_ids, len(ends), ends.ctypes.data)
+        self.handle: Any = None
         self.file = open(path, "wb")
         self._write = _WRITE(self._append)
         self.handle = self._lib.open("trace_writer_create", C.byref(info), self._write, None, None)
@@ -60,6 +62,8 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         self._record(CYCLE, "", dict(arrays, tokens=tokens))
 
     def _record(self, kind: int, domain: str, arrays: dict[str, Any]) -> None:
+        if not self.handle:
+            raise SpecrtError("TraceWriter is closed; expected an open one")
         sizes = dict(self.sizes, n=len(arrays["tokens"]), n_nodes=len(arrays.get("tree_tokens", ())))
         record = CTraceRecord(kind, sizes["n"], sizes["n_nodes"], domain.encode()[:31])
         unknown = set(arrays) - {field[0] for field in FIELDS}
@@ -70,7 +74,10 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
             if name not in arrays:
                 continue
             x, size = arrays[name], int(np.prod([sizes[axis] for axis in shape]))
-            x = np.ascontiguousarray(x.detach().double().cpu() if hasattr(x, "detach") else x, "<" + dtype)
+            try:
+                x = np.ascontiguousarray(x.detach().double().cpu() if hasattr(x, "detach") else x, "<" + dtype)
+            except (TypeError, ValueError):
+                raise TypeError(f"{name}: expected numbers, found {type(arrays[name]).__name__}") from None
             if x.size != size or size == 0:
                 raise SpecrtError(f"{name}: expected {size} numbers, found {x.size}")
             keep.append(x)
@@ -80,7 +87,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
     def close(self) -> None:
         """Writes what is pending."""
         if self.handle:
-            handle, self.handle = self.handle, C.c_void_p()
+            handle, self.handle = self.handle, None
             try:
                 self._lib.call("trace_writer_close", handle)
             finally:

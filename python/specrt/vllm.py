@@ -34,7 +34,7 @@ class Settings:
     path: str       # of a bundle or token map; "": none
     size: int       # 0: all of a map, a bundle's calibrated size
     policy: str = ""  # "": the list
-    stock: bool | None = None  # whether its sessions share the rows that they pack; None: in batches
+    stock: bool | None = None  # whether its sessions share the rows that they pack; None: those of a batch
 
 
 def settings(environment: Any = os.environ) -> Settings | None:
@@ -167,9 +167,9 @@ def follow(proposer: Any, head: Any, wanted: Settings) -> None:
     scheduler = getattr(getattr(proposer, "vllm_config", None), "scheduler_config", None)
     batches = getattr(scheduler, "max_num_seqs", 1) > 1
     stock = Stock(policy.head) if (batches if wanted.stock is None else wanted.stock) else None
-    proposer._specrt_sequences = Sequences(policy, proposer, stock)
+    proposer._specrt_sequences = Sequences(policy, proposer, stock, 1 if wanted.stock else 2)
     log.info("specrt: %s drafts by %s, at most %d of %d rows%s", type(proposer.model).__name__, policy, policy.bound,
-             n_vocab, ", packed once for all sequences" if stock else "")
+             n_vocab, ", packed once for all sequences of a batch" if stock else "")
 
 
 def patch(proposer: type, wanted: Settings) -> None:

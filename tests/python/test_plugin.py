@@ -138,6 +138,7 @@ class Plugin(Folder):
                 vllm_config=types.SimpleNamespace(scheduler_config=scheduler))
             plugin.follow(proposer, torch.randn(N_VOCAB, 8), plugin.Settings("", 0, "window:12@min=0", stock))
             self.assertIs(proposer._specrt_sequences.stock is not None, expected)
+            self.assertEqual(proposer._specrt_sequences.crowd, 1 if stock else 2)
 
     def stand_ins(self):
         """Modules of vLLM, with what the plug-in asks of them."""
@@ -254,6 +255,18 @@ class Batches(Folder):
             stats = sequences.stock.stats()
             self.assertEqual(stats.n_sessions, 2)
             self.assertGreater(stats.n_holds, 0)
+
+    def test_lone(self):
+        """A sequence that starts alone has rows of its own, unless a stock is asked for; those of a batch share."""
+        for crowd, held in (2, [0, 1]), (1, [1, 2]):
+            self.setUp()
+            sequences = self.follow("window:12@kpre=0@kver=1@min=0", with_stock=True)
+            sequences.crowd = crowd
+            self.step(sequences, ["a"], [[1, 2]], self.torch.zeros(1, N_VOCAB), [[7]])
+            self.assertEqual(sequences.stock.stats().n_sessions, held[0])
+            self.runner.input_batch.num_computed_tokens_cpu[0] = 2
+            self.step(sequences, ["a", "b"], [[7], [3, 4]], self.torch.zeros(2, N_VOCAB), [[8], [9]])
+            self.assertEqual(sequences.stock.stats().n_sessions, held[1])
 
     def test_resumes(self):
         """A sequence that goes on elsewhere than its session is read again; one that is gone is forgotten."""

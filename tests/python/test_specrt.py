@@ -1,7 +1,9 @@
 """test_specrt.py : the package specrt: that it says what the tools and the header say, over the caller's memory."""
+import ast
 import ctypes as C
 import gc
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,16 @@ def torch_or_skip():
     return torch
 
 
+def header_fields(struct):
+    """The names of a struct's fields, in the order of the header."""
+    with open(os.path.join(ROOT, "include", "specrt.h")) as file:
+        text = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
+    body = re.search(r"typedef struct " + struct + r" \{([^}]*)\}", text).group(1)
+    body = re.sub(r"\(\*(\w+)\)\((?:[^()]|\([^()]*\))*\)", r" \1", body)  # functions
+    declarators = [part.strip() for line in body.split(";") for part in line.split(",") if part.strip()]
+    return [re.search(r"(\w+)\s*(?:\[.*\])?$", d, re.S).group(1) for d in declarators]
+
+
 class Folder(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -41,12 +53,14 @@ class Folder(unittest.TestCase):
 
 
 class Structs(Folder):
-    def test_layout(self):
-        """Every struct has the size and the places of the header's."""
+    def check(self, structs):
+        """Every struct has the header's fields, sizes and places: its last field ends where the header's does."""
         checks = []
-        for name, struct in _lib.STRUCTS.items():
+        for name, struct in structs.items():
+            last = struct._fields_[-1][0]
             checks.append(f'printf("%zu ", sizeof({name}));')
             checks += [f'printf("%zu ", offsetof({name}, {field[0]}));' for field in struct._fields_]
+            checks.append(f'printf("%zu ", sizeof((({name} *)0)->{last}));')
         with open(self.path("layout.c"), "w") as file:
             file.write('#include <stddef.h>\n#include <stdio.h>\n#include "specrt.h"\nint main(void) {\n' +
                        "\n".join(checks) + "\nreturn 0; }\n")
@@ -54,9 +68,26 @@ class Structs(Folder):
         subprocess.run(["cc", "-I", os.path.join(ROOT, "include"), self.path("layout.c"), "-o", program], check=True)
         expected = list(map(int, subprocess.run([program], capture_output=True, text=True).stdout.split()))
         found = []
-        for struct in _lib.STRUCTS.values():
+        for struct in structs.values():
             found += [C.sizeof(struct)] + [getattr(struct, field[0]).offset for field in struct._fields_]
+            found.append(getattr(struct, struct._fields_[-1][0]).size)
         self.assertEqual(found, expected)
+        for name, struct in structs.items():
+            self.assertEqual([field[0] for field in struct._fields_], header_fields(name), name)
+
+    def test_package(self):
+        self.check(_lib.STRUCTS)
+
+    def test_example(self):
+        """The structs of examples/torch_host.py, which are read without importing torch."""
+        with open(os.path.join(ROOT, "examples", "torch_host.py")) as file:
+            tree = ast.parse(file.read())
+        names = dict(vars(_lib))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["C.Structure"]:
+                exec(ast.unparse(node), names)
+        self.check({"specrt_cuda_policy_desc": names["CudaPolicyDesc"],
+                    "specrt_cuda_session_params": names["SessionParams"], "specrt_cuda_view": names["View"]})
 
     def test_dtypes(self):
         names = [_lib.library().lib.specrt_dtype_name]
@@ -288,8 +319,8 @@ class Sessions(Folder):
                 self.assertEqual(a.tolist(), b.tolist())
             at += n
         self.assertEqual(specrt.expand_batch([], hidden[:0]), [])
-        self.says("bad argument", specrt.expand_batch, together, hidden[:3])
-        self.says("hidden: expected float32 [40, 8]", specrt.expand_batch, together, np.zeros((40, 9), np.float32))
+        self.says("hidden: expected 80 rows", specrt.expand_batch, together, hidden[:3])
+        self.says("hidden: expected float32 [80, 8]", specrt.expand_batch, together, np.zeros((80, 9), np.float32))
 
     def cycles(self, policy, stock, n_sessions, n):
         """What sessions side by side draft and emit in so many cycles, to the bit, and the sessions."""
