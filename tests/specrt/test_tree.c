@@ -208,7 +208,34 @@ static void test_limits(void) {
     CHECK_INT(specrt_tree_get_params(tree)->topk, 10);
     CHECK_INT(specrt_tree_get_params(tree)->num_draft_tokens, 60);
     specrt_tree_free(tree);
+    for (int i = 0; i < 3; i++) { /* the greatest of each that is accepted */
+        const specrt_tree_params most[] = {{SPECRT_TREE_MAX_STEPS, 1, 2},
+                                           {1, SPECRT_TREE_MAX_TOPK, 2},
+                                           {1, 1, SPECRT_TREE_MAX_NODES}};
+        CHECK_INT(specrt_tree_create(&most[i], NULL, &tree, &err), SPECRT_STATUS_OK);
+        specrt_tree_free(tree);
+    }
     specrt_tree_free(NULL);
+}
+
+/* Rows that are not the beam's, more proposals a row than topk, and a level too many. */
+static void test_refused(void) {
+    const specrt_tree_params p = {2, 3, 10};
+    const int32_t ids[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    const float logprobs[12] = {0};
+    specrt_tree *tree;
+    specrt_beam beam;
+    REQUIRE(specrt_tree_create(&p, NULL, &tree, NULL) == SPECRT_STATUS_OK);
+    specrt_tree_begin(tree, 7);
+    CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 2, 3, &beam), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 1, 4, &beam), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 1, -1, &beam), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 1, 3, &beam), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 2, 3, &beam), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 3, 3, &beam), SPECRT_STATUS_OK);
+    CHECK_INT(beam.n, 0);
+    CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 0, 3, &beam), SPECRT_STATUS_BAD_ARG);
+    specrt_tree_free(tree);
 }
 
 static const test_case cases[] = {
@@ -217,6 +244,7 @@ static const test_case cases[] = {
     {"extremes", "-inf and NaN never drafted; probability 1 keeps parents", test_extremes},
     {"forced_ties", "where all tie, the earliest nodes are kept with their parents",
      test_forced_ties},
+    {"refused", "rows that are no beam, and levels that are too many", test_refused},
     {"limits", "bad sizes are refused, defaults are EAGLE-2's", test_limits},
 };
 TEST_MAIN(cases)

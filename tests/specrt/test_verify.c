@@ -402,6 +402,90 @@ static void test_rejection_edges(void) {
     specrt_verifier_free(v);
 }
 
+/* Drafts without a root, with too many nodes, before the text; and the smallest and largest that are none of
+ * these. */
+static void test_refused_drafts(void) {
+    static float logits[(SPECRT_TREE_MAX_NODES + 1) * V];
+    int32_t tokens[SPECRT_TREE_MAX_NODES + 1] = {0}, parents[SPECRT_TREE_MAX_NODES + 1];
+    float probs[1] = {1};
+    const int32_t ids[1] = {0};
+    const specrt_draft_law law = {1, ids, probs};
+    specrt_draft_law laws[SPECRT_TREE_MAX_NODES];
+    specrt_verifier *v;
+    specrt_verdict verdict;
+    for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) parents[i] = i - 1;
+    for (int i = 0; i < SPECRT_TREE_MAX_NODES; i++) laws[i] = law;
+    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    const struct {
+        int32_t n;
+        int64_t position;
+        specrt_status status;
+    } drafts[] = {{0, 1, SPECRT_STATUS_BAD_ARG},
+                  {1, -1, SPECRT_STATUS_BAD_ARG},
+                  {SPECRT_TREE_MAX_NODES + 1, 1, SPECRT_STATUS_BAD_ARG},
+                  {1, 0, SPECRT_STATUS_OK},
+                  {SPECRT_TREE_MAX_NODES, 0, SPECRT_STATUS_OK}};
+    for (size_t i = 0; i < sizeof drafts / sizeof *drafts; i++) {
+        specrt_draft draft = {.n = drafts[i].n, .tokens = tokens, .parents = parents};
+        CHECK_INT(specrt_verify_tree(v, &draft, logits, drafts[i].position, &verdict),
+                  drafts[i].status);
+        CHECK_INT(verdict.n, drafts[i].status ? 0 : drafts[i].n); /* all tie, so 0 is drawn */
+    }
+    for (int32_t n = -1; n <= SPECRT_TREE_MAX_NODES; n++) {
+        bool fits = n >= 0 && n < SPECRT_TREE_MAX_NODES;
+        CHECK_INT(specrt_verify_chain(v, tokens, laws, n, logits, 0, &verdict),
+                  fits ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_ARG);
+        CHECK_INT(verdict.n, fits ? n + 1 : 0);
+    }
+    specrt_verifier_free(v);
+}
+
+/* Laws that are none: they do not sum to 1, name tokens that are not there, or give the drafted token nothing. */
+static void test_refused_laws(void) {
+    float logits[2 * V] = {0};
+    const struct {
+        int32_t ids[2];
+        float probs[2];
+        specrt_status status;
+    } laws[] = {{{3, 4}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
+                {{3, 4}, {0.5f, 0.4f}, SPECRT_STATUS_BAD_ARG},
+                {{3, 4}, {0.5f, 0.6f}, SPECRT_STATUS_BAD_ARG},
+                {{3, 4}, {1.5f, -0.5f}, SPECRT_STATUS_BAD_ARG},
+                {{3, 4}, {0, 1}, SPECRT_STATUS_BAD_ARG},
+                {{3, -1}, {0.5f, 0.5f}, SPECRT_STATUS_BAD_ARG},
+                {{3, V}, {0.5f, 0.5f}, SPECRT_STATUS_BAD_ARG},
+                {{3, V - 1}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
+                {{3, 0}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
+                {{3, -1}, {1, 0}, SPECRT_STATUS_OK}, /* a masked row may stand for no token */
+                {{3, 4}, {NAN, 0.5f}, SPECRT_STATUS_BAD_ARG}};
+    specrt_verifier *v;
+    specrt_verdict verdict;
+    const int32_t token = 3;
+    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    for (size_t i = 0; i < sizeof laws / sizeof *laws; i++) {
+        const specrt_draft_law law = {2, laws[i].ids, laws[i].probs};
+        CHECK_INT(specrt_verify_chain(v, &token, &law, 1, logits, 0, &verdict), laws[i].status);
+    }
+    specrt_verifier_free(v);
+}
+
+/* A greedy target has one token, the lower of two that tie: the other is rejected. */
+static void test_greedy_chain(void) {
+    float logits[2 * V] = {0}, probs[1] = {1};
+    const int32_t tied[2] = {4, 9};
+    specrt_verifier *v;
+    specrt_verdict verdict;
+    logits[4] = logits[9] = 2;
+    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    for (int i = 0; i < 2; i++) {
+        const specrt_draft_law law = {1, &tied[i], probs};
+        REQUIRE(!specrt_verify_chain(v, &tied[i], &law, 1, logits, i, &verdict));
+        CHECK_INT(verdict.n, i == 0 ? 2 : 1);
+        CHECK_INT(verdict.tokens[0], 4);
+    }
+    specrt_verifier_free(v);
+}
+
 static void test_refused(void) {
     specrt_verifier *v;
     specrt_error err;
@@ -413,6 +497,8 @@ static void test_refused(void) {
         CHECK(v == NULL);
     }
     CHECK(specrt_verifier_create(0, NULL, NULL, &v, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_verifier_create(SPECRT_MAX_VOCAB + 1, NULL, NULL, &v, &err) ==
+          SPECRT_STATUS_BAD_ARG);
     specrt_verifier_free(NULL);
 }
 
@@ -427,6 +513,9 @@ static const test_case cases[] = {
     {"propose", "q is the softmax over the list, and what is sampled", test_propose},
     {"rejection", "emissions follow p, acceptances sum min(p, q)", test_rejection},
     {"rejection_edges", "p = q, a token listed twice, greedy targets", test_rejection_edges},
+    {"refused_drafts", "no root, too many nodes, a negative position", test_refused_drafts},
+    {"refused_laws", "what is no distribution over the vocabulary", test_refused_laws},
+    {"greedy_chain", "ties of a greedy target go to the lower id", test_greedy_chain},
     {"refused", "settings that are no law are refused", test_refused},
 };
 TEST_MAIN(cases)
