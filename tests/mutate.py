@@ -28,7 +28,7 @@ from typing import NamedTuple
 RUNTIME_TESTS = {
     "active": "active row_ids", "arc": "arc retrieve", "blocks": "row_ids simd", "cluster": "cluster_view router",
     "head": "head active row_ids simd", "os": "bundle base retrieve", "rows": "rows row_ids", "scan": "sketch",
-    "session": "session host law", "snapshot": "snapshot host", "stock": "stock session", "verify": "verify law",
+    "session": "session host retrieve law auto", "snapshot": "snapshot host", "stock": "stock session", "verify": "verify law",
 }
 # Command-line tests of the tools, and of libraries whose work only shows in a tool's files.
 CLI_TESTS = {

@@ -500,6 +500,9 @@ static void test_ident_content(void) {
     CHECK_INT(open_section("ident", &d, sizeof d - 1), SPECRT_STATUS_BUNDLE_CONTENT);
     IDENT_BAD(d.n_vocab = -1);
     IDENT_BAD(d.n_vocab = SPECRT_MAX_VOCAB + 1);
+    d = c.ident;
+    d.n_vocab = d.n_normal = SPECRT_MAX_VOCAB;
+    CHECK_INT(open_section("ident", &d, sizeof d), SPECRT_STATUS_OK);
     IDENT_BAD(d.n_normal = -1);
     IDENT_BAD(d.n_normal = N_VOCAB + 1);
     IDENT_BAD(d.head_rows = -5);

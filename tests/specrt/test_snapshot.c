@@ -15,11 +15,14 @@ static specrt_head *head;
 static fixture_allocator allocator;
 static specrt_stock *stock; /* NULL: sessions have rows of their own */
 
-static specrt_bundle *open_bundle(int32_t n_default) {
+/* swaps: the ranked ids at this place and the next change places; -1: none do. */
+static specrt_bundle *open_bundle(int32_t n_default, int32_t swaps) {
     size_t n_ranks, n_graph, n;
     specrt_bundle *opened;
     uint8_t *ranks = fixture_ranks(V, 2, n_default, &n_ranks);
     uint8_t *graph = fixture_graph(V, 6, NULL, 5, &n_graph);
+    int32_t *ids = (int32_t *)(void *)(ranks + n_ranks) - V, id = ids[swaps + 1];
+    if (swaps >= 0) ids[swaps + 1] = ids[swaps], ids[swaps] = id;
     fixture_section sections[] = {
         {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n_graph, n_graph},
         {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks}};
@@ -32,8 +35,8 @@ static specrt_bundle *open_bundle(int32_t n_default) {
 
 static void open_all(void) {
     if (bundle) return;
-    bundle = open_bundle(60);
-    other_bundle = open_bundle(80);
+    bundle = open_bundle(60, -1);
+    other_bundle = open_bundle(80, -1);
     specrt_head_desc desc = pair_head();
     specrt_desc env = fixture_desc(&allocator);
     REQUIRE(!specrt_head_bind(bundle, &desc, &env, &head, NULL));
@@ -435,6 +438,17 @@ static void test_mismatch(void) {
     s = make_session(others, &settings[2]); /* its ranks are the same, what is calibrated is not */
     load(s, bytes, n);
     specrt_session_close(s);
+    /* Rows of the list, and what fills a window up, to the last: in another order it is another policy. */
+    const int32_t places[] = {0, 10, V - 3, V - 2};
+    for (int i = 0; i < 4; i++) {
+        specrt_bundle *swapped = open_bundle(60, places[i]);
+        specrt_policy *other = make_policy("static:12+window:48", swapped);
+        s = make_session(other, &settings[2]);
+        refuses(s, bytes, n, SPECRT_STATUS_SESSION_MISMATCH, "digest");
+        specrt_session_close(s);
+        specrt_policy_close(other);
+        specrt_bundle_close(swapped);
+    }
     specrt_session_close(r.s);
     specrt_policy_close(policy);
     specrt_policy_close(longer);
@@ -508,6 +522,47 @@ static void test_hostile(void) {
     specrt_policy_close(policy);
 }
 
+/* A chain that waits for its last token: as many of the target's best as it has tokens, or none. */
+static void test_hostile_chain(void) {
+    static uint8_t bytes[MAX_BYTES];
+    static run r;
+    open_all();
+    specrt_policy *policy = make_policy(settings[9].policy, bundle);
+    memset(&r, 0, sizeof r);
+    r.s = make_session(policy, &settings[9]);
+    go_to(&r, OPEN);
+    size_t n = save(r.s, bytes);
+    uint8_t *chain = bytes + list_at(bytes, SPECRT__SNAPSHOT_CHAIN);
+    uint8_t *best = bytes + list_at(bytes, SPECRT__SNAPSHOT_CHAIN_BEST);
+    int32_t n_chain = (int32_t)specrt__base_load32(chain), n_best = n_chain * SPECRT_LOGITS_MAX_K;
+    CHECK(n_chain > 0);
+    CHECK_INT(specrt__base_load32(best), n_best);
+    for (int32_t k = n_best; k >= 0; k--) { /* the last list, cut */
+        memcpy(best, &k, 4);
+        seal(bytes, n - 4 * (size_t)(n_best - k));
+        if (k > 0 && k < n_best)
+            refuses(r.s, bytes, n - 4 * (size_t)(n_best - k), SPECRT_STATUS_SESSION_DAMAGED,
+                    "chain");
+        else
+            load(r.s, bytes, n - 4 * (size_t)(n_best - k));
+    }
+    n -= 4 * (size_t)n_best;
+    for (int32_t accepted = -1; accepted <= n_chain; accepted++) {
+        memcpy(bytes + 88, &accepted, 4);
+        seal(bytes, n);
+        if (accepted < 0 || accepted == n_chain)
+            refuses(r.s, bytes, n, SPECRT_STATUS_SESSION_DAMAGED, "chain");
+        else
+            load(r.s, bytes, n);
+    }
+    memcpy(bytes + 88, &(int32_t){0}, 4);
+    memcpy(chain + 4, &(int32_t){V}, 4);
+    seal(bytes, n);
+    refuses(r.s, bytes, n, SPECRT_STATUS_SESSION_DAMAGED, "chain");
+    specrt_session_close(r.s);
+    specrt_policy_close(policy);
+}
+
 static const test_case cases[] = {
     {"round trip", "a session that is loaded drafts what the saved one goes on to draft",
      test_round_trip},
@@ -518,5 +573,6 @@ static const test_case cases[] = {
     {"damaged", "cut or flipped anywhere: an exact status", test_damaged},
     {"mismatch", "another policy or vocabulary", test_mismatch},
     {"hostile", "lists that no session has, under a right checksum", test_hostile},
+    {"hostile chain", "one that waits for its last token, cut or forged", test_hostile_chain},
 };
 TEST_MAIN(cases)
