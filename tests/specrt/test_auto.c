@@ -457,6 +457,84 @@ static void test_session_lists(void) {
     free(bytes);
 }
 
+/* log p of a token under logits [V]. */
+static float logprob_of(const float *logits, int32_t token) {
+    double sum = 0;
+    for (int32_t i = 0; i < V; i++) sum += exp((double)logits[i]);
+    return (float)((double)logits[token] - log(sum));
+}
+
+/* A chain from hidden states by chance; the target likes what is drafted as much as it likes chance. */
+static void draft_chain(specrt_session *s, specrt_draft *draft, float *logits) {
+    specrt_beam beam = {.n = 1};
+    float hidden[D];
+    while (specrt_session_drafts(s) && beam.n > 0) {
+        for (int i = 0; i < D; i++) hidden[i] = 2 * fixture_normal(&state);
+        REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == 0);
+    }
+    specrt_session_finish(s, draft);
+    for (int32_t i = 0; i < 4 * V; i++) logits[i] = 8 * fixture_normal(&state);
+    for (int32_t i = 0; i + 1 < draft->n; i++)
+        logits[i * V + draft->tokens[i + 1]] += 24 + 12 * fixture_normal(&state);
+}
+
+/* What a session tells its budget: levels, what was accepted, how sure the drafter was of its chain, and the
+ * target of every token that it emitted. A budget that is told the same by hand chooses the same. */
+static void test_session_tells(void) {
+    static float weights[V * D], logits[4 * V];
+    specrt_head *head;
+    specrt_policy *policy;
+    specrt_session *s;
+    specrt_auto *budget, *twin;
+    const double costs[4] = {1, 1.05, 1.1, 1.15};
+    const specrt_auto_desc desc = {.num_steps = 3, .n_lists = 1, .costs = costs};
+    const specrt_policy_desc pd = {.text = "full"};
+    int n_by_length[5] = {0};
+    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
+    const specrt_head_desc hd = {
+        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    REQUIRE(specrt_head_bind(NULL, &hd, NULL, &head, NULL) == 0);
+    REQUIRE(specrt_policy_create(NULL, head, &pd, &policy, NULL) == 0);
+    REQUIRE(specrt_auto_create(&desc, NULL, &budget, NULL) == 0);
+    REQUIRE(specrt_auto_create(&desc, NULL, &twin, NULL) == 0);
+    const specrt_session_params params = {.tree = {3, 1, 4}, .budget = budget};
+    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == 0);
+    REQUIRE(specrt_session_start(s, 5) == 0);
+    for (int i = 0; i < 300; i++) {
+        specrt_draft draft;
+        specrt_verdict verdict;
+        specrt_auto_stats stats[2];
+        specrt_auto_choice choices[2];
+        float certain[4];
+        draft_chain(s, &draft, logits);
+        REQUIRE(specrt_session_verify(s, &draft, logits, &verdict) == 0);
+        n_by_length[verdict.n]++;
+        for (int32_t k = 0; k < verdict.n; k++)
+            certain[k] = logprob_of(logits + verdict.nodes[k] * V, verdict.tokens[k]);
+        const specrt_auto_cycle cycle = {.n_passes = draft.n - 1,
+                                         .n_accepted = verdict.n - 1,
+                                         .logprobs = draft.logprobs + 1,
+                                         .target_logprobs = i % 3 ? certain : NULL};
+        REQUIRE(specrt_auto_observe(twin, &cycle) == 0);
+        const specrt_target_rows rows = {.logits = i % 3 ? logits : NULL};
+        REQUIRE(specrt_session_observe(s, &draft, &verdict, &rows) == 0);
+        specrt_auto_get_stats(budget, &stats[0]);
+        specrt_auto_get_stats(twin, &stats[1]);
+        CHECK(memcmp(&stats[0], &stats[1], sizeof stats[0]) == 0);
+        CHECK(memcmp(budget->sure, twin->sure, sizeof twin->sure) == 0);
+        CHECK(memcmp(budget->bins, twin->bins, sizeof twin->bins) == 0);
+        specrt_auto_choose(budget, &choices[0]);
+        specrt_auto_choose(twin, &choices[1]);
+        CHECK_INT(choices[0].num_steps, choices[1].num_steps);
+    }
+    for (int n = 1; n <= 4; n++) CHECK(n_by_length[n] > 0);
+    specrt_session_close(s);
+    specrt_auto_close(budget);
+    specrt_auto_close(twin);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
+}
+
 static int by_size(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x < y) - (x > y);
@@ -500,6 +578,7 @@ static const test_case cases[] = {
     {"refusals", "tables that are no costs, cycles that are none", test_refusals},
     {"memory", "nothing is allocated after create", test_memory},
     {"lists", "a session drafts from the rows chosen", test_session_lists},
+    {"session_tells", "a session tells its budget what a host would", test_session_tells},
     {"certainty", "what a session tells of a token, beside the softmax", test_session_certainty},
 };
 TEST_MAIN(cases)
