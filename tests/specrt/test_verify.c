@@ -402,8 +402,8 @@ static void test_rejection_edges(void) {
     specrt_verifier_free(v);
 }
 
-/* Drafts without a root, with too many nodes, before the text; and the smallest and largest that are none of
- * these. */
+/* Drafts without a root, with too many nodes, before the text; and the smallest and largest that are none
+ * of these. */
 static void test_refused_drafts(void) {
     static float logits[(SPECRT_TREE_MAX_NODES + 1) * V];
     int32_t tokens[SPECRT_TREE_MAX_NODES + 1] = {0}, parents[SPECRT_TREE_MAX_NODES + 1];
@@ -440,7 +440,8 @@ static void test_refused_drafts(void) {
     specrt_verifier_free(v);
 }
 
-/* Laws that are none: they do not sum to 1, name tokens that are not there, or give the drafted token nothing. */
+/* Laws that are none: they do not sum to 1, name tokens that are not there, or give the drafted token
+ * nothing. */
 static void test_refused_laws(void) {
     float logits[2 * V] = {0};
     const struct {
