@@ -62,7 +62,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 all: tools lib $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
@@ -82,6 +82,16 @@ $(BUILD)/kernels/specrt.h: include/specrt.h
 $(BUILD)/lib/base/specrt_impl.o: $(BUILD)/kernels/specrt.h
 $(BUILD)/lib/base/specrt_impl.o: SEES := -I$(BUILD)/kernels
 endif
+
+# The two files that users copy. Whatever needs one makes it anew after an edit of src/.
+SINGLE := include/specrt.h cuda/specrt_kernels.cu
+single-header: $(SINGLE) ## include/specrt.h and cuda/specrt_kernels.cu, from src/
+include/specrt.h: ROOTS := src/single_header.h
+cuda/specrt_kernels.cu: ROOTS := src/cuda/specrt_kernels.cu src/single_header.h
+$(SINGLE): tools/amalgamate $(wildcard src/*.h src/*/*)
+	$(TELL) "AMALGAMATE $@"
+	$(Q)tools/amalgamate $(ROOTS) >$@.new
+	$(Q)mv $@.new $@
 
 # Files of several folders may share a name, so members are appended, never replaced.
 $(LIB): $(LIBRARY:%.c=$(BUILD)/%.o)
@@ -344,13 +354,12 @@ mutate: test-build ## change one operator at a time: does a test notice? [SECTIO
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" OPENBLAS="$(sketch-build_LIBS)" \
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) $(SECTION)
 
-LINTED := $(wildcard include/*.h lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c cuda/*.cu)
+LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c)
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)
-lint: ## format, order of sections and folders, lengths, one helper for no memory, white space, links, where figures come from
+lint: ## format, order of folders, lengths, one helper for no memory, white space, links, where figures come from
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
-	@awk -f tests/check_sections.awk include/specrt.h cuda/specrt_kernels.cu
 	@awk -f tests/check_includes.awk $(filter lib/% engine/% tools/% adapters/%,$(LINTED))
 	@awk -f tests/check_lengths.awk $(LINTED)
 	@awk 'length > 110 { printf "%s:%d: line over 110 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(LINTED)

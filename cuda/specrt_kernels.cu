@@ -1,5 +1,6 @@
+/* generated from src/ by `make single-header`; edit there */
 /* specrt_kernels.cu : the decoding cycle on a GPU. The launch functions are declared and documented in
- * specrt.h under >>cuda and >>parts; a kernel stands in the section that its CPU twin has in the header.
+ * specrt.h under >>cuda and >>kernels; a kernel stands in the file that is named as its CPU twin's.
  * Launches check their arguments, take a stream, and neither wait (but for prompts that retrieval reads)
  * nor allocate. Counts live on the device: a grid is sized for the bound and its blocks return early, so
  * that a cycle can be captured as a graph. Sums run in a fixed order and no float is added atomically:
@@ -7,9 +8,10 @@
  *
  * Compiles with nvcc, and with a C++11 compiler under SPECRT_HARNESS (tests/gpu/harness.h).
  *
- * Contents, each a section that starts "// >>name":
- *     device code      launch block | head active window cluster successor scan sketch tree verify, as in the
- *                      header | ring batch: retrieval's records, and what sessions do with each sequence
+ * Contents, each a file of src/cuda:
+ *     device code      launch block | head active pool window cluster successor scan sketch tree verify, as
+ *                      on the CPU | ring batch joint: retrieval's records, and what a session does with each
+ *                      sequence
  *     host glue        device: what a policy shares | side: the other streams | session: what a batch
  *                      allocates | cycle: its calls
  *
@@ -58,17 +60,16 @@
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
 
+/* --- device code: kernels and, at the end of each file, the functions that launch them --- */
+
+// >>launch : src/cuda/launch.cuh
+/* launch.cuh : owns how kernels are launched, and one wrapper for each thing that hardware has and the
+ * harness has not. Nothing else in this file depends on the compiler. */
+
 #define CUDA_NO_HALF /* __half without another name */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-
-/* ================================== device code ========================================================
- * Kernels and, at the end of each section, the functions that launch them. */
-
-// >>launch (uses: base)
-// Owns how kernels are launched, and one wrapper for each thing that hardware has and the harness has
-// not. Nothing else in this file depends on the compiler.
 
 #if defined(SPECRT_HARNESS)
 #include "harness.h"
@@ -463,9 +464,9 @@ static __device__ void specrt__launch_prefetch(const void *p) {
 #endif
 }
 
-// >>block (uses: launch active)
-// Owns sums, ranks and selections over one block, in an order that depends on nothing but its size. All
-// its threads call, in blocks of a multiple of 32 threads, 1024 at most.
+// >>block : src/cuda/block.cuh
+/* block.cuh : owns sums, ranks and selections over one block, in an order that depends on nothing but its
+ * size. All its threads call, in blocks of a multiple of 32 threads, 1024 at most. */
 
 enum { SPECRT__BLOCK_WARPS = 32 };
 
@@ -611,10 +612,10 @@ static __device__ int32_t specrt__block_key_id(uint64_t key) {
     return (int32_t) ~(uint32_t)key;
 }
 
-// >>head (uses: launch base simd)
-// Owns products of segments with hidden states. Rows are read as they lie, hidden states as they come; sums
-// are f32. f16, bf16 and q8_0 go to tensor cores, on which a state is the sum of two halves, so that it
-// keeps 16 (bf16) or 22 bits; of f32 a warp takes whole rows.
+// >>head_rows : src/cuda/head_rows.cuh
+/* head_rows.cuh : owns products of segments with hidden states. Rows are read as they lie, hidden states
+ * as they come; sums are f32. f16, bf16 and q8_0 go to tensor cores, on which a state is the sum of two
+ * halves, so that it keeps 16 (bf16) or 22 bits; of f32 a warp takes whole rows. */
 
 /* q8_0 is one type, however its rows lie. */
 static __host__ __device__ specrt_dtype specrt__head_type(specrt_dtype dtype) {
@@ -1034,6 +1035,9 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)
     specrt__head_f32_put<kStates, kRows>(p, s, row, n_rows, n, sums);
 }
 
+// >>head : src/cuda/head.cuh
+/* head.cuh : owns products of rows that tensor cores take, and the launches of all products. */
+
 /* --- other rows: tensor cores --- */
 
 enum { SPECRT__HEAD_TILE_WARPS = 8 };
@@ -1408,9 +1412,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layou
     return specrt__head_run_batch(p, batch->n_batch, stream);
 }
 
-// >>active (uses: launch block head)
-// Owns the packing of rows, and rankings: a number orders a logit and its token, so that what is found does
-// not depend on where it stands.
+// >>active : src/cuda/active.cuh
+/* active.cuh : owns the packing of rows, and rankings: a number orders a logit and its token, so that what
+ * is found does not depend on where it stands. */
 
 enum {
     SPECRT__ACTIVE_PACK_THREADS = 128,
@@ -1904,19 +1908,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *b
                           r);
 }
 
-// >>window (uses: launch base block active)
-// Owns, on the device, who wants a token, the slots of packed rows and the window, as membership and window
-// of the header do. One block a session: it takes what the host posted, moves the window by a whole batch
-// of tokens at once, fills up, gives slots and lists the rows that must be packed.
-//
-// The window is a list of distinct tokens, oldest first. Pushing tokens one after another leaves the last
-// `size` distinct ones by last occurrence, so a batch is: mark the last occurrence of each of its tokens,
-// close up the others of the list, append. Ranks within list and batch, by prefix sums, are the sequence
-// numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in. A queue
-// (unique_fifo) depends on the order within a batch: there one thread counts, in shared memory.
-//
-// What takes time is looking up one thing after another, not how many: the state itself and the batch lie
-// in shared memory while a kernel runs, and slots are given by the list of tokens that changed.
+// >>pool : src/cuda/pool.cuh
+/* pool.cuh : owns, on the device, who wants a token, and the slots of packed rows, as pool.c does on the
+ * host. */
 
 enum {
     SPECRT__WINDOW_THREADS =
@@ -2157,6 +2151,21 @@ static __device__ void specrt__window_take(specrt_cuda_state *s, specrt__window_
         ((volatile specrt_cuda_mailbox *)s->mailbox)->taken = posts.posted;
     }
 }
+
+// >>window : src/cuda/window.cuh
+/* window.cuh : owns, on the device, who wants a token, the slots of packed rows and the window, as
+ * membership and window of the header do. One block a session: it takes what the host posted, moves the
+ * window by a whole batch of tokens at once, fills up, gives slots and lists the rows that must be
+ * packed.
+ *
+ * The window is a list of distinct tokens, oldest first. Pushing tokens one after another leaves the last
+ * `size` distinct ones by last occurrence, so a batch is: mark the last occurrence of each of its tokens,
+ * close up the others of the list, append. Ranks within list and batch, by prefix sums, are the sequence
+ * numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in. A queue
+ * (unique_fifo) depends on the order within a batch: there one thread counts, in shared memory.
+ *
+ * What takes time is looking up one thing after another, not how many: the state itself and the batch lie
+ * in shared memory while a kernel runs, and slots are given by the list of tokens that changed. */
 
 /* --- pushing --- */
 
@@ -2791,10 +2800,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
                           verdicts, best, k);
 }
 
-// >>cluster (uses: launch base block head window)
-// Owns, on the device, the choice of clusters: what the router reads, its layers, probabilities and which
-// clusters a level takes. A cluster's rank is how many are better, so clusters stand in order whoever
-// counts first; the taken ones become rows of one segment.
+// >>cluster : src/cuda/cluster.cuh
+/* cluster.cuh : owns, on the device, the choice of clusters: what the router reads, its layers,
+ * probabilities and which clusters a level takes. A cluster's rank is how many are better, so clusters
+ * stand in order whoever counts first; the taken ones become rows of one segment. */
 
 enum { SPECRT__CLUSTER_THREADS = 256 };
 
@@ -3142,10 +3151,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router
                           specrt__block_size(128), 0, stream, *router, s, *choice);
 }
 
-// >>successor (uses: launch base block active window)
-// Owns, on the device, the tokens that likeliest follow those of a level. One block a sequence reads the
-// rows of the level all at once, a warp a row; then sums of scores are taken row by row, in the twin's
-// order.
+// >>successor : src/cuda/successor.cuh
+/* successor.cuh : owns, on the device, the tokens that likeliest follow those of a level. One block a
+ * sequence reads the rows of the level all at once, a warp a row; then sums of scores are taken row by
+ * row, in the twin's order. */
 
 enum { SPECRT__SUCCESSOR_THREADS = 512 }; /* a warp for each row of a level, up to 16 */
 
@@ -3321,9 +3330,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_successors(
                           row_of, beams, *taken, s, *choice);
 }
 
-// >>scan (uses: launch block)
-// Owns the 8-bit scan: projected states rounded, and the codes of all places times them. Sums are whole
-// numbers, so that scores are the CPU's, bit for bit, given the same projection.
+// >>scan : src/cuda/scan.cuh
+/* scan.cuh : owns the 8-bit scan: projected states rounded, and the codes of all places times them. Sums
+ * are whole numbers, so that scores are the CPU's, bit for bit, given the same projection. */
 
 enum {
     SPECRT__SCAN_GROUP = 16, /* places whose codes lie together */
@@ -3558,10 +3567,10 @@ static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
     }
 }
 
-// >>sketch (uses: launch block base head active scan)
-// Owns which tokens a level's states name: the best of each by score, and the best over all states by
-// probability; certified, whatever may be among the best of one. Probabilities are whole numbers, added in
-// any order.
+// >>sketch_find : src/cuda/sketch_find.cuh
+/* sketch_find.cuh : owns which tokens a level's states name: the best of each by score, and the best over
+ * all states by probability; certified, whatever may be among the best of one. Probabilities are whole
+ * numbers, added in any order. */
 
 enum {
     SPECRT__SKETCH_THREADS = 1024,
@@ -3929,6 +3938,10 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMING, 2)
     specrt__sketch_list(s, b, keys, n_found, choice);
 }
 
+// >>sketch_certify : src/cuda/sketch_certify.cuh
+/* sketch_certify.cuh : owns what `certified` adds: states sharpened, and the places that may hold a better
+ * row. */
+
 /* --- certified: every row that might be among a state's best max_n --- */
 
 static __device__ double specrt__sketch_hidden(const specrt__sketch_level &level, size_t at) {
@@ -4125,6 +4138,9 @@ static __global__ void specrt__sketch_gather(specrt_cuda_sketch s, specrt__sketc
     if (part == level.n_parts - 1 && threadIdx.x == 0) n_rows[b] = n + n_taken;
 }
 
+// >>sketch : src/cuda/sketch.cuh
+/* sketch.cuh : owns the launches of a sketch. */
+
 /* --- launches --- */
 
 static bool specrt__sketch_is_certifiable(const specrt_cuda_sketch *s) {
@@ -4305,10 +4321,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
         specrt__block_size(SPECRT__SKETCH_NAMING), 0, stream, *sketch, level, logprobs, *choice);
 }
 
-// >>tree (uses: launch block active window)
-// Owns, on the device, the candidates of drafts: expansion, rerank, masks and positions. One block a
-// sequence. Ties go to the lower candidate, as in the twin, so a chosen node's parent is chosen too. A
-// chain is a tree with topk 1, whose block is one warp.
+// >>tree : src/cuda/tree.cuh
+/* tree.cuh : owns, on the device, the candidates of drafts: expansion, rerank, masks and positions. One
+ * block a sequence. Ties go to the lower candidate, as in the twin, so a chosen node's parent is chosen
+ * too. A chain is a tree with topk 1, whose block is one warp. */
 
 enum { SPECRT__TREE_THREADS = 256 };
 
@@ -4533,12 +4549,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
                           specrt__block_size(SPECRT__TREE_THREADS), 0, stream, trees, drafts);
 }
 
-// >>verify (uses: launch base block head active window)
-// Owns, on the device, what the target emits: greedy, or drawn with the same numbers as the twin draws. Every
-// node draws at once, each under the key of its position, then the path is walked. The law of a node is
-// what its filters keep of its logits; weights are computed from logits again wherever they are needed,
-// by the twin's operations in the twin's order, so they are the same bits. Chains sampled from the drafter
-// are accepted or rejected, node by node.
+// >>verify_law : src/cuda/verify_law.cuh
+/* verify_law.cuh : owns, on the device, what the target emits: greedy, or drawn with the same numbers as
+ * the twin draws. Every node draws at once, each under the key of its position, then the path is
+ * walked. The law of a node is what its filters keep of its logits; weights are computed from logits
+ * again wherever they are needed, by the twin's operations in the twin's order, so they are the same
+ * bits. Chains sampled from the drafter are accepted or rejected, node by node. */
 
 enum {
     SPECRT__VERIFY_THREADS = 256,
@@ -4777,6 +4793,10 @@ static __device__ void specrt__verify_nucleus(specrt_cuda_law *law, const float 
     if (!(n < n_same)) n = n_same;
     specrt__verify_cut(law, logits, n_vocab, weight, n > 1 ? (int32_t)n : 1);
 }
+
+// >>verify : src/cuda/verify.cuh
+/* verify.cuh : owns the path that is kept of a tree or of a sampled chain, and the launches of
+ * verification. */
 
 /* --- kernels --- */
 
@@ -5316,10 +5336,11 @@ SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_id
                           0, stream, ids, n_ids, in, n, out);
 }
 
-// >>ring (uses: launch os block active window arc retrieve)
-// Owns the way of cycles to retrieval on the host, and of what that changes back, through memory that both
-// sides map. Neither waits for the other: a cycle that finds no room is lost to retrieval, and counted.
-// Prompts, which may be longer than any ring, go another way: the host waits for each part of one.
+// >>ring : src/cuda/ring.cuh
+/* ring.cuh : owns the way of cycles to retrieval on the host, and of what that changes back, through
+ * memory that both sides map. Neither waits for the other: a cycle that finds no room is lost to
+ * retrieval, and counted. Prompts, which may be longer than any ring, go another way: the host waits
+ * for each part of one. */
 
 /* Cycles on their way to retrieval on the host, in memory that both sides map. Records are numbered: the
  * device writes `posted` after a record, the host `done` after it has written what the record changed. */
@@ -5559,10 +5580,10 @@ static void specrt__ring_answer(const specrt__ring_prompt *prompt, int32_t n,
             residents[id / 32] |= 1u << id % 32;
 }
 
-// >>batch (uses: launch block active window tree ring)
-// Owns what sessions do with each sequence of a batch beside the state of other sections: where it stands,
-// what came of a cycle, which rows of a level count. A thread is a sequence, in any grid of blocks; in one
-// kernel a row, in one a warp is the sequence.
+// >>batch : src/cuda/batch.cuh
+/* batch.cuh : owns what sessions do with each sequence of a batch beside the state of other sections:
+ * where it stands, what came of a cycle, which rows of a level count. A thread is a sequence, in any
+ * grid of blocks; in one kernel a row, in one a warp is the sequence. */
 
 /* Routed rows of a level. */
 typedef struct specrt__batch_tally {
@@ -5800,11 +5821,11 @@ static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt
     if (threadIdx.x == 0) atomicAdd(&tally->n_scored, sum);
 }
 
-// >>joint (uses: launch block active window)
-// Owns which packed rows of a batch are multiplied once for all of its sequences: those that enough of them
-// hold. Rows are read where they lie in the head; nothing is copied. What a sequence does not hold of the
-// joint rows is masked for it, and what it holds beyond them it lists as its own. Twin: >>stock of the
-// header. Tokens ascend and slots keep their order, whichever thread ran first.
+// >>joint : src/cuda/joint.cuh
+/* joint.cuh : owns which packed rows of a batch are multiplied once for all of its sequences: those that
+ * enough of them hold. Rows are read where they lie in the head; nothing is copied. What a sequence
+ * does not hold of the joint rows is masked for it, and what it holds beyond them it lists as its own.
+ * Twin: >>stock of the header. Tokens ascend and slots keep their order, whichever thread ran first. */
 
 enum { SPECRT__JOINT_THREADS = 512, SPECRT__JOINT_EACH = 4 };
 
@@ -5900,12 +5921,11 @@ static specrt_status specrt__joint_update(const specrt__joint &j, const specrt_c
                           specrt__block_size(SPECRT__JOINT_THREADS), 0, stream, j, states);
 }
 
-/* ================================== glue on the host ==================================================
- * What is allocated, who waits for whom, and the calls of policies and sessions: no kernels from here on. */
+/* --- the host: what is allocated, who waits for whom, and the calls of policies and sessions --- */
 
-// >>device (uses: launch base head active window cluster successor sketch retrieve policy session)
-// Owns memory of the device, and what a policy's sessions share there. Refuses policies with sources that
-// only the CPU has, and devices without code for them.
+// >>device : src/cuda/device.cuh
+/* device.cuh : owns memory of the device, and what a policy's sessions share there. Refuses policies with
+ * sources that only the CPU has, and devices without code for them. */
 
 enum {
     /* Segments of every level, what each routed source has, and the rest. */
@@ -6461,9 +6481,9 @@ SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
     specrt__base_free(&desc, policy);
 }
 
-// >>side (uses: launch device)
-// Owns the second stream: what is begun on it runs beside the application's from a fork to the next join. A
-// graph holds both or neither.
+// >>side : src/cuda/side.cuh
+/* side.cuh : owns the second stream: what is begun on it runs beside the application's from a fork to the
+ * next join. A graph holds both or neither. */
 
 typedef struct specrt__side {
     cudaStream_t stream;
@@ -6523,11 +6543,11 @@ static specrt_status specrt__side_join(specrt__side *side, void *stream) {
     return status;
 }
 
-// >>session (uses: launch base os block head active window retrieve tree verify device ring batch joint side)
-// Owns batches of sequences whose state never leaves the device: which kernel runs when, on which of two
-// streams. Everything is allocated in create; a cycle's launches are the same every time, so a graph can
-// hold them. Retrieval's cache stays on the host: cycles go there, and wishes come back, through memory
-// that both sides map.
+// >>session_make : src/cuda/session_make.cuh
+/* session_make.cuh : owns batches of sequences whose state never leaves the device: which kernel runs
+ * when, on which of two streams. Everything is allocated in create; a cycle's launches are the same
+ * every time, so a graph can hold them. Retrieval's cache stays on the host: cycles go there, and
+ * wishes come back, through memory that both sides map. */
 
 enum { SPECRT__SESSION_THREADS = 128 };
 
@@ -6998,6 +7018,9 @@ static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt
     return specrt__session_clear(s, 1, specrt__session_ranking_bytes(s), &s->scratch, err);
 }
 
+// >>session : src/cuda/session.cuh
+/* session.cuh : owns retrieval's part on the host, and a batch of sessions from create to close. */
+
 /* --- retrieval's part on the host --- */
 
 /* What both sides map of it. */
@@ -7209,8 +7232,9 @@ static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t f
                             stream);
 }
 
-// >>cycle (uses: launch os block head active window retrieve tree verify device ring batch side session)
-// Owns the calls of a cycle: which kernels run on which stream, and when streams wait for each other.
+// >>cycle : src/cuda/cycle.cuh
+/* cycle.cuh : owns the calls of a cycle: which kernels run on which stream, and when streams wait for each
+ * other. */
 
 /* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range. */
 static int32_t specrt__session_range(const specrt_cuda_session *s, int32_t i, int32_t *first) {
@@ -7520,3 +7544,4 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
     return specrt_cuda_target_topk(&nodes, logits, s->n_logits, s->k_best, s->best, NULL,
                                    s->scratch, stream);
 }
+

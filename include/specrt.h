@@ -1,3 +1,4 @@
+/* generated from src/ by `make single-header`; edit there */
 /* specrt.h : vocabulary-pruned speculative decoding, a single-header runtime (MIT).
  *
  * WHAT. In speculative decoding a drafter proposes tokens and the target verifies them with its
@@ -34,7 +35,7 @@
  *     SPECRT_STATIC         every function static to the including file
  *     SPECRT_NO_ZSTD        no libzstd: bundles must be stored raw (specrt-bundle unpack)
  *     SPECRT_NO_SIMD        scalar code only
- *     SPECRT_PARTS          declares the parts, too: see >>parts
+ *     SPECRT_PARTS          declares >>tools and >>kernels, too
  *     SPECRT_WORKER         specrt_worker, a thread for what need not delay a cycle (needs pthreads);
  *                           define it wherever this file is included
  *
@@ -75,7 +76,7 @@
  *     hidden          the hidden states that it gives, which the head multiplies
  *     target rows     what the target said at some positions: its logits or best tokens
  *     cycle           a draft, a pass of the target over it, and what is learnt from the outcome
- *     session, host   the state of one sequence; the application's models (under >>cuda and >>parts the
+ *     session, host   the state of one sequence; the application's models (under >>cuda and >>kernels the
  *                     host is the CPU and its memory, as CUDA says it)
  *
  * FUNCTIONS, by task. Those that an application calls:
@@ -109,11 +110,10 @@
  *     formats and hashes   specrt_dtype_name, _row_bytes, _row_decode; specrt_hash64, _sha256_init, _update,
  *                          _final; specrt_tokenizer_hash_token; specrt_status_name, specrt_error_set */
 
-/* Contents: api decoding many saved cuda | parts | base os bundle rows simd head active stock ranks window
- * hnsw cograph cluster successor scan sketch arc retrieve policy tree verify align trace auto session
- * snapshot host */
+/* Contents: api decoding many saved | specrt_cuda.h: cuda | specrt_tools.h: tools | cuda/kernels.h: kernels.
+ * In the single header they stand one after the other, and then every file of src/. Look for ">>name". */
 
-// >>api (uses:)
+// >>api
 // Everything public but the decoding loop. All multi-byte on-disk values are little-endian; so must the
 // host be.
 
@@ -562,7 +562,7 @@ typedef struct specrt_head_desc {
 SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt_digest *out,
                                             specrt_error *err);
 
-/* What is above this distance (specrt_digest_distance() of >>parts) is taken for another head. */
+/* What is above this distance (specrt_digest_distance() of >>tools) is taken for another head. */
 #define SPECRT_DIGEST_TOLERANCE 0.5f
 
 /* specrt_head_check_states() : whether an engine's states are what this head multiplies: rows times states,
@@ -722,7 +722,7 @@ SPECRT_API void specrt_static_close(specrt_static *list);
 /* specrt_static_active() : its active vocabulary, borrowed; the same at every step, free to ask. */
 SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
 
-// >>decoding (uses: api)
+// >>decoding
 // Everything public of the decoding loop: policies, trees, verification, traces, sessions, the host.
 
 /* ---- policies: what the drafter may propose -------------------------------------------------------
@@ -1615,7 +1615,7 @@ SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_h
                                          const int32_t *prompt, int64_t n,
                                          specrt_generation *generation, specrt_error *err);
 
-// >>many (uses: api decoding)
+// >>many
 // Several sequences at once on a CPU: what they share is read once.
 
 /* ---- a stock: packed rows that many sequences hold ----------------------------------------------------
@@ -1676,7 +1676,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
                                                      const float *hidden, const float *fed,
                                                      int32_t n_hidden, specrt_beam *beams);
 
-// >>saved (uses: api decoding)
+// >>saved
 // A session as bytes: a conversation that moves to another process or machine, or waits for its next turn
 // without a session.
 
@@ -1701,48 +1701,61 @@ SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *byte
 SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void *bytes, size_t n,
                                              specrt_error *err);
 
-// >>cuda (uses: api decoding)
-// The same on a GPU: cuda/specrt_kernels.cu, built by `make cuda` into libspecrt_cuda.a and .so. No CUDA type
-// stands here: a stream is a cudaStream_t passed as void * (NULL: the default stream), and memory that is
-// called DEVICE is ordinary pointers to memory of the GPU; what is not called so is the host's.
-//
-// Launch functions check their arguments, start kernels on a stream and return: they neither allocate nor
-// wait, and a CUDA graph can capture them. Counts live on the device; grids are sized for the bound given on
-// the host, and what is beyond a count ends at once. A status other than OK means that nothing, or not
-// all, was started; what goes wrong later, the runtime reports with a later call (specrt_cuda_check()).
-//
-// Everything comes in batches: arrays are [n_batch, ...], a sequence each, independent of one another;
-// a count per sequence is DEVICE i32 [n_batch], and 0 passes a sequence over. Results equal those of
-// the CPU twin that each function names: whole numbers exactly, products but for the order of their sums.
-// Nothing depends on which thread ran first.
-//
-// Sessions of both kinds have the same calls, in the same order. The CPU's gives back what a cycle says; the
-// device's leaves it where specrt_cuda_view points, and takes the stream last, and first the number of a
-// sequence where a call is about one.
-//
-//     specrt_session_      specrt_cuda_session_     but that on the device
-//     create               create                   its policy is a specrt_cuda_policy
-//     begin(s)             begin(s, i)              i = -1: all sequences
-//     prefill(s, tokens, n, rows)
-//                          prefill(s, i, tokens, n, logits)
-//                                                   rows are logits, which the session ranks itself
-//     draw(s, logits)      draw(s, logits, tokens)  tokens are written there
-//     start(s, token)      start(s, i, tokens)      i = -1: all sequences
-//     route_ahead(s, fed, n)
-//                          route_ahead(s, fed)      beside the drafter's pass, on a stream of its own
-//     expand(s, hidden, fed, n, &beam)
-//                          expand(s, hidden, fed)   n and the next beam stand in view.beam
-//     finish(s, &draft)    finish(s)                in view.draft
-//     verify(s, &draft, logits, &verdict)
-//                          verify(s, logits)        in view.verdict
-//     observe(s, &draft, &verdict, rows)
-//                          observe(s, hidden)       of rows the hidden states; verify() read the logits
-//     get_stats(s, &stats) get_stats(s, stats)      of every sequence, written there
-//     close                close                    waits for the device
-//     params.submit        serve(s)                 who runs retrieval's part on the host
-//     shortlist, member    get_view: states         membership, as it is on the device
-//     turn, set_sequence, route
-//                          none                     sequences begin anew; trees are the session's own
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+/* specrt_cuda.h : the same on a GPU: cuda/specrt_kernels.cu, built by `make cuda` into libspecrt_cuda.a
+ * and .so. No CUDA type stands here: a stream is a cudaStream_t passed as void * (NULL: the default
+ * stream), and memory that is called DEVICE is ordinary pointers to memory of the GPU; what is not
+ * called so is the host's.
+ *
+ * Launch functions check their arguments, start kernels on a stream and return: they neither allocate nor
+ * wait, and a CUDA graph can capture them. Counts live on the device; grids are sized for the bound given on
+ * the host, and what is beyond a count ends at once. A status other than OK means that nothing, or not
+ * all, was started; what goes wrong later, the runtime reports with a later call (specrt_cuda_check()).
+ *
+ * Everything comes in batches: arrays are [n_batch, ...], a sequence each, independent of one another;
+ * a count per sequence is DEVICE i32 [n_batch], and 0 passes a sequence over. Results equal those of
+ * the CPU twin that each function names: whole numbers exactly, products but for the order of their sums.
+ * Nothing depends on which thread ran first.
+ *
+ * Sessions of both kinds have the same calls, in the same order. The CPU's gives back what a cycle says; the
+ * device's leaves it where specrt_cuda_view points, and takes the stream last, and first the number of a
+ * sequence where a call is about one.
+ *
+ *     specrt_session_      specrt_cuda_session_     but that on the device
+ *     create               create                   its policy is a specrt_cuda_policy
+ *     begin(s)             begin(s, i)              i = -1: all sequences
+ *     prefill(s, tokens, n, rows)
+ *                          prefill(s, i, tokens, n, logits)
+ *                                                   rows are logits, which the session ranks itself
+ *     draw(s, logits)      draw(s, logits, tokens)  tokens are written there
+ *     start(s, token)      start(s, i, tokens)      i = -1: all sequences
+ *     route_ahead(s, fed, n)
+ *                          route_ahead(s, fed)      beside the drafter's pass, on a stream of its own
+ *     expand(s, hidden, fed, n, &beam)
+ *                          expand(s, hidden, fed)   n and the next beam stand in view.beam
+ *     finish(s, &draft)    finish(s)                in view.draft
+ *     verify(s, &draft, logits, &verdict)
+ *                          verify(s, logits)        in view.verdict
+ *     observe(s, &draft, &verdict, rows)
+ *                          observe(s, hidden)       of rows the hidden states; verify() read the logits
+ *     get_stats(s, &stats) get_stats(s, stats)      of every sequence, written there
+ *     close                close                    waits for the device
+ *     params.submit        serve(s)                 who runs retrieval's part on the host
+ *     shortlist, member    get_view: states         membership, as it is on the device
+ *     turn, set_sequence, route
+ *                          none                     sequences begin anew; trees are the session's own */
+#ifndef SPECRT_CUDA_H
+#define SPECRT_CUDA_H
+
+// >>cuda
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* Linked, even where the rest of this file is static. */
 #define SPECRT_CUDA_API extern
@@ -1778,7 +1791,7 @@ typedef struct specrt_cuda_draft {
     uint64_t masks[SPECRT_TREE_MAX_NODES];
 } specrt_cuda_draft;
 
-/* Membership of a sequence; a part, see >>parts. */
+/* Membership of a sequence; see >>kernels. */
 typedef struct specrt_cuda_state specrt_cuda_state;
 
 /* ---- sessions -----------------------------------------------------------------------------------------
@@ -1964,30 +1977,22 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
 }
 #endif
 
-#endif /* SPECRT_H */
+#endif
 
 /* =================================================================================================
- * The parts: what an application does without. Define SPECRT_PARTS before the include to call them.
+ * What an application does without. Define SPECRT_PARTS before the include to call it.
  * ============================================================================================== */
-#if (defined(SPECRT_PARTS) || defined(SPECRT_IMPLEMENTATION)) && !defined(SPECRT_PARTS_H)
-#define SPECRT_PARTS_H
+#if defined(SPECRT_PARTS) || defined(SPECRT_IMPLEMENTATION)
 
-// >>parts (uses: api decoding cuda)
-// Single pieces for what builds bundles and indexes, and single kernels, of which >>cuda makes sessions:
-// for tools, tests, and engines that schedule a cycle by themselves.
-//
-//     heads, told apart    specrt_digest_distance
-//     an index's nodes     specrt_hnsw_nearest, _scores, _any_above
-//     rows and products    specrt_cuda_pack, _logits, _topk, _topk_bytes, _target_topk, _remap
-//     membership           specrt_cuda_state_bytes, _place, _begin, _prefill, _start, _observe
-//     trees                specrt_cuda_tree_bytes, _place, _begin, _expand, _finish
-//     verification         specrt_cuda_verifier_bytes, _place; specrt_cuda_verify; of sampled chains
-//                          specrt_cuda_propose, _verify_chain
-//     routed sources       specrt_cuda_router_bytes, _route; _successors_bytes, _successors; _sketch_bytes,
-//                          _sketch_route
-//
-// On the device the state of something is a struct of DEVICE pointers: X_bytes() says how much memory they
-// need, X_place() puts them into it, X_begin() makes the state empty.
+/* specrt_tools.h : single pieces for programs that build and inspect bundles and indexes. An application does
+ * without.
+ *
+ *     heads, told apart    specrt_digest_distance
+ *     an index's nodes     specrt_hnsw_nearest, _scores, _any_above */
+#ifndef SPECRT_TOOLS_H
+#define SPECRT_TOOLS_H
+
+// >>tools
 
 #ifdef __cplusplus
 extern "C" {
@@ -2017,6 +2022,33 @@ SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const
 /* specrt_hnsw_any_above() : 1 when any of these scores is above a bound, else 0. */
 SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
                                      int32_t n, float bound, void *scratch);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+/* kernels.h : single kernels, of which >>cuda makes sessions: for tests, and for engines that schedule a
+ * cycle by themselves.
+ *
+ *     membership           specrt_cuda_state_bytes, _place, _begin, _prefill, _start, _observe
+ *     trees                specrt_cuda_tree_bytes, _place, _begin, _expand, _finish
+ *     verification         specrt_cuda_verifier_bytes, _place; specrt_cuda_verify; of sampled chains
+ *                          specrt_cuda_propose, _verify_chain
+ *     routed sources       specrt_cuda_router_bytes, _route; _successors_bytes, _successors; _sketch_bytes,
+ *                          _sketch_route
+ *
+ * On the device the state of something is a struct of DEVICE pointers: X_bytes() says how much memory they
+ * need, X_place() puts them into it, X_begin() makes the state empty.
+ * */
+#ifndef CUDA_KERNELS_H
+#define CUDA_KERNELS_H
+
+// >>kernels
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* ---- what several functions share ------------------------------------------------------------------- */
 
@@ -2096,7 +2128,7 @@ typedef struct specrt_cuda_packing {
 } specrt_cuda_packing;
 
 /* specrt_cuda_pack() : copies rows of a head, and their biases, to the places to fill: all of a segment, or
- * the few that are new since the last cycle. CPU twin: the packing in >>active.
+ * the few that are new since the last cycle. CPU twin: the packing in >>pool.
  *   packings   : DEVICE [n_batch]
  *   max_n      : of places to fill in a sequence
  *   row_stride : bytes between packed rows
@@ -2515,7 +2547,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
 }
 #endif
 
-#endif /* SPECRT_PARTS_H */
+#endif
+
+#endif
 
 /* =================================================================================================
  * Stop here if you only want the API.
@@ -2523,10 +2557,23 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
 #if defined(SPECRT_IMPLEMENTATION) && !defined(SPECRT_IMPLEMENTED)
 #define SPECRT_IMPLEMENTED
 
-// >>base (uses:)
-// Owns status texts, errors, allocation through specrt_desc, overflow-checked sizes, unaligned
-// little-endian loads, half and bfloat16 conversion, keyed random numbers, XXH64 and SHA-256.
-// Refuses big-endian hosts. Nothing here knows of files, bundles or heads.
+#if !defined(SPECRT__INTERNAL)
+#define SPECRT__INTERNAL static
+#endif
+
+// >>base : src/core/base.h
+/* base.h : what every part of the runtime is written with: statuses, memory, sizes, numbers */
+
+/* The linkage of what several files of src/ share. In the single header, which is one file, it is static. */
+#if !defined(SPECRT__INTERNAL)
+#if defined(__cplusplus)
+#define SPECRT__INTERNAL extern "C"
+#elif defined(__GNUC__)
+#define SPECRT__INTERNAL __attribute__((visibility("hidden")))
+#else
+#define SPECRT__INTERNAL
+#endif
+#endif
 
 #include <float.h>
 #include <limits.h>
@@ -2550,30 +2597,6 @@ SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
 
 /* Zeroes the n elements that a typed pointer points to. */
 #define SPECRT__CLEAR(pointer, n) ((void)memset((pointer), 0, (size_t)(n) * sizeof *(pointer)))
-
-SPECRT_API const char *specrt_status_name(specrt_status status) {
-    switch (status) {
-#define SPECRT_STATUS_CASE(name, number, text)                                                     \
-    case SPECRT_STATUS_##name: return text;
-        SPECRT_STATUS_LIST(SPECRT_STATUS_CASE)
-#undef SPECRT_STATUS_CASE
-    default: return "unknown status";
-    }
-}
-
-SPECRT_API specrt_status specrt_error_set(specrt_error *err, specrt_status status,
-                                          const char *format, ...) {
-    if (err) {
-        va_list args;
-        va_start(args, format);
-        err->status = status;
-        vsnprintf(err->msg, sizeof err->msg, format, args);
-        va_end(args);
-        for (char *p = err->msg; *p; p++) /* names from hostile files stay on one line */
-            if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
-    }
-    return status;
-}
 
 /* --- memory and sizes --- */
 
@@ -2658,16 +2681,7 @@ static inline uint32_t specrt__base_bits(float x) {
 #define SPECRT__BASE_DECAY_TERMS                                                                   \
     { 2977044472u, 1031764991u, 238388332u, 41309550u, 5726720u, 661577u, 65510u, 5676u, 437u }
 
-/* 2^40 e^-x in whole numbers, so that it and its sums are the same on any machine and in any order; 0 where x
- * is 27.7 or more, or NaN. Below 0 it is as at 0. */
-static uint64_t specrt__base_decay(float x) {
-    static const uint32_t terms[] = SPECRT__BASE_DECAY_TERMS;
-    if (!(x < 27.7f)) return 0;
-    uint64_t t = x > 0 ? (uint64_t)((double)x * (4294967296.0 * 1.4426950408889634)) : 0, sum = 0;
-    uint64_t rest = ~t & 0xffffffffu; /* of 2^-t = 2^-floor 2^rest / 2, in 2^-32 */
-    for (int k = 8; k >= 0; k--) sum = terms[k] + (sum * rest >> 32);
-    return (((uint64_t)1 << 32) + (sum * rest >> 32)) << 7 >> (t >> 32);
-}
+SPECRT__INTERNAL uint64_t specrt__base_decay(float x);
 
 static inline float specrt__base_bf16(uint16_t bits) {
     return specrt__base_float((uint32_t)bits << 16);
@@ -2709,6 +2723,48 @@ static inline double specrt__base_uniform(const uint64_t *key, int n) {
         z ^= z >> 31;
     }
     return (double)(z >> 11) * (1.0 / 9007199254740992.0);
+}
+
+// >>base : src/core/base.c
+/* base.c : owns status texts, errors, allocation through specrt_desc, overflow-checked sizes, unaligned
+ * little-endian loads, half and bfloat16 conversion, keyed random numbers, XXH64 and SHA-256.
+ * Refuses big-endian hosts. Nothing here knows of files, bundles or heads. */
+
+SPECRT_API const char *specrt_status_name(specrt_status status) {
+    switch (status) {
+#define SPECRT_STATUS_CASE(name, number, text)                                                     \
+    case SPECRT_STATUS_##name: return text;
+        SPECRT_STATUS_LIST(SPECRT_STATUS_CASE)
+#undef SPECRT_STATUS_CASE
+    default: return "unknown status";
+    }
+}
+
+SPECRT_API specrt_status specrt_error_set(specrt_error *err, specrt_status status,
+                                          const char *format, ...) {
+    if (err) {
+        va_list args;
+        va_start(args, format);
+        err->status = status;
+        vsnprintf(err->msg, sizeof err->msg, format, args);
+        va_end(args);
+        for (char *p = err->msg; *p; p++) /* names from hostile files stay on one line */
+            if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
+    }
+    return status;
+}
+
+/* --- half and bfloat16 --- */
+
+/* 2^40 e^-x in whole numbers, so that it and its sums are the same on any machine and in any order; 0 where x
+ * is 27.7 or more, or NaN. Below 0 it is as at 0. */
+SPECRT__INTERNAL uint64_t specrt__base_decay(float x) {
+    static const uint32_t terms[] = SPECRT__BASE_DECAY_TERMS;
+    if (!(x < 27.7f)) return 0;
+    uint64_t t = x > 0 ? (uint64_t)((double)x * (4294967296.0 * 1.4426950408889634)) : 0, sum = 0;
+    uint64_t rest = ~t & 0xffffffffu; /* of 2^-t = 2^-floor 2^rest / 2, in 2^-32 */
+    for (int k = 8; k >= 0; k--) sum = terms[k] + (sum * rest >> 32);
+    return (((uint64_t)1 << 32) + (sum * rest >> 32)) << 7 >> (t >> 32);
 }
 
 /* --- hashes --- */
@@ -2847,26 +2903,24 @@ SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, cons
     specrt_sha256_update(sha, bytes, n);
 }
 
-// >>os (uses: base)
-// Owns what is asked of the operating system: read-only mappings of regular files, large pages, numbers
-// that two threads share, a worker thread where asked for. Refuses folders, pipes and devices; elsewhere
-// than on POSIX it refuses paths altogether, and bundles are opened from memory.
+// >>os : src/core/os.h
+/* os.h : what is asked of the operating system */
 
 /* What was written before a store is seen after the load that gives its value. */
 #if defined(__GNUC__)
-static uint32_t specrt__os_load(const uint32_t *p) {
+static inline uint32_t specrt__os_load(const uint32_t *p) {
     return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-static void specrt__os_store(uint32_t *p, uint32_t value) {
+static inline void specrt__os_store(uint32_t *p, uint32_t value) {
     __atomic_store_n(p, value, __ATOMIC_RELEASE);
 }
 #else /* Microsoft's volatile orders so */
-static uint32_t specrt__os_load(const uint32_t *p) {
+static inline uint32_t specrt__os_load(const uint32_t *p) {
     return *(const volatile uint32_t *)p;
 }
 
-static void specrt__os_store(uint32_t *p, uint32_t value) {
+static inline void specrt__os_store(uint32_t *p, uint32_t value) {
     *(volatile uint32_t *)p = value;
 }
 #endif
@@ -2876,9 +2930,21 @@ typedef struct specrt__os_map {
     size_t n;
 } specrt__os_map;
 
+SPECRT__INTERNAL specrt_status specrt__os_map_open(const char *path, specrt__os_map *out,
+                                                   specrt_error *err);
+SPECRT__INTERNAL void specrt__os_map_close(specrt__os_map *map);
+SPECRT__INTERNAL void specrt__os_yield(void);
+SPECRT__INTERNAL void specrt__os_advise_huge(void *memory, size_t n);
+
+// >>os : src/core/os.c
+/* os.c : owns what is asked of the operating system: read-only mappings of regular files, large pages,
+ * numbers that two threads share, a worker thread where asked for. Refuses folders, pipes and devices;
+ * elsewhere than on POSIX it refuses paths altogether, and bundles are opened from memory. */
+
 #if defined(_WIN32)
 
-static specrt_status specrt__os_map_open(const char *path, specrt__os_map *out, specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__os_map_open(const char *path, specrt__os_map *out,
+                                                   specrt_error *err) {
     memset(out, 0, sizeof *out);
     return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                             "%s: files are not mapped on this system; read it and use "
@@ -2886,11 +2952,11 @@ static specrt_status specrt__os_map_open(const char *path, specrt__os_map *out, 
                             path);
 }
 
-static void specrt__os_map_close(specrt__os_map *map) {
+SPECRT__INTERNAL void specrt__os_map_close(specrt__os_map *map) {
     (void)map;
 }
 
-static void specrt__os_yield(void) {}
+SPECRT__INTERNAL void specrt__os_yield(void) {}
 
 #else
 
@@ -2925,7 +2991,8 @@ static specrt_status specrt__os_map_fd(int fd, const char *path, specrt__os_map 
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status specrt__os_map_open(const char *path, specrt__os_map *out, specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__os_map_open(const char *path, specrt__os_map *out,
+                                                   specrt_error *err) {
     memset(out, 0, sizeof *out);
     /* Without O_NONBLOCK the open of a named pipe would wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -2935,7 +3002,7 @@ static specrt_status specrt__os_map_open(const char *path, specrt__os_map *out, 
     return status;
 }
 
-static void specrt__os_map_close(specrt__os_map *map) {
+SPECRT__INTERNAL void specrt__os_map_close(specrt__os_map *map) {
     /* The mapping was made read-only; munmap wants a plain pointer. */
     if (map->bytes) munmap((void *)(uintptr_t)map->bytes, map->n);
     memset(map, 0, sizeof *map);
@@ -2943,7 +3010,7 @@ static void specrt__os_map_close(specrt__os_map *map) {
 
 /* Large pages, where the system gives them on request: more bandwidth for big heads. To be asked
  * before the memory is first written. */
-static void specrt__os_advise_huge(void *memory, size_t n) {
+SPECRT__INTERNAL void specrt__os_advise_huge(void *memory, size_t n) {
 #if defined(MADV_HUGEPAGE)
     const uintptr_t huge = (uintptr_t)2 << 20;
     uintptr_t begin = ((uintptr_t)memory + huge - 1) / huge * huge;
@@ -2955,7 +3022,7 @@ static void specrt__os_advise_huge(void *memory, size_t n) {
 }
 
 /* Let other threads go on: another one's work is awaited. */
-static void specrt__os_yield(void) {
+SPECRT__INTERNAL void specrt__os_yield(void) {
     sched_yield();
 }
 
@@ -3042,16 +3109,8 @@ SPECRT_API void specrt_worker_close(specrt_worker *worker) {
 }
 #endif
 
-// >>bundle (uses: base os)
-// Owns the container: header, section table, checksums, decompression, and views of the sections
-// "ident" and "ranks", whose content is checked once at open so that users of the views need not.
-// Refuses whatever it would have to trust: every size, offset and count is checked before use, a
-// section is never larger than the cap of its kind, a frame's own idea of its size is not asked.
-// Invariants of an open bundle: immutable; sections[i] has data[i], NULL when it was skipped.
-
-#if !defined(SPECRT_NO_ZSTD)
-#include <zstd.h>
-#endif
+// >>bundle : src/core/bundle.h
+/* bundle.h : an open bundle, for the files that read its sections */
 
 struct specrt_bundle {
     specrt_desc desc;
@@ -3064,6 +3123,37 @@ struct specrt_bundle {
     uint8_t *decoded;                             /* all zstd sections, owned */
     char name[256];                               /* path, for messages */
 };
+
+/* --- section contents --- */
+
+static inline specrt_status specrt__bundle_bad(const specrt_bundle *b, const char *tag,
+                                               const char *wrong, specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_CONTENT, "%s: section '%s': %s", b->name, tag,
+                            wrong);
+}
+
+/* --- views --- */
+
+/* The version of a section that it has. */
+static inline uint32_t specrt__bundle_version(const specrt_bundle *bundle, const char *tag) {
+    for (int32_t i = 0; i < bundle->n_sections; i++)
+        if (strncmp(bundle->sections[i].tag, tag, 8) == 0) return bundle->sections[i].version;
+    return 0;
+}
+
+SPECRT__INTERNAL specrt_status specrt__bundle_missing(const specrt_bundle *bundle, const char *tag,
+                                                      specrt_error *err);
+
+// >>bundle : src/core/bundle.c
+/* bundle.c : owns the container: header, section table, checksums, decompression, and views of the sections
+ * "ident" and "ranks", whose content is checked once at open so that users of the views need not.
+ * Refuses whatever it would have to trust: every size, offset and count is checked before use, a
+ * section is never larger than the cap of its kind, a frame's own idea of its size is not asked.
+ * Invariants of an open bundle: immutable; sections[i] has data[i], NULL when it was skipped. */
+
+#if !defined(SPECRT_NO_ZSTD)
+#include <zstd.h>
+#endif
 
 /* The sections this runtime knows; the caps bound what a hostile file can make it allocate. */
 typedef struct specrt__bundle_kind {
@@ -3326,12 +3416,6 @@ static specrt_status specrt__bundle_load_all(specrt_bundle *b, specrt_error *err
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status specrt__bundle_bad(const specrt_bundle *b, const char *tag, const char *wrong,
-                                        specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_CONTENT, "%s: section '%s': %s", b->name, tag,
-                            wrong);
-}
-
 static specrt_status specrt__bundle_check_ident(const specrt_bundle *b, specrt_error *err) {
     size_t n;
     const specrt_ident *d = (const specrt_ident *)specrt_bundle_data(b, "ident", &n);
@@ -3487,13 +3571,6 @@ SPECRT_API const void *specrt_bundle_data(const specrt_bundle *bundle, const cha
     return NULL;
 }
 
-/* The version of a section that it has. */
-static uint32_t specrt__bundle_version(const specrt_bundle *bundle, const char *tag) {
-    for (int32_t i = 0; i < bundle->n_sections; i++)
-        if (strncmp(bundle->sections[i].tag, tag, 8) == 0) return bundle->sections[i].version;
-    return 0;
-}
-
 SPECRT_API const specrt_ident *specrt_bundle_ident(const specrt_bundle *bundle) {
     size_t n;
     return (const specrt_ident *)specrt_bundle_data(bundle, "ident", &n);
@@ -3522,8 +3599,8 @@ SPECRT_API specrt_status specrt_bundle_check_tokenizer(const specrt_bundle *bund
 }
 
 /* The error for a section a caller needs, with the name of the tool that builds it. */
-static specrt_status specrt__bundle_missing(const specrt_bundle *bundle, const char *tag,
-                                            specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__bundle_missing(const specrt_bundle *bundle, const char *tag,
+                                                      specrt_error *err) {
     const specrt__bundle_kind *kind = specrt__bundle_kinds;
     while (strncmp(kind->tag, tag, 8) != 0) kind++;
     return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
@@ -3540,9 +3617,17 @@ SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt
     return SPECRT_STATUS_OK;
 }
 
-// >>rows (uses: base)
-// Owns the formats a weight row can be stored in: names, sizes, decoding to f32.
-// Refuses integer and unknown types. Rows may have any alignment.
+// >>rows : src/core/rows.h
+/* rows.h : decoding of rows that are stored in blocks */
+
+/* ---- one block each: bytes in ggml's layout to f32 -------------------------------------------- */
+
+SPECRT__INTERNAL void specrt__rows_decode_blocks(specrt_dtype dtype, const uint8_t *row,
+                                                 int64_t n_cols, float *out);
+
+// >>rows : src/core/rows.c
+/* rows.c : owns the formats a weight row can be stored in: names, sizes, decoding to f32.
+ * Refuses integer and unknown types. Rows may have any alignment. */
 
 SPECRT_API const char *specrt_dtype_name(specrt_dtype dtype) {
     switch (dtype) {
@@ -3679,8 +3764,8 @@ static specrt__rows_decoder specrt__rows_find_decoder(specrt_dtype dtype) {
     }
 }
 
-static void specrt__rows_decode_blocks(specrt_dtype dtype, const uint8_t *row, int64_t n_cols,
-                                       float *out) {
+SPECRT__INTERNAL void specrt__rows_decode_blocks(specrt_dtype dtype, const uint8_t *row,
+                                                 int64_t n_cols, float *out) {
     specrt__rows_decoder decode = specrt__rows_find_decoder(dtype);
     int64_t n_elems = 1, n_bytes = 0;
     specrt__rows_block(dtype, &n_elems, &n_bytes);
@@ -3709,18 +3794,25 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
     return SPECRT_STATUS_OK;
 }
 
-// >>simd (uses: base)
-// Owns the kernels: dot products, the sum of exponentials and the search for great logits, for
-// every instruction set. Refuses nothing; its callers checked. Rows and vectors may have any alignment.
-// The arithmetic is one definition for all formats, batches and instruction sets: a column is
-// decoded to f32 (exactly, for f32, f16, bf16 and q8_0), column j is fused into lane j % 16, and
-// the lanes are added as a tree. So a logit has the same bits whatever it is batched with. (Without
-// a fused instruction about one operation in 2^29 rounds differently.) Instructions that take a
-// bfloat16 or 8-bit hidden state (dpbf16, dpbusd) are not used: they would round it.
+// >>simd : src/core/simd.h
+/* simd.h : owns the kernels: dot products, the sum of exponentials and the search for great logits, for
+ * every instruction set. Refuses nothing; its callers checked. Rows and vectors may have any alignment.
+ * The arithmetic is one definition for all formats, batches and instruction sets: a column is
+ * decoded to f32 (exactly, for f32, f16, bf16 and q8_0), column j is fused into lane j % 16, and
+ * the lanes are added as a tree. So a logit has the same bits whatever it is batched with. (Without
+ * a fused instruction about one operation in 2^29 rounds differently.) Instructions that take a
+ * bfloat16 or 8-bit hidden state (dpbf16, dpbusd) are not used: they would round it. */
 
 #if defined(__FAST_MATH__)
 #error                                                                                             \
     "specrt.h: compile the implementation without -ffast-math; it tells NaN and rounds on purpose"
+#endif
+
+/* Which vector instructions there may be. */
+#if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
+#define SPECRT__SIMD_X86
+#elif !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__)
+#define SPECRT__SIMD_ARM64
 #endif
 
 enum {
@@ -3775,32 +3867,38 @@ typedef struct specrt__simd_kernels {
     int64_t (*find)(const float *x, int64_t n, float bound);
 } specrt__simd_kernels;
 
-/* The kernels of a type here; -1 for those of >>blocks, which are decoded when packed. */
-static int specrt__simd_format(specrt_dtype dtype) {
-    switch (dtype) {
-    case SPECRT_DTYPE_F32: return SPECRT__SIMD_F32;
-    case SPECRT_DTYPE_F16: return SPECRT__SIMD_F16;
-    case SPECRT_DTYPE_BF16: return SPECRT__SIMD_BF16;
-    case SPECRT_DTYPE_Q8_0: return SPECRT__SIMD_Q8_0;
-    default: return -1;
-    }
-}
+SPECRT__INTERNAL int specrt__simd_format(specrt_dtype dtype);
+SPECRT__INTERNAL const specrt__simd_kernels *specrt__simd_choose(void);
 
-/* Columns of four rows beyond the last whole block, padded with zeros to one. */
-typedef struct specrt__simd_tail {
-    uint8_t bytes[4][128];
-    const uint8_t *rows[4];
-} specrt__simd_tail;
+// >>simd_kernels : src/core/simd_kernels.h
+/* simd_kernels.h : the kernels, written once, over vectors of as many lanes as an instruction set has. A
+ * file that has the operations of one makes its kernels by SPECRT__SIMD_KERNELS(). */
 
-static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, int64_t n_cols,
-                             size_t elem_bytes) {
-    size_t n_left = (size_t)(n_cols % 32), n_done = (size_t)n_cols - n_left;
-    memset(t->bytes, 0, sizeof t->bytes);
-    for (int r = 0; r < 4; r++) {
-        memcpy(t->bytes[r], rows[r] + n_done * elem_bytes, n_left * elem_bytes);
-        t->rows[r] = t->bytes[r];
-    }
-}
+/* --- instruction sets --- */
+
+#if defined(SPECRT__SIMD_X86)
+#include <immintrin.h>
+
+#define SPECRT__SIMD_AVX2   __attribute__((target("avx2,fma,f16c")))
+#define SPECRT__SIMD_AVX512 __attribute__((target("avx512f,avx512bw,avx2,fma,f16c")))
+
+/* g++ 12, which takes the undefined vectors inside its own intrinsics for ours (bug 105593), is unasked. */
+#if defined(__cplusplus) && !defined(__clang__)
+#define SPECRT__SIMD_UNASKED                                                                       \
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wuninitialized\"")           \
+        _Pragma("GCC diagnostic ignored \"-Wmaybe-uninitialized\"")
+#define SPECRT__SIMD_ASKED _Pragma("GCC diagnostic pop")
+#else
+#define SPECRT__SIMD_UNASKED
+#define SPECRT__SIMD_ASKED
+#endif
+#elif defined(SPECRT__SIMD_ARM64)
+#include <arm_neon.h>
+
+typedef struct specrt__simd_v4x2 {
+    float32x4_t lo, hi;
+} specrt__simd_v4x2;
+#endif
 
 /* --- kernels: written once, over vectors of as many lanes as the instruction set has --- */
 
@@ -3821,6 +3919,22 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
 
 /* The operations of an instruction set are named after it. */
 #define SPECRT__SIMD_OP(isa, op) specrt__simd_##op##_##isa
+
+/* Columns of four rows beyond the last whole block, padded with zeros to one. */
+typedef struct specrt__simd_tail {
+    uint8_t bytes[4][128];
+    const uint8_t *rows[4];
+} specrt__simd_tail;
+
+static inline void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows,
+                                    int64_t n_cols, size_t elem_bytes) {
+    size_t n_left = (size_t)(n_cols % 32), n_done = (size_t)n_cols - n_left;
+    memset(t->bytes, 0, sizeof t->bytes);
+    for (int r = 0; r < 4; r++) {
+        memcpy(t->bytes[r], rows[r] + n_done * elem_bytes, n_left * elem_bytes);
+        t->rows[r] = t->bytes[r];
+    }
+}
 
 /* Block i of R rows from r0 on against one hidden row. */
 #define SPECRT__SIMD_BLOCK(isa, V, L, format, R, rows, hidden, i)                                  \
@@ -4011,7 +4125,7 @@ static void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *rows, i
     SPECRT__SIMD_EXP(isa, target, V)                                                               \
     SPECRT__SIMD_SUM_EXP(isa, target, V, L)                                                        \
     SPECRT__SIMD_FIND(isa, target, V, L)                                                           \
-    static const specrt__simd_kernels specrt__simd_kernels_##isa = {                               \
+    SPECRT__INTERNAL const specrt__simd_kernels specrt__simd_kernels_##isa = {                     \
         #isa,                                                                                      \
         {specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x4_##isa,                             \
          specrt__simd_four_bf16x4_##isa, specrt__simd_four_q8_0x4_##isa},                          \
@@ -4035,586 +4149,12 @@ static inline double specrt__simd_total(double *lanes) {
     return lanes[0];
 }
 
-/* --- the scalar instruction set, which the others must equal bit for bit --- */
-
-typedef struct specrt__simd_v16 {
-    float lane[16];
-} specrt__simd_v16;
-
-typedef struct specrt__simd_sums_scalar {
-    double lane[16];
-} specrt__simd_sums_scalar;
-
-static inline specrt__simd_v16 specrt__simd_splat_scalar(float x) {
-    specrt__simd_v16 v;
-    for (int i = 0; i < 16; i++) v.lane[i] = x;
-    return v;
-}
-
-static inline specrt__simd_v16 specrt__simd_load_scalar(const float *p) {
-    specrt__simd_v16 v;
-    memcpy(v.lane, p, sizeof v.lane);
-    return v;
-}
-
-static inline void specrt__simd_store_scalar(float *p, specrt__simd_v16 v) {
-    memcpy(p, v.lane, sizeof v.lane);
-}
-
-static inline specrt__simd_v16 specrt__simd_f32_scalar(const uint8_t *row, int64_t i, int at) {
-    specrt__simd_v16 v;
-    memcpy(v.lane, row + 128 * i + 4 * at, sizeof v.lane);
-    return v;
-}
-
-static inline specrt__simd_v16 specrt__simd_f16_scalar(const uint8_t *row, int64_t i, int at) {
-    specrt__simd_v16 v;
-    row += 64 * i + 2 * at;
-    for (int k = 0; k < 16; k++) v.lane[k] = specrt__base_f16(specrt__base_load16(row + 2 * k));
-    return v;
-}
-
-static inline specrt__simd_v16 specrt__simd_bf16_scalar(const uint8_t *row, int64_t i, int at) {
-    specrt__simd_v16 v;
-    row += 64 * i + 2 * at;
-    for (int k = 0; k < 16; k++) v.lane[k] = specrt__base_bf16(specrt__base_load16(row + 2 * k));
-    return v;
-}
-
-/* A half times an 8-bit number fits in 24 bits, so the decoded value is exact here too. */
-static inline specrt__simd_v16 specrt__simd_q8_0_scalar(const uint8_t *row, int64_t i, int at) {
-    specrt__simd_v16 v;
-    float d = specrt__base_f16(specrt__base_load16(row + 34 * i));
-    row += 34 * i + 2 + at;
-    for (int k = 0; k < 16; k++) v.lane[k] = d * (float)(int8_t)row[k];
-    return v;
-}
-
-static inline specrt__simd_v16 specrt__simd_fma_scalar(specrt__simd_v16 a, specrt__simd_v16 b,
-                                                       specrt__simd_v16 c) {
-    for (int i = 0; i < 16; i++) {
-#if defined(FP_FAST_FMAF)
-        c.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
-#else
-        c.lane[i] = (float)((double)a.lane[i] * b.lane[i] + c.lane[i]);
-#endif
-    }
-    return c;
-}
-
-static inline specrt__simd_v16 specrt__simd_sub_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    for (int i = 0; i < 16; i++) a.lane[i] -= b.lane[i];
-    return a;
-}
-
-static inline specrt__simd_v16 specrt__simd_mul_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    for (int i = 0; i < 16; i++) a.lane[i] *= b.lane[i];
-    return a;
-}
-
-/* NaN in a gives b. */
-static inline specrt__simd_v16 specrt__simd_max_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
-    return a;
-}
-
-static inline int specrt__simd_any_ge_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    int any = 0;
-    for (int i = 0; i < 16; i++) any |= a.lane[i] >= b.lane[i];
-    return any;
-}
-
-static inline specrt__simd_v16 specrt__simd_pow2_scalar(specrt__simd_v16 z) {
-    for (int i = 0; i < 16; i++)
-        z.lane[i] = specrt__base_float((specrt__base_bits(z.lane[i]) + 127) << 23);
-    return z;
-}
-
-/* The lanes of four rows, each added as a tree. */
-static inline void specrt__simd_reduce_scalar(specrt__simd_v16 (*rows)[1], float *out) {
-    for (int r = 0; r < 4; r++) {
-        for (int n = 8; n > 0; n /= 2)
-            for (int i = 0; i < n; i++) rows[r][0].lane[i] += rows[r][0].lane[i + n];
-        out[r] = rows[r][0].lane[0];
-    }
-}
-
-static inline specrt__simd_sums_scalar specrt__simd_zeros_scalar(void) {
-    specrt__simd_sums_scalar d;
-    memset(&d, 0, sizeof d);
-    return d;
-}
-
-static inline specrt__simd_sums_scalar specrt__simd_add_scalar(specrt__simd_sums_scalar d,
-                                                               specrt__simd_v16 v) {
-    for (int i = 0; i < 16; i++) d.lane[i] += v.lane[i];
-    return d;
-}
-
-static inline void specrt__simd_lanes_scalar(specrt__simd_sums_scalar d, double *out) {
-    memcpy(out, d.lane, sizeof d.lane);
-}
-
-static void specrt__simd_tile_i8_scalar(const int8_t *const *rows, const int16_t *x, int64_t n_cols,
-                                        int32_t *out) {
-    for (int r = 0; r < 4; r++) {
-        out[r] = 0;
-        for (int64_t j = 0; j < n_cols; j++) out[r] += rows[r][j] * x[j];
-    }
-}
-
-SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 3, 3)
-
-#if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
-#define SPECRT__SIMD_X86
-#include <immintrin.h>
-
-/* --- AVX2, FMA and F16C: 16 registers of 8 lanes --- */
-
-#define SPECRT__SIMD_AVX2 __attribute__((target("avx2,fma,f16c")))
-
-typedef struct specrt__simd_sums_avx2 {
-    __m256d lo, hi;
-} specrt__simd_sums_avx2;
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_splat_avx2(float x) {
-    return _mm256_set1_ps(x);
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_load_avx2(const float *p) {
-    return _mm256_loadu_ps(p);
-}
-
-SPECRT__SIMD_AVX2 static inline void specrt__simd_store_avx2(float *p, __m256 v) {
-    _mm256_storeu_ps(p, v);
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_f32_avx2(const uint8_t *row, int64_t i,
-                                                             int at) {
-    return _mm256_loadu_ps((const float *)(const void *)(row + 128 * i + 4 * at));
-}
-
-SPECRT__SIMD_AVX2 static inline __m128i specrt__simd_16_avx2(const uint8_t *p) {
-    return _mm_loadu_si128((const __m128i *)(const void *)p);
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_f16_avx2(const uint8_t *row, int64_t i,
-                                                             int at) {
-    return _mm256_cvtph_ps(specrt__simd_16_avx2(row + 64 * i + 2 * at));
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_bf16_avx2(const uint8_t *row, int64_t i,
-                                                              int at) {
-    __m256i bits = _mm256_cvtepu16_epi32(specrt__simd_16_avx2(row + 64 * i + 2 * at));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_q8_0_avx2(const uint8_t *row, int64_t i,
-                                                              int at) {
-    const uint8_t *block = row + 34 * i;
-    __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(block + 2 + at));
-    __m256 d = _mm256_cvtph_ps(_mm_set1_epi16((short)specrt__base_load16(block)));
-    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)));
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_fma_avx2(__m256 a, __m256 b, __m256 c) {
-    return _mm256_fmadd_ps(a, b, c);
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_sub_avx2(__m256 a, __m256 b) {
-    return _mm256_sub_ps(a, b);
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_mul_avx2(__m256 a, __m256 b) {
-    return _mm256_mul_ps(a, b);
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_max_avx2(__m256 a, __m256 b) {
-    return _mm256_max_ps(a, b);
-}
-
-SPECRT__SIMD_AVX2 static inline int specrt__simd_any_ge_avx2(__m256 a, __m256 b) {
-    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
-}
-
-SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_pow2_avx2(__m256 z) {
-    __m256i n = _mm256_add_epi32(_mm256_castps_si256(z), _mm256_set1_epi32(127));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
-}
-
-/* 8 lanes to 4. */
-SPECRT__SIMD_AVX2 static inline __m128 specrt__simd_fold_avx2(__m256 v) {
-    return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-}
-
-/* Four rows of 4 lanes, transposed as they are added. */
-SPECRT__SIMD_AVX2 static inline void specrt__simd_cross_avx2(__m128 a, __m128 b, __m128 c, __m128 d,
-                                                             float *out) {
-    __m128 ab = _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a));
-    __m128 cd = _mm_add_ps(_mm_movelh_ps(c, d), _mm_movehl_ps(d, c));
-    _mm_storeu_ps(out, _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd)));
-}
-
-SPECRT__SIMD_AVX2 static inline void specrt__simd_reduce_avx2(__m256 (*rows)[2], float *out) {
-    __m128 x[4];
-    for (int r = 0; r < 4; r++)
-        x[r] = specrt__simd_fold_avx2(_mm256_add_ps(rows[r][0], rows[r][1]));
-    specrt__simd_cross_avx2(x[0], x[1], x[2], x[3], out);
-}
-
-SPECRT__SIMD_AVX2 static inline specrt__simd_sums_avx2 specrt__simd_zeros_avx2(void) {
-    specrt__simd_sums_avx2 d;
-    d.lo = d.hi = _mm256_setzero_pd();
-    return d;
-}
-
-SPECRT__SIMD_AVX2 static inline specrt__simd_sums_avx2
-specrt__simd_add_avx2(specrt__simd_sums_avx2 d, __m256 v) {
-    d.lo = _mm256_add_pd(d.lo, _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
-    d.hi = _mm256_add_pd(d.hi, _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
-    return d;
-}
-
-SPECRT__SIMD_AVX2 static inline void specrt__simd_lanes_avx2(specrt__simd_sums_avx2 d,
-                                                             double *out) {
-    _mm256_storeu_pd(out, d.lo);
-    _mm256_storeu_pd(out + 4, d.hi);
-}
-
-/* The lanes of four rows, each added up. */
-SPECRT__SIMD_AVX2 static inline void specrt__simd_reduce_i32_avx2(const __m256i *sums,
-                                                                  int32_t *out) {
-    __m256i ab = _mm256_hadd_epi32(sums[0], sums[1]), cd = _mm256_hadd_epi32(sums[2], sums[3]);
-    __m256i x = _mm256_hadd_epi32(ab, cd);
-    __m128i y = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    _mm_storeu_si128((__m128i *)(void *)out, y);
-}
-
-SPECRT__SIMD_AVX2 static void specrt__simd_tile_i8_avx2(const int8_t *const *rows, const int16_t *x,
-                                                        int64_t n_cols, int32_t *out) {
-    __m256i sums[4];
-    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) sums[r] = _mm256_setzero_si256();
-    for (int64_t j = 0; j < n_cols; j += 16) {
-        __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(x + j));
-        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {
-            __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(rows[r] + j));
-            __m256i w = _mm256_cvtepi8_epi16(q);
-            sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(w, v));
-        }
-    }
-    specrt__simd_reduce_i32_avx2(sums, out);
-}
-
-SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3, 3)
-
-/* --- AVX-512 F and BW: 32 registers of 16 lanes --- */
-
-#define SPECRT__SIMD_AVX512 __attribute__((target("avx512f,avx512bw,avx2,fma,f16c")))
-
-/* g++ 12, which takes the undefined vectors inside its own intrinsics for ours (bug 105593), is unasked. */
-#if defined(__cplusplus) && !defined(__clang__)
-#define SPECRT__SIMD_UNASKED                                                                       \
-    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wuninitialized\"")           \
-        _Pragma("GCC diagnostic ignored \"-Wmaybe-uninitialized\"")
-#define SPECRT__SIMD_ASKED _Pragma("GCC diagnostic pop")
-#else
-#define SPECRT__SIMD_UNASKED
-#define SPECRT__SIMD_ASKED
-#endif
-SPECRT__SIMD_UNASKED
-
-typedef struct specrt__simd_sums_avx512 {
-    __m512d lo, hi;
-} specrt__simd_sums_avx512;
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_splat_avx512(float x) {
-    return _mm512_set1_ps(x);
-}
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_load_avx512(const float *p) {
-    return _mm512_loadu_ps(p);
-}
-
-SPECRT__SIMD_AVX512 static inline void specrt__simd_store_avx512(float *p, __m512 v) {
-    _mm512_storeu_ps(p, v);
-}
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_f32_avx512(const uint8_t *row, int64_t i,
-                                                                 int at) {
-    return _mm512_loadu_ps(row + 128 * i + 4 * at);
-}
-
-SPECRT__SIMD_AVX512 static inline __m256i specrt__simd_32_avx512(const uint8_t *p) {
-    return _mm256_loadu_si256((const __m256i *)(const void *)p);
-}
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_f16_avx512(const uint8_t *row, int64_t i,
-                                                                 int at) {
-    return _mm512_cvtph_ps(specrt__simd_32_avx512(row + 64 * i + 2 * at));
-}
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_bf16_avx512(const uint8_t *row, int64_t i,
-                                                                  int at) {
-    __m512i bits = _mm512_cvtepu16_epi32(specrt__simd_32_avx512(row + 64 * i + 2 * at));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
-}
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_q8_0_avx512(const uint8_t *row, int64_t i,
-                                                                  int at) {
-    const uint8_t *block = row + 34 * i;
-    __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(block + 2 + at));
-    __m128 d = _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)block));
-    return _mm512_mul_ps(_mm512_broadcastss_ps(d), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
-}
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_fma_avx512(__m512 a, __m512 b, __m512 c) {
-    return _mm512_fmadd_ps(a, b, c);
-}
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_sub_avx512(__m512 a, __m512 b) {
-    return _mm512_sub_ps(a, b);
-}
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_mul_avx512(__m512 a, __m512 b) {
-    return _mm512_mul_ps(a, b);
-}
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_max_avx512(__m512 a, __m512 b) {
-    return _mm512_max_ps(a, b);
-}
-
-SPECRT__SIMD_AVX512 static inline int specrt__simd_any_ge_avx512(__m512 a, __m512 b) {
-    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ) != 0;
-}
-
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_pow2_avx512(__m512 z) {
-    __m512i n = _mm512_add_epi32(_mm512_castps_si512(z), _mm512_set1_epi32(127));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(n, 23));
-}
-
-SPECRT__SIMD_AVX512 static inline __m256 specrt__simd_upper_avx512(__m512 v) {
-    return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
-}
-
-/* Parts of 128 bits: x0 + x2, x1 + x3, y0 + y2, y1 + y3. A blend goes where no shuffle can. */
-SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_halve_avx512(__m512 x, __m512 y) {
-    return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, x, y), _mm512_shuffle_f32x4(x, y, 0x4e));
-}
-
-SPECRT__SIMD_AVX512 static inline void specrt__simd_reduce_avx512(__m512 (*rows)[1], float *out) {
-    const __m512i others =
-        _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
-    const __m512i firsts = _mm512_setr_epi32(0, 8, 4, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-    __m512 ab = specrt__simd_halve_avx512(rows[0][0], rows[1][0]);
-    __m512 cd = specrt__simd_halve_avx512(rows[2][0], rows[3][0]);
-    __m512 x = _mm512_add_ps(_mm512_mask_blend_ps(0xf0f0, ab, cd),
-                             _mm512_permutex2var_ps(ab, others, cd)); /* of a, c, b, d */
-    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0x4e));
-    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
-    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, x)));
-}
-
-SPECRT__SIMD_AVX512 static inline specrt__simd_sums_avx512 specrt__simd_zeros_avx512(void) {
-    specrt__simd_sums_avx512 d;
-    d.lo = d.hi = _mm512_setzero_pd();
-    return d;
-}
-
-SPECRT__SIMD_AVX512 static inline specrt__simd_sums_avx512
-specrt__simd_add_avx512(specrt__simd_sums_avx512 d, __m512 v) {
-    d.lo = _mm512_add_pd(d.lo, _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
-    d.hi = _mm512_add_pd(d.hi, _mm512_cvtps_pd(specrt__simd_upper_avx512(v)));
-    return d;
-}
-
-SPECRT__SIMD_AVX512 static inline void specrt__simd_lanes_avx512(specrt__simd_sums_avx512 d,
-                                                                 double *out) {
-    _mm512_storeu_pd(out, d.lo);
-    _mm512_storeu_pd(out + 8, d.hi);
-}
-
-SPECRT__SIMD_AVX512 static void specrt__simd_tile_i8_avx512(const int8_t *const *rows,
-                                                            const int16_t *x, int64_t n_cols,
-                                                            int32_t *out) {
-    __m512i sums[4];
-    __m256i halves[4];
-    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) sums[r] = _mm512_setzero_si512();
-    for (int64_t j = 0; j < n_cols; j += 32) {
-        __m512i v = _mm512_loadu_si512(x + j);
-        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {
-            __m256i q = _mm256_loadu_si256((const __m256i *)(const void *)(rows[r] + j));
-            __m512i w = _mm512_cvtepi8_epi16(q);
-            sums[r] = _mm512_add_epi32(sums[r], _mm512_madd_epi16(w, v));
-        }
-    }
-    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) halves[r] =
-        _mm256_add_epi32(_mm512_castsi512_si256(sums[r]), _mm512_extracti64x4_epi64(sums[r], 1));
-    specrt__simd_reduce_i32_avx2(halves, out);
-}
-
-SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 6, 5)
-
-SPECRT__SIMD_ASKED
-
-#endif
-
-#if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__)
-#define SPECRT__SIMD_ARM64
-#include <arm_neon.h>
-
-/* --- NEON: 32 registers of 4 lanes, taken in pairs --- */
-
-typedef struct specrt__simd_v4x2 {
-    float32x4_t lo, hi;
-} specrt__simd_v4x2;
-
-typedef struct specrt__simd_sums_neon {
-    float64x2_t part[4];
-} specrt__simd_sums_neon;
-
-static inline specrt__simd_v4x2 specrt__simd_pair_neon(float32x4_t lo, float32x4_t hi) {
-    specrt__simd_v4x2 v;
-    v.lo = lo, v.hi = hi;
-    return v;
-}
-
-static inline specrt__simd_v4x2 specrt__simd_splat_neon(float x) {
-    return specrt__simd_pair_neon(vdupq_n_f32(x), vdupq_n_f32(x));
-}
-
-static inline specrt__simd_v4x2 specrt__simd_load_neon(const float *p) {
-    return specrt__simd_pair_neon(vld1q_f32(p), vld1q_f32(p + 4));
-}
-
-/* 16 bytes at any address. */
-static inline uint8x16_t specrt__simd_16_neon(const uint8_t *p) {
-    return vld1q_u8(p);
-}
-
-static inline void specrt__simd_store_neon(float *p, specrt__simd_v4x2 v) {
-    vst1q_f32(p, v.lo), vst1q_f32(p + 4, v.hi);
-}
-
-static inline specrt__simd_v4x2 specrt__simd_f32_neon(const uint8_t *row, int64_t i, int at) {
-    row += 128 * i + 4 * at;
-    return specrt__simd_pair_neon(vreinterpretq_f32_u8(specrt__simd_16_neon(row)),
-                                  vreinterpretq_f32_u8(specrt__simd_16_neon(row + 16)));
-}
-
-static inline specrt__simd_v4x2 specrt__simd_f16_neon(const uint8_t *row, int64_t i, int at) {
-    float16x8_t h = vreinterpretq_f16_u8(specrt__simd_16_neon(row + 64 * i + 2 * at));
-    return specrt__simd_pair_neon(vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h));
-}
-
-static inline specrt__simd_v4x2 specrt__simd_bf16_neon(const uint8_t *row, int64_t i, int at) {
-    uint16x8_t h = vreinterpretq_u16_u8(specrt__simd_16_neon(row + 64 * i + 2 * at));
-    return specrt__simd_pair_neon(vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(h), 16)),
-                                  vreinterpretq_f32_u32(vshll_high_n_u16(h, 16)));
-}
-
-static inline specrt__simd_v4x2 specrt__simd_q8_0_neon(const uint8_t *row, int64_t i, int at) {
-    const uint8_t *block = row + 34 * i;
-    int16x8_t q = vmovl_s8(vreinterpret_s8_u8(vld1_u8(block + 2 + at)));
-    float32x4_t d =
-        vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16((uint16_t)specrt__base_load16(block))));
-    return specrt__simd_pair_neon(vmulq_f32(d, vcvtq_f32_s32(vmovl_s16(vget_low_s16(q)))),
-                                  vmulq_f32(d, vcvtq_f32_s32(vmovl_high_s16(q))));
-}
-
-static inline specrt__simd_v4x2 specrt__simd_fma_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b,
-                                                      specrt__simd_v4x2 c) {
-    return specrt__simd_pair_neon(vfmaq_f32(c.lo, a.lo, b.lo), vfmaq_f32(c.hi, a.hi, b.hi));
-}
-
-static inline specrt__simd_v4x2 specrt__simd_sub_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
-    return specrt__simd_pair_neon(vsubq_f32(a.lo, b.lo), vsubq_f32(a.hi, b.hi));
-}
-
-static inline specrt__simd_v4x2 specrt__simd_mul_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
-    return specrt__simd_pair_neon(vmulq_f32(a.lo, b.lo), vmulq_f32(a.hi, b.hi));
-}
-
-static inline specrt__simd_v4x2 specrt__simd_max_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
-    return specrt__simd_pair_neon(vbslq_f32(vcgtq_f32(a.lo, b.lo), a.lo, b.lo),
-                                  vbslq_f32(vcgtq_f32(a.hi, b.hi), a.hi, b.hi));
-}
-
-static inline int specrt__simd_any_ge_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
-    return vmaxvq_u32(vorrq_u32(vcgeq_f32(a.lo, b.lo), vcgeq_f32(a.hi, b.hi))) != 0;
-}
-
-static inline float32x4_t specrt__simd_exponent_neon(float32x4_t z) {
-    uint32x4_t n = vaddq_u32(vreinterpretq_u32_f32(z), vdupq_n_u32(127));
-    return vreinterpretq_f32_u32(vshlq_n_u32(n, 23));
-}
-
-static inline specrt__simd_v4x2 specrt__simd_pow2_neon(specrt__simd_v4x2 z) {
-    return specrt__simd_pair_neon(specrt__simd_exponent_neon(z.lo),
-                                  specrt__simd_exponent_neon(z.hi));
-}
-
-static inline void specrt__simd_reduce_neon(specrt__simd_v4x2 (*rows)[2], float *out) {
-    for (int r = 0; r < 4; r++) {
-        float32x4_t lo = vaddq_f32(rows[r][0].lo, rows[r][1].lo);
-        float32x4_t x = vaddq_f32(lo, vaddq_f32(rows[r][0].hi, rows[r][1].hi));
-        float32x2_t y = vadd_f32(vget_low_f32(x), vget_high_f32(x));
-        out[r] = vget_lane_f32(y, 0) + vget_lane_f32(y, 1);
-    }
-}
-
-static inline specrt__simd_sums_neon specrt__simd_zeros_neon(void) {
-    specrt__simd_sums_neon d;
-    for (int i = 0; i < 4; i++) d.part[i] = vdupq_n_f64(0);
-    return d;
-}
-
-static inline specrt__simd_sums_neon specrt__simd_add_neon(specrt__simd_sums_neon d,
-                                                           specrt__simd_v4x2 v) {
-    d.part[0] = vaddq_f64(d.part[0], vcvt_f64_f32(vget_low_f32(v.lo)));
-    d.part[1] = vaddq_f64(d.part[1], vcvt_high_f64_f32(v.lo));
-    d.part[2] = vaddq_f64(d.part[2], vcvt_f64_f32(vget_low_f32(v.hi)));
-    d.part[3] = vaddq_f64(d.part[3], vcvt_high_f64_f32(v.hi));
-    return d;
-}
-
-static inline void specrt__simd_lanes_neon(specrt__simd_sums_neon d, double *out) {
-    for (int i = 0; i < 4; i++) vst1q_f64(out + 2 * i, d.part[i]);
-}
-
-static void specrt__simd_tile_i8_neon(const int8_t *const *rows, const int16_t *x, int64_t n_cols,
-                                      int32_t *out) {
-    for (int r = 0; r < 4; r++) {
-        int32x4_t lo = vdupq_n_s32(0), hi = vdupq_n_s32(0);
-        for (int64_t j = 0; j < n_cols; j += 8) {
-            int16x8_t w = vmovl_s8(vld1_s8(rows[r] + j)), v = vld1q_s16(x + j);
-            lo = vmlal_s16(lo, vget_low_s16(w), vget_low_s16(v));
-            hi = vmlal_s16(hi, vget_high_s16(w), vget_high_s16(v));
-        }
-        out[r] = vaddvq_s32(vaddq_s32(lo, hi));
-    }
-}
-
-SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3, 3)
-
-#endif
-
-static const specrt__simd_kernels *specrt__simd_choose(void) {
-#if defined(SPECRT__SIMD_X86)
-    if (__builtin_cpu_supports("avx512bw")) return &specrt__simd_kernels_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return &specrt__simd_kernels_avx2; /* no CPU has AVX2 without F16C */
-#elif defined(SPECRT__SIMD_ARM64)
-    return &specrt__simd_kernels_neon;
-#endif
-    return &specrt__simd_kernels_scalar;
-}
-
-// >>blocks (uses: base rows simd)
-// Owns the kernels of rows whose codes of 4 to 6 bits share scales: for one hidden row they are multiplied
-// as they are read, for more a row is decoded once. Refuses nothing; its callers checked.
-// A weight is what specrt_row_decode() gives: a code times a scale is exact in f32, so that fused with its
-// offset it is rounded once, as there. Sums are added as in >>simd, and so a product has the bits of the
-// decoded row's, for any batch and instruction set.
+// >>blocks : src/core/blocks.h
+/* blocks.h : owns the kernels of rows whose codes of 4 to 6 bits share scales: for one hidden row they are
+ * multiplied as they are read, for more a row is decoded once. Refuses nothing; its callers checked. A
+ * weight is what specrt_row_decode() gives: a code times a scale is exact in f32, so that fused with
+ * its offset it is rounded once, as there. Sums are added as in >>simd, and so a product has the bits
+ * of the decoded row's, for any batch and instruction set. */
 
 enum { SPECRT__BLOCKS_COLS = 256 }; /* a multiple of every format's block */
 
@@ -4627,6 +4167,12 @@ typedef struct specrt__blocks_kernels {
     void (*expand)(const uint8_t *const *rows, const uint8_t *const *next, int64_t n_cols,
                    float *out);
 } specrt__blocks_kernels;
+
+SPECRT__INTERNAL const specrt__blocks_kernels *
+specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype);
+
+// >>blocks_kernels : src/core/blocks_kernels.h
+/* blocks_kernels.h : the kernels of blocks, written once for all instruction sets. */
 
 /* The formats and their bytes of 256 columns; rows are read so many at a time, at most. */
 #define SPECRT__BLOCKS_EACH(X, ...)                                                                \
@@ -4643,46 +4189,8 @@ typedef struct specrt__blocks_kernels {
      specrt__blocks_expand_##format##_##isa},
 
 #define SPECRT__BLOCKS_TABLE(isa)                                                                  \
-    static const specrt__blocks_kernels specrt__blocks_kernels_##isa[] = {                         \
+    SPECRT__INTERNAL const specrt__blocks_kernels specrt__blocks_kernels_##isa[] = {               \
         SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_ENTRY, isa)};
-
-/* --- the scalar instruction set: blocks decoded by >>rows --- */
-
-static void specrt__blocks_multiply(specrt_dtype dtype, int64_t n_bytes, const uint8_t *const *rows,
-                                    const float *hidden, int64_t n_cols, float *out) {
-    specrt__simd_v16 sums[4][1];
-    float weights[256];
-    for (int r = 0; r < 4; r++) {
-        const uint8_t *from = rows[r];
-        sums[r][0] = specrt__simd_splat_scalar(0);
-        for (int64_t i = 0; i < n_cols; i += 256, from += n_bytes) {
-            int64_t n = n_cols - i < 256 ? n_cols - i : 256;
-            specrt__rows_decode_blocks(dtype, from, n, weights);
-            for (int64_t j = 0; j < n; j += 16)
-                sums[r][0] =
-                    specrt__simd_fma_scalar(specrt__simd_load_scalar(weights + j),
-                                            specrt__simd_load_scalar(hidden + i + j), sums[r][0]);
-        }
-    }
-    specrt__simd_reduce_scalar(sums, out);
-}
-
-#define SPECRT__BLOCKS_SCALAR(isa, format, name, n_bytes)                                          \
-    static void specrt__blocks_four_##format##_##isa(                                              \
-        const uint8_t *const *rows, const uint8_t *const *next, const float *hidden,               \
-        int64_t n_cols, float *out) {                                                              \
-        (void)next;                                                                                \
-        specrt__blocks_multiply(SPECRT_DTYPE_##name, n_bytes, rows, hidden, n_cols, out);          \
-    }                                                                                              \
-    static void specrt__blocks_expand_##format##_##isa(                                            \
-        const uint8_t *const *rows, const uint8_t *const *next, int64_t n_cols, float *out) {      \
-        (void)next;                                                                                \
-        for (int r = 0; r < 4; r++, out += SPECRT__BLOCKS_COLS)                                    \
-            specrt__rows_decode_blocks(SPECRT_DTYPE_##name, rows[r], n_cols, out);                 \
-    }
-
-SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_SCALAR, scalar)
-SPECRT__BLOCKS_TABLE(scalar)
 
 #if defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64)
 
@@ -4916,7 +4424,317 @@ typedef struct specrt__blocks_ready {
 
 #endif
 
+// >>simd_scalar : src/core/simd_scalar.c
+/* simd_scalar.c : the scalar instruction set, which the others must equal bit for bit. */
+
+typedef struct specrt__simd_v16 {
+    float lane[16];
+} specrt__simd_v16;
+
+typedef struct specrt__simd_sums_scalar {
+    double lane[16];
+} specrt__simd_sums_scalar;
+
+static inline specrt__simd_v16 specrt__simd_splat_scalar(float x) {
+    specrt__simd_v16 v;
+    for (int i = 0; i < 16; i++) v.lane[i] = x;
+    return v;
+}
+
+static inline specrt__simd_v16 specrt__simd_load_scalar(const float *p) {
+    specrt__simd_v16 v;
+    memcpy(v.lane, p, sizeof v.lane);
+    return v;
+}
+
+static inline void specrt__simd_store_scalar(float *p, specrt__simd_v16 v) {
+    memcpy(p, v.lane, sizeof v.lane);
+}
+
+static inline specrt__simd_v16 specrt__simd_f32_scalar(const uint8_t *row, int64_t i, int at) {
+    specrt__simd_v16 v;
+    memcpy(v.lane, row + 128 * i + 4 * at, sizeof v.lane);
+    return v;
+}
+
+static inline specrt__simd_v16 specrt__simd_f16_scalar(const uint8_t *row, int64_t i, int at) {
+    specrt__simd_v16 v;
+    row += 64 * i + 2 * at;
+    for (int k = 0; k < 16; k++) v.lane[k] = specrt__base_f16(specrt__base_load16(row + 2 * k));
+    return v;
+}
+
+static inline specrt__simd_v16 specrt__simd_bf16_scalar(const uint8_t *row, int64_t i, int at) {
+    specrt__simd_v16 v;
+    row += 64 * i + 2 * at;
+    for (int k = 0; k < 16; k++) v.lane[k] = specrt__base_bf16(specrt__base_load16(row + 2 * k));
+    return v;
+}
+
+/* A half times an 8-bit number fits in 24 bits, so the decoded value is exact here too. */
+static inline specrt__simd_v16 specrt__simd_q8_0_scalar(const uint8_t *row, int64_t i, int at) {
+    specrt__simd_v16 v;
+    float d = specrt__base_f16(specrt__base_load16(row + 34 * i));
+    row += 34 * i + 2 + at;
+    for (int k = 0; k < 16; k++) v.lane[k] = d * (float)(int8_t)row[k];
+    return v;
+}
+
+static inline specrt__simd_v16 specrt__simd_fma_scalar(specrt__simd_v16 a, specrt__simd_v16 b,
+                                                       specrt__simd_v16 c) {
+    for (int i = 0; i < 16; i++) {
+#if defined(FP_FAST_FMAF)
+        c.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
+#else
+        c.lane[i] = (float)((double)a.lane[i] * b.lane[i] + c.lane[i]);
+#endif
+    }
+    return c;
+}
+
+static inline specrt__simd_v16 specrt__simd_sub_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
+    for (int i = 0; i < 16; i++) a.lane[i] -= b.lane[i];
+    return a;
+}
+
+static inline specrt__simd_v16 specrt__simd_mul_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
+    for (int i = 0; i < 16; i++) a.lane[i] *= b.lane[i];
+    return a;
+}
+
+/* NaN in a gives b. */
+static inline specrt__simd_v16 specrt__simd_max_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
+    for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+    return a;
+}
+
+static inline int specrt__simd_any_ge_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
+    int any = 0;
+    for (int i = 0; i < 16; i++) any |= a.lane[i] >= b.lane[i];
+    return any;
+}
+
+static inline specrt__simd_v16 specrt__simd_pow2_scalar(specrt__simd_v16 z) {
+    for (int i = 0; i < 16; i++)
+        z.lane[i] = specrt__base_float((specrt__base_bits(z.lane[i]) + 127) << 23);
+    return z;
+}
+
+/* The lanes of four rows, each added as a tree. */
+static inline void specrt__simd_reduce_scalar(specrt__simd_v16 (*rows)[1], float *out) {
+    for (int r = 0; r < 4; r++) {
+        for (int n = 8; n > 0; n /= 2)
+            for (int i = 0; i < n; i++) rows[r][0].lane[i] += rows[r][0].lane[i + n];
+        out[r] = rows[r][0].lane[0];
+    }
+}
+
+static inline specrt__simd_sums_scalar specrt__simd_zeros_scalar(void) {
+    specrt__simd_sums_scalar d;
+    memset(&d, 0, sizeof d);
+    return d;
+}
+
+static inline specrt__simd_sums_scalar specrt__simd_add_scalar(specrt__simd_sums_scalar d,
+                                                               specrt__simd_v16 v) {
+    for (int i = 0; i < 16; i++) d.lane[i] += v.lane[i];
+    return d;
+}
+
+static inline void specrt__simd_lanes_scalar(specrt__simd_sums_scalar d, double *out) {
+    memcpy(out, d.lane, sizeof d.lane);
+}
+
+static void specrt__simd_tile_i8_scalar(const int8_t *const *rows, const int16_t *x, int64_t n_cols,
+                                        int32_t *out) {
+    for (int r = 0; r < 4; r++) {
+        out[r] = 0;
+        for (int64_t j = 0; j < n_cols; j++) out[r] += rows[r][j] * x[j];
+    }
+}
+
+SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 3, 3)
+
+/* --- the scalar instruction set: blocks decoded by >>rows --- */
+
+static void specrt__blocks_multiply(specrt_dtype dtype, int64_t n_bytes, const uint8_t *const *rows,
+                                    const float *hidden, int64_t n_cols, float *out) {
+    specrt__simd_v16 sums[4][1];
+    float weights[256];
+    for (int r = 0; r < 4; r++) {
+        const uint8_t *from = rows[r];
+        sums[r][0] = specrt__simd_splat_scalar(0);
+        for (int64_t i = 0; i < n_cols; i += 256, from += n_bytes) {
+            int64_t n = n_cols - i < 256 ? n_cols - i : 256;
+            specrt__rows_decode_blocks(dtype, from, n, weights);
+            for (int64_t j = 0; j < n; j += 16)
+                sums[r][0] =
+                    specrt__simd_fma_scalar(specrt__simd_load_scalar(weights + j),
+                                            specrt__simd_load_scalar(hidden + i + j), sums[r][0]);
+        }
+    }
+    specrt__simd_reduce_scalar(sums, out);
+}
+
+#define SPECRT__BLOCKS_SCALAR(isa, format, name, n_bytes)                                          \
+    static void specrt__blocks_four_##format##_##isa(                                              \
+        const uint8_t *const *rows, const uint8_t *const *next, const float *hidden,               \
+        int64_t n_cols, float *out) {                                                              \
+        (void)next;                                                                                \
+        specrt__blocks_multiply(SPECRT_DTYPE_##name, n_bytes, rows, hidden, n_cols, out);          \
+    }                                                                                              \
+    static void specrt__blocks_expand_##format##_##isa(                                            \
+        const uint8_t *const *rows, const uint8_t *const *next, int64_t n_cols, float *out) {      \
+        (void)next;                                                                                \
+        for (int r = 0; r < 4; r++, out += SPECRT__BLOCKS_COLS)                                    \
+            specrt__rows_decode_blocks(SPECRT_DTYPE_##name, rows[r], n_cols, out);                 \
+    }
+
+SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_SCALAR, scalar)
+SPECRT__BLOCKS_TABLE(scalar)
+
+// >>simd_x86 : src/core/simd_x86.c
+/* simd_x86.c : the kernels with AVX2 and with AVX-512. */
+
 #if defined(SPECRT__SIMD_X86)
+
+/* --- AVX2, FMA and F16C: 16 registers of 8 lanes --- */
+typedef struct specrt__simd_sums_avx2 {
+    __m256d lo, hi;
+} specrt__simd_sums_avx2;
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_splat_avx2(float x) {
+    return _mm256_set1_ps(x);
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_load_avx2(const float *p) {
+    return _mm256_loadu_ps(p);
+}
+
+SPECRT__SIMD_AVX2 static inline void specrt__simd_store_avx2(float *p, __m256 v) {
+    _mm256_storeu_ps(p, v);
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_f32_avx2(const uint8_t *row, int64_t i,
+                                                             int at) {
+    return _mm256_loadu_ps((const float *)(const void *)(row + 128 * i + 4 * at));
+}
+
+SPECRT__SIMD_AVX2 static inline __m128i specrt__simd_16_avx2(const uint8_t *p) {
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_f16_avx2(const uint8_t *row, int64_t i,
+                                                             int at) {
+    return _mm256_cvtph_ps(specrt__simd_16_avx2(row + 64 * i + 2 * at));
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_bf16_avx2(const uint8_t *row, int64_t i,
+                                                              int at) {
+    __m256i bits = _mm256_cvtepu16_epi32(specrt__simd_16_avx2(row + 64 * i + 2 * at));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_q8_0_avx2(const uint8_t *row, int64_t i,
+                                                              int at) {
+    const uint8_t *block = row + 34 * i;
+    __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(block + 2 + at));
+    __m256 d = _mm256_cvtph_ps(_mm_set1_epi16((short)specrt__base_load16(block)));
+    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)));
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_fma_avx2(__m256 a, __m256 b, __m256 c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_sub_avx2(__m256 a, __m256 b) {
+    return _mm256_sub_ps(a, b);
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_mul_avx2(__m256 a, __m256 b) {
+    return _mm256_mul_ps(a, b);
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_max_avx2(__m256 a, __m256 b) {
+    return _mm256_max_ps(a, b);
+}
+
+SPECRT__SIMD_AVX2 static inline int specrt__simd_any_ge_avx2(__m256 a, __m256 b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
+}
+
+SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_pow2_avx2(__m256 z) {
+    __m256i n = _mm256_add_epi32(_mm256_castps_si256(z), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
+}
+
+/* 8 lanes to 4. */
+SPECRT__SIMD_AVX2 static inline __m128 specrt__simd_fold_avx2(__m256 v) {
+    return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+}
+
+/* Four rows of 4 lanes, transposed as they are added. */
+SPECRT__SIMD_AVX2 static inline void specrt__simd_cross_avx2(__m128 a, __m128 b, __m128 c, __m128 d,
+                                                             float *out) {
+    __m128 ab = _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a));
+    __m128 cd = _mm_add_ps(_mm_movelh_ps(c, d), _mm_movehl_ps(d, c));
+    _mm_storeu_ps(out, _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd)));
+}
+
+SPECRT__SIMD_AVX2 static inline void specrt__simd_reduce_avx2(__m256 (*rows)[2], float *out) {
+    __m128 x[4];
+    for (int r = 0; r < 4; r++)
+        x[r] = specrt__simd_fold_avx2(_mm256_add_ps(rows[r][0], rows[r][1]));
+    specrt__simd_cross_avx2(x[0], x[1], x[2], x[3], out);
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_sums_avx2 specrt__simd_zeros_avx2(void) {
+    specrt__simd_sums_avx2 d;
+    d.lo = d.hi = _mm256_setzero_pd();
+    return d;
+}
+
+SPECRT__SIMD_AVX2 static inline specrt__simd_sums_avx2
+specrt__simd_add_avx2(specrt__simd_sums_avx2 d, __m256 v) {
+    d.lo = _mm256_add_pd(d.lo, _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
+    d.hi = _mm256_add_pd(d.hi, _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
+    return d;
+}
+
+SPECRT__SIMD_AVX2 static inline void specrt__simd_lanes_avx2(specrt__simd_sums_avx2 d,
+                                                             double *out) {
+    _mm256_storeu_pd(out, d.lo);
+    _mm256_storeu_pd(out + 4, d.hi);
+}
+
+/* The lanes of four rows, each added up. */
+SPECRT__SIMD_AVX2 static inline void specrt__simd_reduce_i32_avx2(const __m256i *sums,
+                                                                  int32_t *out) {
+    __m256i ab = _mm256_hadd_epi32(sums[0], sums[1]), cd = _mm256_hadd_epi32(sums[2], sums[3]);
+    __m256i x = _mm256_hadd_epi32(ab, cd);
+    __m128i y = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storeu_si128((__m128i *)(void *)out, y);
+}
+
+SPECRT__SIMD_AVX2 static void specrt__simd_tile_i8_avx2(const int8_t *const *rows, const int16_t *x,
+                                                        int64_t n_cols, int32_t *out) {
+    __m256i sums[4];
+    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) sums[r] = _mm256_setzero_si256();
+    for (int64_t j = 0; j < n_cols; j += 16) {
+        __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(x + j));
+        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {
+            __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(rows[r] + j));
+            __m256i w = _mm256_cvtepi8_epi16(q);
+            sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(w, v));
+        }
+    }
+    specrt__simd_reduce_i32_avx2(sums, out);
+}
+
+SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3, 3)
+
+/* --- AVX2: blocks --- */
+
 SPECRT__SIMD_AVX2 static inline __m256 specrt__blocks_floats_avx2(specrt__blocks_codes codes,
                                                                   int at) {
     __m128i q = (__m128i)codes;
@@ -4936,7 +4754,141 @@ SPECRT__BLOCKS_FIVES(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_JOINED(avx2, SPECRT__SIMD_AVX2)
 SPECRT__BLOCKS_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8)
 
+/* --- AVX-512 F and BW: 32 registers of 16 lanes --- */
 SPECRT__SIMD_UNASKED
+
+typedef struct specrt__simd_sums_avx512 {
+    __m512d lo, hi;
+} specrt__simd_sums_avx512;
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_splat_avx512(float x) {
+    return _mm512_set1_ps(x);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_load_avx512(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+
+SPECRT__SIMD_AVX512 static inline void specrt__simd_store_avx512(float *p, __m512 v) {
+    _mm512_storeu_ps(p, v);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_f32_avx512(const uint8_t *row, int64_t i,
+                                                                 int at) {
+    return _mm512_loadu_ps(row + 128 * i + 4 * at);
+}
+
+SPECRT__SIMD_AVX512 static inline __m256i specrt__simd_32_avx512(const uint8_t *p) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_f16_avx512(const uint8_t *row, int64_t i,
+                                                                 int at) {
+    return _mm512_cvtph_ps(specrt__simd_32_avx512(row + 64 * i + 2 * at));
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_bf16_avx512(const uint8_t *row, int64_t i,
+                                                                  int at) {
+    __m512i bits = _mm512_cvtepu16_epi32(specrt__simd_32_avx512(row + 64 * i + 2 * at));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_q8_0_avx512(const uint8_t *row, int64_t i,
+                                                                  int at) {
+    const uint8_t *block = row + 34 * i;
+    __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(block + 2 + at));
+    __m128 d = _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)block));
+    return _mm512_mul_ps(_mm512_broadcastss_ps(d), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_fma_avx512(__m512 a, __m512 b, __m512 c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_sub_avx512(__m512 a, __m512 b) {
+    return _mm512_sub_ps(a, b);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_mul_avx512(__m512 a, __m512 b) {
+    return _mm512_mul_ps(a, b);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_max_avx512(__m512 a, __m512 b) {
+    return _mm512_max_ps(a, b);
+}
+
+SPECRT__SIMD_AVX512 static inline int specrt__simd_any_ge_avx512(__m512 a, __m512 b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ) != 0;
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_pow2_avx512(__m512 z) {
+    __m512i n = _mm512_add_epi32(_mm512_castps_si512(z), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(n, 23));
+}
+
+SPECRT__SIMD_AVX512 static inline __m256 specrt__simd_upper_avx512(__m512 v) {
+    return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
+}
+
+/* Parts of 128 bits: x0 + x2, x1 + x3, y0 + y2, y1 + y3. A blend goes where no shuffle can. */
+SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_halve_avx512(__m512 x, __m512 y) {
+    return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, x, y), _mm512_shuffle_f32x4(x, y, 0x4e));
+}
+
+SPECRT__SIMD_AVX512 static inline void specrt__simd_reduce_avx512(__m512 (*rows)[1], float *out) {
+    const __m512i others =
+        _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
+    const __m512i firsts = _mm512_setr_epi32(0, 8, 4, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    __m512 ab = specrt__simd_halve_avx512(rows[0][0], rows[1][0]);
+    __m512 cd = specrt__simd_halve_avx512(rows[2][0], rows[3][0]);
+    __m512 x = _mm512_add_ps(_mm512_mask_blend_ps(0xf0f0, ab, cd),
+                             _mm512_permutex2var_ps(ab, others, cd)); /* of a, c, b, d */
+    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0x4e));
+    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
+    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, x)));
+}
+
+SPECRT__SIMD_AVX512 static inline specrt__simd_sums_avx512 specrt__simd_zeros_avx512(void) {
+    specrt__simd_sums_avx512 d;
+    d.lo = d.hi = _mm512_setzero_pd();
+    return d;
+}
+
+SPECRT__SIMD_AVX512 static inline specrt__simd_sums_avx512
+specrt__simd_add_avx512(specrt__simd_sums_avx512 d, __m512 v) {
+    d.lo = _mm512_add_pd(d.lo, _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
+    d.hi = _mm512_add_pd(d.hi, _mm512_cvtps_pd(specrt__simd_upper_avx512(v)));
+    return d;
+}
+
+SPECRT__SIMD_AVX512 static inline void specrt__simd_lanes_avx512(specrt__simd_sums_avx512 d,
+                                                                 double *out) {
+    _mm512_storeu_pd(out, d.lo);
+    _mm512_storeu_pd(out + 8, d.hi);
+}
+
+SPECRT__SIMD_AVX512 static void specrt__simd_tile_i8_avx512(const int8_t *const *rows,
+                                                            const int16_t *x, int64_t n_cols,
+                                                            int32_t *out) {
+    __m512i sums[4];
+    __m256i halves[4];
+    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) sums[r] = _mm512_setzero_si512();
+    for (int64_t j = 0; j < n_cols; j += 32) {
+        __m512i v = _mm512_loadu_si512(x + j);
+        SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) {
+            __m256i q = _mm256_loadu_si256((const __m256i *)(const void *)(rows[r] + j));
+            __m512i w = _mm512_cvtepi8_epi16(q);
+            sums[r] = _mm512_add_epi32(sums[r], _mm512_madd_epi16(w, v));
+        }
+    }
+    SPECRT__SIMD_UNROLL for (int r = 0; r < 4; r++) halves[r] =
+        _mm256_add_epi32(_mm512_castsi512_si256(sums[r]), _mm512_extracti64x4_epi64(sums[r], 1));
+    specrt__simd_reduce_i32_avx2(halves, out);
+}
+
+SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 6, 5)
+
+/* --- AVX-512: blocks --- */
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_floats_avx512(specrt__blocks_codes codes,
                                                                       int at) {
@@ -5020,7 +4972,143 @@ SPECRT__BLOCKS_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16)
 
 SPECRT__SIMD_ASKED
 
-#elif defined(SPECRT__SIMD_ARM64)
+#endif
+
+// >>simd_arm64 : src/core/simd_arm64.c
+/* simd_arm64.c : the kernels with NEON. */
+
+#if defined(SPECRT__SIMD_ARM64)
+
+typedef struct specrt__simd_sums_neon {
+    float64x2_t part[4];
+} specrt__simd_sums_neon;
+
+static inline specrt__simd_v4x2 specrt__simd_pair_neon(float32x4_t lo, float32x4_t hi) {
+    specrt__simd_v4x2 v;
+    v.lo = lo, v.hi = hi;
+    return v;
+}
+
+static inline specrt__simd_v4x2 specrt__simd_splat_neon(float x) {
+    return specrt__simd_pair_neon(vdupq_n_f32(x), vdupq_n_f32(x));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_load_neon(const float *p) {
+    return specrt__simd_pair_neon(vld1q_f32(p), vld1q_f32(p + 4));
+}
+
+/* 16 bytes at any address. */
+static inline uint8x16_t specrt__simd_16_neon(const uint8_t *p) {
+    return vld1q_u8(p);
+}
+
+static inline void specrt__simd_store_neon(float *p, specrt__simd_v4x2 v) {
+    vst1q_f32(p, v.lo), vst1q_f32(p + 4, v.hi);
+}
+
+static inline specrt__simd_v4x2 specrt__simd_f32_neon(const uint8_t *row, int64_t i, int at) {
+    row += 128 * i + 4 * at;
+    return specrt__simd_pair_neon(vreinterpretq_f32_u8(specrt__simd_16_neon(row)),
+                                  vreinterpretq_f32_u8(specrt__simd_16_neon(row + 16)));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_f16_neon(const uint8_t *row, int64_t i, int at) {
+    float16x8_t h = vreinterpretq_f16_u8(specrt__simd_16_neon(row + 64 * i + 2 * at));
+    return specrt__simd_pair_neon(vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_bf16_neon(const uint8_t *row, int64_t i, int at) {
+    uint16x8_t h = vreinterpretq_u16_u8(specrt__simd_16_neon(row + 64 * i + 2 * at));
+    return specrt__simd_pair_neon(vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(h), 16)),
+                                  vreinterpretq_f32_u32(vshll_high_n_u16(h, 16)));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_q8_0_neon(const uint8_t *row, int64_t i, int at) {
+    const uint8_t *block = row + 34 * i;
+    int16x8_t q = vmovl_s8(vreinterpret_s8_u8(vld1_u8(block + 2 + at)));
+    float32x4_t d =
+        vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16((uint16_t)specrt__base_load16(block))));
+    return specrt__simd_pair_neon(vmulq_f32(d, vcvtq_f32_s32(vmovl_s16(vget_low_s16(q)))),
+                                  vmulq_f32(d, vcvtq_f32_s32(vmovl_high_s16(q))));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_fma_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b,
+                                                      specrt__simd_v4x2 c) {
+    return specrt__simd_pair_neon(vfmaq_f32(c.lo, a.lo, b.lo), vfmaq_f32(c.hi, a.hi, b.hi));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_sub_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return specrt__simd_pair_neon(vsubq_f32(a.lo, b.lo), vsubq_f32(a.hi, b.hi));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_mul_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return specrt__simd_pair_neon(vmulq_f32(a.lo, b.lo), vmulq_f32(a.hi, b.hi));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_max_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return specrt__simd_pair_neon(vbslq_f32(vcgtq_f32(a.lo, b.lo), a.lo, b.lo),
+                                  vbslq_f32(vcgtq_f32(a.hi, b.hi), a.hi, b.hi));
+}
+
+static inline int specrt__simd_any_ge_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return vmaxvq_u32(vorrq_u32(vcgeq_f32(a.lo, b.lo), vcgeq_f32(a.hi, b.hi))) != 0;
+}
+
+static inline float32x4_t specrt__simd_exponent_neon(float32x4_t z) {
+    uint32x4_t n = vaddq_u32(vreinterpretq_u32_f32(z), vdupq_n_u32(127));
+    return vreinterpretq_f32_u32(vshlq_n_u32(n, 23));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_pow2_neon(specrt__simd_v4x2 z) {
+    return specrt__simd_pair_neon(specrt__simd_exponent_neon(z.lo),
+                                  specrt__simd_exponent_neon(z.hi));
+}
+
+static inline void specrt__simd_reduce_neon(specrt__simd_v4x2 (*rows)[2], float *out) {
+    for (int r = 0; r < 4; r++) {
+        float32x4_t lo = vaddq_f32(rows[r][0].lo, rows[r][1].lo);
+        float32x4_t x = vaddq_f32(lo, vaddq_f32(rows[r][0].hi, rows[r][1].hi));
+        float32x2_t y = vadd_f32(vget_low_f32(x), vget_high_f32(x));
+        out[r] = vget_lane_f32(y, 0) + vget_lane_f32(y, 1);
+    }
+}
+
+static inline specrt__simd_sums_neon specrt__simd_zeros_neon(void) {
+    specrt__simd_sums_neon d;
+    for (int i = 0; i < 4; i++) d.part[i] = vdupq_n_f64(0);
+    return d;
+}
+
+static inline specrt__simd_sums_neon specrt__simd_add_neon(specrt__simd_sums_neon d,
+                                                           specrt__simd_v4x2 v) {
+    d.part[0] = vaddq_f64(d.part[0], vcvt_f64_f32(vget_low_f32(v.lo)));
+    d.part[1] = vaddq_f64(d.part[1], vcvt_high_f64_f32(v.lo));
+    d.part[2] = vaddq_f64(d.part[2], vcvt_f64_f32(vget_low_f32(v.hi)));
+    d.part[3] = vaddq_f64(d.part[3], vcvt_high_f64_f32(v.hi));
+    return d;
+}
+
+static inline void specrt__simd_lanes_neon(specrt__simd_sums_neon d, double *out) {
+    for (int i = 0; i < 4; i++) vst1q_f64(out + 2 * i, d.part[i]);
+}
+
+static void specrt__simd_tile_i8_neon(const int8_t *const *rows, const int16_t *x, int64_t n_cols,
+                                      int32_t *out) {
+    for (int r = 0; r < 4; r++) {
+        int32x4_t lo = vdupq_n_s32(0), hi = vdupq_n_s32(0);
+        for (int64_t j = 0; j < n_cols; j += 8) {
+            int16x8_t w = vmovl_s8(vld1_s8(rows[r] + j)), v = vld1q_s16(x + j);
+            lo = vmlal_s16(lo, vget_low_s16(w), vget_low_s16(v));
+            hi = vmlal_s16(hi, vget_high_s16(w), vget_high_s16(v));
+        }
+        out[r] = vaddvq_s32(vaddq_s32(lo, hi));
+    }
+}
+
+SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3, 3)
+
+/* --- blocks --- */
+
 static inline specrt__simd_v4x2 specrt__blocks_floats_neon(specrt__blocks_codes codes, int at) {
     int8x16_t q = (int8x16_t)codes;
     int16x8_t x = vmovl_s8(at ? vget_high_s8(q) : vget_low_s8(q));
@@ -5041,11 +5129,40 @@ SPECRT__BLOCKS_NIBBLES(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_FIVES(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_JOINED(neon, )
 SPECRT__BLOCKS_KERNELS(neon, , specrt__simd_v4x2, 8)
+
 #endif
 
+// >>simd : src/core/simd.c
+/* simd.c : chooses the kernels of a type, and those of this machine. */
+
+/* The kernels of a type here; -1 for those of >>blocks, which are decoded when packed. */
+SPECRT__INTERNAL int specrt__simd_format(specrt_dtype dtype) {
+    switch (dtype) {
+    case SPECRT_DTYPE_F32: return SPECRT__SIMD_F32;
+    case SPECRT_DTYPE_F16: return SPECRT__SIMD_F16;
+    case SPECRT_DTYPE_BF16: return SPECRT__SIMD_BF16;
+    case SPECRT_DTYPE_Q8_0: return SPECRT__SIMD_Q8_0;
+    default: return -1;
+    }
+}
+
+SPECRT__INTERNAL const specrt__simd_kernels *specrt__simd_choose(void) {
+#if defined(SPECRT__SIMD_X86)
+    if (__builtin_cpu_supports("avx512bw")) return &specrt__simd_kernels_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &specrt__simd_kernels_avx2; /* no CPU has AVX2 without F16C */
+#elif defined(SPECRT__SIMD_ARM64)
+    return &specrt__simd_kernels_neon;
+#endif
+    return &specrt__simd_kernels_scalar;
+}
+
+// >>blocks : src/core/blocks.c
+/* blocks.c : finds the kernels of a type of blocks. */
+
 /* The kernels of a type of blocks, of the instruction set that `kernels` are of. */
-static const specrt__blocks_kernels *specrt__blocks_find(const specrt__simd_kernels *kernels,
-                                                         specrt_dtype dtype) {
+SPECRT__INTERNAL const specrt__blocks_kernels *
+specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype) {
     const specrt__blocks_kernels *k = specrt__blocks_kernels_scalar;
 #if defined(SPECRT__SIMD_X86)
     if (kernels == &specrt__simd_kernels_avx2) k = specrt__blocks_kernels_avx2;
@@ -5059,9 +5176,8 @@ static const specrt__blocks_kernels *specrt__blocks_find(const specrt__simd_kern
     return k;
 }
 
-// >>head (uses: base bundle rows simd blocks)
-// Owns the bound head, its check against a bundle, and every product with its rows.
-// Refuses integer types, strides that overlap and sizes that overflow.
+// >>head : src/core/head.h
+/* head.h : a bound head: its rows, products with them, copies of them */
 
 struct specrt_compute {
     const specrt__simd_kernels *kernels;
@@ -5077,9 +5193,75 @@ struct specrt_head {
 
 /* --- products --- */
 
+SPECRT__INTERNAL void specrt__head_four(const specrt_segment *s, int32_t first, int64_t at,
+                                        const uint8_t **out);
+SPECRT__INTERNAL specrt__simd_four *specrt__head_four_of(const specrt__simd_kernels *kernels,
+                                                         specrt_dtype dtype, bool stream);
+
+/* The tiles of a type: those of f32 where rows are decoded for them. */
+static inline int specrt__head_tiles(specrt_dtype dtype) {
+    int format = specrt__simd_format(dtype);
+    return format < 0 ? SPECRT__SIMD_F32 : format;
+}
+
+SPECRT__INTERNAL void specrt__head_products(const specrt__simd_kernels *kernels,
+                                            const specrt_segment *s, int32_t begin, int32_t end,
+                                            int64_t n_cols, const float *hidden, int32_t n,
+                                            float *logits, size_t logits_stride);
+
+/* --- from products to logits: scaled, then capped (specrt_head_desc.logit_scale) --- */
+
+static inline bool specrt__head_is_plain(const specrt_head_desc *desc) {
+    return desc->logit_scale == 1 && desc->softcap == 0;
+}
+
+static inline double specrt__head_logit(const specrt_head_desc *desc, double product) {
+    double x = (double)desc->logit_scale * product, cap = (double)desc->softcap;
+    return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
+/* How fast a logit grows with its product. */
+static inline double specrt__head_slope(const specrt_head_desc *desc, double logit) {
+    double cap = (double)desc->softcap, share = cap > 0 ? logit / cap : 0;
+    return (double)desc->logit_scale * (1 - share * share);
+}
+
+SPECRT__INTERNAL void specrt__head_shape(const specrt_head_desc *desc, int32_t n, float *x);
+
+/* --- binding --- */
+
+static inline const uint8_t *specrt__head_row(const specrt_head_desc *desc, int64_t row) {
+    return (const uint8_t *)desc->rows + (size_t)row * desc->row_stride;
+}
+
+SPECRT__INTERNAL specrt_status specrt__head_resolve(const char *name, const specrt_head_desc *in,
+                                                    specrt_head_desc *out, specrt_error *err);
+SPECRT__INTERNAL specrt_status specrt__head_check(const specrt_bundle *bundle,
+                                                  const specrt_head_desc *desc, specrt_error *err);
+
+/* The row of a token; -1: it has none. */
+static inline int32_t specrt__head_row_of(const specrt_head *head, int32_t id) {
+    if (id < 0 || id >= head->n_ids) return -1;
+    return head->row_of ? head->row_of[id] : id;
+}
+
+/* The type a row has once packed: its own where there are kernels for it, else f16. */
+static inline specrt_dtype specrt__head_packed_dtype(const specrt_head *head) {
+    return specrt__simd_format(head->desc.dtype) >= 0 ? head->desc.dtype : SPECRT_DTYPE_F16;
+}
+
+SPECRT__INTERNAL void specrt__head_fetch(const specrt_head *head, int64_t row);
+SPECRT__INTERNAL void specrt__head_pack(const specrt_head *head, int64_t row, uint8_t *out);
+
+// >>head_products : src/core/head_products.c
+/* head_products.c : owns the bound head, its check against a bundle, and every product with its rows.
+ * Refuses integer types, strides that overlap and sizes that overflow. */
+
+/* --- products --- */
+
 /* Pointers to byte `at` of rows [first, first + 4), the last row standing in for those beyond it. */
-static void specrt__head_four(const specrt_segment *s, int32_t first, int64_t at,
-                              const uint8_t **out) {
+SPECRT__INTERNAL void specrt__head_four(const specrt_segment *s, int32_t first, int64_t at,
+                                        const uint8_t **out) {
     const uint8_t *rows = (const uint8_t *)s->rows + at;
     if (!s->places && first + 4 <= s->n_rows) {
         rows += (size_t)first * s->row_stride;
@@ -5112,8 +5294,8 @@ enum {
     SPECRT__HEAD_AHEAD = 8192       /* bytes to fetch ahead of a row that is read by itself */
 };
 
-static specrt__simd_four *specrt__head_four_of(const specrt__simd_kernels *kernels,
-                                               specrt_dtype dtype, bool stream) {
+SPECRT__INTERNAL specrt__simd_four *specrt__head_four_of(const specrt__simd_kernels *kernels,
+                                                         specrt_dtype dtype, bool stream) {
     int format = specrt__simd_format(dtype);
     if (format < 0) return specrt__blocks_find(kernels, dtype)->four;
     return (stream ? kernels->stream : kernels->four)[format];
@@ -5140,12 +5322,6 @@ static void specrt__head_single(const specrt__simd_kernels *kernels, const specr
     if (begin < end && (end - begin) % 4 != 0)
         memcpy(logits + end - (end - begin) % 4, last, (size_t)((end - begin) % 4) * sizeof *last);
     specrt__head_bias(s, begin, end, logits);
-}
-
-/* The tiles of a type: those of f32 where rows are decoded for them. */
-static int specrt__head_tiles(specrt_dtype dtype) {
-    int format = specrt__simd_format(dtype);
-    return format < 0 ? SPECRT__SIMD_F32 : format;
 }
 
 /* Bytes of 32 columns. */
@@ -5351,9 +5527,10 @@ static void specrt__head_several(const specrt__simd_kernels *kernels, const spec
 
 /* Logits of rows [begin, end) for n hidden rows.
  *   logits : f32, n rows of logits_stride */
-static void specrt__head_products(const specrt__simd_kernels *kernels, const specrt_segment *s,
-                                  int32_t begin, int32_t end, int64_t n_cols, const float *hidden,
-                                  int32_t n, float *logits, size_t logits_stride) {
+SPECRT__INTERNAL void specrt__head_products(const specrt__simd_kernels *kernels,
+                                            const specrt_segment *s, int32_t begin, int32_t end,
+                                            int64_t n_cols, const float *hidden, int32_t n,
+                                            float *logits, size_t logits_stride) {
     if (n == 1)
         specrt__head_single(kernels, s, begin, end, n_cols, hidden, logits);
     else if (n > 1)
@@ -5362,38 +5539,23 @@ static void specrt__head_products(const specrt__simd_kernels *kernels, const spe
 
 /* --- from products to logits: scaled, then capped (specrt_head_desc.logit_scale) --- */
 
-static bool specrt__head_is_plain(const specrt_head_desc *desc) {
-    return desc->logit_scale == 1 && desc->softcap == 0;
-}
-
-static double specrt__head_logit(const specrt_head_desc *desc, double product) {
-    double x = (double)desc->logit_scale * product, cap = (double)desc->softcap;
-    return cap > 0 ? cap * tanh(x / cap) : x;
-}
-
-/* How fast a logit grows with its product. */
-static double specrt__head_slope(const specrt_head_desc *desc, double logit) {
-    double cap = (double)desc->softcap, share = cap > 0 ? logit / cap : 0;
-    return (double)desc->logit_scale * (1 - share * share);
-}
-
 /* The same of n products, in place. Monotone: which logits are the best stays. */
-static void specrt__head_shape(const specrt_head_desc *desc, int32_t n, float *x) {
+SPECRT__INTERNAL void specrt__head_shape(const specrt_head_desc *desc, int32_t n, float *x) {
     float scale = desc->logit_scale, cap = desc->softcap;
     if (specrt__head_is_plain(desc)) return;
     for (int32_t i = 0; i < n; i++) x[i] *= scale;
     for (int32_t i = 0; i < n && cap > 0; i++) x[i] = cap * tanhf(x[i] / cap);
 }
 
+// >>head : src/core/head.c
+/* head.c : owns the binding of a head, its digest, and copies of its rows. Refuses weights that are not the
+ * bundle's. */
+
 /* --- binding --- */
 
-static const uint8_t *specrt__head_row(const specrt_head_desc *desc, int64_t row) {
-    return (const uint8_t *)desc->rows + (size_t)row * desc->row_stride;
-}
-
 /* What *in says, with its stride and scale filled in, or why not; name: what it is, for messages. */
-static specrt_status specrt__head_resolve(const char *name, const specrt_head_desc *in,
-                                          specrt_head_desc *out, specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__head_resolve(const char *name, const specrt_head_desc *in,
+                                                    specrt_head_desc *out, specrt_error *err) {
     const char *type = specrt_dtype_name(in->dtype);
     uint64_t bytes;
     if (!type || in->dtype == SPECRT_DTYPE_I32 || in->dtype == SPECRT_DTYPE_I64)
@@ -5573,8 +5735,8 @@ static bool specrt__head_needed(const specrt_bundle *bundle) {
     return false;
 }
 
-static specrt_status specrt__head_check(const specrt_bundle *bundle, const specrt_head_desc *desc,
-                                        specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__head_check(const specrt_bundle *bundle,
+                                                  const specrt_head_desc *desc, specrt_error *err) {
     const specrt_ident *ident = specrt_bundle_ident(bundle);
     specrt_digest digest;
     if (!ident) return SPECRT_STATUS_OK;
@@ -5674,19 +5836,8 @@ SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head) {
     return &head->compute;
 }
 
-/* The row of a token; -1: it has none. */
-static int32_t specrt__head_row_of(const specrt_head *head, int32_t id) {
-    if (id < 0 || id >= head->n_ids) return -1;
-    return head->row_of ? head->row_of[id] : id;
-}
-
-/* The type a row has once packed: its own where there are kernels for it, else f16. */
-static specrt_dtype specrt__head_packed_dtype(const specrt_head *head) {
-    return specrt__simd_format(head->desc.dtype) >= 0 ? head->desc.dtype : SPECRT_DTYPE_F16;
-}
-
 /* Ask for a row that is packed next: the beginning of each of its pages, from where hardware goes on. */
-static void specrt__head_fetch(const specrt_head *head, int64_t row) {
+SPECRT__INTERNAL void specrt__head_fetch(const specrt_head *head, int64_t row) {
     const uint8_t *p = specrt__head_row(&head->desc, row);
     size_t n = specrt_row_bytes(head->desc.dtype, head->desc.n_cols);
     for (size_t page = 0; page < n; page += 4096)
@@ -5694,7 +5845,7 @@ static void specrt__head_fetch(const specrt_head *head, int64_t row) {
 }
 
 /* One row, packed: copied, or decoded and rounded to f16. */
-static void specrt__head_pack(const specrt_head *head, int64_t row, uint8_t *out) {
+SPECRT__INTERNAL void specrt__head_pack(const specrt_head *head, int64_t row, uint8_t *out) {
     const specrt_head_desc *desc = &head->desc;
     const uint8_t *p = specrt__head_row(desc, row);
     if (specrt__simd_format(desc->dtype) >= 0) {
@@ -5713,32 +5864,22 @@ static void specrt__head_pack(const specrt_head *head, int64_t row, uint8_t *out
     }
 }
 
-// >>active (uses: base os simd head)
-// Owns the products and the ranking over a list of segments, the packing of rows into one, and which
-// sources want which token. Refuses nothing of the world: its inputs were checked when they were made.
-// Work is cut into blocks that do not depend on who runs them.
+// >>active : src/core/active.h
+/* active.h : ranking keys, and products of segments */
 
 enum { SPECRT__ACTIVE_BLOCK = 128 }; /* rows of one task, a multiple of a tile's four */
 
-/* task(arg, i) for every i in [0, n), on the application's threads if it lends any. */
-static void specrt__active_run(const specrt_compute *compute, int64_t n,
-                               void (*task)(void *arg, int64_t i), void *arg) {
-    const specrt_desc *desc = &compute->desc;
-    if (desc->parallel_for && n > 1) {
-        desc->parallel_for(desc->user, n, task, arg);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) task(arg, i);
-}
+SPECRT__INTERNAL void specrt__active_run(const specrt_compute *compute, int64_t n,
+                                         void (*task)(void *arg, int64_t i), void *arg);
 
-static int64_t specrt__active_blocks(int32_t n_rows) {
+static inline int64_t specrt__active_blocks(int32_t n_rows) {
     return ((int64_t)n_rows + SPECRT__ACTIVE_BLOCK - 1) / SPECRT__ACTIVE_BLOCK;
 }
 
 /* --- logits --- */
 
 /* Whether hidden row h has logits of a segment. */
-static bool specrt__active_scored(const specrt_segment *s, int32_t h) {
+static inline bool specrt__active_scored(const specrt_segment *s, int32_t h) {
     return s->scored_by == 0 || (h < 64 && (s->scored_by >> h & 1));
 }
 
@@ -5750,9 +5891,77 @@ typedef struct specrt__active_product {
     int32_t first; /* of the segments to multiply */
 } specrt__active_product;
 
+SPECRT__INTERNAL void specrt__active_multiply(const specrt__active_product *p,
+                                              const specrt_segment *s, int32_t begin, int32_t end,
+                                              float *logits);
+SPECRT__INTERNAL void specrt__active_complete(const specrt_active *active, int32_t first,
+                                              const float *hidden, int32_t n, float *logits);
+
+/* --- logits of rows that several sequences share --- */
+
+enum { SPECRT__ACTIVE_SHARED = 64 }; /* hidden rows of one product: 32 KB of a task's stack */
+
+/* An active's first segment times the hidden rows of several sequences, each with a place of its own for
+ * its logits. */
+typedef struct specrt__active_shared {
+    const specrt_active *active;
+    const float *hidden;  /* f32 [n, n_cols] */
+    int32_t n;            /* at most SPECRT__ACTIVE_SHARED */
+    float *const *logits; /* [n] f32 [n_rows of the segment] */
+} specrt__active_shared;
+
+SPECRT__INTERNAL void specrt__active_shared_task(void *arg, int64_t i);
+
+static inline void specrt__active_share(specrt__active_shared *product) {
+    const specrt_active *active = product->active;
+    specrt__active_run(active->compute, specrt__active_blocks(active->segments->n_rows),
+                       specrt__active_shared_task, product);
+}
+
+/* --- the best k --- */
+
+enum { SPECRT__ACTIVE_MAX_K = 256 };
+
+/* Orders candidates as one number: by logit, NaN below all, -0 as 0; then by lower id. */
+static inline uint64_t specrt__active_key(float logit, int32_t id) {
+    uint32_t bits = specrt__base_bits(logit + 0.0f);
+    uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (uint64_t)(logit != logit ? 0 : order) << 32 | (uint32_t)~id;
+}
+
+static inline int32_t specrt__active_key_id(uint64_t key) {
+    return (int32_t) ~(uint32_t)key;
+}
+
+SPECRT__INTERNAL void specrt__active_select(uint64_t *keys, int32_t n, int32_t k);
+
+static inline float specrt__active_key_logit(uint64_t key) {
+    uint32_t order = (uint32_t)(key >> 32);
+    return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
+}
+
+// >>active : src/core/active.c
+/* active.c : owns the products and the ranking over a list of segments, the packing of rows into one, and
+ * which sources want which token. Refuses nothing of the world: its inputs were checked when they were
+ * made. Work is cut into blocks that do not depend on who runs them. */
+
+/* task(arg, i) for every i in [0, n), on the application's threads if it lends any. */
+SPECRT__INTERNAL void specrt__active_run(const specrt_compute *compute, int64_t n,
+                                         void (*task)(void *arg, int64_t i), void *arg) {
+    const specrt_desc *desc = &compute->desc;
+    if (desc->parallel_for && n > 1) {
+        desc->parallel_for(desc->user, n, task, arg);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) task(arg, i);
+}
+
+/* --- logits --- */
+
 /* Rows [begin, end) of a segment for each run of hidden rows that score it. */
-static void specrt__active_multiply(const specrt__active_product *p, const specrt_segment *s,
-                                    int32_t begin, int32_t end, float *logits) {
+SPECRT__INTERNAL void specrt__active_multiply(const specrt__active_product *p,
+                                              const specrt_segment *s, int32_t begin, int32_t end,
+                                              float *logits) {
     const specrt_active *active = p->active;
     size_t stride = (size_t)active->n_rows;
     for (int32_t h = 0, n; h < p->n; h += n) {
@@ -5798,8 +6007,8 @@ static void specrt__active_mask(const specrt_active *active, int32_t n, float *l
 }
 
 /* The logits of the segments from `first` on, beside those that are there already; then all masks. */
-static void specrt__active_complete(const specrt_active *active, int32_t first, const float *hidden,
-                                    int32_t n, float *logits) {
+SPECRT__INTERNAL void specrt__active_complete(const specrt_active *active, int32_t first,
+                                              const float *hidden, int32_t n, float *logits) {
     specrt__active_product p = {active, hidden, n, logits, first};
     int64_t n_blocks = 0;
     for (int32_t i = first; i < active->n_segments; i++)
@@ -5817,17 +6026,6 @@ SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const
 
 /* --- logits of rows that several sequences share --- */
 
-enum { SPECRT__ACTIVE_SHARED = 64 }; /* hidden rows of one product: 32 KB of a task's stack */
-
-/* An active's first segment times the hidden rows of several sequences, each with a place of its own for
- * its logits. */
-typedef struct specrt__active_shared {
-    const specrt_active *active;
-    const float *hidden;  /* f32 [n, n_cols] */
-    int32_t n;            /* at most SPECRT__ACTIVE_SHARED */
-    float *const *logits; /* [n] f32 [n_rows of the segment] */
-} specrt__active_shared;
-
 /* The rows of a segment from `begin` on, without its masks. */
 static specrt_segment specrt__active_rest(const specrt_segment *s, int32_t begin) {
     specrt_segment rest = *s;
@@ -5841,7 +6039,7 @@ static specrt_segment specrt__active_rest(const specrt_segment *s, int32_t begin
     return rest;
 }
 
-static void specrt__active_shared_task(void *arg, int64_t i) {
+SPECRT__INTERNAL void specrt__active_shared_task(void *arg, int64_t i) {
     const specrt__active_shared *p = (const specrt__active_shared *)arg;
     int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = p->active->segments->n_rows - begin;
     int32_t n_rows = left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK;
@@ -5856,30 +6054,11 @@ static void specrt__active_shared_task(void *arg, int64_t i) {
                (size_t)n_rows * sizeof *tile);
 }
 
-static void specrt__active_share(specrt__active_shared *product) {
-    const specrt_active *active = product->active;
-    specrt__active_run(active->compute, specrt__active_blocks(active->segments->n_rows),
-                       specrt__active_shared_task, product);
-}
-
 /* --- the best k --- */
-
-enum { SPECRT__ACTIVE_MAX_K = 256 };
-
-/* Orders candidates as one number: by logit, NaN below all, -0 as 0; then by lower id. */
-static uint64_t specrt__active_key(float logit, int32_t id) {
-    uint32_t bits = specrt__base_bits(logit + 0.0f);
-    uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (uint64_t)(logit != logit ? 0 : order) << 32 | (uint32_t)~id;
-}
-
-static int32_t specrt__active_key_id(uint64_t key) {
-    return (int32_t) ~(uint32_t)key;
-}
 
 /* Moves the k greatest of n distinct keys to the front. They come in no order, so which half one goes to
  * cannot be foretold: no branch asks. */
-static void specrt__active_select(uint64_t *keys, int32_t n, int32_t k) {
+SPECRT__INTERNAL void specrt__active_select(uint64_t *keys, int32_t n, int32_t k) {
     int32_t begin = 0, end = n;
     while (begin < k && k < end) {
         int32_t middle = begin + (end - begin) / 2, last = end - 1, front = begin;
@@ -5905,11 +6084,6 @@ static void specrt__active_select(uint64_t *keys, int32_t n, int32_t k) {
         else
             begin = front + 1;
     }
-}
-
-static float specrt__active_key_logit(uint64_t key) {
-    uint32_t order = (uint32_t)(key >> 32);
-    return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
 }
 
 /* The k greatest keys of a row, descending. */
@@ -6003,6 +6177,9 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
     return n_best;
 }
 
+// >>pool : src/core/pool.h
+/* pool.h : which tokens are wanted, and their packed rows */
+
 /* --- packing --- */
 
 typedef struct specrt__active_packing {
@@ -6015,24 +6192,10 @@ typedef struct specrt__active_packing {
     const int32_t *slots; /* [n] the places to fill; NULL: 0 to n - 1 */
 } specrt__active_packing;
 
-static void specrt__active_packing_task(void *arg, int64_t i) {
-    const specrt__active_packing *p = (const specrt__active_packing *)arg;
-    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = p->n - begin;
-    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
-    for (int32_t r = begin; r < end; r++) {
-        int32_t slot = p->slots ? p->slots[r] : r;
-        int32_t row = specrt__head_row_of(p->head, p->ids[slot]);
-        if (r + 1 < end) {
-            int32_t next = p->slots ? p->slots[r + 1] : r + 1;
-            specrt__head_fetch(p->head, specrt__head_row_of(p->head, p->ids[next]));
-        }
-        specrt__head_pack(p->head, row, p->rows + (size_t)slot * p->row_stride);
-        if (p->bias) p->bias[slot] = p->head->desc.bias[row];
-    }
-}
+SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i);
 
 /* Rows of the head, each to its place. */
-static void specrt__active_pack(specrt__active_packing *packing) {
+static inline void specrt__active_pack(specrt__active_packing *packing) {
     specrt__active_run(&packing->head->compute, specrt__active_blocks(packing->n),
                        specrt__active_packing_task, packing);
 }
@@ -6067,28 +6230,6 @@ struct specrt_stock {
     int32_t n_costs;
     double *costs; /* [n_costs] */
 };
-
-/* A session's hold of a token. @return its place; *fresh: the row must be packed first. */
-static int32_t specrt__active_hold(specrt_stock *stock, int32_t id, bool *fresh) {
-    int32_t place = stock->place_of[id];
-    *fresh = place < 0;
-    if (*fresh) {
-        place = stock->vacant[stock->n_rows - ++stock->n_held];
-        stock->place_of[id] = place;
-        stock->ids[place] = id;
-        if (place >= stock->n_used) stock->n_used = place + 1;
-    }
-    stock->n_holders[place]++;
-    stock->version++;
-    return place;
-}
-
-static void specrt__active_release(specrt_stock *stock, int32_t place) {
-    stock->version++;
-    if (--stock->n_holders[place] > 0) return;
-    stock->place_of[stock->ids[place]] = -1;
-    stock->vacant[stock->n_rows - stock->n_held--] = place;
-}
 
 /* --- membership: who wants a token, and the slots of packed rows --- */
 
@@ -6129,11 +6270,105 @@ typedef struct specrt__active_pool {
     int32_t *places;     /* [capacity] of a slot's row in it */
 } specrt__active_pool;
 
+SPECRT__INTERNAL specrt__active_pool *specrt__active_pool_make(const specrt_head *head,
+                                                               int32_t n_ids, int32_t capacity,
+                                                               specrt_stock *stock,
+                                                               const specrt_desc *desc);
+
+static inline specrt__active_pool *specrt__active_pool_create(const specrt_head *head,
+                                                              int32_t n_ids, int32_t capacity,
+                                                              const specrt_desc *desc) {
+    return specrt__active_pool_make(head, n_ids, capacity, NULL, desc);
+}
+
+SPECRT__INTERNAL void specrt__active_pool_free(specrt__active_pool *p);
+SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p);
+
+/* Bits that no source takes back: INVALID and FIXED, before anything is wanted. */
+static inline void specrt__active_mark(specrt__active_pool *p, int32_t id, int bit) {
+    if (bit == SPECRT__ACTIVE_FIXED && !(p->wants[id] & SPECRT__ACTIVE_FIXED)) p->n_fixed++;
+    p->wants[id] = (uint8_t)(p->wants[id] | bit);
+}
+
+/* An id that a source may propose. */
+static inline bool specrt__active_valid(const specrt__active_pool *p, int32_t id) {
+    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__ACTIVE_INVALID);
+}
+
+static inline bool specrt__active_member(const specrt__active_pool *p, int32_t id) {
+    return id >= 0 && id < p->n_ids &&
+           (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_PACKED)) != 0;
+}
+
+SPECRT__INTERNAL void specrt__active_change(specrt__active_pool *p, int32_t id, int wants);
+
+/* The source of this bit wants a valid token, or no longer does. */
+static inline void specrt__active_want(specrt__active_pool *p, int32_t id, int bit) {
+    specrt__active_change(p, id, p->wants[id] | bit);
+}
+
+static inline void specrt__active_drop(specrt__active_pool *p, int32_t id, int bit) {
+    specrt__active_change(p, id, p->wants[id] & ~bit);
+}
+
+SPECRT__INTERNAL void specrt__active_sync(specrt__active_pool *p);
+SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids, int32_t n);
+SPECRT__INTERNAL void specrt__active_segment(const specrt__active_pool *p, specrt_segment *out);
+
+// >>pool : src/core/pool.c
+/* pool.c : owns membership: which sources want a token, the slots of packed rows, and the rows of a stock
+ * that several sessions hold. A change of wishes moves as few rows as the difference needs. */
+
+/* --- packing --- */
+
+SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i) {
+    const specrt__active_packing *p = (const specrt__active_packing *)arg;
+    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = p->n - begin;
+    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    for (int32_t r = begin; r < end; r++) {
+        int32_t slot = p->slots ? p->slots[r] : r;
+        int32_t row = specrt__head_row_of(p->head, p->ids[slot]);
+        if (r + 1 < end) {
+            int32_t next = p->slots ? p->slots[r + 1] : r + 1;
+            specrt__head_fetch(p->head, specrt__head_row_of(p->head, p->ids[next]));
+        }
+        specrt__head_pack(p->head, row, p->rows + (size_t)slot * p->row_stride);
+        if (p->bias) p->bias[slot] = p->head->desc.bias[row];
+    }
+}
+
+/* --- a stock: rows that several sessions hold, each packed once --- */
+
+/* A session's hold of a token. @return its place; *fresh: the row must be packed first. */
+static int32_t specrt__active_hold(specrt_stock *stock, int32_t id, bool *fresh) {
+    int32_t place = stock->place_of[id];
+    *fresh = place < 0;
+    if (*fresh) {
+        place = stock->vacant[stock->n_rows - ++stock->n_held];
+        stock->place_of[id] = place;
+        stock->ids[place] = id;
+        if (place >= stock->n_used) stock->n_used = place + 1;
+    }
+    stock->n_holders[place]++;
+    stock->version++;
+    return place;
+}
+
+static void specrt__active_release(specrt_stock *stock, int32_t place) {
+    stock->version++;
+    if (--stock->n_holders[place] > 0) return;
+    stock->place_of[stock->ids[place]] = -1;
+    stock->vacant[stock->n_rows - stock->n_held--] = place;
+}
+
+/* --- membership: who wants a token, and the slots of packed rows --- */
+
 /* Its rows in a stock that has promised them, or, where that is NULL, its own.
  * @return NULL when memory or the address space do not hold it. */
-static specrt__active_pool *specrt__active_pool_make(const specrt_head *head, int32_t n_ids,
-                                                     int32_t capacity, specrt_stock *stock,
-                                                     const specrt_desc *desc) {
+SPECRT__INTERNAL specrt__active_pool *specrt__active_pool_make(const specrt_head *head,
+                                                               int32_t n_ids, int32_t capacity,
+                                                               specrt_stock *stock,
+                                                               const specrt_desc *desc) {
     size_t packed_bytes = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
     size_t n = (size_t)n_ids, m = (size_t)capacity, stride = stock ? 0 : packed_bytes;
     size_t words = 2 * n + (stock || head->desc.bias ? 4 : 3) * m;
@@ -6166,12 +6401,6 @@ static specrt__active_pool *specrt__active_pool_make(const specrt_head *head, in
     return p;
 }
 
-static inline specrt__active_pool *specrt__active_pool_create(const specrt_head *head,
-                                                              int32_t n_ids, int32_t capacity,
-                                                              const specrt_desc *desc) {
-    return specrt__active_pool_make(head, n_ids, capacity, NULL, desc);
-}
-
 /* Leaves no row packed; gives back what it holds of a stock. */
 static void specrt__active_vacate(specrt__active_pool *p) {
     for (int32_t slot = 0; slot < p->n_rows; slot++) {
@@ -6181,7 +6410,7 @@ static void specrt__active_vacate(specrt__active_pool *p) {
     p->n_rows = 0;
 }
 
-static void specrt__active_pool_free(specrt__active_pool *p) {
+SPECRT__INTERNAL void specrt__active_pool_free(specrt__active_pool *p) {
     if (!p) return;
     specrt_desc desc = p->desc;
     specrt__active_vacate(p);
@@ -6190,7 +6419,7 @@ static void specrt__active_pool_free(specrt__active_pool *p) {
 }
 
 /* As created, but for tokens marked invalid or fixed. */
-static void specrt__active_pool_reset(specrt__active_pool *p) {
+SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p) {
     const uint8_t keep = SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED;
     const uint64_t keep8 = keep * UINT64_C(0x0101010101010101);
     int32_t i = 0;
@@ -6204,23 +6433,7 @@ static void specrt__active_pool_reset(specrt__active_pool *p) {
     p->n_wanted = p->n_changed = 0;
 }
 
-/* Bits that no source takes back: INVALID and FIXED, before anything is wanted. */
-static void specrt__active_mark(specrt__active_pool *p, int32_t id, int bit) {
-    if (bit == SPECRT__ACTIVE_FIXED && !(p->wants[id] & SPECRT__ACTIVE_FIXED)) p->n_fixed++;
-    p->wants[id] = (uint8_t)(p->wants[id] | bit);
-}
-
-/* An id that a source may propose. */
-static bool specrt__active_valid(const specrt__active_pool *p, int32_t id) {
-    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__ACTIVE_INVALID);
-}
-
-static bool specrt__active_member(const specrt__active_pool *p, int32_t id) {
-    return id >= 0 && id < p->n_ids &&
-           (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_PACKED)) != 0;
-}
-
-static void specrt__active_change(specrt__active_pool *p, int32_t id, int wants) {
+SPECRT__INTERNAL void specrt__active_change(specrt__active_pool *p, int32_t id, int wants) {
     int fixed = p->wants[id] & SPECRT__ACTIVE_FIXED;
     bool before = !fixed && (p->wants[id] & SPECRT__ACTIVE_PACKED) != 0;
     bool after = !fixed && (wants & SPECRT__ACTIVE_PACKED) != 0;
@@ -6230,15 +6443,6 @@ static void specrt__active_change(specrt__active_pool *p, int32_t id, int wants)
         wants |= SPECRT__ACTIVE_CHANGED;
     }
     p->wants[id] = (uint8_t)wants;
-}
-
-/* The source of this bit wants a valid token, or no longer does. */
-static void specrt__active_want(specrt__active_pool *p, int32_t id, int bit) {
-    specrt__active_change(p, id, p->wants[id] | bit);
-}
-
-static void specrt__active_drop(specrt__active_pool *p, int32_t id, int bit) {
-    specrt__active_change(p, id, p->wants[id] & ~bit);
 }
 
 /* Slots of tokens that nobody wants any more become holes. @return how many. */
@@ -6310,7 +6514,7 @@ static int32_t specrt__active_hold_all(specrt__active_pool *p, int32_t n_fresh) 
 
 /* Pack what is wanted now. Only rows that were not there at the last sync are read from the head, of a stock
  * those that no session held. */
-static void specrt__active_sync(specrt__active_pool *p) {
+SPECRT__INTERNAL void specrt__active_sync(specrt__active_pool *p) {
     const specrt_stock *stock = p->stock;
     int32_t n_holes = specrt__active_leave(p), n_fresh = specrt__active_enter(p, &n_holes);
     specrt__active_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
@@ -6330,7 +6534,8 @@ static void specrt__active_sync(specrt__active_pool *p) {
 /* Packs what is wanted now in this order of slots, whatever was packed before.
  *   ids : n words of 4 bytes, unaligned
  * @return false, with nothing packed, unless they are the tokens that are wanted, each once. */
-static bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids, int32_t n) {
+SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids,
+                                             int32_t n) {
     const int asked = SPECRT__ACTIVE_PACKED | SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED;
     specrt__active_vacate(p);
     for (int32_t i = 0; i < p->n_changed; i++)
@@ -6350,7 +6555,7 @@ static bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids, i
 }
 
 /* The packed rows as a segment. */
-static void specrt__active_segment(const specrt__active_pool *p, specrt_segment *out) {
+SPECRT__INTERNAL void specrt__active_segment(const specrt__active_pool *p, specrt_segment *out) {
     out->rows = p->stock ? p->stock->rows : p->rows;
     out->row_stride = p->stock ? p->stock->row_stride : p->row_stride;
     out->ids = p->ids;
@@ -6362,6 +6567,9 @@ static void specrt__active_segment(const specrt__active_pool *p, specrt_segment 
     out->places = p->places;
     out->scored_by = 0;
 }
+
+// >>source : src/sources/source.h
+/* source.h : what a routed source is, and how it adds segments to a level */
 
 /* --- routed sources: segments chosen anew at every level of the tree --- */
 
@@ -6393,7 +6601,7 @@ typedef struct specrt__active_routed {
 } specrt__active_routed;
 
 /* Whether a token would be a new row of the level. */
-static bool specrt__active_is_new(const specrt__active_routed *r, int32_t id) {
+static inline bool specrt__active_is_new(const specrt__active_routed *r, int32_t id) {
     return specrt__active_valid(r->pool, id) && !specrt__active_member(r->pool, id) &&
            !(r->levels[id] >> r->level & 1);
 }
@@ -6453,283 +6661,8 @@ typedef struct specrt__active_source {
     void (*ahead)(void *state, const specrt__active_level *level);
 } specrt__active_source;
 
-// >>stock (uses: base os head active)
-// Owns the making of a stock, and the products of several sequences with its rows: a row that enough of them
-// hold is multiplied for all of their states at once, what a sequence does not hold of that is left aside,
-// and its other rows are multiplied for it alone. Refuses heads other than its own. Which rows are joint
-// changes no logit, for a row's product has the same bits whatever is multiplied beside it.
-
-enum {
-    SPECRT__STOCK_MAX_JOINT = 16384, /* rows: 4 MiB of logits */
-    SPECRT__STOCK_MAX_COSTS = SPECRT__ACTIVE_SHARED
-};
-
-/* A state beyond the first, in products of the first, and what joint products must save of all: to look for
- * them and to copy their logits takes time too. See docs/METHODS.md, "Many sequences". */
-static const double specrt__stock_more = 1.0 / 3, specrt__stock_gain = 1.0 / 16;
-
-/* --- making --- */
-
-static specrt_status specrt__stock_check(const specrt_head *head, const specrt_stock_params *params,
-                                         specrt_error *err) {
-    if (params->n_rows < 0 || params->n_rows > SPECRT_MAX_VOCAB)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "stock: n_rows: expected 0 (the head's %lld) to %d, found %d",
-                                (long long)head->desc.n_rows, SPECRT_MAX_VOCAB,
-                                (int)params->n_rows);
-    if (params->n_costs < 0 || params->n_costs > SPECRT__STOCK_MAX_COSTS ||
-        (params->n_costs > 0 && !params->costs))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "stock: n_costs: expected 0 to %d, and costs where not 0, found %d",
-                                SPECRT__STOCK_MAX_COSTS, (int)params->n_costs);
-    for (int32_t i = 0; i < params->n_costs; i++)
-        if (!(params->costs[i] > 0 && params->costs[i] <= DBL_MAX))
-            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                    "stock: costs: %d: expected a time above 0, found %g", (int)i,
-                                    params->costs[i]);
-    return SPECRT_STATUS_OK;
-}
-
-/* Rows are not touched: a system that backs memory as it is used has but those that were held. */
-static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_rows,
-                                            int32_t n_costs, const specrt_desc *desc) {
-    size_t n = (size_t)n_rows, most = SPECRT__STOCK_MAX_JOINT, n_joint = n < most ? n : most;
-    size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    size_t n_words = (size_t)head->n_ids + 4 * n + n_joint + (head->desc.bias ? n : 0) +
-                     (n + 1) / 2 + (size_t)SPECRT__ACTIVE_SHARED * n_joint;
-    uint64_t bytes, extra = sizeof(specrt_stock) + 8 * (uint64_t)n_costs + 4 * (uint64_t)n_words;
-    if (!specrt__base_mul(stride, n, &bytes) || !specrt__base_add(bytes, extra + 64, &bytes))
-        return NULL;
-    specrt_stock *s = (specrt_stock *)specrt__base_alloc(desc, bytes);
-    if (!s) return NULL;
-    SPECRT__CLEAR(s, 1);
-    uint8_t *at = (uint8_t *)(s + 1);
-    s->costs = SPECRT__CARVE(double, &at, (size_t)n_costs);
-    s->place_of = SPECRT__CARVE(int32_t, &at, (size_t)head->n_ids);
-    s->ids = SPECRT__CARVE(int32_t, &at, n);
-    s->n_holders = SPECRT__CARVE(int32_t, &at, n);
-    s->vacant = SPECRT__CARVE(int32_t, &at, n);
-    s->joint_at = SPECRT__CARVE(int32_t, &at, n);
-    s->joint = SPECRT__CARVE(int32_t, &at, n_joint);
-    s->logits = SPECRT__CARVE(float, &at, SPECRT__ACTIVE_SHARED *n_joint);
-    if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, n);
-    s->n_of_batch = SPECRT__CARVE(uint16_t, &at, n);
-    s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
-    s->row_stride = stride;
-    s->n_rows = n_rows;
-    s->max_joint = (int32_t)n_joint;
-    return s;
-}
-
-SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
-                                             const specrt_stock_params *params,
-                                             const specrt_desc *env, specrt_stock **out,
-                                             specrt_error *err) {
-    specrt_stock_params defaults;
-    const specrt_desc *desc = env ? env : &head->compute.desc;
-    SPECRT__CLEAR(&defaults, 1);
-    if (!params) params = &defaults;
-    *out = NULL;
-    SPECRT__TRY(specrt__stock_check(head, params, err));
-    int32_t most = (int32_t)head->desc.n_rows, n_rows = params->n_rows;
-    if (n_rows == 0 || n_rows > most) n_rows = most;
-    specrt_stock *s = specrt__stock_allocate(head, n_rows, params->n_costs, desc);
-    if (!s)
-        return specrt_error_set(
-            err, SPECRT_STATUS_NO_MEMORY, "stock: out of memory for %d rows of %zu bytes",
-            (int)n_rows, specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols));
-    s->desc = *desc;
-    s->head = head;
-    s->n_costs = params->n_costs;
-    for (int32_t i = 0; i < s->n_costs; i++) s->costs[i] = params->costs[i];
-    memset(s->place_of, 0xff, (size_t)head->n_ids * sizeof *s->place_of);
-    memset(s->joint_at, 0xff, (size_t)n_rows * sizeof *s->joint_at);
-    for (int32_t i = 0; i < n_rows; i++) {
-        s->n_holders[i] = 0;
-        s->vacant[i] = n_rows - 1 - i;
-    }
-    *out = s;
-    return SPECRT_STATUS_OK;
-}
-
-SPECRT_API void specrt_stock_close(specrt_stock *stock) {
-    if (!stock) return;
-    specrt_desc desc = stock->desc;
-    specrt__base_free(&desc, stock);
-}
-
-SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out) {
-    out->n_rows = stock->n_rows;
-    out->n_held = stock->n_held;
-    out->n_sessions = stock->n_sessions;
-    out->n_joint = stock->n_joint;
-    out->n_packed = stock->n_packed;
-    out->n_holds = 0;
-    for (int32_t i = 0; i < stock->n_rows; i++) out->n_holds += stock->n_holders[i];
-}
-
-/* Whether one more session may hold so many rows: whatever it wants, there is a place then. */
-static specrt_status specrt__stock_check_room(const specrt_stock *stock, const specrt_head *head,
-                                              int32_t n_rows, specrt_error *err) {
-    int32_t n_left = stock->n_rows - stock->n_promised;
-    if (stock->head != head)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "session: stock: expected one of the policy's head, found another "
-                                "head's");
-    if (n_rows <= n_left || stock->n_rows >= head->desc.n_rows) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "session: stock: expected room for the %d rows that the policy packs "
-                            "at most, found %d of %d not promised to %d other sessions; "
-                            "n_rows 0 is always enough",
-                            (int)n_rows, (int)(n_left > 0 ? n_left : 0), (int)stock->n_rows,
-                            (int)stock->n_sessions);
-}
-
-/* --- which rows are joint --- */
-
-/* What a row takes with n states, of any unit. */
-static double specrt__stock_cost(const specrt_stock *stock, int32_t n) {
-    if (stock->n_costs == 0) return 1 + specrt__stock_more * (n - 1);
-    if (n <= stock->n_costs) return stock->costs[n - 1];
-    return stock->costs[stock->n_costs - 1] * n / stock->n_costs;
-}
-
-/* The fewest of n sequences, which have n_states in all, by whom a row must be held for one product with
- * all states to be cheaper than one for each of them; n + 1: it never is. */
-static int32_t specrt__stock_least(const specrt_stock *stock, int32_t n, int32_t n_states) {
-    double together = specrt__stock_cost(stock, n_states);
-    double alone = specrt__stock_cost(stock, (n_states + n / 2) / n);
-    int32_t least = 2;
-    while (least <= n && least * alone <= together) least++;
-    return least;
-}
-
-/* A sequence of a batch, and where its rows of the stock go. */
-typedef struct specrt__stock_member {
-    const specrt_active *active;
-    const specrt_segment *segment; /* the rows, of those of the active */
-    const float *hidden;           /* f32 [n, n_cols] */
-    float *logits;                 /* f32 [n, n_rows of the active], the segment's first column */
-    int32_t n, first;              /* first: of its states in the batch */
-    int64_t block;                 /* of its first block of rows */
-} specrt__stock_member;
-
-/* How many of a batch hold each row. */
-static void specrt__stock_count(specrt_stock *s, const specrt__stock_member *members, int32_t n) {
-    memset(s->n_of_batch, 0, (size_t)s->n_used * sizeof *s->n_of_batch);
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t r = 0; r < members[i].segment->n_rows; r++)
-            s->n_of_batch[members[i].segment->places[r]]++;
-}
-
-/* The rows that so many hold; none, unless all of them save enough. Chosen anew when what is held changes:
- * another batch of the same sequences' rows has the same logits by these. */
-static void specrt__stock_choose(specrt_stock *s, const specrt__stock_member *members, int32_t n,
-                                 int32_t n_states, int32_t least) {
-    double together = specrt__stock_cost(s, n_states), all = 0, saved = 0;
-    double alone = specrt__stock_cost(s, (n_states + n / 2) / n);
-    if (s->chosen == s->version && s->chosen_least == least) return;
-    for (int32_t i = 0; i < s->n_joint; i++) s->joint_at[s->joint[i]] = -1;
-    s->n_joint = 0;
-    specrt__stock_count(s, members, n);
-    for (int32_t place = 0; place < s->n_used; place++) {
-        all += s->n_of_batch[place] * alone;
-        if (s->n_of_batch[place] < least || s->n_joint == s->max_joint) continue;
-        saved += s->n_of_batch[place] * alone - together;
-        s->joint[s->n_joint++] = place;
-    }
-    if (saved < specrt__stock_gain * all) s->n_joint = 0;
-    for (int32_t i = 0; i < s->n_joint; i++) s->joint_at[s->joint[i]] = i;
-    s->chosen = s->version;
-    s->chosen_least = least;
-}
-
-/* --- products --- */
-
-typedef struct specrt__stock_batch {
-    specrt_stock *stock;
-    const specrt__stock_member *members;
-    int32_t n, n_states;
-    const float *hidden; /* f32 [n_states, n_cols] of all */
-} specrt__stock_batch;
-
-/* Joint rows of block i, for all states. */
-static void specrt__stock_joint_task(void *arg, int64_t i) {
-    const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
-    const specrt_stock *s = b->stock;
-    specrt_segment rows = *b->members->segment;
-    specrt_active active = *b->members->active;
-    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = s->n_joint - begin;
-    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
-    rows.places = s->joint;
-    rows.n_rows = s->n_joint;
-    active.n_rows = s->max_joint;
-    specrt__active_product product = {&active, b->hidden, b->n_states, s->logits, 0};
-    specrt__active_multiply(&product, &rows, begin, end, s->logits);
-}
-
-/* Takes what is joint of the rows [begin, end). @return how many are left, places and rows of which are
- * listed. */
-static int32_t specrt__stock_take(const specrt_stock *s, const specrt__stock_member *m,
-                                  int32_t begin, int32_t end, int32_t *places, int32_t *rows) {
-    size_t stride = (size_t)m->active->n_rows, joint_stride = (size_t)s->max_joint;
-    const float *joint = s->logits + (size_t)m->first * joint_stride;
-    int32_t n_left = 0;
-    for (int32_t r = begin; r < end; r++) {
-        int32_t place = m->segment->places[r], at = s->joint_at[place];
-        if (at < 0) places[n_left] = place, rows[n_left++] = r;
-        for (int32_t h = 0; h < m->n && at >= 0; h++)
-            m->logits[(size_t)h * stride + (size_t)r] =
-                joint[(size_t)h * joint_stride + (size_t)at];
-    }
-    return n_left;
-}
-
-/* A block of a member's rows: joint ones are copied, others multiplied. */
-static void specrt__stock_member_task(void *arg, int64_t i) {
-    const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
-    const specrt__stock_member *m = b->members + b->n - 1;
-    float tile[(int)SPECRT__ACTIVE_SHARED * (int)SPECRT__ACTIVE_BLOCK];
-    int32_t places[SPECRT__ACTIVE_BLOCK], rows[SPECRT__ACTIVE_BLOCK];
-    while (m->block > i) m--;
-    int32_t begin = (int32_t)(i - m->block) * SPECRT__ACTIVE_BLOCK;
-    int32_t left = m->segment->n_rows - begin;
-    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
-    int32_t n = specrt__stock_take(b->stock, m, begin, end, places, rows);
-    if (n == 0) return;
-    specrt_segment rest = *m->segment;
-    specrt_active active = *m->active;
-    rest.places = places;
-    rest.n_rows = active.n_rows = n;
-    specrt__active_product product = {&active, m->hidden, m->n, tile, 0};
-    specrt__active_multiply(&product, &rest, 0, n, tile);
-    for (int32_t h = 0; h < m->n; h++)
-        for (int32_t j = 0; j < n; j++)
-            m->logits[h * m->active->n_rows + rows[j]] = tile[h * n + j];
-}
-
-/* Logits of the members' rows in the stock, where joint products are cheaper. hidden: of all, one after
- * another, at most SPECRT__ACTIVE_SHARED. @return false: they are not, and nothing was done. */
-static bool specrt__stock_multiply(specrt_stock *stock, const specrt__stock_member *members,
-                                   int32_t n, const float *hidden, int32_t n_states) {
-    specrt__stock_batch b = {stock, members, n, n_states, hidden};
-    const specrt__stock_member *last = &members[n - 1];
-    int32_t least = specrt__stock_least(stock, n, n_states);
-    if (least > n) return false;
-    specrt__stock_choose(stock, members, n, n_states, least);
-    if (stock->n_joint == 0) return false;
-    const specrt_compute *compute = members->active->compute;
-    specrt__active_run(compute, specrt__active_blocks(stock->n_joint), specrt__stock_joint_task,
-                       &b);
-    specrt__active_run(compute, last->block + specrt__active_blocks(last->segment->n_rows),
-                       specrt__stock_member_task, &b);
-    return true;
-}
-
-// >>ranks (uses: base os bundle head active)
-// Owns the static source: a prefix of the ranks, packed once and shared by all sessions.
-// Refuses sizes outside [n_forced, n_valid] and ids beyond the head. Ids are distinct, since ranks
-// were checked when the bundle was opened.
+// >>ranks : src/sources/ranks.h
+/* ranks.h : lists from a bundle's ranks */
 
 enum { SPECRT__RANKS_MAX_LEVELS = 8 };
 
@@ -6741,6 +6674,22 @@ struct specrt_static {
     int32_t levels[SPECRT__RANKS_MAX_LEVELS]; /* [n_levels] rows; the last holds from there on */
     int32_t n_always;                         /* rows of every level */
 };
+
+SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt_bundle *bundle,
+                                                  const specrt_ranks *ranks, int32_t size,
+                                                  int32_t *out, specrt_error *err);
+SPECRT__INTERNAL specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
+                                                   int32_t n_ids);
+
+/* --- a size for every level: the rows of all are fixed, the others are routed --- */
+
+SPECRT__INTERNAL void specrt__ranks_set_levels(specrt_static *list, const specrt_head *head,
+                                               const int32_t *ids, const int32_t *sizes, int32_t n);
+
+// >>ranks : src/sources/ranks.c
+/* ranks.c : owns the static source: a prefix of the ranks, packed once and shared by all sessions.
+ * Refuses sizes outside [n_forced, n_valid] and ids beyond the head. Ids are distinct, since ranks
+ * were checked when the bundle was opened. */
 
 /* Where the arrays of a list of n rows lie in its block; rows at the next multiple of 64 in memory. */
 typedef struct specrt__ranks_layout {
@@ -6761,8 +6710,9 @@ static bool specrt__ranks_lay_out(const specrt_head *head, int32_t n, specrt__ra
 }
 
 /* The size asked for, or the calibrated one. */
-static specrt_status specrt__ranks_size(const specrt_bundle *bundle, const specrt_ranks *ranks,
-                                        int32_t size, int32_t *out, specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt_bundle *bundle,
+                                                  const specrt_ranks *ranks, int32_t size,
+                                                  int32_t *out, specrt_error *err) {
     const specrt_ranks_header *h = ranks->header;
     int32_t least = h->n_forced > 1 ? h->n_forced : 1;
     *out = size == 0 ? h->n_default : size;
@@ -6829,8 +6779,8 @@ static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, con
 
 /* The tokens of ids [n_ids] that have rows.
  * @return NULL when memory or the address space do not hold them. */
-static specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
-                                         int32_t n_ids) {
+SPECRT__INTERNAL specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
+                                                   int32_t n_ids) {
     specrt__ranks_layout at;
     int32_t n = specrt__ranks_keep(head, ids, n_ids, NULL);
     if (!specrt__ranks_lay_out(head, n, &at)) return NULL;
@@ -6870,8 +6820,9 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list) 
 /* --- a size for every level: the rows of all are fixed, the others are routed --- */
 
 /* sizes [n] count ranks; a head with ids of its own has rows for some of them. */
-static void specrt__ranks_set_levels(specrt_static *list, const specrt_head *head,
-                                     const int32_t *ids, const int32_t *sizes, int32_t n) {
+SPECRT__INTERNAL void specrt__ranks_set_levels(specrt_static *list, const specrt_head *head,
+                                               const int32_t *ids, const int32_t *sizes,
+                                               int32_t n) {
     list->n_levels = n;
     list->n_always = list->segment.n_rows;
     for (int32_t i = 0; i < n; i++) {
@@ -6907,14 +6858,12 @@ static void specrt__ranks_route(void *state, const specrt__active_level *level,
 }
 
 /* Its list is made with its sizes, by >>policy. */
-static const specrt__active_source specrt__ranks_levels = {
+SPECRT__INTERNAL const specrt__active_source specrt__ranks_levels = {
     NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route,
     NULL};
 
-// >>window (uses: base active)
-// Owns MicroSpec's window (section "MicroSpec" of docs/METHODS.md): which tokens the target lately saw
-// or thought likely. Every step takes constant time; nothing is allocated after creation.
-// Refuses nothing: tokens that may not be proposed are passed over.
+// >>window : src/sources/window.h
+/* window.h : MicroSpec's window */
 
 enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM, SPECRT__WINDOW_FIFO };
 enum { SPECRT__WINDOW_POSITIONS_ALL, SPECRT__WINDOW_POSITIONS_LAST, SPECRT__WINDOW_POSITIONS_TREE };
@@ -6952,14 +6901,62 @@ typedef struct specrt__window {
     int32_t n_frequent, n_fill; /* n_fill: of the list, in use */
 } specrt__window;
 
+SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__active_pool *pool,
+                                                       const specrt__window_params *params,
+                                                       int32_t n_logits, const specrt_desc *desc);
+
+static inline void specrt__window_free(specrt__window *w) {
+    if (!w) return;
+    specrt_desc desc = w->desc;
+    specrt__base_free(&desc, w);
+}
+
+SPECRT__INTERNAL void specrt__window_reset(specrt__window *w);
+
+/* --- pushing --- */
+
+SPECRT__INTERNAL int32_t specrt__window_touch(specrt__window *w, int32_t id);
+SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id);
+SPECRT__INTERNAL void specrt__window_push(specrt__window *w, int32_t id);
+SPECRT__INTERNAL void specrt__window_add(specrt__window *w, int32_t id);
+SPECRT__INTERNAL void specrt__window_flush(specrt__window *w);
+
+/* --- what is pushed --- */
+
+SPECRT__INTERNAL void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int32_t n,
+                                             const specrt_target_rows *rows);
+
+static inline int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
+    return w->frequent ? w->frequent[rank] : rank;
+}
+
+SPECRT__INTERNAL void specrt__window_fill(specrt__window *w);
+SPECRT__INTERNAL void specrt__window_start(specrt__window *w, int32_t token);
+SPECRT__INTERNAL void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
+                                           const specrt_verdict *verdict,
+                                           const specrt_target_rows *rows);
+
+/* Filled up in any case: a prompt may have grown since the last time, and other sources may have. */
+static inline void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
+                                          const specrt_verdict *verdict,
+                                          const specrt_target_rows *rows) {
+    if (w->params.only != SPECRT__WINDOW_CTX) specrt__window_learn(w, draft, verdict, rows);
+    specrt__window_fill(w);
+}
+
+// >>window : src/sources/window.c
+/* window.c : owns MicroSpec's window (section "MicroSpec" of docs/METHODS.md): which tokens the target
+ * lately saw or thought likely. Every step takes constant time; nothing is allocated after creation.
+ * Refuses nothing: tokens that may not be proposed are passed over. */
+
 static void specrt__window_list_clear(specrt__window *w) {
     w->n_list = 0;
     w->older[w->list_size] = w->newer[w->list_size] = w->list_size;
 }
 
-static specrt__window *specrt__window_create(specrt__active_pool *pool,
-                                             const specrt__window_params *params, int32_t n_logits,
-                                             const specrt_desc *desc) {
+SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__active_pool *pool,
+                                                       const specrt__window_params *params,
+                                                       int32_t n_logits, const specrt_desc *desc) {
     bool stream = params->mode == SPECRT__WINDOW_STREAM;
     size_t n_ids = (size_t)pool->n_ids, size = (size_t)params->size;
     size_t list = (size < n_ids ? size : n_ids) + 1;
@@ -6983,14 +6980,8 @@ static specrt__window *specrt__window_create(specrt__active_pool *pool,
     return w;
 }
 
-static void specrt__window_free(specrt__window *w) {
-    if (!w) return;
-    specrt_desc desc = w->desc;
-    specrt__base_free(&desc, w);
-}
-
 /* Empty; the pool was reset too. Only what the list and the ring name is not as created. */
-static void specrt__window_reset(specrt__window *w) {
+SPECRT__INTERNAL void specrt__window_reset(specrt__window *w) {
     for (int32_t i = 0; i < w->n_list; i++) w->places[w->ids[i]] = -1;
     for (int32_t i = 0; i < w->n_ring; i++) w->counts[w->ring[i]] = 0;
     specrt__window_list_clear(w);
@@ -7000,7 +6991,7 @@ static void specrt__window_reset(specrt__window *w) {
 /* --- pushing --- */
 
 /* To the new end of the list. @return the token that leaves it, or -1. */
-static int32_t specrt__window_touch(specrt__window *w, int32_t id) {
+SPECRT__INTERNAL int32_t specrt__window_touch(specrt__window *w, int32_t id) {
     int32_t end = w->list_size, place = w->places[id], evicted = -1;
     if (place < 0 && w->n_list == w->list_size) {
         place = w->newer[end];
@@ -7023,7 +7014,7 @@ static int32_t specrt__window_touch(specrt__window *w, int32_t id) {
 }
 
 /* One more element of the stream; the oldest leaves a full window. */
-static void specrt__window_append(specrt__window *w, int32_t id) {
+SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
     int32_t size = w->params.size;
     if (w->n_ring == size) {
         int32_t oldest = w->ring[w->ring_begin];
@@ -7039,7 +7030,7 @@ static void specrt__window_append(specrt__window *w, int32_t id) {
 }
 
 /* A single element. */
-static void specrt__window_push(specrt__window *w, int32_t id) {
+SPECRT__INTERNAL void specrt__window_push(specrt__window *w, int32_t id) {
     if (!specrt__active_valid(w->pool, id)) return;
     if (w->params.mode == SPECRT__WINDOW_STREAM) {
         specrt__window_append(w, id);
@@ -7053,7 +7044,7 @@ static void specrt__window_push(specrt__window *w, int32_t id) {
 
 /* An element of a set. The stream takes sets as tuples without repetition, ordered by last
  * occurrence; of more than `size` elements only the last could stay, so the list may forget. */
-static void specrt__window_add(specrt__window *w, int32_t id) {
+SPECRT__INTERNAL void specrt__window_add(specrt__window *w, int32_t id) {
     if (w->params.mode != SPECRT__WINDOW_STREAM)
         specrt__window_push(w, id);
     else if (specrt__active_valid(w->pool, id))
@@ -7061,7 +7052,7 @@ static void specrt__window_add(specrt__window *w, int32_t id) {
 }
 
 /* The set is complete. */
-static void specrt__window_flush(specrt__window *w) {
+SPECRT__INTERNAL void specrt__window_flush(specrt__window *w) {
     if (w->params.mode != SPECRT__WINDOW_STREAM) return;
     for (int32_t at = w->newer[w->list_size]; at != w->list_size; at = w->newer[at]) {
         specrt__window_append(w, w->ids[at]);
@@ -7083,8 +7074,8 @@ static int32_t specrt__window_best(const specrt__window *w, const specrt_target_
     return n;
 }
 
-static void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int32_t n,
-                                   const specrt_target_rows *rows) {
+SPECRT__INTERNAL void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int32_t n,
+                                             const specrt_target_rows *rows) {
     bool ext = w->params.only == SPECRT__WINDOW_EXT;
     for (int32_t i = 0; i < n; i++) {
         if (!ext) specrt__window_push(w, tokens[i]);
@@ -7093,13 +7084,9 @@ static void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int
     }
 }
 
-static int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
-    return w->frequent ? w->frequent[rank] : rank;
-}
-
 /* Tokens by frequency make up for a short window, and give way as it grows: the shortest prefix of the
  * list that reaches the least number of rows, found from the one before. */
-static void specrt__window_fill(specrt__window *w) {
+SPECRT__INTERNAL void specrt__window_fill(specrt__window *w) {
     specrt__active_pool *pool = w->pool;
     int32_t n_wanted = w->params.min - pool->n_fixed;
     while (w->n_fill > 0) {
@@ -7120,7 +7107,7 @@ static void specrt__window_fill(specrt__window *w) {
 }
 
 /* The prompt is complete, and `token` follows it. */
-static void specrt__window_start(specrt__window *w, int32_t token) {
+SPECRT__INTERNAL void specrt__window_start(specrt__window *w, int32_t token) {
     if (w->params.only == SPECRT__WINDOW_EXT)
         for (int32_t j = 0; j < w->n_seed; j++) specrt__window_add(w, w->seed[j]);
     specrt__window_flush(w);
@@ -7136,8 +7123,9 @@ static void specrt__window_add_row(specrt__window *w, const specrt_target_rows *
 }
 
 /* The tree, then the target's best at the verified positions, then what was emitted. */
-static void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
-                                 const specrt_verdict *verdict, const specrt_target_rows *rows) {
+SPECRT__INTERNAL void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
+                                           const specrt_verdict *verdict,
+                                           const specrt_target_rows *rows) {
     for (int32_t i = 1; i < draft->n; i++) specrt__window_add(w, draft->tokens[i]);
     specrt__window_flush(w);
     if (w->params.positions == SPECRT__WINDOW_POSITIONS_TREE) {
@@ -7152,24 +7140,8 @@ static void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
         specrt__window_push(w, verdict->tokens[i]);
 }
 
-/* Filled up in any case: a prompt may have grown since the last time, and other sources may have. */
-static void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
-                                   const specrt_verdict *verdict, const specrt_target_rows *rows) {
-    if (w->params.only != SPECRT__WINDOW_CTX) specrt__window_learn(w, draft, verdict, rows);
-    specrt__window_fill(w);
-}
-
-// >>hnsw (uses: base bundle simd head active)
-// Owns the view of the index and the search in it: greedy down to level 1, best first on level 0, over
-// products as they are. Refuses links, levels and ids out of range, so that a search of a hostile
-// graph ends and stays within its arrays; a graph with cycles or unreachable nodes only finds less.
-// Rows as int8 meet a query of 16 bits, in whole numbers: only the rows' rounding is lost, and every
-// instruction set walks the same way.
-
-enum {
-    SPECRT__HNSW_AHEAD = 8, /* rows fetched into the cache before they are scored */
-    SPECRT__HNSW_PAD_I8 = 64
-};
+// >>hnsw : src/sources/hnsw.h
+/* hnsw.h : search of an index, for builders and retrieval */
 
 typedef struct specrt__hnsw_scratch {
     const specrt__simd_kernels *kernels;
@@ -7181,6 +7153,36 @@ typedef struct specrt__hnsw_scratch {
     int32_t *nodes; /* [2 m], or [ef] */
     float unit, offset;
 } specrt__hnsw_scratch;
+
+/* --- search --- */
+
+SPECRT__INTERNAL specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef,
+                                                         void *scratch);
+SPECRT__INTERNAL void specrt__hnsw_ask(const specrt_hnsw *g, specrt__hnsw_scratch *s,
+                                       const float *query);
+SPECRT__INTERNAL void specrt__hnsw_score_four(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
+                                              const int32_t *nodes, int32_t n, float *scores);
+
+/* The better the greater, ties to the lower node; the lowest bit tells that it is not yet expanded. */
+static inline uint64_t specrt__hnsw_key(float score, int32_t node) {
+    uint64_t key = specrt__active_key(score, node);
+    return key >> 32 << 32 | (uint32_t)(key << 1) | 1;
+}
+
+SPECRT__INTERNAL int32_t specrt__hnsw_keep(uint64_t *keys, int32_t *n, int32_t ef, uint64_t key);
+SPECRT__INTERNAL void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t n);
+
+// >>hnsw : src/sources/hnsw.c
+/* hnsw.c : owns the view of the index and the search in it: greedy down to level 1, best first on level 0,
+ * over products as they are. Refuses links, levels and ids out of range, so that a search of a hostile
+ * graph ends and stays within its arrays; a graph with cycles or unreachable nodes only finds less.
+ * Rows as int8 meet a query of 16 bits, in whole numbers: only the rows' rounding is lost, and every
+ * instruction set walks the same way. */
+
+enum {
+    SPECRT__HNSW_AHEAD = 8, /* rows fetched into the cache before they are scored */
+    SPECRT__HNSW_PAD_I8 = 64
+};
 
 static size_t specrt__hnsw_take(size_t *at, uint64_t n_bytes) {
     size_t place = *at;
@@ -7352,7 +7354,8 @@ SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const s
 
 /* --- search --- */
 
-static specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef, void *scratch) {
+SPECRT__INTERNAL specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef,
+                                                         void *scratch) {
     specrt__hnsw_scratch s;
     specrt__hnsw_lay_out(g, ef, (uint8_t *)scratch, &s);
     s.kernels = g->head ? g->head->compute.kernels : specrt__simd_choose();
@@ -7361,7 +7364,8 @@ static specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef,
 
 /* The query, padded; for int8 rows as 16 bits, as many as no sum overflows with. A multiple of 127, so
  * that codes of a node stay what they are. One that is not finite is as zero. */
-static void specrt__hnsw_ask(const specrt_hnsw *g, specrt__hnsw_scratch *s, const float *query) {
+SPECRT__INTERNAL void specrt__hnsw_ask(const specrt_hnsw *g, specrt__hnsw_scratch *s,
+                                       const float *query) {
     int64_t dim = g->header->dim;
     int32_t most = (int32_t)(0x7fffffff / (128 * 127 * dim)) * 127;
     float max = 0;
@@ -7385,8 +7389,8 @@ static void specrt__hnsw_fetch(const specrt_hnsw *g, int32_t node) {
 }
 
 /* Scores of four nodes at most. */
-static void specrt__hnsw_score_four(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
-                                    const int32_t *nodes, int32_t n, float *scores) {
+SPECRT__INTERNAL void specrt__hnsw_score_four(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
+                                              const int32_t *nodes, int32_t n, float *scores) {
     const int8_t *rows[4];
     int32_t sums[4];
     for (int32_t r = 0; r < 4; r++) rows[r] = g->codes + (int64_t)nodes[r < n ? r : 0] * g->n_cols;
@@ -7424,18 +7428,12 @@ static void specrt__hnsw_score(const specrt_hnsw *g, specrt__hnsw_scratch *s, in
     specrt__head_products(s->kernels, &rows, 0, n, g->n_cols, s->query, 1, s->scores, 0);
 }
 
-/* The better the greater, ties to the lower node; the lowest bit tells that it is not yet expanded. */
-static uint64_t specrt__hnsw_key(float score, int32_t node) {
-    uint64_t key = specrt__active_key(score, node);
-    return key >> 32 << 32 | (uint32_t)(key << 1) | 1;
-}
-
 static int32_t specrt__hnsw_node(uint64_t key) {
     return specrt__active_key_id(key >> 1 | 0x80000000u);
 }
 
 /* Keeps a key if it is among the ef best so far. @return its place, or ef. */
-static int32_t specrt__hnsw_keep(uint64_t *keys, int32_t *n, int32_t ef, uint64_t key) {
+SPECRT__INTERNAL int32_t specrt__hnsw_keep(uint64_t *keys, int32_t *n, int32_t ef, uint64_t key) {
     if (*n == ef && key < keys[ef - 1]) return ef;
     uint64_t *at = keys;
     for (int32_t left = *n; left > 0;) {
@@ -7518,7 +7516,8 @@ static int32_t specrt__hnsw_descend(const specrt_hnsw *g, specrt__hnsw_scratch *
 }
 
 /* The n found, ranked anew by the head's own rows. */
-static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t n) {
+SPECRT__INTERNAL void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s,
+                                          int32_t n) {
     const specrt_head_desc *head = &g->head->desc;
     specrt_segment rows;
     memset(&rows, 0, sizeof rows);
@@ -7597,10 +7596,11 @@ SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, con
     return 0;
 }
 
-// >>cograph (uses: base bundle)
-// Owns the view of the successor graph (section 6.2 of EvoSpec's appendix; docs/METHODS.md): which tokens
-// follow a token. Refuses a section whose offsets, order, ids or counts are not what the format says.
-// Invariant of a view: every row lies in the arrays, its ids are below n_vocab, its counts positive.
+// >>cograph : src/sources/cograph.c
+/* cograph.c : owns the view of the successor graph (section 6.2 of EvoSpec's appendix; docs/METHODS.md):
+ * which tokens follow a token. Refuses a section whose offsets, order, ids or counts are not what the
+ * format says. Invariant of a view: every row lies in the arrays, its ids are below n_vocab, its counts
+ * positive. */
 
 /* Offsets in the section, for sizes that were checked. */
 static void specrt__cograph_lay_out(specrt_cograph *g) {
@@ -7671,21 +7671,104 @@ SPECRT_API int32_t specrt_cograph_successors(const specrt_cograph *graph, int32_
     return (int32_t)(graph->offsets[token + 1] - begin);
 }
 
-// >>cluster (uses: base os bundle head active)
-// Owns the view of a clustered head and its router, the head stored cluster by cluster, and the sources
-// that choose among clusters (sections "DynaSpec", "CORAL", "Centroid routing" of docs/METHODS.md).
-// Refuses a section whose sizes, order, ids or weights are not what the format says, and heads of other
-// widths. Invariant of a view: every cluster has members, each row of the head is in one at most,
-// weights are finite.
+// >>cluster : src/sources/cluster.h
+/* cluster.h : routers over clusters */
 
-static int64_t specrt__cluster_inputs(const specrt_clusters_header *h) {
+static inline int64_t specrt__cluster_inputs(const specrt_clusters_header *h) {
     return (int64_t)h->n_embed + h->n_state;
 }
 
 /* Inputs of w2. */
-static int64_t specrt__cluster_width(const specrt_clusters_header *h) {
+static inline int64_t specrt__cluster_width(const specrt_clusters_header *h) {
     return h->n_hidden > 0 ? h->n_hidden : h->n_state;
 }
+
+SPECRT__INTERNAL void specrt__cluster_lay_out(specrt_clusters *c);
+
+/* --- sources --- */
+
+enum {
+    SPECRT__CLUSTER_SCHEDULE,
+    SPECRT__CLUSTER_BEAM,
+    SPECRT__CLUSTER_CAP,
+    SPECRT__CLUSTER_ALWAYS,
+    SPECRT__CLUSTER_OPTIONS
+};
+
+enum {
+    SPECRT__CLUSTER_MOST =
+        400, /* clusters of a level: their ranges must fit beside other segments */
+    SPECRT__CLUSTER_LEVELS = 32
+};
+
+/* The head cluster by cluster, a copy of its most frequent rows, and the router. One block. */
+typedef struct specrt__cluster_shared {
+    specrt_desc desc;
+    const specrt_head *head;
+    specrt_clusters view;
+    specrt_head_desc embedding; /* rows NULL: not read */
+    specrt_segment always;      /* the most frequent; masked is not used */
+    specrt_segment rows; /* those of clusters: copies, or the head's own if they lie so there */
+    int32_t *ids;        /* [n_always + n_members] */
+    int32_t *starts;     /* [n_clusters + 1] in rows */
+    int32_t levels[SPECRT__CLUSTER_LEVELS]; /* clusters */
+    int32_t beam, cap;
+    specrt_segment w1, w2; /* the router's layers */
+} specrt__cluster_shared;
+
+SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_clusters *c,
+                                                                  const specrt_head *head,
+                                                                  int32_t n_always,
+                                                                  int32_t n_copies);
+SPECRT__INTERNAL void specrt__cluster_pack(specrt__cluster_shared *s, const int32_t *always,
+                                           int32_t n_always, int32_t first);
+SPECRT__INTERNAL int32_t specrt__cluster_bound(const specrt__cluster_shared *s, int32_t n);
+
+static inline void specrt__cluster_unshare(void *shared) {
+    specrt__cluster_shared *s = (specrt__cluster_shared *)shared;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+/* --- a session's router --- */
+
+typedef struct specrt__cluster {
+    specrt_desc desc;
+    const specrt__cluster_shared *shared;
+    float *inputs;    /* [topk, n_embed + n_state] */
+    float *hidden;    /* [topk, n_hidden] */
+    float *scores;    /* [topk, n_clusters] then probabilities by path */
+    float *totals;    /* [n_clusters] */
+    uint64_t *heap;   /* [n_clusters] */
+    uint64_t *takers; /* [n_clusters] the level's rows that score it; 0: all do */
+    int32_t *taken;   /* [n_clusters] rows of each cluster in this level */
+} specrt__cluster;
+
+SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc);
+
+static inline void specrt__cluster_close(void *state) {
+    specrt__cluster *s = (specrt__cluster *)state;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+SPECRT__INTERNAL void specrt__cluster_rms(float *x, int64_t n);
+SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
+                                              const specrt__active_level *level);
+
+/* --- the choice --- */
+
+typedef struct specrt__cluster_choice {
+    int32_t n, n_rows; /* clusters and rows taken at this level */
+} specrt__cluster_choice;
+
+SPECRT__INTERNAL void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n,
+                                           int32_t least, uint64_t taker,
+                                           specrt__cluster_choice *choice);
+
+// >>cluster_section : src/sources/cluster_section.c
+/* cluster_section.c : owns the sections of clusters and their routers, as a bundle holds them. Refuses
+ * sizes, ids and numbers that no builder writes. */
 
 static bool specrt__cluster_within(int32_t x, int32_t least, int32_t most) {
     return x >= least && x <= most;
@@ -7730,7 +7813,7 @@ static const char *specrt__cluster_check_sizes(const specrt_clusters_header *h, 
 }
 
 /* Offsets in the section, for sizes that were checked. */
-static void specrt__cluster_lay_out(specrt_clusters *c) {
+SPECRT__INTERNAL void specrt__cluster_lay_out(specrt_clusters *c) {
     const specrt_clusters_header *h = c->header;
     c->offsets = (const uint32_t *)(const void *)(h + 1);
     c->ids = (const int32_t *)(const void *)(c->offsets + h->n_clusters + 1);
@@ -7801,44 +7884,19 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
     return SPECRT_STATUS_OK;
 }
 
+// >>cluster : src/sources/cluster.c
+/* cluster.c */
+
 /* --- sources --- */
 
-enum {
-    SPECRT__CLUSTER_SCHEDULE,
-    SPECRT__CLUSTER_BEAM,
-    SPECRT__CLUSTER_CAP,
-    SPECRT__CLUSTER_ALWAYS,
-    SPECRT__CLUSTER_OPTIONS
-};
 enum { SPECRT__CLUSTER_LEVEL, SPECRT__CLUSTER_EACH, SPECRT__CLUSTER_PER_ROW }; /* of BEAM */
-static const specrt__active_option specrt__cluster_options[] = {
+SPECRT__INTERNAL const specrt__active_option specrt__cluster_options[] = {
     {"schedule", "table harmonic halving flat", 0, 0, 0},
     {"beam", "level each per_row", 0, 0, 0},
     {"cap", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"always", NULL, 0, 65536, 256},
 };
 SPECRT__ACTIVE_FITS(specrt__cluster_options, SPECRT__CLUSTER_OPTIONS);
-
-enum {
-    SPECRT__CLUSTER_MOST =
-        400, /* clusters of a level: their ranges must fit beside other segments */
-    SPECRT__CLUSTER_LEVELS = 32
-};
-
-/* The head cluster by cluster, a copy of its most frequent rows, and the router. One block. */
-typedef struct specrt__cluster_shared {
-    specrt_desc desc;
-    const specrt_head *head;
-    specrt_clusters view;
-    specrt_head_desc embedding; /* rows NULL: not read */
-    specrt_segment always;      /* the most frequent; masked is not used */
-    specrt_segment rows; /* those of clusters: copies, or the head's own if they lie so there */
-    int32_t *ids;        /* [n_always + n_members] */
-    int32_t *starts;     /* [n_clusters + 1] in rows */
-    int32_t levels[SPECRT__CLUSTER_LEVELS]; /* clusters */
-    int32_t beam, cap;
-    specrt_segment w1, w2; /* the router's layers */
-} specrt__cluster_shared;
 
 /* Clusters of level t. */
 static int32_t specrt__cluster_level(const specrt_clusters *c, int32_t size, int32_t shape,
@@ -7930,9 +7988,10 @@ static int32_t specrt__cluster_in_place(const specrt_clusters *c, const specrt_h
 }
 
 /* The block, empty but for room for n_copies rows. */
-static specrt__cluster_shared *specrt__cluster_allocate(const specrt_clusters *c,
-                                                        const specrt_head *head, int32_t n_always,
-                                                        int32_t n_copies) {
+SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_clusters *c,
+                                                                  const specrt_head *head,
+                                                                  int32_t n_always,
+                                                                  int32_t n_copies) {
     const specrt_clusters_header *h = c->header;
     size_t n = (size_t)n_always + (size_t)h->n_members;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
@@ -7984,8 +8043,8 @@ static int32_t specrt__cluster_list(specrt__cluster_shared *s, const int32_t *al
 }
 
 /* Fills the segments; first: the head's row where the clusters begin, -1: they are copied. */
-static void specrt__cluster_pack(specrt__cluster_shared *s, const int32_t *always, int32_t n_always,
-                                 int32_t first) {
+SPECRT__INTERNAL void specrt__cluster_pack(specrt__cluster_shared *s, const int32_t *always,
+                                           int32_t n_always, int32_t first) {
     const specrt_head_desc *head = &s->head->desc;
     int32_t n = specrt__cluster_list(s, always, n_always);
     specrt__active_packing packing = {s->head,
@@ -8033,7 +8092,7 @@ static int64_t specrt__cluster_largest(const specrt__cluster_shared *s, int32_t 
 }
 
 /* The most rows that n clusters a level come to, filled up to any topk. */
-static int32_t specrt__cluster_bound(const specrt__cluster_shared *s, int32_t n) {
+SPECRT__INTERNAL int32_t specrt__cluster_bound(const specrt__cluster_shared *s, int32_t n) {
     int32_t total = s->starts[s->view.header->n_clusters];
     int64_t least = SPECRT_TREE_MAX_TOPK + specrt__cluster_largest(s, 1);
     int64_t sum = s->beam != SPECRT__CLUSTER_LEVEL ? total : specrt__cluster_largest(s, n);
@@ -8088,27 +8147,9 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
     return SPECRT_STATUS_OK;
 }
 
-static void specrt__cluster_unshare(void *shared) {
-    specrt__cluster_shared *s = (specrt__cluster_shared *)shared;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
-}
-
 /* --- a session's router --- */
 
-typedef struct specrt__cluster {
-    specrt_desc desc;
-    const specrt__cluster_shared *shared;
-    float *inputs;    /* [topk, n_embed + n_state] */
-    float *hidden;    /* [topk, n_hidden] */
-    float *scores;    /* [topk, n_clusters] then probabilities by path */
-    float *totals;    /* [n_clusters] */
-    uint64_t *heap;   /* [n_clusters] */
-    uint64_t *takers; /* [n_clusters] the level's rows that score it; 0: all do */
-    int32_t *taken;   /* [n_clusters] rows of each cluster in this level */
-} specrt__cluster;
-
-static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc) {
     const specrt__cluster_shared *shared = (const specrt__cluster_shared *)opaque;
     const specrt_clusters_header *h = shared->view.header;
     size_t k = (size_t)topk, m = (size_t)h->n_clusters;
@@ -8130,14 +8171,8 @@ static void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc 
     return s;
 }
 
-static void specrt__cluster_close(void *state) {
-    specrt__cluster *s = (specrt__cluster *)state;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
-}
-
 /* x / root mean square, in place; zeros stay. */
-static void specrt__cluster_rms(float *x, int64_t n) {
+SPECRT__INTERNAL void specrt__cluster_rms(float *x, int64_t n) {
     double square = 0;
     for (int64_t j = 0; j < n; j++) square += (double)x[j] * (double)x[j];
     float scale = square > 0 ? (float)(1 / sqrt(square / (double)n)) : 0;
@@ -8178,8 +8213,8 @@ static void specrt__cluster_multiply(const specrt_compute *compute, const specrt
 }
 
 /* Scores of all clusters for every row of the level. */
-static void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
-                                    const specrt__active_level *level) {
+SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
+                                              const specrt__active_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     const float *x = s->inputs;
     specrt__cluster_read(s, level);
@@ -8222,10 +8257,6 @@ static void specrt__cluster_sift(uint64_t *heap, int32_t n, int32_t i) {
     }
 }
 
-typedef struct specrt__cluster_choice {
-    int32_t n, n_rows; /* clusters and rows taken at this level */
-} specrt__cluster_choice;
-
 /* A cluster into the level, cut short by the cap; not at all where no more fit. */
 static void specrt__cluster_admit(specrt__cluster *s, int32_t m, specrt__cluster_choice *choice) {
     int32_t size = specrt__cluster_size(s->shared, m), cap = s->shared->cap;
@@ -8239,8 +8270,9 @@ static void specrt__cluster_admit(specrt__cluster *s, int32_t m, specrt__cluster
 /* Takes the `n` best clusters by probability, ties to the lower, then more while they hold fewer rows
  * than a level proposes.
  *   taker : bit of the row that they are for; 0: for all */
-static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n, int32_t least,
-                                 uint64_t taker, specrt__cluster_choice *choice) {
+SPECRT__INTERNAL void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n,
+                                           int32_t least, uint64_t taker,
+                                           specrt__cluster_choice *choice) {
     int32_t n_heap = s->shared->view.header->n_clusters, n_rows = 0;
     for (int32_t m = 0; m < n_heap; m++)
         s->heap[m] = (uint64_t)specrt__base_bits(probs[m] > 0 ? probs[m] : 0) << 32 | (uint32_t)~m;
@@ -8352,20 +8384,18 @@ static specrt_status specrt__cluster_share_centroids(const specrt_bundle *bundle
     return specrt__cluster_share(bundle, head, desc, size, options, "centroid", shared, bound, err);
 }
 
-static const specrt__active_source specrt__cluster_source = {
+SPECRT__INTERNAL const specrt__active_source specrt__cluster_source = {
     specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
     specrt__cluster_close,          specrt__cluster_route,   specrt__cluster_ahead};
-static const specrt__active_source specrt__cluster_groups = {
+SPECRT__INTERNAL const specrt__active_source specrt__cluster_groups = {
     specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
     specrt__cluster_close,        specrt__cluster_route,   specrt__cluster_ahead};
-static const specrt__active_source specrt__cluster_centroids = {
+SPECRT__INTERNAL const specrt__active_source specrt__cluster_centroids = {
     specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
     specrt__cluster_close,           specrt__cluster_route,   specrt__cluster_ahead};
 
-// >>successor (uses: base bundle head active cograph)
-// Owns the successor source (section "Successors" of docs/METHODS.md): at every level, the tokens that
-// likeliest follow those being extended, scored where they lie in the head, by an indexed product.
-// Refuses graphs of a larger vocabulary than the head's. Tokens that are members anyway take no place.
+// >>successor : src/sources/successor.h
+/* successor.h : tokens that follow those of a level */
 
 typedef struct specrt__successor_shared {
     specrt_desc desc;
@@ -8385,6 +8415,20 @@ typedef struct specrt__successor {
     float *bias;     /* [size] of decoded rows, or NULL */
     size_t row_stride;
 } specrt__successor;
+
+SPECRT__INTERNAL void *specrt__successor_open(void *opaque, int32_t topk, const specrt_desc *desc);
+
+static inline void specrt__successor_close(void *state) {
+    specrt__successor *s = (specrt__successor *)state;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+// >>successor : src/sources/successor.c
+/* successor.c : owns the successor source (section "Successors" of docs/METHODS.md): at every level, the
+ * tokens that likeliest follow those being extended, scored where they lie in the head, by an indexed
+ * product. Refuses graphs of a larger vocabulary than the head's. Tokens that are members anyway take
+ * no place. */
 
 static specrt_status specrt__successor_share(const specrt_bundle *bundle, const specrt_head *head,
                                              const specrt_policy_desc *desc, int32_t size,
@@ -8421,7 +8465,7 @@ static void specrt__successor_unshare(void *shared) {
     specrt__base_free(&desc, s);
 }
 
-static void *specrt__successor_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+SPECRT__INTERNAL void *specrt__successor_open(void *opaque, int32_t topk, const specrt_desc *desc) {
     const specrt__successor_shared *shared = (const specrt__successor_shared *)opaque;
     const specrt_head *head = shared->head;
     bool decodes = specrt__head_packed_dtype(head) != head->desc.dtype;
@@ -8447,12 +8491,6 @@ static void *specrt__successor_open(void *opaque, int32_t topk, const specrt_des
     if (decodes) s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s + at_rows, 64);
     s->row_stride = stride;
     return s;
-}
-
-static void specrt__successor_close(void *state) {
-    specrt__successor *s = (specrt__successor *)state;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
 }
 
 /* The first `size` new successors of one token, which are in order. @return how many. */
@@ -8532,14 +8570,14 @@ static void specrt__successor_route(void *state, const specrt__active_level *lev
     specrt__active_route(out, &segment);
 }
 
-static const specrt__active_source specrt__successor_source = {
+SPECRT__INTERNAL const specrt__active_source specrt__successor_source = {
     specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
     specrt__successor_close, specrt__successor_route,   NULL};
 
-// >>scan (uses: base simd)
-// Owns products of codes of 8 bits or fewer with a few hidden states, sixteen rows of a head side by side.
-// Sums are whole numbers, so that every instruction set finds the same; bands of several widths add up by
-// fused steps in one order. Refuses nothing; its callers checked.
+// >>scan : src/sources/scan.h
+/* scan.h : owns products of codes of 8 bits or fewer with a few hidden states, sixteen rows of a head side
+ * by side. Sums are whole numbers, so that every instruction set finds the same; bands of several
+ * widths add up by fused steps in one order. Refuses nothing; its callers checked. */
 
 enum {
     SPECRT__SCAN_STATES = 5,  /* of a query: each code is loaded once for all */
@@ -8595,6 +8633,74 @@ static inline void specrt__scan_keep(specrt__scan_hits *hits, int32_t place, int
     }
 }
 
+/* --- bands: codes of 8, 4, 2 or 1 bits, added to what bands before them score --- */
+
+/* A band as it is scanned: a code c stands for 2 c - 2^bits + 1. A line of 64 bytes holds, for 16 places,
+ * four dimensions in the lowest bits, the next four above them, and so on. */
+typedef struct specrt__scan_band {
+    const uint8_t *codes;   /* [n_blocks, n_lines, 64] */
+    const uint16_t *scales; /* bf16 [n_blocks, 16] */
+    int32_t n_lines, bits;
+} specrt__scan_band;
+
+/* add() : adds the scores of blocks [first, first + n_blocks) to sums [n_states, SPECRT__SCAN_MOST].
+ *   query : of the band; offset is what 2^bits - 1 adds; `least` is not read
+ * pick() : adds to the hits what of a state's sums is at least `least`, or no number. */
+typedef struct specrt__scan_adder {
+    void (*add)(const specrt__scan_band *band, int32_t first, int32_t n_blocks,
+                const specrt__scan_query *query, float *sums);
+    void (*pick)(const float *sums, int32_t first, int32_t n_blocks, float least,
+                 specrt__scan_hits *hits);
+} specrt__scan_adder;
+
+static inline float specrt__scan_scale(uint16_t bf16) {
+    return specrt__base_float((uint32_t)bf16 << 16);
+}
+
+SPECRT__INTERNAL void specrt__scan_scalar(const specrt__scan_rows *rows, int32_t first,
+                                          int32_t n_blocks, const specrt__scan_query *query,
+                                          specrt__scan_hits *hits);
+SPECRT__INTERNAL void specrt__scan_add_scalar(const specrt__scan_band *band, int32_t first,
+                                              int32_t n_blocks, const specrt__scan_query *query,
+                                              float *sums);
+SPECRT__INTERNAL void specrt__scan_pick_scalar(const float *sums, int32_t first, int32_t n_blocks,
+                                               float least, specrt__scan_hits *hits);
+SPECRT__INTERNAL specrt__scan_kernel *specrt__scan_choose(void);
+SPECRT__INTERNAL const specrt__scan_adder *specrt__scan_choose_adder(void);
+
+#if defined(SPECRT__SIMD_X86)
+SPECRT__INTERNAL void specrt__scan_avx2(const specrt__scan_rows *rows, int32_t first,
+                                        int32_t n_blocks, const specrt__scan_query *query,
+                                        specrt__scan_hits *hits);
+SPECRT__INTERNAL void specrt__scan_vnni(const specrt__scan_rows *rows, int32_t first,
+                                        int32_t n_blocks, const specrt__scan_query *query,
+                                        specrt__scan_hits *hits);
+SPECRT__INTERNAL void specrt__scan_add_avx2(const specrt__scan_band *band, int32_t first,
+                                            int32_t n_blocks, const specrt__scan_query *query,
+                                            float *sums);
+SPECRT__INTERNAL void specrt__scan_pick_avx2(const float *sums, int32_t first, int32_t n_blocks,
+                                             float least, specrt__scan_hits *hits);
+SPECRT__INTERNAL void specrt__scan_add_bands_vnni(const specrt__scan_band *band, int32_t first,
+                                                  int32_t n_blocks, const specrt__scan_query *query,
+                                                  float *sums);
+SPECRT__INTERNAL void specrt__scan_pick_vnni(const float *sums, int32_t first, int32_t n_blocks,
+                                             float least, specrt__scan_hits *hits);
+#elif defined(SPECRT__SIMD_ARM64)
+SPECRT__INTERNAL void specrt__scan_neon(const specrt__scan_rows *rows, int32_t first,
+                                        int32_t n_blocks, const specrt__scan_query *query,
+                                        specrt__scan_hits *hits);
+SPECRT__INTERNAL void specrt__scan_add_neon(const specrt__scan_band *band, int32_t first,
+                                            int32_t n_blocks, const specrt__scan_query *query,
+                                            float *sums);
+SPECRT__INTERNAL void specrt__scan_pick_neon(const float *sums, int32_t first, int32_t n_blocks,
+                                             float least, specrt__scan_hits *hits);
+#endif
+
+// >>scan : src/sources/scan.c
+/* scan.c : scans in scalar code, and the choice of kernels for this machine. */
+
+/* --- codes of 8 or 4 bits --- */
+
 /* The product of place i of a block; q: of a state, every n_states fours. */
 static inline int32_t specrt__scan_dot(const specrt__scan_rows *rows, const uint8_t *codes, int i,
                                        const int8_t *q, int32_t n_states) {
@@ -8609,9 +8715,9 @@ static inline int32_t specrt__scan_dot(const specrt__scan_rows *rows, const uint
     return sum;
 }
 
-static inline void specrt__scan_scalar(const specrt__scan_rows *rows, int32_t first,
-                                       int32_t n_blocks, const specrt__scan_query *query,
-                                       specrt__scan_hits *hits) {
+SPECRT__INTERNAL void specrt__scan_scalar(const specrt__scan_rows *rows, int32_t first,
+                                          int32_t n_blocks, const specrt__scan_query *query,
+                                          specrt__scan_hits *hits) {
     for (int32_t b = first; b < first + n_blocks; b++)
         for (int s = 0; s < query->n_states; s++) {
             const uint8_t *codes = rows->codes + (size_t)b * rows->stride;
@@ -8627,6 +8733,72 @@ static inline void specrt__scan_scalar(const specrt__scan_rows *rows, int32_t fi
             specrt__scan_keep(&hits[s], 16 * b, hit, scores);
         }
 }
+
+/* --- bands --- */
+
+/* The product of place i of a block; q: of a state, every n_states fours. */
+static inline int32_t specrt__scan_dot_band(const specrt__scan_band *band, const uint8_t *codes,
+                                            int i, const int8_t *q, int32_t n_states) {
+    int32_t sum = 0, mask = (1 << band->bits) - 1;
+    for (int32_t line = 0; line < band->n_lines; line++)
+        for (int32_t shift = 0; shift < 8; shift += band->bits, q += 4 * n_states)
+            for (int j = 0; j < 4; j++)
+                sum += (codes[64 * line + 4 * i + j] >> shift & mask) * q[j];
+    return sum;
+}
+
+SPECRT__INTERNAL void specrt__scan_add_scalar(const specrt__scan_band *band, int32_t first,
+                                              int32_t n_blocks, const specrt__scan_query *query,
+                                              float *sums) {
+    const uint8_t *codes = band->codes + 64 * (size_t)first * (size_t)band->n_lines;
+    const uint16_t *scales = band->scales + 16 * (size_t)first;
+    for (int32_t at = 0; at < 16 * n_blocks; at++) {
+        const uint8_t *block = codes + 64 * (size_t)(at / 16) * (size_t)band->n_lines;
+        for (int s = 0; s < query->n_states; s++) {
+            float *sum = sums + s * SPECRT__SCAN_MOST + at;
+            int32_t dot =
+                specrt__scan_dot_band(band, block, at % 16, query->q + 4 * s, query->n_states);
+            float scale = query->unit[s] * specrt__scan_scale(scales[at]);
+            *sum = fmaf((float)(2 * dot - query->offset[s]), scale, *sum);
+        }
+    }
+}
+
+SPECRT__INTERNAL void specrt__scan_pick_scalar(const float *sums, int32_t first, int32_t n_blocks,
+                                               float least, specrt__scan_hits *hits) {
+    for (int32_t at = 0; at < 16 * n_blocks; at++)
+        if (!(sums[at] < least)) specrt__scan_keep(hits, 16 * first + at, 1, sums + at);
+}
+
+/* --- the choice --- */
+
+SPECRT__INTERNAL specrt__scan_kernel *specrt__scan_choose(void) {
+#if defined(SPECRT__SIMD_X86)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
+        return specrt__scan_vnni;
+    if (__builtin_cpu_supports("avx2")) return specrt__scan_avx2;
+#elif defined(SPECRT__SIMD_ARM64)
+    return specrt__scan_neon;
+#endif
+    return specrt__scan_scalar;
+}
+
+SPECRT__INTERNAL const specrt__scan_adder *specrt__scan_choose_adder(void) {
+    static const specrt__scan_adder scalar = {specrt__scan_add_scalar, specrt__scan_pick_scalar};
+#if defined(SPECRT__SIMD_X86)
+    static const specrt__scan_adder avx2 = {specrt__scan_add_avx2, specrt__scan_pick_avx2};
+    static const specrt__scan_adder vnni = {specrt__scan_add_bands_vnni, specrt__scan_pick_vnni};
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni")) return &vnni;
+    if (__builtin_cpu_supports("avx2")) return &avx2;
+#elif defined(SPECRT__SIMD_ARM64)
+    static const specrt__scan_adder neon = {specrt__scan_add_neon, specrt__scan_pick_neon};
+    return &neon;
+#endif
+    return &scalar;
+}
+
+// >>scan_x86 : src/sources/scan_x86.c
+/* scan_x86.c : scans with AVX2 and with AVX-512 VNNI. */
 
 #if defined(SPECRT__SIMD_X86)
 
@@ -8656,10 +8828,10 @@ SPECRT__SCAN_AVX2 static inline __m256i specrt__scan_dot_avx2(const specrt__scan
     return _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8); /* hadd works in halves */
 }
 
-SPECRT__SCAN_AVX2 static inline void specrt__scan_avx2(const specrt__scan_rows *rows, int32_t first,
-                                                       int32_t n_blocks,
-                                                       const specrt__scan_query *query,
-                                                       specrt__scan_hits *hits) {
+SPECRT__SCAN_AVX2 SPECRT__INTERNAL void specrt__scan_avx2(const specrt__scan_rows *rows,
+                                                          int32_t first, int32_t n_blocks,
+                                                          const specrt__scan_query *query,
+                                                          specrt__scan_hits *hits) {
     for (int32_t half = 2 * first; half < 2 * (first + n_blocks); half++) {
         const uint8_t *codes = rows->codes + (size_t)(half / 2) * rows->stride + half % 2 * 32;
         __m256 scale = _mm256_loadu_ps(rows->scales + 8 * half);
@@ -8838,10 +9010,10 @@ specrt__scan_long_vnni(const specrt__scan_rows *rows, int32_t block,
     specrt__scan_keep(hits, (int32_t)place, hit, scores);
 }
 
-SPECRT__SCAN_VNNI static inline void specrt__scan_vnni(const specrt__scan_rows *rows, int32_t first,
-                                                       int32_t n_blocks,
-                                                       const specrt__scan_query *query,
-                                                       specrt__scan_hits *hits) {
+SPECRT__SCAN_VNNI SPECRT__INTERNAL void specrt__scan_vnni(const specrt__scan_rows *rows,
+                                                          int32_t first, int32_t n_blocks,
+                                                          const specrt__scan_query *query,
+                                                          specrt__scan_hits *hits) {
     bool is_long = query->n_states == 1 && rows->n_lines >= SPECRT__SCAN_AHEAD;
     int32_t n_left = is_long ? 0 : n_blocks % SPECRT__SCAN_TILE;
     int32_t b = first, end = first + n_blocks - n_left;
@@ -8864,115 +9036,7 @@ SPECRT__SCAN_VNNI static inline void specrt__scan_vnni(const specrt__scan_rows *
 
 SPECRT__SIMD_ASKED
 
-#elif defined(SPECRT__SIMD_ARM64)
-
-/* Sums of 4 places. */
-static inline int32x4_t specrt__scan_dot_neon(const specrt__scan_rows *rows, const uint8_t *codes,
-                                              const int8_t *q, int32_t n_states) {
-    int32x4_t a = vdupq_n_s32(0), b = a, c = a, d = a;
-    int n_parts = rows->four_bits ? 2 : 1;
-    for (int32_t line = 0; line < rows->n_lines; line++, codes += 64) {
-        uint8x16_t both = vld1q_u8(codes);
-        for (int part = 0; part < n_parts; part++, q += 4 * n_states) {
-            uint32_t four;
-            memcpy(&four, q, sizeof four);
-            int16x8_t z = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
-            uint8x16_t code = part              ? vshrq_n_u8(both, 4)
-                              : rows->four_bits ? vandq_u8(both, vdupq_n_u8(15))
-                                                : both;
-            int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(code)));
-            int16x8_t high = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(code)));
-            a = vmlal_s16(a, vget_low_s16(low), vget_low_s16(z));
-            b = vmlal_high_s16(b, low, z);
-            c = vmlal_s16(c, vget_low_s16(high), vget_low_s16(z));
-            d = vmlal_high_s16(d, high, z);
-        }
-    }
-    return vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d));
-}
-
-static inline void specrt__scan_neon(const specrt__scan_rows *rows, int32_t first, int32_t n_blocks,
-                                     const specrt__scan_query *query, specrt__scan_hits *hits) {
-    static const uint32_t bits[4] = {1, 2, 4, 8};
-    for (int32_t part = 4 * first; part < 4 * (first + n_blocks); part++) {
-        const uint8_t *codes = rows->codes + (size_t)(part / 4) * rows->stride + part % 4 * 16;
-        float32x4_t scale = vld1q_f32(rows->scales + 4 * part);
-        float32x4_t bias = rows->bias ? vld1q_f32(rows->bias + 4 * part) : vdupq_n_f32(0);
-        for (int s = 0; s < query->n_states; s++) {
-            float scores[4];
-            int32x4_t sum = specrt__scan_dot_neon(rows, codes, query->q + 4 * s, query->n_states);
-            float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(query->offset[s])));
-            x = vfmaq_f32(bias, x, vmulq_n_f32(scale, query->unit[s]));
-            uint32x4_t is = vmvnq_u32(vcltq_f32(x, vdupq_n_f32(query->least[s])));
-            int hit = (int)vaddvq_u32(vandq_u32(is, vld1q_u32(bits)));
-            if (!hit) continue;
-            vst1q_f32(scores, x);
-            specrt__scan_keep(&hits[s], 4 * part, hit, scores);
-        }
-    }
-}
-
-#endif
-
-/* --- bands: codes of 8, 4, 2 or 1 bits, added to what bands before them score --- */
-
-/* A band as it is scanned: a code c stands for 2 c - 2^bits + 1. A line of 64 bytes holds, for 16 places,
- * four dimensions in the lowest bits, the next four above them, and so on. */
-typedef struct specrt__scan_band {
-    const uint8_t *codes;   /* [n_blocks, n_lines, 64] */
-    const uint16_t *scales; /* bf16 [n_blocks, 16] */
-    int32_t n_lines, bits;
-} specrt__scan_band;
-
-/* add() : adds the scores of blocks [first, first + n_blocks) to sums [n_states, SPECRT__SCAN_MOST].
- *   query : of the band; offset is what 2^bits - 1 adds; `least` is not read
- * pick() : adds to the hits what of a state's sums is at least `least`, or no number. */
-typedef struct specrt__scan_adder {
-    void (*add)(const specrt__scan_band *band, int32_t first, int32_t n_blocks,
-                const specrt__scan_query *query, float *sums);
-    void (*pick)(const float *sums, int32_t first, int32_t n_blocks, float least,
-                 specrt__scan_hits *hits);
-} specrt__scan_adder;
-
-static inline float specrt__scan_scale(uint16_t bf16) {
-    return specrt__base_float((uint32_t)bf16 << 16);
-}
-
-/* The product of place i of a block; q: of a state, every n_states fours. */
-static inline int32_t specrt__scan_dot_band(const specrt__scan_band *band, const uint8_t *codes,
-                                            int i, const int8_t *q, int32_t n_states) {
-    int32_t sum = 0, mask = (1 << band->bits) - 1;
-    for (int32_t line = 0; line < band->n_lines; line++)
-        for (int32_t shift = 0; shift < 8; shift += band->bits, q += 4 * n_states)
-            for (int j = 0; j < 4; j++)
-                sum += (codes[64 * line + 4 * i + j] >> shift & mask) * q[j];
-    return sum;
-}
-
-static inline void specrt__scan_add_scalar(const specrt__scan_band *band, int32_t first,
-                                           int32_t n_blocks, const specrt__scan_query *query,
-                                           float *sums) {
-    const uint8_t *codes = band->codes + 64 * (size_t)first * (size_t)band->n_lines;
-    const uint16_t *scales = band->scales + 16 * (size_t)first;
-    for (int32_t at = 0; at < 16 * n_blocks; at++) {
-        const uint8_t *block = codes + 64 * (size_t)(at / 16) * (size_t)band->n_lines;
-        for (int s = 0; s < query->n_states; s++) {
-            float *sum = sums + s * SPECRT__SCAN_MOST + at;
-            int32_t dot =
-                specrt__scan_dot_band(band, block, at % 16, query->q + 4 * s, query->n_states);
-            float scale = query->unit[s] * specrt__scan_scale(scales[at]);
-            *sum = fmaf((float)(2 * dot - query->offset[s]), scale, *sum);
-        }
-    }
-}
-
-static inline void specrt__scan_pick_scalar(const float *sums, int32_t first, int32_t n_blocks,
-                                            float least, specrt__scan_hits *hits) {
-    for (int32_t at = 0; at < 16 * n_blocks; at++)
-        if (!(sums[at] < least)) specrt__scan_keep(hits, 16 * first + at, 1, sums + at);
-}
-
-#if defined(SPECRT__SIMD_X86)
+/* --- bands --- */
 
 /* Sums of 8 places by one state. Up to eight products of fewer than 8 bits fit 16; of 8 the halves do. */
 SPECRT__SCAN_AVX2 static inline __attribute__((always_inline)) __m256i
@@ -9018,10 +9082,10 @@ specrt__scan_add_width_avx2(const specrt__scan_band *band, int bits, int32_t fir
     }
 }
 
-SPECRT__SCAN_AVX2 static inline void specrt__scan_add_avx2(const specrt__scan_band *band,
-                                                           int32_t first, int32_t n_blocks,
-                                                           const specrt__scan_query *query,
-                                                           float *sums) {
+SPECRT__SCAN_AVX2 SPECRT__INTERNAL void specrt__scan_add_avx2(const specrt__scan_band *band,
+                                                              int32_t first, int32_t n_blocks,
+                                                              const specrt__scan_query *query,
+                                                              float *sums) {
     switch (band->bits) {
     case 1: specrt__scan_add_width_avx2(band, 1, first, n_blocks, query, sums); break;
     case 2: specrt__scan_add_width_avx2(band, 2, first, n_blocks, query, sums); break;
@@ -9030,9 +9094,9 @@ SPECRT__SCAN_AVX2 static inline void specrt__scan_add_avx2(const specrt__scan_ba
     }
 }
 
-SPECRT__SCAN_AVX2 static inline void specrt__scan_pick_avx2(const float *sums, int32_t first,
-                                                            int32_t n_blocks, float least,
-                                                            specrt__scan_hits *hits) {
+SPECRT__SCAN_AVX2 SPECRT__INTERNAL void specrt__scan_pick_avx2(const float *sums, int32_t first,
+                                                               int32_t n_blocks, float least,
+                                                               specrt__scan_hits *hits) {
     for (int32_t at = 0; at < 16 * n_blocks; at += 8) {
         __m256 is = _mm256_cmp_ps(_mm256_loadu_ps(sums + at), _mm256_set1_ps(least), _CMP_NLT_UQ);
         specrt__scan_keep(hits, 16 * first + at, _mm256_movemask_ps(is), sums + at);
@@ -9175,10 +9239,10 @@ specrt__scan_add_width_vnni(const specrt__scan_band *band, int bits, int32_t fir
         specrt__scan_add_avx2(band, first + at, n_blocks - at, query, sums + 16 * at);
 }
 
-SPECRT__SCAN_VNNI static inline void specrt__scan_add_bands_vnni(const specrt__scan_band *band,
-                                                                 int32_t first, int32_t n_blocks,
-                                                                 const specrt__scan_query *query,
-                                                                 float *sums) {
+SPECRT__SCAN_VNNI SPECRT__INTERNAL void specrt__scan_add_bands_vnni(const specrt__scan_band *band,
+                                                                    int32_t first, int32_t n_blocks,
+                                                                    const specrt__scan_query *query,
+                                                                    float *sums) {
     switch (band->bits) {
     case 1: specrt__scan_add_width_vnni(band, 1, first, n_blocks, query, sums); break;
     case 2: specrt__scan_add_width_vnni(band, 2, first, n_blocks, query, sums); break;
@@ -9187,9 +9251,9 @@ SPECRT__SCAN_VNNI static inline void specrt__scan_add_bands_vnni(const specrt__s
     }
 }
 
-SPECRT__SCAN_VNNI static inline void specrt__scan_pick_vnni(const float *sums, int32_t first,
-                                                            int32_t n_blocks, float least,
-                                                            specrt__scan_hits *hits) {
+SPECRT__SCAN_VNNI SPECRT__INTERNAL void specrt__scan_pick_vnni(const float *sums, int32_t first,
+                                                               int32_t n_blocks, float least,
+                                                               specrt__scan_hits *hits) {
     __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     for (int32_t at = 0; at < 16 * n_blocks; at += 16) {
         __m512 x = _mm512_loadu_ps(sums + at);
@@ -9204,7 +9268,61 @@ SPECRT__SCAN_VNNI static inline void specrt__scan_pick_vnni(const float *sums, i
 
 SPECRT__SIMD_ASKED
 
-#elif defined(SPECRT__SIMD_ARM64)
+#endif
+
+// >>scan_arm64 : src/sources/scan_arm64.c
+/* scan_arm64.c : scans with NEON. */
+
+#if defined(SPECRT__SIMD_ARM64)
+
+/* Sums of 4 places. */
+static inline int32x4_t specrt__scan_dot_neon(const specrt__scan_rows *rows, const uint8_t *codes,
+                                              const int8_t *q, int32_t n_states) {
+    int32x4_t a = vdupq_n_s32(0), b = a, c = a, d = a;
+    int n_parts = rows->four_bits ? 2 : 1;
+    for (int32_t line = 0; line < rows->n_lines; line++, codes += 64) {
+        uint8x16_t both = vld1q_u8(codes);
+        for (int part = 0; part < n_parts; part++, q += 4 * n_states) {
+            uint32_t four;
+            memcpy(&four, q, sizeof four);
+            int16x8_t z = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
+            uint8x16_t code = part              ? vshrq_n_u8(both, 4)
+                              : rows->four_bits ? vandq_u8(both, vdupq_n_u8(15))
+                                                : both;
+            int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(code)));
+            int16x8_t high = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(code)));
+            a = vmlal_s16(a, vget_low_s16(low), vget_low_s16(z));
+            b = vmlal_high_s16(b, low, z);
+            c = vmlal_s16(c, vget_low_s16(high), vget_low_s16(z));
+            d = vmlal_high_s16(d, high, z);
+        }
+    }
+    return vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d));
+}
+
+SPECRT__INTERNAL void specrt__scan_neon(const specrt__scan_rows *rows, int32_t first,
+                                        int32_t n_blocks, const specrt__scan_query *query,
+                                        specrt__scan_hits *hits) {
+    static const uint32_t bits[4] = {1, 2, 4, 8};
+    for (int32_t part = 4 * first; part < 4 * (first + n_blocks); part++) {
+        const uint8_t *codes = rows->codes + (size_t)(part / 4) * rows->stride + part % 4 * 16;
+        float32x4_t scale = vld1q_f32(rows->scales + 4 * part);
+        float32x4_t bias = rows->bias ? vld1q_f32(rows->bias + 4 * part) : vdupq_n_f32(0);
+        for (int s = 0; s < query->n_states; s++) {
+            float scores[4];
+            int32x4_t sum = specrt__scan_dot_neon(rows, codes, query->q + 4 * s, query->n_states);
+            float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(query->offset[s])));
+            x = vfmaq_f32(bias, x, vmulq_n_f32(scale, query->unit[s]));
+            uint32x4_t is = vmvnq_u32(vcltq_f32(x, vdupq_n_f32(query->least[s])));
+            int hit = (int)vaddvq_u32(vandq_u32(is, vld1q_u32(bits)));
+            if (!hit) continue;
+            vst1q_f32(scores, x);
+            specrt__scan_keep(&hits[s], 4 * part, hit, scores);
+        }
+    }
+}
+
+/* --- bands --- */
 
 /* Products of 16 codes of at most 4 bits with a four, added in pairs to 16 bits, which hold eight of them. */
 static inline void specrt__scan_multiply_neon(uint8x16_t code, int8x8_t z, int16x8_t *sums) {
@@ -9242,9 +9360,9 @@ static inline int32x4_t specrt__scan_dot_band_neon(const specrt__scan_band *band
     return vpaddq_s32(a, b);
 }
 
-static inline void specrt__scan_add_neon(const specrt__scan_band *band, int32_t first,
-                                         int32_t n_blocks, const specrt__scan_query *query,
-                                         float *sums) {
+SPECRT__INTERNAL void specrt__scan_add_neon(const specrt__scan_band *band, int32_t first,
+                                            int32_t n_blocks, const specrt__scan_query *query,
+                                            float *sums) {
     for (int32_t part = 0; part < 4 * n_blocks; part++) {
         size_t block = (size_t)(first + part / 4), at = 16 * block + (size_t)(part % 4 * 4);
         const uint8_t *codes = band->codes + 64 * block * (size_t)band->n_lines + part % 4 * 16;
@@ -9260,8 +9378,8 @@ static inline void specrt__scan_add_neon(const specrt__scan_band *band, int32_t 
     }
 }
 
-static inline void specrt__scan_pick_neon(const float *sums, int32_t first, int32_t n_blocks,
-                                          float least, specrt__scan_hits *hits) {
+SPECRT__INTERNAL void specrt__scan_pick_neon(const float *sums, int32_t first, int32_t n_blocks,
+                                             float least, specrt__scan_hits *hits) {
     static const uint32_t bits[4] = {1, 2, 4, 8};
     for (int32_t at = 0; at < 16 * n_blocks; at += 4) {
         uint32x4_t is = vmvnq_u32(vcltq_f32(vld1q_f32(sums + at), vdupq_n_f32(least)));
@@ -9272,47 +9390,141 @@ static inline void specrt__scan_pick_neon(const float *sums, int32_t first, int3
 
 #endif
 
-static specrt__scan_kernel *specrt__scan_choose(void) {
-#if defined(SPECRT__SIMD_X86)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
-        return specrt__scan_vnni;
-    if (__builtin_cpu_supports("avx2")) return specrt__scan_avx2;
-#elif defined(SPECRT__SIMD_ARM64)
-    return specrt__scan_neon;
-#endif
-    return specrt__scan_scalar;
-}
-
-static const specrt__scan_adder *specrt__scan_choose_adder(void) {
-    static const specrt__scan_adder scalar = {specrt__scan_add_scalar, specrt__scan_pick_scalar};
-#if defined(SPECRT__SIMD_X86)
-    static const specrt__scan_adder avx2 = {specrt__scan_add_avx2, specrt__scan_pick_avx2};
-    static const specrt__scan_adder vnni = {specrt__scan_add_bands_vnni, specrt__scan_pick_vnni};
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni")) return &vnni;
-    if (__builtin_cpu_supports("avx2")) return &avx2;
-#elif defined(SPECRT__SIMD_ARM64)
-    static const specrt__scan_adder neon = {specrt__scan_add_neon, specrt__scan_pick_neon};
-    return &neon;
-#endif
-    return &scalar;
-}
-
-// >>sketch (uses: base bundle simd scan head active)
-// Owns the sketch source: a low-rank copy of the head in 8 bits or fewer, scanned with the drafter's own
-// state, names the rows to score exactly; certified, it proves that no other row is among the best.
-// Refuses sections of another head. What it finds is exact and the same for any number of threads.
+// >>sketch : src/sources/sketch.h
+/* sketch.h : the low-rank copy of a head, and what is found with it */
 
 /* --- the section --- */
 
 /* Dimensions of 64 bytes of codes. */
-static int32_t specrt__sketch_step(const specrt_sketch_header *h) {
+static inline int32_t specrt__sketch_step(const specrt_sketch_header *h) {
     return h->four_bits ? 8 : 4;
 }
 
 /* Bytes of the codes of 16 places, of one width. */
-static size_t specrt__sketch_stride(const specrt_sketch_header *h) {
+static inline size_t specrt__sketch_stride(const specrt_sketch_header *h) {
     return 64 * (size_t)(h->rank / specrt__sketch_step(h));
 }
+
+SPECRT__INTERNAL uint64_t specrt__sketch_lay_out(specrt_sketch *s);
+
+/* --- what sessions share --- */
+
+enum {
+    SPECRT__SKETCH_RANK,
+    SPECRT__SKETCH_SCAN,
+    SPECRT__SKETCH_BEAM,
+    SPECRT__SKETCH_CERTIFIED,
+    SPECRT__SKETCH_OPTIONS
+};
+
+enum {
+    SPECRT__SKETCH_EACH = 16, /* states whose rows a level holds in full with beam=each */
+    SPECRT__SKETCH_PARTS = 4, /* of a scan, for as many threads */
+    SPECRT__SKETCH_SPARE = 32 /* beyond 2 * size, for a sample of a small size */
+};
+
+typedef struct specrt__sketch_shared {
+    specrt_desc desc;
+    const specrt_head *head;
+    specrt_sketch view;
+    specrt_segment basis; /* its first `rank` rows */
+    specrt__scan_kernel *scan;
+    const specrt__scan_adder *adder; /* of bands */
+    /* Its bias, of bands with their constants, stands behind this struct. Of bands only the bias counts. */
+    specrt__scan_rows rows;
+    specrt__scan_band bands[SPECRT_MAX_SKETCH_BANDS];
+    const float *center; /* [rank] of bands, taken off z; stands behind the bias; NULL: one width */
+    int32_t n_bands;     /* to scan; 0: one width */
+    int32_t size, rank, n_places; /* rows to name; dimensions and places to scan */
+    int32_t bound;                /* rows of a level */
+    bool each, certified;
+} specrt__sketch_shared;
+
+SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view, int32_t rank);
+SPECRT__INTERNAL void specrt__sketch_fill_rows(specrt__sketch_shared *s, size_t n_bias);
+
+/* --- a session --- */
+
+/* The greatest scores met so far: keys [n_sorted] are specrt__active_key() of tokens that count, not in
+ * order; behind them stand newer ones, scores with their places. */
+typedef struct specrt__sketch_found {
+    uint64_t *keys; /* [2 * size of the policy + SPARE] */
+    int32_t n, n_sorted;
+    int32_t size, room; /* to keep; to hold before the others go */
+} specrt__sketch_found;
+
+typedef struct specrt__sketch {
+    specrt_desc desc;
+    const specrt__sketch_shared *shared;
+    /* [topk], or as many as it takes with STATES in each; of bands [n_bands, topk], and the first's know
+     * `least` */
+    specrt__scan_query *queries;
+    uint64_t *keys;              /* [topk, PARTS, 2 * size + SPARE] */
+    specrt__sketch_found *found; /* [topk, PARTS] */
+    double *proof;               /* [2 * n_cols + 2 * rank]; NULL unless certified */
+    float *z;                    /* [topk, rank] */
+    uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
+    float *logits;               /* [bound] of one state; NULL unless certified */
+    uint64_t *joint;             /* [n_joint] tokens of all states */
+    int32_t *ids, *places;       /* [bound] */
+    int8_t *q;                   /* [topk + STATES, rank] of the queries */
+    uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
+    float *bias;                 /* [bound] of decoded rows, or NULL */
+    size_t row_stride;
+    int32_t n, n_queries, topk;          /* states of the level at hand */
+    int64_t n_read;                      /* bytes of codes and more, at the level at hand */
+    const specrt__active_routed *routed; /* of the level at hand */
+} specrt__sketch;
+
+SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *desc);
+
+static inline void specrt__sketch_close(void *state) {
+    specrt__sketch *s = (specrt__sketch *)state;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+/* What a state is scanned with, beside others: it is number i % n_states there. */
+static inline specrt__scan_query *specrt__sketch_query(const specrt__sketch *s, int32_t i) {
+    return &s->queries[i / s->queries->n_states];
+}
+
+SPECRT__INTERNAL int32_t specrt__sketch_ask(specrt__sketch *s);
+SPECRT__INTERNAL void specrt__sketch_round(specrt__sketch *s, int32_t i);
+
+/* The token at a place, or -1. */
+static inline int32_t specrt__sketch_token(const specrt__sketch *s, int32_t place) {
+    if (place >= s->shared->n_places) return -1;
+    int32_t row = s->shared->view.rows[place];
+    return s->shared->head->desc.ids ? s->shared->head->desc.ids[row] : row;
+}
+
+SPECRT__INTERNAL int64_t specrt__sketch_scanned(const specrt__sketch_shared *shared);
+SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s);
+SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n);
+SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level);
+
+/* --- routing --- */
+
+SPECRT__INTERNAL int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level);
+
+/* --- certified: every row that might be among a state's best topk --- */
+
+/* What bounds the error of a state's scores: times a row's four lengths (docs/METHODS.md). */
+typedef struct specrt__sketch_proof {
+    double base;      /* mean . h, which scores leave out */
+    double errors[4]; /* by bounds */
+    double kth;       /* the topk-th greatest exact logit known */
+} specrt__sketch_proof;
+
+SPECRT__INTERNAL int32_t specrt__sketch_certify(specrt__sketch *s,
+                                                const specrt__active_level *level);
+
+// >>sketch_section : src/sources/sketch_section.c
+/* sketch_section.c : owns the section of a sketch as a bundle holds it. Refuses sizes and numbers that no
+ * builder writes. */
+
+/* --- the section --- */
 
 /* NULL, or what is wrong with the sizes. */
 static const char *specrt__sketch_check_sizes(const specrt_sketch_header *h, size_t n) {
@@ -9369,7 +9581,7 @@ static uint64_t specrt__sketch_lay_out_bands(specrt_sketch *s) {
 }
 
 /* Places of the arrays. @return the bytes of the section. */
-static uint64_t specrt__sketch_lay_out(specrt_sketch *s) {
+SPECRT__INTERNAL uint64_t specrt__sketch_lay_out(specrt_sketch *s) {
     if (s->header->n_bands) return specrt__sketch_lay_out_bands(s);
     const specrt_sketch_header *h = s->header;
     uint64_t n = (uint64_t)h->n_rows, d = (uint64_t)h->n_cols, r = (uint64_t)h->rank;
@@ -9470,45 +9682,18 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
     return SPECRT_STATUS_OK;
 }
 
+// >>sketch : src/sources/sketch.c
+/* sketch.c */
+
 /* --- what sessions share --- */
 
-enum {
-    SPECRT__SKETCH_RANK,
-    SPECRT__SKETCH_SCAN,
-    SPECRT__SKETCH_BEAM,
-    SPECRT__SKETCH_CERTIFIED,
-    SPECRT__SKETCH_OPTIONS
-};
-static const specrt__active_option specrt__sketch_options[] = {
+SPECRT__INTERNAL const specrt__active_option specrt__sketch_options[] = {
     {"rank", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
     {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"beam", "level each", 0, 0, 0},
     {"certified", "off on", 0, 0, 0},
 };
 SPECRT__ACTIVE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
-
-enum {
-    SPECRT__SKETCH_EACH = 16, /* states whose rows a level holds in full with beam=each */
-    SPECRT__SKETCH_PARTS = 4, /* of a scan, for as many threads */
-    SPECRT__SKETCH_SPARE = 32 /* beyond 2 * size, for a sample of a small size */
-};
-
-typedef struct specrt__sketch_shared {
-    specrt_desc desc;
-    const specrt_head *head;
-    specrt_sketch view;
-    specrt_segment basis; /* its first `rank` rows */
-    specrt__scan_kernel *scan;
-    const specrt__scan_adder *adder; /* of bands */
-    /* Its bias, of bands with their constants, stands behind this struct. Of bands only the bias counts. */
-    specrt__scan_rows rows;
-    specrt__scan_band bands[SPECRT_MAX_SKETCH_BANDS];
-    const float *center; /* [rank] of bands, taken off z; stands behind the bias; NULL: one width */
-    int32_t n_bands;     /* to scan; 0: one width */
-    int32_t size, rank, n_places; /* rows to name; dimensions and places to scan */
-    int32_t bound;                /* rows of a level */
-    bool each, certified;
-} specrt__sketch_shared;
 
 static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                               const specrt_sketch *view, const specrt_head *head,
@@ -9536,7 +9721,7 @@ static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
     return SPECRT_STATUS_OK;
 }
 
-static specrt_segment specrt__sketch_basis(const specrt_sketch *view, int32_t rank) {
+SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view, int32_t rank) {
     specrt_segment s;
     memset(&s, 0, sizeof s);
     s.rows = view->basis;
@@ -9573,7 +9758,7 @@ static void specrt__sketch_fill_bands(specrt__sketch_shared *s, float *center) {
 }
 
 /* The rows to scan, with n_bias numbers behind the struct. */
-static void specrt__sketch_fill_rows(specrt__sketch_shared *s, size_t n_bias) {
+SPECRT__INTERNAL void specrt__sketch_fill_rows(specrt__sketch_shared *s, size_t n_bias) {
     const specrt_sketch *v = &s->view;
     float *bias = (float *)(void *)(s + 1);
     specrt__sketch_fill_bias(s, bias, n_bias);
@@ -9646,37 +9831,6 @@ static void specrt__sketch_unshare(void *shared) {
 
 /* --- a session --- */
 
-/* The greatest scores met so far: keys [n_sorted] are specrt__active_key() of tokens that count, not in
- * order; behind them stand newer ones, scores with their places. */
-typedef struct specrt__sketch_found {
-    uint64_t *keys; /* [2 * size of the policy + SPARE] */
-    int32_t n, n_sorted;
-    int32_t size, room; /* to keep; to hold before the others go */
-} specrt__sketch_found;
-
-typedef struct specrt__sketch {
-    specrt_desc desc;
-    const specrt__sketch_shared *shared;
-    /* [topk], or as many as it takes with STATES in each; of bands [n_bands, topk], and the first's know
-     * `least` */
-    specrt__scan_query *queries;
-    uint64_t *keys;              /* [topk, PARTS, 2 * size + SPARE] */
-    specrt__sketch_found *found; /* [topk, PARTS] */
-    double *proof;               /* [2 * n_cols + 2 * rank]; NULL unless certified */
-    float *z;                    /* [topk, rank] */
-    uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
-    float *logits;               /* [bound] of one state; NULL unless certified */
-    uint64_t *joint;             /* [n_joint] tokens of all states */
-    int32_t *ids, *places;       /* [bound] */
-    int8_t *q;                   /* [topk + STATES, rank] of the queries */
-    uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
-    float *bias;                 /* [bound] of decoded rows, or NULL */
-    size_t row_stride;
-    int32_t n, n_queries, topk;          /* states of the level at hand */
-    int64_t n_read;                      /* bytes of codes and more, at the level at hand */
-    const specrt__active_routed *routed; /* of the level at hand */
-} specrt__sketch;
-
 /* Tokens that a level's states may name in all. */
 static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t topk) {
     uint64_t n = (uint64_t)shared->n_places, named = (uint64_t)shared->size * (uint64_t)topk;
@@ -9717,7 +9871,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     return at + 64;
 }
 
-static void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *desc) {
     specrt__sketch plan, *s;
     memset(&plan, 0, sizeof plan);
     plan.desc = *desc;
@@ -9736,17 +9890,6 @@ static void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *
     return s;
 }
 
-static void specrt__sketch_close(void *state) {
-    specrt__sketch *s = (specrt__sketch *)state;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
-}
-
-/* What a state is scanned with, beside others: it is number i % n_states there. */
-static specrt__scan_query *specrt__sketch_query(const specrt__sketch *s, int32_t i) {
-    return &s->queries[i / s->queries->n_states];
-}
-
 /* Query i for n_states, of which none are known yet, of dimensions from `first` on. */
 static void specrt__sketch_clear_query(specrt__sketch *s, specrt__scan_query *query, int32_t i,
                                        int32_t n_states, int32_t first) {
@@ -9757,7 +9900,7 @@ static void specrt__sketch_clear_query(specrt__sketch *s, specrt__scan_query *qu
 }
 
 /* Queries for the level's states. @return how many. */
-static int32_t specrt__sketch_ask(specrt__sketch *s) {
+SPECRT__INTERNAL int32_t specrt__sketch_ask(specrt__sketch *s) {
     int32_t n_states = s->n == 1 ? 1 : SPECRT__SCAN_STATES, n = (s->n + n_states - 1) / n_states;
     int32_t first = 0, band = 0;
     do {
@@ -9790,7 +9933,7 @@ static void specrt__sketch_round_part(float *z, int32_t rank, int32_t zero,
 }
 
 /* The 8-bit copy of a state's z, each band's in a unit of its own. */
-static void specrt__sketch_round(specrt__sketch *s, int32_t i) {
+SPECRT__INTERNAL void specrt__sketch_round(specrt__sketch *s, int32_t i) {
     const specrt__sketch_shared *shared = s->shared;
     float *z = s->z + (size_t)i * (size_t)shared->rank;
     specrt__scan_query *query = specrt__sketch_query(s, i);
@@ -9805,13 +9948,6 @@ static void specrt__sketch_round(specrt__sketch *s, int32_t i) {
         specrt__sketch_round_part(z, band->rank, (1 << band->bits) - 1, query, k);
         z += band->rank;
     }
-}
-
-/* The token at a place, or -1. */
-static int32_t specrt__sketch_token(const specrt__sketch *s, int32_t place) {
-    if (place >= s->shared->n_places) return -1;
-    int32_t row = s->shared->view.rows[place];
-    return s->shared->head->desc.ids ? s->shared->head->desc.ids[row] : row;
 }
 
 /* Nothing found yet, of which `size` are to be kept. */
@@ -9937,7 +10073,7 @@ static void specrt__sketch_merge(const specrt__sketch *s, specrt__sketch_found *
 }
 
 /* Bytes that a scan reads: codes, scales, biases. */
-static int64_t specrt__sketch_scanned(const specrt__sketch_shared *shared) {
+SPECRT__INTERNAL int64_t specrt__sketch_scanned(const specrt__sketch_shared *shared) {
     int64_t of_bands = (int64_t)shared->rows.stride + 32 * shared->n_bands + 64;
     if (shared->n_bands) return ((int64_t)shared->n_places + 15) / 16 * of_bands;
     int64_t block = 64 * (shared->rows.n_lines + (shared->rows.bias ? 2 : 1));
@@ -9945,7 +10081,7 @@ static int64_t specrt__sketch_scanned(const specrt__sketch_shared *shared) {
 }
 
 /* The best of every state. A guess that was too high shows in too few, and costs a second scan. */
-static void specrt__sketch_search(specrt__sketch *s) {
+SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s) {
     bool again = false;
     for (int round = 0; round == 0 || again; round++) {
         again = false;
@@ -9998,7 +10134,7 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_foun
 }
 
 /* The first n of ids as rows: those of the head by number, or decoded. */
-static specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
+SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
     const specrt_head *head = s->shared->head;
     specrt_segment segment;
     memset(&segment, 0, sizeof segment);
@@ -10018,7 +10154,7 @@ static specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
 }
 
 /* The level's tokens: the best over all states by probability. @return how many. */
-static int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level) {
+SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level) {
     int32_t n = 0, bound = s->shared->bound;
     float most = -INFINITY;
     if (s->n == 1) {
@@ -10040,14 +10176,41 @@ static int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level
     return n;
 }
 
-/* --- certified: every row that might be among a state's best topk --- */
+/* --- routing --- */
 
-/* What bounds the error of a state's scores: times a row's four lengths (docs/METHODS.md). */
-typedef struct specrt__sketch_proof {
-    double base;      /* mean . h, which scores leave out */
-    double errors[4]; /* by bounds */
-    double kth;       /* the topk-th greatest exact logit known */
-} specrt__sketch_proof;
+SPECRT__INTERNAL int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level) {
+    const specrt_compute *compute = &s->shared->head->compute;
+    specrt_active basis = {
+        compute, &s->shared->basis, 1, s->shared->rank, s->shared->head->desc.n_cols, NULL};
+    specrt_active_logits(&basis, level->hidden, s->n, s->z);
+    s->n_queries = specrt__sketch_ask(s);
+    if (s->shared->certified) return specrt__sketch_certify(s, level);
+    for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
+    specrt__sketch_search(s);
+    return specrt__sketch_join(s, level);
+}
+
+static void specrt__sketch_route(void *state, const specrt__active_level *level,
+                                 specrt__active_routed *out) {
+    specrt__sketch *s = (specrt__sketch *)state;
+    s->routed = out;
+    s->n = level->n;
+    s->n_read = (int64_t)s->shared->basis.row_stride * s->shared->rank;
+    int32_t n = specrt__sketch_name(s, level);
+    specrt_segment segment = specrt__sketch_segment(s, n);
+    specrt__active_route(out, &segment);
+    out->n_read += s->n_read;
+}
+
+SPECRT__INTERNAL const specrt__active_source specrt__sketch_source = {
+    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open,
+    specrt__sketch_close, specrt__sketch_route,   NULL};
+
+// >>sketch_certify : src/sources/sketch_certify.c
+/* sketch_certify.c : owns what `certified` adds: a bound of each scan's error, and every row that it
+ * leaves in doubt. */
+
+/* --- certified: every row that might be among a state's best topk --- */
 
 static double specrt__sketch_length(const double *x, int64_t n) {
     double sum = 0;
@@ -10140,7 +10303,8 @@ static void specrt__sketch_widen_all(specrt__sketch *s, int32_t at,
 }
 
 /* The level's tokens, with proof. @return how many. */
-static int32_t specrt__sketch_certify(specrt__sketch *s, const specrt__active_level *level) {
+SPECRT__INTERNAL int32_t specrt__sketch_certify(specrt__sketch *s,
+                                                const specrt__active_level *level) {
     int64_t d = s->shared->head->desc.n_cols;
     specrt__sketch_proof proofs[SPECRT_TREE_MAX_TOPK];
     int32_t n = 0;
@@ -10157,42 +10321,8 @@ static int32_t specrt__sketch_certify(specrt__sketch *s, const specrt__active_le
     return n;
 }
 
-/* --- routing --- */
-
-static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level) {
-    const specrt_compute *compute = &s->shared->head->compute;
-    specrt_active basis = {
-        compute, &s->shared->basis, 1, s->shared->rank, s->shared->head->desc.n_cols, NULL};
-    specrt_active_logits(&basis, level->hidden, s->n, s->z);
-    s->n_queries = specrt__sketch_ask(s);
-    if (s->shared->certified) return specrt__sketch_certify(s, level);
-    for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
-    specrt__sketch_search(s);
-    return specrt__sketch_join(s, level);
-}
-
-static void specrt__sketch_route(void *state, const specrt__active_level *level,
-                                 specrt__active_routed *out) {
-    specrt__sketch *s = (specrt__sketch *)state;
-    s->routed = out;
-    s->n = level->n;
-    s->n_read = (int64_t)s->shared->basis.row_stride * s->shared->rank;
-    int32_t n = specrt__sketch_name(s, level);
-    specrt_segment segment = specrt__sketch_segment(s, n);
-    specrt__active_route(out, &segment);
-    out->n_read += s->n_read;
-}
-
-static const specrt__active_source specrt__sketch_source = {
-    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open,
-    specrt__sketch_close, specrt__sketch_route,   NULL};
-
-// >>arc (uses: base)
-// Owns adaptive replacement caches over token ids (Megiddo and Modha, FAST 2003): T1 and T2 are resident,
-// B1 and B2 remember what left them, p says how much T1 deserves. The rule of replacement is EvoSpec's; the
-// paper's, over the same lists, stands in the tests. Every step takes constant time but for eviction among
-// young tokens.
-// Refuses nothing: ids are in [0, n_ids).
+// >>arc : src/sources/arc.h
+/* arc.h : the adaptive cache of retrieval */
 
 enum { SPECRT__ARC_NONE, SPECRT__ARC_T1, SPECRT__ARC_T2, SPECRT__ARC_B1, SPECRT__ARC_B2 };
 
@@ -10206,11 +10336,44 @@ typedef struct specrt__arc {
     uint8_t *lists;  /* [n_ids] */
 } specrt__arc;
 
-static size_t specrt__arc_bytes(int32_t n_ids) {
+static inline size_t specrt__arc_bytes(int32_t n_ids) {
     return (3 * (size_t)n_ids + 10) * sizeof(int32_t) + (size_t)n_ids;
 }
 
-static void specrt__arc_reset(specrt__arc *a, double p) {
+SPECRT__INTERNAL void specrt__arc_reset(specrt__arc *a, double p);
+SPECRT__INTERNAL void specrt__arc_init(specrt__arc *a, int32_t n_ids, int32_t capacity,
+                                       void *memory);
+
+static inline bool specrt__arc_resident(const specrt__arc *a, int32_t id) {
+    return a->lists[id] == SPECRT__ARC_T1 || a->lists[id] == SPECRT__ARC_T2;
+}
+
+static inline int32_t specrt__arc_oldest(const specrt__arc *a, int list) {
+    return a->newer[a->n_ids + list];
+}
+
+SPECRT__INTERNAL void specrt__arc_move(specrt__arc *a, int32_t id, int list);
+SPECRT__INTERNAL void specrt__arc_adapt(specrt__arc *a, int list);
+
+/* --- EvoSpec's variant (its appendix A.3) --- */
+
+enum { SPECRT__ARC_RESIDENCY = 8 };
+
+/* A resident is used. */
+static inline void specrt__arc_touch(specrt__arc *a, int32_t id) {
+    if (specrt__arc_resident(a, id)) specrt__arc_move(a, id, SPECRT__ARC_T2);
+}
+
+SPECRT__INTERNAL bool specrt__arc_insert(specrt__arc *a, int32_t id, int32_t now, bool adapts,
+                                         int32_t *victim);
+
+// >>arc : src/sources/arc.c
+/* arc.c : owns adaptive replacement caches over token ids (Megiddo and Modha, FAST 2003): T1 and T2 are
+ * resident, B1 and B2 remember what left them, p says how much T1 deserves. The rule of replacement is
+ * EvoSpec's; the paper's, over the same lists, stands in the tests. Every step takes constant time but
+ * for eviction among young tokens. Refuses nothing: ids are in [0, n_ids). */
+
+SPECRT__INTERNAL void specrt__arc_reset(specrt__arc *a, double p) {
     a->p = p;
     memset(a->sizes, 0, sizeof a->sizes);
     memset(a->lists, SPECRT__ARC_NONE, (size_t)a->n_ids);
@@ -10218,7 +10381,8 @@ static void specrt__arc_reset(specrt__arc *a, double p) {
 }
 
 /* In memory of specrt__arc_bytes(), borrowed, aligned to 4. */
-static void specrt__arc_init(specrt__arc *a, int32_t n_ids, int32_t capacity, void *memory) {
+SPECRT__INTERNAL void specrt__arc_init(specrt__arc *a, int32_t n_ids, int32_t capacity,
+                                       void *memory) {
     size_t n = (size_t)n_ids;
     a->n_ids = n_ids;
     a->capacity = capacity;
@@ -10229,16 +10393,8 @@ static void specrt__arc_init(specrt__arc *a, int32_t n_ids, int32_t capacity, vo
     specrt__arc_reset(a, 0);
 }
 
-static bool specrt__arc_resident(const specrt__arc *a, int32_t id) {
-    return a->lists[id] == SPECRT__ARC_T1 || a->lists[id] == SPECRT__ARC_T2;
-}
-
-static int32_t specrt__arc_oldest(const specrt__arc *a, int list) {
-    return a->newer[a->n_ids + list];
-}
-
 /* From where it is to the newest end of a list; NONE: out of all. */
-static void specrt__arc_move(specrt__arc *a, int32_t id, int list) {
+SPECRT__INTERNAL void specrt__arc_move(specrt__arc *a, int32_t id, int list) {
     int32_t end = a->n_ids + list;
     if (a->lists[id] != SPECRT__ARC_NONE) {
         a->newer[a->older[id]] = a->newer[id];
@@ -10260,7 +10416,7 @@ static double specrt__arc_step(const specrt__arc *a, int own, int other) {
     return ratio > 1 ? ratio : 1;
 }
 
-static void specrt__arc_adapt(specrt__arc *a, int list) {
+SPECRT__INTERNAL void specrt__arc_adapt(specrt__arc *a, int list) {
     if (list == SPECRT__ARC_B1) a->p += specrt__arc_step(a, SPECRT__ARC_B1, SPECRT__ARC_B2);
     if (list == SPECRT__ARC_B2) a->p -= specrt__arc_step(a, SPECRT__ARC_B2, SPECRT__ARC_B1);
     if (a->p > a->capacity) a->p = a->capacity;
@@ -10268,8 +10424,6 @@ static void specrt__arc_adapt(specrt__arc *a, int list) {
 }
 
 /* --- EvoSpec's variant (its appendix A.3) --- */
-
-enum { SPECRT__ARC_RESIDENCY = 8 };
 
 /* The oldest of a list that has been resident for long enough, or -1. */
 static int32_t specrt__arc_eligible(const specrt__arc *a, int list, int32_t now) {
@@ -10294,17 +10448,12 @@ static int32_t specrt__arc_evict(specrt__arc *a, int32_t now) {
     return victim;
 }
 
-/* A resident is used. */
-static void specrt__arc_touch(specrt__arc *a, int32_t id) {
-    if (specrt__arc_resident(a, id)) specrt__arc_move(a, id, SPECRT__ARC_T2);
-}
-
 /* Lets in a token that is not resident.
  *   adapts : whether a ghost moves p
  *   victim : the token that leaves for it, or -1
  * @return false when there is no room. */
-static bool specrt__arc_insert(specrt__arc *a, int32_t id, int32_t now, bool adapts,
-                               int32_t *victim) {
+SPECRT__INTERNAL bool specrt__arc_insert(specrt__arc *a, int32_t id, int32_t now, bool adapts,
+                                         int32_t *victim) {
     /* Asked first: making room may drop it from the ghosts. */
     bool ghost = a->lists[id] != SPECRT__ARC_NONE;
     *victim = -1;
@@ -10318,15 +10467,8 @@ static bool specrt__arc_insert(specrt__arc *a, int32_t id, int32_t now, bool ada
     return true;
 }
 
-// >>retrieve (uses: base os bundle head active hnsw cograph arc)
-// Owns EvoSpec's retrieval (section "EvoSpec" of docs/METHODS.md): when the target emits a token that
-// could not have been drafted, that token, what the target thought likely there, what lies near and what
-// often follows those come into a small adaptive cache. Refuses an index of another head; tokens that
-// may not be proposed are passed over.
-//
-// A cycle becomes a record, records are worked off in order, and what they change is taken over by the
-// session between cycles. Who works them off, the session at once or a task on another thread, changes
-// nothing but when: the cache depends on the records alone.
+// >>retrieve : src/sources/retrieve.h
+/* retrieve.h : EvoSpec's retrieval */
 
 enum {
     SPECRT__RETRIEVE_TOP = 10,       /* of the target, at the correction, and of the index */
@@ -10347,14 +10489,6 @@ enum {
     SPECRT__RETRIEVE_OPTIONS
 };
 enum { SPECRT__RETRIEVE_PROMPT_OFF, SPECRT__RETRIEVE_PROMPT_TOKENS, SPECRT__RETRIEVE_PROMPT_BEST };
-static const specrt__active_option specrt__retrieve_options[] = {
-    {"sem", "logits hnsw_h hnsw_w", 0, 0, 0},
-    {"graph", "off on", 0, 0, 1},
-    {"keep", "off on", 0, 0, 0},
-    {"mode", "sync async", 0, 0, 0},
-    {"prompt", "off tokens best", 0, 0, 0},
-};
-SPECRT__ACTIVE_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
 
 typedef struct specrt__retrieve_params {
     int32_t size; /* 0: no such source */
@@ -10402,6 +10536,89 @@ typedef struct specrt__retrieve {
 
 /* --- what a policy's sessions share --- */
 
+SPECRT__INTERNAL specrt_status specrt__retrieve_resolve(
+    const specrt_bundle *bundle, const specrt_head *head, const specrt_head *target, int32_t size,
+    const int32_t *options, specrt__retrieve_params *out, specrt_error *err);
+
+/* Of the hidden states that it reads; 0: none. */
+static inline int32_t specrt__retrieve_width(const specrt__retrieve_params *params) {
+    return params->sem == SPECRT__RETRIEVE_HNSW_H ? params->index.header->dim : 0;
+}
+
+/* --- a session's --- */
+
+SPECRT__INTERNAL void specrt__retrieve_bar(specrt__retrieve *r);
+SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
+                                                           const specrt__retrieve_params *params,
+                                                           int32_t n_logits,
+                                                           const specrt_desc *desc);
+
+/* Returns when no task is out. */
+static inline void specrt__retrieve_settle(const specrt__retrieve *r) {
+    while (specrt__os_load(&r->done) != r->limit) specrt__os_yield();
+}
+
+SPECRT__INTERNAL void specrt__retrieve_free(specrt__retrieve *r);
+
+/* --- working off --- */
+
+SPECRT__INTERNAL int32_t specrt__retrieve_seeds(specrt__retrieve *r,
+                                                const specrt__retrieve_record *record,
+                                                int32_t token, int32_t *seeds);
+SPECRT__INTERNAL void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record *record,
+                                             int32_t token, const int32_t *seeds, int32_t n_seeds);
+SPECRT__INTERNAL void specrt__retrieve_work(specrt__retrieve *r, uint32_t number);
+
+/* --- between cycles --- */
+
+SPECRT__INTERNAL void specrt__retrieve_take(specrt__retrieve *r);
+
+/* Works off what waits; no task is out. */
+static inline void specrt__retrieve_finish(specrt__retrieve *r) {
+    while (r->done != r->posted) specrt__retrieve_work(r, r->done);
+    r->limit = r->done;
+    r->due = false;
+}
+
+SPECRT__INTERNAL void specrt__retrieve_begin(specrt__retrieve *r);
+SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
+                                            int32_t n_best, specrt__active_pool *pool);
+SPECRT__INTERNAL void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens,
+                                               int32_t n, const specrt_target_rows *rows);
+
+/* Whether hidden states are of the width that is read, if they are. */
+static inline bool specrt__retrieve_fits(const specrt__retrieve *r,
+                                         const specrt_target_rows *rows) {
+    int32_t width = specrt__retrieve_width(&r->params);
+    return width == 0 || !rows || !rows->hidden || rows->d_hidden == width;
+}
+
+SPECRT__INTERNAL void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
+                                             const specrt_target_rows *rows, bool event);
+SPECRT__INTERNAL void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
+                                               const specrt_target_rows *rows);
+
+// >>retrieve : src/sources/retrieve.c
+/* retrieve.c : owns EvoSpec's retrieval (section "EvoSpec" of docs/METHODS.md): when the target emits a
+ * token that could not have been drafted, that token, what the target thought likely there, what lies
+ * near and what often follows those come into a small adaptive cache. Refuses an index of another head;
+ * tokens that may not be proposed are passed over.
+ *
+ * A cycle becomes a record, records are worked off in order, and what they change is taken over by the
+ * session between cycles. Who works them off, the session at once or a task on another thread, changes
+ * nothing but when: the cache depends on the records alone. */
+
+SPECRT__INTERNAL const specrt__active_option specrt__retrieve_options[] = {
+    {"sem", "logits hnsw_h hnsw_w", 0, 0, 0},
+    {"graph", "off on", 0, 0, 1},
+    {"keep", "off on", 0, 0, 0},
+    {"mode", "sync async", 0, 0, 0},
+    {"prompt", "off tokens best", 0, 0, 0},
+};
+SPECRT__ACTIVE_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
+
+/* --- what a policy's sessions share --- */
+
 /* The head that was indexed, or NULL where that is not at hand: the drafter's is another. */
 static specrt_status specrt__retrieve_target(const specrt_bundle *bundle, const specrt_head *head,
                                              const specrt_head *target, const specrt_head **out,
@@ -10435,10 +10652,9 @@ static specrt_status specrt__retrieve_resolve_index(const specrt_bundle *bundle,
 }
 
 /* @return OK, BUNDLE_*, BAD_ARG, UNSUPPORTED. */
-static specrt_status specrt__retrieve_resolve(const specrt_bundle *bundle, const specrt_head *head,
-                                              const specrt_head *target, int32_t size,
-                                              const int32_t *options, specrt__retrieve_params *out,
-                                              specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__retrieve_resolve(
+    const specrt_bundle *bundle, const specrt_head *head, const specrt_head *target, int32_t size,
+    const int32_t *options, specrt__retrieve_params *out, specrt_error *err) {
     memset(out, 0, sizeof *out);
     out->size = size;
     out->sem = options[SPECRT__RETRIEVE_SEM];
@@ -10456,24 +10672,20 @@ static specrt_status specrt__retrieve_resolve(const specrt_bundle *bundle, const
     return specrt_bundle_cograph(bundle, &out->graph, err);
 }
 
-/* Of the hidden states that it reads; 0: none. */
-static int32_t specrt__retrieve_width(const specrt__retrieve_params *params) {
-    return params->sem == SPECRT__RETRIEVE_HNSW_H ? params->index.header->dim : 0;
-}
-
 /* --- a session's --- */
 
 /* Tokens that may not be proposed, or always are. The pool's marks are made before. */
-static void specrt__retrieve_bar(specrt__retrieve *r) {
+SPECRT__INTERNAL void specrt__retrieve_bar(specrt__retrieve *r) {
     for (int32_t i = 0; i < r->pool->n_ids; i++) {
         int marks = SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED;
         r->offered[i] = r->pool->wants[i] & marks ? SPECRT__RETRIEVE_NEVER : 0;
     }
 }
 
-static specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
-                                                 const specrt__retrieve_params *params,
-                                                 int32_t n_logits, const specrt_desc *desc) {
+SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
+                                                           const specrt__retrieve_params *params,
+                                                           int32_t n_logits,
+                                                           const specrt_desc *desc) {
     const specrt_hnsw *index = params->index.header ? &params->index : NULL;
     size_t n_ids = (size_t)pool->n_ids, n_records = params->async ? SPECRT__RETRIEVE_RECORDS : 1;
     size_t at_queries = (size_t)specrt__base_align(
@@ -10503,12 +10715,7 @@ static specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
     return r;
 }
 
-/* Returns when no task is out. */
-static void specrt__retrieve_settle(const specrt__retrieve *r) {
-    while (specrt__os_load(&r->done) != r->limit) specrt__os_yield();
-}
-
-static void specrt__retrieve_free(specrt__retrieve *r) {
+SPECRT__INTERNAL void specrt__retrieve_free(specrt__retrieve *r) {
     if (!r) return;
     specrt_desc desc = r->desc;
     specrt__retrieve_settle(r);
@@ -10562,8 +10769,9 @@ static int32_t specrt__retrieve_near(specrt__retrieve *r, const specrt__retrieve
 }
 
 /* The target's best, what is near, and the token, each once. @return how many. */
-static int32_t specrt__retrieve_seeds(specrt__retrieve *r, const specrt__retrieve_record *record,
-                                      int32_t token, int32_t *seeds) {
+SPECRT__INTERNAL int32_t specrt__retrieve_seeds(specrt__retrieve *r,
+                                                const specrt__retrieve_record *record,
+                                                int32_t token, int32_t *seeds) {
     int32_t near[SPECRT__RETRIEVE_TOP], n = record->n_best;
     memcpy(seeds, record->best, (size_t)n * sizeof *seeds);
     int32_t n_near = specrt__retrieve_near(r, record, token, near);
@@ -10574,8 +10782,8 @@ static int32_t specrt__retrieve_seeds(specrt__retrieve *r, const specrt__retriev
 }
 
 /* Token first, then the seeds by rank, then their successors, the likeliest of each seed first. */
-static void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record *record,
-                                   int32_t token, const int32_t *seeds, int32_t n_seeds) {
+SPECRT__INTERNAL void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record *record,
+                                             int32_t token, const int32_t *seeds, int32_t n_seeds) {
     const int32_t *ids;
     const float *counts;
     int32_t n_inserted = 0;
@@ -10599,7 +10807,7 @@ static void specrt__retrieve_event(specrt__retrieve *r, specrt__retrieve_record 
     specrt__retrieve_admit(r, record, token, seeds, n_seeds);
 }
 
-static void specrt__retrieve_work(specrt__retrieve *r, uint32_t number) {
+SPECRT__INTERNAL void specrt__retrieve_work(specrt__retrieve *r, uint32_t number) {
     specrt__retrieve_record *record = &r->records[number % r->n_records];
     record->n_changes = 0;
     for (int32_t i = 0; i < record->n_tokens; i++)
@@ -10618,7 +10826,7 @@ static void specrt__retrieve_run(specrt_task *task) {
 /* --- between cycles --- */
 
 /* Membership becomes what the records that are done have made of it. */
-static void specrt__retrieve_take(specrt__retrieve *r) {
+SPECRT__INTERNAL void specrt__retrieve_take(specrt__retrieve *r) {
     uint32_t done = specrt__os_load(&r->done);
     for (; r->taken != done; r->taken++) {
         const specrt__retrieve_record *record = &r->records[r->taken % r->n_records];
@@ -10632,15 +10840,8 @@ static void specrt__retrieve_take(specrt__retrieve *r) {
     }
 }
 
-/* Works off what waits; no task is out. */
-static void specrt__retrieve_finish(specrt__retrieve *r) {
-    while (r->done != r->posted) specrt__retrieve_work(r, r->done);
-    r->limit = r->done;
-    r->due = false;
-}
-
 /* A new sequence; no task is out, and the pool was reset. */
-static void specrt__retrieve_begin(specrt__retrieve *r) {
+SPECRT__INTERNAL void specrt__retrieve_begin(specrt__retrieve *r) {
     r->n_posted_events = r->n_lost = 0;
     if (!r->params.keep) {
         specrt__arc_reset(&r->arc, r->params.size / 2.0);
@@ -10686,8 +10887,8 @@ static bool specrt__retrieve_warm(specrt__retrieve *r, int32_t id, int32_t *vict
 
 /* A prompt token, then the target's best there, the best of all last.
  *   pool : whose members these become; NULL: the caller sees to it */
-static void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
-                                  int32_t n_best, specrt__active_pool *pool) {
+SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
+                                            int32_t n_best, specrt__active_pool *pool) {
     int32_t victim;
     for (int32_t i = n_best; i >= 0; i--) {
         int32_t id = i == n_best ? token : best[i];
@@ -10698,8 +10899,8 @@ static void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int3
 }
 
 /* What comes before the first cycle, or the next turn. */
-static void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens, int32_t n,
-                                     const specrt_target_rows *rows) {
+SPECRT__INTERNAL void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens,
+                                               int32_t n, const specrt_target_rows *rows) {
     int32_t best[SPECRT__RETRIEVE_TOP];
     if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_OFF) return;
     specrt__retrieve_settle(r);
@@ -10713,14 +10914,8 @@ static void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens,
     }
 }
 
-/* Whether hidden states are of the width that is read, if they are. */
-static bool specrt__retrieve_fits(const specrt__retrieve *r, const specrt_target_rows *rows) {
-    int32_t width = specrt__retrieve_width(&r->params);
-    return width == 0 || !rows || !rows->hidden || rows->d_hidden == width;
-}
-
-static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
-                                   const specrt_target_rows *rows, bool event) {
+SPECRT__INTERNAL void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
+                                             const specrt_target_rows *rows, bool event) {
     uint32_t slot = r->posted++ % r->n_records;
     specrt__retrieve_record *record = &r->records[slot];
     int32_t node = verdict->nodes[verdict->n - 1], width = specrt__retrieve_width(&r->params);
@@ -10744,8 +10939,8 @@ static bool specrt__retrieve_due(const specrt__retrieve *r) {
 
 /* Before any other source learns from the cycle, since what could have been drafted is asked here. Only
  * the last token can be an event: the others were drafted. */
-static void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
-                                     const specrt_target_rows *rows) {
+SPECRT__INTERNAL void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
+                                               const specrt_target_rows *rows) {
     int32_t token = verdict->tokens[verdict->n - 1];
     bool event = specrt__active_valid(r->pool, token) && !specrt__active_member(r->pool, token);
     r->n_cycles++;
@@ -10767,1273 +10962,11 @@ static void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *
     }
 }
 
-// >>policy (uses: base bundle head active ranks window cluster successor sketch retrieve)
-// Owns the text of a policy, and what all sessions of one share: the fixed segment, the terminators,
-// the frequency list, the bound. Refuses texts that are no policy and sources the bundle lacks.
-
-enum {
-    SPECRT__POLICY_FULL,
-    SPECRT__POLICY_STATIC,
-    SPECRT__POLICY_WINDOW,
-    SPECRT__POLICY_RETRIEVE,
-    SPECRT__POLICY_CLUSTER,
-    SPECRT__POLICY_GROUP
-};
-/* Sizes that stand for the share of the vocabulary that was published. */
-enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
-enum { SPECRT__POLICY_MAX_TEXT = 1024 }; /* as much as a trace keeps */
-
-enum {
-    SPECRT__POLICY_MODE,
-    SPECRT__POLICY_KPRE,
-    SPECRT__POLICY_KVER,
-    SPECRT__POLICY_POSITIONS,
-    SPECRT__POLICY_ONLY,
-    SPECRT__POLICY_EMITTED,
-    SPECRT__POLICY_MIN,
-    SPECRT__POLICY_WINDOW_OPTIONS
-};
-static const specrt__active_option specrt__policy_window_options[] = {
-    {"mode", "unique_lru stream unique_fifo", 0, 0, 0},
-    {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"positions", "all last tree", 0, 0, 0},
-    {"only", "both ctx ext", 0, 0, 0},
-    {"emitted", "off on", 0, 0, 1},
-    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
-};
-SPECRT__ACTIVE_FITS(specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS);
-
-typedef struct specrt__policy_kind {
-    const char *name;
-    int32_t n_sizes; /* it may be given: one for each level, or one for all, or none */
-    int32_t size;    /* when the text names none; 0: as calibrated */
-    const specrt__active_option *options;
-    int n_options;
-    const specrt__active_source *routed; /* NULL: fixed or packed */
-    bool of_head;                        /* its section was made of the very head that drafts */
-} specrt__policy_kind;
-
-/* In the order in which a sum covers tokens and is printed. */
-static const specrt__policy_kind specrt__policy_kinds[] = {
-    {"full", 0, 0, NULL, 0, NULL, false},
-    {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL, false},
-    {"window", 1, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL, false},
-    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL, false},
-    {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source,
-     true},
-    {"group", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_groups,
-     true},
-    {"centroid", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_centroids,
-     true},
-    {"successor", 1, 1024, NULL, 0, &specrt__successor_source, false},
-    {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_source,
-     true},
-};
-enum { SPECRT__POLICY_KINDS = sizeof specrt__policy_kinds / sizeof specrt__policy_kinds[0] };
-
-typedef struct specrt__policy_preset {
-    const char *name;
-    int kind;
-    int32_t size;
-    const char *rest; /* its options, and further sources */
-} specrt__policy_preset;
-
-static const specrt__policy_preset specrt__policy_presets[] = {
-    {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
-    {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
-    {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kpre=8@kver=8@positions=tree@min=3072"},
-    {"microspec-paper", SPECRT__POLICY_WINDOW, 3072,
-     "@mode=stream@positions=last@emitted=off@min=0"},
-    {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
-    {"evospec-paper", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256@sem=hnsw_h"},
-    {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},
-    {"dynaspec-paper", SPECRT__POLICY_CLUSTER, 0, "@schedule=harmonic@beam=per_row@always=0"},
-    {"coral", SPECRT__POLICY_GROUP, 0, ""},
-    {"coral-paper", SPECRT__POLICY_GROUP, 0, "@schedule=flat@beam=per_row@always=0"},
-};
-enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
-
-typedef struct specrt__policy_source {
-    bool present;
-    int32_t size;     /* of the first level, or of all */
-    int32_t n_levels; /* 0: all are alike */
-    int32_t levels[SPECRT__RANKS_MAX_LEVELS];
-    int32_t options[SPECRT__ACTIVE_MAX_OPTIONS];
-} specrt__policy_source;
-
-typedef struct specrt__policy_spec {
-    specrt__policy_source sources[SPECRT__POLICY_KINDS];
-} specrt__policy_spec;
-
-/* --- parsing --- */
-
-typedef struct specrt__policy_parser {
-    const char *text, *at;
-    specrt_error *err;
-} specrt__policy_parser;
-
-/* The length of the word at a place. */
-static int specrt__policy_word(const char *at) {
-    return (int)strcspn(at, "+:/@=");
-}
-
-/* Words that have another name now; a policy may still use the old one. */
-static const char *const specrt__policy_renamed[][2] = {{"rows", "positions"},
-                                                        {"german", "harmonic"}};
-
-/* What the word at a place is called now; NULL: as it always was. */
-static const char *specrt__policy_new_name(const char *at) {
-    size_t n = (size_t)specrt__policy_word(at);
-    for (size_t i = 0; i < sizeof specrt__policy_renamed / sizeof *specrt__policy_renamed; i++) {
-        const char *const *names = specrt__policy_renamed[i];
-        if (strlen(names[0]) == n && strncmp(at, names[0], n) == 0) return names[1];
-    }
-    return NULL;
-}
-
-/* A text with today's names, for what was recorded under old ones; those that do not fit stay. */
-static void specrt__policy_renew(char *text, size_t size) {
-    for (char *at = text; *at; at += *at != '\0') {
-        const char *name = specrt__policy_new_name(at);
-        size_t n = (size_t)specrt__policy_word(at), rest = strlen(at + n) + 1;
-        if (name && (size_t)(at - text) + strlen(name) + rest <= size) {
-            memmove(at + strlen(name), at + n, rest);
-            memcpy(at, name, n = strlen(name));
-        }
-        at += n;
-    }
-}
-
-/* The length of a name, which a blank ends where others follow it. */
-static int specrt__policy_name(const char *name) {
-    return (int)strcspn(name, " ");
-}
-
-static bool specrt__policy_is(const char *at, const char *name) {
-    const char *now = specrt__policy_new_name(at);
-    if (now) at = now;
-    int n = specrt__policy_word(at);
-    return specrt__policy_name(name) == n && strncmp(at, name, (size_t)n) == 0;
-}
-
-static specrt_status specrt__policy_fail(const specrt__policy_parser *p, const char *expected) {
-    int n = specrt__policy_word(p->at);
-    if (n == 0 && *p->at) n = 1; /* a delimiter */
-    if (n > 40) n = 40;
-    return specrt_error_set(
-        p->err, SPECRT_STATUS_BAD_ARG, "policy '%.100s': position %d: expected %s, found %s%.*s%s",
-        p->text, (int)(p->at - p->text) + 1, expected, n ? "'" : "the end", n, p->at, n ? "'" : "");
-}
-
-/* A decimal number within limits. */
-static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t least, int32_t most,
-                                           int32_t *out) {
-    char expected[64];
-    int n = specrt__policy_word(p->at);
-    int64_t value = 0;
-    bool good = n > 0 && n <= 10;
-    for (int i = 0; i < n && good; i++) {
-        good = p->at[i] >= '0' && p->at[i] <= '9';
-        value = 10 * value + (p->at[i] - '0');
-    }
-    if (!good || value < least || value > most) {
-        snprintf(expected, sizeof expected, "a number from %d to %d", (int)least, (int)most);
-        return specrt__policy_fail(p, expected);
-    }
-    *out = (int32_t)value;
-    p->at += n;
-    return SPECRT_STATUS_OK;
-}
-
-/* :N, or :N/M/... for level by level; what only repeats the last is left out. */
-static specrt_status specrt__policy_sizes(specrt__policy_parser *p, int32_t most,
-                                          specrt__policy_source *source) {
-    int32_t n = 0, *levels = source->levels;
-    do {
-        p->at++;
-        if (n == most) return specrt__policy_fail(p, "no more sizes");
-        SPECRT__TRY(specrt__policy_number(p, 1, SPECRT_MAX_VOCAB, &levels[n++]));
-    } while (*p->at == '/' && most > 1);
-    source->size = levels[0];
-    while (n > 1 && levels[n - 1] == levels[n - 2]) levels[--n] = 0;
-    if (n == 1) levels[--n] = 0;
-    source->n_levels = n;
-    return SPECRT_STATUS_OK;
-}
-
-/* Adds a name to a list "a, b or c"; `left` names follow it. */
-static void specrt__policy_list(char *text, size_t size, const char *name, int left) {
-    size_t n = strlen(text);
-    snprintf(text + n, size - n, "%.*s%s", specrt__policy_name(name), name,
-             left > 1    ? ", "
-             : left == 1 ? " or "
-                         : "");
-}
-
-/* The value's name and those that follow it; NULL: it has none. */
-static const char *specrt__policy_value_name(const specrt__active_option *option, int32_t value) {
-    const char *name = option->names;
-    for (; name && value > 0; value--) {
-        name = strchr(name, ' ');
-        if (name) name++;
-    }
-    return name;
-}
-
-/* What stands after `key=`. */
-static specrt_status specrt__policy_value(specrt__policy_parser *p,
-                                          const specrt__active_option *option, int32_t *out) {
-    char expected[128] = "";
-    int32_t n = 0;
-    if (!option->names) return specrt__policy_number(p, option->least, option->most, out);
-    while (specrt__policy_value_name(option, n)) n++;
-    for (int32_t i = 0; i < n; i++) {
-        const char *name = specrt__policy_value_name(option, i);
-        if (!specrt__policy_is(p->at, name)) {
-            specrt__policy_list(expected, sizeof expected, name, (int)(n - 1 - i));
-            continue;
-        }
-        *out = i;
-        p->at += specrt__policy_word(p->at);
-        return SPECRT_STATUS_OK;
-    }
-    return specrt__policy_fail(p, expected);
-}
-
-static specrt_status specrt__policy_no_option(const specrt__policy_parser *p,
-                                              const specrt__policy_kind *kind) {
-    char expected[200] = "";
-    if (kind->n_options == 0) return specrt__policy_fail(p, "no option for this source");
-    for (int i = 0; i < kind->n_options; i++)
-        specrt__policy_list(expected, sizeof expected, kind->options[i].key,
-                            kind->n_options - 1 - i);
-    return specrt__policy_fail(p, expected);
-}
-
-/* Any number of @key=value. */
-static specrt_status specrt__policy_parse_options(specrt__policy_parser *p,
-                                                  const specrt__policy_kind *kind, int32_t *out) {
-    unsigned seen = 0;
-    while (*p->at == '@') {
-        int i = 0;
-        p->at++;
-        while (i < kind->n_options && !specrt__policy_is(p->at, kind->options[i].key)) i++;
-        if (i == kind->n_options) return specrt__policy_no_option(p, kind);
-        if (seen >> i & 1) return specrt__policy_fail(p, "each option once");
-        seen |= 1u << i;
-        p->at += specrt__policy_word(p->at);
-        if (*p->at != '=') return specrt__policy_fail(p, "'='");
-        p->at++;
-        SPECRT__TRY(specrt__policy_value(p, &kind->options[i], &out[i]));
-    }
-    return SPECRT_STATUS_OK;
-}
-
-/* The source that a word begins, with its defaults. */
-static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__policy_spec *spec,
-                                          int kind, int32_t size, specrt__policy_source **out) {
-    specrt__policy_source *source = &spec->sources[kind];
-    bool first = true;
-    for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++) first = first && !spec->sources[i].present;
-    if (source->present) return specrt__policy_fail(p, "each source once");
-    if (!first && (kind == SPECRT__POLICY_FULL || spec->sources[SPECRT__POLICY_FULL].present))
-        return specrt__policy_fail(p, "'full' to stand alone, since it holds every token");
-    source->present = true;
-    source->size = size;
-    for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++)
-        source->options[i] = specrt__policy_kinds[kind].options[i].value;
-    *out = source;
-    return SPECRT_STATUS_OK;
-}
-
-static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
-                                                 specrt__policy_spec *spec);
-
-static specrt_status specrt__policy_parse_preset(specrt__policy_parser *p,
-                                                 const specrt__policy_preset *preset,
-                                                 specrt__policy_spec *spec) {
-    specrt__policy_source *source;
-    specrt__policy_parser rest = {preset->rest, preset->rest, p->err};
-    SPECRT__TRY(specrt__policy_begin(p, spec, preset->kind, preset->size, &source));
-    p->at += specrt__policy_word(p->at);
-    if (*p->at && *p->at != '+')
-        return specrt__policy_fail(p, "'+' or the end, since a preset takes no size or options");
-    SPECRT__TRY(
-        specrt__policy_parse_options(&rest, &specrt__policy_kinds[preset->kind], source->options));
-    if (*rest.at != '+') return SPECRT_STATUS_OK;
-    rest.at++;
-    return specrt__policy_parse_source(&rest, spec);
-}
-
-static specrt_status specrt__policy_no_source(const specrt__policy_parser *p) {
-    char expected[300] = "";
-    int n_presets = SPECRT__POLICY_PRESETS;
-    for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++)
-        specrt__policy_list(expected, sizeof expected, specrt__policy_kinds[i].name,
-                            (int)SPECRT__POLICY_KINDS + n_presets - 1 - i);
-    for (int i = 0; i < n_presets; i++)
-        specrt__policy_list(expected, sizeof expected, specrt__policy_presets[i].name,
-                            n_presets - 1 - i);
-    return specrt__policy_fail(p, expected);
-}
-
-static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
-                                                 specrt__policy_spec *spec) {
-    specrt__policy_source *source;
-    int kind = 0;
-    for (int i = 0; i < SPECRT__POLICY_PRESETS; i++)
-        if (specrt__policy_is(p->at, specrt__policy_presets[i].name))
-            return specrt__policy_parse_preset(p, &specrt__policy_presets[i], spec);
-    while (kind < (int)SPECRT__POLICY_KINDS &&
-           !specrt__policy_is(p->at, specrt__policy_kinds[kind].name))
-        kind++;
-    if (kind == (int)SPECRT__POLICY_KINDS) return specrt__policy_no_source(p);
-    SPECRT__TRY(specrt__policy_begin(p, spec, kind, specrt__policy_kinds[kind].size, &source));
-    p->at += specrt__policy_word(p->at);
-    if (*p->at == ':' && specrt__policy_kinds[kind].n_sizes > 0)
-        SPECRT__TRY(specrt__policy_sizes(p, specrt__policy_kinds[kind].n_sizes, source));
-    return specrt__policy_parse_options(p, &specrt__policy_kinds[kind], source->options);
-}
-
-static specrt_status specrt__policy_parse(const char *text, specrt__policy_spec *out,
-                                          specrt_error *err) {
-    specrt__policy_parser p = {text, text, err};
-    memset(out, 0, sizeof *out);
-    for (;;) {
-        SPECRT__TRY(specrt__policy_parse_source(&p, out));
-        if (!*p.at) return SPECRT_STATUS_OK;
-        if (*p.at != '+') return specrt__policy_fail(&p, "'+' or the end");
-        p.at++;
-    }
-}
-
-SPECRT_API specrt_status specrt_policy_check(const char *text, specrt_error *err) {
-    specrt__policy_spec spec;
-    return specrt__policy_parse(text, &spec, err);
-}
-
-/* --- printing --- */
-
-/* Adds to a text that has room for every policy. */
-static void specrt__policy_append(char *text, const char *a, const char *b, const char *c) {
-    size_t n = strlen(text);
-    snprintf(text + n, SPECRT__POLICY_MAX_TEXT - n, "%s%s%s", a, b, c);
-}
-
-static void specrt__policy_print_options(const specrt__policy_kind *kind,
-                                         const specrt__policy_source *source, char *text) {
-    char number[16], name[32];
-    for (int i = 0; i < kind->n_options; i++) {
-        const specrt__active_option *option = &kind->options[i];
-        const char *names = specrt__policy_value_name(option, source->options[i]);
-        if (source->options[i] == option->value) continue;
-        snprintf(number, sizeof number, "%d", (int)source->options[i]);
-        if (names) snprintf(name, sizeof name, "%.*s", specrt__policy_name(names), names);
-        specrt__policy_append(text, "@", option->key, "=");
-        specrt__policy_append(text, names ? name : number, "", "");
-    }
-}
-
-static void specrt__policy_print(const specrt__policy_spec *spec, char *text) {
-    char number[16];
-    text[0] = '\0';
-    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
-        const specrt__policy_source *source = &spec->sources[kind];
-        if (!source->present) continue;
-        snprintf(number, sizeof number, ":%d", (int)source->size);
-        specrt__policy_append(text, text[0] ? "+" : "", specrt__policy_kinds[kind].name,
-                              source->size > 0 ? number : "");
-        for (int i = 1; i < source->n_levels; i++) {
-            snprintf(number, sizeof number, "/%d", (int)source->levels[i]);
-            specrt__policy_append(text, number, "", "");
-        }
-        specrt__policy_print_options(&specrt__policy_kinds[kind], source, text);
-    }
-}
-
-/* --- what sessions share --- */
-
-struct specrt_policy {
-    specrt_desc desc;
-    const specrt_head *head;
-    char text[SPECRT__POLICY_MAX_TEXT];
-    int32_t n_vocab, bound;
-    specrt_static *list;  /* owned; NULL where no row is packed for all */
-    int32_t *full_ids;    /* owned; NULL but for `full` over rows without ids */
-    specrt_segment fixed; /* n_rows = 0: none */
-    bool has_window;
-    specrt__window_params window;
-    specrt__retrieve_params retrieve;
-    int32_t n_routed, routed_bound; /* routed sources, and the most rows they add at a level */
-    struct {
-        const specrt__active_source *source;
-        void *shared; /* owned */
-    } routed[SPECRT__POLICY_KINDS];
-    const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
-    int32_t n_frequent, n_invalid;
-    /* all of them, and those to pack: rows that no fixed segment holds */
-    int32_t n_ends, n_terminators;
-    int32_t ends[SPECRT_MAX_TERMINATORS], terminators[SPECRT_MAX_TERMINATORS];
-};
-
-static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt_bundle *bundle,
-                                                  int32_t n_vocab, specrt_error *err) {
-    const specrt_ident *ident = bundle ? specrt_bundle_ident(bundle) : NULL;
-    specrt_ranks ranks;
-    int32_t least = 1, most = p->head->row_of ? SPECRT_MAX_VOCAB : p->head->n_ids;
-    p->n_vocab = n_vocab;
-    if (bundle && specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) {
-        const specrt_ranks_header *h = ranks.header;
-        p->frequent = ranks.ids + h->n_forced;
-        p->n_frequent = h->n_valid - h->n_forced;
-        p->invalid = ranks.ids + h->n_valid;
-        p->n_invalid = h->n_ranked - h->n_valid;
-        least = h->n_vocab;
-    }
-    if (p->n_vocab == 0 && ident) p->n_vocab = ident->n_vocab; /* 0 where no tokenizer was known */
-    if (p->n_vocab == 0) p->n_vocab = least > 1 ? least : p->head->n_ids;
-    if (n_vocab == 0 && p->n_vocab < least) p->n_vocab = least;
-    if (!p->frequent) p->n_frequent = p->n_vocab;
-    if (least > most)
-        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
-                                "%s: expected a head with rows for its %d tokens, found %d rows; "
-                                "use the bundle made for this model",
-                                bundle->name, (int)least, (int)most);
-    if (p->n_vocab < least || p->n_vocab > most)
-        return specrt_error_set(
-            err, SPECRT_STATUS_BAD_ARG, "n_vocab: expected %d%s to %s%d%s, found %d", (int)least,
-            least > 1 ? " (the bundle's)" : "", p->head->row_of ? "" : "the head's ", (int)most,
-            p->head->row_of ? "" : " rows", (int)p->n_vocab);
-    if (p->head->row_of && p->n_vocab < p->head->n_ids)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "head: expected rows of tokens below %d, found one of %d",
-                                (int)p->n_vocab, (int)p->head->n_ids - 1);
-    return SPECRT_STATUS_OK;
-}
-
-/* Ids of rows that are their numbers. */
-static specrt_status specrt__policy_number_rows(specrt_policy *p, specrt_error *err) {
-    p->full_ids = (int32_t *)specrt__base_alloc(&p->desc, (size_t)p->n_vocab * sizeof(int32_t));
-    if (!p->full_ids) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-    for (int32_t i = 0; i < p->n_vocab; i++) p->full_ids[i] = i;
-    return SPECRT_STATUS_OK;
-}
-
-/* All tokens that have rows: the head itself, or its rows decoded. */
-static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *err) {
-    const specrt_head_desc *head = &p->head->desc;
-    if (!head->ids) SPECRT__TRY(specrt__policy_number_rows(p, err));
-    p->fixed.rows = head->rows;
-    p->fixed.row_stride = head->row_stride;
-    p->fixed.ids = head->ids ? head->ids : p->full_ids;
-    p->fixed.bias = head->bias;
-    p->fixed.dtype = head->dtype;
-    p->fixed.n_rows = head->ids ? (int32_t)head->n_rows : p->n_vocab;
-    if (specrt__head_packed_dtype(p->head) == head->dtype) return SPECRT_STATUS_OK;
-    p->list = specrt__ranks_pack(p->head, p->fixed.ids, p->fixed.n_rows);
-    if (!p->list)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "full: out of memory for %d rows",
-                                (int)p->fixed.n_rows);
-    p->fixed = p->list->segment;
-    return SPECRT_STATUS_OK;
-}
-
-/* 32,768 of Llama-3's 128,256 tokens, 32,000 of Qwen3's 151,936 rows, for any vocabulary. */
-static int32_t specrt__policy_published_size(const specrt_ranks_header *h, int32_t which) {
-    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)h->n_vocab * 32768 / 128256
-                                                  : (int64_t)h->n_vocab * 32000 / 151936;
-    if (size < h->n_forced) size = h->n_forced;
-    return (int32_t)(size > h->n_valid ? h->n_valid : size < 1 ? 1 : size);
-}
-
-/* Only what every level holds stays fixed; the list goes to the source that routes the rest. */
-static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_source *source,
-                                       const int32_t *ids) {
-    specrt__ranks_set_levels(p->list, p->head, ids, source->levels, source->n_levels);
-    p->routed_bound += p->fixed.n_rows - p->list->n_always;
-    p->fixed.n_rows = p->list->n_always;
-    p->routed[p->n_routed].source = &specrt__ranks_levels;
-    p->routed[p->n_routed++].shared = p->list;
-    p->list = NULL;
-}
-
-static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_bundle *bundle,
-                                                specrt__policy_source *source, specrt_error *err) {
-    specrt_ranks ranks;
-    if (!bundle)
-        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "static: needs a bundle with section 'ranks'; "
-                                "vocabtrim-calibrate builds it");
-    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
-    if (source->size < 0) source->size = specrt__policy_published_size(ranks.header, source->size);
-    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, source->size, &source->size, err));
-    int32_t most = source->size;
-    for (int32_t i = 1; i < source->n_levels; i++) {
-        int32_t *size = &source->levels[i];
-        SPECRT__TRY(specrt__ranks_size(bundle, &ranks, *size, size, err));
-        if (*size > most) most = *size;
-    }
-    SPECRT__TRY(specrt_static_create(bundle, p->head, most, &p->list, err));
-    p->fixed = p->list->segment;
-    if (source->n_levels > 0) specrt__policy_make_levels(p, source, ranks.ids);
-    return SPECRT_STATUS_OK;
-}
-
-static void specrt__policy_make_window(specrt_policy *p, const specrt__policy_source *source) {
-    const int32_t *options = source->options;
-    p->has_window = true;
-    p->window.size = source->size;
-    p->window.mode = options[SPECRT__POLICY_MODE];
-    p->window.positions = options[SPECRT__POLICY_POSITIONS];
-    p->window.only = options[SPECRT__POLICY_ONLY];
-    p->window.kpre = options[SPECRT__POLICY_KPRE];
-    p->window.kver = options[SPECRT__POLICY_KVER];
-    p->window.emitted = options[SPECRT__POLICY_EMITTED];
-    p->window.min =
-        options[SPECRT__POLICY_MIN] < source->size ? options[SPECRT__POLICY_MIN] : source->size;
-}
-
-static specrt_status specrt__policy_make_routed(specrt_policy *p, const specrt_bundle *bundle,
-                                                const specrt_policy_desc *desc,
-                                                const specrt__policy_spec *spec,
-                                                specrt_error *err) {
-    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
-        const specrt__active_source *routed = specrt__policy_kinds[kind].routed;
-        const specrt__policy_source *source = &spec->sources[kind];
-        int32_t bound = 0;
-        if (!routed || !source->present) continue;
-        if (bundle && specrt__policy_kinds[kind].of_head)
-            SPECRT__TRY(specrt__head_check(bundle, &p->head->desc, err));
-        SPECRT__TRY(routed->share(bundle, p->head, desc, source->size, source->options,
-                                  &p->routed[p->n_routed].shared, &bound, err));
-        p->routed[p->n_routed++].source = routed;
-        p->routed_bound += bound;
-    }
-    return SPECRT_STATUS_OK;
-}
-
-static bool specrt__policy_holds(const int32_t *ids, int32_t n, int32_t id) {
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] == id) return true;
-    return false;
-}
-
-static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int32_t *ids, int32_t n,
-                                                    specrt_error *err) {
-    for (int32_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= p->n_vocab)
-            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                    "terminator: expected a token from 0 to %d, found %d",
-                                    (int)p->n_vocab - 1, (int)ids[i]);
-        if (specrt__policy_holds(p->ends, p->n_ends, ids[i])) continue;
-        if (p->n_ends == SPECRT_MAX_TERMINATORS)
-            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                    "terminators: expected at most %d, found more",
-                                    SPECRT_MAX_TERMINATORS);
-        p->ends[p->n_ends++] = ids[i];
-        if (specrt__head_row_of(p->head, ids[i]) >= 0 &&
-            !specrt__policy_holds(p->fixed.ids, p->fixed.n_rows, ids[i]))
-            p->terminators[p->n_terminators++] = ids[i];
-    }
-    return SPECRT_STATUS_OK;
-}
-
-static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *bundle,
-                                         const specrt_policy_desc *desc, specrt__policy_spec *spec,
-                                         specrt_error *err) {
-    specrt_ranks ranks;
-    SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
-    if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
-    if (spec->sources[SPECRT__POLICY_STATIC].present)
-        SPECRT__TRY(
-            specrt__policy_make_static(p, bundle, &spec->sources[SPECRT__POLICY_STATIC], err));
-    if (spec->sources[SPECRT__POLICY_WINDOW].present)
-        specrt__policy_make_window(p, &spec->sources[SPECRT__POLICY_WINDOW]);
-    const specrt__policy_source *retrieve = &spec->sources[SPECRT__POLICY_RETRIEVE];
-    if (retrieve->present)
-        SPECRT__TRY(specrt__retrieve_resolve(bundle, p->head, desc->target, retrieve->size,
-                                             retrieve->options, &p->retrieve, err));
-    SPECRT__TRY(specrt__policy_make_routed(p, bundle, desc, spec, err));
-    if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
-        SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
-    SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
-    int64_t bound = (int64_t)p->fixed.n_rows + p->window.size + p->retrieve.size + p->n_terminators;
-    int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
-    p->bound = bound < most ? (int32_t)bound : most;
-    specrt__policy_print(spec, p->text);
-    return SPECRT_STATUS_OK;
-}
-
-/* Of several policies an application knows which could not be made. */
-static void specrt__policy_blame(const char *text, specrt_error *err) {
-    specrt_error why;
-    if (!err) return;
-    why = *err;
-    specrt_error_set(err, why.status, "policy '%.100s': %s", text, why.msg);
-}
-
-SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
-                                              const specrt_policy_desc *desc, specrt_policy **out,
-                                              specrt_error *err) {
-    specrt_policy_desc defaults;
-    specrt__policy_spec spec;
-    memset(&defaults, 0, sizeof defaults);
-    if (!desc) desc = &defaults;
-    const char *text = desc->text ? desc->text : "microspec";
-    *out = NULL;
-    SPECRT__TRY(specrt__policy_parse(text, &spec, err));
-    specrt_policy *p =
-        (specrt_policy *)specrt__base_alloc(&head->compute.desc, sizeof(specrt_policy));
-    if (!p)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy '%.100s': out of memory",
-                                text);
-    memset(p, 0, sizeof *p);
-    p->desc = head->compute.desc;
-    p->head = head;
-    specrt_status status = specrt__policy_make(p, bundle, desc, &spec, err);
-    if (status == SPECRT_STATUS_OK)
-        *out = p;
-    else
-        specrt__policy_blame(text, err), specrt_policy_close(p);
-    return status;
-}
-
-SPECRT_API void specrt_policy_close(specrt_policy *policy) {
-    if (!policy) return;
-    specrt_desc desc = policy->desc;
-    for (int i = 0; i < policy->n_routed; i++)
-        policy->routed[i].source->unshare(policy->routed[i].shared);
-    specrt_static_close(policy->list);
-    specrt__base_free(&desc, policy->full_ids);
-    specrt__base_free(&desc, policy);
-}
-
-SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
-    return policy->text;
-}
-
-SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
-    return (policy->has_window && policy->window.kpre > 0) ||
-           policy->retrieve.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
-}
-
-SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy) {
-    return specrt__retrieve_width(&policy->retrieve);
-}
-
-SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
-    return specrt__policy_holds(policy->ends, policy->n_ends, token);
-}
-
-SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy) {
-    return policy->bound + policy->routed_bound;
-}
-
-// >>tree (uses: base)
-// Owns the candidates of one draft: expansion level by level and the choice of nodes to verify.
-// Refuses trees beyond the limits. Cumulative log-probabilities never rise along a path, and ties go
-// to the lower candidate index, so a chosen node's parent is chosen too (methods of EAGLE-2, where
-// ties could orphan a node).
-
-typedef struct specrt__tree_candidate {
-    int32_t token;
-    int32_t parent;   /* candidate index; -1: the root */
-    int32_t beam_row; /* of the level after its own; -1: it did not get there */
-    float logprob;    /* cumulative */
-} specrt__tree_candidate;
-
-struct specrt_tree {
-    specrt_desc desc;
-    specrt_tree_params params;
-    int32_t root, level, n_candidates, n_beam;
-    specrt__tree_candidate *candidates; /* [topk + (num_steps - 1) * topk^2] */
-    int32_t *beam;                      /* [topk] candidate indices */
-    int32_t *beam_tokens, *beam_parents;
-    float *beam_logprobs;
-    int32_t chosen[SPECRT_TREE_MAX_NODES]; /* candidate of each node but the root */
-    int32_t tokens[SPECRT_TREE_MAX_NODES], parents[SPECRT_TREE_MAX_NODES];
-    int32_t depths[SPECRT_TREE_MAX_NODES];
-    uint64_t masks[SPECRT_TREE_MAX_NODES];
-    float logprobs[SPECRT_TREE_MAX_NODES];
-    int32_t beam_rows[SPECRT_TREE_MAX_NODES];
-};
-
-static specrt_status specrt__tree_resolve(const specrt_tree_params *in, specrt_tree_params *out,
-                                          specrt_error *err) {
-    memset(out, 0, sizeof *out);
-    if (in) *out = *in;
-    if (out->num_steps == 0) out->num_steps = 6;
-    if (out->topk == 0) out->topk = 10;
-    if (out->num_draft_tokens == 0) out->num_draft_tokens = 60;
-    if (out->num_steps < 1 || out->num_steps > SPECRT_TREE_MAX_STEPS)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "tree: num_steps: expected 1 to %d, found %d",
-                                SPECRT_TREE_MAX_STEPS, (int)out->num_steps);
-    if (out->topk < 1 || out->topk > SPECRT_TREE_MAX_TOPK)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "tree: topk: expected 1 to %d, found %d", SPECRT_TREE_MAX_TOPK,
-                                (int)out->topk);
-    if (out->num_draft_tokens < 2 || out->num_draft_tokens > SPECRT_TREE_MAX_NODES)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "tree: num_draft_tokens: expected 2 to %d, found %d",
-                                SPECRT_TREE_MAX_NODES, (int)out->num_draft_tokens);
-    return SPECRT_STATUS_OK;
-}
-
-SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
-                                            const specrt_desc *env, specrt_tree **out,
-                                            specrt_error *err) {
-    specrt_tree_params p;
-    specrt_desc desc = specrt__base_desc(env);
-    *out = NULL;
-    SPECRT__TRY(specrt__tree_resolve(params, &p, err));
-    size_t k = (size_t)p.topk, n = k + (size_t)(p.num_steps - 1) * k * k;
-    size_t bytes = sizeof(specrt_tree) + n * sizeof(specrt__tree_candidate) +
-                   k * (3 * sizeof(int32_t) + sizeof(float));
-    specrt_tree *t = (specrt_tree *)specrt__base_alloc(&desc, bytes);
-    if (!t) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "tree: out of memory");
-    memset(t, 0, sizeof *t);
-    t->desc = desc;
-    t->params = p;
-    t->candidates = (specrt__tree_candidate *)(void *)(t + 1);
-    t->beam = (int32_t *)(void *)(t->candidates + n);
-    t->beam_tokens = t->beam + k;
-    t->beam_parents = t->beam_tokens + k;
-    t->beam_logprobs = (float *)(void *)(t->beam_parents + k);
-    *out = t;
-    return SPECRT_STATUS_OK;
-}
-
-SPECRT_API void specrt_tree_free(specrt_tree *tree) {
-    if (!tree) return;
-    specrt_desc desc = tree->desc;
-    specrt__base_free(&desc, tree);
-}
-
-SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree) {
-    return &tree->params;
-}
-
-SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root) {
-    tree->root = root;
-    tree->level = tree->n_candidates = 0;
-    tree->n_beam = 1; /* the root */
-}
-
-/* The m best of candidates [first, n), by (logprob descending, index ascending), none at -inf.
- * @return how many. */
-static int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m, int32_t *out) {
-    int32_t n = 0;
-    for (int32_t i = first; i < t->n_candidates; i++) {
-        float x = t->candidates[i].logprob;
-        if (!(x > -INFINITY) || (n == m && x <= t->candidates[out[m - 1]].logprob)) continue;
-        int32_t at = n < m ? n++ : m - 1;
-        for (; at > 0 && t->candidates[out[at - 1]].logprob < x; at--) out[at] = out[at - 1];
-        out[at] = i;
-    }
-    return n;
-}
-
-/* Rounding may lift a probability above 1; a child must not pass its parent. NaN never wins. */
-static float specrt__tree_add(float path, float logprob) {
-    return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
-}
-
-SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
-                                            const float *logprobs, int32_t n, int32_t k,
-                                            specrt_beam *beam) {
-    memset(beam, 0, sizeof *beam);
-    if (n != t->n_beam || k < 0 || k > t->params.topk || t->level == t->params.num_steps)
-        return SPECRT_STATUS_BAD_ARG;
-    int32_t first = t->n_candidates;
-    for (int32_t r = 0; r < n; r++) {
-        int32_t parent = t->level == 0 ? -1 : t->beam[r];
-        float path = parent < 0 ? 0 : t->candidates[parent].logprob;
-        for (int32_t j = 0; j < k; j++) {
-            specrt__tree_candidate *c = &t->candidates[t->n_candidates++];
-            c->token = ids[r * k + j];
-            c->parent = parent;
-            c->beam_row = -1;
-            c->logprob = specrt__tree_add(path, logprobs[r * k + j]);
-        }
-    }
-    t->n_beam =
-        ++t->level < t->params.num_steps ? specrt__tree_best(t, first, t->params.topk, t->beam) : 0;
-    for (int32_t i = 0; i < t->n_beam; i++) {
-        specrt__tree_candidate *c = &t->candidates[t->beam[i]];
-        c->beam_row = i;
-        t->beam_tokens[i] = c->token;
-        t->beam_parents[i] = (t->beam[i] - first) / k;
-        t->beam_logprobs[i] = c->logprob;
-    }
-    beam->n = t->n_beam;
-    beam->tokens = t->beam_tokens;
-    beam->parents = t->beam_parents;
-    beam->logprobs = t->beam_logprobs;
-    return SPECRT_STATUS_OK;
-}
-
-/* The node of a candidate among chosen [n], which ascends; node 0 for the root's -1. */
-static int32_t specrt__tree_node(const specrt_tree *t, int32_t candidate, int32_t n) {
-    int32_t node = n;
-    while (node > 0 && t->chosen[node - 1] != candidate) node--;
-    return node;
-}
-
-SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
-    int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, t->chosen);
-    for (int32_t i = 1; i < n; i++) { /* into candidate order: parents first, levels together */
-        int32_t x = t->chosen[i], at = i;
-        for (; at > 0 && t->chosen[at - 1] > x; at--) t->chosen[at] = t->chosen[at - 1];
-        t->chosen[at] = x;
-    }
-    t->tokens[0] = t->root;
-    t->parents[0] = -1;
-    t->depths[0] = 0;
-    t->masks[0] = 1;
-    t->logprobs[0] = 0;
-    t->beam_rows[0] = t->level > 0 ? 0 : -1;
-    for (int32_t i = 1; i <= n; i++) {
-        const specrt__tree_candidate *c = &t->candidates[t->chosen[i - 1]];
-        int32_t parent = specrt__tree_node(t, c->parent, i - 1);
-        t->tokens[i] = c->token;
-        t->parents[i] = parent;
-        t->depths[i] = t->depths[parent] + 1;
-        t->masks[i] = t->masks[parent] | (uint64_t)1 << i;
-        t->logprobs[i] = c->logprob;
-        t->beam_rows[i] = t->depths[i] < t->level ? c->beam_row : -1;
-    }
-    draft->n = n + 1;
-    draft->tokens = t->tokens;
-    draft->parents = t->parents;
-    draft->depths = t->depths;
-    draft->masks = t->masks;
-    draft->logprobs = t->logprobs;
-    draft->beam_rows = t->beam_rows;
-}
-
-// >>verify (uses: base simd)
-// Owns the target's sampling law and the decision what to emit: draw-and-descend for any draft,
-// rejection for sampled chains. Refuses settings and drafts' laws that are no sampling law.
-// Draws of plain decoding are keyed by position, those of a sampled chain by cycle and level: a position
-// is drafted again after a rejection, when what was rejected may already have changed q.
-
-enum { SPECRT__VERIFY_BLOCK = 1024 }; /* weights of one partial sum, a multiple of 16 */
-
-/* What a random number is for: part of its key. */
-enum { SPECRT__VERIFY_DRAW, SPECRT__VERIFY_DRAFT, SPECRT__VERIFY_ACCEPT, SPECRT__VERIFY_INSTEAD };
-
-struct specrt_verifier {
-    specrt_desc desc;
-    specrt_sampling sampling;
-    int32_t n_vocab, n_blocks;
-    double total;   /* of the weights */
-    double *sums;   /* [n_blocks] of each block of weights */
-    float *weights; /* [n_vocab] unnormalised probabilities, 0 for what a filter removed */
-    float *values;  /* [n_vocab] weights of the kept, by place */
-    int32_t *kept;  /* [n_vocab] ids that a filter keeps; a heap meanwhile */
-};
-
-static specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
-                                          specrt_error *err) {
-    if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "verifier: n_vocab: expected 1 to %d, found %d", SPECRT_MAX_VOCAB,
-                                (int)n_vocab);
-    if (!(s->temperature >= 0 && s->temperature <= 100))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "verifier: temperature: expected 0 to 100, found %g",
-                                (double)s->temperature);
-    if (s->top_k < 0 || !(s->top_p >= 0 && s->top_p <= 1) || !(s->min_p >= 0 && s->min_p < 1))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "verifier: expected top_k >= 0, top_p in [0, 1] and min_p in [0, "
-                                "1), found %d, %g and %g",
-                                (int)s->top_k, (double)s->top_p, (double)s->min_p);
-    return SPECRT_STATUS_OK;
-}
-
-SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
-                                                const specrt_desc *env, specrt_verifier **out,
-                                                specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
-    specrt_sampling s;
-    *out = NULL;
-    memset(&s, 0, sizeof s);
-    if (sampling) s = *sampling;
-    SPECRT__TRY(specrt__verify_check(n_vocab, &s, err));
-    size_t n = (size_t)n_vocab, n_blocks = (n + SPECRT__VERIFY_BLOCK - 1) / SPECRT__VERIFY_BLOCK;
-    size_t bytes = n_blocks * sizeof(double) + n * (2 * sizeof(float) + sizeof(int32_t));
-    specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&desc, sizeof *v + bytes);
-    if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "verifier: out of memory");
-    v->desc = desc;
-    v->sampling = s;
-    v->n_vocab = n_vocab;
-    v->n_blocks = (int32_t)n_blocks;
-    v->sums = (double *)(void *)(v + 1);
-    v->weights = (float *)(void *)(v->sums + n_blocks);
-    v->values = v->weights + n;
-    v->kept = (int32_t *)(void *)(v->values + n);
-    *out = v;
-    return SPECRT_STATUS_OK;
-}
-
-SPECRT_API void specrt_verifier_free(specrt_verifier *verifier) {
-    if (!verifier) return;
-    specrt_desc desc = verifier->desc;
-    specrt__base_free(&desc, verifier);
-}
-
-SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t sequence) {
-    verifier->sampling.sequence = sequence;
-}
-
-static double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a, int64_t b) {
-    uint64_t key[5];
-    key[0] = v->sampling.seed;
-    key[1] = v->sampling.sequence;
-    key[2] = (uint64_t)purpose;
-    key[3] = (uint64_t)a;
-    key[4] = (uint64_t)b;
-    return specrt__base_uniform(key, 5);
-}
-
-/* --- weights --- */
-
-/* exp(scale (x - max)), 16 at a time, for compilers to use vectors: 2^n e^r as in >>simd. What is below
- * e^-80 of the best counts as -inf does, and NaN too: exactly 0. Comparisons are of bits, for those of
- * floats may trap and keep their branch; the copy tells that out overlaps nothing. */
-static void specrt__verify_exp16(const float *in, float max, float scale, float *out) {
-    const uint32_t limit = 0x42a00000u; /* of 80 */
-    float x[16];
-    memcpy(x, in, sizeof x);
-    for (int i = 0; i < 16; i++) {
-        uint32_t size = specrt__base_bits((x[i] - max) * scale) & 0x7fffffffu;
-        uint32_t mask = 0u - (uint32_t)(size < limit);
-        float t = -specrt__base_float((size & mask) | (limit & ~mask));
-        float z = t * 1.44269504f + 12582912.0f, n = z - 12582912.0f;
-        float r = (t - n * 0.693359375f) + n * 2.12194440e-4f;
-        float y = r * (1 / 5040.0f) + 1 / 720.0f;
-        y = y * r + 1 / 120.0f;
-        y = y * r + 1 / 24.0f;
-        y = y * r + 1 / 6.0f;
-        y = y * r + 0.5f;
-        y = y * r + 1.0f;
-        y = y * r + 1.0f;
-        y *= specrt__base_float((specrt__base_bits(z) + 127) << 23);
-        x[i] = specrt__base_float(specrt__base_bits(y) & mask);
-    }
-    memcpy(out, x, sizeof x);
-}
-
-/* Weights of n logits, in place if out is x. */
-static void specrt__verify_exp(const float *x, int32_t n, float max, float temperature,
-                               float *out) {
-    float scale = temperature > 1e-30f ? 1 / temperature : 1e30f, tail[16];
-    int32_t n_whole = n - n % 16;
-    for (int32_t i = 0; i < n_whole; i += 16) specrt__verify_exp16(x + i, max, scale, out + i);
-    for (int32_t i = n_whole; i < n_whole + 16; i++) tail[i % 16] = i < n ? x[i] : -INFINITY;
-    specrt__verify_exp16(tail, max, scale, tail);
-    for (int32_t i = n_whole; i < n; i++) out[i] = tail[i % 16];
-}
-
-static double specrt__verify_sum(const float *x, int32_t n) {
-    double lanes[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    int32_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int k = 0; k < 8; k++) lanes[k] += (double)x[i + k];
-    for (; i < n; i++) lanes[0] += (double)x[i];
-    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-}
-
-static int32_t specrt__verify_block(const specrt_verifier *v, int32_t block) {
-    int32_t left = v->n_vocab - block * SPECRT__VERIFY_BLOCK;
-    return left < SPECRT__VERIFY_BLOCK ? left : SPECRT__VERIFY_BLOCK;
-}
-
-/* Sums of the weights as they are; given logits, of the weights that those have. */
-static void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max) {
-    v->total = 0;
-    for (int32_t b = 0; b < v->n_blocks; b++) {
-        int32_t n = specrt__verify_block(v, b), begin = b * SPECRT__VERIFY_BLOCK;
-        if (logits)
-            specrt__verify_exp(logits + begin, n, max, v->sampling.temperature, v->weights + begin);
-        v->sums[b] = specrt__verify_sum(v->weights + begin, n);
-        v->total += v->sums[b];
-    }
-}
-
-/* --- filters --- */
-
-/* Rank order: greater logit first, then lower id. */
-static bool specrt__verify_above(const float *x, int32_t a, int32_t b) {
-    return x[a] > x[b] || (x[a] == x[b] && a < b);
-}
-
-/* Of a heap with the last of its ids in rank order on top. */
-static void specrt__verify_sift(const float *x, int32_t *heap, int32_t n, int32_t at) {
-    int32_t id = heap[at];
-    for (;;) {
-        int32_t child = 2 * at + 1;
-        if (child >= n) break;
-        if (child + 1 < n && specrt__verify_above(x, heap[child], heap[child + 1])) child++;
-        if (specrt__verify_above(x, heap[child], id)) break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = id;
-}
-
-static void specrt__verify_heapify(const float *x, int32_t *heap, int32_t n) {
-    for (int32_t i = n / 2 - 1; i >= 0; i--) specrt__verify_sift(x, heap, n, i);
-}
-
-/* Tokens whose x is above a bound, into kept; with k, the k best of them. @return how many. */
-static int32_t specrt__verify_collect(specrt_verifier *v, const float *x, float bound, int32_t k) {
-    const specrt__simd_kernels *kernels = specrt__simd_choose();
-    int32_t n = 0;
-    for (int32_t i = 0; i < v->n_vocab; i++) {
-        if (i % SPECRT__SIMD_SCAN == 0) i += (int32_t)kernels->find(x + i, v->n_vocab - i, bound);
-        if (i >= v->n_vocab) break;
-        if (!(x[i] > bound)) continue;
-        if (n == k && k > 0) {
-            v->kept[0] = i;
-            specrt__verify_sift(x, v->kept, n, 0);
-        } else {
-            v->kept[n++] = i;
-            if (n == k) specrt__verify_heapify(x, v->kept, n);
-        }
-        if (n == k) bound = x[v->kept[0]]; /* an equal one that comes later ranks lower */
-    }
-    return n;
-}
-
-/* Weights that share sign, exponent and three bits; those from 0 to 1 fall into buckets 0 to 1016. */
-static int32_t specrt__verify_bucket(float weight) {
-    return (int32_t)(specrt__base_bits(weight) >> 20);
-}
-
-/* Tokens of kept [begin, n) from a bucket on come first. @return where they end. */
-static int32_t specrt__verify_part(specrt_verifier *v, int32_t begin, int32_t n, int32_t bucket) {
-    for (int32_t i = begin; i < n; i++) {
-        int32_t id = v->kept[i];
-        if (specrt__verify_bucket(v->weights[id]) < bucket) continue;
-        v->kept[i] = v->kept[begin];
-        v->kept[begin++] = id;
-    }
-    return begin;
-}
-
-/* Of the n kept the fewest, best first, whose weights reach a mass. @return how many: they come first.
- * A histogram finds the bucket that the mass is reached in; only that one is put in order. */
-static int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits, double mass,
-                                      int32_t n) {
-    double masses[1024], sum = 0;
-    int32_t bucket = 1023;
-    memset(masses, 0, sizeof masses);
-    for (int32_t i = 0; i < n; i++) {
-        float weight = v->weights[v->kept[i]];
-        masses[specrt__verify_bucket(weight)] += (double)weight;
-    }
-    while (bucket > 0 && sum + masses[bucket] < mass) sum += masses[bucket--];
-    int32_t n_above = specrt__verify_part(v, 0, n, bucket + 1);
-    int32_t *heap = v->kept + n_above,
-            n_heap = specrt__verify_part(v, n_above, n, bucket) - n_above;
-    specrt__verify_heapify(logits, heap, n_heap);
-    sum += masses[bucket];
-    while (n_heap > 1 && sum - (double)v->weights[heap[0]] >= mass) {
-        sum -= (double)v->weights[heap[0]];
-        heap[0] = heap[--n_heap];
-        specrt__verify_sift(logits, heap, n_heap, 0);
-    }
-    return n_above + n_heap;
-}
-
-/* All weights but those of the n kept become 0, and theirs too if min_p says so. */
-static void specrt__verify_keep(specrt_verifier *v, int32_t n) {
-    const int32_t *ids = v->kept;
-    for (int32_t i = 0; i < n; i++) v->values[i] = v->weights[ids[i]];
-    memset(v->weights, 0, (size_t)v->n_vocab * sizeof *v->weights);
-    memset(v->sums, 0, (size_t)v->n_blocks * sizeof *v->sums);
-    v->total = 0;
-    for (int32_t i = 0; i < n; i++) {
-        if (v->values[i] < v->sampling.min_p) continue; /* the best weighs 1 */
-        v->weights[ids[i]] = v->values[i];
-        v->sums[ids[i] / SPECRT__VERIFY_BLOCK] += (double)v->values[i];
-        v->total += (double)v->values[i];
-    }
-}
-
-/* The law of a row of logits, into weights, sums and total.
- * A nucleus is found without sorting the vocabulary: tokens below (1 - top_p) / n_vocab of the total
- * weigh less than 1 - top_p of it together, so the nucleus ends above that. */
-static void specrt__verify_law(specrt_verifier *v, const float *logits) {
-    const specrt_sampling *s = &v->sampling;
-    int32_t n = v->n_vocab, best = 0;
-    bool top_k = s->top_k > 0 && s->top_k<n, top_p = s->top_p> 0 && s->top_p < 1;
-    specrt_logits_topk(logits, n, 1, &best);
-    float max = logits[best];
-    const int32_t *ids = v->kept;
-    if (s->temperature == 0 || !(max > -INFINITY) || max == INFINITY) {
-        v->weights[best] = 1;
-        v->kept[0] = best;
-        specrt__verify_keep(v, 1);
-        return;
-    }
-    if (top_k) {
-        n = specrt__verify_collect(v, logits, -INFINITY, s->top_k);
-        for (int32_t i = 0; i < n; i++) v->values[i] = logits[ids[i]];
-        specrt__verify_exp(v->values, n, max, s->temperature, v->values);
-        for (int32_t i = 0; i < n; i++) v->weights[ids[i]] = v->values[i];
-        v->total = specrt__verify_sum(v->values, n);
-    } else {
-        specrt__verify_weigh(v, logits, max);
-        if (!top_p && !(s->min_p > 0)) return;
-        float least = top_p ? (float)(0.99 * (1 - (double)s->top_p) * v->total / n) : s->min_p;
-        if (least < s->min_p) least = s->min_p;
-        n = specrt__verify_collect(v, v->weights, nextafterf(least, 0), 0);
-    }
-    if (top_p) n = specrt__verify_nucleus(v, logits, (double)s->top_p * v->total, n);
-    specrt__verify_keep(v, n);
-}
-
-/* The token at which the running sum of weights passes u times the total. */
-static int32_t specrt__verify_pick(const specrt_verifier *v, double u) {
-    double target = u * v->total, sum = 0, before = 0;
-    int32_t block = 0, token = 0;
-    for (int32_t b = 0; b < v->n_blocks && sum <= target; b++) {
-        if (!(v->sums[b] > 0)) continue;
-        block = b;
-        before = sum;
-        sum += v->sums[b];
-    }
-    int32_t begin = block * SPECRT__VERIFY_BLOCK, end = begin + specrt__verify_block(v, block);
-    for (int32_t i = begin; i < end && before <= target; i++) {
-        if (!(v->weights[i] > 0)) continue;
-        token = i;
-        before += (double)v->weights[i];
-    }
-    return token;
-}
-
-SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits, int64_t position) {
-    int32_t best = 0;
-    if (v->sampling.temperature == 0) {
-        specrt_logits_topk(logits, v->n_vocab, 1, &best);
-        return best;
-    }
-    specrt__verify_law(v, logits);
-    return specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, position, 0));
-}
-
-/* --- draw-and-descend --- */
-
-static int32_t specrt__verify_child(const specrt_draft *draft, int32_t parent, int32_t token) {
-    for (int32_t i = parent + 1; i < draft->n; i++)
-        if (draft->parents[i] == parent && draft->tokens[i] == token) return i;
-    return -1;
-}
-
-SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *v, const specrt_draft *draft,
-                                            const float *logits, int64_t position,
-                                            specrt_verdict *out) {
-    memset(out, 0, sizeof *out);
-    if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || position < 0)
-        return SPECRT_STATUS_BAD_ARG;
-    for (int32_t node = 0; node >= 0;) {
-        int32_t token = specrt_verifier_draw(v, logits + (int64_t)node * v->n_vocab, position++);
-        out->nodes[out->n] = node;
-        out->tokens[out->n++] = token;
-        node = specrt__verify_child(draft, node, token);
-    }
-    return SPECRT_STATUS_OK;
-}
-
-/* --- rejection sampling --- */
-
-/* The pick is made from the very numbers that are handed out as q. */
-SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float *logits, int32_t n,
-                                           float temperature, int64_t cycle, int32_t level,
-                                           float *probs) {
-    int32_t best = 0;
-    double target, sum = 0;
-    for (int32_t i = 0; i < n; i++) probs[i] = 0;
-    if (!(temperature > 0 && temperature <= 100) || specrt_logits_topk(logits, n, 1, &best) == 0)
-        return -1;
-    if (logits[best] == INFINITY) {
-        probs[best] = 1;
-        return best;
-    }
-    specrt__verify_exp(logits, n, logits[best], temperature, probs);
-    double scale = 1 / specrt__verify_sum(probs, n);
-    for (int32_t i = 0; i < n; i++) probs[i] = (float)((double)probs[i] * scale);
-    target = specrt__verify_uniform(v, SPECRT__VERIFY_DRAFT, cycle, level) *
-             specrt__verify_sum(probs, n);
-    for (int32_t i = 0; i < n && sum <= target; i++) {
-        if (!(probs[i] > 0)) continue;
-        best = i;
-        sum += (double)probs[i];
-    }
-    return best;
-}
-
-/* q of a token; 0 when the law is none. */
-static double specrt__verify_chance(const specrt_verifier *v, const specrt_draft_law *law,
-                                    int32_t token) {
-    double sum = specrt__verify_sum(law->probs, law->n), q = 0;
-    if (!(fabs(sum - 1) <= 1e-3)) return 0;
-    for (int32_t i = 0; i < law->n; i++) {
-        if (law->probs[i] == 0) continue; /* masked rows may stand for no token */
-        if (law->ids[i] < 0 || law->ids[i] >= v->n_vocab || law->probs[i] < 0) return 0;
-        if (law->ids[i] == token) q += (double)law->probs[i];
-    }
-    return q;
-}
-
-/* The weights become those of max(0, p - q). @return false when that is 0 everywhere. */
-static bool specrt__verify_subtract(specrt_verifier *v, const specrt_draft_law *law) {
-    double total = v->total;
-    for (int32_t i = 0; i < law->n; i++)
-        if (law->probs[i] > 0) v->weights[law->ids[i]] -= (float)((double)law->probs[i] * total);
-    for (int32_t i = 0; i < law->n; i++)
-        if (law->probs[i] > 0 && v->weights[law->ids[i]] < 0) v->weights[law->ids[i]] = 0;
-    specrt__verify_weigh(v, NULL, 0);
-    return v->total > 1e-12 * total;
-}
-
-SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *tokens,
-                                             const specrt_draft_law *laws, int32_t n,
-                                             const float *logits, int64_t cycle,
-                                             specrt_verdict *out) {
-    double q[SPECRT_TREE_MAX_NODES];
-    memset(out, 0, sizeof *out);
-    if (n < 0 || n >= SPECRT_TREE_MAX_NODES) return SPECRT_STATUS_BAD_ARG;
-    for (int32_t i = 0; i < n; i++) {
-        q[i] = specrt__verify_chance(v, &laws[i], tokens[i]);
-        if (!(q[i] > 0)) return SPECRT_STATUS_BAD_ARG;
-    }
-    for (int32_t i = 0; i <= n; i++, logits += v->n_vocab) {
-        specrt__verify_law(v, logits);
-        out->nodes[i] = i;
-        out->n = i + 1;
-        if (i < n) {
-            double p = (double)v->weights[tokens[i]] / v->total;
-            out->tokens[i] = tokens[i];
-            if (specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p) continue;
-            if (!specrt__verify_subtract(v, &laws[i])) specrt__verify_law(v, logits);
-        }
-        out->tokens[i] =
-            specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, cycle, i));
-        break;
-    }
-    return SPECRT_STATUS_OK;
-}
-
-// >>align (uses: base head)
-// Owns what waits to be learnt from: the gate, the buffers, the curriculum's weights, and the gradient of the
-// loss with respect to hidden states. Refuses settings out of range and values that are not finite. Knows
-// nothing of the drafter but its head: the layer's backward pass and the optimiser are the application's.
+// >>align : src/adapt/align.c
+/* align.c : owns what waits to be learnt from: the gate, the buffers, the curriculum's weights, and the
+ * gradient of the loss with respect to hidden states. Refuses settings out of range and values that are
+ * not finite. Knows nothing of the drafter but its head: the layer's backward pass and the optimiser
+ * are the application's. */
 
 typedef struct specrt__align_buffer {
     specrt_align_batch view; /* of the arrays below */
@@ -12438,639 +11371,8 @@ SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
     return isfinite(sum) ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT;
 }
 
-// >>trace (uses: base os policy)
-// Owns trace files: records in blocks, their hidden states in blocks beside them. Refuses sizes that do not
-// fit each other, tokens outside the vocabulary, damaged blocks. Every record is a list of arrays in one
-// order, described once.
-
-enum {
-    SPECRT__TRACE_VERSION = 3,
-    SPECRT__TRACE_HEADER = 128,
-    SPECRT__TRACE_BLOCK_HEADER = 32,
-    SPECRT__TRACE_MAGIC_BLOCK = 0x314b4c42,  /* "BLK1" */
-    SPECRT__TRACE_MAGIC_HIDDEN = 0x31444948, /* "HID1": hidden states of the block that follows */
-    SPECRT__TRACE_FLUSH = 1 << 20,           /* raw bytes of a block, at least */
-    SPECRT__TRACE_MAX_BLOCK = 1 << 28,
-    SPECRT__TRACE_MAX_WIDTH = 1 << 20,
-    SPECRT__TRACE_MAX_TOP = 1 << 12,
-    SPECRT__TRACE_MAX_TEXT = 1024, /* of a policy, with its NUL */
-    SPECRT__TRACE_FIELDS = 15,
-    SPECRT__TRACE_HIDDEN = 1 << 5 | 1 << 9 | 1 << 14, /* fields that are hidden states */
-    SPECRT__TRACE_APART = 1 << 30                     /* they are in the block before */
-};
-
-SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
-    for (int64_t i = 0; i < n; i++) out[i] = specrt__base_to_f16(x[i]);
-}
-
-/* One array of a record: the address of the pointer to it, and its bytes. */
-typedef struct specrt__trace_field {
-    void *at;
-    uint64_t n_bytes;
-} specrt__trace_field;
-
-/* The pointers are of several types, so they are copied as bytes. */
-static const void *specrt__trace_get(const specrt__trace_field *f) {
-    const void *array;
-    memcpy(&array, f->at, sizeof array);
-    return array;
-}
-
-static void specrt__trace_set(const specrt__trace_field *f, const void *array) {
-    memcpy(f->at, &array, sizeof array);
-}
-
-/* The arrays of a record in file order; those of no bytes do not apply. */
-static void specrt__trace_layout(const specrt_trace_info *info, specrt_trace_record *r,
-                                 specrt__trace_field f[SPECRT__TRACE_FIELDS]) {
-    uint64_t n = (uint64_t)r->n, nodes = (uint64_t)r->n_nodes,
-             cycle = r->kind == SPECRT_TRACE_CYCLE;
-    uint64_t top = n * (uint64_t)info->n_top, draft_top = n * (uint64_t)info->n_draft_top;
-    const specrt__trace_field fields[SPECRT__TRACE_FIELDS] = {
-        {(void *)&r->tokens, 4 * n},
-        {(void *)&r->nodes, 4 * n * cycle},
-        {(void *)&r->tree_tokens, 4 * nodes},
-        {(void *)&r->tree_parents, 4 * nodes},
-        {(void *)&r->tree_logprobs, 4 * nodes},
-        {(void *)&r->target_hidden, 2 * n * (uint64_t)info->d_target},
-        {(void *)&r->top_ids, 4 * top},
-        {(void *)&r->top_logits, 4 * top},
-        {(void *)&r->top_logsumexp, 4 * n},
-        {(void *)&r->draft_hidden, 2 * n * (uint64_t)info->d_draft},
-        {(void *)&r->draft_ids, 4 * draft_top},
-        {(void *)&r->draft_logits, 4 * draft_top},
-        {(void *)&r->draft_logsumexp, 4 * n},
-        {(void *)&r->tree_top_ids, 4 * nodes * (uint64_t)info->n_tree_top},
-        {(void *)&r->prompt_hidden, 2 * (uint64_t)info->d_target * (1 - cycle)},
-    };
-    memcpy(f, fields, sizeof fields);
-}
-
-/* What must be true of a record before its arrays are looked at. */
-static bool specrt__trace_counts_ok(const specrt_trace_record *r) {
-    bool cycle = r->kind == SPECRT_TRACE_CYCLE;
-    if (r->kind != SPECRT_TRACE_SEQUENCE && !cycle) return false;
-    if (r->n < 1 || r->n > SPECRT_MAX_VOCAB) return false;
-    return cycle ? r->n_nodes >= 1 && r->n_nodes <= SPECRT_TREE_MAX_NODES && r->n <= r->n_nodes
-                 : r->n_nodes == 0;
-}
-
-static bool specrt__trace_ids_ok(const int32_t *ids, int64_t n, int32_t least, int32_t n_vocab) {
-    for (int64_t i = 0; ids && i < n; i++)
-        if (ids[i] < least || ids[i] >= n_vocab) return false;
-    return true;
-}
-
-/* @return what is wrong; NULL: nothing. */
-static const char *specrt__trace_wrong(const specrt_trace_info *info,
-                                       const specrt_trace_record *r) {
-    int64_t n = r->n;
-    if (!r->tokens || !specrt__trace_ids_ok(r->tokens, n, 0, info->n_vocab)) return "tokens";
-    if (!specrt__trace_ids_ok(r->tree_tokens, r->n_nodes, 0, info->n_vocab)) return "tree_tokens";
-    if (!specrt__trace_ids_ok(r->top_ids, n * info->n_top, -1, info->n_vocab)) return "top_ids";
-    if (!specrt__trace_ids_ok(r->draft_ids, n * info->n_draft_top, -1, info->n_vocab))
-        return "draft_ids";
-    if (!specrt__trace_ids_ok(r->tree_top_ids, (int64_t)r->n_nodes * info->n_tree_top, -1,
-                              info->n_vocab))
-        return "tree_top_ids";
-    if (r->kind != SPECRT_TRACE_CYCLE) return NULL;
-    if (!r->tree_tokens || !r->tree_parents) return "tree";
-    if (!r->nodes || !specrt__trace_ids_ok(r->nodes, n, 0, r->n_nodes)) return "nodes";
-    for (int32_t i = 0; i < r->n_nodes; i++)
-        if (r->tree_parents[i] >= i || r->tree_parents[i] < (i ? 0 : -1)) return "tree_parents";
-    return NULL;
-}
-
-static bool specrt__trace_info_ok(const specrt_trace_info *info) {
-    return info->n_vocab >= 1 && info->n_vocab <= SPECRT_MAX_VOCAB && info->d_target >= 0 &&
-           info->d_target <= SPECRT__TRACE_MAX_WIDTH && info->d_draft >= 0 &&
-           info->d_draft <= SPECRT__TRACE_MAX_WIDTH && info->n_top >= 0 &&
-           info->n_top <= SPECRT__TRACE_MAX_TOP && info->n_draft_top >= 0 &&
-           info->n_draft_top <= SPECRT__TRACE_MAX_TOP && info->n_tree_top >= 0 &&
-           info->n_tree_top <= SPECRT__TRACE_MAX_TOP && info->n_ids >= 0 &&
-           info->n_ids <= info->n_vocab && info->n_terminators >= 0 &&
-           info->n_terminators <= SPECRT_MAX_TERMINATORS &&
-           specrt__trace_ids_ok(info->terminators, info->n_terminators, 0, info->n_vocab);
-}
-
-/* Bytes that grow. */
-typedef struct specrt__trace_buffer {
-    uint8_t *p;
-    size_t n, at, capacity; /* at: where reading goes on */
-} specrt__trace_buffer;
-
-/* Room for n bytes, of which those that there are stay. */
-static bool specrt__trace_reserve(const specrt_desc *desc, specrt__trace_buffer *b, size_t n) {
-    if (n <= b->capacity) return true;
-    uint8_t *grown = (uint8_t *)specrt__base_alloc(desc, n + n / 2);
-    if (!grown) return false;
-    if (b->n) memcpy(grown, b->p, b->n);
-    specrt__base_free(desc, b->p);
-    b->p = grown;
-    b->capacity = n + n / 2;
-    return true;
-}
-
-static void specrt__trace_release(const specrt_desc *desc, specrt__trace_buffer *b) {
-    specrt__base_free(desc, b->p);
-    memset(b, 0, sizeof *b);
-}
-
-/* --- writing --- */
-
-struct specrt_trace_writer {
-    specrt_desc desc;
-    specrt_trace_info info;
-    int (*write)(void *user, const void *bytes, size_t n);
-    void *user;
-    specrt__trace_buffer records, hidden, stored; /* of the block at hand; stored: compressed */
-    uint32_t n_records;
-};
-
-static void specrt__trace_store32(uint8_t *p, uint32_t x) {
-    memcpy(p, &x, 4);
-}
-static void specrt__trace_store64(uint8_t *p, uint64_t x) {
-    memcpy(p, &x, 8);
-}
-
-static specrt_status specrt__trace_put(specrt_trace_writer *w, const void *bytes, size_t n,
-                                       specrt_error *err) {
-    if (w->write(w->user, bytes, n) == 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_IO, "trace: cannot be written");
-}
-
-static specrt_status specrt__trace_put_header(specrt_trace_writer *w, specrt_error *err) {
-    const specrt_trace_info *info = &w->info;
-    uint8_t h[SPECRT__TRACE_HEADER + 4 * SPECRT_MAX_TERMINATORS + SPECRT__TRACE_MAX_TEXT] = {0};
-    uint8_t *more = h + SPECRT__TRACE_HEADER;
-    size_t n_ids = 4 * (size_t)info->n_terminators;
-    size_t n_text = info->policy ? strlen(info->policy) + 1 : 0;
-    if (n_text > SPECRT__TRACE_MAX_TEXT)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "trace: policy: expected at most %d bytes, found %zu",
-                                SPECRT__TRACE_MAX_TEXT - 1, n_text - 1);
-    if (n_ids > 0) memcpy(more, info->terminators, n_ids);
-    if (n_text > 0) memcpy(more + n_ids, info->policy, n_text);
-    memcpy(h, "SPECRTRC", 8);
-    specrt__trace_store32(h + 8, SPECRT__TRACE_VERSION);
-    specrt__trace_store32(h + 12, (uint32_t)(n_ids + n_text));
-    specrt__trace_store32(h + 16, (uint32_t)info->n_vocab);
-    specrt__trace_store32(h + 20, (uint32_t)info->d_target);
-    specrt__trace_store32(h + 24, (uint32_t)info->d_draft);
-    specrt__trace_store32(h + 28, (uint32_t)info->n_top);
-    specrt__trace_store32(h + 32, (uint32_t)info->n_draft_top);
-    specrt__trace_store32(h + 36, (uint32_t)info->n_tree_top);
-    memcpy(h + 40, info->tokenizer_sha256, 32);
-    specrt__trace_store32(h + 72, (uint32_t)info->tree.num_steps);
-    specrt__trace_store32(h + 76, (uint32_t)info->tree.topk);
-    specrt__trace_store32(h + 80, (uint32_t)info->tree.num_draft_tokens);
-    specrt__trace_store32(h + 84, (uint32_t)info->draft);
-    memcpy(h + 88, &info->temperature, 4);
-    specrt__trace_store32(h + 92, (uint32_t)info->n_ids);
-    specrt__trace_store32(h + 96, (uint32_t)info->n_terminators);
-    specrt__trace_store64(h + 104, specrt_hash64(more, n_ids + n_text, 0));
-    specrt__trace_store64(h + 120, specrt_hash64(h, 120, 0));
-    return specrt__trace_put(w, h, SPECRT__TRACE_HEADER + n_ids + n_text, err);
-}
-
-SPECRT_API specrt_status specrt_trace_writer_create(
-    const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
-    void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
-    *out = NULL;
-    if (!write || !specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "trace: expected a function and widths within limits");
-    specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&desc, sizeof *w);
-    if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
-    memset(w, 0, sizeof *w);
-    w->desc = desc;
-    w->info = *info;
-    w->write = write;
-    w->user = user;
-    specrt_status status = specrt__trace_put_header(w, err);
-    if (status == SPECRT_STATUS_OK)
-        *out = w;
-    else
-        specrt__base_free(&desc, w);
-    return status;
-}
-
-/* The bytes as stored, compressed where that makes them fewer. */
-static const uint8_t *specrt__trace_pack(specrt_trace_writer *w, const specrt__trace_buffer *raw,
-                                         size_t *n_stored) {
-    *n_stored = raw->n;
-#if !defined(SPECRT_NO_ZSTD)
-    size_t bound = ZSTD_compressBound(raw->n);
-    if (specrt__trace_reserve(&w->desc, &w->stored, bound)) {
-        size_t n = ZSTD_compress(w->stored.p, bound, raw->p, raw->n, 3);
-        if (!ZSTD_isError(n) && n < raw->n) return *n_stored = n, w->stored.p;
-    }
-#else
-    (void)w;
-#endif
-    return raw->p;
-}
-
-static specrt_status specrt__trace_put_block(specrt_trace_writer *w, uint32_t magic,
-                                             specrt__trace_buffer *raw, specrt_error *err) {
-    uint8_t h[SPECRT__TRACE_BLOCK_HEADER];
-    size_t n_stored;
-    if (raw->n == 0) return SPECRT_STATUS_OK;
-    const uint8_t *stored = specrt__trace_pack(w, raw, &n_stored);
-    specrt__trace_store32(h, magic);
-    specrt__trace_store32(h + 4, w->n_records);
-    specrt__trace_store64(h + 8, raw->n);
-    specrt__trace_store64(h + 16, n_stored);
-    specrt__trace_store64(h + 24, specrt_hash64(stored, n_stored, specrt_hash64(h, 24, 0)));
-    raw->n = 0;
-    SPECRT__TRY(specrt__trace_put(w, h, sizeof h, err));
-    return specrt__trace_put(w, stored, n_stored, err);
-}
-
-/* Hidden states first: a file that is cut between the two has neither. */
-static specrt_status specrt__trace_flush(specrt_trace_writer *w, specrt_error *err) {
-    SPECRT__TRY(specrt__trace_put_block(w, SPECRT__TRACE_MAGIC_HIDDEN, &w->hidden, err));
-    SPECRT__TRY(specrt__trace_put_block(w, SPECRT__TRACE_MAGIC_BLOCK, &w->records, err));
-    w->n_records = 0;
-    return SPECRT_STATUS_OK;
-}
-
-/* The arrays of a record that it has, as a bit each, and their bytes: hidden states beside the others. */
-static uint32_t specrt__trace_measure(const specrt__trace_field *fields, uint64_t *n,
-                                      uint64_t *n_hidden) {
-    uint32_t has = 0;
-    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
-        if (!specrt__trace_get(&fields[i]) || !fields[i].n_bytes) continue;
-        has |= 1u << i;
-        *(SPECRT__TRACE_HIDDEN >> i & 1 ? n_hidden : n) += (fields[i].n_bytes + 3) & ~(uint64_t)3;
-    }
-    return *n_hidden ? has | SPECRT__TRACE_APART : has;
-}
-
-static void specrt__trace_append(specrt__trace_buffer *b, const void *bytes, uint64_t n) {
-    memcpy(b->p + b->n, bytes, (size_t)n);
-    memset(b->p + b->n + n, 0, (size_t)(-n & 3));
-    b->n += (size_t)((n + 3) & ~(uint64_t)3);
-}
-
-/* A record: kind, n, n_nodes, which arrays, the domain of a sequence, the arrays, each up to a multiple
- * of 4 bytes. */
-SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
-                                            const specrt_trace_record *record, specrt_error *err) {
-    specrt__trace_field fields[SPECRT__TRACE_FIELDS];
-    specrt_trace_record r = *record;
-    char domain[sizeof r.domain] = {0};
-    bool begins = r.kind == SPECRT_TRACE_SEQUENCE;
-    uint64_t n = 16 + (begins ? sizeof domain : 0), n_hidden = 0;
-    const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
-    if (wrong)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: %s: out of range",
-                                wrong);
-    specrt__trace_layout(&w->info, &r, fields);
-    uint32_t has = specrt__trace_measure(fields, &n, &n_hidden);
-    if (n > SPECRT__TRACE_MAX_BLOCK - w->records.n ||
-        n_hidden > SPECRT__TRACE_MAX_BLOCK - w->hidden.n)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: too large");
-    if (!specrt__trace_reserve(&w->desc, &w->records, w->records.n + (size_t)n) ||
-        !specrt__trace_reserve(&w->desc, &w->hidden, w->hidden.n + (size_t)n_hidden))
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
-    const uint32_t head[4] = {(uint32_t)r.kind, (uint32_t)r.n, (uint32_t)r.n_nodes, has};
-    memcpy(domain, r.domain, sizeof domain - 1);
-    specrt__trace_append(&w->records, head, sizeof head);
-    if (begins) specrt__trace_append(&w->records, domain, sizeof domain);
-    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++)
-        if (has >> i & 1)
-            specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &w->hidden : &w->records,
-                                 specrt__trace_get(&fields[i]), fields[i].n_bytes);
-    w->n_records++;
-    return w->records.n + w->hidden.n >= SPECRT__TRACE_FLUSH ? specrt__trace_flush(w, err)
-                                                             : SPECRT_STATUS_OK;
-}
-
-SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specrt_error *err) {
-    if (!w) return SPECRT_STATUS_OK;
-    specrt_status status = specrt__trace_flush(w, err);
-    specrt_desc desc = w->desc;
-    specrt__trace_release(&desc, &w->records);
-    specrt__trace_release(&desc, &w->hidden);
-    specrt__trace_release(&desc, &w->stored);
-    specrt__base_free(&desc, w);
-    return status;
-}
-
-/* --- reading --- */
-
-struct specrt_trace_reader {
-    specrt_desc desc;
-    specrt__os_map map;
-    char name[256]; /* path, for messages */
-    const uint8_t *bytes;
-    size_t n_bytes, at; /* at: the next block */
-    specrt_trace_info info;
-    specrt__trace_buffer records, hidden; /* of the block at hand */
-    uint32_t n_left;                      /* records of it */
-    int64_t n_blocks;
-    bool cut, adler, skips; /* adler: checksums; skips: hidden states */
-    int32_t terminators[SPECRT_MAX_TERMINATORS];
-    char policy[SPECRT__TRACE_MAX_TEXT];
-};
-
-static specrt_status specrt__trace_damaged(const specrt_trace_reader *r, const char *what,
-                                           specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED, "%s: block %lld: %s", r->name,
-                            (long long)r->n_blocks, what);
-}
-
-/* zlib's Adler-32, for writers in languages whose libraries have that and no XXH64. */
-static uint32_t specrt__trace_adler(const uint8_t *p, size_t n, uint32_t sum) {
-    enum { MODULUS = 65521, BLOCK = 5552 }; /* so many bytes cannot overflow b */
-    uint32_t a = sum & 0xffff, b = sum >> 16;
-    for (size_t left; n > 0; a %= MODULUS, b %= MODULUS) {
-        left = n < (size_t)BLOCK ? n : (size_t)BLOCK;
-        n -= left;
-        while (left-- > 0) a += *p++, b += a;
-    }
-    return b << 16 | a;
-}
-
-/* The checksum of bytes [n] that follow others; before: theirs, or what each kind begins with. */
-static uint64_t specrt__trace_sum(const specrt_trace_reader *r, const uint8_t *p, size_t n,
-                                  uint64_t before) {
-    return r->adler ? specrt__trace_adler(p, n, (uint32_t)before) : specrt_hash64(p, n, before);
-}
-
-static uint64_t specrt__trace_sum_of(const specrt_trace_reader *r, const uint8_t *p, size_t n) {
-    return specrt__trace_sum(r, p, n, r->adler ? 1 : 0);
-}
-
-/* What version 2 added: of the recording, and behind the header terminators and the policy's text.
- * @return whether it is all there. */
-static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, size_t n) {
-    const uint8_t *more = h + SPECRT__TRACE_HEADER;
-    specrt_trace_info *info = &r->info;
-    info->n_tree_top = (int32_t)specrt__base_load32(h + 36);
-    info->tree.num_steps = (int32_t)specrt__base_load32(h + 72);
-    info->tree.topk = (int32_t)specrt__base_load32(h + 76);
-    info->tree.num_draft_tokens = (int32_t)specrt__base_load32(h + 80);
-    info->draft = (int32_t)specrt__base_load32(h + 84);
-    memcpy(&info->temperature, h + 88, 4);
-    info->n_ids = (int32_t)specrt__base_load32(h + 92);
-    info->n_terminators = (int32_t)specrt__base_load32(h + 96);
-    info->terminators = r->terminators;
-    if (info->n_terminators < 0 || info->n_terminators > SPECRT_MAX_TERMINATORS) return false;
-    size_t n_ids = 4 * (size_t)info->n_terminators;
-    if (n > r->n_bytes - SPECRT__TRACE_HEADER || n < n_ids || n - n_ids > sizeof r->policy ||
-        specrt__base_load64(h + 104) != specrt__trace_sum_of(r, more, n))
-        return false;
-    memcpy(r->terminators, more, n_ids);
-    memcpy(r->policy, more + n_ids, n - n_ids);
-    if (n > n_ids) info->policy = r->policy;
-    if (n == n_ids) return true;
-    if (r->policy[n - n_ids - 1] != '\0') return false;
-    specrt__policy_renew(r->policy, sizeof r->policy);
-    return true;
-}
-
-static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_error *err) {
-    const uint8_t *h = r->bytes;
-    specrt_trace_info *info = &r->info;
-    if (r->n_bytes < SPECRT__TRACE_HEADER || memcmp(h, "SPECRTRC", 8) != 0)
-        return specrt_error_set(err, SPECRT_STATUS_TRACE_MAGIC,
-                                "%s: not a specrt trace; specrt-eval record writes one", r->name);
-    uint32_t version = specrt__base_load32(h + 8), n_more = 0;
-    if (version < 1 || version > SPECRT__TRACE_VERSION)
-        return specrt_error_set(err, SPECRT_STATUS_TRACE_VERSION,
-                                "%s: trace version: expected 1 to %d, found %u", r->name,
-                                SPECRT__TRACE_VERSION, (unsigned)version);
-    info->n_vocab = (int32_t)specrt__base_load32(h + 16);
-    info->d_target = (int32_t)specrt__base_load32(h + 20);
-    info->d_draft = (int32_t)specrt__base_load32(h + 24);
-    info->n_top = (int32_t)specrt__base_load32(h + 28);
-    info->n_draft_top = (int32_t)specrt__base_load32(h + 32);
-    memcpy(info->tokenizer_sha256, h + 40, 32);
-    r->adler = version > 2 && specrt__base_load32(h + 100) == 1;
-    bool good = specrt__base_load64(h + 120) == specrt__trace_sum_of(r, h, 120);
-    if (version > 2) good &= specrt__base_load32(h + 100) <= 1;
-    if (good && version > 1) n_more = specrt__base_load32(h + 12);
-    if (good && version > 1) good = specrt__trace_read_more(r, h, n_more);
-    if (!good || !specrt__trace_info_ok(info))
-        return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED,
-                                "%s: header: its checksum or sizes are wrong", r->name);
-    r->at = SPECRT__TRACE_HEADER + n_more;
-    return SPECRT_STATUS_OK;
-}
-
-static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, size_t n_bytes,
-                                         const char *name, const specrt_desc *env,
-                                         specrt_trace_reader **out, specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
-    specrt_trace_reader *r = (specrt_trace_reader *)specrt__base_alloc(&desc, sizeof *r);
-    *out = NULL;
-    if (!r) {
-        specrt__os_map_close(&map);
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", name);
-    }
-    memset(r, 0, sizeof *r);
-    r->desc = desc;
-    r->map = map;
-    snprintf(r->name, sizeof r->name, "%s", name);
-    r->bytes = (const uint8_t *)bytes;
-    r->n_bytes = n_bytes;
-    specrt_status status = specrt__trace_read_header(r, err);
-    if (status == SPECRT_STATUS_OK)
-        *out = r;
-    else
-        specrt_trace_close(r);
-    return status;
-}
-
-SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *env,
-                                           specrt_trace_reader **out, specrt_error *err) {
-    specrt__os_map map;
-    *out = NULL;
-    SPECRT__TRY(specrt__os_map_open(path, &map, err));
-    return specrt__trace_start(map, map.bytes, map.n, path, env, out, err);
-}
-
-SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_bytes,
-                                                  const char *name, const specrt_desc *env,
-                                                  specrt_trace_reader **out, specrt_error *err) {
-    specrt__os_map none = {NULL, 0};
-    return specrt__trace_start(none, bytes, n_bytes, name, env, out, err);
-}
-
-SPECRT_API void specrt_trace_close(specrt_trace_reader *r) {
-    if (!r) return;
-    specrt_desc desc = r->desc;
-    specrt__os_map_close(&r->map);
-    specrt__trace_release(&desc, &r->records);
-    specrt__trace_release(&desc, &r->hidden);
-    specrt__base_free(&desc, r);
-}
-
-SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader) {
-    return &reader->info;
-}
-SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader) {
-    return reader->cut;
-}
-SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader) {
-    reader->skips = true;
-}
-
-SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *r, const uint8_t sha256[32],
-                                            int32_t d_target, int32_t d_draft, specrt_error *err) {
-    static const uint8_t unknown[32] = {0};
-    const specrt_trace_info *info = &r->info;
-    if (sha256 && memcmp(info->tokenizer_sha256, unknown, 32) != 0 &&
-        memcmp(info->tokenizer_sha256, sha256, 32) != 0)
-        return specrt_error_set(err, SPECRT_STATUS_TRACE_MISMATCH,
-                                "%s: was recorded with another tokenizer", r->name);
-    if ((d_target == 0 || d_target == info->d_target) && (d_draft == 0 || d_draft == info->d_draft))
-        return SPECRT_STATUS_OK;
-    return specrt_error_set(
-        err, SPECRT_STATUS_TRACE_MISMATCH,
-        "%s: hidden states: expected widths %d (target) and %d (drafter), found "
-        "%d and %d",
-        r->name, (int)d_target, (int)d_draft, (int)info->d_target, (int)info->d_draft);
-}
-
-static bool specrt__trace_unpack(const uint8_t *stored, size_t n_stored, uint8_t *raw,
-                                 size_t n_raw) {
-    if (n_stored == n_raw) return memcpy(raw, stored, n_raw), true;
-#if defined(SPECRT_NO_ZSTD)
-    return false;
-#else
-    return ZSTD_decompress(raw, n_raw, stored, n_stored) == n_raw;
-#endif
-}
-
-typedef struct specrt__trace_block {
-    uint32_t magic, n_records; /* n_records = 0: the file ends here, or was cut */
-    uint64_t n_raw, n_stored, checksum;
-    const uint8_t *header;
-} specrt__trace_block;
-
-/* The block that begins at an offset, unless it is not all there. */
-static specrt_status specrt__trace_find(specrt_trace_reader *r, size_t at, specrt__trace_block *out,
-                                        specrt_error *err) {
-    const uint8_t *h = r->bytes + at;
-    size_t left = r->n_bytes - at;
-    memset(out, 0, sizeof *out);
-    r->cut = left > 0 && left < SPECRT__TRACE_BLOCK_HEADER;
-    if (left < SPECRT__TRACE_BLOCK_HEADER) return SPECRT_STATUS_OK;
-    specrt__trace_block b = {specrt__base_load32(h),      specrt__base_load32(h + 4),
-                             specrt__base_load64(h + 8),  specrt__base_load64(h + 16),
-                             specrt__base_load64(h + 24), h};
-    if ((b.magic != SPECRT__TRACE_MAGIC_BLOCK && b.magic != SPECRT__TRACE_MAGIC_HIDDEN) ||
-        b.n_raw > SPECRT__TRACE_MAX_BLOCK || b.n_stored > b.n_raw || b.n_raw < 1 ||
-        b.n_records == 0)
-        return specrt__trace_damaged(r, "its header is wrong", err);
-    r->cut = b.n_stored > left - SPECRT__TRACE_BLOCK_HEADER;
-    if (!r->cut) *out = b;
-    return SPECRT_STATUS_OK;
-}
-
-static specrt_status specrt__trace_load(specrt_trace_reader *r, const specrt__trace_block *b,
-                                        specrt__trace_buffer *out, specrt_error *err) {
-    const uint8_t *stored = b->header + SPECRT__TRACE_BLOCK_HEADER;
-    size_t n = (size_t)b->n_stored;
-    if (specrt__trace_sum(r, stored, n, specrt__trace_sum_of(r, b->header, 24)) != b->checksum)
-        return specrt__trace_damaged(r, "its checksum is wrong", err);
-    out->n = out->at = 0;
-    if (!specrt__trace_reserve(&r->desc, out, (size_t)b->n_raw))
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", r->name);
-    if (!specrt__trace_unpack(stored, n, out->p, (size_t)b->n_raw))
-        return specrt__trace_damaged(r, "does not decompress", err);
-    out->n = (size_t)b->n_raw;
-    return SPECRT_STATUS_OK;
-}
-
-/* The next block, with the hidden states before it; none when the file ends or was cut. */
-static specrt_status specrt__trace_next_block(specrt_trace_reader *r, specrt_error *err) {
-    specrt__trace_block hidden = {0, 0, 0, 0, 0, NULL}, block;
-    size_t at = r->at;
-    r->n_blocks++;
-    r->hidden.n = r->hidden.at = 0;
-    SPECRT__TRY(specrt__trace_find(r, at, &block, err));
-    if (block.magic == SPECRT__TRACE_MAGIC_HIDDEN) {
-        hidden = block;
-        at += SPECRT__TRACE_BLOCK_HEADER + (size_t)hidden.n_stored;
-        SPECRT__TRY(specrt__trace_find(r, at, &block, err));
-        r->cut |= block.n_records == 0;
-        if (block.magic == SPECRT__TRACE_MAGIC_HIDDEN)
-            return specrt__trace_damaged(r, "its records are missing", err);
-    }
-    if (block.n_records == 0) return SPECRT_STATUS_OK;
-    if (hidden.n_records && !r->skips) SPECRT__TRY(specrt__trace_load(r, &hidden, &r->hidden, err));
-    SPECRT__TRY(specrt__trace_load(r, &block, &r->records, err));
-    r->n_left = block.n_records;
-    r->at = at + SPECRT__TRACE_BLOCK_HEADER + (size_t)block.n_stored;
-    return SPECRT_STATUS_OK;
-}
-
-/* An array of a record: from the block, or from the hidden states before it. @return false: not all there. */
-static bool specrt__trace_take_field(specrt_trace_reader *r, const specrt__trace_field *f,
-                                     bool hidden, bool apart) {
-    specrt__trace_buffer *from = apart ? &r->hidden : &r->records;
-    uint64_t n = (f->n_bytes + 3) & ~(uint64_t)3;
-    if (apart && r->skips) return true;
-    if (n == 0 || n > from->n - from->at) return false;
-    if (!(hidden && r->skips)) specrt__trace_set(f, from->p + from->at);
-    from->at += (size_t)n;
-    return true;
-}
-
-/* Points the record's arrays into the block. */
-static const char *specrt__trace_take(specrt_trace_reader *r, specrt_trace_record *out) {
-    specrt__trace_field fields[SPECRT__TRACE_FIELDS];
-    specrt__trace_buffer *b = &r->records;
-    if (b->n - b->at < 16) return "ends inside a record";
-    const uint8_t *p = b->p + b->at;
-    out->kind = (int32_t)specrt__base_load32(p);
-    out->n = (int32_t)specrt__base_load32(p + 4);
-    out->n_nodes = (int32_t)specrt__base_load32(p + 8);
-    uint32_t has = specrt__base_load32(p + 12);
-    b->at += 16;
-    if (!specrt__trace_counts_ok(out)) return "a record's counts are out of range";
-    if (out->kind == SPECRT_TRACE_SEQUENCE) {
-        if (b->n - b->at < sizeof out->domain) return "ends inside a record";
-        memcpy(out->domain, b->p + b->at, sizeof out->domain - 1);
-        b->at += sizeof out->domain;
-    }
-    specrt__trace_layout(&r->info, out, fields);
-    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
-        bool hidden = SPECRT__TRACE_HIDDEN >> i & 1;
-        if (!(has >> i & 1)) continue;
-        if (!specrt__trace_take_field(r, &fields[i], hidden, hidden && (has & SPECRT__TRACE_APART)))
-            return "ends inside a record";
-    }
-    return specrt__trace_wrong(&r->info, out) ? "a record's ids are out of range" : NULL;
-}
-
-SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_record *record,
-                                           specrt_error *err) {
-    memset(record, 0, sizeof *record);
-    if (r->n_left == 0) SPECRT__TRY(specrt__trace_next_block(r, err));
-    if (r->n_left == 0) { /* who reads many traces need not keep a block of each */
-        specrt__trace_release(&r->desc, &r->records);
-        specrt__trace_release(&r->desc, &r->hidden);
-        return SPECRT_STATUS_OK;
-    }
-    r->n_left--;
-    const char *wrong = specrt__trace_take(r, record);
-    if (!wrong) return SPECRT_STATUS_OK;
-    memset(record, 0, sizeof *record);
-    r->n_left = 0;
-    return specrt__trace_damaged(r, wrong, err);
-}
-
-// >>auto (uses: base)
-// Owns counters of what was accepted and covered, the account of the guard, and what cycles cost.
-// Refuses tables that are no costs. All arithmetic is of whole numbers: probabilities, tokens and costs (in
-// plain passes of the target) count in 1 / 65,536.
+// >>auto : src/adapt/auto.h
+/* auto.h : the controller of draft length */
 
 enum { SPECRT__AUTO_BINS = 8 };
 #define SPECRT__AUTO_ONE    65536
@@ -13079,12 +11381,7 @@ enum { SPECRT__AUTO_BINS = 8 };
 #define SPECRT__AUTO_COVER  62259 /* of a list: 0.95 */
 #define SPECRT__AUTO_WEIGHT 4     /* of what is supposed, in observations */
 #define SPECRT__AUTO_TRUST  16    /* the same of a drafter that is as right as the target is sure */
-#define SPECRT__AUTO_EXCESS 655   /* a cycle may cost 1% more than plain decoding */
 #define SPECRT__AUTO_LENT   (2 * SPECRT__AUTO_ONE) /* passes, once, to begin with */
-#define SPECRT__AUTO_SAVED  (8 * SPECRT__AUTO_ONE) /* passes kept of what was gained */
-#define SPECRT__AUTO_MARGIN 2048 /* by which drafts must beat plain decoding: 1 / 32, where told */
-#define SPECRT__AUTO_LEAST  8    /* plain cycles between probes */
-#define SPECRT__AUTO_MOST   512
 
 /* Seen and hits in 1 / 65,536, so that forgetting does not round. */
 typedef struct specrt__auto_tally {
@@ -13117,14 +11414,29 @@ struct specrt_auto {
 };
 
 /* An observation of some weight, at most 1, of which a share hit. */
-static void specrt__auto_weigh(specrt__auto_tally *t, int64_t weight, int64_t share) {
+static inline void specrt__auto_weigh(specrt__auto_tally *t, int64_t weight, int64_t share) {
     t->seen += (int32_t)(weight - (t->seen * weight >> (16 + SPECRT__AUTO_FORGET)));
     t->hits += (int32_t)((weight * share >> 16) - (t->hits * weight >> (16 + SPECRT__AUTO_FORGET)));
 }
 
-static void specrt__auto_count(specrt__auto_tally *t, bool hit) {
+static inline void specrt__auto_count(specrt__auto_tally *t, bool hit) {
     specrt__auto_weigh(t, SPECRT__AUTO_ONE, hit ? SPECRT__AUTO_ONE : 0);
 }
+
+/* --- within a draft --- */
+
+SPECRT__INTERNAL int32_t specrt__auto_bin(float before, float logprob);
+
+// >>auto : src/adapt/auto.c
+/* auto.c : owns counters of what was accepted and covered, the account of the guard, and what cycles cost.
+ * Refuses tables that are no costs. All arithmetic is of whole numbers: probabilities, tokens and costs
+ * (in plain passes of the target) count in 1 / 65,536. */
+
+#define SPECRT__AUTO_EXCESS 655 /* a cycle may cost 1% more than plain decoding */
+#define SPECRT__AUTO_SAVED  (8 * SPECRT__AUTO_ONE) /* passes kept of what was gained */
+#define SPECRT__AUTO_MARGIN 2048 /* by which drafts must beat plain decoding: 1 / 32, where told */
+#define SPECRT__AUTO_LEAST  8    /* plain cycles between probes */
+#define SPECRT__AUTO_MOST   512
 
 static int64_t specrt__auto_rate_by(const specrt__auto_tally *t, int64_t supposed, int64_t weight) {
     weight *= SPECRT__AUTO_ONE;
@@ -13233,7 +11545,7 @@ static const int32_t specrt__auto_middles[SPECRT__AUTO_BINS] = {1638,  5734,  12
                                                                 32768, 45875, 57344, 63897};
 
 /* The bin of a token, -1 where it has no probability. */
-static int32_t specrt__auto_bin(float before, float logprob) {
+SPECRT__INTERNAL int32_t specrt__auto_bin(float before, float logprob) {
     float x = logprob - before;
     int32_t bin = 0;
     if (!(x <= 0.0f) && !(x > 0.0f)) return -1;
@@ -13442,11 +11754,1620 @@ SPECRT_API void specrt_auto_close(specrt_auto *a) {
     specrt__base_free(&desc, a);
 }
 
-// >>session (uses: base head active stock window retrieve policy tree verify auto)
-// Owns all mutable state of one sequence: membership, packed rows, window, tree, verifier, counts.
-// Refuses tokens outside the vocabulary. The shortlist of a cycle is fixed before its first draft
-// token is chosen, and changes in start and observe only; what routed sources add to a level is fixed
-// before that level's tokens are.
+// >>policy : src/decode/policy.h
+/* policy.h : a policy, parsed and made */
+
+enum {
+    SPECRT__POLICY_FULL,
+    SPECRT__POLICY_STATIC,
+    SPECRT__POLICY_WINDOW,
+    SPECRT__POLICY_RETRIEVE,
+    SPECRT__POLICY_CLUSTER,
+    SPECRT__POLICY_GROUP,
+    SPECRT__POLICY_CENTROID,
+    SPECRT__POLICY_SUCCESSOR,
+    SPECRT__POLICY_SKETCH,
+    SPECRT__POLICY_KINDS
+};
+/* Sizes that stand for the share of the vocabulary that was published. */
+enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
+enum { SPECRT__POLICY_MAX_TEXT = 1024 }; /* as much as a trace keeps */
+
+enum {
+    SPECRT__POLICY_MODE,
+    SPECRT__POLICY_KPRE,
+    SPECRT__POLICY_KVER,
+    SPECRT__POLICY_POSITIONS,
+    SPECRT__POLICY_ONLY,
+    SPECRT__POLICY_EMITTED,
+    SPECRT__POLICY_MIN,
+    SPECRT__POLICY_WINDOW_OPTIONS
+};
+
+typedef struct specrt__policy_kind {
+    const char *name;
+    int32_t n_sizes; /* it may be given: one for each level, or one for all, or none */
+    int32_t size;    /* when the text names none; 0: as calibrated */
+    const specrt__active_option *options;
+    int n_options;
+    const specrt__active_source *routed; /* NULL: fixed or packed */
+    bool of_head;                        /* its section was made of the very head that drafts */
+} specrt__policy_kind;
+
+typedef struct specrt__policy_source {
+    bool present;
+    int32_t size;     /* of the first level, or of all */
+    int32_t n_levels; /* 0: all are alike */
+    int32_t levels[SPECRT__RANKS_MAX_LEVELS];
+    int32_t options[SPECRT__ACTIVE_MAX_OPTIONS];
+} specrt__policy_source;
+
+typedef struct specrt__policy_spec {
+    specrt__policy_source sources[SPECRT__POLICY_KINDS];
+} specrt__policy_spec;
+
+/* --- parsing --- */
+
+SPECRT__INTERNAL void specrt__policy_renew(char *text, size_t size);
+SPECRT__INTERNAL specrt_status specrt__policy_parse(const char *text, specrt__policy_spec *out,
+                                                    specrt_error *err);
+
+/* --- printing --- */
+
+SPECRT__INTERNAL void specrt__policy_print(const specrt__policy_spec *spec, char *text);
+
+/* --- what sessions share --- */
+
+struct specrt_policy {
+    specrt_desc desc;
+    const specrt_head *head;
+    char text[SPECRT__POLICY_MAX_TEXT];
+    int32_t n_vocab, bound;
+    specrt_static *list;  /* owned; NULL where no row is packed for all */
+    int32_t *full_ids;    /* owned; NULL but for `full` over rows without ids */
+    specrt_segment fixed; /* n_rows = 0: none */
+    bool has_window;
+    specrt__window_params window;
+    specrt__retrieve_params retrieve;
+    int32_t n_routed, routed_bound; /* routed sources, and the most rows they add at a level */
+    struct {
+        const specrt__active_source *source;
+        void *shared; /* owned */
+    } routed[SPECRT__POLICY_KINDS];
+    const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
+    int32_t n_frequent, n_invalid;
+    /* all of them, and those to pack: rows that no fixed segment holds */
+    int32_t n_ends, n_terminators;
+    int32_t ends[SPECRT_MAX_TERMINATORS], terminators[SPECRT_MAX_TERMINATORS];
+};
+
+// >>policy_text : src/decode/policy_text.c
+/* policy_text.c : owns the text of a policy: its sources, presets and options, parsed and printed. Refuses
+ * texts that are no policy. */
+
+static const specrt__active_option specrt__policy_window_options[] = {
+    {"mode", "unique_lru stream unique_fifo", 0, 0, 0},
+    {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"positions", "all last tree", 0, 0, 0},
+    {"only", "both ctx ext", 0, 0, 0},
+    {"emitted", "off on", 0, 0, 1},
+    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
+};
+SPECRT__ACTIVE_FITS(specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS);
+
+/* In the order in which a sum covers tokens and is printed. */
+SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS] = {
+    {"full", 0, 0, NULL, 0, NULL, false},
+    {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL, false},
+    {"window", 1, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL, false},
+    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL, false},
+    {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source,
+     true},
+    {"group", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_groups,
+     true},
+    {"centroid", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_centroids,
+     true},
+    {"successor", 1, 1024, NULL, 0, &specrt__successor_source, false},
+    {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_source,
+     true},
+};
+
+typedef struct specrt__policy_preset {
+    const char *name;
+    int kind;
+    int32_t size;
+    const char *rest; /* its options, and further sources */
+} specrt__policy_preset;
+
+static const specrt__policy_preset specrt__policy_presets[] = {
+    {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
+    {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
+    {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kpre=8@kver=8@positions=tree@min=3072"},
+    {"microspec-paper", SPECRT__POLICY_WINDOW, 3072,
+     "@mode=stream@positions=last@emitted=off@min=0"},
+    {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
+    {"evospec-paper", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256@sem=hnsw_h"},
+    {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},
+    {"dynaspec-paper", SPECRT__POLICY_CLUSTER, 0, "@schedule=harmonic@beam=per_row@always=0"},
+    {"coral", SPECRT__POLICY_GROUP, 0, ""},
+    {"coral-paper", SPECRT__POLICY_GROUP, 0, "@schedule=flat@beam=per_row@always=0"},
+};
+enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
+
+/* --- parsing --- */
+
+typedef struct specrt__policy_parser {
+    const char *text, *at;
+    specrt_error *err;
+} specrt__policy_parser;
+
+/* The length of the word at a place. */
+static int specrt__policy_word(const char *at) {
+    return (int)strcspn(at, "+:/@=");
+}
+
+/* Words that have another name now; a policy may still use the old one. */
+static const char *const specrt__policy_renamed[][2] = {{"rows", "positions"},
+                                                        {"german", "harmonic"}};
+
+/* What the word at a place is called now; NULL: as it always was. */
+static const char *specrt__policy_new_name(const char *at) {
+    size_t n = (size_t)specrt__policy_word(at);
+    for (size_t i = 0; i < sizeof specrt__policy_renamed / sizeof *specrt__policy_renamed; i++) {
+        const char *const *names = specrt__policy_renamed[i];
+        if (strlen(names[0]) == n && strncmp(at, names[0], n) == 0) return names[1];
+    }
+    return NULL;
+}
+
+/* A text with today's names, for what was recorded under old ones; those that do not fit stay. */
+SPECRT__INTERNAL void specrt__policy_renew(char *text, size_t size) {
+    for (char *at = text; *at; at += *at != '\0') {
+        const char *name = specrt__policy_new_name(at);
+        size_t n = (size_t)specrt__policy_word(at), rest = strlen(at + n) + 1;
+        if (name && (size_t)(at - text) + strlen(name) + rest <= size) {
+            memmove(at + strlen(name), at + n, rest);
+            memcpy(at, name, n = strlen(name));
+        }
+        at += n;
+    }
+}
+
+/* The length of a name, which a blank ends where others follow it. */
+static int specrt__policy_name(const char *name) {
+    return (int)strcspn(name, " ");
+}
+
+static bool specrt__policy_is(const char *at, const char *name) {
+    const char *now = specrt__policy_new_name(at);
+    if (now) at = now;
+    int n = specrt__policy_word(at);
+    return specrt__policy_name(name) == n && strncmp(at, name, (size_t)n) == 0;
+}
+
+static specrt_status specrt__policy_fail(const specrt__policy_parser *p, const char *expected) {
+    int n = specrt__policy_word(p->at);
+    if (n == 0 && *p->at) n = 1; /* a delimiter */
+    if (n > 40) n = 40;
+    return specrt_error_set(
+        p->err, SPECRT_STATUS_BAD_ARG, "policy '%.100s': position %d: expected %s, found %s%.*s%s",
+        p->text, (int)(p->at - p->text) + 1, expected, n ? "'" : "the end", n, p->at, n ? "'" : "");
+}
+
+/* A decimal number within limits. */
+static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t least, int32_t most,
+                                           int32_t *out) {
+    char expected[64];
+    int n = specrt__policy_word(p->at);
+    int64_t value = 0;
+    bool good = n > 0 && n <= 10;
+    for (int i = 0; i < n && good; i++) {
+        good = p->at[i] >= '0' && p->at[i] <= '9';
+        value = 10 * value + (p->at[i] - '0');
+    }
+    if (!good || value < least || value > most) {
+        snprintf(expected, sizeof expected, "a number from %d to %d", (int)least, (int)most);
+        return specrt__policy_fail(p, expected);
+    }
+    *out = (int32_t)value;
+    p->at += n;
+    return SPECRT_STATUS_OK;
+}
+
+/* :N, or :N/M/... for level by level; what only repeats the last is left out. */
+static specrt_status specrt__policy_sizes(specrt__policy_parser *p, int32_t most,
+                                          specrt__policy_source *source) {
+    int32_t n = 0, *levels = source->levels;
+    do {
+        p->at++;
+        if (n == most) return specrt__policy_fail(p, "no more sizes");
+        SPECRT__TRY(specrt__policy_number(p, 1, SPECRT_MAX_VOCAB, &levels[n++]));
+    } while (*p->at == '/' && most > 1);
+    source->size = levels[0];
+    while (n > 1 && levels[n - 1] == levels[n - 2]) levels[--n] = 0;
+    if (n == 1) levels[--n] = 0;
+    source->n_levels = n;
+    return SPECRT_STATUS_OK;
+}
+
+/* Adds a name to a list "a, b or c"; `left` names follow it. */
+static void specrt__policy_list(char *text, size_t size, const char *name, int left) {
+    size_t n = strlen(text);
+    snprintf(text + n, size - n, "%.*s%s", specrt__policy_name(name), name,
+             left > 1    ? ", "
+             : left == 1 ? " or "
+                         : "");
+}
+
+/* The value's name and those that follow it; NULL: it has none. */
+static const char *specrt__policy_value_name(const specrt__active_option *option, int32_t value) {
+    const char *name = option->names;
+    for (; name && value > 0; value--) {
+        name = strchr(name, ' ');
+        if (name) name++;
+    }
+    return name;
+}
+
+/* What stands after `key=`. */
+static specrt_status specrt__policy_value(specrt__policy_parser *p,
+                                          const specrt__active_option *option, int32_t *out) {
+    char expected[128] = "";
+    int32_t n = 0;
+    if (!option->names) return specrt__policy_number(p, option->least, option->most, out);
+    while (specrt__policy_value_name(option, n)) n++;
+    for (int32_t i = 0; i < n; i++) {
+        const char *name = specrt__policy_value_name(option, i);
+        if (!specrt__policy_is(p->at, name)) {
+            specrt__policy_list(expected, sizeof expected, name, (int)(n - 1 - i));
+            continue;
+        }
+        *out = i;
+        p->at += specrt__policy_word(p->at);
+        return SPECRT_STATUS_OK;
+    }
+    return specrt__policy_fail(p, expected);
+}
+
+static specrt_status specrt__policy_no_option(const specrt__policy_parser *p,
+                                              const specrt__policy_kind *kind) {
+    char expected[200] = "";
+    if (kind->n_options == 0) return specrt__policy_fail(p, "no option for this source");
+    for (int i = 0; i < kind->n_options; i++)
+        specrt__policy_list(expected, sizeof expected, kind->options[i].key,
+                            kind->n_options - 1 - i);
+    return specrt__policy_fail(p, expected);
+}
+
+/* Any number of @key=value. */
+static specrt_status specrt__policy_parse_options(specrt__policy_parser *p,
+                                                  const specrt__policy_kind *kind, int32_t *out) {
+    unsigned seen = 0;
+    while (*p->at == '@') {
+        int i = 0;
+        p->at++;
+        while (i < kind->n_options && !specrt__policy_is(p->at, kind->options[i].key)) i++;
+        if (i == kind->n_options) return specrt__policy_no_option(p, kind);
+        if (seen >> i & 1) return specrt__policy_fail(p, "each option once");
+        seen |= 1u << i;
+        p->at += specrt__policy_word(p->at);
+        if (*p->at != '=') return specrt__policy_fail(p, "'='");
+        p->at++;
+        SPECRT__TRY(specrt__policy_value(p, &kind->options[i], &out[i]));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* The source that a word begins, with its defaults. */
+static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__policy_spec *spec,
+                                          int kind, int32_t size, specrt__policy_source **out) {
+    specrt__policy_source *source = &spec->sources[kind];
+    bool first = true;
+    for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++) first = first && !spec->sources[i].present;
+    if (source->present) return specrt__policy_fail(p, "each source once");
+    if (!first && (kind == SPECRT__POLICY_FULL || spec->sources[SPECRT__POLICY_FULL].present))
+        return specrt__policy_fail(p, "'full' to stand alone, since it holds every token");
+    source->present = true;
+    source->size = size;
+    for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++)
+        source->options[i] = specrt__policy_kinds[kind].options[i].value;
+    *out = source;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
+                                                 specrt__policy_spec *spec);
+
+static specrt_status specrt__policy_parse_preset(specrt__policy_parser *p,
+                                                 const specrt__policy_preset *preset,
+                                                 specrt__policy_spec *spec) {
+    specrt__policy_source *source;
+    specrt__policy_parser rest = {preset->rest, preset->rest, p->err};
+    SPECRT__TRY(specrt__policy_begin(p, spec, preset->kind, preset->size, &source));
+    p->at += specrt__policy_word(p->at);
+    if (*p->at && *p->at != '+')
+        return specrt__policy_fail(p, "'+' or the end, since a preset takes no size or options");
+    SPECRT__TRY(
+        specrt__policy_parse_options(&rest, &specrt__policy_kinds[preset->kind], source->options));
+    if (*rest.at != '+') return SPECRT_STATUS_OK;
+    rest.at++;
+    return specrt__policy_parse_source(&rest, spec);
+}
+
+static specrt_status specrt__policy_no_source(const specrt__policy_parser *p) {
+    char expected[300] = "";
+    int n_presets = SPECRT__POLICY_PRESETS;
+    for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++)
+        specrt__policy_list(expected, sizeof expected, specrt__policy_kinds[i].name,
+                            (int)SPECRT__POLICY_KINDS + n_presets - 1 - i);
+    for (int i = 0; i < n_presets; i++)
+        specrt__policy_list(expected, sizeof expected, specrt__policy_presets[i].name,
+                            n_presets - 1 - i);
+    return specrt__policy_fail(p, expected);
+}
+
+static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
+                                                 specrt__policy_spec *spec) {
+    specrt__policy_source *source;
+    int kind = 0;
+    for (int i = 0; i < SPECRT__POLICY_PRESETS; i++)
+        if (specrt__policy_is(p->at, specrt__policy_presets[i].name))
+            return specrt__policy_parse_preset(p, &specrt__policy_presets[i], spec);
+    while (kind < (int)SPECRT__POLICY_KINDS &&
+           !specrt__policy_is(p->at, specrt__policy_kinds[kind].name))
+        kind++;
+    if (kind == (int)SPECRT__POLICY_KINDS) return specrt__policy_no_source(p);
+    SPECRT__TRY(specrt__policy_begin(p, spec, kind, specrt__policy_kinds[kind].size, &source));
+    p->at += specrt__policy_word(p->at);
+    if (*p->at == ':' && specrt__policy_kinds[kind].n_sizes > 0)
+        SPECRT__TRY(specrt__policy_sizes(p, specrt__policy_kinds[kind].n_sizes, source));
+    return specrt__policy_parse_options(p, &specrt__policy_kinds[kind], source->options);
+}
+
+SPECRT__INTERNAL specrt_status specrt__policy_parse(const char *text, specrt__policy_spec *out,
+                                                    specrt_error *err) {
+    specrt__policy_parser p = {text, text, err};
+    memset(out, 0, sizeof *out);
+    for (;;) {
+        SPECRT__TRY(specrt__policy_parse_source(&p, out));
+        if (!*p.at) return SPECRT_STATUS_OK;
+        if (*p.at != '+') return specrt__policy_fail(&p, "'+' or the end");
+        p.at++;
+    }
+}
+
+SPECRT_API specrt_status specrt_policy_check(const char *text, specrt_error *err) {
+    specrt__policy_spec spec;
+    return specrt__policy_parse(text, &spec, err);
+}
+
+/* --- printing --- */
+
+/* Adds to a text that has room for every policy. */
+static void specrt__policy_append(char *text, const char *a, const char *b, const char *c) {
+    size_t n = strlen(text);
+    snprintf(text + n, SPECRT__POLICY_MAX_TEXT - n, "%s%s%s", a, b, c);
+}
+
+static void specrt__policy_print_options(const specrt__policy_kind *kind,
+                                         const specrt__policy_source *source, char *text) {
+    char number[16], name[32];
+    for (int i = 0; i < kind->n_options; i++) {
+        const specrt__active_option *option = &kind->options[i];
+        const char *names = specrt__policy_value_name(option, source->options[i]);
+        if (source->options[i] == option->value) continue;
+        snprintf(number, sizeof number, "%d", (int)source->options[i]);
+        if (names) snprintf(name, sizeof name, "%.*s", specrt__policy_name(names), names);
+        specrt__policy_append(text, "@", option->key, "=");
+        specrt__policy_append(text, names ? name : number, "", "");
+    }
+}
+
+SPECRT__INTERNAL void specrt__policy_print(const specrt__policy_spec *spec, char *text) {
+    char number[16];
+    text[0] = '\0';
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
+        const specrt__policy_source *source = &spec->sources[kind];
+        if (!source->present) continue;
+        snprintf(number, sizeof number, ":%d", (int)source->size);
+        specrt__policy_append(text, text[0] ? "+" : "", specrt__policy_kinds[kind].name,
+                              source->size > 0 ? number : "");
+        for (int i = 1; i < source->n_levels; i++) {
+            snprintf(number, sizeof number, "/%d", (int)source->levels[i]);
+            specrt__policy_append(text, number, "", "");
+        }
+        specrt__policy_print_options(&specrt__policy_kinds[kind], source, text);
+    }
+}
+
+// >>policy : src/decode/policy.c
+/* policy.c */
+
+/* --- what sessions share --- */
+
+static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt_bundle *bundle,
+                                                  int32_t n_vocab, specrt_error *err) {
+    const specrt_ident *ident = bundle ? specrt_bundle_ident(bundle) : NULL;
+    specrt_ranks ranks;
+    int32_t least = 1, most = p->head->row_of ? SPECRT_MAX_VOCAB : p->head->n_ids;
+    p->n_vocab = n_vocab;
+    if (bundle && specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) {
+        const specrt_ranks_header *h = ranks.header;
+        p->frequent = ranks.ids + h->n_forced;
+        p->n_frequent = h->n_valid - h->n_forced;
+        p->invalid = ranks.ids + h->n_valid;
+        p->n_invalid = h->n_ranked - h->n_valid;
+        least = h->n_vocab;
+    }
+    if (p->n_vocab == 0 && ident) p->n_vocab = ident->n_vocab; /* 0 where no tokenizer was known */
+    if (p->n_vocab == 0) p->n_vocab = least > 1 ? least : p->head->n_ids;
+    if (n_vocab == 0 && p->n_vocab < least) p->n_vocab = least;
+    if (!p->frequent) p->n_frequent = p->n_vocab;
+    if (least > most)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: expected a head with rows for its %d tokens, found %d rows; "
+                                "use the bundle made for this model",
+                                bundle->name, (int)least, (int)most);
+    if (p->n_vocab < least || p->n_vocab > most)
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG, "n_vocab: expected %d%s to %s%d%s, found %d", (int)least,
+            least > 1 ? " (the bundle's)" : "", p->head->row_of ? "" : "the head's ", (int)most,
+            p->head->row_of ? "" : " rows", (int)p->n_vocab);
+    if (p->head->row_of && p->n_vocab < p->head->n_ids)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: expected rows of tokens below %d, found one of %d",
+                                (int)p->n_vocab, (int)p->head->n_ids - 1);
+    return SPECRT_STATUS_OK;
+}
+
+/* Ids of rows that are their numbers. */
+static specrt_status specrt__policy_number_rows(specrt_policy *p, specrt_error *err) {
+    p->full_ids = (int32_t *)specrt__base_alloc(&p->desc, (size_t)p->n_vocab * sizeof(int32_t));
+    if (!p->full_ids) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    for (int32_t i = 0; i < p->n_vocab; i++) p->full_ids[i] = i;
+    return SPECRT_STATUS_OK;
+}
+
+/* All tokens that have rows: the head itself, or its rows decoded. */
+static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *err) {
+    const specrt_head_desc *head = &p->head->desc;
+    if (!head->ids) SPECRT__TRY(specrt__policy_number_rows(p, err));
+    p->fixed.rows = head->rows;
+    p->fixed.row_stride = head->row_stride;
+    p->fixed.ids = head->ids ? head->ids : p->full_ids;
+    p->fixed.bias = head->bias;
+    p->fixed.dtype = head->dtype;
+    p->fixed.n_rows = head->ids ? (int32_t)head->n_rows : p->n_vocab;
+    if (specrt__head_packed_dtype(p->head) == head->dtype) return SPECRT_STATUS_OK;
+    p->list = specrt__ranks_pack(p->head, p->fixed.ids, p->fixed.n_rows);
+    if (!p->list)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "full: out of memory for %d rows",
+                                (int)p->fixed.n_rows);
+    p->fixed = p->list->segment;
+    return SPECRT_STATUS_OK;
+}
+
+/* 32,768 of Llama-3's 128,256 tokens, 32,000 of Qwen3's 151,936 rows, for any vocabulary. */
+static int32_t specrt__policy_published_size(const specrt_ranks_header *h, int32_t which) {
+    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)h->n_vocab * 32768 / 128256
+                                                  : (int64_t)h->n_vocab * 32000 / 151936;
+    if (size < h->n_forced) size = h->n_forced;
+    return (int32_t)(size > h->n_valid ? h->n_valid : size < 1 ? 1 : size);
+}
+
+/* Only what every level holds stays fixed; the list goes to the source that routes the rest. */
+static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_source *source,
+                                       const int32_t *ids) {
+    specrt__ranks_set_levels(p->list, p->head, ids, source->levels, source->n_levels);
+    p->routed_bound += p->fixed.n_rows - p->list->n_always;
+    p->fixed.n_rows = p->list->n_always;
+    p->routed[p->n_routed].source = &specrt__ranks_levels;
+    p->routed[p->n_routed++].shared = p->list;
+    p->list = NULL;
+}
+
+static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_bundle *bundle,
+                                                specrt__policy_source *source, specrt_error *err) {
+    specrt_ranks ranks;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "static: needs a bundle with section 'ranks'; "
+                                "vocabtrim-calibrate builds it");
+    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
+    if (source->size < 0) source->size = specrt__policy_published_size(ranks.header, source->size);
+    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, source->size, &source->size, err));
+    int32_t most = source->size;
+    for (int32_t i = 1; i < source->n_levels; i++) {
+        int32_t *size = &source->levels[i];
+        SPECRT__TRY(specrt__ranks_size(bundle, &ranks, *size, size, err));
+        if (*size > most) most = *size;
+    }
+    SPECRT__TRY(specrt_static_create(bundle, p->head, most, &p->list, err));
+    p->fixed = p->list->segment;
+    if (source->n_levels > 0) specrt__policy_make_levels(p, source, ranks.ids);
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__policy_make_window(specrt_policy *p, const specrt__policy_source *source) {
+    const int32_t *options = source->options;
+    p->has_window = true;
+    p->window.size = source->size;
+    p->window.mode = options[SPECRT__POLICY_MODE];
+    p->window.positions = options[SPECRT__POLICY_POSITIONS];
+    p->window.only = options[SPECRT__POLICY_ONLY];
+    p->window.kpre = options[SPECRT__POLICY_KPRE];
+    p->window.kver = options[SPECRT__POLICY_KVER];
+    p->window.emitted = options[SPECRT__POLICY_EMITTED];
+    p->window.min =
+        options[SPECRT__POLICY_MIN] < source->size ? options[SPECRT__POLICY_MIN] : source->size;
+}
+
+static specrt_status specrt__policy_make_routed(specrt_policy *p, const specrt_bundle *bundle,
+                                                const specrt_policy_desc *desc,
+                                                const specrt__policy_spec *spec,
+                                                specrt_error *err) {
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
+        const specrt__active_source *routed = specrt__policy_kinds[kind].routed;
+        const specrt__policy_source *source = &spec->sources[kind];
+        int32_t bound = 0;
+        if (!routed || !source->present) continue;
+        if (bundle && specrt__policy_kinds[kind].of_head)
+            SPECRT__TRY(specrt__head_check(bundle, &p->head->desc, err));
+        SPECRT__TRY(routed->share(bundle, p->head, desc, source->size, source->options,
+                                  &p->routed[p->n_routed].shared, &bound, err));
+        p->routed[p->n_routed++].source = routed;
+        p->routed_bound += bound;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static bool specrt__policy_holds(const int32_t *ids, int32_t n, int32_t id) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int32_t *ids, int32_t n,
+                                                    specrt_error *err) {
+    for (int32_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= p->n_vocab)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "terminator: expected a token from 0 to %d, found %d",
+                                    (int)p->n_vocab - 1, (int)ids[i]);
+        if (specrt__policy_holds(p->ends, p->n_ends, ids[i])) continue;
+        if (p->n_ends == SPECRT_MAX_TERMINATORS)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "terminators: expected at most %d, found more",
+                                    SPECRT_MAX_TERMINATORS);
+        p->ends[p->n_ends++] = ids[i];
+        if (specrt__head_row_of(p->head, ids[i]) >= 0 &&
+            !specrt__policy_holds(p->fixed.ids, p->fixed.n_rows, ids[i]))
+            p->terminators[p->n_terminators++] = ids[i];
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *bundle,
+                                         const specrt_policy_desc *desc, specrt__policy_spec *spec,
+                                         specrt_error *err) {
+    specrt_ranks ranks;
+    SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
+    if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
+    if (spec->sources[SPECRT__POLICY_STATIC].present)
+        SPECRT__TRY(
+            specrt__policy_make_static(p, bundle, &spec->sources[SPECRT__POLICY_STATIC], err));
+    if (spec->sources[SPECRT__POLICY_WINDOW].present)
+        specrt__policy_make_window(p, &spec->sources[SPECRT__POLICY_WINDOW]);
+    const specrt__policy_source *retrieve = &spec->sources[SPECRT__POLICY_RETRIEVE];
+    if (retrieve->present)
+        SPECRT__TRY(specrt__retrieve_resolve(bundle, p->head, desc->target, retrieve->size,
+                                             retrieve->options, &p->retrieve, err));
+    SPECRT__TRY(specrt__policy_make_routed(p, bundle, desc, spec, err));
+    if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
+        SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
+    SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
+    int64_t bound = (int64_t)p->fixed.n_rows + p->window.size + p->retrieve.size + p->n_terminators;
+    int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
+    p->bound = bound < most ? (int32_t)bound : most;
+    specrt__policy_print(spec, p->text);
+    return SPECRT_STATUS_OK;
+}
+
+/* Of several policies an application knows which could not be made. */
+static void specrt__policy_blame(const char *text, specrt_error *err) {
+    specrt_error why;
+    if (!err) return;
+    why = *err;
+    specrt_error_set(err, why.status, "policy '%.100s': %s", text, why.msg);
+}
+
+SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
+                                              const specrt_policy_desc *desc, specrt_policy **out,
+                                              specrt_error *err) {
+    specrt_policy_desc defaults;
+    specrt__policy_spec spec;
+    memset(&defaults, 0, sizeof defaults);
+    if (!desc) desc = &defaults;
+    const char *text = desc->text ? desc->text : "microspec";
+    *out = NULL;
+    SPECRT__TRY(specrt__policy_parse(text, &spec, err));
+    specrt_policy *p =
+        (specrt_policy *)specrt__base_alloc(&head->compute.desc, sizeof(specrt_policy));
+    if (!p)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy '%.100s': out of memory",
+                                text);
+    memset(p, 0, sizeof *p);
+    p->desc = head->compute.desc;
+    p->head = head;
+    specrt_status status = specrt__policy_make(p, bundle, desc, &spec, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = p;
+    else
+        specrt__policy_blame(text, err), specrt_policy_close(p);
+    return status;
+}
+
+SPECRT_API void specrt_policy_close(specrt_policy *policy) {
+    if (!policy) return;
+    specrt_desc desc = policy->desc;
+    for (int i = 0; i < policy->n_routed; i++)
+        policy->routed[i].source->unshare(policy->routed[i].shared);
+    specrt_static_close(policy->list);
+    specrt__base_free(&desc, policy->full_ids);
+    specrt__base_free(&desc, policy);
+}
+
+SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
+    return policy->text;
+}
+
+SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
+    return (policy->has_window && policy->window.kpre > 0) ||
+           policy->retrieve.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
+}
+
+SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy) {
+    return specrt__retrieve_width(&policy->retrieve);
+}
+
+SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
+    return specrt__policy_holds(policy->ends, policy->n_ends, token);
+}
+
+SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy) {
+    return policy->bound + policy->routed_bound;
+}
+
+// >>tree : src/decode/tree.h
+/* tree.h : the draft tree */
+
+typedef struct specrt__tree_candidate {
+    int32_t token;
+    int32_t parent;   /* candidate index; -1: the root */
+    int32_t beam_row; /* of the level after its own; -1: it did not get there */
+    float logprob;    /* cumulative */
+} specrt__tree_candidate;
+
+struct specrt_tree {
+    specrt_desc desc;
+    specrt_tree_params params;
+    int32_t root, level, n_candidates, n_beam;
+    specrt__tree_candidate *candidates; /* [topk + (num_steps - 1) * topk^2] */
+    int32_t *beam;                      /* [topk] candidate indices */
+    int32_t *beam_tokens, *beam_parents;
+    float *beam_logprobs;
+    int32_t chosen[SPECRT_TREE_MAX_NODES]; /* candidate of each node but the root */
+    int32_t tokens[SPECRT_TREE_MAX_NODES], parents[SPECRT_TREE_MAX_NODES];
+    int32_t depths[SPECRT_TREE_MAX_NODES];
+    uint64_t masks[SPECRT_TREE_MAX_NODES];
+    float logprobs[SPECRT_TREE_MAX_NODES];
+    int32_t beam_rows[SPECRT_TREE_MAX_NODES];
+};
+
+SPECRT__INTERNAL specrt_status specrt__tree_resolve(const specrt_tree_params *in,
+                                                    specrt_tree_params *out, specrt_error *err);
+SPECRT__INTERNAL int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m,
+                                           int32_t *out);
+
+/* The node of a candidate among chosen [n], which ascends; node 0 for the root's -1. */
+static inline int32_t specrt__tree_node(const specrt_tree *t, int32_t candidate, int32_t n) {
+    int32_t node = n;
+    while (node > 0 && t->chosen[node - 1] != candidate) node--;
+    return node;
+}
+
+// >>tree : src/decode/tree.c
+/* tree.c : owns the candidates of one draft: expansion level by level and the choice of nodes to verify.
+ * Refuses trees beyond the limits. Cumulative log-probabilities never rise along a path, and ties go
+ * to the lower candidate index, so a chosen node's parent is chosen too (methods of EAGLE-2, where
+ * ties could orphan a node). */
+
+SPECRT__INTERNAL specrt_status specrt__tree_resolve(const specrt_tree_params *in,
+                                                    specrt_tree_params *out, specrt_error *err) {
+    memset(out, 0, sizeof *out);
+    if (in) *out = *in;
+    if (out->num_steps == 0) out->num_steps = 6;
+    if (out->topk == 0) out->topk = 10;
+    if (out->num_draft_tokens == 0) out->num_draft_tokens = 60;
+    if (out->num_steps < 1 || out->num_steps > SPECRT_TREE_MAX_STEPS)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "tree: num_steps: expected 1 to %d, found %d",
+                                SPECRT_TREE_MAX_STEPS, (int)out->num_steps);
+    if (out->topk < 1 || out->topk > SPECRT_TREE_MAX_TOPK)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "tree: topk: expected 1 to %d, found %d", SPECRT_TREE_MAX_TOPK,
+                                (int)out->topk);
+    if (out->num_draft_tokens < 2 || out->num_draft_tokens > SPECRT_TREE_MAX_NODES)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "tree: num_draft_tokens: expected 2 to %d, found %d",
+                                SPECRT_TREE_MAX_NODES, (int)out->num_draft_tokens);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
+                                            const specrt_desc *env, specrt_tree **out,
+                                            specrt_error *err) {
+    specrt_tree_params p;
+    specrt_desc desc = specrt__base_desc(env);
+    *out = NULL;
+    SPECRT__TRY(specrt__tree_resolve(params, &p, err));
+    size_t k = (size_t)p.topk, n = k + (size_t)(p.num_steps - 1) * k * k;
+    size_t bytes = sizeof(specrt_tree) + n * sizeof(specrt__tree_candidate) +
+                   k * (3 * sizeof(int32_t) + sizeof(float));
+    specrt_tree *t = (specrt_tree *)specrt__base_alloc(&desc, bytes);
+    if (!t) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "tree: out of memory");
+    memset(t, 0, sizeof *t);
+    t->desc = desc;
+    t->params = p;
+    t->candidates = (specrt__tree_candidate *)(void *)(t + 1);
+    t->beam = (int32_t *)(void *)(t->candidates + n);
+    t->beam_tokens = t->beam + k;
+    t->beam_parents = t->beam_tokens + k;
+    t->beam_logprobs = (float *)(void *)(t->beam_parents + k);
+    *out = t;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_tree_free(specrt_tree *tree) {
+    if (!tree) return;
+    specrt_desc desc = tree->desc;
+    specrt__base_free(&desc, tree);
+}
+
+SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree) {
+    return &tree->params;
+}
+
+SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root) {
+    tree->root = root;
+    tree->level = tree->n_candidates = 0;
+    tree->n_beam = 1; /* the root */
+}
+
+/* The m best of candidates [first, n), by (logprob descending, index ascending), none at -inf.
+ * @return how many. */
+SPECRT__INTERNAL int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m,
+                                           int32_t *out) {
+    int32_t n = 0;
+    for (int32_t i = first; i < t->n_candidates; i++) {
+        float x = t->candidates[i].logprob;
+        if (!(x > -INFINITY) || (n == m && x <= t->candidates[out[m - 1]].logprob)) continue;
+        int32_t at = n < m ? n++ : m - 1;
+        for (; at > 0 && t->candidates[out[at - 1]].logprob < x; at--) out[at] = out[at - 1];
+        out[at] = i;
+    }
+    return n;
+}
+
+/* Rounding may lift a probability above 1; a child must not pass its parent. NaN never wins. */
+static float specrt__tree_add(float path, float logprob) {
+    return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
+}
+
+SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
+                                            const float *logprobs, int32_t n, int32_t k,
+                                            specrt_beam *beam) {
+    memset(beam, 0, sizeof *beam);
+    if (n != t->n_beam || k < 0 || k > t->params.topk || t->level == t->params.num_steps)
+        return SPECRT_STATUS_BAD_ARG;
+    int32_t first = t->n_candidates;
+    for (int32_t r = 0; r < n; r++) {
+        int32_t parent = t->level == 0 ? -1 : t->beam[r];
+        float path = parent < 0 ? 0 : t->candidates[parent].logprob;
+        for (int32_t j = 0; j < k; j++) {
+            specrt__tree_candidate *c = &t->candidates[t->n_candidates++];
+            c->token = ids[r * k + j];
+            c->parent = parent;
+            c->beam_row = -1;
+            c->logprob = specrt__tree_add(path, logprobs[r * k + j]);
+        }
+    }
+    t->n_beam =
+        ++t->level < t->params.num_steps ? specrt__tree_best(t, first, t->params.topk, t->beam) : 0;
+    for (int32_t i = 0; i < t->n_beam; i++) {
+        specrt__tree_candidate *c = &t->candidates[t->beam[i]];
+        c->beam_row = i;
+        t->beam_tokens[i] = c->token;
+        t->beam_parents[i] = (t->beam[i] - first) / k;
+        t->beam_logprobs[i] = c->logprob;
+    }
+    beam->n = t->n_beam;
+    beam->tokens = t->beam_tokens;
+    beam->parents = t->beam_parents;
+    beam->logprobs = t->beam_logprobs;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
+    int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, t->chosen);
+    for (int32_t i = 1; i < n; i++) { /* into candidate order: parents first, levels together */
+        int32_t x = t->chosen[i], at = i;
+        for (; at > 0 && t->chosen[at - 1] > x; at--) t->chosen[at] = t->chosen[at - 1];
+        t->chosen[at] = x;
+    }
+    t->tokens[0] = t->root;
+    t->parents[0] = -1;
+    t->depths[0] = 0;
+    t->masks[0] = 1;
+    t->logprobs[0] = 0;
+    t->beam_rows[0] = t->level > 0 ? 0 : -1;
+    for (int32_t i = 1; i <= n; i++) {
+        const specrt__tree_candidate *c = &t->candidates[t->chosen[i - 1]];
+        int32_t parent = specrt__tree_node(t, c->parent, i - 1);
+        t->tokens[i] = c->token;
+        t->parents[i] = parent;
+        t->depths[i] = t->depths[parent] + 1;
+        t->masks[i] = t->masks[parent] | (uint64_t)1 << i;
+        t->logprobs[i] = c->logprob;
+        t->beam_rows[i] = t->depths[i] < t->level ? c->beam_row : -1;
+    }
+    draft->n = n + 1;
+    draft->tokens = t->tokens;
+    draft->parents = t->parents;
+    draft->depths = t->depths;
+    draft->masks = t->masks;
+    draft->logprobs = t->logprobs;
+    draft->beam_rows = t->beam_rows;
+}
+
+// >>verify : src/decode/verify.h
+/* verify.h : the verifier, and the law that it draws by */
+
+enum { SPECRT__VERIFY_BLOCK = 1024 }; /* weights of one partial sum, a multiple of 16 */
+
+/* What a random number is for: part of its key. */
+enum { SPECRT__VERIFY_DRAW, SPECRT__VERIFY_DRAFT, SPECRT__VERIFY_ACCEPT, SPECRT__VERIFY_INSTEAD };
+
+struct specrt_verifier {
+    specrt_desc desc;
+    specrt_sampling sampling;
+    int32_t n_vocab, n_blocks;
+    double total;   /* of the weights */
+    double *sums;   /* [n_blocks] of each block of weights */
+    float *weights; /* [n_vocab] unnormalised probabilities, 0 for what a filter removed */
+    float *values;  /* [n_vocab] weights of the kept, by place */
+    int32_t *kept;  /* [n_vocab] ids that a filter keeps; a heap meanwhile */
+};
+
+SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
+                                                    specrt_error *err);
+SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
+                                               int64_t b);
+
+/* --- weights --- */
+
+SPECRT__INTERNAL double specrt__verify_sum(const float *x, int32_t n);
+
+static inline int32_t specrt__verify_block(const specrt_verifier *v, int32_t block) {
+    int32_t left = v->n_vocab - block * SPECRT__VERIFY_BLOCK;
+    return left < SPECRT__VERIFY_BLOCK ? left : SPECRT__VERIFY_BLOCK;
+}
+
+SPECRT__INTERNAL void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max);
+
+/* --- filters --- */
+
+SPECRT__INTERNAL int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits,
+                                                double mass, int32_t n);
+SPECRT__INTERNAL void specrt__verify_law(specrt_verifier *v, const float *logits);
+
+/* --- rejection sampling --- */
+
+SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v, const specrt_draft_law *law);
+
+// >>verify : src/decode/verify.c
+/* verify.c : owns the target's sampling law and the decision what to emit: draw-and-descend for any draft,
+ * rejection for sampled chains. Refuses settings and drafts' laws that are no sampling law.
+ * Draws of plain decoding are keyed by position, those of a sampled chain by cycle and level: a position
+ * is drafted again after a rejection, when what was rejected may already have changed q. */
+
+SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
+                                                    specrt_error *err) {
+    if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: n_vocab: expected 1 to %d, found %d", SPECRT_MAX_VOCAB,
+                                (int)n_vocab);
+    if (!(s->temperature >= 0 && s->temperature <= 100))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: temperature: expected 0 to 100, found %g",
+                                (double)s->temperature);
+    if (s->top_k < 0 || !(s->top_p >= 0 && s->top_p <= 1) || !(s->min_p >= 0 && s->min_p < 1))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: expected top_k >= 0, top_p in [0, 1] and min_p in [0, "
+                                "1), found %d, %g and %g",
+                                (int)s->top_k, (double)s->top_p, (double)s->min_p);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
+                                                const specrt_desc *env, specrt_verifier **out,
+                                                specrt_error *err) {
+    specrt_desc desc = specrt__base_desc(env);
+    specrt_sampling s;
+    *out = NULL;
+    memset(&s, 0, sizeof s);
+    if (sampling) s = *sampling;
+    SPECRT__TRY(specrt__verify_check(n_vocab, &s, err));
+    size_t n = (size_t)n_vocab, n_blocks = (n + SPECRT__VERIFY_BLOCK - 1) / SPECRT__VERIFY_BLOCK;
+    size_t bytes = n_blocks * sizeof(double) + n * (2 * sizeof(float) + sizeof(int32_t));
+    specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&desc, sizeof *v + bytes);
+    if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "verifier: out of memory");
+    v->desc = desc;
+    v->sampling = s;
+    v->n_vocab = n_vocab;
+    v->n_blocks = (int32_t)n_blocks;
+    v->sums = (double *)(void *)(v + 1);
+    v->weights = (float *)(void *)(v->sums + n_blocks);
+    v->values = v->weights + n;
+    v->kept = (int32_t *)(void *)(v->values + n);
+    *out = v;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_verifier_free(specrt_verifier *verifier) {
+    if (!verifier) return;
+    specrt_desc desc = verifier->desc;
+    specrt__base_free(&desc, verifier);
+}
+
+SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t sequence) {
+    verifier->sampling.sequence = sequence;
+}
+
+SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
+                                               int64_t b) {
+    uint64_t key[5];
+    key[0] = v->sampling.seed;
+    key[1] = v->sampling.sequence;
+    key[2] = (uint64_t)purpose;
+    key[3] = (uint64_t)a;
+    key[4] = (uint64_t)b;
+    return specrt__base_uniform(key, 5);
+}
+
+/* --- weights --- */
+
+/* exp(scale (x - max)), 16 at a time, for compilers to use vectors: 2^n e^r as in >>simd. What is below
+ * e^-80 of the best counts as -inf does, and NaN too: exactly 0. Comparisons are of bits, for those of
+ * floats may trap and keep their branch; the copy tells that out overlaps nothing. */
+static void specrt__verify_exp16(const float *in, float max, float scale, float *out) {
+    const uint32_t limit = 0x42a00000u; /* of 80 */
+    float x[16];
+    memcpy(x, in, sizeof x);
+    for (int i = 0; i < 16; i++) {
+        uint32_t size = specrt__base_bits((x[i] - max) * scale) & 0x7fffffffu;
+        uint32_t mask = 0u - (uint32_t)(size < limit);
+        float t = -specrt__base_float((size & mask) | (limit & ~mask));
+        float z = t * 1.44269504f + 12582912.0f, n = z - 12582912.0f;
+        float r = (t - n * 0.693359375f) + n * 2.12194440e-4f;
+        float y = r * (1 / 5040.0f) + 1 / 720.0f;
+        y = y * r + 1 / 120.0f;
+        y = y * r + 1 / 24.0f;
+        y = y * r + 1 / 6.0f;
+        y = y * r + 0.5f;
+        y = y * r + 1.0f;
+        y = y * r + 1.0f;
+        y *= specrt__base_float((specrt__base_bits(z) + 127) << 23);
+        x[i] = specrt__base_float(specrt__base_bits(y) & mask);
+    }
+    memcpy(out, x, sizeof x);
+}
+
+/* Weights of n logits, in place if out is x. */
+static void specrt__verify_exp(const float *x, int32_t n, float max, float temperature,
+                               float *out) {
+    float scale = temperature > 1e-30f ? 1 / temperature : 1e30f, tail[16];
+    int32_t n_whole = n - n % 16;
+    for (int32_t i = 0; i < n_whole; i += 16) specrt__verify_exp16(x + i, max, scale, out + i);
+    for (int32_t i = n_whole; i < n_whole + 16; i++) tail[i % 16] = i < n ? x[i] : -INFINITY;
+    specrt__verify_exp16(tail, max, scale, tail);
+    for (int32_t i = n_whole; i < n; i++) out[i] = tail[i % 16];
+}
+
+SPECRT__INTERNAL double specrt__verify_sum(const float *x, int32_t n) {
+    double lanes[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++) lanes[k] += (double)x[i + k];
+    for (; i < n; i++) lanes[0] += (double)x[i];
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+/* Sums of the weights as they are; given logits, of the weights that those have. */
+SPECRT__INTERNAL void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max) {
+    v->total = 0;
+    for (int32_t b = 0; b < v->n_blocks; b++) {
+        int32_t n = specrt__verify_block(v, b), begin = b * SPECRT__VERIFY_BLOCK;
+        if (logits)
+            specrt__verify_exp(logits + begin, n, max, v->sampling.temperature, v->weights + begin);
+        v->sums[b] = specrt__verify_sum(v->weights + begin, n);
+        v->total += v->sums[b];
+    }
+}
+
+/* --- filters --- */
+
+/* Rank order: greater logit first, then lower id. */
+static bool specrt__verify_above(const float *x, int32_t a, int32_t b) {
+    return x[a] > x[b] || (x[a] == x[b] && a < b);
+}
+
+/* Of a heap with the last of its ids in rank order on top. */
+static void specrt__verify_sift(const float *x, int32_t *heap, int32_t n, int32_t at) {
+    int32_t id = heap[at];
+    for (;;) {
+        int32_t child = 2 * at + 1;
+        if (child >= n) break;
+        if (child + 1 < n && specrt__verify_above(x, heap[child], heap[child + 1])) child++;
+        if (specrt__verify_above(x, heap[child], id)) break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = id;
+}
+
+static void specrt__verify_heapify(const float *x, int32_t *heap, int32_t n) {
+    for (int32_t i = n / 2 - 1; i >= 0; i--) specrt__verify_sift(x, heap, n, i);
+}
+
+/* Tokens whose x is above a bound, into kept; with k, the k best of them. @return how many. */
+static int32_t specrt__verify_collect(specrt_verifier *v, const float *x, float bound, int32_t k) {
+    const specrt__simd_kernels *kernels = specrt__simd_choose();
+    int32_t n = 0;
+    for (int32_t i = 0; i < v->n_vocab; i++) {
+        if (i % SPECRT__SIMD_SCAN == 0) i += (int32_t)kernels->find(x + i, v->n_vocab - i, bound);
+        if (i >= v->n_vocab) break;
+        if (!(x[i] > bound)) continue;
+        if (n == k && k > 0) {
+            v->kept[0] = i;
+            specrt__verify_sift(x, v->kept, n, 0);
+        } else {
+            v->kept[n++] = i;
+            if (n == k) specrt__verify_heapify(x, v->kept, n);
+        }
+        if (n == k) bound = x[v->kept[0]]; /* an equal one that comes later ranks lower */
+    }
+    return n;
+}
+
+/* Weights that share sign, exponent and three bits; those from 0 to 1 fall into buckets 0 to 1016. */
+static int32_t specrt__verify_bucket(float weight) {
+    return (int32_t)(specrt__base_bits(weight) >> 20);
+}
+
+/* Tokens of kept [begin, n) from a bucket on come first. @return where they end. */
+static int32_t specrt__verify_part(specrt_verifier *v, int32_t begin, int32_t n, int32_t bucket) {
+    for (int32_t i = begin; i < n; i++) {
+        int32_t id = v->kept[i];
+        if (specrt__verify_bucket(v->weights[id]) < bucket) continue;
+        v->kept[i] = v->kept[begin];
+        v->kept[begin++] = id;
+    }
+    return begin;
+}
+
+/* Of the n kept the fewest, best first, whose weights reach a mass. @return how many: they come first.
+ * A histogram finds the bucket that the mass is reached in; only that one is put in order. */
+SPECRT__INTERNAL int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits,
+                                                double mass, int32_t n) {
+    double masses[1024], sum = 0;
+    int32_t bucket = 1023;
+    memset(masses, 0, sizeof masses);
+    for (int32_t i = 0; i < n; i++) {
+        float weight = v->weights[v->kept[i]];
+        masses[specrt__verify_bucket(weight)] += (double)weight;
+    }
+    while (bucket > 0 && sum + masses[bucket] < mass) sum += masses[bucket--];
+    int32_t n_above = specrt__verify_part(v, 0, n, bucket + 1);
+    int32_t *heap = v->kept + n_above,
+            n_heap = specrt__verify_part(v, n_above, n, bucket) - n_above;
+    specrt__verify_heapify(logits, heap, n_heap);
+    sum += masses[bucket];
+    while (n_heap > 1 && sum - (double)v->weights[heap[0]] >= mass) {
+        sum -= (double)v->weights[heap[0]];
+        heap[0] = heap[--n_heap];
+        specrt__verify_sift(logits, heap, n_heap, 0);
+    }
+    return n_above + n_heap;
+}
+
+/* All weights but those of the n kept become 0, and theirs too if min_p says so. */
+static void specrt__verify_keep(specrt_verifier *v, int32_t n) {
+    const int32_t *ids = v->kept;
+    for (int32_t i = 0; i < n; i++) v->values[i] = v->weights[ids[i]];
+    memset(v->weights, 0, (size_t)v->n_vocab * sizeof *v->weights);
+    memset(v->sums, 0, (size_t)v->n_blocks * sizeof *v->sums);
+    v->total = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (v->values[i] < v->sampling.min_p) continue; /* the best weighs 1 */
+        v->weights[ids[i]] = v->values[i];
+        v->sums[ids[i] / SPECRT__VERIFY_BLOCK] += (double)v->values[i];
+        v->total += (double)v->values[i];
+    }
+}
+
+/* The law of a row of logits, into weights, sums and total.
+ * A nucleus is found without sorting the vocabulary: tokens below (1 - top_p) / n_vocab of the total
+ * weigh less than 1 - top_p of it together, so the nucleus ends above that. */
+SPECRT__INTERNAL void specrt__verify_law(specrt_verifier *v, const float *logits) {
+    const specrt_sampling *s = &v->sampling;
+    int32_t n = v->n_vocab, best = 0;
+    bool top_k = s->top_k > 0 && s->top_k<n, top_p = s->top_p> 0 && s->top_p < 1;
+    specrt_logits_topk(logits, n, 1, &best);
+    float max = logits[best];
+    const int32_t *ids = v->kept;
+    if (s->temperature == 0 || !(max > -INFINITY) || max == INFINITY) {
+        v->weights[best] = 1;
+        v->kept[0] = best;
+        specrt__verify_keep(v, 1);
+        return;
+    }
+    if (top_k) {
+        n = specrt__verify_collect(v, logits, -INFINITY, s->top_k);
+        for (int32_t i = 0; i < n; i++) v->values[i] = logits[ids[i]];
+        specrt__verify_exp(v->values, n, max, s->temperature, v->values);
+        for (int32_t i = 0; i < n; i++) v->weights[ids[i]] = v->values[i];
+        v->total = specrt__verify_sum(v->values, n);
+    } else {
+        specrt__verify_weigh(v, logits, max);
+        if (!top_p && !(s->min_p > 0)) return;
+        float least = top_p ? (float)(0.99 * (1 - (double)s->top_p) * v->total / n) : s->min_p;
+        if (least < s->min_p) least = s->min_p;
+        n = specrt__verify_collect(v, v->weights, nextafterf(least, 0), 0);
+    }
+    if (top_p) n = specrt__verify_nucleus(v, logits, (double)s->top_p * v->total, n);
+    specrt__verify_keep(v, n);
+}
+
+/* The token at which the running sum of weights passes u times the total. */
+static int32_t specrt__verify_pick(const specrt_verifier *v, double u) {
+    double target = u * v->total, sum = 0, before = 0;
+    int32_t block = 0, token = 0;
+    for (int32_t b = 0; b < v->n_blocks && sum <= target; b++) {
+        if (!(v->sums[b] > 0)) continue;
+        block = b;
+        before = sum;
+        sum += v->sums[b];
+    }
+    int32_t begin = block * SPECRT__VERIFY_BLOCK, end = begin + specrt__verify_block(v, block);
+    for (int32_t i = begin; i < end && before <= target; i++) {
+        if (!(v->weights[i] > 0)) continue;
+        token = i;
+        before += (double)v->weights[i];
+    }
+    return token;
+}
+
+SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits, int64_t position) {
+    int32_t best = 0;
+    if (v->sampling.temperature == 0) {
+        specrt_logits_topk(logits, v->n_vocab, 1, &best);
+        return best;
+    }
+    specrt__verify_law(v, logits);
+    return specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, position, 0));
+}
+
+/* --- draw-and-descend --- */
+
+static int32_t specrt__verify_child(const specrt_draft *draft, int32_t parent, int32_t token) {
+    for (int32_t i = parent + 1; i < draft->n; i++)
+        if (draft->parents[i] == parent && draft->tokens[i] == token) return i;
+    return -1;
+}
+
+SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *v, const specrt_draft *draft,
+                                            const float *logits, int64_t position,
+                                            specrt_verdict *out) {
+    memset(out, 0, sizeof *out);
+    if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || position < 0)
+        return SPECRT_STATUS_BAD_ARG;
+    for (int32_t node = 0; node >= 0;) {
+        int32_t token = specrt_verifier_draw(v, logits + (int64_t)node * v->n_vocab, position++);
+        out->nodes[out->n] = node;
+        out->tokens[out->n++] = token;
+        node = specrt__verify_child(draft, node, token);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* --- rejection sampling --- */
+
+/* The pick is made from the very numbers that are handed out as q. */
+SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float *logits, int32_t n,
+                                           float temperature, int64_t cycle, int32_t level,
+                                           float *probs) {
+    int32_t best = 0;
+    double target, sum = 0;
+    for (int32_t i = 0; i < n; i++) probs[i] = 0;
+    if (!(temperature > 0 && temperature <= 100) || specrt_logits_topk(logits, n, 1, &best) == 0)
+        return -1;
+    if (logits[best] == INFINITY) {
+        probs[best] = 1;
+        return best;
+    }
+    specrt__verify_exp(logits, n, logits[best], temperature, probs);
+    double scale = 1 / specrt__verify_sum(probs, n);
+    for (int32_t i = 0; i < n; i++) probs[i] = (float)((double)probs[i] * scale);
+    target = specrt__verify_uniform(v, SPECRT__VERIFY_DRAFT, cycle, level) *
+             specrt__verify_sum(probs, n);
+    for (int32_t i = 0; i < n && sum <= target; i++) {
+        if (!(probs[i] > 0)) continue;
+        best = i;
+        sum += (double)probs[i];
+    }
+    return best;
+}
+
+/* q of a token; 0 when the law is none. */
+static double specrt__verify_chance(const specrt_verifier *v, const specrt_draft_law *law,
+                                    int32_t token) {
+    double sum = specrt__verify_sum(law->probs, law->n), q = 0;
+    if (!(fabs(sum - 1) <= 1e-3)) return 0;
+    for (int32_t i = 0; i < law->n; i++) {
+        if (law->probs[i] == 0) continue; /* masked rows may stand for no token */
+        if (law->ids[i] < 0 || law->ids[i] >= v->n_vocab || law->probs[i] < 0) return 0;
+        if (law->ids[i] == token) q += (double)law->probs[i];
+    }
+    return q;
+}
+
+/* The weights become those of max(0, p - q). @return false when that is 0 everywhere. */
+SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v, const specrt_draft_law *law) {
+    double total = v->total;
+    for (int32_t i = 0; i < law->n; i++)
+        if (law->probs[i] > 0) v->weights[law->ids[i]] -= (float)((double)law->probs[i] * total);
+    for (int32_t i = 0; i < law->n; i++)
+        if (law->probs[i] > 0 && v->weights[law->ids[i]] < 0) v->weights[law->ids[i]] = 0;
+    specrt__verify_weigh(v, NULL, 0);
+    return v->total > 1e-12 * total;
+}
+
+SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *tokens,
+                                             const specrt_draft_law *laws, int32_t n,
+                                             const float *logits, int64_t cycle,
+                                             specrt_verdict *out) {
+    double q[SPECRT_TREE_MAX_NODES];
+    memset(out, 0, sizeof *out);
+    if (n < 0 || n >= SPECRT_TREE_MAX_NODES) return SPECRT_STATUS_BAD_ARG;
+    for (int32_t i = 0; i < n; i++) {
+        q[i] = specrt__verify_chance(v, &laws[i], tokens[i]);
+        if (!(q[i] > 0)) return SPECRT_STATUS_BAD_ARG;
+    }
+    for (int32_t i = 0; i <= n; i++, logits += v->n_vocab) {
+        specrt__verify_law(v, logits);
+        out->nodes[i] = i;
+        out->n = i + 1;
+        if (i < n) {
+            double p = (double)v->weights[tokens[i]] / v->total;
+            out->tokens[i] = tokens[i];
+            if (specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p) continue;
+            if (!specrt__verify_subtract(v, &laws[i])) specrt__verify_law(v, logits);
+        }
+        out->tokens[i] =
+            specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, cycle, i));
+        break;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+// >>stock : src/decode/stock.h
+/* stock.h : a stock, and products of several sequences with its rows */
+
+/* --- making --- */
+
+SPECRT__INTERNAL specrt_status specrt__stock_check_room(const specrt_stock *stock,
+                                                        const specrt_head *head, int32_t n_rows,
+                                                        specrt_error *err);
+
+/* --- which rows are joint --- */
+
+/* A sequence of a batch, and where its rows of the stock go. */
+typedef struct specrt__stock_member {
+    const specrt_active *active;
+    const specrt_segment *segment; /* the rows, of those of the active */
+    const float *hidden;           /* f32 [n, n_cols] */
+    float *logits;                 /* f32 [n, n_rows of the active], the segment's first column */
+    int32_t n, first;              /* first: of its states in the batch */
+    int64_t block;                 /* of its first block of rows */
+} specrt__stock_member;
+
+/* --- products --- */
+
+SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
+                                             const specrt__stock_member *members, int32_t n,
+                                             const float *hidden, int32_t n_states);
+
+// >>stock : src/decode/stock.c
+/* stock.c : owns the making of a stock, and the products of several sequences with its rows: a row that
+ * enough of them hold is multiplied for all of their states at once, what a sequence does not hold of
+ * that is left aside, and its other rows are multiplied for it alone. Refuses heads other than its own.
+ * Which rows are joint changes no logit, for a row's product has the same bits whatever is multiplied
+ * beside it. */
+
+enum {
+    SPECRT__STOCK_MAX_JOINT = 16384, /* rows: 4 MiB of logits */
+    SPECRT__STOCK_MAX_COSTS = SPECRT__ACTIVE_SHARED
+};
+
+/* A state beyond the first, in products of the first, and what joint products must save of all: to look for
+ * them and to copy their logits takes time too. See docs/METHODS.md, "Many sequences". */
+static const double specrt__stock_more = 1.0 / 3, specrt__stock_gain = 1.0 / 16;
+
+/* --- making --- */
+
+static specrt_status specrt__stock_check(const specrt_head *head, const specrt_stock_params *params,
+                                         specrt_error *err) {
+    if (params->n_rows < 0 || params->n_rows > SPECRT_MAX_VOCAB)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "stock: n_rows: expected 0 (the head's %lld) to %d, found %d",
+                                (long long)head->desc.n_rows, SPECRT_MAX_VOCAB,
+                                (int)params->n_rows);
+    if (params->n_costs < 0 || params->n_costs > SPECRT__STOCK_MAX_COSTS ||
+        (params->n_costs > 0 && !params->costs))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "stock: n_costs: expected 0 to %d, and costs where not 0, found %d",
+                                SPECRT__STOCK_MAX_COSTS, (int)params->n_costs);
+    for (int32_t i = 0; i < params->n_costs; i++)
+        if (!(params->costs[i] > 0 && params->costs[i] <= DBL_MAX))
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "stock: costs: %d: expected a time above 0, found %g", (int)i,
+                                    params->costs[i]);
+    return SPECRT_STATUS_OK;
+}
+
+/* Rows are not touched: a system that backs memory as it is used has but those that were held. */
+static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_rows,
+                                            int32_t n_costs, const specrt_desc *desc) {
+    size_t n = (size_t)n_rows, most = SPECRT__STOCK_MAX_JOINT, n_joint = n < most ? n : most;
+    size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    size_t n_words = (size_t)head->n_ids + 4 * n + n_joint + (head->desc.bias ? n : 0) +
+                     (n + 1) / 2 + (size_t)SPECRT__ACTIVE_SHARED * n_joint;
+    uint64_t bytes, extra = sizeof(specrt_stock) + 8 * (uint64_t)n_costs + 4 * (uint64_t)n_words;
+    if (!specrt__base_mul(stride, n, &bytes) || !specrt__base_add(bytes, extra + 64, &bytes))
+        return NULL;
+    specrt_stock *s = (specrt_stock *)specrt__base_alloc(desc, bytes);
+    if (!s) return NULL;
+    SPECRT__CLEAR(s, 1);
+    uint8_t *at = (uint8_t *)(s + 1);
+    s->costs = SPECRT__CARVE(double, &at, (size_t)n_costs);
+    s->place_of = SPECRT__CARVE(int32_t, &at, (size_t)head->n_ids);
+    s->ids = SPECRT__CARVE(int32_t, &at, n);
+    s->n_holders = SPECRT__CARVE(int32_t, &at, n);
+    s->vacant = SPECRT__CARVE(int32_t, &at, n);
+    s->joint_at = SPECRT__CARVE(int32_t, &at, n);
+    s->joint = SPECRT__CARVE(int32_t, &at, n_joint);
+    s->logits = SPECRT__CARVE(float, &at, SPECRT__ACTIVE_SHARED *n_joint);
+    if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, n);
+    s->n_of_batch = SPECRT__CARVE(uint16_t, &at, n);
+    s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
+    s->row_stride = stride;
+    s->n_rows = n_rows;
+    s->max_joint = (int32_t)n_joint;
+    return s;
+}
+
+SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
+                                             const specrt_stock_params *params,
+                                             const specrt_desc *env, specrt_stock **out,
+                                             specrt_error *err) {
+    specrt_stock_params defaults;
+    const specrt_desc *desc = env ? env : &head->compute.desc;
+    SPECRT__CLEAR(&defaults, 1);
+    if (!params) params = &defaults;
+    *out = NULL;
+    SPECRT__TRY(specrt__stock_check(head, params, err));
+    int32_t most = (int32_t)head->desc.n_rows, n_rows = params->n_rows;
+    if (n_rows == 0 || n_rows > most) n_rows = most;
+    specrt_stock *s = specrt__stock_allocate(head, n_rows, params->n_costs, desc);
+    if (!s)
+        return specrt_error_set(
+            err, SPECRT_STATUS_NO_MEMORY, "stock: out of memory for %d rows of %zu bytes",
+            (int)n_rows, specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols));
+    s->desc = *desc;
+    s->head = head;
+    s->n_costs = params->n_costs;
+    for (int32_t i = 0; i < s->n_costs; i++) s->costs[i] = params->costs[i];
+    memset(s->place_of, 0xff, (size_t)head->n_ids * sizeof *s->place_of);
+    memset(s->joint_at, 0xff, (size_t)n_rows * sizeof *s->joint_at);
+    for (int32_t i = 0; i < n_rows; i++) {
+        s->n_holders[i] = 0;
+        s->vacant[i] = n_rows - 1 - i;
+    }
+    *out = s;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_stock_close(specrt_stock *stock) {
+    if (!stock) return;
+    specrt_desc desc = stock->desc;
+    specrt__base_free(&desc, stock);
+}
+
+SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out) {
+    out->n_rows = stock->n_rows;
+    out->n_held = stock->n_held;
+    out->n_sessions = stock->n_sessions;
+    out->n_joint = stock->n_joint;
+    out->n_packed = stock->n_packed;
+    out->n_holds = 0;
+    for (int32_t i = 0; i < stock->n_rows; i++) out->n_holds += stock->n_holders[i];
+}
+
+/* Whether one more session may hold so many rows: whatever it wants, there is a place then. */
+SPECRT__INTERNAL specrt_status specrt__stock_check_room(const specrt_stock *stock,
+                                                        const specrt_head *head, int32_t n_rows,
+                                                        specrt_error *err) {
+    int32_t n_left = stock->n_rows - stock->n_promised;
+    if (stock->head != head)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: stock: expected one of the policy's head, found another "
+                                "head's");
+    if (n_rows <= n_left || stock->n_rows >= head->desc.n_rows) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "session: stock: expected room for the %d rows that the policy packs "
+                            "at most, found %d of %d not promised to %d other sessions; "
+                            "n_rows 0 is always enough",
+                            (int)n_rows, (int)(n_left > 0 ? n_left : 0), (int)stock->n_rows,
+                            (int)stock->n_sessions);
+}
+
+/* --- which rows are joint --- */
+
+/* What a row takes with n states, of any unit. */
+static double specrt__stock_cost(const specrt_stock *stock, int32_t n) {
+    if (stock->n_costs == 0) return 1 + specrt__stock_more * (n - 1);
+    if (n <= stock->n_costs) return stock->costs[n - 1];
+    return stock->costs[stock->n_costs - 1] * n / stock->n_costs;
+}
+
+/* The fewest of n sequences, which have n_states in all, by whom a row must be held for one product with
+ * all states to be cheaper than one for each of them; n + 1: it never is. */
+static int32_t specrt__stock_least(const specrt_stock *stock, int32_t n, int32_t n_states) {
+    double together = specrt__stock_cost(stock, n_states);
+    double alone = specrt__stock_cost(stock, (n_states + n / 2) / n);
+    int32_t least = 2;
+    while (least <= n && least * alone <= together) least++;
+    return least;
+}
+
+/* How many of a batch hold each row. */
+static void specrt__stock_count(specrt_stock *s, const specrt__stock_member *members, int32_t n) {
+    memset(s->n_of_batch, 0, (size_t)s->n_used * sizeof *s->n_of_batch);
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t r = 0; r < members[i].segment->n_rows; r++)
+            s->n_of_batch[members[i].segment->places[r]]++;
+}
+
+/* The rows that so many hold; none, unless all of them save enough. Chosen anew when what is held changes:
+ * another batch of the same sequences' rows has the same logits by these. */
+static void specrt__stock_choose(specrt_stock *s, const specrt__stock_member *members, int32_t n,
+                                 int32_t n_states, int32_t least) {
+    double together = specrt__stock_cost(s, n_states), all = 0, saved = 0;
+    double alone = specrt__stock_cost(s, (n_states + n / 2) / n);
+    if (s->chosen == s->version && s->chosen_least == least) return;
+    for (int32_t i = 0; i < s->n_joint; i++) s->joint_at[s->joint[i]] = -1;
+    s->n_joint = 0;
+    specrt__stock_count(s, members, n);
+    for (int32_t place = 0; place < s->n_used; place++) {
+        all += s->n_of_batch[place] * alone;
+        if (s->n_of_batch[place] < least || s->n_joint == s->max_joint) continue;
+        saved += s->n_of_batch[place] * alone - together;
+        s->joint[s->n_joint++] = place;
+    }
+    if (saved < specrt__stock_gain * all) s->n_joint = 0;
+    for (int32_t i = 0; i < s->n_joint; i++) s->joint_at[s->joint[i]] = i;
+    s->chosen = s->version;
+    s->chosen_least = least;
+}
+
+/* --- products --- */
+
+typedef struct specrt__stock_batch {
+    specrt_stock *stock;
+    const specrt__stock_member *members;
+    int32_t n, n_states;
+    const float *hidden; /* f32 [n_states, n_cols] of all */
+} specrt__stock_batch;
+
+/* Joint rows of block i, for all states. */
+static void specrt__stock_joint_task(void *arg, int64_t i) {
+    const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
+    const specrt_stock *s = b->stock;
+    specrt_segment rows = *b->members->segment;
+    specrt_active active = *b->members->active;
+    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = s->n_joint - begin;
+    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    rows.places = s->joint;
+    rows.n_rows = s->n_joint;
+    active.n_rows = s->max_joint;
+    specrt__active_product product = {&active, b->hidden, b->n_states, s->logits, 0};
+    specrt__active_multiply(&product, &rows, begin, end, s->logits);
+}
+
+/* Takes what is joint of the rows [begin, end). @return how many are left, places and rows of which are
+ * listed. */
+static int32_t specrt__stock_take(const specrt_stock *s, const specrt__stock_member *m,
+                                  int32_t begin, int32_t end, int32_t *places, int32_t *rows) {
+    size_t stride = (size_t)m->active->n_rows, joint_stride = (size_t)s->max_joint;
+    const float *joint = s->logits + (size_t)m->first * joint_stride;
+    int32_t n_left = 0;
+    for (int32_t r = begin; r < end; r++) {
+        int32_t place = m->segment->places[r], at = s->joint_at[place];
+        if (at < 0) places[n_left] = place, rows[n_left++] = r;
+        for (int32_t h = 0; h < m->n && at >= 0; h++)
+            m->logits[(size_t)h * stride + (size_t)r] =
+                joint[(size_t)h * joint_stride + (size_t)at];
+    }
+    return n_left;
+}
+
+/* A block of a member's rows: joint ones are copied, others multiplied. */
+static void specrt__stock_member_task(void *arg, int64_t i) {
+    const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
+    const specrt__stock_member *m = b->members + b->n - 1;
+    float tile[(int)SPECRT__ACTIVE_SHARED * (int)SPECRT__ACTIVE_BLOCK];
+    int32_t places[SPECRT__ACTIVE_BLOCK], rows[SPECRT__ACTIVE_BLOCK];
+    while (m->block > i) m--;
+    int32_t begin = (int32_t)(i - m->block) * SPECRT__ACTIVE_BLOCK;
+    int32_t left = m->segment->n_rows - begin;
+    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    int32_t n = specrt__stock_take(b->stock, m, begin, end, places, rows);
+    if (n == 0) return;
+    specrt_segment rest = *m->segment;
+    specrt_active active = *m->active;
+    rest.places = places;
+    rest.n_rows = active.n_rows = n;
+    specrt__active_product product = {&active, m->hidden, m->n, tile, 0};
+    specrt__active_multiply(&product, &rest, 0, n, tile);
+    for (int32_t h = 0; h < m->n; h++)
+        for (int32_t j = 0; j < n; j++)
+            m->logits[h * m->active->n_rows + rows[j]] = tile[h * n + j];
+}
+
+/* Logits of the members' rows in the stock, where joint products are cheaper. hidden: of all, one after
+ * another, at most SPECRT__ACTIVE_SHARED. @return false: they are not, and nothing was done. */
+SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
+                                             const specrt__stock_member *members, int32_t n,
+                                             const float *hidden, int32_t n_states) {
+    specrt__stock_batch b = {stock, members, n, n_states, hidden};
+    const specrt__stock_member *last = &members[n - 1];
+    int32_t least = specrt__stock_least(stock, n, n_states);
+    if (least > n) return false;
+    specrt__stock_choose(stock, members, n, n_states, least);
+    if (stock->n_joint == 0) return false;
+    const specrt_compute *compute = members->active->compute;
+    specrt__active_run(compute, specrt__active_blocks(stock->n_joint), specrt__stock_joint_task,
+                       &b);
+    specrt__active_run(compute, last->block + specrt__active_blocks(last->segment->n_rows),
+                       specrt__stock_member_task, &b);
+    return true;
+}
+
+// >>session : src/decode/session.h
+/* session.h : a session's state */
 
 /* A chain whose last token is not drawn yet, and the target's best tokens at each of its nodes. */
 typedef struct specrt__session_open {
@@ -13494,8 +13415,37 @@ struct specrt_session {
     bool in_batch;     /* while a batch is looked through for a session that comes twice */
 };
 
+SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy);
+SPECRT__INTERNAL bool specrt__session_make_scratch(specrt_session *s);
+SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
+                                                     specrt_tree_params *tree, specrt_error *err);
+SPECRT__INTERNAL bool specrt__session_make_laws(specrt_session *s,
+                                                const specrt_session_params *params);
+SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
+                                                       int32_t *out, specrt_error *err);
+
+/* --- a sequence --- */
+
+SPECRT__INTERNAL void specrt__session_pack(specrt_session *s);
+
+/* --- a cycle --- */
+
+/* What sequences multiply together: as many as one product takes the states of. */
+typedef struct specrt__session_group {
+    specrt_session *const *sessions;
+    int32_t n, n_states;
+    const float *hidden; /* f32 [n_states, n_cols] */
+} specrt__session_group;
+
+SPECRT__INTERNAL bool specrt__session_join(const specrt__session_group *g);
+SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n, int32_t token);
+
+// >>session_make : src/decode/session_make.c
+/* session_make.c : owns the making of a session: what it allocates, and what of its policy and parameters
+ * do not fit. */
+
 /* Marks that hold for every sequence. */
-static void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy) {
+SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy) {
     for (int32_t i = 0; i < pool->n_ids; i++)
         if (i >= policy->n_vocab || specrt__head_row_of(policy->head, i) < 0)
             specrt__active_mark(pool, i, SPECRT__ACTIVE_INVALID);
@@ -13549,7 +13499,7 @@ static bool specrt__session_make_routed(specrt_session *s) {
     return true;
 }
 
-static bool specrt__session_make_scratch(specrt_session *s) {
+SPECRT__INTERNAL bool specrt__session_make_scratch(specrt_session *s) {
     uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)specrt_policy_bound(s->policy);
     uint8_t *at = (uint8_t *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
     if (!at) return false;
@@ -13560,8 +13510,8 @@ static bool specrt__session_make_scratch(specrt_session *s) {
 }
 
 /* The tree that a draft of this kind has, or why there is none. */
-static specrt_status specrt__session_shape(const specrt_session_params *params,
-                                           specrt_tree_params *tree, specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
+                                                     specrt_tree_params *tree, specrt_error *err) {
     float temperature = params->draft_temperature;
     *tree = params->tree;
     if (params->draft != SPECRT_DRAFT_TOP_K && params->draft != SPECRT_DRAFT_SAMPLED)
@@ -13594,7 +13544,8 @@ static specrt_status specrt__session_shape(const specrt_session_params *params,
     return SPECRT_STATUS_OK;
 }
 
-static bool specrt__session_make_laws(specrt_session *s, const specrt_session_params *params) {
+SPECRT__INTERNAL bool specrt__session_make_laws(specrt_session *s,
+                                                const specrt_session_params *params) {
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
     uint64_t n = n_steps * (uint64_t)specrt_policy_bound(s->policy);
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
@@ -13610,8 +13561,8 @@ static bool specrt__session_make_laws(specrt_session *s, const specrt_session_pa
 }
 
 /* Columns of the target's logits: as many as the application says, or 0: one a token. */
-static specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
-                                             int32_t *out, specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
+                                                       int32_t *out, specrt_error *err) {
     const specrt_head *head = policy->head;
     int32_t n_proposed = head->row_of ? head->n_ids : policy->n_vocab;
     *out = head->row_of ? policy->n_vocab : head->n_ids;
@@ -13745,6 +13696,9 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
     specrt__base_free(&desc, session);
 }
 
+// >>session : src/decode/session.c
+/* session.c */
+
 /* --- a sequence --- */
 
 /* Of the cycle to come. */
@@ -13755,7 +13709,7 @@ static void specrt__session_choose(specrt_session *s) {
 }
 
 /* Packs what the sources want now and lists the segments. */
-static void specrt__session_pack(specrt_session *s) {
+SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     int32_t n = 0;
     specrt__session_choose(s);
     specrt__active_sync(s->pool);
@@ -14010,13 +13964,6 @@ static bool specrt__session_batch_ok(specrt_session *const *sessions, int32_t n,
     return ok && n_rows == n_hidden;
 }
 
-/* What sequences multiply together: as many as one product takes the states of. */
-typedef struct specrt__session_group {
-    specrt_session *const *sessions;
-    int32_t n, n_states;
-    const float *hidden; /* f32 [n_states, n_cols] */
-} specrt__session_group;
-
 /* The first of n sequences, by their states. A pass has SPECRT_TREE_MAX_TOPK at most. */
 static specrt__session_group specrt__session_group_of(specrt_session *const *sessions, int32_t n,
                                                       const float *hidden) {
@@ -14040,7 +13987,7 @@ static void specrt__session_share(const specrt__session_group *g) {
 
 /* The logits of the rows that all hold of one stock. @return false: joint products do not pay, or there is
  * none. */
-static bool specrt__session_join(const specrt__session_group *g) {
+SPECRT__INTERNAL bool specrt__session_join(const specrt__session_group *g) {
     specrt__stock_member members[SPECRT__ACTIVE_SHARED];
     specrt_stock *stock = g->sessions[0]->pool->stock;
     const float *hidden = g->hidden;
@@ -14153,7 +14100,7 @@ static int32_t specrt__session_list_of(const specrt_session *s, int32_t token) {
 }
 
 /* What the target's 16 best leave out is little wherever its probability is large enough to matter. */
-static float specrt__session_certainty(const float *logits, int32_t n, int32_t token) {
+SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n, int32_t token) {
     int32_t best[SPECRT_LOGITS_MAX_K], k = specrt_logits_topk(logits, n, SPECRT_LOGITS_MAX_K, best);
     float sum = 0;
     for (int32_t i = 0; i < k; i++) sum += expf(logits[best[i]] - logits[best[0]]);
@@ -14271,10 +14218,8 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
     out->n_lost = session->retrieve->n_lost;
 }
 
-// >>snapshot (uses: base active window arc retrieve policy tree verify session)
-// Owns saved sessions (docs/FORMAT.md, "Saved sessions"): a header, the policy's text, then lists of words of
-// 32 bits, each with its length. Refuses bytes of another version, policy or vocabulary, damaged ones, and
-// lists that no session could have: whatever is in them, indices stay within their arrays.
+// >>snapshot : src/decode/snapshot.h
+/* snapshot.h :  */
 
 enum {
     SPECRT__SNAPSHOT_VERSION = 1,
@@ -14298,6 +14243,12 @@ enum {
     SPECRT__SNAPSHOT_CHAIN_BEST, /* [n, SPECRT_LOGITS_MAX_K] the target's best there, or none */
     SPECRT__SNAPSHOT_LISTS
 };
+
+// >>snapshot : src/decode/snapshot.c
+/* snapshot.c : owns saved sessions (docs/FORMAT.md, "Saved sessions"): a header, the policy's text, then
+ * lists of words of 32 bits, each with its length. Refuses bytes of another version, policy or
+ * vocabulary, damaged ones, and lists that no session could have: whatever is in them, indices stay
+ * within their arrays. */
 
 /* What ids mean to a policy: its fixed rows, the order that windows are filled up in, what may not be
  * proposed, what ends a text. */
@@ -14678,9 +14629,9 @@ SPECRT_API specrt_status specrt_session_load(specrt_session *s, const void *byte
     return status;
 }
 
-// >>host (uses: base policy session)
-// Owns the loop over the application's models. Refuses tables with holes, prompts that fill the
-// context, and generations that a model failed.
+// >>host : src/decode/host.c
+/* host.c : owns the loop over the application's models. Refuses tables with holes, prompts that fill the
+ * context, and generations that a model failed. */
 
 /* Before a model sees it: a host need not check tokens. */
 static specrt_status specrt__host_check_prompt(const specrt_session *s, const specrt_host *host,
@@ -14852,6 +14803,659 @@ SPECRT_API specrt_status specrt_generate(specrt_session *s, const specrt_host *h
     while (specrt__host_give(s, g, verdict.tokens, verdict.n))
         SPECRT__TRY(specrt_host_cycle(s, host, &verdict, err));
     return SPECRT_STATUS_OK;
+}
+
+// >>trace : src/trace/trace.h
+/* trace.h : the layout that writer and reader of traces share */
+
+#if !defined(SPECRT_NO_ZSTD)
+#include <zstd.h>
+#endif
+
+enum {
+    SPECRT__TRACE_VERSION = 3,
+    SPECRT__TRACE_HEADER = 128,
+    SPECRT__TRACE_BLOCK_HEADER = 32,
+    SPECRT__TRACE_MAGIC_BLOCK = 0x314b4c42,  /* "BLK1" */
+    SPECRT__TRACE_MAGIC_HIDDEN = 0x31444948, /* "HID1": hidden states of the block that follows */
+    SPECRT__TRACE_FLUSH = 1 << 20,           /* raw bytes of a block, at least */
+    SPECRT__TRACE_MAX_BLOCK = 1 << 28,
+    SPECRT__TRACE_MAX_WIDTH = 1 << 20,
+    SPECRT__TRACE_MAX_TOP = 1 << 12,
+    SPECRT__TRACE_MAX_TEXT = 1024, /* of a policy, with its NUL */
+    SPECRT__TRACE_FIELDS = 15,
+    SPECRT__TRACE_HIDDEN = 1 << 5 | 1 << 9 | 1 << 14, /* fields that are hidden states */
+    SPECRT__TRACE_APART = 1 << 30                     /* they are in the block before */
+};
+
+/* One array of a record: the address of the pointer to it, and its bytes. */
+typedef struct specrt__trace_field {
+    void *at;
+    uint64_t n_bytes;
+} specrt__trace_field;
+
+/* The pointers are of several types, so they are copied as bytes. */
+static inline const void *specrt__trace_get(const specrt__trace_field *f) {
+    const void *array;
+    memcpy(&array, f->at, sizeof array);
+    return array;
+}
+
+static inline void specrt__trace_set(const specrt__trace_field *f, const void *array) {
+    memcpy(f->at, &array, sizeof array);
+}
+
+SPECRT__INTERNAL void specrt__trace_layout(const specrt_trace_info *info, specrt_trace_record *r,
+                                           specrt__trace_field f[SPECRT__TRACE_FIELDS]);
+SPECRT__INTERNAL bool specrt__trace_counts_ok(const specrt_trace_record *r);
+SPECRT__INTERNAL const char *specrt__trace_wrong(const specrt_trace_info *info,
+                                                 const specrt_trace_record *r);
+SPECRT__INTERNAL bool specrt__trace_info_ok(const specrt_trace_info *info);
+
+/* Bytes that grow. */
+typedef struct specrt__trace_buffer {
+    uint8_t *p;
+    size_t n, at, capacity; /* at: where reading goes on */
+} specrt__trace_buffer;
+
+SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_desc *desc, specrt__trace_buffer *b,
+                                            size_t n);
+
+static inline void specrt__trace_release(const specrt_desc *desc, specrt__trace_buffer *b) {
+    specrt__base_free(desc, b->p);
+    memset(b, 0, sizeof *b);
+}
+
+// >>trace : src/trace/trace.c
+/* trace.c : owns trace files: records in blocks, their hidden states in blocks beside them. Refuses sizes
+ * that do not fit each other, tokens outside the vocabulary, damaged blocks. Every record is a list of
+ * arrays in one order, described once. */
+
+SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = specrt__base_to_f16(x[i]);
+}
+
+/* The arrays of a record in file order; those of no bytes do not apply. */
+SPECRT__INTERNAL void specrt__trace_layout(const specrt_trace_info *info, specrt_trace_record *r,
+                                           specrt__trace_field f[SPECRT__TRACE_FIELDS]) {
+    uint64_t n = (uint64_t)r->n, nodes = (uint64_t)r->n_nodes,
+             cycle = r->kind == SPECRT_TRACE_CYCLE;
+    uint64_t top = n * (uint64_t)info->n_top, draft_top = n * (uint64_t)info->n_draft_top;
+    const specrt__trace_field fields[SPECRT__TRACE_FIELDS] = {
+        {(void *)&r->tokens, 4 * n},
+        {(void *)&r->nodes, 4 * n * cycle},
+        {(void *)&r->tree_tokens, 4 * nodes},
+        {(void *)&r->tree_parents, 4 * nodes},
+        {(void *)&r->tree_logprobs, 4 * nodes},
+        {(void *)&r->target_hidden, 2 * n * (uint64_t)info->d_target},
+        {(void *)&r->top_ids, 4 * top},
+        {(void *)&r->top_logits, 4 * top},
+        {(void *)&r->top_logsumexp, 4 * n},
+        {(void *)&r->draft_hidden, 2 * n * (uint64_t)info->d_draft},
+        {(void *)&r->draft_ids, 4 * draft_top},
+        {(void *)&r->draft_logits, 4 * draft_top},
+        {(void *)&r->draft_logsumexp, 4 * n},
+        {(void *)&r->tree_top_ids, 4 * nodes * (uint64_t)info->n_tree_top},
+        {(void *)&r->prompt_hidden, 2 * (uint64_t)info->d_target * (1 - cycle)},
+    };
+    memcpy(f, fields, sizeof fields);
+}
+
+/* What must be true of a record before its arrays are looked at. */
+SPECRT__INTERNAL bool specrt__trace_counts_ok(const specrt_trace_record *r) {
+    bool cycle = r->kind == SPECRT_TRACE_CYCLE;
+    if (r->kind != SPECRT_TRACE_SEQUENCE && !cycle) return false;
+    if (r->n < 1 || r->n > SPECRT_MAX_VOCAB) return false;
+    return cycle ? r->n_nodes >= 1 && r->n_nodes <= SPECRT_TREE_MAX_NODES && r->n <= r->n_nodes
+                 : r->n_nodes == 0;
+}
+
+static bool specrt__trace_ids_ok(const int32_t *ids, int64_t n, int32_t least, int32_t n_vocab) {
+    for (int64_t i = 0; ids && i < n; i++)
+        if (ids[i] < least || ids[i] >= n_vocab) return false;
+    return true;
+}
+
+/* @return what is wrong; NULL: nothing. */
+SPECRT__INTERNAL const char *specrt__trace_wrong(const specrt_trace_info *info,
+                                                 const specrt_trace_record *r) {
+    int64_t n = r->n;
+    if (!r->tokens || !specrt__trace_ids_ok(r->tokens, n, 0, info->n_vocab)) return "tokens";
+    if (!specrt__trace_ids_ok(r->tree_tokens, r->n_nodes, 0, info->n_vocab)) return "tree_tokens";
+    if (!specrt__trace_ids_ok(r->top_ids, n * info->n_top, -1, info->n_vocab)) return "top_ids";
+    if (!specrt__trace_ids_ok(r->draft_ids, n * info->n_draft_top, -1, info->n_vocab))
+        return "draft_ids";
+    if (!specrt__trace_ids_ok(r->tree_top_ids, (int64_t)r->n_nodes * info->n_tree_top, -1,
+                              info->n_vocab))
+        return "tree_top_ids";
+    if (r->kind != SPECRT_TRACE_CYCLE) return NULL;
+    if (!r->tree_tokens || !r->tree_parents) return "tree";
+    if (!r->nodes || !specrt__trace_ids_ok(r->nodes, n, 0, r->n_nodes)) return "nodes";
+    for (int32_t i = 0; i < r->n_nodes; i++)
+        if (r->tree_parents[i] >= i || r->tree_parents[i] < (i ? 0 : -1)) return "tree_parents";
+    return NULL;
+}
+
+SPECRT__INTERNAL bool specrt__trace_info_ok(const specrt_trace_info *info) {
+    return info->n_vocab >= 1 && info->n_vocab <= SPECRT_MAX_VOCAB && info->d_target >= 0 &&
+           info->d_target <= SPECRT__TRACE_MAX_WIDTH && info->d_draft >= 0 &&
+           info->d_draft <= SPECRT__TRACE_MAX_WIDTH && info->n_top >= 0 &&
+           info->n_top <= SPECRT__TRACE_MAX_TOP && info->n_draft_top >= 0 &&
+           info->n_draft_top <= SPECRT__TRACE_MAX_TOP && info->n_tree_top >= 0 &&
+           info->n_tree_top <= SPECRT__TRACE_MAX_TOP && info->n_ids >= 0 &&
+           info->n_ids <= info->n_vocab && info->n_terminators >= 0 &&
+           info->n_terminators <= SPECRT_MAX_TERMINATORS &&
+           specrt__trace_ids_ok(info->terminators, info->n_terminators, 0, info->n_vocab);
+}
+
+/* Room for n bytes, of which those that there are stay. */
+SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_desc *desc, specrt__trace_buffer *b,
+                                            size_t n) {
+    if (n <= b->capacity) return true;
+    uint8_t *grown = (uint8_t *)specrt__base_alloc(desc, n + n / 2);
+    if (!grown) return false;
+    if (b->n) memcpy(grown, b->p, b->n);
+    specrt__base_free(desc, b->p);
+    b->p = grown;
+    b->capacity = n + n / 2;
+    return true;
+}
+
+// >>writer : src/trace/writer.c
+/* writer.c : owns the writing of traces. */
+
+/* --- writing --- */
+
+struct specrt_trace_writer {
+    specrt_desc desc;
+    specrt_trace_info info;
+    int (*write)(void *user, const void *bytes, size_t n);
+    void *user;
+    specrt__trace_buffer records, hidden, stored; /* of the block at hand; stored: compressed */
+    uint32_t n_records;
+};
+
+static void specrt__trace_store32(uint8_t *p, uint32_t x) {
+    memcpy(p, &x, 4);
+}
+static void specrt__trace_store64(uint8_t *p, uint64_t x) {
+    memcpy(p, &x, 8);
+}
+
+static specrt_status specrt__trace_put(specrt_trace_writer *w, const void *bytes, size_t n,
+                                       specrt_error *err) {
+    if (w->write(w->user, bytes, n) == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_IO, "trace: cannot be written");
+}
+
+static specrt_status specrt__trace_put_header(specrt_trace_writer *w, specrt_error *err) {
+    const specrt_trace_info *info = &w->info;
+    uint8_t h[SPECRT__TRACE_HEADER + 4 * SPECRT_MAX_TERMINATORS + SPECRT__TRACE_MAX_TEXT] = {0};
+    uint8_t *more = h + SPECRT__TRACE_HEADER;
+    size_t n_ids = 4 * (size_t)info->n_terminators;
+    size_t n_text = info->policy ? strlen(info->policy) + 1 : 0;
+    if (n_text > SPECRT__TRACE_MAX_TEXT)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "trace: policy: expected at most %d bytes, found %zu",
+                                SPECRT__TRACE_MAX_TEXT - 1, n_text - 1);
+    if (n_ids > 0) memcpy(more, info->terminators, n_ids);
+    if (n_text > 0) memcpy(more + n_ids, info->policy, n_text);
+    memcpy(h, "SPECRTRC", 8);
+    specrt__trace_store32(h + 8, SPECRT__TRACE_VERSION);
+    specrt__trace_store32(h + 12, (uint32_t)(n_ids + n_text));
+    specrt__trace_store32(h + 16, (uint32_t)info->n_vocab);
+    specrt__trace_store32(h + 20, (uint32_t)info->d_target);
+    specrt__trace_store32(h + 24, (uint32_t)info->d_draft);
+    specrt__trace_store32(h + 28, (uint32_t)info->n_top);
+    specrt__trace_store32(h + 32, (uint32_t)info->n_draft_top);
+    specrt__trace_store32(h + 36, (uint32_t)info->n_tree_top);
+    memcpy(h + 40, info->tokenizer_sha256, 32);
+    specrt__trace_store32(h + 72, (uint32_t)info->tree.num_steps);
+    specrt__trace_store32(h + 76, (uint32_t)info->tree.topk);
+    specrt__trace_store32(h + 80, (uint32_t)info->tree.num_draft_tokens);
+    specrt__trace_store32(h + 84, (uint32_t)info->draft);
+    memcpy(h + 88, &info->temperature, 4);
+    specrt__trace_store32(h + 92, (uint32_t)info->n_ids);
+    specrt__trace_store32(h + 96, (uint32_t)info->n_terminators);
+    specrt__trace_store64(h + 104, specrt_hash64(more, n_ids + n_text, 0));
+    specrt__trace_store64(h + 120, specrt_hash64(h, 120, 0));
+    return specrt__trace_put(w, h, SPECRT__TRACE_HEADER + n_ids + n_text, err);
+}
+
+SPECRT_API specrt_status specrt_trace_writer_create(
+    const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
+    void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err) {
+    specrt_desc desc = specrt__base_desc(env);
+    *out = NULL;
+    if (!write || !specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "trace: expected a function and widths within limits");
+    specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&desc, sizeof *w);
+    if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
+    memset(w, 0, sizeof *w);
+    w->desc = desc;
+    w->info = *info;
+    w->write = write;
+    w->user = user;
+    specrt_status status = specrt__trace_put_header(w, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = w;
+    else
+        specrt__base_free(&desc, w);
+    return status;
+}
+
+/* The bytes as stored, compressed where that makes them fewer. */
+static const uint8_t *specrt__trace_pack(specrt_trace_writer *w, const specrt__trace_buffer *raw,
+                                         size_t *n_stored) {
+    *n_stored = raw->n;
+#if !defined(SPECRT_NO_ZSTD)
+    size_t bound = ZSTD_compressBound(raw->n);
+    if (specrt__trace_reserve(&w->desc, &w->stored, bound)) {
+        size_t n = ZSTD_compress(w->stored.p, bound, raw->p, raw->n, 3);
+        if (!ZSTD_isError(n) && n < raw->n) return *n_stored = n, w->stored.p;
+    }
+#else
+    (void)w;
+#endif
+    return raw->p;
+}
+
+static specrt_status specrt__trace_put_block(specrt_trace_writer *w, uint32_t magic,
+                                             specrt__trace_buffer *raw, specrt_error *err) {
+    uint8_t h[SPECRT__TRACE_BLOCK_HEADER];
+    size_t n_stored;
+    if (raw->n == 0) return SPECRT_STATUS_OK;
+    const uint8_t *stored = specrt__trace_pack(w, raw, &n_stored);
+    specrt__trace_store32(h, magic);
+    specrt__trace_store32(h + 4, w->n_records);
+    specrt__trace_store64(h + 8, raw->n);
+    specrt__trace_store64(h + 16, n_stored);
+    specrt__trace_store64(h + 24, specrt_hash64(stored, n_stored, specrt_hash64(h, 24, 0)));
+    raw->n = 0;
+    SPECRT__TRY(specrt__trace_put(w, h, sizeof h, err));
+    return specrt__trace_put(w, stored, n_stored, err);
+}
+
+/* Hidden states first: a file that is cut between the two has neither. */
+static specrt_status specrt__trace_flush(specrt_trace_writer *w, specrt_error *err) {
+    SPECRT__TRY(specrt__trace_put_block(w, SPECRT__TRACE_MAGIC_HIDDEN, &w->hidden, err));
+    SPECRT__TRY(specrt__trace_put_block(w, SPECRT__TRACE_MAGIC_BLOCK, &w->records, err));
+    w->n_records = 0;
+    return SPECRT_STATUS_OK;
+}
+
+/* The arrays of a record that it has, as a bit each, and their bytes: hidden states beside the others. */
+static uint32_t specrt__trace_measure(const specrt__trace_field *fields, uint64_t *n,
+                                      uint64_t *n_hidden) {
+    uint32_t has = 0;
+    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
+        if (!specrt__trace_get(&fields[i]) || !fields[i].n_bytes) continue;
+        has |= 1u << i;
+        *(SPECRT__TRACE_HIDDEN >> i & 1 ? n_hidden : n) += (fields[i].n_bytes + 3) & ~(uint64_t)3;
+    }
+    return *n_hidden ? has | SPECRT__TRACE_APART : has;
+}
+
+static void specrt__trace_append(specrt__trace_buffer *b, const void *bytes, uint64_t n) {
+    memcpy(b->p + b->n, bytes, (size_t)n);
+    memset(b->p + b->n + n, 0, (size_t)(-n & 3));
+    b->n += (size_t)((n + 3) & ~(uint64_t)3);
+}
+
+/* A record: kind, n, n_nodes, which arrays, the domain of a sequence, the arrays, each up to a multiple
+ * of 4 bytes. */
+SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
+                                            const specrt_trace_record *record, specrt_error *err) {
+    specrt__trace_field fields[SPECRT__TRACE_FIELDS];
+    specrt_trace_record r = *record;
+    char domain[sizeof r.domain] = {0};
+    bool begins = r.kind == SPECRT_TRACE_SEQUENCE;
+    uint64_t n = 16 + (begins ? sizeof domain : 0), n_hidden = 0;
+    const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
+    if (wrong)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: %s: out of range",
+                                wrong);
+    specrt__trace_layout(&w->info, &r, fields);
+    uint32_t has = specrt__trace_measure(fields, &n, &n_hidden);
+    if (n > SPECRT__TRACE_MAX_BLOCK - w->records.n ||
+        n_hidden > SPECRT__TRACE_MAX_BLOCK - w->hidden.n)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: too large");
+    if (!specrt__trace_reserve(&w->desc, &w->records, w->records.n + (size_t)n) ||
+        !specrt__trace_reserve(&w->desc, &w->hidden, w->hidden.n + (size_t)n_hidden))
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
+    const uint32_t head[4] = {(uint32_t)r.kind, (uint32_t)r.n, (uint32_t)r.n_nodes, has};
+    memcpy(domain, r.domain, sizeof domain - 1);
+    specrt__trace_append(&w->records, head, sizeof head);
+    if (begins) specrt__trace_append(&w->records, domain, sizeof domain);
+    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++)
+        if (has >> i & 1)
+            specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &w->hidden : &w->records,
+                                 specrt__trace_get(&fields[i]), fields[i].n_bytes);
+    w->n_records++;
+    return w->records.n + w->hidden.n >= SPECRT__TRACE_FLUSH ? specrt__trace_flush(w, err)
+                                                             : SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specrt_error *err) {
+    if (!w) return SPECRT_STATUS_OK;
+    specrt_status status = specrt__trace_flush(w, err);
+    specrt_desc desc = w->desc;
+    specrt__trace_release(&desc, &w->records);
+    specrt__trace_release(&desc, &w->hidden);
+    specrt__trace_release(&desc, &w->stored);
+    specrt__base_free(&desc, w);
+    return status;
+}
+
+// >>reader : src/trace/reader.c
+/* reader.c : owns the reading of traces. Refuses what is cut or damaged. */
+
+/* --- reading --- */
+
+struct specrt_trace_reader {
+    specrt_desc desc;
+    specrt__os_map map;
+    char name[256]; /* path, for messages */
+    const uint8_t *bytes;
+    size_t n_bytes, at; /* at: the next block */
+    specrt_trace_info info;
+    specrt__trace_buffer records, hidden; /* of the block at hand */
+    uint32_t n_left;                      /* records of it */
+    int64_t n_blocks;
+    bool cut, adler, skips; /* adler: checksums; skips: hidden states */
+    int32_t terminators[SPECRT_MAX_TERMINATORS];
+    char policy[SPECRT__TRACE_MAX_TEXT];
+};
+
+static specrt_status specrt__trace_damaged(const specrt_trace_reader *r, const char *what,
+                                           specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED, "%s: block %lld: %s", r->name,
+                            (long long)r->n_blocks, what);
+}
+
+/* zlib's Adler-32, for writers in languages whose libraries have that and no XXH64. */
+static uint32_t specrt__trace_adler(const uint8_t *p, size_t n, uint32_t sum) {
+    enum { MODULUS = 65521, BLOCK = 5552 }; /* so many bytes cannot overflow b */
+    uint32_t a = sum & 0xffff, b = sum >> 16;
+    for (size_t left; n > 0; a %= MODULUS, b %= MODULUS) {
+        left = n < (size_t)BLOCK ? n : (size_t)BLOCK;
+        n -= left;
+        while (left-- > 0) a += *p++, b += a;
+    }
+    return b << 16 | a;
+}
+
+/* The checksum of bytes [n] that follow others; before: theirs, or what each kind begins with. */
+static uint64_t specrt__trace_sum(const specrt_trace_reader *r, const uint8_t *p, size_t n,
+                                  uint64_t before) {
+    return r->adler ? specrt__trace_adler(p, n, (uint32_t)before) : specrt_hash64(p, n, before);
+}
+
+static uint64_t specrt__trace_sum_of(const specrt_trace_reader *r, const uint8_t *p, size_t n) {
+    return specrt__trace_sum(r, p, n, r->adler ? 1 : 0);
+}
+
+/* What version 2 added: of the recording, and behind the header terminators and the policy's text.
+ * @return whether it is all there. */
+static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, size_t n) {
+    const uint8_t *more = h + SPECRT__TRACE_HEADER;
+    specrt_trace_info *info = &r->info;
+    info->n_tree_top = (int32_t)specrt__base_load32(h + 36);
+    info->tree.num_steps = (int32_t)specrt__base_load32(h + 72);
+    info->tree.topk = (int32_t)specrt__base_load32(h + 76);
+    info->tree.num_draft_tokens = (int32_t)specrt__base_load32(h + 80);
+    info->draft = (int32_t)specrt__base_load32(h + 84);
+    memcpy(&info->temperature, h + 88, 4);
+    info->n_ids = (int32_t)specrt__base_load32(h + 92);
+    info->n_terminators = (int32_t)specrt__base_load32(h + 96);
+    info->terminators = r->terminators;
+    if (info->n_terminators < 0 || info->n_terminators > SPECRT_MAX_TERMINATORS) return false;
+    size_t n_ids = 4 * (size_t)info->n_terminators;
+    if (n > r->n_bytes - SPECRT__TRACE_HEADER || n < n_ids || n - n_ids > sizeof r->policy ||
+        specrt__base_load64(h + 104) != specrt__trace_sum_of(r, more, n))
+        return false;
+    memcpy(r->terminators, more, n_ids);
+    memcpy(r->policy, more + n_ids, n - n_ids);
+    if (n > n_ids) info->policy = r->policy;
+    if (n == n_ids) return true;
+    if (r->policy[n - n_ids - 1] != '\0') return false;
+    specrt__policy_renew(r->policy, sizeof r->policy);
+    return true;
+}
+
+static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_error *err) {
+    const uint8_t *h = r->bytes;
+    specrt_trace_info *info = &r->info;
+    if (r->n_bytes < SPECRT__TRACE_HEADER || memcmp(h, "SPECRTRC", 8) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_TRACE_MAGIC,
+                                "%s: not a specrt trace; specrt-eval record writes one", r->name);
+    uint32_t version = specrt__base_load32(h + 8), n_more = 0;
+    if (version < 1 || version > SPECRT__TRACE_VERSION)
+        return specrt_error_set(err, SPECRT_STATUS_TRACE_VERSION,
+                                "%s: trace version: expected 1 to %d, found %u", r->name,
+                                SPECRT__TRACE_VERSION, (unsigned)version);
+    info->n_vocab = (int32_t)specrt__base_load32(h + 16);
+    info->d_target = (int32_t)specrt__base_load32(h + 20);
+    info->d_draft = (int32_t)specrt__base_load32(h + 24);
+    info->n_top = (int32_t)specrt__base_load32(h + 28);
+    info->n_draft_top = (int32_t)specrt__base_load32(h + 32);
+    memcpy(info->tokenizer_sha256, h + 40, 32);
+    r->adler = version > 2 && specrt__base_load32(h + 100) == 1;
+    bool good = specrt__base_load64(h + 120) == specrt__trace_sum_of(r, h, 120);
+    if (version > 2) good &= specrt__base_load32(h + 100) <= 1;
+    if (good && version > 1) n_more = specrt__base_load32(h + 12);
+    if (good && version > 1) good = specrt__trace_read_more(r, h, n_more);
+    if (!good || !specrt__trace_info_ok(info))
+        return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED,
+                                "%s: header: its checksum or sizes are wrong", r->name);
+    r->at = SPECRT__TRACE_HEADER + n_more;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, size_t n_bytes,
+                                         const char *name, const specrt_desc *env,
+                                         specrt_trace_reader **out, specrt_error *err) {
+    specrt_desc desc = specrt__base_desc(env);
+    specrt_trace_reader *r = (specrt_trace_reader *)specrt__base_alloc(&desc, sizeof *r);
+    *out = NULL;
+    if (!r) {
+        specrt__os_map_close(&map);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", name);
+    }
+    memset(r, 0, sizeof *r);
+    r->desc = desc;
+    r->map = map;
+    snprintf(r->name, sizeof r->name, "%s", name);
+    r->bytes = (const uint8_t *)bytes;
+    r->n_bytes = n_bytes;
+    specrt_status status = specrt__trace_read_header(r, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = r;
+    else
+        specrt_trace_close(r);
+    return status;
+}
+
+SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *env,
+                                           specrt_trace_reader **out, specrt_error *err) {
+    specrt__os_map map;
+    *out = NULL;
+    SPECRT__TRY(specrt__os_map_open(path, &map, err));
+    return specrt__trace_start(map, map.bytes, map.n, path, env, out, err);
+}
+
+SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_bytes,
+                                                  const char *name, const specrt_desc *env,
+                                                  specrt_trace_reader **out, specrt_error *err) {
+    specrt__os_map none = {NULL, 0};
+    return specrt__trace_start(none, bytes, n_bytes, name, env, out, err);
+}
+
+SPECRT_API void specrt_trace_close(specrt_trace_reader *r) {
+    if (!r) return;
+    specrt_desc desc = r->desc;
+    specrt__os_map_close(&r->map);
+    specrt__trace_release(&desc, &r->records);
+    specrt__trace_release(&desc, &r->hidden);
+    specrt__base_free(&desc, r);
+}
+
+SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader) {
+    return &reader->info;
+}
+SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader) {
+    return reader->cut;
+}
+SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader) {
+    reader->skips = true;
+}
+
+SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *r, const uint8_t sha256[32],
+                                            int32_t d_target, int32_t d_draft, specrt_error *err) {
+    static const uint8_t unknown[32] = {0};
+    const specrt_trace_info *info = &r->info;
+    if (sha256 && memcmp(info->tokenizer_sha256, unknown, 32) != 0 &&
+        memcmp(info->tokenizer_sha256, sha256, 32) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_TRACE_MISMATCH,
+                                "%s: was recorded with another tokenizer", r->name);
+    if ((d_target == 0 || d_target == info->d_target) && (d_draft == 0 || d_draft == info->d_draft))
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(
+        err, SPECRT_STATUS_TRACE_MISMATCH,
+        "%s: hidden states: expected widths %d (target) and %d (drafter), found "
+        "%d and %d",
+        r->name, (int)d_target, (int)d_draft, (int)info->d_target, (int)info->d_draft);
+}
+
+static bool specrt__trace_unpack(const uint8_t *stored, size_t n_stored, uint8_t *raw,
+                                 size_t n_raw) {
+    if (n_stored == n_raw) return memcpy(raw, stored, n_raw), true;
+#if defined(SPECRT_NO_ZSTD)
+    return false;
+#else
+    return ZSTD_decompress(raw, n_raw, stored, n_stored) == n_raw;
+#endif
+}
+
+typedef struct specrt__trace_block {
+    uint32_t magic, n_records; /* n_records = 0: the file ends here, or was cut */
+    uint64_t n_raw, n_stored, checksum;
+    const uint8_t *header;
+} specrt__trace_block;
+
+/* The block that begins at an offset, unless it is not all there. */
+static specrt_status specrt__trace_find(specrt_trace_reader *r, size_t at, specrt__trace_block *out,
+                                        specrt_error *err) {
+    const uint8_t *h = r->bytes + at;
+    size_t left = r->n_bytes - at;
+    memset(out, 0, sizeof *out);
+    r->cut = left > 0 && left < SPECRT__TRACE_BLOCK_HEADER;
+    if (left < SPECRT__TRACE_BLOCK_HEADER) return SPECRT_STATUS_OK;
+    specrt__trace_block b = {specrt__base_load32(h),      specrt__base_load32(h + 4),
+                             specrt__base_load64(h + 8),  specrt__base_load64(h + 16),
+                             specrt__base_load64(h + 24), h};
+    if ((b.magic != SPECRT__TRACE_MAGIC_BLOCK && b.magic != SPECRT__TRACE_MAGIC_HIDDEN) ||
+        b.n_raw > SPECRT__TRACE_MAX_BLOCK || b.n_stored > b.n_raw || b.n_raw < 1 ||
+        b.n_records == 0)
+        return specrt__trace_damaged(r, "its header is wrong", err);
+    r->cut = b.n_stored > left - SPECRT__TRACE_BLOCK_HEADER;
+    if (!r->cut) *out = b;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__trace_load(specrt_trace_reader *r, const specrt__trace_block *b,
+                                        specrt__trace_buffer *out, specrt_error *err) {
+    const uint8_t *stored = b->header + SPECRT__TRACE_BLOCK_HEADER;
+    size_t n = (size_t)b->n_stored;
+    if (specrt__trace_sum(r, stored, n, specrt__trace_sum_of(r, b->header, 24)) != b->checksum)
+        return specrt__trace_damaged(r, "its checksum is wrong", err);
+    out->n = out->at = 0;
+    if (!specrt__trace_reserve(&r->desc, out, (size_t)b->n_raw))
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", r->name);
+    if (!specrt__trace_unpack(stored, n, out->p, (size_t)b->n_raw))
+        return specrt__trace_damaged(r, "does not decompress", err);
+    out->n = (size_t)b->n_raw;
+    return SPECRT_STATUS_OK;
+}
+
+/* The next block, with the hidden states before it; none when the file ends or was cut. */
+static specrt_status specrt__trace_next_block(specrt_trace_reader *r, specrt_error *err) {
+    specrt__trace_block hidden = {0, 0, 0, 0, 0, NULL}, block;
+    size_t at = r->at;
+    r->n_blocks++;
+    r->hidden.n = r->hidden.at = 0;
+    SPECRT__TRY(specrt__trace_find(r, at, &block, err));
+    if (block.magic == SPECRT__TRACE_MAGIC_HIDDEN) {
+        hidden = block;
+        at += SPECRT__TRACE_BLOCK_HEADER + (size_t)hidden.n_stored;
+        SPECRT__TRY(specrt__trace_find(r, at, &block, err));
+        r->cut |= block.n_records == 0;
+        if (block.magic == SPECRT__TRACE_MAGIC_HIDDEN)
+            return specrt__trace_damaged(r, "its records are missing", err);
+    }
+    if (block.n_records == 0) return SPECRT_STATUS_OK;
+    if (hidden.n_records && !r->skips) SPECRT__TRY(specrt__trace_load(r, &hidden, &r->hidden, err));
+    SPECRT__TRY(specrt__trace_load(r, &block, &r->records, err));
+    r->n_left = block.n_records;
+    r->at = at + SPECRT__TRACE_BLOCK_HEADER + (size_t)block.n_stored;
+    return SPECRT_STATUS_OK;
+}
+
+/* An array of a record: from the block, or from the hidden states before it. @return false: not all there. */
+static bool specrt__trace_take_field(specrt_trace_reader *r, const specrt__trace_field *f,
+                                     bool hidden, bool apart) {
+    specrt__trace_buffer *from = apart ? &r->hidden : &r->records;
+    uint64_t n = (f->n_bytes + 3) & ~(uint64_t)3;
+    if (apart && r->skips) return true;
+    if (n == 0 || n > from->n - from->at) return false;
+    if (!(hidden && r->skips)) specrt__trace_set(f, from->p + from->at);
+    from->at += (size_t)n;
+    return true;
+}
+
+/* Points the record's arrays into the block. */
+static const char *specrt__trace_take(specrt_trace_reader *r, specrt_trace_record *out) {
+    specrt__trace_field fields[SPECRT__TRACE_FIELDS];
+    specrt__trace_buffer *b = &r->records;
+    if (b->n - b->at < 16) return "ends inside a record";
+    const uint8_t *p = b->p + b->at;
+    out->kind = (int32_t)specrt__base_load32(p);
+    out->n = (int32_t)specrt__base_load32(p + 4);
+    out->n_nodes = (int32_t)specrt__base_load32(p + 8);
+    uint32_t has = specrt__base_load32(p + 12);
+    b->at += 16;
+    if (!specrt__trace_counts_ok(out)) return "a record's counts are out of range";
+    if (out->kind == SPECRT_TRACE_SEQUENCE) {
+        if (b->n - b->at < sizeof out->domain) return "ends inside a record";
+        memcpy(out->domain, b->p + b->at, sizeof out->domain - 1);
+        b->at += sizeof out->domain;
+    }
+    specrt__trace_layout(&r->info, out, fields);
+    for (int i = 0; i < SPECRT__TRACE_FIELDS; i++) {
+        bool hidden = SPECRT__TRACE_HIDDEN >> i & 1;
+        if (!(has >> i & 1)) continue;
+        if (!specrt__trace_take_field(r, &fields[i], hidden, hidden && (has & SPECRT__TRACE_APART)))
+            return "ends inside a record";
+    }
+    return specrt__trace_wrong(&r->info, out) ? "a record's ids are out of range" : NULL;
+}
+
+SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_record *record,
+                                           specrt_error *err) {
+    memset(record, 0, sizeof *record);
+    if (r->n_left == 0) SPECRT__TRY(specrt__trace_next_block(r, err));
+    if (r->n_left == 0) { /* who reads many traces need not keep a block of each */
+        specrt__trace_release(&r->desc, &r->records);
+        specrt__trace_release(&r->desc, &r->hidden);
+        return SPECRT_STATUS_OK;
+    }
+    r->n_left--;
+    const char *wrong = specrt__trace_take(r, record);
+    if (!wrong) return SPECRT_STATUS_OK;
+    memset(record, 0, sizeof *record);
+    r->n_left = 0;
+    return specrt__trace_damaged(r, wrong, err);
 }
 
 #endif /* SPECRT_IMPLEMENTATION */

@@ -99,20 +99,7 @@ symbols() { # object
         ! nm "$1" | grep -E ' [BbCDdGgSs] '
 }
 
-# The section lint passes the header and sees each kind of breach.
-sections() { # expected complaint, header text
-    awk -f tests/check_sections.awk <(printf "$2") | grep -q "$1"
-}
-check "sections" awk -f tests/check_sections.awk include/specrt.h
-check "sections downward" sections 'a uses b, which stands below' \
-    '// >>a (uses: b)\n// >>b (uses:)\n'
-check "sections sideways" sections 'b reaches into a' \
-    '// >>a (uses:)\n// >>b (uses:)\nspecrt__a_f();\n'
-check "sections macro" sections 'b reaches into a' '// >>a (uses:)\n// >>b (uses:)\nSPECRT__A_X\n'
-check "sections twice" sections 'section repeated: a' '// >>a (uses:)\n// >>a (uses:)\n'
-check "sections long" sections 'over 900 lines: a' "// >>a (uses:)\\n$(yes x | head -n 901)\\n"
-
-# So do those of folders and of functions' lengths.
+# The lints of folders and of functions' lengths see each kind of breach.
 breach() { # lint, its complaint, file's name, its text
     mkdir -p "$work/$(dirname "$3")"
     printf "$4" >"$work/$3"

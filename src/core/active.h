@@ -1,0 +1,81 @@
+/* active.h : ranking keys, and products of segments */
+#ifndef CORE_ACTIVE_H
+#define CORE_ACTIVE_H
+
+#include "core/base.h"
+#include "core/head.h"
+
+enum { SPECRT__ACTIVE_BLOCK = 128 }; /* rows of one task, a multiple of a tile's four */
+
+SPECRT__INTERNAL void specrt__active_run(const specrt_compute *compute, int64_t n,
+                                         void (*task)(void *arg, int64_t i), void *arg);
+
+static inline int64_t specrt__active_blocks(int32_t n_rows) {
+    return ((int64_t)n_rows + SPECRT__ACTIVE_BLOCK - 1) / SPECRT__ACTIVE_BLOCK;
+}
+
+/* --- logits --- */
+
+/* Whether hidden row h has logits of a segment. */
+static inline bool specrt__active_scored(const specrt_segment *s, int32_t h) {
+    return s->scored_by == 0 || (h < 64 && (s->scored_by >> h & 1));
+}
+
+typedef struct specrt__active_product {
+    const specrt_active *active;
+    const float *hidden;
+    int32_t n;
+    float *logits;
+    int32_t first; /* of the segments to multiply */
+} specrt__active_product;
+
+SPECRT__INTERNAL void specrt__active_multiply(const specrt__active_product *p,
+                                              const specrt_segment *s, int32_t begin, int32_t end,
+                                              float *logits);
+SPECRT__INTERNAL void specrt__active_complete(const specrt_active *active, int32_t first,
+                                              const float *hidden, int32_t n, float *logits);
+
+/* --- logits of rows that several sequences share --- */
+
+enum { SPECRT__ACTIVE_SHARED = 64 }; /* hidden rows of one product: 32 KB of a task's stack */
+
+/* An active's first segment times the hidden rows of several sequences, each with a place of its own for
+ * its logits. */
+typedef struct specrt__active_shared {
+    const specrt_active *active;
+    const float *hidden;  /* f32 [n, n_cols] */
+    int32_t n;            /* at most SPECRT__ACTIVE_SHARED */
+    float *const *logits; /* [n] f32 [n_rows of the segment] */
+} specrt__active_shared;
+
+SPECRT__INTERNAL void specrt__active_shared_task(void *arg, int64_t i);
+
+static inline void specrt__active_share(specrt__active_shared *product) {
+    const specrt_active *active = product->active;
+    specrt__active_run(active->compute, specrt__active_blocks(active->segments->n_rows),
+                       specrt__active_shared_task, product);
+}
+
+/* --- the best k --- */
+
+enum { SPECRT__ACTIVE_MAX_K = 256 };
+
+/* Orders candidates as one number: by logit, NaN below all, -0 as 0; then by lower id. */
+static inline uint64_t specrt__active_key(float logit, int32_t id) {
+    uint32_t bits = specrt__base_bits(logit + 0.0f);
+    uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (uint64_t)(logit != logit ? 0 : order) << 32 | (uint32_t)~id;
+}
+
+static inline int32_t specrt__active_key_id(uint64_t key) {
+    return (int32_t) ~(uint32_t)key;
+}
+
+SPECRT__INTERNAL void specrt__active_select(uint64_t *keys, int32_t n, int32_t k);
+
+static inline float specrt__active_key_logit(uint64_t key) {
+    uint32_t order = (uint32_t)(key >> 32);
+    return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
+}
+
+#endif

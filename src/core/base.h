@@ -1,0 +1,168 @@
+/* base.h : what every part of the runtime is written with: statuses, memory, sizes, numbers */
+#ifndef CORE_BASE_H
+#define CORE_BASE_H
+
+#include "specrt.h"
+
+/* The linkage of what several files of src/ share. In the single header, which is one file, it is static. */
+#if !defined(SPECRT__INTERNAL)
+#if defined(__cplusplus)
+#define SPECRT__INTERNAL extern "C"
+#elif defined(__GNUC__)
+#define SPECRT__INTERNAL __attribute__((visibility("hidden")))
+#else
+#define SPECRT__INTERNAL
+#endif
+#endif
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "specrt.h: bundles and weights are little-endian; so must the host be"
+#endif
+
+/* Forward any status that is not OK to the caller. */
+#define SPECRT__TRY(expression)                                                                    \
+    do {                                                                                           \
+        specrt_status specrt__try = (expression);                                                  \
+        if (specrt__try != SPECRT_STATUS_OK) return specrt__try;                                   \
+    } while (0)
+
+/* Zeroes the n elements that a typed pointer points to. */
+#define SPECRT__CLEAR(pointer, n) ((void)memset((pointer), 0, (size_t)(n) * sizeof *(pointer)))
+
+/* --- memory and sizes --- */
+
+/* NULL: out of memory, or of addresses. */
+static inline void *specrt__base_alloc(const specrt_desc *desc, uint64_t bytes) {
+    if (bytes > PTRDIFF_MAX) return NULL;
+    if (desc->alloc) return desc->alloc(desc->user, (size_t)bytes);
+    return malloc(bytes ? (size_t)bytes : 1);
+}
+
+static inline void specrt__base_free(const specrt_desc *desc, void *ptr) {
+    if (!ptr) return;
+    if (desc->free)
+        desc->free(desc->user, ptr);
+    else
+        free(ptr);
+}
+
+/* What callers gave, or all defaults. */
+static inline specrt_desc specrt__base_desc(const specrt_desc *desc) {
+    specrt_desc none;
+    memset(&none, 0, sizeof none);
+    return desc ? *desc : none;
+}
+
+/* *out = a * b, a + b; false when that overflows. */
+static inline bool specrt__base_mul(uint64_t a, uint64_t b, uint64_t *out) {
+    *out = a * b;
+    return b == 0 || a <= UINT64_MAX / b;
+}
+
+static inline bool specrt__base_add(uint64_t a, uint64_t b, uint64_t *out) {
+    *out = a + b;
+    return a <= UINT64_MAX - b;
+}
+
+/* a rounded up to a multiple of a power of two; a is far from the end of its range. */
+/* The next n elements of a block that is carved into arrays, those of the widest type first. */
+#define SPECRT__CARVE(type, at, n) ((type *)specrt__base_carve(at, (uint64_t)(n) * sizeof(type)))
+
+static inline void *specrt__base_carve(uint8_t **at, uint64_t bytes) {
+    void *p = *at;
+    *at += bytes;
+    return p;
+}
+
+static inline uint64_t specrt__base_align(uint64_t a, uint64_t alignment) {
+    return (a + alignment - 1) & ~(alignment - 1);
+}
+
+static inline uint16_t specrt__base_load16(const void *p) {
+    uint16_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+static inline uint32_t specrt__base_load32(const void *p) {
+    uint32_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+static inline uint64_t specrt__base_load64(const void *p) {
+    uint64_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+/* --- half and bfloat16 --- */
+
+static inline float specrt__base_float(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t specrt__base_bits(float x) {
+    return specrt__base_load32(&x);
+}
+
+/* 2^32 ln(2)^k / k! of k = 1 to 9: the terms of 2^x */
+#define SPECRT__BASE_DECAY_TERMS                                                                   \
+    { 2977044472u, 1031764991u, 238388332u, 41309550u, 5726720u, 661577u, 65510u, 5676u, 437u }
+
+SPECRT__INTERNAL uint64_t specrt__base_decay(float x);
+
+static inline float specrt__base_bf16(uint16_t bits) {
+    return specrt__base_float((uint32_t)bits << 16);
+}
+
+/* Exact for every half, subnormals, infinities and NaNs included. */
+static inline float specrt__base_f16(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, magnitude = half & 0x7fffu;
+    if (magnitude >= 0x7c00u) return specrt__base_float(sign | 0x70000000u | magnitude << 13);
+    if (magnitude >= 0x0400u) return specrt__base_float(sign | ((magnitude << 13) + 0x38000000u));
+    float tiny = (float)magnitude * (1.0f / 16777216.0f); /* subnormal: units of 2^-24 */
+    return sign ? -tiny : tiny;
+}
+
+/* Nearest half, ties to even; beyond 65504 infinity, as the hardware rounds. */
+static inline uint16_t specrt__base_to_f16(float x) {
+    uint32_t bits = specrt__base_bits(x), sign = bits >> 16 & 0x8000u,
+             magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) { /* subnormal: adding 0.5 leaves units of 2^-24 in the low bits */
+        float shifted = specrt__base_float(magnitude) + 0.5f;
+        return (uint16_t)(sign | (specrt__base_bits(shifted) - 0x3f000000u));
+    }
+    uint32_t odd = magnitude >> 13 & 1u;
+    return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
+}
+
+/* --- random numbers --- */
+
+/* Uniform in [0, 1) from a key: rounds of SplitMix64's finaliser. Keys that differ in any word give
+ * independent numbers, so whoever draws twice puts what for into the key. */
+static inline double specrt__base_uniform(const uint64_t *key, int n) {
+    uint64_t z = 0;
+    for (int i = 0; i < n; i++) {
+        z += key[i] + 0x9E3779B97F4A7C15u;
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+        z ^= z >> 31;
+    }
+    return (double)(z >> 11) * (1.0 / 9007199254740992.0);
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* os.c : owns what is asked of the operating system: read-only mappings of regular files, large pages,
+ * numbers that two threads share, a worker thread where asked for. Refuses folders, pipes and devices;
+ * elsewhere than on POSIX it refuses paths altogether, and bundles are opened from memory. */
+#include "core/os.h"
+#include "core/base.h"
+
+#if defined(_WIN32)
+
+SPECRT__INTERNAL specrt_status specrt__os_map_open(const char *path, specrt__os_map *out,
+                                                   specrt_error *err) {
+    memset(out, 0, sizeof *out);
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                            "%s: files are not mapped on this system; read it and use "
+                            "specrt_bundle_open_memory()",
+                            path);
+}
+
+SPECRT__INTERNAL void specrt__os_map_close(specrt__os_map *map) {
+    (void)map;
+}
+
+SPECRT__INTERNAL void specrt__os_yield(void) {}
+
+#else
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#if !defined(O_CLOEXEC)
+#error "specrt.h: include its implementation before other headers, or add -D_DEFAULT_SOURCE"
+#endif
+
+/* An empty file gives OK with bytes NULL and n 0. */
+static specrt_status specrt__os_map_fd(int fd, const char *path, specrt__os_map *out,
+                                       specrt_error *err) {
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: expected a regular file, found a folder, pipe or device",
+                                path);
+    if (info.st_size == 0) return SPECRT_STATUS_OK;
+    if ((uint64_t)info.st_size > SIZE_MAX)
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: larger than the address space", path);
+    void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (bytes == MAP_FAILED)
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s", path, strerror(errno));
+    out->bytes = bytes;
+    out->n = (size_t)info.st_size;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL specrt_status specrt__os_map_open(const char *path, specrt__os_map *out,
+                                                   specrt_error *err) {
+    memset(out, 0, sizeof *out);
+    /* Without O_NONBLOCK the open of a named pipe would wait for a writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s", path, strerror(errno));
+    specrt_status status = specrt__os_map_fd(fd, path, out, err);
+    close(fd); /* the mapping stays */
+    return status;
+}
+
+SPECRT__INTERNAL void specrt__os_map_close(specrt__os_map *map) {
+    /* The mapping was made read-only; munmap wants a plain pointer. */
+    if (map->bytes) munmap((void *)(uintptr_t)map->bytes, map->n);
+    memset(map, 0, sizeof *map);
+}
+
+/* Large pages, where the system gives them on request: more bandwidth for big heads. To be asked
+ * before the memory is first written. */
+SPECRT__INTERNAL void specrt__os_advise_huge(void *memory, size_t n) {
+#if defined(MADV_HUGEPAGE)
+    const uintptr_t huge = (uintptr_t)2 << 20;
+    uintptr_t begin = ((uintptr_t)memory + huge - 1) / huge * huge;
+    uintptr_t end = ((uintptr_t)memory + n) / huge * huge;
+    if (begin < end) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+#else
+    (void)memory, (void)n;
+#endif
+}
+
+/* Let other threads go on: another one's work is awaited. */
+SPECRT__INTERNAL void specrt__os_yield(void) {
+    sched_yield();
+}
+
+#endif
+
+#if defined(SPECRT_WORKER)
+#include <pthread.h>
+
+struct specrt_worker {
+    specrt_desc desc;
+    pthread_t thread;
+    pthread_mutex_t lock; /* over all below */
+    pthread_cond_t more;
+    specrt_task *first, *last; /* that wait */
+    bool closing;
+};
+
+static void *specrt__os_work(void *arg) {
+    specrt_worker *w = (specrt_worker *)arg;
+    pthread_mutex_lock(&w->lock);
+    while (w->first || !w->closing) {
+        specrt_task *task = w->first;
+        if (!task) {
+            pthread_cond_wait(&w->more, &w->lock);
+            continue;
+        }
+        w->first = task->next;
+        pthread_mutex_unlock(&w->lock);
+        task->run(task);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+SPECRT_API void specrt_worker_submit(void *worker, specrt_task *task) {
+    specrt_worker *w = (specrt_worker *)worker;
+    task->next = NULL;
+    pthread_mutex_lock(&w->lock);
+    if (w->first)
+        w->last->next = task;
+    else
+        w->first = task;
+    w->last = task;
+    pthread_cond_signal(&w->more);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void specrt__os_worker_free(specrt_worker *w) {
+    specrt_desc desc = w->desc;
+    pthread_cond_destroy(&w->more);
+    pthread_mutex_destroy(&w->lock);
+    specrt__base_free(&desc, w);
+}
+
+SPECRT_API specrt_status specrt_worker_create(const specrt_desc *env, specrt_worker **out,
+                                              specrt_error *err) {
+    specrt_desc desc = specrt__base_desc(env);
+    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&desc, sizeof(specrt_worker));
+    *out = NULL;
+    if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: out of memory");
+    memset(w, 0, sizeof *w);
+    w->desc = desc;
+    pthread_mutex_init(&w->lock, NULL); /* neither fails without attributes */
+    pthread_cond_init(&w->more, NULL);
+    int code = pthread_create(&w->thread, NULL, specrt__os_work, w);
+    if (code != 0) {
+        specrt__os_worker_free(w);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: no thread: %s",
+                                strerror(code));
+    }
+    *out = w;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_worker_close(specrt_worker *worker) {
+    if (!worker) return;
+    pthread_mutex_lock(&worker->lock);
+    worker->closing = true;
+    pthread_cond_signal(&worker->more);
+    pthread_mutex_unlock(&worker->lock);
+    pthread_join(worker->thread, NULL);
+    specrt__os_worker_free(worker);
+}
+#endif

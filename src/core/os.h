@@ -1,0 +1,37 @@
+/* os.h : what is asked of the operating system */
+#ifndef CORE_OS_H
+#define CORE_OS_H
+
+#include "core/base.h"
+
+/* What was written before a store is seen after the load that gives its value. */
+#if defined(__GNUC__)
+static inline uint32_t specrt__os_load(const uint32_t *p) {
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static inline void specrt__os_store(uint32_t *p, uint32_t value) {
+    __atomic_store_n(p, value, __ATOMIC_RELEASE);
+}
+#else /* Microsoft's volatile orders so */
+static inline uint32_t specrt__os_load(const uint32_t *p) {
+    return *(const volatile uint32_t *)p;
+}
+
+static inline void specrt__os_store(uint32_t *p, uint32_t value) {
+    *(volatile uint32_t *)p = value;
+}
+#endif
+
+typedef struct specrt__os_map {
+    const void *bytes; /* NULL: nothing mapped */
+    size_t n;
+} specrt__os_map;
+
+SPECRT__INTERNAL specrt_status specrt__os_map_open(const char *path, specrt__os_map *out,
+                                                   specrt_error *err);
+SPECRT__INTERNAL void specrt__os_map_close(specrt__os_map *map);
+SPECRT__INTERNAL void specrt__os_yield(void);
+SPECRT__INTERNAL void specrt__os_advise_huge(void *memory, size_t n);
+
+#endif

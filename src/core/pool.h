@@ -1,0 +1,143 @@
+/* pool.h : which tokens are wanted, and their packed rows */
+#ifndef CORE_POOL_H
+#define CORE_POOL_H
+
+#include "core/head.h"
+#include "core/active.h"
+
+/* --- packing --- */
+
+typedef struct specrt__active_packing {
+    const specrt_head *head;
+    const int32_t *ids; /* the token of each place; it has a row */
+    int32_t n;
+    uint8_t *rows;
+    size_t row_stride;
+    float *bias;          /* NULL when the head has none */
+    const int32_t *slots; /* [n] the places to fill; NULL: 0 to n - 1 */
+} specrt__active_packing;
+
+SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i);
+
+/* Rows of the head, each to its place. */
+static inline void specrt__active_pack(specrt__active_packing *packing) {
+    specrt__active_run(&packing->head->compute, specrt__active_blocks(packing->n),
+                       specrt__active_packing_task, packing);
+}
+
+/* --- a stock: rows that several sessions hold, each packed once --- */
+
+/* A place is taken while a session holds its token. */
+struct specrt_stock {
+    specrt_desc desc;
+    const specrt_head *head;
+    int32_t n_rows;     /* places */
+    int32_t n_promised; /* rows that its sessions may hold: at most n_rows, unless those are all */
+    int32_t n_sessions;
+    int32_t n_held, n_used; /* n_used: the places that were ever taken are below it */
+    int64_t n_packed;       /* rows read from the head, since creation */
+    uint64_t version;       /* counts changes of what is held */
+    int32_t *place_of;      /* [head's n_ids] of a token; -1: nobody holds it */
+    int32_t *ids;           /* [n_rows] token of a place that is taken */
+    int32_t *n_holders;     /* [n_rows] */
+    int32_t *vacant;        /* [n_rows - n_held] a stack, lower places first */
+    float *bias;            /* [n_rows], or NULL */
+    uint8_t *rows;          /* [n_rows], aligned to 64 */
+    size_t row_stride;
+    /* The rows that the last batch multiplied for all of its states (>>stock). */
+    uint64_t chosen;      /* the version that they were chosen for */
+    int32_t chosen_least; /* by so many holders */
+    int32_t n_joint, max_joint;
+    int32_t *joint;       /* [max_joint] places, ascending */
+    int32_t *joint_at;    /* [n_rows] where among them; -1 */
+    uint16_t *n_of_batch; /* [n_used] scratch: holders in a batch */
+    float *logits;        /* [SPECRT__ACTIVE_SHARED, max_joint] */
+    int32_t n_costs;
+    double *costs; /* [n_costs] */
+};
+
+/* --- membership: who wants a token, and the slots of packed rows --- */
+
+/* A token has a bit for every source that wants it; it is packed while one of SPECRT__ACTIVE_PACKED
+ * wants it and no fixed segment holds it. */
+enum {
+    SPECRT__ACTIVE_INVALID = 1, /* never proposed */
+    SPECRT__ACTIVE_FIXED = 2,   /* a row of a fixed segment */
+    SPECRT__ACTIVE_PINNED = 4,  /* terminators */
+    SPECRT__ACTIVE_FILL = 8,    /* makes up a least number of rows */
+    SPECRT__ACTIVE_WINDOW = 16,
+    SPECRT__ACTIVE_RETRIEVE = 32,
+    SPECRT__ACTIVE_CHANGED = 128, /* listed in `changed` */
+    SPECRT__ACTIVE_PACKED = SPECRT__ACTIVE_PINNED | SPECRT__ACTIVE_FILL | SPECRT__ACTIVE_WINDOW |
+                            SPECRT__ACTIVE_RETRIEVE
+};
+
+/* Wishes may change any number of times; sync() then moves as few rows as the difference needs. */
+typedef struct specrt__active_pool {
+    specrt_desc desc;
+    const specrt_head *head;
+    int32_t n_ids,
+        capacity;     /* tokens are below n_ids; sources never want more than capacity rows */
+    int32_t n_fixed;  /* tokens with the bit FIXED */
+    int32_t n_wanted; /* tokens that shall be packed */
+    int32_t n_rows;   /* tokens that are, as of the last sync */
+    int32_t n_changed;
+    int64_t n_copied, n_moved; /* rows, since creation: from the head, and from slot to slot */
+    uint8_t *wants;            /* [n_ids] */
+    int32_t *slots;            /* [n_ids] -1: none */
+    int32_t *changed;          /* [n_ids] tokens to look at */
+    int32_t *ids;              /* [capacity] token of a slot; -1 inside sync: a hole */
+    int32_t *holes, *fresh;    /* [capacity] scratch of sync */
+    float *bias;               /* [capacity], or NULL */
+    uint8_t *rows;             /* [capacity], aligned to 64 */
+    size_t row_stride;
+    specrt_stock *stock; /* borrowed: rows and biases are its own; NULL: they are here */
+    int32_t *places;     /* [capacity] of a slot's row in it */
+} specrt__active_pool;
+
+SPECRT__INTERNAL specrt__active_pool *specrt__active_pool_make(const specrt_head *head,
+                                                               int32_t n_ids, int32_t capacity,
+                                                               specrt_stock *stock,
+                                                               const specrt_desc *desc);
+
+static inline specrt__active_pool *specrt__active_pool_create(const specrt_head *head,
+                                                              int32_t n_ids, int32_t capacity,
+                                                              const specrt_desc *desc) {
+    return specrt__active_pool_make(head, n_ids, capacity, NULL, desc);
+}
+
+SPECRT__INTERNAL void specrt__active_pool_free(specrt__active_pool *p);
+SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p);
+
+/* Bits that no source takes back: INVALID and FIXED, before anything is wanted. */
+static inline void specrt__active_mark(specrt__active_pool *p, int32_t id, int bit) {
+    if (bit == SPECRT__ACTIVE_FIXED && !(p->wants[id] & SPECRT__ACTIVE_FIXED)) p->n_fixed++;
+    p->wants[id] = (uint8_t)(p->wants[id] | bit);
+}
+
+/* An id that a source may propose. */
+static inline bool specrt__active_valid(const specrt__active_pool *p, int32_t id) {
+    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__ACTIVE_INVALID);
+}
+
+static inline bool specrt__active_member(const specrt__active_pool *p, int32_t id) {
+    return id >= 0 && id < p->n_ids &&
+           (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_PACKED)) != 0;
+}
+
+SPECRT__INTERNAL void specrt__active_change(specrt__active_pool *p, int32_t id, int wants);
+
+/* The source of this bit wants a valid token, or no longer does. */
+static inline void specrt__active_want(specrt__active_pool *p, int32_t id, int bit) {
+    specrt__active_change(p, id, p->wants[id] | bit);
+}
+
+static inline void specrt__active_drop(specrt__active_pool *p, int32_t id, int bit) {
+    specrt__active_change(p, id, p->wants[id] & ~bit);
+}
+
+SPECRT__INTERNAL void specrt__active_sync(specrt__active_pool *p);
+SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids, int32_t n);
+SPECRT__INTERNAL void specrt__active_segment(const specrt__active_pool *p, specrt_segment *out);
+
+#endif

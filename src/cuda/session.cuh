@@ -1,0 +1,231 @@
+/* session.cuh : owns retrieval's part on the host, and a batch of sessions from create to close. */
+#ifndef CUDA_SESSION_CUH
+#define CUDA_SESSION_CUH
+
+#include "core/base.h"
+#include "core/os.h"
+#include "core/pool.h"
+#include "sources/retrieve.h"
+#include "decode/policy.h"
+#include "decode/tree.h"
+#include "decode/verify.h"
+#include "decode/session.h"
+#include "cuda/launch.cuh"
+#include "cuda/ring.cuh"
+#include "cuda/joint.cuh"
+#include "cuda/device.cuh"
+#include "cuda/side.cuh"
+#include "cuda/session_make.cuh"
+
+/* --- retrieval's part on the host --- */
+
+/* What both sides map of it. */
+static specrt_status specrt__session_make_rings(specrt_cuda_session *s, specrt_error *err) {
+    const specrt_policy *policy = s->policy->policy;
+    specrt__device_memory *m = &s->memory;
+    size_t n = (size_t)s->batch.n, width = (size_t)s->ring.width;
+    SPECRT__TRY(specrt__device_clear(m, n, &s->ring.caches, err));
+    SPECRT__TRY(specrt__device_map(m, n, &s->rings, &s->ring.rings, err));
+    if (policy->retrieve.prompt != SPECRT__RETRIEVE_PROMPT_OFF) {
+        SPECRT__TRY(specrt__device_map(m, 1, &s->prompt, &s->device_prompt, err));
+        SPECRT__TRY(specrt__device_map(m, specrt__session_words(policy->head->n_ids), &s->residents,
+                                       &s->device_residents, err));
+    }
+    if (width == 0) return SPECRT_STATUS_OK;
+    return specrt__device_map(m, n * SPECRT__RETRIEVE_RECORDS * width, &s->queries,
+                              &s->ring.queries, err);
+}
+
+static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, specrt_error *err) {
+    const specrt_policy *policy = s->policy->policy;
+    const specrt_desc *desc = &policy->desc;
+    size_t n = (size_t)s->batch.n, width = (size_t)s->ring.width;
+    if (policy->retrieve.size == 0) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__session_make_rings(s, err));
+    s->pool = specrt__active_pool_create(policy->head, policy->head->n_ids, 0, desc);
+    s->retrievers = specrt__device_host<specrt__retrieve *>(desc, n, err);
+    s->n_begun = specrt__device_host<uint32_t>(desc, n, err);
+    if (s->retrievers) SPECRT__CLEAR(s->retrievers, n);
+    if (!s->pool || !s->retrievers || !s->n_begun)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    SPECRT__CLEAR(s->n_begun, n);
+    specrt__session_mark(s->pool, policy);
+    specrt__retrieve_params params = policy->retrieve;
+    params.async = true; /* as many records as the ring has */
+    for (size_t i = 0; i < n; i++) {
+        specrt__retrieve *r = specrt__retrieve_create(s->pool, &params, s->n_logits, desc);
+        if (!r) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+        s->retrievers[i] = r;
+        r->records = s->rings[i].records;
+        if (width > 0) r->queries = s->queries + i * SPECRT__RETRIEVE_RECORDS * width;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* Who has the caches: serve(), perhaps on a thread of its own, or prefill(). */
+static bool specrt__session_claims(specrt_cuda_session *s) {
+    return __atomic_exchange_n(&s->serving, 1u, __ATOMIC_ACQUIRE) == 0;
+}
+
+SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
+    int32_t n = 0;
+    if (!s->rings || specrt__os_load(&s->warming) || !specrt__session_claims(s)) return 0;
+    for (int32_t i = 0; i < s->batch.n; i++)
+        n += specrt__ring_serve(&s->rings[i], s->retrievers[i], &s->n_begun[i]);
+    specrt__os_store(&s->serving, 0);
+    return n;
+}
+
+/* --- from create to close --- */
+
+static specrt_status specrt__session_check_params(specrt_cuda_session *s,
+                                                  const specrt_cuda_session_params *params,
+                                                  specrt_error *err) {
+    const specrt_policy *policy = s->policy->policy;
+    specrt_dtype hidden = params->hidden;
+    specrt_session_params twin;
+    specrt_tree_params tree;
+    SPECRT__CLEAR(&twin, 1);
+    twin.tree = params->tree;
+    twin.sampling = params->sampling;
+    twin.draft = params->draft;
+    twin.draft_temperature = params->draft_temperature;
+    SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &s->n_logits, err));
+    SPECRT__TRY(specrt__session_shape(&twin, &tree, err));
+    s->batch.n = params->n_batch ? params->n_batch : 1;
+    s->hidden = hidden;
+    SPECRT__TRY(specrt__tree_resolve(&tree, &s->tree, err));
+    SPECRT__TRY(specrt__verify_check(s->n_logits, &params->sampling, err));
+    if (s->batch.n < 1 || s->batch.n > SPECRT_CUDA_MAX_BATCH)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: n_batch: expected 1 to %d, found %d", SPECRT_CUDA_MAX_BATCH,
+                                (int)s->batch.n);
+    if (hidden != SPECRT_DTYPE_F32 && hidden != SPECRT_DTYPE_F16 && hidden != SPECRT_DTYPE_BF16)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: hidden: expected f32, f16 or bf16, found %d", (int)hidden);
+    if (s->tree.topk > specrt_policy_bound(policy))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: topk: expected at most the %d rows of policy '%s', found %d",
+                                (int)specrt_policy_bound(policy), policy->text, (int)s->tree.topk);
+    s->capacity = policy->bound - policy->fixed.n_rows;
+    s->ring.width = specrt_policy_hidden_width(policy);
+    s->k_best = policy->has_window ? policy->window.kver : 0;
+    if (policy->has_window && policy->window.kpre > s->k_best) s->k_best = policy->window.kpre;
+    if (policy->retrieve.size > 0) s->k_best = SPECRT__RETRIEVE_TOP;
+    s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
+    if (s->capacity > 0 && params->joint) s->layout.n_segments++;
+    for (int32_t i = 0; i < s->policy->n_routed; i++) {
+        const specrt__device_source *r = &s->policy->routed[i];
+        s->layout.n_segments += 1 + (r->always.max_rows > 0);
+        if (r->kind == SPECRT__DEVICE_CLUSTERS && hidden != SPECRT_DTYPE_F32)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "cuda: hidden: expected f32, which routers read, found %s",
+                                    specrt_dtype_name(hidden));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* Whether a routed source chooses by what a pass is fed. */
+static bool specrt__session_foresees(const specrt_cuda_session *s, int32_t at) {
+    const specrt__device_source *r = &s->policy->routed[at];
+    return r->kind == SPECRT__DEVICE_CLUSTERS && r->clusters.kind == SPECRT_ROUTER_DYNASPEC;
+}
+
+static bool specrt__session_foresees_any(const specrt_cuda_session *s) {
+    for (int32_t i = 0; i < s->policy->n_routed; i++)
+        if (specrt__session_foresees(s, i)) return true;
+    return false;
+}
+
+static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
+                                                const specrt_cuda_session_params *params,
+                                                specrt_error *err) {
+    SPECRT__TRY(specrt__session_check_params(s, params, err));
+    SPECRT__TRY(specrt__side_open(&s->side, err));
+    if (specrt__session_foresees_any(s)) SPECRT__TRY(specrt__side_open(&s->ahead, err));
+    SPECRT__TRY(specrt__session_make_retrieval(s, err));
+    SPECRT__TRY(specrt__session_make_states(s, err));
+    SPECRT__TRY(specrt__session_make_trees(s, err));
+    SPECRT__TRY(specrt__session_make_samplings(s, &params->sampling, err));
+    SPECRT__TRY(specrt__session_make_verifier(s, s->tree.num_draft_tokens, &params->sampling,
+                                              &s->verifier, err));
+    SPECRT__TRY(specrt__session_make_verifier(s, 1, &params->sampling, &s->drawer, err));
+    SPECRT__TRY(params->joint && s->capacity > 0 ? specrt__session_make_joint(s, err)
+                                                 : specrt__session_make_packings(s, err));
+    SPECRT__TRY(specrt__session_make_routes(s, err));
+    SPECRT__TRY(specrt__session_make_segments(s, err));
+    SPECRT__TRY(specrt__session_make_laws(s, params, err));
+    SPECRT__TRY(specrt__session_make_scratch(s, err));
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_policy *policy,
+                                                         const specrt_cuda_session_params *params,
+                                                         specrt_cuda_session **out,
+                                                         specrt_error *err) {
+    const specrt_desc *desc = &policy->policy->desc;
+    *out = NULL;
+    specrt_cuda_session *s =
+        (specrt_cuda_session *)specrt__base_alloc(desc, sizeof(specrt_cuda_session));
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
+    SPECRT__CLEAR(s, 1);
+    s->policy = policy;
+    specrt_status status = specrt__session_make_batch(s, params, err);
+    if (status == SPECRT_STATUS_OK) {
+        status = specrt_cuda_session_begin(s, -1, NULL);
+        if (status != SPECRT_STATUS_OK && specrt_cuda_check(err) == SPECRT_STATUS_OK)
+            specrt_error_set(err, status, "cuda: a session's first launch: %s",
+                             specrt_status_name(status));
+    }
+    if (status == SPECRT_STATUS_OK) status = specrt__device_settle(err);
+    if (status == SPECRT_STATUS_OK)
+        *out = s;
+    else
+        specrt_cuda_session_close(s);
+    return status;
+}
+
+SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
+    if (!s) return;
+    specrt_desc desc = s->policy->policy->desc;
+    (void)cudaDeviceSynchronize();
+    for (int32_t i = 0; i < s->batch.n && s->retrievers; i++) {
+        if (s->retrievers[i]) s->retrievers[i]->limit = s->retrievers[i]->done; /* no task is out */
+        specrt__retrieve_free(s->retrievers[i]);
+    }
+    specrt__base_free(&desc, s->retrievers);
+    specrt__base_free(&desc, s->n_begun);
+    specrt__active_pool_free(s->pool);
+    specrt__device_release(&s->memory);
+    specrt__side_close(&s->side);
+    specrt__side_close(&s->ahead);
+    specrt__base_free(&desc, s);
+}
+
+SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
+                                                  specrt_cuda_view *out) {
+    SPECRT__CLEAR(out, 1);
+    out->beam = s->batch.beams;
+    out->draft = s->batch.drafts;
+    out->verdict = s->batch.verdicts;
+    out->states = s->batch.states;
+    out->n_batch = s->batch.n;
+    out->topk = s->tree.topk;
+    out->num_steps = s->tree.num_steps;
+    out->num_draft_tokens = s->tree.num_draft_tokens;
+    out->n_logits = s->n_logits;
+    out->width = s->ring.width;
+    out->n_bytes = s->memory.n_bytes;
+    out->side = s->side.stream;
+}
+
+/* New rows are copied, or those that sequences share are found anew. */
+static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
+                                               void *stream) {
+    if (s->capacity == 0) return SPECRT_STATUS_OK;
+    if (s->joint.max_rows > 0) return specrt__joint_update(s->joint, s->batch.states, stream);
+    return specrt_cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
+                            stream);
+}
+
+#endif

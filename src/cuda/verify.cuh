@@ -1,0 +1,554 @@
+/* verify.cuh : owns the path that is kept of a tree or of a sampled chain, and the launches of
+ * verification. */
+#ifndef CUDA_VERIFY_CUH
+#define CUDA_VERIFY_CUH
+
+#include "core/base.h"
+#include "decode/verify.h"
+#include "cuda/launch.cuh"
+#include "cuda/block.cuh"
+#include "cuda/head.cuh"
+#include "cuda/active.cuh"
+#include "cuda/pool.cuh"
+#include "cuda/window.cuh"
+#include "cuda/verify_law.cuh"
+
+/* --- kernels --- */
+
+/* Block i: how node i of all draws.
+ *   best u64 [., n_parts] -> laws; tokens where nothing is drawn;  grid (n_batch * max_nodes), any block.
+ *   Twin: specrt__verify_law */
+static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
+    specrt__verify_law_kernel(specrt_cuda_verifier v, const specrt_cuda_draft *drafts,
+                              const specrt_sampling *samplings, const float *logits,
+                              int32_t n_parts) {
+    int64_t at = blockIdx.x;
+    int32_t sequence = (int32_t)at / v.params.max_nodes, n_vocab = v.params.n_vocab;
+    if ((int32_t)at % v.params.max_nodes >= drafts[sequence].n) return;
+    const specrt_sampling *s = &samplings[sequence];
+    specrt_cuda_law *law = &v.laws[at];
+    uint64_t best = 0;
+    logits += at * n_vocab;
+    for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
+        if (v.best[at * n_parts + i] > best) best = v.best[at * n_parts + i];
+    best = specrt__block_max(best);
+    int32_t id = best ? specrt__block_key_id(best) : 0;
+    float max = logits[id];
+    bool drawn = v.params.sampled && s->temperature > 0 && best > 0 && max < INFINITY;
+    if (specrt__block_thread() == 0) {
+        law->best = id;
+        law->drawn = drawn;
+        law->max = max;
+        law->scale = s->temperature > 1e-30f ? 1 / s->temperature : 1e30f;
+        law->least = 0;
+        law->order = 0;
+        law->id = INT32_MAX;
+        v.tokens[at] = id;
+    }
+    __syncthreads();
+    if (!drawn || v.params.sampled < 2) return;
+    if (s->top_k > 0 && s->top_k < n_vocab) specrt__verify_cut(law, logits, n_vocab, -1, s->top_k);
+    if (s->top_p > 0 && s->top_p < 1) specrt__verify_nucleus(law, logits, n_vocab, s->top_p);
+    if (specrt__block_thread() == 0) law->least = s->min_p;
+}
+
+/* Block (b, node): the sum of the weights of logits [b * 1024, + 1024), in the lanes of the twin.
+ *   grid (n_blocks, n_batch * max_nodes), any block.  Twin: specrt__verify_sum */
+static __global__ void specrt__verify_sum_kernel(specrt_cuda_verifier v,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const float *logits) {
+    __shared__ float weights[SPECRT__VERIFY_BLOCK];
+    __shared__ double lanes[SPECRT__VERIFY_LANES];
+    int64_t at = blockIdx.y;
+    int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_BLOCK, thread = specrt__block_thread();
+    int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
+    if ((int32_t)at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
+    const specrt_cuda_law *law = &v.laws[at];
+    if (!law->drawn) return;
+    for (int32_t i = thread; i < n; i += specrt__block_threads())
+        weights[i] = specrt__verify_kept(law, logits + at * v.params.n_vocab, begin + i);
+    __syncthreads();
+    if (thread < SPECRT__VERIFY_LANES) {
+        double sum = 0;
+        int32_t whole = n - n % SPECRT__VERIFY_LANES;
+        for (int32_t i = thread; i < whole; i += SPECRT__VERIFY_LANES) sum += (double)weights[i];
+        for (int32_t i = whole; i < n && thread == 0; i++) sum += (double)weights[i];
+        lanes[thread] = sum;
+    }
+    __syncthreads();
+    if (thread == 0)
+        v.sums[at * gridDim.x + blockIdx.x] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                                              ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+/* Of sums [n]: their sum, and with a target where the running sum passes it: *block, and in *before what
+ * stands before that block. One thread adds, in order; all fetch. */
+static __device__ double specrt__verify_add(const double *sums, int32_t n, double target,
+                                            int32_t *block, double *before) {
+    __shared__ double some[SPECRT__VERIFY_THREADS], sum, shared_before;
+    __shared__ int32_t shared_block;
+    int32_t thread = specrt__block_thread();
+    if (thread == 0) sum = shared_before = shared_block = 0;
+    for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
+        __syncthreads();
+        if (begin + thread < n) some[thread] = sums[begin + thread];
+        __syncthreads();
+        int32_t n_here = specrt__window_least(n - begin, specrt__block_threads());
+        for (int32_t i = 0; i < n_here && thread == 0 && sum <= target; i++) {
+            if (!(some[i] > 0)) continue;
+            shared_block = begin + i;
+            shared_before = sum;
+            sum += some[i];
+        }
+    }
+    __syncthreads();
+    *block = shared_block;
+    *before = shared_before;
+    double out = sum;
+    __syncthreads();
+    return out;
+}
+
+/* Block i: the token that node i of all draws.
+ *   grid (n_batch * max_nodes), block SPECRT__VERIFY_THREADS at most.  Twin: specrt__verify_pick */
+static __global__ void specrt__verify_pick_kernel(specrt_cuda_verifier v,
+                                                  const specrt_cuda_draft *drafts,
+                                                  const specrt_sampling *samplings,
+                                                  const float *logits, int32_t n_blocks) {
+    __shared__ float weights[SPECRT__VERIFY_BLOCK];
+    int64_t at = blockIdx.x;
+    int32_t sequence = (int32_t)at / v.params.max_nodes, node = (int32_t)at % v.params.max_nodes;
+    int32_t block, thread = specrt__block_thread(), token = 0;
+    double before;
+    if (node >= drafts[sequence].n) return;
+    const specrt_cuda_law *law = &v.laws[at];
+    if (!law->drawn) return;
+    const double *sums = v.sums + at * n_blocks;
+    double total = specrt__verify_add(sums, n_blocks, (double)INFINITY, &block, &before);
+    double target = total * specrt__verify_uniform(&samplings[sequence], SPECRT__VERIFY_DRAW,
+                                                   drafts[sequence].positions[node] + 1, 0);
+    specrt__verify_add(sums, n_blocks, target, &block, &before);
+    int32_t begin = block * SPECRT__VERIFY_BLOCK;
+    int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
+    for (int32_t i = thread; i < n; i += specrt__block_threads())
+        weights[i] = specrt__verify_kept(law, logits + at * v.params.n_vocab, begin + i);
+    __syncthreads();
+    if (thread > 0) return;
+    for (int32_t i = 0; i < n && before <= target; i++) {
+        if (!(weights[i] > 0)) continue;
+        token = begin + i;
+        before += (double)weights[i];
+    }
+    v.tokens[at] = token;
+}
+
+/* The path of a sequence: while a child has the token that its parent drew. A warp calls, of which a lane
+ * holds every 32nd node.
+ *   tokens : of node i at i * step, -1: none.  Twin: specrt_verify_tree */
+static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const int32_t *tokens,
+                                           int32_t step, int32_t max_nodes, specrt_verdict *out) {
+    const int kEach = SPECRT_TREE_MAX_NODES / 32;
+    int32_t n = specrt__window_least(draft->n, max_nodes), lane = specrt__block_thread();
+    int32_t n_out = 0, node = n > 0 ? 0 : -1, parents[kEach], drafted[kEach], drawn[kEach];
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < kEach; j++) {
+        int32_t i = 32 * j + lane;
+        parents[j] = i < n ? draft->parents[i] : -1;
+        drafted[j] = i < n ? draft->tokens[i] : -1;
+        drawn[j] = i < n ? tokens[i * step] : 0;
+    }
+    while (node >= 0) {
+        int32_t token = 0, child = -1;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            int32_t x = __shfl_sync(0xffffffffu, drawn[j], node % 32);
+            if (node / 32 == j) token = x < 0 ? 0 : x;
+        }
+        if (lane == 0) {
+            out->nodes[n_out] = node;
+            out->tokens[n_out] = token;
+        }
+        n_out++;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < kEach; j++) {
+            bool is_child = 32 * j + lane > node && parents[j] == node && drafted[j] == token;
+            unsigned found = __ballot_sync(0xffffffffu, is_child);
+            if (found && child < 0) child = 32 * j + __ffs((int)found) - 1;
+        }
+        node = child;
+    }
+    if (lane == 0) out->n = n_out;
+}
+
+/* Block b: the path of sequence b.  grid (n_batch), block 32 */
+static __global__ void specrt__verify_walk_kernel(specrt_cuda_verifier v,
+                                                  const specrt_cuda_draft *drafts,
+                                                  specrt_verdict *verdicts) {
+    int64_t b = blockIdx.x;
+    specrt__verify_walk(&drafts[b], v.tokens + b * v.params.max_nodes, 1, v.params.max_nodes,
+                        &verdicts[b]);
+}
+
+/* As specrt__active_rank_kernel, of the target's logits at the nodes of drafts; the last block of a sequence
+ * follows the best tokens. */
+static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
+    specrt__verify_rank_kernel(specrt__active_ranks r, const specrt_cuda_draft *drafts,
+                               specrt_verdict *verdicts) {
+    int64_t b = blockIdx.z;
+    if (specrt__active_rank(r) && threadIdx.x < 32)
+        specrt__verify_walk(&drafts[b], r.ids + b * r.row_step * r.k, r.k, r.max_n, &verdicts[b]);
+}
+
+/* --- sampled chains --- */
+
+/* Of x [n] the place at which the running sum passes the target, or the last above 0. Each warp adds up a
+ * 32nd of what is left, its lanes side by side; that in which the target lies is left then. */
+static __device__ int32_t specrt__verify_find(const float *x, int32_t n, double target) {
+    __shared__ double sums[SPECRT__BLOCK_WARPS], before;
+    __shared__ int32_t first, end;
+    int32_t thread = specrt__block_thread(), n_warps = specrt__block_threads() / 32;
+    if (thread == 0) before = 0, first = 0, end = n;
+    __syncthreads();
+    while (end - first > 32) {
+        int32_t width = (end - first + SPECRT__BLOCK_WARPS - 1) / SPECRT__BLOCK_WARPS;
+        for (int32_t part = thread / 32; part < SPECRT__BLOCK_WARPS; part += n_warps) {
+            int32_t begin = first + part * width, stop = specrt__window_least(begin + width, end);
+            double sum = 0;
+            for (int32_t i = begin + thread % 32; i < stop; i += 32) sum += (double)x[i];
+            for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+            if (thread % 32 == 0) sums[part] = sum;
+        }
+        __syncthreads();
+        if (thread == 0) {
+            double sum = before;
+            int32_t part = 0;
+            for (int32_t i = 0; i < SPECRT__BLOCK_WARPS && sum <= target; i++) {
+                if (!(sums[i] > 0)) continue;
+                part = i;
+                before = sum;
+                sum += sums[i];
+            }
+            first += part * width;
+            end = specrt__window_least(first + width, end);
+        }
+        __syncthreads();
+    }
+    int32_t found = first;
+    double sum = before;
+    for (int32_t i = first; i < end && sum <= target; i++) {
+        if (!(x[i] > 0)) continue;
+        found = i;
+        sum += (double)x[i];
+    }
+    __syncthreads();
+    return found;
+}
+
+/* What a sequence's levels are drawn from. */
+typedef struct specrt__verify_shortlist {
+    const specrt_cuda_segment *segments; /* [n_batch, n_segments] */
+    int32_t starts[SPECRT_CUDA_MAX_SEGMENTS], n_segments;
+    const float *logits; /* [n_batch, n_columns] */
+    float temperature;
+} specrt__verify_shortlist;
+
+/* The law of a level: logits of columns [0, n) to probs, ids to tokens. @return their sum; 0: there is none.
+ * Twin: specrt_verifier_propose. */
+static __device__ double specrt__verify_soften(const specrt__verify_shortlist &from, int32_t n,
+                                               int32_t *ids, float *probs) {
+    const specrt_cuda_segment *segments = from.segments + (int64_t)blockIdx.x * from.n_segments;
+    const float *logits = from.logits + (int64_t)blockIdx.x * n;
+    float scale = from.temperature > 1e-30f ? 1 / from.temperature : 1e30f;
+    int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
+    uint64_t best = 0;
+    double sum = 0;
+    for (int32_t i = thread; i < n; i += threads) {
+        ids[i] = specrt__active_token(segments, from.starts, from.n_segments, i);
+        uint64_t key = ids[i] >= 0 && logits[i] > -INFINITY ? specrt__block_key(logits[i], i) : 0;
+        if (key > best) best = key;
+    }
+    best = specrt__block_max(best);
+    if (best == 0) return 0;
+    int32_t place = specrt__block_key_id(best);
+    float max = logits[place];
+    for (int32_t i = thread; i < n; i += threads) {
+        bool counts = ids[i] >= 0 && max < INFINITY;
+        probs[i] = counts ? specrt__verify_weight(logits[i], max, scale) : (float)(i == place);
+        sum += (double)probs[i];
+    }
+    double each = 1 / specrt__block_sum(sum);
+    sum = 0;
+    for (int32_t i = thread; i < n; i += threads) {
+        probs[i] = (float)((double)probs[i] * each);
+        sum += (double)probs[i];
+    }
+    return specrt__block_sum(sum);
+}
+
+/* Block b: the token that sequence b drafts at its level, drawn from the law that is noted.
+ *   ids i32, logprobs f32 [n_batch];  grid (n_batch), any block.  Twin: specrt_verifier_propose */
+static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
+    specrt__verify_propose_kernel(specrt__verify_shortlist from, const specrt_cuda_tree *trees,
+                                  const specrt_sampling *samplings, specrt_cuda_laws laws,
+                                  int32_t *ids, float *logprobs) {
+    const specrt_cuda_tree *t = &trees[blockIdx.x];
+    if (t->n_beam == 0 || t->level >= laws.n_steps) return;
+    int64_t at = (int64_t)blockIdx.x * laws.n_steps + t->level;
+    int32_t *tokens = laws.ids + at * laws.n_columns;
+    float *probs = laws.probs + at * laws.n_columns;
+    double sum = specrt__verify_soften(from, laws.n_columns, tokens, probs);
+    double u = specrt__verify_uniform(&samplings[blockIdx.x], SPECRT__VERIFY_DRAFT,
+                                      (int64_t)t->cycle, t->level);
+    __syncthreads();
+    int32_t i = specrt__verify_find(probs, sum > 0 ? laws.n_columns : 0, u * sum);
+    if (specrt__block_thread() > 0) return;
+    ids[blockIdx.x] = sum > 0 ? tokens[i] : 0;
+    logprobs[blockIdx.x] = sum > 0 ? logf(probs[i]) : -INFINITY;
+    laws.chances[at] = sum > 0 ? probs[i] : 0;
+}
+
+/* What the law of a node gives a token. */
+static __device__ float specrt__verify_mass(const specrt_cuda_law *law, const float *logits,
+                                            int32_t id) {
+    return law->drawn ? specrt__verify_kept(law, logits, id) : (float)(id == law->best);
+}
+
+/* The sum of what a node's law gives all tokens.
+ *   at : its number of all;  n_blocks : sums of a node */
+static __device__ double specrt__verify_total(const specrt_cuda_verifier &v, int64_t at,
+                                              int32_t n_blocks) {
+    double sum = 0;
+    for (int32_t i = specrt__block_thread(); i < n_blocks; i += specrt__block_threads())
+        sum += v.sums[at * n_blocks + i];
+    sum = specrt__block_sum(sum);
+    return v.laws[at].drawn ? sum : 1;
+}
+
+/* Weights [n_vocab] of what a node's law gives beyond `total` times a draft's law; probs NULL: of all it
+ * gives. @return their sum. Twin: specrt__verify_subtract. */
+static __device__ double specrt__verify_rest(const specrt_cuda_law *law, const float *logits,
+                                             int32_t n_vocab, const int32_t *ids,
+                                             const float *probs, int32_t n, double total,
+                                             float *weights) {
+    int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
+    double sum = 0;
+    for (int32_t i = thread; i < n_vocab; i += threads)
+        weights[i] = specrt__verify_mass(law, logits, i);
+    __syncthreads();
+    for (int32_t i = thread; i < n && probs; i += threads) {
+        if (!(probs[i] > 0)) continue;
+        float left = weights[ids[i]] - (float)((double)probs[i] * total);
+        weights[ids[i]] = left > 0 ? left : 0;
+    }
+    __syncthreads();
+    for (int32_t i = thread; i < n_vocab; i += threads) sum += (double)weights[i];
+    return specrt__block_sum(sum);
+}
+
+/* Block b: how many of sequence b's draws the target takes, and what it emits instead of the next.
+ *   grid (n_batch), any block.  Twin: specrt_verify_chain */
+static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
+    specrt__verify_chain_kernel(specrt_cuda_verifier v, specrt_cuda_laws laws,
+                                const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
+                                const specrt_sampling *samplings, const float *logits,
+                                int32_t n_blocks, specrt_verdict *verdicts) {
+    int64_t b = blockIdx.x, at = b * v.params.max_nodes;
+    const specrt_cuda_draft *draft = &drafts[b];
+    const specrt_sampling *s = &samplings[b];
+    specrt_verdict *out = &verdicts[b];
+    int64_t cycle = (int64_t)trees[b].cycle, level = b * laws.n_steps;
+    int32_t n = specrt__window_least(draft->n, v.params.max_nodes), n_vocab = v.params.n_vocab;
+    int32_t i = 0, thread = specrt__block_thread();
+    float *weights = laws.weights + b * n_vocab;
+    double total = 0;
+    n = specrt__window_least(n, laws.n_steps + 1);
+    if (thread == 0) out->n = 0;
+    if (n < 1) return;
+    logits += at * n_vocab;
+    for (;; i++, at++, level++, logits += n_vocab) {
+        total = specrt__verify_total(v, at, n_blocks);
+        if (i + 1 >= n) break;
+        int32_t token = draft->tokens[i + 1];
+        double p = (double)specrt__verify_mass(&v.laws[at], logits, token) / total;
+        double u = specrt__verify_uniform(s, SPECRT__VERIFY_ACCEPT, cycle, i);
+        if (!(u * (double)laws.chances[level] < p)) break;
+        if (thread == 0) out->tokens[i] = token, out->nodes[i] = i;
+    }
+    const float *probs = i + 1 < n ? laws.probs + level * laws.n_columns : NULL;
+    double left = specrt__verify_rest(&v.laws[at], logits, n_vocab,
+                                      laws.ids + (probs ? level * laws.n_columns : 0), probs,
+                                      laws.n_columns, total, weights);
+    if (!(left > 1e-12 * total)) /* no more than rounding */
+        left = specrt__verify_rest(&v.laws[at], logits, n_vocab, NULL, NULL, 0, total, weights);
+    double u = specrt__verify_uniform(s, SPECRT__VERIFY_INSTEAD, cycle, i);
+    int32_t token = specrt__verify_find(weights, n_vocab, u * left);
+    if (thread > 0) return;
+    out->tokens[i] = token;
+    out->nodes[i] = i;
+    out->n = i + 1;
+}
+
+/* out[i] = ids[in[i]].  grid (blocks of n), any block */
+static __global__ void specrt__verify_remap_kernel(const int32_t *ids, int32_t n_ids,
+                                                   const int32_t *in, int64_t n, int32_t *out) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = in[i] >= 0 && in[i] < n_ids ? ids[in[i]] : -1;
+}
+
+/* --- launches --- */
+
+static bool specrt__verify_params_ok(const specrt_cuda_verifier_params *p) {
+    return p && p->n_batch >= 1 && p->n_batch <= SPECRT_CUDA_MAX_BATCH && p->n_vocab >= 1 &&
+           p->n_vocab <= SPECRT_MAX_VOCAB && p->max_nodes >= 1 &&
+           p->max_nodes <= SPECRT_TREE_MAX_NODES && p->sampled >= 0 && p->sampled <= 2 &&
+           p->n_batch * p->max_nodes <= 65535;
+}
+
+static size_t specrt__verify_lay_out(void *memory, specrt_cuda_verifier *v) {
+    size_t n = (size_t)v->params.n_batch * (size_t)v->params.max_nodes;
+    size_t n_laws = v->params.sampled ? n : 0;
+    size_t n_parts = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_PART);
+    size_t n_blocks = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_BLOCK);
+    size_t n_ranking = specrt_cuda_topk_bytes(v->params.n_vocab, (int64_t)n, 1);
+    specrt__launch_arena arena = {memory, 0};
+    uint8_t *ranking;
+    specrt__launch_carve(&arena, v->params.sampled ? 0 : n_ranking, &ranking);
+    specrt__launch_carve(&arena, n_laws * n_parts, &v->best);
+    specrt__launch_carve(&arena, n_laws * n_blocks, &v->sums);
+    specrt__launch_carve(&arena, n_laws, &v->laws);
+    specrt__launch_carve(&arena, n, &v->tokens);
+    v->scratch = ranking;
+    return arena.bytes;
+}
+
+SPECRT_CUDA_API size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params) {
+    specrt_cuda_verifier v;
+    if (!specrt__verify_params_ok(params)) return 0;
+    v.params = *params;
+    return specrt__verify_lay_out(NULL, &v);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
+                                                         void *memory, specrt_cuda_verifier *out) {
+    if (!memory || !out || !specrt__verify_params_ok(params)) return SPECRT_STATUS_BAD_ARG;
+    out->params = *params;
+    specrt__verify_lay_out(memory, out);
+    return SPECRT_STATUS_OK;
+}
+
+/* The laws of all nodes, and their sums. */
+static specrt_status specrt__verify_lay_laws(const specrt_cuda_verifier *verifier,
+                                             const specrt_cuda_draft *drafts,
+                                             const specrt_sampling *samplings, const float *logits,
+                                             void *stream) {
+    if (!verifier || !specrt__verify_params_ok(&verifier->params) || !verifier->best ||
+        !verifier->laws || !verifier->tokens || !drafts || !samplings || !logits)
+        return SPECRT_STATUS_BAD_ARG;
+    const specrt_cuda_verifier_params *p = &verifier->params;
+    unsigned n = (unsigned)(p->n_batch * p->max_nodes);
+    unsigned n_parts = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_PART);
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_best_kernel, dim3(n_parts, n),
+                               specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
+                               drafts, logits));
+    SPECRT__TRY(
+        SPECRT__LAUNCH(specrt__verify_law_kernel, n,
+                       p->sampled == 2 ? specrt__block_size(SPECRT__VERIFY_LAW_THREADS) : 32, 0,
+                       stream, *verifier, drafts, samplings, logits, (int32_t)n_parts));
+    return SPECRT__LAUNCH(
+        specrt__verify_sum_kernel, dim3(specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK), n),
+        specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier, drafts, logits);
+}
+
+/* The nodes of a batch's drafts. */
+static specrt_cuda_batch specrt__verify_nodes(const specrt_cuda_draft *drafts, int32_t n_batch,
+                                              int32_t max_nodes) {
+    return {n_batch, max_nodes, &drafts->n, sizeof *drafts / sizeof(int32_t)};
+}
+
+/* Greedy verification by a ranking, which reads the logits once: ids i32 [n_batch, row_step, k] get the
+ * target's best at each node too. */
+static specrt_status specrt__verify_greedily(const specrt_cuda_verifier_params *p,
+                                             const specrt_cuda_draft *drafts, const float *logits,
+                                             int32_t k, int32_t *ids, int32_t row_step,
+                                             void *scratch, specrt_verdict *verdicts,
+                                             void *stream) {
+    specrt__active_ranks r;
+    dim3 grid;
+    if (!drafts || !verdicts) return SPECRT_STATUS_BAD_ARG;
+    specrt_cuda_batch nodes = specrt__verify_nodes(drafts, p->n_batch, p->max_nodes);
+    SPECRT__TRY(
+        specrt__active_whole(&nodes, logits, p->n_vocab, k, ids, row_step, scratch, &r, &grid));
+    return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
+                          r, drafts, verdicts);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const specrt_sampling *samplings,
+                                                 const float *logits, specrt_verdict *verdicts,
+                                                 void *stream) {
+    if (!verdicts || !verifier || !samplings) return SPECRT_STATUS_BAD_ARG;
+    const specrt_cuda_verifier_params *p = &verifier->params;
+    if (!p->sampled)
+        return specrt__verify_greedily(p, drafts, logits, 1, verifier->tokens, p->max_nodes,
+                                       verifier->scratch, verdicts, stream);
+    SPECRT__TRY(specrt__verify_lay_laws(verifier, drafts, samplings, logits, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_pick_kernel, (unsigned)(p->n_batch * p->max_nodes),
+                               specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
+                               drafts, samplings, logits,
+                               (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK)));
+    return SPECRT__LAUNCH(specrt__verify_walk_kernel, (unsigned)p->n_batch, 32, 0, stream,
+                          *verifier, drafts, verdicts);
+}
+
+static bool specrt__verify_laws_ok(const specrt_cuda_laws *laws) {
+    return laws && laws->n_steps >= 1 && laws->n_steps <= SPECRT_TREE_MAX_STEPS &&
+           laws->n_columns >= 1 && laws->ids && laws->probs && laws->chances && laws->weights;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_propose(
+    const specrt_cuda_layout *layout, const specrt_cuda_segment *segments, int32_t n_batch,
+    const float *logits, const specrt_cuda_tree *trees, const specrt_sampling *samplings,
+    const specrt_cuda_laws *laws, int32_t *ids, float *logprobs, void *stream) {
+    specrt__verify_shortlist from;
+    SPECRT__CLEAR(&from, 1);
+    SPECRT__TRY(specrt__window_check(n_batch, trees));
+    if (!segments || !logits || !samplings || !ids || !logprobs || !specrt__verify_laws_ok(laws) ||
+        !(laws->temperature > 0 && laws->temperature <= 100) ||
+        specrt__head_lay_out(layout, from.starts) != laws->n_columns)
+        return SPECRT_STATUS_BAD_ARG;
+    from.segments = segments;
+    from.n_segments = layout->n_segments;
+    from.logits = logits;
+    from.temperature = laws->temperature;
+    return SPECRT__LAUNCH(specrt__verify_propose_kernel, (unsigned)n_batch,
+                          specrt__block_size(SPECRT__VERIFY_LAW_THREADS), 0, stream, from, trees,
+                          samplings, *laws, ids, logprobs);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_verify_chain(
+    const specrt_cuda_verifier *verifier, const specrt_cuda_laws *laws,
+    const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
+    const specrt_sampling *samplings, const float *logits, specrt_verdict *verdicts, void *stream) {
+    if (!verdicts || !trees || !specrt__verify_laws_ok(laws) || !verifier ||
+        !verifier->params.sampled)
+        return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__verify_lay_laws(verifier, drafts, samplings, logits, stream));
+    const specrt_cuda_verifier_params *p = &verifier->params;
+    return SPECRT__LAUNCH(specrt__verify_chain_kernel, (unsigned)p->n_batch,
+                          specrt__block_size(SPECRT__VERIFY_LAW_THREADS), 0, stream, *verifier,
+                          *laws, drafts, trees, samplings, logits,
+                          (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK),
+                          verdicts);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids,
+                                                const int32_t *in, int64_t n, int32_t *out,
+                                                void *stream) {
+    if (!ids || !in || !out || n_ids < 1 || n < 1 || n > INT32_MAX) return SPECRT_STATUS_BAD_ARG;
+    return SPECRT__LAUNCH(specrt__verify_remap_kernel,
+                          specrt__launch_blocks(n, SPECRT__VERIFY_THREADS), SPECRT__VERIFY_THREADS,
+                          0, stream, ids, n_ids, in, n, out);
+}
+
+#endif

@@ -1,0 +1,263 @@
+/* policy.c */
+#include "decode/policy.h"
+#include "core/base.h"
+#include "core/bundle.h"
+#include "core/head.h"
+#include "sources/source.h"
+#include "sources/ranks.h"
+#include "sources/retrieve.h"
+
+/* --- what sessions share --- */
+
+static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt_bundle *bundle,
+                                                  int32_t n_vocab, specrt_error *err) {
+    const specrt_ident *ident = bundle ? specrt_bundle_ident(bundle) : NULL;
+    specrt_ranks ranks;
+    int32_t least = 1, most = p->head->row_of ? SPECRT_MAX_VOCAB : p->head->n_ids;
+    p->n_vocab = n_vocab;
+    if (bundle && specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) {
+        const specrt_ranks_header *h = ranks.header;
+        p->frequent = ranks.ids + h->n_forced;
+        p->n_frequent = h->n_valid - h->n_forced;
+        p->invalid = ranks.ids + h->n_valid;
+        p->n_invalid = h->n_ranked - h->n_valid;
+        least = h->n_vocab;
+    }
+    if (p->n_vocab == 0 && ident) p->n_vocab = ident->n_vocab; /* 0 where no tokenizer was known */
+    if (p->n_vocab == 0) p->n_vocab = least > 1 ? least : p->head->n_ids;
+    if (n_vocab == 0 && p->n_vocab < least) p->n_vocab = least;
+    if (!p->frequent) p->n_frequent = p->n_vocab;
+    if (least > most)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "%s: expected a head with rows for its %d tokens, found %d rows; "
+                                "use the bundle made for this model",
+                                bundle->name, (int)least, (int)most);
+    if (p->n_vocab < least || p->n_vocab > most)
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG, "n_vocab: expected %d%s to %s%d%s, found %d", (int)least,
+            least > 1 ? " (the bundle's)" : "", p->head->row_of ? "" : "the head's ", (int)most,
+            p->head->row_of ? "" : " rows", (int)p->n_vocab);
+    if (p->head->row_of && p->n_vocab < p->head->n_ids)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: expected rows of tokens below %d, found one of %d",
+                                (int)p->n_vocab, (int)p->head->n_ids - 1);
+    return SPECRT_STATUS_OK;
+}
+
+/* Ids of rows that are their numbers. */
+static specrt_status specrt__policy_number_rows(specrt_policy *p, specrt_error *err) {
+    p->full_ids = (int32_t *)specrt__base_alloc(&p->desc, (size_t)p->n_vocab * sizeof(int32_t));
+    if (!p->full_ids) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    for (int32_t i = 0; i < p->n_vocab; i++) p->full_ids[i] = i;
+    return SPECRT_STATUS_OK;
+}
+
+/* All tokens that have rows: the head itself, or its rows decoded. */
+static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *err) {
+    const specrt_head_desc *head = &p->head->desc;
+    if (!head->ids) SPECRT__TRY(specrt__policy_number_rows(p, err));
+    p->fixed.rows = head->rows;
+    p->fixed.row_stride = head->row_stride;
+    p->fixed.ids = head->ids ? head->ids : p->full_ids;
+    p->fixed.bias = head->bias;
+    p->fixed.dtype = head->dtype;
+    p->fixed.n_rows = head->ids ? (int32_t)head->n_rows : p->n_vocab;
+    if (specrt__head_packed_dtype(p->head) == head->dtype) return SPECRT_STATUS_OK;
+    p->list = specrt__ranks_pack(p->head, p->fixed.ids, p->fixed.n_rows);
+    if (!p->list)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "full: out of memory for %d rows",
+                                (int)p->fixed.n_rows);
+    p->fixed = p->list->segment;
+    return SPECRT_STATUS_OK;
+}
+
+/* 32,768 of Llama-3's 128,256 tokens, 32,000 of Qwen3's 151,936 rows, for any vocabulary. */
+static int32_t specrt__policy_published_size(const specrt_ranks_header *h, int32_t which) {
+    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)h->n_vocab * 32768 / 128256
+                                                  : (int64_t)h->n_vocab * 32000 / 151936;
+    if (size < h->n_forced) size = h->n_forced;
+    return (int32_t)(size > h->n_valid ? h->n_valid : size < 1 ? 1 : size);
+}
+
+/* Only what every level holds stays fixed; the list goes to the source that routes the rest. */
+static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_source *source,
+                                       const int32_t *ids) {
+    specrt__ranks_set_levels(p->list, p->head, ids, source->levels, source->n_levels);
+    p->routed_bound += p->fixed.n_rows - p->list->n_always;
+    p->fixed.n_rows = p->list->n_always;
+    p->routed[p->n_routed].source = &specrt__ranks_levels;
+    p->routed[p->n_routed++].shared = p->list;
+    p->list = NULL;
+}
+
+static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_bundle *bundle,
+                                                specrt__policy_source *source, specrt_error *err) {
+    specrt_ranks ranks;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "static: needs a bundle with section 'ranks'; "
+                                "vocabtrim-calibrate builds it");
+    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
+    if (source->size < 0) source->size = specrt__policy_published_size(ranks.header, source->size);
+    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, source->size, &source->size, err));
+    int32_t most = source->size;
+    for (int32_t i = 1; i < source->n_levels; i++) {
+        int32_t *size = &source->levels[i];
+        SPECRT__TRY(specrt__ranks_size(bundle, &ranks, *size, size, err));
+        if (*size > most) most = *size;
+    }
+    SPECRT__TRY(specrt_static_create(bundle, p->head, most, &p->list, err));
+    p->fixed = p->list->segment;
+    if (source->n_levels > 0) specrt__policy_make_levels(p, source, ranks.ids);
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__policy_make_window(specrt_policy *p, const specrt__policy_source *source) {
+    const int32_t *options = source->options;
+    p->has_window = true;
+    p->window.size = source->size;
+    p->window.mode = options[SPECRT__POLICY_MODE];
+    p->window.positions = options[SPECRT__POLICY_POSITIONS];
+    p->window.only = options[SPECRT__POLICY_ONLY];
+    p->window.kpre = options[SPECRT__POLICY_KPRE];
+    p->window.kver = options[SPECRT__POLICY_KVER];
+    p->window.emitted = options[SPECRT__POLICY_EMITTED];
+    p->window.min =
+        options[SPECRT__POLICY_MIN] < source->size ? options[SPECRT__POLICY_MIN] : source->size;
+}
+
+static specrt_status specrt__policy_make_routed(specrt_policy *p, const specrt_bundle *bundle,
+                                                const specrt_policy_desc *desc,
+                                                const specrt__policy_spec *spec,
+                                                specrt_error *err) {
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
+        const specrt__active_source *routed = specrt__policy_kinds[kind].routed;
+        const specrt__policy_source *source = &spec->sources[kind];
+        int32_t bound = 0;
+        if (!routed || !source->present) continue;
+        if (bundle && specrt__policy_kinds[kind].of_head)
+            SPECRT__TRY(specrt__head_check(bundle, &p->head->desc, err));
+        SPECRT__TRY(routed->share(bundle, p->head, desc, source->size, source->options,
+                                  &p->routed[p->n_routed].shared, &bound, err));
+        p->routed[p->n_routed++].source = routed;
+        p->routed_bound += bound;
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static bool specrt__policy_holds(const int32_t *ids, int32_t n, int32_t id) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int32_t *ids, int32_t n,
+                                                    specrt_error *err) {
+    for (int32_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= p->n_vocab)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "terminator: expected a token from 0 to %d, found %d",
+                                    (int)p->n_vocab - 1, (int)ids[i]);
+        if (specrt__policy_holds(p->ends, p->n_ends, ids[i])) continue;
+        if (p->n_ends == SPECRT_MAX_TERMINATORS)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "terminators: expected at most %d, found more",
+                                    SPECRT_MAX_TERMINATORS);
+        p->ends[p->n_ends++] = ids[i];
+        if (specrt__head_row_of(p->head, ids[i]) >= 0 &&
+            !specrt__policy_holds(p->fixed.ids, p->fixed.n_rows, ids[i]))
+            p->terminators[p->n_terminators++] = ids[i];
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *bundle,
+                                         const specrt_policy_desc *desc, specrt__policy_spec *spec,
+                                         specrt_error *err) {
+    specrt_ranks ranks;
+    SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
+    if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
+    if (spec->sources[SPECRT__POLICY_STATIC].present)
+        SPECRT__TRY(
+            specrt__policy_make_static(p, bundle, &spec->sources[SPECRT__POLICY_STATIC], err));
+    if (spec->sources[SPECRT__POLICY_WINDOW].present)
+        specrt__policy_make_window(p, &spec->sources[SPECRT__POLICY_WINDOW]);
+    const specrt__policy_source *retrieve = &spec->sources[SPECRT__POLICY_RETRIEVE];
+    if (retrieve->present)
+        SPECRT__TRY(specrt__retrieve_resolve(bundle, p->head, desc->target, retrieve->size,
+                                             retrieve->options, &p->retrieve, err));
+    SPECRT__TRY(specrt__policy_make_routed(p, bundle, desc, spec, err));
+    if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
+        SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
+    SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
+    int64_t bound = (int64_t)p->fixed.n_rows + p->window.size + p->retrieve.size + p->n_terminators;
+    int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
+    p->bound = bound < most ? (int32_t)bound : most;
+    specrt__policy_print(spec, p->text);
+    return SPECRT_STATUS_OK;
+}
+
+/* Of several policies an application knows which could not be made. */
+static void specrt__policy_blame(const char *text, specrt_error *err) {
+    specrt_error why;
+    if (!err) return;
+    why = *err;
+    specrt_error_set(err, why.status, "policy '%.100s': %s", text, why.msg);
+}
+
+SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
+                                              const specrt_policy_desc *desc, specrt_policy **out,
+                                              specrt_error *err) {
+    specrt_policy_desc defaults;
+    specrt__policy_spec spec;
+    memset(&defaults, 0, sizeof defaults);
+    if (!desc) desc = &defaults;
+    const char *text = desc->text ? desc->text : "microspec";
+    *out = NULL;
+    SPECRT__TRY(specrt__policy_parse(text, &spec, err));
+    specrt_policy *p =
+        (specrt_policy *)specrt__base_alloc(&head->compute.desc, sizeof(specrt_policy));
+    if (!p)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy '%.100s': out of memory",
+                                text);
+    memset(p, 0, sizeof *p);
+    p->desc = head->compute.desc;
+    p->head = head;
+    specrt_status status = specrt__policy_make(p, bundle, desc, &spec, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = p;
+    else
+        specrt__policy_blame(text, err), specrt_policy_close(p);
+    return status;
+}
+
+SPECRT_API void specrt_policy_close(specrt_policy *policy) {
+    if (!policy) return;
+    specrt_desc desc = policy->desc;
+    for (int i = 0; i < policy->n_routed; i++)
+        policy->routed[i].source->unshare(policy->routed[i].shared);
+    specrt_static_close(policy->list);
+    specrt__base_free(&desc, policy->full_ids);
+    specrt__base_free(&desc, policy);
+}
+
+SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
+    return policy->text;
+}
+
+SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
+    return (policy->has_window && policy->window.kpre > 0) ||
+           policy->retrieve.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
+}
+
+SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy) {
+    return specrt__retrieve_width(&policy->retrieve);
+}
+
+SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
+    return specrt__policy_holds(policy->ends, policy->n_ends, token);
+}
+
+SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy) {
+    return policy->bound + policy->routed_bound;
+}

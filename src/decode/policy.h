@@ -1,0 +1,97 @@
+/* policy.h : a policy, parsed and made */
+#ifndef DECODE_POLICY_H
+#define DECODE_POLICY_H
+
+#include "core/head.h"
+#include "sources/source.h"
+#include "sources/ranks.h"
+#include "sources/window.h"
+#include "sources/retrieve.h"
+
+enum {
+    SPECRT__POLICY_FULL,
+    SPECRT__POLICY_STATIC,
+    SPECRT__POLICY_WINDOW,
+    SPECRT__POLICY_RETRIEVE,
+    SPECRT__POLICY_CLUSTER,
+    SPECRT__POLICY_GROUP,
+    SPECRT__POLICY_CENTROID,
+    SPECRT__POLICY_SUCCESSOR,
+    SPECRT__POLICY_SKETCH,
+    SPECRT__POLICY_KINDS
+};
+/* Sizes that stand for the share of the vocabulary that was published. */
+enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
+enum { SPECRT__POLICY_MAX_TEXT = 1024 }; /* as much as a trace keeps */
+
+enum {
+    SPECRT__POLICY_MODE,
+    SPECRT__POLICY_KPRE,
+    SPECRT__POLICY_KVER,
+    SPECRT__POLICY_POSITIONS,
+    SPECRT__POLICY_ONLY,
+    SPECRT__POLICY_EMITTED,
+    SPECRT__POLICY_MIN,
+    SPECRT__POLICY_WINDOW_OPTIONS
+};
+
+typedef struct specrt__policy_kind {
+    const char *name;
+    int32_t n_sizes; /* it may be given: one for each level, or one for all, or none */
+    int32_t size;    /* when the text names none; 0: as calibrated */
+    const specrt__active_option *options;
+    int n_options;
+    const specrt__active_source *routed; /* NULL: fixed or packed */
+    bool of_head;                        /* its section was made of the very head that drafts */
+} specrt__policy_kind;
+
+extern const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS];
+
+typedef struct specrt__policy_source {
+    bool present;
+    int32_t size;     /* of the first level, or of all */
+    int32_t n_levels; /* 0: all are alike */
+    int32_t levels[SPECRT__RANKS_MAX_LEVELS];
+    int32_t options[SPECRT__ACTIVE_MAX_OPTIONS];
+} specrt__policy_source;
+
+typedef struct specrt__policy_spec {
+    specrt__policy_source sources[SPECRT__POLICY_KINDS];
+} specrt__policy_spec;
+
+/* --- parsing --- */
+
+SPECRT__INTERNAL void specrt__policy_renew(char *text, size_t size);
+SPECRT__INTERNAL specrt_status specrt__policy_parse(const char *text, specrt__policy_spec *out,
+                                                    specrt_error *err);
+
+/* --- printing --- */
+
+SPECRT__INTERNAL void specrt__policy_print(const specrt__policy_spec *spec, char *text);
+
+/* --- what sessions share --- */
+
+struct specrt_policy {
+    specrt_desc desc;
+    const specrt_head *head;
+    char text[SPECRT__POLICY_MAX_TEXT];
+    int32_t n_vocab, bound;
+    specrt_static *list;  /* owned; NULL where no row is packed for all */
+    int32_t *full_ids;    /* owned; NULL but for `full` over rows without ids */
+    specrt_segment fixed; /* n_rows = 0: none */
+    bool has_window;
+    specrt__window_params window;
+    specrt__retrieve_params retrieve;
+    int32_t n_routed, routed_bound; /* routed sources, and the most rows they add at a level */
+    struct {
+        const specrt__active_source *source;
+        void *shared; /* owned */
+    } routed[SPECRT__POLICY_KINDS];
+    const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
+    int32_t n_frequent, n_invalid;
+    /* all of them, and those to pack: rows that no fixed segment holds */
+    int32_t n_ends, n_terminators;
+    int32_t ends[SPECRT_MAX_TERMINATORS], terminators[SPECRT_MAX_TERMINATORS];
+};
+
+#endif

@@ -1,0 +1,264 @@
+/* session_make.c : owns the making of a session: what it allocates, and what of its policy and parameters
+ * do not fit. */
+#include "decode/session.h"
+#include "core/base.h"
+#include "core/head.h"
+#include "core/pool.h"
+#include "sources/source.h"
+#include "sources/window.h"
+#include "sources/retrieve.h"
+#include "adapt/auto.h"
+#include "decode/policy.h"
+#include "decode/stock.h"
+
+/* Marks that hold for every sequence. */
+SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy) {
+    for (int32_t i = 0; i < pool->n_ids; i++)
+        if (i >= policy->n_vocab || specrt__head_row_of(policy->head, i) < 0)
+            specrt__active_mark(pool, i, SPECRT__ACTIVE_INVALID);
+    for (int32_t i = 0; i < policy->n_invalid; i++)
+        if (policy->invalid[i] < pool->n_ids)
+            specrt__active_mark(pool, policy->invalid[i], SPECRT__ACTIVE_INVALID);
+    for (int32_t i = 0; i < policy->fixed.n_rows; i++)
+        specrt__active_mark(pool, policy->fixed.ids[i], SPECRT__ACTIVE_FIXED);
+}
+
+static bool specrt__session_make_window(specrt_session *s, int32_t n_logits) {
+    specrt__window_params params = s->policy->window;
+    if (!s->policy->has_window) return true;
+    if (params.min < s->topk) params.min = s->topk;
+    if (params.min > s->policy->bound) params.min = s->policy->bound;
+    s->window = specrt__window_create(s->pool, &params, n_logits, &s->desc);
+    if (!s->window) return false;
+    s->window->frequent = s->policy->frequent;
+    s->window->n_frequent = s->policy->n_frequent;
+    return true;
+}
+
+static bool specrt__session_make_retrieve(specrt_session *s, const specrt_session_params *params,
+                                          int32_t n_logits) {
+    if (s->policy->retrieve.size == 0) return true;
+    s->retrieve = specrt__retrieve_create(s->pool, &s->policy->retrieve, n_logits, &s->desc);
+    if (!s->retrieve) return false;
+    s->retrieve->submit = params->submit;
+    s->retrieve->submit_user = params->submit_user;
+    return true;
+}
+
+static bool specrt__session_make_routed(specrt_session *s) {
+    const specrt_policy *policy = s->policy;
+    size_t n_ids = (size_t)s->pool->n_ids, n_rows = (size_t)policy->routed_bound;
+    if (policy->n_routed == 0) return true;
+    uint8_t *at = (uint8_t *)specrt__base_alloc(
+        &s->desc, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
+    if (!at) return false;
+    s->routed = SPECRT__CARVE(specrt__active_routed, &at, 1);
+    SPECRT__CLEAR(s->routed, 1);
+    s->routed->pool = s->pool;
+    s->routed->levels = SPECRT__CARVE(uint32_t, &at, n_ids);
+    s->routed->masked = SPECRT__CARVE(int32_t, &at, n_rows);
+    s->routed->max_rows = policy->routed_bound;
+    for (int i = 0; i < policy->n_routed; i++) {
+        s->routed_states[i] =
+            policy->routed[i].source->open(policy->routed[i].shared, s->topk, &s->desc);
+        if (!s->routed_states[i]) return false;
+    }
+    return true;
+}
+
+SPECRT__INTERNAL bool specrt__session_make_scratch(specrt_session *s) {
+    uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)specrt_policy_bound(s->policy);
+    uint8_t *at = (uint8_t *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
+    if (!at) return false;
+    s->logits = SPECRT__CARVE(float, &at, n);
+    s->logprobs = SPECRT__CARVE(float, &at, k *k);
+    s->ids = SPECRT__CARVE(int32_t, &at, k * k);
+    return true;
+}
+
+/* The tree that a draft of this kind has, or why there is none. */
+SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
+                                                     specrt_tree_params *tree, specrt_error *err) {
+    float temperature = params->draft_temperature;
+    *tree = params->tree;
+    if (params->draft != SPECRT_DRAFT_TOP_K && params->draft != SPECRT_DRAFT_SAMPLED)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: draft: expected top-k (0) or sampled (1), found %d",
+                                (int)params->draft);
+    if (params->draft == SPECRT_DRAFT_TOP_K)
+        return temperature == 0 ? SPECRT_STATUS_OK
+                                : specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                                   "session: draft_temperature: expected 0, since "
+                                                   "top-k drafts are not sampled, found %g",
+                                                   (double)temperature);
+    if (params->sampling.temperature == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: sampled drafts: expected a temperature above 0, found a "
+                                "greedy target; use top-k drafts");
+    if (!(temperature >= 0 && temperature <= 100))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: draft_temperature: expected 0 to 100, found %g",
+                                (double)temperature);
+    if (tree->topk > 1)
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "session: sampled drafts: expected topk 1, a chain, found %d; trees "
+            "take top-k drafts",
+            (int)tree->topk);
+    tree->topk = 1;
+    if (tree->num_steps == 0) tree->num_steps = 6;
+    if (tree->num_draft_tokens == 0) tree->num_draft_tokens = tree->num_steps + 1;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL bool specrt__session_make_laws(specrt_session *s,
+                                                const specrt_session_params *params) {
+    uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
+    uint64_t n = n_steps * (uint64_t)specrt_policy_bound(s->policy);
+    if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
+    uint8_t *at = (uint8_t *)specrt__base_alloc(
+        &s->desc, n_steps * sizeof *s->laws + n * (sizeof(int32_t) + sizeof(float)));
+    if (!at) return false;
+    s->laws = SPECRT__CARVE(specrt_draft_law, &at, n_steps);
+    s->law_ids = SPECRT__CARVE(int32_t, &at, n);
+    s->law_probs = SPECRT__CARVE(float, &at, n);
+    s->draft_temperature =
+        params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
+    return true;
+}
+
+/* Columns of the target's logits: as many as the application says, or 0: one a token. */
+SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
+                                                       int32_t *out, specrt_error *err) {
+    const specrt_head *head = policy->head;
+    int32_t n_proposed = head->row_of ? head->n_ids : policy->n_vocab;
+    *out = head->row_of ? policy->n_vocab : head->n_ids;
+    if (n_said) *out = n_said;
+    if (*out >= n_proposed) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "session: n_logits: expected at least %d, one for every token that "
+                            "may be proposed (specrt_policy_desc.n_vocab), found %d",
+                            (int)n_proposed, (int)*out);
+}
+
+static specrt_status specrt__session_refuse_budget(const specrt_session *s, const char *expected,
+                                                   int32_t found, specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "session: budget: policy '%s': expected %s, found %d", s->policy->text,
+                            expected, (int)found);
+}
+
+/* Lists are leading rows of `static`; what ends a generation is in all of them. */
+static specrt_status specrt__session_make_lists(specrt_session *s, const specrt_auto *budget,
+                                                specrt_error *err) {
+    const specrt_policy *policy = s->policy;
+    int32_t n_fixed = policy->list ? policy->fixed.n_rows : 0, n_ids = s->pool->n_ids;
+    int32_t least = budget->rows[0], most = budget->rows[budget->n_lists - 1];
+    if (most > n_fixed)
+        return specrt__session_refuse_budget(s, "lists within the rows of static", most, err);
+    if (least < s->topk)
+        return specrt__session_refuse_budget(s, "lists of topk rows or more", least, err);
+    for (int32_t i = least; i < n_fixed; i++)
+        if (specrt_policy_ends(policy, policy->fixed.ids[i]))
+            return specrt__session_refuse_budget(s, "lists that hold all terminators", least, err);
+    s->fixed_at = (int32_t *)specrt__base_alloc(&s->desc, (size_t)n_ids * sizeof(int32_t));
+    if (!s->fixed_at)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "session: out of memory for lists");
+    for (int32_t i = 0; i < n_ids; i++) s->fixed_at[i] = -1;
+    for (int32_t i = 0; i < n_fixed; i++) s->fixed_at[policy->fixed.ids[i]] = i;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__session_make_budget(specrt_session *s, specrt_auto *budget,
+                                                 specrt_error *err) {
+    int32_t most = specrt_tree_get_params(s->tree)->num_steps;
+    s->n_fixed = s->policy->fixed.n_rows;
+    if (!budget) return SPECRT_STATUS_OK;
+    if (budget->num_steps > most)
+        return specrt__session_refuse_budget(s, "at most the num_steps of its tree",
+                                             budget->num_steps, err);
+    if (budget->rows[0] > 0) SPECRT__TRY(specrt__session_make_lists(s, budget, err));
+    s->budget = budget;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__session_make(specrt_session *s, const specrt_session_params *params,
+                                          specrt_error *err) {
+    const specrt_policy *policy = s->policy;
+    int32_t n_ids = policy->head->n_ids, n_logits;
+    int32_t capacity = policy->bound - policy->fixed.n_rows;
+    specrt_tree_params tree;
+    SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &n_logits, err));
+    SPECRT__TRY(specrt__session_shape(params, &tree, err));
+    SPECRT__TRY(specrt_tree_create(&tree, &s->desc, &s->tree, err));
+    SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));
+    s->topk = specrt_tree_get_params(s->tree)->topk;
+    if (s->topk > specrt_policy_bound(policy))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: topk: expected at most the %d rows of policy '%s', found "
+                                "%d",
+                                (int)specrt_policy_bound(policy), policy->text, (int)s->topk);
+    if (policy->retrieve.async && !params->submit)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: policy '%s': expected params.submit, which runs what "
+                                "mode=async leaves to another thread, found NULL",
+                                policy->text);
+    if (params->stock)
+        SPECRT__TRY(specrt__stock_check_room(params->stock, policy->head, capacity, err));
+    s->pool = specrt__active_pool_make(policy->head, n_ids, capacity, params->stock, &s->desc);
+    if (s->pool) specrt__session_mark(s->pool, policy);
+    if (!s->pool || !specrt__session_make_window(s, n_logits) ||
+        !specrt__session_make_retrieve(s, params, n_logits) || !specrt__session_make_routed(s) ||
+        !specrt__session_make_scratch(s) || !specrt__session_make_laws(s, params))
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "session: out of memory for policy '%s'", policy->text);
+    SPECRT__TRY(specrt__session_make_budget(s, params->budget, err));
+    s->active.compute = &policy->head->compute;
+    s->active.segments = s->segments;
+    s->active.n_cols = policy->head->desc.n_cols;
+    s->active.head = policy->head;
+    s->sequence = params->sampling.sequence;
+    specrt_session_begin(s);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
+                                               const specrt_session_params *params,
+                                               const specrt_desc *env, specrt_session **out,
+                                               specrt_error *err) {
+    specrt_session_params defaults;
+    specrt_desc desc = env ? *env : policy->desc;
+    SPECRT__CLEAR(&defaults, 1);
+    *out = NULL;
+    specrt_session *s = (specrt_session *)specrt__base_alloc(&desc, sizeof(specrt_session));
+    if (!s)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "session: out of memory for policy '%s'", policy->text);
+    SPECRT__CLEAR(s, 1);
+    s->desc = desc;
+    s->policy = policy;
+    specrt_status status = specrt__session_make(s, params ? params : &defaults, err);
+    if (status == SPECRT_STATUS_OK)
+        *out = s;
+    else
+        specrt_session_close(s);
+    return status;
+}
+
+SPECRT_API void specrt_session_close(specrt_session *session) {
+    if (!session) return;
+    specrt_desc desc = session->desc;
+    for (int i = 0; i < SPECRT__POLICY_KINDS; i++)
+        if (session->routed_states[i])
+            session->policy->routed[i].source->close(session->routed_states[i]);
+    specrt__base_free(&desc, session->routed);
+    specrt__window_free(session->window);
+    specrt__retrieve_free(session->retrieve);
+    specrt__active_pool_free(session->pool);
+    specrt_tree_free(session->tree);
+    specrt_verifier_free(session->verifier);
+    specrt__base_free(&desc, session->fixed_at);
+    specrt__base_free(&desc, session->laws);
+    specrt__base_free(&desc, session->logits);
+    specrt__base_free(&desc, session);
+}

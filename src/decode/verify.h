@@ -1,0 +1,49 @@
+/* verify.h : the verifier, and the law that it draws by */
+#ifndef DECODE_VERIFY_H
+#define DECODE_VERIFY_H
+
+#include "core/base.h"
+
+enum { SPECRT__VERIFY_BLOCK = 1024 }; /* weights of one partial sum, a multiple of 16 */
+
+/* What a random number is for: part of its key. */
+enum { SPECRT__VERIFY_DRAW, SPECRT__VERIFY_DRAFT, SPECRT__VERIFY_ACCEPT, SPECRT__VERIFY_INSTEAD };
+
+struct specrt_verifier {
+    specrt_desc desc;
+    specrt_sampling sampling;
+    int32_t n_vocab, n_blocks;
+    double total;   /* of the weights */
+    double *sums;   /* [n_blocks] of each block of weights */
+    float *weights; /* [n_vocab] unnormalised probabilities, 0 for what a filter removed */
+    float *values;  /* [n_vocab] weights of the kept, by place */
+    int32_t *kept;  /* [n_vocab] ids that a filter keeps; a heap meanwhile */
+};
+
+SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
+                                                    specrt_error *err);
+SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
+                                               int64_t b);
+
+/* --- weights --- */
+
+SPECRT__INTERNAL double specrt__verify_sum(const float *x, int32_t n);
+
+static inline int32_t specrt__verify_block(const specrt_verifier *v, int32_t block) {
+    int32_t left = v->n_vocab - block * SPECRT__VERIFY_BLOCK;
+    return left < SPECRT__VERIFY_BLOCK ? left : SPECRT__VERIFY_BLOCK;
+}
+
+SPECRT__INTERNAL void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max);
+
+/* --- filters --- */
+
+SPECRT__INTERNAL int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits,
+                                                double mass, int32_t n);
+SPECRT__INTERNAL void specrt__verify_law(specrt_verifier *v, const float *logits);
+
+/* --- rejection sampling --- */
+
+SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v, const specrt_draft_law *law);
+
+#endif

@@ -1,0 +1,67 @@
+#include "specrt.h"
+#include "specrt_cuda.h"
+
+/* =================================================================================================
+ * What an application does without. Define SPECRT_PARTS before the include to call it.
+ * ============================================================================================== */
+#if defined(SPECRT_PARTS) || defined(SPECRT_IMPLEMENTATION)
+
+#include "specrt_tools.h"
+#include "cuda/kernels.h"
+
+#endif
+
+/* =================================================================================================
+ * Stop here if you only want the API.
+ * ============================================================================================== */
+#if defined(SPECRT_IMPLEMENTATION) && !defined(SPECRT_IMPLEMENTED)
+#define SPECRT_IMPLEMENTED
+
+#if !defined(SPECRT__INTERNAL)
+#define SPECRT__INTERNAL static
+#endif
+
+#include "core/base.c"
+#include "core/os.c"
+#include "core/bundle.c"
+#include "core/rows.c"
+#include "core/simd_scalar.c"
+#include "core/simd_x86.c"
+#include "core/simd_arm64.c"
+#include "core/simd.c"
+#include "core/blocks.c"
+#include "core/head_products.c"
+#include "core/head.c"
+#include "core/active.c"
+#include "core/pool.c"
+#include "sources/ranks.c"
+#include "sources/window.c"
+#include "sources/hnsw.c"
+#include "sources/cograph.c"
+#include "sources/cluster_section.c"
+#include "sources/cluster.c"
+#include "sources/successor.c"
+#include "sources/scan.c"
+#include "sources/scan_x86.c"
+#include "sources/scan_arm64.c"
+#include "sources/sketch_section.c"
+#include "sources/sketch.c"
+#include "sources/sketch_certify.c"
+#include "sources/arc.c"
+#include "sources/retrieve.c"
+#include "adapt/align.c"
+#include "adapt/auto.c"
+#include "decode/policy_text.c"
+#include "decode/policy.c"
+#include "decode/tree.c"
+#include "decode/verify.c"
+#include "decode/stock.c"
+#include "decode/session_make.c"
+#include "decode/session.c"
+#include "decode/snapshot.c"
+#include "decode/host.c"
+#include "trace/trace.c"
+#include "trace/writer.c"
+#include "trace/reader.c"
+
+#endif /* SPECRT_IMPLEMENTATION */

@@ -1,0 +1,109 @@
+/* cluster.h : routers over clusters */
+#ifndef SOURCES_CLUSTER_H
+#define SOURCES_CLUSTER_H
+
+#include "core/base.h"
+#include "core/head.h"
+#include "sources/source.h"
+
+static inline int64_t specrt__cluster_inputs(const specrt_clusters_header *h) {
+    return (int64_t)h->n_embed + h->n_state;
+}
+
+/* Inputs of w2. */
+static inline int64_t specrt__cluster_width(const specrt_clusters_header *h) {
+    return h->n_hidden > 0 ? h->n_hidden : h->n_state;
+}
+
+SPECRT__INTERNAL void specrt__cluster_lay_out(specrt_clusters *c);
+
+/* --- sources --- */
+
+enum {
+    SPECRT__CLUSTER_SCHEDULE,
+    SPECRT__CLUSTER_BEAM,
+    SPECRT__CLUSTER_CAP,
+    SPECRT__CLUSTER_ALWAYS,
+    SPECRT__CLUSTER_OPTIONS
+};
+
+extern const specrt__active_option specrt__cluster_options[];
+
+enum {
+    SPECRT__CLUSTER_MOST =
+        400, /* clusters of a level: their ranges must fit beside other segments */
+    SPECRT__CLUSTER_LEVELS = 32
+};
+
+/* The head cluster by cluster, a copy of its most frequent rows, and the router. One block. */
+typedef struct specrt__cluster_shared {
+    specrt_desc desc;
+    const specrt_head *head;
+    specrt_clusters view;
+    specrt_head_desc embedding; /* rows NULL: not read */
+    specrt_segment always;      /* the most frequent; masked is not used */
+    specrt_segment rows; /* those of clusters: copies, or the head's own if they lie so there */
+    int32_t *ids;        /* [n_always + n_members] */
+    int32_t *starts;     /* [n_clusters + 1] in rows */
+    int32_t levels[SPECRT__CLUSTER_LEVELS]; /* clusters */
+    int32_t beam, cap;
+    specrt_segment w1, w2; /* the router's layers */
+} specrt__cluster_shared;
+
+SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_clusters *c,
+                                                                  const specrt_head *head,
+                                                                  int32_t n_always,
+                                                                  int32_t n_copies);
+SPECRT__INTERNAL void specrt__cluster_pack(specrt__cluster_shared *s, const int32_t *always,
+                                           int32_t n_always, int32_t first);
+SPECRT__INTERNAL int32_t specrt__cluster_bound(const specrt__cluster_shared *s, int32_t n);
+
+static inline void specrt__cluster_unshare(void *shared) {
+    specrt__cluster_shared *s = (specrt__cluster_shared *)shared;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+/* --- a session's router --- */
+
+typedef struct specrt__cluster {
+    specrt_desc desc;
+    const specrt__cluster_shared *shared;
+    float *inputs;    /* [topk, n_embed + n_state] */
+    float *hidden;    /* [topk, n_hidden] */
+    float *scores;    /* [topk, n_clusters] then probabilities by path */
+    float *totals;    /* [n_clusters] */
+    uint64_t *heap;   /* [n_clusters] */
+    uint64_t *takers; /* [n_clusters] the level's rows that score it; 0: all do */
+    int32_t *taken;   /* [n_clusters] rows of each cluster in this level */
+} specrt__cluster;
+
+SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc);
+
+static inline void specrt__cluster_close(void *state) {
+    specrt__cluster *s = (specrt__cluster *)state;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+SPECRT__INTERNAL void specrt__cluster_rms(float *x, int64_t n);
+SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
+                                              const specrt__active_level *level);
+
+/* --- the choice --- */
+
+typedef struct specrt__cluster_choice {
+    int32_t n, n_rows; /* clusters and rows taken at this level */
+} specrt__cluster_choice;
+
+SPECRT__INTERNAL void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n,
+                                           int32_t least, uint64_t taker,
+                                           specrt__cluster_choice *choice);
+
+extern const specrt__active_source specrt__cluster_source;
+
+extern const specrt__active_source specrt__cluster_groups;
+
+extern const specrt__active_source specrt__cluster_centroids;
+
+#endif

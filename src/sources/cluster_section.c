@@ -1,0 +1,119 @@
+/* cluster_section.c : owns the sections of clusters and their routers, as a bundle holds them. Refuses
+ * sizes, ids and numbers that no builder writes. */
+#include "sources/cluster.h"
+#include "core/base.h"
+#include "core/bundle.h"
+
+static bool specrt__cluster_within(int32_t x, int32_t least, int32_t most) {
+    return x >= least && x <= most;
+}
+
+/* Whether the widths are those of the router's kind. */
+static bool specrt__cluster_widths_ok(const specrt_clusters_header *h) {
+    const int32_t most = 65536;
+    switch (h->router) {
+    case SPECRT_ROUTER_NONE: return h->n_embed == 0 && h->n_state == 0 && h->n_hidden == 0;
+    case SPECRT_ROUTER_CENTROID:
+        return h->n_embed == 0 && h->n_state == h->n_cols && h->n_hidden == 0;
+    case SPECRT_ROUTER_DYNASPEC:
+        return specrt__cluster_within(h->n_embed, 0, most) &&
+               specrt__cluster_within(h->n_state, 1, most) &&
+               specrt__cluster_within(h->n_hidden, 1, most);
+    case SPECRT_ROUTER_CORAL:
+        return h->n_embed == 0 && h->n_state == h->n_cols && h->n_hidden == h->n_state;
+    default: return false;
+    }
+}
+
+/* NULL, or what is wrong with the sizes. */
+static const char *specrt__cluster_check_sizes(const specrt_clusters_header *h, size_t n) {
+    if (n < sizeof *h) return "it is shorter than its header";
+    if (!specrt__cluster_within(h->n_rows, 1, SPECRT_MAX_VOCAB) ||
+        !specrt__cluster_within(h->n_cols, 1, 65536))
+        return "n_rows or n_cols is out of range";
+    if (!specrt__cluster_within(h->n_members, 1, h->n_rows) ||
+        !specrt__cluster_within(h->n_clusters, 1,
+                                h->n_members < SPECRT_MAX_CLUSTERS ? h->n_members
+                                                                   : SPECRT_MAX_CLUSTERS))
+        return "n_clusters or n_members is out of range";
+    if (!specrt__cluster_widths_ok(h)) return "its widths do not fit the router";
+    if (!specrt__cluster_within(h->n_schedule, 1, 32) || !specrt__cluster_within(h->softmax, 0, 1))
+        return "n_schedule or softmax is out of range";
+    uint64_t words = (uint64_t)h->n_clusters + 1 + (uint64_t)h->n_members + (uint64_t)h->n_schedule;
+    uint64_t halves = (uint64_t)(h->n_hidden * (specrt__cluster_inputs(h) + 1));
+    if (h->router != SPECRT_ROUTER_NONE)
+        halves += (uint64_t)(h->n_clusters * (specrt__cluster_width(h) + 1));
+    return n - sizeof *h == 4 * words + 2 * halves ? NULL : "its size does not fit its header";
+}
+
+/* Offsets in the section, for sizes that were checked. */
+SPECRT__INTERNAL void specrt__cluster_lay_out(specrt_clusters *c) {
+    const specrt_clusters_header *h = c->header;
+    c->offsets = (const uint32_t *)(const void *)(h + 1);
+    c->ids = (const int32_t *)(const void *)(c->offsets + h->n_clusters + 1);
+    c->schedule = c->ids + h->n_members;
+    if (h->router == SPECRT_ROUTER_NONE) return;
+    const uint16_t *weights = (const uint16_t *)(const void *)(c->schedule + h->n_schedule);
+    if (h->n_hidden > 0) {
+        c->w1 = weights;
+        c->b1 = c->w1 + h->n_hidden * specrt__cluster_inputs(h);
+        weights = c->b1 + h->n_hidden;
+    }
+    c->w2 = weights;
+    c->b2 = c->w2 + h->n_clusters * specrt__cluster_width(h);
+}
+
+/* NULL, or what is wrong with who is in which cluster; seen: scratch, zeroed, a bit for each row. */
+static const char *specrt__cluster_check_ids(const specrt_clusters *c, uint8_t *seen) {
+    const specrt_clusters_header *h = c->header;
+    if (c->offsets[0] != 0 || c->offsets[h->n_clusters] != (uint32_t)h->n_members)
+        return "offsets do not span the members";
+    for (int32_t m = 0; m < h->n_clusters; m++) {
+        uint32_t begin = c->offsets[m], end = c->offsets[m + 1];
+        if (end <= begin || end > (uint32_t)h->n_members) return "offsets do not ascend";
+        for (uint32_t i = begin; i < end; i++) {
+            int32_t id = c->ids[i];
+            if (id < 0 || id >= h->n_rows) return "an id is out of range";
+            if (i > begin && id <= c->ids[i - 1]) return "ids of a cluster do not ascend";
+            if (seen[id >> 3] >> (id & 7) & 1) return "an id stands twice";
+            seen[id >> 3] = (uint8_t)(seen[id >> 3] | 1 << (id & 7));
+        }
+    }
+    return NULL;
+}
+
+static const char *specrt__cluster_check_router(const specrt_clusters *c, size_t n) {
+    const specrt_clusters_header *h = c->header;
+    for (int32_t i = 0; i < h->n_schedule; i++)
+        if (!specrt__cluster_within(c->schedule[i], 1, h->n_clusters))
+            return "a level of the schedule is not from 1 to n_clusters";
+    const uint16_t *end = (const uint16_t *)(const void *)((const uint8_t *)h + n);
+    for (const uint16_t *w = (const uint16_t *)(const void *)(c->schedule + h->n_schedule); w < end;
+         w++)
+        if ((*w & 0x7c00) == 0x7c00) return "a weight is not finite";
+    return NULL;
+}
+
+SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, const char *tag,
+                                                specrt_clusters *out, specrt_error *err) {
+    size_t n;
+    specrt_clusters view;
+    memset(out, 0, sizeof *out);
+    memset(&view, 0, sizeof view);
+    view.header = (const specrt_clusters_header *)specrt_bundle_data(bundle, tag, &n);
+    if (!view.header) return specrt__bundle_missing(bundle, tag, err);
+    const char *wrong = specrt__cluster_check_sizes(view.header, n);
+    if (wrong) return specrt__bundle_bad(bundle, tag, wrong, err);
+    specrt__cluster_lay_out(&view);
+    size_t n_seen = ((size_t)view.header->n_rows + 7) / 8;
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->desc, n_seen);
+    if (!seen)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", bundle->name);
+    memset(seen, 0, n_seen);
+    wrong = specrt__cluster_check_ids(&view, seen);
+    specrt__base_free(&bundle->desc, seen);
+    if (!wrong) wrong = specrt__cluster_check_router(&view, n);
+    if (wrong) return specrt__bundle_bad(bundle, tag, wrong, err);
+    *out = view;
+    return SPECRT_STATUS_OK;
+}

@@ -1,0 +1,181 @@
+/* ranks.c : owns the static source: a prefix of the ranks, packed once and shared by all sessions.
+ * Refuses sizes outside [n_forced, n_valid] and ids beyond the head. Ids are distinct, since ranks
+ * were checked when the bundle was opened. */
+#include "sources/ranks.h"
+#include "core/base.h"
+#include "core/os.h"
+#include "core/bundle.h"
+#include "core/head.h"
+#include "core/pool.h"
+#include "sources/source.h"
+
+/* Where the arrays of a list of n rows lie in its block; rows at the next multiple of 64 in memory. */
+typedef struct specrt__ranks_layout {
+    size_t row_stride, ids, bias, rows, end;
+} specrt__ranks_layout;
+
+static bool specrt__ranks_lay_out(const specrt_head *head, int32_t n, specrt__ranks_layout *out) {
+    size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    uint64_t bytes, n_extra = (uint64_t)n * (sizeof(int32_t) + sizeof(float)) + 4096;
+    if (!specrt__base_mul(stride, (uint64_t)n, &bytes)) return false;
+    if (!specrt__base_add(bytes, n_extra, &bytes) || bytes > PTRDIFF_MAX) return false;
+    out->row_stride = stride;
+    out->ids = sizeof(specrt_static);
+    out->bias = out->ids + (size_t)n * sizeof(int32_t);
+    out->rows = out->bias + (size_t)n * sizeof(float);
+    out->end = out->rows + 63 + stride * (size_t)n;
+    return true;
+}
+
+/* The size asked for, or the calibrated one. */
+SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt_bundle *bundle,
+                                                  const specrt_ranks *ranks, int32_t size,
+                                                  int32_t *out, specrt_error *err) {
+    const specrt_ranks_header *h = ranks->header;
+    int32_t least = h->n_forced > 1 ? h->n_forced : 1;
+    *out = size == 0 ? h->n_default : size;
+    if (*out >= least && *out <= h->n_valid) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: static: size: expected %d (%d forced tokens) to %d, or 0 for the "
+                            "calibrated %d, found %d",
+                            bundle->name, (int)least, (int)h->n_forced, (int)h->n_valid,
+                            (int)h->n_default, (int)size);
+}
+
+/* A list keeps the tokens that have a row. @return how many of ids [n], which `out` takes if not NULL. */
+static int32_t specrt__ranks_keep(const specrt_head *head, const int32_t *ids, int32_t n,
+                                  int32_t *out) {
+    int32_t n_kept = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (specrt__head_row_of(head, ids[i]) < 0) continue;
+        if (out) out[n_kept] = ids[i];
+        n_kept++;
+    }
+    return n_kept;
+}
+
+/* A head with ids of its own leaves tokens out on purpose, but not all. */
+static specrt_status specrt__ranks_check_rows(const specrt_bundle *bundle, const specrt_head *head,
+                                              const int32_t *ids, int32_t n, specrt_error *err) {
+    for (int32_t i = 0; i < n && !head->row_of; i++)
+        if (ids[i] >= head->n_ids)
+            return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                    "%s: static: token %d: expected an id below the head's %d "
+                                    "rows; use the bundle made for this model",
+                                    bundle->name, (int)ids[i], (int)head->n_ids);
+    if (specrt__ranks_keep(head, ids, n, NULL) > 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                            "%s: static: expected the head to have rows for some of its %d tokens, "
+                            "found none",
+                            bundle->name, (int)n);
+}
+
+static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, const int32_t *ids,
+                               int32_t n_ids, int32_t n, const specrt__ranks_layout *at) {
+    uint8_t *block = (uint8_t *)list;
+    int32_t *own_ids = (int32_t *)(void *)(block + at->ids);
+    float *bias = head->desc.bias ? (float *)(void *)(block + at->bias) : NULL;
+    memset(list, 0, sizeof *list);
+    specrt__ranks_keep(head, ids, n_ids, own_ids);
+    uint8_t *rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)(block + at->rows), 64);
+    specrt__active_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
+    specrt__active_pack(&packing);
+    list->desc = head->compute.desc;
+    list->segment.rows = packing.rows;
+    list->segment.row_stride = at->row_stride;
+    list->segment.ids = own_ids;
+    list->segment.bias = bias;
+    list->segment.dtype = specrt__head_packed_dtype(head);
+    list->segment.n_rows = n;
+    list->active.compute = &head->compute;
+    list->active.segments = &list->segment;
+    list->active.n_segments = 1;
+    list->active.n_rows = n;
+    list->active.n_cols = head->desc.n_cols;
+    list->active.head = head;
+}
+
+/* The tokens of ids [n_ids] that have rows.
+ * @return NULL when memory or the address space do not hold them. */
+SPECRT__INTERNAL specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
+                                                   int32_t n_ids) {
+    specrt__ranks_layout at;
+    int32_t n = specrt__ranks_keep(head, ids, n_ids, NULL);
+    if (!specrt__ranks_lay_out(head, n, &at)) return NULL;
+    specrt_static *list = (specrt_static *)specrt__base_alloc(&head->compute.desc, at.end);
+    if (!list) return NULL;
+    specrt__os_advise_huge(list, at.end);
+    specrt__ranks_fill(list, head, ids, n_ids, n, &at);
+    return list;
+}
+
+SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const specrt_head *head,
+                                              int32_t size, specrt_static **out,
+                                              specrt_error *err) {
+    specrt_ranks ranks;
+    int32_t n;
+    *out = NULL;
+    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
+    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, size, &n, err));
+    SPECRT__TRY(specrt__ranks_check_rows(bundle, head, ranks.ids, n, err));
+    *out = specrt__ranks_pack(head, ranks.ids, n);
+    if (!*out)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "%s: static: out of memory for %d rows", bundle->name, (int)n);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_static_close(specrt_static *list) {
+    if (!list) return;
+    specrt_desc desc = list->desc;
+    specrt__base_free(&desc, list);
+}
+
+SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list) {
+    return &list->active;
+}
+
+/* --- a size for every level: the rows of all are fixed, the others are routed --- */
+
+/* sizes [n] count ranks; a head with ids of its own has rows for some of them. */
+SPECRT__INTERNAL void specrt__ranks_set_levels(specrt_static *list, const specrt_head *head,
+                                               const int32_t *ids, const int32_t *sizes,
+                                               int32_t n) {
+    list->n_levels = n;
+    list->n_always = list->segment.n_rows;
+    for (int32_t i = 0; i < n; i++) {
+        list->levels[i] = specrt__ranks_keep(head, ids, sizes[i], NULL);
+        if (list->levels[i] < list->n_always) list->n_always = list->levels[i];
+    }
+}
+
+static void specrt__ranks_unshare(void *shared) {
+    specrt_static_close((specrt_static *)shared);
+}
+
+/* Nothing of it changes, so that sessions need no state of their own. */
+static void *specrt__ranks_open(void *shared, int32_t topk, const specrt_desc *desc) {
+    (void)topk, (void)desc;
+    return shared;
+}
+
+static void specrt__ranks_close(void *state) {
+    (void)state;
+}
+
+static void specrt__ranks_route(void *state, const specrt__active_level *level,
+                                specrt__active_routed *out) {
+    const specrt_static *list = (const specrt_static *)state;
+    int32_t i = level->level < list->n_levels ? level->level : list->n_levels - 1;
+    specrt_segment rest = list->segment;
+    rest.rows = (const uint8_t *)rest.rows + (size_t)list->n_always * rest.row_stride;
+    rest.ids += list->n_always;
+    if (rest.bias) rest.bias += list->n_always;
+    rest.n_rows = list->levels[i] - list->n_always;
+    (void)specrt__active_route(out, &rest); /* fits: the policy's bound has room for the largest */
+}
+
+/* Its list is made with its sizes, by >>policy. */
+SPECRT__INTERNAL const specrt__active_source specrt__ranks_levels = {
+    NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route,
+    NULL};

@@ -1,0 +1,155 @@
+/* successor.c : owns the successor source (section "Successors" of docs/METHODS.md): at every level, the
+ * tokens that likeliest follow those being extended, scored where they lie in the head, by an indexed
+ * product. Refuses graphs of a larger vocabulary than the head's. Tokens that are members anyway take
+ * no place. */
+#include "sources/successor.h"
+#include "core/base.h"
+#include "core/bundle.h"
+#include "core/head.h"
+#include "core/active.h"
+#include "core/pool.h"
+#include "sources/source.h"
+
+static specrt_status specrt__successor_share(const specrt_bundle *bundle, const specrt_head *head,
+                                             const specrt_policy_desc *desc, int32_t size,
+                                             const int32_t *options, void **shared, int32_t *bound,
+                                             specrt_error *err) {
+    specrt_cograph graph;
+    (void)desc, (void)options;
+    *shared = NULL;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "successor: needs a bundle with section 'cograph'; "
+                                "cograph-build builds it");
+    SPECRT__TRY(specrt_bundle_cograph(bundle, &graph, err));
+    if (!head->row_of && graph.header->n_vocab > head->n_ids)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                                "successor: the graph has %d tokens, the head %lld rows; "
+                                "use the bundle made for this model",
+                                (int)graph.header->n_vocab, (long long)head->desc.n_rows);
+    specrt__successor_shared *s =
+        (specrt__successor_shared *)specrt__base_alloc(&head->compute.desc, sizeof *s);
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
+    s->desc = head->compute.desc;
+    s->head = head;
+    s->graph = graph;
+    s->size = size < graph.header->n_vocab ? size : graph.header->n_vocab;
+    *shared = s;
+    *bound = s->size;
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__successor_unshare(void *shared) {
+    specrt__successor_shared *s = (specrt__successor_shared *)shared;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+SPECRT__INTERNAL void *specrt__successor_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+    const specrt__successor_shared *shared = (const specrt__successor_shared *)opaque;
+    const specrt_head *head = shared->head;
+    bool decodes = specrt__head_packed_dtype(head) != head->desc.dtype;
+    size_t n_ids = (size_t)head->n_ids, size = (size_t)shared->size;
+    size_t n_found = (size_t)topk * (size_t)shared->graph.header->max_degree;
+    size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    if (n_found > n_ids) n_found = n_ids;
+    size_t words = 2 * n_found + n_ids + 2 * size + (decodes && head->desc.bias ? size : 0);
+    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__successor) + 4 * words, 64);
+    uint64_t bytes = 0;
+    if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
+    if (!specrt__base_add(bytes, at_rows + 64, &bytes)) return NULL;
+    specrt__successor *s = (specrt__successor *)specrt__base_alloc(desc, bytes);
+    if (!s) return NULL;
+    memset(s, 0, at_rows);
+    s->desc = *desc;
+    s->shared = shared;
+    s->keys = (uint64_t *)(void *)(s + 1);
+    s->scores = (float *)(void *)(s->keys + n_found);
+    s->ids = (int32_t *)(void *)(s->scores + n_ids);
+    s->places = s->ids + size;
+    if (decodes && head->desc.bias) s->bias = (float *)(void *)(s->places + size);
+    if (decodes) s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s + at_rows, 64);
+    s->row_stride = stride;
+    return s;
+}
+
+/* The first `size` new successors of one token, which are in order. @return how many. */
+static int32_t specrt__successor_chain(const specrt__successor *s, int32_t token,
+                                       const specrt__active_routed *out) {
+    const int32_t *ids;
+    const float *counts;
+    int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_ids = 0;
+    for (int32_t i = 0; i < n && n_ids < s->shared->size; i++) {
+        if (!specrt__active_is_new(out, ids[i]) || s->scores[ids[i]] > 0) continue;
+        s->scores[ids[i]] = 1;
+        s->ids[n_ids++] = ids[i];
+    }
+    for (int32_t i = 0; i < n_ids; i++) s->scores[s->ids[i]] = 0;
+    return n_ids;
+}
+
+/* Adds the new successors of a token on a path of this probability to what was found. Half a pair is
+ * taken off each count: what followed a rare token once need not do so again. */
+static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float weight,
+                                     const specrt__active_routed *out, int32_t n_found) {
+    const int32_t *ids;
+    const float *counts;
+    int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_new = 0;
+    if (n == 0) return n_found;
+    float scale = weight / (float)s->shared->graph.totals[token];
+    for (int32_t i = 0; i < n && n_new < s->shared->size; i++) {
+        float score = scale * (counts[i] - 0.5f);
+        if (!specrt__active_is_new(out, ids[i])) continue;
+        if (!(score > FLT_MIN)) score = FLT_MIN;
+        n_new++;
+        if (!(s->scores[ids[i]] > 0)) s->keys[n_found++] = (uint32_t)ids[i];
+        s->scores[ids[i]] += score;
+    }
+    return n_found;
+}
+
+/* The best `size` over all tokens of the level. @return how many. */
+static int32_t specrt__successor_union(specrt__successor *s, const specrt__active_level *level,
+                                       const specrt__active_routed *out) {
+    int32_t n_found = 0, size = s->shared->size;
+    for (int32_t i = 0; i < level->n; i++)
+        n_found = specrt__successor_add(
+            s, level->tokens[i], expf(level->logprobs[i] - level->logprobs[0]), out, n_found);
+    for (int32_t i = 0; i < n_found; i++) {
+        int32_t id = (int32_t)s->keys[i];
+        s->keys[i] = (uint64_t)specrt__base_bits(s->scores[id]) << 32 | (uint32_t)~id;
+        s->scores[id] = 0;
+    }
+    if (n_found > size) specrt__active_select(s->keys, n_found, size);
+    if (n_found > size) n_found = size;
+    for (int32_t i = 0; i < n_found; i++) s->ids[i] = (int32_t) ~(uint32_t)s->keys[i];
+    return n_found;
+}
+
+static void specrt__successor_route(void *state, const specrt__active_level *level,
+                                    specrt__active_routed *out) {
+    specrt__successor *s = (specrt__successor *)state;
+    const specrt_head *head = s->shared->head;
+    specrt_segment segment;
+    memset(&segment, 0, sizeof segment);
+    segment.n_rows = level->n == 1 ? specrt__successor_chain(s, level->tokens[0], out)
+                                   : specrt__successor_union(s, level, out);
+    segment.ids = s->ids;
+    segment.dtype = specrt__head_packed_dtype(head);
+    segment.rows = s->rows ? s->rows : head->desc.rows;
+    segment.row_stride = s->rows ? s->row_stride : head->desc.row_stride;
+    segment.bias = s->rows ? s->bias : head->desc.bias;
+    segment.places = s->rows ? NULL : s->places;
+    for (int32_t i = 0; i < segment.n_rows; i++)
+        s->places[i] = specrt__head_row_of(head, s->ids[i]);
+    if (s->rows) {
+        specrt__active_packing packing = {head,    s->ids, segment.n_rows, s->rows, s->row_stride,
+                                          s->bias, NULL};
+        specrt__active_pack(&packing);
+    }
+    specrt__active_route(out, &segment);
+}
+
+SPECRT__INTERNAL const specrt__active_source specrt__successor_source = {
+    specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
+    specrt__successor_close, specrt__successor_route,   NULL};

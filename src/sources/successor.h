@@ -1,0 +1,38 @@
+/* successor.h : tokens that follow those of a level */
+#ifndef SOURCES_SUCCESSOR_H
+#define SOURCES_SUCCESSOR_H
+
+#include "core/base.h"
+#include "core/head.h"
+#include "sources/source.h"
+
+typedef struct specrt__successor_shared {
+    specrt_desc desc;
+    const specrt_head *head;
+    specrt_cograph graph;
+    int32_t size;
+} specrt__successor_shared;
+
+typedef struct specrt__successor {
+    specrt_desc desc;
+    const specrt__successor_shared *shared;
+    float *scores;   /* [n_ids] of tokens found, else 0 */
+    uint64_t *keys;  /* [max_found] */
+    int32_t *ids;    /* [size] */
+    int32_t *places; /* [size] their rows in the head */
+    uint8_t *rows;   /* [size] decoded; NULL where the head is computed as stored */
+    float *bias;     /* [size] of decoded rows, or NULL */
+    size_t row_stride;
+} specrt__successor;
+
+SPECRT__INTERNAL void *specrt__successor_open(void *opaque, int32_t topk, const specrt_desc *desc);
+
+static inline void specrt__successor_close(void *state) {
+    specrt__successor *s = (specrt__successor *)state;
+    specrt_desc desc = s->desc;
+    specrt__base_free(&desc, s);
+}
+
+extern const specrt__active_source specrt__successor_source;
+
+#endif
