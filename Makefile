@@ -358,8 +358,11 @@ LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)
-lint: ## format, order of folders, lengths, one helper for no memory, white space, links, where figures come from
+lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, where figures come from
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
+	@tools/amalgamate src/single_header.h | cmp -s - include/specrt.h && \
+	    tools/amalgamate src/cuda/specrt_kernels.cu src/single_header.h | cmp -s - cuda/specrt_kernels.cu || \
+	    { echo "$(SINGLE): not what src/ gives; run make single-header"; exit 1; }
 	@awk -f tests/check_includes.awk $(filter lib/% engine/% tools/% adapters/%,$(LINTED))
 	@awk -f tests/check_lengths.awk $(LINTED)
 	@awk 'length > 110 { printf "%s:%d: line over 110 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(LINTED)
