@@ -30,16 +30,20 @@ BUILD   := $(BUILD)/mpi
 CC      := mpicc
 MPIFLAG := -DSPECRT_MPI
 endif
-INCLUDES := -Iinclude -Ilib -Itests -I.
+INCLUDES := -Isrc -Ilib -Itests -I.
 CFLAGS   := -std=c99 -D_GNU_SOURCE -DSPECRT_WORKER $(OPT) $(WARN) $(SAN) $(MPIFLAG) $(INCLUDES) $(shell pkg-config --cflags $(PKGS))
 LDLIBS   := $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 
-# Single kernels and an index's pieces are for what builds, tests and times them.
-$(BUILD)/tools/hnsw-build/%.o $(BUILD)/tests/%.o $(BUILD)/bench/%.o: CFLAGS += -DSPECRT_PARTS
+# Who copies the single header has no other: so do the examples, the adapters, the benchmarks, and the test of
+# kernels, which compiles all of it.
+COPIES := $(patsubst %.c,$(BUILD)/%.o,$(wildcard examples/*.c adapters/*/*.c bench/*.c) tests/specrt/test_simd.c)
+$(COPIES): SEES := -Iinclude
+$(COPIES): include/specrt.h
 
 TOOLS    := $(filter-out specrt-llama,$(notdir $(patsubst %/,%,$(dir $(wildcard tools/*/main.c)))))
 # SMOKE=1: enough to see that what was built runs, for a machine where all of it is tested elsewhere.
-LIBRARY  := $(wildcard lib/*/*.c engine/*.c)
+RUNTIME  := $(wildcard src/*/*.c)
+LIBRARY  := $(RUNTIME) $(wildcard lib/*/*.c engine/*.c)
 TESTS    := $(filter-out tests/gpu/%,$(wildcard tests/$(if $(SMOKE),base,*)/test_*.c))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 BENCHES  := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
@@ -54,7 +58,7 @@ ifneq ($(and $(if $(SMOKE),,1),$(wildcard $(CUDA_HOME)/include/cuda_fp16.h)),)
 GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness gpu/bench_gpu
 endif
 ifneq ($(filter-out help lint format clean,$(or $(MAKECMDGOALS),all)),)
-$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard lib/*/*.c engine/*.c tools/*/*.c adapters/*/*.c tests/*/*.c bench/*.c examples/*.c)))))
+$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard src/*/*.c lib/*/*.c engine/*.c tools/*/*.c adapters/*/*.c tests/*/*.c bench/*.c examples/*.c)))))
 endif
 comma    := ,
 
@@ -62,10 +66,13 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib single-header wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
-all: tools lib $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
+# The two files that users copy.
+SINGLE := include/specrt.h cuda/specrt_kernels.cu
+
+all: $(SINGLE) tools lib $(EXAMPLES:%=$(BUILD)/bin/%) ## everything that runs on a CPU (default)
 
 tools: $(TOOLS:%=$(BUILD)/bin/%) ## the command-line tools, in build/bin
 
@@ -73,22 +80,28 @@ $(BUILD)/%.o: %.c
 	$(TELL) "CC $<"
 	$(Q)$(CC) $(SEES) $(CFLAGS) -MMD -MP -c $< -o $@
 
+# The runtime's objects are for programs and for libspecrt.so.
+$(RUNTIME:%.c=$(BUILD)/%.o): CFLAGS += -fPIC -fno-semantic-interposition
+
 # Sanitized, a vector kernel takes 15 to 60 times as long, and engine and tools spend their time there. Theirs
-# are as in a plain build; those of tests of the header, of test_simd and of fuzzers are sanitized.
+# are as in a plain build; test_simd, test_sketch and the fuzzers have sanitized ones.
 ifneq ($(SAN),)
-$(BUILD)/kernels/specrt.h: include/specrt.h
+KERNELS := $(patsubst %,$(BUILD)/src/%.o,core/simd_x86 sources/scan_x86)
+$(KERNELS): CFLAGS := $(filter-out $(SAN),$(CFLAGS))
+$(BUILD)/sanitized/%.o: src/%.c
 	@mkdir -p $(@D)
-	$(Q)sed -E 's/^#define SPECRT__(SIMD|SCAN)_(AVX2|AVX512|VNNI) /&__attribute__((no_sanitize("address", "thread", "undefined"))) /' $< >$@
-$(BUILD)/lib/base/specrt_impl.o: $(BUILD)/kernels/specrt.h
-$(BUILD)/lib/base/specrt_impl.o: SEES := -I$(BUILD)/kernels
+	$(TELL) "CC $<, sanitized"
+	$(Q)$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/tests/test_sketch: $(BUILD)/sanitized/sources/scan_x86.o
 endif
 
-# The two files that users copy. Whatever needs one makes it anew after an edit of src/.
-SINGLE := include/specrt.h cuda/specrt_kernels.cu
+# Whatever needs a generated file makes it anew after an edit of src/.
 single-header: $(SINGLE) ## include/specrt.h and cuda/specrt_kernels.cu, from src/
 include/specrt.h: ROOTS := src/single_header.h
 cuda/specrt_kernels.cu: ROOTS := src/cuda/specrt_kernels.cu src/single_header.h
-$(SINGLE): tools/amalgamate $(wildcard src/*.h src/*/*)
+include/specrt.h: $(wildcard src/*.h src/*/*.[ch])
+cuda/specrt_kernels.cu: src/single_header.h $(wildcard src/cuda/*)
+$(SINGLE): tools/amalgamate
 	$(TELL) "AMALGAMATE $@"
 	$(Q)tools/amalgamate $(ROOTS) >$@.new
 	$(Q)mv $@.new $@
@@ -99,10 +112,10 @@ $(LIB): $(LIBRARY:%.c=$(BUILD)/%.o)
 	$(Q)rm -f $@
 	$(Q)ar qcs $@ $^
 
-# link : a C program of the objects and libraries it depends on.
+# link : a C program of the objects and libraries it depends on, objects first.
 define link
 	$(TELL) "LD $@"
-	$(Q)$(CC) $^ $(LDLIBS) $(1) -o $@
+	$(Q)$(CC) $(filter %.o,$^) $(filter-out %.o,$^) $(LDLIBS) $(1) -o $@
 endef
 
 # A tool is every .c file of its folder and the library.
@@ -121,22 +134,19 @@ lib: $(SHARED) ## libspecrt.so, the runtime as a shared library
 $(BUILD)/libspecrt.map: include/specrt.h tools/exports.sh
 	$(Q)tools/exports.sh $(CC) >$@.names
 	$(Q)awk 'BEGIN { print "SPECRT_$(INTERFACE) { global:" } { print $$1 ";" } END { print "local: *; };" }' $@.names >$@
-$(BUILD)/libspecrt.o: lib/base/specrt_impl.c
-	$(TELL) "CC $< as a library"
-	$(Q)$(CC) $(CFLAGS) -fPIC -ffunction-sections -fdata-sections -MMD -MP -c $< -o $@
-$(SHARED): $(BUILD)/libspecrt.o $(BUILD)/libspecrt.map
+$(SHARED): $(RUNTIME:%.c=$(BUILD)/%.o) $(BUILD)/libspecrt.map
 	$(TELL) "LD $@"
 	$(Q)$(CC) -shared -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map \
-	    -Wl,--gc-sections $< $(SAN) $(shell pkg-config --libs libzstd) -lm -lpthread -o $@
+	    $(filter %.o,$^) $(SAN) $(shell pkg-config --libs libzstd) -lm -lpthread -o $@
 	$(Q)ln -sf $(@F) $(BUILD)/libspecrt.so.$(INTERFACE) && ln -sf libspecrt.so.$(INTERFACE) $(BUILD)/libspecrt.so
 
 # The package of python/ with library and specrt-bundle, which need nothing but the C library there.
 WHEEL := $(BUILD)/wheel
-wheel: $(BUILD)/libspecrt.o $(BUILD)/libspecrt.map $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/specrt-bundle/*.c)) $(LIB) ## the Python package specrt, in build/wheel
+wheel: $(BUILD)/libspecrt.map $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/specrt-bundle/*.c)) $(LIB) ## the Python package specrt, in build/wheel
 	@mkdir -p $(WHEEL)
 	$(TELL) "LD $(WHEEL)"
-	$(Q)$(CC) -shared -s -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map -Wl,--gc-sections \
-	    $< $(SAN) -Wl,-Bstatic -lzstd -Wl,-Bdynamic -lm -lpthread -o $(WHEEL)/libspecrt.so
+	$(Q)$(CC) -shared -s -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map \
+	    $(RUNTIME:%.c=$(BUILD)/%.o) $(SAN) -Wl,-Bstatic -lzstd -Wl,-Bdynamic -lm -lpthread -o $(WHEEL)/libspecrt.so
 	$(Q)$(CC) -s $(filter tools/% $(BUILD)/tools/%,$^) $(LIB) $(SAN) -Wl,-Bstatic $(shell pkg-config --libs $(PKGS)) \
 	    -Wl,-Bdynamic -lm -lpthread -o $(WHEEL)/specrt-bundle
 	@python3 python/wheel.py --library $(WHEEL)/libspecrt.so --tool $(WHEEL)/specrt-bundle --version $(VERSION) -o $(WHEEL)
@@ -147,25 +157,9 @@ test-python: lib tools ## the Python package over build/libspecrt.so and build/b
 interop: tools lib ## our files in engines and clusters themselves, each with its pinned packages; opt-in, GBs [NAMES=]
 	@tests/interop/run.sh $(NAMES)
 
-# Tests that call what the header keeps to itself share one implementation (tests/internals.sed); kernels'
-# own test compiles all of it, as its users do.
-INTERNALS := $(BUILD)/tests/internals
-INTERNAL  := $(filter-out %/test_simd.c,$(shell grep -l '^.define SPECRT_IMPLEMENTATION' tests/specrt/*.c tests/gpu/*.c))
-INTERNAL_OBJECTS := $(INTERNAL:%.c=$(BUILD)/%.o)
-$(INTERNALS)/specrt.h: include/specrt.h tests/internals.sed
-	@mkdir -p $(@D)
-	$(Q)sed -E -f tests/internals.sed $< >$@
-$(INTERNALS)/specrt.o: lib/base/specrt_impl.c
-	$(TELL) "CC $< for tests of internals"
-	$(Q)$(CC) $(SEES) $(CFLAGS) -DSPECRT_LINKAGE= -MMD -MP -c $< -o $@
-$(INTERNAL_OBJECTS) $(INTERNALS)/specrt.o: $(INTERNALS)/specrt.h
-$(INTERNAL_OBJECTS) $(INTERNALS)/specrt.o: SEES := -I$(INTERNALS)
-SHARES := -fno-inline '-DSPECRT_LINKAGE=extern inline __attribute__((gnu_inline))'
-$(INTERNAL_OBJECTS): CFLAGS += -O1 $(SHARES)
-
 # A test has the name of its file, whatever its folder.
 define TEST
-$(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(if $(filter $(1),$(INTERNAL)),$(INTERNALS)/specrt.o) $(LIB)
+$(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(LIB)
 	$$(call link)
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST,$(t))))
@@ -182,7 +176,6 @@ $(BUILD)/tests/gpu/specrt_kernels.o: cuda/specrt_kernels.cu
 $(BUILD)/tests/gpu/%.o: tests/gpu/%.cc
 	$(TELL) "CXX $<"
 	$(Q)$(HARNESS_CXX) -c $< -o $@
-$(patsubst tests/gpu/%.c,$(BUILD)/tests/%,$(filter tests/gpu/%,$(INTERNAL))): $(INTERNALS)/specrt.o
 $(BUILD)/tests/test_gpu_%: $(BUILD)/tests/gpu/test_gpu_%.o $(HARNESS) $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CXX) $(filter %.o,$^) $(LIB) $(LDLIBS) -o $@
@@ -211,14 +204,27 @@ $(patsubst %,$(BUILD)/bin/%,$(filter %_loop,$(EXAMPLES))): $(BUILD)/bin/%: $(BUI
 	$(call link)
 
 # The others need the header and libzstd only, as their users do, who optimise: nothing here is timed.
-# Sanitized, which takes the compiler five times as long, they share the implementation of tests.
-$(BUILD)/bin/%: OPT := -O0 -g1
-$(BUILD)/bin/%: examples/%.c include/specrt.h $(if $(SAN),$(INTERNALS)/specrt.o)
+$(BUILD)/bin/%: override OPT := -O0 -g1
+$(BUILD)/bin/%: examples/%.c include/specrt.h
 	$(TELL) "CC $<"
-	$(Q)$(CC) -std=c99 $(OPT) $(WARN) $(SAN) $(if $(SAN),-I$(INTERNALS) $(SHARES)) -Iinclude $(filter %.c %.o,$^) $(shell pkg-config --cflags --libs libzstd) -lm -o $@
+	$(Q)$(CC) -std=c99 $(OPT) $(WARN) $(SAN) -Iinclude $< $(shell pkg-config --cflags --libs libzstd) -lm -o $@
 
-$(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(LIB)
-	$(call link,$(BENCH_LIBS))
+# The implementation of the single header, beside which nothing of src/ is linked: for benchmarks, and for the
+# header's unit tests a second time.
+$(BUILD)/single.o: include/specrt.h
+	$(TELL) "CC $<"
+	$(Q)$(CC) $(CFLAGS) -DSPECRT_IMPLEMENTATION -DSPECRT__INTERNAL= -x c -c $< -o $@
+define BENCH
+$(BUILD)/bench/$(1): $(BUILD)/bench/$(1).o $(if $(shell grep -l SPECRT_IMPLEMENTATION bench/$(1).c),,$(BUILD)/single.o) $(LIB)
+	$$(call link,$(BENCH_LIBS))
+endef
+$(foreach b,$(BENCHES),$(eval $(call BENCH,$(b))))
+SINGLE_TESTS := $(patsubst tests/specrt/%.c,$(BUILD)/single/%,$(filter tests/specrt/%,$(TESTS)))
+$(BUILD)/single/%: $(BUILD)/tests/specrt/%.o $(BUILD)/single.o $(LIB)
+	@mkdir -p $(@D)
+	$(call link)
+test-single: $(SINGLE_TESTS) ## the header's unit tests, over include/specrt.h instead of src/
+	@printf '%s\n' $^ | xargs -P $(shell nproc) -I TEST sh -c 'TEST >TEST.log 2>&1 || { cat TEST.log; exit 255; }'
 
 # A sanitized libspecrt.so would need a sanitized Python.
 test-build: $(if $(SAN),tools $(EXAMPLES:%=$(BUILD)/bin/%),all) $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head # everything that `make test` runs
@@ -244,26 +250,25 @@ test-arm64: ## NEON kernels, cross-compiled and run under qemu-user
 	    { echo "skipped: no $$program (apt-get install -y gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)"; exit 77; }; done
 	@mkdir -p $(BUILD)/arm64
 	@printf '%s\n' test_simd test_sketch | xargs -P $(shell nproc) -I TEST sh -c 'echo "CC TEST" && \
-	    $(ARM64_CC) -std=c99 -D_GNU_SOURCE -O2 $(WARN) -DSPECRT_NO_ZSTD -Iinclude -Itests -static tests/specrt/TEST.c \
-	        -o $(BUILD)/arm64/TEST -lm && qemu-aarch64 $(BUILD)/arm64/TEST || exit 255'
+	    $(ARM64_CC) -std=c99 -D_GNU_SOURCE -O2 $(WARN) -DSPECRT_NO_ZSTD $$(test TEST = test_simd && echo -Iinclude || echo $(RUNTIME)) -Isrc -Itests -static \
+	        tests/specrt/TEST.c -o $(BUILD)/arm64/TEST -lm && qemu-aarch64 $(BUILD)/arm64/TEST || exit 255'
 
 # Code for those of these that nvcc knows, and PTX of the last for what comes after it.
 CUDA_ARCH ?= $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)),75 80 86 89 90 100 120)
 CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
     -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
-CUDA_FLAGS = -std=c++14 -O3 -lineinfo --threads 0 -diag-suppress 1675 $(CUDA_DEBUG:%=-DSPECRT_CUDA_DEBUG) -Iinclude -Xcompiler -fPIC,-Wall \
+CUDA_FLAGS = -std=c++14 -O3 -lineinfo --threads 0 -diag-suppress 1675 $(CUDA_DEBUG:%=-DSPECRT_CUDA_DEBUG) -Isrc -Xcompiler -fPIC,-Wall \
     $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(CUDA_CODE))
 
-cuda: ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or native, CUDA_DEBUG=1]
+cuda: $(RUNTIME:%.c=$(BUILD)/%.o) ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOME=, CUDA_ARCH="80 90" or native, CUDA_DEBUG=1]
 	@test -x $(NVCC) || { echo "make cuda: no nvcc; install the CUDA toolkit and name it by CUDA_HOME= or in PATH"; exit 1; }
 	@test "$(CUDA_ARCH)" != native || nvidia-smi -L >/dev/null 2>&1 || \
 	    { echo "make cuda: CUDA_ARCH=native needs a GPU, and there is none; name architectures, as in CUDA_ARCH=\"80 90\""; exit 1; }
 	@mkdir -p $(BUILD)/cuda
-	$(NVCC) $(CUDA_FLAGS) -c cuda/specrt_kernels.cu -o $(BUILD)/cuda/specrt_kernels.o
+	$(NVCC) $(CUDA_FLAGS) -c src/cuda/library.cu -o $(BUILD)/cuda/specrt_kernels.o
 	@rm -f $(BUILD)/libspecrt_cuda.a
-	ar rcs $(BUILD)/libspecrt_cuda.a $(BUILD)/cuda/specrt_kernels.o
-	$(CC) $(CFLAGS) -fPIC -c lib/base/specrt_impl.c -o $(BUILD)/cuda/specrt.o
-	$(NVCC) -shared $(BUILD)/cuda/specrt_kernels.o $(BUILD)/cuda/specrt.o -lzstd -o $(BUILD)/libspecrt_cuda.so
+	ar qcs $(BUILD)/libspecrt_cuda.a $(BUILD)/cuda/specrt_kernels.o $^
+	$(NVCC) -shared $(BUILD)/cuda/specrt_kernels.o $^ -lzstd -o $(BUILD)/libspecrt_cuda.so
 
 llama: ## specrt-llama, drafts inside llama.cpp [LLAMA=pkg or a folder: sources, or where it is installed]
 	@adapters/llama/find.sh "$(LLAMA)" $(BUILD)/llama
@@ -288,7 +293,7 @@ $(LLAMA_OBJECTS): $(wildcard $(BUILD)/llama/cflags)
 $(BUILD)/bin/specrt-llama: $(WITH_LLAMA) $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CC) $(WITH_LLAMA) $(LLAMA_LIBS) $(LIB) $(LDLIBS) -o $@
-$(BUILD)/tests/llama_%: $(BUILD)/tests/llama/llama_%.o $(filter $(BUILD)/adapters/%,$(WITH_LLAMA)) $(BUILD)/lib/base/specrt_impl.o
+$(BUILD)/tests/llama_%: $(BUILD)/tests/llama/llama_%.o $(filter $(BUILD)/adapters/%,$(WITH_LLAMA))
 	$(TELL) "LD $@"
 	$(Q)$(CC) $^ $(LLAMA_LIBS) $(LDLIBS) -o $@
 
@@ -327,7 +332,7 @@ test-races: $(patsubst %,$(BUILD)/tests/%,$(filter test_%,$(GPU_TESTS)))
 # Fuzzers: clang's libFuzzer, one per reader of untrusted bytes, seeded from tests/fuzz/corpus.
 FUZZ_FLAGS := -g -O1 -std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -fsanitize=address,undefined -fno-sanitize-recover=all \
     $(INCLUDES) $(shell pkg-config --cflags $(PKGS))
-$(BUILD)/fuzz/obj/%.o: %.c $(wildcard lib/*/*.h engine/*.h) include/specrt.h
+$(BUILD)/fuzz/obj/%.o: %.c $(wildcard src/*.h src/*/*.h lib/*/*.h engine/*.h)
 	@mkdir -p $(@D)
 	$(TELL) "CLANG $<"
 	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
@@ -363,7 +368,7 @@ lint: ## format, generated files, order of folders, lengths, one helper for no m
 	@tools/amalgamate src/single_header.h | cmp -s - include/specrt.h && \
 	    tools/amalgamate src/cuda/specrt_kernels.cu src/single_header.h | cmp -s - cuda/specrt_kernels.cu || \
 	    { echo "$(SINGLE): not what src/ gives; run make single-header"; exit 1; }
-	@awk -f tests/check_includes.awk $(filter lib/% engine/% tools/% adapters/%,$(LINTED))
+	@awk -f tests/check_includes.awk $(filter src/% lib/% engine/% tools/% adapters/%,$(filter-out src/single_header.h,$(LINTED)))
 	@awk -f tests/check_lengths.awk $(LINTED)
 	@awk 'length > 110 { printf "%s:%d: line over 110 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(LINTED)
 	@! grep -nE 'specrt_error_set\(.*NO_MEMORY' $(filter-out lib/base/error.c,$(filter lib/% engine/% tools/%,$(LINTED)))

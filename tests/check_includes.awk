@@ -2,8 +2,17 @@
 # <- counts, model <- engine <- tools. The engine knows nothing of the command line, and no tool of another. An
 # adapter is for other programs: it has the header, its engine's own ones, and its folder's. A tool on an adapter
 # has that and the engine's headers, too.
-# A header's guard is its folder and name, so that no two are the same.
+# In src/: core <- sources, adapt <- decode <- trace, cuda. What is in its folders is private to it: everybody
+# else has the public headers.
+# A header's guard is its folder and name, so that no two are the same; a public one's is its name.
 BEGIN {
+    below["src"] = ""
+    below["core"] = "core"
+    below["sources"] = "core sources"
+    below["adapt"] = "core adapt"
+    below["decode"] = "core sources adapt decode"
+    below["trace"] = "core decode trace"
+    below["cuda"] = "core sources adapt decode cuda"
     below["base"] = "base"
     below["formats"] = "base formats"
     below["tokenizer"] = "base formats tokenizer"
@@ -14,18 +23,19 @@ BEGIN {
     below["tools"] = below["engine"]
     below["adapters"] = ""
     engines["llama"] = "llama.h ggml.h ggml-backend.h gguf.h"
+    engines["cuda"] = "harness.h"
     engines["specrt-llama"] = engines["llama"] " llama/specrt_llama.h"
 }
 
 FNR == 1 {
     split(FILENAME, part, "/")
-    folder = part[1] == "lib" ? part[2] : part[1]
+    folder = part[1] == "lib" || part[1] == "src" && part[3] ? part[2] : part[1]
     guarded = 0
 }
 
-/^#ifndef / && FILENAME ~ /\.h$/ && !guarded++ {
+/^#ifndef / && FILENAME ~ /\.(h|cuh)$/ && !guarded++ {
     n = split(FILENAME, part, "/")
-    own = part[n] ~ "^" part[n - 1] "[_.]" ? part[n] : part[n - 1] "_" part[n]
+    own = folder == "src" || part[n] ~ "^" part[n - 1] "[_.]" ? part[n] : part[n - 1] "_" part[n]
     own = toupper(own)
     gsub(/[^A-Z0-9]/, "_", own)
     if ($2 != own) {
@@ -36,12 +46,13 @@ FNR == 1 {
 
 /^#include "/ {
     split($2, name, "\"")
-    theirs = folder == "adapters" || folder == "tools" ? " " engines[part[2]] " " : ""
-    if (!index(name[2], "/")) { # the header, or a file of the tool's own folder
+    theirs = folder ~ /^(adapters|tools|cuda)$/ ? " " engines[part[2]] " " : ""
+    if (!index(name[2], "/")) { # a public header, or a file of the tool's own folder
         beside = FILENAME
         sub(/[^\/]*$/, name[2], beside)
         own = folder == "tools" || folder == "adapters"
-        if (name[2] != "specrt.h" && index(theirs, " " name[2] " ") == 0 &&
+        known = name[2] == "specrt.h" || folder != "adapters" && name[2] ~ /^specrt_(tools|cuda)\.h$/
+        if (!known && index(theirs, " " name[2] " ") == 0 &&
             (!own || (getline line < beside) < 0)) complain()
         close(beside)
     } else {

@@ -2,10 +2,8 @@
  *
  * The folder is the lock: a file that is replaced by a rename cannot be one, and a lock file would be
  * left behind. The new file is read back by the runtime before it takes its name. */
-#ifndef SPECRT_PARTS
-#define SPECRT_PARTS /* specrt_digest_distance() */
-#endif
 #include "formats/bundle_write.h"
+#include "specrt_tools.h"
 
 #include <errno.h>
 #include <json-c/json.h>

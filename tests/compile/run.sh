@@ -111,6 +111,10 @@ check "includes of the command line" breach check_includes.awk 'engine may not i
     engine/x.c '#include "base/cli.h"\n'
 check "includes of another tool" breach check_includes.awk 'tools may not include other.h' \
     tools/a/x.c '#include "other.h"\n'
+check "includes of a source by the core" breach check_includes.awk \
+    'core may not include sources/window.h' src/core/x.c '#include "sources/window.h"\n'
+check "includes of what is private to src" breach check_includes.awk \
+    'tools may not include core/head.h' tools/a/x.c '#include "core/head.h"\n'
 check "guards" breach check_includes.awk 'guard OLD_X_H; expected BASE_X_H' \
     lib/base/x.h '#ifndef OLD_X_H\n#define OLD_X_H\n'
 long="static int f(void) {\\n$(yes '    x;\n' | head -n 80 | tr -d '\n')}\\n"

@@ -1,5 +1,6 @@
 /* bench_cycle.c : whole draft cycles of sessions, a drafter's bytes included, and when each stage ran. */
 #include "specrt.h"
+#include "cuda/kernels.h"
 #include "bench.h"
 
 enum { STEPS = 6, NODES = 60, PATH = 4, NEW_ROWS = 16, MAX_SPANS = 32 };

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "specrt.h"
+#include "cuda/kernels.h"
 #include "quantise.h"
 #include "bench.h"
 #if defined(BENCH_CUBLASLT)

@@ -149,8 +149,8 @@ check() {
 
 # --- build ---
 
-flags="-std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -DSPECRT_PARTS -O$opt -g -fPIC"
-flags="$flags -Iinclude -Itests -Itests/gpu"
+flags="-std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -O$opt -g -fPIC"
+flags="$flags -Isrc -Itests -Itests/gpu"
 zstd=-lzstd blas=
 if ! echo '#include <zstd.h>' | ${CC:-cc} -E - >/dev/null 2>&1; then
     zstd= flags="$flags -DSPECRT_NO_ZSTD"
@@ -191,7 +191,8 @@ compile() { # compile NAME
     kernels) kernels "$bin/kernels.o" ;;
     debug) kernels "$bin/debug.o" -DSPECRT_CUDA_DEBUG ;;
     harness | runtime) harness -c "tests/gpu/$1.cc" -o "$bin/$1.o" ;;
-    specrt) ${CC:-cc} $flags -c lib/base/specrt_impl.c -o "$bin/specrt.o" ;;
+    specrt) ${CC:-cc} $flags -DSPECRT_IMPLEMENTATION -DSPECRT__INTERNAL= -x c -c include/specrt.h \
+        -o "$bin/specrt.o" ;;
     *) ${CC:-cc} $flags -idirafter "$cuda/include" -c "tests/gpu/$1.c" -o "$bin/$1.o" ;;
     esac
 }

@@ -2,6 +2,7 @@
  * rows drawn by chance are compared with sums of doubles; else the same of sizes that the harness gets
  * through. */
 #include "specrt.h"
+#include "cuda/kernels.h"
 #include "fixture.h"
 #include "quantise.h"
 #include "gpu.h"

@@ -1,8 +1,12 @@
 /* test_gpu_route.c : levels routed on the device against the CPU's sources: clusters by every kind of router,
  * with limits and empty clusters, and successors of a graph. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/base.h"
+#include "core/pool.h"
+#include "sources/source.h"
+#include "sources/cluster.h"
+#include "sources/successor.h"
+#include "cuda/kernels.h"
 #include "fixture.h"
 #include "quantise.h"
 #include "gpu.h"

@@ -1,7 +1,12 @@
 /* test_gpu_sketch.c : the tokens that a sketch names, on the device and by the CPU. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/base.h"
+#include "core/active.h"
+#include "core/pool.h"
+#include "sources/source.h"
+#include "sources/scan.h"
+#include "sources/sketch.h"
+#include "cuda/kernels.h"
 #include "fixture.h"
 #include "gpu.h"
 

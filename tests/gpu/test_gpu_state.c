@@ -1,8 +1,10 @@
 /* test_gpu_state.c : membership, packed rows and the window on the device against the CPU's, over long
  * histories, at windows smaller and larger than what a cycle brings. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/base.h"
+#include "core/pool.h"
+#include "sources/window.h"
+#include "cuda/kernels.h"
 #include "fixture.h"
 #include "gpu.h"
 

@@ -2,6 +2,7 @@
  * tokens, in chains and in the widest trees, with ties, and with laws that filters make hard. */
 #include <stdbool.h>
 #include "specrt.h"
+#include "cuda/kernels.h"
 #include "fixture.h"
 #include "gpu.h"
 

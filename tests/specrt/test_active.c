@@ -9,9 +9,11 @@ static void *counted_malloc(size_t n) {
     return malloc(n);
 }
 #define malloc(n) counted_malloc(n)
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/base.h"
+#include "core/pool.h"
+#include "sources/source.h"
+#include "sources/cluster.h"
 #undef malloc
 
 #include "fixture.h"

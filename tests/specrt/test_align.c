@@ -1,8 +1,7 @@
 /* test_align.c : the gate, the buffers, the curriculum and the gradient of the loss, against a scalar oracle
  * in double that sorts, sums and differentiates as the formulas stand. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include <stdbool.h>
 #include "test.h"
 
 enum { V = 97, D = 24, MOST = 8, LIST = 12, N_CYCLES = 60, N_POSITIONS = N_CYCLES * MOST };

@@ -1,8 +1,9 @@
 /* test_arc.c : the cache against a published vector, its invariants, and plain lists that are searched;
  * EvoSpec's variant and its events against the procedure written out. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/pool.h"
+#include "sources/arc.h"
+#include "sources/retrieve.h"
 #include "fixture.h"
 #include "test.h"
 

@@ -1,8 +1,8 @@
 /* test_auto.c : the chooser against a search of all choices in double precision, the account of the guard
  * cycle by cycle, texts that change, and sessions that draft by it: their tokens are plain decoding's. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "adapt/auto.h"
+#include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
 

@@ -1,7 +1,6 @@
 /* test_base.c : errors, checked sizes, half and bfloat16, hashes. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/base.h"
 #include "test.h"
 
 static void test_status(void) {

@@ -1,7 +1,7 @@
 /* test_policy.c : texts of policies, what they resolve to, and what is refused. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "sources/source.h"
+#include "decode/policy.h"
 #include "fixture.h"
 #include "test.h"
 

@@ -1,9 +1,12 @@
 /* test_retrieve.c : EvoSpec's retrieval in sessions: what its index is asked, on a worker what at once,
  * across turns, and what is refused. The target's logits are its head times its hidden state, which
  * follows from the two tokens before, so the truth is at hand. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/pool.h"
+#include "sources/arc.h"
+#include "sources/retrieve.h"
+#include "decode/policy.h"
+#include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
 

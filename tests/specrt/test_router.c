@@ -1,7 +1,11 @@
 /* test_router.c : routers against double precision, and what they bring into a level against brute force. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/base.h"
+#include "core/pool.h"
+#include "sources/source.h"
+#include "sources/cluster.h"
+#include "decode/policy.h"
+#include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
 

@@ -1,8 +1,8 @@
 /* test_session.c : whole decoding loops over a toy target. Whatever is drafted, the stream is plain
  * decoding's; shortlists hold what they say; nothing is allocated on the way. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/pool.h"
+#include "decode/session.h"
 #include <pthread.h>
 #include "fixture.h"
 #include "pair.h"

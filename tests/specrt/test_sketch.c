@@ -1,8 +1,12 @@
 /* test_sketch.c : the scan against plain sums, what sketch:m names against brute force, and the promise of
  * the certified mode against the full vocabulary. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/base.h"
+#include "core/simd.h"
+#include "core/head.h"
+#include "core/pool.h"
+#include "sources/scan.h"
+#include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
 

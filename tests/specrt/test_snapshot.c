@@ -1,8 +1,8 @@
 /* test_snapshot.c : saved sessions over a toy target: what is loaded drafts what the saved one goes on to
  * draft, bit for bit, wherever it was saved; bytes of any other kind are refused by an exact status. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/base.h"
+#include "decode/snapshot.h"
 #include "fixture.h"
 #include "pair.h"
 #include "test.h"

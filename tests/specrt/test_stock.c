@@ -1,9 +1,10 @@
 /* test_stock.c : rows that several sessions hold. Whoever holds what, counts are right and rows are the
  * head's; batches of any size draft bit for bit as sessions with rows of their own, one after another; a
  * stock that is full refuses, one that is let go of is empty; nothing is allocated on the way. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/head.h"
+#include "core/pool.h"
+#include "decode/session.h"
 #include "base/parallel.h"
 #include "fixture.h"
 #include "test.h"

@@ -1,8 +1,9 @@
 /* test_successor.c : what successor:k adds to a level, against brute force over the graph, and its
  * logits against those of packed rows. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/active.h"
+#include "core/pool.h"
+#include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
 

@@ -1,8 +1,7 @@
 /* test_verify.c : draws, filters and rejection against laws written out in double, and draw-and-descend
  * against plain sampling. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "decode/verify.h"
 #include "law.h"
 #include "test.h"
 

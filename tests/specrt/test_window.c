@@ -1,7 +1,7 @@
 /* test_window.c : MicroSpec's window against lists and slices written out, over long histories. */
-#define SPECRT_STATIC
-#define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+#include "core/pool.h"
+#include "sources/window.h"
 #include "fixture.h"
 #include "test.h"
 

@@ -2,6 +2,7 @@
  * batch searches the graph as it was before the batch, and the batch itself exhaustively; then the links
  * back are merged, target by target. Nothing depends on who does what, or when. */
 #include "index.h"
+#include "specrt_tools.h"
 
 #include <math.h>
 #include <stdlib.h>
