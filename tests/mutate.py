@@ -20,16 +20,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-# Tests that a section has beside tests/<folder>/test_<section>*.c and those of its whole folder.
+# Files of src/ are of the section that their name begins with; these of another one.
+SECTION_OF = {"reader": "trace", "writer": "trace"}
+# Tests of a section of src/ where they are not tests/specrt/test_<section>.c alone.
 RUNTIME_TESTS = {
     "active": "active row_ids", "arc": "arc retrieve", "blocks": "row_ids simd", "cluster": "cluster_view router",
-    "head": "head active row_ids simd", "os": "bundle base retrieve", "rows": "rows row_ids", "scan": "sketch",
-    "session": "session host retrieve law auto", "snapshot": "snapshot host", "stock": "stock session", "verify": "verify law",
+    "head": "head active row_ids simd", "os": "bundle base retrieve", "pool": "active stock", "rows": "rows row_ids",
+    "scan": "sketch", "session": "session host retrieve auto law", "snapshot": "snapshot host",
+    "stock": "stock session",
 }
+ELSEWHERE = "arm64"  # in the name of a file that this machine does not run
+
 # Command-line tests of the tools, and of libraries whose work only shows in a tool's files.
 CLI_TESTS = {
     "tools/cluster-build": "cluster", "tools/cograph-build": "cograph", "tools/hnsw-build": "hnsw",
@@ -155,15 +160,13 @@ def changes(source, tokens):
             yield token.start, token.end, ""
 
 
-def mutants_of(section, path, first=1, last=None):
-    """All mutants of a file, or of its lines from first to last."""
+def mutants_of(section, path):
+    """All mutants of a file."""
     source = Path(path).read_text()
     found = []
     for function, tokens in bodies(tokens_of(source)):
         for start, end, text in changes(source, tokens):
             line = source.count("\n", 0, start) + 1
-            if line < first or (last and line > last):
-                continue
             left, right = source.rfind("\n", 0, start) + 1, source.find("\n", end)
             found.append(Mutant(section, path, line, start, end, text, function, source[left:right].strip(),
                                 (source[left:start] + text + source[end:right]).strip()))
@@ -190,17 +193,17 @@ def cli_tests(name):
                   if p.stem != "run" and p.stem not in CLI_TOO_SLOW and any(p.stem.startswith(x) for x in prefixes))
 
 
-def header_sections():
-    """The implementation's sections of include/specrt.h."""
-    path, heads = "include/specrt.h", []
-    lines = Path(path).read_text().split("\n")
-    for i, line in enumerate(lines, 1):
-        if match := re.match(r"// >>(\w+) \(uses:", line):
-            heads.append((match.group(1), i))
-    for (name, first), (_, last) in zip(heads, heads[1:] + [("", len(lines))]):
+def runtime_sections():
+    files = defaultdict(list)
+    for path in sorted(Path("src").glob("*/*.[ch]")):
+        stem = path.stem.split("_")[0]
+        if path.parent.name != "cuda" and ELSEWHERE not in path.stem:
+            files[SECTION_OF.get(stem, stem)].append(path)
+    for name, paths in files.items():
+        mutants = [m for path in paths for m in mutants_of(name, str(path))]
         tests = unit_tests("specrt", RUNTIME_TESTS.get(name, name).split())
-        if tests:
-            yield Section(name, mutants_of(name, path, first, last), tests, [], "")
+        if mutants and tests:
+            yield Section(name, mutants, tests, [], "")
 
 
 def library_sections():
@@ -265,7 +268,8 @@ def run(command, seconds, memory=8 << 30, **options):
 class Bench:
     """A folder where one mutant at a time is compiled, linked with what make has built, and tested."""
 
-    def __init__(self, build, folder):
+    def __init__(self, build, folder, sections):
+        self.sections = {section.name: section for section in sections}
         self.memory = 8 << 30  # bytes that a test may take
         self.build, self.folder = Path(build), Path(folder)
         self.cc = os.environ["CC"].split()
@@ -278,9 +282,12 @@ class Bench:
             (self.folder / "bin" / program.name).symlink_to(program.resolve())
 
     def compile(self, source, output, *flags):
-        place = ["-I" + str(self.folder / "tree"), "-I" + os.path.dirname(source.replace(
-            str(self.folder / "tree") + "/", ""))]
-        return run(self.cc + place + self.cflags + list(flags) + ["-c", source, "-o", str(output)], 300) == 0
+        """source: of the project, or a changed one below tree/, which stands before the project's own."""
+        tree = self.folder / "tree"
+        folder = os.path.dirname(source.replace(str(tree) + "/", ""))
+        places = [f"-I{tree}/include"] if self.includes_single_header(source) else []
+        places += [f"-I{place}" for place in (tree / "src", tree / "lib", tree, folder)]
+        return run(self.cc + places + self.cflags + list(flags) + ["-c", source, "-o", str(output)], 300) == 0
 
     def link(self, objects, output, *libs):
         output.unlink(missing_ok=True)
@@ -297,58 +304,81 @@ class Bench:
         changed.write_text(source[:mutant.start] + mutant.text + source[mutant.end:])
         return str(changed)
 
-    def object_of(self, mutant, output, *flags):
-        changed = self.write(mutant)
-        if mutant.path != "include/specrt.h":
-            return self.compile(changed, output, *flags)
-        header = self.folder / "tree" / "specrt.h"
-        subprocess.run(["sed", "-E", "-f", "tests/internals.sed", changed], stdout=open(header, "w"), check=True)
-        return self.compile("lib/base/specrt_impl.c", output, "-DSPECRT_LINKAGE=", *(flags or ["-O0"]))
+    def write_single_header(self):
+        """tree/include/specrt.h from the project's src/ and the mutated file."""
+        tree = self.folder / "tree"
+        shutil.copytree("src", self.folder / "all/src", dirs_exist_ok=True)
+        shutil.copytree(tree / "src", self.folder / "all/src", dirs_exist_ok=True)
+        (self.folder / "all/tools").mkdir(exist_ok=True)
+        shutil.copy("tools/amalgamate", self.folder / "all/tools")
+        (tree / "include").mkdir(exist_ok=True)
+        with open(tree / "include/specrt.h", "w") as out:
+            subprocess.run([self.folder / "all/tools/amalgamate", "src/single_header.h"], stdout=out, check=True)
+        shutil.rmtree(self.folder / "all")
 
-    def unit_test(self, mutant, test):
+    def reads(self, source, path):
+        """Whether a source of the project was compiled from a file."""
+        depends = (self.build / source).with_suffix(".d")
+        return depends.exists() and re.search(r"[\s/]" + re.escape(path) + r"\s", depends.read_text() + "\n")
+
+    def includes_single_header(self, source):
+        return source.startswith("tests/") and self.reads(source, "include/specrt.h")
+
+    def objects_of(self, mutant, *flags):
+        """Compiles the changed file, or of a header the section's files that include it; None where that fails."""
+        changed = self.write(mutant)
+        sources = {mutant.path: changed}
+        if mutant.path.endswith(".h"):
+            own = {m.path for m in self.sections[mutant.section].mutants if m.path.endswith(".c")}
+            sources = {path: path for path in own if self.reads(path, mutant.path)}
+        made = [self.folder / path.replace("/", "-").replace(".c", ".o") for path in sources]
+        for source, output in zip(sources.values(), made):
+            if not self.compile(source, output, *flags):
+                return None
+        return made
+
+    def unit_test(self, mutant, objects, test):
         """Builds a test program with the mutant inside."""
-        made = self.folder / "unit"
-        compiled = self.build / test.replace(".c", ".o")
-        depends = compiled.with_suffix(".d").read_text()
-        whole = test.endswith("test_simd.c") and mutant.path == "include/specrt.h"
-        if whole or re.search(r"[\s/]" + re.escape(mutant.path) + r"\b", depends) and mutant.path.endswith(".c"):
-            if whole:
-                shutil.copy(self.folder / "tree" / mutant.path, self.folder / "tree" / "specrt.h")
+        program, compiled = self.folder / "unit", self.build / test.replace(".c", ".o")
+        single = self.includes_single_header(test) and mutant.path.startswith("src/")
+        if single:
+            self.write_single_header()
+        if single or self.reads(test, mutant.path):
             compiled = self.folder / "unit.o"
             if not self.compile(test, compiled):
                 raise RuntimeError("cannot compile " + test)
-            self.link([compiled], made)
-        else:
-            self.link([compiled, self.folder / "mutant.o"], made)
-        return [str(made)]
+            if single or mutant.path.endswith(".c"):  # the test is compiled with the file inside
+                objects = []
+        self.link([compiled, *objects], program)
+        return [str(program)]
 
-    def tool(self, mutant, name):
+    def tool(self, mutant, objects, name):
         """Builds a tool with the mutant inside, before the others in the folder of tools."""
-        objects = [self.build / "tools" / name / (p.stem + ".o") for p in Path("tools", name).glob("*.c")
-                   if str(p) != mutant.path]
-        made = self.folder / "bin" / name
-        self.link(objects + [self.folder / "mutant.o"], made,
+        others = [self.build / "tools" / name / (p.stem + ".o") for p in Path("tools", name).glob("*.c")
+                  if str(p) != mutant.path]
+        self.link(others + objects, self.folder / "bin" / name,
                   *(os.environ["OPENBLAS"].split() if name == "sketch-build" else []))
 
-    def tests_of(self, mutant, section):
-        """Commands to run, the quick ones first; each is built when it is asked for."""
+    def tests_of(self, mutant, objects, section):
+        """Commands to run; each is built when it is asked for."""
         for test in section.tests:
-            yield "unit " + test, lambda test=test: self.unit_test(mutant, test)
+            yield "unit " + test, lambda test=test: self.unit_test(mutant, objects, test)
         built = []
         for script in section.scripts:
             def command(script=script):
                 if not built:
                     for name in [section.tool] if section.tool else TOOLS:
-                        self.tool(mutant, name)
+                        self.tool(mutant, objects, name)
                     built.append(True)
                 return ["tests/cli/run.sh", str(self.folder / "bin"), script + ".sh"]
             yield "cli " + script, command
 
     def verdict(self, mutant, section, seconds):
         """"invalid", "identical", "survived", or what killed it: "killed" or "sanitizer"."""
-        if not self.object_of(mutant, self.folder / "mutant.o"):
+        objects = self.objects_of(mutant)
+        if objects is None:
             return "invalid"
-        if self.killed(mutant, section, seconds):
+        if self.killed(mutant, objects, section, seconds):
             return "killed"
         if self.identical(mutant):
             return "identical"
@@ -356,24 +386,24 @@ class Bench:
         ldlibs, memory = self.ldlibs, self.memory
         self.ldlibs, self.memory = ldlibs + flags, resource.RLIM_INFINITY  # shadow memory is larger than any limit
         try:
-            self.object_of(mutant, self.folder / "mutant.o", "-O1", *flags)
-            return "sanitizer" if self.killed(mutant, section, seconds, 20) else "survived"
+            objects = self.objects_of(mutant, *flags)
+            return "sanitizer" if self.killed(mutant, objects, section, seconds, 20) else "survived"
         finally:
             self.ldlibs, self.memory = ldlibs, memory
 
-    def killed(self, mutant, section, seconds, patience=8):
-        """Whether a test fails, or takes longer than `patience` times what it took."""
-        tests = sorted(self.tests_of(mutant, section), key=lambda t: seconds.get(t[0], 0))
+    def killed(self, mutant, objects, section, seconds, patience=8):
+        """Whether a test fails, or takes longer than `patience` times what it took. The quick ones are first."""
+        tests = sorted(self.tests_of(mutant, objects, section), key=lambda t: seconds.get(t[0], 0))
         return any(run(command(), 5 + patience * seconds.get(name, 60), self.memory) != 0 for name, command in tests)
 
     def identical(self, mutant):
         """The optimiser makes the same code of both: the change has no effect."""
-        if mutant.path == "include/specrt.h":  # takes it too long
-            return False
-        before, after = self.folder / "before.o", self.folder / "after.o"
         unchanged = mutant._replace(text=Path(mutant.path).read_text()[mutant.start:mutant.end])
-        made = self.object_of(unchanged, before, "-O2") and self.object_of(mutant, after, "-O2")
-        return made and before.read_bytes() == after.read_bytes()
+        codes = []
+        for version in unchanged, mutant:
+            objects = self.objects_of(version, "-O2")
+            codes.append([o.read_bytes() for o in objects])
+        return codes[0] == codes[1]
 
 
 # --- all of them ---
@@ -384,9 +414,10 @@ def time_tests(bench, sections):
     for section in sections:
         mutant = section.mutants[0]
         unchanged = mutant._replace(text=Path(mutant.path).read_text()[mutant.start:mutant.end])
-        if not bench.object_of(unchanged, bench.folder / "mutant.o"):
+        objects = bench.objects_of(unchanged)
+        if objects is None:
             sys.exit(f"mutate: {mutant.path}: cannot compile the file unchanged")
-        for name, command in bench.tests_of(unchanged, section):
+        for name, command in bench.tests_of(unchanged, objects, section):
             command = command()
             began = time.monotonic()
             if name not in seconds and run(command, 300) != 0:
@@ -429,7 +460,7 @@ def main():
     parser.add_argument("-v", "--verbose", action="store_true", help="name killed mutants, too")
     options = parser.parse_args()
 
-    sections = [*header_sections(), *library_sections(), *tool_sections()]
+    sections = [*runtime_sections(), *library_sections(), *tool_sections()]
     names = [s.name for s in sections]
     for name in options.sections:
         if name not in names:
@@ -441,7 +472,7 @@ def main():
             print(f"mutants.txt: no such line now: {' '.join(key[:2])}: {key[2]}")
     sections = [s for s in sections if not options.sections or s.name in options.sections]
 
-    benches = [Bench(options.build, f"{options.build}/mutate/{i}") for i in range(options.jobs)]
+    benches = [Bench(options.build, f"{options.build}/mutate/{i}", sections) for i in range(options.jobs)]
     seconds = time_tests(benches[0], sections)
     results = {}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
