@@ -228,16 +228,28 @@ typedef struct fixture_allocator {
     int n_calls, n_live, fail_at;
 } fixture_allocator;
 
+enum { FIXTURE_HEAD = 16, FIXTURE_GUARD = 64 }; /* bytes before and behind what is asked for */
+
+/* Memory that is not zero, with a guard behind it. */
 static inline void *fixture_alloc(void *user, size_t bytes) {
     fixture_allocator *a = (fixture_allocator *)user;
     if (__atomic_add_fetch(&a->n_calls, 1, __ATOMIC_RELAXED) == a->fail_at) return NULL;
     __atomic_add_fetch(&a->n_live, 1, __ATOMIC_RELAXED);
-    return malloc(bytes);
+    uint8_t *memory = (uint8_t *)malloc(FIXTURE_HEAD + bytes + FIXTURE_GUARD);
+    memcpy(memory, &bytes, sizeof bytes);
+    memset(memory + FIXTURE_HEAD, 0xA5, bytes + FIXTURE_GUARD);
+    return memory + FIXTURE_HEAD;
 }
 
+/* Ends the program where somebody wrote behind his memory. */
 static inline void fixture_free(void *user, void *ptr) {
+    size_t bytes;
     __atomic_sub_fetch(&((fixture_allocator *)user)->n_live, 1, __ATOMIC_RELAXED);
-    free(ptr);
+    uint8_t *memory = (uint8_t *)ptr - FIXTURE_HEAD;
+    memcpy(&bytes, memory, sizeof bytes);
+    for (int i = 0; i < FIXTURE_GUARD; i++)
+        if (memory[FIXTURE_HEAD + bytes + (size_t)i] != 0xA5) abort();
+    free(memory);
 }
 
 static inline specrt_desc fixture_desc(fixture_allocator *a) {

@@ -258,6 +258,9 @@ static void test_stats(void) {
     CHECK_INT(a.stats.n_covered, a.stats.n_emitted);
     CHECK_INT(a.stats.n_rows, a.stats.n_cycles * V);
     CHECK_INT(a.stats.n_copied, 0);
+    int64_t row = PAIR_D * (int64_t)sizeof(float);
+    CHECK_INT(a.stats.n_bytes, a.stats.n_passes * V * row);
+    CHECK_INT(d.stats.n_bytes, d.stats.n_passes * 5 * row);
     CHECK(a.stats.n_drafted <= 19 * a.stats.n_cycles && a.stats.n_drafted > 0);
     CHECK(a.stats.n_emitted > 2 * a.stats.n_cycles);
     int64_t n_cycles = 0, n_emitted = 0;
@@ -532,6 +535,11 @@ static void test_route(void) {
     }
     CHECK(specrt_session_route(t, 0, &beam, hidden, NULL) == specrt_session_shortlist(t));
     CHECK(!specrt_session_route(s, -1, &beam, hidden, NULL));
+    CHECK_INT(specrt_session_route_ahead(t, hidden, 0), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_route_ahead(t, hidden, 2), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_start(t, 9), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_session_route_ahead(t, hidden, 1), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_session_route_ahead(t, hidden, 1), SPECRT_STATUS_BAD_ARG); /* it was routed */
     CHECK(!specrt_session_route(s, SPECRT_TREE_MAX_STEPS, &beam, hidden, NULL));
     beam.n = 6;
     CHECK(!specrt_session_route(s, 5, &beam, hidden, NULL));

@@ -440,14 +440,14 @@ static void test_mismatch(void) {
     specrt_session_close(s);
     /* Rows of the list, and what fills a window up, to the last: in another order it is another policy. */
     const int32_t places[] = {0, 10, V - 3, V - 2};
+    static specrt_bundle *swapped[4]; /* kept, as their bytes are */
     for (int i = 0; i < 4; i++) {
-        specrt_bundle *swapped = open_bundle(60, places[i]);
-        specrt_policy *other = make_policy("static:12+window:48", swapped);
+        swapped[i] = open_bundle(60, places[i]);
+        specrt_policy *other = make_policy("static:12+window:48", swapped[i]);
         s = make_session(other, &settings[2]);
         refuses(s, bytes, n, SPECRT_STATUS_SESSION_MISMATCH, "digest");
         specrt_session_close(s);
         specrt_policy_close(other);
-        specrt_bundle_close(swapped);
     }
     specrt_session_close(r.s);
     specrt_policy_close(policy);

@@ -1,5 +1,6 @@
 /* test_tree.c : trees against a brute-force EAGLE-2 expansion, forced ties included. */
 #include "specrt.h"
+#include "fixture.h"
 #include "test.h"
 
 static uint64_t random_state = 88172645463325252u;
@@ -225,7 +226,9 @@ static void test_refused(void) {
     const float logprobs[12] = {0};
     specrt_tree *tree;
     specrt_beam beam;
-    REQUIRE(specrt_tree_create(&p, NULL, &tree, NULL) == SPECRT_STATUS_OK);
+    fixture_allocator allocator = {0, 0, 0};
+    specrt_desc desc = fixture_desc(&allocator);
+    REQUIRE(specrt_tree_create(&p, &desc, &tree, NULL) == SPECRT_STATUS_OK);
     specrt_tree_begin(tree, 7);
     CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 2, 3, &beam), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 1, 4, &beam), SPECRT_STATUS_BAD_ARG);
@@ -236,6 +239,7 @@ static void test_refused(void) {
     CHECK_INT(beam.n, 0);
     CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 0, 3, &beam), SPECRT_STATUS_BAD_ARG);
     specrt_tree_free(tree);
+    CHECK_INT(allocator.n_live, 0);
 }
 
 static const test_case cases[] = {

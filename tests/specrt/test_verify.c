@@ -282,10 +282,11 @@ static void test_stream(void) {
 static void test_propose(void) {
     enum { N = 40000 };
     const float temperatures[] = {1, 0.4f, 3};
-    float logits[V], probs[V];
+    float logits[V], probs[V + 1];
     specrt_verifier *v;
     REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
     for (int i = 0; i < V; i++) logits[i] = (float)(4 * random_real());
+    probs[V] = 7; /* behind the list */
     logits[0] = logits[10] = NAN;
     logits[V - 1] = -INFINITY;
     for (int k = 0; k < 3; k++) {
@@ -298,6 +299,7 @@ static void test_propose(void) {
                                          probs)]++;
         CHECK(law_holds(law_fit_of(seen, p, V, N)));
         for (int i = 0; i < V; i++) CHECK_NEAR((double)probs[i], p[i], 1e-6 * p[i]);
+        CHECK(probs[V] == 7);
     }
     CHECK_INT(specrt_verifier_propose(v, logits, 1, 1, 0, 0, probs), -1);
     CHECK_INT(specrt_verifier_propose(v, logits, 0, 1, 0, 0, probs), -1);
