@@ -32,8 +32,8 @@ use_installed() {
 }
 
 build_sources() {
-    local at out
-    at=$(cd "$1" && pwd)
+    local at out ours
+    at=$(cd "$1" && pwd) ours=$(cd "$(dirname "$0")" && pwd)
     command -v cmake >/dev/null || fail "no cmake, which llama.cpp's sources need (nothing else" \
         "here does); apt-get install -y cmake"
     mkdir -p "$folder/build"
@@ -43,7 +43,8 @@ build_sources() {
         cmake -S "$at" -B "$out" -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_COMMON=OFF \
             -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
             -DLLAMA_BUILD_SERVER=OFF -DLLAMA_CURL=OFF \
-            -DCMAKE_UNITY_BUILD=ON ${LLAMA_CMAKE:-} >"$out/log" 2>&1 &&
+            -DCMAKE_UNITY_BUILD=ON -DCMAKE_PROJECT_ggml_INCLUDE="$ours/ggml.cmake" \
+            ${LLAMA_CMAKE:-} >"$out/log" 2>&1 &&
             cmake --build "$out" --target llama -j "${LLAMA_JOBS:-$(nproc)}" >>"$out/log" 2>&1 ||
             fail "$at: does not build: $(grep -m 1 -iE 'error' "$out/log" || tail -n 1 "$out/log")"
     fi
