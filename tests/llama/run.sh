@@ -190,6 +190,43 @@ for how in "" -cnv "-cnv -sys Brief."; do
 done
 check chats test "$(sort -u "$work/chats" | wc -l)" = "$(wc -l <"$work/chats")"
 
+# said NAME TEXT [TIMES] : stderr has a line with the text, once or so many times.
+said() { check "$1" test "$(grep -cF -- "$2" "$err")" = "${3:-1}"; }
+unused() { "$llama" -m "$1" -md $draft -p "The sky" -p "The sea" -n 2 >"$out" 2>"$err"; }
+check template-unused unused "$work/chat.gguf"
+said template-named "chat.gguf has the chat template llama3, which is not used"
+check template-odd "$convert" template=odd $target "$work/odd.gguf"
+check template-odd unused "$work/odd.gguf"
+said template-unknown "odd.gguf has a chat template that llama.cpp's C API does not know"
+check template-none unused $target
+said template-none "template" 0
+printf '{"prompt_ids": [5, 6, 7]}\n' >"$work/given"
+check template-ids "$llama" -m "$work/chat.gguf" -md $draft --prompts "$work/given" -n 2 \
+    >"$out" 2>"$err"
+said template-ids "template" 0
+check template-used "$llama" -m "$work/chat.gguf" -md $draft -cnv -p "The sky" -n 2 \
+    >"$out" 2>"$err"
+said template-used "template" 0
+
+# The target ends its answer to a finished sentence at once: nothing is decoded, and no table shows it. Beside
+# a prompt with an answer it is no prompt that is the same as plain decoding's.
+finished() { "$llama" -q -m "$1" -md $draft -p "The answer is 30." "${@:2}" >"$out" 2>"$err"; }
+for format in "" --json; do
+    finished "$work/chat.gguf" --bench --rounds 1 $format
+    check "finished-code $format" test $? = 3
+    said "finished $format" "nothing was decoded for 1 of 1 prompts"
+    said "finished-hint $format" "try -cnv, which writes prompts in its chat template, llama3"
+    check "finished-table $format" test ! -s "$out"
+done
+finished $target --bench --rounds 1
+check finished-plain test $? = 3
+said finished-plain "try another prompt, or the text in its chat template"
+check finished-beside finished "$work/chat.gguf" -p "The patient has" -n 8 --bench --rounds 1
+said finished-beside "warning: nothing was decoded for 1 of 2 prompts"
+check finished-beside-rows test "$(grep -c "1 of 1$" "$out")" = 4
+check finished-answer finished "$work/chat.gguf"
+said finished-answer "warning: nothing was decoded for 1 of 1 prompts"
+
 # ---- what is refused ----
 
 pair="-m $target -md $draft"
@@ -210,6 +247,7 @@ refuses context 2 "prompt: expected 1 to 3 tokens" $pair -c 4 -p "The patient ha
 refuses context-long 2 "-c: expected at most the 2048 positions" $pair -c 4096
 refuses template 3 "knows no chat template" $pair -cnv
 refuses policy 2 "policy 'nothing'" $pair --policy nothing
+refuses bench-one 2 "--bench: expected -n 2 or more" $pair --bench -n 1
 refuses policies 2 "expected one without --bench" $pair --policy full --policy microspec
 refuses number 2 "--num-steps: expected a whole number from 1 to 32" $pair --draft-max 99
 refuses no-drafter 2 "expected -md FILE" -m $target

@@ -22,6 +22,7 @@ typedef struct writer {
     FILE *text;       /* the answer's bytes */
     json_object *ids; /* NULL: not wanted */
     int64_t n;        /* tokens */
+    int n_unanswered; /* answers whose first token ended them */
     int64_t began;    /* llama_time_us() at the first of them: the prompt is not timed */
 } writer;
 
@@ -34,7 +35,10 @@ static void write_piece(const writer *w, int32_t token) {
 
 static int each(void *user, const int32_t *tokens, int32_t n) {
     writer *w = (writer *)user;
-    if (w->n == 0) w->began = llama_time_us();
+    if (w->n == 0) {
+        w->began = llama_time_us();
+        w->n_unanswered += llama_vocab_is_eog(w->m->vocab, tokens[0]);
+    }
     for (int32_t i = 0; i < n; i++, w->n++) {
         write_piece(w, tokens[i]);
         if (w->ids) json_object_array_add(w->ids, json_object_new_int(tokens[i]));
@@ -131,6 +135,12 @@ static void tell(const sums *s, int n_prompts, const char *policy) {
              ratio((double)s->n_rows, (double)s->n_cycles), speed(s, n_prompts));
 }
 
+static void warn_unanswered(const writer *w, const inputs *in) {
+    char why[UNANSWERED_MOST];
+    inputs_unanswered(w->o, w->m, in, w->n_unanswered, why);
+    cli_warn("%s", why);
+}
+
 specrt_status answer_all(const options *o, models *m, const inputs *in, specrt_error *err) {
     specrt_policy *policy = NULL;
     writer w = {.o = o, .m = m};
@@ -141,6 +151,7 @@ specrt_status answer_all(const options *o, models *m, const inputs *in, specrt_e
         status = o->common.json ? print_json(&w, in, specrt_policy_text(policy), err)
                                 : stream(&w, in, err);
     if (status == SPECRT_STATUS_OK && o->record) status = recorder_commit(w.trace.recorder, err);
+    if (status == SPECRT_STATUS_OK && w.n_unanswered > 0) warn_unanswered(&w, in);
     if (status == SPECRT_STATUS_OK && !o->common.json)
         tell(&w.total, in->n, specrt_policy_text(policy));
     record_close(&w.trace);

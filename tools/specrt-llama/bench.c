@@ -57,6 +57,7 @@ typedef struct bench {
     models *m;
     const inputs *in;
     reading *readings; /* [n_prompts] */
+    int n_unanswered;  /* prompts whose answer's first token ends it: there is nothing to decode */
     specrt_host host;  /* the pair's */
     way ways[MOST_WAYS];
     int n_ways;
@@ -76,6 +77,11 @@ static int32_t best_of(const float *logits, int32_t n) {
 
 static bool ends(const bench *b, int32_t token) {
     return llama_vocab_is_eog(b->m->vocab, token);
+}
+
+/* Every way takes an answer's first token from the prompt's logits. */
+static bool is_unanswered(const bench *b, int i) {
+    return ends(b, best_of(b->readings[i].logits, b->m->n_vocab));
 }
 
 static specrt_draft view(const cycle *c) {
@@ -296,6 +302,7 @@ static specrt_status look_into(bench *b, int w, int i, int32_t place, specrt_err
 static specrt_status compare_answers(bench *b, specrt_error *err) {
     for (int w = 0; w < b->n_ways; w++)
         for (int i = 0; i < b->in->n; i++) {
+            if (is_unanswered(b, i)) continue;
             int32_t place = first_difference(&b->ways[0].answers[i], &b->ways[w].answers[i]);
             if (place < 0)
                 b->ways[w].n_same++;
@@ -324,7 +331,7 @@ static void print_table(const bench *b) {
                ratio(speed(w), speed(&b->ways[0])),
                ratio((double)w->n_emitted, (double)w->n_cycles),
                ratio((double)w->n_rows, (double)w->n_cycles),
-               100 * ratio(w->best_draft, w->best_seconds), w->n_same, b->in->n);
+               100 * ratio(w->best_draft, w->best_seconds), w->n_same, b->in->n - b->n_unanswered);
         puts(w->n_unexplained ? ", NOT the target's" : "");
     }
     for (int i = 0; i < b->n_splits; i++) {
@@ -366,6 +373,7 @@ static specrt_status print_json(const bench *b, specrt_error *err) {
                 *splits = json_object_new_array();
     json_put(o, "llama_cpp", json_text(llama_version()));
     json_put(o, "n_prompts", json_whole((uint64_t)b->in->n));
+    json_put(o, "n_unanswered", json_whole((uint64_t)b->n_unanswered));
     json_put(o, "rounds", json_whole((uint64_t)b->o->rounds));
     json_put(o, "num_steps", json_whole((uint64_t)b->o->num_steps));
     json_put(o, "topk", json_whole((uint64_t)b->o->topk));
@@ -388,7 +396,7 @@ static specrt_status make_answers(bench *b, way *w, specrt_error *err) {
             (int32_t)b->host.n_context - b->in->items[i].n - (int32_t)b->o->num_steps - 1;
         bool bounded = b->o->n_predict >= 0 && b->o->n_predict < room;
         a->room = bounded ? (int32_t)b->o->n_predict : room;
-        if (a->room < 1)
+        if (a->room < 2) /* the first token comes with the prompt */
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                     "prompt %d: expected room for an answer in the context's "
                                     "%d tokens, found a prompt of %d; see -c",
@@ -444,13 +452,26 @@ static specrt_status read_prompts(bench *b, specrt_error *err) {
     for (int i = 0; i < b->in->n; i++) {
         cli_info("prompt %d of %d: %d tokens", i + 1, b->in->n, (int)b->in->items[i].n);
         TRY(reading_take(&b->in->items[i], b->m, &b->readings[i], err));
+        b->n_unanswered += is_unanswered(b, i);
     }
+    return SPECRT_STATUS_OK;
+}
+
+/* A table of nothing is no comparison. */
+static specrt_status check_unanswered(const bench *b, specrt_error *err) {
+    char why[UNANSWERED_MOST];
+    if (b->n_unanswered == 0) return SPECRT_STATUS_OK;
+    inputs_unanswered(b->o, b->m, b->in, b->n_unanswered, why);
+    if (b->n_unanswered == b->in->n)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s", why);
+    cli_warn("%s", why);
     return SPECRT_STATUS_OK;
 }
 
 static specrt_status run_all(bench *b, specrt_error *err) {
     TRY(add_ways(b, err));
     TRY(read_prompts(b, err));
+    TRY(check_unanswered(b, err));
     for (int round = 0; round < b->o->rounds; round++)
         for (int i = 0; i < b->n_ways; i++) {
             cli_info("round %d of %d: %s", round + 1, (int)b->o->rounds, b->ways[i].name);

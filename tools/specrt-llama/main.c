@@ -1,7 +1,7 @@
 /* main.c : specrt-llama, answers by llama.cpp with drafts by specrt.
  *
  *     options.c, models.c -> adapters/llama (two contexts as a specrt_host), policies, sessions
- *     prompts.c -> token ids -> answer.c: text     bench.c: ways of decoding in turns
+ *     prompts.c, template.c -> token ids -> answer.c: text     bench.c: ways of decoding in turns
  */
 #include "tool.h"
 

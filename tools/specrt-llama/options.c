@@ -23,6 +23,9 @@ static int check(options *o) {
             return cli_fail(&err);
     if (o->bench && o->p_min > 0)
         return cli_usage("--bench compares drafts of one length; expected no --draft-p-min");
+    if (o->bench && (o->n_predict == 0 || o->n_predict == 1))
+        return cli_usage("--bench: expected -n 2 or more: an answer's first token comes with its "
+                         "prompt and is not timed");
     if (o->bench && o->record) return cli_usage("--record: expected no --bench with it");
     if (o->num_draft_tokens == 0) o->num_draft_tokens = o->topk == 1 ? o->num_steps + 1 : 32;
     return -1;

@@ -5,20 +5,6 @@
 #include <string.h>
 #include "base/error.h"
 
-/* A user's message as the model's template writes it. @return owned; NULL: unknown template */
-static char *wrap(const models *m, const char *system, const char *text) {
-    const char *template = llama_model_chat_template(m->target, NULL);
-    struct llama_chat_message said[2] = {{"system", system}, {"user", text}};
-    size_t skip = system ? 0 : 1, room = 2 * (strlen(text) + (system ? strlen(system) : 0)) + 1024;
-    char *out = (char *)malloc(room);
-    if (!template || !out) return free(out), NULL;
-    int32_t n =
-        llama_chat_apply_template(template, said + skip, 2 - skip, true, out, (int32_t)room);
-    if (n < 0 || (size_t)n >= room) return free(out), NULL;
-    out[n] = '\0';
-    return out;
-}
-
 static specrt_status tokenize(const models *m, const prompt *p, const char *text, bool special,
                               input *out, specrt_error *err) {
     int32_t bytes = (int32_t)strlen(text);
@@ -57,7 +43,7 @@ static specrt_status take(const options *o, const models *m, const prompt *p, in
     out->domain = p->domain;
     if (p->n_turns == 0) return take_ids(m, p, out, err);
     if (!o->conversation) return tokenize(m, p, p->turns[0], false, out, err);
-    char *wrapped = wrap(m, p->system ? p->system : o->system, p->turns[0]);
+    char *wrapped = template_write(m, p->system ? p->system : o->system, p->turns[0]);
     if (!wrapped)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: llama.cpp's C API knows no chat template for it; leave out "
@@ -92,13 +78,29 @@ static specrt_status read_prompts(const options *o, prompt_list *out, specrt_err
     return SPECRT_STATUS_OK;
 }
 
+static bool any_text(const prompt_list *prompts) {
+    for (int i = 0; i < prompts->n; i++)
+        if (prompts->items[i].n_turns > 0) return true;
+    return false;
+}
+
 specrt_status inputs_read(const options *o, const models *m, inputs *out, specrt_error *err) {
     TRY(read_prompts(o, &out->prompts, err));
     out->items = (input *)calloc((size_t)out->prompts.n, sizeof *out->items);
     if (!out->items) return error_no_memory_for(err, "prompts");
     for (int i = 0; i < out->prompts.n; i++, out->n++)
         TRY(take(o, m, &out->prompts.items[i], &out->items[i], err));
+    if (!o->conversation && any_text(&out->prompts)) template_announce(o, m);
     return prompts_account(&out->prompts, out->n, err);
+}
+
+void inputs_unanswered(const options *o, const models *m, const inputs *in, int n,
+                       char out[UNANSWERED_MOST]) {
+    char hint[TEMPLATE_HINT];
+    template_suggest(o, m, hint);
+    snprintf(out, UNANSWERED_MOST,
+             "nothing was decoded for %d of %d prompts, where the answer's first token ends it; %s",
+             n, in->n, hint);
 }
 
 void inputs_free(inputs *in) {

@@ -79,6 +79,28 @@ typedef struct inputs {
 specrt_status inputs_read(const options *o, const models *m, inputs *out, specrt_error *err);
 void inputs_free(inputs *in);
 
+/* inputs_unanswered() : an error or a warning where the first token of n prompts' answers ends them, with
+ * what to try. */
+enum { UNANSWERED_MOST = 256 };
+void inputs_unanswered(const options *o, const models *m, const inputs *in, int n,
+                       char out[UNANSWERED_MOST]);
+
+/* ---- template.c ---- */
+
+/* template_write() : a user's message as the target's template writes it. @return owned; NULL: llama.cpp's C
+ * API does not know the template, or there is none */
+char *template_write(const models *m, const char *system, const char *text);
+
+/* template_name() : as llama.cpp names it; NULL: not known, or there is none. */
+const char *template_name(const models *m);
+
+/* template_announce() : on stderr, that the target has a template and prompts are not written in it. */
+void template_announce(const options *o, const models *m);
+
+/* template_suggest() : what to try where an answer ends at once. */
+enum { TEMPLATE_HINT = 128 };
+void template_suggest(const options *o, const models *m, char out[TEMPLATE_HINT]);
+
 /* ---- reading.c ---- */
 
 /* A prompt that both models have read. Zero-initialise it. */
