@@ -84,6 +84,14 @@ void html_text(FILE *f, const char *text) {
     free(clean);
 }
 
+void html_lines(FILE *f, char *text) {
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        fputs("<p>", f);
+        html_text(f, line);
+        fputs("</p>\n", f);
+    }
+}
+
 void html_begin(FILE *f, const char *title, const char *subtitle) {
     fputs("<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"

@@ -16,6 +16,9 @@ void html_end(FILE *f);
 /* html_text() : text as text_clean() shows it, with the characters that mean something to HTML replaced. */
 void html_text(FILE *f, const char *text);
 
+/* html_lines() : each line of a text as a paragraph. The text is cut where lines end. */
+void html_lines(FILE *f, char *text);
+
 typedef enum plot_scale {
     PLOT_LINEAR,
     PLOT_LOG2,  /* ticks at powers of two: 1k is 1024 */

@@ -15,11 +15,14 @@ full *32768 *
 window:16@min=8 *
 microspec-paper *
 accept length * code * qa*% in loops *
-accepted at * 1.* 2.*microspec-paper is window:3072@mode=stream*\
-*plain decoding*the whole vocabulary*4 turns, 32 tokens, *% of them in repetition loops \
+accepted at * 1.* 2.*microspec-paper is window:3072@mode=stream*
+Recommended: *
+Speculation *pay*plain decoding*
+Pruning *pay*the full vocabulary*4 turns, 32 tokens, *% of them in repetition loops \
 (period <= 64)*; 96 tokens compared with plain decoding: all equal"
 [ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" = 6 ] || fail "expected six plots"
 grep -q "Speed, times plain decoding, by task" page.html || fail "no speed by task"
+grep -q "<p>Recommended: " page.html || fail "no advice"
 grep -q "% of tokens in loops" page.html || fail "no loops by task"
 grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
 refuses 2 "*page.html: exists; use -f *" compare --report page.html
@@ -56,7 +59,8 @@ prints \
 prints '*"accept_length_since_change":{*"before":*"256-":null*'
 
 accepts compare --json --temperature 0.7
-for key in policy domain n_prompts n_tokens accept_length coverage active_rows draft_ms head_ms \
+for key in recommended recommended_policy as_fast speculation_pays pruning_pays \
+    policy domain n_prompts n_tokens accept_length coverage active_rows draft_ms head_ms \
     update_ms verify_ms prefill_ms tokens_per_second speedup_plain speedup_full bytes_extra \
     temperature drafter ci95 n_compared first_divergence loop_share acceptance; do
     prints "*\"$key\":*"

@@ -10,8 +10,8 @@ warns "*6 answers, 36 tokens in *"
 accepts generate --ids -o two.jsonl --threads 2
 same one.jsonl two.jsonl
 [ "$(wc -l <one.jsonl)" = 6 ] || fail "$(wc -l <one.jsonl) lines"
-grep -q '^{"prompt":".*","output":".*","domain":"code","ids":\[.*\]}$' one.jsonl ||
-    fail "$(cat one.jsonl)"
+line='{"prompt":".*","output":".*","domain":"code","ids":\[.*\],"n_tokens":6,"n_loop":0}'
+grep -q "^$line\$" one.jsonl || fail "$(cat one.jsonl)"
 accepts generate
 [ "$(wc -l <../out)" = 6 ] || fail "stdout: $(cat ../out)"
 accepts vocabtrim-calibrate --tokenizer "$target" --corpus one.jsonl --holdout 0 -q --size 100 \
@@ -26,6 +26,11 @@ refuses 2 "*one.jsonl: exists; use -f *" generate -o one.jsonl
 accepts generate -f -o one.jsonl
 refuses 3 "*" generate --context 4 -o none.jsonl
 refuses 2 "*--context: expected at most the 2048 positions of *, found 4096" generate --context 4096
+
+# Of 40 ids those from the eleventh on repeat a loop: eight in a row equal the id two places before.
+accepts specrt-eval generate --target "$target" --prompt "y, y, y, y, y, y, y, y, y, y" --ids \
+    --max-tokens 40
+prints '*"n_tokens":40,"n_loop":30}'
 
 # Prompts saved with a byte order mark and CRLF; figures for scripts.
 printf '\357\273\277{"prompt":"hi"}\r\n{"prompt":"ho"}\r\n' >windows.jsonl

@@ -1,6 +1,8 @@
 /* test_figures.c : what specrt-eval compare makes of its samples, on samples made by hand. */
+#include "tools/specrt-eval/advice.c"
 #include "tools/specrt-eval/compare_best.c"
 #include "tools/specrt-eval/figures.c"
+#include "tools/specrt-eval/loops.c"
 #include "tools/specrt-eval/tree.c"
 #include "tools/specrt-eval/watch.c"
 #include "fixture.h"
@@ -143,17 +145,21 @@ static char *shown_best(const comparison *c) {
     FILE *f = open_memstream(&text, &n);
     REQUIRE(f != NULL);
     compare_write_cards(f, c);
-    compare_print_best(f, c);
+    compare_advice(c, f);
     fclose(f);
     return text;
 }
 
-/* `full` and a policy that takes so many seconds a turn, where plain decoding takes one. */
-static char *best_of_speeds(scene *s, double full, double policy) {
-    set_scene(s, 2, 1);
+static void set_named_scene(scene *s, int n_turns) {
+    set_scene(s, n_turns, 1);
     snprintf(s->contestants[PLAIN].name, sizeof s->contestants[PLAIN].name, "plain");
     snprintf(s->contestants[FULL].name, sizeof s->contestants[FULL].name, "full");
     snprintf(s->contestants[2].name, sizeof s->contestants[2].name, "window:64");
+}
+
+/* `full` and a policy that takes so many seconds a turn, where plain decoding takes one. */
+static char *best_of_speeds(scene *s, double full, double policy) {
+    set_named_scene(s, 2);
     for (int i = 0; i < 2; i++) {
         s->samples[FULL][i].seconds = full;
         s->samples[2][i].seconds = policy;
@@ -171,26 +177,90 @@ static void test_best(void) {
     CHECK_HAS(text, "<b>2.00 x</b><span>the whole vocabulary's speed, by <code>window:64</code>");
     CHECK_HAS(text, "<b>100.0%</b><span>of its accept length");
     CHECK_HAS(text, "<b>50.0%</b><span>of its rows");
-    CHECK_HAS(text, "fastest is window:64, 2.00 x plain decoding\n");
-    CHECK_HAS(text, "fastest is window:64, 2.00 x the whole vocabulary\n");
+    CHECK_HAS(text,
+              "Recommended: window:64.\nSpeculation pays; at best 2.00 x plain decoding's speed, "
+              "with window:64.\n");
+    CHECK_HAS(text, "Pruning pays; at best 2.00 x the full vocabulary's speed, with window:64.\n");
     free(text);
     text = best_of_speeds(&s, 4, 2); /* faster than `full`, slower than no drafts */
     CHECK_HAS(text, "<b>0.50 x</b><span>no policy beat plain decoding; the nearest is "
                     "<code>window:64</code>");
     CHECK_HAS(text, "<b>2.00 x</b><span>the whole vocabulary's speed, by <code>window:64</code>");
-    CHECK_HAS(text, "no policy beat plain decoding; the nearest is window:64, 0.50 x\n");
+    CHECK_HAS(text,
+              "Recommended: no drafts; plain decoding is fastest. Of the policies: window:64.\n");
+    CHECK_HAS(text,
+              "Speculation does not pay; at best 0.50 x plain decoding's speed, with window:64.\n");
     CHECK(!strstr(text, "<code>plain</code>"));
     free(text);
     text = best_of_speeds(&s, 0.5, 2); /* less vocabulary only costs */
     CHECK_HAS(text, "<b>2.00 x</b><span>plain decoding's speed, by <code>full</code>");
     CHECK_HAS(text, "<b>0.25 x</b><span>no policy beat the whole vocabulary; the nearest is "
                     "<code>window:64</code>");
-    CHECK_HAS(text, "no policy beat the whole vocabulary; the nearest is window:64, 0.25 x\n");
+    CHECK_HAS(
+        text,
+        "Pruning does not pay; at best 0.25 x the full vocabulary's speed, with window:64.\n");
     s.c.n_contestants = 2;
     free(text);
     text = shown_best(&s.c);
-    CHECK(!strstr(text, "whole vocabulary")); /* there is no other to hold against it */
+    CHECK(!strstr(text, "vocabulary")); /* there is no other to hold against it */
     free(text);
+}
+
+/* A policy takes 10% more time than `full` on every second prompt and less on the others, and in all the
+ * share `slower` more. So the ratio of their speeds is uncertain by some percent. */
+static json_object *advice_of(scene *s, double slower, int64_t rows) {
+    json_object *o = json_object_new_object();
+    set_named_scene(s, N_TURNS);
+    for (int i = 0; i < N_TURNS; i++) {
+        s->samples[FULL][i].seconds = 0.5;
+        s->samples[2][i].seconds = 0.5 * (1 + slower) * (i % 2 ? 1.1 : 1 / 1.1);
+        s->samples[FULL][i].stats = (specrt_session_stats){.n_cycles = 10, .n_rows = 10 * 200};
+        s->samples[2][i].stats = (specrt_session_stats){.n_cycles = 10, .n_rows = 10 * rows};
+    }
+    compare_advice_json(&s->c, o);
+    return o;
+}
+
+static void check_advice(double slower, int64_t rows, const char *recommended,
+                         const char *as_fast) {
+    scene s;
+    json_object *o = advice_of(&s, slower, rows);
+    CHECK_HAS(json_object_to_json_string(o), recommended);
+    CHECK_HAS(json_object_to_json_string(o), as_fast);
+    json_object_put(o);
+}
+
+/* Of policies whose speeds these prompts cannot tell apart, the one that scores the fewest rows. */
+static void test_recommended(void) {
+    check_advice(0.02, 64, "\"recommended\": \"window:64\"", "\"as_fast\": [ \"full\" ]");
+    check_advice(0.02, 300, "\"recommended\": \"full\"", "\"as_fast\": [ \"window:64\" ]");
+    check_advice(0.2, 64, "\"recommended\": \"full\"", "\"as_fast\": [ ]");
+    check_advice(-0.2, 300, "\"recommended\": \"window:64\"", "\"as_fast\": [ ]");
+    scene s;
+    json_object *o = advice_of(&s, 0.02, 64);
+    CHECK_HAS(json_object_to_json_string(o), "\"speculation_pays\": 1, \"pruning_pays\": 0");
+    json_object_put(o);
+    for (int i = 0; i < N_TURNS; i++) s.samples[PLAIN][i].seconds = 0.3;
+    compare_advice_json(&s.c, o = json_object_new_object());
+    CHECK_HAS(json_object_to_json_string(o),
+              "\"recommended\": \"plain\", \"recommended_policy\": \"window:64\"");
+    CHECK_HAS(json_object_to_json_string(o), "\"speculation_pays\": -1");
+    json_object_put(o);
+}
+
+/* In pairs: prompts that differ tenfold say nothing of two policies that share them. */
+static void test_pays(void) {
+    scene s;
+    set_scene(&s, N_TURNS, 1);
+    for (int i = 0; i < N_TURNS; i++) {
+        s.samples[FULL][i].seconds = 1 + i % 10;
+        s.samples[2][i].seconds = (1 + i % 10) / 1.03;
+    }
+    CHECK_INT(compare_pays(&s.c, 2, FULL), 1);
+    CHECK_INT(compare_pays(&s.c, FULL, 2), -1);
+    CHECK_INT(compare_pays(&s.c, 2, 2), 0);
+    s.c.n_turns = 1; /* one prompt tells nothing of others */
+    CHECK_INT(compare_pays(&s.c, 2, FULL), 0);
 }
 
 /* --- what is watched --- */
@@ -345,6 +415,9 @@ static const test_case cases[] = {
     {"loops", "tokens in repetitions, by their definition", test_loops},
     {"means", "counts are pooled, speeds averaged over turns", test_means},
     {"intervals", "whole prompts are drawn", test_intervals},
+    {"recommended", "the fewest rows among those as fast, as far as prompts tell",
+     test_recommended},
+    {"pays", "speeds over prompts in pairs", test_pays},
     {"best", "policies race with policies, and may all lose to plain decoding", test_best},
     {"greatest", "best tokens, by counting those before each", test_greatest},
     {"changes", "cycles fall into spans of tokens since the domain changed", test_changes},

@@ -1,4 +1,5 @@
 /* test_plan.c : curves, intervals and what a smaller tree would have emitted. */
+#include "tools/specrt-eval/advice.c"
 #include "tools/specrt-eval/plan_choice.c"
 static double fake_seconds(void);
 #define measure_seconds fake_seconds /* the clock of what plan measures */
@@ -362,6 +363,29 @@ static void test_pays(void) {
     CHECK_INT(plan_pays(&unknown, &fast), 0);
 }
 
+/* Of choices whose speeds cannot be told apart, the one that scores the fewest rows; plain decoding, which
+ * scores none, where it is the fastest. */
+static void test_recommended(void) {
+    plan_choice choices[] = {{.policy = 2, .rows = 700, .speed = 100, .low = 90, .high = 110},
+                             {.policy = -1, .rows = 0, .speed = 99, .low = 89, .high = 109},
+                             {.policy = 1, .rows = 500, .speed = 97, .low = 87, .high = 107},
+                             {.policy = 3, .rows = 600, .speed = 96, .low = 86, .high = 106},
+                             {.policy = 0, .rows = 100, .speed = 94, .low = 84, .high = 104}};
+    plan_policy policies[4] = {{.full = false}};
+    plan p = {.policies = policies, .choices = choices, .n_choices = 5};
+    rank(&p);
+    CHECK_INT(p.best.policy, 2);
+    CHECK_INT(p.choices[p.recommended].policy, 1);
+    CHECK(plan_ties(&p, &choices[0]) && plan_ties(&p, &choices[3]));
+    CHECK(!plan_ties(&p, &choices[1]) && !plan_ties(&p, &choices[4])); /* plain, and 6% slower */
+    choices[2].high = 89, choices[3].high = 89; /* slower beyond the intervals */
+    rank(&p);
+    CHECK_INT(p.choices[p.recommended].policy, 2);
+    choices[1].speed = 101, choices[2].high = 107;
+    rank(&p);
+    CHECK_INT(p.choices[p.recommended].policy, -1);
+}
+
 /* What the first pass of a draft reads, where a chain is kept and where not. */
 static void test_first_pass(void) {
     pass_costs read = {.error = 0}, kept = {.keeps_chains = true};
@@ -387,6 +411,7 @@ static const test_case cases[] = {
     {"first_pass", "tokens that a draft's first pass reads", test_first_pass},
     {"shapes", "bounds on what is considered", test_shapes},
     {"pays", "verdicts", test_pays},
+    {"recommended", "the fewest rows among choices that tie with the fastest", test_recommended},
 };
 
 TEST_MAIN(cases)

@@ -155,13 +155,14 @@ int compare_num_steps(const comparison *c); /* levels of its trees */
 /* figures_of() : domain -1 takes all turns. */
 void figures_of(const comparison *c, int entrant, int domain, figures *out);
 
+/* compare_speed() : tokens per second, the mean over all turns.
+ * compare_pays() : by the 95% interval of the ratio of two contestants' speeds, over prompts in pairs: 1: a
+ * is faster than b; 0: that cannot be told; -1: a is slower. */
+double compare_speed(const comparison *c, int entrant);
+int compare_pays(const comparison *c, int a, int b);
+
 /* compare_span() : accept length over a span around changes of domain; NaN: no cycle was there. */
 double compare_span(const comparison *c, int entrant, int span);
-
-enum { LOOP_LONGEST = 64 };
-/* loop_tokens() : how many of the tokens repeat. A token does when, for some period p of 1 to 64, it
- * ends a stretch of at least max(2 p, 8) tokens each equal to the one p before. */
-int64_t loop_tokens(const int32_t *tokens, size_t n);
 
 int watch_top(int i);                  /* how many best tokens: 10, 50, 100 */
 const char *watch_span_name(int span); /* tokens since a change of domain; 0: before it */
@@ -200,9 +201,15 @@ void compare_plot_times(FILE *f, const comparison *c);    /* active rows over ti
 void compare_plot_coverage(FILE *f, const comparison *c); /* policies beside fixed lists */
 void compare_plot_phases(FILE *f, const comparison *c);   /* a cycle's timeline */
 
-/* What it comes to, on the page and under the table. */
+/* compare_recommended() : the policy to draft with, by the rule of advice.h, which leaves plain decoding out.
+ * compare_drafts() : whether a policy is faster than plain decoding at all. */
+int compare_recommended(const comparison *c);
+bool compare_drafts(const comparison *c);
+
+/* What it comes to: on the page, in words under the table, and as keys of the JSON. */
 void compare_write_cards(FILE *f, const comparison *c);
-void compare_print_best(FILE *f, const comparison *c);
+void compare_advice(const comparison *c, FILE *f);
+void compare_advice_json(const comparison *c, json_object *to);
 
 void compare_print_table(const comparison *c);
 void compare_print_json(const comparison *c);

@@ -1,19 +1,48 @@
-/* compare_best.c : what a comparison comes to: the fastest policy beside plain decoding, and the fastest
- * that drafts from less than the whole vocabulary beside the one that drafts from all of it. */
+/* compare_best.c : what a comparison comes to: the policy to draft with, the fastest one beside plain
+ * decoding, and the fastest that drafts from less than the whole vocabulary beside the one that drafts from
+ * all of it. */
+#include "advice.h"
 #include "compare.h"
 #include "base/html_plot.h"
+#include "base/json.h"
 
-/* Policies race with policies: plain decoding is what they are measured by, and never wins. */
-static int fastest_from(const comparison *c, int first, figures *best) {
-    int fastest = -1;
-    for (int i = first; i < c->n_contestants; i++) {
-        figures x;
-        figures_of(c, i, -1, &x);
-        if (fastest >= 0 && !(x.tokens_per_second > best->tokens_per_second)) continue;
-        *best = x;
-        fastest = i;
+static candidate candidate_of(const comparison *c, int policy, int fastest) {
+    candidate k = {0};
+    double cycles = 0;
+    for (int i = 0; i < c->n_turns; i++) {
+        const turn_sample *s = &c->contestants[policy].samples[i];
+        k.rows += (double)s->stats.n_rows;
+        cycles += (double)s->stats.n_cycles;
     }
+    k.rows /= cycles;
+    k.speed = compare_speed(c, policy);
+    k.pays = policy == fastest ? 0 : compare_pays(c, policy, fastest);
+    return k;
+}
+
+/* Policies race with policies: plain decoding is what they are measured by, and never wins.
+ * @return -1: there is none from `first` on */
+static int fastest_from(const comparison *c, int first) {
+    int fastest = -1;
+    for (int i = first; i < c->n_contestants; i++)
+        if (fastest < 0 || compare_speed(c, i) > compare_speed(c, fastest)) fastest = i;
     return fastest;
+}
+
+int compare_recommended(const comparison *c) {
+    int fastest = fastest_from(c, FULL), chosen = fastest;
+    candidate best = candidate_of(c, fastest, fastest), now = best;
+    for (int i = FULL; i < c->n_contestants; i++) {
+        candidate k = candidate_of(c, i, fastest);
+        if (!advice_prefers(&k, &now, &best)) continue;
+        now = k;
+        chosen = i;
+    }
+    return chosen;
+}
+
+bool compare_drafts(const comparison *c) {
+    return compare_speed(c, fastest_from(c, FULL)) > compare_speed(c, PLAIN);
 }
 
 /* ---- cards of the page ---- */
@@ -32,13 +61,15 @@ static void write_speed(FILE *f, const comparison *c, int policy, double ratio, 
 
 void compare_write_cards(FILE *f, const comparison *c) {
     figures x, full;
-    int fastest = fastest_from(c, FULL, &x);
+    int fastest = fastest_from(c, FULL);
+    figures_of(c, fastest, -1, &x);
     fputs("<div class=\"facts\">\n", f);
     write_speed(f, c, fastest, x.speedup_plain, "plain decoding's speed, by",
                 "no policy beat plain decoding; the nearest is");
-    fastest = fastest_from(c, FULL + 1, &x);
-    figures_of(c, FULL, -1, &full);
+    fastest = fastest_from(c, FULL + 1);
     if (fastest >= 0) {
+        figures_of(c, FULL, -1, &full);
+        figures_of(c, fastest, -1, &x);
         write_speed(f, c, fastest, x.speedup_full, "the whole vocabulary's speed, by",
                     "no policy beat the whole vocabulary; the nearest is");
         write_card(f, 100 * x.accept_length / full.accept_length, 1, "%",
@@ -48,20 +79,58 @@ void compare_write_cards(FILE *f, const comparison *c) {
     fputs("</div>\n", f);
 }
 
-/* ---- lines under the table ---- */
+/* ---- in words, and as JSON ---- */
 
-static void print_speed(FILE *f, const comparison *c, int policy, double ratio, const char *than) {
-    const char *name = c->contestants[policy].name;
-    if (ratio > 1)
-        fprintf(f, "fastest is %s, %.2f x %s\n", name, ratio, than);
-    else
-        fprintf(f, "no policy beat %s; the nearest is %s, %.2f x\n", than, name, ratio);
+static bool ties(const comparison *c, int policy) {
+    int fastest = fastest_from(c, FULL);
+    candidate best = candidate_of(c, fastest, fastest), k = candidate_of(c, policy, fastest);
+    return advice_ties(&k, &best);
 }
 
-void compare_print_best(FILE *f, const comparison *c) {
-    figures x;
-    int fastest = fastest_from(c, FULL, &x);
-    print_speed(f, c, fastest, x.speedup_plain, "plain decoding");
-    fastest = fastest_from(c, FULL + 1, &x);
-    if (fastest >= 0) print_speed(f, c, fastest, x.speedup_full, "the whole vocabulary");
+static void put_ties(const comparison *c, FILE *f, int chosen) {
+    const char *before = "As fast, as far as these prompts tell: ";
+    for (int i = FULL; i < c->n_contestants; i++) {
+        if (i == chosen || !ties(c, i)) continue;
+        fprintf(f, "%s%s", before, c->contestants[i].name);
+        before = ", ";
+    }
+    if (before[0] == ',') fprintf(f, "; %s scores the fewest rows.\n", c->contestants[chosen].name);
+}
+
+static void put_verdict(const comparison *c, FILE *f, const char *what, int base,
+                        const char *than) {
+    int fastest = fastest_from(c, base + 1);
+    if (fastest < 0) return;
+    double ratio = compare_speed(c, fastest) / compare_speed(c, base);
+    fprintf(f, "%s %s; at best %.2f x %s's speed, with %s.\n", what,
+            advice_verdict(ratio, compare_pays(c, fastest, base)), ratio, than,
+            c->contestants[fastest].name);
+}
+
+void compare_advice(const comparison *c, FILE *f) {
+    int chosen = compare_recommended(c);
+    fprintf(f, "Recommended: %s%s.\n",
+            compare_drafts(c) ? "" : "no drafts; plain decoding is fastest. Of the policies: ",
+            c->contestants[chosen].name);
+    put_ties(c, f, chosen);
+    put_verdict(c, f, "Speculation", PLAIN, "plain decoding");
+    put_verdict(c, f, "Pruning", FULL, "the full vocabulary");
+}
+
+static json_object *json_pays(const comparison *c, int base) {
+    int fastest = fastest_from(c, base + 1);
+    return fastest < 0 ? NULL : json_object_new_int(compare_pays(c, fastest, base));
+}
+
+void compare_advice_json(const comparison *c, json_object *to) {
+    int chosen = compare_recommended(c);
+    json_object *as_fast = json_object_new_array();
+    for (int i = FULL; i < c->n_contestants; i++)
+        if (i != chosen && ties(c, i))
+            json_object_array_add(as_fast, json_text(c->contestants[i].name));
+    json_put(to, "recommended", json_text(c->contestants[compare_drafts(c) ? chosen : PLAIN].name));
+    json_put(to, "recommended_policy", json_text(c->contestants[chosen].name));
+    json_put(to, "as_fast", as_fast);
+    json_put(to, "speculation_pays", json_pays(c, PLAIN));
+    json_put(to, "pruning_pays", json_pays(c, FULL));
 }

@@ -27,18 +27,6 @@ static void count_cell(FILE *f, double x) {
         fprintf(f, "<td>%s</td>", text_count((uint64_t)(x + 0.5)));
 }
 
-/* Who wrote the most tokens a second. */
-static int fastest_of(const comparison *c) {
-    figures best, x;
-    int fastest = PLAIN;
-    figures_of(c, PLAIN, -1, &best);
-    for (int i = FULL; i < c->n_contestants; i++) {
-        figures_of(c, i, -1, &x);
-        if (x.tokens_per_second > best.tokens_per_second) best = x, fastest = i;
-    }
-    return fastest;
-}
-
 static void begin_row(FILE *f, const comparison *c, int i) {
     fputs("<tr><td><code>", f);
     html_text(f, c->contestants[i].name);
@@ -56,14 +44,14 @@ static void main_table(FILE *f, const comparison *c) {
     static const char *const titles[] = {"accept length", "95%",      "covered %",   "rows",
                                          "packed MB",     "tokens/s", "with prompt", "x plain",
                                          "95%",           "x full"};
-    int fastest = fastest_of(c);
+    int chosen = compare_drafts(c) ? compare_recommended(c) : PLAIN;
     fputs("<h2>Policies</h2>\n", f);
     head_cells(f, titles, (int)(sizeof titles / sizeof *titles));
     for (int i = 0; i < c->n_contestants; i++) {
         figures x;
         figures_of(c, i, -1, &x);
         const interval none = {NAN, NAN};
-        fprintf(f, "<tr%s><td><code>", i == fastest ? " class=\"chosen\"" : "");
+        fprintf(f, "<tr%s><td><code>", i == chosen ? " class=\"chosen\"" : "");
         html_text(f, c->contestants[i].name);
         fputs("</code></td>", f);
         cell(f, i == PLAIN ? NAN : x.accept_length, 2);
@@ -287,6 +275,17 @@ static void name_policies(FILE *f, const comparison *c) {
     if (*before == ';') fputs(".</p>\n", f);
 }
 
+static void write_advice(FILE *f, const comparison *c) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *words = open_memstream(&text, &n);
+    if (!words) return;
+    compare_advice(c, words);
+    fclose(words);
+    if (text) html_lines(f, text);
+    free(text);
+}
+
 static void write_page(FILE *f, const comparison *c) {
     char subtitle[256];
     figures plain;
@@ -301,6 +300,7 @@ static void write_page(FILE *f, const comparison *c) {
         text_count((uint64_t)c->n_compared), c->diverged ? "NOT ALL EQUAL" : eval_check_outcome(c));
     html_begin(f, "Policies compared", subtitle);
     compare_write_cards(f, c);
+    write_advice(f, c);
     main_table(f, c);
     name_policies(f, c);
     time_table(f, c);

@@ -198,7 +198,7 @@ void compare_print_table(const comparison *c) {
     if (c->n_alignments) compare_align_print(c, width);
     putchar('\n');
     print_names(c);
-    compare_print_best(stdout, c);
+    compare_advice(c, stdout);
     printf("%s turns, %s tokens, %.1f%% of them in repetition loops (period <= %d)%s; %s tokens "
            "compared with plain decoding: %s\n",
            text_count((uint64_t)plain.n_turns), text_count((uint64_t)plain.n_tokens),
@@ -315,6 +315,7 @@ void compare_print_json(const comparison *c) {
     prompts_put_json(&c->prompts, o);
     json_put(o, "max_tokens", json_whole((uint64_t)c->options.max_tokens));
     json_put(o, "threads", json_whole((uint64_t)c->options.common.threads));
+    compare_advice_json(c, o);
     for (int i = 0; i < c->n_contestants; i++) {
         json_object_array_add(rows, json_row(c, i, -1));
         for (int d = 0; d < c->n_domains && c->n_domains > 1; d++)

@@ -163,6 +163,11 @@ specrt_status run_prompt(const eval_models *m, engine_decoder *d, const id_list 
                          void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
                          run_result *out, specrt_error *err);
 
+enum { LOOP_LONGEST = 64 };
+/* loop_tokens() : how many of the tokens repeat. A token does when, for some period p of 1 to 64, it
+ * ends a stretch of at least max(2 p, 8) tokens each equal to the one p before. */
+int64_t loop_tokens(const int32_t *tokens, size_t n);
+
 specrt_status ids_append(id_list *ids, const int32_t *tokens, int32_t n);
 
 /* Text from tokens as they come: whole characters only, ill-formed bytes as U+FFFD. Special tokens

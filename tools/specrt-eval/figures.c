@@ -9,21 +9,6 @@
 
 enum { RESAMPLES = 1000 };
 
-int64_t loop_tokens(const int32_t *tokens, size_t n) {
-    enum { LEAST = 8 };
-    size_t run[LOOP_LONGEST + 1] = {0};
-    int64_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        bool repeats = false;
-        for (size_t p = 1; p <= LOOP_LONGEST && p <= i; p++) {
-            run[p] = tokens[i] == tokens[i - p] ? run[p] + 1 : 0;
-            if (run[p] >= LEAST && run[p] >= 2 * p) repeats = true;
-        }
-        count += repeats;
-    }
-    return count;
-}
-
 void eval_check_tokens(comparison *c, const contestant *k, const char *domain) {
     const id_list *expected = &c->contestants[PLAIN].result.tokens, *found = &k->result.tokens;
     size_t n = expected->n < found->n ? expected->n : found->n, i = 0;
@@ -62,16 +47,23 @@ static double accept_length(const turn_sample *samples, const int *turns, int n)
     return cycles > 0 ? (double)emitted / (double)cycles : 1;
 }
 
+/* A mean over turns; NULL: the first n. */
+static double speed(const turn_sample *samples, const int *turns, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += rate(&samples[turns ? turns[i] : i]);
+    return sum / n;
+}
+
+double compare_speed(const comparison *c, int entrant) {
+    return speed(c->contestants[entrant].samples, NULL, c->n_turns);
+}
+
 static headline headline_of(const comparison *c, int entrant, const int *turns, int n) {
-    const turn_sample *mine = c->contestants[entrant].samples;
-    double length = accept_length(mine, turns, n), speed = 0, plain = 0, full = 0;
-    for (int i = 0; i < n; i++) {
-        speed += rate(&mine[turns[i]]);
-        plain += rate(&c->contestants[PLAIN].samples[turns[i]]);
-        full += rate(&c->contestants[FULL].samples[turns[i]]);
-    }
-    return (headline){length, length / accept_length(c->contestants[FULL].samples, turns, n),
-                      speed / n, speed / plain, speed / full};
+    const turn_sample *mine = c->contestants[entrant].samples, *full = c->contestants[FULL].samples;
+    double length = accept_length(mine, turns, n), mean = speed(mine, turns, n);
+    return (headline){length, length / accept_length(full, turns, n), mean,
+                      mean / speed(c->contestants[PLAIN].samples, turns, n),
+                      mean / speed(full, turns, n)};
 }
 
 static int ascending(const void *a, const void *b) {
@@ -107,17 +99,21 @@ static int group_turns(const turn_sample *samples, const int *turns, int n, int 
     return n_prompts;
 }
 
+/* Room for one draw. @return owned; NULL for fewer than two prompts, which have no interval */
+static int *room_for_draws(const int *starts, int n_prompts) {
+    int most = 0;
+    for (int p = 0; p < n_prompts; p++)
+        if (starts[p + 1] - starts[p] > most) most = starts[p + 1] - starts[p];
+    return n_prompts > 1 ? (int *)malloc((size_t)n_prompts * (size_t)most * sizeof(int)) : NULL;
+}
+
 static void resample(const comparison *c, int entrant, const int *turns, const int *starts,
                      figures *out) {
     interval *const to[HEADLINES] = {&out->accept_length_ci, &out->accept_full_ci,
                                      &out->tokens_per_second_ci, &out->speedup_plain_ci,
                                      &out->speedup_full_ci};
     double values[HEADLINES][RESAMPLES];
-    int n_prompts = (int)out->n_prompts, most = 0;
-    for (int p = 0; p < n_prompts; p++)
-        if (starts[p + 1] - starts[p] > most) most = starts[p + 1] - starts[p];
-    int *drawn =
-        n_prompts > 1 ? (int *)malloc((size_t)n_prompts * (size_t)most * sizeof *drawn) : NULL;
+    int n_prompts = (int)out->n_prompts, *drawn = room_for_draws(starts, n_prompts);
     for (int i = 0; i < HEADLINES; i++) *to[i] = (interval){NAN, NAN};
     if (!drawn) return;
     for (int r = 0; r < RESAMPLES; r++) {
@@ -131,6 +127,25 @@ static void resample(const comparison *c, int entrant, const int *turns, const i
     }
     for (int i = 0; i < HEADLINES; i++) *to[i] = interval_of(values[i]);
     free(drawn);
+}
+
+int compare_pays(const comparison *c, int a, int b) {
+    const turn_sample *mine = c->contestants[a].samples, *other = c->contestants[b].samples;
+    int *turns = (int *)malloc(2 * ((size_t)c->n_turns + 1) * sizeof *turns), *drawn = NULL;
+    int *starts = turns ? turns + c->n_turns : NULL, n_prompts = 0, n;
+    interval ratio = {NAN, NAN};
+    double values[RESAMPLES];
+    for (int i = 0; turns && i < c->n_turns; i++) turns[i] = i;
+    if (turns) n_prompts = group_turns(mine, turns, c->n_turns, starts);
+    if (turns) drawn = room_for_draws(starts, n_prompts);
+    for (int r = 0; drawn && r < RESAMPLES; r++) {
+        n = draw_prompts(turns, starts, n_prompts, (uint64_t)c->options.common.seed, r, drawn);
+        values[r] = speed(mine, drawn, n) / speed(other, drawn, n);
+    }
+    if (drawn) ratio = interval_of(values);
+    free(drawn);
+    free(turns);
+    return ratio.low > 1 ? 1 : ratio.high < 1 ? -1 : 0;
 }
 
 static void add_lists(list_sums *to, const list_sums *s) {

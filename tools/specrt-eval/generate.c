@@ -50,6 +50,8 @@ static char *line_of(const generation *g, const prompt *p, const id_list *tokens
         for (size_t i = 0; i < tokens->n; i++)
             json_object_array_add(ids, json_object_new_int(tokens->ids[i]));
         json_put(o, "ids", ids);
+        json_put(o, "n_tokens", json_whole(tokens->n));
+        json_put(o, "n_loop", json_whole((uint64_t)loop_tokens(tokens->ids, tokens->n)));
     }
     free(text);
     return json_to_text(o);
@@ -172,7 +174,7 @@ int generate_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_PROMPTS(*o),
-        cli_flag("ids", &g.with_ids, "write token ids beside the text"),
+        cli_flag("ids", &g.with_ids, "write token ids beside the text, and how many repeat a loop"),
         EVAL_SAMPLING(*o),
         {0},
     };

@@ -120,7 +120,8 @@ typedef struct plan {
     plan_choice *choices; /* [n_choices] best first; plain is among them */
     int n_choices;
     plan_choice best, plain_choice, full_choice; /* full_choice.policy -1: it did not run */
-    int n_skipped;                               /* runs of trees that could not have won */
+    int recommended; /* of the choices: the best, or one that ties with it and scores fewer rows */
+    int n_skipped;   /* runs of trees that could not have won */
     double seconds;
 } plan;
 
@@ -151,6 +152,9 @@ specrt_status plan_check_shapes(const plan *p, specrt_error *err);
 
 /* plan_pays() : 1: faster beyond the intervals; 0: they overlap; -1: slower beyond them. */
 int plan_pays(const plan_choice *a, const plan_choice *b);
+
+/* plan_ties() : whether a choice of a policy may be as fast as the best one, which drafts, too. */
+bool plan_ties(const plan *p, const plan_choice *c);
 
 const char *plan_name(const plan *p, const plan_choice *c);
 void plan_advice(const plan *p, FILE *f); /* the recommendation in plain words */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "advice.h"
 #include "plan.h"
 #include "base/error.h"
 
@@ -213,6 +214,27 @@ static int faster_first(const void *a, const void *b) {
     return (x->speed < y->speed) - (x->speed > y->speed);
 }
 
+static candidate candidate_of(const plan *p, const plan_choice *c) {
+    return (candidate){c->speed, c->rows, plan_pays(c, &p->best)};
+}
+
+bool plan_ties(const plan *p, const plan_choice *c) {
+    candidate best = candidate_of(p, &p->best), other = candidate_of(p, c);
+    return p->best.policy >= 0 && c->policy >= 0 && advice_ties(&other, &best);
+}
+
+/* Plain decoding scores no rows: it is recommended where it is the fastest, and there alone. */
+static void recommend(plan *p) {
+    candidate best = candidate_of(p, &p->best), chosen = best;
+    p->recommended = 0;
+    for (int i = 0; p->best.policy >= 0 && i < p->n_choices; i++) {
+        candidate c = candidate_of(p, &p->choices[i]);
+        if (p->choices[i].policy < 0 || !advice_prefers(&c, &chosen, &best)) continue;
+        chosen = c;
+        p->recommended = i;
+    }
+}
+
 static void rank(plan *p) {
     p->full_choice = (plan_choice){.policy = -1};
     for (int i = 0; i < p->n_choices; i++) {
@@ -223,6 +245,7 @@ static void rank(plan *p) {
     }
     qsort(p->choices, (size_t)p->n_choices, sizeof *p->choices, faster_first);
     p->best = p->choices[0];
+    recommend(p);
 }
 
 void plan_rank_curves(plan *p) {

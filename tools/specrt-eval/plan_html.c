@@ -14,13 +14,7 @@ static void write_advice(FILE *f, const plan *p) {
     if (!words) return;
     plan_advice(p, words);
     fclose(words);
-    for (char *line = text, *end; text && *line; line = end + 1) {
-        end = strchr(line, '\n');
-        *end = '\0';
-        fputs("<p>", f);
-        html_text(f, line);
-        fputs("</p>\n", f);
-    }
+    if (text) html_lines(f, text);
     free(text);
 }
 
@@ -68,7 +62,7 @@ static void choice_table(FILE *f, const plan *p) {
           f);
     if (p->n_check) fputs("<th>measured</th><th>error %</th>", f);
     fputs("</tr>\n", f);
-    for (int i = 0; i < p->n_choices; i++) choice_row(f, p, &p->choices[i], i == 0);
+    for (int i = 0; i < p->n_choices; i++) choice_row(f, p, &p->choices[i], i == p->recommended);
     fprintf(f,
             "</table></div>\n<p class=\"note\">Expected, but for plain decoding, which was "
             "measured. The intervals hold what other prompts would change, how much cycles "

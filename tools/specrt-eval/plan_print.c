@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/json.h"
+#include "advice.h"
 #include "base/text.h"
 #include "model/seen.h"
 #include "plan.h"
@@ -29,46 +30,46 @@ static const plan_choice *best_of(const plan *p, bool plain_too, bool full_too) 
 /* How a compares with b, with what that means. */
 static void put_verdict(FILE *f, const plan *p, const char *what, const plan_choice *a,
                         const plan_choice *b, const char *than) {
-    int pays = plan_pays(a, b);
-    const char *verdict = a->speed <= b->speed ? "does not pay"
-                          : pays > 0           ? "pays"
-                                               : "may not pay: the intervals overlap";
-    fprintf(f, "%s %s; at best ", what, verdict);
+    double ratio = a->speed / b->speed;
+    fprintf(f, "%s %s; at best ", what, advice_verdict(ratio, plan_pays(a, b)));
     put_speed(f, a);
-    fprintf(f, " with %s, %.2f x %s's ", plan_name(p, a), a->speed / b->speed, than);
+    fprintf(f, " with %s, %.2f x %s's ", plan_name(p, a), ratio, than);
     put_speed(f, b);
     fputs(".\n", f);
 }
 
-/* Choices that the figures cannot tell from the best. */
+/* Choices that the figures cannot tell from the recommended one. */
 static void put_rivals(FILE *f, const plan *p) {
+    const plan_choice *chosen = &p->choices[p->recommended];
     const char *before = "As fast, as far as these prompts tell: ";
-    for (int i = 1, n = 0; i < p->n_choices && n < 4; i++) {
+    for (int i = 0, n = 0; i < p->n_choices && n < 4; i++) {
         const plan_choice *c = &p->choices[i];
-        if (c->policy < 0 || c->policy == p->best.policy || plan_pays(&p->best, c)) continue;
+        if (!plan_ties(p, c) || c->policy == chosen->policy) continue;
         fprintf(f, "%s%s", before, plan_name(p, c));
         before = ", ";
         n++;
     }
-    if (before[0] == ',') fputs(".\n", f);
+    if (before[0] == ',') fprintf(f, "; %s scores the fewest rows.\n", plan_name(p, chosen));
 }
 
 /* What the recommended policy kept elsewhere; false where no published pair was measured with it. */
 static bool seen_elsewhere(const plan *p, char *out) {
-    return p->best.policy >= 0 && seen_say(plan_name(p, &p->best), out);
+    const plan_choice *chosen = &p->choices[p->recommended];
+    return chosen->policy >= 0 && seen_say(plan_name(p, chosen), out);
 }
 
 void plan_advice(const plan *p, FILE *f) {
     const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
+    const plan_choice *chosen = &p->choices[p->recommended];
     char seen[SEEN_MOST];
-    if (p->best.policy < 0)
+    if (chosen->policy < 0)
         fputs("Recommended: no drafts; plain decoding is fastest, ", f);
     else {
-        fprintf(f, "Recommended: --policy %s ", plan_name(p, &p->best));
-        put_shape(f, &p->best.shape);
+        fprintf(f, "Recommended: --policy %s ", plan_name(p, chosen));
+        put_shape(f, &chosen->shape);
         fputs(": ", f);
     }
-    put_speed(f, &p->best);
+    put_speed(f, chosen);
     fputs(".\n", f);
     put_rivals(f, p);
     if (drafted) put_verdict(f, p, "Speculation", drafted, &p->plain_choice, "plain decoding");
@@ -76,7 +77,7 @@ void plan_advice(const plan *p, FILE *f) {
         put_verdict(f, p, "Pruning", pruned, &p->full_choice, "the full vocabulary");
     if (p->costs_out)
         fprintf(f, "With %s auto drafts from %s.\n", text_name(p->costs_out), p->costs.policy);
-    if (seen_elsewhere(p, seen)) fprintf(f, "Elsewhere %s %s.\n", plan_name(p, &p->best), seen);
+    if (seen_elsewhere(p, seen)) fprintf(f, "Elsewhere %s %s.\n", plan_name(p, chosen), seen);
 }
 
 /* ---- table ---- */
@@ -183,7 +184,7 @@ void plan_print_json(const plan *p) {
     chat_put_json(p->chat, o);
     json_put(o, "seconds", json_real(p->seconds));
     json_put(o, "costs", json_costs(&p->costs));
-    json_put(o, "recommended", json_choice(p, &p->best));
+    json_put(o, "recommended", json_choice(p, &p->choices[p->recommended]));
     json_put(o, "seen", seen_elsewhere(p, seen) ? json_text(seen) : NULL);
     json_put(o, "speculation_pays",
              drafted ? json_object_new_int(plan_pays(drafted, &p->plain_choice)) : NULL);

@@ -1,0 +1,18 @@
+/* advice.c : which policy to recommend, and whether drafting pays. */
+#include "advice.h"
+
+static const double slack = 0.05;
+
+bool advice_ties(const candidate *c, const candidate *fastest) {
+    return c->pays == 0 && c->speed >= (1 - slack) * fastest->speed;
+}
+
+bool advice_prefers(const candidate *c, const candidate *chosen, const candidate *fastest) {
+    if (!advice_ties(c, fastest)) return false;
+    return c->rows < chosen->rows || (c->rows == chosen->rows && c->speed > chosen->speed);
+}
+
+const char *advice_verdict(double ratio, int pays) {
+    if (ratio <= 1) return "does not pay";
+    return pays > 0 ? "pays" : "may not pay, as far as these prompts tell";
+}
