@@ -15,6 +15,7 @@ sections=${SECTIONS-cograph centroid dynaspec coral sketch hnsw}
 tools=$(dirname "$0")
 data=$tools/../data
 [ "$0" != tools/calibrate.sh ] || data=data
+num_steps=3 # drafts of a chain
 answers_weight=100 # a word of the target's own counts as so many of the sample text
 
 say() { printf 'calibrate: %s\n' "$*" >&2; }
@@ -163,7 +164,7 @@ elif [ -n "$given" ] && [ -z "$corpus" ]; then
     say "no CORPUS= given: counting $text"
 fi
 if [ -n "$draft" ]; then
-    "$bin/specrt-eval" record -q --target "$model" --draft "$draft" --num-steps 3 --topk 1 \
+    "$bin/specrt-eval" record -q --target "$model" --draft "$draft" --num-steps "$num_steps" --topk 1 \
         --prompt "Why?" --max-tokens 2 -o "$work/tried.trace" 2>"$work/why" || refused $?
 fi
 # A model that cannot run may still have a head to make clusters of.
@@ -205,8 +206,8 @@ if [ -z "$sample" ]; then
     [ -n "$draft" ] || compared=$(at_least_one $((prompts / 20)))
 fi
 
-# Decoding alone is foreseen: one sequence on each core for answers, and 1.7 times the work of a
-# plain token where the target drafts for itself.
+# Decoding alone is foreseen: one sequence on each core for answers, 1.7 times the work of a plain
+# token where the target drafts for itself, and the answers of which one is shown.
 foresee() {
     awk -v domains="$n_domains" -v prompts="$prompts" -v tokens="$tokens" -v plan=" $plan " \
         -v recorded="$recorded" -v compared="$compared" -v own="${draft:+0}" \
@@ -219,7 +220,7 @@ foresee() {
             ask = prompts - test
             each = domains * tokens / rate
             work = own == "" ? 1.7 : 1
-            seconds = each * least(compared, test) * (1 + work * (own == "" ? 9 : 13))
+            seconds = each * least(compared, test) * (own == "" ? 1 + work * 9 : 2 + work * 13)
             if (plan ~ / answers /) seconds += each * ask
             if (plan ~ / states /) seconds += each * work * least(recorded, ask)
             printf "%.3g tokens/s here: about ", rate
@@ -286,7 +287,7 @@ if planned states; then
     [ -z "$draft" ] || with="its drafter"
     step "states: the target answers again with $with, for what follows to learn from"
     # shellcheck disable=SC2086
-    "$bin/specrt-eval" record -q $bar --target "$model" --draft "${draft:-$model}" --num-steps 3 \
+    "$bin/specrt-eval" record -q $bar --target "$model" --draft "${draft:-$model}" --num-steps "$num_steps" \
         --topk 1 --prompts "$work"/ask/*.jsonl --limit "$recorded" --max-tokens "$tokens" \
         -o "$trace"
 fi
@@ -341,7 +342,7 @@ if planned compare; then
     step "policies: each decodes other prompts, beside plain decoding"
     # shellcheck disable=SC2086
     "$bin/specrt-eval" compare -q $bar --json --target "$model" --draft "${draft:-$model}" \
-        --bundle "$out" --policy "${POLICIES:-$policies}" --num-steps 3 --topk 1 \
+        --bundle "$out" --policy "${POLICIES:-$policies}" --num-steps "$num_steps" --topk 1 \
         --prompts "$work"/test/*.jsonl --limit "$compared" --max-tokens "$tokens" \
         --report "$comparison" -f >"$work/compare.json"
 fi
@@ -366,7 +367,7 @@ if planned compare; then
     printf '\n'
     sed 's/{"policy":/\n&/g' "$work/compare.json" |
         awk -v own="$([ -n "$draft" ] || echo 1)" -v best="$work/best" \
-            -f "$tools/calibrate_policies.awk"
+            -v num_steps="$num_steps" -f "$tools/calibrate_policies.awk"
     [ ! -e "$work/best" ] || best=$(cat "$work/best")
 fi
 
@@ -379,14 +380,34 @@ quoted() {
         esac
     done
 }
-printf '\nNext:\n '
-if [ -n "$best" ] && [ -n "$draft" ]; then
-    quoted "$bin/specrt-eval" decode --target "$model" --draft "$draft" --bundle "$out" \
-        --policy "$best" --num-steps 3 --topk 1 --prompt "What is a heap?"
-elif [ -n "$runs" ]; then
-    quoted make calibrate MODEL="$model" DRAFT=your-drafter.safetensors
+
+# decode_command [OPTIONS...] : to decode, as far as a prompt, with an answer to show.
+decode_command() {
+    "$bin/specrt-eval" generate -q --ids --target "$model" --prompts "$work"/test/*.jsonl \
+        --limit "$compared" --max-tokens "$tokens" -o "$work/example.jsonl"
+    awk -v max_tokens="$tokens" -f "$tools/calibrate_example.awk" "$work/example.jsonl" \
+        >"$work/example"
+    quoted "$bin/specrt-eval" decode --target "$model" "$@" --max-tokens "$tokens" \
+        --prompt "$(sed -n 1p "$work/example")"
+    printf '\nIts answer begins:\n'
+    sed '1d; s/^/  /' "$work/example"
+}
+with_drafter() {
+    quoted make calibrate MODEL="$model" DRAFT="$1"
     [ -n "$ours" ] || quoted OUT="$out"
+    printf '\n'
+}
+printf '\nNext:\n '
+if [ -n "$draft" ] && [ "$best" = plain ]; then
+    with_drafter larger-drafter.safetensors
+    printf 'or\n '
+    decode_command
+elif [ -n "$best" ] && [ -n "$draft" ]; then
+    decode_command --draft "$draft" --bundle "$out" --policy "$best" --num-steps "$num_steps" \
+        --topk 1
+elif [ -n "$runs" ]; then
+    with_drafter your-drafter.safetensors
 else
     quoted "$bin/specrt-bundle" export "$out" --format sglang-pt -o "${out%.specb}.pt"
+    printf '\n'
 fi
-printf '\n'

@@ -1,6 +1,7 @@
-# calibrate_policies.awk : the policies of a comparison and the best of them, from the JSON of
-# `specrt-eval compare`, a row on a line. -v own=1: the target drafted for itself, and what counts
-# is what a list keeps of accept length, for the fewest bytes. -v best=FILE takes the best's name.
+# calibrate_policies.awk : the policies of a comparison and the recommended one, from the JSON of
+# `specrt-eval compare`, a row on a line, which recommends one. -v own=1: the target drafted for
+# itself, and what counts is what a list keeps of accept length, for the fewest bytes. -v best=FILE takes the recommended
+# one's name, or "plain". -v num_steps=N: drafts of a chain.
 
 function number(key) {
     if (!match($0, "\"" key "\":[-0-9.e+]+")) return ""
@@ -22,24 +23,33 @@ function commas(n,  digits) {
     return digits
 }
 
+/"recommended":/ {
+    recommended = text("recommended")
+    policy = text("recommended_policy")
+    pays = number("speculation_pays")
+    match($0, /"as_fast":\[[^]]*\]/)
+    as_fast = substr($0, RSTART + 11, RLENGTH - 12)
+    gsub(/"/, "", as_fast)
+    gsub(/,/, ", ", as_fast)
+}
 /^{"policy":/ && text("domain") == "all" && text("policy") != "plain" {
     names[++n] = text("policy")
+    at[names[n]] = n
     width = length(names[n]) > width ? length(names[n]) : width
     accept[n] = number("accept_length")
     kept[n] = number("accept_full")
     rows[n] = number("active_rows")
     bytes[n] = number("bytes_pass")
-    speed[n] = number("tokens_per_second")
     plain[n] = number("speedup_plain")
     full[n] = number("speedup_full")
     between[n] = own ? interval("accept_full", 100, "%.1f") : interval("accept_length", 1, "%.2f")
     n_compared += number("n_compared")
 }
-function choose(  i, most, chosen) {
+function choose_own(  i, most, chosen) {
     for (i = 1; i <= n; i++) if (names[i] != "full" && kept[i] > most) most = kept[i]
     for (i = 1; i <= n; i++) {
-        if (names[i] == "full" || (own && kept[i] < most - 0.02)) continue
-        if (!chosen || (own ? bytes[i] < bytes[chosen] : speed[i] > speed[chosen])) chosen = i
+        if (names[i] == "full" || kept[i] < most - 0.02) continue
+        if (!chosen || bytes[i] < bytes[chosen]) chosen = i
     }
     return chosen
 }
@@ -57,10 +67,26 @@ function verdict_own(i) {
     printf "  %s keeps %.1f%% of accept length and reads %.1f%% of the head's bytes.\n", names[i],
         100 * kept[i], 100 * bytes[i] / bytes[1]
 }
+# Of cycles that take as long, so many tokens each are plain decoding's speed.
+function verdict_plain(i,  need) {
+    need = accept[i] / plain[i]
+    print "  Decode plainly, or let a larger drafter draft: on this machine no policy with this"
+    print "  drafter is faster than plain decoding."
+    printf "  The policy to draft with is %s: %.2f times its speed, accept length %.2f.\n", names[i], \
+        plain[i], accept[i]
+    printf "  A drafter whose cycles take as long "
+    if (need < num_steps + 1) printf "is faster from an accept length of %.2f on.\n", need
+    else printf "is never faster: %d drafts give %d tokens at most.\n", num_steps, num_steps + 1
+}
 function verdict_pair(i) {
-    printf "  %s is the fastest: %.2f times plain decoding, %.2f times the full vocabulary.\n",
+    if (recommended == "plain") verdict_plain(i)
+    else printf "  Recommended: %s, %.2f times plain decoding, %.2f times the full vocabulary.\n", \
         names[i], plain[i], full[i]
-    if (plain[i] < 1) print "  Nothing beats plain decoding with this drafter on this machine."
+    if (recommended != "plain" && pays == 0)
+        print "  Whether it is faster than plain decoding, these prompts cannot tell."
+    if (as_fast != "")
+        printf "  As fast, as far as these prompts tell: %s; %s scores the fewest rows.\n", as_fast, \
+            names[i]
 }
 END {
     name = "  %-" width "s  "
@@ -73,9 +99,9 @@ END {
         else row_pair(i)
     }
     printf "\n  %s tokens compared with plain decoding: all equal\n", commas(n_compared)
-    chosen = choose()
+    chosen = own ? choose_own() : at[policy]
     if (!chosen) exit
     if (own) verdict_own(chosen)
     else verdict_pair(chosen)
-    print names[chosen] >best
+    print (own || recommended != "plain" ? names[chosen] : "plain") >best
 }

@@ -11,7 +11,8 @@ warns "*/5? answers: *2/5? ranks: *3/5? cograph: *4/5? centroid: *5/5? policies:
 prints "*build/sample.specb*build/sample.html*build/sample-answers.jsonl*build/sample-compare.html*"
 prints "*list *8,192 of 32,758 ids cover *% of held-out text*cograph *centroid *"
 prints "*x plain*full *static *"
-prints "*all equal*is the fastest: *Next:*decode --target *--bundle build/sample.specb --policy *"
+prints "*all equal*Next:*decode --target *--max-tokens $TOKENS --prompt *Its answer begins:
+  ?*"
 grep -q "<svg" build/sample.html || fail "no report"
 sample=$(cksum build/sample.* build/sample-*)
 

@@ -12,7 +12,7 @@ calibrate() { "$CLI_TESTS/../../tools/calibrate.sh" "$CLI_BIN" "$@"; }
 accepts calibrate "" "" "$target" "$draft" pair.specb
 warns "*1/6? answers: *ranks: * as 100 of *states: *with its drafter*coral: *6/6? policies: *"
 prints "*pair.specb*pair-answers.jsonl*pair-compare.html*list *coral *full *static *successor:256 *"
-prints "*coral *microspec *all equal*Next:*decode --target *--draft *--policy *"
+prints "*coral *microspec *all equal*Next:*decode --target *--prompt *Its answer begins:*"
 [ "$(wc -l <pair-answers.jsonl)" = 28 ] || fail "$(wc -l <pair-answers.jsonl) answers"
 grep -q "<svg" pair-compare.html || fail "no plots"
 
@@ -20,7 +20,7 @@ grep -q "<svg" pair-compare.html || fail "no plots"
 SECTIONS= POLICIES=static accepts calibrate "" "$CLI_TESTS/../../data/corpus/qa" "$target" \
     "$draft" own.specb
 [ ! -e own-answers.jsonl ] || fail "answers were written"
-prints "*full *static *all equal*--policy static *"
+prints "*full *static *all equal*"
 
 # A target alone drafts for itself: it writes the text, states of its own make the sketch, and what
 # lists keep is measured on prompts that it did not answer before.

@@ -208,8 +208,8 @@ check template-used "$llama" -m "$work/chat.gguf" -md $draft -cnv -p "The sky" -
     >"$out" 2>"$err"
 said template-used "template" 0
 
-# The target ends its answer to a finished sentence at once: nothing is decoded, and no table shows it. Beside
-# a prompt with an answer it is no prompt that is the same as plain decoding's.
+# The target ends its answer to a finished sentence at once: nothing is decoded, and no table shows
+# it. Beside a prompt with an answer it does not count as the same as plain decoding.
 finished() { "$llama" -q -m "$1" -md $draft -p "The answer is 30." "${@:2}" >"$out" 2>"$err"; }
 for format in "" --json; do
     finished "$work/chat.gguf" --bench --rounds 1 $format

@@ -1,0 +1,70 @@
+# What `make calibrate` says at its end, of comparisons and answers written by hand.
+. "$CLI_TESTS/lib.bash"
+tools=$CLI_TESTS/../../tools
+
+# row POLICY ACCEPT ROWS PLAIN : of a comparison's JSON, PLAIN times plain decoding's speed.
+row() {
+    printf '{"policy":"%s","domain":"all","accept_length":%s,"accept_full":1,"active_rows":%s,' \
+        "$1" "$2" "$3"
+    printf '"bytes_pass":1e6,"tokens_per_second":%s,"speedup_plain":%s,"speedup_full":2,' \
+        "${4/./}" "$4"
+    printf '"ci95":{"accept_length":[1.3,1.6]},"n_compared":100}\n'
+}
+# advice RECOMMENDED PAYS AS_FAST : of static:2048 and centroid, beside `full`.
+advice() {
+    {
+        printf '{"recommended":"%s","recommended_policy":"static:2048","as_fast":[%s],' "$1" "$3"
+        printf '"speculation_pays":%s,"rows":[\n' "$2"
+        row plain 1 0 1
+        row full 1.5 32768 0.50
+        row static:2048 1.48 2048 "$4"
+        row centroid 1.5 2500 0.76
+    } | awk -v best=best -v num_steps="${5:-3}" -f "$tools/calibrate_policies.awk"
+}
+
+# Where drafting loses, that comes first, with what a drafter would need: 1.48 / 0.74.
+accepts advice plain -1 '"centroid"' 0.74
+prints "*all equal
+  Decode plainly, or let a larger drafter draft: *no policy with this
+  drafter is faster than plain decoding.
+  The policy to draft with is static:2048: 0.74 times its speed, accept length 1.48.
+  A drafter whose cycles take as long is faster from an accept length of 2.00 on.
+  As fast, as far as these prompts tell: centroid; static:2048 scores the fewest rows."
+[ "$(cat best)" = plain ] || fail "chosen: $(cat best)"
+accepts advice plain -1 "" 0.37 # 4.00 tokens are all that three drafts may give
+prints "*A drafter whose cycles take as long is never faster: 3 drafts give 4 tokens at most."
+
+accepts advice static:2048 1 '"centroid","coral"' 1.30
+prints "*all equal
+  Recommended: static:2048, 1.30 times plain decoding, 2.00 times the full vocabulary.
+  As fast, as far as these prompts tell: centroid, coral; static:2048 scores the fewest rows."
+[ "$(cat best)" = static:2048 ] || fail "chosen: $(cat best)"
+accepts advice static:2048 0 "" 1.30
+prints "*Recommended: static:2048, *
+  Whether it is faster than plain decoding, these prompts cannot tell."
+
+# answer PROMPT TEXT N_TOKENS N_LOOP : a line of `specrt-eval generate --ids`.
+answer() {
+    printf '{"prompt":"%s","output":"%s","ids":[],"n_tokens":%s,"n_loop":%s}\n' "$@"
+}
+example() { awk -v max_tokens=48 -f "$tools/calibrate_example.awk" "$@"; }
+
+# Loops count first, then whether the answer ended.
+answer 'Loops' 'a tree that is a tree' 48 20 >answers
+accepts example answers
+prints "Loops
+a tree that is a tree
+(20 of its 48 tokens repeat a loop)"
+answer 'Is cut' 'A long' 48 0 >>answers
+answer 'Two\nlines' 'Short.' 9 0 >>answers
+answer 'Says \"why\", 1\/2 of C:\\tmp' '\n\n\tIt \"is\" so.\nNext line' 30 0 >>answers
+answer 'Nothing' '' 1 0 >code
+answer 'Later' 'Yes.' 9 0 >later
+answer 'Code' '```c\nint x;\n```' 9 0 >>code
+accepts example code later
+prints "Code
+int x;"
+answer 'Also ends' 'Yes.' 9 0 >>answers
+accepts example answers
+prints 'Says "why", 1/2 of C:\\tmp
+It "is" so.'
