@@ -4,8 +4,8 @@
 # with machine, commit and command; `standing` also renews the table in README.md.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
-# plan, compare, published, speeds, rank, replay, many, many-overlap, many-python; a table of
-# bench/reproduce.sh; decode; peers.
+# standing-loops, plan, compare, published, speeds, rank, replay, many, many-overlap, many-python;
+# a table of bench/reproduce.sh; decode; peers.
 # Those that lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k;
 # of published models smollm2 smollm2-self qwen), MACHINE (here), BUILD (build), THREADS (1),
 # LIMIT and TOKENS (prompts of a task, tokens of an answer), TASKS (of published, speeds), PYTHON
@@ -43,7 +43,13 @@ keep() {
 }
 
 # The policies of README.md, on the prompts that calibration left out.
-standing() {
+standing_rows() { # PROMPTS...
+    list=full,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid
+    list=$list,microspec,static:2048+retrieve,static:512+window+successor:256
+    list=$list,microspec-paper,evospec-paper,dynaspec-paper,coral-paper
+    rows --policy "$list" --topk 1 --num-steps 3 --max-tokens 128 --prompts "$@"
+}
+left_out() {
     pair sample
     bundle=$build/sample.specb
     [ -e "$bundle" ] || make -s calibrate >/dev/null
@@ -51,11 +57,10 @@ standing() {
     for file in data/prompts/*.jsonl; do
         awk 'NR % 5 == 1' "$file" >"$work/test/${file##*/}"
     done
-    list=full,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid
-    list=$list,microspec,static:2048+retrieve,static:512+window+successor:256
-    list=$list,microspec-paper,evospec-paper,dynaspec-paper,coral-paper
-    rows --policy "$list" --topk 1 --num-steps 3 --max-tokens 128 \
-        --prompts "$work"/test/*.jsonl | standing_table >"$work/table"
+}
+standing() {
+    left_out
+    standing_rows "$work"/test/*.jsonl | standing_table >"$work/table"
     cat "$work/table"
     awk -v table="$work/table" '
         /<!-- standing table:/ {
@@ -85,10 +90,30 @@ standing_table() {
         }
         $2 == "all" && $1 == "plain" { loops = $17 }
         END {
-            printf "\nOf these tokens %.0f%% lie in repetition loops (of up to 64 tokens), ", \
-                100 * loops
-            print "which any drafter predicts: they flatter every policy."
+            printf "\n%.0f%% of these tokens repeat a loop of at most 64 tokens. ", 100 * loops
+            print "Any drafter predicts such tokens, so all accept lengths here are too high."
         }'
+}
+
+# Accept lengths on those prompts, and on the few that the target answers without a loop.
+standing-loops() {
+    left_out
+    "$build/bin/specrt-eval" generate -q --ids --target "$target" --max-tokens 128 \
+        --prompts "$work"/test/*.jsonl -o "$work/answers.jsonl"
+    grep '"n_loop":0}' "$work/answers.jsonl" >"$work/steady.jsonl"
+    echo "prompts: $(wc -l <"$work/answers.jsonl")"
+    echo "prompts that the target answers without a loop: $(wc -l <"$work/steady.jsonl")"
+    sed 's/.*"n_tokens":\([0-9]*\).*/\1/' "$work/steady.jsonl" |
+        awk '{ n += $1 } END { print "their tokens: " n }'
+    standing_rows "$work"/test/*.jsonl >"$work/all"
+    standing_rows "$work/steady.jsonl" >"$work/steady"
+    printf '\n| policy | all prompts | 95%% | prompts without loops | 95%% |\n'
+    echo "|---|--:|--:|--:|--:|"
+    awk -F '\t' '
+        $2 != "all" || $1 == "plain" { next }
+        FNR == NR { all[$1] = sprintf("%.2f | %.2f-%.2f", $3, $4, $5); next }
+        { printf "| `%s` | %s | %.2f | %.2f-%.2f |\n", $1, all[$1], $3, $4, $5 }' \
+        "$work/all" "$work/steady"
 }
 
 # each_pair FUNCTION : it, with every pair of PAIRS that is at hand.
@@ -300,8 +325,9 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    coverage | mass | overlap | overlap-published | sketch | standing | plan | compare | \
-        published | speeds | rank | replay | many | many-overlap | many-python | decode | peers)
+    coverage | mass | overlap | overlap-published | sketch | standing | standing-loops | plan | \
+        compare | published | speeds | rank | replay | many | many-overlap | many-python | \
+        decode | peers)
         keep "$1" "$1"
         ;;
     *)
@@ -322,7 +348,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 [ $# -gt 0 ] ||
-    set -- $programs overlap overlap-published standing plan compare published rank replay \
-        many many-overlap many-python $reproductions decode peers
+    set -- $programs overlap overlap-published standing standing-loops plan compare published \
+        rank replay many many-overlap many-python $reproductions decode peers
 for one; do run "$one"; done
 exit $failed
