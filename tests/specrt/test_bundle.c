@@ -482,11 +482,30 @@ static void test_tags(void) {
             size_t n;
             bool allowed = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
             tag[at] = (char)c;
-            fixture_section s = {tag, 1, SPECRT_SECTION_OPTIONAL, "new", 3, 3};
+            /* of a version that reads as one more character */
+            fixture_section s = {tag, 'a', SPECRT_SECTION_OPTIONAL, "new", 3, 3};
             uint8_t *bytes = fixture_bundle(&s, 1, &n);
             CHECK_INT(open_status(bytes, n, NULL) == SPECRT_STATUS_OK, allowed);
             free(bytes);
         }
+}
+
+/* The last section's bytes end where the file ends, and not one behind. */
+static void test_last_section(void) {
+    fixture_section s = {"zebra", 1, SPECRT_SECTION_OPTIONAL, "stripes", 7, 7};
+    specrt_bundle_section *row;
+    specrt_error err;
+    size_t n;
+    uint8_t *bytes = fixture_bundle(&s, 1, &n);
+    row = (specrt_bundle_section *)(void *)(bytes + sizeof(specrt_bundle_header));
+    row->raw_bytes = row->stored_bytes = n - row->offset;
+    fixture_seal(bytes, n);
+    CHECK_INT(open_status(bytes, n, &err), SPECRT_STATUS_OK);
+    row->raw_bytes = row->stored_bytes = n - row->offset + 1;
+    fixture_seal(bytes, n);
+    CHECK(open_status(bytes, n, &err) != SPECRT_STATUS_OK);
+    CHECK_HAS(err.msg, "it reaches beyond the end of the file");
+    free(bytes);
 }
 
 /* --- content --- */
@@ -905,6 +924,7 @@ static const test_case cases[] = {
     {"trailing", "bytes after the last section", test_trailing},
     {"frames", "zstd frames that lie, fail or follow", test_frames},
     {"zeros", "a frame of nothing but zeros, which packs best", test_frame_of_zeros},
+    {"last_section", "which ends with the file", test_last_section},
     {"tags", "of which bytes they are", test_tags},
     {"newer_minor", "tomorrow's optional sections are skipped, others refused", test_newer_minor},
     {"ident_content", "every rule of section ident", test_ident_content},

@@ -492,9 +492,14 @@ static void test_kinds(void) {
          "draft_temperature"},
         {{.draft = SPECRT_DRAFT_SAMPLED, .sampling = {.temperature = 1}, .draft_temperature = NAN},
          "draft_temperature"},
+        {{.draft = SPECRT_DRAFT_SAMPLED,
+          .sampling = {.temperature = 1},
+          .draft_temperature = 100.1f},
+         "draft_temperature"},
         {{.draft = (specrt_draft_kind)2, .sampling = {.temperature = 1}}, "sampled (1)"},
     };
-    specrt_session_params good = {.draft = SPECRT_DRAFT_SAMPLED, .sampling = {.temperature = 1}};
+    specrt_session_params good = {
+        .draft = SPECRT_DRAFT_SAMPLED, .sampling = {.temperature = 1}, .draft_temperature = 100};
     stage st = open_stage("full", &good);
     const specrt_tree_params *p = specrt_tree_get_params(st.s->tree);
     CHECK(p->topk == 1 && p->num_steps == 6 && p->num_draft_tokens == 7);

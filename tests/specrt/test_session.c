@@ -157,6 +157,8 @@ static void decode(specrt_session *s, const setting *set, int32_t bound, bool wi
             pair_target(&models, i == 0 ? before : draft.tokens[draft.parents[i]], draft.tokens[i],
                         logits + i * V);
         REQUIRE(specrt_session_verify(s, &draft, logits, &verdict) == SPECRT_STATUS_OK);
+        for (int32_t i = verdict.n; i < SPECRT_TREE_MAX_NODES; i++)
+            verdict.nodes[i] = verdict.tokens[i] = -99; /* behind the verdict */
         memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * sizeof *r->stream);
         rows = told(set->truth, logits, draft.n, ids, &state);
         REQUIRE(tell(s, &draft, &verdict, &rows) == SPECRT_STATUS_OK);
@@ -276,6 +278,9 @@ static void test_stats(void) {
     CHECK(b.stats.n_rows <= 61 * b.stats.n_cycles);
     CHECK(b.stats.n_copied > 0 && b.stats.n_copied < b.stats.n_rows / 2);
     CHECK_INT(d.stats.n_rows, 5 * d.stats.n_cycles);
+    setting levels = {"static:60/25/9", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    decode_setting(&levels, false, &d);
+    CHECK_INT(d.stats.n_rows, d.stats.n_cycles * ((60 + 25 + 9 + 9) / 4));
 }
 
 /* Nothing of a sequence but its number is left for the next: named as before, it is the first one again,
@@ -390,7 +395,8 @@ static void test_levels(void) {
 
 /* --- several sequences at once --- */
 
-enum { N_BATCH = 15, N_WIDE = 5 }; /* 75 rows of a full pass: more than one product takes */
+/* 75 rows of a full pass, or of trees as wide as there are: more than one product takes */
+enum { N_BATCH = 15, N_WIDE = SPECRT_TREE_MAX_TOPK };
 
 /* Sequences with texts of their own; every third is a level ahead. */
 static void make_batch(const specrt_policy *policy, const setting *set, specrt_draft_kind draft,
@@ -481,13 +487,15 @@ static void test_batch(void) {
     static const char *const texts[] = {"full", "static:60", "window:40",
                                         "static:140+window:40@min=0",
                                         "static:60/25/9+window:40@min=0"};
-    setting tree = {NULL, HONEST, {4, N_WIDE, 20}, {0, 0, 0, 0, 0, 0}};
+    setting tree = {NULL, HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    setting wide = {NULL, HONEST, {2, N_WIDE, SPECRT_TREE_MAX_NODES}, {0, 0, 0, 0, 0, 0}};
     setting chain = {NULL, HONEST, {4, 1, 5}, {0.9f, 0, 0, 0, 3, 0}};
     open_all();
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         check_batch(texts[i], &tree, SPECRT_DRAFT_TOP_K);
         check_batch(texts[i], &chain, SPECRT_DRAFT_SAMPLED);
     }
+    check_batch("full", &wide, SPECRT_DRAFT_TOP_K);
 }
 
 /* What is refused grows no tree. */

@@ -168,6 +168,22 @@ static void test_blocks(void) {
             }
 }
 
+/* Where the running sum is the mass to the bit, the nucleus ends. */
+static void test_nucleus_edge(void) {
+    const specrt_sampling s = {1, 0, 0.5f, 0, 1, 0};
+    float logits[6];
+    specrt_verifier *v;
+    for (int first = 0; first < 5;
+         first++) { /* weights of 1, 1 and four times 0.5; 2 of 4 are the mass */
+        for (int i = 0; i < 6; i++) logits[i] = i == first || i == first + 1 ? 0 : (float)-log(2);
+        REQUIRE(specrt_verifier_create(6, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+        specrt__verify_law(v, logits);
+        CHECK(v->total == 2);
+        for (int i = 0; i < 6; i++) CHECK((v->weights[i] > 0) == (i == first || i == first + 1));
+        specrt_verifier_free(v);
+    }
+}
+
 /* Rows that hold no law: the greedy token, whatever the temperature. */
 static void test_degenerate(void) {
     float logits[V];
@@ -507,6 +523,7 @@ static void test_refused(void) {
 static const test_case cases[] = {
     {"law", "draws follow temperature, top-k, top-p and min-p", test_law},
     {"filters", "they keep the definition's tokens, at any size and under ties", test_filters},
+    {"nucleus_edge", "the mass reached to the bit", test_nucleus_edge},
     {"blocks", "vocabularies to 128,256: picks over blocks, empty, full and tied", test_blocks},
     {"degenerate", "rows of NaN and infinities give the greedy token", test_degenerate},
     {"cold", "temperatures near 0 are greedy", test_cold},
