@@ -2633,7 +2633,6 @@ static inline bool specrt__base_add(uint64_t a, uint64_t b, uint64_t *out) {
     return a <= UINT64_MAX - b;
 }
 
-/* a rounded up to a multiple of a power of two; a is far from the end of its range. */
 /* The next n elements of a block that is carved into arrays, those of the widest type first. */
 #define SPECRT__CARVE(type, at, n) ((type *)specrt__base_carve(at, (uint64_t)(n) * sizeof(type)))
 
@@ -2643,6 +2642,7 @@ static inline void *specrt__base_carve(uint8_t **at, uint64_t bytes) {
     return p;
 }
 
+/* a rounded up to a multiple of a power of two; a is far from the end of its range. */
 static inline uint64_t specrt__base_align(uint64_t a, uint64_t alignment) {
     return (a + alignment - 1) & ~(alignment - 1);
 }
@@ -5193,11 +5193,6 @@ struct specrt_head {
 
 /* --- products --- */
 
-SPECRT__INTERNAL void specrt__head_four(const specrt_segment *s, int32_t first, int64_t at,
-                                        const uint8_t **out);
-SPECRT__INTERNAL specrt__simd_four *specrt__head_four_of(const specrt__simd_kernels *kernels,
-                                                         specrt_dtype dtype, bool stream);
-
 /* The tiles of a type: those of f32 where rows are decoded for them. */
 static inline int specrt__head_tiles(specrt_dtype dtype) {
     int format = specrt__simd_format(dtype);
@@ -5260,8 +5255,8 @@ SPECRT__INTERNAL void specrt__head_pack(const specrt_head *head, int64_t row, ui
 /* --- products --- */
 
 /* Pointers to byte `at` of rows [first, first + 4), the last row standing in for those beyond it. */
-SPECRT__INTERNAL void specrt__head_four(const specrt_segment *s, int32_t first, int64_t at,
-                                        const uint8_t **out) {
+static void specrt__head_four(const specrt_segment *s, int32_t first, int64_t at,
+                              const uint8_t **out) {
     const uint8_t *rows = (const uint8_t *)s->rows + at;
     if (!s->places && first + 4 <= s->n_rows) {
         rows += (size_t)first * s->row_stride;
@@ -5294,8 +5289,8 @@ enum {
     SPECRT__HEAD_AHEAD = 8192       /* bytes to fetch ahead of a row that is read by itself */
 };
 
-SPECRT__INTERNAL specrt__simd_four *specrt__head_four_of(const specrt__simd_kernels *kernels,
-                                                         specrt_dtype dtype, bool stream) {
+static specrt__simd_four *specrt__head_four_of(const specrt__simd_kernels *kernels,
+                                               specrt_dtype dtype, bool stream) {
     int format = specrt__simd_format(dtype);
     if (format < 0) return specrt__blocks_find(kernels, dtype)->four;
     return (stream ? kernels->stream : kernels->four)[format];
@@ -6300,7 +6295,17 @@ static inline bool specrt__active_member(const specrt__active_pool *p, int32_t i
            (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_PACKED)) != 0;
 }
 
-SPECRT__INTERNAL void specrt__active_change(specrt__active_pool *p, int32_t id, int wants);
+static inline void specrt__active_change(specrt__active_pool *p, int32_t id, int wants) {
+    int fixed = p->wants[id] & SPECRT__ACTIVE_FIXED;
+    bool before = !fixed && (p->wants[id] & SPECRT__ACTIVE_PACKED) != 0;
+    bool after = !fixed && (wants & SPECRT__ACTIVE_PACKED) != 0;
+    p->n_wanted += (int32_t)after - (int32_t)before;
+    if (before != after && !(wants & SPECRT__ACTIVE_CHANGED)) {
+        p->changed[p->n_changed++] = id;
+        wants |= SPECRT__ACTIVE_CHANGED;
+    }
+    p->wants[id] = (uint8_t)wants;
+}
 
 /* The source of this bit wants a valid token, or no longer does. */
 static inline void specrt__active_want(specrt__active_pool *p, int32_t id, int bit) {
@@ -6431,18 +6436,6 @@ SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p) {
     for (; i < p->n_ids; i++) p->wants[i] &= keep;
     specrt__active_vacate(p);
     p->n_wanted = p->n_changed = 0;
-}
-
-SPECRT__INTERNAL void specrt__active_change(specrt__active_pool *p, int32_t id, int wants) {
-    int fixed = p->wants[id] & SPECRT__ACTIVE_FIXED;
-    bool before = !fixed && (p->wants[id] & SPECRT__ACTIVE_PACKED) != 0;
-    bool after = !fixed && (wants & SPECRT__ACTIVE_PACKED) != 0;
-    p->n_wanted += (int32_t)after - (int32_t)before;
-    if (before != after && !(wants & SPECRT__ACTIVE_CHANGED)) {
-        p->changed[p->n_changed++] = id;
-        wants |= SPECRT__ACTIVE_CHANGED;
-    }
-    p->wants[id] = (uint8_t)wants;
 }
 
 /* Slots of tokens that nobody wants any more become holes. @return how many. */
@@ -6917,9 +6910,6 @@ SPECRT__INTERNAL void specrt__window_reset(specrt__window *w);
 
 SPECRT__INTERNAL int32_t specrt__window_touch(specrt__window *w, int32_t id);
 SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id);
-SPECRT__INTERNAL void specrt__window_push(specrt__window *w, int32_t id);
-SPECRT__INTERNAL void specrt__window_add(specrt__window *w, int32_t id);
-SPECRT__INTERNAL void specrt__window_flush(specrt__window *w);
 
 /* --- what is pushed --- */
 
@@ -7030,7 +7020,7 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
 }
 
 /* A single element. */
-SPECRT__INTERNAL void specrt__window_push(specrt__window *w, int32_t id) {
+static void specrt__window_push(specrt__window *w, int32_t id) {
     if (!specrt__active_valid(w->pool, id)) return;
     if (w->params.mode == SPECRT__WINDOW_STREAM) {
         specrt__window_append(w, id);
@@ -7044,7 +7034,7 @@ SPECRT__INTERNAL void specrt__window_push(specrt__window *w, int32_t id) {
 
 /* An element of a set. The stream takes sets as tuples without repetition, ordered by last
  * occurrence; of more than `size` elements only the last could stay, so the list may forget. */
-SPECRT__INTERNAL void specrt__window_add(specrt__window *w, int32_t id) {
+static void specrt__window_add(specrt__window *w, int32_t id) {
     if (w->params.mode != SPECRT__WINDOW_STREAM)
         specrt__window_push(w, id);
     else if (specrt__active_valid(w->pool, id))
@@ -7052,7 +7042,7 @@ SPECRT__INTERNAL void specrt__window_add(specrt__window *w, int32_t id) {
 }
 
 /* The set is complete. */
-SPECRT__INTERNAL void specrt__window_flush(specrt__window *w) {
+static void specrt__window_flush(specrt__window *w) {
     if (w->params.mode != SPECRT__WINDOW_STREAM) return;
     for (int32_t at = w->newer[w->list_size]; at != w->list_size; at = w->newer[at]) {
         specrt__window_append(w, w->ids[at]);
@@ -7156,21 +7146,11 @@ typedef struct specrt__hnsw_scratch {
 
 /* --- search --- */
 
-SPECRT__INTERNAL specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef,
-                                                         void *scratch);
-SPECRT__INTERNAL void specrt__hnsw_ask(const specrt_hnsw *g, specrt__hnsw_scratch *s,
-                                       const float *query);
-SPECRT__INTERNAL void specrt__hnsw_score_four(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
-                                              const int32_t *nodes, int32_t n, float *scores);
-
 /* The better the greater, ties to the lower node; the lowest bit tells that it is not yet expanded. */
 static inline uint64_t specrt__hnsw_key(float score, int32_t node) {
     uint64_t key = specrt__active_key(score, node);
     return key >> 32 << 32 | (uint32_t)(key << 1) | 1;
 }
-
-SPECRT__INTERNAL int32_t specrt__hnsw_keep(uint64_t *keys, int32_t *n, int32_t ef, uint64_t key);
-SPECRT__INTERNAL void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t n);
 
 // >>hnsw : src/sources/hnsw.c
 /* hnsw.c : owns the view of the index and the search in it: greedy down to level 1, best first on level 0,
@@ -7354,8 +7334,7 @@ SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const s
 
 /* --- search --- */
 
-SPECRT__INTERNAL specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef,
-                                                         void *scratch) {
+static specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef, void *scratch) {
     specrt__hnsw_scratch s;
     specrt__hnsw_lay_out(g, ef, (uint8_t *)scratch, &s);
     s.kernels = g->head ? g->head->compute.kernels : specrt__simd_choose();
@@ -7364,8 +7343,7 @@ SPECRT__INTERNAL specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, i
 
 /* The query, padded; for int8 rows as 16 bits, as many as no sum overflows with. A multiple of 127, so
  * that codes of a node stay what they are. One that is not finite is as zero. */
-SPECRT__INTERNAL void specrt__hnsw_ask(const specrt_hnsw *g, specrt__hnsw_scratch *s,
-                                       const float *query) {
+static void specrt__hnsw_ask(const specrt_hnsw *g, specrt__hnsw_scratch *s, const float *query) {
     int64_t dim = g->header->dim;
     int32_t most = (int32_t)(0x7fffffff / (128 * 127 * dim)) * 127;
     float max = 0;
@@ -7389,8 +7367,8 @@ static void specrt__hnsw_fetch(const specrt_hnsw *g, int32_t node) {
 }
 
 /* Scores of four nodes at most. */
-SPECRT__INTERNAL void specrt__hnsw_score_four(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
-                                              const int32_t *nodes, int32_t n, float *scores) {
+static void specrt__hnsw_score_four(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
+                                    const int32_t *nodes, int32_t n, float *scores) {
     const int8_t *rows[4];
     int32_t sums[4];
     for (int32_t r = 0; r < 4; r++) rows[r] = g->codes + (int64_t)nodes[r < n ? r : 0] * g->n_cols;
@@ -7433,7 +7411,7 @@ static int32_t specrt__hnsw_node(uint64_t key) {
 }
 
 /* Keeps a key if it is among the ef best so far. @return its place, or ef. */
-SPECRT__INTERNAL int32_t specrt__hnsw_keep(uint64_t *keys, int32_t *n, int32_t ef, uint64_t key) {
+static int32_t specrt__hnsw_keep(uint64_t *keys, int32_t *n, int32_t ef, uint64_t key) {
     if (*n == ef && key < keys[ef - 1]) return ef;
     uint64_t *at = keys;
     for (int32_t left = *n; left > 0;) {
@@ -7516,8 +7494,7 @@ static int32_t specrt__hnsw_descend(const specrt_hnsw *g, specrt__hnsw_scratch *
 }
 
 /* The n found, ranked anew by the head's own rows. */
-SPECRT__INTERNAL void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s,
-                                          int32_t n) {
+static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t n) {
     const specrt_head_desc *head = &g->head->desc;
     specrt_segment rows;
     memset(&rows, 0, sizeof rows);
@@ -7683,8 +7660,6 @@ static inline int64_t specrt__cluster_width(const specrt_clusters_header *h) {
     return h->n_hidden > 0 ? h->n_hidden : h->n_state;
 }
 
-SPECRT__INTERNAL void specrt__cluster_lay_out(specrt_clusters *c);
-
 /* --- sources --- */
 
 enum {
@@ -7752,7 +7727,6 @@ static inline void specrt__cluster_close(void *state) {
     specrt__base_free(&desc, s);
 }
 
-SPECRT__INTERNAL void specrt__cluster_rms(float *x, int64_t n);
 SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
                                               const specrt__active_level *level);
 
@@ -7761,10 +7735,6 @@ SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_c
 typedef struct specrt__cluster_choice {
     int32_t n, n_rows; /* clusters and rows taken at this level */
 } specrt__cluster_choice;
-
-SPECRT__INTERNAL void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n,
-                                           int32_t least, uint64_t taker,
-                                           specrt__cluster_choice *choice);
 
 // >>cluster_section : src/sources/cluster_section.c
 /* cluster_section.c : owns the sections of clusters and their routers, as a bundle holds them. Refuses
@@ -7813,7 +7783,7 @@ static const char *specrt__cluster_check_sizes(const specrt_clusters_header *h, 
 }
 
 /* Offsets in the section, for sizes that were checked. */
-SPECRT__INTERNAL void specrt__cluster_lay_out(specrt_clusters *c) {
+static void specrt__cluster_lay_out(specrt_clusters *c) {
     const specrt_clusters_header *h = c->header;
     c->offsets = (const uint32_t *)(const void *)(h + 1);
     c->ids = (const int32_t *)(const void *)(c->offsets + h->n_clusters + 1);
@@ -8172,7 +8142,7 @@ SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, int32_t topk, const sp
 }
 
 /* x / root mean square, in place; zeros stay. */
-SPECRT__INTERNAL void specrt__cluster_rms(float *x, int64_t n) {
+static void specrt__cluster_rms(float *x, int64_t n) {
     double square = 0;
     for (int64_t j = 0; j < n; j++) square += (double)x[j] * (double)x[j];
     float scale = square > 0 ? (float)(1 / sqrt(square / (double)n)) : 0;
@@ -8270,9 +8240,8 @@ static void specrt__cluster_admit(specrt__cluster *s, int32_t m, specrt__cluster
 /* Takes the `n` best clusters by probability, ties to the lower, then more while they hold fewer rows
  * than a level proposes.
  *   taker : bit of the row that they are for; 0: for all */
-SPECRT__INTERNAL void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n,
-                                           int32_t least, uint64_t taker,
-                                           specrt__cluster_choice *choice) {
+static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n, int32_t least,
+                                 uint64_t taker, specrt__cluster_choice *choice) {
     int32_t n_heap = s->shared->view.header->n_clusters, n_rows = 0;
     for (int32_t m = 0; m < n_heap; m++)
         s->heap[m] = (uint64_t)specrt__base_bits(probs[m] > 0 ? probs[m] : 0) << 32 | (uint32_t)~m;
@@ -9405,8 +9374,6 @@ static inline size_t specrt__sketch_stride(const specrt_sketch_header *h) {
     return 64 * (size_t)(h->rank / specrt__sketch_step(h));
 }
 
-SPECRT__INTERNAL uint64_t specrt__sketch_lay_out(specrt_sketch *s);
-
 /* --- what sessions share --- */
 
 enum {
@@ -9506,8 +9473,6 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
 
 /* --- routing --- */
 
-SPECRT__INTERNAL int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level);
-
 /* --- certified: every row that might be among a state's best topk --- */
 
 /* What bounds the error of a state's scores: times a row's four lengths (docs/METHODS.md). */
@@ -9581,7 +9546,7 @@ static uint64_t specrt__sketch_lay_out_bands(specrt_sketch *s) {
 }
 
 /* Places of the arrays. @return the bytes of the section. */
-SPECRT__INTERNAL uint64_t specrt__sketch_lay_out(specrt_sketch *s) {
+static uint64_t specrt__sketch_lay_out(specrt_sketch *s) {
     if (s->header->n_bands) return specrt__sketch_lay_out_bands(s);
     const specrt_sketch_header *h = s->header;
     uint64_t n = (uint64_t)h->n_rows, d = (uint64_t)h->n_cols, r = (uint64_t)h->rank;
@@ -10178,7 +10143,7 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
 
 /* --- routing --- */
 
-SPECRT__INTERNAL int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level) {
+static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level) {
     const specrt_compute *compute = &s->shared->head->compute;
     specrt_active basis = {
         compute, &s->shared->basis, 1, s->shared->rank, s->shared->head->desc.n_cols, NULL};
@@ -10562,11 +10527,6 @@ SPECRT__INTERNAL void specrt__retrieve_free(specrt__retrieve *r);
 
 /* --- working off --- */
 
-SPECRT__INTERNAL int32_t specrt__retrieve_seeds(specrt__retrieve *r,
-                                                const specrt__retrieve_record *record,
-                                                int32_t token, int32_t *seeds);
-SPECRT__INTERNAL void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record *record,
-                                             int32_t token, const int32_t *seeds, int32_t n_seeds);
 SPECRT__INTERNAL void specrt__retrieve_work(specrt__retrieve *r, uint32_t number);
 
 /* --- between cycles --- */
@@ -10593,8 +10553,6 @@ static inline bool specrt__retrieve_fits(const specrt__retrieve *r,
     return width == 0 || !rows || !rows->hidden || rows->d_hidden == width;
 }
 
-SPECRT__INTERNAL void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
-                                             const specrt_target_rows *rows, bool event);
 SPECRT__INTERNAL void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
                                                const specrt_target_rows *rows);
 
@@ -10769,9 +10727,8 @@ static int32_t specrt__retrieve_near(specrt__retrieve *r, const specrt__retrieve
 }
 
 /* The target's best, what is near, and the token, each once. @return how many. */
-SPECRT__INTERNAL int32_t specrt__retrieve_seeds(specrt__retrieve *r,
-                                                const specrt__retrieve_record *record,
-                                                int32_t token, int32_t *seeds) {
+static int32_t specrt__retrieve_seeds(specrt__retrieve *r, const specrt__retrieve_record *record,
+                                      int32_t token, int32_t *seeds) {
     int32_t near[SPECRT__RETRIEVE_TOP], n = record->n_best;
     memcpy(seeds, record->best, (size_t)n * sizeof *seeds);
     int32_t n_near = specrt__retrieve_near(r, record, token, near);
@@ -10782,8 +10739,8 @@ SPECRT__INTERNAL int32_t specrt__retrieve_seeds(specrt__retrieve *r,
 }
 
 /* Token first, then the seeds by rank, then their successors, the likeliest of each seed first. */
-SPECRT__INTERNAL void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record *record,
-                                             int32_t token, const int32_t *seeds, int32_t n_seeds) {
+static void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record *record,
+                                   int32_t token, const int32_t *seeds, int32_t n_seeds) {
     const int32_t *ids;
     const float *counts;
     int32_t n_inserted = 0;
@@ -10914,8 +10871,8 @@ SPECRT__INTERNAL void specrt__retrieve_prefill(specrt__retrieve *r, const int32_
     }
 }
 
-SPECRT__INTERNAL void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
-                                             const specrt_target_rows *rows, bool event) {
+static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
+                                   const specrt_target_rows *rows, bool event) {
     uint32_t slot = r->posted++ % r->n_records;
     specrt__retrieve_record *record = &r->records[slot];
     int32_t node = verdict->nodes[verdict->n - 1], width = specrt__retrieve_width(&r->params);
@@ -12467,8 +12424,6 @@ struct specrt_tree {
 
 SPECRT__INTERNAL specrt_status specrt__tree_resolve(const specrt_tree_params *in,
                                                     specrt_tree_params *out, specrt_error *err);
-SPECRT__INTERNAL int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m,
-                                           int32_t *out);
 
 /* The node of a candidate among chosen [n], which ascends; node 0 for the root's -1. */
 static inline int32_t specrt__tree_node(const specrt_tree *t, int32_t candidate, int32_t n) {
@@ -12547,8 +12502,7 @@ SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root) {
 
 /* The m best of candidates [first, n), by (logprob descending, index ascending), none at -inf.
  * @return how many. */
-SPECRT__INTERNAL int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m,
-                                           int32_t *out) {
+static int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m, int32_t *out) {
     int32_t n = 0;
     for (int32_t i = first; i < t->n_candidates; i++) {
         float x = t->candidates[i].logprob;
@@ -12652,6 +12606,7 @@ struct specrt_verifier {
 
 SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
                                                     specrt_error *err);
+
 SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
                                                int64_t b);
 
@@ -12664,12 +12619,8 @@ static inline int32_t specrt__verify_block(const specrt_verifier *v, int32_t blo
     return left < SPECRT__VERIFY_BLOCK ? left : SPECRT__VERIFY_BLOCK;
 }
 
-SPECRT__INTERNAL void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max);
-
 /* --- filters --- */
 
-SPECRT__INTERNAL int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits,
-                                                double mass, int32_t n);
 SPECRT__INTERNAL void specrt__verify_law(specrt_verifier *v, const float *logits);
 
 /* --- rejection sampling --- */
@@ -12735,6 +12686,7 @@ SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t
     verifier->sampling.sequence = sequence;
 }
 
+/* The random number in [0, 1) of a purpose at two places; the device has the same. */
 SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
                                                int64_t b) {
     uint64_t key[5];
@@ -12796,7 +12748,7 @@ SPECRT__INTERNAL double specrt__verify_sum(const float *x, int32_t n) {
 }
 
 /* Sums of the weights as they are; given logits, of the weights that those have. */
-SPECRT__INTERNAL void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max) {
+static void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max) {
     v->total = 0;
     for (int32_t b = 0; b < v->n_blocks; b++) {
         int32_t n = specrt__verify_block(v, b), begin = b * SPECRT__VERIFY_BLOCK;
@@ -12870,8 +12822,8 @@ static int32_t specrt__verify_part(specrt_verifier *v, int32_t begin, int32_t n,
 
 /* Of the n kept the fewest, best first, whose weights reach a mass. @return how many: they come first.
  * A histogram finds the bucket that the mass is reached in; only that one is put in order. */
-SPECRT__INTERNAL int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits,
-                                                double mass, int32_t n) {
+static int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits, double mass,
+                                      int32_t n) {
     double masses[1024], sum = 0;
     int32_t bucket = 1023;
     memset(masses, 0, sizeof masses);
@@ -13416,11 +13368,8 @@ struct specrt_session {
 };
 
 SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy);
-SPECRT__INTERNAL bool specrt__session_make_scratch(specrt_session *s);
 SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
                                                      specrt_tree_params *tree, specrt_error *err);
-SPECRT__INTERNAL bool specrt__session_make_laws(specrt_session *s,
-                                                const specrt_session_params *params);
 SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
                                                        int32_t *out, specrt_error *err);
 
@@ -13437,7 +13386,6 @@ typedef struct specrt__session_group {
     const float *hidden; /* f32 [n_states, n_cols] */
 } specrt__session_group;
 
-SPECRT__INTERNAL bool specrt__session_join(const specrt__session_group *g);
 SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n, int32_t token);
 
 // >>session_make : src/decode/session_make.c
@@ -13499,7 +13447,7 @@ static bool specrt__session_make_routed(specrt_session *s) {
     return true;
 }
 
-SPECRT__INTERNAL bool specrt__session_make_scratch(specrt_session *s) {
+static bool specrt__session_make_scratch(specrt_session *s) {
     uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)specrt_policy_bound(s->policy);
     uint8_t *at = (uint8_t *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
     if (!at) return false;
@@ -13544,8 +13492,7 @@ SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params
     return SPECRT_STATUS_OK;
 }
 
-SPECRT__INTERNAL bool specrt__session_make_laws(specrt_session *s,
-                                                const specrt_session_params *params) {
+static bool specrt__session_make_laws(specrt_session *s, const specrt_session_params *params) {
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
     uint64_t n = n_steps * (uint64_t)specrt_policy_bound(s->policy);
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
@@ -13987,7 +13934,7 @@ static void specrt__session_share(const specrt__session_group *g) {
 
 /* The logits of the rows that all hold of one stock. @return false: joint products do not pay, or there is
  * none. */
-SPECRT__INTERNAL bool specrt__session_join(const specrt__session_group *g) {
+static bool specrt__session_join(const specrt__session_group *g) {
     specrt__stock_member members[SPECRT__ACTIVE_SHARED];
     specrt_stock *stock = g->sessions[0]->pool->stock;
     const float *hidden = g->hidden;

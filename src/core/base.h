@@ -73,7 +73,6 @@ static inline bool specrt__base_add(uint64_t a, uint64_t b, uint64_t *out) {
     return a <= UINT64_MAX - b;
 }
 
-/* a rounded up to a multiple of a power of two; a is far from the end of its range. */
 /* The next n elements of a block that is carved into arrays, those of the widest type first. */
 #define SPECRT__CARVE(type, at, n) ((type *)specrt__base_carve(at, (uint64_t)(n) * sizeof(type)))
 
@@ -83,6 +82,7 @@ static inline void *specrt__base_carve(uint8_t **at, uint64_t bytes) {
     return p;
 }
 
+/* a rounded up to a multiple of a power of two; a is far from the end of its range. */
 static inline uint64_t specrt__base_align(uint64_t a, uint64_t alignment) {
     return (a + alignment - 1) & ~(alignment - 1);
 }

@@ -19,11 +19,6 @@ struct specrt_head {
 
 /* --- products --- */
 
-SPECRT__INTERNAL void specrt__head_four(const specrt_segment *s, int32_t first, int64_t at,
-                                        const uint8_t **out);
-SPECRT__INTERNAL specrt__simd_four *specrt__head_four_of(const specrt__simd_kernels *kernels,
-                                                         specrt_dtype dtype, bool stream);
-
 /* The tiles of a type: those of f32 where rows are decoded for them. */
 static inline int specrt__head_tiles(specrt_dtype dtype) {
     int format = specrt__simd_format(dtype);

@@ -8,8 +8,8 @@
 /* --- products --- */
 
 /* Pointers to byte `at` of rows [first, first + 4), the last row standing in for those beyond it. */
-SPECRT__INTERNAL void specrt__head_four(const specrt_segment *s, int32_t first, int64_t at,
-                                        const uint8_t **out) {
+static void specrt__head_four(const specrt_segment *s, int32_t first, int64_t at,
+                              const uint8_t **out) {
     const uint8_t *rows = (const uint8_t *)s->rows + at;
     if (!s->places && first + 4 <= s->n_rows) {
         rows += (size_t)first * s->row_stride;
@@ -42,8 +42,8 @@ enum {
     SPECRT__HEAD_AHEAD = 8192       /* bytes to fetch ahead of a row that is read by itself */
 };
 
-SPECRT__INTERNAL specrt__simd_four *specrt__head_four_of(const specrt__simd_kernels *kernels,
-                                                         specrt_dtype dtype, bool stream) {
+static specrt__simd_four *specrt__head_four_of(const specrt__simd_kernels *kernels,
+                                               specrt_dtype dtype, bool stream) {
     int format = specrt__simd_format(dtype);
     if (format < 0) return specrt__blocks_find(kernels, dtype)->four;
     return (stream ? kernels->stream : kernels->four)[format];

@@ -120,18 +120,6 @@ SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p) {
     p->n_wanted = p->n_changed = 0;
 }
 
-SPECRT__INTERNAL void specrt__active_change(specrt__active_pool *p, int32_t id, int wants) {
-    int fixed = p->wants[id] & SPECRT__ACTIVE_FIXED;
-    bool before = !fixed && (p->wants[id] & SPECRT__ACTIVE_PACKED) != 0;
-    bool after = !fixed && (wants & SPECRT__ACTIVE_PACKED) != 0;
-    p->n_wanted += (int32_t)after - (int32_t)before;
-    if (before != after && !(wants & SPECRT__ACTIVE_CHANGED)) {
-        p->changed[p->n_changed++] = id;
-        wants |= SPECRT__ACTIVE_CHANGED;
-    }
-    p->wants[id] = (uint8_t)wants;
-}
-
 /* Slots of tokens that nobody wants any more become holes. @return how many. */
 static int32_t specrt__active_leave(specrt__active_pool *p) {
     int32_t n_holes = 0;

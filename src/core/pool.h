@@ -125,7 +125,17 @@ static inline bool specrt__active_member(const specrt__active_pool *p, int32_t i
            (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_PACKED)) != 0;
 }
 
-SPECRT__INTERNAL void specrt__active_change(specrt__active_pool *p, int32_t id, int wants);
+static inline void specrt__active_change(specrt__active_pool *p, int32_t id, int wants) {
+    int fixed = p->wants[id] & SPECRT__ACTIVE_FIXED;
+    bool before = !fixed && (p->wants[id] & SPECRT__ACTIVE_PACKED) != 0;
+    bool after = !fixed && (wants & SPECRT__ACTIVE_PACKED) != 0;
+    p->n_wanted += (int32_t)after - (int32_t)before;
+    if (before != after && !(wants & SPECRT__ACTIVE_CHANGED)) {
+        p->changed[p->n_changed++] = id;
+        wants |= SPECRT__ACTIVE_CHANGED;
+    }
+    p->wants[id] = (uint8_t)wants;
+}
 
 /* The source of this bit wants a valid token, or no longer does. */
 static inline void specrt__active_want(specrt__active_pool *p, int32_t id, int bit) {

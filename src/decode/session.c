@@ -298,7 +298,7 @@ static void specrt__session_share(const specrt__session_group *g) {
 
 /* The logits of the rows that all hold of one stock. @return false: joint products do not pay, or there is
  * none. */
-SPECRT__INTERNAL bool specrt__session_join(const specrt__session_group *g) {
+static bool specrt__session_join(const specrt__session_group *g) {
     specrt__stock_member members[SPECRT__ACTIVE_SHARED];
     specrt_stock *stock = g->sessions[0]->pool->stock;
     const float *hidden = g->hidden;

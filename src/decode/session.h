@@ -58,11 +58,8 @@ struct specrt_session {
 };
 
 SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy);
-SPECRT__INTERNAL bool specrt__session_make_scratch(specrt_session *s);
 SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
                                                      specrt_tree_params *tree, specrt_error *err);
-SPECRT__INTERNAL bool specrt__session_make_laws(specrt_session *s,
-                                                const specrt_session_params *params);
 SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
                                                        int32_t *out, specrt_error *err);
 
@@ -79,7 +76,6 @@ typedef struct specrt__session_group {
     const float *hidden; /* f32 [n_states, n_cols] */
 } specrt__session_group;
 
-SPECRT__INTERNAL bool specrt__session_join(const specrt__session_group *g);
 SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n, int32_t token);
 
 #endif

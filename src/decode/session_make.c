@@ -66,7 +66,7 @@ static bool specrt__session_make_routed(specrt_session *s) {
     return true;
 }
 
-SPECRT__INTERNAL bool specrt__session_make_scratch(specrt_session *s) {
+static bool specrt__session_make_scratch(specrt_session *s) {
     uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)specrt_policy_bound(s->policy);
     uint8_t *at = (uint8_t *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
     if (!at) return false;
@@ -111,8 +111,7 @@ SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params
     return SPECRT_STATUS_OK;
 }
 
-SPECRT__INTERNAL bool specrt__session_make_laws(specrt_session *s,
-                                                const specrt_session_params *params) {
+static bool specrt__session_make_laws(specrt_session *s, const specrt_session_params *params) {
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
     uint64_t n = n_steps * (uint64_t)specrt_policy_bound(s->policy);
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;

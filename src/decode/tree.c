@@ -69,8 +69,7 @@ SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root) {
 
 /* The m best of candidates [first, n), by (logprob descending, index ascending), none at -inf.
  * @return how many. */
-SPECRT__INTERNAL int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m,
-                                           int32_t *out) {
+static int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m, int32_t *out) {
     int32_t n = 0;
     for (int32_t i = first; i < t->n_candidates; i++) {
         float x = t->candidates[i].logprob;

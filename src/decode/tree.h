@@ -29,8 +29,6 @@ struct specrt_tree {
 
 SPECRT__INTERNAL specrt_status specrt__tree_resolve(const specrt_tree_params *in,
                                                     specrt_tree_params *out, specrt_error *err);
-SPECRT__INTERNAL int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m,
-                                           int32_t *out);
 
 /* The node of a candidate among chosen [n], which ascends; node 0 for the root's -1. */
 static inline int32_t specrt__tree_node(const specrt_tree *t, int32_t candidate, int32_t n) {

@@ -59,6 +59,7 @@ SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t
     verifier->sampling.sequence = sequence;
 }
 
+/* The random number in [0, 1) of a purpose at two places; the device has the same. */
 SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
                                                int64_t b) {
     uint64_t key[5];
@@ -120,7 +121,7 @@ SPECRT__INTERNAL double specrt__verify_sum(const float *x, int32_t n) {
 }
 
 /* Sums of the weights as they are; given logits, of the weights that those have. */
-SPECRT__INTERNAL void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max) {
+static void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max) {
     v->total = 0;
     for (int32_t b = 0; b < v->n_blocks; b++) {
         int32_t n = specrt__verify_block(v, b), begin = b * SPECRT__VERIFY_BLOCK;
@@ -194,8 +195,8 @@ static int32_t specrt__verify_part(specrt_verifier *v, int32_t begin, int32_t n,
 
 /* Of the n kept the fewest, best first, whose weights reach a mass. @return how many: they come first.
  * A histogram finds the bucket that the mass is reached in; only that one is put in order. */
-SPECRT__INTERNAL int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits,
-                                                double mass, int32_t n) {
+static int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits, double mass,
+                                      int32_t n) {
     double masses[1024], sum = 0;
     int32_t bucket = 1023;
     memset(masses, 0, sizeof masses);

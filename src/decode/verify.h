@@ -22,6 +22,7 @@ struct specrt_verifier {
 
 SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
                                                     specrt_error *err);
+
 SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
                                                int64_t b);
 
@@ -34,12 +35,8 @@ static inline int32_t specrt__verify_block(const specrt_verifier *v, int32_t blo
     return left < SPECRT__VERIFY_BLOCK ? left : SPECRT__VERIFY_BLOCK;
 }
 
-SPECRT__INTERNAL void specrt__verify_weigh(specrt_verifier *v, const float *logits, float max);
-
 /* --- filters --- */
 
-SPECRT__INTERNAL int32_t specrt__verify_nucleus(specrt_verifier *v, const float *logits,
-                                                double mass, int32_t n);
 SPECRT__INTERNAL void specrt__verify_law(specrt_verifier *v, const float *logits);
 
 /* --- rejection sampling --- */

@@ -292,7 +292,7 @@ SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, int32_t topk, const sp
 }
 
 /* x / root mean square, in place; zeros stay. */
-SPECRT__INTERNAL void specrt__cluster_rms(float *x, int64_t n) {
+static void specrt__cluster_rms(float *x, int64_t n) {
     double square = 0;
     for (int64_t j = 0; j < n; j++) square += (double)x[j] * (double)x[j];
     float scale = square > 0 ? (float)(1 / sqrt(square / (double)n)) : 0;
@@ -390,9 +390,8 @@ static void specrt__cluster_admit(specrt__cluster *s, int32_t m, specrt__cluster
 /* Takes the `n` best clusters by probability, ties to the lower, then more while they hold fewer rows
  * than a level proposes.
  *   taker : bit of the row that they are for; 0: for all */
-SPECRT__INTERNAL void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n,
-                                           int32_t least, uint64_t taker,
-                                           specrt__cluster_choice *choice) {
+static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n, int32_t least,
+                                 uint64_t taker, specrt__cluster_choice *choice) {
     int32_t n_heap = s->shared->view.header->n_clusters, n_rows = 0;
     for (int32_t m = 0; m < n_heap; m++)
         s->heap[m] = (uint64_t)specrt__base_bits(probs[m] > 0 ? probs[m] : 0) << 32 | (uint32_t)~m;

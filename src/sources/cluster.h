@@ -15,8 +15,6 @@ static inline int64_t specrt__cluster_width(const specrt_clusters_header *h) {
     return h->n_hidden > 0 ? h->n_hidden : h->n_state;
 }
 
-SPECRT__INTERNAL void specrt__cluster_lay_out(specrt_clusters *c);
-
 /* --- sources --- */
 
 enum {
@@ -86,7 +84,6 @@ static inline void specrt__cluster_close(void *state) {
     specrt__base_free(&desc, s);
 }
 
-SPECRT__INTERNAL void specrt__cluster_rms(float *x, int64_t n);
 SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
                                               const specrt__active_level *level);
 
@@ -95,10 +92,6 @@ SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_c
 typedef struct specrt__cluster_choice {
     int32_t n, n_rows; /* clusters and rows taken at this level */
 } specrt__cluster_choice;
-
-SPECRT__INTERNAL void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n,
-                                           int32_t least, uint64_t taker,
-                                           specrt__cluster_choice *choice);
 
 extern const specrt__active_source specrt__cluster_source;
 

@@ -47,7 +47,7 @@ static const char *specrt__cluster_check_sizes(const specrt_clusters_header *h, 
 }
 
 /* Offsets in the section, for sizes that were checked. */
-SPECRT__INTERNAL void specrt__cluster_lay_out(specrt_clusters *c) {
+static void specrt__cluster_lay_out(specrt_clusters *c) {
     const specrt_clusters_header *h = c->header;
     c->offsets = (const uint32_t *)(const void *)(h + 1);
     c->ids = (const int32_t *)(const void *)(c->offsets + h->n_clusters + 1);

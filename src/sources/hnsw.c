@@ -186,8 +186,7 @@ SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const s
 
 /* --- search --- */
 
-SPECRT__INTERNAL specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef,
-                                                         void *scratch) {
+static specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef, void *scratch) {
     specrt__hnsw_scratch s;
     specrt__hnsw_lay_out(g, ef, (uint8_t *)scratch, &s);
     s.kernels = g->head ? g->head->compute.kernels : specrt__simd_choose();
@@ -196,8 +195,7 @@ SPECRT__INTERNAL specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, i
 
 /* The query, padded; for int8 rows as 16 bits, as many as no sum overflows with. A multiple of 127, so
  * that codes of a node stay what they are. One that is not finite is as zero. */
-SPECRT__INTERNAL void specrt__hnsw_ask(const specrt_hnsw *g, specrt__hnsw_scratch *s,
-                                       const float *query) {
+static void specrt__hnsw_ask(const specrt_hnsw *g, specrt__hnsw_scratch *s, const float *query) {
     int64_t dim = g->header->dim;
     int32_t most = (int32_t)(0x7fffffff / (128 * 127 * dim)) * 127;
     float max = 0;
@@ -221,8 +219,8 @@ static void specrt__hnsw_fetch(const specrt_hnsw *g, int32_t node) {
 }
 
 /* Scores of four nodes at most. */
-SPECRT__INTERNAL void specrt__hnsw_score_four(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
-                                              const int32_t *nodes, int32_t n, float *scores) {
+static void specrt__hnsw_score_four(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
+                                    const int32_t *nodes, int32_t n, float *scores) {
     const int8_t *rows[4];
     int32_t sums[4];
     for (int32_t r = 0; r < 4; r++) rows[r] = g->codes + (int64_t)nodes[r < n ? r : 0] * g->n_cols;
@@ -265,7 +263,7 @@ static int32_t specrt__hnsw_node(uint64_t key) {
 }
 
 /* Keeps a key if it is among the ef best so far. @return its place, or ef. */
-SPECRT__INTERNAL int32_t specrt__hnsw_keep(uint64_t *keys, int32_t *n, int32_t ef, uint64_t key) {
+static int32_t specrt__hnsw_keep(uint64_t *keys, int32_t *n, int32_t ef, uint64_t key) {
     if (*n == ef && key < keys[ef - 1]) return ef;
     uint64_t *at = keys;
     for (int32_t left = *n; left > 0;) {
@@ -348,8 +346,7 @@ static int32_t specrt__hnsw_descend(const specrt_hnsw *g, specrt__hnsw_scratch *
 }
 
 /* The n found, ranked anew by the head's own rows. */
-SPECRT__INTERNAL void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s,
-                                          int32_t n) {
+static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t n) {
     const specrt_head_desc *head = &g->head->desc;
     specrt_segment rows;
     memset(&rows, 0, sizeof rows);

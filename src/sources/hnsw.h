@@ -18,20 +18,10 @@ typedef struct specrt__hnsw_scratch {
 
 /* --- search --- */
 
-SPECRT__INTERNAL specrt__hnsw_scratch specrt__hnsw_begin(const specrt_hnsw *g, int32_t ef,
-                                                         void *scratch);
-SPECRT__INTERNAL void specrt__hnsw_ask(const specrt_hnsw *g, specrt__hnsw_scratch *s,
-                                       const float *query);
-SPECRT__INTERNAL void specrt__hnsw_score_four(const specrt_hnsw *g, const specrt__hnsw_scratch *s,
-                                              const int32_t *nodes, int32_t n, float *scores);
-
 /* The better the greater, ties to the lower node; the lowest bit tells that it is not yet expanded. */
 static inline uint64_t specrt__hnsw_key(float score, int32_t node) {
     uint64_t key = specrt__active_key(score, node);
     return key >> 32 << 32 | (uint32_t)(key << 1) | 1;
 }
-
-SPECRT__INTERNAL int32_t specrt__hnsw_keep(uint64_t *keys, int32_t *n, int32_t ef, uint64_t key);
-SPECRT__INTERNAL void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t n);
 
 #endif

@@ -176,9 +176,8 @@ static int32_t specrt__retrieve_near(specrt__retrieve *r, const specrt__retrieve
 }
 
 /* The target's best, what is near, and the token, each once. @return how many. */
-SPECRT__INTERNAL int32_t specrt__retrieve_seeds(specrt__retrieve *r,
-                                                const specrt__retrieve_record *record,
-                                                int32_t token, int32_t *seeds) {
+static int32_t specrt__retrieve_seeds(specrt__retrieve *r, const specrt__retrieve_record *record,
+                                      int32_t token, int32_t *seeds) {
     int32_t near[SPECRT__RETRIEVE_TOP], n = record->n_best;
     memcpy(seeds, record->best, (size_t)n * sizeof *seeds);
     int32_t n_near = specrt__retrieve_near(r, record, token, near);
@@ -189,8 +188,8 @@ SPECRT__INTERNAL int32_t specrt__retrieve_seeds(specrt__retrieve *r,
 }
 
 /* Token first, then the seeds by rank, then their successors, the likeliest of each seed first. */
-SPECRT__INTERNAL void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record *record,
-                                             int32_t token, const int32_t *seeds, int32_t n_seeds) {
+static void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record *record,
+                                   int32_t token, const int32_t *seeds, int32_t n_seeds) {
     const int32_t *ids;
     const float *counts;
     int32_t n_inserted = 0;
@@ -321,8 +320,8 @@ SPECRT__INTERNAL void specrt__retrieve_prefill(specrt__retrieve *r, const int32_
     }
 }
 
-SPECRT__INTERNAL void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
-                                             const specrt_target_rows *rows, bool event) {
+static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
+                                   const specrt_target_rows *rows, bool event) {
     uint32_t slot = r->posted++ % r->n_records;
     specrt__retrieve_record *record = &r->records[slot];
     int32_t node = verdict->nodes[verdict->n - 1], width = specrt__retrieve_width(&r->params);

@@ -103,11 +103,6 @@ SPECRT__INTERNAL void specrt__retrieve_free(specrt__retrieve *r);
 
 /* --- working off --- */
 
-SPECRT__INTERNAL int32_t specrt__retrieve_seeds(specrt__retrieve *r,
-                                                const specrt__retrieve_record *record,
-                                                int32_t token, int32_t *seeds);
-SPECRT__INTERNAL void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record *record,
-                                             int32_t token, const int32_t *seeds, int32_t n_seeds);
 SPECRT__INTERNAL void specrt__retrieve_work(specrt__retrieve *r, uint32_t number);
 
 /* --- between cycles --- */
@@ -134,8 +129,6 @@ static inline bool specrt__retrieve_fits(const specrt__retrieve *r,
     return width == 0 || !rows || !rows->hidden || rows->d_hidden == width;
 }
 
-SPECRT__INTERNAL void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
-                                             const specrt_target_rows *rows, bool event);
 SPECRT__INTERNAL void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
                                                const specrt_target_rows *rows);
 

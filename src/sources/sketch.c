@@ -502,7 +502,7 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
 
 /* --- routing --- */
 
-SPECRT__INTERNAL int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level) {
+static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level) {
     const specrt_compute *compute = &s->shared->head->compute;
     specrt_active basis = {
         compute, &s->shared->basis, 1, s->shared->rank, s->shared->head->desc.n_cols, NULL};

@@ -19,8 +19,6 @@ static inline size_t specrt__sketch_stride(const specrt_sketch_header *h) {
     return 64 * (size_t)(h->rank / specrt__sketch_step(h));
 }
 
-SPECRT__INTERNAL uint64_t specrt__sketch_lay_out(specrt_sketch *s);
-
 /* --- what sessions share --- */
 
 enum {
@@ -121,8 +119,6 @@ SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_
 SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level);
 
 /* --- routing --- */
-
-SPECRT__INTERNAL int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level);
 
 extern const specrt__active_source specrt__sketch_source;
 

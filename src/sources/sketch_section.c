@@ -61,7 +61,7 @@ static uint64_t specrt__sketch_lay_out_bands(specrt_sketch *s) {
 }
 
 /* Places of the arrays. @return the bytes of the section. */
-SPECRT__INTERNAL uint64_t specrt__sketch_lay_out(specrt_sketch *s) {
+static uint64_t specrt__sketch_lay_out(specrt_sketch *s) {
     if (s->header->n_bands) return specrt__sketch_lay_out_bands(s);
     const specrt_sketch_header *h = s->header;
     uint64_t n = (uint64_t)h->n_rows, d = (uint64_t)h->n_cols, r = (uint64_t)h->rank;

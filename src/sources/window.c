@@ -86,7 +86,7 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
 }
 
 /* A single element. */
-SPECRT__INTERNAL void specrt__window_push(specrt__window *w, int32_t id) {
+static void specrt__window_push(specrt__window *w, int32_t id) {
     if (!specrt__active_valid(w->pool, id)) return;
     if (w->params.mode == SPECRT__WINDOW_STREAM) {
         specrt__window_append(w, id);
@@ -100,7 +100,7 @@ SPECRT__INTERNAL void specrt__window_push(specrt__window *w, int32_t id) {
 
 /* An element of a set. The stream takes sets as tuples without repetition, ordered by last
  * occurrence; of more than `size` elements only the last could stay, so the list may forget. */
-SPECRT__INTERNAL void specrt__window_add(specrt__window *w, int32_t id) {
+static void specrt__window_add(specrt__window *w, int32_t id) {
     if (w->params.mode != SPECRT__WINDOW_STREAM)
         specrt__window_push(w, id);
     else if (specrt__active_valid(w->pool, id))
@@ -108,7 +108,7 @@ SPECRT__INTERNAL void specrt__window_add(specrt__window *w, int32_t id) {
 }
 
 /* The set is complete. */
-SPECRT__INTERNAL void specrt__window_flush(specrt__window *w) {
+static void specrt__window_flush(specrt__window *w) {
     if (w->params.mode != SPECRT__WINDOW_STREAM) return;
     for (int32_t at = w->newer[w->list_size]; at != w->list_size; at = w->newer[at]) {
         specrt__window_append(w, w->ids[at]);

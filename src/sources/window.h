@@ -57,9 +57,6 @@ SPECRT__INTERNAL void specrt__window_reset(specrt__window *w);
 
 SPECRT__INTERNAL int32_t specrt__window_touch(specrt__window *w, int32_t id);
 SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id);
-SPECRT__INTERNAL void specrt__window_push(specrt__window *w, int32_t id);
-SPECRT__INTERNAL void specrt__window_add(specrt__window *w, int32_t id);
-SPECRT__INTERNAL void specrt__window_flush(specrt__window *w);
 
 /* --- what is pushed --- */
 
