@@ -163,7 +163,8 @@ static void test_trees(void) {
 
 /* --- verification --- */
 
-/* A row of logits: smooth, few values (ties), one token alone, or none at all. */
+/* A row of logits: smooth, few values (ties), one token alone, none at all, or some at the edges of blocks of
+ * 1,024 with nothing between. */
 static void draw_logits(float *x, int32_t n, int kind) {
     for (int32_t i = 0; i < n; i++) {
         x[i] = 3 * fixture_normal(&random_state);
@@ -173,6 +174,14 @@ static void draw_logits(float *x, int32_t n, int kind) {
         if (kind == 4) x[i] = 1e-3f + 1e-9f * (float)random_below(1000); /* weights that tie */
     }
     if (kind == 5) x[random_below(n)] = INFINITY;
+    if (kind == 6) {
+        for (int32_t i = 0; i < n; i++) x[i] = -INFINITY;
+        for (int k = 0; k < 6; k++) {
+            int32_t id = 1024 * random_below(n / 1024 + 1) - random_below(2);
+            if (id >= 0 && id < n) x[id] = fixture_normal(&random_state);
+        }
+        x[random_below(2) ? 0 : n - 1] = 1;
+    }
 }
 
 /* A tree whose children are often what the target draws. */
@@ -270,6 +279,15 @@ static void test_filtered(void) {
         for (int kind = 0; kind < 6; kind++)
             if (takes(i, kind, 6)) run_verify(1 + random_below(150), 2, kind);
     run_verify(test_brief() ? 400 : 1100, 2, 4);
+}
+
+/* Vocabularies around a block, and of real size, whose tokens lie at the edges of blocks. */
+static void test_blocks(void) {
+    static const int32_t n_vocab[] = {1, 1023, 1024, 1025, 2049};
+    for (size_t i = 0; i < sizeof n_vocab / sizeof n_vocab[0]; i++)
+        for (int sampled = 1; sampled <= 2; sampled++)
+            if (takes(i, sampled, 2)) run_verify(n_vocab[i], sampled, 6);
+    if (!test_brief()) run_verify(128256, 1, 6);
 }
 
 /* --- sampled chains --- */
@@ -509,6 +527,7 @@ static void test_refusals(void) {
 static const test_case cases[] = {
     {"trees", "beams, nodes, masks and positions", test_trees},
     {"greedy", "the best token at every node", test_greedy},
+    {"blocks", "vocabularies of many blocks, most of them empty", test_blocks},
     {"sampled", "the CPU's draws, token for token", test_sampled},
     {"filtered", "top_k, top_p and min_p", test_filtered},
     {"chains", "draws of sampled chains, and what the target makes of them", test_chains},
