@@ -28,8 +28,8 @@ from typing import NamedTuple
 SECTION_OF = {"reader": "trace", "writer": "trace"}
 # Tests of a section of src/ where they are not tests/specrt/test_<section>.c alone.
 RUNTIME_TESTS = {
-    "active": "active row_ids", "arc": "arc retrieve", "blocks": "row_ids simd", "cluster": "cluster_view router",
-    "head": "head active row_ids simd", "os": "bundle base retrieve", "pool": "active stock", "rows": "rows row_ids",
+    "active": "active row_ids session", "arc": "arc retrieve", "blocks": "row_ids simd", "cluster": "cluster_view router",
+    "head": "head active row_ids simd", "os": "bundle base retrieve", "pool": "active stock window", "rows": "rows row_ids",
     "scan": "sketch", "session": "session stock host retrieve auto law", "snapshot": "snapshot host",
     "stock": "stock session",
 }

@@ -102,6 +102,22 @@ static void pattern(uint8_t *out, int n) {
 }
 
 /* Expected values come from the xxhash package of PyPI, over the same pattern. */
+/* e^-x in whole numbers of 2^-40: falling, and near what exp() says. */
+static void test_decay(void) {
+    const double one = 1099511627776.0; /* 2^40 */
+    uint64_t last = UINT64_MAX;
+    for (int i = 0; i < 27700; i++) {
+        float x = (float)i / 1000;
+        uint64_t got = specrt__base_decay(x);
+        CHECK_NEAR((double)got, one * exp(-(double)x), 1e-8 * one * exp(-(double)x) + 2);
+        CHECK(got <= last);
+        last = got;
+    }
+    CHECK_INT(specrt__base_decay(-3), specrt__base_decay(0));
+    CHECK(specrt__base_decay(27.7f) == 0 && specrt__base_decay(INFINITY) == 0);
+    CHECK(specrt__base_decay(NAN) == 0);
+}
+
 static void test_hash64(void) {
     const struct {
         uint64_t seed, fold, empty, abc;
@@ -174,6 +190,7 @@ static const test_case cases[] = {
     {"sizes", "overflow is seen", test_sizes},
     {"half", "all 65536 halves against arithmetic, there and back", test_half},
     {"half_rounding", "nearest, ties to even, against a search", test_half_rounding},
+    {"decay", "e^-x in whole numbers", test_decay},
     {"hash64", "XXH64 of 300 lengths and 3 seeds", test_hash64},
     {"sha256", "published vectors, and 300 lengths cut in two", test_sha256},
     {"tokenizer_digest", "the bytes under a tokenizer's digest", test_tokenizer_digest},
