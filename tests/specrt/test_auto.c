@@ -383,6 +383,32 @@ static void test_memory(void) {
     CHECK_INT(counted.n_live, 0);
 }
 
+/* Whether a drafter is right says nothing where the chosen list lacks the token: the level and the target's
+ * certainty are not counted, what the lists cover is. */
+static void test_not_held(void) {
+    const double costs[2 * 4] = {1, 1.1, 1.2, 1.3, 1, 1.2, 1.4, 1.6};
+    const int32_t rows[2] = {20, 120};
+    const specrt_auto_desc desc = {.num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs};
+    const float sure[2] = {-0.1f, -0.1f};
+    specrt_auto *a;
+    for (int32_t list = 0; list <= 2; list++) {
+        const int32_t lists[2] = {list, list};
+        const specrt_auto_cycle cycle = {
+            .n_passes = 1, .lists = lists, .target_logprobs = sure}; /* rejected */
+        REQUIRE(specrt_auto_create(&desc, NULL, &a, NULL) == 0);
+        specrt_auto_choice choice;
+        specrt_auto_choose(a, &choice);
+        int64_t level = a->levels[0].seen, covered = a->covers[1].seen, told = 0;
+        for (int k = 0; k < SPECRT__AUTO_BINS; k++) told -= a->sure[k].seen;
+        REQUIRE(specrt_auto_observe(a, &cycle) == 0);
+        for (int k = 0; k < SPECRT__AUTO_BINS; k++) told += a->sure[k].seen;
+        CHECK((a->levels[0].seen > level) == (list <= choice.list));
+        CHECK((told > 0) == (list <= choice.list));
+        CHECK(a->covers[1].seen > covered);
+        specrt_auto_close(a);
+    }
+}
+
 /* --- sessions --- */
 
 enum { V = 200, D = 8, FIXED = 120 };
@@ -578,6 +604,7 @@ static const test_case cases[] = {
     {"refusals", "tables that are no costs, cycles that are none", test_refusals},
     {"memory", "nothing is allocated after create", test_memory},
     {"lists", "a session drafts from the rows chosen", test_session_lists},
+    {"not_held", "tokens that no list holds", test_not_held},
     {"session_tells", "a session tells its budget what a host would", test_session_tells},
     {"certainty", "what a session tells of a token, beside the softmax", test_session_certainty},
 };
