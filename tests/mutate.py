@@ -280,11 +280,12 @@ class Bench:
         (self.folder / "bin").mkdir(parents=True)
         for program in (self.build / "bin").iterdir():
             (self.folder / "bin" / program.name).symlink_to(program.resolve())
+        (self.folder / "tests").symlink_to((self.build / "tests").resolve())  # programs beside the tools
 
     def compile(self, source, output, *flags):
         """source: of the project, or a changed one below tree/, which stands before the project's own."""
         tree = self.folder / "tree"
-        folder = os.path.dirname(source.replace(str(tree) + "/", ""))
+        folder = os.path.dirname(self.changed)  # a changed file includes what lies beside the original
         places = [f"-I{tree}/include"] if self.includes_single_header(source) else []
         places += [f"-I{place}" for place in (tree / "src", tree / "lib", tree, folder)]
         return run(self.cc + places + self.cflags + list(flags) + ["-c", source, "-o", str(output)], 300) == 0
@@ -298,6 +299,7 @@ class Bench:
     def write(self, mutant):
         """The mutated source under tree/; its path."""
         shutil.rmtree(self.folder / "tree", ignore_errors=True)
+        self.changed = mutant.path
         changed = self.folder / "tree" / mutant.path
         changed.parent.mkdir(parents=True)
         source = Path(mutant.path).read_text()
@@ -362,6 +364,8 @@ class Bench:
     def tests_of(self, mutant, objects, section):
         """Commands to run; each is built when it is asked for."""
         for test in section.tests:
+            if section.tool and not self.reads(test, mutant.path):
+                continue  # tests of a tool include the files that they test
             yield "unit " + test, lambda test=test: self.unit_test(mutant, objects, test)
         built = []
         for script in section.scripts:
@@ -408,21 +412,26 @@ class Bench:
 
 # --- all of them ---
 
-def time_tests(bench, sections):
+def time_tests(benches, pool, sections):
     """Seconds of each test without a change; ends the program if one fails."""
     seconds = {}
-    for section in sections:
+
+    def one(section):
+        bench = benches.pop()
         mutant = section.mutants[0]
         unchanged = mutant._replace(text=Path(mutant.path).read_text()[mutant.start:mutant.end])
         objects = bench.objects_of(unchanged)
         if objects is None:
             sys.exit(f"mutate: {mutant.path}: cannot compile the file unchanged")
         for name, command in bench.tests_of(unchanged, objects, section):
-            command = command()
+            if name in seconds:
+                continue
             began = time.monotonic()
-            if name not in seconds and run(command, 300) != 0:
+            if run(command(), 300) != 0:
                 sys.exit(f"mutate: {name}: fails without a change")
-            seconds.setdefault(name, time.monotonic() - began)
+            seconds[name] = time.monotonic() - began
+        benches.append(bench)
+    list(pool.map(one, sections))
     return seconds
 
 
@@ -473,9 +482,9 @@ def main():
     sections = [s for s in sections if not options.sections or s.name in options.sections]
 
     benches = [Bench(options.build, f"{options.build}/mutate/{i}", sections) for i in range(options.jobs)]
-    seconds = time_tests(benches[0], sections)
     results = {}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        seconds = time_tests(benches, pool, sections)
         for i, section in enumerate(sections):
             quota = options.n // len(sections) + (i < options.n % len(sections))
             results[section.name] = judge(section, quota, equivalents, options, benches, pool, seconds)
