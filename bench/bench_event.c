@@ -180,7 +180,8 @@ static double tick(double *since) {
 /* An event at a token that could not be drafted, step by step. @return how many of the target's ten best
  * the index has found. */
 static int event(scene *s, specrt_session *session, size_t e, double *seconds) {
-    specrt__retrieve *r = session->retrieve;
+    specrt__retrieve *r =
+        (specrt__retrieve *)specrt__session_state(session, SPECRT__POLICY_RETRIEVE);
     specrt_target_rows rows = {
         .logits = s->logits + e * V, .hidden = s->lifted + e * D, .d_hidden = D};
     specrt_verdict verdict = {.n = 1};
@@ -237,7 +238,11 @@ static void turn_make(turn *t, scene *s, const char *text, int32_t ef) {
     specrt_session_params params = {.submit = specrt_worker_submit, .submit_user = t->worker};
     need_ok(specrt_policy_create(s->bundle, s->head, &desc, &t->policy, &err), &err);
     /* The section lies in memory of ours. */
-    if (ef) ((specrt_hnsw_header *)(uintptr_t)t->policy->retrieve.index.header)->ef = ef;
+    if (ef)
+        ((specrt_hnsw_header *)(uintptr_t)((const specrt__retrieve_shared *)specrt__policy_shared(
+                                               t->policy, SPECRT__POLICY_RETRIEVE))
+             ->params.index.header)
+            ->ef = ef;
     need_ok(specrt_session_create(t->policy, &params, NULL, &t->session, &err), &err);
     specrt_session_start(t->session, 1);
 }
@@ -291,7 +296,8 @@ static void run_beside(scene *s, const char *text, int32_t ef) {
     for (size_t e = 0; e < EVENTS; e++) {
         specrt_target_rows rows = {
             .logits = s->logits + e * V, .hidden = s->lifted + e * D, .d_hidden = D};
-        const specrt__retrieve *r = t.session->retrieve;
+        const specrt__retrieve *r =
+            (specrt__retrieve *)specrt__session_state(t.session, SPECRT__POLICY_RETRIEVE);
         int32_t token, best;
         do token = below(V);
         while (specrt__active_member(t.session->pool, token));

@@ -73,7 +73,7 @@ static void time_route(router *r, const float *states, int32_t n, double *best) 
     out->level = 0;
     out->n_segments = out->n_rows = out->n_masked = 0;
     double start = measure_seconds();
-    r->policy->routed[0].source->route(r->session->routed_states[0], &level, out);
+    r->policy->sources[0].source->route(r->session->states[0], &level, out);
     keep_least(best, start);
 }
 

@@ -6386,39 +6386,38 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
     return specrt__device_upload(&p->memory, p->policy->head->desc.ids, n, &out->ids, err);
 }
 
+/* What sessions share of these, or NULL: the policy has none. */
+static const specrt__window_params *specrt__device_window(const specrt_policy *policy) {
+    const void *shared = specrt__policy_shared(policy, SPECRT__POLICY_WINDOW);
+    return shared ? &((const specrt__window_shared *)shared)->params : NULL;
+}
+
+static const specrt__retrieve_params *specrt__device_retrieval(const specrt_policy *policy) {
+    const void *shared = specrt__policy_shared(policy, SPECRT__POLICY_RETRIEVE);
+    return shared ? &((const specrt__retrieve_shared *)shared)->params : NULL;
+}
+
 static specrt_status specrt__device_route_kind(specrt_cuda_policy *p, int kind, const void *shared,
                                                const specrt_cuda_policy_desc *desc,
                                                specrt_error *err) {
-    const specrt__active_source *routed = specrt__policy_kinds[kind].routed;
     specrt__device_source *r = &p->routed[p->n_routed++];
-    if (routed == &specrt__successor_source)
+    if (kind == SPECRT__POLICY_STATIC)
+        return specrt__device_route_levels(p, r, (const specrt_static *)shared, err);
+    if (kind == SPECRT__POLICY_SUCCESSOR)
         return specrt__device_route_successors(p, r, (const specrt__successor_shared *)shared, err);
-    if (routed == &specrt__sketch_source)
+    if (kind == SPECRT__POLICY_SKETCH)
         return specrt__device_route_sketch(p, r, (const specrt__sketch_shared *)shared, err);
-    if (routed)
-        return specrt__device_route_clusters(p, r, (const specrt__cluster_shared *)shared, desc,
-                                             err);
-    return specrt__device_route_levels(p, r, (const specrt_static *)shared, err);
+    return specrt__device_route_clusters(p, r, (const specrt__cluster_shared *)shared, desc, err);
 }
 
-/* Which sources route follows from the text: this file's classes are not those of the application's copy. A
- * static list does where there is one more that routes than the text tells. */
+/* Sources are told apart by kind: a program may hold a second copy of the runtime, with tables of its own. */
 static specrt_status specrt__device_route(specrt_cuda_policy *p,
                                           const specrt_cuda_policy_desc *desc, specrt_error *err) {
     const specrt_policy *host = p->policy;
-    specrt__policy_spec spec;
-    bool routes[SPECRT__POLICY_KINDS];
-    int32_t n = 0;
-    SPECRT__TRY(specrt__policy_parse(host->text, &spec, err));
-    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
-        routes[kind] = specrt__policy_kinds[kind].routed && spec.sources[kind].present;
-        n += routes[kind];
-    }
-    routes[SPECRT__POLICY_STATIC] = host->n_routed > n;
-    n = 0;
-    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
-        if (!routes[kind]) continue;
-        SPECRT__TRY(specrt__device_route_kind(p, kind, host->routed[n++].shared, desc, err));
+    for (int i = 0; i < host->n_sources; i++) {
+        if (!host->sources[i].source->route) continue;
+        SPECRT__TRY(specrt__device_route_kind(p, host->sources[i].kind,
+                                              host->sources[i].shared.data, desc, err));
         /* Lists of which the head has the same rows at every level: all are fixed. */
         if (p->routed[p->n_routed - 1].bound == 0) p->n_routed--;
     }
@@ -6629,13 +6628,14 @@ static specrt_status specrt__session_clear(specrt_cuda_session *s, size_t n, siz
 /* The states' parameters: the policy's window, as specrt_session has it. */
 static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_session *s) {
     const specrt_policy *policy = s->policy->policy;
-    const specrt__window_params *w = &policy->window;
+    const specrt__window_params *w = specrt__device_window(policy);
+    const specrt__retrieve_params *r = specrt__device_retrieval(policy);
     specrt_cuda_state_params p;
     SPECRT__CLEAR(&p, 1);
     p.n_ids = policy->head->n_ids;
     p.capacity = s->capacity;
-    p.keep = policy->retrieve.keep;
-    if (!policy->has_window) return p;
+    p.keep = r && r->keep;
+    if (!w) return p;
     p.size = w->size;
     p.mode = w->mode;
     p.positions = w->positions;
@@ -7030,7 +7030,7 @@ static specrt_status specrt__session_make_rings(specrt_cuda_session *s, specrt_e
     size_t n = (size_t)s->batch.n, width = (size_t)s->ring.width;
     SPECRT__TRY(specrt__device_clear(m, n, &s->ring.caches, err));
     SPECRT__TRY(specrt__device_map(m, n, &s->rings, &s->ring.rings, err));
-    if (policy->retrieve.prompt != SPECRT__RETRIEVE_PROMPT_OFF) {
+    if (specrt__device_retrieval(policy)->prompt != SPECRT__RETRIEVE_PROMPT_OFF) {
         SPECRT__TRY(specrt__device_map(m, 1, &s->prompt, &s->device_prompt, err));
         SPECRT__TRY(specrt__device_map(m, specrt__session_words(policy->head->n_ids), &s->residents,
                                        &s->device_residents, err));
@@ -7044,7 +7044,8 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
     const specrt_policy *policy = s->policy->policy;
     const specrt_desc *desc = &policy->desc;
     size_t n = (size_t)s->batch.n, width = (size_t)s->ring.width;
-    if (policy->retrieve.size == 0) return SPECRT_STATUS_OK;
+    const specrt__retrieve_params *shared = specrt__device_retrieval(policy);
+    if (!shared) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt__session_make_rings(s, err));
     s->pool = specrt__active_pool_create(policy->head, policy->head->n_ids, 0, desc);
     s->retrievers = specrt__device_host<specrt__retrieve *>(desc, n, err);
@@ -7054,7 +7055,7 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     SPECRT__CLEAR(s->n_begun, n);
     specrt__session_mark(s->pool, policy);
-    specrt__retrieve_params params = policy->retrieve;
+    specrt__retrieve_params params = *shared;
     params.async = true; /* as many records as the ring has */
     for (size_t i = 0; i < n; i++) {
         specrt__retrieve *r = specrt__retrieve_create(s->pool, &params, s->n_logits, desc);
@@ -7113,9 +7114,10 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                 (int)specrt_policy_bound(policy), policy->text, (int)s->tree.topk);
     s->capacity = policy->bound - policy->fixed.n_rows;
     s->ring.width = specrt_policy_hidden_width(policy);
-    s->k_best = policy->has_window ? policy->window.kver : 0;
-    if (policy->has_window && policy->window.kpre > s->k_best) s->k_best = policy->window.kpre;
-    if (policy->retrieve.size > 0) s->k_best = SPECRT__RETRIEVE_TOP;
+    const specrt__window_params *window = specrt__device_window(policy);
+    s->k_best = window ? window->kver : 0;
+    if (window && window->kpre > s->k_best) s->k_best = window->kpre;
+    if (specrt__device_retrieval(policy)) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
     if (s->capacity > 0 && params->joint) s->layout.n_segments++;
     for (int32_t i = 0; i < s->policy->n_routed; i++) {
@@ -7194,8 +7196,9 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     specrt_desc desc = s->policy->policy->desc;
     (void)cudaDeviceSynchronize();
     for (int32_t i = 0; i < s->batch.n && s->retrievers; i++) {
-        if (s->retrievers[i]) s->retrievers[i]->limit = s->retrievers[i]->done; /* no task is out */
-        specrt__retrieve_free(s->retrievers[i]);
+        if (!s->retrievers[i]) continue;
+        s->retrievers[i]->limit = s->retrievers[i]->done; /* no task is out */
+        specrt__retrieve_close(s->retrievers[i]);
     }
     specrt__base_free(&desc, s->retrievers);
     specrt__base_free(&desc, s->n_begun);
@@ -7273,9 +7276,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
                                SPECRT__SESSION_THREADS, 0, stream, part, s->batch.n));
     if (s->ring.caches)
-        SPECRT__TRY(SPECRT__LAUNCH(
-            specrt__ring_begin_kernel, (unsigned)n, specrt__block_size(SPECRT__SESSION_THREADS), 0,
-            stream, p->policy->retrieve.keep, s->ring.caches + first, s->ring.rings + first));
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, (unsigned)n,
+                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, stream,
+                                   specrt__device_retrieval(p->policy)->keep,
+                                   s->ring.caches + first, s->ring.rings + first));
     SPECRT__TRY(
         specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
     return specrt__session_pack_rows(s, first, n, stream);
@@ -7296,12 +7300,13 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
         SPECRT__TRY(specrt_cuda_target_topk(&positions, logits, s->n_logits, s->k_best, best, NULL,
                                             s->scratch, stream));
     if (s->prompt) {
-        bool asks = knows && policy->retrieve.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
+        bool asks =
+            knows && specrt__device_retrieval(policy)->prompt == SPECRT__RETRIEVE_PROMPT_BEST;
         SPECRT__TRY(SPECRT__LAUNCH(
             specrt__ring_ask_kernel, specrt__session_blocks(n), SPECRT__SESSION_THREADS, 0, stream,
             tokens, n, asks ? best : NULL, s->k_best, s->ring.caches + i, s->device_prompt, at));
     }
-    if (!policy->has_window) return SPECRT_STATUS_OK;
+    if (!specrt__device_window(policy)) return SPECRT_STATUS_OK;
     return specrt_cuda_state_prefill(1, tokens, s->count, n, knows ? best : NULL, s->k_best,
                                      s->batch.states + i, stream);
 }

@@ -6561,8 +6561,62 @@ SPECRT__INTERNAL void specrt__active_segment(const specrt__active_pool *p, specr
     out->scored_by = 0;
 }
 
+// >>saved : src/sources/saved.h
+/* saved.h : the words of 32 bits of a saved session (docs/FORMAT.md, "Saved sessions"), as sources write and
+ * read their own */
+
+/* Bytes of the header that belong to sources. */
+enum {
+    SPECRT__SAVED_P = 64,    /* f64: retrieval's p */
+    SPECRT__SAVED_FILL = 80, /* i32: ranks that fill up the window */
+    SPECRT__SAVED_EVENTS =
+        84, /* i32: events of retrieval, of which more than the warm-up are alike */
+    SPECRT__SAVED_HEADER = 104
+};
+
+typedef struct specrt__save {
+    uint8_t *bytes; /* NULL: words are only counted */
+    size_t n;
+} specrt__save;
+
+static inline void specrt__save_word(specrt__save *out, int32_t word) {
+    if (out->bytes) memcpy(out->bytes + out->n, &word, 4);
+    out->n += 4;
+}
+
+/* A list: its length, then its words. */
+static inline void specrt__save_list(specrt__save *out, const int32_t *words, int32_t n) {
+    specrt__save_word(out, n);
+    for (int32_t i = 0; i < n; i++) specrt__save_word(out, words[i]);
+}
+
+static inline void specrt__save_header(specrt__save *out, size_t at, const void *value, size_t n) {
+    if (out->bytes) memcpy(out->bytes + at, value, n);
+}
+
+typedef struct specrt__saved_list {
+    const uint8_t *words;
+    int32_t n; /* within the limits that the source named */
+} specrt__saved_list;
+
+typedef struct specrt__saved {
+    const uint8_t *header;           /* [SPECRT__SAVED_HEADER] */
+    const specrt__saved_list *lists; /* those of the source */
+} specrt__saved;
+
+static inline int32_t specrt__saved_word(const specrt__saved_list *list, int32_t i) {
+    return (int32_t)specrt__base_load32(list->words + 4 * (size_t)i);
+}
+
+/* Whether all words are from 0 on and below `end`. */
+static inline bool specrt__saved_within(const specrt__saved_list *list, int32_t end) {
+    for (int32_t i = 0; i < list->n; i++)
+        if (specrt__saved_word(list, i) < 0 || specrt__saved_word(list, i) >= end) return false;
+    return true;
+}
+
 // >>source : src/sources/source.h
-/* source.h : what a routed source is, and how it adds segments to a level */
+/* source.h : what a source is, and how one that routes adds segments to a level */
 
 /* --- routed sources: segments chosen anew at every level of the tree --- */
 
@@ -6575,7 +6629,7 @@ typedef struct specrt__active_level {
     const float *logprobs; /* [n] cumulative */
     const float *fed;      /* f32 [n, n_cols] hidden states it was fed; NULL: not told */
     const float *hidden;   /* f32 [n, n_cols] the drafter's output */
-    bool ahead;            /* the level's call of specrt__active_source.ahead was made */
+    bool ahead;            /* the level's call of specrt__source.ahead was made */
 } specrt__active_level;
 
 enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
@@ -6635,24 +6689,83 @@ enum { SPECRT__ACTIVE_MAX_OPTIONS = 8 };
     typedef char table##_fit                                                                       \
         [sizeof table / sizeof *table == (n) && (n) <= (int)SPECRT__ACTIVE_MAX_OPTIONS ? 1 : -1]
 
-/* What a routed source does; its section defines one, and >>policy lists it with its options. */
-typedef struct specrt__active_source {
-    /* What all sessions share, from size and options in the table's order.
-     *   desc : the policy's
-     *   *bound : the most rows it adds at a level
-     * @return as specrt_policy_create. */
-    specrt_status (*share)(const specrt_bundle *bundle, const specrt_head *head,
-                           const specrt_policy_desc *desc, int32_t size, const int32_t *options,
-                           void **shared, int32_t *bound, specrt_error *err);
+/* --- a source --- */
+
+/* What a policy's text asks of a source, and what the policy was created with. All pointers are borrowed. */
+typedef struct specrt__source_request {
+    const specrt_bundle *bundle; /* NULL: none */
+    const specrt_head *head;     /* the draft head */
+    const specrt_policy_desc *desc;
+    const int32_t *frequent; /* [n_frequent] tokens by rank; NULL: ascending ids */
+    int32_t n_frequent;
+    int32_t size;
+    const int32_t *options; /* in the order of the source's table of options */
+} specrt__source_request;
+
+/* What the sessions of a policy share of a source. */
+typedef struct specrt__source_shared {
+    void *data;           /* owned: unshare() frees it */
+    int32_t bound;        /* rows at most: of each level if the source routes, else packed ones */
+    bool reads_prompt;    /* prefill() reads the target's logits or best ids */
+    int32_t hidden_width; /* of the target's hidden states that observe() reads; 0: none */
+    bool submits;         /* hands tasks to specrt_session_params.submit */
+} specrt__source_shared;
+
+/* What a session lends to its sources. All pointers are borrowed. */
+typedef struct specrt__source_session {
+    specrt__active_pool *pool; /* marked already */
+    int32_t topk;              /* rows of a pass at most */
+    int32_t n_logits;          /* columns of the target's logits */
+    int32_t bound;             /* rows that are fixed or packed at most */
+    const specrt_desc *desc;
+    void (*submit)(void *user, specrt_task *task);
+    void *submit_user;
+} specrt__source_session;
+
+/* A cycle, as observe() sees it. */
+typedef struct specrt__source_cycle {
+    const specrt_draft *draft;
+    const specrt_verdict *verdict;
+    const specrt_target_rows *rows; /* NULL: nothing is known of the target */
+    specrt_session_stats *stats;    /* the session's, for events */
+} specrt__source_cycle;
+
+/* A source of tokens: all that policies, sessions and saved sessions know of it. Every function is
+ * optional. A source that packs rows wants and drops tokens of its session's pool; one that routes adds
+ * segments at every level. Sessions call sources in the order of specrt__policy_kinds to route, and in the
+ * opposite order to learn: the first one, `window`, fills up what the others leave. */
+typedef struct specrt__source {
+    /* Makes what all sessions of a policy share. @return as specrt_policy_create. */
+    specrt_status (*share)(const specrt__source_request *request, specrt__source_shared *out,
+                           specrt_error *err);
     void (*unshare)(void *shared);
-    /* Scratch of a session; NULL: out of memory. */
-    void *(*open)(void *shared, int32_t topk, const specrt_desc *desc);
+    /* A session's state; NULL: out of memory. Without open(), the state is what sessions share. */
+    void *(*open)(void *shared, const specrt__source_session *with);
     void (*close)(void *state);
     /* Adds the level's segments with specrt__active_route. Never allocates. */
     void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
-    /* What route can do before the level's `hidden` is there, where that may come first; NULL: nothing. */
+    /* What route can do before the level's `hidden` is there. */
     void (*ahead)(void *state, const specrt__active_level *level);
-} specrt__active_source;
+    /* A new sequence. The pool was reset. */
+    void (*begin)(void *state);
+    /* Prompt tokens [n], and what the target thought after each of them; rows NULL: not known. */
+    void (*prefill)(void *state, const int32_t *tokens, int32_t n, const specrt_target_rows *rows);
+    /* The prompt is complete, and the target's first token follows. */
+    void (*start)(void *state, int32_t token);
+    void (*observe)(void *state, const specrt__source_cycle *cycle);
+    /* Takes over what another thread has learnt. */
+    void (*settle)(void *state);
+    /* A saved session has n_lists lists of words of this source (sources/saved.h). */
+    int32_t n_lists;
+    void (*limits)(const void *state, int32_t *most); /* [n_lists] words at most */
+    void (*save)(const void *state, specrt__save *out);
+    /* The session is as after begin(). @return what is wrong with the words, or NULL. */
+    const char *(*load)(void *state, const specrt__saved *in);
+} specrt__source;
+
+/* Ends of tables. */
+#define SPECRT__SOURCE_LEARNS_NOTHING NULL, NULL, NULL, NULL, NULL
+#define SPECRT__SOURCE_SAVES_NOTHING  0, NULL, NULL, NULL
 
 // >>ranks : src/sources/ranks.h
 /* ranks.h : lists from a bundle's ranks */
@@ -6828,16 +6941,6 @@ static void specrt__ranks_unshare(void *shared) {
     specrt_static_close((specrt_static *)shared);
 }
 
-/* Nothing of it changes, so that sessions need no state of their own. */
-static void *specrt__ranks_open(void *shared, int32_t topk, const specrt_desc *desc) {
-    (void)topk, (void)desc;
-    return shared;
-}
-
-static void specrt__ranks_close(void *state) {
-    (void)state;
-}
-
 static void specrt__ranks_route(void *state, const specrt__active_level *level,
                                 specrt__active_routed *out) {
     const specrt_static *list = (const specrt_static *)state;
@@ -6851,9 +6954,16 @@ static void specrt__ranks_route(void *state, const specrt__active_level *level,
 }
 
 /* Its list is made with its sizes, by >>policy. */
-SPECRT__INTERNAL const specrt__active_source specrt__ranks_levels = {
-    NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route,
-    NULL};
+SPECRT__INTERNAL const specrt__source specrt__ranks_levels = {
+    NULL,
+    specrt__ranks_unshare,
+    NULL,
+    NULL,
+    specrt__ranks_route,
+    NULL,
+    SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
+};
 
 // >>window : src/sources/window.h
 /* window.h : MicroSpec's window */
@@ -6863,13 +6973,33 @@ enum { SPECRT__WINDOW_POSITIONS_ALL, SPECRT__WINDOW_POSITIONS_LAST, SPECRT__WIND
 enum { SPECRT__WINDOW_MAX_K = 8 };
 enum { SPECRT__WINDOW_BOTH, SPECRT__WINDOW_CTX, SPECRT__WINDOW_EXT };
 
+enum {
+    SPECRT__WINDOW_OPTION_MODE,
+    SPECRT__WINDOW_OPTION_KPRE,
+    SPECRT__WINDOW_OPTION_KVER,
+    SPECRT__WINDOW_OPTION_POSITIONS,
+    SPECRT__WINDOW_OPTION_ONLY,
+    SPECRT__WINDOW_OPTION_EMITTED,
+    SPECRT__WINDOW_OPTION_MIN,
+    SPECRT__WINDOW_OPTIONS
+};
+
 typedef struct specrt__window_params {
     int32_t size; /* stream: elements; else distinct tokens */
     int32_t mode, positions, only;
     int32_t kpre, kver; /* at most SPECRT__WINDOW_MAX_K */
     int32_t emitted;    /* whether emitted tokens are pushed */
     int32_t min;        /* rows to fill up to, of all sources together */
+    /* [n_frequent] what to fill up with, borrowed; NULL: ascending ids, which in byte-pair vocabularies
+     * are bytes and early merges */
+    const int32_t *frequent;
+    int32_t n_frequent;
 } specrt__window_params;
+
+typedef struct specrt__window_shared {
+    specrt_desc desc;
+    specrt__window_params params;
+} specrt__window_shared;
 
 typedef struct specrt__window {
     specrt_desc desc;
@@ -6888,23 +7018,15 @@ typedef struct specrt__window {
     int32_t *counts; /* [n_ids] */
     int32_t n_seed;  /* the best tokens at the latest prompt position */
     int32_t seed[SPECRT_LOGITS_MAX_K];
-    /* [n_frequent] borrowed; NULL: ascending ids, which in byte-pair vocabularies are bytes and
-     * early merges */
-    const int32_t *frequent;
-    int32_t n_frequent, n_fill; /* n_fill: of the list, in use */
+    int32_t n_fill; /* of params.frequent, in use */
 } specrt__window;
 
 SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__active_pool *pool,
                                                        const specrt__window_params *params,
                                                        int32_t n_logits, const specrt_desc *desc);
 
-static inline void specrt__window_free(specrt__window *w) {
-    if (!w) return;
-    specrt_desc desc = w->desc;
-    specrt__base_free(&desc, w);
-}
-
-SPECRT__INTERNAL void specrt__window_reset(specrt__window *w);
+SPECRT__INTERNAL void specrt__window_close(void *state);
+SPECRT__INTERNAL void specrt__window_begin(void *state);
 
 /* --- pushing --- */
 
@@ -6913,31 +7035,58 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id);
 
 /* --- what is pushed --- */
 
-SPECRT__INTERNAL void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int32_t n,
+SPECRT__INTERNAL void specrt__window_prefill(void *state, const int32_t *tokens, int32_t n,
                                              const specrt_target_rows *rows);
-
-static inline int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
-    return w->frequent ? w->frequent[rank] : rank;
-}
-
-SPECRT__INTERNAL void specrt__window_fill(specrt__window *w);
-SPECRT__INTERNAL void specrt__window_start(specrt__window *w, int32_t token);
-SPECRT__INTERNAL void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
-                                           const specrt_verdict *verdict,
-                                           const specrt_target_rows *rows);
-
-/* Filled up in any case: a prompt may have grown since the last time, and other sources may have. */
-static inline void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
-                                          const specrt_verdict *verdict,
-                                          const specrt_target_rows *rows) {
-    if (w->params.only != SPECRT__WINDOW_CTX) specrt__window_learn(w, draft, verdict, rows);
-    specrt__window_fill(w);
-}
+SPECRT__INTERNAL void specrt__window_start(void *state, int32_t token);
+SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_cycle *cycle);
 
 // >>window : src/sources/window.c
 /* window.c : owns MicroSpec's window (section "MicroSpec" of docs/METHODS.md): which tokens the target
  * lately saw or thought likely. Every step takes constant time; nothing is allocated after creation.
  * Refuses nothing: tokens that may not be proposed are passed over. */
+
+SPECRT__INTERNAL const specrt__active_option specrt__window_options[] = {
+    {"mode", "unique_lru stream unique_fifo", 0, 0, 0},
+    {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"positions", "all last tree", 0, 0, 0},
+    {"only", "both ctx ext", 0, 0, 0},
+    {"emitted", "off on", 0, 0, 1},
+    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
+};
+SPECRT__ACTIVE_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
+
+static specrt_status specrt__window_share(const specrt__source_request *request,
+                                          specrt__source_shared *out, specrt_error *err) {
+    const int32_t *options = request->options;
+    const specrt_desc *desc = &request->head->compute.desc;
+    specrt__window_shared *s =
+        (specrt__window_shared *)specrt__base_alloc(desc, sizeof(specrt__window_shared));
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "window: out of memory");
+    s->desc = *desc;
+    s->params.size = request->size;
+    s->params.mode = options[SPECRT__WINDOW_OPTION_MODE];
+    s->params.positions = options[SPECRT__WINDOW_OPTION_POSITIONS];
+    s->params.only = options[SPECRT__WINDOW_OPTION_ONLY];
+    s->params.kpre = options[SPECRT__WINDOW_OPTION_KPRE];
+    s->params.kver = options[SPECRT__WINDOW_OPTION_KVER];
+    s->params.emitted = options[SPECRT__WINDOW_OPTION_EMITTED];
+    s->params.min = options[SPECRT__WINDOW_OPTION_MIN];
+    if (s->params.min > request->size) s->params.min = request->size;
+    s->params.frequent = request->frequent;
+    s->params.n_frequent = request->n_frequent;
+    out->data = s;
+    out->bound = request->size;
+    out->reads_prompt = s->params.kpre > 0;
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__window_unshare(void *shared) {
+    specrt_desc desc = ((specrt__window_shared *)shared)->desc;
+    specrt__base_free(&desc, shared);
+}
+
+/* --- a session's --- */
 
 static void specrt__window_list_clear(specrt__window *w) {
     w->n_list = 0;
@@ -6970,8 +7119,22 @@ SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__active_pool *pool
     return w;
 }
 
-/* Empty; the pool was reset too. Only what the list and the ring name is not as created. */
-SPECRT__INTERNAL void specrt__window_reset(specrt__window *w) {
+/* Drafts need topk rows, and more than are fixed or packed at most there cannot be. */
+static void *specrt__window_open(void *shared, const specrt__source_session *with) {
+    specrt__window_params params = ((const specrt__window_shared *)shared)->params;
+    if (params.min < with->topk) params.min = with->topk;
+    if (params.min > with->bound) params.min = with->bound;
+    return specrt__window_create(with->pool, &params, with->n_logits, with->desc);
+}
+
+SPECRT__INTERNAL void specrt__window_close(void *state) {
+    specrt_desc desc = ((specrt__window *)state)->desc;
+    specrt__base_free(&desc, state);
+}
+
+/* Only what the list and the ring name is not as created. */
+SPECRT__INTERNAL void specrt__window_begin(void *state) {
+    specrt__window *w = (specrt__window *)state;
     for (int32_t i = 0; i < w->n_list; i++) w->places[w->ids[i]] = -1;
     for (int32_t i = 0; i < w->n_ring; i++) w->counts[w->ring[i]] = 0;
     specrt__window_list_clear(w);
@@ -7064,8 +7227,9 @@ static int32_t specrt__window_best(const specrt__window *w, const specrt_target_
     return n;
 }
 
-SPECRT__INTERNAL void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int32_t n,
+SPECRT__INTERNAL void specrt__window_prefill(void *state, const int32_t *tokens, int32_t n,
                                              const specrt_target_rows *rows) {
+    specrt__window *w = (specrt__window *)state;
     bool ext = w->params.only == SPECRT__WINDOW_EXT;
     for (int32_t i = 0; i < n; i++) {
         if (!ext) specrt__window_push(w, tokens[i]);
@@ -7074,9 +7238,13 @@ SPECRT__INTERNAL void specrt__window_prefill(specrt__window *w, const int32_t *t
     }
 }
 
+static int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
+    return w->params.frequent ? w->params.frequent[rank] : rank;
+}
+
 /* Tokens by frequency make up for a short window, and give way as it grows: the shortest prefix of the
  * list that reaches the least number of rows, found from the one before. */
-SPECRT__INTERNAL void specrt__window_fill(specrt__window *w) {
+static void specrt__window_fill(specrt__window *w) {
     specrt__active_pool *pool = w->pool;
     int32_t n_wanted = w->params.min - pool->n_fixed;
     while (w->n_fill > 0) {
@@ -7090,14 +7258,15 @@ SPECRT__INTERNAL void specrt__window_fill(specrt__window *w) {
         }
         w->n_fill--;
     }
-    while (w->n_fill < w->n_frequent && pool->n_wanted < n_wanted) {
+    while (w->n_fill < w->params.n_frequent && pool->n_wanted < n_wanted) {
         int32_t id = specrt__window_frequent(w, w->n_fill++);
         if (specrt__active_valid(pool, id)) specrt__active_want(pool, id, SPECRT__ACTIVE_FILL);
     }
 }
 
 /* The prompt is complete, and `token` follows it. */
-SPECRT__INTERNAL void specrt__window_start(specrt__window *w, int32_t token) {
+SPECRT__INTERNAL void specrt__window_start(void *state, int32_t token) {
+    specrt__window *w = (specrt__window *)state;
     if (w->params.only == SPECRT__WINDOW_EXT)
         for (int32_t j = 0; j < w->n_seed; j++) specrt__window_add(w, w->seed[j]);
     specrt__window_flush(w);
@@ -7113,22 +7282,104 @@ static void specrt__window_add_row(specrt__window *w, const specrt_target_rows *
 }
 
 /* The tree, then the target's best at the verified positions, then what was emitted. */
-SPECRT__INTERNAL void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
-                                           const specrt_verdict *verdict,
-                                           const specrt_target_rows *rows) {
+static void specrt__window_learn(specrt__window *w, const specrt__source_cycle *cycle) {
+    const specrt_draft *draft = cycle->draft;
+    const specrt_verdict *verdict = cycle->verdict;
     for (int32_t i = 1; i < draft->n; i++) specrt__window_add(w, draft->tokens[i]);
     specrt__window_flush(w);
     if (w->params.positions == SPECRT__WINDOW_POSITIONS_TREE) {
-        for (int32_t i = 0; i < draft->n; i++) specrt__window_add_row(w, rows, i);
+        for (int32_t i = 0; i < draft->n; i++) specrt__window_add_row(w, cycle->rows, i);
     } else {
         int32_t first = w->params.positions == SPECRT__WINDOW_POSITIONS_LAST ? verdict->n - 1 : 0;
         for (int32_t i = first; i < verdict->n; i++)
-            specrt__window_add_row(w, rows, verdict->nodes[i]);
+            specrt__window_add_row(w, cycle->rows, verdict->nodes[i]);
     }
     specrt__window_flush(w);
     for (int32_t i = 0; i < verdict->n && w->params.emitted; i++)
         specrt__window_push(w, verdict->tokens[i]);
 }
+
+/* Filled up in any case: a prompt may have grown since the last time, and other sources may have. */
+SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_cycle *cycle) {
+    specrt__window *w = (specrt__window *)state;
+    if (w->params.only != SPECRT__WINDOW_CTX) specrt__window_learn(w, cycle);
+    specrt__window_fill(w);
+}
+
+/* --- saved sessions --- */
+
+/* The list by recency, of a stream the set that is not appended yet; the stream's elements; the target's
+ * best at the latest prompt position. */
+enum { SPECRT__WINDOW_SAVED_LIST, SPECRT__WINDOW_SAVED_RING, SPECRT__WINDOW_SAVED_SEED };
+
+static void specrt__window_limits(const void *state, int32_t *most) {
+    const specrt__window *w = (const specrt__window *)state;
+    most[SPECRT__WINDOW_SAVED_LIST] = w->list_size;
+    most[SPECRT__WINDOW_SAVED_RING] = w->ring ? w->params.size : 0;
+    most[SPECRT__WINDOW_SAVED_SEED] = SPECRT_LOGITS_MAX_K;
+}
+
+static void specrt__window_save(const void *state, specrt__save *out) {
+    const specrt__window *w = (const specrt__window *)state;
+    int32_t left = w->params.size - w->ring_begin; /* elements up to the ring's end */
+    specrt__save_header(out, SPECRT__SAVED_FILL, &w->n_fill, sizeof w->n_fill);
+    specrt__save_word(out, w->n_list);
+    for (int32_t at = w->newer[w->list_size]; at != w->list_size; at = w->newer[at])
+        specrt__save_word(out, w->ids[at]);
+    specrt__save_word(out, w->n_ring);
+    for (int32_t i = 0; i < w->n_ring; i++)
+        specrt__save_word(out, w->ring[i < left ? w->ring_begin + i : i - left]);
+    specrt__save_list(out, w->seed, w->n_seed);
+}
+
+static const char *specrt__window_load(void *state, const specrt__saved *in) {
+    specrt__window *w = (specrt__window *)state;
+    const specrt__saved_list *tokens = &in->lists[SPECRT__WINDOW_SAVED_LIST];
+    const specrt__saved_list *ring = &in->lists[SPECRT__WINDOW_SAVED_RING];
+    const specrt__saved_list *seed = &in->lists[SPECRT__WINDOW_SAVED_SEED];
+    int32_t n_fill = (int32_t)specrt__base_load32(in->header + SPECRT__SAVED_FILL);
+    if (n_fill < 0 || n_fill > w->params.n_frequent) return "fill";
+    if (!specrt__saved_within(tokens, w->pool->n_ids) ||
+        !specrt__saved_within(ring, w->pool->n_ids))
+        return "tokens";
+    for (int32_t i = 0; i < tokens->n; i++) {
+        int32_t id = specrt__saved_word(tokens, i);
+        if (!specrt__active_valid(w->pool, id) || w->places[id] >= 0) return "window";
+        specrt__window_touch(w, id);
+        if (!w->ring) specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
+    }
+    for (int32_t i = 0; i < ring->n; i++) {
+        int32_t id = specrt__saved_word(ring, i);
+        if (!specrt__active_valid(w->pool, id)) return "window";
+        specrt__window_append(w, id);
+    }
+    w->n_seed = seed->n;
+    for (int32_t i = 0; i < seed->n; i++) w->seed[i] = specrt__saved_word(seed, i);
+    for (; w->n_fill < n_fill; w->n_fill++) {
+        int32_t id = specrt__window_frequent(w, w->n_fill);
+        if (specrt__active_valid(w->pool, id))
+            specrt__active_want(w->pool, id, SPECRT__ACTIVE_FILL);
+    }
+    return NULL;
+}
+
+SPECRT__INTERNAL const specrt__source specrt__window_source = {
+    specrt__window_share,
+    specrt__window_unshare,
+    specrt__window_open,
+    specrt__window_close,
+    NULL,
+    NULL,
+    specrt__window_begin,
+    specrt__window_prefill,
+    specrt__window_start,
+    specrt__window_observe,
+    NULL,
+    3,
+    specrt__window_limits,
+    specrt__window_save,
+    specrt__window_load,
+};
 
 // >>hnsw : src/sources/hnsw.h
 /* hnsw.h : search of an index, for builders and retrieval */
@@ -7719,7 +7970,7 @@ typedef struct specrt__cluster {
     int32_t *taken;   /* [n_clusters] rows of each cluster in this level */
 } specrt__cluster;
 
-SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc);
+SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_session *with);
 
 static inline void specrt__cluster_close(void *state) {
     specrt__cluster *s = (specrt__cluster *)state;
@@ -8072,23 +8323,24 @@ SPECRT__INTERNAL int32_t specrt__cluster_bound(const specrt__cluster_shared *s, 
     return (int32_t)sum + s->always.n_rows;
 }
 
-static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const specrt_head *head,
-                                           const specrt_policy_desc *desc, int32_t size,
-                                           const int32_t *options, const char *tag, void **shared,
-                                           int32_t *bound, specrt_error *err) {
+static specrt_status specrt__cluster_share(const specrt__source_request *request, const char *tag,
+                                           specrt__source_shared *out, specrt_error *err) {
+    const specrt_bundle *bundle = request->bundle;
+    const specrt_head *head = request->head;
+    const specrt_head_desc *embed = request->desc->embedding;
+    const int32_t *options = request->options;
     specrt_clusters c;
     specrt_head_desc embedding;
     int32_t n_always = options[SPECRT__CLUSTER_ALWAYS], most = 0;
-    *shared = NULL;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
                                 "%s: needs a bundle with section '%s'; cluster-build builds it",
                                 tag, tag);
     SPECRT__TRY(specrt_bundle_clusters(bundle, tag, &c, err));
-    SPECRT__TRY(specrt__cluster_check_head(bundle, tag, &c, head, desc->embedding, err));
+    SPECRT__TRY(specrt__cluster_check_head(bundle, tag, &c, head, embed, err));
     memset(&embedding, 0, sizeof embedding);
     if (c.header->n_embed > 0)
-        SPECRT__TRY(specrt__head_resolve("embedding", desc->embedding, &embedding, err));
+        SPECRT__TRY(specrt__head_resolve("embedding", embed, &embedding, err));
     if (n_always > head->n_ids) n_always = head->n_ids;
     int32_t first = specrt__cluster_in_place(&c, head);
     specrt__cluster_shared *s = specrt__cluster_allocate(
@@ -8108,28 +8360,29 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
     s->beam = options[SPECRT__CLUSTER_BEAM];
     s->cap = options[SPECRT__CLUSTER_CAP];
     for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++) {
-        s->levels[t] = specrt__cluster_level(&c, size, options[SPECRT__CLUSTER_SCHEDULE], t);
+        s->levels[t] =
+            specrt__cluster_level(&c, request->size, options[SPECRT__CLUSTER_SCHEDULE], t);
         if (s->levels[t] > SPECRT__CLUSTER_MOST) s->levels[t] = SPECRT__CLUSTER_MOST;
         if (s->levels[t] > most) most = s->levels[t];
     }
-    *bound = specrt__cluster_bound(s, most);
-    *shared = s;
+    out->data = s;
+    out->bound = specrt__cluster_bound(s, most);
     return SPECRT_STATUS_OK;
 }
 
 /* --- a session's router --- */
 
-SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_session *with) {
     const specrt__cluster_shared *shared = (const specrt__cluster_shared *)opaque;
     const specrt_clusters_header *h = shared->view.header;
-    size_t k = (size_t)topk, m = (size_t)h->n_clusters;
+    size_t k = (size_t)with->topk, m = (size_t)h->n_clusters;
     size_t inputs = (size_t)specrt__cluster_inputs(h);
     size_t words = k * (inputs + (size_t)h->n_hidden + m) + 2 * m;
     size_t at_floats = sizeof(specrt__cluster) + 2 * m * sizeof(uint64_t);
-    specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(desc, at_floats + 4 * words);
+    specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(with->desc, at_floats + 4 * words);
     if (!s) return NULL;
     memset(s, 0, sizeof *s);
-    s->desc = *desc;
+    s->desc = *with->desc;
     s->shared = shared;
     s->heap = (uint64_t *)(void *)(s + 1);
     s->takers = s->heap + m;
@@ -8329,39 +8582,37 @@ static void specrt__cluster_route(void *state, const specrt__active_level *level
                              s->shared->w2.row_stride * (size_t)s->shared->w2.n_rows);
 }
 
-static specrt_status specrt__cluster_share_clusters(const specrt_bundle *bundle,
-                                                    const specrt_head *head,
-                                                    const specrt_policy_desc *desc, int32_t size,
-                                                    const int32_t *options, void **shared,
-                                                    int32_t *bound, specrt_error *err) {
-    return specrt__cluster_share(bundle, head, desc, size, options, "cluster", shared, bound, err);
+static specrt_status specrt__cluster_share_clusters(const specrt__source_request *request,
+                                                    specrt__source_shared *out, specrt_error *err) {
+    return specrt__cluster_share(request, "cluster", out, err);
 }
 
-static specrt_status specrt__cluster_share_groups(const specrt_bundle *bundle,
-                                                  const specrt_head *head,
-                                                  const specrt_policy_desc *desc, int32_t size,
-                                                  const int32_t *options, void **shared,
-                                                  int32_t *bound, specrt_error *err) {
-    return specrt__cluster_share(bundle, head, desc, size, options, "group", shared, bound, err);
+static specrt_status specrt__cluster_share_groups(const specrt__source_request *request,
+                                                  specrt__source_shared *out, specrt_error *err) {
+    return specrt__cluster_share(request, "group", out, err);
 }
 
-static specrt_status specrt__cluster_share_centroids(const specrt_bundle *bundle,
-                                                     const specrt_head *head,
-                                                     const specrt_policy_desc *desc, int32_t size,
-                                                     const int32_t *options, void **shared,
-                                                     int32_t *bound, specrt_error *err) {
-    return specrt__cluster_share(bundle, head, desc, size, options, "centroid", shared, bound, err);
+static specrt_status specrt__cluster_share_centroids(const specrt__source_request *request,
+                                                     specrt__source_shared *out,
+                                                     specrt_error *err) {
+    return specrt__cluster_share(request, "centroid", out, err);
 }
 
-SPECRT__INTERNAL const specrt__active_source specrt__cluster_source = {
-    specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,          specrt__cluster_route,   specrt__cluster_ahead};
-SPECRT__INTERNAL const specrt__active_source specrt__cluster_groups = {
-    specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,        specrt__cluster_route,   specrt__cluster_ahead};
-SPECRT__INTERNAL const specrt__active_source specrt__cluster_centroids = {
-    specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,           specrt__cluster_route,   specrt__cluster_ahead};
+SPECRT__INTERNAL const specrt__source specrt__cluster_source = {
+    specrt__cluster_share_clusters, specrt__cluster_unshare,      specrt__cluster_open,
+    specrt__cluster_close,          specrt__cluster_route,        specrt__cluster_ahead,
+    SPECRT__SOURCE_LEARNS_NOTHING,  SPECRT__SOURCE_SAVES_NOTHING,
+};
+SPECRT__INTERNAL const specrt__source specrt__cluster_groups = {
+    specrt__cluster_share_groups,  specrt__cluster_unshare,      specrt__cluster_open,
+    specrt__cluster_close,         specrt__cluster_route,        specrt__cluster_ahead,
+    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+};
+SPECRT__INTERNAL const specrt__source specrt__cluster_centroids = {
+    specrt__cluster_share_centroids, specrt__cluster_unshare,      specrt__cluster_open,
+    specrt__cluster_close,           specrt__cluster_route,        specrt__cluster_ahead,
+    SPECRT__SOURCE_LEARNS_NOTHING,   SPECRT__SOURCE_SAVES_NOTHING,
+};
 
 // >>successor : src/sources/successor.h
 /* successor.h : tokens that follow those of a level */
@@ -8385,7 +8636,7 @@ typedef struct specrt__successor {
     size_t row_stride;
 } specrt__successor;
 
-SPECRT__INTERNAL void *specrt__successor_open(void *opaque, int32_t topk, const specrt_desc *desc);
+SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source_session *with);
 
 static inline void specrt__successor_close(void *state) {
     specrt__successor *s = (specrt__successor *)state;
@@ -8399,18 +8650,15 @@ static inline void specrt__successor_close(void *state) {
  * product. Refuses graphs of a larger vocabulary than the head's. Tokens that are members anyway take
  * no place. */
 
-static specrt_status specrt__successor_share(const specrt_bundle *bundle, const specrt_head *head,
-                                             const specrt_policy_desc *desc, int32_t size,
-                                             const int32_t *options, void **shared, int32_t *bound,
-                                             specrt_error *err) {
+static specrt_status specrt__successor_share(const specrt__source_request *request,
+                                             specrt__source_shared *out, specrt_error *err) {
+    const specrt_head *head = request->head;
     specrt_cograph graph;
-    (void)desc, (void)options;
-    *shared = NULL;
-    if (!bundle)
+    if (!request->bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
                                 "successor: needs a bundle with section 'cograph'; "
                                 "cograph-build builds it");
-    SPECRT__TRY(specrt_bundle_cograph(bundle, &graph, err));
+    SPECRT__TRY(specrt_bundle_cograph(request->bundle, &graph, err));
     if (!head->row_of && graph.header->n_vocab > head->n_ids)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "successor: the graph has %d tokens, the head %lld rows; "
@@ -8422,9 +8670,9 @@ static specrt_status specrt__successor_share(const specrt_bundle *bundle, const 
     s->desc = head->compute.desc;
     s->head = head;
     s->graph = graph;
-    s->size = size < graph.header->n_vocab ? size : graph.header->n_vocab;
-    *shared = s;
-    *bound = s->size;
+    s->size = request->size < graph.header->n_vocab ? request->size : graph.header->n_vocab;
+    out->data = s;
+    out->bound = s->size;
     return SPECRT_STATUS_OK;
 }
 
@@ -8434,12 +8682,12 @@ static void specrt__successor_unshare(void *shared) {
     specrt__base_free(&desc, s);
 }
 
-SPECRT__INTERNAL void *specrt__successor_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source_session *with) {
     const specrt__successor_shared *shared = (const specrt__successor_shared *)opaque;
     const specrt_head *head = shared->head;
     bool decodes = specrt__head_packed_dtype(head) != head->desc.dtype;
     size_t n_ids = (size_t)head->n_ids, size = (size_t)shared->size;
-    size_t n_found = (size_t)topk * (size_t)shared->graph.header->max_degree;
+    size_t n_found = (size_t)with->topk * (size_t)shared->graph.header->max_degree;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
     if (n_found > n_ids) n_found = n_ids;
     size_t words = 2 * n_found + n_ids + 2 * size + (decodes && head->desc.bias ? size : 0);
@@ -8447,10 +8695,10 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, int32_t topk, const 
     uint64_t bytes = 0;
     if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
     if (!specrt__base_add(bytes, at_rows + 64, &bytes)) return NULL;
-    specrt__successor *s = (specrt__successor *)specrt__base_alloc(desc, bytes);
+    specrt__successor *s = (specrt__successor *)specrt__base_alloc(with->desc, bytes);
     if (!s) return NULL;
     memset(s, 0, at_rows);
-    s->desc = *desc;
+    s->desc = *with->desc;
     s->shared = shared;
     s->keys = (uint64_t *)(void *)(s + 1);
     s->scores = (float *)(void *)(s->keys + n_found);
@@ -8539,9 +8787,11 @@ static void specrt__successor_route(void *state, const specrt__active_level *lev
     specrt__active_route(out, &segment);
 }
 
-SPECRT__INTERNAL const specrt__active_source specrt__successor_source = {
-    specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
-    specrt__successor_close, specrt__successor_route,   NULL};
+SPECRT__INTERNAL const specrt__source specrt__successor_source = {
+    specrt__successor_share,       specrt__successor_unshare,    specrt__successor_open,
+    specrt__successor_close,       specrt__successor_route,      NULL,
+    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+};
 
 // >>scan : src/sources/scan.h
 /* scan.h : owns products of codes of 8 bits or fewer with a few hidden states, sixteen rows of a head side
@@ -9443,7 +9693,7 @@ typedef struct specrt__sketch {
     const specrt__active_routed *routed; /* of the level at hand */
 } specrt__sketch;
 
-SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *desc);
+SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_session *with);
 
 static inline void specrt__sketch_close(void *state) {
     specrt__sketch *s = (specrt__sketch *)state;
@@ -9749,13 +9999,12 @@ static int32_t specrt__sketch_use(const specrt_sketch_header *h, int32_t rank, i
     return used;
 }
 
-static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const specrt_head *head,
-                                          const specrt_policy_desc *desc, int32_t size,
-                                          const int32_t *options, void **shared, int32_t *bound,
-                                          specrt_error *err) {
+static specrt_status specrt__sketch_share(const specrt__source_request *request,
+                                          specrt__source_shared *out, specrt_error *err) {
+    const specrt_bundle *bundle = request->bundle;
+    const specrt_head *head = request->head;
+    const int32_t *options = request->options;
     specrt_sketch view;
-    (void)desc;
-    *shared = NULL;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
                                 "sketch: needs a bundle with section 'sketch'; "
@@ -9777,14 +10026,14 @@ static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const spe
     s->each = s->certified || options[SPECRT__SKETCH_BEAM] != 0;
     s->rank = specrt__sketch_use(view.header, s->certified ? 0 : rank, &s->n_bands);
     s->n_places = n_places == 0 || n_places > n || s->certified ? n : n_places;
-    s->size = size < s->n_places ? size : s->n_places;
+    s->size = request->size < s->n_places ? request->size : s->n_places;
     s->basis = specrt__sketch_basis(&view, s->rank);
     s->scan = specrt__scan_choose();
     s->adder = specrt__scan_choose_adder();
     specrt__sketch_fill_rows(s, n_bias);
     int64_t most = s->certified ? n : (int64_t)s->size * (s->each ? SPECRT__SKETCH_EACH : 1);
-    s->bound = *bound = (int32_t)(most < n ? most : n);
-    *shared = s;
+    s->bound = out->bound = (int32_t)(most < n ? most : n);
+    out->data = s;
     return SPECRT_STATUS_OK;
 }
 
@@ -9836,21 +10085,21 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     return at + 64;
 }
 
-SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_session *with) {
     specrt__sketch plan, *s;
     memset(&plan, 0, sizeof plan);
-    plan.desc = *desc;
+    plan.desc = *with->desc;
     plan.shared = (const specrt__sketch_shared *)opaque;
-    plan.topk = topk;
+    plan.topk = with->topk;
     plan.row_stride = specrt_row_bytes(specrt__head_packed_dtype(plan.shared->head),
                                        plan.shared->head->desc.n_cols);
     uint64_t bytes = specrt__sketch_allot(&plan, NULL);
-    s = (specrt__sketch *)specrt__base_alloc(desc, bytes);
+    s = (specrt__sketch *)specrt__base_alloc(with->desc, bytes);
     if (!s) return NULL;
     memset(s, 0, (size_t)bytes);
     *s = plan;
     specrt__sketch_allot(s, (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s, 64));
-    for (int32_t i = 0; i < topk * SPECRT__SKETCH_PARTS; i++)
+    for (int32_t i = 0; i < with->topk * SPECRT__SKETCH_PARTS; i++)
         s->found[i].keys = s->keys + (uint64_t)i * specrt__sketch_room(s->shared);
     return s;
 }
@@ -10167,9 +10416,11 @@ static void specrt__sketch_route(void *state, const specrt__active_level *level,
     out->n_read += s->n_read;
 }
 
-SPECRT__INTERNAL const specrt__active_source specrt__sketch_source = {
-    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open,
-    specrt__sketch_close, specrt__sketch_route,   NULL};
+SPECRT__INTERNAL const specrt__source specrt__sketch_source = {
+    specrt__sketch_share,          specrt__sketch_unshare,       specrt__sketch_open,
+    specrt__sketch_close,          specrt__sketch_route,         NULL,
+    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+};
 
 // >>sketch_certify : src/sources/sketch_certify.c
 /* sketch_certify.c : owns what `certified` adds: a bound of each scan's error, and every row that it
@@ -10456,13 +10707,18 @@ enum {
 enum { SPECRT__RETRIEVE_PROMPT_OFF, SPECRT__RETRIEVE_PROMPT_TOKENS, SPECRT__RETRIEVE_PROMPT_BEST };
 
 typedef struct specrt__retrieve_params {
-    int32_t size; /* 0: no such source */
+    int32_t size;
     int32_t sem, prompt;
     bool keep; /* what was retrieved outlives specrt_session_begin() */
     bool async;
     specrt_cograph graph; /* header NULL: none */
     specrt_hnsw index;    /* likewise */
 } specrt__retrieve_params;
+
+typedef struct specrt__retrieve_shared {
+    specrt_desc desc;
+    specrt__retrieve_params params;
+} specrt__retrieve_shared;
 
 /* What the cache learns from a cycle, and what that changed. */
 typedef struct specrt__retrieve_record {
@@ -10482,7 +10738,7 @@ typedef struct specrt__retrieve {
     int32_t n_logits;
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
-    int32_t n_cycles, n_posted_events, n_lost;
+    int32_t n_cycles;
     /* Records are numbered. They are written up to `posted`, given to a task up to `limit`, worked off up
      * to `done`, taken over up to `taken`. A task is out while done is not limit; only it writes done,
      * last of all. What follows done is the task's while one is out. */
@@ -10500,10 +10756,6 @@ typedef struct specrt__retrieve {
 } specrt__retrieve;
 
 /* --- what a policy's sessions share --- */
-
-SPECRT__INTERNAL specrt_status specrt__retrieve_resolve(
-    const specrt_bundle *bundle, const specrt_head *head, const specrt_head *target, int32_t size,
-    const int32_t *options, specrt__retrieve_params *out, specrt_error *err);
 
 /* Of the hidden states that it reads; 0: none. */
 static inline int32_t specrt__retrieve_width(const specrt__retrieve_params *params) {
@@ -10523,7 +10775,7 @@ static inline void specrt__retrieve_settle(const specrt__retrieve *r) {
     while (specrt__os_load(&r->done) != r->limit) specrt__os_yield();
 }
 
-SPECRT__INTERNAL void specrt__retrieve_free(specrt__retrieve *r);
+SPECRT__INTERNAL void specrt__retrieve_close(void *state);
 
 /* --- working off --- */
 
@@ -10540,21 +10792,12 @@ static inline void specrt__retrieve_finish(specrt__retrieve *r) {
     r->due = false;
 }
 
-SPECRT__INTERNAL void specrt__retrieve_begin(specrt__retrieve *r);
+SPECRT__INTERNAL void specrt__retrieve_begin(void *state);
 SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
                                             int32_t n_best, specrt__active_pool *pool);
-SPECRT__INTERNAL void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens,
-                                               int32_t n, const specrt_target_rows *rows);
-
-/* Whether hidden states are of the width that is read, if they are. */
-static inline bool specrt__retrieve_fits(const specrt__retrieve *r,
-                                         const specrt_target_rows *rows) {
-    int32_t width = specrt__retrieve_width(&r->params);
-    return width == 0 || !rows || !rows->hidden || rows->d_hidden == width;
-}
-
-SPECRT__INTERNAL void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
+SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *tokens, int32_t n,
                                                const specrt_target_rows *rows);
+SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source_cycle *cycle);
 
 // >>retrieve : src/sources/retrieve.c
 /* retrieve.c : owns EvoSpec's retrieval (section "EvoSpec" of docs/METHODS.md): when the target emits a
@@ -10609,25 +10852,48 @@ static specrt_status specrt__retrieve_resolve_index(const specrt_bundle *bundle,
     return specrt_bundle_hnsw(bundle, target, out, err);
 }
 
-/* @return OK, BUNDLE_*, BAD_ARG, UNSUPPORTED. */
-SPECRT__INTERNAL specrt_status specrt__retrieve_resolve(
-    const specrt_bundle *bundle, const specrt_head *head, const specrt_head *target, int32_t size,
-    const int32_t *options, specrt__retrieve_params *out, specrt_error *err) {
-    memset(out, 0, sizeof *out);
-    out->size = size;
+static specrt_status specrt__retrieve_resolve(const specrt__source_request *request,
+                                              specrt__retrieve_params *out, specrt_error *err) {
+    const specrt_bundle *bundle = request->bundle;
+    const int32_t *options = request->options;
+    out->size = request->size;
     out->sem = options[SPECRT__RETRIEVE_SEM];
     out->prompt = options[SPECRT__RETRIEVE_PROMPT];
     out->keep = options[SPECRT__RETRIEVE_KEEP] != 0;
     out->async = options[SPECRT__RETRIEVE_MODE] != 0;
     if (out->sem != SPECRT__RETRIEVE_LOGITS)
-        SPECRT__TRY(
-            specrt__retrieve_resolve_index(bundle, head, target, out->sem, &out->index, err));
+        SPECRT__TRY(specrt__retrieve_resolve_index(bundle, request->head, request->desc->target,
+                                                   out->sem, &out->index, err));
     if (!options[SPECRT__RETRIEVE_GRAPH]) return SPECRT_STATUS_OK;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
                                 "retrieve: needs a bundle with section 'cograph', or @graph=off; "
                                 "cograph-build builds it");
     return specrt_bundle_cograph(bundle, &out->graph, err);
+}
+
+static specrt_status specrt__retrieve_share(const specrt__source_request *request,
+                                            specrt__source_shared *out, specrt_error *err) {
+    const specrt_desc *desc = &request->head->compute.desc;
+    specrt__retrieve_params params;
+    memset(&params, 0, sizeof params);
+    SPECRT__TRY(specrt__retrieve_resolve(request, &params, err));
+    specrt__retrieve_shared *s =
+        (specrt__retrieve_shared *)specrt__base_alloc(desc, sizeof(specrt__retrieve_shared));
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "retrieve: out of memory");
+    s->desc = *desc;
+    s->params = params;
+    out->data = s;
+    out->bound = params.size;
+    out->reads_prompt = params.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
+    out->hidden_width = specrt__retrieve_width(&params);
+    out->submits = params.async;
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__retrieve_unshare(void *shared) {
+    specrt_desc desc = ((specrt__retrieve_shared *)shared)->desc;
+    specrt__base_free(&desc, shared);
 }
 
 /* --- a session's --- */
@@ -10673,8 +10939,18 @@ SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *
     return r;
 }
 
-SPECRT__INTERNAL void specrt__retrieve_free(specrt__retrieve *r) {
-    if (!r) return;
+static void *specrt__retrieve_open(void *shared, const specrt__source_session *with) {
+    const specrt__retrieve_shared *s = (const specrt__retrieve_shared *)shared;
+    specrt__retrieve *r =
+        specrt__retrieve_create(with->pool, &s->params, with->n_logits, with->desc);
+    if (!r) return NULL;
+    r->submit = with->submit;
+    r->submit_user = with->submit_user;
+    return r;
+}
+
+SPECRT__INTERNAL void specrt__retrieve_close(void *state) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
     specrt_desc desc = r->desc;
     specrt__retrieve_settle(r);
     specrt__base_free(&desc, r);
@@ -10797,9 +11073,17 @@ SPECRT__INTERNAL void specrt__retrieve_take(specrt__retrieve *r) {
     }
 }
 
-/* A new sequence; no task is out, and the pool was reset. */
-SPECRT__INTERNAL void specrt__retrieve_begin(specrt__retrieve *r) {
-    r->n_posted_events = r->n_lost = 0;
+/* Everything posted is worked off and taken over. */
+static void specrt__retrieve_catch_up(void *state) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
+    specrt__retrieve_settle(r);
+    specrt__retrieve_finish(r);
+    specrt__retrieve_take(r);
+}
+
+SPECRT__INTERNAL void specrt__retrieve_begin(void *state) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
+    specrt__retrieve_settle(r);
     if (!r->params.keep) {
         specrt__arc_reset(&r->arc, r->params.size / 2.0);
         specrt__retrieve_bar(r);
@@ -10856,19 +11140,23 @@ SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, 
 }
 
 /* What comes before the first cycle, or the next turn. */
-SPECRT__INTERNAL void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens,
-                                               int32_t n, const specrt_target_rows *rows) {
+SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *tokens, int32_t n,
+                                               const specrt_target_rows *rows) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
     int32_t best[SPECRT__RETRIEVE_TOP];
     if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_OFF) return;
-    specrt__retrieve_settle(r);
-    specrt__retrieve_finish(r);
-    specrt__retrieve_take(r);
+    specrt__retrieve_catch_up(r);
     for (int32_t i = 0; i < n; i++) {
         int32_t n_best = 0;
         if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_BEST)
             n_best = specrt__retrieve_best(r, rows, i, best);
         specrt__retrieve_read(r, tokens[i], best, n_best, r->pool);
     }
+}
+
+static void specrt__retrieve_start(void *state, int32_t token) {
+    (void)token;
+    specrt__retrieve_take((specrt__retrieve *)state);
 }
 
 static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
@@ -10896,17 +11184,18 @@ static bool specrt__retrieve_due(const specrt__retrieve *r) {
 
 /* Before any other source learns from the cycle, since what could have been drafted is asked here. Only
  * the last token can be an event: the others were drafted. */
-SPECRT__INTERNAL void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
-                                               const specrt_target_rows *rows) {
+SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source_cycle *cycle) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
+    const specrt_verdict *verdict = cycle->verdict;
     int32_t token = verdict->tokens[verdict->n - 1];
     bool event = specrt__active_valid(r->pool, token) && !specrt__active_member(r->pool, token);
     r->n_cycles++;
-    r->n_posted_events += event;
+    cycle->stats->n_events += event;
     specrt__retrieve_take(r);
     if (r->posted - r->taken < r->n_records)
-        specrt__retrieve_write(r, verdict, rows, event);
+        specrt__retrieve_write(r, verdict, cycle->rows, event);
     else
-        r->n_lost += event;
+        cycle->stats->n_lost += event;
     if (!r->params.async) {
         specrt__retrieve_work(r, r->done);
         r->limit = r->done;
@@ -10918,6 +11207,99 @@ SPECRT__INTERNAL void specrt__retrieve_observe(specrt__retrieve *r, const specrt
         r->submit(r->submit_user, &r->task);
     }
 }
+
+/* --- saved sessions --- */
+
+/* The cache's lists by recency, and the ages of T1's tokens, then of T2's, in cycles since they came in. */
+enum { SPECRT__RETRIEVE_SAVED_AGES = SPECRT__ARC_B2 - SPECRT__ARC_T1 + 1 };
+
+static void specrt__retrieve_limits(const void *state, int32_t *most) {
+    for (int i = 0; i <= (int)SPECRT__RETRIEVE_SAVED_AGES; i++)
+        most[i] = ((const specrt__retrieve *)state)->arc.capacity;
+}
+
+/* Ages beyond the least residency, and events beyond the warm-up, are all alike. */
+static void specrt__retrieve_save(const void *state, specrt__save *out) {
+    const specrt__retrieve *r = (const specrt__retrieve *)state;
+    const specrt__arc *a = &r->arc;
+    int32_t n_events =
+        r->n_events > SPECRT__RETRIEVE_WARM_UP ? SPECRT__RETRIEVE_WARM_UP + 1 : r->n_events;
+    specrt__save_header(out, SPECRT__SAVED_P, &a->p, sizeof a->p);
+    specrt__save_header(out, SPECRT__SAVED_EVENTS, &n_events, sizeof n_events);
+    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_B2; list++) {
+        specrt__save_word(out, a->sizes[list]);
+        for (int32_t id = specrt__arc_oldest(a, list); id < a->n_ids; id = a->newer[id])
+            specrt__save_word(out, id);
+    }
+    specrt__save_word(out, a->sizes[SPECRT__ARC_T1] + a->sizes[SPECRT__ARC_T2]);
+    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
+        for (int32_t id = specrt__arc_oldest(a, list); id < a->n_ids; id = a->newer[id]) {
+            int32_t age = r->n_cycles - a->births[id];
+            specrt__save_word(out, age < SPECRT__ARC_RESIDENCY ? age : SPECRT__ARC_RESIDENCY);
+        }
+}
+
+/* @return what is wrong with words on their own, or NULL. */
+static const char *specrt__retrieve_saved_wrong(const specrt__retrieve *r, const specrt__saved *in,
+                                                double p) {
+    const specrt__saved_list *ages = &in->lists[SPECRT__RETRIEVE_SAVED_AGES];
+    uint32_t n_events = specrt__base_load32(in->header + SPECRT__SAVED_EVENTS);
+    for (int i = 0; i < (int)SPECRT__RETRIEVE_SAVED_AGES; i++)
+        if (!specrt__saved_within(&in->lists[i], r->arc.n_ids)) return "tokens";
+    if (!specrt__saved_within(ages, SPECRT__ARC_RESIDENCY + 1) ||
+        ages->n != in->lists[0].n + in->lists[1].n)
+        return "ages";
+    if (n_events > SPECRT__RETRIEVE_WARM_UP + 1) return "events";
+    return p >= 0 && p <= r->arc.capacity ? NULL : "cache";
+}
+
+static const char *specrt__retrieve_load(void *state, const specrt__saved *in) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
+    const specrt__saved_list *ages = &in->lists[SPECRT__RETRIEVE_SAVED_AGES];
+    specrt__arc *a = &r->arc;
+    double p;
+    memcpy(&p, in->header + SPECRT__SAVED_P, 8);
+    const char *wrong = specrt__retrieve_saved_wrong(r, in, p);
+    if (wrong) return wrong;
+    for (int32_t id = 0; id < a->n_ids; id++) /* keep=on outlives begin */
+        if (specrt__arc_resident(a, id)) specrt__active_drop(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+    specrt__arc_reset(a, p);
+    specrt__retrieve_bar(r);
+    r->n_cycles = SPECRT__ARC_RESIDENCY;
+    r->n_events = (int32_t)specrt__base_load32(in->header + SPECRT__SAVED_EVENTS);
+    r->n_blocked = 0;
+    for (int list = SPECRT__ARC_T1, age = 0; list <= SPECRT__ARC_B2; list++) {
+        const specrt__saved_list *ids = &in->lists[list - SPECRT__ARC_T1];
+        for (int32_t i = 0; i < ids->n; i++) {
+            int32_t id = specrt__saved_word(ids, i);
+            if (a->lists[id] != SPECRT__ARC_NONE || r->offered[id] == SPECRT__RETRIEVE_NEVER)
+                return "cache";
+            specrt__arc_move(a, id, list);
+            if (!specrt__arc_resident(a, id)) continue;
+            a->births[id] = r->n_cycles - specrt__saved_word(ages, age++);
+            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+        }
+    }
+    return NULL;
+}
+
+SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
+    specrt__retrieve_share,
+    specrt__retrieve_unshare,
+    specrt__retrieve_open,
+    specrt__retrieve_close,
+    NULL,
+    NULL,
+    specrt__retrieve_begin,
+    specrt__retrieve_prefill,
+    specrt__retrieve_start,
+    specrt__retrieve_observe,
+    specrt__retrieve_catch_up,
+    SPECRT__RETRIEVE_SAVED_AGES + 1,
+    specrt__retrieve_limits,
+    specrt__retrieve_save,
+    specrt__retrieve_load,
+};
 
 // >>align : src/adapt/align.c
 /* align.c : owns what waits to be learnt from: the gate, the buffers, the curriculum's weights, and the
@@ -11730,25 +12112,14 @@ enum {
 enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
 enum { SPECRT__POLICY_MAX_TEXT = 1024 }; /* as much as a trace keeps */
 
-enum {
-    SPECRT__POLICY_MODE,
-    SPECRT__POLICY_KPRE,
-    SPECRT__POLICY_KVER,
-    SPECRT__POLICY_POSITIONS,
-    SPECRT__POLICY_ONLY,
-    SPECRT__POLICY_EMITTED,
-    SPECRT__POLICY_MIN,
-    SPECRT__POLICY_WINDOW_OPTIONS
-};
-
 typedef struct specrt__policy_kind {
     const char *name;
     int32_t n_sizes; /* it may be given: one for each level, or one for all, or none */
     int32_t size;    /* when the text names none; 0: as calibrated */
     const specrt__active_option *options;
     int n_options;
-    const specrt__active_source *routed; /* NULL: fixed or packed */
-    bool of_head;                        /* its section was made of the very head that drafts */
+    const specrt__source *source; /* NULL: its rows are fixed */
+    bool of_head;                 /* its section was made of the very head that drafts */
 } specrt__policy_kind;
 
 typedef struct specrt__policy_source {
@@ -11783,14 +12154,15 @@ struct specrt_policy {
     specrt_static *list;  /* owned; NULL where no row is packed for all */
     int32_t *full_ids;    /* owned; NULL but for `full` over rows without ids */
     specrt_segment fixed; /* n_rows = 0: none */
-    bool has_window;
-    specrt__window_params window;
-    specrt__retrieve_params retrieve;
-    int32_t n_routed, routed_bound; /* routed sources, and the most rows they add at a level */
+    /* In the order of specrt__policy_kinds, but for a static list of several sizes, which is the first. */
+    int32_t n_sources;
     struct {
-        const specrt__active_source *source;
-        void *shared; /* owned */
-    } routed[SPECRT__POLICY_KINDS];
+        int kind; /* of specrt__policy_kinds */
+        const specrt__source *source;
+        specrt__source_shared shared;
+    } sources[SPECRT__POLICY_KINDS];
+    int32_t packed_bound;              /* rows that sources pack at most */
+    int32_t routed_bound;              /* rows that sources add to a level at most */
     const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
     int32_t n_frequent, n_invalid;
     /* all of them, and those to pack: rows that no fixed segment holds */
@@ -11798,27 +12170,31 @@ struct specrt_policy {
     int32_t ends[SPECRT_MAX_TERMINATORS], terminators[SPECRT_MAX_TERMINATORS];
 };
 
+/* The place of a kind among the policy's sources, or -1. */
+static inline int specrt__policy_find(const specrt_policy *policy, int kind) {
+    for (int i = 0; i < policy->n_sources; i++)
+        if (policy->sources[i].kind == kind) return i;
+    return -1;
+}
+
+/* What sessions share of a source, or NULL. */
+static inline const void *specrt__policy_shared(const specrt_policy *policy, int kind) {
+    int i = specrt__policy_find(policy, kind);
+    return i < 0 ? NULL : policy->sources[i].shared.data;
+}
+
 // >>policy_text : src/decode/policy_text.c
 /* policy_text.c : owns the text of a policy: its sources, presets and options, parsed and printed. Refuses
  * texts that are no policy. */
-
-static const specrt__active_option specrt__policy_window_options[] = {
-    {"mode", "unique_lru stream unique_fifo", 0, 0, 0},
-    {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"positions", "all last tree", 0, 0, 0},
-    {"only", "both ctx ext", 0, 0, 0},
-    {"emitted", "off on", 0, 0, 1},
-    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
-};
-SPECRT__ACTIVE_FITS(specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS);
 
 /* In the order in which a sum covers tokens and is printed. */
 SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS] = {
     {"full", 0, 0, NULL, 0, NULL, false},
     {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL, false},
-    {"window", 1, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL, false},
-    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL, false},
+    {"window", 1, 3072, specrt__window_options, SPECRT__WINDOW_OPTIONS, &specrt__window_source,
+     false},
+    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS,
+     &specrt__retrieve_source, false},
     {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source,
      true},
     {"group", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_groups,
@@ -12219,8 +12595,9 @@ static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_so
     specrt__ranks_set_levels(p->list, p->head, ids, source->levels, source->n_levels);
     p->routed_bound += p->fixed.n_rows - p->list->n_always;
     p->fixed.n_rows = p->list->n_always;
-    p->routed[p->n_routed].source = &specrt__ranks_levels;
-    p->routed[p->n_routed++].shared = p->list;
+    p->sources[p->n_sources].kind = SPECRT__POLICY_STATIC;
+    p->sources[p->n_sources].source = &specrt__ranks_levels;
+    p->sources[p->n_sources++].shared.data = p->list;
     p->list = NULL;
 }
 
@@ -12246,35 +12623,30 @@ static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_b
     return SPECRT_STATUS_OK;
 }
 
-static void specrt__policy_make_window(specrt_policy *p, const specrt__policy_source *source) {
-    const int32_t *options = source->options;
-    p->has_window = true;
-    p->window.size = source->size;
-    p->window.mode = options[SPECRT__POLICY_MODE];
-    p->window.positions = options[SPECRT__POLICY_POSITIONS];
-    p->window.only = options[SPECRT__POLICY_ONLY];
-    p->window.kpre = options[SPECRT__POLICY_KPRE];
-    p->window.kver = options[SPECRT__POLICY_KVER];
-    p->window.emitted = options[SPECRT__POLICY_EMITTED];
-    p->window.min =
-        options[SPECRT__POLICY_MIN] < source->size ? options[SPECRT__POLICY_MIN] : source->size;
+static specrt_status specrt__policy_share(specrt_policy *p, int kind,
+                                          const specrt__source_request *request,
+                                          specrt_error *err) {
+    const specrt__source *source = specrt__policy_kinds[kind].source;
+    specrt__source_shared *shared = &p->sources[p->n_sources].shared;
+    if (request->bundle && specrt__policy_kinds[kind].of_head)
+        SPECRT__TRY(specrt__head_check(request->bundle, &p->head->desc, err));
+    SPECRT__TRY(source->share(request, shared, err));
+    p->sources[p->n_sources].kind = kind;
+    p->sources[p->n_sources++].source = source;
+    *(source->route ? &p->routed_bound : &p->packed_bound) += shared->bound;
+    return SPECRT_STATUS_OK;
 }
 
-static specrt_status specrt__policy_make_routed(specrt_policy *p, const specrt_bundle *bundle,
-                                                const specrt_policy_desc *desc,
-                                                const specrt__policy_spec *spec,
-                                                specrt_error *err) {
+static specrt_status specrt__policy_make_sources(specrt_policy *p, const specrt_bundle *bundle,
+                                                 const specrt_policy_desc *desc,
+                                                 const specrt__policy_spec *spec,
+                                                 specrt_error *err) {
+    specrt__source_request request = {bundle, p->head, desc, p->frequent, p->n_frequent, 0, NULL};
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
-        const specrt__active_source *routed = specrt__policy_kinds[kind].routed;
-        const specrt__policy_source *source = &spec->sources[kind];
-        int32_t bound = 0;
-        if (!routed || !source->present) continue;
-        if (bundle && specrt__policy_kinds[kind].of_head)
-            SPECRT__TRY(specrt__head_check(bundle, &p->head->desc, err));
-        SPECRT__TRY(routed->share(bundle, p->head, desc, source->size, source->options,
-                                  &p->routed[p->n_routed].shared, &bound, err));
-        p->routed[p->n_routed++].source = routed;
-        p->routed_bound += bound;
+        request.size = spec->sources[kind].size;
+        request.options = spec->sources[kind].options;
+        if (spec->sources[kind].present && specrt__policy_kinds[kind].source)
+            SPECRT__TRY(specrt__policy_share(p, kind, &request, err));
     }
     return SPECRT_STATUS_OK;
 }
@@ -12314,17 +12686,11 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     if (spec->sources[SPECRT__POLICY_STATIC].present)
         SPECRT__TRY(
             specrt__policy_make_static(p, bundle, &spec->sources[SPECRT__POLICY_STATIC], err));
-    if (spec->sources[SPECRT__POLICY_WINDOW].present)
-        specrt__policy_make_window(p, &spec->sources[SPECRT__POLICY_WINDOW]);
-    const specrt__policy_source *retrieve = &spec->sources[SPECRT__POLICY_RETRIEVE];
-    if (retrieve->present)
-        SPECRT__TRY(specrt__retrieve_resolve(bundle, p->head, desc->target, retrieve->size,
-                                             retrieve->options, &p->retrieve, err));
-    SPECRT__TRY(specrt__policy_make_routed(p, bundle, desc, spec, err));
+    SPECRT__TRY(specrt__policy_make_sources(p, bundle, desc, spec, err));
     if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
     SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
-    int64_t bound = (int64_t)p->fixed.n_rows + p->window.size + p->retrieve.size + p->n_terminators;
+    int64_t bound = (int64_t)p->fixed.n_rows + p->packed_bound + p->n_terminators;
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(spec, p->text);
@@ -12368,8 +12734,9 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
 SPECRT_API void specrt_policy_close(specrt_policy *policy) {
     if (!policy) return;
     specrt_desc desc = policy->desc;
-    for (int i = 0; i < policy->n_routed; i++)
-        policy->routed[i].source->unshare(policy->routed[i].shared);
+    for (int i = 0; i < policy->n_sources; i++)
+        if (policy->sources[i].source->unshare)
+            policy->sources[i].source->unshare(policy->sources[i].shared.data);
     specrt_static_close(policy->list);
     specrt__base_free(&desc, policy->full_ids);
     specrt__base_free(&desc, policy);
@@ -12380,12 +12747,16 @@ SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
 }
 
 SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
-    return (policy->has_window && policy->window.kpre > 0) ||
-           policy->retrieve.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
+    for (int i = 0; i < policy->n_sources; i++)
+        if (policy->sources[i].shared.reads_prompt) return 1;
+    return 0;
 }
 
 SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy) {
-    return specrt__retrieve_width(&policy->retrieve);
+    for (int i = 0; i < policy->n_sources; i++)
+        if (policy->sources[i].shared.hidden_width > 0)
+            return policy->sources[i].shared.hidden_width;
+    return 0;
 }
 
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
@@ -13333,21 +13704,20 @@ struct specrt_session {
     specrt_desc desc;
     const specrt_policy *policy;
     specrt__active_pool *pool;
-    specrt__window *window;     /* NULL: the policy has none */
-    specrt__retrieve *retrieve; /* likewise */
     specrt_tree *tree;
     specrt_verifier *verifier;
     specrt_active active;
     specrt_segment segments[2 + SPECRT__ACTIVE_MAX_SEGMENTS]; /* fixed, packed, routed */
     int32_t n_kept; /* of the segments, fixed and packed ones; the others are the last level's */
-    specrt__active_routed *routed; /* NULL: the policy routes nothing */
-    void *routed_states[SPECRT__POLICY_KINDS];
-    int64_t n_routed_rows, n_levels; /* of this cycle */
-    int32_t n_ahead;                 /* of its levels, those up to the last that was routed ahead */
-    int64_t position;                /* of the next token to emit */
-    int64_t n_copied_before;         /* by the pool, until begin */
-    int64_t cycle;                   /* trees begun: keys the draws of sampled drafts */
-    uint64_t sequence;               /* keys the draws; or, once it is named, those after begin */
+    specrt__active_routed *routed;      /* NULL: the policy routes nothing */
+    void *states[SPECRT__POLICY_KINDS]; /* of the policy's sources, in its order */
+    int n_open;                         /* of them */
+    int64_t n_routed_rows, n_levels;    /* of this cycle */
+    int32_t n_ahead;         /* of its levels, those up to the last that was routed ahead */
+    int64_t position;        /* of the next token to emit */
+    int64_t n_copied_before; /* by the pool, until begin */
+    int64_t cycle;           /* trees begun: keys the draws of sampled drafts */
+    uint64_t sequence;       /* keys the draws; or, once it is named, those after begin */
     bool sequence_named;
     specrt_session_stats stats;
     int32_t topk;
@@ -13366,6 +13736,12 @@ struct specrt_session {
     int32_t *fixed_at; /* [n_ids] place of a token there; NULL: it is used whole */
     bool in_batch;     /* while a batch is looked through for a session that comes twice */
 };
+
+/* The state of a source, or NULL: the policy has none. */
+static inline void *specrt__session_state(const specrt_session *s, int kind) {
+    int i = specrt__policy_find(s->policy, kind);
+    return i < 0 ? NULL : s->states[i];
+}
 
 SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy);
 SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
@@ -13404,32 +13780,10 @@ SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const spec
         specrt__active_mark(pool, policy->fixed.ids[i], SPECRT__ACTIVE_FIXED);
 }
 
-static bool specrt__session_make_window(specrt_session *s, int32_t n_logits) {
-    specrt__window_params params = s->policy->window;
-    if (!s->policy->has_window) return true;
-    if (params.min < s->topk) params.min = s->topk;
-    if (params.min > s->policy->bound) params.min = s->policy->bound;
-    s->window = specrt__window_create(s->pool, &params, n_logits, &s->desc);
-    if (!s->window) return false;
-    s->window->frequent = s->policy->frequent;
-    s->window->n_frequent = s->policy->n_frequent;
-    return true;
-}
-
-static bool specrt__session_make_retrieve(specrt_session *s, const specrt_session_params *params,
-                                          int32_t n_logits) {
-    if (s->policy->retrieve.size == 0) return true;
-    s->retrieve = specrt__retrieve_create(s->pool, &s->policy->retrieve, n_logits, &s->desc);
-    if (!s->retrieve) return false;
-    s->retrieve->submit = params->submit;
-    s->retrieve->submit_user = params->submit_user;
-    return true;
-}
-
 static bool specrt__session_make_routed(specrt_session *s) {
     const specrt_policy *policy = s->policy;
     size_t n_ids = (size_t)s->pool->n_ids, n_rows = (size_t)policy->routed_bound;
-    if (policy->n_routed == 0) return true;
+    if (policy->routed_bound == 0) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(
         &s->desc, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
     if (!at) return false;
@@ -13439,10 +13793,20 @@ static bool specrt__session_make_routed(specrt_session *s) {
     s->routed->levels = SPECRT__CARVE(uint32_t, &at, n_ids);
     s->routed->masked = SPECRT__CARVE(int32_t, &at, n_rows);
     s->routed->max_rows = policy->routed_bound;
-    for (int i = 0; i < policy->n_routed; i++) {
-        s->routed_states[i] =
-            policy->routed[i].source->open(policy->routed[i].shared, s->topk, &s->desc);
-        if (!s->routed_states[i]) return false;
+    return true;
+}
+
+static bool specrt__session_open_sources(specrt_session *s, const specrt_session_params *params,
+                                         int32_t n_logits) {
+    const specrt__source_session with = {
+        s->pool,  s->topk,        n_logits,           s->policy->bound,
+        &s->desc, params->submit, params->submit_user};
+    for (; s->n_open < s->policy->n_sources; s->n_open++) {
+        const specrt__source *source = s->policy->sources[s->n_open].source;
+        void *shared = s->policy->sources[s->n_open].shared.data;
+        void *state = source->open ? source->open(shared, &with) : shared;
+        if (!state) return false;
+        s->states[s->n_open] = state;
     }
     return true;
 }
@@ -13562,6 +13926,12 @@ static specrt_status specrt__session_make_budget(specrt_session *s, specrt_auto 
     return SPECRT_STATUS_OK;
 }
 
+static bool specrt__session_submits(const specrt_policy *policy) {
+    for (int i = 0; i < policy->n_sources; i++)
+        if (policy->sources[i].shared.submits) return true;
+    return false;
+}
+
 static specrt_status specrt__session_make(specrt_session *s, const specrt_session_params *params,
                                           specrt_error *err) {
     const specrt_policy *policy = s->policy;
@@ -13578,7 +13948,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 "session: topk: expected at most the %d rows of policy '%s', found "
                                 "%d",
                                 (int)specrt_policy_bound(policy), policy->text, (int)s->topk);
-    if (policy->retrieve.async && !params->submit)
+    if (specrt__session_submits(policy) && !params->submit)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "session: policy '%s': expected params.submit, which runs what "
                                 "mode=async leaves to another thread, found NULL",
@@ -13587,9 +13957,9 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
         SPECRT__TRY(specrt__stock_check_room(params->stock, policy->head, capacity, err));
     s->pool = specrt__active_pool_make(policy->head, n_ids, capacity, params->stock, &s->desc);
     if (s->pool) specrt__session_mark(s->pool, policy);
-    if (!s->pool || !specrt__session_make_window(s, n_logits) ||
-        !specrt__session_make_retrieve(s, params, n_logits) || !specrt__session_make_routed(s) ||
-        !specrt__session_make_scratch(s) || !specrt__session_make_laws(s, params))
+    if (!s->pool || !specrt__session_open_sources(s, params, n_logits) ||
+        !specrt__session_make_routed(s) || !specrt__session_make_scratch(s) ||
+        !specrt__session_make_laws(s, params))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
     SPECRT__TRY(specrt__session_make_budget(s, params->budget, err));
@@ -13628,12 +13998,10 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
 SPECRT_API void specrt_session_close(specrt_session *session) {
     if (!session) return;
     specrt_desc desc = session->desc;
-    for (int i = 0; i < SPECRT__POLICY_KINDS; i++)
-        if (session->routed_states[i])
-            session->policy->routed[i].source->close(session->routed_states[i]);
+    for (int i = 0; i < session->n_open; i++)
+        if (session->policy->sources[i].source->close)
+            session->policy->sources[i].source->close(session->states[i]);
     specrt__base_free(&desc, session->routed);
-    specrt__window_free(session->window);
-    specrt__retrieve_free(session->retrieve);
     specrt__active_pool_free(session->pool);
     specrt_tree_free(session->tree);
     specrt_verifier_free(session->verifier);
@@ -13711,8 +14079,9 @@ static const specrt_active *specrt__session_route_by(specrt_session *s,
     routed->level = level.level;
     routed->n_segments = routed->n_rows = routed->n_masked = 0;
     routed->n_read = 0;
-    for (int i = 0; i < s->policy->n_routed; i++)
-        s->policy->routed[i].source->route(s->routed_states[i], &level, routed);
+    for (int i = 0; i < s->policy->n_sources; i++)
+        if (s->policy->sources[i].source->route)
+            s->policy->sources[i].source->route(s->states[i], &level, routed);
     memcpy(s->segments + s->n_kept, routed->segments,
            (size_t)routed->n_segments * sizeof *s->segments);
     s->active.n_segments = s->n_kept + routed->n_segments;
@@ -13740,10 +14109,9 @@ static void specrt__session_count(specrt_session *s) {
 }
 
 SPECRT_API void specrt_session_begin(specrt_session *s) {
-    if (s->retrieve) specrt__retrieve_settle(s->retrieve);
     specrt__active_pool_reset(s->pool);
-    if (s->window) specrt__window_reset(s->window);
-    if (s->retrieve) specrt__retrieve_begin(s->retrieve);
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
         specrt__active_want(s->pool, s->policy->terminators[i], SPECRT__ACTIVE_PINNED);
     s->n_copied_before = s->pool->n_copied;
@@ -13774,8 +14142,9 @@ static bool specrt__session_tokens_ok(const specrt_session *s, const int32_t *to
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *s, const int32_t *tokens, int32_t n,
                                                 const specrt_target_rows *rows) {
     if (n < 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
-    if (s->window) specrt__window_prefill(s->window, tokens, n, rows);
-    if (s->retrieve) specrt__retrieve_prefill(s->retrieve, tokens, n, rows);
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->prefill)
+            s->policy->sources[i].source->prefill(s->states[i], tokens, n, rows);
     s->position += n;
     return SPECRT_STATUS_OK;
 }
@@ -13801,8 +14170,9 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
     if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
     if (s->open.n > 0) return specrt__session_end_open(s, token);
     if (s->budget) specrt_auto_begin(s->budget);
-    if (s->retrieve) specrt__retrieve_take(s->retrieve);
-    if (s->window) specrt__window_start(s->window, token); /* last: it fills up what is left */
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->start)
+            s->policy->sources[i].source->start(s->states[i], token);
     specrt__session_pack(s);
     s->position++;
     s->cycle++;
@@ -13868,9 +14238,9 @@ SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const flo
     specrt__active_level level = specrt__session_level(s->tree->level, &own, NULL, fed);
     if (n < 1 || n != own.n || level.level == s->tree->params.num_steps || s->n_ahead > level.level)
         return SPECRT_STATUS_BAD_ARG;
-    for (int i = 0; i < s->policy->n_routed; i++)
-        if (s->policy->routed[i].source->ahead)
-            s->policy->routed[i].source->ahead(s->routed_states[i], &level);
+    for (int i = 0; i < s->policy->n_sources; i++)
+        if (s->policy->sources[i].source->ahead)
+            s->policy->sources[i].source->ahead(s->states[i], &level);
     s->n_ahead = level.level + 1;
     return SPECRT_STATUS_OK;
 }
@@ -14078,11 +14448,20 @@ static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
     (void)specrt_auto_observe(s->budget, &cycle);
 }
 
+static void specrt__session_learn(specrt_session *s, const specrt_draft *draft,
+                                  const specrt_verdict *verdict, const specrt_target_rows *rows) {
+    const specrt__source_cycle cycle = {draft, verdict, rows, &s->stats};
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->observe)
+            s->policy->sources[i].source->observe(s->states[i], &cycle);
+}
+
 SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows) {
     if (s->open.n > 0 || !specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
-    if (s->retrieve && !specrt__retrieve_fits(s->retrieve, rows)) return SPECRT_STATUS_BAD_ARG;
+    int32_t width = specrt_policy_hidden_width(s->policy);
+    if (width > 0 && rows && rows->hidden && rows->d_hidden != width) return SPECRT_STATUS_BAD_ARG;
     s->stats.n_cycles++;
     s->stats.n_emitted += verdict->n;
     s->stats.n_drafted += draft->n - 1;
@@ -14093,8 +14472,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
         s->stats.n_covered += specrt_session_member(s, verdict->tokens[i], i) != SPECRT_MEMBER_NO;
     int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */
     specrt__session_spend(s, draft, verdict, rows ? rows->logits : NULL);
-    if (s->retrieve) specrt__retrieve_observe(s->retrieve, verdict, rows);
-    if (s->window) specrt__window_observe(s->window, draft, verdict, rows);
+    specrt__session_learn(s, draft, verdict, rows);
     specrt__session_pack(s);
     s->position += verdict->n;
     s->cycle++;
@@ -14160,9 +14538,6 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
 SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out) {
     *out = session->stats;
     out->n_copied = session->pool->n_copied - session->n_copied_before;
-    if (!session->retrieve) return;
-    out->n_events = session->retrieve->n_posted_events;
-    out->n_lost = session->retrieve->n_lost;
 }
 
 // >>snapshot : src/decode/snapshot.h
@@ -14170,25 +14545,9 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 
 enum {
     SPECRT__SNAPSHOT_VERSION = 1,
-    SPECRT__SNAPSHOT_HEADER = 104,
     SPECRT__SNAPSHOT_CHECKED = 24, /* bytes before those that the checksum is of */
-    SPECRT__SNAPSHOT_EVENTS = SPECRT__RETRIEVE_WARM_UP + 1 /* more are all the same */
-};
-
-/* The lists in their order. Those of recency begin with the oldest. */
-enum {
-    SPECRT__SNAPSHOT_ROWS,   /* packed tokens by slot */
-    SPECRT__SNAPSHOT_WINDOW, /* its tokens by recency; of a stream those of a set not appended yet */
-    SPECRT__SNAPSHOT_RING,   /* elements of its stream */
-    SPECRT__SNAPSHOT_SEED,   /* the target's best at the latest prompt position */
-    SPECRT__SNAPSHOT_T1,     /* the cache's lists by recency: T1, T2, B1, B2 */
-    SPECRT__SNAPSHOT_T2,
-    SPECRT__SNAPSHOT_B1,
-    SPECRT__SNAPSHOT_B2,
-    SPECRT__SNAPSHOT_AGES,  /* of T1's tokens, then of T2's: cycles since they came in, at most 8 */
-    SPECRT__SNAPSHOT_CHAIN, /* tokens of a chain that waits for its last one */
-    SPECRT__SNAPSHOT_CHAIN_BEST, /* [n, SPECRT_LOGITS_MAX_K] the target's best there, or none */
-    SPECRT__SNAPSHOT_LISTS
+    SPECRT__SNAPSHOT_PARTS = SPECRT__POLICY_KINDS + 2,
+    SPECRT__SNAPSHOT_LISTS = 3 + 8 * SPECRT__SNAPSHOT_PARTS /* with eight of a source at most */
 };
 
 // >>snapshot : src/decode/snapshot.c
@@ -14214,80 +14573,77 @@ static size_t specrt__snapshot_text(const specrt_session *s) {
     return (size_t)specrt__base_align(strlen(s->policy->text), 4);
 }
 
+/* --- lists --- */
+
+/* A source whose lists a save has. */
+typedef struct specrt__snapshot_part {
+    const specrt__source *source;
+    void *state; /* NULL: the policy does not have it, and its lists are empty */
+} specrt__snapshot_part;
+
+/* The parts in their order. Every save has those of `window` and `retrieve`, as the format began with them;
+ * other sources have a part where the policy has them. @return how many. */
+static int specrt__snapshot_parts(const specrt_session *s, specrt__snapshot_part *parts) {
+    int n = 0;
+    parts[n].source = &specrt__window_source;
+    parts[n++].state = specrt__session_state(s, SPECRT__POLICY_WINDOW);
+    parts[n].source = &specrt__retrieve_source;
+    parts[n++].state = specrt__session_state(s, SPECRT__POLICY_RETRIEVE);
+    for (int i = 0; i < s->policy->n_sources; i++) {
+        const specrt__source *source = s->policy->sources[i].source;
+        if (source->n_lists == 0 || source == parts[0].source || source == parts[1].source)
+            continue;
+        parts[n].source = source;
+        parts[n++].state = s->states[i];
+    }
+    return n;
+}
+
+/* The most words that each list may have. @return how many lists there are. */
+static int specrt__snapshot_limits(const specrt_session *s, int32_t most[SPECRT__SNAPSHOT_LISTS]) {
+    specrt__snapshot_part parts[SPECRT__SNAPSHOT_PARTS];
+    int n_parts = specrt__snapshot_parts(s, parts), n = 0;
+    memset(most, 0, SPECRT__SNAPSHOT_LISTS * sizeof *most);
+    most[n++] = s->pool->capacity;
+    for (int i = 0; i < n_parts; n += parts[i++].source->n_lists)
+        if (parts[i].state) parts[i].source->limits(parts[i].state, most + n);
+    most[n++] = SPECRT_TREE_MAX_NODES;
+    most[n++] = SPECRT_TREE_MAX_NODES * SPECRT_LOGITS_MAX_K;
+    return n;
+}
+
 /* The most that a save takes. */
 static size_t specrt__snapshot_bound(const specrt_session *s) {
-    size_t words = SPECRT__SNAPSHOT_LISTS + (size_t)s->pool->capacity + SPECRT_LOGITS_MAX_K;
-    words += (1 + SPECRT_LOGITS_MAX_K) * (size_t)SPECRT_TREE_MAX_NODES;
-    if (s->window) words += (size_t)s->window->list_size + (size_t)s->window->params.size;
-    if (s->retrieve) words += 4 * (size_t)s->retrieve->arc.capacity;
-    return SPECRT__SNAPSHOT_HEADER + specrt__snapshot_text(s) + 4 * words;
+    int32_t most[SPECRT__SNAPSHOT_LISTS];
+    int n = specrt__snapshot_limits(s, most);
+    size_t words = (size_t)n;
+    for (int i = 0; i < n; i++) words += (size_t)most[i];
+    return SPECRT__SAVED_HEADER + specrt__snapshot_text(s) + 4 * words;
 }
 
 /* --- writing --- */
 
-typedef struct specrt__snapshot_writer {
-    uint8_t *bytes; /* NULL: only counted */
-    size_t n;
-} specrt__snapshot_writer;
-
-static void specrt__snapshot_put(specrt__snapshot_writer *w, int32_t word) {
-    if (w->bytes) memcpy(w->bytes + w->n, &word, 4);
-    w->n += 4;
-}
-
-static void specrt__snapshot_put_all(specrt__snapshot_writer *w, const int32_t *words, int32_t n) {
-    specrt__snapshot_put(w, n);
-    for (int32_t i = 0; i < n; i++) specrt__snapshot_put(w, words[i]);
-}
-
-static void specrt__snapshot_put_window(specrt__snapshot_writer *w, const specrt__window *window) {
-    int32_t end = window ? window->list_size : 0, size = window ? window->params.size : 0;
-    specrt__snapshot_put(w, window ? window->n_list : 0);
-    for (int32_t at = window ? window->newer[end] : end; at != end; at = window->newer[at])
-        specrt__snapshot_put(w, window->ids[at]);
-    specrt__snapshot_put(w, window ? window->n_ring : 0);
-    for (int32_t i = 0; window && i < window->n_ring; i++) {
-        int32_t left = size - window->ring_begin; /* elements up to the ring's end */
-        specrt__snapshot_put(w, window->ring[i < left ? window->ring_begin + i : i - left]);
-    }
-    specrt__snapshot_put_all(w, window ? window->seed : NULL, window ? window->n_seed : 0);
-}
-
-static void specrt__snapshot_put_cache(specrt__snapshot_writer *w, const specrt__retrieve *r) {
-    const specrt__arc *a = r ? &r->arc : NULL;
-    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_B2; list++) {
-        specrt__snapshot_put(w, a ? a->sizes[list] : 0);
-        for (int32_t id = a ? specrt__arc_oldest(a, list) : 0; a && id < a->n_ids;
-             id = a->newer[id])
-            specrt__snapshot_put(w, id);
-    }
-    specrt__snapshot_put(w, a ? a->sizes[SPECRT__ARC_T1] + a->sizes[SPECRT__ARC_T2] : 0);
-    for (int list = SPECRT__ARC_T1; a && list <= SPECRT__ARC_T2; list++)
-        for (int32_t id = specrt__arc_oldest(a, list); id < a->n_ids; id = a->newer[id]) {
-            int32_t age = r->n_cycles - a->births[id]; /* more than enough is as good as enough */
-            specrt__snapshot_put(w, age < SPECRT__ARC_RESIDENCY ? age : SPECRT__ARC_RESIDENCY);
-        }
-}
-
-static void specrt__snapshot_put_lists(specrt__snapshot_writer *w, const specrt_session *s) {
+/* Packed tokens by slot; the parts; a chain that waits for its last token, and the target's best there. */
+static void specrt__snapshot_put_lists(specrt__save *out, const specrt_session *s) {
+    specrt__snapshot_part parts[SPECRT__SNAPSHOT_PARTS];
     const specrt__session_open *open = &s->open;
-    specrt__snapshot_put_all(w, s->pool->ids, s->pool->n_rows);
-    specrt__snapshot_put_window(w, s->window);
-    specrt__snapshot_put_cache(w, s->retrieve);
-    specrt__snapshot_put_all(w, open->tokens, open->n);
-    specrt__snapshot_put_all(w, open->ids,
-                             open->n > 0 && open->told ? open->n * SPECRT_LOGITS_MAX_K : 0);
+    int n_parts = specrt__snapshot_parts(s, parts);
+    specrt__save_list(out, s->pool->ids, s->pool->n_rows);
+    for (int i = 0; i < n_parts; i++) {
+        if (parts[i].state) parts[i].source->save(parts[i].state, out);
+        for (int j = 0; j < parts[i].source->n_lists && !parts[i].state; j++)
+            specrt__save_word(out, 0);
+    }
+    specrt__save_list(out, open->tokens, open->n);
+    specrt__save_list(out, open->ids,
+                      open->n > 0 && open->told ? open->n * SPECRT_LOGITS_MAX_K : 0);
 }
 
+/* What sources keep in the header is there already. */
 static void specrt__snapshot_put_header(uint8_t *h, const specrt_session *s, size_t n_bytes) {
-    const specrt__retrieve *r = s->retrieve;
     uint32_t version = SPECRT__SNAPSHOT_VERSION, n = (uint32_t)n_bytes, named = s->sequence_named;
     uint32_t n_text = (uint32_t)strlen(s->policy->text);
     uint64_t digest = specrt__snapshot_digest(s);
-    int32_t n_fill = s->window ? s->window->n_fill : 0, n_events = r ? r->n_events : 0;
-    double p = r ? r->arc.p : 0;
-    if (n_events > SPECRT__SNAPSHOT_EVENTS) n_events = SPECRT__SNAPSHOT_EVENTS;
-    memset(h, 0, SPECRT__SNAPSHOT_HEADER + specrt__snapshot_text(s));
     memcpy(h, "SPECRSES", 8);
     memcpy(h + 8, &version, 4);
     memcpy(h + 12, &n, 4);
@@ -14296,14 +14652,11 @@ static void specrt__snapshot_put_header(uint8_t *h, const specrt_session *s, siz
     memcpy(h + 40, &s->cycle, 8);
     memcpy(h + 48, &s->sequence, 8);
     memcpy(h + 56, &s->verifier->sampling.sequence, 8);
-    memcpy(h + 64, &p, 8);
     memcpy(h + 72, &named, 4);
     memcpy(h + 76, &s->tree->root, 4);
-    memcpy(h + 80, &n_fill, 4);
-    memcpy(h + 84, &n_events, 4);
     memcpy(h + 88, &s->open.n_accepted, 4);
     memcpy(h + 92, &n_text, 4);
-    memcpy(h + SPECRT__SNAPSHOT_HEADER, s->policy->text, n_text);
+    memcpy(h + SPECRT__SAVED_HEADER, s->policy->text, n_text);
     uint64_t sum =
         specrt_hash64(h + SPECRT__SNAPSHOT_CHECKED, n_bytes - SPECRT__SNAPSHOT_CHECKED, 0);
     memcpy(h + 16, &sum, 8);
@@ -14311,17 +14664,15 @@ static void specrt__snapshot_put_header(uint8_t *h, const specrt_session *s, siz
 
 /* What was learnt is all taken over, and what is wanted packed. */
 static void specrt__snapshot_settle(specrt_session *s) {
-    if (s->retrieve) {
-        specrt__retrieve_settle(s->retrieve);
-        specrt__retrieve_finish(s->retrieve);
-        specrt__retrieve_take(s->retrieve);
-    }
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->settle)
+            s->policy->sources[i].source->settle(s->states[i]);
     if (s->pool->n_changed > 0) specrt__session_pack(s);
 }
 
 SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, size_t capacity,
                                              size_t *n_bytes) {
-    specrt__snapshot_writer w = {NULL, SPECRT__SNAPSHOT_HEADER + specrt__snapshot_text(s)};
+    specrt__save w = {NULL, SPECRT__SAVED_HEADER + specrt__snapshot_text(s)};
     *n_bytes = specrt__snapshot_bound(s);
     bool drafting = s->tree->level > 0 && s->open.n == 0;
     if (drafting || *n_bytes > UINT32_MAX) return SPECRT_STATUS_BAD_ARG;
@@ -14331,7 +14682,8 @@ SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, siz
     *n_bytes = w.n;
     if (!bytes || capacity < w.n) return SPECRT_STATUS_BAD_ARG;
     w.bytes = (uint8_t *)bytes;
-    w.n = SPECRT__SNAPSHOT_HEADER + specrt__snapshot_text(s);
+    w.n = SPECRT__SAVED_HEADER + specrt__snapshot_text(s);
+    memset(w.bytes, 0, w.n);
     specrt__snapshot_put_lists(&w, s); /* the checksum in the header is of them too */
     specrt__snapshot_put_header(w.bytes, s, w.n);
     return SPECRT_STATUS_OK;
@@ -14339,20 +14691,12 @@ SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, siz
 
 /* --- reading --- */
 
-typedef struct specrt__snapshot_list {
-    const uint8_t *words;
-    int32_t n;
-} specrt__snapshot_list;
-
 typedef struct specrt__snapshot {
     const uint8_t *bytes;
     size_t n;
-    specrt__snapshot_list lists[SPECRT__SNAPSHOT_LISTS];
+    int n_lists; /* packed tokens first, the chain and the target's best there last */
+    specrt__saved_list lists[SPECRT__SNAPSHOT_LISTS];
 } specrt__snapshot;
-
-static int32_t specrt__snapshot_word(const specrt__snapshot_list *list, int32_t i) {
-    return (int32_t)specrt__base_load32(list->words + 4 * (size_t)i);
-}
 
 static specrt_status specrt__snapshot_damaged(const char *what, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_SESSION_DAMAGED,
@@ -14366,7 +14710,7 @@ static specrt_status specrt__snapshot_check(const specrt__snapshot *in, specrt_e
     if (in->n < 8 || memcmp(in->bytes, "SPECRSES", 8) != 0)
         return specrt_error_set(err, SPECRT_STATUS_SESSION_MAGIC,
                                 "session: expected bytes of specrt_session_save(), found others");
-    if (in->n < SPECRT__SNAPSHOT_HEADER) return specrt__snapshot_damaged("header", err);
+    if (in->n < SPECRT__SAVED_HEADER) return specrt__snapshot_damaged("header", err);
     uint32_t version = specrt__base_load32(in->bytes + 8);
     if (version != SPECRT__SNAPSHOT_VERSION)
         return specrt_error_set(err, SPECRT_STATUS_SESSION_VERSION,
@@ -14386,9 +14730,9 @@ static specrt_status specrt__snapshot_check(const specrt__snapshot *in, specrt_e
 /* Whether it is of this policy, over the same lists. *at: where its own lists begin. */
 static specrt_status specrt__snapshot_belongs(const specrt_session *s, const specrt__snapshot *in,
                                               size_t *at, specrt_error *err) {
-    const char *text = (const char *)in->bytes + SPECRT__SNAPSHOT_HEADER;
+    const char *text = (const char *)in->bytes + SPECRT__SAVED_HEADER;
     size_t n_text = specrt__base_load32(in->bytes + 92);
-    if (n_text > in->n - SPECRT__SNAPSHOT_HEADER) return specrt__snapshot_damaged("policy", err);
+    if (n_text > in->n - SPECRT__SAVED_HEADER) return specrt__snapshot_damaged("policy", err);
     if (n_text != strlen(s->policy->text) || memcmp(text, s->policy->text, n_text) != 0)
         return specrt_error_set(err, SPECRT_STATUS_SESSION_MISMATCH,
                                 "session: policy: expected '%.160s', found '%.*s'", s->policy->text,
@@ -14400,27 +14744,14 @@ static specrt_status specrt__snapshot_belongs(const specrt_session *s, const spe
                                 "digest %016llx, found %016llx; use the bundle it was saved with",
                                 s->policy->text, (unsigned long long)expected,
                                 (unsigned long long)found);
-    *at = SPECRT__SNAPSHOT_HEADER + specrt__snapshot_text(s);
+    *at = SPECRT__SAVED_HEADER + specrt__snapshot_text(s);
     return SPECRT_STATUS_OK;
-}
-
-/* The most words that each list may have. */
-static void specrt__snapshot_limits(const specrt_session *s, int32_t most[SPECRT__SNAPSHOT_LISTS]) {
-    const specrt__window *w = s->window;
-    int32_t cache = s->retrieve ? s->retrieve->arc.capacity : 0;
-    most[SPECRT__SNAPSHOT_ROWS] = s->pool->capacity;
-    most[SPECRT__SNAPSHOT_WINDOW] = w ? w->list_size : 0;
-    most[SPECRT__SNAPSHOT_RING] = w && w->ring ? w->params.size : 0;
-    most[SPECRT__SNAPSHOT_SEED] = w ? SPECRT_LOGITS_MAX_K : 0;
-    for (int i = SPECRT__SNAPSHOT_T1; i <= SPECRT__SNAPSHOT_AGES; i++) most[i] = cache;
-    most[SPECRT__SNAPSHOT_CHAIN] = SPECRT_TREE_MAX_NODES;
-    most[SPECRT__SNAPSHOT_CHAIN_BEST] = SPECRT_TREE_MAX_NODES * SPECRT_LOGITS_MAX_K;
 }
 
 static bool specrt__snapshot_cut(const specrt_session *s, size_t at, specrt__snapshot *in) {
     int32_t most[SPECRT__SNAPSHOT_LISTS];
-    specrt__snapshot_limits(s, most);
-    for (int i = 0; i < SPECRT__SNAPSHOT_LISTS; i++) {
+    in->n_lists = specrt__snapshot_limits(s, most);
+    for (int i = 0; i < in->n_lists; i++) {
         if (at > in->n || in->n - at < 4) return false;
         uint32_t n = specrt__base_load32(in->bytes + at);
         if (n > (uint32_t)most[i] || (in->n - at) / 4 - 1 < n) return false;
@@ -14431,102 +14762,28 @@ static bool specrt__snapshot_cut(const specrt_session *s, size_t at, specrt__sna
     return at == in->n;
 }
 
-/* Words from 0 on and below `end`. */
-static bool specrt__snapshot_within(const specrt__snapshot_list *list, int32_t end) {
-    for (int32_t i = 0; i < list->n; i++)
-        if (specrt__snapshot_word(list, i) < 0 || specrt__snapshot_word(list, i) >= end)
-            return false;
-    return true;
-}
-
-/* Every index within its array, but for what the target thought best: those are looked at before use, as an
- * application's are. Who may not be there is seen when they enter. @return what is wrong, or NULL. */
+/* Every index within its array, but for what the target thought best: those are checked before use, as an
+ * application's are. Sources check their own lists. @return what is wrong, or NULL. */
 static const char *specrt__snapshot_wrong(const specrt_session *s, const specrt__snapshot *in) {
-    const specrt__snapshot_list *lists = in->lists;
-    const int32_t n_vocab = s->verifier->n_vocab, n_ids = s->pool->n_ids;
+    const specrt__saved_list *chain = &in->lists[in->n_lists - 2];
+    const int32_t n_vocab = s->verifier->n_vocab, n_best = in->lists[in->n_lists - 1].n;
     int32_t root = (int32_t)specrt__base_load32(in->bytes + 76);
-    int32_t n_fill = (int32_t)specrt__base_load32(in->bytes + 80);
     int32_t n_accepted = (int32_t)specrt__base_load32(in->bytes + 88);
-    int32_t n_chain = lists[SPECRT__SNAPSHOT_CHAIN].n,
-            n_best = lists[SPECRT__SNAPSHOT_CHAIN_BEST].n;
-    for (int i = SPECRT__SNAPSHOT_ROWS; i <= SPECRT__SNAPSHOT_B2; i++)
-        if (i != SPECRT__SNAPSHOT_SEED && !specrt__snapshot_within(&lists[i], n_ids))
-            return "tokens";
-    if (!specrt__snapshot_within(&lists[SPECRT__SNAPSHOT_AGES], SPECRT__ARC_RESIDENCY + 1) ||
-        lists[SPECRT__SNAPSHOT_AGES].n !=
-            lists[SPECRT__SNAPSHOT_T1].n + lists[SPECRT__SNAPSHOT_T2].n)
-        return "ages";
+    if (!specrt__saved_within(&in->lists[0], s->pool->n_ids)) return "tokens";
     if (specrt__base_load64(in->bytes + 32) > INT64_MAX / 2) return "position"; /* and goes on */
     if (specrt__base_load64(in->bytes + 40) > INT64_MAX / 2) return "cycle";
     if (root < 0 || root >= n_vocab) return "root";
-    if (n_fill < 0 || n_fill > (s->window ? s->window->n_frequent : 0)) return "fill";
-    if (specrt__base_load32(in->bytes + 84) > SPECRT__SNAPSHOT_EVENTS) return "events";
-    if (n_accepted < 0 || (n_chain > 0 && n_accepted >= n_chain) ||
-        (n_best > 0 && n_best != n_chain * SPECRT_LOGITS_MAX_K) ||
-        !specrt__snapshot_within(&lists[SPECRT__SNAPSHOT_CHAIN], n_vocab))
+    if (n_accepted < 0 || (chain->n > 0 && n_accepted >= chain->n) ||
+        (n_best > 0 && n_best != chain->n * SPECRT_LOGITS_MAX_K) ||
+        !specrt__saved_within(chain, n_vocab))
         return "chain";
     return NULL;
 }
 
 /* --- becoming what was saved: the session is as after begin --- */
 
-static bool specrt__snapshot_enter_window(specrt__window *w, const specrt__snapshot *in) {
-    const specrt__snapshot_list *tokens = &in->lists[SPECRT__SNAPSHOT_WINDOW];
-    const specrt__snapshot_list *ring = &in->lists[SPECRT__SNAPSHOT_RING];
-    const specrt__snapshot_list *seed = &in->lists[SPECRT__SNAPSHOT_SEED];
-    int32_t n_fill = (int32_t)specrt__base_load32(in->bytes + 80);
-    for (int32_t i = 0; i < tokens->n; i++) {
-        int32_t id = specrt__snapshot_word(tokens, i);
-        if (!specrt__active_valid(w->pool, id) || w->places[id] >= 0) return false;
-        specrt__window_touch(w, id);
-        if (!w->ring) specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
-    }
-    for (int32_t i = 0; i < ring->n; i++) {
-        int32_t id = specrt__snapshot_word(ring, i);
-        if (!specrt__active_valid(w->pool, id)) return false;
-        specrt__window_append(w, id);
-    }
-    w->n_seed = seed->n;
-    for (int32_t i = 0; i < seed->n; i++) w->seed[i] = specrt__snapshot_word(seed, i);
-    for (; w->n_fill < n_fill; w->n_fill++) {
-        int32_t id = specrt__window_frequent(w, w->n_fill);
-        if (specrt__active_valid(w->pool, id))
-            specrt__active_want(w->pool, id, SPECRT__ACTIVE_FILL);
-    }
-    return true;
-}
-
-static bool specrt__snapshot_enter_cache(specrt__retrieve *r, const specrt__snapshot *in) {
-    const specrt__snapshot_list *ages = &in->lists[SPECRT__SNAPSHOT_AGES];
-    specrt__arc *a = &r->arc;
-    double p;
-    memcpy(&p, in->bytes + 64, 8);
-    if (!(p >= 0 && p <= a->capacity) || ages->n > a->capacity) return false;
-    for (int32_t id = 0; id < a->n_ids; id++) /* keep=on outlives begin */
-        if (specrt__arc_resident(a, id)) specrt__active_drop(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
-    specrt__arc_reset(a, p);
-    specrt__retrieve_bar(r);
-    r->n_cycles = SPECRT__ARC_RESIDENCY;
-    r->n_events = (int32_t)specrt__base_load32(in->bytes + 84);
-    r->n_blocked = 0;
-    for (int list = SPECRT__ARC_T1, age = 0; list <= SPECRT__ARC_B2; list++) {
-        const specrt__snapshot_list *ids = &in->lists[SPECRT__SNAPSHOT_T1 + list - SPECRT__ARC_T1];
-        for (int32_t i = 0; i < ids->n; i++) {
-            int32_t id = specrt__snapshot_word(ids, i);
-            if (a->lists[id] != SPECRT__ARC_NONE || r->offered[id] == SPECRT__RETRIEVE_NEVER)
-                return false;
-            specrt__arc_move(a, id, list);
-            if (!specrt__arc_resident(a, id)) continue;
-            a->births[id] = r->n_cycles - specrt__snapshot_word(ages, age++);
-            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
-        }
-    }
-    return true;
-}
-
 static void specrt__snapshot_enter_rest(specrt_session *s, const specrt__snapshot *in) {
-    const specrt__snapshot_list *chain = &in->lists[SPECRT__SNAPSHOT_CHAIN];
-    const specrt__snapshot_list *best = &in->lists[SPECRT__SNAPSHOT_CHAIN_BEST];
+    const specrt__saved_list *chain = &in->lists[in->n_lists - 2], *best = chain + 1;
     s->position = (int64_t)specrt__base_load64(in->bytes + 32);
     s->cycle = (int64_t)specrt__base_load64(in->bytes + 40);
     s->sequence = specrt__base_load64(in->bytes + 48);
@@ -14536,18 +14793,20 @@ static void specrt__snapshot_enter_rest(specrt_session *s, const specrt__snapsho
     s->open.n = chain->n;
     s->open.n_accepted = (int32_t)specrt__base_load32(in->bytes + 88);
     s->open.told = best->n > 0;
-    for (int32_t i = 0; i < chain->n; i++) s->open.tokens[i] = specrt__snapshot_word(chain, i);
-    for (int32_t i = 0; i < best->n; i++) s->open.ids[i] = specrt__snapshot_word(best, i);
+    for (int32_t i = 0; i < chain->n; i++) s->open.tokens[i] = specrt__saved_word(chain, i);
+    for (int32_t i = 0; i < best->n; i++) s->open.ids[i] = specrt__saved_word(best, i);
 }
 
 static specrt_status specrt__snapshot_enter(specrt_session *s, const specrt__snapshot *in,
                                             specrt_error *err) {
-    const specrt__snapshot_list *rows = &in->lists[SPECRT__SNAPSHOT_ROWS];
-    if (s->window && !specrt__snapshot_enter_window(s->window, in))
-        return specrt__snapshot_damaged("window", err);
-    if (s->retrieve && !specrt__snapshot_enter_cache(s->retrieve, in))
-        return specrt__snapshot_damaged("cache", err);
-    if (!specrt__active_arrange(s->pool, rows->words, rows->n))
+    specrt__snapshot_part parts[SPECRT__SNAPSHOT_PARTS];
+    specrt__saved own = {in->bytes, in->lists + 1};
+    int n_parts = specrt__snapshot_parts(s, parts);
+    for (int i = 0; i < n_parts; own.lists += parts[i++].source->n_lists) {
+        const char *wrong = parts[i].state ? parts[i].source->load(parts[i].state, &own) : NULL;
+        if (wrong) return specrt__snapshot_damaged(wrong, err);
+    }
+    if (!specrt__active_arrange(s->pool, in->lists[0].words, in->lists[0].n))
         return specrt__snapshot_damaged("rows", err);
     specrt__snapshot_enter_rest(s, in);
     specrt__session_pack(s);

@@ -59,9 +59,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
                                SPECRT__SESSION_THREADS, 0, stream, part, s->batch.n));
     if (s->ring.caches)
-        SPECRT__TRY(SPECRT__LAUNCH(
-            specrt__ring_begin_kernel, (unsigned)n, specrt__block_size(SPECRT__SESSION_THREADS), 0,
-            stream, p->policy->retrieve.keep, s->ring.caches + first, s->ring.rings + first));
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, (unsigned)n,
+                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, stream,
+                                   specrt__device_retrieval(p->policy)->keep,
+                                   s->ring.caches + first, s->ring.rings + first));
     SPECRT__TRY(
         specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
     return specrt__session_pack_rows(s, first, n, stream);
@@ -82,12 +83,13 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
         SPECRT__TRY(specrt_cuda_target_topk(&positions, logits, s->n_logits, s->k_best, best, NULL,
                                             s->scratch, stream));
     if (s->prompt) {
-        bool asks = knows && policy->retrieve.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
+        bool asks =
+            knows && specrt__device_retrieval(policy)->prompt == SPECRT__RETRIEVE_PROMPT_BEST;
         SPECRT__TRY(SPECRT__LAUNCH(
             specrt__ring_ask_kernel, specrt__session_blocks(n), SPECRT__SESSION_THREADS, 0, stream,
             tokens, n, asks ? best : NULL, s->k_best, s->ring.caches + i, s->device_prompt, at));
     }
-    if (!policy->has_window) return SPECRT_STATUS_OK;
+    if (!specrt__device_window(policy)) return SPECRT_STATUS_OK;
     return specrt_cuda_state_prefill(1, tokens, s->count, n, knows ? best : NULL, s->k_best,
                                      s->batch.states + i, stream);
 }

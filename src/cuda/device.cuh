@@ -475,39 +475,38 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
     return specrt__device_upload(&p->memory, p->policy->head->desc.ids, n, &out->ids, err);
 }
 
+/* What sessions share of these, or NULL: the policy has none. */
+static const specrt__window_params *specrt__device_window(const specrt_policy *policy) {
+    const void *shared = specrt__policy_shared(policy, SPECRT__POLICY_WINDOW);
+    return shared ? &((const specrt__window_shared *)shared)->params : NULL;
+}
+
+static const specrt__retrieve_params *specrt__device_retrieval(const specrt_policy *policy) {
+    const void *shared = specrt__policy_shared(policy, SPECRT__POLICY_RETRIEVE);
+    return shared ? &((const specrt__retrieve_shared *)shared)->params : NULL;
+}
+
 static specrt_status specrt__device_route_kind(specrt_cuda_policy *p, int kind, const void *shared,
                                                const specrt_cuda_policy_desc *desc,
                                                specrt_error *err) {
-    const specrt__active_source *routed = specrt__policy_kinds[kind].routed;
     specrt__device_source *r = &p->routed[p->n_routed++];
-    if (routed == &specrt__successor_source)
+    if (kind == SPECRT__POLICY_STATIC)
+        return specrt__device_route_levels(p, r, (const specrt_static *)shared, err);
+    if (kind == SPECRT__POLICY_SUCCESSOR)
         return specrt__device_route_successors(p, r, (const specrt__successor_shared *)shared, err);
-    if (routed == &specrt__sketch_source)
+    if (kind == SPECRT__POLICY_SKETCH)
         return specrt__device_route_sketch(p, r, (const specrt__sketch_shared *)shared, err);
-    if (routed)
-        return specrt__device_route_clusters(p, r, (const specrt__cluster_shared *)shared, desc,
-                                             err);
-    return specrt__device_route_levels(p, r, (const specrt_static *)shared, err);
+    return specrt__device_route_clusters(p, r, (const specrt__cluster_shared *)shared, desc, err);
 }
 
-/* Which sources route follows from the text: this file's classes are not those of the application's copy. A
- * static list does where there is one more that routes than the text tells. */
+/* Sources are told apart by kind: a program may hold a second copy of the runtime, with tables of its own. */
 static specrt_status specrt__device_route(specrt_cuda_policy *p,
                                           const specrt_cuda_policy_desc *desc, specrt_error *err) {
     const specrt_policy *host = p->policy;
-    specrt__policy_spec spec;
-    bool routes[SPECRT__POLICY_KINDS];
-    int32_t n = 0;
-    SPECRT__TRY(specrt__policy_parse(host->text, &spec, err));
-    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
-        routes[kind] = specrt__policy_kinds[kind].routed && spec.sources[kind].present;
-        n += routes[kind];
-    }
-    routes[SPECRT__POLICY_STATIC] = host->n_routed > n;
-    n = 0;
-    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
-        if (!routes[kind]) continue;
-        SPECRT__TRY(specrt__device_route_kind(p, kind, host->routed[n++].shared, desc, err));
+    for (int i = 0; i < host->n_sources; i++) {
+        if (!host->sources[i].source->route) continue;
+        SPECRT__TRY(specrt__device_route_kind(p, host->sources[i].kind,
+                                              host->sources[i].shared.data, desc, err));
         /* Lists of which the head has the same rows at every level: all are fixed. */
         if (p->routed[p->n_routed - 1].bound == 0) p->n_routed--;
     }

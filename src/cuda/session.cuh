@@ -26,7 +26,7 @@ static specrt_status specrt__session_make_rings(specrt_cuda_session *s, specrt_e
     size_t n = (size_t)s->batch.n, width = (size_t)s->ring.width;
     SPECRT__TRY(specrt__device_clear(m, n, &s->ring.caches, err));
     SPECRT__TRY(specrt__device_map(m, n, &s->rings, &s->ring.rings, err));
-    if (policy->retrieve.prompt != SPECRT__RETRIEVE_PROMPT_OFF) {
+    if (specrt__device_retrieval(policy)->prompt != SPECRT__RETRIEVE_PROMPT_OFF) {
         SPECRT__TRY(specrt__device_map(m, 1, &s->prompt, &s->device_prompt, err));
         SPECRT__TRY(specrt__device_map(m, specrt__session_words(policy->head->n_ids), &s->residents,
                                        &s->device_residents, err));
@@ -40,7 +40,8 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
     const specrt_policy *policy = s->policy->policy;
     const specrt_desc *desc = &policy->desc;
     size_t n = (size_t)s->batch.n, width = (size_t)s->ring.width;
-    if (policy->retrieve.size == 0) return SPECRT_STATUS_OK;
+    const specrt__retrieve_params *shared = specrt__device_retrieval(policy);
+    if (!shared) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt__session_make_rings(s, err));
     s->pool = specrt__active_pool_create(policy->head, policy->head->n_ids, 0, desc);
     s->retrievers = specrt__device_host<specrt__retrieve *>(desc, n, err);
@@ -50,7 +51,7 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     SPECRT__CLEAR(s->n_begun, n);
     specrt__session_mark(s->pool, policy);
-    specrt__retrieve_params params = policy->retrieve;
+    specrt__retrieve_params params = *shared;
     params.async = true; /* as many records as the ring has */
     for (size_t i = 0; i < n; i++) {
         specrt__retrieve *r = specrt__retrieve_create(s->pool, &params, s->n_logits, desc);
@@ -109,9 +110,10 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                 (int)specrt_policy_bound(policy), policy->text, (int)s->tree.topk);
     s->capacity = policy->bound - policy->fixed.n_rows;
     s->ring.width = specrt_policy_hidden_width(policy);
-    s->k_best = policy->has_window ? policy->window.kver : 0;
-    if (policy->has_window && policy->window.kpre > s->k_best) s->k_best = policy->window.kpre;
-    if (policy->retrieve.size > 0) s->k_best = SPECRT__RETRIEVE_TOP;
+    const specrt__window_params *window = specrt__device_window(policy);
+    s->k_best = window ? window->kver : 0;
+    if (window && window->kpre > s->k_best) s->k_best = window->kpre;
+    if (specrt__device_retrieval(policy)) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
     if (s->capacity > 0 && params->joint) s->layout.n_segments++;
     for (int32_t i = 0; i < s->policy->n_routed; i++) {
@@ -190,8 +192,9 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     specrt_desc desc = s->policy->policy->desc;
     (void)cudaDeviceSynchronize();
     for (int32_t i = 0; i < s->batch.n && s->retrievers; i++) {
-        if (s->retrievers[i]) s->retrievers[i]->limit = s->retrievers[i]->done; /* no task is out */
-        specrt__retrieve_free(s->retrievers[i]);
+        if (!s->retrievers[i]) continue;
+        s->retrievers[i]->limit = s->retrievers[i]->done; /* no task is out */
+        specrt__retrieve_close(s->retrievers[i]);
     }
     specrt__base_free(&desc, s->retrievers);
     specrt__base_free(&desc, s->n_begun);

@@ -99,13 +99,14 @@ static specrt_status specrt__session_clear(specrt_cuda_session *s, size_t n, siz
 /* The states' parameters: the policy's window, as specrt_session has it. */
 static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_session *s) {
     const specrt_policy *policy = s->policy->policy;
-    const specrt__window_params *w = &policy->window;
+    const specrt__window_params *w = specrt__device_window(policy);
+    const specrt__retrieve_params *r = specrt__device_retrieval(policy);
     specrt_cuda_state_params p;
     SPECRT__CLEAR(&p, 1);
     p.n_ids = policy->head->n_ids;
     p.capacity = s->capacity;
-    p.keep = policy->retrieve.keep;
-    if (!policy->has_window) return p;
+    p.keep = r && r->keep;
+    if (!w) return p;
     p.size = w->size;
     p.mode = w->mode;
     p.positions = w->positions;

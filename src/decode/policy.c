@@ -5,7 +5,6 @@
 #include "core/head.h"
 #include "sources/source.h"
 #include "sources/ranks.h"
-#include "sources/retrieve.h"
 
 /* --- what sessions share --- */
 
@@ -85,8 +84,9 @@ static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_so
     specrt__ranks_set_levels(p->list, p->head, ids, source->levels, source->n_levels);
     p->routed_bound += p->fixed.n_rows - p->list->n_always;
     p->fixed.n_rows = p->list->n_always;
-    p->routed[p->n_routed].source = &specrt__ranks_levels;
-    p->routed[p->n_routed++].shared = p->list;
+    p->sources[p->n_sources].kind = SPECRT__POLICY_STATIC;
+    p->sources[p->n_sources].source = &specrt__ranks_levels;
+    p->sources[p->n_sources++].shared.data = p->list;
     p->list = NULL;
 }
 
@@ -112,35 +112,30 @@ static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_b
     return SPECRT_STATUS_OK;
 }
 
-static void specrt__policy_make_window(specrt_policy *p, const specrt__policy_source *source) {
-    const int32_t *options = source->options;
-    p->has_window = true;
-    p->window.size = source->size;
-    p->window.mode = options[SPECRT__POLICY_MODE];
-    p->window.positions = options[SPECRT__POLICY_POSITIONS];
-    p->window.only = options[SPECRT__POLICY_ONLY];
-    p->window.kpre = options[SPECRT__POLICY_KPRE];
-    p->window.kver = options[SPECRT__POLICY_KVER];
-    p->window.emitted = options[SPECRT__POLICY_EMITTED];
-    p->window.min =
-        options[SPECRT__POLICY_MIN] < source->size ? options[SPECRT__POLICY_MIN] : source->size;
+static specrt_status specrt__policy_share(specrt_policy *p, int kind,
+                                          const specrt__source_request *request,
+                                          specrt_error *err) {
+    const specrt__source *source = specrt__policy_kinds[kind].source;
+    specrt__source_shared *shared = &p->sources[p->n_sources].shared;
+    if (request->bundle && specrt__policy_kinds[kind].of_head)
+        SPECRT__TRY(specrt__head_check(request->bundle, &p->head->desc, err));
+    SPECRT__TRY(source->share(request, shared, err));
+    p->sources[p->n_sources].kind = kind;
+    p->sources[p->n_sources++].source = source;
+    *(source->route ? &p->routed_bound : &p->packed_bound) += shared->bound;
+    return SPECRT_STATUS_OK;
 }
 
-static specrt_status specrt__policy_make_routed(specrt_policy *p, const specrt_bundle *bundle,
-                                                const specrt_policy_desc *desc,
-                                                const specrt__policy_spec *spec,
-                                                specrt_error *err) {
+static specrt_status specrt__policy_make_sources(specrt_policy *p, const specrt_bundle *bundle,
+                                                 const specrt_policy_desc *desc,
+                                                 const specrt__policy_spec *spec,
+                                                 specrt_error *err) {
+    specrt__source_request request = {bundle, p->head, desc, p->frequent, p->n_frequent, 0, NULL};
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
-        const specrt__active_source *routed = specrt__policy_kinds[kind].routed;
-        const specrt__policy_source *source = &spec->sources[kind];
-        int32_t bound = 0;
-        if (!routed || !source->present) continue;
-        if (bundle && specrt__policy_kinds[kind].of_head)
-            SPECRT__TRY(specrt__head_check(bundle, &p->head->desc, err));
-        SPECRT__TRY(routed->share(bundle, p->head, desc, source->size, source->options,
-                                  &p->routed[p->n_routed].shared, &bound, err));
-        p->routed[p->n_routed++].source = routed;
-        p->routed_bound += bound;
+        request.size = spec->sources[kind].size;
+        request.options = spec->sources[kind].options;
+        if (spec->sources[kind].present && specrt__policy_kinds[kind].source)
+            SPECRT__TRY(specrt__policy_share(p, kind, &request, err));
     }
     return SPECRT_STATUS_OK;
 }
@@ -180,17 +175,11 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     if (spec->sources[SPECRT__POLICY_STATIC].present)
         SPECRT__TRY(
             specrt__policy_make_static(p, bundle, &spec->sources[SPECRT__POLICY_STATIC], err));
-    if (spec->sources[SPECRT__POLICY_WINDOW].present)
-        specrt__policy_make_window(p, &spec->sources[SPECRT__POLICY_WINDOW]);
-    const specrt__policy_source *retrieve = &spec->sources[SPECRT__POLICY_RETRIEVE];
-    if (retrieve->present)
-        SPECRT__TRY(specrt__retrieve_resolve(bundle, p->head, desc->target, retrieve->size,
-                                             retrieve->options, &p->retrieve, err));
-    SPECRT__TRY(specrt__policy_make_routed(p, bundle, desc, spec, err));
+    SPECRT__TRY(specrt__policy_make_sources(p, bundle, desc, spec, err));
     if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
     SPECRT__TRY(specrt__policy_add_terminators(p, desc->terminators, desc->n_terminators, err));
-    int64_t bound = (int64_t)p->fixed.n_rows + p->window.size + p->retrieve.size + p->n_terminators;
+    int64_t bound = (int64_t)p->fixed.n_rows + p->packed_bound + p->n_terminators;
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(spec, p->text);
@@ -234,8 +223,9 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
 SPECRT_API void specrt_policy_close(specrt_policy *policy) {
     if (!policy) return;
     specrt_desc desc = policy->desc;
-    for (int i = 0; i < policy->n_routed; i++)
-        policy->routed[i].source->unshare(policy->routed[i].shared);
+    for (int i = 0; i < policy->n_sources; i++)
+        if (policy->sources[i].source->unshare)
+            policy->sources[i].source->unshare(policy->sources[i].shared.data);
     specrt_static_close(policy->list);
     specrt__base_free(&desc, policy->full_ids);
     specrt__base_free(&desc, policy);
@@ -246,12 +236,16 @@ SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
 }
 
 SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
-    return (policy->has_window && policy->window.kpre > 0) ||
-           policy->retrieve.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
+    for (int i = 0; i < policy->n_sources; i++)
+        if (policy->sources[i].shared.reads_prompt) return 1;
+    return 0;
 }
 
 SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy) {
-    return specrt__retrieve_width(&policy->retrieve);
+    for (int i = 0; i < policy->n_sources; i++)
+        if (policy->sources[i].shared.hidden_width > 0)
+            return policy->sources[i].shared.hidden_width;
+    return 0;
 }
 
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {

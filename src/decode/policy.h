@@ -5,8 +5,6 @@
 #include "core/head.h"
 #include "sources/source.h"
 #include "sources/ranks.h"
-#include "sources/window.h"
-#include "sources/retrieve.h"
 
 enum {
     SPECRT__POLICY_FULL,
@@ -24,25 +22,14 @@ enum {
 enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
 enum { SPECRT__POLICY_MAX_TEXT = 1024 }; /* as much as a trace keeps */
 
-enum {
-    SPECRT__POLICY_MODE,
-    SPECRT__POLICY_KPRE,
-    SPECRT__POLICY_KVER,
-    SPECRT__POLICY_POSITIONS,
-    SPECRT__POLICY_ONLY,
-    SPECRT__POLICY_EMITTED,
-    SPECRT__POLICY_MIN,
-    SPECRT__POLICY_WINDOW_OPTIONS
-};
-
 typedef struct specrt__policy_kind {
     const char *name;
     int32_t n_sizes; /* it may be given: one for each level, or one for all, or none */
     int32_t size;    /* when the text names none; 0: as calibrated */
     const specrt__active_option *options;
     int n_options;
-    const specrt__active_source *routed; /* NULL: fixed or packed */
-    bool of_head;                        /* its section was made of the very head that drafts */
+    const specrt__source *source; /* NULL: its rows are fixed */
+    bool of_head;                 /* its section was made of the very head that drafts */
 } specrt__policy_kind;
 
 extern const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS];
@@ -79,19 +66,33 @@ struct specrt_policy {
     specrt_static *list;  /* owned; NULL where no row is packed for all */
     int32_t *full_ids;    /* owned; NULL but for `full` over rows without ids */
     specrt_segment fixed; /* n_rows = 0: none */
-    bool has_window;
-    specrt__window_params window;
-    specrt__retrieve_params retrieve;
-    int32_t n_routed, routed_bound; /* routed sources, and the most rows they add at a level */
+    /* In the order of specrt__policy_kinds, but for a static list of several sizes, which is the first. */
+    int32_t n_sources;
     struct {
-        const specrt__active_source *source;
-        void *shared; /* owned */
-    } routed[SPECRT__POLICY_KINDS];
+        int kind; /* of specrt__policy_kinds */
+        const specrt__source *source;
+        specrt__source_shared shared;
+    } sources[SPECRT__POLICY_KINDS];
+    int32_t packed_bound;              /* rows that sources pack at most */
+    int32_t routed_bound;              /* rows that sources add to a level at most */
     const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
     int32_t n_frequent, n_invalid;
     /* all of them, and those to pack: rows that no fixed segment holds */
     int32_t n_ends, n_terminators;
     int32_t ends[SPECRT_MAX_TERMINATORS], terminators[SPECRT_MAX_TERMINATORS];
 };
+
+/* The place of a kind among the policy's sources, or -1. */
+static inline int specrt__policy_find(const specrt_policy *policy, int kind) {
+    for (int i = 0; i < policy->n_sources; i++)
+        if (policy->sources[i].kind == kind) return i;
+    return -1;
+}
+
+/* What sessions share of a source, or NULL. */
+static inline const void *specrt__policy_shared(const specrt_policy *policy, int kind) {
+    int i = specrt__policy_find(policy, kind);
+    return i < 0 ? NULL : policy->sources[i].shared.data;
+}
 
 #endif

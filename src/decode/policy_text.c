@@ -10,23 +10,14 @@
 #include "sources/sketch.h"
 #include "sources/retrieve.h"
 
-static const specrt__active_option specrt__policy_window_options[] = {
-    {"mode", "unique_lru stream unique_fifo", 0, 0, 0},
-    {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"positions", "all last tree", 0, 0, 0},
-    {"only", "both ctx ext", 0, 0, 0},
-    {"emitted", "off on", 0, 0, 1},
-    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
-};
-SPECRT__ACTIVE_FITS(specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS);
-
 /* In the order in which a sum covers tokens and is printed. */
 SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS] = {
     {"full", 0, 0, NULL, 0, NULL, false},
     {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL, false},
-    {"window", 1, 3072, specrt__policy_window_options, SPECRT__POLICY_WINDOW_OPTIONS, NULL, false},
-    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS, NULL, false},
+    {"window", 1, 3072, specrt__window_options, SPECRT__WINDOW_OPTIONS, &specrt__window_source,
+     false},
+    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS,
+     &specrt__retrieve_source, false},
     {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source,
      true},
     {"group", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_groups,

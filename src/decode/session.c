@@ -5,8 +5,6 @@
 #include "core/active.h"
 #include "core/pool.h"
 #include "sources/source.h"
-#include "sources/window.h"
-#include "sources/retrieve.h"
 #include "decode/tree.h"
 #include "decode/stock.h"
 
@@ -75,8 +73,9 @@ static const specrt_active *specrt__session_route_by(specrt_session *s,
     routed->level = level.level;
     routed->n_segments = routed->n_rows = routed->n_masked = 0;
     routed->n_read = 0;
-    for (int i = 0; i < s->policy->n_routed; i++)
-        s->policy->routed[i].source->route(s->routed_states[i], &level, routed);
+    for (int i = 0; i < s->policy->n_sources; i++)
+        if (s->policy->sources[i].source->route)
+            s->policy->sources[i].source->route(s->states[i], &level, routed);
     memcpy(s->segments + s->n_kept, routed->segments,
            (size_t)routed->n_segments * sizeof *s->segments);
     s->active.n_segments = s->n_kept + routed->n_segments;
@@ -104,10 +103,9 @@ static void specrt__session_count(specrt_session *s) {
 }
 
 SPECRT_API void specrt_session_begin(specrt_session *s) {
-    if (s->retrieve) specrt__retrieve_settle(s->retrieve);
     specrt__active_pool_reset(s->pool);
-    if (s->window) specrt__window_reset(s->window);
-    if (s->retrieve) specrt__retrieve_begin(s->retrieve);
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
         specrt__active_want(s->pool, s->policy->terminators[i], SPECRT__ACTIVE_PINNED);
     s->n_copied_before = s->pool->n_copied;
@@ -138,8 +136,9 @@ static bool specrt__session_tokens_ok(const specrt_session *s, const int32_t *to
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *s, const int32_t *tokens, int32_t n,
                                                 const specrt_target_rows *rows) {
     if (n < 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
-    if (s->window) specrt__window_prefill(s->window, tokens, n, rows);
-    if (s->retrieve) specrt__retrieve_prefill(s->retrieve, tokens, n, rows);
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->prefill)
+            s->policy->sources[i].source->prefill(s->states[i], tokens, n, rows);
     s->position += n;
     return SPECRT_STATUS_OK;
 }
@@ -165,8 +164,9 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
     if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
     if (s->open.n > 0) return specrt__session_end_open(s, token);
     if (s->budget) specrt_auto_begin(s->budget);
-    if (s->retrieve) specrt__retrieve_take(s->retrieve);
-    if (s->window) specrt__window_start(s->window, token); /* last: it fills up what is left */
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->start)
+            s->policy->sources[i].source->start(s->states[i], token);
     specrt__session_pack(s);
     s->position++;
     s->cycle++;
@@ -232,9 +232,9 @@ SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const flo
     specrt__active_level level = specrt__session_level(s->tree->level, &own, NULL, fed);
     if (n < 1 || n != own.n || level.level == s->tree->params.num_steps || s->n_ahead > level.level)
         return SPECRT_STATUS_BAD_ARG;
-    for (int i = 0; i < s->policy->n_routed; i++)
-        if (s->policy->routed[i].source->ahead)
-            s->policy->routed[i].source->ahead(s->routed_states[i], &level);
+    for (int i = 0; i < s->policy->n_sources; i++)
+        if (s->policy->sources[i].source->ahead)
+            s->policy->sources[i].source->ahead(s->states[i], &level);
     s->n_ahead = level.level + 1;
     return SPECRT_STATUS_OK;
 }
@@ -442,11 +442,20 @@ static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
     (void)specrt_auto_observe(s->budget, &cycle);
 }
 
+static void specrt__session_learn(specrt_session *s, const specrt_draft *draft,
+                                  const specrt_verdict *verdict, const specrt_target_rows *rows) {
+    const specrt__source_cycle cycle = {draft, verdict, rows, &s->stats};
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->observe)
+            s->policy->sources[i].source->observe(s->states[i], &cycle);
+}
+
 SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows) {
     if (s->open.n > 0 || !specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
-    if (s->retrieve && !specrt__retrieve_fits(s->retrieve, rows)) return SPECRT_STATUS_BAD_ARG;
+    int32_t width = specrt_policy_hidden_width(s->policy);
+    if (width > 0 && rows && rows->hidden && rows->d_hidden != width) return SPECRT_STATUS_BAD_ARG;
     s->stats.n_cycles++;
     s->stats.n_emitted += verdict->n;
     s->stats.n_drafted += draft->n - 1;
@@ -457,8 +466,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
         s->stats.n_covered += specrt_session_member(s, verdict->tokens[i], i) != SPECRT_MEMBER_NO;
     int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */
     specrt__session_spend(s, draft, verdict, rows ? rows->logits : NULL);
-    if (s->retrieve) specrt__retrieve_observe(s->retrieve, verdict, rows);
-    if (s->window) specrt__window_observe(s->window, draft, verdict, rows);
+    specrt__session_learn(s, draft, verdict, rows);
     specrt__session_pack(s);
     s->position += verdict->n;
     s->cycle++;
@@ -524,7 +532,4 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
 SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out) {
     *out = session->stats;
     out->n_copied = session->pool->n_copied - session->n_copied_before;
-    if (!session->retrieve) return;
-    out->n_events = session->retrieve->n_posted_events;
-    out->n_lost = session->retrieve->n_lost;
 }

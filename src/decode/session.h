@@ -4,8 +4,6 @@
 
 #include "core/pool.h"
 #include "sources/source.h"
-#include "sources/window.h"
-#include "sources/retrieve.h"
 #include "adapt/auto.h"
 #include "decode/policy.h"
 #include "decode/tree.h"
@@ -23,21 +21,20 @@ struct specrt_session {
     specrt_desc desc;
     const specrt_policy *policy;
     specrt__active_pool *pool;
-    specrt__window *window;     /* NULL: the policy has none */
-    specrt__retrieve *retrieve; /* likewise */
     specrt_tree *tree;
     specrt_verifier *verifier;
     specrt_active active;
     specrt_segment segments[2 + SPECRT__ACTIVE_MAX_SEGMENTS]; /* fixed, packed, routed */
     int32_t n_kept; /* of the segments, fixed and packed ones; the others are the last level's */
-    specrt__active_routed *routed; /* NULL: the policy routes nothing */
-    void *routed_states[SPECRT__POLICY_KINDS];
-    int64_t n_routed_rows, n_levels; /* of this cycle */
-    int32_t n_ahead;                 /* of its levels, those up to the last that was routed ahead */
-    int64_t position;                /* of the next token to emit */
-    int64_t n_copied_before;         /* by the pool, until begin */
-    int64_t cycle;                   /* trees begun: keys the draws of sampled drafts */
-    uint64_t sequence;               /* keys the draws; or, once it is named, those after begin */
+    specrt__active_routed *routed;      /* NULL: the policy routes nothing */
+    void *states[SPECRT__POLICY_KINDS]; /* of the policy's sources, in its order */
+    int n_open;                         /* of them */
+    int64_t n_routed_rows, n_levels;    /* of this cycle */
+    int32_t n_ahead;         /* of its levels, those up to the last that was routed ahead */
+    int64_t position;        /* of the next token to emit */
+    int64_t n_copied_before; /* by the pool, until begin */
+    int64_t cycle;           /* trees begun: keys the draws of sampled drafts */
+    uint64_t sequence;       /* keys the draws; or, once it is named, those after begin */
     bool sequence_named;
     specrt_session_stats stats;
     int32_t topk;
@@ -56,6 +53,12 @@ struct specrt_session {
     int32_t *fixed_at; /* [n_ids] place of a token there; NULL: it is used whole */
     bool in_batch;     /* while a batch is looked through for a session that comes twice */
 };
+
+/* The state of a source, or NULL: the policy has none. */
+static inline void *specrt__session_state(const specrt_session *s, int kind) {
+    int i = specrt__policy_find(s->policy, kind);
+    return i < 0 ? NULL : s->states[i];
+}
 
 SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy);
 SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,

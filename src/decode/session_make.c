@@ -5,8 +5,6 @@
 #include "core/head.h"
 #include "core/pool.h"
 #include "sources/source.h"
-#include "sources/window.h"
-#include "sources/retrieve.h"
 #include "adapt/auto.h"
 #include "decode/policy.h"
 #include "decode/stock.h"
@@ -23,32 +21,10 @@ SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const spec
         specrt__active_mark(pool, policy->fixed.ids[i], SPECRT__ACTIVE_FIXED);
 }
 
-static bool specrt__session_make_window(specrt_session *s, int32_t n_logits) {
-    specrt__window_params params = s->policy->window;
-    if (!s->policy->has_window) return true;
-    if (params.min < s->topk) params.min = s->topk;
-    if (params.min > s->policy->bound) params.min = s->policy->bound;
-    s->window = specrt__window_create(s->pool, &params, n_logits, &s->desc);
-    if (!s->window) return false;
-    s->window->frequent = s->policy->frequent;
-    s->window->n_frequent = s->policy->n_frequent;
-    return true;
-}
-
-static bool specrt__session_make_retrieve(specrt_session *s, const specrt_session_params *params,
-                                          int32_t n_logits) {
-    if (s->policy->retrieve.size == 0) return true;
-    s->retrieve = specrt__retrieve_create(s->pool, &s->policy->retrieve, n_logits, &s->desc);
-    if (!s->retrieve) return false;
-    s->retrieve->submit = params->submit;
-    s->retrieve->submit_user = params->submit_user;
-    return true;
-}
-
 static bool specrt__session_make_routed(specrt_session *s) {
     const specrt_policy *policy = s->policy;
     size_t n_ids = (size_t)s->pool->n_ids, n_rows = (size_t)policy->routed_bound;
-    if (policy->n_routed == 0) return true;
+    if (policy->routed_bound == 0) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(
         &s->desc, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
     if (!at) return false;
@@ -58,10 +34,20 @@ static bool specrt__session_make_routed(specrt_session *s) {
     s->routed->levels = SPECRT__CARVE(uint32_t, &at, n_ids);
     s->routed->masked = SPECRT__CARVE(int32_t, &at, n_rows);
     s->routed->max_rows = policy->routed_bound;
-    for (int i = 0; i < policy->n_routed; i++) {
-        s->routed_states[i] =
-            policy->routed[i].source->open(policy->routed[i].shared, s->topk, &s->desc);
-        if (!s->routed_states[i]) return false;
+    return true;
+}
+
+static bool specrt__session_open_sources(specrt_session *s, const specrt_session_params *params,
+                                         int32_t n_logits) {
+    const specrt__source_session with = {
+        s->pool,  s->topk,        n_logits,           s->policy->bound,
+        &s->desc, params->submit, params->submit_user};
+    for (; s->n_open < s->policy->n_sources; s->n_open++) {
+        const specrt__source *source = s->policy->sources[s->n_open].source;
+        void *shared = s->policy->sources[s->n_open].shared.data;
+        void *state = source->open ? source->open(shared, &with) : shared;
+        if (!state) return false;
+        s->states[s->n_open] = state;
     }
     return true;
 }
@@ -181,6 +167,12 @@ static specrt_status specrt__session_make_budget(specrt_session *s, specrt_auto 
     return SPECRT_STATUS_OK;
 }
 
+static bool specrt__session_submits(const specrt_policy *policy) {
+    for (int i = 0; i < policy->n_sources; i++)
+        if (policy->sources[i].shared.submits) return true;
+    return false;
+}
+
 static specrt_status specrt__session_make(specrt_session *s, const specrt_session_params *params,
                                           specrt_error *err) {
     const specrt_policy *policy = s->policy;
@@ -197,7 +189,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 "session: topk: expected at most the %d rows of policy '%s', found "
                                 "%d",
                                 (int)specrt_policy_bound(policy), policy->text, (int)s->topk);
-    if (policy->retrieve.async && !params->submit)
+    if (specrt__session_submits(policy) && !params->submit)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "session: policy '%s': expected params.submit, which runs what "
                                 "mode=async leaves to another thread, found NULL",
@@ -206,9 +198,9 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
         SPECRT__TRY(specrt__stock_check_room(params->stock, policy->head, capacity, err));
     s->pool = specrt__active_pool_make(policy->head, n_ids, capacity, params->stock, &s->desc);
     if (s->pool) specrt__session_mark(s->pool, policy);
-    if (!s->pool || !specrt__session_make_window(s, n_logits) ||
-        !specrt__session_make_retrieve(s, params, n_logits) || !specrt__session_make_routed(s) ||
-        !specrt__session_make_scratch(s) || !specrt__session_make_laws(s, params))
+    if (!s->pool || !specrt__session_open_sources(s, params, n_logits) ||
+        !specrt__session_make_routed(s) || !specrt__session_make_scratch(s) ||
+        !specrt__session_make_laws(s, params))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
     SPECRT__TRY(specrt__session_make_budget(s, params->budget, err));
@@ -247,12 +239,10 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
 SPECRT_API void specrt_session_close(specrt_session *session) {
     if (!session) return;
     specrt_desc desc = session->desc;
-    for (int i = 0; i < SPECRT__POLICY_KINDS; i++)
-        if (session->routed_states[i])
-            session->policy->routed[i].source->close(session->routed_states[i]);
+    for (int i = 0; i < session->n_open; i++)
+        if (session->policy->sources[i].source->close)
+            session->policy->sources[i].source->close(session->states[i]);
     specrt__base_free(&desc, session->routed);
-    specrt__window_free(session->window);
-    specrt__retrieve_free(session->retrieve);
     specrt__active_pool_free(session->pool);
     specrt_tree_free(session->tree);
     specrt_verifier_free(session->verifier);

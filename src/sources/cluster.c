@@ -222,23 +222,24 @@ SPECRT__INTERNAL int32_t specrt__cluster_bound(const specrt__cluster_shared *s, 
     return (int32_t)sum + s->always.n_rows;
 }
 
-static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const specrt_head *head,
-                                           const specrt_policy_desc *desc, int32_t size,
-                                           const int32_t *options, const char *tag, void **shared,
-                                           int32_t *bound, specrt_error *err) {
+static specrt_status specrt__cluster_share(const specrt__source_request *request, const char *tag,
+                                           specrt__source_shared *out, specrt_error *err) {
+    const specrt_bundle *bundle = request->bundle;
+    const specrt_head *head = request->head;
+    const specrt_head_desc *embed = request->desc->embedding;
+    const int32_t *options = request->options;
     specrt_clusters c;
     specrt_head_desc embedding;
     int32_t n_always = options[SPECRT__CLUSTER_ALWAYS], most = 0;
-    *shared = NULL;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
                                 "%s: needs a bundle with section '%s'; cluster-build builds it",
                                 tag, tag);
     SPECRT__TRY(specrt_bundle_clusters(bundle, tag, &c, err));
-    SPECRT__TRY(specrt__cluster_check_head(bundle, tag, &c, head, desc->embedding, err));
+    SPECRT__TRY(specrt__cluster_check_head(bundle, tag, &c, head, embed, err));
     memset(&embedding, 0, sizeof embedding);
     if (c.header->n_embed > 0)
-        SPECRT__TRY(specrt__head_resolve("embedding", desc->embedding, &embedding, err));
+        SPECRT__TRY(specrt__head_resolve("embedding", embed, &embedding, err));
     if (n_always > head->n_ids) n_always = head->n_ids;
     int32_t first = specrt__cluster_in_place(&c, head);
     specrt__cluster_shared *s = specrt__cluster_allocate(
@@ -258,28 +259,29 @@ static specrt_status specrt__cluster_share(const specrt_bundle *bundle, const sp
     s->beam = options[SPECRT__CLUSTER_BEAM];
     s->cap = options[SPECRT__CLUSTER_CAP];
     for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++) {
-        s->levels[t] = specrt__cluster_level(&c, size, options[SPECRT__CLUSTER_SCHEDULE], t);
+        s->levels[t] =
+            specrt__cluster_level(&c, request->size, options[SPECRT__CLUSTER_SCHEDULE], t);
         if (s->levels[t] > SPECRT__CLUSTER_MOST) s->levels[t] = SPECRT__CLUSTER_MOST;
         if (s->levels[t] > most) most = s->levels[t];
     }
-    *bound = specrt__cluster_bound(s, most);
-    *shared = s;
+    out->data = s;
+    out->bound = specrt__cluster_bound(s, most);
     return SPECRT_STATUS_OK;
 }
 
 /* --- a session's router --- */
 
-SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_session *with) {
     const specrt__cluster_shared *shared = (const specrt__cluster_shared *)opaque;
     const specrt_clusters_header *h = shared->view.header;
-    size_t k = (size_t)topk, m = (size_t)h->n_clusters;
+    size_t k = (size_t)with->topk, m = (size_t)h->n_clusters;
     size_t inputs = (size_t)specrt__cluster_inputs(h);
     size_t words = k * (inputs + (size_t)h->n_hidden + m) + 2 * m;
     size_t at_floats = sizeof(specrt__cluster) + 2 * m * sizeof(uint64_t);
-    specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(desc, at_floats + 4 * words);
+    specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(with->desc, at_floats + 4 * words);
     if (!s) return NULL;
     memset(s, 0, sizeof *s);
-    s->desc = *desc;
+    s->desc = *with->desc;
     s->shared = shared;
     s->heap = (uint64_t *)(void *)(s + 1);
     s->takers = s->heap + m;
@@ -479,36 +481,34 @@ static void specrt__cluster_route(void *state, const specrt__active_level *level
                              s->shared->w2.row_stride * (size_t)s->shared->w2.n_rows);
 }
 
-static specrt_status specrt__cluster_share_clusters(const specrt_bundle *bundle,
-                                                    const specrt_head *head,
-                                                    const specrt_policy_desc *desc, int32_t size,
-                                                    const int32_t *options, void **shared,
-                                                    int32_t *bound, specrt_error *err) {
-    return specrt__cluster_share(bundle, head, desc, size, options, "cluster", shared, bound, err);
+static specrt_status specrt__cluster_share_clusters(const specrt__source_request *request,
+                                                    specrt__source_shared *out, specrt_error *err) {
+    return specrt__cluster_share(request, "cluster", out, err);
 }
 
-static specrt_status specrt__cluster_share_groups(const specrt_bundle *bundle,
-                                                  const specrt_head *head,
-                                                  const specrt_policy_desc *desc, int32_t size,
-                                                  const int32_t *options, void **shared,
-                                                  int32_t *bound, specrt_error *err) {
-    return specrt__cluster_share(bundle, head, desc, size, options, "group", shared, bound, err);
+static specrt_status specrt__cluster_share_groups(const specrt__source_request *request,
+                                                  specrt__source_shared *out, specrt_error *err) {
+    return specrt__cluster_share(request, "group", out, err);
 }
 
-static specrt_status specrt__cluster_share_centroids(const specrt_bundle *bundle,
-                                                     const specrt_head *head,
-                                                     const specrt_policy_desc *desc, int32_t size,
-                                                     const int32_t *options, void **shared,
-                                                     int32_t *bound, specrt_error *err) {
-    return specrt__cluster_share(bundle, head, desc, size, options, "centroid", shared, bound, err);
+static specrt_status specrt__cluster_share_centroids(const specrt__source_request *request,
+                                                     specrt__source_shared *out,
+                                                     specrt_error *err) {
+    return specrt__cluster_share(request, "centroid", out, err);
 }
 
-SPECRT__INTERNAL const specrt__active_source specrt__cluster_source = {
-    specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,          specrt__cluster_route,   specrt__cluster_ahead};
-SPECRT__INTERNAL const specrt__active_source specrt__cluster_groups = {
-    specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,        specrt__cluster_route,   specrt__cluster_ahead};
-SPECRT__INTERNAL const specrt__active_source specrt__cluster_centroids = {
-    specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,           specrt__cluster_route,   specrt__cluster_ahead};
+SPECRT__INTERNAL const specrt__source specrt__cluster_source = {
+    specrt__cluster_share_clusters, specrt__cluster_unshare,      specrt__cluster_open,
+    specrt__cluster_close,          specrt__cluster_route,        specrt__cluster_ahead,
+    SPECRT__SOURCE_LEARNS_NOTHING,  SPECRT__SOURCE_SAVES_NOTHING,
+};
+SPECRT__INTERNAL const specrt__source specrt__cluster_groups = {
+    specrt__cluster_share_groups,  specrt__cluster_unshare,      specrt__cluster_open,
+    specrt__cluster_close,         specrt__cluster_route,        specrt__cluster_ahead,
+    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+};
+SPECRT__INTERNAL const specrt__source specrt__cluster_centroids = {
+    specrt__cluster_share_centroids, specrt__cluster_unshare,      specrt__cluster_open,
+    specrt__cluster_close,           specrt__cluster_route,        specrt__cluster_ahead,
+    SPECRT__SOURCE_LEARNS_NOTHING,   SPECRT__SOURCE_SAVES_NOTHING,
+};

@@ -76,7 +76,7 @@ typedef struct specrt__cluster {
     int32_t *taken;   /* [n_clusters] rows of each cluster in this level */
 } specrt__cluster;
 
-SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, int32_t topk, const specrt_desc *desc);
+SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_session *with);
 
 static inline void specrt__cluster_close(void *state) {
     specrt__cluster *s = (specrt__cluster *)state;
@@ -93,10 +93,10 @@ typedef struct specrt__cluster_choice {
     int32_t n, n_rows; /* clusters and rows taken at this level */
 } specrt__cluster_choice;
 
-extern const specrt__active_source specrt__cluster_source;
+extern const specrt__source specrt__cluster_source;
 
-extern const specrt__active_source specrt__cluster_groups;
+extern const specrt__source specrt__cluster_groups;
 
-extern const specrt__active_source specrt__cluster_centroids;
+extern const specrt__source specrt__cluster_centroids;
 
 #endif

@@ -153,16 +153,6 @@ static void specrt__ranks_unshare(void *shared) {
     specrt_static_close((specrt_static *)shared);
 }
 
-/* Nothing of it changes, so that sessions need no state of their own. */
-static void *specrt__ranks_open(void *shared, int32_t topk, const specrt_desc *desc) {
-    (void)topk, (void)desc;
-    return shared;
-}
-
-static void specrt__ranks_close(void *state) {
-    (void)state;
-}
-
 static void specrt__ranks_route(void *state, const specrt__active_level *level,
                                 specrt__active_routed *out) {
     const specrt_static *list = (const specrt_static *)state;
@@ -176,6 +166,13 @@ static void specrt__ranks_route(void *state, const specrt__active_level *level,
 }
 
 /* Its list is made with its sizes, by >>policy. */
-SPECRT__INTERNAL const specrt__active_source specrt__ranks_levels = {
-    NULL, specrt__ranks_unshare, specrt__ranks_open, specrt__ranks_close, specrt__ranks_route,
-    NULL};
+SPECRT__INTERNAL const specrt__source specrt__ranks_levels = {
+    NULL,
+    specrt__ranks_unshare,
+    NULL,
+    NULL,
+    specrt__ranks_route,
+    NULL,
+    SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
+};

@@ -28,6 +28,6 @@ SPECRT__INTERNAL specrt_static *specrt__ranks_pack(const specrt_head *head, cons
 SPECRT__INTERNAL void specrt__ranks_set_levels(specrt_static *list, const specrt_head *head,
                                                const int32_t *ids, const int32_t *sizes, int32_t n);
 
-extern const specrt__active_source specrt__ranks_levels;
+extern const specrt__source specrt__ranks_levels;
 
 #endif

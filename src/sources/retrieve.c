@@ -58,25 +58,48 @@ static specrt_status specrt__retrieve_resolve_index(const specrt_bundle *bundle,
     return specrt_bundle_hnsw(bundle, target, out, err);
 }
 
-/* @return OK, BUNDLE_*, BAD_ARG, UNSUPPORTED. */
-SPECRT__INTERNAL specrt_status specrt__retrieve_resolve(
-    const specrt_bundle *bundle, const specrt_head *head, const specrt_head *target, int32_t size,
-    const int32_t *options, specrt__retrieve_params *out, specrt_error *err) {
-    memset(out, 0, sizeof *out);
-    out->size = size;
+static specrt_status specrt__retrieve_resolve(const specrt__source_request *request,
+                                              specrt__retrieve_params *out, specrt_error *err) {
+    const specrt_bundle *bundle = request->bundle;
+    const int32_t *options = request->options;
+    out->size = request->size;
     out->sem = options[SPECRT__RETRIEVE_SEM];
     out->prompt = options[SPECRT__RETRIEVE_PROMPT];
     out->keep = options[SPECRT__RETRIEVE_KEEP] != 0;
     out->async = options[SPECRT__RETRIEVE_MODE] != 0;
     if (out->sem != SPECRT__RETRIEVE_LOGITS)
-        SPECRT__TRY(
-            specrt__retrieve_resolve_index(bundle, head, target, out->sem, &out->index, err));
+        SPECRT__TRY(specrt__retrieve_resolve_index(bundle, request->head, request->desc->target,
+                                                   out->sem, &out->index, err));
     if (!options[SPECRT__RETRIEVE_GRAPH]) return SPECRT_STATUS_OK;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
                                 "retrieve: needs a bundle with section 'cograph', or @graph=off; "
                                 "cograph-build builds it");
     return specrt_bundle_cograph(bundle, &out->graph, err);
+}
+
+static specrt_status specrt__retrieve_share(const specrt__source_request *request,
+                                            specrt__source_shared *out, specrt_error *err) {
+    const specrt_desc *desc = &request->head->compute.desc;
+    specrt__retrieve_params params;
+    memset(&params, 0, sizeof params);
+    SPECRT__TRY(specrt__retrieve_resolve(request, &params, err));
+    specrt__retrieve_shared *s =
+        (specrt__retrieve_shared *)specrt__base_alloc(desc, sizeof(specrt__retrieve_shared));
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "retrieve: out of memory");
+    s->desc = *desc;
+    s->params = params;
+    out->data = s;
+    out->bound = params.size;
+    out->reads_prompt = params.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
+    out->hidden_width = specrt__retrieve_width(&params);
+    out->submits = params.async;
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__retrieve_unshare(void *shared) {
+    specrt_desc desc = ((specrt__retrieve_shared *)shared)->desc;
+    specrt__base_free(&desc, shared);
 }
 
 /* --- a session's --- */
@@ -122,8 +145,18 @@ SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *
     return r;
 }
 
-SPECRT__INTERNAL void specrt__retrieve_free(specrt__retrieve *r) {
-    if (!r) return;
+static void *specrt__retrieve_open(void *shared, const specrt__source_session *with) {
+    const specrt__retrieve_shared *s = (const specrt__retrieve_shared *)shared;
+    specrt__retrieve *r =
+        specrt__retrieve_create(with->pool, &s->params, with->n_logits, with->desc);
+    if (!r) return NULL;
+    r->submit = with->submit;
+    r->submit_user = with->submit_user;
+    return r;
+}
+
+SPECRT__INTERNAL void specrt__retrieve_close(void *state) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
     specrt_desc desc = r->desc;
     specrt__retrieve_settle(r);
     specrt__base_free(&desc, r);
@@ -246,9 +279,17 @@ SPECRT__INTERNAL void specrt__retrieve_take(specrt__retrieve *r) {
     }
 }
 
-/* A new sequence; no task is out, and the pool was reset. */
-SPECRT__INTERNAL void specrt__retrieve_begin(specrt__retrieve *r) {
-    r->n_posted_events = r->n_lost = 0;
+/* Everything posted is worked off and taken over. */
+static void specrt__retrieve_catch_up(void *state) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
+    specrt__retrieve_settle(r);
+    specrt__retrieve_finish(r);
+    specrt__retrieve_take(r);
+}
+
+SPECRT__INTERNAL void specrt__retrieve_begin(void *state) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
+    specrt__retrieve_settle(r);
     if (!r->params.keep) {
         specrt__arc_reset(&r->arc, r->params.size / 2.0);
         specrt__retrieve_bar(r);
@@ -305,19 +346,23 @@ SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, 
 }
 
 /* What comes before the first cycle, or the next turn. */
-SPECRT__INTERNAL void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens,
-                                               int32_t n, const specrt_target_rows *rows) {
+SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *tokens, int32_t n,
+                                               const specrt_target_rows *rows) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
     int32_t best[SPECRT__RETRIEVE_TOP];
     if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_OFF) return;
-    specrt__retrieve_settle(r);
-    specrt__retrieve_finish(r);
-    specrt__retrieve_take(r);
+    specrt__retrieve_catch_up(r);
     for (int32_t i = 0; i < n; i++) {
         int32_t n_best = 0;
         if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_BEST)
             n_best = specrt__retrieve_best(r, rows, i, best);
         specrt__retrieve_read(r, tokens[i], best, n_best, r->pool);
     }
+}
+
+static void specrt__retrieve_start(void *state, int32_t token) {
+    (void)token;
+    specrt__retrieve_take((specrt__retrieve *)state);
 }
 
 static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *verdict,
@@ -345,17 +390,18 @@ static bool specrt__retrieve_due(const specrt__retrieve *r) {
 
 /* Before any other source learns from the cycle, since what could have been drafted is asked here. Only
  * the last token can be an event: the others were drafted. */
-SPECRT__INTERNAL void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
-                                               const specrt_target_rows *rows) {
+SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source_cycle *cycle) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
+    const specrt_verdict *verdict = cycle->verdict;
     int32_t token = verdict->tokens[verdict->n - 1];
     bool event = specrt__active_valid(r->pool, token) && !specrt__active_member(r->pool, token);
     r->n_cycles++;
-    r->n_posted_events += event;
+    cycle->stats->n_events += event;
     specrt__retrieve_take(r);
     if (r->posted - r->taken < r->n_records)
-        specrt__retrieve_write(r, verdict, rows, event);
+        specrt__retrieve_write(r, verdict, cycle->rows, event);
     else
-        r->n_lost += event;
+        cycle->stats->n_lost += event;
     if (!r->params.async) {
         specrt__retrieve_work(r, r->done);
         r->limit = r->done;
@@ -367,3 +413,96 @@ SPECRT__INTERNAL void specrt__retrieve_observe(specrt__retrieve *r, const specrt
         r->submit(r->submit_user, &r->task);
     }
 }
+
+/* --- saved sessions --- */
+
+/* The cache's lists by recency, and the ages of T1's tokens, then of T2's, in cycles since they came in. */
+enum { SPECRT__RETRIEVE_SAVED_AGES = SPECRT__ARC_B2 - SPECRT__ARC_T1 + 1 };
+
+static void specrt__retrieve_limits(const void *state, int32_t *most) {
+    for (int i = 0; i <= (int)SPECRT__RETRIEVE_SAVED_AGES; i++)
+        most[i] = ((const specrt__retrieve *)state)->arc.capacity;
+}
+
+/* Ages beyond the least residency, and events beyond the warm-up, are all alike. */
+static void specrt__retrieve_save(const void *state, specrt__save *out) {
+    const specrt__retrieve *r = (const specrt__retrieve *)state;
+    const specrt__arc *a = &r->arc;
+    int32_t n_events =
+        r->n_events > SPECRT__RETRIEVE_WARM_UP ? SPECRT__RETRIEVE_WARM_UP + 1 : r->n_events;
+    specrt__save_header(out, SPECRT__SAVED_P, &a->p, sizeof a->p);
+    specrt__save_header(out, SPECRT__SAVED_EVENTS, &n_events, sizeof n_events);
+    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_B2; list++) {
+        specrt__save_word(out, a->sizes[list]);
+        for (int32_t id = specrt__arc_oldest(a, list); id < a->n_ids; id = a->newer[id])
+            specrt__save_word(out, id);
+    }
+    specrt__save_word(out, a->sizes[SPECRT__ARC_T1] + a->sizes[SPECRT__ARC_T2]);
+    for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
+        for (int32_t id = specrt__arc_oldest(a, list); id < a->n_ids; id = a->newer[id]) {
+            int32_t age = r->n_cycles - a->births[id];
+            specrt__save_word(out, age < SPECRT__ARC_RESIDENCY ? age : SPECRT__ARC_RESIDENCY);
+        }
+}
+
+/* @return what is wrong with words on their own, or NULL. */
+static const char *specrt__retrieve_saved_wrong(const specrt__retrieve *r, const specrt__saved *in,
+                                                double p) {
+    const specrt__saved_list *ages = &in->lists[SPECRT__RETRIEVE_SAVED_AGES];
+    uint32_t n_events = specrt__base_load32(in->header + SPECRT__SAVED_EVENTS);
+    for (int i = 0; i < (int)SPECRT__RETRIEVE_SAVED_AGES; i++)
+        if (!specrt__saved_within(&in->lists[i], r->arc.n_ids)) return "tokens";
+    if (!specrt__saved_within(ages, SPECRT__ARC_RESIDENCY + 1) ||
+        ages->n != in->lists[0].n + in->lists[1].n)
+        return "ages";
+    if (n_events > SPECRT__RETRIEVE_WARM_UP + 1) return "events";
+    return p >= 0 && p <= r->arc.capacity ? NULL : "cache";
+}
+
+static const char *specrt__retrieve_load(void *state, const specrt__saved *in) {
+    specrt__retrieve *r = (specrt__retrieve *)state;
+    const specrt__saved_list *ages = &in->lists[SPECRT__RETRIEVE_SAVED_AGES];
+    specrt__arc *a = &r->arc;
+    double p;
+    memcpy(&p, in->header + SPECRT__SAVED_P, 8);
+    const char *wrong = specrt__retrieve_saved_wrong(r, in, p);
+    if (wrong) return wrong;
+    for (int32_t id = 0; id < a->n_ids; id++) /* keep=on outlives begin */
+        if (specrt__arc_resident(a, id)) specrt__active_drop(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+    specrt__arc_reset(a, p);
+    specrt__retrieve_bar(r);
+    r->n_cycles = SPECRT__ARC_RESIDENCY;
+    r->n_events = (int32_t)specrt__base_load32(in->header + SPECRT__SAVED_EVENTS);
+    r->n_blocked = 0;
+    for (int list = SPECRT__ARC_T1, age = 0; list <= SPECRT__ARC_B2; list++) {
+        const specrt__saved_list *ids = &in->lists[list - SPECRT__ARC_T1];
+        for (int32_t i = 0; i < ids->n; i++) {
+            int32_t id = specrt__saved_word(ids, i);
+            if (a->lists[id] != SPECRT__ARC_NONE || r->offered[id] == SPECRT__RETRIEVE_NEVER)
+                return "cache";
+            specrt__arc_move(a, id, list);
+            if (!specrt__arc_resident(a, id)) continue;
+            a->births[id] = r->n_cycles - specrt__saved_word(ages, age++);
+            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+        }
+    }
+    return NULL;
+}
+
+SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
+    specrt__retrieve_share,
+    specrt__retrieve_unshare,
+    specrt__retrieve_open,
+    specrt__retrieve_close,
+    NULL,
+    NULL,
+    specrt__retrieve_begin,
+    specrt__retrieve_prefill,
+    specrt__retrieve_start,
+    specrt__retrieve_observe,
+    specrt__retrieve_catch_up,
+    SPECRT__RETRIEVE_SAVED_AGES + 1,
+    specrt__retrieve_limits,
+    specrt__retrieve_save,
+    specrt__retrieve_load,
+};

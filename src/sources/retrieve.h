@@ -32,13 +32,18 @@ enum { SPECRT__RETRIEVE_PROMPT_OFF, SPECRT__RETRIEVE_PROMPT_TOKENS, SPECRT__RETR
 extern const specrt__active_option specrt__retrieve_options[];
 
 typedef struct specrt__retrieve_params {
-    int32_t size; /* 0: no such source */
+    int32_t size;
     int32_t sem, prompt;
     bool keep; /* what was retrieved outlives specrt_session_begin() */
     bool async;
     specrt_cograph graph; /* header NULL: none */
     specrt_hnsw index;    /* likewise */
 } specrt__retrieve_params;
+
+typedef struct specrt__retrieve_shared {
+    specrt_desc desc;
+    specrt__retrieve_params params;
+} specrt__retrieve_shared;
 
 /* What the cache learns from a cycle, and what that changed. */
 typedef struct specrt__retrieve_record {
@@ -58,7 +63,7 @@ typedef struct specrt__retrieve {
     int32_t n_logits;
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
-    int32_t n_cycles, n_posted_events, n_lost;
+    int32_t n_cycles;
     /* Records are numbered. They are written up to `posted`, given to a task up to `limit`, worked off up
      * to `done`, taken over up to `taken`. A task is out while done is not limit; only it writes done,
      * last of all. What follows done is the task's while one is out. */
@@ -76,10 +81,6 @@ typedef struct specrt__retrieve {
 } specrt__retrieve;
 
 /* --- what a policy's sessions share --- */
-
-SPECRT__INTERNAL specrt_status specrt__retrieve_resolve(
-    const specrt_bundle *bundle, const specrt_head *head, const specrt_head *target, int32_t size,
-    const int32_t *options, specrt__retrieve_params *out, specrt_error *err);
 
 /* Of the hidden states that it reads; 0: none. */
 static inline int32_t specrt__retrieve_width(const specrt__retrieve_params *params) {
@@ -99,7 +100,7 @@ static inline void specrt__retrieve_settle(const specrt__retrieve *r) {
     while (specrt__os_load(&r->done) != r->limit) specrt__os_yield();
 }
 
-SPECRT__INTERNAL void specrt__retrieve_free(specrt__retrieve *r);
+SPECRT__INTERNAL void specrt__retrieve_close(void *state);
 
 /* --- working off --- */
 
@@ -116,20 +117,13 @@ static inline void specrt__retrieve_finish(specrt__retrieve *r) {
     r->due = false;
 }
 
-SPECRT__INTERNAL void specrt__retrieve_begin(specrt__retrieve *r);
+SPECRT__INTERNAL void specrt__retrieve_begin(void *state);
 SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
                                             int32_t n_best, specrt__active_pool *pool);
-SPECRT__INTERNAL void specrt__retrieve_prefill(specrt__retrieve *r, const int32_t *tokens,
-                                               int32_t n, const specrt_target_rows *rows);
-
-/* Whether hidden states are of the width that is read, if they are. */
-static inline bool specrt__retrieve_fits(const specrt__retrieve *r,
-                                         const specrt_target_rows *rows) {
-    int32_t width = specrt__retrieve_width(&r->params);
-    return width == 0 || !rows || !rows->hidden || rows->d_hidden == width;
-}
-
-SPECRT__INTERNAL void specrt__retrieve_observe(specrt__retrieve *r, const specrt_verdict *verdict,
+SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *tokens, int32_t n,
                                                const specrt_target_rows *rows);
+SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source_cycle *cycle);
+
+extern const specrt__source specrt__retrieve_source;
 
 #endif

@@ -108,13 +108,12 @@ static int32_t specrt__sketch_use(const specrt_sketch_header *h, int32_t rank, i
     return used;
 }
 
-static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const specrt_head *head,
-                                          const specrt_policy_desc *desc, int32_t size,
-                                          const int32_t *options, void **shared, int32_t *bound,
-                                          specrt_error *err) {
+static specrt_status specrt__sketch_share(const specrt__source_request *request,
+                                          specrt__source_shared *out, specrt_error *err) {
+    const specrt_bundle *bundle = request->bundle;
+    const specrt_head *head = request->head;
+    const int32_t *options = request->options;
     specrt_sketch view;
-    (void)desc;
-    *shared = NULL;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
                                 "sketch: needs a bundle with section 'sketch'; "
@@ -136,14 +135,14 @@ static specrt_status specrt__sketch_share(const specrt_bundle *bundle, const spe
     s->each = s->certified || options[SPECRT__SKETCH_BEAM] != 0;
     s->rank = specrt__sketch_use(view.header, s->certified ? 0 : rank, &s->n_bands);
     s->n_places = n_places == 0 || n_places > n || s->certified ? n : n_places;
-    s->size = size < s->n_places ? size : s->n_places;
+    s->size = request->size < s->n_places ? request->size : s->n_places;
     s->basis = specrt__sketch_basis(&view, s->rank);
     s->scan = specrt__scan_choose();
     s->adder = specrt__scan_choose_adder();
     specrt__sketch_fill_rows(s, n_bias);
     int64_t most = s->certified ? n : (int64_t)s->size * (s->each ? SPECRT__SKETCH_EACH : 1);
-    s->bound = *bound = (int32_t)(most < n ? most : n);
-    *shared = s;
+    s->bound = out->bound = (int32_t)(most < n ? most : n);
+    out->data = s;
     return SPECRT_STATUS_OK;
 }
 
@@ -195,21 +194,21 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     return at + 64;
 }
 
-SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_session *with) {
     specrt__sketch plan, *s;
     memset(&plan, 0, sizeof plan);
-    plan.desc = *desc;
+    plan.desc = *with->desc;
     plan.shared = (const specrt__sketch_shared *)opaque;
-    plan.topk = topk;
+    plan.topk = with->topk;
     plan.row_stride = specrt_row_bytes(specrt__head_packed_dtype(plan.shared->head),
                                        plan.shared->head->desc.n_cols);
     uint64_t bytes = specrt__sketch_allot(&plan, NULL);
-    s = (specrt__sketch *)specrt__base_alloc(desc, bytes);
+    s = (specrt__sketch *)specrt__base_alloc(with->desc, bytes);
     if (!s) return NULL;
     memset(s, 0, (size_t)bytes);
     *s = plan;
     specrt__sketch_allot(s, (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s, 64));
-    for (int32_t i = 0; i < topk * SPECRT__SKETCH_PARTS; i++)
+    for (int32_t i = 0; i < with->topk * SPECRT__SKETCH_PARTS; i++)
         s->found[i].keys = s->keys + (uint64_t)i * specrt__sketch_room(s->shared);
     return s;
 }
@@ -526,6 +525,8 @@ static void specrt__sketch_route(void *state, const specrt__active_level *level,
     out->n_read += s->n_read;
 }
 
-SPECRT__INTERNAL const specrt__active_source specrt__sketch_source = {
-    specrt__sketch_share, specrt__sketch_unshare, specrt__sketch_open,
-    specrt__sketch_close, specrt__sketch_route,   NULL};
+SPECRT__INTERNAL const specrt__source specrt__sketch_source = {
+    specrt__sketch_share,          specrt__sketch_unshare,       specrt__sketch_open,
+    specrt__sketch_close,          specrt__sketch_route,         NULL,
+    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+};

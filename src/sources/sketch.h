@@ -90,7 +90,7 @@ typedef struct specrt__sketch {
     const specrt__active_routed *routed; /* of the level at hand */
 } specrt__sketch;
 
-SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, int32_t topk, const specrt_desc *desc);
+SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_session *with);
 
 static inline void specrt__sketch_close(void *state) {
     specrt__sketch *s = (specrt__sketch *)state;
@@ -120,7 +120,7 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
 
 /* --- routing --- */
 
-extern const specrt__active_source specrt__sketch_source;
+extern const specrt__source specrt__sketch_source;
 
 /* --- certified: every row that might be among a state's best topk --- */
 

@@ -1,10 +1,11 @@
-/* source.h : what a routed source is, and how it adds segments to a level */
+/* source.h : what a source is, and how one that routes adds segments to a level */
 #ifndef SOURCES_SOURCE_H
 #define SOURCES_SOURCE_H
 
 #include "core/bundle.h"
 #include "core/head.h"
 #include "core/pool.h"
+#include "sources/saved.h"
 
 /* --- routed sources: segments chosen anew at every level of the tree --- */
 
@@ -17,7 +18,7 @@ typedef struct specrt__active_level {
     const float *logprobs; /* [n] cumulative */
     const float *fed;      /* f32 [n, n_cols] hidden states it was fed; NULL: not told */
     const float *hidden;   /* f32 [n, n_cols] the drafter's output */
-    bool ahead;            /* the level's call of specrt__active_source.ahead was made */
+    bool ahead;            /* the level's call of specrt__source.ahead was made */
 } specrt__active_level;
 
 enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
@@ -77,23 +78,82 @@ enum { SPECRT__ACTIVE_MAX_OPTIONS = 8 };
     typedef char table##_fit                                                                       \
         [sizeof table / sizeof *table == (n) && (n) <= (int)SPECRT__ACTIVE_MAX_OPTIONS ? 1 : -1]
 
-/* What a routed source does; its section defines one, and >>policy lists it with its options. */
-typedef struct specrt__active_source {
-    /* What all sessions share, from size and options in the table's order.
-     *   desc : the policy's
-     *   *bound : the most rows it adds at a level
-     * @return as specrt_policy_create. */
-    specrt_status (*share)(const specrt_bundle *bundle, const specrt_head *head,
-                           const specrt_policy_desc *desc, int32_t size, const int32_t *options,
-                           void **shared, int32_t *bound, specrt_error *err);
+/* --- a source --- */
+
+/* What a policy's text asks of a source, and what the policy was created with. All pointers are borrowed. */
+typedef struct specrt__source_request {
+    const specrt_bundle *bundle; /* NULL: none */
+    const specrt_head *head;     /* the draft head */
+    const specrt_policy_desc *desc;
+    const int32_t *frequent; /* [n_frequent] tokens by rank; NULL: ascending ids */
+    int32_t n_frequent;
+    int32_t size;
+    const int32_t *options; /* in the order of the source's table of options */
+} specrt__source_request;
+
+/* What the sessions of a policy share of a source. */
+typedef struct specrt__source_shared {
+    void *data;           /* owned: unshare() frees it */
+    int32_t bound;        /* rows at most: of each level if the source routes, else packed ones */
+    bool reads_prompt;    /* prefill() reads the target's logits or best ids */
+    int32_t hidden_width; /* of the target's hidden states that observe() reads; 0: none */
+    bool submits;         /* hands tasks to specrt_session_params.submit */
+} specrt__source_shared;
+
+/* What a session lends to its sources. All pointers are borrowed. */
+typedef struct specrt__source_session {
+    specrt__active_pool *pool; /* marked already */
+    int32_t topk;              /* rows of a pass at most */
+    int32_t n_logits;          /* columns of the target's logits */
+    int32_t bound;             /* rows that are fixed or packed at most */
+    const specrt_desc *desc;
+    void (*submit)(void *user, specrt_task *task);
+    void *submit_user;
+} specrt__source_session;
+
+/* A cycle, as observe() sees it. */
+typedef struct specrt__source_cycle {
+    const specrt_draft *draft;
+    const specrt_verdict *verdict;
+    const specrt_target_rows *rows; /* NULL: nothing is known of the target */
+    specrt_session_stats *stats;    /* the session's, for events */
+} specrt__source_cycle;
+
+/* A source of tokens: all that policies, sessions and saved sessions know of it. Every function is
+ * optional. A source that packs rows wants and drops tokens of its session's pool; one that routes adds
+ * segments at every level. Sessions call sources in the order of specrt__policy_kinds to route, and in the
+ * opposite order to learn: the first one, `window`, fills up what the others leave. */
+typedef struct specrt__source {
+    /* Makes what all sessions of a policy share. @return as specrt_policy_create. */
+    specrt_status (*share)(const specrt__source_request *request, specrt__source_shared *out,
+                           specrt_error *err);
     void (*unshare)(void *shared);
-    /* Scratch of a session; NULL: out of memory. */
-    void *(*open)(void *shared, int32_t topk, const specrt_desc *desc);
+    /* A session's state; NULL: out of memory. Without open(), the state is what sessions share. */
+    void *(*open)(void *shared, const specrt__source_session *with);
     void (*close)(void *state);
     /* Adds the level's segments with specrt__active_route. Never allocates. */
     void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
-    /* What route can do before the level's `hidden` is there, where that may come first; NULL: nothing. */
+    /* What route can do before the level's `hidden` is there. */
     void (*ahead)(void *state, const specrt__active_level *level);
-} specrt__active_source;
+    /* A new sequence. The pool was reset. */
+    void (*begin)(void *state);
+    /* Prompt tokens [n], and what the target thought after each of them; rows NULL: not known. */
+    void (*prefill)(void *state, const int32_t *tokens, int32_t n, const specrt_target_rows *rows);
+    /* The prompt is complete, and the target's first token follows. */
+    void (*start)(void *state, int32_t token);
+    void (*observe)(void *state, const specrt__source_cycle *cycle);
+    /* Takes over what another thread has learnt. */
+    void (*settle)(void *state);
+    /* A saved session has n_lists lists of words of this source (sources/saved.h). */
+    int32_t n_lists;
+    void (*limits)(const void *state, int32_t *most); /* [n_lists] words at most */
+    void (*save)(const void *state, specrt__save *out);
+    /* The session is as after begin(). @return what is wrong with the words, or NULL. */
+    const char *(*load)(void *state, const specrt__saved *in);
+} specrt__source;
+
+/* Ends of tables. */
+#define SPECRT__SOURCE_LEARNS_NOTHING NULL, NULL, NULL, NULL, NULL
+#define SPECRT__SOURCE_SAVES_NOTHING  0, NULL, NULL, NULL
 
 #endif

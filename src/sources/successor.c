@@ -10,18 +10,15 @@
 #include "core/pool.h"
 #include "sources/source.h"
 
-static specrt_status specrt__successor_share(const specrt_bundle *bundle, const specrt_head *head,
-                                             const specrt_policy_desc *desc, int32_t size,
-                                             const int32_t *options, void **shared, int32_t *bound,
-                                             specrt_error *err) {
+static specrt_status specrt__successor_share(const specrt__source_request *request,
+                                             specrt__source_shared *out, specrt_error *err) {
+    const specrt_head *head = request->head;
     specrt_cograph graph;
-    (void)desc, (void)options;
-    *shared = NULL;
-    if (!bundle)
+    if (!request->bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
                                 "successor: needs a bundle with section 'cograph'; "
                                 "cograph-build builds it");
-    SPECRT__TRY(specrt_bundle_cograph(bundle, &graph, err));
+    SPECRT__TRY(specrt_bundle_cograph(request->bundle, &graph, err));
     if (!head->row_of && graph.header->n_vocab > head->n_ids)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "successor: the graph has %d tokens, the head %lld rows; "
@@ -33,9 +30,9 @@ static specrt_status specrt__successor_share(const specrt_bundle *bundle, const 
     s->desc = head->compute.desc;
     s->head = head;
     s->graph = graph;
-    s->size = size < graph.header->n_vocab ? size : graph.header->n_vocab;
-    *shared = s;
-    *bound = s->size;
+    s->size = request->size < graph.header->n_vocab ? request->size : graph.header->n_vocab;
+    out->data = s;
+    out->bound = s->size;
     return SPECRT_STATUS_OK;
 }
 
@@ -45,12 +42,12 @@ static void specrt__successor_unshare(void *shared) {
     specrt__base_free(&desc, s);
 }
 
-SPECRT__INTERNAL void *specrt__successor_open(void *opaque, int32_t topk, const specrt_desc *desc) {
+SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source_session *with) {
     const specrt__successor_shared *shared = (const specrt__successor_shared *)opaque;
     const specrt_head *head = shared->head;
     bool decodes = specrt__head_packed_dtype(head) != head->desc.dtype;
     size_t n_ids = (size_t)head->n_ids, size = (size_t)shared->size;
-    size_t n_found = (size_t)topk * (size_t)shared->graph.header->max_degree;
+    size_t n_found = (size_t)with->topk * (size_t)shared->graph.header->max_degree;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
     if (n_found > n_ids) n_found = n_ids;
     size_t words = 2 * n_found + n_ids + 2 * size + (decodes && head->desc.bias ? size : 0);
@@ -58,10 +55,10 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, int32_t topk, const 
     uint64_t bytes = 0;
     if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
     if (!specrt__base_add(bytes, at_rows + 64, &bytes)) return NULL;
-    specrt__successor *s = (specrt__successor *)specrt__base_alloc(desc, bytes);
+    specrt__successor *s = (specrt__successor *)specrt__base_alloc(with->desc, bytes);
     if (!s) return NULL;
     memset(s, 0, at_rows);
-    s->desc = *desc;
+    s->desc = *with->desc;
     s->shared = shared;
     s->keys = (uint64_t *)(void *)(s + 1);
     s->scores = (float *)(void *)(s->keys + n_found);
@@ -150,6 +147,8 @@ static void specrt__successor_route(void *state, const specrt__active_level *lev
     specrt__active_route(out, &segment);
 }
 
-SPECRT__INTERNAL const specrt__active_source specrt__successor_source = {
-    specrt__successor_share, specrt__successor_unshare, specrt__successor_open,
-    specrt__successor_close, specrt__successor_route,   NULL};
+SPECRT__INTERNAL const specrt__source specrt__successor_source = {
+    specrt__successor_share,       specrt__successor_unshare,    specrt__successor_open,
+    specrt__successor_close,       specrt__successor_route,      NULL,
+    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+};

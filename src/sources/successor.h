@@ -25,7 +25,7 @@ typedef struct specrt__successor {
     size_t row_stride;
 } specrt__successor;
 
-SPECRT__INTERNAL void *specrt__successor_open(void *opaque, int32_t topk, const specrt_desc *desc);
+SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source_session *with);
 
 static inline void specrt__successor_close(void *state) {
     specrt__successor *s = (specrt__successor *)state;
@@ -33,6 +33,6 @@ static inline void specrt__successor_close(void *state) {
     specrt__base_free(&desc, s);
 }
 
-extern const specrt__active_source specrt__successor_source;
+extern const specrt__source specrt__successor_source;
 
 #endif

@@ -5,6 +5,49 @@
 #include "core/base.h"
 #include "core/pool.h"
 
+SPECRT__INTERNAL const specrt__active_option specrt__window_options[] = {
+    {"mode", "unique_lru stream unique_fifo", 0, 0, 0},
+    {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"positions", "all last tree", 0, 0, 0},
+    {"only", "both ctx ext", 0, 0, 0},
+    {"emitted", "off on", 0, 0, 1},
+    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
+};
+SPECRT__ACTIVE_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
+
+static specrt_status specrt__window_share(const specrt__source_request *request,
+                                          specrt__source_shared *out, specrt_error *err) {
+    const int32_t *options = request->options;
+    const specrt_desc *desc = &request->head->compute.desc;
+    specrt__window_shared *s =
+        (specrt__window_shared *)specrt__base_alloc(desc, sizeof(specrt__window_shared));
+    if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "window: out of memory");
+    s->desc = *desc;
+    s->params.size = request->size;
+    s->params.mode = options[SPECRT__WINDOW_OPTION_MODE];
+    s->params.positions = options[SPECRT__WINDOW_OPTION_POSITIONS];
+    s->params.only = options[SPECRT__WINDOW_OPTION_ONLY];
+    s->params.kpre = options[SPECRT__WINDOW_OPTION_KPRE];
+    s->params.kver = options[SPECRT__WINDOW_OPTION_KVER];
+    s->params.emitted = options[SPECRT__WINDOW_OPTION_EMITTED];
+    s->params.min = options[SPECRT__WINDOW_OPTION_MIN];
+    if (s->params.min > request->size) s->params.min = request->size;
+    s->params.frequent = request->frequent;
+    s->params.n_frequent = request->n_frequent;
+    out->data = s;
+    out->bound = request->size;
+    out->reads_prompt = s->params.kpre > 0;
+    return SPECRT_STATUS_OK;
+}
+
+static void specrt__window_unshare(void *shared) {
+    specrt_desc desc = ((specrt__window_shared *)shared)->desc;
+    specrt__base_free(&desc, shared);
+}
+
+/* --- a session's --- */
+
 static void specrt__window_list_clear(specrt__window *w) {
     w->n_list = 0;
     w->older[w->list_size] = w->newer[w->list_size] = w->list_size;
@@ -36,8 +79,22 @@ SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__active_pool *pool
     return w;
 }
 
-/* Empty; the pool was reset too. Only what the list and the ring name is not as created. */
-SPECRT__INTERNAL void specrt__window_reset(specrt__window *w) {
+/* Drafts need topk rows, and more than are fixed or packed at most there cannot be. */
+static void *specrt__window_open(void *shared, const specrt__source_session *with) {
+    specrt__window_params params = ((const specrt__window_shared *)shared)->params;
+    if (params.min < with->topk) params.min = with->topk;
+    if (params.min > with->bound) params.min = with->bound;
+    return specrt__window_create(with->pool, &params, with->n_logits, with->desc);
+}
+
+SPECRT__INTERNAL void specrt__window_close(void *state) {
+    specrt_desc desc = ((specrt__window *)state)->desc;
+    specrt__base_free(&desc, state);
+}
+
+/* Only what the list and the ring name is not as created. */
+SPECRT__INTERNAL void specrt__window_begin(void *state) {
+    specrt__window *w = (specrt__window *)state;
     for (int32_t i = 0; i < w->n_list; i++) w->places[w->ids[i]] = -1;
     for (int32_t i = 0; i < w->n_ring; i++) w->counts[w->ring[i]] = 0;
     specrt__window_list_clear(w);
@@ -130,8 +187,9 @@ static int32_t specrt__window_best(const specrt__window *w, const specrt_target_
     return n;
 }
 
-SPECRT__INTERNAL void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int32_t n,
+SPECRT__INTERNAL void specrt__window_prefill(void *state, const int32_t *tokens, int32_t n,
                                              const specrt_target_rows *rows) {
+    specrt__window *w = (specrt__window *)state;
     bool ext = w->params.only == SPECRT__WINDOW_EXT;
     for (int32_t i = 0; i < n; i++) {
         if (!ext) specrt__window_push(w, tokens[i]);
@@ -140,9 +198,13 @@ SPECRT__INTERNAL void specrt__window_prefill(specrt__window *w, const int32_t *t
     }
 }
 
+static int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
+    return w->params.frequent ? w->params.frequent[rank] : rank;
+}
+
 /* Tokens by frequency make up for a short window, and give way as it grows: the shortest prefix of the
  * list that reaches the least number of rows, found from the one before. */
-SPECRT__INTERNAL void specrt__window_fill(specrt__window *w) {
+static void specrt__window_fill(specrt__window *w) {
     specrt__active_pool *pool = w->pool;
     int32_t n_wanted = w->params.min - pool->n_fixed;
     while (w->n_fill > 0) {
@@ -156,14 +218,15 @@ SPECRT__INTERNAL void specrt__window_fill(specrt__window *w) {
         }
         w->n_fill--;
     }
-    while (w->n_fill < w->n_frequent && pool->n_wanted < n_wanted) {
+    while (w->n_fill < w->params.n_frequent && pool->n_wanted < n_wanted) {
         int32_t id = specrt__window_frequent(w, w->n_fill++);
         if (specrt__active_valid(pool, id)) specrt__active_want(pool, id, SPECRT__ACTIVE_FILL);
     }
 }
 
 /* The prompt is complete, and `token` follows it. */
-SPECRT__INTERNAL void specrt__window_start(specrt__window *w, int32_t token) {
+SPECRT__INTERNAL void specrt__window_start(void *state, int32_t token) {
+    specrt__window *w = (specrt__window *)state;
     if (w->params.only == SPECRT__WINDOW_EXT)
         for (int32_t j = 0; j < w->n_seed; j++) specrt__window_add(w, w->seed[j]);
     specrt__window_flush(w);
@@ -179,19 +242,101 @@ static void specrt__window_add_row(specrt__window *w, const specrt_target_rows *
 }
 
 /* The tree, then the target's best at the verified positions, then what was emitted. */
-SPECRT__INTERNAL void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
-                                           const specrt_verdict *verdict,
-                                           const specrt_target_rows *rows) {
+static void specrt__window_learn(specrt__window *w, const specrt__source_cycle *cycle) {
+    const specrt_draft *draft = cycle->draft;
+    const specrt_verdict *verdict = cycle->verdict;
     for (int32_t i = 1; i < draft->n; i++) specrt__window_add(w, draft->tokens[i]);
     specrt__window_flush(w);
     if (w->params.positions == SPECRT__WINDOW_POSITIONS_TREE) {
-        for (int32_t i = 0; i < draft->n; i++) specrt__window_add_row(w, rows, i);
+        for (int32_t i = 0; i < draft->n; i++) specrt__window_add_row(w, cycle->rows, i);
     } else {
         int32_t first = w->params.positions == SPECRT__WINDOW_POSITIONS_LAST ? verdict->n - 1 : 0;
         for (int32_t i = first; i < verdict->n; i++)
-            specrt__window_add_row(w, rows, verdict->nodes[i]);
+            specrt__window_add_row(w, cycle->rows, verdict->nodes[i]);
     }
     specrt__window_flush(w);
     for (int32_t i = 0; i < verdict->n && w->params.emitted; i++)
         specrt__window_push(w, verdict->tokens[i]);
 }
+
+/* Filled up in any case: a prompt may have grown since the last time, and other sources may have. */
+SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_cycle *cycle) {
+    specrt__window *w = (specrt__window *)state;
+    if (w->params.only != SPECRT__WINDOW_CTX) specrt__window_learn(w, cycle);
+    specrt__window_fill(w);
+}
+
+/* --- saved sessions --- */
+
+/* The list by recency, of a stream the set that is not appended yet; the stream's elements; the target's
+ * best at the latest prompt position. */
+enum { SPECRT__WINDOW_SAVED_LIST, SPECRT__WINDOW_SAVED_RING, SPECRT__WINDOW_SAVED_SEED };
+
+static void specrt__window_limits(const void *state, int32_t *most) {
+    const specrt__window *w = (const specrt__window *)state;
+    most[SPECRT__WINDOW_SAVED_LIST] = w->list_size;
+    most[SPECRT__WINDOW_SAVED_RING] = w->ring ? w->params.size : 0;
+    most[SPECRT__WINDOW_SAVED_SEED] = SPECRT_LOGITS_MAX_K;
+}
+
+static void specrt__window_save(const void *state, specrt__save *out) {
+    const specrt__window *w = (const specrt__window *)state;
+    int32_t left = w->params.size - w->ring_begin; /* elements up to the ring's end */
+    specrt__save_header(out, SPECRT__SAVED_FILL, &w->n_fill, sizeof w->n_fill);
+    specrt__save_word(out, w->n_list);
+    for (int32_t at = w->newer[w->list_size]; at != w->list_size; at = w->newer[at])
+        specrt__save_word(out, w->ids[at]);
+    specrt__save_word(out, w->n_ring);
+    for (int32_t i = 0; i < w->n_ring; i++)
+        specrt__save_word(out, w->ring[i < left ? w->ring_begin + i : i - left]);
+    specrt__save_list(out, w->seed, w->n_seed);
+}
+
+static const char *specrt__window_load(void *state, const specrt__saved *in) {
+    specrt__window *w = (specrt__window *)state;
+    const specrt__saved_list *tokens = &in->lists[SPECRT__WINDOW_SAVED_LIST];
+    const specrt__saved_list *ring = &in->lists[SPECRT__WINDOW_SAVED_RING];
+    const specrt__saved_list *seed = &in->lists[SPECRT__WINDOW_SAVED_SEED];
+    int32_t n_fill = (int32_t)specrt__base_load32(in->header + SPECRT__SAVED_FILL);
+    if (n_fill < 0 || n_fill > w->params.n_frequent) return "fill";
+    if (!specrt__saved_within(tokens, w->pool->n_ids) ||
+        !specrt__saved_within(ring, w->pool->n_ids))
+        return "tokens";
+    for (int32_t i = 0; i < tokens->n; i++) {
+        int32_t id = specrt__saved_word(tokens, i);
+        if (!specrt__active_valid(w->pool, id) || w->places[id] >= 0) return "window";
+        specrt__window_touch(w, id);
+        if (!w->ring) specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
+    }
+    for (int32_t i = 0; i < ring->n; i++) {
+        int32_t id = specrt__saved_word(ring, i);
+        if (!specrt__active_valid(w->pool, id)) return "window";
+        specrt__window_append(w, id);
+    }
+    w->n_seed = seed->n;
+    for (int32_t i = 0; i < seed->n; i++) w->seed[i] = specrt__saved_word(seed, i);
+    for (; w->n_fill < n_fill; w->n_fill++) {
+        int32_t id = specrt__window_frequent(w, w->n_fill);
+        if (specrt__active_valid(w->pool, id))
+            specrt__active_want(w->pool, id, SPECRT__ACTIVE_FILL);
+    }
+    return NULL;
+}
+
+SPECRT__INTERNAL const specrt__source specrt__window_source = {
+    specrt__window_share,
+    specrt__window_unshare,
+    specrt__window_open,
+    specrt__window_close,
+    NULL,
+    NULL,
+    specrt__window_begin,
+    specrt__window_prefill,
+    specrt__window_start,
+    specrt__window_observe,
+    NULL,
+    3,
+    specrt__window_limits,
+    specrt__window_save,
+    specrt__window_load,
+};

@@ -4,11 +4,25 @@
 
 #include "core/base.h"
 #include "core/pool.h"
+#include "sources/source.h"
 
 enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM, SPECRT__WINDOW_FIFO };
 enum { SPECRT__WINDOW_POSITIONS_ALL, SPECRT__WINDOW_POSITIONS_LAST, SPECRT__WINDOW_POSITIONS_TREE };
 enum { SPECRT__WINDOW_MAX_K = 8 };
 enum { SPECRT__WINDOW_BOTH, SPECRT__WINDOW_CTX, SPECRT__WINDOW_EXT };
+
+enum {
+    SPECRT__WINDOW_OPTION_MODE,
+    SPECRT__WINDOW_OPTION_KPRE,
+    SPECRT__WINDOW_OPTION_KVER,
+    SPECRT__WINDOW_OPTION_POSITIONS,
+    SPECRT__WINDOW_OPTION_ONLY,
+    SPECRT__WINDOW_OPTION_EMITTED,
+    SPECRT__WINDOW_OPTION_MIN,
+    SPECRT__WINDOW_OPTIONS
+};
+
+extern const specrt__active_option specrt__window_options[];
 
 typedef struct specrt__window_params {
     int32_t size; /* stream: elements; else distinct tokens */
@@ -16,7 +30,16 @@ typedef struct specrt__window_params {
     int32_t kpre, kver; /* at most SPECRT__WINDOW_MAX_K */
     int32_t emitted;    /* whether emitted tokens are pushed */
     int32_t min;        /* rows to fill up to, of all sources together */
+    /* [n_frequent] what to fill up with, borrowed; NULL: ascending ids, which in byte-pair vocabularies
+     * are bytes and early merges */
+    const int32_t *frequent;
+    int32_t n_frequent;
 } specrt__window_params;
+
+typedef struct specrt__window_shared {
+    specrt_desc desc;
+    specrt__window_params params;
+} specrt__window_shared;
 
 typedef struct specrt__window {
     specrt_desc desc;
@@ -35,23 +58,15 @@ typedef struct specrt__window {
     int32_t *counts; /* [n_ids] */
     int32_t n_seed;  /* the best tokens at the latest prompt position */
     int32_t seed[SPECRT_LOGITS_MAX_K];
-    /* [n_frequent] borrowed; NULL: ascending ids, which in byte-pair vocabularies are bytes and
-     * early merges */
-    const int32_t *frequent;
-    int32_t n_frequent, n_fill; /* n_fill: of the list, in use */
+    int32_t n_fill; /* of params.frequent, in use */
 } specrt__window;
 
 SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__active_pool *pool,
                                                        const specrt__window_params *params,
                                                        int32_t n_logits, const specrt_desc *desc);
 
-static inline void specrt__window_free(specrt__window *w) {
-    if (!w) return;
-    specrt_desc desc = w->desc;
-    specrt__base_free(&desc, w);
-}
-
-SPECRT__INTERNAL void specrt__window_reset(specrt__window *w);
+SPECRT__INTERNAL void specrt__window_close(void *state);
+SPECRT__INTERNAL void specrt__window_begin(void *state);
 
 /* --- pushing --- */
 
@@ -60,25 +75,11 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id);
 
 /* --- what is pushed --- */
 
-SPECRT__INTERNAL void specrt__window_prefill(specrt__window *w, const int32_t *tokens, int32_t n,
+SPECRT__INTERNAL void specrt__window_prefill(void *state, const int32_t *tokens, int32_t n,
                                              const specrt_target_rows *rows);
+SPECRT__INTERNAL void specrt__window_start(void *state, int32_t token);
+SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_cycle *cycle);
 
-static inline int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
-    return w->frequent ? w->frequent[rank] : rank;
-}
-
-SPECRT__INTERNAL void specrt__window_fill(specrt__window *w);
-SPECRT__INTERNAL void specrt__window_start(specrt__window *w, int32_t token);
-SPECRT__INTERNAL void specrt__window_learn(specrt__window *w, const specrt_draft *draft,
-                                           const specrt_verdict *verdict,
-                                           const specrt_target_rows *rows);
-
-/* Filled up in any case: a prompt may have grown since the last time, and other sources may have. */
-static inline void specrt__window_observe(specrt__window *w, const specrt_draft *draft,
-                                          const specrt_verdict *verdict,
-                                          const specrt_target_rows *rows) {
-    if (w->params.only != SPECRT__WINDOW_CTX) specrt__window_learn(w, draft, verdict, rows);
-    specrt__window_fill(w);
-}
+extern const specrt__source specrt__window_source;
 
 #endif

@@ -65,8 +65,8 @@ static void free_routed(specrt__active_routed *r) {
 /* What a source adds on the CPU, as ids in order. @return how many.
  *   taken : [N_IDS] as the source finds it; NULL: zeros
  *   takers : u64 [N_IDS] by token: which rows of the level score it; NULL: not asked for */
-static int32_t route_on_cpu(const specrt__active_source *routed, void *state, const level_input *in,
-                            int b, const uint32_t *taken, int32_t *ids, uint64_t *takers) {
+static int32_t route_on_cpu(const specrt__source *routed, void *state, const level_input *in, int b,
+                            const uint32_t *taken, int32_t *ids, uint64_t *takers) {
     const specrt_cuda_beam *beam = &in->beams[b];
     specrt__active_level level = {
         1, beam->n, beam->tokens, beam->logprobs, in->states[b][0], in->states[b][0], false};
@@ -239,7 +239,8 @@ static void free_clusters(cluster_case *c) {
 static void run_clusters(cluster_case *c, int32_t n_take) {
     static level_input in;
     int32_t ids[2 * N_IDS];
-    void *state = specrt__cluster_open(c->shared, MAX_N, &c->shared->desc);
+    specrt__source_session with = {.topk = MAX_N, .desc = &c->shared->desc};
+    void *state = specrt__cluster_open(c->shared, &with);
     void *scratch = gpu_alloc(specrt_cuda_router_bytes(&c->router, BATCH, MAX_N));
     specrt_cuda_choice out = make_output(N_IDS);
     for (int i = 0; i < SPECRT__CLUSTER_LEVELS; i++) c->shared->levels[i] = n_take;
@@ -323,7 +324,8 @@ static void run_successors(const graph_case *g, const specrt_cuda_cograph *graph
     shared.graph.offsets = g->offsets;
     shared.graph.ids = g->ids;
     shared.graph.counts = g->counts;
-    void *state = specrt__successor_open(&shared, MAX_N, &shared.desc);
+    specrt__source_session with = {.topk = MAX_N, .desc = &shared.desc};
+    void *state = specrt__successor_open(&shared, &with);
     uint32_t *levels = taken ? (uint32_t *)gpu_copy(taken, (size_t)BATCH * N_IDS * 4) : NULL;
     void *scratch = gpu_alloc(specrt_cuda_successors_bytes(graph, BATCH, MAX_N, size));
     specrt_cuda_choice out = make_output(size);

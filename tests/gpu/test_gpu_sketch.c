@@ -86,7 +86,8 @@ static specrt__sketch *twin_open(const world *w, const specrt_head *head, int32_
     s->scan = specrt__scan_choose();
     s->desc = head->compute.desc;
     specrt__sketch_fill_rows(s, n_bias);
-    return specrt__sketch_open(s, MAX_N, &head->compute.desc);
+    specrt__source_session with = {.topk = MAX_N, .desc = &head->compute.desc};
+    return specrt__sketch_open(s, &with);
 }
 
 static void twin_close(specrt__sketch *s) {

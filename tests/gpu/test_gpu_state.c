@@ -65,12 +65,18 @@ static void mark(specrt__active_pool *pool) {
 static void make_sequence(sequence *s, int variant) {
     specrt_desc desc = specrt__base_desc(NULL);
     draw_params(&s->params, variant);
-    specrt__window_params p = {s->params.size, s->params.mode, s->params.positions, s->params.only,
-                               s->params.kpre, s->params.kver, s->params.emitted,   s->params.min};
+    specrt__window_params p = {.size = s->params.size,
+                               .mode = s->params.mode,
+                               .positions = s->params.positions,
+                               .only = s->params.only,
+                               .kpre = s->params.kpre,
+                               .kver = s->params.kver,
+                               .emitted = s->params.emitted,
+                               .min = s->params.min,
+                               .frequent = variant % 3 ? frequent : NULL,
+                               .n_frequent = s->params.n_frequent};
     s->pool = specrt__active_pool_create(head, N_IDS, CAPACITY, &desc);
     s->window = specrt__window_create(s->pool, &p, 0, &desc);
-    s->window->n_frequent = s->params.n_frequent;
-    s->window->frequent = variant % 3 ? frequent : NULL;
     mark(s->pool);
     memset(&s->mailbox, 0, sizeof s->mailbox);
     s->mailbox.posted = s->mailbox.taken = UINT32_MAX - 20; /* numbers wrap around */
@@ -182,7 +188,8 @@ static void observe_on_cpu(sequence *s, const cycle_input *in, int b, bool told)
     draft.n = in->drafts[b].n;
     draft.tokens = in->drafts[b].tokens;
     if (in->verdicts[b].n == 0) return;
-    specrt__window_observe(s->window, &draft, &in->verdicts[b], told ? &rows : NULL);
+    specrt__source_cycle cycle = {&draft, &in->verdicts[b], told ? &rows : NULL, NULL};
+    specrt__window_observe(s->window, &cycle);
     specrt__active_sync(s->pool);
 }
 
@@ -246,7 +253,7 @@ static void begin(sequence *s, specrt_cuda_state *states, const int32_t *d_pinne
                   const int32_t *pinned, int32_t n_pinned) {
     for (int b = 0; b < BATCH; b++) {
         specrt__active_pool_reset(s[b].pool);
-        specrt__window_reset(s[b].window);
+        specrt__window_begin(s[b].window);
         for (int i = 0; i < n_pinned; i++)
             specrt__active_want(s[b].pool, pinned[i], SPECRT__ACTIVE_PINNED);
         specrt__active_sync(s[b].pool);
@@ -264,7 +271,7 @@ static void run(int round) {
     void *memory[BATCH];
     for (int b = 0; b < BATCH; b++) {
         make_sequence(&s[b], round * BATCH + b);
-        if (s[b].window->frequent) s[b].params.frequent = d_frequent;
+        if (s[b].window->params.frequent) s[b].params.frequent = d_frequent;
         memory[b] = gpu_alloc(specrt_cuda_state_bytes(&s[b].params));
         REQUIRE(specrt_cuda_state_place(&s[b].params, memory[b], &host[b]) == SPECRT_STATUS_OK);
         host[b].n_fixed = s[b].pool->n_fixed;
@@ -279,7 +286,7 @@ static void run(int round) {
         for (int i = 0; i < (test_brief() ? 3 : N_CYCLES); i++) observe(s, states);
     }
     for (int b = 0; b < BATCH; b++) {
-        specrt__window_free(s[b].window);
+        specrt__window_close(s[b].window);
         specrt__active_pool_free(s[b].pool);
         gpu_free(memory[b]);
     }

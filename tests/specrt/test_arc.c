@@ -242,8 +242,14 @@ static void world_make(world *w, int32_t size, bool graph, bool keep) {
     REQUIRE(w->source);
 }
 
+static void observe(world *w, const specrt_verdict *verdict, const specrt_target_rows *rows) {
+    specrt_session_stats stats = {0};
+    specrt__source_cycle cycle = {NULL, verdict, rows, &stats};
+    specrt__retrieve_observe(w->source, &cycle);
+}
+
 static void world_free(world *w) {
-    specrt__retrieve_free(w->source);
+    specrt__retrieve_close(w->source);
     specrt__active_pool_free(w->pool);
     specrt_head_close(w->head);
 }
@@ -305,7 +311,7 @@ static void run_events(int32_t size, int n_cycles, bool graph, bool every_cycle)
                 v.tokens[v.n - 1] = below(N_IDS);
         for (int32_t j = 0; j < n_top; j++) top[j] = below(N_IDS);
         specrt_target_rows rows = {.ids = top, .k = n_top};
-        specrt__retrieve_observe(w.source, &v, &rows);
+        observe(&w, &v, &rows);
         specrt__active_sync(w.pool);
         oracle_event(&o, &w, &v, top, n_top, graph);
         check_same(&w, &o);
@@ -340,10 +346,10 @@ static void test_sequences(void) {
         for (int j = 0; j < N_IDS; j++) logits[j] = fixture_normal(&state);
         CHECK_INT(specrt_logits_topk(logits, N_IDS, 10, top), 10);
         specrt_target_rows by_logits = {.logits = logits}, by_ids = {.ids = top, .k = 10};
-        specrt__retrieve_observe(a.source, &v, &by_logits);
+        observe(&a, &v, &by_logits);
         a.source->params.graph.header = NULL;
-        specrt__retrieve_observe(b.source, &v, &by_ids);
-        specrt__retrieve_observe(b.source, &v, NULL);
+        observe(&b, &v, &by_ids);
+        observe(&b, &v, NULL);
     }
     CHECK(a.source->arc.sizes[SPECRT__ARC_T1] > 0 && b.source->arc.sizes[SPECRT__ARC_T1] > 0);
     specrt__active_pool_reset(a.pool);

@@ -5,6 +5,7 @@
 #include "core/pool.h"
 #include "sources/arc.h"
 #include "sources/retrieve.h"
+#include "sources/window.h"
 #include "decode/policy.h"
 #include "decode/session.h"
 #include "fixture.h"
@@ -17,6 +18,14 @@ enum { V = 300, D = 16, N_STATIC = 40, DEGREE = 6, N_PROMPT = 20, N_TOKENS = 200
 
 static float weights[V * D], draft_weights[V * 8];
 static uint64_t state = 5;
+
+static specrt__retrieve *cache_of(const specrt_session *session) {
+    return (specrt__retrieve *)specrt__session_state(session, SPECRT__POLICY_RETRIEVE);
+}
+
+static const specrt__window *window_of(const specrt_session *session) {
+    return (const specrt__window *)specrt__session_state(session, SPECRT__POLICY_WINDOW);
+}
 
 static void hidden_of(int32_t before, int32_t last, float *out, int n) {
     uint64_t seed = (uint64_t)(before % 4 * 700 + last % 40 + 1) * 0x9E3779B97F4A7C15u;
@@ -229,8 +238,8 @@ static void check_plain(const run *r) {
 }
 
 static void check_same(const run *a, const run *b) {
-    const specrt__arc *x = &a->session->retrieve->arc, *y = &b->session->retrieve->arc;
-    CHECK_INT(a->session->retrieve->n_events, b->session->retrieve->n_events);
+    const specrt__arc *x = &cache_of(a->session)->arc, *y = &cache_of(b->session)->arc;
+    CHECK_INT(cache_of(a->session)->n_events, cache_of(b->session)->n_events);
     CHECK_NEAR(x->p, y->p, 0);
     for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_B2; list++) {
         int32_t i = specrt__arc_oldest(x, list), j = specrt__arc_oldest(y, list);
@@ -273,7 +282,7 @@ static void test_lossless(void) {
         specrt_session_get_stats(r.session, &stats);
         CHECK(stats.n_events > 0);
         CHECK(async || stats.n_lost == 0);
-        CHECK(async || r.session->retrieve->n_events == stats.n_events);
+        CHECK(async || cache_of(r.session)->n_events == stats.n_events);
         run_free(&r);
         CHECK_INT(w.allocator.n_live, 2); /* the heads */
         world_free(&w);
@@ -324,7 +333,7 @@ static void test_row_query(void) {
         for (int i = 0; i < 10; i++) CHECK(specrt__active_member(r.session->pool, near[i]));
         CHECK(specrt__active_member(r.session->pool, token));
     }
-    CHECK(r.session->retrieve->arc.sizes[SPECRT__ARC_T1] > 15);
+    CHECK(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1] > 15);
     run_free(&r);
     world_free(&w);
 }
@@ -353,21 +362,21 @@ static void test_async_same(void) {
     run_prompt(&b);
     for (int32_t i = 0; i < 200; i++) {
         observe_event(&a, i);
-        uint32_t taken = b.session->retrieve->taken;
+        uint32_t taken = cache_of(b.session)->taken;
         int32_t n_rows = specrt_session_shortlist(b.session)->n_rows;
         if (i % 7 == 3 || i % 11 < 3) hand_run(&h);
         CHECK_INT(specrt_session_shortlist(b.session)->n_rows, n_rows);
-        CHECK_INT(b.session->retrieve->taken, taken);
+        CHECK_INT(cache_of(b.session)->taken, taken);
         observe_event(&b, i);
     }
     CHECK(h.n_submitted > 50);
-    CHECK_INT(b.session->retrieve->n_lost, 0);
+    CHECK_INT(b.session->stats.n_lost, 0);
     hand_run(&h);
-    specrt__retrieve_take(b.session->retrieve);
-    while (b.session->retrieve->done != b.session->retrieve->posted) {
-        specrt__retrieve_work(b.session->retrieve, b.session->retrieve->done);
-        b.session->retrieve->limit = b.session->retrieve->done;
-        specrt__retrieve_take(b.session->retrieve);
+    specrt__retrieve_take(cache_of(b.session));
+    while (cache_of(b.session)->done != cache_of(b.session)->posted) {
+        specrt__retrieve_work(cache_of(b.session), cache_of(b.session)->done);
+        cache_of(b.session)->limit = cache_of(b.session)->done;
+        specrt__retrieve_take(cache_of(b.session));
     }
     check_same(&a, &b);
     run_free(&a);
@@ -390,11 +399,11 @@ static void test_async_lost(void) {
     CHECK_INT(stats.n_lost, 24);
     CHECK_INT(h.n_submitted, 1);
     hand_run(&h); /* a task goes no further than what it was given */
-    CHECK_INT(r.session->retrieve->n_events, 1);
+    CHECK_INT(cache_of(r.session)->n_events, 1);
     observe_event(&r, 40);
     CHECK_INT(h.n_submitted, 2);
     hand_run(&h);
-    CHECK_INT(r.session->retrieve->n_events, 17);
+    CHECK_INT(cache_of(r.session)->n_events, 17);
     run_free(&r);
     world_free(&w);
 }
@@ -440,8 +449,8 @@ static void test_bounded(void) {
         REQUIRE(!specrt_session_start(r.session, 200 + i % 8));
         CHECK(specrt_session_shortlist(r.session)->n_rows <= specrt_policy_bound(r.policy));
     }
-    CHECK_INT(r.session->retrieve->arc.sizes[SPECRT__ARC_T1] +
-                  r.session->retrieve->arc.sizes[SPECRT__ARC_T2],
+    CHECK_INT(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1] +
+                  cache_of(r.session)->arc.sizes[SPECRT__ARC_T2],
               32);
     run_free(&r);
     world_free(&w);
@@ -497,15 +506,15 @@ static void test_turns(void) {
         run_make(&once, &w, texts[i], false, NULL, thread);
         run_prompt(&r);
         while (r.n < N_TOKENS) run_cycle(&r);
-        specrt__retrieve_settle(r.session->retrieve);
-        specrt__arc before = r.session->retrieve->arc;
-        int32_t n_window = r.session->window->n_list;
+        specrt__retrieve_settle(cache_of(r.session));
+        specrt__arc before = cache_of(r.session)->arc;
+        int32_t n_window = window_of(r.session)->n_list;
         CHECK(i == 1 || before.sizes[SPECRT__ARC_B1] + before.sizes[SPECRT__ARC_B2] > 0);
         CHECK(n_window > 0);
         CHECK_INT(specrt_session_turn(r.session, -1), SPECRT_STATUS_BAD_ARG);
         CHECK_INT(specrt_session_turn(r.session, 0), SPECRT_STATUS_OK);
-        CHECK(memcmp(&before, &r.session->retrieve->arc, sizeof before) == 0);
-        CHECK_INT(r.session->window->n_list, n_window);
+        CHECK(memcmp(&before, &cache_of(r.session)->arc, sizeof before) == 0);
+        CHECK_INT(window_of(r.session)->n_list, n_window);
         for (int32_t id = 0; id < V && i == 0; id++)
             if (specrt__arc_resident(&before, id))
                 CHECK(specrt__active_member(r.session->pool, id));
@@ -536,7 +545,7 @@ static void test_prompt(void) {
     const specrt__active_pool *pool = r.session->pool;
     CHECK_INT(specrt_policy_learns(r.policy), 0);
     REQUIRE(!specrt_session_prefill(r.session, tokens, 16, &rows));
-    const specrt__arc *arc = &r.session->retrieve->arc;
+    const specrt__arc *arc = &cache_of(r.session)->arc;
     CHECK_INT(arc->sizes[SPECRT__ARC_T1] + arc->sizes[SPECRT__ARC_T2], 12);
     CHECK_INT(arc->lists[20], SPECRT__ARC_T2); /* it came twice */
     for (int i = 4; i < 16; i++) CHECK(specrt__active_member(pool, tokens[i]));
@@ -544,7 +553,7 @@ static void test_prompt(void) {
     CHECK(arc->lists[3] == SPECRT__ARC_NONE && !specrt__active_member(pool, 100));
     REQUIRE(!specrt_session_start(r.session, 33));
     observe_event(&r, 0);
-    CHECK_INT(r.session->retrieve->n_blocked, 0);
+    CHECK_INT(cache_of(r.session)->n_blocked, 0);
     CHECK(specrt__active_member(pool, 100));
     run_free(&r);
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=best", false, NULL, NULL);
@@ -552,7 +561,7 @@ static void test_prompt(void) {
     REQUIRE(!specrt_session_prefill(r.session, tokens, 3, &rows));
     static const int32_t members[] = {20, 30, 100, 101, 102, 299};
     for (int i = 0; i < 6; i++) CHECK(specrt__active_member(r.session->pool, members[i]));
-    CHECK_INT(r.session->retrieve->arc.sizes[SPECRT__ARC_T1], 5);
+    CHECK_INT(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1], 5);
     run_free(&r);
     world_free(&w);
 }
@@ -682,7 +691,7 @@ static void test_refused_calls(void) {
     specrt_session_finish(r.session, &draft);
     specrt_target_rows rows = {.logits = weights, .hidden = weights, .d_hidden = D - 1};
     CHECK_INT(specrt_session_observe(r.session, &draft, &verdict, &rows), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(r.session->retrieve->n_cycles, 0);
+    CHECK_INT(cache_of(r.session)->n_cycles, 0);
     specrt_host host = {NULL, 0, 0, any_prefill, any_draft, any_verify, any_commit, NULL, 0, 0};
     CHECK_INT(specrt_host_begin(r.session, &host, &prompt, 1, &first, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_STR(err.msg, "host: target_hidden: expected a function, found NULL");

@@ -189,7 +189,7 @@ static void test_forward(void) {
         static world w;
         level l;
         open_world(&w, router, policies[router], NULL);
-        specrt__cluster *s = (specrt__cluster *)w.session->routed_states[0];
+        specrt__cluster *s = (specrt__cluster *)w.session->states[0];
         for (int round = 0; round < 20; round++) {
             specrt__active_level at = random_level(&l, 0, 1 + round % TOPK);
             specrt__cluster_forward(s, &w.head->compute, &at);
@@ -251,7 +251,7 @@ static int32_t route(world *w, const specrt__active_level *l, int32_t *count) {
     memset(r->levels, 0, N_IDS * sizeof *r->levels);
     r->level = l->level;
     r->n_segments = r->n_rows = r->n_masked = 0;
-    w->policy->routed[0].source->route(w->session->routed_states[0], l, r);
+    w->policy->sources[0].source->route(w->session->states[0], l, r);
     for (int32_t i = 0; i < r->n_segments; i++) {
         const specrt_segment *s = &r->segments[i];
         for (int32_t j = 0; j < s->n_rows; j++, n++) {
@@ -420,7 +420,7 @@ static void test_untold(void) {
     level l;
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "dynaspec", NULL);
     CHECK_STR(specrt_policy_text(w.policy), "cluster");
-    specrt__cluster *s = (specrt__cluster *)w.session->routed_states[0];
+    specrt__cluster *s = (specrt__cluster *)w.session->states[0];
     specrt__active_level at = random_level(&l, 0, 1);
     double expected[M];
     at.fed = NULL;

@@ -458,9 +458,12 @@ static void test_mismatch(void) {
 
 /* --- bytes that no session saved, under a right checksum --- */
 
+/* The lists of docs/FORMAT.md in their order. */
+enum { ROWS, WINDOW, RING, SEED, T1, T2, B1, B2, AGES, CHAIN, CHAIN_BEST };
+
 static size_t list_at(const uint8_t *bytes, int list) {
     size_t at =
-        SPECRT__SNAPSHOT_HEADER + (size_t)specrt__base_align(specrt__base_load32(bytes + 92), 4);
+        SPECRT__SAVED_HEADER + (size_t)specrt__base_align(specrt__base_load32(bytes + 92), 4);
     for (int i = 0; i < list; i++) at += 4 + 4 * (size_t)specrt__base_load32(bytes + at);
     return at;
 }
@@ -473,17 +476,17 @@ typedef struct forgery {
 } forgery;
 
 static const forgery forgeries[] = {
-    {"lists", SPECRT__SNAPSHOT_ROWS, -1, -1, 1 << 20, 0},
-    {"lists", SPECRT__SNAPSHOT_CHAIN_BEST, -1, -1, 1, 0},
-    {"tokens", SPECRT__SNAPSHOT_ROWS, 0, -1, V, 0},
-    {"rows", SPECRT__SNAPSHOT_ROWS, 0, 1, 0, 0},
-    {"tokens", SPECRT__SNAPSHOT_WINDOW, 0, -1, -1, 0},
-    {"window", SPECRT__SNAPSHOT_WINDOW, 0, 1, 0, 0},
-    {"tokens", SPECRT__SNAPSHOT_T1, 0, -1, V, 0},
-    {"cache", SPECRT__SNAPSHOT_T1, 0, 1, 0, 0},
-    {"cache", SPECRT__SNAPSHOT_T1, 0, -1, 3, 0}, /* a terminator that is a fixed row */
-    {"ages", SPECRT__SNAPSHOT_AGES, 0, -1, 9, 0},
-    {"ages", SPECRT__SNAPSHOT_AGES, 0, -1, -1, 0},
+    {"lists", ROWS, -1, -1, 1 << 20, 0},
+    {"lists", CHAIN_BEST, -1, -1, 1, 0},
+    {"tokens", ROWS, 0, -1, V, 0},
+    {"rows", ROWS, 0, 1, 0, 0},
+    {"tokens", WINDOW, 0, -1, -1, 0},
+    {"window", WINDOW, 0, 1, 0, 0},
+    {"tokens", T1, 0, -1, V, 0},
+    {"cache", T1, 0, 1, 0, 0},
+    {"cache", T1, 0, -1, 3, 0}, /* a terminator that is a fixed row */
+    {"ages", AGES, 0, -1, 9, 0},
+    {"ages", AGES, 0, -1, -1, 0},
     {"position", -1, 0, 0, INT32_MIN, 36},
     {"cycle", -1, 0, 0, INT32_MIN, 44},
     {"cache", -1, 0, 0, 0x7ff80000, 68}, /* p is no number */
@@ -500,7 +503,7 @@ static void test_hostile(void) {
     static run r;
     specrt_policy *policy;
     size_t n = save_late(&r, &policy, bytes);
-    CHECK(specrt__base_load32(bytes + list_at(bytes, SPECRT__SNAPSHOT_T1)) > 1);
+    CHECK(specrt__base_load32(bytes + list_at(bytes, T1)) > 1);
     for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++) {
         const forgery *f = &forgeries[i];
         memcpy(copy, bytes, n);
@@ -532,8 +535,8 @@ static void test_hostile_chain(void) {
     r.s = make_session(policy, &settings[9]);
     go_to(&r, OPEN);
     size_t n = save(r.s, bytes);
-    uint8_t *chain = bytes + list_at(bytes, SPECRT__SNAPSHOT_CHAIN);
-    uint8_t *best = bytes + list_at(bytes, SPECRT__SNAPSHOT_CHAIN_BEST);
+    uint8_t *chain = bytes + list_at(bytes, CHAIN);
+    uint8_t *best = bytes + list_at(bytes, CHAIN_BEST);
     int32_t n_chain = (int32_t)specrt__base_load32(chain), n_best = n_chain * SPECRT_LOGITS_MAX_K;
     CHECK(n_chain > 0);
     CHECK_INT(specrt__base_load32(best), n_best);

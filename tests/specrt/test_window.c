@@ -212,7 +212,8 @@ static void run_cycle(history *h, int32_t cycle) {
         verdict.tokens[i] = random_token(cycle / 50 + random_below(2));
     }
     const specrt_target_rows *r = random_rows(draft.n, &rows);
-    specrt__window_observe(h->window, &draft, &verdict, r);
+    specrt__source_cycle observed = {&draft, &verdict, r, NULL};
+    specrt__window_observe(h->window, &observed);
     oracle_observe(&h->o, &draft, &verdict, r);
     check(h);
 }
@@ -228,16 +229,16 @@ static void run_history(const specrt__window_params *params, int n_cycles) {
     h.pool = specrt__active_pool_create(h.head, N_IDS, N_IDS, &env);
     h.window = specrt__window_create(h.pool, params, N_LOGITS, &env);
     REQUIRE(h.pool && h.window);
-    h.window->n_frequent = N_IDS;
+    h.window->params.n_frequent = N_IDS;
     specrt__active_mark(h.pool, INVALID, SPECRT__ACTIVE_INVALID);
     for (int sequence = 0; sequence < 2; sequence++) { /* the second finds nothing of the first */
         h.o.n_stream = h.o.n_list = h.o.n_set = h.o.n_seed = 0;
         specrt__active_pool_reset(h.pool);
-        specrt__window_reset(h.window);
+        specrt__window_begin(h.window);
         run_prompt(&h, random_below(400));
         for (int cycle = 0; cycle < n_cycles; cycle++) run_cycle(&h, cycle);
     }
-    specrt__window_free(h.window);
+    specrt__window_close(h.window);
     specrt__active_pool_free(h.pool);
     specrt_head_close(h.head);
 }
