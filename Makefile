@@ -166,7 +166,7 @@ $(foreach t,$(TESTS),$(eval $(call TEST,$(t))))
 
 # The CUDA file on the harness of tests/gpu, and its tests.
 HARNESS := $(patsubst %,$(BUILD)/tests/gpu/%.o,specrt_kernels harness runtime)
-HARNESS_FLAGS := -std=c++11 -DSPECRT_HARNESS -Iinclude -Itests/gpu -idirafter $(CUDA_HOME)/include
+HARNESS_FLAGS := -std=c++11 -DSPECRT_HARNESS -DSPECRT__KERNEL=extern -Iinclude -Itests/gpu -idirafter $(CUDA_HOME)/include
 HARNESS_CXX = $(CXX) $(HARNESS_FLAGS) $(OPT) $(WARN) $(SAN) -MMD -MP
 $(BUILD)/tests/gpu/%.o: CFLAGS += -idirafter $(CUDA_HOME)/include
 $(BUILD)/tests/gpu/harness.o: override SAN := $(filter-out -fsanitize=thread,$(SAN)) # fibres pass for threads

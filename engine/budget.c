@@ -1,4 +1,5 @@
 /* budget.c : see budget.h. */
+#include "specrt_tools.h"
 #include "engine/budget.h"
 
 #include <stdio.h>

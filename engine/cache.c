@@ -1,4 +1,5 @@
 /* cache.c : one sequence's keys and values, and the scratch of its passes. */
+#include "specrt_tools.h"
 #include "engine/engine_impl.h"
 
 #include <stdlib.h>

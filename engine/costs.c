@@ -1,4 +1,5 @@
 /* costs.c : see costs.h. */
+#include "specrt_tools.h"
 #include "engine/costs.h"
 
 #include <math.h>

@@ -3,6 +3,7 @@
  * nodes extend its cache with the target's true features, and their last output drafts the first level
  * of the next tree. An independent drafter reads the same tokens without features, and the first token
  * of the prompt too. */
+#include "specrt_tools.h"
 #include "engine/decode.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 
 typedef struct recorder recorder;
 

@@ -35,7 +35,6 @@
  *     SPECRT_STATIC         every function static to the including file
  *     SPECRT_NO_ZSTD        no libzstd: bundles must be stored raw (specrt-bundle unpack)
  *     SPECRT_NO_SIMD        scalar code only
- *     SPECRT_PARTS          declares >>tools and >>kernels, too
  *     SPECRT_WORKER         specrt_worker, a thread for what need not delay a cycle (needs pthreads);
  *                           define it wherever this file is included
  *
@@ -76,14 +75,12 @@
  *     hidden          the hidden states that it gives, which the head multiplies
  *     target rows     what the target said at some positions: its logits or best tokens
  *     cycle           a draft, a pass of the target over it, and what is learnt from the outcome
- *     session, host   the state of one sequence; the application's models (under >>cuda and >>kernels the
- *                     host is the CPU and its memory, as CUDA says it)
+ *     session, host   the state of one sequence; the application's models (in specrt_cuda.h the host is
+ *                     the CPU and its memory, as CUDA says it)
  *
- * FUNCTIONS, by task. Those that an application calls:
- *     open a bundle        specrt_bundle_open, _open_memory, _close, _check_tokenizer; its content:
- *                          _sections, _data, _ident, _ranks, _cograph, _clusters, _sketch, _hnsw;
- *                          specrt_cograph_successors, specrt_hnsw_search, _scratch_bytes
- *     bind a head          specrt_head_bind, _close, _compute, _check_states; specrt_head_digest
+ * FUNCTIONS, by task:
+ *     open a bundle        specrt_bundle_open, _open_memory, _close, _check_tokenizer
+ *     bind a head          specrt_head_bind, _close, _check_states
  *     one fixed list       specrt_static_create, _active, _close
  *     score and rank       specrt_active_logits, _topk; specrt_logits_topk
  *     choose a policy      specrt_policy_check, _create, _close, _text, _learns, _hidden_width, _ends, _bound
@@ -102,15 +99,10 @@
  *                          specrt_verify_tree, _verify_chain
  *     align the drafter    specrt_align_create, _close, _observe, _take, _gradient, _give, _clear,
  *                          _get_stats, _bytes
- *     traces               specrt_trace_writer_create, _trace_write, _trace_writer_close; specrt_trace_open,
- *                          _open_memory, _close, _get_info, _check, _skip_hidden, _read, _is_cut;
- *                          specrt_to_f16
- *     on a GPU             specrt_cuda_open, _check; specrt_cuda_policy_create, _close; and
- *                          specrt_cuda_session_create and so on, as the table in >>cuda says
- *     formats and hashes   specrt_dtype_name, _row_bytes, _row_decode; specrt_hash64, _sha256_init, _update,
- *                          _final; specrt_tokenizer_hash_token; specrt_status_name, specrt_error_set */
+ *     name a status        specrt_status_name
+ * On a GPU: specrt_cuda.h. To build, inspect or record: specrt_tools.h. */
 
-/* Contents: api decoding many saved | specrt_cuda.h: cuda | specrt_tools.h: tools | cuda/kernels.h: kernels.
+/* Contents: api decoding many saved | specrt_tools.h: tools | specrt_cuda.h: cuda.
  * In the single header they stand one after the other, and then every file of src/. Look for ">>name". */
 
 // >>api
@@ -187,14 +179,6 @@ typedef struct specrt_error {
 /* specrt_status_name() : static text of a status, never NULL. */
 SPECRT_API const char *specrt_status_name(specrt_status status);
 
-/* specrt_error_set() : fill *err (may be NULL) with a printf-style line, cut at its capacity.
- * @return status, so that callers write `return specrt_error_set(err, ...)`. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-SPECRT_API specrt_status
-specrt_error_set(specrt_error *err, specrt_status status, const char *format, ...);
-
 /* --- environment --- */
 
 #define SPECRT_LOG_INFO 2
@@ -209,27 +193,6 @@ typedef struct specrt_desc {
     /* Runs task(arg, i) for i in [0, n) in any order and returns when all are done. NULL: inline */
     void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 } specrt_desc;
-
-/* --- hashes: of file contents and of vocabularies --- */
-
-/* specrt_hash64() : XXH64 of a byte range (the checksum of every bundle section). */
-SPECRT_API uint64_t specrt_hash64(const void *data, size_t bytes, uint64_t seed);
-
-/* Streaming SHA-256 (FIPS 180-4), for tokenizer fingerprints. */
-typedef struct specrt_sha256 {
-    uint32_t state[8];
-    uint64_t n_bytes;
-    uint8_t block[64];
-} specrt_sha256;
-SPECRT_API void specrt_sha256_init(specrt_sha256 *sha);
-SPECRT_API void specrt_sha256_update(specrt_sha256 *sha, const void *data, size_t bytes);
-SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]);
-
-/* specrt_tokenizer_hash_token() : feed one *normal* token (not specials, unknown or padding) in
- * ascending id order; the digest is the same for every file form of one tokenizer.
- *   bytes : the raw bytes the token stands for (byte-level alphabet and U+2581 undone), u8 [n] */
-SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, const void *bytes,
-                                            size_t n);
 
 /* --- rows: the formats a weight row can be stored in --- */
 
@@ -257,167 +220,9 @@ typedef enum specrt_dtype {
         SPECRT_DTYPE_FORCE_INT = 0x7fffffff
 } specrt_dtype;
 
-/* specrt_dtype_name() : "q6_k"; NULL if the number is not in the list. */
-SPECRT_API const char *specrt_dtype_name(specrt_dtype dtype);
+/* --- bundle: the file that the tools build (docs/FORMAT.md) --- */
 
-/* specrt_row_bytes() : bytes of a row of n_cols elements; 0 if the type is unknown, n_cols is not a
- * positive multiple of its block, or the size overflows. */
-SPECRT_API size_t specrt_row_bytes(specrt_dtype dtype, int64_t n_cols);
-
-/* specrt_row_decode() : one row of any float format to f32 [n_cols].
- *   row : specrt_row_bytes() bytes, borrowed, any alignment
- * @return OK; UNSUPPORTED for integer and unknown types; BAD_ARG when n_cols fits no blocks. */
-SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, int64_t n_cols,
-                                           float *out);
-
-/* --- bundle: the file ---
- * docs/FORMAT.md describes every byte; these structs are the single definition of the layout. */
-
-#define SPECRT_BUNDLE_MAGIC         "\x89SPECB\r\n"
-#define SPECRT_BUNDLE_VERSION_MAJOR 1
-#define SPECRT_BUNDLE_VERSION_MINOR 0
-#define SPECRT_BUNDLE_ALIGN         64
-#define SPECRT_BUNDLE_MAX_SECTIONS  256
-#define SPECRT_MAX_VOCAB            16777216
-
-typedef struct specrt_bundle_header { /* 64 bytes at offset 0 */
-    char magic[8];
-    uint32_t version_major, version_minor;
-    uint32_t n_sections;
-    uint32_t flags;           /* 0 */
-    uint64_t table_offset;    /* 64 */
-    uint64_t file_bytes;      /* whole file */
-    uint64_t table_checksum;  /* XXH64 of the section table */
-    uint64_t reserved;        /* 0 */
-    uint64_t header_checksum; /* XXH64 of the 56 bytes before it */
-} specrt_bundle_header;
-
-/* A section with a flag, version or tag that a reader does not know is unknown to it. */
-#define SPECRT_SECTION_ZSTD              1u  /* stored as one zstd frame, else raw */
-#define SPECRT_SECTION_OPTIONAL          2u  /* readers that do not know the tag may skip it */
-#define SPECRT_SECTION_DEPENDS_TOKENIZER 16u /* valid only for the fingerprint's tokenizer */
-#define SPECRT_SECTION_DEPENDS_HEAD      32u
-#define SPECRT_SECTION_DEPENDS_DRAFTER   64u
-
-typedef struct specrt_bundle_section { /* 64 bytes each, sorted by tag, after the header */
-    char tag[8];                       /* "ranks", NUL-padded */
-    uint32_t version;
-    uint32_t flags;
-    uint64_t offset; /* multiple of SPECRT_BUNDLE_ALIGN */
-    uint64_t stored_bytes;
-    uint64_t raw_bytes;
-    uint64_t checksum; /* XXH64 of the stored bytes */
-    uint64_t reserved[2];
-} specrt_bundle_section;
-
-/* Section "ident": what the bundle was built for. Names inform, digests identify. */
-#define SPECRT_DIGEST_ROWS        64 /* sampled head rows */
-#define SPECRT_DIGEST_PROJECTIONS 4  /* random +-1 projections of each */
-typedef struct specrt_digest {
-    float values[SPECRT_DIGEST_ROWS][SPECRT_DIGEST_PROJECTIONS];
-} specrt_digest;
-
-typedef struct specrt_ident {
-    uint8_t tokenizer_sha256[32]; /* specrt_tokenizer_hash_token() over normal tokens; 0: unknown */
-    int32_t n_vocab;              /* ids the tokenizer can produce, specials included */
-    int32_t n_normal;             /* tokens under the digest */
-    int32_t head_rows, head_cols; /* 0, 0: no head recorded */
-    specrt_digest head_digest;    /* specrt_head_digest() */
-    char tokenizer_name[64], head_name[64]; /* NUL-terminated UTF-8 */
-} specrt_ident;
-
-/* Section "ranks" (FR-Spec, VocabTrim): distinct ids whose every prefix from n_forced to n_valid is
- * a draft vocabulary. Then come uint64 counts[n_ranked] and int32 ids[n_ranked], both by rank:
- * forced ids first (terminators, other specials, ids kept on request, each ascending), then by count
- * descending, ties by lower id, then reserved placeholders.
- * 0 <= n_terminators <= n_forced <= n_default <= n_valid <= n_ranked <= n_vocab, n_default >= 1. */
-typedef struct specrt_ranks_header {
-    int32_t n_vocab;       /* ids are in [0, n_vocab) */
-    int32_t n_ranked;      /* entries; n_vocab when the whole vocabulary was ranked */
-    int32_t n_forced;      /* leading entries that are members of every list */
-    int32_t n_terminators; /* leading forced entries that end a generation */
-    int32_t n_valid;       /* leading entries that are not reserved placeholders */
-    int32_t n_default;     /* the calibrated size */
-    uint64_t n_tokens;     /* tokens counted; terminators excluded */
-} specrt_ranks_header;
-
-/* Section "cograph" (EvoSpec's successor graph; the successor source): which tokens followed a token in
- * a corpus, and how often. After the header come uint64 totals[n_vocab], uint32 offsets[n_vocab + 1],
- * uint32 n_rule[n_vocab], int32 ids[n_edges] and float counts[n_edges]. The successors of token u are
- * the edges [offsets[u], offsets[u + 1]), by count descending, ties by lower id; the first n_rule[u] of
- * them obey the published rule. A count is exact up to 2^24 and has 24 leading bits beyond. */
-typedef struct specrt_cograph_header {
-    int32_t n_vocab;
-    int32_t n_sources; /* tokens that have successors */
-    uint64_t n_edges;
-    uint64_t n_tokens, n_pairs; /* counted; a pair is two tokens side by side in one document */
-    int32_t max_degree;         /* successors kept of a token, and */
-    int32_t min_count;          /* how often they followed it at least */
-    int32_t rule_degree,
-        rule_count;    /* the published rule: at most so many, each at least so often, */
-    float rule_share;  /* and with at least this share of the token's pairs */
-    uint32_t reserved; /* 0 */
-} specrt_cograph_header;
-
-/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head. Version 1 holds 8 or 4 bits of every
- * direction. A hidden state h becomes
- * z = basis h, and the row at a place v scores about scales[v] * ((codes[v] - 128) . z), but for a
- * constant of the state. After the header come f16 basis[rank, n_cols], f16 lift[rank, n_cols], float
- * mean[n_cols], int32 rows[n_rows], float scales[n_rows], float bounds[n_rows, 4], zeros up to a multiple
- * of 64, and u8 codes[n_blocks, rank / 4, 16, 4]: for 16 places side by side, four dimensions at a
- * time; of 4 bits codes[n_blocks, rank / 8, 16, 4], four in the lower halves and the next four above them.
- * Dimensions come in order of importance, so that the first of them are a smaller sketch.
- *
- * Version 2 holds bands: directions next to each other by importance, whose codes have 8, 4, 2 or 1 bits.
- * z = basis (h - center), and the row at a place v scores about constants[v] plus, for every band,
- * scales[v] * ((2 codes[v] - 2^bits + 1) . z of the band), but for a constant of the state. After the header
- * come f16 basis[rank, n_cols], float center[n_cols], int32 rows[n_rows], float constants[n_rows], and of
- * each band, from a multiple of 64 on, bf16 scales[16 * n_blocks] and, from a multiple of 64 on,
- * u8 codes[n_blocks, band's rank / (32 / bits), 16, 4]: the first four dimensions of a line in the lowest
- * bits, the next four above them. The first bands are a smaller sketch. */
-#define SPECRT_MAX_SKETCH_RANK  4096
-#define SPECRT_MAX_SKETCH_BANDS 8
-typedef struct specrt_sketch_header {
-    int32_t n_rows, n_cols; /* of the head */
-    int32_t rank;           /* a multiple of 4 (8 with four_bits), at most SPECRT_MAX_SKETCH_RANK */
-    int32_t whitened;       /* 1: ranks lie where recorded hidden states did */
-    int32_t four_bits;      /* version 1: 1: codes of 4 bits, 0: of 8; version 2: 0 */
-    int32_t n_bands;        /* version 2: 1 or more, whose ranks add up to it; version 1: 0 */
-    struct {
-        uint16_t rank, bits; /* a multiple of 32 / bits; 8, 4, 2 or 1; beyond n_bands 0 */
-    } bands[SPECRT_MAX_SKETCH_BANDS];
-    uint32_t reserved[2]; /* 0 */
-} specrt_sketch_header;
-
-/* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/METHODS.md), one layout: the rows of
- * a head in clusters, and a router that chooses among them. After the header come uint32
- * offsets[n_clusters + 1], int32 ids[n_members] (cluster m holds [offsets[m], offsets[m + 1]), ascending;
- * the head's other rows are in none), int32 schedule[n_schedule] and the router's weights in f16:
- * w1[n_hidden, n_embed + n_state], b1[n_hidden], w2[n_clusters, n_hidden or else n_state],
- * b2[n_clusters]. */
-typedef enum specrt_router_kind {
-    SPECRT_ROUTER_NONE,     /* no weights: it cannot route yet */
-    SPECRT_ROUTER_CENTROID, /* w2 h + b2; h is the drafter's output */
-    /* w2 silu(w1 [rms(e); rms(g)] + b1) + b2; e embeds the token that the pass is fed, g is the
-     * hidden state it is fed; rms(x) = x / root mean square */
-    SPECRT_ROUTER_DYNASPEC,
-    SPECRT_ROUTER_CORAL /* w2 (silu(w1 rms(h) + b1) + rms(h)) + b2 */
-} specrt_router_kind;
-
-#define SPECRT_MAX_CLUSTERS 16384
-
-typedef struct specrt_clusters_header {
-    int32_t n_rows, n_cols; /* of the head; of one with ids of its own n_rows is above them all */
-    int32_t n_clusters;     /* none is empty */
-    int32_t n_members;      /* rows in clusters */
-    int32_t router;         /* specrt_router_kind */
-    int32_t softmax;        /* scores become probabilities by 0: sigmoid, 1: softmax */
-    int32_t n_embed;        /* width of e; 0: not read */
-    int32_t n_state;        /* width of g or h: the drafter's */
-    int32_t n_hidden;       /* outputs of w1; 0: there is none */
-    int32_t n_schedule;     /* levels; 1 to 32 */
-    uint32_t reserved[2];   /* 0 */
-} specrt_clusters_header;
+#define SPECRT_MAX_VOCAB 16777216
 
 typedef struct specrt_bundle specrt_bundle;
 
@@ -435,102 +240,11 @@ SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_b
                                                    specrt_bundle **out, specrt_error *err);
 SPECRT_API void specrt_bundle_close(specrt_bundle *bundle);
 
-/* specrt_bundle_sections() : the table as stored, borrowed from the bundle. */
-SPECRT_API const specrt_bundle_section *specrt_bundle_sections(const specrt_bundle *bundle,
-                                                               int32_t *n_sections);
-
-/* specrt_bundle_data() : the decompressed bytes of a section, borrowed from the bundle, aligned to
- * 16; NULL (and *n_bytes = 0) when the bundle lacks it. */
-SPECRT_API const void *specrt_bundle_data(const specrt_bundle *bundle, const char *tag,
-                                          size_t *n_bytes);
-
-/* specrt_bundle_ident() : what it was built for, borrowed; NULL when the bundle records nothing. */
-SPECRT_API const specrt_ident *specrt_bundle_ident(const specrt_bundle *bundle);
-
 /* specrt_bundle_check_tokenizer() : refuse a bundle of another tokenizer.
  *   sha256 : the application's digest (specrt_tokenizer_hash_token)
  * @return OK, also when the bundle records none; BUNDLE_MISMATCH naming both sides. */
 SPECRT_API specrt_status specrt_bundle_check_tokenizer(const specrt_bundle *bundle,
                                                        const uint8_t sha256[32], specrt_error *err);
-
-/* specrt_ranks : view of section "ranks", borrowed from the bundle. */
-typedef struct specrt_ranks {
-    const specrt_ranks_header *header;
-    const int32_t *ids;     /* [n_ranked] by rank */
-    const uint64_t *counts; /* [n_ranked] by rank */
-} specrt_ranks;
-
-/* specrt_bundle_ranks() : validated at open (sizes in order, ids distinct and in range).
- * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it. */
-SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
-                                             specrt_error *err);
-
-/* specrt_cograph : view of section "cograph", borrowed from the bundle. */
-typedef struct specrt_cograph {
-    const specrt_cograph_header *header;
-    const uint64_t *totals;  /* [n_vocab] pairs that each token began, those not kept included */
-    const uint32_t *offsets; /* [n_vocab + 1] */
-    const uint32_t *n_rule;  /* [n_vocab] */
-    const int32_t *ids;      /* [n_edges] */
-    const float *counts;     /* [n_edges] */
-} specrt_cograph;
-
-/* specrt_bundle_cograph() : checks all of the section, so that users of the view need not.
- * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT. */
-SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, specrt_cograph *out,
-                                               specrt_error *err);
-
-/* specrt_cograph_successors() : what most often followed a token, borrowed.
- *   ids, counts : i32, f32 [returned], by count; p(v | token) is counts[i] / totals[token]
- * @return how many there are; 0 for a token outside the graph. */
-SPECRT_API int32_t specrt_cograph_successors(const specrt_cograph *graph, int32_t token,
-                                             const int32_t **ids, const float **counts);
-
-/* specrt_clusters : view of a section of clusters, borrowed from the bundle. */
-typedef struct specrt_clusters {
-    const specrt_clusters_header *header;
-    const uint32_t *offsets;           /* [n_clusters + 1] */
-    const int32_t *ids;                /* [n_members] */
-    const int32_t *schedule;           /* [n_schedule] clusters of each level; the last holds on */
-    const uint16_t *w1, *b1, *w2, *b2; /* f16, shapes above; NULL: there is none */
-} specrt_clusters;
-
-/* specrt_bundle_clusters() : checks all of the section, so that users of the view need not.
- *   tag : "cluster", "group" or "centroid"
- * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, NO_MEMORY. */
-SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, const char *tag,
-                                                specrt_clusters *out, specrt_error *err);
-
-/* Directions of a sketch whose codes have one width; shapes above. */
-typedef struct specrt_sketch_band {
-    int32_t rank, bits;
-    const uint16_t *scales; /* bf16 [n_rows up to a multiple of 16] */
-    const uint8_t *codes;
-} specrt_sketch_band;
-
-/* specrt_sketch : view of section "sketch", borrowed from the bundle. */
-typedef struct specrt_sketch {
-    const specrt_sketch_header *header;
-    const uint16_t *basis; /* f16 [rank, n_cols] */
-    const int32_t *rows;   /* [n_rows] the head's row at each place, the frequent first */
-    /* Of one width, version 1; NULL with bands. */
-    const uint16_t *lift; /* f16 [rank, n_cols] */
-    const float *mean;    /* [n_cols] of the head's rows */
-    const float *scales;  /* [n_rows] */
-    /* [n_rows, 4] lengths: of what the basis leaves of a row, of what rounding took from its code,
-     * of the code, of the row */
-    const float *bounds;
-    const uint8_t *codes; /* shape above */
-    /* Of bands, version 2, as many as the header says; NULL with one width. */
-    const float *center;    /* [n_cols] the mean of states, taken off each */
-    const float *constants; /* [n_rows] what a row scores there */
-    specrt_sketch_band bands[SPECRT_MAX_SKETCH_BANDS];
-} specrt_sketch;
-
-/* specrt_bundle_sketch() : checks all of the section, so that users of the view need not.
- * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, NO_MEMORY. */
-SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specrt_sketch *out,
-                                              specrt_error *err);
 
 /* --- head: the matrix the drafter's logits come from --- */
 
@@ -556,15 +270,6 @@ typedef struct specrt_head_desc {
     float logit_scale, softcap;
 } specrt_head_desc;
 
-/* specrt_head_digest() : the comparable digest of a head: SPECRT_DIGEST_ROWS rows spread over
- * [0, n_rows), each projected on SPECRT_DIGEST_PROJECTIONS fixed random +-1 vectors and divided by
- * sqrt(n_cols). */
-SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt_digest *out,
-                                            specrt_error *err);
-
-/* What is above this distance (specrt_digest_distance() of >>tools) is taken for another head. */
-#define SPECRT_DIGEST_TOLERANCE 0.5f
-
 /* specrt_head_check_states() : whether an engine's states are what this head multiplies: rows times states,
  * scaled and capped as the desc says, beside logits that the engine made itself. It finds states of another
  * layer, rows of another file, and logits that are scaled or capped otherwise; do it once, at the start.
@@ -589,10 +294,6 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
                                           const specrt_desc *env, specrt_head **out,
                                           specrt_error *err);
 SPECRT_API void specrt_head_close(specrt_head *head);
-
-/* specrt_head_compute() : how its products run, borrowed, for actives of the application's own (any
- * weight matrix is a segment). */
-SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head);
 
 /* --- active vocabulary: contiguous segments of rows --- */
 
@@ -644,68 +345,6 @@ SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const f
 #define SPECRT_LOGITS_MAX_K 16
 SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k, int32_t *ids);
 
-/* --- approximate search: the rows of a head with the greatest products (HNSW) --- */
-
-/* Section "hnsw": a navigable graph over rows of a head (Malkov and Yashunin 2018). After the header come
- * int32 ids[n_nodes], int32 starts[n_nodes + 1], int32 links0[n_nodes, 2 m], int32 links[n_lists, m] and,
- * from the next multiple of 64, the vectors: as f16 [n_nodes, dim rounded up to 32], or as int8 [n_nodes,
- * dim rounded up to 64] with a float scale[n_nodes] each behind them. Node i is row ids[i], on levels 0 to
- * starts[i + 1] - starts[i]; its links on level l > 0 are list starts[i] + l - 1. Links are nodes, -1
- * from the first free place on. */
-#define SPECRT_HNSW_MAX_M     256
-#define SPECRT_HNSW_MAX_LEVEL 31
-#define SPECRT_HNSW_MAX_EF    4096
-#define SPECRT_HNSW_MAX_DIM   131072 /* products of int8 rows stay below 2^31 */
-
-/* specrt_hnsw_header.vectors : what a search reads; int8 is the fastest by far. */
-enum { SPECRT_HNSW_NONE = -1, SPECRT_HNSW_F16 = 1, SPECRT_HNSW_INT8 = 24 };
-
-typedef struct specrt_hnsw_header {
-    int32_t n_rows, dim; /* of the head */
-    int32_t n_nodes;     /* rows indexed; others are reserved, duplicates or zero */
-    int32_t m;           /* links of a node on a level at most; twice as many on level 0 */
-    int32_t max_level, entry;
-    int32_t metric; /* the graph was built for: 0 products, 1 distances of rows made equally long */
-    int32_t vectors;
-    int32_t n_lists;             /* above level 0 */
-    int32_t ef_construction, ef; /* ef: of a search, when it names none */
-    float recall;                /* of the ten best, at ef, as measured */
-    uint32_t reserved[4];
-} specrt_hnsw_header;
-
-/* A view, borrowed from the bundle and the head. */
-typedef struct specrt_hnsw {
-    const specrt_hnsw_header *header;
-    const int32_t *ids, *starts, *links0, *links;
-    const int8_t *codes; /* [n_nodes, n_cols] times scales f32 [n_nodes]; NULL: rows are searched */
-    const float *scales;
-    const float *offsets;    /* [n_nodes] builders': products of two are added; or NULL */
-    specrt_segment rows;     /* the stored vectors, or the head's rows */
-    int64_t n_cols;          /* of what is searched */
-    const specrt_head *head; /* scores exactly; NULL: scores are those of the stored vectors */
-} specrt_hnsw;
-
-/* specrt_bundle_hnsw() : checks all of the section but the vectors, so that users need not.
- *   head : of the matrix that was indexed, borrowed for the view's life; NULL only where vectors are
- *          stored
- * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, BUNDLE_MISMATCH for
- * a head of another shape, BAD_ARG. */
-SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const specrt_head *head,
-                                            specrt_hnsw *out, specrt_error *err);
-
-/* specrt_hnsw_scratch_bytes() : for searches with at most this ef (0: the index's); 0: ef out of range.
- * Scratch is aligned as malloc aligns it, and one search's at a time. */
-SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef);
-
-/* specrt_hnsw_search() : the rows with about the greatest products, ties to the lower id.
- *   query : f32 [dim]
- *   k, ef : 1 <= k <= ef <= that of the scratch; 0: the index's ef, but at least k (for which the scratch
- *           must have room, too)
- *   ids, scores : i32, f32 [k], best first; scores are products with the head's rows, bias included
- * @return how many there are; 0 for arguments out of range. Never allocates. */
-SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
-                                      int32_t ef, int32_t *ids, float *scores, void *scratch);
-
 /* --- static source: FR-Spec, VocabTrim --- */
 
 typedef struct specrt_static specrt_static;
@@ -723,7 +362,7 @@ SPECRT_API void specrt_static_close(specrt_static *list);
 SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
 
 // >>decoding
-// Everything public of the decoding loop: policies, trees, verification, traces, sessions, the host.
+// Everything public of the decoding loop: policies, trees, verification, sessions, the host.
 
 /* ---- policies: what the drafter may propose -------------------------------------------------------
  *   policy := source ('+' source)*      source := name[:size][@key=value]...
@@ -979,110 +618,6 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
                                              const specrt_draft_law *laws, int32_t n,
                                              const float *logits, int64_t cycle,
                                              specrt_verdict *out);
-
-/* ---- traces: recorded cycles, for training and replay (docs/FORMAT.md) -----------------------------
- * A file of blocks, each compressed and checksummed on its own: written as it goes in bounded memory, and
- * readable up to where it was cut. */
-
-typedef struct specrt_trace_info {
-    uint8_t tokenizer_sha256[32]; /* as specrt_ident; 0: unknown */
-    int32_t n_vocab, d_target, d_draft;
-    int32_t n_top;       /* of the target's best tokens a row keeps */
-    int32_t n_draft_top; /* of the drafter's */
-    int32_t n_tree_top;  /* of the target's at every node of a tree; 0: at emitted tokens only */
-    /* How it was recorded, for replay; zeros: not known. Borrowed when writing, the reader's when
-     * reading. */
-    const char *policy;      /* in canonical form; NULL: not known */
-    specrt_tree_params tree; /* of its drafts */
-    int32_t draft;           /* specrt_draft_kind */
-    float temperature;       /* of the target */
-    int32_t n_ids;           /* tokens that could be proposed are below it; 0: n_vocab */
-    int32_t n_terminators;
-    const int32_t *terminators; /* [n_terminators], at most SPECRT_MAX_TERMINATORS */
-} specrt_trace_info;
-
-typedef enum specrt_trace_kind {
-    SPECRT_TRACE_END,      /* reading: nothing follows */
-    SPECRT_TRACE_SEQUENCE, /* a new sequence and its prompt; a row a prompt token */
-    SPECRT_TRACE_CYCLE     /* a cycle; a row an emitted token: what was known where it was drawn */
-} specrt_trace_kind;
-
-/* One record. Writing, all pointers are borrowed for the call; reading, until the next read. What is
- * NULL was not recorded. */
-typedef struct specrt_trace_record {
-    int32_t kind;          /* specrt_trace_kind */
-    int32_t n;             /* rows; at least 1 */
-    int32_t n_nodes;       /* of a cycle's tree, at most SPECRT_TREE_MAX_NODES; else 0 */
-    char domain[32];       /* of a sequence; NUL-terminated */
-    const int32_t *tokens; /* [n] of the prompt, or emitted */
-    const int32_t *nodes;  /* [n] a cycle's: the node each was drawn at */
-    const int32_t *tree_tokens, *tree_parents; /* [n_nodes] as in specrt_draft */
-    const float *tree_logprobs;                /* [n_nodes] cumulative */
-    const uint16_t *target_hidden;             /* f16 [n, d_target] after the final norm */
-    const int32_t *top_ids;     /* [n, n_top] the target's best, best first; -1: none */
-    const float *top_logits;    /* [n, n_top] */
-    const float *top_logsumexp; /* [n] over the whole vocabulary */
-    const uint16_t
-        *draft_hidden;         /* f16 [n, d_draft] what its head multiplied there; NaN: no pass */
-    const int32_t *draft_ids;  /* [n, n_draft_top] the drafter's best over its whole head */
-    const float *draft_logits; /* [n, n_draft_top] */
-    const float *draft_logsumexp; /* [n] over its whole head */
-    /* [n_nodes, n_tree_top] as top_ids, where each node was verified */
-    const int32_t *tree_top_ids;
-    /* f16 [d_target] a sequence's: the target at its last token; NULL where drafters are not fed its
-     * states (EAGLE-3) */
-    const uint16_t *prompt_hidden;
-} specrt_trace_record;
-
-/* specrt_to_f16() : f32 [n] -> f16 [n], to nearest even. */
-SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out);
-
-typedef struct specrt_trace_writer specrt_trace_writer;
-
-/* specrt_trace_writer_create() : begins a trace.
- *   write : called with bytes [n] to append to the file; anything but 0 is a failure
- * @return OK, NO_MEMORY, BAD_ARG naming the field, IO. */
-SPECRT_API specrt_status specrt_trace_writer_create(
-    const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
-    void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err);
-
-/* specrt_trace_write() : one record. @return OK, BAD_ARG naming the field, IO. */
-SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *writer,
-                                            const specrt_trace_record *record, specrt_error *err);
-
-/* specrt_trace_writer_close() : writes what is pending and frees. @return OK or IO. */
-SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *writer, specrt_error *err);
-
-typedef struct specrt_trace_reader specrt_trace_reader;
-
-/* specrt_trace_open() : maps a file. @return OK, IO, NO_MEMORY, TRACE_MAGIC, TRACE_VERSION,
- * TRACE_DAMAGED header. */
-SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *env,
-                                           specrt_trace_reader **out, specrt_error *err);
-SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_bytes,
-                                                  const char *name, const specrt_desc *env,
-                                                  specrt_trace_reader **out, specrt_error *err);
-SPECRT_API void specrt_trace_close(specrt_trace_reader *reader);
-SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader);
-
-/* specrt_trace_check() : whether it was recorded with this tokenizer and these widths (0: any).
- * @return OK, TRACE_MISMATCH naming both sides. */
-SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *reader,
-                                            const uint8_t sha256[32], int32_t d_target,
-                                            int32_t d_draft, specrt_error *err);
-
-/* specrt_trace_skip_hidden() : records come without hidden states from now on, several times faster where
- * those are wide. Before the first read. */
-SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader);
-
-/* specrt_trace_read() : the next record; kind is SPECRT_TRACE_END after the last, also where the file
- * was cut.
- * @return OK, NO_MEMORY, TRACE_DAMAGED naming the block. */
-SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *reader, specrt_trace_record *record,
-                                           specrt_error *err);
-
-/* specrt_trace_is_cut() : 1 once reading has met a last block that is not all there. */
-SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
 
 /* ---- auto: as much drafting as pays ----------------------------------------------------------------
  * How deep to draft, from how many rows, or not at all, anew in every cycle: from what cycles cost, by the
@@ -1706,6 +1241,525 @@ SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void
 #endif
 
 #endif
+/* specrt_tools.h : for programs that build, inspect or record: what a bundle holds, byte by byte, rows of
+ * weights, hashes and traces. An application does without, but for the digest of its tokenizer.
+ *
+ * FUNCTIONS, by task:
+ *     refuse with one line   specrt_error_set
+ *     hash                   specrt_hash64; specrt_sha256_init, _update, _final; specrt_tokenizer_hash_token
+ *     read rows              specrt_dtype_name; specrt_row_bytes, _decode; specrt_to_f16
+ *     look into a bundle     specrt_bundle_sections, _data, _ident; its sections as views _ranks, _cograph,
+ *                            _clusters, _sketch, _hnsw; specrt_cograph_successors
+ *     tell heads apart       specrt_head_digest, specrt_digest_distance
+ *     multiply               specrt_head_compute
+ *     search an index        specrt_hnsw_search, _scratch_bytes
+ *     build an index         specrt_hnsw_nearest, _scores, _any_above
+ *     record                 specrt_trace_writer_create, specrt_trace_write, specrt_trace_writer_close
+ *     read what was recorded specrt_trace_open, _open_memory, _close, _get_info, _check, _skip_hidden, _read,
+ *                            _is_cut */
+#ifndef SPECRT_TOOLS_H
+#define SPECRT_TOOLS_H
+
+// >>tools
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- errors --- */
+
+/* specrt_error_set() : fill *err (may be NULL) with a printf-style line, cut at its capacity.
+ * @return status, so that callers write `return specrt_error_set(err, ...)`. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+SPECRT_API specrt_status
+specrt_error_set(specrt_error *err, specrt_status status, const char *format, ...);
+
+/* --- hashes: of file contents and of vocabularies --- */
+
+/* specrt_hash64() : XXH64 of a byte range (the checksum of every bundle section). */
+SPECRT_API uint64_t specrt_hash64(const void *data, size_t bytes, uint64_t seed);
+
+/* Streaming SHA-256 (FIPS 180-4), for tokenizer fingerprints. */
+typedef struct specrt_sha256 {
+    uint32_t state[8];
+    uint64_t n_bytes;
+    uint8_t block[64];
+} specrt_sha256;
+SPECRT_API void specrt_sha256_init(specrt_sha256 *sha);
+SPECRT_API void specrt_sha256_update(specrt_sha256 *sha, const void *data, size_t bytes);
+SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]);
+
+/* specrt_tokenizer_hash_token() : feed one *normal* token (not specials, unknown or padding) in
+ * ascending id order; the digest is the same for every file form of one tokenizer.
+ *   bytes : the raw bytes the token stands for (byte-level alphabet and U+2581 undone), u8 [n] */
+SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, const void *bytes,
+                                            size_t n);
+
+/* --- rows --- */
+
+/* specrt_dtype_name() : "q6_k"; NULL if the number is not in the list. */
+SPECRT_API const char *specrt_dtype_name(specrt_dtype dtype);
+
+/* specrt_row_bytes() : bytes of a row of n_cols elements; 0 if the type is unknown, n_cols is not a
+ * positive multiple of its block, or the size overflows. */
+SPECRT_API size_t specrt_row_bytes(specrt_dtype dtype, int64_t n_cols);
+
+/* specrt_row_decode() : one row of any float format to f32 [n_cols].
+ *   row : specrt_row_bytes() bytes, borrowed, any alignment
+ * @return OK; UNSUPPORTED for integer and unknown types; BAD_ARG when n_cols fits no blocks. */
+SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, int64_t n_cols,
+                                           float *out);
+
+/* --- bundle: the file ---
+ * docs/FORMAT.md describes every byte; these structs are the single definition of the layout. */
+
+#define SPECRT_BUNDLE_MAGIC         "\x89SPECB\r\n"
+#define SPECRT_BUNDLE_VERSION_MAJOR 1
+#define SPECRT_BUNDLE_VERSION_MINOR 0
+#define SPECRT_BUNDLE_ALIGN         64
+#define SPECRT_BUNDLE_MAX_SECTIONS  256
+
+typedef struct specrt_bundle_header { /* 64 bytes at offset 0 */
+    char magic[8];
+    uint32_t version_major, version_minor;
+    uint32_t n_sections;
+    uint32_t flags;           /* 0 */
+    uint64_t table_offset;    /* 64 */
+    uint64_t file_bytes;      /* whole file */
+    uint64_t table_checksum;  /* XXH64 of the section table */
+    uint64_t reserved;        /* 0 */
+    uint64_t header_checksum; /* XXH64 of the 56 bytes before it */
+} specrt_bundle_header;
+
+/* A section with a flag, version or tag that a reader does not know is unknown to it. */
+#define SPECRT_SECTION_ZSTD              1u  /* stored as one zstd frame, else raw */
+#define SPECRT_SECTION_OPTIONAL          2u  /* readers that do not know the tag may skip it */
+#define SPECRT_SECTION_DEPENDS_TOKENIZER 16u /* valid only for the fingerprint's tokenizer */
+#define SPECRT_SECTION_DEPENDS_HEAD      32u
+#define SPECRT_SECTION_DEPENDS_DRAFTER   64u
+
+typedef struct specrt_bundle_section { /* 64 bytes each, sorted by tag, after the header */
+    char tag[8];                       /* "ranks", NUL-padded */
+    uint32_t version;
+    uint32_t flags;
+    uint64_t offset; /* multiple of SPECRT_BUNDLE_ALIGN */
+    uint64_t stored_bytes;
+    uint64_t raw_bytes;
+    uint64_t checksum; /* XXH64 of the stored bytes */
+    uint64_t reserved[2];
+} specrt_bundle_section;
+
+/* Section "ident": what the bundle was built for. Names inform, digests identify. */
+#define SPECRT_DIGEST_ROWS        64 /* sampled head rows */
+#define SPECRT_DIGEST_PROJECTIONS 4  /* random +-1 projections of each */
+typedef struct specrt_digest {
+    float values[SPECRT_DIGEST_ROWS][SPECRT_DIGEST_PROJECTIONS];
+} specrt_digest;
+
+typedef struct specrt_ident {
+    uint8_t tokenizer_sha256[32]; /* specrt_tokenizer_hash_token() over normal tokens; 0: unknown */
+    int32_t n_vocab;              /* ids the tokenizer can produce, specials included */
+    int32_t n_normal;             /* tokens under the digest */
+    int32_t head_rows, head_cols; /* 0, 0: no head recorded */
+    specrt_digest head_digest;    /* specrt_head_digest() */
+    char tokenizer_name[64], head_name[64]; /* NUL-terminated UTF-8 */
+} specrt_ident;
+
+/* Section "ranks" (FR-Spec, VocabTrim): distinct ids whose every prefix from n_forced to n_valid is
+ * a draft vocabulary. Then come uint64 counts[n_ranked] and int32 ids[n_ranked], both by rank:
+ * forced ids first (terminators, other specials, ids kept on request, each ascending), then by count
+ * descending, ties by lower id, then reserved placeholders.
+ * 0 <= n_terminators <= n_forced <= n_default <= n_valid <= n_ranked <= n_vocab, n_default >= 1. */
+typedef struct specrt_ranks_header {
+    int32_t n_vocab;       /* ids are in [0, n_vocab) */
+    int32_t n_ranked;      /* entries; n_vocab when the whole vocabulary was ranked */
+    int32_t n_forced;      /* leading entries that are members of every list */
+    int32_t n_terminators; /* leading forced entries that end a generation */
+    int32_t n_valid;       /* leading entries that are not reserved placeholders */
+    int32_t n_default;     /* the calibrated size */
+    uint64_t n_tokens;     /* tokens counted; terminators excluded */
+} specrt_ranks_header;
+
+/* Section "cograph" (EvoSpec's successor graph; the successor source): which tokens followed a token in
+ * a corpus, and how often. After the header come uint64 totals[n_vocab], uint32 offsets[n_vocab + 1],
+ * uint32 n_rule[n_vocab], int32 ids[n_edges] and float counts[n_edges]. The successors of token u are
+ * the edges [offsets[u], offsets[u + 1]), by count descending, ties by lower id; the first n_rule[u] of
+ * them obey the published rule. A count is exact up to 2^24 and has 24 leading bits beyond. */
+typedef struct specrt_cograph_header {
+    int32_t n_vocab;
+    int32_t n_sources; /* tokens that have successors */
+    uint64_t n_edges;
+    uint64_t n_tokens, n_pairs; /* counted; a pair is two tokens side by side in one document */
+    int32_t max_degree;         /* successors kept of a token, and */
+    int32_t min_count;          /* how often they followed it at least */
+    int32_t rule_degree,
+        rule_count;    /* the published rule: at most so many, each at least so often, */
+    float rule_share;  /* and with at least this share of the token's pairs */
+    uint32_t reserved; /* 0 */
+} specrt_cograph_header;
+
+/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head. Version 1 holds 8 or 4 bits of every
+ * direction. A hidden state h becomes
+ * z = basis h, and the row at a place v scores about scales[v] * ((codes[v] - 128) . z), but for a
+ * constant of the state. After the header come f16 basis[rank, n_cols], f16 lift[rank, n_cols], float
+ * mean[n_cols], int32 rows[n_rows], float scales[n_rows], float bounds[n_rows, 4], zeros up to a multiple
+ * of 64, and u8 codes[n_blocks, rank / 4, 16, 4]: for 16 places side by side, four dimensions at a
+ * time; of 4 bits codes[n_blocks, rank / 8, 16, 4], four in the lower halves and the next four above them.
+ * Dimensions come in order of importance, so that the first of them are a smaller sketch.
+ *
+ * Version 2 holds bands: directions next to each other by importance, whose codes have 8, 4, 2 or 1 bits.
+ * z = basis (h - center), and the row at a place v scores about constants[v] plus, for every band,
+ * scales[v] * ((2 codes[v] - 2^bits + 1) . z of the band), but for a constant of the state. After the header
+ * come f16 basis[rank, n_cols], float center[n_cols], int32 rows[n_rows], float constants[n_rows], and of
+ * each band, from a multiple of 64 on, bf16 scales[16 * n_blocks] and, from a multiple of 64 on,
+ * u8 codes[n_blocks, band's rank / (32 / bits), 16, 4]: the first four dimensions of a line in the lowest
+ * bits, the next four above them. The first bands are a smaller sketch. */
+#define SPECRT_MAX_SKETCH_RANK  4096
+#define SPECRT_MAX_SKETCH_BANDS 8
+typedef struct specrt_sketch_header {
+    int32_t n_rows, n_cols; /* of the head */
+    int32_t rank;           /* a multiple of 4 (8 with four_bits), at most SPECRT_MAX_SKETCH_RANK */
+    int32_t whitened;       /* 1: ranks lie where recorded hidden states did */
+    int32_t four_bits;      /* version 1: 1: codes of 4 bits, 0: of 8; version 2: 0 */
+    int32_t n_bands;        /* version 2: 1 or more, whose ranks add up to it; version 1: 0 */
+    struct {
+        uint16_t rank, bits; /* a multiple of 32 / bits; 8, 4, 2 or 1; beyond n_bands 0 */
+    } bands[SPECRT_MAX_SKETCH_BANDS];
+    uint32_t reserved[2]; /* 0 */
+} specrt_sketch_header;
+
+/* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/METHODS.md), one layout: the rows of
+ * a head in clusters, and a router that chooses among them. After the header come uint32
+ * offsets[n_clusters + 1], int32 ids[n_members] (cluster m holds [offsets[m], offsets[m + 1]), ascending;
+ * the head's other rows are in none), int32 schedule[n_schedule] and the router's weights in f16:
+ * w1[n_hidden, n_embed + n_state], b1[n_hidden], w2[n_clusters, n_hidden or else n_state],
+ * b2[n_clusters]. */
+typedef enum specrt_router_kind {
+    SPECRT_ROUTER_NONE,     /* no weights: it cannot route yet */
+    SPECRT_ROUTER_CENTROID, /* w2 h + b2; h is the drafter's output */
+    /* w2 silu(w1 [rms(e); rms(g)] + b1) + b2; e embeds the token that the pass is fed, g is the
+     * hidden state it is fed; rms(x) = x / root mean square */
+    SPECRT_ROUTER_DYNASPEC,
+    SPECRT_ROUTER_CORAL /* w2 (silu(w1 rms(h) + b1) + rms(h)) + b2 */
+} specrt_router_kind;
+
+#define SPECRT_MAX_CLUSTERS 16384
+
+typedef struct specrt_clusters_header {
+    int32_t n_rows, n_cols; /* of the head; of one with ids of its own n_rows is above them all */
+    int32_t n_clusters;     /* none is empty */
+    int32_t n_members;      /* rows in clusters */
+    int32_t router;         /* specrt_router_kind */
+    int32_t softmax;        /* scores become probabilities by 0: sigmoid, 1: softmax */
+    int32_t n_embed;        /* width of e; 0: not read */
+    int32_t n_state;        /* width of g or h: the drafter's */
+    int32_t n_hidden;       /* outputs of w1; 0: there is none */
+    int32_t n_schedule;     /* levels; 1 to 32 */
+    uint32_t reserved[2];   /* 0 */
+} specrt_clusters_header;
+
+/* specrt_bundle_sections() : the table as stored, borrowed from the bundle. */
+SPECRT_API const specrt_bundle_section *specrt_bundle_sections(const specrt_bundle *bundle,
+                                                               int32_t *n_sections);
+
+/* specrt_bundle_data() : the decompressed bytes of a section, borrowed from the bundle, aligned to
+ * 16; NULL (and *n_bytes = 0) when the bundle lacks it. */
+SPECRT_API const void *specrt_bundle_data(const specrt_bundle *bundle, const char *tag,
+                                          size_t *n_bytes);
+
+/* specrt_bundle_ident() : what it was built for, borrowed; NULL when the bundle records nothing. */
+SPECRT_API const specrt_ident *specrt_bundle_ident(const specrt_bundle *bundle);
+
+/* specrt_ranks : view of section "ranks", borrowed from the bundle. */
+typedef struct specrt_ranks {
+    const specrt_ranks_header *header;
+    const int32_t *ids;     /* [n_ranked] by rank */
+    const uint64_t *counts; /* [n_ranked] by rank */
+} specrt_ranks;
+
+/* specrt_bundle_ranks() : validated at open (sizes in order, ids distinct and in range).
+ * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it. */
+SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
+                                             specrt_error *err);
+
+/* specrt_cograph : view of section "cograph", borrowed from the bundle. */
+typedef struct specrt_cograph {
+    const specrt_cograph_header *header;
+    const uint64_t *totals;  /* [n_vocab] pairs that each token began, those not kept included */
+    const uint32_t *offsets; /* [n_vocab + 1] */
+    const uint32_t *n_rule;  /* [n_vocab] */
+    const int32_t *ids;      /* [n_edges] */
+    const float *counts;     /* [n_edges] */
+} specrt_cograph;
+
+/* specrt_bundle_cograph() : checks all of the section, so that users of the view need not.
+ * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT. */
+SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, specrt_cograph *out,
+                                               specrt_error *err);
+
+/* specrt_cograph_successors() : what most often followed a token, borrowed.
+ *   ids, counts : i32, f32 [returned], by count; p(v | token) is counts[i] / totals[token]
+ * @return how many there are; 0 for a token outside the graph. */
+SPECRT_API int32_t specrt_cograph_successors(const specrt_cograph *graph, int32_t token,
+                                             const int32_t **ids, const float **counts);
+
+/* specrt_clusters : view of a section of clusters, borrowed from the bundle. */
+typedef struct specrt_clusters {
+    const specrt_clusters_header *header;
+    const uint32_t *offsets;           /* [n_clusters + 1] */
+    const int32_t *ids;                /* [n_members] */
+    const int32_t *schedule;           /* [n_schedule] clusters of each level; the last holds on */
+    const uint16_t *w1, *b1, *w2, *b2; /* f16, shapes above; NULL: there is none */
+} specrt_clusters;
+
+/* specrt_bundle_clusters() : checks all of the section, so that users of the view need not.
+ *   tag : "cluster", "group" or "centroid"
+ * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, NO_MEMORY. */
+SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, const char *tag,
+                                                specrt_clusters *out, specrt_error *err);
+
+/* Directions of a sketch whose codes have one width; shapes above. */
+typedef struct specrt_sketch_band {
+    int32_t rank, bits;
+    const uint16_t *scales; /* bf16 [n_rows up to a multiple of 16] */
+    const uint8_t *codes;
+} specrt_sketch_band;
+
+/* specrt_sketch : view of section "sketch", borrowed from the bundle. */
+typedef struct specrt_sketch {
+    const specrt_sketch_header *header;
+    const uint16_t *basis; /* f16 [rank, n_cols] */
+    const int32_t *rows;   /* [n_rows] the head's row at each place, the frequent first */
+    /* Of one width, version 1; NULL with bands. */
+    const uint16_t *lift; /* f16 [rank, n_cols] */
+    const float *mean;    /* [n_cols] of the head's rows */
+    const float *scales;  /* [n_rows] */
+    /* [n_rows, 4] lengths: of what the basis leaves of a row, of what rounding took from its code,
+     * of the code, of the row */
+    const float *bounds;
+    const uint8_t *codes; /* shape above */
+    /* Of bands, version 2, as many as the header says; NULL with one width. */
+    const float *center;    /* [n_cols] the mean of states, taken off each */
+    const float *constants; /* [n_rows] what a row scores there */
+    specrt_sketch_band bands[SPECRT_MAX_SKETCH_BANDS];
+} specrt_sketch;
+
+/* specrt_bundle_sketch() : checks all of the section, so that users of the view need not.
+ * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, NO_MEMORY. */
+SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specrt_sketch *out,
+                                              specrt_error *err);
+
+/* --- heads --- */
+
+/* specrt_head_digest() : the comparable digest of a head: SPECRT_DIGEST_ROWS rows spread over
+ * [0, n_rows), each projected on SPECRT_DIGEST_PROJECTIONS fixed random +-1 vectors and divided by
+ * sqrt(n_cols). */
+SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt_digest *out,
+                                            specrt_error *err);
+
+/* What is above this distance (specrt_digest_distance()) is taken for another head. */
+#define SPECRT_DIGEST_TOLERANCE 0.5f
+
+/* specrt_digest_distance() : 0 for one head, about 0.1 for its 4-bit quantisation, about 1.4 for another head
+ * or another row order. A constant added to every row does not count, since no softmax sees it. */
+SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
+
+/* specrt_head_compute() : how its products run, borrowed, for actives of the application's own (any
+ * weight matrix is a segment). */
+SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head);
+
+/* --- approximate search: the rows of a head with the greatest products (HNSW) --- */
+
+/* Section "hnsw": a navigable graph over rows of a head (Malkov and Yashunin 2018). After the header come
+ * int32 ids[n_nodes], int32 starts[n_nodes + 1], int32 links0[n_nodes, 2 m], int32 links[n_lists, m] and,
+ * from the next multiple of 64, the vectors: as f16 [n_nodes, dim rounded up to 32], or as int8 [n_nodes,
+ * dim rounded up to 64] with a float scale[n_nodes] each behind them. Node i is row ids[i], on levels 0 to
+ * starts[i + 1] - starts[i]; its links on level l > 0 are list starts[i] + l - 1. Links are nodes, -1
+ * from the first free place on. */
+#define SPECRT_HNSW_MAX_M     256
+#define SPECRT_HNSW_MAX_LEVEL 31
+#define SPECRT_HNSW_MAX_EF    4096
+#define SPECRT_HNSW_MAX_DIM   131072 /* products of int8 rows stay below 2^31 */
+
+/* specrt_hnsw_header.vectors : what a search reads; int8 is the fastest by far. */
+enum { SPECRT_HNSW_NONE = -1, SPECRT_HNSW_F16 = 1, SPECRT_HNSW_INT8 = 24 };
+
+typedef struct specrt_hnsw_header {
+    int32_t n_rows, dim; /* of the head */
+    int32_t n_nodes;     /* rows indexed; others are reserved, duplicates or zero */
+    int32_t m;           /* links of a node on a level at most; twice as many on level 0 */
+    int32_t max_level, entry;
+    int32_t metric; /* the graph was built for: 0 products, 1 distances of rows made equally long */
+    int32_t vectors;
+    int32_t n_lists;             /* above level 0 */
+    int32_t ef_construction, ef; /* ef: of a search, when it names none */
+    float recall;                /* of the ten best, at ef, as measured */
+    uint32_t reserved[4];
+} specrt_hnsw_header;
+
+/* A view, borrowed from the bundle and the head. */
+typedef struct specrt_hnsw {
+    const specrt_hnsw_header *header;
+    const int32_t *ids, *starts, *links0, *links;
+    const int8_t *codes; /* [n_nodes, n_cols] times scales f32 [n_nodes]; NULL: rows are searched */
+    const float *scales;
+    const float *offsets;    /* [n_nodes] builders': products of two are added; or NULL */
+    specrt_segment rows;     /* the stored vectors, or the head's rows */
+    int64_t n_cols;          /* of what is searched */
+    const specrt_head *head; /* scores exactly; NULL: scores are those of the stored vectors */
+} specrt_hnsw;
+
+/* specrt_bundle_hnsw() : checks all of the section but the vectors, so that users need not.
+ *   head : of the matrix that was indexed, borrowed for the view's life; NULL only where vectors are
+ *          stored
+ * @return OK; BUNDLE_SECTION_MISSING naming the tool that builds it, BUNDLE_CONTENT, BUNDLE_MISMATCH for
+ * a head of another shape, BAD_ARG. */
+SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const specrt_head *head,
+                                            specrt_hnsw *out, specrt_error *err);
+
+/* specrt_hnsw_scratch_bytes() : for searches with at most this ef (0: the index's); 0: ef out of range.
+ * Scratch is aligned as malloc aligns it, and one search's at a time. */
+SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef);
+
+/* specrt_hnsw_search() : the rows with about the greatest products, ties to the lower id.
+ *   query : f32 [dim]
+ *   k, ef : 1 <= k <= ef <= that of the scratch; 0: the index's ef, but at least k (for which the scratch
+ *           must have room, too)
+ *   ids, scores : i32, f32 [k], best first; scores are products with the head's rows, bias included
+ * @return how many there are; 0 for arguments out of range. Never allocates. */
+SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
+                                      int32_t ef, int32_t *ids, float *scores, void *scratch);
+
+/* ---- an index under construction -------------------------------------------------------------------- */
+
+/* Builders search for nodes with nodes of an index of int8 vectors, whose links may be under
+ * construction. The scores of two nodes are the same whichever asks. */
+
+/* specrt_hnsw_nearest() : nodes of one level, best first.
+ *   nodes, scores : i32, f32 [ef]
+ * @return how many there are. */
+SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, int32_t level,
+                                       int32_t ef, int32_t *nodes, float *scores, void *scratch);
+
+/* specrt_hnsw_scores() : of the listed nodes with one. */
+SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
+                                   int32_t n, float *scores, void *scratch);
+
+/* specrt_hnsw_any_above() : 1 when any of these scores is above a bound, else 0. */
+SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
+                                     int32_t n, float bound, void *scratch);
+
+/* ---- traces: recorded cycles, for training and replay (docs/FORMAT.md) -----------------------------
+ * A file of blocks, each compressed and checksummed on its own: written as it goes in bounded memory, and
+ * readable up to where it was cut. */
+
+typedef struct specrt_trace_info {
+    uint8_t tokenizer_sha256[32]; /* as specrt_ident; 0: unknown */
+    int32_t n_vocab, d_target, d_draft;
+    int32_t n_top;       /* of the target's best tokens a row keeps */
+    int32_t n_draft_top; /* of the drafter's */
+    int32_t n_tree_top;  /* of the target's at every node of a tree; 0: at emitted tokens only */
+    /* How it was recorded, for replay; zeros: not known. Borrowed when writing, the reader's when
+     * reading. */
+    const char *policy;      /* in canonical form; NULL: not known */
+    specrt_tree_params tree; /* of its drafts */
+    int32_t draft;           /* specrt_draft_kind */
+    float temperature;       /* of the target */
+    int32_t n_ids;           /* tokens that could be proposed are below it; 0: n_vocab */
+    int32_t n_terminators;
+    const int32_t *terminators; /* [n_terminators], at most SPECRT_MAX_TERMINATORS */
+} specrt_trace_info;
+
+typedef enum specrt_trace_kind {
+    SPECRT_TRACE_END,      /* reading: nothing follows */
+    SPECRT_TRACE_SEQUENCE, /* a new sequence and its prompt; a row a prompt token */
+    SPECRT_TRACE_CYCLE     /* a cycle; a row an emitted token: what was known where it was drawn */
+} specrt_trace_kind;
+
+/* One record. Writing, all pointers are borrowed for the call; reading, until the next read. What is
+ * NULL was not recorded. */
+typedef struct specrt_trace_record {
+    int32_t kind;          /* specrt_trace_kind */
+    int32_t n;             /* rows; at least 1 */
+    int32_t n_nodes;       /* of a cycle's tree, at most SPECRT_TREE_MAX_NODES; else 0 */
+    char domain[32];       /* of a sequence; NUL-terminated */
+    const int32_t *tokens; /* [n] of the prompt, or emitted */
+    const int32_t *nodes;  /* [n] a cycle's: the node each was drawn at */
+    const int32_t *tree_tokens, *tree_parents; /* [n_nodes] as in specrt_draft */
+    const float *tree_logprobs;                /* [n_nodes] cumulative */
+    const uint16_t *target_hidden;             /* f16 [n, d_target] after the final norm */
+    const int32_t *top_ids;     /* [n, n_top] the target's best, best first; -1: none */
+    const float *top_logits;    /* [n, n_top] */
+    const float *top_logsumexp; /* [n] over the whole vocabulary */
+    const uint16_t
+        *draft_hidden;         /* f16 [n, d_draft] what its head multiplied there; NaN: no pass */
+    const int32_t *draft_ids;  /* [n, n_draft_top] the drafter's best over its whole head */
+    const float *draft_logits; /* [n, n_draft_top] */
+    const float *draft_logsumexp; /* [n] over its whole head */
+    /* [n_nodes, n_tree_top] as top_ids, where each node was verified */
+    const int32_t *tree_top_ids;
+    /* f16 [d_target] a sequence's: the target at its last token; NULL where drafters are not fed its
+     * states (EAGLE-3) */
+    const uint16_t *prompt_hidden;
+} specrt_trace_record;
+
+/* specrt_to_f16() : f32 [n] -> f16 [n], to nearest even. */
+SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out);
+
+typedef struct specrt_trace_writer specrt_trace_writer;
+
+/* specrt_trace_writer_create() : begins a trace.
+ *   write : called with bytes [n] to append to the file; anything but 0 is a failure
+ * @return OK, NO_MEMORY, BAD_ARG naming the field, IO. */
+SPECRT_API specrt_status specrt_trace_writer_create(
+    const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
+    void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err);
+
+/* specrt_trace_write() : one record. @return OK, BAD_ARG naming the field, IO. */
+SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *writer,
+                                            const specrt_trace_record *record, specrt_error *err);
+
+/* specrt_trace_writer_close() : writes what is pending and frees. @return OK or IO. */
+SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *writer, specrt_error *err);
+
+typedef struct specrt_trace_reader specrt_trace_reader;
+
+/* specrt_trace_open() : maps a file. @return OK, IO, NO_MEMORY, TRACE_MAGIC, TRACE_VERSION,
+ * TRACE_DAMAGED header. */
+SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *env,
+                                           specrt_trace_reader **out, specrt_error *err);
+SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_bytes,
+                                                  const char *name, const specrt_desc *env,
+                                                  specrt_trace_reader **out, specrt_error *err);
+SPECRT_API void specrt_trace_close(specrt_trace_reader *reader);
+SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader);
+
+/* specrt_trace_check() : whether it was recorded with this tokenizer and these widths (0: any).
+ * @return OK, TRACE_MISMATCH naming both sides. */
+SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *reader,
+                                            const uint8_t sha256[32], int32_t d_target,
+                                            int32_t d_draft, specrt_error *err);
+
+/* specrt_trace_skip_hidden() : records come without hidden states from now on, several times faster where
+ * those are wide. Before the first read. */
+SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader);
+
+/* specrt_trace_read() : the next record; kind is SPECRT_TRACE_END after the last, also where the file
+ * was cut.
+ * @return OK, NO_MEMORY, TRACE_DAMAGED naming the block. */
+SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *reader, specrt_trace_record *record,
+                                           specrt_error *err);
+
+/* specrt_trace_is_cut() : 1 once reading has met a last block that is not all there. */
+SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
 /* specrt_cuda.h : the same on a GPU: cuda/specrt_kernels.cu, built by `make cuda` into libspecrt_cuda.a
  * and .so. No CUDA type stands here: a stream is a cudaStream_t passed as void * (NULL: the default
  * stream), and memory that is called DEVICE is ordinary pointers to memory of the GPU; what is not
@@ -1975,578 +2029,6 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
 
 #ifdef __cplusplus
 }
-#endif
-
-#endif
-
-/* =================================================================================================
- * What an application does without. Define SPECRT_PARTS before the include to call it.
- * ============================================================================================== */
-#if defined(SPECRT_PARTS) || defined(SPECRT_IMPLEMENTATION)
-
-/* specrt_tools.h : single pieces for programs that build and inspect bundles and indexes. An application does
- * without.
- *
- *     heads, told apart    specrt_digest_distance
- *     an index's nodes     specrt_hnsw_nearest, _scores, _any_above */
-#ifndef SPECRT_TOOLS_H
-#define SPECRT_TOOLS_H
-
-// >>tools
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* ---- a bundle's head --------------------------------------------------------------------------------- */
-
-/* specrt_digest_distance() : 0 for one head, about 0.1 for its 4-bit quantisation, about 1.4 for another head
- * or another row order. A constant added to every row does not count, since no softmax sees it. */
-SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
-
-/* ---- an index under construction -------------------------------------------------------------------- */
-
-/* Builders search for nodes with nodes of an index of int8 vectors, whose links may be under
- * construction. The scores of two nodes are the same whichever asks. */
-
-/* specrt_hnsw_nearest() : nodes of one level, best first.
- *   nodes, scores : i32, f32 [ef]
- * @return how many there are. */
-SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, int32_t level,
-                                       int32_t ef, int32_t *nodes, float *scores, void *scratch);
-
-/* specrt_hnsw_scores() : of the listed nodes with one. */
-SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
-                                   int32_t n, float *scores, void *scratch);
-
-/* specrt_hnsw_any_above() : 1 when any of these scores is above a bound, else 0. */
-SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
-                                     int32_t n, float bound, void *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-
-#endif
-/* kernels.h : single kernels, of which >>cuda makes sessions: for tests, and for engines that schedule a
- * cycle by themselves.
- *
- *     membership           specrt_cuda_state_bytes, _place, _begin, _prefill, _start, _observe
- *     trees                specrt_cuda_tree_bytes, _place, _begin, _expand, _finish
- *     verification         specrt_cuda_verifier_bytes, _place; specrt_cuda_verify; of sampled chains
- *                          specrt_cuda_propose, _verify_chain
- *     routed sources       specrt_cuda_router_bytes, _route; _successors_bytes, _successors; _sketch_bytes,
- *                          _sketch_route
- *
- * On the device the state of something is a struct of DEVICE pointers: X_bytes() says how much memory they
- * need, X_place() puts them into it, X_begin() makes the state empty.
- * */
-#ifndef CUDA_KERNELS_H
-#define CUDA_KERNELS_H
-
-// >>kernels
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* ---- what several functions share ------------------------------------------------------------------- */
-
-#define SPECRT_CUDA_MAX_BATCH    1024  /* sequences of a launch: a dimension of its grid */
-#define SPECRT_CUDA_MAX_SEGMENTS 12    /* of a policy at most 11: a sum of all that routes */
-#define SPECRT_CUDA_MAX_STATES   64    /* rows of a pass */
-#define SPECRT_CUDA_MAX_COLS     65536 /* of a head */
-
-/* q8_0 rows in planes, as specrt_cuda_pack() leaves them: n_cols codes, then n_cols / 32 scales. In blocks,
- * as files have them (SPECRT_DTYPE_Q8_0), 34 bytes hold 32 columns, which no wide load reads. Codes of two
- * blocks stand eight by eight in turn, 64 columns in 64 bytes; a last block without a second by itself. A
- * row has as many bytes as in blocks. Rows and strides aligned to 16 bytes are read as fast as others. */
-#define SPECRT_CUDA_Q8_0_PLANES ((specrt_dtype)0x100008)
-
-/* Rows of a shortlist: specrt_segment on the device. An array of them, [n_batch, n_segments], is DEVICE. */
-typedef struct specrt_cuda_segment {
-    const void *rows;          /* DEVICE [., n_cols] of the layout's dtype */
-    size_t row_stride;         /* bytes between rows */
-    const int32_t *ids;        /* DEVICE [max_rows] target ids */
-    const float *bias;         /* DEVICE as rows, or NULL */
-    const int32_t *places;     /* DEVICE [max_rows] as in specrt_segment, or NULL */
-    const uint32_t *masked;    /* DEVICE [(max_rows + 31) / 32] bit i: row i scores -inf; or NULL */
-    const uint64_t *scored_by; /* DEVICE [max_rows] bit h: hidden row h scores it; NULL: all do */
-    const int32_t *n_rows;     /* DEVICE [1] at most max_rows; NULL: max_rows */
-    int32_t max_rows;
-} specrt_cuda_segment;
-
-/* What the segments of all sequences have in common. Logits are [n_batch, n, n_columns], where n_columns is
- * the sum of max_rows, so that a graph can be captured; column = max_rows before + row, and columns beyond
- * a segment's n_rows are not written. */
-typedef struct specrt_cuda_layout {
-    int32_t n_segments; /* 1 to SPECRT_CUDA_MAX_SEGMENTS */
-    int64_t n_cols;
-    specrt_dtype dtypes[SPECRT_CUDA_MAX_SEGMENTS]; /* f32, f16, bf16, q8_0, also in planes */
-    int32_t max_rows[SPECRT_CUDA_MAX_SEGMENTS];
-    /* 1: all sequences have the first one's segment i, without scored_by, but each a mask of its own, or none
-     * has one. It is read once for up to SPECRT_CUDA_MAX_STATES of all their states. */
-    uint8_t shared[SPECRT_CUDA_MAX_SEGMENTS];
-} specrt_cuda_layout;
-
-/* Rows of a batch: up to max_n of each sequence, of which the first so many count. */
-typedef struct specrt_cuda_batch {
-    int32_t n_batch, max_n;
-    const int32_t *n; /* DEVICE: of sequence b n[b * n_step], at most max_n; NULL: all max_n */
-    int32_t n_step;
-} specrt_cuda_batch;
-
-/* The rows that a source chooses for a level; all pointers are DEVICE memory. */
-typedef struct specrt_cuda_choice {
-    int32_t max_rows;    /* of a sequence */
-    int32_t *ids;        /* [n_batch, max_rows] tokens */
-    int32_t *places;     /* [n_batch, max_rows] their rows in the head */
-    int32_t *n_rows;     /* [n_batch] */
-    uint64_t *scored_by; /* [n_batch, max_rows] bit h: row h of the level scores it; NULL: all do */
-} specrt_cuda_choice;
-
-/* ---- rows and products ------------------------------------------------------------------------------ */
-
-/* A head on the device, as specrt_head_desc; all pointers are DEVICE memory, borrowed. */
-typedef struct specrt_cuda_head {
-    const void *rows;      /* [n_rows, n_cols] of dtype */
-    const float *bias;     /* f32 [n_rows]; NULL: none */
-    const int32_t *row_of; /* i32, by token: the row it has; NULL: its number */
-    specrt_dtype dtype;    /* f32, f16, bf16, q8_0, also in planes; an embedding's in blocks */
-    int32_t n_rows;
-    int64_t n_cols;
-    size_t row_stride; /* bytes between rows */
-} specrt_cuda_head;
-
-/* Packed rows of a sequence, and which of them to fill; all pointers are DEVICE memory. */
-typedef struct specrt_cuda_packing {
-    const int32_t *ids;   /* i32 [capacity] token of each place; it has a row */
-    const int32_t *slots; /* i32 [*n] distinct places to fill; NULL: 0 to *n - 1 */
-    const int32_t *n;     /* i32 [1] */
-    void *rows;           /* [capacity] rows of the head's dtype, q8_0 in planes, aligned to 16 */
-    float *bias;          /* f32 [capacity]; NULL: not packed */
-} specrt_cuda_packing;
-
-/* specrt_cuda_pack() : copies rows of a head, and their biases, to the places to fill: all of a segment, or
- * the few that are new since the last cycle. CPU twin: the packing in >>pool.
- *   packings   : DEVICE [n_batch]
- *   max_n      : of places to fill in a sequence
- *   row_stride : bytes between packed rows
- * @return OK, BAD_ARG (strides are even; of rows that become planes multiples of 16), UNSUPPORTED dtype or
- * columns, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
-                                               const specrt_cuda_packing *packings, int32_t n_batch,
-                                               int32_t max_n, size_t row_stride, void *stream);
-
-/* specrt_cuda_logits() : products of hidden states with the rows of segments, biases included; -inf where
- * masked. CPU twin: specrt_active_logits(), which it meets within 2e-6 of the product of the lengths of row
- * and state (bf16 rows with other states: 2e-5), whatever n. Tensor cores round sums towards 0: over
- * thousands of columns whose products have one sign it may be 1e-5. Rows with `places` are indexed, not
- * packed.
- *   segments : DEVICE [n_batch, layout->n_segments]; rows aligned to 16 bytes are read the faster, of q8_0
- *              those in planes
- *   batch    : max_n is 1 to SPECRT_CUDA_MAX_STATES. The logits of states that do not count are written for
- *              shared segments only, whatever they are
- *   hidden   : DEVICE [n_batch, max_n, n_cols] of dtype f32, f16 or bf16, finite; they meet f16 and q8_0
- *              rows cut to +-131,008
- *   logits   : DEVICE f32 [n_batch, max_n, n_columns]
- * @return OK, BAD_ARG, UNSUPPORTED dtypes or columns, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
-                                                 const specrt_cuda_segment *segments,
-                                                 const specrt_cuda_batch *batch, const void *hidden,
-                                                 specrt_dtype dtype, float *logits, void *stream);
-
-/* specrt_cuda_topk() : the k best target ids of each row with log-probabilities over the row, ties to the
- * lower id. CPU twin: specrt_active_topk(), whose ids it finds; log-probabilities within 1e-5.
- *   batch    : as there
- *   logits   : DEVICE f32 [n_batch, max_n, n_columns] as specrt_cuda_logits() left them
- *   k        : 1 to 256
- *   ids, logprobs : DEVICE i32, f32 [n_batch, max_n, k], best first; -1 and -inf where there are fewer
- *   scratch  : DEVICE, specrt_cuda_topk_bytes(n_columns, n_batch * max_n, k), aligned to 8 bytes; zeroed
- *              before its first use, then fit for rankings of any shape that it is large enough for
- * @return OK, BAD_ARG, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
-                                               const specrt_cuda_segment *segments,
-                                               const specrt_cuda_batch *batch, const float *logits,
-                                               int32_t k, int32_t *ids, float *logprobs,
-                                               void *scratch, void *stream);
-SPECRT_CUDA_API size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k);
-
-/* specrt_cuda_target_topk() : the k best ids of each row of the target's logits, ties to the lower id; -inf
- * and NaN are never among them. CPU twin: specrt_logits_topk().
- *   batch     : as there
- *   logits    : DEVICE f32 [n_batch, max_n, n_vocab]
- *   ids       : DEVICE i32 [n_batch, SPECRT_TREE_MAX_NODES, k], best first, -1 where there are fewer
- *   logsumexp : DEVICE f32 [n_batch, SPECRT_TREE_MAX_NODES], or NULL
- *   scratch   : as above, of n_vocab columns
- * @return as above. */
-SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *batch,
-                                                      const float *logits, int32_t n_vocab,
-                                                      int32_t k, int32_t *ids, float *logsumexp,
-                                                      void *scratch, void *stream);
-
-/* ---- membership, routing, trees, verification ------------------------------------------------------- */
-
-/* Who wants a token: the bits of specrt_cuda_state.wants. */
-enum {
-    SPECRT_CUDA_INVALID = 1, /* never proposed */
-    SPECRT_CUDA_FIXED = 2,   /* a row of a segment that all sequences share (static) */
-    SPECRT_CUDA_PINNED = 4,  /* the host; terminators */
-    SPECRT_CUDA_FILL = 8,    /* makes up a least number of rows */
-    SPECRT_CUDA_WINDOW = 16,
-    SPECRT_CUDA_RETRIEVE = 32, /* the host's adaptive cache (EvoSpec) */
-    SPECRT_CUDA_LISTED = 64,
-    SPECRT_CUDA_CHANGED = 128 /* the functions' own */
-};
-
-/* A wish of the host's: a token gets or loses PINNED or RETRIEVE. Others are passed over. */
-typedef struct specrt_cuda_change {
-    int32_t id;
-    uint8_t bit, on;
-    uint16_t reserved; /* 0 */
-} specrt_cuda_change;
-
-/* Wishes on their way to the device, in host memory that it can read and write (mapped, pinned). The host
- * writes change number i to changes[i % SPECRT_CUDA_CHANGES], then adds to `posted`, and never gets further
- * ahead of `taken` than SPECRT_CUDA_CHANGES; the next start or observe takes all that is posted. */
-#define SPECRT_CUDA_CHANGES 1024
-typedef struct specrt_cuda_mailbox {
-    uint32_t posted, taken; /* by the host, by the device */
-    specrt_cuda_change changes[SPECRT_CUDA_CHANGES];
-} specrt_cuda_mailbox;
-
-/* specrt_cuda_state_params.mode, .positions and .only : the window's options of specrt_policy_create(). */
-enum { SPECRT_CUDA_UNIQUE_LRU, SPECRT_CUDA_STREAM, SPECRT_CUDA_UNIQUE_FIFO };
-enum { SPECRT_CUDA_POSITIONS_ALL, SPECRT_CUDA_POSITIONS_LAST, SPECRT_CUDA_POSITIONS_TREE };
-enum { SPECRT_CUDA_ONLY_BOTH, SPECRT_CUDA_ONLY_CTX, SPECRT_CUDA_ONLY_EXT };
-
-typedef struct specrt_cuda_state_params {
-    int32_t n_ids;    /* tokens are below it; at most SPECRT_MAX_VOCAB */
-    int32_t capacity; /* rows that may be packed; sources never want more */
-    int32_t size;     /* of the window; 0: there is none, and what follows does not matter */
-    int32_t mode, positions, only;
-    int32_t kpre, kver; /* at most 8 */
-    int32_t emitted;
-    int32_t min;             /* rows to fill up to, FIXED ones included */
-    const int32_t *frequent; /* DEVICE [n_frequent] distinct, borrowed; NULL: ascending ids */
-    int32_t n_frequent;
-    int32_t keep; /* of every source: whether RETRIEVE outlives begin */
-} specrt_cuda_state_params;
-
-/* Membership, packed rows and window of one sequence. An array of them, DEVICE [n_batch], is what functions
- * take: make it on the host with specrt_cuda_state_place() and copy it. Packed rows are dense: row i is that
- * of token ids[i] for i < n_rows. */
-struct specrt_cuda_state {
-    specrt_cuda_state_params params;
-    specrt_cuda_mailbox *mailbox; /* as the device sees it; NULL: none */
-    int32_t n_fixed;              /* tokens with the bit FIXED: set it with them */
-    int32_t n_rows;               /* that shall be packed, once those of `fresh` are */
-    int32_t n_fresh;
-    int32_t n_wanted, n_changed;
-    int32_t n_refused; /* wishes beyond capacity: of a host that asks for more than it said */
-    int64_t n_copied;  /* rows that were listed as fresh since the sequence began */
-    uint8_t *wants;    /* DEVICE [n_ids]; before begin the host sets INVALID and FIXED, else 0 */
-    int32_t *slots;    /* DEVICE [n_ids] of packed tokens; -1: none */
-    int32_t *ids;      /* DEVICE [capacity] token of each row */
-    int32_t *fresh;    /* DEVICE [n_fresh] rows that must be packed from the head before use */
-    int32_t *holes;    /* DEVICE [capacity] scratch */
-    int32_t *changed;  /* DEVICE [n_ids] tokens that may need a row, or need none */
-    int32_t *marks;    /* DEVICE [n_ids] scratch, -1 between calls */
-    int32_t list_size, n_list;
-    int32_t *list; /* DEVICE [list_size] distinct tokens, oldest first */
-    int32_t ring_begin, n_ring;
-    int32_t *ring;   /* DEVICE [size] the stream */
-    int32_t *counts; /* DEVICE [n_ids] how often a token is in it */
-    int32_t seed[SPECRT_LOGITS_MAX_K], n_seed, n_fill;
-};
-
-/* specrt_cuda_state_bytes() : device memory of one state; 0: parameters out of range. */
-SPECRT_CUDA_API size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params);
-
-/* specrt_cuda_state_place() : *out (host) with its pointers into memory of that size, DEVICE, borrowed,
- * aligned to 256. `wants` is the host's to fill, `n_fixed` and `mailbox` are 0. */
-SPECRT_CUDA_API specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
-                                                      void *memory, specrt_cuda_state *out);
-
-/* specrt_cuda_state_begin() : forget everything but INVALID, FIXED and what is kept. Twin:
- * specrt_session_begin().
- *   states : DEVICE [n_batch]
- *   pinned : DEVICE i32 [n_pinned] distinct tokens that are always wanted; those of FIXED take no row */
-SPECRT_CUDA_API specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
-                                                      int32_t n_pinned, specrt_cuda_state *states,
-                                                      void *stream);
-
-/* specrt_cuda_state_prefill() : the next prompt tokens. Twin: specrt_session_prefill().
- *   tokens : DEVICE i32 [n_batch, max_n];  n : DEVICE i32 [n_batch]
- *   best   : DEVICE i32 [n_batch, max_n, k] the target's best tokens at each, -1: none; NULL: not known */
-SPECRT_CUDA_API specrt_status specrt_cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
-                                                        const int32_t *n, int32_t max_n,
-                                                        const int32_t *best, int32_t k,
-                                                        specrt_cuda_state *states, void *stream);
-
-/* specrt_cuda_state_start() : the first token after the prompt, the last of the verdict's; what is fresh is
- * to be packed then. Twin: specrt_session_start().
- *   verdicts : DEVICE [n_batch]; n = 0: that sequence rests */
-SPECRT_CUDA_API specrt_status specrt_cuda_state_start(int32_t n_batch,
-                                                      const specrt_verdict *verdicts,
-                                                      specrt_cuda_state *states, void *stream);
-
-/* specrt_cuda_state_observe() : learn from a cycle; what is fresh is to be packed then. Twin:
- * specrt_session_observe().
- *   drafts, verdicts : DEVICE [n_batch]; a verdict's n = 0: that sequence rests
- *   best : DEVICE i32 [n_batch, SPECRT_TREE_MAX_NODES, k] the target's best tokens at each node, -1: none;
- *          NULL: not known */
-SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
-                                                        const specrt_cuda_draft *drafts,
-                                                        const specrt_verdict *verdicts,
-                                                        const int32_t *best, int32_t k,
-                                                        specrt_cuda_state *states, void *stream);
-
-/* Candidates of one draft. An array of them, DEVICE [n_batch]; the trees of a batch have one shape. */
-typedef struct specrt_cuda_tree {
-    specrt_tree_params params;
-    int32_t root, level, n_candidates, n_beam;
-    /* in the sequence, of the token after the root; before the first, of the root */
-    int64_t position;
-    uint64_t cycle;                     /* trees begun */
-    int32_t *tokens;                    /* DEVICE [topk + (num_steps - 1) topk^2] */
-    int32_t *parents;                   /* DEVICE, candidates; -1: the root */
-    float *logprobs;                    /* DEVICE, cumulative */
-    int32_t beam[SPECRT_TREE_MAX_TOPK]; /* candidates */
-} specrt_cuda_tree;
-
-/* specrt_cuda_tree_bytes() : device memory of one tree; 0: parameters out of range. */
-SPECRT_CUDA_API size_t specrt_cuda_tree_bytes(const specrt_tree_params *params);
-
-/* specrt_cuda_tree_place() : *out (host), its pointers into memory of that size, DEVICE, borrowed, aligned to
- * 256. position : of the first token after the prompt, which will be the first root
- *   params : 0 in a field: its default */
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_place(const specrt_tree_params *params,
-                                                     int64_t position, void *memory,
-                                                     specrt_cuda_tree *out);
-
-/* specrt_cuda_tree_begin() : new trees, each from the last token that its sequence emitted. Twin:
- * specrt_tree_begin().
- *   verdicts : DEVICE [n_batch]; n = 0: that sequence's beam is empty
- *   beams    : DEVICE [n_batch] the first pass: the root alone */
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_begin(int32_t n_batch,
-                                                     const specrt_verdict *verdicts,
-                                                     specrt_cuda_tree *trees,
-                                                     specrt_cuda_beam *beams, void *stream);
-
-/* specrt_cuda_tree_expand() : the proposals of a pass. Twin: specrt_tree_expand().
- *   topk     : the trees'
- *   ids, logprobs : DEVICE i32, f32 [n_batch, topk, topk]: of each row of the last beam, best first; -inf:
- *              none
- *   beams    : DEVICE [n_batch] the rows of the next pass */
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t topk,
-                                                      const int32_t *ids, const float *logprobs,
-                                                      specrt_cuda_tree *trees,
-                                                      specrt_cuda_beam *beams, void *stream);
-
-/* specrt_cuda_tree_finish() : the best nodes, with masks and positions. Twin: specrt_tree_finish().
- *   drafts : DEVICE [n_batch]; n = 0 where nothing was begun */
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
-                                                      const specrt_cuda_tree *trees,
-                                                      specrt_cuda_draft *drafts, void *stream);
-
-/* Scratch of specrt_cuda_verify(). */
-typedef struct specrt_cuda_verifier_params {
-    int32_t n_batch, n_vocab;
-    int32_t max_nodes; /* 1 to SPECRT_TREE_MAX_NODES; times n_batch at most 65,535 */
-    int32_t sampled;   /* 0: every sequence is greedy; 1: some may be sampled; 2: with filters */
-} specrt_cuda_verifier_params;
-
-typedef struct specrt_cuda_law specrt_cuda_law; /* of a row of logits; the functions' own */
-
-typedef struct specrt_cuda_verifier {
-    specrt_cuda_verifier_params params;
-    void *scratch; /* DEVICE, of a ranking, where all are greedy; what follows where some are not */
-    uint64_t *best;        /* DEVICE [n_batch, max_nodes, parts of a row] */
-    specrt_cuda_law *laws; /* DEVICE [n_batch, max_nodes] */
-    double *sums;          /* DEVICE [n_batch, max_nodes, blocks of a row] */
-    int32_t *tokens;       /* DEVICE [n_batch, max_nodes] what the target draws at each node */
-} specrt_cuda_verifier;
-
-/* Memory is DEVICE, zeroed, borrowed. */
-SPECRT_CUDA_API size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params);
-SPECRT_CUDA_API specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
-                                                         void *memory, specrt_cuda_verifier *out);
-
-/* specrt_cuda_verify() : draw-and-descend, greedy or sampled; the same tokens as the twin,
- * specrt_verify_tree(), given the same logits, for the same keys give the same draws. With filters, sums over
- * what they keep may differ in a double's last bit.
- *   verifier  : host
- *   drafts    : DEVICE [n_batch]; a draft that is a root alone draws the token after it
- *   samplings : DEVICE [n_batch]; its filters matter where the verifier was made for them
- *   logits    : DEVICE f32 [n_batch, max_nodes, n_vocab]
- *   verdicts  : DEVICE [n_batch]; n = 0 for an empty draft */
-SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
-                                                 const specrt_cuda_draft *drafts,
-                                                 const specrt_sampling *samplings,
-                                                 const float *logits, specrt_verdict *verdicts,
-                                                 void *stream);
-
-/* What the levels of sampled chains were drawn from, as specrt_draft_law: of sequence b at level t the
- * columns of a shortlist, [n_batch, n_steps, n_columns]. All pointers are DEVICE memory. */
-typedef struct specrt_cuda_laws {
-    int32_t n_steps, n_columns;
-    float temperature; /* above 0, to 100 */
-    int32_t *ids;      /* tokens; -1: the column has none */
-    float *probs;      /* f32, 0 where nothing is drawn */
-    float *chances;    /* f32 [n_batch, n_steps] of the token that was drawn */
-    float *weights;    /* f32 [n_batch, n_vocab] scratch of specrt_cuda_verify_chain() */
-} specrt_cuda_laws;
-
-/* specrt_cuda_propose() : samples a token of each sequence from its shortlist, and notes the law. CPU twin:
- * specrt_verifier_propose() over the columns that have a token, in their order: the same law and draw, but
- * for the last bits of sums, so a draw differs where it lies that close to a boundary.
- *   logits      : DEVICE f32 [n_batch, n_columns] of the only row of a pass
- *   trees       : DEVICE [n_batch] whose cycle and level are the draw's key; no beam: passed over
- *   samplings   : DEVICE [n_batch]
- *   laws        : host
- *   ids, logprobs : DEVICE i32, f32 [n_batch] for specrt_cuda_tree_expand(); -inf: nothing to draw
- * @return OK, BAD_ARG, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_propose(
-    const specrt_cuda_layout *layout, const specrt_cuda_segment *segments, int32_t n_batch,
-    const float *logits, const specrt_cuda_tree *trees, const specrt_sampling *samplings,
-    const specrt_cuda_laws *laws, int32_t *ids, float *logprobs, void *stream);
-
-/* specrt_cuda_verify_chain() : chain rejection sampling. Twin: specrt_verify_chain(), given drafts that
- * specrt_cuda_propose() drew; the same tokens but as there.
- *   verifier : host, made for sampling
- *   trees    : DEVICE [n_batch] whose cycle is the draws' key
- *   others as in specrt_cuda_verify(), whose drafts are chains here */
-SPECRT_CUDA_API specrt_status specrt_cuda_verify_chain(
-    const specrt_cuda_verifier *verifier, const specrt_cuda_laws *laws,
-    const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
-    const specrt_sampling *samplings, const float *logits, specrt_verdict *verdicts, void *stream);
-
-/* specrt_cuda_remap() : out[i] = ids[in[i]], or -1 where in[i] is out of range: rows to target ids (EAGLE-3's
- * d2t made absolute). in, out : DEVICE i32 [n], may be the same;  ids : DEVICE i32 [n_ids] */
-SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids,
-                                                const int32_t *in, int64_t n, int32_t *out,
-                                                void *stream);
-
-/* What routes a level to clusters of a head (specrt_clusters): shared by all sequences. The head lies cluster
- * by cluster, and so do its ids. */
-typedef struct specrt_cuda_router {
-    int32_t kind;    /* specrt_router_kind */
-    int32_t softmax; /* as in specrt_clusters_header, and so what follows */
-    int32_t n_clusters, n_embed, n_state, n_hidden;
-    int32_t each; /* 0: clusters for the level; 1: for each row of it; 2: which alone scores them */
-    int32_t cap;  /* rows of a level at most; 0: no such limit */
-    const uint16_t *w1, *w2;    /* DEVICE f16 [n_hidden, n_embed + n_state], [n_clusters, width] */
-    const float *b1, *b2;       /* DEVICE f32 */
-    const int32_t *starts;      /* DEVICE [n_clusters + 1] first row of each */
-    const int32_t *ids;         /* DEVICE [starts[n_clusters]] token of each row */
-    specrt_cuda_head embedding; /* of the target, by token; rows NULL: not read */
-} specrt_cuda_router;
-
-/* specrt_cuda_router_bytes() : scratch of specrt_cuda_route(); 0: sizes out of range. */
-SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
-                                                int32_t max_n);
-
-/* specrt_cuda_route() : the clusters of a level, as rows of one segment. Twin: the cluster source; given
- * equal scores the same clusters.
- *   router : host;  max_n : rows of a pass at most
- *   n_take : clusters to take, at most 400; more come while they hold fewer than SPECRT_TREE_MAX_TOPK rows
- *   beams  : DEVICE [n_batch] what the pass was fed;  n = 0: n_rows is 0
- *   states : DEVICE f32 [n_batch, max_n, n_state] what the pass was fed (DynaSpec), or gave; NULL: 0
- *   scratch : DEVICE, specrt_cuda_router_bytes(), aligned to 256
- *   choice : written; what is beyond its max_rows is cut off; scored_by is not NULL where each = 2, and only
- *            there
- * @return OK, BAD_ARG, UNSUPPORTED embeddings (f32, f16, bf16 and q8_0 are read), DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
-                                                int32_t max_n, int32_t n_take,
-                                                const specrt_cuda_beam *beams, const float *states,
-                                                void *scratch, const specrt_cuda_choice *choice,
-                                                void *stream);
-
-/* Tokens that a source need not name at a level: members, and what an earlier source brought. */
-typedef struct specrt_cuda_taken {
-    const specrt_cuda_state *states; /* DEVICE [n_batch]; NULL: no members */
-    const uint32_t *levels;          /* DEVICE [n_batch, n_ids] bit `level`: brought; NULL: none */
-    int32_t level;
-} specrt_cuda_taken;
-
-/* specrt_cograph on the device; all pointers are DEVICE memory. */
-typedef struct specrt_cuda_cograph {
-    int32_t n_vocab, max_degree;
-    const uint64_t *totals;
-    const uint32_t *offsets;
-    const int32_t *ids;
-    const float *counts;
-} specrt_cuda_cograph;
-
-/* specrt_cuda_successors_bytes() : scratch of specrt_cuda_successors(); 0: sizes out of range. */
-SPECRT_CUDA_API size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *graph,
-                                                    int32_t n_batch, int32_t max_n, int32_t size);
-
-/* specrt_cuda_successors() : the tokens that likeliest follow those of a level and are no members yet. Twin:
- * the successor source; the same set where probabilities of paths are the same floats, and no damaged graph
- * lists a token twice for one other.
- *   graph  : host
- *   row_of : DEVICE i32 [n_ids] the head's row of each token; NULL: its number
- *   beams  : DEVICE [n_batch]
- *   taken  : its states are not NULL; their scratch is used
- *   scratch : DEVICE, specrt_cuda_successors_bytes() for a size of choice->max_rows, aligned to 256
- *   choice : written, max_rows tokens at most */
-SPECRT_CUDA_API specrt_status specrt_cuda_successors(
-    const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n, const int32_t *row_of,
-    const specrt_cuda_beam *beams, const specrt_cuda_taken *taken, void *scratch,
-    const specrt_cuda_choice *choice, void *stream);
-
-/* ---- the sketch ------------------------------------------------------------------------------------- */
-
-/* A sketch on the device: specrt_sketch, and how a source uses it. Pointers are DEVICE, borrowed. */
-typedef struct specrt_cuda_sketch {
-    const uint16_t *basis; /* f16 [rank, n_cols] */
-    const int32_t *rows;   /* [n_places] */
-    const float *scales;   /* [n_places] */
-    const float *bias;     /* f32 by row of the head; NULL: none */
-    const uint8_t *codes;  /* as the section, aligned to 16 bytes */
-    const int32_t *ids;    /* i32 by row: its token; NULL: its number */
-    const int32_t *row_of; /* i32 by token, the inverse; NULL: its number */
-    int32_t n_cols, n_ids; /* tokens are below n_ids */
-    int32_t stored_rank;   /* the section's */
-    int32_t rank;          /* to scan, a multiple of 4 (8 with four_bits) */
-    int32_t four_bits;     /* the section's */
-    int32_t n_places;      /* to scan */
-    int32_t size;          /* tokens that a state names */
-    int32_t bound; /* and a level, at least size: the size (beam=level), or times the states */
-    /* Certified; bounds NULL: it is not, and the rest is not read. Rank is the section's, bound n_places. */
-    const float *bounds;   /* [n_places, 4] as the section */
-    const float *mean;     /* [n_cols] */
-    const uint16_t *lift;  /* f16 [rank, n_cols] */
-    specrt_cuda_head head; /* the head */
-} specrt_cuda_sketch;
-
-/* specrt_cuda_sketch_bytes() : scratch of one call, DEVICE; 0: arguments out of range. */
-SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
-                                                int32_t max_n);
-
-/* specrt_cuda_sketch_route() : the tokens that a level's states name, for specrt_cuda_logits() to score as a
- * segment with places in the head. CPU twin: the source "sketch". From the same projection each state finds
- * the same tokens, and all of them name the same; the projection differs as in specrt_cuda_logits().
- * Certified, every token that may be among the max_n best of a state, by specrt_cuda_logits() over the whole
- * head: at times some more than on the CPU.
- *   batch, hidden, dtype : as in specrt_cuda_logits()
- *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
- *   taken    : NULL: none
- *   choice   : written; max_rows is the sketch's bound
- *   scratch  : DEVICE, specrt_cuda_sketch_bytes(), aligned to 16 bytes; all 0 before the first of the calls
- *              that use it, one after another, for the same sizes
- * @return OK, BAD_ARG, UNSUPPORTED dtype, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
-    const specrt_cuda_sketch *sketch, const specrt_cuda_batch *batch, const void *hidden,
-    specrt_dtype dtype, const float *logprobs, const specrt_cuda_taken *taken, void *scratch,
-    const specrt_cuda_choice *choice, void *stream);
-
-#ifdef __cplusplus
-}
-#endif
-
 #endif
 
 #endif

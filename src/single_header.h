@@ -1,15 +1,6 @@
 #include "specrt.h"
-#include "specrt_cuda.h"
-
-/* =================================================================================================
- * What an application does without. Define SPECRT_PARTS before the include to call it.
- * ============================================================================================== */
-#if defined(SPECRT_PARTS) || defined(SPECRT_IMPLEMENTATION)
-
 #include "specrt_tools.h"
-#include "cuda/kernels.h"
-
-#endif
+#include "specrt_cuda.h"
 
 /* =================================================================================================
  * Stop here if you only want the API.

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 
 /* --- random numbers --- */
 

@@ -1,4 +1,5 @@
 /* error.c : see error.h. */
+#include "specrt_tools.h"
 #include "base/error.h"
 
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 /* io.c : see io.h. Temporary files are kept in a small table that the signal handler can walk. */
+#include "specrt_tools.h"
 #include "base/io.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* out_folder.c : see out_folder.h. */
+#include "specrt_tools.h"
 #include "base/out_folder.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
 /* corpus.c : one corpus shared by threads. Under the lock the next batch is chosen (and framed,
  * where a file can only be read in order); outside it is framed where it was not, and parsed. */
+#include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
 #include <inttypes.h>

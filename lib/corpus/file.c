@@ -1,4 +1,5 @@
 /* file.c : one file being read: what it holds, its batches, its lines. */
+#include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
 #include <stdio.h>

@@ -6,6 +6,7 @@
  * pieces on both sides as it would in the whole text. Where CORPUS_UNIT_BYTES after a multiple of
  * CORPUS_CAP_BYTES hold no safe place, the cut is forced at that multiple, so no unit is longer
  * than the two together. */
+#include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* ids.c : token ids in .bin and .npy files. */
+#include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
 #include <stdlib.h>

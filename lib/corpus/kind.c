@@ -1,5 +1,6 @@
 /* kind.c : what a file holds, told by its first bytes and, where those leave a choice, by
  * its name without .gz or .zst. */
+#include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* list.c : paths to files. Folders are walked in byte order of names; hidden entries are
  * passed over, links are followed, and nothing is listed twice for one path, so links may form
  * loops. */
+#include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
 #include <dirent.h>

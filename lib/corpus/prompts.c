@@ -1,4 +1,5 @@
 /* prompts.c : prompt files in the shapes that benchmarks come in. */
+#include "specrt_tools.h"
 #include "corpus/prompts.h"
 
 #include <json-c/json.h>

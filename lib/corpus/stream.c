@@ -1,4 +1,5 @@
 /* stream.c : see stream.h; and the window that slides over a stream. */
+#include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
 #include <errno.h>

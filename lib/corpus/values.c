@@ -3,6 +3,7 @@
  * for json-c to say. Where brackets do not match, or a line breaks inside a string, the value is
  * given up and reading goes on at the next line that looks like the one the value began on: same
  * indentation, same first byte. */
+#include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define FORMATS_BUNDLE_WRITE_H
 
 #include <stdbool.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 
 typedef struct bundle_part {
     const char *tag;

@@ -1,5 +1,6 @@
 /* gguf.c : GGUF v2 and v3. A part is one mapped file; a model is one part, or all of a split.
  * Opening walks every byte of the metadata once, so the accessors trust what it recorded. */
+#include "specrt_tools.h"
 #include "formats/gguf.h"
 
 #include <inttypes.h>

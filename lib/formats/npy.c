@@ -1,4 +1,5 @@
 /* npy.c : see npy.h. The header is a Python dict literal; only the three keys NumPy writes are known. */
+#include "specrt_tools.h"
 #include "formats/npy.h"
 
 #include <inttypes.h>

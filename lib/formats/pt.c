@@ -1,4 +1,5 @@
 /* pt.c : see pt.h. First the pickle machine, then tensors, then the archive, then the writer. */
+#include "specrt_tools.h"
 #include "formats/pt.h"
 
 #include <inttypes.h>

@@ -1,6 +1,7 @@
 /* safetensors.c : headers are walked member by member, and json-c sees one string or short array at
  * a time: it would keep only the last of two equal keys, and a hostile header would make it build
  * a tree of a hundred times its size. */
+#include "specrt_tools.h"
 #include "formats/safetensors.h"
 
 #include <inttypes.h>

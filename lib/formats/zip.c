@@ -1,5 +1,6 @@
 /* zip.c : see zip.h. The central directory is the truth; local headers only tell where data starts,
  * since torch leaves their sizes 0. */
+#include "specrt_tools.h"
 #include "formats/zip.h"
 
 #include <stdlib.h>

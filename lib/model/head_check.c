@@ -1,4 +1,5 @@
 /* head_check.c : see head_check.h. */
+#include "specrt_tools.h"
 #include "model/head_check.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
-#include "specrt.h"
+#include "specrt_tools.h"
 
 typedef struct model {
     char *path; /* of the file opened; in a folder, the one chosen */

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "formats/safetensors.h"
-#include "specrt.h"
+#include "specrt_tools.h"
 
 typedef struct token_map {
     int32_t *ids; /* [n] owned */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 
 #define TOK_KEY_BYTES 15 /* a key of up to so many bytes is the bytes themselves */
 

@@ -1,6 +1,7 @@
 /* regex.c : Oniguruma's regexes on PCRE2. The translator reads a pattern once, left to right;
  * `out` grows, and `atom` remembers where the last repeatable thing begins in it. */
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include "specrt_tools.h"
 #include "tokenizer/regex.h"
 
 #include <pcre2.h>

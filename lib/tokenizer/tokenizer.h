@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 
 typedef struct tokenizer tokenizer;
 

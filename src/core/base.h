@@ -2,7 +2,7 @@
 #ifndef CORE_BASE_H
 #define CORE_BASE_H
 
-#include "specrt.h"
+#include "specrt_tools.h"
 
 /* The linkage of what several files of src/ share. In the single header, which is one file, it is static. */
 #if !defined(SPECRT__INTERNAL)

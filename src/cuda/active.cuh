@@ -65,9 +65,9 @@ static __global__ void specrt__active_split_rows(specrt_cuda_head head,
     }
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
-                                               const specrt_cuda_packing *packings, int32_t n_batch,
-                                               int32_t max_n, size_t row_stride, void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
+                                              const specrt_cuda_packing *packings, int32_t n_batch,
+                                              int32_t max_n, size_t row_stride, void *stream) {
     if (!head || !head->rows || !packings || max_n < 1) return SPECRT_STATUS_BAD_ARG;
     if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
     size_t bytes = specrt__head_stored_bytes(head->dtype, head->n_cols);
@@ -419,7 +419,7 @@ static size_t specrt__active_lay_out(void *scratch, size_t n, specrt__active_ran
     return arena.bytes;
 }
 
-SPECRT_CUDA_API size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k) {
+SPECRT__KERNEL size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k) {
     if (n_columns < 1 || n_columns > INT32_MAX || k < 1 || k > SPECRT__ACTIVE_MAX_K) return 0;
     if (n_rows < 1 || n_rows > SPECRT_CUDA_MAX_BATCH * SPECRT_CUDA_MAX_STATES) return 0;
     specrt__active_ranks r;
@@ -464,11 +464,11 @@ static specrt_status specrt__active_shortlist(const specrt_cuda_layout *layout,
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
-                                               const specrt_cuda_segment *segments,
-                                               const specrt_cuda_batch *batch, const float *logits,
-                                               int32_t k, int32_t *ids, float *logprobs,
-                                               void *scratch, void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
+                                              const specrt_cuda_segment *segments,
+                                              const specrt_cuda_batch *batch, const float *logits,
+                                              int32_t k, int32_t *ids, float *logprobs,
+                                              void *scratch, void *stream) {
     specrt__active_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__active_shortlist(layout, segments, batch, logits, k, ids, logprobs, scratch,
@@ -489,10 +489,10 @@ static specrt_status specrt__active_whole(const specrt_cuda_batch *batch, const 
     return specrt__active_prepare(r, batch, logits, k, ids, scratch, grid);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *batch,
-                                                      const float *logits, int32_t n_vocab,
-                                                      int32_t k, int32_t *ids, float *logsumexp,
-                                                      void *scratch, void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *batch,
+                                                     const float *logits, int32_t n_vocab,
+                                                     int32_t k, int32_t *ids, float *logsumexp,
+                                                     void *scratch, void *stream) {
     specrt__active_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__active_whole(batch, logits, n_vocab, k, ids, SPECRT_TREE_MAX_NODES, scratch,

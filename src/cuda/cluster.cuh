@@ -259,8 +259,8 @@ static size_t specrt__cluster_lay_out(const specrt_cuda_router *r, int32_t n_bat
     return arena.bytes;
 }
 
-SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
-                                                int32_t max_n) {
+SPECRT__KERNEL size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
+                                               int32_t max_n) {
     specrt__cluster_scratch scratch;
     if (!specrt__cluster_router_ok(router, n_batch, max_n)) return 0;
     return specrt__cluster_lay_out(router, n_batch, max_n, NULL, &scratch);
@@ -333,11 +333,11 @@ static specrt_status specrt__cluster_arguments(const specrt_cuda_router *r, int3
                : SPECRT_STATUS_UNSUPPORTED;
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
-                                                int32_t max_n, int32_t n_take,
-                                                const specrt_cuda_beam *beams, const float *states,
-                                                void *scratch, const specrt_cuda_choice *choice,
-                                                void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
+                                               int32_t max_n, int32_t n_take,
+                                               const specrt_cuda_beam *beams, const float *states,
+                                               void *scratch, const specrt_cuda_choice *choice,
+                                               void *stream) {
     specrt__cluster_scratch s;
     if (!specrt__cluster_router_ok(router, n_batch, max_n)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__window_check_choice(choice));

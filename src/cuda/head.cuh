@@ -361,10 +361,10 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
-                                                 const specrt_cuda_segment *segments,
-                                                 const specrt_cuda_batch *batch, const void *hidden,
-                                                 specrt_dtype dtype, float *logits, void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
+                                                const specrt_cuda_segment *segments,
+                                                const specrt_cuda_batch *batch, const void *hidden,
+                                                specrt_dtype dtype, float *logits, void *stream) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
     p.n_columns = specrt__head_lay_out(layout, p.starts);

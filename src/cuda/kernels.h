@@ -1,5 +1,4 @@
-/* kernels.h : single kernels, of which >>cuda makes sessions: for tests, and for engines that schedule a
- * cycle by themselves.
+/* kernels.h : single kernels, of which sessions are made, and which tests call one by one
  *
  *     membership           specrt_cuda_state_bytes, _place, _begin, _prefill, _start, _observe
  *     trees                specrt_cuda_tree_bytes, _place, _begin, _expand, _finish
@@ -9,14 +8,16 @@
  *                          _sketch_route
  *
  * On the device the state of something is a struct of DEVICE pointers: X_bytes() says how much memory they
- * need, X_place() puts them into it, X_begin() makes the state empty.
- * */
+ * need, X_place() puts them into it, X_begin() makes the state empty. */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 
 #include "specrt_cuda.h"
 
-// >>kernels
+/* The linkage of launch functions. In the single file it is static. */
+#if !defined(SPECRT__KERNEL)
+#define SPECRT__KERNEL extern
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -106,9 +107,9 @@ typedef struct specrt_cuda_packing {
  *   row_stride : bytes between packed rows
  * @return OK, BAD_ARG (strides are even; of rows that become planes multiples of 16), UNSUPPORTED dtype or
  * columns, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
-                                               const specrt_cuda_packing *packings, int32_t n_batch,
-                                               int32_t max_n, size_t row_stride, void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
+                                              const specrt_cuda_packing *packings, int32_t n_batch,
+                                              int32_t max_n, size_t row_stride, void *stream);
 
 /* specrt_cuda_logits() : products of hidden states with the rows of segments, biases included; -inf where
  * masked. CPU twin: specrt_active_logits(), which it meets within 2e-6 of the product of the lengths of row
@@ -123,10 +124,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
  *              rows cut to +-131,008
  *   logits   : DEVICE f32 [n_batch, max_n, n_columns]
  * @return OK, BAD_ARG, UNSUPPORTED dtypes or columns, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
-                                                 const specrt_cuda_segment *segments,
-                                                 const specrt_cuda_batch *batch, const void *hidden,
-                                                 specrt_dtype dtype, float *logits, void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
+                                                const specrt_cuda_segment *segments,
+                                                const specrt_cuda_batch *batch, const void *hidden,
+                                                specrt_dtype dtype, float *logits, void *stream);
 
 /* specrt_cuda_topk() : the k best target ids of each row with log-probabilities over the row, ties to the
  * lower id. CPU twin: specrt_active_topk(), whose ids it finds; log-probabilities within 1e-5.
@@ -137,12 +138,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_logits(const specrt_cuda_layout *layou
  *   scratch  : DEVICE, specrt_cuda_topk_bytes(n_columns, n_batch * max_n, k), aligned to 8 bytes; zeroed
  *              before its first use, then fit for rankings of any shape that it is large enough for
  * @return OK, BAD_ARG, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
-                                               const specrt_cuda_segment *segments,
-                                               const specrt_cuda_batch *batch, const float *logits,
-                                               int32_t k, int32_t *ids, float *logprobs,
-                                               void *scratch, void *stream);
-SPECRT_CUDA_API size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k);
+SPECRT__KERNEL specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
+                                              const specrt_cuda_segment *segments,
+                                              const specrt_cuda_batch *batch, const float *logits,
+                                              int32_t k, int32_t *ids, float *logprobs,
+                                              void *scratch, void *stream);
+SPECRT__KERNEL size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k);
 
 /* specrt_cuda_target_topk() : the k best ids of each row of the target's logits, ties to the lower id; -inf
  * and NaN are never among them. CPU twin: specrt_logits_topk().
@@ -152,10 +153,10 @@ SPECRT_CUDA_API size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows,
  *   logsumexp : DEVICE f32 [n_batch, SPECRT_TREE_MAX_NODES], or NULL
  *   scratch   : as above, of n_vocab columns
  * @return as above. */
-SPECRT_CUDA_API specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *batch,
-                                                      const float *logits, int32_t n_vocab,
-                                                      int32_t k, int32_t *ids, float *logsumexp,
-                                                      void *scratch, void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *batch,
+                                                     const float *logits, int32_t n_vocab,
+                                                     int32_t k, int32_t *ids, float *logsumexp,
+                                                     void *scratch, void *stream);
 
 /* ---- membership, routing, trees, verification ------------------------------------------------------- */
 
@@ -233,46 +234,46 @@ struct specrt_cuda_state {
 };
 
 /* specrt_cuda_state_bytes() : device memory of one state; 0: parameters out of range. */
-SPECRT_CUDA_API size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params);
+SPECRT__KERNEL size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params);
 
 /* specrt_cuda_state_place() : *out (host) with its pointers into memory of that size, DEVICE, borrowed,
  * aligned to 256. `wants` is the host's to fill, `n_fixed` and `mailbox` are 0. */
-SPECRT_CUDA_API specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
-                                                      void *memory, specrt_cuda_state *out);
+SPECRT__KERNEL specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
+                                                     void *memory, specrt_cuda_state *out);
 
 /* specrt_cuda_state_begin() : forget everything but INVALID, FIXED and what is kept. Twin:
  * specrt_session_begin().
  *   states : DEVICE [n_batch]
  *   pinned : DEVICE i32 [n_pinned] distinct tokens that are always wanted; those of FIXED take no row */
-SPECRT_CUDA_API specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
-                                                      int32_t n_pinned, specrt_cuda_state *states,
-                                                      void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
+                                                     int32_t n_pinned, specrt_cuda_state *states,
+                                                     void *stream);
 
 /* specrt_cuda_state_prefill() : the next prompt tokens. Twin: specrt_session_prefill().
  *   tokens : DEVICE i32 [n_batch, max_n];  n : DEVICE i32 [n_batch]
  *   best   : DEVICE i32 [n_batch, max_n, k] the target's best tokens at each, -1: none; NULL: not known */
-SPECRT_CUDA_API specrt_status specrt_cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
-                                                        const int32_t *n, int32_t max_n,
-                                                        const int32_t *best, int32_t k,
-                                                        specrt_cuda_state *states, void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
+                                                       const int32_t *n, int32_t max_n,
+                                                       const int32_t *best, int32_t k,
+                                                       specrt_cuda_state *states, void *stream);
 
 /* specrt_cuda_state_start() : the first token after the prompt, the last of the verdict's; what is fresh is
  * to be packed then. Twin: specrt_session_start().
  *   verdicts : DEVICE [n_batch]; n = 0: that sequence rests */
-SPECRT_CUDA_API specrt_status specrt_cuda_state_start(int32_t n_batch,
-                                                      const specrt_verdict *verdicts,
-                                                      specrt_cuda_state *states, void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_state_start(int32_t n_batch,
+                                                     const specrt_verdict *verdicts,
+                                                     specrt_cuda_state *states, void *stream);
 
 /* specrt_cuda_state_observe() : learn from a cycle; what is fresh is to be packed then. Twin:
  * specrt_session_observe().
  *   drafts, verdicts : DEVICE [n_batch]; a verdict's n = 0: that sequence rests
  *   best : DEVICE i32 [n_batch, SPECRT_TREE_MAX_NODES, k] the target's best tokens at each node, -1: none;
  *          NULL: not known */
-SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
-                                                        const specrt_cuda_draft *drafts,
-                                                        const specrt_verdict *verdicts,
-                                                        const int32_t *best, int32_t k,
-                                                        specrt_cuda_state *states, void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_state_observe(int32_t n_batch,
+                                                       const specrt_cuda_draft *drafts,
+                                                       const specrt_verdict *verdicts,
+                                                       const int32_t *best, int32_t k,
+                                                       specrt_cuda_state *states, void *stream);
 
 /* Candidates of one draft. An array of them, DEVICE [n_batch]; the trees of a batch have one shape. */
 typedef struct specrt_cuda_tree {
@@ -288,39 +289,37 @@ typedef struct specrt_cuda_tree {
 } specrt_cuda_tree;
 
 /* specrt_cuda_tree_bytes() : device memory of one tree; 0: parameters out of range. */
-SPECRT_CUDA_API size_t specrt_cuda_tree_bytes(const specrt_tree_params *params);
+SPECRT__KERNEL size_t specrt_cuda_tree_bytes(const specrt_tree_params *params);
 
 /* specrt_cuda_tree_place() : *out (host), its pointers into memory of that size, DEVICE, borrowed, aligned to
  * 256. position : of the first token after the prompt, which will be the first root
  *   params : 0 in a field: its default */
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_place(const specrt_tree_params *params,
-                                                     int64_t position, void *memory,
-                                                     specrt_cuda_tree *out);
+SPECRT__KERNEL specrt_status specrt_cuda_tree_place(const specrt_tree_params *params,
+                                                    int64_t position, void *memory,
+                                                    specrt_cuda_tree *out);
 
 /* specrt_cuda_tree_begin() : new trees, each from the last token that its sequence emitted. Twin:
  * specrt_tree_begin().
  *   verdicts : DEVICE [n_batch]; n = 0: that sequence's beam is empty
  *   beams    : DEVICE [n_batch] the first pass: the root alone */
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_begin(int32_t n_batch,
-                                                     const specrt_verdict *verdicts,
-                                                     specrt_cuda_tree *trees,
-                                                     specrt_cuda_beam *beams, void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_tree_begin(int32_t n_batch, const specrt_verdict *verdicts,
+                                                    specrt_cuda_tree *trees,
+                                                    specrt_cuda_beam *beams, void *stream);
 
 /* specrt_cuda_tree_expand() : the proposals of a pass. Twin: specrt_tree_expand().
  *   topk     : the trees'
  *   ids, logprobs : DEVICE i32, f32 [n_batch, topk, topk]: of each row of the last beam, best first; -inf:
  *              none
  *   beams    : DEVICE [n_batch] the rows of the next pass */
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t topk,
-                                                      const int32_t *ids, const float *logprobs,
-                                                      specrt_cuda_tree *trees,
-                                                      specrt_cuda_beam *beams, void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t topk,
+                                                     const int32_t *ids, const float *logprobs,
+                                                     specrt_cuda_tree *trees,
+                                                     specrt_cuda_beam *beams, void *stream);
 
 /* specrt_cuda_tree_finish() : the best nodes, with masks and positions. Twin: specrt_tree_finish().
  *   drafts : DEVICE [n_batch]; n = 0 where nothing was begun */
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
-                                                      const specrt_cuda_tree *trees,
-                                                      specrt_cuda_draft *drafts, void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_tree_finish(int32_t n_batch, const specrt_cuda_tree *trees,
+                                                     specrt_cuda_draft *drafts, void *stream);
 
 /* Scratch of specrt_cuda_verify(). */
 typedef struct specrt_cuda_verifier_params {
@@ -341,9 +340,9 @@ typedef struct specrt_cuda_verifier {
 } specrt_cuda_verifier;
 
 /* Memory is DEVICE, zeroed, borrowed. */
-SPECRT_CUDA_API size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params);
-SPECRT_CUDA_API specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
-                                                         void *memory, specrt_cuda_verifier *out);
+SPECRT__KERNEL size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params);
+SPECRT__KERNEL specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
+                                                        void *memory, specrt_cuda_verifier *out);
 
 /* specrt_cuda_verify() : draw-and-descend, greedy or sampled; the same tokens as the twin,
  * specrt_verify_tree(), given the same logits, for the same keys give the same draws. With filters, sums over
@@ -353,11 +352,11 @@ SPECRT_CUDA_API specrt_status specrt_cuda_verifier_place(const specrt_cuda_verif
  *   samplings : DEVICE [n_batch]; its filters matter where the verifier was made for them
  *   logits    : DEVICE f32 [n_batch, max_nodes, n_vocab]
  *   verdicts  : DEVICE [n_batch]; n = 0 for an empty draft */
-SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
-                                                 const specrt_cuda_draft *drafts,
-                                                 const specrt_sampling *samplings,
-                                                 const float *logits, specrt_verdict *verdicts,
-                                                 void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
+                                                const specrt_cuda_draft *drafts,
+                                                const specrt_sampling *samplings,
+                                                const float *logits, specrt_verdict *verdicts,
+                                                void *stream);
 
 /* What the levels of sampled chains were drawn from, as specrt_draft_law: of sequence b at level t the
  * columns of a shortlist, [n_batch, n_steps, n_columns]. All pointers are DEVICE memory. */
@@ -379,7 +378,7 @@ typedef struct specrt_cuda_laws {
  *   laws        : host
  *   ids, logprobs : DEVICE i32, f32 [n_batch] for specrt_cuda_tree_expand(); -inf: nothing to draw
  * @return OK, BAD_ARG, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_propose(
+SPECRT__KERNEL specrt_status specrt_cuda_propose(
     const specrt_cuda_layout *layout, const specrt_cuda_segment *segments, int32_t n_batch,
     const float *logits, const specrt_cuda_tree *trees, const specrt_sampling *samplings,
     const specrt_cuda_laws *laws, int32_t *ids, float *logprobs, void *stream);
@@ -389,16 +388,15 @@ SPECRT_CUDA_API specrt_status specrt_cuda_propose(
  *   verifier : host, made for sampling
  *   trees    : DEVICE [n_batch] whose cycle is the draws' key
  *   others as in specrt_cuda_verify(), whose drafts are chains here */
-SPECRT_CUDA_API specrt_status specrt_cuda_verify_chain(
+SPECRT__KERNEL specrt_status specrt_cuda_verify_chain(
     const specrt_cuda_verifier *verifier, const specrt_cuda_laws *laws,
     const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
     const specrt_sampling *samplings, const float *logits, specrt_verdict *verdicts, void *stream);
 
 /* specrt_cuda_remap() : out[i] = ids[in[i]], or -1 where in[i] is out of range: rows to target ids (EAGLE-3's
  * d2t made absolute). in, out : DEVICE i32 [n], may be the same;  ids : DEVICE i32 [n_ids] */
-SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids,
-                                                const int32_t *in, int64_t n, int32_t *out,
-                                                void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids, const int32_t *in,
+                                               int64_t n, int32_t *out, void *stream);
 
 /* What routes a level to clusters of a head (specrt_clusters): shared by all sequences. The head lies cluster
  * by cluster, and so do its ids. */
@@ -416,8 +414,8 @@ typedef struct specrt_cuda_router {
 } specrt_cuda_router;
 
 /* specrt_cuda_router_bytes() : scratch of specrt_cuda_route(); 0: sizes out of range. */
-SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
-                                                int32_t max_n);
+SPECRT__KERNEL size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
+                                               int32_t max_n);
 
 /* specrt_cuda_route() : the clusters of a level, as rows of one segment. Twin: the cluster source; given
  * equal scores the same clusters.
@@ -429,11 +427,11 @@ SPECRT_CUDA_API size_t specrt_cuda_router_bytes(const specrt_cuda_router *router
  *   choice : written; what is beyond its max_rows is cut off; scored_by is not NULL where each = 2, and only
  *            there
  * @return OK, BAD_ARG, UNSUPPORTED embeddings (f32, f16, bf16 and q8_0 are read), DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
-                                                int32_t max_n, int32_t n_take,
-                                                const specrt_cuda_beam *beams, const float *states,
-                                                void *scratch, const specrt_cuda_choice *choice,
-                                                void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
+                                               int32_t max_n, int32_t n_take,
+                                               const specrt_cuda_beam *beams, const float *states,
+                                               void *scratch, const specrt_cuda_choice *choice,
+                                               void *stream);
 
 /* Tokens that a source need not name at a level: members, and what an earlier source brought. */
 typedef struct specrt_cuda_taken {
@@ -452,8 +450,8 @@ typedef struct specrt_cuda_cograph {
 } specrt_cuda_cograph;
 
 /* specrt_cuda_successors_bytes() : scratch of specrt_cuda_successors(); 0: sizes out of range. */
-SPECRT_CUDA_API size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *graph,
-                                                    int32_t n_batch, int32_t max_n, int32_t size);
+SPECRT__KERNEL size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *graph,
+                                                   int32_t n_batch, int32_t max_n, int32_t size);
 
 /* specrt_cuda_successors() : the tokens that likeliest follow those of a level and are no members yet. Twin:
  * the successor source; the same set where probabilities of paths are the same floats, and no damaged graph
@@ -464,10 +462,12 @@ SPECRT_CUDA_API size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *g
  *   taken  : its states are not NULL; their scratch is used
  *   scratch : DEVICE, specrt_cuda_successors_bytes() for a size of choice->max_rows, aligned to 256
  *   choice : written, max_rows tokens at most */
-SPECRT_CUDA_API specrt_status specrt_cuda_successors(
-    const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n, const int32_t *row_of,
-    const specrt_cuda_beam *beams, const specrt_cuda_taken *taken, void *scratch,
-    const specrt_cuda_choice *choice, void *stream);
+SPECRT__KERNEL specrt_status specrt_cuda_successors(const specrt_cuda_cograph *graph,
+                                                    int32_t n_batch, int32_t max_n,
+                                                    const int32_t *row_of,
+                                                    const specrt_cuda_beam *beams,
+                                                    const specrt_cuda_taken *taken, void *scratch,
+                                                    const specrt_cuda_choice *choice, void *stream);
 
 /* ---- the sketch ------------------------------------------------------------------------------------- */
 
@@ -495,8 +495,8 @@ typedef struct specrt_cuda_sketch {
 } specrt_cuda_sketch;
 
 /* specrt_cuda_sketch_bytes() : scratch of one call, DEVICE; 0: arguments out of range. */
-SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
-                                                int32_t max_n);
+SPECRT__KERNEL size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
+                                               int32_t max_n);
 
 /* specrt_cuda_sketch_route() : the tokens that a level's states name, for specrt_cuda_logits() to score as a
  * segment with places in the head. CPU twin: the source "sketch". From the same projection each state finds
@@ -510,7 +510,7 @@ SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch
  *   scratch  : DEVICE, specrt_cuda_sketch_bytes(), aligned to 16 bytes; all 0 before the first of the calls
  *              that use it, one after another, for the same sizes
  * @return OK, BAD_ARG, UNSUPPORTED dtype, DEVICE. */
-SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
+SPECRT__KERNEL specrt_status specrt_cuda_sketch_route(
     const specrt_cuda_sketch *sketch, const specrt_cuda_batch *batch, const void *hidden,
     specrt_dtype dtype, const float *logprobs, const specrt_cuda_taken *taken, void *scratch,
     const specrt_cuda_choice *choice, void *stream);

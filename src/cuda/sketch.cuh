@@ -76,8 +76,8 @@ static bool specrt__sketch_is_batch(const specrt_cuda_sketch *s, int32_t n_batch
     return max_n <= SPECRT_CUDA_MAX_STATES && (!s->bounds || n_batch * max_n <= 65535);
 }
 
-SPECRT_CUDA_API size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
-                                                int32_t max_n) {
+SPECRT__KERNEL size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
+                                               int32_t max_n) {
     specrt__sketch_level level;
     if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(sketch, n_batch, max_n))
         return 0;
@@ -159,7 +159,7 @@ static specrt_status specrt__sketch_run_proof(const specrt_cuda_sketch *s, int32
                           choice->ids, choice->places, choice->n_rows);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_sketch_route(
+SPECRT__KERNEL specrt_status specrt_cuda_sketch_route(
     const specrt_cuda_sketch *sketch, const specrt_cuda_batch *batch, const void *hidden,
     specrt_dtype dtype, const float *logprobs, const specrt_cuda_taken *taken, void *scratch,
     const specrt_cuda_choice *choice, void *stream) {

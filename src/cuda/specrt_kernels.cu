@@ -1,5 +1,5 @@
-/* specrt_kernels.cu : the decoding cycle on a GPU. The launch functions are declared and documented in
- * specrt.h under >>cuda and >>kernels; a kernel stands in the file that is named as its CPU twin's.
+/* specrt_kernels.cu : the decoding cycle on a GPU. Its calls are declared and documented in
+ * specrt.h under >>cuda; a kernel stands in the file that is named as its CPU twin's.
  * Launches check their arguments, take a stream, and neither wait (but for prompts that retrieval reads)
  * nor allocate. Counts live on the device: a grid is sized for the bound and its blocks return early, so
  * that a cycle can be captured as a graph. Sums run in a fixed order and no float is added atomically:
@@ -58,5 +58,9 @@
 #define SPECRT_NO_ZSTD
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
+
+#if !defined(SPECRT__KERNEL)
+#define SPECRT__KERNEL static __attribute__((unused)) /* some are for tests alone */
+#endif
 
 #include "cuda/all.inc"

@@ -161,14 +161,14 @@ static bool specrt__successor_sizes_ok(const specrt_cuda_cograph *graph, int32_t
            graph->max_degree >= 1;
 }
 
-SPECRT_CUDA_API size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *graph,
-                                                    int32_t n_batch, int32_t max_n, int32_t size) {
+SPECRT__KERNEL size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *graph,
+                                                   int32_t n_batch, int32_t max_n, int32_t size) {
     specrt__successor_scratch scratch;
     if (!specrt__successor_sizes_ok(graph, n_batch, max_n, size)) return 0;
     return specrt__successor_lay_out(graph, n_batch, max_n, size, NULL, &scratch);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_successors(
+SPECRT__KERNEL specrt_status specrt_cuda_successors(
     const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n, const int32_t *row_of,
     const specrt_cuda_beam *beams, const specrt_cuda_taken *taken, void *scratch,
     const specrt_cuda_choice *choice, void *stream) {

@@ -178,15 +178,15 @@ static size_t specrt__tree_lay_out(void *memory, specrt_cuda_tree *t) {
     return arena.bytes;
 }
 
-SPECRT_CUDA_API size_t specrt_cuda_tree_bytes(const specrt_tree_params *params) {
+SPECRT__KERNEL size_t specrt_cuda_tree_bytes(const specrt_tree_params *params) {
     specrt_cuda_tree t;
     if (specrt__tree_resolve(params, &t.params, NULL) != SPECRT_STATUS_OK) return 0;
     return specrt__tree_lay_out(NULL, &t);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_place(const specrt_tree_params *params,
-                                                     int64_t position, void *memory,
-                                                     specrt_cuda_tree *out) {
+SPECRT__KERNEL specrt_status specrt_cuda_tree_place(const specrt_tree_params *params,
+                                                    int64_t position, void *memory,
+                                                    specrt_cuda_tree *out) {
     if (!memory || !out || position < 0) return SPECRT_STATUS_BAD_ARG;
     SPECRT__CLEAR(out, 1);
     SPECRT__TRY(specrt__tree_resolve(params, &out->params, NULL));
@@ -195,20 +195,19 @@ SPECRT_CUDA_API specrt_status specrt_cuda_tree_place(const specrt_tree_params *p
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_begin(int32_t n_batch,
-                                                     const specrt_verdict *verdicts,
-                                                     specrt_cuda_tree *trees,
-                                                     specrt_cuda_beam *beams, void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_tree_begin(int32_t n_batch, const specrt_verdict *verdicts,
+                                                    specrt_cuda_tree *trees,
+                                                    specrt_cuda_beam *beams, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (!verdicts || !beams) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__tree_begin_kernel, (unsigned)n_batch, 32, 0, stream, trees,
                           verdicts, beams);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t topk,
-                                                      const int32_t *ids, const float *logprobs,
-                                                      specrt_cuda_tree *trees,
-                                                      specrt_cuda_beam *beams, void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t topk,
+                                                     const int32_t *ids, const float *logprobs,
+                                                     specrt_cuda_tree *trees,
+                                                     specrt_cuda_beam *beams, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (topk < 1 || topk > SPECRT_TREE_MAX_TOPK || !ids || !logprobs || !beams)
         return SPECRT_STATUS_BAD_ARG;
@@ -226,9 +225,8 @@ static specrt_status specrt__tree_rank(const specrt__active_ranks *r, dim3 grid,
                           *r, trees, beams);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_tree_finish(int32_t n_batch,
-                                                      const specrt_cuda_tree *trees,
-                                                      specrt_cuda_draft *drafts, void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_tree_finish(int32_t n_batch, const specrt_cuda_tree *trees,
+                                                     specrt_cuda_draft *drafts, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (!drafts) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__tree_finish_kernel, (unsigned)n_batch,

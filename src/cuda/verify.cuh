@@ -421,15 +421,15 @@ static size_t specrt__verify_lay_out(void *memory, specrt_cuda_verifier *v) {
     return arena.bytes;
 }
 
-SPECRT_CUDA_API size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params) {
+SPECRT__KERNEL size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params) {
     specrt_cuda_verifier v;
     if (!specrt__verify_params_ok(params)) return 0;
     v.params = *params;
     return specrt__verify_lay_out(NULL, &v);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
-                                                         void *memory, specrt_cuda_verifier *out) {
+SPECRT__KERNEL specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
+                                                        void *memory, specrt_cuda_verifier *out) {
     if (!memory || !out || !specrt__verify_params_ok(params)) return SPECRT_STATUS_BAD_ARG;
     out->params = *params;
     specrt__verify_lay_out(memory, out);
@@ -482,11 +482,11 @@ static specrt_status specrt__verify_greedily(const specrt_cuda_verifier_params *
                           r, drafts, verdicts);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
-                                                 const specrt_cuda_draft *drafts,
-                                                 const specrt_sampling *samplings,
-                                                 const float *logits, specrt_verdict *verdicts,
-                                                 void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
+                                                const specrt_cuda_draft *drafts,
+                                                const specrt_sampling *samplings,
+                                                const float *logits, specrt_verdict *verdicts,
+                                                void *stream) {
     if (!verdicts || !verifier || !samplings) return SPECRT_STATUS_BAD_ARG;
     const specrt_cuda_verifier_params *p = &verifier->params;
     if (!p->sampled)
@@ -506,7 +506,7 @@ static bool specrt__verify_laws_ok(const specrt_cuda_laws *laws) {
            laws->n_columns >= 1 && laws->ids && laws->probs && laws->chances && laws->weights;
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_propose(
+SPECRT__KERNEL specrt_status specrt_cuda_propose(
     const specrt_cuda_layout *layout, const specrt_cuda_segment *segments, int32_t n_batch,
     const float *logits, const specrt_cuda_tree *trees, const specrt_sampling *samplings,
     const specrt_cuda_laws *laws, int32_t *ids, float *logprobs, void *stream) {
@@ -526,7 +526,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_propose(
                           samplings, *laws, ids, logprobs);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_verify_chain(
+SPECRT__KERNEL specrt_status specrt_cuda_verify_chain(
     const specrt_cuda_verifier *verifier, const specrt_cuda_laws *laws,
     const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
     const specrt_sampling *samplings, const float *logits, specrt_verdict *verdicts, void *stream) {
@@ -542,9 +542,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_verify_chain(
                           verdicts);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids,
-                                                const int32_t *in, int64_t n, int32_t *out,
-                                                void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids, const int32_t *in,
+                                               int64_t n, int32_t *out, void *stream) {
     if (!ids || !in || !out || n_ids < 1 || n < 1 || n > INT32_MAX) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__verify_remap_kernel,
                           specrt__launch_blocks(n, SPECRT__VERIFY_THREADS), SPECRT__VERIFY_THREADS,

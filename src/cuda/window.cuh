@@ -595,15 +595,15 @@ static size_t specrt__window_lay_out(void *memory, specrt_cuda_state *s) {
     return arena.bytes;
 }
 
-SPECRT_CUDA_API size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params) {
+SPECRT__KERNEL size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params) {
     specrt_cuda_state s;
     if (!specrt__window_params_ok(params)) return 0;
     s.params = *params;
     return specrt__window_lay_out(NULL, &s);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
-                                                      void *memory, specrt_cuda_state *out) {
+SPECRT__KERNEL specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
+                                                     void *memory, specrt_cuda_state *out) {
     if (!memory || !out || !specrt__window_params_ok(params)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__CLEAR(out, 1);
     out->params = *params;
@@ -611,9 +611,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_state_place(const specrt_cuda_state_pa
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
-                                                      int32_t n_pinned, specrt_cuda_state *states,
-                                                      void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
+                                                     int32_t n_pinned, specrt_cuda_state *states,
+                                                     void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (n_pinned < 0 || (n_pinned > 0 && !pinned)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_begin_kernel, (unsigned)n_batch,
@@ -621,10 +621,10 @@ SPECRT_CUDA_API specrt_status specrt_cuda_state_begin(int32_t n_batch, const int
                           n_pinned);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
-                                                        const int32_t *n, int32_t max_n,
-                                                        const int32_t *best, int32_t k,
-                                                        specrt_cuda_state *states, void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
+                                                       const int32_t *n, int32_t max_n,
+                                                       const int32_t *best, int32_t k,
+                                                       specrt_cuda_state *states, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!tokens || !n || max_n < 1 || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_prefill_kernel, (unsigned)n_batch,
@@ -632,20 +632,20 @@ SPECRT_CUDA_API specrt_status specrt_cuda_state_prefill(int32_t n_batch, const i
                           max_n, best, k);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_state_start(int32_t n_batch,
-                                                      const specrt_verdict *verdicts,
-                                                      specrt_cuda_state *states, void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_state_start(int32_t n_batch,
+                                                     const specrt_verdict *verdicts,
+                                                     specrt_cuda_state *states, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!verdicts) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_start_kernel, (unsigned)n_batch,
                           specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, verdicts);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_state_observe(int32_t n_batch,
-                                                        const specrt_cuda_draft *drafts,
-                                                        const specrt_verdict *verdicts,
-                                                        const int32_t *best, int32_t k,
-                                                        specrt_cuda_state *states, void *stream) {
+SPECRT__KERNEL specrt_status specrt_cuda_state_observe(int32_t n_batch,
+                                                       const specrt_cuda_draft *drafts,
+                                                       const specrt_verdict *verdicts,
+                                                       const int32_t *best, int32_t k,
+                                                       specrt_cuda_state *states, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!drafts || !verdicts || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_observe_kernel, (unsigned)n_batch,

@@ -23,8 +23,6 @@ language() { # name, compiler with language and standard
         -o "$work/$name.o"
     check "$name two users" $cc $warn -O0 -fno-pic -no-pie "$here"/{program,other}.c \
         -x none "$work/$name.o" -lzstd -lm -o "$work/two"
-    check "$name parts" $cc $warn -DSPECRT_PARTS -fsyntax-only \
-        "$here"/{program,other,implementation}.c
     check "$name zstd" "$work/two" $golden/v1.0-zstd.specb 0 17
     check "$name raw" "$work/two" $golden/v1.0-raw.specb 0 17
     check "$name damaged" "$work/two" tests/golden-errors/bundles/overlap.23.specb 23 -1
@@ -64,22 +62,25 @@ readme() { # compiler
 # its implementation, which brings more, is left out.
 example() { # compiler, file
     sed '/^#define SPECRT_IMPLEMENTATION/d' "$2" |
-        $1 -std=c99 -D_DEFAULT_SOURCE $warn -Ilib -I. -fsyntax-only -x c -
+        $1 -std=c99 -D_DEFAULT_SOURCE $warn -Ilib -I. -Isrc -fsyntax-only -x c -
 }
 
-# What an application calls; the parts come on request, and declare themselves.
-tier() { # compiler, options...
-    printf '#include "specrt.h"\n' |
-        "$@" -DSPECRT_WORKER -Iinclude -E -P - | tr '\n' ' ' |
-        grep -oE 'extern [^;{]* \*?specrt_[a-z0-9_]+\(' | grep -oE 'specrt_[a-z0-9_]+\($' | sort -u
+# Functions that a header declares: an application's are few, the single header has the tools' and the
+# device's, too, and no kernel.
+declared() { # compiler, folder of the header
+    printf '#include "specrt.h"\n' | "$1" -DSPECRT_WORKER -I"$2" -E -P - | tr '\n' ' ' |
+        grep -oE 'extern [^;{]* \*?specrt_[a-z0-9_]+\(' |
+        grep -oE 'specrt_[a-z0-9_]+\($' | sort -u
 }
 tiers() { # compiler
-    local n=$(tier "$1" | wc -l) some='specrt_(hnsw_nearest|cuda_(pack|verify|state_begin))' parts
-    [ "$n" -ge 90 ] && [ "$n" -le 135 ] ||
-        { echo "an application has $n functions; expected 90 to 135"; return 1; }
-    ! tier "$1" | grep -E "$some" || return 1
-    parts=$(tier "$1" -DSPECRT_PARTS | grep -cE "$some\(")
-    [ "$parts" = 4 ] || { echo "$parts of the parts are declared; expected 4"; return 1; }
+    local n=$(declared "$1" src | wc -l) all=$(declared "$1" include)
+    [ "$n" -ge 60 ] && [ "$n" -le 85 ] ||
+        { echo "src/specrt.h has $n functions; expected 60 to 85"; return 1; }
+    ! declared "$1" src | grep -E 'hnsw|trace|cuda' || return 1
+    for name in session_create hnsw_nearest trace_read cuda_session_create; do
+        grep -qx "specrt_$name(" <<<"$all" || { echo "the single header lacks $name"; return 1; }
+    done
+    ! grep -E 'specrt_cuda_(pack|verify|state_begin)' <<<"$all"
 }
 
 # Strict C that included something else first is told what to do.

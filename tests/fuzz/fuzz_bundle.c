@@ -1,5 +1,5 @@
 /* fuzz_bundle.c : bundles from hostile bytes, as they come and again with their checksums made right. */
-#include "specrt.h"
+#include "specrt_tools.h"
 
 #include "fixture.h"
 

@@ -1,6 +1,6 @@
 /* fuzz_trace.c : traces from hostile bytes, as they come and again with their checksums made right, with
  * their hidden states and without. */
-#include "specrt.h"
+#include "specrt_tools.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* test_gpu_faults.c : what goes wrong on a device: none is there, another's code, calls of the runtime that
  * fail, kernels that do. A status, a message, nothing left behind. Its kernels are built for debugging. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "cuda/kernels.h"
 #include "fixture.h"
 #include "quantise.h"

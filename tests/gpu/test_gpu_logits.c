@@ -1,5 +1,5 @@
 /* test_gpu_logits.c : products on the device against the CPU's. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "cuda/kernels.h"
 #include "fixture.h"
 #include "quantise.h"

@@ -1,6 +1,6 @@
 /* test_gpu_pack.c : rows packed on the device against the same rows copied one by one. */
 #include <stdbool.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "cuda/kernels.h"
 #include "fixture.h"
 #include "gpu.h"

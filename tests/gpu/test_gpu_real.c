@@ -1,7 +1,7 @@
 /* test_gpu_real.c : products and rankings of published models' sizes (SPECRT_TEST_REAL=1, on a GPU), of which
  * rows drawn by chance are compared with sums of doubles; else the same of sizes that the harness gets
  * through. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "cuda/kernels.h"
 #include "fixture.h"
 #include "quantise.h"

@@ -1,6 +1,6 @@
 /* test_gpu_route.c : levels routed on the device against the CPU's sources: clusters by every kind of router,
  * with limits and empty clusters, and successors of a graph. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/base.h"
 #include "core/pool.h"
 #include "sources/source.h"

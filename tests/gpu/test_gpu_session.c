@@ -1,7 +1,7 @@
 /* test_gpu_session.c : batches of sequences on the device against specrt_session, cycle by cycle: the same
  * shortlists, trees and tokens, called one by one and replayed as a graph. The models are bigrams made of the
  * library's own kernels, so that they run on the device: a state is a row of a table, by token. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "decode/session.h"
 #include "cuda/kernels.h"
 #include "fixture.h"

@@ -1,5 +1,5 @@
 /* test_gpu_sketch.c : the tokens that a sketch names, on the device and by the CPU. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/base.h"
 #include "core/active.h"
 #include "core/pool.h"

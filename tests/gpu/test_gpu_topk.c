@@ -1,6 +1,6 @@
 /* test_gpu_topk.c : rankings on the device against the CPU's: the same ids, log-probabilities within 1e-5. */
 #include <stdbool.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "cuda/kernels.h"
 #include "fixture.h"
 #include "gpu.h"

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 
 static void print_ids(const int32_t *ids, int32_t n, int32_t stride) {
     for (int32_t i = 0; ids && i < n; i++) printf(" %d", (int)ids[i * stride]);

@@ -9,7 +9,7 @@ static void *counted_malloc(size_t n) {
     return malloc(n);
 }
 #define malloc(n) counted_malloc(n)
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/base.h"
 #include "core/pool.h"
 #include "sources/source.h"

@@ -1,6 +1,6 @@
 /* test_arc.c : the cache against a published vector, its invariants, and plain lists that are searched;
  * EvoSpec's variant and its events against the procedure written out. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/pool.h"
 #include "sources/arc.h"
 #include "sources/retrieve.h"

@@ -1,5 +1,5 @@
 /* test_base.c : errors, checked sizes, half and bfloat16, hashes. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/base.h"
 #include "test.h"
 

@@ -3,7 +3,7 @@
  * SPECRT_MAKE_GOLDEN=1 test_bundle --filter golden_make writes tests/golden/bundles and
  * tests/golden-errors/bundles anew. The files that are there must open (or be refused) for ever: add,
  * never replace. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "fixture.h"
 #include "folder.h"
 #include "test.h"

@@ -1,5 +1,5 @@
 /* test_head.c : the digest of a head, and binding. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "specrt_tools.h"
 #include "fixture.h"
 #include "quantise.h"

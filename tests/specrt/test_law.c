@@ -1,7 +1,7 @@
 /* test_law.c : the joint law of three tokens across cycles, against the target's exact probabilities.
  * Sampled chains through the granular calls, where faults are planted and must be seen; sessions of both
  * kinds; and sessions whose policy, tree, truth and cuts change by chance. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "decode/verify.h"
 #include "decode/session.h"
 #include "law.h"

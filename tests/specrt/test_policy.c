@@ -1,5 +1,5 @@
 /* test_policy.c : texts of policies, what they resolve to, and what is refused. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "sources/source.h"
 #include "decode/policy.h"
 #include "fixture.h"

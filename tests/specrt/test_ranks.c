@@ -1,5 +1,5 @@
 /* test_ranks.c : static lists: which rows, in which order, within which limits. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "fixture.h"
 #include "base/parallel.h"
 #include "test.h"

@@ -1,7 +1,7 @@
 /* test_retrieve.c : EvoSpec's retrieval in sessions: what its index is asked, on a worker what at once,
  * across turns, and what is refused. The target's logits are its head times its hidden state, which
  * follows from the two tokens before, so the truth is at hand. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/pool.h"
 #include "sources/arc.h"
 #include "sources/retrieve.h"

@@ -1,5 +1,5 @@
 /* test_router.c : routers against double precision, and what they bring into a level against brute force. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/base.h"
 #include "core/pool.h"
 #include "sources/source.h"

@@ -1,7 +1,7 @@
 /* test_row_ids.c : heads whose rows stand for some tokens only, in any order (EAGLE-3's d2t). The
  * oracle is the same head scattered into one row a token, where the others can never win. */
 #include <stdbool.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "fixture.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* test_rows.c : every row format against vectors decoded by ggml's own Python package and against a
  * per-element reading of the layouts in double. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "test.h"
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* test_sketch.c : the scan against plain sums, what sketch:m names against brute force, and the promise of
  * the certified mode against the full vocabulary. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/base.h"
 #include "core/simd.h"
 #include "core/head.h"

@@ -1,6 +1,6 @@
 /* test_snapshot.c : saved sessions over a toy target: what is loaded drafts what the saved one goes on to
  * draft, bit for bit, wherever it was saved; bytes of any other kind are refused by an exact status. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/base.h"
 #include "decode/snapshot.h"
 #include "fixture.h"

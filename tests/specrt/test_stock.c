@@ -1,7 +1,7 @@
 /* test_stock.c : rows that several sessions hold. Whoever holds what, counts are right and rows are the
  * head's; batches of any size draft bit for bit as sessions with rows of their own, one after another; a
  * stock that is full refuses, one that is let go of is empty; nothing is allocated on the way. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/head.h"
 #include "core/pool.h"
 #include "decode/session.h"

@@ -1,6 +1,6 @@
 /* test_successor.c : what successor:k adds to a level, against brute force over the graph, and its
  * logits against those of packed rows. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "core/active.h"
 #include "core/pool.h"
 #include "decode/session.h"

@@ -1,6 +1,6 @@
 /* test_trace.c : what was written is read, up to any cut; damage is found and named. */
 #include <stdbool.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 #include "fixture.h"
 #include "test.h"
 

@@ -1,5 +1,6 @@
 /* arrays.c : training examples from the arrays of another program; see examples.h. Everything is checked
  * before a row is taken, but for the numbers themselves. */
+#include "specrt_tools.h"
 #include "examples.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* examples.c : see examples.h. */
+#include "specrt_tools.h"
 #include "examples.h"
 
 #include <inttypes.h>

@@ -3,6 +3,7 @@
  * A row's similarities to all centroids come from int8 products. Those within rounding noise of the
  * best are computed again in f32, so the nearest centroid is found as if all had been. Sums are
  * whole numbers: adding and taking away rows that moved leaves what summing all would. */
+#include "specrt_tools.h"
 #include "kmeans_impl.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* kmeans_sums.c : clusters as the sums of their rows, in whole numbers, and chance by number: what seeding,
  * assignment and balancing share. */
+#include "specrt_tools.h"
 #include "kmeans_impl.h"
 
 #include <math.h>

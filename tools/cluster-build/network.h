@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 #include "base/parallel.h"
-#include "specrt.h"
+#include "specrt_tools.h"
 
 typedef struct network_shape {
     bool residual; /* CORAL's; n_hidden is n_in */

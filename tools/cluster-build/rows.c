@@ -1,4 +1,5 @@
 /* rows.c : see rows.h. A head is read where it lies; only int8 copies of its rows are kept. */
+#include "specrt_tools.h"
 #include "rows.h"
 
 #include <float.h>

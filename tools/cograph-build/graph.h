@@ -3,7 +3,7 @@
 #define COGRAPH_BUILD_GRAPH_H
 
 #include "counts/pairs.h"
-#include "specrt.h"
+#include "specrt_tools.h"
 
 typedef struct graph_rule {
     int64_t max_degree, min_count;   /* what is kept */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "specrt.h"
+#include "specrt_tools.h"
 
 enum { INDEX_PRODUCTS, INDEX_DISTANCES }; /* specrt_hnsw_header.metric */
 

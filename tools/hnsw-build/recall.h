@@ -2,7 +2,7 @@
 #ifndef HNSW_BUILD_RECALL_H
 #define HNSW_BUILD_RECALL_H
 
-#include "specrt.h"
+#include "specrt_tools.h"
 
 enum { RECALL_K = 10, RECALL_MAX_STEPS = 8 };
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "base/cli.h"
 #include "model/model.h"
-#include "specrt.h"
+#include "specrt_tools.h"
 
 enum { BUILD_K = 10, BUILD_MAX_RANKS = 12, BUILD_MAX_ROWS = 8, STATES_MOST = 65536 };
 

@@ -4,7 +4,7 @@
 #define SPECRT_BUNDLE_BUNDLE_FILE_H
 
 #include "base/io.h"
-#include "specrt.h"
+#include "specrt_tools.h"
 
 typedef struct bundle_file {
     const char *path; /* borrowed */

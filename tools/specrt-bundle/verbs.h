@@ -4,7 +4,7 @@
 
 #include <json-c/json.h>
 #include "base/cli.h"
-#include "specrt.h"
+#include "specrt_tools.h"
 
 cli_verb_main info_main, verify_main, merge_main, extract_main, unpack_main, pack_main, export_main,
     import_main, map_main, check_main;

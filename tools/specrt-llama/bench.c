@@ -6,6 +6,7 @@
  * two nearly equal logits may change places. So a token that is not plain decoding's is looked into: it
  * must be the target's own, said again when it is fed the same tokens in the same passes, without drafter
  * or policy; beside it stands how far apart plain decoding had the two. */
+#include "specrt_tools.h"
 #include "tool.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* costs.c : --costs. What head, drafter and target cost in llama.cpp on this machine, by rows, tokens and
  * nodes: the curves that specrt-eval plan measures of its own engine. */
+#include "specrt_tools.h"
 #include "tool.h"
 
 #include <stdlib.h>

@@ -3,6 +3,7 @@
  *     options.c, models.c -> adapters/llama (two contexts as a specrt_host), policies, sessions
  *     prompts.c, template.c -> token ids -> answer.c: text     bench.c: ways of decoding in turns
  */
+#include "specrt_tools.h"
 #include "tool.h"
 
 static specrt_status run(const options *o, models *m, inputs *in, specrt_error *err) {

@@ -1,4 +1,5 @@
 /* models.c : what the options name, opened and checked against each other. */
+#include "specrt_tools.h"
 #include "tool.h"
 
 #include <string.h>

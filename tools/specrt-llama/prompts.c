@@ -1,4 +1,5 @@
 /* prompts.c : the prompts that the options name, as the target's tokens. */
+#include "specrt_tools.h"
 #include "tool.h"
 
 #include <stdlib.h>
